@@ -1,0 +1,149 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package store keeps the objects of one resource: optimistic writes to a
+// key-value store (etcd, or memory) and reads, lists and watches from a watch
+// cache that holds encoded bytes.
+//
+// Invariants:
+//   - A write that returned success is durable in the key-value store, and every
+//     later consistent read of this or another server sees it.
+//   - Records are immutable. What they hold is shared by all readers.
+//   - Every watcher of a resource sees its events in revision order, without gap
+//     or repetition, or is ended with a "too old" error.
+//
+// The package decides nothing about the meaning of objects: validation,
+// admission and defaulting are its callers'.
+package store
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Object is an API object in its wire type.
+type Object interface {
+	metav1.Object
+	runtime.Object
+}
+
+// Codec turns objects of one resource into stored bytes and back.
+// Implementations are safe for concurrent use.
+type Codec interface {
+	// Encode returns the stored form: resourceVersion and selfLink unset.
+	Encode(obj Object) ([]byte, error)
+	// Decode returns a new object with resourceVersion set to rev.
+	Decode(data []byte, rev int64) (Object, error)
+}
+
+// Attrs is what selection needs of an object.
+type Attrs struct {
+	Labels labels.Set
+	Fields fields.Set // selectable fields, metadata.name and metadata.namespace included
+}
+
+// Form names an encoding of a record for the wire, for example
+// {"application/json", "v1"}. Package rest defines the forms it uses.
+type Form struct {
+	MediaType string
+	Variant   string // version, "Table", "PartialObjectMetadata" ... as package rest defines
+}
+
+// Predicate selects records. A nil selector selects everything.
+type Predicate struct {
+	Namespace string // empty: all namespaces
+	Name      string // set when a field selector or a watch asks for one name
+	Labels    labels.Selector
+	Fields    fields.Selector
+}
+
+// ListOptions says which records a List returns, and of which moment.
+type ListOptions struct {
+	Predicate
+	// ResourceVersion and Match have the meaning of the Kubernetes API:
+	// "" consistent; "0" any; otherwise not older than (default) or exactly at.
+	ResourceVersion string
+	Match           metav1.ResourceVersionMatch
+	Limit           int64  // 0: no limit
+	Continue        string // token of an earlier page
+}
+
+// Page is one answer to a List.
+type Page struct {
+	Records   []*Record // in key order
+	Revision  int64     // the moment the list is of
+	Continue  string    // empty on the last page
+	Remaining *int64    // items after this page, where known (no selectors)
+}
+
+// WatchOptions says what a Watch delivers.
+type WatchOptions struct {
+	Predicate
+	ResourceVersion   string // "" or "0": any, with the present state as ADDED events first; else events after it
+	Match             metav1.ResourceVersionMatch
+	AllowBookmarks    bool
+	SendInitialEvents *bool
+}
+
+// EventType is a kind of change, as in the watch protocol.
+type EventType string
+
+// The event types of the watch protocol.
+const (
+	Added    EventType = "ADDED"
+	Modified EventType = "MODIFIED"
+	Deleted  EventType = "DELETED"
+	Bookmark EventType = "BOOKMARK"
+)
+
+// Event is one change as one watcher sees it: an object that begins to match
+// the watcher's predicate is Added, one that ceases to is Deleted.
+type Event struct {
+	Type EventType
+	// Record is the object after the change; for Deleted its last state, at the
+	// revision of the deletion. For a Bookmark it is nil.
+	Record   *Record
+	Revision int64
+	// InitialEventsEnd is true of the bookmark that ends sendInitialEvents.
+	InitialEventsEnd bool
+}
+
+// Watcher is a cursor into the events of a resource. It is used by one goroutine.
+type Watcher interface {
+	// Next blocks for the next batch of events and returns at least one.
+	// It returns ctx's error when ctx is done, and a StatusError with reason
+	// Expired (410) when the watcher has fallen out of the window.
+	Next(ctx context.Context) ([]Event, error)
+	// Stop releases the watcher. It may be called at any time, more than once.
+	Stop()
+}
+
+// UpdateFunc computes an object's next state from its present one, which it may
+// not modify. It is called again when another write came first. Returning
+// (nil, nil) deletes the object. A result that encodes to the same bytes as cur
+// writes nothing.
+type UpdateFunc func(ctx context.Context, cur *Record) (Object, error)
+
+// Interface is the store of one resource. Keys are "<namespace>/<name>" or
+// "<name>". Errors are apimachinery StatusErrors (NotFound, AlreadyExists,
+// Conflict, Expired, TooLargeResourceVersion ...). It is safe for concurrent use.
+type Interface interface {
+	// Create stores a new object. ttl is in seconds; 0 keeps it for ever.
+	Create(ctx context.Context, key string, obj Object, ttl int64) (*Record, error)
+	// Update applies fn to the present state until no other write interferes.
+	// The first try uses the cached state.
+	Update(ctx context.Context, key string, fn UpdateFunc) (*Record, error)
+	// Delete removes an object after check has accepted its present state; check
+	// may be nil. It returns the last state, at the revision of the deletion.
+	Delete(ctx context.Context, key string, check func(cur *Record) error) (*Record, error)
+	// Get returns one object; resourceVersion as in ListOptions.
+	Get(ctx context.Context, key string, resourceVersion string) (*Record, error)
+	List(ctx context.Context, opts ListOptions) (*Page, error)
+	Watch(ctx context.Context, opts WatchOptions) (Watcher, error)
+	// Ready is nil once the cache has loaded.
+	Ready() error
+}
