@@ -1,0 +1,89 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/apiserver/store"
+)
+
+// Config is what registries are made from. All but Scheme, Store and Clock may
+// be left out.
+type Config struct {
+	Scheme *runtime.Scheme
+	Store  func(*resource.Row) store.Interface
+	Clock  clock.Clock
+	// Admission is asked for every write: mutating plugins first, validating
+	// plugins after the strategy accepted the object.
+	Admission admission.Interface
+	// Authorizer is asked for "create" where an update or an apply creates.
+	Authorizer authorizer.Authorizer
+	// TypeConverter gives managedFields their schemas; nil keeps no managedFields.
+	TypeConverter managedfields.TypeConverter
+	Hooks         Hooks
+	// Random returns the suffix of a generated name; nil: apimachinery's.
+	Random func(n int) string
+}
+
+// Hooks tie state that lives beside an object to its writes, for example the
+// allocation of a service's addresses. Each may be nil. They run inside the
+// write, may be called again when another write came first, and must honour dryRun.
+type Hooks struct {
+	// BeforeCreate runs before PrepareCreate and validation, on an object with
+	// its name and namespace set. finish (may be nil) is called exactly once for
+	// each success of BeforeCreate, with whether the object was stored.
+	BeforeCreate func(ctx context.Context, obj resource.Object, dryRun bool) (finish func(success bool), err error)
+	// BeforeUpdate is BeforeCreate's equal; it runs before PrepareUpdate.
+	BeforeUpdate func(ctx context.Context, obj, old resource.Object, dryRun bool) (finish func(success bool), err error)
+	// BeforeDelete may refuse a delete, or write obj before it goes (namespaces).
+	BeforeDelete func(ctx context.Context, obj resource.Object, options *metav1.DeleteOptions) error
+	// After... run when the write has been stored (not for dry runs).
+	AfterCreate func(ctx context.Context, obj resource.Object)
+	AfterUpdate func(ctx context.Context, obj, old resource.Object)
+	AfterDelete func(ctx context.Context, obj resource.Object)
+	// KeepOnUpdate says that an object whose last finalizer is gone stays
+	// (namespaces whose spec.finalizers are not empty). Nil: it goes.
+	KeepOnUpdate func(obj, old resource.Object) bool
+}
+
+// UpdateFunc makes the wanted object from the present one, which is its own to
+// modify and return. cur is nil when the object does not exist and the update
+// may create it.
+type UpdateFunc func(ctx context.Context, cur resource.Object) (resource.Object, error)
+
+// Update says what to write and how.
+type Update struct {
+	Namespace, Name string
+	// Subresource is the view that is written ("status"); empty: the object.
+	Subresource string
+	// Version is the served version the request is in; empty: the storage version.
+	Version   string
+	Transform UpdateFunc
+	Options   metav1.UpdateOptions
+	// Preconditions refuse the update with 409 unless they hold.
+	Preconditions *metav1.Preconditions
+	// CreateAbsent lets the update create, whatever the row says.
+	CreateAbsent bool
+	// SkipAdmission is for the server's own bookkeeping.
+	SkipAdmission bool
+}
+
+// Patch is a patch of an object or one of its views.
+type Patch struct {
+	Namespace, Name      string
+	Subresource, Version string
+	Type                 types.PatchType
+	Data                 []byte
+	Options              metav1.PatchOptions
+}

@@ -1,0 +1,79 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rest
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/registry"
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/apiserver/store"
+)
+
+// Config is what a Server is made of. Rows, Scheme, Store and Clock are required.
+type Config struct {
+	// Rows are served from the start; Server.Add brings more.
+	Rows []*resource.Row
+	// Scheme knows the types of the rows and of the options, Status and Table.
+	Scheme *runtime.Scheme
+	// Store returns the store of a row; it is called once for each row that is
+	// not ephemeral. A store's records must come from Codec(row) and Attrs(row)
+	// of package registry.
+	Store func(*resource.Row) store.Interface
+	Clock clock.Clock
+	Log   *slog.Logger // nil: silent
+
+	// Admission is asked for every write and every connect: its mutating
+	// plugins first, its validating plugins once the object is valid.
+	Admission admission.Interface
+	// Authorizer answers the second question of create-on-update.
+	Authorizer authorizer.Authorizer
+	// Connectors answer the subresources that are not views, and the creation
+	// of ephemeral kinds. Keys are "<resource>[.<group>][/<subresource>]":
+	// "pods/log", "deployments.apps/scale", "tokenreviews.authentication.k8s.io".
+	Connectors map[string]Connector
+	// Hooks tie state beside the objects to the writes of one resource.
+	Hooks map[schema.GroupResource]registry.Hooks
+	// TypeConverter gives managedFields the schemas of the built-in kinds
+	// (client-go's applyconfigurations.NewTypeConverter). Nil: none are kept.
+	TypeConverter managedfields.TypeConverter
+
+	// OpenAPI holds the definitions of the built-in kinds; nil serves documents
+	// with paths only.
+	OpenAPI OpenAPI
+	// Groups orders the API groups in discovery; groups not named come last, by name.
+	Groups []string
+
+	// MinWatchTimeout is the shortest time a watch without timeoutSeconds lives;
+	// the longest is twice that. 0: 30 minutes.
+	MinWatchTimeout time.Duration
+	// MaxBodyBytes bounds request bodies. 0: 3 MiB.
+	MaxBodyBytes int64
+	// Metrics receives the apiserver_request_* metrics; nil: none are kept.
+	Metrics prometheus.Registerer
+	// Random makes the suffix of a generated name; nil: apimachinery's.
+	Random func(n int) string
+	// Version is what OpenAPI documents carry as info.version.
+	Version string
+	// ServerAddress is what /api answers as the server's address for all
+	// clients ("10.0.0.1:6443").
+	ServerAddress string
+}
+
+// OpenAPI is the source of the built-in kinds' definitions.
+type OpenAPI interface {
+	// Definitions returns the OpenAPI v2 or v3 document, as JSON, that holds
+	// the definitions (v2) or components (v3), without paths. It is called
+	// rarely, and what it returns is not kept.
+	Definitions(version int) ([]byte, error)
+}
