@@ -1,0 +1,24 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package admissionregistration
+
+import (
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/strategy"
+)
+
+// mutatingAdmissionPolicyRow declares mutatingadmissionpolicies.
+func mutatingAdmissionPolicyRow() *resource.Row {
+	return resource.Kind[admissionregistrationv1.MutatingAdmissionPolicy, admissionregistrationv1.MutatingAdmissionPolicyList]{
+		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingadmissionpolicies", Kind: "MutatingAdmissionPolicy",
+		Categories: []string{"api-extensions"},
+
+		PrepareCreate: strategy.StartGeneration[admissionregistrationv1.MutatingAdmissionPolicy],
+		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.MutatingAdmissionPolicy) *admissionregistrationv1.MutatingAdmissionPolicySpec {
+			return &o.Spec
+		}),
+	}.Row()
+}

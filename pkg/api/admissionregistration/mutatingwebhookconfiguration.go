@@ -1,0 +1,24 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package admissionregistration
+
+import (
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/strategy"
+)
+
+// mutatingWebhookConfigurationRow declares mutatingwebhookconfigurations.
+func mutatingWebhookConfigurationRow() *resource.Row {
+	return resource.Kind[admissionregistrationv1.MutatingWebhookConfiguration, admissionregistrationv1.MutatingWebhookConfigurationList]{
+		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingwebhookconfigurations", Kind: "MutatingWebhookConfiguration",
+		Categories: []string{"api-extensions"},
+
+		PrepareCreate: strategy.StartGeneration[admissionregistrationv1.MutatingWebhookConfiguration],
+		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.MutatingWebhookConfiguration) *[]admissionregistrationv1.MutatingWebhook {
+			return &o.Webhooks
+		}),
+	}.Row()
+}

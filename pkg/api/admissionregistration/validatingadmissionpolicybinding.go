@@ -1,0 +1,24 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package admissionregistration
+
+import (
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/strategy"
+)
+
+// validatingAdmissionPolicyBindingRow declares validatingadmissionpolicybindings.
+func validatingAdmissionPolicyBindingRow() *resource.Row {
+	return resource.Kind[admissionregistrationv1.ValidatingAdmissionPolicyBinding, admissionregistrationv1.ValidatingAdmissionPolicyBindingList]{
+		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings", Kind: "ValidatingAdmissionPolicyBinding",
+		Categories: []string{"api-extensions"},
+
+		PrepareCreate: strategy.StartGeneration[admissionregistrationv1.ValidatingAdmissionPolicyBinding],
+		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.ValidatingAdmissionPolicyBinding) *admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec {
+			return &o.Spec
+		}),
+	}.Row()
+}

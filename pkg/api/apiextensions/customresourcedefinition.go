@@ -1,0 +1,26 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiextensions
+
+import (
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/strategy"
+)
+
+// customResourceDefinitionRow declares customresourcedefinitions.
+func customResourceDefinitionRow() *resource.Row {
+	return resource.Kind[apiextensionsv1.CustomResourceDefinition, apiextensionsv1.CustomResourceDefinitionList]{
+		Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions", Kind: "CustomResourceDefinition",
+		ShortNames: []string{"crd", "crds"}, Categories: []string{"api-extensions"},
+		StoragePrefix: "apiextensions.k8s.io/customresourcedefinitions",
+
+		ResetFields: []string{"status"},
+
+		Subresources: []resource.Sub[apiextensionsv1.CustomResourceDefinition]{
+			{Subresource: strategy.View("status", "spec", "metadata")},
+		},
+	}.Row()
+}

@@ -1,0 +1,26 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiregistration
+
+import (
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/strategy"
+)
+
+// apiServiceRow declares apiservices.
+func apiServiceRow() *resource.Row {
+	return resource.Kind[apiregistrationv1.APIService, apiregistrationv1.APIServiceList]{
+		Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices", Kind: "APIService",
+		Categories:    []string{"api-extensions"},
+		StoragePrefix: "apiregistration.k8s.io/apiservices",
+
+		ResetFields: []string{"status"},
+
+		Subresources: []resource.Sub[apiregistrationv1.APIService]{
+			{Subresource: strategy.View("status", "spec", "metadata")},
+		},
+	}.Row()
+}

@@ -1,0 +1,33 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apps
+
+import (
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/strategy"
+)
+
+// statefulSetRow declares statefulsets.
+func statefulSetRow() *resource.Row {
+	parts := strategy.Parts[appsv1.StatefulSet, appsv1.StatefulSetSpec, appsv1.StatefulSetStatus](func(o *appsv1.StatefulSet) (*appsv1.StatefulSetSpec, *appsv1.StatefulSetStatus) {
+		return &o.Spec, &o.Status
+	})
+	return resource.Kind[appsv1.StatefulSet, appsv1.StatefulSetList]{
+		Group: "apps", Version: "v1", Resource: "statefulsets", Kind: "StatefulSet", Namespaced: true,
+		ShortNames: []string{"sts"}, Categories: []string{"all"},
+
+		PrepareCreate:            parts.Create,
+		PrepareUpdate:            parts.Update,
+		AllowUnconditionalUpdate: true,
+		ResetFields:              []string{"status"},
+
+		Subresources: []resource.Sub[appsv1.StatefulSet]{
+			{Subresource: resource.Subresource{Name: "scale", Verbs: []string{"get", "patch", "update"}, Kind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}}},
+			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec},
+		},
+	}.Row()
+}

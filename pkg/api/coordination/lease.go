@@ -1,0 +1,19 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package coordination
+
+import (
+	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"keelson.dev/apiserver/resource"
+)
+
+// leaseRow declares leases.
+func leaseRow() *resource.Row {
+	return resource.Kind[coordinationv1.Lease, coordinationv1.LeaseList]{
+		Group: "coordination.k8s.io", Version: "v1", Resource: "leases", Kind: "Lease", Namespaced: true,
+
+		AllowCreateOnUpdate: true,
+	}.Row()
+}

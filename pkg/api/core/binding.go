@@ -1,0 +1,20 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson.dev/apiserver/resource"
+)
+
+// bindingRow declares bindings.
+func bindingRow() *resource.Row {
+	return resource.Kind[corev1.Binding, metav1.List]{
+		Group: "", Version: "v1", Resource: "bindings", Kind: "Binding", Namespaced: true,
+		Verbs:     []string{"create"},
+		Ephemeral: true,
+	}.Row()
+}

@@ -1,0 +1,21 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"keelson.dev/apiserver/resource"
+)
+
+// limitRangeRow declares limitranges.
+func limitRangeRow() *resource.Row {
+	return resource.Kind[corev1.LimitRange, corev1.LimitRangeList]{
+		Group: "", Version: "v1", Resource: "limitranges", Kind: "LimitRange", Namespaced: true,
+		ShortNames: []string{"limits"},
+
+		AllowCreateOnUpdate:      true,
+		AllowUnconditionalUpdate: true,
+	}.Row()
+}

@@ -1,0 +1,34 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/strategy"
+)
+
+// namespaceRow declares namespaces.
+func namespaceRow() *resource.Row {
+	parts := strategy.Parts[corev1.Namespace, corev1.NamespaceSpec, corev1.NamespaceStatus](func(o *corev1.Namespace) (*corev1.NamespaceSpec, *corev1.NamespaceStatus) {
+		return &o.Spec, &o.Status
+	})
+	return resource.Kind[corev1.Namespace, corev1.NamespaceList]{
+		Group: "", Version: "v1", Resource: "namespaces", Kind: "Namespace",
+		ShortNames: []string{"ns"},
+		Verbs:      []string{"create", "delete", "get", "list", "patch", "update", "watch"},
+
+		PrepareCreate:            parts.ClearStatus,
+		PrepareUpdate:            parts.KeepStatus,
+		SelectableFields:         []string{"status.phase"},
+		AllowUnconditionalUpdate: true,
+		ResetFields:              []string{"status"},
+
+		Subresources: []resource.Sub[corev1.Namespace]{
+			{Subresource: resource.Subresource{Name: "finalize", Verbs: []string{"update"}, View: true, ResetFields: []string{"status"}}, PrepareUpdate: parts.KeepStatus},
+			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec},
+		},
+	}.Row()
+}

@@ -1,0 +1,37 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/strategy"
+)
+
+// replicationControllerRow declares replicationcontrollers.
+func replicationControllerRow() *resource.Row {
+	parts := strategy.Parts[corev1.ReplicationController, corev1.ReplicationControllerSpec, corev1.ReplicationControllerStatus](func(o *corev1.ReplicationController) (*corev1.ReplicationControllerSpec, *corev1.ReplicationControllerStatus) {
+		return &o.Spec, &o.Status
+	})
+	return resource.Kind[corev1.ReplicationController, corev1.ReplicationControllerList]{
+		Group: "", Version: "v1", Resource: "replicationcontrollers", Kind: "ReplicationController", Namespaced: true,
+		ShortNames: []string{"rc"}, Categories: []string{"all"},
+		StoragePrefix: "controllers",
+
+		PrepareCreate:            parts.Create,
+		PrepareUpdate:            parts.Update,
+		SelectableFields:         []string{"status.replicas"},
+		AllowUnconditionalUpdate: true,
+		ResetFields:              []string{"status"},
+		DefaultGarbageCollection: metav1.DeletePropagationOrphan,
+
+		Subresources: []resource.Sub[corev1.ReplicationController]{
+			{Subresource: resource.Subresource{Name: "scale", Verbs: []string{"get", "patch", "update"}, Kind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}}},
+			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec},
+		},
+	}.Row()
+}

@@ -1,0 +1,31 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/strategy"
+)
+
+// resourceQuotaRow declares resourcequotas.
+func resourceQuotaRow() *resource.Row {
+	parts := strategy.Parts[corev1.ResourceQuota, corev1.ResourceQuotaSpec, corev1.ResourceQuotaStatus](func(o *corev1.ResourceQuota) (*corev1.ResourceQuotaSpec, *corev1.ResourceQuotaStatus) {
+		return &o.Spec, &o.Status
+	})
+	return resource.Kind[corev1.ResourceQuota, corev1.ResourceQuotaList]{
+		Group: "", Version: "v1", Resource: "resourcequotas", Kind: "ResourceQuota", Namespaced: true,
+		ShortNames: []string{"quota"},
+
+		PrepareCreate:            parts.ClearStatus,
+		PrepareUpdate:            parts.KeepStatus,
+		AllowUnconditionalUpdate: true,
+		ResetFields:              []string{"status"},
+
+		Subresources: []resource.Sub[corev1.ResourceQuota]{
+			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec},
+		},
+	}.Row()
+}

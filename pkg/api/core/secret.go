@@ -1,0 +1,20 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"keelson.dev/apiserver/resource"
+)
+
+// secretRow declares secrets.
+func secretRow() *resource.Row {
+	return resource.Kind[corev1.Secret, corev1.SecretList]{
+		Group: "", Version: "v1", Resource: "secrets", Kind: "Secret", Namespaced: true,
+
+		SelectableFields:         []string{"type"},
+		AllowUnconditionalUpdate: true,
+	}.Row()
+}

@@ -1,0 +1,36 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/strategy"
+)
+
+// serviceRow declares services.
+func serviceRow() *resource.Row {
+	parts := strategy.Parts[corev1.Service, corev1.ServiceSpec, corev1.ServiceStatus](func(o *corev1.Service) (*corev1.ServiceSpec, *corev1.ServiceStatus) {
+		return &o.Spec, &o.Status
+	})
+	return resource.Kind[corev1.Service, corev1.ServiceList]{
+		Group: "", Version: "v1", Resource: "services", Kind: "Service", Namespaced: true,
+		ShortNames: []string{"svc"}, Categories: []string{"all"},
+		StoragePrefix: "services/specs",
+
+		PrepareCreate:            parts.ClearStatus,
+		PrepareUpdate:            parts.KeepStatus,
+		SelectableFields:         []string{"spec.clusterIP", "spec.type"},
+		AllowCreateOnUpdate:      true,
+		AllowUnconditionalUpdate: true,
+		ResetFields:              []string{"status"},
+
+		Subresources: []resource.Sub[corev1.Service]{
+			{Subresource: resource.Subresource{Name: "proxy", Verbs: []string{"create", "delete", "get", "patch", "update"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "ServiceProxyOptions"}}},
+			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec},
+		},
+	}.Row()
+}

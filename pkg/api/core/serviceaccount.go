@@ -1,0 +1,25 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson.dev/apiserver/resource"
+)
+
+// serviceAccountRow declares serviceaccounts.
+func serviceAccountRow() *resource.Row {
+	return resource.Kind[corev1.ServiceAccount, corev1.ServiceAccountList]{
+		Group: "", Version: "v1", Resource: "serviceaccounts", Kind: "ServiceAccount", Namespaced: true,
+		ShortNames: []string{"sa"},
+
+		AllowUnconditionalUpdate: true,
+
+		Subresources: []resource.Sub[corev1.ServiceAccount]{
+			{Subresource: resource.Subresource{Name: "token", Verbs: []string{"create"}, Kind: schema.GroupVersionKind{Group: "authentication.k8s.io", Version: "v1", Kind: "TokenRequest"}}},
+		},
+	}.Row()
+}

@@ -1,0 +1,22 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dynamic
+
+import (
+	resourcev1 "k8s.io/api/resource/v1"
+
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/strategy"
+)
+
+// deviceClassRow declares deviceclasses.
+func deviceClassRow() *resource.Row {
+	return resource.Kind[resourcev1.DeviceClass, resourcev1.DeviceClassList]{
+		Group: "resource.k8s.io", Version: "v1", Resource: "deviceclasses", Kind: "DeviceClass",
+
+		PrepareCreate:            strategy.StartGeneration[resourcev1.DeviceClass],
+		PrepareUpdate:            strategy.CountSpec(func(o *resourcev1.DeviceClass) *resourcev1.DeviceClassSpec { return &o.Spec }),
+		AllowUnconditionalUpdate: true,
+	}.Row()
+}

@@ -1,0 +1,30 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dynamic
+
+import (
+	resourcev1 "k8s.io/api/resource/v1"
+
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/strategy"
+)
+
+// resourceClaimRow declares resourceclaims.
+func resourceClaimRow() *resource.Row {
+	parts := strategy.Parts[resourcev1.ResourceClaim, resourcev1.ResourceClaimSpec, resourcev1.ResourceClaimStatus](func(o *resourcev1.ResourceClaim) (*resourcev1.ResourceClaimSpec, *resourcev1.ResourceClaimStatus) {
+		return &o.Spec, &o.Status
+	})
+	return resource.Kind[resourcev1.ResourceClaim, resourcev1.ResourceClaimList]{
+		Group: "resource.k8s.io", Version: "v1", Resource: "resourceclaims", Kind: "ResourceClaim", Namespaced: true,
+
+		PrepareCreate:            parts.ClearStatus,
+		PrepareUpdate:            parts.KeepStatus,
+		AllowUnconditionalUpdate: true,
+		ResetFields:              []string{"status"},
+
+		Subresources: []resource.Sub[resourcev1.ResourceClaim]{
+			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: parts.KeepSpecAndMeta},
+		},
+	}.Row()
+}

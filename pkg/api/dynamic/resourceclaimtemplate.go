@@ -1,0 +1,19 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dynamic
+
+import (
+	resourcev1 "k8s.io/api/resource/v1"
+
+	"keelson.dev/apiserver/resource"
+)
+
+// resourceClaimTemplateRow declares resourceclaimtemplates.
+func resourceClaimTemplateRow() *resource.Row {
+	return resource.Kind[resourcev1.ResourceClaimTemplate, resourcev1.ResourceClaimTemplateList]{
+		Group: "resource.k8s.io", Version: "v1", Resource: "resourceclaimtemplates", Kind: "ResourceClaimTemplate", Namespaced: true,
+
+		AllowUnconditionalUpdate: true,
+	}.Row()
+}

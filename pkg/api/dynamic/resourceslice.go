@@ -1,0 +1,23 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dynamic
+
+import (
+	resourcev1 "k8s.io/api/resource/v1"
+
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/strategy"
+)
+
+// resourceSliceRow declares resourceslices.
+func resourceSliceRow() *resource.Row {
+	return resource.Kind[resourcev1.ResourceSlice, resourcev1.ResourceSliceList]{
+		Group: "resource.k8s.io", Version: "v1", Resource: "resourceslices", Kind: "ResourceSlice",
+
+		PrepareCreate:            strategy.StartGeneration[resourcev1.ResourceSlice],
+		PrepareUpdate:            strategy.CountSpec(func(o *resourcev1.ResourceSlice) *resourcev1.ResourceSliceSpec { return &o.Spec }),
+		SelectableFields:         []string{"spec.nodeName", "spec.driver"},
+		AllowUnconditionalUpdate: true,
+	}.Row()
+}

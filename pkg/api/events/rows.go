@@ -1,0 +1,17 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package events declares events as events.k8s.io/v1 shows them; they are stored as the core group's.
+//
+// Each kind has its row here, and beside it what the row names: defaults,
+// preparation, validation, table cells. All of it is pure: no I/O, no state.
+package events
+
+import "keelson.dev/apiserver/resource"
+
+// Rows returns the rows of the group, in discovery order.
+func Rows() []*resource.Row {
+	return []*resource.Row{
+		eventRow(),
+	}
+}

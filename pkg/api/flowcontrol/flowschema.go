@@ -1,0 +1,30 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package flowcontrol
+
+import (
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/strategy"
+)
+
+// flowSchemaRow declares flowschemas.
+func flowSchemaRow() *resource.Row {
+	parts := strategy.Parts[flowcontrolv1.FlowSchema, flowcontrolv1.FlowSchemaSpec, flowcontrolv1.FlowSchemaStatus](func(o *flowcontrolv1.FlowSchema) (*flowcontrolv1.FlowSchemaSpec, *flowcontrolv1.FlowSchemaStatus) {
+		return &o.Spec, &o.Status
+	})
+	return resource.Kind[flowcontrolv1.FlowSchema, flowcontrolv1.FlowSchemaList]{
+		Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Resource: "flowschemas", Kind: "FlowSchema",
+
+		PrepareCreate:            parts.Create,
+		PrepareUpdate:            parts.Update,
+		AllowUnconditionalUpdate: true,
+		ResetFields:              []string{"status"},
+
+		Subresources: []resource.Sub[flowcontrolv1.FlowSchema]{
+			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: parts.KeepSpecAndMeta},
+		},
+	}.Row()
+}

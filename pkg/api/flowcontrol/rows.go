@@ -1,0 +1,18 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package flowcontrol declares how a server shares its capacity between requests.
+//
+// Each kind has its row here, and beside it what the row names: defaults,
+// preparation, validation, table cells. All of it is pure: no I/O, no state.
+package flowcontrol
+
+import "keelson.dev/apiserver/resource"
+
+// Rows returns the rows of the group, in discovery order.
+func Rows() []*resource.Row {
+	return []*resource.Row{
+		flowSchemaRow(),
+		priorityLevelConfigurationRow(),
+	}
+}

@@ -1,0 +1,22 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package networking
+
+import (
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/strategy"
+)
+
+// ingressClassRow declares ingressclasses.
+func ingressClassRow() *resource.Row {
+	return resource.Kind[networkingv1.IngressClass, networkingv1.IngressClassList]{
+		Group: "networking.k8s.io", Version: "v1", Resource: "ingressclasses", Kind: "IngressClass",
+
+		PrepareCreate:            strategy.StartGeneration[networkingv1.IngressClass],
+		PrepareUpdate:            strategy.CountSpec(func(o *networkingv1.IngressClass) *networkingv1.IngressClassSpec { return &o.Spec }),
+		AllowUnconditionalUpdate: true,
+	}.Row()
+}

@@ -1,0 +1,23 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package networking
+
+import (
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/strategy"
+)
+
+// networkPolicyRow declares networkpolicies.
+func networkPolicyRow() *resource.Row {
+	return resource.Kind[networkingv1.NetworkPolicy, networkingv1.NetworkPolicyList]{
+		Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies", Kind: "NetworkPolicy", Namespaced: true,
+		ShortNames: []string{"netpol"},
+
+		PrepareCreate:            strategy.StartGeneration[networkingv1.NetworkPolicy],
+		PrepareUpdate:            strategy.CountSpec(func(o *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicySpec { return &o.Spec }),
+		AllowUnconditionalUpdate: true,
+	}.Row()
+}

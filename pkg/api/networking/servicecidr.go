@@ -1,0 +1,30 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package networking
+
+import (
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/strategy"
+)
+
+// serviceCIDRRow declares servicecidrs.
+func serviceCIDRRow() *resource.Row {
+	parts := strategy.Parts[networkingv1.ServiceCIDR, networkingv1.ServiceCIDRSpec, networkingv1.ServiceCIDRStatus](func(o *networkingv1.ServiceCIDR) (*networkingv1.ServiceCIDRSpec, *networkingv1.ServiceCIDRStatus) {
+		return &o.Spec, &o.Status
+	})
+	return resource.Kind[networkingv1.ServiceCIDR, networkingv1.ServiceCIDRList]{
+		Group: "networking.k8s.io", Version: "v1", Resource: "servicecidrs", Kind: "ServiceCIDR",
+
+		PrepareCreate:            parts.ClearStatus,
+		PrepareUpdate:            parts.KeepStatus,
+		AllowUnconditionalUpdate: true,
+		ResetFields:              []string{"status"},
+
+		Subresources: []resource.Sub[networkingv1.ServiceCIDR]{
+			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: parts.KeepSpecAndMeta},
+		},
+	}.Row()
+}

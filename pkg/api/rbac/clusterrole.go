@@ -1,0 +1,20 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rbac
+
+import (
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"keelson.dev/apiserver/resource"
+)
+
+// clusterRoleRow declares clusterroles.
+func clusterRoleRow() *resource.Row {
+	return resource.Kind[rbacv1.ClusterRole, rbacv1.ClusterRoleList]{
+		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles", Kind: "ClusterRole",
+
+		AllowCreateOnUpdate:      true,
+		AllowUnconditionalUpdate: true,
+	}.Row()
+}

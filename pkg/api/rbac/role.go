@@ -1,0 +1,20 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rbac
+
+import (
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"keelson.dev/apiserver/resource"
+)
+
+// roleRow declares roles.
+func roleRow() *resource.Row {
+	return resource.Kind[rbacv1.Role, rbacv1.RoleList]{
+		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles", Kind: "Role", Namespaced: true,
+
+		AllowCreateOnUpdate:      true,
+		AllowUnconditionalUpdate: true,
+	}.Row()
+}

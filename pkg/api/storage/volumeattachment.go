@@ -1,0 +1,29 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package storage
+
+import (
+	storagev1 "k8s.io/api/storage/v1"
+
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/strategy"
+)
+
+// volumeAttachmentRow declares volumeattachments.
+func volumeAttachmentRow() *resource.Row {
+	parts := strategy.Parts[storagev1.VolumeAttachment, storagev1.VolumeAttachmentSpec, storagev1.VolumeAttachmentStatus](func(o *storagev1.VolumeAttachment) (*storagev1.VolumeAttachmentSpec, *storagev1.VolumeAttachmentStatus) {
+		return &o.Spec, &o.Status
+	})
+	return resource.Kind[storagev1.VolumeAttachment, storagev1.VolumeAttachmentList]{
+		Group: "storage.k8s.io", Version: "v1", Resource: "volumeattachments", Kind: "VolumeAttachment",
+
+		PrepareCreate: parts.ClearStatus,
+		PrepareUpdate: parts.KeepStatus,
+		ResetFields:   []string{"status"},
+
+		Subresources: []resource.Sub[storagev1.VolumeAttachment]{
+			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: parts.KeepSpecAndMeta},
+		},
+	}.Row()
+}

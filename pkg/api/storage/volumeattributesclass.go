@@ -1,0 +1,20 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package storage
+
+import (
+	storagev1 "k8s.io/api/storage/v1"
+
+	"keelson.dev/apiserver/resource"
+)
+
+// volumeAttributesClassRow declares volumeattributesclasses.
+func volumeAttributesClassRow() *resource.Row {
+	return resource.Kind[storagev1.VolumeAttributesClass, storagev1.VolumeAttributesClassList]{
+		Group: "storage.k8s.io", Version: "v1", Resource: "volumeattributesclasses", Kind: "VolumeAttributesClass",
+		ShortNames: []string{"vac"},
+
+		AllowUnconditionalUpdate: true,
+	}.Row()
+}
