@@ -1,0 +1,175 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package config is what an API server can be told: one plain struct, its
+// flags (by Kubernetes' names, with Kubernetes' defaults) and its validation.
+//
+// It reads no files and starts nothing.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Config is everything an API server is told from outside.
+type Config struct {
+	// Storage. No EtcdServers: an embedded etcd keeps its files in DataDir.
+	EtcdServers  []string
+	EtcdCAFile   string
+	EtcdCertFile string
+	EtcdKeyFile  string
+	EtcdPrefix   string
+	DataDir      string
+
+	// Serving.
+	BindAddress      string
+	AdvertiseAddress string // empty: BindAddress, or the host's address when that is unspecified
+	SecurePort       int
+	TLSCertFile      string
+	TLSKeyFile       string
+	ClientCAFile     string
+	RequestTimeout   time.Duration
+	MinRequestWatch  time.Duration // shortest life of a watch without timeoutSeconds
+	ShutdownDelay    time.Duration // how long readyz fails before the listener closes
+	ShutdownTimeout  time.Duration
+	MaxReads         int // non-mutating requests in flight; 0: no limit
+	MaxWrites        int // mutating requests in flight; 0: no limit
+	MaxHTTP2Streams  int
+	Profiling        bool
+
+	// Who is asking.
+	AnonymousAuth           bool
+	TokenAuthFile           string
+	BootstrapTokenAuth      bool
+	ServiceAccountKeyFiles  []string
+	ServiceAccountSignKey   string
+	ServiceAccountIssuers   []string
+	ServiceAccountJWKSURI   string
+	ServiceAccountMaxExpiry time.Duration
+	ExtendTokenExpiration   bool
+	ServiceAccountLookup    bool
+	APIAudiences            []string
+	RequestHeader           RequestHeader
+
+	// What they may do.
+	AuthorizationModes []string
+	EnableAdmission    []string
+	DisableAdmission   []string
+	AllowPrivileged    bool
+	EventTTL           time.Duration
+
+	// Services.
+	ServiceClusterIPRanges []netip.Prefix
+	ServiceNodePorts       PortRange
+
+	// Kubelets.
+	KubeletClientCert   string
+	KubeletClientKey    string
+	KubeletCAFile       string
+	KubeletAddressTypes []string
+
+	// Aggregation.
+	AggregatorRouting bool
+	ProxyClientCert   string
+	ProxyClientKey    string
+
+	// Verbosity of the log, as klog's -v.
+	Verbosity int
+	// ShowVersion asks for the version instead of a server.
+	ShowVersion bool
+}
+
+// RequestHeader says which proxies may name the user in headers.
+type RequestHeader struct {
+	ClientCAFile        string
+	AllowedNames        []string
+	UsernameHeaders     []string
+	UIDHeaders          []string
+	GroupHeaders        []string
+	ExtraHeaderPrefixes []string
+}
+
+// PortRange is an inclusive range of ports.
+type PortRange struct{ First, Last int }
+
+// Size is the number of ports in r.
+func (r PortRange) Size() int { return r.Last - r.First + 1 }
+
+// Contains reports whether port lies in r.
+func (r PortRange) Contains(port int) bool { return port >= r.First && port <= r.Last }
+
+// String is "first-last".
+func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
+
+// Default is the configuration of a server without flags.
+func Default() Config {
+	return Config{
+		EtcdPrefix:            "/registry",
+		DataDir:               "/var/lib/keelson/apiserver",
+		BindAddress:           "0.0.0.0",
+		SecurePort:            6443,
+		RequestTimeout:        time.Minute,
+		MinRequestWatch:       30 * time.Minute,
+		ShutdownTimeout:       time.Minute,
+		MaxReads:              400,
+		MaxWrites:             200,
+		MaxHTTP2Streams:       250,
+		Profiling:             true,
+		AnonymousAuth:         true,
+		ServiceAccountLookup:  true,
+		ExtendTokenExpiration: true,
+		AuthorizationModes:    []string{ModeAlwaysAllow},
+		EventTTL:              time.Hour,
+		ServiceNodePorts:      PortRange{30000, 32767},
+		ServiceClusterIPRanges: []netip.Prefix{
+			netip.MustParsePrefix("10.0.0.0/24"),
+		},
+		KubeletAddressTypes: []string{"Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"},
+	}
+}
+
+// The authorization modes.
+const (
+	ModeAlwaysAllow = "AlwaysAllow"
+	ModeAlwaysDeny  = "AlwaysDeny"
+	ModeRBAC        = "RBAC"
+	ModeNode        = "Node"
+)
+
+// Validate reports everything that is wrong with c.
+func (c *Config) Validate() error {
+	var errs []error
+	add := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if c.SecurePort < 0 || c.SecurePort > 65535 {
+		add("--secure-port %d is not a port", c.SecurePort)
+	}
+	if (c.TLSCertFile == "") != (c.TLSKeyFile == "") {
+		add("--tls-cert-file and --tls-private-key-file go together")
+	}
+	if c.ServiceAccountSignKey == "" || len(c.ServiceAccountIssuers) == 0 {
+		add("--service-account-signing-key-file and --service-account-issuer are required")
+	}
+	if n := len(c.ServiceClusterIPRanges); n < 1 || n > 2 {
+		add("--service-cluster-ip-range takes one or two ranges")
+	} else if n == 2 && c.ServiceClusterIPRanges[0].Addr().Is4() == c.ServiceClusterIPRanges[1].Addr().Is4() {
+		add("--service-cluster-ip-range: two ranges must be of different IP families")
+	}
+	if r := c.ServiceNodePorts; r.First < 1 || r.Last > 65535 || r.Size() < 1 {
+		add("--service-node-port-range %s is not a range of ports", r)
+	}
+	known := []string{ModeAlwaysAllow, ModeAlwaysDeny, ModeNode, ModeRBAC}
+	if len(c.AuthorizationModes) == 0 {
+		add("--authorization-mode is required")
+	}
+	for _, m := range c.AuthorizationModes {
+		if !slices.Contains(known, m) {
+			add("--authorization-mode %q is not one of %s", m, strings.Join(known, ","))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,171 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// Parse reads flags into a Config and validates it. Usage and errors of the
+// flags themselves are written to stderr. pflag.ErrHelp means that help was
+// asked for and given.
+func Parse(args []string, stderr io.Writer) (Config, error) {
+	c := Default()
+	fs := pflag.NewFlagSet("apiserver", pflag.ContinueOnError)
+	fs.SetOutput(stderr)
+	fs.SortFlags = false
+	c.addStorage(fs)
+	c.addServing(fs)
+	c.addAuthn(fs)
+	c.addPolicy(fs)
+	if err := fs.Parse(args); err != nil {
+		return c, err
+	}
+	if fs.NArg() > 0 {
+		return c, fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	}
+	if c.ShowVersion {
+		return c, nil
+	}
+	return c, c.Validate()
+}
+
+func (c *Config) addStorage(fs *pflag.FlagSet) {
+	fs.StringSliceVar(&c.EtcdServers, "etcd-servers", c.EtcdServers, "etcd endpoints (scheme://host:port); empty: an embedded etcd in --data-dir")
+	fs.StringVar(&c.EtcdCAFile, "etcd-cafile", "", "certificate authority of the etcd servers")
+	fs.StringVar(&c.EtcdCertFile, "etcd-certfile", "", "client certificate for etcd")
+	fs.StringVar(&c.EtcdKeyFile, "etcd-keyfile", "", "client key for etcd")
+	fs.StringVar(&c.EtcdPrefix, "etcd-prefix", c.EtcdPrefix, "prefix of all keys in etcd")
+	fs.StringVar(&c.DataDir, "data-dir", c.DataDir, "where the embedded etcd keeps its files")
+	fs.DurationVar(&c.EventTTL, "event-ttl", c.EventTTL, "how long events are kept")
+}
+
+func (c *Config) addServing(fs *pflag.FlagSet) {
+	fs.StringVar(&c.BindAddress, "bind-address", c.BindAddress, "IP address to listen on")
+	fs.StringVar(&c.AdvertiseAddress, "advertise-address", "", "IP address at which members of the cluster reach this server")
+	fs.IntVar(&c.SecurePort, "secure-port", c.SecurePort, "port to serve HTTPS on; 0: any free port")
+	fs.StringVar(&c.TLSCertFile, "tls-cert-file", "", "serving certificate with its chain; reloaded when it changes")
+	fs.StringVar(&c.TLSKeyFile, "tls-private-key-file", "", "key of --tls-cert-file")
+	fs.StringVar(&c.ClientCAFile, "client-ca-file", "", "authorities whose client certificates are users; reloaded when it changes")
+	fs.DurationVar(&c.RequestTimeout, "request-timeout", c.RequestTimeout, "longest time an ordinary request may take")
+	fs.Var((*seconds)(&c.MinRequestWatch), "min-request-timeout", "shortest time, in seconds, that a watch without timeout is kept open")
+	fs.DurationVar(&c.ShutdownDelay, "shutdown-delay-duration", 0, "how long to serve with failing readyz before shutting down")
+	fs.IntVar(&c.MaxReads, "max-requests-inflight", c.MaxReads, "most reads in flight; 0: no limit")
+	fs.IntVar(&c.MaxWrites, "max-mutating-requests-inflight", c.MaxWrites, "most writes in flight; 0: no limit")
+	fs.IntVar(&c.MaxHTTP2Streams, "http2-max-streams-per-connection", c.MaxHTTP2Streams, "most streams of one HTTP/2 connection")
+	fs.BoolVar(&c.Profiling, "profiling", c.Profiling, "serve /debug/pprof")
+	fs.IntVarP(&c.Verbosity, "v", "v", 0, "verbosity of the log")
+	fs.BoolVar(&c.ShowVersion, "version", false, "print the version and exit")
+}
+
+func (c *Config) addAuthn(fs *pflag.FlagSet) {
+	fs.BoolVar(&c.AnonymousAuth, "anonymous-auth", c.AnonymousAuth, "requests without credentials are user system:anonymous")
+	fs.StringVar(&c.TokenAuthFile, "token-auth-file", "", "CSV of static bearer tokens: token,user,uid,\"groups\"")
+	fs.BoolVar(&c.BootstrapTokenAuth, "enable-bootstrap-token-auth", false, "accept bootstrap tokens (secrets in kube-system)")
+	fs.StringArrayVar(&c.ServiceAccountKeyFiles, "service-account-key-file", nil, "keys that verify service account tokens; may be repeated")
+	fs.StringVar(&c.ServiceAccountSignKey, "service-account-signing-key-file", "", "key that signs service account tokens")
+	fs.StringArrayVar(&c.ServiceAccountIssuers, "service-account-issuer", nil, "issuer of tokens; the first issues, all are accepted")
+	fs.StringVar(&c.ServiceAccountJWKSURI, "service-account-jwks-uri", "", "where the discovery document says the keys are")
+	fs.DurationVar(&c.ServiceAccountMaxExpiry, "service-account-max-token-expiration", 0, "longest life of an issued token; 0: no limit")
+	fs.BoolVar(&c.ExtendTokenExpiration, "service-account-extend-token-expiration", c.ExtendTokenExpiration, "injected tokens stay valid for a year beside their nominal hour")
+	fs.BoolVar(&c.ServiceAccountLookup, "service-account-lookup", c.ServiceAccountLookup, "check that what a token is bound to exists")
+	fs.StringSliceVar(&c.APIAudiences, "api-audiences", nil, "audiences of this API; empty: the issuers")
+	h := &c.RequestHeader
+	fs.StringVar(&h.ClientCAFile, "requestheader-client-ca-file", "", "authorities whose client certificates may name a user in headers")
+	fs.StringSliceVar(&h.AllowedNames, "requestheader-allowed-names", nil, "common names that may; empty: all")
+	fs.StringSliceVar(&h.UsernameHeaders, "requestheader-username-headers", nil, "headers of the user's name")
+	fs.StringSliceVar(&h.UIDHeaders, "requestheader-uid-headers", nil, "headers of the user's uid")
+	fs.StringSliceVar(&h.GroupHeaders, "requestheader-group-headers", nil, "headers of the user's groups")
+	fs.StringSliceVar(&h.ExtraHeaderPrefixes, "requestheader-extra-headers-prefix", nil, "prefixes of headers of the user's extras")
+}
+
+func (c *Config) addPolicy(fs *pflag.FlagSet) {
+	fs.StringSliceVar(&c.AuthorizationModes, "authorization-mode", c.AuthorizationModes, "authorizers in order: AlwaysAllow, AlwaysDeny, Node, RBAC")
+	fs.StringSliceVar(&c.EnableAdmission, "enable-admission-plugins", nil, "admission plugins beside the default ones")
+	fs.StringSliceVar(&c.DisableAdmission, "disable-admission-plugins", nil, "default admission plugins to leave out")
+	fs.BoolVar(&c.AllowPrivileged, "allow-privileged", false, "allow privileged containers")
+	fs.Var((*prefixes)(&c.ServiceClusterIPRanges), "service-cluster-ip-range", "range of service addresses, or two of different families")
+	fs.Var(&c.ServiceNodePorts, "service-node-port-range", "range of node ports of services")
+	fs.StringVar(&c.KubeletClientCert, "kubelet-client-certificate", "", "client certificate for kubelets")
+	fs.StringVar(&c.KubeletClientKey, "kubelet-client-key", "", "key of --kubelet-client-certificate")
+	fs.StringVar(&c.KubeletCAFile, "kubelet-certificate-authority", "", "authority of the kubelets' serving certificates; empty: they are not verified")
+	fs.StringSliceVar(&c.KubeletAddressTypes, "kubelet-preferred-address-types", c.KubeletAddressTypes, "which of a node's addresses to use, best first")
+	fs.BoolVar(&c.AggregatorRouting, "enable-aggregator-routing", false, "send aggregated requests to endpoints rather than to cluster IPs")
+	fs.StringVar(&c.ProxyClientCert, "proxy-client-cert-file", "", "client certificate that proves this server to aggregated ones")
+	fs.StringVar(&c.ProxyClientKey, "proxy-client-key-file", "", "key of --proxy-client-cert-file")
+}
+
+// seconds is a duration given as a whole number of seconds.
+type seconds time.Duration
+
+func (s *seconds) Set(v string) error {
+	n, err := strconv.Atoi(v)
+	if err != nil {
+		return fmt.Errorf("seconds %q: %w", v, err)
+	}
+	*s = seconds(time.Duration(n) * time.Second)
+	return nil
+}
+func (s *seconds) String() string { return strconv.Itoa(int(time.Duration(*s) / time.Second)) }
+func (*seconds) Type() string     { return "int" }
+
+type prefixes []netip.Prefix
+
+func (p *prefixes) Set(v string) error {
+	var out []netip.Prefix
+	for s := range strings.SplitSeq(v, ",") {
+		n, err := netip.ParsePrefix(strings.TrimSpace(s))
+		if err != nil {
+			return fmt.Errorf("range %q: %w", s, err)
+		}
+		out = append(out, n.Masked())
+	}
+	*p = out
+	return nil
+}
+
+func (p *prefixes) String() string {
+	var out []string
+	for _, n := range *p {
+		out = append(out, n.String())
+	}
+	return strings.Join(out, ",")
+}
+func (*prefixes) Type() string { return "string" }
+
+// Set parses "first-last", "first+count" or a single port.
+func (r *PortRange) Set(v string) error {
+	first, last, count := v, v, false
+	if a, b, ok := strings.Cut(v, "-"); ok {
+		first, last = a, b
+	} else if a, b, ok := strings.Cut(v, "+"); ok {
+		first, last, count = a, b, true
+	}
+	f, err := strconv.Atoi(strings.TrimSpace(first))
+	if err != nil {
+		return fmt.Errorf("port range %q: %w", v, err)
+	}
+	l, err := strconv.Atoi(strings.TrimSpace(last))
+	if err != nil {
+		return fmt.Errorf("port range %q: %w", v, err)
+	}
+	if count {
+		l += f
+	}
+	if f < 1 || l > 65535 || l < f {
+		return fmt.Errorf("port range %q: not within 1-65535", v)
+	}
+	*r = PortRange{f, l}
+	return nil
+}
+
+// Type names the flag's value in usage.
+func (*PortRange) Type() string { return "portRange" }

@@ -1,0 +1,202 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rbac
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/component-helpers/auth/rbac/validation"
+)
+
+// Guard refuses writes of roles and bindings by which a user would gain, or
+// hand on, what the user does not have. Who may "escalate" a role or "bind" it
+// is exempt, and so is system:masters.
+type Guard struct {
+	Rules      *Index
+	Authorizer authorizer.Authorizer
+}
+
+// fullAuthority is what an aggregation rule may come to contain.
+func fullAuthority() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
+		{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}},
+		{Verbs: []string{"*"}, NonResourceURLs: []string{"*"}},
+	}
+}
+
+// CheckWrite refuses, with 403, to store obj in place of old (nil: create).
+// Objects of other kinds pass.
+func (g *Guard) CheckWrite(ctx context.Context, obj, old runtime.Object) error {
+	u, ok := request.UserFrom(ctx)
+	if !ok {
+		return apierrors.NewForbidden(schema.GroupResource{Group: rbacv1.GroupName}, "", errors.New("no user on context"))
+	}
+	if slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) {
+		return nil
+	}
+	if old != nil && onlyOwnership(obj, old) {
+		return nil
+	}
+	switch o := obj.(type) {
+	case *rbacv1.ClusterRole:
+		prior, _ := old.(*rbacv1.ClusterRole)
+		return g.checkRole(ctx, u, "clusterroles", "", o.Name, o.Rules, aggregates(o) || aggregates(prior))
+	case *rbacv1.Role:
+		return g.checkRole(ctx, u, "roles", o.Namespace, o.Name, o.Rules, false)
+	case *rbacv1.ClusterRoleBinding:
+		return g.checkBinding(ctx, u, "clusterrolebindings", "", o.Name, o.RoleRef)
+	case *rbacv1.RoleBinding:
+		return g.checkBinding(ctx, u, "rolebindings", o.Namespace, o.Name, o.RoleRef)
+	}
+	return nil
+}
+
+func aggregates(r *rbacv1.ClusterRole) bool {
+	return r != nil && r.AggregationRule != nil && len(r.AggregationRule.ClusterRoleSelectors) > 0
+}
+
+// onlyOwnership reports whether obj differs from old in finalizers and owner
+// references only, which the garbage collector must be able to write.
+func onlyOwnership(obj, old runtime.Object) bool {
+	a, err := meta.Accessor(obj.DeepCopyObject())
+	if err != nil {
+		return false
+	}
+	b, err := meta.Accessor(old)
+	if err != nil {
+		return false
+	}
+	a.SetFinalizers(b.GetFinalizers())
+	a.SetOwnerReferences(b.GetOwnerReferences())
+	a.SetManagedFields(b.GetManagedFields())
+	a.SetSelfLink(b.GetSelfLink())
+	return equality.Semantic.DeepEqual(a, b)
+}
+
+func (g *Guard) checkRole(ctx context.Context, u user.Info, resource, namespace, name string, rules []rbacv1.PolicyRule, aggregated bool) error {
+	if g.may(ctx, u, "escalate", resource, namespace, requestName(ctx)) {
+		return nil
+	}
+	gr := schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}
+	if err := g.holds(u, namespace, rules); err != nil {
+		return apierrors.NewForbidden(gr, name, err)
+	}
+	if aggregated && g.holds(u, namespace, fullAuthority()) != nil {
+		return apierrors.NewForbidden(gr, name, errors.New("must have cluster-admin privileges to use the aggregationRule"))
+	}
+	return nil
+}
+
+func (g *Guard) checkBinding(ctx context.Context, u user.Info, resource, namespace, name string, ref rbacv1.RoleRef) error {
+	target := "clusterroles"
+	if ref.Kind == "Role" {
+		target = "roles"
+	}
+	if g.may(ctx, u, "bind", target, namespace, ref.Name) {
+		return nil
+	}
+	rules, err := g.Rules.RoleRules(ref, namespace)
+	if err != nil {
+		return err
+	}
+	if err := g.holds(u, namespace, rules); err != nil {
+		return apierrors.NewForbidden(schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}, name, err)
+	}
+	return nil
+}
+
+func (g *Guard) may(ctx context.Context, u user.Info, verb, resource, namespace, name string) bool {
+	if g.Authorizer == nil {
+		return false
+	}
+	decision, _, _ := g.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
+		User: u, Verb: verb, APIGroup: rbacv1.GroupName, APIVersion: "*",
+		Resource: resource, Namespace: namespace, Name: name, ResourceRequest: true,
+	})
+	return decision == authorizer.DecisionAllow
+}
+
+func requestName(ctx context.Context) string {
+	if info, ok := request.RequestInfoFrom(ctx); ok {
+		return info.Name
+	}
+	return ""
+}
+
+// holds is nil when u has all of rules in namespace, and names what is missing otherwise.
+func (g *Guard) holds(u user.Info, namespace string, rules []rbacv1.PolicyRule) error {
+	own, resolveErr := g.Rules.Rules(u, namespace)
+	ok, missing := validation.Covers(own, rules)
+	if ok {
+		return nil
+	}
+	var lines []string
+	for _, r := range compact(missing) {
+		lines = append(lines, describe(r))
+	}
+	slices.Sort(lines)
+	msg := fmt.Sprintf("user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n%s",
+		u.GetName(), u.GetGroups(), strings.Join(slices.Compact(lines), "\n"))
+	if resolveErr != nil {
+		msg += fmt.Sprintf("; resolution errors: %v", []error{resolveErr})
+	}
+	return errors.New(msg)
+}
+
+// compact joins the rules of one resource that differ in verbs only.
+func compact(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
+	type simple struct{ group, resource, name string }
+	at := map[simple]int{}
+	var out []rbacv1.PolicyRule
+	for _, r := range rules {
+		if len(r.APIGroups) != 1 || len(r.Resources) != 1 || len(r.ResourceNames) > 1 || len(r.NonResourceURLs) > 0 {
+			out = append(out, r)
+			continue
+		}
+		key := simple{group: r.APIGroups[0], resource: r.Resources[0]}
+		if len(r.ResourceNames) == 1 {
+			key.name = r.ResourceNames[0]
+		}
+		if i, ok := at[key]; ok {
+			for _, v := range r.Verbs {
+				if !slices.Contains(out[i].Verbs, v) {
+					out[i].Verbs = append(out[i].Verbs, v)
+				}
+			}
+			continue
+		}
+		at[key] = len(out)
+		out = append(out, *r.DeepCopy())
+	}
+	return out
+}
+
+func describe(r rbacv1.PolicyRule) string {
+	var parts []string
+	for _, p := range []struct {
+		name   string
+		values []string
+	}{
+		{"APIGroups", r.APIGroups}, {"Resources", r.Resources}, {"NonResourceURLs", r.NonResourceURLs},
+		{"ResourceNames", r.ResourceNames}, {"Verbs", r.Verbs},
+	} {
+		if len(p.values) > 0 {
+			parts = append(parts, fmt.Sprintf("%s:%q", p.name, p.values))
+		}
+	}
+	return "{" + strings.Join(parts, ", ") + "}"
+}

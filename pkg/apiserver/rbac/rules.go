@@ -1,0 +1,73 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rbac
+
+import (
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+)
+
+// allowsAny reports whether one of rules allows the request.
+func allowsAny(rules []rbacv1.PolicyRule, attrs authorizer.Attributes) bool {
+	for i := range rules {
+		if allows(&rules[i], attrs) {
+			return true
+		}
+	}
+	return false
+}
+
+func allows(rule *rbacv1.PolicyRule, attrs authorizer.Attributes) bool {
+	if !has(rule.Verbs, attrs.GetVerb()) {
+		return false
+	}
+	if !attrs.IsResourceRequest() {
+		return matchesPath(rule.NonResourceURLs, attrs.GetPath())
+	}
+	return has(rule.APIGroups, attrs.GetAPIGroup()) &&
+		matchesResource(rule.Resources, attrs.GetResource(), attrs.GetSubresource()) &&
+		(len(rule.ResourceNames) == 0 || slices.Contains(rule.ResourceNames, attrs.GetName()))
+}
+
+// has reports whether list holds want, or the asterisk.
+func has(list []string, want string) bool {
+	for _, s := range list {
+		if s == rbacv1.VerbAll || s == want {
+			return true
+		}
+	}
+	return false
+}
+
+// matchesResource compares without building "resource/subresource".
+func matchesResource(list []string, resource, sub string) bool {
+	for _, s := range list {
+		if s == rbacv1.ResourceAll {
+			return true
+		}
+		r, want, isSub := strings.Cut(s, "/")
+		if want != sub || isSub != (sub != "") {
+			continue
+		}
+		if r == resource || (isSub && r == "*") {
+			return true
+		}
+	}
+	return false
+}
+
+func matchesPath(list []string, path string) bool {
+	for _, s := range list {
+		if s == rbacv1.NonResourceAll || s == path {
+			return true
+		}
+		if prefix, ok := strings.CutSuffix(s, "*"); ok && strings.HasPrefix(path, strings.TrimRight(prefix, "*")) {
+			return true
+		}
+	}
+	return false
+}
