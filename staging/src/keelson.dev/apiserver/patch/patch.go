@@ -1,0 +1,168 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package patch applies JSON patches, merge patches and strategic merge patches
+// to documents, with Kubernetes' limits, field validation and error messages.
+// Apply patches are managedFields' business and not here.
+package patch
+
+import (
+	"fmt"
+	"net/http"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/mergepatch"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+)
+
+// maxOperations bounds a JSON patch.
+const maxOperations = 10000
+
+// Strict collects what strict decoding has to say, and ends a request or warns
+// of it as the client asked (fieldValidation).
+type Strict struct {
+	// Mode is metav1.FieldValidationStrict, Warn or Ignore.
+	Mode string
+	// Warn receives the findings in mode Warn.
+	Warn func([]error)
+}
+
+// On reports whether findings are wanted.
+func (s Strict) On() bool { return s.Mode != metav1.FieldValidationIgnore }
+
+// report ends with an error, or warns; doc is the document the findings are of.
+func (s Strict) report(doc string, findings []error) error {
+	if len(findings) == 0 {
+		return nil
+	}
+	if s.Mode == metav1.FieldValidationWarn {
+		s.Warn(findings)
+		return nil
+	}
+	return invalid(doc, runtime.NewStrictDecodingError(findings))
+}
+
+// invalid is Kubernetes' answer to a patch whose result is no object.
+func invalid(doc string, err error) error {
+	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{
+		field.Invalid(field.NewPath("patch"), doc, err.Error()),
+	})
+}
+
+// JSON applies a JSON patch or merge patch to a JSON document, and decodes the
+// result by decode, which may return a strict decoding error beside its success.
+func JSON(kind types.PatchType, doc, patch []byte, strict Strict, decode func([]byte) error) error {
+	patched, findings, err := applyJSON(kind, doc, patch, strict)
+	if err != nil {
+		return err
+	}
+	if err := decode(patched); err != nil {
+		more, ok := runtime.AsStrictDecodingError(err)
+		if !ok {
+			return invalid(string(patched), err)
+		}
+		findings = append(findings, more.Errors()...)
+	}
+	return strict.report(string(patched), findings)
+}
+
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	From  string `json:"from"`
+	Value any    `json:"value"`
+}
+
+func applyJSON(kind types.PatchType, doc, patch []byte, strict Strict) (patched []byte, findings []error, err error) {
+	if kind == types.MergePatchType {
+		if strict.On() {
+			var v map[string]any
+			if findings, err = kjson.UnmarshalStrict(patch, &v); err != nil {
+				return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
+			}
+		}
+		patched, err = jsonpatch.MergePatch(doc, patch)
+		if err == jsonpatch.ErrBadJSONPatch { //nolint:errorlint // a bare sentinel
+			err = apierrors.NewBadRequest(err.Error())
+		}
+		return patched, findings, err
+	}
+	if strict.On() {
+		var v []operation
+		if findings, err = kjson.UnmarshalStrict(patch, &v); err != nil {
+			return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
+		}
+		for i, f := range findings {
+			findings[i] = fmt.Errorf("json patch %w", f)
+		}
+	}
+	p, err := jsonpatch.DecodePatch(patch)
+	if err != nil {
+		return nil, nil, apierrors.NewBadRequest(err.Error())
+	}
+	if len(p) > maxOperations {
+		return nil, nil, apierrors.NewRequestEntityTooLargeError(
+			fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxOperations, len(p)))
+	}
+	if patched, err = p.Apply(doc); err != nil {
+		return nil, nil, unprocessable(err)
+	}
+	return patched, findings, nil
+}
+
+func unprocessable(err error) error {
+	return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
+}
+
+// Strategic applies a strategic merge patch to from and writes the result to
+// into, which is empty and of the same type.
+func Strategic(from, into runtime.Object, patch []byte, strict Strict) error {
+	doc, err := runtime.DefaultUnstructuredConverter.ToUnstructured(from)
+	if err != nil {
+		return err
+	}
+	changes := make(map[string]any)
+	var findings []error
+	if strict.On() {
+		findings, err = kjson.UnmarshalStrict(patch, &changes)
+	} else {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(patch, &changes)
+	}
+	if err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	patched, err := strategicpatch.StrategicMergeMapPatch(doc, changes, into)
+	if err != nil {
+		return strategicError(err)
+	}
+	words := func() string { return fmt.Sprintf("%+v", changes) }
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(patched, into, strict.On()); err != nil {
+		more, ok := runtime.AsStrictDecodingError(err)
+		if !ok {
+			return invalid(words(), err)
+		}
+		findings = append(findings, more.Errors()...)
+	}
+	if len(findings) == 0 {
+		return nil
+	}
+	return strict.report(words(), findings)
+}
+
+func strategicError(err error) error {
+	switch err { //nolint:errorlint // bare sentinels
+	case mergepatch.ErrBadJSONDoc, mergepatch.ErrBadPatchFormatForPrimitiveList, mergepatch.ErrBadPatchFormatForRetainKeys,
+		mergepatch.ErrBadPatchFormatForSetElementOrderList, mergepatch.ErrUnsupportedStrategicMergePatchFormat:
+		return apierrors.NewBadRequest(err.Error())
+	case mergepatch.ErrNoListOfLists, mergepatch.ErrPatchContentNotMatchRetainKeys:
+		return unprocessable(err)
+	}
+	return err
+}

@@ -1,0 +1,240 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/warning"
+
+	"keelson.dev/apiserver/resource"
+)
+
+// write is what admission, authorization and errors are told of one write.
+type write struct {
+	registry        *Registry
+	namespace, name string
+	version         string
+	subresource     string
+	operation       admission.Operation
+	options         runtime.Object
+	dryRun          bool
+	skip            bool
+}
+
+// attributes describes the write of obj over old to admission plugins. obj and
+// old are nil interfaces when absent.
+func (w *write) attributes(ctx context.Context, obj, old resource.Object) admission.Attributes {
+	version := w.version
+	if version == "" {
+		version = w.registry.row.StorageVersion
+	}
+	user, _ := request.UserFrom(ctx)
+	gv := schema.GroupVersion{Group: w.registry.row.Group, Version: version}
+	var o, before runtime.Object
+	if obj != nil {
+		o = obj
+	}
+	if old != nil {
+		before = old
+	}
+	name := w.name
+	if name == "" && obj != nil {
+		name = obj.GetName()
+	}
+	return admission.NewAttributesRecord(o, before, gv.WithKind(w.registry.row.Kind), w.namespace, name,
+		gv.WithResource(w.registry.row.Resource), w.subresource, w.operation, w.options, w.dryRun, user)
+}
+
+// mutate runs the mutating plugins over obj.
+func (w *write) mutate(ctx context.Context, obj, old resource.Object) error {
+	plugin, ok := w.registry.cfg.Admission.(admission.MutationInterface)
+	if w.skip || !ok || !plugin.Handles(w.operation) {
+		return nil
+	}
+	before := obj.GetManagedFields()
+	attrs := w.attributes(ctx, obj, old)
+	wrapped, _ := admission.WithAudit(plugin).(admission.MutationInterface)
+	if err := wrapped.Admit(ctx, attrs, w.registry.Interfaces()); err != nil {
+		return err
+	}
+	if err := managedfields.ValidateManagedFields(obj.GetManagedFields()); err != nil {
+		obj.SetManagedFields(before)
+		warning.AddWarning(ctx, "", fmt.Sprintf(".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: %v", err))
+	}
+	clearKind(obj)
+	return nil
+}
+
+// validate runs the validating plugins over copies of obj and old.
+func (w *write) validate(ctx context.Context, obj, old resource.Object) error {
+	plugin, ok := w.registry.cfg.Admission.(admission.ValidationInterface)
+	if w.skip || !ok || !plugin.Handles(w.operation) {
+		return nil
+	}
+	if obj != nil {
+		obj = obj.DeepCopyObject().(resource.Object)
+	}
+	if old != nil && w.operation != admission.Delete {
+		old = old.DeepCopyObject().(resource.Object)
+	}
+	wrapped, _ := admission.WithAudit(plugin).(admission.ValidationInterface)
+	return wrapped.Validate(ctx, w.attributes(ctx, obj, old), w.registry.Interfaces())
+}
+
+// authorizeCreate asks whether the user may create what an update or an apply
+// did not find.
+func (w *write) authorizeCreate(ctx context.Context, verb string) error {
+	if w.skip || w.registry.cfg.Authorizer == nil {
+		return nil
+	}
+	user, _ := request.UserFrom(ctx)
+	attrs := authorizer.AttributesRecord{
+		User: user, Verb: verb, ResourceRequest: true,
+		APIGroup: w.registry.row.Group, APIVersion: w.version, Resource: w.registry.row.Resource,
+		Subresource: w.subresource, Namespace: w.namespace, Name: w.name,
+	}
+	if info, ok := request.RequestInfoFrom(ctx); ok {
+		attrs.Path = info.Path
+	}
+	decision, reason, err := w.registry.cfg.Authorizer.Authorize(ctx, attrs)
+	if decision == authorizer.DecisionAllow {
+		return nil
+	}
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	return forbiddenCreate(attrs, reason)
+}
+
+// forbiddenCreate words the refusal as Kubernetes' authorization filter does.
+func forbiddenCreate(a authorizer.AttributesRecord, reason string) error {
+	user := ""
+	if a.User != nil {
+		user = a.User.GetName()
+	}
+	message := fmt.Sprintf("User %q cannot %s resource %q in API group %q", user, a.Verb, a.Resource, a.APIGroup)
+	if a.Namespace != "" {
+		message += fmt.Sprintf(" in the namespace %q", a.Namespace)
+	} else {
+		message += " at the cluster scope"
+	}
+	if reason != "" {
+		message += ": " + reason
+	}
+	return apierrors.NewForbidden(schema.GroupResource{Group: a.APIGroup, Resource: a.Resource}, a.Name, fmt.Errorf("%s", message))
+}
+
+// interfaces is what plugins convert, create and default objects of the row with.
+type interfaces struct{ c *convertor }
+
+// Interfaces returns what admission plugins handle the row's objects with.
+func (r *Registry) Interfaces() admission.ObjectInterfaces { return interfaces{r.convert} }
+
+func (i interfaces) GetObjectCreater() runtime.ObjectCreater     { return anyCreater{i.c} }
+func (i interfaces) GetObjectTyper() runtime.ObjectTyper         { return i.c.scheme }
+func (i interfaces) GetObjectDefaulter() runtime.ObjectDefaulter { return i.c }
+func (i interfaces) GetObjectConvertor() runtime.ObjectConvertor { return i.c }
+func (i interfaces) GetEquivalentResourceMapper() runtime.EquivalentResourceMapper {
+	return equivalents{i.c.row}
+}
+
+// anyCreater makes objects of the row, and of other kinds by the scheme.
+type anyCreater struct{ c *convertor }
+
+// New makes an empty object of kind.
+func (a anyCreater) New(kind schema.GroupVersionKind) (runtime.Object, error) {
+	if kind.Group == a.c.row.Group && kind.Kind == a.c.row.Kind {
+		return a.c.New(kind)
+	}
+	return a.c.scheme.New(kind)
+}
+
+// equivalents answers in which versions the row's resource is served.
+type equivalents struct{ row *resource.Row }
+
+// EquivalentResourcesFor lists the served versions of the resource.
+func (e equivalents) EquivalentResourcesFor(gvr schema.GroupVersionResource, _ string) []schema.GroupVersionResource {
+	if gvr.GroupResource() != e.row.GroupResource() {
+		return nil
+	}
+	out := make([]schema.GroupVersionResource, 0, len(e.row.Versions))
+	for _, v := range e.row.Versions {
+		out = append(out, schema.GroupVersionResource{Group: e.row.Group, Version: v.Name, Resource: e.row.Resource})
+	}
+	return out
+}
+
+// KindFor is the kind the resource, or its subresource, takes.
+func (e equivalents) KindFor(gvr schema.GroupVersionResource, subresource string) schema.GroupVersionKind {
+	if gvr.GroupResource() != e.row.GroupResource() {
+		return schema.GroupVersionKind{}
+	}
+	for i := range e.row.Subresources {
+		if s := &e.row.Subresources[i]; s.Name == subresource && !s.Kind.Empty() {
+			return s.Kind
+		}
+	}
+	return gvr.GroupVersion().WithKind(e.row.Kind)
+}
+
+// isDryRun reports whether options ask for no effect.
+func isDryRun(options []string) bool { return len(options) > 0 }
+
+// tooLarge reports whether the store refused an object for its size.
+func tooLarge(err error) bool {
+	if apierrors.IsRequestEntityTooLargeError(err) {
+		return true
+	}
+	if s, ok := err.(apierrors.APIStatus); ok && s.Status().Code == http.StatusRequestEntityTooLarge {
+		return true
+	}
+	return err != nil && (strings.Contains(err.Error(), "request is too large") || strings.Contains(err.Error(), "trying to send message larger than max"))
+}
+
+// dedupOwners drops repeated owner references and warns of them.
+func dedupOwners(ctx context.Context, obj metav1.Object, format string) {
+	refs := obj.GetOwnerReferences()
+	if len(refs) < 2 {
+		return
+	}
+	kept, repeated := refs[:0:0], []string(nil)
+	seen := make(map[types.UID][]metav1.OwnerReference, len(refs))
+next:
+	for _, ref := range refs {
+		for _, other := range seen[ref.UID] {
+			if sameOwner(other, ref) {
+				repeated = append(repeated, string(ref.UID))
+				continue next
+			}
+		}
+		seen[ref.UID] = append(seen[ref.UID], ref)
+		kept = append(kept, ref)
+	}
+	if len(repeated) > 0 {
+		warning.AddWarning(ctx, "", fmt.Sprintf(format, strings.Join(repeated, ", ")))
+		obj.SetOwnerReferences(kept)
+	}
+}
+
+func sameOwner(a, b metav1.OwnerReference) bool {
+	return a.APIVersion == b.APIVersion && a.Kind == b.Kind && a.Name == b.Name && a.UID == b.UID &&
+		sameBool(a.Controller, b.Controller) && sameBool(a.BlockOwnerDeletion, b.BlockOwnerDeletion)
+}
+
+func sameBool(a, b *bool) bool {
+	return a == b || a != nil && b != nil && *a == *b
+}

@@ -1,0 +1,159 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/apiserver/store"
+	"keelson.dev/apiserver/wire"
+)
+
+// Codec returns how objects of row are stored: row.Codec, or Kubernetes'
+// protobuf envelope in the row's storage version. The scheme converts stored
+// objects of versions the row does not name; it may be nil.
+func Codec(row *resource.Row, scheme *runtime.Scheme) store.Codec {
+	if row.Codec != nil {
+		return row.Codec
+	}
+	gv := schema.GroupVersion{Group: row.Group, Version: row.StorageVersion}
+	return &envelopeCodec{
+		row: row, scheme: scheme, apiVersion: gv.String(),
+		header: wire.NewHeader(gv.String(), row.Kind),
+	}
+}
+
+// envelopeCodec stores objects as "k8s\0" protobuf envelopes, and reads JSON too.
+type envelopeCodec struct {
+	row        *resource.Row
+	scheme     *runtime.Scheme
+	apiVersion string
+	header     wire.Header
+}
+
+// protoObject is what generated API types can do.
+type protoObject interface {
+	wire.Message
+	Unmarshal([]byte) error
+}
+
+// Encode writes obj without resourceVersion and selfLink; it sets both back.
+func (c *envelopeCodec) Encode(obj store.Object) ([]byte, error) {
+	message, ok := obj.(wire.Message)
+	if !ok {
+		return nil, fmt.Errorf("encode %T: not a protobuf type", obj)
+	}
+	rv, link := obj.GetResourceVersion(), obj.GetSelfLink()
+	obj.SetResourceVersion("")
+	obj.SetSelfLink("")
+	data, err := c.header.Marshal(message)
+	obj.SetResourceVersion(rv)
+	obj.SetSelfLink(link)
+	return data, err
+}
+
+// Decode reads an object stored in any version of the row.
+func (c *envelopeCodec) Decode(data []byte, rev int64) (store.Object, error) {
+	obj, err := c.decode(data)
+	if err != nil {
+		return nil, err
+	}
+	if c.row.Default != nil {
+		c.row.Default(obj)
+	}
+	obj.SetResourceVersion(revision(rev))
+	return obj, nil
+}
+
+func (c *envelopeCodec) decode(data []byte) (store.Object, error) {
+	if !wire.IsEnvelope(data) {
+		return c.decodeJSON(data)
+	}
+	e, err := wire.Parse(data)
+	if err != nil {
+		return nil, err
+	}
+	obj, version, err := c.newOf(e.APIVersion)
+	if err != nil {
+		return nil, err
+	}
+	message, ok := obj.(protoObject)
+	if !ok {
+		return nil, fmt.Errorf("decode %T: not a protobuf type", obj)
+	}
+	if err := message.Unmarshal(e.Raw); err != nil {
+		return nil, fmt.Errorf("stored %s: %w", c.row.Kind, err)
+	}
+	return toStorage(obj, version)
+}
+
+func (c *envelopeCodec) decodeJSON(data []byte) (store.Object, error) {
+	var meta runtime.TypeMeta
+	if err := json.Unmarshal(data, &meta); err != nil {
+		return nil, fmt.Errorf("stored %s: %w", c.row.Kind, err)
+	}
+	obj, version, err := c.newOf(meta.APIVersion)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(data, obj); err != nil {
+		return nil, fmt.Errorf("stored %s: %w", c.row.Kind, err)
+	}
+	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	return toStorage(obj, version)
+}
+
+// newOf makes the empty object that stored bytes of apiVersion fit.
+func (c *envelopeCodec) newOf(apiVersion string) (store.Object, *resource.Version, error) {
+	if apiVersion == c.apiVersion {
+		return c.row.New(), nil, nil
+	}
+	gv, err := schema.ParseGroupVersion(apiVersion)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range c.row.Versions {
+		v := &c.row.Versions[i]
+		if v.Name == gv.Version && gv.Group == c.row.Group && v.New != nil {
+			return v.New(), v, nil
+		}
+	}
+	return nil, nil, fmt.Errorf("stored %s is of version %q, which is not served", c.row.Kind, apiVersion)
+}
+
+func toStorage(obj store.Object, version *resource.Version) (store.Object, error) {
+	if version == nil || version.ToStorage == nil {
+		return obj, nil
+	}
+	if version.Default != nil {
+		version.Default(obj)
+	}
+	return version.ToStorage(obj)
+}
+
+// Attrs returns the function that extracts what selection needs from an object
+// of row: its labels and its selectable fields.
+func Attrs(row *resource.Row) func(store.Object) store.Attrs {
+	return func(obj store.Object) store.Attrs {
+		var set fields.Set
+		if row.Fields != nil {
+			set = row.Fields(obj)
+		}
+		if set == nil {
+			set = make(fields.Set, 2)
+		}
+		set["metadata.name"] = obj.GetName()
+		if row.Namespaced {
+			set["metadata.namespace"] = obj.GetNamespace()
+		}
+		return store.Attrs{Labels: labels.Set(obj.GetLabels()), Fields: set}
+	}
+}

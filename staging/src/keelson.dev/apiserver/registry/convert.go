@@ -1,0 +1,213 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson.dev/apiserver/resource"
+)
+
+// convertor converts, creates and defaults the objects of one row in any of its
+// versions. Conversions to the version an object already has do not copy.
+type convertor struct {
+	row    *resource.Row
+	scheme *runtime.Scheme
+}
+
+var (
+	_ runtime.ObjectConvertor = (*convertor)(nil)
+	_ runtime.ObjectCreater   = (*convertor)(nil)
+	_ runtime.ObjectDefaulter = (*convertor)(nil)
+)
+
+// version finds a served version; nil stands for the storage version.
+func (c *convertor) version(name string) (*resource.Version, error) {
+	if name == "" || name == c.row.StorageVersion {
+		return nil, nil
+	}
+	for i := range c.row.Versions {
+		if v := &c.row.Versions[i]; v.Name == name {
+			return v, nil
+		}
+	}
+	return nil, fmt.Errorf("%s is not served in version %q", c.row.GroupResource(), name)
+}
+
+// newObject makes an empty object of a version.
+func (c *convertor) newObject(v *resource.Version) resource.Object {
+	if v == nil || v.New == nil {
+		return c.row.New()
+	}
+	return v.New()
+}
+
+func (c *convertor) defaults(obj resource.Object, v *resource.Version) {
+	if v != nil && v.Default != nil {
+		v.Default(obj)
+	} else if c.row.Default != nil && (v == nil || v.New == nil) {
+		c.row.Default(obj)
+	}
+}
+
+func (c *convertor) toStorage(obj resource.Object, v *resource.Version) (resource.Object, error) {
+	if v == nil || v.ToStorage == nil {
+		return obj, nil
+	}
+	return v.ToStorage(obj)
+}
+
+func (c *convertor) fromStorage(obj resource.Object, v *resource.Version) (resource.Object, error) {
+	if v == nil || v.FromStorage == nil {
+		return obj, nil
+	}
+	return v.FromStorage(obj)
+}
+
+// New makes an empty object of kind.
+func (c *convertor) New(kind schema.GroupVersionKind) (runtime.Object, error) {
+	v, err := c.version(kind.Version)
+	if err != nil {
+		return nil, err
+	}
+	obj := c.newObject(v)
+	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{Group: c.row.Group, Version: kind.Version, Kind: c.row.Kind})
+	return obj, nil
+}
+
+// Default fills unset fields of an object of any version.
+func (c *convertor) Default(in runtime.Object) {
+	obj, ok := in.(resource.Object)
+	if !ok {
+		return
+	}
+	if v, err := c.version(c.versionOf(obj)); err == nil {
+		c.defaults(obj, v)
+	}
+}
+
+// versionOf finds an object's version by its type, or by what it says of itself.
+func (c *convertor) versionOf(obj runtime.Object) string {
+	t := reflect.TypeOf(obj)
+	if t == reflect.TypeOf(c.row.New()) {
+		if _, dynamic := obj.(*unstructured.Unstructured); !dynamic {
+			return c.row.StorageVersion
+		}
+	}
+	for i := range c.row.Versions {
+		if v := &c.row.Versions[i]; v.New != nil && t == reflect.TypeOf(v.New()) {
+			if _, dynamic := obj.(*unstructured.Unstructured); !dynamic {
+				return v.Name
+			}
+		}
+	}
+	if v := obj.GetObjectKind().GroupVersionKind().Version; v != "" {
+		return v
+	}
+	return c.row.StorageVersion
+}
+
+// ConvertToVersion returns in as the first version of the row that gv accepts.
+func (c *convertor) ConvertToVersion(in runtime.Object, gv runtime.GroupVersioner) (runtime.Object, error) {
+	candidates := make([]schema.GroupVersionKind, 0, len(c.row.Versions))
+	for _, v := range c.row.Versions {
+		candidates = append(candidates, schema.GroupVersionKind{Group: c.row.Group, Version: v.Name, Kind: c.row.Kind})
+	}
+	target, ok := gv.KindForGroupVersionKinds(candidates)
+	if !ok {
+		return nil, runtime.NewNotRegisteredErrForTarget("", reflect.TypeOf(in), gv)
+	}
+	obj, err := c.typed(in)
+	if err != nil {
+		return nil, err
+	}
+	from := c.versionOf(obj)
+	if from != target.Version {
+		if obj, err = c.between(obj, from, target.Version); err != nil {
+			return nil, err
+		}
+	}
+	obj.GetObjectKind().SetGroupVersionKind(target)
+	return obj, nil
+}
+
+// typed turns an unstructured object of a typed row into its Go type.
+func (c *convertor) typed(in runtime.Object) (resource.Object, error) {
+	obj, ok := in.(resource.Object)
+	if !ok {
+		return nil, fmt.Errorf("convert %T: not an object", in)
+	}
+	u, ok := in.(*unstructured.Unstructured)
+	if !ok {
+		return obj, nil
+	}
+	v, err := c.version(u.GroupVersionKind().Version)
+	if err != nil {
+		return nil, err
+	}
+	out := c.newObject(v)
+	if _, dynamic := out.(*unstructured.Unstructured); dynamic {
+		return obj, nil
+	}
+	return out, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out)
+}
+
+func (c *convertor) between(obj resource.Object, from, to string) (resource.Object, error) {
+	vFrom, err := c.version(from)
+	if err != nil {
+		return nil, err
+	}
+	vTo, err := c.version(to)
+	if err != nil {
+		return nil, err
+	}
+	if obj, err = c.toStorage(obj, vFrom); err != nil {
+		return nil, err
+	}
+	return c.fromStorage(obj, vTo)
+}
+
+// Convert copies in to out, which are of the same type, or of two versions of the row.
+func (c *convertor) Convert(in, out, _ any) error {
+	src, ok := in.(resource.Object)
+	dst, ok2 := out.(resource.Object)
+	if !ok || !ok2 {
+		return fmt.Errorf("convert %T to %T: not objects", in, out)
+	}
+	src, err := c.typed(src)
+	if err != nil {
+		return err
+	}
+	if reflect.TypeOf(src) != reflect.TypeOf(dst) {
+		if src, err = c.between(src, c.versionOf(src), c.versionOf(dst)); err != nil {
+			return err
+		}
+	}
+	if reflect.TypeOf(src) != reflect.TypeOf(dst) {
+		return fmt.Errorf("convert %T to %T: unknown conversion", in, out)
+	}
+	reflect.ValueOf(dst).Elem().Set(reflect.ValueOf(src).Elem())
+	return nil
+}
+
+// ConvertFieldLabel accepts the row's selectable fields.
+func (c *convertor) ConvertFieldLabel(_ schema.GroupVersionKind, label, value string) (string, string, error) {
+	return c.fieldLabel(label, value)
+}
+
+func (c *convertor) fieldLabel(label, value string) (string, string, error) {
+	switch {
+	case label == "metadata.name", label == "metadata.namespace", slices.Contains(c.row.SelectableFields, label):
+		return label, value, nil
+	case len(c.row.SelectableFields) == 0:
+		return "", "", fmt.Errorf("%q is not a known field selector: only %q, %q", label, "metadata.name", "metadata.namespace")
+	}
+	return "", "", fmt.Errorf("field label not supported: %s", label)
+}

@@ -1,0 +1,265 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/warning"
+
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/apiserver/store"
+)
+
+const (
+	maxGeneratedPrefix = 58 // what of generateName is kept before the suffix
+	suffixLength       = 5
+	maxNameAttempts    = 8 // of generated names that were taken
+
+	repeatedOwners      = ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: %v"
+	repeatedOwnersAfter = ".metadata.ownerReferences contains duplicate entries after mutating admission happens; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: %v"
+)
+
+// Create stores obj, a new object in the storage version's type, which it may
+// modify. The record of a dry run has no revision.
+func (r *Registry) Create(ctx context.Context, namespace string, obj resource.Object, options metav1.CreateOptions) (*store.Record, error) {
+	return r.CreateIn(ctx, r.row.StorageVersion, namespace, obj, options)
+}
+
+// CreateIn is Create for a request made in a served version.
+func (r *Registry) CreateIn(ctx context.Context, version, namespace string, obj resource.Object, options metav1.CreateOptions) (*store.Record, error) {
+	options.TypeMeta = metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "CreateOptions"}
+	clearKind(obj)
+	obj.SetCreationTimestamp(metav1.Time{})
+	obj.SetUID("")
+	obj.SetDeletionTimestamp(nil)
+	obj.SetDeletionGracePeriodSeconds(nil)
+	obj.SetSelfLink("")
+	if err := r.matchNamespace(namespace, obj); err != nil {
+		return nil, err
+	}
+	w := &write{
+		registry: r, namespace: r.admissionNamespace(namespace, obj), name: obj.GetName(), version: version,
+		operation: admission.Create, options: &options, dryRun: isDryRun(options.DryRun),
+	}
+	ctx = r.context(ctx, namespace)
+	dedupOwners(ctx, obj, repeatedOwners)
+	live := r.row.New()
+	obj = r.managerOf(version, "").update(live, obj, managerName(ctx, options.FieldManager))
+	if err := w.mutate(ctx, obj, nil); err != nil {
+		return nil, err
+	}
+	dedupOwners(ctx, obj, repeatedOwnersAfter)
+	rec, err := r.createNamed(ctx, w, obj)
+	if tooLarge(err) && obj.GetManagedFields() != nil {
+		obj.SetManagedFields(nil)
+		rec, err = r.createNamed(ctx, w, obj)
+	}
+	return rec, err
+}
+
+// context carries the namespace, and the time of the request, to strategies.
+func (r *Registry) context(ctx context.Context, namespace string) context.Context {
+	return resource.WithTime(request.WithNamespace(ctx, namespace), r.cfg.Clock.Now())
+}
+
+// admissionNamespace is the namespace plugins see: a namespace is in itself.
+func (r *Registry) admissionNamespace(namespace string, obj resource.Object) string {
+	if namespace == "" && r.row.Group == "" && r.row.Resource == "namespaces" {
+		return obj.GetName()
+	}
+	return namespace
+}
+
+// matchNamespace sets obj's namespace to that of the request, or refuses.
+func (r *Registry) matchNamespace(namespace string, obj resource.Object) error {
+	if !r.row.Namespaced {
+		namespace = ""
+	}
+	switch have := obj.GetNamespace(); {
+	case have == namespace:
+		return nil
+	case have == "", namespace == "":
+		obj.SetNamespace(namespace)
+		return nil
+	}
+	return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+}
+
+// createNamed stores obj, under new names where a generated one is taken.
+func (r *Registry) createNamed(ctx context.Context, w *write, obj resource.Object) (*store.Record, error) {
+	if obj.GetGenerateName() == "" || obj.GetName() != "" {
+		return r.create(ctx, w, obj)
+	}
+	for attempt := 1; ; attempt++ {
+		try := obj.DeepCopyObject().(resource.Object)
+		base := obj.GetGenerateName()
+		if len(base) > maxGeneratedPrefix {
+			base = base[:maxGeneratedPrefix]
+		}
+		try.SetName(base + r.random(suffixLength))
+		rec, err := r.create(ctx, w, try)
+		if err == nil || !apierrors.IsAlreadyExists(err) || attempt == maxNameAttempts {
+			return rec, err
+		}
+	}
+}
+
+func (r *Registry) random(n int) string {
+	if r.cfg.Random != nil {
+		return r.cfg.Random(n)
+	}
+	return rand.String(n)
+}
+
+// create runs the strategy over a named object and stores it.
+func (r *Registry) create(ctx context.Context, w *write, obj resource.Object) (rec *store.Record, err error) {
+	fillSystemFields(ctx, obj)
+	finish, err := r.beforeCreate(ctx, w, obj)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { finish(err == nil) }()
+	if err := r.prepareCreate(ctx, obj); err != nil {
+		return nil, err
+	}
+	if err := w.validate(ctx, obj, nil); err != nil {
+		return nil, err
+	}
+	if rec, err = r.insert(ctx, w, obj); err != nil {
+		return nil, r.wordCreateError(ctx, err, obj)
+	}
+	if !w.dryRun && r.cfg.Hooks.AfterCreate != nil {
+		r.cfg.Hooks.AfterCreate(ctx, obj)
+	}
+	return rec, nil
+}
+
+func fillSystemFields(ctx context.Context, obj resource.Object) {
+	now := resource.Time(ctx)
+	obj.SetCreationTimestamp(now.Rfc3339Copy())
+	obj.SetUID(uuid.NewUUID())
+}
+
+func (r *Registry) beforeCreate(ctx context.Context, w *write, obj resource.Object) (func(bool), error) {
+	if r.cfg.Hooks.BeforeCreate == nil {
+		return func(bool) {}, nil
+	}
+	finish, err := r.cfg.Hooks.BeforeCreate(ctx, obj, w.dryRun)
+	if err != nil {
+		return nil, err
+	}
+	if finish == nil {
+		return func(bool) {}, nil
+	}
+	return finish, nil
+}
+
+// prepareCreate is the strategy's part: prepare, validate, warn, canonicalise.
+func (r *Registry) prepareCreate(ctx context.Context, obj resource.Object) error {
+	namespace := request.NamespaceValue(ctx)
+	if err := r.matchNamespace(namespace, obj); err != nil {
+		return err
+	}
+	if r.row.PrepareCreate != nil {
+		r.row.PrepareCreate(ctx, obj)
+	}
+	errs := r.validateMeta(obj)
+	if r.row.Validate != nil {
+		errs = append(errs, r.row.Validate(ctx, obj)...)
+	}
+	if len(errs) > 0 {
+		return r.invalid(obj, errs)
+	}
+	r.warn(ctx, r.row.Warnings, obj, nil)
+	if r.row.Canonicalize != nil {
+		r.row.Canonicalize(obj)
+	}
+	if obj.GetResourceVersion() != "" {
+		return apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
+	}
+	return nil
+}
+
+// validateMeta checks the whole ObjectMeta of a new object.
+func (r *Registry) validateMeta(obj resource.Object) field.ErrorList {
+	return validation.ValidateObjectMetaAccessor(obj, r.row.Namespaced, r.nameFn(), field.NewPath("metadata"))
+}
+
+func (r *Registry) nameFn() validation.ValidateNameFunc {
+	if f := r.row.ValidateName; f != nil {
+		return validation.ValidateNameFunc(f)
+	}
+	return validation.NameIsDNSSubdomain
+}
+
+func (r *Registry) warn(ctx context.Context, warnings func(context.Context, resource.Object, resource.Object) []string, obj, old resource.Object) {
+	if warnings == nil {
+		return
+	}
+	for _, w := range warnings(ctx, obj, old) {
+		warning.AddWarning(ctx, "", w)
+	}
+}
+
+func (r *Registry) invalid(obj resource.Object, errs field.ErrorList) error {
+	return apierrors.NewInvalid(r.row.GroupVersionKind().GroupKind(), obj.GetName(), errs)
+}
+
+// insert writes obj, or for a dry run finds out whether it could.
+func (r *Registry) insert(ctx context.Context, w *write, obj resource.Object) (*store.Record, error) {
+	key := r.key(obj.GetNamespace(), obj.GetName())
+	if w.dryRun {
+		if _, err := r.store.Get(ctx, key, ""); err == nil {
+			return nil, apierrors.NewAlreadyExists(r.row.GroupResource(), obj.GetName())
+		} else if !apierrors.IsNotFound(err) {
+			return nil, err
+		}
+		return r.imagine(key, obj, 0)
+	}
+	var ttl int64
+	if r.row.TTL != nil {
+		ttl = r.row.TTL(obj)
+	}
+	return r.store.Create(ctx, key, obj, ttl)
+}
+
+// imagine is the record of what a dry run would have stored.
+func (r *Registry) imagine(key string, obj resource.Object, rev int64) (*store.Record, error) {
+	data, err := r.codec.Encode(obj)
+	if err != nil {
+		return nil, err
+	}
+	return store.NewRecord(key, rev, data, r.attrs(obj), r.codec, nil), nil
+}
+
+// wordCreateError says more of a name that is taken.
+func (r *Registry) wordCreateError(ctx context.Context, err error, obj resource.Object) error {
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	if obj.GetGenerateName() != "" {
+		err = apierrors.NewGenerateNameConflict(r.row.GroupResource(), obj.GetName(), 1)
+	} else {
+		err = apierrors.NewAlreadyExists(r.row.GroupResource(), obj.GetName())
+	}
+	rec, getErr := r.store.Get(ctx, r.key(obj.GetNamespace(), obj.GetName()), "")
+	if getErr != nil {
+		return err
+	}
+	if cur, decodeErr := rec.Object(); decodeErr == nil && cur.GetDeletionTimestamp() != nil {
+		status := &err.(*apierrors.StatusError).ErrStatus
+		status.Message = fmt.Sprintf("object is being deleted: %s", status.Message)
+	}
+	return err
+}

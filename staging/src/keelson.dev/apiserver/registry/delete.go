@@ -1,0 +1,416 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/apiserver/store"
+)
+
+const (
+	collectionWorkers = 4    // concurrent deletes of a collection
+	collectionPage    = 1000 // objects listed at a time
+)
+
+var (
+	errDeleteNow     = errors.New("delete now")
+	errBeingDeleted  = errors.New("deletion is pending")
+	metaDeleteKind   = schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}
+	errNoGracePeriod = errors.New("options.GracePeriodSeconds should not be nil")
+)
+
+// Delete removes an object, or marks it as being deleted where finalizers or a
+// grace period keep it. gone says which; the record is the object's last or
+// marked state.
+func (r *Registry) Delete(ctx context.Context, namespace, name string, options metav1.DeleteOptions) (rec *store.Record, gone bool, err error) {
+	return r.DeleteIn(ctx, r.row.StorageVersion, namespace, name, options)
+}
+
+// DeleteIn is Delete for a request made in a served version.
+func (r *Registry) DeleteIn(ctx context.Context, version, namespace, name string, options metav1.DeleteOptions) (rec *store.Record, gone bool, err error) {
+	options.TypeMeta = metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "DeleteOptions"}
+	if errs := validation.ValidateDeleteOptions(&options); len(errs) > 0 {
+		return nil, false, apierrors.NewInvalid(metaDeleteKind, "", errs)
+	}
+	d := &deletion{r: r, key: r.key(namespace, name), name: name, options: &options, dry: isDryRun(options.DryRun)}
+	d.w = &write{
+		registry: r, namespace: namespace, name: name, version: version,
+		operation: admission.Delete, options: &options, dryRun: d.dry,
+	}
+	if r.row.Group == "" && r.row.Resource == "namespaces" {
+		d.w.namespace = name
+	}
+	return d.run(r.context(ctx, namespace))
+}
+
+// deletion is one delete on its way.
+type deletion struct {
+	r         *Registry
+	key, name string
+	options   *metav1.DeleteOptions
+	w         *write
+	dry       bool
+}
+
+func (d *deletion) run(ctx context.Context) (*store.Record, bool, error) {
+	rec, err := d.r.store.Get(ctx, d.key, "")
+	if err != nil {
+		return nil, false, err
+	}
+	obj, err := rec.Object()
+	if err != nil {
+		return nil, false, apierrors.NewInternalError(err)
+	}
+	if hook := d.r.cfg.Hooks.BeforeDelete; hook != nil {
+		if err := hook(ctx, obj, d.options); err != nil {
+			return nil, false, err
+		}
+	}
+	graceful, pending, err := d.begin(ctx, obj)
+	if err != nil {
+		return nil, false, err
+	}
+	if pending {
+		return rec, false, nil
+	}
+	marked := rec
+	if _, changed := d.finalizers(obj); graceful || changed || len(obj.GetFinalizers()) > 0 {
+		var now bool
+		if marked, now, err = d.mark(ctx); err != nil || !now {
+			return marked, false, err
+		}
+	}
+	return d.remove(ctx, marked, graceful)
+}
+
+// mark updates the object to its state before the end. now says that nothing
+// keeps it any longer.
+func (d *deletion) mark(ctx context.Context) (rec *store.Record, now bool, err error) {
+	var seen *store.Record
+	var grace int64
+	var kept bool
+	up := func(ctx context.Context, cur *store.Record) (resource.Object, error) {
+		seen = cur
+		obj, err := cur.Object()
+		if err != nil {
+			return nil, err
+		}
+		if err := d.w.validate(ctx, nil, obj); err != nil {
+			return nil, err
+		}
+		graceful, pending, err := d.begin(ctx, obj)
+		if err != nil {
+			return nil, err
+		}
+		if pending {
+			return nil, errBeingDeleted
+		}
+		if list, changed := d.finalizers(obj); changed {
+			obj.SetFinalizers(list)
+		}
+		kept = len(obj.GetFinalizers()) != 0
+		if !graceful {
+			if !kept {
+				return nil, errDeleteNow
+			}
+			markDeleting(ctx, obj)
+			return obj, nil
+		}
+		grace = *d.options.GracePeriodSeconds
+		return obj, nil
+	}
+	rec, err = d.update(ctx, up)
+	switch {
+	case err == nil:
+		return rec, !kept && grace <= 0, nil
+	case errors.Is(err, errDeleteNow):
+		return seen, true, nil
+	case errors.Is(err, errBeingDeleted):
+		return seen, false, nil
+	}
+	return nil, false, err
+}
+
+func (d *deletion) update(ctx context.Context, fn store.UpdateFunc) (*store.Record, error) {
+	if !d.dry {
+		return d.r.store.Update(ctx, d.key, fn)
+	}
+	cur, err := d.r.store.Get(ctx, d.key, "")
+	if err != nil {
+		return nil, err
+	}
+	obj, err := fn(ctx, cur)
+	if err != nil {
+		return nil, err
+	}
+	return d.r.imagine(d.key, obj, cur.Revision)
+}
+
+// remove takes the object out of the store. marked is its last known state; an
+// object that ended gracefully meanwhile is no error.
+func (d *deletion) remove(ctx context.Context, marked *store.Record, graceful bool) (*store.Record, bool, error) {
+	check := func(cur *store.Record) error {
+		obj, err := cur.Object()
+		if err != nil {
+			return err
+		}
+		p := d.options.Preconditions
+		if p != nil && p.ResourceVersion != nil && cur.Revision == marked.Revision {
+			p = &metav1.Preconditions{UID: p.UID} // it held before we marked the object
+		}
+		if err := checkPreconditions(d.r.row.GroupResource(), obj, p); err != nil {
+			return err
+		}
+		return d.w.validate(ctx, nil, obj)
+	}
+	if d.dry {
+		return marked, true, check(marked)
+	}
+	rec, err := d.r.store.Delete(ctx, d.key, check)
+	if apierrors.IsNotFound(err) && graceful {
+		rec, err = marked, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	if hook := d.r.cfg.Hooks.AfterDelete; hook != nil {
+		if obj, decodeErr := rec.Object(); decodeErr == nil {
+			hook(ctx, obj)
+		}
+	}
+	return rec, true, nil
+}
+
+// begin decides how obj ends and puts its grace period into its metadata.
+// pending means that it is ending already, and this request changes nothing.
+func (d *deletion) begin(ctx context.Context, obj resource.Object) (graceful, pending bool, err error) {
+	if err := d.preconditions(obj); err != nil {
+		return false, false, err
+	}
+	if g := d.options.GracePeriodSeconds; g != nil && *g < 0 {
+		d.options.GracePeriodSeconds = new(int64(1))
+	}
+	if g := obj.GetDeletionGracePeriodSeconds(); g != nil && *g < 0 {
+		obj.SetDeletionGracePeriodSeconds(new(int64(1)))
+	}
+	decide := d.r.row.GracefulDelete
+	switch {
+	case decide == nil:
+		return false, false, nil
+	case obj.GetDeletionTimestamp() != nil:
+		graceful, pending = d.shorten(ctx, obj)
+		return graceful, pending, nil
+	case !decide(ctx, obj, d.options):
+		return false, false, nil
+	case d.options.GracePeriodSeconds == nil:
+		return false, false, apierrors.NewInternalError(errNoGracePeriod)
+	}
+	grace := *d.options.GracePeriodSeconds
+	end := metav1.NewTime(resource.Time(ctx).Add(time.Duration(grace) * time.Second))
+	obj.SetDeletionTimestamp(&end)
+	obj.SetDeletionGracePeriodSeconds(&grace)
+	if obj.GetGeneration() > 0 {
+		obj.SetGeneration(obj.GetGeneration() + 1)
+	}
+	return true, false, nil
+}
+
+// shorten brings forward the end of an object that is being deleted; a grace
+// period never gets longer.
+func (d *deletion) shorten(ctx context.Context, obj resource.Object) (graceful, pending bool) {
+	have := obj.GetDeletionGracePeriodSeconds()
+	if have == nil || *have == 0 {
+		return false, false
+	}
+	if d.options.GracePeriodSeconds == nil {
+		d.options.GracePeriodSeconds = new(*have)
+		return false, true
+	}
+	want := *d.options.GracePeriodSeconds
+	if want >= *have {
+		return false, true
+	}
+	now := resource.Time(ctx)
+	end := metav1.NewTime(obj.GetDeletionTimestamp().Add(time.Duration(want-*have) * time.Second))
+	if end.Before(&now) {
+		end = now
+		if want != 0 {
+			want = 1 // the period is over, but somebody still confirms the end
+		}
+	}
+	obj.SetDeletionTimestamp(&end)
+	obj.SetDeletionGracePeriodSeconds(&want)
+	return true, false
+}
+
+func (d *deletion) preconditions(obj resource.Object) error {
+	p := d.options.Preconditions
+	if p == nil {
+		return nil
+	}
+	gr := schema.GroupResource{Group: d.r.row.Group, Resource: d.r.row.Kind} // Kubernetes names the kind here
+	if p.UID != nil && *p.UID != obj.GetUID() {
+		return apierrors.NewConflict(gr, obj.GetName(), fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *p.UID, obj.GetUID()))
+	}
+	if p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion() {
+		return apierrors.NewConflict(gr, obj.GetName(), fmt.Errorf("the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). The object might have been modified", *p.ResourceVersion, obj.GetResourceVersion()))
+	}
+	return nil
+}
+
+// finalizers is the list obj shall have for the garbage collector's sake.
+func (d *deletion) finalizers(obj resource.Object) (list []string, changed bool) {
+	have := obj.GetFinalizers()
+	if d.r.row.DefaultGarbageCollection == unsupportedGarbageCollection {
+		return have, false
+	}
+	for _, f := range have {
+		if f != metav1.FinalizerOrphanDependents && f != metav1.FinalizerDeleteDependents {
+			list = append(list, f)
+		}
+	}
+	switch d.propagation(have) {
+	case metav1.DeletePropagationOrphan:
+		list = append(list, metav1.FinalizerOrphanDependents)
+	case metav1.DeletePropagationForeground:
+		list = append(list, metav1.FinalizerDeleteDependents)
+	}
+	a, b := slices.Sorted(slices.Values(have)), slices.Sorted(slices.Values(list))
+	return list, !slices.Equal(slices.Compact(a), slices.Compact(b))
+}
+
+// unsupportedGarbageCollection in a row's DefaultGarbageCollection leaves
+// finalizers alone (events, leases of components that own nothing).
+const unsupportedGarbageCollection metav1.DeletionPropagation = "Unsupported"
+
+// propagation is what happens to dependents: by the request's word, else by the
+// object's finalizers, else by the row.
+func (d *deletion) propagation(have []string) metav1.DeletionPropagation {
+	o := d.options
+	if o.OrphanDependents != nil { //nolint:staticcheck // part of the API
+		if *o.OrphanDependents { //nolint:staticcheck // part of the API
+			return metav1.DeletePropagationOrphan
+		}
+		return metav1.DeletePropagationBackground
+	}
+	if o.PropagationPolicy != nil {
+		return *o.PropagationPolicy
+	}
+	for _, f := range have {
+		switch f {
+		case metav1.FinalizerOrphanDependents:
+			return metav1.DeletePropagationOrphan
+		case metav1.FinalizerDeleteDependents:
+			return metav1.DeletePropagationForeground
+		}
+	}
+	return d.r.row.DefaultGarbageCollection
+}
+
+// markDeleting gives an object that finalizers keep its deletion timestamp.
+func markDeleting(ctx context.Context, obj resource.Object) {
+	if obj.GetDeletionTimestamp() == nil && obj.GetGeneration() > 0 {
+		obj.SetGeneration(obj.GetGeneration() + 1)
+	}
+	now := resource.Time(ctx)
+	if t := obj.GetDeletionTimestamp(); t == nil || t.After(now.Time) {
+		obj.SetDeletionTimestamp(&now)
+	}
+	obj.SetDeletionGracePeriodSeconds(new(int64(0)))
+}
+
+// DeleteCollection deletes every object that list selects, and returns the list
+// as it was.
+func (r *Registry) DeleteCollection(ctx context.Context, namespace string, options metav1.DeleteOptions, list metav1.ListOptions) (*store.Page, error) {
+	return r.DeleteCollectionIn(ctx, r.row.StorageVersion, namespace, options, list)
+}
+
+// DeleteCollectionIn is DeleteCollection for a request made in a served version.
+func (r *Registry) DeleteCollectionIn(ctx context.Context, version, namespace string, options metav1.DeleteOptions, list metav1.ListOptions) (*store.Page, error) {
+	limited := list.Limit > 0
+	if !limited {
+		list.Limit = collectionPage
+	}
+	var all *store.Page
+	for {
+		page, err := r.List(ctx, namespace, list)
+		if err != nil {
+			return nil, err
+		}
+		if err := r.deletePage(ctx, version, page.Records, options); err != nil {
+			return nil, err
+		}
+		if all == nil {
+			all = page
+		} else {
+			all.Records = append(all.Records, page.Records...)
+			all.Continue, all.Remaining = "", nil
+		}
+		if limited || page.Continue == "" {
+			return all, nil
+		}
+		list.Continue, list.ResourceVersion, list.ResourceVersionMatch = page.Continue, "", ""
+	}
+}
+
+// deletePage deletes records with a few workers; the first error stops them.
+func (r *Registry) deletePage(ctx context.Context, version string, records []*store.Record, options metav1.DeleteOptions) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	queue := make(chan *store.Record)
+	var workers sync.WaitGroup
+	for range min(collectionWorkers, len(records)) {
+		workers.Go(func() {
+			for rec := range queue {
+				if err := r.deleteRecord(ctx, version, rec, options); err != nil {
+					cancel(err)
+					return
+				}
+			}
+		})
+	}
+feed:
+	for _, rec := range records {
+		select {
+		case queue <- rec:
+		case <-ctx.Done():
+			break feed
+		}
+	}
+	close(queue)
+	workers.Wait()
+	return context.Cause(ctx)
+}
+
+func (r *Registry) deleteRecord(ctx context.Context, version string, rec *store.Record, options metav1.DeleteOptions) error {
+	namespace, name := r.split(rec.Key)
+	_, _, err := r.DeleteIn(ctx, version, namespace, name, *options.DeepCopy())
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// split takes a key apart.
+func (r *Registry) split(key string) (namespace, name string) {
+	for i := len(key) - 1; r.row.Namespaced && i >= 0; i-- {
+		if key[i] == '/' {
+			return key[:i], key[i+1:]
+		}
+	}
+	return "", key
+}

@@ -1,0 +1,184 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"context"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"keelson.dev/apiserver/resource"
+)
+
+// managedKey names an endpoint that keeps managedFields: a version, and the
+// object itself or one of its views.
+type managedKey struct{ version, subresource string }
+
+// manager keeps the managedFields of one endpoint.
+type manager struct {
+	fields *managedfields.FieldManager
+}
+
+func (r *Registry) makeManagers() error {
+	if r.cfg.TypeConverter == nil {
+		return nil
+	}
+	r.managed = make(map[managedKey]*manager)
+	for _, v := range r.row.Versions {
+		if err := r.makeManager(v.Name, "", r.row.ResetFields); err != nil {
+			return err
+		}
+		for i := range r.row.Subresources {
+			if s := &r.row.Subresources[i]; s.View {
+				if err := r.makeManager(v.Name, s.Name, s.ResetFields); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (r *Registry) makeManager(version, subresource string, reset []string) error {
+	hub := schema.GroupVersion{Group: r.row.Group, Version: r.row.StorageVersion}
+	gvk := schema.GroupVersionKind{Group: r.row.Group, Version: version, Kind: r.row.Kind}
+	construct := managedfields.NewDefaultFieldManager
+	if _, dynamic := r.row.New().(*unstructured.Unstructured); dynamic {
+		construct = managedfields.NewDefaultCRDFieldManager
+	}
+	fm, err := construct(r.cfg.TypeConverter, r.convert, r.convert, r.convert, gvk, hub, subresource, r.resetFilters(reset))
+	if err != nil {
+		return err
+	}
+	r.managed[managedKey{version, subresource}] = &manager{fields: fm}
+	return nil
+}
+
+// resetFilters excludes what an endpoint resets from what its writers own.
+func (r *Registry) resetFilters(paths []string) map[fieldpath.APIVersion]fieldpath.Filter {
+	if len(paths) == 0 {
+		return nil
+	}
+	set := fieldpath.NewSet()
+	for _, p := range paths {
+		var path fieldpath.Path
+		for name := range strings.SplitSeq(p, ".") {
+			path = append(path, fieldpath.PathElement{FieldName: &name})
+		}
+		set.Insert(path)
+	}
+	sets := make(map[fieldpath.APIVersion]*fieldpath.Set, len(r.row.Versions))
+	for _, v := range r.row.Versions {
+		gv := schema.GroupVersion{Group: r.row.Group, Version: v.Name}
+		sets[fieldpath.APIVersion(gv.String())] = set
+	}
+	return fieldpath.NewExcludeFilterSetMap(sets)
+}
+
+func (r *Registry) managerOf(version, subresource string) *manager {
+	if version == "" {
+		version = r.row.StorageVersion
+	}
+	return r.managed[managedKey{version, subresource}]
+}
+
+// update takes note of what who changed between live and obj.
+func (m *manager) update(live, obj resource.Object, who string) resource.Object {
+	if m == nil {
+		obj.SetManagedFields(nil)
+		return obj
+	}
+	out, ok := m.fields.UpdateNoErrors(live, obj, who).(resource.Object)
+	if !ok {
+		return obj
+	}
+	return clearKind(out)
+}
+
+// apply merges the configuration patch into live.
+func (m *manager) apply(live resource.Object, patch runtime.Object, who string, force bool) (resource.Object, error) {
+	out, err := m.fields.Apply(live, patch, who, force)
+	if err != nil {
+		return nil, err
+	}
+	return clearKind(out.(resource.Object)), nil
+}
+
+// clearKind drops the TypeMeta that conversions left: typed objects carry none in memory.
+func clearKind(obj resource.Object) resource.Object {
+	if _, dynamic := obj.(*unstructured.Unstructured); !dynamic {
+		obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	}
+	return obj
+}
+
+// keepTimes puts back old's managedFields times when they are all that obj
+// changes, so that a write without effect is no write.
+func keepTimes(obj, old resource.Object) {
+	next, prev := obj.GetManagedFields(), old.GetManagedFields()
+	if len(next) != len(prev) || len(next) == 0 {
+		return
+	}
+	changed := false
+	for i := range next {
+		changed = changed || !next[i].Time.Equal(prev[i].Time)
+	}
+	if !changed || !sameButTimes(next, prev) {
+		return
+	}
+	obj.SetManagedFields(prev)
+	if !equality.Semantic.DeepEqual(obj, old) {
+		obj.SetManagedFields(next)
+	}
+}
+
+func sameButTimes(a, b []metav1.ManagedFieldsEntry) bool {
+	for i := range a {
+		x, y := a[i], b[i]
+		x.Time, y.Time = nil, nil
+		if !equality.Semantic.DeepEqual(x, y) {
+			return false
+		}
+	}
+	return true
+}
+
+type userAgentKey struct{}
+
+// WithUserAgent returns a context whose writes without a field manager are owned
+// by the name that userAgent begins with.
+func WithUserAgent(ctx context.Context, userAgent string) context.Context {
+	return context.WithValue(ctx, userAgentKey{}, userAgent)
+}
+
+// managerName is the field manager a client chose, or the printable beginning of
+// its User-Agent.
+func managerName(ctx context.Context, chosen string) string {
+	if chosen != "" {
+		return chosen
+	}
+	agent, _ := ctx.Value(userAgentKey{}).(string)
+	agent, _, _ = strings.Cut(agent, "/")
+	var name strings.Builder
+	for _, c := range agent {
+		if !unicode.IsPrint(c) {
+			continue
+		}
+		if name.Len()+utf8.RuneLen(c) > validation.FieldManagerMaxLength {
+			break
+		}
+		name.WriteRune(c)
+	}
+	return name.String()
+}

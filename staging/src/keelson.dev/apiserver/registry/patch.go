@@ -1,0 +1,261 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/warning"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"keelson.dev/apiserver/patch"
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/apiserver/store"
+)
+
+// Patch applies p and stores the result. Only an apply creates.
+func (r *Registry) Patch(ctx context.Context, p Patch) (rec *store.Record, created bool, err error) {
+	v, err := r.convert.version(p.Version)
+	if err != nil {
+		return nil, false, err
+	}
+	u := &Update{
+		Namespace: p.Namespace, Name: p.Name, Subresource: p.Subresource, Version: p.Version,
+		Options: metav1.UpdateOptions{
+			TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "UpdateOptions"},
+			DryRun:   p.Options.DryRun, FieldManager: p.Options.FieldManager, FieldValidation: p.Options.FieldValidation,
+		},
+		CreateAbsent: p.Type == types.ApplyYAMLPatchType,
+	}
+	up, err := r.newUpdate(u)
+	if err != nil {
+		return nil, false, err
+	}
+	up.mayCreate = u.CreateAbsent && u.Subresource == ""
+	pp := &patching{
+		r: r, p: &p, v: v, manager: r.managerOf(p.Version, p.Subresource), up: up,
+		strict: patch.Strict{Mode: p.Options.FieldValidation, Warn: func(errs []error) { WarnStrict(ctx, errs) }},
+	}
+	if pp.strict.Mode == "" {
+		pp.strict.Mode = metav1.FieldValidationWarn
+	}
+	up.transform = pp.apply
+	return up.run(r.context(ctx, p.Namespace))
+}
+
+// patching is one patch on its way.
+type patching struct {
+	r       *Registry
+	p       *Patch
+	v       *resource.Version
+	manager *manager
+	up      *updating
+	strict  patch.Strict
+}
+
+// apply makes the patched object from cur, and checks that it is still the one
+// the request names.
+func (pp *patching) apply(ctx context.Context, cur resource.Object) (obj resource.Object, err error) {
+	switch pp.p.Type {
+	case types.ApplyYAMLPatchType:
+		obj, err = pp.configuration(ctx, cur)
+	case types.JSONPatchType, types.MergePatchType:
+		obj, err = pp.json(ctx, cur)
+	case types.StrategicMergePatchType:
+		obj, err = pp.strategic(ctx, cur)
+	default:
+		return nil, fmt.Errorf("%v: unimplemented patch type", pp.p.Type)
+	}
+	if err != nil {
+		return nil, err
+	}
+	clearKind(obj)
+	if cur == nil && obj.GetUID() != "" {
+		return nil, apierrors.NewConflict(pp.r.row.GroupResource(), pp.p.Name,
+			fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", obj.GetUID()))
+	}
+	if err := pp.r.matchNamespace(pp.p.Namespace, obj); err != nil {
+		return nil, err
+	}
+	return obj, CheckName(obj, pp.p.Namespace, pp.p.Name)
+}
+
+// CheckName says whether obj is the object that a path names.
+func CheckName(obj resource.Object, namespace, name string) error {
+	switch {
+	case obj.GetName() == "":
+		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided", name))
+	case obj.GetName() != name:
+		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", obj.GetName(), name))
+	case namespace != "" && obj.GetNamespace() != "" && obj.GetNamespace() != namespace:
+		return apierrors.NewBadRequest(fmt.Sprintf("the namespace of the object (%s) does not match the namespace on the request (%s)", obj.GetNamespace(), namespace))
+	}
+	return nil
+}
+
+// versioned is a copy of cur in the request's version, with its kind set.
+func (pp *patching) versioned(cur resource.Object) (resource.Object, error) {
+	obj, err := pp.r.convert.fromStorage(cur.DeepCopyObject().(resource.Object), pp.v)
+	if err != nil {
+		return nil, err
+	}
+	obj.GetObjectKind().SetGroupVersionKind(pp.kind())
+	return obj, nil
+}
+
+func (pp *patching) kind() schema.GroupVersionKind {
+	gvk := pp.r.row.GroupVersionKind()
+	if pp.v != nil {
+		gvk.Version = pp.v.Name
+	}
+	return gvk
+}
+
+// finish defaults a patched object, converts it to the storage version and
+// takes note of its manager.
+func (pp *patching) finish(ctx context.Context, obj, cur resource.Object) (resource.Object, error) {
+	pp.r.convert.defaults(obj, pp.v)
+	obj, err := pp.r.convert.toStorage(obj, pp.v)
+	if err != nil {
+		return nil, err
+	}
+	clearKind(obj)
+	if pp.up.dropManaged {
+		return obj, nil
+	}
+	return pp.manager.update(cur.DeepCopyObject().(resource.Object), obj, managerName(ctx, pp.p.Options.FieldManager)), nil
+}
+
+func (pp *patching) json(ctx context.Context, cur resource.Object) (resource.Object, error) {
+	if cur == nil {
+		return nil, apierrors.NewNotFound(pp.r.row.GroupResource(), pp.p.Name)
+	}
+	versioned, err := pp.versioned(cur)
+	if err != nil {
+		return nil, err
+	}
+	doc, err := json.Marshal(versioned)
+	if err != nil {
+		return nil, err
+	}
+	out := pp.r.convert.newObject(pp.v)
+	err = patch.JSON(pp.p.Type, doc, pp.p.Data, pp.strict, func(patched []byte) error {
+		return pp.decode(patched, out)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return pp.finish(ctx, out, cur)
+}
+
+// decode reads a patched document, which must still be of the request's kind.
+func (pp *patching) decode(doc []byte, out resource.Object) error {
+	var findings []error
+	var err error
+	if u, ok := out.(*unstructured.Unstructured); ok {
+		err = u.UnmarshalJSON(doc)
+	} else if pp.strict.On() {
+		findings, err = kjson.UnmarshalStrict(doc, out)
+	} else {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(doc, out)
+	}
+	if err != nil {
+		return err
+	}
+	if got, want := out.GetObjectKind().GroupVersionKind(), pp.kind(); got != want {
+		return fmt.Errorf("%s in version %q cannot be handled as a %s", got.Kind, got.GroupVersion(), want.Kind)
+	}
+	if len(findings) > 0 {
+		return runtime.NewStrictDecodingError(findings)
+	}
+	return nil
+}
+
+func (pp *patching) strategic(ctx context.Context, cur resource.Object) (resource.Object, error) {
+	if cur == nil {
+		return nil, apierrors.NewNotFound(pp.r.row.GroupResource(), pp.p.Name)
+	}
+	versioned, err := pp.versioned(cur)
+	if err != nil {
+		return nil, err
+	}
+	out := pp.r.convert.newObject(pp.v)
+	if err := patch.Strategic(versioned, out, pp.p.Data, pp.strict); err != nil {
+		return nil, err
+	}
+	return pp.finish(ctx, out, cur)
+}
+
+// errNoApply is the answer of a server that keeps no managedFields.
+var errNoApply = errors.New("server-side apply needs managed fields, which are not kept for this resource")
+
+// configuration is server-side apply.
+func (pp *patching) configuration(ctx context.Context, cur resource.Object) (resource.Object, error) {
+	if pp.manager == nil {
+		return nil, errNoApply
+	}
+	config := &unstructured.Unstructured{Object: map[string]any{}}
+	if err := yaml.Unmarshal(pp.p.Data, &config.Object); err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err))
+	}
+	live := cur
+	if live == nil {
+		empty, err := pp.r.convert.New(pp.r.row.GroupVersionKind())
+		if err != nil {
+			return nil, err
+		}
+		live = empty.(resource.Object)
+	} else {
+		live = live.DeepCopyObject().(resource.Object)
+	}
+	force := pp.p.Options.Force != nil && *pp.p.Options.Force
+	obj, err := pp.manager.apply(live, config, pp.p.Options.FieldManager, force)
+	if err != nil {
+		return nil, err
+	}
+	if pp.strict.On() {
+		if err := yaml.UnmarshalStrict(pp.p.Data, &map[string]any{}); err != nil {
+			if pp.strict.Mode == metav1.FieldValidationStrict {
+				return nil, apierrors.NewBadRequest(fmt.Sprintf("error strict decoding YAML: %v", err))
+			}
+			WarnStrict(ctx, []error{err})
+		}
+	}
+	return obj, nil
+}
+
+// WarnStrict sends the findings of strict decoding as warnings.
+func WarnStrict(ctx context.Context, findings []error) {
+	for _, f := range findings {
+		for _, line := range strings.Split(strictLines(f.Error()), "\n") {
+			warning.AddWarning(ctx, "", line)
+		}
+	}
+}
+
+// strictLines takes the YAML decoder's preamble off its findings.
+func strictLines(s string) string {
+	const preamble, long = "yaml: unmarshal errors:\n", "error converting YAML to JSON: yaml: unmarshal errors:\n"
+	for _, p := range []string{long, preamble} {
+		if rest, ok := strings.CutPrefix(s, p); ok {
+			lines := strings.Split(rest, "\n")
+			for i := range lines {
+				lines[i] = strings.TrimSpace(lines[i])
+			}
+			return strings.Join(lines, "\n")
+		}
+	}
+	return s
+}

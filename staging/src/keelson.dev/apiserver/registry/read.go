@@ -1,0 +1,122 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/apiserver/store"
+)
+
+// Registry reads and writes the objects of one row.
+type Registry struct {
+	row     *resource.Row
+	cfg     Config
+	store   store.Interface
+	codec   store.Codec
+	attrs   func(store.Object) store.Attrs
+	convert *convertor
+	managed map[managedKey]*manager
+}
+
+// New returns the registry of a row that is not ephemeral.
+func New(row *resource.Row, cfg Config) (*Registry, error) {
+	r := &Registry{
+		row: row, cfg: cfg, store: cfg.Store(row),
+		codec: Codec(row, cfg.Scheme), attrs: Attrs(row),
+		convert: &convertor{row: row, scheme: cfg.Scheme},
+	}
+	if err := r.makeManagers(); err != nil {
+		return nil, fmt.Errorf("field managers of %s: %w", row.GroupResource(), err)
+	}
+	return r, nil
+}
+
+// Row returns the row the registry is of.
+func (r *Registry) Row() *resource.Row { return r.row }
+
+// Store returns the store under the registry.
+func (r *Registry) Store() store.Interface { return r.store }
+
+// Codec returns how the registry's objects are stored.
+func (r *Registry) Codec() store.Codec { return r.codec }
+
+// key is an object's place in the store.
+func (r *Registry) key(namespace, name string) string {
+	if r.row.Namespaced {
+		return namespace + "/" + name
+	}
+	return name
+}
+
+// Get returns one object; an empty resourceVersion reads consistently.
+func (r *Registry) Get(ctx context.Context, namespace, name, resourceVersion string) (*store.Record, error) {
+	return r.store.Get(ctx, r.key(namespace, name), resourceVersion)
+}
+
+// List returns the objects of a namespace (all namespaces when empty).
+func (r *Registry) List(ctx context.Context, namespace string, options metav1.ListOptions) (*store.Page, error) {
+	predicate, err := r.predicate(namespace, &options)
+	if err != nil {
+		return nil, err
+	}
+	return r.store.List(ctx, store.ListOptions{
+		Predicate: predicate, ResourceVersion: options.ResourceVersion, Match: options.ResourceVersionMatch,
+		Limit: options.Limit, Continue: options.Continue,
+	})
+}
+
+// Watch follows the objects of a namespace (all namespaces when empty).
+func (r *Registry) Watch(ctx context.Context, namespace string, options metav1.ListOptions) (store.Watcher, error) {
+	predicate, err := r.predicate(namespace, &options)
+	if err != nil {
+		return nil, err
+	}
+	return r.store.Watch(ctx, store.WatchOptions{
+		Predicate: predicate, ResourceVersion: options.ResourceVersion, Match: options.ResourceVersionMatch,
+		AllowBookmarks: options.AllowWatchBookmarks, SendInitialEvents: options.SendInitialEvents,
+	})
+}
+
+// predicate parses the selectors of options.
+func (r *Registry) predicate(namespace string, options *metav1.ListOptions) (store.Predicate, error) {
+	p := store.Predicate{}
+	if r.row.Namespaced {
+		p.Namespace = namespace
+	}
+	if options.LabelSelector != "" {
+		selector, err := labels.Parse(options.LabelSelector)
+		if err != nil {
+			return p, apierrors.NewBadRequest(err.Error())
+		}
+		if !selector.Empty() {
+			p.Labels = selector
+		}
+	}
+	if options.FieldSelector == "" {
+		return p, nil
+	}
+	selector, err := fields.ParseSelector(options.FieldSelector)
+	if err != nil {
+		return p, apierrors.NewBadRequest(err.Error())
+	}
+	selector, err = selector.Transform(r.convert.fieldLabel)
+	if err != nil {
+		return p, apierrors.NewBadRequest(err.Error())
+	}
+	if !selector.Empty() {
+		p.Fields = selector
+		if name, ok := selector.RequiresExactMatch("metadata.name"); ok {
+			p.Name = name
+		}
+	}
+	return p, nil
+}

@@ -1,0 +1,387 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/apiserver/store"
+)
+
+// modified is what Kubernetes says to a writer that came second.
+const modified = "the object has been modified; please apply your changes to the latest version and try again"
+
+// Update applies u.Transform and stores the result. created is true when the
+// object was absent before. Updating away the last finalizer of an object that
+// is being deleted removes it; its last state is returned.
+func (r *Registry) Update(ctx context.Context, u Update) (rec *store.Record, created bool, err error) {
+	u.Options.TypeMeta = metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "UpdateOptions"}
+	up, err := r.newUpdate(&u)
+	if err != nil {
+		return nil, false, err
+	}
+	up.transform = func(ctx context.Context, cur resource.Object) (resource.Object, error) {
+		live := cur
+		if cur != nil {
+			cur = cur.DeepCopyObject().(resource.Object)
+		}
+		obj, err := u.Transform(ctx, cur)
+		if err != nil {
+			return nil, err
+		}
+		clearKind(obj)
+		dedupOwners(ctx, obj, repeatedOwners)
+		if live == nil {
+			live = r.row.New()
+		}
+		if up.dropManaged {
+			return obj, nil
+		}
+		return r.managerOf(u.Version, u.Subresource).update(live, obj, managerName(ctx, u.Options.FieldManager)), nil
+	}
+	return up.run(r.context(ctx, u.Namespace))
+}
+
+// updating is one update on its way: of Update, or of Patch.
+type updating struct {
+	r             *Registry
+	u             *Update
+	sub           *resource.Subresource
+	preconditions *metav1.Preconditions
+	// transform makes the wanted object, managedFields included. cur is nil
+	// when the object is absent, and may not be modified.
+	transform   UpdateFunc
+	mayCreate   bool
+	dropManaged bool // a second try, for an object too large to store
+	createOpts  *metav1.CreateOptions
+	dry         bool
+}
+
+// errGone ends an update that removes its object.
+var errGone = errors.New("object has no finalizers left")
+
+func (r *Registry) newUpdate(u *Update) (*updating, error) {
+	up := &updating{
+		r: r, u: u, preconditions: u.Preconditions,
+		mayCreate: u.Subresource == "" && (u.CreateAbsent || r.row.AllowCreateOnUpdate),
+		dry:       isDryRun(u.Options.DryRun),
+		createOpts: &metav1.CreateOptions{
+			TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "CreateOptions"},
+			DryRun:   u.Options.DryRun, FieldManager: u.Options.FieldManager, FieldValidation: u.Options.FieldValidation,
+		},
+	}
+	if u.Subresource == "" {
+		return up, nil
+	}
+	for i := range r.row.Subresources {
+		if s := &r.row.Subresources[i]; s.Name == u.Subresource {
+			up.sub = s
+			return up, nil
+		}
+	}
+	// A connector writes the object in the name of its subresource.
+	return nil, apierrors.NewNotFound(r.row.GroupResource(), u.Name)
+}
+
+func (up *updating) run(ctx context.Context) (*store.Record, bool, error) {
+	rec, created, err := up.try(ctx)
+	if tooLarge(err) && !up.dropManaged {
+		up.dropManaged = true
+		return up.try(ctx)
+	}
+	return rec, created, err
+}
+
+// try updates, or creates, until neither is overtaken by the other.
+func (up *updating) try(ctx context.Context) (*store.Record, bool, error) {
+	r, key := up.r, up.r.key(up.u.Namespace, up.u.Name)
+	for {
+		rec, err := up.update(ctx, key)
+		if !apierrors.IsNotFound(err) || !up.absent(ctx, key) {
+			return rec, false, err
+		}
+		if !up.mayCreate {
+			return nil, false, apierrors.NewNotFound(r.row.GroupResource(), up.u.Name)
+		}
+		rec, err = up.create(ctx)
+		if !apierrors.IsAlreadyExists(err) || up.absent(ctx, key) {
+			return rec, err == nil, err
+		}
+	}
+}
+
+// absent reports whether the object is not there: a NotFound may also come from
+// the update itself (a hook, a plugin).
+func (up *updating) absent(ctx context.Context, key string) bool {
+	_, err := up.r.store.Get(ctx, key, "")
+	return apierrors.IsNotFound(err)
+}
+
+func (up *updating) write(operation admission.Operation) *write {
+	w := &write{
+		registry: up.r, namespace: up.u.Namespace, name: up.u.Name, version: up.u.Version,
+		subresource: up.u.Subresource, operation: operation, dryRun: up.dry, skip: up.u.SkipAdmission,
+		options: &up.u.Options,
+	}
+	if operation == admission.Create {
+		w.options = up.createOpts
+	}
+	if up.r.row.Group == "" && up.r.row.Resource == "namespaces" {
+		w.namespace = up.u.Name
+	}
+	return w
+}
+
+// update writes an object that exists.
+func (up *updating) update(ctx context.Context, key string) (*store.Record, error) {
+	var last, old resource.Object
+	finish := func(bool) {}
+	apply := func(ctx context.Context, cur *store.Record) (resource.Object, error) {
+		finish(false)
+		finish = func(bool) {}
+		existing, err := cur.Object()
+		if err != nil {
+			return nil, err
+		}
+		obj, done, err := up.next(ctx, existing)
+		if done != nil {
+			finish = done
+		}
+		last, old = obj, existing
+		if err != nil {
+			return nil, err
+		}
+		return obj, nil
+	}
+	rec, err := up.store(ctx, key, apply)
+	if errors.Is(err, errGone) {
+		rec, err = up.remove(ctx, key, last, old)
+	}
+	finish(err == nil)
+	if err != nil {
+		return nil, err
+	}
+	if !up.dry && up.r.cfg.Hooks.AfterUpdate != nil {
+		up.r.cfg.Hooks.AfterUpdate(ctx, last, old)
+	}
+	return rec, nil
+}
+
+func (up *updating) store(ctx context.Context, key string, apply store.UpdateFunc) (*store.Record, error) {
+	if !up.dry {
+		return up.r.store.Update(ctx, key, apply)
+	}
+	cur, err := up.r.store.Get(ctx, key, "")
+	if err != nil {
+		return nil, err
+	}
+	obj, err := apply(ctx, cur)
+	if err != nil {
+		return nil, err
+	}
+	return up.r.imagine(key, obj, cur.Revision)
+}
+
+// next computes the object that follows existing, which stays as it is. done
+// ends what the hook began.
+func (up *updating) next(ctx context.Context, existing resource.Object) (obj resource.Object, done func(bool), err error) {
+	r := up.r
+	if err := checkPreconditions(r.row.GroupResource(), existing, up.preconditions); err != nil {
+		return nil, nil, err
+	}
+	obj, err = up.transform(ctx, existing)
+	if err != nil {
+		return nil, nil, err
+	}
+	w := up.write(admission.Update)
+	if err := w.mutate(ctx, obj, existing); err != nil {
+		return nil, nil, err
+	}
+	dedupOwners(ctx, obj, repeatedOwnersAfter)
+	if up.dropManaged {
+		obj.SetManagedFields(nil)
+	}
+	if err := r.checkVersion(obj, existing); err != nil {
+		return nil, nil, err
+	}
+	if r.cfg.Hooks.BeforeUpdate != nil && up.u.Subresource == "" {
+		if done, err = r.cfg.Hooks.BeforeUpdate(ctx, obj, existing, up.dry); err != nil {
+			return nil, nil, err
+		}
+	}
+	if err := up.prepare(ctx, obj, existing); err != nil {
+		return nil, done, err
+	}
+	keepTimes(obj, existing)
+	if err := w.validate(ctx, obj, existing); err != nil {
+		return nil, done, err
+	}
+	if r.endsByUpdate(obj, existing) {
+		return obj, done, errGone
+	}
+	return obj, done, nil
+}
+
+// checkVersion is the optimistic lock.
+func (r *Registry) checkVersion(obj, existing resource.Object) error {
+	switch have := obj.GetResourceVersion(); {
+	case have == existing.GetResourceVersion():
+		return nil
+	case have != "" && have != "0":
+		return apierrors.NewConflict(r.row.GroupResource(), obj.GetName(), errors.New(modified))
+	case r.row.AllowUnconditionalUpdate:
+		obj.SetResourceVersion(existing.GetResourceVersion())
+		return nil
+	}
+	// Kubernetes names the resource as the kind, and the version as a number, here.
+	errs := field.ErrorList{field.Invalid(field.NewPath("metadata").Child("resourceVersion"), 0, "must be specified for an update")}
+	return apierrors.NewInvalid(schema.GroupKind{Group: r.row.Group, Kind: r.row.Resource}, obj.GetName(), errs)
+}
+
+func checkPreconditions(gr schema.GroupResource, obj resource.Object, p *metav1.Preconditions) error {
+	if p == nil {
+		return nil
+	}
+	if p.UID != nil && *p.UID != obj.GetUID() {
+		return apierrors.NewConflict(gr, obj.GetName(), fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", *p.UID, obj.GetUID())) //nolint:staticcheck // Kubernetes' words
+	}
+	if p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion() {
+		return apierrors.NewConflict(gr, obj.GetName(), fmt.Errorf("Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", *p.ResourceVersion, obj.GetResourceVersion())) //nolint:staticcheck // Kubernetes' words
+	}
+	return nil
+}
+
+// prepare is the strategy's part of an update.
+func (up *updating) prepare(ctx context.Context, obj, old resource.Object) error {
+	r, row := up.r, up.r.row
+	if err := r.matchNamespace(request.NamespaceValue(ctx), obj); err != nil {
+		return err
+	}
+	obj.SetGeneration(old.GetGeneration())
+	prepare, validate, warnings := row.PrepareUpdate, row.ValidateUpdate, row.Warnings
+	if up.sub != nil {
+		prepare, validate, warnings = up.sub.PrepareUpdate, up.sub.ValidateUpdate, up.sub.Warnings
+	}
+	if prepare != nil {
+		prepare(ctx, obj, old)
+	}
+	keepSystemFields(obj, old)
+	errs := r.validateMetaUpdate(obj, old)
+	if validate != nil {
+		errs = append(errs, validate(ctx, obj, old)...)
+	}
+	if len(errs) > 0 {
+		return r.invalid(obj, errs)
+	}
+	r.warn(ctx, warnings, obj, old)
+	if row.Canonicalize != nil {
+		row.Canonicalize(obj)
+	}
+	return nil
+}
+
+// keepSystemFields restores what no update changes.
+func keepSystemFields(obj, old resource.Object) {
+	if obj.GetUID() == "" {
+		obj.SetUID(old.GetUID())
+	}
+	if created := old.GetCreationTimestamp(); !created.IsZero() {
+		obj.SetCreationTimestamp(created)
+	}
+	if !old.GetDeletionTimestamp().IsZero() {
+		obj.SetDeletionTimestamp(old.GetDeletionTimestamp())
+	}
+	if old.GetDeletionGracePeriodSeconds() != nil && obj.GetDeletionGracePeriodSeconds() == nil {
+		obj.SetDeletionGracePeriodSeconds(old.GetDeletionGracePeriodSeconds())
+	}
+}
+
+func (r *Registry) validateMetaUpdate(obj, old resource.Object) field.ErrorList {
+	meta := field.NewPath("metadata")
+	errs := validation.ValidateObjectMetaAccessor(obj, r.row.Namespaced, anyName, meta)
+	return append(errs, validation.ValidateObjectMetaAccessorUpdate(obj, old, meta)...)
+}
+
+// anyName accepts names that were accepted at creation.
+func anyName(string, bool) []string { return nil }
+
+// endsByUpdate reports whether obj, the update of old, has lost what kept it
+// from being deleted.
+func (r *Registry) endsByUpdate(obj, old resource.Object) bool {
+	if len(obj.GetFinalizers()) > 0 || old.GetDeletionTimestamp() == nil {
+		return false
+	}
+	if keep := r.cfg.Hooks.KeepOnUpdate; keep != nil && keep(obj, old) {
+		return false
+	}
+	grace := old.GetDeletionGracePeriodSeconds()
+	return grace == nil || *grace == 0
+}
+
+// remove deletes an object whose update left it without a reason to stay, and
+// answers with the state the update asked for.
+func (up *updating) remove(ctx context.Context, key string, obj, old resource.Object) (*store.Record, error) {
+	r := up.r
+	if up.dry {
+		return r.imagine(key, obj, revisionOf(old))
+	}
+	rec, err := r.store.Delete(ctx, key, func(cur *store.Record) error {
+		if cur.Revision != revisionOf(old) {
+			return apierrors.NewConflict(r.row.GroupResource(), obj.GetName(), errors.New(modified))
+		}
+		return nil
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, err
+	}
+	if r.cfg.Hooks.AfterDelete != nil {
+		r.cfg.Hooks.AfterDelete(ctx, obj)
+	}
+	rev := revisionOf(old)
+	if rec != nil {
+		rev = rec.Revision
+	}
+	return r.imagine(key, obj, rev)
+}
+
+// create stores what an update found absent.
+func (up *updating) create(ctx context.Context) (*store.Record, error) {
+	r := up.r
+	obj, err := up.transform(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	if p := up.preconditions; obj.GetUID() != "" || p != nil && p.UID != nil {
+		uid := obj.GetUID()
+		if uid == "" {
+			uid = *p.UID
+		}
+		return nil, apierrors.NewConflict(r.row.GroupResource(), up.u.Name,
+			fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
+	}
+	w := up.write(admission.Create)
+	if err := w.mutate(ctx, obj, nil); err != nil {
+		return nil, err
+	}
+	dedupOwners(ctx, obj, repeatedOwnersAfter)
+	if up.dropManaged {
+		obj.SetManagedFields(nil)
+	}
+	if err := w.authorizeCreate(ctx, "create"); err != nil {
+		return nil, err
+	}
+	obj.SetResourceVersion("")
+	return r.create(ctx, w, obj)
+}

@@ -1,0 +1,243 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package wire works on encoded objects without decoding them: Kubernetes'
+// protobuf envelope ("k8s\0" and a runtime.Unknown), the object inside it, the
+// resourceVersion in the object's metadata, and lists and watch events made of
+// encoded objects.
+//
+// It relies on three facts of the API: every stored kind has its ObjectMeta in
+// field 1, ObjectMeta has its resourceVersion in field 6, and a list has its
+// ListMeta in field 1 and its items in field 2.
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Prefix begins every protobuf object that Kubernetes sends or stores.
+const Prefix = "k8s\x00"
+
+// trailer is an envelope's empty contentEncoding and contentType.
+const trailer = "\x1a\x00\x22\x00"
+
+var errMalformed = errors.New("malformed protobuf envelope")
+
+// Envelope is what an encoded object says of itself, and its body.
+type Envelope struct {
+	APIVersion, Kind string
+	// Raw is the protobuf message of the object; part of the parsed bytes.
+	Raw []byte
+
+	head []byte // all before Raw's field, when Raw comes second
+}
+
+// IsEnvelope reports whether data begins as an envelope does.
+func IsEnvelope(data []byte) bool { return bytes.HasPrefix(data, []byte(Prefix)) }
+
+// Parse opens an envelope. Raw shares data's memory.
+func Parse(data []byte) (Envelope, error) {
+	var e Envelope
+	if !IsEnvelope(data) {
+		return e, errMalformed
+	}
+	for pos := len(Prefix); pos < len(data); {
+		num, value, n := field(data[pos:])
+		if n < 0 {
+			return e, errMalformed
+		}
+		pos += n
+		switch num {
+		case 1:
+			if err := e.parseTypeMeta(value); err != nil {
+				return e, err
+			}
+		case 2:
+			e.Raw, e.head = value, data[:pos-n]
+		case 3:
+			if len(value) > 0 {
+				return e, fmt.Errorf("content encoding %q in protobuf envelope", value)
+			}
+		}
+	}
+	return e, nil
+}
+
+func (e *Envelope) parseTypeMeta(b []byte) error {
+	for len(b) > 0 {
+		num, value, n := field(b)
+		if n < 0 {
+			return errMalformed
+		}
+		b = b[n:]
+		switch num {
+		case 1:
+			e.APIVersion = string(value)
+		case 2:
+			e.Kind = string(value)
+		}
+	}
+	return nil
+}
+
+// field reads one field. value is empty unless the field is length-delimited.
+func field(b []byte) (num protowire.Number, value []byte, n int) {
+	num, typ, t := protowire.ConsumeTag(b)
+	if t < 0 {
+		return 0, nil, -1
+	}
+	if typ != protowire.BytesType {
+		v := protowire.ConsumeFieldValue(num, typ, b[t:])
+		if v < 0 {
+			return 0, nil, -1
+		}
+		return num, nil, t + v
+	}
+	value, v := protowire.ConsumeBytes(b[t:])
+	if v < 0 {
+		return 0, nil, -1
+	}
+	return num, value, t + v
+}
+
+// Header makes envelopes of one kind.
+type Header struct {
+	typeMeta []byte // prefix and field 1
+}
+
+// NewHeader returns the header of a kind.
+func NewHeader(apiVersion, kind string) Header {
+	tm := protowire.AppendTag(nil, 1, protowire.BytesType)
+	tm = protowire.AppendString(tm, apiVersion)
+	tm = protowire.AppendTag(tm, 2, protowire.BytesType)
+	tm = protowire.AppendString(tm, kind)
+	b := append([]byte(nil), Prefix...)
+	b = protowire.AppendTag(b, 1, protowire.BytesType)
+	return Header{protowire.AppendBytes(b, tm)}
+}
+
+// Size is the size of an envelope around n bytes.
+func (h Header) Size(n int) int {
+	return len(h.typeMeta) + 1 + protowire.SizeBytes(n) + len(trailer)
+}
+
+// Begin appends what comes before an object of n bytes.
+func (h Header) Begin(dst []byte, n int) []byte {
+	dst = append(dst, h.typeMeta...)
+	dst = protowire.AppendTag(dst, 2, protowire.BytesType)
+	return protowire.AppendVarint(dst, uint64(n))
+}
+
+// End appends what comes after an object.
+func (h Header) End(dst []byte) []byte { return append(dst, trailer...) }
+
+// Wrap returns raw in an envelope.
+func (h Header) Wrap(raw []byte) []byte {
+	b := h.Begin(make([]byte, 0, h.Size(len(raw))), len(raw))
+	return h.End(append(b, raw...))
+}
+
+// Message is a generated protobuf type of the API.
+type Message interface {
+	Size() int
+	MarshalToSizedBuffer([]byte) (int, error)
+}
+
+// Marshal returns m in an envelope, in one allocation.
+func (h Header) Marshal(m Message) ([]byte, error) {
+	size := m.Size()
+	b := h.Begin(make([]byte, 0, h.Size(size)), size)
+	start := len(b)
+	b = b[:start+size]
+	n, err := m.MarshalToSizedBuffer(b[start:])
+	if err != nil {
+		return nil, err
+	}
+	if n != size {
+		return nil, fmt.Errorf("protobuf size changed while encoding: %d, then %d", size, n)
+	}
+	return h.End(b), nil
+}
+
+// Metadata returns the bytes of an object's ObjectMeta: field 1 of its message.
+func Metadata(raw []byte) ([]byte, error) {
+	for len(raw) > 0 {
+		num, value, n := field(raw)
+		if n < 0 {
+			return nil, errMalformed
+		}
+		if num == 1 {
+			return value, nil
+		}
+		raw = raw[n:]
+	}
+	return nil, errMalformed
+}
+
+// SetResourceVersion returns the envelope data with metadata.resourceVersion
+// set to rev (removed when rev is 0), without decoding it. ok is false when the
+// bytes are not laid out as Kubernetes' encoders lay them out.
+func SetResourceVersion(data []byte, rev int64) (out []byte, ok bool) {
+	e, err := Parse(data)
+	if err != nil || len(e.Raw) == 0 {
+		return nil, false
+	}
+	num, typ, tag := protowire.ConsumeTag(e.Raw)
+	if tag < 0 || num != 1 || typ != protowire.BytesType {
+		return nil, false
+	}
+	meta, n := protowire.ConsumeBytes(e.Raw[tag:])
+	if n < 0 {
+		return nil, false
+	}
+	tail := e.Raw[tag+n:]
+	before, after, ok := cutResourceVersion(meta)
+	if !ok {
+		return nil, false
+	}
+	var digits [20]byte
+	rv := digits[:0]
+	if rev != 0 {
+		rv = strconv.AppendInt(rv, rev, 10)
+	}
+	metaLen := len(before) + 1 + protowire.SizeBytes(len(rv)) + len(after)
+	rawLen := 1 + protowire.SizeBytes(metaLen) + len(tail)
+	out = make([]byte, 0, len(e.head)+1+protowire.SizeBytes(rawLen)+len(trailer))
+	out = append(out, e.head...)
+	out = protowire.AppendTag(out, 2, protowire.BytesType)
+	out = protowire.AppendVarint(out, uint64(rawLen))
+	out = protowire.AppendTag(out, 1, protowire.BytesType)
+	out = protowire.AppendVarint(out, uint64(metaLen))
+	out = append(out, before...)
+	out = protowire.AppendTag(out, 6, protowire.BytesType)
+	out = protowire.AppendBytes(out, rv)
+	out = append(out, after...)
+	out = append(out, tail...)
+	return append(out, trailer...), true
+}
+
+// cutResourceVersion splits an ObjectMeta around field 6, whose place it finds
+// even when the field is absent. Fields must be in ascending order.
+func cutResourceVersion(meta []byte) (before, after []byte, ok bool) {
+	last := protowire.Number(0)
+	for pos := 0; pos < len(meta); {
+		num, _, n := field(meta[pos:])
+		if n < 0 || num < last {
+			return nil, nil, false
+		}
+		last = num
+		switch {
+		case num == 6:
+			return meta[:pos], meta[pos+n:], true
+		case num > 6:
+			return meta[:pos], meta[pos:], true
+		}
+		pos += n
+	}
+	return meta, nil, true
+}
