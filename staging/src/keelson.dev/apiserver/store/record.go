@@ -13,15 +13,18 @@ type Record struct {
 	Data     []byte // stored bytes; never modified
 	Attrs
 
-	codec Codec
+	codec  Codec
+	budget *formBudget // nil: what is remembered is kept as long as the record
+
+	encoding sync.Mutex // held while a form is made
 
 	mu    sync.Mutex
-	obj   Object          // decoded form, if somebody needed it lately
+	obj   Object          // decoded form, if it is at hand
 	forms map[Form][]byte // encodings already made
 }
 
 // NewRecord returns a record of data. obj is its decoded form where the caller
-// has it at hand, or nil.
+// has it at hand, or nil; it belongs to the record from then on.
 func NewRecord(key string, rev int64, data []byte, attrs Attrs, codec Codec, obj Object) *Record {
 	return &Record{Key: key, Revision: rev, Data: data, Attrs: attrs, codec: codec, obj: obj}
 }
@@ -29,21 +32,78 @@ func NewRecord(key string, rev int64, data []byte, attrs Attrs, codec Codec, obj
 // Object returns the decoded object, which is the caller's own to modify.
 func (r *Record) Object() (Object, error) { return r.codec.Decode(r.Data, r.Revision) }
 
-// Encoded returns the record in form f, made by encode at the first need and
-// shared afterwards: callers do not modify it.
-func (r *Record) Encoded(f Form, encode func(*Record) ([]byte, error)) ([]byte, error) {
+// Shared returns the decoded object for reading only: others see it too. What
+// this server has just written is at hand; other objects are decoded at the
+// first need and kept for a while.
+func (r *Record) Shared() (Object, error) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if b, ok := r.forms[f]; ok {
+	obj := r.obj
+	r.mu.Unlock()
+	if obj != nil {
+		return obj, nil
+	}
+	obj, err := r.Object()
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	if r.obj == nil {
+		r.obj = obj
+	}
+	obj = r.obj
+	r.mu.Unlock()
+	r.budget.spend(r, objectCost*len(r.Data))
+	return obj, nil
+}
+
+// Encoded returns the record in form f, made by encode at the first need and
+// shared afterwards: callers do not modify it. While one caller encodes, others
+// who want an encoding wait; encode may call Object and Shared.
+func (r *Record) Encoded(f Form, encode func(*Record) ([]byte, error)) ([]byte, error) {
+	if b, ok := r.form(f); ok {
+		return b, nil
+	}
+	r.encoding.Lock()
+	defer r.encoding.Unlock()
+	if b, ok := r.form(f); ok {
 		return b, nil
 	}
 	b, err := encode(r)
 	if err != nil {
 		return nil, err
 	}
+	r.remember(f, b)
+	r.budget.spend(r, len(b))
+	return b, nil
+}
+
+func (r *Record) form(f Form) ([]byte, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b, ok := r.forms[f]
+	return b, ok
+}
+
+func (r *Record) remember(f Form, b []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.forms == nil {
 		r.forms = make(map[Form][]byte, 1)
 	}
 	r.forms[f] = b
-	return b, nil
+}
+
+// forget drops what can be made again.
+func (r *Record) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.obj, r.forms = nil, nil
+}
+
+// at returns the record's state under another revision, for an object whose
+// end, or whose leaving of a selection, has a revision of its own.
+func (r *Record) at(rev int64) *Record {
+	last := NewRecord(r.Key, rev, r.Data, r.Attrs, r.codec, nil)
+	last.budget = r.budget
+	return last
 }

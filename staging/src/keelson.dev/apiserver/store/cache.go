@@ -1,0 +1,279 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"keelson.dev/apiserver/store/kv"
+)
+
+// cacheState is where a cache is in its life.
+type cacheState int
+
+const (
+	idle    cacheState = iota // nobody has used it; events are dropped
+	loading                   // events are kept until the load is done
+	ready                     // events are applied as they come
+	closed
+)
+
+// cache holds the present state of one resource and its recent changes.
+//
+// Events are applied by one goroutine at a time: the dispatcher's once the cache
+// is ready, the loader's at the moment it becomes so.
+type cache struct {
+	b      *Backend
+	prefix string // of full keys, with the slash at its end
+	codec  Codec
+	attrs  func(Object) Attrs
+	fields []string // indexed
+	log    *slog.Logger
+	writes ownWrites
+
+	mu       sync.RWMutex
+	state    cacheState
+	gen      int // counts resets
+	loaded   chan struct{}
+	records  *tree
+	indexes  map[string]index
+	base     int64 // revision of the load
+	rev      int64 // of the state: that of the load, or of the last event applied
+	window   window
+	watchers watcherSet
+	buffer   []kv.Event
+}
+
+func newCache(b *Backend, prefix string, cfg *Config) *cache {
+	c := &cache{
+		b: b, prefix: b.root + prefix, codec: cfg.Codec, attrs: cfg.Attrs, fields: cfg.IndexFields,
+		log: b.log.With("resource", cfg.GroupResource.String()), loaded: make(chan struct{}),
+		writes: ownWrites{byKey: map[string][]*ownWrite{}},
+	}
+	c.clearLocked()
+	return c
+}
+
+func (c *cache) clearLocked() {
+	c.records = newTree()
+	c.indexes = make(map[string]index, len(c.fields))
+	for _, f := range c.fields {
+		c.indexes[f] = index{}
+	}
+}
+
+// start has an idle cache loaded. It does not wait.
+func (c *cache) start() {
+	c.mu.RLock()
+	started := c.state != idle
+	c.mu.RUnlock()
+	if started {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state == idle {
+		c.state = loading
+		c.b.loads.add(c)
+	}
+}
+
+// wait starts the cache and blocks until it is loaded.
+func (c *cache) wait(ctx context.Context) error {
+	c.start()
+	for {
+		c.mu.RLock()
+		state, loaded := c.state, c.loaded
+		c.mu.RUnlock()
+		switch state {
+		case ready:
+			return nil
+		case closed:
+			return apierrors.NewServiceUnavailable(msgNotReady)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-loaded:
+		}
+	}
+}
+
+func (c *cache) isReady() bool {
+	c.start()
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.state == ready
+}
+
+// loading returns the generation to load, if there is one.
+func (c *cache) loading() (int, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.gen, c.state == loading
+}
+
+// reset forgets everything because events were missed, and loads again. All
+// watchers end: they too have missed something.
+func (c *cache) reset() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state == idle || c.state == closed {
+		return
+	}
+	if c.state == ready {
+		c.loaded = make(chan struct{})
+	}
+	c.gen++
+	c.state = loading
+	c.buffer = nil
+	c.watchers.endAll(c.window.floor)
+	c.clearLocked()
+	c.b.loads.add(c)
+}
+
+// close ends the cache and all its watchers.
+func (c *cache) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state == loading || c.state == idle {
+		close(c.loaded)
+	}
+	c.state = closed
+	c.buffer = nil
+	c.watchers.endAll(c.window.floor)
+	c.clearLocked()
+	c.window.reset(c.rev)
+}
+
+// install puts a loaded state into service, with the events that came since.
+func (c *cache) install(gen int, records []*Record, rev int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state != loading || c.gen != gen {
+		return
+	}
+	for _, r := range records {
+		c.records.put(r)
+		for f, ix := range c.indexes {
+			ix.move(f, nil, r)
+		}
+	}
+	c.base, c.rev = rev, rev
+	c.window.reset(rev)
+	c.writes.clear()
+	for i := range c.buffer {
+		if e := &c.buffer[i]; e.ModRevision > rev {
+			c.applyLocked(e, c.record(e))
+		}
+	}
+	c.buffer = nil
+	c.state = ready
+	close(c.loaded)
+}
+
+// apply takes events of this resource, in order. Only the dispatcher calls it.
+func (c *cache) apply(events []kv.Event) {
+	c.mu.RLock()
+	live := c.state == ready
+	c.mu.RUnlock()
+	var records []*Record
+	if live { // decode what other servers wrote without holding up readers
+		records = make([]*Record, len(events))
+		for i := range events {
+			records[i] = c.record(&events[i])
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch c.state {
+	case loading:
+		c.buffer = append(c.buffer, events...)
+	case ready:
+		for i := range events {
+			if !live { // became ready since
+				c.applyLocked(&events[i], c.record(&events[i]))
+				continue
+			}
+			c.applyLocked(&events[i], records[i])
+		}
+		c.window.trim(c.b.clock.Now().Add(-c.b.window))
+	}
+}
+
+// record makes the record of an event; nil for a deletion.
+func (c *cache) record(e *kv.Event) *Record {
+	if e.Deleted {
+		return nil
+	}
+	if r := c.writes.take(c, e); r != nil {
+		return r
+	}
+	return c.decode(&e.Item)
+}
+
+// decode makes a record of an item that this server did not write. Bytes that
+// cannot be decoded become a record without labels, so that the object is seen
+// and the error is its reader's.
+func (c *cache) decode(it *kv.Item) *Record {
+	key := strings.TrimPrefix(it.Key, c.prefix)
+	obj, err := c.codec.Decode(it.Value, it.ModRevision)
+	if err != nil {
+		c.log.Error("Stored object cannot be decoded", "key", key, "err", err)
+		attrs := Attrs{Fields: fields.Set{"metadata.name": nameOf(key), "metadata.namespace": namespaceOf(key)}}
+		return c.newRecord(key, it.ModRevision, it.Value, attrs, nil)
+	}
+	return c.newRecord(key, it.ModRevision, it.Value, c.attrs(obj), nil)
+}
+
+func (c *cache) newRecord(key string, rev int64, data []byte, attrs Attrs, obj Object) *Record {
+	r := NewRecord(key, rev, data, attrs, c.codec, obj)
+	r.budget = c.b.forms
+	if obj != nil {
+		r.budget.spend(r, objectCost*len(data))
+	}
+	return r
+}
+
+// applyLocked changes the state by one event and wakes whom it may concern.
+func (c *cache) applyLocked(e *kv.Event, cur *Record) {
+	if e.ModRevision <= c.base {
+		return // the load was ahead of the watch
+	}
+	key := strings.TrimPrefix(e.Key, c.prefix)
+	prev := c.records.get(key)
+	c.rev = max(c.rev, e.ModRevision)
+	if prev == nil && cur == nil {
+		return // came and went before we looked
+	}
+	if cur != nil {
+		c.records.put(cur)
+	} else {
+		c.records.delete(key)
+	}
+	for f, ix := range c.indexes {
+		ix.move(f, prev, cur)
+	}
+	ch := &change{rev: e.ModRevision, cur: cur, prev: prev, at: c.b.clock.Now()}
+	pos := c.window.end()
+	c.window.add(ch)
+	c.watchers.notify(c.fields, ch, pos)
+}
+
+// trim drops events that have become too old.
+func (c *cache) trim() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.window.trim(c.b.clock.Now().Add(-c.b.window))
+}
+
+// reachedLocked is the revision that the present state is of: nothing up to it
+// is missing, and nothing after it is in.
+func (c *cache) reachedLocked() int64 { return max(c.rev, c.b.fresh.reached()) }

@@ -1,0 +1,64 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// continueVersion is the only version of continue tokens there is.
+const continueVersion = "meta.k8s.io/v1"
+
+// continueToken says where a list goes on. Its encoding is Kubernetes', so that
+// a list may be continued at a server of either kind. Revision -1 continues with
+// the present state, for lists whose own has been compacted.
+type continueToken struct {
+	Version  string `json:"v"`
+	Revision int64  `json:"rv"`
+	Start    string `json:"start"` // key below the listed prefix
+}
+
+// encodeContinue returns the token for a list that goes on at key; prefix is
+// that of the list.
+func encodeContinue(key, prefix string, rev int64) string {
+	// A struct of two strings and a number always encodes.
+	data, _ := json.Marshal(continueToken{Version: continueVersion, Revision: rev, Start: strings.TrimPrefix(key, prefix)})
+	return base64.RawURLEncoding.EncodeToString(data)
+}
+
+// decodeContinue returns the key at which a list goes on, and its revision.
+func decodeContinue(token, prefix string) (key string, rev int64, err error) {
+	invalid := func(err error) (string, int64, error) {
+		return "", 0, apierrors.NewBadRequest(fmt.Sprintf("invalid continue token: %v", err))
+	}
+	data, err := base64.RawURLEncoding.DecodeString(token)
+	if err != nil {
+		return invalid(fmt.Errorf("continue key is not valid: %w", err))
+	}
+	var t continueToken
+	if err := json.Unmarshal(data, &t); err != nil {
+		return invalid(fmt.Errorf("continue key is not valid: %w", err))
+	}
+	switch {
+	case t.Version != continueVersion:
+		return invalid(fmt.Errorf("continue key is not valid: server does not recognize this encoded version %v", t.Version))
+	case t.Revision == 0:
+		return invalid(errors.New("continue key is not valid: incorrect encoded start resourceVersion (version meta.k8s.io/v1)"))
+	case t.Start == "":
+		return invalid(errors.New("continue key is not valid: encoded start key empty (version meta.k8s.io/v1)"))
+	}
+	// A client must not get out of the list's prefix by a made-up token.
+	start := "/" + strings.TrimPrefix(t.Start, "/")
+	if path.Clean(start) != start {
+		return invalid(fmt.Errorf("continue key is not valid: %v", t.Start))
+	}
+	return prefix + start[1:], t.Revision, nil
+}

@@ -1,0 +1,78 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson.dev/apiserver/store/kv"
+)
+
+// The texts are Kubernetes': clients show them to people, and some match them.
+const (
+	msgListExpired     = "The resourceVersion for the provided list is too old."
+	msgContinueExpired = "The provided continue parameter is too old to display a consistent list result. " +
+		"You can start a new list without the continue parameter, or use the continue token in this response " +
+		"to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent " +
+		"list - objects that were created, modified, or deleted between the time the first chunk was returned " +
+		"and now may show up in the list."
+	msgNotReady = "storage is (re)initializing"
+)
+
+// tooLarge says that rev has not arrived in time; the client may try again in a second.
+func tooLarge(rev, current int64) error {
+	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", rev, current), 1)
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{
+		Type:    metav1.CauseTypeResourceVersionTooLarge,
+		Message: "Too large resource version",
+	}}
+	return err
+}
+
+func isTooLarge(err error) bool {
+	return apierrors.IsTimeout(err) && apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
+}
+
+// tooOld says that events after rev are no longer all there; oldest is the
+// earliest revision a watch could start from.
+func tooOld(rev, oldest int64) error {
+	return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", rev, oldest))
+}
+
+// translate makes an API error of an error of the key-value store. A context's
+// error stays what it is, and so does an API error.
+func translate(ctx context.Context, err error) error {
+	var status apierrors.APIStatus
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.As(err, &status):
+		return err
+	case errors.Is(err, kv.ErrCompacted):
+		return apierrors.NewResourceExpired(msgListExpired)
+	}
+	return apierrors.NewInternalError(err)
+}
+
+// parseRevision reads a resourceVersion; "" and "0" are 0.
+func parseRevision(rv string) (int64, error) {
+	if rv == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(rv, 10, 63)
+	if err != nil {
+		return 0, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
+	}
+	return int64(n), nil
+}
+
+func formatRevision(rev int64) string { return strconv.FormatInt(rev, 10) }

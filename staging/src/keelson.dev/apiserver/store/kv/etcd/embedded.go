@@ -1,0 +1,96 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"go.uber.org/zap"
+
+	"keelson.dev/api/clock"
+)
+
+// DefaultQuota is the size at which an embedded etcd refuses further writes.
+const DefaultQuota = 8 << 30
+
+// Embedded configures an etcd in this process.
+type Embedded struct {
+	// Dir is the data directory. One process at a time may use it.
+	Dir string
+	// QuotaBytes bounds the database; 0 is DefaultQuota.
+	QuotaBytes int64
+	// UnsafeNoFsync trades durability for speed, for tests.
+	UnsafeNoFsync bool
+	Clock         clock.Clock
+	Log           *slog.Logger
+}
+
+// Start runs an embedded etcd and returns a store on it once it serves.
+// Closing the store stops it.
+func Start(ctx context.Context, e Embedded) (*Store, error) {
+	if err := os.MkdirAll(e.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	server, err := embed.StartEtcd(e.config())
+	if err != nil {
+		return nil, fmt.Errorf("start etcd: %w", err)
+	}
+	select {
+	case <-server.Server.ReadyNotify():
+	case err := <-server.Err():
+		server.Close()
+		return nil, fmt.Errorf("start etcd: %w", err)
+	case <-server.Server.StopNotify():
+		server.Close()
+		return nil, errors.New("etcd stopped during start")
+	case <-ctx.Done():
+		server.Close()
+		return nil, ctx.Err()
+	}
+	s := newStore(v3client.New(server.Server), e.Clock)
+	// With a single member every acknowledged write has been applied here, so
+	// what this process sees is the truth and needs no round of consensus.
+	s.revision = func(context.Context) (int64, error) { return server.Server.KV().Rev(), nil }
+	s.close = func() error {
+		err := s.client.Close()
+		server.Close()
+		if errors.Is(err, context.Canceled) {
+			return nil
+		}
+		return err
+	}
+	return s, nil
+}
+
+// config is etcd's own configuration: one member, no listeners.
+func (e Embedded) config() *embed.Config {
+	cfg := embed.NewConfig()
+	cfg.Name = "keelson"
+	cfg.Dir = e.Dir
+	cfg.ListenPeerUrls, cfg.ListenClientUrls = nil, nil
+	// Never dialled; a member must have a URL, and this one says what it is.
+	self := url.URL{Scheme: "http", Host: "localhost:0"}
+	cfg.AdvertisePeerUrls, cfg.AdvertiseClientUrls = []url.URL{self}, []url.URL{self}
+	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
+	cfg.QuotaBackendBytes = e.QuotaBytes
+	if e.QuotaBytes == 0 {
+		cfg.QuotaBackendBytes = DefaultQuota
+	}
+	// A lone member elects itself; a short election only means an early start.
+	cfg.TickMs, cfg.ElectionMs = 50, 500
+	cfg.UnsafeNoFsync = e.UnsafeNoFsync
+	cfg.WatchProgressNotifyInterval = 10 * time.Second
+	cfg.EnableGRPCGateway = false
+	cfg.Metrics = "basic"
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(&logCore{handler: e.Log.Handler()}))
+	return cfg
+}

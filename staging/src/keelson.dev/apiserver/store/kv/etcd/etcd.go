@@ -1,0 +1,143 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package etcd is a kv.Store on etcd: on a cluster of its own somewhere (Dial),
+// or embedded in the process (Start).
+//
+// An embedded etcd listens nowhere: clients in the same process reach it by
+// function calls, and it has no peers. Its data directory is an ordinary
+// etcd data directory, which etcd's own tools open.
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/store/kv"
+)
+
+// Store is a kv.Store on etcd.
+type Store struct {
+	client   *clientv3.Client
+	leases   *leases
+	revision func(ctx context.Context) (int64, error)
+	close    func() error
+}
+
+var _ kv.Store = (*Store)(nil)
+
+func newStore(client *clientv3.Client, clock clock.Clock) *Store {
+	return &Store{client: client, leases: newLeases(client, clock)}
+}
+
+// Close releases the client, and stops an embedded etcd.
+func (s *Store) Close() error { return s.close() }
+
+// Get implements kv.Store.
+func (s *Store) Get(ctx context.Context, key string) (*kv.Item, int64, error) {
+	resp, err := s.client.Get(ctx, key)
+	if err != nil {
+		return nil, 0, translate(err)
+	}
+	if len(resp.Kvs) == 0 {
+		return nil, resp.Header.Revision, nil
+	}
+	kv0 := resp.Kvs[0]
+	return &kv.Item{Key: key, Value: kv0.Value, ModRevision: kv0.ModRevision}, resp.Header.Revision, nil
+}
+
+// Range implements kv.Store.
+func (s *Store) Range(ctx context.Context, opts kv.RangeOptions) (kv.RangeResult, error) {
+	start, end := max(opts.Prefix, opts.Start), kv.PrefixEnd(opts.Prefix)
+	if start >= end && end != "" {
+		return kv.RangeResult{}, fmt.Errorf("start %q is after prefix %q", opts.Start, opts.Prefix)
+	}
+	resp, err := s.client.Get(ctx, start, clientv3.WithRange(end), clientv3.WithRev(opts.Revision), clientv3.WithLimit(opts.Limit))
+	if err != nil {
+		return kv.RangeResult{}, translate(err)
+	}
+	res := kv.RangeResult{Revision: resp.Header.Revision, Count: resp.Count, Items: make([]kv.Item, len(resp.Kvs))}
+	for i, e := range resp.Kvs {
+		res.Items[i] = kv.Item{Key: string(e.Key), Value: e.Value, ModRevision: e.ModRevision}
+		resp.Kvs[i] = nil // so that a large page is not held twice
+	}
+	return res, nil
+}
+
+// Put implements kv.Store.
+func (s *Store) Put(ctx context.Context, key string, value []byte, expect, ttl int64) (kv.WriteResult, error) {
+	var opts []clientv3.OpOption
+	if ttl > 0 {
+		lease, err := s.leases.get(ctx, ttl)
+		if err != nil {
+			return kv.WriteResult{}, fmt.Errorf("lease: %w", translate(err))
+		}
+		opts = append(opts, clientv3.WithLease(lease))
+	}
+	return s.write(ctx, key, expect, clientv3.OpPut(key, string(value), opts...))
+}
+
+// Delete implements kv.Store.
+func (s *Store) Delete(ctx context.Context, key string, expect int64) (kv.WriteResult, error) {
+	if expect == 0 { // would compare equal to an absent key and report a deletion
+		item, rev, err := s.Get(ctx, key)
+		return kv.WriteResult{Revision: rev, Current: item}, err
+	}
+	return s.write(ctx, key, expect, clientv3.OpDelete(key))
+}
+
+// write does op if key is at revision expect, and reads it otherwise.
+func (s *Store) write(ctx context.Context, key string, expect int64, op clientv3.Op) (kv.WriteResult, error) {
+	resp, err := s.client.Txn(ctx).
+		If(clientv3.Compare(clientv3.ModRevision(key), "=", expect)).
+		Then(op).
+		Else(clientv3.OpGet(key)).
+		Commit()
+	if err != nil {
+		return kv.WriteResult{}, translate(err)
+	}
+	res := kv.WriteResult{OK: resp.Succeeded, Revision: resp.Header.Revision}
+	if !resp.Succeeded {
+		if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
+			res.Current = &kv.Item{Key: key, Value: kvs[0].Value, ModRevision: kvs[0].ModRevision}
+		}
+	}
+	return res, nil
+}
+
+// Revision implements kv.Store.
+func (s *Store) Revision(ctx context.Context) (int64, error) { return s.revision(ctx) }
+
+// readRevision asks the cluster: the header of a linearizable read, as
+// Kubernetes does it.
+func (s *Store) readRevision(ctx context.Context) (int64, error) {
+	resp, err := s.client.Get(ctx, "compact_rev_key", clientv3.WithCountOnly())
+	if err != nil {
+		return 0, translate(err)
+	}
+	return resp.Header.Revision, nil
+}
+
+// Compact implements kv.Store.
+func (s *Store) Compact(ctx context.Context, revision int64) error {
+	_, err := s.client.Compact(ctx, revision)
+	return translate(err)
+}
+
+// translate gives etcd's errors the names that package kv has for them.
+func translate(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, rpctypes.ErrCompacted):
+		return kv.ErrCompacted
+	case errors.Is(err, rpctypes.ErrFutureRev):
+		return kv.ErrFutureRevision
+	}
+	return err
+}

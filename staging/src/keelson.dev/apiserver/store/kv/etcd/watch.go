@@ -1,0 +1,92 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd
+
+import (
+	"context"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"keelson.dev/apiserver/store/kv"
+)
+
+// watch reads one etcd watch. All watches of a Store share a stream, which
+// answers a progress request only when each of them has caught up.
+type watch struct {
+	client *clientv3.Client
+	ctx    context.Context // of the etcd watch, which ends with it; the stream is found by its metadata
+	cancel context.CancelFunc
+	ch     clientv3.WatchChan
+	rev    int64
+}
+
+var _ kv.Watch = (*watch)(nil)
+
+// Watch implements kv.Store. A member that has lost its leader ends the watch
+// on it, and the client goes on with another.
+func (s *Store) Watch(ctx context.Context, prefix string, from int64) (kv.Watch, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	wctx, cancel := context.WithCancel(clientv3.WithRequireLeader(context.Background()))
+	return &watch{
+		client: s.client,
+		ctx:    wctx,
+		cancel: cancel,
+		ch:     s.client.Watch(wctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(from), clientv3.WithProgressNotify()),
+		rev:    from - 1,
+	}, nil
+}
+
+// Next implements kv.Watch.
+func (w *watch) Next(ctx context.Context) (kv.Batch, error) {
+	for {
+		select {
+		case <-ctx.Done():
+			return kv.Batch{}, ctx.Err()
+		case resp, ok := <-w.ch:
+			if !ok {
+				return kv.Batch{}, kv.ErrClosed
+			}
+			if resp.CompactRevision != 0 {
+				return kv.Batch{}, kv.ErrCompacted
+			}
+			if err := resp.Err(); err != nil {
+				return kv.Batch{}, translate(err)
+			}
+			if b, ok := w.batch(resp); ok {
+				return b, nil
+			}
+		}
+	}
+}
+
+// batch translates a response. The revision in the header of a response with
+// events is the store's, which may be ahead of what has been delivered; only a
+// progress notification's counts.
+func (w *watch) batch(resp clientv3.WatchResponse) (kv.Batch, bool) {
+	switch {
+	case resp.IsProgressNotify():
+		w.rev = max(w.rev, resp.Header.Revision)
+		return kv.Batch{Revision: w.rev}, true
+	case len(resp.Events) == 0:
+		return kv.Batch{}, false // the watch was created
+	}
+	b := kv.Batch{Events: make([]kv.Event, len(resp.Events))}
+	for i, e := range resp.Events {
+		b.Events[i] = kv.Event{
+			Item:    kv.Item{Key: string(e.Kv.Key), Value: e.Kv.Value, ModRevision: e.Kv.ModRevision},
+			Deleted: e.Type == clientv3.EventTypeDelete,
+		}
+	}
+	w.rev = b.Events[len(b.Events)-1].ModRevision
+	b.Revision = w.rev
+	return b, true
+}
+
+// RequestProgress implements kv.Watch.
+func (w *watch) RequestProgress(context.Context) error { return w.client.RequestProgress(w.ctx) }
+
+// Stop implements kv.Watch.
+func (w *watch) Stop() { w.cancel() }

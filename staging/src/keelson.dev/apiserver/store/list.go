@@ -1,0 +1,225 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson.dev/apiserver/store/kv"
+)
+
+// listPlan is what the options of a list come to.
+type listPlan struct {
+	match matcher
+	limit int64
+	start string // first key, below the resource's prefix
+	// exact is the revision to be listed, or 0; else the list is not older than
+	// atLeast, and with current of this moment.
+	exact, atLeast int64
+	current        bool
+	token          bool // continues another list
+}
+
+// plan reads the options of a list as the Kubernetes API defines them.
+func (s *Store) plan(opts *ListOptions) (*listPlan, error) {
+	p := &listPlan{match: newMatcher(opts.Predicate), limit: opts.Limit}
+	if opts.Continue != "" {
+		start, rev, err := decodeContinue(opts.Continue, p.match.prefix())
+		if err != nil {
+			return nil, err
+		}
+		if opts.ResourceVersion != "" && opts.ResourceVersion != "0" {
+			return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
+		}
+		p.start, p.token = start, true
+		if rev > 0 {
+			p.exact = rev
+		} else {
+			p.current = true
+		}
+		return p, nil
+	}
+	rev, err := parseRevision(opts.ResourceVersion)
+	if err != nil {
+		return nil, err
+	}
+	switch opts.Match {
+	case metav1.ResourceVersionMatchExact:
+		p.exact = rev
+	case metav1.ResourceVersionMatchNotOlderThan:
+		p.atLeast = rev
+	case "":
+		switch {
+		case opts.ResourceVersion == "":
+			p.current = true
+		case opts.Limit > 0 && rev > 0:
+			p.exact = rev // what a limited list has always meant
+		default:
+			p.atLeast = rev
+		}
+	default:
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("unknown ResourceVersionMatch value: %v", opts.Match))
+	}
+	return p, nil
+}
+
+// List implements Interface.
+func (s *Store) List(ctx context.Context, opts ListOptions) (*Page, error) {
+	p, err := s.plan(&opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.cache.wait(ctx); err != nil {
+		return nil, err
+	}
+	want := max(p.exact, p.atLeast)
+	if p.current {
+		if want, err = s.b.revision.current(ctx); err != nil {
+			return nil, translate(ctx, err)
+		}
+	}
+	if err := s.b.fresh.wait(ctx, want); err != nil {
+		if p.current && isTooLarge(err) {
+			return s.listStored(ctx, p)
+		}
+		return nil, err
+	}
+	snap, ok, err := s.cache.snapshot(p)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return s.listStored(ctx, p)
+	}
+	return s.page(p, &snap), nil
+}
+
+// snapshot returns the state that p asks for, if the cache has it.
+func (c *cache) snapshot(p *listPlan) (snapshot, bool, error) {
+	// Taking a first snapshot after a change writes to the tree.
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state != ready {
+		return snapshot{}, false, apierrors.NewTooManyRequests(msgNotReady, 1)
+	}
+	if p.exact > 0 {
+		snap, ok := c.pastLocked(&p.match, p.exact)
+		return snap, ok, nil
+	}
+	return c.snapshotLocked(&p.match), true, nil
+}
+
+// page cuts a page out of a snapshot. No lock is held.
+func (s *Store) page(p *listPlan, snap *snapshot) *Page {
+	page := &Page{Revision: snap.rev}
+	if p.exact > 0 {
+		page.Revision = p.exact
+	}
+	prefix := p.match.prefix()
+	if key, ok := p.match.key(); ok {
+		prefix = key
+	}
+	if p.limit == 0 && !p.match.selective() && p.match.namespace == "" {
+		page.Records = make([]*Record, 0, snap.records.Len())
+	}
+	var remaining int64
+	snap.ascend(prefix, p.start, func(r *Record) bool {
+		if !p.match.matches(r) {
+			return true
+		}
+		if p.limit == 0 || int64(len(page.Records)) < p.limit {
+			page.Records = append(page.Records, r)
+			return true
+		}
+		remaining++
+		return !p.match.selective() // else one more is all we need to know
+	})
+	s.finish(p, page, remaining > 0, remaining)
+	return page
+}
+
+// finish adds to a page what tells of those after it.
+func (s *Store) finish(p *listPlan, page *Page, more bool, remaining int64) {
+	if !more {
+		return
+	}
+	last := page.Records[len(page.Records)-1].Key
+	page.Continue = encodeContinue(last+"\x00", p.match.prefix(), page.Revision)
+	if !p.match.selective() {
+		page.Remaining = &remaining
+	}
+}
+
+// listStored lists from the key-value store, which keeps older states than the cache.
+func (s *Store) listStored(ctx context.Context, p *listPlan) (*Page, error) {
+	opts := kv.RangeOptions{Prefix: s.fullKey(p.match.prefix()), Revision: p.exact}
+	if p.start != "" {
+		opts.Start = s.fullKey(p.start)
+	}
+	page := &Page{Revision: p.exact}
+	for {
+		opts.Limit = loadPage
+		if !p.match.selective() && p.limit > 0 {
+			opts.Limit = p.limit
+		}
+		res, err := s.b.kv.Range(ctx, opts)
+		if err != nil {
+			return nil, s.storedError(ctx, p, err, opts.Revision)
+		}
+		if opts.Revision == 0 {
+			opts.Revision, page.Revision = res.Revision, res.Revision
+		}
+		full, err := s.take(p, page, res.Items)
+		if err != nil {
+			return nil, err
+		}
+		rest := res.Count - int64(len(res.Items))
+		switch {
+		case full >= 0: // the page is full before the range is
+			s.finish(p, page, true, rest+int64(len(res.Items)-full))
+			return page, nil
+		case rest == 0:
+			return page, nil
+		case p.limit > 0 && int64(len(page.Records)) == p.limit && !p.match.selective():
+			s.finish(p, page, true, rest)
+			return page, nil
+		}
+		opts.Start = res.Items[len(res.Items)-1].Key + "\x00"
+	}
+}
+
+// take appends the items that match to a page. It returns the index of the
+// first matching item for which there was no room, or -1.
+func (s *Store) take(p *listPlan, page *Page, items []kv.Item) (int, error) {
+	for i := range items {
+		r := s.cache.decode(&items[i])
+		if !p.match.matches(r) {
+			continue
+		}
+		if p.limit > 0 && int64(len(page.Records)) == p.limit {
+			return i, nil
+		}
+		page.Records = append(page.Records, r)
+	}
+	return -1, nil
+}
+
+// storedError says why a list from the key-value store has failed. A
+// continuation of a list that is gone gets a token with which to go on anyway.
+func (s *Store) storedError(ctx context.Context, p *listPlan, err error, rev int64) error {
+	switch {
+	case errors.Is(err, kv.ErrCompacted) && p.token:
+		expired := apierrors.NewResourceExpired(msgContinueExpired)
+		expired.ErrStatus.ListMeta.Continue = encodeContinue(p.start, p.match.prefix(), -1)
+		return expired
+	case errors.Is(err, kv.ErrFutureRevision):
+		return tooLarge(rev, s.b.fresh.reached())
+	}
+	return translate(ctx, err)
+}

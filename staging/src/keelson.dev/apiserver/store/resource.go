@@ -1,0 +1,176 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson.dev/apiserver/store/kv"
+)
+
+// Config describes one resource to its Store.
+type Config struct {
+	Backend *Backend
+	// Prefix is the path of the resource's keys below the backend's root:
+	// "pods", "services/specs", "stable.example.com/crontabs".
+	Prefix        string
+	GroupResource schema.GroupResource // how errors name it
+	Codec         Codec
+	// Attrs returns what selection needs of an object. It keeps no reference to
+	// what may change.
+	Attrs func(obj Object) Attrs
+	// IndexFields are the selectable fields by which lists and watches find
+	// objects without looking at all of them.
+	IndexFields []string
+	// TTL is how many seconds an updated object is kept; nil or 0: for ever. (A
+	// Create is told by its caller.)
+	TTL func(obj Object) int64
+}
+
+// Store is the store of one resource.
+type Store struct {
+	Config
+	b      *Backend
+	prefix string // "<prefix>/"
+	cache  *cache
+}
+
+var _ Interface = (*Store)(nil)
+
+// New returns the store of a resource. Nothing is read before its first use.
+func New(cfg Config) *Store {
+	s := &Store{Config: cfg, b: cfg.Backend, prefix: strings.Trim(cfg.Prefix, "/") + "/"}
+	s.cache = newCache(cfg.Backend, s.prefix, &s.Config)
+	s.b.register(s.prefix, s.cache)
+	return s
+}
+
+// Close ends all watches and releases the cache, for a resource that is no
+// longer served. Stored objects stay.
+func (s *Store) Close() {
+	s.b.unregister(s.prefix, s.cache)
+	s.cache.close()
+}
+
+// Stats is what a store holds at a moment.
+type Stats struct {
+	Started  bool  // somebody has used the store
+	Objects  int   // in the cache
+	Watchers int   //
+	Events   int   // in the window
+	Revision int64 // of the cache's state
+}
+
+// Stats returns what the store holds. It does not start it.
+func (s *Store) Stats() Stats {
+	c := s.cache
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return Stats{
+		Started: c.state != idle, Objects: c.records.t.Len(), Watchers: c.watchers.count,
+		Events: int(c.window.end() - c.window.first), Revision: c.reachedLocked(),
+	}
+}
+
+// Ready implements Interface. It also has the cache loaded, if nobody has used it yet.
+func (s *Store) Ready() error {
+	if !s.cache.isReady() {
+		return errors.New(msgNotReady)
+	}
+	return nil
+}
+
+// Get implements Interface.
+func (s *Store) Get(ctx context.Context, key string, resourceVersion string) (*Record, error) {
+	rev, err := parseRevision(resourceVersion)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.checkKey(key); err != nil {
+		return nil, err
+	}
+	if resourceVersion == "" {
+		return s.getCurrent(ctx, key)
+	}
+	if err := s.cache.wait(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.b.fresh.wait(ctx, rev); err != nil {
+		return nil, err
+	}
+	if r := s.cached(key); r != nil {
+		return r, nil
+	}
+	return nil, s.notFound(key)
+}
+
+// getCurrent returns the state of this moment: from the cache once it has
+// caught up, or from the key-value store when the cache is not there.
+func (s *Store) getCurrent(ctx context.Context, key string) (*Record, error) {
+	if s.cache.isReady() {
+		rev, err := s.b.revision.current(ctx)
+		if err != nil {
+			return nil, translate(ctx, err)
+		}
+		err = s.b.fresh.wait(ctx, rev)
+		if err != nil && !isTooLarge(err) {
+			return nil, err
+		}
+		if r := s.cached(key); r != nil && err == nil {
+			return r, nil
+		}
+		if err == nil && s.cache.isReady() {
+			return nil, s.notFound(key)
+		}
+	}
+	item, _, err := s.b.kv.Get(ctx, s.fullKey(key))
+	if err != nil {
+		return nil, translate(ctx, err)
+	}
+	return s.found(key, item)
+}
+
+// cached returns what the cache has, which may be old.
+func (s *Store) cached(key string) *Record {
+	s.cache.mu.RLock()
+	defer s.cache.mu.RUnlock()
+	if s.cache.state != ready {
+		return nil
+	}
+	return s.cache.records.get(key)
+}
+
+// found makes a record of what the key-value store has under key.
+func (s *Store) found(key string, item *kv.Item) (*Record, error) {
+	if item == nil {
+		return nil, s.notFound(key)
+	}
+	obj, err := s.Codec.Decode(item.Value, item.ModRevision)
+	if err != nil {
+		return nil, apierrors.NewInternalError(fmt.Errorf("decode %s %q: %w", s.GroupResource, key, err))
+	}
+	return s.cache.newRecord(key, item.ModRevision, item.Value, s.Attrs(obj), obj), nil
+}
+
+func (s *Store) fullKey(key string) string { return s.b.root + s.prefix + key }
+
+func (s *Store) notFound(key string) error {
+	return apierrors.NewNotFound(s.GroupResource, nameOf(key))
+}
+
+// checkKey refuses keys that would lead out of the resource.
+func (s *Store) checkKey(key string) error {
+	for part := range strings.SplitSeq(key, "/") {
+		if part == "" || part == "." || part == ".." {
+			return apierrors.NewInternalError(fmt.Errorf("invalid key: %q", key))
+		}
+	}
+	return nil
+}

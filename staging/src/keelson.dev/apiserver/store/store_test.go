@@ -1,0 +1,177 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strconv"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/store"
+	"keelson.dev/apiserver/store/kv"
+	"keelson.dev/apiserver/store/kv/etcd"
+	"keelson.dev/apiserver/store/kv/memory"
+)
+
+// thing is the kind that these tests store: it runs on a node, as pods do.
+type thing struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Node              string `json:"node,omitempty"`
+	Data              string `json:"data,omitempty"`
+}
+
+func (t *thing) DeepCopyObject() runtime.Object {
+	out := *t
+	out.ObjectMeta = *t.ObjectMeta.DeepCopy()
+	return &out
+}
+
+// thingCodec stores things as JSON.
+type thingCodec struct{}
+
+func (thingCodec) Encode(obj store.Object) ([]byte, error) {
+	t := *obj.(*thing)
+	t.ResourceVersion = ""
+	return json.Marshal(&t)
+}
+
+func (thingCodec) Decode(data []byte, rev int64) (store.Object, error) {
+	t := &thing{}
+	if err := json.Unmarshal(data, t); err != nil {
+		return nil, err
+	}
+	t.ResourceVersion = strconv.FormatInt(rev, 10)
+	return t, nil
+}
+
+func thingAttrs(obj store.Object) store.Attrs {
+	t := obj.(*thing)
+	return store.Attrs{
+		Labels: maps.Clone(t.Labels),
+		Fields: fields.Set{"metadata.name": t.Name, "metadata.namespace": t.Namespace, "spec.nodeName": t.Node},
+	}
+}
+
+func newThing(ns, name string) *thing {
+	return &thing{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
+}
+
+var things = schema.GroupResource{Group: "example.com", Resource: "things"}
+
+// env is a store with all that is below it.
+type env struct {
+	kv      kv.Store
+	backend *store.Backend
+	store   *store.Store
+}
+
+func run(t testing.TB, kvs kv.Store, clk clock.Clock) *env {
+	t.Helper()
+	e := &env{kv: kvs}
+	e.backend = store.NewBackend(store.BackendConfig{KV: kvs, Clock: clk, Log: slog.New(slog.DiscardHandler)})
+	e.store = store.New(store.Config{
+		Backend: e.backend, Prefix: "things", GroupResource: things, Codec: thingCodec{},
+		Attrs: thingAttrs, IndexFields: []string{"spec.nodeName"},
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := e.backend.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	return e
+}
+
+func newMemory(t testing.TB) kv.Store {
+	m := memory.New(clock.Real())
+	t.Cleanup(func() { _ = m.Close() })
+	return m
+}
+
+func newEmbedded(t testing.TB) kv.Store {
+	t.Helper()
+	s, err := etcd.Start(t.Context(), etcd.Embedded{
+		Dir: t.TempDir(), UnsafeNoFsync: true, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// onEach runs a test on each key-value store.
+func onEach(t *testing.T, test func(t *testing.T, e *env)) {
+	t.Run("memory", func(t *testing.T) { test(t, run(t, newMemory(t), clock.Real())) })
+	t.Run("etcd", func(t *testing.T) { test(t, run(t, newEmbedded(t), clock.Real())) })
+}
+
+func TestSmoke(t *testing.T) {
+	onEach(t, func(t *testing.T, e *env) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		s := e.store
+		w, err := s.Watch(ctx, store.WatchOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Stop()
+		for i := range 5 {
+			name := fmt.Sprintf("n%d", i)
+			if _, err := s.Create(ctx, "ns/"+name, newThing("ns", name), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := s.Update(ctx, "ns/n1", func(_ context.Context, cur *store.Record) (store.Object, error) {
+			obj, err := cur.Object()
+			if err != nil {
+				return nil, err
+			}
+			obj.(*thing).Node = "a"
+			return obj, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Delete(ctx, "ns/n0", nil); err != nil {
+			t.Fatal(err)
+		}
+		page, err := s.List(ctx, store.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(page.Records) != 4 {
+			t.Errorf("listed %d records, want 4", len(page.Records))
+		}
+		var got []string
+		for len(got) < 7 {
+			events, err := w.Next(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, ev := range events {
+				got = append(got, string(ev.Type)+" "+ev.Record.Key)
+			}
+		}
+		t.Log(got)
+	})
+}

@@ -1,0 +1,80 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// Watch implements Interface. The deadline of ctx, where it has one, is when a
+// last bookmark is due; ctx otherwise only bounds the call.
+func (s *Store) Watch(ctx context.Context, opts WatchOptions) (Watcher, error) {
+	rev, err := parseRevision(opts.ResourceVersion)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.cache.wait(ctx); err != nil {
+		return nil, err
+	}
+	wantState := opts.SendInitialEvents != nil && *opts.SendInitialEvents
+	if rev == 0 && opts.SendInitialEvents != nil && opts.ResourceVersion == "" {
+		// "Most recent": from what is in the store at this moment on.
+		if rev, err = s.b.revision.current(ctx); err != nil {
+			return nil, translate(ctx, err)
+		}
+	}
+	if wantState && rev > 0 {
+		if err := s.b.fresh.wait(ctx, rev); err != nil {
+			return nil, err
+		}
+	}
+	if opts.SendInitialEvents == nil && rev == 0 {
+		wantState = true // the legacy meaning of no revision, or of any
+	}
+	w := &watcher{
+		c: s.cache, match: newMatcher(opts.Predicate), after: rev,
+		endMark:   opts.SendInitialEvents != nil && *opts.SendInitialEvents && opts.AllowBookmarks,
+		bookmarks: opts.AllowBookmarks, wake: make(chan struct{}, 1),
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		w.deadline = deadline
+	}
+	if err := s.cache.join(w, wantState); err != nil {
+		return nil, err
+	}
+	if w.bookmarks {
+		w.timer = s.b.clock.NewTimer(w.untilBookmark())
+	}
+	return w, nil
+}
+
+// join adds a watcher, with the present state if it wants it, or else after the
+// revision that it knows.
+func (c *cache) join(w *watcher, wantState bool) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state != ready {
+		return apierrors.NewTooManyRequests(msgNotReady, 1)
+	}
+	switch {
+	case wantState:
+		snap := c.snapshotLocked(&w.match)
+		w.initial = snap.collect(&w.match)
+		w.initialRev = snap.rev
+		w.after = snap.rev
+	case w.after == 0:
+		w.after = c.reachedLocked()
+	case w.after < c.window.floor:
+		return tooOld(w.after, c.window.floor)
+	default:
+		if pos := c.window.after(w.after); pos < c.window.end() {
+			w.notify(pos)
+		}
+	}
+	w.sent = w.after
+	c.watchers.add(w, c.fields)
+	return nil
+}

@@ -1,0 +1,218 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+const (
+	// watchBatch bounds how many changes a watcher looks at, and how many initial
+	// objects it delivers, at a time.
+	watchBatch = 256
+	// bookmarkEvery is about how often a quiet watch gets a bookmark, and
+	// bookmarkLead how long before its deadline the last one.
+	bookmarkEvery = time.Minute
+	bookmarkLead  = 2 * time.Second
+)
+
+// watcher is a position in the window of a cache.
+//
+// While it has nothing to read (pending is false) it has no position: changes
+// that do not concern it pass by, and it can sleep for ever without falling out
+// of the window. A change that may concern it sets its position and wakes it.
+type watcher struct {
+	c     *cache
+	match matcher
+	after int64 // only changes after this revision are delivered
+
+	initial    []*Record // present state still to be delivered
+	initialRev int64     // its revision
+	endMark    bool      // a bookmark is to follow the present state
+
+	bookmarks bool
+	deadline  time.Time // zero: none
+	timer     clock.Timer
+	sent      int64 // revision of the last event or bookmark delivered
+
+	wake chan struct{}
+
+	// Guarded by c.mu: notify and end hold it for writing, read for reading, and
+	// only the watcher's own goroutine reads.
+	pending bool
+	next    uint64
+	ended   bool
+	oldest  int64
+}
+
+var _ Watcher = (*watcher)(nil)
+
+// notify says that there is something at pos. The cache's lock is held.
+func (w *watcher) notify(pos uint64) {
+	if w.pending {
+		return
+	}
+	w.pending, w.next = true, pos
+	w.signal()
+}
+
+// end says that the watcher has missed something. The cache's lock is held.
+func (w *watcher) end(oldest int64) {
+	w.ended, w.oldest = true, oldest
+	w.signal()
+}
+
+func (w *watcher) signal() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Next implements Watcher.
+func (w *watcher) Next(ctx context.Context) ([]Event, error) {
+	for {
+		if events := w.takeInitial(); len(events) > 0 {
+			return events, nil
+		}
+		changes, more, err := w.read()
+		if err != nil {
+			return nil, err
+		}
+		if events := w.translate(changes); len(events) > 0 {
+			return events, nil
+		}
+		if more {
+			continue
+		}
+		var due <-chan time.Time
+		if w.timer != nil {
+			due = w.timer.C()
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-w.wake:
+		case <-due:
+			w.timer.Reset(w.untilBookmark())
+			if e, ok := w.bookmark(); ok {
+				return []Event{e}, nil
+			}
+		}
+	}
+}
+
+// Stop implements Watcher.
+func (w *watcher) Stop() {
+	w.c.mu.Lock()
+	defer w.c.mu.Unlock()
+	if !w.ended {
+		w.c.watchers.remove(w, w.c.fields)
+		w.ended = true
+	}
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+	w.signal()
+}
+
+// takeInitial delivers the state that the watch began with, piece by piece.
+func (w *watcher) takeInitial() []Event {
+	n := min(len(w.initial), watchBatch)
+	events := make([]Event, 0, n+1)
+	for _, r := range w.initial[:n] {
+		events = append(events, Event{Type: Added, Record: r, Revision: r.Revision})
+	}
+	w.initial = w.initial[n:]
+	if len(w.initial) == 0 {
+		w.initial = nil
+		if w.endMark {
+			w.endMark = false
+			w.sent = w.initialRev
+			events = append(events, Event{Type: Bookmark, Revision: w.initialRev, InitialEventsEnd: true})
+		}
+	}
+	return events
+}
+
+// read returns the next changes from the window. more says that there may be
+// further ones.
+func (w *watcher) read() (changes []*change, more bool, err error) {
+	c := w.c
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if w.ended {
+		return nil, false, tooOld(w.sent, w.oldest)
+	}
+	if !w.pending {
+		return nil, false, nil
+	}
+	if w.next < c.window.first {
+		return nil, false, tooOld(w.sent, c.window.floor)
+	}
+	end := min(c.window.end(), w.next+watchBatch)
+	changes = make([]*change, 0, end-w.next)
+	for ; w.next < end; w.next++ {
+		changes = append(changes, c.window.at(w.next))
+	}
+	w.pending = end < c.window.end()
+	return changes, w.pending, nil
+}
+
+// translate makes events of the changes that concern the watcher. What begins
+// to match is added, what ceases to is deleted.
+func (w *watcher) translate(changes []*change) []Event {
+	var events []Event
+	for _, ch := range changes {
+		if ch.rev <= w.after {
+			continue
+		}
+		is := ch.cur != nil && w.match.matches(ch.cur)
+		was := ch.prev != nil && w.match.matches(ch.prev)
+		e := Event{Record: ch.cur, Revision: ch.rev}
+		switch {
+		case is && was:
+			e.Type = Modified
+		case is:
+			e.Type = Added
+		case was:
+			e.Type, e.Record = Deleted, ch.gone()
+		default:
+			continue
+		}
+		events = append(events, e)
+	}
+	if n := len(events); n > 0 {
+		w.sent = events[n-1].Revision
+	}
+	return events
+}
+
+// bookmark returns a bookmark at the present revision, if all before it has
+// been delivered.
+func (w *watcher) bookmark() (Event, bool) {
+	w.c.mu.RLock()
+	defer w.c.mu.RUnlock()
+	rev := w.c.reachedLocked()
+	if w.pending || w.ended || rev < w.after {
+		return Event{}, false
+	}
+	w.sent = max(w.sent, rev)
+	return Event{Type: Bookmark, Revision: w.sent}, true
+}
+
+// untilBookmark is the time to the next bookmark: the regular one, or the one
+// that lets a client resume closely after the deadline of its watch.
+func (w *watcher) untilBookmark() time.Duration {
+	if !w.deadline.IsZero() {
+		left := w.deadline.Sub(w.c.b.clock.Now()) - bookmarkLead
+		if left > 0 && left < bookmarkEvery {
+			return left
+		}
+	}
+	return bookmarkEvery
+}

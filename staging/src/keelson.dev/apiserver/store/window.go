@@ -1,0 +1,114 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"sort"
+	"sync"
+	"time"
+)
+
+const (
+	// windowMin events are kept however old they are, and windowMax at most
+	// however young: Kubernetes' bounds.
+	windowMin = 100
+	windowMax = 100 * 1024
+	// windowBytes bounds the data that only the window still holds.
+	windowBytes = 128 << 20
+)
+
+// change is one event of a resource. Watchers and the overlay of lists of the
+// past read it without lock.
+type change struct {
+	rev  int64
+	cur  *Record // nil: deleted
+	prev *Record // nil: created
+	at   time.Time
+
+	once sync.Once
+	last *Record // see gone
+}
+
+// key is the key that changed.
+func (c *change) key() string {
+	if c.cur != nil {
+		return c.cur.Key
+	}
+	return c.prev.Key
+}
+
+// gone returns the last state as somebody sees it for whom the object ends with
+// this change: at the change's revision. All who do share it.
+func (c *change) gone() *Record {
+	c.once.Do(func() { c.last = c.prev.at(c.rev) })
+	return c.last
+}
+
+// window holds the recent changes of a resource, oldest first. Positions count
+// all changes since the cache was loaded; watchers are positions.
+type window struct {
+	changes []*change // changes[head:] are in the window
+	head    int
+	first   uint64 // position of changes[head]
+	floor   int64  // all changes after this revision are in the window
+	bytes   int64  // data of the window's previous states
+}
+
+// reset empties the window; rev is that of the state that follows.
+func (w *window) reset(rev int64) {
+	*w = window{first: w.end(), floor: rev}
+}
+
+// end is the position after the last change.
+func (w *window) end() uint64 { return w.first + uint64(len(w.changes)-w.head) }
+
+// at returns the change at a position in the window.
+func (w *window) at(pos uint64) *change { return w.changes[w.head+int(pos-w.first)] }
+
+// after returns the position of the first change with a revision greater than rev.
+func (w *window) after(rev int64) uint64 {
+	live := w.changes[w.head:]
+	return w.first + uint64(sort.Search(len(live), func(i int) bool { return live[i].rev > rev }))
+}
+
+// add appends a change.
+func (w *window) add(c *change) {
+	w.changes = append(w.changes, c)
+	w.bytes += c.weight()
+}
+
+// trim drops what is too old or too much. Changes of one revision stay or go
+// together.
+func (w *window) trim(oldest time.Time) {
+	for {
+		live := w.changes[w.head:]
+		if len(live) <= windowMin || !(live[0].at.Before(oldest) || len(live) > windowMax || w.bytes > windowBytes) {
+			return
+		}
+		rev := live[0].rev
+		for w.head < len(w.changes) && w.changes[w.head].rev == rev {
+			w.drop()
+		}
+		w.floor = rev
+	}
+}
+
+func (w *window) drop() {
+	w.bytes -= w.changes[w.head].weight()
+	w.changes[w.head] = nil
+	w.head++
+	w.first++
+	if w.head >= 64 && w.head > len(w.changes)/2 {
+		n := copy(w.changes, w.changes[w.head:])
+		clear(w.changes[n:])
+		w.changes, w.head = w.changes[:n], 0
+	}
+}
+
+func (c *change) weight() int64 {
+	if c.prev == nil {
+		return 0
+	}
+	return int64(len(c.prev.Data))
+}

@@ -1,0 +1,186 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"keelson.dev/apiserver/store/kv"
+)
+
+// Create implements Interface.
+func (s *Store) Create(ctx context.Context, key string, obj Object, ttl int64) (*Record, error) {
+	if err := s.checkKey(key); err != nil {
+		return nil, err
+	}
+	if rv := obj.GetResourceVersion(); rv != "" && rv != "0" {
+		return nil, apierrors.NewInternalError(errors.New("resourceVersion should not be set on objects to be created"))
+	}
+	data, err := s.encode(obj)
+	if err != nil {
+		return nil, err
+	}
+	rec, res, err := s.put(ctx, key, obj, data, 0, ttl)
+	if err != nil {
+		return nil, err
+	}
+	if !res.OK {
+		return nil, apierrors.NewAlreadyExists(s.GroupResource, nameOf(key))
+	}
+	return rec, nil
+}
+
+// Update implements Interface.
+func (s *Store) Update(ctx context.Context, key string, fn UpdateFunc) (*Record, error) {
+	cur, fresh, err := s.present(ctx, key)
+	for err == nil {
+		var next *Record
+		var conflict *kv.WriteResult
+		next, conflict, err = s.attempt(ctx, key, cur, fresh, fn)
+		if conflict != nil {
+			cur, err = s.found(key, conflict.Current)
+			fresh = true
+			continue
+		}
+		if fresh || err == nil && next != nil {
+			return next, err
+		}
+		// fn refused a state from the cache, or wanted no change to it: that counts
+		// only if it is still the state.
+		cur, fresh, err = s.verify(ctx, key, cur, err)
+	}
+	return nil, err
+}
+
+// attempt applies fn to cur once. It returns no record and no conflict when fn
+// changes nothing and cur may be old.
+func (s *Store) attempt(ctx context.Context, key string, cur *Record, fresh bool, fn UpdateFunc) (*Record, *kv.WriteResult, error) {
+	obj, err := fn(ctx, cur)
+	if err != nil {
+		return nil, nil, err
+	}
+	if obj == nil {
+		return s.deleteOnce(ctx, key, cur)
+	}
+	data, err := s.encode(obj)
+	if err != nil {
+		return nil, nil, err
+	}
+	if bytes.Equal(data, cur.Data) {
+		if !fresh {
+			return nil, nil, nil
+		}
+		return cur, nil, nil
+	}
+	var ttl int64
+	if s.TTL != nil {
+		ttl = s.TTL(obj)
+	}
+	rec, res, err := s.put(ctx, key, obj, data, cur.Revision, ttl)
+	if err == nil && !res.OK {
+		return nil, &res, nil
+	}
+	return rec, nil, err
+}
+
+// Delete implements Interface.
+func (s *Store) Delete(ctx context.Context, key string, check func(cur *Record) error) (*Record, error) {
+	cur, fresh, err := s.present(ctx, key)
+	for err == nil {
+		if check != nil {
+			err = check(cur)
+		}
+		if err != nil {
+			if fresh {
+				break
+			}
+			cur, fresh, err = s.verify(ctx, key, cur, err)
+			continue
+		}
+		last, conflict, derr := s.deleteOnce(ctx, key, cur)
+		if conflict == nil {
+			return last, derr
+		}
+		cur, err = s.found(key, conflict.Current)
+		fresh = true
+	}
+	return nil, err
+}
+
+// present returns an object's state for a first try: the cache's if it has one.
+// fresh says that it is known to be the present state.
+func (s *Store) present(ctx context.Context, key string) (cur *Record, fresh bool, err error) {
+	if err := s.checkKey(key); err != nil {
+		return nil, false, err
+	}
+	s.cache.start()
+	if r := s.cached(key); r != nil {
+		return r, false, nil
+	}
+	cur, err = s.getCurrent(ctx, key)
+	return cur, true, err
+}
+
+// verify fetches the present state after something was decided on cached one.
+// It returns reason when the cached state was the present one.
+func (s *Store) verify(ctx context.Context, key string, cached *Record, reason error) (*Record, bool, error) {
+	cur, err := s.getCurrent(ctx, key)
+	if err != nil {
+		return nil, false, err
+	}
+	if cur.Revision == cached.Revision && reason != nil {
+		return nil, false, reason
+	}
+	return cur, true, nil
+}
+
+// put writes obj if the key is at revision expect. The record it returns is the
+// one that the cache will have.
+func (s *Store) put(ctx context.Context, key string, obj Object, data []byte, expect, ttl int64) (*Record, kv.WriteResult, error) {
+	w := &ownWrite{key: key, data: data, attrs: s.Attrs(obj), obj: obj}
+	expected := s.cache.expect(w)
+	res, err := s.b.kv.Put(ctx, s.fullKey(key), data, expect, ttl)
+	if err != nil || !res.OK {
+		if expected {
+			s.cache.writes.forget(w)
+		}
+		return nil, res, translate(ctx, err)
+	}
+	return w.at(s.cache, res.Revision), res, nil
+}
+
+// expect announces a write, if the cache is there to see it.
+func (c *cache) expect(w *ownWrite) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if c.state != ready {
+		return false
+	}
+	c.writes.expect(w)
+	return true
+}
+
+func (s *Store) deleteOnce(ctx context.Context, key string, cur *Record) (*Record, *kv.WriteResult, error) {
+	res, err := s.b.kv.Delete(ctx, s.fullKey(key), cur.Revision)
+	switch {
+	case err != nil:
+		return nil, nil, translate(ctx, err)
+	case !res.OK:
+		return nil, &res, nil
+	}
+	return cur.at(res.Revision), nil, nil
+}
+
+func (s *Store) encode(obj Object) ([]byte, error) {
+	data, err := s.Codec.Encode(obj)
+	if err != nil {
+		return nil, apierrors.NewInternalError(fmt.Errorf("encode %s: %w", s.GroupResource, err))
+	}
+	return data, nil
+}
