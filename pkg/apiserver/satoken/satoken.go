@@ -1,0 +1,214 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package satoken issues and verifies the tokens of service accounts, and
+// publishes the keys they verify with.
+//
+// A token is a JWT bound to a service account and, where asked for, to a pod, a
+// secret or a node: it is worth nothing once what it is bound to is gone, or was
+// replaced by something of the same name. Tokens that live in secrets
+// (kubernetes.io/service-account-token) are verified too, never issued.
+package satoken
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+	"k8s.io/client-go/util/keyutil"
+)
+
+// LegacyIssuer is the issuer of tokens that live in secrets.
+const LegacyIssuer = "kubernetes/serviceaccount"
+
+// WarnAfter is the life, in seconds, that injected volumes ask for: an hour and
+// a bit, by which the server knows them and, while clients learn to reload their
+// tokens, issues ExtendedExpiry instead.
+const (
+	WarnAfter      int64 = 60*60 + 7
+	ExtendedExpiry int64 = 24 * 365 * 60 * 60
+)
+
+// claims are a bound token's own.
+type claims struct {
+	Kubernetes kubernetesClaims `json:"kubernetes.io"`
+}
+
+type kubernetesClaims struct {
+	Namespace      string           `json:"namespace,omitempty"`
+	Node           *Ref             `json:"node,omitempty"`
+	Pod            *Ref             `json:"pod,omitempty"`
+	Secret         *Ref             `json:"secret,omitempty"`
+	ServiceAccount Ref              `json:"serviceaccount"`
+	WarnAfter      *jwt.NumericDate `json:"warnafter,omitempty"`
+}
+
+// Ref names an object that a token is bound to.
+type Ref struct {
+	Name string `json:"name,omitempty"`
+	UID  string `json:"uid,omitempty"`
+}
+
+// legacyClaims are those of a token that lives in a secret.
+type legacyClaims struct {
+	ServiceAccountName string `json:"kubernetes.io/serviceaccount/service-account.name"`
+	ServiceAccountUID  string `json:"kubernetes.io/serviceaccount/service-account.uid"`
+	SecretName         string `json:"kubernetes.io/serviceaccount/secret.name"`
+	Namespace          string `json:"kubernetes.io/serviceaccount/namespace"`
+}
+
+// Keys verify tokens. They are immutable.
+type Keys struct {
+	all  []crypto.PublicKey
+	byID map[string][]crypto.PublicKey
+	set  jose.JSONWebKeySet
+}
+
+// LoadKeys reads public (or private) keys from PEM files; duplicates are dropped.
+func LoadKeys(files ...string) (*Keys, error) {
+	k := &Keys{byID: map[string][]crypto.PublicKey{}}
+	for _, file := range files {
+		keys, err := keyutil.PublicKeysFromFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("service account keys: %w", err)
+		}
+		for _, key := range keys {
+			if err := k.add(key); err != nil {
+				return nil, fmt.Errorf("service account key in %s: %w", file, err)
+			}
+		}
+	}
+	return k, nil
+}
+
+func (k *Keys) add(key crypto.PublicKey) error {
+	id, err := keyID(key)
+	if err != nil {
+		return err
+	}
+	if len(k.byID[id]) > 0 {
+		return nil
+	}
+	alg, err := algorithm(key)
+	if err != nil {
+		return err
+	}
+	k.all = append(k.all, key)
+	k.byID[id] = append(k.byID[id], key)
+	k.set.Keys = append(k.set.Keys, jose.JSONWebKey{Key: key, KeyID: id, Algorithm: string(alg), Use: "sig"})
+	return nil
+}
+
+// candidates are the keys that may have signed a token with key ID id.
+func (k *Keys) candidates(id string) []crypto.PublicKey {
+	if id == "" {
+		return k.all
+	}
+	return k.byID[id]
+}
+
+// keyID is the hash by which Kubernetes names a key.
+func keyID(key crypto.PublicKey) (string, error) {
+	der, err := x509.MarshalPKIXPublicKey(key)
+	if err != nil {
+		return "", fmt.Errorf("public key: %w", err)
+	}
+	sum := sha256.Sum256(der)
+	return base64.RawURLEncoding.EncodeToString(sum[:]), nil
+}
+
+func algorithm(key crypto.PublicKey) (jose.SignatureAlgorithm, error) {
+	switch k := key.(type) {
+	case *rsa.PublicKey:
+		return jose.RS256, nil
+	case *ecdsa.PublicKey:
+		switch k.Curve {
+		case elliptic.P256():
+			return jose.ES256, nil
+		case elliptic.P384():
+			return jose.ES384, nil
+		case elliptic.P521():
+			return jose.ES512, nil
+		}
+		return "", fmt.Errorf("unknown ecdsa curve, must be 256, 384, or 521")
+	}
+	return "", fmt.Errorf("unknown public key type %T, must be *rsa.PublicKey or *ecdsa.PublicKey", key)
+}
+
+// Issuer signs tokens.
+type Issuer struct {
+	name   string
+	signer jose.Signer
+	// Key is the public half of the signing key.
+	Key crypto.PublicKey
+}
+
+// LoadIssuer reads the signing key from a PEM file.
+func LoadIssuer(name, file string) (*Issuer, error) {
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("service account signing key: %w", err)
+	}
+	parsed, err := keyutil.ParsePrivateKeyPEM(pem)
+	if err != nil {
+		return nil, fmt.Errorf("service account signing key %s: %w", file, err)
+	}
+	private, ok := parsed.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("service account signing key %s: unusable type %T", file, parsed)
+	}
+	alg, err := algorithm(private.Public())
+	if err != nil {
+		return nil, fmt.Errorf("service account signing key %s: %w", file, err)
+	}
+	id, err := keyID(private.Public())
+	if err != nil {
+		return nil, fmt.Errorf("service account signing key %s: %w", file, err)
+	}
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: jose.JSONWebKey{Key: parsed, KeyID: id}}, nil)
+	if err != nil {
+		return nil, fmt.Errorf("service account signing key %s: %w", file, err)
+	}
+	return &Issuer{name: name, signer: signer, Key: private.Public()}, nil
+}
+
+// Wanted describes a token to be issued.
+type Wanted struct {
+	ID             string // becomes the jti claim
+	Subject        string // the account's user name
+	Namespace      string
+	ServiceAccount Ref
+	// At most one of Secret and Pod or Node; a pod's node may accompany it.
+	Pod, Secret, Node *Ref
+	Audiences         []string
+	Now, Expiry       time.Time
+	WarnAfter         time.Time // zero: none
+}
+
+// Issue signs a token.
+func (i *Issuer) Issue(w Wanted) (string, error) {
+	public := jwt.Claims{
+		ID: w.ID, Issuer: i.name, Subject: w.Subject, Audience: w.Audiences,
+		IssuedAt: jwt.NewNumericDate(w.Now), NotBefore: jwt.NewNumericDate(w.Now), Expiry: jwt.NewNumericDate(w.Expiry),
+	}
+	private := claims{kubernetesClaims{
+		Namespace: w.Namespace, ServiceAccount: w.ServiceAccount, Pod: w.Pod, Secret: w.Secret, Node: w.Node,
+	}}
+	if !w.WarnAfter.IsZero() {
+		private.Kubernetes.WarnAfter = jwt.NewNumericDate(w.WarnAfter)
+	}
+	token, err := jwt.Signed(i.signer).Claims(private).Claims(public).Serialize()
+	if err != nil {
+		return "", fmt.Errorf("sign service account token: %w", err)
+	}
+	return token, nil
+}

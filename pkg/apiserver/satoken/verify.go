@@ -1,0 +1,246 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package satoken
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	tokenjwt "k8s.io/apiserver/pkg/authentication/token/jwt"
+
+	"keelson.dev/api/clock"
+)
+
+// Getter reads what tokens are bound to, consistently.
+type Getter interface {
+	ServiceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error)
+	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+	Pod(ctx context.Context, namespace, name string) (*metav1.ObjectMeta, error)
+	Node(ctx context.Context, name string) (*metav1.ObjectMeta, error)
+}
+
+// Verifier authenticates tokens. Fields are set before its first use.
+type Verifier struct {
+	Keys      *Keys
+	Issuers   []string // all accepted; LegacyIssuer is always
+	Audiences authenticator.Audiences
+	Get       Getter
+	Lookup    bool // check that what a token is bound to exists
+	Clock     clock.Clock
+}
+
+// AuthenticateToken answers whose token it is. Tokens of other issuers are none
+// of its business: no user, and no error.
+func (v *Verifier) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	issuer, ok := unverifiedIssuer(token)
+	if !ok || (issuer != LegacyIssuer && !slices.Contains(v.Issuers, issuer)) {
+		return nil, false, nil
+	}
+	parsed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.ES384, jose.ES512})
+	if err != nil {
+		return nil, false, nil
+	}
+	var public jwt.Claims
+	var private struct {
+		claims
+		legacyClaims
+	}
+	if err := v.verify(parsed, &public, &private); err != nil {
+		return nil, false, err
+	}
+	if issuer == LegacyIssuer {
+		return v.legacy(ctx, token, &public, &private.legacyClaims)
+	}
+	audiences := authenticator.Audiences(public.Audience)
+	if len(audiences) == 0 {
+		audiences = v.Audiences
+	}
+	wanted, ok := authenticator.AudiencesFrom(ctx)
+	if !ok {
+		wanted = v.Audiences
+	}
+	granted := audiences.Intersect(wanted)
+	if len(granted) == 0 && len(v.Audiences) > 0 {
+		return nil, false, fmt.Errorf("token audiences %q is invalid for the target audiences %q", audiences, wanted)
+	}
+	info, err := v.bound(ctx, &public, &private.Kubernetes)
+	if err != nil {
+		return nil, false, err
+	}
+	return &authenticator.Response{User: info.UserInfo(), Audiences: granted}, true, nil
+}
+
+// unverifiedIssuer reads the issuer of what looks like a JWT.
+func unverifiedIssuer(token string) (string, bool) {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return "", false
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return "", false
+	}
+	var c struct {
+		Issuer string `json:"iss"`
+	}
+	if json.Unmarshal(payload, &c) != nil {
+		return "", false
+	}
+	return c.Issuer, true
+}
+
+func (v *Verifier) verify(token *jwt.JSONWebToken, into ...any) error {
+	id := ""
+	if len(token.Headers) > 0 {
+		id = token.Headers[0].KeyID
+	}
+	err := errors.New("invalid signature, no keys found")
+	for _, key := range v.Keys.candidates(id) {
+		if err = token.Claims(key, into...); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// errInvalidated is all that is said of a token whose object is gone.
+func errInvalidated() error { return errors.New("service account token has been invalidated") }
+
+// bound checks a bound token's claims.
+func (v *Verifier) bound(ctx context.Context, public *jwt.Claims, c *kubernetesClaims) (*serviceaccount.ServiceAccountInfo, error) {
+	now := v.Clock.Now()
+	switch err := public.ValidateWithLeeway(jwt.Expected{Time: now}, jwt.DefaultLeeway); {
+	case err == nil:
+	case errors.Is(err, jwt.ErrExpired):
+		return nil, errors.New("service account token has expired")
+	case errors.Is(err, jwt.ErrNotValidYet):
+		return nil, errors.New("service account token is not valid yet")
+	case errors.Is(err, jwt.ErrIssuedInTheFuture):
+		return nil, errors.New("service account token is issued in the future")
+	default:
+		return nil, fmt.Errorf("service account token claims could not be validated: %w", err)
+	}
+	if public.Subject != serviceaccount.MakeUsername(c.Namespace, c.ServiceAccount.Name) {
+		return nil, errors.New("service account token subject does not match its claims")
+	}
+	if err := v.account(ctx, c.Namespace, c.ServiceAccount, now); err != nil {
+		return nil, err
+	}
+	info := &serviceaccount.ServiceAccountInfo{
+		Namespace: c.Namespace, Name: c.ServiceAccount.Name, UID: c.ServiceAccount.UID,
+		CredentialID: tokenjwt.CredentialIDForJTI(public.ID),
+	}
+	if c.Secret != nil {
+		secret, err := v.Get.Secret(ctx, c.Namespace, c.Secret.Name)
+		if err != nil {
+			return nil, errInvalidated()
+		}
+		if err := same(c.Secret, &secret.ObjectMeta, "secret UID (%s) does not match service account secret ref claim (%s)", now); err != nil {
+			return nil, err
+		}
+	}
+	if c.Pod != nil {
+		pod, err := v.Get.Pod(ctx, c.Namespace, c.Pod.Name)
+		if err != nil {
+			return nil, errInvalidated()
+		}
+		if err := same(c.Pod, pod, "pod UID (%s) does not match service account pod ref claim (%s)", now); err != nil {
+			return nil, err
+		}
+		info.PodName, info.PodUID = c.Pod.Name, c.Pod.UID
+	}
+	if c.Node != nil {
+		if c.Pod == nil { // with a pod, the node is only told
+			node, err := v.Get.Node(ctx, c.Node.Name)
+			if err != nil {
+				return nil, errInvalidated()
+			}
+			if err := same(c.Node, node, "node UID (%s) does not match service account node ref claim (%s)", now); err != nil {
+				return nil, err
+			}
+		}
+		info.NodeName, info.NodeUID = c.Node.Name, c.Node.UID
+	}
+	if w := c.WarnAfter; w != nil && *w != 0 && now.After(w.Time()) {
+		audit.AddAuditAnnotation(ctx, "authentication.k8s.io/stale-token",
+			fmt.Sprintf("subject: %s, seconds after warning threshold: %d", public.Subject, now.Unix()-w.Time().Unix()))
+	}
+	return info, nil
+}
+
+func (v *Verifier) account(ctx context.Context, namespace string, ref Ref, now time.Time) error {
+	sa, err := v.Get.ServiceAccount(ctx, namespace, ref.Name)
+	if err != nil {
+		return err
+	}
+	if string(sa.UID) != ref.UID {
+		return fmt.Errorf("service account UID (%s) does not match claim (%s)", sa.UID, ref.UID)
+	}
+	if gone(&sa.ObjectMeta, now) {
+		return fmt.Errorf("service account %s/%s has been deleted", namespace, ref.Name)
+	}
+	return nil
+}
+
+func same(ref *Ref, obj *metav1.ObjectMeta, format string, now time.Time) error {
+	if string(obj.UID) != ref.UID {
+		return fmt.Errorf(format, obj.UID, ref.UID)
+	}
+	if gone(obj, now) {
+		return errInvalidated()
+	}
+	return nil
+}
+
+// gone reports whether obj's deletion is past, with the leeway of all claims.
+func gone(obj *metav1.ObjectMeta, now time.Time) bool {
+	return obj.DeletionTimestamp != nil && obj.DeletionTimestamp.Time.Before(now.Add(-jwt.DefaultLeeway))
+}
+
+// legacy checks a token that lives in a secret.
+func (v *Verifier) legacy(ctx context.Context, token string, public *jwt.Claims, c *legacyClaims) (*authenticator.Response, bool, error) {
+	if public.Subject == "" {
+		return nil, false, errors.New("sub claim is missing")
+	}
+	for _, claim := range []struct{ name, value string }{
+		{"namespace", c.Namespace}, {"secretName", c.SecretName},
+		{"serviceAccountName", c.ServiceAccountName}, {"serviceAccountUID", c.ServiceAccountUID},
+	} {
+		if claim.value == "" {
+			return nil, false, fmt.Errorf("%s claim is missing", claim.name)
+		}
+	}
+	if public.Subject != serviceaccount.MakeUsername(c.Namespace, c.ServiceAccountName) {
+		return nil, false, errors.New("sub claim is invalid")
+	}
+	if v.Lookup {
+		secret, err := v.Get.Secret(ctx, c.Namespace, c.SecretName)
+		if err != nil || secret.DeletionTimestamp != nil {
+			return nil, false, errors.New("token has been invalidated")
+		}
+		if string(secret.Data[corev1.ServiceAccountTokenKey]) != token {
+			return nil, false, errors.New("token does not match server's copy")
+		}
+		if err := v.account(ctx, c.Namespace, Ref{Name: c.ServiceAccountName, UID: c.ServiceAccountUID}, v.Clock.Now()); err != nil {
+			return nil, false, err
+		}
+	}
+	u := serviceaccount.UserInfo(c.Namespace, c.ServiceAccountName, c.ServiceAccountUID)
+	return &authenticator.Response{User: u, Audiences: v.Audiences}, true, nil
+}
+
+var _ authenticator.Token = (*Verifier)(nil)
