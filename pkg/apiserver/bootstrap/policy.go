@@ -1,0 +1,195 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bootstrap brings about the objects that every cluster has: system
+// namespaces, priority classes, the default RBAC policy, the "kubernetes"
+// service and its endpoints, flow control defaults, the authentication
+// configuration of extension servers.
+//
+// Everything is idempotent and done by every server at its start: objects that
+// exist are only completed, and what an administrator has opted out of (the
+// autoupdate annotation) is left alone.
+package bootstrap
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/component-helpers/auth/rbac/reconciliation"
+	"sigs.k8s.io/yaml"
+)
+
+//go:embed policy/*.yaml
+var policyFiles embed.FS
+
+// Policy is the RBAC policy of a new cluster.
+type Policy struct {
+	ClusterRoles        []*rbacv1.ClusterRole
+	ClusterRoleBindings []*rbacv1.ClusterRoleBinding
+	Roles               []*rbacv1.Role
+	RoleBindings        []*rbacv1.RoleBinding
+}
+
+// DefaultPolicy reads the policy that this server was built with.
+func DefaultPolicy() (*Policy, error) {
+	p := &Policy{}
+	entries, err := policyFiles.ReadDir("policy")
+	if err != nil {
+		return nil, fmt.Errorf("RBAC policy: %w", err)
+	}
+	for _, e := range entries {
+		data, err := policyFiles.ReadFile("policy/" + e.Name())
+		if err != nil {
+			return nil, fmt.Errorf("RBAC policy: %w", err)
+		}
+		for doc := range bytes.SplitSeq(data, []byte("\n---\n")) {
+			if err := p.add(doc); err != nil {
+				return nil, fmt.Errorf("RBAC policy %s: %w", e.Name(), err)
+			}
+		}
+	}
+	p.bindControllers()
+	return p, nil
+}
+
+func (p *Policy) add(doc []byte) error {
+	var kind metav1.TypeMeta
+	if err := yaml.Unmarshal(doc, &kind); err != nil {
+		return err
+	}
+	switch kind.Kind {
+	case "ClusterRole":
+		return decode(doc, &p.ClusterRoles, func(o *rbacv1.ClusterRole) *metav1.ObjectMeta { return &o.ObjectMeta })
+	case "ClusterRoleBinding":
+		return decode(doc, &p.ClusterRoleBindings, func(o *rbacv1.ClusterRoleBinding) *metav1.ObjectMeta { return &o.ObjectMeta })
+	case "Role":
+		return decode(doc, &p.Roles, func(o *rbacv1.Role) *metav1.ObjectMeta { return &o.ObjectMeta })
+	case "RoleBinding":
+		return decode(doc, &p.RoleBindings, func(o *rbacv1.RoleBinding) *metav1.ObjectMeta { return &o.ObjectMeta })
+	}
+	return fmt.Errorf("unknown kind %q", kind.Kind)
+}
+
+func decode[T any](doc []byte, into *[]*T, meta func(*T) *metav1.ObjectMeta) error {
+	obj := new(T)
+	if err := yaml.UnmarshalStrict(doc, obj); err != nil {
+		return err
+	}
+	m := meta(obj)
+	if m.Labels == nil {
+		m.Labels = map[string]string{}
+	}
+	m.Labels["kubernetes.io/bootstrapping"] = "rbac-defaults"
+	m.Annotations = map[string]string{rbacv1.AutoUpdateAnnotationKey: "true"}
+	*into = append(*into, obj)
+	return nil
+}
+
+const controllerPrefix = "system:controller:"
+
+// bindControllers binds each controller's role to its service account.
+func (p *Policy) bindControllers() {
+	for _, role := range p.ClusterRoles {
+		account, ok := strings.CutPrefix(role.Name, controllerPrefix)
+		if !ok {
+			continue
+		}
+		p.ClusterRoleBindings = append(p.ClusterRoleBindings, &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{
+				Name:        role.Name,
+				Labels:      map[string]string{"kubernetes.io/bootstrapping": "rbac-defaults"},
+				Annotations: map[string]string{rbacv1.AutoUpdateAnnotationKey: "true"},
+			},
+			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceSystem, Name: account}},
+		})
+	}
+}
+
+// Reconcile creates what is missing of p, and adds missing rules and subjects
+// to what is there. It needs the namespaces of p's roles. It goes on after a
+// failure and reports them all.
+func (p *Policy) Reconcile(ctx context.Context, client kubernetes.Interface) error {
+	c := client.RbacV1()
+	var tasks []func() error
+	for _, r := range p.ClusterRoles {
+		tasks = append(tasks, func() error {
+			_, err := (&reconciliation.ReconcileRoleOptions{
+				Role:   reconciliation.ClusterRoleRuleOwner{ClusterRole: r},
+				Client: reconciliation.ClusterRoleModifier{Client: c.ClusterRoles()}, Confirm: true,
+			}).Run()
+			return named("cluster role", r.Name, err)
+		})
+	}
+	for _, b := range p.ClusterRoleBindings {
+		tasks = append(tasks, func() error {
+			_, err := (&reconciliation.ReconcileRoleBindingOptions{
+				RoleBinding: reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: b},
+				Client:      reconciliation.ClusterRoleBindingClientAdapter{Client: c.ClusterRoleBindings()}, Confirm: true,
+			}).Run()
+			return named("cluster role binding", b.Name, err)
+		})
+	}
+	for _, r := range p.Roles {
+		tasks = append(tasks, func() error {
+			_, err := (&reconciliation.ReconcileRoleOptions{
+				Role:   reconciliation.RoleRuleOwner{Role: r},
+				Client: reconciliation.RoleModifier{Client: c, NamespaceClient: client.CoreV1().Namespaces()}, Confirm: true,
+			}).Run()
+			return named("role", r.Name, err)
+		})
+	}
+	for _, b := range p.RoleBindings {
+		tasks = append(tasks, func() error {
+			_, err := (&reconciliation.ReconcileRoleBindingOptions{
+				RoleBinding: reconciliation.RoleBindingAdapter{RoleBinding: b},
+				Client:      reconciliation.RoleBindingClientAdapter{Client: c, NamespaceClient: client.CoreV1().Namespaces()}, Confirm: true,
+			}).Run()
+			return named("role binding", b.Name, err)
+		})
+	}
+	return parallel(ctx, 32, tasks)
+}
+
+func named(kind, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s %s: %w", kind, name, err)
+}
+
+// parallel runs tasks, at most n at a time, each again while it conflicts with
+// another server that does the same. It returns all their errors.
+func parallel(ctx context.Context, n int, tasks []func() error) error {
+	var (
+		wg   sync.WaitGroup
+		mu   sync.Mutex
+		errs []error
+		free = make(chan struct{}, n)
+	)
+	for _, task := range tasks {
+		if ctx.Err() != nil {
+			break
+		}
+		free <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-free }()
+			if err := retry.RetryOnConflict(retry.DefaultBackoff, task); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				errs = append(errs, err)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(append(errs, ctx.Err())...)
+}

@@ -1,0 +1,194 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package filters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	genericfilters "k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	auditapi "k8s.io/apiserver/pkg/apis/audit"
+)
+
+// withRecovery answers 500 where a handler panics, and goes on serving.
+func withRecovery(next http.Handler, cfg Config) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			p := recover()
+			if p == nil {
+				return
+			}
+			if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+				panic(p) // the server's way to cut a connection
+			}
+			cfg.Log.Error("Panic while serving", "method", r.Method, "path", r.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			http.Error(w, "This request caused apiserver to panic. Look in the logs for details.", http.StatusInternalServerError)
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// withAuditID gives every request an ID, which audit events and the answer carry.
+func withAuditID(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx := audit.WithAuditContext(r.Context())
+		id := r.Header.Get(auditapi.HeaderAuditID)
+		if id == "" {
+			id = string(uuid.NewUUID())
+		}
+		w.Header().Set(auditapi.HeaderAuditID, id)
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+func withRequestInfo(next http.Handler, cfg Config) http.Handler {
+	resolver := Resolver()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, err := resolver.NewRequestInfo(r)
+		if err != nil {
+			cfg.WriteError(w, r, apierrors.NewBadRequest(fmt.Sprintf("failed to create RequestInfo: %v", err)))
+			return
+		}
+		ctx := request.WithRequestInfo(r.Context(), info)
+		if info.Namespace != "" {
+			ctx = request.WithNamespace(ctx, info.Namespace)
+		}
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+func withCacheControl(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if h := w.Header(); h.Get("Cache-Control") == "" {
+			h.Set("Cache-Control", "no-cache, private")
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// withDeadline ends the context of ordinary requests after the server's limit,
+// or after what ?timeout asks for if that is less. Handlers do no work that does
+// not heed its context, so none needs to be abandoned in a goroutine of its own.
+func withDeadline(next http.Handler, cfg Config) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, ok := request.RequestInfoFrom(r.Context())
+		if !ok || LongRunning(r, info) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		limit, err := timeout(r, cfg.RequestTimeout)
+		if err != nil {
+			cfg.WriteError(w, r, apierrors.NewBadRequest(err.Error()))
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), limit)
+		defer cancel()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+func timeout(r *http.Request, limit time.Duration) (time.Duration, error) {
+	if !strings.Contains(r.URL.RawQuery, "timeout") {
+		return limit, nil
+	}
+	v := r.URL.Query().Get("timeout")
+	if v == "" {
+		return limit, nil
+	}
+	d, err := time.ParseDuration(v)
+	if err != nil {
+		return 0, fmt.Errorf("invalid timeout specified in the request URL - %v", err)
+	}
+	if d <= 0 || d > limit {
+		return limit, nil
+	}
+	return d, nil
+}
+
+// withWarnings collects warnings for the answer's headers. The library's filter
+// bounds and deduplicates them.
+func withWarnings(next http.Handler) http.Handler { return genericfilters.WithWarningRecorder(next) }
+
+func withAuthentication(next http.Handler, cfg Config) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if len(cfg.Audiences) > 0 {
+			r = r.WithContext(authenticator.WithAudiences(r.Context(), cfg.Audiences))
+		}
+		resp, ok, err := cfg.Authenticator.AuthenticateRequest(r)
+		if ok && !audienceAccepted(cfg.Audiences, resp.Audiences) {
+			err, ok = fmt.Errorf("unable to match the audience: %v , accepted: %v", resp.Audiences, cfg.Audiences), false
+		}
+		if err != nil || !ok {
+			if err != nil {
+				cfg.Log.Debug("Unable to authenticate the request", "err", err)
+			}
+			cfg.WriteError(w, r, apierrors.NewUnauthorized("Unauthorized"))
+			return
+		}
+		r.Header.Del("Authorization")
+		cfg.ProxyHeaders.remove(r.Header)
+		if r.ProtoMajor >= 2 && resp.User.GetName() == user.Anonymous {
+			// Nobody keeps a connection: a flood of its streams ends with it.
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), resp.User)))
+	})
+}
+
+func audienceAccepted(want, got authenticator.Audiences) bool {
+	return len(want) == 0 || len(got) == 0 || len(want.Intersect(got)) > 0
+}
+
+func (p ProxyHeaders) remove(h http.Header) {
+	for _, name := range p.Names {
+		h.Del(name)
+	}
+	for _, prefix := range p.ExtraPrefixes {
+		for name := range h {
+			if len(name) >= len(prefix) && strings.EqualFold(name[:len(prefix)], prefix) {
+				delete(h, name)
+			}
+		}
+	}
+}
+
+func withAuthorization(next http.Handler, cfg Config) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx := r.Context()
+		attrs, err := genericfilters.GetAuthorizerAttributes(ctx)
+		if err != nil {
+			responsewriters.InternalError(w, r, err)
+			return
+		}
+		decision, reason, err := cfg.Authorizer.Authorize(ctx, attrs)
+		if decision == authorizer.DecisionAllow {
+			audit.AddAuditAnnotations(ctx, "authorization.k8s.io/decision", "allow", "authorization.k8s.io/reason", reason)
+			next.ServeHTTP(w, r)
+			return
+		}
+		if err != nil {
+			audit.AddAuditAnnotation(ctx, "authorization.k8s.io/reason", "internal error")
+			responsewriters.InternalError(w, r, err)
+			return
+		}
+		audit.AddAuditAnnotations(ctx, "authorization.k8s.io/decision", "forbid", "authorization.k8s.io/reason", reason)
+		cfg.WriteError(w, r, responsewriters.ForbiddenStatusError(attrs, reason))
+	})
+}
+
+func isPprof(path string) bool { return strings.HasPrefix(path, "/debug/pprof/") }

@@ -1,0 +1,126 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package filters
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// withMaxInFlight refuses what exceeds the limits of reads and of writes in
+// flight. Long-running requests and system:masters are exempt, so that an
+// administrator gets through to an overrun server.
+func withMaxInFlight(next http.Handler, cfg Config) http.Handler {
+	reads, writes := slots(cfg.MaxReadsInFlight), slots(cfg.MaxWrites)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, ok := request.RequestInfoFrom(r.Context())
+		if !ok || LongRunning(r, info) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		limit, kind := writes, "mutating"
+		if info.Verb == "get" || info.Verb == "list" || info.Verb == "watch" {
+			limit, kind = reads, "readOnly"
+		}
+		if limit == nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		select {
+		case limit <- struct{}{}:
+			defer func() { <-limit }()
+			next.ServeHTTP(w, r)
+		default:
+			if u, ok := request.UserFrom(r.Context()); ok && slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) {
+				next.ServeHTTP(w, r)
+				return
+			}
+			cfg.Metrics.drop(kind)
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, "Too many requests, please try again later.", http.StatusTooManyRequests)
+		}
+	})
+}
+
+func slots(n int) chan struct{} {
+	if n <= 0 {
+		return nil
+	}
+	return make(chan struct{}, n)
+}
+
+// InFlight counts requests that a shutdown waits for. It is safe for concurrent use.
+type InFlight struct {
+	mu      sync.Mutex
+	n       int
+	closing bool
+	idle    chan struct{} // closed when closing and n is 0
+}
+
+// NewInFlight returns an open count.
+func NewInFlight() *InFlight { return &InFlight{idle: make(chan struct{})} }
+
+func (f *InFlight) enter() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closing {
+		return false
+	}
+	f.n++
+	return true
+}
+
+func (f *InFlight) leave() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.n--
+	if f.closing && f.n == 0 {
+		close(f.idle)
+	}
+}
+
+// Drain refuses requests from now on and waits for those that are being served.
+func (f *InFlight) Drain(ctx context.Context) error {
+	f.mu.Lock()
+	if !f.closing {
+		f.closing = true
+		if f.n == 0 {
+			close(f.idle)
+		}
+	}
+	f.mu.Unlock()
+	select {
+	case <-f.idle:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// withInFlight counts ordinary requests.
+func withInFlight(next http.Handler, cfg Config) http.Handler {
+	if cfg.InFlight == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if info, ok := request.RequestInfoFrom(r.Context()); ok && LongRunning(r, info) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if !cfg.InFlight.enter() {
+			w.Header().Set("Connection", "close")
+			w.Header().Set("Retry-After", "1")
+			cfg.WriteError(w, r, apierrors.NewServiceUnavailable("apiserver is shutting down."))
+			return
+		}
+		defer cfg.InFlight.leave()
+		next.ServeHTTP(w, r)
+	})
+}

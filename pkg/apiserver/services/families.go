@@ -1,0 +1,251 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package services
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+func headless(svc *corev1.Service) bool { return svc.Spec.ClusterIP == corev1.ClusterIPNone }
+
+func external(svc *corev1.Service) bool { return svc.Spec.Type == corev1.ServiceTypeExternalName }
+
+func policyOf(svc *corev1.Service) corev1.IPFamilyPolicy {
+	if svc.Spec.IPFamilyPolicy == nil {
+		return ""
+	}
+	return *svc.Spec.IPFamilyPolicy
+}
+
+func familyOf(ip string) (corev1.IPFamily, bool) {
+	addr, err := netip.ParseAddr(ip)
+	switch {
+	case err != nil:
+		return "", false
+	case addr.Is4():
+		return corev1.IPv4Protocol, true
+	}
+	return corev1.IPv6Protocol, true
+}
+
+func otherFamily(f corev1.IPFamily) corev1.IPFamily {
+	if f == corev1.IPv4Protocol {
+		return corev1.IPv6Protocol
+	}
+	return corev1.IPv4Protocol
+}
+
+// syncClusterIPs brings clusterIP and clusterIPs into line for clients that
+// know only the former. old is nil on create.
+func syncClusterIPs(svc, old *corev1.Service) {
+	spec := &svc.Spec
+	if old == nil {
+		if spec.ClusterIP != "" && len(spec.ClusterIPs) == 0 {
+			spec.ClusterIPs = []string{spec.ClusterIP}
+		}
+		return
+	}
+	if len(spec.ClusterIPs) == 0 && len(old.Spec.ClusterIPs) > 0 && spec.ClusterIP == old.Spec.ClusterIP {
+		spec.ClusterIPs = slices.Clone(old.Spec.ClusterIPs)
+	}
+	if spec.ClusterIP == old.Spec.ClusterIP || !slices.Equal(spec.ClusterIPs, old.Spec.ClusterIPs) {
+		return
+	}
+	if spec.ClusterIP == "" {
+		spec.ClusterIPs = nil
+	} else {
+		spec.ClusterIPs = []string{spec.ClusterIP}
+	}
+}
+
+// wellFormed reports whether the address fields make enough sense to allocate
+// by. What it refuses, validation refuses with a reason.
+func wellFormed(svc *corev1.Service) bool {
+	spec := &svc.Spec
+	if len(spec.ClusterIPs) > 2 || len(spec.IPFamilies) > 2 {
+		return false
+	}
+	if len(spec.ClusterIPs) > 0 && spec.ClusterIPs[0] != spec.ClusterIP {
+		return false
+	}
+	if len(spec.ClusterIPs) == 0 && spec.ClusterIP != "" {
+		return false
+	}
+	for i, f := range spec.IPFamilies {
+		if f != corev1.IPv4Protocol && f != corev1.IPv6Protocol || slices.Contains(spec.IPFamilies[:i], f) {
+			return false
+		}
+	}
+	var seen []corev1.IPFamily
+	for i, ip := range spec.ClusterIPs {
+		if ip == corev1.ClusterIPNone {
+			if len(spec.ClusterIPs) > 1 {
+				return false
+			}
+			continue
+		}
+		f, ok := familyOf(ip)
+		if !ok || slices.Contains(seen, f) || (i < len(spec.IPFamilies) && spec.IPFamilies[i] != f) {
+			return false
+		}
+		seen = append(seen, f)
+	}
+	return true
+}
+
+// keepsPreference reports whether svc asks for what it has: a service that
+// prefers two families is not changed because the cluster was.
+func keepsPreference(svc, old *corev1.Service) bool {
+	return old != nil && old.Spec.Type == svc.Spec.Type && !external(svc) &&
+		policyOf(svc) == corev1.IPFamilyPolicyPreferDualStack &&
+		(old.Spec.IPFamilyPolicy == nil || policyOf(old) == corev1.IPFamilyPolicyPreferDualStack) &&
+		slices.Equal(svc.Spec.ClusterIPs, old.Spec.ClusterIPs) && slices.Equal(svc.Spec.IPFamilies, old.Spec.IPFamilies)
+}
+
+// families decides ipFamilyPolicy and ipFamilies.
+type families struct {
+	configured []corev1.IPFamily // the cluster's, its default first
+	svc, old   *corev1.Service   // old is nil on create
+	errs       field.ErrorList
+}
+
+func (f *families) has(family corev1.IPFamily) bool { return slices.Contains(f.configured, family) }
+
+func (f *families) invalid(path *field.Path, value any, detail string) {
+	f.errs = append(f.errs, field.Invalid(path, value, detail))
+}
+
+func (f *families) err() error {
+	if len(f.errs) == 0 {
+		return nil
+	}
+	return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), f.svc.Name, f.errs)
+}
+
+// decide completes the fields of a well-formed service.
+func (f *families) decide() error {
+	if external(f.svc) || keepsPreference(f.svc, f.old) {
+		return nil
+	}
+	f.defaultPolicy()
+	f.reduce()
+	f.checkSingle()
+	f.infer()
+	if err := f.err(); err != nil {
+		return err
+	}
+	spec := &f.svc.Spec
+	if headless(f.svc) && len(spec.Selector) == 0 {
+		if len(spec.IPFamilies) == 0 {
+			spec.IPFamilies = []corev1.IPFamily{f.configured[0]}
+		}
+		if len(spec.IPFamilies) == 1 && policyOf(f.svc) != corev1.IPFamilyPolicySingleStack {
+			spec.IPFamilies = append(spec.IPFamilies, otherFamily(spec.IPFamilies[0]))
+		}
+		return nil
+	}
+	f.checkConfigured()
+	if err := f.err(); err != nil {
+		return err
+	}
+	if len(spec.IPFamilies) == 0 {
+		spec.IPFamilies = []corev1.IPFamily{f.configured[0]}
+	}
+	if policyOf(f.svc) != corev1.IPFamilyPolicySingleStack && len(spec.IPFamilies) == 1 && len(f.configured) == 2 {
+		spec.IPFamilies = append(spec.IPFamilies, otherFamily(spec.IPFamilies[0]))
+	}
+	return nil
+}
+
+// defaultPolicy never moves a service between one and two families by itself.
+func (f *families) defaultPolicy() {
+	spec := &f.svc.Spec
+	if spec.IPFamilyPolicy != nil {
+		return
+	}
+	policy := corev1.IPFamilyPolicySingleStack
+	switch {
+	case f.old != nil && f.old.Spec.IPFamilyPolicy != nil:
+		policy = *f.old.Spec.IPFamilyPolicy
+	case headless(f.svc) && len(spec.Selector) == 0:
+		policy = corev1.IPFamilyPolicyRequireDualStack
+	}
+	spec.IPFamilyPolicy = &policy
+}
+
+// reduce drops the second family where the policy now says so, and refuses to
+// drop it otherwise.
+func (f *families) reduce() {
+	if f.old == nil {
+		return
+	}
+	spec, was, path := &f.svc.Spec, &f.old.Spec, field.NewPath("spec", "ipFamilyPolicy")
+	if policyOf(f.svc) == corev1.IPFamilyPolicySingleStack {
+		if slices.Equal(spec.ClusterIPs, was.ClusterIPs) && len(spec.ClusterIPs) > 1 {
+			spec.ClusterIPs = spec.ClusterIPs[:1]
+		}
+		if slices.Equal(spec.IPFamilies, was.IPFamilies) && len(spec.IPFamilies) > 1 {
+			spec.IPFamilies = spec.IPFamilies[:1]
+		}
+		return
+	}
+	if reduced(spec.ClusterIPs, was.ClusterIPs) {
+		f.invalid(path, spec.IPFamilyPolicy, "must be 'SingleStack' to release the secondary cluster IP")
+	}
+	if reduced(spec.IPFamilies, was.IPFamilies) {
+		f.invalid(path, spec.IPFamilyPolicy, "must be 'SingleStack' to release the secondary IP family")
+	}
+}
+
+// reduced reports whether now is the first of the two in was.
+func reduced[T comparable](now, was []T) bool {
+	return len(was) == 2 && len(now) == 1 && was[0] == now[0]
+}
+
+func (f *families) checkSingle() {
+	spec, path := &f.svc.Spec, field.NewPath("spec", "ipFamilyPolicy")
+	if policyOf(f.svc) != corev1.IPFamilyPolicySingleStack {
+		return
+	}
+	if len(spec.ClusterIPs) == 2 {
+		f.invalid(path, spec.IPFamilyPolicy, "must be 'RequireDualStack' or 'PreferDualStack' when multiple cluster IPs are specified")
+	}
+	if len(spec.IPFamilies) == 2 {
+		f.invalid(path, spec.IPFamilyPolicy, "must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified")
+	}
+}
+
+// infer adds the families of addresses that were asked for.
+func (f *families) infer() {
+	spec := &f.svc.Spec
+	for i, ip := range spec.ClusterIPs {
+		family, ok := familyOf(ip)
+		if !ok || i < len(spec.IPFamilies) {
+			continue
+		}
+		if !f.has(family) {
+			f.invalid(field.NewPath("spec", "clusterIPs").Index(i), spec.ClusterIPs, fmt.Sprintf("%s is not configured on this cluster", family))
+			continue
+		}
+		spec.IPFamilies = append(spec.IPFamilies, family)
+	}
+}
+
+func (f *families) checkConfigured() {
+	spec := &f.svc.Spec
+	if policyOf(f.svc) == corev1.IPFamilyPolicyRequireDualStack && len(f.configured) < 2 {
+		f.invalid(field.NewPath("spec", "ipFamilyPolicy"), spec.IPFamilyPolicy, "this cluster is not configured for dual-stack services")
+	}
+	for i, family := range spec.IPFamilies {
+		if !f.has(family) {
+			f.invalid(field.NewPath("spec", "ipFamilies").Index(i), family, "not configured on this cluster")
+		}
+	}
+}

@@ -1,0 +1,206 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package services
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson.dev/apiserver/registry"
+	"keelson.dev/apiserver/resource"
+)
+
+// Allocator ties addresses and node ports to the writes of services.
+type Allocator struct {
+	IPs   *IPs
+	Ports *Ports
+	// Families are the cluster's IP families, its default first.
+	Families []corev1.IPFamily
+	Log      *slog.Logger
+}
+
+// Hooks are the registry's hooks for services.
+func (a *Allocator) Hooks() registry.Hooks {
+	return registry.Hooks{
+		BeforeCreate: func(ctx context.Context, obj resource.Object, dryRun bool) (func(bool), error) {
+			svc, ok := obj.(*corev1.Service)
+			if !ok {
+				return nil, fmt.Errorf("service hooks: unexpected %T", obj)
+			}
+			return a.begin(ctx, svc, nil, dryRun)
+		},
+		BeforeUpdate: func(ctx context.Context, obj, old resource.Object, dryRun bool) (func(bool), error) {
+			svc, ok := obj.(*corev1.Service)
+			was, ok2 := old.(*corev1.Service)
+			if !ok || !ok2 {
+				return nil, fmt.Errorf("service hooks: unexpected %T", obj)
+			}
+			return a.begin(ctx, svc, was, dryRun)
+		},
+		AfterDelete: func(ctx context.Context, obj resource.Object) {
+			if svc, ok := obj.(*corev1.Service); ok {
+				a.releaseAll(ctx, svc)
+			}
+		},
+	}
+}
+
+// begin allocates what svc needs beyond old (nil on create). What it returns
+// either keeps the new and frees the old, or undoes the allocation.
+func (a *Allocator) begin(ctx context.Context, svc, old *corev1.Service, dryRun bool) (func(bool), error) {
+	if old != nil {
+		keepAllocated(svc, old)
+	}
+	syncClusterIPs(svc, old)
+	if !wellFormed(svc) {
+		return nil, nil
+	}
+	f := &families{configured: a.Families, svc: svc, old: old}
+	if err := f.decide(); err != nil {
+		return nil, err
+	}
+	var c change
+	if err := a.allocateIPs(ctx, svc, old, dryRun, &c); err != nil {
+		a.undo(ctx, svc, &c, dryRun)
+		return nil, err
+	}
+	if err := a.allocatePorts(ctx, svc, old, dryRun, &c); err != nil {
+		a.undo(ctx, svc, &c, dryRun)
+		return nil, err
+	}
+	return func(success bool) {
+		// The service is or is not stored by now, whatever became of its client.
+		ctx := context.WithoutCancel(ctx)
+		switch {
+		case dryRun:
+		case success:
+			a.free(ctx, old, c.oldIPs, c.oldPorts)
+		default:
+			a.undo(ctx, svc, &c, false)
+		}
+	}, nil
+}
+
+// change is what one write allocates, and what it frees when it succeeds.
+type change struct {
+	newIPs, oldIPs     []string
+	newPorts, oldPorts []int
+}
+
+func (a *Allocator) undo(ctx context.Context, svc *corev1.Service, c *change, dryRun bool) {
+	if !dryRun {
+		a.free(context.WithoutCancel(ctx), svc, c.newIPs, c.newPorts)
+	}
+}
+
+// free returns addresses and ports. What it cannot return the repair loop will.
+func (a *Allocator) free(ctx context.Context, svc *corev1.Service, ips []string, ports []int) {
+	var errs []error
+	for _, ip := range ips {
+		errs = append(errs, a.IPs.release(ctx, svc, ip))
+	}
+	errs = append(errs, a.Ports.release(ctx, ports))
+	if err := errors.Join(errs...); err != nil {
+		a.Log.Info("Service allocations not returned", "namespace", svc.Namespace, "name", svc.Name, "err", err)
+	}
+}
+
+// releaseAll returns everything of a service that is gone.
+func (a *Allocator) releaseAll(ctx context.Context, svc *corev1.Service) {
+	a.free(context.WithoutCancel(ctx), svc, clusterIPs(svc), portsOf(svc))
+}
+
+// clusterIPs are the addresses that svc holds.
+func clusterIPs(svc *corev1.Service) []string {
+	if external(svc) {
+		return nil
+	}
+	ips := svc.Spec.ClusterIPs
+	if len(ips) == 0 && svc.Spec.ClusterIP != "" {
+		ips = []string{svc.Spec.ClusterIP}
+	}
+	var out []string
+	for _, ip := range ips {
+		if _, ok := familyOf(ip); ok {
+			out = append(out, ip)
+		}
+	}
+	return out
+}
+
+// allocateIPs takes the addresses that svc has not got, and notes those it gives up.
+func (a *Allocator) allocateIPs(ctx context.Context, svc, old *corev1.Service, dryRun bool, c *change) error {
+	var held []string
+	if old != nil {
+		held = clusterIPs(old)
+		if keepsPreference(svc, old) || headless(old) {
+			return nil
+		}
+	}
+	if external(svc) {
+		c.oldIPs = held
+		return nil
+	}
+	if headless(svc) {
+		return nil
+	}
+	for i, family := range svc.Spec.IPFamilies {
+		if i >= len(svc.Spec.ClusterIPs) {
+			svc.Spec.ClusterIPs = append(svc.Spec.ClusterIPs, "")
+		}
+		want := svc.Spec.ClusterIPs[i]
+		if want != "" && slices.Contains(held, want) {
+			continue
+		}
+		if i == 0 && len(held) > 0 {
+			continue // the first address is immutable: validation refuses the change
+		}
+		ip, err := a.allocateIP(ctx, svc, family, want, dryRun)
+		if err != nil {
+			return err
+		}
+		svc.Spec.ClusterIPs[i] = ip
+		c.newIPs = append(c.newIPs, ip)
+	}
+	if len(svc.Spec.ClusterIPs) > 0 {
+		svc.Spec.ClusterIP = svc.Spec.ClusterIPs[0]
+	}
+	for i, ip := range held {
+		if i > 0 && !slices.Contains(svc.Spec.ClusterIPs, ip) {
+			c.oldIPs = append(c.oldIPs, ip)
+		}
+	}
+	return nil
+}
+
+func (a *Allocator) allocateIP(ctx context.Context, svc *corev1.Service, family corev1.IPFamily, want string, dryRun bool) (string, error) {
+	if want == "" {
+		ip, err := a.IPs.takeAny(ctx, svc, family, dryRun)
+		if err != nil {
+			return "", apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP: %w", err))
+		}
+		return ip.String(), nil
+	}
+	addr, err := netip.ParseAddr(want)
+	if err == nil {
+		err = a.IPs.take(ctx, svc, family, addr, dryRun)
+	}
+	if err != nil {
+		return "", invalid(svc, field.Invalid(field.NewPath("spec", "clusterIPs"), svc.Spec.ClusterIPs,
+			fmt.Sprintf("failed to allocate IP %v: %v", want, err)))
+	}
+	return want, nil
+}
+
+func invalid(svc *corev1.Service, err *field.Error) error {
+	return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), svc.Name, field.ErrorList{err})
+}

@@ -1,0 +1,208 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package services
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	networkingclient "k8s.io/client-go/kubernetes/typed/networking/v1"
+)
+
+// Labels of the IPAddress objects that belong to services.
+const (
+	familyLabel  = "ipaddress.kubernetes.io/ip-family"
+	managerLabel = "ipaddress.kubernetes.io/managed-by"
+	manager      = "ipallocator.k8s.io"
+)
+
+var (
+	errMismatch  = errors.New("the provided network does not match the current range")
+	errAllocated = errors.New("provided IP is already allocated")
+	errFull      = errors.New("range is full")
+)
+
+// IPs hands out cluster IPs. It is safe for concurrent use.
+type IPs struct {
+	// Client writes IPAddress objects.
+	Client networkingclient.IPAddressInterface
+	// Known reports whether an address is taken as far as this server has
+	// heard: a hint that saves attempts. Nil: unknown.
+	Known func(name string) bool
+	// Ranges are the ranges of one family that may be allocated from.
+	Ranges func(family corev1.IPFamily) []netip.Prefix
+
+	mu     sync.Mutex
+	random *rand.Rand
+}
+
+// NewIPs returns an allocator that draws from random, which it then owns.
+func NewIPs(client networkingclient.IPAddressInterface, known func(string) bool, ranges func(corev1.IPFamily) []netip.Prefix, random *rand.Rand) *IPs {
+	return &IPs{Client: client, Known: known, Ranges: ranges, random: random}
+}
+
+func (a *IPs) configured(family corev1.IPFamily) bool { return len(a.Ranges(family)) > 0 }
+
+// take reserves one address for svc.
+func (a *IPs) take(ctx context.Context, svc *corev1.Service, family corev1.IPFamily, ip netip.Addr, dryRun bool) error {
+	inRange := false
+	for _, r := range a.Ranges(family) {
+		inRange = inRange || usable(r, ip)
+	}
+	if !inRange {
+		return errMismatch
+	}
+	if dryRun {
+		_, err := a.Client.Get(ctx, ip.String(), metav1.GetOptions{})
+		if err == nil {
+			return errAllocated
+		}
+		if !apierrors.IsNotFound(err) {
+			return err
+		}
+		return nil
+	}
+	return a.create(ctx, svc, family, ip)
+}
+
+func (a *IPs) create(ctx context.Context, svc *corev1.Service, family corev1.IPFamily, ip netip.Addr) error {
+	_, err := a.Client.Create(ctx, &networkingv1.IPAddress{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:   ip.String(),
+			Labels: map[string]string{familyLabel: string(family), managerLabel: manager},
+		},
+		Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{
+			Resource: "services", Namespace: svc.Namespace, Name: svc.Name,
+		}},
+	}, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return errAllocated
+	}
+	return err
+}
+
+// takeAny reserves any free address of family for svc.
+func (a *IPs) takeAny(ctx context.Context, svc *corev1.Service, family corev1.IPFamily, dryRun bool) (netip.Addr, error) {
+	for _, r := range a.Ranges(family) {
+		ip, err := a.takeFrom(ctx, svc, family, r, dryRun)
+		if err == nil || !errors.Is(err, errFull) {
+			return ip, err
+		}
+	}
+	return netip.Addr{}, errFull
+}
+
+// takeFrom tries the upper band of r first: the lower one is for addresses that
+// people choose themselves, and is used when nothing else is left.
+func (a *IPs) takeFrom(ctx context.Context, svc *corev1.Service, family corev1.IPFamily, r netip.Prefix, dryRun bool) (netip.Addr, error) {
+	size := hosts(r)
+	low := band(size, 16, 256, 16)
+	for _, part := range [][2]uint64{{low, size}, {0, low}} {
+		n := part[1] - part[0]
+		if n == 0 {
+			continue
+		}
+		start := a.draw(n)
+		for i := range n {
+			if err := ctx.Err(); err != nil {
+				return netip.Addr{}, err
+			}
+			ip := nth(r, part[0]+(start+i)%n)
+			if a.Known != nil && a.Known(ip.String()) {
+				continue
+			}
+			err := a.take(ctx, svc, family, ip, dryRun)
+			if err == nil || !errors.Is(err, errAllocated) {
+				return ip, err
+			}
+		}
+	}
+	return netip.Addr{}, errFull
+}
+
+func (a *IPs) draw(n uint64) uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.random.Uint64N(n)
+}
+
+// release returns an address, if it is still that service's.
+func (a *IPs) release(ctx context.Context, svc *corev1.Service, name string) error {
+	cur, err := a.Client.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("address %s: %w", name, err)
+	}
+	if p := cur.Spec.ParentRef; p == nil || p.Namespace != svc.Namespace || p.Name != svc.Name || p.Resource != "services" {
+		return nil
+	}
+	err = a.Client.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &cur.UID}})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("address %s: %w", name, err)
+	}
+	return nil
+}
+
+// hosts is how many addresses of r can be used: not its network address and,
+// for IPv4, not its broadcast address.
+func hosts(r netip.Prefix) uint64 {
+	bits := r.Addr().BitLen() - r.Bits()
+	if bits > 62 {
+		bits = 62
+	}
+	n := uint64(1) << bits
+	if r.Addr().Is4() {
+		if n < 2 {
+			return 0
+		}
+		return n - 2
+	}
+	return n - 1
+}
+
+// nth is the usable address number i of r.
+func nth(r netip.Prefix, i uint64) netip.Addr {
+	b := r.Masked().Addr().As16()
+	carry := i + 1
+	for j := 15; j >= 0 && carry > 0; j-- {
+		carry += uint64(b[j])
+		b[j] = byte(carry)
+		carry >>= 8
+	}
+	ip := netip.AddrFrom16(b)
+	if r.Addr().Is4() {
+		return ip.Unmap()
+	}
+	return ip
+}
+
+// usable reports whether ip is one of r's usable addresses.
+func usable(r netip.Prefix, ip netip.Addr) bool {
+	if !r.Contains(ip) || ip == r.Masked().Addr() {
+		return false
+	}
+	return !ip.Is4() || r.Contains(ip.Next())
+}
+
+// band is the size of the part of a range that is kept for static allocation:
+// a fraction of it within bounds; nothing of a small one.
+func band(size, low, high, fraction uint64) uint64 {
+	if size <= low {
+		return 0
+	}
+	return min(max(size/fraction, low), high)
+}
+
+// FirstIP is the address of the "kubernetes" service: the first usable of r.
+func FirstIP(r netip.Prefix) netip.Addr { return nth(r, 0) }

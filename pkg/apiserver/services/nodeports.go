@@ -1,0 +1,218 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package services
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// hasPorts reports whether services of svc's type may have node ports.
+func hasPorts(svc *corev1.Service) bool {
+	return svc.Spec.Type == corev1.ServiceTypeNodePort || svc.Spec.Type == corev1.ServiceTypeLoadBalancer
+}
+
+// wantsPorts reports whether ports that are not set are to be chosen.
+func wantsPorts(svc *corev1.Service) bool {
+	switch svc.Spec.Type {
+	case corev1.ServiceTypeNodePort:
+		return true
+	case corev1.ServiceTypeLoadBalancer:
+		return svc.Spec.AllocateLoadBalancerNodePorts == nil || *svc.Spec.AllocateLoadBalancerNodePorts
+	}
+	return false
+}
+
+// wantsHealthPort reports whether svc's nodes answer for their local endpoints.
+func wantsHealthPort(svc *corev1.Service) bool {
+	return svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+}
+
+// portsOf are the node ports that svc holds.
+func portsOf(svc *corev1.Service) []int {
+	var out []int
+	if hasPorts(svc) {
+		for _, p := range svc.Spec.Ports {
+			if n := int(p.NodePort); n != 0 && !slices.Contains(out, n) {
+				out = append(out, n)
+			}
+		}
+	}
+	if n := int(svc.Spec.HealthCheckNodePort); n != 0 {
+		out = append(out, n)
+	}
+	return out
+}
+
+// keepAllocated fills what a client that replaces a service left out with what
+// the service has.
+func keepAllocated(svc, old *corev1.Service) {
+	if !external(svc) && !external(old) {
+		if svc.Spec.ClusterIP == "" {
+			svc.Spec.ClusterIP = old.Spec.ClusterIP
+		}
+		if len(svc.Spec.ClusterIPs) == 0 && len(old.Spec.ClusterIPs) > 0 {
+			svc.Spec.ClusterIPs = slices.Clone(old.Spec.ClusterIPs)
+		}
+	}
+	if hasPorts(svc) && hasPorts(old) {
+		keepPorts(svc, old)
+	}
+	if wantsHealthPort(svc) && wantsHealthPort(old) && svc.Spec.HealthCheckNodePort == 0 {
+		svc.Spec.HealthCheckNodePort = old.Spec.HealthCheckNodePort
+	}
+}
+
+func keepPorts(svc, old *corev1.Service) {
+	mine := map[int32]bool{}
+	for _, p := range svc.Spec.Ports {
+		mine[p.NodePort] = p.NodePort != 0
+	}
+	byName := map[string]int32{}
+	for _, p := range old.Spec.Ports {
+		byName[p.Name] = p.NodePort
+	}
+	for i := range svc.Spec.Ports {
+		p := &svc.Spec.Ports[i]
+		if was := byName[p.Name]; p.NodePort == 0 && !mine[was] {
+			p.NodePort = was
+		}
+	}
+}
+
+// allocatePorts takes the node ports that svc has not got, all in one
+// transaction, and notes those it gives up.
+func (a *Allocator) allocatePorts(ctx context.Context, svc, old *corev1.Service, dryRun bool, c *change) error {
+	var held []int
+	if old != nil {
+		held = portsOf(old)
+	}
+	if needsNew(svc, held) {
+		var p *portPlan
+		err := a.Ports.change(ctx, dryRun, func(b *bitmap) error {
+			p = &portPlan{svc: svc, held: held, ports: a.Ports, bitmap: b, chosen: slices.Clone(svc.Spec.Ports)}
+			return p.make(old != nil)
+		})
+		if err != nil {
+			return err
+		}
+		svc.Spec.Ports, c.newPorts = p.chosen, p.taken
+		if p.health != 0 {
+			svc.Spec.HealthCheckNodePort = p.health
+		}
+	}
+	now := portsOf(svc)
+	if old != nil && wantsHealthPort(old) && !wantsHealthPort(svc) {
+		now = slices.DeleteFunc(now, func(n int) bool { return n == int(old.Spec.HealthCheckNodePort) })
+	}
+	for _, n := range held {
+		if !slices.Contains(now, n) && !slices.Contains(c.newPorts, n) {
+			c.oldPorts = append(c.oldPorts, n)
+		}
+	}
+	return nil
+}
+
+// needsNew reports whether svc needs a port that is not held.
+func needsNew(svc *corev1.Service, held []int) bool {
+	if wantsHealthPort(svc) && !slices.Contains(held, int(svc.Spec.HealthCheckNodePort)) {
+		return true
+	}
+	return hasPorts(svc) && slices.ContainsFunc(svc.Spec.Ports, func(p corev1.ServicePort) bool {
+		if p.NodePort == 0 {
+			return wantsPorts(svc)
+		}
+		return !slices.Contains(held, int(p.NodePort))
+	})
+}
+
+// portPlan is one attempt at the ports of a service, against one state of the
+// bitmap. It changes nothing of the service.
+type portPlan struct {
+	svc    *corev1.Service
+	held   []int
+	ports  *Ports
+	bitmap *bitmap
+
+	chosen []corev1.ServicePort
+	taken  []int
+	health int32
+}
+
+func (p *portPlan) make(update bool) error {
+	if hasPorts(p.svc) {
+		for i := range p.chosen {
+			if err := p.port(i, update); err != nil {
+				return err
+			}
+		}
+	}
+	if !wantsHealthPort(p.svc) {
+		return nil
+	}
+	want := int(p.svc.Spec.HealthCheckNodePort)
+	if want != 0 && slices.Contains(p.held, want) {
+		return nil
+	}
+	n, err := p.any(want)
+	if err != nil {
+		if want != 0 {
+			err = fmt.Errorf("failed to allocate requested HealthCheck NodePort %v: %w", want, err)
+		} else {
+			err = fmt.Errorf("failed to allocate a HealthCheck NodePort %v: %w", want, err)
+		}
+		return apierrors.NewInternalError(err)
+	}
+	p.health = int32(n)
+	return nil
+}
+
+// port chooses one service port's node port. On create, ports of one number
+// (TCP and UDP) share a node port.
+func (p *portPlan) port(i int, update bool) error {
+	sp := &p.chosen[i]
+	if sp.NodePort == 0 && !wantsPorts(p.svc) {
+		return nil
+	}
+	if sp.NodePort == 0 && !update {
+		for _, other := range p.chosen {
+			if other.Port == sp.Port && other.NodePort != 0 {
+				sp.NodePort = other.NodePort
+				break
+			}
+		}
+	}
+	n := int(sp.NodePort)
+	if n != 0 && (slices.Contains(p.held, n) || slices.Contains(p.taken, n)) {
+		return nil
+	}
+	got, err := p.any(n)
+	if err != nil && n == 0 {
+		return apierrors.NewInternalError(fmt.Errorf("failed to allocate a nodePort: %w", err))
+	}
+	if err != nil {
+		return invalid(p.svc, field.Invalid(field.NewPath("spec", "ports").Index(i).Child("nodePort"), n, err.Error()))
+	}
+	sp.NodePort = int32(got)
+	return nil
+}
+
+// any takes port want, or any free one when want is 0.
+func (p *portPlan) any(want int) (int, error) {
+	var err error
+	if want == 0 {
+		want, err = p.ports.takeAny(p.bitmap)
+	} else {
+		err = p.ports.take(p.bitmap, want)
+	}
+	if err == nil {
+		p.taken = append(p.taken, want)
+	}
+	return want, err
+}
