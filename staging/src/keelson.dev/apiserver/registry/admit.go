@@ -238,3 +238,8 @@ func sameOwner(a, b metav1.OwnerReference) bool {
 func sameBool(a, b *bool) bool {
 	return a == b || a != nil && b != nil && *a == *b
 }
+
+// InterfacesOf returns what admission plugins handle a row's objects with.
+func InterfacesOf(row *resource.Row, scheme *runtime.Scheme) admission.ObjectInterfaces {
+	return interfaces{&convertor{row: row, scheme: scheme}}
+}

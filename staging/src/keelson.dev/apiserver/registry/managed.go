@@ -40,10 +40,9 @@ func (r *Registry) makeManagers() error {
 			return err
 		}
 		for i := range r.row.Subresources {
-			if s := &r.row.Subresources[i]; s.View {
-				if err := r.makeManager(v.Name, s.Name, s.ResetFields); err != nil {
-					return err
-				}
+			s := &r.row.Subresources[i]
+			if err := r.makeManager(v.Name, s.Name, s.ResetFields); err != nil {
+				return err
 			}
 		}
 	}

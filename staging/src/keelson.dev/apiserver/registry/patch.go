@@ -174,6 +174,13 @@ func (pp *patching) decode(doc []byte, out resource.Object) error {
 	if err != nil {
 		return err
 	}
+	if structure := pp.r.cfg.Structure; structure != nil {
+		more, err := structure(pp.kind().Version, out, pp.strict.On())
+		if err != nil {
+			return err
+		}
+		findings = append(findings, more...)
+	}
 	if got, want := out.GetObjectKind().GroupVersionKind(), pp.kind(); got != want {
 		return fmt.Errorf("%s in version %q cannot be handled as a %s", got.Kind, got.GroupVersion(), want.Kind)
 	}

@@ -32,6 +32,10 @@ type Config struct {
 	// TypeConverter gives managedFields their schemas; nil keeps no managedFields.
 	TypeConverter managedfields.TypeConverter
 	Hooks         Hooks
+	// Structure prunes and checks an object that a patch made, in a served
+	// version; it returns what strict field validation has to say when unknown
+	// is true. Nil: nothing.
+	Structure func(version string, obj resource.Object, unknown bool) (findings []error, err error)
 	// Random returns the suffix of a generated name; nil: apimachinery's.
 	Random func(n int) string
 }

@@ -87,11 +87,12 @@ func (r *Registry) newUpdate(u *Update) (*updating, error) {
 	}
 	for i := range r.row.Subresources {
 		if s := &r.row.Subresources[i]; s.Name == u.Subresource {
-			up.sub = s
+			if s.View {
+				up.sub = s
+			}
 			return up, nil
 		}
 	}
-	// A connector writes the object in the name of its subresource.
 	return nil, apierrors.NewNotFound(r.row.GroupResource(), u.Name)
 }
 

@@ -41,6 +41,7 @@ type Kind[T, L any] struct {
 	SelectableFields                              []string
 	GracefulDelete                                func(ctx context.Context, obj *T, options *metav1.DeleteOptions) bool
 	DefaultGarbageCollection                      metav1.DeletionPropagation
+	ReturnDeleted                                 bool
 	TTL                                           func(obj *T) int64
 
 	Columns []metav1.TableColumnDefinition
@@ -81,6 +82,7 @@ func (k Kind[T, L]) Row() *Row {
 			ResetFields:              k.ResetFields,
 			SelectableFields:         k.SelectableFields,
 			DefaultGarbageCollection: k.DefaultGarbageCollection,
+			ReturnDeleted:            k.ReturnDeleted,
 		},
 	}
 	if row.Singular == "" {

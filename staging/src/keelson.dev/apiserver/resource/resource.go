@@ -147,6 +147,9 @@ type Strategy struct {
 	// DefaultGarbageCollection is what a delete without propagationPolicy does
 	// with dependents; empty: background.
 	DefaultGarbageCollection metav1.DeletionPropagation
+	// ReturnDeleted answers a delete with the object's last state, instead of a
+	// Status (pods, services, namespaces, claims ...).
+	ReturnDeleted bool
 	// TTL is how many seconds an object is kept; 0: for ever (events: 3600).
 	TTL func(obj Object) int64
 	// SelectableFields names the field selectors clients may use, beside

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	apidiscovery "k8s.io/api/apidiscovery/v2"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -51,8 +52,13 @@ type Config struct {
 	// OpenAPI holds the definitions of the built-in kinds; nil serves documents
 	// with paths only.
 	OpenAPI OpenAPI
-	// Groups orders the API groups in discovery; groups not named come last, by name.
+	// Groups orders the API groups in discovery; groups not named come last, by
+	// name. Nil: the order of Rows.
 	Groups []string
+
+	// RemoteGroups are the groups and versions that other servers answer
+	// (aggregation), for discovery. Nil: none.
+	RemoteGroups func() []apidiscovery.APIGroupDiscovery
 
 	// MinWatchTimeout is the shortest time a watch without timeoutSeconds lives;
 	// the longest is twice that. 0: 30 minutes.

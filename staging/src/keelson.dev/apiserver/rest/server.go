@@ -4,12 +4,19 @@
 package rest
 
 import (
-	"net/http"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
-	"k8s.io/apiserver/pkg/admission"
 
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
@@ -17,7 +24,13 @@ import (
 
 // Server serves rows. It is safe for concurrent use.
 type Server struct {
-	cfg Config
+	cfg      Config
+	decoders decoders
+	pools    *pools
+	metrics  *metrics
+
+	mu    sync.Mutex // serialises changes of state
+	state atomic.Pointer[state]
 }
 
 // RowOptions are what a row added at run time brings along.
@@ -27,56 +40,199 @@ type RowOptions struct {
 	Hooks         registry.Hooks
 	// Connectors by subresource name.
 	Connectors map[string]Connector
+	// Structure prunes and checks an object of a served version that came from
+	// a client, before anything else sees it; it returns what strict field
+	// validation has to say, when unknown is true. Nil: nothing.
+	Structure func(version string, obj resource.Object, unknown bool) (findings []error, err error)
 	// OpenAPI is the definition of the kind in each served version, as OpenAPI
 	// v3 and v2 schemas in JSON; nil publishes a schema without fields.
 	OpenAPI func(version string) (v3, v2 []byte, err error)
 }
 
+// endpoint is a served row.
+type endpoint struct {
+	row        *resource.Row
+	options    RowOptions
+	registry   *registry.Registry // nil when ephemeral
+	views      map[string]*view   // by version
+	connectors map[string]Connector
+	done       context.Context // ends when the row is removed
+	remove     context.CancelFunc
+}
+
+// state is the set of endpoints at one moment. It is immutable.
+type state struct {
+	endpoints map[schema.GroupResource]*endpoint
+	groups    map[string][]string // group → versions, in the order of discovery
+	docs      *documents          // discovery and OpenAPI of these endpoints
+}
+
 // New returns a server of cfg.Rows.
-func New(cfg Config) (*Server, error) { panic("being written") }
+func New(cfg Config) (*Server, error) {
+	if cfg.Scheme == nil || cfg.Store == nil || cfg.Clock == nil {
+		return nil, errors.New("rest: Scheme, Store and Clock are required")
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.MaxBodyBytes == 0 {
+		cfg.MaxBodyBytes = maxBody
+	}
+	if cfg.MinWatchTimeout == 0 {
+		cfg.MinWatchTimeout = 30 * time.Minute
+	}
+	s := &Server{cfg: cfg, decoders: newDecoders(cfg.Scheme), pools: newPools()}
+	m, err := newMetrics(cfg.Metrics, cfg.Clock)
+	if err != nil {
+		return nil, fmt.Errorf("request metrics: %w", err)
+	}
+	s.metrics = m
+	endpoints := make(map[schema.GroupResource]*endpoint, len(cfg.Rows))
+	for _, row := range cfg.Rows {
+		gr := row.GroupResource()
+		if endpoints[gr] != nil {
+			return nil, fmt.Errorf("two rows of %s", gr)
+		}
+		e, err := s.newEndpoint(row, RowOptions{Hooks: cfg.Hooks[gr]})
+		if err != nil {
+			return nil, err
+		}
+		endpoints[gr] = e
+	}
+	s.publish(endpoints)
+	return s, nil
+}
+
+func (s *Server) newEndpoint(row *resource.Row, options RowOptions) (*endpoint, error) {
+	e := &endpoint{row: row, options: options, views: make(map[string]*view, len(row.Versions)), connectors: options.Connectors}
+	e.done, e.remove = context.WithCancel(context.Background())
+	for _, v := range row.Versions {
+		e.views[v.Name] = newView(row, v.Name)
+	}
+	if options.TypeConverter == nil {
+		options.TypeConverter = s.cfg.TypeConverter
+	}
+	if row.Ephemeral {
+		return e, nil
+	}
+	reg, err := registry.New(row, registry.Config{
+		Scheme: s.cfg.Scheme, Store: s.cfg.Store, Clock: s.cfg.Clock, Admission: s.cfg.Admission,
+		Authorizer: s.cfg.Authorizer, TypeConverter: options.TypeConverter, Hooks: options.Hooks,
+		Structure: options.Structure, Random: s.cfg.Random,
+	})
+	if err != nil {
+		return nil, err
+	}
+	e.registry = reg
+	return e, nil
+}
+
+// close ends what the endpoint has under way.
+func (e *endpoint) close() {
+	e.remove()
+	if e.registry == nil {
+		return
+	}
+	if c, ok := e.registry.Store().(interface{ Close() }); ok {
+		c.Close()
+	}
+}
+
+// connector finds who answers a subresource; "" is an ephemeral kind itself.
+func (s *Server) connector(e *endpoint, subresource string) Connector {
+	if c := e.connectors[subresource]; c != nil {
+		return c
+	}
+	key := e.row.Resource
+	if e.row.Group != "" {
+		key += "." + e.row.Group
+	}
+	if subresource != "" {
+		key += "/" + subresource
+	}
+	return s.cfg.Connectors[key]
+}
+
+// publish makes endpoints the server's state.
+func (s *Server) publish(endpoints map[schema.GroupResource]*endpoint) {
+	st := &state{endpoints: endpoints, groups: make(map[string][]string)}
+	for _, e := range endpoints {
+		for _, v := range e.row.Versions {
+			if !slices.Contains(st.groups[e.row.Group], v.Name) {
+				st.groups[e.row.Group] = append(st.groups[e.row.Group], v.Name)
+			}
+		}
+	}
+	for _, versions := range st.groups {
+		sortVersions(versions)
+	}
+	st.docs = s.newDocuments(st)
+	s.state.Store(st)
+}
 
 // Add serves row from now on, in place of a row of the same group and resource.
-func (s *Server) Add(row *resource.Row, options RowOptions) error { panic("being written") }
+func (s *Server) Add(row *resource.Row, options RowOptions) error {
+	e, err := s.newEndpoint(row, options)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	endpoints := maps.Clone(s.state.Load().endpoints)
+	if old := endpoints[row.GroupResource()]; old != nil {
+		defer old.close()
+	}
+	endpoints[row.GroupResource()] = e
+	s.publish(endpoints)
+	return nil
+}
 
 // Remove serves a resource no longer. Its watches end.
-func (s *Server) Remove(gr schema.GroupResource) { panic("being written") }
+func (s *Server) Remove(gr schema.GroupResource) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	endpoints := maps.Clone(s.state.Load().endpoints)
+	if old := endpoints[gr]; old != nil {
+		defer old.close()
+	}
+	delete(endpoints, gr)
+	s.publish(endpoints)
+}
 
 // Registry returns the registry of a resource, or nil when it is not served or
 // stores nothing.
-func (s *Server) Registry(gr schema.GroupResource) *registry.Registry { panic("being written") }
+func (s *Server) Registry(gr schema.GroupResource) *registry.Registry {
+	if e := s.state.Load().endpoints[gr]; e != nil {
+		return e.registry
+	}
+	return nil
+}
 
 // Row returns a served row, or nil.
-func (s *Server) Row(gr schema.GroupResource) *resource.Row { panic("being written") }
+func (s *Server) Row(gr schema.GroupResource) *resource.Row {
+	if e := s.state.Load().endpoints[gr]; e != nil {
+		return e.row
+	}
+	return nil
+}
 
 // Serves reports whether path ("/api...", "/apis...", "/openapi...") is the
 // server's: an API group and version it has rows of, or a discovery or OpenAPI
 // document. What is not may be delegated (aggregation).
-func (s *Server) Serves(path string) bool { panic("being written") }
-
-// ServeHTTP answers the API's paths: /api, /apis, /openapi and below.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { panic("being written") }
-
-// ObjectInterfaces is what admission plugins get to convert and default objects.
-func (s *Server) ObjectInterfaces() admission.ObjectInterfaces { panic("being written") }
-
-// WriteError answers r with err as a Status, in the content type r asks for.
-func WriteError(w http.ResponseWriter, r *http.Request, err error) { panic("being written") }
-
-// ServeAPI answers one POST.
-func (c Creater) ServeAPI(w http.ResponseWriter, r *http.Request, req *Request) error {
-	panic("being written")
+func (s *Server) Serves(path string) bool {
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	groups := s.state.Load().groups
+	switch {
+	case parts[0] == "openapi":
+		return len(parts) > 1 && (parts[1] == "v2" || parts[1] == "v3")
+	case parts[0] == "api":
+		return len(parts) == 1 || slices.Contains(groups[""], parts[1])
+	case parts[0] != "apis":
+		return false
+	case len(parts) == 1:
+		return true
+	case parts[1] == "" || groups[parts[1]] == nil:
+		return false
+	}
+	return len(parts) == 2 || slices.Contains(groups[parts[1]], parts[2])
 }
-
-// Decode reads r's body, at most the server's limit, into a new object made by
-// into, honouring content type and fieldValidation.
-func (req *Request) Decode(w http.ResponseWriter, r *http.Request, into runtime.Object) error {
-	panic("being written")
-}
-
-// Respond answers with obj in the content type r asks for.
-func (req *Request) Respond(w http.ResponseWriter, r *http.Request, status int, obj runtime.Object) error {
-	panic("being written")
-}
-
-// Connect asks admission whether the user may connect (exec, attach, proxy ...).
-func (req *Request) Connect(r *http.Request, options runtime.Object) error { panic("being written") }

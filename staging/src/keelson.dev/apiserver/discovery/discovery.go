@@ -1,0 +1,145 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package discovery derives Kubernetes' discovery documents from rows: which
+// groups, versions and resources a server has, in the old form (APIGroupList,
+// APIResourceList) and in the aggregated one (apidiscovery.k8s.io). It is pure.
+package discovery
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/base64"
+	"slices"
+
+	apidiscovery "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
+
+	"keelson.dev/apiserver/resource"
+)
+
+// Verbs is what clients may do with row, sorted.
+func Verbs(row *resource.Row) []string {
+	switch {
+	case row.Ephemeral:
+		return []string{"create"}
+	case row.Verbs != nil:
+		return slices.Sorted(slices.Values(row.Verbs))
+	}
+	return []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
+}
+
+// Served reports whether row is served in a version.
+func Served(row *resource.Row, version string) bool {
+	return slices.ContainsFunc(row.Versions, func(v resource.Version) bool { return v.Name == version })
+}
+
+// SortVersions puts versions in Kubernetes' order of preference: v2, v1, v1beta1 ...
+func SortVersions(versions []string) {
+	slices.SortFunc(versions, func(a, b string) int { return version.CompareKubeAwareVersionStrings(b, a) })
+}
+
+// StorageVersionHash identifies what objects of a resource are stored as.
+func StorageVersionHash(group, version, kind string) string {
+	sum := sha256.Sum256([]byte(group + "/" + version + "/" + kind))
+	return base64.StdEncoding.EncodeToString(sum[:8])
+}
+
+// Resources lists what rows (all of one group) have in a version.
+func Resources(rows []*resource.Row, version string) []metav1.APIResource {
+	list := []metav1.APIResource{}
+	for _, row := range rows {
+		if !Served(row, version) {
+			continue
+		}
+		r := metav1.APIResource{
+			Name: row.Resource, SingularName: row.Singular, Namespaced: row.Namespaced, Kind: row.Kind,
+			Verbs: Verbs(row), ShortNames: row.ShortNames, Categories: row.Categories,
+		}
+		if !row.Ephemeral {
+			r.StorageVersionHash = StorageVersionHash(row.Group, row.StorageVersion, row.Kind)
+		}
+		list = append(list, r)
+		for i := range row.Subresources {
+			list = append(list, subresource(row, &row.Subresources[i], version))
+		}
+	}
+	slices.SortFunc(list, func(a, b metav1.APIResource) int { return cmp.Compare(a.Name, b.Name) })
+	return list
+}
+
+func subresource(row *resource.Row, s *resource.Subresource, version string) metav1.APIResource {
+	kind := kindOf(row, s, version)
+	return metav1.APIResource{
+		Name: row.Resource + "/" + s.Name, Namespaced: row.Namespaced,
+		Group: kind.Group, Version: kind.Version, Kind: kind.Kind, Verbs: slices.Sorted(slices.Values(s.Verbs)),
+	}
+}
+
+// kindOf is the kind a subresource takes, without group and version where they
+// are the endpoint's own.
+func kindOf(row *resource.Row, s *resource.Subresource, version string) schema.GroupVersionKind {
+	switch {
+	case s.Kind.Empty():
+		return schema.GroupVersionKind{Kind: row.Kind}
+	case s.Kind.Group == row.Group && s.Kind.Version == version:
+		return schema.GroupVersionKind{Kind: s.Kind.Kind}
+	}
+	return s.Kind
+}
+
+// Group is the old form of a group; versions are in order of preference.
+func Group(name string, versions []string) metav1.APIGroup {
+	g := metav1.APIGroup{Name: name}
+	for _, v := range versions {
+		gv := schema.GroupVersion{Group: name, Version: v}
+		g.Versions = append(g.Versions, metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: v})
+	}
+	if len(g.Versions) > 0 {
+		g.PreferredVersion = g.Versions[0]
+	}
+	return g
+}
+
+// Aggregated is the aggregated form of a group.
+func Aggregated(name string, versions []string, rows []*resource.Row) apidiscovery.APIGroupDiscovery {
+	g := apidiscovery.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	for _, v := range versions {
+		g.Versions = append(g.Versions, apidiscovery.APIVersionDiscovery{
+			Version: v, Resources: aggregatedResources(rows, v), Freshness: apidiscovery.DiscoveryFreshnessCurrent,
+		})
+	}
+	return g
+}
+
+func aggregatedResources(rows []*resource.Row, version string) []apidiscovery.APIResourceDiscovery {
+	var list []apidiscovery.APIResourceDiscovery
+	for _, row := range rows {
+		if !Served(row, version) {
+			continue
+		}
+		r := apidiscovery.APIResourceDiscovery{
+			Resource: row.Resource, SingularResource: row.Singular, Scope: apidiscovery.ScopeCluster,
+			ResponseKind: &metav1.GroupVersionKind{Kind: row.Kind}, Verbs: Verbs(row),
+			ShortNames: row.ShortNames, Categories: row.Categories,
+		}
+		if row.Namespaced {
+			r.Scope = apidiscovery.ScopeNamespace
+		}
+		for i := range row.Subresources {
+			s := &row.Subresources[i]
+			kind := metav1.GroupVersionKind(kindOf(row, s, version))
+			r.Subresources = append(r.Subresources, apidiscovery.APISubresourceDiscovery{
+				Subresource: s.Name, ResponseKind: &kind, Verbs: slices.Sorted(slices.Values(s.Verbs)),
+			})
+		}
+		slices.SortFunc(r.Subresources, func(a, b apidiscovery.APISubresourceDiscovery) int {
+			return cmp.Compare(a.Subresource, b.Subresource)
+		})
+		list = append(list, r)
+	}
+	slices.SortFunc(list, func(a, b apidiscovery.APIResourceDiscovery) int { return cmp.Compare(a.Resource, b.Resource) })
+	return list
+}

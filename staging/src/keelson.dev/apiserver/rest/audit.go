@@ -1,0 +1,72 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rest
+
+import (
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/audit"
+
+	"keelson.dev/apiserver/store"
+)
+
+// audited reports whether somebody listens: what is logged is costly to make.
+func audited(r *http.Request) bool {
+	ac := audit.AuditContextFrom(r.Context())
+	return ac != nil && ac.Enabled()
+}
+
+func (s *Server) auditCodecs() runtime.NegotiatedSerializer {
+	return serializer.NewCodecFactory(s.cfg.Scheme).WithoutConversion()
+}
+
+// auditRequest notes the object a client sent, before defaulting.
+func (s *Server) auditRequest(r *http.Request, t *target, obj runtime.Object) {
+	if !audited(r) {
+		return
+	}
+	gvk := t.view.gvk
+	gvr := gvk.GroupVersion().WithResource(t.row.Resource)
+	audit.LogRequestObject(r.Context(), obj, gvk.GroupVersion(), gvr, t.subresource(), s.auditCodecs())
+}
+
+func (s *Server) auditConnect(r *http.Request, req *Request, obj runtime.Object) {
+	if audited(r) {
+		audit.LogRequestObject(r.Context(), obj, req.Kind.GroupVersion(), req.resource(), req.subresource(), s.auditCodecs())
+	}
+}
+
+func auditPatch(r *http.Request, body []byte) {
+	if audited(r) {
+		audit.LogRequestPatch(r.Context(), body)
+	}
+}
+
+// auditResponse notes the object a client gets.
+func (s *Server) auditResponse(r *http.Request, v *view, rec *store.Record) {
+	if !audited(r) {
+		return
+	}
+	obj, err := rec.Object()
+	if err != nil {
+		return
+	}
+	obj.GetObjectKind().SetGroupVersionKind(v.gvk)
+	audit.LogResponseObject(r.Context(), obj, v.gvk.GroupVersion(), s.auditCodecs())
+}
+
+// auditPage notes the list a client gets.
+func (s *Server) auditPage(r *http.Request, v *view, page *store.Page) {
+	if !audited(r) || v.row.NewList == nil {
+		return
+	}
+	list := v.row.NewList()
+	if err := fillList(list, page); err != nil {
+		return
+	}
+	list.GetObjectKind().SetGroupVersionKind(v.listGVK)
+	audit.LogResponseObject(r.Context(), list, v.gvk.GroupVersion(), s.auditCodecs())
+}

@@ -1,0 +1,228 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rest
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"reflect"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metascheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson.dev/apiserver/negotiate"
+	"keelson.dev/apiserver/registry"
+	"keelson.dev/apiserver/wire"
+)
+
+// maxBody is how large a request body may be unless Config says otherwise.
+const maxBody = 3 << 20
+
+// readBody reads all of r's body, or refuses one that is too large.
+func (s *Server) readBody(r *http.Request) ([]byte, error) {
+	limit := s.cfg.MaxBodyBytes
+	if r.ContentLength > limit {
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", limit))
+	}
+	if r.ContentLength >= 0 {
+		body := make([]byte, r.ContentLength)
+		_, err := io.ReadFull(r.Body, body)
+		return body, readError(err)
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
+	if err != nil {
+		return nil, readError(err)
+	}
+	if int64(len(body)) > limit {
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", limit))
+	}
+	return body, nil
+}
+
+func readError(err error) error {
+	if err == nil || errors.Is(err, io.EOF) {
+		return nil
+	}
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", tooLarge.Limit))
+	}
+	return apierrors.NewBadRequest(fmt.Sprintf("read request body: %v", err))
+}
+
+// decoders read bodies in the media types of the API.
+type decoders struct {
+	json, yaml, strictJSON, strictYAML runtime.Decoder
+}
+
+func newDecoders(scheme *runtime.Scheme) decoders {
+	serializer := func(yaml, strict bool) runtime.Decoder {
+		return kjson.NewSerializerWithOptions(kjson.DefaultMetaFactory, scheme, scheme, kjson.SerializerOptions{Yaml: yaml, Strict: strict})
+	}
+	return decoders{serializer(false, false), serializer(true, false), serializer(false, true), serializer(true, true)}
+}
+
+func (d decoders) pick(mediaType string, strict bool) runtime.Decoder {
+	switch {
+	case mediaType == negotiate.YAML && strict:
+		return d.strictYAML
+	case mediaType == negotiate.YAML:
+		return d.yaml
+	case strict:
+		return d.strictJSON
+	}
+	return d.json
+}
+
+// decode reads body into an object of kind; what it returns is into unless into
+// is unstructured. It warns of, or refuses, what strict decoding finds.
+func (s *Server) decode(r *http.Request, body []byte, kind schema.GroupVersionKind, into runtime.Object, fieldValidation string, versions []string) (*schema.GroupVersionKind, error) {
+	mediaType, err := negotiate.ContentType(r, negotiate.Standard().MediaTypes)
+	if err != nil {
+		return nil, err
+	}
+	strict := fieldValidation != metav1.FieldValidationIgnore
+	gvk, err := s.decodeAs(mediaType, body, kind, into, strict)
+	if err != nil {
+		findings, ok := runtime.AsStrictDecodingError(err)
+		if !ok || fieldValidation == metav1.FieldValidationStrict {
+			return nil, decodeError(err, kind, gvk, body)
+		}
+		registry.WarnStrict(r.Context(), findings.Errors())
+	}
+	if gvk.Kind != kind.Kind || gvk.Group != kind.Group && gvk.GroupVersion() != kind.GroupVersion() && into == nil {
+		return nil, decodeError(fmt.Errorf("expected %s", kind.Kind), kind, gvk, body)
+	}
+	for _, v := range versions {
+		if gvk.Version == v && gvk.Group == kind.Group {
+			return gvk, nil
+		}
+	}
+	if gvk.GroupVersion() != kind.GroupVersion() {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", gvk.GroupVersion(), kind.GroupVersion()))
+	}
+	return gvk, nil
+}
+
+func (s *Server) decodeAs(mediaType string, body []byte, kind schema.GroupVersionKind, into runtime.Object, strict bool) (*schema.GroupVersionKind, error) {
+	if mediaType == negotiate.Protobuf {
+		return decodeProto(body, kind, into)
+	}
+	decoder := s.decoders.pick(mediaType, strict)
+	if u, ok := into.(*unstructured.Unstructured); ok {
+		return decodeDynamic(decoder, body, kind, u)
+	}
+	obj, gvk, err := decoder.Decode(body, &kind, into)
+	if _, isStrict := runtime.AsStrictDecodingError(err); err != nil && !isStrict {
+		return gvk, err
+	}
+	if obj != into {
+		return gvk, fmt.Errorf("converting (%s) to (%s): unknown conversion", typeName(obj), typeName(into))
+	}
+	return gvk, err
+}
+
+func typeName(obj runtime.Object) string { return reflect.TypeOf(obj).Elem().String() }
+
+// decodeDynamic reads an object that has no Go type.
+func decodeDynamic(decoder runtime.Decoder, body []byte, kind schema.GroupVersionKind, into *unstructured.Unstructured) (*schema.GroupVersionKind, error) {
+	_, gvk, err := decoder.Decode(body, &kind, into)
+	if _, isStrict := runtime.AsStrictDecodingError(err); err != nil && !isStrict {
+		return gvk, err
+	}
+	if into.GetKind() == "" || into.GetAPIVersion() == "" {
+		into.SetGroupVersionKind(*gvk)
+	}
+	return gvk, err
+}
+
+func decodeProto(body []byte, kind schema.GroupVersionKind, into runtime.Object) (*schema.GroupVersionKind, error) {
+	if len(body) == 0 {
+		return nil, errors.New("empty data")
+	}
+	if !wire.IsEnvelope(body) {
+		return nil, errors.New("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
+	}
+	e, err := wire.Parse(body)
+	if err != nil {
+		return nil, err
+	}
+	gvk := kind
+	if e.Kind != "" {
+		gvk.Kind = e.Kind
+	}
+	if e.APIVersion != "" {
+		gv, err := schema.ParseGroupVersion(e.APIVersion)
+		if err != nil {
+			return nil, err
+		}
+		gvk.Group, gvk.Version = gv.Group, gv.Version
+	}
+	message, ok := into.(interface{ Unmarshal([]byte) error })
+	if !ok || gvk.Kind != kind.Kind {
+		return &gvk, fmt.Errorf("converting (%s) to (%s): unknown conversion", gvk.Kind, typeName(into))
+	}
+	return &gvk, message.Unmarshal(e.Raw)
+}
+
+// decodeError words a body that is not what the endpoint takes.
+func decodeError(err error, want schema.GroupVersionKind, got *schema.GroupVersionKind, body []byte) error {
+	if got != nil && got.Kind != "" {
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", got.Kind, got.Version, want.Kind, err))
+	}
+	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)", want.Kind, err, summary(body)))
+}
+
+// summary is the beginning of a body, for an error message.
+func summary(body []byte) string {
+	const limit = 30
+	switch {
+	case len(body) == 0:
+		return "<empty>"
+	case body[0] == '{' && len(body) > limit:
+		return string(body[:limit]) + " ..."
+	case body[0] == '{':
+		return string(body)
+	case len(body) > limit:
+		return hex.EncodeToString(body[:limit]) + " ..."
+	}
+	return hex.EncodeToString(body)
+}
+
+// parameters decodes query parameters into options.
+func parameters(query url.Values, options runtime.Object) error {
+	if len(query) == 0 {
+		return nil
+	}
+	if err := metascheme.ParameterCodec.DecodeParameters(query, metav1.SchemeGroupVersion, options); err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	return nil
+}
+
+// query is r's query parameters; nil when there are none.
+func query(r *http.Request) url.Values {
+	if r.URL.RawQuery == "" {
+		return nil
+	}
+	return r.URL.Query()
+}
+
+// invalidOptions words options that validation refuses.
+func invalidOptions(kind string, errs field.ErrorList) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: kind}, "", errs)
+}

@@ -1,0 +1,211 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rest
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"keelson.dev/apiserver/negotiate"
+	"keelson.dev/apiserver/registry"
+	"keelson.dev/apiserver/resource"
+)
+
+// connect hands a request to its connector.
+func (s *Server) connect(w http.ResponseWriter, r *http.Request, t *target) error {
+	req := &Request{
+		Info: t.info, Row: t.row, Version: t.info.APIVersion, Kind: t.view.gvk, Subresource: t.sub,
+		Namespace: t.namespace, Name: t.name, Registry: t.registry, server: s,
+	}
+	if t.sub != nil && !t.sub.Kind.Empty() {
+		req.Kind = t.sub.Kind
+	}
+	r = r.WithContext(registry.WithUserAgent(r.Context(), r.UserAgent()))
+	if c := s.connector(t.endpoint, t.subresource()); c != nil {
+		return c.ServeAPI(w, r, req)
+	}
+	if t.sub != nil && t.sub.Scale != nil {
+		return s.scale(w, r, t)
+	}
+	return errNotFound()
+}
+
+// resource is the request's resource in the version of its path.
+func (req *Request) resource() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: req.Row.Group, Version: req.Version, Resource: req.Row.Resource}
+}
+
+func (req *Request) subresource() string {
+	if req.Subresource == nil {
+		return ""
+	}
+	return req.Subresource.Name
+}
+
+// Decode reads r's body, at most the server's limit, into a new object made by
+// into, honouring content type and fieldValidation.
+func (req *Request) Decode(r *http.Request, into runtime.Object) error {
+	if _, err := negotiate.ContentType(r, negotiate.Standard().MediaTypes); err != nil {
+		return err
+	}
+	body, err := req.server.readBody(r)
+	if err != nil {
+		return err
+	}
+	mode := ""
+	if q := query(r); q != nil {
+		mode = q.Get("fieldValidation")
+	}
+	if mode == "" {
+		mode = metav1.FieldValidationWarn
+	}
+	_, err = req.server.decode(r, body, req.Kind, into, mode, req.alsoAccepts())
+	return err
+}
+
+// alsoAccepts are versions of the request's kind that bodies may be in besides
+// the endpoint's: evictions came in two.
+func (req *Request) alsoAccepts() []string {
+	var versions []string
+	for gvk := range req.server.cfg.Scheme.AllKnownTypes() {
+		if gvk.Group == req.Kind.Group && gvk.Kind == req.Kind.Kind && gvk.Version != runtime.APIVersionInternal {
+			versions = append(versions, gvk.Version)
+		}
+	}
+	return versions
+}
+
+// Respond answers with obj in the content type r asks for.
+func (req *Request) Respond(w http.ResponseWriter, r *http.Request, status int, obj runtime.Object) error {
+	return req.server.respond(w, r, status, obj)
+}
+
+// Attributes describes the request to admission plugins.
+func (req *Request) Attributes(ctx context.Context, operation admission.Operation, obj, old, options runtime.Object, dryRun bool) admission.Attributes {
+	user, _ := request.UserFrom(ctx)
+	return admission.NewAttributesRecord(obj, old, req.Kind, req.Namespace, req.Name, req.resource(), req.subresource(), operation, options, dryRun, user)
+}
+
+// Connect asks admission whether the user may connect (exec, attach, proxy ...).
+func (req *Request) Connect(r *http.Request, options runtime.Object) error {
+	attrs := req.Attributes(r.Context(), admission.Connect, options, nil, nil, false)
+	if err := req.Admit(r.Context(), attrs); err != nil {
+		return err
+	}
+	return req.Validate(r.Context(), attrs)
+}
+
+// Admit runs the mutating part of admission.
+func (req *Request) Admit(ctx context.Context, attrs admission.Attributes) error {
+	plugin, ok := req.server.cfg.Admission.(admission.MutationInterface)
+	if !ok || !plugin.Handles(attrs.GetOperation()) {
+		return nil
+	}
+	wrapped, _ := admission.WithAudit(plugin).(admission.MutationInterface)
+	return wrapped.Admit(ctx, attrs, req.server.ObjectInterfaces(req.Kind))
+}
+
+// Validate runs the validating part of admission.
+func (req *Request) Validate(ctx context.Context, attrs admission.Attributes) error {
+	plugin, ok := req.server.cfg.Admission.(admission.ValidationInterface)
+	if !ok || !plugin.Handles(attrs.GetOperation()) {
+		return nil
+	}
+	wrapped, _ := admission.WithAudit(plugin).(admission.ValidationInterface)
+	return wrapped.Validate(ctx, attrs, req.server.ObjectInterfaces(req.Kind))
+}
+
+// ObjectInterfaces is what admission plugins get to convert and default objects
+// of a kind that is not a row's own.
+func (s *Server) ObjectInterfaces(kind schema.GroupVersionKind) admission.ObjectInterfaces {
+	row := &resource.Row{
+		Group: kind.Group, Kind: kind.Kind, StorageVersion: kind.Version, Versions: []resource.Version{{Name: kind.Version}},
+		New: func() resource.Object {
+			obj, err := s.cfg.Scheme.New(kind)
+			if o, ok := obj.(resource.Object); ok && err == nil {
+				return o
+			}
+			return &metav1.PartialObjectMetadata{}
+		},
+	}
+	return registry.InterfacesOf(row, s.cfg.Scheme)
+}
+
+// ServeAPI answers one POST.
+func (c Creater) ServeAPI(w http.ResponseWriter, r *http.Request, req *Request) error {
+	ctx, cancel := context.WithTimeout(r.Context(), writeTimeout)
+	defer cancel()
+	if _, err := negotiate.Accept(r, negotiate.Standard()); err != nil {
+		return err
+	}
+	var options metav1.CreateOptions
+	if err := parameters(query(r), &options); err != nil {
+		return err
+	}
+	if err := invalidOptions("CreateOptions", validation.ValidateCreateOptions(&options)); err != nil {
+		return err
+	}
+	options.TypeMeta = metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "CreateOptions"}
+	obj := c.New()
+	if err := req.Decode(r, obj); err != nil {
+		return err
+	}
+	req.server.auditConnect(r, req, obj)
+	if err := req.identify(obj); err != nil {
+		return err
+	}
+	attrs := req.Attributes(ctx, admission.Create, obj, nil, &options, len(options.DryRun) > 0)
+	if err := req.Admit(ctx, attrs); err != nil {
+		return err
+	}
+	validate := func(ctx context.Context, obj runtime.Object) error {
+		return req.Validate(ctx, req.Attributes(ctx, admission.Create, obj.DeepCopyObject(), nil, &options, len(options.DryRun) > 0))
+	}
+	result, err := c.Create(ctx, req, obj, validate, &options)
+	if err != nil {
+		return err
+	}
+	code := c.Status
+	if code == 0 {
+		code = http.StatusCreated
+	}
+	if status, ok := result.(*metav1.Status); ok && status.Code == 0 {
+		status.Code = int32(code) //nolint:gosec // an HTTP status
+	}
+	return req.Respond(w, r, code, result)
+}
+
+// identify makes obj's name and namespace those of the path.
+func (req *Request) identify(obj runtime.Object) error {
+	meta, ok := obj.(metav1.Object)
+	if !ok {
+		return nil
+	}
+	if req.Row.Namespaced {
+		if have := meta.GetNamespace(); have != "" && have != req.Namespace {
+			return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+		}
+		meta.SetNamespace(req.Namespace)
+	}
+	if req.Name == "" {
+		return nil
+	}
+	switch have := meta.GetName(); have {
+	case "":
+		meta.SetName(req.Name)
+	case req.Name:
+	default:
+		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", have, req.Name))
+	}
+	return nil
+}

@@ -1,0 +1,271 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rest
+
+import (
+	"crypto/sha512"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	apidiscovery "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson.dev/apiserver/discovery"
+	"keelson.dev/apiserver/negotiate"
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/apiserver/wire"
+)
+
+// documents are the discovery and OpenAPI documents of one state, made at the
+// first need.
+type documents struct {
+	s     *Server
+	state *state
+	names []string // groups but the core one, in order
+	rows  map[string][]*resource.Row
+
+	openapi openAPIDocuments
+}
+
+func (s *Server) newDocuments(st *state) *documents {
+	d := &documents{s: s, state: st, rows: make(map[string][]*resource.Row)}
+	for _, e := range st.endpoints {
+		d.rows[e.row.Group] = append(d.rows[e.row.Group], e.row)
+	}
+	order := s.cfg.Groups
+	if order == nil {
+		for _, row := range s.cfg.Rows {
+			if !slices.Contains(order, row.Group) {
+				order = append(order, row.Group)
+			}
+		}
+	}
+	var late []string
+	for group := range st.groups {
+		if !slices.Contains(order, group) {
+			late = append(late, group)
+		}
+	}
+	slices.Sort(late)
+	for _, group := range append(slices.Clone(order), late...) {
+		if group != "" && st.groups[group] != nil {
+			d.names = append(d.names, group)
+		}
+	}
+	d.openapi.d = d
+	return d
+}
+
+func sortVersions(versions []string) { discovery.SortVersions(versions) }
+
+// serveDiscovery answers /api, /apis and the groups and versions below.
+func (d *documents) serveDiscovery(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		WriteError(w, r, errMethod())
+		return
+	}
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	group, version := "", ""
+	switch {
+	case parts[0] == "api" && len(parts) == 1, parts[0] == "apis" && len(parts) == 1:
+		d.serveRoot(w, r, parts[0])
+		return
+	case parts[0] == "api" && len(parts) == 2:
+		version = parts[1]
+	case parts[0] == "apis" && len(parts) == 2:
+		group = parts[1]
+	case parts[0] == "apis" && len(parts) == 3:
+		group, version = parts[1], parts[2]
+	default:
+		WriteError(w, r, errNotFound())
+		return
+	}
+	versions := append([]string(nil), d.state.groups[group]...)
+	versions = d.remoteVersions(group, versions)
+	switch {
+	case len(versions) == 0, version != "" && !slices.Contains(d.state.groups[group], version):
+		WriteError(w, r, errNotFound())
+	case version == "":
+		g := discovery.Group(group, versions)
+		d.write(w, r, &g, schema.GroupVersionKind{Version: "v1", Kind: "APIGroup"})
+	default:
+		list := &metav1.APIResourceList{
+			GroupVersion: schema.GroupVersion{Group: group, Version: version}.String(),
+			APIResources: discovery.Resources(d.rows[group], version),
+		}
+		d.write(w, r, list, schema.GroupVersionKind{Version: "v1", Kind: "APIResourceList"})
+	}
+}
+
+// remoteVersions adds the versions of a group that others serve.
+func (d *documents) remoteVersions(group string, versions []string) []string {
+	for _, g := range d.remote() {
+		if g.Name != group {
+			continue
+		}
+		for _, v := range g.Versions {
+			if !slices.Contains(versions, v.Version) {
+				versions = append(versions, v.Version)
+			}
+		}
+	}
+	return versions
+}
+
+func (d *documents) remote() []apidiscovery.APIGroupDiscovery {
+	if d.s.cfg.RemoteGroups == nil {
+		return nil
+	}
+	return d.s.cfg.RemoteGroups()
+}
+
+// aggregatedVersion is the version of apidiscovery.k8s.io that a client prefers
+// to the old form; empty: the old form.
+func aggregatedVersion(r *http.Request) (version, mediaType string) {
+	for clause := range strings.SplitSeq(r.Header.Get("Accept"), ",") {
+		media, params, _ := strings.Cut(strings.TrimSpace(clause), ";")
+		switch media {
+		case negotiate.JSON, negotiate.Protobuf:
+		default:
+			continue
+		}
+		p := make(map[string]string)
+		for param := range strings.SplitSeq(params, ";") {
+			k, v, _ := strings.Cut(strings.TrimSpace(param), "=")
+			p[k] = v
+		}
+		if p["as"] == "" && p["g"] == "" {
+			return "", ""
+		}
+		if p["g"] == "apidiscovery.k8s.io" && p["as"] == "APIGroupDiscoveryList" && (p["v"] == "v2" || p["v"] == "v2beta1") {
+			return p["v"], media
+		}
+	}
+	return "", ""
+}
+
+// serveRoot answers /api and /apis in either form.
+func (d *documents) serveRoot(w http.ResponseWriter, r *http.Request, prefix string) {
+	if version, mediaType := aggregatedVersion(r); version != "" {
+		d.serveAggregated(w, r, prefix, version, mediaType)
+		return
+	}
+	if prefix == "api" {
+		versions := &metav1.APIVersions{
+			Versions: d.state.groups[""],
+			ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{
+				{ClientCIDR: "0.0.0.0/0", ServerAddress: d.s.cfg.ServerAddress},
+			},
+		}
+		d.write(w, r, versions, schema.GroupVersionKind{Kind: "APIVersions"})
+		return
+	}
+	list := &metav1.APIGroupList{Groups: []metav1.APIGroup{}}
+	seen := make(map[string]bool)
+	for _, name := range d.names {
+		seen[name] = true
+		list.Groups = append(list.Groups, discovery.Group(name, d.remoteVersions(name, slices.Clone(d.state.groups[name]))))
+	}
+	for _, g := range d.remote() {
+		if !seen[g.Name] && len(g.Versions) > 0 {
+			list.Groups = append(list.Groups, discovery.Group(g.Name, d.remoteVersions(g.Name, nil)))
+		}
+	}
+	d.write(w, r, list, schema.GroupVersionKind{Version: "v1", Kind: "APIGroupList"})
+}
+
+// aggregated is the aggregated document of /api or /apis.
+func (d *documents) aggregated(prefix string) *apidiscovery.APIGroupDiscoveryList {
+	list := &apidiscovery.APIGroupDiscoveryList{}
+	if prefix == "api" {
+		if versions := d.state.groups[""]; versions != nil {
+			list.Items = append(list.Items, discovery.Aggregated("", versions, d.rows[""]))
+		}
+		return list
+	}
+	at := make(map[string]int)
+	for _, name := range d.names {
+		at[name] = len(list.Items)
+		list.Items = append(list.Items, discovery.Aggregated(name, d.state.groups[name], d.rows[name]))
+	}
+	for _, g := range d.remote() {
+		if i, ok := at[g.Name]; ok {
+			list.Items[i].Versions = append(list.Items[i].Versions, g.Versions...)
+			continue
+		}
+		list.Items = append(list.Items, g)
+	}
+	return list
+}
+
+func (d *documents) serveAggregated(w http.ResponseWriter, r *http.Request, prefix, version, mediaType string) {
+	list := d.aggregated(prefix)
+	apiVersion := "apidiscovery.k8s.io/" + version
+	list.TypeMeta = metav1.TypeMeta{APIVersion: apiVersion, Kind: "APIGroupDiscoveryList"}
+	doc, err := json.Marshal(list)
+	if err != nil {
+		WriteError(w, r, err)
+		return
+	}
+	tag := etag(doc)
+	if mediaType == negotiate.Protobuf {
+		doc, err = wire.NewHeader(apiVersion, list.Kind).Marshal(list)
+	} else {
+		doc = append(doc, '\n')
+	}
+	if err != nil {
+		WriteError(w, r, err)
+		return
+	}
+	h := w.Header()
+	h.Set("ETag", tag)
+	h.Set("Vary", "Accept")
+	h.Set("Cache-Control", "public")
+	if r.Header.Get("If-None-Match") == tag {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	a := d.s.pools.answer(w, r, http.StatusOK, fmt.Sprintf("%s;g=apidiscovery.k8s.io;v=%s;as=APIGroupDiscoveryList", mediaType, version))
+	_, _ = a.Write(doc)
+	_ = a.Close()
+}
+
+// etag is a document's strong validator.
+func etag(doc []byte) string { return fmt.Sprintf("%q", fmt.Sprintf("%X", sha512.Sum512(doc))) }
+
+func (d *documents) write(w http.ResponseWriter, r *http.Request, obj runtime.Object, gvk schema.GroupVersionKind) {
+	out, err := negotiate.Accept(r, negotiate.Standard())
+	if err == nil {
+		err = d.s.pools.writeObject(w, r, out, http.StatusOK, obj, gvk)
+	}
+	if err != nil {
+		WriteError(w, r, err)
+	}
+}
+
+// once remembers what make returned the first time it succeeded.
+type once[T any] struct {
+	mu   sync.Mutex
+	made bool
+	v    T
+}
+
+func (o *once[T]) get(make func() (T, error)) (T, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.made {
+		return o.v, nil
+	}
+	v, err := make()
+	if err == nil {
+		o.v, o.made = v, true
+	}
+	return v, err
+}

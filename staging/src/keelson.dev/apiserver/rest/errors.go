@@ -1,0 +1,79 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rest
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"keelson.dev/apiserver/negotiate"
+)
+
+// StatusOf returns err as a Status: its own, or an internal error's.
+func StatusOf(err error) *metav1.Status {
+	status := metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonUnknown, Message: err.Error()}
+	var known apierrors.APIStatus
+	if errors.As(err, &known) {
+		status = known.Status()
+	} else if errors.Is(err, context.DeadlineExceeded) {
+		status = apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0).ErrStatus
+	}
+	if status.Status == "" {
+		status.Status = metav1.StatusFailure
+	}
+	if status.Code == 0 {
+		status.Code = http.StatusInternalServerError
+		if status.Status == metav1.StatusSuccess {
+			status.Code = http.StatusOK
+		}
+	}
+	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+	return &status
+}
+
+// WriteError answers r with err as a Status, in the content type r asks for.
+func WriteError(w http.ResponseWriter, r *http.Request, err error) {
+	status := StatusOf(err)
+	code := int(status.Code)
+	if status.Details != nil && status.Details.RetryAfterSeconds > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(status.Details.RetryAfterSeconds)))
+	}
+	if code == http.StatusNoContent {
+		w.WriteHeader(code)
+		return
+	}
+	out, negotiateErr := negotiate.Accept(r, negotiate.Standard())
+	if negotiateErr != nil {
+		out = negotiate.Output{MediaType: negotiate.JSON, Pretty: true}
+	}
+	writeStatus(w, r, out, code, status)
+}
+
+// errNotFound is the answer to a path that names no resource.
+func errNotFound() error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
+		Message: "the server could not find the requested resource", Details: &metav1.StatusDetails{},
+	}}
+}
+
+// errMethod is the answer to a verb that a resource does not have.
+func errMethod() error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusMethodNotAllowed, Reason: metav1.StatusReasonMethodNotAllowed,
+		Message: "the server does not allow this method on the requested resource", Details: &metav1.StatusDetails{},
+	}}
+}
+
+// errVerb is errMethod for a verb that the resource's store does not know.
+func errVerb(info *request.RequestInfo, verb string) error {
+	return apierrors.NewMethodNotSupported(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, verb)
+}

@@ -1,0 +1,233 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	"keelson.dev/apiserver/negotiate"
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/apiserver/store"
+	"keelson.dev/apiserver/wire"
+)
+
+// view is how the records of one row look in one served version: as themselves,
+// or as their metadata only. It makes the encodings that records remember.
+type view struct {
+	row     *resource.Row
+	version *resource.Version // nil: the storage version
+	gvk     schema.GroupVersionKind
+	listGVK schema.GroupVersionKind
+	dynamic bool // rows of unstructured objects carry their kind in their bytes
+
+	jsonHead  []byte // `"kind":"K","apiVersion":"V",`, put into typed objects
+	header    wire.Header
+	spliced   bool // stored bytes can be sent after setting the resourceVersion
+	formJSON  store.Form
+	formProto store.Form
+}
+
+func newView(row *resource.Row, version string) *view {
+	v := &view{
+		row:     row,
+		gvk:     schema.GroupVersionKind{Group: row.Group, Version: version, Kind: row.Kind},
+		listGVK: schema.GroupVersionKind{Group: row.Group, Version: version, Kind: row.ListKind},
+	}
+	if v.listGVK.Kind == "" {
+		v.listGVK.Kind = row.Kind + "List"
+	}
+	for i := range row.Versions {
+		if row.Versions[i].Name == version && version != row.StorageVersion {
+			v.version = &row.Versions[i]
+		}
+	}
+	apiVersion := v.gvk.GroupVersion().String()
+	if row.New != nil {
+		_, v.dynamic = row.New().(*unstructured.Unstructured)
+	}
+	v.jsonHead = fmt.Appendf(nil, `"kind":%q,"apiVersion":%q`, v.gvk.Kind, apiVersion)
+	v.header = wire.NewHeader(apiVersion, row.Kind)
+	v.formJSON = store.Form{MediaType: negotiate.JSON, Variant: version}
+	v.formProto = store.Form{MediaType: negotiate.Protobuf, Variant: version}
+	return v
+}
+
+// object returns the record's object in the view's version, without its kind
+// unless dynamic. It may be shared: it is for reading only.
+func (v *view) object(rec *store.Record) (resource.Object, error) {
+	obj, err := rec.Shared()
+	if err != nil || v.version == nil || v.version.FromStorage == nil {
+		return obj, err
+	}
+	if obj, err = rec.Object(); err != nil {
+		return nil, err
+	}
+	return v.version.FromStorage(obj)
+}
+
+// item is the record's object as JSON, as lists hold it: typed objects do not
+// say their kind there.
+func (v *view) item(rec *store.Record) ([]byte, error) {
+	return rec.Encoded(v.formJSON, v.encodeJSON)
+}
+
+func (v *view) encodeJSON(rec *store.Record) ([]byte, error) {
+	obj, err := v.object(rec)
+	if err != nil {
+		return nil, err
+	}
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		if u.GroupVersionKind() != v.gvk {
+			u = &unstructured.Unstructured{Object: shallow(u.Object)}
+			u.SetGroupVersionKind(v.gvk)
+		}
+		return marshalJSON(u.Object)
+	}
+	return marshalJSON(obj)
+}
+
+func shallow(m map[string]any) map[string]any {
+	out := make(map[string]any, len(m))
+	for k, v := range m {
+		out[k] = v
+	}
+	return out
+}
+
+// marshalJSON encodes as Kubernetes does, without the newline at the end.
+func marshalJSON(v any) ([]byte, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// appendObject appends the object as JSON, with its kind.
+func (v *view) appendObject(dst []byte, rec *store.Record) ([]byte, error) {
+	item, err := v.item(rec)
+	if err != nil {
+		return nil, err
+	}
+	if v.dynamic {
+		return append(dst, item...), nil
+	}
+	return appendWithKind(dst, v.jsonHead, item), nil
+}
+
+// appendWithKind appends a JSON object with head put before its first member.
+func appendWithKind(dst, head, item []byte) []byte {
+	dst = append(dst, '{')
+	dst = append(dst, head...)
+	if len(item) > 2 {
+		dst = append(dst, ',')
+	}
+	return append(dst, item[1:]...)
+}
+
+// proto is the record's object as a protobuf envelope.
+func (v *view) proto(rec *store.Record) ([]byte, error) {
+	return rec.Encoded(v.formProto, v.encodeProto)
+}
+
+func (v *view) encodeProto(rec *store.Record) ([]byte, error) {
+	if v.version == nil || v.version.FromStorage == nil {
+		if b, ok := v.splice(rec); ok {
+			return b, nil
+		}
+	}
+	obj, err := v.object(rec)
+	if err != nil {
+		return nil, err
+	}
+	message, ok := obj.(wire.Message)
+	if !ok {
+		return nil, negotiate.NotAcceptable([]string{negotiate.JSON, negotiate.YAML})
+	}
+	return v.header.Marshal(message)
+}
+
+// splice sets the resourceVersion in the stored bytes, when they are of the
+// view's version already.
+func (v *view) splice(rec *store.Record) ([]byte, bool) {
+	if v.row.Codec != nil || !wire.IsEnvelope(rec.Data) {
+		return nil, false
+	}
+	e, err := wire.Parse(rec.Data)
+	if err != nil || e.Kind != v.gvk.Kind || e.APIVersion != v.gvk.GroupVersion().String() {
+		return nil, false
+	}
+	return wire.SetResourceVersion(rec.Data, rec.Revision)
+}
+
+// metadata is the record's object as a PartialObjectMetadata without its kind.
+func (v *view) metadata(rec *store.Record) (*metav1.PartialObjectMetadata, error) {
+	obj, err := rec.Shared()
+	if err != nil {
+		return nil, err
+	}
+	return partial(obj), nil
+}
+
+// partial is obj's metadata. It shares memory with obj.
+func partial(obj metav1.Object) *metav1.PartialObjectMetadata {
+	if a, ok := obj.(metav1.ObjectMetaAccessor); ok {
+		if m, ok := a.GetObjectMeta().(*metav1.ObjectMeta); ok {
+			return &metav1.PartialObjectMetadata{ObjectMeta: *m}
+		}
+	}
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Name: obj.GetName(), GenerateName: obj.GetGenerateName(), Namespace: obj.GetNamespace(), UID: obj.GetUID(),
+		ResourceVersion: obj.GetResourceVersion(), Generation: obj.GetGeneration(), CreationTimestamp: obj.GetCreationTimestamp(),
+		DeletionTimestamp: obj.GetDeletionTimestamp(), DeletionGracePeriodSeconds: obj.GetDeletionGracePeriodSeconds(),
+		Labels: obj.GetLabels(), Annotations: obj.GetAnnotations(), OwnerReferences: obj.GetOwnerReferences(),
+		Finalizers: obj.GetFinalizers(), ManagedFields: obj.GetManagedFields(),
+	}}
+}
+
+// partialJSON is the record's metadata as a JSON PartialObjectMetadata of a
+// version of meta.k8s.io, with its kind.
+func (v *view) partialJSON(rec *store.Record, metaVersion string) ([]byte, error) {
+	form := store.Form{MediaType: negotiate.JSON, Variant: "metadata/" + metaVersion}
+	return rec.Encoded(form, func(rec *store.Record) ([]byte, error) {
+		p, err := v.metadata(rec)
+		if err != nil {
+			return nil, err
+		}
+		p.TypeMeta = metav1.TypeMeta{APIVersion: metav1.GroupName + "/" + metaVersion, Kind: "PartialObjectMetadata"}
+		return marshalJSON(p)
+	})
+}
+
+// partialProto is the record's metadata as an enveloped PartialObjectMetadata:
+// its field 1 is the object's.
+func (v *view) partialProto(rec *store.Record, metaVersion string) ([]byte, error) {
+	form := store.Form{MediaType: negotiate.Protobuf, Variant: "metadata/" + metaVersion}
+	return rec.Encoded(form, func(rec *store.Record) ([]byte, error) {
+		p, err := v.metadata(rec)
+		if err != nil {
+			return nil, err
+		}
+		return wire.NewHeader(metav1.GroupName+"/"+metaVersion, "PartialObjectMetadata").Marshal(p)
+	})
+}
+
+// indent makes JSON as people are given it.
+func indent(b []byte) []byte {
+	var out bytes.Buffer
+	if err := json.Indent(&out, bytes.TrimSpace(b), "", "  "); err != nil {
+		return b
+	}
+	return out.Bytes()
+}
+
+// yamlOf turns JSON into YAML.
+func yamlOf(b []byte) ([]byte, error) { return yaml.JSONToYAML(b) }

@@ -1,0 +1,158 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rest
+
+import (
+	"bufio"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"keelson.dev/api/clock"
+)
+
+// metrics are Kubernetes' metrics of requests.
+type metrics struct {
+	clock       clock.Clock
+	total       *prometheus.CounterVec
+	duration    *prometheus.HistogramVec
+	longRunning *prometheus.GaugeVec
+	inFlight    *prometheus.GaugeVec
+}
+
+func newMetrics(registerer prometheus.Registerer, clk clock.Clock) (*metrics, error) {
+	labels := []string{"verb", "group", "version", "resource", "subresource", "scope", "component"}
+	m := &metrics{
+		clock: clk,
+		total: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "apiserver_request_total",
+			Help: "Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, scope, component, and HTTP response code.",
+		}, append([]string{"code", "dry_run"}, labels...)),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "apiserver_request_duration_seconds",
+			Help: "Response latency distribution in seconds for each verb, dry run value, group, version, resource, subresource, scope and component.",
+			Buckets: []float64{
+				0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60,
+			},
+		}, append([]string{"dry_run"}, labels...)),
+		longRunning: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "apiserver_longrunning_requests",
+			Help: "Gauge of all active long-running apiserver requests broken out by verb, group, version, resource, scope and component. Not all requests are tracked this way.",
+		}, labels),
+		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "apiserver_current_inflight_requests",
+			Help: "Maximal number of currently used inflight request limit of this apiserver per request kind in last second.",
+		}, []string{"request_kind"}),
+	}
+	if registerer == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{m.total, m.duration, m.longRunning, m.inFlight} {
+		if err := registerer.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// metricVerb is the verb of a metric: the method, but for reads and applies.
+func metricVerb(r *http.Request, info *request.RequestInfo, connect bool) string {
+	switch {
+	case connect:
+		return "CONNECT"
+	case info.Verb == "list", info.Verb == "watch", info.Verb == "deletecollection":
+		return strings.ToUpper(info.Verb)
+	case r.Method == http.MethodPatch && strings.HasPrefix(r.Header.Get("Content-Type"), "application/apply-patch"):
+		return "APPLY"
+	}
+	return r.Method
+}
+
+func metricScope(info *request.RequestInfo) string {
+	switch {
+	case info.Name != "":
+		return "resource"
+	case info.Namespace != "":
+		return "namespace"
+	}
+	return "cluster"
+}
+
+// begin counts a request in; the function it returns counts it out. Unknown
+// resources are counted without their names, which clients choose.
+func (m *metrics) begin(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, t *target) (*recorder, func()) {
+	rec := &recorder{ResponseWriter: w}
+	if t == nil {
+		t = &target{}
+	}
+	connect := t.endpoint != nil && t.sub != nil && !t.sub.View && t.sub.Scale == nil
+	verb := metricVerb(r, info, connect)
+	labels := []string{verb, "", "", "", "", metricScope(info), "apiserver"}
+	if t.endpoint != nil {
+		labels = []string{verb, info.APIGroup, info.APIVersion, info.Resource, t.subresource(), metricScope(info), "apiserver"}
+	}
+	dryRun := ""
+	if strings.Contains(r.URL.RawQuery, "dryRun=All") {
+		dryRun = "All"
+	}
+	long := verb == "WATCH" || verb == "CONNECT"
+	kind := "readOnly"
+	if verb != "GET" && verb != "LIST" {
+		kind = "mutating"
+	}
+	if long {
+		m.longRunning.WithLabelValues(labels...).Inc()
+	} else {
+		m.inFlight.WithLabelValues(kind).Inc()
+	}
+	start := m.clock.Now()
+	return rec, func() {
+		if long {
+			m.longRunning.WithLabelValues(labels...).Dec()
+		} else {
+			m.inFlight.WithLabelValues(kind).Dec()
+			m.duration.WithLabelValues(append([]string{dryRun}, labels...)...).Observe(m.clock.Since(start).Seconds())
+		}
+		m.total.WithLabelValues(append([]string{strconv.Itoa(rec.code()), dryRun}, labels...)...).Inc()
+	}
+}
+
+// recorder remembers the code of an answer.
+type recorder struct {
+	http.ResponseWriter
+	status int
+}
+
+// WriteHeader notes the first code.
+func (r *recorder) WriteHeader(code int) {
+	if r.status == 0 {
+		r.status = code
+	}
+	r.ResponseWriter.WriteHeader(code)
+}
+
+// Flush sends what is buffered, where the connection can.
+func (r *recorder) Flush() { _ = http.NewResponseController(r.ResponseWriter).Flush() }
+
+// Hijack takes the connection over, where it can be.
+func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	if r.status == 0 {
+		r.status = http.StatusSwitchingProtocols
+	}
+	return http.NewResponseController(r.ResponseWriter).Hijack()
+}
+
+// Unwrap is for http.ResponseController.
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+func (r *recorder) code() int {
+	if r.status == 0 {
+		return http.StatusOK
+	}
+	return r.status
+}

@@ -1,0 +1,196 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rest
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson.dev/apiserver/negotiate"
+	"keelson.dev/apiserver/wire"
+)
+
+// bufferSize is how much of an answer is held back before it is sent: smaller
+// answers get a Content-Length, larger ones are compressed when the client can.
+const bufferSize = 128 << 10
+
+// pools are the buffers that answers are made in. They hold no state of requests.
+type pools struct {
+	buffers sync.Pool // *[]byte
+	gzips   sync.Pool // *gzip.Writer
+}
+
+func newPools() *pools {
+	return &pools{
+		buffers: sync.Pool{New: func() any { return new(make([]byte, 0, 16<<10)) }},
+		gzips: sync.Pool{New: func() any {
+			w, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // the level is valid
+			return w
+		}},
+	}
+}
+
+// answer is one response on its way. Close sends what is held back.
+type answer struct {
+	pools *pools
+	w     http.ResponseWriter
+	code  int
+	gzip  bool // the client takes gzip
+
+	held *[]byte
+	to   io.Writer // once the header is sent
+	zip  *gzip.Writer
+	err  error
+}
+
+func (p *pools) answer(w http.ResponseWriter, r *http.Request, code int, mediaType string) *answer {
+	w.Header().Set("Content-Type", mediaType)
+	return &answer{pools: p, w: w, code: code, gzip: acceptsGzip(r), held: p.buffers.Get().(*[]byte)}
+}
+
+func acceptsGzip(r *http.Request) bool {
+	header := r.Header.Get("Accept-Encoding")
+	if header == "" || header == "identity" {
+		return false
+	}
+	for token := range strings.SplitSeq(header, ",") {
+		if strings.TrimSpace(token) == "gzip" {
+			return true
+		}
+	}
+	return false
+}
+
+// Write holds back or sends b.
+func (a *answer) Write(b []byte) (int, error) {
+	if a.err != nil {
+		return 0, a.err
+	}
+	if len(*a.held)+len(b) <= bufferSize {
+		*a.held = append(*a.held, b...)
+		return len(b), nil
+	}
+	a.flush()
+	if a.err == nil && len(b) > bufferSize/4 {
+		_, a.err = a.to.Write(b)
+	} else if a.err == nil {
+		*a.held = append(*a.held, b...)
+	}
+	return len(b), a.err
+}
+
+// flush sends what is held back; the answer has no known length then.
+func (a *answer) flush() {
+	if a.to == nil {
+		a.to = a.w
+		if a.gzip {
+			a.w.Header().Set("Content-Encoding", "gzip")
+			a.w.Header().Add("Vary", "Accept-Encoding")
+			a.zip = a.pools.gzips.Get().(*gzip.Writer)
+			a.zip.Reset(a.w)
+			a.to = a.zip
+		}
+		a.w.WriteHeader(a.code)
+	}
+	if a.err == nil && len(*a.held) > 0 {
+		_, a.err = a.to.Write(*a.held)
+	}
+	*a.held = (*a.held)[:0]
+}
+
+// Close ends the answer and gives its buffers back.
+func (a *answer) Close() error {
+	if a.to == nil {
+		a.w.Header().Set("Content-Length", strconv.Itoa(len(*a.held)))
+		a.w.WriteHeader(a.code)
+		_, a.err = a.w.Write(*a.held)
+	} else {
+		a.flush()
+	}
+	if a.zip != nil {
+		if err := a.zip.Close(); a.err == nil {
+			a.err = err
+		}
+		a.zip.Reset(nil)
+		a.pools.gzips.Put(a.zip)
+	}
+	if cap(*a.held) <= 2*bufferSize {
+		*a.held = (*a.held)[:0]
+		a.pools.buffers.Put(a.held)
+	}
+	a.held = nil
+	return a.err
+}
+
+// begun reports whether the header has left.
+func (a *answer) begun() bool { return a.to != nil }
+
+// abandon drops what is held back, for an error to be sent instead.
+func (a *answer) abandon() {
+	*a.held = (*a.held)[:0]
+	a.pools.buffers.Put(a.held)
+	a.held = nil
+}
+
+// writeJSON answers with a JSON document in the form out asks for: as it is,
+// indented, or as YAML.
+func (p *pools) writeJSON(w http.ResponseWriter, r *http.Request, out negotiate.Output, code int, doc []byte) error {
+	mediaType := negotiate.JSON
+	switch {
+	case out.MediaType == negotiate.YAML:
+		var err error
+		if doc, err = yamlOf(doc); err != nil {
+			return err
+		}
+		mediaType = negotiate.YAML
+	case out.Pretty:
+		doc = indent(doc)
+	default:
+		doc = append(doc, '\n')
+	}
+	a := p.answer(w, r, code, mediaType)
+	_, _ = a.Write(doc) // Close returns its error
+	_ = a.Close()       // the client is gone: nobody to tell
+	return nil
+}
+
+// writeObject answers with an object that no record holds. gvk is put into it.
+func (p *pools) writeObject(w http.ResponseWriter, r *http.Request, out negotiate.Output, code int, obj runtime.Object, gvk schema.GroupVersionKind) error {
+	obj.GetObjectKind().SetGroupVersionKind(gvk)
+	if out.MediaType == negotiate.Protobuf {
+		message, ok := obj.(wire.Message)
+		if !ok {
+			return negotiate.NotAcceptable([]string{negotiate.JSON, negotiate.YAML})
+		}
+		data, err := wire.NewHeader(gvk.GroupVersion().String(), gvk.Kind).Marshal(message)
+		if err != nil {
+			return err
+		}
+		a := p.answer(w, r, code, negotiate.Protobuf)
+		_, _ = a.Write(data)
+		_ = a.Close()
+		return nil
+	}
+	doc, err := json.Marshal(obj)
+	if err != nil {
+		return err
+	}
+	return p.writeJSON(w, r, out, code, doc)
+}
+
+// writeStatus answers with a Status. It needs no pools: errors are rare and small.
+func writeStatus(w http.ResponseWriter, r *http.Request, out negotiate.Output, code int, status *metav1.Status) {
+	if err := newPools().writeObject(w, r, out, code, status, schema.GroupVersionKind{Version: "v1", Kind: "Status"}); err != nil {
+		http.Error(w, string(status.Reason)+": "+status.Message, code)
+	}
+}

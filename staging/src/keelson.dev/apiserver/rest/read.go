@@ -1,0 +1,84 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rest
+
+import (
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	optionsvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"keelson.dev/apiserver/negotiate"
+)
+
+func (s *Server) get(w http.ResponseWriter, r *http.Request, t *target, out negotiate.Output) error {
+	var options metav1.GetOptions
+	if err := parameters(query(r), &options); err != nil {
+		return err
+	}
+	rec, err := t.registry.Get(r.Context(), t.namespace, t.name, options.ResourceVersion)
+	if err != nil {
+		return err
+	}
+	return s.respondRecord(w, r, out, http.StatusOK, t.view, rec)
+}
+
+// listOptions reads and checks the options of a list or a watch.
+func listOptions(r *http.Request, t *target) (metav1.ListOptions, error) {
+	var o metav1.ListOptions
+	if err := parameters(query(r), &o); err != nil {
+		return o, err
+	}
+	watch := t.verb == "watch"
+	internal := internalversion.ListOptions{
+		Watch: watch, AllowWatchBookmarks: o.AllowWatchBookmarks, ResourceVersion: o.ResourceVersion,
+		ResourceVersionMatch: o.ResourceVersionMatch, Limit: o.Limit, Continue: o.Continue, SendInitialEvents: o.SendInitialEvents,
+	}
+	// A watch from nowhere is one with initial events, whatever the client's age.
+	internalversion.SetListOptionsDefaults(&internal, true)
+	o.SendInitialEvents, o.ResourceVersionMatch = internal.SendInitialEvents, internal.ResourceVersionMatch
+	if err := invalidOptions("ListOptions", optionsvalidation.ValidateListOptions(&internal, true)); err != nil {
+		return o, err
+	}
+	if t.name == "" || t.verb == "deletecollection" {
+		return o, nil
+	}
+	return o, nameSelector(&o, t.name)
+}
+
+// nameSelector narrows a list to the object that the path, or a field selector,
+// names.
+func nameSelector(o *metav1.ListOptions, name string) error {
+	if o.FieldSelector == "" {
+		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()
+		return nil
+	}
+	selector, err := fields.ParseSelector(o.FieldSelector)
+	if err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	if selected, ok := selector.RequiresExactMatch("metadata.name"); !ok || selected != name {
+		return apierrors.NewBadRequest("fieldSelector metadata.name doesn't match requested name")
+	}
+	return nil
+}
+
+func (s *Server) list(w http.ResponseWriter, r *http.Request, t *target, out negotiate.Output) error {
+	o, err := listOptions(r, t)
+	if err != nil {
+		return err
+	}
+	if t.verb == "watch" {
+		return s.watch(w, r, t, out, o)
+	}
+	page, err := t.registry.List(r.Context(), t.namespace, o)
+	if err != nil {
+		return err
+	}
+	s.auditPage(r, t.view, page)
+	return s.respondPage(w, r, out, t.view, page)
+}

@@ -1,0 +1,189 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	autoscaling "k8s.io/api/autoscaling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/yaml"
+
+	"keelson.dev/apiserver/negotiate"
+	"keelson.dev/apiserver/patch"
+	"keelson.dev/apiserver/registry"
+	"keelson.dev/apiserver/resource"
+)
+
+func scaleKind() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}
+}
+
+// scale answers the scale subresource: replicas of any kind, as an
+// autoscaling/v1 Scale.
+func (s *Server) scale(w http.ResponseWriter, r *http.Request, t *target) error {
+	out, err := negotiate.Accept(r, negotiate.Standard())
+	if err != nil {
+		return err
+	}
+	code, obj := http.StatusOK, resource.Object(nil)
+	switch t.verb {
+	case "get":
+		obj, err = s.getScale(r, t)
+	case "update":
+		obj, err = s.putScale(r, t)
+	case "patch":
+		obj, err = s.patchScale(r, t)
+	default:
+		return errMethod()
+	}
+	if err != nil {
+		return err
+	}
+	scale, err := scaleOf(t, obj)
+	if err != nil {
+		return err
+	}
+	return s.pools.writeObject(w, r, out, code, scale, scaleKind())
+}
+
+func (s *Server) getScale(r *http.Request, t *target) (resource.Object, error) {
+	var options metav1.GetOptions
+	if err := parameters(query(r), &options); err != nil {
+		return nil, err
+	}
+	rec, err := t.registry.Get(r.Context(), t.namespace, t.name, options.ResourceVersion)
+	if err != nil {
+		return nil, err
+	}
+	return rec.Shared()
+}
+
+// scaleOf is obj's Scale.
+func scaleOf(t *target, obj resource.Object) (*autoscaling.Scale, error) {
+	want, have, selector, err := t.sub.Scale.Get(obj)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return &autoscaling.Scale{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: obj.GetName(), Namespace: obj.GetNamespace(), UID: obj.GetUID(),
+			ResourceVersion: obj.GetResourceVersion(), CreationTimestamp: obj.GetCreationTimestamp(),
+		},
+		Spec:   autoscaling.ScaleSpec{Replicas: want},
+		Status: autoscaling.ScaleStatus{Replicas: have, Selector: selector},
+	}, nil
+}
+
+func (s *Server) putScale(r *http.Request, t *target) (resource.Object, error) {
+	body, err := s.readBody(r)
+	if err != nil {
+		return nil, err
+	}
+	var options metav1.UpdateOptions
+	if err := parameters(query(r), &options); err != nil {
+		return nil, err
+	}
+	if err := invalidOptions("UpdateOptions", validation.ValidateUpdateOptions(&options)); err != nil {
+		return nil, err
+	}
+	mode := options.FieldValidation
+	if mode == "" {
+		mode = metav1.FieldValidationWarn
+	}
+	want := &autoscaling.Scale{}
+	if _, err := s.decode(r, body, scaleKind(), want, mode, nil); err != nil {
+		return nil, err
+	}
+	if err := matchNamespace(t, want); err != nil {
+		return nil, err
+	}
+	if err := registry.CheckName(want, t.namespace, t.name); err != nil {
+		return nil, err
+	}
+	return s.applyScale(r.Context(), t, options, func(*autoscaling.Scale) (*autoscaling.Scale, error) { return want, nil })
+}
+
+// applyScale writes what change makes of the present Scale into the object.
+func (s *Server) applyScale(ctx context.Context, t *target, options metav1.UpdateOptions, change func(*autoscaling.Scale) (*autoscaling.Scale, error)) (resource.Object, error) {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	rec, _, err := t.registry.Update(ctx, registry.Update{
+		Namespace: t.namespace, Name: t.name, Subresource: "scale", Version: t.info.APIVersion, Options: options,
+		Transform: func(_ context.Context, cur resource.Object) (resource.Object, error) {
+			have, err := scaleOf(t, cur)
+			if err != nil {
+				return nil, err
+			}
+			want, err := change(have)
+			if err != nil {
+				return nil, err
+			}
+			if err := checkScale(want); err != nil {
+				return nil, err
+			}
+			if want.UID != "" && want.UID != cur.GetUID() {
+				return nil, apierrors.NewConflict(t.row.GroupResource(), t.name,
+					fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", want.UID, cur.GetUID())) //nolint:staticcheck // Kubernetes' words
+			}
+			if want.ResourceVersion != "" {
+				cur.SetResourceVersion(want.ResourceVersion)
+			}
+			t.sub.Scale.Set(cur, want.Spec.Replicas)
+			return cur, nil
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return rec.Shared()
+}
+
+func checkScale(scale *autoscaling.Scale) error {
+	if scale.Spec.Replicas >= 0 {
+		return nil
+	}
+	return apierrors.NewInvalid(scaleKind().GroupKind(), scale.Name, field.ErrorList{
+		field.Invalid(field.NewPath("spec", "replicas"), scale.Spec.Replicas, "must be greater than or equal to 0").WithOrigin("minimum"),
+	})
+}
+
+func (s *Server) patchScale(r *http.Request, t *target) (resource.Object, error) {
+	kind, body, po, err := s.patchOptions(r, false)
+	if err != nil {
+		return nil, err
+	}
+	auditPatch(r, body)
+	options := metav1.UpdateOptions{DryRun: po.DryRun, FieldManager: po.FieldManager, FieldValidation: po.FieldValidation}
+	strict := patch.Strict{Mode: po.FieldValidation, Warn: func(errs []error) { registry.WarnStrict(r.Context(), errs) }}
+	if strict.Mode == "" {
+		strict.Mode = metav1.FieldValidationWarn
+	}
+	return s.applyScale(r.Context(), t, options, func(have *autoscaling.Scale) (*autoscaling.Scale, error) {
+		have.SetGroupVersionKind(scaleKind())
+		want := &autoscaling.Scale{}
+		switch kind {
+		case types.StrategicMergePatchType:
+			err = patch.Strategic(have, want, body, strict)
+		case types.ApplyYAMLPatchType:
+			want = have
+			err = yaml.Unmarshal(body, want)
+		default:
+			var doc []byte
+			if doc, err = json.Marshal(have); err != nil {
+				return nil, err
+			}
+			err = patch.JSON(kind, doc, body, strict, func(b []byte) error { return json.Unmarshal(b, want) })
+		}
+		return want, err
+	})
+}

@@ -1,0 +1,221 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/warning"
+
+	"keelson.dev/apiserver/negotiate"
+	"keelson.dev/apiserver/registry"
+	"keelson.dev/apiserver/resource"
+)
+
+// writeTimeout is how long a write may take.
+const writeTimeout = 34 * time.Second
+
+var errNoRequestInfo = errors.New("no RequestInfo found in the context")
+
+// allVerbs is what clients may do with a row that does not say.
+var allVerbs = [...]string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
+
+// target is what a request is about.
+type target struct {
+	*endpoint
+	info            *request.RequestInfo
+	view            *view
+	sub             *resource.Subresource // nil: the resource itself
+	namespace, name string
+	verb            string
+}
+
+// subresource is the name of the subresource; empty for the resource itself.
+func (t *target) subresource() string {
+	if t.sub == nil {
+		return ""
+	}
+	return t.sub.Name
+}
+
+// ServeHTTP answers the API's paths: /api, /apis, /openapi and below.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	st := s.state.Load()
+	info, ok := request.RequestInfoFrom(r.Context())
+	if !ok {
+		WriteError(w, r, apierrors.NewInternalError(errNoRequestInfo))
+		return
+	}
+	if strings.HasPrefix(r.URL.Path, "/openapi/") {
+		st.docs.serveOpenAPI(w, r)
+		return
+	}
+	if !info.IsResourceRequest {
+		st.docs.serveDiscovery(w, r)
+		return
+	}
+	t, err := st.resolve(info, r.Method)
+	rec, done := s.metrics.begin(w, r, info, t)
+	defer done()
+	if err == nil {
+		err = s.serve(rec, r, t)
+	}
+	if err != nil {
+		WriteError(rec, r, err)
+	}
+}
+
+// resolve finds what a request is about, or says that there is no such thing.
+func (st *state) resolve(info *request.RequestInfo, method string) (*target, error) {
+	e := st.endpoints[schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}]
+	if e == nil || (info.APIPrefix == "api") != (info.APIGroup == "") {
+		return nil, errNotFound()
+	}
+	t := &target{endpoint: e, info: info, view: e.views[info.APIVersion], name: info.Name, verb: verbOf(info, method)}
+	if t.view == nil {
+		return nil, errNotFound()
+	}
+	if e.row.Namespaced {
+		t.namespace = info.Namespace
+	} else if info.Namespace != "" && info.Resource != "namespaces" {
+		return nil, errNotFound()
+	}
+	if e.row.Namespaced && info.Namespace == "" {
+		switch named := len(info.Parts) > 1; {
+		case named && t.verb != "watch":
+			return nil, errNotFound()
+		case t.verb != "list" && t.verb != "watch":
+			return nil, errMethod()
+		}
+	}
+	return t, t.check(info)
+}
+
+// verbOf is the verb of discovery documents: RequestInfo's for resources, the
+// method's for subresources.
+func verbOf(info *request.RequestInfo, method string) string {
+	if info.Subresource == "" {
+		return info.Verb
+	}
+	switch method {
+	case http.MethodGet, http.MethodHead:
+		return "get"
+	case http.MethodPost:
+		return "create"
+	case http.MethodPut:
+		return "update"
+	case http.MethodPatch:
+		return "patch"
+	case http.MethodDelete:
+		return "delete"
+	}
+	return strings.ToLower(method)
+}
+
+// check finds the subresource and whether the verb is one of its own.
+func (t *target) check(info *request.RequestInfo) error {
+	verbs := t.row.Verbs
+	if verbs == nil {
+		verbs = allVerbs[:]
+	}
+	if t.row.Ephemeral {
+		verbs = []string{"create"}
+	}
+	if info.Subresource != "" {
+		i := slices.IndexFunc(t.row.Subresources, func(s resource.Subresource) bool { return s.Name == info.Subresource })
+		if i < 0 || len(info.Parts) > 3 && t.row.Subresources[i].View {
+			return errNotFound()
+		}
+		t.sub = &t.row.Subresources[i]
+		verbs = t.sub.Verbs
+	}
+	named := len(info.Parts) > 1
+	if !slices.Contains(verbs, t.verb) || t.sub == nil && !fits(t.verb, named) {
+		return errMethod()
+	}
+	if named && t.name != "" {
+		if msgs := path.IsValidPathSegmentName(t.name); len(msgs) > 0 {
+			return apierrors.NewBadRequest(fmt.Sprintf("Name parameter invalid: %q: %s", t.name, strings.Join(msgs, ";")))
+		}
+	}
+	return nil
+}
+
+// fits reports whether a verb goes with the path of one object, or of all.
+func fits(verb string, named bool) bool {
+	switch verb {
+	case "create", "deletecollection", "list":
+		return !named
+	case "watch":
+		return true
+	}
+	return named
+}
+
+// serve answers one request for a resource.
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, t *target) error {
+	if v := t.version(); v != nil && v.Deprecated != "" && t.verb != "watch" {
+		warning.AddWarning(r.Context(), "", v.Deprecated)
+	}
+	if t.sub != nil && !t.sub.View || t.row.Ephemeral {
+		return s.connect(w, r, t)
+	}
+	out, err := negotiate.Accept(r, t.offer())
+	if err != nil {
+		return err
+	}
+	if t.verb == "list" || t.verb == "watch" {
+		return s.list(w, r, t, out)
+	}
+	if t.verb == "get" {
+		return s.get(w, r, t, out)
+	}
+	ctx := registry.WithUserAgent(r.Context(), r.UserAgent())
+	if t.verb != "deletecollection" {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, writeTimeout)
+		defer cancel()
+	}
+	r = r.WithContext(ctx)
+	switch t.verb {
+	case "create":
+		return s.create(w, r, t, out)
+	case "update":
+		return s.update(w, r, t, out)
+	case "patch":
+		return s.patch(w, r, t, out)
+	case "delete":
+		return s.delete(w, r, t, out)
+	case "deletecollection":
+		return s.deleteCollection(w, r, t, out)
+	}
+	return errMethod()
+}
+
+// version is the served version of the request, whatever it is.
+func (t *target) version() *resource.Version {
+	for i := range t.row.Versions {
+		if t.row.Versions[i].Name == t.info.APIVersion {
+			return &t.row.Versions[i]
+		}
+	}
+	return nil
+}
+
+func (t *target) offer() negotiate.Offer {
+	offer := negotiate.Standard()
+	offer.Transforms = true
+	offer.NoProtobufObjects = t.view.dynamic
+	return offer
+}

@@ -1,0 +1,221 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rest
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson.dev/apiserver/negotiate"
+	"keelson.dev/apiserver/store"
+	"keelson.dev/apiserver/table"
+	"keelson.dev/apiserver/wire"
+)
+
+// flushSize is how much of a batch of events is sent at a time.
+const flushSize = 32 << 10
+
+// watch streams the events of a resource until the client goes, the time is
+// over, the resource is removed or the watcher falls behind.
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out negotiate.Output, o metav1.ListOptions) error {
+	var timeout time.Duration
+	if o.TimeoutSeconds != nil {
+		timeout = time.Duration(*o.TimeoutSeconds) * time.Second
+	}
+	if timeout == 0 {
+		timeout = time.Duration(float64(s.cfg.MinWatchTimeout) * (1 + rand.Float64())) //nolint:gosec // spreads reconnects
+	}
+	tables, err := parseTableOptions(r, out)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), timeout)
+	defer cancel()
+	defer context.AfterFunc(t.done, cancel)()
+	watcher, err := t.registry.Watch(ctx, t.namespace, o)
+	if err != nil {
+		return err
+	}
+	defer watcher.Stop()
+	enc := &eventEncoder{s: s, v: t.view, out: out, tables: tables}
+	if out.As == "PartialObjectMetadataList" {
+		enc.out.As = "PartialObjectMetadata"
+	}
+	if isWebSocket(r) {
+		return s.serveWebSocket(ctx, cancel, w, r, watcher, enc)
+	}
+	return s.stream(ctx, w, watcher, enc)
+}
+
+// stream writes events as HTTP chunks.
+func (s *Server) stream(ctx context.Context, w http.ResponseWriter, watcher store.Watcher, enc *eventEncoder) error {
+	w.Header().Set("Content-Type", enc.contentType())
+	w.WriteHeader(http.StatusOK)
+	rc := http.NewResponseController(w)
+	_ = rc.Flush()
+	buf := s.pools.buffers.Get().(*[]byte)
+	defer s.pools.buffers.Put(buf)
+	for {
+		events, err := watcher.Next(ctx)
+		if err != nil {
+			if ctx.Err() != nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+				return nil
+			}
+			*buf, _ = enc.appendError((*buf)[:0], err)
+			_, _ = w.Write(*buf)
+			_ = rc.Flush()
+			return nil
+		}
+		*buf = (*buf)[:0]
+		for i := range events {
+			if *buf, err = enc.append(*buf, &events[i]); err != nil {
+				s.cfg.Log.Error("Watch event could not be encoded", "resource", enc.v.row.Resource, "err", err)
+				return nil
+			}
+			if len(*buf) >= flushSize || i == len(events)-1 {
+				if _, err := w.Write(*buf); err != nil {
+					return nil // the client is gone
+				}
+				*buf = (*buf)[:0]
+			}
+		}
+		if err := rc.Flush(); err != nil {
+			return nil
+		}
+	}
+}
+
+// eventEncoder turns events into frames of one watch.
+type eventEncoder struct {
+	s       *Server
+	v       *view
+	out     negotiate.Output
+	tables  tableOptions
+	headers bool // the column definitions have been sent
+}
+
+func (e *eventEncoder) contentType() string {
+	switch e.out.MediaType {
+	case negotiate.Protobuf:
+		return negotiate.Protobuf + ";stream=watch"
+	case negotiate.YAML:
+		return negotiate.YAML + ";stream=watch"
+	}
+	return negotiate.JSON
+}
+
+// append appends the frame of ev.
+func (e *eventEncoder) append(dst []byte, ev *store.Event) ([]byte, error) {
+	if e.out.MediaType == negotiate.Protobuf {
+		return e.appendProto(dst, ev)
+	}
+	dst = append(dst, `{"type":"`...)
+	dst = append(dst, ev.Type...)
+	dst = append(dst, `","object":`...)
+	dst, err := e.appendObject(dst, ev)
+	if err != nil {
+		return nil, err
+	}
+	return append(dst, '}', '\n'), nil
+}
+
+func (e *eventEncoder) appendObject(dst []byte, ev *store.Event) ([]byte, error) {
+	if e.out.As == "Table" {
+		return e.appendTable(dst, ev)
+	}
+	if ev.Record == nil {
+		b, err := marshalJSON(e.bookmark(ev))
+		return append(dst, b...), err
+	}
+	return e.v.appendAs(dst, ev.Record, e.out)
+}
+
+// bookmark is the object of a bookmark: nothing but a resourceVersion, and the
+// mark of the end of the initial events.
+func (e *eventEncoder) bookmark(ev *store.Event) *metav1.PartialObjectMetadata {
+	gvk := e.v.gvk
+	if e.out.As != "" {
+		gvk = schema.GroupVersionKind{Group: metav1.GroupName, Version: e.out.AsVersion, Kind: "PartialObjectMetadata"}
+	}
+	p := &metav1.PartialObjectMetadata{}
+	p.SetGroupVersionKind(gvk)
+	p.ResourceVersion = revision(ev.Revision)
+	if ev.InitialEventsEnd {
+		p.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+	}
+	return p
+}
+
+func (e *eventEncoder) appendTable(dst []byte, ev *store.Event) ([]byte, error) {
+	columns := table.Columns(e.v.row)
+	if e.headers || e.tables.noHeaders {
+		columns = nil
+	}
+	e.headers = true
+	dst, err := table.AppendHead(dst, e.out.AsVersion, metav1.ListMeta{ResourceVersion: revision(ev.Revision)}, columns)
+	if err != nil {
+		return nil, err
+	}
+	if ev.Record != nil {
+		dst, err = e.s.appendRow(dst, e.v, ev.Record, e.out.AsVersion, e.tables)
+	} else {
+		dst, err = e.appendBookmarkRow(dst, ev)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return table.AppendTail(dst), nil
+}
+
+// appendBookmarkRow appends the row of an empty object, as the bookmark's is.
+func (e *eventEncoder) appendBookmarkRow(dst []byte, ev *store.Event) ([]byte, error) {
+	object, err := marshalJSON(e.bookmark(ev))
+	if err != nil {
+		return nil, err
+	}
+	if e.tables.include == metav1.IncludeNone && !ev.InitialEventsEnd {
+		object = nil
+	}
+	return table.AppendRow(dst, table.Cells(e.v.row, e.v.row.New(), e.s.cfg.Clock.Now()), object)
+}
+
+func (e *eventEncoder) appendProto(dst []byte, ev *store.Event) ([]byte, error) {
+	var object []byte
+	var err error
+	if ev.Record == nil {
+		p := e.bookmark(ev)
+		object, err = wire.NewHeader(p.APIVersion, p.Kind).Marshal(p)
+	} else {
+		object, err = e.v.protoAs(ev.Record, e.out)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return wire.AppendWatchEvent(dst, string(ev.Type), object), nil
+}
+
+// appendError appends the event that ends a watch, with a Status as its object.
+func (e *eventEncoder) appendError(dst []byte, err error) ([]byte, error) {
+	status := StatusOf(err)
+	if e.out.MediaType == negotiate.Protobuf {
+		object, err := wire.NewHeader("v1", "Status").Marshal(status)
+		if err != nil {
+			return nil, err
+		}
+		return wire.AppendWatchEvent(dst, "ERROR", object), nil
+	}
+	object, err := marshalJSON(status)
+	if err != nil {
+		return nil, err
+	}
+	dst = append(dst, `{"type":"ERROR","object":`...)
+	dst = append(dst, object...)
+	return append(dst, '}', '\n'), nil
+}

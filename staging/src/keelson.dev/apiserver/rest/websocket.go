@@ -1,0 +1,79 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rest
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"golang.org/x/net/websocket"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
+
+	"keelson.dev/apiserver/negotiate"
+	"keelson.dev/apiserver/store"
+)
+
+func isWebSocket(r *http.Request) bool { return wsstream.IsWebSocketRequest(r) }
+
+// serveWebSocket streams events as WebSocket messages, one for each event.
+func (s *Server) serveWebSocket(ctx context.Context, cancel context.CancelFunc, w http.ResponseWriter, r *http.Request, watcher store.Watcher, enc *eventEncoder) error {
+	w.Header().Set("Content-Type", enc.contentType())
+	websocket.Handler(func(conn *websocket.Conn) {
+		defer func() { _ = conn.Close() }()
+		go func() { // ends when conn is closed, at the latest by the deferred Close
+			defer cancel()
+			wsstream.IgnoreReceives(conn, 0)
+		}()
+		s.sendMessages(ctx, conn, watcher, enc)
+	}).ServeHTTP(w, r)
+	return nil
+}
+
+func (s *Server) sendMessages(ctx context.Context, conn *websocket.Conn, watcher store.Watcher, enc *eventEncoder) {
+	var buf []byte
+	for {
+		events, err := watcher.Next(ctx)
+		if err != nil {
+			if ctx.Err() == nil && !errors.Is(err, context.Canceled) {
+				if buf, err = enc.appendError(buf[:0], err); err == nil {
+					_ = sendMessage(conn, enc, buf)
+				}
+			}
+			return
+		}
+		for i := range events {
+			if buf, err = enc.append(buf[:0], &events[i]); err != nil {
+				return
+			}
+			if err := sendMessage(conn, enc, buf); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// sendMessage sends one frame: text for JSON, binary (without its length) for
+// protobuf.
+func sendMessage(conn *websocket.Conn, enc *eventEncoder, frame []byte) error {
+	if enc.out.MediaType == negotiate.Protobuf {
+		return websocket.Message.Send(conn, frame[4:])
+	}
+	return websocket.Message.Send(conn, string(frame))
+}
+
+// fillList puts the objects of a page into a typed list.
+func fillList(list runtime.Object, page *store.Page) error {
+	items := make([]runtime.Object, 0, len(page.Records))
+	for _, rec := range page.Records {
+		obj, err := rec.Object()
+		if err != nil {
+			return err
+		}
+		items = append(items, obj)
+	}
+	return meta.SetList(list, items)
+}

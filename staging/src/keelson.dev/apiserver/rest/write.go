@@ -1,0 +1,277 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rest
+
+import (
+	"context"
+	"mime"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson.dev/apiserver/negotiate"
+	"keelson.dev/apiserver/registry"
+	"keelson.dev/apiserver/resource"
+)
+
+func (s *Server) create(w http.ResponseWriter, r *http.Request, t *target, out negotiate.Output) error {
+	if _, err := negotiate.ContentType(r, negotiate.Standard().MediaTypes); err != nil {
+		return err
+	}
+	body, err := s.readBody(r)
+	if err != nil {
+		return err
+	}
+	var options metav1.CreateOptions
+	if err := parameters(query(r), &options); err != nil {
+		return err
+	}
+	if err := invalidOptions("CreateOptions", validation.ValidateCreateOptions(&options)); err != nil {
+		return err
+	}
+	obj, err := s.decodeObject(r, t, body, options.FieldValidation)
+	if err != nil {
+		return err
+	}
+	rec, err := t.registry.CreateIn(r.Context(), t.info.APIVersion, t.namespace, obj, options)
+	if err != nil {
+		return err
+	}
+	return s.respondRecord(w, r, out, http.StatusCreated, t.view, rec)
+}
+
+// decodeObject reads a body into the row's storage version, defaulted.
+func (s *Server) decodeObject(r *http.Request, t *target, body []byte, fieldValidation string) (resource.Object, error) {
+	v := t.view.version
+	into := t.row.New
+	if v != nil && v.New != nil {
+		into = v.New
+	}
+	obj := into()
+	if fieldValidation == "" {
+		fieldValidation = metav1.FieldValidationWarn
+	}
+	gvk, err := s.decode(r, body, t.view.gvk, obj, fieldValidation, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.structure(r.Context(), t, obj, gvk, fieldValidation, body); err != nil {
+		return nil, err
+	}
+	s.auditRequest(r, t, obj)
+	switch {
+	case v != nil && v.Default != nil:
+		v.Default(obj)
+	case v == nil || v.New == nil:
+		if t.row.Default != nil {
+			t.row.Default(obj)
+		}
+	}
+	if v != nil && v.ToStorage != nil {
+		return v.ToStorage(obj)
+	}
+	return obj, nil
+}
+
+// structure runs the row's own checks of what a client sent.
+func (s *Server) structure(ctx context.Context, t *target, obj resource.Object, gvk *schema.GroupVersionKind, fieldValidation string, body []byte) error {
+	if t.options.Structure == nil {
+		return nil
+	}
+	findings, err := t.options.Structure(t.info.APIVersion, obj, fieldValidation != metav1.FieldValidationIgnore)
+	switch {
+	case err != nil:
+	case len(findings) == 0:
+		return nil
+	case fieldValidation == metav1.FieldValidationStrict:
+		err = runtime.NewStrictDecodingError(findings)
+	default:
+		registry.WarnStrict(ctx, findings)
+		return nil
+	}
+	return decodeError(err, t.view.gvk, gvk, body)
+}
+
+func (s *Server) update(w http.ResponseWriter, r *http.Request, t *target, out negotiate.Output) error {
+	body, err := s.readBody(r)
+	if err != nil {
+		return err
+	}
+	var options metav1.UpdateOptions
+	if err := parameters(query(r), &options); err != nil {
+		return err
+	}
+	if err := invalidOptions("UpdateOptions", validation.ValidateUpdateOptions(&options)); err != nil {
+		return err
+	}
+	obj, err := s.decodeObject(r, t, body, options.FieldValidation)
+	if err != nil {
+		return err
+	}
+	if err := matchNamespace(t, obj); err != nil {
+		return err
+	}
+	if err := registry.CheckName(obj, t.namespace, t.name); err != nil {
+		return err
+	}
+	u := registry.Update{
+		Namespace: t.namespace, Name: t.name, Subresource: t.subresource(), Version: t.info.APIVersion, Options: options,
+		Transform: func(context.Context, resource.Object) (resource.Object, error) {
+			return obj.DeepCopyObject().(resource.Object), nil
+		},
+	}
+	if uid := obj.GetUID(); uid != "" {
+		u.Preconditions = &metav1.Preconditions{UID: &uid}
+	}
+	rec, created, err := t.registry.Update(r.Context(), u)
+	if err != nil {
+		return err
+	}
+	return s.respondRecord(w, r, out, codeOf(created), t.view, rec)
+}
+
+func codeOf(created bool) int {
+	if created {
+		return http.StatusCreated
+	}
+	return http.StatusOK
+}
+
+// matchNamespace sets obj's namespace to the path's, or refuses another.
+func matchNamespace(t *target, obj metav1.Object) error {
+	switch have := obj.GetNamespace(); {
+	case have == t.namespace:
+		return nil
+	case have == "", t.namespace == "":
+		obj.SetNamespace(t.namespace)
+		return nil
+	}
+	return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+}
+
+// patchTypes are the content types of patches; the last is not for dynamic rows.
+func patchTypes(dynamic bool) []string {
+	all := []string{
+		string(types.JSONPatchType), string(types.MergePatchType), string(types.ApplyYAMLPatchType), string(types.StrategicMergePatchType),
+	}
+	if dynamic {
+		return all[:3]
+	}
+	return all
+}
+
+// patchType is the type of a patch's body.
+func patchType(r *http.Request, dynamic bool) (types.PatchType, error) {
+	mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	allowed := patchTypes(dynamic)
+	if err == nil {
+		for _, t := range allowed {
+			if mediaType == t {
+				return types.PatchType(t), nil
+			}
+		}
+	}
+	return "", negotiate.UnsupportedMediaType(allowed)
+}
+
+// patchOptions reads what a patch asks for.
+func (s *Server) patchOptions(r *http.Request, dynamic bool) (kind types.PatchType, body []byte, options metav1.PatchOptions, err error) {
+	if kind, err = patchType(r, dynamic); err != nil {
+		return "", nil, options, err
+	}
+	if body, err = s.readBody(r); err != nil {
+		return "", nil, options, err
+	}
+	if err = parameters(query(r), &options); err != nil {
+		return "", nil, options, err
+	}
+	return kind, body, options, invalidOptions("PatchOptions", validation.ValidatePatchOptions(&options, kind))
+}
+
+func (s *Server) patch(w http.ResponseWriter, r *http.Request, t *target, out negotiate.Output) error {
+	kind, body, options, err := s.patchOptions(r, t.view.dynamic)
+	if err != nil {
+		return err
+	}
+	auditPatch(r, body)
+	rec, created, err := t.registry.Patch(r.Context(), registry.Patch{
+		Namespace: t.namespace, Name: t.name, Subresource: t.subresource(), Version: t.info.APIVersion,
+		Type: kind, Data: body, Options: options,
+	})
+	if err != nil {
+		return err
+	}
+	return s.respondRecord(w, r, out, codeOf(created), t.view, rec)
+}
+
+// deleteOptions reads the options of a delete from its body, or its query.
+func (s *Server) deleteOptions(r *http.Request, t *target) (metav1.DeleteOptions, error) {
+	var options metav1.DeleteOptions
+	body, err := s.readBody(r)
+	if err != nil {
+		return options, err
+	}
+	if len(body) > 0 {
+		mediaType, err := negotiate.ContentType(r, negotiate.Standard().MediaTypes)
+		if err != nil {
+			return options, err
+		}
+		kind := schema.GroupVersionKind{Version: "v1", Kind: "DeleteOptions"}
+		if _, err := s.decodeAs(mediaType, body, kind, &options, false); err != nil {
+			return options, apierrors.NewBadRequest(err.Error())
+		}
+		s.auditRequest(r, t, &options)
+	} else if err := parameters(query(r), &options); err != nil {
+		return options, err
+	}
+	options.IgnoreStoreReadErrorWithClusterBreakingPotential = nil
+	return options, invalidOptions("DeleteOptions", validation.ValidateDeleteOptions(&options))
+}
+
+func (s *Server) delete(w http.ResponseWriter, r *http.Request, t *target, out negotiate.Output) error {
+	options, err := s.deleteOptions(r, t)
+	if err != nil {
+		return err
+	}
+	orphan := options.OrphanDependents //nolint:staticcheck // part of the API
+	rec, gone, err := t.registry.DeleteIn(r.Context(), t.info.APIVersion, t.namespace, t.name, options)
+	if err != nil {
+		return err
+	}
+	code := http.StatusOK
+	if !gone && orphan != nil && !*orphan {
+		code = http.StatusAccepted
+	}
+	if !gone || t.row.ReturnDeleted {
+		return s.respondRecord(w, r, out, code, t.view, rec)
+	}
+	status := &metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{
+		Name: t.name, Group: t.row.Group, Kind: t.row.Resource, // Kubernetes says the resource here
+	}}
+	if obj, err := rec.Shared(); err == nil {
+		status.Details.UID = obj.GetUID()
+	}
+	return s.pools.writeObject(w, r, out, code, status, schema.GroupVersionKind{Version: "v1", Kind: "Status"})
+}
+
+func (s *Server) deleteCollection(w http.ResponseWriter, r *http.Request, t *target, out negotiate.Output) error {
+	list, err := listOptions(r, t)
+	if err != nil {
+		return err
+	}
+	options, err := s.deleteOptions(r, t)
+	if err != nil {
+		return err
+	}
+	page, err := t.registry.DeleteCollectionIn(r.Context(), t.info.APIVersion, t.namespace, options, list)
+	if err != nil {
+		return err
+	}
+	return s.respondPage(w, r, out, t.view, page)
+}

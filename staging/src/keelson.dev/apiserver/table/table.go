@@ -1,0 +1,83 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package table makes the rows that kubectl prints from objects and a row of
+// the kind table.
+package table
+
+import (
+	"encoding/json"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"keelson.dev/apiserver/resource"
+)
+
+// Columns are the column definitions of row.
+func Columns(row *resource.Row) []metav1.TableColumnDefinition {
+	if row.Columns != nil {
+		return row.Columns
+	}
+	doc := metav1.ObjectMeta{}.SwaggerDoc()
+	return []metav1.TableColumnDefinition{
+		{Name: "Name", Type: "string", Format: "name", Description: doc["name"]},
+		{Name: "Created At", Type: "date", Description: doc["creationTimestamp"]},
+	}
+}
+
+// Cells are the cells of obj.
+func Cells(row *resource.Row, obj resource.Object, now time.Time) []any {
+	if row.Cells != nil {
+		return row.Cells(obj, resource.CellEnv{Age: func(t metav1.Time) string { return Age(t, now) }})
+	}
+	return []any{obj.GetName(), obj.GetCreationTimestamp().UTC().Format(time.RFC3339)}
+}
+
+// Age prints the time since t as kubectl does.
+func Age(t metav1.Time, now time.Time) string {
+	if t.IsZero() {
+		return "<unknown>"
+	}
+	return duration.HumanDuration(now.Sub(t.Time))
+}
+
+// AppendRow appends a row as JSON; object is what it includes, encoded, or empty.
+func AppendRow(dst []byte, cells []any, object []byte) ([]byte, error) {
+	encoded, err := json.Marshal(cells)
+	if err != nil {
+		return nil, err
+	}
+	dst = append(dst, `{"cells":`...)
+	dst = append(dst, encoded...)
+	dst = append(dst, `,"object":`...)
+	if len(object) == 0 {
+		object = []byte("null")
+	}
+	dst = append(dst, object...)
+	return append(dst, '}'), nil
+}
+
+// AppendHead appends the beginning of a Table, up to and with the bracket that
+// opens its rows. Without columns the definitions are null.
+func AppendHead(dst []byte, version string, meta metav1.ListMeta, columns []metav1.TableColumnDefinition) ([]byte, error) {
+	m, err := json.Marshal(meta)
+	if err != nil {
+		return nil, err
+	}
+	c, err := json.Marshal(columns)
+	if err != nil {
+		return nil, err
+	}
+	dst = append(dst, `{"kind":"Table","apiVersion":"meta.k8s.io/`...)
+	dst = append(dst, version...)
+	dst = append(dst, `","metadata":`...)
+	dst = append(dst, m...)
+	dst = append(dst, `,"columnDefinitions":`...)
+	dst = append(dst, c...)
+	return append(dst, `,"rows":[`...), nil
+}
+
+// AppendTail appends the end of a Table.
+func AppendTail(dst []byte) []byte { return append(dst, "]}"...) }
