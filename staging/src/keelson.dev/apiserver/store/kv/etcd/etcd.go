@@ -53,9 +53,12 @@ func (s *Store) Get(ctx context.Context, key string) (*kv.Item, int64, error) {
 
 // Range implements kv.Store.
 func (s *Store) Range(ctx context.Context, opts kv.RangeOptions) (kv.RangeResult, error) {
-	start, end := max(opts.Prefix, opts.Start), kv.PrefixEnd(opts.Prefix)
-	if start >= end && end != "" {
-		return kv.RangeResult{}, fmt.Errorf("start %q is after prefix %q", opts.Start, opts.Prefix)
+	const first = "\x00" // the first key there can be; as an end, no end
+	start, end := max(opts.Prefix, opts.Start, first), kv.PrefixEnd(opts.Prefix)
+	if end == "" {
+		end = first
+	} else if start >= end {
+		start = end // an empty range, of which etcd still tells the revision
 	}
 	resp, err := s.client.Get(ctx, start, clientv3.WithRange(end), clientv3.WithRev(opts.Revision), clientv3.WithLimit(opts.Limit))
 	if err != nil {

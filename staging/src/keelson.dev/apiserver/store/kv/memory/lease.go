@@ -8,46 +8,57 @@ import (
 	"time"
 )
 
-// expireLocked notes when key ends, and sets the timer if it is the first to.
-func (s *Store) expireLocked(key string, at time.Time) {
+// endLocked notes when key ends.
+func (s *Store) endLocked(key string, at time.Time) {
 	s.expiry[key] = at
-	s.armLocked(at)
+	if s.due.IsZero() || at.Before(s.due) {
+		s.armLocked(at)
+	}
 }
 
+// armLocked sets the timer. It only wakes the watches; that keys are gone once
+// their time has come is seen to by every operation. The timer's function may
+// run with a fake clock's own lock held, so it does nothing itself.
 func (s *Store) armLocked(at time.Time) {
-	if s.timer != nil && !s.timerAt.IsZero() && !at.Before(s.timerAt) {
-		return
-	}
 	if s.timer != nil {
 		s.timer.Stop()
 	}
-	s.timerAt = at
-	s.timer = s.clock.AfterFunc(at.Sub(s.clock.Now()), s.expire)
+	s.due = at
+	s.timer = s.clock.AfterFunc(at.Sub(s.clock.Now()), func() { go s.expire() })
 }
 
-// expire removes all keys whose time has come, at one revision as etcd does
-// with the keys of a lease, and in key order so that runs are repeatable.
 func (s *Store) expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if !s.closed {
+		s.expireLocked()
+	}
+}
+
+// expireLocked removes all keys whose time has come, at one revision as etcd
+// does with the keys of a lease, and in key order so that runs are repeatable.
+func (s *Store) expireLocked() {
+	if s.due.IsZero() {
 		return
 	}
-	s.timerAt = time.Time{}
 	now := s.clock.Now()
-	var due []string
+	if now.Before(s.due) {
+		return
+	}
+	s.due = time.Time{}
+	var ended []string
 	var next time.Time
 	for key, at := range s.expiry {
 		if !at.After(now) {
-			due = append(due, key)
+			ended = append(ended, key)
 		} else if next.IsZero() || at.Before(next) {
 			next = at
 		}
 	}
-	if len(due) > 0 {
-		slices.Sort(due)
+	if len(ended) > 0 {
+		slices.Sort(ended)
 		s.rev++
-		for _, key := range due {
+		for _, key := range ended {
 			s.deleteLocked(s.getLocked(key))
 		}
 		s.wakeLocked()

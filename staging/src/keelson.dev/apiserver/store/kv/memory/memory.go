@@ -39,8 +39,8 @@ type Store struct {
 	compacted int64   // states before this revision cannot be read
 	changed   chan struct{}
 	expiry    map[string]time.Time
+	due       time.Time // when the first key expires; zero: none does
 	timer     interface{ Stop() bool }
-	timerAt   time.Time
 	closed    bool
 }
 
@@ -106,7 +106,7 @@ func (s *Store) Put(ctx context.Context, key string, value []byte, expect, ttl i
 	s.log = append(s.log, entry{Event: kv.Event{Item: item}, prev: cur})
 	delete(s.expiry, key)
 	if ttl > 0 {
-		s.expireLocked(key, s.clock.Now().Add(time.Duration(ttl)*time.Second))
+		s.endLocked(key, s.clock.Now().Add(time.Duration(ttl)*time.Second))
 	}
 	s.wakeLocked()
 	return kv.WriteResult{OK: true, Revision: s.rev}, nil
@@ -197,6 +197,7 @@ func (s *Store) usableLocked(ctx context.Context) error {
 	if s.closed {
 		return kv.ErrClosed
 	}
+	s.expireLocked()
 	return ctx.Err()
 }
 

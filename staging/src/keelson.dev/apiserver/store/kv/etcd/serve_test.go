@@ -1,0 +1,28 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd
+
+import (
+	"log/slog"
+	"net/url"
+	"testing"
+
+	"go.etcd.io/etcd/server/v3/embed"
+)
+
+// serve runs an etcd that listens on a Unix socket, and returns its URL. Etcd
+// takes the host and port of such a URL for a file name in the working directory.
+func serve(t *testing.T) (*embed.Etcd, string) {
+	t.Helper()
+	cfg := Embedded{Dir: t.TempDir(), UnsafeNoFsync: true, Log: slog.New(slog.DiscardHandler)}.config()
+	t.Chdir(t.TempDir())
+	u := url.URL{Scheme: "unix", Host: "localhost:0"}
+	cfg.ListenClientUrls = []url.URL{u}
+	server, err := embed.StartEtcd(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-server.Server.ReadyNotify()
+	return server, u.String()
+}
