@@ -115,6 +115,20 @@ func (p *Policy) bindControllers() {
 	}
 }
 
+// NodeRules are the rules of the role system:node.
+func NodeRules() ([]rbacv1.PolicyRule, error) {
+	p, err := DefaultPolicy()
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range p.ClusterRoles {
+		if r.Name == "system:node" {
+			return r.Rules, nil
+		}
+	}
+	return nil, errors.New("RBAC policy: no role system:node")
+}
+
 // Reconcile creates what is missing of p, and adds missing rules and subjects
 // to what is there. It needs the namespaces of p's roles. It goes on after a
 // failure and reports them all.

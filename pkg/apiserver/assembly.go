@@ -1,0 +1,322 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/apiserver/pkg/authorization/union"
+	"k8s.io/client-go/applyconfigurations"
+
+	"keelson.dev/apiserver/registry"
+	"keelson.dev/apiserver/rest"
+	"keelson.dev/apiserver/store"
+	"keelson.dev/apiserver/store/kv"
+	"keelson.dev/keelson/pkg/api"
+	"keelson.dev/keelson/pkg/apiserver/admission"
+	"keelson.dev/keelson/pkg/apiserver/authn"
+	"keelson.dev/keelson/pkg/apiserver/bootstrap"
+	"keelson.dev/keelson/pkg/apiserver/config"
+	"keelson.dev/keelson/pkg/apiserver/filters"
+	"keelson.dev/keelson/pkg/apiserver/health"
+	"keelson.dev/keelson/pkg/apiserver/nodeauth"
+	"keelson.dev/keelson/pkg/apiserver/rbac"
+	"keelson.dev/keelson/pkg/apiserver/satoken"
+	"keelson.dev/keelson/pkg/apiserver/services"
+)
+
+// assembly is a server put together over its storage.
+type assembly struct {
+	server *Server
+	cfg    *config.Config
+	scheme *runtime.Scheme
+	kv     kv.Store
+	stores stores
+
+	self       *self
+	audiences  authenticator.Audiences
+	authn      authenticator.Request
+	tokens     authenticator.Token
+	rules      *rbac.Index
+	synced     []func() bool // what authorization knows by informers
+	authz      authorizer.Authorizer
+	ruleSource authorizer.RuleResolver
+	graph      *nodeauth.Graph
+	admission  *admission.Chain
+	services   *services.Allocator
+	ports      *services.Ports
+	verifier   *satoken.Verifier
+	api        *rest.Server
+	members    store.Interface // running servers
+
+	leaveCluster func(context.Context) error
+
+	started *health.Gate // informers
+	hooks   []*hook
+	handler http.Handler
+}
+
+// assemble builds everything in the order of its needs. It starts nothing.
+func (s *Server) assemble(ctx context.Context, kvs kv.Store, backend *store.Backend) (*assembly, error) {
+	scheme, err := NewScheme()
+	if err != nil {
+		return nil, err
+	}
+	a := &assembly{
+		server: s, cfg: &s.cfg, scheme: scheme, kv: kvs, stores: stores{backend, scheme},
+		started: health.NewGate("informer-sync", "informers not synced yet"),
+	}
+	if a.self, err = newSelf(); err != nil {
+		return nil, err
+	}
+	for _, step := range []func() error{
+		a.buildAuthn, a.buildAuthz, a.buildServices,
+		func() error { return a.buildAdmission(ctx) },
+		func() error { return a.buildAPI(backend) }, a.buildHandler,
+	} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+func (a *assembly) buildAuthn() error {
+	s := a.server
+	a.audiences = a.cfg.APIAudiences
+	if len(a.audiences) == 0 {
+		a.audiences = slices.Clone(a.cfg.ServiceAccountIssuers)
+	}
+	get := getter{a.self.client}
+	a.verifier = &satoken.Verifier{
+		Keys: s.keys, Issuers: a.cfg.ServiceAccountIssuers, Audiences: a.audiences,
+		Get: get, Lookup: a.cfg.ServiceAccountLookup, Clock: s.deps.Clock,
+	}
+	cfg := authn.Config{
+		ClientCA: s.clientCA, ProxyCA: s.proxyCA, RequestHeader: a.cfg.RequestHeader,
+		TokenFile: a.cfg.TokenAuthFile, ServiceAccounts: a.verifier,
+		Audiences: a.audiences, Anonymous: a.cfg.AnonymousAuth, Clock: s.deps.Clock,
+	}
+	if a.cfg.BootstrapTokenAuth {
+		cfg.Bootstrap = get
+	}
+	var err error
+	a.authn, a.tokens, err = authn.New(cfg)
+	return err
+}
+
+// buildAuthz puts the authorizers into order: system:masters, then as configured.
+func (a *assembly) buildAuthz() error {
+	a.rules = rbac.NewIndex()
+	list := []authorizer.Authorizer{rbac.Privileged()}
+	var resolvers []authorizer.RuleResolver
+	for _, mode := range a.cfg.AuthorizationModes {
+		switch mode {
+		case config.ModeAlwaysAllow:
+			allow := authorizerfactory.NewAlwaysAllowAuthorizer()
+			list, resolvers = append(list, allow), append(resolvers, allow)
+		case config.ModeAlwaysDeny:
+			deny := authorizerfactory.NewAlwaysDenyAuthorizer()
+			list, resolvers = append(list, deny), append(resolvers, deny)
+		case config.ModeRBAC:
+			synced, err := a.rules.Watch(a.self.informers.Rbac().V1())
+			if err != nil {
+				return err
+			}
+			a.synced = append(a.synced, synced)
+			list, resolvers = append(list, a.rules), append(resolvers, a.rules)
+		case config.ModeNode:
+			a.graph = nodeauth.NewGraph()
+			synced, err := a.graph.Watch(a.self.informers)
+			if err != nil {
+				return err
+			}
+			a.synced = append(a.synced, synced)
+			rules, err := bootstrap.NodeRules()
+			if err != nil {
+				return err
+			}
+			node := nodeauth.NewAuthorizer(a.graph, rbac.Allows(rules), synced)
+			list, resolvers = append(list, node), append(resolvers, node)
+		}
+	}
+	a.authz = union.New(list...)
+	a.ruleSource = union.NewRuleResolvers(resolvers...)
+	return nil
+}
+
+func (a *assembly) buildServices() error {
+	var families []corev1.IPFamily
+	for _, r := range a.cfg.ServiceClusterIPRanges {
+		families = append(families, services.Family(r))
+	}
+	known, ranges := services.Follow(a.self.informers.Networking().V1(), a.cfg.ServiceClusterIPRanges)
+	a.ports = services.NewPorts(a.stores.portRanges(), a.cfg.ServiceNodePorts, newRand())
+	a.services = &services.Allocator{
+		IPs:   services.NewIPs(a.self.client.NetworkingV1().IPAddresses(), known, ranges, newRand()),
+		Ports: a.ports, Families: families, Log: a.server.log,
+	}
+	return nil
+}
+
+func (a *assembly) buildAdmission(ctx context.Context) error {
+	var err error
+	a.admission, err = admission.New(ctx, admission.Deps{
+		Enable: a.cfg.EnableAdmission, Disable: a.cfg.DisableAdmission,
+		Client: a.self.client, Dynamic: a.self.dynamic, Informers: a.self.informers,
+		Authorizer: a.authz, Graph: a.graph, Clock: a.server.deps.Clock, Log: a.server.log,
+		AllowPrivileged: a.cfg.AllowPrivileged, Drained: ctx.Done(),
+	})
+	return err
+}
+
+func (a *assembly) buildAPI(backend *store.Backend) error {
+	rows := api.Rows()
+	var groups []string
+	for _, r := range rows {
+		if !slices.Contains(groups, r.Group) {
+			groups = append(groups, r.Group)
+		}
+	}
+	var err error
+	a.api, err = rest.New(rest.Config{
+		Rows: rows, Scheme: a.scheme, Store: a.stores.of, Clock: a.server.deps.Clock, Log: a.server.log,
+		Admission: a.admission, Authorizer: a.authz,
+		Connectors: a.connectors(), Hooks: a.registryHooks(),
+		TypeConverter: applyconfigurations.NewTypeConverter(a.scheme),
+		Groups:        groups, MinWatchTimeout: a.cfg.MinRequestWatch,
+		Metrics: a.server.deps.Metrics, Version: Version,
+		ServerAddress: a.address(),
+	})
+	if err != nil {
+		return fmt.Errorf("API: %w", err)
+	}
+	a.members = a.stores.serverLeases(int64(serverLease.Seconds()))
+	return nil
+}
+
+// registryHooks are what runs inside the writes of single resources.
+func (a *assembly) registryHooks() map[schema.GroupResource]registry.Hooks {
+	guard := &rbac.Guard{Rules: a.rules, Authorizer: a.authz}
+	hooks := map[schema.GroupResource]registry.Hooks{
+		{Resource: "services"}: a.services.Hooks(),
+	}
+	if !slices.Contains(a.cfg.AuthorizationModes, config.ModeRBAC) {
+		return hooks
+	}
+	for _, r := range []string{"roles", "clusterroles", "rolebindings", "clusterrolebindings"} {
+		hooks[schema.GroupResource{Group: rbacv1.GroupName, Resource: r}] = guardHooks(guard)
+	}
+	return hooks
+}
+
+// advertised is the address by which the cluster reaches this server.
+func (a *assembly) advertised() net.IP {
+	for _, s := range []string{a.cfg.AdvertiseAddress, a.cfg.BindAddress} {
+		if ip := net.ParseIP(s); ip != nil && !ip.IsUnspecified() {
+			return ip
+		}
+	}
+	return hostAddress()
+}
+
+func (a *assembly) address() string {
+	port := a.cfg.SecurePort
+	if addr := a.server.address.Load(); addr != nil {
+		port = addr.Port
+	}
+	return net.JoinHostPort(a.advertised().String(), strconv.Itoa(port))
+}
+
+// buildHandler puts the filters before everything that is served.
+func (a *assembly) buildHandler() error {
+	s := a.server
+	metrics, err := filters.NewMetrics(s.deps.Metrics)
+	if err != nil {
+		return fmt.Errorf("metrics: %w", err)
+	}
+	cfg := filters.Config{
+		Authenticator: a.authn, Authorizer: a.authz, Audiences: a.audiences,
+		ProxyHeaders: filters.ProxyHeaders{
+			Names:         slices.Concat(a.cfg.RequestHeader.UsernameHeaders, a.cfg.RequestHeader.UIDHeaders, a.cfg.RequestHeader.GroupHeaders),
+			ExtraPrefixes: a.cfg.RequestHeader.ExtraHeaderPrefixes,
+		},
+		Serializer: serializer.NewCodecFactory(a.scheme).WithoutConversion(), WriteError: rest.WriteError,
+		RequestTimeout: a.cfg.RequestTimeout, MaxReadsInFlight: a.cfg.MaxReads, MaxWrites: a.cfg.MaxWrites,
+		Clock: s.deps.Clock, Log: s.log, Metrics: metrics, InFlight: s.inFlight,
+	}
+	trusted := filters.Trusted(a.api, cfg)
+	a.self.handler.Store(&trusted)
+	a.buildHooks()
+	m, err := a.buildMux()
+	if err != nil {
+		return err
+	}
+	a.handler = filters.Chain(m, cfg)
+	return nil
+}
+
+func (a *assembly) buildMux() (*mux, error) {
+	s := a.server
+	m := &mux{api: a.api, exact: map[string]http.Handler{}, prefixes: map[string]http.Handler{}}
+	version, err := versionDocument()
+	if err != nil {
+		return nil, err
+	}
+	m.handle("/version", document("application/json", version))
+	m.handle("/version/", document("application/json", version))
+	m.handle("/metrics", metricsHandler(s.deps.Metrics))
+	if a.cfg.Profiling {
+		m.addProfiling()
+	}
+	conf, jwks, err := satoken.Discovery(a.cfg.ServiceAccountIssuers[0], a.cfg.ServiceAccountJWKSURI, a.address(), s.keys)
+	if err != nil {
+		s.log.Info("Service account issuer discovery is off", "err", err)
+	} else {
+		m.handle(satoken.DiscoveryPath, conf)
+		m.handle(satoken.JWKSPath, jwks)
+	}
+	for root, checks := range a.checks() {
+		h := health.Handler(root, s.log, checks...)
+		m.handle(root, h)
+		m.prefixes[root+"/"] = h
+		for _, c := range checks {
+			m.exact[root+"/"+c.Name] = h
+		}
+	}
+	return m, nil
+}
+
+// run starts what works beside requests, and returns when ctx is done.
+func (a *assembly) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	a.self.informers.Start(ctx.Done())
+	defer a.self.informers.Shutdown()
+	wg.Go(func() {
+		for _, ok := range a.self.informers.WaitForCacheSync(ctx.Done()) {
+			if !ok {
+				return
+			}
+		}
+		a.started.Open()
+		a.announce(ctx)
+	})
+	wg.Go(func() { a.runHooks(ctx) })
+	wg.Go(func() { a.services.RunRepair(ctx, a.self.client, a.server.deps.Clock) })
+}

@@ -1,0 +1,263 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/store"
+	"keelson.dev/keelson/pkg/apiserver/services"
+)
+
+const kubernetesService = "kubernetes"
+
+// Kubernetes keeps the service default/kubernetes and its endpoints: the
+// addresses of the servers that run. Each server keeps a short-lived record of
+// itself; the endpoints are those that have one.
+type Kubernetes struct {
+	Client     kubernetes.Interface
+	Members    store.Interface // the records, by address
+	Address    net.IP
+	Port       int
+	Ranges     []netip.Prefix
+	Renew, TTL time.Duration
+	Clock      clock.Clock
+	Log        *slog.Logger
+}
+
+// Ensure brings service, record and endpoints about.
+func (k Kubernetes) Ensure(ctx context.Context) error {
+	if err := k.service(ctx); err != nil {
+		return err
+	}
+	if err := k.enlist(ctx); err != nil {
+		return err
+	}
+	return k.endpoints(ctx)
+}
+
+// Run keeps them until ctx is done.
+func (k Kubernetes) Run(ctx context.Context) {
+	ticker := k.Clock.NewTicker(k.Renew)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+			if err := k.Ensure(ctx); err != nil && ctx.Err() == nil {
+				k.Log.Info("Endpoints of the kubernetes service not kept", "err", err)
+			}
+		}
+	}
+}
+
+// Leave takes this server off the endpoints.
+func (k Kubernetes) Leave(ctx context.Context) error {
+	if _, err := k.Members.Delete(ctx, k.Address.String(), nil); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("server record: %w", err)
+	}
+	return k.endpoints(ctx)
+}
+
+func (k Kubernetes) service(ctx context.Context) error {
+	api := k.Client.CoreV1().Services(metav1.NamespaceDefault)
+	_, err := api.Get(ctx, kubernetesService, metav1.GetOptions{})
+	if !apierrors.IsNotFound(err) {
+		return named("service", kubernetesService, err)
+	}
+	policy := corev1.IPFamilyPolicySingleStack
+	ip := services.FirstIP(k.Ranges[0]).String()
+	_, err = api.Create(ctx, &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: metav1.NamespaceDefault, Name: kubernetesService,
+			Labels: map[string]string{"provider": "kubernetes", "component": "apiserver"},
+		},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeClusterIP, ClusterIP: ip, ClusterIPs: []string{ip}, IPFamilyPolicy: &policy,
+			SessionAffinity: corev1.ServiceAffinityNone,
+			Ports: []corev1.ServicePort{{
+				Name: "https", Port: 443, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt(k.Port),
+			}},
+		},
+	}, metav1.CreateOptions{})
+	return named("service", kubernetesService, ignoreExists(err))
+}
+
+// enlist writes this server's record. Each write is a new revision, so that the
+// record's life begins anew.
+func (k Kubernetes) enlist(ctx context.Context) error {
+	key := k.Address.String()
+	record := func(generation int64) *corev1.Endpoints {
+		return &corev1.Endpoints{
+			ObjectMeta: metav1.ObjectMeta{Generation: generation},
+			Subsets:    []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: key}}}},
+		}
+	}
+	_, err := k.Members.Update(ctx, key, func(_ context.Context, cur *store.Record) (store.Object, error) {
+		obj, err := cur.Object()
+		if err != nil {
+			return nil, err
+		}
+		return record(obj.GetGeneration() + 1), nil
+	})
+	if apierrors.IsNotFound(err) {
+		_, err = k.Members.Create(ctx, key, record(1), int64(k.TTL.Seconds()))
+	}
+	return wrapped("server record", ignoreExists(err))
+}
+
+func wrapped(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// members are the addresses of the servers that run, in order.
+func (k Kubernetes) members(ctx context.Context) ([]string, error) {
+	page, err := k.Members.List(ctx, store.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("server records: %w", err)
+	}
+	var out []string
+	for _, rec := range page.Records {
+		out = append(out, rec.Key)
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+func (k Kubernetes) endpoints(ctx context.Context) error {
+	members, err := k.members(ctx)
+	if err != nil {
+		return err
+	}
+	var v4, v6 []string
+	for _, m := range members {
+		ip, err := netip.ParseAddr(m)
+		switch {
+		case err != nil:
+		case ip.Is4():
+			v4 = append(v4, m)
+		default:
+			v6 = append(v6, m)
+		}
+	}
+	addresses, family := v4, discoveryv1.AddressTypeIPv4
+	if len(v4) == 0 {
+		addresses, family = v6, discoveryv1.AddressTypeIPv6
+	}
+	return errors.Join(k.legacyEndpoints(ctx, addresses), k.slice(ctx, family, addresses))
+}
+
+func (k Kubernetes) legacyEndpoints(ctx context.Context, addresses []string) error {
+	want := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{
+		Namespace: metav1.NamespaceDefault, Name: kubernetesService,
+		Labels: map[string]string{discoveryv1.LabelSkipMirror: "true"},
+	}}
+	if len(addresses) > 0 {
+		subset := corev1.EndpointSubset{Ports: []corev1.EndpointPort{{Name: "https", Port: int32(k.Port), Protocol: corev1.ProtocolTCP}}}
+		for _, a := range addresses {
+			subset.Addresses = append(subset.Addresses, corev1.EndpointAddress{IP: a})
+		}
+		want.Subsets = []corev1.EndpointSubset{subset}
+	}
+	api := k.Client.CoreV1().Endpoints(metav1.NamespaceDefault) //nolint:staticcheck // deprecated, and still read by many
+	cur, err := api.Get(ctx, kubernetesService, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		_, err = api.Create(ctx, want, metav1.CreateOptions{})
+		return wrapped("endpoints", ignoreExists(err))
+	}
+	if err != nil || (equality.Semantic.DeepEqual(cur.Subsets, want.Subsets) && cur.Labels[discoveryv1.LabelSkipMirror] == "true") {
+		return wrapped("endpoints", err)
+	}
+	cur.Subsets = want.Subsets
+	metav1.SetMetaDataLabel(&cur.ObjectMeta, discoveryv1.LabelSkipMirror, "true")
+	_, err = api.Update(ctx, cur, metav1.UpdateOptions{})
+	return wrapped("endpoints", err)
+}
+
+func (k Kubernetes) slice(ctx context.Context, family discoveryv1.AddressType, addresses []string) error {
+	want := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: metav1.NamespaceDefault, Name: kubernetesService,
+			Labels: map[string]string{discoveryv1.LabelServiceName: kubernetesService},
+		},
+		AddressType: family,
+		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("https"), Port: ptr.To(int32(k.Port)), Protocol: ptr.To(corev1.ProtocolTCP)}},
+	}
+	for _, a := range addresses {
+		want.Endpoints = append(want.Endpoints, discoveryv1.Endpoint{
+			Addresses: []string{a}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)},
+		})
+	}
+	api := k.Client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault)
+	cur, err := api.Get(ctx, kubernetesService, metav1.GetOptions{})
+	if err == nil && cur.AddressType != family {
+		if err := api.Delete(ctx, kubernetesService, metav1.DeleteOptions{}); err != nil {
+			return wrapped("endpoint slice", err)
+		}
+		_, err = api.Create(ctx, want, metav1.CreateOptions{})
+		return wrapped("endpoint slice", err)
+	}
+	if apierrors.IsNotFound(err) {
+		_, err = api.Create(ctx, want, metav1.CreateOptions{})
+		return wrapped("endpoint slice", ignoreExists(err))
+	}
+	if err != nil || (equality.Semantic.DeepEqual(cur.Endpoints, want.Endpoints) && equality.Semantic.DeepEqual(cur.Ports, want.Ports)) {
+		return wrapped("endpoint slice", err)
+	}
+	cur.Endpoints, cur.Ports = want.Endpoints, want.Ports
+	_, err = api.Update(ctx, cur, metav1.UpdateOptions{})
+	return wrapped("endpoint slice", err)
+}
+
+// ServiceCIDR creates the object of the configured service ranges.
+func ServiceCIDR(ctx context.Context, client kubernetes.Interface, ranges []netip.Prefix) error {
+	api := client.NetworkingV1().ServiceCIDRs()
+	cur, err := api.Get(ctx, kubernetesService, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		want := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: kubernetesService}}
+		for _, r := range ranges {
+			want.Spec.CIDRs = append(want.Spec.CIDRs, r.String())
+		}
+		if cur, err = api.Create(ctx, want, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
+			return nil // another server is at it
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("service CIDR: %w", err)
+	}
+	for _, c := range cur.Status.Conditions {
+		if c.Type == networkingv1.ServiceCIDRConditionReady && c.Status == metav1.ConditionTrue {
+			return nil
+		}
+	}
+	cur = cur.DeepCopy()
+	cur.Status.Conditions = append(cur.Status.Conditions, metav1.Condition{
+		Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue,
+		Message: "Kubernetes default Service CIDR is ready", LastTransitionTime: cur.CreationTimestamp,
+	})
+	_, err = api.UpdateStatus(ctx, cur, metav1.UpdateOptions{})
+	return wrapped("service CIDR", err)
+}

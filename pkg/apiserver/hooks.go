@@ -1,0 +1,175 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"keelson.dev/apiserver/registry"
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/apiserver/bootstrap"
+	"keelson.dev/keelson/pkg/apiserver/health"
+	"keelson.dev/keelson/pkg/apiserver/rbac"
+)
+
+// hook is work that must have succeeded once before the server is ready. Its
+// name is the health check's.
+type hook struct {
+	name string
+	run  func(ctx context.Context) error
+	// after is run from then on, until the server stops; may be nil.
+	after func(ctx context.Context)
+
+	gate *health.Gate
+}
+
+// buildHooks lists what happens at the start. The first runs alone: the others
+// need its namespaces.
+func (a *assembly) buildHooks() {
+	client := a.self.client
+	kubernetes := bootstrap.Kubernetes{
+		Client: client, Members: a.members, Address: a.advertised(), Port: a.port(),
+		Ranges: a.cfg.ServiceClusterIPRanges, Renew: serverRenew, TTL: serverLease,
+		Clock: a.server.deps.Clock, Log: a.server.log,
+	}
+	a.hooks = []*hook{
+		{name: "start-system-namespaces-controller",
+			run:   func(ctx context.Context) error { return bootstrap.Namespaces(ctx, client) },
+			after: a.keep(time.Minute, func(ctx context.Context) error { return bootstrap.Namespaces(ctx, client) })},
+		{name: "rbac/bootstrap-roles", run: a.bootstrapRoles},
+		{name: "scheduling/bootstrap-system-priority-classes",
+			run: func(ctx context.Context) error { return bootstrap.PriorityClasses(ctx, client) }},
+		{name: "start-kubernetes-service-cidr-controller",
+			run: func(ctx context.Context) error {
+				return bootstrap.ServiceCIDR(ctx, client, a.cfg.ServiceClusterIPRanges)
+			}},
+		{name: "bootstrap-controller", run: kubernetes.Ensure, after: kubernetes.Run},
+		{name: "start-cluster-authentication-info-controller", run: a.publishAuthentication,
+			after: a.keep(5*time.Minute, a.publishAuthentication)},
+		{name: "priority-and-fairness-config-producer",
+			run: func(ctx context.Context) error { return bootstrap.FlowControl(ctx, client) }},
+		{name: "start-service-ip-repair-controllers",
+			run: func(ctx context.Context) error { return a.services.Repair(ctx, client) }},
+	}
+	for _, h := range a.hooks {
+		h.gate = health.NewGate("poststarthook/"+h.name, "not finished")
+	}
+	a.leaveCluster = kubernetes.Leave
+}
+
+func (a *assembly) runHooks(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for i, h := range a.hooks {
+		if i == 0 {
+			a.succeed(ctx, h)
+			wg.Go(func() { h.keep(ctx) })
+			continue
+		}
+		wg.Go(func() {
+			a.succeed(ctx, h)
+			h.keep(ctx)
+		})
+	}
+}
+
+func (h *hook) keep(ctx context.Context) {
+	if h.after != nil && ctx.Err() == nil {
+		h.after(ctx)
+	}
+}
+
+// succeed runs h until it succeeds or ctx is done.
+func (a *assembly) succeed(ctx context.Context, h *hook) {
+	for ctx.Err() == nil {
+		err := h.run(ctx)
+		if err == nil {
+			h.gate.Open()
+			return
+		}
+		a.server.log.Info("Start hook to be repeated", "hook", h.name, "err", err)
+		select {
+		case <-ctx.Done():
+		case <-a.server.deps.Clock.After(hookRetry):
+		}
+	}
+}
+
+// keep repeats what must stay true.
+func (a *assembly) keep(every time.Duration, fn func(context.Context) error) func(context.Context) {
+	return func(ctx context.Context) {
+		ticker := a.server.deps.Clock.NewTicker(every)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C():
+				if err := fn(ctx); err != nil && ctx.Err() == nil {
+					a.server.log.Info("Bootstrap object not kept", "err", err)
+				}
+			}
+		}
+	}
+}
+
+func (a *assembly) bootstrapRoles(ctx context.Context) error {
+	policy, err := bootstrap.DefaultPolicy()
+	if err != nil {
+		return err
+	}
+	return policy.Reconcile(ctx, a.self.client)
+}
+
+// announce closes Server.Ready once every check of readyz passes.
+func (a *assembly) announce(ctx context.Context) {
+	checks := a.checks()["/readyz"]
+	for ctx.Err() == nil {
+		ok := true
+		for _, c := range checks {
+			ok = ok && c.Run(ctx) == nil
+		}
+		if ok {
+			close(a.server.ready)
+			a.server.log.Info("Ready")
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-a.server.deps.Clock.After(announceInterval):
+		}
+	}
+}
+
+// leave tells the cluster that this server is going.
+func (a *assembly) leave(ctx context.Context) {
+	if err := a.leaveCluster(ctx); err != nil {
+		a.server.log.Info("Server not taken off the kubernetes service", "err", err)
+	}
+}
+
+func (a *assembly) port() int {
+	if addr := a.server.address.Load(); addr != nil {
+		return addr.Port
+	}
+	return a.cfg.SecurePort
+}
+
+// guardHooks refuses writes of roles and bindings that would escalate.
+func guardHooks(guard *rbac.Guard) registry.Hooks {
+	return registry.Hooks{
+		BeforeCreate: func(ctx context.Context, obj resource.Object, _ bool) (func(bool), error) {
+			return nil, guard.CheckWrite(ctx, obj, nil)
+		},
+		BeforeUpdate: func(ctx context.Context, obj, old resource.Object, _ bool) (func(bool), error) {
+			if old == nil {
+				return nil, fmt.Errorf("escalation guard: update without a present state")
+			}
+			return nil, guard.CheckWrite(ctx, obj, old)
+		},
+	}
+}

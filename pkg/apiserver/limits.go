@@ -1,0 +1,23 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import "time"
+
+const (
+	// readHeaderTimeout is how long a client may take to say what it wants.
+	readHeaderTimeout = 32 * time.Second
+	// idleTimeout is how long a connection without requests is kept.
+	idleTimeout = 90 * time.Second
+	// informerResync: informers replay nothing; what they feed is level driven.
+	informerResync = 0
+	// hookRetry is how long a start hook waits before another attempt.
+	hookRetry = 500 * time.Millisecond
+	// announceInterval is how often a starting server looks whether it is ready.
+	announceInterval = 5 * time.Millisecond
+	// serverLease is how long a server that went silent stays an endpoint of
+	// the "kubernetes" service, and serverRenew how often it speaks.
+	serverLease = 15 * time.Second
+	serverRenew = 10 * time.Second
+)

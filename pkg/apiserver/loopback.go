@@ -1,0 +1,80 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"fmt"
+	"net/http"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"keelson.dev/apiserver/loopback"
+)
+
+// self is the server as a client of itself: requests go to its handlers by
+// calls, with all rights, past authentication and limits.
+type self struct {
+	handler atomic.Pointer[http.Handler] // set once the handler is put together
+
+	client    kubernetes.Interface
+	dynamic   dynamic.Interface
+	informers informers.SharedInformerFactory
+}
+
+func newSelf() (*self, error) {
+	s := &self{}
+	cfg := &rest.Config{
+		Host:      "https://apiserver.loopback",
+		Transport: loopback.RoundTripper{Handler: http.HandlerFunc(s.serve)},
+		ContentConfig: rest.ContentConfig{
+			ContentType:        runtime.ContentTypeProtobuf,
+			AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON,
+		},
+		UserAgent:      "keelson-apiserver/loopback",
+		QPS:            -1, // no limit: one's own haste is bounded by one's own work
+		WarningHandler: rest.NoWarnings{},
+	}
+	var err error
+	if s.client, err = kubernetes.NewForConfig(cfg); err != nil {
+		return nil, fmt.Errorf("loopback client: %w", err)
+	}
+	plain := rest.CopyConfig(cfg)
+	plain.ContentType, plain.AcceptContentTypes = "", ""
+	if s.dynamic, err = dynamic.NewForConfig(plain); err != nil {
+		return nil, fmt.Errorf("loopback client: %w", err)
+	}
+	s.informers = informers.NewSharedInformerFactoryWithOptions(s.client, informerResync,
+		informers.WithTransform(withoutManagedFields))
+	return s, nil
+}
+
+// withoutManagedFields spares informers what nobody reads in them. Of pods it
+// keeps what the node authorizer looks at, and no more.
+func withoutManagedFields(obj any) (any, error) {
+	if o, ok := obj.(interface{ SetManagedFields([]metaManagedFields) }); ok {
+		o.SetManagedFields(nil)
+	}
+	if pod, ok := obj.(*corev1.Pod); ok {
+		return slimPod(pod), nil
+	}
+	return obj, nil
+}
+
+func (s *self) serve(w http.ResponseWriter, r *http.Request) {
+	h := s.handler.Load()
+	if h == nil {
+		http.Error(w, "apiserver is starting", http.StatusServiceUnavailable)
+		return
+	}
+	ctx := request.WithUser(r.Context(), &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}})
+	(*h).ServeHTTP(w, r.WithContext(ctx))
+}

@@ -1,0 +1,123 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/pprof"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/component-base/metrics/legacyregistry"
+)
+
+// mux sends requests to the API or to one of the server's own paths.
+type mux struct {
+	api   http.Handler
+	exact map[string]http.Handler
+	// prefixes end in a slash.
+	prefixes map[string]http.Handler
+	// delegate answers what nobody else does (aggregation); nil: 404.
+	delegate http.Handler
+}
+
+// ServeHTTP finds the handler of a request that has passed all filters.
+func (m *mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	path := r.URL.Path
+	switch {
+	case isAPI(path):
+		m.api.ServeHTTP(w, r)
+		return
+	case path == "/" || path == "/index.html":
+		m.index(w)
+		return
+	}
+	if h, ok := m.exact[path]; ok {
+		h.ServeHTTP(w, r)
+		return
+	}
+	for prefix, h := range m.prefixes {
+		if strings.HasPrefix(path, prefix) {
+			h.ServeHTTP(w, r)
+			return
+		}
+	}
+	if m.delegate != nil {
+		m.delegate.ServeHTTP(w, r)
+		return
+	}
+	m.notFound(w)
+}
+
+func isAPI(path string) bool {
+	for _, root := range []string{"/api", "/apis", "/openapi"} {
+		if path == root || strings.HasPrefix(path, root+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *mux) handle(path string, h http.Handler) {
+	if strings.HasSuffix(path, "/") {
+		m.prefixes[path] = h
+		return
+	}
+	m.exact[path] = h
+}
+
+// paths lists the paths of the server, as / answers them.
+func (m *mux) paths() []string {
+	out := []string{"/api", "/api/v1", "/apis", "/apis/", "/openapi/v2", "/openapi/v3", "/openapi/v3/"}
+	for p := range m.exact {
+		out = append(out, p)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func (m *mux) index(w http.ResponseWriter) {
+	writePaths(w, http.StatusOK, m.paths())
+}
+
+func (m *mux) notFound(w http.ResponseWriter) { writePaths(w, http.StatusNotFound, m.paths()) }
+
+func writePaths(w http.ResponseWriter, status int, paths []string) {
+	body, err := json.MarshalIndent(struct {
+		Paths []string `json:"paths"`
+	}{paths}, "", "  ")
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(body)
+}
+
+// document answers with fixed bytes.
+func document(contentType string, body []byte) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", contentType)
+		_, _ = w.Write(body)
+	})
+}
+
+// metricsHandler answers with the server's metrics, and those of the libraries
+// that keep their own.
+func metricsHandler(own prometheus.Gatherer) http.Handler {
+	return promhttp.HandlerFor(prometheus.Gatherers{own, legacyregistry.DefaultGatherer}, promhttp.HandlerOpts{})
+}
+
+func (m *mux) addProfiling() {
+	m.handle("/debug/pprof/", http.HandlerFunc(pprof.Index))
+	m.handle("/debug/pprof", http.RedirectHandler("/debug/pprof/", http.StatusMovedPermanently))
+	m.handle("/debug/pprof/cmdline", http.HandlerFunc(pprof.Cmdline))
+	m.handle("/debug/pprof/profile", http.HandlerFunc(pprof.Profile))
+	m.handle("/debug/pprof/symbol", http.HandlerFunc(pprof.Symbol))
+	m.handle("/debug/pprof/trace", http.HandlerFunc(pprof.Trace))
+}

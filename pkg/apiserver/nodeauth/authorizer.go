@@ -1,0 +1,287 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeauth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+)
+
+// Authorizer decides the requests of nodes: users system:node:<name> of the
+// group system:nodes. It has no opinion on others.
+type Authorizer struct {
+	graph  *Graph
+	rules  func(authorizer.Attributes) bool
+	synced func() bool
+}
+
+// NewAuthorizer returns an authorizer by graph. rules decides what is not
+// subdivided by node (the rules of the role system:node). Until synced, what
+// the graph would have to allow is refused.
+func NewAuthorizer(graph *Graph, rules func(authorizer.Attributes) bool, synced func() bool) *Authorizer {
+	return &Authorizer{graph, rules, synced}
+}
+
+const (
+	userPrefix = "system:node:"
+	nodesGroup = user.NodesGroup
+)
+
+// Identity returns the node that u is. isNode without a name is a member of
+// the nodes' group with another kind of user name.
+func Identity(u user.Info) (name string, isNode bool) {
+	if u == nil || !strings.HasPrefix(u.GetName(), userPrefix) || !slices.Contains(u.GetGroups(), nodesGroup) {
+		return "", false
+	}
+	return strings.TrimPrefix(u.GetName(), userPrefix), true
+}
+
+// Authorize allows a node what is its own.
+func (a *Authorizer) Authorize(_ context.Context, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
+	node, isNode := Identity(attrs.GetUser())
+	if !isNode {
+		return authorizer.DecisionNoOpinion, "", nil
+	}
+	if node == "" {
+		return no(fmt.Sprintf("unknown node for user %q", attrs.GetUser().GetName()))
+	}
+	if attrs.IsResourceRequest() {
+		if decide := a.subdivided(attrs); decide != nil {
+			return decide(node, attrs)
+		}
+	}
+	if a.rules(attrs) {
+		return authorizer.DecisionAllow, "", nil
+	}
+	return no("")
+}
+
+// RulesFor cannot enumerate what a node may do.
+func (a *Authorizer) RulesFor(_ context.Context, u user.Info, _ string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+	if _, isNode := Identity(u); isNode {
+		return nil, nil, true, errors.New("node authorizer does not support user rule resolution")
+	}
+	return nil, nil, false, nil
+}
+
+type decision func(node string, attrs authorizer.Attributes) (authorizer.Decision, string, error)
+
+func yes() (authorizer.Decision, string, error) { return authorizer.DecisionAllow, "", nil }
+
+func no(reason string) (authorizer.Decision, string, error) {
+	return authorizer.DecisionNoOpinion, reason, nil
+}
+
+// subdivided returns how requests for a resource are decided that not every
+// node may see all of.
+func (a *Authorizer) subdivided(attrs authorizer.Attributes) decision {
+	switch attrs.GetAPIGroup() + "/" + attrs.GetResource() {
+	case "/secrets":
+		return a.readNamespaced(secret)
+	case "/configmaps":
+		return a.readNamespaced(configMap)
+	case "/persistentvolumeclaims":
+		if attrs.GetSubresource() == "status" {
+			return a.updateStatus(claim)
+		}
+		return a.get(claim)
+	case "/persistentvolumes":
+		return a.get(volume)
+	case "resource.k8s.io/resourceclaims":
+		return a.get(resourceClaim)
+	case "storage.k8s.io/volumeattachments":
+		return a.get(attachment)
+	case "/serviceaccounts":
+		return a.account
+	case "coordination.k8s.io/leases":
+		return lease
+	case "storage.k8s.io/csinodes":
+		return csiNode
+	case "resource.k8s.io/resourceslices":
+		return a.resourceSlice
+	case "/nodes":
+		return ownNode
+	case "/pods":
+		return a.pods
+	}
+	return nil
+}
+
+// related allows what the graph relates to the node.
+func (a *Authorizer) related(k kind, node string, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
+	if attrs.GetName() == "" {
+		return no("No Object name found")
+	}
+	if !a.synced() || !a.graph.reaches(node, object{k, attrs.GetNamespace(), attrs.GetName()}) {
+		return no(fmt.Sprintf("no relationship found between node '%s' and this object", node))
+	}
+	return yes()
+}
+
+func (a *Authorizer) readNamespaced(k kind) decision {
+	return func(node string, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
+		switch {
+		case !slices.Contains([]string{"get", "list", "watch"}, attrs.GetVerb()):
+			return no("can only read resources of this type")
+		case attrs.GetSubresource() != "":
+			return no("cannot read subresource")
+		case attrs.GetNamespace() == "":
+			return no("can only read namespaced object of this type")
+		}
+		return a.related(k, node, attrs)
+	}
+}
+
+func (a *Authorizer) get(k kind) decision {
+	return func(node string, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
+		switch {
+		case attrs.GetVerb() != "get":
+			return no("can only get individual resources of this type")
+		case attrs.GetSubresource() != "":
+			return no("cannot get subresource")
+		}
+		return a.related(k, node, attrs)
+	}
+}
+
+func (a *Authorizer) updateStatus(k kind) decision {
+	return func(node string, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
+		if v := attrs.GetVerb(); v != "update" && v != "patch" {
+			return no("can only get/update/patch this type")
+		}
+		return a.related(k, node, attrs)
+	}
+}
+
+func (a *Authorizer) account(node string, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
+	switch {
+	case attrs.GetVerb() == "get" && attrs.GetSubresource() == "":
+		return a.readNamespaced(serviceAccount)(node, attrs)
+	case attrs.GetVerb() != "create" || attrs.GetName() == "":
+		return no("can only create tokens for individual service accounts")
+	case attrs.GetSubresource() != "token":
+		return no("can only create token subresource of serviceaccount")
+	}
+	return a.related(serviceAccount, node, attrs)
+}
+
+// ownWrite reports whether the verb is one of those on an object of the node's name.
+func ownWrite(verb string) bool {
+	return slices.Contains([]string{"get", "create", "update", "patch", "delete"}, verb)
+}
+
+func lease(node string, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
+	switch {
+	case !ownWrite(attrs.GetVerb()):
+		return no("can only get, create, update, patch, or delete a node lease")
+	case attrs.GetNamespace() != corev1.NamespaceNodeLease:
+		return no(fmt.Sprintf("can only access leases in the %q system namespace", corev1.NamespaceNodeLease))
+	case attrs.GetVerb() != "create" && attrs.GetName() != node: // the name of a create is NodeRestriction's to check
+		return no("can only access node lease with the same name as the requesting node")
+	}
+	return yes()
+}
+
+func csiNode(node string, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
+	switch {
+	case !ownWrite(attrs.GetVerb()):
+		return no("can only get, create, update, patch, or delete a CSINode")
+	case attrs.GetSubresource() != "":
+		return no("cannot authorize CSINode subresources")
+	case attrs.GetVerb() != "create" && attrs.GetName() != node:
+		return no("can only access CSINode with the same name as the requesting node")
+	}
+	return yes()
+}
+
+// selects reports whether the request is limited to field=node.
+func selects(attrs authorizer.Attributes, field, node string) bool {
+	reqs, _ := attrs.GetFieldSelector()
+	for _, r := range reqs {
+		if r.Field == field && r.Operator == selection.Equals && r.Value == node {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *Authorizer) resourceSlice(node string, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
+	if attrs.GetSubresource() != "" {
+		return no("cannot authorize ResourceSlice subresources")
+	}
+	switch attrs.GetVerb() {
+	case "create":
+		return yes()
+	case "get", "update", "patch", "delete":
+		return a.related(slice, node, attrs)
+	case "watch", "list", "deletecollection":
+		if selects(attrs, "spec.nodeName", node) {
+			return yes()
+		}
+		return no("can only list/watch/deletecollection resourceslices with nodeName field selector")
+	}
+	return no("only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection")
+}
+
+func ownNode(node string, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
+	verb := attrs.GetVerb()
+	switch attrs.GetSubresource() {
+	case "":
+		switch verb {
+		case "create", "update", "patch":
+			return yes()
+		case "get", "list", "watch":
+			switch attrs.GetName() {
+			case node:
+				return yes()
+			case "":
+				return no(fmt.Sprintf("node '%s' cannot read all nodes, only its own Node object", node))
+			}
+			return no(fmt.Sprintf("node '%s' cannot read '%s', only its own Node object", node, attrs.GetName()))
+		}
+	case "status":
+		if verb == "update" || verb == "patch" {
+			return yes()
+		}
+	}
+	return no("")
+}
+
+func (a *Authorizer) pods(node string, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
+	verb := attrs.GetVerb()
+	switch attrs.GetSubresource() {
+	case "":
+		switch verb {
+		case "get":
+			return a.get(pod)(node, attrs)
+		case "list", "watch":
+			if selects(attrs, "spec.nodeName", node) {
+				return yes()
+			}
+			if attrs.GetName() != "" {
+				return a.related(pod, node, attrs)
+			}
+			return no("can only list/watch pods with spec.nodeName field selector")
+		case "create", "delete":
+			return yes()
+		}
+	case "status":
+		if verb == "update" || verb == "patch" {
+			return yes()
+		}
+	case "eviction":
+		if verb == "create" {
+			return yes()
+		}
+	}
+	return no("")
+}

@@ -1,0 +1,59 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeauth
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Watch feeds g from informers. The returned function reports whether all that
+// existed at the start has been seen.
+func (g *Graph) Watch(f informers.SharedInformerFactory) (synced func() bool, err error) {
+	var regs []cache.ResourceEventHandlerRegistration
+	for _, w := range []struct {
+		informer cache.SharedIndexInformer
+		set, del func(any)
+	}{
+		{f.Core().V1().Pods().Informer(), on(g.SetPod), on(g.DeletePod)},
+		{f.Core().V1().PersistentVolumes().Informer(), on(g.SetVolume), on(g.DeleteVolume)},
+		{f.Storage().V1().VolumeAttachments().Informer(), on(g.SetAttachment), on(g.DeleteAttachment)},
+		{f.Resource().V1().ResourceSlices().Informer(), on(g.SetSlice), on(g.DeleteSlice)},
+	} {
+		reg, err := w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: w.set, UpdateFunc: func(_, obj any) { w.set(obj) }, DeleteFunc: w.del,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("follow what nodes need: %w", err)
+		}
+		regs = append(regs, reg)
+	}
+	return func() bool {
+		for _, r := range regs {
+			if !r.HasSynced() {
+				return false
+			}
+		}
+		return true
+	}, nil
+}
+
+// on calls f with the object of an informer's event.
+func on[T interface {
+	*corev1.Pod | *corev1.PersistentVolume | *storagev1.VolumeAttachment | *resourcev1.ResourceSlice
+}](f func(T)) func(any) {
+	return func(obj any) {
+		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			obj = gone.Obj
+		}
+		if t, ok := obj.(T); ok {
+			f(t)
+		}
+	}
+}

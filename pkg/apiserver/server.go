@@ -1,0 +1,238 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/store"
+	"keelson.dev/apiserver/store/kv"
+	"keelson.dev/keelson/pkg/apiserver/authn"
+	"keelson.dev/keelson/pkg/apiserver/config"
+	"keelson.dev/keelson/pkg/apiserver/filters"
+	"keelson.dev/keelson/pkg/apiserver/health"
+	"keelson.dev/keelson/pkg/apiserver/satoken"
+)
+
+// Deps are what a server does not make itself. All may be left out.
+type Deps struct {
+	Clock   clock.Clock
+	Log     *slog.Logger
+	Metrics *prometheus.Registry
+	// KV is the key-value store; nil: the etcd that the configuration names.
+	// The server does not close what it is given.
+	KV kv.Store
+	// Listener is where to serve; nil: the configured address.
+	Listener net.Listener
+}
+
+// Server is an API server.
+type Server struct {
+	cfg  config.Config
+	deps Deps
+	log  *slog.Logger
+
+	serving  *serving
+	clientCA *authn.CAFile
+	proxyCA  *authn.CAFile
+	issuer   *satoken.Issuer
+	keys     *satoken.Keys
+
+	inFlight *filters.InFlight
+	shutdown *health.Gate
+	ready    chan struct{} // closed once everything has started
+	address  atomic.Pointer[net.TCPAddr]
+}
+
+// New checks cfg and reads the files it names. It starts nothing.
+func New(cfg config.Config, deps Deps) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if deps.Clock == nil {
+		deps.Clock = clock.Real()
+	}
+	if deps.Log == nil {
+		deps.Log = slog.New(slog.DiscardHandler)
+	}
+	if deps.Metrics == nil {
+		deps.Metrics = prometheus.NewRegistry()
+		deps.Metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	}
+	s := &Server{
+		cfg: cfg, deps: deps, log: deps.Log,
+		inFlight: filters.NewInFlight(), shutdown: health.NewGate("shutdown", "process is shutting down"), ready: make(chan struct{}),
+	}
+	s.shutdown.Open()
+	return s, s.load()
+}
+
+// load reads certificates and keys.
+func (s *Server) load() error {
+	var err error
+	var cas []*authn.CAFile
+	if s.cfg.ClientCAFile != "" {
+		if s.clientCA, err = authn.LoadCAFile(s.cfg.ClientCAFile); err != nil {
+			return err
+		}
+		cas = append(cas, s.clientCA)
+	}
+	if s.cfg.RequestHeader.ClientCAFile != "" {
+		if s.proxyCA, err = authn.LoadCAFile(s.cfg.RequestHeader.ClientCAFile); err != nil {
+			return err
+		}
+		cas = append(cas, s.proxyCA)
+	}
+	if s.serving, err = newServing(&s.cfg, cas, s.deps.Clock, s.log); err != nil {
+		return err
+	}
+	if s.issuer, err = satoken.LoadIssuer(s.cfg.ServiceAccountIssuers[0], s.cfg.ServiceAccountSignKey); err != nil {
+		return err
+	}
+	files := append([]string{}, s.cfg.ServiceAccountKeyFiles...)
+	if len(files) == 0 {
+		files = append(files, s.cfg.ServiceAccountSignKey)
+	}
+	s.keys, err = satoken.LoadKeys(files...)
+	return err
+}
+
+// Ready is closed once everything has started and readyz answers ok.
+func (s *Server) Ready() <-chan struct{} { return s.ready }
+
+// Addr is where the server listens; nil before it does.
+func (s *Server) Addr() net.Addr {
+	if a := s.address.Load(); a != nil {
+		return a
+	}
+	return nil
+}
+
+// Run serves until ctx is done, then lets requests end and stops. An error
+// means that the server could not start, or lost its listener.
+func (s *Server) Run(ctx context.Context) error {
+	// What serves requests outlives ctx, until they have drained.
+	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var background sync.WaitGroup
+	defer background.Wait()
+	defer stop()
+
+	kvs, closer := s.deps.KV, io.Closer(nil)
+	if kvs == nil {
+		var err error
+		if kvs, closer, err = openKV(ctx, &s.cfg, s.deps.Clock, s.log); err != nil {
+			return err
+		}
+		defer closer.Close() //nolint:errcheck // the process ends: etcd recovers from its log
+	}
+	defer background.Wait()
+	defer stop()
+	backend := store.NewBackend(store.BackendConfig{KV: kvs, Root: s.cfg.EtcdPrefix, Clock: s.deps.Clock, Log: s.log})
+	background.Go(func() {
+		if err := backend.Run(inner); err != nil {
+			s.log.Error("Storage backend ended", "err", err)
+		}
+	})
+	background.Go(func() {
+		(&kv.Compactor{Store: kvs, Clock: s.deps.Clock, Interval: kv.CompactInterval, Log: s.log}).Run(inner)
+	})
+	background.Go(func() { s.serving.run(inner, s.deps.Clock) })
+
+	listener, err := s.listen(ctx)
+	if err != nil {
+		return err
+	}
+	defer listener.Close() //nolint:errcheck // closed by the HTTP server before
+	a, err := s.assemble(inner, kvs, backend)
+	if err != nil {
+		return err
+	}
+	background.Go(func() { a.run(inner) })
+	return s.serve(ctx, listener, a)
+}
+
+func (s *Server) listen(ctx context.Context) (net.Listener, error) {
+	l := s.deps.Listener
+	if l == nil {
+		var lc net.ListenConfig
+		var err error
+		address := net.JoinHostPort(s.cfg.BindAddress, fmt.Sprint(s.cfg.SecurePort))
+		if l, err = lc.Listen(ctx, "tcp", address); err != nil {
+			return nil, fmt.Errorf("listen: %w", err)
+		}
+	}
+	addr, ok := l.Addr().(*net.TCPAddr)
+	if !ok {
+		return nil, fmt.Errorf("listen: %T is not a TCP address", l.Addr())
+	}
+	s.address.Store(addr)
+	return l, nil
+}
+
+// serve answers HTTPS until ctx is done, and then drains: readyz fails first, so
+// that load balancers look elsewhere; then ordinary requests end; then watches
+// and streams are cut.
+func (s *Server) serve(ctx context.Context, l net.Listener, a *assembly) error {
+	streams, cut := context.WithCancel(context.WithoutCancel(ctx))
+	defer cut()
+	server := s.httpServer(a.handler, streams)
+	failed := make(chan error, 1)
+	go func() { failed <- server.ServeTLS(l, "", "") }()
+	s.log.Info("Serving", "address", l.Addr().String())
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+	}
+	s.log.Info("Shutting down")
+	s.shutdown.Close()
+	if s.cfg.ShutdownDelay > 0 {
+		<-s.deps.Clock.After(s.cfg.ShutdownDelay)
+	}
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ShutdownTimeout)
+	defer cancel()
+	err := s.inFlight.Drain(drain)
+	a.leave(drain)
+	cut()
+	if e := server.Shutdown(drain); e != nil {
+		err = errors.Join(err, e, server.Close())
+	}
+	<-failed
+	return wrap("drain", err)
+}
+
+// httpServer has the limits that a public endpoint needs: of headers, of the
+// time they may take, and of streams.
+func (s *Server) httpServer(h http.Handler, base context.Context) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		TLSConfig:         s.serving.config(),
+		ReadHeaderTimeout: readHeaderTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    1 << 20,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		BaseContext:       func(net.Listener) context.Context { return base },
+		ConnContext:       func(ctx context.Context, _ net.Conn) context.Context { return authn.WithConnection(ctx) },
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams:          s.cfg.MaxHTTP2Streams,
+			MaxReadFrameSize:              16 << 10,
+			MaxReceiveBufferPerStream:     256 << 10,
+			MaxReceiveBufferPerConnection: 256 << 10 * 64,
+			SendPingTimeout:               idleTimeout / 2,
+			PingTimeout:                   readHeaderTimeout,
+		},
+	}
+}

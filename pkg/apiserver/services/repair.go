@@ -1,0 +1,150 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package services
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"keelson.dev/api/clock"
+)
+
+const (
+	// repairInterval is how often allocations are compared with services.
+	repairInterval = 3 * time.Minute
+	// leakGrace is how old an address without its service must be before it is
+	// taken for lost: its service may be on its way.
+	leakGrace = time.Minute
+	// leakRounds is in how many rounds a port without a service must have been
+	// seen before it is taken for lost.
+	leakRounds = 3
+)
+
+// repair is the memory of the repair loop.
+type repair struct {
+	a      *Allocator
+	client kubernetes.Interface
+	now    func() time.Time
+	leaked map[int]int // rounds in which a port had no service
+}
+
+// Repair takes what services hold and nobody has recorded. It is one round of
+// RunRepair, which frees nothing.
+func (a *Allocator) Repair(ctx context.Context, client kubernetes.Interface) error {
+	r := &repair{a: a, client: client, leaked: map[int]int{}}
+	return r.round(ctx)
+}
+
+// RunRepair compares allocations with services until ctx is done.
+func (a *Allocator) RunRepair(ctx context.Context, client kubernetes.Interface, clk clock.Clock) {
+	r := &repair{a: a, client: client, now: clk.Now, leaked: map[int]int{}}
+	ticker := clk.NewTicker(repairInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+			if err := r.round(ctx); err != nil && ctx.Err() == nil {
+				a.Log.Info("Service allocations not repaired", "err", err)
+			}
+		}
+	}
+}
+
+func (r *repair) round(ctx context.Context) error {
+	list, err := r.client.CoreV1().Services("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("services: %w", err)
+	}
+	return errors.Join(r.ports(ctx, list.Items), r.addresses(ctx, list.Items))
+}
+
+// ports sets the bits of ports in use, and clears those that nobody has used
+// for some rounds.
+func (r *repair) ports(ctx context.Context, all []corev1.Service) error {
+	used := map[int]bool{}
+	for i := range all {
+		for _, p := range portsOf(&all[i]) {
+			used[p] = true
+		}
+	}
+	pool := r.a.Ports.pool
+	var leaked map[int]int
+	err := r.a.Ports.change(ctx, false, func(b *bitmap) error {
+		leaked = map[int]int{}
+		for port := range used {
+			if pool.Contains(port) {
+				b.set(port-pool.First, true)
+			}
+		}
+		for i := range b.BitLen() {
+			port := pool.First + i
+			if !b.has(i) || used[port] {
+				continue
+			}
+			if leaked[port] = r.leaked[port] + 1; leaked[port] >= leakRounds {
+				b.set(i, false)
+				delete(leaked, port)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("node ports: %w", err)
+	}
+	r.leaked = leaked
+	return nil
+}
+
+// addresses creates what is missing, and deletes addresses whose service does
+// not have them.
+func (r *repair) addresses(ctx context.Context, all []corev1.Service) error {
+	objects, err := r.client.NetworkingV1().IPAddresses().List(ctx, metav1.ListOptions{LabelSelector: managerLabel + "=" + manager})
+	if err != nil {
+		return fmt.Errorf("addresses: %w", err)
+	}
+	byName := map[string]*networkingv1.IPAddress{}
+	for i := range objects.Items {
+		byName[objects.Items[i].Name] = &objects.Items[i]
+	}
+	held := map[string]bool{}
+	var errs []error
+	for i := range all {
+		svc := &all[i]
+		for _, ip := range clusterIPs(svc) {
+			held[ip] = true
+			if byName[ip] != nil {
+				continue
+			}
+			family, _ := familyOf(ip)
+			addr, err := netip.ParseAddr(ip)
+			if err == nil {
+				err = r.a.IPs.create(ctx, svc, family, addr)
+			}
+			if err != nil && !errors.Is(err, errAllocated) {
+				errs = append(errs, fmt.Errorf("address %s: %w", ip, err))
+			}
+		}
+	}
+	for name, o := range byName {
+		if held[name] || r.now == nil || r.now().Sub(o.CreationTimestamp.Time) < leakGrace {
+			continue
+		}
+		err := r.client.NetworkingV1().IPAddresses().Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.UID}})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			errs = append(errs, fmt.Errorf("address %s: %w", name, err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,86 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/registry"
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/apiserver/store"
+	"keelson.dev/apiserver/store/kv"
+	"keelson.dev/apiserver/store/kv/etcd"
+	"keelson.dev/keelson/pkg/apiserver/config"
+)
+
+// openKV opens the key-value store that cfg names. close stops it, if it is ours.
+func openKV(ctx context.Context, cfg *config.Config, clk clock.Clock, log *slog.Logger) (s kv.Store, closer io.Closer, err error) {
+	if len(cfg.EtcdServers) > 0 {
+		e, err := etcd.Dial(etcd.External{
+			Endpoints: cfg.EtcdServers, CAFile: cfg.EtcdCAFile, CertFile: cfg.EtcdCertFile, KeyFile: cfg.EtcdKeyFile,
+			Clock: clk, Log: log,
+		})
+		return e, e, wrap("etcd client", err)
+	}
+	e, err := etcd.Start(ctx, etcd.Embedded{Dir: cfg.DataDir, Clock: clk, Log: log})
+	return e, e, wrap("embedded etcd", err)
+}
+
+func wrap(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// stores makes the store of each row over one backend.
+type stores struct {
+	backend *store.Backend
+	scheme  *runtime.Scheme
+}
+
+func (s stores) of(row *resource.Row) store.Interface {
+	cfg := store.Config{
+		Backend: s.backend, Prefix: row.StoragePrefix, GroupResource: row.GroupResource(),
+		Codec: registry.Codec(row, s.scheme), Attrs: registry.Attrs(row),
+	}
+	if row.Resource == "pods" && row.Group == "" {
+		// Every kubelet watches the pods of its own node.
+		cfg.IndexFields = []string{"spec.nodeName"}
+	}
+	if ttl := row.TTL; ttl != nil {
+		cfg.TTL = func(obj store.Object) int64 { return ttl(obj) }
+	}
+	return store.New(cfg)
+}
+
+// hidden returns the row of objects that are stored but not served.
+func hidden[T, L any](kind, prefix string, ttl int64) *resource.Row {
+	k := resource.Kind[T, L]{
+		Version: "v1", Resource: prefix, Kind: kind, StoragePrefix: prefix,
+		Fields: func(*T) fields.Set { return nil },
+	}
+	if ttl > 0 {
+		k.TTL = func(*T) int64 { return ttl }
+	}
+	return k.Row()
+}
+
+// portRanges holds the bitmap of node ports.
+func (s stores) portRanges() store.Interface {
+	return s.of(hidden[corev1.RangeAllocation, corev1.RangeAllocation]("RangeAllocation", "ranges", 0))
+}
+
+// serverLeases holds one short-lived object for each running server.
+func (s stores) serverLeases(ttl int64) store.Interface {
+	return s.of(hidden[corev1.Endpoints, corev1.EndpointsList]("Endpoints", "masterleases", ttl))
+}

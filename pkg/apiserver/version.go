@@ -1,0 +1,54 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"k8s.io/apimachinery/pkg/version"
+)
+
+// The release of Kubernetes whose contract this server keeps.
+const (
+	major, minor = "1", "36"
+	patch        = "6"
+	// Version is what the server says it is.
+	Version = "v" + major + "." + minor + "." + patch + "+keelson"
+)
+
+// VersionInfo is the body of /version.
+func VersionInfo() version.Info {
+	info := version.Info{
+		Major: major, Minor: minor,
+		EmulationMajor: major, EmulationMinor: minor,
+		MinCompatibilityMajor: major, MinCompatibilityMinor: "35",
+		GitVersion: Version, BuildDate: "1970-01-01T00:00:00Z",
+		GoVersion: runtime.Version(), Compiler: runtime.Compiler,
+		Platform: runtime.GOOS + "/" + runtime.GOARCH,
+	}
+	if build, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range build.Settings {
+			switch s.Key {
+			case "vcs.revision":
+				info.GitCommit = s.Value
+			case "vcs.time":
+				info.BuildDate = s.Value
+			case "vcs.modified":
+				info.GitTreeState = map[string]string{"true": "dirty", "false": "clean"}[s.Value]
+			}
+		}
+	}
+	return info
+}
+
+func versionDocument() ([]byte, error) {
+	b, err := json.MarshalIndent(VersionInfo(), "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("version: %w", err)
+	}
+	return b, nil
+}
