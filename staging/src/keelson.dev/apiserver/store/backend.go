@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,9 +21,13 @@ import (
 const (
 	defaultRoot       = "/registry"
 	defaultFormBytes  = 64 << 20
-	defaultWindow     = 75 * time.Second
 	followRetry       = time.Second
 	housekeepInterval = 15 * time.Second
+	// replayRevisions is how far back the watch of a starting server begins, if
+	// that has not been compacted; backlogKeep is how long resources nobody has
+	// used yet keep what it brought.
+	replayRevisions = 10_000
+	backlogKeep     = 2 * time.Minute
 )
 
 // BackendConfig says what a Backend stands on.
@@ -48,20 +53,26 @@ type BackendConfig struct {
 // consistent read almost never has to ask for a progress notification, and a
 // cluster with a hundred idle kinds costs one goroutine. Caches load at the
 // first use of their store; events of resources nobody uses are dropped.
+//
+// When a server starts, the watch begins a little in the past and caches load
+// the state of that moment, so that the clients of a server that was killed
+// resume their watches where they were instead of listing everything again.
 type Backend struct {
 	kv     kv.Store
 	root   string
 	clock  clock.Clock
 	log    *slog.Logger
 	forms  *formBudget
-	window time.Duration
+	limits windowLimits
 
 	fresh    *freshness
 	revision revisionReader
+	loads    *loadQueue
 
-	// from is the revision the watch was opened after: caches load at it or later.
-	from  atomic.Int64
-	loads loadQueue
+	// from is the revision that the watch was opened after, 0 while it has no
+	// place: caches load at it or later.
+	from   atomic.Int64
+	missed bool // events have been lost to a compaction; used by Run's goroutine only
 
 	mu     sync.RWMutex
 	caches map[string]*cache // by "<prefix>/" below root
@@ -73,13 +84,13 @@ type Backend struct {
 func NewBackend(cfg BackendConfig) *Backend {
 	b := &Backend{
 		kv: cfg.KV, root: strings.TrimSuffix(cfg.Root, "/") + "/", clock: cfg.Clock, log: cfg.Log,
-		window: cfg.Window, caches: map[string]*cache{}, loads: newLoadQueue(),
+		limits: defaultLimits, caches: map[string]*cache{}, loads: newLoadQueue(),
 	}
 	if cfg.Root == "" {
 		b.root = defaultRoot + "/"
 	}
-	if b.window == 0 {
-		b.window = defaultWindow
+	if cfg.Window != 0 {
+		b.limits.age = cfg.Window
 	}
 	if cfg.FormBytes == 0 {
 		cfg.FormBytes = defaultFormBytes
@@ -126,28 +137,28 @@ func (b *Backend) Ready() error {
 // follow opens the watch, where the last one ended if possible, and dispatches
 // what it delivers.
 func (b *Backend) follow(ctx context.Context) error {
-	next := b.fresh.reached() + 1
+	from, target := b.fresh.reached(), int64(0)
 	if b.from.Load() == 0 {
-		rev, err := b.kv.Revision(ctx)
-		if err != nil {
+		var err error
+		if from, target, err = b.origin(ctx); err != nil {
 			return fmt.Errorf("revision: %w", err)
 		}
-		next = rev + 1
 	}
-	w, err := b.kv.Watch(ctx, b.root, next)
+	w, err := b.kv.Watch(ctx, b.root, from+1)
 	if err != nil {
 		return fmt.Errorf("watch: %w", err)
 	}
 	defer w.Stop()
 	if b.from.Load() == 0 {
-		b.position(next - 1)
+		b.position(from, target)
 	}
 	b.setWatch(w)
 	defer b.setWatch(nil)
 	for {
 		batch, err := w.Next(ctx)
 		if errors.Is(err, kv.ErrCompacted) {
-			b.from.Store(0) // what was missed is gone: everything starts anew
+			b.missed = true
+			b.from.Store(0) // everything starts anew
 		}
 		if err != nil {
 			return err
@@ -156,17 +167,37 @@ func (b *Backend) follow(ctx context.Context) error {
 	}
 }
 
-// position tells where a new watch starts, and has all caches load anew: what
-// happened before it is not known to them.
-func (b *Backend) position(rev int64) {
-	b.from.Store(rev)
+// origin returns where the watch is to begin, and the present revision.
+func (b *Backend) origin(ctx context.Context) (from, target int64, err error) {
+	target, err = b.kv.Revision(ctx)
+	if err != nil || b.missed {
+		return target, target, err
+	}
+	item, _, err := b.kv.Get(ctx, kv.CompactRevKey)
+	if err != nil {
+		return 0, 0, err
+	}
+	var compacted int64
+	if item != nil {
+		// Another value than a number is as good as none: the watch will tell.
+		compacted, _ = strconv.ParseInt(string(item.Value), 10, 64)
+	}
+	return max(1, target-replayRevisions, min(compacted, target)), target, nil
+}
+
+// position tells where a new watch starts, and has all caches load from there:
+// what happened before it is not known to them. No cache is used before it has
+// got as far as target, so that clients are not shown the past as the present.
+func (b *Backend) position(from, target int64) {
+	b.from.Store(from)
+	now := b.clock.Now()
 	b.mu.RLock()
 	for _, c := range b.caches {
-		c.reset()
+		c.reset(from, now.Add(backlogKeep))
 	}
 	b.mu.RUnlock()
-	b.fresh.advance(rev)
-	b.loads.open()
+	b.fresh.advance(from)
+	b.loads.open(target)
 }
 
 func (b *Backend) setWatch(w kv.Watch) {
@@ -178,19 +209,21 @@ func (b *Backend) setWatch(w kv.Watch) {
 // dispatch gives each cache its part of a batch, in order and at once, and then
 // tells everybody how far we are.
 func (b *Backend) dispatch(batch kv.Batch) {
-	for i := 0; i < len(batch.Events); {
-		c := b.cacheOf(batch.Events[i].Key)
-		j := i + 1
-		for j < len(batch.Events) && b.cacheOf(batch.Events[j].Key) == c {
-			j++
+	// The events of one revision are applied at once: only a lease's end has
+	// several, which are in key order, so that those of a resource are together.
+	var c *cache
+	first := 0
+	for i := range batch.Events {
+		next := b.cacheOf(batch.Events[i].Key)
+		if next != c && c != nil {
+			c.apply(batch.Events[first:i])
 		}
-		// The events of one revision may not be seen one without the other; where
-		// several resources alternate, only a lease's end puts them at one revision,
-		// and those keys are of one resource.
-		if c != nil {
-			c.apply(batch.Events[i:j])
+		if next != c {
+			c, first = next, i
 		}
-		i = j
+	}
+	if c != nil {
+		c.apply(batch.Events[first:])
 	}
 	b.fresh.advance(batch.Revision)
 }
@@ -228,12 +261,12 @@ func (b *Backend) unregister(prefix string, c *cache) {
 	}
 }
 
-// endAll ends all watchers when the server stops.
+// endAll ends all caches and watchers when the server stops.
 func (b *Backend) endAll() {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	for _, c := range b.caches {
-		c.reset()
+		c.close()
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
@@ -19,10 +20,13 @@ import (
 type cacheState int
 
 const (
-	idle    cacheState = iota // nobody has used it; events are dropped
+	idle    cacheState = iota // nobody has used it; it may keep a backlog of events
 	loading                   // events are kept until the load is done
 	ready                     // events are applied as they come
 	closed
+
+	// outside is no state of a cache: see snapshot.
+	outside
 )
 
 // cache holds the present state of one resource and its recent changes.
@@ -40,7 +44,8 @@ type cache struct {
 
 	mu       sync.RWMutex
 	state    cacheState
-	gen      int // counts resets
+	gen      int   // counts resets
+	loadAt   int64 // revision to load; 0: the present
 	loaded   chan struct{}
 	records  *tree
 	indexes  map[string]index
@@ -48,7 +53,10 @@ type cache struct {
 	rev      int64 // of the state: that of the load, or of the last event applied
 	window   window
 	watchers watcherSet
-	buffer   []kv.Event
+	// buffer has all events after loadAt (idle, loadAt not 0) or at least those
+	// since loading began. keepUntil is when an idle cache gives it up.
+	buffer    []kv.Event
+	keepUntil time.Time
 }
 
 func newCache(b *Backend, prefix string, cfg *Config) *cache {
@@ -113,27 +121,42 @@ func (c *cache) isReady() bool {
 	return c.state == ready
 }
 
-// loading returns the generation to load, if there is one.
-func (c *cache) loading() (int, bool) {
+// loading returns the generation to load, if there is one, and the revision to
+// load it at.
+func (c *cache) loading() (gen int, at int64, ok bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.gen, c.state == loading
+	return c.gen, c.loadAt, c.state == loading
 }
 
-// reset forgets everything because events were missed, and loads again. All
-// watchers end: they too have missed something.
-func (c *cache) reset() {
+// loadPresent gives up loading a state of the past. The buffer stays: of it,
+// events up to the load's revision will be ignored.
+func (c *cache) loadPresent(gen int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.state == idle || c.state == closed {
+	if c.gen == gen {
+		c.loadAt = 0
+	}
+}
+
+// reset forgets everything because the watch begins anew, after revision from,
+// and loads again. All watchers end: they have missed something. An idle cache
+// keeps what comes until it is used or the time is over.
+func (c *cache) reset(from int64, keepUntil time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state == closed {
+		return
+	}
+	c.gen++
+	c.loadAt, c.buffer, c.keepUntil = from, nil, keepUntil
+	if c.state == idle {
 		return
 	}
 	if c.state == ready {
 		c.loaded = make(chan struct{})
 	}
-	c.gen++
 	c.state = loading
-	c.buffer = nil
 	c.watchers.endAll(c.window.floor)
 	c.clearLocked()
 	c.b.loads.add(c)
@@ -143,7 +166,10 @@ func (c *cache) reset() {
 func (c *cache) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.state == loading || c.state == idle {
+	if c.state == closed {
+		return
+	}
+	if c.state != ready {
 		close(c.loaded)
 	}
 	c.state = closed
@@ -194,6 +220,10 @@ func (c *cache) apply(events []kv.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch c.state {
+	case idle:
+		if c.loadAt != 0 {
+			c.buffer = append(c.buffer, events...)
+		}
 	case loading:
 		c.buffer = append(c.buffer, events...)
 	case ready:
@@ -204,7 +234,7 @@ func (c *cache) apply(events []kv.Event) {
 			}
 			c.applyLocked(&events[i], records[i])
 		}
-		c.window.trim(c.b.clock.Now().Add(-c.b.window))
+		c.window.trim(&c.b.limits, c.b.clock.Now())
 	}
 }
 
@@ -267,11 +297,15 @@ func (c *cache) applyLocked(e *kv.Event, cur *Record) {
 	c.watchers.notify(c.fields, ch, pos)
 }
 
-// trim drops events that have become too old.
+// trim drops events that have become too old, and a backlog nobody wanted.
 func (c *cache) trim() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.window.trim(c.b.clock.Now().Add(-c.b.window))
+	now := c.b.clock.Now()
+	c.window.trim(&c.b.limits, now)
+	if c.state == idle && now.After(c.keepUntil) {
+		c.loadAt, c.buffer = 0, nil
+	}
 }
 
 // reachedLocked is the revision that the present state is of: nothing up to it

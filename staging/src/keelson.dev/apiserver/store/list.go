@@ -75,44 +75,49 @@ func (s *Store) List(ctx context.Context, opts ListOptions) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.cache.wait(ctx); err != nil {
-		return nil, err
-	}
-	want := max(p.exact, p.atLeast)
-	if p.current {
-		if want, err = s.b.revision.current(ctx); err != nil {
-			return nil, translate(ctx, err)
+	for {
+		if err := s.cache.wait(ctx); err != nil {
+			return nil, err
 		}
-	}
-	if err := s.b.fresh.wait(ctx, want); err != nil {
-		if p.current && isTooLarge(err) {
+		want := max(p.exact, p.atLeast)
+		if p.current {
+			if want, err = s.b.revision.current(ctx); err != nil {
+				return nil, translate(ctx, err)
+			}
+		}
+		if err := s.b.fresh.wait(ctx, want); err != nil {
+			if p.current && isTooLarge(err) {
+				return s.listStored(ctx, p)
+			}
+			return nil, err
+		}
+		snap, state := s.cache.snapshot(p)
+		switch state {
+		case ready:
+			return s.page(p, &snap), nil
+		case outside:
 			return s.listStored(ctx, p)
 		}
-		return nil, err
+		// The cache has been reset while we waited: again.
 	}
-	snap, ok, err := s.cache.snapshot(p)
-	if err != nil {
-		return nil, err
-	}
-	if !ok {
-		return s.listStored(ctx, p)
-	}
-	return s.page(p, &snap), nil
 }
 
-// snapshot returns the state that p asks for, if the cache has it.
-func (c *cache) snapshot(p *listPlan) (snapshot, bool, error) {
+// snapshot returns the state that p asks for: ready if the cache has it, outside
+// if it is older than the window.
+func (c *cache) snapshot(p *listPlan) (snapshot, cacheState) {
 	// Taking a first snapshot after a change writes to the tree.
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.state != ready {
-		return snapshot{}, false, apierrors.NewTooManyRequests(msgNotReady, 1)
+		return snapshot{}, c.state
 	}
 	if p.exact > 0 {
-		snap, ok := c.pastLocked(&p.match, p.exact)
-		return snap, ok, nil
+		if snap, ok := c.pastLocked(&p.match, p.exact); ok {
+			return snap, ready
+		}
+		return snapshot{}, outside
 	}
-	return c.snapshotLocked(&p.match), true, nil
+	return c.snapshotLocked(&p.match), ready
 }
 
 // page cuts a page out of a snapshot. No lock is held.

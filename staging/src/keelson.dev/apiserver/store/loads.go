@@ -19,20 +19,26 @@ const (
 )
 
 // loadQueue holds the caches that want to be loaded. Nobody is served before it
-// is open, which it is once the watch has its place.
+// is open.
 type loadQueue struct {
-	mu     *sync.Mutex
-	caches []*cache
 	wake   chan struct{}
-	opened chan struct{}
-	once   *sync.Once
+	opened chan int64 // the revision to be reached first
+
+	mu     sync.Mutex
+	caches []*cache
 }
 
-func newLoadQueue() loadQueue {
-	return loadQueue{mu: &sync.Mutex{}, wake: make(chan struct{}, 1), opened: make(chan struct{}), once: &sync.Once{}}
+func newLoadQueue() *loadQueue {
+	return &loadQueue{wake: make(chan struct{}, 1), opened: make(chan int64, 1)}
 }
 
-func (q *loadQueue) open() { q.once.Do(func() { close(q.opened) }) }
+// open lets loads begin once the watch has come to a revision.
+func (q *loadQueue) open(target int64) {
+	select {
+	case q.opened <- target:
+	default: // it was open already, or is about to be
+	}
+}
 
 func (q *loadQueue) add(c *cache) {
 	q.mu.Lock()
@@ -59,7 +65,12 @@ func (b *Backend) runLoads(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 		return
-	case <-b.loads.opened:
+	case target := <-b.loads.opened:
+		for b.fresh.wait(ctx, target) != nil {
+			if ctx.Err() != nil {
+				return
+			}
+		}
 	}
 	for {
 		for _, c := range b.loads.take() {
@@ -77,11 +88,11 @@ func (b *Backend) runLoads(ctx context.Context) {
 // cache has been reset meanwhile, for which another load is under way.
 func (c *cache) load(ctx context.Context) {
 	for {
-		gen, ok := c.loading()
+		gen, at, ok := c.loading()
 		if !ok {
 			return
 		}
-		items, rev, err := c.readAll(ctx)
+		items, rev, err := c.readAll(ctx, at)
 		if err == nil {
 			records := make([]*Record, len(items))
 			for i := range items {
@@ -94,7 +105,9 @@ func (c *cache) load(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if !errors.Is(err, kv.ErrCompacted) { // else it took too long: at once again
+		if errors.Is(err, kv.ErrCompacted) {
+			c.loadPresent(gen) // the past is gone, or it took too long
+		} else {
 			c.log.Error("Load failed", "err", err)
 			if !sleep(ctx, c.b.clock, loadRetry) {
 				return
@@ -103,9 +116,10 @@ func (c *cache) load(ctx context.Context) {
 	}
 }
 
-// readAll reads all keys of the resource at one revision, page by page.
-func (c *cache) readAll(ctx context.Context) ([]kv.Item, int64, error) {
-	opts := kv.RangeOptions{Prefix: c.prefix, Limit: loadPage}
+// readAll reads all keys of the resource at one revision, page by page; at 0
+// that of the moment.
+func (c *cache) readAll(ctx context.Context, at int64) ([]kv.Item, int64, error) {
+	opts := kv.RangeOptions{Prefix: c.prefix, Limit: loadPage, Revision: at}
 	var items []kv.Item
 	for {
 		res, err := c.b.kv.Range(ctx, opts)
@@ -114,6 +128,8 @@ func (c *cache) readAll(ctx context.Context) ([]kv.Item, int64, error) {
 		}
 		if opts.Revision == 0 {
 			opts.Revision = res.Revision
+		}
+		if items == nil {
 			items = make([]kv.Item, 0, res.Count)
 		}
 		items = append(items, res.Items...)

@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package store_test
+package store
 
 import (
 	"context"
@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson.dev/api/clock"
-	"keelson.dev/apiserver/store"
 	"keelson.dev/apiserver/store/kv"
 	"keelson.dev/apiserver/store/kv/etcd"
 	"keelson.dev/apiserver/store/kv/memory"
@@ -42,13 +41,13 @@ func (t *thing) DeepCopyObject() runtime.Object {
 // thingCodec stores things as JSON.
 type thingCodec struct{}
 
-func (thingCodec) Encode(obj store.Object) ([]byte, error) {
+func (thingCodec) Encode(obj Object) ([]byte, error) {
 	t := *obj.(*thing)
 	t.ResourceVersion = ""
 	return json.Marshal(&t)
 }
 
-func (thingCodec) Decode(data []byte, rev int64) (store.Object, error) {
+func (thingCodec) Decode(data []byte, rev int64) (Object, error) {
 	t := &thing{}
 	if err := json.Unmarshal(data, t); err != nil {
 		return nil, err
@@ -57,9 +56,9 @@ func (thingCodec) Decode(data []byte, rev int64) (store.Object, error) {
 	return t, nil
 }
 
-func thingAttrs(obj store.Object) store.Attrs {
+func thingAttrs(obj Object) Attrs {
 	t := obj.(*thing)
-	return store.Attrs{
+	return Attrs{
 		Labels: maps.Clone(t.Labels),
 		Fields: fields.Set{"metadata.name": t.Name, "metadata.namespace": t.Namespace, "spec.nodeName": t.Node},
 	}
@@ -74,15 +73,25 @@ var things = schema.GroupResource{Group: "example.com", Resource: "things"}
 // env is a store with all that is below it.
 type env struct {
 	kv      kv.Store
-	backend *store.Backend
-	store   *store.Store
+	backend *Backend
+	store   *Store
 }
 
 func run(t testing.TB, kvs kv.Store, clk clock.Clock) *env {
 	t.Helper()
-	e := &env{kv: kvs}
-	e.backend = store.NewBackend(store.BackendConfig{KV: kvs, Clock: clk, Log: slog.New(slog.DiscardHandler)})
-	e.store = store.New(store.Config{
+	e, stop := boot(t, kvs, clk, "/registry")
+	t.Cleanup(stop)
+	return e
+}
+
+// boot starts a server's worth of store, which stop ends as a crash would.
+func boot(t testing.TB, kvs kv.Store, clk clock.Clock, root string, adjust ...func(*Backend)) (e *env, stop func()) {
+	e = &env{kv: kvs}
+	e.backend = NewBackend(BackendConfig{KV: kvs, Root: root, Clock: clk, Log: slog.New(slog.DiscardHandler)})
+	for _, f := range adjust {
+		f(e.backend)
+	}
+	e.store = New(Config{
 		Backend: e.backend, Prefix: "things", GroupResource: things, Codec: thingCodec{},
 		Attrs: thingAttrs, IndexFields: []string{"spec.nodeName"},
 	})
@@ -94,8 +103,7 @@ func run(t testing.TB, kvs kv.Store, clk clock.Clock) *env {
 			t.Error(err)
 		}
 	}()
-	t.Cleanup(func() { cancel(); <-done })
-	return e
+	return e, func() { cancel(); <-done }
 }
 
 func newMemory(t testing.TB) kv.Store {
@@ -131,7 +139,7 @@ func TestSmoke(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		s := e.store
-		w, err := s.Watch(ctx, store.WatchOptions{})
+		w, err := s.Watch(ctx, WatchOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,7 +150,7 @@ func TestSmoke(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := s.Update(ctx, "ns/n1", func(_ context.Context, cur *store.Record) (store.Object, error) {
+		if _, err := s.Update(ctx, "ns/n1", func(_ context.Context, cur *Record) (Object, error) {
 			obj, err := cur.Object()
 			if err != nil {
 				return nil, err
@@ -155,7 +163,7 @@ func TestSmoke(t *testing.T) {
 		if _, err := s.Delete(ctx, "ns/n0", nil); err != nil {
 			t.Fatal(err)
 		}
-		page, err := s.List(ctx, store.ListOptions{})
+		page, err := s.List(ctx, ListOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

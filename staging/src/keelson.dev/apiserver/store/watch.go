@@ -3,11 +3,7 @@
 
 package store
 
-import (
-	"context"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-)
+import "context"
 
 // Watch implements Interface. The deadline of ctx, where it has one, is when a
 // last bookmark is due; ctx otherwise only bounds the call.
@@ -42,8 +38,17 @@ func (s *Store) Watch(ctx context.Context, opts WatchOptions) (Watcher, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		w.deadline = deadline
 	}
-	if err := s.cache.join(w, wantState); err != nil {
-		return nil, err
+	for {
+		joined, err := s.cache.join(w, wantState)
+		if err != nil {
+			return nil, err
+		}
+		if joined {
+			break
+		}
+		if err := s.cache.wait(ctx); err != nil { // it has been reset meanwhile
+			return nil, err
+		}
 	}
 	if w.bookmarks {
 		w.timer = s.b.clock.NewTimer(w.untilBookmark())
@@ -52,12 +57,12 @@ func (s *Store) Watch(ctx context.Context, opts WatchOptions) (Watcher, error) {
 }
 
 // join adds a watcher, with the present state if it wants it, or else after the
-// revision that it knows.
-func (c *cache) join(w *watcher, wantState bool) error {
+// revision that it knows. It reports false when the cache is not there.
+func (c *cache) join(w *watcher, wantState bool) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.state != ready {
-		return apierrors.NewTooManyRequests(msgNotReady, 1)
+		return false, nil
 	}
 	switch {
 	case wantState:
@@ -68,7 +73,7 @@ func (c *cache) join(w *watcher, wantState bool) error {
 	case w.after == 0:
 		w.after = c.reachedLocked()
 	case w.after < c.window.floor:
-		return tooOld(w.after, c.window.floor)
+		return false, tooOld(w.after, c.window.floor)
 	default:
 		if pos := c.window.after(w.after); pos < c.window.end() {
 			w.notify(pos)
@@ -76,5 +81,5 @@ func (c *cache) join(w *watcher, wantState bool) error {
 	}
 	w.sent = w.after
 	c.watchers.add(w, c.fields)
-	return nil
+	return true, nil
 }

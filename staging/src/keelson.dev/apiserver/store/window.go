@@ -9,14 +9,16 @@ import (
 	"time"
 )
 
-const (
-	// windowMin events are kept however old they are, and windowMax at most
-	// however young: Kubernetes' bounds.
-	windowMin = 100
-	windowMax = 100 * 1024
-	// windowBytes bounds the data that only the window still holds.
-	windowBytes = 128 << 20
-)
+// windowLimits bound a window.
+type windowLimits struct {
+	min   int           // changes that are kept however old they are
+	max   int           // changes that are kept at most, however young
+	age   time.Duration // of other changes
+	bytes int64         // of data that only the window still holds
+}
+
+// The numbers and the age are Kubernetes'.
+var defaultLimits = windowLimits{min: 100, max: 100 * 1024, age: 75 * time.Second, bytes: 128 << 20}
 
 // change is one event of a resource. Watchers and the overlay of lists of the
 // past read it without lock.
@@ -80,10 +82,11 @@ func (w *window) add(c *change) {
 
 // trim drops what is too old or too much. Changes of one revision stay or go
 // together.
-func (w *window) trim(oldest time.Time) {
+func (w *window) trim(limits *windowLimits, now time.Time) {
+	oldest := now.Add(-limits.age)
 	for {
 		live := w.changes[w.head:]
-		if len(live) <= windowMin || !(live[0].at.Before(oldest) || len(live) > windowMax || w.bytes > windowBytes) {
+		if len(live) <= limits.min || !(live[0].at.Before(oldest) || len(live) > limits.max || w.bytes > limits.bytes) {
 			return
 		}
 		rev := live[0].rev

@@ -12,10 +12,10 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// compactRevKey is the key by which all API servers on one store agree on who
-// compacts. It is Kubernetes' key, with Kubernetes' value, so that servers of
-// both kinds can share a store.
-const compactRevKey = "compact_rev_key"
+// CompactRevKey is the key by which all API servers on one store agree on who
+// compacts. It is Kubernetes' key, with Kubernetes' value (the revision last
+// compacted), so that servers of both kinds can share a store.
+const CompactRevKey = "compact_rev_key"
 
 // CompactInterval is how often, and how far back, Kubernetes compacts.
 const CompactInterval = 5 * time.Minute
@@ -52,7 +52,7 @@ func (c *Compactor) Run(ctx context.Context) {
 // Step does one interval's work: it compacts to the revision of the step
 // before, if no other server has done so meanwhile.
 func (c *Compactor) Step(ctx context.Context) error {
-	res, err := c.Store.Put(ctx, compactRevKey, []byte(strconv.FormatInt(c.rev, 10)), c.seen, 0)
+	res, err := c.Store.Put(ctx, CompactRevKey, []byte(strconv.FormatInt(c.rev, 10)), c.seen, 0)
 	if err != nil {
 		return err
 	}

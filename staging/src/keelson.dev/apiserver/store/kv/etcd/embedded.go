@@ -86,7 +86,7 @@ func (e Embedded) config() *embed.Config {
 		cfg.QuotaBackendBytes = DefaultQuota
 	}
 	// A lone member elects itself; a short election only means an early start.
-	cfg.TickMs, cfg.ElectionMs = 50, 500
+	cfg.TickMs, cfg.ElectionMs = 10, 100
 	cfg.UnsafeNoFsync = e.UnsafeNoFsync
 	cfg.WatchProgressNotifyInterval = 10 * time.Second
 	cfg.EnableGRPCGateway = false

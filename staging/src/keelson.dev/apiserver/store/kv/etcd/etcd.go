@@ -119,7 +119,7 @@ func (s *Store) Revision(ctx context.Context) (int64, error) { return s.revision
 // readRevision asks the cluster: the header of a linearizable read, as
 // Kubernetes does it.
 func (s *Store) readRevision(ctx context.Context) (int64, error) {
-	resp, err := s.client.Get(ctx, "compact_rev_key", clientv3.WithCountOnly())
+	resp, err := s.client.Get(ctx, kv.CompactRevKey, clientv3.WithCountOnly())
 	if err != nil {
 		return 0, translate(err)
 	}
