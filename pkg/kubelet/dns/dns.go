@@ -6,11 +6,25 @@
 package dns
 
 import (
-	"context"
-	"log/slog"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// What a resolv.conf may hold at most, and the options of pods that use the cluster's DNS.
+const (
+	maxNameservers   = 3
+	maxSearchPaths   = 32
+	maxSearchChars   = 2048
+	maxResolvConf    = 10 << 20
+	clusterDNSOption = "ndots:5"
 )
 
 // Settings are the kubelet's DNS settings (KubeletConfiguration clusterDNS, clusterDomain, resolvConf).
@@ -23,18 +37,209 @@ type Settings struct {
 	ResolvConf string
 	// NodeIPs are the node's addresses.
 	NodeIPs []string
-	// Log gets what is not worth an event.
-	Log *slog.Logger
 }
 
 // Warning is an event to record on the pod.
 type Warning struct {
 	Reason  string
 	Message string
+	// Node tells that the event is to be recorded on the node.
+	Node bool
 }
 
 // Config returns the DNS configuration of a pod's sandbox and the events that making it calls for.
 func Config(pod *v1.Pod, s Settings) (*runtimeapi.DNSConfig, []Warning, error) {
-	_ = context.Background
-	return nil, nil, nil
+	var warnings []Warning
+	policy := effectivePolicy(pod)
+	if policy == v1.DNSClusterFirst && len(s.ClusterDNS) == 0 {
+		policy = v1.DNSDefault
+		warnings = missingClusterDNS(pod)
+	}
+	// The node's file is read whatever the policy: a kubelet with a broken one says so early.
+	conf, err := nodeConfig(s)
+	if err != nil {
+		return nil, nil, err
+	}
+	switch policy {
+	case v1.DNSNone:
+		conf = &runtimeapi.DNSConfig{}
+	case v1.DNSDefault:
+		if s.ResolvConf == "" {
+			conf = noResolver(s.NodeIPs)
+		}
+	default:
+		conf.Servers = slices.Clone(s.ClusterDNS)
+		conf.Searches = clusterSearches(pod.Namespace, s.ClusterDomain, conf.Searches)
+		conf.Options = []string{clusterDNSOption}
+	}
+	if c := pod.Spec.DNSConfig; c != nil {
+		conf.Servers = unique(append(conf.Servers, c.Nameservers...))
+		conf.Searches = unique(append(conf.Searches, c.Searches...))
+		conf.Options = mergeOptions(conf.Options, podOptions(c.Options))
+	}
+	return conf, append(warnings, limit(conf)...), nil
+}
+
+// effectivePolicy returns DNSNone, DNSDefault or DNSClusterFirst, which is also what an invalid policy means.
+func effectivePolicy(pod *v1.Pod) v1.DNSPolicy {
+	switch p := pod.Spec.DNSPolicy; {
+	case p == v1.DNSNone, p == v1.DNSDefault:
+		return p
+	case p == v1.DNSClusterFirst && pod.Spec.HostNetwork:
+		return v1.DNSDefault
+	}
+	return v1.DNSClusterFirst
+}
+
+func missingClusterDNS(pod *v1.Pod) []Warning {
+	message := fmt.Sprintf("kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.",
+		v1.DNSClusterFirst, v1.DNSDefault)
+	return []Warning{
+		{Reason: "MissingClusterDNS", Message: message, Node: true},
+		{Reason: "MissingClusterDNS", Message: fmt.Sprintf("pod: \"%s_%s(%s)\". %s", pod.Name, pod.Namespace, pod.UID, message)},
+	}
+}
+
+// noResolver points at the node itself, which is what a resolver does without any nameserver,
+// so that the runtime does not fall back to the node's /etc/resolv.conf.
+func noResolver(nodeIPs []string) *runtimeapi.DNSConfig {
+	conf := &runtimeapi.DNSConfig{Searches: []string{"."}}
+	for _, ip := range nodeIPs {
+		local := "127.0.0.1"
+		if a, err := netip.ParseAddr(ip); err == nil && a.Is6() && !a.Is4In6() {
+			local = "::1"
+		}
+		conf.Servers = append(conf.Servers, local)
+	}
+	if len(conf.Servers) == 0 {
+		conf.Servers = []string{"127.0.0.1"}
+	}
+	return conf
+}
+
+func clusterSearches(namespace, domain string, node []string) []string {
+	if domain == "" {
+		return node
+	}
+	return unique(append([]string{namespace + ".svc." + domain, "svc." + domain, domain}, node...))
+}
+
+// limit cuts conf to what resolvers accept.
+func limit(conf *runtimeapi.DNSConfig) []Warning {
+	var out []Warning
+	if len(conf.Servers) > maxNameservers {
+		conf.Servers = conf.Servers[:maxNameservers]
+		out = append(out, Warning{Reason: "DNSConfigForming", Message: "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: " +
+			strings.Join(conf.Servers, " ")})
+	}
+	if fits := fittingSearches(conf.Searches); len(fits) < len(conf.Searches) {
+		conf.Searches = fits
+		out = append(out, Warning{Reason: "DNSConfigForming", Message: "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: " +
+			strings.Join(fits, " ")})
+	}
+	return out
+}
+
+// fittingSearches returns the first searches that fit. glibc 2.28 aborts on one longer than a domain name may be.
+func fittingSearches(searches []string) []string {
+	var fits []string
+	chars := -1 // each search but the first has a space before it
+	for _, s := range searches[:min(len(searches), maxSearchPaths)] {
+		if len(s) > validation.DNS1123SubdomainMaxLength {
+			continue
+		}
+		if chars += 1 + len(s); chars > maxSearchChars {
+			break
+		}
+		fits = append(fits, s)
+	}
+	return fits
+}
+
+// nodeConfig reads the node's resolver file.
+func nodeConfig(s Settings) (*runtimeapi.DNSConfig, error) {
+	if s.ResolvConf == "" {
+		return &runtimeapi.DNSConfig{}, nil
+	}
+	f, err := os.Open(s.ResolvConf)
+	if err != nil {
+		return nil, err // says open and the path
+	}
+	defer f.Close()
+	conf, err := parse(f)
+	if err != nil {
+		return nil, fmt.Errorf("Encountered error while parsing resolv conf file. Error: %w", err) //nolint:staticcheck // users see it
+	}
+	return conf, nil
+}
+
+// parse reads a resolv.conf: nameserver and options lines add up, of search lines the last one counts.
+func parse(r io.Reader) (*runtimeapi.DNSConfig, error) {
+	raw, err := io.ReadAll(io.LimitReader(r, maxResolvConf+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(raw) > maxResolvConf {
+		return nil, fmt.Errorf("longer than %d bytes", maxResolvConf)
+	}
+	conf := &runtimeapi.DNSConfig{}
+	for line := range strings.Lines(string(raw)) {
+		words := strings.Fields(line)
+		if len(words) == 0 {
+			continue
+		}
+		switch words[0] {
+		case "nameserver":
+			if len(words) < 2 {
+				return nil, fmt.Errorf("nameserver list is empty ")
+			}
+			conf.Servers = append(conf.Servers, words[1])
+		case "search":
+			conf.Searches = nil
+			for _, s := range words[1:] {
+				if s != "." {
+					conf.Searches = append(conf.Searches, strings.TrimSuffix(s, "."))
+				}
+			}
+		case "options":
+			conf.Options = mergeOptions(conf.Options, words[1:])
+		}
+	}
+	return conf, nil
+}
+
+func podOptions(options []v1.PodDNSConfigOption) []string {
+	out := make([]string, 0, len(options))
+	for _, o := range options {
+		if o.Value != nil && *o.Value != "" {
+			out = append(out, o.Name+":"+*o.Value)
+		} else {
+			out = append(out, o.Name)
+		}
+	}
+	return out
+}
+
+// mergeOptions adds options; one that has a name that is there already takes its place.
+func mergeOptions(have, add []string) []string {
+	name := func(o string) string { n, _, _ := strings.Cut(o, ":"); return n }
+	out := slices.Clone(have)
+	for _, o := range add {
+		if i := slices.IndexFunc(out, func(h string) bool { return name(h) == name(o) }); i >= 0 {
+			out[i] = o
+		} else {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+func unique(list []string) []string {
+	var out []string
+	for _, s := range list {
+		if !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
 }

@@ -2,14 +2,27 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package env makes the environment of a container: service variables, envFrom, env with
-// its sources, and $(VAR) expansion, in the order and with the precedence of Kubernetes.
+// its sources, and $(VAR) expansion, in the order and with the precedence of Kubernetes:
+//
+//   - envFrom in its order, later ones winning;
+//   - env in its order, each seeing what came before it and the service variables;
+//   - service variables where no other of that name exists.
 package env
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson.dev/keelson/pkg/kubelet/downward"
 )
 
 // Objects gives the objects that variables are taken from.
@@ -31,15 +44,282 @@ type Input struct {
 	Objects     Objects
 	// VolumePath gives the node's path of one of the pod's volumes, for fileKeyRef.
 	VolumePath func(volume string) (string, bool)
-	// Warn records an event on the pod; it may be nil.
-	Warn func(reason, message string)
 }
 
 // Make returns the container's environment, sorted by name.
-func Make(ctx context.Context, in Input) ([]*runtimeapi.KeyValue, error) { return nil, nil }
+func Make(ctx context.Context, in Input) ([]*runtimeapi.KeyValue, error) {
+	links := in.Pod.Spec.EnableServiceLinks == nil || *in.Pod.Spec.EnableServiceLinks
+	m := maker{
+		ctx:      ctx,
+		Input:    in,
+		services: serviceVariables(in.Services, in.Pod.Namespace, links),
+		vars:     map[string]string{},
+	}
+	for i := range in.Container.EnvFrom {
+		if err := m.from(&in.Container.EnvFrom[i]); err != nil {
+			return nil, err
+		}
+	}
+	for i := range in.Container.Env {
+		e := &in.Container.Env[i]
+		value, err := m.value(e)
+		if errors.Is(err, errAbsent) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		m.vars[e.Name] = value
+	}
+	for name, value := range m.services {
+		if _, ok := m.vars[name]; !ok {
+			m.vars[name] = value
+		}
+	}
+	out := make([]*runtimeapi.KeyValue, 0, len(m.vars))
+	for _, name := range slices.Sorted(maps.Keys(m.vars)) {
+		out = append(out, &runtimeapi.KeyValue{Key: name, Value: []byte(m.vars[name])})
+	}
+	return out, nil
+}
+
+// maker is one call of Make.
+type maker struct {
+	Input
+	ctx      context.Context // of that one call
+	services map[string]string
+	vars     map[string]string
+}
+
+// errAbsent means that what an optional variable refers to does not exist.
+var errAbsent = errors.New("absent")
+
+func isTrue(b *bool) bool { return b != nil && *b }
+
+// absent turns the error for a missing object into errAbsent if the reference is optional.
+func absent(err error, optional *bool) error {
+	if apierrors.IsNotFound(err) && isTrue(optional) {
+		return errAbsent
+	}
+	return err
+}
+
+func (m *maker) from(f *v1.EnvFromSource) error {
+	switch {
+	case f.ConfigMapRef != nil:
+		cm, err := m.Objects.ConfigMap(m.ctx, m.Pod.Namespace, f.ConfigMapRef.Name)
+		if err != nil {
+			return ignoreAbsent(absent(err, f.ConfigMapRef.Optional))
+		}
+		for k, v := range cm.Data {
+			m.vars[f.Prefix+k] = v
+		}
+	case f.SecretRef != nil:
+		s, err := m.Objects.Secret(m.ctx, m.Pod.Namespace, f.SecretRef.Name)
+		if err != nil {
+			return ignoreAbsent(absent(err, f.SecretRef.Optional))
+		}
+		for k, v := range s.Data {
+			m.vars[f.Prefix+k] = string(v)
+		}
+	}
+	return nil
+}
+
+func ignoreAbsent(err error) error {
+	if errors.Is(err, errAbsent) {
+		return nil
+	}
+	return err
+}
+
+func (m *maker) value(e *v1.EnvVar) (string, error) {
+	switch src := e.ValueFrom; {
+	case e.Value != "" || src == nil:
+		return expand(e.Value, m.lookup), nil
+	case src.FieldRef != nil:
+		return m.field(src.FieldRef)
+	case src.ResourceFieldRef != nil:
+		return m.resource(src.ResourceFieldRef)
+	case src.ConfigMapKeyRef != nil:
+		return m.configMapKey(src.ConfigMapKeyRef)
+	case src.SecretKeyRef != nil:
+		return m.secretKey(src.SecretKeyRef)
+	case src.FileKeyRef != nil:
+		return m.fileKey(src.FileKeyRef)
+	}
+	return "", nil
+}
+
+func (m *maker) lookup(name string) (string, bool) {
+	if v, ok := m.vars[name]; ok {
+		return v, true
+	}
+	v, ok := m.services[name]
+	return v, ok
+}
+
+func (m *maker) configMapKey(r *v1.ConfigMapKeySelector) (string, error) {
+	cm, err := m.Objects.ConfigMap(m.ctx, m.Pod.Namespace, r.Name)
+	if err != nil {
+		return "", absent(err, r.Optional)
+	}
+	v, ok := cm.Data[r.Key]
+	if !ok {
+		if isTrue(r.Optional) {
+			return "", errAbsent
+		}
+		return "", fmt.Errorf("couldn't find key %v in ConfigMap %v/%v", r.Key, m.Pod.Namespace, r.Name)
+	}
+	return v, nil
+}
+
+func (m *maker) secretKey(r *v1.SecretKeySelector) (string, error) {
+	s, err := m.Objects.Secret(m.ctx, m.Pod.Namespace, r.Name)
+	if err != nil {
+		return "", absent(err, r.Optional)
+	}
+	v, ok := s.Data[r.Key]
+	if !ok {
+		if isTrue(r.Optional) {
+			return "", errAbsent
+		}
+		return "", fmt.Errorf("couldn't find key %v in Secret %v/%v", r.Key, m.Pod.Namespace, r.Name)
+	}
+	return string(v), nil
+}
+
+func (m *maker) field(r *v1.ObjectFieldSelector) (string, error) {
+	if r.APIVersion != "" && r.APIVersion != "v1" {
+		return "", fmt.Errorf("unsupported pod version: %s", r.APIVersion)
+	}
+	switch r.FieldPath {
+	case "spec.nodeName", "spec.host": // spec.host is the name that the oldest clients used
+		return m.Pod.Spec.NodeName, nil
+	case "spec.serviceAccountName":
+		return m.Pod.Spec.ServiceAccountName, nil
+	case "status.hostIP":
+		return first(m.HostIPs), nil
+	case "status.hostIPs":
+		return strings.Join(m.HostIPs, ","), nil
+	case "status.podIP":
+		return first(m.PodIPs), nil
+	case "status.podIPs":
+		return strings.Join(m.PodIPs, ","), nil
+	}
+	return downward.Metadata(m.Pod, r.FieldPath)
+}
+
+func first(s []string) string {
+	if len(s) == 0 {
+		return ""
+	}
+	return s[0]
+}
+
+func (m *maker) resource(r *v1.ResourceFieldSelector) (string, error) {
+	c := m.Container
+	if r.ContainerName != "" {
+		var err error
+		if c, err = downward.Container(m.Pod, r.ContainerName); err != nil {
+			return "", err
+		}
+	}
+	return downward.Resource(r, downward.WithLimits(c, m.allocatable()))
+}
+
+// allocatable returns what stands for limits that the container does not set: the pod's own, then the node's.
+func (m *maker) allocatable() v1.ResourceList {
+	if m.Pod.Spec.Resources == nil {
+		return m.Allocatable
+	}
+	out := maps.Clone(m.Allocatable)
+	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+		if _, ok := out[name]; !ok {
+			continue
+		}
+		if q, ok := m.Pod.Spec.Resources.Limits[name]; ok && !q.IsZero() {
+			out[name] = q
+		}
+	}
+	return out
+}
+
+func (m *maker) fileKey(r *v1.FileKeySelector) (string, error) {
+	dir, ok := "", false
+	if m.VolumePath != nil {
+		dir, ok = m.VolumePath(r.VolumeName)
+	}
+	if !ok {
+		return "", fmt.Errorf("cannot find the volume %q referenced by FileKeyRef", r.VolumeName)
+	}
+	value, err := readFileVariable(dir, r.Path, r.Key)
+	if err != nil {
+		// The detail could tell a user about the node's files.
+		return "", errors.New("couldn't parse env file")
+	}
+	if value == "" {
+		if isTrue(r.Optional) {
+			return "", errAbsent
+		}
+		return "", fmt.Errorf("environment variable key %q not found in file %q", r.Key, dir+"/"+r.Path)
+	}
+	return value, nil
+}
+
+// readFileVariable opens the file below dir; no symbolic link leads out of dir.
+func readFileVariable(dir, path, key string) (string, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return "", fmt.Errorf("open volume: %w", err)
+	}
+	defer root.Close()
+	f, err := root.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("open environment variable file: %w", err)
+	}
+	defer f.Close()
+	return fileVariable(f, key)
+}
 
 // Expand replaces $(NAME) by the value in env, and $$ by $; what is not in env stays as it is written.
-func Expand(s string, env []*runtimeapi.KeyValue) string { return s }
+func Expand(s string, env []*runtimeapi.KeyValue) string {
+	return expand(s, func(name string) (string, bool) {
+		for _, kv := range env {
+			if kv.Key == name {
+				return string(kv.Value), true
+			}
+		}
+		return "", false
+	})
+}
 
 // ExpandAll is Expand for each of a command or its arguments.
-func ExpandAll(words []string, env []*runtimeapi.KeyValue) []string { return words }
+func ExpandAll(words []string, env []*runtimeapi.KeyValue) []string {
+	if words == nil {
+		return nil
+	}
+	out := make([]string, len(words))
+	for i, w := range words {
+		out[i] = Expand(w, env)
+	}
+	return out
+}
+
+// ExpandStrict is Expand for a subPathExpr, in which every variable must have a value.
+func ExpandStrict(s string, env []*runtimeapi.KeyValue) (string, error) {
+	missing := map[string]struct{}{}
+	out := expand(s, func(name string) (string, bool) {
+		for _, kv := range env {
+			if kv.Key == name && len(kv.Value) > 0 {
+				return string(kv.Value), true
+			}
+		}
+		missing[name] = struct{}{}
+		return "", true
+	})
+	if len(missing) > 0 {
+		return "", fmt.Errorf("missing value for %s", strings.Join(slices.Sorted(maps.Keys(missing)), ", "))
+	}
+	return out, nil
+}

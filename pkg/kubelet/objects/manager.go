@@ -5,11 +5,18 @@ package objects
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"math/rand/v2"
+	"sync"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"keelson.dev/api/clock"
@@ -24,6 +31,14 @@ const (
 	KindSecret    Kind = "Secret"
 )
 
+// resource returns the kind's name in the API's errors.
+func (k Kind) resource() schema.GroupResource {
+	if k == KindSecret {
+		return v1.Resource("secret")
+	}
+	return v1.Resource("configmap")
+}
+
 // Ref names one object.
 type Ref struct {
 	Kind      Kind
@@ -31,49 +46,241 @@ type Ref struct {
 	Name      string
 }
 
+// syncTimeout is how long a reader waits for an object's first list.
+const syncTimeout = time.Second
+
 // Config is what a Manager needs.
 type Config struct {
 	Client kubernetes.Interface
 	Clock  clock.Clock
 	Log    *slog.Logger
+	// Rand spreads renewals and retries; nil means a source of its own.
+	Rand *rand.Rand
 }
 
 // Manager watches the objects that registered pods refer to.
 type Manager struct {
-	cfg Config
+	cfg    Config
+	tokens *tokens
+
+	mu    sync.Mutex
+	rand  *rand.Rand
+	items map[Ref]*item // one for each object that a registered pod refers to
+	pods  map[types.UID]*registration
+	// toStart holds the items whose watch Run has yet to start.
+	toStart []*item
+	// changed holds the objects that subscribers have yet to be told of; its size is bounded by items.
+	changed     map[Ref]struct{}
+	subscribers map[int]func(Ref, []*v1.Pod)
+	nextSub     int
+	wake        chan struct{} // capacity 1: there is something in toStart or changed
+}
+
+// registration is what one pod refers to.
+type registration struct {
+	pod  *v1.Pod
+	refs map[Ref]struct{}
 }
 
 // New makes a Manager. It starts nothing.
-func New(cfg Config) *Manager { return &Manager{cfg: cfg} }
+func New(cfg Config) *Manager {
+	if cfg.Rand == nil {
+		cfg.Rand = clock.NewRand()
+	}
+	m := &Manager{
+		cfg:         cfg,
+		rand:        cfg.Rand,
+		items:       map[Ref]*item{},
+		pods:        map[types.UID]*registration{},
+		changed:     map[Ref]struct{}{},
+		subscribers: map[int]func(Ref, []*v1.Pod){},
+		wake:        make(chan struct{}, 1),
+	}
+	m.tokens = newTokens(cfg.Client, cfg.Clock, cfg.Log, m.random)
+	return m
+}
+
+// random returns a number in [0, 1).
+func (m *Manager) random() float64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.rand.Float64()
+}
 
 // Run watches until ctx ends, and returns when every watch has ended.
-func (m *Manager) Run(ctx context.Context) error { <-ctx.Done(); return nil }
+func (m *Manager) Run(ctx context.Context) error {
+	var watches sync.WaitGroup
+	defer watches.Wait()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-m.wake:
+		}
+		start, notify := m.takeWork()
+		for _, it := range start {
+			watches.Go(func() { m.watch(ctx, it) })
+		}
+		for _, n := range notify {
+			n.call(n.ref, n.pods)
+		}
+	}
+}
+
+// notification is one call of one subscriber.
+type notification struct {
+	call func(Ref, []*v1.Pod)
+	ref  Ref
+	pods []*v1.Pod
+}
+
+func (m *Manager) takeWork() ([]*item, []notification) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	start := m.toStart
+	m.toStart = nil
+	var notify []notification
+	for ref := range m.changed {
+		it, ok := m.items[ref]
+		if !ok {
+			continue
+		}
+		pods := make([]*v1.Pod, 0, len(it.pods))
+		for uid := range it.pods {
+			pods = append(pods, m.pods[uid].pod)
+		}
+		for _, call := range m.subscribers {
+			notify = append(notify, notification{call, ref, pods})
+		}
+	}
+	clear(m.changed)
+	return start, notify
+}
+
+// poke wakes Run; a wake-up that is already there is enough.
+func (m *Manager) poke() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
 
 // RegisterPod starts to watch what pod refers to. Registering a pod again replaces what it referred to.
-func (m *Manager) RegisterPod(pod *v1.Pod) {}
+func (m *Manager) RegisterPod(pod *v1.Pod) {
+	refs := References(pod)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	old := m.pods[pod.UID]
+	m.pods[pod.UID] = &registration{pod: pod, refs: refs}
+	for ref := range refs {
+		it, ok := m.items[ref]
+		if !ok {
+			it = newItem(ref)
+			m.items[ref] = it
+			m.toStart = append(m.toStart, it)
+		}
+		it.pods[pod.UID] = struct{}{}
+	}
+	if old != nil {
+		m.releaseLocked(pod.UID, old.refs, refs)
+	}
+	m.poke()
+}
 
 // UnregisterPod forgets the pod, and the objects and tokens that only it needed.
-func (m *Manager) UnregisterPod(pod *v1.Pod) {}
+func (m *Manager) UnregisterPod(pod *v1.Pod) {
+	m.mu.Lock()
+	if old, ok := m.pods[pod.UID]; ok {
+		delete(m.pods, pod.UID)
+		m.releaseLocked(pod.UID, old.refs, nil)
+	}
+	m.mu.Unlock()
+	m.tokens.forget(pod.UID)
+}
+
+// releaseLocked drops the pod from the items of refs that are not in keep.
+func (m *Manager) releaseLocked(pod types.UID, refs, keep map[Ref]struct{}) {
+	for ref := range refs {
+		if _, ok := keep[ref]; ok {
+			continue
+		}
+		it := m.items[ref]
+		delete(it.pods, pod)
+		if len(it.pods) == 0 {
+			delete(m.items, ref)
+			it.stop()
+		}
+	}
+}
 
 // Subscribe has changed called, from one goroutine, for each object that changed with the registered
 // pods that refer to it. It must not block for long. The returned function ends the subscription.
 func (m *Manager) Subscribe(changed func(ref Ref, pods []*v1.Pod)) (unsubscribe func()) {
-	return func() {}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	id := m.nextSub
+	m.nextSub++
+	m.subscribers[id] = changed
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.subscribers, id)
+	}
+}
+
+// notify has Run tell the subscribers that an object changed.
+func (m *Manager) notify(ref Ref) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.changed[ref] = struct{}{}
+	m.poke()
 }
 
 // ConfigMap returns the named object, from memory when a registered pod refers to it.
 // An object that does not exist gives a NotFound error of the API.
 func (m *Manager) ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error) {
-	return nil, nil
+	obj, err := m.get(ctx, Ref{KindConfigMap, namespace, name})
+	if err != nil {
+		return nil, err
+	}
+	return obj.(*v1.ConfigMap), nil
 }
 
 // Secret is ConfigMap for Secrets.
 func (m *Manager) Secret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
-	return nil, nil
+	obj, err := m.get(ctx, Ref{KindSecret, namespace, name})
+	if err != nil {
+		return nil, err
+	}
+	return obj.(*v1.Secret), nil
 }
 
-// ServiceAccountToken returns a token of pod's namespace's service account sa, bound to pod, for the given
-// audiences (none means the API server's own), valid for expiry when it was made.
-func (m *Manager) ServiceAccountToken(ctx context.Context, pod *v1.Pod, sa string, audiences []string, expiry time.Duration) (*authenticationv1.TokenRequestStatus, error) {
-	return nil, nil
+func (m *Manager) get(ctx context.Context, ref Ref) (runtime.Object, error) {
+	m.mu.Lock()
+	it, ok := m.items[ref]
+	m.mu.Unlock()
+	if !ok {
+		return m.read(ctx, ref)
+	}
+	timeout := m.cfg.Clock.NewTimer(syncTimeout)
+	defer timeout.Stop()
+	select {
+	case <-it.synced:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("sync %s cache: %w", ref.Kind.resource(), context.Cause(ctx))
+	case <-timeout.C():
+		return nil, fmt.Errorf("failed to sync %s cache: timed out waiting for the condition", ref.Kind.resource())
+	}
+	if obj := it.object(); obj != nil {
+		return obj, nil
+	}
+	return nil, apierrors.NewNotFound(ref.Kind.resource(), ref.Name)
+}
+
+// read asks the API server for an object that no registered pod refers to.
+func (m *Manager) read(ctx context.Context, ref Ref) (runtime.Object, error) {
+	if ref.Kind == KindSecret {
+		return m.cfg.Client.CoreV1().Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	}
+	return m.cfg.Client.CoreV1().ConfigMaps(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 }

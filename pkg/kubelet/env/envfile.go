@@ -1,0 +1,94 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// maxEnvFile bounds what is read of a file that a container wrote.
+const maxEnvFile = 1 << 20
+
+// fileVariable finds a variable in an environment file: lines of NAME='value', blank lines and lines that start
+// with #. A value is literal up to its closing quote, may span lines, and may be followed by a comment; with space
+// between = and the quote it is empty. The file is read up to the variable only. A variable that is not there is "".
+func fileVariable(r io.Reader, key string) (string, error) {
+	lines := envLines{Scanner: bufio.NewScanner(io.LimitReader(r, maxEnvFile))}
+	for lines.Scan() {
+		line := strings.TrimLeft(lines.Text(), " \t")
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		name, rest, ok := strings.Cut(line, "=")
+		switch {
+		case !ok:
+			return "", lines.invalid("missing '='")
+		case strings.TrimRight(name, " \t") == "":
+			return "", lines.invalid("empty variable name")
+		case strings.TrimRight(name, " \t") != name:
+			return "", lines.invalid("whitespace before '=' is not allowed")
+		}
+		value := ""
+		if strings.TrimLeft(rest, " \t") == rest {
+			var err error
+			if value, err = lines.quoted(rest); err != nil {
+				return "", err
+			}
+		}
+		if name == key {
+			return value, nil
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return "", fmt.Errorf("error reading environment variable file: %w", err)
+	}
+	return "", nil
+}
+
+// envLines counts the lines of an environment file.
+type envLines struct {
+	*bufio.Scanner
+	n int
+}
+
+// Scan goes to the next line.
+func (l *envLines) Scan() bool {
+	l.n++
+	return l.Scanner.Scan()
+}
+
+func (l *envLines) invalid(what string) error {
+	return fmt.Errorf("invalid environment variable format at line %d: %s", l.n, what)
+}
+
+var errNotClosed = errors.New("unclosed single quote")
+
+// quoted reads a value in single quotes that starts with rest and may go on in the lines after it.
+func (l *envLines) quoted(rest string) (string, error) {
+	rest, ok := strings.CutPrefix(rest, "'")
+	if !ok {
+		return "", l.invalid("value must be enclosed in single quotes")
+	}
+	first := l.n
+	var value strings.Builder
+	for {
+		text, after, closed := strings.Cut(rest, "'")
+		value.WriteString(text)
+		if closed {
+			if after = strings.TrimLeft(after, " \t"); after != "" && after[0] != '#' {
+				return "", l.invalid("unexpected content after closing quote")
+			}
+			return value.String(), nil
+		}
+		value.WriteByte('\n')
+		if !l.Scan() {
+			return "", fmt.Errorf("invalid environment variable format starting at line %d: %w", first, errNotClosed)
+		}
+		rest = l.Text()
+	}
+}

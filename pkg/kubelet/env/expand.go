@@ -1,0 +1,47 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package env
+
+import "strings"
+
+// lookup finds the value of a variable.
+type lookup func(name string) (string, bool)
+
+// expand replaces $(NAME) by its value, and $$ by $. Everything else stays as it is written:
+// a reference to an unknown variable, one that is not closed, a lone $.
+func expand(s string, value lookup) string {
+	at := strings.IndexByte(s, '$')
+	if at < 0 {
+		return s
+	}
+	var b strings.Builder
+	for ; at >= 0 && at+1 < len(s); at = strings.IndexByte(s, '$') {
+		b.WriteString(s[:at])
+		s = s[at:]
+		n := 1 // bytes of s that are done with
+		switch s[1] {
+		case '$':
+			b.WriteByte('$')
+			n = 2
+		case '(':
+			name, _, closed := strings.Cut(s[2:], ")")
+			if !closed {
+				b.WriteString("$(")
+				n = 2
+				break
+			}
+			n = len("$()") + len(name)
+			if v, ok := value(name); ok {
+				b.WriteString(v)
+			} else {
+				b.WriteString(s[:n])
+			}
+		default:
+			b.WriteByte('$')
+		}
+		s = s[n:]
+	}
+	b.WriteString(s)
+	return b.String()
+}

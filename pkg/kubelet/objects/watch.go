@@ -1,0 +1,222 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package objects
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// A watch that ends is started again at once; one that cannot be started is retried after
+// a delay that doubles. The first delay is short: a pod's objects are read the moment
+// the pod is bound, when the Node authorizer may not have seen the binding yet.
+const (
+	firstRetry = 20 * time.Millisecond
+	lastRetry  = 30 * time.Second
+	// watchFor is how long a watch lives at least, up to twice that.
+	watchFor = 5 * time.Minute
+)
+
+// item is one watched object.
+type item struct {
+	ref    Ref
+	pods   map[types.UID]struct{} // guarded by Manager.mu
+	synced chan struct{}          // closed when the object is known, or known not to exist
+	// life ends with stop, when no pod refers to the object any more. It is kept here and not
+	// passed because items are made before Run starts their watches.
+	life context.Context
+	stop context.CancelFunc
+
+	mu  sync.Mutex
+	obj runtime.Object // nil: does not exist
+	rv  string         // where to watch from; empty: list first
+}
+
+func newItem(ref Ref) *item {
+	life, stop := context.WithCancel(context.Background())
+	return &item{ref: ref, pods: map[types.UID]struct{}{}, synced: make(chan struct{}), life: life, stop: stop}
+}
+
+func (it *item) object() runtime.Object {
+	it.mu.Lock()
+	defer it.mu.Unlock()
+	return it.obj
+}
+
+// set stores what is known now and tells whether that differs from before.
+func (it *item) set(obj runtime.Object) (changed bool) {
+	it.mu.Lock()
+	defer it.mu.Unlock()
+	old := it.obj
+	it.obj = obj
+	return revision(old) != revision(obj)
+}
+
+// revision identifies a version of an object: objects of one name may be deleted and made again.
+func revision(obj runtime.Object) string {
+	if obj == nil {
+		return ""
+	}
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return ""
+	}
+	return string(m.GetUID()) + "/" + m.GetResourceVersion()
+}
+
+func immutable(obj runtime.Object) bool {
+	switch o := obj.(type) {
+	case *v1.ConfigMap:
+		return o.Immutable != nil && *o.Immutable
+	case *v1.Secret:
+		return o.Immutable != nil && *o.Immutable
+	}
+	return false
+}
+
+// watch keeps the item until it is stopped, ctx ends or the object turns out to be immutable.
+func (m *Manager) watch(ctx context.Context, it *item) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(it.life, cancel)()
+
+	retry := firstRetry
+	for ctx.Err() == nil {
+		err := m.watchOnce(ctx, it)
+		if immutable(it.object()) || ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			retry = firstRetry
+			continue
+		}
+		m.cfg.Log.Debug("Watch of object ended", "kind", it.ref.Kind, "namespace", it.ref.Namespace, "name", it.ref.Name, "err", err)
+		timer := m.cfg.Clock.NewTimer(retry + time.Duration(m.random()*float64(retry)))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+		case <-timer.C():
+		}
+		retry = min(2*retry, lastRetry)
+	}
+}
+
+// watchOnce lists if there is nothing to go on from, then follows one watch to its end.
+func (m *Manager) watchOnce(ctx context.Context, it *item) error {
+	if it.rv == "" {
+		if err := m.list(ctx, it); err != nil {
+			return err
+		}
+		if immutable(it.object()) {
+			return nil
+		}
+	}
+	seconds := int64((1 + m.random()) * watchFor.Seconds())
+	w, err := m.startWatch(ctx, it.ref, metav1.ListOptions{
+		FieldSelector:       selectName(it.ref),
+		ResourceVersion:     it.rv,
+		AllowWatchBookmarks: true,
+		TimeoutSeconds:      &seconds,
+	})
+	if err != nil {
+		if apierrors.IsGone(err) || apierrors.IsResourceExpired(err) {
+			it.rv = ""
+		}
+		return fmt.Errorf("watch: %w", err)
+	}
+	defer w.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case e, ok := <-w.ResultChan():
+			if !ok {
+				return nil
+			}
+			if err := m.handle(it, e); err != nil || immutable(it.object()) {
+				return err
+			}
+		}
+	}
+}
+
+func (m *Manager) handle(it *item, e watch.Event) error {
+	if e.Type == watch.Error {
+		it.rv = "" // most often 410: what happened since is lost
+		return fmt.Errorf("watch: %w", apierrors.FromObject(e.Object))
+	}
+	o, err := meta.Accessor(e.Object)
+	if err != nil {
+		return fmt.Errorf("watch event: %w", err)
+	}
+	it.rv = o.GetResourceVersion()
+	var changed bool
+	switch e.Type {
+	case watch.Added, watch.Modified:
+		changed = it.set(e.Object)
+	case watch.Deleted:
+		changed = it.set(nil)
+	}
+	if changed {
+		m.notify(it.ref)
+	}
+	return nil
+}
+
+func (m *Manager) startWatch(ctx context.Context, ref Ref, o metav1.ListOptions) (watch.Interface, error) {
+	if ref.Kind == KindSecret {
+		return m.cfg.Client.CoreV1().Secrets(ref.Namespace).Watch(ctx, o)
+	}
+	return m.cfg.Client.CoreV1().ConfigMaps(ref.Namespace).Watch(ctx, o)
+}
+
+// list reads the present state; a list by name, because the watch goes on from its resource version.
+func (m *Manager) list(ctx context.Context, it *item) error {
+	o := metav1.ListOptions{FieldSelector: selectName(it.ref)}
+	var found runtime.Object
+	if it.ref.Kind == KindSecret {
+		l, err := m.cfg.Client.CoreV1().Secrets(it.ref.Namespace).List(ctx, o)
+		if err != nil {
+			return fmt.Errorf("list: %w", err)
+		}
+		if len(l.Items) > 0 {
+			found = &l.Items[0]
+		}
+		it.rv = l.ResourceVersion
+	} else {
+		l, err := m.cfg.Client.CoreV1().ConfigMaps(it.ref.Namespace).List(ctx, o)
+		if err != nil {
+			return fmt.Errorf("list: %w", err)
+		}
+		if len(l.Items) > 0 {
+			found = &l.Items[0]
+		}
+		it.rv = l.ResourceVersion
+	}
+	changed := it.set(found)
+	select {
+	case <-it.synced: // listed before
+		if changed {
+			m.notify(it.ref)
+		}
+	default:
+		close(it.synced)
+	}
+	return nil
+}
+
+func selectName(ref Ref) string {
+	return fields.OneTermEqualSelector(metav1.ObjectNameField, ref.Name).String()
+}
