@@ -23,10 +23,10 @@ import (
 // Verbs is what clients may do with row, sorted.
 func Verbs(row *resource.Row) []string {
 	switch {
-	case row.Ephemeral:
-		return []string{"create"}
 	case row.Verbs != nil:
 		return slices.Sorted(slices.Values(row.Verbs))
+	case row.Ephemeral:
+		return []string{"create"}
 	}
 	return []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 }

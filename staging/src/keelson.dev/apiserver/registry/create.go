@@ -5,11 +5,14 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -29,6 +32,9 @@ const (
 	repeatedOwners      = ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: %v"
 	repeatedOwnersAfter = ".metadata.ownerReferences contains duplicate entries after mutating admission happens; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: %v"
 )
+
+// errVersionSet has no code of its own in Kubernetes either: clients see 500.
+var errVersionSet = errors.New("resourceVersion should not be set on objects to be created")
 
 // Create stores obj, a new object in the storage version's type, which it may
 // modify. The record of a dry run has no revision.
@@ -186,14 +192,34 @@ func (r *Registry) prepareCreate(ctx context.Context, obj resource.Object) error
 		r.row.Canonicalize(obj)
 	}
 	if obj.GetResourceVersion() != "" {
-		return apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
+		return errVersionSet
 	}
 	return nil
 }
 
 // validateMeta checks the whole ObjectMeta of a new object.
 func (r *Registry) validateMeta(obj resource.Object) field.ErrorList {
-	return validation.ValidateObjectMetaAccessor(obj, r.row.Namespaced, r.nameFn(), field.NewPath("metadata"))
+	meta := field.NewPath("metadata")
+	errs := validation.ValidateObjectMetaAccessor(obj, r.row.Namespaced, r.nameFn(), meta)
+	if r.dynamic() {
+		return errs
+	}
+	for i, f := range obj.GetFinalizers() {
+		if !strings.Contains(f, "/") && !standardFinalizer(f) {
+			errs = append(errs, field.Invalid(meta.Child("finalizers").Index(i), f, "name is neither a standard finalizer name nor is it fully qualified"))
+		}
+	}
+	return errs
+}
+
+// dynamic reports whether the row's objects have no Go type of their own.
+func (r *Registry) dynamic() bool {
+	_, ok := r.row.New().(*unstructured.Unstructured)
+	return ok
+}
+
+func standardFinalizer(name string) bool {
+	return name == "kubernetes" || name == metav1.FinalizerOrphanDependents || name == metav1.FinalizerDeleteDependents
 }
 
 func (r *Registry) nameFn() validation.ValidateNameFunc {

@@ -199,7 +199,7 @@ func (up *updating) store(ctx context.Context, key string, apply store.UpdateFun
 // ends what the hook began.
 func (up *updating) next(ctx context.Context, existing resource.Object) (obj resource.Object, done func(bool), err error) {
 	r := up.r
-	if err := checkPreconditions(r.row.GroupResource(), existing, up.preconditions); err != nil {
+	if err := r.checkPreconditions(existing, up.preconditions); err != nil {
 		return nil, nil, err
 	}
 	obj, err = up.transform(ctx, existing)
@@ -251,17 +251,24 @@ func (r *Registry) checkVersion(obj, existing resource.Object) error {
 	return apierrors.NewInvalid(schema.GroupKind{Group: r.row.Group, Kind: r.row.Resource}, obj.GetName(), errs)
 }
 
-func checkPreconditions(gr schema.GroupResource, obj resource.Object, p *metav1.Preconditions) error {
+// checkPreconditions refuses in the words of Kubernetes' storage, which name the
+// key in etcd.
+func (r *Registry) checkPreconditions(obj resource.Object, p *metav1.Preconditions) error {
 	if p == nil {
 		return nil
 	}
-	if p.UID != nil && *p.UID != obj.GetUID() {
-		return apierrors.NewConflict(gr, obj.GetName(), fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", *p.UID, obj.GetUID())) //nolint:staticcheck // Kubernetes' words
+	finding := ""
+	switch {
+	case p.UID != nil && *p.UID != obj.GetUID():
+		finding = fmt.Sprintf("UID in precondition: %v, UID in object meta: %v", *p.UID, obj.GetUID())
+	case p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion():
+		finding = fmt.Sprintf("ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", *p.ResourceVersion, obj.GetResourceVersion())
+	default:
+		return nil
 	}
-	if p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion() {
-		return apierrors.NewConflict(gr, obj.GetName(), fmt.Errorf("Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", *p.ResourceVersion, obj.GetResourceVersion())) //nolint:staticcheck // Kubernetes' words
-	}
-	return nil
+	return apierrors.NewConflict(r.row.GroupResource(), obj.GetName(), fmt.Errorf(
+		"StorageError: invalid object, Code: 4, Key: /registry/%s/%s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: %s",
+		r.row.StoragePrefix, r.key(obj.GetNamespace(), obj.GetName()), finding))
 }
 
 // prepare is the strategy's part of an update.
@@ -312,7 +319,10 @@ func keepSystemFields(obj, old resource.Object) {
 func (r *Registry) validateMetaUpdate(obj, old resource.Object) field.ErrorList {
 	meta := field.NewPath("metadata")
 	errs := validation.ValidateObjectMetaAccessor(obj, r.row.Namespaced, anyName, meta)
-	return append(errs, validation.ValidateObjectMetaAccessorUpdate(obj, old, meta)...)
+	changes := validation.ValidateObjectMetaAccessorUpdate(obj, old, meta)
+	// Kubernetes finds these twice, once for all kinds and once for each, and
+	// clients see both causes.
+	return append(append(errs, changes...), changes...)
 }
 
 // anyName accepts names that were accepted at creation.

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metascheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
@@ -128,9 +129,18 @@ func (s *Server) decodeAs(mediaType string, body []byte, kind schema.GroupVersio
 		return gvk, err
 	}
 	if obj != into {
-		return gvk, fmt.Errorf("converting (%s) to (%s): unknown conversion", typeName(obj), typeName(into))
+		return gvk, fmt.Errorf("converting (%s) to (%s): unknown conversion", typeName(obj), internalName(kind))
 	}
 	return gvk, err
+}
+
+// internalName is what Kubernetes calls the type of a kind of its own in messages.
+func internalName(kind schema.GroupVersionKind) string {
+	group, _, _ := strings.Cut(kind.Group, ".")
+	if group == "" {
+		group = "core"
+	}
+	return group + "." + kind.Kind
 }
 
 func typeName(obj runtime.Object) string { return reflect.TypeOf(obj).Elem().String() }
@@ -171,7 +181,7 @@ func decodeProto(body []byte, kind schema.GroupVersionKind, into runtime.Object)
 	}
 	message, ok := into.(interface{ Unmarshal([]byte) error })
 	if !ok || gvk.Kind != kind.Kind {
-		return &gvk, fmt.Errorf("converting (%s) to (%s): unknown conversion", gvk.Kind, typeName(into))
+		return &gvk, fmt.Errorf("converting (%s) to (%s): unknown conversion", gvk.Kind, internalName(kind))
 	}
 	return &gvk, message.Unmarshal(e.Raw)
 }

@@ -60,6 +60,10 @@ type Config struct {
 	// (aggregation), for discovery. Nil: none.
 	RemoteGroups func() []apidiscovery.APIGroupDiscovery
 
+	// RemoteOpenAPI are the OpenAPI v3 documents that other servers answer, as
+	// path → URL relative to this server ("apis/metrics.k8s.io/v1beta1"). Nil: none.
+	RemoteOpenAPI func() map[string]string
+
 	// MinWatchTimeout is the shortest time a watch without timeoutSeconds lives;
 	// the longest is twice that. 0: 30 minutes.
 	MinWatchTimeout time.Duration
@@ -78,8 +82,8 @@ type Config struct {
 
 // OpenAPI is the source of the built-in kinds' definitions.
 type OpenAPI interface {
-	// Definitions returns the OpenAPI v2 or v3 document, as JSON, that holds
-	// the definitions (v2) or components (v3), without paths. It is called
-	// rarely, and what it returns is not kept.
+	// Definitions returns the definitions of OpenAPI version 2 or 3, as a JSON
+	// object of schemas by name. It is called rarely, and what it returns is
+	// not kept.
 	Definitions(version int) ([]byte, error)
 }

@@ -90,7 +90,9 @@ func (d *documents) serveDiscovery(w http.ResponseWriter, r *http.Request) {
 	versions := append([]string(nil), d.state.groups[group]...)
 	versions = d.remoteVersions(group, versions)
 	switch {
-	case len(versions) == 0, version != "" && !slices.Contains(d.state.groups[group], version):
+	case len(versions) == 0:
+		http.NotFound(w, r)
+	case version != "" && !slices.Contains(d.state.groups[group], version):
 		WriteError(w, r, errNotFound())
 	case version == "":
 		g := discovery.Group(group, versions)
@@ -100,7 +102,11 @@ func (d *documents) serveDiscovery(w http.ResponseWriter, r *http.Request) {
 			GroupVersion: schema.GroupVersion{Group: group, Version: version}.String(),
 			APIResources: discovery.Resources(d.rows[group], version),
 		}
-		d.write(w, r, list, schema.GroupVersionKind{Version: "v1", Kind: "APIResourceList"})
+		gvk := schema.GroupVersionKind{Version: "v1", Kind: "APIResourceList"}
+		if group == "" {
+			gvk.Version = "" // as of old
+		}
+		d.write(w, r, list, gvk)
 	}
 }
 

@@ -3,12 +3,289 @@
 
 package rest
 
-import "net/http"
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha512"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
 
+	openapiv2 "github.com/google/gnostic-models/openapiv2"
+	openapiv3 "github.com/google/gnostic-models/openapiv3"
+	"google.golang.org/protobuf/proto"
+
+	"keelson.dev/apiserver/discovery"
+	"keelson.dev/apiserver/openapi"
+	"keelson.dev/apiserver/resource"
+)
+
+const (
+	protoV2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+	protoV3 = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
+)
+
+// openAPIDocuments are the OpenAPI documents of one state. They are made when
+// they are asked for, and kept compressed. Their hashes are of what they are
+// made from, so that the index of all needs none of them.
 type openAPIDocuments struct {
 	d *documents
+
+	mu   sync.Mutex
+	kept map[string][]byte // gzip'd, by version and group version
 }
 
-func (d *documents) serveOpenAPI(w http.ResponseWriter, r *http.Request) {
-	WriteError(w, r, errNotFound())
+// groupVersion is one document's subject: "api/v1", "apis/apps/v1".
+type groupVersion struct{ group, version string }
+
+func (g groupVersion) path() string {
+	if g.group == "" {
+		return "api/" + g.version
+	}
+	return "apis/" + g.group + "/" + g.version
 }
+
+func (o *openAPIDocuments) all() []groupVersion {
+	var list []groupVersion
+	for _, group := range append([]string{""}, o.d.names...) {
+		for _, v := range o.d.state.groups[group] {
+			list = append(list, groupVersion{group, v})
+		}
+	}
+	return list
+}
+
+// serveOpenAPI answers /openapi/v2, /openapi/v3 and the documents below it.
+func (d *documents) serveOpenAPI(w http.ResponseWriter, r *http.Request) {
+	path := strings.Trim(strings.TrimPrefix(r.URL.Path, "/openapi/"), "/")
+	rest, isV3 := strings.CutPrefix(path, "v3/")
+	var err error
+	switch {
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		err = errMethod()
+	case path == "v2":
+		err = d.openapi.serve(w, r, "v2", protoV2, d.openapi.hash("v2", d.openapi.all()), d.openapi.v2)
+	case path == "v3":
+		err = d.openapi.serveIndex(w, r)
+	case isV3:
+		err = d.openapi.serveV3(w, r, rest)
+	default:
+		err = errNotFound()
+	}
+	if err != nil {
+		WriteError(w, r, err)
+	}
+}
+
+// hash identifies a document by what it is made from.
+func (o *openAPIDocuments) hash(kind string, list []groupVersion) string {
+	h := sha512.New()
+	_, _ = io.WriteString(h, kind+o.d.s.cfg.Version)
+	for _, gv := range list {
+		_, _ = io.WriteString(h, gv.path())
+		_ = json.NewEncoder(h).Encode(discovery.Resources(o.d.rows[gv.group], gv.version))
+		for _, e := range o.published(gv) {
+			v3, v2, err := e.options.OpenAPI(gv.version)
+			_, _ = fmt.Fprintf(h, "%s%s%v", v3, v2, err)
+		}
+	}
+	return fmt.Sprintf("%X", h.Sum(nil))
+}
+
+// published are the endpoints of a group version that bring their own definitions.
+func (o *openAPIDocuments) published(gv groupVersion) []*endpoint {
+	var list []*endpoint
+	for _, row := range o.d.rows[gv.group] {
+		e := o.d.state.endpoints[row.GroupResource()]
+		if e != nil && e.options.OpenAPI != nil && discovery.Served(row, gv.version) {
+			list = append(list, e)
+		}
+	}
+	slices.SortFunc(list, func(a, b *endpoint) int { return strings.Compare(a.row.Resource, b.row.Resource) })
+	return list
+}
+
+// serveIndex answers /openapi/v3: where each document is.
+func (o *openAPIDocuments) serveIndex(w http.ResponseWriter, r *http.Request) error {
+	type place struct {
+		URL string `json:"serverRelativeURL"`
+	}
+	index := make(map[string]place)
+	for _, gv := range o.all() {
+		index[gv.path()] = place{"/openapi/v3/" + gv.path() + "?hash=" + o.hash("v3", []groupVersion{gv})}
+	}
+	if o.d.s.cfg.RemoteOpenAPI != nil {
+		for path, url := range o.d.s.cfg.RemoteOpenAPI() {
+			index[path] = place{url}
+		}
+	}
+	doc, err := json.Marshal(map[string]any{"paths": index})
+	if err != nil {
+		return err
+	}
+	return o.d.s.send(w, r, http.StatusOK, "application/json", doc)
+}
+
+// serveV3 answers the document of one group version.
+func (o *openAPIDocuments) serveV3(w http.ResponseWriter, r *http.Request, path string) error {
+	all := o.all()
+	i := slices.IndexFunc(all, func(gv groupVersion) bool { return gv.path() == path })
+	if i < 0 {
+		http.NotFound(w, r)
+		return nil
+	}
+	gv := all[i]
+	hash := o.hash("v3", []groupVersion{gv})
+	if want := r.URL.Query().Get("hash"); want != "" {
+		if want != hash {
+			http.Redirect(w, r, "/openapi/v3/"+path+"?hash="+hash, http.StatusMovedPermanently)
+			return nil
+		}
+		w.Header().Set("Cache-Control", "public, immutable")
+		w.Header().Set("Expires", o.d.s.cfg.Clock.Now().AddDate(1, 0, 0).Format(time.RFC1123))
+	}
+	return o.serve(w, r, path, protoV3, hash, func() ([]byte, error) { return o.v3(gv) })
+}
+
+// serve answers with a document in the type that the client prefers.
+func (o *openAPIDocuments) serve(w http.ResponseWriter, r *http.Request, key, protoType, hash string, make func() ([]byte, error)) error {
+	h := w.Header()
+	h.Add("Vary", "Accept")
+	h.Set("ETag", fmt.Sprintf("%q", hash))
+	if r.Header.Get("If-None-Match") == h.Get("ETag") {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	doc, err := o.document(key, make)
+	if err != nil {
+		return err
+	}
+	if !wantsProto(r, protoType) {
+		return o.d.s.send(w, r, http.StatusOK, "application/json", doc)
+	}
+	data, err := o.document(key+"+protobuf", func() ([]byte, error) { return toProto(doc, protoType) })
+	if err != nil {
+		return err
+	}
+	return o.d.s.send(w, r, http.StatusOK, protoType, data)
+}
+
+// wantsProto reports whether the client's first choice is protobuf, under
+// either of the names it has had.
+func wantsProto(r *http.Request, protoType string) bool {
+	for clause := range strings.SplitSeq(r.Header.Get("Accept"), ",") {
+		media, _, _ := strings.Cut(strings.TrimSpace(clause), ";")
+		switch strings.Replace(media, "@", ".", 1) {
+		case protoType:
+			return true
+		case "application/json", "*/*", "application/*":
+			return false
+		}
+	}
+	return false
+}
+
+func toProto(doc []byte, protoType string) ([]byte, error) {
+	if protoType == protoV2 {
+		m, err := openapiv2.ParseDocument(doc)
+		if err != nil {
+			return nil, err
+		}
+		return proto.Marshal(m)
+	}
+	m, err := openapiv3.ParseDocument(doc)
+	if err != nil {
+		return nil, err
+	}
+	return proto.Marshal(m)
+}
+
+// document returns what is kept, or what make makes.
+func (o *openAPIDocuments) document(key string, make func() ([]byte, error)) ([]byte, error) {
+	o.mu.Lock()
+	packed := o.kept[key]
+	o.mu.Unlock()
+	if packed != nil {
+		r, err := gzip.NewReader(bytes.NewReader(packed))
+		if err != nil {
+			return nil, err
+		}
+		return io.ReadAll(r)
+	}
+	doc, err := make()
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	z := gzip.NewWriter(&out)
+	if _, err := z.Write(doc); err != nil {
+		return nil, err
+	}
+	if err := z.Close(); err != nil {
+		return nil, err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.kept == nil {
+		o.kept = map[string][]byte{}
+	}
+	o.kept[key] = out.Bytes()
+	return doc, nil
+}
+
+// definitions are those of the built-in kinds and of the rows that bring their own.
+func (o *openAPIDocuments) definitions(version int, list []groupVersion) (*openapi.Definitions, error) {
+	var doc []byte
+	if src := o.d.s.cfg.OpenAPI; src != nil {
+		var err error
+		if doc, err = src.Definitions(version); err != nil {
+			return nil, err
+		}
+	}
+	defs, err := openapi.Parse(doc, version)
+	if err != nil {
+		return nil, err
+	}
+	for _, gv := range list {
+		for _, e := range o.published(gv) {
+			v3, v2, err := e.options.OpenAPI(gv.version)
+			if err != nil {
+				return nil, err
+			}
+			if version == 2 {
+				v3 = v2
+			}
+			if err := defs.AddKind(e.row, gv.version, v3); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return defs, nil
+}
+
+func (o *openAPIDocuments) v3(gv groupVersion) ([]byte, error) {
+	defs, err := o.definitions(3, []groupVersion{gv})
+	if err != nil {
+		return nil, err
+	}
+	return openapi.V3(defs, o.d.s.cfg.Version, gv.group, gv.version, o.rows(gv))
+}
+
+func (o *openAPIDocuments) v2() ([]byte, error) {
+	defs, err := o.definitions(2, o.all())
+	if err != nil {
+		return nil, err
+	}
+	var groups []openapi.GroupVersion
+	for _, gv := range o.all() {
+		groups = append(groups, openapi.GroupVersion{Group: gv.group, Version: gv.version, Rows: o.rows(gv)})
+	}
+	return openapi.V2(defs, o.d.s.cfg.Version, groups)
+}
+
+func (o *openAPIDocuments) rows(gv groupVersion) []*resource.Row { return o.d.rows[gv.group] }

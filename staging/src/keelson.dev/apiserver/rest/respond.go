@@ -44,7 +44,7 @@ func (s *Server) respondRecord(w http.ResponseWriter, r *http.Request, out negot
 	s.auditResponse(r, v, rec)
 	switch {
 	case out.As == "PartialObjectMetadataList":
-		return negotiate.NotAcceptableMessage(fmt.Sprintf("you requested PartialObjectMetadataList, but the requested object is not a list (%T)", v.row.New()))
+		return negotiate.NotAcceptableMessage(fmt.Sprintf("you requested PartialObjectMetadataList, but the requested object is not a list (*%s)", internalName(v.gvk)))
 	case out.As == "Table":
 		return s.respondTable(w, r, out, code, v, &store.Page{Records: []*store.Record{rec}, Revision: rec.Revision})
 	case out.MediaType == negotiate.Protobuf:
@@ -148,7 +148,7 @@ func (v *view) listName() string {
 	if v.dynamic {
 		return "*unstructured.UnstructuredList"
 	}
-	return fmt.Sprintf("*%s.%s", v.row.Group, v.listGVK.Kind)
+	return "*" + internalName(v.listGVK)
 }
 
 // pageFrame is what stands before and after the items of a JSON list.

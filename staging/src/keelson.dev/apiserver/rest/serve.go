@@ -14,6 +14,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation/path"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/warning"
@@ -26,10 +27,10 @@ import (
 // writeTimeout is how long a write may take.
 const writeTimeout = 34 * time.Second
 
-var errNoRequestInfo = errors.New("no RequestInfo found in the context")
-
-// allVerbs is what clients may do with a row that does not say.
-var allVerbs = [...]string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
+var (
+	errNoRequestInfo = errors.New("no RequestInfo found in the context")
+	errNoPage        = errors.New("no such API group")
+)
 
 // target is what a request is about.
 type target struct {
@@ -66,6 +67,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	t, err := st.resolve(info, r.Method)
+	if err == errNoPage { //nolint:errorlint // never wrapped
+		http.NotFound(w, r)
+		return
+	}
 	rec, done := s.metrics.begin(w, r, info, t)
 	defer done()
 	if err == nil {
@@ -80,6 +85,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (st *state) resolve(info *request.RequestInfo, method string) (*target, error) {
 	e := st.endpoints[schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}]
 	if e == nil || (info.APIPrefix == "api") != (info.APIGroup == "") {
+		if st.groups[info.APIGroup] == nil {
+			return nil, errNoPage
+		}
 		return nil, errNotFound()
 	}
 	t := &target{endpoint: e, info: info, view: e.views[info.APIVersion], name: info.Name, verb: verbOf(info, method)}
@@ -105,11 +113,14 @@ func (st *state) resolve(info *request.RequestInfo, method string) (*target, err
 // verbOf is the verb of discovery documents: RequestInfo's for resources, the
 // method's for subresources.
 func verbOf(info *request.RequestInfo, method string) string {
+	if method == http.MethodHead {
+		return "head" // of no resource
+	}
 	if info.Subresource == "" {
 		return info.Verb
 	}
 	switch method {
-	case http.MethodGet, http.MethodHead:
+	case http.MethodGet:
 		return "get"
 	case http.MethodPost:
 		return "create"
@@ -125,13 +136,7 @@ func verbOf(info *request.RequestInfo, method string) string {
 
 // check finds the subresource and whether the verb is one of its own.
 func (t *target) check(info *request.RequestInfo) error {
-	verbs := t.row.Verbs
-	if verbs == nil {
-		verbs = allVerbs[:]
-	}
-	if t.row.Ephemeral {
-		verbs = []string{"create"}
-	}
+	verbs := t.verbs
 	if info.Subresource != "" {
 		i := slices.IndexFunc(t.row.Subresources, func(s resource.Subresource) bool { return s.Name == info.Subresource })
 		if i < 0 || len(info.Parts) > 3 && t.row.Subresources[i].View {
@@ -173,7 +178,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t *target) error 
 	}
 	out, err := negotiate.Accept(r, t.offer())
 	if err != nil {
-		return err
+		return t.notAcceptable(err)
 	}
 	if t.verb == "list" || t.verb == "watch" {
 		return s.list(w, r, t, out)
@@ -211,6 +216,19 @@ func (t *target) version() *resource.Version {
 		}
 	}
 	return nil
+}
+
+// notAcceptable words a 406 as Kubernetes' router does, which knows what each
+// path produces.
+func (t *target) notAcceptable(error) error {
+	types := t.offer().MediaTypes
+	if t.verb == "list" || t.verb == "watch" {
+		types = append(types, negotiate.JSON+";stream=watch", negotiate.Protobuf+";stream=watch")
+	}
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,
+		Message: "406: Not Acceptable\n\nAvailable representations: " + strings.Join(types, ", "), Details: &metav1.StatusDetails{},
+	}}
 }
 
 func (t *target) offer() negotiate.Offer {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 
+	"keelson.dev/apiserver/discovery"
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
 )
@@ -55,6 +56,7 @@ type endpoint struct {
 	options    RowOptions
 	registry   *registry.Registry // nil when ephemeral
 	views      map[string]*view   // by version
+	verbs      []string
 	connectors map[string]Connector
 	done       context.Context // ends when the row is removed
 	remove     context.CancelFunc
@@ -104,7 +106,7 @@ func New(cfg Config) (*Server, error) {
 }
 
 func (s *Server) newEndpoint(row *resource.Row, options RowOptions) (*endpoint, error) {
-	e := &endpoint{row: row, options: options, views: make(map[string]*view, len(row.Versions)), connectors: options.Connectors}
+	e := &endpoint{row: row, options: options, views: make(map[string]*view, len(row.Versions)), connectors: options.Connectors, verbs: discovery.Verbs(row)}
 	e.done, e.remove = context.WithCancel(context.Background())
 	for _, v := range row.Versions {
 		e.views[v.Name] = newView(row, v.Name)

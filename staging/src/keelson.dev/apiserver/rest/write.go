@@ -177,7 +177,10 @@ func patchType(r *http.Request, dynamic bool) (types.PatchType, error) {
 			}
 		}
 	}
-	return "", negotiate.UnsupportedMediaType(allowed)
+	return "", &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
+		Message: "415: Unsupported Media Type", Details: &metav1.StatusDetails{},
+	}}
 }
 
 // patchOptions reads what a patch asks for.

@@ -1,0 +1,8 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build tools
+
+package main
+
+import _ "k8s.io/kube-openapi/cmd/openapi-gen" // makes package gen

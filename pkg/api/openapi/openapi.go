@@ -1,0 +1,45 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package openapi holds the OpenAPI definitions of the built-in kinds, made from
+// k8s.io/api by hack/generate-openapi.sh. They are kept compressed in the binary
+// and opened by who asks.
+package openapi
+
+import (
+	"bytes"
+	"compress/gzip"
+	_ "embed" // the definitions
+	"fmt"
+	"io"
+)
+
+//go:generate ../../../hack/generate-openapi.sh
+
+//go:embed v2.json.gz
+var v2 []byte
+
+//go:embed v3.json.gz
+var v3 []byte
+
+// Source gives the definitions out.
+type Source struct{}
+
+// Definitions returns the definitions of OpenAPI version 2 or 3, as a JSON
+// object of schemas by name.
+func (Source) Definitions(version int) ([]byte, error) {
+	var packed []byte
+	switch version {
+	case 2:
+		packed = v2
+	case 3:
+		packed = v3
+	default:
+		return nil, fmt.Errorf("openapi version %d: there are 2 and 3", version)
+	}
+	r, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(r)
+}

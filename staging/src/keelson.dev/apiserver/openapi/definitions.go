@@ -1,0 +1,179 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package openapi derives OpenAPI v2 and v3 documents from rows and the
+// definitions of their kinds: paths with Kubernetes' operation ids and
+// extensions, and the definitions that they refer to. It is pure; who serves the
+// documents keeps them.
+package openapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson.dev/apiserver/resource"
+)
+
+const kindExtension = "x-kubernetes-group-version-kind"
+
+// Definitions are the schemas of kinds and of what they are made of, by name.
+type Definitions struct {
+	Schemas map[string]json.RawMessage
+	names   map[schema.GroupVersionKind]string
+	ref     string // how schemas refer to each other: "#/definitions/" or "#/components/schemas/"
+}
+
+// Parse reads a JSON object of schemas, of OpenAPI version 2 or 3.
+func Parse(doc []byte, version int) (*Definitions, error) {
+	d := &Definitions{Schemas: map[string]json.RawMessage{}, names: map[schema.GroupVersionKind]string{}, ref: refPrefix(version)}
+	if len(doc) == 0 {
+		return d, nil
+	}
+	if err := json.Unmarshal(doc, &d.Schemas); err != nil {
+		return nil, fmt.Errorf("openapi definitions: %w", err)
+	}
+	for name, def := range d.Schemas {
+		if !bytes.Contains(def, []byte(kindExtension)) {
+			continue
+		}
+		var kinds struct {
+			GVK []schema.GroupVersionKind `json:"x-kubernetes-group-version-kind"`
+		}
+		if err := json.Unmarshal(def, &kinds); err != nil {
+			return nil, fmt.Errorf("openapi definition %s: %w", name, err)
+		}
+		for _, gvk := range kinds.GVK {
+			d.names[gvk] = name
+		}
+	}
+	return d, nil
+}
+
+func refPrefix(version int) string {
+	if version == 2 {
+		return "#/definitions/"
+	}
+	return "#/components/schemas/"
+}
+
+// Clone returns definitions that can be added to.
+func (d *Definitions) Clone() *Definitions {
+	return &Definitions{Schemas: maps.Clone(d.Schemas), names: maps.Clone(d.names), ref: d.ref}
+}
+
+// Name is the name of a kind's definition; empty when there is none.
+func (d *Definitions) Name(gvk schema.GroupVersionKind) string { return d.names[gvk] }
+
+// AddKind adds the schema of a row's kind in one version, and that of its list.
+// An empty schema is that of an object of which nothing is known.
+func (d *Definitions) AddKind(row *resource.Row, version string, def []byte) error {
+	gvk := schema.GroupVersionKind{Group: row.Group, Version: version, Kind: row.Kind}
+	var fields map[string]any
+	if len(def) == 0 {
+		fields = map[string]any{"type": "object"}
+	} else if err := json.Unmarshal(def, &fields); err != nil {
+		return fmt.Errorf("openapi schema of %s: %w", gvk, err)
+	}
+	fields[kindExtension] = []any{kindOf(gvk)}
+	name := KindName(gvk)
+	if err := d.add(name, gvk, fields); err != nil {
+		return err
+	}
+	list := gvk
+	list.Kind = row.ListKind
+	if list.Kind == "" {
+		list.Kind = row.Kind + "List"
+	}
+	return d.add(KindName(list), list, d.listSchema(list, name))
+}
+
+func (d *Definitions) add(name string, gvk schema.GroupVersionKind, fields map[string]any) error {
+	b, err := json.Marshal(fields)
+	if err != nil {
+		return err
+	}
+	d.Schemas[name], d.names[gvk] = b, name
+	return nil
+}
+
+// listSchema is the schema of a list of the definition item.
+func (d *Definitions) listSchema(gvk schema.GroupVersionKind, item string) map[string]any {
+	const meta = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"
+	kind := strings.TrimSuffix(gvk.Kind, "List")
+	properties := map[string]any{
+		"apiVersion": map[string]any{"type": "string", "description": "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources"},
+		"kind":       map[string]any{"type": "string", "description": "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds"},
+		"items": map[string]any{
+			"type": "array", "items": map[string]any{"$ref": d.ref + item},
+			"description": "List of " + plural(kind) + ". More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md",
+		},
+	}
+	if _, ok := d.Schemas[meta]; ok {
+		properties["metadata"] = map[string]any{"$ref": d.ref + meta, "description": "Standard list metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds"}
+	}
+	return map[string]any{
+		"description": gvk.Kind + " is a list of " + kind, "type": "object", "required": []any{"items"},
+		"properties": properties, kindExtension: []any{kindOf(gvk)},
+	}
+}
+
+func plural(kind string) string {
+	if strings.HasSuffix(kind, "s") {
+		return strings.ToLower(kind) + "es"
+	}
+	return strings.ToLower(kind) + "s"
+}
+
+func kindOf(gvk schema.GroupVersionKind) map[string]any {
+	return map[string]any{"group": gvk.Group, "version": gvk.Version, "kind": gvk.Kind}
+}
+
+// KindName is the name of the definition of a kind that has no Go type:
+// com.example.stable.v1.CronTab.
+func KindName(gvk schema.GroupVersionKind) string {
+	parts := strings.Split(gvk.Group, ".")
+	slices.Reverse(parts)
+	return strings.Join(append(parts, gvk.Version, gvk.Kind), ".")
+}
+
+// closure returns the definitions of names and of all they refer to.
+func (d *Definitions) closure(names map[string]bool) map[string]json.RawMessage {
+	out := make(map[string]json.RawMessage, len(names))
+	var visit func(name string)
+	visit = func(name string) {
+		def, ok := d.Schemas[name]
+		if _, seen := out[name]; seen || !ok {
+			return
+		}
+		out[name] = def
+		for _, ref := range d.refs(def) {
+			visit(ref)
+		}
+	}
+	for name := range names {
+		visit(name)
+	}
+	return out
+}
+
+// refs finds what a definition refers to.
+func (d *Definitions) refs(def []byte) []string {
+	var found []string
+	marker := []byte(`"$ref":"` + d.ref)
+	for {
+		i := bytes.Index(def, marker)
+		if i < 0 {
+			return found
+		}
+		def = def[i+len(marker):]
+		if end := bytes.IndexByte(def, '"'); end > 0 {
+			found = append(found, string(def[:end]))
+		}
+	}
+}

@@ -1,0 +1,160 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package openapi
+
+import (
+	"cmp"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// dialect is a version of OpenAPI, 2 or 3: they say the same in other places.
+type dialect struct{ v int }
+
+// operation is a method of a path.
+type operation struct {
+	description, id, action string
+	gvk                     schema.GroupVersionKind
+	parameters              []any
+	body, answer            string // definitions; empty: an object, or nothing
+	bodyRequired            bool
+	codes                   []string
+	streams, patch          bool
+}
+
+type parameter struct{ name, kind string }
+
+var (
+	listParameters = []parameter{
+		{"allowWatchBookmarks", "boolean"}, {"continue", "string"}, {"fieldSelector", "string"}, {"labelSelector", "string"},
+		{"limit", "integer"}, {"resourceVersion", "string"}, {"resourceVersionMatch", "string"}, {"sendInitialEvents", "boolean"},
+		{"timeoutSeconds", "integer"}, {"watch", "boolean"},
+	}
+	selectParameters = []parameter{
+		{"continue", "string"}, {"fieldSelector", "string"}, {"labelSelector", "string"}, {"limit", "integer"},
+		{"resourceVersion", "string"}, {"resourceVersionMatch", "string"}, {"sendInitialEvents", "boolean"}, {"timeoutSeconds", "integer"},
+	}
+	writeParameters  = []parameter{{"dryRun", "string"}, {"fieldManager", "string"}, {"fieldValidation", "string"}}
+	deleteParameters = []parameter{
+		{"dryRun", "string"}, {"gracePeriodSeconds", "integer"}, {"ignoreStoreReadErrorWithClusterBreakingPotential", "boolean"},
+		{"orphanDependents", "boolean"}, {"propagationPolicy", "string"},
+	}
+	mediaTypes  = []string{"application/json", "application/vnd.kubernetes.protobuf", "application/yaml"}
+	streamTypes = []string{"application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"}
+	patchTypes  = []string{
+		string(types.ApplyYAMLPatchType), string(types.JSONPatchType), string(types.MergePatchType), string(types.StrategicMergePatchType),
+	}
+)
+
+func (d dialect) reference(name string) map[string]any {
+	if name == "" {
+		return map[string]any{"type": "object"}
+	}
+	return map[string]any{"$ref": refPrefix(d.v) + name}
+}
+
+// typed puts a type into a parameter.
+func (d dialect) typed(p map[string]any, kind string) map[string]any {
+	if d.v == 2 {
+		p["type"], p["uniqueItems"] = kind, true
+		return p
+	}
+	p["schema"] = map[string]any{"type": kind, "uniqueItems": true}
+	return p
+}
+
+func (d dialect) pathParameter(name, description string) any {
+	return d.typed(map[string]any{"name": name, "in": "path", "required": true, "description": description}, "string")
+}
+
+func (d dialect) pretty() any {
+	return d.typed(map[string]any{
+		"name": "pretty", "in": "query",
+		"description": "If 'true', then the output is pretty printed. Defaults to 'false' unless the user-agent indicates a browser or command-line HTTP tool (curl and wget).",
+	}, "string")
+}
+
+// query are query parameters, with the descriptions that the options' type has.
+func (d dialect) query(docs map[string]string, list []parameter) []any {
+	list = slices.Clone(list)
+	slices.SortFunc(list, func(a, b parameter) int { return cmp.Compare(a.name, b.name) })
+	out := make([]any, 0, len(list))
+	for _, p := range list {
+		out = append(out, d.typed(map[string]any{"name": p.name, "in": "query", "description": docs[p.name]}, p.kind))
+	}
+	return out
+}
+
+// operation writes op in the dialect.
+func (d dialect) operation(op operation) map[string]any {
+	out := map[string]any{"description": op.description, "operationId": op.id, "responses": d.responses(op)}
+	if op.action != "" {
+		out["x-kubernetes-action"] = op.action
+		out[kindExtension] = kindOf(op.gvk)
+	}
+	parameters := op.parameters
+	if d.v == 2 {
+		out["consumes"], out["produces"], out["schemes"] = []string{"*/*"}, produced(op), []string{"https"}
+		if op.patch {
+			out["consumes"] = patchTypes
+		}
+		if op.body != "" || op.bodyRequired {
+			body := map[string]any{"name": "body", "in": "body", "schema": d.reference(op.body)}
+			if op.bodyRequired {
+				body["required"] = true
+			}
+			parameters = append([]any{body}, parameters...)
+		}
+	} else if op.body != "" || op.bodyRequired {
+		out["requestBody"] = d.requestBody(op)
+	}
+	if len(parameters) > 0 {
+		out["parameters"] = parameters
+	}
+	return out
+}
+
+func produced(op operation) []string {
+	if op.streams {
+		return append(slices.Clone(mediaTypes), streamTypes...)
+	}
+	return mediaTypes
+}
+
+func (d dialect) requestBody(op operation) map[string]any {
+	accepted := []string{"*/*"}
+	if op.patch {
+		accepted = patchTypes
+	}
+	body := map[string]any{"content": d.content(accepted, op.body)}
+	if op.bodyRequired {
+		body["required"] = true
+	}
+	return body
+}
+
+func (d dialect) content(types []string, name string) map[string]any {
+	content := make(map[string]any, len(types))
+	for _, t := range types {
+		content[t] = map[string]any{"schema": d.reference(name)}
+	}
+	return content
+}
+
+func (d dialect) responses(op operation) map[string]any {
+	words := map[string]string{"200": "OK", "201": "Created", "202": "Accepted"}
+	out := map[string]any{"401": map[string]any{"description": "Unauthorized"}}
+	for _, code := range op.codes {
+		r := map[string]any{"description": words[code]}
+		if d.v == 2 {
+			r["schema"] = d.reference(op.answer)
+		} else {
+			r["content"] = d.content(produced(op), op.answer)
+		}
+		out[code] = r
+	}
+	return out
+}

@@ -1,0 +1,230 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package openapi
+
+import (
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson.dev/apiserver/discovery"
+	"keelson.dev/apiserver/resource"
+)
+
+const metaPackage = "io.k8s.apimachinery.pkg.apis.meta.v1."
+
+// paths builds the paths of one group version.
+type paths struct {
+	dialect
+	defs           *Definitions
+	group, version string
+	base           string // "/apis/apps/v1"
+	out            map[string]any
+	used           map[string]bool // definitions referred to
+}
+
+// groupPaths returns the paths of rows in a version.
+func groupPaths(v int, defs *Definitions, group, version string, rows []*resource.Row) *paths {
+	p := &paths{
+		dialect: dialect{v}, defs: defs, group: group, version: version,
+		base: "/apis/" + group + "/" + version, out: map[string]any{}, used: map[string]bool{},
+	}
+	if group == "" {
+		p.base = "/api/" + version
+	}
+	p.out[p.base+"/"] = map[string]any{"get": p.operation(operation{
+		description: "get available resources", id: "get" + p.prefix() + "APIResources",
+		answer: p.use(metaPackage + "APIResourceList"), codes: []string{"200"},
+	})}
+	for _, row := range rows {
+		if discovery.Served(row, version) {
+			p.row(row)
+		}
+	}
+	return p
+}
+
+// prefix is the group and version in operation ids: AppsV1, CoreV1.
+func (p *paths) prefix() string {
+	group := p.group
+	if group == "" {
+		group = "core"
+	}
+	group = strings.TrimSuffix(group, ".k8s.io")
+	var b strings.Builder
+	for part := range strings.FieldsFuncSeq(group, func(r rune) bool { return r == '.' || r == '-' }) {
+		b.WriteString(title(part))
+	}
+	return b.String() + title(p.version)
+}
+
+func title(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}
+
+// use notes that a definition is referred to, and returns its name.
+func (p *paths) use(name string) string {
+	p.used[name] = true
+	return name
+}
+
+// kind returns the definition of a kind, which may not exist.
+func (p *paths) kind(gvk schema.GroupVersionKind) string {
+	if name := p.defs.Name(gvk); name != "" {
+		return p.use(name)
+	}
+	return ""
+}
+
+// row adds the paths of one resource.
+func (p *paths) row(row *resource.Row) {
+	gvk := schema.GroupVersionKind{Group: p.group, Version: p.version, Kind: row.Kind}
+	listKind := gvk
+	if listKind.Kind = row.ListKind; listKind.Kind == "" {
+		listKind.Kind = row.Kind + "List"
+	}
+	verbs := discovery.Verbs(row)
+	e := endpoint{p: p, gvk: gvk, self: p.kind(gvk), list: p.kind(listKind), has: func(v string) bool { return slices.Contains(verbs, v) }}
+	collection, scope := p.base+"/"+row.Resource, ""
+	var inPath []any
+	if row.Namespaced {
+		scope = "Namespaced"
+		if e.has("list") {
+			p.out[collection] = map[string]any{
+				"get":        p.operation(e.listOperation("list" + p.prefix() + row.Kind + "ForAllNamespaces")),
+				"parameters": append([]any{p.pretty()}, p.query(metav1.ListOptions{}.SwaggerDoc(), listParameters)...),
+			}
+		}
+		collection = p.base + "/namespaces/{namespace}/" + row.Resource
+		inPath = []any{p.pathParameter("namespace", "object name and auth scope, such as for teams and projects")}
+	}
+	e.id, e.common = p.prefix()+"@"+scope+row.Kind, append(inPath, p.pretty())
+	if ops := e.collection(); len(ops) > 0 {
+		ops["parameters"] = e.common
+		p.out[collection] = ops
+	}
+	item := collection + "/{name}"
+	e.common = append([]any{p.pathParameter("name", "name of the "+row.Kind)}, e.common...)
+	if ops := e.item(); len(ops) > 0 {
+		ops["parameters"] = e.common
+		p.out[item] = ops
+	}
+	for i := range row.Subresources {
+		p.subresource(e, item, scope+row.Kind, &row.Subresources[i])
+	}
+}
+
+// subresource adds the path of a view, a scale or a connector.
+func (p *paths) subresource(e endpoint, item, name string, s *resource.Subresource) {
+	if !s.Kind.Empty() {
+		e.gvk = s.Kind
+		e.self = p.kind(s.Kind)
+	}
+	e.id, e.of = p.prefix()+"@"+name+title(s.Name), title(s.Name)
+	e.what = s.Name + " of the specified " + strings.TrimPrefix(name, "Namespaced")
+	e.has = func(v string) bool { return slices.Contains(s.Verbs, v) }
+	ops := e.item()
+	if e.has("create") {
+		ops["post"] = p.operation(e.createOperation("create " + s.Name + " of a " + strings.TrimPrefix(name, "Namespaced")))
+	}
+	if len(ops) > 0 {
+		ops["parameters"] = e.common
+		p.out[item+"/"+s.Name] = ops
+	}
+}
+
+// endpoint is what the operations of one path have in common.
+type endpoint struct {
+	p          *paths
+	gvk        schema.GroupVersionKind
+	self, list string
+	id         string // "AppsV1@NamespacedDeployment": a verb's word replaces the mark
+	what       string // "status of the specified Deployment"
+	of         string
+	common     []any
+	has        func(verb string) bool
+}
+
+func (e endpoint) named(verb string) string {
+	before, after, _ := strings.Cut(e.id, "@")
+	verb, infix, _ := strings.Cut(verb, "+")
+	return verb + before + infix + after
+}
+
+func (e endpoint) words(verb string) string {
+	if e.what != "" {
+		return verb + " " + e.what
+	}
+	return verb + " the specified " + e.gvk.Kind
+}
+
+func (e endpoint) listOperation(id string) operation {
+	return operation{description: "list or watch objects of kind " + e.gvk.Kind, id: id, action: "list", gvk: e.gvk, answer: e.list, codes: []string{"200"}, streams: true}
+}
+
+func (e endpoint) createOperation(description string) operation {
+	return operation{
+		description: description, id: e.named("create"), action: "post", gvk: e.gvk, body: e.self, bodyRequired: true, answer: e.self,
+		codes: []string{"200", "201", "202"}, parameters: e.p.query(metav1.CreateOptions{}.SwaggerDoc(), writeParameters),
+	}
+}
+
+// collection are the operations on all objects of a namespace, or of the cluster.
+func (e endpoint) collection() map[string]any {
+	p, ops := e.p, map[string]any{}
+	if e.has("list") {
+		op := e.listOperation(e.named("list"))
+		op.parameters = p.query(metav1.ListOptions{}.SwaggerDoc(), listParameters)
+		ops["get"] = p.operation(op)
+	}
+	if e.has("create") {
+		ops["post"] = p.operation(e.createOperation("create a " + e.gvk.Kind))
+	}
+	if e.has("deletecollection") {
+		docs := metav1.ListOptions{}.SwaggerDoc()
+		for k, v := range (metav1.DeleteOptions{}).SwaggerDoc() {
+			docs[k] = v
+		}
+		ops["delete"] = p.operation(operation{
+			description: "delete collection of " + e.gvk.Kind, id: e.named("delete+Collection"), action: "deletecollection", gvk: e.gvk,
+			body: p.use(metaPackage + "DeleteOptions"), answer: p.use(metaPackage + "Status"), codes: []string{"200"},
+			parameters: p.query(docs, append(slices.Clone(deleteParameters), selectParameters...)),
+		})
+	}
+	return ops
+}
+
+// item are the operations on one object.
+func (e endpoint) item() map[string]any {
+	p, ops := e.p, map[string]any{}
+	if e.has("get") {
+		ops["get"] = p.operation(operation{description: e.words("read"), id: e.named("read"), action: "get", gvk: e.gvk, answer: e.self, codes: []string{"200"}})
+	}
+	if e.has("update") {
+		ops["put"] = p.operation(operation{
+			description: e.words("replace"), id: e.named("replace"), action: "put", gvk: e.gvk, body: e.self, bodyRequired: true, answer: e.self,
+			codes: []string{"200", "201"}, parameters: p.query(metav1.UpdateOptions{}.SwaggerDoc(), writeParameters),
+		})
+	}
+	if e.has("patch") {
+		ops["patch"] = p.operation(operation{
+			description: e.words("partially update"), id: e.named("patch"), action: "patch", gvk: e.gvk, patch: true,
+			body: p.use(metaPackage + "Patch"), bodyRequired: true, answer: e.self, codes: []string{"200", "201"},
+			parameters: p.query(metav1.PatchOptions{}.SwaggerDoc(), append(slices.Clone(writeParameters), parameter{"force", "boolean"})),
+		})
+	}
+	if e.has("delete") {
+		ops["delete"] = p.operation(operation{
+			description: "delete a " + e.gvk.Kind, id: e.named("delete"), action: "delete", gvk: e.gvk,
+			body: p.use(metaPackage + "DeleteOptions"), answer: p.use(metaPackage + "Status"), codes: []string{"200", "202"},
+			parameters: p.query(metav1.DeleteOptions{}.SwaggerDoc(), deleteParameters),
+		})
+	}
+	return ops
+}
