@@ -197,7 +197,7 @@ func (c *cache) install(gen int, records []*Record, rev int64) {
 	c.writes.clear()
 	for i := range c.buffer {
 		if e := &c.buffer[i]; e.ModRevision > rev {
-			c.applyLocked(e, c.record(e))
+			c.applyLocked(e, c.record(e, nil))
 		}
 	}
 	c.buffer = nil
@@ -207,14 +207,10 @@ func (c *cache) install(gen int, records []*Record, rev int64) {
 
 // apply takes events of this resource, in order. Only the dispatcher calls it.
 func (c *cache) apply(events []kv.Event) {
-	c.mu.RLock()
-	live := c.state == ready
-	c.mu.RUnlock()
-	var records []*Record
+	records, live := c.former(events)
 	if live { // decode what other servers wrote without holding up readers
-		records = make([]*Record, len(events))
 		for i := range events {
-			records[i] = c.record(&events[i])
+			records[i] = c.record(&events[i], records[i])
 		}
 	}
 	c.mu.Lock()
@@ -229,7 +225,7 @@ func (c *cache) apply(events []kv.Event) {
 	case ready:
 		for i := range events {
 			if !live { // became ready since
-				c.applyLocked(&events[i], c.record(&events[i]))
+				c.applyLocked(&events[i], c.record(&events[i], nil))
 				continue
 			}
 			c.applyLocked(&events[i], records[i])
@@ -238,21 +234,39 @@ func (c *cache) apply(events []kv.Event) {
 	}
 }
 
-// record makes the record of an event; nil for a deletion.
-func (c *cache) record(e *kv.Event) *Record {
+// former returns the present states of objects that events are about, if the
+// cache is ready.
+func (c *cache) former(events []kv.Event) ([]*Record, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if c.state != ready {
+		return nil, false
+	}
+	records := make([]*Record, len(events))
+	for i := range events {
+		if !events[i].Deleted {
+			records[i] = c.records.get(strings.TrimPrefix(events[i].Key, c.prefix))
+		}
+	}
+	return records, true
+}
+
+// record makes the record of an event; nil for a deletion. prev is the object's
+// former state, if it is at hand.
+func (c *cache) record(e *kv.Event, prev *Record) *Record {
 	if e.Deleted {
 		return nil
 	}
 	if r := c.writes.take(c, e); r != nil {
 		return r
 	}
-	return c.decode(&e.Item)
+	return c.decode(&e.Item, prev)
 }
 
 // decode makes a record of an item that this server did not write. Bytes that
 // cannot be decoded become a record without labels, so that the object is seen
 // and the error is its reader's.
-func (c *cache) decode(it *kv.Item) *Record {
+func (c *cache) decode(it *kv.Item, prev *Record) *Record {
 	key := strings.TrimPrefix(it.Key, c.prefix)
 	obj, err := c.codec.Decode(it.Value, it.ModRevision)
 	if err != nil {
@@ -260,7 +274,9 @@ func (c *cache) decode(it *kv.Item) *Record {
 		attrs := Attrs{Fields: fields.Set{"metadata.name": nameOf(key), "metadata.namespace": namespaceOf(key)}}
 		return c.newRecord(key, it.ModRevision, it.Value, attrs, nil)
 	}
-	return c.newRecord(key, it.ModRevision, it.Value, c.attrs(obj), nil)
+	attrs := c.attrs(obj)
+	attrs.share(prev)
+	return c.newRecord(key, it.ModRevision, it.Value, attrs, nil)
 }
 
 func (c *cache) newRecord(key string, rev int64, data []byte, attrs Attrs, obj Object) *Record {

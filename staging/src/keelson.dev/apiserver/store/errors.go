@@ -7,10 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson.dev/apiserver/store/kv"
 )
@@ -63,16 +65,17 @@ func translate(ctx context.Context, err error) error {
 	return apierrors.NewInternalError(err)
 }
 
-// parseRevision reads a resourceVersion; "" and "0" are 0.
+// parseRevision reads a resourceVersion; "" and "0" are 0. Its error is not an
+// API error: Kubernetes makes one of it for lists only.
 func parseRevision(rv string) (int64, error) {
 	if rv == "" {
 		return 0, nil
 	}
-	n, err := strconv.ParseUint(rv, 10, 63)
+	n, err := strconv.ParseUint(rv, 10, 64)
 	if err != nil {
-		return 0, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
+		return 0, field.Invalid(field.NewPath("resourceVersion"), rv, err.Error())
 	}
-	return int64(n), nil
+	return int64(min(n, math.MaxInt64)), nil
 }
 
 func formatRevision(rev int64) string { return strconv.FormatInt(rev, 10) }

@@ -47,7 +47,7 @@ func (s *Store) plan(opts *ListOptions) (*listPlan, error) {
 	}
 	rev, err := parseRevision(opts.ResourceVersion)
 	if err != nil {
-		return nil, err
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
 	}
 	switch opts.Match {
 	case metav1.ResourceVersionMatchExact:
@@ -133,6 +133,8 @@ func (s *Store) page(p *listPlan, snap *snapshot) *Page {
 	if p.limit == 0 && !p.match.selective() && p.match.namespace == "" {
 		page.Records = make([]*Record, 0, snap.records.Len())
 	}
+	// Of the first page of everything, what remains is known without a walk.
+	whole := p.start == "" && prefix == "" && snap.undo == nil && !p.match.selective()
 	var remaining int64
 	snap.ascend(prefix, p.start, func(r *Record) bool {
 		if !p.match.matches(r) {
@@ -141,6 +143,10 @@ func (s *Store) page(p *listPlan, snap *snapshot) *Page {
 		if p.limit == 0 || int64(len(page.Records)) < p.limit {
 			page.Records = append(page.Records, r)
 			return true
+		}
+		if whole {
+			remaining = int64(snap.records.Len()) - p.limit
+			return false
 		}
 		remaining++
 		return !p.match.selective() // else one more is all we need to know
@@ -203,7 +209,7 @@ func (s *Store) listStored(ctx context.Context, p *listPlan) (*Page, error) {
 // first matching item for which there was no room, or -1.
 func (s *Store) take(p *listPlan, page *Page, items []kv.Item) (int, error) {
 	for i := range items {
-		r := s.cache.decode(&items[i])
+		r := s.cache.decode(&items[i], nil)
 		if !p.match.matches(r) {
 			continue
 		}

@@ -27,7 +27,7 @@ func TestBadListOptions(t *testing.T) {
 		opts ListOptions
 		want string
 	}{
-		"revision": {ListOptions{ResourceVersion: "x"}, `invalid resource version: strconv.ParseUint: parsing "x": invalid syntax`},
+		"revision": {ListOptions{ResourceVersion: "x"}, `invalid resource version: resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax`},
 		"match":    {ListOptions{ResourceVersion: "1", Match: "Newest"}, "unknown ResourceVersionMatch value: Newest"},
 		"both":     {ListOptions{ResourceVersion: "1", Continue: good}, "specifying resource version is not allowed when using continue"},
 		"base64":   {ListOptions{Continue: "*"}, "invalid continue token: continue key is not valid: illegal base64 data at input byte 0"},

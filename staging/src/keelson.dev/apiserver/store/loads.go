@@ -96,7 +96,7 @@ func (c *cache) load(ctx context.Context) {
 		if err == nil {
 			records := make([]*Record, len(items))
 			for i := range items {
-				records[i] = c.decode(&items[i])
+				records[i] = c.decode(&items[i], nil)
 				items[i].Value = nil
 			}
 			c.install(gen, records, rev)

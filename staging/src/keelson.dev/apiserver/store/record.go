@@ -3,7 +3,10 @@
 
 package store
 
-import "sync"
+import (
+	"maps"
+	"sync"
+)
 
 // Record is one revision of one object. It is immutable but for the encodings
 // it remembers, and safe for concurrent use.
@@ -106,4 +109,18 @@ func (r *Record) at(rev int64) *Record {
 	last := NewRecord(r.Key, rev, r.Data, r.Attrs, r.codec, nil)
 	last.budget = r.budget
 	return last
+}
+
+// share takes over from an object's former attributes those that are equal, so
+// that the revisions of an object that the window holds share them.
+func (a *Attrs) share(prev *Record) {
+	if prev == nil {
+		return
+	}
+	if maps.Equal(a.Labels, prev.Labels) {
+		a.Labels = prev.Labels
+	}
+	if maps.Equal(a.Fields, prev.Attrs.Fields) {
+		a.Fields = prev.Attrs.Fields
+	}
 }

@@ -18,8 +18,6 @@ type snapshot struct {
 	// undo takes back what happened after rev: the state before by key, nil where
 	// there was none. Nil for the present.
 	undo map[string]*Record
-	// total is the number of records, where it can be told without counting.
-	total int
 }
 
 // snapshotLocked returns the present state as far as it concerns m.

@@ -26,7 +26,7 @@ func (s *Store) Create(ctx context.Context, key string, obj Object, ttl int64) (
 	if err != nil {
 		return nil, err
 	}
-	rec, res, err := s.put(ctx, key, obj, data, 0, ttl)
+	rec, res, err := s.put(ctx, key, obj, data, nil, ttl)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (s *Store) attempt(ctx context.Context, key string, cur *Record, fresh bool
 	if s.TTL != nil {
 		ttl = s.TTL(obj)
 	}
-	rec, res, err := s.put(ctx, key, obj, data, cur.Revision, ttl)
+	rec, res, err := s.put(ctx, key, obj, data, cur, ttl)
 	if err == nil && !res.OK {
 		return nil, &res, nil
 	}
@@ -140,10 +140,15 @@ func (s *Store) verify(ctx context.Context, key string, cached *Record, reason e
 	return cur, true, nil
 }
 
-// put writes obj if the key is at revision expect. The record it returns is the
-// one that the cache will have.
-func (s *Store) put(ctx context.Context, key string, obj Object, data []byte, expect, ttl int64) (*Record, kv.WriteResult, error) {
+// put writes obj in the place of cur, which is nil for a new object. The record
+// it returns is the one that the cache will have.
+func (s *Store) put(ctx context.Context, key string, obj Object, data []byte, cur *Record, ttl int64) (*Record, kv.WriteResult, error) {
 	w := &ownWrite{key: key, data: data, attrs: s.Attrs(obj), obj: obj}
+	var expect int64
+	if cur != nil {
+		expect = cur.Revision
+		w.attrs.share(cur)
+	}
 	expected := s.cache.expect(w)
 	res, err := s.b.kv.Put(ctx, s.fullKey(key), data, expect, ttl)
 	if err != nil || !res.OK {

@@ -85,8 +85,9 @@ func (e Embedded) config() *embed.Config {
 	if e.QuotaBytes == 0 {
 		cfg.QuotaBackendBytes = DefaultQuota
 	}
-	// A lone member elects itself; a short election only means an early start.
-	cfg.TickMs, cfg.ElectionMs = 10, 100
+	// A lone member elects itself: a short election only means an early start. An
+	// even shorter tick would cost more in idling than it gains.
+	cfg.TickMs, cfg.ElectionMs = 30, 150
 	cfg.UnsafeNoFsync = e.UnsafeNoFsync
 	cfg.WatchProgressNotifyInterval = 10 * time.Second
 	cfg.EnableGRPCGateway = false

@@ -1,0 +1,158 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/store/kv"
+)
+
+// TestConcurrentWriters has writers count up shared objects through two servers
+// on one key-value store: no count is lost, and what watchers of either server
+// put together is what is stored.
+func TestConcurrentWriters(t *testing.T) {
+	onEach(t, func(t *testing.T, e *env) {
+		other, stop := boot(t, e.kv, e.backend.clock, "/registry")
+		defer stop()
+		const objects, writers, each = 3, 6, 30
+		servers := []*Store{e.store, other.store}
+		for i := range objects {
+			create(t, e.store, newThing("ns", fmt.Sprintf("t%d", i)))
+		}
+		replicas := make([]*replica, 4)
+		for i := range replicas {
+			replicas[i] = &replica{w: watchAll(t, servers[i%2], WatchOptions{ResourceVersion: "0"}), seen: map[string]*Record{}}
+		}
+		var wg sync.WaitGroup
+		for i := range writers {
+			wg.Go(func() {
+				for n := range each {
+					update(t, servers[i%2], fmt.Sprintf("ns/t%d", (i+n)%objects), countUp)
+				}
+			})
+		}
+		wg.Wait()
+		page, err := e.store.List(patient(t), ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := 0
+		for _, r := range page.Records {
+			obj, err := r.Shared()
+			if err != nil {
+				t.Fatal(err)
+			}
+			n, err := strconv.Atoi(obj.(*thing).Data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum += n
+		}
+		if sum != writers*each {
+			t.Errorf("counted %d, want %d", sum, writers*each)
+		}
+		for i, r := range replicas {
+			r.follow(t, writers*each)
+			for _, want := range page.Records {
+				if got := r.seen[want.Key]; got == nil || got.Revision != want.Revision || string(got.Data) != string(want.Data) {
+					t.Errorf("replica %d has %v of %s, want %v", i, got, want.Key, want)
+				}
+			}
+		}
+	})
+}
+
+func countUp(o *thing) {
+	n, _ := strconv.Atoi(o.Data)
+	o.Data = strconv.Itoa(n + 1)
+}
+
+// replica is a state put together from events.
+type replica struct {
+	w       *watcher
+	seen    map[string]*Record
+	updates int
+}
+
+// follow reads until a number of updates has been seen.
+func (r *replica) follow(t *testing.T, updates int) {
+	t.Helper()
+	var last int64
+	for r.updates < updates {
+		events, err := r.w.Next(patient(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range events {
+			if e.Type == Modified {
+				r.updates++
+				if e.Revision <= last {
+					t.Errorf("event at %d after %d", e.Revision, last)
+				}
+				last = e.Revision
+			}
+			r.seen[e.Record.Key] = e.Record
+		}
+	}
+}
+
+// TestUpdateSeesPresentState decides on what another server has just written.
+func TestUpdateSeesPresentState(t *testing.T) {
+	onEach(t, func(t *testing.T, e *env) {
+		other, stop := boot(t, e.kv, e.backend.clock, "/registry")
+		defer stop()
+		create(t, e.store, newThing("ns", "t"))
+		settle(t, e.store)
+		settle(t, other.store)
+		for n := range 50 {
+			theirs := update(t, other.store, "ns/t", func(o *thing) { o.Data = fmt.Sprint(n) })
+			// An update that refuses all but the other's state must come to see it,
+			// however old the cached state is.
+			_, err := e.store.Update(t.Context(), "ns/t", func(_ context.Context, cur *Record) (Object, error) {
+				if cur.Revision != theirs.Revision {
+					return nil, fmt.Errorf("at %d, want %d", cur.Revision, theirs.Revision)
+				}
+				return cur.Object()
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// TestTTLOfUpdates has the TTL of each write count, and none of those before.
+func TestTTLOfUpdates(t *testing.T) {
+	kvs := &ttlRecorder{Store: newMemory(t)}
+	e := run(t, kvs, clock.Real())
+	s := New(Config{
+		Backend: e.backend, Prefix: "passing", GroupResource: things, Codec: thingCodec{}, Attrs: thingAttrs,
+		TTL: func(obj Object) int64 { return int64(len(obj.(*thing).Data)) },
+	})
+	if _, err := s.Create(t.Context(), "ns/t", newThing("ns", "t"), 60); err != nil {
+		t.Fatal(err)
+	}
+	update(t, s, "ns/t", func(o *thing) { o.Data = "xxx" })
+	update(t, s, "ns/t", func(o *thing) { o.Data = "" })
+	if got, want := kvs.ttls, []int64{60, 3, 0}; !slices.Equal(got, want) {
+		t.Errorf("TTLs %v, want %v", got, want)
+	}
+}
+
+type ttlRecorder struct {
+	kv.Store
+	ttls []int64
+}
+
+func (r *ttlRecorder) Put(ctx context.Context, key string, value []byte, expect, ttl int64) (kv.WriteResult, error) {
+	r.ttls = append(r.ttls, ttl)
+	return r.Store.Put(ctx, key, value, expect, ttl)
+}
