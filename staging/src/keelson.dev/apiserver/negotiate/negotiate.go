@@ -66,10 +66,7 @@ func Accept(r *http.Request, offer Offer) (Output, error) {
 func choose(header string, offer Offer) (Output, bool) {
 	for _, clause := range goautoneg.ParseAccept(header) {
 		for _, mediaType := range offer.MediaTypes {
-			major, minor, _ := strings.Cut(mediaType, "/")
-			match := clause.Type == major && (clause.SubType == minor || clause.SubType == "*") ||
-				clause.Type == "*" && clause.SubType == "*"
-			if !match {
+			if !matches(clause, mediaType) {
 				continue
 			}
 			if out, ok := withParams(mediaType, clause.Params, offer); ok {
@@ -78,6 +75,25 @@ func choose(header string, offer Offer) (Output, bool) {
 		}
 	}
 	return Output{}, false
+}
+
+// Produces reports whether offer has any of the media types that r accepts,
+// whatever their parameters.
+func Produces(r *http.Request, offer Offer) bool {
+	for _, clause := range goautoneg.ParseAccept(r.Header.Get("Accept")) {
+		for _, mediaType := range offer.MediaTypes {
+			if matches(clause, mediaType) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func matches(clause goautoneg.Accept, mediaType string) bool {
+	major, minor, _ := strings.Cut(mediaType, "/")
+	return clause.Type == major && (clause.SubType == minor || clause.SubType == "*") ||
+		clause.Type == "*" && clause.SubType == "*"
 }
 
 func withParams(mediaType string, params map[string]string, offer Offer) (Output, bool) {

@@ -182,7 +182,7 @@ func (pp *patching) decode(doc []byte, out resource.Object) error {
 		findings = append(findings, more...)
 	}
 	if got, want := out.GetObjectKind().GroupVersionKind(), pp.kind(); got != want {
-		return fmt.Errorf("%s in version %q cannot be handled as a %s", got.Kind, got.GroupVersion(), want.Kind)
+		return fmt.Errorf("converting (%s.%s) to (%s): unknown conversion", got.Version, got.Kind, resource.InternalName(want))
 	}
 	if len(findings) > 0 {
 		return runtime.NewStrictDecodingError(findings)

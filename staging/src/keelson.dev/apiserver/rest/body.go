@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metascheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
@@ -24,6 +23,7 @@ import (
 
 	"keelson.dev/apiserver/negotiate"
 	"keelson.dev/apiserver/registry"
+	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/wire"
 )
 
@@ -129,18 +129,9 @@ func (s *Server) decodeAs(mediaType string, body []byte, kind schema.GroupVersio
 		return gvk, err
 	}
 	if obj != into {
-		return gvk, fmt.Errorf("converting (%s) to (%s): unknown conversion", typeName(obj), internalName(kind))
+		return gvk, fmt.Errorf("converting (%s) to (%s): unknown conversion", typeName(obj), resource.InternalName(kind))
 	}
 	return gvk, err
-}
-
-// internalName is what Kubernetes calls the type of a kind of its own in messages.
-func internalName(kind schema.GroupVersionKind) string {
-	group, _, _ := strings.Cut(kind.Group, ".")
-	if group == "" {
-		group = "core"
-	}
-	return group + "." + kind.Kind
 }
 
 func typeName(obj runtime.Object) string { return reflect.TypeOf(obj).Elem().String() }
@@ -181,7 +172,7 @@ func decodeProto(body []byte, kind schema.GroupVersionKind, into runtime.Object)
 	}
 	message, ok := into.(interface{ Unmarshal([]byte) error })
 	if !ok || gvk.Kind != kind.Kind {
-		return &gvk, fmt.Errorf("converting (%s) to (%s): unknown conversion", gvk.Kind, internalName(kind))
+		return &gvk, fmt.Errorf("converting (%s) to (%s): unknown conversion", gvk.Kind, resource.InternalName(kind))
 	}
 	return &gvk, message.Unmarshal(e.Raw)
 }

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 
 	apidiscovery "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -254,24 +253,4 @@ func (d *documents) write(w http.ResponseWriter, r *http.Request, obj runtime.Ob
 	if err != nil {
 		WriteError(w, r, err)
 	}
-}
-
-// once remembers what make returned the first time it succeeded.
-type once[T any] struct {
-	mu   sync.Mutex
-	made bool
-	v    T
-}
-
-func (o *once[T]) get(make func() (T, error)) (T, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.made {
-		return o.v, nil
-	}
-	v, err := make()
-	if err == nil {
-		o.v, o.made = v, true
-	}
-	return v, err
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"keelson.dev/apiserver/negotiate"
+	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
 	"keelson.dev/apiserver/table"
 	"keelson.dev/apiserver/wire"
@@ -44,7 +45,7 @@ func (s *Server) respondRecord(w http.ResponseWriter, r *http.Request, out negot
 	s.auditResponse(r, v, rec)
 	switch {
 	case out.As == "PartialObjectMetadataList":
-		return negotiate.NotAcceptableMessage(fmt.Sprintf("you requested PartialObjectMetadataList, but the requested object is not a list (*%s)", internalName(v.gvk)))
+		return negotiate.NotAcceptableMessage(fmt.Sprintf("you requested PartialObjectMetadataList, but the requested object is not a list (*%s)", resource.InternalName(v.gvk)))
 	case out.As == "Table":
 		return s.respondTable(w, r, out, code, v, &store.Page{Records: []*store.Record{rec}, Revision: rec.Revision})
 	case out.MediaType == negotiate.Protobuf:
@@ -148,7 +149,7 @@ func (v *view) listName() string {
 	if v.dynamic {
 		return "*unstructured.UnstructuredList"
 	}
-	return "*" + internalName(v.listGVK)
+	return "*" + resource.InternalName(v.listGVK)
 }
 
 // pageFrame is what stands before and after the items of a JSON list.

@@ -178,7 +178,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t *target) error 
 	}
 	out, err := negotiate.Accept(r, t.offer())
 	if err != nil {
-		return t.notAcceptable(err)
+		return t.notAcceptable(r, err)
 	}
 	if t.verb == "list" || t.verb == "watch" {
 		return s.list(w, r, t, out)
@@ -219,9 +219,13 @@ func (t *target) version() *resource.Version {
 }
 
 // notAcceptable words a 406 as Kubernetes' router does, which knows what each
-// path produces.
-func (t *target) notAcceptable(error) error {
-	types := t.offer().MediaTypes
+// path produces; err is for types it produces, but not in the way that is wanted.
+func (t *target) notAcceptable(r *http.Request, err error) error {
+	offer := t.offer()
+	if negotiate.Produces(r, offer) {
+		return err
+	}
+	types := offer.MediaTypes
 	if t.verb == "list" || t.verb == "watch" {
 		types = append(types, negotiate.JSON+";stream=watch", negotiate.Protobuf+";stream=watch")
 	}
