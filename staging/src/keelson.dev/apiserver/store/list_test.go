@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -216,6 +217,7 @@ func TestRevisionReads(t *testing.T) {
 	busy := func() bool { r.mu.Lock(); defer r.mu.Unlock(); return r.busy }
 	go call(t.Context())
 	for !busy() {
+		runtime.Gosched()
 	}
 	mu.Lock()
 	rev = 7 // a write while the first read is under way
@@ -226,6 +228,7 @@ func TestRevisionReads(t *testing.T) {
 	}
 	go call(gone)
 	for waiting() < 21 {
+		runtime.Gosched()
 	}
 	cancel()
 	if got := <-results; got != -1 {
@@ -250,11 +253,13 @@ func TestRevisionReads(t *testing.T) {
 	gone, cancel = context.WithCancel(t.Context())
 	go call(gone)
 	for !busy() {
+		runtime.Gosched()
 	}
 	for range 3 {
 		go call(gone)
 	}
 	for waiting() < 3 {
+		runtime.Gosched()
 	}
 	cancel()
 	for range 4 {

@@ -12,6 +12,18 @@
 //   - Every watcher of a resource sees its events in revision order, without gap
 //     or repetition, or is ended with a "too old" error.
 //
+// A Backend stands on one key-value store and follows it; a Store is made for
+// each resource:
+//
+//	b := store.NewBackend(store.BackendConfig{KV: kvs, Clock: clock, Log: log})
+//	go b.Run(ctx)
+//	pods := store.New(store.Config{Backend: b, Prefix: "pods", ...})
+//
+// What a reader gets to see comes from the cache of the resource: an ordered set
+// of records of which readers take copy-on-write snapshots, and a window of
+// recent changes, from which watches are served and states of the past are made
+// by taking changes back. Older states come from the key-value store.
+//
 // The package decides nothing about the meaning of objects: validation,
 // admission and defaulting are its callers'.
 package store
@@ -123,16 +135,19 @@ type Watcher interface {
 }
 
 // UpdateFunc computes an object's next state from its present one, which it may
-// not modify. It is called again when another write came first. Returning
-// (nil, nil) deletes the object. A result that encodes to the same bytes as cur
-// writes nothing.
+// not modify. It is called again when another write came first, and when it has
+// refused, or changed nothing of, a state that turns out to be no longer the
+// present one. Returning (nil, nil) deletes the object. A result that encodes to
+// the same bytes as cur writes nothing. The result belongs to the store.
 type UpdateFunc func(ctx context.Context, cur *Record) (Object, error)
 
 // Interface is the store of one resource. Keys are "<namespace>/<name>" or
 // "<name>". Errors are apimachinery StatusErrors (NotFound, AlreadyExists,
 // Conflict, Expired, TooLargeResourceVersion ...). It is safe for concurrent use.
 type Interface interface {
-	// Create stores a new object. ttl is in seconds; 0 keeps it for ever.
+	// Create stores a new object, which belongs to the store afterwards: it is
+	// given its resourceVersion and shared by readers. ttl is in seconds; 0 keeps
+	// it for ever.
 	Create(ctx context.Context, key string, obj Object, ttl int64) (*Record, error)
 	// Update applies fn to the present state until no other write interferes.
 	// The first try uses the cached state.
@@ -143,7 +158,9 @@ type Interface interface {
 	// Get returns one object; resourceVersion as in ListOptions.
 	Get(ctx context.Context, key string, resourceVersion string) (*Record, error)
 	List(ctx context.Context, opts ListOptions) (*Page, error)
+	// Watch begins a watch, which goes on after ctx. If ctx has a deadline, that
+	// of the request, a last bookmark comes shortly before it.
 	Watch(ctx context.Context, opts WatchOptions) (Watcher, error)
-	// Ready is nil once the cache has loaded.
+	// Ready is nil once the cache has loaded. Asking has it loaded.
 	Ready() error
 }

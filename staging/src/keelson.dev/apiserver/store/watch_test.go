@@ -6,6 +6,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -187,6 +188,7 @@ func waiters(t *testing.T, clk *testingclock.FakeClock, n int) {
 		if ctx.Err() != nil {
 			t.Fatalf("%d timers, want %d", clk.Waiters(), n)
 		}
+		runtime.Gosched()
 	}
 }
 
