@@ -21,9 +21,10 @@ type Record struct {
 
 	encoding sync.Mutex // held while a form is made
 
-	mu    sync.Mutex
-	obj   Object          // decoded form, if it is at hand
-	forms map[Form][]byte // encodings already made
+	mu     sync.Mutex
+	obj    Object          // decoded form, if it is at hand
+	forms  map[Form][]byte // encodings already made
+	making bool            // an object decoded now serves one encoding, and is not kept
 }
 
 // NewRecord returns a record of data. obj is its decoded form where the caller
@@ -40,14 +41,14 @@ func (r *Record) Object() (Object, error) { return r.codec.Decode(r.Data, r.Revi
 // first need and kept for a while.
 func (r *Record) Shared() (Object, error) {
 	r.mu.Lock()
-	obj := r.obj
+	obj, once := r.obj, r.making
 	r.mu.Unlock()
 	if obj != nil {
 		return obj, nil
 	}
 	obj, err := r.Object()
-	if err != nil {
-		return nil, err
+	if err != nil || once {
+		return obj, err
 	}
 	r.mu.Lock()
 	if r.obj == nil {
@@ -71,13 +72,21 @@ func (r *Record) Encoded(f Form, encode func(*Record) ([]byte, error)) ([]byte, 
 	if b, ok := r.form(f); ok {
 		return b, nil
 	}
+	r.setMaking(true)
 	b, err := encode(r)
+	r.setMaking(false)
 	if err != nil {
 		return nil, err
 	}
 	r.remember(f, b)
 	r.budget.spend(r, len(b))
 	return b, nil
+}
+
+func (r *Record) setMaking(making bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.making = making
 }
 
 func (r *Record) form(f Form) ([]byte, bool) {
