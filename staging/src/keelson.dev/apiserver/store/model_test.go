@@ -297,4 +297,3 @@ func (m *model) foreign(o op) {
 	}
 	m.wrote(res.Revision, key, &Record{Key: key, Revision: res.Revision, Data: data, Attrs: thingAttrs(obj)})
 }
-
