@@ -65,6 +65,7 @@ type assembly struct {
 	members    store.Interface // running servers
 
 	leaveCluster func(context.Context) error
+	close        []func() // idle connections
 
 	started *health.Gate // informers
 	hooks   []*hook
@@ -87,7 +88,7 @@ func (s *Server) assemble(ctx context.Context, kvs kv.Store, backend *store.Back
 	for _, step := range []func() error{
 		a.buildAuthn, a.buildAuthz, a.buildServices,
 		func() error { return a.buildAdmission(ctx) },
-		func() error { return a.buildAPI(backend) }, a.buildHandler,
+		a.buildAPI, a.buildHandler,
 	} {
 		if err := step(); err != nil {
 			return nil, err
@@ -185,7 +186,7 @@ func (a *assembly) buildAdmission(ctx context.Context) error {
 	return err
 }
 
-func (a *assembly) buildAPI(backend *store.Backend) error {
+func (a *assembly) buildAPI() error {
 	rows := api.Rows()
 	var groups []string
 	for _, r := range rows {
@@ -193,11 +194,14 @@ func (a *assembly) buildAPI(backend *store.Backend) error {
 			groups = append(groups, r.Group)
 		}
 	}
-	var err error
+	connectors, err := a.connectors()
+	if err != nil {
+		return err
+	}
 	a.api, err = rest.New(rest.Config{
 		Rows: rows, Scheme: a.scheme, Store: a.stores.of, Clock: a.server.deps.Clock, Log: a.server.log,
 		Admission: a.admission, Authorizer: a.authz,
-		Connectors: a.connectors(), Hooks: a.registryHooks(),
+		Connectors: connectors, Hooks: a.registryHooks(),
 		TypeConverter: applyconfigurations.NewTypeConverter(a.scheme),
 		Groups:        groups, MinWatchTimeout: a.cfg.MinRequestWatch,
 		Metrics: a.server.deps.Metrics, Version: Version,
@@ -306,6 +310,11 @@ func (a *assembly) buildMux() (*mux, error) {
 func (a *assembly) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	defer func() {
+		for _, c := range a.close {
+			c()
+		}
+	}()
 	a.self.informers.Start(ctx.Done())
 	defer a.self.informers.Shutdown()
 	wg.Go(func() {

@@ -166,3 +166,28 @@ func volumeSecrets(v *corev1.PersistentVolume) []object {
 	}
 	return out
 }
+
+// NeedsSecrets reports whether a pod refers to any secret.
+func NeedsSecrets(p *corev1.Pod) bool {
+	for _, o := range podRefs(p) {
+		if o.kind == secret {
+			return true
+		}
+	}
+	return false
+}
+
+// NeedsAPIObjects names the first kind of API object, beside its node, that a
+// pod refers to; empty when there is none.
+func NeedsAPIObjects(p *corev1.Pod) string {
+	kinds := map[kind]string{
+		secret: "secrets", configMap: "configmaps", claim: "persistentvolumeclaims",
+		serviceAccount: "serviceaccounts", resourceClaim: "resourceclaims",
+	}
+	for _, o := range podRefs(p) {
+		if name := kinds[o.kind]; name != "" {
+			return name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,264 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apiserver/pkg/admission"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	podresources "k8s.io/component-helpers/resource"
+)
+
+// limitRanger applies the limit ranges of a namespace: defaults for containers,
+// bounds for containers, pods and claims.
+type limitRanger struct {
+	*admission.Handler
+	lister corelisters.LimitRangeLister
+}
+
+const limitRangerAnnotation = "kubernetes.io/limit-ranger"
+
+func newLimitRanger(deps Deps) (admission.Interface, error) {
+	informer := deps.Informers.Core().V1().LimitRanges()
+	p := &limitRanger{admission.NewHandler(admission.Create, admission.Update), informer.Lister()}
+	p.SetReadyFunc(informer.Informer().HasSynced)
+	return p, nil
+}
+
+// applies reports whether a's object has limits at this moment. Containers of
+// a pod change by its resize subresource alone.
+func (p *limitRanger) applies(a admission.Attributes) bool {
+	if old, ok := a.GetOldObject().(metav1.Object); ok && old.GetDeletionTimestamp() != nil {
+		return false
+	}
+	switch a.GetObject().(type) {
+	case *corev1.Pod:
+		if a.GetSubresource() == "resize" {
+			return a.GetOperation() == admission.Update
+		}
+		return a.GetSubresource() == "" && a.GetOperation() == admission.Create
+	case *corev1.PersistentVolumeClaim:
+		return a.GetSubresource() == ""
+	}
+	return false
+}
+
+func (p *limitRanger) each(a admission.Attributes, fn func(*corev1.LimitRange) error) error {
+	if !p.applies(a) {
+		return nil
+	}
+	items, err := p.lister.LimitRanges(a.GetNamespace()).List(labels.Everything())
+	if err != nil {
+		return admission.NewForbidden(a, fmt.Errorf("unable to %s %v at this time because there was an error enforcing limit ranges", a.GetOperation(), a.GetResource()))
+	}
+	slices.SortFunc(items, func(x, y *corev1.LimitRange) int { return strings.Compare(x.Name, y.Name) })
+	for _, item := range items {
+		if err := fn(item); err != nil {
+			return admission.NewForbidden(a, err)
+		}
+	}
+	return nil
+}
+
+// Admit sets default requests and limits.
+func (p *limitRanger) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	pod, ok := a.GetObject().(*corev1.Pod)
+	if !ok {
+		return nil
+	}
+	return p.each(a, func(r *corev1.LimitRange) error {
+		applyDefaults(r, pod)
+		return nil
+	})
+}
+
+func applyDefaults(r *corev1.LimitRange, pod *corev1.Pod) {
+	requests, limits := corev1.ResourceList{}, corev1.ResourceList{}
+	for _, l := range r.Spec.Limits {
+		if l.Type == corev1.LimitTypeContainer {
+			maps.Copy(requests, l.DefaultRequest)
+			maps.Copy(limits, l.Default)
+		}
+	}
+	var notes []string
+	for i := range pod.Spec.Containers {
+		notes = defaultContainer(&pod.Spec.Containers[i], "container", requests, limits, notes)
+	}
+	for i := range pod.Spec.InitContainers {
+		notes = defaultContainer(&pod.Spec.InitContainers[i], "init container", requests, limits, notes)
+	}
+	if len(notes) == 0 {
+		return
+	}
+	if pod.Annotations == nil {
+		pod.Annotations = map[string]string{}
+	}
+	pod.Annotations[limitRangerAnnotation] = "LimitRanger plugin set: " + strings.Join(notes, "; ")
+}
+
+func defaultContainer(c *corev1.Container, what string, requests, limits corev1.ResourceList, notes []string) []string {
+	note := func(kind string, names []string) {
+		if len(names) > 0 {
+			slices.Sort(names)
+			notes = append(notes, fmt.Sprintf("%s %s for %s %s", strings.Join(names, ", "), kind, what, c.Name))
+		}
+	}
+	setLimits := fill(&c.Resources.Limits, limits)
+	setRequests := fill(&c.Resources.Requests, requests)
+	note("request", setRequests)
+	note("limit", setLimits)
+	return notes
+}
+
+// fill adds what list lacks of defaults, and names it.
+func fill(list *corev1.ResourceList, defaults corev1.ResourceList) []string {
+	var set []string
+	for k, v := range defaults {
+		if _, ok := (*list)[k]; ok {
+			continue
+		}
+		if *list == nil {
+			*list = corev1.ResourceList{}
+		}
+		(*list)[k] = v.DeepCopy()
+		set = append(set, string(k))
+	}
+	return set
+}
+
+// Validate refuses what is out of bounds.
+func (p *limitRanger) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	return p.each(a, func(r *corev1.LimitRange) error {
+		var errs []error
+		for i := range r.Spec.Limits {
+			l := &r.Spec.Limits[i]
+			switch o := a.GetObject().(type) {
+			case *corev1.Pod:
+				errs = append(errs, checkPod(l, o)...)
+			case *corev1.PersistentVolumeClaim:
+				if l.Type == corev1.LimitTypePersistentVolumeClaim {
+					errs = append(errs, checkClaim(l, o.Spec.Resources.Requests)...)
+				}
+			}
+		}
+		return utilerrors.NewAggregate(errs)
+	})
+}
+
+func checkPod(l *corev1.LimitRangeItem, pod *corev1.Pod) []error {
+	var errs []error
+	switch l.Type {
+	case corev1.LimitTypeContainer:
+		for _, c := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
+			errs = append(errs, checkResources(l, c.Resources.Requests, c.Resources.Limits)...)
+		}
+	case corev1.LimitTypePod:
+		options := podresources.PodResourcesOptions{ExcludeOverhead: true}
+		errs = checkResources(l, podresources.PodRequests(pod, options), podresources.PodLimits(pod, options))
+	}
+	return errs
+}
+
+func checkResources(l *corev1.LimitRangeItem, requests, limits corev1.ResourceList) []error {
+	var errs []error
+	for k, bound := range ordered(l.Min) {
+		errs = add(errs, checkMin(l.Type, k, bound, requests, limits))
+	}
+	for k, bound := range ordered(l.Max) {
+		errs = add(errs, checkMax(l.Type, k, bound, requests, limits))
+	}
+	for k, bound := range ordered(l.MaxLimitRequestRatio) {
+		errs = add(errs, checkRatio(l.Type, k, bound, requests, limits))
+	}
+	return errs
+}
+
+func checkClaim(l *corev1.LimitRangeItem, requests corev1.ResourceList) []error {
+	var errs []error
+	for k, bound := range ordered(l.Min) {
+		errs = add(errs, checkMin(l.Type, k, bound, requests, nil))
+	}
+	for k, bound := range ordered(l.Max) {
+		req, ok := requests[k]
+		switch {
+		case !ok:
+			errs = append(errs, fmt.Errorf("maximum %s usage per %s is %s.  No request is specified", k, l.Type, bound.String()))
+		case req.Cmp(bound) > 0:
+			errs = append(errs, fmt.Errorf("maximum %s usage per %s is %s, but request is %s", k, l.Type, bound.String(), req.String()))
+		}
+	}
+	return errs
+}
+
+func add(errs []error, err error) []error {
+	if err == nil {
+		return errs
+	}
+	return append(errs, err)
+}
+
+// ordered visits a list by name, so that messages are the same every time.
+func ordered(list corev1.ResourceList) func(yield func(corev1.ResourceName, resource.Quantity) bool) {
+	return func(yield func(corev1.ResourceName, resource.Quantity) bool) {
+		for _, k := range slices.Sorted(maps.Keys(list)) {
+			if !yield(k, list[k]) {
+				return
+			}
+		}
+	}
+}
+
+func checkMin(kind corev1.LimitType, name corev1.ResourceName, bound resource.Quantity, requests, limits corev1.ResourceList) error {
+	req, ok := requests[name]
+	lim, limited := limits[name]
+	switch {
+	case !ok:
+		return fmt.Errorf("minimum %s usage per %s is %s.  No request is specified", name, kind, bound.String())
+	case req.Cmp(bound) < 0:
+		return fmt.Errorf("minimum %s usage per %s is %s, but request is %s", name, kind, bound.String(), req.String())
+	case limited && lim.Cmp(bound) < 0:
+		return fmt.Errorf("minimum %s usage per %s is %s, but limit is %s", name, kind, bound.String(), lim.String())
+	}
+	return nil
+}
+
+func checkMax(kind corev1.LimitType, name corev1.ResourceName, bound resource.Quantity, requests, limits corev1.ResourceList) error {
+	req, ok := requests[name]
+	lim, limited := limits[name]
+	switch {
+	case !limited:
+		return fmt.Errorf("maximum %s usage per %s is %s.  No limit is specified", name, kind, bound.String())
+	case lim.Cmp(bound) > 0:
+		return fmt.Errorf("maximum %s usage per %s is %s, but limit is %s", name, kind, bound.String(), lim.String())
+	case ok && req.Cmp(bound) > 0:
+		return fmt.Errorf("maximum %s usage per %s is %s, but request is %s", name, kind, bound.String(), req.String())
+	}
+	return nil
+}
+
+func checkRatio(kind corev1.LimitType, name corev1.ResourceName, bound resource.Quantity, requests, limits corev1.ResourceList) error {
+	req, ok := requests[name]
+	lim, limited := limits[name]
+	switch {
+	case !ok || req.IsZero():
+		return fmt.Errorf("%s max limit to request ratio per %s is %s, but no request is specified or request is 0", name, kind, bound.String())
+	case !limited || lim.IsZero():
+		return fmt.Errorf("%s max limit to request ratio per %s is %s, but no limit is specified or limit is 0", name, kind, bound.String())
+	}
+	ratio := lim.AsApproximateFloat64() / req.AsApproximateFloat64()
+	if ratio > bound.AsApproximateFloat64() {
+		return fmt.Errorf("%s max limit to request ratio per %s is %s, but provided ratio is %f", name, kind, bound.String(), ratio)
+	}
+	return nil
+}

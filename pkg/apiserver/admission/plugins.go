@@ -1,0 +1,144 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package admission is the chain that every write passes after authorization:
+// plugins by Kubernetes' names, in Kubernetes' order. Mutating plugins fill in
+// what the cluster decides, validating ones refuse what policy forbids.
+//
+// Plugins fail closed: one that cannot read what it needs refuses the write.
+// They read from informers; where a hint that is a moment old would refuse a
+// write that ought to pass, they look again at the store.
+package admission
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/initializer"
+	"k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/util/compatibility"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/apiserver/nodeauth"
+)
+
+// Deps are what plugins are made from.
+type Deps struct {
+	// Enable and Disable change which plugins run.
+	Enable, Disable []string
+	Client          kubernetes.Interface
+	Dynamic         dynamic.Interface
+	Informers       informers.SharedInformerFactory
+	Authorizer      authorizer.Authorizer
+	Graph           *nodeauth.Graph
+	Clock           clock.Clock
+	Log             *slog.Logger
+	AllowPrivileged bool
+	// Drained is closed when the server stops.
+	Drained <-chan struct{}
+}
+
+// Chain asks plugins in order.
+type Chain struct {
+	admission.Interface
+	names []string
+}
+
+// Names are the plugins that run, in order.
+func (c *Chain) Names() []string { return slices.Clone(c.names) }
+
+// Admit runs the mutating plugins.
+func (c *Chain) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	return c.Interface.(admission.MutationInterface).Admit(ctx, a, o)
+}
+
+// Validate runs the validating plugins.
+func (c *Chain) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	return c.Interface.(admission.ValidationInterface).Validate(ctx, a, o)
+}
+
+// plugin is one entry of the chain.
+type plugin struct {
+	name string
+	// optional plugins run only where they are enabled by name.
+	optional bool
+	build    func(Deps) (admission.Interface, error)
+}
+
+// plugins is the chain, in order.
+func plugins() []plugin {
+	return []plugin{
+		{name: lifecycle.PluginName, build: newLifecycle},
+		{name: "LimitRanger", build: newLimitRanger},
+		{name: "ServiceAccount", build: newServiceAccount},
+		{name: "NodeRestriction", optional: true, build: newNodeRestriction},
+		{name: "TaintNodesByCondition", build: newTaintNodes},
+		{name: "AlwaysPullImages", optional: true, build: newAlwaysPull},
+		{name: "PodSecurity", build: newPodSecurity},
+		{name: "Priority", build: newPriority},
+		{name: "DefaultTolerationSeconds", build: newTolerationSeconds},
+		{name: "DefaultStorageClass", build: newDefaultStorageClass},
+		{name: "StorageObjectInUseProtection", build: newInUseProtection},
+		{name: "PersistentVolumeClaimResize", build: newClaimResize},
+		{name: "RuntimeClass", build: newRuntimeClass},
+		{name: "CertificateApproval", build: newCertificateApproval},
+		{name: "CertificateSigning", build: newCertificateSigning},
+		{name: "ClusterTrustBundleAttest", build: newTrustBundleAttest},
+		{name: "CertificateSubjectRestriction", build: newSubjectRestriction},
+		{name: "DefaultIngressClass", build: newDefaultIngressClass},
+	}
+}
+
+// New builds the chain. It starts nothing; plugins that work in the background
+// do so until ctx is done or Deps.Drained is closed.
+func New(_ context.Context, deps Deps) (*Chain, error) {
+	all := plugins()
+	for _, name := range slices.Concat(deps.Enable, deps.Disable) {
+		if !slices.ContainsFunc(all, func(p plugin) bool { return p.name == name }) {
+			return nil, fmt.Errorf("admission plugin %q is unknown", name)
+		}
+	}
+	registered := admission.NewPlugins()
+	chain := &Chain{}
+	for _, p := range all {
+		if (p.optional && !slices.Contains(deps.Enable, p.name)) || slices.Contains(deps.Disable, p.name) {
+			continue
+		}
+		registered.Register(p.name, func(io.Reader) (admission.Interface, error) { return p.build(deps) })
+		chain.names = append(chain.names, p.name)
+	}
+	// The library's chain runs mutating plugins again where a later one asks for it.
+	var err error
+	chain.Interface, err = registered.NewFromPlugins(chain.names, noConfiguration{}, initialize(deps), admission.Decorators{})
+	if err != nil {
+		return nil, fmt.Errorf("admission: %w", err)
+	}
+	return chain, nil
+}
+
+// noConfiguration leaves plugins at their defaults.
+type noConfiguration struct{}
+
+// ConfigFor has nothing for any plugin.
+func (noConfiguration) ConfigFor(string) (io.Reader, error) { return nil, nil }
+
+// initialize hands the library's plugins what they ask for.
+func initialize(deps Deps) admission.PluginInitializer {
+	return admission.PluginInitializers{
+		initializer.New(deps.Client, deps.Dynamic, deps.Informers, deps.Authorizer,
+			gates(), compatibility.DefaultBuildEffectiveVersion(), deps.Drained, mapper(deps)),
+	}
+}
+
+func newLifecycle(Deps) (admission.Interface, error) {
+	return lifecycle.NewLifecycle(sets.New("default", "kube-system", "kube-public"))
+}

@@ -1,0 +1,93 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apiserver/pkg/admission"
+)
+
+// podPlugin is a plugin that looks at pods alone. A nil function lets pass.
+type podPlugin struct {
+	*admission.Handler
+	// subresources it sees beside the pod itself.
+	subresources []string
+	admit        func(ctx context.Context, a admission.Attributes, pod *corev1.Pod) error
+	validate     func(ctx context.Context, a admission.Attributes, pod *corev1.Pod) error
+}
+
+func (p *podPlugin) pod(a admission.Attributes) (*corev1.Pod, bool) {
+	if r := a.GetResource(); r.Resource != "pods" || r.Group != "" {
+		return nil, false
+	}
+	if sub := a.GetSubresource(); sub != "" && !contains(p.subresources, sub) {
+		return nil, false
+	}
+	pod, ok := a.GetObject().(*corev1.Pod)
+	return pod, ok
+}
+
+// Admit runs the mutating half.
+func (p *podPlugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	pod, ok := p.pod(a)
+	if !ok || p.admit == nil {
+		return nil
+	}
+	return p.admit(ctx, a, pod)
+}
+
+// Validate runs the validating half.
+func (p *podPlugin) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	pod, ok := p.pod(a)
+	if !ok || p.validate == nil {
+		return nil
+	}
+	return p.validate(ctx, a, pod)
+}
+
+func contains(list []string, s string) bool {
+	for _, e := range list {
+		if e == s {
+			return true
+		}
+	}
+	return false
+}
+
+// typed is a plugin for objects of one Go type, wherever they are written.
+type typed[T any] struct {
+	*admission.Handler
+	group, resource, subresource string
+	admit                        func(ctx context.Context, a admission.Attributes, obj T) error
+	validate                     func(ctx context.Context, a admission.Attributes, obj T) error
+}
+
+func (p *typed[T]) object(a admission.Attributes) (T, bool) {
+	var zero T
+	if r := a.GetResource(); r.Resource != p.resource || r.Group != p.group || a.GetSubresource() != p.subresource {
+		return zero, false
+	}
+	obj, ok := a.GetObject().(T)
+	return obj, ok
+}
+
+// Admit runs the mutating half.
+func (p *typed[T]) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	obj, ok := p.object(a)
+	if !ok || p.admit == nil {
+		return nil
+	}
+	return p.admit(ctx, a, obj)
+}
+
+// Validate runs the validating half.
+func (p *typed[T]) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	obj, ok := p.object(a)
+	if !ok || p.validate == nil {
+		return nil
+	}
+	return p.validate(ctx, a, obj)
+}

@@ -1,0 +1,153 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/warning"
+	"k8s.io/client-go/kubernetes"
+	podsecurity "k8s.io/pod-security-admission/admission"
+	"k8s.io/pod-security-admission/admission/api/load"
+	podsecurityapi "k8s.io/pod-security-admission/api"
+	podsecuritymetrics "k8s.io/pod-security-admission/metrics"
+	"k8s.io/pod-security-admission/policy"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// podSecurity holds pods to the pod security standard of their namespace. The
+// standards and their evaluation are the library's.
+type podSecurity struct {
+	*admission.Handler
+	delegate *podsecurity.Admission
+}
+
+func newPodSecurity(deps Deps) (admission.Interface, error) {
+	cfg, err := load.LoadFromReader(nil)
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("checks: %w", err)
+	}
+	namespaces := deps.Informers.Core().V1().Namespaces()
+	p := &podSecurity{
+		Handler: admission.NewHandler(admission.Create, admission.Update),
+		delegate: &podsecurity.Admission{
+			Configuration: cfg, Evaluator: evaluator, Metrics: noRecorder{},
+			PodSpecExtractor: podsecurity.DefaultPodSpecExtractor{},
+			NamespaceGetter:  podsecurity.NamespaceGetterFromListerAndClient(namespaces.Lister(), deps.Client),
+			PodLister:        livePods{deps.Client},
+		},
+	}
+	p.SetReadyFunc(namespaces.Informer().HasSynced)
+	if err := p.delegate.CompleteConfiguration(); err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	return p, wrapConfiguration(p.delegate.ValidateConfiguration())
+}
+
+func wrapConfiguration(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("configuration: %w", err)
+}
+
+// Validate asks the library about pods, what makes pods, and namespaces.
+func (p *podSecurity) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	gr := a.GetResource().GroupResource()
+	core := gr.Group == "" && (gr.Resource == "pods" || gr.Resource == "namespaces")
+	if !core && !p.delegate.PodSpecExtractor.HasPodSpec(gr) {
+		return nil
+	}
+	result := p.delegate.Validate(ctx, podSecurityAttributes{a})
+	for _, w := range result.Warnings {
+		warning.AddWarning(ctx, "", w)
+	}
+	for k, v := range result.AuditAnnotations {
+		audit.AddAuditAnnotation(ctx, podsecurityapi.AuditAnnotationPrefix+k, v)
+	}
+	if result.Allowed {
+		return nil
+	}
+	err := admission.NewForbidden(a, errors.New("Not allowed by PodSecurity")) //nolint:staticcheck // Kubernetes' words
+	var status *apierrors.StatusError
+	if r := result.Result; r != nil && errors.As(err, &status) {
+		s := &status.ErrStatus
+		if r.Message != "" {
+			s.Message = r.Message
+		}
+		if r.Reason != "" {
+			s.Reason = r.Reason
+		}
+		if r.Details != nil {
+			s.Details = r.Details
+		}
+		if r.Code != 0 {
+			s.Code = r.Code
+		}
+	}
+	return err
+}
+
+// podSecurityAttributes are a write's attributes in the library's terms.
+type podSecurityAttributes struct{ admission.Attributes }
+
+func (a podSecurityAttributes) GetObject() (runtime.Object, error) {
+	return a.Attributes.GetObject(), nil
+}
+
+func (a podSecurityAttributes) GetOldObject() (runtime.Object, error) {
+	return a.Attributes.GetOldObject(), nil
+}
+
+func (a podSecurityAttributes) GetOperation() admissionv1.Operation {
+	return admissionv1.Operation(a.Attributes.GetOperation())
+}
+
+func (a podSecurityAttributes) GetResource() schema.GroupVersionResource {
+	return a.Attributes.GetResource()
+}
+
+func (a podSecurityAttributes) GetUserName() string { return a.GetUserInfo().GetName() }
+
+// livePods lists a namespace's pods from the server: needed only when a
+// namespace's standard changes.
+type livePods struct{ client kubernetes.Interface }
+
+// ListPods returns the pods of a namespace.
+func (l livePods) ListPods(ctx context.Context, namespace string) ([]*corev1.Pod, error) {
+	list, err := l.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return nil, err
+	}
+	return slices.Collect(func(yield func(*corev1.Pod) bool) {
+		for i := range list.Items {
+			if !yield(&list.Items[i]) {
+				return
+			}
+		}
+	}), nil
+}
+
+// noRecorder keeps no metrics of evaluations.
+type noRecorder struct{}
+
+func (noRecorder) RecordEvaluation(podsecuritymetrics.Decision, podsecurityapi.LevelVersion, podsecuritymetrics.Mode, podsecurityapi.Attributes) {
+}
+func (noRecorder) RecordExemption(podsecurityapi.Attributes)   {}
+func (noRecorder) RecordError(bool, podsecurityapi.Attributes) {}

@@ -1,0 +1,102 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/client-go/kubernetes"
+	nodelisters "k8s.io/client-go/listers/node/v1"
+)
+
+// runtimeClasses gives pods the overhead and the placement of their runtime class.
+type runtimeClasses struct {
+	client kubernetes.Interface
+	lister nodelisters.RuntimeClassLister
+}
+
+func newRuntimeClass(deps Deps) (admission.Interface, error) {
+	informer := deps.Informers.Node().V1().RuntimeClasses()
+	p := &runtimeClasses{deps.Client, informer.Lister()}
+	h := admission.NewHandler(admission.Create)
+	h.SetReadyFunc(informer.Informer().HasSynced)
+	return &podPlugin{Handler: h, admit: p.admit, validate: p.validate}, nil
+}
+
+// class is the pod's class; nil when it names none.
+func (p *runtimeClasses) class(ctx context.Context, a admission.Attributes, pod *corev1.Pod) (*nodev1.RuntimeClass, error) {
+	if pod.Spec.RuntimeClassName == nil {
+		return nil, nil
+	}
+	name := *pod.Spec.RuntimeClassName
+	class, err := p.lister.Get(name)
+	if apierrors.IsNotFound(err) {
+		class, err = p.client.NodeV1().RuntimeClasses().Get(ctx, name, metav1.GetOptions{})
+	}
+	if apierrors.IsNotFound(err) {
+		return nil, admission.NewForbidden(a, fmt.Errorf("pod rejected: RuntimeClass %q not found", name))
+	}
+	return class, err
+}
+
+func mismatch(a admission.Attributes) error {
+	return admission.NewForbidden(a, errors.New("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"))
+}
+
+func (p *runtimeClasses) admit(ctx context.Context, a admission.Attributes, pod *corev1.Pod) error {
+	class, err := p.class(ctx, a, pod)
+	if err != nil || class == nil {
+		return err
+	}
+	if class.Overhead != nil {
+		if len(pod.Spec.Overhead) > 0 && !equality.Semantic.DeepEqual(class.Overhead.PodFixed, pod.Spec.Overhead) {
+			return mismatch(a)
+		}
+		pod.Spec.Overhead = class.Overhead.PodFixed.DeepCopy()
+	}
+	if class.Scheduling == nil {
+		return nil
+	}
+	for k, v := range class.Scheduling.NodeSelector {
+		if had, ok := pod.Spec.NodeSelector[k]; ok && had != v {
+			return admission.NewForbidden(a, fmt.Errorf("conflict: runtimeClass.scheduling.nodeSelector[%s] = %s; pod.spec.nodeSelector[%s] = %s", k, v, k, had))
+		}
+		if pod.Spec.NodeSelector == nil {
+			pod.Spec.NodeSelector = map[string]string{}
+		}
+		pod.Spec.NodeSelector[k] = v
+	}
+	for _, t := range class.Scheduling.Tolerations {
+		if !slices.ContainsFunc(pod.Spec.Tolerations, func(have corev1.Toleration) bool { return equality.Semantic.DeepEqual(have, t) }) {
+			pod.Spec.Tolerations = append(pod.Spec.Tolerations, t)
+		}
+	}
+	return nil
+}
+
+func (p *runtimeClasses) validate(ctx context.Context, a admission.Attributes, pod *corev1.Pod) error {
+	class, err := p.class(ctx, a, pod)
+	if err != nil {
+		return err
+	}
+	if class != nil && class.Overhead != nil {
+		if !equality.Semantic.DeepEqual(class.Overhead.PodFixed, pod.Spec.Overhead) {
+			return mismatch(a)
+		}
+		return nil
+	}
+	if pod.Spec.Overhead != nil {
+		return admission.NewForbidden(a, errors.New("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"))
+	}
+	return nil
+}

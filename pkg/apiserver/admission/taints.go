@@ -1,0 +1,72 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/utils/ptr"
+)
+
+// newTaintNodes keeps pods off a new node until it has said that it is ready.
+func newTaintNodes(Deps) (admission.Interface, error) {
+	return &typed[*corev1.Node]{
+		Handler: admission.NewHandler(admission.Create), resource: "nodes",
+		admit: func(_ context.Context, _ admission.Attributes, node *corev1.Node) error {
+			notReady := corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}
+			if !slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&notReady) }) {
+				node.Spec.Taints = append(node.Spec.Taints, notReady)
+			}
+			return nil
+		},
+	}, nil
+}
+
+// evictionSeconds is how long pods stay on a node that does not answer, unless
+// they say otherwise.
+const evictionSeconds int64 = 300
+
+// newTolerationSeconds lets pods outlive short absences of their node.
+func newTolerationSeconds(Deps) (admission.Interface, error) {
+	return &podPlugin{
+		Handler: admission.NewHandler(admission.Create, admission.Update),
+		admit: func(_ context.Context, _ admission.Attributes, pod *corev1.Pod) error {
+			for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+				if !tolerates(pod.Spec.Tolerations, key) {
+					pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{
+						Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To(evictionSeconds),
+					})
+				}
+			}
+			return nil
+		},
+	}, nil
+}
+
+func tolerates(list []corev1.Toleration, key string) bool {
+	return slices.ContainsFunc(list, func(t corev1.Toleration) bool {
+		return (t.Key == key || t.Key == "") && (t.Effect == corev1.TaintEffectNoExecute || t.Effect == "")
+	})
+}
+
+// newAlwaysPull makes every pod prove its right to its images at its start.
+func newAlwaysPull(Deps) (admission.Interface, error) {
+	return &podPlugin{
+		Handler: admission.NewHandler(admission.Create, admission.Update), subresources: []string{"ephemeralcontainers"},
+		admit: func(_ context.Context, _ admission.Attributes, pod *corev1.Pod) error {
+			for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+				for i := range list {
+					list[i].ImagePullPolicy = corev1.PullAlways
+				}
+			}
+			for i := range pod.Spec.EphemeralContainers {
+				pod.Spec.EphemeralContainers[i].ImagePullPolicy = corev1.PullAlways
+			}
+			return nil
+		},
+	}, nil
+}

@@ -1,0 +1,129 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package connect takes clients through to kubelets, pods and services: logs,
+// exec, attach, port-forward and the proxies.
+//
+// It follows no redirect, sends no client credentials on, and connects only to
+// addresses that the API's own objects name and that are not the machine's own
+// (loopback, link-local, multicast).
+package connect
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+const (
+	defaultKubeletPort = 10250
+	dialTimeout        = 30 * time.Second
+)
+
+// KubeletConfig says how kubelets are reached.
+type KubeletConfig struct {
+	CertFile, KeyFile string // client certificate; empty: none
+	CAFile            string // authority of serving certificates; empty: not verified
+	AddressTypes      []string
+}
+
+// Kubelets finds the kubelet of a node and carries requests to it.
+type Kubelets struct {
+	client   kubernetes.Interface
+	types    []corev1.NodeAddressType
+	verified *http.Transport
+	insecure *http.Transport
+}
+
+// NewKubelets reads the files that cfg names. The client certificate is read
+// again for every connection, so that it may be renewed.
+func NewKubelets(cfg KubeletConfig, client kubernetes.Interface) (*Kubelets, error) {
+	k := &Kubelets{client: client}
+	for _, t := range cfg.AddressTypes {
+		k.types = append(k.types, corev1.NodeAddressType(t))
+	}
+	base := &tls.Config{MinVersion: tls.VersionTLS12}
+	if cfg.CertFile != "" {
+		if _, err := tls.LoadX509KeyPair(cfg.CertFile, cfg.KeyFile); err != nil {
+			return nil, fmt.Errorf("kubelet client certificate: %w", err)
+		}
+		base.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			cert, err := tls.LoadX509KeyPair(cfg.CertFile, cfg.KeyFile)
+			return &cert, err
+		}
+	}
+	insecure := base.Clone()
+	insecure.InsecureSkipVerify = true //nolint:gosec // asked for by the client, or by the configuration without an authority
+	k.insecure = transport(insecure)
+	k.verified = k.insecure
+	if cfg.CAFile != "" {
+		pem, err := os.ReadFile(cfg.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("kubelet certificate authority: %w", err)
+		}
+		base.RootCAs = x509.NewCertPool()
+		if !base.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("kubelet certificate authority: no certificate in %s", cfg.CAFile)
+		}
+		k.verified = transport(base)
+	}
+	return k, nil
+}
+
+// transport speaks HTTP/1.1 only: upgrades have no other form.
+func transport(c *tls.Config) *http.Transport {
+	return &http.Transport{
+		TLSClientConfig:     c,
+		DialContext:         (&net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}).DialContext,
+		TLSHandshakeTimeout: dialTimeout,
+		MaxIdleConnsPerHost: 4,
+		IdleConnTimeout:     90 * time.Second,
+		TLSNextProto:        map[string]func(string, *tls.Conn) http.RoundTripper{},
+	}
+}
+
+// kubelet is where one node's kubelet serves.
+type kubelet struct {
+	host, port string
+}
+
+func (k kubelet) url(path string, query url.Values) *url.URL {
+	return &url.URL{Scheme: "https", Host: net.JoinHostPort(k.host, k.port), Path: path, RawQuery: query.Encode()}
+}
+
+// of finds the kubelet of a node.
+func (k *Kubelets) of(ctx context.Context, node string) (kubelet, error) {
+	obj, err := k.client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+	if err != nil {
+		return kubelet{}, err
+	}
+	port := obj.Status.DaemonEndpoints.KubeletEndpoint.Port
+	if port == 0 {
+		port = defaultKubeletPort
+	}
+	for _, t := range k.types {
+		for _, a := range obj.Status.Addresses {
+			if a.Type == t {
+				return kubelet{a.Address, strconv.Itoa(int(port))}, nil
+			}
+		}
+	}
+	return kubelet{}, fmt.Errorf("no preferred addresses found; known addresses: %v", obj.Status.Addresses)
+}
+
+// Close ends idle connections.
+func (k *Kubelets) Close() {
+	k.verified.CloseIdleConnections()
+	k.insecure.CloseIdleConnections()
+}

@@ -1,0 +1,247 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package connect
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/proxy"
+	"k8s.io/client-go/kubernetes"
+
+	"keelson.dev/apiserver/rest"
+)
+
+// Proxies carries HTTP requests to nodes, pods and services.
+type Proxies struct {
+	client    kubernetes.Interface
+	kubelets  *Kubelets
+	transport *http.Transport
+
+	mu     sync.Mutex
+	random *rand.Rand
+}
+
+// NewProxies returns proxies that choose endpoints by random, which they own.
+// Serving certificates of pods are not verified: nobody vouches for them.
+func NewProxies(client kubernetes.Interface, kubelets *Kubelets, random *rand.Rand) *Proxies {
+	t := transport(&tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}) //nolint:gosec // as Kubernetes: the names of pods are not certified
+	return &Proxies{client: client, kubelets: kubelets, transport: t, random: random}
+}
+
+// Connectors are those of the proxy subresources.
+func (p *Proxies) Connectors() map[string]rest.Connector {
+	return map[string]rest.Connector{
+		"nodes/proxy": p.connector(func() runtime.Object { return &corev1.NodeProxyOptions{} }, p.node),
+		"pods/proxy":  p.connector(func() runtime.Object { return &corev1.PodProxyOptions{} }, p.pod),
+		"services/proxy": p.connector(func() runtime.Object { return &corev1.ServiceProxyOptions{} },
+			p.service),
+	}
+}
+
+// find resolves an id ("name", "name:port", "scheme:name:port").
+type find func(ctx context.Context, namespace, id string) (*url.URL, http.RoundTripper, error)
+
+func (p *Proxies) connector(newOptions func() runtime.Object, where find) rest.Connector {
+	return rest.ConnectorFunc(func(w http.ResponseWriter, r *http.Request, req *rest.Request) error {
+		opts := newOptions()
+		setPath(opts, subpath(req))
+		if err := req.Connect(r, opts); err != nil {
+			return err
+		}
+		location, transport, err := where(r.Context(), req.Namespace, req.Name)
+		if err != nil {
+			return err
+		}
+		location.Path = utilnet.JoinPreservingTrailingSlash(location.Path, subpath(req))
+		proxy.NewUpgradeAwareHandler(location, transport, true, false, responder{}).ServeHTTP(w, r)
+		return nil
+	})
+}
+
+// subpath is what follows ".../proxy" in the request's path.
+func subpath(req *rest.Request) string {
+	parts := req.Info.Parts
+	if len(parts) <= 3 {
+		if strings.HasSuffix(req.Info.Path, "/") {
+			return "/"
+		}
+		return ""
+	}
+	path := "/" + strings.Join(parts[3:], "/")
+	if strings.HasSuffix(req.Info.Path, "/") {
+		path += "/"
+	}
+	return path
+}
+
+func setPath(opts runtime.Object, path string) {
+	switch o := opts.(type) {
+	case *corev1.NodeProxyOptions:
+		o.Path = path
+	case *corev1.PodProxyOptions:
+		o.Path = path
+	case *corev1.ServiceProxyOptions:
+		o.Path = path
+	}
+}
+
+// allowed refuses the addresses by which a proxy would reach the machine's own
+// services instead of the cluster's.
+func allowed(ip string) error {
+	addr, err := netip.ParseAddr(ip)
+	if err != nil || !addr.IsGlobalUnicast() || addr.Is4In6() {
+		return apierrors.NewBadRequest("address not allowed")
+	}
+	return nil
+}
+
+func (p *Proxies) node(ctx context.Context, _, id string) (*url.URL, http.RoundTripper, error) {
+	scheme, name, port, ok := utilnet.SplitSchemeNamePort(id)
+	if !ok {
+		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("invalid node request %q", id))
+	}
+	k, err := p.kubelets.of(ctx, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	addresses, err := net.DefaultResolver.LookupIPAddr(ctx, k.host)
+	if err != nil || len(addresses) == 0 {
+		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("no addresses for hostname: %v", err))
+	}
+	for _, a := range addresses {
+		if !a.IP.IsGlobalUnicast() {
+			return nil, nil, apierrors.NewBadRequest("address not allowed")
+		}
+	}
+	if port == "" || port == k.port {
+		return k.url("", nil), p.kubelets.verified, nil
+	}
+	return &url.URL{Scheme: scheme, Host: net.JoinHostPort(k.host, port)}, p.transport, nil
+}
+
+func (p *Proxies) pod(ctx context.Context, namespace, id string) (*url.URL, http.RoundTripper, error) {
+	scheme, name, port, ok := utilnet.SplitSchemeNamePort(id)
+	if !ok {
+		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("invalid pod request %q", id))
+	}
+	pod, err := p.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, c := range pod.Spec.Containers {
+		if port == "" && len(c.Ports) > 0 {
+			port = strconv.Itoa(int(c.Ports[0].ContainerPort))
+		}
+	}
+	ip := pod.Status.PodIP
+	if len(pod.Status.PodIPs) > 0 {
+		ip = pod.Status.PodIPs[0].IP
+	}
+	if err := allowed(ip); err != nil {
+		return nil, nil, err
+	}
+	return &url.URL{Scheme: scheme, Host: hostPort(ip, port)}, p.transport, nil
+}
+
+func hostPort(ip, port string) string {
+	if port != "" {
+		return net.JoinHostPort(ip, port)
+	}
+	if strings.Contains(ip, ":") {
+		return "[" + ip + "]"
+	}
+	return ip
+}
+
+func (p *Proxies) service(ctx context.Context, namespace, id string) (*url.URL, http.RoundTripper, error) {
+	scheme, name, port, ok := utilnet.SplitSchemeNamePort(id)
+	if !ok {
+		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("invalid service request %q", id))
+	}
+	port, err := p.portName(ctx, namespace, name, port)
+	if err != nil {
+		return nil, nil, err
+	}
+	eps, err := p.client.CoreV1().Endpoints(namespace).Get(ctx, name, metav1.GetOptions{}) //nolint:staticcheck // what the proxy is defined by
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(eps.Subsets) == 0 {
+		return nil, nil, apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", name))
+	}
+	for _, i := range p.shuffled(len(eps.Subsets)) {
+		subset := &eps.Subsets[i]
+		for _, sp := range subset.Ports {
+			if sp.Name != port {
+				continue
+			}
+			for _, j := range p.shuffled(len(subset.Addresses)) {
+				if a := &subset.Addresses[j]; p.isPod(ctx, a) {
+					return &url.URL{Scheme: scheme, Host: net.JoinHostPort(a.IP, strconv.Itoa(int(sp.Port)))}, p.transport, nil
+				}
+			}
+		}
+	}
+	return nil, nil, apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", id))
+}
+
+// portName turns a service port's number into its name.
+func (p *Proxies) portName(ctx context.Context, namespace, name, port string) (string, error) {
+	number, err := strconv.ParseInt(port, 10, 64)
+	if err != nil {
+		return port, nil
+	}
+	svc, err := p.client.CoreV1().Services(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	for _, sp := range svc.Spec.Ports {
+		if int64(sp.Port) == number {
+			return sp.Name, nil
+		}
+	}
+	return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %d found for service %q", number, name))
+}
+
+// isPod reports whether an endpoint's address is its pod's: endpoints are
+// written by users, and may name any address at all.
+func (p *Proxies) isPod(ctx context.Context, a *corev1.EndpointAddress) bool {
+	if a.TargetRef == nil || a.TargetRef.Kind != "Pod" || allowed(a.IP) != nil {
+		return false
+	}
+	pod, err := p.client.CoreV1().Pods(a.TargetRef.Namespace).Get(ctx, a.TargetRef.Name, metav1.GetOptions{})
+	if err != nil {
+		return false
+	}
+	for _, ip := range pod.Status.PodIPs {
+		if ip.IP == a.IP {
+			return true
+		}
+	}
+	return pod.Status.PodIP == a.IP
+}
+
+func (p *Proxies) shuffled(n int) []int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.random.Perm(n)
+}
+
+// Close ends idle connections.
+func (p *Proxies) Close() { p.transport.CloseIdleConnections() }

@@ -1,0 +1,365 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package connect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/proxy"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	translator "k8s.io/apiserver/pkg/util/proxy"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
+
+	"keelson.dev/apiserver/rest"
+)
+
+// Pods connects clients to containers, through the kubelet of their node.
+type Pods struct {
+	Client     kubernetes.Interface
+	Kubelets   *Kubelets
+	Authorizer authorizer.Authorizer
+}
+
+// Connectors are those of the pods' streaming subresources.
+func (p *Pods) Connectors() map[string]rest.Connector {
+	return map[string]rest.Connector{
+		"pods/log":         rest.ConnectorFunc(p.log),
+		"pods/exec":        rest.ConnectorFunc(p.exec),
+		"pods/attach":      rest.ConnectorFunc(p.attach),
+		"pods/portforward": rest.ConnectorFunc(p.portForward),
+	}
+}
+
+// options reads a request's options from its query.
+func options(r *http.Request, into runtime.Object) error {
+	if err := scheme.ParameterCodec.DecodeParameters(r.URL.Query(), corev1.SchemeGroupVersion, into); err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	return nil
+}
+
+// container is the container that name means in pod.
+func container(name string, pod *corev1.Pod) (string, error) {
+	var names []string
+	for _, c := range pod.Spec.InitContainers {
+		names = append(names, c.Name)
+	}
+	for _, c := range pod.Spec.Containers {
+		names = append(names, c.Name)
+	}
+	for _, c := range pod.Spec.EphemeralContainers {
+		names = append(names, c.Name)
+	}
+	if name != "" {
+		for _, n := range names {
+			if n == name {
+				return name, nil
+			}
+		}
+		return "", apierrors.NewBadRequest(fmt.Sprintf("container %s is not valid for pod %s", name, pod.Name))
+	}
+	switch len(pod.Spec.Containers) {
+	case 1:
+		return pod.Spec.Containers[0].Name, nil
+	case 0:
+		return "", apierrors.NewBadRequest(fmt.Sprintf("a container name must be specified for pod %s", pod.Name))
+	}
+	return "", apierrors.NewBadRequest(fmt.Sprintf("a container name must be specified for pod %s, choose one of: %s", pod.Name, names))
+}
+
+func (p *Pods) log(w http.ResponseWriter, r *http.Request, req *rest.Request) error {
+	opts := &corev1.PodLogOptions{}
+	if err := options(r, opts); err != nil {
+		return err
+	}
+	if opts.Stream == nil {
+		all := corev1.LogStreamAll
+		opts.Stream = &all
+	}
+	if errs := checkLog(opts); len(errs) > 0 {
+		return apierrors.NewInvalid(schema.GroupKind{Kind: "PodLogOptions"}, req.Name, errs)
+	}
+	pod, err := p.Client.CoreV1().Pods(req.Namespace).Get(r.Context(), req.Name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	name, err := container(opts.Container, pod)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "text/plain")
+	if pod.Spec.NodeName == "" {
+		w.WriteHeader(http.StatusOK)
+		return nil
+	}
+	k, err := p.Kubelets.of(r.Context(), pod.Spec.NodeName)
+	if err != nil {
+		return err
+	}
+	transport := p.Kubelets.verified
+	if opts.InsecureSkipTLSVerifyBackend {
+		transport = p.Kubelets.insecure
+	}
+	return stream(w, r, k.url("/containerLogs/"+pod.Namespace+"/"+pod.Name+"/"+name, logQuery(opts)), transport, req.Name)
+}
+
+func checkLog(o *corev1.PodLogOptions) field.ErrorList {
+	var errs field.ErrorList
+	if o.TailLines != nil && *o.TailLines < 0 {
+		errs = append(errs, field.Invalid(field.NewPath("tailLines"), *o.TailLines, "must be greater than or equal to 0"))
+	}
+	if o.LimitBytes != nil && *o.LimitBytes < 1 {
+		errs = append(errs, field.Invalid(field.NewPath("limitBytes"), *o.LimitBytes, "must be greater than 0"))
+	}
+	switch {
+	case o.SinceSeconds != nil && o.SinceTime != nil:
+		errs = append(errs, field.Forbidden(field.NewPath(""), "at most one of `sinceTime` or `sinceSeconds` may be specified"))
+	case o.SinceSeconds != nil && *o.SinceSeconds < 1:
+		errs = append(errs, field.Invalid(field.NewPath("sinceSeconds"), *o.SinceSeconds, "must be greater than 0"))
+	}
+	switch s := *o.Stream; {
+	case s != corev1.LogStreamAll && s != corev1.LogStreamStdout && s != corev1.LogStreamStderr:
+		errs = append(errs, field.NotSupported(field.NewPath("stream"), s, []string{corev1.LogStreamAll, corev1.LogStreamStdout, corev1.LogStreamStderr}))
+	case s != corev1.LogStreamAll && o.TailLines != nil:
+		errs = append(errs, field.Forbidden(field.NewPath(""), "`tailLines` and specific `stream` are mutually exclusive for now"))
+	}
+	return errs
+}
+
+func logQuery(o *corev1.PodLogOptions) url.Values {
+	q := url.Values{}
+	flag := func(name string, set bool) {
+		if set {
+			q.Set(name, "true")
+		}
+	}
+	number := func(name string, n *int64) {
+		if n != nil {
+			q.Set(name, strconv.FormatInt(*n, 10))
+		}
+	}
+	flag("follow", o.Follow)
+	flag("previous", o.Previous)
+	flag("timestamps", o.Timestamps)
+	number("sinceSeconds", o.SinceSeconds)
+	number("tailLines", o.TailLines)
+	number("limitBytes", o.LimitBytes)
+	if o.SinceTime != nil {
+		q.Set("sinceTime", o.SinceTime.Format(time.RFC3339))
+	}
+	q.Set("stream", *o.Stream)
+	return q
+}
+
+// stream copies what a kubelet answers, each piece as it comes.
+func stream(w http.ResponseWriter, r *http.Request, location *url.URL, transport http.RoundTripper, name string) error {
+	out, err := http.NewRequestWithContext(r.Context(), http.MethodGet, location.String(), nil)
+	if err != nil {
+		return err
+	}
+	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	resp, err := client.Do(out)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // read to its end, or given up
+	if resp.StatusCode != http.StatusOK {
+		return backendError(resp, name)
+	}
+	w.WriteHeader(http.StatusOK)
+	flush := http.NewResponseController(w).Flush
+	_ = flush()
+	buf := make([]byte, 16<<10)
+	for {
+		n, err := resp.Body.Read(buf)
+		if n > 0 {
+			if _, werr := w.Write(buf[:n]); werr != nil {
+				return nil // the client is gone
+			}
+			_ = flush()
+		}
+		if err != nil {
+			return nil // the header is sent: there is no other way to tell
+		}
+	}
+}
+
+// backendError is what a kubelet refused with, as a Status.
+func backendError(resp *http.Response, name string) error {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 2048))
+	message := string(body)
+	if err != nil || len(body) == 0 {
+		message = "the backend answered without a reason"
+	}
+	switch {
+	case resp.StatusCode == http.StatusInternalServerError:
+		return apierrors.NewInternalError(errors.New(message))
+	case resp.StatusCode == http.StatusBadRequest:
+		return apierrors.NewBadRequest(message)
+	case resp.StatusCode >= 300 && resp.StatusCode < 400:
+		return apierrors.NewGenericServerResponse(http.StatusBadGateway, "get", schema.GroupResource{Resource: "pods/log"}, name, "the backend answered with a redirect", 0, true)
+	}
+	return apierrors.NewGenericServerResponse(resp.StatusCode, "get", schema.GroupResource{Resource: "pods/log"}, name, message, 0, true)
+}
+
+// location finds where the kubelet serves a container's stream.
+func (p *Pods) location(ctx context.Context, req *rest.Request, name, path string, query url.Values) (*url.URL, error) {
+	pod, err := p.Client.CoreV1().Pods(req.Namespace).Get(ctx, req.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if path != "portForward" {
+		if name, err = container(name, pod); err != nil {
+			return nil, err
+		}
+		name = "/" + name
+	}
+	if pod.Spec.NodeName == "" {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", req.Name))
+	}
+	k, err := p.Kubelets.of(ctx, pod.Spec.NodeName)
+	if err != nil {
+		return nil, err
+	}
+	return k.url("/"+path+"/"+pod.Namespace+"/"+pod.Name+name, query), nil
+}
+
+// mayCreate asks for the right to create, whatever the method: a WebSocket
+// begins with GET, and would otherwise pass as reading.
+func (p *Pods) mayCreate(ctx context.Context) error {
+	attrs, err := filters.GetAuthorizerAttributes(ctx)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	if attrs.GetVerb() == "create" || p.Authorizer == nil {
+		return nil
+	}
+	create := asCreate{attrs}
+	decision, reason, err := p.Authorizer.Authorize(ctx, create)
+	if decision == authorizer.DecisionAllow {
+		return nil
+	}
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	return responsewriters.ForbiddenStatusError(create, reason)
+}
+
+type asCreate struct{ authorizer.Attributes }
+
+// GetVerb is always create.
+func (asCreate) GetVerb() string { return "create" }
+
+func streams(stdin, stdout, stderr, tty bool) url.Values {
+	q := url.Values{}
+	for _, s := range []struct {
+		name string
+		set  bool
+	}{{corev1.ExecStdinParam, stdin}, {corev1.ExecStdoutParam, stdout}, {corev1.ExecStderrParam, stderr}, {corev1.ExecTTYParam, tty}} {
+		if s.set {
+			q.Set(s.name, "1")
+		}
+	}
+	return q
+}
+
+func (p *Pods) exec(w http.ResponseWriter, r *http.Request, req *rest.Request) error {
+	opts := &corev1.PodExecOptions{}
+	if err := options(r, opts); err != nil {
+		return err
+	}
+	q := streams(opts.Stdin, opts.Stdout, opts.Stderr, opts.TTY)
+	for _, c := range opts.Command {
+		q.Add(corev1.ExecCommandParam, c)
+	}
+	return p.terminal(w, r, req, opts, opts.Container, "exec", q, translator.Options{Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr, Tty: opts.TTY})
+}
+
+func (p *Pods) attach(w http.ResponseWriter, r *http.Request, req *rest.Request) error {
+	opts := &corev1.PodAttachOptions{}
+	if err := options(r, opts); err != nil {
+		return err
+	}
+	q := streams(opts.Stdin, opts.Stdout, opts.Stderr, opts.TTY)
+	return p.terminal(w, r, req, opts, opts.Container, "attach", q, translator.Options{Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr, Tty: opts.TTY})
+}
+
+// terminal carries exec and attach. Clients that speak WebSocket are translated
+// to what kubelets speak.
+func (p *Pods) terminal(w http.ResponseWriter, r *http.Request, req *rest.Request, opts runtime.Object, name, path string, q url.Values, o translator.Options) error {
+	if err := p.mayCreate(r.Context()); err != nil {
+		return err
+	}
+	if err := req.Connect(r, opts); err != nil {
+		return err
+	}
+	location, err := p.location(r.Context(), req, name, path, q)
+	if err != nil {
+		return err
+	}
+	var handler http.Handler = proxy.NewUpgradeAwareHandler(location, p.Kubelets.verified, false, true, responder{})
+	translating := translator.NewStreamTranslatorHandler(location, p.Kubelets.verified, 0, o)
+	handler = translator.NewTranslatingHandler(handler, translating, wsstream.IsWebSocketRequestWithStreamCloseProtocol)
+	handler.ServeHTTP(w, r)
+	return nil
+}
+
+func (p *Pods) portForward(w http.ResponseWriter, r *http.Request, req *rest.Request) error {
+	opts := &corev1.PodPortForwardOptions{}
+	if err := options(r, opts); err != nil {
+		return err
+	}
+	if err := p.mayCreate(r.Context()); err != nil {
+		return err
+	}
+	if err := req.Connect(r, opts); err != nil {
+		return err
+	}
+	q := url.Values{}
+	if len(opts.Ports) > 0 {
+		var ports []string
+		for _, n := range opts.Ports {
+			ports = append(ports, strconv.Itoa(int(n)))
+		}
+		q.Set(corev1.PortHeader, strings.Join(ports, ","))
+	}
+	location, err := p.location(r.Context(), req, "", "portForward", q)
+	if err != nil {
+		return err
+	}
+	var handler http.Handler = proxy.NewUpgradeAwareHandler(location, p.Kubelets.verified, false, true, responder{})
+	handler = translator.NewTranslatingHandler(handler, translator.NewTunnelingHandler(handler), wsstream.IsWebSocketRequestWithTunnelingProtocol)
+	handler.ServeHTTP(w, r)
+	return nil
+}
+
+// responder writes what the proxy could not do.
+type responder struct{}
+
+// Error answers with err as a Status.
+func (responder) Error(w http.ResponseWriter, r *http.Request, err error) {
+	var status *apierrors.StatusError
+	if !errors.As(err, &status) {
+		err = apierrors.NewServiceUnavailable(err.Error())
+	}
+	rest.WriteError(w, r, err)
+}

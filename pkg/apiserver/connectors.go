@@ -1,0 +1,53 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"maps"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson.dev/apiserver/registry"
+	"keelson.dev/apiserver/rest"
+	"keelson.dev/keelson/pkg/apiserver/connect"
+	"keelson.dev/keelson/pkg/apiserver/pods"
+	"keelson.dev/keelson/pkg/apiserver/reviews"
+)
+
+// connectors are what answers beside the generic verbs.
+func (a *assembly) connectors() (map[string]rest.Connector, error) {
+	client, clk := a.self.client, a.server.deps.Clock
+	kubelets, err := connect.NewKubelets(connect.KubeletConfig{
+		CertFile: a.cfg.KubeletClientCert, KeyFile: a.cfg.KubeletClientKey,
+		CAFile: a.cfg.KubeletCAFile, AddressTypes: a.cfg.KubeletAddressTypes,
+	}, client)
+	if err != nil {
+		return nil, err
+	}
+	proxies := connect.NewProxies(client, kubelets, newRand())
+	a.close = append(a.close, kubelets.Close, proxies.Close)
+
+	podRegistry := func() *registry.Registry { return a.api.Registry(schema.GroupResource{Resource: "pods"}) }
+	binder := &pods.Binder{Registry: podRegistry, Clock: clk}
+	evicter := &pods.Evicter{Registry: podRegistry, Client: client, Clock: clk}
+	tokens := &reviews.Tokens{
+		Issuer: a.server.issuer, Client: client, Audiences: a.audiences,
+		MaxExpiry: a.cfg.ServiceAccountMaxExpiry, Extend: a.cfg.ExtendTokenExpiration, Clock: clk,
+	}
+	all := map[string]rest.Connector{
+		"bindings":              binder.Connector(),
+		"pods/binding":          binder.Connector(),
+		"pods/eviction":         evicter.Connector(),
+		"serviceaccounts/token": tokens.Connector(),
+	}
+	streams := &connect.Pods{Client: client, Kubelets: kubelets, Authorizer: a.authz}
+	identity := &reviews.Identity{Tokens: a.tokens, Audiences: a.audiences, Clock: clk}
+	access := &reviews.Access{Authorizer: a.authz, Rules: a.ruleSource}
+	for _, more := range []map[string]rest.Connector{
+		streams.Connectors(), proxies.Connectors(), identity.Connectors(), access.Connectors(),
+	} {
+		maps.Copy(all, more)
+	}
+	return all, nil
+}

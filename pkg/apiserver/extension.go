@@ -1,0 +1,45 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"keelson.dev/keelson/pkg/apiserver/bootstrap"
+)
+
+// publishAuthentication tells extension servers which client certificates and
+// which front proxies this server believes.
+func (a *assembly) publishAuthentication(ctx context.Context) error {
+	data := map[string]string{}
+	if ca := a.server.clientCA; ca != nil {
+		data["client-ca-file"] = ca.PEM()
+	}
+	if ca := a.server.proxyCA; ca != nil {
+		data["requestheader-client-ca-file"] = ca.PEM()
+		h := a.cfg.RequestHeader
+		for key, list := range map[string][]string{
+			"requestheader-username-headers":     h.UsernameHeaders,
+			"requestheader-uid-headers":          h.UIDHeaders,
+			"requestheader-group-headers":        h.GroupHeaders,
+			"requestheader-extra-headers-prefix": h.ExtraHeaderPrefixes,
+			"requestheader-allowed-names":        h.AllowedNames,
+		} {
+			if list == nil {
+				list = []string{}
+			}
+			b, err := json.Marshal(list)
+			if err != nil {
+				return fmt.Errorf("%s: %w", key, err)
+			}
+			data[key] = string(b)
+		}
+	}
+	if len(data) == 0 {
+		return nil
+	}
+	return bootstrap.AuthenticationConfig(ctx, a.self.client, data)
+}

@@ -1,0 +1,156 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pods answers what can be done to pods beside writing them: binding to
+// a node and eviction.
+package pods
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation/path"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/registry"
+	"keelson.dev/apiserver/rest"
+	"keelson.dev/apiserver/store"
+)
+
+// Binder assigns pods to nodes.
+type Binder struct {
+	// Registry is that of pods, once the server has it.
+	Registry func() *registry.Registry
+	Clock    clock.Clock
+}
+
+type validateFunc = func(context.Context, runtime.Object) error
+
+// Connector answers pods/binding and bindings.
+func (b *Binder) Connector() rest.Connector {
+	return rest.Creater{New: func() runtime.Object { return &corev1.Binding{} }, Create: b.create}
+}
+
+func (b *Binder) create(ctx context.Context, req *rest.Request, obj runtime.Object, validate validateFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	binding, ok := obj.(*corev1.Binding)
+	if !ok {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a Binding object: %#v", obj))
+	}
+	if req.Name != "" && req.Name != binding.Name {
+		return nil, apierrors.NewBadRequest("name in URL does not match name in Binding object")
+	}
+	if errs := validateBinding(binding); len(errs) > 0 {
+		return nil, errs.ToAggregate()
+	}
+	if err := validate(ctx, binding); err != nil {
+		return nil, err
+	}
+	if err := b.assign(ctx, req.Namespace, binding, len(options.DryRun) > 0); err != nil {
+		var status *apierrors.StatusError
+		if !errors.As(err, &status) {
+			err = apierrors.NewConflict(schema.GroupResource{Resource: "pods/binding"}, binding.Name, err)
+		}
+		return nil, err
+	}
+	return &metav1.Status{Status: metav1.StatusSuccess}, nil
+}
+
+func validateBinding(b *corev1.Binding) field.ErrorList {
+	var errs field.ErrorList
+	if kind := b.Target.Kind; kind != "" && kind != "Node" {
+		errs = append(errs, field.NotSupported(field.NewPath("target", "kind"), kind, []string{"Node", "<empty>"}))
+	}
+	if b.Target.Name == "" {
+		errs = append(errs, field.Required(field.NewPath("target", "name"), ""))
+	} else {
+		for _, msg := range path.IsValidPathSegmentName(b.Target.Name) {
+			errs = append(errs, field.Invalid(field.NewPath("target", "name"), b.Target.Name, msg))
+		}
+	}
+	return errs
+}
+
+// assign writes the node into the pod, if it has none and nothing speaks
+// against it. It goes past strategies: what it changes, updates may not.
+func (b *Binder) assign(ctx context.Context, namespace string, binding *corev1.Binding, dryRun bool) error {
+	reg := b.Registry()
+	change := func(_ context.Context, cur *store.Record) (store.Object, error) {
+		obj, err := cur.Object()
+		if err != nil {
+			return nil, err
+		}
+		pod, ok := obj.(*corev1.Pod)
+		if !ok {
+			return nil, fmt.Errorf("unexpected object: %T", obj)
+		}
+		if err := bindable(pod, binding); err != nil {
+			return nil, err
+		}
+		pod.Spec.NodeName = binding.Target.Name
+		pod.Status.NominatedNodeName = ""
+		if len(binding.Annotations) > 0 && pod.Annotations == nil {
+			pod.Annotations = map[string]string{}
+		}
+		maps.Copy(pod.Annotations, binding.Annotations)
+		if len(binding.Labels) > 0 && pod.Labels == nil {
+			pod.Labels = map[string]string{}
+		}
+		maps.Copy(pod.Labels, binding.Labels)
+		setCondition(&pod.Status, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, metav1.NewTime(b.Clock.Now()))
+		return pod, nil
+	}
+	key := namespace + "/" + binding.Name
+	if dryRun {
+		rec, err := reg.Store().Get(ctx, key, "")
+		if err == nil {
+			_, err = change(ctx, rec)
+		}
+		return err
+	}
+	_, err := reg.Store().Update(ctx, key, change)
+	return err
+}
+
+func bindable(pod *corev1.Pod, binding *corev1.Binding) error {
+	if uid := binding.UID; uid != "" && uid != pod.UID {
+		return fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, pod.UID) //nolint:staticcheck // Kubernetes' words
+	}
+	if rv := binding.ResourceVersion; rv != "" && rv != pod.ResourceVersion {
+		return fmt.Errorf("Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", rv, pod.ResourceVersion) //nolint:staticcheck // Kubernetes' words
+	}
+	switch {
+	case pod.DeletionTimestamp != nil:
+		return fmt.Errorf("pod %s is being deleted, cannot be assigned to a host", pod.Name)
+	case pod.Spec.NodeName != "":
+		return fmt.Errorf("pod %v is already assigned to node %q", pod.Name, pod.Spec.NodeName)
+	case len(pod.Spec.SchedulingGates) > 0:
+		return fmt.Errorf("pod %v has non-empty .spec.schedulingGates", pod.Name)
+	}
+	return nil
+}
+
+// setCondition replaces or adds a condition; its transition is now if its
+// status changes.
+func setCondition(status *corev1.PodStatus, c corev1.PodCondition, now metav1.Time) {
+	c.LastTransitionTime = now
+	for i := range status.Conditions {
+		old := &status.Conditions[i]
+		if old.Type != c.Type {
+			continue
+		}
+		if old.Status == c.Status {
+			c.LastTransitionTime = old.LastTransitionTime
+		}
+		*old = c
+		return
+	}
+	status.Conditions = append(status.Conditions, c)
+}

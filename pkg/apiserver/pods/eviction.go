@@ -1,0 +1,313 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pods
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/registry"
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/apiserver/rest"
+)
+
+// maxDisrupted bounds the evictions of a budget that its controller has not
+// confirmed yet.
+const maxDisrupted = 2000
+
+// Evicter deletes pods as far as disruption budgets allow.
+type Evicter struct {
+	Registry func() *registry.Registry // of pods
+	Client   kubernetes.Interface
+	Clock    clock.Clock
+}
+
+// Connector answers pods/eviction.
+func (e *Evicter) Connector() rest.Connector {
+	return rest.Creater{New: func() runtime.Object { return &policyv1.Eviction{} }, Create: e.create}
+}
+
+func retries() wait.Backoff {
+	return wait.Backoff{Steps: 20, Duration: 500 * time.Millisecond, Factor: 1.0, Jitter: 0.1}
+}
+
+// eviction is one request.
+type eviction struct {
+	*Evicter
+	namespace, name string
+	options         *metav1.DeleteOptions
+	dryRun          bool
+}
+
+func (e *Evicter) create(ctx context.Context, req *rest.Request, obj runtime.Object, validate validateFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	ev, ok := obj.(*policyv1.Eviction)
+	if !ok {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a Eviction object: %T", obj))
+	}
+	if req.Name != ev.Name {
+		return nil, apierrors.NewBadRequest("name in URL does not match name in Eviction object")
+	}
+	del, err := deleteOptions(ev, options)
+	if err != nil {
+		return nil, err
+	}
+	if err := validate(ctx, ev); err != nil {
+		return nil, err
+	}
+	x := &eviction{e, req.Namespace, req.Name, del, len(del.DryRun) > 0}
+	if err := x.run(ctx); err != nil {
+		return nil, err
+	}
+	return &metav1.Status{Status: metav1.StatusSuccess}, nil
+}
+
+// deleteOptions are the eviction's, which may not contradict the request's dry run.
+func deleteOptions(ev *policyv1.Eviction, options *metav1.CreateOptions) (*metav1.DeleteOptions, error) {
+	if ev.DeleteOptions == nil {
+		return &metav1.DeleteOptions{DryRun: options.DryRun}, nil
+	}
+	if len(ev.DeleteOptions.DryRun) == 0 {
+		ev.DeleteOptions.DryRun = options.DryRun
+		return ev.DeleteOptions.DeepCopy(), nil
+	}
+	if len(options.DryRun) == 0 {
+		options.DryRun = ev.DeleteOptions.DryRun
+		return ev.DeleteOptions.DeepCopy(), nil
+	}
+	if fmt.Sprint(options.DryRun) != fmt.Sprint(ev.DeleteOptions.DryRun) {
+		return nil, fmt.Errorf("Non-matching dry-run options in request and content: %v and %v", options.DryRun, ev.DeleteOptions.DryRun) //nolint:staticcheck // Kubernetes' words
+	}
+	return ev.DeleteOptions.DeepCopy(), nil
+}
+
+// hasVersion reports whether the client names the pod's revision.
+func (x *eviction) hasVersion() bool {
+	return x.options.Preconditions != nil && x.options.Preconditions.ResourceVersion != nil
+}
+
+func (x *eviction) run(ctx context.Context) error {
+	var pod *corev1.Pod
+	deleted := false
+	err := retry.OnError(retries(), func(err error) bool { return apierrors.IsConflict(err) && !x.hasVersion() }, func() error {
+		var err error
+		if pod, err = x.Client.CoreV1().Pods(x.namespace).Get(ctx, x.name, metav1.GetOptions{}); err != nil {
+			return err
+		}
+		if !unguarded(pod) {
+			return nil
+		}
+		options := x.options
+		if !ended(pod) && !x.hasVersion() {
+			options = atVersion(options, pod.ResourceVersion) // it must not become ready meanwhile
+		}
+		if err := x.delete(ctx, options); err != nil {
+			return err
+		}
+		deleted = true
+		return nil
+	})
+	if err != nil || deleted {
+		return err
+	}
+	budget, exact, err := x.ask(ctx, pod)
+	if err != nil {
+		return err
+	}
+	options := x.options
+	if exact {
+		options = atVersion(options, pod.ResourceVersion)
+	}
+	err = x.delete(ctx, options)
+	if apierrors.IsConflict(err) && exact && !x.hasVersion() {
+		return stillProcessing(budget)
+	}
+	return err
+}
+
+// unguarded pods are not protected by budgets: they serve nobody.
+func unguarded(pod *corev1.Pod) bool {
+	return ended(pod) || pod.Status.Phase == corev1.PodPending
+}
+
+func ended(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed || pod.DeletionTimestamp != nil
+}
+
+func ready(pod *corev1.Pod) bool {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+func atVersion(options *metav1.DeleteOptions, version string) *metav1.DeleteOptions {
+	out := options.DeepCopy()
+	if out.Preconditions == nil {
+		out.Preconditions = &metav1.Preconditions{}
+	}
+	out.Preconditions.ResourceVersion = &version
+	return out
+}
+
+// ask obtains the consent of the pod's budget. exact means that it holds only
+// for the pod as it is.
+func (x *eviction) ask(ctx context.Context, pod *corev1.Pod) (budget string, exact bool, err error) {
+	pdb, err := x.budget(ctx, pod)
+	if err != nil || pdb == nil {
+		return "", false, err
+	}
+	if !ready(pod) {
+		if p := pdb.Spec.UnhealthyPodEvictionPolicy; p != nil && *p == policyv1.AlwaysAllow {
+			return pdb.Name, true, nil
+		}
+		if pdb.Status.CurrentHealthy >= pdb.Status.DesiredHealthy && pdb.Status.DesiredHealthy > 0 {
+			return pdb.Name, true, nil
+		}
+	}
+	refresh := false
+	err = retry.RetryOnConflict(retries(), func() error {
+		if refresh {
+			if pdb, err = x.Client.PolicyV1().PodDisruptionBudgets(x.namespace).Get(ctx, pdb.Name, metav1.GetOptions{}); err != nil {
+				return err
+			}
+		}
+		refresh = true
+		return x.spend(ctx, pod, pdb.DeepCopy())
+	})
+	if wait.Interrupted(err) {
+		err = apierrors.NewTimeoutError(fmt.Sprintf("couldn't update PodDisruptionBudget %q due to conflicts", pdb.Name), 10)
+	}
+	return pdb.Name, false, err
+}
+
+// budget is the one budget that selects pod; nil when none does.
+func (x *eviction) budget(ctx context.Context, pod *corev1.Pod) (*policyv1.PodDisruptionBudget, error) {
+	list, err := x.Client.PolicyV1().PodDisruptionBudgets(x.namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var found *policyv1.PodDisruptionBudget
+	for i := range list.Items {
+		selector, err := metav1.LabelSelectorAsSelector(list.Items[i].Spec.Selector)
+		if err != nil || !selector.Matches(labels.Set(pod.Labels)) {
+			continue
+		}
+		if found != nil {
+			return nil, &apierrors.StatusError{ErrStatus: metav1.Status{
+				Status: metav1.StatusFailure, Code: 500,
+				Message: "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+			}}
+		}
+		found = &list.Items[i]
+	}
+	return found, nil
+}
+
+// spend takes one disruption from the budget and notes the pod, so that its
+// controller does not count it.
+func (x *eviction) spend(ctx context.Context, pod *corev1.Pod, pdb *policyv1.PodDisruptionBudget) error {
+	s := &pdb.Status
+	gr := schema.GroupResource{Group: policyv1.GroupName, Resource: "poddisruptionbudget"}
+	switch {
+	case s.ObservedGeneration < pdb.Generation:
+		return stillProcessing(pdb.Name)
+	case s.DisruptionsAllowed < 0:
+		return apierrors.NewForbidden(gr, pdb.Name, errors.New("pdb disruptions allowed is negative"))
+	case len(s.DisruptedPods) > maxDisrupted:
+		return apierrors.NewForbidden(gr, pdb.Name, errors.New("DisruptedPods map too big - too many evictions not confirmed by PDB controller"))
+	case s.DisruptionsAllowed == 0:
+		return refusal(pdb)
+	}
+	s.DisruptionsAllowed--
+	if s.DisruptionsAllowed == 0 {
+		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
+			Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse,
+			Reason: policyv1.InsufficientPodsReason, ObservedGeneration: s.ObservedGeneration,
+			LastTransitionTime: metav1.NewTime(x.Clock.Now()),
+		})
+	}
+	if x.dryRun {
+		return nil
+	}
+	if s.DisruptedPods == nil {
+		s.DisruptedPods = map[string]metav1.Time{}
+	}
+	s.DisruptedPods[pod.Name] = metav1.NewTime(x.Clock.Now())
+	_, err := x.Client.PolicyV1().PodDisruptionBudgets(x.namespace).UpdateStatus(ctx, pdb, metav1.UpdateOptions{})
+	return err
+}
+
+const violation = "Cannot evict pod as it would violate the pod's disruption budget."
+
+func tooMany(seconds int, message string) error {
+	err := apierrors.NewTooManyRequests(violation, seconds)
+	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: policyv1.DisruptionBudgetCause, Message: message})
+	return err
+}
+
+func stillProcessing(budget string) error {
+	return tooMany(10, fmt.Sprintf("The disruption budget %s is still being processed by the server.", budget))
+}
+
+func refusal(pdb *policyv1.PodDisruptionBudget) error {
+	s := &pdb.Status
+	c := meta.FindStatusCondition(s.Conditions, policyv1.DisruptionAllowedCondition)
+	said := c != nil && c.Status == metav1.ConditionFalse && c.Message != ""
+	switch {
+	case said && c.Reason == policyv1.SyncFailedReason:
+		return tooMany(0, fmt.Sprintf("The disruption budget %s does not allow evicting pods currently because it failed sync: %s", pdb.Name, c.Message))
+	case s.CurrentHealthy <= s.DesiredHealthy:
+		return tooMany(0, fmt.Sprintf("The disruption budget %s needs %d healthy pods and has %d currently", pdb.Name, s.DesiredHealthy, s.CurrentHealthy))
+	case said:
+		return tooMany(0, fmt.Sprintf("The disruption budget %s does not allow evicting pods currently (%s): %s", pdb.Name, c.Reason, c.Message))
+	}
+	return tooMany(0, fmt.Sprintf("The disruption budget %s does not allow evicting pods currently", pdb.Name))
+}
+
+// delete marks the pod as disrupted and deletes it.
+func (x *eviction) delete(ctx context.Context, options *metav1.DeleteOptions) error {
+	reg := x.Registry()
+	if !x.dryRun {
+		rec, _, err := reg.Update(ctx, registry.Update{
+			Namespace: x.namespace, Name: x.name, Subresource: "status", SkipAdmission: true,
+			Preconditions: options.Preconditions,
+			Transform: func(_ context.Context, cur resource.Object) (resource.Object, error) {
+				pod, ok := cur.(*corev1.Pod)
+				if !ok {
+					return nil, fmt.Errorf("unexpected object: %T", cur)
+				}
+				setCondition(&pod.Status, corev1.PodCondition{
+					Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,
+					Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting",
+				}, metav1.NewTime(x.Clock.Now()))
+				return pod, nil
+			},
+		})
+		if err != nil {
+			return err
+		}
+		if options.Preconditions != nil && options.Preconditions.ResourceVersion != nil {
+			options = atVersion(options, fmt.Sprint(rec.Revision))
+		}
+	}
+	_, _, err := reg.Delete(ctx, x.namespace, x.name, *options)
+	return err
+}

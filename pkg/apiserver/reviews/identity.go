@@ -1,0 +1,101 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package reviews
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/rest"
+)
+
+// Identity says who users are.
+type Identity struct {
+	Tokens    authenticator.Token // nil: no token is anybody's
+	Audiences authenticator.Audiences
+	Clock     clock.Clock
+}
+
+// Connectors are the review kinds' connectors.
+func (i *Identity) Connectors() map[string]rest.Connector {
+	const group = ".authentication.k8s.io"
+	return map[string]rest.Connector{
+		"tokenreviews" + group: rest.Creater{
+			New: func() runtime.Object { return &authenticationv1.TokenReview{} }, Create: i.token},
+		"selfsubjectreviews" + group: rest.Creater{
+			New: func() runtime.Object { return &authenticationv1.SelfSubjectReview{} }, Create: i.self},
+	}
+}
+
+func (i *Identity) token(ctx context.Context, _ *rest.Request, obj runtime.Object, validate validateFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
+	r, ok := obj.(*authenticationv1.TokenReview)
+	if !ok {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a TokenReview: %T", obj))
+	}
+	if r.Spec.Token == "" {
+		return nil, apierrors.NewBadRequest("token is required for TokenReview in authentication")
+	}
+	if err := validate(ctx, obj); err != nil {
+		return nil, err
+	}
+	if i.Tokens == nil {
+		return r, nil
+	}
+	wanted := authenticator.Audiences(r.Spec.Audiences)
+	if len(wanted) == 0 {
+		wanted = i.Audiences
+	}
+	resp, ok, err := i.Tokens.AuthenticateToken(authenticator.WithAudiences(ctx, wanted), r.Spec.Token)
+	r.Status = authenticationv1.TokenReviewStatus{Authenticated: ok && err == nil}
+	switch {
+	case err != nil:
+		r.Status.Error = err.Error()
+		return r, nil
+	case !ok:
+		return r, nil
+	case len(wanted) > 0 && len(wanted.Intersect(resp.Audiences)) == 0:
+		return nil, apierrors.NewInternalError(errors.New("error validating audiences"))
+	}
+	r.Status.User = info(resp.User)
+	if name := resp.User.GetName(); name != user.Anonymous {
+		r.Status.User.Groups = append(append([]string{}, resp.User.GetGroups()...), user.AllAuthenticated)
+	}
+	r.Status.Audiences = resp.Audiences
+	return r, nil
+}
+
+func info(u user.Info) authenticationv1.UserInfo {
+	out := authenticationv1.UserInfo{Username: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups()}
+	for k, v := range u.GetExtra() {
+		if out.Extra == nil {
+			out.Extra = map[string]authenticationv1.ExtraValue{}
+		}
+		out.Extra[k] = v
+	}
+	return out
+}
+
+func (i *Identity) self(ctx context.Context, _ *rest.Request, obj runtime.Object, validate validateFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
+	if err := validate(ctx, obj); err != nil {
+		return nil, err
+	}
+	u, ok := request.UserFrom(ctx)
+	if !ok {
+		return nil, apierrors.NewBadRequest("no user present on request")
+	}
+	return &authenticationv1.SelfSubjectReview{
+		ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(i.Clock.Now())},
+		Status:     authenticationv1.SelfSubjectReviewStatus{UserInfo: info(u)},
+	}, nil
+}

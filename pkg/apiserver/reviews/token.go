@@ -1,0 +1,209 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package reviews answers questions about users: whose token it is, what
+// somebody may do; and issues tokens of service accounts.
+package reviews
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	tokenjwt "k8s.io/apiserver/pkg/authentication/token/jwt"
+	"k8s.io/apiserver/pkg/warning"
+	"k8s.io/client-go/kubernetes"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/rest"
+	"keelson.dev/keelson/pkg/apiserver/satoken"
+)
+
+// Tokens issues tokens of service accounts.
+type Tokens struct {
+	Issuer    *satoken.Issuer
+	Client    kubernetes.Interface
+	Audiences authenticator.Audiences
+	MaxExpiry time.Duration // 0: no limit
+	Extend    bool          // injected tokens outlive their nominal hour
+	Clock     clock.Clock
+}
+
+const (
+	minExpiry     = 10 * 60
+	defaultExpiry = 60 * 60
+)
+
+// Connector answers serviceaccounts/token.
+func (t *Tokens) Connector() rest.Connector {
+	return rest.Creater{New: func() runtime.Object { return &authenticationv1.TokenRequest{} }, Create: t.create}
+}
+
+type validateFunc = func(context.Context, runtime.Object) error
+
+func tokenRequestKind() schema.GroupKind {
+	return schema.GroupKind{Group: authenticationv1.GroupName, Kind: "TokenRequest"}
+}
+
+func (t *Tokens) create(ctx context.Context, req *rest.Request, obj runtime.Object, validate validateFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	tr, ok := obj.(*authenticationv1.TokenRequest)
+	if !ok {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a TokenRequest object: %T", obj))
+	}
+	if tr.Name != "" && tr.Name != req.Name {
+		return nil, invalidToken(req.Name, field.Invalid(field.NewPath("metadata", "name"), tr.Name, "must match the service account name if specified"))
+	}
+	sa, err := t.Client.CoreV1().ServiceAccounts(req.Namespace).Get(ctx, req.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	now := t.Clock.Now()
+	t.complete(tr, sa, now)
+	if err := checkExpiry(*tr.Spec.ExpirationSeconds); err != nil {
+		return nil, apierrors.NewInvalid(tokenRequestKind(), "", field.ErrorList{err})
+	}
+	if err := validate(ctx, tr); err != nil {
+		return nil, err
+	}
+	w := satoken.Wanted{
+		ID:      string(uuid.NewUUID()),
+		Subject: serviceaccount.MakeUsername(sa.Namespace, sa.Name), Namespace: sa.Namespace,
+		ServiceAccount: satoken.Ref{Name: sa.Name, UID: string(sa.UID)},
+		Audiences:      tr.Spec.Audiences, Now: now,
+	}
+	if ref := tr.Spec.BoundObjectRef; ref != nil {
+		if err := t.bind(ctx, &w, ref); err != nil {
+			return nil, err
+		}
+	}
+	seconds := t.limit(ctx, *tr.Spec.ExpirationSeconds)
+	tr.Spec.ExpirationSeconds = &seconds
+	w.Expiry = now.Add(time.Duration(seconds) * time.Second)
+	tr.Status.ExpirationTimestamp = metav1.NewTime(w.Expiry)
+	if t.Extend && w.Pod != nil && seconds == satoken.WarnAfter && t.ours(tr.Spec.Audiences) {
+		w.WarnAfter, w.Expiry = w.Expiry, now.Add(time.Duration(satoken.ExtendedExpiry)*time.Second)
+	}
+	if tr.Status.Token, err = t.Issuer.Issue(w); err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	audit.AddAuditAnnotation(ctx, serviceaccount.IssuedCredentialIDAuditAnnotationKey, tokenjwt.CredentialIDForJTI(w.ID))
+	return tr, nil
+}
+
+func invalidToken(name string, err *field.Error) error {
+	return apierrors.NewInvalid(tokenRequestKind(), name, field.ErrorList{err})
+}
+
+// complete fills what the client left out.
+func (t *Tokens) complete(tr *authenticationv1.TokenRequest, sa *corev1.ServiceAccount, now time.Time) {
+	if len(tr.Spec.Audiences) == 0 {
+		tr.Spec.Audiences = slices.Clone(t.Audiences)
+	}
+	if tr.Spec.ExpirationSeconds == nil {
+		seconds := int64(defaultExpiry)
+		tr.Spec.ExpirationSeconds = &seconds
+	}
+	tr.Name, tr.Namespace, tr.UID = sa.Name, sa.Namespace, sa.UID
+	tr.CreationTimestamp = metav1.NewTime(now)
+	tr.Status = authenticationv1.TokenRequestStatus{}
+}
+
+func checkExpiry(seconds int64) *field.Error {
+	at := field.NewPath("spec", "expirationSeconds")
+	switch {
+	case seconds < minExpiry:
+		return field.Invalid(at, seconds, "may not specify a duration less than 10 minutes")
+	case seconds > 1<<32:
+		return field.Invalid(at, seconds, "may not specify a duration larger than 2^32 seconds")
+	}
+	return nil
+}
+
+func (t *Tokens) limit(ctx context.Context, seconds int64) int64 {
+	limit := int64(t.MaxExpiry / time.Second)
+	if limit == 0 || seconds <= limit {
+		return seconds
+	}
+	warning.AddWarning(ctx, "", fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", seconds, limit))
+	return limit
+}
+
+// ours reports whether audiences are those of this API and nobody else's.
+func (t *Tokens) ours(audiences []string) bool {
+	for _, a := range audiences {
+		if !slices.Contains(t.Audiences, a) {
+			return false
+		}
+	}
+	return true
+}
+
+// bind looks up the object that the token is to be bound to.
+func (t *Tokens) bind(ctx context.Context, w *satoken.Wanted, ref *authenticationv1.BoundObjectReference) error {
+	gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
+	var uid types.UID
+	switch {
+	case gvk.Group == "" && gvk.Kind == "Pod":
+		pod, err := t.Client.CoreV1().Pods(w.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if pod.Spec.ServiceAccountName != w.ServiceAccount.Name {
+			return apierrors.NewBadRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to pod running with different serviceaccount name.", w.ServiceAccount.Name))
+		}
+		uid, w.Pod = pod.UID, &satoken.Ref{Name: pod.Name, UID: string(pod.UID)}
+		if w.Node, err = t.nodeOf(ctx, pod); err != nil {
+			return err
+		}
+	case gvk.Group == "" && gvk.Kind == "Node":
+		node, err := t.Client.CoreV1().Nodes().Get(ctx, ref.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		uid, w.Node = node.UID, &satoken.Ref{Name: node.Name, UID: string(node.UID)}
+	case gvk.Group == "" && gvk.Kind == "Secret":
+		secret, err := t.Client.CoreV1().Secrets(w.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		uid, w.Secret = secret.UID, &satoken.Ref{Name: secret.Name, UID: string(secret.UID)}
+	default:
+		return apierrors.NewBadRequest(fmt.Sprintf("cannot bind token to object of type %s", gvk.String()))
+	}
+	if ref.UID != "" && ref.UID != uid {
+		return apierrors.NewConflict(schema.GroupResource{Group: gvk.Group, Resource: gvk.Kind}, ref.Name,
+			fmt.Errorf("the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID))
+	}
+	return nil
+}
+
+// nodeOf is the node of a pod; its UID is left out when the node is gone.
+func (t *Tokens) nodeOf(ctx context.Context, pod *corev1.Pod) (*satoken.Ref, error) {
+	if pod.Spec.NodeName == "" {
+		return nil, nil
+	}
+	node, err := t.Client.CoreV1().Nodes().Get(ctx, pod.Spec.NodeName, metav1.GetOptions{ResourceVersion: "0"})
+	if apierrors.IsNotFound(err) {
+		node, err = t.Client.CoreV1().Nodes().Get(ctx, pod.Spec.NodeName, metav1.GetOptions{})
+	}
+	if apierrors.IsNotFound(err) {
+		return &satoken.Ref{Name: pod.Spec.NodeName}, nil
+	}
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	return &satoken.Ref{Name: node.Name, UID: string(node.UID)}, nil
+}
