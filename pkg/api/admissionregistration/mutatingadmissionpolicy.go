@@ -16,6 +16,7 @@ func mutatingAdmissionPolicyRow() *resource.Row {
 		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingadmissionpolicies", Kind: "MutatingAdmissionPolicy",
 		Categories: []string{"api-extensions"},
 
+		Default:       defaultMutatingAdmissionPolicy,
 		PrepareCreate: strategy.StartGeneration[admissionregistrationv1.MutatingAdmissionPolicy],
 		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.MutatingAdmissionPolicy) *admissionregistrationv1.MutatingAdmissionPolicySpec {
 			return &o.Spec

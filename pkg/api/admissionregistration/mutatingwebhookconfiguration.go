@@ -16,6 +16,7 @@ func mutatingWebhookConfigurationRow() *resource.Row {
 		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingwebhookconfigurations", Kind: "MutatingWebhookConfiguration",
 		Categories: []string{"api-extensions"},
 
+		Default:       defaultMutatingWebhookConfiguration,
 		PrepareCreate: strategy.StartGeneration[admissionregistrationv1.MutatingWebhookConfiguration],
 		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.MutatingWebhookConfiguration) *[]admissionregistrationv1.MutatingWebhook {
 			return &o.Webhooks

@@ -19,6 +19,7 @@ func validatingAdmissionPolicyRow() *resource.Row {
 		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies", Kind: "ValidatingAdmissionPolicy",
 		Categories: []string{"api-extensions"},
 
+		Default:       defaultValidatingAdmissionPolicy,
 		PrepareCreate: parts.Create,
 		PrepareUpdate: parts.Update,
 		ResetFields:   []string{"status"},

@@ -16,6 +16,7 @@ func validatingAdmissionPolicyBindingRow() *resource.Row {
 		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings", Kind: "ValidatingAdmissionPolicyBinding",
 		Categories: []string{"api-extensions"},
 
+		Default:       defaultValidatingAdmissionPolicyBinding,
 		PrepareCreate: strategy.StartGeneration[admissionregistrationv1.ValidatingAdmissionPolicyBinding],
 		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.ValidatingAdmissionPolicyBinding) *admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec {
 			return &o.Spec

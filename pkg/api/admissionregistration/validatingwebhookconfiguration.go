@@ -16,6 +16,7 @@ func validatingWebhookConfigurationRow() *resource.Row {
 		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingwebhookconfigurations", Kind: "ValidatingWebhookConfiguration",
 		Categories: []string{"api-extensions"},
 
+		Default:       defaultValidatingWebhookConfiguration,
 		PrepareCreate: strategy.StartGeneration[admissionregistrationv1.ValidatingWebhookConfiguration],
 		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.ValidatingWebhookConfiguration) *[]admissionregistrationv1.ValidatingWebhook {
 			return &o.Webhooks

@@ -17,10 +17,13 @@ func customResourceDefinitionRow() *resource.Row {
 		ShortNames: []string{"crd", "crds"}, Categories: []string{"api-extensions"},
 		StoragePrefix: "apiextensions.k8s.io/customresourcedefinitions",
 
-		ResetFields: []string{"status"},
+		Default:       defaultCustomResourceDefinition,
+		PrepareCreate: prepareCustomResourceDefinitionCreate,
+		PrepareUpdate: prepareCustomResourceDefinitionUpdate,
+		ResetFields:   []string{"status"},
 
 		Subresources: []resource.Sub[apiextensionsv1.CustomResourceDefinition]{
-			{Subresource: strategy.View("status", "spec", "metadata")},
+			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: prepareCustomResourceDefinitionStatus},
 		},
 	}.Row()
 }

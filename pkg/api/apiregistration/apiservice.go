@@ -17,10 +17,13 @@ func apiServiceRow() *resource.Row {
 		Categories:    []string{"api-extensions"},
 		StoragePrefix: "apiregistration.k8s.io/apiservices",
 
-		ResetFields: []string{"status"},
+		Default:       defaultAPIService,
+		PrepareCreate: prepareAPIServiceCreate,
+		PrepareUpdate: prepareAPIServiceUpdate,
+		ResetFields:   []string{"status"},
 
 		Subresources: []resource.Sub[apiregistrationv1.APIService]{
-			{Subresource: strategy.View("status", "spec", "metadata")},
+			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: prepareAPIServiceStatus},
 		},
 	}.Row()
 }

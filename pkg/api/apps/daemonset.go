@@ -19,8 +19,9 @@ func daemonSetRow() *resource.Row {
 		Group: "apps", Version: "v1", Resource: "daemonsets", Kind: "DaemonSet", Namespaced: true,
 		ShortNames: []string{"ds"}, Categories: []string{"all"},
 
-		PrepareCreate:            parts.Create,
-		PrepareUpdate:            parts.Update,
+		Default:                  defaultDaemonSet,
+		PrepareCreate:            prepareDaemonSetCreate,
+		PrepareUpdate:            prepareDaemonSetUpdate,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 

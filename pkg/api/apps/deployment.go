@@ -13,21 +13,19 @@ import (
 
 // deploymentRow declares deployments.
 func deploymentRow() *resource.Row {
-	parts := strategy.Parts[appsv1.Deployment, appsv1.DeploymentSpec, appsv1.DeploymentStatus](func(o *appsv1.Deployment) (*appsv1.DeploymentSpec, *appsv1.DeploymentStatus) {
-		return &o.Spec, &o.Status
-	})
 	return resource.Kind[appsv1.Deployment, appsv1.DeploymentList]{
 		Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment", Namespaced: true,
 		ShortNames: []string{"deploy"}, Categories: []string{"all"},
 
-		PrepareCreate:            parts.Create,
-		PrepareUpdate:            parts.Update,
+		Default:                  defaultDeployment,
+		PrepareCreate:            prepareDeploymentCreate,
+		PrepareUpdate:            prepareDeploymentUpdate,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 
 		Subresources: []resource.Sub[appsv1.Deployment]{
-			{Subresource: resource.Subresource{Name: "scale", Verbs: []string{"get", "patch", "update"}, Kind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}}},
-			{Subresource: strategy.View("status", "spec", "metadata.labels"), PrepareUpdate: parts.KeepSpec},
+			{Subresource: resource.Subresource{Name: "scale", Verbs: []string{"get", "patch", "update"}, Kind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, Scale: deploymentScale()}},
+			{Subresource: strategy.View("status", "spec", "metadata.labels"), PrepareUpdate: prepareDeploymentStatus},
 		},
 	}.Row()
 }

@@ -20,14 +20,16 @@ func replicaSetRow() *resource.Row {
 		Group: "apps", Version: "v1", Resource: "replicasets", Kind: "ReplicaSet", Namespaced: true,
 		ShortNames: []string{"rs"}, Categories: []string{"all"},
 
-		PrepareCreate:            parts.Create,
-		PrepareUpdate:            parts.Update,
+		Default:                  defaultReplicaSet,
+		PrepareCreate:            prepareReplicaSetCreate,
+		PrepareUpdate:            prepareReplicaSetUpdate,
+		Fields:                   replicaSetFields,
 		SelectableFields:         []string{"status.replicas"},
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 
 		Subresources: []resource.Sub[appsv1.ReplicaSet]{
-			{Subresource: resource.Subresource{Name: "scale", Verbs: []string{"get", "patch", "update"}, Kind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}}},
+			{Subresource: resource.Subresource{Name: "scale", Verbs: []string{"get", "patch", "update"}, Kind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, Scale: replicaSetScale()}},
 			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec},
 		},
 	}.Row()

@@ -20,13 +20,14 @@ func statefulSetRow() *resource.Row {
 		Group: "apps", Version: "v1", Resource: "statefulsets", Kind: "StatefulSet", Namespaced: true,
 		ShortNames: []string{"sts"}, Categories: []string{"all"},
 
-		PrepareCreate:            parts.Create,
-		PrepareUpdate:            parts.Update,
+		Default:                  defaultStatefulSet,
+		PrepareCreate:            prepareStatefulSetCreate,
+		PrepareUpdate:            prepareStatefulSetUpdate,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 
 		Subresources: []resource.Sub[appsv1.StatefulSet]{
-			{Subresource: resource.Subresource{Name: "scale", Verbs: []string{"get", "patch", "update"}, Kind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}}},
+			{Subresource: resource.Subresource{Name: "scale", Verbs: []string{"get", "patch", "update"}, Kind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, Scale: statefulSetScale()}},
 			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec},
 		},
 	}.Row()

@@ -19,6 +19,7 @@ func horizontalPodAutoscalerRow() *resource.Row {
 		Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers", Kind: "HorizontalPodAutoscaler", Namespaced: true,
 		ShortNames: []string{"hpa"}, Categories: []string{"all"},
 
+		Default:                  defaultHorizontalPodAutoscaler,
 		PrepareCreate:            parts.ClearStatus,
 		PrepareUpdate:            parts.KeepStatus,
 		AllowUnconditionalUpdate: true,

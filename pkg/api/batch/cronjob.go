@@ -19,8 +19,9 @@ func cronJobRow() *resource.Row {
 		Group: "batch", Version: "v1", Resource: "cronjobs", Kind: "CronJob", Namespaced: true,
 		ShortNames: []string{"cj"}, Categories: []string{"all"},
 
-		PrepareCreate:            parts.Create,
-		PrepareUpdate:            parts.Update,
+		Default:                  defaultCronJob,
+		PrepareCreate:            prepareCronJobCreate,
+		PrepareUpdate:            prepareCronJobUpdate,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 

@@ -20,8 +20,10 @@ func jobRow() *resource.Row {
 		Group: "batch", Version: "v1", Resource: "jobs", Kind: "Job", Namespaced: true,
 		Categories: []string{"all"},
 
-		PrepareCreate:            parts.Create,
-		PrepareUpdate:            parts.Update,
+		Default:                  defaultJob,
+		PrepareCreate:            prepareJobCreate,
+		PrepareUpdate:            prepareJobUpdate,
+		Fields:                   jobFields,
 		SelectableFields:         []string{"status.successful"},
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},

@@ -16,13 +16,16 @@ func certificateSigningRequestRow() *resource.Row {
 		Group: "certificates.k8s.io", Version: "v1", Resource: "certificatesigningrequests", Kind: "CertificateSigningRequest",
 		ShortNames: []string{"csr"},
 
+		PrepareCreate:            prepareCertificateSigningRequestCreate,
+		PrepareUpdate:            prepareCertificateSigningRequestUpdate,
+		Fields:                   certificateSigningRequestFields,
 		SelectableFields:         []string{"spec.signerName"},
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"spec", "status"},
 
 		Subresources: []resource.Sub[certificatesv1.CertificateSigningRequest]{
-			{Subresource: strategy.View("approval", "spec", "status.certificate")},
-			{Subresource: strategy.View("status", "spec", "status.conditions")},
+			{Subresource: strategy.View("approval", "spec", "status.certificate"), PrepareUpdate: prepareCertificateSigningRequestApproval},
+			{Subresource: strategy.View("status", "spec", "status.conditions"), PrepareUpdate: prepareCertificateSigningRequestStatus},
 		},
 	}.Row()
 }

@@ -14,6 +14,8 @@ func leaseRow() *resource.Row {
 	return resource.Kind[coordinationv1.Lease, coordinationv1.LeaseList]{
 		Group: "coordination.k8s.io", Version: "v1", Resource: "leases", Kind: "Lease", Namespaced: true,
 
+		PrepareCreate:       prepareLeaseCreate,
+		PrepareUpdate:       prepareLeaseUpdate,
 		AllowCreateOnUpdate: true,
 	}.Row()
 }

@@ -15,6 +15,7 @@ func configMapRow() *resource.Row {
 		Group: "", Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true,
 		ShortNames: []string{"cm"},
 
+		Default:                  defaultConfigMap,
 		AllowUnconditionalUpdate: true,
 	}.Row()
 }

@@ -16,6 +16,7 @@ func endpointsRow() *resource.Row {
 		ShortNames:    []string{"ep"},
 		StoragePrefix: "services/endpoints",
 
+		Default:                  defaultEndpoints,
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,
 	}.Row()

@@ -15,6 +15,7 @@ func limitRangeRow() *resource.Row {
 		Group: "", Version: "v1", Resource: "limitranges", Kind: "LimitRange", Namespaced: true,
 		ShortNames: []string{"limits"},
 
+		Default:                  defaultLimitRange,
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,
 	}.Row()

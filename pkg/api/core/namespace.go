@@ -20,11 +20,15 @@ func namespaceRow() *resource.Row {
 		ShortNames: []string{"ns"},
 		Verbs:      []string{"create", "delete", "get", "list", "patch", "update", "watch"},
 
-		PrepareCreate:            parts.ClearStatus,
-		PrepareUpdate:            parts.KeepStatus,
+		Default:                  defaultNamespace,
+		PrepareCreate:            prepareNamespaceCreate,
+		PrepareUpdate:            prepareNamespaceUpdate,
+		Canonicalize:             canonicalizeNamespace,
+		Fields:                   namespaceFields,
 		SelectableFields:         []string{"status.phase"},
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
+		ReturnDeleted:            true,
 
 		Subresources: []resource.Sub[corev1.Namespace]{
 			{Subresource: resource.Subresource{Name: "finalize", Verbs: []string{"update"}, View: true, ResetFields: []string{"status"}}, PrepareUpdate: parts.KeepStatus},

@@ -13,23 +13,22 @@ import (
 
 // nodeRow declares nodes.
 func nodeRow() *resource.Row {
-	parts := strategy.Parts[corev1.Node, corev1.NodeSpec, corev1.NodeStatus](func(o *corev1.Node) (*corev1.NodeSpec, *corev1.NodeStatus) {
-		return &o.Spec, &o.Status
-	})
 	return resource.Kind[corev1.Node, corev1.NodeList]{
 		Group: "", Version: "v1", Resource: "nodes", Kind: "Node",
 		ShortNames:    []string{"no"},
 		StoragePrefix: "minions",
 
-		PrepareCreate:            parts.ClearStatus,
-		PrepareUpdate:            parts.KeepStatus,
+		Default:                  defaultNode,
+		PrepareCreate:            prepareNodeCreate,
+		PrepareUpdate:            prepareNodeUpdate,
+		Fields:                   nodeFields,
 		SelectableFields:         []string{"spec.unschedulable"},
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 
 		Subresources: []resource.Sub[corev1.Node]{
 			{Subresource: resource.Subresource{Name: "proxy", Verbs: []string{"create", "delete", "get", "patch", "update"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "NodeProxyOptions"}}},
-			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec},
+			{Subresource: strategy.View("status", "spec"), PrepareUpdate: prepareNodeStatus},
 		},
 	}.Row()
 }

@@ -19,13 +19,15 @@ func persistentVolumeRow() *resource.Row {
 		Group: "", Version: "v1", Resource: "persistentvolumes", Kind: "PersistentVolume",
 		ShortNames: []string{"pv"},
 
-		PrepareCreate:            parts.ClearStatus,
+		Default:                  defaultPersistentVolume,
+		PrepareCreate:            preparePersistentVolumeCreate,
 		PrepareUpdate:            parts.KeepStatus,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
+		ReturnDeleted:            true,
 
 		Subresources: []resource.Sub[corev1.PersistentVolume]{
-			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec},
+			{Subresource: strategy.View("status", "spec"), PrepareUpdate: preparePersistentVolumeStatus},
 		},
 	}.Row()
 }

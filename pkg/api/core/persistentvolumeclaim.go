@@ -19,10 +19,12 @@ func persistentVolumeClaimRow() *resource.Row {
 		Group: "", Version: "v1", Resource: "persistentvolumeclaims", Kind: "PersistentVolumeClaim", Namespaced: true,
 		ShortNames: []string{"pvc"},
 
-		PrepareCreate:            parts.ClearStatus,
-		PrepareUpdate:            parts.KeepStatus,
+		Default:                  defaultPersistentVolumeClaim,
+		PrepareCreate:            preparePersistentVolumeClaimCreate,
+		PrepareUpdate:            preparePersistentVolumeClaimUpdate,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
+		ReturnDeleted:            true,
 
 		Subresources: []resource.Sub[corev1.PersistentVolumeClaim]{
 			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec},

@@ -13,30 +13,31 @@ import (
 
 // podRow declares pods.
 func podRow() *resource.Row {
-	parts := strategy.Parts[corev1.Pod, corev1.PodSpec, corev1.PodStatus](func(o *corev1.Pod) (*corev1.PodSpec, *corev1.PodStatus) {
-		return &o.Spec, &o.Status
-	})
 	return resource.Kind[corev1.Pod, corev1.PodList]{
 		Group: "", Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true,
 		ShortNames: []string{"po"}, Categories: []string{"all"},
 
-		PrepareCreate:            parts.Create,
-		PrepareUpdate:            parts.Update,
+		Default:                  defaultPod,
+		PrepareCreate:            preparePodCreate,
+		PrepareUpdate:            preparePodUpdate,
+		Fields:                   podFields,
 		SelectableFields:         []string{"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork", "status.phase", "status.podIP", "status.podIPs", "status.nominatedNodeName"},
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
+		GracefulDelete:           gracefulDeletePod,
+		ReturnDeleted:            true,
 
 		Subresources: []resource.Sub[corev1.Pod]{
 			{Subresource: resource.Subresource{Name: "attach", Verbs: []string{"create", "get"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "PodAttachOptions"}}},
 			{Subresource: resource.Subresource{Name: "binding", Verbs: []string{"create"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "Binding"}}},
-			{Subresource: strategy.View("ephemeralcontainers")},
+			{Subresource: strategy.View("ephemeralcontainers"), PrepareUpdate: preparePodEphemeralContainers},
 			{Subresource: resource.Subresource{Name: "eviction", Verbs: []string{"create"}, Kind: schema.GroupVersionKind{Group: "policy", Version: "v1", Kind: "Eviction"}}},
 			{Subresource: resource.Subresource{Name: "exec", Verbs: []string{"create", "get"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "PodExecOptions"}}},
 			{Subresource: resource.Subresource{Name: "log", Verbs: []string{"get"}}},
 			{Subresource: resource.Subresource{Name: "portforward", Verbs: []string{"create", "get"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "PodPortForwardOptions"}}},
 			{Subresource: resource.Subresource{Name: "proxy", Verbs: []string{"create", "delete", "get", "patch", "update"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "PodProxyOptions"}}},
-			{Subresource: strategy.View("resize")},
-			{Subresource: strategy.View("status", "spec", "metadata.deletionTimestamp", "metadata.ownerReferences"), PrepareUpdate: parts.KeepSpec},
+			{Subresource: strategy.View("resize"), PrepareUpdate: preparePodResize},
+			{Subresource: strategy.View("status", "spec", "metadata.deletionTimestamp", "metadata.ownerReferences"), PrepareUpdate: preparePodStatus},
 		},
 	}.Row()
 }

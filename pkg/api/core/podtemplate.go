@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"keelson.dev/apiserver/resource"
-	"keelson.dev/keelson/pkg/api/strategy"
 )
 
 // podTemplateRow declares podtemplates.
@@ -15,8 +14,10 @@ func podTemplateRow() *resource.Row {
 	return resource.Kind[corev1.PodTemplate, corev1.PodTemplateList]{
 		Group: "", Version: "v1", Resource: "podtemplates", Kind: "PodTemplate", Namespaced: true,
 
-		PrepareCreate:            strategy.StartGeneration[corev1.PodTemplate],
-		PrepareUpdate:            strategy.CountSpec(func(o *corev1.PodTemplate) *corev1.PodTemplateSpec { return &o.Template }),
+		Default:                  defaultPodTemplate,
+		PrepareCreate:            preparePodTemplateCreate,
+		PrepareUpdate:            preparePodTemplateUpdate,
 		AllowUnconditionalUpdate: true,
+		ReturnDeleted:            true,
 	}.Row()
 }

@@ -22,15 +22,17 @@ func replicationControllerRow() *resource.Row {
 		ShortNames: []string{"rc"}, Categories: []string{"all"},
 		StoragePrefix: "controllers",
 
-		PrepareCreate:            parts.Create,
-		PrepareUpdate:            parts.Update,
+		Default:                  defaultReplicationController,
+		PrepareCreate:            prepareReplicationControllerCreate,
+		PrepareUpdate:            prepareReplicationControllerUpdate,
+		Fields:                   replicationControllerFields,
 		SelectableFields:         []string{"status.replicas"},
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 		DefaultGarbageCollection: metav1.DeletePropagationOrphan,
 
 		Subresources: []resource.Sub[corev1.ReplicationController]{
-			{Subresource: resource.Subresource{Name: "scale", Verbs: []string{"get", "patch", "update"}, Kind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}}},
+			{Subresource: resource.Subresource{Name: "scale", Verbs: []string{"get", "patch", "update"}, Kind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, Scale: replicationControllerScale()}},
 			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec},
 		},
 	}.Row()

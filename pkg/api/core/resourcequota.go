@@ -19,10 +19,12 @@ func resourceQuotaRow() *resource.Row {
 		Group: "", Version: "v1", Resource: "resourcequotas", Kind: "ResourceQuota", Namespaced: true,
 		ShortNames: []string{"quota"},
 
+		Default:                  defaultResourceQuota,
 		PrepareCreate:            parts.ClearStatus,
 		PrepareUpdate:            parts.KeepStatus,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
+		ReturnDeleted:            true,
 
 		Subresources: []resource.Sub[corev1.ResourceQuota]{
 			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec},

@@ -14,6 +14,9 @@ func secretRow() *resource.Row {
 	return resource.Kind[corev1.Secret, corev1.SecretList]{
 		Group: "", Version: "v1", Resource: "secrets", Kind: "Secret", Namespaced: true,
 
+		Default:                  defaultSecret,
+		PrepareUpdate:            prepareSecretUpdate,
+		Fields:                   secretFields,
 		SelectableFields:         []string{"type"},
 		AllowUnconditionalUpdate: true,
 	}.Row()

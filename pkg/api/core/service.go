@@ -21,12 +21,15 @@ func serviceRow() *resource.Row {
 		ShortNames: []string{"svc"}, Categories: []string{"all"},
 		StoragePrefix: "services/specs",
 
+		Default:                  defaultService,
 		PrepareCreate:            parts.ClearStatus,
-		PrepareUpdate:            parts.KeepStatus,
+		PrepareUpdate:            prepareServiceUpdate,
+		Fields:                   serviceFields,
 		SelectableFields:         []string{"spec.clusterIP", "spec.type"},
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
+		ReturnDeleted:            true,
 
 		Subresources: []resource.Sub[corev1.Service]{
 			{Subresource: resource.Subresource{Name: "proxy", Verbs: []string{"create", "delete", "get", "patch", "update"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "ServiceProxyOptions"}}},

@@ -16,7 +16,10 @@ func serviceAccountRow() *resource.Row {
 		Group: "", Version: "v1", Resource: "serviceaccounts", Kind: "ServiceAccount", Namespaced: true,
 		ShortNames: []string{"sa"},
 
+		PrepareCreate:            prepareServiceAccountCreate,
+		PrepareUpdate:            prepareServiceAccountUpdate,
 		AllowUnconditionalUpdate: true,
+		ReturnDeleted:            true,
 
 		Subresources: []resource.Sub[corev1.ServiceAccount]{
 			{Subresource: resource.Subresource{Name: "token", Verbs: []string{"create"}, Kind: schema.GroupVersionKind{Group: "authentication.k8s.io", Version: "v1", Kind: "TokenRequest"}}},

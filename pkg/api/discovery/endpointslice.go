@@ -14,6 +14,9 @@ func endpointSliceRow() *resource.Row {
 	return resource.Kind[discoveryv1.EndpointSlice, discoveryv1.EndpointSliceList]{
 		Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices", Kind: "EndpointSlice", Namespaced: true,
 
+		Default:                  defaultEndpointSlice,
+		PrepareCreate:            prepareEndpointSliceCreate,
+		PrepareUpdate:            prepareEndpointSliceUpdate,
 		AllowUnconditionalUpdate: true,
 	}.Row()
 }

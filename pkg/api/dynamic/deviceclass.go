@@ -18,5 +18,6 @@ func deviceClassRow() *resource.Row {
 		PrepareCreate:            strategy.StartGeneration[resourcev1.DeviceClass],
 		PrepareUpdate:            strategy.CountSpec(func(o *resourcev1.DeviceClass) *resourcev1.DeviceClassSpec { return &o.Spec }),
 		AllowUnconditionalUpdate: true,
+		ReturnDeleted:            true,
 	}.Row()
 }

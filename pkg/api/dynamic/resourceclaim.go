@@ -18,10 +18,12 @@ func resourceClaimRow() *resource.Row {
 	return resource.Kind[resourcev1.ResourceClaim, resourcev1.ResourceClaimList]{
 		Group: "resource.k8s.io", Version: "v1", Resource: "resourceclaims", Kind: "ResourceClaim", Namespaced: true,
 
+		Default:                  defaultResourceClaim,
 		PrepareCreate:            parts.ClearStatus,
 		PrepareUpdate:            parts.KeepStatus,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
+		ReturnDeleted:            true,
 
 		Subresources: []resource.Sub[resourcev1.ResourceClaim]{
 			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: parts.KeepSpecAndMeta},

@@ -14,6 +14,8 @@ func resourceClaimTemplateRow() *resource.Row {
 	return resource.Kind[resourcev1.ResourceClaimTemplate, resourcev1.ResourceClaimTemplateList]{
 		Group: "resource.k8s.io", Version: "v1", Resource: "resourceclaimtemplates", Kind: "ResourceClaimTemplate", Namespaced: true,
 
+		Default:                  defaultResourceClaimTemplate,
 		AllowUnconditionalUpdate: true,
+		ReturnDeleted:            true,
 	}.Row()
 }

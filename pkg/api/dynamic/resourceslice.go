@@ -17,7 +17,9 @@ func resourceSliceRow() *resource.Row {
 
 		PrepareCreate:            strategy.StartGeneration[resourcev1.ResourceSlice],
 		PrepareUpdate:            strategy.CountSpec(func(o *resourcev1.ResourceSlice) *resourcev1.ResourceSliceSpec { return &o.Spec }),
+		Fields:                   resourceSliceFields,
 		SelectableFields:         []string{"spec.nodeName", "spec.driver"},
 		AllowUnconditionalUpdate: true,
+		ReturnDeleted:            true,
 	}.Row()
 }

@@ -17,5 +17,6 @@ func eventRow() *resource.Row {
 
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,
+		DefaultGarbageCollection: "Unsupported",
 	}.Row()
 }

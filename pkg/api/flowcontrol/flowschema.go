@@ -18,6 +18,7 @@ func flowSchemaRow() *resource.Row {
 	return resource.Kind[flowcontrolv1.FlowSchema, flowcontrolv1.FlowSchemaList]{
 		Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Resource: "flowschemas", Kind: "FlowSchema",
 
+		Default:                  defaultFlowSchema,
 		PrepareCreate:            parts.Create,
 		PrepareUpdate:            parts.Update,
 		AllowUnconditionalUpdate: true,

@@ -18,6 +18,7 @@ func priorityLevelConfigurationRow() *resource.Row {
 	return resource.Kind[flowcontrolv1.PriorityLevelConfiguration, flowcontrolv1.PriorityLevelConfigurationList]{
 		Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Resource: "prioritylevelconfigurations", Kind: "PriorityLevelConfiguration",
 
+		Default:                  defaultPriorityLevelConfiguration,
 		PrepareCreate:            parts.Create,
 		PrepareUpdate:            parts.Update,
 		AllowUnconditionalUpdate: true,

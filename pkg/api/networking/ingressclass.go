@@ -15,6 +15,7 @@ func ingressClassRow() *resource.Row {
 	return resource.Kind[networkingv1.IngressClass, networkingv1.IngressClassList]{
 		Group: "networking.k8s.io", Version: "v1", Resource: "ingressclasses", Kind: "IngressClass",
 
+		Default:                  defaultIngressClass,
 		PrepareCreate:            strategy.StartGeneration[networkingv1.IngressClass],
 		PrepareUpdate:            strategy.CountSpec(func(o *networkingv1.IngressClass) *networkingv1.IngressClassSpec { return &o.Spec }),
 		AllowUnconditionalUpdate: true,

@@ -16,6 +16,7 @@ func networkPolicyRow() *resource.Row {
 		Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies", Kind: "NetworkPolicy", Namespaced: true,
 		ShortNames: []string{"netpol"},
 
+		Default:                  defaultNetworkPolicy,
 		PrepareCreate:            strategy.StartGeneration[networkingv1.NetworkPolicy],
 		PrepareUpdate:            strategy.CountSpec(func(o *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicySpec { return &o.Spec }),
 		AllowUnconditionalUpdate: true,

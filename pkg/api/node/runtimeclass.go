@@ -14,6 +14,7 @@ func runtimeClassRow() *resource.Row {
 	return resource.Kind[nodev1.RuntimeClass, nodev1.RuntimeClassList]{
 		Group: "node.k8s.io", Version: "v1", Resource: "runtimeclasses", Kind: "RuntimeClass",
 
+		Default:             defaultRuntimeClass,
 		AllowCreateOnUpdate: true,
 	}.Row()
 }

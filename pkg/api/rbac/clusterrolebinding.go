@@ -14,6 +14,7 @@ func clusterRoleBindingRow() *resource.Row {
 	return resource.Kind[rbacv1.ClusterRoleBinding, rbacv1.ClusterRoleBindingList]{
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings", Kind: "ClusterRoleBinding",
 
+		Default:                  defaultClusterRoleBinding,
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,
 	}.Row()

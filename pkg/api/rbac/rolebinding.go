@@ -14,6 +14,7 @@ func roleBindingRow() *resource.Row {
 	return resource.Kind[rbacv1.RoleBinding, rbacv1.RoleBindingList]{
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings", Kind: "RoleBinding", Namespaced: true,
 
+		Default:                  defaultRoleBinding,
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,
 	}.Row()

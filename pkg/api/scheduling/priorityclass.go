@@ -16,6 +16,7 @@ func priorityClassRow() *resource.Row {
 		Group: "scheduling.k8s.io", Version: "v1", Resource: "priorityclasses", Kind: "PriorityClass",
 		ShortNames: []string{"pc"},
 
+		Default:                  defaultPriorityClass,
 		PrepareCreate:            strategy.StartGeneration[schedulingv1.PriorityClass],
 		AllowUnconditionalUpdate: true,
 	}.Row()

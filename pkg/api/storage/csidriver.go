@@ -7,7 +7,6 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"keelson.dev/apiserver/resource"
-	"keelson.dev/keelson/pkg/api/strategy"
 )
 
 // csiDriverRow declares csidrivers.
@@ -15,7 +14,9 @@ func csiDriverRow() *resource.Row {
 	return resource.Kind[storagev1.CSIDriver, storagev1.CSIDriverList]{
 		Group: "storage.k8s.io", Version: "v1", Resource: "csidrivers", Kind: "CSIDriver",
 
-		PrepareCreate: strategy.StartGeneration[storagev1.CSIDriver],
-		PrepareUpdate: strategy.CountSpec(func(o *storagev1.CSIDriver) *storagev1.CSIDriverSpec { return &o.Spec }),
+		Default:       defaultCSIDriver,
+		PrepareCreate: prepareCSIDriverCreate,
+		PrepareUpdate: prepareCSIDriverUpdate,
+		ReturnDeleted: true,
 	}.Row()
 }

@@ -13,5 +13,7 @@ import (
 func csiNodeRow() *resource.Row {
 	return resource.Kind[storagev1.CSINode, storagev1.CSINodeList]{
 		Group: "storage.k8s.io", Version: "v1", Resource: "csinodes", Kind: "CSINode",
+
+		ReturnDeleted: true,
 	}.Row()
 }

@@ -15,6 +15,8 @@ func storageClassRow() *resource.Row {
 		Group: "storage.k8s.io", Version: "v1", Resource: "storageclasses", Kind: "StorageClass",
 		ShortNames: []string{"sc"},
 
+		Default:                  defaultStorageClass,
 		AllowUnconditionalUpdate: true,
+		ReturnDeleted:            true,
 	}.Row()
 }

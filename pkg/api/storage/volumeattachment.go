@@ -18,9 +18,11 @@ func volumeAttachmentRow() *resource.Row {
 	return resource.Kind[storagev1.VolumeAttachment, storagev1.VolumeAttachmentList]{
 		Group: "storage.k8s.io", Version: "v1", Resource: "volumeattachments", Kind: "VolumeAttachment",
 
+		Default:       defaultVolumeAttachment,
 		PrepareCreate: parts.ClearStatus,
 		PrepareUpdate: parts.KeepStatus,
 		ResetFields:   []string{"status"},
+		ReturnDeleted: true,
 
 		Subresources: []resource.Sub[storagev1.VolumeAttachment]{
 			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: parts.KeepSpecAndMeta},

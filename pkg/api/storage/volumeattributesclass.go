@@ -16,5 +16,6 @@ func volumeAttributesClassRow() *resource.Row {
 		ShortNames: []string{"vac"},
 
 		AllowUnconditionalUpdate: true,
+		ReturnDeleted:            true,
 	}.Row()
 }
