@@ -5,6 +5,7 @@ package rbac
 
 import (
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 
 	"keelson.dev/apiserver/resource"
 )
@@ -14,6 +15,7 @@ func clusterRoleRow() *resource.Row {
 	return resource.Kind[rbacv1.ClusterRole, rbacv1.ClusterRoleList]{
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles", Kind: "ClusterRole",
 
+		ValidateName:             path.ValidatePathSegmentName,
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,
 	}.Row()

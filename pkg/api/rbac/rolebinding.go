@@ -5,6 +5,7 @@ package rbac
 
 import (
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 
 	"keelson.dev/apiserver/resource"
 )
@@ -15,6 +16,7 @@ func roleBindingRow() *resource.Row {
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings", Kind: "RoleBinding", Namespaced: true,
 
 		Default:                  defaultRoleBinding,
+		ValidateName:             path.ValidatePathSegmentName,
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,
 	}.Row()
