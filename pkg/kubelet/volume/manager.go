@@ -5,14 +5,23 @@ package volume
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/client-go/util/workqueue"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/kubelet/objects"
@@ -26,6 +35,20 @@ type Objects interface {
 	Subscribe(changed func(ref objects.Ref, pods []*v1.Pod)) (unsubscribe func())
 }
 
+// ReasonFailedMount is the reason of the events for volumes that cannot be made.
+const ReasonFailedMount = "FailedMount"
+
+const (
+	// setupWorkers is how many volumes of a pod are made at the same time.
+	setupWorkers = 8
+	// refreshWorkers is how many pods are refreshed at the same time.
+	refreshWorkers = 4
+	// renewInterval is how often all volumes are looked at: tokens and trust bundles age without an event.
+	renewInterval = time.Minute
+	// lastRetry is the longest delay between attempts to refresh a pod's volumes.
+	lastRetry = 2 * time.Minute
+)
+
 // Config is what a Manager needs.
 type Config struct {
 	// RootDir is the kubelet's directory, /var/lib/kubelet.
@@ -35,76 +58,272 @@ type Config struct {
 	// Client reads claims, volumes and trust bundles; these are not watched.
 	Client  kubernetes.Interface
 	Objects Objects
-	// Allocatable gives the node's allocatable resources, for downward API volumes.
+	// Allocatable gives the node's allocatable resources, for downward API volumes and the size of memory volumes.
 	Allocatable func() v1.ResourceList
-	Clock       clock.Clock
-	Log         *slog.Logger
+	// NodeLabels gives the node's labels, for the node affinity of persistent volumes; nil means only the host name is known.
+	NodeLabels func() map[string]string
+	Clock      clock.Clock
+	Log        *slog.Logger
 	// Event records an event on a pod; it may be nil.
 	Event func(pod *v1.Pod, eventType, reason, message string)
 }
 
-// Manager makes the volumes of the node's pods and keeps their content fresh.
+// Manager makes the volumes of the node's pods and keeps their content fresh. It is safe for concurrent use.
 type Manager struct {
-	cfg Config
+	cfg   Config
+	queue workqueue.TypedRateLimitingInterface[types.UID]
+
+	mu   sync.Mutex
+	pods map[types.UID]*podVolumes
+}
+
+// podVolumes are the volumes of one pod as this process knows them.
+type podVolumes struct {
+	// pod is the latest version; nil before Prepare and from Teardown on. It has no lock, so that
+	// Update never waits for volumes that are being made.
+	pod atomic.Pointer[v1.Pod]
+
+	mu    sync.Mutex          // held while the pod's volumes are made, refreshed or removed
+	ready map[string]prepared // by volume name
+}
+
+// prepared is a volume that is ready.
+type prepared struct {
+	// path is where the volume is on the node; empty for image volumes and block devices.
+	path string
+	// device is the node's device of a block volume.
+	device string
+	// readOnly tells that containers cannot write it whatever their mounts say.
+	readOnly bool
+	// managed tells that the volume is the pod's own, to relabel and to change the group of.
+	managed bool
 }
 
 // New makes a Manager. It starts nothing and touches nothing.
-func New(cfg Config) *Manager { return &Manager{cfg: cfg} }
+func New(cfg Config) *Manager {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](500*time.Millisecond, lastRetry)
+	return &Manager{
+		cfg: cfg,
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(limiter,
+			workqueue.TypedRateLimitingQueueConfig[types.UID]{Name: "volumes", Clock: cfg.Clock}),
+		pods: map[types.UID]*podVolumes{},
+	}
+}
 
 // Run keeps the content of prepared volumes fresh until ctx ends.
-func (m *Manager) Run(ctx context.Context) error { <-ctx.Done(); return nil }
+func (m *Manager) Run(ctx context.Context) error {
+	unsubscribe := m.cfg.Objects.Subscribe(func(_ objects.Ref, pods []*v1.Pod) {
+		for _, p := range pods {
+			m.queue.Add(p.UID)
+		}
+	})
+	defer unsubscribe()
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	defer m.queue.ShutDown()
+	for range refreshWorkers {
+		workers.Go(func() { m.work(ctx) })
+	}
+	ticker := m.cfg.Clock.NewTicker(renewInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+			for _, uid := range m.known() {
+				m.queue.Add(uid)
+			}
+		}
+	}
+}
+
+func (m *Manager) work(ctx context.Context) {
+	for {
+		uid, shutdown := m.queue.Get()
+		if shutdown {
+			return
+		}
+		if err := m.refresh(ctx, uid); err != nil && ctx.Err() == nil {
+			m.queue.AddRateLimited(uid)
+		} else {
+			m.queue.Forget(uid)
+		}
+		m.queue.Done(uid)
+	}
+}
+
+// known returns the pods whose volumes this process made.
+func (m *Manager) known() []types.UID {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Collect(maps.Keys(m.pods))
+}
+
+// entry returns the pod's entry, made if need be.
+func (m *Manager) entry(uid types.UID) *podVolumes {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	pv, ok := m.pods[uid]
+	if !ok {
+		pv = &podVolumes{ready: map[string]prepared{}}
+		m.pods[uid] = pv
+	}
+	return pv
+}
 
 // Prepare makes every volume of pod and returns when all are ready. It is idempotent: volumes
 // that are there stay as they are, but for their content. An *Error tells the event to record.
-func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) (Mounts, error) { return Mounts{}, nil }
+func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) (Mounts, error) {
+	pv := m.entry(pod.UID)
+	pv.mu.Lock()
+	defer pv.mu.Unlock()
+	pv.pod.Store(pod)
+	results := make([]prepared, len(pod.Spec.Volumes))
+	errs := make([]error, len(pod.Spec.Volumes))
+	slots := make(chan struct{}, setupWorkers)
+	var setups sync.WaitGroup
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if _, ok := pv.ready[v.Name]; ok {
+			continue
+		}
+		setups.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			results[i], errs[i] = m.setUp(ctx, pod, v)
+		})
+	}
+	setups.Wait()
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if _, ok := pv.ready[v.Name]; !ok && errs[i] == nil {
+			pv.ready[v.Name] = results[i]
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return Mounts{}, err
+	}
+	return Mounts{podDir: m.podDir(pod.UID), ready: maps.Clone(pv.ready), log: m.cfg.Log}, nil
+}
+
+// setUp makes one volume.
+func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, v *v1.Volume) (prepared, error) {
+	p, err := m.make(ctx, pod, v)
+	var already *Error
+	if err == nil || errors.As(err, &already) {
+		return p, err
+	}
+	return prepared{}, setUpError(v.Name, err)
+}
 
 // Update tells the manager of a new version of a pod (labels, annotations, resources), so that downward API volumes follow.
-func (m *Manager) Update(pod *v1.Pod) {}
+func (m *Manager) Update(pod *v1.Pod) {
+	m.mu.Lock()
+	pv, ok := m.pods[pod.UID]
+	m.mu.Unlock()
+	if !ok {
+		return
+	}
+	for old := pv.pod.Load(); old != nil; old = pv.pod.Load() {
+		if pv.pod.CompareAndSwap(old, pod) {
+			m.queue.Add(pod.UID)
+			return
+		}
+	}
+}
 
-// Teardown unmounts and removes all of the pod's volumes, whether or not this process made them.
-// It is idempotent; nothing of a host path or a persistent volume is removed.
-func (m *Manager) Teardown(ctx context.Context, pod types.UID) error { return nil }
+// refresh writes the present content of the pod's volumes that are ready.
+func (m *Manager) refresh(ctx context.Context, uid types.UID) error {
+	m.mu.Lock()
+	pv, ok := m.pods[uid]
+	m.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	pv.mu.Lock()
+	defer pv.mu.Unlock()
+	pod := pv.pod.Load()
+	if pod == nil { // torn down meanwhile
+		return nil
+	}
+	var errs []error
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		p, ready := pv.ready[v.Name]
+		if !ready || !hasContent(v) {
+			continue
+		}
+		if err := m.writeContent(ctx, pod, v, p.path); err != nil {
+			err := setUpError(v.Name, err)
+			m.event(pod, err)
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (m *Manager) event(pod *v1.Pod, err error) {
+	if m.cfg.Event != nil {
+		m.cfg.Event(pod, v1.EventTypeWarning, ReasonFailedMount, err.Error())
+	}
+}
 
 // Pods names the pods that have volumes under RootDir, including those left by an earlier process.
-func (m *Manager) Pods() ([]types.UID, error) { return nil, nil }
-
-// Mounts are the prepared volumes of one pod.
-type Mounts struct{}
-
-// Options are what one container's mounts depend on besides its spec.
-type Options struct {
-	// Env is the container's environment, for subPathExpr.
-	Env []*runtimeapi.KeyValue
-	// Images gives, by volume name, the pulled image of each image volume.
-	Images map[string]*runtimeapi.ImageSpec
-	// UIDMappings and GIDMappings are the pod's user namespace, if it has one.
-	UIDMappings, GIDMappings []*runtimeapi.IDMapping
-	// RecursiveReadOnly tells whether the runtime handler supports recursive read-only mounts.
-	RecursiveReadOnly bool
+func (m *Manager) Pods() ([]types.UID, error) {
+	entries, err := os.ReadDir(filepath.Join(m.cfg.RootDir, "pods"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("list pods' directories: %w", err)
+	}
+	var out []types.UID
+	for _, e := range entries {
+		uid := types.UID(e.Name())
+		for _, dir := range []string{m.volumesDir(uid), m.subpathsDir(uid)} {
+			if _, err := os.Lstat(dir); err == nil {
+				out = append(out, uid)
+				break
+			}
+		}
+	}
+	return out, nil
 }
 
-// ForContainer returns what to mount into a container of the pod, in the order of its volumeMounts.
-func (ms Mounts) ForContainer(pod *v1.Pod, c *v1.Container, o Options) ([]*runtimeapi.Mount, error) {
-	return nil, nil
+func (m *Manager) podDir(uid types.UID) string {
+	return filepath.Join(m.cfg.RootDir, "pods", string(uid))
 }
 
-// Path returns the node's path of a prepared volume.
-func (ms Mounts) Path(volume string) (string, bool) { return "", false }
+func (m *Manager) volumesDir(uid types.UID) string { return filepath.Join(m.podDir(uid), "volumes") }
+func (m *Manager) subpathsDir(uid types.UID) string {
+	return filepath.Join(m.podDir(uid), subpathsName)
+}
 
-// Devices returns the node's device paths of the container's volumeDevices.
-func (ms Mounts) Devices(c *v1.Container) ([]*runtimeapi.Device, error) { return nil, nil }
+// volumeDir is where a volume of a plugin is; the plugin's name is escaped as Kubernetes does.
+func (m *Manager) volumeDir(uid types.UID, plugin, name string) string {
+	return filepath.Join(m.volumesDir(uid), strings.ReplaceAll(plugin, "/", "~"), name)
+}
 
 // Error is why a volume could not be made ready.
 type Error struct {
 	// Reason is the event reason, FailedMount or another of Kubernetes'.
 	Reason string
-	// Volume names the volume, if it is one that is to blame.
+	// Volume names the volume that is to blame.
 	Volume string
-	Err    error
+	// Operation is what was tried: "MountVolume.SetUp failed" and the like; empty if Err says it all.
+	Operation string
+	Err       error
+}
+
+func setUpError(volume string, err error) *Error {
+	return &Error{Reason: ReasonFailedMount, Volume: volume, Operation: "MountVolume.SetUp failed", Err: err}
 }
 
 // Error returns the text of the event.
-func (e *Error) Error() string { return e.Err.Error() }
+func (e *Error) Error() string {
+	if e.Operation == "" {
+		return e.Err.Error()
+	}
+	return fmt.Sprintf("%s for volume %q : %v", e.Operation, e.Volume, e.Err)
+}
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }

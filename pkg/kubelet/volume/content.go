@@ -1,0 +1,207 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+
+	"keelson.dev/keelson/pkg/kubelet/downward"
+)
+
+// file is one file of a volume.
+type file struct {
+	data []byte
+	mode int32
+	user *int64 // owner; nil means the kubelet
+}
+
+// defaultMode is what the API server would have filled in.
+const defaultMode int32 = 0o644
+
+// defaultTokenExpiry is what the API server would have filled in.
+const defaultTokenExpiry = time.Hour
+
+// secretMode is the mode of files that one user or group is to read, when that one is known.
+const secretMode int32 = 0o600
+
+func modeOr(mode *int32, fallback int32) int32 {
+	if mode != nil {
+		return *mode
+	}
+	return fallback
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }
+
+// collect returns the files of a volume by their paths in it.
+func (m *Manager) collect(ctx context.Context, pod *v1.Pod, v *v1.Volume) (map[string]file, error) {
+	out := map[string]file{}
+	switch s := &v.VolumeSource; {
+	case s.ConfigMap != nil:
+		c := s.ConfigMap
+		return out, m.addConfigMap(ctx, out, pod, c.Name, c.Items, modeOr(c.DefaultMode, defaultMode), isTrue(c.Optional))
+	case s.Secret != nil:
+		c := s.Secret
+		return out, m.addSecret(ctx, out, pod, c.SecretName, c.Items, modeOr(c.DefaultMode, defaultMode), isTrue(c.Optional))
+	case s.DownwardAPI != nil:
+		return out, m.addDownward(out, pod, s.DownwardAPI.Items, modeOr(s.DownwardAPI.DefaultMode, defaultMode))
+	case s.Projected != nil:
+		var errs []error
+		for i := range s.Projected.Sources {
+			if err := m.addProjection(ctx, out, pod, &s.Projected.Sources[i], modeOr(s.Projected.DefaultMode, defaultMode)); err != nil {
+				errs = append(errs, err)
+			}
+		}
+		return out, utilerrors.NewAggregate(errs)
+	}
+	return nil, errors.New("no volume plugin matched")
+}
+
+func (m *Manager) addProjection(ctx context.Context, out map[string]file, pod *v1.Pod, s *v1.VolumeProjection, mode int32) error {
+	switch {
+	case s.Secret != nil:
+		return m.addSecret(ctx, out, pod, s.Secret.Name, s.Secret.Items, mode, isTrue(s.Secret.Optional))
+	case s.ConfigMap != nil:
+		return m.addConfigMap(ctx, out, pod, s.ConfigMap.Name, s.ConfigMap.Items, mode, isTrue(s.ConfigMap.Optional))
+	case s.DownwardAPI != nil:
+		return m.addDownward(out, pod, s.DownwardAPI.Items, mode)
+	case s.ServiceAccountToken != nil:
+		return m.addToken(ctx, out, pod, s.ServiceAccountToken, mode)
+	case s.ClusterTrustBundle != nil:
+		pem, err := m.trustBundle(ctx, s.ClusterTrustBundle)
+		if err != nil {
+			return err
+		}
+		f := private(pod, mode)
+		f.data = pem
+		out[s.ClusterTrustBundle.Path] = f
+		return nil
+	case s.PodCertificate != nil:
+		return errors.New("pod certificate projections are not supported by this kubelet")
+	}
+	return nil
+}
+
+// private returns a file that only its reader can read, if there is one that is known: the one user that all
+// containers run as, or the pod's fsGroup (whose ownership makes 0600 into 0640).
+func private(pod *v1.Pod, mode int32) file {
+	user := singleUser(pod)
+	if user != nil || fsGroup(pod) != nil {
+		mode = secretMode
+	}
+	return file{mode: mode, user: user}
+}
+
+func (m *Manager) addToken(ctx context.Context, out map[string]file, pod *v1.Pod, s *v1.ServiceAccountTokenProjection, mode int32) error {
+	var audiences []string
+	if s.Audience != "" {
+		audiences = []string{s.Audience}
+	}
+	expiry := defaultTokenExpiry
+	if s.ExpirationSeconds != nil {
+		expiry = time.Duration(*s.ExpirationSeconds) * time.Second
+	}
+	token, err := m.cfg.Objects.ServiceAccountToken(ctx, pod, pod.Spec.ServiceAccountName, audiences, expiry)
+	if err != nil {
+		return err
+	}
+	f := private(pod, mode)
+	f.data = []byte(token.Token)
+	out[s.Path] = f
+	return nil
+}
+
+func (m *Manager) addConfigMap(ctx context.Context, out map[string]file, pod *v1.Pod, name string, items []v1.KeyToPath, mode int32, optional bool) error {
+	cm, err := m.cfg.Objects.ConfigMap(ctx, pod.Namespace, name)
+	if apierrors.IsNotFound(err) && optional {
+		cm, err = &v1.ConfigMap{}, nil
+	}
+	if err != nil {
+		return err
+	}
+	data := make(map[string][]byte, len(cm.Data)+len(cm.BinaryData))
+	for k, v := range cm.BinaryData {
+		data[k] = v
+	}
+	for k, v := range cm.Data {
+		data[k] = []byte(v)
+	}
+	if key, ok := addKeys(out, data, items, mode, optional); !ok {
+		return fmt.Errorf("configmap references non-existent config key: %s", key)
+	}
+	return nil
+}
+
+func (m *Manager) addSecret(ctx context.Context, out map[string]file, pod *v1.Pod, name string, items []v1.KeyToPath, mode int32, optional bool) error {
+	s, err := m.cfg.Objects.Secret(ctx, pod.Namespace, name)
+	if apierrors.IsNotFound(err) && optional {
+		s, err = &v1.Secret{}, nil
+	}
+	if err != nil {
+		return err
+	}
+	if key, ok := addKeys(out, s.Data, items, mode, optional); !ok {
+		return fmt.Errorf("references non-existent secret key: %s", key)
+	}
+	return nil
+}
+
+// addKeys adds every key as a file, or only the items. It returns the first item that does not exist, unless they are optional.
+func addKeys(out map[string]file, data map[string][]byte, items []v1.KeyToPath, mode int32, optional bool) (missing string, ok bool) {
+	if len(items) == 0 {
+		for k, v := range data {
+			out[k] = file{data: v, mode: mode}
+		}
+		return "", true
+	}
+	for _, it := range items {
+		v, exists := data[it.Key]
+		switch {
+		case exists:
+			out[it.Path] = file{data: v, mode: modeOr(it.Mode, mode)}
+		case !optional:
+			return it.Key, false
+		}
+	}
+	return "", true
+}
+
+func (m *Manager) addDownward(out map[string]file, pod *v1.Pod, items []v1.DownwardAPIVolumeFile, mode int32) error {
+	var errs []error
+	for i := range items {
+		it := &items[i]
+		var text string
+		var err error
+		switch {
+		case it.FieldRef != nil:
+			text, err = downward.Metadata(pod, it.FieldRef.FieldPath)
+		case it.ResourceFieldRef != nil:
+			var c *v1.Container
+			if c, err = downward.Container(pod, it.ResourceFieldRef.ContainerName); err == nil {
+				text, err = downward.Resource(it.ResourceFieldRef, downward.WithLimits(c, m.allocatable()))
+			}
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		out[filepath.Clean(it.Path)] = file{data: []byte(text), mode: modeOr(it.Mode, mode)}
+	}
+	return utilerrors.NewAggregate(errs)
+}
+
+func (m *Manager) allocatable() v1.ResourceList {
+	if m.cfg.Allocatable == nil {
+		return nil
+	}
+	return m.cfg.Allocatable()
+}

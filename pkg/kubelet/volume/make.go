@@ -1,0 +1,107 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// The names of the plugins, which are also those of their directories.
+const (
+	pluginEmptyDir    = "kubernetes.io/empty-dir"
+	pluginConfigMap   = "kubernetes.io/configmap"
+	pluginSecret      = "kubernetes.io/secret"
+	pluginProjected   = "kubernetes.io/projected"
+	pluginDownwardAPI = "kubernetes.io/downward-api"
+	pluginLocal       = "kubernetes.io/local-volume"
+	pluginNFS         = "kubernetes.io/nfs"
+)
+
+// localPlugins have nothing but the pod's own content, which goes with the pod.
+var localPlugins = [...]string{pluginEmptyDir, pluginConfigMap, pluginSecret, pluginProjected, pluginDownwardAPI}
+
+// make makes one volume, or finds that it is made.
+func (m *Manager) make(ctx context.Context, pod *v1.Pod, v *v1.Volume) (prepared, error) {
+	switch s := &v.VolumeSource; {
+	case s.EmptyDir != nil:
+		return m.makeEmptyDir(pod, v.Name, s.EmptyDir)
+	case hasContent(v):
+		return m.makeContent(ctx, pod, v)
+	case s.HostPath != nil:
+		return makeHostPath(s.HostPath, false)
+	case s.Image != nil:
+		return prepared{readOnly: true}, nil
+	case s.NFS != nil:
+		return m.makeNFS(pod, v.Name, s.NFS, nil, s.NFS.ReadOnly)
+	case s.PersistentVolumeClaim != nil:
+		return m.makeClaim(ctx, pod, v)
+	case s.CSI != nil:
+		return prepared{}, fmt.Errorf("inline CSI volumes are not supported by this kubelet (driver %s)", s.CSI.Driver)
+	case s.Ephemeral != nil:
+		return prepared{}, errors.New("generic ephemeral volumes are not supported by this kubelet")
+	case s.GitRepo != nil:
+		return prepared{}, errors.New("git-repo volume plugin has been disabled")
+	}
+	return prepared{}, errors.New("no volume plugin matched")
+}
+
+// hasContent tells whether the volume's files are made from API objects.
+func hasContent(v *v1.Volume) bool {
+	return v.ConfigMap != nil || v.Secret != nil || v.Projected != nil || v.DownwardAPI != nil
+}
+
+// makeContent makes a volume from API objects. Its content is collected first:
+// nothing is mounted for a pod that waits for an object.
+func (m *Manager) makeContent(ctx context.Context, pod *v1.Pod, v *v1.Volume) (prepared, error) {
+	files, err := m.collect(ctx, pod, v)
+	if err != nil {
+		return prepared{}, err
+	}
+	plugin, memory := pluginConfigMap, false
+	switch {
+	case v.Secret != nil:
+		plugin, memory = pluginSecret, true
+	case v.Projected != nil:
+		plugin, memory = pluginProjected, true
+	case v.DownwardAPI != nil:
+		plugin, memory = pluginDownwardAPI, true
+	}
+	dir := m.volumeDir(pod.UID, plugin, v.Name)
+	if err := makeDir(dir, emptyDirMode); err != nil {
+		return prepared{}, err
+	}
+	if memory {
+		if err := m.mountTmpfs(dir, m.memorySize(pod, nil)); err != nil {
+			return prepared{}, err
+		}
+	}
+	if err := makeNestedMountpoints(pod, v.Name, dir); err != nil {
+		return prepared{}, err
+	}
+	if err := m.writeFiles(pod, dir, files); err != nil {
+		return prepared{}, err
+	}
+	return prepared{path: dir, readOnly: true, managed: true}, nil
+}
+
+// writeContent brings the content of a volume that is there up to date.
+func (m *Manager) writeContent(ctx context.Context, pod *v1.Pod, v *v1.Volume, dir string) error {
+	files, err := m.collect(ctx, pod, v)
+	if err != nil {
+		return err
+	}
+	return m.writeFiles(pod, dir, files)
+}
+
+func (m *Manager) writeFiles(pod *v1.Pod, dir string, files map[string]file) error {
+	w := writer{dir: dir, clock: m.cfg.Clock}
+	if group := fsGroup(pod); group != nil {
+		w.own = func() error { return changeGroup(dir, *group, true) }
+	}
+	return w.write(files)
+}

@@ -1,0 +1,61 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// makeNestedMountpoints makes the directories at which other volumes are mounted inside this one: the
+// runtime cannot, because containers see it read-only.
+func makeNestedMountpoints(pod *v1.Pod, name, dir string) error {
+	for _, path := range nestedMountpoints(pod, name) {
+		if err := os.MkdirAll(filepath.Join(dir, path), 0o755); err != nil {
+			return fmt.Errorf("unable to create nested volume mountpoints: %w", err)
+		}
+	}
+	return nil
+}
+
+// nestedMountpoints returns the paths in a volume where containers mount other volumes, but not those inside these others.
+func nestedMountpoints(pod *v1.Pod, name string) []string {
+	var out []string
+	add := func(mounts []v1.VolumeMount) {
+		for _, own := range mounts {
+			if own.Name == name {
+				out = append(out, directlyBelow(filepath.Join("/", own.MountPath), mounts)...)
+			}
+		}
+	}
+	for i := range pod.Spec.InitContainers {
+		add(pod.Spec.InitContainers[i].VolumeMounts)
+	}
+	for i := range pod.Spec.Containers {
+		add(pod.Spec.Containers[i].VolumeMounts)
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		add(pod.Spec.EphemeralContainers[i].VolumeMounts)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// directlyBelow returns the mount paths below base, relative to it, that are not below another of them.
+func directlyBelow(base string, mounts []v1.VolumeMount) []string {
+	var below []string
+	for _, m := range mounts {
+		if rel, ok := strings.CutPrefix(filepath.Join("/", m.MountPath), strings.TrimSuffix(base, "/")+"/"); ok && rel != "" {
+			below = append(below, rel)
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(below), func(p string) bool {
+		return slices.ContainsFunc(below, func(q string) bool { return strings.HasPrefix(p, q+"/") })
+	})
+}

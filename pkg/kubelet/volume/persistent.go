@@ -1,0 +1,194 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	volumehelper "k8s.io/component-helpers/storage/volume"
+	"k8s.io/mount-utils"
+	utilexec "k8s.io/utils/exec"
+)
+
+// defaultFSType is what a device without a file system is formatted with.
+const defaultFSType = "ext4"
+
+// makeClaim makes the persistent volume that the pod's claim is bound to.
+func (m *Manager) makeClaim(ctx context.Context, pod *v1.Pod, v *v1.Volume) (prepared, error) {
+	pvc, pv, err := m.readClaim(ctx, pod, v.PersistentVolumeClaim.ClaimName)
+	if err != nil {
+		return prepared{}, &Error{Reason: ReasonFailedMount, Volume: v.Name, Err: fmt.Errorf(
+			"Unable to attach or mount volumes: unmounted volumes=[%s], unattached volumes=[], failed to process volumes=[%s]: error processing PVC %s/%s: %w", //nolint:staticcheck // users see it
+			v.Name, v.Name, pod.Namespace, v.PersistentVolumeClaim.ClaimName, err)}
+	}
+	if m.cfg.NodeLabels != nil {
+		if err := volumehelper.CheckNodeAffinity(pv, m.cfg.NodeLabels()); err != nil {
+			return prepared{}, &Error{Reason: ReasonFailedMount, Volume: pv.Name, Operation: "MountVolume.NodeAffinity check failed", Err: err}
+		}
+	}
+	p, err := m.makePersistent(pod, pvc, pv, v.PersistentVolumeClaim.ReadOnly)
+	if err != nil {
+		return prepared{}, setUpError(pv.Name, err)
+	}
+	return p, nil
+}
+
+// readClaim returns the claim and the volume that it is bound to, if each names the other.
+func (m *Manager) readClaim(ctx context.Context, pod *v1.Pod, name string) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
+	pvc, err := m.cfg.Client.CoreV1().PersistentVolumeClaims(pod.Namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case err != nil:
+		return nil, nil, fmt.Errorf("failed to fetch PVC from API server: %w", err)
+	case pvc.DeletionTimestamp != nil:
+		return nil, nil, errors.New("PVC is being deleted")
+	case pvc.Status.Phase != v1.ClaimBound:
+		return nil, nil, errors.New("PVC is not bound")
+	case pvc.Spec.VolumeName == "":
+		return nil, nil, errors.New("PVC has empty pvc.Spec.VolumeName")
+	}
+	pv, err := m.cfg.Client.CoreV1().PersistentVolumes().Get(ctx, pvc.Spec.VolumeName, metav1.GetOptions{})
+	switch {
+	case err != nil:
+		return nil, nil, fmt.Errorf("failed to fetch PV %s from API server: %w", pvc.Spec.VolumeName, err)
+	case pv.Spec.ClaimRef == nil:
+		return nil, nil, fmt.Errorf("found PV object %s but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim", pv.Name)
+	case pv.Spec.ClaimRef.UID != pvc.UID:
+		return nil, nil, fmt.Errorf("found PV object %s but its pv.Spec.ClaimRef.UID %s does not point to claim.UID %s", pv.Name, pv.Spec.ClaimRef.UID, pvc.UID)
+	}
+	return pvc, pv, nil
+}
+
+func (m *Manager) makePersistent(pod *v1.Pod, pvc *v1.PersistentVolumeClaim, pv *v1.PersistentVolume, readOnly bool) (prepared, error) {
+	block := pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock
+	switch s := &pv.Spec.PersistentVolumeSource; {
+	case s.HostPath != nil:
+		if block {
+			return blockDevice(s.HostPath.Path, readOnly)
+		}
+		return makeHostPath(s.HostPath, readOnly)
+	case s.Local != nil:
+		if block {
+			return blockDevice(s.Local.Path, readOnly)
+		}
+		return m.makeLocal(pod, pv, readOnly)
+	case s.NFS != nil:
+		return m.makeNFS(pod, pv.Name, s.NFS, pv.Spec.MountOptions, readOnly || s.NFS.ReadOnly)
+	case s.CSI != nil:
+		return prepared{}, fmt.Errorf("CSI volumes are not supported by this kubelet (driver %s, claim %s)", s.CSI.Driver, pvc.Name)
+	}
+	return prepared{}, errors.New("no volume plugin matched")
+}
+
+// blockDevice returns a volume that containers get as a device.
+func blockDevice(path string, readOnly bool) (prepared, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return prepared{}, fmt.Errorf("block device: %w", err)
+	}
+	info, err := os.Stat(real)
+	if err != nil {
+		return prepared{}, fmt.Errorf("block device: %w", err)
+	}
+	if !isBlockDevice(info.Mode()) {
+		return prepared{}, fmt.Errorf("%s is not a block device", path)
+	}
+	return prepared{device: real, readOnly: readOnly}, nil
+}
+
+// makeLocal binds a directory of the node, or mounts one of its devices.
+func (m *Manager) makeLocal(pod *v1.Pod, pv *v1.PersistentVolume, readOnly bool) (prepared, error) {
+	path := pv.Spec.Local.Path
+	if err := checkBacksteps(path); err != nil {
+		return prepared{}, fmt.Errorf("invalid path: %s %w", path, err)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return prepared{}, fmt.Errorf("path %q does not exist: %w", path, err)
+	}
+	dir := m.volumeDir(pod.UID, pluginLocal, pv.Name)
+	if err := makeDir(dir, 0o750); err != nil {
+		return prepared{}, err
+	}
+	switch {
+	case info.IsDir():
+		err = bindMount(path, dir, readOnly)
+	case isBlockDevice(info.Mode()):
+		err = mountDevice(path, dir, pv, readOnly)
+	default:
+		err = fmt.Errorf("only directories and block devices are supported: %s", path)
+	}
+	if err != nil {
+		return prepared{}, errors.Join(err, removeEmptyDir(dir))
+	}
+	if group := fsGroup(pod); group != nil && !readOnly {
+		policy := pod.Spec.SecurityContext.FSGroupChangePolicy
+		onMismatch := policy != nil && *policy == v1.FSGroupChangeOnRootMismatch
+		if !onMismatch || !groupMatches(dir, *group, readOnly) {
+			if err := changeGroup(dir, *group, readOnly); err != nil {
+				return prepared{}, err
+			}
+		}
+	}
+	return prepared{path: dir, readOnly: readOnly, managed: !readOnly}, nil
+}
+
+// mountDevice mounts a device, and makes a file system on it first if it has none.
+func mountDevice(device, dir string, pv *v1.PersistentVolume, readOnly bool) error {
+	mounted, err := isMount(dir)
+	if err != nil || mounted {
+		return err
+	}
+	fsType := defaultFSType
+	if t := pv.Spec.Local.FSType; t != nil && *t != "" {
+		fsType = *t
+	}
+	options := pv.Spec.MountOptions
+	if readOnly {
+		options = append([]string{"ro"}, options...)
+	}
+	mounter := mount.NewSafeFormatAndMount(mount.New(""), utilexec.New())
+	if err := mounter.FormatAndMount(device, dir, fsType, options); err != nil {
+		return fmt.Errorf("mount device: %w", err)
+	}
+	return nil
+}
+
+// makeNFS mounts an export, by the mount helper of the node's NFS client.
+func (m *Manager) makeNFS(pod *v1.Pod, name string, s *v1.NFSVolumeSource, options []string, readOnly bool) (prepared, error) {
+	dir := m.volumeDir(pod.UID, pluginNFS, name)
+	p := prepared{path: dir, readOnly: readOnly}
+	if err := makeDir(dir, 0o750); err != nil {
+		return prepared{}, err
+	}
+	mounted, err := isMount(dir)
+	if err != nil || mounted {
+		return p, err
+	}
+	if readOnly {
+		options = append([]string{"ro"}, options...)
+	}
+	server := s.Server
+	if ip := net.ParseIP(server); ip != nil && ip.To4() == nil {
+		server = "[" + server + "]"
+	}
+	if err := mount.New("").Mount(server+":"+s.Path, dir, "nfs", options); err != nil {
+		return prepared{}, errors.Join(fmt.Errorf("mount failed: %w", err), removeEmptyDir(dir))
+	}
+	return p, nil
+}
+
+// removeEmptyDir removes a directory at which nothing could be mounted.
+func removeEmptyDir(dir string) error {
+	if mounted, err := isMount(dir); err != nil || mounted {
+		return err
+	}
+	return os.Remove(dir)
+}

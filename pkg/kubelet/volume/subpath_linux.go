@@ -1,0 +1,179 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// subpathsName is the directory of a pod in which its subPaths are bound.
+const subpathsName = "volume-subpaths"
+
+// subpath is one container's mount of a path in a volume.
+type subpath struct {
+	podDir    string
+	volume    string // its name
+	dir       string // where it is
+	path      string // in it
+	container string
+	index     int // of the container's volumeMounts
+}
+
+// bind binds the subpath at a place of its own and returns that place, so that what the runtime mounts is what was checked:
+// the volume's writers may replace any part of the path by a symbolic link at any time.
+func (s subpath) bind() (string, error) {
+	source, err := s.open()
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(source)
+	var stat unix.Stat_t
+	if err := unix.Fstat(source, &stat); err != nil {
+		return "", fmt.Errorf("stat subPath: %w", err)
+	}
+	target := filepath.Join(s.podDir, subpathsName, s.volume, s.container, strconv.Itoa(s.index))
+	if done, err := s.bound(target, stat); err != nil || done {
+		return target, err
+	}
+	if err := makeTarget(target, stat.Mode&unix.S_IFMT == unix.S_IFDIR); err != nil {
+		return "", err
+	}
+	if err := unix.Mount(fdPath(source), target, "", unix.MS_BIND, ""); err != nil {
+		return "", fmt.Errorf("bind subPath: %w", err)
+	}
+	return target, nil
+}
+
+func fdPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
+
+// bound tells whether the same file is bound at target already; another one, of
+// the container's last run, is unmounted.
+func (s subpath) bound(target string, want unix.Stat_t) (bool, error) {
+	mounted, err := isMount(target)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !mounted {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	var have unix.Stat_t
+	if err := unix.Lstat(target, &have); err == nil && have.Dev == want.Dev && have.Ino == want.Ino {
+		return true, nil
+	}
+	if err := unix.Unmount(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+		return false, fmt.Errorf("unmount old subPath: %w", err)
+	}
+	return false, nil
+}
+
+// makeTarget makes an empty directory or file to bind at.
+func makeTarget(target string, dir bool) error {
+	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
+		return fmt.Errorf("make subPath's mount point: %w", err)
+	}
+	if info, err := os.Lstat(target); err == nil && info.IsDir() != dir {
+		if err := os.Remove(target); err != nil { // it was of the other kind in the container's last run
+			return fmt.Errorf("remove old mount point: %w", err)
+		}
+	}
+	if dir {
+		if err := os.Mkdir(target, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("make subPath's mount point: %w", err)
+		}
+		return nil
+	}
+	f, err := os.OpenFile(target, os.O_CREATE|os.O_RDONLY, 0o640)
+	if err != nil {
+		return fmt.Errorf("make subPath's mount point: %w", err)
+	}
+	return f.Close()
+}
+
+// open opens the path in the volume, and makes the directories of it that do not exist, with the volume's own mode.
+func (s subpath) open() (int, error) {
+	root, err := unix.Open(s.dir, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("open volume: %w", err)
+	}
+	defer unix.Close(root)
+	fd, err := openBeneath(root, s.path, unix.O_PATH)
+	if !errors.Is(err, unix.ENOENT) {
+		return fd, err
+	}
+	var stat unix.Stat_t
+	if err := unix.Fstat(root, &stat); err != nil {
+		return -1, fmt.Errorf("stat volume: %w", err)
+	}
+	if err := makeDirsBeneath(root, s.path, stat.Mode&0o7777); err != nil {
+		return -1, err
+	}
+	return openBeneath(root, s.path, unix.O_PATH)
+}
+
+// openBeneath opens a path that no symbolic link and no .. leads out of root, whatever anyone does to it meanwhile.
+func openBeneath(root int, path string, flags uint64) (int, error) {
+	how := unix.OpenHow{
+		Flags:   flags | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS,
+	}
+	for {
+		fd, err := unix.Openat2(root, path, &how)
+		switch {
+		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR): // a rename during resolution
+			continue
+		case err != nil:
+			return -1, fmt.Errorf("open subPath: %w", err)
+		}
+		return fd, nil
+	}
+}
+
+func makeDirsBeneath(root int, path string, mode uint32) error {
+	parts := strings.Split(filepath.Clean(path), "/")
+	for i := range parts {
+		fd, err := openBeneath(root, filepath.Join(parts[:i+1]...), unix.O_PATH|unix.O_DIRECTORY)
+		if err == nil {
+			unix.Close(fd)
+			continue
+		}
+		if !errors.Is(err, unix.ENOENT) {
+			return err
+		}
+		if err := makeDirBeneath(root, filepath.Join(append([]string{"."}, parts[:i]...)...), parts[i], mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func makeDirBeneath(root int, parent, name string, mode uint32) error {
+	in, err := openBeneath(root, parent, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(in)
+	if err := unix.Mkdirat(in, name, mode); err != nil {
+		if errors.Is(err, unix.EEXIST) { // made meanwhile; whatever it is, it is opened beneath the root
+			return nil
+		}
+		return fmt.Errorf("make subPath: %w", err)
+	}
+	made, err := openBeneath(in, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(made)
+	if err := unix.Fchmod(made, mode); err != nil { // whatever the umask
+		return fmt.Errorf("make subPath: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,106 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+func TestSubPath(t *testing.T) {
+	needsMounts(t)
+	outside := t.TempDir()
+	o := newMemory()
+	o.set("cm", map[string]string{"a": "1", "b": "2"})
+	pod := testPod(
+		v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
+		configMapVolume("cm", "cm"),
+	)
+	m := newManager(t, o)
+	ms := prepare(t, m, pod)
+	dir := pathOf(t, ms, "v")
+	for link, to := range map[string]string{"out": outside, "up": "../../..", "in": "real", "dangling": "nowhere/x"} {
+		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "real"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "real/file"), []byte("f"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const failed = `failed to prepare subPath for volumeMount "v" of container "c"`
+	for name, c := range map[string]struct {
+		mount v1.VolumeMount
+		err   string
+		same  string // the path in the volume that must be what is mounted
+	}{
+		"existing":        {v1.VolumeMount{Name: "v", SubPath: "real"}, "", "real"},
+		"file":            {v1.VolumeMount{Name: "v", SubPath: "real/file"}, "", "real/file"},
+		"made":            {v1.VolumeMount{Name: "v", SubPath: "new/deep"}, "", "new/deep"},
+		"link inside":     {v1.VolumeMount{Name: "v", SubPath: "in/file"}, "", "real/file"},
+		"made below link": {v1.VolumeMount{Name: "v", SubPath: "in/made"}, "", "real/made"},
+		"expression":      {v1.VolumeMount{Name: "v", SubPathExpr: "$(POD)/x"}, "", "name/x"},
+		"unknown":         {v1.VolumeMount{Name: "v", SubPathExpr: "$(NOPE)/x"}, "missing value for NOPE", ""},
+		"link outside":    {v1.VolumeMount{Name: "v", SubPath: "out"}, failed, ""},
+		"below outside":   {v1.VolumeMount{Name: "v", SubPath: "out/made"}, failed, ""},
+		"up":              {v1.VolumeMount{Name: "v", SubPath: "up"}, failed, ""},
+		"dangling":        {v1.VolumeMount{Name: "v", SubPath: "dangling"}, failed, ""},
+		"absolute":        {v1.VolumeMount{Name: "v", SubPath: "/etc"}, "error SubPath `/etc` must not be an absolute path", ""},
+		"backsteps":       {v1.VolumeMount{Name: "v", SubPath: "a/../../b"}, "unable to provision SubPath `a/../../b`: must not contain '..'", ""},
+		"no volume":       {v1.VolumeMount{Name: "w"}, `cannot find volume "w" to mount into container "c"`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			container := &v1.Container{Name: "c", VolumeMounts: []v1.VolumeMount{c.mount}}
+			got, err := ms.ForContainer(pod, container, Options{Env: []*runtimeapi.KeyValue{{Key: "POD", Value: []byte("name")}}})
+			if c.err != "" {
+				if err == nil || err.Error() != c.err {
+					t.Fatalf("got %v, want %s", err, c.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := os.Stat(filepath.Join(dir, c.same))
+			if err != nil {
+				t.Fatal(err)
+			}
+			have, err := os.Stat(got[0].HostPath)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !os.SameFile(want, have) {
+				t.Errorf("%s is not %s", got[0].HostPath, c.same)
+			}
+			if want.IsDir() && c.same != "real" && want.Mode().Perm() != 0o777 {
+				t.Errorf("made with mode %v, the volume has 0777", want.Mode())
+			}
+		})
+	}
+	if entries, err := os.ReadDir(outside); err != nil || len(entries) != 0 {
+		t.Errorf("something was made outside: %v %v", entries, err)
+	}
+
+	// A container that restarts after a change sees the new file.
+	container := &v1.Container{Name: "cm", VolumeMounts: []v1.VolumeMount{{Name: "cm", SubPath: "a"}}}
+	for _, want := range []string{"1", "2"} {
+		o.set("cm", map[string]string{"a": want})
+		if err := m.refresh(t.Context(), pod.UID); err != nil {
+			t.Fatal(err)
+		}
+		got, err := ms.ForContainer(pod, container, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := read(t, got[0].HostPath); s != want {
+			t.Errorf("subPath of a file: %q, want %q", s, want)
+		}
+	}
+}
