@@ -28,6 +28,7 @@ import (
 	"keelson.dev/apiserver/store"
 	"keelson.dev/apiserver/store/kv"
 	"keelson.dev/keelson/pkg/api"
+	"keelson.dev/keelson/pkg/api/openapi"
 	"keelson.dev/keelson/pkg/apiserver/admission"
 	"keelson.dev/keelson/pkg/apiserver/authn"
 	"keelson.dev/keelson/pkg/apiserver/bootstrap"
@@ -203,6 +204,7 @@ func (a *assembly) buildAPI() error {
 		Admission: a.admission, Authorizer: a.authz,
 		Connectors: connectors, Hooks: a.registryHooks(),
 		TypeConverter: applyconfigurations.NewTypeConverter(a.scheme),
+		OpenAPI:       openapi.Source{},
 		Groups:        groups, MinWatchTimeout: a.cfg.MinRequestWatch,
 		Metrics: a.server.deps.Metrics, Version: Version,
 		ServerAddress: a.address(),

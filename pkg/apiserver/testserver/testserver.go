@@ -1,0 +1,260 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package testserver runs a whole API server within a test: over memory or an
+// embedded etcd, on a loopback port of its own, with RBAC, and with a client
+// that may do everything. It is the real server; nothing of it is faked.
+package testserver
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/store/kv"
+	"keelson.dev/apiserver/store/kv/memory"
+	"keelson.dev/keelson/pkg/apiserver"
+	"keelson.dev/keelson/pkg/apiserver/config"
+)
+
+// Server is a running server.
+type Server struct {
+	// Config is a client's configuration with the rights of system:masters.
+	Config *rest.Config
+	// Client is one of that configuration.
+	Client kubernetes.Interface
+	// URL is where the server listens.
+	URL string
+	// Dir holds the server's certificates and keys: ca.crt, ca.key, sa.key.
+	Dir string
+	// KV is the key-value store under the server, for a second server over it.
+	KV kv.Store
+
+	ca    *x509.Certificate
+	caKey *ecdsa.PrivateKey
+	stop  context.CancelFunc
+	done  chan error
+}
+
+// Options change the server. The zero value serves from memory.
+type Options struct {
+	// Etcd serves from an embedded etcd.
+	Etcd bool
+	// KV serves over a store that another server has too.
+	KV kv.Store
+	// Dir has the PKI of another server, to be shared; empty: a new one.
+	Dir string
+	// Configure changes the configuration before the start.
+	Configure func(*config.Config)
+	// Clock replaces the machine's.
+	Clock clock.Clock
+	// Log receives the server's log; nil: it is not kept.
+	Log io.Writer
+}
+
+// Start runs a server until the test ends. It returns when the server is ready.
+func Start(tb testing.TB, opts Options) *Server {
+	tb.Helper()
+	s := &Server{Dir: opts.Dir, done: make(chan error, 1), KV: opts.KV}
+	clk := opts.Clock
+	if clk == nil {
+		clk = clock.Real()
+	}
+	if s.Dir == "" {
+		s.Dir = tb.TempDir()
+		s.makePKI(tb, clk.Now())
+	} else {
+		s.loadPKI(tb)
+	}
+	cfg := s.config(tb)
+	if opts.Configure != nil {
+		opts.Configure(&cfg)
+	}
+	if s.KV == nil && !opts.Etcd {
+		s.KV = memory.New(clk)
+	}
+	log := slog.New(slog.DiscardHandler)
+	if opts.Log != nil {
+		log = slog.New(slog.NewJSONHandler(opts.Log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	api, err := apiserver.New(cfg, apiserver.Deps{Clock: clk, Log: log, KV: s.KV})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	go func() { s.done <- api.Run(ctx) }()
+	tb.Cleanup(func() { s.Stop(tb) })
+	select {
+	case <-api.Ready():
+	case err := <-s.done:
+		s.done <- err
+		tb.Fatal("server ended before it was ready: ", err)
+	case <-clk.After(startTimeout):
+		tb.Fatal("server not ready")
+	}
+	s.URL = "https://" + api.Addr().String()
+	s.Config = s.UserConfig(tb, "admin", "system:masters")
+	if s.Client, err = kubernetes.NewForConfig(s.Config); err != nil {
+		tb.Fatal(err)
+	}
+	return s
+}
+
+const startTimeout = 30 * time.Second
+
+// Stop ends the server and waits for it. A test need not call it.
+func (s *Server) Stop(tb testing.TB) {
+	tb.Helper()
+	s.stop()
+	if err, ok := <-s.done; ok {
+		if err != nil {
+			tb.Error("server: ", err)
+		}
+		close(s.done)
+	}
+}
+
+// UserConfig is the configuration of a client with a certificate for user and groups.
+func (s *Server) UserConfig(tb testing.TB, user string, groups ...string) *rest.Config {
+	tb.Helper()
+	cert, key := s.issue(tb, &x509.Certificate{
+		Subject:     pkix.Name{CommonName: user, Organization: groups},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	return &rest.Config{
+		Host: s.URL, QPS: -1,
+		TLSClientConfig: rest.TLSClientConfig{CertData: cert, KeyData: key, CAData: encode("CERTIFICATE", s.ca.Raw)},
+	}
+}
+
+// TokenConfig is the configuration of a client with a bearer token.
+func (s *Server) TokenConfig(token string) *rest.Config {
+	return &rest.Config{
+		Host: s.URL, QPS: -1, BearerToken: token,
+		TLSClientConfig: rest.TLSClientConfig{CAData: encode("CERTIFICATE", s.ca.Raw)},
+	}
+}
+
+func (s *Server) config(tb testing.TB) config.Config {
+	cfg := config.Default()
+	cfg.BindAddress, cfg.SecurePort = "127.0.0.1", 0
+	cfg.DataDir = filepath.Join(tb.TempDir(), "etcd")
+	cfg.ClientCAFile = filepath.Join(s.Dir, "ca.crt")
+	cfg.TLSCertFile, cfg.TLSKeyFile = filepath.Join(s.Dir, "server.crt"), filepath.Join(s.Dir, "server.key")
+	cfg.ServiceAccountSignKey = filepath.Join(s.Dir, "sa.key")
+	cfg.ServiceAccountKeyFiles = []string{cfg.ServiceAccountSignKey}
+	cfg.ServiceAccountIssuers = []string{"https://kubernetes.default.svc.cluster.local"}
+	cfg.AuthorizationModes = []string{config.ModeNode, config.ModeRBAC}
+	cfg.EnableAdmission = []string{"NodeRestriction"}
+	cfg.AllowPrivileged = true
+	cfg.BootstrapTokenAuth = true
+	cfg.ServiceClusterIPRanges = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}
+	return cfg
+}
+
+func (s *Server) makePKI(tb testing.TB, now time.Time) {
+	tb.Helper()
+	s.caKey = newKey(tb)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test-ca"},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(10, 0, 0),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, s.caKey.Public(), s.caKey)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if s.ca, err = x509.ParseCertificate(der); err != nil {
+		tb.Fatal(err)
+	}
+	s.write(tb, "ca.crt", encode("CERTIFICATE", der))
+	s.write(tb, "ca.key", encodeKey(tb, s.caKey))
+	cert, key := s.issue(tb, &x509.Certificate{
+		Subject:     pkix.Name{CommonName: "kube-apiserver"},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		DNSNames:    []string{"localhost", "kubernetes.default.svc"},
+	})
+	s.write(tb, "server.crt", cert)
+	s.write(tb, "server.key", key)
+	s.write(tb, "sa.key", encodeKey(tb, newKey(tb)))
+}
+
+func (s *Server) loadPKI(tb testing.TB) {
+	tb.Helper()
+	pair, err := tls.LoadX509KeyPair(filepath.Join(s.Dir, "ca.crt"), filepath.Join(s.Dir, "ca.key"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
+	if !ok {
+		tb.Fatalf("unexpected key %T", pair.PrivateKey)
+	}
+	s.ca, s.caKey = pair.Leaf, key
+}
+
+// issue signs a certificate and returns it with its key, in PEM.
+func (s *Server) issue(tb testing.TB, template *x509.Certificate) (cert, key []byte) {
+	tb.Helper()
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	template.SerialNumber = serial
+	template.NotBefore, template.NotAfter = s.ca.NotBefore, s.ca.NotAfter
+	template.KeyUsage = x509.KeyUsageDigitalSignature
+	private := newKey(tb)
+	der, err := x509.CreateCertificate(rand.Reader, template, s.ca, private.Public(), s.caKey)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return encode("CERTIFICATE", der), encodeKey(tb, private)
+}
+
+func newKey(tb testing.TB) *ecdsa.PrivateKey {
+	tb.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return key
+}
+
+func encodeKey(tb testing.TB, key *ecdsa.PrivateKey) []byte {
+	tb.Helper()
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return encode("EC PRIVATE KEY", der)
+}
+
+func encode(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}
+
+func (s *Server) write(tb testing.TB, name string, data []byte) {
+	tb.Helper()
+	if err := os.WriteFile(filepath.Join(s.Dir, name), data, 0o600); err != nil {
+		tb.Fatal(err)
+	}
+}
