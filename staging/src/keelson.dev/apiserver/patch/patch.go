@@ -88,7 +88,7 @@ func applyJSON(kind types.PatchType, doc, patch []byte, strict Strict) (patched 
 				return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 			}
 		}
-		patched, err = jsonpatch.MergePatch(doc, patch)
+		patched, err = merge(doc, patch)
 		if err == jsonpatch.ErrBadJSONPatch { //nolint:errorlint // a bare sentinel
 			err = apierrors.NewBadRequest(err.Error())
 		}
@@ -111,10 +111,31 @@ func applyJSON(kind types.PatchType, doc, patch []byte, strict Strict) (patched 
 		return nil, nil, apierrors.NewRequestEntityTooLargeError(
 			fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxOperations, len(p)))
 	}
-	if patched, err = p.Apply(doc); err != nil {
+	if patched, err = apply(p, doc); err != nil {
 		return nil, nil, unprocessable(err)
 	}
 	return patched, findings, nil
+}
+
+// apply guards against patches that the library does not survive, such as the
+// replacement of the whole document by nothing.
+func apply(p jsonpatch.Patch, doc []byte) (patched []byte, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			patched, err = nil, fmt.Errorf("patch cannot be applied: %v", cause)
+		}
+	}()
+	return p.Apply(doc)
+}
+
+// merge is apply's equal for merge patches.
+func merge(doc, patch []byte) (patched []byte, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			patched, err = nil, apierrors.NewBadRequest(fmt.Sprintf("patch cannot be applied: %v", cause))
+		}
+	}()
+	return jsonpatch.MergePatch(doc, patch)
 }
 
 func unprocessable(err error) error {

@@ -161,9 +161,9 @@ func WithUserAgent(ctx context.Context, userAgent string) context.Context {
 	return context.WithValue(ctx, userAgentKey{}, userAgent)
 }
 
-// managerName is the field manager a client chose, or the printable beginning of
+// ManagerName is the field manager a client chose, or the printable beginning of
 // its User-Agent.
-func managerName(ctx context.Context, chosen string) string {
+func ManagerName(ctx context.Context, chosen string) string {
 	if chosen != "" {
 		return chosen
 	}

@@ -79,6 +79,8 @@ type Update struct {
 	Preconditions *metav1.Preconditions
 	// CreateAbsent lets the update create, whatever the row says.
 	CreateAbsent bool
+	// OwnFields says that Transform has kept managedFields itself.
+	OwnFields bool
 	// SkipAdmission is for the server's own bookkeeping.
 	SkipAdmission bool
 }

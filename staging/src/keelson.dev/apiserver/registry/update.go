@@ -46,10 +46,10 @@ func (r *Registry) Update(ctx context.Context, u Update) (rec *store.Record, cre
 		if live == nil {
 			live = r.row.New()
 		}
-		if up.dropManaged {
+		if up.dropManaged || u.OwnFields {
 			return obj, nil
 		}
-		return r.managerOf(u.Version, u.Subresource).update(live, obj, managerName(ctx, u.Options.FieldManager)), nil
+		return r.managerOf(u.Version, u.Subresource).update(live, obj, ManagerName(ctx, u.Options.FieldManager)), nil
 	}
 	return up.run(r.context(ctx, u.Namespace))
 }

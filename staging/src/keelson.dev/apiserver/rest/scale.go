@@ -8,14 +8,18 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 
 	autoscaling "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 	"sigs.k8s.io/yaml"
 
 	"keelson.dev/apiserver/negotiate"
@@ -110,42 +114,105 @@ func (s *Server) putScale(r *http.Request, t *target) (resource.Object, error) {
 	if err := registry.CheckName(want, t.namespace, t.name); err != nil {
 		return nil, err
 	}
-	return s.applyScale(r.Context(), t, options, func(*autoscaling.Scale) (*autoscaling.Scale, error) { return want, nil })
+	return s.applyScale(r.Context(), t, options, func(have *autoscaling.Scale, who string) (*autoscaling.Scale, error) {
+		return s.ownScale(have, want.DeepCopy(), who), nil
+	})
 }
 
+// scaleChange makes the wanted Scale from the present one, with the fields that
+// who manages noted.
+type scaleChange func(have *autoscaling.Scale, who string) (*autoscaling.Scale, error)
+
 // applyScale writes what change makes of the present Scale into the object.
-func (s *Server) applyScale(ctx context.Context, t *target, options metav1.UpdateOptions, change func(*autoscaling.Scale) (*autoscaling.Scale, error)) (resource.Object, error) {
+func (s *Server) applyScale(ctx context.Context, t *target, options metav1.UpdateOptions, change scaleChange) (resource.Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	rec, _, err := t.registry.Update(ctx, registry.Update{
-		Namespace: t.namespace, Name: t.name, Subresource: "scale", Version: t.info.APIVersion, Options: options,
-		Transform: func(_ context.Context, cur resource.Object) (resource.Object, error) {
-			have, err := scaleOf(t, cur)
-			if err != nil {
-				return nil, err
-			}
-			want, err := change(have)
-			if err != nil {
-				return nil, err
-			}
-			if err := checkScale(want); err != nil {
-				return nil, err
-			}
-			if want.UID != "" && want.UID != cur.GetUID() {
-				return nil, apierrors.NewConflict(t.row.GroupResource(), t.name,
-					fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", want.UID, cur.GetUID())) //nolint:staticcheck // Kubernetes' words
-			}
-			if want.ResourceVersion != "" {
-				cur.SetResourceVersion(want.ResourceVersion)
-			}
-			t.sub.Scale.Set(cur, want.Spec.Replicas)
-			return cur, nil
+		Namespace: t.namespace, Name: t.name, Subresource: "scale", Version: t.info.APIVersion, Options: options, OwnFields: true,
+		Transform: func(ctx context.Context, cur resource.Object) (resource.Object, error) {
+			return s.scaled(t, cur, registry.ManagerName(ctx, options.FieldManager), change)
 		},
 	})
 	if err != nil {
 		return nil, err
 	}
 	return rec.Shared()
+}
+
+// scaled is cur with the replicas that change asks for.
+func (s *Server) scaled(t *target, cur resource.Object, who string, change scaleChange) (resource.Object, error) {
+	have, err := scaleOf(t, cur)
+	if err != nil {
+		return nil, err
+	}
+	// The owner of replicas in the object is the owner of replicas in the Scale.
+	fields := managedfields.NewScaleHandler(cur.GetManagedFields(), t.view.gvk.GroupVersion(), replicaPaths(t))
+	if have.ManagedFields, err = fields.ToSubresource(); err != nil {
+		return nil, err
+	}
+	want, err := change(have, who)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkScale(want); err != nil {
+		return nil, err
+	}
+	if want.UID != "" && want.UID != cur.GetUID() {
+		return nil, apierrors.NewConflict(t.row.GroupResource(), t.name,
+			fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", want.UID, cur.GetUID())) //nolint:staticcheck // Kubernetes' words
+	}
+	if want.ResourceVersion != "" {
+		cur.SetResourceVersion(want.ResourceVersion)
+	}
+	t.sub.Scale.Set(cur, want.Spec.Replicas)
+	if s.scaleFields == nil {
+		return cur, nil
+	}
+	entries, err := fields.ToParent(want.ManagedFields)
+	if err != nil {
+		return nil, err
+	}
+	cur.SetManagedFields(entries)
+	return cur, nil
+}
+
+// replicaPaths is where the object has its replicas, in each version.
+func replicaPaths(t *target) managedfields.ResourcePathMappings {
+	var path fieldpath.Path
+	for name := range strings.SplitSeq(t.sub.Scale.SpecPath, ".") {
+		path = append(path, fieldpath.PathElement{FieldName: &name})
+	}
+	paths := make(managedfields.ResourcePathMappings, len(t.row.Versions))
+	for _, v := range t.row.Versions {
+		paths[schema.GroupVersion{Group: t.row.Group, Version: v.Name}.String()] = path
+	}
+	return paths
+}
+
+// newScaleFields makes the keeper of Scales' managedFields.
+func newScaleFields(cfg *Config) (*managedfields.FieldManager, error) {
+	if cfg.TypeConverter == nil {
+		return nil, nil
+	}
+	row := &resource.Row{
+		Group: "autoscaling", Kind: "Scale", StorageVersion: "v1", Versions: []resource.Version{{Name: "v1"}},
+		New: func() resource.Object { return &autoscaling.Scale{} },
+	}
+	o := registry.InterfacesOf(row, cfg.Scheme)
+	// client-go's schemas leave Scale out; it is simple enough to be deduced.
+	return managedfields.NewDefaultFieldManager(managedfields.NewDeducedTypeConverter(), o.GetObjectConvertor(), o.GetObjectDefaulter(), o.GetObjectCreater(),
+		scaleKind(), scaleKind().GroupVersion(), "scale", nil)
+}
+
+// ownScale notes what who changes between have and want.
+func (s *Server) ownScale(have, want *autoscaling.Scale, who string) *autoscaling.Scale {
+	if s.scaleFields == nil {
+		return want
+	}
+	if scale, ok := s.scaleFields.UpdateNoErrors(have, want, who).(*autoscaling.Scale); ok {
+		return scale
+	}
+	return want
 }
 
 func checkScale(scale *autoscaling.Scale) error {
@@ -168,22 +235,48 @@ func (s *Server) patchScale(r *http.Request, t *target) (resource.Object, error)
 	if strict.Mode == "" {
 		strict.Mode = metav1.FieldValidationWarn
 	}
-	return s.applyScale(r.Context(), t, options, func(have *autoscaling.Scale) (*autoscaling.Scale, error) {
-		have.SetGroupVersionKind(scaleKind())
-		want := &autoscaling.Scale{}
-		switch kind {
-		case types.StrategicMergePatchType:
-			err = patch.Strategic(have, want, body, strict)
-		case types.ApplyYAMLPatchType:
-			want = have
-			err = yaml.Unmarshal(body, want)
-		default:
-			var doc []byte
-			if doc, err = json.Marshal(have); err != nil {
-				return nil, err
-			}
-			err = patch.JSON(kind, doc, body, strict, func(b []byte) error { return json.Unmarshal(b, want) })
+	return s.applyScale(r.Context(), t, options, func(have *autoscaling.Scale, who string) (*autoscaling.Scale, error) {
+		if kind == types.ApplyYAMLPatchType {
+			return s.applyScaleConfig(have, body, who, po.Force != nil && *po.Force)
 		}
-		return want, err
+		want, err := patchedScale(kind, have, body, strict)
+		if err != nil {
+			return nil, err
+		}
+		return s.ownScale(have, want, who), nil
 	})
+}
+
+func patchedScale(kind types.PatchType, have *autoscaling.Scale, body []byte, strict patch.Strict) (*autoscaling.Scale, error) {
+	from := have.DeepCopy()
+	from.SetGroupVersionKind(scaleKind())
+	want := &autoscaling.Scale{}
+	if kind == types.StrategicMergePatchType {
+		return want, patch.Strategic(from, want, body, strict)
+	}
+	doc, err := json.Marshal(from)
+	if err != nil {
+		return nil, err
+	}
+	return want, patch.JSON(kind, doc, body, strict, func(b []byte) error { return json.Unmarshal(b, want) })
+}
+
+// applyScaleConfig is server-side apply of a Scale.
+func (s *Server) applyScaleConfig(have *autoscaling.Scale, body []byte, who string, force bool) (*autoscaling.Scale, error) {
+	config := &unstructured.Unstructured{Object: map[string]any{}}
+	if err := yaml.Unmarshal(body, &config.Object); err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err))
+	}
+	if s.scaleFields == nil {
+		return nil, errMethod()
+	}
+	obj, err := s.scaleFields.Apply(have, config, who, force)
+	if err != nil {
+		return nil, err
+	}
+	scale, ok := obj.(*autoscaling.Scale)
+	if !ok {
+		return nil, fmt.Errorf("apply of a Scale made %T", obj)
+	}
+	return scale, nil
 }

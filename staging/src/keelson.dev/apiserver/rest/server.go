@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 
@@ -29,6 +30,8 @@ type Server struct {
 	decoders decoders
 	pools    *pools
 	metrics  *metrics
+	// scaleFields keeps the managedFields of Scales; nil when none are kept.
+	scaleFields *managedfields.FieldManager
 
 	mu    sync.Mutex // serialises changes of state
 	state atomic.Pointer[state]
@@ -89,6 +92,9 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("request metrics: %w", err)
 	}
 	s.metrics = m
+	if s.scaleFields, err = newScaleFields(&cfg); err != nil {
+		return nil, fmt.Errorf("managed fields of scales: %w", err)
+	}
 	endpoints := make(map[schema.GroupResource]*endpoint, len(cfg.Rows))
 	for _, row := range cfg.Rows {
 		gr := row.GroupResource()
@@ -112,7 +118,7 @@ func (s *Server) newEndpoint(row *resource.Row, options RowOptions) (*endpoint, 
 		e.views[v.Name] = newView(row, v.Name)
 	}
 	if options.TypeConverter == nil {
-		options.TypeConverter = s.cfg.TypeConverter
+		options.TypeConverter = s.typeConverter(row)
 	}
 	if row.Ephemeral {
 		return e, nil
@@ -127,6 +133,18 @@ func (s *Server) newEndpoint(row *resource.Row, options RowOptions) (*endpoint, 
 	}
 	e.registry = reg
 	return e, nil
+}
+
+// typeConverter is the server's, or for rows of no Go type one that deduces
+// schemas from the objects.
+func (s *Server) typeConverter(row *resource.Row) managedfields.TypeConverter {
+	if row.New == nil || s.cfg.TypeConverter == nil {
+		return s.cfg.TypeConverter
+	}
+	if _, dynamic := row.New().(*unstructured.Unstructured); dynamic {
+		return managedfields.NewDeducedTypeConverter()
+	}
+	return s.cfg.TypeConverter
 }
 
 // close ends what the endpoint has under way.

@@ -51,11 +51,12 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out ne
 	if isWebSocket(r) {
 		return s.serveWebSocket(ctx, cancel, w, r, watcher, enc)
 	}
-	return s.stream(ctx, w, watcher, enc)
+	return s.stream(ctx, t.done, w, watcher, enc)
 }
 
-// stream writes events as HTTP chunks.
-func (s *Server) stream(ctx context.Context, w http.ResponseWriter, watcher store.Watcher, enc *eventEncoder) error {
+// stream writes events as HTTP chunks. It ends without a word when removed is
+// done: then the store is gone too.
+func (s *Server) stream(ctx, removed context.Context, w http.ResponseWriter, watcher store.Watcher, enc *eventEncoder) error {
 	w.Header().Set("Content-Type", enc.contentType())
 	w.WriteHeader(http.StatusOK)
 	rc := http.NewResponseController(w)
@@ -65,7 +66,7 @@ func (s *Server) stream(ctx context.Context, w http.ResponseWriter, watcher stor
 	for {
 		events, err := watcher.Next(ctx)
 		if err != nil {
-			if ctx.Err() != nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+			if ctx.Err() != nil || removed.Err() != nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 				return nil
 			}
 			*buf, _ = enc.appendError((*buf)[:0], err)

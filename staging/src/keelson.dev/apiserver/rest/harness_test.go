@@ -1,0 +1,266 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rest_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/warning"
+	"k8s.io/client-go/applyconfigurations"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/loopback"
+	"keelson.dev/apiserver/registry"
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/apiserver/rest"
+	"keelson.dev/apiserver/store"
+	"keelson.dev/apiserver/store/kv/memory"
+)
+
+// rows is a small kind table: what Kubernetes' kinds of these names do, as far
+// as the tests look.
+func rows() []*resource.Row {
+	scaleKind := schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}
+	return []*resource.Row{
+		resource.Kind[corev1.ConfigMap, corev1.ConfigMapList]{
+			Version: "v1", Resource: "configmaps", Kind: "ConfigMap", ShortNames: []string{"cm"}, Namespaced: true,
+			AllowUnconditionalUpdate: true,
+		}.Row(),
+		resource.Kind[corev1.Namespace, corev1.NamespaceList]{
+			Version: "v1", Resource: "namespaces", Kind: "Namespace", ReturnDeleted: true,
+			Verbs: []string{"create", "delete", "get", "list", "patch", "update", "watch"},
+		}.Row(),
+		resource.Kind[corev1.Node, corev1.NodeList]{Version: "v1", Resource: "nodes", Kind: "Node"}.Row(),
+		podRow(),
+		resource.Kind[appsv1.Deployment, appsv1.DeploymentList]{
+			Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment", Namespaced: true, StoragePrefix: "deployments",
+			Categories: []string{"all"}, AllowUnconditionalUpdate: true, ResetFields: []string{"status"},
+			PrepareCreate: func(_ context.Context, d *appsv1.Deployment) { d.Status, d.Generation = appsv1.DeploymentStatus{}, 1 },
+			PrepareUpdate: func(_ context.Context, d, old *appsv1.Deployment) {
+				d.Status = old.Status
+				if !equality.Semantic.DeepEqual(d.Spec, old.Spec) {
+					d.Generation = old.Generation + 1
+				}
+			},
+			Subresources: []resource.Sub[appsv1.Deployment]{
+				{
+					Subresource: resource.Subresource{Name: "status", View: true, Verbs: []string{"get", "patch", "update"}, ResetFields: []string{"spec", "metadata.labels"}},
+					PrepareUpdate: func(_ context.Context, d, old *appsv1.Deployment) {
+						d.Spec, d.Labels = old.Spec, old.Labels
+					},
+				},
+				{Subresource: resource.Subresource{Name: "scale", Kind: scaleKind, Verbs: []string{"get", "patch", "update"}, Scale: deploymentScale()}},
+			},
+		}.Row(),
+		resource.Kind[rbacv1.ClusterRole, rbacv1.ClusterRoleList]{
+			Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles", Kind: "ClusterRole", AllowCreateOnUpdate: true,
+		}.Row(),
+		resource.Kind[authorizationv1.SelfSubjectAccessReview, authorizationv1.SelfSubjectAccessReview]{
+			Group: "authorization.k8s.io", Version: "v1", Resource: "selfsubjectaccessreviews", Kind: "SelfSubjectAccessReview", Ephemeral: true,
+		}.Row(),
+		autoscalerRow(),
+	}
+}
+
+func podRow() *resource.Row {
+	return resource.Kind[corev1.Pod, corev1.PodList]{
+		Version: "v1", Resource: "pods", Kind: "Pod", ShortNames: []string{"po"}, Namespaced: true, ReturnDeleted: true,
+		AllowUnconditionalUpdate: true, SelectableFields: []string{"spec.nodeName"},
+		PrepareCreate: func(_ context.Context, p *corev1.Pod) { p.Generation = 1 },
+		Fields:        func(p *corev1.Pod) fields.Set { return fields.Set{"spec.nodeName": p.Spec.NodeName} },
+		GracefulDelete: func(_ context.Context, p *corev1.Pod, o *metav1.DeleteOptions) bool {
+			period := int64(30)
+			if p.Spec.TerminationGracePeriodSeconds != nil {
+				period = *p.Spec.TerminationGracePeriodSeconds
+			}
+			if o.GracePeriodSeconds != nil {
+				period = *o.GracePeriodSeconds
+			}
+			if p.Spec.NodeName == "" {
+				period = 0
+			}
+			o.GracePeriodSeconds = &period
+			return true
+		},
+		Columns: []metav1.TableColumnDefinition{{Name: "Name", Type: "string", Format: "name"}, {Name: "Node", Type: "string"}, {Name: "Age", Type: "string"}},
+		Cells: func(p *corev1.Pod, env resource.CellEnv) []any {
+			return []any{p.Name, p.Spec.NodeName, env.Age(p.CreationTimestamp)}
+		},
+	}.Row()
+}
+
+func deploymentScale() *resource.Scale {
+	return &resource.Scale{
+		SpecPath: "spec.replicas",
+		Get: func(obj resource.Object) (int32, int32, string, error) {
+			d := obj.(*appsv1.Deployment)
+			selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
+			if err != nil {
+				return 0, 0, "", err
+			}
+			want := int32(1)
+			if d.Spec.Replicas != nil {
+				want = *d.Spec.Replicas
+			}
+			return want, d.Status.Replicas, selector.String(), nil
+		},
+		Set: func(obj resource.Object, n int32) { obj.(*appsv1.Deployment).Spec.Replicas = &n },
+	}
+}
+
+// autoscalerRow is served in two versions, stored in the second.
+func autoscalerRow() *resource.Row {
+	return resource.Kind[autoscalingv2.HorizontalPodAutoscaler, autoscalingv2.HorizontalPodAutoscalerList]{
+		Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers", Kind: "HorizontalPodAutoscaler", Namespaced: true,
+		MoreVersions: []resource.Version{{
+			Name: "v1", New: func() resource.Object { return &autoscalingv1.HorizontalPodAutoscaler{} },
+			FromStorage: func(obj resource.Object) (resource.Object, error) {
+				v2 := obj.(*autoscalingv2.HorizontalPodAutoscaler)
+				return &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: v2.ObjectMeta, Spec: autoscalingv1.HorizontalPodAutoscalerSpec{MinReplicas: v2.Spec.MinReplicas, MaxReplicas: v2.Spec.MaxReplicas}}, nil
+			},
+			ToStorage: func(obj resource.Object) (resource.Object, error) {
+				v1 := obj.(*autoscalingv1.HorizontalPodAutoscaler)
+				return &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: v1.ObjectMeta, Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MinReplicas: v1.Spec.MinReplicas, MaxReplicas: v1.Spec.MaxReplicas}}, nil
+			},
+		}},
+	}.Row()
+}
+
+// env is a server in memory.
+type env struct {
+	server  *rest.Server
+	handler http.Handler
+	client  http.Client
+}
+
+type recorder struct {
+	w    http.ResponseWriter
+	seen []string
+}
+
+func (r *recorder) AddWarning(agent, text string) {
+	if agent == "" {
+		agent = "-"
+	}
+	header, err := utilnet.NewWarningHeader(299, agent, text)
+	if err != nil || slices.Contains(r.seen, header) {
+		return
+	}
+	r.seen = append(r.seen, header)
+	r.w.Header().Add("Warning", header)
+}
+
+func newEnv(t testing.TB, change func(*rest.Config)) *env {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	clk := clock.Real()
+	backend := store.NewBackend(store.BackendConfig{KV: memory.New(clk), Clock: clk, Log: slog.New(slog.DiscardHandler)})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = backend.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	sch := runtime.NewScheme()
+	if err := scheme.AddToScheme(sch); err != nil {
+		t.Fatal(err)
+	}
+	cfg := rest.Config{
+		Rows: rows(), Scheme: sch, Clock: clk, TypeConverter: applyconfigurations.NewTypeConverter(sch),
+		Store: func(row *resource.Row) store.Interface {
+			return store.New(store.Config{
+				Backend: backend, Prefix: row.StoragePrefix, GroupResource: row.GroupResource(),
+				Codec: registry.Codec(row, sch), Attrs: registry.Attrs(row),
+			})
+		},
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	server, err := rest.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &env{server: server}
+	factory := &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
+	e.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, err := factory.NewRequestInfo(r)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		ctx := request.WithUser(request.WithRequestInfo(r.Context(), info), &user.DefaultInfo{Name: "tester"})
+		server.ServeHTTP(w, r.WithContext(warning.WithWarningRecorder(ctx, &recorder{w: w})))
+	})
+	e.client = http.Client{Transport: loopback.RoundTripper{Handler: e.handler}}
+	return e
+}
+
+// reply is an answer, read to its end.
+type reply struct {
+	code   int
+	header http.Header
+	body   string
+}
+
+// do sends a request; header is alternating names and values.
+func (e *env) do(t testing.TB, method, path, body string, header ...string) reply {
+	t.Helper()
+	req, err := http.NewRequest(method, "http://server"+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("User-Agent", "tester/1")
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := e.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply{resp.StatusCode, resp.Header, string(b)}
+}
+
+// must is do for a request that succeeds.
+func (e *env) must(t testing.TB, method, path, body string, header ...string) reply {
+	t.Helper()
+	r := e.do(t, method, path, body, header...)
+	if r.code >= 300 {
+		t.Fatalf("%s %s: %d %s", method, path, r.code, r.body)
+	}
+	return r
+}

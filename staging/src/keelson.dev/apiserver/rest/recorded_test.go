@@ -1,0 +1,71 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rest_test
+
+import (
+	"encoding/json"
+	"os"
+	"regexp"
+	"slices"
+	"testing"
+)
+
+// recorded is a request and what Kubernetes 1.36 answers to it, with what
+// differs from run to run replaced by words.
+type recorded struct {
+	Method, Path, Body, ContentType, Answer string
+	Header                                  map[string]string
+	Code                                    int
+	Warnings                                []string
+}
+
+var replacements = []struct {
+	pattern *regexp.Regexp
+	by      string
+}{
+	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "UID"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`), "TIME"},
+	{regexp.MustCompile(`(resourceVersion\\*": ?\\*")\d+`), "${1}RV"},
+	{regexp.MustCompile(`(resourceVersion: ")\d+`), "${1}RV"},
+	{regexp.MustCompile(`"\d+(\.\d+)?(ms|s|m)"`), `"AGE"`},
+	{regexp.MustCompile(`"continue":"[^"]+"`), `"continue":"C"`},
+}
+
+func normalize(s string) string {
+	for _, r := range replacements {
+		s = r.pattern.ReplaceAllString(s, r.by)
+	}
+	return s
+}
+
+// TestRecorded replays a session with Kubernetes' API server: the bodies,
+// codes, content types and warnings must be the same.
+func TestRecorded(t *testing.T) {
+	data, err := os.ReadFile("testdata/configmaps.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var session []recorded
+	if err := json.Unmarshal(data, &session); err != nil {
+		t.Fatal(err)
+	}
+	e := newEnv(t, nil)
+	e.must(t, "POST", "/api/v1/namespaces", `{"metadata":{"name":"t"}}`)
+	for i, want := range session {
+		var header []string
+		for k, v := range want.Header {
+			header = append(header, k, v)
+		}
+		got := e.do(t, want.Method, want.Path, want.Body, header...)
+		if want.Method == "HEAD" {
+			got.body = ""
+		}
+		if got.code != want.Code || normalize(got.body) != want.Answer || got.header.Get("Content-Type") != want.ContentType ||
+			!slices.Equal(got.header.Values("Warning"), want.Warnings) {
+			t.Errorf("#%d %s %s %s %v:\ngot  %d %s %q\n%s\nwant %d %s %q\n%s", i, want.Method, want.Path, want.Body, want.Header,
+				got.code, got.header.Get("Content-Type"), got.header.Values("Warning"), normalize(got.body),
+				want.Code, want.ContentType, want.Warnings, want.Answer)
+		}
+	}
+}

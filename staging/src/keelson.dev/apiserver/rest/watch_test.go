@@ -1,0 +1,270 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rest_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	clientrest "k8s.io/client-go/rest"
+
+	"keelson.dev/apiserver/loopback"
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/apiserver/rest"
+	"keelson.dev/apiserver/store"
+)
+
+func clientset(t *testing.T, e *env, contentType string) kubernetes.Interface {
+	t.Helper()
+	cfg := &clientrest.Config{Host: "http://server", Transport: loopback.RoundTripper{Handler: e.handler}, QPS: -1}
+	cfg.ContentType = contentType
+	if contentType != "application/json" {
+		cfg.AcceptContentTypes = contentType + ",application/json"
+	}
+	c, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestClient drives the server with Kubernetes' own client, in both encodings.
+func TestClient(t *testing.T) {
+	for _, contentType := range []string{"application/json", "application/vnd.kubernetes.protobuf"} {
+		t.Run(contentType, func(t *testing.T) {
+			e, ctx := newEnv(t, nil), context.Background()
+			maps := clientset(t, e, contentType).CoreV1().ConfigMaps("t")
+			made, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Data: map[string]string{"x": "1"}}, metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			w, err := maps.Watch(ctx, metav1.ListOptions{ResourceVersion: made.ResourceVersion})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Stop()
+			made.Data["x"] = "2"
+			updated, err := maps.Update(ctx, made, metav1.UpdateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := maps.Update(ctx, made, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
+				t.Errorf("stale update: %v", err)
+			}
+			list, err := maps.List(ctx, metav1.ListOptions{})
+			if err != nil || len(list.Items) != 1 || list.Items[0].ResourceVersion != updated.ResourceVersion || list.Items[0].Data["x"] != "2" {
+				t.Errorf("list %+v, %v", list, err)
+			}
+			if err := maps.Delete(ctx, "a", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := maps.Get(ctx, "a", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+				t.Errorf("after delete: %v", err)
+			}
+			for _, want := range []watch.EventType{watch.Modified, watch.Deleted} {
+				ev := <-w.ResultChan()
+				cm, ok := ev.Object.(*corev1.ConfigMap)
+				if ev.Type != want || !ok || cm.Data["x"] != "2" {
+					t.Errorf("event %v %+v, want %v", ev.Type, ev.Object, want)
+				}
+			}
+		})
+	}
+}
+
+// TestInformer runs client-go's informers in the server's process.
+func TestInformer(t *testing.T) {
+	e := newEnv(t, nil)
+	client := clientset(t, e, "application/vnd.kubernetes.protobuf")
+	e.must(t, "POST", configMaps, `{"metadata":{"name":"a"}}`)
+	factory := informers.NewSharedInformerFactory(client, 0)
+	lister := factory.Core().V1().ConfigMaps().Lister()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer factory.Shutdown()
+	defer cancel()
+	factory.Start(ctx.Done())
+	factory.WaitForCacheSync(ctx.Done())
+	if cm, err := lister.ConfigMaps("t").Get("a"); err != nil || cm.Name != "a" {
+		t.Errorf("%+v, %v", cm, err)
+	}
+}
+
+// event is a frame of a JSON watch.
+type event struct {
+	Type   string
+	Object json.RawMessage
+}
+
+// follow opens a watch and returns a function that reads its next event.
+func follow(t *testing.T, e *env, path string, header ...string) (next func() event, stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://server"+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := e.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(resp.Body)
+	next = func() event {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			return event{Type: err.Error()}
+		}
+		var ev event
+		if err := json.Unmarshal(line, &ev); err != nil {
+			t.Fatal(err)
+		}
+		return ev
+	}
+	return next, func() {
+		cancel()
+		_ = resp.Body.Close()
+	}
+}
+
+// TestWatchSelector: an object that begins to match is added, one that ceases is deleted.
+func TestWatchSelector(t *testing.T) {
+	e := newEnv(t, nil)
+	next, stop := follow(t, e, pods+"?watch=1&fieldSelector=spec.nodeName=n")
+	defer stop()
+	e.must(t, "POST", pods, `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
+	e.must(t, "PATCH", pods+"/p", `{"spec":{"nodeName":"n"}}`, "Content-Type", merge)
+	e.must(t, "PATCH", pods+"/p", `{"metadata":{"labels":{"a":"b"}}}`, "Content-Type", merge)
+	e.must(t, "PATCH", pods+"/p", `{"spec":{"nodeName":"m"}}`, "Content-Type", merge)
+	for _, want := range []string{"ADDED", "MODIFIED", "DELETED"} {
+		if ev := next(); ev.Type != want {
+			t.Errorf("event %s %s, want %s", ev.Type, ev.Object, want)
+		}
+	}
+}
+
+// TestWatchTable: column definitions come once.
+func TestWatchTable(t *testing.T) {
+	e := newEnv(t, nil)
+	e.must(t, "POST", pods, boundPod)
+	next, stop := follow(t, e, pods+"?watch=1", "Accept", "application/json;as=Table;g=meta.k8s.io;v=v1")
+	defer stop()
+	e.must(t, "PATCH", pods+"/p", `{"metadata":{"labels":{"a":"b"}}}`, "Content-Type", merge)
+	for i, columns := range []int{3, 0} {
+		var table metav1.Table
+		ev := next()
+		if err := json.Unmarshal(ev.Object, &table); err != nil {
+			t.Fatal(err)
+		}
+		if len(table.ColumnDefinitions) != columns || len(table.Rows) != 1 || table.Rows[0].Cells[1] != "n" {
+			t.Errorf("event %d: %s", i, ev.Object)
+		}
+	}
+}
+
+// dynamicRow is a custom resource.
+func dynamicRow() *resource.Row {
+	return &resource.Row{
+		Group: "example.com", Versions: []resource.Version{{Name: "v1"}}, StorageVersion: "v1", Resource: "widgets", Singular: "widget",
+		Kind: "Widget", Namespaced: true, StoragePrefix: "example.com/widgets", Codec: dynamicCodec{},
+		New:      func() resource.Object { return &unstructured.Unstructured{} },
+		NewList:  func() runtime.Object { return &unstructured.UnstructuredList{} },
+		Strategy: resource.Strategy{AllowUnconditionalUpdate: true},
+	}
+}
+
+type dynamicCodec struct{}
+
+func (dynamicCodec) Encode(obj store.Object) ([]byte, error) {
+	u := obj.DeepCopyObject().(*unstructured.Unstructured)
+	u.SetResourceVersion("")
+	return u.MarshalJSON()
+}
+
+func (dynamicCodec) Decode(data []byte, rev int64) (store.Object, error) {
+	u := &unstructured.Unstructured{}
+	if err := u.UnmarshalJSON(data); err != nil {
+		return nil, err
+	}
+	if rev != 0 {
+		u.SetResourceVersion(metav1.ObjectMeta{}.ResourceVersion)
+		u.SetResourceVersion(jsonNumber(rev))
+	}
+	return u, nil
+}
+
+func jsonNumber(n int64) string {
+	b, _ := json.Marshal(n)
+	return string(b)
+}
+
+// TestDynamic: a resource comes and goes while the server runs.
+func TestDynamic(t *testing.T) {
+	e := newEnv(t, nil)
+	const path = "/apis/example.com/v1/namespaces/t/widgets"
+	if r := e.do(t, "GET", path, ""); r.code != 404 || e.server.Serves(path) {
+		t.Fatalf("before: %d %s", r.code, r.body)
+	}
+	structure := func(_ string, obj resource.Object, unknown bool) ([]error, error) {
+		u := obj.(*unstructured.Unstructured)
+		if _, ok := u.Object["junk"]; ok && unknown {
+			delete(u.Object, "junk")
+			return []error{errJunk}, nil
+		}
+		return nil, nil
+	}
+	if err := e.server.Add(dynamicRow(), rest.RowOptions{Structure: structure}); err != nil {
+		t.Fatal(err)
+	}
+	const widget = `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w"},"spec":{"size":1}}`
+	r := e.must(t, "POST", path, `{"junk":1,`+widget[1:])
+	if bytes.Contains([]byte(r.body), []byte("junk")) || r.header.Get("Warning") == "" {
+		t.Errorf("created %s, warning %q", r.body, r.header.Get("Warning"))
+	}
+	got := parse[object](t, e.must(t, "PATCH", path+"/w", `{"spec":{"size":2}}`, "Content-Type", merge))
+	if got.Spec["size"] != 2.0 || got.Kind != "Widget" {
+		t.Errorf("patched %+v", got)
+	}
+	if r := e.do(t, "PATCH", path+"/w", `{}`, "Content-Type", "application/strategic-merge-patch+json"); r.code != 415 {
+		t.Errorf("strategic patch: %d %s", r.code, r.body)
+	}
+	next, stop := follow(t, e, path+"?watch=1")
+	defer stop()
+	if ev := next(); ev.Type != "ADDED" {
+		t.Errorf("event %s %s", ev.Type, ev.Object)
+	}
+	if !e.server.Serves(path) {
+		t.Error("not served")
+	}
+	if list := parse[struct{ Items []object }](t, e.must(t, "GET", path, "")); len(list.Items) != 1 || list.Items[0].Kind != "Widget" {
+		t.Errorf("list %+v", list)
+	}
+	e.server.Remove(schema.GroupResource{Group: "example.com", Resource: "widgets"})
+	if ev := next(); ev.Type != "EOF" {
+		t.Errorf("after removal: %s %s", ev.Type, ev.Object)
+	}
+	if r := e.do(t, "GET", path, ""); r.code != 404 {
+		t.Errorf("after removal: %d", r.code)
+	}
+}
+
+var errJunk = &junkError{}
+
+type junkError struct{}
+
+func (*junkError) Error() string { return `unknown field "junk"` }
