@@ -5,8 +5,10 @@ package admissionregistration
 
 import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
@@ -21,5 +23,13 @@ func mutatingAdmissionPolicyRow() *resource.Row {
 		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.MutatingAdmissionPolicy) *admissionregistrationv1.MutatingAdmissionPolicySpec {
 			return &o.Spec
 		}),
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "Mutations", Type: "integer", Description: "Mutation indicates the number of mutations rules defined in this configuration"},
+			{Name: "ParamKind", Type: "string", Description: "ParamKind specifies the kind of resources used to parameterize this policy"},
+			column.Age(),
+		},
+		Cells: mutatingAdmissionPolicyCells,
 	}.Row()
 }

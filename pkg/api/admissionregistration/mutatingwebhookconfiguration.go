@@ -5,8 +5,10 @@ package admissionregistration
 
 import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
@@ -21,5 +23,12 @@ func mutatingWebhookConfigurationRow() *resource.Row {
 		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.MutatingWebhookConfiguration) *[]admissionregistrationv1.MutatingWebhook {
 			return &o.Webhooks
 		}),
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "Webhooks", Type: "integer", Description: "Webhooks indicates the number of webhooks registered in this configuration"},
+			column.Age(),
+		},
+		Cells: mutatingWebhookConfigurationCells,
 	}.Row()
 }

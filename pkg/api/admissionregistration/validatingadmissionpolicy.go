@@ -5,8 +5,10 @@ package admissionregistration
 
 import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
@@ -23,6 +25,14 @@ func validatingAdmissionPolicyRow() *resource.Row {
 		PrepareCreate: parts.Create,
 		PrepareUpdate: parts.Update,
 		ResetFields:   []string{"status"},
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "Validations", Type: "integer", Description: "Validations indicates the number of validation rules defined in this configuration"},
+			{Name: "ParamKind", Type: "string", Description: "ParamKind specifies the kind of resources used to parameterize this policy"},
+			column.Age(),
+		},
+		Cells: validatingAdmissionPolicyCells,
 
 		Subresources: []resource.Sub[admissionregistrationv1.ValidatingAdmissionPolicy]{
 			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: parts.KeepSpecAndMeta},

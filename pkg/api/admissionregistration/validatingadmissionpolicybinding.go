@@ -5,8 +5,10 @@ package admissionregistration
 
 import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
@@ -21,5 +23,13 @@ func validatingAdmissionPolicyBindingRow() *resource.Row {
 		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.ValidatingAdmissionPolicyBinding) *admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec {
 			return &o.Spec
 		}),
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "PolicyName", Type: "string", Description: "PolicyName indicates the policy definition which the policy binding binded to"},
+			{Name: "ParamRef", Type: "string", Description: "ParamRef indicates the param resource which sets the configuration param"},
+			column.Age(),
+		},
+		Cells: validatingAdmissionPolicyBindingCells,
 	}.Row()
 }

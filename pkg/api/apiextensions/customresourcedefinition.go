@@ -5,8 +5,10 @@ package apiextensions
 
 import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
@@ -21,6 +23,12 @@ func customResourceDefinitionRow() *resource.Row {
 		PrepareCreate: prepareCustomResourceDefinitionCreate,
 		PrepareUpdate: prepareCustomResourceDefinitionUpdate,
 		ResetFields:   []string{"status"},
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			column.CreatedAt(),
+		},
+		Cells: customResourceDefinitionCells,
 
 		Subresources: []resource.Sub[apiextensionsv1.CustomResourceDefinition]{
 			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: prepareCustomResourceDefinitionStatus},

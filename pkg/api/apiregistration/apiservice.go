@@ -4,9 +4,11 @@
 package apiregistration
 
 import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
@@ -20,7 +22,16 @@ func apiServiceRow() *resource.Row {
 		Default:       defaultAPIService,
 		PrepareCreate: prepareAPIServiceCreate,
 		PrepareUpdate: prepareAPIServiceUpdate,
+		ValidateName:  nameAPIService,
 		ResetFields:   []string{"status"},
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "Service", Type: "string", Description: "The reference to the service that hosts this API endpoint."},
+			{Name: "Available", Type: "string", Description: "Whether this service is available."},
+			column.Age(),
+		},
+		Cells: apiServiceCells,
 
 		Subresources: []resource.Sub[apiregistrationv1.APIService]{
 			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: prepareAPIServiceStatus},

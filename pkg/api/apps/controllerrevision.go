@@ -5,8 +5,10 @@ package apps
 
 import (
 	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 )
 
 // controllerRevisionRow declares controllerrevisions.
@@ -15,5 +17,13 @@ func controllerRevisionRow() *resource.Row {
 		Group: "apps", Version: "v1", Resource: "controllerrevisions", Kind: "ControllerRevision", Namespaced: true,
 
 		AllowUnconditionalUpdate: true,
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "Controller", Type: "string", Description: "Controller of the object"},
+			{Name: "Revision", Type: "string", Description: appsv1.ControllerRevision{}.SwaggerDoc()["revision"]},
+			column.Age(),
+		},
+		Cells: controllerRevisionCells,
 	}.Row()
 }

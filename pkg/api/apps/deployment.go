@@ -5,9 +5,11 @@ package apps
 
 import (
 	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
@@ -22,6 +24,18 @@ func deploymentRow() *resource.Row {
 		PrepareUpdate:            prepareDeploymentUpdate,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "Ready", Type: "string", Description: "Number of the pod with ready state"},
+			{Name: "Up-to-date", Type: "string", Description: appsv1.DeploymentStatus{}.SwaggerDoc()["updatedReplicas"]},
+			{Name: "Available", Type: "string", Description: appsv1.DeploymentStatus{}.SwaggerDoc()["availableReplicas"]},
+			column.Age(),
+			{Name: "Containers", Type: "string", Description: "Names of each container in the template.", Priority: column.Wide},
+			{Name: "Images", Type: "string", Description: "Images referenced by each container in the template.", Priority: column.Wide},
+			{Name: "Selector", Type: "string", Description: appsv1.DeploymentSpec{}.SwaggerDoc()["selector"], Priority: column.Wide},
+		},
+		Cells: deploymentCells,
 
 		Subresources: []resource.Sub[appsv1.Deployment]{
 			{Subresource: resource.Subresource{Name: "scale", Verbs: []string{"get", "patch", "update"}, Kind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, Scale: deploymentScale()}},

@@ -5,9 +5,11 @@ package apps
 
 import (
 	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
@@ -27,6 +29,18 @@ func replicaSetRow() *resource.Row {
 		SelectableFields:         []string{"status.replicas"},
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "Desired", Type: "integer", Description: appsv1.ReplicaSetSpec{}.SwaggerDoc()["replicas"]},
+			{Name: "Current", Type: "integer", Description: appsv1.ReplicaSetStatus{}.SwaggerDoc()["replicas"]},
+			{Name: "Ready", Type: "integer", Description: appsv1.ReplicaSetStatus{}.SwaggerDoc()["readyReplicas"]},
+			column.Age(),
+			{Name: "Containers", Type: "string", Description: "Names of each container in the template.", Priority: column.Wide},
+			{Name: "Images", Type: "string", Description: "Images referenced by each container in the template.", Priority: column.Wide},
+			{Name: "Selector", Type: "string", Description: appsv1.ReplicaSetSpec{}.SwaggerDoc()["selector"], Priority: column.Wide},
+		},
+		Cells: replicaSetCells,
 
 		Subresources: []resource.Sub[appsv1.ReplicaSet]{
 			{Subresource: resource.Subresource{Name: "scale", Verbs: []string{"get", "patch", "update"}, Kind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, Scale: replicaSetScale()}},

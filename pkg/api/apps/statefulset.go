@@ -5,9 +5,11 @@ package apps
 
 import (
 	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
@@ -25,6 +27,15 @@ func statefulSetRow() *resource.Row {
 		PrepareUpdate:            prepareStatefulSetUpdate,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "Ready", Type: "string", Description: "Number of the pod with ready state"},
+			column.Age(),
+			{Name: "Containers", Type: "string", Description: "Names of each container in the template.", Priority: column.Wide},
+			{Name: "Images", Type: "string", Description: "Images referenced by each container in the template.", Priority: column.Wide},
+		},
+		Cells: statefulSetCells,
 
 		Subresources: []resource.Sub[appsv1.StatefulSet]{
 			{Subresource: resource.Subresource{Name: "scale", Verbs: []string{"get", "patch", "update"}, Kind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, Scale: statefulSetScale()}},

@@ -5,8 +5,10 @@ package autoscaling
 
 import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
@@ -24,6 +26,17 @@ func horizontalPodAutoscalerRow() *resource.Row {
 		PrepareUpdate:            parts.KeepStatus,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "Reference", Type: "string", Description: autoscalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["scaleTargetRef"]},
+			{Name: "Targets", Type: "string", Description: autoscalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["metrics"]},
+			{Name: "MinPods", Type: "string", Description: autoscalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["minReplicas"]},
+			{Name: "MaxPods", Type: "string", Description: autoscalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["maxReplicas"]},
+			{Name: "Replicas", Type: "string", Description: autoscalingv2.HorizontalPodAutoscalerStatus{}.SwaggerDoc()["currentReplicas"]},
+			column.Age(),
+		},
+		Cells: horizontalPodAutoscalerCells,
 
 		Subresources: []resource.Sub[autoscalingv2.HorizontalPodAutoscaler]{
 			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec},

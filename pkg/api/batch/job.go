@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
@@ -28,6 +29,18 @@ func jobRow() *resource.Row {
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 		DefaultGarbageCollection: metav1.DeletePropagationOrphan,
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "Status", Type: "string", Description: "Status of the job."},
+			{Name: "Completions", Type: "string", Description: batchv1.JobStatus{}.SwaggerDoc()["succeeded"]},
+			{Name: "Duration", Type: "string", Description: "Time required to complete the job."},
+			column.Age(),
+			{Name: "Containers", Type: "string", Description: "Names of each container in the template.", Priority: column.Wide},
+			{Name: "Images", Type: "string", Description: "Images referenced by each container in the template.", Priority: column.Wide},
+			{Name: "Selector", Type: "string", Description: batchv1.JobSpec{}.SwaggerDoc()["selector"], Priority: column.Wide},
+		},
+		Cells: jobCells,
 
 		Subresources: []resource.Sub[batchv1.Job]{
 			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec},

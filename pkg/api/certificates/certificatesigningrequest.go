@@ -5,8 +5,11 @@ package certificates
 
 import (
 	certificatesv1 "k8s.io/api/certificates/v1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
@@ -22,6 +25,16 @@ func certificateSigningRequestRow() *resource.Row {
 		SelectableFields:         []string{"spec.signerName"},
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"spec", "status"},
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			column.Age(),
+			{Name: "SignerName", Type: "string", Description: certificatesv1beta1.CertificateSigningRequestSpec{}.SwaggerDoc()["signerName"]},
+			{Name: "Requestor", Type: "string", Description: certificatesv1beta1.CertificateSigningRequestSpec{}.SwaggerDoc()["request"]},
+			{Name: "RequestedDuration", Type: "string", Description: certificatesv1.CertificateSigningRequestSpec{}.SwaggerDoc()["expirationSeconds"]},
+			{Name: "Condition", Type: "string", Description: certificatesv1beta1.CertificateSigningRequestStatus{}.SwaggerDoc()["conditions"]},
+		},
+		Cells: certificateSigningRequestCells,
 
 		Subresources: []resource.Sub[certificatesv1.CertificateSigningRequest]{
 			{Subresource: strategy.View("approval", "spec", "status.certificate"), PrepareUpdate: prepareCertificateSigningRequestApproval},

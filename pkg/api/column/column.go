@@ -6,7 +6,9 @@
 package column
 
 import (
+	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,4 +60,37 @@ func OrNone(s string) string {
 		return None
 	}
 	return s
+}
+
+// Few joins at most n of items and says how many more there are.
+func Few(items []string, n int) string {
+	if len(items) == 0 {
+		return None
+	}
+	if len(items) <= n {
+		return strings.Join(items, ",")
+	}
+	return fmt.Sprintf("%s + %d more...", strings.Join(items[:n], ","), len(items)-n)
+}
+
+// Deref is what p points to, or otherwise.
+func Deref[T any](p *T, otherwise string) string {
+	if p == nil {
+		return otherwise
+	}
+	return fmt.Sprint(*p)
+}
+
+// Unset is what a cell says of a field that was left out.
+const Unset = "<unset>"
+
+// Time is a moment as a date column shows it.
+func Time(t metav1.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// FewOrUnset is Few, and Unset when there are none.
+func FewOrUnset(items []string, n int) string {
+	if len(items) == 0 {
+		return Unset
+	}
+	return Few(items, n)
 }

@@ -5,8 +5,10 @@ package coordination
 
 import (
 	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 )
 
 // leaseRow declares leases.
@@ -17,5 +19,12 @@ func leaseRow() *resource.Row {
 		PrepareCreate:       prepareLeaseCreate,
 		PrepareUpdate:       prepareLeaseUpdate,
 		AllowCreateOnUpdate: true,
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "Holder", Type: "string", Description: coordinationv1.LeaseSpec{}.SwaggerDoc()["holderIdentity"]},
+			column.Age(),
+		},
+		Cells: leaseCells,
 	}.Row()
 }

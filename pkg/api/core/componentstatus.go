@@ -5,8 +5,10 @@ package core
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 )
 
 // componentStatusRow declares componentstatuses.
@@ -16,5 +18,13 @@ func componentStatusRow() *resource.Row {
 		ShortNames: []string{"cs"},
 		Verbs:      []string{"get", "list"},
 		Ephemeral:  true,
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "Status", Type: "string", Description: "Status of the component conditions"},
+			{Name: "Message", Type: "string", Description: "Message of the component conditions"},
+			{Name: "Error", Type: "string", Description: "Error of the component conditions"},
+		},
+		Cells: componentStatusCells,
 	}.Row()
 }

@@ -5,8 +5,10 @@ package core
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 )
 
 // configMapRow declares configmaps.
@@ -17,5 +19,12 @@ func configMapRow() *resource.Row {
 
 		Default:                  defaultConfigMap,
 		AllowUnconditionalUpdate: true,
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "Data", Type: "string", Description: corev1.ConfigMap{}.SwaggerDoc()["data"]},
+			column.Age(),
+		},
+		Cells: configMapCells,
 	}.Row()
 }

@@ -5,8 +5,10 @@ package core
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 )
 
 // endpointsRow declares endpoints.
@@ -19,5 +21,12 @@ func endpointsRow() *resource.Row {
 		Default:                  defaultEndpoints,
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "Endpoints", Type: "string", Description: corev1.Endpoints{}.SwaggerDoc()["subsets"]},
+			column.Age(),
+		},
+		Cells: endpointsCells,
 	}.Row()
 }

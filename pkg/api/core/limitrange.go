@@ -5,8 +5,10 @@ package core
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 )
 
 // limitRangeRow declares limitranges.
@@ -18,5 +20,11 @@ func limitRangeRow() *resource.Row {
 		Default:                  defaultLimitRange,
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			column.CreatedAt(),
+		},
+		Cells: limitRangeCells,
 	}.Row()
 }

@@ -5,8 +5,10 @@ package core
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
@@ -24,11 +26,19 @@ func namespaceRow() *resource.Row {
 		PrepareCreate:            prepareNamespaceCreate,
 		PrepareUpdate:            prepareNamespaceUpdate,
 		Canonicalize:             canonicalizeNamespace,
+		ValidateName:             nameNamespace,
 		Fields:                   namespaceFields,
 		SelectableFields:         []string{"status.phase"},
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 		ReturnDeleted:            true,
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "Status", Type: "string", Description: "The status of the namespace"},
+			column.Age(),
+		},
+		Cells: namespaceCells,
 
 		Subresources: []resource.Sub[corev1.Namespace]{
 			{Subresource: resource.Subresource{Name: "finalize", Verbs: []string{"update"}, View: true, ResetFields: []string{"status"}}, PrepareUpdate: parts.KeepStatus},

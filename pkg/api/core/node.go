@@ -5,9 +5,11 @@ package core
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
@@ -25,6 +27,20 @@ func nodeRow() *resource.Row {
 		SelectableFields:         []string{"spec.unschedulable"},
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "Status", Type: "string", Description: "The status of the node"},
+			{Name: "Roles", Type: "string", Description: "The roles of the node"},
+			column.Age(),
+			{Name: "Version", Type: "string", Description: corev1.NodeSystemInfo{}.SwaggerDoc()["kubeletVersion"]},
+			{Name: "Internal-IP", Type: "string", Description: corev1.NodeStatus{}.SwaggerDoc()["addresses"], Priority: column.Wide},
+			{Name: "External-IP", Type: "string", Description: corev1.NodeStatus{}.SwaggerDoc()["addresses"], Priority: column.Wide},
+			{Name: "OS-Image", Type: "string", Description: corev1.NodeSystemInfo{}.SwaggerDoc()["osImage"], Priority: column.Wide},
+			{Name: "Kernel-Version", Type: "string", Description: corev1.NodeSystemInfo{}.SwaggerDoc()["kernelVersion"], Priority: column.Wide},
+			{Name: "Container-Runtime", Type: "string", Description: corev1.NodeSystemInfo{}.SwaggerDoc()["containerRuntimeVersion"], Priority: column.Wide},
+		},
+		Cells: nodeCells,
 
 		Subresources: []resource.Sub[corev1.Node]{
 			{Subresource: resource.Subresource{Name: "proxy", Verbs: []string{"create", "delete", "get", "patch", "update"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "NodeProxyOptions"}}},

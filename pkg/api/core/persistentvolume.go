@@ -5,8 +5,10 @@ package core
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
@@ -25,6 +27,21 @@ func persistentVolumeRow() *resource.Row {
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 		ReturnDeleted:            true,
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "Capacity", Type: "string", Description: corev1.PersistentVolumeSpec{}.SwaggerDoc()["capacity"]},
+			{Name: "Access Modes", Type: "string", Description: corev1.PersistentVolumeSpec{}.SwaggerDoc()["accessModes"]},
+			{Name: "Reclaim Policy", Type: "string", Description: corev1.PersistentVolumeSpec{}.SwaggerDoc()["persistentVolumeReclaimPolicy"]},
+			{Name: "Status", Type: "string", Description: corev1.PersistentVolumeStatus{}.SwaggerDoc()["phase"]},
+			{Name: "Claim", Type: "string", Description: corev1.PersistentVolumeSpec{}.SwaggerDoc()["claimRef"]},
+			{Name: "StorageClass", Type: "string", Description: "StorageClass of the pv"},
+			{Name: "VolumeAttributesClass", Type: "string", Description: "VolumeAttributesClass of the pv"},
+			{Name: "Reason", Type: "string", Description: corev1.PersistentVolumeStatus{}.SwaggerDoc()["reason"]},
+			column.Age(),
+			{Name: "VolumeMode", Type: "string", Description: corev1.PersistentVolumeSpec{}.SwaggerDoc()["volumeMode"], Priority: column.Wide},
+		},
+		Cells: persistentVolumeCells,
 
 		Subresources: []resource.Sub[corev1.PersistentVolume]{
 			{Subresource: strategy.View("status", "spec"), PrepareUpdate: preparePersistentVolumeStatus},

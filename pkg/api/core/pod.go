@@ -5,9 +5,11 @@ package core
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
@@ -26,6 +28,19 @@ func podRow() *resource.Row {
 		ResetFields:              []string{"status"},
 		GracefulDelete:           gracefulDeletePod,
 		ReturnDeleted:            true,
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "Ready", Type: "string", Description: "The aggregate readiness state of this pod for accepting traffic."},
+			{Name: "Status", Type: "string", Description: "The aggregate status of the containers in this pod."},
+			{Name: "Restarts", Type: "string", Description: "The number of times the containers in this pod have been restarted and when the last container in this pod has restarted."},
+			column.Age(),
+			{Name: "IP", Type: "string", Description: corev1.PodStatus{}.SwaggerDoc()["podIP"], Priority: column.Wide},
+			{Name: "Node", Type: "string", Description: corev1.PodSpec{}.SwaggerDoc()["nodeName"], Priority: column.Wide},
+			{Name: "Nominated Node", Type: "string", Description: corev1.PodStatus{}.SwaggerDoc()["nominatedNodeName"], Priority: column.Wide},
+			{Name: "Readiness Gates", Type: "string", Description: corev1.PodSpec{}.SwaggerDoc()["readinessGates"], Priority: column.Wide},
+		},
+		Cells: podCells,
 
 		Subresources: []resource.Sub[corev1.Pod]{
 			{Subresource: resource.Subresource{Name: "attach", Verbs: []string{"create", "get"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "PodAttachOptions"}}},

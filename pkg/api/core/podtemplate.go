@@ -5,8 +5,10 @@ package core
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 )
 
 // podTemplateRow declares podtemplates.
@@ -19,5 +21,13 @@ func podTemplateRow() *resource.Row {
 		PrepareUpdate:            preparePodTemplateUpdate,
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "Containers", Type: "string", Description: "Names of each container in the template."},
+			{Name: "Images", Type: "string", Description: "Images referenced by each container in the template."},
+			{Name: "Pod Labels", Type: "string", Description: "The labels for the pod template."},
+		},
+		Cells: podTemplateCells,
 	}.Row()
 }

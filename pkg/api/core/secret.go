@@ -5,8 +5,10 @@ package core
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 )
 
 // secretRow declares secrets.
@@ -19,5 +21,13 @@ func secretRow() *resource.Row {
 		Fields:                   secretFields,
 		SelectableFields:         []string{"type"},
 		AllowUnconditionalUpdate: true,
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "Type", Type: "string", Description: corev1.Secret{}.SwaggerDoc()["type"]},
+			{Name: "Data", Type: "string", Description: corev1.Secret{}.SwaggerDoc()["data"]},
+			column.Age(),
+		},
+		Cells: secretCells,
 	}.Row()
 }

@@ -5,9 +5,11 @@ package core
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
@@ -24,12 +26,24 @@ func serviceRow() *resource.Row {
 		Default:                  defaultService,
 		PrepareCreate:            parts.ClearStatus,
 		PrepareUpdate:            prepareServiceUpdate,
+		ValidateName:             nameService,
 		Fields:                   serviceFields,
 		SelectableFields:         []string{"spec.clusterIP", "spec.type"},
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 		ReturnDeleted:            true,
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "Type", Type: "string", Description: corev1.ServiceSpec{}.SwaggerDoc()["type"]},
+			{Name: "Cluster-IP", Type: "string", Description: corev1.ServiceSpec{}.SwaggerDoc()["clusterIP"]},
+			{Name: "External-IP", Type: "string", Description: corev1.ServiceSpec{}.SwaggerDoc()["externalIPs"]},
+			{Name: "Port(s)", Type: "string", Description: corev1.ServiceSpec{}.SwaggerDoc()["ports"]},
+			column.Age(),
+			{Name: "Selector", Type: "string", Description: corev1.ServiceSpec{}.SwaggerDoc()["selector"], Priority: column.Wide},
+		},
+		Cells: serviceCells,
 
 		Subresources: []resource.Sub[corev1.Service]{
 			{Subresource: resource.Subresource{Name: "proxy", Verbs: []string{"create", "delete", "get", "patch", "update"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "ServiceProxyOptions"}}},

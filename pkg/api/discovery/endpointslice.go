@@ -5,8 +5,10 @@ package discovery
 
 import (
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 )
 
 // endpointSliceRow declares endpointslices.
@@ -18,5 +20,14 @@ func endpointSliceRow() *resource.Row {
 		PrepareCreate:            prepareEndpointSliceCreate,
 		PrepareUpdate:            prepareEndpointSliceUpdate,
 		AllowUnconditionalUpdate: true,
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "AddressType", Type: "string", Description: discoveryv1.EndpointSlice{}.SwaggerDoc()["addressType"]},
+			{Name: "Ports", Type: "string", Description: discoveryv1.EndpointSlice{}.SwaggerDoc()["ports"]},
+			{Name: "Endpoints", Type: "string", Description: discoveryv1.EndpointSlice{}.SwaggerDoc()["endpoints"]},
+			column.Age(),
+		},
+		Cells: endpointSliceCells,
 	}.Row()
 }

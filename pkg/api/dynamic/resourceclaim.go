@@ -5,8 +5,10 @@ package dynamic
 
 import (
 	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
@@ -24,6 +26,13 @@ func resourceClaimRow() *resource.Row {
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 		ReturnDeleted:            true,
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "State", Type: "string", Description: "A summary of the current state (allocated, pending, reserved, etc.)."},
+			column.Age(),
+		},
+		Cells: resourceClaimCells,
 
 		Subresources: []resource.Sub[resourcev1.ResourceClaim]{
 			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: parts.KeepSpecAndMeta},

@@ -5,8 +5,10 @@ package dynamic
 
 import (
 	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
@@ -21,5 +23,14 @@ func resourceSliceRow() *resource.Row {
 		SelectableFields:         []string{"spec.nodeName", "spec.driver"},
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "Node", Type: "string", Description: resourcev1.ResourceSliceSpec{}.SwaggerDoc()["nodeName"]},
+			{Name: "Driver", Type: "string", Description: resourcev1.ResourceSliceSpec{}.SwaggerDoc()["driver"]},
+			{Name: "Pool", Type: "string", Description: resourcev1.ResourcePool{}.SwaggerDoc()["name"]},
+			column.Age(),
+		},
+		Cells: resourceSliceCells,
 	}.Row()
 }

@@ -5,8 +5,10 @@ package flowcontrol
 
 import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
@@ -23,6 +25,16 @@ func flowSchemaRow() *resource.Row {
 		PrepareUpdate:            parts.Update,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "PriorityLevel", Type: "string", Description: flowcontrolv1.PriorityLevelConfigurationReference{}.SwaggerDoc()["name"]},
+			{Name: "MatchingPrecedence", Type: "string", Description: flowcontrolv1.FlowSchemaSpec{}.SwaggerDoc()["matchingPrecedence"]},
+			{Name: "DistinguisherMethod", Type: "string", Description: flowcontrolv1.FlowSchemaSpec{}.SwaggerDoc()["distinguisherMethod"]},
+			column.Age(),
+			{Name: "MissingPL", Type: "string", Description: "references a broken or non-existent PriorityLevelConfiguration"},
+		},
+		Cells: flowSchemaCells,
 
 		Subresources: []resource.Sub[flowcontrolv1.FlowSchema]{
 			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: parts.KeepSpecAndMeta},

@@ -5,8 +5,10 @@ package flowcontrol
 
 import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
@@ -23,6 +25,17 @@ func priorityLevelConfigurationRow() *resource.Row {
 		PrepareUpdate:            parts.Update,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "Type", Type: "string", Description: flowcontrolv1.PriorityLevelConfigurationSpec{}.SwaggerDoc()["type"]},
+			{Name: "NominalConcurrencyShares", Type: "string", Description: flowcontrolv1.LimitedPriorityLevelConfiguration{}.SwaggerDoc()["nominalConcurrencyShares"]},
+			{Name: "Queues", Type: "string", Description: flowcontrolv1.QueuingConfiguration{}.SwaggerDoc()["queues"]},
+			{Name: "HandSize", Type: "string", Description: flowcontrolv1.QueuingConfiguration{}.SwaggerDoc()["handSize"]},
+			{Name: "QueueLengthLimit", Type: "string", Description: flowcontrolv1.QueuingConfiguration{}.SwaggerDoc()["queueLengthLimit"]},
+			column.Age(),
+		},
+		Cells: priorityLevelConfigurationCells,
 
 		Subresources: []resource.Sub[flowcontrolv1.PriorityLevelConfiguration]{
 			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: parts.KeepSpecAndMeta},

@@ -5,8 +5,10 @@ package networking
 
 import (
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
@@ -24,6 +26,16 @@ func ingressRow() *resource.Row {
 		PrepareUpdate:            parts.Update,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "Class", Type: "string", Description: "The name of the IngressClass resource that should be used for additional configuration"},
+			{Name: "Hosts", Type: "string", Description: "Hosts that incoming requests are matched against before the ingress rule"},
+			{Name: "Address", Type: "string", Description: "Address is a list containing ingress points for the load-balancer"},
+			{Name: "Ports", Type: "string", Description: "Ports of TLS configurations that open"},
+			column.Age(),
+		},
+		Cells: ingressCells,
 
 		Subresources: []resource.Sub[networkingv1.Ingress]{
 			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec},

@@ -5,8 +5,10 @@ package networking
 
 import (
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
@@ -19,5 +21,13 @@ func ingressClassRow() *resource.Row {
 		PrepareCreate:            strategy.StartGeneration[networkingv1.IngressClass],
 		PrepareUpdate:            strategy.CountSpec(func(o *networkingv1.IngressClass) *networkingv1.IngressClassSpec { return &o.Spec }),
 		AllowUnconditionalUpdate: true,
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "Controller", Type: "string", Description: "Controller that is responsible for handling this class"},
+			{Name: "Parameters", Type: "string", Description: "A reference to a resource with additional parameters"},
+			column.Age(),
+		},
+		Cells: ingressClassCells,
 	}.Row()
 }

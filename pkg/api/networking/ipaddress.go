@@ -5,8 +5,10 @@ package networking
 
 import (
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 )
 
 // ipAddressRow declares ipaddresses.
@@ -15,6 +17,13 @@ func ipAddressRow() *resource.Row {
 		Group: "networking.k8s.io", Version: "v1", Resource: "ipaddresses", Kind: "IPAddress",
 		ShortNames: []string{"ip"},
 
+		ValidateName:             nameIPAddress,
 		AllowUnconditionalUpdate: true,
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "ParentRef", Type: "string", Description: networkingv1.IPAddressSpec{}.SwaggerDoc()["parentRef"]},
+		},
+		Cells: ipAddressCells,
 	}.Row()
 }

@@ -5,8 +5,10 @@ package networking
 
 import (
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
@@ -20,5 +22,12 @@ func networkPolicyRow() *resource.Row {
 		PrepareCreate:            strategy.StartGeneration[networkingv1.NetworkPolicy],
 		PrepareUpdate:            strategy.CountSpec(func(o *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicySpec { return &o.Spec }),
 		AllowUnconditionalUpdate: true,
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "Pod-Selector", Type: "string", Description: networkingv1.NetworkPolicySpec{}.SwaggerDoc()["podSelector"]},
+			column.Age(),
+		},
+		Cells: networkPolicyCells,
 	}.Row()
 }

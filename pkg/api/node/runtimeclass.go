@@ -5,8 +5,10 @@ package node
 
 import (
 	nodev1 "k8s.io/api/node/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 )
 
 // runtimeClassRow declares runtimeclasses.
@@ -16,5 +18,12 @@ func runtimeClassRow() *resource.Row {
 
 		Default:             defaultRuntimeClass,
 		AllowCreateOnUpdate: true,
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "Handler", Type: "string", Description: ""},
+			column.Age(),
+		},
+		Cells: runtimeClassCells,
 	}.Row()
 }

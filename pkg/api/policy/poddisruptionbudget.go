@@ -5,8 +5,10 @@ package policy
 
 import (
 	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
@@ -22,6 +24,15 @@ func podDisruptionBudgetRow() *resource.Row {
 		PrepareCreate: parts.Create,
 		PrepareUpdate: parts.Update,
 		ResetFields:   []string{"status"},
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "Min Available", Type: "string", Description: "The minimum number of pods that must be available."},
+			{Name: "Max Unavailable", Type: "string", Description: "The maximum number of pods that may be unavailable."},
+			{Name: "Allowed Disruptions", Type: "integer", Description: "Calculated number of pods that may be disrupted at this time."},
+			column.Age(),
+		},
+		Cells: podDisruptionBudgetCells,
 
 		Subresources: []resource.Sub[policyv1.PodDisruptionBudget]{
 			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec},

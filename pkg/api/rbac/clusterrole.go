@@ -5,9 +5,10 @@ package rbac
 
 import (
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 )
 
 // clusterRoleRow declares clusterroles.
@@ -15,8 +16,14 @@ func clusterRoleRow() *resource.Row {
 	return resource.Kind[rbacv1.ClusterRole, rbacv1.ClusterRoleList]{
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles", Kind: "ClusterRole",
 
-		ValidateName:             path.ValidatePathSegmentName,
+		ValidateName:             nameClusterRole,
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			column.CreatedAt(),
+		},
+		Cells: clusterRoleCells,
 	}.Row()
 }

@@ -5,9 +5,11 @@ package rbac
 
 import (
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	rbacv1beta1 "k8s.io/api/rbac/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 )
 
 // clusterRoleBindingRow declares clusterrolebindings.
@@ -16,8 +18,18 @@ func clusterRoleBindingRow() *resource.Row {
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings", Kind: "ClusterRoleBinding",
 
 		Default:                  defaultClusterRoleBinding,
-		ValidateName:             path.ValidatePathSegmentName,
+		ValidateName:             nameClusterRoleBinding,
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "Role", Type: "string", Description: rbacv1beta1.ClusterRoleBinding{}.SwaggerDoc()["roleRef"]},
+			column.Age(),
+			{Name: "Users", Type: "string", Description: "Users in the clusterRoleBinding", Priority: column.Wide},
+			{Name: "Groups", Type: "string", Description: "Groups in the clusterRoleBinding", Priority: column.Wide},
+			{Name: "ServiceAccounts", Type: "string", Description: "ServiceAccounts in the clusterRoleBinding", Priority: column.Wide},
+		},
+		Cells: clusterRoleBindingCells,
 	}.Row()
 }

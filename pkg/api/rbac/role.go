@@ -5,9 +5,10 @@ package rbac
 
 import (
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 )
 
 // roleRow declares roles.
@@ -15,8 +16,14 @@ func roleRow() *resource.Row {
 	return resource.Kind[rbacv1.Role, rbacv1.RoleList]{
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles", Kind: "Role", Namespaced: true,
 
-		ValidateName:             path.ValidatePathSegmentName,
+		ValidateName:             nameRole,
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			column.CreatedAt(),
+		},
+		Cells: roleCells,
 	}.Row()
 }

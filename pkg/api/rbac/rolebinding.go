@@ -5,9 +5,11 @@ package rbac
 
 import (
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	rbacv1beta1 "k8s.io/api/rbac/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 )
 
 // roleBindingRow declares rolebindings.
@@ -16,8 +18,18 @@ func roleBindingRow() *resource.Row {
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings", Kind: "RoleBinding", Namespaced: true,
 
 		Default:                  defaultRoleBinding,
-		ValidateName:             path.ValidatePathSegmentName,
+		ValidateName:             nameRoleBinding,
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "Role", Type: "string", Description: rbacv1beta1.RoleBinding{}.SwaggerDoc()["roleRef"]},
+			column.Age(),
+			{Name: "Users", Type: "string", Description: "Users in the roleBinding", Priority: column.Wide},
+			{Name: "Groups", Type: "string", Description: "Groups in the roleBinding", Priority: column.Wide},
+			{Name: "ServiceAccounts", Type: "string", Description: "ServiceAccounts in the roleBinding", Priority: column.Wide},
+		},
+		Cells: roleBindingCells,
 	}.Row()
 }

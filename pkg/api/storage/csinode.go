@@ -5,8 +5,10 @@ package storage
 
 import (
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 )
 
 // csiNodeRow declares csinodes.
@@ -15,5 +17,12 @@ func csiNodeRow() *resource.Row {
 		Group: "storage.k8s.io", Version: "v1", Resource: "csinodes", Kind: "CSINode",
 
 		ReturnDeleted: true,
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "Drivers", Type: "integer", Description: "Drivers indicates the number of CSI drivers registered on the node"},
+			column.Age(),
+		},
+		Cells: csiNodeCells,
 	}.Row()
 }

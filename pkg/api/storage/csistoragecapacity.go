@@ -5,13 +5,21 @@ package storage
 
 import (
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 )
 
 // csiStorageCapacityRow declares csistoragecapacities.
 func csiStorageCapacityRow() *resource.Row {
 	return resource.Kind[storagev1.CSIStorageCapacity, storagev1.CSIStorageCapacityList]{
 		Group: "storage.k8s.io", Version: "v1", Resource: "csistoragecapacities", Kind: "CSIStorageCapacity", Namespaced: true,
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			column.CreatedAt(),
+		},
+		Cells: csiStorageCapacityCells,
 	}.Row()
 }

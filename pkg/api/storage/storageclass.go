@@ -5,8 +5,10 @@ package storage
 
 import (
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 )
 
 // storageClassRow declares storageclasses.
@@ -18,5 +20,15 @@ func storageClassRow() *resource.Row {
 		Default:                  defaultStorageClass,
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "Provisioner", Type: "string", Description: storagev1.StorageClass{}.SwaggerDoc()["provisioner"]},
+			{Name: "ReclaimPolicy", Type: "string", Description: storagev1.StorageClass{}.SwaggerDoc()["reclaimPolicy"]},
+			{Name: "VolumeBindingMode", Type: "string", Description: storagev1.StorageClass{}.SwaggerDoc()["volumeBindingMode"]},
+			{Name: "AllowVolumeExpansion", Type: "string", Description: storagev1.StorageClass{}.SwaggerDoc()["allowVolumeExpansion"]},
+			column.Age(),
+		},
+		Cells: storageClassCells,
 	}.Row()
 }

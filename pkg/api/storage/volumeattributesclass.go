@@ -5,8 +5,10 @@ package storage
 
 import (
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 )
 
 // volumeAttributesClassRow declares volumeattributesclasses.
@@ -17,5 +19,12 @@ func volumeAttributesClassRow() *resource.Row {
 
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			{Name: "DriverName", Type: "string", Description: storagev1.VolumeAttributesClass{}.SwaggerDoc()["driverName"]},
+			column.Age(),
+		},
+		Cells: volumeAttributesClassCells,
 	}.Row()
 }
