@@ -6,13 +6,21 @@ package server
 import (
 	"context"
 	"crypto/tls"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"net/url"
+	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/kubernetes"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
@@ -39,8 +47,6 @@ type LogSource struct {
 	Path string
 	// Running tells whether the container still runs; a followed log ends when it does not.
 	Running func(ctx context.Context) (bool, error)
-	// Rotated, if not nil, asks the runtime to reopen a log that is gone while the container runs.
-	Reopen func(ctx context.Context) error
 }
 
 // StreamOptions are the streams of an exec or an attach.
@@ -86,19 +92,155 @@ type Config struct {
 	Health map[string]func(*http.Request) error
 	// Metrics, ProbeMetrics are served at /metrics and /metrics/probes.
 	Metrics, ProbeMetrics prometheus.Gatherer
+	// Register takes the server's own metrics; it may be nil.
+	Register prometheus.Registerer
 	// LogDir is what /logs/ serves, /var/log.
 	LogDir string
 	Clock  clock.Clock
 	Log    *slog.Logger
 }
 
+const (
+	// idleTimeout is that of Go's HTTP client.
+	idleTimeout = 90 * time.Second
+	// headerTimeout is how long a client may take to send its headers.
+	headerTimeout = 32 * time.Second
+	// requestTimeout is how long one request may take: a followed log, for example.
+	requestTimeout = 4 * time.Hour
+	maxHeaders     = 1 << 20
+)
+
 // Server is the kubelet's HTTPS server.
 type Server struct {
-	cfg Config
+	cfg   Config
+	authn authenticator.Request
+	ca    *dynamiccertificates.DynamicFileCAContent // nil without client certificates
+	authz authorizer
+	tls   *tls.Config
 }
 
 // New makes a Server; it reads certificates but does not listen yet.
-func New(cfg Config) (*Server, error) { return &Server{cfg: cfg}, nil }
+func New(cfg Config) (*Server, error) {
+	s := &Server{cfg: cfg}
+	var err error
+	if s.authn, s.ca, err = newAuthenticator(cfg.Client, cfg.Kubelet.Authentication); err != nil {
+		return nil, err
+	}
+	if s.authz, err = newAuthorizer(cfg.Client, cfg.NodeName, cfg.Kubelet.Authorization, cfg.Clock); err != nil {
+		return nil, err
+	}
+	if s.tls, err = tlsConfig(cfg); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
 
-// Run serves until ctx ends.
-func (s *Server) Run(ctx context.Context) error { <-ctx.Done(); return nil }
+// Run serves until ctx ends, and then ends the requests that are being served.
+func (s *Server) Run(ctx context.Context) error {
+	l := s.cfg.Listener
+	if l == nil {
+		var err error
+		if l, err = (&net.ListenConfig{}).Listen(ctx, "tcp", s.cfg.Address); err != nil {
+			return fmt.Errorf("kubelet server: %w", err)
+		}
+	}
+	srv := &http.Server{
+		Handler:           s.Handler(),
+		TLSConfig:         s.tls,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ErrorLog:          slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
+		IdleTimeout:       idleTimeout,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       requestTimeout,
+		WriteTimeout:      requestTimeout,
+		MaxHeaderBytes:    maxHeaders,
+	}
+	var background sync.WaitGroup
+	defer background.Wait()
+	if s.ca != nil {
+		background.Go(func() { s.ca.Run(ctx, 1) })
+	}
+	background.Go(func() {
+		<-ctx.Done()
+		_ = srv.Close() // requests end with ctx; streams belong to the runtime
+	})
+	if err := srv.ServeTLS(l, "", ""); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("kubelet server: %w", err)
+	}
+	return nil
+}
+
+// Handler returns all that the server serves, behind authentication and authorization.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	s.always(mux)
+	if s.cfg.Kubelet.EnableDebuggingHandlers == nil || *s.cfg.Kubelet.EnableDebuggingHandlers {
+		s.debugging(mux)
+	} else {
+		for _, root := range []string{"/run/", "/exec/", "/attach/", "/portForward/", "/containerLogs/", "/runningpods/", "/debug/pprof/", "/logs/", "/configz"} {
+			mux.Handle(root, disabled("Debug endpoints are disabled."))
+		}
+	}
+	return newRequestMetrics(s.cfg.Register, s.cfg.Clock).measured(s.authorized(mux))
+}
+
+// always installs what is served with any configuration.
+func (s *Server) always(mux *http.ServeMux) {
+	health := s.Health()
+	mux.Handle("/healthz", health)
+	mux.Handle("/healthz/", health)
+	mux.HandleFunc("GET /pods", s.pods)
+	mux.HandleFunc("GET /pods/{$}", s.pods)
+	mux.HandleFunc("GET /stats/summary", s.summary)
+	mux.HandleFunc("POST /stats/summary", s.summary)
+	mux.Handle("GET /metrics", metricsHandler(s.cfg.Metrics))
+	mux.Handle("GET /metrics/probes", metricsHandler(s.cfg.ProbeMetrics))
+	resources := prometheus.NewRegistry()
+	resources.MustRegister(resourceMetrics{stats: s.cfg.Stats, log: s.cfg.Log})
+	mux.Handle("GET /metrics/resource", metricsHandler(resources))
+}
+
+func metricsHandler(g prometheus.Gatherer) http.Handler {
+	if g == nil {
+		g = prometheus.NewRegistry()
+	}
+	return promhttp.HandlerFor(g, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
+}
+
+// debugging installs what enableDebuggingHandlers allows.
+func (s *Server) debugging(mux *http.ServeMux) {
+	for _, method := range []string{"GET ", "POST "} {
+		mux.HandleFunc(method+"/exec/{namespace}/{pod}/{container}", s.exec)
+		mux.HandleFunc(method+"/exec/{namespace}/{pod}/{uid}/{container}", s.exec)
+		mux.HandleFunc(method+"/attach/{namespace}/{pod}/{container}", s.attach)
+		mux.HandleFunc(method+"/attach/{namespace}/{pod}/{uid}/{container}", s.attach)
+		mux.HandleFunc(method+"/portForward/{namespace}/{pod}", s.portForward)
+		mux.HandleFunc(method+"/portForward/{namespace}/{pod}/{uid}", s.portForward)
+	}
+	mux.HandleFunc("POST /run/{namespace}/{pod}/{container}", s.run)
+	mux.HandleFunc("POST /run/{namespace}/{pod}/{uid}/{container}", s.run)
+	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", s.containerLogs)
+	mux.HandleFunc("GET /runningpods", s.runningPods)
+	mux.HandleFunc("GET /runningpods/{$}", s.runningPods)
+	mux.HandleFunc("GET /configz", s.configz)
+	if on := s.cfg.Kubelet.EnableSystemLogHandler; on == nil || *on {
+		mux.Handle("GET /logs/", http.StripPrefix("/logs/", http.FileServer(http.Dir(s.cfg.LogDir))))
+	} else {
+		mux.Handle("/logs/", disabled("logs endpoint is disabled."))
+	}
+	if on := s.cfg.Kubelet.EnableProfilingHandler; on == nil || *on {
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	} else {
+		mux.Handle("/debug/pprof/", disabled("profiling endpoint is disabled."))
+	}
+}
+
+func disabled(text string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, text, http.StatusMethodNotAllowed)
+	})
+}

@@ -1,0 +1,230 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/client-go/kubernetes"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+
+	"keelson.dev/api/clock"
+)
+
+// reviewTimeout bounds one question to the API server about a token.
+const reviewTimeout = 10 * time.Second
+
+// reviewRetry is how a question to the API server is repeated.
+func reviewRetry() *wait.Backoff {
+	return &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
+}
+
+// newAuthenticator makes the authenticator that the configuration asks for; ca, which may be nil, is to be run.
+func newAuthenticator(client kubernetes.Interface, c kubeletconfig.KubeletAuthentication) (a authenticator.Request, ca *dynamiccertificates.DynamicFileCAContent, err error) {
+	factory := authenticatorfactory.DelegatingAuthenticatorConfig{
+		Anonymous:                &apiserver.AnonymousAuthConfig{Enabled: isTrue(c.Anonymous.Enabled)},
+		CacheTTL:                 c.Webhook.CacheTTL.Duration,
+		TokenAccessReviewTimeout: reviewTimeout,
+		WebhookRetryBackoff:      reviewRetry(),
+	}
+	if c.X509.ClientCAFile != "" {
+		ca, err = dynamiccertificates.NewDynamicCAContentFromFile("client-ca-bundle", c.X509.ClientCAFile)
+		if err != nil {
+			return nil, nil, fmt.Errorf("client CA: %w", err)
+		}
+		factory.ClientCertificateCAContentProvider = ca
+	}
+	if isTrue(c.Webhook.Enabled) {
+		factory.TokenAccessReviewClient = client.AuthenticationV1()
+	}
+	a, _, err = factory.New()
+	if err != nil {
+		return nil, nil, fmt.Errorf("authentication: %w", err)
+	}
+	return a, ca, nil
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }
+
+// authorizer decides whether a user may do verb on a subresource of the node.
+type authorizer interface {
+	allowed(ctx context.Context, u user.Info, verb, subresource string) (bool, error)
+}
+
+// alwaysAllow is the authorization mode AlwaysAllow.
+type alwaysAllow struct{}
+
+func (alwaysAllow) allowed(context.Context, user.Info, string, string) (bool, error) {
+	return true, nil
+}
+
+// maxDecisions bounds how many answers are remembered.
+const maxDecisions = 8192
+
+// webhook asks the API server, and remembers the answers for a while.
+type webhook struct {
+	client            kubernetes.Interface
+	node              string
+	allowTTL, denyTTL time.Duration
+	answers           *cache.LRUExpireCache
+}
+
+func newAuthorizer(client kubernetes.Interface, node string, c kubeletconfig.KubeletAuthorization, clk clock.Clock) (authorizer, error) {
+	switch c.Mode {
+	case kubeletconfig.KubeletAuthorizationModeAlwaysAllow:
+		return alwaysAllow{}, nil
+	case kubeletconfig.KubeletAuthorizationModeWebhook:
+		return &webhook{
+			client: client, node: node,
+			allowTTL: c.Webhook.CacheAuthorizedTTL.Duration, denyTTL: c.Webhook.CacheUnauthorizedTTL.Duration,
+			answers: cache.NewLRUExpireCacheWithClock(maxDecisions, clk),
+		}, nil
+	case "":
+		return nil, fmt.Errorf("no authorization mode specified")
+	}
+	return nil, fmt.Errorf("unknown authorization mode %s", c.Mode)
+}
+
+func (w *webhook) allowed(ctx context.Context, u user.Info, verb, subresource string) (bool, error) {
+	extra := make(map[string]authorizationv1.ExtraValue, len(u.GetExtra()))
+	for k, v := range u.GetExtra() {
+		extra[k] = v
+	}
+	spec := authorizationv1.SubjectAccessReviewSpec{
+		User: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: extra,
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: verb, Version: "v1", Resource: "nodes", Subresource: subresource, Name: w.node,
+		},
+	}
+	key, err := spec.Marshal()
+	if err != nil {
+		return false, fmt.Errorf("access review: %w", err)
+	}
+	if answer, ok := w.answers.Get(string(key)); ok {
+		return answer.(bool), nil
+	}
+	review, err := w.ask(ctx, spec)
+	if err != nil {
+		return false, fmt.Errorf("access review: %w", err)
+	}
+	allowed := review.Status.Allowed && !review.Status.Denied
+	ttl := w.denyTTL
+	if allowed {
+		ttl = w.allowTTL
+	}
+	w.answers.Add(string(key), allowed, ttl)
+	return allowed, nil
+}
+
+// ask asks until there is an answer, ctx ends or the attempts are used up.
+func (w *webhook) ask(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (review *authorizationv1.SubjectAccessReview, err error) {
+	waitErr := wait.ExponentialBackoffWithContext(ctx, *reviewRetry(), func(ctx context.Context) (bool, error) {
+		review, err = w.client.AuthorizationV1().SubjectAccessReviews().Create(ctx,
+			&authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+		return err == nil, nil
+	})
+	if err == nil {
+		err = waitErr
+	}
+	return review, err
+}
+
+// verbOf returns the API's verb of an HTTP method.
+func verbOf(method string) string {
+	switch method {
+	case http.MethodPost:
+		return "create"
+	case http.MethodGet:
+		return "get"
+	case http.MethodPut:
+		return "update"
+	case http.MethodPatch:
+		return "patch"
+	case http.MethodDelete:
+		return "delete"
+	}
+	return ""
+}
+
+// below tells whether path is root or below it.
+func below(path, root string) bool {
+	rest, ok := strings.CutPrefix(path, root)
+	return ok && (rest == "" || rest[0] == '/')
+}
+
+// permissions returns the verb, and the subresources of the node of which any one allows it.
+func permissions(method, path string) (verb string, subresources []string) {
+	verb = verbOf(method)
+	for _, root := range []string{"/exec", "/attach", "/portForward", "/run"} {
+		if below(path, root) {
+			verb = "create"
+		}
+	}
+	switch {
+	case below(path, "/stats"):
+		return verb, []string{"stats"}
+	case below(path, "/metrics"):
+		return verb, []string{"metrics"}
+	case below(path, "/logs"):
+		return verb, []string{"log"}
+	case below(path, "/checkpoint"):
+		return verb, []string{"checkpoint"}
+	case below(path, "/pods"), below(path, "/runningpods"):
+		return verb, []string{"pods", "proxy"}
+	case below(path, "/healthz"):
+		return verb, []string{"healthz", "proxy"}
+	case below(path, "/configz"):
+		return verb, []string{"configz", "proxy"}
+	}
+	return verb, []string{"proxy"}
+}
+
+// authorized serves only requests of users who may make them.
+func (s *Server) authorized(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, ok, err := s.authn.AuthenticateRequest(r)
+		if err != nil {
+			s.cfg.Log.Debug("Request not authenticated", "path", r.URL.Path, "err", err)
+		}
+		if err != nil || !ok {
+			writeText(w, http.StatusUnauthorized, "Unauthorized")
+			return
+		}
+		verb, subresources := permissions(r.Method, r.URL.Path)
+		for _, sub := range subresources {
+			allowed, err := s.authz.allowed(r.Context(), info.User, verb, sub)
+			if err != nil {
+				s.cfg.Log.Error("Request not authorized", "user", info.User.GetName(), "verb", verb, "subresource", sub, "err", err)
+				writeText(w, http.StatusInternalServerError, fmt.Sprintf("Authorization error (user=%s, verb=%s, resource=nodes, subresource=%s)",
+					info.User.GetName(), verb, sub))
+				return
+			}
+			if allowed {
+				next.ServeHTTP(w, r)
+				return
+			}
+		}
+		writeText(w, http.StatusForbidden, fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=%v)\n",
+			info.User.GetName(), verb, subresources))
+	})
+}
+
+func writeText(w http.ResponseWriter, code int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(code)
+	_, _ = w.Write([]byte(text)) // the client may be gone
+}

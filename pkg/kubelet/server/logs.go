@@ -1,0 +1,165 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	internalapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	crilogs "k8s.io/cri-client/pkg/logs"
+)
+
+func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
+	namespace, name, container := r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("container")
+	o, code, text := logOptions(r)
+	if code != 0 {
+		writeText(w, code, text)
+		return
+	}
+	pod, ok := s.cfg.Pods.Pod(namespace, name)
+	if !ok {
+		writeText(w, http.StatusNotFound, fmt.Sprintf("pod %q does not exist", name))
+		return
+	}
+	if !hasContainer(pod, container) {
+		writeText(w, http.StatusNotFound, fmt.Sprintf("container %q not found in pod %q", container, name))
+		return
+	}
+	source, err := s.cfg.Pods.ContainerLog(r.Context(), pod, container, o.Previous)
+	if err != nil {
+		writeText(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	out := &flusher{w: w, rc: http.NewResponseController(w)}
+	if err := s.copyLog(r.Context(), source, o, out); err != nil {
+		s.cfg.Log.Debug("Log not sent to its end", "path", source.Path, "err", err)
+		if !out.written {
+			writeText(w, http.StatusBadRequest, err.Error())
+		}
+	}
+}
+
+// logOptions reads the options from the query; code is not 0 if they are bad.
+func logOptions(r *http.Request) (o *v1.PodLogOptions, code int, text string) {
+	query := r.URL.Query()
+	switch tail := query.Get("tail"); tail { // the name of tailLines in old clients
+	case "":
+	case "all":
+		query.Del("tailLines")
+	default:
+		query["tailLines"] = []string{tail}
+	}
+	o = &v1.PodLogOptions{}
+	scheme := runtime.NewScheme()
+	if err := v1.AddToScheme(scheme); err != nil {
+		return nil, http.StatusInternalServerError, err.Error()
+	}
+	metav1.AddToGroupVersion(scheme, v1.SchemeGroupVersion)
+	if err := runtime.NewParameterCodec(scheme).DecodeParameters(query, v1.SchemeGroupVersion, o); err != nil {
+		return nil, http.StatusBadRequest, `{"message": "Unable to decode query."}`
+	}
+	if !validLogOptions(o) {
+		return nil, http.StatusUnprocessableEntity, `{"message": "Invalid request."}`
+	}
+	return o, 0, ""
+}
+
+func validLogOptions(o *v1.PodLogOptions) bool {
+	all := o.Stream == nil || *o.Stream == v1.LogStreamAll
+	switch {
+	case !all && *o.Stream != v1.LogStreamStdout && *o.Stream != v1.LogStreamStderr,
+		!all && o.TailLines != nil, // the last lines of one stream cannot be found from the end
+		o.TailLines != nil && *o.TailLines < 0,
+		o.LimitBytes != nil && *o.LimitBytes < 1,
+		o.SinceSeconds != nil && o.SinceTime != nil,
+		o.SinceSeconds != nil && *o.SinceSeconds < 1:
+		return false
+	}
+	return true
+}
+
+func hasContainer(pod *v1.Pod, name string) bool {
+	for _, list := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range list {
+			if list[i].Name == name {
+				return true
+			}
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		if pod.Spec.EphemeralContainers[i].Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Server) copyLog(ctx context.Context, source LogSource, o *v1.PodLogOptions, out io.Writer) error {
+	opts := &crilogs.LogOptions{
+		TailLines:  o.TailLines,
+		LimitBytes: o.LimitBytes,
+		Follow:     o.Follow,
+		Timestamp:  o.Timestamps,
+	}
+	switch {
+	case o.SinceSeconds != nil:
+		opts.Since = s.cfg.Clock.Now().Add(-time.Duration(*o.SinceSeconds) * time.Second)
+	case o.SinceTime != nil:
+		opts.Since = o.SinceTime.Time
+	}
+	stdout, stderr := out, out
+	if o.Stream != nil {
+		switch *o.Stream {
+		case v1.LogStreamStdout:
+			stderr = nil
+		case v1.LogStreamStderr:
+			stdout = nil
+		}
+	}
+	return crilogs.ReadLogs(ctx, source.Path, "", opts, runningState{running: source.Running}, stdout, stderr)
+}
+
+// runningState is as much of a runtime as the log reader asks for: whether the container whose log it follows still runs.
+type runningState struct {
+	internalapi.RuntimeService // nil: nothing else is called
+	running                    func(ctx context.Context) (bool, error)
+}
+
+// ContainerStatus tells the state, and only that.
+func (s runningState) ContainerStatus(ctx context.Context, _ string, _ bool) (*runtimeapi.ContainerStatusResponse, error) {
+	running, err := s.running(ctx)
+	if err != nil {
+		return nil, err
+	}
+	state := runtimeapi.ContainerState_CONTAINER_EXITED
+	if running {
+		state = runtimeapi.ContainerState_CONTAINER_RUNNING
+	}
+	return &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{State: state}}, nil
+}
+
+// flusher sends what is written at once: a log that is followed is read by someone who waits for the next line.
+type flusher struct {
+	w       io.Writer
+	rc      *http.ResponseController
+	written bool
+}
+
+// Write implements io.Writer.
+func (f *flusher) Write(p []byte) (int, error) {
+	f.written = true
+	n, err := f.w.Write(p)
+	if err != nil {
+		return n, err
+	}
+	return n, f.rc.Flush()
+}
