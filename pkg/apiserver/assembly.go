@@ -182,6 +182,7 @@ func (a *assembly) buildAdmission(ctx context.Context) error {
 		Enable: a.cfg.EnableAdmission, Disable: a.cfg.DisableAdmission,
 		Client: a.self.client, Dynamic: a.self.dynamic, Informers: a.self.informers,
 		Authorizer: a.authz, Graph: a.graph, Clock: a.server.deps.Clock, Log: a.server.log,
+		Mapper: admission.Mapper(api.Rows()), EndpointRouting: a.cfg.AggregatorRouting,
 		AllowPrivileged: a.cfg.AllowPrivileged, Drained: ctx.Done(),
 	})
 	return err
@@ -266,8 +267,7 @@ func (a *assembly) buildHandler() error {
 		RequestTimeout: a.cfg.RequestTimeout, MaxReadsInFlight: a.cfg.MaxReads, MaxWrites: a.cfg.MaxWrites,
 		Clock: s.deps.Clock, Log: s.log, Metrics: metrics, InFlight: s.inFlight,
 	}
-	trusted := filters.Trusted(a.api, cfg)
-	a.self.handler.Store(&trusted)
+	a.self.open(filters.Trusted(a.api, cfg))
 	a.buildHooks()
 	m, err := a.buildMux()
 	if err != nil {

@@ -6,7 +6,6 @@ package apiserver
 import (
 	"fmt"
 	"net/http"
-	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -23,7 +22,8 @@ import (
 // self is the server as a client of itself: requests go to its handlers by
 // calls, with all rights, past authentication and limits.
 type self struct {
-	handler atomic.Pointer[http.Handler] // set once the handler is put together
+	ready   chan struct{} // closed once handler is set: requests wait for it
+	handler http.Handler
 
 	client    kubernetes.Interface
 	dynamic   dynamic.Interface
@@ -31,7 +31,7 @@ type self struct {
 }
 
 func newSelf() (*self, error) {
-	s := &self{}
+	s := &self{ready: make(chan struct{})}
 	cfg := &rest.Config{
 		Host:      "https://apiserver.loopback",
 		Transport: loopback.RoundTripper{Handler: http.HandlerFunc(s.serve)},
@@ -69,12 +69,19 @@ func withoutManagedFields(obj any) (any, error) {
 	return obj, nil
 }
 
+// open lets requests through to h.
+func (s *self) open(h http.Handler) {
+	s.handler = h
+	close(s.ready)
+}
+
 func (s *self) serve(w http.ResponseWriter, r *http.Request) {
-	h := s.handler.Load()
-	if h == nil {
+	select {
+	case <-s.ready:
+	case <-r.Context().Done():
 		http.Error(w, "apiserver is starting", http.StatusServiceUnavailable)
 		return
 	}
 	ctx := request.WithUser(r.Context(), &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}})
-	(*h).ServeHTTP(w, r.WithContext(ctx))
+	s.handler.ServeHTTP(w, r.WithContext(ctx))
 }

@@ -9,10 +9,6 @@ import (
 	"net/http/pprof"
 	"slices"
 	"strings"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"k8s.io/component-base/metrics/legacyregistry"
 )
 
 // mux sends requests to the API or to one of the server's own paths.
@@ -105,12 +101,6 @@ func document(contentType string, body []byte) http.Handler {
 		w.Header().Set("Content-Type", contentType)
 		_, _ = w.Write(body)
 	})
-}
-
-// metricsHandler answers with the server's metrics, and those of the libraries
-// that keep their own.
-func metricsHandler(own prometheus.Gatherer) http.Handler {
-	return promhttp.HandlerFor(prometheus.Gatherers{own, legacyregistry.DefaultGatherer}, promhttp.HandlerOpts{})
 }
 
 func (m *mux) addProfiling() {

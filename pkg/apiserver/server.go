@@ -207,8 +207,11 @@ func (s *Server) serve(ctx context.Context, l net.Listener, a *assembly) error {
 	err := s.inFlight.Drain(drain)
 	a.leave(drain)
 	cut()
-	if e := server.Shutdown(drain); e != nil {
-		err = errors.Join(err, e, server.Close())
+	// Nothing is being served any more: tell connections so, and close them.
+	farewell, cancelFarewell := context.WithTimeout(drain, lastWords)
+	defer cancelFarewell()
+	if server.Shutdown(farewell) != nil {
+		err = errors.Join(err, server.Close())
 	}
 	<-failed
 	return wrap("drain", err)

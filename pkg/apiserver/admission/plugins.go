@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/initializer"
@@ -42,6 +43,9 @@ type Deps struct {
 	Graph           *nodeauth.Graph
 	Clock           clock.Clock
 	Log             *slog.Logger
+	Mapper          meta.RESTMapper // of kinds to resources
+	// EndpointRouting reaches webhooks by endpoints instead of cluster IPs.
+	EndpointRouting bool
 	AllowPrivileged bool
 	// Drained is closed when the server stops.
 	Drained <-chan struct{}
@@ -88,6 +92,7 @@ func plugins() []plugin {
 		{name: "DefaultTolerationSeconds", build: newTolerationSeconds},
 		{name: "DefaultStorageClass", build: newDefaultStorageClass},
 		{name: "StorageObjectInUseProtection", build: newInUseProtection},
+		{name: "OwnerReferencesPermissionEnforcement", optional: true, build: newOwnerReferences},
 		{name: "PersistentVolumeClaimResize", build: newClaimResize},
 		{name: "RuntimeClass", build: newRuntimeClass},
 		{name: "CertificateApproval", build: newCertificateApproval},
@@ -95,6 +100,10 @@ func plugins() []plugin {
 		{name: "ClusterTrustBundleAttest", build: newTrustBundleAttest},
 		{name: "CertificateSubjectRestriction", build: newSubjectRestriction},
 		{name: "DefaultIngressClass", build: newDefaultIngressClass},
+		{name: "MutatingAdmissionPolicy", build: newMutatingPolicy},
+		{name: "MutatingAdmissionWebhook", build: newMutatingWebhook},
+		{name: "ValidatingAdmissionPolicy", build: newValidatingPolicy},
+		{name: "ValidatingAdmissionWebhook", build: newValidatingWebhook},
 	}
 }
 
@@ -117,8 +126,11 @@ func New(_ context.Context, deps Deps) (*Chain, error) {
 		chain.names = append(chain.names, p.name)
 	}
 	// The library's chain runs mutating plugins again where a later one asks for it.
-	var err error
-	chain.Interface, err = registered.NewFromPlugins(chain.names, noConfiguration{}, initialize(deps), admission.Decorators{})
+	init, err := initialize(deps)
+	if err != nil {
+		return nil, err
+	}
+	chain.Interface, err = registered.NewFromPlugins(chain.names, noConfiguration{}, init, admission.Decorators{})
 	if err != nil {
 		return nil, fmt.Errorf("admission: %w", err)
 	}
@@ -132,11 +144,16 @@ type noConfiguration struct{}
 func (noConfiguration) ConfigFor(string) (io.Reader, error) { return nil, nil }
 
 // initialize hands the library's plugins what they ask for.
-func initialize(deps Deps) admission.PluginInitializer {
+func initialize(deps Deps) (admission.PluginInitializer, error) {
+	webhooks, err := webhookInitializer(deps)
+	if err != nil {
+		return nil, err
+	}
 	return admission.PluginInitializers{
 		initializer.New(deps.Client, deps.Dynamic, deps.Informers, deps.Authorizer,
-			gates(), compatibility.DefaultBuildEffectiveVersion(), deps.Drained, mapper(deps)),
-	}
+			gates(), compatibility.DefaultBuildEffectiveVersion(), deps.Drained, deps.Mapper),
+		webhooks,
+	}, nil
 }
 
 func newLifecycle(Deps) (admission.Interface, error) {

@@ -1,0 +1,64 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"fmt"
+	"net/url"
+
+	"k8s.io/apiserver/pkg/admission"
+	mutatingpolicy "k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
+	validatingpolicy "k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	webhookinit "k8s.io/apiserver/pkg/admission/plugin/webhook/initializer"
+	mutatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
+	validatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
+	"k8s.io/apiserver/pkg/util/proxy"
+	corelisters "k8s.io/client-go/listers/core/v1"
+)
+
+// Webhooks and policies that users write are the library's.
+
+func newMutatingPolicy(Deps) (admission.Interface, error) { return mutatingpolicy.NewPlugin(nil) }
+func newValidatingPolicy(Deps) (admission.Interface, error) {
+	return validatingpolicy.NewPlugin(nil)
+}
+func newMutatingWebhook(Deps) (admission.Interface, error) {
+	return mutatingwebhook.NewMutatingWebhook(nil)
+}
+func newValidatingWebhook(Deps) (admission.Interface, error) {
+	return validatingwebhook.NewValidatingAdmissionWebhook(nil)
+}
+
+// webhookInitializer tells webhooks where services are.
+func webhookInitializer(deps Deps) (admission.PluginInitializer, error) {
+	services := deps.Informers.Core().V1().Services()
+	services.Informer()
+	if !deps.EndpointRouting {
+		return webhookinit.NewPluginInitializer(nil, byCluster{services.Lister()}), nil
+	}
+	slices, err := proxy.NewEndpointSliceIndexerGetter(deps.Informers.Discovery().V1().EndpointSlices())
+	if err != nil {
+		return nil, fmt.Errorf("endpoints of webhooks: %w", err)
+	}
+	return webhookinit.NewPluginInitializer(nil, byEndpoint{services.Lister(), slices}), nil
+}
+
+// byCluster reaches services by their virtual addresses.
+type byCluster struct{ services corelisters.ServiceLister }
+
+// ResolveEndpoint answers the cluster IP of a service.
+func (r byCluster) ResolveEndpoint(namespace, name string, port int32) (*url.URL, error) {
+	return proxy.ResolveCluster(r.services, namespace, name, port)
+}
+
+// byEndpoint reaches services by their endpoints.
+type byEndpoint struct {
+	services corelisters.ServiceLister
+	slices   proxy.EndpointSliceGetter
+}
+
+// ResolveEndpoint answers the address of one endpoint of a service.
+func (r byEndpoint) ResolveEndpoint(namespace, name string, port int32) (*url.URL, error) {
+	return proxy.ResolveEndpoint(r.services, r.slices, namespace, name, port)
+}

@@ -1,0 +1,100 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+)
+
+// ownerReferences lets only those name owners who could delete the object, and
+// only those block an owner's deletion who could update its finalizers: else
+// the garbage collector would do for them what they may not.
+type ownerReferences struct {
+	*admission.Handler
+	authz  authorizer.Authorizer
+	mapper meta.RESTMapper
+}
+
+func newOwnerReferences(deps Deps) (admission.Interface, error) {
+	return &ownerReferences{admission.NewHandler(admission.Create, admission.Update), deps.Authorizer, deps.Mapper}, nil
+}
+
+// Validate asks for the rights that a change of owners needs.
+func (p *ownerReferences) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if gr := a.GetResource().GroupResource(); gr.Group == "" && gr.Resource == "pods" && a.GetSubresource() == "status" {
+		return nil
+	}
+	now, was := owners(a.GetObject()), owners(a.GetOldObject())
+	if equality.Semantic.DeepEqual(now, was) {
+		return nil
+	}
+	if a.GetOperation() != admission.Create {
+		err := p.require(ctx, a, "delete", a.GetResource().GroupResource(), a.GetSubresource(), a.GetName(), a.GetNamespace())
+		if err != nil {
+			return admission.NewForbidden(a, fmt.Errorf("cannot set an ownerRef on a resource you can't delete: %w", err))
+		}
+	}
+	refs := blocking(now, was)
+	if len(refs) == 0 || p.require(ctx, a, "update", schema.GroupResource{Group: "*", Resource: "*"}, "finalizers", "*", "") == nil {
+		return nil
+	}
+	for _, ref := range refs {
+		gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
+		mapping, err := p.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+		if err != nil {
+			return admission.NewForbidden(a, fmt.Errorf("cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion %s Kind %s: %w", ref.APIVersion, ref.Kind, err))
+		}
+		namespace := ""
+		if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
+			namespace = a.GetNamespace()
+		}
+		if err := p.require(ctx, a, "update", mapping.Resource.GroupResource(), "finalizers", ref.Name, namespace); err != nil {
+			return admission.NewForbidden(a, fmt.Errorf("cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: %w", err))
+		}
+	}
+	return nil
+}
+
+// require is nil when the user may, and says what the authorizer said otherwise.
+func (p *ownerReferences) require(ctx context.Context, a admission.Attributes, verb string, gr schema.GroupResource, sub, name, namespace string) error {
+	decision, reason, err := p.authz.Authorize(ctx, authorizer.AttributesRecord{
+		User: a.GetUserInfo(), Verb: verb, APIGroup: gr.Group, APIVersion: "*", Resource: gr.Resource, Subresource: sub,
+		Name: name, Namespace: namespace, ResourceRequest: true,
+	})
+	if decision == authorizer.DecisionAllow {
+		return nil
+	}
+	return fmt.Errorf("%s, %v", reason, err) //nolint:errorlint // Kubernetes' words, "<nil>" included
+}
+
+func owners(obj any) []metav1.OwnerReference {
+	if m, ok := obj.(metav1.Object); ok {
+		return m.GetOwnerReferences()
+	}
+	return nil
+}
+
+func blocks(r metav1.OwnerReference) bool {
+	return r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion
+}
+
+// blocking are the references that block deletion now and did not before.
+func blocking(now, was []metav1.OwnerReference) []metav1.OwnerReference {
+	var out []metav1.OwnerReference
+	for _, r := range now {
+		if blocks(r) && !slices.ContainsFunc(was, func(o metav1.OwnerReference) bool { return o.UID == r.UID && blocks(o) }) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
