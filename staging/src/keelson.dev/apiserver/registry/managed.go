@@ -98,11 +98,35 @@ func (m *manager) update(live, obj resource.Object, who string) resource.Object 
 		obj.SetManagedFields(nil)
 		return obj
 	}
+	if unchanged(obj, live) {
+		obj.SetManagedFields(live.GetManagedFields())
+		return obj
+	}
 	out, ok := m.fields.UpdateNoErrors(live, obj, who).(resource.Object)
 	if !ok {
 		return obj
 	}
 	return clearKind(out)
+}
+
+// unchanged reports whether obj is live again, as far as owners of fields go: an
+// update that changes nothing makes nobody an owner. What obj says of
+// managedFields counts when it says something.
+func unchanged(obj, live resource.Object) bool {
+	if live.GetUID() == "" || obj.GetUID() != "" && obj.GetUID() != live.GetUID() {
+		return false
+	}
+	fields, version, uid := obj.GetManagedFields(), obj.GetResourceVersion(), obj.GetUID()
+	if fields == nil {
+		obj.SetManagedFields(live.GetManagedFields())
+	}
+	obj.SetResourceVersion(live.GetResourceVersion())
+	obj.SetUID(live.GetUID())
+	same := equality.Semantic.DeepEqual(obj, live)
+	obj.SetManagedFields(fields)
+	obj.SetResourceVersion(version)
+	obj.SetUID(uid)
+	return same
 }
 
 // apply merges the configuration patch into live.

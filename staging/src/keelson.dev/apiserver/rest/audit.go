@@ -19,8 +19,9 @@ func audited(r *http.Request) bool {
 	return ac != nil && ac.Enabled()
 }
 
-func (s *Server) auditCodecs() runtime.NegotiatedSerializer {
-	return serializer.NewCodecFactory(s.cfg.Scheme).WithoutConversion()
+// newAuditCodecs are what audit events encode objects with.
+func newAuditCodecs(scheme *runtime.Scheme) runtime.NegotiatedSerializer {
+	return serializer.NewCodecFactory(scheme).WithoutConversion()
 }
 
 // auditRequest notes the object a client sent, before defaulting.
@@ -30,12 +31,12 @@ func (s *Server) auditRequest(r *http.Request, t *target, obj runtime.Object) {
 	}
 	gvk := t.view.gvk
 	gvr := gvk.GroupVersion().WithResource(t.row.Resource)
-	audit.LogRequestObject(r.Context(), obj, gvk.GroupVersion(), gvr, t.subresource(), s.auditCodecs())
+	audit.LogRequestObject(r.Context(), obj, gvk.GroupVersion(), gvr, t.subresource(), s.auditCodecs)
 }
 
 func (s *Server) auditConnect(r *http.Request, req *Request, obj runtime.Object) {
 	if audited(r) {
-		audit.LogRequestObject(r.Context(), obj, req.Kind.GroupVersion(), req.resource(), req.subresource(), s.auditCodecs())
+		audit.LogRequestObject(r.Context(), obj, req.Kind.GroupVersion(), req.resource(), req.subresource(), s.auditCodecs)
 	}
 }
 
@@ -55,7 +56,7 @@ func (s *Server) auditResponse(r *http.Request, v *view, rec *store.Record) {
 		return
 	}
 	obj.GetObjectKind().SetGroupVersionKind(v.gvk)
-	audit.LogResponseObject(r.Context(), obj, v.gvk.GroupVersion(), s.auditCodecs())
+	audit.LogResponseObject(r.Context(), obj, v.gvk.GroupVersion(), s.auditCodecs)
 }
 
 // auditPage notes the list a client gets.
@@ -68,5 +69,5 @@ func (s *Server) auditPage(r *http.Request, v *view, page *store.Page) {
 		return
 	}
 	list.GetObjectKind().SetGroupVersionKind(v.listGVK)
-	audit.LogResponseObject(r.Context(), list, v.gvk.GroupVersion(), s.auditCodecs())
+	audit.LogResponseObject(r.Context(), list, v.gvk.GroupVersion(), s.auditCodecs)
 }

@@ -75,7 +75,7 @@ func metricVerb(r *http.Request, info *request.RequestInfo, connect bool) string
 
 func metricScope(info *request.RequestInfo) string {
 	switch {
-	case info.Name != "":
+	case info.Name != "", info.Verb == "create":
 		return "resource"
 	case info.Namespace != "":
 		return "namespace"

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 
@@ -30,6 +31,8 @@ type Server struct {
 	decoders decoders
 	pools    *pools
 	metrics  *metrics
+	// auditCodecs encode objects for audit events.
+	auditCodecs runtime.NegotiatedSerializer
 	// scaleFields keeps the managedFields of Scales; nil when none are kept.
 	scaleFields *managedfields.FieldManager
 
@@ -91,7 +94,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("request metrics: %w", err)
 	}
-	s.metrics = m
+	s.metrics, s.auditCodecs = m, newAuditCodecs(cfg.Scheme)
 	if s.scaleFields, err = newScaleFields(&cfg); err != nil {
 		return nil, fmt.Errorf("managed fields of scales: %w", err)
 	}
