@@ -146,6 +146,9 @@ func (t *target) check(info *request.RequestInfo) error {
 		verbs = t.sub.Verbs
 	}
 	named := len(info.Parts) > 1
+	if named && t.sub == nil && !slices.ContainsFunc(verbs, func(v string) bool { return fits(v, true) && v != "watch" }) {
+		return errNotFound() // reviews have no paths for single objects
+	}
 	if !slices.Contains(verbs, t.verb) || t.sub == nil && !fits(t.verb, named) {
 		return errMethod()
 	}
