@@ -18,15 +18,14 @@ import (
 )
 
 // Codec returns how objects of row are stored: row.Codec, or Kubernetes'
-// protobuf envelope in the row's storage version. The scheme converts stored
-// objects of versions the row does not name; it may be nil.
-func Codec(row *resource.Row, scheme *runtime.Scheme) store.Codec {
+// protobuf envelope in the row's storage version.
+func Codec(row *resource.Row, _ *runtime.Scheme) store.Codec {
 	if row.Codec != nil {
 		return row.Codec
 	}
 	gv := schema.GroupVersion{Group: row.Group, Version: row.StorageVersion}
 	return &envelopeCodec{
-		row: row, scheme: scheme, apiVersion: gv.String(),
+		row: row, apiVersion: gv.String(),
 		header: wire.NewHeader(gv.String(), row.Kind),
 	}
 }
@@ -34,7 +33,6 @@ func Codec(row *resource.Row, scheme *runtime.Scheme) store.Codec {
 // envelopeCodec stores objects as "k8s\0" protobuf envelopes, and reads JSON too.
 type envelopeCodec struct {
 	row        *resource.Row
-	scheme     *runtime.Scheme
 	apiVersion string
 	header     wire.Header
 }
@@ -126,7 +124,12 @@ func (c *envelopeCodec) newOf(apiVersion string) (store.Object, *resource.Versio
 			return v.New(), v, nil
 		}
 	}
-	return nil, nil, fmt.Errorf("stored %s is of version %q, which is not served", c.row.Kind, apiVersion)
+	if gv.Group != c.row.Group {
+		return nil, nil, fmt.Errorf("stored %s is of version %q, which is not served", c.row.Kind, apiVersion)
+	}
+	// Kubernetes may store a kind in an older version than those it serves.
+	// Versions of a kind share the numbers of their fields.
+	return c.row.New(), nil, nil
 }
 
 func toStorage(obj store.Object, version *resource.Version) (store.Object, error) {
