@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -130,7 +131,9 @@ func (r *Registry) random(n int) string {
 
 // create runs the strategy over a named object and stores it.
 func (r *Registry) create(ctx context.Context, w *write, obj resource.Object) (rec *store.Record, err error) {
-	fillSystemFields(ctx, obj)
+	now := resource.Time(ctx)
+	obj.SetCreationTimestamp(now.Rfc3339Copy())
+	obj.SetUID(r.newUID())
 	finish, err := r.beforeCreate(ctx, w, obj)
 	if err != nil {
 		return nil, err
@@ -151,10 +154,11 @@ func (r *Registry) create(ctx context.Context, w *write, obj resource.Object) (r
 	return rec, nil
 }
 
-func fillSystemFields(ctx context.Context, obj resource.Object) {
-	now := resource.Time(ctx)
-	obj.SetCreationTimestamp(now.Rfc3339Copy())
-	obj.SetUID(uuid.NewUUID())
+func (r *Registry) newUID() types.UID {
+	if r.cfg.UID != nil {
+		return r.cfg.UID()
+	}
+	return uuid.NewUUID()
 }
 
 func (r *Registry) beforeCreate(ctx context.Context, w *write, obj resource.Object) (func(bool), error) {

@@ -38,6 +38,8 @@ type Config struct {
 	Structure func(version string, obj resource.Object, unknown bool) (findings []error, err error)
 	// Random returns the suffix of a generated name; nil: apimachinery's.
 	Random func(n int) string
+	// UID makes the uid of a new object; nil: a random one.
+	UID func() types.UID
 }
 
 // Hooks tie state that lives beside an object to its writes, for example the

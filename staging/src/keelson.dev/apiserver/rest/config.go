@@ -11,6 +11,7 @@ import (
 	apidiscovery "k8s.io/api/apidiscovery/v2"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -73,6 +74,11 @@ type Config struct {
 	Metrics prometheus.Registerer
 	// Random makes the suffix of a generated name; nil: apimachinery's.
 	Random func(n int) string
+	// UID makes the uid of a new object; nil: a random one.
+	UID func() types.UID
+	// Jitter returns numbers in [0, 1) that spread the ends of watches; it is
+	// called concurrently. Nil: random ones.
+	Jitter func() float64
 	// Version is what OpenAPI documents carry as info.version.
 	Version string
 	// ServerAddress is what /api answers as the server's address for all

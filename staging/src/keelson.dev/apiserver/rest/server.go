@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 
+	"keelson.dev/api/clock"
 	"keelson.dev/apiserver/discovery"
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
@@ -86,6 +87,9 @@ func New(cfg Config) (*Server, error) {
 	if cfg.MaxBodyBytes == 0 {
 		cfg.MaxBodyBytes = maxBody
 	}
+	if cfg.Jitter == nil {
+		cfg.Jitter = newJitter()
+	}
 	if cfg.MinWatchTimeout == 0 {
 		cfg.MinWatchTimeout = 30 * time.Minute
 	}
@@ -114,6 +118,17 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
+// newJitter returns a source of randomness for concurrent use.
+func newJitter() func() float64 {
+	var mu sync.Mutex
+	source := clock.NewRand()
+	return func() float64 {
+		mu.Lock()
+		defer mu.Unlock()
+		return source.Float64()
+	}
+}
+
 func (s *Server) newEndpoint(row *resource.Row, options RowOptions) (*endpoint, error) {
 	e := &endpoint{row: row, options: options, views: make(map[string]*view, len(row.Versions)), connectors: options.Connectors, verbs: discovery.Verbs(row)}
 	e.done, e.remove = context.WithCancel(context.Background())
@@ -129,7 +144,7 @@ func (s *Server) newEndpoint(row *resource.Row, options RowOptions) (*endpoint, 
 	reg, err := registry.New(row, registry.Config{
 		Scheme: s.cfg.Scheme, Store: s.cfg.Store, Clock: s.cfg.Clock, Admission: s.cfg.Admission,
 		Authorizer: s.cfg.Authorizer, TypeConverter: options.TypeConverter, Hooks: options.Hooks,
-		Structure: options.Structure, Random: s.cfg.Random,
+		Structure: options.Structure, Random: s.cfg.Random, UID: s.cfg.UID,
 	})
 	if err != nil {
 		return nil, err

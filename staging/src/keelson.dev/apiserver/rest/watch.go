@@ -6,7 +6,6 @@ package rest
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"net/http"
 	"time"
 
@@ -30,7 +29,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out ne
 		timeout = time.Duration(*o.TimeoutSeconds) * time.Second
 	}
 	if timeout == 0 {
-		timeout = time.Duration(float64(s.cfg.MinWatchTimeout) * (1 + rand.Float64())) //nolint:gosec // spreads reconnects
+		timeout = time.Duration(float64(s.cfg.MinWatchTimeout) * (1 + s.cfg.Jitter())) // spreads reconnects
 	}
 	tables, err := parseTableOptions(r, out)
 	if err != nil {
