@@ -1,0 +1,166 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package podspec
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson.dev/keelson/pkg/api/report"
+)
+
+func (c *check) checkUser(id *int64, path *field.Path) {
+	if id != nil {
+		c.Each(path, *id, validation.IsValidUserID(*id))
+	}
+}
+
+func (c *check) checkGroup(id *int64, path *field.Path) {
+	if id != nil {
+		c.Each(path, *id, validation.IsValidGroupID(*id))
+	}
+}
+
+func (c *check) checkPodSecurity(path *field.Path) {
+	sc := c.spec.SecurityContext
+	if sc == nil {
+		return
+	}
+	c.checkGroup(sc.FSGroup, path.Child("fsGroup"))
+	c.checkUser(sc.RunAsUser, path.Child("runAsUser"))
+	c.checkGroup(sc.RunAsGroup, path.Child("runAsGroup"))
+	for i := range sc.SupplementalGroups {
+		c.checkGroup(&sc.SupplementalGroups[i], path.Child("supplementalGroups").Index(i))
+	}
+	if share := c.spec.ShareProcessNamespace; share != nil && *share && c.spec.HostPID {
+		c.Invalid(path.Child("shareProcessNamespace"), *share, "ShareProcessNamespace and HostPID cannot both be enabled")
+	}
+	c.checkSysctls(sc.Sysctls, path.Child("sysctls"))
+	if p := sc.FSGroupChangePolicy; p != nil {
+		report.OneOf(&c.Report, path.Child("fsGroupChangePolicy"), *p, corev1.FSGroupChangeAlways, corev1.FSGroupChangeOnRootMismatch)
+	}
+	c.checkSeccomp(sc.SeccompProfile, path.Child("seccompProfile"))
+	c.checkAppArmor(sc.AppArmorProfile, path.Child("appArmorProfile"))
+	if p := sc.SupplementalGroupsPolicy; p != nil {
+		report.OneOf(&c.Report, path.Child("supplementalGroupsPolicy"), *p, corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict)
+	}
+	if p := sc.SELinuxChangePolicy; p != nil {
+		report.OneOf(&c.Report, path.Child("seLinuxChangePolicy"), *p, corev1.SELinuxChangePolicyMountOption, corev1.SELinuxChangePolicyRecursive)
+	}
+}
+
+const (
+	maxSysctlName = 253
+	sysctlSegment = "[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
+	sysctlPattern = "^(" + sysctlSegment + `[\./])*` + sysctlSegment + "$"
+)
+
+func (c *check) checkSysctls(sysctls []corev1.Sysctl, path *field.Path) {
+	seen := sets.New[string]()
+	for i, s := range sysctls {
+		at := path.Index(i).Child("name")
+		switch ok, err := regexp.MatchString(sysctlPattern, s.Name); {
+		case s.Name == "":
+			c.Required(at, "")
+		case err != nil || !ok || len(s.Name) > maxSysctlName:
+			c.Invalid(at, s.Name, fmt.Sprintf("must have at most %d characters and match regex %s", maxSysctlName, sysctlPattern))
+		case seen.Has(s.Name):
+			c.Duplicate(at, s.Name)
+		}
+		seen.Insert(s.Name)
+		name := strings.ReplaceAll(s.Name, "/", ".")
+		if c.spec.HostNetwork && strings.HasPrefix(name, "net.") {
+			c.Invalid(at, s.Name, "may not be specified when 'hostNetwork' is true")
+		} else if c.spec.HostIPC && ipcSysctl(name) {
+			c.Invalid(at, s.Name, "may not be specified when 'hostIPC' is true")
+		}
+	}
+}
+
+// ipcSysctl is true of settings that belong to an IPC namespace.
+func ipcSysctl(name string) bool {
+	return name == "kernel.sem" || strings.HasPrefix(name, "kernel.shm") || strings.HasPrefix(name, "kernel.msg") || strings.HasPrefix(name, "fs.mqueue.")
+}
+
+func (c *check) checkSeccomp(p *corev1.SeccompProfile, path *field.Path) {
+	if p == nil {
+		return
+	}
+	if p.Type == "" {
+		c.Required(path.Child("type"), "type is required when seccompProfile is set")
+	} else {
+		report.OneOf(&c.Report, path.Child("type"), p.Type,
+			corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeUnconfined)
+	}
+	at := path.Child("localhostProfile")
+	switch local := p.Type == corev1.SeccompProfileTypeLocalhost; {
+	case local && p.LocalhostProfile == nil:
+		c.Required(at, "must be set when seccomp type is Localhost")
+	case local:
+		c.checkDescends(*p.LocalhostProfile, at)
+	case p.LocalhostProfile != nil:
+		c.Invalid(at, p, "can only be set when seccomp type is Localhost")
+	}
+}
+
+const maxProfileName = 4095
+
+func (c *check) checkAppArmor(p *corev1.AppArmorProfile, path *field.Path) {
+	if p == nil {
+		return
+	}
+	at := path.Child("localhostProfile")
+	switch p.Type {
+	case corev1.AppArmorProfileTypeLocalhost:
+		switch name := p.LocalhostProfile; {
+		case name == nil || *name == "":
+			c.Required(at, "must be set when AppArmor type is Localhost")
+		case strings.TrimSpace(*name) != *name:
+			c.Invalid(at, *name, "must not be padded with whitespace")
+		case len(*name) > maxProfileName:
+			c.TooLong(at, maxProfileName)
+		}
+	case corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined:
+		if p.LocalhostProfile != nil {
+			c.Invalid(at, p.LocalhostProfile, "can only be set when AppArmor type is Localhost")
+		}
+	case "":
+		c.Required(path.Child("type"), "type is required when appArmorProfile is set")
+	default:
+		report.OneOf(&c.Report, path.Child("type"), p.Type,
+			corev1.AppArmorProfileTypeLocalhost, corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined)
+	}
+}
+
+func (c *check) checkSecurity(sc *corev1.SecurityContext, path *field.Path) {
+	if sc == nil {
+		return
+	}
+	c.checkUser(sc.RunAsUser, path.Child("runAsUser"))
+	c.checkGroup(sc.RunAsGroup, path.Child("runAsGroup"))
+	if mount := sc.ProcMount; mount != nil {
+		report.OneOf(&c.Report, path.Child("procMount"), *mount, corev1.DefaultProcMount, corev1.UnmaskedProcMount)
+		hostUsers := c.spec.HostUsers == nil || *c.spec.HostUsers
+		if hostUsers && *mount == corev1.UnmaskedProcMount {
+			c.Invalid(path.Child("procMount"), mount, "`hostUsers` must be false to use `Unmasked`")
+		}
+	}
+	c.checkSeccomp(sc.SeccompProfile, path.Child("seccompProfile"))
+	if sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation {
+		if sc.Privileged != nil && *sc.Privileged {
+			c.Invalid(path, sc, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true")
+		}
+		if sc.Capabilities != nil && slices.Contains(sc.Capabilities.Add, "CAP_SYS_ADMIN") {
+			c.Invalid(path, sc, "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN")
+		}
+	}
+	c.checkAppArmor(sc.AppArmorProfile, path.Child("appArmorProfile"))
+}

@@ -1,0 +1,238 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package podspec
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	helper "k8s.io/component-helpers/resource"
+
+	"keelson.dev/keelson/pkg/api/report"
+)
+
+const (
+	defaultRequestsPrefix = "requests."
+	nativePrefix          = corev1.ResourceDefaultNamespacePrefix
+)
+
+// IsNative is true of resources that Kubernetes itself counts.
+func IsNative(name corev1.ResourceName) bool {
+	return !strings.Contains(string(name), "/") || strings.Contains(string(name), nativePrefix)
+}
+
+// IsExtended is true of resources that device plugins count.
+func IsExtended(name corev1.ResourceName) bool {
+	if IsNative(name) || strings.HasPrefix(string(name), defaultRequestsPrefix) {
+		return false
+	}
+	return len(validation.IsQualifiedName(defaultRequestsPrefix+string(name))) == 0
+}
+
+// overcommits is true of resources whose requests may be below their limits.
+func overcommits(name corev1.ResourceName) bool { return IsNative(name) && !hugePages(name) }
+
+// IsStandard is true of the unqualified names that mean something somewhere.
+func IsStandard(name corev1.ResourceName) bool {
+	return slices.Contains([]corev1.ResourceName{
+		corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, corev1.ResourceRequestsCPU,
+		corev1.ResourceRequestsMemory, corev1.ResourceRequestsEphemeralStorage, corev1.ResourceLimitsCPU,
+		corev1.ResourceLimitsMemory, corev1.ResourceLimitsEphemeralStorage, corev1.ResourcePods, corev1.ResourceQuotas,
+		corev1.ResourceServices, corev1.ResourceReplicationControllers, corev1.ResourceSecrets, corev1.ResourceConfigMaps,
+		corev1.ResourcePersistentVolumeClaims, corev1.ResourceStorage, corev1.ResourceRequestsStorage,
+		corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers,
+	}, name) || quotaHugePages(name)
+}
+
+func quotaHugePages(name corev1.ResourceName) bool {
+	return hugePages(name) || strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix)
+}
+
+// ValidateResourceName judges the name of any resource.
+func ValidateResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
+	var r report.Report
+	r.Each(path, name, validation.IsQualifiedName(string(name)))
+	if len(r.Errors) == 0 && !strings.Contains(string(name), "/") && !IsStandard(name) {
+		r.Invalid(path, name, "must be a standard resource type or fully qualified")
+	}
+	return r.Errors
+}
+
+func containerResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
+	r := report.Report{Errors: ValidateResourceName(name, path)}
+	counted := name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage || hugePages(name)
+	switch {
+	case !strings.Contains(string(name), "/"):
+		if !counted {
+			r.Invalid(path, name, "must be a standard resource for containers")
+		}
+	case !IsNative(name) && !IsExtended(name):
+		r.Invalid(path, name, "doesn't follow extended resource name standard")
+	}
+	return r.Errors
+}
+
+func podResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
+	r := report.Report{Errors: ValidateResourceName(name, path)}
+	if len(r.Errors) == 0 && !helper.IsSupportedPodLevelResource(name) {
+		report.OneOf(&r, path, name, sets.List(helper.SupportedPodLevelResources())...)
+	}
+	return r.Errors
+}
+
+// ValidateQuantity judges how much there is of a resource: never less than
+// nothing, and only whole numbers of what cannot be divided.
+func ValidateQuantity(name corev1.ResourceName, value resource.Quantity, path *field.Path) field.ErrorList {
+	var r report.Report
+	r.Quantity(path, value)
+	integer := slices.Contains([]corev1.ResourceName{
+		corev1.ResourcePods, corev1.ResourceQuotas, corev1.ResourceServices, corev1.ResourceReplicationControllers,
+		corev1.ResourceSecrets, corev1.ResourceConfigMaps, corev1.ResourcePersistentVolumeClaims,
+		corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers,
+	}, name) || IsExtended(name)
+	if integer && value.MilliValue()%1000 != 0 {
+		r.Invalid(path, value, "must be an integer")
+	}
+	return r.Errors
+}
+
+// ValidateResources judges what a container asks for and may use. claims are the
+// names of the pod's resource claims.
+func ValidateResources(req *corev1.ResourceRequirements, claims sets.Set[string], path *field.Path) field.ErrorList {
+	return validateRequirements(req, containerResourceName, claims, path)
+}
+
+type nameFunc func(corev1.ResourceName, *field.Path) field.ErrorList
+
+func validateRequirements(req *corev1.ResourceRequirements, judgeName nameFunc, claims sets.Set[string], path *field.Path) field.ErrorList {
+	var r report.Report
+	computes, huge := false, false
+	judge := func(name corev1.ResourceName, value resource.Quantity, at *field.Path) {
+		r.Add(judgeName(name, at)...)
+		r.Add(ValidateQuantity(name, value, at)...)
+	}
+	note := func(name corev1.ResourceName, value resource.Quantity, at *field.Path) {
+		if hugePages(name) {
+			huge = true
+			if !divides(name, value) {
+				r.Invalid(at, value.String(), fmt.Sprintf("%s is not positive integer multiple of %s", value.String(), name))
+			}
+		}
+		computes = computes || name == corev1.ResourceCPU || name == corev1.ResourceMemory
+	}
+	for _, name := range report.Keys(req.Limits) {
+		at := path.Child("limits").Key(string(name))
+		judge(name, req.Limits[name], at)
+		note(name, req.Limits[name], at)
+	}
+	for _, name := range report.Keys(req.Requests) {
+		at, value := path.Child("requests").Key(string(name)), req.Requests[name]
+		judge(name, value, at)
+		limit, limited := req.Limits[name]
+		switch {
+		case limited && value.Cmp(limit) != 0 && !overcommits(name):
+			r.Invalid(path.Child("requests"), value.String(), fmt.Sprintf("must be equal to %s limit of %s", name, limit.String()))
+		case limited && value.Cmp(limit) > 0:
+			r.Invalid(path.Child("requests"), value.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String()))
+		case !limited && !overcommits(name):
+			r.Required(path.Child("limits"), "Limit must be set for non overcommitable resources")
+		}
+		note(name, value, at)
+	}
+	if huge && !computes {
+		r.Forbidden(path, "HugePages require cpu or memory")
+	}
+	checkClaimNames(&r, req.Claims, claims, path.Child("claims"))
+	return r.Errors
+}
+
+// divides is true of amounts that whole pages make up.
+func divides(name corev1.ResourceName, value resource.Quantity) bool {
+	page, err := resource.ParseQuantity(strings.TrimPrefix(string(name), corev1.ResourceHugePagesPrefix))
+	if err != nil || page.Sign() <= 0 {
+		return false
+	}
+	return value.Value()%page.Value() == 0
+}
+
+func checkClaimNames(r *report.Report, refs []corev1.ResourceClaim, claims sets.Set[string], path *field.Path) {
+	seen := sets.New[string]()
+	for i, ref := range refs {
+		at := path.Index(i)
+		if ref.Name == "" {
+			r.Required(at, "")
+			continue
+		}
+		key := ref.Name
+		if ref.Request != "" {
+			r.Label(at.Child("request"), ref.Request)
+			key += "/" + ref.Request
+		}
+		if seen.Has(ref.Name) || seen.Has(key) {
+			r.Duplicate(at, key)
+		} else if ref.Request == "" && slices.ContainsFunc(seen.UnsortedList(), func(s string) bool { return strings.HasPrefix(s, key+"/") }) {
+			r.Duplicate(at, key)
+		}
+		seen.Insert(key)
+		if !claims.Has(ref.Name) {
+			err := field.NotFound(at, ref.Name)
+			err.Detail = "must be one of the names in pod.spec.resourceClaims"
+			if len(claims) == 0 {
+				err.Detail += " which is empty"
+			} else {
+				err.Detail += ": " + strings.Join(sets.List(claims), ", ")
+			}
+			r.Add(err)
+		}
+	}
+}
+
+// checkPodResources judges the resources of the pod as a whole.
+func (c *check) checkPodResources(path *field.Path) {
+	own := c.spec.Resources
+	if own == nil {
+		return
+	}
+	if c.spec.OS != nil && c.spec.OS.Name == corev1.Windows {
+		c.Forbidden(path, "may not be set for a windows pod")
+		return
+	}
+	if own.Claims != nil {
+		c.Forbidden(path.Child("claims"), "claims may not be set for Resources at pod-level")
+	}
+	c.Add(validateRequirements(own, podResourceName, c.claims, path)...)
+	pod := &corev1.Pod{Spec: *c.spec}
+	asked := helper.AggregateContainerRequests(pod, helper.PodResourcesOptions{})
+	for _, name := range report.Keys(asked) {
+		sum := asked[name]
+		if value, ok := own.Requests[name]; ok && sum.Cmp(value) > 0 {
+			c.Invalid(path.Child("requests").Key(string(name)), value.String(),
+				fmt.Sprintf("must be greater than or equal to aggregate container requests of %s", sum.String()))
+		}
+	}
+	allowed := helper.AggregateContainerLimits(pod, helper.PodResourcesOptions{})
+	for _, name := range report.Keys(allowed) {
+		sum := allowed[name]
+		if value, ok := own.Limits[name]; ok && hugePages(name) && sum.Cmp(value) > 0 {
+			c.Invalid(path.Child("limits").Key(string(name)), value.String(),
+				fmt.Sprintf("must be greater than or equal to aggregate container limits of %s", sum.String()))
+		}
+	}
+	for i := range c.spec.Containers {
+		limits := c.spec.Containers[i].Resources.Limits
+		for _, name := range report.Keys(limits) {
+			limit := limits[name]
+			if value, ok := own.Limits[name]; ok && limit.Cmp(value) > 0 {
+				c.Invalid(path.Child("containers").Index(i).Key(string(name)).Child("limits"), limit.String(),
+					fmt.Sprintf("must be less than or equal to pod limits of %s", value.String()))
+			}
+		}
+	}
+}
