@@ -1,54 +1,280 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package network keeps the pod network of one node.
 package network
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
 
+	"github.com/containernetworking/cni/libcni"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 
 	"keelson.dev/api/clock"
+)
+
+const (
+	// repairInterval is how often the kernel's state is compared though no node changed.
+	repairInterval = 30 * time.Second
+	// syncPoll is how often it is asked whether the nodes are known.
+	syncPoll = 50 * time.Millisecond
+	// retryInterval is how soon a failure is tried again.
+	retryInterval = time.Second
 )
 
 // Config is what a Network needs.
 type Config struct {
 	// NodeName is this node's name.
 	NodeName string
-	// Client watches nodes and writes this node's annotations.
+	// Client lists and watches nodes.
 	Client kubernetes.Interface
 	// ConfDir, BinDir and CacheDir are CNI's: /etc/cni/net.d, /opt/cni/bin, /var/lib/cni.
 	ConfDir, BinDir, CacheDir string
-	// MTU of pods' interfaces; 0 means that of the link that carries them.
+	// MTU of pods' interfaces; 0 means that of the link that carries their packets, less VXLAN's overhead if it is used.
 	MTU   int
 	Clock clock.Clock
 	Log   *slog.Logger
 }
 
-// Attachment is a sandbox's interface that is in use.
-type Attachment struct {
-	ContainerID string
-	IfName      string
-}
-
 // Network writes the node's CNI configuration and keeps routes to the other nodes' pods.
 type Network struct {
-	cfg Config
+	cfg  Config
+	wake chan struct{} // capacity 1: nodes changed
+
+	// checked is the configuration that libcni and the plugins found good. Only Run uses it.
+	checked []byte
+	// lost are the nodes that were last reported to be out of reach. Only Run uses it.
+	lost []string
+
+	mu    sync.Mutex
+	ready error // nil: the configuration is written and checked
 }
 
-// New makes a Network. It starts nothing and touches nothing.
-func New(cfg Config) *Network { return &Network{cfg: cfg} }
+var errNotYet = errors.New("pod network is not set up yet")
 
-// Run keeps the network until ctx ends; what it made stays, so that pods keep their network while the kubelet restarts.
-func (n *Network) Run(ctx context.Context) error { <-ctx.Done(); return nil }
+// New makes a Network. It starts nothing and touches nothing.
+func New(cfg Config) *Network {
+	return &Network{cfg: cfg, wake: make(chan struct{}, 1), ready: errNotYet}
+}
 
 // Ready returns nil when the CNI configuration is written and checked, or why it is not.
-func (n *Network) Ready() error { return nil }
+func (n *Network) Ready() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.ready
+}
 
-// Collect gives back what is allocated to sandboxes that are not among those in use.
-func (n *Network) Collect(ctx context.Context, inUse []Attachment) error { return nil }
+func (n *Network) setReady(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.ready = err
+}
 
-// Cleanup removes all that Run made on the node.
-func (n *Network) Cleanup(ctx context.Context) error { return nil }
+// Run keeps the network until ctx ends; what it made stays, so that pods keep their network while the kubelet restarts.
+func (n *Network) Run(ctx context.Context) error {
+	k, err := newKernel()
+	if err != nil {
+		return err
+	}
+	defer k.close()
+	n.resume(ctx)
+	store, controller := n.watchNodes()
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() { controller.RunWithContext(ctx) })
+
+	timer := n.cfg.Clock.NewTimer(repairInterval)
+	defer timer.Stop()
+	for {
+		next := syncPoll
+		if controller.HasSynced() {
+			next = repairInterval
+			if err := n.sync(ctx, k, store.List()); err != nil && ctx.Err() == nil {
+				n.cfg.Log.Error("Pod network not up to date", "err", err)
+				next = retryInterval
+			}
+		}
+		timer.Reset(next)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-n.wake:
+		case <-timer.C():
+		}
+	}
+}
+
+// watchNodes keeps what matters of all nodes: each a *node.
+func (n *Network) watchNodes() (cache.Store, cache.Controller) {
+	changed := func() {
+		select {
+		case n.wake <- struct{}{}:
+		default:
+		}
+	}
+	nodes := n.cfg.Client.CoreV1().Nodes()
+	return cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+			ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return nodes.List(ctx, o) },
+			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return nodes.Watch(ctx, o) },
+		}, n.cfg.Client),
+		ObjectType: &v1.Node{},
+		Transform:  trim,
+		Handler: cache.ResourceEventHandlerDetailedFuncs{
+			AddFunc: func(any, bool) { changed() },
+			UpdateFunc: func(before, after any) {
+				if !sameNode(before, after) {
+					changed()
+				}
+			},
+			DeleteFunc: func(any) { changed() },
+		},
+	})
+}
+
+// trim keeps of a node what the network needs: a large cluster's nodes are watched by every node.
+func trim(obj any) (any, error) {
+	n, ok := obj.(*v1.Node)
+	if !ok {
+		return obj, nil // a tombstone
+	}
+	return &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion},
+		Spec:       v1.NodeSpec{PodCIDR: n.Spec.PodCIDR, PodCIDRs: n.Spec.PodCIDRs},
+		Status:     v1.NodeStatus{Addresses: n.Status.Addresses},
+	}, nil
+}
+
+func sameNode(a, b any) bool {
+	x, okX := a.(*v1.Node)
+	y, okY := b.(*v1.Node)
+	return okX && okY && x.Name == y.Name && slices.Equal(podCIDRsOf(x), podCIDRsOf(y)) && slices.Equal(internalAddresses(x), internalAddresses(y))
+}
+
+func podCIDRsOf(n *v1.Node) []netip.Prefix {
+	texts := n.Spec.PodCIDRs
+	if len(texts) == 0 && n.Spec.PodCIDR != "" {
+		texts = []string{n.Spec.PodCIDR}
+	}
+	var out []netip.Prefix
+	for _, s := range texts {
+		if p, err := netip.ParsePrefix(s); err == nil {
+			out = append(out, p.Masked())
+		}
+	}
+	return out
+}
+
+func internalAddresses(n *v1.Node) []netip.Addr {
+	var out []netip.Addr
+	for _, a := range n.Status.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == v1.NodeInternalIP {
+			out = append(out, ip.Unmap())
+		}
+	}
+	return out
+}
+
+// resume makes the network ready at once if an earlier process left a good
+// configuration: the API server need not answer for that.
+func (n *Network) resume(ctx context.Context) {
+	content, err := os.ReadFile(filepath.Join(n.cfg.ConfDir, confName))
+	if err != nil {
+		return
+	}
+	if err := n.check(ctx, content); err == nil {
+		n.setReady(nil)
+	}
+}
+
+// check has libcni parse the configuration and ask every plugin whether it is there and speaks its version.
+func (n *Network) check(ctx context.Context, content []byte) error {
+	if bytes.Equal(content, n.checked) {
+		return nil
+	}
+	list, err := libcni.NetworkConfFromBytes(content)
+	if err != nil {
+		return fmt.Errorf("parse CNI configuration: %w", err)
+	}
+	if _, err := n.cni().ValidateNetworkList(ctx, list); err != nil {
+		return fmt.Errorf("check CNI configuration: %w", err)
+	}
+	n.checked = content
+	return nil
+}
+
+// sync brings the kernel and the configuration up to date with the nodes. Routes come first, so
+// that pods that the configuration lets start can reach the others.
+func (n *Network) sync(ctx context.Context, k *kernel, nodes []any) error {
+	links, err := k.links()
+	if err != nil {
+		return err
+	}
+	w := plan(n.cfg.NodeName, fromAPI(nodes), links)
+	if len(w.podCIDRs) == 0 {
+		if n.Ready() != nil { // otherwise what is there goes on to serve
+			n.setReady(fmt.Errorf("node %s has no pod CIDR", n.cfg.NodeName))
+		}
+		return nil
+	}
+	if n.cfg.MTU != 0 {
+		w.mtu = n.cfg.MTU
+	}
+	if !slices.Equal(w.unreachable, n.lost) {
+		n.lost = w.unreachable
+		n.cfg.Log.Error("No way to the pods of some nodes: no common link and no address for VXLAN", "nodes", w.unreachable)
+	}
+	return errors.Join(enable(sysctls(w.podCIDRs)), k.apply(w), n.configure(ctx, w))
+}
+
+func fromAPI(objs []any) []node {
+	out := make([]node, 0, len(objs))
+	for _, o := range objs {
+		if n, ok := o.(*v1.Node); ok {
+			out = append(out, node{name: n.Name, podCIDRs: podCIDRsOf(n), addresses: internalAddresses(n)})
+		}
+	}
+	return out
+}
+
+// configure checks and writes the CNI configuration, and tells whether the network is ready.
+func (n *Network) configure(ctx context.Context, w wanted) error {
+	content, err := renderConf(w.podCIDRs, w.mtu, filepath.Join(n.cfg.CacheDir, addressesDir))
+	if err == nil {
+		err = n.check(ctx, content)
+	}
+	if err == nil {
+		var changed bool
+		if changed, err = writeConf(n.cfg.ConfDir, content); changed {
+			n.cfg.Log.Info("CNI configuration written", "podCIDRs", fmt.Sprint(w.podCIDRs), "mtu", w.mtu)
+		}
+	}
+	if ctx.Err() == nil {
+		n.setReady(err)
+	}
+	return err
+}
+
+// Cleanup removes all that Run made on the node; pods that are attached keep their interfaces.
+func (n *Network) Cleanup(context.Context) error {
+	k, err := newKernel()
+	if err != nil {
+		return err
+	}
+	defer k.close()
+	return errors.Join(removeConf(n.cfg.ConfDir), k.apply(wanted{}))
+}

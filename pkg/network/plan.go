@@ -1,0 +1,215 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"crypto/sha256"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// The VXLAN device: its name, its network identifier and the port that IANA gave the protocol.
+const (
+	vxlanName = "vxlan.keelson"
+	vxlanID   = 1
+	vxlanPort = 4789
+)
+
+// What VXLAN adds to a packet: inner Ethernet, VXLAN, UDP and outer IP headers.
+const (
+	overheadIPv4 = 50
+	overheadIPv6 = 70
+)
+
+// defaultMTU is that of a pod's interface when no link tells.
+const defaultMTU = 1500
+
+// node is what matters of a Node.
+type node struct {
+	name      string
+	podCIDRs  []netip.Prefix
+	addresses []netip.Addr // internal ones, the primary first
+}
+
+// link is what matters of one of this node's links.
+type link struct {
+	name     string
+	mtu      int
+	prefixes []netip.Prefix // its addresses with their networks
+}
+
+// route leads to another node's pods, or, without a link, nowhere.
+type route struct {
+	dst    netip.Prefix
+	via    netip.Addr
+	link   string
+	onLink bool // via is to be taken for a neighbour though no route says so
+}
+
+// neighbour tells the hardware address of another node's VXLAN device.
+type neighbour struct {
+	ip  netip.Addr
+	mac string
+}
+
+// forward tells behind which node a hardware address is.
+type forward struct {
+	mac string
+	dst netip.Addr
+}
+
+// vxlan is this node's device.
+type vxlan struct {
+	local     netip.Addr     // outer address
+	addresses []netip.Prefix // inner addresses
+	mac       string
+	mtu       int
+}
+
+// wanted is the state that the kernel should have.
+type wanted struct {
+	podCIDRs   []netip.Prefix // this node's own
+	mtu        int            // of pods' interfaces
+	vxlan      *vxlan         // nil: no device
+	routes     []route
+	neighbours []neighbour
+	forwards   []forward
+	// unreachable names the nodes that there is no way to.
+	unreachable []string
+}
+
+// plan decides how this node reaches the others' pods. Nodes without pod ranges are left out; a
+// range that overlaps with one that came before (this node's own first, then by name) is too.
+func plan(self string, nodes []node, links []link) wanted {
+	nodes = slices.SortedFunc(slices.Values(nodes), func(a, b node) int { return strings.Compare(a.name, b.name) })
+	i := slices.IndexFunc(nodes, func(n node) bool { return n.name == self })
+	if i < 0 {
+		return wanted{}
+	}
+	p := planner{own: nodes[i], links: links, out: wanted{podCIDRs: nodes[i].podCIDRs}}
+	p.taken = slices.Clone(p.own.podCIDRs)
+	p.underlay, p.local = p.findUnderlay()
+	for _, peer := range nodes {
+		if peer.name != self {
+			p.reach(peer)
+		}
+	}
+	p.finish()
+	return p.out
+}
+
+type planner struct {
+	own      node
+	links    []link
+	taken    []netip.Prefix
+	underlay link       // carries VXLAN packets
+	local    netip.Addr // this node's address on it; invalid: there is none
+	out      wanted
+}
+
+// findUnderlay returns the link that has the first of this node's addresses that any link has.
+func (p *planner) findUnderlay() (link, netip.Addr) {
+	for _, a := range p.own.addresses {
+		for _, l := range p.links {
+			if slices.ContainsFunc(l.prefixes, func(x netip.Prefix) bool { return x.Addr() == a }) {
+				return l, a
+			}
+		}
+	}
+	return link{}, netip.Addr{}
+}
+
+// reach adds the way to one node's pods.
+func (p *planner) reach(peer node) {
+	outer, tunnel := p.outer(peer)
+	tunnelled, lost := false, false
+	for _, dst := range peer.podCIDRs {
+		if slices.ContainsFunc(p.taken, dst.Overlaps) {
+			continue
+		}
+		if via, on, ok := p.sameLink(peer, dst.Addr().Is4()); ok {
+			p.taken = append(p.taken, dst)
+			p.out.routes = append(p.out.routes, route{dst: dst, via: via, link: on})
+			continue
+		}
+		if !tunnel {
+			lost = true
+			continue
+		}
+		p.taken = append(p.taken, dst)
+		inner := dst.Masked().Addr()
+		p.out.routes = append(p.out.routes, route{dst: dst, via: inner, link: vxlanName, onLink: true})
+		p.out.neighbours = append(p.out.neighbours, neighbour{ip: inner, mac: hardwareAddress(peer.name)})
+		tunnelled = true
+	}
+	if tunnelled {
+		p.out.forwards = append(p.out.forwards, forward{mac: hardwareAddress(peer.name), dst: outer})
+	}
+	if lost {
+		p.out.unreachable = append(p.out.unreachable, peer.name)
+	}
+}
+
+// sameLink returns the peer's address that is on one of this node's links.
+func (p *planner) sameLink(peer node, ipv4 bool) (via netip.Addr, on string, ok bool) {
+	for _, a := range peer.addresses {
+		if a.Is4() != ipv4 {
+			continue
+		}
+		for _, l := range p.links {
+			for _, x := range l.prefixes {
+				if x.Addr() != a && x.Contains(a) {
+					return a, l.name, true
+				}
+			}
+		}
+	}
+	return netip.Addr{}, "", false
+}
+
+// outer returns the peer's address to which VXLAN packets go: one of the family of this node's own.
+func (p *planner) outer(peer node) (netip.Addr, bool) {
+	if !p.local.IsValid() {
+		return netip.Addr{}, false
+	}
+	i := slices.IndexFunc(peer.addresses, func(a netip.Addr) bool { return a.Is4() == p.local.Is4() })
+	if i < 0 {
+		return netip.Addr{}, false
+	}
+	return peer.addresses[i], true
+}
+
+// finish adds the device if any route leads through it, and a route to nowhere for this node's own
+// pods, which is used for addresses that no pod has while there is no bridge yet: such packets must not circle.
+func (p *planner) finish() {
+	for _, own := range p.own.podCIDRs {
+		p.out.routes = append(p.out.routes, route{dst: own})
+	}
+	p.out.mtu = p.underlay.mtu
+	if p.out.mtu == 0 {
+		p.out.mtu = defaultMTU
+	}
+	if len(p.out.forwards) == 0 {
+		return
+	}
+	p.out.mtu -= overheadIPv4
+	if p.local.Is6() {
+		p.out.mtu -= overheadIPv6 - overheadIPv4
+	}
+	p.out.vxlan = &vxlan{local: p.local, mac: hardwareAddress(p.own.name), mtu: p.out.mtu}
+	for _, own := range p.own.podCIDRs {
+		inner := own.Masked().Addr()
+		p.out.vxlan.addresses = append(p.out.vxlan.addresses, netip.PrefixFrom(inner, inner.BitLen()))
+	}
+}
+
+// hardwareAddress returns the locally administered unicast address of a node's VXLAN device.
+func hardwareAddress(nodeName string) string {
+	sum := sha256.Sum256([]byte(nodeName))
+	mac := net.HardwareAddr(sum[:6])
+	mac[0] = mac[0]&^0x01 | 0x02
+	return mac.String()
+}

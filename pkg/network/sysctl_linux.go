@@ -1,0 +1,43 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"slices"
+)
+
+// sysctls returns what a node that routes for pods needs. All of it belongs to the network namespace of the process.
+func sysctls(podCIDRs []netip.Prefix) []string {
+	out := []string{"/proc/sys/net/ipv4/ip_forward"}
+	if slices.ContainsFunc(podCIDRs, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
+		out = append(out, "/proc/sys/net/ipv6/conf/all/forwarding")
+	}
+	// A pod that answers another one on its bridge to a call through a service must
+	// pass the translation on its way back. Without the module there is no such file.
+	return append(out, "/proc/sys/net/bridge/bridge-nf-call-iptables", "/proc/sys/net/bridge/bridge-nf-call-ip6tables")
+}
+
+// enable writes 1 into the files that do not have it.
+func enable(files []string) error {
+	var errs []error
+	for _, path := range files {
+		have, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && bytes.Equal(bytes.TrimSpace(have), []byte("1")) {
+			continue
+		}
+		if err == nil {
+			err = os.WriteFile(path, []byte("1\n"), 0o644)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("sysctl: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
