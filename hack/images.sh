@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Copyright The Keelson Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Builds the images that every node is loaded with, as OCI archives in
+# .build/images. Nothing is built when nothing that they are made of changed.
+set -euo pipefail
+
+case ${1:-} in
+-h | --help)
+	echo "usage: hack/images.sh   (writes .build/images/*.tar; needs hack/tools.sh to have run)"
+	exit
+	;;
+esac
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+out=.build/images
+parts=.build/image-parts
+sources=(hack/images/*.go hack/images.sh test/images/pause/pause.c test/images/web/main.go test/images/web/index.html)
+
+digest=$({
+	sha256sum "${sources[@]}"
+	cat bin/tools/.stamp-coredns
+	go version
+} | sha256sum | cut -d' ' -f1)
+if [[ -f $out/.stamp && $(<"$out/.stamp") == "$digest" ]]; then
+	exit
+fi
+
+mkdir -p "$out" "$parts"
+if [[ ! -x $parts/bin/busybox ]]; then
+	echo "images: fetching busybox"
+	(cd "$parts" && rm -f busybox-static_*.deb && apt-get -qq -o APT::Sandbox::User=root download busybox-static && dpkg -x busybox-static_*.deb .)
+fi
+echo "images: building programs"
+gcc -Os -static -s -Wall -Wextra -o "$parts/pause" test/images/pause/pause.c
+CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$parts/web" ./test/images/web
+go run ./hack/images -out "$out" -pause "$parts/pause" -web "$parts/web" -index test/images/web/index.html \
+	-busybox "$parts/bin/busybox" -coredns bin/tools/coredns
+echo "$digest" >"$out/.stamp"

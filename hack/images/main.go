@@ -1,0 +1,62 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command images writes the OCI archives that nodes are loaded with: the pod
+// sandbox, CoreDNS, busybox and the quick start's web server. Layers are
+// deterministic (times, owners and order are fixed), so that the same inputs
+// give the same digests on every machine. Layers are not compressed: they are
+// imported on the machine that wrote them, where gzip only costs time.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+func main() {
+	if err := run(os.Args[1:], os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "images:", err)
+		os.Exit(1)
+	}
+}
+
+// inputs are the programs that images are made of.
+type inputs struct {
+	Pause, CoreDNS, Busybox, Web, Index string
+}
+
+func run(args []string, stderr io.Writer) error {
+	var in inputs
+	flags := flag.NewFlagSet("images", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&in.Pause, "pause", "", "the sandbox's program")
+	flags.StringVar(&in.CoreDNS, "coredns", "", "the CoreDNS program")
+	flags.StringVar(&in.Busybox, "busybox", "", "a static busybox")
+	flags.StringVar(&in.Web, "web", "", "the web server's program")
+	flags.StringVar(&in.Index, "index", "", "the web server's first page")
+	out := flags.String("out", "", "directory to write the archives to")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if *out == "" || flags.NArg() > 0 {
+		return errors.New("want -out and no arguments")
+	}
+	specs, err := in.specs()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(*out, 0o755); err != nil {
+		return fmt.Errorf("output directory: %w", err)
+	}
+	for _, s := range specs {
+		if err := s.write(filepath.Join(*out, s.File+".tar")); err != nil {
+			return fmt.Errorf("image %s: %w", s.File, err)
+		}
+		fmt.Fprintf(stderr, "images: %s\n", s.File)
+	}
+	return nil
+}

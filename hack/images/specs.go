@@ -1,0 +1,102 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// spec is one image: its files, how it runs, and the names it is loaded under.
+type spec struct {
+	File   string
+	Names  []string
+	Layers []layer
+	Config v1.Config
+}
+
+const path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// specs is every image that a fresh node holds.
+func (in inputs) specs() ([]spec, error) {
+	base, err := in.busyboxLayer()
+	if err != nil {
+		return nil, err
+	}
+	return []spec{
+		{
+			File:   "pause",
+			Names:  []string{"registry.k8s.io/pause:3.10.2", "registry.k8s.io/pause:3.10", "registry.k8s.io/pause:3.9"},
+			Layers: []layer{{program("pause", in.Pause)}},
+			Config: v1.Config{Entrypoint: []string{"/pause"}, User: "65535:65535", WorkingDir: "/", Env: []string{path}},
+		},
+		{
+			File:  "coredns",
+			Names: []string{"registry.k8s.io/coredns/coredns:v1.15.0"},
+			// It serves port 53 as root's equal without any other right: the
+			// manifest grants NET_BIND_SERVICE.
+			Layers: []layer{{program("coredns", in.CoreDNS), directory("etc", 0o755), directory("tmp", 0o1777)}},
+			Config: v1.Config{Entrypoint: []string{"/coredns"}, WorkingDir: "/", Env: []string{path}},
+		},
+		{
+			File:   "busybox",
+			Names:  names("docker.io/library/busybox", "latest", "1.28", "1.36", "1.37", "stable", "musl", "glibc"),
+			Layers: []layer{base},
+			Config: v1.Config{Cmd: []string{"sh"}, WorkingDir: "/", Env: []string{path}},
+		},
+		{
+			File: "nginx",
+			Names: names("docker.io/library/nginx", "latest", "1.7.9", "1.9.1", "1.14.2", "1.16.0", "1.16.1",
+				"1.25", "1.27", "1.28", "1.29", "stable", "mainline", "alpine", "1.27-alpine"),
+			Layers: []layer{base, {
+				program("usr/sbin/nginx", in.Web),
+				directory("usr/share/nginx", 0o755),
+				directory("usr/share/nginx/html", 0o755),
+				data("usr/share/nginx/html/index.html", in.Index),
+			}},
+			Config: v1.Config{
+				Cmd: []string{"nginx", "-g", "daemon off;"}, WorkingDir: "/", StopSignal: "SIGQUIT",
+				Env: []string{path}, ExposedPorts: map[string]struct{}{"80/tcp": {}},
+			},
+		},
+	}, nil
+}
+
+func names(repository string, tags ...string) []string {
+	out := make([]string, 0, len(tags))
+	for _, t := range tags {
+		out = append(out, repository+":"+t)
+	}
+	return out
+}
+
+// busyboxLayer is a small system: busybox under each of its names, and the
+// files that programs expect to find.
+func (in inputs) busyboxLayer() (layer, error) {
+	list, err := exec.Command(in.Busybox, "--list").Output()
+	if err != nil {
+		return nil, fmt.Errorf("list of busybox applets: %w", err)
+	}
+	out := layer{
+		directory("bin", 0o755), directory("dev", 0o755), directory("etc", 0o755), directory("home", 0o755),
+		directory("proc", 0o755), directory("root", 0o700), directory("sys", 0o755), directory("tmp", 0o1777),
+		directory("usr", 0o755), directory("usr/bin", 0o755), directory("usr/sbin", 0o755), directory("usr/share", 0o755),
+		directory("var", 0o755), directory("var/log", 0o755), directory("var/tmp", 0o1777),
+		program("bin/busybox", in.Busybox),
+		text("etc/passwd", "root:x:0:0:root:/root:/bin/sh\ndaemon:x:1:1:daemon:/usr/sbin:/bin/false\n"+
+			"www-data:x:33:33:www-data:/var/www:/bin/false\nnobody:x:65534:65534:nobody:/home:/bin/false\n"),
+		text("etc/group", "root:x:0:\ndaemon:x:1:\nwww-data:x:33:\nnogroup:x:65534:\n"),
+		text("etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"),
+		symlink("usr/bin/env", "/bin/busybox"),
+	}
+	for applet := range strings.FieldsSeq(string(list)) {
+		if applet != "busybox" {
+			out = append(out, symlink("bin/"+applet, "busybox"))
+		}
+	}
+	return out, nil
+}
