@@ -46,7 +46,7 @@ func (m *mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		m.delegate.ServeHTTP(w, r)
 		return
 	}
-	m.notFound(w)
+	http.NotFound(w, r)
 }
 
 func isAPI(path string) bool {
@@ -77,12 +77,10 @@ func (m *mux) paths() []string {
 }
 
 func (m *mux) index(w http.ResponseWriter) {
-	writePaths(w, http.StatusOK, m.paths())
+	writePaths(w, m.paths())
 }
 
-func (m *mux) notFound(w http.ResponseWriter) { writePaths(w, http.StatusNotFound, m.paths()) }
-
-func writePaths(w http.ResponseWriter, status int, paths []string) {
+func writePaths(w http.ResponseWriter, paths []string) {
 	body, err := json.MarshalIndent(struct {
 		Paths []string `json:"paths"`
 	}{paths}, "", "  ")
@@ -91,7 +89,6 @@ func writePaths(w http.ResponseWriter, status int, paths []string) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
 	_, _ = w.Write(body)
 }
 

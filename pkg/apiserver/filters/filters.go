@@ -187,6 +187,7 @@ func withAuthorization(next http.Handler, cfg Config) http.Handler {
 			return
 		}
 		audit.AddAuditAnnotations(ctx, "authorization.k8s.io/decision", "forbid", "authorization.k8s.io/reason", reason)
+		w.Header().Set("X-Content-Type-Options", "nosniff")
 		cfg.WriteError(w, r, responsewriters.ForbiddenStatusError(attrs, reason))
 	})
 }

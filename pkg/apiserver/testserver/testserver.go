@@ -27,6 +27,7 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/apiserver/store/kv"
@@ -73,6 +74,7 @@ type Options struct {
 // Start runs a server until the test ends. It returns when the server is ready.
 func Start(tb testing.TB, opts Options) *Server {
 	tb.Helper()
+	quiet()
 	s := &Server{Dir: opts.Dir, done: make(chan error, 1), KV: opts.KV}
 	clk := opts.Clock
 	if clk == nil {
@@ -117,6 +119,12 @@ func Start(tb testing.TB, opts Options) *Server {
 		tb.Fatal(err)
 	}
 	return s
+}
+
+// quiet keeps what the libraries tell klog out of the tests' output.
+func quiet() {
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
 }
 
 const startTimeout = 30 * time.Second

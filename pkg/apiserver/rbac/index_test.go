@@ -1,0 +1,212 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rbac
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"pgregory.net/rapid"
+)
+
+// model decides as the index does, by looking at everything.
+type model struct {
+	roles    map[roleKey][]rbacv1.PolicyRule
+	bindings map[roleKey]binding
+}
+
+func (m *model) allows(attrs authorizer.Attributes) bool {
+	for key, b := range m.bindings {
+		if key.namespace != "" && key.namespace != attrs.GetNamespace() {
+			continue
+		}
+		for _, s := range b.subjects {
+			if !m.is(attrs.GetUser(), s, key.namespace) {
+				continue
+			}
+			for _, rule := range m.roles[b.role] {
+				if m.ruleAllows(rule, attrs) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+func (m *model) is(u user.Info, s rbacv1.Subject, namespace string) bool {
+	switch s.Kind {
+	case "User":
+		return u.GetName() == s.Name
+	case "Group":
+		return slices.Contains(u.GetGroups(), s.Name)
+	case "ServiceAccount":
+		if s.Namespace != "" {
+			namespace = s.Namespace
+		}
+		return namespace != "" && u.GetName() == "system:serviceaccount:"+namespace+":"+s.Name
+	}
+	return false
+}
+
+func (m *model) ruleAllows(r rbacv1.PolicyRule, a authorizer.Attributes) bool {
+	in := func(list []string, s string) bool { return slices.Contains(list, "*") || slices.Contains(list, s) }
+	if !in(r.Verbs, a.GetVerb()) {
+		return false
+	}
+	if !a.IsResourceRequest() {
+		for _, u := range r.NonResourceURLs {
+			if u == a.GetPath() || (strings.HasSuffix(u, "*") && strings.HasPrefix(a.GetPath(), strings.TrimSuffix(u, "*"))) {
+				return true
+			}
+		}
+		return false
+	}
+	want := a.GetResource()
+	if a.GetSubresource() != "" {
+		want += "/" + a.GetSubresource()
+	}
+	if !in(r.APIGroups, a.GetAPIGroup()) {
+		return false
+	}
+	if !in(r.Resources, want) && (a.GetSubresource() == "" || !slices.Contains(r.Resources, "*/"+a.GetSubresource())) {
+		return false
+	}
+	return len(r.ResourceNames) == 0 || slices.Contains(r.ResourceNames, a.GetName())
+}
+
+func some(values ...string) *rapid.Generator[[]string] {
+	return rapid.SliceOfN(rapid.SampledFrom(values), 1, 2)
+}
+
+func TestIndexDecidesAsTheModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		x := NewIndex()
+		m := &model{map[roleKey][]rbacv1.PolicyRule{}, map[roleKey]binding{}}
+		namespaces := rapid.SampledFrom([]string{"", "a", "b"})
+		names := rapid.SampledFrom([]string{"one", "two", "three"})
+		rule := rapid.Custom(func(t *rapid.T) rbacv1.PolicyRule {
+			if rapid.IntRange(0, 3).Draw(t, "kind") == 0 {
+				return rbacv1.PolicyRule{Verbs: some("get", "*").Draw(t, "verbs"), NonResourceURLs: some("/healthz", "/api/*", "*").Draw(t, "urls")}
+			}
+			r := rbacv1.PolicyRule{
+				Verbs: some("get", "list", "*").Draw(t, "verbs"), APIGroups: some("", "apps", "*").Draw(t, "groups"),
+				Resources: some("pods", "pods/log", "*/scale", "*").Draw(t, "resources"),
+			}
+			if rapid.Bool().Draw(t, "named") {
+				r.ResourceNames = some("x", "y").Draw(t, "names")
+			}
+			return r
+		})
+		subjects := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) rbacv1.Subject {
+			return rbacv1.Subject{
+				Kind: rapid.SampledFrom([]string{"User", "Group", "ServiceAccount"}).Draw(t, "kind"),
+				Name: rapid.SampledFrom([]string{"u", "v", "g"}).Draw(t, "name"), Namespace: namespaces.Draw(t, "ns"),
+			}
+		}), 0, 3)
+		t.Repeat(map[string]func(*rapid.T){
+			"set role": func(t *rapid.T) {
+				k := roleKey{namespaces.Draw(t, "ns"), names.Draw(t, "name")}
+				m.roles[k] = rapid.SliceOfN(rule, 0, 3).Draw(t, "rules")
+				x.SetRole(k.namespace, k.name, m.roles[k])
+			},
+			"delete role": func(t *rapid.T) {
+				k := roleKey{namespaces.Draw(t, "ns"), names.Draw(t, "name")}
+				delete(m.roles, k)
+				x.DeleteRole(k.namespace, k.name)
+			},
+			"set binding": func(t *rapid.T) {
+				k := roleKey{namespaces.Draw(t, "ns"), names.Draw(t, "name")}
+				ref := rbacv1.RoleRef{Kind: "ClusterRole", Name: names.Draw(t, "role")}
+				b := binding{key: k, role: roleKey{"", ref.Name}, subjects: subjects.Draw(t, "subjects")}
+				if k.namespace != "" && rapid.Bool().Draw(t, "local") {
+					ref.Kind, b.role.namespace = "Role", k.namespace
+				}
+				m.bindings[k] = b
+				x.SetBinding(k.namespace, k.name, ref, b.subjects)
+			},
+			"delete binding": func(t *rapid.T) {
+				k := roleKey{namespaces.Draw(t, "ns"), names.Draw(t, "name")}
+				delete(m.bindings, k)
+				x.DeleteBinding(k.namespace, k.name)
+			},
+			"": func(t *rapid.T) {
+				attrs := authorizer.AttributesRecord{
+					User: &user.DefaultInfo{
+						Name:   rapid.SampledFrom([]string{"u", "v", "system:serviceaccount:a:u", "system:serviceaccount:b:g"}).Draw(t, "user"),
+						Groups: rapid.SliceOfN(rapid.SampledFrom([]string{"g", "u", "h"}), 0, 2).Draw(t, "groups"),
+					},
+					Verb: rapid.SampledFrom([]string{"get", "list", "create"}).Draw(t, "verb"),
+				}
+				if attrs.ResourceRequest = rapid.Bool().Draw(t, "resource"); attrs.ResourceRequest {
+					attrs.Namespace = namespaces.Draw(t, "ns")
+					attrs.APIGroup = rapid.SampledFrom([]string{"", "apps"}).Draw(t, "group")
+					attrs.Resource = rapid.SampledFrom([]string{"pods", "secrets"}).Draw(t, "res")
+					attrs.Subresource = rapid.SampledFrom([]string{"", "log", "scale"}).Draw(t, "sub")
+					attrs.Name = rapid.SampledFrom([]string{"", "x", "z"}).Draw(t, "name")
+				} else {
+					attrs.Path = rapid.SampledFrom([]string{"/healthz", "/api/v1", "/metrics"}).Draw(t, "path")
+				}
+				decision, reason, err := x.Authorize(t.Context(), attrs)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got, want := decision == authorizer.DecisionAllow, m.allows(attrs); got != want {
+					t.Fatalf("Authorize(%+v) = %v (%s), the model says %v", attrs, got, reason, want)
+				}
+			},
+		})
+	})
+}
+
+func TestReasons(t *testing.T) {
+	x := NewIndex()
+	x.SetRole("", "reader", []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}})
+	x.SetBinding("", "readers", rbacv1.RoleRef{Kind: "ClusterRole", Name: "reader"}, []rbacv1.Subject{{Kind: "Group", Name: "g"}})
+	x.SetBinding("ns", "sa", rbacv1.RoleRef{Kind: "ClusterRole", Name: "reader"}, []rbacv1.Subject{{Kind: "ServiceAccount", Name: "s", Namespace: "ns"}})
+	x.SetBinding("", "dangling", rbacv1.RoleRef{Kind: "ClusterRole", Name: "gone"}, []rbacv1.Subject{{Kind: "User", Name: "w"}})
+	for name, tc := range map[string]struct {
+		user user.DefaultInfo
+		want string
+	}{
+		"group":           {user.DefaultInfo{Name: "u", Groups: []string{"g"}}, `RBAC: allowed by ClusterRoleBinding "readers" of ClusterRole "reader" to Group "g"`},
+		"service account": {user.DefaultInfo{Name: "system:serviceaccount:ns:s"}, `RBAC: allowed by RoleBinding "sa/ns" of ClusterRole "reader" to ServiceAccount "s/ns"`},
+		"missing role":    {user.DefaultInfo{Name: "w"}, `RBAC: clusterrole.rbac.authorization.k8s.io "gone" not found`},
+		"nobody":          {user.DefaultInfo{Name: "x"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, reason, err := x.Authorize(t.Context(), authorizer.AttributesRecord{
+				User: &tc.user, Verb: "get", Namespace: "ns", Resource: "pods", ResourceRequest: true,
+			})
+			if err != nil || reason != tc.want {
+				t.Errorf("got %q, %v; want %q", reason, err, tc.want)
+			}
+		})
+	}
+}
+
+func BenchmarkAuthorize(b *testing.B) {
+	x := NewIndex()
+	rules := []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"configmaps"}}}
+	for i := range 10_000 {
+		ns, name := fmt.Sprintf("ns-%d", i%500), fmt.Sprintf("r-%d", i)
+		x.SetRole(ns, name, rules)
+		x.SetBinding(ns, name, rbacv1.RoleRef{Kind: "Role", Name: name}, []rbacv1.Subject{{Kind: "ServiceAccount", Name: "default", Namespace: ns}})
+	}
+	attrs := authorizer.AttributesRecord{
+		User: &user.DefaultInfo{Name: "system:serviceaccount:ns-7:default", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:ns-7", "system:authenticated"}},
+		Verb: "list", Namespace: "ns-7", Resource: "pods", ResourceRequest: true,
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if d, _, _ := x.Authorize(b.Context(), attrs); d == authorizer.DecisionAllow {
+			b.Fatal("allowed")
+		}
+	}
+}

@@ -1,0 +1,231 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver_test
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"keelson.dev/keelson/pkg/apiserver"
+	"keelson.dev/keelson/pkg/apiserver/bootstrap"
+	"keelson.dev/keelson/pkg/apiserver/config"
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+)
+
+func get(t *testing.T, cfg *rest.Config, path string) (status int, body string) {
+	t.Helper()
+	client, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, cfg.Host+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // read to its end
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(b)
+}
+
+func TestPaths(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	anonymous := s.TokenConfig("")
+	for _, tc := range []struct {
+		cfg          *rest.Config
+		path         string
+		status       int
+		has, hasNone string
+	}{
+		{anonymous, "/readyz", 200, "ok", "ping"},
+		{anonymous, "/livez?verbose", 200, "[+]poststarthook/rbac/bootstrap-roles ok\n", "[-]"},
+		{anonymous, "/healthz?verbose&exclude=etcd&exclude=nothing", 200, "[+]etcd excluded: ok\n", "[-]"},
+		{anonymous, "/healthz?verbose&exclude=nothing", 200, "warn: some health checks cannot be excluded: no matches for \"nothing\"\nhealthz check passed\n", "[-]"},
+		{s.Config, "/readyz/ping", 200, "ok", "["},
+		{anonymous, "/metrics", 403, `forbidden: User \"system:anonymous\" cannot get path \"/metrics\"`, ""},
+		{anonymous, "/debug/pprof/", 403, `cannot get path`, ""},
+		{s.Config, "/metrics", 200, "apiserver_request_total", ""},
+		{s.Config, "/version", 200, `"gitVersion": "v1.36.6+keelson"`, ""},
+		{s.Config, "/", 200, `"/openid/v1/jwks"`, ""},
+		{s.Config, "/nowhere", 404, "404 page not found\n", ""},
+		{s.Config, "/.well-known/openid-configuration", 200, `"issuer":"https://kubernetes.default.svc.cluster.local"`, ""},
+	} {
+		t.Run(tc.path, func(t *testing.T) {
+			status, body := get(t, tc.cfg, tc.path)
+			if status != tc.status || !strings.Contains(body, tc.has) || (tc.hasNone != "" && strings.Contains(body, tc.hasNone)) {
+				t.Errorf("%d\n%s", status, body)
+			}
+		})
+	}
+}
+
+func TestOldTLSIsRefused(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	_, err := tls.Dial("tcp", strings.TrimPrefix(s.URL, "https://"), &tls.Config{MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10, InsecureSkipVerify: true}) //nolint:gosec // the point
+	if err == nil {
+		t.Error("TLS 1.1 was accepted")
+	}
+}
+
+// A second start over the same store changes nothing that is there, puts back
+// what is missing, and leaves alone what has opted out.
+func TestBootstrapIsIdempotent(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	ctx := t.Context()
+	snapshot := func(c *testserver.Server) map[string]string {
+		out := map[string]string{}
+		roles, err := c.Client.RbacV1().ClusterRoles().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range roles.Items {
+			out["role "+r.Name] = r.ResourceVersion
+		}
+		bindings, err := c.Client.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range bindings.Items {
+			out["binding "+b.Name] = b.ResourceVersion
+		}
+		namespaces, err := c.Client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range namespaces.Items {
+			out["namespace "+n.Name] = n.ResourceVersion
+		}
+		return out
+	}
+	before := snapshot(s)
+	roles := s.Client.RbacV1().ClusterRoles()
+	if err := roles.Delete(ctx, "system:kube-dns", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	less, err := roles.Get(ctx, "system:node-proxier", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := len(less.Rules)
+	less.Rules = less.Rules[:1]
+	if _, err := roles.Update(ctx, less, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	own, err := roles.Get(ctx, "system:volume-scheduler", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own.Annotations["rbac.authorization.kubernetes.io/autoupdate"] = "false"
+	own.Rules = own.Rules[:1]
+	if _, err := roles.Update(ctx, own, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	changed := map[string]bool{"role system:kube-dns": true, "role system:node-proxier": true, "role system:volume-scheduler": true}
+	s.Stop(t)
+
+	again := testserver.Start(t, testserver.Options{KV: s.KV, Dir: s.Dir})
+	after := snapshot(again)
+	for k, rv := range before {
+		if now, ok := after[k]; !ok || (now != rv && !changed[k]) {
+			t.Errorf("%s: revision %s, now %q", k, rv, now)
+		}
+	}
+	if len(after) != len(before) {
+		t.Errorf("%d objects, now %d", len(before), len(after))
+	}
+	if r, err := again.Client.RbacV1().ClusterRoles().Get(ctx, "system:node-proxier", metav1.GetOptions{}); err != nil || len(r.Rules) < all {
+		t.Errorf("rules were not put back: %v, %v", r, err)
+	}
+	if r, err := again.Client.RbacV1().ClusterRoles().Get(ctx, "system:volume-scheduler", metav1.GetOptions{}); err != nil || len(r.Rules) != 1 {
+		t.Errorf("a role that opted out was changed: %v, %v", r, err)
+	}
+}
+
+func TestDefaultPolicy(t *testing.T) {
+	p, err := bootstrap.DefaultPolicy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	roles := map[string]bool{}
+	for _, r := range p.ClusterRoles {
+		if roles[r.Name] {
+			t.Errorf("role %s is there twice", r.Name)
+		}
+		roles[r.Name] = true
+	}
+	for _, b := range p.ClusterRoleBindings {
+		if !roles[b.RoleRef.Name] {
+			t.Errorf("binding %s refers to no role: %s", b.Name, b.RoleRef.Name)
+		}
+	}
+	for _, want := range []string{"cluster-admin", "admin", "edit", "view", "system:node", "system:kube-scheduler", "system:controller:replicaset-controller"} {
+		if !roles[want] {
+			t.Errorf("no role %s", want)
+		}
+	}
+}
+
+func TestKubernetesService(t *testing.T) {
+	one := testserver.Start(t, testserver.Options{})
+	two := testserver.Start(t, testserver.Options{KV: one.KV, Dir: one.Dir, Configure: func(c *config.Config) { c.AdvertiseAddress = "192.0.2.7" }})
+	addresses := func() string {
+		var out []string
+		s, err := one.Client.DiscoveryV1().EndpointSlices("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range s.Endpoints {
+			out = append(out, e.Addresses...)
+		}
+		return strings.Join(out, " ")
+	}
+	if got := addresses(); got != "127.0.0.1 192.0.2.7" {
+		t.Errorf("two servers: %s", got)
+	}
+	two.Stop(t)
+	if got := addresses(); got != "127.0.0.1" {
+		t.Errorf("after one has left: %s", got)
+	}
+}
+
+func TestBadConfigurationStartsNothing(t *testing.T) {
+	cfg := config.Default()
+	cfg.AuthorizationModes = []string{"RBAC", "Guess"}
+	_, err := apiserver.New(cfg, apiserver.Deps{})
+	if err == nil || !strings.Contains(err.Error(), `--authorization-mode "Guess"`) || !strings.Contains(err.Error(), "--service-account-issuer") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Shutting down, the server ends watches and lets ordinary requests finish.
+func TestShutdownEndsWatches(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	w, err := s.Client.CoreV1().ConfigMaps("default").Watch(context.WithoutCancel(t.Context()), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	s.Stop(t)
+	for range w.ResultChan() { //nolint:revive // until it is closed
+	}
+	_, err = s.Client.CoreV1().ConfigMaps("default").Create(context.WithoutCancel(t.Context()), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "late"}}, metav1.CreateOptions{})
+	if err == nil || apierrors.IsAlreadyExists(err) {
+		t.Errorf("a server that has stopped answered: %v", err)
+	}
+}

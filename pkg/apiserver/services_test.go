@@ -1,0 +1,150 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver_test
+
+import (
+	"fmt"
+	"net/netip"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"keelson.dev/keelson/pkg/apiserver/config"
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+)
+
+func service(name string, change func(*corev1.Service)) *corev1.Service {
+	svc := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt(80)}}},
+	}
+	if change != nil {
+		change(svc)
+	}
+	return svc
+}
+
+// Two servers over one store hand out every address and node port of small
+// ranges, none of them twice, and refuse what is beyond.
+func TestServersShareServiceRanges(t *testing.T) {
+	small := func(c *config.Config) {
+		c.ServiceClusterIPRanges = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/27")} // 30 addresses, one is "kubernetes"
+		c.ServiceNodePorts = config.PortRange{First: 30000, Last: 30039}
+	}
+	one := testserver.Start(t, testserver.Options{Configure: small})
+	two := testserver.Start(t, testserver.Options{Configure: small, KV: one.KV, Dir: one.Dir})
+	const each = 20 // 40 in all: 11 too many
+	var (
+		wg     sync.WaitGroup
+		mu     sync.Mutex
+		ips    = map[string]string{"10.96.0.1": "kubernetes"}
+		ports  = map[int32]string{}
+		failed int
+	)
+	for i, s := range []*testserver.Server{one, two} {
+		for j := range each {
+			wg.Go(func() {
+				name := fmt.Sprintf("s-%d-%d", i, j)
+				got, err := s.Client.CoreV1().Services("default").Create(t.Context(),
+					service(name, func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort }), metav1.CreateOptions{})
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					failed++
+					return
+				}
+				if other, ok := ips[got.Spec.ClusterIP]; ok {
+					t.Errorf("%s has the address of %s: %s", name, other, got.Spec.ClusterIP)
+				}
+				if other, ok := ports[got.Spec.Ports[0].NodePort]; ok {
+					t.Errorf("%s has the node port of %s: %d", name, other, got.Spec.Ports[0].NodePort)
+				}
+				ips[got.Spec.ClusterIP], ports[got.Spec.Ports[0].NodePort] = name, name
+			})
+		}
+	}
+	wg.Wait()
+	if len(ips) != 30 || failed != 11 {
+		t.Errorf("%d addresses are in use and %d services were refused, want 30 and 11", len(ips), failed)
+	}
+	list, err := two.Client.NetworkingV1().IPAddresses().List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) != 30 {
+		t.Errorf("%d IPAddress objects, %v; want 30: refused services must leave none", len(list.Items), err)
+	}
+	// What a service had can be had again once it is gone.
+	if err := one.Client.CoreV1().Services("default").Delete(t.Context(), anyOf(ips), metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := two.Client.CoreV1().Services("default").Create(t.Context(), service("again", nil), metav1.CreateOptions{}); err != nil {
+		t.Errorf("after a delete: %v", err)
+	}
+}
+
+func anyOf(ips map[string]string) string {
+	for _, name := range ips {
+		if name != "kubernetes" {
+			return name
+		}
+	}
+	return ""
+}
+
+func TestServiceAllocation(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	api := s.Client.CoreV1().Services("default")
+	create := func(name string, change func(*corev1.Service)) (*corev1.Service, error) {
+		return api.Create(t.Context(), service(name, change), metav1.CreateOptions{})
+	}
+	for name, tc := range map[string]struct {
+		change func(*corev1.Service)
+		want   string
+	}{
+		"outside":     {func(s *corev1.Service) { s.Spec.ClusterIP = "1.2.3.4" }, `Service "outside" is invalid: spec.clusterIPs: Invalid value: ["1.2.3.4"]: failed to allocate IP 1.2.3.4: the provided network does not match the current range`},
+		"taken":       {func(s *corev1.Service) { s.Spec.ClusterIP = "10.96.0.1" }, `Service "taken" is invalid: spec.clusterIPs: Invalid value: ["10.96.0.1"]: failed to allocate IP 10.96.0.1: provided IP is already allocated`},
+		"port range":  {func(s *corev1.Service) { s.Spec.Type = "NodePort"; s.Spec.Ports[0].NodePort = 99 }, `Service "port range" is invalid: spec.ports[0].nodePort: Invalid value: 99: provided port is not in the valid range. The range of valid ports is 30000-32767`},
+		"dual":        {func(s *corev1.Service) { p := corev1.IPFamilyPolicyRequireDualStack; s.Spec.IPFamilyPolicy = &p }, `Service "dual" is invalid: spec.ipFamilyPolicy: Invalid value: "RequireDualStack": this cluster is not configured for dual-stack services`},
+		"not an IPv6": {func(s *corev1.Service) { s.Spec.ClusterIP = "fd00::1" }, `Service "not an IPv6" is invalid: spec.clusterIPs[0]: Invalid value: ["fd00::1"]: IPv6 is not configured on this cluster`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := create(name, tc.change); err == nil || err.Error() != tc.want {
+				t.Errorf("got  %v\nwant %s", err, tc.want)
+			}
+		})
+	}
+	lb, err := create("lb", func(s *corev1.Service) {
+		s.Spec.Type, s.Spec.ExternalTrafficPolicy = corev1.ServiceTypeLoadBalancer, corev1.ServiceExternalTrafficPolicyLocal
+		s.Spec.Ports = []corev1.ServicePort{{Name: "t", Port: 53, Protocol: "TCP"}, {Name: "u", Port: 53, Protocol: "UDP"}}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lb.Spec.HealthCheckNodePort == 0 || lb.Spec.Ports[0].NodePort == 0 || lb.Spec.Ports[0].NodePort != lb.Spec.Ports[1].NodePort {
+		t.Errorf("health port %d, ports %v: TCP and UDP of one port share a node port", lb.Spec.HealthCheckNodePort, lb.Spec.Ports)
+	}
+	port, ip := lb.Spec.Ports[0].NodePort, lb.Spec.ClusterIP
+	lb.Spec.Type, lb.Spec.ExternalName = corev1.ServiceTypeExternalName, "example.com"
+	lb, err = api.Update(t.Context(), lb, metav1.UpdateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lb.Spec.ClusterIP != "" || lb.Spec.Ports[0].NodePort != 0 || lb.Spec.HealthCheckNodePort != 0 {
+		t.Errorf("an external name keeps %q, %v, %d", lb.Spec.ClusterIP, lb.Spec.Ports, lb.Spec.HealthCheckNodePort)
+	}
+	got, err := create("heir", func(s *corev1.Service) {
+		s.Spec.Type, s.Spec.ClusterIP, s.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, ip, port
+	})
+	if err != nil || got.Spec.ClusterIP != ip {
+		t.Errorf("what a service gave up: %v", err)
+	}
+	dry, err := api.Create(t.Context(), service("dry", func(s *corev1.Service) { s.Spec.ClusterIP = "10.96.3.3" }), metav1.CreateOptions{DryRun: []string{"All"}})
+	if err != nil || dry.Spec.ClusterIP != "10.96.3.3" {
+		t.Fatalf("dry run: %v", err)
+	}
+	if _, err := create("wet", func(s *corev1.Service) { s.Spec.ClusterIP = "10.96.3.3" }); err != nil {
+		t.Errorf("after a dry run: %v", err)
+	}
+}
