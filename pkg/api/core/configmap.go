@@ -18,6 +18,8 @@ func configMapRow() *resource.Row {
 		ShortNames: []string{"cm"},
 
 		Default:                  defaultConfigMap,
+		Validate:                 validateConfigMap,
+		ValidateUpdate:           validateConfigMapUpdate,
 		AllowUnconditionalUpdate: true,
 
 		Columns: []metav1.TableColumnDefinition{

@@ -24,6 +24,7 @@ func namespaceRow() *resource.Row {
 
 		Default:                  defaultNamespace,
 		PrepareCreate:            prepareNamespaceCreate,
+		Validate:                 validateNamespace,
 		PrepareUpdate:            prepareNamespaceUpdate,
 		Canonicalize:             canonicalizeNamespace,
 		ValidateName:             nameNamespace,
@@ -41,8 +42,8 @@ func namespaceRow() *resource.Row {
 		Cells: namespaceCells,
 
 		Subresources: []resource.Sub[corev1.Namespace]{
-			{Subresource: resource.Subresource{Name: "finalize", Verbs: []string{"update"}, View: true, ResetFields: []string{"status"}}, PrepareUpdate: parts.KeepStatus},
-			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec},
+			{Subresource: resource.Subresource{Name: "finalize", Verbs: []string{"update"}, View: true, ResetFields: []string{"status"}}, PrepareUpdate: parts.KeepStatus, ValidateUpdate: validateNamespaceFinalize},
+			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validateNamespaceStatus},
 		},
 	}.Row()
 }

@@ -18,7 +18,9 @@ func podTemplateRow() *resource.Row {
 
 		Default:                  defaultPodTemplate,
 		PrepareCreate:            preparePodTemplateCreate,
+		Validate:                 validatePodTemplate,
 		PrepareUpdate:            preparePodTemplateUpdate,
+		ValidateUpdate:           validatePodTemplateUpdate,
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,
 

@@ -25,7 +25,9 @@ func replicationControllerRow() *resource.Row {
 
 		Default:                  defaultReplicationController,
 		PrepareCreate:            prepareReplicationControllerCreate,
+		Validate:                 validateReplicationController,
 		PrepareUpdate:            prepareReplicationControllerUpdate,
+		ValidateUpdate:           validateReplicationControllerUpdate,
 		Fields:                   replicationControllerFields,
 		SelectableFields:         []string{"status.replicas"},
 		AllowUnconditionalUpdate: true,
@@ -46,7 +48,7 @@ func replicationControllerRow() *resource.Row {
 
 		Subresources: []resource.Sub[corev1.ReplicationController]{
 			{Subresource: resource.Subresource{Name: "scale", Verbs: []string{"get", "patch", "update"}, Kind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, Scale: replicationControllerScale()}},
-			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec},
+			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validateReplicationControllerStatus},
 		},
 	}.Row()
 }

@@ -17,7 +17,9 @@ func secretRow() *resource.Row {
 		Group: "", Version: "v1", Resource: "secrets", Kind: "Secret", Namespaced: true,
 
 		Default:                  defaultSecret,
+		Validate:                 validateSecret,
 		PrepareUpdate:            prepareSecretUpdate,
+		ValidateUpdate:           validateSecretUpdate,
 		Fields:                   secretFields,
 		SelectableFields:         []string{"type"},
 		AllowUnconditionalUpdate: true,

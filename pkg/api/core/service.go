@@ -25,7 +25,9 @@ func serviceRow() *resource.Row {
 
 		Default:                  defaultService,
 		PrepareCreate:            parts.ClearStatus,
+		Validate:                 validateService,
 		PrepareUpdate:            prepareServiceUpdate,
+		ValidateUpdate:           validateServiceUpdate,
 		ValidateName:             nameService,
 		Fields:                   serviceFields,
 		SelectableFields:         []string{"spec.clusterIP", "spec.type"},
@@ -47,7 +49,7 @@ func serviceRow() *resource.Row {
 
 		Subresources: []resource.Sub[corev1.Service]{
 			{Subresource: resource.Subresource{Name: "proxy", Verbs: []string{"create", "delete", "get", "patch", "update"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "ServiceProxyOptions"}}},
-			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec},
+			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validateServiceStatus},
 		},
 	}.Row()
 }

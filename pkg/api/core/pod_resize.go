@@ -1,0 +1,178 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson.dev/keelson/pkg/api/podspec"
+	"keelson.dev/keelson/pkg/api/report"
+)
+
+// validatePodResize lets CPU and memory of a running pod change, and nothing else.
+func validatePodResize(_ context.Context, pod, old *corev1.Pod) field.ErrorList {
+	if _, mirror := old.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods cannot be resized")}
+	}
+	if old.Spec.OS != nil && old.Spec.OS.Name == corev1.Windows {
+		return field.ErrorList{field.Forbidden(field.NewPath(""), "windows pods cannot be resized")}
+	}
+	r := report.Report{Errors: validatePodContent(pod)}
+	spec := field.NewPath("spec")
+	if old.Status.QOSClass != podspec.QOSClass(&pod.Spec) {
+		r.Invalid(spec, pod.Status.QOSClass, "Pod QOS Class may not change as a result of resizing")
+	}
+	if !canResize(old) {
+		r.Forbidden(spec, "Pod running on node without support for resize")
+	}
+	rest := pod.Spec.DeepCopy()
+	checkOwnResize(&r, rest, &old.Spec, spec)
+	if len(old.Status.NodeAllocatableResourceClaimStatuses) > 0 {
+		r.Forbidden(spec, "pods with node allocatable resource claims cannot be resized")
+	}
+	ordered := sameOrder(&r, pod.Spec.Containers, old.Spec.Containers, spec, "containers")
+	ordered = sameOrder(&r, pod.Spec.InitContainers, old.Spec.InitContainers, spec, "initContainers") && ordered
+	if !ordered {
+		return r.Errors
+	}
+	for i := range old.Spec.InitContainers {
+		if podspec.Restartable(&old.Spec.InitContainers[i]) {
+			refuseRemoval(&r, &pod.Spec.InitContainers[i].Resources, &old.Spec.InitContainers[i].Resources, spec.Child("initContainers").Index(i).Child("resources"))
+		}
+	}
+	for i := range old.Spec.Containers {
+		refuseRemoval(&r, &pod.Spec.Containers[i].Resources, &old.Spec.Containers[i].Resources, spec.Child("containers").Index(i).Child("resources"))
+	}
+	checkResized(&r, rest, &old.Spec, spec)
+	if len(r.Errors) == 0 && !equality.Semantic.DeepEqual(*rest, old.Spec) {
+		r.Forbidden(spec, "only cpu and memory resources are mutable")
+	}
+	return r.Errors
+}
+
+// canResize asks the first running container whether its node reports resources.
+func canResize(pod *corev1.Pod) bool {
+	for i := range pod.Status.ContainerStatuses {
+		if s := &pod.Status.ContainerStatuses[i]; s.State.Running != nil {
+			return s.Resources != nil
+		}
+	}
+	return true
+}
+
+func sameOrder(r *report.Report, containers, old []corev1.Container, spec *field.Path, name string) bool {
+	if len(containers) != len(old) {
+		r.Forbidden(spec.Child(name), name+" may not be added or removed on resize")
+		return false
+	}
+	same := true
+	for i := range old {
+		if containers[i].Name != old[i].Name {
+			r.Forbidden(spec.Child(name).Index(i).Child("name"), name+" may not be renamed or reordered on resize")
+			same = false
+		}
+	}
+	return same
+}
+
+func refuseRemoval(r *report.Report, is, was *corev1.ResourceRequirements, path *field.Path) {
+	if removes(is.Requests, was.Requests) {
+		r.Forbidden(path.Child("requests"), "resource requests cannot be removed")
+	}
+	if removes(is.Limits, was.Limits) {
+		r.Forbidden(path.Child("limits"), "resource limits cannot be removed")
+	}
+}
+
+func removes(list, old corev1.ResourceList) bool {
+	for name := range old {
+		if _, ok := list[name]; !ok {
+			return true
+		}
+	}
+	return false
+}
+
+// checkResized puts old CPU and memory back into rest, and refuses what differs
+// then.
+func checkResized(r *report.Report, rest, old *corev1.PodSpec, spec *field.Path) {
+	for i := range rest.Containers {
+		restoreComputing(&rest.Containers[i].Resources, &old.Containers[i].Resources)
+		if !equality.Semantic.DeepEqual(rest.Containers[i], old.Containers[i]) {
+			r.Forbidden(spec, "only cpu and memory resources are mutable")
+		}
+	}
+	for i := range rest.InitContainers {
+		c, was := &rest.InitContainers[i], &old.InitContainers[i]
+		if !podspec.Restartable(c) {
+			if !equality.Semantic.DeepEqual(*c, *was) {
+				r.Forbidden(spec, "resources for non-sidecar init containers are immutable")
+			}
+			continue
+		}
+		restoreComputing(&c.Resources, &was.Resources)
+		if !equality.Semantic.DeepEqual(*c, *was) {
+			r.Forbidden(spec.Child("initContainers").Index(i), "only cpu and memory resources for init or sidecar containers are mutable")
+		}
+	}
+}
+
+func restoreComputing(is, was *corev1.ResourceRequirements) {
+	is.Requests = restoredList(is.Requests, was.Requests)
+	is.Limits = restoredList(is.Limits, was.Limits)
+	is.Claims = nil
+}
+
+func restoredList(list, old corev1.ResourceList) corev1.ResourceList {
+	if list == nil && old == nil {
+		return nil
+	}
+	out := corev1.ResourceList{}
+	for name, value := range list {
+		out[name] = value
+	}
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		delete(out, name)
+		if value, ok := old[name]; ok {
+			out[name] = value
+		}
+	}
+	return out
+}
+
+// checkOwnResize judges the resources of the pod as a whole.
+func checkOwnResize(r *report.Report, rest, old *corev1.PodSpec, spec *field.Path) {
+	has := func(own *corev1.ResourceRequirements) bool {
+		return own != nil && len(own.Requests)+len(own.Limits) > 0
+	}
+	if !has(rest.Resources) && !has(old.Resources) {
+		return
+	}
+	path := spec.Child("resources")
+	if old.Resources != nil && rest.Resources == nil {
+		r.Forbidden(path, "pod-level resources cannot be removed")
+		return
+	}
+	was := old.Resources
+	if was == nil {
+		was = &corev1.ResourceRequirements{}
+	}
+	if removes(rest.Resources.Requests, was.Requests) {
+		r.Forbidden(path.Child("requests"), "pod-level resource requests cannot be removed")
+	}
+	if removes(rest.Resources.Limits, was.Limits) {
+		r.Forbidden(path.Child("limits"), "pod-level resource limits cannot be removed")
+	}
+	restoreComputing(rest.Resources, was)
+	if old.Resources == nil && !has(rest.Resources) {
+		rest.Resources = nil
+	}
+	if !equality.Semantic.DeepEqual(rest.Resources, old.Resources) {
+		r.Forbidden(spec, "only cpu and memory resources are mutable at pod-level")
+	}
+}

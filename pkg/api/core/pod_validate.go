@@ -1,0 +1,265 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/diff"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson.dev/keelson/pkg/api/podspec"
+	"keelson.dev/keelson/pkg/api/report"
+)
+
+func validatePod(_ context.Context, pod *corev1.Pod) field.ErrorList {
+	r := report.Report{Errors: validatePodContent(pod)}
+	spec := field.NewPath("spec")
+	if len(pod.Spec.EphemeralContainers) > 0 {
+		r.Forbidden(spec.Child("ephemeralContainers"), "cannot be set on create")
+	}
+	if pod.Spec.NodeName != "" && len(pod.Spec.SchedulingGates) > 0 {
+		r.Forbidden(spec.Child("nodeName"), "cannot be set until all schedulingGates have been cleared")
+	}
+	return r.Errors
+}
+
+// validatePodContent judges what must hold of a pod at any time.
+func validatePodContent(pod *corev1.Pod) field.ErrorList {
+	var r report.Report
+	spec := field.NewPath("spec")
+	r.Add(podspec.ValidateAnnotations(pod.Annotations, &pod.Spec, field.NewPath("metadata", "annotations"))...)
+	r.Add(podspec.ValidateSpec(&pod.Spec, &pod.ObjectMeta, spec)...)
+	if pod.Spec.ServiceAccountName == "" {
+		for i := range pod.Spec.Volumes {
+			refuseTokens(&r, pod.Spec.Volumes[i].Projected, spec.Child("volumes").Index(i).Child("projected", "sources"))
+		}
+	}
+	for place, c := range podspec.Containers(&pod.Spec, spec) {
+		if place.Role == podspec.Main {
+			refusePadding(&r, c.Image, place.Path)
+		}
+	}
+	for place, c := range podspec.Containers(&pod.Spec, spec) {
+		if place.Role == podspec.Init {
+			refusePadding(&r, c.Image, place.Path)
+		}
+	}
+	return r.Errors
+}
+
+func refuseTokens(r *report.Report, p *corev1.ProjectedVolumeSource, path *field.Path) {
+	if p == nil {
+		return
+	}
+	for i := range p.Sources {
+		if p.Sources[i].ServiceAccountToken != nil {
+			r.Forbidden(path.Index(i).Child("serviceAccountToken"), "must not be specified when serviceAccountName is not set")
+		}
+	}
+}
+
+func refusePadding(r *report.Report, image string, at *field.Path) {
+	if strings.TrimSpace(image) != image {
+		r.Invalid(at.Child("image"), image, "must not have leading or trailing whitespace")
+	}
+}
+
+// mutable lists, for users, what may change in a pod's specification.
+const mutable = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`," +
+	"`spec.tolerations` (only additions to existing tolerations)," +
+	"`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+
+func validatePodUpdate(_ context.Context, pod, old *corev1.Pod) field.ErrorList {
+	r := report.Report{Errors: validatePodContent(pod)}
+	r.Add(podspec.ValidateAnnotationUpdate(pod, old, field.NewPath("metadata", "annotations"))...)
+	spec := field.NewPath("spec")
+	if !sameContainers(&r, pod.Spec.Containers, old.Spec.Containers, spec.Child("containers")) ||
+		!sameContainers(&r, pod.Spec.InitContainers, old.Spec.InitContainers, spec.Child("initContainers")) ||
+		!validDeadline(&r, pod, old, spec.Child("activeDeadlineSeconds")) {
+		return r.Errors
+	}
+	onlyMoreTolerations(&r, pod, old, spec.Child("tolerations"))
+	onlyFewerGates(&r, pod, old, spec.Child("schedulingGates"))
+	if equality.Semantic.DeepEqual(pod.Spec, old.Spec) {
+		return r.Errors
+	}
+	rest := withoutMutable(pod, old)
+	if len(old.Spec.SchedulingGates) > 0 {
+		onlyNarrower(&r, rest, &old.Spec, spec)
+	}
+	if !equality.Semantic.DeepEqual(*rest, old.Spec) {
+		r.Forbidden(spec, fmt.Sprintf("pod updates may not change fields other than %s\n%v", mutable, diff.Diff(old.Spec, *rest)))
+	}
+	return r.Errors
+}
+
+// sameContainers is false when what follows would make no sense.
+func sameContainers(r *report.Report, containers, old []corev1.Container, path *field.Path) bool {
+	if len(containers) != len(old) {
+		r.Forbidden(path, "pod updates may not add or remove containers")
+		return false
+	}
+	for i := range containers {
+		if containers[i].Image == "" {
+			r.Required(path.Index(i).Child("image"), "")
+		}
+		refusePadding(r, containers[i].Image, path.Index(i))
+	}
+	return true
+}
+
+func validDeadline(r *report.Report, pod, old *corev1.Pod, path *field.Path) bool {
+	deadline, was := pod.Spec.ActiveDeadlineSeconds, old.Spec.ActiveDeadlineSeconds
+	switch {
+	case deadline == nil && was != nil:
+		r.Invalid(path, deadline, "must not update from a positive integer to nil value")
+	case deadline == nil:
+	case *deadline < 0 || *deadline > math.MaxInt32:
+		r.Invalid(path, *deadline, validation.InclusiveRangeError(0, math.MaxInt32))
+		return false
+	case was != nil && *was < *deadline:
+		r.Invalid(path, *deadline, "must be less than or equal to previous value")
+		return false
+	}
+	return true
+}
+
+func onlyMoreTolerations(r *report.Report, pod, old *corev1.Pod, path *field.Path) {
+	for _, was := range old.Spec.Tolerations {
+		found := false
+		for _, t := range pod.Spec.Tolerations {
+			was.TolerationSeconds = t.TolerationSeconds
+			found = found || equality.Semantic.DeepEqual(was, t)
+		}
+		if !found {
+			r.Forbidden(path, "existing toleration can not be modified except its tolerationSeconds")
+			return
+		}
+	}
+	r.Add(podspec.ValidateTolerations(pod.Spec.Tolerations, path)...)
+}
+
+func onlyFewerGates(r *report.Report, pod, old *corev1.Pod, path *field.Path) {
+	for i, gate := range pod.Spec.SchedulingGates {
+		known := false
+		for _, was := range old.Spec.SchedulingGates {
+			known = known || was.Name == gate.Name
+		}
+		if !known {
+			r.Forbidden(path.Index(i).Child("name"), fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", gate.Name))
+		}
+	}
+}
+
+// withoutMutable is pod's specification with old's values in what may change.
+func withoutMutable(pod, old *corev1.Pod) *corev1.PodSpec {
+	rest, was := pod.Spec.DeepCopy(), old.Spec.DeepCopy()
+	for i := range rest.Containers {
+		rest.Containers[i].Image = was.Containers[i].Image
+	}
+	for i := range rest.InitContainers {
+		rest.InitContainers[i].Image = was.InitContainers[i].Image
+	}
+	rest.ActiveDeadlineSeconds = was.ActiveDeadlineSeconds
+	rest.SchedulingGates = was.SchedulingGates
+	rest.Tolerations = was.Tolerations
+	if grace := rest.TerminationGracePeriodSeconds; grace != nil && *grace == 1 &&
+		was.TerminationGracePeriodSeconds != nil && *was.TerminationGracePeriodSeconds < 0 {
+		rest.TerminationGracePeriodSeconds = was.TerminationGracePeriodSeconds
+	}
+	return rest
+}
+
+// onlyNarrower lets a gated pod select fewer nodes, and takes such a change out
+// of rest.
+func onlyNarrower(r *report.Report, rest, old *corev1.PodSpec, path *field.Path) {
+	for key, value := range old.NodeSelector {
+		if got, ok := rest.NodeSelector[key]; !ok || got != value {
+			r.Invalid(path.Child("nodeSelector"), rest.NodeSelector, "only additions to spec.nodeSelector are allowed (no mutations or deletions)")
+			break
+		}
+	}
+	rest.NodeSelector = old.NodeSelector
+	is, was := nodeAffinity(rest), nodeAffinity(old)
+	if equality.Semantic.DeepEqual(is, was) {
+		return
+	}
+	onlyMoreTerms(r, is, was, path.Child("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"))
+	switch {
+	case rest.Affinity == nil:
+		rest.Affinity = &corev1.Affinity{NodeAffinity: was}
+	case old.Affinity == nil && rest.Affinity.PodAffinity == nil && rest.Affinity.PodAntiAffinity == nil:
+		rest.Affinity = nil
+	default:
+		rest.Affinity.NodeAffinity = was
+	}
+}
+
+func nodeAffinity(spec *corev1.PodSpec) *corev1.NodeAffinity {
+	if spec.Affinity == nil {
+		return nil
+	}
+	return spec.Affinity.NodeAffinity
+}
+
+func onlyMoreTerms(r *report.Report, is, was *corev1.NodeAffinity, path *field.Path) {
+	if was == nil || was.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return
+	}
+	before := was.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	var after []corev1.NodeSelectorTerm
+	if is != nil && is.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+		after = is.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	}
+	if len(before) != len(after) {
+		r.Invalid(path, after, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")
+		return
+	}
+	for i := range before {
+		if !extends(&after[i], &before[i]) {
+			r.Invalid(path.Index(i), after[i], "only additions are allowed (no mutations or deletions)")
+		}
+	}
+}
+
+// extends is true of a term that asks for all that was asked for before. A term
+// without requirements selects nothing, and more would widen it.
+func extends(term, old *corev1.NodeSelectorTerm) bool {
+	n, m := len(old.MatchExpressions), len(old.MatchFields)
+	if n+m == 0 {
+		return len(term.MatchExpressions)+len(term.MatchFields) == 0
+	}
+	return len(term.MatchExpressions) >= n && len(term.MatchFields) >= m &&
+		equality.Semantic.DeepEqual(term.MatchExpressions[:n], old.MatchExpressions) &&
+		equality.Semantic.DeepEqual(term.MatchFields[:m], old.MatchFields)
+}
+
+func validatePodEphemeralContainers(_ context.Context, pod, old *corev1.Pod) field.ErrorList {
+	if _, mirror := old.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods do not support ephemeral containers")}
+	}
+	r := report.Report{Errors: validatePodContent(pod)}
+	r.Add(podspec.ValidateAnnotationUpdate(pod, old, field.NewPath("metadata", "annotations"))...)
+	path := field.NewPath("spec", "ephemeralContainers")
+	named := map[string]*corev1.EphemeralContainer{}
+	for i := range pod.Spec.EphemeralContainers {
+		named[pod.Spec.EphemeralContainers[i].Name] = &pod.Spec.EphemeralContainers[i]
+	}
+	for _, was := range old.Spec.EphemeralContainers {
+		is, ok := named[was.Name]
+		if !ok {
+			r.Forbidden(path, fmt.Sprintf("existing ephemeral containers %q may not be removed\n", was.Name))
+		} else if !equality.Semantic.DeepEqual(was, *is) {
+			r.Forbidden(path, fmt.Sprintf("existing ephemeral containers %q may not be changed\n%v", was.Name, diff.Diff(was, *is)))
+		}
+	}
+	return r.Errors
+}

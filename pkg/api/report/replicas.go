@@ -1,0 +1,31 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import "k8s.io/apimachinery/pkg/util/validation/field"
+
+// Count is one of the counts in the status of what runs replicas.
+type Count struct {
+	Name string
+	N    int32
+}
+
+// Replicas judges the counts of a status against the count of all replicas. The
+// last two are the ready and the available ones.
+func (r *Report) Replicas(path *field.Path, replicas int32, generation int64, counts ...Count) {
+	r.NotNegative(path.Child("replicas"), int64(replicas))
+	for _, c := range counts {
+		r.NotNegative(path.Child(c.Name), int64(c.N))
+	}
+	r.NotNegative(path.Child("observedGeneration"), generation)
+	for _, c := range counts {
+		if c.N > replicas {
+			r.Invalid(path.Child(c.Name), c.N, "cannot be greater than status.replicas")
+		}
+	}
+	ready, available := counts[len(counts)-2], counts[len(counts)-1]
+	if available.N > ready.N {
+		r.Invalid(path.Child(available.Name), available.N, "cannot be greater than readyReplicas")
+	}
+}
