@@ -5,9 +5,11 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -58,19 +60,43 @@ func logOptions(r *http.Request) (o *v1.PodLogOptions, code int, text string) {
 	default:
 		query["tailLines"] = []string{tail}
 	}
-	o = &v1.PodLogOptions{}
-	scheme := runtime.NewScheme()
-	if err := v1.AddToScheme(scheme); err != nil {
-		return nil, http.StatusInternalServerError, err.Error()
-	}
-	metav1.AddToGroupVersion(scheme, v1.SchemeGroupVersion)
-	if err := runtime.NewParameterCodec(scheme).DecodeParameters(query, v1.SchemeGroupVersion, o); err != nil {
+	o, err := decodeLogOptions(query)
+	if err != nil {
 		return nil, http.StatusBadRequest, `{"message": "Unable to decode query."}`
 	}
 	if !validLogOptions(o) {
 		return nil, http.StatusUnprocessableEntity, `{"message": "Invalid request."}`
 	}
 	return o, 0, ""
+}
+
+// decodeLogOptions reads the options as the API's parameter codec does, which knows them only on the server's side.
+func decodeLogOptions(query url.Values) (*v1.PodLogOptions, error) {
+	o := &v1.PodLogOptions{}
+	var errs []error
+	decode := func(name string, into func(values *[]string) error) {
+		if values, ok := query[name]; ok && len(values) > 0 {
+			errs = append(errs, into(&values))
+		}
+	}
+	boolean := func(name string, out *bool) {
+		decode(name, func(v *[]string) error { return runtime.Convert_Slice_string_To_bool(v, out, nil) })
+	}
+	number := func(name string, out **int64) {
+		decode(name, func(v *[]string) error { return runtime.Convert_Slice_string_To_Pointer_int64(v, out, nil) })
+	}
+	boolean("follow", &o.Follow)
+	boolean("previous", &o.Previous)
+	boolean("timestamps", &o.Timestamps)
+	number("sinceSeconds", &o.SinceSeconds)
+	number("tailLines", &o.TailLines)
+	number("limitBytes", &o.LimitBytes)
+	decode("sinceTime", func(v *[]string) error {
+		o.SinceTime = &metav1.Time{}
+		return metav1.Convert_Slice_string_To_v1_Time(v, o.SinceTime, nil)
+	})
+	decode("stream", func(v *[]string) error { o.Stream = &(*v)[0]; return nil })
+	return o, errors.Join(errs...)
 }
 
 func validLogOptions(o *v1.PodLogOptions) bool {
