@@ -221,7 +221,8 @@ func (a *assembly) buildAPI() error {
 func (a *assembly) registryHooks() map[schema.GroupResource]registry.Hooks {
 	guard := &rbac.Guard{Rules: a.rules, Authorizer: a.authz}
 	hooks := map[schema.GroupResource]registry.Hooks{
-		{Resource: "services"}: a.services.Hooks(),
+		{Resource: "services"}:   a.services.Hooks(),
+		{Resource: "namespaces"}: namespaceHooks(),
 	}
 	if !slices.Contains(a.cfg.AuthorizationModes, config.ModeRBAC) {
 		return hooks

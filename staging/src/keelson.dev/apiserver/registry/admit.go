@@ -79,6 +79,17 @@ func (w *write) mutate(ctx context.Context, obj, old resource.Object) error {
 	return nil
 }
 
+// mutateDelete asks the mutating plugins about a deletion: they see no object,
+// and may refuse it.
+func (w *write) mutateDelete(ctx context.Context) error {
+	plugin, ok := w.registry.cfg.Admission.(admission.MutationInterface)
+	if w.skip || !ok || !plugin.Handles(w.operation) {
+		return nil
+	}
+	wrapped, _ := admission.WithAudit(plugin).(admission.MutationInterface)
+	return wrapped.Admit(ctx, w.attributes(ctx, nil, nil), w.registry.Interfaces())
+}
+
 // validate runs the validating plugins over copies of obj and old.
 func (w *write) validate(ctx context.Context, obj, old resource.Object) error {
 	plugin, ok := w.registry.cfg.Admission.(admission.ValidationInterface)

@@ -67,6 +67,9 @@ type deletion struct {
 }
 
 func (d *deletion) run(ctx context.Context) (*store.Record, bool, error) {
+	if err := d.w.mutateDelete(ctx); err != nil {
+		return nil, false, err
+	}
 	rec, err := d.r.store.Get(ctx, d.key, "")
 	if err != nil {
 		return nil, false, err
@@ -88,7 +91,7 @@ func (d *deletion) run(ctx context.Context) (*store.Record, bool, error) {
 		return rec, false, nil
 	}
 	marked := rec
-	if _, changed := d.finalizers(obj); graceful || changed || len(obj.GetFinalizers()) > 0 {
+	if _, changed := d.finalizers(obj); graceful || changed || len(obj.GetFinalizers()) > 0 || d.keeps(obj) {
 		var now bool
 		if marked, now, err = d.mark(ctx); err != nil || !now {
 			return marked, false, err
@@ -124,10 +127,12 @@ func (d *deletion) mark(ctx context.Context) (rec *store.Record, now bool, err e
 		}
 		kept = len(obj.GetFinalizers()) != 0
 		if !graceful {
-			if !kept {
+			if !kept && !d.keeps(obj.DeepCopyObject().(resource.Object)) {
 				return nil, errDeleteNow
 			}
+			kept = true
 			markDeleting(ctx, obj)
+			d.keeps(obj)
 			return obj, nil
 		}
 		grace = *d.options.GracePeriodSeconds
@@ -143,6 +148,11 @@ func (d *deletion) mark(ctx context.Context) (rec *store.Record, now bool, err e
 		return seen, false, nil
 	}
 	return nil, false, err
+}
+
+// keeps asks the hook whether obj stays; the hook may change obj.
+func (d *deletion) keeps(obj resource.Object) bool {
+	return d.r.cfg.Hooks.Ending != nil && d.r.cfg.Hooks.Ending(obj)
 }
 
 func (d *deletion) update(ctx context.Context, fn store.UpdateFunc) (*store.Record, error) {

@@ -61,6 +61,10 @@ type Hooks struct {
 	// KeepOnUpdate says that an object whose last finalizer is gone stays
 	// (namespaces whose spec.finalizers are not empty). Nil: it goes.
 	KeepOnUpdate func(obj, old resource.Object) bool
+	// Ending decides what a deletion does with an object that nothing else
+	// keeps: true keeps it, marked as being deleted, with the changes that the
+	// hook makes to it (namespaces, whose contents go first). Nil: it goes.
+	Ending func(obj resource.Object) (keep bool)
 }
 
 // UpdateFunc makes the wanted object from the present one, which is its own to
