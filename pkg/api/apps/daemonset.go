@@ -24,7 +24,9 @@ func daemonSetRow() *resource.Row {
 
 		Default:                  defaultDaemonSet,
 		PrepareCreate:            prepareDaemonSetCreate,
+		Validate:                 validateDaemonSet,
 		PrepareUpdate:            prepareDaemonSetUpdate,
+		ValidateUpdate:           validateDaemonSetUpdate,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 
@@ -44,7 +46,7 @@ func daemonSetRow() *resource.Row {
 		Cells: daemonSetCells,
 
 		Subresources: []resource.Sub[appsv1.DaemonSet]{
-			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec},
+			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validateDaemonSetStatus},
 		},
 	}.Row()
 }

@@ -21,7 +21,9 @@ func deploymentRow() *resource.Row {
 
 		Default:                  defaultDeployment,
 		PrepareCreate:            prepareDeploymentCreate,
+		Validate:                 validateDeployment,
 		PrepareUpdate:            prepareDeploymentUpdate,
+		ValidateUpdate:           validateDeploymentUpdate,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 
@@ -39,7 +41,7 @@ func deploymentRow() *resource.Row {
 
 		Subresources: []resource.Sub[appsv1.Deployment]{
 			{Subresource: resource.Subresource{Name: "scale", Verbs: []string{"get", "patch", "update"}, Kind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, Scale: deploymentScale()}},
-			{Subresource: strategy.View("status", "spec", "metadata.labels"), PrepareUpdate: prepareDeploymentStatus},
+			{Subresource: strategy.View("status", "spec", "metadata.labels"), PrepareUpdate: prepareDeploymentStatus, ValidateUpdate: validateDeploymentStatus},
 		},
 	}.Row()
 }

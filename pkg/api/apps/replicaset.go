@@ -24,7 +24,9 @@ func replicaSetRow() *resource.Row {
 
 		Default:                  defaultReplicaSet,
 		PrepareCreate:            prepareReplicaSetCreate,
+		Validate:                 validateReplicaSet,
 		PrepareUpdate:            prepareReplicaSetUpdate,
+		ValidateUpdate:           validateReplicaSetUpdate,
 		Fields:                   replicaSetFields,
 		SelectableFields:         []string{"status.replicas"},
 		AllowUnconditionalUpdate: true,
@@ -44,7 +46,7 @@ func replicaSetRow() *resource.Row {
 
 		Subresources: []resource.Sub[appsv1.ReplicaSet]{
 			{Subresource: resource.Subresource{Name: "scale", Verbs: []string{"get", "patch", "update"}, Kind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, Scale: replicaSetScale()}},
-			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec},
+			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validateReplicaSetStatus},
 		},
 	}.Row()
 }

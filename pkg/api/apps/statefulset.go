@@ -24,7 +24,10 @@ func statefulSetRow() *resource.Row {
 
 		Default:                  defaultStatefulSet,
 		PrepareCreate:            prepareStatefulSetCreate,
+		Validate:                 validateStatefulSet,
 		PrepareUpdate:            prepareStatefulSetUpdate,
+		ValidateUpdate:           validateStatefulSetUpdate,
+		ValidateName:             nameStatefulSet,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 
@@ -39,7 +42,7 @@ func statefulSetRow() *resource.Row {
 
 		Subresources: []resource.Sub[appsv1.StatefulSet]{
 			{Subresource: resource.Subresource{Name: "scale", Verbs: []string{"get", "patch", "update"}, Kind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, Scale: statefulSetScale()}},
-			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec},
+			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validateStatefulSetStatus},
 		},
 	}.Row()
 }

@@ -17,7 +17,9 @@ func leaseRow() *resource.Row {
 		Group: "coordination.k8s.io", Version: "v1", Resource: "leases", Kind: "Lease", Namespaced: true,
 
 		PrepareCreate:       prepareLeaseCreate,
+		Validate:            validateLease,
 		PrepareUpdate:       prepareLeaseUpdate,
+		ValidateUpdate:      validateLeaseUpdate,
 		AllowCreateOnUpdate: true,
 
 		Columns: []metav1.TableColumnDefinition{

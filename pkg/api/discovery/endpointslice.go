@@ -18,7 +18,9 @@ func endpointSliceRow() *resource.Row {
 
 		Default:                  defaultEndpointSlice,
 		PrepareCreate:            prepareEndpointSliceCreate,
+		Validate:                 validateEndpointSlice,
 		PrepareUpdate:            prepareEndpointSliceUpdate,
+		ValidateUpdate:           validateEndpointSliceUpdate,
 		AllowUnconditionalUpdate: true,
 
 		Columns: []metav1.TableColumnDefinition{

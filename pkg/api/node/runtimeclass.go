@@ -17,6 +17,8 @@ func runtimeClassRow() *resource.Row {
 		Group: "node.k8s.io", Version: "v1", Resource: "runtimeclasses", Kind: "RuntimeClass",
 
 		Default:             defaultRuntimeClass,
+		Validate:            validateRuntimeClass,
+		ValidateUpdate:      validateRuntimeClassUpdate,
 		AllowCreateOnUpdate: true,
 
 		Columns: []metav1.TableColumnDefinition{

@@ -21,9 +21,11 @@ func podDisruptionBudgetRow() *resource.Row {
 		Group: "policy", Version: "v1", Resource: "poddisruptionbudgets", Kind: "PodDisruptionBudget", Namespaced: true,
 		ShortNames: []string{"pdb"},
 
-		PrepareCreate: parts.Create,
-		PrepareUpdate: parts.Update,
-		ResetFields:   []string{"status"},
+		PrepareCreate:  parts.Create,
+		Validate:       validatePodDisruptionBudget,
+		PrepareUpdate:  parts.Update,
+		ValidateUpdate: validatePodDisruptionBudgetUpdate,
+		ResetFields:    []string{"status"},
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
@@ -35,7 +37,7 @@ func podDisruptionBudgetRow() *resource.Row {
 		Cells: podDisruptionBudgetCells,
 
 		Subresources: []resource.Sub[policyv1.PodDisruptionBudget]{
-			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec},
+			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validatePodDisruptionBudgetStatus},
 		},
 	}.Row()
 }

@@ -16,6 +16,8 @@ func clusterRoleRow() *resource.Row {
 	return resource.Kind[rbacv1.ClusterRole, rbacv1.ClusterRoleList]{
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles", Kind: "ClusterRole",
 
+		Validate:                 validateClusterRole,
+		ValidateUpdate:           validateClusterRoleUpdate,
 		ValidateName:             nameClusterRole,
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,

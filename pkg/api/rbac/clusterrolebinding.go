@@ -18,6 +18,8 @@ func clusterRoleBindingRow() *resource.Row {
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings", Kind: "ClusterRoleBinding",
 
 		Default:                  defaultClusterRoleBinding,
+		Validate:                 validateClusterRoleBinding,
+		ValidateUpdate:           validateClusterRoleBindingUpdate,
 		ValidateName:             nameClusterRoleBinding,
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,

@@ -16,6 +16,8 @@ func roleRow() *resource.Row {
 	return resource.Kind[rbacv1.Role, rbacv1.RoleList]{
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles", Kind: "Role", Namespaced: true,
 
+		Validate:                 validateRole,
+		ValidateUpdate:           validateRoleUpdate,
 		ValidateName:             nameRole,
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,

@@ -18,6 +18,8 @@ func roleBindingRow() *resource.Row {
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings", Kind: "RoleBinding", Namespaced: true,
 
 		Default:                  defaultRoleBinding,
+		Validate:                 validateRoleBinding,
+		ValidateUpdate:           validateRoleBindingUpdate,
 		ValidateName:             nameRoleBinding,
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,

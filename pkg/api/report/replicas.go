@@ -29,3 +29,17 @@ func (r *Report) Replicas(path *field.Path, replicas int32, generation int64, co
 		r.Invalid(path.Child(available.Name), available.N, "cannot be greater than readyReplicas")
 	}
 }
+
+// NotDecremented reports a counter that went back. Counters start unset, at 0.
+func (r *Report) NotDecremented(path *field.Path, is, was *int32) {
+	n, m := int32(0), int32(0)
+	if is != nil {
+		n = *is
+	}
+	if was != nil {
+		m = *was
+	}
+	if n < m {
+		r.Invalid(path, n, "cannot be decremented")
+	}
+}

@@ -20,6 +20,8 @@ func priorityClassRow() *resource.Row {
 
 		Default:                  defaultPriorityClass,
 		PrepareCreate:            strategy.StartGeneration[schedulingv1.PriorityClass],
+		Validate:                 validatePriorityClass,
+		ValidateUpdate:           validatePriorityClassUpdate,
 		AllowUnconditionalUpdate: true,
 
 		Columns: []metav1.TableColumnDefinition{
