@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"runtime"
 	"testing"
 	"time"
@@ -124,9 +123,7 @@ func cable(a, b *space, nameA, nameB string) {
 
 func newLab(t *testing.T) *lab {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("needs root for network namespaces")
-	}
+	needsNetwork(t)
 	l := &lab{t: t, router: newSpace(t)}
 	for i, addrs := range [][]string{{"10.50.0.1/24", "fd50::1/64"}, {"10.60.0.1/24", "fd60::1/64"}} {
 		name := fmt.Sprintf("br%d", i)
