@@ -19,6 +19,8 @@ func endpointsRow() *resource.Row {
 		StoragePrefix: "services/endpoints",
 
 		Default:                  defaultEndpoints,
+		Validate:                 validateEndpoints,
+		ValidateUpdate:           validateEndpointsUpdate,
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,
 

@@ -17,6 +17,8 @@ func eventRow() *resource.Row {
 		Group: "", Version: "v1", Resource: "events", Kind: "Event", Namespaced: true,
 		ShortNames: []string{"ev"},
 
+		Validate:                 validateEvent,
+		ValidateUpdate:           validateEventUpdate,
 		Fields:                   eventFields,
 		SelectableFields:         []string{"involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid", "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath", "reason", "reportingComponent", "source", "type"},
 		AllowCreateOnUpdate:      true,

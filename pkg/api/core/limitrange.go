@@ -18,6 +18,8 @@ func limitRangeRow() *resource.Row {
 		ShortNames: []string{"limits"},
 
 		Default:                  defaultLimitRange,
+		Validate:                 validateLimitRange,
+		ValidateUpdate:           validateLimitRangeUpdate,
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,
 

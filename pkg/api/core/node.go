@@ -22,7 +22,9 @@ func nodeRow() *resource.Row {
 
 		Default:                  defaultNode,
 		PrepareCreate:            prepareNodeCreate,
+		Validate:                 validateNode,
 		PrepareUpdate:            prepareNodeUpdate,
+		ValidateUpdate:           validateNodeUpdate,
 		Fields:                   nodeFields,
 		SelectableFields:         []string{"spec.unschedulable"},
 		AllowUnconditionalUpdate: true,
@@ -44,7 +46,7 @@ func nodeRow() *resource.Row {
 
 		Subresources: []resource.Sub[corev1.Node]{
 			{Subresource: resource.Subresource{Name: "proxy", Verbs: []string{"create", "delete", "get", "patch", "update"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "NodeProxyOptions"}}},
-			{Subresource: strategy.View("status", "spec"), PrepareUpdate: prepareNodeStatus},
+			{Subresource: strategy.View("status", "spec"), PrepareUpdate: prepareNodeStatus, ValidateUpdate: validateNodeStatus},
 		},
 	}.Row()
 }

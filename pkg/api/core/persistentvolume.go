@@ -23,7 +23,9 @@ func persistentVolumeRow() *resource.Row {
 
 		Default:                  defaultPersistentVolume,
 		PrepareCreate:            preparePersistentVolumeCreate,
+		Validate:                 validatePersistentVolume,
 		PrepareUpdate:            parts.KeepStatus,
+		ValidateUpdate:           validatePersistentVolumeUpdate,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 		ReturnDeleted:            true,

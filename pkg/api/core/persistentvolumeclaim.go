@@ -23,7 +23,9 @@ func persistentVolumeClaimRow() *resource.Row {
 
 		Default:                  defaultPersistentVolumeClaim,
 		PrepareCreate:            preparePersistentVolumeClaimCreate,
+		Validate:                 validatePersistentVolumeClaim,
 		PrepareUpdate:            preparePersistentVolumeClaimUpdate,
+		ValidateUpdate:           validatePersistentVolumeClaimUpdate,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 		ReturnDeleted:            true,
@@ -42,7 +44,7 @@ func persistentVolumeClaimRow() *resource.Row {
 		Cells: persistentVolumeClaimCells,
 
 		Subresources: []resource.Sub[corev1.PersistentVolumeClaim]{
-			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec},
+			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validatePersistentVolumeClaimStatus},
 		},
 	}.Row()
 }

@@ -23,7 +23,9 @@ func resourceQuotaRow() *resource.Row {
 
 		Default:                  defaultResourceQuota,
 		PrepareCreate:            parts.ClearStatus,
+		Validate:                 validateResourceQuota,
 		PrepareUpdate:            parts.KeepStatus,
+		ValidateUpdate:           validateResourceQuotaUpdate,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 		ReturnDeleted:            true,
@@ -37,7 +39,7 @@ func resourceQuotaRow() *resource.Row {
 		Cells: resourceQuotaCells,
 
 		Subresources: []resource.Sub[corev1.ResourceQuota]{
-			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec},
+			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validateResourceQuotaStatus},
 		},
 	}.Row()
 }

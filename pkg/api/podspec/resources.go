@@ -236,3 +236,19 @@ func (c *check) checkPodResources(path *field.Path) {
 		}
 	}
 }
+
+// Unqualified is true of names without a domain.
+func Unqualified(name corev1.ResourceName) bool { return !strings.Contains(string(name), "/") }
+
+// CountsInQuota is true of the unqualified names that quotas know.
+func CountsInQuota(name corev1.ResourceName) bool {
+	return IsStandard(name) && name != corev1.ResourceStorage
+}
+
+// ValidateContainerResourceName judges the name of what a container may ask for.
+func ValidateContainerResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
+	return containerResourceName(name, path)
+}
+
+// Overcommits is true of resources whose requests may be below their limits.
+func Overcommits(name corev1.ResourceName) bool { return overcommits(name) }

@@ -1,0 +1,147 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson.dev/keelson/pkg/api/podspec"
+	"keelson.dev/keelson/pkg/api/report"
+)
+
+func validateLimitRange(_ context.Context, l *corev1.LimitRange) field.ErrorList {
+	var r report.Report
+	types := sets.New[corev1.LimitType]()
+	for i := range l.Spec.Limits {
+		item, at := &l.Spec.Limits[i], field.NewPath("spec", "limits").Index(i)
+		checkLimitType(&r, item.Type, at.Child("type"))
+		if types.Has(item.Type) {
+			r.Duplicate(at.Child("type"), item.Type)
+		}
+		types.Insert(item.Type)
+		checkLimitNames(&r, item, at)
+		names := sets.New[corev1.ResourceName]()
+		for _, list := range []corev1.ResourceList{item.Max, item.Min, item.Default, item.DefaultRequest, item.MaxLimitRequestRatio} {
+			names.Insert(report.Keys(list)...)
+		}
+		for _, name := range slices.Sorted(slices.Values(names.UnsortedList())) {
+			checkLimitOrder(&r, item, name, at)
+			checkLimitRatio(&r, item, name, at)
+		}
+	}
+	return r.Errors
+}
+
+func validateLimitRangeUpdate(ctx context.Context, l, _ *corev1.LimitRange) field.ErrorList {
+	return validateLimitRange(ctx, l)
+}
+
+func checkLimitType(r *report.Report, kind corev1.LimitType, path *field.Path) {
+	reasons := validation.IsQualifiedName(string(kind))
+	r.Each(path, kind, reasons)
+	known := kind == corev1.LimitTypePod || kind == corev1.LimitTypeContainer || kind == corev1.LimitTypePersistentVolumeClaim
+	if len(reasons) == 0 && podspec.Unqualified(corev1.ResourceName(kind)) && !known {
+		r.Invalid(path, kind, "must be a standard limit type or fully qualified")
+	}
+}
+
+func checkLimitNames(r *report.Report, item *corev1.LimitRangeItem, at *field.Path) {
+	judge := func(list corev1.ResourceList, field string) {
+		for _, name := range report.Keys(list) {
+			path := at.Child(field).Key(string(name))
+			if item.Type == corev1.LimitTypePod || item.Type == corev1.LimitTypeContainer {
+				r.Add(podspec.ValidateContainerResourceName(name, path)...)
+			} else {
+				r.Add(podspec.ValidateResourceName(name, path)...)
+			}
+		}
+	}
+	judge(item.Max, "max")
+	judge(item.Min, "min")
+	if item.Type == corev1.LimitTypePod {
+		if len(item.Default) > 0 {
+			r.Forbidden(at.Child("default"), "may not be specified when `type` is 'Pod'")
+		}
+		if len(item.DefaultRequest) > 0 {
+			r.Forbidden(at.Child("defaultRequest"), "may not be specified when `type` is 'Pod'")
+		}
+	} else {
+		judge(item.Default, "default")
+		judge(item.DefaultRequest, "defaultRequest")
+	}
+	if item.Type == corev1.LimitTypePersistentVolumeClaim {
+		_, least := item.Min[corev1.ResourceStorage]
+		if _, most := item.Max[corev1.ResourceStorage]; !least && !most {
+			r.Required(at.Child("limits"), "either minimum or maximum storage value is required, but neither was provided")
+		}
+	}
+	judge(item.MaxLimitRequestRatio, "maxLimitRequestRatio")
+}
+
+// checkLimitOrder wants min <= default request <= default limit <= max.
+func checkLimitOrder(r *report.Report, item *corev1.LimitRangeItem, name corev1.ResourceName, at *field.Path) {
+	above := func(a, b corev1.ResourceList) (x, y resource.Quantity, is bool) {
+		x, okA := a[name]
+		y, okB := b[name]
+		return x, y, okA && okB && x.Cmp(y) > 0
+	}
+	say := func(child string, value resource.Quantity, format string, x, y resource.Quantity) {
+		r.Invalid(at.Child(child).Key(string(name)), value, fmt.Sprintf(format, x.String(), y.String()))
+	}
+	limits, requests := item.Default, item.DefaultRequest
+	if item.Type == corev1.LimitTypePod {
+		limits, requests = nil, nil
+	}
+	if x, y, is := above(item.Min, item.Max); is {
+		say("min", x, "min value %s is greater than max value %s", x, y)
+	}
+	if x, y, is := above(item.Min, requests); is {
+		say("defaultRequest", y, "min value %s is greater than default request value %s", x, y)
+	}
+	if x, y, is := above(requests, item.Max); is {
+		say("defaultRequest", x, "default request value %s is greater than max value %s", x, y)
+	}
+	if x, y, is := above(requests, limits); is {
+		say("defaultRequest", x, "default request value %s is greater than default limit value %s", x, y)
+	}
+	if x, y, is := above(item.Min, limits); is {
+		say("default", x, "min value %s is greater than default value %s", x, y)
+	}
+	if x, y, is := above(limits, item.Max); is {
+		say("default", y, "default value %s is greater than max value %s", x, y)
+	}
+	limit, limited := limits[name]
+	request, requested := requests[name]
+	if !podspec.Overcommits(name) && limited && requested && limit.Cmp(request) != 0 {
+		r.Invalid(at.Child("defaultRequest").Key(string(name)), request,
+			fmt.Sprintf("default value %s must equal to defaultRequest value %s in %s", limit.String(), request.String(), name))
+	}
+}
+
+func checkLimitRatio(r *report.Report, item *corev1.LimitRangeItem, name corev1.ResourceName, at *field.Path) {
+	ratio, ok := item.MaxLimitRequestRatio[name]
+	if !ok {
+		return
+	}
+	path := at.Child("maxLimitRequestRatio").Key(string(name))
+	if ratio.Cmp(*resource.NewQuantity(1, resource.DecimalSI)) < 0 {
+		r.Invalid(path, ratio, fmt.Sprintf("ratio %s is less than 1", ratio.String()))
+	}
+	least, hasMin := item.Min[name]
+	most, hasMax := item.Max[name]
+	if !hasMin || !hasMax || least.IsZero() {
+		return
+	}
+	if highest := most.AsApproximateFloat64() / least.AsApproximateFloat64(); ratio.AsApproximateFloat64() > highest {
+		r.Invalid(path, ratio, fmt.Sprintf("ratio %s is greater than max/min = %f", ratio.String(), highest))
+	}
+}

@@ -1,0 +1,138 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson.dev/keelson/pkg/api/podspec"
+	"keelson.dev/keelson/pkg/api/report"
+)
+
+func validateResourceQuota(_ context.Context, q *corev1.ResourceQuota) field.ErrorList {
+	var r report.Report
+	checkQuotaSpec(&r, &q.Spec, field.NewPath("spec"))
+	checkQuotaList(&r, q.Status.Hard, field.NewPath("status", "hard"))
+	checkQuotaList(&r, q.Status.Used, field.NewPath("status", "used"))
+	return r.Errors
+}
+
+func checkQuotaList(r *report.Report, list corev1.ResourceList, path *field.Path) {
+	for _, name := range report.Keys(list) {
+		at := path.Key(string(name))
+		errs := podspec.ValidateResourceName(name, at)
+		r.Add(errs...)
+		if podspec.Unqualified(name) && !podspec.CountsInQuota(name) {
+			r.Invalid(at, name, "must be a standard resource for quota")
+		}
+		r.Add(podspec.ValidateQuantity(name, list[name], at)...)
+	}
+}
+
+func checkQuotaSpec(r *report.Report, spec *corev1.ResourceQuotaSpec, path *field.Path) {
+	checkQuotaList(r, spec.Hard, path.Child("hard"))
+	at := path.Child("scopes")
+	for _, scope := range spec.Scopes {
+		if !slices.Contains(quotaScopes(), scope) {
+			r.Invalid(at, spec.Scopes, "unsupported scope")
+		}
+		for _, name := range report.Keys(spec.Hard) {
+			if podspec.CountsInQuota(name) && !scopeApplies(scope, name) {
+				r.Invalid(at, spec.Scopes, "unsupported scope applied to resource")
+			}
+		}
+	}
+	checkScopePairs(r, spec, sets.New(spec.Scopes...), at)
+	if spec.ScopeSelector != nil {
+		checkScopeSelector(r, spec, path.Child("scopeSelector", "matchExpressions"))
+	}
+}
+
+func quotaScopes() []corev1.ResourceQuotaScope {
+	return []corev1.ResourceQuotaScope{
+		corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating, corev1.ResourceQuotaScopeBestEffort,
+		corev1.ResourceQuotaScopeNotBestEffort, corev1.ResourceQuotaScopePriorityClass,
+		corev1.ResourceQuotaScopeVolumeAttributesClass, corev1.ResourceQuotaScopeCrossNamespacePodAffinity,
+	}
+}
+
+// scopeApplies is true when objects of the scope use the resource.
+func scopeApplies(scope corev1.ResourceQuotaScope, name corev1.ResourceName) bool {
+	computing := slices.Contains([]corev1.ResourceName{
+		corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory,
+		corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory,
+	}, name)
+	switch scope {
+	case corev1.ResourceQuotaScopeBestEffort:
+		return name == corev1.ResourcePods
+	case corev1.ResourceQuotaScopeVolumeAttributesClass:
+		return name == corev1.ResourcePersistentVolumeClaims || name == corev1.ResourceRequestsStorage
+	default:
+		return name == corev1.ResourcePods || computing
+	}
+}
+
+func checkScopePairs(r *report.Report, spec *corev1.ResourceQuotaSpec, scopes sets.Set[corev1.ResourceQuotaScope], path *field.Path) {
+	if scopes.HasAll(corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort) {
+		r.Invalid(path, spec.Scopes, "conflicting scopes")
+	}
+	if scopes.HasAll(corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating) {
+		r.Invalid(path, spec.Scopes, "conflicting scopes")
+	}
+}
+
+func checkScopeSelector(r *report.Report, spec *corev1.ResourceQuotaSpec, path *field.Path) {
+	scopes := sets.New[corev1.ResourceQuotaScope]()
+	for _, q := range spec.ScopeSelector.MatchExpressions {
+		scopes.Insert(q.ScopeName)
+		if !slices.Contains(quotaScopes(), q.ScopeName) {
+			r.Invalid(path.Child("scopeName"), q.ScopeName, "unsupported scope")
+		}
+		for _, name := range report.Keys(spec.Hard) {
+			if podspec.CountsInQuota(name) && !scopeApplies(q.ScopeName, name) {
+				r.Invalid(path, spec.ScopeSelector, "unsupported scope applied to resource")
+			}
+		}
+		named := q.ScopeName == corev1.ResourceQuotaScopePriorityClass || q.ScopeName == corev1.ResourceQuotaScopeVolumeAttributesClass
+		if slices.Contains(quotaScopes(), q.ScopeName) && !named && q.Operator != corev1.ScopeSelectorOpExists {
+			r.Invalid(path.Child("operator"), q.Operator, "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, "+
+				"ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity")
+		}
+		switch q.Operator {
+		case corev1.ScopeSelectorOpIn, corev1.ScopeSelectorOpNotIn:
+			if len(q.Values) == 0 {
+				r.Required(path.Child("values"), "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector")
+			}
+		case corev1.ScopeSelectorOpExists, corev1.ScopeSelectorOpDoesNotExist:
+			if len(q.Values) > 0 {
+				r.Invalid(path.Child("values"), q.Values, "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector")
+			}
+		default:
+			r.Invalid(path.Child("operator"), q.Operator, "not a valid selector operator")
+		}
+	}
+	checkScopePairs(r, spec, scopes, path)
+}
+
+func validateResourceQuotaUpdate(_ context.Context, q, old *corev1.ResourceQuota) field.ErrorList {
+	var r report.Report
+	checkQuotaSpec(&r, &q.Spec, field.NewPath("spec"))
+	if !sets.New(q.Spec.Scopes...).Equal(sets.New(old.Spec.Scopes...)) {
+		r.Invalid(field.NewPath("spec", "scopes"), q.Spec.Scopes, apivalidation.FieldImmutableErrorMsg)
+	}
+	return r.Errors
+}
+
+func validateResourceQuotaStatus(_ context.Context, q, _ *corev1.ResourceQuota) field.ErrorList {
+	var r report.Report
+	checkQuotaList(&r, q.Status.Hard, field.NewPath("status", "hard"))
+	checkQuotaList(&r, q.Status.Used, field.NewPath("status", "used"))
+	return r.Errors
+}

@@ -1,0 +1,224 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"context"
+	"fmt"
+	"path"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/diff"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	"keelson.dev/keelson/pkg/api/podspec"
+	"keelson.dev/keelson/pkg/api/report"
+)
+
+func validatePersistentVolume(_ context.Context, pv *corev1.PersistentVolume) field.ErrorList {
+	var r report.Report
+	spec, at := &pv.Spec, field.NewPath("spec")
+	podspec.ValidateAccessModes(&r, spec.AccessModes, at.Child("accessModes"), "")
+	if len(spec.Capacity) == 0 {
+		r.Required(at.Child("capacity"), "")
+	}
+	if _, ok := spec.Capacity[corev1.ResourceStorage]; !ok || len(spec.Capacity) > 1 {
+		r.Add(field.NotSupported(at.Child("capacity"), spec.Capacity, []corev1.ResourceName{corev1.ResourceStorage}))
+	}
+	for _, name := range report.Keys(spec.Capacity) {
+		value := spec.Capacity[name]
+		key := at.Child("capacity").Key(string(name))
+		if value.Value() < 0 {
+			r.Invalid(key, value.Value(), "must be a valid resource quantity")
+		} else if value.Sign() <= 0 {
+			r.Invalid(key, value.String(), "must be greater than zero")
+		}
+	}
+	if p := spec.PersistentVolumeReclaimPolicy; p != "" {
+		report.OneOf(&r, at.Child("persistentVolumeReclaimPolicy"), p,
+			corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRecycle, corev1.PersistentVolumeReclaimRetain)
+	}
+	checkVolumeAffinity(&r, spec, at.Child("nodeAffinity"))
+	checkVolumeSource(&r, spec, at)
+	if name := spec.StorageClassName; name != "" {
+		r.Each(at.Child("storageClassName"), name, apivalidation.NameIsDNSSubdomain(name, false))
+	}
+	if mode := spec.VolumeMode; mode != nil {
+		report.OneOf(&r, at.Child("volumeMode"), *mode, corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)
+	}
+	checkAttributesClass(&r, spec, at)
+	return r.Errors
+}
+
+func checkVolumeAffinity(r *report.Report, spec *corev1.PersistentVolumeSpec, at *field.Path) {
+	if spec.NodeAffinity == nil {
+		return
+	}
+	if spec.NodeAffinity.Required == nil {
+		r.Required(at.Child("required"), "must specify required node constraints")
+		return
+	}
+	r.Add(podspec.ValidateNodeSelector(spec.NodeAffinity.Required, at.Child("required"))...)
+}
+
+func checkAttributesClass(r *report.Report, spec *corev1.PersistentVolumeSpec, at *field.Path) {
+	class := spec.VolumeAttributesClassName
+	if class == nil {
+		return
+	}
+	if *class == "" {
+		r.Required(at.Child("volumeAttributesClassName"), "an empty string is disallowed")
+	} else {
+		r.Each(at.Child("volumeAttributesClassName"), *class, apivalidation.NameIsDNSSubdomain(*class, false))
+	}
+	if spec.CSI == nil {
+		r.Required(at.Child("csi"), "has to be specified when using volumeAttributesClassName")
+	}
+}
+
+// checkVolumeSource judges the one source of a volume.
+func checkVolumeSource(r *report.Report, spec *corev1.PersistentVolumeSpec, at *field.Path) {
+	s, found := &spec.PersistentVolumeSource, false
+	one := func(name string, set bool, judge func(*field.Path)) {
+		if !set {
+			return
+		}
+		if found {
+			r.Forbidden(at.Child(name), "may not specify more than 1 volume type")
+			return
+		}
+		found = true
+		if judge != nil {
+			judge(at.Child(name))
+		}
+	}
+	one("hostPath", s.HostPath != nil, func(p *field.Path) { r.Add(podspec.ValidateHostPath(s.HostPath, p)...) })
+	one("nfs", s.NFS != nil, func(p *field.Path) {
+		if s.NFS.Server == "" {
+			r.Required(p.Child("server"), "")
+		}
+		if s.NFS.Path == "" {
+			r.Required(p.Child("path"), "")
+		}
+		if !path.IsAbs(s.NFS.Path) {
+			r.Invalid(p.Child("path"), s.NFS.Path, "must be an absolute path")
+		}
+	})
+	one("iscsi", s.ISCSI != nil, nil)
+	one("glusterfs", s.Glusterfs != nil, nil)
+	one("rbd", s.RBD != nil, nil)
+	one("cinder", s.Cinder != nil, nil)
+	one("cephFS", s.CephFS != nil, nil)
+	one("fc", s.FC != nil, nil)
+	one("flexVolume", s.FlexVolume != nil, nil)
+	one("azureFile", s.AzureFile != nil, nil)
+	one("azureDisk", s.AzureDisk != nil, nil)
+	one("vsphereVolume", s.VsphereVolume != nil, nil)
+	one("gcePersistentDisk", s.GCEPersistentDisk != nil, nil)
+	one("awsElasticBlockStore", s.AWSElasticBlockStore != nil, nil)
+	one("local", s.Local != nil, func(p *field.Path) {
+		if s.Local.Path == "" {
+			r.Required(p.Child("path"), "")
+		}
+		if spec.NodeAffinity == nil {
+			r.Required(at.Child("nodeAffinity"), "Local volume requires node affinity")
+		}
+	})
+	one("csi", s.CSI != nil, func(p *field.Path) {
+		r.Add(podspec.ValidateDriverName(s.CSI.Driver, p.Child("driver"))...)
+		if s.CSI.VolumeHandle == "" {
+			r.Required(p.Child("volumeHandle"), "")
+		}
+	})
+	others := s.Flocker != nil || s.Quobyte != nil || s.PhotonPersistentDisk != nil || s.PortworxVolume != nil || s.StorageOS != nil || s.ScaleIO != nil
+	if !found && !others {
+		r.Required(at, "must specify a volume type")
+	}
+	if s.HostPath != nil && path.Clean(s.HostPath.Path) == "/" && spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
+		r.Forbidden(at.Child("persistentVolumeReclaimPolicy"), "may not be 'recycle' for a hostPath mount of '/'")
+	}
+}
+
+func validatePersistentVolumeUpdate(ctx context.Context, pv, old *corev1.PersistentVolume) field.ErrorList {
+	r := report.Report{Errors: validatePersistentVolume(ctx, pv)}
+	source := pv.Spec.PersistentVolumeSource.DeepCopy()
+	if was := old.Spec.CSI; was != nil && was.ControllerExpandSecretRef == nil && source.CSI != nil {
+		source.CSI.ControllerExpandSecretRef = nil
+	}
+	if !equality.Semantic.DeepEqual(*source, old.Spec.PersistentVolumeSource) {
+		r.Forbidden(field.NewPath("spec", "persistentvolumesource"),
+			fmt.Sprintf("spec.persistentvolumesource is immutable after creation\n%v", diff.Diff(old.Spec.PersistentVolumeSource, *source)))
+	}
+	r.Immutable(field.NewPath("volumeMode"), pv.Spec.VolumeMode, old.Spec.VolumeMode)
+	if old.Spec.NodeAffinity != nil && !equality.Semantic.DeepEqual(pv.Spec.NodeAffinity, old.Spec.NodeAffinity) {
+		r.Invalid(field.NewPath("nodeAffinity"), pv.Spec.NodeAffinity, apivalidation.FieldImmutableErrorMsg+", except for updating from beta label to GA")
+	}
+	if old.Spec.VolumeAttributesClassName != nil && pv.Spec.VolumeAttributesClassName == nil {
+		r.Forbidden(field.NewPath("spec", "volumeAttributesClassName"), "update from non-nil value to nil is forbidden")
+	}
+	return r.Errors
+}
+
+func validatePersistentVolumeClaim(_ context.Context, pvc *corev1.PersistentVolumeClaim) field.ErrorList {
+	return podspec.ValidateClaimSpec(&pvc.Spec, field.NewPath("spec"))
+}
+
+// validatePersistentVolumeClaimUpdate lets a claim be bound, a bound claim grow,
+// and a class be named where there was none.
+func validatePersistentVolumeClaimUpdate(ctx context.Context, pvc, old *corev1.PersistentVolumeClaim) field.ErrorList {
+	r := report.Report{Errors: validatePersistentVolumeClaim(ctx, pvc)}
+	spec, was := pvc.Spec.DeepCopy(), old.Spec.DeepCopy()
+	if was.VolumeName == "" {
+		was.VolumeName = spec.VolumeName
+	}
+	annotation, annotated := old.Annotations[corev1.BetaStorageClassAnnotation]
+	named := was.StorageClassName == nil && spec.StorageClassName != nil && (!annotated || *spec.StorageClassName == annotation)
+	now, still := pvc.Annotations[corev1.BetaStorageClassAnnotation]
+	if moved := named && annotated && (!still || now == annotation); !moved && now != annotation {
+		r.Invalid(field.NewPath("metadata", "annotations", corev1.BetaStorageClassAnnotation), now, apivalidation.FieldImmutableErrorMsg)
+	}
+	if named {
+		spec.StorageClassName = nil
+	}
+	if pvc.Status.Phase == corev1.ClaimBound {
+		if spec.Resources.Requests != nil {
+			spec.Resources.Requests[corev1.ResourceStorage] = was.Resources.Requests[corev1.ResourceStorage]
+		}
+		spec.VolumeAttributesClassName = was.VolumeAttributesClassName
+	}
+	if !equality.Semantic.DeepEqual(*spec, *was) {
+		r.Forbidden(field.NewPath("spec"), fmt.Sprintf(
+			"spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n%v", diff.Diff(*was, *spec)))
+	}
+	size, oldSize := pvc.Spec.Resources.Requests[corev1.ResourceStorage], old.Spec.Resources.Requests[corev1.ResourceStorage]
+	if capacity := old.Status.Capacity[corev1.ResourceStorage]; size.Cmp(oldSize) < 0 && size.Cmp(capacity) <= 0 {
+		r.Forbidden(field.NewPath("spec", "resources", "requests", "storage"), "field can not be less than status.capacity")
+	}
+	r.Immutable(field.NewPath("volumeMode"), pvc.Spec.VolumeMode, old.Spec.VolumeMode)
+	if old.Status.CurrentVolumeAttributesClassName != nil && !ptr.Equal(pvc.Spec.VolumeAttributesClassName, old.Spec.VolumeAttributesClassName) {
+		at := field.NewPath("spec", "volumeAttributesClassName")
+		if class := pvc.Spec.VolumeAttributesClassName; class == nil {
+			r.Forbidden(at, "update to nil is forbidden when status.currentVolumeAttributesClassName is not nil")
+		} else if *class == "" {
+			r.Forbidden(at, "update to empty string is forbidden when status.currentVolumeAttributesClassName is not nil")
+		}
+	}
+	return r.Errors
+}
+
+func validatePersistentVolumeClaimStatus(_ context.Context, pvc, _ *corev1.PersistentVolumeClaim) field.ErrorList {
+	var r report.Report
+	if len(pvc.Spec.AccessModes) == 0 {
+		r.Required(field.NewPath("Spec", "accessModes"), "")
+	}
+	for _, name := range report.Keys(pvc.Status.Capacity) {
+		if value := pvc.Status.Capacity[name]; value.Value() < 0 {
+			r.Invalid(field.NewPath("status", "capacity").Key(string(name)), value.Value(), "must be a valid resource quantity")
+		}
+	}
+	return r.Errors
+}
