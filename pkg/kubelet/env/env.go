@@ -50,19 +50,18 @@ type Input struct {
 func Make(ctx context.Context, in Input) ([]*runtimeapi.KeyValue, error) {
 	links := in.Pod.Spec.EnableServiceLinks == nil || *in.Pod.Spec.EnableServiceLinks
 	m := maker{
-		ctx:      ctx,
 		Input:    in,
 		services: serviceVariables(in.Services, in.Pod.Namespace, links),
 		vars:     map[string]string{},
 	}
 	for i := range in.Container.EnvFrom {
-		if err := m.from(&in.Container.EnvFrom[i]); err != nil {
+		if err := m.from(ctx, &in.Container.EnvFrom[i]); err != nil {
 			return nil, err
 		}
 	}
 	for i := range in.Container.Env {
 		e := &in.Container.Env[i]
-		value, err := m.value(e)
+		value, err := m.value(ctx, e)
 		if errors.Is(err, errAbsent) {
 			continue
 		}
@@ -86,7 +85,6 @@ func Make(ctx context.Context, in Input) ([]*runtimeapi.KeyValue, error) {
 // maker is one call of Make.
 type maker struct {
 	Input
-	ctx      context.Context // of that one call
 	services map[string]string
 	vars     map[string]string
 }
@@ -104,10 +102,10 @@ func absent(err error, optional *bool) error {
 	return err
 }
 
-func (m *maker) from(f *v1.EnvFromSource) error {
+func (m *maker) from(ctx context.Context, f *v1.EnvFromSource) error {
 	switch {
 	case f.ConfigMapRef != nil:
-		cm, err := m.Objects.ConfigMap(m.ctx, m.Pod.Namespace, f.ConfigMapRef.Name)
+		cm, err := m.Objects.ConfigMap(ctx, m.Pod.Namespace, f.ConfigMapRef.Name)
 		if err != nil {
 			return ignoreAbsent(absent(err, f.ConfigMapRef.Optional))
 		}
@@ -115,7 +113,7 @@ func (m *maker) from(f *v1.EnvFromSource) error {
 			m.vars[f.Prefix+k] = v
 		}
 	case f.SecretRef != nil:
-		s, err := m.Objects.Secret(m.ctx, m.Pod.Namespace, f.SecretRef.Name)
+		s, err := m.Objects.Secret(ctx, m.Pod.Namespace, f.SecretRef.Name)
 		if err != nil {
 			return ignoreAbsent(absent(err, f.SecretRef.Optional))
 		}
@@ -133,7 +131,7 @@ func ignoreAbsent(err error) error {
 	return err
 }
 
-func (m *maker) value(e *v1.EnvVar) (string, error) {
+func (m *maker) value(ctx context.Context, e *v1.EnvVar) (string, error) {
 	switch src := e.ValueFrom; {
 	case e.Value != "" || src == nil:
 		return expand(e.Value, m.lookup), nil
@@ -142,9 +140,9 @@ func (m *maker) value(e *v1.EnvVar) (string, error) {
 	case src.ResourceFieldRef != nil:
 		return m.resource(src.ResourceFieldRef)
 	case src.ConfigMapKeyRef != nil:
-		return m.configMapKey(src.ConfigMapKeyRef)
+		return m.configMapKey(ctx, src.ConfigMapKeyRef)
 	case src.SecretKeyRef != nil:
-		return m.secretKey(src.SecretKeyRef)
+		return m.secretKey(ctx, src.SecretKeyRef)
 	case src.FileKeyRef != nil:
 		return m.fileKey(src.FileKeyRef)
 	}
@@ -159,8 +157,8 @@ func (m *maker) lookup(name string) (string, bool) {
 	return v, ok
 }
 
-func (m *maker) configMapKey(r *v1.ConfigMapKeySelector) (string, error) {
-	cm, err := m.Objects.ConfigMap(m.ctx, m.Pod.Namespace, r.Name)
+func (m *maker) configMapKey(ctx context.Context, r *v1.ConfigMapKeySelector) (string, error) {
+	cm, err := m.Objects.ConfigMap(ctx, m.Pod.Namespace, r.Name)
 	if err != nil {
 		return "", absent(err, r.Optional)
 	}
@@ -174,8 +172,8 @@ func (m *maker) configMapKey(r *v1.ConfigMapKeySelector) (string, error) {
 	return v, nil
 }
 
-func (m *maker) secretKey(r *v1.SecretKeySelector) (string, error) {
-	s, err := m.Objects.Secret(m.ctx, m.Pod.Namespace, r.Name)
+func (m *maker) secretKey(ctx context.Context, r *v1.SecretKeySelector) (string, error) {
+	s, err := m.Objects.Secret(ctx, m.Pod.Namespace, r.Name)
 	if err != nil {
 		return "", absent(err, r.Optional)
 	}

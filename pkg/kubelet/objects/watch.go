@@ -31,13 +31,10 @@ const (
 
 // item is one watched object.
 type item struct {
-	ref    Ref
-	pods   map[types.UID]struct{} // guarded by Manager.mu
-	synced chan struct{}          // closed when the object is known, or known not to exist
-	// life ends with stop, when no pod refers to the object any more. It is kept here and not
-	// passed because items are made before Run starts their watches.
-	life context.Context
-	stop context.CancelFunc
+	ref     Ref
+	pods    map[types.UID]struct{} // guarded by Manager.mu
+	synced  chan struct{}          // closed when the object is known, or known not to exist
+	stopped chan struct{}          // closed by stop, when no pod refers to the object any more
 
 	mu  sync.Mutex
 	obj runtime.Object // nil: does not exist
@@ -45,9 +42,11 @@ type item struct {
 }
 
 func newItem(ref Ref) *item {
-	life, stop := context.WithCancel(context.Background())
-	return &item{ref: ref, pods: map[types.UID]struct{}{}, synced: make(chan struct{}), life: life, stop: stop}
+	return &item{ref: ref, pods: map[types.UID]struct{}{}, synced: make(chan struct{}), stopped: make(chan struct{})}
 }
+
+// stop ends the watch. It is called once, by who takes the item out of Manager.items.
+func (it *item) stop() { close(it.stopped) }
 
 func (it *item) object() runtime.Object {
 	it.mu.Lock()
@@ -89,8 +88,16 @@ func immutable(obj runtime.Object) bool {
 // watch keeps the item until it is stopped, ctx ends or the object turns out to be immutable.
 func (m *Manager) watch(ctx context.Context, it *item) {
 	ctx, cancel := context.WithCancel(ctx)
+	var stopper sync.WaitGroup
+	defer stopper.Wait()
 	defer cancel()
-	defer context.AfterFunc(it.life, cancel)()
+	stopper.Go(func() {
+		select {
+		case <-it.stopped:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
 
 	retry := firstRetry
 	for ctx.Err() == nil {

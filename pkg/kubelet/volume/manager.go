@@ -172,19 +172,19 @@ func (m *Manager) entry(uid types.UID) *podVolumes {
 	return pv
 }
 
-// Prepare makes every volume of pod and returns when all are ready. It is idempotent: volumes
+// Prepare makes every volume that pod's containers use and returns when all are ready. It is idempotent: volumes
 // that are there stay as they are, but for their content. An *Error tells the event to record.
 func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) (Mounts, error) {
 	pv := m.entry(pod.UID)
 	pv.mu.Lock()
 	defer pv.mu.Unlock()
 	pv.pod.Store(pod)
-	results := make([]prepared, len(pod.Spec.Volumes))
-	errs := make([]error, len(pod.Spec.Volumes))
+	volumes := usedVolumes(pod)
+	results := make([]prepared, len(volumes))
+	errs := make([]error, len(volumes))
 	slots := make(chan struct{}, setupWorkers)
 	var setups sync.WaitGroup
-	for i := range pod.Spec.Volumes {
-		v := &pod.Spec.Volumes[i]
+	for i, v := range volumes {
 		if _, ok := pv.ready[v.Name]; ok {
 			continue
 		}
@@ -195,8 +195,7 @@ func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) (Mounts, error) {
 		})
 	}
 	setups.Wait()
-	for i := range pod.Spec.Volumes {
-		v := &pod.Spec.Volumes[i]
+	for i, v := range volumes {
 		if _, ok := pv.ready[v.Name]; !ok && errs[i] == nil {
 			pv.ready[v.Name] = results[i]
 		}
@@ -205,6 +204,41 @@ func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) (Mounts, error) {
 		return Mounts{}, err
 	}
 	return Mounts{podDir: m.podDir(pod.UID), ready: maps.Clone(pv.ready), log: m.cfg.Log}, nil
+}
+
+// usedVolumes returns the volumes that a container mounts, has as a device or takes variables
+// from. Kubernetes does not make the others, whatever is wrong with them.
+func usedVolumes(pod *v1.Pod) []*v1.Volume {
+	used := map[string]bool{}
+	use := func(mounts []v1.VolumeMount, devices []v1.VolumeDevice, env []v1.EnvVar) {
+		for i := range mounts {
+			used[mounts[i].Name] = true
+		}
+		for i := range devices {
+			used[devices[i].Name] = true
+		}
+		for i := range env {
+			if f := env[i].ValueFrom; f != nil && f.FileKeyRef != nil {
+				used[f.FileKeyRef.VolumeName] = true
+			}
+		}
+	}
+	for _, containers := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range containers {
+			use(containers[i].VolumeMounts, containers[i].VolumeDevices, containers[i].Env)
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		c := &pod.Spec.EphemeralContainers[i].EphemeralContainerCommon
+		use(c.VolumeMounts, c.VolumeDevices, c.Env)
+	}
+	var out []*v1.Volume
+	for i := range pod.Spec.Volumes {
+		if used[pod.Spec.Volumes[i].Name] {
+			out = append(out, &pod.Spec.Volumes[i])
+		}
+	}
+	return out
 }
 
 // setUp makes one volume.

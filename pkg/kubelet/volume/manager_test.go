@@ -92,9 +92,13 @@ func newManager(t *testing.T, o Objects) *Manager {
 }
 
 func testPod(volumes ...v1.Volume) *v1.Pod {
+	c := v1.Container{Name: "c"}
+	for i := range volumes {
+		c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: volumes[i].Name, MountPath: "/" + volumes[i].Name})
+	}
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "uid-1", Labels: map[string]string{"app": "x"}},
-		Spec:       v1.PodSpec{Volumes: volumes, ServiceAccountName: "sa", Containers: []v1.Container{{Name: "c"}}},
+		Spec:       v1.PodSpec{Volumes: volumes, ServiceAccountName: "sa", Containers: []v1.Container{c}},
 	}
 }
 
@@ -346,5 +350,27 @@ func TestHostPathSurvivesTeardown(t *testing.T) {
 	}
 	if read(t, host, "precious") != "x" {
 		t.Error("content of the node was removed")
+	}
+}
+
+// TestUnused has a volume that cannot be made, and that no container asks for.
+func TestUnused(t *testing.T) {
+	needsMounts(t)
+	pod := testPod(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
+	pod.Spec.Volumes = append(pod.Spec.Volumes, configMapVolume("unused", "gone"))
+	ms := prepare(t, newManager(t, newMemory()), pod)
+	if _, ok := ms.Path("unused"); ok {
+		t.Error("made")
+	}
+}
+
+func TestNestedMountpoints(t *testing.T) {
+	mount := func(name, path string) v1.VolumeMount { return v1.VolumeMount{Name: name, MountPath: path} }
+	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{
+		{VolumeMounts: []v1.VolumeMount{mount("v", "/etc/app/"), mount("a", "/etc/app/x/y"), mount("b", "/etc/app/x/y/z"), mount("c", "/etc/app-other"), mount("d", "/etc/app/x-y")}},
+		{VolumeMounts: []v1.VolumeMount{mount("v", "/"), mount("a", "/one"), mount("b", "/../two")}},
+	}}}
+	if got, want := strings.Join(nestedMountpoints(pod, "v"), " "), "one two x-y x/y"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -1,0 +1,156 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"golang.org/x/sys/unix"
+)
+
+// Stats returns how much the volumes of a pod use, sorted by name. Volumes that lie on the node's
+// own disk are walked: ask for them seldom. Paths of the node are not the pod's, and are left out.
+func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]statsapi.VolumeStats, error) {
+	m.mu.Lock()
+	pv, ok := m.pods[uid]
+	m.mu.Unlock()
+	if !ok {
+		return nil, nil
+	}
+	pod := pv.pod.Load()
+	if pod == nil {
+		return nil, nil
+	}
+	pv.mu.Lock()
+	paths := map[string]string{}
+	for name, p := range pv.ready {
+		if strings.HasPrefix(p.path, m.volumesDir(uid)+"/") {
+			paths[name] = p.path
+		}
+	}
+	pv.mu.Unlock()
+	var out []statsapi.VolumeStats
+	var errs []error
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		path, ok := paths[v.Name]
+		if !ok {
+			continue
+		}
+		s, err := m.measure(ctx, path)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("measure volume %s: %w", v.Name, err))
+			continue
+		}
+		stats := statsapi.VolumeStats{FsStats: s, Name: v.Name}
+		if pvc := v.PersistentVolumeClaim; pvc != nil {
+			stats.PVCRef = &statsapi.PVCReference{Name: pvc.ClaimName, Namespace: pod.Namespace}
+		}
+		out = append(out, stats)
+	}
+	slices.SortFunc(out, func(a, b statsapi.VolumeStats) int { return strings.Compare(a.Name, b.Name) })
+	return out, errors.Join(errs...)
+}
+
+// measure returns the state of the file system at path; what is used is the volume's share
+// of it where it is not a file system of its own.
+func (m *Manager) measure(ctx context.Context, path string) (statsapi.FsStats, error) {
+	var fsys unix.Statfs_t
+	if err := unix.Statfs(path, &fsys); err != nil {
+		return statsapi.FsStats{}, fmt.Errorf("statfs: %w", err)
+	}
+	block := uint64(fsys.Bsize)
+	available, capacity := fsys.Bavail*block, fsys.Blocks*block
+	used, inodes := (fsys.Blocks-fsys.Bfree)*block, fsys.Files-fsys.Ffree
+	mounted, err := isMount(path)
+	if err != nil {
+		return statsapi.FsStats{}, err
+	}
+	if !mounted {
+		if used, inodes, err = diskUsage(ctx, path); err != nil {
+			return statsapi.FsStats{}, err
+		}
+	}
+	return statsapi.FsStats{
+		Time:           metav1.NewTime(m.cfg.Clock.Now()),
+		AvailableBytes: &available, CapacityBytes: &capacity, UsedBytes: &used,
+		Inodes: &fsys.Files, InodesFree: &fsys.Ffree, InodesUsed: &inodes,
+	}, nil
+}
+
+// diskUsage adds up the blocks and inodes below dir on its own file system, a file with several links once.
+func diskUsage(ctx context.Context, dir string) (bytes, inodes uint64, err error) {
+	type inode struct{ dev, ino uint64 }
+	linked := map[inode]bool{}
+	var device uint64
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // the pod's files may go at any time
+			return nil
+		case err != nil:
+			return err
+		case ctx.Err() != nil:
+			return ctx.Err()
+		}
+		info, err := d.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		stat, ok := info.Sys().(*syscall.Stat_t)
+		if !ok {
+			return errors.New("no inode")
+		}
+		if path == dir {
+			device = stat.Dev
+		}
+		if stat.Dev != device {
+			return fs.SkipDir
+		}
+		if stat.Nlink > 1 && !d.IsDir() {
+			if linked[inode{stat.Dev, stat.Ino}] {
+				return nil
+			}
+			linked[inode{stat.Dev, stat.Ino}] = true
+		}
+		bytes += uint64(stat.Blocks) * 512 // the unit of st_blocks, whatever the file system's is
+		inodes++
+		return nil
+	})
+	if err != nil {
+		return 0, 0, fmt.Errorf("disk usage: %w", err)
+	}
+	return bytes, inodes, nil
+}
+
+// OverLimit returns the emptyDir volumes that use more than their sizeLimit allows, each as the message of the eviction.
+func OverLimit(pod *v1.Pod, stats []statsapi.VolumeStats) []string {
+	var out []string
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if v.EmptyDir == nil || v.EmptyDir.SizeLimit == nil || v.EmptyDir.SizeLimit.Sign() != 1 {
+			continue
+		}
+		for _, s := range stats {
+			if s.Name == v.Name && s.UsedBytes != nil && *s.UsedBytes > uint64(v.EmptyDir.SizeLimit.Value()) {
+				out = append(out, fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, v.EmptyDir.SizeLimit.String()))
+			}
+		}
+	}
+	return out
+}
