@@ -1,22 +1,34 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package admissionregistration declares what a cluster's owner adds to admission: webhooks and policies.
-//
-// Each kind has its row here, and beside it what the row names: defaults,
-// preparation, validation, table cells. All of it is pure: no I/O, no state.
+// Package admissionregistration declares what a cluster's owner adds to
+// admission: webhooks and policies.
 package admissionregistration
 
-import "keelson.dev/apiserver/resource"
+import (
+	"keelson.dev/apiserver/registry"
+	"keelson.dev/apiserver/resource"
+)
 
 // Rows returns the rows of the group, in discovery order.
 func Rows() []*resource.Row {
 	return []*resource.Row{
-		mutatingAdmissionPolicyRow(),
-		mutatingAdmissionPolicyBindingRow(),
+		storedAsBeta(mutatingAdmissionPolicyRow()),
+		storedAsBeta(mutatingAdmissionPolicyBindingRow()),
 		mutatingWebhookConfigurationRow(),
 		validatingAdmissionPolicyRow(),
 		validatingAdmissionPolicyBindingRow(),
 		validatingWebhookConfigurationRow(),
 	}
+}
+
+// storedAsBeta stores a kind under the name of its beta version, as Kubernetes
+// does until the release before can read the final one. The two versions have
+// the same fields; both are read.
+func storedAsBeta(row *resource.Row) *resource.Row {
+	stored := *row
+	stored.StorageVersion = "v1beta1"
+	stored.Versions = []resource.Version{{Name: "v1beta1"}, {Name: "v1", New: row.New}}
+	row.Codec = registry.Codec(&stored, nil)
+	return row
 }

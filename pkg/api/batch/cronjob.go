@@ -23,7 +23,9 @@ func cronJobRow() *resource.Row {
 
 		Default:                  defaultCronJob,
 		PrepareCreate:            prepareCronJobCreate,
+		Validate:                 validateCronJob,
 		PrepareUpdate:            prepareCronJobUpdate,
+		ValidateUpdate:           validateCronJobUpdate,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 

@@ -23,7 +23,9 @@ func jobRow() *resource.Row {
 
 		Default:                  defaultJob,
 		PrepareCreate:            prepareJobCreate,
+		Validate:                 validateJob,
 		PrepareUpdate:            prepareJobUpdate,
+		ValidateUpdate:           validateJobUpdate,
 		Fields:                   jobFields,
 		SelectableFields:         []string{"status.successful"},
 		AllowUnconditionalUpdate: true,
@@ -43,7 +45,7 @@ func jobRow() *resource.Row {
 		Cells: jobCells,
 
 		Subresources: []resource.Sub[batchv1.Job]{
-			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec},
+			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validateJobStatus},
 		},
 	}.Row()
 }

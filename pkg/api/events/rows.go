@@ -1,17 +1,23 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package events declares events as events.k8s.io/v1 shows them; they are stored as the core group's.
-//
-// Each kind has its row here, and beside it what the row names: defaults,
-// preparation, validation, table cells. All of it is pure: no I/O, no state.
+// Package events declares events as events.k8s.io/v1 shows them; they are stored
+// as the core group's, and each group sees the events of the other.
 package events
 
-import "keelson.dev/apiserver/resource"
+import (
+	"keelson.dev/apiserver/registry"
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/core"
+)
 
 // Rows returns the rows of the group, in discovery order.
 func Rows() []*resource.Row {
-	return []*resource.Row{
-		eventRow(),
+	var rows []*resource.Row
+	for _, row := range core.Rows() {
+		if row.Resource == "events" {
+			rows = append(rows, share(eventRow(), registry.Codec(row, nil)))
+		}
 	}
+	return rows
 }

@@ -1,0 +1,106 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package events
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/apiserver/store"
+	"keelson.dev/keelson/pkg/api/core"
+)
+
+// toCore and fromCore share what they point to: an event is converted to be
+// encoded, or just after it was decoded.
+
+func toCore(e *eventsv1.Event) *corev1.Event {
+	out := &corev1.Event{
+		ObjectMeta: e.ObjectMeta, EventTime: e.EventTime, ReportingController: e.ReportingController,
+		ReportingInstance: e.ReportingInstance, Action: e.Action, Reason: e.Reason, InvolvedObject: e.Regarding,
+		Related: e.Related, Message: e.Note, Type: e.Type, Source: e.DeprecatedSource,
+		FirstTimestamp: e.DeprecatedFirstTimestamp, LastTimestamp: e.DeprecatedLastTimestamp, Count: e.DeprecatedCount,
+	}
+	if e.Series != nil {
+		out.Series = &corev1.EventSeries{Count: e.Series.Count, LastObservedTime: e.Series.LastObservedTime}
+	}
+	return out
+}
+
+func fromCore(e *corev1.Event) *eventsv1.Event {
+	out := &eventsv1.Event{
+		ObjectMeta: e.ObjectMeta, EventTime: e.EventTime, ReportingController: e.ReportingController,
+		ReportingInstance: e.ReportingInstance, Action: e.Action, Reason: e.Reason, Regarding: e.InvolvedObject,
+		Related: e.Related, Note: e.Message, Type: e.Type, DeprecatedSource: e.Source,
+		DeprecatedFirstTimestamp: e.FirstTimestamp, DeprecatedLastTimestamp: e.LastTimestamp, DeprecatedCount: e.Count,
+	}
+	if e.Series != nil {
+		out.Series = &eventsv1.EventSeries{Count: e.Series.Count, LastObservedTime: e.Series.LastObservedTime}
+	}
+	return out
+}
+
+// codec stores events as the core group's, where both groups find them.
+type codec struct{ core store.Codec }
+
+func (c codec) Encode(obj store.Object) ([]byte, error) {
+	e, ok := obj.(*eventsv1.Event)
+	if !ok {
+		return nil, fmt.Errorf("encode %T: not an event", obj)
+	}
+	return c.core.Encode(toCore(e))
+}
+
+func (c codec) Decode(data []byte, rev int64) (store.Object, error) {
+	obj, err := c.core.Decode(data, rev)
+	if err != nil {
+		return nil, err
+	}
+	e, ok := obj.(*corev1.Event)
+	if !ok {
+		return nil, fmt.Errorf("decode %T: not an event", obj)
+	}
+	return fromCore(e), nil
+}
+
+func validateEvent(_ context.Context, e *eventsv1.Event) field.ErrorList {
+	return core.ValidateEvent(toCore(e))
+}
+
+func validateEventUpdate(_ context.Context, e, old *eventsv1.Event) field.ErrorList {
+	return core.ValidateEventUpdate(toCore(e), toCore(old))
+}
+
+// eventTTL is how many seconds an event is kept.
+func eventTTL(*eventsv1.Event) int64 { return 60 * 60 }
+
+func eventCells(e *eventsv1.Event, env resource.CellEnv) []any {
+	return core.EventCells(toCore(e), env)
+}
+
+func eventFields(e *eventsv1.Event) fields.Set {
+	return fields.Set{
+		"reason":                    e.Reason,
+		"regarding.kind":            e.Regarding.Kind,
+		"regarding.namespace":       e.Regarding.Namespace,
+		"regarding.name":            e.Regarding.Name,
+		"regarding.uid":             string(e.Regarding.UID),
+		"regarding.apiVersion":      e.Regarding.APIVersion,
+		"regarding.resourceVersion": e.Regarding.ResourceVersion,
+		"regarding.fieldPath":       e.Regarding.FieldPath,
+		"reportingController":       e.ReportingController,
+		"type":                      e.Type,
+	}
+}
+
+// share makes the row store what the core group's row stores.
+func share(row *resource.Row, inner store.Codec) *resource.Row {
+	row.Codec = codec{core: inner}
+	return row
+}
