@@ -236,7 +236,7 @@ func (a *assembly) registryHooks() map[schema.GroupResource]registry.Hooks {
 // advertised is the address by which the cluster reaches this server.
 func (a *assembly) advertised() net.IP {
 	for _, s := range []string{a.cfg.AdvertiseAddress, a.cfg.BindAddress} {
-		if ip := net.ParseIP(s); ip != nil && !ip.IsUnspecified() {
+		if ip := net.ParseIP(s); ip != nil && !ip.IsUnspecified() && !ip.IsLoopback() {
 			return ip
 		}
 	}

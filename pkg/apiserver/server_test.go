@@ -195,11 +195,11 @@ func TestKubernetesService(t *testing.T) {
 		}
 		return strings.Join(out, " ")
 	}
-	if got := addresses(); got != "127.0.0.1 192.0.2.7" {
+	if got := addresses(); got != "192.0.2.1 192.0.2.7" {
 		t.Errorf("two servers: %s", got)
 	}
 	two.Stop(t)
-	if got := addresses(); got != "127.0.0.1" {
+	if got := addresses(); got != "192.0.2.1" {
 		t.Errorf("after one has left: %s", got)
 	}
 }

@@ -104,6 +104,7 @@ func plugins() []plugin {
 		{name: "MutatingAdmissionWebhook", build: newMutatingWebhook},
 		{name: "ValidatingAdmissionPolicy", build: newValidatingPolicy},
 		{name: "ValidatingAdmissionWebhook", build: newValidatingWebhook},
+		{name: "ResourceQuota", build: newResourceQuota},
 	}
 }
 

@@ -46,8 +46,8 @@ type Kubernetes struct {
 
 // Ensure brings service, record and endpoints about.
 func (k Kubernetes) Ensure(ctx context.Context) error {
-	if err := k.service(ctx); err != nil {
-		return err
+	if err := k.service(ctx); err != nil || k.Address.IsLoopback() {
+		return err // nobody else reaches a loopback address: there is nothing to publish
 	}
 	if err := k.enlist(ctx); err != nil {
 		return err
@@ -73,6 +73,9 @@ func (k Kubernetes) Run(ctx context.Context) {
 
 // Leave takes this server off the endpoints.
 func (k Kubernetes) Leave(ctx context.Context) error {
+	if k.Address.IsLoopback() {
+		return nil
+	}
 	if _, err := k.Members.Delete(ctx, k.Address.String(), nil); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("server record: %w", err)
 	}

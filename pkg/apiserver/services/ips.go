@@ -101,11 +101,17 @@ func (a *IPs) takeAny(ctx context.Context, svc *corev1.Service, family corev1.IP
 	return netip.Addr{}, errFull
 }
 
+// secondLooks bounds how many addresses that seemed taken are tried after all.
+const secondLooks = 256
+
 // takeFrom tries the upper band of r first: the lower one is for addresses that
-// people choose themselves, and is used when nothing else is left.
+// people choose themselves, and is used when nothing else is left. Addresses
+// that were taken as far as this server has heard come last: they may have been
+// returned meanwhile.
 func (a *IPs) takeFrom(ctx context.Context, svc *corev1.Service, family corev1.IPFamily, r netip.Prefix, dryRun bool) (netip.Addr, error) {
 	size := hosts(r)
 	low := band(size, 16, 256, 16)
+	var seemedTaken []netip.Addr
 	for _, part := range [][2]uint64{{low, size}, {0, low}} {
 		n := part[1] - part[0]
 		if n == 0 {
@@ -113,20 +119,33 @@ func (a *IPs) takeFrom(ctx context.Context, svc *corev1.Service, family corev1.I
 		}
 		start := a.draw(n)
 		for i := range n {
-			if err := ctx.Err(); err != nil {
-				return netip.Addr{}, err
-			}
 			ip := nth(r, part[0]+(start+i)%n)
 			if a.Known != nil && a.Known(ip.String()) {
+				if len(seemedTaken) < secondLooks {
+					seemedTaken = append(seemedTaken, ip)
+				}
 				continue
 			}
-			err := a.take(ctx, svc, family, ip, dryRun)
-			if err == nil || !errors.Is(err, errAllocated) {
+			if done, err := a.try(ctx, svc, family, ip, dryRun); done {
 				return ip, err
 			}
 		}
 	}
+	for _, ip := range seemedTaken {
+		if done, err := a.try(ctx, svc, family, ip, dryRun); done {
+			return ip, err
+		}
+	}
 	return netip.Addr{}, errFull
+}
+
+// try takes ip. It is not done when somebody else has it.
+func (a *IPs) try(ctx context.Context, svc *corev1.Service, family corev1.IPFamily, ip netip.Addr, dryRun bool) (done bool, err error) {
+	if err := ctx.Err(); err != nil {
+		return true, err
+	}
+	err = a.take(ctx, svc, family, ip, dryRun)
+	return !errors.Is(err, errAllocated), err
 }
 
 func (a *IPs) draw(n uint64) uint64 {

@@ -1,0 +1,135 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quota
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apiserver/pkg/admission"
+	quota "k8s.io/apiserver/pkg/quota/v1"
+	"k8s.io/apiserver/pkg/quota/v1/generic"
+)
+
+func services(lister quota.ListerForResourceFunc) quota.Evaluator {
+	countName := objects("services")
+	return &evaluator[*corev1.Service]{
+		resource: core("services").GroupResource(),
+		matching: func(n corev1.ResourceName) bool {
+			return slices.Contains([]corev1.ResourceName{countName, corev1.ResourceServices, corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers}, n)
+		},
+		usage: func(s *corev1.Service) corev1.ResourceList {
+			out := corev1.ResourceList{
+				countName: count(1), corev1.ResourceServices: count(1),
+				corev1.ResourceServicesLoadBalancers: count(0), corev1.ResourceServicesNodePorts: count(0),
+			}
+			switch s.Spec.Type {
+			case corev1.ServiceTypeNodePort:
+				out[corev1.ResourceServicesNodePorts] = count(len(s.Spec.Ports))
+			case corev1.ServiceTypeLoadBalancer:
+				out[corev1.ResourceServicesLoadBalancers] = count(1)
+				out[corev1.ResourceServicesNodePorts] = count(intendedPorts(s))
+			}
+			return out
+		},
+		list: generic.ListResourceUsingListerFunc(lister, core("services")),
+	}
+}
+
+// intendedPorts is how many node ports a load balancer will have: they are not
+// allocated yet when it is asked.
+func intendedPorts(s *corev1.Service) int {
+	if a := s.Spec.AllocateLoadBalancerNodePorts; a == nil || *a {
+		return len(s.Spec.Ports)
+	}
+	n := 0
+	for _, p := range s.Spec.Ports {
+		if p.NodePort != 0 {
+			n++
+		}
+	}
+	return n
+}
+
+const byClass = ".storageclass.storage.k8s.io/"
+
+func claims(lister quota.ListerForResourceFunc) quota.Evaluator {
+	countName := objects("persistentvolumeclaims")
+	names := []corev1.ResourceName{corev1.ResourcePersistentVolumeClaims, corev1.ResourceRequestsStorage}
+	return &evaluator[*corev1.PersistentVolumeClaim]{
+		resource: core("persistentvolumeclaims").GroupResource(),
+		matching: func(n corev1.ResourceName) bool {
+			return n == countName || slices.Contains(names, n) || slices.ContainsFunc(names, func(r corev1.ResourceName) bool {
+				return strings.HasSuffix(string(n), byClass+string(r))
+			})
+		},
+		usage: func(c *corev1.PersistentVolumeClaim) corev1.ResourceList {
+			out := corev1.ResourceList{countName: count(1)}
+			add := func(n corev1.ResourceName, q resource.Quantity) {
+				out[n] = q
+				if class := classOf(c); class != "" {
+					out[corev1.ResourceName(class+byClass+string(n))] = q
+				}
+			}
+			add(corev1.ResourcePersistentVolumeClaims, count(1))
+			if q, ok := storage(c); ok {
+				add(corev1.ResourceRequestsStorage, q)
+			}
+			return out
+		},
+		handles: func(a admission.Attributes) bool {
+			switch a.GetSubresource() {
+			case "":
+				return a.GetOperation() == admission.Create || a.GetOperation() == admission.Update
+			case "status":
+				c, ok := a.GetObject().(*corev1.PersistentVolumeClaim)
+				old, ok2 := a.GetOldObject().(*corev1.PersistentVolumeClaim)
+				return ok && ok2 && !equality.Semantic.DeepEqual(c.Status.AllocatedResources, old.Status.AllocatedResources)
+			}
+			return false
+		},
+		inScope: func(s corev1.ScopedResourceSelectorRequirement, c *corev1.PersistentVolumeClaim) (bool, error) {
+			if s.ScopeName != corev1.ResourceQuotaScopeVolumeAttributesClass {
+				return false, nil
+			}
+			name := ""
+			if c.Spec.VolumeAttributesClassName != nil {
+				name = *c.Spec.VolumeAttributesClassName
+			}
+			if s.Operator == corev1.ScopeSelectorOpExists {
+				return name != "", nil
+			}
+			return selects(s, name)
+		},
+		list: generic.ListResourceUsingListerFunc(lister, core("persistentvolumeclaims")),
+	}
+}
+
+func classOf(c *corev1.PersistentVolumeClaim) string {
+	if n, ok := c.Annotations[corev1.BetaStorageClassAnnotation]; ok {
+		return n
+	}
+	if c.Spec.StorageClassName != nil {
+		return *c.Spec.StorageClassName
+	}
+	return ""
+}
+
+// storage is what a claim is charged: what it asks for, or what an expansion
+// that goes on has allocated beyond, in whole bytes.
+func storage(c *corev1.PersistentVolumeClaim) (resource.Quantity, bool) {
+	q, ok := c.Spec.Resources.Requests[corev1.ResourceStorage]
+	if !ok {
+		return q, false
+	}
+	if a, ok := c.Status.AllocatedResources[corev1.ResourceStorage]; ok && a.Cmp(q) > 0 {
+		q = a
+	}
+	q = q.DeepCopy()
+	q.RoundUp(0)
+	return q, true
+}

@@ -1,0 +1,86 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package quota
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	quotav1 "k8s.io/apiserver/pkg/quota/v1"
+
+	"keelson.dev/api/clock"
+)
+
+func list(pairs ...string) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		out[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return out
+}
+
+func TestPodUsage(t *testing.T) {
+	always := corev1.ContainerRestartPolicyAlways
+	for name, tc := range map[string]struct {
+		pod  corev1.Pod
+		want corev1.ResourceList
+	}{
+		"requests and limits": {
+			corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{
+				Requests: list("cpu", "100m", "hugepages-2Mi", "4Mi", "example.com/gpu", "2"), Limits: list("memory", "1Gi"),
+			}}}}},
+			list("count/pods", "1", "pods", "1", "cpu", "100m", "requests.cpu", "100m", "limits.memory", "1Gi",
+				"hugepages-2Mi", "4Mi", "requests.hugepages-2Mi", "4Mi", "requests.example.com/gpu", "2"),
+		},
+		"sidecars add up": {
+			corev1.Pod{Spec: corev1.PodSpec{
+				InitContainers: []corev1.Container{{RestartPolicy: &always, Resources: corev1.ResourceRequirements{Requests: list("cpu", "1")}}},
+				Containers:     []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: list("cpu", "2")}}},
+			}},
+			list("count/pods", "1", "pods", "1", "cpu", "3", "requests.cpu", "3"),
+		},
+		"ended": {
+			corev1.Pod{
+				Spec:   corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: list("cpu", "2")}}}},
+				Status: corev1.PodStatus{Phase: corev1.PodSucceeded},
+			},
+			list("count/pods", "1"),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := pods(nil, clock.Real()).Usage(&tc.pod)
+			if err != nil || !quotav1.Equals(got, tc.want) {
+				t.Errorf("got %v, %v\nwant %v", got, err, tc.want)
+			}
+		})
+	}
+}
+
+func TestPodConstraints(t *testing.T) {
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{
+		{Name: "a", Resources: corev1.ResourceRequirements{Requests: list("cpu", "1")}}, {Name: "b"},
+	}}}
+	err := pods(nil, clock.Real()).Constraints([]corev1.ResourceName{"cpu", "limits.memory", "pods", "ephemeral-storage"}, pod)
+	want := "must specify cpu for: b; limits.memory for: a,b"
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+func TestClaimUsage(t *testing.T) {
+	class := "fast"
+	got, err := claims(nil).Usage(&corev1.PersistentVolumeClaim{
+		Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: &class,
+			Resources:        corev1.VolumeResourceRequirements{Requests: list("storage", "1Gi")},
+		},
+		Status: corev1.PersistentVolumeClaimStatus{AllocatedResources: list("storage", "2Gi")},
+	})
+	want := list("count/persistentvolumeclaims", "1", "persistentvolumeclaims", "1", "requests.storage", "2Gi",
+		"fast.storageclass.storage.k8s.io/persistentvolumeclaims", "1", "fast.storageclass.storage.k8s.io/requests.storage", "2Gi")
+	if err != nil || !quotav1.Equals(got, want) {
+		t.Errorf("got %v, %v\nwant %v", got, err, want)
+	}
+}
