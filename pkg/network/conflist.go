@@ -53,7 +53,7 @@ type ipamRange struct {
 
 // renderConf returns the CNI configuration: pods hang on a bridge that is their gateway, get an address of each of the
 // node's ranges, can reach themselves through a service (hairpin), and have host ports and bandwidth limits.
-// Nothing is masqueraded: pods see each other's own addresses.
+// The plugins masquerade nothing, for they would do so between pods too.
 func renderConf(podCIDRs []netip.Prefix, mtu int, dataDir string) ([]byte, error) {
 	addresses := &ipam{Type: "host-local", DataDir: dataDir}
 	for _, p := range podCIDRs {

@@ -13,7 +13,8 @@
 // The decision is a pure function, plan: from nodes and links to the wanted device, routes,
 // neighbours and forwarding entries. A small executor compares that with the kernel's state and changes what differs.
 // Routes carry a protocol number of their own, so that those of nodes that are gone are
-// found and removed, also after a restart.
+// found and removed, also after a restart. What leaves the cluster is masqueraded by an nftables table
+// of our own; pods and nodes see each other's own addresses.
 //
 // What is made stays when the process ends: pods keep their network while the kubelet restarts. Nothing outside
 // the process's own network namespace is touched.

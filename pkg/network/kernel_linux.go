@@ -22,7 +22,10 @@ const nowherePriority = 1 << 20
 
 // kernel reads and changes the network of one network namespace.
 type kernel struct {
-	h *netlink.Handle
+	h     *netlink.Handle
+	netNS int // descriptor of the namespace; 0: the process's own
+
+	applied *masquerade // last; nil: not yet
 }
 
 func newKernel() (*kernel, error) {
@@ -85,7 +88,7 @@ func (k *kernel) apply(w wanted) error {
 	if w.vxlan != nil && err == nil {
 		errs = append(errs, k.applyNeighbours(index, w.neighbours), k.applyForwards(index, w.forwards))
 	}
-	errs = append(errs, k.applyRoutes(w.routes))
+	errs = append(errs, k.applyRoutes(w.routes), k.applyMasquerade(w.masquerade))
 	return errors.Join(errs...)
 }
 

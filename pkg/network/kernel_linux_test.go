@@ -167,7 +167,7 @@ func (l *lab) apply(known ...*labNode) {
 		api = append(api, n.node)
 	}
 	for _, n := range known {
-		k := &kernel{h: n.host.h}
+		k := &kernel{h: n.host.h, netNS: int(n.host.ns)}
 		links, err := k.links()
 		if err != nil {
 			l.t.Fatal(err)
@@ -219,6 +219,21 @@ func (l *lab) mustReach(from, to *labNode) {
 	}
 }
 
+// mustLeave sends from a pod to the router, which knows no pods, and has it answer the node.
+func (l *lab) mustLeave(from *labNode) {
+	l.t.Helper()
+	if from.podIP.Is6() != from.addresses[0].Is6() {
+		return // the node has no address of that family to leave with
+	}
+	outside := &labNode{node: node{name: "outside"}, pod: l.router, podIP: netip.MustParseAddr("10.60.0.1")}
+	if from.podIP.Is6() {
+		outside.podIP = netip.MustParseAddr("fd60::1")
+	}
+	if source, ok := l.reaches(from, outside, 5*time.Second); !ok || source != from.addresses[0] {
+		l.t.Fatalf("out of the cluster: arrived %v, from %v", ok, source)
+	}
+}
+
 func (n *labNode) ownRoutes(t *testing.T) []netlink.Route {
 	t.Helper()
 	rs, err := n.host.h.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: routeProtocol}, netlink.RT_FILTER_PROTOCOL)
@@ -260,6 +275,7 @@ func TestKernel(t *testing.T) {
 				t.Error("nothing went through VXLAN")
 			}
 			l.mustReach(n3, n2)
+			l.mustLeave(n1)
 
 			// The same again changes nothing; a foreign route stays; one of ours that is wrong is replaced.
 			foreign := &netlink.Route{Dst: ipNet(netip.MustParsePrefix("192.0.2.0/24")), LinkIndex: n1.host.link("eth0").Attrs().Index, Scope: netlink.SCOPE_LINK, Protocol: unix.RTPROT_STATIC}
@@ -288,7 +304,7 @@ func TestKernel(t *testing.T) {
 				t.Errorf("routes: %v", rs)
 			}
 			l.mustReach(n1, n2)
-			k := &kernel{h: n1.host.h}
+			k := &kernel{h: n1.host.h, netNS: int(n1.host.ns)}
 			if err := k.apply(wanted{}); err != nil {
 				t.Fatal(err)
 			}

@@ -45,9 +45,11 @@ type Config struct {
 	// ConfDir, BinDir and CacheDir are CNI's: /etc/cni/net.d, /opt/cni/bin, /var/lib/cni.
 	ConfDir, BinDir, CacheDir string
 	// MTU of pods' interfaces; 0 means that of the link that carries their packets, less VXLAN's overhead if it is used.
-	MTU   int
-	Clock clock.Clock
-	Log   *slog.Logger
+	MTU int
+	// NoMasquerade leaves the addresses of packets that leave the cluster as they are: the network around it knows the way to pods.
+	NoMasquerade bool
+	Clock        clock.Clock
+	Log          *slog.Logger
 }
 
 // Network writes the node's CNI configuration and keeps routes to the other nodes' pods.
@@ -233,6 +235,9 @@ func (n *Network) sync(ctx context.Context, k *kernel, nodes []any) error {
 	}
 	if n.cfg.MTU != 0 {
 		w.mtu = n.cfg.MTU
+	}
+	if n.cfg.NoMasquerade {
+		w.masquerade = masquerade{}
 	}
 	if !slices.Equal(w.unreachable, n.lost) {
 		n.lost = w.unreachable

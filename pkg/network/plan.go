@@ -77,6 +77,7 @@ type wanted struct {
 	routes     []route
 	neighbours []neighbour
 	forwards   []forward
+	masquerade masquerade
 	// unreachable names the nodes that there is no way to.
 	unreachable []string
 }
@@ -98,6 +99,7 @@ func plan(self string, nodes []node, links []link) wanted {
 		}
 	}
 	p.finish()
+	p.out.masquerade = planMasquerade(p.own.podCIDRs, nodes)
 	return p.out
 }
 

@@ -84,7 +84,9 @@ func TestPlan(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := plan("n1", c.nodes, c.links); !reflect.DeepEqual(got, c.want) {
+			got := plan("n1", c.nodes, c.links)
+			got.masquerade = masquerade{} // has a test of its own
+			if !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got\n%+v %+v\nwant\n%+v %+v", got, got.vxlan, c.want, c.want.vxlan)
 			}
 		})
@@ -162,4 +164,49 @@ func TestHardwareAddress(t *testing.T) {
 			t.Fatalf("%s: %s is not a locally administered unicast address", name, mac)
 		}
 	}
+}
+
+func TestPlanMasquerade(t *testing.T) {
+	got := planMasquerade(prefixes("10.244.0.0/24"), []node{
+		{"n1", prefixes("10.244.0.0/24"), addrs("10.50.0.11")},
+		{"n2", prefixes("10.244.1.0/24", "fd00::/64"), addrs("10.244.0.9", "fd50::12")}, // an address in a pod range is in it already
+	})
+	want := masquerade{
+		from:   prefixes("10.244.0.0/24"),
+		except: prefixes("10.50.0.11/32", "10.244.0.0/24", "10.244.1.0/24", "224.0.0.0/4", "fd00::/64", "fd50::12/128", "ff00::/8"),
+	}
+	if !got.equal(want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// TestElements compares membership in intervals with that in prefixes.
+func TestElements(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var list []netip.Prefix
+		for range rapid.IntRange(0, 6).Draw(t, "count") {
+			a := netip.AddrFrom4([4]byte{255, 255, 255, byte(rapid.IntRange(0, 255).Draw(t, "address"))})
+			p, _ := a.Prefix(rapid.IntRange(26, 32).Draw(t, "bits"))
+			list = append(list, p)
+		}
+		es := elements(disjoint(list), true)
+		for i := range 256 {
+			a := netip.AddrFrom4([4]byte{255, 255, 255, byte(i)})
+			in := false
+			for _, e := range es {
+				key, _ := netip.AddrFromSlice(e.Key)
+				if key.Compare(a) <= 0 {
+					in = !e.IntervalEnd
+				}
+			}
+			if want := slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a) }); in != want {
+				t.Fatalf("%v in %v: %v, want %v", a, list, in, want)
+			}
+		}
+		for i := 1; i < len(es); i++ {
+			if slices.Compare(es[i-1].Key, es[i].Key) >= 0 {
+				t.Fatalf("keys out of order: %v", es)
+			}
+		}
+	})
 }
