@@ -1,0 +1,112 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/yaml"
+
+	"keelson.dev/api/clock"
+)
+
+// manifests are what every cluster starts with.
+//
+//go:embed manifests/*.yaml
+var manifests embed.FS
+
+// addonResources says where the kinds in manifests are served.
+func addonResource(kind schema.GroupVersionKind) (schema.GroupVersionResource, bool) {
+	resource := map[string]string{
+		"ServiceAccount": "serviceaccounts", "ConfigMap": "configmaps", "Service": "services", "Deployment": "deployments",
+		"ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings",
+	}[kind.Kind]
+	return kind.GroupVersion().WithResource(resource), resource != ""
+}
+
+var errAddonKind = errors.New("kind that no add-on has")
+
+// applyAddons creates what is missing of the add-ons. What is there is left as
+// it is: it may have been changed on purpose.
+func applyAddons(ctx context.Context, c *Config, clk clock.Clock) error {
+	cfg, err := adminConfig(c)
+	if err != nil {
+		return err
+	}
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
+	for _, file := range []string{"manifests/rbac.yaml", "manifests/coredns.yaml"} {
+		objects, err := readManifest(file)
+		if err != nil {
+			return err
+		}
+		for _, o := range objects {
+			if err := createAddon(ctx, client, o, clk); err != nil {
+				return fmt.Errorf("%s %s: %w", o.GetKind(), o.GetName(), err)
+			}
+		}
+	}
+	return nil
+}
+
+func readManifest(file string) ([]*unstructured.Unstructured, error) {
+	data, err := manifests.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("add-on: %w", err)
+	}
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	var out []*unstructured.Unstructured
+	for {
+		doc, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("add-on %s: %w", file, err)
+		}
+		o := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal(doc, &o.Object); err != nil {
+			return nil, fmt.Errorf("add-on %s: %w", file, err)
+		}
+		out = append(out, o)
+	}
+}
+
+// createAddon creates one object. A server that has just started may not have
+// its system namespaces yet: that is waited for.
+func createAddon(ctx context.Context, client dynamic.Interface, o *unstructured.Unstructured, clk clock.Clock) error {
+	resource, ok := addonResource(o.GroupVersionKind())
+	if !ok {
+		return errAddonKind
+	}
+	for {
+		_, err := client.Resource(resource).Namespace(o.GetNamespace()).Create(ctx, o, metav1.CreateOptions{FieldManager: "ctl"})
+		if err == nil || apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		if !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) && !apierrors.IsServiceUnavailable(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-clk.After(50 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,196 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"keelson.dev/api/clock"
+)
+
+// cgroups are the machine's cgroup hierarchies: one for each controller in
+// version 1, a single one in version 2. A node owns the group
+// /keelson/CLUSTER/NODE in each; its daemons are in the leaf "host" of it, its
+// pods wherever its kubelet puts them below.
+type cgroups struct {
+	mounts  []string
+	unified bool
+}
+
+const (
+	cgroupRoot = "keelson"
+	cgroupHost = "host"
+)
+
+// errCgroups: containers cannot be limited, and the kubelet refuses to run.
+var errCgroups = errors.New("no cgroup hierarchy below /sys/fs/cgroup")
+
+func findCgroups(root string) (*cgroups, error) {
+	if exists(filepath.Join(root, "cgroup.controllers")) {
+		return &cgroups{mounts: []string{root}, unified: true}, nil
+	}
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return nil, fmt.Errorf("cgroups: %w", err)
+	}
+	c := &cgroups{}
+	for _, e := range entries {
+		// A link (cpu -> cpu,cpuacct) is another name of a hierarchy that is listed itself.
+		dir := filepath.Join(root, e.Name())
+		if e.IsDir() && exists(filepath.Join(dir, "cgroup.procs")) && !exists(filepath.Join(dir, "cgroup.controllers")) {
+			c.mounts = append(c.mounts, dir)
+		}
+	}
+	if len(c.mounts) == 0 {
+		return nil, errCgroups
+	}
+	return c, nil
+}
+
+func cgroupOf(cluster, node string) string { return "/" + filepath.Join(cgroupRoot, cluster, node) }
+
+// create makes a group with all that its children need, in every hierarchy.
+func (c *cgroups) create(group string) error {
+	for _, mount := range c.mounts {
+		dir := mount
+		for part := range strings.SplitSeq(strings.Trim(group, "/"), "/") {
+			if c.unified {
+				if err := enableControllers(dir); err != nil {
+					return err
+				}
+			}
+			parent := dir
+			dir = filepath.Join(dir, part)
+			if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+				return fmt.Errorf("cgroup: %w", err)
+			}
+			if err := inheritCpuset(parent, dir); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// enableControllers lets the children of a version 2 group be limited.
+func enableControllers(dir string) error {
+	have, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+	if err != nil {
+		return fmt.Errorf("cgroup controllers: %w", err)
+	}
+	for name := range strings.FieldsSeq(string(have)) {
+		if slices.Contains([]string{"cpu", "cpuset", "io", "memory", "pids", "hugetlb"}, name) {
+			if err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+name), 0o644); err != nil {
+				return fmt.Errorf("cgroup controller %s: %w", name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// inheritCpuset fills in what version 1 leaves empty and then refuses
+// processes for.
+func inheritCpuset(parent, dir string) error {
+	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+		value, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil || len(bytes.TrimSpace(value)) > 0 {
+			continue // not this hierarchy, or set
+		}
+		if value, err = os.ReadFile(filepath.Join(parent, file)); err != nil || len(bytes.TrimSpace(value)) == 0 {
+			continue // version 2 takes the parent's by itself
+		}
+		if err := os.WriteFile(filepath.Join(dir, file), value, 0o644); err != nil {
+			return fmt.Errorf("cgroup %s: %w", file, err)
+		}
+	}
+	return nil
+}
+
+// enter moves a process into a group.
+func (c *cgroups) enter(group string, pid int) error {
+	for _, mount := range c.mounts {
+		file := filepath.Join(mount, group, "cgroup.procs")
+		if err := os.WriteFile(file, []byte(strconv.Itoa(pid)), 0o644); err != nil {
+			return fmt.Errorf("enter cgroup: %w", err)
+		}
+	}
+	return nil
+}
+
+// remove ends every process in a group and below, and removes it bottom-up.
+// The kernel lets go of a group a moment after its last process.
+func (c *cgroups) remove(ctx context.Context, group string, clk clock.Clock) error {
+	var err error
+	for range 100 {
+		err = nil
+		for _, mount := range c.mounts {
+			err = errors.Join(err, removeGroup(filepath.Join(mount, group)))
+		}
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-clk.After(20 * time.Millisecond):
+		}
+	}
+	return err
+}
+
+func removeGroup(dir string) error {
+	var dirs []string
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err == nil && d.IsDir() {
+			dirs = append(dirs, path)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("cgroup: %w", err)
+	}
+	slices.Reverse(dirs) // children after parents in a walk, before them here
+	for _, d := range dirs {
+		killGroup(d)
+		if rmErr := os.Remove(d); rmErr != nil && !errors.Is(rmErr, fs.ErrNotExist) {
+			err = rmErr
+		}
+	}
+	return err
+}
+
+func killGroup(dir string) {
+	procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return
+	}
+	for p := range strings.FieldsSeq(string(procs)) {
+		if pid, err := strconv.Atoi(p); err == nil && pid > 1 {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}
+
+// prune removes a cluster's own group, and the root of all clusters' groups
+// when it was the last.
+func (c *cgroups) prune(cluster string) {
+	for _, mount := range c.mounts {
+		_ = os.Remove(filepath.Join(mount, cgroupRoot, cluster))
+		_ = os.Remove(filepath.Join(mount, cgroupRoot))
+	}
+}

@@ -1,0 +1,96 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	componentconfig "k8s.io/component-base/config/v1alpha1"
+	schedulerconfig "k8s.io/kube-scheduler/config/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// The control plane's processes, by the names that people know them by.
+const (
+	apiserver         = "apiserver"
+	controllerManager = "controller-manager"
+	scheduler         = "scheduler"
+)
+
+func proxyClient() componentconfig.ClientConnectionConfiguration {
+	return componentconfig.ClientConnectionConfiguration{Kubeconfig: proxyConf}
+}
+
+// makeControlPlane writes the control plane's configuration files.
+func makeControlPlane(c *Config) error {
+	yes := true
+	cfg := &schedulerconfig.KubeSchedulerConfiguration{
+		TypeMeta:         metav1.TypeMeta{APIVersion: "kubescheduler.config.k8s.io/v1", Kind: "KubeSchedulerConfiguration"},
+		ClientConnection: componentconfig.ClientConnectionConfiguration{Kubeconfig: c.dirs().kubeconfig(scheduler)},
+		LeaderElection:   componentconfig.LeaderElectionConfiguration{LeaderElect: &yes},
+	}
+	data, err := yaml.Marshal(cfg)
+	if err != nil {
+		return fmt.Errorf("scheduler configuration: %w", err)
+	}
+	file := c.dirs().file("scheduler.yaml")
+	if exists(file) {
+		return nil
+	}
+	return writeFile(file, data, 0o644)
+}
+
+// controlProcesses is the control plane, in the order of starting. machine is
+// the socket on the machine's loopback, for the API server to serve as well.
+func controlProcesses(c *Config, machine *os.File) []process {
+	d := c.dirs()
+	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=/root", "LANG=C.UTF-8"}
+	attr := func() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL} }
+	server := process{
+		name: apiserver, log: d.log(apiserver), attr: attr(), argv: apiserverArgs(c),
+		// The convention of socket activation: sockets from descriptor 3 on.
+		env: append([]string{"LISTEN_FDS=1"}, env...), inherit: []*os.File{machine},
+	}
+	return []process{
+		server,
+		{
+			name: controllerManager, log: d.log(controllerManager), attr: attr(), env: env,
+			argv: []string{
+				filepath.Join(c.BinDir, controllerManager), "--kubeconfig=" + d.kubeconfig(controllerManager),
+				"--allocate-node-cidrs=true", "--cluster-cidr=" + podCIDR, "--service-cluster-ip-range=" + serviceCIDR,
+				"--service-account-private-key-file=" + d.pki("sa.key"), "--root-ca-file=" + d.pki("ca.crt"),
+				"--cluster-signing-cert-file=" + d.pki("ca.crt"), "--cluster-signing-key-file=" + d.pki("ca.key"),
+				"--use-service-account-credentials=true", "--leader-elect=true", "--bind-address=127.0.0.1",
+			},
+		},
+		{
+			name: scheduler, log: d.log(scheduler), attr: attr(), env: env,
+			argv: []string{filepath.Join(c.BinDir, scheduler), "--config=" + d.file("scheduler.yaml"), "--bind-address=127.0.0.1"},
+		},
+	}
+}
+
+func apiserverArgs(c *Config) []string {
+	d := c.dirs()
+	return []string{
+		filepath.Join(c.BinDir, apiserver), "--data-dir=" + d.store(),
+		"--bind-address=0.0.0.0", fmt.Sprintf("--secure-port=%d", controlPort), "--advertise-address=" + controlAddress,
+		"--client-ca-file=" + d.pki("ca.crt"),
+		"--tls-cert-file=" + d.pki("apiserver.crt"), "--tls-private-key-file=" + d.pki("apiserver.key"),
+		"--service-account-key-file=" + d.pki("sa.pub"), "--service-account-signing-key-file=" + d.pki("sa.key"),
+		"--service-account-issuer=https://kubernetes.default.svc." + clusterDomain,
+		"--service-cluster-ip-range=" + serviceCIDR, "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+		"--kubelet-client-certificate=" + d.pki("apiserver-kubelet-client.crt"), "--kubelet-client-key=" + d.pki("apiserver-kubelet-client.key"),
+		"--kubelet-certificate-authority=" + d.pki("ca.crt"), "--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
+		"--requestheader-client-ca-file=" + d.pki("front-proxy-ca.crt"), "--requestheader-allowed-names=front-proxy-client",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-", "--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-username-headers=X-Remote-User",
+		"--proxy-client-cert-file=" + d.pki("front-proxy-client.crt"), "--proxy-client-key-file=" + d.pki("front-proxy-client.key"),
+		"--enable-aggregator-routing=true", "--allow-privileged=true", "--enable-bootstrap-token-auth=true",
+	}
+}

@@ -1,0 +1,93 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+const downPatience = 30 * time.Second
+
+// Down ends a cluster and removes every trace of it. It also cleans up after a
+// supervisor that is not there any more.
+func Down(ctx context.Context, c *Config, deps Deps) error {
+	p := newProgress(deps)
+	if os.Geteuid() != 0 {
+		return errNotRoot
+	}
+	unlock, err := lockFile(filepath.Join(runRoot, c.Name+".lock"))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := stopSupervisor(ctx, c, p); err != nil {
+		return err
+	}
+	groups, err := findCgroups("/sys/fs/cgroup")
+	if err == nil {
+		err = groups.remove(ctx, cgroupOf(c.Name, ""), deps.Clock)
+		groups.prune(c.Name)
+	}
+	if err != nil && !errors.Is(err, errCgroups) {
+		return fmt.Errorf("remove cgroups: %w", err)
+	}
+	if err := errors.Join(unmergeKubeconfig(c.Name, c.Kubeconfig), removeData(c), os.RemoveAll(c.dirs().run)); err != nil {
+		return err
+	}
+	_ = os.Remove(DefaultRoot) // the last cluster's: fails while there are others
+	_ = os.Remove(filepath.Join(runRoot, c.Name+".lock"))
+	_ = os.Remove(runRoot)
+	p.say("cluster %s is gone", c.Name)
+	return nil
+}
+
+// stopSupervisor tells the supervisor to end the cluster and waits until it has.
+func stopSupervisor(ctx context.Context, c *Config, p *progress) error {
+	st, err := Inspect(ctx, c)
+	if errors.Is(err, errNotRunning) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := call(ctx, c.dirs().socket(), "POST", "/down", nil, nil); err != nil {
+		return err
+	}
+	err = p.wait(ctx, downPatience, func(context.Context) error {
+		if syscall.Kill(st.Supervisor, 0) == nil {
+			return errStillThere
+		}
+		return nil
+	})
+	if err != nil {
+		// Everything of the cluster dies with its supervisor.
+		return syscall.Kill(st.Supervisor, syscall.SIGKILL)
+	}
+	return nil
+}
+
+var (
+	errStillThere = errors.New("the supervisor is still there")
+	errNotOurs    = errors.New("not a cluster's directory; left alone")
+)
+
+// removeData removes the data directory, if it is one.
+func removeData(c *Config) error {
+	if !exists(c.DataDir) {
+		return nil
+	}
+	if !exists(c.dirs().config()) {
+		return fmt.Errorf("%s: %w", c.DataDir, errNotOurs)
+	}
+	if err := os.RemoveAll(c.DataDir); err != nil {
+		return fmt.Errorf("remove data: %w", err)
+	}
+	return nil
+}

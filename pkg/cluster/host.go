@@ -1,0 +1,131 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// goFile is the descriptor by which a node host is told that its link is there.
+const goFile = 3
+
+// HostNode is the init of a node's process tree. It runs as the first process
+// of fresh mount, PID, network, UTS and IPC namespaces, waits until the
+// supervisor has joined the node to the others, arranges the node, and keeps
+// its daemons running until ctx is done.
+func HostNode(ctx context.Context, dir string, deps Deps) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
+	defer stop()
+	c, n := &Config{}, Node{}
+	nd := nodeDirs{root: dir}
+	if err := errors.Join(readJSON(nd.spec(), &n), readJSON(filepath.Join(dir, "..", "..", "cluster.json"), c)); err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	if err := awaitLink(); err != nil {
+		return err
+	}
+	if err := setupNodeMounts(nd, c.BinDir, c.ToolsDir); err != nil {
+		return err
+	}
+	if err := unix.Sethostname([]byte(n.Name)); err != nil {
+		return fmt.Errorf("host name: %w", err)
+	}
+	if err := setupNodeNetwork(n.Address()); err != nil {
+		return err
+	}
+	raiseFileLimit(deps.Log)
+	r := newReaper()
+	var tasks sync.WaitGroup
+	defer tasks.Wait()
+	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	tasks.Go(func() { r.run(inner) })
+	var daemons sync.WaitGroup
+	for _, p := range nodeProcesses(n, deps) {
+		k := &keeper{process: p, reaper: r, clock: deps.Clock, logger: deps.Log}
+		daemons.Go(func() { k.run(ctx) })
+	}
+	daemons.Wait()
+	return nil
+}
+
+// awaitLink blocks until the supervisor says go. It says nothing when it died.
+func awaitLink() error {
+	f := os.NewFile(goFile, "go")
+	defer f.Close()
+	if _, err := io.ReadFull(f, make([]byte, 1)); err != nil {
+		return fmt.Errorf("wait for the supervisor: %w", err)
+	}
+	return nil
+}
+
+// nodeProcesses is a node's daemons, as seen from inside it.
+func nodeProcesses(n Node, deps Deps) []process {
+	env := []string{
+		"PATH=" + insideTools + ":" + insideBin + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"HOME=/root", "LANG=C.UTF-8",
+	}
+	awaitRuntime := func(ctx context.Context) error { return awaitSocket(ctx, containerdSock, deps) }
+	return []process{
+		{
+			name: "containerd", log: "/var/log/containerd.log", env: env,
+			argv: []string{filepath.Join(insideTools, "containerd"), "--config", containerdTOML},
+			attr: &syscall.SysProcAttr{Setsid: true},
+		},
+		{
+			name: "kubelet", log: "/var/log/kubelet.log", env: env, before: awaitRuntime,
+			argv: []string{
+				filepath.Join(insideBin, "kubelet"), "--config=" + kubeletYAML, "--kubeconfig=" + kubeletConf,
+				"--hostname-override=" + n.Name, "--node-ip=" + n.Address(), "--cert-dir=" + kubeletCerts,
+			},
+			attr: &syscall.SysProcAttr{Setsid: true},
+		},
+		{
+			name: "proxy", log: "/var/log/proxy.log", env: env,
+			argv: []string{filepath.Join(insideBin, "proxy"), "--config=" + proxyYAML, "--hostname-override=" + n.Name},
+			attr: &syscall.SysProcAttr{Setsid: true},
+		},
+	}
+}
+
+// awaitSocket waits until something accepts connections at a Unix socket.
+func awaitSocket(ctx context.Context, path string, deps Deps) error {
+	for {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+		if err == nil {
+			return conn.Close()
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for %s: %w", path, err)
+		case <-deps.Clock.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// raiseFileLimit lets the daemons open as many files as the machine allows.
+func raiseFileLimit(log *slog.Logger) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		log.Info("File limit unknown", "err", err)
+		return
+	}
+	limit.Cur = limit.Max
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		log.Info("File limit not raised", "err", err)
+	}
+}

@@ -1,0 +1,218 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// nodeHost is the supervisor's side of a node.
+type nodeHost struct {
+	Node
+	host *kept // nil: stopped
+}
+
+func (h *nodeHost) pid() int {
+	if h.host == nil {
+		return 0
+	}
+	return h.host.Pid()
+}
+
+var (
+	errNodeExists  = errors.New("there is a node of that name already")
+	errNoNode      = errors.New("there is no such node")
+	errNodeRunning = errors.New("the node is running")
+	errNodeStopped = errors.New("the node is not running")
+	errNodesFull   = errors.New("the cluster has as many nodes as it can have")
+)
+
+// resumeNodes starts the nodes that the data directory knows.
+func (s *supervisor) resumeNodes() error {
+	entries, err := os.ReadDir(s.cfg.dirs().nodes())
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("nodes: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range entries {
+		n := Node{}
+		if err := readJSON(s.cfg.dirs().node(e.Name()).spec(), &n); err != nil {
+			s.deps.Log.Error("Node left out", "node", e.Name(), "err", err)
+			continue
+		}
+		h := &nodeHost{Node: n}
+		s.nodes[n.Name] = h
+		if !n.Stopped {
+			if err := s.startNode(h); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// addNode makes a node; without a name it gets the next free one.
+func (s *supervisor) addNode(name string) (Node, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	taken := map[int]bool{}
+	for _, h := range s.nodes {
+		taken[h.Index] = true
+	}
+	n := Node{Name: name, Index: 1}
+	for taken[n.Index] {
+		n.Index++
+	}
+	if n.Index > maxNodes {
+		return n, errNodesFull
+	}
+	if n.Name == "" {
+		n.Name = fmt.Sprintf("n%d", n.Index)
+	}
+	if s.nodes[n.Name] != nil {
+		return n, fmt.Errorf("%s: %w", n.Name, errNodeExists)
+	}
+	h := &nodeHost{Node: n}
+	if err := s.startNode(h); err != nil {
+		return n, err
+	}
+	s.nodes[n.Name] = h
+	return n, nil
+}
+
+// switchNode starts a stopped node or pulls a running one's plug.
+func (s *supervisor) switchNode(name string, running bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.nodes[name]
+	switch {
+	case h == nil:
+		return fmt.Errorf("%s: %w", name, errNoNode)
+	case running && h.host != nil:
+		return fmt.Errorf("%s: %w", name, errNodeRunning)
+	case running:
+		h.Stopped = false
+		return s.startNode(h)
+	case h.host == nil:
+		return fmt.Errorf("%s: %w", name, errNodeStopped)
+	}
+	h.host.end()
+	h.host, h.Stopped = nil, true
+	return writeJSON(s.cfg.dirs().node(name).spec(), h.Node)
+}
+
+// removeNode stops a node for good and removes its files.
+func (s *supervisor) removeNode(name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.nodes[name]
+	if h == nil {
+		return fmt.Errorf("%s: %w", name, errNoNode)
+	}
+	if h.host != nil {
+		h.host.end()
+	}
+	delete(s.nodes, name)
+	if err := os.RemoveAll(s.cfg.dirs().node(name).root); err != nil {
+		return fmt.Errorf("remove node %s: %w", name, err)
+	}
+	return nil
+}
+
+// startNode writes the node's files and keeps its host running.
+func (s *supervisor) startNode(h *nodeHost) error {
+	if err := seedNode(s.cfg, h.Node); err != nil {
+		return fmt.Errorf("node %s: images: %w", h.Name, err)
+	}
+	if err := makeNode(s.cfg, h.Node, s.deps.Clock); err != nil {
+		return fmt.Errorf("node %s: %w", h.Name, err)
+	}
+	h.host = s.keep(s.nodeProcess(h))
+	return nil
+}
+
+// nodeProcess is the node's host. It is born into namespaces of its own, and
+// waits there until it has been put into its cgroup and onto its link.
+func (s *supervisor) nodeProcess(h *nodeHost) process {
+	group := cgroupOf(s.cfg.Name, h.Name)
+	host := filepath.Join(group, cgroupHost)
+	p := process{
+		name: h.Name, kill: true,
+		argv: []string{s.self, "cluster", "node-host", s.cfg.dirs().node(h.Name).root},
+		env:  []string{"PATH=" + os.Getenv("PATH")},
+		log:  s.cfg.dirs().log("node-" + h.Name),
+		attr: &syscall.SysProcAttr{
+			Setsid: true, Pdeathsig: syscall.SIGKILL,
+			Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC,
+		},
+	}
+	p.before = func(context.Context) error {
+		if err := s.cgroups.create(host); err != nil {
+			return err
+		}
+		return leaveNode(h.Node)
+	}
+	p.pipe = true
+	p.started = func(pid int, release *os.File) error {
+		if err := s.cgroups.enter(host, pid); err != nil {
+			return err
+		}
+		if err := joinNode(h.Node, pid); err != nil {
+			return err
+		}
+		if _, err := release.Write([]byte{1}); err != nil {
+			return fmt.Errorf("release node host: %w", err)
+		}
+		return nil
+	}
+	p.ended = func() {
+		err := errors.Join(leaveNode(h.Node), s.cgroups.remove(context.WithoutCancel(s.alive), group, s.deps.Clock))
+		if err != nil {
+			s.deps.Log.Error("Remains of a node", "node", h.Name, "err", err)
+		}
+	}
+	return p
+}
+
+// daemonPids finds a node's daemons among the children of its host, by the
+// machine's process ids.
+func daemonPids(host int) map[string]int {
+	out := map[string]int{}
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", host))
+	if err != nil {
+		return out
+	}
+	for _, list := range lists {
+		children, err := os.ReadFile(list)
+		if err != nil {
+			continue // the thread went
+		}
+		for child := range strings.FieldsSeq(string(children)) {
+			pid, err := strconv.Atoi(child)
+			if err != nil {
+				continue
+			}
+			name, err := os.ReadFile("/proc/" + child + "/comm")
+			if err != nil {
+				continue // the process went
+			}
+			switch name := strings.TrimSpace(string(name)); name {
+			case "containerd", "kubelet", "proxy":
+				out[name] = pid
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,227 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"keelson.dev/api/clock"
+)
+
+// A process that keeps dying is started again after a pause that doubles; one
+// that had lived for a while is started again at once.
+const (
+	firstPause = 50 * time.Millisecond
+	longPause  = 5 * time.Second
+	goodLife   = 10 * time.Second
+	// stopPatience is how long a process may take to leave when asked to.
+	stopPatience = 10 * time.Second
+	// Logs are cut when they have grown to maxLog; one older piece is kept.
+	maxLog      = 32 << 20
+	logInterval = 15 * time.Second
+)
+
+// process is a program that is to be kept running.
+type process struct {
+	name string
+	argv []string
+	env  []string
+	// log is the file that its output is appended to.
+	log string
+	// inherit are files it gets from descriptor 3 on.
+	inherit []*os.File
+	attr    *syscall.SysProcAttr
+	// before is waited for each time before the process is started.
+	before func(ctx context.Context) error
+	// pipe gives the process the reading end of a pipe after inherit; the other
+	// end is handed to started, and closed after it.
+	pipe bool
+	// started is called with the pid each time the process has been started,
+	// ended when it has ended.
+	started func(pid int, pipe *os.File) error
+	ended   func()
+	// kill ends the process without asking it first.
+	kill bool
+}
+
+// keeper keeps one process running. Its methods may be called at any time.
+type keeper struct {
+	process
+	reaper *reaper
+	clock  clock.Clock
+	logger *slog.Logger
+
+	release *os.File // the pipe's writing end, between start and afterStart
+
+	mu  sync.Mutex
+	pid int // 0: not running
+}
+
+// Pid is the process's id, 0 when it is not running.
+func (k *keeper) Pid() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.pid
+}
+
+// run keeps the process running until ctx is done, then ends it and returns.
+func (k *keeper) run(ctx context.Context) {
+	pause := time.Duration(0)
+	for ctx.Err() == nil {
+		began := k.clock.Now()
+		if err := k.once(ctx); err != nil && ctx.Err() == nil {
+			k.logger.Error("Process ended", "process", k.name, "err", err)
+		}
+		pause = nextPause(pause, k.clock.Since(began))
+		select {
+		case <-ctx.Done():
+		case <-k.clock.After(pause):
+		}
+	}
+}
+
+// nextPause is how long to wait before the next start of a process that lived
+// for life and had been started after pause.
+func nextPause(pause, life time.Duration) time.Duration {
+	switch {
+	case life >= goodLife:
+		return 0
+	case pause == 0:
+		return firstPause
+	default:
+		return min(2*pause, longPause)
+	}
+}
+
+// once starts the process and waits for its end.
+func (k *keeper) once(ctx context.Context) error {
+	if k.before != nil {
+		if err := k.before(ctx); err != nil {
+			return err
+		}
+	}
+	pid, exited, err := k.start()
+	if err != nil {
+		return err
+	}
+	defer k.setPid(0)
+	if k.ended != nil {
+		defer k.ended()
+	}
+	if err := k.afterStart(pid); err != nil {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+		<-exited
+		return err
+	}
+	k.setPid(pid)
+	ticker := k.clock.NewTicker(logInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case status := <-exited:
+			return exitError(status)
+		case <-ticker.C():
+			if err := cutLog(k.log); err != nil {
+				k.logger.Error("Log not cut", "process", k.name, "err", err)
+			}
+		case <-ctx.Done():
+			k.stop(pid, exited)
+			return nil
+		}
+	}
+}
+
+func (k *keeper) start() (int, <-chan syscall.WaitStatus, error) {
+	if err := os.MkdirAll(filepath.Dir(k.log), 0o755); err != nil {
+		return 0, nil, fmt.Errorf("log directory: %w", err)
+	}
+	out, err := os.OpenFile(k.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return 0, nil, fmt.Errorf("log: %w", err)
+	}
+	defer out.Close()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return 0, nil, fmt.Errorf("null device: %w", err)
+	}
+	defer null.Close()
+	files := []uintptr{null.Fd(), out.Fd(), out.Fd()}
+	for _, f := range k.inherit {
+		files = append(files, f.Fd())
+	}
+	if k.pipe {
+		read, write, err := os.Pipe()
+		if err != nil {
+			return 0, nil, fmt.Errorf("pipe: %w", err)
+		}
+		defer read.Close()
+		k.release = write
+		files = append(files, read.Fd())
+	}
+	return k.reaper.start(k.argv, &syscall.ProcAttr{Dir: "/", Env: k.env, Files: files, Sys: k.attr})
+}
+
+func (k *keeper) afterStart(pid int) error {
+	if k.release != nil {
+		defer k.release.Close()
+	}
+	if k.started == nil {
+		return nil
+	}
+	return k.started(pid, k.release)
+}
+
+// stop asks the process to leave, and makes it when it does not.
+func (k *keeper) stop(pid int, exited <-chan syscall.WaitStatus) {
+	if k.kill {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+		<-exited
+		return
+	}
+	_ = syscall.Kill(pid, syscall.SIGTERM)
+	select {
+	case <-exited:
+		return
+	case <-k.clock.After(stopPatience):
+	}
+	_ = syscall.Kill(pid, syscall.SIGKILL)
+	<-exited
+}
+
+func (k *keeper) setPid(pid int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.pid = pid
+}
+
+func exitError(status syscall.WaitStatus) error {
+	if status.Signaled() {
+		return fmt.Errorf("killed by %s", status.Signal())
+	}
+	return fmt.Errorf("exit status %d", status.ExitStatus())
+}
+
+// cutLog copies a log that has grown too large aside and empties it. Writers
+// append, so they go on at the new end.
+func cutLog(file string) error {
+	info, err := os.Stat(file)
+	if err != nil || info.Size() < maxLog {
+		return err
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(file+".1", data, 0o644); err != nil {
+		return err
+	}
+	return os.Truncate(file, 0)
+}

@@ -1,0 +1,158 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	bridgeName = "keelson0"
+	nodeLink   = "eth0"
+)
+
+// setupClusterNetwork arranges the namespace that the supervisor was born in:
+// the bridge that joins the nodes, and an end for what no route leads to. There
+// is no uplink: what is sent out of the cluster ends here.
+func setupClusterNetwork() error {
+	if err := setUp("lo"); err != nil {
+		return err
+	}
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridgeName}}
+	if err := netlink.LinkAdd(bridge); err != nil {
+		return fmt.Errorf("bridge: %w", err)
+	}
+	if err := addAddress(bridge, controlAddress); err != nil {
+		return err
+	}
+	for _, s := range []struct{ file, value string }{
+		{"ipv4/ip_forward", "1"},
+		{"ipv6/conf/all/forwarding", "1"},
+		{"ipv4/conf/all/send_redirects", "0"},
+		{"ipv4/conf/" + bridgeName + "/send_redirects", "0"},
+		{"bridge/bridge-nf-call-iptables", "0"},
+		{"bridge/bridge-nf-call-ip6tables", "0"},
+	} {
+		if err := sysctl(s.file, s.value); err != nil {
+			return err
+		}
+	}
+	// Addresses of pods and Services that nobody has: dropped, not sent back.
+	for _, cidr := range []string{podCIDR, serviceCIDR} {
+		_, dst, err := net.ParseCIDR(cidr)
+		if err != nil {
+			return fmt.Errorf("range: %w", err)
+		}
+		if err := netlink.RouteReplace(&netlink.Route{Dst: dst, Type: unix.RTN_BLACKHOLE, Priority: 4096}); err != nil {
+			return fmt.Errorf("route of %s: %w", cidr, err)
+		}
+	}
+	return nil
+}
+
+// joinNode puts a link between the bridge and the network namespace of pid.
+func joinNode(n Node, pid int) error {
+	bridge, err := netlink.LinkByName(bridgeName)
+	if err != nil {
+		return fmt.Errorf("bridge: %w", err)
+	}
+	name := fmt.Sprintf("node%d", n.Index)
+	if err := leaveNode(n); err != nil {
+		return err
+	}
+	veth := &netlink.Veth{
+		LinkAttrs:     netlink.LinkAttrs{Name: name, MasterIndex: bridge.Attrs().Index},
+		PeerName:      nodeLink,
+		PeerNamespace: netlink.NsPid(pid),
+	}
+	if err := netlink.LinkAdd(veth); err != nil {
+		return fmt.Errorf("link of node %s: %w", n.Name, err)
+	}
+	return setUp(name)
+}
+
+// leaveNode takes away a node's link. The kernel does so by itself some time
+// after the node's namespace went.
+func leaveNode(n Node) error {
+	link, err := netlink.LinkByName(fmt.Sprintf("node%d", n.Index))
+	if missing := (netlink.LinkNotFoundError{}); errors.As(err, &missing) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("link of node %s: %w", n.Name, err)
+	}
+	if err := netlink.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("remove link of node %s: %w", n.Name, err)
+	}
+	return nil
+}
+
+// setupNodeNetwork arranges a node's namespace, from inside.
+func setupNodeNetwork(address string) error {
+	if err := setUp("lo"); err != nil {
+		return err
+	}
+	link, err := netlink.LinkByName(nodeLink)
+	if err != nil {
+		return fmt.Errorf("link %s: %w", nodeLink, err)
+	}
+	if err := addAddress(link, address); err != nil {
+		return err
+	}
+	for _, s := range []struct{ file, value string }{
+		{"ipv4/ip_forward", "1"},
+		{"ipv6/conf/all/forwarding", "1"},
+		{"ipv4/conf/all/rp_filter", "0"},
+		{"ipv4/conf/default/rp_filter", "0"},
+		{"bridge/bridge-nf-call-iptables", "1"},
+		{"bridge/bridge-nf-call-ip6tables", "1"},
+	} {
+		if err := sysctl(s.file, s.value); err != nil {
+			return err
+		}
+	}
+	// Without some default route the kernel refuses a Service's address before
+	// the proxy's rules are asked.
+	if err := netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: net.ParseIP(controlAddress)}); err != nil {
+		return fmt.Errorf("default route: %w", err)
+	}
+	return nil
+}
+
+func addAddress(link netlink.Link, address string) error {
+	addr := &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(address), Mask: net.CIDRMask(linkPrefix, 32)}}
+	if err := netlink.AddrReplace(link, addr); err != nil {
+		return fmt.Errorf("address of %s: %w", link.Attrs().Name, err)
+	}
+	return setUp(link.Attrs().Name)
+}
+
+func setUp(name string) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("link %s: %w", name, err)
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		return fmt.Errorf("set %s up: %w", name, err)
+	}
+	return nil
+}
+
+// sysctl sets a value of this network namespace. What the kernel does not have
+// is left out.
+func sysctl(name, value string) error {
+	file := filepath.Join("/proc/sys/net", name)
+	err := os.WriteFile(file, []byte(value), 0o644)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("sysctl: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,257 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"text/template"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	proxyconfig "k8s.io/kube-proxy/config/v1alpha1"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+	"sigs.k8s.io/yaml"
+
+	"keelson.dev/api/clock"
+)
+
+// Files of a node, as the node sees them.
+const (
+	kubeletConf     = "/etc/kubernetes/kubelet.conf"
+	kubeletYAML     = "/var/lib/kubelet/config.yaml"
+	kubeletCerts    = "/var/lib/kubelet/pki"
+	nodeCA          = "/etc/kubernetes/pki/ca.crt"
+	proxyConf       = "/var/lib/kube-proxy/kubeconfig.conf"
+	proxyYAML       = "/var/lib/kube-proxy/config.conf"
+	containerdTOML  = "/etc/containerd/config.toml"
+	containerdRoot  = "/var/lib/containerd"
+	containerdSock  = "/run/containerd/containerd.sock"
+	registryConfig  = "/etc/containerd/certs.d"
+	sandboxImage    = "registry.k8s.io/pause:3.10.2"
+	volumePluginDir = "/var/lib/kubelet/volumeplugins"
+)
+
+// makeNode writes what a node needs before its host starts. Files that a
+// person may have changed, and certificates, are left as they are.
+func makeNode(c *Config, n Node, clk clock.Clock) error {
+	d, nd := c.dirs(), c.dirs().node(n.Name)
+	for _, dir := range []string{"etc.work", "tmp", "var/lib/kubelet", "var/lib/cni", "var/log/pods", "var/log/containers",
+		"opt/cni/bin", "etc/cni/net.d", registryConfig, "etc/kubernetes/manifests", kubeletCerts} {
+		if err := os.MkdirAll(nd.path(dir), 0o755); err != nil {
+			return fmt.Errorf("node directory: %w", err)
+		}
+	}
+	if err := os.Chmod(nd.path("tmp"), 0o777|os.ModeSticky); err != nil {
+		return fmt.Errorf("node directory: %w", err)
+	}
+	if err := nodeCredentials(d, nd, c, n, clk); err != nil {
+		return err
+	}
+	if err := linkPlugins(c.ToolsDir, nd.path("opt/cni/bin")); err != nil {
+		return err
+	}
+	files, err := nodeFiles(c, n)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if f.keep && exists(nd.path(f.path)) {
+			continue
+		}
+		if err := writeFile(nd.path(f.path), f.data, 0o644); err != nil {
+			return err
+		}
+	}
+	return writeJSON(nd.spec(), n)
+}
+
+type nodeFile struct {
+	path string
+	data []byte
+	keep bool // what is there already stays
+}
+
+func nodeFiles(c *Config, n Node) ([]nodeFile, error) {
+	kubelet, err := yaml.Marshal(kubeletConfiguration(c, n))
+	if err != nil {
+		return nil, fmt.Errorf("kubelet configuration: %w", err)
+	}
+	proxy, err := yaml.Marshal(proxyConfiguration(n))
+	if err != nil {
+		return nil, fmt.Errorf("proxy configuration: %w", err)
+	}
+	runtime, err := containerdConfig(containerdRoot)
+	if err != nil {
+		return nil, err
+	}
+	id := sha256.Sum256([]byte(c.Name + "/" + n.Name))
+	return []nodeFile{
+		{path: kubeletYAML, data: kubelet, keep: true},
+		{path: proxyYAML, data: proxy, keep: true},
+		{path: containerdTOML, data: runtime, keep: true},
+		{path: "/etc/hostname", data: []byte(n.Name + "\n")},
+		{path: "/etc/hosts", data: []byte("127.0.0.1 localhost\n::1 localhost ip6-localhost\n" + n.Address() + " " + n.Name + "\n")},
+		// No server is named: nothing answers outside the cluster, and the
+		// machine's own resolver is none of the pods' business.
+		{path: "/etc/resolv.conf", data: []byte("options ndots:1\n")},
+		{path: "/etc/machine-id", data: []byte(hex.EncodeToString(id[:16]) + "\n")},
+	}, nil
+}
+
+func nodeCredentials(d dirs, nd nodeDirs, c *Config, n Node, clk clock.Clock) error {
+	ca, err := os.ReadFile(d.pki("ca.crt"))
+	if err != nil {
+		return fmt.Errorf("authority: %w", err)
+	}
+	if err := writeFile(nd.path(nodeCA), ca, 0o644); err != nil {
+		return err
+	}
+	for _, k := range []struct {
+		path string
+		leaf leaf
+	}{
+		{kubeletConf, leaf{name: "system:node:" + n.Name, organizations: []string{"system:nodes"}, client: true}},
+		{proxyConf, leaf{name: "system:kube-proxy", client: true}},
+	} {
+		if exists(nd.path(k.path)) {
+			continue
+		}
+		if err := os.MkdirAll(filepath.Dir(nd.path(k.path)), 0o755); err != nil {
+			return fmt.Errorf("node directory: %w", err)
+		}
+		if err := makeKubeconfig(d, c.Name, nd.path(k.path), k.leaf, clusterServer(), clk); err != nil {
+			return fmt.Errorf("kubeconfig %s: %w", k.path, err)
+		}
+	}
+	cert, key := nd.path(kubeletCerts, "kubelet.crt"), nd.path(kubeletCerts, "kubelet.key")
+	if exists(cert) && exists(key) {
+		return nil
+	}
+	signer, err := readPair(d.pki("ca"))
+	if err != nil {
+		return err
+	}
+	serving := leaf{name: "system:node:" + n.Name, organizations: []string{"system:nodes"}, hosts: []string{n.Name, n.Address(), "127.0.0.1", "localhost"}}
+	return issue(signer, serving, clk, cert, key)
+}
+
+// linkPlugins puts the CNI plugins where runtimes look for them. They are
+// links, so that whoever installs another plugin there replaces the link and
+// not the cluster's own file.
+func linkPlugins(tools, bin string) error {
+	entries, err := os.ReadDir(filepath.Join(tools, "cni"))
+	if err != nil {
+		return fmt.Errorf("CNI plugins: %w", err)
+	}
+	for _, e := range entries {
+		link := filepath.Join(bin, e.Name())
+		if exists(link) {
+			continue
+		}
+		if err := os.Symlink(filepath.Join(insideTools, "cni", e.Name()), link); err != nil {
+			return fmt.Errorf("CNI plugin: %w", err)
+		}
+	}
+	return nil
+}
+
+func kubeletConfiguration(c *Config, n Node) *kubeletconfig.KubeletConfiguration {
+	yes, no := true, false
+	return &kubeletconfig.KubeletConfiguration{
+		TypeMeta: metav1.TypeMeta{APIVersion: "kubelet.config.k8s.io/v1beta1", Kind: "KubeletConfiguration"},
+		Address:  "0.0.0.0",
+		Authentication: kubeletconfig.KubeletAuthentication{
+			X509:      kubeletconfig.KubeletX509Authentication{ClientCAFile: nodeCA},
+			Webhook:   kubeletconfig.KubeletWebhookAuthentication{Enabled: &yes},
+			Anonymous: kubeletconfig.KubeletAnonymousAuthentication{Enabled: &no},
+		},
+		Authorization:            kubeletconfig.KubeletAuthorization{Mode: kubeletconfig.KubeletAuthorizationModeWebhook},
+		TLSCertFile:              filepath.Join(kubeletCerts, "kubelet.crt"),
+		TLSPrivateKeyFile:        filepath.Join(kubeletCerts, "kubelet.key"),
+		StaticPodPath:            "/etc/kubernetes/manifests",
+		ClusterDNS:               []string{serviceDNS},
+		ClusterDomain:            clusterDomain,
+		ResolverConfig:           pointer("/etc/resolv.conf"),
+		CgroupDriver:             "cgroupfs",
+		CgroupRoot:               cgroupOf(c.Name, n.Name),
+		ContainerRuntimeEndpoint: "unix://" + containerdSock,
+		VolumePluginDir:          volumePluginDir,
+		FailSwapOn:               &no,
+		// The disk is the machine's: a person whose disk is 90% full still
+		// wants pods to run.
+		EvictionHard: map[string]string{
+			"memory.available": "100Mi", "nodefs.available": "1%", "nodefs.inodesFree": "1%", "imagefs.available": "1%", "imagefs.inodesFree": "1%",
+		},
+		ImageGCHighThresholdPercent: pointer(int32(100)),
+		RotateCertificates:          false,
+		ShutdownGracePeriod:         metav1.Duration{Duration: 0},
+		NodeStatusUpdateFrequency:   metav1.Duration{Duration: 10 * time.Second},
+	}
+}
+
+func proxyConfiguration(n Node) *proxyconfig.KubeProxyConfiguration {
+	return &proxyconfig.KubeProxyConfiguration{
+		TypeMeta:           metav1.TypeMeta{APIVersion: "kubeproxy.config.k8s.io/v1alpha1", Kind: "KubeProxyConfiguration"},
+		BindAddress:        "0.0.0.0",
+		HealthzBindAddress: "0.0.0.0:10256",
+		MetricsBindAddress: "127.0.0.1:10249",
+		ClusterCIDR:        podCIDR,
+		HostnameOverride:   n.Name,
+		Mode:               "nftables",
+		ClientConnection:   proxyClient(),
+	}
+}
+
+func pointer[T any](v T) *T { return &v }
+
+// containerdTemplate is containerd's configuration. The second runtime is the
+// first under another name, for pods that ask for one by a RuntimeClass.
+var containerdTemplate = template.Must(template.New("containerd").Parse(`version = 3
+root = "{{.Root}}"
+state = "/run/containerd"
+
+[grpc]
+  address = "{{.Socket}}"
+
+[plugins."io.containerd.cri.v1.images"]
+  snapshotter = "overlayfs"
+  use_local_image_pull = true
+  [plugins."io.containerd.cri.v1.images".pinned_images]
+    sandbox = "{{.Sandbox}}"
+  [plugins."io.containerd.cri.v1.images".registry]
+    config_path = "{{.Registry}}"
+
+[plugins."io.containerd.cri.v1.runtime"]
+  restrict_oom_score_adj = true
+  enable_unprivileged_ports = true
+  enable_unprivileged_icmp = true
+  [plugins."io.containerd.cri.v1.runtime".containerd]
+    default_runtime_name = "runc"
+    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.test-handler]
+      runtime_type = "io.containerd.runc.v2"
+  [plugins."io.containerd.cri.v1.runtime".cni]
+    bin_dirs = ["/opt/cni/bin"]
+    conf_dir = "/etc/cni/net.d"
+
+[plugins."io.containerd.nri.v1.nri"]
+  disable = true
+`))
+
+func containerdConfig(root string) ([]byte, error) {
+	var buf bytes.Buffer
+	err := containerdTemplate.Execute(&buf, map[string]string{
+		"Root": root, "Socket": containerdSock, "Sandbox": sandboxImage, "Registry": registryConfig,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("containerd configuration: %w", err)
+	}
+	return buf.Bytes(), nil
+}

@@ -1,0 +1,178 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// AddNode adds a node host; without a name it gets the next free one. It
+// returns when the node is ready.
+func AddNode(ctx context.Context, c *Config, name string, deps Deps) error {
+	if err := ensureSeed(ctx, c, deps); err != nil {
+		return err
+	}
+	if err := call(ctx, c.dirs().socket(), "POST", "/nodes/add", url.Values{"name": {name}}, nil); err != nil {
+		return err
+	}
+	return waitNodes(ctx, c, newProgress(deps))
+}
+
+// StartNode starts a node that was killed, and returns when it is ready again.
+func StartNode(ctx context.Context, c *Config, name string, deps Deps) error {
+	if err := call(ctx, c.dirs().socket(), "POST", "/nodes/start", url.Values{"name": {name}}, nil); err != nil {
+		return err
+	}
+	return waitNodes(ctx, c, newProgress(deps))
+}
+
+// KillNode pulls a node's plug: all its processes end at once. The cluster is
+// told nothing.
+func KillNode(ctx context.Context, c *Config, name string) error {
+	return call(ctx, c.dirs().socket(), "POST", "/nodes/kill", url.Values{"name": {name}}, nil)
+}
+
+// RemoveNode takes a node out of the cluster for good: its host, its files and
+// its Node object.
+func RemoveNode(ctx context.Context, c *Config, name string) error {
+	if err := call(ctx, c.dirs().socket(), "POST", "/nodes/remove", url.Values{"name": {name}}, nil); err != nil {
+		return err
+	}
+	client, err := machineClient(c)
+	if err != nil {
+		return err
+	}
+	if err := client.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("remove node object: %w", err)
+	}
+	return nil
+}
+
+// Command is a command that runs inside a cluster.
+func Command(ctx context.Context, c *Config, node string, argv []string) (*exec.Cmd, error) {
+	st, err := Inspect(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if node == "" {
+		// The cluster's own network namespace, from which every node and pod is reached.
+		return enter(ctx, st.Supervisor, []string{"--net"}, argv), nil
+	}
+	n, err := st.node(node)
+	if err != nil {
+		return nil, err
+	}
+	if n.Pid == 0 {
+		return nil, fmt.Errorf("%s: %w", node, errNodeStopped)
+	}
+	cmd := enter(ctx, n.Pid, []string{"--mount", "--uts", "--ipc", "--net", "--pid"}, argv)
+	cmd.Env = append(os.Environ(), "PATH="+insideTools+":"+insideBin+":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"CONTAINERD_NAMESPACE=k8s.io")
+	return cmd, nil
+}
+
+func enter(ctx context.Context, pid int, namespaces, argv []string) *exec.Cmd {
+	args := slices.Concat([]string{"--target", strconv.Itoa(pid)}, namespaces, []string{"--"}, argv)
+	return exec.CommandContext(ctx, "nsenter", args...)
+}
+
+func (st *Status) node(name string) (*NodeStatus, error) {
+	at := slices.IndexFunc(st.Nodes, func(n NodeStatus) bool { return n.Name == name })
+	if at < 0 {
+		return nil, fmt.Errorf("%s: %w", name, errNoNode)
+	}
+	return &st.Nodes[at], nil
+}
+
+// LoadImages imports OCI archives into every running node.
+func LoadImages(ctx context.Context, c *Config, archives []string) error {
+	st, err := Inspect(ctx, c)
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, n := range st.Nodes {
+		if n.Pid == 0 {
+			continue
+		}
+		group.Go(func() error {
+			for _, a := range archives {
+				socket := fmt.Sprintf("/proc/%d/root%s", n.Pid, containerdSock)
+				if err := importArchive(ctx, c.ToolsDir, socket, a); err != nil {
+					return fmt.Errorf("node %s: %w", n.Name, err)
+				}
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+var errNoLog = errors.New("there is no such log")
+
+// logFile is where a process of the cluster writes to: apiserver, supervisor,
+// or kubelet-n1, containerd-n2, ...
+func (c *Config) logFile(name string) (string, error) {
+	d := c.dirs()
+	files := []string{d.log(name)}
+	if process, node, ok := strings.Cut(name, "-"); ok {
+		files = append(files, d.node(node).log(process))
+	}
+	for _, f := range files {
+		if filepath.IsLocal(name) && exists(f) {
+			return f, nil
+		}
+	}
+	return "", fmt.Errorf("%s: %w", name, errNoLog)
+}
+
+// Logs writes the log of a process, and with follow what comes, until ctx is done.
+func Logs(ctx context.Context, c *Config, process string, follow bool, deps Deps) error {
+	file, err := c.logFile(process)
+	if err != nil {
+		return err
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return fmt.Errorf("log: %w", err)
+	}
+	defer f.Close()
+	for {
+		if _, err := io.Copy(deps.Out, f); err != nil {
+			return fmt.Errorf("log: %w", err)
+		}
+		if !follow {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-deps.Clock.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// Kubeconfig is the administrator's kubeconfig.
+func Kubeconfig(c *Config) ([]byte, error) {
+	data, err := os.ReadFile(c.dirs().kubeconfig("admin"))
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	return data, nil
+}

@@ -1,0 +1,180 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	apps "k8s.io/api/apps/v1"
+	core "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+var (
+	errNodesNotReady = errors.New("not all nodes are ready")
+	errDNSNotReady   = errors.New("no replica of CoreDNS is ready")
+)
+
+// wait asks check again and again until it is content, for at most patience.
+func (p *progress) wait(ctx context.Context, patience time.Duration, check func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		err := check(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-p.deps.Clock.After(poll):
+		}
+	}
+}
+
+// waitControlPlane waits until the API server says that it is ready.
+func waitControlPlane(ctx context.Context, c *Config, p *progress) error {
+	client, err := machineClient(c)
+	if err != nil {
+		return err
+	}
+	err = p.wait(ctx, controlPatience, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+	})
+	if err != nil {
+		return p.failed("control plane", err, c.dirs().log(apiserver))
+	}
+	p.say("control plane ready at %s", machineServer(c.Port))
+	return nil
+}
+
+// waitNodes waits until every node that is meant to run is ready, and tells of
+// each.
+func waitNodes(ctx context.Context, c *Config, p *progress) error {
+	st, err := Inspect(ctx, c)
+	if err != nil {
+		return err
+	}
+	client, err := machineClient(c)
+	if err != nil {
+		return err
+	}
+	var waiting []string
+	for _, n := range st.Nodes {
+		if !n.Stopped {
+			waiting = append(waiting, n.Name)
+		}
+	}
+	err = p.wait(ctx, nodePatience, func(ctx context.Context) error {
+		nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, n := range nodes.Items {
+			if at := slices.Index(waiting, n.Name); at >= 0 && nodeReady(&n) {
+				waiting = slices.Delete(waiting, at, at+1)
+				p.say("node %s ready", n.Name)
+			}
+		}
+		if len(waiting) > 0 {
+			return fmt.Errorf("%w: %s", errNodesNotReady, strings.Join(waiting, ", "))
+		}
+		return nil
+	})
+	if err == nil {
+		return nil
+	}
+	logs := []string{c.dirs().log("supervisor")}
+	for _, name := range waiting {
+		logs = append(logs, c.dirs().log("node-"+name), c.dirs().node(name).log("containerd"), c.dirs().node(name).log("kubelet"))
+	}
+	return p.failed("nodes", err, logs...)
+}
+
+// nodeReady tells whether pods can be started on a node.
+func nodeReady(n *core.Node) bool {
+	unusable := slices.ContainsFunc(n.Spec.Taints, func(t core.Taint) bool { return t.Key == core.TaintNodeNotReady })
+	return !unusable && slices.ContainsFunc(n.Status.Conditions, func(c core.NodeCondition) bool {
+		return c.Type == core.NodeReady && c.Status == core.ConditionTrue
+	})
+}
+
+// waitDNS waits until names of the cluster are answered.
+func waitDNS(ctx context.Context, c *Config, p *progress) error {
+	client, err := machineClient(c)
+	if err != nil {
+		return err
+	}
+	var last *apps.Deployment
+	err = p.wait(ctx, nodePatience, func(ctx context.Context) error {
+		d, err := client.AppsV1().Deployments("kube-system").Get(ctx, "coredns", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if last = d; d.Status.ReadyReplicas == 0 {
+			return errDNSNotReady
+		}
+		return nil
+	})
+	if err != nil {
+		if last != nil {
+			err = fmt.Errorf("%w (%d of %d replicas exist)", err, last.Status.Replicas, *last.Spec.Replicas)
+		}
+		return p.failed("CoreDNS", err, c.dirs().log(controllerManager), c.dirs().log(scheduler))
+	}
+	p.say("CoreDNS answers at %s", serviceDNS)
+	return nil
+}
+
+// progress tells a person what has been reached, and when.
+type progress struct {
+	deps  Deps
+	began time.Time
+}
+
+func newProgress(deps Deps) *progress { return &progress{deps: deps, began: deps.Clock.Now()} }
+
+func (p *progress) say(format string, args ...any) {
+	fmt.Fprintf(p.deps.Out, "%6.2fs  %s\n", p.deps.Clock.Since(p.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// failed is an error that says which step failed and why, with the ends of the
+// logs that know more.
+func (p *progress) failed(step string, err error, logs ...string) error {
+	var b strings.Builder
+	for _, log := range logs {
+		data, readErr := os.ReadFile(log)
+		if readErr != nil || len(data) == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "\n--- end of %s\n%s", log, tail(data, 12))
+	}
+	return fmt.Errorf("%s: %w%s", step, err, b.String())
+}
+
+// done tells what to do next.
+func (p *progress) done(c *Config) {
+	p.say("cluster %s is ready: %d nodes, data in %s", c.Name, c.Nodes, c.DataDir)
+	file := c.Kubeconfig
+	if file == "" {
+		file = c.dirs().kubeconfig("admin")
+	}
+	ctl := filepath.Join(c.BinDir, "ctl")
+	fmt.Fprintf(p.deps.Out, `
+Next:
+  export KUBECONFIG=%s
+  %s get nodes,pods -A -o wide        (or plain kubectl)
+  %s create deployment web --image=nginx:1.27 --replicas=2
+  %s cluster down --name %s
+`, file, ctl, ctl, ctl, c.Name)
+}

@@ -1,0 +1,124 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+)
+
+// Snapshot writes all objects of the cluster to file: the store's directory as a
+// compressed tar archive, taken while the API server is stopped for a moment.
+func Snapshot(ctx context.Context, c *Config, file string, deps Deps) error {
+	return withoutServer(ctx, c, deps, func() error { return packStore(c.dirs().store(), file) })
+}
+
+// Restore replaces all objects of the cluster by those of a snapshot. What runs
+// on the nodes follows.
+func Restore(ctx context.Context, c *Config, file string, deps Deps) error {
+	fresh, old := c.dirs().store()+".new", c.dirs().store()+".old"
+	if err := errors.Join(os.RemoveAll(fresh), os.RemoveAll(old)); err != nil {
+		return fmt.Errorf("old store: %w", err)
+	}
+	if err := unpackStore(file, fresh); err != nil {
+		return errors.Join(err, os.RemoveAll(fresh))
+	}
+	return withoutServer(ctx, c, deps, func() error {
+		if err := os.Rename(c.dirs().store(), old); err != nil {
+			return fmt.Errorf("replace store: %w", err)
+		}
+		if err := os.Rename(fresh, c.dirs().store()); err != nil {
+			return fmt.Errorf("replace store: %w", err)
+		}
+		return os.RemoveAll(old)
+	})
+}
+
+// withoutServer does something while the API server is stopped, and starts it
+// again whatever came of it.
+func withoutServer(ctx context.Context, c *Config, deps Deps, do func() error) error {
+	name := url.Values{"name": {apiserver}}
+	if err := call(ctx, c.dirs().socket(), "POST", "/control/stop", name, nil); err != nil {
+		return err
+	}
+	err := do()
+	if startErr := call(context.WithoutCancel(ctx), c.dirs().socket(), "POST", "/control/start", name, nil); startErr != nil {
+		return errors.Join(err, startErr)
+	}
+	return errors.Join(err, waitControlPlane(ctx, c, newProgress(deps)))
+}
+
+func packStore(dir, file string) (err error) {
+	out, err := os.OpenFile(file, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("snapshot: %w", err)
+	}
+	defer func() { err = errors.Join(err, out.Sync(), out.Close()) }()
+	zip := gzip.NewWriter(out)
+	w := tar.NewWriter(zip)
+	if err := w.AddFS(os.DirFS(dir)); err != nil {
+		return fmt.Errorf("snapshot: %w", err)
+	}
+	return errors.Join(w.Close(), zip.Close())
+}
+
+var errSnapshot = errors.New("not a snapshot of a cluster")
+
+func unpackStore(file, dir string) error {
+	in, err := os.Open(file)
+	if err != nil {
+		return fmt.Errorf("snapshot: %w", err)
+	}
+	defer in.Close()
+	zip, err := gzip.NewReader(in)
+	if err != nil {
+		return fmt.Errorf("%s: %w: %w", file, errSnapshot, err)
+	}
+	for r := tar.NewReader(zip); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w: %w", file, errSnapshot, err)
+		}
+		if err := unpackEntry(r, h, dir); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	if !exists(filepath.Join(dir, "member")) {
+		return fmt.Errorf("%s: %w", file, errSnapshot)
+	}
+	return nil
+}
+
+func unpackEntry(r io.Reader, h *tar.Header, dir string) error {
+	if !filepath.IsLocal(h.Name) {
+		return errSnapshot
+	}
+	target := filepath.Join(dir, h.Name)
+	if h.FileInfo().IsDir() {
+		return os.MkdirAll(target, 0o700)
+	}
+	if h.FileInfo().Mode().Type() != fs.FileMode(0) {
+		return errSnapshot
+	}
+	if err := os.MkdirAll(filepath.Dir(target), 0o700); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(target, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, r)
+	return errors.Join(err, f.Sync(), f.Close())
+}

@@ -1,0 +1,183 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// machineFile is the descriptor of the socket on the machine's loopback that
+// the supervisor is given.
+const machineFile = 3
+
+// supervisor keeps a cluster running.
+type supervisor struct {
+	cfg     *Config
+	deps    Deps
+	reaper  *reaper
+	cgroups *cgroups
+	self    string // the ctl program
+	// alive ends when the cluster is to go down.
+	alive context.Context
+	down  context.CancelFunc
+	tasks sync.WaitGroup
+
+	mu sync.Mutex
+	// control and nodes are what is kept running; an entry whose task has been
+	// ended stays, with a nil cancel.
+	control map[string]*kept
+	nodes   map[string]*nodeHost
+}
+
+// kept is a process with the means to end it.
+type kept struct {
+	*keeper
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// Supervise runs the cluster in dataDir until ctx is done or the cluster is
+// told to go down. It must have been started in a network namespace of its own,
+// with the machine's listening socket as descriptor 3.
+func Supervise(ctx context.Context, dataDir string, deps Deps) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	s, err := newSupervisor(ctx, dataDir, deps)
+	if err != nil {
+		return err
+	}
+	if err := setupClusterNetwork(); err != nil {
+		return err
+	}
+	listener, err := s.listen(ctx)
+	if err != nil {
+		return err
+	}
+	collector, endCollector := context.WithCancel(context.WithoutCancel(ctx))
+	defer endCollector()
+	go s.reaper.run(collector) // ends with endCollector; every child has been collected before
+	for _, p := range controlProcesses(s.cfg, os.NewFile(machineFile, "machine")) {
+		s.control[p.name] = s.keep(p)
+	}
+	if err := s.resumeNodes(); err != nil {
+		return err
+	}
+	s.tasks.Go(func() { s.keepRoutes(s.alive) })
+	server := &http.Server{Handler: s.routes()}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	select {
+	case <-s.alive.Done():
+	case err = <-served:
+		s.down()
+	}
+	s.tasks.Wait()
+	return errors.Join(err, server.Close())
+}
+
+func newSupervisor(ctx context.Context, dataDir string, deps Deps) (*supervisor, error) {
+	s := &supervisor{cfg: &Config{}, deps: deps, reaper: newReaper(), control: map[string]*kept{}, nodes: map[string]*nodeHost{}}
+	if err := readJSON(dirs{data: dataDir}.config(), s.cfg); err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	var err error
+	if s.self, err = os.Executable(); err != nil {
+		return nil, fmt.Errorf("own program: %w", err)
+	}
+	if s.cgroups, err = findCgroups("/sys/fs/cgroup"); err != nil {
+		return nil, err
+	}
+	raiseFileLimit(deps.Log)
+	unix.CloseOnExec(machineFile)
+	s.alive, s.down = context.WithCancel(ctx)
+	return s, nil
+}
+
+// listen opens the control socket, for root only.
+func (s *supervisor) listen(ctx context.Context) (net.Listener, error) {
+	socket := s.cfg.dirs().socket()
+	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("old control socket: %w", err)
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", socket)
+	if err != nil {
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	if err := os.Chmod(socket, 0o600); err != nil {
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	return l, nil
+}
+
+// keep starts to keep p running.
+func (s *supervisor) keep(p process) *kept {
+	ctx, cancel := context.WithCancel(s.alive)
+	k := &kept{
+		keeper: &keeper{process: p, reaper: s.reaper, clock: s.deps.Clock, logger: s.deps.Log},
+		cancel: cancel, done: make(chan struct{}),
+	}
+	s.tasks.Go(func() {
+		defer close(k.done)
+		k.run(ctx)
+	})
+	return k
+}
+
+// end stops keeping the process and waits for its end.
+func (k *kept) end() {
+	k.cancel()
+	<-k.done
+}
+
+var errNoProcess = errors.New("there is no such process")
+
+// setControl stops or starts one process of the control plane.
+func (s *supervisor) setControl(name string, running bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.control[name]
+	if k == nil {
+		return fmt.Errorf("%s: %w", name, errNoProcess)
+	}
+	k.end()
+	if running {
+		s.control[name] = s.keep(k.process)
+	}
+	return nil
+}
+
+// status is what is running now.
+func (s *supervisor) status() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := Status{Config: *s.cfg, Supervisor: os.Getpid(), Pids: map[string]int{}, Nodes: []NodeStatus{}}
+	for name, k := range s.control {
+		if pid := k.Pid(); pid != 0 {
+			st.Pids[name] = pid
+		}
+	}
+	for _, h := range s.nodes {
+		n := NodeStatus{Node: h.Node, Address: h.Address(), Pid: h.pid()}
+		if n.Pid != 0 {
+			for name, pid := range daemonPids(n.Pid) {
+				st.Pids[name+"-"+h.Name] = pid
+			}
+		}
+		st.Nodes = append(st.Nodes, n)
+	}
+	slices.SortFunc(st.Nodes, func(a, b NodeStatus) int { return strings.Compare(a.Name, b.Name) })
+	return st
+}

@@ -1,0 +1,233 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// How long the steps of Up may take before they are given up.
+const (
+	supervisorPatience = 15 * time.Second
+	controlPatience    = time.Minute
+	nodePatience       = 2 * time.Minute
+	poll               = 20 * time.Millisecond
+)
+
+// Up makes the cluster that c describes, or completes it when parts of it are
+// there, and returns when it is ready. A step that fails says which and why.
+func Up(ctx context.Context, c *Config, deps Deps) error {
+	p := newProgress(deps)
+	if os.Geteuid() != 0 {
+		return errNotRoot
+	}
+	unlock, err := lockFile(filepath.Join(runRoot, c.Name+".lock"))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	st, err := Inspect(ctx, c)
+	switch {
+	case err == nil:
+		nodes, kubeconfig := c.Nodes, c.Kubeconfig
+		*c = st.Config
+		c.Nodes, c.Kubeconfig = max(nodes, len(st.Nodes)), kubeconfig
+		p.say("cluster %s is running", c.Name)
+	case errors.Is(err, errNotRunning):
+		if err := start(ctx, c, p); err != nil {
+			return err
+		}
+	default:
+		return err
+	}
+	if err := bringUp(ctx, c, p); err != nil {
+		return err
+	}
+	if c.Kubeconfig != "" {
+		if err := mergeKubeconfig(c.dirs().kubeconfig("admin"), c.Kubeconfig); err != nil {
+			return err
+		}
+	}
+	p.done(c)
+	return nil
+}
+
+var (
+	errNotRoot    = errors.New("namespaces, mounts and cgroups need root")
+	errNotRunning = errors.New("the cluster is not running")
+)
+
+// start writes the cluster's files and starts its supervisor.
+func start(ctx context.Context, c *Config, p *progress) error {
+	if err := checkPrograms(c); err != nil {
+		return err
+	}
+	d := c.dirs()
+	if c.Nodes > 0 || exists(d.nodes()) {
+		if err := ensureSeed(ctx, c, p.deps); err != nil {
+			return err
+		}
+	}
+	for _, dir := range []string{d.data, d.logs(), d.run} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("cluster directory: %w", err)
+		}
+	}
+	machine, err := openMachinePort(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer machine.Close()
+	if err := errors.Join(makePKI(d, p.deps.Clock), makeKubeconfigs(d, c, p.deps.Clock), makeControlPlane(c)); err != nil {
+		return err
+	}
+	if err := errors.Join(writeJSON(d.config(), c), writeJSON(d.record(), c)); err != nil {
+		return err
+	}
+	return startSupervisor(ctx, c, machine, p)
+}
+
+// checkPrograms tells what is not built before anything is started.
+func checkPrograms(c *Config) error {
+	programs := []string{filepath.Join(c.BinDir, apiserver), filepath.Join(c.BinDir, controllerManager), filepath.Join(c.BinDir, scheduler)}
+	if c.Nodes > 0 {
+		for _, name := range []string{"kubelet", "proxy"} {
+			programs = append(programs, filepath.Join(c.BinDir, name))
+		}
+		for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr", "runc", "cni/bridge"} {
+			programs = append(programs, filepath.Join(c.ToolsDir, name))
+		}
+	}
+	var err error
+	for _, name := range programs {
+		if !exists(name) {
+			err = errors.Join(err, fmt.Errorf("%s: %w", name, errNotBuilt))
+		}
+	}
+	return err
+}
+
+var errNotBuilt = errors.New("not there; build it first")
+
+// openMachinePort opens the socket by which the machine reaches the cluster. It
+// belongs to the machine's network namespace, because it is opened here.
+func openMachinePort(ctx context.Context, c *Config) (*os.File, error) {
+	try := []int{c.Port}
+	if c.Port == 0 {
+		try = nil
+		for port := DefaultPort; port < DefaultPort+100; port++ {
+			try = append(try, port)
+		}
+	}
+	var err error
+	for _, port := range try {
+		var l net.Listener
+		if l, err = (&net.ListenConfig{}).Listen(ctx, "tcp4", fmt.Sprintf("127.0.0.1:%d", port)); err != nil {
+			continue
+		}
+		defer l.Close()
+		c.Port = port
+		tcp, ok := l.(*net.TCPListener)
+		if !ok {
+			return nil, fmt.Errorf("listener of type %T", l)
+		}
+		return tcp.File()
+	}
+	return nil, fmt.Errorf("port of the API server on this machine: %w", err)
+}
+
+// startSupervisor starts the cluster's supervisor in a new network namespace
+// and waits until it answers.
+func startSupervisor(ctx context.Context, c *Config, machine *os.File, p *progress) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("own program: %w", err)
+	}
+	d := c.dirs()
+	log, err := os.OpenFile(d.log("supervisor"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return fmt.Errorf("supervisor's log: %w", err)
+	}
+	defer log.Close()
+	// It outlives this command, so it is not bound to its context.
+	cmd := exec.Command(self, "cluster", "supervise", c.DataDir)
+	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = "/", log, log, []*os.File{machine}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: syscall.CLONE_NEWNET}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("supervisor: %w", err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	ctx, cancel := context.WithTimeout(ctx, supervisorPatience)
+	defer cancel()
+	for {
+		if _, err = Inspect(ctx, c); err == nil {
+			return nil
+		}
+		select {
+		case err := <-ended:
+			return p.failed("supervisor", err, d.log("supervisor"))
+		case <-ctx.Done():
+			return p.failed("supervisor", err, d.log("supervisor"))
+		case <-p.deps.Clock.After(poll):
+		}
+	}
+}
+
+// bringUp waits for the control plane, gives it its add-ons, and starts nodes
+// until there are as many as c says and all of them are ready.
+func bringUp(ctx context.Context, c *Config, p *progress) error {
+	st, err := Inspect(ctx, c)
+	if err != nil {
+		return err
+	}
+	missing := c.Nodes - len(st.Nodes)
+	group, ctx := errgroup.WithContext(ctx)
+	for range max(missing, 0) {
+		if err := call(ctx, c.dirs().socket(), "POST", "/nodes/add", nil, nil); err != nil {
+			return fmt.Errorf("add node: %w", err)
+		}
+	}
+	if err := waitControlPlane(ctx, c, p); err != nil {
+		return err
+	}
+	group.Go(func() error {
+		if err := applyAddons(ctx, c, p.deps.Clock); err != nil {
+			return p.failed("add-ons", err, c.dirs().log(apiserver))
+		}
+		return nil
+	})
+	group.Go(func() error { return waitNodes(ctx, c, p) })
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	if c.Nodes == 0 {
+		return nil
+	}
+	return waitDNS(ctx, c, p)
+}
+
+// Inspect asks a running cluster's supervisor what it runs.
+func Inspect(ctx context.Context, c *Config) (*Status, error) {
+	st := &Status{}
+	err := call(ctx, c.dirs().socket(), "GET", "/status", nil, st)
+	var dial *net.OpError
+	if errors.As(err, &dial) && (errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)) {
+		return nil, fmt.Errorf("%s: %w", c.Name, errNotRunning)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return st, nil
+}

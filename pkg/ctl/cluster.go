@@ -1,0 +1,357 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ctl
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"sort"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/cluster"
+)
+
+// clusters is what the commands about clusters share.
+type clusters struct {
+	name    string
+	dataDir string
+	stdin   io.Reader
+	deps    cluster.Deps
+	stderr  io.Writer
+}
+
+// clusterCommand is "ctl cluster".
+func clusterCommand(stdin io.Reader, stdout, stderr io.Writer) *cobra.Command {
+	s := &clusters{
+		stdin: stdin, stderr: stderr,
+		deps: cluster.Deps{Clock: clock.Real(), Log: slog.New(slog.NewJSONHandler(stderr, nil)), Out: stdout},
+	}
+	root := &cobra.Command{
+		Use:   "cluster",
+		Short: "Make and handle clusters on this machine",
+		Long: `Make and handle whole clusters on this machine: a control plane and nodes, each
+node a set of namespaces with its own containerd, kubelet and proxy. Nothing in
+the machine's own network changes, and nothing in a cluster can reach out of it.`,
+	}
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	flags := root.PersistentFlags()
+	flags.StringVar(&s.name, "name", cluster.DefaultName, "the cluster's name")
+	flags.StringVar(&s.dataDir, "data-dir", "", "directory that holds the cluster (default "+cluster.DefaultRoot+"/NAME)")
+	root.AddCommand(
+		s.upCommand(), s.downCommand(), s.statusCommand(), s.pidsCommand(), s.nodeCommand(), s.execCommand(), s.logsCommand(),
+		s.loadCommand(), s.kubeconfigCommand(), s.snapshotCommand(), s.restoreCommand(),
+		s.superviseCommand(), s.nodeHostCommand(), s.seedHostCommand(),
+	)
+	return root
+}
+
+func (s *clusters) load() (*cluster.Config, error) { return cluster.Load(s.name, s.dataDir) }
+
+var errEgress = errors.New("a way out of the cluster needs a link and address translation in the machine's own network, " +
+	"which ctl does not change; join the machine's network by an own router in the cluster's namespace if you must")
+
+func (s *clusters) upCommand() *cobra.Command {
+	cfg := &cluster.Config{}
+	var egress bool
+	c := &cobra.Command{
+		Use:   "up",
+		Short: "Make a cluster, or complete one, and wait until it is ready",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if egress {
+				return errEgress
+			}
+			cfg.Name, cfg.DataDir = s.name, s.dataDir
+			if err := cfg.Complete(); err != nil {
+				return err
+			}
+			return cluster.Up(c.Context(), cfg, s.deps)
+		},
+	}
+	f := c.Flags()
+	f.IntVar(&cfg.Nodes, "nodes", cluster.DefaultNodes, "how many nodes; 0: a control plane alone")
+	f.IntVar(&cfg.Port, "port", 0, fmt.Sprintf("port of the API server on 127.0.0.1 (default %d, or the next that is free)", cluster.DefaultPort))
+	f.StringVar(&cfg.Kubeconfig, "kubeconfig", "", "file to add the administrator's credentials to")
+	f.StringVar(&cfg.BinDir, "bin-dir", "", "directory of Keelson's programs (default: that of ctl)")
+	f.StringVar(&cfg.ToolsDir, "tools-dir", "", "directory of containerd, runc and the CNI plugins (default: tools beside ctl)")
+	f.StringVar(&cfg.ImagesDir, "images-dir", "", "directory of the image archives that nodes start with (default: ../.build/images beside ctl)")
+	f.BoolVar(&egress, "egress", false, "let the cluster reach out; not offered, because it would change the machine's own network")
+	return c
+}
+
+func (s *clusters) downCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "down",
+		Short: "End a cluster and remove every trace of it",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			cfg, err := s.load()
+			if errors.Is(err, cluster.ErrNoCluster) {
+				fmt.Fprintln(s.deps.Out, err)
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			return cluster.Down(c.Context(), cfg, s.deps)
+		},
+	}
+}
+
+func (s *clusters) statusCommand() *cobra.Command {
+	var output string
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "Show what of a cluster runs",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			st, err := s.inspect(c)
+			if err != nil {
+				return err
+			}
+			if output == "json" {
+				return s.json(st)
+			}
+			w := tabwriter.NewWriter(s.deps.Out, 0, 8, 3, ' ', 0)
+			fmt.Fprintf(w, "cluster\t%s\t%s\thttps://127.0.0.1:%d\n", st.Config.Name, st.Config.DataDir, st.Config.Port)
+			for _, n := range st.Nodes {
+				state := "running"
+				if n.Pid == 0 {
+					state = "stopped"
+				}
+				fmt.Fprintf(w, "node\t%s\t%s\t%s\n", n.Name, n.Address, state)
+			}
+			for _, name := range sorted(st.Pids) {
+				fmt.Fprintf(w, "process\t%s\t%d\n", name, st.Pids[name])
+			}
+			return w.Flush()
+		},
+	}
+	c.Flags().StringVarP(&output, "output", "o", "", "json, or nothing for people")
+	return c
+}
+
+func (s *clusters) pidsCommand() *cobra.Command {
+	var output string
+	c := &cobra.Command{
+		Use:   "pids",
+		Short: "Show the process ids of a cluster's processes: NAME of the control plane's, NAME-NODE of the nodes'",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			st, err := s.inspect(c)
+			if err != nil {
+				return err
+			}
+			if output == "json" {
+				return s.json(st.Pids)
+			}
+			for _, name := range sorted(st.Pids) {
+				fmt.Fprintf(s.deps.Out, "%s=%d\n", name, st.Pids[name])
+			}
+			return nil
+		},
+	}
+	c.Flags().StringVarP(&output, "output", "o", "", "json, or nothing for lines of NAME=PID")
+	return c
+}
+
+func (s *clusters) inspect(c *cobra.Command) (*cluster.Status, error) {
+	cfg, err := s.load()
+	if err != nil {
+		return nil, err
+	}
+	return cluster.Inspect(c.Context(), cfg)
+}
+
+func (s *clusters) json(v any) error {
+	e := json.NewEncoder(s.deps.Out)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+func sorted(m map[string]int) []string {
+	names := make([]string, 0, len(m))
+	for n := range m {
+		names = append(names, n)
+	}
+	sort.Strings(names)
+	return names
+}
+
+func (s *clusters) nodeCommand() *cobra.Command {
+	c := &cobra.Command{Use: "node", Short: "Add, remove, kill and start nodes"}
+	sub := func(use, short string, args cobra.PositionalArgs, do func(c *cobra.Command, cfg *cluster.Config, name string) error) {
+		c.AddCommand(&cobra.Command{Use: use, Short: short, Args: args, RunE: func(c *cobra.Command, args []string) error {
+			cfg, err := s.load()
+			if err != nil {
+				return err
+			}
+			name := ""
+			if len(args) > 0 {
+				name = args[0]
+			}
+			return do(c, cfg, name)
+		}})
+	}
+	sub("add [NODE]", "Add a node", cobra.MaximumNArgs(1), func(c *cobra.Command, cfg *cluster.Config, name string) error {
+		return cluster.AddNode(c.Context(), cfg, name, s.deps)
+	})
+	sub("start NODE", "Start a node that was killed", cobra.ExactArgs(1), func(c *cobra.Command, cfg *cluster.Config, name string) error {
+		return cluster.StartNode(c.Context(), cfg, name, s.deps)
+	})
+	sub("kill NODE", "End all processes of a node at once, as if its plug were pulled", cobra.ExactArgs(1),
+		func(c *cobra.Command, cfg *cluster.Config, name string) error {
+			return cluster.KillNode(c.Context(), cfg, name)
+		})
+	sub("remove NODE", "Take a node out of the cluster for good", cobra.ExactArgs(1),
+		func(c *cobra.Command, cfg *cluster.Config, name string) error {
+			return cluster.RemoveNode(c.Context(), cfg, name)
+		})
+	return c
+}
+
+func (s *clusters) execCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "exec [NODE] -- COMMAND [ARG...]",
+		Short: "Run a command on a node, or without NODE in the network that joins the nodes",
+		Args: func(c *cobra.Command, args []string) error {
+			if at := c.ArgsLenAtDash(); at < 0 || at > 1 || at == len(args) {
+				return errors.New("want at most one node, then -- and a command")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			cfg, err := s.load()
+			if err != nil {
+				return err
+			}
+			node, at := "", c.ArgsLenAtDash()
+			if at == 1 {
+				node = args[0]
+			}
+			cmd, err := cluster.Command(c.Context(), cfg, node, args[at:])
+			if err != nil {
+				return err
+			}
+			cmd.Stdin, cmd.Stdout, cmd.Stderr = s.stdin, s.deps.Out, s.stderr
+			return cmd.Run()
+		},
+	}
+}
+
+func (s *clusters) logsCommand() *cobra.Command {
+	var follow bool
+	c := &cobra.Command{
+		Use:   "logs PROCESS",
+		Short: "Show the log of a process, by the names that status shows, or of supervisor",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			cfg, err := s.load()
+			if err != nil {
+				return err
+			}
+			return cluster.Logs(c.Context(), cfg, args[0], follow, s.deps)
+		},
+	}
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what comes")
+	return c
+}
+
+func (s *clusters) loadCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "load ARCHIVE...",
+		Short: "Load OCI archives of images into every running node",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			cfg, err := s.load()
+			if err != nil {
+				return err
+			}
+			for i := range args {
+				if args[i], err = filepath.Abs(args[i]); err != nil {
+					return err
+				}
+			}
+			return cluster.LoadImages(c.Context(), cfg, args)
+		},
+	}
+}
+
+func (s *clusters) kubeconfigCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "kubeconfig",
+		Short: "Print the administrator's kubeconfig",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			cfg, err := s.load()
+			if err != nil {
+				return err
+			}
+			data, err := cluster.Kubeconfig(cfg)
+			if err != nil {
+				return err
+			}
+			_, err = s.deps.Out.Write(data)
+			return err
+		},
+	}
+}
+
+func (s *clusters) snapshotCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "snapshot FILE",
+		Short: "Write all objects of a cluster to a file",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			cfg, err := s.load()
+			if err != nil {
+				return err
+			}
+			return cluster.Snapshot(c.Context(), cfg, args[0], s.deps)
+		},
+	}
+}
+
+func (s *clusters) restoreCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "restore FILE",
+		Short: "Replace all objects of a cluster by those of a snapshot",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			cfg, err := s.load()
+			if err != nil {
+				return err
+			}
+			return cluster.Restore(c.Context(), cfg, args[0], s.deps)
+		},
+	}
+}
+
+// The rest are the processes that keep a cluster running; people do not start them.
+
+func (s *clusters) superviseCommand() *cobra.Command {
+	return &cobra.Command{Use: "supervise DIR", Hidden: true, Args: cobra.ExactArgs(1), RunE: func(c *cobra.Command, args []string) error {
+		return cluster.Supervise(c.Context(), args[0], s.deps)
+	}}
+}
+
+func (s *clusters) nodeHostCommand() *cobra.Command {
+	return &cobra.Command{Use: "node-host DIR", Hidden: true, Args: cobra.ExactArgs(1), RunE: func(c *cobra.Command, args []string) error {
+		return cluster.HostNode(c.Context(), args[0], s.deps)
+	}}
+}
+
+func (s *clusters) seedHostCommand() *cobra.Command {
+	return &cobra.Command{Use: "seed-host TOOLS IMAGES ROOT", Hidden: true, Args: cobra.ExactArgs(3), RunE: func(c *cobra.Command, args []string) error {
+		return cluster.SeedHost(c.Context(), args[0], args[1], args[2], s.deps)
+	}}
+}

@@ -1,0 +1,62 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ctl is the command line: kubectl's verbs from its library, and Keelson's
+// own verb "cluster", which makes clusters on this machine.
+//
+// Called under the name kubectl it is kubectl. Plug-ins called kubectl-NAME are
+// found as kubectl finds them.
+package ctl
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/kubectl/pkg/cmd"
+	"k8s.io/kubectl/pkg/cmd/plugin"
+	cmdutil "k8s.io/kubectl/pkg/cmd/util"
+)
+
+// Run is the program: args are the process's, with its name first.
+func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	// A command about clusters does without kubectl's tree, which takes longer
+	// to put together than most of them run.
+	if len(args) > 1 && args[1] == "cluster" {
+		ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		root := clusterCommand(stdin, stdout, stderr)
+		root.SetArgs(args[2:])
+		root.SilenceErrors, root.SilenceUsage = true, true
+		return root.ExecuteContext(ctx)
+	}
+	root := kubectl(args, stdin, stdout, stderr)
+	root.SetArgs(args[1:])
+	if err := root.ExecuteContext(ctx); err != nil {
+		cmdutil.CheckErr(err) // kubectl's own words and exit code
+	}
+	return nil
+}
+
+// kubectl is kubectl's tree of commands with Keelson's own added.
+func kubectl(args []string, stdin io.Reader, stdout, stderr io.Writer) *cobra.Command {
+	streams := genericiooptions.IOStreams{In: stdin, Out: stdout, ErrOut: stderr}
+	root := cmd.NewDefaultKubectlCommandWithArgs(cmd.KubectlOptions{
+		PluginHandler: cmd.NewDefaultPluginHandler(plugin.ValidPluginFilenamePrefixes),
+		Arguments:     args,
+		ConfigFlags: genericclioptions.NewConfigFlags(true).
+			WithDeprecatedPasswordFlag().WithDiscoveryBurst(300).WithDiscoveryQPS(50.0),
+		IOStreams: streams,
+	})
+	if filepath.Base(args[0]) != "kubectl" {
+		root.Use = "ctl"
+		root.AddCommand(clusterCommand(stdin, stdout, stderr))
+	}
+	return root
+}
