@@ -1,0 +1,341 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cell
+
+import (
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson.dev/scheduling"
+)
+
+// Cell is the scheduler's picture of nodes and the pods on them.
+type Cell struct {
+	generation uint64
+	nodes      []*scheduling.Node // dense; nodes[i].Index == i
+	byName     map[string]*scheduling.Node
+	pods       map[types.UID]*placed
+	// waiting holds pods bound to nodes not seen yet, by node name.
+	waiting   map[string]map[types.UID]*scheduling.Pod
+	groups    map[string]*scheduling.Group // of placed pods, by key
+	groupKeys map[*scheduling.Group]string
+	members   map[*scheduling.Group]int      // placed pods
+	onNodes   map[*scheduling.Group]struct{} // groups with at least one pod on a node
+	affinity  map[*scheduling.Group]struct{} // those of onNodes with affinity terms
+	images    map[string]int                 // nodes that hold an image
+	claims    map[string]map[types.UID]struct{}
+}
+
+type placed struct {
+	pod     *scheduling.Pod
+	node    string
+	assumed bool
+}
+
+// New returns an empty cell.
+func New() *Cell {
+	return &Cell{
+		byName: map[string]*scheduling.Node{}, pods: map[types.UID]*placed{},
+		waiting: map[string]map[types.UID]*scheduling.Pod{},
+		groups:  map[string]*scheduling.Group{}, groupKeys: map[*scheduling.Group]string{}, members: map[*scheduling.Group]int{},
+		onNodes: map[*scheduling.Group]struct{}{}, affinity: map[*scheduling.Group]struct{}{},
+		images: map[string]int{}, claims: map[string]map[types.UID]struct{}{},
+	}
+}
+
+// Nodes returns all nodes. The slice is the cell's own.
+func (c *Cell) Nodes() []*scheduling.Node { return c.nodes }
+
+// NodeByName returns a node, or nil.
+func (c *Cell) NodeByName(name string) *scheduling.Node { return c.byName[name] }
+
+// Groups returns the groups of pods that are on nodes.
+func (c *Cell) Groups() map[*scheduling.Group]struct{} { return c.onNodes }
+
+// AffinityGroups returns those of Groups with inter-pod affinity.
+func (c *Cell) AffinityGroups() map[*scheduling.Group]struct{} { return c.affinity }
+
+// ClaimUsers returns the pods on nodes that use a claim.
+func (c *Cell) ClaimUsers(namespace, name string) []types.UID {
+	users := c.claims[namespace+"/"+name]
+	out := make([]types.UID, 0, len(users))
+	for uid := range users {
+		out = append(out, uid)
+	}
+	return out
+}
+
+// SetNode adds a node or takes over its new state, and says what about it may
+// help a waiting pod.
+func (c *Cell) SetNode(node *v1.Node) scheduling.Event {
+	n := c.byName[node.Name]
+	if n == nil {
+		n = &scheduling.Node{Index: len(c.nodes), Pods: map[string]*scheduling.Pod{}, Ports: map[scheduling.HostPort]int{}}
+		c.nodes = append(c.nodes, n)
+		c.byName[node.Name] = n
+		c.update(n, node)
+		for _, p := range c.waiting[node.Name] {
+			c.account(n, p, 1)
+		}
+		delete(c.waiting, node.Name)
+		return scheduling.NodeAdded
+	}
+	event := changes(n.Node, node)
+	c.update(n, node)
+	return event
+}
+
+func (c *Cell) update(n *scheduling.Node, node *v1.Node) {
+	c.setImages(n, node.Status.Images)
+	n.Node = node
+	n.Allocatable = FromList(node.Status.Allocatable)
+	c.touch(n)
+}
+
+// changes tells which changes from old to node can help a pod.
+func changes(old, node *v1.Node) scheduling.Event {
+	var e scheduling.Event
+	if !equalMaps(old.Labels, node.Labels) {
+		e |= scheduling.NodeLabelsChanged
+	}
+	if old.Spec.Unschedulable != node.Spec.Unschedulable || !equalTaints(old.Spec.Taints, node.Spec.Taints) {
+		e |= scheduling.NodeTaintsChanged
+	}
+	for name, q := range node.Status.Allocatable {
+		if before := old.Status.Allocatable[name]; q.Cmp(before) > 0 {
+			e |= scheduling.NodeResourcesGrown
+		}
+	}
+	return e
+}
+
+func equalMaps(a, b map[string]string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for k, v := range a {
+		if w, ok := b[k]; !ok || v != w {
+			return false
+		}
+	}
+	return true
+}
+
+func equalTaints(a, b []v1.Taint) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i].Key != b[i].Key || a[i].Value != b[i].Value || a[i].Effect != b[i].Effect {
+			return false
+		}
+	}
+	return true
+}
+
+// RemoveNode forgets a node. Pods still bound to it wait for its return.
+func (c *Cell) RemoveNode(name string) {
+	n := c.byName[name]
+	if n == nil {
+		return
+	}
+	c.setImages(n, nil)
+	for uid, p := range n.Pods {
+		c.ungroup(n, p)
+		c.wait(name, types.UID(uid), p)
+	}
+	last := c.nodes[len(c.nodes)-1]
+	c.nodes[n.Index] = last
+	last.Index = n.Index
+	c.nodes = c.nodes[:len(c.nodes)-1]
+	delete(c.byName, name)
+}
+
+func (c *Cell) wait(node string, uid types.UID, p *scheduling.Pod) {
+	if c.waiting[node] == nil {
+		c.waiting[node] = map[types.UID]*scheduling.Pod{}
+	}
+	c.waiting[node][uid] = p
+}
+
+// SetPod accounts for a pod that the API shows on a node, replacing what was
+// known of it, an assumption included.
+func (c *Cell) SetPod(pod *v1.Pod) { c.place(pod, pod.Spec.NodeName, false) }
+
+// Assume accounts for pod on node before the API shows it there.
+func (c *Cell) Assume(pod *v1.Pod, node string) { c.place(pod, node, true) }
+
+// Forget takes back an assumption; it does nothing once the pod was seen bound.
+func (c *Cell) Forget(uid types.UID) {
+	if p := c.pods[uid]; p != nil && p.assumed {
+		c.RemovePod(uid)
+	}
+}
+
+// Placed returns the node a pod is accounted on, and whether that is only assumed.
+func (c *Cell) Placed(uid types.UID) (node string, assumed, ok bool) {
+	p := c.pods[uid]
+	if p == nil {
+		return "", false, false
+	}
+	return p.node, p.assumed, true
+}
+
+func (c *Cell) place(pod *v1.Pod, node string, assumed bool) {
+	c.RemovePod(pod.UID)
+	p := &placed{pod: c.NewPod(pod), node: node, assumed: assumed}
+	c.pods[pod.UID] = p
+	c.register(p.pod.Group, groupKey(pod))
+	c.accountClaims(pod, 1)
+	if n := c.byName[node]; n != nil {
+		c.account(n, p.pod, 1)
+	} else {
+		c.wait(node, pod.UID, p.pod)
+	}
+}
+
+// RemovePod stops accounting for a pod. It tells whether the pod was known.
+func (c *Cell) RemovePod(uid types.UID) bool {
+	p := c.pods[uid]
+	if p == nil {
+		return false
+	}
+	delete(c.pods, uid)
+	c.accountClaims(p.pod.Pod, -1)
+	if n := c.byName[p.node]; n != nil {
+		c.account(n, p.pod, -1)
+	} else if w := c.waiting[p.node]; w != nil {
+		delete(w, uid)
+		if len(w) == 0 {
+			delete(c.waiting, p.node)
+		}
+	}
+	c.release(p.pod.Group)
+	return true
+}
+
+// account adds (d=1) or removes (d=-1) a pod's share of a node.
+func (c *Cell) account(n *scheduling.Node, p *scheduling.Pod, d int) {
+	Adjust(n, p, d)
+	if d > 0 {
+		p.Group.Nodes[n.Name]++
+		c.onNodes[p.Group] = struct{}{}
+		if !p.Group.Affinity.Empty() {
+			c.affinity[p.Group] = struct{}{}
+		}
+	} else {
+		c.ungroup(n, p)
+	}
+	c.touch(n)
+}
+
+// Adjust adds (d=1) or removes (d=-1) a pod's share of a node and nothing else;
+// it serves trials on copies of nodes.
+func Adjust(n *scheduling.Node, p *scheduling.Pod, d int) {
+	n.Requested.Add(&p.Requests, int64(d))
+	n.NonZero.Add(&p.NonZero, int64(d))
+	if d > 0 {
+		n.Pods[string(p.UID)] = p
+	} else {
+		delete(n.Pods, string(p.UID))
+	}
+	for _, port := range p.HostPorts {
+		if n.Ports[port] += d; n.Ports[port] <= 0 {
+			delete(n.Ports, port)
+		}
+	}
+}
+
+func (c *Cell) ungroup(n *scheduling.Node, p *scheduling.Pod) {
+	g := p.Group
+	if g.Nodes[n.Name]--; g.Nodes[n.Name] <= 0 {
+		delete(g.Nodes, n.Name)
+	}
+	if len(g.Nodes) == 0 {
+		delete(c.onNodes, g)
+		delete(c.affinity, g)
+	}
+}
+
+// register counts a placed pod of g; release the reverse, and forgets a group
+// nobody is in, so that groups do not pile up.
+func (c *Cell) register(g *scheduling.Group, key string) {
+	if c.members[g]++; c.members[g] == 1 {
+		c.groups[key], c.groupKeys[g] = g, key
+	}
+}
+
+func (c *Cell) release(g *scheduling.Group) {
+	if c.members[g]--; c.members[g] > 0 {
+		return
+	}
+	delete(c.members, g)
+	delete(c.groups, c.groupKeys[g])
+	delete(c.groupKeys, g)
+}
+
+func (c *Cell) accountClaims(pod *v1.Pod, d int) {
+	for i := range pod.Spec.Volumes {
+		name := claimName(pod, &pod.Spec.Volumes[i])
+		if name == "" {
+			continue
+		}
+		key := pod.Namespace + "/" + name
+		if d > 0 {
+			if c.claims[key] == nil {
+				c.claims[key] = map[types.UID]struct{}{}
+			}
+			c.claims[key][pod.UID] = struct{}{}
+			continue
+		}
+		delete(c.claims[key], pod.UID)
+		if len(c.claims[key]) == 0 {
+			delete(c.claims, key)
+		}
+	}
+}
+
+func claimName(pod *v1.Pod, v *v1.Volume) string {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName
+	case v.Ephemeral != nil:
+		return pod.Name + "-" + v.Name
+	}
+	return ""
+}
+
+func (c *Cell) touch(n *scheduling.Node) {
+	c.generation++
+	n.Generation = c.generation
+}
+
+// setImages replaces the images of a node. Counts of other nodes are only
+// brought up to date when those nodes change: image spread is a preference.
+func (c *Cell) setImages(n *scheduling.Node, images []v1.ContainerImage) {
+	for name := range n.Images {
+		if c.images[name]--; c.images[name] <= 0 {
+			delete(c.images, name)
+		}
+	}
+	n.Images = make(map[string]scheduling.Image, len(images))
+	for _, image := range images {
+		for _, name := range image.Names {
+			if _, dup := n.Images[name]; !dup {
+				c.images[name]++
+			}
+			n.Images[name] = scheduling.Image{Size: image.SizeBytes, Nodes: c.images[name]}
+		}
+	}
+}
+
+// ImageName brings an image reference into the form nodes report: with a tag.
+func ImageName(ref string) string {
+	if strings.LastIndex(ref, ":") <= strings.LastIndex(ref, "/") {
+		return ref + ":latest"
+	}
+	return ref
+}

@@ -1,0 +1,199 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cell
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"keelson.dev/scheduling"
+)
+
+// What a container without requests counts as when pods are spread
+// (Kubernetes: pkg/scheduler/util DefaultMilliCPURequest, DefaultMemoryRequest).
+const (
+	defaultMilliCPU = 100
+	defaultMemory   = 200 << 20
+)
+
+// NewPod compiles pod. Its group is the one of the placed pods it is like, or
+// one of its own when there are none. Affinity terms that do not parse select nothing: the API
+// server refuses them, so they are not met.
+func (c *Cell) NewPod(pod *v1.Pod) *scheduling.Pod {
+	group := c.groups[groupKey(pod)]
+	if group == nil {
+		group = newGroup(pod)
+	}
+	return &scheduling.Pod{
+		Pod:       pod,
+		Requests:  requests(pod, false),
+		NonZero:   requests(pod, true),
+		HostPorts: hostPorts(pod),
+		Group:     group,
+	}
+}
+
+// requests sums up a pod's requests as Kubernetes does: the larger of the
+// containers' sum and any init container, plus overhead, pod-level requests first.
+func requests(pod *v1.Pod, nonZero bool) scheduling.Resources {
+	opts := resourcehelper.PodResourcesOptions{UseStatusResources: true}
+	if nonZero {
+		opts.NonMissingContainerRequests = nonZeroRequests
+	}
+	r := FromList(resourcehelper.PodRequests(pod, opts))
+	r.Pods = 1
+	return r
+}
+
+// FromList turns a list of quantities into Resources.
+func FromList(list v1.ResourceList) scheduling.Resources {
+	var r scheduling.Resources
+	for name, q := range list {
+		switch name {
+		case v1.ResourceCPU:
+			r.MilliCPU = q.MilliValue()
+		case v1.ResourceMemory:
+			r.Memory = q.Value()
+		case v1.ResourceEphemeralStorage:
+			r.EphemeralStorage = q.Value()
+		case v1.ResourcePods:
+			r.Pods = q.Value()
+		default:
+			if r.Scalar == nil {
+				r.Scalar = make(map[v1.ResourceName]int64)
+			}
+			r.Scalar[name] = q.Value()
+		}
+	}
+	return r
+}
+
+func hostPorts(pod *v1.Pod) []scheduling.HostPort {
+	var ports []scheduling.HostPort
+	add := func(c *v1.Container) {
+		for _, p := range c.Ports {
+			if p.HostPort <= 0 {
+				continue
+			}
+			hp := scheduling.HostPort{IP: p.HostIP, Protocol: p.Protocol, Port: p.HostPort}
+			if hp.IP == "" || hp.IP == "::" {
+				hp.IP = scheduling.AnyIP
+			}
+			if hp.Protocol == "" {
+				hp.Protocol = v1.ProtocolTCP
+			}
+			ports = append(ports, hp)
+		}
+	}
+	for i := range pod.Spec.Containers {
+		add(&pod.Spec.Containers[i])
+	}
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		if c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
+			add(c)
+		}
+	}
+	return ports
+}
+
+func newGroup(pod *v1.Pod) *scheduling.Group {
+	return &scheduling.Group{
+		Namespace: pod.Namespace, Labels: pod.Labels, Terminating: pod.DeletionTimestamp != nil,
+		Affinity: compileAffinity(pod), Nodes: map[string]int{},
+	}
+}
+
+func groupKey(pod *v1.Pod) string {
+	var b strings.Builder
+	b.WriteString(pod.Namespace)
+	if pod.DeletionTimestamp != nil {
+		b.WriteString("\x00T")
+	}
+	keys := make([]string, 0, len(pod.Labels))
+	for k := range pod.Labels {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		b.WriteString("\x00" + k + "=" + pod.Labels[k])
+	}
+	if a := pod.Spec.Affinity; a != nil && (a.PodAffinity != nil || a.PodAntiAffinity != nil) {
+		enc, err := json.Marshal([]any{a.PodAffinity, a.PodAntiAffinity})
+		if err != nil {
+			panic("cell: pod affinity does not encode: " + err.Error()) // plain data always does
+		}
+		b.WriteByte(0)
+		b.Write(enc)
+	}
+	return b.String()
+}
+
+func compileAffinity(pod *v1.Pod) scheduling.Affinity {
+	var out scheduling.Affinity
+	a := pod.Spec.Affinity
+	if a == nil {
+		return out
+	}
+	if pa := a.PodAffinity; pa != nil {
+		out.Required = compileTerms(pod, pa.RequiredDuringSchedulingIgnoredDuringExecution)
+		out.Preferred = compileWeighted(pod, pa.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+	if pa := a.PodAntiAffinity; pa != nil {
+		out.RequiredAnti = compileTerms(pod, pa.RequiredDuringSchedulingIgnoredDuringExecution)
+		out.PreferredAnti = compileWeighted(pod, pa.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+	return out
+}
+
+func compileTerms(pod *v1.Pod, terms []v1.PodAffinityTerm) []scheduling.Term {
+	var out []scheduling.Term
+	for i := range terms {
+		out = append(out, compileTerm(pod, &terms[i], 0))
+	}
+	return out
+}
+
+func compileWeighted(pod *v1.Pod, terms []v1.WeightedPodAffinityTerm) []scheduling.Term {
+	var out []scheduling.Term
+	for i := range terms {
+		out = append(out, compileTerm(pod, &terms[i].PodAffinityTerm, int64(terms[i].Weight)))
+	}
+	return out
+}
+
+func compileTerm(pod *v1.Pod, t *v1.PodAffinityTerm, weight int64) scheduling.Term {
+	out := scheduling.Term{
+		Namespaces: map[string]bool{}, TopologyKey: t.TopologyKey, Weight: weight,
+		Selector: selector(t.LabelSelector), NamespaceSelector: selector(t.NamespaceSelector),
+	}
+	for _, ns := range t.Namespaces {
+		out.Namespaces[ns] = true
+	}
+	if len(t.Namespaces) == 0 && t.NamespaceSelector == nil {
+		out.Namespaces[pod.Namespace] = true
+	}
+	return out
+}
+
+// selector compiles s; nil selects nothing.
+func selector(s *metav1.LabelSelector) labels.Selector {
+	sel, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		return labels.Nothing()
+	}
+	return sel
+}
+
+// nonZeroRequests stands in for requests a container does not make.
+var nonZeroRequests = v1.ResourceList{
+	v1.ResourceCPU:    *newMilli(defaultMilliCPU),
+	v1.ResourceMemory: *newBytes(defaultMemory),
+}

@@ -1,0 +1,68 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package imagelocality prefers nodes that hold the pod's images already,
+// weighing an image by its size and by how many nodes hold it, so that pods do
+// not all follow one image to one node.
+package imagelocality
+
+import (
+	"keelson.dev/keelson/pkg/scheduler/cell"
+	"keelson.dev/scheduling"
+)
+
+// Name is the plugin's name in configuration, logs and metrics.
+const Name = "ImageLocality"
+
+const (
+	mb           = 1 << 20
+	minThreshold = 23 * mb
+	maxPerImage  = 1000 * mb
+)
+
+// Plugin implements scheduling.ScorePlugin.
+type Plugin struct{}
+
+var _ scheduling.ScorePlugin = Plugin{}
+
+// Name implements scheduling.Plugin.
+func (Plugin) Name() string { return Name }
+
+// ScoreScope implements scheduling.ScorePlugin.
+func (Plugin) ScoreScope() scheduling.Scope { return scheduling.NodeScope }
+
+// CompileScore implements scheduling.ScorePlugin.
+func (Plugin) CompileScore(view scheduling.View, pod *scheduling.Pod, _ []*scheduling.Node) scheduling.Scorer {
+	s := scorer{nodes: len(view.Nodes()), containers: len(pod.Spec.InitContainers) + len(pod.Spec.Containers)}
+	for i := range pod.Spec.InitContainers {
+		s.images = append(s.images, cell.ImageName(pod.Spec.InitContainers[i].Image))
+	}
+	for i := range pod.Spec.Containers {
+		s.images = append(s.images, cell.ImageName(pod.Spec.Containers[i].Image))
+	}
+	for i := range pod.Spec.Volumes {
+		if image := pod.Spec.Volumes[i].Image; image != nil {
+			s.images = append(s.images, cell.ImageName(image.Reference))
+		}
+	}
+	return s
+}
+
+type scorer struct {
+	images            []string
+	nodes, containers int
+}
+
+func (s scorer) Score(n *scheduling.Node) int64 {
+	var sum int64
+	for _, name := range s.images {
+		if image, ok := n.Images[name]; ok {
+			sum += int64(float64(image.Size) * float64(image.Nodes) / float64(s.nodes))
+		}
+	}
+	highest := int64(maxPerImage) * int64(s.containers)
+	sum = min(max(sum, minThreshold), highest)
+	return scheduling.MaxNodeScore * (sum - minThreshold) / (highest - minThreshold)
+}
+
+func (scorer) Normalize([]*scheduling.Node, []int64) {}

@@ -1,0 +1,197 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package noderesources judges nodes by what they have left: Fit rejects those
+// with too little and prefers the emptier (or fuller) ones, Balanced prefers
+// those whose resources the pod would use evenly.
+package noderesources
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"keelson.dev/scheduling"
+)
+
+// FitName is the name of Fit in configuration, logs and metrics.
+const FitName = "NodeResourcesFit"
+
+// Resource is a resource with its weight in a score.
+type Resource struct {
+	Name   v1.ResourceName
+	Weight int64
+}
+
+// Strategy is how Fit ranks nodes.
+type Strategy string
+
+// The strategies of Fit.
+const (
+	LeastAllocated Strategy = "LeastAllocated"
+	MostAllocated  Strategy = "MostAllocated"
+	// RequestedToCapacityRatio follows a shape of points.
+	RequestedToCapacityRatio Strategy = "RequestedToCapacityRatio"
+)
+
+// Point is one point of the shape of RequestedToCapacityRatio.
+type Point struct {
+	Utilization int64 // percent
+	Score       int64 // 0..10
+}
+
+// Fit implements scheduling.FilterPlugin and scheduling.ScorePlugin.
+type Fit struct {
+	Strategy  Strategy
+	Resources []Resource
+	Shape     []Point
+	// Ignored are resource names, IgnoredGroups their prefixes before the slash,
+	// that an extender looks after.
+	Ignored, IgnoredGroups map[string]bool
+}
+
+var (
+	_ scheduling.FilterPlugin = (*Fit)(nil)
+	_ scheduling.ScorePlugin  = (*Fit)(nil)
+)
+
+// DefaultResources are what is scored unless configuration says otherwise.
+func DefaultResources() []Resource {
+	return []Resource{{v1.ResourceCPU, 1}, {v1.ResourceMemory, 1}}
+}
+
+// Name implements scheduling.Plugin.
+func (*Fit) Name() string { return FitName }
+
+// Scope implements scheduling.FilterPlugin.
+func (*Fit) Scope() scheduling.Scope { return scheduling.NodeScope }
+
+// Events implements scheduling.FilterPlugin.
+func (*Fit) Events() scheduling.Event {
+	return scheduling.NodeAdded | scheduling.NodeResourcesGrown | scheduling.PodRemoved
+}
+
+// Compile implements scheduling.FilterPlugin.
+func (f *Fit) Compile(_ scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
+	req := pod.Requests.Clone()
+	scalars := make([]v1.ResourceName, 0, len(req.Scalar))
+	for name, v := range req.Scalar {
+		if v == 0 || f.ignores(name) {
+			continue
+		}
+		scalars = append(scalars, name)
+	}
+	slices.Sort(scalars) // so that reasons come in the same order every time
+	return &fitFilter{req: req, scalars: scalars}, nil
+}
+
+func (f *Fit) ignores(name v1.ResourceName) bool {
+	if f.Ignored[string(name)] {
+		return true
+	}
+	for i := range name {
+		if name[i] == '/' {
+			return f.IgnoredGroups[string(name[:i])]
+		}
+	}
+	return false
+}
+
+type fitFilter struct {
+	req     scheduling.Resources
+	scalars []v1.ResourceName
+}
+
+// Filter names every resource there is too little of. A resource the node could
+// not give even when empty makes the node unresolvable.
+func (f *fitFilter) Filter(n *scheduling.Node) *scheduling.Status {
+	var reasons []string
+	code := scheduling.Unschedulable
+	if int64(len(n.Pods))+1 > n.Allocatable.Pods {
+		reasons = append(reasons, "Too many pods")
+	}
+	short := func(name v1.ResourceName, want, has, used int64) {
+		if want > 0 && want > has-used {
+			reasons = append(reasons, "Insufficient "+string(name))
+			if want > has {
+				code = scheduling.Unresolvable
+			}
+		}
+	}
+	short(v1.ResourceCPU, f.req.MilliCPU, n.Allocatable.MilliCPU, n.Requested.MilliCPU)
+	short(v1.ResourceMemory, f.req.Memory, n.Allocatable.Memory, n.Requested.Memory)
+	short(v1.ResourceEphemeralStorage, f.req.EphemeralStorage, n.Allocatable.EphemeralStorage, n.Requested.EphemeralStorage)
+	for _, name := range f.scalars {
+		short(name, f.req.Scalar[name], n.Allocatable.Scalar[name], n.Requested.Scalar[name])
+	}
+	if reasons == nil {
+		return nil
+	}
+	return &scheduling.Status{Code: code, Plugin: FitName, Reasons: reasons}
+}
+
+// ScoreScope implements scheduling.ScorePlugin.
+func (*Fit) ScoreScope() scheduling.Scope { return scheduling.NodeScope }
+
+// CompileScore implements scheduling.ScorePlugin.
+func (f *Fit) CompileScore(_ scheduling.View, pod *scheduling.Pod, _ []*scheduling.Node) scheduling.Scorer {
+	return &fitScorer{fit: f, req: pod.NonZero}
+}
+
+type fitScorer struct {
+	fit *Fit
+	req scheduling.Resources
+}
+
+func (s *fitScorer) Score(n *scheduling.Node) int64 {
+	var sum, weights int64
+	for _, r := range s.fit.Resources {
+		capacity := n.Allocatable.Get(r.Name)
+		want := s.req.Get(r.Name)
+		if capacity == 0 || want == 0 && r.Name != v1.ResourceCPU && r.Name != v1.ResourceMemory {
+			continue
+		}
+		used := n.NonZero.Get(r.Name) + want
+		score := s.fit.score(used, capacity)
+		if s.fit.Strategy == RequestedToCapacityRatio && score == 0 {
+			continue
+		}
+		sum += score * r.Weight
+		weights += r.Weight
+	}
+	if weights == 0 {
+		return 0
+	}
+	return sum / weights
+}
+
+func (f *Fit) score(used, capacity int64) int64 {
+	switch f.Strategy {
+	case MostAllocated:
+		return min(used, capacity) * scheduling.MaxNodeScore / capacity
+	case RequestedToCapacityRatio:
+		return shapeAt(f.Shape, min(used, capacity)*100/capacity) * scheduling.MaxNodeScore / 10
+	default:
+		return max(capacity-used, 0) * scheduling.MaxNodeScore / capacity
+	}
+}
+
+// shapeAt interpolates between the points around x.
+func shapeAt(shape []Point, x int64) int64 {
+	for i, p := range shape {
+		if x > p.Utilization {
+			continue
+		}
+		if i == 0 {
+			return p.Score
+		}
+		before := shape[i-1]
+		return before.Score + (p.Score-before.Score)*(x-before.Utilization)/(p.Utilization-before.Utilization)
+	}
+	if len(shape) == 0 {
+		return 0
+	}
+	return shape[len(shape)-1].Score
+}
+
+func (*fitScorer) Normalize([]*scheduling.Node, []int64) {}

@@ -1,0 +1,39 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package schedulinggates keeps pods with scheduling gates out of the queue.
+package schedulinggates
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+
+	"keelson.dev/scheduling"
+)
+
+// Name is the plugin's name in configuration, logs and metrics.
+const Name = "SchedulingGates"
+
+// Plugin implements scheduling.GatePlugin.
+type Plugin struct{}
+
+var _ scheduling.GatePlugin = Plugin{}
+
+// Name implements scheduling.Plugin.
+func (Plugin) Name() string { return Name }
+
+// Gate implements scheduling.GatePlugin.
+func (Plugin) Gate(pod *v1.Pod) *scheduling.Status {
+	if len(pod.Spec.SchedulingGates) == 0 {
+		return nil
+	}
+	names := make([]string, 0, len(pod.Spec.SchedulingGates))
+	for _, g := range pod.Spec.SchedulingGates {
+		names = append(names, g.Name)
+	}
+	return &scheduling.Status{
+		Code: scheduling.Unresolvable, Plugin: Name,
+		Reasons: []string{fmt.Sprintf("waiting for scheduling gates: %v", names)},
+	}
+}

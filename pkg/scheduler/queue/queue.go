@@ -1,0 +1,343 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package queue holds the pods that wait for a node.
+//
+// A pod is in one of four places: active (to be tried, in the order of the
+// profile's queue sort), backing off (tried lately, without success),
+// unschedulable (tried; waiting for an event that one of the plugins that
+// rejected it named, or for five minutes to pass), or gated. A pod taken out
+// with Pop is in flight until Done, Unschedulable or Retry is called with it;
+// events that come meanwhile are remembered for it.
+//
+// The queue is safe for concurrent use.
+package queue
+
+import (
+	"container/heap"
+	"context"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/scheduling"
+)
+
+// maxUnschedulable is how long a pod waits at most before it is tried again
+// without an event (Kubernetes: podMaxInUnschedulablePodsDuration).
+const maxUnschedulable = 5 * time.Minute
+
+// Config is what a queue is made of.
+type Config struct {
+	Clock clock.Clock
+	Less  func(a, b scheduling.QueuedPod) bool
+	// Gate says why a pod must not be tried; nil Status: it may.
+	Gate           func(*v1.Pod) *scheduling.Status
+	InitialBackoff time.Duration
+	MaxBackoff     time.Duration
+}
+
+// Item is a pod in the queue.
+type Item struct {
+	Pod      *v1.Pod
+	Attempts int
+	Since    time.Time // when the pod came first
+
+	place   place
+	index   int       // in the heap of its place
+	ready   time.Time // end of back-off
+	parked  time.Time
+	events  scheduling.Event // that can help it
+	missed  scheduling.Event // seen while in flight
+	gatedBy *scheduling.Status
+}
+
+type place int8
+
+const (
+	inFlight place = iota
+	active
+	backoff
+	unschedulable
+	gated
+)
+
+// Queue is a scheduling queue.
+type Queue struct {
+	cfg Config
+
+	mu      sync.Mutex
+	items   map[types.UID]*Item
+	active  itemHeap
+	backoff itemHeap
+	wake    chan struct{} // holds one token when there may be work
+}
+
+// New returns an empty queue.
+func New(cfg Config) *Queue {
+	q := &Queue{cfg: cfg, items: map[types.UID]*Item{}, wake: make(chan struct{}, 1)}
+	q.active.less = func(a, b *Item) bool { return cfg.Less(queued(a), queued(b)) }
+	q.backoff.less = func(a, b *Item) bool { return a.ready.Before(b.ready) }
+	return q
+}
+
+func queued(i *Item) scheduling.QueuedPod {
+	return scheduling.QueuedPod{Pod: i.Pod, Since: i.Since.UnixNano()}
+}
+
+// Set adds a pending pod, or takes over its new state.
+func (q *Queue) Set(pod *v1.Pod) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	item := q.items[pod.UID]
+	if item == nil {
+		item = &Item{Pod: pod, Since: q.cfg.Clock.Now()}
+		q.items[pod.UID] = item
+		q.enqueue(item)
+		return
+	}
+	old := item.Pod
+	item.Pod = pod
+	switch item.place {
+	case active:
+		heap.Fix(&q.active, item.index)
+	case gated:
+		q.enqueue(item)
+	case unschedulable:
+		if changed(old, pod) {
+			q.retry(item)
+		}
+	case inFlight:
+		if changed(old, pod) {
+			item.missed |= scheduling.PodChanged
+		}
+	}
+}
+
+// changed tells whether something a plugin may look at is different: not the
+// status, which the scheduler itself writes.
+func changed(old, pod *v1.Pod) bool {
+	return old.Generation != pod.Generation || old.Generation == 0 || !equal(old.Labels, pod.Labels)
+}
+
+func equal(a, b map[string]string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for k, v := range a {
+		if w, ok := b[k]; !ok || v != w {
+			return false
+		}
+	}
+	return true
+}
+
+// Delete takes a pod out: it was deleted, bound, or belongs to somebody else.
+func (q *Queue) Delete(uid types.UID) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if item := q.items[uid]; item != nil {
+		q.remove(item)
+		delete(q.items, uid)
+	}
+}
+
+// Get returns a pod's present state, or nil when it is not in the queue.
+func (q *Queue) Get(uid types.UID) *v1.Pod {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if item := q.items[uid]; item != nil {
+		return item.Pod
+	}
+	return nil
+}
+
+// Pop waits for the next pod to try. It returns ctx's error when ctx is done.
+func (q *Queue) Pop(ctx context.Context) (*Item, error) {
+	for {
+		item, wait := q.tryPop()
+		if item != nil {
+			return item, nil
+		}
+		var timeout <-chan time.Time
+		var stop func() bool
+		if wait > 0 {
+			t := q.cfg.Clock.NewTimer(wait)
+			timeout, stop = t.C(), t.Stop
+		}
+		select {
+		case <-ctx.Done():
+		case <-q.wake:
+		case <-timeout:
+		}
+		if stop != nil {
+			stop()
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// tryPop returns the next pod, or how long to wait for one (0: until woken).
+func (q *Queue) tryPop() (*Item, time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := q.cfg.Clock.Now()
+	for q.backoff.Len() > 0 && !q.backoff.items[0].ready.After(now) {
+		item := heap.Pop(&q.backoff).(*Item)
+		q.push(item, active)
+	}
+	if q.active.Len() > 0 {
+		item := heap.Pop(&q.active).(*Item)
+		item.place, item.missed = inFlight, 0
+		item.Attempts++
+		return item, 0
+	}
+	if q.backoff.Len() > 0 {
+		return nil, q.backoff.items[0].ready.Sub(now)
+	}
+	return nil, 0
+}
+
+// Done ends a pod's flight with success: it leaves the queue.
+func (q *Queue) Done(uid types.UID) { q.Delete(uid) }
+
+// Unschedulable ends a pod's flight: nothing fits it until one of events comes.
+func (q *Queue) Unschedulable(item *Item, events scheduling.Event) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.items[item.Pod.UID] != item || item.place != inFlight {
+		return
+	}
+	item.events = events | scheduling.PodChanged
+	item.ready = q.cfg.Clock.Now().Add(q.backoffOf(item))
+	if item.missed&item.events != 0 {
+		q.retry(item)
+		return
+	}
+	item.parked = q.cfg.Clock.Now()
+	item.place = unschedulable
+}
+
+// Retry ends a pod's flight after an error: it is tried again after its back-off.
+func (q *Queue) Retry(item *Item) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.items[item.Pod.UID] != item || item.place != inFlight {
+		return
+	}
+	item.ready = q.cfg.Clock.Now().Add(q.backoffOf(item))
+	q.retry(item)
+}
+
+// Happened tells the queue of events: pods that wait for one of them are tried again.
+func (q *Queue) Happened(events scheduling.Event) {
+	if events == 0 {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, item := range q.items {
+		switch item.place {
+		case unschedulable:
+			if item.events&events != 0 {
+				q.retry(item)
+			}
+		case inFlight:
+			item.missed |= events
+		}
+	}
+}
+
+// Flush tries pods again that have been unschedulable for too long. It is to be
+// called now and then.
+func (q *Queue) Flush() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	limit := q.cfg.Clock.Now().Add(-maxUnschedulable)
+	for _, item := range q.items {
+		if item.place == unschedulable && item.parked.Before(limit) {
+			q.retry(item)
+		}
+	}
+}
+
+// Lengths returns how many pods are in each place, for metrics.
+func (q *Queue) Lengths() (activePods, backoffPods, unschedulablePods, gatedPods int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, item := range q.items {
+		switch item.place {
+		case unschedulable:
+			unschedulablePods++
+		case gated:
+			gatedPods++
+		}
+	}
+	return q.active.Len(), q.backoff.Len(), unschedulablePods, gatedPods
+}
+
+// GatedBy returns why a pod is gated; nil when it is not.
+func (q *Queue) GatedBy(uid types.UID) *scheduling.Status {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if item := q.items[uid]; item != nil && item.place == gated {
+		return item.gatedBy
+	}
+	return nil
+}
+
+func (q *Queue) enqueue(item *Item) {
+	if st := q.cfg.Gate(item.Pod); st != nil {
+		item.place, item.gatedBy = gated, st
+		return
+	}
+	q.push(item, active)
+}
+
+// retry puts an item where it waits out its back-off, if any is left.
+func (q *Queue) retry(item *Item) {
+	if item.ready.After(q.cfg.Clock.Now()) {
+		q.push(item, backoff)
+		return
+	}
+	q.push(item, active)
+}
+
+func (q *Queue) push(item *Item, where place) {
+	item.place = where
+	if where == active {
+		heap.Push(&q.active, item)
+	} else {
+		heap.Push(&q.backoff, item)
+	}
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (q *Queue) remove(item *Item) {
+	switch item.place {
+	case active:
+		heap.Remove(&q.active, item.index)
+	case backoff:
+		heap.Remove(&q.backoff, item.index)
+	}
+	item.place = inFlight
+}
+
+// backoffOf doubles with each attempt.
+func (q *Queue) backoffOf(item *Item) time.Duration {
+	d := q.cfg.InitialBackoff
+	for range item.Attempts - 1 {
+		if d *= 2; d >= q.cfg.MaxBackoff {
+			return q.cfg.MaxBackoff
+		}
+	}
+	return d
+}

@@ -1,0 +1,166 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduling
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Resources are amounts of what a node has and a pod asks for.
+type Resources struct {
+	MilliCPU         int64
+	Memory           int64 // bytes
+	EphemeralStorage int64 // bytes
+	Pods             int64
+	Scalar           map[v1.ResourceName]int64 // extended resources, huge pages ...
+}
+
+// Add adds d, n times (n may be negative).
+func (r *Resources) Add(d *Resources, n int64) {
+	r.MilliCPU += n * d.MilliCPU
+	r.Memory += n * d.Memory
+	r.EphemeralStorage += n * d.EphemeralStorage
+	r.Pods += n * d.Pods
+	for name, v := range d.Scalar {
+		if r.Scalar == nil {
+			r.Scalar = make(map[v1.ResourceName]int64, len(d.Scalar))
+		}
+		r.Scalar[name] += n * v
+	}
+}
+
+// Clone returns a copy that shares nothing with r.
+func (r Resources) Clone() Resources {
+	if r.Scalar == nil {
+		return r
+	}
+	scalar := make(map[v1.ResourceName]int64, len(r.Scalar))
+	for name, v := range r.Scalar {
+		scalar[name] = v
+	}
+	r.Scalar = scalar
+	return r
+}
+
+// Get returns the amount of one resource.
+func (r *Resources) Get(name v1.ResourceName) int64 {
+	switch name {
+	case v1.ResourceCPU:
+		return r.MilliCPU
+	case v1.ResourceMemory:
+		return r.Memory
+	case v1.ResourceEphemeralStorage:
+		return r.EphemeralStorage
+	case v1.ResourcePods:
+		return r.Pods
+	}
+	return r.Scalar[name]
+}
+
+// HostPort is a port a pod takes of its node.
+type HostPort struct {
+	IP       string // "0.0.0.0" takes the port on all addresses
+	Protocol v1.Protocol
+	Port     int32
+}
+
+// Image is what a node knows of an image it holds.
+type Image struct {
+	Size  int64
+	Nodes int // how many nodes of the cell hold it
+}
+
+// Pod is a pod as the scheduler accounts for it.
+type Pod struct {
+	*v1.Pod
+	Requests Resources
+	// NonZero are the requests with a small amount in place of none, so that
+	// pods without requests are spread as well.
+	NonZero   Resources
+	HostPorts []HostPort
+	Group     *Group
+}
+
+// Priority is the pod's priority; 0 when unset.
+func (p *Pod) Priority() int32 {
+	if p.Spec.Priority == nil {
+		return 0
+	}
+	return *p.Spec.Priority
+}
+
+// Node is a node with what runs, or is about to run, on it.
+type Node struct {
+	*v1.Node
+	// Index is the node's place in View.Nodes; it may change between calls.
+	Index       int
+	Generation  uint64 // changes with everything below
+	Allocatable Resources
+	Requested   Resources
+	NonZero     Resources
+	Pods        map[string]*Pod // by UID
+	Ports       map[HostPort]int
+	Images      map[string]Image // by normalised name
+}
+
+// PortFree tells whether p can be taken on the node.
+func (n *Node) PortFree(p HostPort) bool {
+	if n.Ports[p] > 0 || n.Ports[HostPort{AnyIP, p.Protocol, p.Port}] > 0 {
+		return false
+	}
+	if p.IP != AnyIP {
+		return true
+	}
+	for used, count := range n.Ports {
+		if count > 0 && used.Port == p.Port && used.Protocol == p.Protocol {
+			return false
+		}
+	}
+	return true
+}
+
+// AnyIP stands for all addresses of a node in a HostPort.
+const AnyIP = "0.0.0.0"
+
+// Group is the set of pods in the cell that are alike to every (anti-)affinity
+// term and spread constraint: same namespace, labels and inter-pod affinity,
+// and all terminating or none.
+type Group struct {
+	Namespace   string
+	Labels      labels.Set
+	Terminating bool
+	Affinity    Affinity
+	// Nodes counts the group's pods on each node, by node name.
+	Nodes map[string]int
+}
+
+// Affinity is a pod's compiled inter-pod affinity.
+type Affinity struct {
+	Required, RequiredAnti   []Term
+	Preferred, PreferredAnti []Term
+}
+
+// Empty tells whether there is no term at all.
+func (a *Affinity) Empty() bool {
+	return len(a.Required)+len(a.RequiredAnti)+len(a.Preferred)+len(a.PreferredAnti) == 0
+}
+
+// Term is one compiled (anti-)affinity term.
+type Term struct {
+	Namespaces        map[string]bool
+	NamespaceSelector labels.Selector // labels.Nothing() when unset
+	Selector          labels.Selector
+	TopologyKey       string
+	Weight            int64 // of preferred terms
+}
+
+// Matches tells whether the term selects a pod with these labels. namespaceLabels
+// gives the labels of a namespace.
+func (t *Term) Matches(namespace string, podLabels labels.Set, namespaceLabels func(string) labels.Set) bool {
+	if !t.Namespaces[namespace] && !t.NamespaceSelector.Matches(namespaceLabels(namespace)) {
+		return false
+	}
+	return t.Selector.Matches(podLabels)
+}

@@ -1,0 +1,156 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduling
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// MaxNodeScore is the best score a plugin gives a node after Normalize.
+const MaxNodeScore = 100
+
+// Code says whether a pod fits.
+type Code int8
+
+// The codes of a Status.
+const (
+	// Unschedulable: it does not fit now; removing other pods may help.
+	Unschedulable Code = iota + 1
+	// Unresolvable: it does not fit, and removing pods would change nothing.
+	Unresolvable
+)
+
+// Status is a plugin's reason against a node or a pod. A nil Status is no
+// objection. Reasons are shown to users; they are part of the API. Statuses are
+// shared and never modified.
+type Status struct {
+	Code    Code
+	Plugin  string
+	Reasons []string
+}
+
+// Scope says how far the verdict on one node reaches.
+type Scope int8
+
+// The scopes of a plugin.
+const (
+	// NodeScope: the verdict depends on the pod and that node alone.
+	NodeScope Scope = iota
+	// CellScope: it depends on other nodes and the pods on them too.
+	CellScope
+)
+
+// Event is a kind of change that may make an unschedulable pod schedulable.
+type Event uint32
+
+// The events plugins wait for; a set is their bitwise or.
+const (
+	NodeAdded Event = 1 << iota
+	NodeLabelsChanged
+	NodeTaintsChanged
+	NodeResourcesGrown
+	PodRemoved     // a pod left a node, or ended
+	PodAdded       // a pod was bound, or its labels changed
+	VolumesChanged // claims, volumes, storage classes, CSI nodes and capacities
+	PodChanged     // the waiting pod itself
+	NamespaceChanged
+)
+
+// View is the cell as one scheduling cycle sees it.
+type View interface {
+	// Nodes are all nodes, Nodes()[i].Index == i.
+	Nodes() []*Node
+	NodeByName(name string) *Node
+	// Groups are the groups of pods on nodes.
+	Groups() map[*Group]struct{}
+	// AffinityGroups are those of Groups with any inter-pod affinity.
+	AffinityGroups() map[*Group]struct{}
+	NamespaceLabels(namespace string) labels.Set
+	// Selectors are the selectors of the Services and controllers the pod
+	// belongs to, merged; nil when there are none.
+	Selectors(pod *v1.Pod) labels.Selector
+	Volumes() VolumeView
+}
+
+// VolumeView reads storage objects. Each getter returns nil for what is not there.
+type VolumeView interface {
+	Claim(namespace, name string) *v1.PersistentVolumeClaim
+	Volume(name string) *v1.PersistentVolume
+	// Class returns the binding mode of a storage class and whether a provisioner makes its volumes.
+	Class(name string) (waitForConsumer, provisions, found bool)
+	// AvailableVolumes are the unclaimed volumes of a class.
+	AvailableVolumes(class string) []*v1.PersistentVolume
+	// ClaimUsers are the UIDs of pods on nodes that use the claim.
+	ClaimUsers(namespace, name string) []types.UID
+}
+
+// Plugin is the part all plugins share.
+type Plugin interface {
+	// Name is the plugin's name in configuration, logs and metrics.
+	Name() string
+}
+
+// FilterPlugin rules out nodes.
+type FilterPlugin interface {
+	Plugin
+	Scope() Scope
+	// Events are the changes that can make a pod pass that this plugin rejected.
+	Events() Event
+	// Compile returns the pod's filter; nil when the plugin has nothing against
+	// any node. A non-nil Status rejects the pod on all nodes.
+	Compile(view View, pod *Pod) (Filter, *Status)
+}
+
+// Filter judges nodes for one pod.
+type Filter interface {
+	Filter(node *Node) *Status
+}
+
+// Adjustable is a Filter with CellScope that can follow pods coming and going
+// while the scheduler tries what an eviction would change.
+type Adjustable interface {
+	Filter
+	// Adjust accounts for pod having come to (n=1) or left (n=-1) node.
+	Adjust(node *Node, pod *Pod, n int)
+}
+
+// ScorePlugin ranks nodes.
+type ScorePlugin interface {
+	Plugin
+	// ScoreScope is NodeScope when Score looks at the pod and the node alone;
+	// Normalize always sees all feasible nodes.
+	ScoreScope() Scope
+	// CompileScore returns the pod's scorer over the feasible nodes; nil when the
+	// plugin is indifferent. With NodeScope, feasible is nil.
+	CompileScore(view View, pod *Pod, feasible []*Node) Scorer
+}
+
+// Scorer ranks nodes for one pod.
+type Scorer interface {
+	Score(node *Node) int64
+	// Normalize turns the raw scores of the feasible nodes into 0..MaxNodeScore.
+	Normalize(nodes []*Node, scores []int64)
+}
+
+// QueueSortPlugin orders pending pods.
+type QueueSortPlugin interface {
+	Plugin
+	// Less tells whether a is scheduled before b.
+	Less(a, b QueuedPod) bool
+}
+
+// QueuedPod is a pod in the queue.
+type QueuedPod struct {
+	Pod *v1.Pod
+	// Since is when the pod came to the queue first, in nanoseconds.
+	Since int64
+}
+
+// GatePlugin keeps pods out of the queue.
+type GatePlugin interface {
+	Plugin
+	Gate(pod *v1.Pod) *Status
+}
