@@ -41,7 +41,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	log := apiserver.NewLog(stderr, cfg.Verbosity)
-	s, err := apiserver.New(cfg, apiserver.Deps{Log: log})
+	s, err := apiserver.New(cfg, apiserver.Deps{Log: log, Getenv: os.Getenv})
 	if err != nil {
 		return fmt.Errorf("build apiserver: %w", err)
 	}

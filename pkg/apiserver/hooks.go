@@ -128,7 +128,7 @@ func (a *assembly) bootstrapRoles(ctx context.Context) error {
 // announce closes Server.Ready once every check of readyz passes.
 func (a *assembly) announce(ctx context.Context) {
 	checks := a.checks()["/readyz"]
-	for ctx.Err() == nil {
+	for wait := announceInterval; ctx.Err() == nil; wait = min(2*wait, time.Second) {
 		ok := true
 		for _, c := range checks {
 			ok = ok && c.Run(ctx) == nil
@@ -140,7 +140,7 @@ func (a *assembly) announce(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-a.server.deps.Clock.After(announceInterval):
+		case <-a.server.deps.Clock.After(wait):
 		}
 	}
 }

@@ -16,7 +16,8 @@ const (
 	informerResync = 0
 	// hookRetry is how long a start hook waits before another attempt.
 	hookRetry = 500 * time.Millisecond
-	// announceInterval is how often a starting server looks whether it is ready.
+	// announceInterval is how soon a starting server looks again whether it is
+	// ready; it waits twice as long each time.
 	announceInterval = 5 * time.Millisecond
 	// serverLease is how long a server that went silent stays an endpoint of
 	// the "kubernetes" service, and serverRenew how often it speaks.

@@ -37,6 +37,9 @@ type Deps struct {
 	KV kv.Store
 	// Listener is where to serve; nil: the configured address.
 	Listener net.Listener
+	// Getenv is the environment, by which a parent names the sockets it hands
+	// down to be served as well (LISTEN_FDS); nil: there are none.
+	Getenv func(string) string
 }
 
 // Server is an API server.
@@ -51,10 +54,11 @@ type Server struct {
 	issuer   *satoken.Issuer
 	keys     *satoken.Keys
 
-	inFlight *filters.InFlight
-	shutdown *health.Gate
-	ready    chan struct{} // closed once everything has started
-	address  atomic.Pointer[net.TCPAddr]
+	inFlight  *filters.InFlight
+	inherited []net.Listener
+	shutdown  *health.Gate
+	ready     chan struct{} // closed once everything has started
+	address   atomic.Pointer[net.TCPAddr]
 }
 
 // New checks cfg and reads the files it names. It starts nothing.
@@ -106,7 +110,10 @@ func (s *Server) load() error {
 	if len(files) == 0 {
 		files = append(files, s.cfg.ServiceAccountSignKey)
 	}
-	s.keys, err = satoken.LoadKeys(files...)
+	if s.keys, err = satoken.LoadKeys(files...); err != nil || s.deps.Getenv == nil {
+		return err
+	}
+	s.inherited, err = inheritedSockets(s.deps.Getenv)
 	return err
 }
 
@@ -189,12 +196,15 @@ func (s *Server) serve(ctx context.Context, l net.Listener, a *assembly) error {
 	streams, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 	server := s.httpServer(a.handler, streams)
-	failed := make(chan error, 1)
-	go func() { failed <- server.ServeTLS(l, "", "") }()
+	listeners := append([]net.Listener{l}, s.inherited...)
+	failed := make(chan error, len(listeners))
+	for _, l := range listeners {
+		go func() { failed <- server.ServeTLS(l, "", "") }()
+	}
 	s.log.Info("Serving", "address", l.Addr().String())
 	select {
 	case err := <-failed:
-		return fmt.Errorf("serve: %w", err)
+		return errors.Join(fmt.Errorf("serve: %w", err), server.Close())
 	case <-ctx.Done():
 	}
 	s.log.Info("Shutting down")
@@ -213,7 +223,9 @@ func (s *Server) serve(ctx context.Context, l net.Listener, a *assembly) error {
 	if server.Shutdown(farewell) != nil {
 		err = errors.Join(err, server.Close())
 	}
-	<-failed
+	for range listeners {
+		<-failed
+	}
 	return wrap("drain", err)
 }
 

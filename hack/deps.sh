@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Copyright The Keelson Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Installs the Debian packages that building and running a cluster needs, when
+# they are missing, and checks for Go and for root.
+set -euo pipefail
+
+case ${1:-} in
+-h | --help)
+	echo "usage: hack/deps.sh"
+	exit
+	;;
+esac
+
+if ((EUID != 0)); then
+	echo "deps: a cluster needs namespaces, mounts and cgroups: run as root" >&2
+	exit 1
+fi
+if ! command -v go >/dev/null; then
+	echo "deps: Go is not installed; any Go from 1.26 on will do" >&2
+	exit 1
+fi
+
+# What is looked for, and the package that brings it.
+missing=()
+while read -r package have; do
+	[[ -e $have ]] || missing+=("$package")
+done <<-'LIST'
+	ca-certificates /etc/ssl/certs/ca-certificates.crt
+	conntrack /usr/sbin/conntrack
+	gcc /usr/bin/gcc
+	iproute2 /usr/bin/ip
+	kmod /usr/sbin/modprobe
+	libc6-dev /usr/include/stdio.h
+	libseccomp-dev /usr/include/seccomp.h
+	mount /usr/bin/mount
+	nftables /usr/sbin/nft
+	pkg-config /usr/bin/pkg-config
+	util-linux /usr/bin/nsenter
+LIST
+if ((${#missing[@]})); then
+	echo "deps: installing ${missing[*]}"
+	export DEBIAN_FRONTEND=noninteractive
+	apt-get -qq update
+	apt-get -qq -y install --no-install-recommends "${missing[@]}" >/dev/null
+fi

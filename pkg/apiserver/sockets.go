@@ -1,0 +1,44 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+)
+
+// firstInherited is the first descriptor that a parent hands down (sd_listen_fds(3)).
+const firstInherited = 3
+
+// inheritedSockets returns the listening sockets that the process was started
+// with: LISTEN_FDS of them, from descriptor 3 on. LISTEN_PID, where it is set,
+// must name this process.
+func inheritedSockets(getenv func(string) string) ([]net.Listener, error) {
+	if pid := getenv("LISTEN_PID"); pid != "" && pid != strconv.Itoa(os.Getpid()) {
+		return nil, nil
+	}
+	s := getenv("LISTEN_FDS")
+	if s == "" {
+		return nil, nil
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 0 {
+		return nil, fmt.Errorf("inherited sockets: LISTEN_FDS is %q", s)
+	}
+	var out []net.Listener
+	for fd := firstInherited; fd < firstInherited+n; fd++ {
+		file := os.NewFile(uintptr(fd), "inherited-"+strconv.Itoa(fd)) //nolint:gosec // a small number
+		l, err := net.FileListener(file)
+		if err != nil {
+			return nil, fmt.Errorf("inherited socket %d: %w", fd, err)
+		}
+		if err := file.Close(); err != nil { // the listener has a duplicate
+			return nil, fmt.Errorf("inherited socket %d: %w", fd, err)
+		}
+		out = append(out, l)
+	}
+	return out, nil
+}

@@ -1,0 +1,333 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cgroup keeps the cgroups that stand above containers: the node's root for pods, one for
+// each QoS class and one for each pod. What is inside a pod's cgroup belongs to the runtime.
+//
+// Cgroup v2 and v1 (with every controller in a hierarchy of its own) are both written as plain files. With the
+// systemd driver only the naming differs: slices are made by the runtime through systemd.
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson.dev/keelson/pkg/kubelet/qos"
+)
+
+// controllers are the v1 hierarchies in which a pod's cgroup is made.
+var controllers = []string{"cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "hugetlb", "systemd", "perf_event", "net_cls", "net_prio"}
+
+// Config is what a Manager needs.
+type Config struct {
+	// Mount is where the cgroup file systems are, /sys/fs/cgroup.
+	Mount string
+	// Root is the cgroup below which "kubepods" is made, for example /.
+	Root string
+	// Systemd selects the naming of the systemd driver.
+	Systemd bool
+	// Node is what limits are computed from.
+	Node qos.Node
+	// PidsPerPod limits the processes of a pod; 0 or less means no limit.
+	PidsPerPod int64
+}
+
+// Manager makes and removes cgroups. It is safe for concurrent use on different pods.
+type Manager struct {
+	cfg     Config
+	unified bool
+	roots   []string // v1: one per mounted controller; v2: the only one
+}
+
+// New makes a Manager for the hierarchies that are mounted.
+func New(cfg Config) (*Manager, error) {
+	m := &Manager{cfg: cfg, unified: Unified(cfg.Mount)}
+	if m.unified {
+		m.roots = []string{cfg.Mount}
+		return m, nil
+	}
+	seen := map[string]bool{}
+	for _, c := range controllers {
+		dir, err := filepath.EvalSymlinks(filepath.Join(cfg.Mount, c))
+		if err != nil || seen[dir] {
+			continue
+		}
+		seen[dir] = true
+		m.roots = append(m.roots, dir)
+	}
+	if len(m.roots) == 0 {
+		return nil, fmt.Errorf("no cgroup controllers under %s", cfg.Mount)
+	}
+	return m, nil
+}
+
+// Unified tells whether mount is a cgroup v2 hierarchy.
+func Unified(mount string) bool {
+	_, err := os.Stat(filepath.Join(mount, "cgroup.controllers"))
+	return err == nil
+}
+
+// Setup makes the cgroups above pods.
+func (m *Manager) Setup() error {
+	if m.cfg.Systemd {
+		return nil
+	}
+	for _, parent := range []string{m.path(), m.path("besteffort"), m.path("burstable")} {
+		if err := m.create(parent); err != nil {
+			return err
+		}
+	}
+	shares := int64(2)
+	return m.apply(m.path("besteffort"), qos.PodLimits{Shares: &shares})
+}
+
+// Parent returns the cgroup of a pod as the runtime wants it named.
+func (m *Manager) Parent(pod *v1.Pod) string {
+	if m.cfg.Systemd {
+		return systemdName(m.cfg.Root, qos.Class(pod), pod.UID)
+	}
+	return m.podPath(qos.Class(pod), pod.UID)
+}
+
+// Ensure makes the pod's cgroup with its limits.
+func (m *Manager) Ensure(pod *v1.Pod) error {
+	if m.cfg.Systemd {
+		return nil
+	}
+	path := m.Parent(pod)
+	if err := m.create(path); err != nil {
+		return err
+	}
+	if err := m.apply(path, qos.Pod(pod, m.cfg.Node)); err != nil {
+		return err
+	}
+	if m.cfg.PidsPerPod > 0 {
+		return m.write("pids", path, "pids.max", strconv.FormatInt(m.cfg.PidsPerPod, 10))
+	}
+	return nil
+}
+
+// Remove removes the pod's cgroup in every class, bottom-up, killing what is still in it.
+func (m *Manager) Remove(_ context.Context, pod types.UID) error {
+	if m.cfg.Systemd {
+		return nil
+	}
+	var errs []error
+	for _, class := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
+		for _, root := range m.roots {
+			errs = append(errs, removeTree(filepath.Join(root, m.podPath(class, pod))))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Pods names the pods that have a cgroup.
+func (m *Manager) Pods() []types.UID {
+	var uids []types.UID
+	for _, parent := range []string{m.path(), m.path("besteffort"), m.path("burstable")} {
+		for _, root := range m.roots {
+			entries, err := os.ReadDir(filepath.Join(root, parent))
+			if err != nil {
+				continue
+			}
+			for _, e := range entries {
+				if uid, ok := strings.CutPrefix(e.Name(), "pod"); ok && e.IsDir() && !slices.Contains(uids, types.UID(uid)) {
+					uids = append(uids, types.UID(uid))
+				}
+			}
+		}
+	}
+	return uids
+}
+
+func (m *Manager) path(more ...string) string {
+	return filepath.Join(append([]string{"/", m.cfg.Root, "kubepods"}, more...)...)
+}
+
+func (m *Manager) podPath(class v1.PodQOSClass, uid types.UID) string {
+	switch class {
+	case v1.PodQOSGuaranteed:
+		return m.path("pod" + string(uid))
+	case v1.PodQOSBurstable:
+		return m.path("burstable", "pod"+string(uid))
+	default:
+		return m.path("besteffort", "pod"+string(uid))
+	}
+}
+
+// create makes a cgroup in every hierarchy. In v1 a new cpuset is empty and takes no process until it
+// has its parent's CPUs and memory nodes; in v2 controllers have to be handed down.
+func (m *Manager) create(path string) error {
+	for _, root := range m.roots {
+		at := root
+		for part := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
+			parent := at
+			at = filepath.Join(at, part)
+			if m.unified {
+				delegate(parent)
+			}
+			if err := os.Mkdir(at, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+				return fmt.Errorf("cgroup %s: %w", path, err)
+			}
+			if err := inheritCPUSet(parent, at); err != nil {
+				return fmt.Errorf("cgroup %s: %w", path, err)
+			}
+		}
+	}
+	return nil
+}
+
+func delegate(dir string) {
+	available, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+	if err != nil {
+		return
+	}
+	for c := range strings.FieldsSeq(string(available)) {
+		// One by one: a controller that cannot be handed down must not keep the others back.
+		_ = os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+c), 0o644)
+	}
+}
+
+func inheritCPUSet(parent, child string) error {
+	for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
+		file := filepath.Join(child, name)
+		have, err := os.ReadFile(file)
+		if err != nil || len(strings.TrimSpace(string(have))) > 0 {
+			continue
+		}
+		if _, err := os.Stat(filepath.Join(parent, "cgroup.controllers")); err == nil {
+			continue // v2: empty means the parent's
+		}
+		want, err := os.ReadFile(filepath.Join(parent, name))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(file, want, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Manager) apply(path string, l qos.PodLimits) error {
+	if m.unified {
+		return m.applyUnified(path, l)
+	}
+	if l.Shares != nil {
+		if err := m.write("cpu", path, "cpu.shares", strconv.FormatInt(*l.Shares, 10)); err != nil {
+			return err
+		}
+	}
+	if l.Quota != nil && *l.Quota != 0 {
+		if err := m.write("cpu", path, "cpu.cfs_period_us", strconv.FormatInt(*l.Period, 10)); err != nil {
+			return err
+		}
+		if err := m.write("cpu", path, "cpu.cfs_quota_us", strconv.FormatInt(*l.Quota, 10)); err != nil {
+			return err
+		}
+	}
+	if l.Memory != nil && *l.Memory > 0 {
+		return m.write("memory", path, "memory.limit_in_bytes", strconv.FormatInt(*l.Memory, 10))
+	}
+	return nil
+}
+
+func (m *Manager) applyUnified(path string, l qos.PodLimits) error {
+	if l.Shares != nil {
+		if err := m.write("", path, "cpu.weight", strconv.FormatInt(Weight(*l.Shares), 10)); err != nil {
+			return err
+		}
+	}
+	if l.Quota != nil && *l.Quota != 0 {
+		quota := "max"
+		if *l.Quota > 0 {
+			quota = strconv.FormatInt(*l.Quota, 10)
+		}
+		if err := m.write("", path, "cpu.max", fmt.Sprintf("%s %d", quota, *l.Period)); err != nil {
+			return err
+		}
+	}
+	if l.Memory != nil && *l.Memory > 0 {
+		return m.write("", path, "memory.max", strconv.FormatInt(*l.Memory, 10))
+	}
+	return nil
+}
+
+// Weight turns v1 shares (2..262144) into a v2 weight (1..10000).
+func Weight(shares int64) int64 { return 1 + (shares-2)*9999/262142 }
+
+func (m *Manager) write(controller, path, file, value string) error {
+	err := os.WriteFile(filepath.Join(m.cfg.Mount, controller, path, file), []byte(value), 0o644)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // the controller is not there
+	}
+	return err
+}
+
+// removeTree removes a cgroup and those below it. Removing a cgroup with a process in it fails with EBUSY: such
+// processes are killed, and the caller tries again.
+func removeTree(dir string) error {
+	var dirs []string
+	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err == nil && d.IsDir() {
+			dirs = append(dirs, p)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	slices.Reverse(dirs)
+	for _, d := range dirs {
+		if err := os.Remove(d); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			killAll(d)
+			return fmt.Errorf("remove cgroup: %w", err)
+		}
+	}
+	return nil
+}
+
+func killAll(dir string) {
+	b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return
+	}
+	for line := range strings.FieldsSeq(string(b)) {
+		if pid, err := strconv.Atoi(line); err == nil && pid > 1 {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}
+
+// systemdName is the slice of a pod: kubepods-burstable-pod<uid>.slice, where dashes in a uid are underscores.
+func systemdName(root string, class v1.PodQOSClass, uid types.UID) string {
+	parts := []string{}
+	for p := range strings.SplitSeq(strings.Trim(root, "/"), "/") {
+		if p != "" {
+			parts = append(parts, strings.ReplaceAll(strings.TrimSuffix(p, ".slice"), "-", "_"))
+		}
+	}
+	parts = append(parts, "kubepods")
+	switch class {
+	case v1.PodQOSBurstable:
+		parts = append(parts, "burstable")
+	case v1.PodQOSBestEffort:
+		parts = append(parts, "besteffort")
+	}
+	parts = append(parts, "pod"+strings.ReplaceAll(string(uid), "-", "_"))
+	return "/" + strings.Join(parts, "-") + ".slice"
+}

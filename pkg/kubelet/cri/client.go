@@ -1,0 +1,172 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cri
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+const (
+	maxMessage   = 16 << 20
+	maxReconnect = time.Second
+	callTimeout  = 2 * time.Minute
+	stopMargin   = 15 * time.Second
+)
+
+// Client talks to one container runtime. Connections are made at need and again after the runtime's restart.
+type Client struct {
+	conn    *grpc.ClientConn
+	Runtime runtimeapi.RuntimeServiceClient
+	Images  runtimeapi.ImageServiceClient
+}
+
+// Dial makes a client of the runtime at endpoint, for example unix:///run/containerd/containerd.sock.
+// It does not wait for a connection.
+func Dial(endpoint string) (*Client, error) {
+	if strings.HasPrefix(endpoint, "/") {
+		endpoint = "unix://" + endpoint
+	}
+	conn, err := grpc.NewClient(endpoint,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithAuthority("localhost"),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, MaxDelay: maxReconnect},
+			MinConnectTimeout: maxReconnect,
+		}))
+	if err != nil {
+		return nil, fmt.Errorf("runtime endpoint %q: %w", endpoint, err)
+	}
+	return &Client{conn: conn, Runtime: runtimeapi.NewRuntimeServiceClient(conn), Images: runtimeapi.NewImageServiceClient(conn)}, nil
+}
+
+// Close ends the connection.
+func (c *Client) Close() error { return c.conn.Close() }
+
+// NotFound tells whether the runtime said that the sandbox, container or image does not exist.
+func NotFound(err error) bool { return status.Code(err) == codes.NotFound }
+
+// Message is what the runtime said, without the wrapping of the transport.
+func Message(err error) string {
+	if s, ok := status.FromError(err); ok {
+		return s.Message()
+	}
+	return err.Error()
+}
+
+// Version returns the runtime's name and version.
+func (c *Client) Version(ctx context.Context) (*runtimeapi.VersionResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return c.Runtime.Version(ctx, &runtimeapi.VersionRequest{Version: "0.1.0"})
+}
+
+// RunSandbox creates and starts a sandbox.
+func (c *Client) RunSandbox(ctx context.Context, cfg *runtimeapi.PodSandboxConfig, handler string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
+	defer cancel()
+	r, err := c.Runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: cfg, RuntimeHandler: handler})
+	if err != nil {
+		return "", err
+	}
+	return r.PodSandboxId, nil
+}
+
+// StopSandbox stops what runs in a sandbox and takes its network down. A sandbox that is gone is stopped.
+func (c *Client) StopSandbox(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := c.Runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
+	return ignoreNotFound(err)
+}
+
+// RemoveSandbox removes a stopped sandbox with its containers.
+func (c *Client) RemoveSandbox(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := c.Runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
+	return ignoreNotFound(err)
+}
+
+// CreateContainer creates a container in a sandbox.
+func (c *Client) CreateContainer(ctx context.Context, sandbox string, cfg *runtimeapi.ContainerConfig, sc *runtimeapi.PodSandboxConfig) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	r, err := c.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: sandbox, Config: cfg, SandboxConfig: sc})
+	if err != nil {
+		return "", err
+	}
+	return r.ContainerId, nil
+}
+
+// StartContainer starts a created container.
+func (c *Client) StartContainer(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := c.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id})
+	return err
+}
+
+// StopContainer asks a container to end, and ends it after grace. It returns when the container has ended.
+func (c *Client) StopContainer(ctx context.Context, id string, grace time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, grace+stopMargin)
+	defer cancel()
+	_, err := c.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: int64(grace / time.Second)})
+	return ignoreNotFound(err)
+}
+
+// RemoveContainer removes a stopped container. Its log stays.
+func (c *Client) RemoveContainer(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := c.Runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id})
+	return ignoreNotFound(err)
+}
+
+// UpdateResources changes the resources of a running container.
+func (c *Client) UpdateResources(ctx context.Context, id string, r *runtimeapi.LinuxContainerResources) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := c.Runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: r})
+	return err
+}
+
+// Run runs a command in a container to its end, at most for timeout.
+func (c *Client) Run(ctx context.Context, id string, command []string, timeout time.Duration) (*runtimeapi.ExecSyncResponse, error) {
+	limit := timeout + stopMargin
+	if timeout == 0 {
+		limit = 24 * time.Hour
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return c.Runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: command, Timeout: int64((timeout + time.Second - 1) / time.Second)})
+}
+
+// ImageStatus returns an image that is on the node, or nil.
+func (c *Client) ImageStatus(ctx context.Context, spec *runtimeapi.ImageSpec) (*runtimeapi.Image, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	r, err := c.Images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: spec})
+	if err != nil {
+		return nil, err
+	}
+	return r.Image, nil
+}
+
+func ignoreNotFound(err error) error {
+	if NotFound(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,68 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cri
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Digest lists all that the runtime has of pods: by pod, a word that changes when the state of one of
+// its sandboxes or containers does.
+func (c *Client) Digest(ctx context.Context) (map[types.UID]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	boxes, err := c.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("list sandboxes: %w", err)
+	}
+	list, err := c.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("list containers: %w", err)
+	}
+	facts := map[types.UID][]string{}
+	for _, b := range boxes.Items {
+		if uid := types.UID(b.GetLabels()[LabelPodUID]); uid != "" {
+			facts[uid] = append(facts[uid], fmt.Sprint(b.Id, b.State))
+		}
+	}
+	for _, k := range list.Containers {
+		if uid := types.UID(k.GetLabels()[LabelPodUID]); uid != "" {
+			facts[uid] = append(facts[uid], fmt.Sprint(k.Id, k.State))
+		}
+	}
+	digest := make(map[types.UID]string, len(facts))
+	for uid, f := range facts {
+		slices.Sort(f)
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(strings.Join(f, ",")))
+		digest[uid] = fmt.Sprint(h.Sum64())
+	}
+	return digest, nil
+}
+
+// Watch calls changed with the pod of every event of the runtime, until ctx ends or the stream breaks.
+// opened is called once the stream stands: what happened before has to be listed.
+func (c *Client) Watch(ctx context.Context, opened func(), changed func(types.UID)) error {
+	stream, err := c.Runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
+	if err != nil {
+		return fmt.Errorf("container events: %w", err)
+	}
+	opened()
+	for {
+		e, err := stream.Recv()
+		if err != nil {
+			return fmt.Errorf("container events: %w", err)
+		}
+		if uid := e.GetPodSandboxStatus().GetMetadata().GetUid(); uid != "" {
+			changed(types.UID(uid))
+		}
+	}
+}

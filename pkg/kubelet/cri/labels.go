@@ -1,0 +1,81 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cri
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Labels of sandboxes and containers, and annotations of containers, as Kubernetes names them.
+const (
+	LabelPodName       = "io.kubernetes.pod.name"
+	LabelPodNamespace  = "io.kubernetes.pod.namespace"
+	LabelPodUID        = "io.kubernetes.pod.uid"
+	LabelContainerName = "io.kubernetes.container.name"
+
+	annotationHash              = "io.kubernetes.container.hash"
+	annotationRestartCount      = "io.kubernetes.container.restartCount"
+	annotationMessagePath       = "io.kubernetes.container.terminationMessagePath"
+	annotationMessagePolicy     = "io.kubernetes.container.terminationMessagePolicy"
+	annotationPorts             = "io.kubernetes.container.ports"
+	annotationPreStop           = "io.kubernetes.container.preStopHandler"
+	annotationDeletionGrace     = "io.kubernetes.pod.deletionGracePeriod"
+	annotationTerminationPeriod = "io.kubernetes.pod.terminationGracePeriod"
+)
+
+func podLabels(pod *v1.Pod) map[string]string {
+	l := maps.Clone(pod.Labels)
+	if l == nil {
+		l = map[string]string{}
+	}
+	l[LabelPodName], l[LabelPodNamespace], l[LabelPodUID] = pod.Name, pod.Namespace, string(pod.UID)
+	return l
+}
+
+func containerLabels(pod *v1.Pod, c *v1.Container) map[string]string {
+	return map[string]string{
+		LabelPodName: pod.Name, LabelPodNamespace: pod.Namespace, LabelPodUID: string(pod.UID), LabelContainerName: c.Name,
+	}
+}
+
+func containerAnnotations(pod *v1.Pod, c *v1.Container, restarts int) map[string]string {
+	a := map[string]string{
+		annotationHash:          Hash(c),
+		annotationRestartCount:  strconv.Itoa(restarts),
+		annotationMessagePath:   c.TerminationMessagePath,
+		annotationMessagePolicy: string(c.TerminationMessagePolicy),
+	}
+	if g := pod.DeletionGracePeriodSeconds; g != nil {
+		a[annotationDeletionGrace] = strconv.FormatInt(*g, 10)
+	}
+	if g := pod.Spec.TerminationGracePeriodSeconds; g != nil {
+		a[annotationTerminationPeriod] = strconv.FormatInt(*g, 10)
+	}
+	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil {
+		a[annotationPreStop] = encode(c.Lifecycle.PreStop)
+	}
+	if len(c.Ports) > 0 {
+		a[annotationPorts] = encode(c.Ports)
+	}
+	return a
+}
+
+// Hash tells apart the versions of a container's spec that need a new container: those with another image.
+func Hash(c *v1.Container) string {
+	h := fnv.New32a()
+	fmt.Fprintf(h, "%s\x00%s", c.Name, c.Image)
+	return strconv.FormatUint(uint64(h.Sum32()), 16)
+}
+
+// encode never fails: what it is given are API types.
+func encode(v any) string {
+	b, _ := json.Marshal(v)
+	return string(b)
+}

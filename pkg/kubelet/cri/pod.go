@@ -1,0 +1,253 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cri
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Pod is what the runtime has of one pod.
+type Pod struct {
+	UID             types.UID
+	Namespace, Name string
+	// Sandboxes are the pod's sandboxes, the newest first.
+	Sandboxes []Sandbox
+	// Containers are the containers of all its sandboxes, the newest first.
+	Containers []Container
+}
+
+// Sandbox is a pod's sandbox.
+type Sandbox struct {
+	ID          string
+	Attempt     uint32
+	Ready       bool
+	HostNetwork bool
+	CreatedAt   time.Time
+	// IPs are its addresses, the primary first; none with the host's network.
+	IPs            []string
+	RuntimeHandler string
+}
+
+// State is a container's state.
+type State int
+
+// The states of a container.
+const (
+	Created State = iota
+	Running
+	Exited
+	Unknown
+)
+
+// Container is one run of a container.
+type Container struct {
+	ID, Name, SandboxID string
+	State               State
+	Restarts            int
+	Hash                string
+	CreatedAt           time.Time
+	StartedAt           time.Time
+	FinishedAt          time.Time
+	ExitCode            int32
+	Reason, Message     string
+	// Image is the name, ImageID the reference that the runtime resolved it to.
+	Image, ImageID string
+	LogPath        string
+	MessagePath    string
+	MessagePolicy  v1.TerminationMessagePolicy
+	StopSignal     runtimeapi.Signal
+	Resources      *runtimeapi.LinuxContainerResources
+	User           *runtimeapi.LinuxContainerUser
+	Mounts         []*runtimeapi.Mount
+	annotations    map[string]string
+}
+
+// Sandbox returns the newest sandbox, or nil.
+func (p *Pod) Sandbox() *Sandbox {
+	if p == nil || len(p.Sandboxes) == 0 {
+		return nil
+	}
+	return &p.Sandboxes[0]
+}
+
+// Latest returns the newest run of the named container, or nil.
+func (p *Pod) Latest(name string) *Container { return p.Run(name, 0) }
+
+// Run returns the n-th newest run of the named container (0 is the newest), or nil.
+func (p *Pod) Run(name string, n int) *Container {
+	if p == nil {
+		return nil
+	}
+	for i := range p.Containers {
+		if p.Containers[i].Name != name {
+			continue
+		}
+		if n == 0 {
+			return &p.Containers[i]
+		}
+		n--
+	}
+	return nil
+}
+
+// Active tells whether a sandbox is up or a container runs.
+func (p *Pod) Active() bool {
+	return p != nil && (slices.ContainsFunc(p.Sandboxes, func(s Sandbox) bool { return s.Ready }) || p.Running())
+}
+
+// Running tells whether a container runs.
+func (p *Pod) Running() bool {
+	return p != nil && slices.ContainsFunc(p.Containers, func(c Container) bool { return c.State == Running })
+}
+
+// Bare makes an API pod of what the runtime remembers, enough to stop it properly.
+func (p *Pod) Bare() *v1.Pod {
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID}}
+	seen := map[string]bool{}
+	for _, c := range p.Containers {
+		if seen[c.Name] {
+			continue
+		}
+		seen[c.Name] = true
+		spec := v1.Container{Name: c.Name, Image: c.Image, TerminationMessagePath: c.MessagePath, TerminationMessagePolicy: c.MessagePolicy}
+		if raw, ok := c.annotations[annotationPreStop]; ok {
+			h := &v1.LifecycleHandler{}
+			if json.Unmarshal([]byte(raw), h) == nil {
+				spec.Lifecycle = &v1.Lifecycle{PreStop: h}
+			}
+		}
+		if raw, ok := c.annotations[annotationPorts]; ok {
+			_ = json.Unmarshal([]byte(raw), &spec.Ports)
+		}
+		if g, err := strconv.ParseInt(c.annotations[annotationTerminationPeriod], 10, 64); err == nil {
+			pod.Spec.TerminationGracePeriodSeconds = &g
+		}
+		pod.Spec.Containers = append(pod.Spec.Containers, spec)
+	}
+	return pod
+}
+
+// Pod reads what the runtime has of a pod. A pod it knows nothing of gives an empty Pod.
+func (c *Client) Pod(ctx context.Context, uid types.UID) (*Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	selector := map[string]string{LabelPodUID: string(uid)}
+	boxes, err := c.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{LabelSelector: selector}})
+	if err != nil {
+		return nil, fmt.Errorf("list sandboxes: %w", err)
+	}
+	pod := &Pod{UID: uid}
+	for _, item := range boxes.Items {
+		pod.Namespace, pod.Name = item.GetMetadata().GetNamespace(), item.GetMetadata().GetName()
+		r, err := c.Runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: item.Id})
+		if NotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("sandbox status: %w", err)
+		}
+		pod.Sandboxes = append(pod.Sandboxes, sandboxOf(r.Status))
+	}
+	list, err := c.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{LabelSelector: selector}})
+	if err != nil {
+		return nil, fmt.Errorf("list containers: %w", err)
+	}
+	for _, item := range list.Containers {
+		r, err := c.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: item.Id})
+		if NotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("container status: %w", err)
+		}
+		st := containerOf(r.Status)
+		st.SandboxID = item.PodSandboxId
+		pod.Containers = append(pod.Containers, st)
+	}
+	pod.sort()
+	return pod, nil
+}
+
+func (p *Pod) sort() {
+	slices.SortFunc(p.Sandboxes, func(a, b Sandbox) int {
+		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID, b.ID))
+	})
+	slices.SortFunc(p.Containers, func(a, b Container) int {
+		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID, b.ID))
+	})
+}
+
+func sandboxOf(s *runtimeapi.PodSandboxStatus) Sandbox {
+	b := Sandbox{
+		ID:             s.GetId(),
+		Attempt:        s.GetMetadata().GetAttempt(),
+		Ready:          s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY,
+		HostNetwork:    s.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE,
+		CreatedAt:      time.Unix(0, s.GetCreatedAt()),
+		RuntimeHandler: s.GetRuntimeHandler(),
+	}
+	if ip := s.GetNetwork().GetIp(); ip != "" && !b.HostNetwork {
+		b.IPs = append(b.IPs, ip)
+		for _, more := range s.GetNetwork().GetAdditionalIps() {
+			b.IPs = append(b.IPs, more.GetIp())
+		}
+	}
+	return b
+}
+
+func containerOf(s *runtimeapi.ContainerStatus) Container {
+	a := s.GetAnnotations()
+	restarts, _ := strconv.Atoi(a[annotationRestartCount])
+	c := Container{
+		ID:            s.GetId(),
+		Name:          s.GetLabels()[LabelContainerName],
+		Restarts:      restarts,
+		Hash:          a[annotationHash],
+		CreatedAt:     at(s.GetCreatedAt()),
+		StartedAt:     at(s.GetStartedAt()),
+		FinishedAt:    at(s.GetFinishedAt()),
+		ExitCode:      s.GetExitCode(),
+		Reason:        s.GetReason(),
+		Message:       s.GetMessage(),
+		Image:         s.GetImage().GetImage(),
+		ImageID:       cmp.Or(s.GetImageRef(), s.GetImageId()),
+		LogPath:       s.GetLogPath(),
+		MessagePath:   a[annotationMessagePath],
+		MessagePolicy: v1.TerminationMessagePolicy(a[annotationMessagePolicy]),
+		StopSignal:    s.GetStopSignal(),
+		Resources:     s.GetResources().GetLinux(),
+		User:          s.GetUser().GetLinux(),
+		Mounts:        s.GetMounts(),
+		annotations:   a,
+	}
+	switch s.GetState() {
+	case runtimeapi.ContainerState_CONTAINER_CREATED:
+		c.State = Created
+	case runtimeapi.ContainerState_CONTAINER_RUNNING:
+		c.State = Running
+	case runtimeapi.ContainerState_CONTAINER_EXITED:
+		c.State = Exited
+	default:
+		c.State = Unknown
+	}
+	return c
+}
+
+func at(ns int64) time.Time {
+	if ns == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, ns)
+}

@@ -1,0 +1,175 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cri
+
+import (
+	"fmt"
+	"net/netip"
+	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// SandboxInput is what a sandbox's configuration is made from besides the pod.
+type SandboxInput struct {
+	Attempt uint32
+	// Hostname is empty for pods with the host's network.
+	Hostname     string
+	DNS          *runtimeapi.DNSConfig
+	LogRoot      string
+	CgroupParent string
+	// UserNamespace is nil for pods in the host's user namespace.
+	UserNamespace *runtimeapi.UserNamespace
+	// Resources and Overhead tell sandboxed runtimes how big to make the sandbox.
+	Resources, Overhead *runtimeapi.LinuxContainerResources
+}
+
+// PodLogDir is where the logs of a pod's containers are.
+func PodLogDir(root string, pod *v1.Pod) string {
+	return filepath.Join(root, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID))
+}
+
+// SandboxConfig makes the configuration of a pod's sandbox.
+func SandboxConfig(pod *v1.Pod, in SandboxInput) (*runtimeapi.PodSandboxConfig, error) {
+	sc, err := sandboxSecurity(pod, in.UserNamespace)
+	if err != nil {
+		return nil, err
+	}
+	linux := &runtimeapi.LinuxPodSandboxConfig{
+		CgroupParent: in.CgroupParent, SecurityContext: sc, Sysctls: map[string]string{}, Resources: in.Resources, Overhead: in.Overhead,
+	}
+	if p := pod.Spec.SecurityContext; p != nil {
+		for _, s := range p.Sysctls {
+			linux.Sysctls[s.Name] = s.Value
+		}
+	}
+	return &runtimeapi.PodSandboxConfig{
+		Metadata:     &runtimeapi.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: in.Attempt},
+		Labels:       podLabels(pod),
+		Annotations:  pod.Annotations,
+		Hostname:     in.Hostname,
+		DnsConfig:    in.DNS,
+		LogDirectory: PodLogDir(in.LogRoot, pod),
+		PortMappings: portMappings(pod),
+		Linux:        linux,
+	}, nil
+}
+
+func sandboxSecurity(pod *v1.Pod, userns *runtimeapi.UserNamespace) (*runtimeapi.LinuxSandboxSecurityContext, error) {
+	sc := &runtimeapi.LinuxSandboxSecurityContext{
+		Privileged:       privileged(pod),
+		Seccomp:          &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
+		NamespaceOptions: namespaces(pod, userns),
+	}
+	p := pod.Spec.SecurityContext
+	if p == nil {
+		return sc, nil
+	}
+	sc.RunAsUser, sc.RunAsGroup = int64Value(p.RunAsUser), int64Value(p.RunAsGroup)
+	sc.SelinuxOptions = selinux(p.SELinuxOptions)
+	var err error
+	sc.SupplementalGroups, sc.SupplementalGroupsPolicy, err = groups(p)
+	return sc, err
+}
+
+func groups(p *v1.PodSecurityContext) ([]int64, runtimeapi.SupplementalGroupsPolicy, error) {
+	var ids []int64
+	if p.FSGroup != nil {
+		ids = append(ids, *p.FSGroup)
+	}
+	ids = append(ids, p.SupplementalGroups...)
+	policy := runtimeapi.SupplementalGroupsPolicy_Merge
+	if want := p.SupplementalGroupsPolicy; want != nil {
+		v, ok := runtimeapi.SupplementalGroupsPolicy_value[string(*want)]
+		if !ok {
+			return nil, policy, fmt.Errorf("unsupported supplementalGroupsPolicy: %s", *want)
+		}
+		policy = runtimeapi.SupplementalGroupsPolicy(v)
+	}
+	return ids, policy, nil
+}
+
+func namespaces(pod *v1.Pod, userns *runtimeapi.UserNamespace) *runtimeapi.NamespaceOption {
+	o := &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER, UsernsOptions: userns}
+	if pod.Spec.HostNetwork {
+		o.Network = runtimeapi.NamespaceMode_NODE
+	}
+	if pod.Spec.HostIPC {
+		o.Ipc = runtimeapi.NamespaceMode_NODE
+	}
+	switch {
+	case pod.Spec.HostPID:
+		o.Pid = runtimeapi.NamespaceMode_NODE
+	case pod.Spec.ShareProcessNamespace != nil && *pod.Spec.ShareProcessNamespace:
+		o.Pid = runtimeapi.NamespaceMode_POD
+	}
+	return o
+}
+
+func privileged(pod *v1.Pod) bool {
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for _, c := range list {
+			if c.SecurityContext != nil && c.SecurityContext.Privileged != nil && *c.SecurityContext.Privileged {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// portMappings lists the ports of all containers. A port that is declared twice counts once.
+func portMappings(pod *v1.Pod) []*runtimeapi.PortMapping {
+	var out []*runtimeapi.PortMapping
+	containers := append([]v1.Container{}, pod.Spec.Containers...)
+	for _, c := range pod.Spec.InitContainers {
+		if Sidecar(&c) {
+			containers = append(containers, c)
+		}
+	}
+	for _, c := range containers {
+		seen := map[string]bool{}
+		for _, p := range c.Ports {
+			family := "any"
+			if ip, err := netip.ParseAddr(p.HostIP); err == nil {
+				family = map[bool]string{true: "v6", false: "v4"}[ip.Is6()]
+			}
+			name := p.Name
+			if name == "" {
+				name = fmt.Sprintf("%s-%s-%s:%d:%d", family, p.Protocol, p.HostIP, p.ContainerPort, p.HostPort)
+			}
+			if seen[name] {
+				continue
+			}
+			seen[name] = true
+			out = append(out, &runtimeapi.PortMapping{
+				Protocol: protocol(p.Protocol), ContainerPort: p.ContainerPort, HostPort: p.HostPort, HostIp: p.HostIP,
+			})
+		}
+	}
+	return out
+}
+
+func protocol(p v1.Protocol) runtimeapi.Protocol {
+	switch p {
+	case v1.ProtocolUDP:
+		return runtimeapi.Protocol_UDP
+	case v1.ProtocolSCTP:
+		return runtimeapi.Protocol_SCTP
+	default:
+		return runtimeapi.Protocol_TCP
+	}
+}
+
+// Sidecar tells whether an init container is one that keeps running.
+func Sidecar(c *v1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+}
+
+func int64Value(v *int64) *runtimeapi.Int64Value {
+	if v == nil {
+		return nil
+	}
+	return &runtimeapi.Int64Value{Value: *v}
+}

@@ -1,0 +1,281 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package qos computes what a pod's resource requests and limits mean for the kernel: its QoS class,
+// CPU shares and quota, memory limits and OOM scores, by the formulae of Kubernetes. It is pure.
+package qos
+
+import (
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	helpers "k8s.io/component-helpers/resource"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+const (
+	minShares = 2
+	maxShares = 262144
+	minQuota  = 1000 // microseconds, the kernel's minimum
+
+	guaranteedOOMScore = -997
+	bestEffortOOMScore = 1000
+
+	nodeCritical = 2000001000 // the priority of system-node-critical
+)
+
+// Shares turns thousandths of a CPU into CPU shares of cgroup v1.
+func Shares(milli int64) int64 {
+	return min(max(milli*1024/1000, minShares), maxShares)
+}
+
+// Quota turns thousandths of a CPU into microseconds per period; 0 means no limit.
+func Quota(milli int64, period time.Duration) int64 {
+	if milli == 0 {
+		return 0
+	}
+	return max(milli*period.Microseconds()/1000, minQuota)
+}
+
+// Class returns the pod's QoS class: what its status says, or what follows from its resources.
+func Class(pod *v1.Pod) v1.PodQOSClass {
+	if pod.Status.QOSClass != "" {
+		return pod.Status.QOSClass
+	}
+	return Compute(pod)
+}
+
+// Compute derives the QoS class from the pod's resources.
+func Compute(pod *v1.Pod) v1.PodQOSClass {
+	var all []v1.ResourceRequirements
+	if helpers.IsPodLevelResourcesSet(pod) {
+		all = append(all, *pod.Spec.Resources)
+	} else {
+		for _, c := range pod.Spec.Containers {
+			all = append(all, c.Resources)
+		}
+		for _, c := range pod.Spec.InitContainers {
+			all = append(all, c.Resources)
+		}
+	}
+	some, guaranteed := false, true
+	requests, limits := v1.ResourceList{}, v1.ResourceList{}
+	for _, r := range all {
+		some = add(requests, r.Requests) || some
+		some = add(limits, r.Limits) || some
+		guaranteed = guaranteed && positive(r.Limits, v1.ResourceCPU) && positive(r.Limits, v1.ResourceMemory)
+	}
+	if !some {
+		return v1.PodQOSBestEffort
+	}
+	for name, q := range requests {
+		if limit, ok := limits[name]; !ok || limit.Cmp(q) != 0 {
+			guaranteed = false
+		}
+	}
+	if guaranteed && len(requests) == len(limits) {
+		return v1.PodQOSGuaranteed
+	}
+	return v1.PodQOSBurstable
+}
+
+func positive(l v1.ResourceList, name v1.ResourceName) bool {
+	q, ok := l[name]
+	return ok && q.Sign() > 0
+}
+
+// add adds CPU and memory of l to sum and tells whether there was any.
+func add(sum, l v1.ResourceList) bool {
+	some := false
+	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+		if !positive(l, name) {
+			continue
+		}
+		some = true
+		total := sum[name]
+		total.Add(l[name])
+		sum[name] = total
+	}
+	return some
+}
+
+// OOMScore returns the oom_score_adj of a container.
+func OOMScore(pod *v1.Pod, c *v1.Container, memory int64) int64 {
+	if p := pod.Spec.Priority; p != nil && *p >= nodeCritical {
+		return guaranteedOOMScore
+	}
+	switch Class(pod) {
+	case v1.PodQOSGuaranteed:
+		return guaranteedOOMScore
+	case v1.PodQOSBestEffort:
+		return bestEffortOOMScore
+	}
+	if memory <= 0 {
+		return bestEffortOOMScore - 1
+	}
+	share := unassigned(pod)
+	score := 1000 - 1000*(c.Resources.Requests.Memory().Value()+share)/memory
+	if sidecar(pod, c.Name) {
+		// A sidecar must not be a likelier victim than the containers it serves.
+		score = min(score, 1000-1000*(leastMemory(pod)+share)/memory)
+	}
+	return min(max(score, 1000+guaranteedOOMScore), bestEffortOOMScore-1)
+}
+
+// unassigned is each container's share of the memory that the pod requests beyond its containers' requests.
+func unassigned(pod *v1.Pod) int64 {
+	if !helpers.IsPodLevelRequestsSet(pod) {
+		return 0
+	}
+	total := helpers.PodRequests(pod, helpers.PodResourcesOptions{})
+	containers := helpers.AggregateContainerRequests(pod, helpers.PodResourcesOptions{})
+	n := int64(len(pod.Spec.Containers))
+	for i := range pod.Spec.InitContainers {
+		if sidecar(pod, pod.Spec.InitContainers[i].Name) {
+			n++
+		}
+	}
+	rest := total.Memory().Value() - containers.Memory().Value()
+	if rest <= 0 || n == 0 {
+		return 0
+	}
+	return rest / n
+}
+
+func sidecar(pod *v1.Pod, name string) bool {
+	for _, c := range pod.Spec.InitContainers {
+		if c.Name == name {
+			return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+		}
+	}
+	return false
+}
+
+func leastMemory(pod *v1.Pod) int64 {
+	least := int64(-1)
+	for _, c := range pod.Spec.Containers {
+		if m := c.Resources.Requests.Memory().Value(); least < 0 || m < least {
+			least = m
+		}
+	}
+	return max(least, 0)
+}
+
+// Node is what the formulae need to know of the node and its settings.
+type Node struct {
+	// Memory is the node's memory in bytes.
+	Memory int64
+	// CFSQuota tells whether CPU limits are enforced, Period over which time.
+	CFSQuota bool
+	Period   time.Duration
+	// Unified tells whether the node has cgroup v2.
+	Unified bool
+	// SingleProcessOOMKill leaves it to the kernel to kill one process of a container only.
+	SingleProcessOOMKill bool
+	// MinOOMScore is the least oom_score_adj that the kubelet may set: -1000 with CAP_SYS_RESOURCE.
+	MinOOMScore int64
+}
+
+// Container returns the resources of a container as the runtime wants them.
+func Container(pod *v1.Pod, c *v1.Container, n Node) *runtimeapi.LinuxContainerResources {
+	limits := effectiveLimits(pod, c)
+	request, ok := c.Resources.Requests[v1.ResourceCPU]
+	if !ok {
+		request = *limits.Cpu()
+	}
+	r := &runtimeapi.LinuxContainerResources{
+		CpuShares:          Shares(request.MilliValue()),
+		MemoryLimitInBytes: limits.Memory().Value(),
+		OomScoreAdj:        max(OOMScore(pod, c, n.Memory), n.MinOOMScore),
+		HugepageLimits:     hugepages(c.Resources.Limits),
+	}
+	if n.CFSQuota {
+		r.CpuQuota, r.CpuPeriod = Quota(limits.Cpu().MilliValue(), n.Period), n.Period.Microseconds()
+	}
+	if n.Unified && !n.SingleProcessOOMKill {
+		r.Unified = map[string]string{"memory.oom.group": "1"}
+	}
+	return r
+}
+
+// effectiveLimits are the container's limits, or the pod's where the container has none.
+func effectiveLimits(pod *v1.Pod, c *v1.Container) v1.ResourceList {
+	l := v1.ResourceList{}
+	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+		if positive(c.Resources.Limits, name) {
+			l[name] = c.Resources.Limits[name]
+		} else if pod.Spec.Resources != nil && positive(pod.Spec.Resources.Limits, name) {
+			l[name] = pod.Spec.Resources.Limits[name]
+		}
+	}
+	return l
+}
+
+func hugepages(l v1.ResourceList) []*runtimeapi.HugepageLimit {
+	var out []*runtimeapi.HugepageLimit
+	for name, q := range l {
+		size, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
+		if !ok {
+			continue
+		}
+		page, err := resource.ParseQuantity(size)
+		if err != nil {
+			continue
+		}
+		out = append(out, &runtimeapi.HugepageLimit{PageSize: pageName(page.Value()), Limit: uint64(q.Value())})
+	}
+	return out
+}
+
+// pageName writes a page size as the kernel's cgroup files do.
+func pageName(size int64) string {
+	for _, u := range []struct {
+		unit int64
+		name string
+	}{{1 << 30, "GB"}, {1 << 20, "MB"}, {1 << 10, "KB"}} {
+		if size >= u.unit {
+			q := resource.NewQuantity(size/u.unit, resource.DecimalSI)
+			return q.String() + u.name
+		}
+	}
+	return ""
+}
+
+// PodLimits are the limits of a pod's own cgroup; a nil field is not written.
+type PodLimits struct {
+	Shares, Quota, Period, Memory *int64
+}
+
+// Pod returns the limits of the pod's cgroup.
+func Pod(pod *v1.Pod, n Node) PodLimits {
+	requests := helpers.PodRequests(pod, helpers.PodResourcesOptions{})
+	cpuLimited, memoryLimited := true, true
+	limits := helpers.PodLimits(pod, helpers.PodResourcesOptions{ContainerFn: func(l v1.ResourceList, _ helpers.ContainerType) {
+		cpuLimited = cpuLimited && !l.Cpu().IsZero()
+		memoryLimited = memoryLimited && !l.Memory().IsZero()
+	}})
+	if r := pod.Spec.Resources; r != nil {
+		cpuLimited = cpuLimited || positive(r.Limits, v1.ResourceCPU)
+		memoryLimited = memoryLimited || positive(r.Limits, v1.ResourceMemory)
+	}
+	shares, period := Shares(requests.Cpu().MilliValue()), n.Period.Microseconds()
+	quota, memory := Quota(limits.Cpu().MilliValue(), n.Period), limits.Memory().Value()
+	if !n.CFSQuota {
+		quota = -1
+	}
+	class := Class(pod)
+	if class == v1.PodQOSBestEffort {
+		shares = minShares
+		return PodLimits{Shares: &shares}
+	}
+	out := PodLimits{Shares: &shares}
+	if class == v1.PodQOSGuaranteed || cpuLimited {
+		out.Quota, out.Period = &quota, &period
+	}
+	if class == v1.PodQOSGuaranteed || memoryLimited {
+		out.Memory = &memory
+	}
+	return out
+}

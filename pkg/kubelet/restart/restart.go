@@ -1,0 +1,93 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package restart decides whether a container that ended is started again, and when.
+package restart
+
+import (
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Default back-off: the first restart is at once, then 10 s, doubled up to 5 min, and forgotten after
+// twice the maximum without a restart.
+const (
+	DefaultBase = 10 * time.Second
+	DefaultMax  = 5 * time.Minute
+)
+
+// Should tells whether a container of the pod that ended with the exit code is to be started again.
+// For init containers other than sidecars only failures count.
+func Should(pod *v1.Pod, c *v1.Container, exitCode int32, init bool) bool {
+	for _, r := range c.RestartPolicyRules {
+		if e := r.ExitCodes; e != nil && r.Action == v1.ContainerRestartRuleActionRestart && matches(e, exitCode) {
+			return true
+		}
+	}
+	policy := pod.Spec.RestartPolicy
+	if c.RestartPolicy != nil {
+		policy = v1.RestartPolicy(*c.RestartPolicy)
+		if init && policy == v1.RestartPolicyAlways {
+			return true // a sidecar
+		}
+	}
+	switch policy {
+	case v1.RestartPolicyNever:
+		return false
+	case v1.RestartPolicyOnFailure:
+		return exitCode != 0
+	default:
+		return !init || exitCode != 0
+	}
+}
+
+func matches(e *v1.ContainerRestartRuleOnExitCodes, code int32) bool {
+	in := slices.Contains(e.Values, code)
+	return in == (e.Operator == v1.ContainerRestartRuleOnExitCodesOpIn)
+}
+
+// Backoff is the restart delay of one thing. The zero value has none yet.
+type Backoff struct {
+	Base, Max time.Duration
+	delay     time.Duration
+	last      time.Time
+}
+
+// Delay returns the present delay, 0 if there is none.
+func (b *Backoff) Delay() time.Duration { return b.delay }
+
+// Until returns when what ended at ended may start again; that time may have passed.
+func (b *Backoff) Until(ended time.Time) time.Time {
+	if b.delay == 0 || b.expired(ended) {
+		return ended
+	}
+	return ended.Add(b.delay)
+}
+
+// Next notes a start at now of what ended before at ended, and raises the delay for the next one.
+func (b *Backoff) Next(ended, now time.Time) {
+	if b.delay == 0 || b.expired(ended) {
+		b.delay = b.base()
+	} else {
+		b.delay = min(2*b.delay, b.max())
+	}
+	b.last = now
+}
+
+func (b *Backoff) expired(ended time.Time) bool { return ended.Sub(b.last) > 2*b.max() }
+
+func (b *Backoff) base() time.Duration {
+	if b.Base == 0 {
+		return min(DefaultBase, b.max())
+	}
+	return b.Base
+}
+
+func (b *Backoff) max() time.Duration {
+	if b.Max == 0 {
+		return DefaultMax
+	}
+	return b.Max
+}

@@ -1,0 +1,215 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson.dev/keelson/pkg/kubelet/cri"
+	"keelson.dev/keelson/pkg/kubelet/qos"
+	"keelson.dev/keelson/pkg/kubelet/restart"
+)
+
+// Verdict fails a pod for a reason that its containers do not show, for example DeadlineExceeded.
+type Verdict struct {
+	Phase           v1.PodPhase
+	Reason, Message string
+}
+
+// Input is what a pod's status is computed from.
+type Input struct {
+	// Pod has the spec and the status before.
+	Pod  *v1.Pod
+	Seen *cri.Pod
+	Now  time.Time
+	// Waiting tells by container why it does not run.
+	Waiting map[string]v1.ContainerStateWaiting
+	// Probed returns what the probes say of a running container.
+	Probed func(containerID string) (started, ready bool)
+	// Message returns the termination message of an ended container.
+	Message func(c *cri.Container) string
+	HostIPs []string
+	// SandboxReady tells that no new sandbox is needed.
+	SandboxReady bool
+	// Ending tells that the pod is being stopped for good, Ended that nothing of it runs any more.
+	Ending, Ended bool
+	Verdict       *Verdict
+	RuntimeName   string
+	// RecursiveReadOnly tells whether the runtime handler supports it.
+	RecursiveReadOnly bool
+}
+
+// Compute returns the pod's status.
+func Compute(in Input) v1.PodStatus {
+	old := in.Pod.Status
+	s := *old.DeepCopy()
+	s.ObservedGeneration = in.Pod.Generation
+	s.QOSClass = qos.Class(in.Pod)
+	if s.StartTime == nil {
+		t := metav1.NewTime(in.Now)
+		s.StartTime = &t
+	}
+	addresses(&s, in)
+	spec := in.Pod.Spec
+	s.InitContainerStatuses = containers(in, spec.InitContainers, old.InitContainerStatuses, true)
+	s.ContainerStatuses = containers(in, spec.Containers, old.ContainerStatuses, false)
+	s.EphemeralContainerStatuses = containers(in, ephemeral(in.Pod), old.EphemeralContainerStatuses, false)
+	if in.Ended {
+		concludeContainers(in.Pod, &s)
+	}
+	s.Phase = phase(in.Pod, s, in.Ending)
+	s.Reason, s.Message = "", ""
+	if old.Phase == v1.PodFailed || old.Phase == v1.PodSucceeded {
+		// Terminal is terminal, whoever decided it.
+		s.Phase, s.Reason, s.Message = old.Phase, old.Reason, old.Message
+	}
+	if in.Verdict != nil {
+		s.Phase, s.Reason, s.Message = in.Verdict.Phase, in.Verdict.Reason, in.Verdict.Message
+	}
+	if terminal(s.Phase) && !terminal(old.Phase) && !in.Ended {
+		// The pod still holds what it has: the phase follows when nothing runs any more.
+		s.Phase = cmp.Or(old.Phase, v1.PodPending)
+		if anyStarted(s.ContainerStatuses) {
+			s.Phase = v1.PodRunning
+		}
+		setConditions(in, &s, wouldBe(in))
+		return s
+	}
+	setConditions(in, &s, s.Phase)
+	return s
+}
+
+// wouldBe is the terminal phase that conditions show while the phase itself waits for the last container to end.
+func wouldBe(in Input) v1.PodPhase {
+	if in.Verdict != nil {
+		return in.Verdict.Phase
+	}
+	return ""
+}
+
+func terminal(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
+
+func addresses(s *v1.PodStatus, in Input) {
+	s.HostIP, s.HostIPs = "", nil
+	for _, ip := range in.HostIPs {
+		s.HostIPs = append(s.HostIPs, v1.HostIP{IP: ip})
+		s.HostIP = cmp.Or(s.HostIP, ip)
+	}
+	ips := []string(nil)
+	if b := in.Seen.Sandbox(); b != nil {
+		ips = b.IPs
+	}
+	if in.Pod.Spec.HostNetwork {
+		ips = in.HostIPs
+	}
+	if len(ips) == 0 {
+		return // an address that was known stays known
+	}
+	s.PodIP, s.PodIPs = ips[0], nil
+	for _, ip := range ips {
+		s.PodIPs = append(s.PodIPs, v1.PodIP{IP: ip})
+	}
+}
+
+func ephemeral(pod *v1.Pod) []v1.Container {
+	var out []v1.Container
+	for _, c := range pod.Spec.EphemeralContainers {
+		out = append(out, v1.Container(c.EphemeralContainerCommon))
+	}
+	return out
+}
+
+func anyStarted(list []v1.ContainerStatus) bool {
+	return slices.ContainsFunc(list, func(c v1.ContainerStatus) bool {
+		return c.State.Running != nil || c.State.Terminated != nil || c.LastTerminationState.Terminated != nil
+	})
+}
+
+// concludeContainers gives an end to containers that can no longer run: those that were lost, and those
+// that never ran in a pod that had got past its init containers.
+func concludeContainers(pod *v1.Pod, s *v1.PodStatus) {
+	initialized := len(pod.Spec.InitContainers) == 0 || anyStarted(s.ContainerStatuses)
+	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
+		for i := range list {
+			c := &list[i]
+			if c.State.Terminated != nil {
+				continue
+			}
+			if c.LastTerminationState.Terminated != nil && c.State.Waiting != nil {
+				c.State, c.LastTerminationState = v1.ContainerState{Terminated: c.LastTerminationState.Terminated}, v1.ContainerState{}
+			} else if c.State.Running != nil || initialized || i < len(s.InitContainerStatuses) && c.LastTerminationState.Terminated != nil {
+				c.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+					Reason: "ContainerStatusUnknown", Message: "The container could not be located when the pod was terminated", ExitCode: 137,
+				}}
+			}
+			c.Ready = false
+			if c.Started != nil {
+				c.Started = new(bool)
+			}
+		}
+	}
+}
+
+// phase sums up the containers' states.
+func phase(pod *v1.Pod, s v1.PodStatus, ending bool) v1.PodPhase {
+	started := anyStarted(s.ContainerStatuses)
+	pending := false
+	for i, c := range s.InitContainerStatuses {
+		spec := &pod.Spec.InitContainers[i]
+		t := c.State.Terminated
+		if t == nil && c.State.Waiting != nil {
+			t = c.LastTerminationState.Terminated
+		}
+		switch {
+		case cri.Sidecar(spec):
+			pending = pending || !started && (c.Started == nil || !*c.Started)
+		case t != nil && t.ExitCode == 0:
+		case t != nil && !restart.Should(pod, spec, t.ExitCode, true):
+			return v1.PodFailed
+		default:
+			pending = pending || !started
+		}
+	}
+	running, waiting, stopped, succeeded, again := 0, 0, 0, 0, false
+	for i, c := range s.ContainerStatuses {
+		t := c.State.Terminated
+		if t == nil {
+			t = c.LastTerminationState.Terminated
+		}
+		switch {
+		case c.State.Running != nil:
+			running++
+		case t != nil:
+			stopped++
+			if t.ExitCode == 0 {
+				succeeded++
+			}
+			again = again || restart.Should(pod, &pod.Spec.Containers[i], t.ExitCode, false)
+		default:
+			waiting++
+		}
+	}
+	switch {
+	case ending && running == 0 && stopped > 0 && waiting == 0:
+		if stopped == succeeded {
+			return v1.PodSucceeded
+		}
+		return v1.PodFailed
+	case pending || waiting > 0:
+		return v1.PodPending
+	case running > 0 || again:
+		return v1.PodRunning
+	case stopped > 0 && stopped == succeeded:
+		return v1.PodSucceeded
+	case stopped > 0:
+		return v1.PodFailed
+	default:
+		return v1.PodPending
+	}
+}

@@ -1,0 +1,129 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson.dev/keelson/pkg/kubelet/cri"
+)
+
+// Reasons of conditions, as Kubernetes writes them.
+const (
+	reasonNotReady       = "ContainersNotReady"
+	reasonNotInitialized = "ContainersNotInitialized"
+	reasonGates          = "ReadinessGatesNotReady"
+	reasonCompleted      = "PodCompleted"
+	reasonFailed         = "PodFailed"
+)
+
+// setConditions sets the kubelet's conditions and leaves others as they are.
+func setConditions(in Input, s *v1.PodStatus, p v1.PodPhase) {
+	ready := containersReady(in.Pod, s, p)
+	pod := ready
+	pod.Type = v1.PodReady
+	if ready.Status == v1.ConditionTrue {
+		pod = gates(in.Pod, s)
+	}
+	start := v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: v1.ConditionFalse}
+	if in.SandboxReady {
+		start.Status = v1.ConditionTrue
+	}
+	for _, c := range []v1.PodCondition{start, initialized(in.Pod, s, p), pod, ready, {Type: v1.PodScheduled, Status: v1.ConditionTrue}} {
+		c.ObservedGeneration = in.Pod.Generation
+		set(s, c, metav1.NewTime(in.Now))
+	}
+}
+
+// set puts a condition into the status; the time of its last transition changes with its status only.
+func set(s *v1.PodStatus, c v1.PodCondition, now metav1.Time) {
+	i := slices.IndexFunc(s.Conditions, func(o v1.PodCondition) bool { return o.Type == c.Type })
+	c.LastTransitionTime = now
+	if i < 0 {
+		s.Conditions = append(s.Conditions, c)
+		return
+	}
+	if s.Conditions[i].Status == c.Status {
+		c.LastTransitionTime = s.Conditions[i].LastTransitionTime
+	}
+	s.Conditions[i] = c
+}
+
+func containersReady(pod *v1.Pod, s *v1.PodStatus, p v1.PodPhase) v1.PodCondition {
+	c := v1.PodCondition{Type: v1.ContainersReady, Status: v1.ConditionFalse}
+	switch p {
+	case v1.PodSucceeded:
+		c.Reason = reasonCompleted
+		return c
+	case v1.PodFailed:
+		c.Reason = reasonFailed
+		return c
+	}
+	var unready []string
+	for i, k := range s.InitContainerStatuses {
+		if cri.Sidecar(&pod.Spec.InitContainers[i]) && !k.Ready {
+			unready = append(unready, k.Name)
+		}
+	}
+	for _, k := range s.ContainerStatuses {
+		if !k.Ready {
+			unready = append(unready, k.Name)
+		}
+	}
+	if len(unready) > 0 {
+		c.Reason, c.Message = reasonNotReady, fmt.Sprintf("containers with unready status: %s", unready)
+		return c
+	}
+	c.Status = v1.ConditionTrue
+	return c
+}
+
+func gates(pod *v1.Pod, s *v1.PodStatus) v1.PodCondition {
+	c := v1.PodCondition{Type: v1.PodReady, Status: v1.ConditionTrue}
+	var unready []string
+	for _, g := range pod.Spec.ReadinessGates {
+		i := slices.IndexFunc(s.Conditions, func(o v1.PodCondition) bool { return o.Type == g.ConditionType })
+		switch {
+		case i < 0:
+			unready = append(unready, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", g.ConditionType))
+		case s.Conditions[i].Status != v1.ConditionTrue:
+			unready = append(unready, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %v", g.ConditionType, s.Conditions[i].Status))
+		}
+	}
+	if len(unready) > 0 {
+		c.Status, c.Reason, c.Message = v1.ConditionFalse, reasonGates, strings.Join(unready, ", ")
+	}
+	return c
+}
+
+func initialized(pod *v1.Pod, s *v1.PodStatus, p v1.PodPhase) v1.PodCondition {
+	c := v1.PodCondition{Type: v1.PodInitialized, Status: v1.ConditionTrue}
+	if p == v1.PodSucceeded {
+		c.Reason = reasonCompleted
+		return c
+	}
+	if anyStarted(s.ContainerStatuses) {
+		return c
+	}
+	var incomplete []string
+	for i, k := range s.InitContainerStatuses {
+		done := k.Ready
+		if cri.Sidecar(&pod.Spec.InitContainers[i]) {
+			done = k.Started != nil && *k.Started
+		}
+		if !done {
+			incomplete = append(incomplete, k.Name)
+		}
+	}
+	if len(incomplete) > 0 {
+		c.Status, c.Reason = v1.ConditionFalse, reasonNotInitialized
+		c.Message = fmt.Sprintf("containers with incomplete status: %s", incomplete)
+	}
+	return c
+}

@@ -1,0 +1,270 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/workqueue"
+
+	"keelson.dev/api/clock"
+)
+
+const writers = 8
+
+// Config is what a Manager needs.
+type Config struct {
+	Client kubernetes.Interface
+	Clock  clock.Clock
+	Log    *slog.Logger
+	// Gone is called when the API no longer has a pod, or has another one under its name.
+	Gone func(uid types.UID)
+}
+
+// Manager writes pod statuses. It is safe for concurrent use.
+type Manager struct {
+	cfg   Config
+	queue workqueue.TypedRateLimitingInterface[types.UID]
+
+	mu   sync.Mutex
+	pods map[types.UID]*entry // guarded by mu
+}
+
+type entry struct {
+	known  *v1.Pod // the newest version that the API gave
+	want   v1.PodStatus
+	wanted bool
+	delete bool // all that the pod held is given back: delete it from the API once want is written
+}
+
+// NewManager makes a Manager. It starts nothing.
+func NewManager(cfg Config) *Manager {
+	limits := workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](50*time.Millisecond, 10*time.Second)
+	return &Manager{
+		cfg: cfg, pods: map[types.UID]*entry{},
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(limits, workqueue.TypedRateLimitingQueueConfig[types.UID]{Clock: cfg.Clock}),
+	}
+}
+
+// Run writes until ctx ends, and returns when no write is under way.
+func (m *Manager) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	for range writers {
+		wg.Go(func() { m.work(ctx) })
+	}
+	<-ctx.Done()
+	m.queue.ShutDown()
+	wg.Wait()
+	return nil
+}
+
+func (m *Manager) work(ctx context.Context) {
+	for {
+		uid, stop := m.queue.Get()
+		if stop {
+			return
+		}
+		err := m.write(ctx, uid)
+		switch {
+		case err == nil:
+			m.queue.Forget(uid)
+		case ctx.Err() == nil:
+			m.cfg.Log.Debug("Write pod status", "uid", uid, "err", err)
+			m.queue.AddRateLimited(uid)
+		}
+		m.queue.Done(uid)
+	}
+}
+
+// Observe notes a version of the pod that the API gave.
+func (m *Manager) Observe(pod *v1.Pod) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.entry(pod.UID)
+	if e.known == nil || newer(pod, e.known) {
+		e.known = pod
+	}
+	if e.wanted || e.delete {
+		m.queue.Add(pod.UID)
+	}
+}
+
+// Forget drops all that is kept of a pod that the API no longer has.
+func (m *Manager) Forget(uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.pods, uid)
+}
+
+// Set makes s the status to write for the pod.
+func (m *Manager) Set(pod *v1.Pod, s v1.PodStatus) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.entry(pod.UID)
+	if e.known == nil {
+		e.known = pod
+	}
+	if e.wanted && equality.Semantic.DeepEqual(e.want, s) {
+		return
+	}
+	e.want, e.wanted = s, true
+	m.queue.Add(pod.UID)
+}
+
+// Delete tells that the pod, which is marked for deletion, holds nothing on this node any more.
+func (m *Manager) Delete(pod *v1.Pod) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.entry(pod.UID)
+	if e.known == nil {
+		e.known = pod
+	}
+	e.delete = true
+	m.queue.Add(pod.UID)
+}
+
+// Get returns the newest status of a pod, written or not.
+func (m *Manager) Get(uid types.UID) (v1.PodStatus, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e, ok := m.pods[uid]; ok && e.wanted {
+		return *e.want.DeepCopy(), true
+	}
+	return v1.PodStatus{}, false
+}
+
+func (m *Manager) entry(uid types.UID) *entry {
+	e, ok := m.pods[uid]
+	if !ok {
+		e = &entry{}
+		m.pods[uid] = e
+	}
+	return e
+}
+
+func (m *Manager) write(ctx context.Context, uid types.UID) error {
+	m.mu.Lock()
+	e, ok := m.pods[uid]
+	if !ok || e.known == nil {
+		m.mu.Unlock()
+		return nil
+	}
+	known, want, wanted, del := e.known, e.want, e.wanted, e.delete
+	m.mu.Unlock()
+	if wanted {
+		if err := m.patch(ctx, known, want); err != nil {
+			return err
+		}
+	}
+	if !del {
+		return nil
+	}
+	zero := int64(0)
+	err := m.cfg.Client.CoreV1().Pods(known.Namespace).Delete(ctx, known.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: &zero, Preconditions: &metav1.Preconditions{UID: &known.UID},
+	})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("delete pod: %w", err)
+	}
+	m.gone(uid)
+	return nil
+}
+
+func (m *Manager) patch(ctx context.Context, known *v1.Pod, want v1.PodStatus) error {
+	body, err := Patch(known, want)
+	if err != nil || body == nil {
+		return err
+	}
+	got, err := m.cfg.Client.CoreV1().Pods(known.Namespace).Patch(ctx, known.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
+	switch {
+	case apierrors.IsNotFound(err) || apierrors.IsConflict(err) && m.replaced(ctx, known):
+		m.gone(known.UID)
+		return nil
+	case err != nil:
+		return fmt.Errorf("patch status: %w", err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e, ok := m.pods[known.UID]; ok && newer(got, e.known) {
+		e.known = got
+	}
+	return nil
+}
+
+// replaced tells whether another pod has the name now.
+func (m *Manager) replaced(ctx context.Context, known *v1.Pod) bool {
+	got, err := m.cfg.Client.CoreV1().Pods(known.Namespace).Get(ctx, known.Name, metav1.GetOptions{})
+	return apierrors.IsNotFound(err) || err == nil && got.UID != known.UID
+}
+
+func (m *Manager) gone(uid types.UID) {
+	m.Forget(uid)
+	if m.cfg.Gone != nil {
+		m.cfg.Gone(uid)
+	}
+}
+
+// Patch returns the patch that makes want of what is known, or nil if that is so already.
+func Patch(known *v1.Pod, want v1.PodStatus) ([]byte, error) {
+	before, err := json.Marshal(v1.Pod{Status: known.Status})
+	if err != nil {
+		return nil, err
+	}
+	after := v1.Pod{Status: *want.DeepCopy()}
+	after.Status.Conditions = merge(known.Status.Conditions, after.Status.Conditions)
+	b, err := json.Marshal(after)
+	if err != nil {
+		return nil, err
+	}
+	patch, err := strategicpatch.CreateTwoWayMergePatch(before, b, v1.Pod{})
+	if err != nil || string(patch) == "{}" {
+		return nil, err
+	}
+	var body map[string]any
+	if err := json.Unmarshal(patch, &body); err != nil {
+		return nil, err
+	}
+	body["metadata"] = map[string]any{"uid": known.UID} // refuses a pod of the same name that came after
+	return json.Marshal(body)
+}
+
+// merge keeps the conditions that others have set meanwhile: the kubelet's own come from want.
+func merge(known, want []v1.PodCondition) []v1.PodCondition {
+	own := map[v1.PodConditionType]bool{
+		v1.PodReadyToStartContainers: true, v1.PodInitialized: true, v1.PodReady: true, v1.ContainersReady: true,
+		v1.PodScheduled: true, v1.DisruptionTarget: true, v1.PodResizePending: true, v1.PodResizeInProgress: true,
+	}
+	var out []v1.PodCondition
+	for _, c := range known {
+		if !own[c.Type] {
+			out = append(out, c)
+		}
+	}
+	for _, c := range want {
+		if own[c.Type] {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// newer compares resource versions, which the API server makes of one growing counter.
+func newer(a, b *v1.Pod) bool {
+	x, errX := strconv.ParseUint(a.ResourceVersion, 10, 64)
+	y, errY := strconv.ParseUint(b.ResourceVersion, 10, 64)
+	return errX != nil || errY != nil || x >= y
+}
