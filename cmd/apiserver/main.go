@@ -17,6 +17,7 @@ import (
 
 	"keelson.dev/keelson/pkg/apiserver"
 	"keelson.dev/keelson/pkg/apiserver/config"
+	"keelson.dev/keelson/pkg/daemon"
 )
 
 func main() {
@@ -37,10 +38,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	if cfg.ShowVersion {
-		_, err := fmt.Fprintln(stdout, "Keelson", apiserver.Version)
+		_, err := fmt.Fprintln(stdout, "Keelson", daemon.Version)
 		return err
 	}
-	log := apiserver.NewLog(stderr, cfg.Verbosity)
+	log := daemon.NewLog(stderr, cfg.Verbosity)
 	s, err := apiserver.New(cfg, apiserver.Deps{Log: log, Getenv: os.Getenv})
 	if err != nil {
 		return fmt.Errorf("build apiserver: %w", err)

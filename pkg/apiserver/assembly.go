@@ -34,11 +34,12 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/bootstrap"
 	"keelson.dev/keelson/pkg/apiserver/config"
 	"keelson.dev/keelson/pkg/apiserver/filters"
-	"keelson.dev/keelson/pkg/apiserver/health"
 	"keelson.dev/keelson/pkg/apiserver/nodeauth"
 	"keelson.dev/keelson/pkg/apiserver/rbac"
 	"keelson.dev/keelson/pkg/apiserver/satoken"
 	"keelson.dev/keelson/pkg/apiserver/services"
+	"keelson.dev/keelson/pkg/daemon"
+	"keelson.dev/keelson/pkg/health"
 )
 
 // assembly is a server put together over its storage.
@@ -207,7 +208,7 @@ func (a *assembly) buildAPI() error {
 		TypeConverter: applyconfigurations.NewTypeConverter(a.scheme),
 		OpenAPI:       openapi.Source{},
 		Groups:        groups, MinWatchTimeout: a.cfg.MinRequestWatch,
-		Metrics: a.server.deps.Metrics, Version: Version,
+		Metrics: a.server.deps.Metrics, Version: daemon.Version,
 		ServerAddress: a.address(),
 	})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"keelson.dev/api/clock"
-	"keelson.dev/keelson/pkg/apiserver/health"
+	"keelson.dev/keelson/pkg/health"
 )
 
 // etcdTimeout is how long the store may take to answer a health check.

@@ -12,8 +12,8 @@ import (
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/apiserver/bootstrap"
-	"keelson.dev/keelson/pkg/apiserver/health"
 	"keelson.dev/keelson/pkg/apiserver/rbac"
+	"keelson.dev/keelson/pkg/health"
 )
 
 // hook is work that must have succeeded once before the server is ready. Its

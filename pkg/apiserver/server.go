@@ -23,8 +23,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/authn"
 	"keelson.dev/keelson/pkg/apiserver/config"
 	"keelson.dev/keelson/pkg/apiserver/filters"
-	"keelson.dev/keelson/pkg/apiserver/health"
 	"keelson.dev/keelson/pkg/apiserver/satoken"
+	"keelson.dev/keelson/pkg/health"
 )
 
 // Deps are what a server does not make itself. All may be left out.

@@ -10,15 +10,12 @@ import (
 	"runtime/debug"
 
 	"k8s.io/apimachinery/pkg/version"
+
+	"keelson.dev/keelson/pkg/daemon"
 )
 
 // The release of Kubernetes whose contract this server keeps.
-const (
-	major, minor = "1", "36"
-	patch        = "6"
-	// Version is what the server says it is.
-	Version = "v" + major + "." + minor + "." + patch + "+keelson"
-)
+const major, minor = daemon.Major, daemon.Minor
 
 // VersionInfo is the body of /version.
 func VersionInfo() version.Info {
@@ -26,7 +23,7 @@ func VersionInfo() version.Info {
 		Major: major, Minor: minor,
 		EmulationMajor: major, EmulationMinor: minor,
 		MinCompatibilityMajor: major, MinCompatibilityMinor: "35",
-		GitVersion: Version, BuildDate: "1970-01-01T00:00:00Z",
+		GitVersion: daemon.Version, BuildDate: "1970-01-01T00:00:00Z",
 		GoVersion: runtime.Version(), Compiler: runtime.Compiler,
 		Platform: runtime.GOOS + "/" + runtime.GOARCH,
 	}

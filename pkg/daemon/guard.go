@@ -1,0 +1,93 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/client-go/kubernetes"
+)
+
+// What the API server's answers are worth, and how long it is asked.
+const (
+	tokenTTL      = 10 * time.Second
+	decisionTTL   = 10 * time.Second
+	reviewTimeout = 10 * time.Second
+)
+
+// Guard lets in those requests whose users the API server knows and allows to
+// get the path.
+type Guard struct {
+	who authenticator.Request
+	may authorizer.Authorizer
+	ca  *dynamiccertificates.DynamicFileCAContent
+}
+
+// NewGuard returns a guard that asks the API server; client certificates of
+// clientCAFile, if there is one, are known without asking.
+func NewGuard(client kubernetes.Interface, clientCAFile string) (*Guard, error) {
+	retry := &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
+	who := authenticatorfactory.DelegatingAuthenticatorConfig{
+		Anonymous: &apiserver.AnonymousAuthConfig{Enabled: true}, CacheTTL: tokenTTL,
+		TokenAccessReviewClient: client.AuthenticationV1(), TokenAccessReviewTimeout: reviewTimeout, WebhookRetryBackoff: retry,
+	}
+	g := &Guard{}
+	var err error
+	if clientCAFile != "" {
+		if g.ca, err = dynamiccertificates.NewDynamicCAContentFromFile("client-ca", clientCAFile); err != nil {
+			return nil, fmt.Errorf("client CA: %w", err)
+		}
+		who.ClientCertificateCAContentProvider = g.ca
+	}
+	if g.who, _, err = who.New(); err != nil {
+		return nil, fmt.Errorf("authentication: %w", err)
+	}
+	may := authorizerfactory.DelegatingAuthorizerConfig{
+		SubjectAccessReviewClient: client.AuthorizationV1(), AllowCacheTTL: decisionTTL, DenyCacheTTL: decisionTTL, WebhookRetryBackoff: retry,
+	}
+	if g.may, err = may.New(); err != nil {
+		return nil, fmt.Errorf("authorization: %w", err)
+	}
+	return g, nil
+}
+
+// Run follows changes of the client CA file until ctx ends.
+func (g *Guard) Run(ctx context.Context) {
+	if g.ca != nil {
+		g.ca.Run(ctx, 1)
+	}
+}
+
+// Wrap guards h.
+func (g *Guard) Wrap(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, ok, err := g.who.AuthenticateRequest(r)
+		if err != nil || !ok {
+			http.Error(w, "Unauthorized", http.StatusUnauthorized)
+			return
+		}
+		decision, reason, err := g.may.Authorize(r.Context(), authorizer.AttributesRecord{
+			User: who.User, Verb: strings.ToLower(r.Method), Path: r.URL.Path,
+		})
+		switch {
+		case err != nil:
+			http.Error(w, "authorization failed", http.StatusInternalServerError)
+		case decision != authorizer.DecisionAllow:
+			http.Error(w, fmt.Sprintf("Forbidden: user %q cannot %s path %q: %s", who.User.GetName(), strings.ToLower(r.Method), r.URL.Path, reason), http.StatusForbidden)
+		default:
+			h.ServeHTTP(w, r)
+		}
+	})
+}

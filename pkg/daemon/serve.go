@@ -1,0 +1,131 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	certutil "k8s.io/client-go/util/cert"
+
+	"keelson.dev/keelson/pkg/health"
+)
+
+const (
+	readHeaderTimeout = 10 * time.Second
+	idleTimeout       = 90 * time.Second
+	shutdownTimeout   = 5 * time.Second
+	maxHeaderBytes    = 64 << 10
+)
+
+// Endpoints are what Serve serves.
+type Endpoints struct {
+	Flags   ServingFlags
+	Guard   *Guard // nil: nothing but the health checks is served
+	Metrics prometheus.Gatherer
+	Live    []health.Check
+	Ready   []health.Check
+	// Others are further guarded paths, such as /configz.
+	Others map[string]http.Handler
+	Log    *slog.Logger
+}
+
+// Serve serves until ctx ends; it does nothing when the port is 0.
+func Serve(ctx context.Context, e Endpoints) error {
+	if e.Flags.SecurePort == 0 {
+		return nil
+	}
+	tlsConfig, err := e.Flags.tls()
+	if err != nil {
+		return err
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", e.Flags.Address())
+	if err != nil {
+		return fmt.Errorf("listen on --bind-address and --secure-port: %w", err)
+	}
+	s := &http.Server{
+		Handler: e.handler(), TLSConfig: tlsConfig, MaxHeaderBytes: maxHeaderBytes,
+		ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
+		ErrorLog: slog.NewLogLogger(e.Log.Handler(), slog.LevelDebug),
+	}
+	stop := context.AfterFunc(ctx, func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+		defer cancel()
+		_ = s.Shutdown(ctx) // what is still open then is cut when the process ends
+	})
+	defer stop()
+	if err := s.ServeTLS(l, "", ""); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve %s: %w", e.Flags.Address(), err)
+	}
+	return nil
+}
+
+func (e *Endpoints) handler() http.Handler {
+	mux := http.NewServeMux()
+	live := append([]health.Check{health.Ping()}, e.Live...)
+	ready := append(append([]health.Check{}, live...), e.Ready...)
+	for root, checks := range map[string][]health.Check{"/healthz": live, "/livez": live, "/readyz": ready} {
+		h := health.Handler(root, e.Log, checks...)
+		mux.Handle(root, h)
+		mux.Handle(root+"/", h)
+	}
+	if e.Guard == nil {
+		return mux
+	}
+	if e.Metrics != nil {
+		mux.Handle("/metrics", e.Guard.Wrap(promhttp.HandlerFor(e.Metrics, promhttp.HandlerOpts{})))
+	}
+	for path, h := range e.Others {
+		mux.Handle(path, e.Guard.Wrap(h))
+	}
+	return mux
+}
+
+// tls reads the certificate, or makes one that nobody can verify: enough for
+// a process that only its own machine asks.
+func (f *ServingFlags) tls() (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
+	var err error
+	var pair tls.Certificate
+	if f.CertFile != "" {
+		pair, err = tls.LoadX509KeyPair(f.CertFile, f.KeyFile)
+	} else {
+		var cert, key []byte
+		if cert, key, err = certutil.GenerateSelfSignedCertKey("localhost", []net.IP{f.BindAddress}, nil); err == nil {
+			pair, err = tls.X509KeyPair(cert, key)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("serving certificate: %w", err)
+	}
+	c.Certificates = []tls.Certificate{pair}
+	if f.ClientCAFile == "" {
+		return c, nil
+	}
+	pem, err := os.ReadFile(f.ClientCAFile)
+	if err != nil {
+		return nil, fmt.Errorf("client CA: %w", err)
+	}
+	c.ClientCAs = x509.NewCertPool()
+	if !c.ClientCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("client CA %s: no certificate", f.ClientCAFile)
+	}
+	c.ClientAuth = tls.RequestClientCert // verified by the guard, which tells the client why not
+	return c, nil
+}
+
+func objectMeta(namespace, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: namespace, Name: name}
+}
