@@ -5,6 +5,7 @@ package scheduling
 
 import (
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -37,7 +38,9 @@ type Scope int8
 
 // The scopes of a plugin.
 const (
-	// NodeScope: the verdict depends on the pod and that node alone.
+	// NodeScope: the verdict depends on the pod and that node alone, and of the
+	// pod only on what makes its class: node name, node selector, node affinity,
+	// tolerations, requests, host ports and images.
 	NodeScope Scope = iota
 	// CellScope: it depends on other nodes and the pods on them too.
 	CellScope
@@ -79,9 +82,9 @@ type View interface {
 type VolumeView interface {
 	Claim(namespace, name string) *v1.PersistentVolumeClaim
 	Volume(name string) *v1.PersistentVolume
-	// Class returns the binding mode of a storage class and whether a provisioner makes its volumes.
-	Class(name string) (waitForConsumer, provisions, found bool)
-	// AvailableVolumes are the unclaimed volumes of a class.
+	Class(name string) *storagev1.StorageClass
+	// AvailableVolumes are the volumes of a class that no claim has, not even by
+	// a decision of the scheduler that is being carried out.
 	AvailableVolumes(class string) []*v1.PersistentVolume
 	// ClaimUsers are the UIDs of pods on nodes that use the claim.
 	ClaimUsers(namespace, name string) []types.UID

@@ -1,0 +1,130 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package command is the scheduler as a process: flags, configuration file,
+// leader election and endpoints around a scheduler.Scheduler.
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/kubernetes"
+	configv1 "k8s.io/kube-scheduler/config/v1"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/daemon"
+	"keelson.dev/keelson/pkg/health"
+	"keelson.dev/keelson/pkg/scheduler"
+	"keelson.dev/keelson/pkg/scheduler/profile"
+)
+
+// defaultPort is where Kubernetes' scheduler serves.
+const defaultPort = 10259
+
+type options struct {
+	daemon.Flags
+	serving  daemon.ServingFlags
+	election daemon.ElectionFlags
+	config   string
+}
+
+func parse(args []string, stderr io.Writer) (*options, *configv1.KubeSchedulerConfiguration, error) {
+	o := &options{
+		serving:  daemon.ServingFlags{BindAddress: net.IPv4zero, SecurePort: defaultPort},
+		election: daemon.DefaultElection(configv1.SchedulerDefaultLockObjectName),
+	}
+	fs := pflag.NewFlagSet("scheduler", pflag.ContinueOnError)
+	fs.SetOutput(stderr)
+	o.Flags.Add(fs)
+	o.serving.Add(fs)
+	o.election.Add(fs)
+	fs.StringVar(&o.config, "config", "", "file with a KubeSchedulerConfiguration; flags that are given win over it")
+	if err := fs.Parse(args); err != nil {
+		return nil, nil, err
+	}
+	cfg := &configv1.KubeSchedulerConfiguration{}
+	if o.config != "" {
+		var err error
+		if cfg, err = profile.Load(o.config); err != nil {
+			return nil, nil, err
+		}
+	}
+	if !fs.Changed("kubeconfig") {
+		o.Kubeconfig = cfg.ClientConnection.Kubeconfig
+	}
+	if e := cfg.LeaderElection.LeaderElect; e != nil && !fs.Changed("leader-elect") {
+		o.election.Enabled = *e
+	}
+	return o, cfg, nil
+}
+
+// Run is the process: it returns when ctx ends, or when the process cannot go on.
+func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	o, cfg, err := parse(args, stderr)
+	if errors.Is(err, pflag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if o.ShowVersion {
+		_, err := fmt.Fprintln(stdout, "Keelson", daemon.Version)
+		return err
+	}
+	profiles, err := profile.Build(cfg, nil)
+	if err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
+	rc, err := daemon.RESTConfig(o.Kubeconfig, "scheduler")
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(rc)
+	if err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
+	return run(ctx, o, client, profiles, stderr)
+}
+
+func run(ctx context.Context, o *options, client kubernetes.Interface, profiles *profile.Set, stderr io.Writer) error {
+	log := daemon.NewLog(stderr, o.Verbosity)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	s, err := scheduler.New(scheduler.Config{
+		Client: client, Profiles: profiles, Clock: clock.Real(), Rand: clock.NewRand(), Log: log, Metrics: registry,
+	})
+	if err != nil {
+		return err
+	}
+	guard, err := daemon.NewGuard(client, o.serving.ClientCAFile)
+	if err != nil {
+		return err
+	}
+	ready := health.NewGate("informer-sync", "caches are not filled")
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { guard.Run(ctx); return nil })
+	g.Go(func() error {
+		return daemon.Serve(ctx, daemon.Endpoints{
+			Flags: o.serving, Guard: guard, Metrics: registry, Ready: []health.Check{ready.Check()}, Log: log,
+		})
+	})
+	g.Go(func() error {
+		if err := s.Follow(ctx); err != nil {
+			return err
+		}
+		ready.Open()
+		return daemon.Lead(ctx, o.election, client, log, s.Run)
+	})
+	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}

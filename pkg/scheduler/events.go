@@ -1,0 +1,56 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+
+	"keelson.dev/keelson/pkg/scheduler/profile"
+)
+
+// recorder writes the events of one profile, in Kubernetes' words.
+type recorder struct {
+	events.EventRecorderLogger
+	stop func()
+}
+
+type recorders map[string]recorder
+
+// newRecorders returns a recorder for each profile, which reports under its name.
+func newRecorders(ctx context.Context, client kubernetes.Interface, profiles *profile.Set) recorders {
+	out := recorders{}
+	for name := range profiles.Profiles {
+		b := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
+		// Fails only when the sink is of an unknown kind, and then events are lost, nothing else.
+		if err := b.StartRecordingToSinkWithContext(ctx); err != nil {
+			klog.FromContext(ctx).Error(err, "events are not written")
+		}
+		out[name] = recorder{b.NewRecorder(scheme.Scheme, name), b.Shutdown}
+	}
+	return out
+}
+
+func (r recorders) shutdown() {
+	for _, rec := range r {
+		rec.stop()
+	}
+}
+
+func (r recorder) scheduled(pod *v1.Pod, node string) {
+	r.Eventf(pod, nil, v1.EventTypeNormal, "Scheduled", "Binding", "Successfully assigned %s/%s to %s", pod.Namespace, pod.Name, node)
+}
+
+func (r recorder) failed(pod *v1.Pod, message string) {
+	r.Eventf(pod, nil, v1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", message)
+}
+
+func (r recorder) preempted(victim, pod *v1.Pod, node string) {
+	r.Eventf(victim, pod, v1.EventTypeNormal, "Preempted", "Preempting", "Preempted by pod %s on node %s", pod.UID, node)
+}

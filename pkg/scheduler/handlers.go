@@ -1,0 +1,117 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson.dev/scheduling"
+)
+
+func (s *Scheduler) handlers() handlers {
+	return handlers{
+		pods: cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(o any) { s.podSet(nil, o.(*v1.Pod)) },
+			UpdateFunc: func(old, o any) { s.podSet(old.(*v1.Pod), o.(*v1.Pod)) },
+			DeleteFunc: func(o any) {
+				if pod := last[*v1.Pod](o); pod != nil {
+					s.podGone(pod)
+				}
+			},
+		},
+		nodes: cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(o any) { s.nodeSet(o.(*v1.Node)) },
+			UpdateFunc: func(_, o any) { s.nodeSet(o.(*v1.Node)) },
+			DeleteFunc: func(o any) {
+				if node := last[*v1.Node](o); node != nil {
+					s.nodeGone(node.Name)
+				}
+			},
+		},
+		changed: func(e scheduling.Event) {
+			if e&scheduling.VolumesChanged != 0 {
+				s.volumesMoved.raise()
+			}
+			s.queue.Happened(e)
+		},
+	}
+}
+
+// last is the last known state of a deleted object.
+func last[T any](o any) T {
+	if t, ok := o.(cache.DeletedFinalStateUnknown); ok {
+		o = t.Obj
+	}
+	obj, _ := o.(T)
+	return obj
+}
+
+func (s *Scheduler) podSet(old, pod *v1.Pod) {
+	switch {
+	case pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed:
+		s.podGone(pod)
+	case pod.Spec.NodeName != "":
+		s.queue.Delete(pod.UID)
+		s.mu.Lock()
+		s.view.SetPod(pod)
+		s.nominated.remove(pod.UID)
+		s.mu.Unlock()
+		s.queue.Happened(placedEvents(old, pod))
+	case s.cfg.Profiles.Profiles[pod.Spec.SchedulerName] != nil:
+		s.mu.Lock()
+		s.nominated.set(s.view.NewPod(pod), pod.Status.NominatedNodeName)
+		s.mu.Unlock()
+		s.queue.Set(pod)
+	}
+}
+
+// placedEvents tells what a change of a pod on a node may mean for waiting pods.
+func placedEvents(old, pod *v1.Pod) scheduling.Event {
+	switch {
+	case old == nil || old.Spec.NodeName == "" || (old.DeletionTimestamp == nil) != (pod.DeletionTimestamp == nil):
+		return scheduling.PodAdded
+	case old.Generation != pod.Generation || !sameLabels(old.Labels, pod.Labels):
+		return scheduling.PodAdded | scheduling.PodRemoved // it may ask for less
+	}
+	return 0
+}
+
+func sameLabels(a, b map[string]string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for k, v := range a {
+		if w, ok := b[k]; !ok || w != v {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *Scheduler) podGone(pod *v1.Pod) {
+	s.queue.Delete(pod.UID)
+	s.mu.Lock()
+	s.nominated.remove(pod.UID)
+	known := s.view.RemovePod(pod.UID)
+	s.mu.Unlock()
+	if known {
+		s.queue.Happened(scheduling.PodRemoved)
+	}
+}
+
+func (s *Scheduler) nodeSet(node *v1.Node) {
+	s.mu.Lock()
+	events := s.view.SetNode(node)
+	s.mu.Unlock()
+	s.queue.Happened(events)
+}
+
+func (s *Scheduler) nodeGone(name string) {
+	s.mu.Lock()
+	s.view.RemoveNode(name)
+	s.mu.Unlock()
+	// A domain may have gone with it, which spread constraints count.
+	s.queue.Happened(scheduling.NodeLabelsChanged)
+}

@@ -1,0 +1,197 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package volumebinding rejects nodes from which a pod's volumes cannot be
+// reached or made, and plans which volume each claim that waits for its first
+// consumer gets on the node that was chosen. Carrying out the plan is the
+// scheduler's business.
+package volumebinding
+
+import (
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/component-helpers/storage/volume"
+
+	"keelson.dev/scheduling"
+)
+
+// Name is the plugin's name in configuration, logs and metrics.
+const Name = "VolumeBinding"
+
+var (
+	affinityConflict = unresolvable("node(s) didn't match PersistentVolume's node affinity")
+	volumeMissing    = unresolvable("node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)")
+	nothingToBind    = unresolvable("node(s) didn't find available persistent volumes to bind")
+)
+
+func unresolvable(reason string) *scheduling.Status {
+	return &scheduling.Status{Code: scheduling.Unresolvable, Plugin: Name, Reasons: []string{reason}}
+}
+
+// Plugin implements scheduling.FilterPlugin.
+type Plugin struct{}
+
+var _ scheduling.FilterPlugin = Plugin{}
+
+// Name implements scheduling.Plugin.
+func (Plugin) Name() string { return Name }
+
+// Scope implements scheduling.FilterPlugin.
+func (Plugin) Scope() scheduling.Scope { return scheduling.CellScope }
+
+// Events implements scheduling.FilterPlugin.
+func (Plugin) Events() scheduling.Event {
+	return scheduling.VolumesChanged | scheduling.NodeAdded | scheduling.NodeLabelsChanged
+}
+
+// Compile implements scheduling.FilterPlugin.
+func (Plugin) Compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
+	f := &Filter{view: view.Volumes()}
+	for i := range pod.Spec.Volumes {
+		if st := f.add(pod.Pod, &pod.Spec.Volumes[i]); st != nil {
+			return nil, st
+		}
+	}
+	if len(f.bound) == 0 && len(f.waiting) == 0 {
+		return nil, nil
+	}
+	return f, nil
+}
+
+// Filter is the filter of a pod with claims.
+type Filter struct {
+	view    scheduling.VolumeView
+	bound   []*v1.PersistentVolumeClaim
+	waiting []*v1.PersistentVolumeClaim // for their first consumer
+}
+
+func (f *Filter) add(pod *v1.Pod, vol *v1.Volume) *scheduling.Status {
+	var name string
+	switch {
+	case vol.PersistentVolumeClaim != nil:
+		name = vol.PersistentVolumeClaim.ClaimName
+	case vol.Ephemeral != nil:
+		name = pod.Name + "-" + vol.Name
+	default:
+		return nil
+	}
+	claim := f.view.Claim(pod.Namespace, name)
+	switch {
+	case claim == nil && vol.Ephemeral != nil:
+		return unresolvable(fmt.Sprintf("waiting for ephemeral volume controller to create the persistentvolumeclaim %q", name))
+	case claim == nil:
+		return unresolvable(fmt.Sprintf("persistentvolumeclaim %q not found", name))
+	case claim.Status.Phase == v1.ClaimLost:
+		return unresolvable(fmt.Sprintf("persistentvolumeclaim %q bound to non-existent persistentvolume %q", name, claim.Spec.VolumeName))
+	case claim.DeletionTimestamp != nil:
+		return unresolvable(fmt.Sprintf("persistentvolumeclaim %q is being deleted", name))
+	case Bound(claim):
+		f.bound = append(f.bound, claim)
+	case claim.Spec.VolumeName == "" && f.waits(claim):
+		f.waiting = append(f.waiting, claim)
+	default:
+		return unresolvable("pod has unbound immediate PersistentVolumeClaims")
+	}
+	return nil
+}
+
+// Bound tells whether a claim has its volume for good.
+func Bound(claim *v1.PersistentVolumeClaim) bool {
+	_, completed := claim.Annotations[volume.AnnBindCompleted]
+	return claim.Spec.VolumeName != "" && completed
+}
+
+func (f *Filter) waits(claim *v1.PersistentVolumeClaim) bool {
+	class := f.view.Class(volume.GetPersistentVolumeClaimClass(claim))
+	return class != nil && class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+}
+
+// Filter implements scheduling.Filter.
+func (f *Filter) Filter(n *scheduling.Node) *scheduling.Status {
+	for _, claim := range f.bound {
+		pv := f.view.Volume(claim.Spec.VolumeName)
+		if pv == nil {
+			return volumeMissing
+		}
+		if volume.CheckNodeAffinity(pv, n.Labels) != nil {
+			return affinityConflict
+		}
+	}
+	_, st := f.plan(n)
+	return st
+}
+
+// Plan is what must be done before a pod can be bound to a node.
+type Plan struct {
+	// Bind gives a claim the volume of that name.
+	Bind []Match
+	// Provision asks the claim's provisioner for a volume at the node.
+	Provision []*v1.PersistentVolumeClaim
+}
+
+// Match is a claim with the volume chosen for it.
+type Match struct {
+	Claim  *v1.PersistentVolumeClaim
+	Volume *v1.PersistentVolume
+}
+
+// Plan plans the volumes of the waiting claims for a node that passed the filter.
+func (f *Filter) Plan(n *scheduling.Node) Plan {
+	p, _ := f.plan(n)
+	return p
+}
+
+func (f *Filter) plan(n *scheduling.Node) (Plan, *scheduling.Status) {
+	var p Plan
+	taken := map[string]*v1.PersistentVolume{}
+	for _, claim := range f.waiting {
+		class := f.view.Class(volume.GetPersistentVolumeClaimClass(claim))
+		if class == nil {
+			return Plan{}, nothingToBind
+		}
+		if pv := f.match(claim, n, taken); pv != nil {
+			taken[pv.Name] = pv
+			p.Bind = append(p.Bind, Match{claim, pv})
+			continue
+		}
+		if class.Provisioner == volume.NotSupportedProvisioner || !topologyAllows(class.AllowedTopologies, n) {
+			return Plan{}, nothingToBind
+		}
+		p.Provision = append(p.Provision, claim)
+	}
+	return p, nil
+}
+
+// match finds the smallest volume that serves the claim on the node. A selector
+// that does not parse matches none.
+func (f *Filter) match(claim *v1.PersistentVolumeClaim, n *scheduling.Node, taken map[string]*v1.PersistentVolume) *v1.PersistentVolume {
+	available := f.view.AvailableVolumes(volume.GetPersistentVolumeClaimClass(claim))
+	pv, err := volume.FindMatchingVolume(claim, available, n.Node, taken, false, true)
+	if err != nil {
+		return nil
+	}
+	return pv
+}
+
+func topologyAllows(terms []v1.TopologySelectorTerm, n *scheduling.Node) bool {
+	for _, term := range terms {
+		if termAllows(term, n) {
+			return true
+		}
+	}
+	return len(terms) == 0
+}
+
+func termAllows(term v1.TopologySelectorTerm, n *scheduling.Node) bool {
+	for _, req := range term.MatchLabelExpressions {
+		value, ok := n.Labels[req.Key]
+		if !ok || !slices.Contains(req.Values, value) {
+			return false
+		}
+	}
+	return true
+}
+

@@ -1,0 +1,258 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"keelson.dev/scheduling"
+)
+
+// What preemption says of nodes it does not help on.
+const (
+	reasonNotHelpful = "Preemption is not helpful for scheduling"
+	reasonNoVictims  = "No preemption victims found for incoming pod"
+)
+
+// candidate is a node on which a pod would fit without the victims.
+type candidate struct {
+	node       string
+	victims    []*scheduling.Pod // most important first
+	violations int               // of disruption budgets
+}
+
+// ineligible tells why a pod must not preempt, or "".
+func ineligible(view scheduling.View, e *evaluation) string {
+	pod := e.pod
+	if pod.Spec.PreemptionPolicy != nil && *pod.Spec.PreemptionPolicy == v1.PreemptNever {
+		return "not eligible due to preemptionPolicy=Never."
+	}
+	n := view.NodeByName(pod.Status.NominatedNodeName)
+	if n == nil || e.unresolvable(n) {
+		return ""
+	}
+	for _, p := range n.Pods {
+		if p.DeletionTimestamp != nil && p.Priority() < pod.Priority() && preempted(p.Pod) {
+			return "not eligible due to a terminating pod on the nominated node."
+		}
+	}
+	return ""
+}
+
+// preempted tells whether a pod ends because the scheduler evicted it.
+func preempted(pod *v1.Pod) bool {
+	for i := range pod.Status.Conditions {
+		c := &pod.Status.Conditions[i]
+		if c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue && c.Reason == v1.PodReasonPreemptionByScheduler {
+			return true
+		}
+	}
+	return false
+}
+
+func (e *evaluation) unresolvable(n *scheduling.Node) bool {
+	if e.reject != nil {
+		return e.reject.Code == scheduling.Unresolvable
+	}
+	st := e.statuses[n.Index]
+	return st != nil && st.Code == scheduling.Unresolvable
+}
+
+// preempt looks for the node where the fewest and least important pods must go
+// for the pod to fit. Without one it returns the message that says why.
+func (e *evaluation) preempt(budgets []*policyv1.PodDisruptionBudget, r *rand.Rand) (*candidate, string) {
+	if why := ineligible(e.view, e); why != "" {
+		return nil, "preemption: " + why
+	}
+	nodes := e.view.Nodes()
+	statuses := make([]*scheduling.Status, len(nodes))
+	var potential []*scheduling.Node
+	for i, n := range nodes {
+		if e.unresolvable(n) {
+			statuses[i] = &scheduling.Status{Reasons: []string{reasonNotHelpful}}
+			continue
+		}
+		potential = append(potential, n)
+	}
+	want := min(max(len(nodes)*e.profile.Preemption.MinPercent/100, e.profile.Preemption.MinAbsolute), len(potential))
+	var found []candidate
+	if len(potential) > 0 {
+		// From a random node on, so that the same nodes do not always pay.
+		start := r.IntN(len(potential))
+		for i := range potential {
+			n := potential[(start+i)%len(potential)]
+			c, st := e.victims(n, budgets)
+			if st != nil {
+				statuses[n.Index] = st
+				continue
+			}
+			if found = append(found, c); len(found) >= want {
+				break
+			}
+		}
+	}
+	if len(found) == 0 {
+		return nil, "preemption: " + fitMessage(len(nodes), nil, statuses, "")
+	}
+	best := slices.MinFunc(found, compareCandidates)
+	return &best, ""
+}
+
+// victims finds the pods that must leave n for the pod to fit: all of lower
+// priority, less those that turn out to fit beside it, the most important and
+// those protected by a budget being spared first.
+func (e *evaluation) victims(n *scheduling.Node, budgets []*policyv1.PodDisruptionBudget) (candidate, *scheduling.Status) {
+	t := e.trial(n)
+	defer t.end()
+	var lower []*scheduling.Pod
+	for _, p := range n.Pods {
+		if p.Priority() < e.pod.Priority() {
+			lower = append(lower, p)
+		}
+	}
+	if len(lower) == 0 {
+		return candidate{}, &scheduling.Status{Reasons: []string{reasonNoVictims}}
+	}
+	for _, p := range lower {
+		t.adjust(p, -1)
+	}
+	for _, p := range e.nominated.on(n.Name, e.pod) {
+		t.adjust(p, 1)
+	}
+	if st := t.fits(); st != nil {
+		return candidate{}, st
+	}
+	slices.SortFunc(lower, moreImportant)
+	violating, others := splitByBudgets(lower, budgets)
+	c := candidate{node: n.Name}
+	for i, p := range append(violating, others...) {
+		t.adjust(p, 1)
+		if t.fits() == nil {
+			continue
+		}
+		t.adjust(p, -1)
+		c.victims = append(c.victims, p)
+		if i < len(violating) {
+			c.violations++
+		}
+	}
+	slices.SortFunc(c.victims, moreImportant)
+	return c, nil
+}
+
+// moreImportant orders pods by priority, then by age.
+func moreImportant(a, b *scheduling.Pod) int {
+	if pa, pb := a.Priority(), b.Priority(); pa != pb {
+		if pa > pb {
+			return -1
+		}
+		return 1
+	}
+	return compareStart(a.Pod, b.Pod)
+}
+
+// compareStart orders pods by start; those not started come last.
+func compareStart(a, b *v1.Pod) int {
+	sa, sb := a.Status.StartTime, b.Status.StartTime
+	switch {
+	case sa == nil && sb == nil:
+		return 0
+	case sa == nil:
+		return 1
+	case sb == nil:
+		return -1
+	}
+	return sa.Compare(sb.Time)
+}
+
+// splitByBudgets takes out the pods whose eviction, in the order given, would
+// leave a disruption budget overdrawn.
+func splitByBudgets(pods []*scheduling.Pod, budgets []*policyv1.PodDisruptionBudget) (violating, others []*scheduling.Pod) {
+	left := make([]int32, len(budgets))
+	selectors := make([]labels.Selector, len(budgets))
+	for i, b := range budgets {
+		left[i] = b.Status.DisruptionsAllowed
+		sel, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+		if err != nil {
+			sel = labels.Nothing()
+		}
+		selectors[i] = sel
+	}
+	for _, p := range pods {
+		overdrawn := false
+		for i, b := range budgets {
+			if !covers(b, selectors[i], p.Pod) {
+				continue
+			}
+			if left[i]--; left[i] < 0 {
+				overdrawn = true
+			}
+		}
+		if overdrawn {
+			violating = append(violating, p)
+		} else {
+			others = append(others, p)
+		}
+	}
+	return violating, others
+}
+
+func covers(b *policyv1.PodDisruptionBudget, sel labels.Selector, pod *v1.Pod) bool {
+	if b.Namespace != pod.Namespace || len(pod.Labels) == 0 || sel.Empty() || !sel.Matches(labels.Set(pod.Labels)) {
+		return false
+	}
+	_, counted := b.Status.DisruptedPods[pod.Name]
+	return !counted
+}
+
+// compareCandidates orders candidates as Kubernetes does: fewest violated
+// budgets, lowest highest priority, lowest sum of priorities, fewest victims,
+// latest start of the most important victims.
+func compareCandidates(a, b candidate) int {
+	for _, d := range []int64{
+		int64(a.violations - b.violations),
+		highest(a) - highest(b),
+		sum(a) - sum(b),
+		int64(len(a.victims) - len(b.victims)),
+	} {
+		if d != 0 {
+			if d < 0 {
+				return -1
+			}
+			return 1
+		}
+	}
+	return -compareStart(earliest(a), earliest(b))
+}
+
+func highest(c candidate) int64 {
+	if len(c.victims) == 0 {
+		return math.MinInt64 / 2
+	}
+	return int64(c.victims[0].Priority())
+}
+
+// sum counts every victim as more than nothing, even those of negative priority.
+func sum(c candidate) int64 {
+	var s int64
+	for _, p := range c.victims {
+		s += int64(p.Priority()) + math.MaxInt32 + 1
+	}
+	return s
+}
+
+// earliest is the victim of the highest priority that started first.
+func earliest(c candidate) *v1.Pod {
+	if len(c.victims) == 0 {
+		return &v1.Pod{}
+	}
+	return c.victims[0].Pod // sorted so
+}

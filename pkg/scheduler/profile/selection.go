@@ -1,0 +1,92 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package profile
+
+import (
+	"slices"
+
+	configv1 "k8s.io/kube-scheduler/config/v1"
+)
+
+// enabled is what is enabled at one extension point, in order.
+type enabled struct {
+	names   []string
+	weights map[string]int64
+}
+
+func (e *enabled) has(name string) bool { return slices.Contains(e.names, name) }
+
+// weight is 1 unless it was said otherwise.
+func (e *enabled) weight(name string) int64 {
+	if w := e.weights[name]; w > 0 {
+		return w
+	}
+	return 1
+}
+
+// apply takes out what set disables and then adds what it enables, as upstream
+// does: one that is enabled already keeps its place and gets the new weight.
+func (e *enabled) apply(set configv1.PluginSet) {
+	for _, d := range set.Disabled {
+		if d.Name == "*" {
+			e.names = nil
+			continue
+		}
+		e.names = slices.DeleteFunc(e.names, func(n string) bool { return n == d.Name })
+	}
+	for _, p := range set.Enabled {
+		if !e.has(p.Name) {
+			e.names = append(e.names, p.Name)
+		}
+		if p.Weight != nil {
+			e.weights[p.Name] = int64(*p.Weight)
+		}
+	}
+}
+
+func (e *enabled) clone() enabled {
+	weights := make(map[string]int64, len(e.weights))
+	for k, v := range e.weights {
+		weights[k] = v
+	}
+	return enabled{slices.Clone(e.names), weights}
+}
+
+// selection is what a profile enables at each extension point.
+type selection struct {
+	filter, score, gate, sort, postFilter enabled
+}
+
+// choose applies a profile's plugin lists to the defaults: those of multiPoint
+// for all extension points, those of one extension point for that one.
+func choose(c *configv1.Plugins) *selection {
+	multi := enabled{weights: map[string]int64{}}
+	for _, b := range builtins {
+		multi.names = append(multi.names, b.name)
+		multi.weights[b.name] = b.weight
+	}
+	if c == nil {
+		c = &configv1.Plugins{}
+	}
+	multi.apply(c.MultiPoint)
+	at := func(set configv1.PluginSet) enabled {
+		e := multi.clone()
+		e.apply(set)
+		return e
+	}
+	return &selection{at(c.Filter), at(c.Score), at(c.PreEnqueue), at(c.QueueSort), at(c.PostFilter)}
+}
+
+// all names every plugin enabled anywhere, filters first.
+func (s *selection) all() []string {
+	var names []string
+	for _, e := range []*enabled{&s.filter, &s.score, &s.gate, &s.sort, &s.postFilter} {
+		for _, name := range e.names {
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}

@@ -1,0 +1,236 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/kubernetes"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/scheduler/cell"
+	"keelson.dev/keelson/pkg/scheduler/profile"
+	"keelson.dev/keelson/pkg/scheduler/queue"
+	"keelson.dev/scheduling"
+)
+
+const (
+	// flushPeriod is how often pods that wait for too long are looked for.
+	flushPeriod = 30 * time.Second
+	// maxCalls bounds the calls to the API server under way for decisions.
+	maxCalls = 64
+)
+
+// Config is what a scheduler is made of.
+type Config struct {
+	Client   kubernetes.Interface
+	Profiles *profile.Set
+	Clock    clock.Clock
+	Rand     *rand.Rand // used by the deciding goroutine only
+	Log      *slog.Logger
+	Metrics  prometheus.Registerer
+}
+
+// Scheduler schedules the pods of its profiles.
+type Scheduler struct {
+	cfg     Config
+	sources *sources
+	queue   *queue.Queue
+	metrics *metrics
+	events  recorders
+
+	volumesMoved signal // claims, volumes or classes changed
+	calls        chan struct{}
+	running      sync.WaitGroup
+
+	mu        sync.Mutex // guards what follows
+	view      *view
+	classes   classes
+	nominated nominations
+}
+
+// New returns a scheduler that has not yet talked to anybody.
+func New(cfg Config) (*Scheduler, error) {
+	if cfg.Profiles.Sort == nil {
+		return nil, errors.New("no queue sort plugin is enabled")
+	}
+	s := &Scheduler{
+		cfg: cfg, sources: newSources(cfg.Client), calls: make(chan struct{}, maxCalls),
+		classes: classes{byKey: map[string]*class{}}, nominated: nominations{}, volumesMoved: newSignal(),
+	}
+	s.view = &view{Cell: cell.New(), sources: s.sources, reserved: map[string]bool{}}
+	s.queue = queue.New(queue.Config{
+		Clock: cfg.Clock, Less: cfg.Profiles.Sort.Less, Gate: cfg.Profiles.Gate,
+		InitialBackoff: cfg.Profiles.InitialBackoff, MaxBackoff: cfg.Profiles.MaxBackoff,
+	})
+	var err error
+	if s.metrics, err = newMetrics(cfg.Metrics, s.queue); err != nil {
+		return nil, err
+	}
+	return s, s.sources.follow(s.handlers())
+}
+
+// Follow fills the caches and follows the API until ctx ends. It returns when
+// the caches are filled, so that a scheduler that is not leading is ready to.
+func (s *Scheduler) Follow(ctx context.Context) error {
+	if err := s.sources.run(ctx); err != nil {
+		return fmt.Errorf("follow the API server: %w", err)
+	}
+	return nil
+}
+
+// Run schedules until ctx ends, and then waits for what is under way. Follow
+// must have returned.
+func (s *Scheduler) Run(ctx context.Context) error {
+	s.events = newRecorders(ctx, s.cfg.Client, s.cfg.Profiles)
+	defer s.running.Wait()
+	defer s.events.shutdown()
+	s.running.Go(func() { s.flush(ctx) })
+	for {
+		item, err := s.queue.Pop(ctx)
+		if err != nil {
+			return nil //nolint:nilerr // the end was asked for
+		}
+		s.schedule(ctx, item)
+	}
+}
+
+func (s *Scheduler) flush(ctx context.Context) {
+	t := s.cfg.Clock.NewTicker(flushPeriod)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C():
+			s.queue.Flush()
+		}
+	}
+}
+
+// call runs f beside the deciding goroutine. It waits while too many calls are
+// under way, which slows the decisions down to what the API server takes.
+func (s *Scheduler) call(f func()) {
+	s.calls <- struct{}{}
+	s.running.Go(func() {
+		defer func() { <-s.calls }()
+		f()
+	})
+}
+
+// schedule decides about one pod.
+func (s *Scheduler) schedule(ctx context.Context, item *queue.Item) {
+	pod := item.Pod
+	p := s.cfg.Profiles.Profiles[pod.Spec.SchedulerName]
+	if pod.DeletionTimestamp != nil || p == nil {
+		s.queue.Delete(pod.UID)
+		return
+	}
+	start := s.cfg.Clock.Now()
+	d, err := s.decide(p, item)
+	if err != nil {
+		s.fail(ctx, p, item, err, start)
+		return
+	}
+	if d.node != "" {
+		s.bind(ctx, p, item, d, start)
+		return
+	}
+	s.metrics.attempt(resultUnschedulable, p.Name, s.cfg.Clock.Since(start))
+	s.queue.Unschedulable(item, d.events)
+	s.reject(ctx, p, pod, d)
+}
+
+// decision is what came out for one pod.
+type decision struct {
+	node    string // "": none
+	volumes volumePlan
+
+	// Of a pod that has no node:
+	message   string
+	events    scheduling.Event // that may change the answer
+	nominate  string
+	victims   []*scheduling.Pod
+	displaced []*scheduling.Pod // pods of less priority nominated to the same node
+}
+
+// decide finds a node and assumes the pod there, or finds out what is in the way.
+func (s *Scheduler) decide(p *profile.Profile, item *queue.Item) (decision, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pod := s.view.NewPod(item.Pod)
+	e, err := evaluate(s.view, p, pod, &s.classes, s.nominated)
+	if err != nil {
+		return decision{}, err
+	}
+	if n := e.best(s.cfg.Rand); n != nil {
+		d := decision{node: n.Name, volumes: e.planVolumes(n)}
+		d.volumes.reserve(s.view.reserved, true)
+		s.nominated.remove(pod.UID)
+		s.view.Assume(item.Pod, n.Name)
+		return d, nil
+	}
+	d := decision{events: e.events()}
+	after := ""
+	if p.Preemption != nil {
+		after = s.preempt(e, &d)
+	}
+	s.nominated.set(pod, d.nominate)
+	d.message = fitMessage(len(s.view.Nodes()), e.reject, e.statuses, after)
+	return d, nil
+}
+
+// preempt fills in whom to evict, or returns why nobody is.
+func (s *Scheduler) preempt(e *evaluation, d *decision) string {
+	budgets, err := s.sources.allBudgets()
+	if err != nil {
+		return "preemption: " + err.Error()
+	}
+	c, why := e.preempt(budgets, s.cfg.Rand)
+	if c == nil {
+		if waits := e.pod.Status.NominatedNodeName; waits != "" && ineligible(s.view, e) != "" {
+			d.nominate = waits // what was begun there is not over
+		}
+		return why
+	}
+	d.nominate, d.victims = c.node, c.victims
+	d.displaced = s.nominated.below(c.node, e.pod)
+	for _, pod := range d.displaced {
+		s.nominated.remove(pod.UID)
+	}
+	return ""
+}
+
+// events are the changes that may make the pod fit: those that the plugins that
+// rejected it wait for.
+func (e *evaluation) events() scheduling.Event {
+	rejected := map[string]bool{}
+	if e.reject != nil {
+		rejected[e.reject.Plugin] = true
+	}
+	for _, st := range e.statuses {
+		if st != nil {
+			rejected[st.Plugin] = true
+		}
+	}
+	var events scheduling.Event
+	for _, plugins := range [][]scheduling.FilterPlugin{e.profile.NodeFilters, e.profile.CellFilters} {
+		for _, p := range plugins {
+			if rejected[p.Name()] {
+				events |= p.Events()
+			}
+		}
+	}
+	if len(e.statuses) == 0 && e.reject == nil {
+		events |= scheduling.NodeAdded
+	}
+	return events
+}

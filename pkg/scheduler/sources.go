@@ -1,0 +1,139 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	policylisters "k8s.io/client-go/listers/policy/v1"
+	storagelisters "k8s.io/client-go/listers/storage/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson.dev/scheduling"
+)
+
+// sources are the caches the scheduler reads.
+type sources struct {
+	factory      informers.SharedInformerFactory
+	pods         cache.SharedIndexInformer // all that have not ended
+	nodes        cache.SharedIndexInformer
+	namespaces   corelisters.NamespaceLister
+	services     corelisters.ServiceLister
+	controllers  corelisters.ReplicationControllerLister
+	replicaSets  appslisters.ReplicaSetLister
+	statefulSets appslisters.StatefulSetLister
+	claims       corelisters.PersistentVolumeClaimLister
+	volumes      corelisters.PersistentVolumeLister
+	classes      storagelisters.StorageClassLister
+	budgets      policylisters.PodDisruptionBudgetLister
+	synced       []cache.InformerSynced
+}
+
+func newSources(client kubernetes.Interface) *sources {
+	f := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagedFields))
+	core, apps := f.Core().V1(), f.Apps().V1()
+	s := &sources{
+		factory: f,
+		pods: coreinformers.NewFilteredPodInformer(client, metav1.NamespaceAll, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.AndSelectors(
+				fields.OneTermNotEqualSelector("status.phase", string(v1.PodSucceeded)),
+				fields.OneTermNotEqualSelector("status.phase", string(v1.PodFailed))).String()
+		}),
+		nodes:        core.Nodes().Informer(),
+		namespaces:   core.Namespaces().Lister(),
+		services:     core.Services().Lister(),
+		controllers:  core.ReplicationControllers().Lister(),
+		replicaSets:  apps.ReplicaSets().Lister(),
+		statefulSets: apps.StatefulSets().Lister(),
+		claims:       core.PersistentVolumeClaims().Lister(),
+		volumes:      core.PersistentVolumes().Lister(),
+		classes:      f.Storage().V1().StorageClasses().Lister(),
+		budgets:      f.Policy().V1().PodDisruptionBudgets().Lister(),
+	}
+	return s
+}
+
+// withoutManagedFields drops what is large and never read.
+func withoutManagedFields(obj any) (any, error) {
+	if m, err := meta.Accessor(obj); err == nil {
+		m.SetManagedFields(nil)
+	}
+	return obj, nil
+}
+
+// handlers are told of changes of the kinds that matter for the cell.
+type handlers struct {
+	pods, nodes cache.ResourceEventHandler
+	// changed is told that something pods may wait for has changed.
+	changed func(scheduling.Event)
+}
+
+func (s *sources) follow(h handlers) error {
+	if err := s.pods.SetTransform(withoutManagedFields); err != nil {
+		return fmt.Errorf("pod cache: %w", err)
+	}
+	core := s.factory.Core().V1()
+	storage := s.factory.Storage().V1()
+	notify := func(e scheduling.Event) cache.ResourceEventHandler {
+		return cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(any) { h.changed(e) },
+			UpdateFunc: func(any, any) { h.changed(e) },
+			DeleteFunc: func(any) { h.changed(e) },
+		}
+	}
+	for _, w := range []struct {
+		informer cache.SharedIndexInformer
+		handler  cache.ResourceEventHandler
+	}{
+		{s.nodes, h.nodes}, {s.pods, h.pods},
+		{core.Namespaces().Informer(), notify(scheduling.NamespaceChanged)},
+		{core.PersistentVolumeClaims().Informer(), notify(scheduling.VolumesChanged)},
+		{core.PersistentVolumes().Informer(), notify(scheduling.VolumesChanged)},
+		{storage.StorageClasses().Informer(), notify(scheduling.VolumesChanged)},
+	} {
+		registration, err := w.informer.AddEventHandler(w.handler)
+		if err != nil {
+			return fmt.Errorf("watch: %w", err)
+		}
+		s.synced = append(s.synced, registration.HasSynced)
+	}
+	return nil
+}
+
+// run fills the caches and keeps them up to date until ctx ends; it returns
+// when they are filled.
+func (s *sources) run(ctx context.Context) error {
+	s.factory.Start(ctx.Done())
+	go s.pods.RunWithContext(ctx)
+	for kind, ok := range s.factory.WaitForCacheSync(ctx.Done()) {
+		if !ok {
+			return fmt.Errorf("cache of %v: %w", kind, context.Cause(ctx))
+		}
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), s.synced...) {
+		return errors.Join(errors.New("caches not filled"), context.Cause(ctx))
+	}
+	return nil
+}
+
+func (s *sources) allBudgets() ([]*policyv1.PodDisruptionBudget, error) {
+	budgets, err := s.budgets.List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("disruption budgets: %w", err)
+	}
+	return budgets, nil
+}

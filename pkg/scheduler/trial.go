@@ -1,0 +1,60 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"maps"
+
+	"keelson.dev/keelson/pkg/scheduler/cell"
+	"keelson.dev/scheduling"
+)
+
+// trial asks what a pod's filters would say of a node with other pods on it.
+// The cell is not touched; filters that count pods are told of the changes, and
+// told the reverse by end.
+type trial struct {
+	e    *evaluation
+	node *scheduling.Node
+	log  []adjustment
+}
+
+type adjustment struct {
+	pod *scheduling.Pod
+	n   int
+}
+
+func (e *evaluation) trial(n *scheduling.Node) *trial {
+	c := *n
+	c.Requested, c.NonZero = n.Requested.Clone(), n.NonZero.Clone()
+	c.Pods, c.Ports = maps.Clone(n.Pods), maps.Clone(n.Ports)
+	return &trial{e: e, node: &c}
+}
+
+// adjust puts a pod on the node (d=1) or takes it away (d=-1).
+func (t *trial) adjust(pod *scheduling.Pod, d int) {
+	cell.Adjust(t.node, pod, d)
+	t.tell(pod, d)
+	t.log = append(t.log, adjustment{pod, d})
+}
+
+func (t *trial) tell(pod *scheduling.Pod, d int) {
+	for _, f := range t.e.cell {
+		if a, ok := f.(scheduling.Adjustable); ok {
+			a.Adjust(t.node, pod, d)
+		}
+	}
+}
+
+func (t *trial) fits() *scheduling.Status {
+	if st := first(t.e.class.filters, t.node); st != nil {
+		return st
+	}
+	return first(t.e.cell, t.node)
+}
+
+func (t *trial) end() {
+	for i := len(t.log) - 1; i >= 0; i-- {
+		t.tell(t.log[i].pod, -t.log[i].n)
+	}
+}

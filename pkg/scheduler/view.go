@@ -1,0 +1,129 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/component-helpers/storage/volume"
+
+	"keelson.dev/keelson/pkg/scheduler/cell"
+	"keelson.dev/scheduling"
+)
+
+// view is the cell together with the objects plugins read besides.
+type view struct {
+	*cell.Cell
+	sources *sources
+	// reserved are volumes chosen for claims by decisions under way.
+	reserved map[string]bool
+}
+
+var (
+	_ scheduling.View       = (*view)(nil)
+	_ scheduling.VolumeView = (*view)(nil)
+)
+
+// Volumes implements scheduling.View.
+func (v *view) Volumes() scheduling.VolumeView { return v }
+
+// NamespaceLabels implements scheduling.View.
+func (v *view) NamespaceLabels(namespace string) labels.Set {
+	ns, err := v.sources.namespaces.Get(namespace)
+	if err != nil {
+		return nil // not there: no labels
+	}
+	return ns.Labels
+}
+
+// Selectors implements scheduling.View.
+func (v *view) Selectors(pod *v1.Pod) labels.Selector {
+	equal := labels.Set{}
+	services, err := v.sources.services.Services(pod.Namespace).List(labels.Everything())
+	if err != nil {
+		return nil // a cache does not fail
+	}
+	for _, s := range services {
+		if len(s.Spec.Selector) > 0 && labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(pod.Labels)) {
+			for k, val := range s.Spec.Selector {
+				equal[k] = val
+			}
+		}
+	}
+	var requirements labels.Requirements
+	if owner := metav1.GetControllerOf(pod); owner != nil {
+		requirements = v.ownerRequirements(pod.Namespace, owner, equal)
+	}
+	if len(equal) == 0 && len(requirements) == 0 {
+		return nil
+	}
+	return labels.SelectorFromSet(equal).Add(requirements...)
+}
+
+// ownerRequirements returns what the controller of a pod selects; plain
+// equalities of a ReplicationController go to equal.
+func (v *view) ownerRequirements(namespace string, owner *metav1.OwnerReference, equal labels.Set) labels.Requirements {
+	var sel *metav1.LabelSelector
+	switch owner.APIVersion + " " + owner.Kind {
+	case "v1 ReplicationController":
+		if rc, err := v.sources.controllers.ReplicationControllers(namespace).Get(owner.Name); err == nil {
+			for k, val := range rc.Spec.Selector {
+				equal[k] = val
+			}
+		}
+	case "apps/v1 ReplicaSet":
+		if rs, err := v.sources.replicaSets.ReplicaSets(namespace).Get(owner.Name); err == nil {
+			sel = rs.Spec.Selector
+		}
+	case "apps/v1 StatefulSet":
+		if ss, err := v.sources.statefulSets.StatefulSets(namespace).Get(owner.Name); err == nil {
+			sel = ss.Spec.Selector
+		}
+	}
+	if sel == nil {
+		return nil
+	}
+	s, err := metav1.LabelSelectorAsSelector(sel)
+	if err != nil {
+		return nil // the API server refuses such a selector
+	}
+	requirements, _ := s.Requirements()
+	return requirements
+}
+
+// Claim implements scheduling.VolumeView.
+func (v *view) Claim(namespace, name string) *v1.PersistentVolumeClaim {
+	return found(v.sources.claims.PersistentVolumeClaims(namespace).Get(name))
+}
+
+// Volume implements scheduling.VolumeView.
+func (v *view) Volume(name string) *v1.PersistentVolume { return found(v.sources.volumes.Get(name)) }
+
+// Class implements scheduling.VolumeView.
+func (v *view) Class(name string) *storagev1.StorageClass { return found(v.sources.classes.Get(name)) }
+
+// found maps the error of a cache's getter, which can only be NotFound, to nil.
+func found[T any](o *T, err error) *T {
+	if err != nil {
+		return nil
+	}
+	return o
+}
+
+// AvailableVolumes implements scheduling.VolumeView.
+func (v *view) AvailableVolumes(class string) []*v1.PersistentVolume {
+	all, err := v.sources.volumes.List(labels.Everything())
+	if err != nil {
+		return nil // a cache does not fail
+	}
+	var out []*v1.PersistentVolume
+	for _, pv := range all {
+		if !v.reserved[pv.Name] && volume.GetPersistentVolumeClass(pv) == class {
+			out = append(out, pv)
+		}
+	}
+	return out
+}
