@@ -1,0 +1,218 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	configv1 "k8s.io/kube-scheduler/config/v1"
+	"pgregory.net/rapid"
+
+	"keelson.dev/keelson/pkg/scheduler/cell"
+	"keelson.dev/keelson/pkg/scheduler/profile"
+	"keelson.dev/scheduling"
+)
+
+func defaultProfile(t testing.TB) *profile.Profile {
+	set, err := profile.Build(&configv1.KubeSchedulerConfiguration{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set.Profiles[v1.DefaultSchedulerName]
+}
+
+func emptyView() *view {
+	return &view{Cell: cell.New(), sources: newSources(fake.NewSimpleClientset()), reserved: map[string]bool{}}
+}
+
+func testNode(name string, milli int64, taint, zone string) *v1.Node {
+	n := &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1.LabelHostname: name, v1.LabelTopologyZone: zone}},
+		Status: v1.NodeStatus{
+			Allocatable: v1.ResourceList{
+				v1.ResourceCPU: *resource.NewMilliQuantity(milli, resource.DecimalSI), v1.ResourceMemory: resource.MustParse("4Gi"),
+				v1.ResourcePods: resource.MustParse("10"),
+			},
+			Images: []v1.ContainerImage{{Names: []string{"web:latest"}, SizeBytes: 300 << 20}},
+		},
+	}
+	if taint != "" {
+		n.Spec.Taints = []v1.Taint{{Key: "t", Value: taint, Effect: v1.TaintEffectNoSchedule}}
+	}
+	return n
+}
+
+// testPod draws one of few kinds of pods, so that classes are met again.
+func testPod(t *rapid.T, uid int) *v1.Pod {
+	kind := rapid.IntRange(0, 5).Draw(t, "kind")
+	app := rapid.SampledFrom([]string{"x", "y"}).Draw(t, "app")
+	p := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("p", uid), Namespace: "default", UID: types.UID(fmt.Sprint(uid)), Labels: map[string]string{"app": app}},
+		Spec: v1.PodSpec{SchedulerName: v1.DefaultSchedulerName, Containers: []v1.Container{{Name: "c", Image: "web", Resources: v1.ResourceRequirements{
+			Requests: v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(int64(kind)*100, resource.DecimalSI)},
+		}}}},
+	}
+	same := &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
+	switch kind {
+	case 1:
+		p.Spec.Tolerations = []v1.Toleration{{Key: "t", Operator: v1.TolerationOpExists}}
+	case 2:
+		p.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80, ContainerPort: 80}}
+	case 3:
+		p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: v1.LabelTopologyZone, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: same}}
+	case 4:
+		p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{TopologyKey: v1.LabelHostname, LabelSelector: same}}}}
+	case 5:
+		p.Spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []v1.WeightedPodAffinityTerm{{Weight: 10, PodAffinityTerm: v1.PodAffinityTerm{TopologyKey: v1.LabelTopologyZone, LabelSelector: same}}}}}
+	}
+	return p
+}
+
+// answers are the reasons against, and the scores of, each node by name.
+func answers(t *rapid.T, v *view, p *profile.Profile, pod *v1.Pod, cs *classes, noms nominations) map[string]string {
+	e, err := evaluate(v, p, v.NewPod(pod), cs, noms)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for i, st := range e.statuses {
+		if st != nil {
+			out[v.Nodes()[i].Name] = fmt.Sprint(st.Plugin, st.Reasons)
+		}
+	}
+	for i, total := range e.totals() {
+		out[e.feasible[i].Name] = fmt.Sprint(total)
+	}
+	return out
+}
+
+// Whatever happened to the cell in between, what is kept of a class says the
+// same as asking every plugin about every node anew.
+func TestKeptVerdictsEqualFreshOnes(t *testing.T) {
+	p := defaultProfile(t)
+	rapid.Check(t, func(t *rapid.T) {
+		v, kept, noms := emptyView(), &classes{byKey: map[string]*class{}}, nominations{}
+		uids := 0
+		node := rapid.Custom(func(t *rapid.T) string { return fmt.Sprint("n", rapid.IntRange(0, 6).Draw(t, "node")) })
+		var placed []types.UID
+		t.Repeat(map[string]func(*rapid.T){
+			"set node": func(t *rapid.T) {
+				v.SetNode(testNode(node.Draw(t, "name"), rapid.SampledFrom([]int64{500, 2000}).Draw(t, "cpu"),
+					rapid.SampledFrom([]string{"", "", "a"}).Draw(t, "taint"), rapid.SampledFrom([]string{"z1", "z2"}).Draw(t, "zone")))
+			},
+			"remove node": func(t *rapid.T) { v.RemoveNode(node.Draw(t, "name")) },
+			"place": func(t *rapid.T) {
+				uids++
+				pod := testPod(t, uids)
+				pod.Spec.NodeName = node.Draw(t, "on")
+				v.SetPod(pod)
+				placed = append(placed, pod.UID)
+			},
+			"remove pod": func(t *rapid.T) {
+				if len(placed) == 0 {
+					t.Skip()
+				}
+				i := rapid.IntRange(0, len(placed)-1).Draw(t, "pod")
+				v.RemovePod(placed[i])
+				placed = slices.Delete(placed, i, i+1)
+			},
+			"nominate": func(t *rapid.T) {
+				uids++
+				noms.set(v.NewPod(testPod(t, uids)), node.Draw(t, "on"))
+			},
+			"": func(t *rapid.T) {
+				pod := testPod(t, 1_000_000)
+				got := answers(t, v, p, pod, kept, noms)
+				want := answers(t, v, p, pod, &classes{byKey: map[string]*class{}}, noms)
+				if d := cmp.Diff(want, got); d != "" {
+					t.Fatalf("kept verdicts differ from fresh ones (-fresh +kept):\n%s", d)
+				}
+			},
+		})
+	})
+}
+
+// Every victim is needed, none is above the pod, and without them the pod fits.
+func TestVictimsAreNeeded(t *testing.T) {
+	p := defaultProfile(t)
+	rapid.Check(t, func(t *rapid.T) {
+		v := emptyView()
+		for i := range 3 {
+			v.SetNode(testNode(fmt.Sprint("n", i), 1000, "", fmt.Sprint("z", i%2)))
+		}
+		for uid := range rapid.IntRange(0, 20).Draw(t, "pods") {
+			pod := testPod(t, uid)
+			prio := rapid.Int32Range(0, 3).Draw(t, "priority")
+			pod.Spec.Priority, pod.Spec.NodeName = &prio, fmt.Sprint("n", rapid.IntRange(0, 2).Draw(t, "on"))
+			v.SetPod(pod)
+		}
+		pod, prio := testPod(t, 1000), int32(2)
+		pod.Spec.Priority = &prio
+		e, err := evaluate(v, p, v.NewPod(pod), &classes{byKey: map[string]*class{}}, nominations{})
+		if err != nil || len(e.feasible) > 0 {
+			t.Skip()
+		}
+		c, why := e.preempt(nil, rand.New(rand.NewPCG(1, 1)))
+		if c == nil {
+			if why == "" {
+				t.Fatal("neither victims nor a reason")
+			}
+			return
+		}
+		without := func(spared *scheduling.Pod) *scheduling.Status {
+			tr := e.trial(v.NodeByName(c.node))
+			defer tr.end()
+			for _, victim := range c.victims {
+				if victim != spared {
+					tr.adjust(victim, -1)
+				}
+			}
+			return tr.fits()
+		}
+		if st := without(nil); st != nil {
+			t.Fatalf("does not fit without the victims: %v", st.Reasons)
+		}
+		for _, victim := range c.victims {
+			if victim.Priority() >= prio {
+				t.Fatalf("victim of priority %d for a pod of %d", victim.Priority(), prio)
+			}
+			if without(victim) == nil {
+				t.Fatalf("victim %s is not needed", victim.Name)
+			}
+		}
+	})
+}
+
+func BenchmarkPlaceAlike(b *testing.B) {
+	for _, nodes := range []int{100, 5000} {
+		b.Run(fmt.Sprint("nodes=", nodes), func(b *testing.B) {
+			p, v, cs, r := defaultProfile(b), emptyView(), &classes{byKey: map[string]*class{}}, rand.New(rand.NewPCG(1, 1))
+			for i := range nodes {
+				n := testNode(fmt.Sprint("n", i), 1_000_000, "", fmt.Sprint("z", i%3))
+				n.Status.Allocatable[v1.ResourcePods] = resource.MustParse("1000000")
+				v.SetNode(n)
+			}
+			pod := &v1.Pod{Spec: v1.PodSpec{SchedulerName: v1.DefaultSchedulerName, Containers: []v1.Container{{Name: "c", Image: "web"}}}}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				placed := pod.DeepCopy()
+				placed.UID = types.UID(fmt.Sprint(i))
+				e, err := evaluate(v, p, v.NewPod(placed), cs, nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				v.Assume(placed, e.best(r).Name)
+			}
+		})
+	}
+}
