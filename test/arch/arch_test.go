@@ -1,0 +1,178 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package arch
+
+import (
+	"go/ast"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const (
+	module  = "keelson.dev/keelson/"
+	staging = "staging/src/"
+)
+
+// TestImports keeps the layers: what is meant to be used alone stands alone.
+func TestImports(t *testing.T) {
+	rules := []struct {
+		from   string // prefix of the importing file
+		to     string // prefix of what it must not import
+		except []string
+		why    string
+	}{
+		{"", "k8s.io/kubernetes", []string{"test/conformance/"}, "only the conformance suite is taken from there"},
+		{"", "k8s.io/apiserver/pkg/registry", nil, "the generic server is our own"},
+		{"", "k8s.io/apiserver/pkg/storage/cacher", nil, "the watch cache is our own"},
+		{"", "k8s.io/apiserver/pkg/storage/etcd3", nil, "the storage is our own"},
+		{staging, module, nil, "a staging module stands without the rest"},
+		{"pkg/api/", module + "pkg/apiserver", nil, "what a kind means does not depend on the server"},
+		{"pkg/scheduler/", module + "pkg/apiserver", nil, "processes meet only through the API"},
+		{"pkg/controllers/", module + "pkg/apiserver", nil, "processes meet only through the API"},
+		{"pkg/kubelet/", module + "pkg/apiserver", nil, "processes meet only through the API"},
+		{"pkg/proxy/", module + "pkg/apiserver", nil, "processes meet only through the API"},
+		{"pkg/scheduler/", module + "pkg/controllers", nil, "processes meet only through the API"},
+		{"pkg/kubelet/", module + "pkg/controllers", nil, "processes meet only through the API"},
+		{"pkg/scheduler/plugins/", "k8s.io/client-go", nil, "plugins do no I/O"},
+		{staging + "keelson.dev/apiserver/", "k8s.io/api/core", nil, "the generic library knows no kind"},
+	}
+	for _, f := range sources(t) {
+		for _, path := range f.imports() {
+			for _, r := range rules {
+				if !strings.HasPrefix(f.path, r.from) || !under(path, r.to) || f.test() && r.to != "k8s.io/kubernetes" {
+					continue
+				}
+				if slices.ContainsFunc(r.except, func(p string) bool { return strings.HasPrefix(f.path, p) }) {
+					continue
+				}
+				t.Errorf("%s imports %s: %s", f.path, path, r.why)
+			}
+		}
+	}
+}
+
+func under(path, prefix string) bool {
+	prefix = strings.TrimSuffix(prefix, "/")
+	return path == prefix || strings.HasPrefix(path, prefix+"/")
+}
+
+// The one package that may tell the time and make randomness.
+const clockPackage = staging + "keelson.dev/api/clock"
+
+// TestTimeAndRandomnessArePassedIn keeps every package runnable under virtual
+// time with a seed.
+func TestTimeAndRandomnessArePassedIn(t *testing.T) {
+	forbidden := map[string][]string{
+		"time":         {"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"},
+		"math/rand":    nil, // all of it
+		"math/rand/v2": {"Int", "IntN", "Int32", "Int32N", "Int64", "Int64N", "Uint32", "Uint64", "N", "Float64", "Float32", "Perm", "Shuffle", "NormFloat64", "ExpFloat64"},
+	}
+	for _, f := range sources(t) {
+		if f.dir() == clockPackage || f.test() || strings.HasPrefix(f.path, "test/") || strings.HasPrefix(f.path, "hack/") {
+			continue
+		}
+		eachCall(f, func(n ast.Node, path, name string) {
+			names, listed := forbidden[path]
+			if listed && (names == nil || slices.Contains(names, name)) {
+				t.Errorf("%s:%d: %s.%s: take a clock.Clock or a *rand.Rand instead", f.path, f.line(n), path, name)
+			}
+		})
+	}
+}
+
+// TestNoSleepAsSynchronisation: a test that sleeps and then looks is slow, and
+// sometimes wrong. Looking again and again until it is so is allowed.
+func TestNoSleepAsSynchronisation(t *testing.T) {
+	for _, f := range sources(t) {
+		if !f.test() {
+			continue
+		}
+		var loops []*ast.ForStmt
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			if loop, ok := n.(*ast.ForStmt); ok {
+				loops = append(loops, loop)
+			}
+			return true
+		})
+		eachCall(f, func(n ast.Node, path, name string) {
+			polls := slices.ContainsFunc(loops, func(l *ast.ForStmt) bool { return l.Pos() <= n.Pos() && n.End() <= l.End() })
+			if path == "time" && name == "Sleep" && !polls {
+				t.Errorf("%s:%d: time.Sleep: wait for what is to happen", f.path, f.line(n))
+			}
+		})
+	}
+}
+
+// eachCall calls visit for each use of a name of an imported package.
+func eachCall(f *file, visit func(n ast.Node, path, name string)) {
+	imports := f.imports()
+	ast.Inspect(f.ast, func(n ast.Node) bool {
+		sel, ok := n.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		if id, ok := sel.X.(*ast.Ident); ok && id.Obj == nil {
+			if path, ok := imports[id.Name]; ok {
+				visit(sel, path, sel.Sel.Name)
+			}
+		}
+		return true
+	})
+}
+
+// TestNothingRunsAtImport: no init functions.
+func TestNothingRunsAtImport(t *testing.T) {
+	for _, f := range sources(t) {
+		for _, d := range f.ast.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" {
+				t.Errorf("%s:%d: func init", f.path, f.line(fn))
+			}
+		}
+	}
+}
+
+const header = "// Copyright The Keelson Authors.\n// SPDX-License-Identifier: Apache-2.0\n\n"
+
+// TestFiles checks what every file has in common.
+func TestFiles(t *testing.T) {
+	const maxLines, maxMain = 500, 50
+	unfinished := regexp.MustCompile(`\b(TODO|FIXME|XXX|HACK)\b`)
+	for _, f := range sources(t) {
+		if !strings.HasPrefix(f.text, header) && !strings.HasPrefix(f.text, "//go:build") {
+			t.Errorf("%s: does not begin with the licence header", f.path)
+		}
+		lines := strings.Count(f.text, "\n")
+		if lines > maxLines && !f.test() {
+			t.Errorf("%s: %d lines, more than %d", f.path, lines, maxLines)
+		}
+		if strings.HasPrefix(f.path, "cmd/") && strings.HasSuffix(f.path, "/main.go") && lines > maxMain {
+			t.Errorf("%s: %d lines; main is flags and Run, nothing else", f.path, lines)
+		}
+		if f.dir() != "test/arch" && unfinished.MatchString(f.text) {
+			t.Errorf("%s: says %s", f.path, unfinished.FindString(f.text))
+		}
+	}
+}
+
+// TestPackages: every package says what it is, and has a name that says something.
+func TestPackages(t *testing.T) {
+	empty := []string{"util", "utils", "common", "helpers", "types", "misc", "base"}
+	documented := map[string]bool{}
+	for _, f := range sources(t) {
+		if slices.Contains(empty, f.ast.Name.Name) {
+			t.Errorf("%s: package %s says nothing by its name", f.path, f.ast.Name.Name)
+		}
+		if f.test() {
+			continue
+		}
+		documented[f.dir()] = documented[f.dir()] || f.ast.Doc != nil && strings.TrimSpace(f.ast.Doc.Text()) != ""
+	}
+	for dir, ok := range documented {
+		if !ok {
+			t.Errorf("%s: no package comment", dir)
+		}
+	}
+}
