@@ -1,0 +1,111 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"keelson.dev/keelson/pkg/proxy/ruleset"
+)
+
+const classPrefix = "pick-"
+
+// dynsetDelete is NFT_DYNSET_OP_DELETE.
+const dynsetDelete = 2
+
+// className is the name of a class's chain: it says all of the class.
+func className(c ruleset.Class) string {
+	var b strings.Builder
+	b.WriteString(classPrefix + [...]string{"ip", "address", "nodeport"}[c.Source] + "-" + [...]string{"cluster", "local"}[c.List])
+	if c.Masquerade {
+		b.WriteString("-masquerade")
+	}
+	if c.Sticky > 0 {
+		fmt.Fprintf(&b, "-sticky-%d", c.Sticky)
+	}
+	fmt.Fprintf(&b, "-%d", c.N)
+	return b.String()
+}
+
+// sampleClasses are classes that together have every rule a class can have.
+func sampleClasses() []ruleset.Class {
+	var out []ruleset.Class
+	for _, source := range []ruleset.Source{ruleset.Direct, ruleset.Address, ruleset.NodePort} {
+		for _, l := range []ruleset.List{ruleset.ClusterList, ruleset.LocalList} {
+			out = append(out,
+				ruleset.Class{Action: ruleset.Pick, Source: source, List: l, N: 3},
+				ruleset.Class{Action: ruleset.Pick, Source: source, List: l, N: 3, Sticky: 60, Masquerade: true})
+		}
+	}
+	return out
+}
+
+// classRules choose one of the class's endpoints and translate the destination.
+//
+// Registers, with w of them for an address: the client's address from 0 on, then cluster
+// IP, protocol and port, then the endpoint. So client and service are the key of
+// the affinity map, service and endpoint that of the sets of endpoints it may go on with.
+// What the maps of sticky services give starts with the service's port, which is written
+// over itself.
+//
+// The kernel does not mind a key that is the value of another map, but nft, which
+// people look at tables with, cannot show one and aborts. Hence the words of padding: nft
+// takes the register before the key for the value, and shows what the key's
+// registers had before.
+func (l layout) classRules(c ruleset.Class) [][]expr.Any {
+	w := words(l.family)
+	service, endpoint := w, 2*w+2
+	identity := rule(l.identity(c.Source, service), l.source(0))
+	slot := &expr.Numgen{Register: reg(endpoint), Modulus: c.N, Type: unix.NFT_NG_RANDOM, Offset: uint32(c.List) * ruleset.LocalSlots}
+	translate := &expr.NAT{Type: expr.NATTypeDestNAT, Family: l.nfproto(), RegAddrMin: reg(endpoint), RegProtoMin: reg(endpoint + w), Specified: true}
+	var rules [][]expr.Any
+	if c.Masquerade {
+		rules = append(rules, setMark(l.bit()))
+	}
+	if c.Sticky == 0 {
+		return append(rules, rule(identity, slot, get(ruleset.Endpoints.String(), service, endpoint), translate))
+	}
+	remember := func(op uint32) expr.Any {
+		return &expr.Dynset{
+			SrcRegKey: reg(0), SrcRegData: reg(endpoint - 1), SetName: setAffinity, Operation: op, Timeout: time.Duration(c.Sticky) * time.Second,
+		}
+	}
+	usable := (ruleset.StickyCluster + ruleset.Set(c.List)).String()
+	blank := rule(&expr.Immediate{Register: reg(endpoint), Data: make([]byte, l.family.Size())}, &expr.Immediate{Register: reg(endpoint + w), Data: make([]byte, 4)})
+	choose := rule(identity, slot, get(ruleset.StickyEndpoints.String(), service, endpoint-1))
+	return append(rules,
+		rule(identity, blank, get(setAffinity, 0, endpoint-1), identity, member(usable, service), remember(unix.NFT_DYNSET_OP_UPDATE), translate),
+		// The client is new or its endpoint has gone. An element's data cannot be
+		// changed: forget it first.
+		rule(identity, blank, remember(dynsetDelete)),
+		rule(blank, choose, identity, remember(unix.NFT_DYNSET_OP_ADD), translate),
+		// Nothing more can be remembered.
+		rule(blank, choose, translate))
+}
+
+// identity writes cluster IP, protocol and port, and into the register before them
+// padding.
+func (l layout) identity(s ruleset.Source, r uint32) []expr.Any {
+	switch s {
+	case ruleset.Address:
+		return rule(l.frontend(r), get(ruleset.Frontends.String(), r, r-1))
+	case ruleset.NodePort:
+		return rule(l.nodePort(r), get(ruleset.Frontends.String(), r, r-1))
+	}
+	return l.frontend(r)
+}
+
+// writeRule writes a rule as the kernel gets it.
+func writeRule(w io.Writer, p packet, exprs []expr.Any) {
+	for _, e := range exprs {
+		b, err := expr.Marshal(byte(p.table()), e)
+		fmt.Fprintf(w, "%x %v\n", b, err)
+	}
+}

@@ -1,0 +1,328 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+
+	"keelson.dev/keelson/pkg/proxy/ruleset"
+)
+
+// tableName is the name of our table in each family.
+const tableName = "keelson-proxy"
+
+// Sets that are not services' (those are named in package ruleset).
+const (
+	setClasses   = "classes"       // class → chain; elements come with the chains
+	setSplits    = "splits"        // class → chain of the classes that choose another class
+	setFilter    = "filter"        // class → verdict of the classes without endpoint
+	setAffinity  = "affinity"      // client.cluster IP.protocol.port → endpoint, with time limits
+	setPods      = "pods"          // ranges of addresses of pods
+	setServices  = "service-cidrs" // ranges of cluster IPs
+	setNodePorts = "nodeport-ips"  // ranges of addresses with node ports
+)
+
+// Chains other than those of classes.
+const (
+	chainServices  = "services"
+	chainFirewall  = "firewall"
+	chainEndpoints = "endpoints-check"
+	chainNodePort  = "nodeports-check"
+	chainClusterIP = "cluster-ips-check"
+	chainReject    = "reject-all"
+	chainSplit     = "split"
+	chainSplitPort = "split-nodeport"
+)
+
+// maxAffinities bounds the clients that session affinity remembers; others are spread
+// as without it.
+const maxAffinities = 1 << 18
+
+// Settings are what the rules depend on.
+type Settings struct {
+	MasqueradeAll bool
+	MasqueradeBit uint
+	// Pods tells which packets come from pods of this cluster.
+	Pods Detector
+	// NodePortsOn is true if node ports are only on the addresses of Ranges.NodePorts, and not on all.
+	NodePortsOn bool
+}
+
+// Detector is how pods' packets are known.
+type Detector uint8
+
+// The detectors.
+const (
+	// Unknown: they are not.
+	Unknown Detector = iota
+	// ByRange: by the source address, which is in Ranges.Pods.
+	ByRange
+	// ByInterface and ByPrefix: by the name of the interface, or how it starts.
+	ByInterface
+	ByPrefix
+)
+
+// chain is a chain of the layout with its rules.
+type chain struct {
+	name     string
+	typ      nftables.ChainType
+	hook     *nftables.ChainHook
+	priority *nftables.ChainPriority
+	rules    [][]expr.Any
+}
+
+func base(name string, typ nftables.ChainType, hook *nftables.ChainHook, priority *nftables.ChainPriority, rules ...[]expr.Any) chain {
+	return chain{name, typ, hook, priority, rules}
+}
+
+func plain(name string, rules ...[]expr.Any) chain { return chain{name: name, rules: rules} }
+
+func rule(parts ...any) []expr.Any {
+	var out []expr.Any
+	for _, p := range parts {
+		switch p := p.(type) {
+		case expr.Any:
+			out = append(out, p)
+		case []expr.Any:
+			out = append(out, p...)
+		}
+	}
+	return out
+}
+
+// layout is everything of a table that is not about services.
+type layout struct {
+	packet
+	settings Settings
+	iface    string
+}
+
+// chains returns the chains, those that are jumped to first.
+func (l layout) chains() []chain {
+	var (
+		filter, nat = nftables.ChainTypeFilter, nftables.ChainTypeNAT
+		in, out     = nftables.ChainHookPrerouting, nftables.ChainHookOutput
+		early       = nftables.ChainPriorityRef(*nftables.ChainPriorityNATDest - 10) // sees the address before it is translated
+		isNew       = newConnection()
+	)
+	return []chain{
+		plain(chainReject, rule(l.reject())),
+		plain(chainFirewall, l.firewall()),
+		plain(chainEndpoints, rule(l.frontend(1), l.classify(ruleset.Services, setFilter))),
+		plain(chainNodePort, rule(l.onNodePortAddress(), l.nodePort(1), l.classify(ruleset.Services, setFilter))),
+		plain(chainClusterIP,
+			rule(l.dest(0), member(ruleset.ClusterIPs.String(), 0), l.reject()),
+			rule(l.dest(0), member(setServices, 0), drop())),
+		plain(chainSplit, l.split(ruleset.Address)...),
+		plain(chainSplitPort, l.split(ruleset.NodePort)...),
+		plain(chainServices, l.services()...),
+
+		base("filter-prerouting-pre-dnat", filter, in, early, rule(isNew, jump(chainFirewall))),
+		base("filter-output-pre-dnat", filter, out, early, rule(isNew, jump(chainFirewall))),
+		base("filter-input", filter, nftables.ChainHookInput, nftables.ChainPriorityFilter,
+			rule(isNew, jump(chainNodePort)), rule(isNew, jump(chainEndpoints))),
+		base("filter-forward", filter, nftables.ChainHookForward, nftables.ChainPriorityFilter,
+			rule(isNew, jump(chainEndpoints)), rule(isNew, jump(chainClusterIP))),
+		base("filter-output", filter, out, nftables.ChainPriorityFilter,
+			rule(isNew, jump(chainEndpoints)), rule(isNew, jump(chainClusterIP))),
+		base("nat-prerouting", nat, in, nftables.ChainPriorityNATDest, rule(jump(chainServices))),
+		base("nat-output", nat, out, nftables.ChainPriorityNATDest, rule(jump(chainServices))),
+		base("nat-postrouting", nat, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource, l.masquerade()...),
+	}
+}
+
+// services sends packets to the chains of their classes.
+func (l layout) services() [][]expr.Any {
+	var rules [][]expr.Any
+	toService := rule(l.dest(0), member(ruleset.ClusterIPs.String(), 0))
+	switch {
+	case l.settings.MasqueradeAll:
+		rules = append(rules, rule(toService, setMark(l.bit())))
+	case l.settings.Pods != Unknown:
+		// Who is not a pod may have routed the service range to this node, and must get its answer through it.
+		rules = append(rules, rule(toService, l.fromPod(false), setMark(l.bit())))
+	}
+	for _, verdicts := range []string{setClasses, setSplits} {
+		rules = append(rules,
+			rule(l.frontend(1), l.classify(ruleset.Services, verdicts)),
+			rule(l.onNodePortAddress(), l.nodePort(1), l.classify(ruleset.Services, verdicts)))
+	}
+	return rules
+}
+
+// classify looks the key in the registers from 1 on up, and then its class, which comes
+// after a word of padding.
+func (l layout) classify(s ruleset.Set, verdicts string) []expr.Any {
+	return rule(get(s.String(), 1, 0), decide(verdicts, 1))
+}
+
+// onNodePortAddress continues if the destination is one that has node ports.
+// The loopback addresses have none.
+func (l layout) onNodePortAddress() []expr.Any {
+	if l.settings.NodePortsOn {
+		return rule(l.dest(0), member(setNodePorts, 0))
+	}
+	return rule(isLocal(true), l.notLoopback())
+}
+
+// firewall drops what comes to a guarded frontend from a source it is not for.
+func (l layout) firewall() []expr.Any {
+	w := words(l.family)
+	return rule(l.frontend(0), member(ruleset.Guarded.String(), 0),
+		l.source(w+2), notMember(ruleset.Sources.String(), 0), drop())
+}
+
+// split is the external traffic policy Local.
+func (l layout) split(s ruleset.Source) [][]expr.Any {
+	key := l.frontend(1)
+	if s == ruleset.NodePort {
+		key = l.nodePort(1)
+	}
+	among := func(of ruleset.List) []expr.Any {
+		return rule(key, list(of, words(l.family)+3), l.classify(ruleset.Externals, setClasses))
+	}
+	all := among(ruleset.ClusterList)
+	var rules [][]expr.Any
+	if l.settings.Pods != Unknown {
+		// As if they went out to a load balancer and came back in elsewhere.
+		rules = append(rules, rule(l.fromPod(true), all))
+	}
+	return append(rules,
+		rule(isLocal(false), setMark(l.bit())),
+		rule(isLocal(false), all),
+		among(ruleset.LocalList))
+}
+
+// fromPod continues if a packet is, or is not, from a pod.
+func (l layout) fromPod(yes bool) []expr.Any {
+	op := expr.CmpOpEq
+	if !yes {
+		op = expr.CmpOpNeq
+	}
+	switch l.settings.Pods {
+	case ByInterface, ByPrefix:
+		name := []byte(l.iface)
+		if l.settings.Pods == ByInterface {
+			name = append(name, make([]byte, 16-len(name))...)
+		}
+		return []expr.Any{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: reg(0)}, &expr.Cmp{Op: op, Register: reg(0), Data: name}}
+	}
+	if !yes {
+		return []expr.Any{l.source(0), notMember(setPods, 0)}
+	}
+	return []expr.Any{l.source(0), member(setPods, 0)}
+}
+
+func (l layout) bit() uint32 { return 1 << l.settings.MasqueradeBit }
+
+// masquerade makes answers come back through this node.
+func (l layout) masquerade() [][]expr.Any {
+	const dnat = 1 << 5 // IPS_DST_NAT
+	w := words(l.family)
+	return [][]expr.Any{
+		rule(clearMark(l.bit()), &expr.Masq{FullyRandom: true}),
+		// A pod that reaches itself through a service would see its own address as the sender's.
+		rule(&expr.Ct{Key: expr.CtKeySTATUS, Register: reg(0)}, anyBit(dnat),
+			l.source(0), l.dest(w), member(ruleset.Hairpins.String(), 0), &expr.Masq{FullyRandom: true}),
+	}
+}
+
+// sets returns the sets and maps.
+func (l layout) sets(t *nftables.Table) []*nftables.Set {
+	addr := nftables.TypeIPAddr
+	if l.family == ruleset.IPv6 {
+		addr = nftables.TypeIP6Addr
+	}
+	proto, port, number := nftables.TypeInetProto, nftables.TypeInetService, nftables.TypeMark
+	class, padded := concat(number, number), concat(number, number, number)
+	frontend, endpoint := concat(addr, proto, port), concat(addr, port)
+	named := func(s ruleset.Set, key nftables.SetDatatype) *nftables.Set {
+		return &nftables.Set{Table: t, Name: s.String(), KeyType: key, Concatenation: key.Bytes > addr.Bytes}
+	}
+	to := func(s *nftables.Set, data nftables.SetDatatype) *nftables.Set {
+		s.IsMap, s.DataType = true, data
+		return s
+	}
+	ranges := func(name string) *nftables.Set {
+		return &nftables.Set{Table: t, Name: name, KeyType: addr, Interval: true}
+	}
+	sources := named(ruleset.Sources, concat(addr, proto, port, addr))
+	sources.Interval = true
+	verdicts := func(name string) *nftables.Set {
+		return &nftables.Set{Table: t, Name: name, KeyType: class, Concatenation: true, IsMap: true, DataType: nftables.TypeVerdict}
+	}
+	return []*nftables.Set{
+		named(ruleset.ClusterIPs, addr), to(named(ruleset.Services, frontend), padded),
+		to(named(ruleset.Externals, concat(addr, proto, port, number)), padded),
+		to(named(ruleset.Frontends, frontend), concat(number, addr, proto, port)),
+		to(named(ruleset.Endpoints, concat(addr, proto, port, number)), endpoint),
+		to(named(ruleset.StickyEndpoints, concat(addr, proto, port, number)), concat(port, addr, port)),
+		named(ruleset.StickyCluster, concat(addr, proto, port, addr, port)), named(ruleset.StickyLocal, concat(addr, proto, port, addr, port)),
+		named(ruleset.Hairpins, concat(addr, addr)), named(ruleset.Guarded, frontend), sources,
+		verdicts(setClasses), verdicts(setSplits), verdicts(setFilter), ranges(setPods), ranges(setServices), ranges(setNodePorts),
+		{
+			Table: t, Name: setAffinity, KeyType: concat(addr, addr, proto, port), Concatenation: true,
+			IsMap: true, DataType: concat(port, addr, port), HasTimeout: true, Timeout: 3 * time.Hour, Dynamic: true, Size: maxAffinities,
+		},
+	}
+}
+
+// concat is a key of several fields. All types are known and few enough.
+func concat(types ...nftables.SetDatatype) nftables.SetDatatype {
+	return nftables.MustConcatSetType(types...)
+}
+
+// filterVerdicts are the elements of the filter map.
+func filterVerdicts() []nftables.SetElement {
+	verdict := func(c ruleset.Class, kind expr.VerdictKind, chain string) nftables.SetElement {
+		return nftables.SetElement{Key: []byte(c.Key()), VerdictData: &expr.Verdict{Kind: kind, Chain: chain}}
+	}
+	return []nftables.SetElement{
+		verdict(ruleset.Class{Action: ruleset.Reject}, expr.VerdictGoto, chainReject),
+		verdict(ruleset.Class{Action: ruleset.Drop}, expr.VerdictDrop, ""),
+		verdict(ruleset.Class{Action: ruleset.SplitDrop, Source: ruleset.Address}, expr.VerdictDrop, ""),
+		verdict(ruleset.Class{Action: ruleset.SplitDrop, Source: ruleset.NodePort}, expr.VerdictDrop, ""),
+	}
+}
+
+// splitVerdicts are the elements of the splits map.
+func splitVerdicts() []nftables.SetElement {
+	var out []nftables.SetElement
+	for _, a := range []ruleset.Action{ruleset.Split, ruleset.SplitDrop} {
+		for source, chain := range map[ruleset.Source]string{ruleset.Address: chainSplit, ruleset.NodePort: chainSplitPort} {
+			key := ruleset.Class{Action: a, Source: source}.Key()
+			out = append(out, nftables.SetElement{Key: []byte(key), VerdictData: &expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}})
+		}
+	}
+	slices.SortFunc(out, func(a, b nftables.SetElement) int { return slices.Compare(a.Key, b.Key) })
+	return out
+}
+
+// marker is the name of a chain that says which layout a table has. It changes
+// with the settings and whenever this code makes other rules.
+func (l layout) marker() string {
+	h := sha256.New()
+	for _, c := range l.chains() {
+		fmt.Fprintln(h, c.name, c.typ, c.hook != nil)
+		for _, r := range c.rules {
+			writeRule(h, l.packet, r)
+		}
+	}
+	for _, s := range l.sets(nil) {
+		fmt.Fprintf(h, "%+v\n", *s)
+	}
+	for _, c := range sampleClasses() {
+		for _, r := range l.classRules(c) {
+			writeRule(h, l.packet, r)
+		}
+	}
+	return "layout-" + hex.EncodeToString(h.Sum(nil)[:8])
+}

@@ -1,0 +1,386 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
+
+	"keelson.dev/keelson/pkg/proxy/ruleset"
+)
+
+// Netlink takes a transaction as one message, so the buffer bounds what a
+// full resync may bring; the kernel's memory is used only while it is sent.
+const (
+	sendBuffer    = 256 << 20
+	receiveBuffer = 16 << 20
+	// elementsPerMessage keeps the list of elements below the 64 KiB of an attribute.
+	elementsPerMessage = 256
+)
+
+// Ranges are the contents of the sets of address ranges.
+type Ranges struct {
+	Pods, Services, NodePorts []netip.Prefix
+}
+
+// Config is what a Table is made of.
+type Config struct {
+	Family   ruleset.Family
+	Settings Settings
+	// Interface is the name, or its start, that Settings.Pods may want.
+	Interface string
+	// NetNS is a network namespace; 0: that of the process.
+	NetNS int
+}
+
+// Table is our table of one family in the kernel.
+type Table struct {
+	layout
+	conn   *nftables.Conn
+	netNS  int
+	table  *nftables.Table
+	sets   map[string]*nftables.Set
+	order  []*nftables.Set
+	chains map[ruleset.Class]bool
+}
+
+// Open connects to the kernel. It changes nothing.
+func Open(c Config) (*Table, error) {
+	if c.Settings.Pods >= ByInterface && (c.Interface == "" || len(c.Interface) > 15) {
+		return nil, fmt.Errorf("interface name %q: must have 1 to 15 bytes", c.Interface)
+	}
+	conn, err := dial(c.NetNS)
+	if err != nil {
+		return nil, err
+	}
+	t := &Table{
+		layout: layout{packet: packet{c.Family}, settings: c.Settings, iface: c.Interface},
+		conn:   conn, netNS: c.NetNS, sets: map[string]*nftables.Set{}, chains: map[ruleset.Class]bool{},
+	}
+	t.table = &nftables.Table{Name: tableName, Family: t.packet.table()}
+	t.order = t.layout.sets(t.table)
+	for _, s := range t.order {
+		t.sets[s.Name] = s
+	}
+	return t, nil
+}
+
+func dial(netNS int) (*nftables.Conn, error) {
+	conn, err := nftables.New(nftables.WithNetNSFd(netNS), nftables.AsLasting(), nftables.WithSockOptions(func(c *netlink.Conn) error {
+		return errors.Join(c.SetWriteBuffer(sendBuffer), c.SetReadBuffer(receiveBuffer))
+	}))
+	if err != nil {
+		return nil, fmt.Errorf("open nftables: %w", err)
+	}
+	return conn, nil
+}
+
+// Close ends the connection; the table stays.
+func (t *Table) Close() error { return t.conn.CloseLasting() }
+
+// Read returns the elements that are in the kernel and whether the table has our layout: if
+// not, the next Apply has to be a Replace.
+func (t *Table) Read() (*ruleset.Contents, bool, error) {
+	chains, err := t.conn.ListChainsOfTableFamily(t.packet.table())
+	if err != nil {
+		return nil, false, fmt.Errorf("list chains: %w", err)
+	}
+	clear(t.chains)
+	found, marker := map[string]bool{}, t.marker()
+	for _, c := range chains {
+		if c.Table.Name == tableName {
+			found[c.Name] = true
+		}
+	}
+	out := ruleset.NewContents()
+	if !found[marker] {
+		return out, false, nil
+	}
+	for s := range ruleset.NumSets {
+		if err := t.readSet(s, out[s]); err != nil {
+			return nil, false, err
+		}
+	}
+	return out, true, t.readClasses(found)
+}
+
+func (t *Table) readSet(s ruleset.Set, into map[string]string) error {
+	elements, err := t.conn.GetSetElements(t.sets[s.String()])
+	if err != nil {
+		return fmt.Errorf("list set %s: %w", s, err)
+	}
+	for _, e := range elements {
+		into[string(e.Key)+string(e.KeyEnd)] = string(e.Val)
+	}
+	return nil
+}
+
+// readClasses learns which classes have their chain and element.
+func (t *Table) readClasses(chains map[string]bool) error {
+	elements, err := t.conn.GetSetElements(t.sets[setClasses])
+	if err != nil {
+		return fmt.Errorf("list set %s: %w", setClasses, err)
+	}
+	for _, e := range elements {
+		if c, ok := ruleset.ParseClass(string(e.Key)); ok && c.Action == ruleset.Pick && chains[className(c)] {
+			t.chains[c] = true
+		}
+	}
+	return nil
+}
+
+// Apply makes the changes in one transaction. Ranges, if not nil, replace what was there.
+func (t *Table) Apply(ch ruleset.Changes, r *Ranges) error {
+	known := len(t.chains)
+	added := t.addClasses(ch.Add)
+	err := errors.Join(t.elements(ch.Delete, t.conn.SetDeleteElements), t.elements(ch.Add, t.conn.SetAddElements))
+	if r != nil {
+		err = errors.Join(err, t.putRanges(r, true))
+	}
+	if err := t.commit(err); err != nil {
+		for _, c := range added {
+			delete(t.chains, c)
+		}
+		return fmt.Errorf("apply %d changes (%d classes known): %w", ch.Len(), known, err)
+	}
+	return nil
+}
+
+// Replace makes the table anew with the elements given, in one transaction.
+func (t *Table) Replace(all []ruleset.Element, r *Ranges) error {
+	clear(t.chains)
+	t.conn.AddTable(t.table) // so that there is one to delete
+	t.conn.DelTable(t.table)
+	t.conn.AddTable(t.table)
+	var errs []error
+	for _, s := range t.order {
+		errs = append(errs, t.conn.AddSet(s, nil))
+	}
+	chains := t.layout.chains()
+	for _, c := range chains {
+		t.addChain(c)
+	}
+	t.addChain(plain(t.marker()))
+	for _, c := range chains {
+		t.addRules(c.name, c.rules)
+	}
+	errs = append(errs, t.conn.SetAddElements(t.sets[setFilter], filterVerdicts()),
+		t.conn.SetAddElements(t.sets[setSplits], splitVerdicts()))
+	t.addClasses(all)
+	errs = append(errs, t.elements(all, t.conn.SetAddElements), t.putRanges(r, false))
+	if err := t.commit(errors.Join(errs...)); err != nil {
+		clear(t.chains)
+		return fmt.Errorf("replace table: %w", err)
+	}
+	return nil
+}
+
+// Remove deletes the table.
+func (t *Table) Remove() error {
+	t.conn.AddTable(t.table)
+	t.conn.DelTable(t.table)
+	if err := t.commit(nil); err != nil {
+		return fmt.Errorf("remove table: %w", err)
+	}
+	return nil
+}
+
+// Present tells whether the table is there: others may have flushed the ruleset.
+func (t *Table) Present() (bool, error) {
+	tables, err := t.conn.ListTablesOfFamily(t.packet.table())
+	if err != nil {
+		return false, fmt.Errorf("list tables: %w", err)
+	}
+	for _, have := range tables {
+		if have.Name == tableName {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// Prune deletes the chains of classes that nobody uses. It is a transaction of
+// its own, and some time after the last use: kernels before 6.2 take a moment
+// to see that no element refers to a chain.
+func (t *Table) Prune(used func(ruleset.Class) bool) (int, error) {
+	var unused []ruleset.Class
+	var elements []nftables.SetElement
+	for c := range t.chains {
+		if !used(c) {
+			unused = append(unused, c)
+			elements = append(elements, classElement(c))
+		}
+	}
+	if len(unused) == 0 {
+		return 0, nil
+	}
+	if err := t.commit(t.chunks(t.sets[setClasses], elements, t.conn.SetDeleteElements)); err != nil {
+		return 0, fmt.Errorf("prune classes: %w", err)
+	}
+	for _, c := range unused {
+		delete(t.chains, c)
+		t.conn.DelChain(&nftables.Chain{Table: t.table, Name: className(c)})
+	}
+	if err := t.commit(nil); err != nil {
+		return len(unused), fmt.Errorf("prune chains: %w", err)
+	}
+	return len(unused), nil
+}
+
+// commit sends the transaction, unless making it went wrong: then it is dropped.
+func (t *Table) commit(made error) error {
+	if made == nil {
+		return cause(t.conn.Flush())
+	}
+	_ = t.conn.CloseLasting()
+	conn, err := dial(t.netNS)
+	if err != nil {
+		return errors.Join(made, err)
+	}
+	t.conn = conn
+	return made
+}
+
+// cause is the first of the errors that one transaction got, one for each message.
+func cause(err error) error {
+	for err != nil {
+		switch e := err.(type) {
+		case interface{ Unwrap() []error }:
+			err = e.Unwrap()[0]
+		case interface{ Unwrap() error }:
+			if e.Unwrap() == nil {
+				return err
+			}
+			err = e.Unwrap()
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *Table) addChain(c chain) {
+	t.conn.AddChain(&nftables.Chain{Table: t.table, Name: c.name, Type: c.typ, Hooknum: c.hook, Priority: c.priority})
+}
+
+func (t *Table) addRules(chain string, rules [][]expr.Any) {
+	for _, r := range rules {
+		t.conn.AddRule(&nftables.Rule{Table: t.table, Chain: &nftables.Chain{Table: t.table, Name: chain}, Exprs: r})
+	}
+}
+
+// addClasses makes chains for the classes that the elements are the first to need.
+func (t *Table) addClasses(elements []ruleset.Element) []ruleset.Class {
+	var added []ruleset.Class
+	var entries []nftables.SetElement
+	for _, e := range elements {
+		if e.Set != ruleset.Services && e.Set != ruleset.Externals {
+			continue
+		}
+		c, ok := ruleset.ParseValue(e.Value)
+		if !ok || c.Action != ruleset.Pick || t.chains[c] {
+			continue
+		}
+		t.chains[c] = true
+		added = append(added, c)
+		// There may be one left over from a prune that failed.
+		t.addChain(plain(className(c)))
+		t.conn.FlushChain(&nftables.Chain{Table: t.table, Name: className(c)})
+		t.addRules(className(c), t.classRules(c))
+		entries = append(entries, classElement(c))
+	}
+	// The keys are eight bytes: there is nothing to go wrong.
+	_ = t.chunks(t.sets[setClasses], entries, t.conn.SetAddElements)
+	return added
+}
+
+func classElement(c ruleset.Class) nftables.SetElement {
+	return nftables.SetElement{Key: []byte(c.Key()), VerdictData: &expr.Verdict{Kind: expr.VerdictGoto, Chain: className(c)}}
+}
+
+type setFunc = func(*nftables.Set, []nftables.SetElement) error
+
+// elements adds or deletes elements.
+func (t *Table) elements(list []ruleset.Element, do setFunc) error {
+	var of [ruleset.NumSets][]nftables.SetElement
+	for _, e := range list {
+		of[e.Set] = append(of[e.Set], element(e))
+	}
+	var errs []error
+	for s := range ruleset.NumSets {
+		errs = append(errs, t.chunks(t.sets[s.String()], of[s], do))
+	}
+	return errors.Join(errs...)
+}
+
+func element(e ruleset.Element) nftables.SetElement {
+	out := nftables.SetElement{Key: []byte(e.Key), Val: []byte(e.Value)}
+	if e.Set == ruleset.Sources {
+		half := len(e.Key) / 2
+		out.Key, out.KeyEnd = []byte(e.Key[:half]), []byte(e.Key[half:])
+	}
+	return out
+}
+
+func (t *Table) chunks(s *nftables.Set, list []nftables.SetElement, do setFunc) error {
+	for len(list) > 0 {
+		n := min(len(list), elementsPerMessage)
+		if err := do(s, list[:n]); err != nil {
+			return fmt.Errorf("set %s: %w", s.Name, err)
+		}
+		list = list[n:]
+	}
+	return nil
+}
+
+// putRanges fills the sets of ranges.
+func (t *Table) putRanges(r *Ranges, flush bool) error {
+	var errs []error
+	for name, list := range map[string][]netip.Prefix{setPods: r.Pods, setServices: r.Services, setNodePorts: r.NodePorts} {
+		if flush {
+			t.conn.FlushSet(t.sets[name])
+		}
+		errs = append(errs, t.chunks(t.sets[name], intervals(list, t.family), t.conn.SetAddElements))
+	}
+	return errors.Join(errs...)
+}
+
+// intervals returns the prefixes of one family as starts and ends of intervals. Those
+// that touch are joined: the end of one would have the key of the other's start.
+func intervals(list []netip.Prefix, f ruleset.Family) []nftables.SetElement {
+	var out []nftables.SetElement
+	var last []byte // the end of the last interval, exclusive
+	for _, p := range ruleset.Disjoint(list) {
+		if ruleset.Of(p.Addr()) != f {
+			continue
+		}
+		start, end := p.Addr().AsSlice(), endOf(p)
+		if len(out) > 0 && bytes.Equal(last, start) {
+			out = out[:len(out)-1]
+		} else {
+			out = append(out, nftables.SetElement{Key: start})
+		}
+		if end == nil { // up to the last address there is
+			return out
+		}
+		out = append(out, nftables.SetElement{Key: end, IntervalEnd: true})
+		last = end
+	}
+	return out
+}
+
+// endOf returns the first address after the prefix; nil if there is none.
+func endOf(p netip.Prefix) []byte {
+	next := ruleset.Last(p).Next()
+	if !next.IsValid() {
+		return nil
+	}
+	return next.AsSlice()
+}
