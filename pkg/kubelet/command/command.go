@@ -1,0 +1,160 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package command is the kubelet as a process: flags, configuration file and
+// clients around a kubelet.Kubelet.
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/daemon"
+	"keelson.dev/keelson/pkg/kubelet"
+)
+
+const (
+	defaultRoot = "/var/lib/kubelet"
+	// networkOwn and networkExternal say who makes the pod network.
+	networkOwn, networkExternal = "keelson", "external"
+)
+
+type options struct {
+	daemon.Flags
+	config, hostname, nodeIP, rootDir, certDir, endpoint, network string
+	labels                                                        map[string]string
+	taints                                                        []string
+}
+
+func parse(args []string, stderr io.Writer) (*options, *kubeletconfig.KubeletConfiguration, error) {
+	o := &options{rootDir: defaultRoot, network: networkOwn}
+	fs := pflag.NewFlagSet("kubelet", pflag.ContinueOnError)
+	fs.SetOutput(stderr)
+	o.Flags.Add(fs)
+	fs.StringVar(&o.config, "config", o.config, "file with a KubeletConfiguration")
+	fs.StringVar(&o.hostname, "hostname-override", o.hostname, "name of the node; the machine's host name if empty")
+	fs.StringVar(&o.nodeIP, "node-ip", o.nodeIP, "addresses of the node, one for each family, separated by a comma")
+	fs.StringVar(&o.rootDir, "root-dir", o.rootDir, "directory of volumes and other state")
+	fs.StringVar(&o.certDir, "cert-dir", o.certDir, "directory of certificates; ROOT-DIR/pki if empty")
+	fs.StringVar(&o.endpoint, "container-runtime-endpoint", o.endpoint, "socket of the container runtime; wins over the configuration")
+	fs.StringVar(&o.network, "network-plugin", o.network, "who makes the pod network: keelson, or external for a CNI plugin that was installed")
+	fs.StringToStringVar(&o.labels, "node-labels", nil, "labels to register the node with")
+	fs.StringSliceVar(&o.taints, "register-with-taints", nil, "taints to register the node with, KEY=VALUE:EFFECT")
+	if err := fs.Parse(args); err != nil {
+		return nil, nil, err
+	}
+	if o.network != networkOwn && o.network != networkExternal {
+		return nil, nil, fmt.Errorf("--network-plugin=%s: want %s or %s", o.network, networkOwn, networkExternal)
+	}
+	c, err := load(o.config)
+	if err != nil {
+		return nil, nil, err
+	}
+	if o.endpoint != "" {
+		c.ContainerRuntimeEndpoint = o.endpoint
+	}
+	for _, text := range o.taints {
+		t, err := parseTaint(text)
+		if err != nil {
+			return nil, nil, fmt.Errorf("--register-with-taints: %w", err)
+		}
+		c.RegisterWithTaints = append(c.RegisterWithTaints, t)
+	}
+	return o, c, nil
+}
+
+func parseTaint(text string) (v1.Taint, error) {
+	key, effect, ok := strings.Cut(text, ":")
+	if !ok || key == "" {
+		return v1.Taint{}, fmt.Errorf("%q is not KEY=VALUE:EFFECT", text)
+	}
+	t := v1.Taint{Effect: v1.TaintEffect(effect)}
+	t.Key, t.Value, _ = strings.Cut(key, "=")
+	switch t.Effect {
+	case v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute:
+		return t, nil
+	}
+	return v1.Taint{}, fmt.Errorf("%q: %q is no effect of a taint", text, effect)
+}
+
+// addresses checks --node-ip.
+func addresses(text string) ([]string, error) {
+	if text == "" {
+		return nil, errors.New("--node-ip is required")
+	}
+	var out []string
+	for _, s := range strings.Split(text, ",") {
+		ip, err := netip.ParseAddr(strings.TrimSpace(s))
+		if err != nil {
+			return nil, fmt.Errorf("--node-ip: %w", err)
+		}
+		out = append(out, ip.String())
+	}
+	return out, nil
+}
+
+// Run is the process: it returns when ctx ends, or when the process cannot go on.
+func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	o, c, err := parse(args, stderr)
+	if errors.Is(err, pflag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if o.ShowVersion {
+		_, err := fmt.Fprintln(stdout, "Keelson", daemon.Version)
+		return err
+	}
+	ips, err := addresses(o.nodeIP)
+	if err != nil {
+		return err
+	}
+	hostname, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("host name: %w", err)
+	}
+	if o.hostname != "" {
+		hostname = o.hostname
+	}
+	rc, err := daemon.RESTConfig(o.Kubeconfig, "kubelet")
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(rc)
+	if err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
+	if o.certDir == "" {
+		o.certDir = filepath.Join(o.rootDir, "pki")
+	}
+	if err := os.MkdirAll(o.rootDir, 0o750); err != nil {
+		return fmt.Errorf("--root-dir: %w", err)
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	name := strings.ToLower(hostname)
+	k, err := kubelet.New(kubelet.Config{
+		Client: client, Kubelet: c, NodeName: name, Hostname: name, NodeIPs: ips, Labels: o.labels,
+		RootDir: o.rootDir, CertDir: o.certDir, ExternalNetwork: o.network == networkExternal, Version: daemon.Version,
+		Clock: clock.Real(), Log: daemon.NewLog(stderr, o.Verbosity), Metrics: registry,
+	})
+	if err != nil {
+		return err
+	}
+	return k.Run(ctx)
+}

@@ -1,0 +1,91 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+	"sigs.k8s.io/yaml"
+)
+
+// load reads a KubeletConfiguration file and completes it; "" gives the
+// defaults. Fields that are not known are errors.
+func load(file string) (*kubeletconfig.KubeletConfiguration, error) {
+	c := &kubeletconfig.KubeletConfiguration{}
+	if file != "" {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("configuration: %w", err)
+		}
+		if err := yaml.UnmarshalStrict(b, c); err != nil {
+			return nil, fmt.Errorf("configuration %s: %w", file, err)
+		}
+		if c.APIVersion != kubeletconfig.SchemeGroupVersion.String() || c.Kind != "KubeletConfiguration" {
+			return nil, fmt.Errorf("configuration %s: is %s %s, not %s KubeletConfiguration", file, c.APIVersion, c.Kind, kubeletconfig.SchemeGroupVersion)
+		}
+	}
+	complete(c)
+	return c, nil
+}
+
+// complete fills in Kubernetes' defaults, as the type's documentation states them.
+func complete(c *kubeletconfig.KubeletConfiguration) {
+	orElse(&c.Address, "0.0.0.0")
+	orElse(&c.Port, 10250)
+	orPointer(&c.HealthzPort, 10248)
+	orElse(&c.HealthzBindAddress, "127.0.0.1")
+	orPointer(&c.EnableDebuggingHandlers, true)
+	orPointer(&c.EnableServer, true)
+	orPointer(&c.Authentication.Anonymous.Enabled, false)
+	orPointer(&c.Authentication.Webhook.Enabled, true)
+	orDuration(&c.Authentication.Webhook.CacheTTL, 2*time.Minute)
+	orElse(&c.Authorization.Mode, kubeletconfig.KubeletAuthorizationModeWebhook)
+	orDuration(&c.Authorization.Webhook.CacheAuthorizedTTL, 5*time.Minute)
+	orDuration(&c.Authorization.Webhook.CacheUnauthorizedTTL, 30*time.Second)
+	orDuration(&c.NodeStatusUpdateFrequency, 10*time.Second)
+	orElse(&c.NodeLeaseDurationSeconds, 40)
+	orElse(&c.MaxPods, 110)
+	orPointer(&c.PodPidsLimit, -1)
+	orElse(&c.CgroupDriver, "cgroupfs")
+	orElse(&c.CgroupRoot, "/")
+	orPointer(&c.CPUCFSQuota, true)
+	if c.CPUCFSQuotaPeriod == nil {
+		c.CPUCFSQuotaPeriod = &metav1.Duration{Duration: 100 * time.Millisecond}
+	}
+	orElse(&c.ContainerRuntimeEndpoint, "unix:///run/containerd/containerd.sock")
+	orPointer(&c.ResolverConfig, "/etc/resolv.conf")
+	orDuration(&c.StreamingConnectionIdleTimeout, 4*time.Hour)
+	orElse(&c.ContainerLogMaxSize, "10Mi")
+	orPointer(&c.ContainerLogMaxFiles, 5)
+	orPointer(&c.NodeStatusMaxImages, 50)
+	orPointer(&c.RegisterNode, true)
+	if c.EvictionHard == nil {
+		c.EvictionHard = map[string]string{
+			"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%", "imagefs.available": "15%", "imagefs.inodesFree": "5%",
+		}
+	}
+}
+
+func orElse[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+func orPointer[T any](field **T, value T) {
+	if *field == nil {
+		*field = &value
+	}
+}
+
+func orDuration(field *metav1.Duration, value time.Duration) {
+	if field.Duration == 0 {
+		field.Duration = value
+	}
+}

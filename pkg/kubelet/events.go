@@ -1,0 +1,60 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"context"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/tools/reference"
+)
+
+// events records what happens to pods on this node.
+type events struct {
+	client      kubernetes.Interface
+	broadcaster record.EventBroadcaster
+	recorder    record.EventRecorder
+}
+
+func newEvents(cfg Config) *events {
+	b := record.NewBroadcaster()
+	return &events{cfg.Client, b, b.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: cfg.NodeName})}
+}
+
+func (e *events) start(context.Context) {
+	e.broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: e.client.CoreV1().Events("")})
+}
+
+func (e *events) stop() { e.broadcaster.Shutdown() }
+
+// pod records an event on a pod, or on one of its containers.
+func (e *events) pod(pod *v1.Pod, container, eventType, reason, message string) {
+	ref, err := reference.GetReference(scheme.Scheme, pod)
+	if err != nil {
+		return // a pod is of a kind the scheme knows
+	}
+	if container != "" {
+		ref.FieldPath = fieldPath(pod, container)
+	}
+	e.recorder.Event(ref, eventType, reason, strings.ToValidUTF8(message, "?"))
+}
+
+func fieldPath(pod *v1.Pod, container string) string {
+	for i := range pod.Spec.InitContainers {
+		if pod.Spec.InitContainers[i].Name == container {
+			return "spec.initContainers{" + container + "}"
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		if pod.Spec.EphemeralContainers[i].Name == container {
+			return "spec.ephemeralContainers{" + container + "}"
+		}
+	}
+	return "spec.containers{" + container + "}"
+}

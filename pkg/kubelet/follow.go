@@ -1,0 +1,141 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// relistPeriod is how often the runtime is listed without a reason.
+	relistPeriod = 10 * time.Second
+	// housekeepingPeriod is how often what pods may have left behind is looked for.
+	housekeepingPeriod = 30 * time.Second
+)
+
+// follow wakes the workers of pods of which something changed in the runtime.
+func (k *Kubelet) follow(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	relist := make(chan struct{}, 1)
+	g.Go(func() error { return k.watch(ctx, relist) })
+	g.Go(func() error { return k.relist(ctx, relist) })
+	g.Go(func() error { return k.housekeeping(ctx) })
+	return g.Wait()
+}
+
+// watch follows the runtime's events; when the stream breaks the runtime is listed anew.
+func (k *Kubelet) watch(ctx context.Context, relist chan<- struct{}) error {
+	for {
+		err := k.runtime.client.Watch(ctx, func() {
+			select {
+			case relist <- struct{}{}:
+			default:
+			}
+		}, k.pool.Wake)
+		if ctx.Err() != nil {
+			return nil
+		}
+		k.cfg.Log.Debug("event stream of the runtime ended", "error", err)
+		if !pause(ctx, k.cfg.Clock, startPoll) {
+			return nil
+		}
+	}
+}
+
+// relist compares what the runtime has with what it had.
+func (k *Kubelet) relist(ctx context.Context, now <-chan struct{}) error {
+	t := k.cfg.Clock.NewTicker(relistPeriod)
+	defer t.Stop()
+	last := map[types.UID]string{}
+	for {
+		digest, err := k.runtime.client.Digest(ctx)
+		if err == nil {
+			for uid, word := range digest {
+				if last[uid] != word && !k.changed(ctx, uid) {
+					digest[uid] = "" // again at the next listing
+				}
+			}
+			for uid := range last {
+				if _, there := digest[uid]; !there {
+					k.pool.Wake(uid)
+				}
+			}
+			last = digest
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-now:
+		case <-t.C():
+		}
+	}
+}
+
+// changed has a pod looked at; one that the API does not have is ended. It tells
+// whether that could be seen to.
+func (k *Kubelet) changed(ctx context.Context, uid types.UID) bool {
+	if k.pool.Knows(uid) {
+		k.pool.Wake(uid)
+		return true
+	}
+	seen, err := k.runtime.client.Pod(ctx, uid)
+	if err != nil {
+		k.cfg.Log.Warn("pod of the runtime is not read", "pod", uid, "error", err)
+		return false
+	}
+	k.pool.Orphan(seen)
+	return true
+}
+
+// housekeeping gives back what pods held that nobody knows any more.
+func (k *Kubelet) housekeeping(ctx context.Context) error {
+	t := k.cfg.Clock.NewTicker(housekeepingPeriod)
+	defer t.Stop()
+	for {
+		if err := k.sweep(ctx); err != nil && ctx.Err() == nil {
+			k.cfg.Log.Warn("what pods left behind is not given back", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C():
+		}
+	}
+}
+
+// sweep removes volumes and cgroups of pods that are in neither the API nor the runtime.
+func (k *Kubelet) sweep(ctx context.Context) error {
+	running, err := k.runtime.client.Digest(ctx)
+	if err != nil {
+		return fmt.Errorf("list the runtime: %w", err)
+	}
+	unknown := func(uid types.UID) bool {
+		_, there := running[uid]
+		return !there && !k.pool.Knows(uid)
+	}
+	left, err := k.volumes.Pods()
+	if err != nil {
+		return fmt.Errorf("volumes: %w", err)
+	}
+	for _, uid := range left {
+		if unknown(uid) {
+			if err := k.volumes.Teardown(ctx, uid); err != nil {
+				return fmt.Errorf("volumes of %s: %w", uid, err)
+			}
+		}
+	}
+	for _, uid := range k.cgroups.Pods() {
+		if unknown(uid) {
+			if err := k.cgroups.Remove(ctx, uid); err != nil {
+				return fmt.Errorf("cgroup of %s: %w", uid, err)
+			}
+		}
+	}
+	return nil
+}

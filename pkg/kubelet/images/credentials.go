@@ -1,0 +1,127 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package images
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/distribution/reference"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// entry is one login of a docker configuration file.
+type entry struct {
+	Username string `json:"username"`
+	Password string `json:"password"`
+	Auth     string `json:"auth"`
+	Email    string `json:"email"`
+}
+
+// credentials returns the logins of the pod's pull secrets that are for the
+// image's registry, the most specific first. A secret that is missing or cannot
+// be read is as if the pod did not name it.
+func (p *Puller) credentials(ctx context.Context, pod *v1.Pod, image string) []*runtimeapi.AuthConfig {
+	named, err := reference.ParseDockerRef(image)
+	if err != nil {
+		return nil
+	}
+	type match struct {
+		key  string
+		auth *runtimeapi.AuthConfig
+	}
+	var matches []match
+	for _, ref := range pod.Spec.ImagePullSecrets {
+		secret, err := p.cfg.Secrets.Secret(ctx, pod.Namespace, ref.Name)
+		if err != nil {
+			continue
+		}
+		for key, e := range logins(secret) {
+			if matchesRegistry(key, named.Name()) {
+				matches = append(matches, match{key, e.config()})
+			}
+		}
+	}
+	slices.SortStableFunc(matches, func(a, b match) int { return strings.Compare(b.key, a.key) })
+	var out []*runtimeapi.AuthConfig
+	for _, m := range matches {
+		out = append(out, m.auth)
+	}
+	return out
+}
+
+func logins(s *v1.Secret) map[string]entry {
+	var out map[string]entry
+	switch s.Type {
+	case v1.SecretTypeDockerConfigJson:
+		var file struct {
+			Auths map[string]entry `json:"auths"`
+		}
+		if json.Unmarshal(s.Data[v1.DockerConfigJsonKey], &file) == nil {
+			out = file.Auths
+		}
+	case v1.SecretTypeDockercfg:
+		if json.Unmarshal(s.Data[v1.DockerConfigKey], &out) != nil {
+			return nil
+		}
+	}
+	return out
+}
+
+func (e entry) config() *runtimeapi.AuthConfig {
+	a := &runtimeapi.AuthConfig{Username: e.Username, Password: e.Password}
+	if e.Auth == "" {
+		return a
+	}
+	if b, err := base64.StdEncoding.DecodeString(e.Auth); err == nil {
+		if user, password, ok := strings.Cut(string(b), ":"); ok {
+			a.Username, a.Password = user, password
+		}
+	}
+	return a
+}
+
+// matchesRegistry tells whether a login's key, a URL or registry[/path] whose
+// host labels may be patterns, covers an image's full name.
+func matchesRegistry(key, image string) bool {
+	if !strings.Contains(key, "://") {
+		key = "https://" + key
+	}
+	u, err := url.Parse(key)
+	if err != nil {
+		return false
+	}
+	host, rest, _ := strings.Cut(image, "/")
+	want := u.Host
+	if want == "index.docker.io" {
+		want = "docker.io"
+	}
+	if !matchesHost(want, host) {
+		return false
+	}
+	prefix := strings.Trim(u.Path, "/")
+	if prefix == "v1" || prefix == "v2" {
+		prefix = ""
+	}
+	return prefix == "" || rest == prefix || strings.HasPrefix(rest, prefix+"/")
+}
+
+func matchesHost(pattern, host string) bool {
+	p, h := strings.Split(pattern, "."), strings.Split(host, ".")
+	if len(p) != len(h) {
+		return false
+	}
+	for i := range p {
+		if ok, err := path.Match(p[i], h[i]); err != nil || !ok {
+			return false
+		}
+	}
+	return true
+}

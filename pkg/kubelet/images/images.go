@@ -1,0 +1,214 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/distribution/reference"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/kubelet/cri"
+	"keelson.dev/keelson/pkg/kubelet/restart"
+)
+
+// Reasons for which a container waits for its image, as Kubernetes names them.
+const (
+	ErrImagePull        = "ErrImagePull"
+	ErrImagePullBackOff = "ImagePullBackOff"
+	ErrImageNeverPull   = "ErrImageNeverPull"
+	ErrInvalidImageName = "InvalidImageName"
+	ErrImageInspect     = "ImageInspectError"
+)
+
+// pullTimeout bounds one pull.
+const pullTimeout = 30 * time.Minute
+
+// Error is why an image is not there.
+type Error struct {
+	// Reason is that of the waiting container.
+	Reason  string
+	Message string
+	// Retry is when it is worth trying again.
+	Retry time.Time
+}
+
+// Error returns the reason and the message.
+func (e *Error) Error() string { return e.Reason + ": " + e.Message }
+
+// Config is what a Puller needs.
+type Config struct {
+	Runtime *cri.Client
+	// Secrets reads the pull secrets of pods.
+	Secrets interface {
+		Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
+	}
+	Clock clock.Clock
+	// Event records an event on a container of the pod.
+	Event func(pod *v1.Pod, container, eventType, reason, message string)
+}
+
+// Puller gets images onto the node. It is safe for concurrent use.
+type Puller struct {
+	cfg Config
+
+	mu     sync.Mutex
+	states map[string]*state // by image and pod
+	pulls  map[string]*sync.Mutex
+}
+
+// state is what is remembered of failed pulls of an image for a pod.
+type state struct {
+	backoff restart.Backoff
+	failed  time.Time
+	message string
+}
+
+// New makes a Puller.
+func New(cfg Config) *Puller {
+	return &Puller{cfg: cfg, states: map[string]*state{}, pulls: map[string]*sync.Mutex{}}
+}
+
+// Forget drops what is remembered of a pod.
+func (p *Puller) Forget(uid types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for key := range p.states {
+		if strings.HasPrefix(key, string(uid)+" ") {
+			delete(p.states, key)
+		}
+	}
+}
+
+// Ensure returns the image of a container, pulled if its policy says so. The
+// error is an *Error.
+func (p *Puller) Ensure(ctx context.Context, pod *v1.Pod, c *v1.Container, sandbox *runtimeapi.PodSandboxConfig, handler string) (*runtimeapi.Image, error) {
+	if _, err := reference.ParseDockerRef(c.Image); err != nil {
+		return nil, p.fail(pod, c, ErrInvalidImageName, "InspectFailed", fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %q: %v", c.Image, c.Image, err))
+	}
+	spec := &runtimeapi.ImageSpec{Image: c.Image, UserSpecifiedImage: c.Image, RuntimeHandler: handler}
+	image, err := p.cfg.Runtime.ImageStatus(ctx, spec)
+	if err != nil {
+		return nil, p.fail(pod, c, ErrImageInspect, "InspectFailed", fmt.Sprintf("Failed to inspect image %q: %s", c.Image, cri.Message(err)))
+	}
+	if image != nil && c.ImagePullPolicy != v1.PullAlways {
+		p.event(pod, c, "Pulled", fmt.Sprintf("Container image %q already present on machine", c.Image))
+		return image, nil
+	}
+	if c.ImagePullPolicy == v1.PullNever {
+		return nil, p.fail(pod, c, ErrImageNeverPull, ErrImageNeverPull, fmt.Sprintf("Container image %q is not present with pull policy of Never", c.Image))
+	}
+	return p.pull(ctx, pod, c, spec, sandbox)
+}
+
+func (p *Puller) pull(ctx context.Context, pod *v1.Pod, c *v1.Container, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
+	st, one := p.state(pod, c.Image)
+	now := p.cfg.Clock.Now()
+	if until := st.backoff.Until(st.failed); !st.failed.IsZero() && now.Before(until) {
+		message := fmt.Sprintf("Back-off pulling image %q: %s: %s", c.Image, ErrImagePull, st.message)
+		p.cfg.Event(pod, c.Name, v1.EventTypeNormal, "BackOff", fmt.Sprintf("Back-off pulling image %q", c.Image))
+		return nil, &Error{Reason: ErrImagePullBackOff, Message: message, Retry: until}
+	}
+	p.event(pod, c, "Pulling", fmt.Sprintf("Pulling image %q", c.Image))
+	one.Lock()
+	defer one.Unlock()
+	waited := p.cfg.Clock.Since(now)
+	begun := p.cfg.Clock.Now()
+	ref, err := p.fetch(ctx, pod, spec, sandbox)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, &Error{Reason: ErrImagePull, Message: ctx.Err().Error(), Retry: p.cfg.Clock.Now()}
+		}
+		return nil, p.failedPull(pod, c, st, err)
+	}
+	took := p.cfg.Clock.Since(begun)
+	image, err := p.cfg.Runtime.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: ref, RuntimeHandler: spec.RuntimeHandler})
+	if err == nil && image == nil {
+		err = errors.New("the image is gone after it was pulled")
+	}
+	if err != nil {
+		return nil, p.failedPull(pod, c, st, err)
+	}
+	p.forget(pod, c.Image)
+	p.event(pod, c, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
+		c.Image, took.Truncate(time.Millisecond), (took+waited).Truncate(time.Millisecond), image.GetSize()))
+	return image, nil
+}
+
+func (p *Puller) failedPull(pod *v1.Pod, c *v1.Container, st *state, err error) error {
+	message := cri.Message(err)
+	now := p.cfg.Clock.Now()
+	p.mu.Lock()
+	st.backoff.Next(now, now)
+	st.failed, st.message = now, message
+	retry := st.backoff.Until(now)
+	p.mu.Unlock()
+	e := p.fail(pod, c, ErrImagePull, "Failed", fmt.Sprintf("Failed to pull image %q: %s", c.Image, message))
+	p.cfg.Event(pod, c.Name, v1.EventTypeWarning, "Failed", "Error: "+ErrImagePull)
+	return &Error{Reason: e.Reason, Message: message, Retry: retry}
+}
+
+// fetch pulls with each of the pod's credentials that may be meant for the
+// image, or with none.
+func (p *Puller) fetch(ctx context.Context, pod *v1.Pod, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
+	defer cancel()
+	auths := p.credentials(ctx, pod, spec.Image)
+	if len(auths) == 0 {
+		auths = []*runtimeapi.AuthConfig{nil}
+	}
+	var errs []error
+	for _, auth := range auths {
+		r, err := p.cfg.Runtime.Images.PullImage(ctx, &runtimeapi.PullImageRequest{Image: spec, Auth: auth, SandboxConfig: sandbox})
+		if err == nil {
+			return r.GetImageRef(), nil
+		}
+		errs = append(errs, err)
+	}
+	if len(errs) == 1 {
+		return "", errs[0]
+	}
+	return "", errors.Join(errs...)
+}
+
+// state returns what is remembered of an image for a pod, and the lock under
+// which the image is pulled.
+func (p *Puller) state(pod *v1.Pod, image string) (*state, *sync.Mutex) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	key := string(pod.UID) + " " + image
+	if p.states[key] == nil {
+		p.states[key] = &state{}
+	}
+	if p.pulls[image] == nil {
+		p.pulls[image] = &sync.Mutex{}
+	}
+	return p.states[key], p.pulls[image]
+}
+
+func (p *Puller) forget(pod *v1.Pod, image string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.states, string(pod.UID)+" "+image)
+}
+
+func (p *Puller) event(pod *v1.Pod, c *v1.Container, reason, message string) {
+	p.cfg.Event(pod, c.Name, v1.EventTypeNormal, reason, message)
+}
+
+// retryMissing is how soon an image that nobody pulls is looked for again.
+const retryMissing = 10 * time.Second
+
+func (p *Puller) fail(pod *v1.Pod, c *v1.Container, reason, event, message string) *Error {
+	p.cfg.Event(pod, c.Name, v1.EventTypeWarning, event, message)
+	return &Error{Reason: reason, Message: message, Retry: p.cfg.Clock.Now().Add(retryMissing)}
+}

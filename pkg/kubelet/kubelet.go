@@ -1,0 +1,313 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/kubelet/cgroup"
+	"keelson.dev/keelson/pkg/kubelet/cri"
+	"keelson.dev/keelson/pkg/kubelet/dns"
+	"keelson.dev/keelson/pkg/kubelet/images"
+	"keelson.dev/keelson/pkg/kubelet/node"
+	"keelson.dev/keelson/pkg/kubelet/objects"
+	"keelson.dev/keelson/pkg/kubelet/prober"
+	"keelson.dev/keelson/pkg/kubelet/qos"
+	"keelson.dev/keelson/pkg/kubelet/server"
+	"keelson.dev/keelson/pkg/kubelet/status"
+	"keelson.dev/keelson/pkg/kubelet/volume"
+	"keelson.dev/keelson/pkg/kubelet/worker"
+	"keelson.dev/keelson/pkg/network"
+)
+
+// Config is what a Kubelet is made of.
+type Config struct {
+	Client kubernetes.Interface
+	// Kubelet is the configuration, complete.
+	Kubelet  *kubeletconfig.KubeletConfiguration
+	NodeName string
+	Hostname string
+	NodeIPs  []string
+	Labels   map[string]string
+	RootDir  string
+	CertDir  string
+	// ExternalNetwork leaves the pod network to what the operator installed.
+	ExternalNetwork bool
+	// Version is what the kubelet says it is.
+	Version string
+	Clock   clock.Clock
+	Log     *slog.Logger
+	Metrics *prometheus.Registry
+}
+
+// Where things are on a node, as everything around Kubernetes expects it.
+const (
+	logRoot     = "/var/log/pods"
+	logDir      = "/var/log"
+	cgroupMount = "/sys/fs/cgroup"
+	cniConfDir  = "/etc/cni/net.d"
+	cniBinDir   = "/opt/cni/bin"
+	cniCacheDir = "/var/lib/cni"
+)
+
+// Kubelet is a node's agent.
+type Kubelet struct {
+	cfg     Config
+	runtime *runtime
+	sources *sources
+	objects *objects.Manager
+	volumes *volume.Manager
+	cgroups *cgroup.Manager
+	status  *status.Manager
+	node    *node.Node
+	network *network.Network // nil with an external network
+	events  *events
+	machine node.Machine
+	pool    *worker.Pool
+	handler *prober.Handler
+	qos     qos.Node
+	limits  v1.ResourceList // allocatable
+}
+
+// New puts a kubelet together. It starts nothing.
+func New(cfg Config) (*Kubelet, error) {
+	client, err := cri.Dial(cfg.Kubelet.ContainerRuntimeEndpoint)
+	if err != nil {
+		return nil, err
+	}
+	k := &Kubelet{cfg: cfg, events: newEvents(cfg)}
+	if k.machine, err = node.ReadMachine(cfg.RootDir); err != nil {
+		return nil, fmt.Errorf("look at the machine: %w", err)
+	}
+	if !cfg.ExternalNetwork {
+		k.network = network.New(network.Config{
+			NodeName: cfg.NodeName, Client: cfg.Client, ConfDir: cniConfDir, BinDir: cniBinDir, CacheDir: cniCacheDir,
+			Clock: cfg.Clock, Log: cfg.Log,
+		})
+	}
+	k.runtime = newRuntime(client, k.network, cfg)
+	k.sources = newSources(cfg)
+	if err := k.resources(); err != nil {
+		return nil, err
+	}
+	k.objects = objects.New(objects.Config{Client: cfg.Client, Clock: cfg.Clock, Log: cfg.Log})
+	k.status = status.NewManager(status.Config{Client: cfg.Client, Clock: cfg.Clock, Log: cfg.Log, Gone: k.gone})
+	k.handler = &prober.Handler{Exec: k.runtime.exec, Clock: cfg.Clock}
+	k.node = node.New(k.nodeConfig())
+	k.volumes = volume.New(volume.Config{
+		RootDir: cfg.RootDir, NodeName: cfg.NodeName, Client: cfg.Client, Objects: k.objects, Allocatable: k.allocatable,
+		NodeLabels: k.node.Labels, Clock: cfg.Clock, Log: cfg.Log,
+		Event: func(pod *v1.Pod, eventType, reason, message string) {
+			k.events.pod(pod, "", eventType, reason, message)
+		},
+	})
+	return k, nil
+}
+
+// resources reads what the node gives to pods out of the machine and the configuration.
+func (k *Kubelet) resources() error {
+	c := k.cfg.Kubelet
+	capacity := k.machine.Capacity(c.MaxPods)
+	reserved, err := reservations(c, capacity)
+	if err != nil {
+		return err
+	}
+	k.limits = node.Allocatable(capacity, reserved...)
+	k.qos = qos.Node{
+		Memory: k.machine.Memory, CFSQuota: c.CPUCFSQuota == nil || *c.CPUCFSQuota, Period: c.CPUCFSQuotaPeriod.Duration,
+		Unified: cgroup.Unified(cgroupMount), MinOOMScore: minOOMScore(),
+	}
+	pids := int64(-1)
+	if c.PodPidsLimit != nil {
+		pids = *c.PodPidsLimit
+	}
+	k.cgroups, err = cgroup.New(cgroup.Config{
+		Mount: cgroupMount, Root: c.CgroupRoot, Systemd: c.CgroupDriver == "systemd", Node: k.qos, PidsPerPod: pids,
+	})
+	return err
+}
+
+func (k *Kubelet) allocatable() v1.ResourceList { return k.limits }
+
+func (k *Kubelet) nodeConfig() node.Config {
+	c := k.cfg.Kubelet
+	info := k.machine.Info
+	info.KubeletVersion = k.cfg.Version
+	return node.Config{
+		Client: k.cfg.Client, Clock: k.cfg.Clock, Log: k.cfg.Log, Name: k.cfg.NodeName, Hostname: k.cfg.Hostname, IPs: k.cfg.NodeIPs,
+		Port: c.Port, Labels: k.cfg.Labels, Taints: c.RegisterWithTaints, Capacity: k.machine.Capacity(c.MaxPods), Allocatable: k.limits,
+		Info: info, RuntimeVersion: k.runtime.version, Handlers: k.runtime.handlers, Features: k.runtime.features, Ready: k.runtime.ready,
+		Pressures: func() map[v1.NodeConditionType]string { return nil },
+		Images:    k.runtime.images,
+		Period:    c.NodeStatusUpdateFrequency.Duration, LeaseDuration: time.Duration(c.NodeLeaseDurationSeconds) * time.Second,
+	}
+}
+
+// gone is told of pods that the API turned out not to have.
+func (k *Kubelet) gone(uid types.UID) {
+	if k.pool != nil {
+		k.pool.Remove(uid)
+	}
+}
+
+// Run is the kubelet's life; it ends with ctx. Pods go on running.
+func (k *Kubelet) Run(ctx context.Context) error {
+	defer func() { _ = k.runtime.client.Close() }()
+	if err := k.cgroups.Setup(); err != nil {
+		return fmt.Errorf("cgroups: %w", err)
+	}
+	k.runtime.changed = k.runtimeChanged
+	k.pool = worker.NewPool(ctx, k.workerConfig())
+	serve, err := k.server()
+	if err != nil {
+		return err
+	}
+	defer k.objects.Subscribe(k.objectChanged)()
+	g, ctx := errgroup.WithContext(ctx)
+	k.events.start(ctx)
+	defer k.events.stop()
+	g.Go(func() error { return k.node.Run(ctx) })
+	g.Go(func() error { return serve.Run(ctx) })
+	g.Go(func() error { return k.health(ctx, serve.Health()) })
+	g.Go(func() error { return k.status.Run(ctx) })
+	g.Go(func() error { return k.objects.Run(ctx) })
+	g.Go(func() error { return k.volumes.Run(ctx) })
+	g.Go(func() error { return k.runtime.watchState(ctx) })
+	g.Go(func() error { return k.work(ctx) })
+	err = g.Wait()
+	k.pool.Wait()
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// runtimeChanged is told when the runtime or the network became ready, or ceased to be.
+func (k *Kubelet) runtimeChanged() {
+	k.node.Poke()
+	k.pool.WakeAll()
+}
+
+// objectChanged has pods looked at that could not start for want of an object.
+func (k *Kubelet) objectChanged(_ objects.Ref, pods []*v1.Pod) {
+	for _, pod := range pods {
+		k.pool.Wake(pod.UID)
+	}
+}
+
+// work takes up what the runtime has, and then follows the API and the runtime.
+func (k *Kubelet) work(ctx context.Context) error {
+	if err := k.takeUp(ctx); err != nil {
+		return nil //nolint:nilerr // only ctx ends the waiting for the runtime
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	if k.network != nil {
+		g.Go(func() error { return k.network.Run(ctx) })
+	}
+	g.Go(func() error {
+		if err := k.sources.run(ctx, k.pool); err != nil {
+			return err
+		}
+		return k.follow(ctx)
+	})
+	return g.Wait()
+}
+
+// takeUp waits for the runtime, and gives back addresses of sandboxes that are gone.
+func (k *Kubelet) takeUp(ctx context.Context) error {
+	for {
+		inUse, err := k.runtime.attachments(ctx)
+		if err == nil && k.network != nil {
+			err = k.network.Collect(ctx, inUse)
+		}
+		if err == nil {
+			return nil
+		}
+		k.cfg.Log.Debug("waiting for the container runtime", "error", err)
+		if !pause(ctx, k.cfg.Clock, startPoll) {
+			return ctx.Err()
+		}
+	}
+}
+
+func (k *Kubelet) workerConfig() worker.Config {
+	c := k.cfg.Kubelet
+	return worker.Config{
+		Clock: k.cfg.Clock, Log: k.cfg.Log, Runtime: k.runtime.client, Volumes: k.volumes, Objects: k.objects, Cgroups: k.cgroups,
+		Images: images.New(images.Config{Runtime: k.runtime.client, Secrets: k.objects, Clock: k.cfg.Clock, Event: k.events.pod}),
+		Status: k.status, Handler: k.handler, Event: k.events.pod, Admit: k.admit, Ready: k.runtime.networkReady,
+		Services: k.sources.servicesFor, RuntimeHandler: k.sources.runtimeHandler, Allocatable: k.allocatable,
+		DNS: dns.Settings{
+			ClusterDNS: c.ClusterDNS, ClusterDomain: c.ClusterDomain, ResolvConf: deref(c.ResolverConfig), NodeIPs: k.cfg.NodeIPs,
+		},
+		ClusterDomain: c.ClusterDomain, HostIPs: k.cfg.NodeIPs, RootDir: k.cfg.RootDir, LogRoot: logRoot,
+		SeccompRoot: filepath.Join(k.cfg.RootDir, "seccomp"), SeccompDefault: c.SeccompDefault != nil && *c.SeccompDefault,
+		Node: k.qos, RuntimeName: "containerd", RecursiveReadOnly: k.runtime.recursiveReadOnly,
+	}
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+func (k *Kubelet) server() (*server.Server, error) {
+	c := k.cfg.Kubelet
+	return server.New(server.Config{
+		Address: net.JoinHostPort(c.Address, strconv.Itoa(int(c.Port))), Kubelet: c, NodeName: k.cfg.NodeName, CertDir: k.cfg.CertDir,
+		NodeAddresses: append([]string{k.cfg.Hostname}, k.cfg.NodeIPs...), Client: k.cfg.Client,
+		Pods: k, Runtime: &streams{k}, Stats: &usage{k},
+		Health: map[string]func(*http.Request) error{
+			"ping":     func(*http.Request) error { return nil },
+			"syncloop": func(*http.Request) error { return nil },
+		},
+		Metrics: k.cfg.Metrics, ProbeMetrics: prometheus.NewRegistry(), Register: k.cfg.Metrics,
+		LogDir: logDir, Clock: k.cfg.Clock, Log: k.cfg.Log,
+	})
+}
+
+const (
+	readHeaderTimeout = 10 * time.Second
+	shutdownTimeout   = 2 * time.Second
+)
+
+// health serves /healthz on a port of its own, as Kubernetes does.
+func (k *Kubelet) health(ctx context.Context, h http.Handler) error {
+	c := k.cfg.Kubelet
+	if c.HealthzPort == nil || *c.HealthzPort == 0 {
+		return nil
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(c.HealthzBindAddress, strconv.Itoa(int(*c.HealthzPort))))
+	if err != nil {
+		return fmt.Errorf("listen for health checks: %w", err)
+	}
+	s := &http.Server{Handler: h, ReadHeaderTimeout: readHeaderTimeout}
+	defer context.AfterFunc(ctx, func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+		defer cancel()
+		_ = s.Shutdown(ctx) // what is open then is cut when the process ends
+	})()
+	if err := s.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve health checks: %w", err)
+	}
+	return nil
+}

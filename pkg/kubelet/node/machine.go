@@ -1,0 +1,128 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Machine is what a machine has and is.
+type Machine struct {
+	CPUs    int
+	Memory  int64 // bytes
+	Disk    int64 // bytes of the file system of the kubelet's directory
+	Swap    int64 // bytes
+	MaxPIDs int64
+	Info    v1.NodeSystemInfo // without the versions of kubelet and runtime
+}
+
+// ReadMachine looks at the machine the process runs on.
+func ReadMachine(rootDir string) (Machine, error) {
+	m := Machine{CPUs: runtime.NumCPU()}
+	memory, err := meminfo()
+	if err != nil {
+		return m, err
+	}
+	m.Memory, m.Swap = memory["MemTotal"], memory["SwapTotal"]
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(rootDir, &fs); err != nil {
+		return m, fmt.Errorf("size of %s: %w", rootDir, err)
+	}
+	m.Disk = int64(fs.Blocks) * fs.Bsize
+	if s := text("/proc/sys/kernel/pid_max"); s != "" {
+		m.MaxPIDs, _ = strconv.ParseInt(s, 10, 64) // 0, unknown, when it is not a number
+	}
+	m.Info = v1.NodeSystemInfo{
+		MachineID: text("/etc/machine-id"), SystemUUID: text("/sys/class/dmi/id/product_uuid"),
+		BootID: text("/proc/sys/kernel/random/boot_id"), KernelVersion: text("/proc/sys/kernel/osrelease"),
+		OSImage: osImage(), OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
+	}
+	if m.Info.SystemUUID == "" {
+		m.Info.SystemUUID = m.Info.MachineID
+	}
+	return m, nil
+}
+
+// Capacity is the machine as a list of resources.
+func (m Machine) Capacity(maxPods int32) v1.ResourceList {
+	return v1.ResourceList{
+		v1.ResourceCPU:              *resource.NewQuantity(int64(m.CPUs), resource.DecimalSI),
+		v1.ResourceMemory:           *resource.NewQuantity(m.Memory, resource.BinarySI),
+		v1.ResourceEphemeralStorage: *resource.NewQuantity(m.Disk, resource.BinarySI),
+		v1.ResourcePods:             *resource.NewQuantity(int64(maxPods), resource.DecimalSI),
+		v1.ResourceName(v1.ResourceHugePagesPrefix + "2Mi"): *resource.NewQuantity(0, resource.BinarySI),
+		v1.ResourceName(v1.ResourceHugePagesPrefix + "1Gi"): *resource.NewQuantity(0, resource.BinarySI),
+	}
+}
+
+// Allocatable is what of the capacity is left for pods: less what is reserved,
+// and less what eviction keeps free.
+func Allocatable(capacity v1.ResourceList, reserved ...v1.ResourceList) v1.ResourceList {
+	out := capacity.DeepCopy()
+	for _, list := range reserved {
+		for name, q := range list {
+			have, ok := out[name]
+			if !ok {
+				continue
+			}
+			if have.Sub(q); have.Sign() < 0 {
+				have = *resource.NewQuantity(0, have.Format)
+			}
+			out[name] = have
+		}
+	}
+	return out
+}
+
+// meminfo reads /proc/meminfo, in bytes.
+func meminfo() (map[string]int64, error) {
+	f, err := os.Open("/proc/meminfo")
+	if err != nil {
+		return nil, fmt.Errorf("memory: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	out := map[string]int64{}
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		name, rest, _ := strings.Cut(lines.Text(), ":")
+		fields := strings.Fields(rest)
+		if len(fields) == 0 {
+			continue
+		}
+		if kib, err := strconv.ParseInt(fields[0], 10, 64); err == nil {
+			out[name] = kib << 10
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("memory: %w", err)
+	}
+	return out, nil
+}
+
+// text is the content of a small file, or nothing.
+func text(path string) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+func osImage() string {
+	for _, line := range strings.Split(text("/etc/os-release"), "\n") {
+		if name, ok := strings.CutPrefix(line, "PRETTY_NAME="); ok {
+			return strings.Trim(name, `"`)
+		}
+	}
+	return runtime.GOOS
+}

@@ -1,0 +1,258 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"runtime"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/client-go/kubernetes"
+
+	"keelson.dev/api/clock"
+)
+
+const (
+	// statusPeriod is how often the status is written without a change.
+	statusPeriod = 5 * time.Minute
+	// retryPeriod is how soon a write that failed is tried again.
+	retryPeriod = 500 * time.Millisecond
+)
+
+// Config is what a Node needs.
+type Config struct {
+	Client kubernetes.Interface
+	Clock  clock.Clock
+	Log    *slog.Logger
+	Name   string
+	// Hostname is the value of the label and the address of that type.
+	Hostname string
+	IPs      []string
+	Port     int32 // of the kubelet's server
+	Labels   map[string]string
+	Taints   []v1.Taint
+	// Unschedulable registers the node cordoned.
+	Unschedulable bool
+	// Capacity and Allocatable are the node's resources.
+	Capacity, Allocatable v1.ResourceList
+	Info                  v1.NodeSystemInfo
+	RuntimeVersion        func() string
+	Handlers              func() []v1.NodeRuntimeHandler
+	Features              func() *v1.NodeFeatures
+	// Ready returns nil when pods can run, or why they cannot.
+	Ready func() error
+	// Pressures are the pressure conditions that hold, with their messages.
+	Pressures func() map[v1.NodeConditionType]string
+	// Images are those on the node, the largest first.
+	Images func(ctx context.Context) []v1.ContainerImage
+	// Period is how often the status is looked at, LeaseDuration how long the Lease is good for.
+	Period, LeaseDuration time.Duration
+}
+
+// Node is the node's representative in the API.
+type Node struct {
+	cfg  Config
+	wake chan struct{}
+
+	mu      sync.Mutex
+	current *v1.Node // as the API last gave it
+	written time.Time
+}
+
+// New returns a Node that has not yet talked to anybody.
+func New(cfg Config) *Node {
+	return &Node{cfg: cfg, wake: make(chan struct{}, 1)}
+}
+
+// Poke has the status looked at now.
+func (n *Node) Poke() {
+	select {
+	case n.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Labels are the node's labels as last seen.
+func (n *Node) Labels() map[string]string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.current == nil {
+		return n.labels()
+	}
+	return n.current.Labels
+}
+
+// Current is the node as last seen; nil before registration.
+func (n *Node) Current() *v1.Node {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.current
+}
+
+// Run registers the node and stands for it until ctx ends.
+func (n *Node) Run(ctx context.Context) error {
+	if err := n.register(ctx); err != nil {
+		return nil //nolint:nilerr // it is tried until ctx ends
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { n.renew(ctx) })
+	defer wg.Wait()
+	t := n.cfg.Clock.NewTicker(n.cfg.Period)
+	defer t.Stop()
+	for {
+		for n.update(ctx) != nil && ctx.Err() == nil {
+			n.pause(ctx, retryPeriod)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-n.wake:
+		case <-t.C():
+		}
+	}
+}
+
+func (n *Node) pause(ctx context.Context, d time.Duration) {
+	t := n.cfg.Clock.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C():
+	}
+}
+
+// register makes the node, or takes over the one that is there.
+func (n *Node) register(ctx context.Context) error {
+	for {
+		err := n.tryRegister(ctx)
+		if err == nil {
+			n.cfg.Log.Info("node registered", "node", n.cfg.Name)
+			return nil
+		}
+		n.cfg.Log.Warn("node is not registered", "node", n.cfg.Name, "error", err)
+		if n.pause(ctx, retryPeriod); ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+func (n *Node) tryRegister(ctx context.Context) error {
+	want := &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: n.cfg.Name, Labels: n.labels(),
+			Annotations: map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
+		},
+		Spec: v1.NodeSpec{Taints: n.cfg.Taints, Unschedulable: n.cfg.Unschedulable},
+	}
+	want.Status = n.status(ctx, want)
+	got, err := n.cfg.Client.CoreV1().Nodes().Create(ctx, want, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		got, err = n.adopt(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("register: %w", err)
+	}
+	n.saw(got)
+	return nil
+}
+
+// adopt brings the labels of a node that is there already up to date.
+func (n *Node) adopt(ctx context.Context) (*v1.Node, error) {
+	old, err := n.cfg.Client.CoreV1().Nodes().Get(ctx, n.cfg.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	want := old.DeepCopy()
+	if want.Labels == nil {
+		want.Labels = map[string]string{}
+	}
+	maps.Copy(want.Labels, n.labels())
+	if equality.Semantic.DeepEqual(old, want) {
+		return old, nil
+	}
+	return n.patch(ctx, old, want)
+}
+
+func (n *Node) labels() map[string]string {
+	l := map[string]string{
+		v1.LabelHostname: n.cfg.Hostname, v1.LabelOSStable: runtime.GOOS, v1.LabelArchStable: runtime.GOARCH,
+		"beta.kubernetes.io/os": runtime.GOOS, "beta.kubernetes.io/arch": runtime.GOARCH,
+	}
+	maps.Copy(l, n.cfg.Labels)
+	return l
+}
+
+func (n *Node) saw(node *v1.Node) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.current = node
+}
+
+// update writes the status if it changed, or was not written for long.
+func (n *Node) update(ctx context.Context) error {
+	// From a cache of the server's: the answer is only compared with.
+	old, err := n.cfg.Client.CoreV1().Nodes().Get(ctx, n.cfg.Name, metav1.GetOptions{ResourceVersion: "0"})
+	if apierrors.IsNotFound(err) {
+		return n.tryRegister(ctx) // somebody deleted the node; the machine is still there
+	}
+	if err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	n.saw(old)
+	want := old.DeepCopy()
+	want.Status = n.status(ctx, old)
+	now := n.cfg.Clock.Now()
+	if !n.differs(&old.Status, &want.Status) && now.Sub(n.written) < statusPeriod {
+		return nil
+	}
+	got, err := n.patch(ctx, old, want, "status")
+	if err != nil {
+		return err
+	}
+	n.written = now
+	n.saw(got)
+	return nil
+}
+
+// differs compares statuses, the times of heartbeats aside.
+func (n *Node) differs(a, b *v1.NodeStatus) bool {
+	x, y := a.DeepCopy(), b.DeepCopy()
+	for _, s := range []*v1.NodeStatus{x, y} {
+		for i := range s.Conditions {
+			s.Conditions[i].LastHeartbeatTime = metav1.Time{}
+		}
+	}
+	return !equality.Semantic.DeepEqual(x, y)
+}
+
+func (n *Node) patch(ctx context.Context, old, want *v1.Node, subresources ...string) (*v1.Node, error) {
+	before, err := json.Marshal(old)
+	if err != nil {
+		return nil, fmt.Errorf("patch of the node: %w", err)
+	}
+	after, err := json.Marshal(want)
+	if err != nil {
+		return nil, fmt.Errorf("patch of the node: %w", err)
+	}
+	body, err := strategicpatch.CreateTwoWayMergePatch(before, after, v1.Node{})
+	if err != nil {
+		return nil, fmt.Errorf("patch of the node: %w", err)
+	}
+	got, err := n.cfg.Client.CoreV1().Nodes().Patch(ctx, n.cfg.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, subresources...)
+	if err != nil {
+		return nil, fmt.Errorf("patch the node: %w", err)
+	}
+	return got, nil
+}

@@ -1,0 +1,98 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"net/netip"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// status makes the node's status of today, on top of what others have set.
+func (n *Node) status(ctx context.Context, old *v1.Node) v1.NodeStatus {
+	s := *old.Status.DeepCopy()
+	s.Capacity, s.Allocatable = n.cfg.Capacity.DeepCopy(), n.cfg.Allocatable.DeepCopy()
+	// What device plugins and others have added stays.
+	for name, q := range old.Status.Capacity {
+		if _, own := s.Capacity[name]; !own {
+			s.Capacity[name] = q
+		}
+	}
+	for name, q := range old.Status.Allocatable {
+		if _, own := s.Allocatable[name]; !own {
+			s.Allocatable[name] = q
+		}
+	}
+	s.Addresses = n.addresses()
+	s.DaemonEndpoints.KubeletEndpoint.Port = n.cfg.Port
+	s.NodeInfo = n.cfg.Info
+	s.NodeInfo.ContainerRuntimeVersion = n.cfg.RuntimeVersion()
+	s.RuntimeHandlers = n.cfg.Handlers()
+	s.Features = n.cfg.Features()
+	s.Images = n.cfg.Images(ctx)
+	n.conditions(&s)
+	return s
+}
+
+func (n *Node) addresses() []v1.NodeAddress {
+	var out []v1.NodeAddress
+	for _, ip := range n.cfg.IPs {
+		if _, err := netip.ParseAddr(ip); err == nil {
+			out = append(out, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip})
+		}
+	}
+	return append(out, v1.NodeAddress{Type: v1.NodeHostName, Address: n.cfg.Hostname})
+}
+
+// pressure is a condition about a resource, in Kubernetes' words.
+type pressure struct {
+	condition   v1.NodeConditionType
+	with        string // reason
+	without     string // reason
+	withoutText string
+	withText    string
+}
+
+func pressures() []pressure {
+	return []pressure{
+		{v1.NodeMemoryPressure, "KubeletHasInsufficientMemory", "KubeletHasSufficientMemory", "kubelet has sufficient memory available", "kubelet has insufficient memory available"},
+		{v1.NodeDiskPressure, "KubeletHasDiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure", "kubelet has disk pressure"},
+		{v1.NodePIDPressure, "KubeletHasInsufficientPID", "KubeletHasSufficientPID", "kubelet has sufficient PID available", "kubelet has insufficient PID available"},
+	}
+}
+
+func (n *Node) conditions(s *v1.NodeStatus) {
+	holding := n.cfg.Pressures()
+	for _, p := range pressures() {
+		c := v1.NodeCondition{Type: p.condition, Status: v1.ConditionFalse, Reason: p.without, Message: p.withoutText}
+		if _, holds := holding[p.condition]; holds {
+			c.Status, c.Reason, c.Message = v1.ConditionTrue, p.with, p.withText
+		}
+		n.set(s, c)
+	}
+	// Ready comes last, as it is read.
+	ready := v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"}
+	if err := n.cfg.Ready(); err != nil {
+		ready.Status, ready.Reason, ready.Message = v1.ConditionFalse, "KubeletNotReady", err.Error()
+	}
+	n.set(s, ready)
+}
+
+func (n *Node) set(s *v1.NodeStatus, c v1.NodeCondition) {
+	now := metav1.NewTime(n.cfg.Clock.Now())
+	c.LastHeartbeatTime, c.LastTransitionTime = now, now
+	for i := range s.Conditions {
+		if s.Conditions[i].Type != c.Type {
+			continue
+		}
+		if s.Conditions[i].Status == c.Status {
+			c.LastTransitionTime = s.Conditions[i].LastTransitionTime
+		}
+		s.Conditions[i] = c
+		return
+	}
+	s.Conditions = append(s.Conditions, c)
+}

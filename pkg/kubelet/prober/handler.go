@@ -1,0 +1,248 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package prober
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	grpcstatus "google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"keelson.dev/api/clock"
+)
+
+const (
+	userAgent   = "kube-probe/1.36"
+	maxBody     = 10 << 10 // read of an answer
+	maxRedirect = 10
+)
+
+// Target is the container that a handler is for.
+type Target struct {
+	Container *v1.Container
+	ID        string // of the running container
+	IP        string // of its pod
+}
+
+// Handler carries out probes and lifecycle handlers. It is safe for concurrent use.
+type Handler struct {
+	// Exec runs a command in a container and returns its output and exit code.
+	Exec  func(ctx context.Context, containerID string, command []string) (output string, exit int32, err error)
+	Clock clock.Clock
+}
+
+// Probe asks once. The message says what was wrong.
+func (h *Handler) Probe(ctx context.Context, t Target, p *v1.Probe) (ok bool, message string) {
+	switch {
+	case p.Exec != nil:
+		return h.exec(ctx, t, p.Exec.Command)
+	case p.HTTPGet != nil:
+		status, body, err := h.get(ctx, t, p.HTTPGet)
+		switch {
+		case err != nil:
+			return false, err.Error()
+		case status < http.StatusOK || status >= http.StatusBadRequest:
+			return false, fmt.Sprintf("HTTP probe failed with statuscode: %d", status)
+		}
+		return true, body
+	case p.TCPSocket != nil:
+		return h.connect(ctx, t, p.TCPSocket)
+	case p.GRPC != nil:
+		return h.grpc(ctx, t, p.GRPC)
+	}
+	return false, "missing probe handler"
+}
+
+func (h *Handler) exec(ctx context.Context, t Target, command []string) (bool, string) {
+	output, exit, err := h.Exec(ctx, t.ID, command)
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return false, fmt.Sprintf("command timed out: %q timed out", strings.Join(command, " "))
+	case err != nil:
+		return false, err.Error()
+	}
+	return exit == 0, output
+}
+
+func (h *Handler) get(ctx context.Context, t Target, g *v1.HTTPGetAction) (status int, body string, err error) {
+	port, err := portOf(g.Port, t.Container)
+	if err != nil {
+		return 0, "", err
+	}
+	u, err := url.Parse(g.Path)
+	if err != nil { // a path that is no URL is taken as it is
+		u = &url.URL{Path: g.Path}
+	}
+	u.Scheme = strings.ToLower(string(g.Scheme))
+	if u.Scheme == "" {
+		u.Scheme = "http"
+	}
+	host := g.Host
+	if host == "" {
+		host = t.IP
+	}
+	u.Host = net.JoinHostPort(host, strconv.Itoa(port))
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return 0, "", err
+	}
+	setHeaders(req, g.HTTPHeaders)
+	client := &http.Client{Transport: transport(), CheckRedirect: sameHost}
+	defer client.CloseIdleConnections()
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
+	if err != nil {
+		return 0, "", err
+	}
+	return resp.StatusCode, string(b), nil
+}
+
+// transport makes connections that are used once: a probe must see what a new client would.
+func transport() *http.Transport {
+	return &http.Transport{
+		TLSClientConfig:    &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a probe asks for an answer, not for an identity
+		DisableKeepAlives:  true,
+		DisableCompression: true,
+	}
+}
+
+// sameHost follows redirects on the probed host alone; others count as an answer.
+func sameHost(req *http.Request, via []*http.Request) error {
+	if req.URL.Hostname() != via[0].URL.Hostname() {
+		return http.ErrUseLastResponse
+	}
+	if len(via) >= maxRedirect {
+		return fmt.Errorf("stopped after %d redirects", maxRedirect)
+	}
+	return nil
+}
+
+func setHeaders(req *http.Request, headers []v1.HTTPHeader) {
+	req.Header.Set("User-Agent", userAgent)
+	req.Header.Set("Accept", "*/*")
+	given := http.Header{}
+	for _, h := range headers {
+		given.Add(h.Name, h.Value)
+	}
+	for name, values := range given {
+		req.Header[name] = values
+		if len(values) == 1 && values[0] == "" && (name == "Accept" || name == "User-Agent") {
+			req.Header[name] = nil // not sent at all
+		}
+	}
+	if host := given.Get("Host"); host != "" {
+		req.Host = host
+	}
+}
+
+func (h *Handler) connect(ctx context.Context, t Target, a *v1.TCPSocketAction) (bool, string) {
+	port, err := portOf(a.Port, t.Container)
+	if err != nil {
+		return false, err.Error()
+	}
+	host := a.Host
+	if host == "" {
+		host = t.IP
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+	if err != nil {
+		return false, err.Error()
+	}
+	_ = conn.Close()
+	return true, ""
+}
+
+func (h *Handler) grpc(ctx context.Context, t Target, a *v1.GRPCAction) (bool, string) {
+	address := net.JoinHostPort(t.IP, strconv.Itoa(int(a.Port)))
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUserAgent(userAgent), grpc.WithNoProxy())
+	if err != nil {
+		return false, err.Error()
+	}
+	defer func() { _ = conn.Close() }()
+	service := ""
+	if a.Service != nil {
+		service = *a.Service
+	}
+	resp, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{Service: service}, grpc.WaitForReady(false))
+	switch code := grpcstatus.Code(err); {
+	case code == codes.Unimplemented:
+		return false, fmt.Sprintf("error: this server does not implement the grpc health protocol (grpc.health.v1.Health): %s", grpcstatus.Convert(err).Message())
+	case code == codes.DeadlineExceeded:
+		return false, fmt.Sprintf("timeout: health rpc did not complete within the timeout: %s", grpcstatus.Convert(err).Message())
+	case err != nil:
+		return false, fmt.Sprintf("error: health rpc probe failed: %s", err)
+	case resp.GetStatus() != healthpb.HealthCheckResponse_SERVING:
+		return false, fmt.Sprintf("service unhealthy (responded with %q)", resp.GetStatus())
+	}
+	return true, ""
+}
+
+// Lifecycle carries out a postStart or preStop handler to its end.
+func (h *Handler) Lifecycle(ctx context.Context, t Target, l *v1.LifecycleHandler) error {
+	switch {
+	case l.Exec != nil:
+		output, exit, err := h.Exec(ctx, t.ID, l.Exec.Command)
+		if err != nil {
+			return err
+		}
+		if exit != 0 {
+			return fmt.Errorf("command '%s' exited with %d: %s", strings.Join(l.Exec.Command, " "), exit, output)
+		}
+	case l.HTTPGet != nil:
+		status, _, err := h.get(ctx, t, l.HTTPGet)
+		if err != nil {
+			return err
+		}
+		if status >= http.StatusBadRequest {
+			return fmt.Errorf("HTTP handler failed with statuscode: %d", status)
+		}
+	case l.TCPSocket != nil:
+		if ok, message := h.connect(ctx, t, l.TCPSocket); !ok {
+			return errors.New(message)
+		}
+	case l.Sleep != nil:
+		timer := h.Clock.NewTimer(time.Duration(l.Sleep.Seconds) * time.Second)
+		defer timer.Stop()
+		select {
+		case <-timer.C():
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// portOf looks a port up by its number or by its name among the container's ports.
+func portOf(p intstr.IntOrString, c *v1.Container) (int, error) {
+	port := p.IntValue()
+	if p.Type == intstr.String {
+		for i := range c.Ports {
+			if c.Ports[i].Name == p.StrVal {
+				port = int(c.Ports[i].ContainerPort)
+			}
+		}
+	}
+	if port <= 0 || port > 65535 {
+		return 0, fmt.Errorf("invalid port number: %s", p.String())
+	}
+	return port, nil
+}

@@ -1,0 +1,236 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package prober
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson.dev/api/clock"
+)
+
+// Kind is what a probe asks.
+type Kind string
+
+// The kinds of probes, as events name them.
+const (
+	Startup   Kind = "Startup"
+	Liveness  Kind = "Liveness"
+	Readiness Kind = "Readiness"
+)
+
+// Config is what a Manager needs.
+type Config struct {
+	Clock   clock.Clock
+	Handler *Handler
+	// Changed is called when the answer of a probe of the pod has changed. It must not block.
+	Changed func(uid types.UID)
+	// Event records an event on a container of the pod.
+	Event func(pod *v1.Pod, container, eventType, reason, message string)
+}
+
+// Manager probes containers. It is safe for concurrent use.
+type Manager struct {
+	cfg  Config
+	ctx  context.Context //nolint:containedctx // the life of the probes, which is longer than that of a call
+	mu   sync.Mutex
+	runs map[string]*run // by container ID
+	wg   sync.WaitGroup
+}
+
+// run is one run of a container with its probes.
+type run struct {
+	pod    *v1.Pod
+	spec   *v1.Container
+	id     string
+	ip     string
+	start  time.Time
+	cancel context.CancelFunc
+
+	begun chan struct{} // closed when the startup probe succeeded, or there is none
+
+	mu      sync.Mutex
+	started bool
+	ready   bool
+	failed  Kind // Liveness or Startup, once it failed
+	reason  string
+}
+
+// NewManager makes a Manager whose probes end with ctx.
+func NewManager(ctx context.Context, cfg Config) *Manager {
+	return &Manager{cfg: cfg, ctx: ctx, runs: map[string]*run{}}
+}
+
+// Start begins to probe a running container, once.
+func (m *Manager) Start(pod *v1.Pod, c *v1.Container, id, podIP string, started time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.runs[id] != nil || m.ctx.Err() != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(m.ctx)
+	r := &run{pod: pod, spec: c, id: id, ip: podIP, start: started, cancel: cancel, begun: make(chan struct{})}
+	m.runs[id] = r
+	if c.StartupProbe == nil {
+		r.started = true
+		close(r.begun)
+	}
+	r.ready = c.ReadinessProbe == nil
+	for kind, p := range map[Kind]*v1.Probe{Startup: c.StartupProbe, Liveness: c.LivenessProbe, Readiness: c.ReadinessProbe} {
+		if p != nil {
+			m.wg.Go(func() { m.probe(ctx, r, kind, p) })
+		}
+	}
+}
+
+// Stop ends the probes of a container.
+func (m *Manager) Stop(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r := m.runs[id]; r != nil {
+		r.cancel()
+		delete(m.runs, id)
+	}
+}
+
+// StopPod ends all probes of a pod.
+func (m *Manager) StopPod(uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id, r := range m.runs {
+		if r.pod.UID == uid {
+			r.cancel()
+			delete(m.runs, id)
+		}
+	}
+}
+
+// Wait returns when all probes have ended; the context of NewManager must have.
+func (m *Manager) Wait() { m.wg.Wait() }
+
+// Probed tells whether a container has started and is ready. One that is not
+// probed has not been seen running yet.
+func (m *Manager) Probed(id string) (started, ready bool) {
+	r := m.run(id)
+	if r == nil {
+		return false, false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.started, r.started && r.ready
+}
+
+// Failed tells whether a container is to be restarted, for which probe, and what it said.
+func (m *Manager) Failed(id string) (kind Kind, message string, failed bool) {
+	r := m.run(id)
+	if r == nil {
+		return "", "", false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failed, r.reason, r.failed != ""
+}
+
+func (m *Manager) run(id string) *run {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.runs[id]
+}
+
+// probe asks until the run ends, or until there is nothing more to ask.
+func (m *Manager) probe(ctx context.Context, r *run, kind Kind, p *v1.Probe) {
+	if kind != Startup {
+		select {
+		case <-r.begun:
+		case <-ctx.Done():
+			return
+		}
+	}
+	delay := r.start.Add(seconds(p.InitialDelaySeconds)).Sub(m.cfg.Clock.Now())
+	count := counter{success: max(p.SuccessThreshold, 1), failure: max(p.FailureThreshold, 1)}
+	for {
+		if !m.wait(ctx, delay) {
+			return
+		}
+		delay = max(seconds(p.PeriodSeconds), time.Second)
+		ok, message := m.ask(ctx, r, p)
+		if ctx.Err() != nil {
+			return
+		}
+		if !ok {
+			m.cfg.Event(r.pod, r.spec.Name, v1.EventTypeWarning, "Unhealthy", fmt.Sprintf("%s probe failed: %s", kind, message))
+		}
+		if reached := count.add(ok); reached && m.settle(r, kind, ok, message) {
+			return
+		}
+	}
+}
+
+func seconds(n int32) time.Duration { return time.Duration(n) * time.Second }
+
+func (m *Manager) wait(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	t := m.cfg.Clock.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C():
+		return true
+	}
+}
+
+func (m *Manager) ask(ctx context.Context, r *run, p *v1.Probe) (ok bool, message string) {
+	ctx, cancel := context.WithTimeout(ctx, max(seconds(p.TimeoutSeconds), time.Second))
+	defer cancel()
+	return m.cfg.Handler.Probe(ctx, Target{Container: r.spec, ID: r.id, IP: r.ip}, p)
+}
+
+// settle takes over an answer that counts, and tells whether the probe is done.
+func (m *Manager) settle(r *run, kind Kind, ok bool, message string) (done bool) {
+	r.mu.Lock()
+	changed := false
+	switch {
+	case kind == Readiness:
+		changed, r.ready = r.ready != ok, ok
+	case !ok:
+		changed, done = r.failed == "", true
+		r.failed, r.reason = kind, message
+	case kind == Startup:
+		changed, done, r.started = true, true, true
+		close(r.begun)
+	}
+	r.mu.Unlock()
+	if changed {
+		m.cfg.Changed(r.pod.UID)
+	}
+	return done
+}
+
+// counter counts equal answers in a row.
+type counter struct {
+	success, failure int32
+	last             bool
+	n                int32
+}
+
+// add tells whether the answer has been given often enough to count.
+func (c *counter) add(ok bool) bool {
+	if c.n > 0 && c.last == ok {
+		c.n++
+	} else {
+		c.last, c.n = ok, 1
+	}
+	if ok {
+		return c.n >= c.success
+	}
+	return c.n >= c.failure
+}

@@ -1,0 +1,98 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson.dev/keelson/pkg/kubelet/cri"
+	"keelson.dev/keelson/pkg/kubelet/server"
+)
+
+// streams opens the runtime's streaming endpoints for the server.
+type streams struct{ *Kubelet }
+
+var _ server.Runtime = (*streams)(nil)
+
+// running finds the run of a container that a stream can be opened to.
+func (s *streams) running(ctx context.Context, pod *v1.Pod, container string) (string, error) {
+	seen, err := s.runtime.client.Pod(ctx, pod.UID)
+	if err != nil {
+		return "", err
+	}
+	run := seen.Latest(container)
+	if run == nil || run.State != cri.Running {
+		return "", fmt.Errorf("container not found (%q)", container)
+	}
+	return run.ID, nil
+}
+
+// Exec implements server.Runtime.
+func (s *streams) Exec(ctx context.Context, pod *v1.Pod, container string, command []string, o server.StreamOptions) (*url.URL, error) {
+	id, err := s.running(ctx, pod, container)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := s.runtime.client.Runtime.Exec(ctx, &runtimeapi.ExecRequest{
+		ContainerId: id, Cmd: command, Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, Tty: o.TTY,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return url.Parse(resp.Url)
+}
+
+// Attach implements server.Runtime.
+func (s *streams) Attach(ctx context.Context, pod *v1.Pod, container string, o server.StreamOptions) (*url.URL, error) {
+	id, err := s.running(ctx, pod, container)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := s.runtime.client.Runtime.Attach(ctx, &runtimeapi.AttachRequest{
+		ContainerId: id, Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, Tty: o.TTY,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return url.Parse(resp.Url)
+}
+
+// PortForward implements server.Runtime.
+func (s *streams) PortForward(ctx context.Context, pod *v1.Pod, ports []int32) (*url.URL, error) {
+	seen, err := s.runtime.client.Pod(ctx, pod.UID)
+	if err != nil {
+		return nil, err
+	}
+	box := seen.Sandbox()
+	if box == nil || !box.Ready {
+		return nil, fmt.Errorf("pod %s is not running", cri.Describe(pod))
+	}
+	resp, err := s.runtime.client.Runtime.PortForward(ctx, &runtimeapi.PortForwardRequest{PodSandboxId: box.ID, Port: ports})
+	if err != nil {
+		return nil, err
+	}
+	return url.Parse(resp.Url)
+}
+
+// Run implements server.Runtime.
+func (s *streams) Run(ctx context.Context, pod *v1.Pod, container string, command []string) ([]byte, error) {
+	id, err := s.running(ctx, pod, container)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := s.runtime.client.Run(ctx, id, command, 0)
+	if err != nil {
+		return nil, err
+	}
+	out := append(resp.Stdout, resp.Stderr...)
+	if resp.ExitCode != 0 {
+		return out, fmt.Errorf("command exited with %d", resp.ExitCode)
+	}
+	return out, nil
+}

@@ -1,0 +1,124 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"keelson.dev/keelson/pkg/kubelet/server"
+)
+
+// usage tells what the node's pods use, as the runtime measures it.
+type usage struct{ *Kubelet }
+
+var _ server.Stats = (*usage)(nil)
+
+// Summary implements server.Stats.
+func (u *usage) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.Summary, error) {
+	list, err := u.runtime.client.Runtime.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("statistics of the runtime: %w", err)
+	}
+	s := &statsapi.Summary{Node: statsapi.NodeStats{NodeName: u.cfg.NodeName}}
+	var cpu, nanocores, memory uint64
+	for _, item := range list.Stats {
+		pod := podStats(item)
+		if !onlyCPUAndMemory {
+			if pod.VolumeStats, err = u.volumes.Stats(ctx, types.UID(pod.PodRef.UID)); err != nil {
+				return nil, fmt.Errorf("volumes of %s: %w", pod.PodRef.UID, err)
+			}
+		}
+		if c := pod.CPU; c != nil {
+			cpu, nanocores = cpu+value(c.UsageCoreNanoSeconds), nanocores+value(c.UsageNanoCores)
+		}
+		if m := pod.Memory; m != nil {
+			memory += value(m.WorkingSetBytes)
+		}
+		s.Pods = append(s.Pods, pod)
+	}
+	now := metav1.NewTime(u.cfg.Clock.Now())
+	capacity := uint64(max(u.machine.Memory, 0))
+	available := capacity - min(memory, capacity)
+	s.Node.CPU = &statsapi.CPUStats{Time: now, UsageCoreNanoSeconds: &cpu, UsageNanoCores: &nanocores}
+	s.Node.Memory = &statsapi.MemoryStats{Time: now, WorkingSetBytes: &memory, UsageBytes: &memory, AvailableBytes: &available}
+	return s, nil
+}
+
+func value(p *uint64) uint64 {
+	if p == nil {
+		return 0
+	}
+	return *p
+}
+
+func podStats(item *runtimeapi.PodSandboxStats) statsapi.PodStats {
+	a, l := item.GetAttributes(), item.GetLinux()
+	pod := statsapi.PodStats{
+		PodRef: statsapi.PodReference{Name: a.GetMetadata().GetName(), Namespace: a.GetMetadata().GetNamespace(), UID: a.GetMetadata().GetUid()},
+		CPU:    cpuStats(l.GetCpu()), Memory: memoryStats(l.GetMemory()), ProcessStats: processStats(l.GetProcess()),
+	}
+	for _, c := range l.GetContainers() {
+		pod.Containers = append(pod.Containers, statsapi.ContainerStats{
+			Name: c.GetAttributes().GetMetadata().GetName(), CPU: cpuStats(c.GetCpu()), Memory: memoryStats(c.GetMemory()),
+			Rootfs: fsStats(c.GetWritableLayer()),
+		})
+	}
+	if n := l.GetNetwork().GetDefaultInterface(); n != nil {
+		pod.Network = &statsapi.NetworkStats{
+			Time: stamp(l.GetNetwork().GetTimestamp()),
+			InterfaceStats: statsapi.InterfaceStats{
+				Name: n.GetName(), RxBytes: number(n.GetRxBytes()), RxErrors: number(n.GetRxErrors()),
+				TxBytes: number(n.GetTxBytes()), TxErrors: number(n.GetTxErrors()),
+			},
+		}
+	}
+	return pod
+}
+
+func number(v *runtimeapi.UInt64Value) *uint64 {
+	if v == nil {
+		return nil
+	}
+	return &v.Value
+}
+
+func stamp(nanoseconds int64) metav1.Time { return metav1.NewTime(time.Unix(0, nanoseconds)) }
+
+func cpuStats(c *runtimeapi.CpuUsage) *statsapi.CPUStats {
+	if c == nil {
+		return nil
+	}
+	return &statsapi.CPUStats{Time: stamp(c.Timestamp), UsageCoreNanoSeconds: number(c.UsageCoreNanoSeconds), UsageNanoCores: number(c.UsageNanoCores)}
+}
+
+func memoryStats(m *runtimeapi.MemoryUsage) *statsapi.MemoryStats {
+	if m == nil {
+		return nil
+	}
+	return &statsapi.MemoryStats{
+		Time: stamp(m.Timestamp), WorkingSetBytes: number(m.WorkingSetBytes), AvailableBytes: number(m.AvailableBytes), UsageBytes: number(m.UsageBytes),
+		RSSBytes: number(m.RssBytes), PageFaults: number(m.PageFaults), MajorPageFaults: number(m.MajorPageFaults),
+	}
+}
+
+func processStats(p *runtimeapi.ProcessUsage) *statsapi.ProcessStats {
+	if p == nil {
+		return nil
+	}
+	return &statsapi.ProcessStats{ProcessCount: number(p.ProcessCount)}
+}
+
+func fsStats(f *runtimeapi.FilesystemUsage) *statsapi.FsStats {
+	if f == nil {
+		return nil
+	}
+	return &statsapi.FsStats{Time: stamp(f.Timestamp), UsedBytes: number(f.UsedBytes), InodesUsed: number(f.InodesUsed)}
+}

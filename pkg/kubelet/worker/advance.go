@@ -1,0 +1,258 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson.dev/keelson/pkg/kubelet/cri"
+	"keelson.dev/keelson/pkg/kubelet/images"
+	"keelson.dev/keelson/pkg/kubelet/volume"
+)
+
+// advance carries out a plan and returns when to look again without being woken.
+func (w *worker) advance(parent context.Context, l look, plan Plan) time.Time {
+	ctx, cancel := context.WithCancel(parent)
+	defer cancel()
+	w.in.Lock()
+	w.in.cancel = cancel
+	if w.in.removed || w.in.pod.DeletionTimestamp != nil || w.in.verdict != nil {
+		cancel()
+	}
+	w.in.Unlock()
+
+	w.probe(l)
+	w.noteWaiting(l.pod, plan)
+	idle := !plan.Sandbox && len(plan.Start) == 0 && len(plan.Stop) == 0
+	if l.pod.Status.StartTime == nil || idle {
+		w.report(l, false, false)
+	}
+	if idle {
+		w.prune(ctx, l.seen)
+		w.failures = 0
+		return earliest(plan.Retry, w.deadline(l.pod))
+	}
+	retry, err := w.act(ctx, l, plan)
+	seen, lookErr := w.cfg.Runtime.Pod(parent, w.uid)
+	if lookErr != nil {
+		return w.failed("the runtime does not answer", lookErr)
+	}
+	l.seen = seen
+	w.probe(l)
+	w.report(l, false, false)
+	if err != nil && ctx.Err() == nil {
+		return earliest(retry, w.failed("pod does not run as it should", err))
+	}
+	if retry.IsZero() {
+		w.poke() // there may be more to do now
+	}
+	return earliest(retry, plan.Retry, w.deadline(l.pod))
+}
+
+// deadline is when the pod has been active for too long.
+func (w *worker) deadline(pod *v1.Pod) time.Time {
+	if pod.Spec.ActiveDeadlineSeconds == nil || pod.Status.StartTime == nil {
+		return time.Time{}
+	}
+	return pod.Status.StartTime.Add(time.Duration(*pod.Spec.ActiveDeadlineSeconds) * time.Second)
+}
+
+func earliest(times ...time.Time) time.Time {
+	var first time.Time
+	for _, t := range times {
+		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
+			first = t
+		}
+	}
+	return first
+}
+
+// noteWaiting keeps, of the reasons why containers wait, those that still hold.
+func (w *worker) noteWaiting(pod *v1.Pod, plan Plan) {
+	for name, why := range plan.Waiting {
+		if w.waiting[name].Reason != why.Reason {
+			w.cfg.Event(pod, name, v1.EventTypeWarning, "BackOff", fmt.Sprintf("Back-off restarting failed container %s in pod %s", name, cri.Describe(pod)))
+		}
+	}
+	for name, why := range w.waiting {
+		if why.Reason == reasonCrashLoop {
+			delete(w.waiting, name)
+		}
+	}
+	for name, why := range plan.Waiting {
+		w.waiting[name] = why
+	}
+}
+
+// probe has the running containers probed, and no others.
+func (w *worker) probe(l look) {
+	box := l.seen.Sandbox()
+	for i := range l.seen.Containers {
+		run := &l.seen.Containers[i]
+		spec := specOf(l.pod, run.Name)
+		if run.State != cri.Running || spec == nil || box == nil {
+			w.probes.Stop(run.ID)
+			continue
+		}
+		w.probes.Start(l.pod, spec, run.ID, w.address(l.pod, box), run.StartedAt)
+	}
+}
+
+func (w *worker) address(pod *v1.Pod, box *cri.Sandbox) string {
+	ips := box.IPs
+	if pod.Spec.HostNetwork {
+		ips = w.cfg.HostIPs
+	}
+	if len(ips) == 0 {
+		return ""
+	}
+	return ips[0]
+}
+
+// specOf returns the spec of one of the pod's containers, of whatever kind.
+func specOf(pod *v1.Pod, name string) *v1.Container {
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		if c := v1.Container(pod.Spec.EphemeralContainers[i].EphemeralContainerCommon); c.Name == name {
+			return &c
+		}
+	}
+	return nil
+}
+
+// act stops and starts what the plan says. It returns when to try again what
+// could not be done now for a reason that is shown in the pod's status.
+func (w *worker) act(ctx context.Context, l look, plan Plan) (time.Time, error) {
+	for _, s := range plan.Stop {
+		w.stopOne(ctx, l.pod, s)
+	}
+	if !plan.Sandbox && len(plan.Start) == 0 {
+		return time.Time{}, nil
+	}
+	mounts, err := w.prepare(ctx, l.pod)
+	if err != nil {
+		return time.Time{}, err
+	}
+	handler, err := w.cfg.RuntimeHandler(deref(l.pod.Spec.RuntimeClassName))
+	if err != nil {
+		w.event(l.pod, "FailedCreatePodSandBox", fmt.Sprintf("Failed to create pod sandbox: %v", err))
+		return time.Time{}, err
+	}
+	if plan.Sandbox {
+		if l.seen, err = w.replaceSandbox(ctx, l, plan.Attempt, handler); err != nil {
+			return time.Time{}, err
+		}
+	}
+	box := l.seen.Sandbox()
+	if box == nil {
+		return time.Time{}, errors.New("the sandbox is gone")
+	}
+	s := starter{worker: w, pod: l.pod, seen: l.seen, box: box, handler: handler, mounts: mounts}
+	if s.config, err = w.sandboxConfig(l.pod, box.Attempt); err != nil {
+		return time.Time{}, err
+	}
+	return s.startAll(ctx, plan.Start)
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// prepare makes what a pod needs before its sandbox.
+func (w *worker) prepare(ctx context.Context, pod *v1.Pod) (volume.Mounts, error) {
+	if err := w.cfg.Cgroups.Ensure(pod); err != nil {
+		w.event(pod, "FailedCreatePodContainer", fmt.Sprintf("unable to ensure pod container exists: %v", err))
+		return volume.Mounts{}, err
+	}
+	mounts, err := w.cfg.Volumes.Prepare(ctx, pod)
+	if err != nil && ctx.Err() == nil {
+		reason := volume.ReasonFailedMount
+		var ve *volume.Error
+		if errors.As(err, &ve) {
+			reason = ve.Reason
+		}
+		w.event(pod, reason, err.Error())
+	}
+	return mounts, err
+}
+
+// event records a warning on the pod.
+func (w *worker) event(pod *v1.Pod, reason, message string) {
+	w.cfg.Event(pod, "", v1.EventTypeWarning, reason, message)
+}
+
+// prune removes runs of containers but the newest and the one before, and
+// sandboxes that are down and empty.
+func (w *worker) prune(ctx context.Context, seen *cri.Pod) {
+	runs, used := map[string]int{}, map[string]bool{}
+	for i := range seen.Containers {
+		c := &seen.Containers[i]
+		if runs[c.Name]++; runs[c.Name] > 2 && c.State != cri.Running {
+			w.drop(ctx, "container", c.ID, w.cfg.Runtime.RemoveContainer)
+			continue
+		}
+		used[c.SandboxID] = true
+	}
+	for i := range seen.Sandboxes {
+		if b := &seen.Sandboxes[i]; i > 0 && !b.Ready && !used[b.ID] {
+			w.drop(ctx, "sandbox", b.ID, w.cfg.Runtime.RemoveSandbox)
+		}
+	}
+}
+
+// drop removes something that is not needed; if that fails it is tried again at the next look.
+func (w *worker) drop(ctx context.Context, what, id string, remove func(context.Context, string) error) {
+	if err := remove(ctx, id); err != nil {
+		w.cfg.Log.Debug("not removed", "what", what, "id", id, "pod", w.uid, "error", err)
+	}
+}
+
+// startAll starts containers in order. One that cannot be started does not keep the others from it.
+func (s *starter) startAll(ctx context.Context, list []*v1.Container) (time.Time, error) {
+	var retry time.Time
+	var errs []error
+	for _, c := range list {
+		if ctx.Err() != nil {
+			break
+		}
+		err := s.start(ctx, c)
+		var missing *images.Error
+		switch {
+		case err == nil:
+			delete(s.waiting, c.Name)
+		case errors.As(err, &missing):
+			s.waiting[c.Name] = v1.ContainerStateWaiting{Reason: missing.Reason, Message: missing.Message}
+			retry = earliest(retry, missing.Retry)
+		default:
+			errs = append(errs, err)
+		}
+	}
+	return retry, errors.Join(errs...)
+}
+
+// starter starts containers in a sandbox.
+type starter struct {
+	*worker
+	pod     *v1.Pod
+	seen    *cri.Pod
+	box     *cri.Sandbox
+	config  *runtimeapi.PodSandboxConfig
+	handler string
+	mounts  volume.Mounts
+}

@@ -1,0 +1,174 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson.dev/keelson/pkg/kubelet/cri"
+	"keelson.dev/keelson/pkg/kubelet/prober"
+	"keelson.dev/keelson/pkg/kubelet/restart"
+)
+
+var now = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// testPod has the containers named, init containers first: "i:" marks one, "s:" a sidecar.
+func testPod(policy v1.RestartPolicy, names ...string) *v1.Pod {
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"}, Spec: v1.PodSpec{RestartPolicy: policy}}
+	always := v1.ContainerRestartPolicyAlways
+	for _, n := range names {
+		kind, name, special := strings.Cut(n, ":")
+		if !special {
+			name = n
+		}
+		c := v1.Container{Name: name, Image: "img"}
+		switch {
+		case special && kind == "s":
+			c.RestartPolicy = &always
+			fallthrough
+		case special:
+			pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
+		default:
+			pod.Spec.Containers = append(pod.Spec.Containers, c)
+		}
+	}
+	return pod
+}
+
+// seen reads "name=running", "name=exit0", "name=created"; an up sandbox unless "down" is among them.
+func seen(words ...string) *cri.Pod {
+	p := &cri.Pod{Sandboxes: []cri.Sandbox{{ID: "box", Ready: true, Attempt: 3}}}
+	for _, w := range words {
+		if w == "none" {
+			return &cri.Pod{}
+		}
+		if w == "down" {
+			p.Sandboxes[0].Ready = false
+			continue
+		}
+		name, state, _ := strings.Cut(w, "=")
+		c := cri.Container{ID: name, Name: name, SandboxID: "box", FinishedAt: now, Hash: cri.Hash(&v1.Container{Name: name, Image: "img"})}
+		switch {
+		case state == "running":
+			c.State = cri.Running
+		case state == "created":
+			c.State = cri.Created
+		default:
+			c.State = cri.Exited
+			_, _ = fmt.Sscanf(state, "exit%d", &c.ExitCode)
+		}
+		p.Containers = append(p.Containers, c)
+	}
+	return p
+}
+
+// told writes a plan as words.
+func told(p Plan) string {
+	var out []string
+	if p.Done {
+		out = append(out, "done")
+	}
+	if p.Sandbox {
+		out = append(out, fmt.Sprint("sandbox", p.Attempt))
+	}
+	for _, s := range p.Stop {
+		out = append(out, "stop "+s.Spec.Name)
+	}
+	for _, c := range p.Start {
+		out = append(out, "start "+c.Name)
+	}
+	for name := range p.Waiting {
+		out = append(out, name+" waits")
+	}
+	return strings.Join(out, ", ")
+}
+
+func TestDecide(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		pod    *v1.Pod
+		seen   *cri.Pod
+		unborn string // container whose startup probe has not succeeded
+		failed string // container whose liveness probe failed
+		want   string
+	}{
+		{name: "new pod", pod: testPod("Always", "a", "b"), seen: seen("none"), want: "sandbox0, start a, start b"},
+		{name: "new pod with init containers", pod: testPod("Always", "i:x", "i:y", "a"), seen: seen("none"), want: "sandbox0, start x"},
+		{name: "all run", pod: testPod("Always", "a", "b"), seen: seen("a=running", "b=running"), want: ""},
+		{name: "first init runs", pod: testPod("Always", "i:x", "i:y", "a"), seen: seen("x=running"), want: ""},
+		{name: "second init follows", pod: testPod("Always", "i:x", "i:y", "a"), seen: seen("x=exit0"), want: "start y"},
+		{name: "inits are done", pod: testPod("Always", "i:x", "i:y", "a"), seen: seen("x=exit0", "y=exit0"), want: "start a"},
+		{name: "inits are not run again", pod: testPod("Always", "i:x", "a", "b"), seen: seen("a=running"), want: "start b"},
+		{name: "init fails for good", pod: testPod("Never", "i:x", "a"), seen: seen("x=exit1"), want: "done"},
+		{name: "init is tried again", pod: testPod("OnFailure", "i:x", "a"), seen: seen("x=exit1"), want: "start x"},
+		{name: "ended, always", pod: testPod("Always", "a"), seen: seen("a=exit0"), want: "start a"},
+		{name: "ended, on failure", pod: testPod("OnFailure", "a", "b"), seen: seen("a=exit0", "b=exit2"), want: "start b"},
+		{name: "all ended well", pod: testPod("OnFailure", "a", "b"), seen: seen("a=exit0", "b=exit0"), want: "done"},
+		{name: "ended, never", pod: testPod("Never", "a", "b"), seen: seen("a=exit1", "b=running"), want: ""},
+		{name: "all ended, never", pod: testPod("Never", "a"), seen: seen("a=exit1"), want: "done"},
+		{name: "no new sandbox for what is over", pod: testPod("Never", "a"), seen: seen("down", "a=exit1"), want: "done"},
+		{name: "sandbox lost", pod: testPod("Always", "i:x", "a"), seen: seen("down", "x=exit0", "a=exit137"), want: "sandbox4, start x"},
+		{name: "sandbox lost, one was over", pod: testPod("OnFailure", "a", "b"), seen: seen("down", "a=exit0", "b=exit137"), want: "sandbox4, start b"},
+		{name: "sidecar first", pod: testPod("Always", "s:x", "i:y", "a"), seen: seen(), want: "start x"},
+		{name: "sidecar has not started", pod: testPod("Always", "s:x", "a"), seen: seen("x=running"), unborn: "x", want: ""},
+		{name: "sidecar has started", pod: testPod("Always", "s:x", "i:y", "a"), seen: seen("x=running"), want: "start y"},
+		{name: "sidecar ended beside a running container", pod: testPod("Never", "s:x", "a", "b"), seen: seen("x=exit0", "a=running"), want: "start x, start b"},
+		{name: "containers are over, the sidecar is not", pod: testPod("Never", "s:x", "a"), seen: seen("x=running", "a=exit0"), want: "done"},
+		{name: "liveness failed", pod: testPod("Always", "a", "b"), seen: seen("a=running", "b=running"), failed: "b", want: "stop b"},
+		{name: "created and never started", pod: testPod("Always", "a"), seen: seen("a=created"), want: "start a"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			plan := Decide(Facts{
+				Pod: tc.pod, Seen: tc.seen, Now: now,
+				Started: func(id string) bool { return id != tc.unborn },
+				Failed:  func(id string) (prober.Kind, bool) { return prober.Liveness, id == tc.failed },
+				Backoff: func(string) *restart.Backoff { return &restart.Backoff{} },
+			})
+			if got := told(plan); got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestBackoffIsWaitedOut(t *testing.T) {
+	b := &restart.Backoff{}
+	b.Next(now, now)
+	facts := Facts{
+		Pod: testPod("Always", "a"), Seen: seen("a=exit1"), Now: now.Add(time.Second),
+		Started: func(string) bool { return true }, Failed: func(string) (prober.Kind, bool) { return "", false },
+		Backoff: func(string) *restart.Backoff { return b },
+	}
+	plan := Decide(facts)
+	if want := "back-off 10s restarting failed container=a pod=p_ns(u)"; plan.Waiting["a"].Message != want || plan.Waiting["a"].Reason != "CrashLoopBackOff" {
+		t.Errorf("waiting: %+v, want %q", plan.Waiting["a"], want)
+	}
+	if !plan.Retry.Equal(now.Add(10 * time.Second)) {
+		t.Errorf("retry at %v", plan.Retry)
+	}
+	facts.Now = now.Add(10 * time.Second)
+	if got := told(Decide(facts)); got != "start a" {
+		t.Errorf("after the back-off: %q", got)
+	}
+}
+
+func TestChangedImageIsStartedAnew(t *testing.T) {
+	pod := testPod("Never", "a")
+	pod.Spec.Containers[0].Image = "other"
+	for state, want := range map[string]string{"a=running": "stop a", "a=exit137": "start a"} {
+		plan := Decide(Facts{
+			Pod: pod, Seen: seen(state), Now: now, Started: func(string) bool { return true },
+			Failed: func(string) (prober.Kind, bool) { return "", false }, Backoff: func(string) *restart.Backoff { return &restart.Backoff{} },
+		})
+		if got := told(plan); got != want {
+			t.Errorf("%s: got %q, want %q", state, got, want)
+		}
+	}
+}

@@ -1,0 +1,21 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package worker brings each pod of the node from what the runtime has of it to
+// what its spec asks for. Every pod has one goroutine, which looks, decides and
+// acts until nothing is left to do, and again when the pod, the runtime or a
+// probe gives it a reason.
+//
+// What to do next is a pure function, Decide, of the pod and of what was
+// observed; nothing is remembered between two looks that a restart of the
+// kubelet would lose and that matters: back-off delays are, and begin anew.
+//
+// Invariants:
+//   - A container is started only in a sandbox that is up, after the init
+//     containers before it, and never while an earlier run of it is alive.
+//   - A pod that is to end is asked to first: its preStop handlers and grace
+//     period are its own, whoever ends it; a shorter period that comes later
+//     cuts a longer one short.
+//   - Volumes and cgroups go only when no container of the pod runs, and the pod
+//     leaves the API only after them.
+package worker

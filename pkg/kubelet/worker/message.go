@@ -1,0 +1,89 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"keelson.dev/keelson/pkg/kubelet/cri"
+)
+
+// How much of a termination message, and of a log in its place, is shown.
+const (
+	maxMessage  = 4096
+	maxFallback = 2048
+	maxLines    = 80
+)
+
+// message returns what an ended container left to be told: the content of its
+// message file or, if it asked for that and failed, the end of its log.
+func (w *worker) message(run *cri.Container) string {
+	text := ""
+	for _, m := range run.Mounts {
+		if run.MessagePath == "" || m.GetContainerPath() != run.MessagePath {
+			continue
+		}
+		b, err := tail(m.GetHostPath(), maxMessage)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Sprintf("Error on reading termination log %s: %v", run.MessagePath, err)
+		}
+		text = string(b)
+	}
+	if text == "" && run.MessagePolicy == v1.TerminationMessageFallbackToLogsOnError && run.ExitCode != 0 && run.LogPath != "" {
+		b, err := tail(run.LogPath, 2*maxFallback)
+		if err != nil {
+			return fmt.Sprintf("Error on reading termination message from logs: %v", err)
+		}
+		text = lastLines(b)
+	}
+	return strings.ToValidUTF8(text, "\uFFFD")
+}
+
+// tail reads the end of a file, of at most limit bytes.
+func tail(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a file", path)
+	}
+	if _, err := f.Seek(max(info.Size()-limit, 0), io.SeekStart); err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.LimitReader(f, limit))
+}
+
+// lastLines takes what was written out of the last lines of a log in the CRI's
+// format, "time stream tag text"; the first line may be cut and is left out then.
+func lastLines(b []byte) string {
+	lines := bytes.SplitAfter(b, []byte("\n"))
+	var out []string
+	for _, line := range lines {
+		parts := bytes.SplitN(line, []byte(" "), 4)
+		if len(parts) < 4 || len(parts[2]) == 0 || parts[2][0] != 'F' && parts[2][0] != 'P' {
+			continue
+		}
+		text := string(parts[3])
+		if parts[2][0] == 'P' {
+			text = strings.TrimSuffix(text, "\n")
+		}
+		out = append(out, text)
+	}
+	text := strings.Join(out[max(len(out)-maxLines, 0):], "")
+	return text[max(len(text)-maxFallback, 0):]
+}

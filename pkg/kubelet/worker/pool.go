@@ -1,0 +1,170 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/kubelet/cgroup"
+	"keelson.dev/keelson/pkg/kubelet/cri"
+	"keelson.dev/keelson/pkg/kubelet/dns"
+	"keelson.dev/keelson/pkg/kubelet/images"
+	"keelson.dev/keelson/pkg/kubelet/objects"
+	"keelson.dev/keelson/pkg/kubelet/prober"
+	"keelson.dev/keelson/pkg/kubelet/qos"
+	"keelson.dev/keelson/pkg/kubelet/status"
+	"keelson.dev/keelson/pkg/kubelet/volume"
+)
+
+// Config is what the workers of a node share.
+type Config struct {
+	Clock   clock.Clock
+	Log     *slog.Logger
+	Runtime *cri.Client
+	Volumes *volume.Manager
+	Objects *objects.Manager
+	Images  *images.Puller
+	Cgroups *cgroup.Manager
+	Status  *status.Manager
+	Handler *prober.Handler
+	// Event records an event on a container of the pod, or on the pod when container is empty.
+	Event func(pod *v1.Pod, container, eventType, reason, message string)
+	// Admit returns why a pod that is new on the node cannot run here, or nil.
+	Admit func(pod *v1.Pod) *status.Verdict
+	// Ready returns nil once sandboxes can be made.
+	Ready func() error
+	// Services are those that containers in the namespace get variables of.
+	Services func(namespace string) ([]*v1.Service, error)
+	// RuntimeHandler returns the handler of a RuntimeClass; "" names the default.
+	RuntimeHandler func(class string) (string, error)
+	// Allocatable are the node's resources.
+	Allocatable func() v1.ResourceList
+
+	DNS           dns.Settings
+	ClusterDomain string
+	HostIPs       []string
+	RootDir       string // /var/lib/kubelet
+	LogRoot       string // /var/log/pods
+	SeccompRoot   string
+	Node          qos.Node
+	RuntimeName   string
+	// RecursiveReadOnly tells whether a handler supports recursive read-only mounts.
+	RecursiveReadOnly func(handler string) bool
+	SeccompDefault    bool
+}
+
+// Pool has the workers of a node. It is safe for concurrent use.
+type Pool struct {
+	cfg    Config
+	probes *prober.Manager
+	ctx    context.Context //nolint:containedctx // the life of the workers, which is longer than that of a call
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex
+	workers map[types.UID]*worker
+}
+
+// NewPool returns a pool whose workers stop to work when ctx ends. Pods go on running.
+func NewPool(ctx context.Context, cfg Config) *Pool {
+	p := &Pool{cfg: cfg, ctx: ctx, workers: map[types.UID]*worker{}}
+	p.probes = prober.NewManager(ctx, prober.Config{Clock: cfg.Clock, Handler: cfg.Handler, Changed: p.Wake, Event: cfg.Event})
+	return p
+}
+
+// Set hands the pool a pod of the node, or its new version.
+func (p *Pool) Set(pod *v1.Pod) {
+	p.cfg.Status.Observe(pod)
+	p.worker(pod.UID).set(pod)
+}
+
+// Remove tells that the API does not have the pod any more.
+func (p *Pool) Remove(uid types.UID) {
+	p.mu.Lock()
+	w := p.workers[uid]
+	p.mu.Unlock()
+	p.cfg.Status.Forget(uid)
+	if w != nil {
+		w.remove()
+	}
+}
+
+// Orphan hands the pool a pod that the runtime has and the API does not, to end it.
+func (p *Pool) Orphan(seen *cri.Pod) {
+	p.mu.Lock()
+	known := p.workers[seen.UID] != nil
+	p.mu.Unlock()
+	if known {
+		return
+	}
+	w := p.worker(seen.UID)
+	w.set(seen.Bare())
+	w.remove()
+}
+
+// Wake has a pod looked at again.
+func (p *Pool) Wake(uid types.UID) {
+	p.mu.Lock()
+	w := p.workers[uid]
+	p.mu.Unlock()
+	if w != nil {
+		w.poke()
+	}
+}
+
+// WakeAll has every pod looked at again.
+func (p *Pool) WakeAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, w := range p.workers {
+		w.poke()
+	}
+}
+
+// Knows tells whether a pod has a worker, and so still may have something on the node.
+func (p *Pool) Knows(uid types.UID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.workers[uid] != nil
+}
+
+// Evict ends a pod for a reason of the node's.
+func (p *Pool) Evict(uid types.UID, v status.Verdict, grace int64) {
+	p.mu.Lock()
+	w := p.workers[uid]
+	p.mu.Unlock()
+	if w != nil {
+		w.evict(v, grace)
+	}
+}
+
+// Wait returns when all workers have ended after the context of NewPool has.
+func (p *Pool) Wait() {
+	p.wg.Wait()
+	p.probes.Wait()
+}
+
+func (p *Pool) worker(uid types.UID) *worker {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w := p.workers[uid]
+	if w == nil {
+		w = newWorker(p, uid)
+		p.workers[uid] = w
+		p.wg.Go(func() { w.run(p.ctx) })
+	}
+	return w
+}
+
+// left is called by a worker that has nothing more to do.
+func (p *Pool) left(uid types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.workers, uid)
+}

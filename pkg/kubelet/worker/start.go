@@ -1,0 +1,287 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson.dev/keelson/pkg/kubelet/cri"
+	"keelson.dev/keelson/pkg/kubelet/dns"
+	"keelson.dev/keelson/pkg/kubelet/env"
+	"keelson.dev/keelson/pkg/kubelet/prober"
+	"keelson.dev/keelson/pkg/kubelet/qos"
+	"keelson.dev/keelson/pkg/kubelet/volume"
+)
+
+// Reasons for which a container waits, as Kubernetes names them.
+const (
+	reasonConfig = "CreateContainerConfigError"
+	reasonCreate = "CreateContainerError"
+	reasonRun    = "RunContainerError"
+	reasonHook   = "PostStartHookError"
+)
+
+// replaceSandbox ends what is left in the old sandbox and makes a new one.
+func (w *worker) replaceSandbox(ctx context.Context, l look, attempt uint32, handler string) (*cri.Pod, error) {
+	for i := range l.seen.Containers {
+		if run := &l.seen.Containers[i]; run.State == cri.Running {
+			w.stopOne(ctx, l.pod, Stop{Run: run, Spec: specOf(l.pod, run.Name), Message: "Pod sandbox changed, it will be killed and re-created."})
+		}
+	}
+	for _, b := range l.seen.Sandboxes {
+		if err := w.cfg.Runtime.StopSandbox(ctx, b.ID); err != nil {
+			return nil, fmt.Errorf("stop old sandbox: %w", err)
+		}
+	}
+	if err := w.cfg.Ready(); err != nil && !l.pod.Spec.HostNetwork {
+		w.event(l.pod, "NetworkNotReady", fmt.Sprintf("network is not ready: %v", err))
+		return nil, err
+	}
+	config, err := w.sandboxConfig(l.pod, attempt)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(config.LogDirectory, 0o755); err != nil {
+		return nil, fmt.Errorf("log directory: %w", err)
+	}
+	if _, err := w.cfg.Runtime.RunSandbox(ctx, config, handler); err != nil {
+		if ctx.Err() == nil {
+			w.event(l.pod, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+cri.Message(err))
+		}
+		return nil, err
+	}
+	seen, err := w.cfg.Runtime.Pod(ctx, w.uid)
+	if err != nil {
+		return nil, err
+	}
+	l.seen = seen
+	w.report(l, false, false) // its address is known now
+	return seen, nil
+}
+
+func (w *worker) sandboxConfig(pod *v1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig, error) {
+	resolver, warnings, err := dns.Config(pod, w.cfg.DNS)
+	if err != nil {
+		return nil, fmt.Errorf("DNS of the pod: %w", err)
+	}
+	for _, warn := range warnings {
+		if key := warn.Reason + warn.Message; !warn.Node && !w.events[key] {
+			w.events[key] = true
+			w.event(pod, warn.Reason, warn.Message)
+		}
+	}
+	hostname, _ := w.names(pod)
+	if pod.Spec.HostNetwork {
+		hostname = ""
+	}
+	return cri.SandboxConfig(pod, cri.SandboxInput{
+		Attempt: attempt, Hostname: hostname, DNS: resolver, LogRoot: w.cfg.LogRoot, CgroupParent: w.cfg.Cgroups.Parent(pod),
+	})
+}
+
+const maxHostname = 63
+
+// names returns the pod's host name and its domain.
+func (w *worker) names(pod *v1.Pod) (hostname, domain string) {
+	hostname = pod.Spec.Hostname
+	if hostname == "" {
+		hostname = truncate(pod.Name)
+	}
+	if pod.Spec.HostnameOverride != nil {
+		return *pod.Spec.HostnameOverride, ""
+	}
+	if pod.Spec.Subdomain != "" {
+		domain = fmt.Sprintf("%s.%s.svc.%s", pod.Spec.Subdomain, pod.Namespace, w.cfg.ClusterDomain)
+	}
+	if is(pod.Spec.SetHostnameAsFQDN) && domain != "" {
+		hostname += "." + domain
+	}
+	return hostname, domain
+}
+
+func is(b *bool) bool { return b != nil && *b }
+
+// truncate cuts a name to what the kernel takes, without a sign at the end that no name ends with.
+func truncate(name string) string {
+	if len(name) <= maxHostname {
+		return name
+	}
+	name = name[:maxHostname]
+	for len(name) > 0 && (name[len(name)-1] == '-' || name[len(name)-1] == '.') {
+		name = name[:len(name)-1]
+	}
+	return name
+}
+
+// wait has the container shown as waiting.
+func (s *starter) wait(c *v1.Container, reason string, err error) error {
+	s.waiting[c.Name] = v1.ContainerStateWaiting{Reason: reason, Message: cri.Message(err)}
+	return err
+}
+
+// start starts one container.
+func (s *starter) start(ctx context.Context, c *v1.Container) error {
+	image, err := s.cfg.Images.Ensure(ctx, s.pod, c, s.config, s.handler)
+	if err != nil {
+		return err
+	}
+	last := s.seen.Latest(c.Name)
+	if last != nil && last.State == cri.Created {
+		// Left by an earlier try that did not get to starting it.
+		if err := s.cfg.Runtime.RemoveContainer(ctx, last.ID); err != nil {
+			return s.wait(c, reasonCreate, err)
+		}
+	}
+	restarts := s.restarts(c, last)
+	config, err := s.containerConfig(ctx, c, image, restarts)
+	if err != nil {
+		s.cfg.Event(s.pod, c.Name, v1.EventTypeWarning, "Failed", "Error: "+err.Error())
+		return s.wait(c, reasonConfig, err)
+	}
+	id, err := s.cfg.Runtime.CreateContainer(ctx, s.box.ID, config, s.config)
+	if err != nil {
+		s.cfg.Event(s.pod, c.Name, v1.EventTypeWarning, "Failed", "Error: "+cri.Message(err))
+		return s.wait(c, reasonCreate, err)
+	}
+	s.cfg.Event(s.pod, c.Name, v1.EventTypeNormal, "Created", "Container created")
+	if last != nil && last.State == cri.Exited {
+		s.backoff(c.Name).Next(last.FinishedAt, s.cfg.Clock.Now())
+	}
+	if err := s.cfg.Runtime.StartContainer(ctx, id); err != nil {
+		s.cfg.Event(s.pod, c.Name, v1.EventTypeWarning, "Failed", "Error: "+cri.Message(err))
+		return s.wait(c, reasonRun, err)
+	}
+	s.cfg.Event(s.pod, c.Name, v1.EventTypeNormal, "Started", "Container started")
+	return s.postStart(ctx, c, id)
+}
+
+// postStart runs the container's handler; when it fails the container is stopped.
+func (s *starter) postStart(ctx context.Context, c *v1.Container, id string) error {
+	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
+		return nil
+	}
+	target := prober.Target{Container: c, ID: id, IP: s.address(s.pod, s.box)}
+	err := s.cfg.Handler.Lifecycle(ctx, target, c.Lifecycle.PostStart)
+	if err == nil || ctx.Err() != nil {
+		return nil
+	}
+	s.cfg.Event(s.pod, c.Name, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
+	s.stopOne(ctx, s.pod, Stop{Run: &cri.Container{ID: id, Name: c.Name}, Spec: c, Message: "FailedPostStartHook"})
+	return s.wait(c, reasonHook, err)
+}
+
+// restarts is the number of the container's next run.
+func (s *starter) restarts(c *v1.Container, last *cri.Container) int {
+	switch {
+	case last != nil && last.State == cri.Created:
+		return last.Restarts
+	case last != nil:
+		return last.Restarts + 1
+	}
+	return cri.NextRestart(filepath.Join(s.config.LogDirectory, c.Name))
+}
+
+func (s *starter) containerConfig(ctx context.Context, c *v1.Container, image *runtimeapi.Image, restarts int) (*runtimeapi.ContainerConfig, error) {
+	ips := s.box.IPs
+	if s.pod.Spec.HostNetwork {
+		ips = s.cfg.HostIPs
+	}
+	services, err := s.cfg.Services(s.pod.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	envs, err := env.Make(ctx, env.Input{
+		Pod: s.pod, Container: c, Services: services, PodIPs: ips, HostIPs: s.cfg.HostIPs,
+		Allocatable: s.cfg.Allocatable(), Objects: s.cfg.Objects, VolumePath: s.mounts.Path,
+	})
+	if err != nil {
+		return nil, err
+	}
+	mounts, err := s.mountsOf(c, envs, restarts, ips)
+	if err != nil {
+		return nil, err
+	}
+	devices, err := s.mounts.Devices(c)
+	if err != nil {
+		return nil, err
+	}
+	in := cri.ContainerInput{
+		Restarts: restarts, Image: image.GetId(), RuntimeHandler: s.handler,
+		ImageUser: image.GetUsername(),
+		Command:   env.ExpandAll(c.Command, envs), Args: env.ExpandAll(c.Args, envs),
+		Envs: envs, Mounts: mounts, Devices: devices, Resources: qos.Container(s.pod, c, s.cfg.Node),
+		Target: s.target(c), SeccompRoot: s.cfg.SeccompRoot, SeccompDefault: s.cfg.SeccompDefault,
+	}
+	if uid := image.GetUid(); uid != nil {
+		in.ImageUID = &uid.Value
+	}
+	return cri.ContainerConfig(s.pod, c, in)
+}
+
+// target is the running container whose processes an ephemeral container asks to see.
+func (s *starter) target(c *v1.Container) string {
+	for i := range s.pod.Spec.EphemeralContainers {
+		e := &s.pod.Spec.EphemeralContainers[i]
+		if e.Name != c.Name || e.TargetContainerName == "" {
+			continue
+		}
+		if run := s.seen.Latest(e.TargetContainerName); run != nil && run.State == cri.Running {
+			return run.ID
+		}
+	}
+	return ""
+}
+
+const etcHosts = "/etc/hosts"
+
+// mountsOf are the container's volumes, and the files that the kubelet gives it.
+func (s *starter) mountsOf(c *v1.Container, envs []*runtimeapi.KeyValue, restarts int, ips []string) ([]*runtimeapi.Mount, error) {
+	mounts, err := s.mounts.ForContainer(s.pod, c, volume.Options{Env: envs, RecursiveReadOnly: s.cfg.RecursiveReadOnly(s.handler)})
+	if err != nil {
+		return nil, err
+	}
+	own := false
+	for _, m := range c.VolumeMounts {
+		own = own || m.MountPath == etcHosts
+	}
+	dir := filepath.Join(s.cfg.RootDir, "pods", string(s.uid))
+	if !own {
+		hostname, domain := s.names(s.pod)
+		file := volume.EtcHosts{
+			PodIPs: ips, HostName: hostname, Domain: domain, Aliases: s.pod.Spec.HostAliases,
+			HostNetwork: s.pod.Spec.HostNetwork, NodeFile: etcHosts,
+		}
+		path := filepath.Join(dir, "etc-hosts")
+		if err := file.Write(path); err != nil {
+			return nil, fmt.Errorf("hosts file: %w", err)
+		}
+		mounts = append(mounts, &runtimeapi.Mount{ContainerPath: etcHosts, HostPath: path})
+	}
+	if c.TerminationMessagePath == "" {
+		return mounts, nil
+	}
+	path := filepath.Join(dir, "containers", c.Name, strconv.Itoa(restarts))
+	if err := emptyFile(path); err != nil {
+		return nil, fmt.Errorf("termination message file: %w", err)
+	}
+	return append(mounts, &runtimeapi.Mount{ContainerPath: c.TerminationMessagePath, HostPath: path}), nil
+}
+
+// emptyFile makes a file that every user of a container may write.
+func emptyFile(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, nil, 0o666); err != nil {
+		return err
+	}
+	return os.Chmod(path, 0o666)
+}

@@ -1,0 +1,264 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"keelson.dev/keelson/pkg/kubelet/cri"
+	"keelson.dev/keelson/pkg/kubelet/prober"
+)
+
+const (
+	// minGrace is left to a container after a preStop handler took all there was.
+	minGrace = 2 * time.Second
+	// defaultGrace holds for pods of which nothing more is known.
+	defaultGrace = 30 * time.Second
+)
+
+// stopping is the end of a pod under way.
+type stopping struct {
+	deadline time.Time
+	cancel   context.CancelFunc
+	done     chan struct{} // closed when everything has stopped, or failed to (err)
+	err      error
+}
+
+// end brings a pod to its end: its containers, then what they held, then its
+// place in the API, then what the runtime remembers. It returns when to look
+// again, and whether nothing is left.
+func (w *worker) end(ctx context.Context, l look) (again time.Time, gone bool) {
+	if l.seen.Active() || w.stopping != nil {
+		if again, stopped := w.stop(ctx, l); !stopped {
+			w.report(l, true, false)
+			return again, false
+		}
+		seen, err := w.cfg.Runtime.Pod(ctx, w.uid)
+		if err != nil {
+			return w.failed("the runtime does not answer", err), false
+		}
+		if l.seen = seen; seen.Active() {
+			w.poke() // something was started at the last moment
+			return time.Time{}, false
+		}
+	}
+	w.probes.StopPod(w.uid)
+	if err := w.release(ctx, l.pod); err != nil {
+		w.report(l, true, false)
+		return w.failed("what the pod held is not given back", err), false
+	}
+	w.report(l, true, true)
+	if !l.removed {
+		if l.pod.DeletionTimestamp != nil {
+			w.cfg.Status.Delete(l.pod)
+		}
+		return time.Time{}, false
+	}
+	if err := w.erase(ctx, l); err != nil {
+		return w.failed("what is left of the pod is not removed", err), false
+	}
+	return time.Time{}, true
+}
+
+// stop sees to it that the pod is being stopped in the time it has, and tells
+// whether it has.
+func (w *worker) stop(ctx context.Context, l look) (again time.Time, stopped bool) {
+	grace := graceFor(l)
+	deadline := w.cfg.Clock.Now().Add(grace)
+	if w.stopping == nil {
+		w.stopping = w.beginStop(ctx, l, grace, deadline, true)
+		return time.Time{}, false
+	}
+	select {
+	case <-w.stopping.done:
+		err := w.stopping.err
+		w.stopping = nil
+		if err != nil {
+			return w.failed("the pod does not stop", err), false
+		}
+		return time.Time{}, true
+	default:
+	}
+	if deadline.Before(w.stopping.deadline.Add(-time.Second)) {
+		// Less time than was given at first: handlers are not waited for any more.
+		w.stopping.cancel()
+		<-w.stopping.done
+		w.stopping = w.beginStop(ctx, l, grace, deadline, false)
+	}
+	return time.Time{}, false
+}
+
+// graceFor is how long a pod may take to end.
+func graceFor(l look) time.Duration {
+	seconds := int64(defaultGrace / time.Second)
+	switch {
+	case l.pod.DeletionGracePeriodSeconds != nil:
+		seconds = *l.pod.DeletionGracePeriodSeconds
+	case l.grace != nil:
+		seconds = *l.grace
+	case l.pod.Spec.TerminationGracePeriodSeconds != nil:
+		seconds = *l.pod.Spec.TerminationGracePeriodSeconds
+	}
+	return time.Duration(max(seconds, 1)) * time.Second
+}
+
+func (w *worker) beginStop(ctx context.Context, l look, grace time.Duration, deadline time.Time, hooks bool) *stopping {
+	ctx, cancel := context.WithCancel(ctx)
+	s := &stopping{deadline: deadline, cancel: cancel, done: make(chan struct{})}
+	w.wg.Go(func() {
+		defer w.poke()
+		defer close(s.done)
+		defer cancel()
+		s.err = w.stopAll(ctx, l, grace, hooks)
+	})
+	return s
+}
+
+// stopAll stops a pod's containers, sidecars after the others and the last one
+// first, and then its sandboxes.
+func (w *worker) stopAll(ctx context.Context, l look, grace time.Duration, hooks bool) error {
+	begun := w.cfg.Clock.Now()
+	var sidecars []*cri.Container
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var errs []error
+	kill := func(run *cri.Container, grace time.Duration) {
+		if err := w.kill(ctx, l.pod, run, specOf(l.pod, run.Name), grace, hooks, fmt.Sprintf("Stopping container %s", run.Name)); err != nil {
+			mu.Lock()
+			errs = append(errs, err)
+			mu.Unlock()
+		}
+	}
+	for i := range l.seen.Containers {
+		run := &l.seen.Containers[i]
+		if run.State != cri.Running && run.State != cri.Unknown {
+			continue
+		}
+		if spec := specOf(l.pod, run.Name); spec != nil && cri.Sidecar(spec) {
+			sidecars = append(sidecars, run)
+			continue
+		}
+		wg.Go(func() { kill(run, grace) })
+	}
+	wg.Wait()
+	slices.SortStableFunc(sidecars, func(a, b *cri.Container) int { return initIndex(l.pod, b.Name) - initIndex(l.pod, a.Name) })
+	for _, run := range sidecars {
+		kill(run, max(grace-w.cfg.Clock.Since(begun), time.Second))
+	}
+	if err := errors.Join(errs...); err != nil || ctx.Err() != nil {
+		return errors.Join(err, ctx.Err())
+	}
+	for _, b := range l.seen.Sandboxes {
+		if err := w.cfg.Runtime.StopSandbox(ctx, b.ID); err != nil {
+			return fmt.Errorf("stop sandbox: %w", err)
+		}
+	}
+	return nil
+}
+
+func initIndex(pod *v1.Pod, name string) int {
+	return slices.IndexFunc(pod.Spec.InitContainers, func(c v1.Container) bool { return c.Name == name })
+}
+
+// stopOne stops one container of a pod that goes on.
+func (w *worker) stopOne(ctx context.Context, pod *v1.Pod, s Stop) {
+	grace := defaultGrace
+	if g := pod.Spec.TerminationGracePeriodSeconds; g != nil {
+		grace = time.Duration(max(*g, 1)) * time.Second
+	}
+	if s.Grace != nil {
+		grace = time.Duration(max(*s.Grace, 1)) * time.Second
+	}
+	if err := w.kill(ctx, pod, s.Run, s.Spec, grace, true, s.Message); err != nil && ctx.Err() == nil {
+		w.cfg.Log.Warn("container does not stop", "pod", cri.Describe(pod), "container", s.Run.Name, "error", err)
+	}
+	w.probes.Stop(s.Run.ID)
+}
+
+// kill ends a container within its grace period, its preStop handler first.
+func (w *worker) kill(ctx context.Context, pod *v1.Pod, run *cri.Container, spec *v1.Container, grace time.Duration, hooks bool, message string) error {
+	if hooks {
+		w.cfg.Event(pod, run.Name, v1.EventTypeNormal, "Killing", message)
+		grace = w.preStop(ctx, pod, run, spec, grace)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err := w.cfg.Runtime.StopContainer(ctx, run.ID, grace); err != nil {
+		return fmt.Errorf("stop container %s: %w", run.Name, err)
+	}
+	return nil
+}
+
+// preStop runs the container's handler and returns what is left of its grace period.
+func (w *worker) preStop(ctx context.Context, pod *v1.Pod, run *cri.Container, spec *v1.Container, grace time.Duration) time.Duration {
+	if spec == nil || spec.Lifecycle == nil || spec.Lifecycle.PreStop == nil || run.State != cri.Running {
+		return grace
+	}
+	begun := w.cfg.Clock.Now()
+	limited, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	ip := ""
+	if len(pod.Status.PodIPs) > 0 {
+		ip = pod.Status.PodIPs[0].IP
+	}
+	err := w.cfg.Handler.Lifecycle(limited, prober.Target{Container: spec, ID: run.ID, IP: ip}, spec.Lifecycle.PreStop)
+	if err != nil && ctx.Err() == nil {
+		w.cfg.Event(pod, run.Name, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
+	}
+	return max(grace-w.cfg.Clock.Since(begun), minGrace)
+}
+
+// release gives back what the pod's containers held.
+func (w *worker) release(ctx context.Context, pod *v1.Pod) error {
+	if w.released {
+		return nil
+	}
+	if err := w.cfg.Volumes.Teardown(ctx, w.uid); err != nil {
+		return err
+	}
+	if err := w.cfg.Cgroups.Remove(ctx, w.uid); err != nil {
+		return err
+	}
+	w.cfg.Objects.UnregisterPod(pod)
+	w.cfg.Images.Forget(w.uid)
+	w.released = true
+	return nil
+}
+
+// erase removes what the runtime and the disk remember of a pod that the API does not have any more.
+func (w *worker) erase(ctx context.Context, l look) error {
+	for _, c := range l.seen.Containers {
+		if err := w.cfg.Runtime.RemoveContainer(ctx, c.ID); err != nil {
+			return fmt.Errorf("remove container: %w", err)
+		}
+	}
+	for _, b := range l.seen.Sandboxes {
+		if err := w.cfg.Runtime.RemoveSandbox(ctx, b.ID); err != nil {
+			return fmt.Errorf("remove sandbox: %w", err)
+		}
+	}
+	if err := os.RemoveAll(cri.PodLogDir(w.cfg.LogRoot, l.pod)); err != nil {
+		return fmt.Errorf("remove logs: %w", err)
+	}
+	dir := filepath.Join(w.cfg.RootDir, "pods", string(w.uid))
+	for _, name := range []string{"etc-hosts", "containers"} {
+		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+			return fmt.Errorf("remove files: %w", err)
+		}
+	}
+	if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
+		w.cfg.Log.Debug("pod directory stays", "pod", w.uid, "error", err)
+	}
+	return nil
+}

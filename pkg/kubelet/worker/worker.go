@@ -1,0 +1,276 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"cmp"
+	"context"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson.dev/keelson/pkg/kubelet/cri"
+	"keelson.dev/keelson/pkg/kubelet/prober"
+	"keelson.dev/keelson/pkg/kubelet/restart"
+	"keelson.dev/keelson/pkg/kubelet/status"
+)
+
+const (
+	// retryFirst and retryMax bound the delay after something that failed.
+	retryFirst = 500 * time.Millisecond
+	retryMax   = 2 * time.Minute
+)
+
+// worker is one pod's goroutine.
+type worker struct {
+	*Pool
+	uid  types.UID
+	wake chan struct{} // holds one token when there is something to look at
+
+	in struct { // what others hand in
+		sync.Mutex
+		pod     *v1.Pod
+		removed bool
+		verdict *status.Verdict
+		grace   *int64             // of an eviction
+		cancel  context.CancelFunc // of what is being done to run the pod
+	}
+
+	// Of the worker's goroutine alone:
+	admitted bool
+	failures int
+	backoffs map[string]*restart.Backoff
+	waiting  map[string]v1.ContainerStateWaiting
+	stopping *stopping
+	released bool // volumes and cgroup are given back
+	events   map[string]bool
+}
+
+func newWorker(p *Pool, uid types.UID) *worker {
+	return &worker{
+		Pool: p, uid: uid, wake: make(chan struct{}, 1), backoffs: map[string]*restart.Backoff{},
+		waiting: map[string]v1.ContainerStateWaiting{}, events: map[string]bool{},
+	}
+}
+
+func (w *worker) poke() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (w *worker) set(pod *v1.Pod) {
+	w.in.Lock()
+	w.in.pod = pod
+	if pod.DeletionTimestamp != nil {
+		w.interrupt()
+	}
+	w.in.Unlock()
+	w.poke()
+}
+
+func (w *worker) remove() {
+	w.in.Lock()
+	w.in.removed = true
+	w.interrupt()
+	w.in.Unlock()
+	w.poke()
+}
+
+func (w *worker) evict(v status.Verdict, grace int64) {
+	w.in.Lock()
+	if w.in.verdict == nil {
+		w.in.verdict, w.in.grace = &v, &grace
+	}
+	w.interrupt()
+	w.in.Unlock()
+	w.poke()
+}
+
+// interrupt ends what is being done to run the pod, such as a pull. The caller holds the lock.
+func (w *worker) interrupt() {
+	if w.in.cancel != nil {
+		w.in.cancel()
+	}
+}
+
+// run works until the pod is gone or ctx ends.
+func (w *worker) run(ctx context.Context) {
+	defer w.left(w.uid)
+	for {
+		again, gone := w.sync(ctx)
+		if gone || ctx.Err() != nil {
+			w.probes.StopPod(w.uid)
+			return
+		}
+		if !w.sleep(ctx, again) {
+			return
+		}
+	}
+}
+
+// sleep waits until there is something to look at, at the latest until then (zero: whenever).
+func (w *worker) sleep(ctx context.Context, until time.Time) bool {
+	var timeout <-chan time.Time
+	if !until.IsZero() {
+		t := w.cfg.Clock.NewTimer(max(until.Sub(w.cfg.Clock.Now()), 0))
+		defer t.Stop()
+		timeout = t.C()
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-w.wake:
+	case <-timeout:
+	}
+	return true
+}
+
+// look is what a sync starts from.
+type look struct {
+	pod     *v1.Pod
+	seen    *cri.Pod
+	removed bool
+	verdict *status.Verdict
+	grace   *int64
+}
+
+func (w *worker) sync(ctx context.Context) (again time.Time, gone bool) {
+	w.in.Lock()
+	l := look{pod: w.in.pod, removed: w.in.removed, verdict: w.in.verdict, grace: w.in.grace}
+	w.in.Unlock()
+	if l.pod == nil {
+		return time.Time{}, l.removed
+	}
+	seen, err := w.cfg.Runtime.Pod(ctx, w.uid)
+	if err != nil {
+		return w.failed("the runtime does not answer", err), false
+	}
+	l.seen = seen
+	l.verdict = cmp.Or(l.verdict, w.judge(&l))
+	if l.removed || l.pod.DeletionTimestamp != nil || l.verdict != nil || ended(l.pod) {
+		return w.end(ctx, l)
+	}
+	w.cfg.Objects.RegisterPod(l.pod)
+	w.cfg.Volumes.Update(l.pod)
+	plan := Decide(w.facts(&l))
+	if plan.Done {
+		return w.end(ctx, l)
+	}
+	return w.advance(ctx, l, plan), false
+}
+
+// ended tells whether the API already says that the pod has ended.
+func ended(pod *v1.Pod) bool {
+	return pod.Status.Phase == v1.PodFailed || pod.Status.Phase == v1.PodSucceeded
+}
+
+// judge returns why the pod must end though nobody deleted it.
+func (w *worker) judge(l *look) *status.Verdict {
+	if l.removed || l.pod.DeletionTimestamp != nil || ended(l.pod) {
+		return nil
+	}
+	var v *status.Verdict
+	if !w.admitted {
+		if v = w.cfg.Admit(l.pod); v != nil {
+			w.cfg.Event(l.pod, "", v1.EventTypeWarning, v.Reason, v.Message)
+		}
+		w.admitted = true
+	}
+	if limit := l.pod.Spec.ActiveDeadlineSeconds; v == nil && limit != nil && l.pod.Status.StartTime != nil &&
+		!w.cfg.Clock.Now().Before(l.pod.Status.StartTime.Add(time.Duration(*limit)*time.Second)) {
+		v = &status.Verdict{Phase: v1.PodFailed, Reason: "DeadlineExceeded", Message: "Pod was active on the node longer than the specified deadline"}
+		w.cfg.Event(l.pod, "", v1.EventTypeNormal, v.Reason, v.Message)
+	}
+	if v != nil {
+		w.in.Lock()
+		w.in.verdict = v
+		w.in.Unlock()
+	}
+	return v
+}
+
+func (w *worker) facts(l *look) Facts {
+	return Facts{
+		Pod: l.pod, Seen: l.seen, Now: w.cfg.Clock.Now(), Backoff: w.backoff,
+		Started: func(id string) bool {
+			started, _ := w.probes.Probed(id)
+			return started
+		},
+		Failed: func(id string) (prober.Kind, bool) {
+			kind, _, failed := w.probes.Failed(id)
+			return kind, failed
+		},
+	}
+}
+
+func (w *worker) backoff(container string) *restart.Backoff {
+	if w.backoffs[container] == nil {
+		w.backoffs[container] = &restart.Backoff{}
+	}
+	return w.backoffs[container]
+}
+
+// failed notes a failure and returns when to try again.
+func (w *worker) failed(what string, err error) time.Time {
+	w.cfg.Log.Warn(what, "pod", w.uid, "error", err)
+	d := retryFirst << min(w.failures, 10)
+	w.failures++
+	return w.cfg.Clock.Now().Add(min(d, retryMax))
+}
+
+// report computes the pod's status from what is seen and has it written.
+func (w *worker) report(l look, ending, over bool) {
+	if l.removed {
+		return
+	}
+	box := l.seen.Sandbox()
+	handler := ""
+	if box != nil {
+		handler = box.RuntimeHandler
+	}
+	base := l.pod
+	if s, ok := w.cfg.Status.Get(w.uid); ok {
+		base = l.pod.DeepCopy()
+		s.Conditions = foreign(l.pod.Status.Conditions, s.Conditions)
+		base.Status = s
+	}
+	w.cfg.Status.Set(l.pod, status.Compute(status.Input{
+		Pod: base, Seen: l.seen, Now: w.cfg.Clock.Now(), Waiting: w.waiting, Probed: w.probes.Probed, Message: w.message,
+		HostIPs: w.cfg.HostIPs, SandboxReady: box != nil && box.Ready, Ending: ending, Ended: over, Verdict: l.verdict,
+		RuntimeName: w.cfg.RuntimeName, RecursiveReadOnly: w.cfg.RecursiveReadOnly(handler),
+	}))
+}
+
+// foreign brings the conditions that others have set up to date with the API's.
+func foreign(api, own []v1.PodCondition) []v1.PodCondition {
+	out := append([]v1.PodCondition{}, own...)
+	for _, c := range api {
+		found := false
+		for i := range out {
+			if out[i].Type == c.Type {
+				found = true
+				if !kubelets(c.Type) {
+					out[i] = c
+				}
+			}
+		}
+		if !found {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// kubelets tells whether a condition is the kubelet's to set.
+func kubelets(t v1.PodConditionType) bool {
+	switch t {
+	case v1.PodReady, v1.ContainersReady, v1.PodInitialized, v1.PodScheduled, v1.PodReadyToStartContainers:
+		return true
+	}
+	return false
+}

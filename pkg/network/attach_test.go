@@ -1,0 +1,89 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/containernetworking/cni/libcni"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+)
+
+// realPlugins returns where hack/tools.sh builds the CNI plugins.
+func realPlugins(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs("../../bin/tools/cni")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "bridge")); err != nil {
+		t.Skip("the CNI plugins are not built")
+	}
+	return dir
+}
+
+// TestAttach attaches two pods with the real plugins, lets them talk, forgets one and has its address given back.
+func TestAttach(t *testing.T) {
+	needsNetwork(t)
+	n := New(Config{ConfDir: t.TempDir(), BinDir: realPlugins(t), CacheDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
+	if err := n.configure(t.Context(), wanted{podCIDRs: prefixes("10.244.9.0/24", "fd00:9::/64"), mtu: 1400}); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(filepath.Join(n.cfg.ConfDir, confName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := libcni.NetworkConfFromBytes(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &lab{t: t}
+	attach := func(id string) *labNode {
+		t.Helper()
+		pod := newSpace(t)
+		result, err := n.cni().AddNetworkList(t.Context(), list, &libcni.RuntimeConf{
+			ContainerID: id, IfName: "eth0", NetNS: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(pod.ns)),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := types100.NewResultFromResult(result)
+		if err != nil || len(r.IPs) != 2 {
+			t.Fatalf("%v %v", r, err)
+		}
+		if mtu := pod.link("eth0").Attrs().MTU; mtu != 1400 {
+			t.Errorf("MTU %d", mtu)
+		}
+		ip, _ := netip.AddrFromSlice(r.IPs[0].Address.IP)
+		return &labNode{node: node{name: id}, pod: pod, podIP: ip.Unmap()}
+	}
+	a, b := attach("a"), attach("b")
+	l.mustReach(a, b)
+
+	dir := filepath.Join(n.cfg.CacheDir, addressesDir, networkName)
+	held := func(p *labNode) bool {
+		_, err := os.Stat(filepath.Join(dir, p.podIP.String()))
+		return err == nil
+	}
+	if !held(a) || !held(b) {
+		t.Fatal("addresses are not where they are looked for")
+	}
+	if err := n.Collect(t.Context(), []Attachment{{ContainerID: "a", IfName: "eth0"}}); err != nil {
+		t.Fatal(err)
+	}
+	if !held(a) || held(b) {
+		t.Errorf("held: a %v, b %v", held(a), held(b))
+	}
+	if _, err := b.pod.h.LinkByName("eth0"); err == nil {
+		t.Error("b is still attached")
+	}
+	if err := n.Collect(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+}
