@@ -117,8 +117,8 @@ func (r *runtime) ask(ctx context.Context) (state, netState error, named string)
 	r.knows, r.has = s.GetRuntimeHandlers(), s.GetFeatures()
 	r.mu.Unlock()
 	for _, c := range s.GetStatus().GetConditions() {
-		if c.Status {
-			continue
+		if c.Status || c.Type != runtimeapi.RuntimeReady && c.Type != runtimeapi.NetworkReady {
+			continue // others are advice
 		}
 		err := fmt.Errorf("%s=%t reason:%s message:%s", c.Type, c.Status, c.Reason, c.Message)
 		if c.Type == runtimeapi.NetworkReady {

@@ -26,7 +26,6 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	translator "k8s.io/apiserver/pkg/util/proxy"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"keelson.dev/apiserver/rest"
@@ -51,7 +50,7 @@ func (p *Pods) Connectors() map[string]rest.Connector {
 
 // options reads a request's options from its query.
 func options(r *http.Request, into runtime.Object) error {
-	if err := scheme.ParameterCodec.DecodeParameters(r.URL.Query(), corev1.SchemeGroupVersion, into); err != nil {
+	if err := decodeQuery(r.URL.Query(), into); err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
 	return nil

@@ -1,0 +1,81 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package connect
+
+import (
+	"fmt"
+	"net/url"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// decodeQuery reads the fields of an options object, a pointer to a struct, from
+// a query, as Kubernetes does: by their JSON names, the first value of a single
+// one, true for a flag that is given with no value or any but "false" and "0".
+func decodeQuery(q url.Values, into any) error {
+	v := reflect.ValueOf(into).Elem()
+	for i := range v.NumField() {
+		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+		values, given := q[name]
+		if name == "" || !given || len(values) == 0 {
+			continue
+		}
+		if err := setField(v.Field(i), values); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func setField(f reflect.Value, values []string) error {
+	value := values[0]
+	switch f.Kind() {
+	case reflect.Pointer:
+		if value == "" {
+			return nil
+		}
+		f.Set(reflect.New(f.Type().Elem()))
+		return setField(f.Elem(), values)
+	case reflect.String:
+		f.SetString(value)
+	case reflect.Bool:
+		f.SetBool(!strings.EqualFold(value, "false") && value != "0")
+	case reflect.Int64, reflect.Int32:
+		n, err := strconv.ParseInt(value, 10, f.Type().Bits())
+		if err != nil {
+			return err
+		}
+		f.SetInt(n)
+	case reflect.Slice:
+		return setSlice(f, values)
+	case reflect.Struct:
+		t, err := time.Parse(time.RFC3339, value)
+		if err != nil {
+			return err
+		}
+		f.Set(reflect.ValueOf(metav1.NewTime(t)))
+	default:
+		return fmt.Errorf("field of type %s", f.Type())
+	}
+	return nil
+}
+
+// setSlice takes all values; those of numbers may be separated by commas.
+func setSlice(f reflect.Value, values []string) error {
+	if f.Type().Elem().Kind() != reflect.String {
+		values = strings.Split(strings.Join(values, ","), ",")
+	}
+	out := reflect.MakeSlice(f.Type(), len(values), len(values))
+	for i := range values {
+		if err := setField(out.Index(i), values[i:i+1]); err != nil {
+			return err
+		}
+	}
+	f.Set(out)
+	return nil
+}
