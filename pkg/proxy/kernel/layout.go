@@ -168,7 +168,7 @@ func (l layout) classify(s ruleset.Set, verdicts string) []expr.Any {
 // The loopback addresses have none.
 func (l layout) onNodePortAddress() []expr.Any {
 	if l.settings.NodePortsOn {
-		return rule(l.dest(0), member(setNodePorts, 0))
+		return rule(isLocal(true), l.notLoopback(), l.dest(0), member(setNodePorts, 0))
 	}
 	return rule(isLocal(true), l.notLoopback())
 }

@@ -36,8 +36,8 @@ type Port struct {
 	OnNode []netip.Addr
 }
 
-// frontends are all places where the port wants to receive packets.
-func (p *Port) frontends() []Frontend {
+// Frontends are all places where the port wants to receive packets.
+func (p *Port) Frontends() []Frontend {
 	list := []Frontend{p.VIP}
 	for _, a := range p.External {
 		list = append(list, p.at(a))
@@ -98,7 +98,7 @@ func compile(p *Port, won func(Frontend) bool, old [2][]netip.AddrPort) *compile
 		}
 	}
 	c.add(Services, p.VIP.key(), p.internal().Value())
-	for _, f := range p.frontends()[1:] {
+	for _, f := range p.Frontends()[1:] {
 		if f != p.VIP && won(f) {
 			c.addExternal(p, f)
 		}

@@ -48,14 +48,14 @@ func (t *Table) Set(name Name, p *Port) {
 	}
 	affected := map[Name]bool{name: true}
 	if old != nil {
-		for _, f := range old.frontends() {
+		for _, f := range old.Frontends() {
 			t.unclaim(f, name, affected)
 		}
 		delete(t.ports, name)
 	}
 	if p != nil {
 		t.ports[name] = p
-		for _, f := range p.frontends() {
+		for _, f := range p.Frontends() {
 			t.claim(f, name, affected)
 		}
 	}

@@ -1,0 +1,173 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package command is the proxy as a process: its configuration, its client, its
+// two servers for health and metrics.
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/daemon"
+	"keelson.dev/keelson/pkg/proxy"
+	"keelson.dev/keelson/pkg/proxy/config"
+	"keelson.dev/keelson/pkg/proxy/kernel"
+	"keelson.dev/keelson/pkg/proxy/ruleset"
+)
+
+// Run runs the proxy until ctx ends.
+func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	cfg, err := config.Parse(args, stderr)
+	if errors.Is(err, pflag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if cfg.ShowVersion {
+		_, err := fmt.Fprintln(stdout, "Keelson", daemon.Version)
+		return err
+	}
+	log := daemon.NewLog(stderr, cfg.Verbosity)
+	if cfg.Cleanup {
+		return cleanup()
+	}
+	rest, err := daemon.RESTConfig(cfg.ClientConnection.Kubeconfig, "kube-proxy")
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(rest)
+	if err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
+	return run(ctx, cfg, client, log)
+}
+
+func run(ctx context.Context, cfg *config.Config, client kubernetes.Interface, log *slog.Logger) error {
+	if cfg.Mode != "nftables" {
+		log.Info("The only mode is nftables", "asked", cfg.Mode)
+	}
+	tune(&cfg.KubeProxyConfiguration, log)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	events := newEvents(client, cfg.Hostname)
+	defer events.broadcaster.Shutdown()
+	p, err := proxy.New(proxyConfig(cfg), proxy.Deps{
+		Client: client, Clock: clock.Real(), Log: log, Metrics: registry, Event: events.service,
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	served := serve(ctx, &cfg.KubeProxyConfiguration, p.Health(), registry, log, cancel)
+	events.node("Starting", "")
+	err = p.Run(ctx)
+	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
+		err = cause
+	}
+	cancel(nil)
+	served.Wait()
+	return err
+}
+
+// proxyConfig is the configuration as package proxy wants it; it has been validated.
+func proxyConfig(c *config.Config) proxy.Config {
+	k := &c.KubeProxyConfiguration
+	out := proxy.Config{
+		Node: c.Hostname, Families: families(), MasqueradeAll: k.NFTables.MasqueradeAll, MasqueradeBit: uint(*k.NFTables.MasqueradeBit),
+		Audit: k.NFTables.SyncPeriod.Duration, HealthTimeout: 2 * k.NFTables.SyncPeriod.Duration,
+	}
+	if k.Mode == "iptables" {
+		out.MasqueradeAll = out.MasqueradeAll || k.IPTables.MasqueradeAll
+	}
+	out.NodeIP, _ = netip.ParseAddr(k.BindAddress)
+	switch k.DetectLocalMode {
+	case config.ByClusterCIDR:
+		out.Pods, out.PodRanges = kernel.ByRange, prefixes(config.ClusterCIDRs(k))
+	case config.ByNodeCIDR:
+		out.Pods, out.PodsOfNode = kernel.ByRange, true
+	case config.ByBridge:
+		out.Pods, out.Interface = kernel.ByInterface, k.DetectLocal.BridgeInterface
+	case config.ByInterfacePrefix:
+		out.Pods, out.Interface = kernel.ByPrefix, k.DetectLocal.InterfaceNamePrefix
+	}
+	if len(k.NodePortAddresses) == 1 && k.NodePortAddresses[0] == config.Primary {
+		out.NodePortsPrimary = true
+	} else {
+		out.NodePorts = prefixes(k.NodePortAddresses)
+	}
+	return out
+}
+
+func prefixes(list []string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, s := range list {
+		out = append(out, netip.MustParsePrefix(s).Masked())
+	}
+	return out
+}
+
+// families are those that this machine has.
+func families() []ruleset.Family {
+	out := []ruleset.Family{ruleset.IPv4}
+	if _, err := os.Stat("/proc/net/if_inet6"); err == nil {
+		out = append(out, ruleset.IPv6)
+	}
+	return out
+}
+
+// cleanup removes the tables.
+func cleanup() error {
+	var errs []error
+	for _, f := range families() {
+		t, err := kernel.Open(kernel.Config{Family: f})
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		errs = append(errs, t.Remove(), t.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// events records events about this node and its services.
+type events struct {
+	broadcaster record.EventBroadcaster
+	recorder    record.EventRecorder
+	nodeName    string
+}
+
+func newEvents(client kubernetes.Interface, node string) *events {
+	b := record.NewBroadcaster()
+	b.StartRecordingToSink(&typedv1.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	return &events{b, b.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kube-proxy", Host: node}), node}
+}
+
+func (e *events) node(reason, message string) {
+	ref := &corev1.ObjectReference{Kind: "Node", Name: e.nodeName, UID: types.UID(e.nodeName)}
+	e.recorder.Event(ref, corev1.EventTypeNormal, reason, message)
+}
+
+func (e *events) service(svc types.NamespacedName, reason, message string) {
+	ref := &corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: svc.Namespace, Name: svc.Name}
+	e.recorder.Event(ref, corev1.EventTypeWarning, reason, strings.TrimSpace(message))
+}

@@ -1,0 +1,128 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	kubeproxy "k8s.io/kube-proxy/config/v1alpha1"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/proxy/healthcheck"
+)
+
+// rebind is how long to wait before trying again to listen.
+const rebind = 5 * time.Second
+
+// serve serves health and metrics, each on its address if it has one, until ctx ends.
+// If the configuration says so, an address that cannot be had is the end.
+func serve(ctx context.Context, k *kubeproxy.KubeProxyConfiguration, h *healthcheck.Proxy, g prometheus.Gatherer, log *slog.Logger, end func(error)) *sync.WaitGroup {
+	var running sync.WaitGroup
+	for _, s := range []struct {
+		name, address string
+		handler       http.Handler
+	}{
+		{"health", k.HealthzBindAddress, healthHandler(h)},
+		{"metrics", k.MetricsBindAddress, metricsHandler(k, g)},
+	} {
+		if s.address == "" {
+			continue
+		}
+		running.Go(func() {
+			for ctx.Err() == nil {
+				err := listen(ctx, s.address, s.handler)
+				if ctx.Err() != nil {
+					return
+				}
+				if k.BindAddressHardFail {
+					end(fmt.Errorf("%s server: %w", s.name, err))
+					return
+				}
+				log.Error("Server ended, trying again", "server", s.name, "err", err)
+				wait(ctx, rebind)
+			}
+		})
+	}
+	return &running
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	t := clock.Real().NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C():
+	}
+}
+
+// listen serves until ctx ends.
+func listen(ctx context.Context, address string, h http.Handler) error {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	s := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
+	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
+	defer stop()
+	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve: %w", err)
+	}
+	return nil
+}
+
+func healthHandler(h *healthcheck.Proxy) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz", h.Healthz)
+	mux.HandleFunc("/livez", h.Livez)
+	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if !h.Synced() {
+			http.Error(w, "not synced yet", http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = io.WriteString(w, "ok")
+	})
+	return mux
+}
+
+func metricsHandler(k *kubeproxy.KubeProxyConfiguration, g prometheus.Gatherer) http.Handler {
+	mux := http.NewServeMux()
+	text := func(path, s string) {
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+			w.Header().Set("X-Content-Type-Options", "nosniff")
+			_, _ = io.WriteString(w, s)
+		})
+	}
+	text("/healthz", "ok")
+	text("/proxyMode", "nftables")
+	mux.Handle("/metrics", promhttp.HandlerFor(g, promhttp.HandlerOpts{}))
+	mux.HandleFunc("/configz", func(w http.ResponseWriter, _ *http.Request) {
+		body, err := json.Marshal(map[string]any{"kubeproxy.config.k8s.io": k})
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(body)
+	})
+	if k.EnableProfiling {
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
+	return mux
+}

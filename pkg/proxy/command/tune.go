@@ -1,0 +1,49 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	kubeproxy "k8s.io/kube-proxy/config/v1alpha1"
+)
+
+// tune writes those settings of connection tracking that the configuration names, in
+// the proxy's own network namespace, and the process's preference to live. What the kernel
+// does not allow is logged and left.
+//
+// Unlike kube-proxy it has no defaults for them: the size of the table is the
+// machine's, which may be shared by several nodes.
+func tune(k *kubeproxy.KubeProxyConfiguration, log *slog.Logger) {
+	const dir = "/proc/sys/net/netfilter"
+	put := func(path, value string) {
+		if err := os.WriteFile(path, []byte(value), 0o644); err != nil {
+			log.Info("Setting not written", "path", path, "value", value, "err", err)
+		}
+	}
+	seconds := func(name string, d time.Duration) {
+		if d > 0 {
+			put(filepath.Join(dir, name), strconv.Itoa(int(d.Seconds())))
+		}
+	}
+	ct := &k.Conntrack
+	if ct.TCPEstablishedTimeout != nil {
+		seconds("nf_conntrack_tcp_timeout_established", ct.TCPEstablishedTimeout.Duration)
+	}
+	if ct.TCPCloseWaitTimeout != nil {
+		seconds("nf_conntrack_tcp_timeout_close_wait", ct.TCPCloseWaitTimeout.Duration)
+	}
+	seconds("nf_conntrack_udp_timeout", ct.UDPTimeout.Duration)
+	seconds("nf_conntrack_udp_timeout_stream", ct.UDPStreamTimeout.Duration)
+	if ct.TCPBeLiberal {
+		put(filepath.Join(dir, "nf_conntrack_tcp_be_liberal"), "1")
+	}
+	if k.OOMScoreAdj != nil {
+		put("/proc/self/oom_score_adj", strconv.Itoa(int(*k.OOMScoreAdj)))
+	}
+}

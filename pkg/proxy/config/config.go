@@ -1,0 +1,263 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package config reads the proxy's flags and its KubeProxyConfiguration, with
+// the defaults and checks of kube-proxy. As there, flags other than those
+// about this process itself do not count when there is a file.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kubeproxy "k8s.io/kube-proxy/config/v1alpha1"
+	"sigs.k8s.io/yaml"
+
+	"keelson.dev/keelson/pkg/daemon"
+)
+
+// The modes to tell which packets are from pods.
+const (
+	ByClusterCIDR     = kubeproxy.LocalMode("ClusterCIDR")
+	ByNodeCIDR        = kubeproxy.LocalMode("NodeCIDR")
+	ByBridge          = kubeproxy.LocalMode("BridgeInterface")
+	ByInterfacePrefix = kubeproxy.LocalMode("InterfaceNamePrefix")
+)
+
+// Primary is the value of nodePortAddresses that means the node's own addresses.
+const Primary = "primary"
+
+const (
+	apiVersion  = "kubeproxy.config.k8s.io/v1alpha1"
+	kind        = "KubeProxyConfiguration"
+	healthPort  = 10256
+	metricsPort = 10249
+)
+
+// Config is what the process is told.
+type Config struct {
+	daemon.Flags
+	kubeproxy.KubeProxyConfiguration
+	// Cleanup: remove what a proxy has left in the kernel, and end.
+	Cleanup bool
+	// Hostname is the name of the node.
+	Hostname string
+}
+
+// Parse reads the arguments and the file that they name.
+func Parse(args []string, output io.Writer) (*Config, error) {
+	c := &Config{}
+	Default(&c.KubeProxyConfiguration)
+	fs := pflag.NewFlagSet("proxy", pflag.ContinueOnError)
+	fs.SetOutput(output)
+	c.Flags.Add(fs)
+	var file, override string
+	fs.StringVar(&file, "config", "", "The path to the configuration file.")
+	fs.StringVar(&override, "hostname-override", "", "If non-empty, will be used as the name of the Node that the proxy is running on. If unset, the node name is assumed to be the same as the node's hostname.")
+	fs.BoolVar(&c.Cleanup, "cleanup", false, "If true remove the nftables tables and exit.")
+	addFlags(fs, &c.KubeProxyConfiguration)
+	if err := fs.Parse(args); err != nil {
+		return nil, err
+	}
+	if fs.NArg() > 0 {
+		return nil, fmt.Errorf("unknown arguments: %s", strings.Join(fs.Args(), " "))
+	}
+	if file != "" {
+		if err := c.read(file); err != nil {
+			return nil, err
+		}
+	}
+	if c.Kubeconfig != "" && (file == "" || c.ClientConnection.Kubeconfig == "") {
+		c.ClientConnection.Kubeconfig = c.Kubeconfig
+	}
+	if err := c.name(override); err != nil {
+		return nil, err
+	}
+	return c, Validate(&c.KubeProxyConfiguration).ToAggregate()
+}
+
+// addFlags defines the flags that stand for fields of the file.
+func addFlags(fs *pflag.FlagSet, k *kubeproxy.KubeProxyConfiguration) {
+	const ignored = " This parameter is ignored if a config file is specified by --config."
+	fs.StringVar(&k.ClusterCIDR, "cluster-cidr", k.ClusterCIDR, "The CIDR range of the pods in the cluster. (For dual-stack clusters, this can be a comma-separated dual-stack pair of CIDR ranges.)."+ignored)
+	fs.StringVar(&k.BindAddress, "bind-address", k.BindAddress, "Overrides the proxy's idea of what its node's primary IP is."+ignored)
+	fs.StringVar(&k.HealthzBindAddress, "healthz-bind-address", k.HealthzBindAddress, "The IP address and port for the health check server to serve on."+ignored)
+	fs.StringVar(&k.MetricsBindAddress, "metrics-bind-address", k.MetricsBindAddress, "The IP address and port for the metrics server to serve on. Set empty to disable."+ignored)
+	fs.BoolVar(&k.BindAddressHardFail, "bind-address-hard-fail", k.BindAddressHardFail, "If true the proxy will treat failure to bind to a port as fatal and exit.")
+	fs.BoolVar(&k.EnableProfiling, "profiling", k.EnableProfiling, "If true enables profiling via web interface on /debug/pprof handler."+ignored)
+	fs.StringVar((*string)(&k.Mode), "proxy-mode", string(k.Mode), "Which proxy mode to use. There is one, 'nftables'; services work alike whichever of kube-proxy's modes is named."+ignored)
+	fs.BoolVar(&k.NFTables.MasqueradeAll, "masquerade-all", k.NFTables.MasqueradeAll, "SNAT all traffic sent via Service cluster IPs.")
+	fs.StringVar((*string)(&k.DetectLocalMode), "detect-local-mode", string(k.DetectLocalMode), "Mode to use to detect local traffic."+ignored)
+	fs.StringVar(&k.DetectLocal.BridgeInterface, "pod-bridge-interface", "", "A bridge interface name, for --detect-local-mode=BridgeInterface.")
+	fs.StringVar(&k.DetectLocal.InterfaceNamePrefix, "pod-interface-name-prefix", "", "An interface name prefix, for --detect-local-mode=InterfaceNamePrefix.")
+	fs.StringSliceVar(&k.NodePortAddresses, "nodeport-addresses", nil, "A list of CIDR ranges that contain valid node IPs, or alternatively, the single string 'primary'."+ignored)
+}
+
+func (c *Config) read(file string) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
+	var k kubeproxy.KubeProxyConfiguration
+	if err := yaml.UnmarshalStrict(data, &k); err != nil {
+		return fmt.Errorf("configuration %s: %w", file, err)
+	}
+	if k.APIVersion != apiVersion || k.Kind != kind {
+		return fmt.Errorf("configuration %s: is %s, %s and not %s, %s", file, k.APIVersion, k.Kind, apiVersion, kind)
+	}
+	Default(&k)
+	c.KubeProxyConfiguration = k
+	return nil
+}
+
+func (c *Config) name(override string) error {
+	name := override
+	if name == "" {
+		name = c.HostnameOverride
+	}
+	if name == "" {
+		var err error
+		if name, err = os.Hostname(); err != nil {
+			return fmt.Errorf("node name: %w", err)
+		}
+	}
+	if c.Hostname = strings.ToLower(strings.TrimSpace(name)); c.Hostname == "" {
+		return errors.New("node name: empty hostname")
+	}
+	return nil
+}
+
+// Default fills in what is not set.
+func Default(k *kubeproxy.KubeProxyConfiguration) {
+	k.APIVersion, k.Kind = apiVersion, kind
+	set(&k.BindAddress, "0.0.0.0")
+	health, metrics := "0.0.0.0", "127.0.0.1"
+	if a, err := netip.ParseAddr(k.BindAddress); err == nil && a.Is6() {
+		health, metrics = "::", "::1"
+	}
+	set(&k.HealthzBindAddress, health)
+	set(&k.MetricsBindAddress, metrics)
+	k.HealthzBindAddress = withPort(k.HealthzBindAddress, healthPort)
+	k.MetricsBindAddress = withPort(k.MetricsBindAddress, metricsPort)
+	set(&k.Mode, "nftables")
+	set(&k.DetectLocalMode, ByClusterCIDR)
+	for _, d := range []*time.Duration{&k.IPTables.SyncPeriod.Duration, &k.IPVS.SyncPeriod.Duration, &k.NFTables.SyncPeriod.Duration} {
+		set(d, 30*time.Second)
+	}
+	set(&k.ConfigSyncPeriod.Duration, 15*time.Minute)
+	for _, bit := range []**int32{&k.IPTables.MasqueradeBit, &k.NFTables.MasqueradeBit} {
+		if *bit == nil {
+			*bit = new(int32)
+			**bit = 14
+		}
+	}
+	set(&k.ClientConnection.ContentType, "application/vnd.kubernetes.protobuf")
+}
+
+func set[T comparable](v *T, to T) {
+	var zero T
+	if *v == zero {
+		*v = to
+	}
+}
+
+// withPort adds the port to an address that has none.
+func withPort(address string, port int) string {
+	if _, _, err := net.SplitHostPort(address); err == nil {
+		return address
+	}
+	return net.JoinHostPort(strings.Trim(address, "[]"), strconv.Itoa(port))
+}
+
+// Validate tells what is wrong with a configuration.
+func Validate(k *kubeproxy.KubeProxyConfiguration) field.ErrorList {
+	root := field.NewPath("KubeProxyConfiguration")
+	var errs field.ErrorList
+	bad := func(p *field.Path, v any, why string) { errs = append(errs, field.Invalid(p, v, why)) }
+	switch k.Mode {
+	case "iptables", "ipvs", "nftables":
+	default:
+		bad(root.Child("ProxyMode"), k.Mode, "must be iptables,ipvs,nftables or blank")
+	}
+	if net.ParseIP(k.BindAddress) == nil {
+		bad(root.Child("BindAddress"), k.BindAddress, "not a valid textual representation of an IP address")
+	}
+	for name, v := range map[string]string{"HealthzBindAddress": k.HealthzBindAddress, "MetricsBindAddress": k.MetricsBindAddress} {
+		if err := validateHostPort(v); err != nil {
+			bad(root.Child(name), v, err.Error())
+		}
+	}
+	if b := *k.NFTables.MasqueradeBit; b < 0 || b > 31 {
+		bad(root.Child("KubeProxyNFTablesConfiguration", "MasqueradeBit"), b, "must be within the range [0, 31]")
+	}
+	if d := k.NFTables.SyncPeriod.Duration; d <= 0 {
+		bad(root.Child("SyncPeriod"), d, "must be greater than 0")
+	}
+	for i, s := range k.NodePortAddresses {
+		p := root.Child("NodePortAddresses").Index(i)
+		if s == Primary && len(k.NodePortAddresses) > 1 {
+			bad(p, s, "can't use both 'primary' and CIDRs")
+		} else if _, err := netip.ParsePrefix(s); err != nil && s != Primary {
+			bad(p, s, "must be a valid CIDR")
+		}
+	}
+	return append(errs, validateLocal(k, root)...)
+}
+
+func validateLocal(k *kubeproxy.KubeProxyConfiguration, root *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	switch k.DetectLocalMode {
+	case ByClusterCIDR, ByNodeCIDR:
+	case ByBridge:
+		if k.DetectLocal.BridgeInterface == "" {
+			errs = append(errs, field.Invalid(root.Child("DetectLocalConfiguration", "InterfaceName"), "", "must not be empty"))
+		}
+	case ByInterfacePrefix:
+		if k.DetectLocal.InterfaceNamePrefix == "" {
+			errs = append(errs, field.Invalid(root.Child("DetectLocalConfiguration", "InterfacePrefix"), "", "must not be empty"))
+		}
+	default:
+		errs = append(errs, field.NotSupported(root.Child("DetectLocalMode"), k.DetectLocalMode,
+			[]kubeproxy.LocalMode{ByClusterCIDR, ByNodeCIDR, ByBridge, ByInterfacePrefix}))
+	}
+	for _, s := range ClusterCIDRs(k) {
+		if _, err := netip.ParsePrefix(s); err != nil {
+			errs = append(errs, field.Invalid(root.Child("ClusterCIDR"), s, "must be a valid CIDR block (e.g. 10.100.0.0/16 or fde4:8dba:82e1::/48)"))
+		}
+	}
+	return errs
+}
+
+// ClusterCIDRs are the ranges in clusterCIDR.
+func ClusterCIDRs(k *kubeproxy.KubeProxyConfiguration) []string {
+	if k.ClusterCIDR == "" {
+		return nil
+	}
+	return strings.Split(k.ClusterCIDR, ",")
+}
+
+func validateHostPort(s string) error {
+	if s == "" {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return errors.New("must be IP:port")
+	}
+	if net.ParseIP(host) == nil {
+		return errors.New("must be a valid IP")
+	}
+	if p, err := strconv.Atoi(port); err != nil || p < 1 || p > 65535 {
+		return errors.New("must be a valid port")
+	}
+	return nil
+}

@@ -1,0 +1,59 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// dirty is what has changed since the owner of the state last looked. It has one
+// entry for a service however often that changes, so it is no larger than the cluster.
+type dirty struct {
+	wake chan struct{} // capacity 1
+
+	mu    sync.Mutex
+	batch // guarded by mu
+}
+
+// batch is a set of changes.
+type batch struct {
+	services map[types.NamespacedName]bool
+	// triggers are when changes of endpoints began, by service, as told by the controller
+	// that wrote them.
+	triggers     map[types.NamespacedName]time.Time
+	node         bool
+	serviceCIDRs bool
+	svcs, slices int
+}
+
+func newDirty() *dirty {
+	d := &dirty{wake: make(chan struct{}, 1)}
+	d.take()
+	return d
+}
+
+// note adds to the changes and wakes the owner.
+func (d *dirty) note(f func(*batch)) {
+	d.mu.Lock()
+	f(&d.batch)
+	d.mu.Unlock()
+	select {
+	case d.wake <- struct{}{}:
+	default: // it has not taken the last ones yet
+	}
+}
+
+// take returns the changes and forgets them.
+func (d *dirty) take() batch {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	b := d.batch
+	d.batch = batch{services: map[types.NamespacedName]bool{}, triggers: map[types.NamespacedName]time.Time{}}
+	return b
+}
+
+func (b *batch) empty() bool { return len(b.services) == 0 && !b.node && !b.serviceCIDRs }

@@ -1,0 +1,193 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"keelson.dev/keelson/pkg/proxy/kernel"
+	"keelson.dev/keelson/pkg/proxy/ruleset"
+)
+
+// family is the table of one IP family.
+type family struct {
+	ruleset.Family
+	table  *ruleset.Table
+	kernel *kernel.Table
+	// found is what the kernel had when the process started, until it is compared.
+	found *ruleset.Contents
+	// full: the table has to be compared with the kernel's as a whole.
+	full bool
+	// ranges: the sets of address ranges have to be written.
+	ranges bool
+	// lacking are the ports whose policy Local has no endpoint here, for a metric.
+	lacking [2]map[ruleset.Name]bool
+}
+
+// The two traffic policies that a port may lack endpoints for.
+const (
+	internal = iota
+	external
+)
+
+// set brings a port up to date in the table.
+func (f *family) set(name ruleset.Name, p *ruleset.Port) {
+	f.table.Set(name, p)
+	for i := range f.lacking {
+		if f.lacking[i] == nil {
+			f.lacking[i] = map[ruleset.Name]bool{}
+		}
+		delete(f.lacking[i], name)
+	}
+	if p == nil || !p.Anywhere || len(p.Local) > 0 {
+		return
+	}
+	if p.InternalLocal {
+		f.lacking[internal][name] = true
+	}
+	if p.ExternalLocal {
+		f.lacking[external][name] = true
+	}
+}
+
+// openFamilies connects to the kernel and reads what is there.
+func (p *Proxy) openFamilies() error {
+	for _, f := range p.families {
+		if err := p.open(f); err != nil {
+			return err
+		}
+		found, ok, err := f.kernel.Read()
+		if err != nil {
+			return fmt.Errorf("read %s table: %w", f.Family, err)
+		}
+		if ok {
+			f.found = found
+			f.table.Adopt(found)
+		}
+	}
+	return nil
+}
+
+func (p *Proxy) open(f *family) error {
+	settings := kernel.Settings{
+		MasqueradeAll: p.cfg.MasqueradeAll, MasqueradeBit: p.cfg.MasqueradeBit, Pods: p.cfg.Pods,
+		NodePortsOn: len(p.nodePorts(f.Family)) > 0,
+	}
+	if settings.Pods == kernel.ByRange && !slices.ContainsFunc(p.ranges.Pods, f.has) {
+		settings.Pods = kernel.Unknown
+	}
+	var err error
+	f.kernel, err = kernel.Open(kernel.Config{Family: f.Family, Settings: settings, Interface: p.cfg.Interface, NetNS: p.cfg.NetNS})
+	if err != nil {
+		return fmt.Errorf("open %s table: %w", f.Family, err)
+	}
+	return nil
+}
+
+func (p *Proxy) closeFamilies() {
+	for _, f := range p.families {
+		if f.kernel != nil {
+			_ = f.kernel.Close() // nothing is buffered
+		}
+	}
+}
+
+// apply makes the kernel's table what ours is; false means to try again.
+func (p *Proxy) apply(f *family) bool {
+	if !f.full && !f.ranges && !f.table.Dirty() {
+		return true
+	}
+	name := f.String()
+	p.health.Queued(corev1.IPFamily(name))
+	start := p.deps.Clock.Now()
+	p.metrics.lastQueued.WithLabelValues(name).Set(float64(start.UnixNano()) / 1e9)
+	kind, step := p.metrics.partial, p.applyChanges
+	if f.full {
+		kind, step = p.metrics.full, p.applyFull
+	}
+	n, err := step(f)
+	if err != nil {
+		f.full = true
+		p.metrics.failures.WithLabelValues(name).Inc()
+		p.log.Error("Transaction refused", "family", name, "err", err)
+		return false
+	}
+	f.full, f.ranges = false, false
+	now := p.deps.Clock.Now()
+	took := now.Sub(start).Seconds()
+	p.metrics.sync.WithLabelValues(name).Observe(took)
+	kind.WithLabelValues(name).Observe(took)
+	p.metrics.elements.WithLabelValues(name).Add(float64(n))
+	p.metrics.lastSync.WithLabelValues(name).Set(float64(now.UnixNano()) / 1e9)
+	for i, policy := range []string{"internal", "external"} {
+		p.metrics.noLocal.WithLabelValues(policy, name).Set(float64(len(f.lacking[i])))
+	}
+	p.health.Updated(corev1.IPFamily(name))
+	return true
+}
+
+// applyChanges makes what has changed since the last time.
+func (p *Proxy) applyChanges(f *family) (int, error) {
+	changes := f.table.Take()
+	var r *kernel.Ranges
+	if f.ranges {
+		r = p.rangesOf(f)
+	}
+	return changes.Len(), f.kernel.Apply(changes, r)
+}
+
+// applyFull compares everything. If the kernel refuses the difference, or has
+// nothing to compare with, the table is made anew.
+func (p *Proxy) applyFull(f *family) (int, error) {
+	found, ok := f.found, f.found != nil
+	f.found = nil
+	if !ok {
+		var err error
+		if found, ok, err = f.kernel.Read(); err != nil {
+			p.log.Error("Table not readable, making it anew", "family", f.Family, "err", err)
+			ok = false
+		}
+	}
+	if ok {
+		changes := f.table.Diff(found)
+		err := f.kernel.Apply(changes, p.rangesOf(f))
+		if err == nil {
+			p.log.Info("Table adopted", "family", f.Family, "changes", changes.Len())
+			return changes.Len(), nil
+		}
+		p.log.Error("Difference refused, making the table anew", "family", f.Family, "err", err)
+	}
+	changes := f.table.Diff(ruleset.NewContents())
+	if err := f.kernel.Replace(changes.Add, p.rangesOf(f)); err != nil {
+		return 0, err
+	}
+	p.log.Info("Table made", "family", f.Family, "elements", changes.Len())
+	return changes.Len(), nil
+}
+
+func (p *Proxy) rangesOf(f *family) *kernel.Ranges {
+	return &kernel.Ranges{Pods: p.ranges.Pods, Services: p.ranges.Services, NodePorts: p.nodePorts(f.Family)}
+}
+
+// audit sees that the tables are there and deletes chains that nobody uses.
+func (p *Proxy) audit() {
+	for _, f := range p.families {
+		if f.full {
+			continue
+		}
+		there, err := f.kernel.Present()
+		if err != nil || !there {
+			p.log.Error("Table is gone", "family", f.Family, "err", err)
+			f.full = true
+			continue
+		}
+		if _, err := f.kernel.Prune(f.table.Uses); err != nil {
+			p.metrics.pruneFailures.WithLabelValues(f.String()).Inc()
+			p.log.Debug("Unused chains not deleted", "family", f.Family, "err", err)
+		}
+	}
+}

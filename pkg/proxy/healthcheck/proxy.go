@@ -1,0 +1,142 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package healthcheck answers load balancers: whether this node's proxy works,
+// and how many endpoints of a service the node has. Bodies and codes are those
+// of kube-proxy, which the load balancers of clouds are configured for.
+package healthcheck
+
+import (
+	"encoding/json"
+	"net/http"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
+)
+
+// toBeDeleted is the taint of a node that the cluster autoscaler is about to remove.
+const toBeDeleted = "ToBeDeletedByClusterAutoscaler"
+
+// Proxy is the health of the proxy. It is safe for concurrent use.
+type Proxy struct {
+	clock   clock.PassiveClock
+	timeout time.Duration
+	count   func(path string, code int)
+
+	mu       sync.Mutex
+	updated  map[corev1.IPFamily]time.Time // guarded by mu
+	queued   map[corev1.IPFamily]time.Time // guarded by mu: the oldest change not yet made
+	eligible bool                          // guarded by mu
+}
+
+// NewProxy returns the health of a proxy that is ill if a change waits longer than the
+// timeout. Count is told of each answer.
+func NewProxy(c clock.PassiveClock, timeout time.Duration, count func(path string, code int)) *Proxy {
+	return &Proxy{clock: c, timeout: timeout, count: count, updated: map[corev1.IPFamily]time.Time{}, queued: map[corev1.IPFamily]time.Time{}}
+}
+
+// Queued notes that there is a change to be made.
+func (p *Proxy) Queued(f corev1.IPFamily) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, ok := p.queued[f]; !ok {
+		p.queued[f] = p.clock.Now()
+	}
+}
+
+// Updated notes that all changes have been made.
+func (p *Proxy) Updated(f corev1.IPFamily) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.queued, f)
+	p.updated[f] = p.clock.Now()
+}
+
+// Node notes what the node is; nil if there is none. A node that is going away gets no
+// new traffic.
+func (p *Proxy) Node(n *corev1.Node) {
+	eligible := n != nil && n.DeletionTimestamp.IsZero()
+	if eligible {
+		for _, t := range n.Spec.Taints {
+			eligible = eligible && t.Key != toBeDeleted
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.eligible = eligible
+}
+
+type familyHealth struct {
+	LastUpdated time.Time `json:"lastUpdated"`
+	Healthy     bool      `json:"healthy"`
+}
+
+type report struct {
+	LastUpdated  time.Time                        `json:"lastUpdated"`
+	CurrentTime  time.Time                        `json:"currentTime"`
+	NodeEligible *bool                            `json:"nodeEligible,omitempty"`
+	Healthy      bool                             `json:"healthy"`
+	Status       map[corev1.IPFamily]familyHealth `json:"status,omitempty"`
+}
+
+func (p *Proxy) report() (report, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := report{CurrentTime: p.clock.Now(), Healthy: true, Status: map[corev1.IPFamily]familyHealth{}}
+	for f, at := range p.updated {
+		queued, waiting := p.queued[f]
+		ok := !waiting || r.CurrentTime.Sub(queued) < p.timeout
+		r.Status[f] = familyHealth{at, ok}
+		r.Healthy = r.Healthy && ok
+		if at.After(r.LastUpdated) {
+			r.LastUpdated = at
+		}
+	}
+	return r, p.eligible
+}
+
+// Healthy tells whether changes are made in time.
+func (p *Proxy) Healthy() bool {
+	r, _ := p.report()
+	return r.Healthy
+}
+
+// Synced tells whether both families, or the one that there is, have been set up once.
+func (p *Proxy) Synced() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.updated) > 0 && len(p.queued) == 0
+}
+
+// Healthz serves /healthz, which fails also on a node that is going away.
+func (p *Proxy) Healthz(w http.ResponseWriter, _ *http.Request) {
+	r, eligible := p.report()
+	r.NodeEligible = &eligible
+	p.answer(w, "healthz", r, r.Healthy && eligible)
+}
+
+// Livez serves /livez.
+func (p *Proxy) Livez(w http.ResponseWriter, _ *http.Request) {
+	r, _ := p.report()
+	p.answer(w, "livez", r, r.Healthy)
+}
+
+func (p *Proxy) answer(w http.ResponseWriter, path string, r report, ok bool) {
+	code := http.StatusOK
+	if !ok {
+		code = http.StatusServiceUnavailable
+	} else {
+		r.LastUpdated = r.CurrentTime // nothing is older than now when all is done
+	}
+	p.count(path, code)
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	body, err := json.Marshal(r)
+	if err != nil {
+		return // times and booleans always marshal
+	}
+	_, _ = w.Write(body) // the client may have gone
+}

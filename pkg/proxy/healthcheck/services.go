@@ -1,0 +1,120 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package healthcheck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Services are the servers on health check node ports. Set and Close are for one
+// goroutine; the servers have their own.
+type Services struct {
+	healthy   func() bool
+	addresses func() []string
+	failed    func(types.NamespacedName, error)
+	log       *slog.Logger
+	servers   map[types.NamespacedName]*server
+	running   sync.WaitGroup
+}
+
+// NewServices returns no servers. Healthy is the proxy's own health; addresses are
+// where to listen; failed is told when a port cannot be had.
+func NewServices(healthy func() bool, addresses func() []string, failed func(types.NamespacedName, error), log *slog.Logger) *Services {
+	return &Services{healthy: healthy, addresses: addresses, failed: failed, log: log, servers: map[types.NamespacedName]*server{}}
+}
+
+type server struct {
+	name    types.NamespacedName
+	port    uint16
+	healthy func() bool
+	http    *http.Server
+
+	mu    sync.Mutex
+	local int // guarded by mu
+}
+
+// Set makes the port of a service answer with its number of local endpoints; port 0 ends it.
+func (s *Services) Set(ctx context.Context, name types.NamespacedName, port uint16, local int) {
+	have := s.servers[name]
+	if have != nil && have.port != port {
+		s.stop(have)
+		have = nil
+	}
+	if port == 0 {
+		return
+	}
+	if have == nil {
+		have = &server{name: name, port: port, healthy: s.healthy}
+		if err := s.start(ctx, have); err != nil {
+			s.failed(name, err)
+			return
+		}
+		s.servers[name] = have
+	}
+	have.mu.Lock()
+	defer have.mu.Unlock()
+	have.local = local
+}
+
+func (s *Services) start(ctx context.Context, srv *server) error {
+	srv.http = &http.Server{Handler: srv, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10}
+	var listeners []net.Listener
+	for _, a := range s.addresses() {
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(a, strconv.Itoa(int(srv.port))))
+		if err != nil {
+			for _, l := range listeners {
+				_ = l.Close() // nothing has been served
+			}
+			return fmt.Errorf("listen: %w", err)
+		}
+		listeners = append(listeners, l)
+	}
+	for _, l := range listeners {
+		s.running.Go(func() {
+			if err := srv.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				s.log.Error("Service health check ended", "service", srv.name, "err", err)
+			}
+		})
+	}
+	return nil
+}
+
+func (s *Services) stop(srv *server) {
+	_ = srv.http.Close() // also ends the connections
+	delete(s.servers, srv.name)
+}
+
+// Close ends all servers and waits for them.
+func (s *Services) Close() {
+	for _, srv := range s.servers {
+		s.stop(srv)
+	}
+	s.running.Wait()
+}
+
+// ServeHTTP answers every path.
+func (s *server) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	s.mu.Lock()
+	local := s.local
+	s.mu.Unlock()
+	healthy := s.healthy()
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.Itoa(local))
+	if local == 0 || !healthy {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	const format = "{\n\t\"service\": {\n\t\t\"namespace\": %q,\n\t\t\"name\": %q\n\t},\n\t\"localEndpoints\": %d,\n\t\"serviceProxyHealthy\": %v\n}"
+	_, _ = fmt.Fprintf(w, format, s.name.Namespace, s.name.Name, local, healthy) // the client may have gone
+}

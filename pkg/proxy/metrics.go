@@ -1,0 +1,92 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics have the names and buckets of kube-proxy's.
+type metrics struct {
+	sync, full, partial         *prometheus.HistogramVec
+	lastSync, lastQueued        *prometheus.GaugeVec
+	programming                 *prometheus.HistogramVec
+	endpointChanges, svcChanges prometheus.Counter
+	endpointWaiting, svcWaiting prometheus.Gauge
+	failures, pruneFailures     *prometheus.CounterVec
+	noLocal                     *prometheus.GaugeVec
+	healthz, livez              *prometheus.CounterVec
+	conntrack                   *prometheus.HistogramVec
+	conntrackDeleted            *prometheus.CounterVec
+	elements                    *prometheus.CounterVec
+}
+
+func newMetrics(r prometheus.Registerer) *metrics {
+	const ns = "kubeproxy"
+	family := []string{"ip_family"}
+	var all []prometheus.Collector
+	histogram := func(name, help string, buckets []float64) *prometheus.HistogramVec {
+		v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: ns, Name: name, Help: help, Buckets: buckets}, family)
+		all = append(all, v)
+		return v
+	}
+	gauges := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: ns, Name: name, Help: help}, labels)
+		all = append(all, v)
+		return v
+	}
+	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
+		v := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: ns, Name: name, Help: help}, labels)
+		all = append(all, v)
+		return v
+	}
+	single := func(name, help string) prometheus.Counter { return counters(name, help).WithLabelValues() }
+	waiting := func(name, help string) prometheus.Gauge { return gauges(name, help).WithLabelValues() }
+	ms := prometheus.ExponentialBuckets(0.001, 2, 15)
+	m := &metrics{
+		sync:             histogram("sync_proxy_rules_duration_seconds", "SyncProxyRules latency in seconds", ms),
+		full:             histogram("sync_full_proxy_rules_duration_seconds", "SyncProxyRules latency in seconds for full resyncs", ms),
+		partial:          histogram("sync_partial_proxy_rules_duration_seconds", "SyncProxyRules latency in seconds for partial resyncs", ms),
+		lastSync:         gauges("sync_proxy_rules_last_timestamp_seconds", "The last time proxy rules were successfully synced", family...),
+		lastQueued:       gauges("sync_proxy_rules_last_queued_timestamp_seconds", "The last time a sync of proxy rules was queued", family...),
+		programming:      histogram("network_programming_duration_seconds", "In Cluster Network Programming Latency in seconds", programmingBuckets()),
+		endpointChanges:  single("sync_proxy_rules_endpoint_changes_total", "Cumulative proxy rules Endpoint changes"),
+		svcChanges:       single("sync_proxy_rules_service_changes_total", "Cumulative proxy rules Service changes"),
+		endpointWaiting:  waiting("sync_proxy_rules_endpoint_changes_pending", "Pending proxy rules Endpoint changes"),
+		svcWaiting:       waiting("sync_proxy_rules_service_changes_pending", "Pending proxy rules Service changes"),
+		failures:         counters("sync_proxy_rules_nftables_sync_failures_total", "Cumulative proxy nftables sync failures", family...),
+		pruneFailures:    counters("sync_proxy_rules_nftables_cleanup_failures_total", "Cumulative proxy nftables cleanup failures", family...),
+		noLocal:          gauges("sync_proxy_rules_no_local_endpoints_total", "Number of services with a Local traffic policy and no endpoints", "traffic_policy", "ip_family"),
+		healthz:          counters("proxy_healthz_total", "Cumulative proxy healthz HTTP status", "code"),
+		livez:            counters("proxy_livez_total", "Cumulative proxy livez HTTP status", "code"),
+		conntrack:        histogram("conntrack_reconciler_sync_duration_seconds", "ReconcileConntrackFlowsLatency latency in seconds", ms),
+		conntrackDeleted: counters("conntrack_reconciler_deleted_entries_total", "Cumulative conntrack flows deleted by conntrack reconciler", family...),
+		elements:         counters("sync_proxy_rules_nftables_elements_total", "Cumulative elements of nftables sets and maps added and deleted", family...),
+	}
+	r.MustRegister(all...)
+	return m
+}
+
+func programmingBuckets() []float64 {
+	var b []float64
+	b = append(b, prometheus.LinearBuckets(0.25, 0.25, 2)...)
+	b = append(b, prometheus.LinearBuckets(1, 1, 59)...)
+	b = append(b, prometheus.LinearBuckets(60, 5, 12)...)
+	return append(b, prometheus.LinearBuckets(120, 30, 7)...)
+}
+
+// answered counts an answer of the health server.
+func (m *metrics) answered(path string, code int) {
+	v := m.healthz
+	if path == "livez" {
+		v = m.livez
+	}
+	if code != http.StatusOK {
+		code = http.StatusServiceUnavailable
+	}
+	v.WithLabelValues(strconv.Itoa(code)).Inc()
+}

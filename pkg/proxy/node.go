@@ -1,0 +1,136 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"keelson.dev/keelson/pkg/proxy/ruleset"
+	"keelson.dev/keelson/pkg/proxy/service"
+)
+
+func (f *family) has(r netip.Prefix) bool { return ruleset.Of(r.Addr()) == f.Family }
+
+// followNode takes over what the Node says. It tells whether services have to be
+// decided again.
+func (p *Proxy) followNode() bool {
+	node := p.sources.node()
+	p.health.Node(node)
+	next := service.Node{Name: p.cfg.Node}
+	if p.cfg.NodeIP.IsValid() && !p.cfg.NodeIP.IsUnspecified() {
+		next.IPs = append(next.IPs, p.cfg.NodeIP)
+	}
+	pods := p.cfg.PodRanges
+	if node != nil {
+		next.Zone = node.Labels[corev1.LabelTopologyZone]
+		next.IPs = append(next.IPs, nodeIPs(node)...)
+		if p.cfg.PodsOfNode {
+			pods = prefixes(node.Spec.PodCIDRs)
+		}
+	} else if p.node.Zone != "" {
+		next.Zone, next.IPs = p.node.Zone, p.node.IPs // a Node that is deleted does not move
+	}
+	changed := next.Zone != p.node.Zone || !slices.Equal(next.IPs, p.node.IPs)
+	rangesChanged := !slices.Equal(pods, p.ranges.Pods)
+	p.node, p.ranges.Pods = next, pods
+	if rangesChanged || changed && p.cfg.NodePortsPrimary {
+		p.relayout()
+	}
+	return changed
+}
+
+// relayout is for changes that may need other rules.
+func (p *Proxy) relayout() {
+	for _, f := range p.families {
+		if f.kernel == nil {
+			continue
+		}
+		old := f.kernel
+		if err := p.open(f); err != nil {
+			p.log.Error("Table not opened again", "family", f.Family, "err", err)
+			f.kernel = old
+			continue
+		}
+		_ = old.Close() // nothing is buffered
+		f.full = true
+	}
+}
+
+func nodeIPs(n *corev1.Node) []netip.Addr {
+	var out []netip.Addr
+	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
+		for _, a := range n.Status.Addresses {
+			if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == kind {
+				out = append(out, ip)
+			}
+		}
+	}
+	return out
+}
+
+func prefixes(list []string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, s := range list {
+		if r, err := netip.ParsePrefix(s); err == nil {
+			out = append(out, r.Masked())
+		}
+	}
+	return out
+}
+
+// followServiceCIDRs takes over the ranges of cluster IPs.
+func (p *Proxy) followServiceCIDRs() {
+	var list []string
+	for _, c := range p.sources.serviceCIDRs() {
+		list = append(list, c.Spec.CIDRs...)
+	}
+	slices.Sort(list)
+	next := prefixes(slices.Compact(list))
+	if slices.Equal(next, p.ranges.Services) {
+		return
+	}
+	p.ranges.Services = next
+	for _, f := range p.families {
+		f.ranges = true
+	}
+}
+
+// nodePorts are the ranges of local addresses with node ports; none: all.
+func (p *Proxy) nodePorts(of ruleset.Family) []netip.Prefix {
+	list := p.cfg.NodePorts
+	if p.cfg.NodePortsPrimary {
+		for _, a := range p.node.IPs {
+			if ruleset.Of(a) == of {
+				return []netip.Prefix{netip.PrefixFrom(a, a.BitLen())}
+			}
+		}
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(r netip.Prefix) bool { return ruleset.Of(r.Addr()) != of })
+}
+
+// healthAddresses are where health check node ports listen.
+func (p *Proxy) healthAddresses() []string {
+	ranges := append(p.nodePorts(ruleset.IPv4), p.nodePorts(ruleset.IPv6)...)
+	if len(ranges) == 0 {
+		return []string{""}
+	}
+	var out []string
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		p.log.Error("Local addresses not listed", "err", err)
+		return []string{""}
+	}
+	for _, a := range addrs {
+		r, err := netip.ParsePrefix(a.String())
+		if err == nil && slices.ContainsFunc(ranges, func(in netip.Prefix) bool { return in.Contains(r.Addr()) }) {
+			out = append(out, r.Addr().String())
+		}
+	}
+	return out
+}

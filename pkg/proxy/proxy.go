@@ -1,0 +1,272 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/proxy/conntrack"
+	"keelson.dev/keelson/pkg/proxy/healthcheck"
+	"keelson.dev/keelson/pkg/proxy/kernel"
+	"keelson.dev/keelson/pkg/proxy/ruleset"
+	"keelson.dev/keelson/pkg/proxy/service"
+)
+
+// Config is what a node's proxy is to do.
+type Config struct {
+	// Node is the name of the node.
+	Node string
+	// Families are those to serve; empty: both.
+	Families []ruleset.Family
+	// MasqueradeAll and MasqueradeBit are as in KubeProxyConfiguration.
+	MasqueradeAll bool
+	MasqueradeBit uint
+	// Pods and Interface tell how pods of this cluster are known; PodRanges
+	// are the ranges for kernel.ByRange. PodsOfNode takes the ranges of the Node instead.
+	Pods       kernel.Detector
+	Interface  string
+	PodRanges  []netip.Prefix
+	PodsOfNode bool
+	// NodePorts are the ranges of local addresses with node ports; none: all of them.
+	// NodePortsPrimary: on the Node's own addresses.
+	NodePorts        []netip.Prefix
+	NodePortsPrimary bool
+	// NodeIP is an address of the node besides those that its Node tells.
+	NodeIP netip.Addr
+	// Audit is how often to see that the table is there, and to delete what is
+	// no longer used.
+	Audit time.Duration
+	// HealthTimeout is how long a change may wait before the proxy counts as ill.
+	HealthTimeout time.Duration
+	// NetNS is a network namespace; 0: that of the process.
+	NetNS int
+}
+
+// Deps are what the proxy works with.
+type Deps struct {
+	Client  kubernetes.Interface
+	Clock   clock.Clock
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
+	// Event records that a service's health check port cannot be had.
+	Event func(svc types.NamespacedName, reason, message string)
+}
+
+// Proxy is a node's service proxy.
+type Proxy struct {
+	cfg     Config
+	deps    Deps
+	log     *slog.Logger
+	metrics *metrics
+	dirty   *dirty
+	sources *sources
+	health  *healthcheck.Proxy
+
+	// What follows belongs to the goroutine of Run.
+	families []*family
+	node     service.Node
+	ranges   kernel.Ranges
+	known    map[types.NamespacedName]service.Plan
+	checks   *healthcheck.Services
+	cleaner  *cleaner
+}
+
+// New returns a proxy. Nothing runs and nothing is changed before Run.
+func New(cfg Config, deps Deps) (*Proxy, error) {
+	if cfg.Node == "" {
+		return nil, errors.New("node name: must not be empty")
+	}
+	if len(cfg.Families) == 0 {
+		cfg.Families = []ruleset.Family{ruleset.IPv4, ruleset.IPv6}
+	}
+	p := &Proxy{
+		cfg: cfg, deps: deps, log: deps.Log, metrics: newMetrics(deps.Metrics), dirty: newDirty(),
+		known: map[types.NamespacedName]service.Plan{}, node: service.Node{Name: cfg.Node},
+	}
+	p.health = healthcheck.NewProxy(deps.Clock, cfg.HealthTimeout, p.metrics.answered)
+	var err error
+	if p.sources, err = newSources(cfg.Node, deps.Client, p.dirty); err != nil {
+		return nil, err
+	}
+	p.checks = healthcheck.NewServices(p.health.Healthy, p.healthAddresses, p.checkFailed, p.log)
+	return p, nil
+}
+
+// Health is what the proxy tells about itself.
+func (p *Proxy) Health() *healthcheck.Proxy { return p.health }
+
+// Run proxies until ctx ends. It returns early only if the kernel cannot be
+// talked to at all.
+func (p *Proxy) Run(ctx context.Context) error {
+	flows, err := conntrack.Open(p.cfg.NetNS)
+	if err != nil {
+		return err
+	}
+	defer flows.Close()
+	p.cleaner = newCleaner(flows, p.deps.Clock, p.metrics, p.log)
+	for _, f := range p.cfg.Families {
+		p.families = append(p.families, &family{Family: f, table: ruleset.NewTable(f), full: true})
+		p.health.Queued(corev1.IPFamily(f.String()))
+	}
+	defer p.closeFamilies()
+	defer p.checks.Close()
+
+	ctx, cancel := context.WithCancel(ctx)
+	cleaned := make(chan struct{})
+	go func() { p.cleaner.run(ctx); close(cleaned) }()
+	defer func() { cancel(); p.sources.wait(); <-cleaned }()
+	if err := p.sources.start(ctx, p.deps.Clock); err != nil {
+		return ignoreEnd(ctx, fmt.Errorf("first lists: %w", err))
+	}
+	p.followNode()
+	p.followServiceCIDRs()
+	if err := p.openFamilies(); err != nil {
+		return err
+	}
+	p.log.Info("Proxy started", "node", p.cfg.Node, "zone", p.node.Zone, "services", len(p.sources.names()))
+	p.loop(ctx)
+	return nil
+}
+
+// ignoreEnd returns nil if an error is only the end of ctx.
+func ignoreEnd(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// Retries of transactions that the kernel refused.
+const (
+	firstRetry = 100 * time.Millisecond
+	lastRetry  = 10 * time.Second
+)
+
+// loop makes changes as they come.
+func (p *Proxy) loop(ctx context.Context) {
+	audit := p.deps.Clock.NewTicker(p.cfg.Audit)
+	defer audit.Stop()
+	retry := p.deps.Clock.NewTimer(0)
+	defer retry.Stop()
+	wait := firstRetry
+	p.all()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.dirty.wake:
+		case <-retry.C():
+		case <-audit.C():
+			p.audit()
+		}
+		if p.round(ctx) {
+			wait = firstRetry
+			continue
+		}
+		retry.Reset(wait)
+		wait = min(2*wait, lastRetry)
+	}
+}
+
+// all marks every service for decision.
+func (p *Proxy) all() {
+	names := p.sources.names()
+	p.dirty.note(func(b *batch) {
+		for _, n := range names {
+			b.services[n] = true
+		}
+		for n := range p.known {
+			b.services[n] = true
+		}
+	})
+}
+
+// round makes what has changed; false means that some of it is to be tried again.
+func (p *Proxy) round(ctx context.Context) bool {
+	b := p.dirty.take()
+	if b.node && p.followNode() {
+		p.all()
+		more := p.dirty.take()
+		for n := range more.services {
+			b.services[n] = true
+		}
+	}
+	if b.serviceCIDRs {
+		p.followServiceCIDRs()
+	}
+	p.metrics.svcChanges.Add(float64(b.svcs))
+	p.metrics.endpointChanges.Add(float64(b.slices))
+	p.metrics.svcWaiting.Set(float64(b.svcs))
+	p.metrics.endpointWaiting.Set(float64(b.slices))
+	for name := range b.services {
+		p.decide(ctx, name)
+	}
+	done := true
+	for _, f := range p.families {
+		done = p.apply(f) && done
+	}
+	if !done {
+		return false
+	}
+	p.metrics.svcWaiting.Set(0)
+	p.metrics.endpointWaiting.Set(0)
+	p.cleaner.release()
+	p.observe(b)
+	return true
+}
+
+// observe measures how long changes of endpoints took from their beginning.
+func (p *Proxy) observe(b batch) {
+	now := p.deps.Clock.Now()
+	for name, at := range b.triggers {
+		for f := range p.known[name].Ports {
+			p.metrics.programming.WithLabelValues(f.String()).Observe(now.Sub(at).Seconds())
+		}
+	}
+}
+
+// decide brings one service up to date in the tables.
+func (p *Proxy) decide(ctx context.Context, name types.NamespacedName) {
+	svc, slices := p.sources.get(name)
+	plan := service.Decide(svc, slices, p.node)
+	old := p.known[name]
+	for _, f := range p.families {
+		ports := plan.Ports[f.Family]
+		for n := range old.Ports[f.Family] {
+			if ports[n] == nil {
+				f.set(n, nil)
+			}
+		}
+		for n, port := range ports {
+			f.set(n, port)
+		}
+		p.cleaner.hold(f.Family, old, plan)
+	}
+	if svc == nil {
+		delete(p.known, name)
+	} else {
+		p.known[name] = plan
+	}
+	var check service.Health
+	if plan.Health != nil {
+		check = *plan.Health
+	}
+	p.checks.Set(ctx, name, check.Port, check.Local)
+}
+
+func (p *Proxy) checkFailed(name types.NamespacedName, err error) {
+	p.log.Error("Service health check port not available", "service", name, "err", err)
+	p.deps.Event(name, "FailedToStartServiceHealthcheck", fmt.Sprintf("node %s failed to start healthcheck: %v", p.cfg.Node, err))
+}

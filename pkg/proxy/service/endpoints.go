@@ -1,0 +1,176 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"keelson.dev/keelson/pkg/proxy/ruleset"
+)
+
+// endpoint is one address and port behind a service port.
+type endpoint struct {
+	addr                        netip.AddrPort
+	ready, serving, terminating bool
+	onNode                      bool
+	zones, nodes                []string // hints
+}
+
+// endpointsOf returns the endpoints of one port in the slices of a family. Where slices
+// overlap, as they may while a controller moves endpoints, the one that is ready counts.
+func endpointsOf(slicesOf []*discoveryv1.EndpointSlice, f ruleset.Family, port *corev1.ServicePort, n Node) []endpoint {
+	found := map[netip.AddrPort]endpoint{}
+	for _, s := range slicesOf {
+		number := portOf(s, port)
+		if number == 0 || familyOf(s.AddressType) != f {
+			continue
+		}
+		for i := range s.Endpoints {
+			e, ok := newEndpoint(&s.Endpoints[i], number, f, n)
+			if !ok {
+				continue
+			}
+			if have, ok := found[e.addr]; !ok || !have.ready && (e.ready || !have.serving) {
+				found[e.addr] = e
+			}
+		}
+	}
+	out := make([]endpoint, 0, len(found))
+	for _, e := range found {
+		out = append(out, e)
+	}
+	slices.SortFunc(out, func(a, b endpoint) int { return a.addr.Compare(b.addr) })
+	return out
+}
+
+func portOf(s *discoveryv1.EndpointSlice, port *corev1.ServicePort) uint16 {
+	for _, p := range s.Ports {
+		name, protocol := "", corev1.ProtocolTCP
+		if p.Name != nil {
+			name = *p.Name
+		}
+		if p.Protocol != nil {
+			protocol = *p.Protocol
+		}
+		if name == port.Name && protocol == port.Protocol && p.Port != nil {
+			return uint16(*p.Port)
+		}
+	}
+	return 0
+}
+
+func familyOf(t discoveryv1.AddressType) ruleset.Family {
+	switch t {
+	case discoveryv1.AddressTypeIPv4:
+		return ruleset.IPv4
+	case discoveryv1.AddressTypeIPv6:
+		return ruleset.IPv6
+	}
+	return 0
+}
+
+func newEndpoint(e *discoveryv1.Endpoint, port uint16, f ruleset.Family, n Node) (endpoint, bool) {
+	if len(e.Addresses) == 0 {
+		return endpoint{}, false
+	}
+	addr, err := netip.ParseAddr(e.Addresses[0]) // the others mean the same, and none is made with more
+	if err != nil || ruleset.Of(addr) != f || addr.Zone() != "" {
+		return endpoint{}, false
+	}
+	ready := e.Conditions.Ready == nil || *e.Conditions.Ready
+	out := endpoint{
+		addr: netip.AddrPortFrom(addr, port), ready: ready,
+		serving:     e.Conditions.Serving == nil && ready || e.Conditions.Serving != nil && *e.Conditions.Serving,
+		terminating: e.Conditions.Terminating != nil && *e.Conditions.Terminating,
+		onNode:      e.NodeName != nil && *e.NodeName == n.Name,
+	}
+	if e.Hints != nil {
+		for _, z := range e.Hints.ForZones {
+			out.zones = append(out.zones, z.Name)
+		}
+		for _, h := range e.Hints.ForNodes {
+			out.nodes = append(out.nodes, h.Name)
+		}
+	}
+	return out, true
+}
+
+// fallback is an endpoint to use if none is ready.
+func (e endpoint) fallback() bool { return e.serving && e.terminating }
+
+func (e endpoint) near(n Node) bool { return slices.Contains(e.nodes, n.Name) }
+func (e endpoint) zone(n Node) bool { return slices.Contains(e.zones, n.Zone) }
+
+func (e endpoint) isReady() bool { return e.ready }
+
+// usable returns those that are ready, or else those that still serve while they
+// terminate.
+func usable(list []endpoint) []endpoint {
+	if ready := filter(list, endpoint.isReady); len(ready) > 0 {
+		return ready
+	}
+	return filter(list, endpoint.fallback)
+}
+
+func filter(list []endpoint, keep func(endpoint) bool) []endpoint {
+	var out []endpoint
+	for _, e := range list {
+		if keep(e) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// clusterEndpoints are those of the traffic policy Cluster. Hints are followed only
+// if all that are ready have one and one of them is for this node or its zone:
+// otherwise they are being changed, or there is nobody here.
+func clusterEndpoints(list []endpoint, n Node) []endpoint {
+	ready := filter(list, endpoint.isReady)
+	if len(ready) == 0 {
+		return usable(list)
+	}
+	every := func(has func(endpoint) bool) bool { return len(filter(ready, has)) == len(ready) }
+	if every(func(e endpoint) bool { return len(e.nodes) > 0 }) {
+		if here := filter(ready, func(e endpoint) bool { return e.near(n) }); len(here) > 0 {
+			return here
+		}
+	}
+	if every(func(e endpoint) bool { return len(e.zones) > 0 }) {
+		if here := filter(ready, func(e endpoint) bool { return e.zone(n) }); len(here) > 0 {
+			return here
+		}
+	}
+	return ready
+}
+
+// localEndpoints are those of the traffic policy Local.
+func localEndpoints(list []endpoint) []endpoint {
+	return usable(filter(list, func(e endpoint) bool { return e.onNode }))
+}
+
+func addresses(list []endpoint) []netip.AddrPort {
+	out := make([]netip.AddrPort, 0, len(list))
+	for _, e := range list {
+		out = append(out, e.addr)
+	}
+	return out
+}
+
+// onNode are the addresses of those endpoints that are on this node.
+func onNode(lists ...[]endpoint) []netip.Addr {
+	var out []netip.Addr
+	for _, list := range lists {
+		for _, e := range list {
+			if e.onNode && !slices.Contains(out, e.addr.Addr()) {
+				out = append(out, e.addr.Addr())
+			}
+		}
+	}
+	return out
+}
