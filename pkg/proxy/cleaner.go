@@ -110,7 +110,7 @@ func (c *cleaner) clean(f ruleset.Family, services map[ruleset.Name]conntrack.Se
 	start := c.clock.Now()
 	n, err := c.table.Clean(f, list)
 	if err != nil {
-		c.log.Error("Stale flows not deleted", "family", f, "err", err)
+		c.log.Error("Stale flows not deleted", "family", f.String(), "err", err)
 	}
 	c.metrics.conntrack.WithLabelValues(f.String()).Observe(c.clock.Since(start).Seconds())
 	c.metrics.conntrackDeleted.WithLabelValues(f.String()).Add(float64(n))

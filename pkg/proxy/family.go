@@ -148,7 +148,7 @@ func (p *Proxy) applyFull(f *family) (int, error) {
 	if !ok {
 		var err error
 		if found, ok, err = f.kernel.Read(); err != nil {
-			p.log.Error("Table not readable, making it anew", "family", f.Family, "err", err)
+			p.log.Error("Table not readable, making it anew", "family", f.String(), "err", err)
 			ok = false
 		}
 	}
@@ -156,16 +156,16 @@ func (p *Proxy) applyFull(f *family) (int, error) {
 		changes := f.table.Diff(found)
 		err := f.kernel.Apply(changes, p.rangesOf(f))
 		if err == nil {
-			p.log.Info("Table adopted", "family", f.Family, "changes", changes.Len())
+			p.log.Info("Table adopted", "family", f.String(), "changes", changes.Len())
 			return changes.Len(), nil
 		}
-		p.log.Error("Difference refused, making the table anew", "family", f.Family, "err", err)
+		p.log.Error("Difference refused, making the table anew", "family", f.String(), "err", err)
 	}
 	changes := f.table.Diff(ruleset.NewContents())
 	if err := f.kernel.Replace(changes.Add, p.rangesOf(f)); err != nil {
 		return 0, err
 	}
-	p.log.Info("Table made", "family", f.Family, "elements", changes.Len())
+	p.log.Info("Table made", "family", f.String(), "elements", changes.Len())
 	return changes.Len(), nil
 }
 
@@ -181,13 +181,13 @@ func (p *Proxy) audit() {
 		}
 		there, err := f.kernel.Present()
 		if err != nil || !there {
-			p.log.Error("Table is gone", "family", f.Family, "err", err)
+			p.log.Error("Table is gone", "family", f.String(), "err", err)
 			f.full = true
 			continue
 		}
 		if _, err := f.kernel.Prune(f.table.Uses); err != nil {
 			p.metrics.pruneFailures.WithLabelValues(f.String()).Inc()
-			p.log.Debug("Unused chains not deleted", "family", f.Family, "err", err)
+			p.log.Debug("Unused chains not deleted", "family", f.String(), "err", err)
 		}
 	}
 }

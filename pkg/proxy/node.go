@@ -52,7 +52,7 @@ func (p *Proxy) relayout() {
 		}
 		old := f.kernel
 		if err := p.open(f); err != nil {
-			p.log.Error("Table not opened again", "family", f.Family, "err", err)
+			p.log.Error("Table not opened again", "family", f.String(), "err", err)
 			f.kernel = old
 			continue
 		}

@@ -1,0 +1,339 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"keelson.dev/keelson/pkg/proxy/command"
+)
+
+const (
+	inNamespace = "KEELSON_TEST_PROXY_NAMESPACE"
+	asProxy     = "KEELSON_TEST_PROXY_PROCESS"
+)
+
+// TestMain runs the tests in a network namespace of their own, which is the node, when it
+// may make one. The test binary is also the proxy that tests kill.
+func TestMain(m *testing.M) {
+	switch {
+	case os.Getenv(asProxy) != "":
+		if err := command.Run(context.Background(), os.Args[1:], os.Stdout, os.Stderr); err != nil {
+			panic(err)
+		}
+		return
+	case os.Getenv(inNamespace) != "":
+		lo, err := netlink.LinkByName("lo")
+		if err == nil {
+			err = netlink.LinkSetUp(lo)
+		}
+		if err != nil {
+			panic(err)
+		}
+		os.Exit(m.Run())
+	case os.Getuid() != 0:
+		fmt.Println("needs root for a network namespace of its own")
+		return
+	}
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Env = append(os.Environ(), inNamespace+"=1")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	err := cmd.Run()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		os.Exit(exit.ExitCode())
+	}
+	if err != nil {
+		panic(err)
+	}
+}
+
+// space is a network namespace without a name, which goes with the test.
+type space struct {
+	t  testing.TB
+	ns netns.NsHandle
+	h  *netlink.Handle
+}
+
+// own is the namespace that the tests run in.
+func own(t testing.TB) *space {
+	t.Helper()
+	s := &space{t: t}
+	var err error
+	s.ns, err = netns.Get()
+	s.must(err)
+	s.h, err = netlink.NewHandleAt(s.ns)
+	s.must(err)
+	t.Cleanup(func() { s.h.Close(); s.ns.Close() })
+	return s
+}
+
+// in runs f on a thread of its own in the namespace. Sockets made there stay there.
+func (s *space) in(f func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		err := netns.Set(s.ns)
+		if err == nil {
+			err = f()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+func newSpace(t testing.TB) *space {
+	t.Helper()
+	s := &space{t: t}
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		var err error
+		s.ns, err = netns.New()
+		done <- err
+	}()
+	s.must(<-done)
+	var err error
+	s.h, err = netlink.NewHandleAt(s.ns)
+	s.must(err)
+	t.Cleanup(func() { s.h.Close(); s.ns.Close() })
+	s.up("lo")
+	return s
+}
+
+func (s *space) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *space) up(link string) {
+	s.t.Helper()
+	l, err := s.h.LinkByName(link)
+	s.must(err)
+	s.must(s.h.LinkSetUp(l))
+}
+
+func (s *space) address(link string, addrs ...string) {
+	s.t.Helper()
+	l, err := s.h.LinkByName(link)
+	s.must(err)
+	for _, a := range addrs {
+		addr, err := netlink.ParseAddr(a)
+		s.must(err)
+		addr.Flags = unix.IFA_F_NODAD
+		s.must(s.h.AddrAdd(l, addr))
+	}
+	s.up(link)
+}
+
+func (s *space) routes(via ...string) {
+	s.t.Helper()
+	for _, v := range via {
+		s.must(s.h.RouteAdd(&netlink.Route{Gw: net.ParseIP(v)}))
+	}
+}
+
+// node is a namespace with a bridge for pods and a link to a client
+// outside of the cluster.
+type node struct {
+	*space
+	outside *space
+	pods    int
+}
+
+func newNode(t testing.TB, s *space) *node {
+	t.Helper()
+	n := &node{space: s}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "pods"
+	n.must(n.h.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}))
+	n.address("pods", "10.244.1.1/24", "fd44:1::1/64")
+	n.outside = newSpace(t)
+	n.cable(n.outside, "uplink", "eth0")
+	n.address("uplink", "192.0.2.1/24", "2001:db8::1/64")
+	n.outside.address("eth0", "192.0.2.2/24", "2001:db8::2/64")
+	n.outside.routes("192.0.2.1", "2001:db8::1")
+	n.routes("192.0.2.2", "2001:db8::2")
+	n.must(n.in(func() error {
+		for _, f := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding", "bridge/bridge-nf-call-iptables", "bridge/bridge-nf-call-ip6tables"} {
+			// What is below /proc/sys/net is that of the thread's namespace.
+			if err := os.WriteFile("/proc/sys/net/"+f, []byte("1"), 0o644); err != nil && !os.IsNotExist(err) {
+				return err
+			}
+		}
+		return nil
+	}))
+	return n
+}
+
+func (s *space) cable(to *space, name, peer string) {
+	s.t.Helper()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = name
+	s.must(s.h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: peer, PeerNamespace: netlink.NsFd(to.ns)}))
+}
+
+// pod is a namespace on the node's bridge with servers that answer with its name.
+type pod struct {
+	*space
+	name   string
+	v4, v6 netip.Addr
+	ends   []io.Closer
+}
+
+func (n *node) pod() *pod {
+	n.t.Helper()
+	n.pods++
+	p := &pod{space: newSpace(n.t), name: fmt.Sprintf("pod-%d", n.pods)}
+	p.v4, p.v6 = netip.MustParseAddr(fmt.Sprintf("10.244.1.%d", 10+n.pods)), netip.MustParseAddr(fmt.Sprintf("fd44:1::%d", 10+n.pods))
+	link := fmt.Sprintf("veth%d", n.pods)
+	n.cable(p.space, link, "eth0")
+	l, err := n.h.LinkByName(link)
+	n.must(err)
+	bridge, err := n.h.LinkByName("pods")
+	n.must(err)
+	n.must(n.h.LinkSetMaster(l, bridge.(*netlink.Bridge)))
+	n.must(n.h.LinkSetHairpin(l, true))
+	n.up(link)
+	p.address("eth0", p.v4.String()+"/24", p.v6.String()+"/64")
+	p.routes("10.244.1.1", "fd44:1::1")
+	p.serve()
+	return p
+}
+
+const targetPort = 8080
+
+// serve answers on TCP with the pod's name and the client's address, line by line for
+// as long as the client likes, and on UDP with the name.
+func (p *pod) serve() {
+	p.t.Helper()
+	p.must(p.in(func() error {
+		l, err := net.Listen("tcp", fmt.Sprintf(":%d", targetPort))
+		if err != nil {
+			return err
+		}
+		u, err := net.ListenPacket("udp", fmt.Sprintf(":%d", targetPort))
+		if err != nil {
+			return err
+		}
+		p.ends = append(p.ends, l, u)
+		go p.tcp(l)
+		go p.udp(u)
+		return nil
+	}))
+	p.t.Cleanup(p.stop)
+}
+
+func (p *pod) stop() {
+	for _, c := range p.ends {
+		_ = c.Close()
+	}
+	p.ends = nil
+}
+
+func (p *pod) tcp(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer c.Close()
+			lines := bufio.NewScanner(c)
+			host, _, _ := net.SplitHostPort(c.RemoteAddr().String())
+			for lines.Scan() {
+				if _, err := fmt.Fprintf(c, "%s %s\n", p.name, host); err != nil {
+					return
+				}
+			}
+		}()
+	}
+}
+
+func (p *pod) udp(u net.PacketConn) {
+	buf := make([]byte, 100)
+	for {
+		_, from, err := u.ReadFrom(buf)
+		if err != nil {
+			return
+		}
+		_, _ = u.WriteTo([]byte(p.name), from)
+	}
+}
+
+// answer is what a server said.
+type answer struct{ pod, client string }
+
+// dial connects from the namespace. The time limit only bounds how long a failing
+// test takes, except where a drop is expected.
+func (s *space) dial(network, to string, limit time.Duration) (net.Conn, error) {
+	var c net.Conn
+	err := s.in(func() error {
+		var err error
+		c, err = net.DialTimeout(network, to, limit)
+		return err
+	})
+	return c, err
+}
+
+func ask(c net.Conn) (answer, error) {
+	var a answer
+	_ = c.SetDeadline(time.Now().Add(5 * time.Second)) //nolint:forbidigo // a socket's deadline is real time
+	if _, err := io.WriteString(c, "?\n"); err != nil {
+		return a, err
+	}
+	buf := make([]byte, 200)
+	n, err := c.Read(buf)
+	if err != nil {
+		return a, err
+	}
+	_, err = fmt.Sscan(string(buf[:n]), &a.pod, &a.client)
+	if errors.Is(err, io.ErrUnexpectedEOF) && a.pod != "" {
+		err = nil // UDP servers say their name only
+	}
+	return a, err
+}
+
+// get makes one connection and asks once.
+func (s *space) get(to string) (answer, error) {
+	c, err := s.dial("tcp", to, 5*time.Second)
+	if err != nil {
+		return answer{}, err
+	}
+	defer c.Close()
+	_ = c.(*net.TCPConn).SetLinger(0) // so that a test that asks much does not run out of ports
+	return ask(c)
+}
+
+// spread asks n times and counts who answered.
+func (s *space) spread(to string, n int) map[string]int {
+	s.t.Helper()
+	out := map[string]int{}
+	for range n {
+		a, err := s.get(to)
+		if err != nil {
+			s.t.Fatalf("%s: %v", to, err)
+		}
+		out[a.pod]++
+	}
+	return out
+}

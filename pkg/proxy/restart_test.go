@@ -1,0 +1,192 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"keelson.dev/keelson/pkg/proxy/kernel"
+	"keelson.dev/keelson/pkg/proxy/ruleset"
+)
+
+// load asks through a service until it is stopped, each time by a new connection.
+type load struct {
+	stopped      atomic.Bool
+	asked, wrong atomic.Int64
+	first        atomic.Value
+	running      sync.WaitGroup
+}
+
+func (s *space) load(to string, clients int) *load {
+	l := &load{}
+	for range clients {
+		l.running.Go(func() {
+			for !l.stopped.Load() {
+				_, err := s.get(to)
+				l.asked.Add(1)
+				if err != nil {
+					l.wrong.Add(1)
+					l.first.CompareAndSwap(nil, fmt.Sprint(err))
+				}
+			}
+		})
+	}
+	return l
+}
+
+// until waits for so many more requests.
+func (l *load) until(c *cluster, more int64) {
+	c.t.Helper()
+	goal := l.asked.Load() + more
+	c.eventually("requests", func() bool { return l.asked.Load() >= goal })
+}
+
+func (l *load) stop(t *testing.T) {
+	t.Helper()
+	l.stopped.Store(true)
+	l.running.Wait()
+	if n := l.wrong.Load(); n > 0 {
+		t.Errorf("%d of %d requests failed, the first with %v", n, l.asked.Load(), l.first.Load())
+	}
+	t.Logf("%d requests", l.asked.Load())
+}
+
+// TestRollingUpdate replaces all endpoints, one by one, each the way a rolling update does:
+// the new one becomes ready, the old one terminates and serves on, then it goes.
+func TestRollingUpdate(t *testing.T) {
+	c := newCluster(t, nil)
+	client := c.pod()
+	now := []endpoint{on("n1", c.pod()), on("n1", c.pod()), on("n1", c.pod())}
+	s := c.svc("roll", corev1.ProtocolTCP, nil, now...)
+	c.reachable(client.space, vip(s))
+	long, err := client.dial("tcp", vip(s), time.Second)
+	c.must(err)
+	defer long.Close()
+	first, err := ask(long)
+	c.must(err)
+
+	l := client.load(vip(s), 2)
+	for i := range now {
+		fresh := on("n1", c.pod())
+		c.endpoints("roll", corev1.ProtocolTCP, append(now, fresh)...)
+		old := now[i]
+		now[i].terminating = true
+		c.endpoints("roll", corev1.ProtocolTCP, append(now, fresh)...)
+		l.until(c, 50)
+		now[i] = fresh
+		c.endpoints("roll", corev1.ProtocolTCP, now...)
+		c.proxied()
+		if old.name == first.pod { // a connection goes on as long as its pod does
+			if a, err := ask(long); err != nil || a.pod != old.name {
+				t.Errorf("established connection: %v, %v", a, err)
+			}
+		}
+		old.stop()
+		l.until(c, 50)
+	}
+	l.stop(t)
+	if got := client.spread(vip(s), 60); len(got) != 3 || got[now[0].name] == 0 {
+		t.Errorf("after the update: %v", got)
+	}
+}
+
+// kubeconfig writes a file for the proxy's own user.
+func (c *cluster) kubeconfig() string {
+	c.t.Helper()
+	user := c.server.UserConfig(c.t, "system:kube-proxy")
+	out := clientcmdapi.NewConfig()
+	ca := user.CAData
+	if len(ca) == 0 {
+		var err error
+		ca, err = os.ReadFile(user.CAFile)
+		c.must(err)
+	}
+	out.Clusters["c"] = &clientcmdapi.Cluster{Server: user.Host, CertificateAuthorityData: ca}
+	out.AuthInfos["u"] = &clientcmdapi.AuthInfo{ClientCertificateData: user.CertData, ClientKeyData: user.KeyData, ClientCertificate: user.CertFile, ClientKey: user.KeyFile}
+	out.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	out.CurrentContext = "x"
+	path := filepath.Join(c.t.TempDir(), "kubeconfig")
+	c.must(clientcmd.WriteToFile(*out, path))
+	return path
+}
+
+// TestKill kills the proxy's process while requests go on, changes the service
+// while there is no proxy, and starts it again.
+func TestKill(t *testing.T) {
+	c := &cluster{node: newNode(t, own(t))} // where a process works
+	c.serve()
+	pod := c.pod()
+	a, b := on("n1", c.pod()), on("n1", c.pod())
+	s := c.svc("kill", corev1.ProtocolTCP, nil, a, b)
+	kubeconfig := c.kubeconfig()
+	var logs bytes.Buffer
+	defer func() {
+		if t.Failed() {
+			t.Log(logs.String())
+		}
+	}()
+	start := func() *exec.Cmd {
+		cmd := exec.Command("/proc/self/exe", "--kubeconfig="+kubeconfig, "--hostname-override=n1", "--cluster-cidr=10.244.0.0/16",
+			"--healthz-bind-address=127.0.0.1:18080", "--metrics-bind-address=127.0.0.1:18081")
+		cmd.Env = append(os.Environ(), asProxy+"=1")
+		cmd.Stdout, cmd.Stderr = &logs, &logs
+		c.must(cmd.Start())
+		t.Cleanup(func() { _ = cmd.Process.Kill() }) // it may have ended
+		return cmd
+	}
+	kill := func(cmd *exec.Cmd) {
+		c.must(cmd.Process.Kill())
+		_ = cmd.Wait() // it was killed
+	}
+	running := start()
+	c.reachable(pod.space, vip(s))
+	l := pod.load(vip(s), 2)
+	for range 3 {
+		l.until(c, 50)
+		kill(running)
+		l.until(c, 50)
+		running = start()
+	}
+	kill(running)
+	d := on("n1", c.pod())
+	c.endpoints("kill", corev1.ProtocolTCP, a, d)
+	running = start()
+	c.eventually("the new endpoint", func() bool { return pod.spread(vip(s), 1)[d.name] == 1 })
+	l.stop(t)
+	if got := pod.spread(vip(s), 60); got[b.name] != 0 || len(got) != 2 {
+		t.Errorf("after the restart: %v", got)
+	}
+	kill(running)
+	if n := strings.Count(logs.String(), "Table made"); n > 2 {
+		t.Errorf("tables made %d times; want once each, and then adopted:\n%s", n, logs.String())
+	}
+}
+
+// TestTableRemoved checks that the proxy makes its table again when somebody has flushed
+// the ruleset.
+func TestTableRemoved(t *testing.T) {
+	c := newCluster(t, nil)
+	a, client := c.pod(), c.pod()
+	s := c.svc("gone", corev1.ProtocolTCP, nil, on("n1", a))
+	c.reachable(client.space, vip(s))
+	k, err := kernel.Open(kernel.Config{Family: ruleset.IPv4, NetNS: int(c.ns)})
+	c.must(err)
+	defer k.Close()
+	c.must(k.Remove())
+	c.svc("other", corev1.ProtocolTCP, nil, on("n1", a)) // a change that the kernel refuses
+	c.reachable(client.space, vip(s))
+}
