@@ -1,0 +1,149 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/record"
+
+	v1 "k8s.io/api/core/v1"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/controllers"
+	"keelson.dev/keelson/pkg/controllers/controller"
+	"keelson.dev/keelson/pkg/daemon"
+)
+
+// Run is the process: it returns when ctx ends, or when the process cannot go on.
+func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	o, err := parse(args, stderr)
+	if errors.Is(err, pflag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if o.ShowVersion {
+		_, err := fmt.Fprintln(stdout, "Keelson", daemon.Version)
+		return err
+	}
+	rc, err := daemon.RESTConfig(o.Kubeconfig, "controller-manager")
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(rc)
+	if err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
+	log := daemon.NewLog(stderr, o.Verbosity)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	guard, err := daemon.NewGuard(client, o.serving.ClientCAFile)
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { guard.Run(ctx); return nil })
+	g.Go(func() error {
+		return daemon.Serve(ctx, daemon.Endpoints{Flags: o.serving, Guard: guard, Metrics: registry, Log: log})
+	})
+	g.Go(func() error {
+		return daemon.Lead(ctx, o.election, client, log, func(ctx context.Context) error { return run(ctx, o, rc, client, log) })
+	})
+	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// run makes the controllers, fills their caches and runs them.
+func run(ctx context.Context, o *options, rc *rest.Config, client kubernetes.Interface, log *slog.Logger) error {
+	shared, err := sharedDeps(ctx, o, rc, client, log)
+	if err != nil {
+		return err
+	}
+	var made []controller.Controller
+	for _, e := range controllers.Table() {
+		if !o.runs(e.Name) || e.Enabled != nil && !e.Enabled(o.controller) {
+			continue
+		}
+		d, err := depsOf(ctx, o, rc, client, shared, e)
+		if err != nil {
+			return fmt.Errorf("controller %s: %w", e.Name, err)
+		}
+		c, err := e.New(d)
+		if err != nil {
+			return fmt.Errorf("controller %s: %w", e.Name, err)
+		}
+		made = append(made, c)
+	}
+	shared.Informers.Start(ctx.Done())
+	for kind, ok := range shared.Informers.WaitForCacheSync(ctx.Done()) {
+		if !ok {
+			return fmt.Errorf("cache of %v: %w", kind, context.Cause(ctx))
+		}
+	}
+	log.Info("controllers run", "count", len(made))
+	g, ctx := errgroup.WithContext(ctx)
+	for _, c := range made {
+		g.Go(func() error { return c.Run(ctx) })
+	}
+	return g.Wait()
+}
+
+func sharedDeps(ctx context.Context, o *options, rc *rest.Config, client kubernetes.Interface, log *slog.Logger) (controller.Deps, error) {
+	cached := memory.NewMemCacheClient(client.Discovery())
+	events := record.NewBroadcaster(record.WithContext(ctx))
+	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(metav1.NamespaceAll)})
+	return controller.Deps{
+		Client: client, Informers: informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagedFields)),
+		Discovery: client.Discovery(), Mapper: restmapper.NewDeferredDiscoveryRESTMapper(cached),
+		Events: events.NewRecorder(scheme.Scheme, v1.EventSource{Component: "controller-manager"}),
+		Clock:  clock.Real(), Log: log, Options: o.controller,
+	}, nil
+}
+
+// withoutManagedFields drops what is large and never read.
+func withoutManagedFields(obj any) (any, error) {
+	if m, err := meta.Accessor(obj); err == nil {
+		m.SetManagedFields(nil)
+	}
+	return obj, nil
+}
+
+// depsOf gives a controller the clients of its own account.
+func depsOf(ctx context.Context, o *options, rc *rest.Config, client kubernetes.Interface, d controller.Deps, e controllers.Entry) (controller.Deps, error) {
+	own := rest.CopyConfig(rc)
+	if o.ownAccounts {
+		own = as(ctx, rc, client, e.Account)
+	}
+	var err error
+	if d.Client, err = kubernetes.NewForConfig(own); err != nil {
+		return d, fmt.Errorf("client: %w", err)
+	}
+	if d.Metadata, err = metadata.NewForConfig(own); err != nil {
+		return d, fmt.Errorf("metadata client: %w", err)
+	}
+	d.Discovery = d.Client.Discovery()
+	return d, nil
+}

@@ -1,0 +1,154 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package command is the controller manager as a process: flags, clients,
+// leader election and endpoints around the controllers of the table.
+package command
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"keelson.dev/keelson/pkg/controllers"
+	"keelson.dev/keelson/pkg/controllers/controller"
+	"keelson.dev/keelson/pkg/daemon"
+)
+
+// Defaults, as Kubernetes has them.
+const (
+	defaultPort  = 10257
+	nodeGrace    = 50 * time.Second
+	startupGrace = 60 * time.Second
+	workers      = 5
+)
+
+type options struct {
+	daemon.Flags
+	serving     daemon.ServingFlags
+	election    daemon.ElectionFlags
+	controllers []string
+	ownAccounts bool
+
+	clusterCIDR, serviceCIDR, rootCA string
+	mask, mask4, mask6               int
+	// Credentials that controllers which sign things use.
+	saKey, signCert, signKey string
+	controller               controller.Options
+}
+
+func parse(args []string, stderr io.Writer) (*options, error) {
+	o := &options{
+		serving:  daemon.ServingFlags{BindAddress: net.IPv4zero, SecurePort: defaultPort},
+		election: daemon.DefaultElection("kube-controller-manager"), controllers: []string{"*"},
+		controller: controller.Options{NodeGrace: nodeGrace, NodeStartupGrace: startupGrace, Workers: workers},
+	}
+	fs := pflag.NewFlagSet("controller-manager", pflag.ContinueOnError)
+	fs.SetOutput(stderr)
+	o.Flags.Add(fs)
+	o.serving.Add(fs)
+	o.election.Add(fs)
+	fs.StringSliceVar(&o.controllers, "controllers", o.controllers, "controllers to run: '*' for all, NAME for one, -NAME for all but that one. There are: "+strings.Join(names(), ", "))
+	fs.BoolVar(&o.ownAccounts, "use-service-account-credentials", false, "let each controller act as a service account of its own")
+	fs.BoolVar(&o.controller.AllocateNodeCIDRs, "allocate-node-cidrs", false, "give nodes ranges of --cluster-cidr")
+	fs.StringVar(&o.clusterCIDR, "cluster-cidr", "", "addresses of pods, one range for each family, separated by a comma")
+	fs.StringVar(&o.serviceCIDR, "service-cluster-ip-range", "", "addresses of services, which pods do not get")
+	fs.IntVar(&o.mask, "node-cidr-mask-size", 0, "size of a node's range, of either family")
+	fs.IntVar(&o.mask4, "node-cidr-mask-size-ipv4", 24, "size of a node's IPv4 range")
+	fs.IntVar(&o.mask6, "node-cidr-mask-size-ipv6", 64, "size of a node's IPv6 range")
+	fs.StringVar(&o.rootCA, "root-ca-file", "", "certificate by which pods know the API server")
+	fs.StringVar(&o.saKey, "service-account-private-key-file", "", "key that signs the tokens of service accounts")
+	fs.StringVar(&o.signCert, "cluster-signing-cert-file", "", "authority that signs certificates")
+	fs.StringVar(&o.signKey, "cluster-signing-key-file", "", "key of --cluster-signing-cert-file")
+	fs.DurationVar(&o.controller.NodeGrace, "node-monitor-grace-period", nodeGrace, "how long a node may be silent")
+	fs.DurationVar(&o.controller.NodeStartupGrace, "node-startup-grace-period", startupGrace, "how long a new node may be silent")
+	fs.IntVar(&o.controller.Workers, "concurrent-syncs", workers, "how many keys each controller works on at once")
+	if err := fs.Parse(args); err != nil {
+		return nil, err
+	}
+	if o.ShowVersion {
+		return o, nil
+	}
+	return o, o.complete()
+}
+
+func names() []string {
+	var out []string
+	for _, e := range controllers.Table() {
+		out = append(out, e.Name)
+	}
+	return out
+}
+
+// complete checks the flags and reads the files they name.
+func (o *options) complete() error {
+	for _, name := range o.controllers {
+		if plain := strings.TrimPrefix(name, "-"); plain != "*" && !slices.Contains(names(), plain) {
+			return fmt.Errorf("--controllers: there is no controller %q", plain)
+		}
+	}
+	var err error
+	if o.controller.ClusterCIDRs, err = prefixes(o.clusterCIDR); err != nil {
+		return fmt.Errorf("--cluster-cidr: %w", err)
+	}
+	if o.controller.ServiceCIDRs, err = prefixes(o.serviceCIDR); err != nil {
+		return fmt.Errorf("--service-cluster-ip-range: %w", err)
+	}
+	if o.controller.AllocateNodeCIDRs && len(o.controller.ClusterCIDRs) == 0 {
+		return fmt.Errorf("--allocate-node-cidrs needs --cluster-cidr")
+	}
+	for _, p := range o.controller.ClusterCIDRs {
+		mask := o.mask4
+		if p.Addr().Is6() {
+			mask = o.mask6
+		}
+		if o.mask > 0 {
+			mask = o.mask
+		}
+		o.controller.NodeMasks = append(o.controller.NodeMasks, mask)
+	}
+	if o.rootCA != "" {
+		if o.controller.RootCA, err = os.ReadFile(o.rootCA); err != nil {
+			return fmt.Errorf("--root-ca-file: %w", err)
+		}
+	}
+	return nil
+}
+
+func prefixes(text string) ([]netip.Prefix, error) {
+	if text == "" {
+		return nil, nil
+	}
+	var out []netip.Prefix
+	for _, s := range strings.Split(text, ",") {
+		p, err := netip.ParsePrefix(strings.TrimSpace(s))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, p.Masked())
+	}
+	return out, nil
+}
+
+// runs tells whether --controllers asks for a controller.
+func (o *options) runs(name string) bool {
+	all := false
+	for _, c := range o.controllers {
+		switch c {
+		case name:
+			return true
+		case "-" + name:
+			return false
+		case "*":
+			all = true
+		}
+	}
+	return all
+}

@@ -1,0 +1,55 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/record"
+
+	"keelson.dev/api/clock"
+)
+
+// Controller is one controller.
+type Controller interface {
+	// Run works until ctx ends. Caches are filled when it is called.
+	Run(ctx context.Context) error
+}
+
+// Deps are what controllers are given. They share the caches.
+type Deps struct {
+	// Client acts as the controller's own service account, if the operator wants it so.
+	Client    kubernetes.Interface
+	Informers informers.SharedInformerFactory
+	Metadata  metadata.Interface
+	Discovery discovery.DiscoveryInterface
+	Mapper    meta.ResettableRESTMapper
+	Events    record.EventRecorder
+	Clock     clock.Clock
+	Log       *slog.Logger
+	Options   Options
+}
+
+// Options are what the operator sets.
+type Options struct {
+	// AllocateNodeCIDRs gives nodes ranges of ClusterCIDRs of the size of NodeMasks, one for each family.
+	AllocateNodeCIDRs bool
+	ClusterCIDRs      []netip.Prefix
+	ServiceCIDRs      []netip.Prefix
+	NodeMasks         []int
+	// RootCA is the certificate by which pods know the API server, in PEM.
+	RootCA []byte
+	// NodeGrace is how long a node may be silent, NodeStartupGrace a new one.
+	NodeGrace, NodeStartupGrace time.Duration
+	// Workers is how many keys a controller works on at once.
+	Workers int
+}

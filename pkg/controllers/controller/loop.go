@@ -1,0 +1,144 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+
+	"keelson.dev/api/clock"
+)
+
+// Back-off of a key whose sync fails.
+const (
+	retryFirst = 5 * time.Millisecond
+	retryMax   = 1000 * time.Second
+)
+
+// Loop is a queue of keys and the workers that sync them. A key that is added
+// while it is being synced is synced again afterwards; one whose sync fails is
+// tried again later, and later each time.
+type Loop struct {
+	name    string
+	queue   workqueue.TypedRateLimitingInterface[string]
+	sync    func(ctx context.Context, key string) error
+	workers int
+	log     *slog.Logger
+}
+
+// NewLoop returns a loop that runs sync for keys.
+func NewLoop(name string, c clock.Clock, log *slog.Logger, workers int, sync func(ctx context.Context, key string) error) *Loop {
+	limits := workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryMax)
+	return &Loop{
+		name: name, sync: sync, workers: max(workers, 1), log: log,
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(limits, workqueue.TypedRateLimitingQueueConfig[string]{Name: name, Clock: c}),
+	}
+}
+
+// Add has a key synced.
+func (l *Loop) Add(key string) { l.queue.Add(key) }
+
+// AddAfter has a key synced after d.
+func (l *Loop) AddAfter(key string, d time.Duration) { l.queue.AddAfter(key, d) }
+
+// AddObject has the key of an object synced.
+func (l *Loop) AddObject(obj any) { l.queue.Add(Key(obj)) }
+
+// Run works until ctx ends.
+func (l *Loop) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	for range l.workers {
+		wg.Go(func() { l.work(ctx) })
+	}
+	<-ctx.Done()
+	l.queue.ShutDown()
+	wg.Wait()
+	return nil
+}
+
+func (l *Loop) work(ctx context.Context) {
+	for {
+		key, stop := l.queue.Get()
+		if stop {
+			return
+		}
+		l.one(ctx, key)
+	}
+}
+
+func (l *Loop) one(ctx context.Context, key string) {
+	defer l.queue.Done(key)
+	err := l.sync(ctx, key)
+	switch {
+	case err == nil:
+		l.queue.Forget(key)
+		return
+	case ctx.Err() != nil:
+		return
+	case apierrors.IsConflict(err):
+		// Somebody was faster; the cache will show what he wrote.
+		l.log.Debug("sync met a newer version", "controller", l.name, "key", key, "error", err)
+	default:
+		l.log.Warn("sync failed", "controller", l.name, "key", key, "error", err)
+	}
+	l.queue.AddRateLimited(key)
+}
+
+// Key is an object's namespace/name.
+func Key(obj any) string {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		panic(fmt.Sprintf("controller: %T has no metadata", obj)) // a programming error
+	}
+	if m.GetNamespace() == "" {
+		return m.GetName()
+	}
+	return m.GetNamespace() + "/" + m.GetName()
+}
+
+// Split takes a key apart.
+func Split(key string) (namespace, name string) {
+	namespace, name, err := cache.SplitMetaNamespaceKey(key)
+	if err != nil {
+		panic("controller: key " + key) // a programming error
+	}
+	return namespace, name
+}
+
+// OnChange has changed called for each change of the informer's objects: with
+// no old object when one is new, with no new one when one is gone.
+func OnChange[T any](informer cache.SharedIndexInformer, changed func(old, obj *T)) error {
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { changed(nil, o.(*T)) },
+		UpdateFunc: func(old, o any) { changed(old.(*T), o.(*T)) },
+		DeleteFunc: func(o any) {
+			if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+				o = gone.Obj
+			}
+			if t, ok := o.(*T); ok {
+				changed(t, nil)
+			}
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("watch: %w", err)
+	}
+	return nil
+}
+
+// Either returns the new object, or the old one when it is gone.
+func Either[T any](old, obj *T) *T {
+	if obj != nil {
+		return obj
+	}
+	return old
+}

@@ -1,0 +1,115 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/record"
+)
+
+// Pods makes and deletes pods for their owners, and tells of it by events.
+type Pods struct {
+	Client kubernetes.Interface
+	Events record.EventRecorder
+}
+
+// FromTemplate makes the pod of an owner's template.
+func FromTemplate(t *v1.PodTemplateSpec, owner metav1.Object, kind schema.GroupVersionKind) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: owner.GetNamespace(), GenerateName: prefix(owner.GetName()),
+			Labels: maps.Clone(t.Labels), Annotations: maps.Clone(t.Annotations), Finalizers: slices.Clone(t.Finalizers),
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, kind)},
+		},
+		Spec: *t.Spec.DeepCopy(),
+	}
+}
+
+const maxPrefix = 253 - 5 // of a name to which the API server adds five letters
+
+func prefix(name string) string {
+	if len(name) >= maxPrefix {
+		return name // the API server cuts it
+	}
+	return name + "-"
+}
+
+// Create creates a pod of the owner.
+func (p *Pods) Create(ctx context.Context, owner runtime.Object, pod *v1.Pod) (*v1.Pod, error) {
+	got, err := p.Client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
+	if err != nil {
+		if !apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) && ctx.Err() == nil {
+			p.Events.Eventf(owner, v1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
+		}
+		return nil, fmt.Errorf("create pod: %w", err)
+	}
+	p.Events.Eventf(owner, v1.EventTypeNormal, "SuccessfulCreate", "Created pod: %v", got.Name)
+	return got, nil
+}
+
+// Delete deletes a pod of the owner; it is no error when the pod is gone.
+func (p *Pods) Delete(ctx context.Context, owner runtime.Object, pod *v1.Pod) error {
+	err := p.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
+	switch {
+	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
+		return err
+	case err != nil:
+		p.Events.Eventf(owner, v1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
+		return fmt.Errorf("delete pod: %w", err)
+	}
+	p.Events.Eventf(owner, v1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", pod.Name)
+	return nil
+}
+
+// Batches calls f(0), f(1) ... f(n-1) in parallel, first one, then twice as many
+// each time; after a batch in which a call failed it stops. It returns how many
+// calls succeeded and the first error: what cannot work is tried only once.
+func Batches(n int, f func(i int) error) (int, error) {
+	done := 0
+	for size := min(n, 1); size > 0; size = min(2*size, n-done) {
+		errs := make([]error, size)
+		var wg sync.WaitGroup
+		for i := range size {
+			wg.Go(func() { errs[i] = f(done + i) })
+		}
+		wg.Wait()
+		failed := slices.IndexFunc(errs, func(err error) bool { return err != nil })
+		if failed >= 0 {
+			good := 0
+			for _, err := range errs {
+				if err == nil {
+					good++
+				}
+			}
+			return done + good, errs[failed]
+		}
+		done += size
+	}
+	return done, nil
+}
+
+// Available tells whether a pod has been ready for long enough, or how long it
+// still has to be (0: it is not ready).
+func Available(pod *v1.Pod, minReady time.Duration, now time.Time) (bool, time.Duration) {
+	if !Ready(pod) {
+		return false, 0
+	}
+	c := Condition(pod, v1.PodReady)
+	if left := c.LastTransitionTime.Add(minReady).Sub(now); minReady > 0 && left > 0 {
+		return false, left
+	}
+	return true, 0
+}

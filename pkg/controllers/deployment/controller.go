@@ -1,0 +1,315 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package deployment brings Deployments to their newest template: a ReplicaSet
+// for each template, of which the newest grows while the others shrink, within
+// what the strategy allows.
+//
+// What to scale to what is decided by pure functions over the Deployment and its
+// ReplicaSets; the controller carries that out and writes what came of it.
+package deployment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// Name is the controller's name.
+const Name = "deployment-controller"
+
+var kind = appsv1.SchemeGroupVersion.WithKind("Deployment")
+
+// Controller implements controller.Controller.
+type Controller struct {
+	controller.Deps
+	loop        *controller.Loop
+	deployments appslisters.DeploymentLister
+	setCache    cache.SharedIndexInformer
+	podCache    cache.SharedIndexInformer
+}
+
+// New returns the controller.
+func New(d controller.Deps) (controller.Controller, error) {
+	apps := d.Informers.Apps().V1()
+	c := &Controller{
+		Deps: d, deployments: apps.Deployments().Lister(),
+		setCache: apps.ReplicaSets().Informer(), podCache: d.Informers.Core().V1().Pods().Informer(),
+	}
+	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	return c, errors.Join(
+		controller.IndexByController(c.setCache),
+		controller.IndexByController(c.podCache),
+		controller.OnChange(apps.Deployments().Informer(), func(old, o *appsv1.Deployment) { c.loop.AddObject(controller.Either(old, o)) }),
+		controller.OnChange(c.setCache, c.setChanged),
+		controller.OnChange(c.podCache, func(old, pod *v1.Pod) {
+			if pod == nil || !controller.Active(pod) {
+				c.podGone(old, pod)
+			}
+		}),
+	)
+}
+
+// Run implements controller.Controller.
+func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+
+func (c *Controller) setChanged(old, set *appsv1.ReplicaSet) {
+	for _, s := range []*appsv1.ReplicaSet{old, set} {
+		if s == nil {
+			continue
+		}
+		if ref := metav1.GetControllerOfNoCopy(s); ref != nil && ref.Kind == kind.Kind {
+			c.loop.Add(s.Namespace + "/" + ref.Name)
+		}
+	}
+	if set == nil || metav1.GetControllerOfNoCopy(set) != nil {
+		return
+	}
+	all, err := c.deployments.Deployments(set.Namespace).List(labels.Everything())
+	if err != nil {
+		return // a cache does not fail
+	}
+	for _, d := range all {
+		selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
+		if err == nil && !selector.Empty() && selector.Matches(labels.Set(set.Labels)) {
+			c.loop.AddObject(d)
+		}
+	}
+}
+
+// podGone wakes Deployments that recreate: they wait for their last old pod to go.
+func (c *Controller) podGone(old, pod *v1.Pod) {
+	ref := metav1.GetControllerOfNoCopy(controller.Either(old, pod))
+	if ref == nil || ref.Kind != "ReplicaSet" {
+		return
+	}
+	o, found, err := c.setCache.GetIndexer().GetByKey(controller.Either(old, pod).Namespace + "/" + ref.Name)
+	if err != nil || !found {
+		return
+	}
+	set := o.(*appsv1.ReplicaSet)
+	owner := metav1.GetControllerOfNoCopy(set)
+	if owner == nil {
+		return
+	}
+	d, err := c.deployments.Deployments(set.Namespace).Get(owner.Name)
+	if err == nil && d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
+		c.loop.AddObject(d)
+	}
+}
+
+// work is one Deployment with its ReplicaSets.
+type work struct {
+	*Controller
+	d *appsv1.Deployment
+	// sets are the controlled ReplicaSets, oldest first; newest is the one of
+	// the present template, nil when there is none, and old are the others.
+	sets   []*appsv1.ReplicaSet
+	newest *appsv1.ReplicaSet
+	old    []*appsv1.ReplicaSet
+}
+
+func (c *Controller) sync(ctx context.Context, key string) error {
+	namespace, name := controller.Split(key)
+	d, err := c.deployments.Deployments(namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	d = d.DeepCopy() // annotations and conditions are changed on the way
+	if len(d.Spec.Selector.MatchLabels)+len(d.Spec.Selector.MatchExpressions) == 0 {
+		c.Events.Event(d, v1.EventTypeWarning, "SelectingAll", "This deployment is selecting all pods. A non-empty selector is required.")
+		return nil
+	}
+	w, err := c.gather(ctx, d)
+	if err != nil {
+		return err
+	}
+	switch {
+	case d.DeletionTimestamp != nil:
+		return w.writeStatus(ctx)
+	case d.Spec.Paused:
+		return errors.Join(w.checkPaused(ctx), w.scaleOnly(ctx))
+	case w.scaled():
+		return errors.Join(w.checkPaused(ctx), w.scaleOnly(ctx))
+	}
+	if err := w.checkPaused(ctx); err != nil {
+		return err
+	}
+	if d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
+		return w.recreate(ctx)
+	}
+	return w.roll(ctx)
+}
+
+// gather claims the Deployment's ReplicaSets and sorts them out.
+func (c *Controller) gather(ctx context.Context, d *appsv1.Deployment) (*work, error) {
+	selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
+	if err != nil {
+		return nil, fmt.Errorf("selector: %w", err)
+	}
+	candidates, err := controller.Candidates[*appsv1.ReplicaSet](c.setCache, d)
+	if err != nil {
+		return nil, err
+	}
+	sets, err := controller.Claim(controller.Owner{
+		Object: d, Kind: kind, Selector: selector,
+		Fresh: func() (metav1.Object, error) {
+			return c.Client.AppsV1().Deployments(d.Namespace).Get(ctx, d.Name, metav1.GetOptions{})
+		},
+		Patch: func(set metav1.Object, patch []byte) error {
+			_, err := c.Client.AppsV1().ReplicaSets(d.Namespace).Patch(ctx, set.GetName(), types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+			return err
+		},
+	}, candidates)
+	if err != nil {
+		return nil, err
+	}
+	w := &work{Controller: c, d: d, sets: byAge(sets)}
+	w.newest = findNewest(d, w.sets)
+	w.old = slices.DeleteFunc(slices.Clone(w.sets), func(s *appsv1.ReplicaSet) bool { return w.newest != nil && s.UID == w.newest.UID })
+	return w, nil
+}
+
+// podsOf are the pods of a ReplicaSet.
+func (w *work) podsOf(set *appsv1.ReplicaSet) ([]*v1.Pod, error) {
+	list, err := w.podCache.GetIndexer().ByIndex(controller.ByController, string(set.UID))
+	if err != nil {
+		return nil, fmt.Errorf("pods of %s: %w", set.Name, err)
+	}
+	out := make([]*v1.Pod, 0, len(list))
+	for _, o := range list {
+		out = append(out, o.(*v1.Pod))
+	}
+	return out, nil
+}
+
+// scaleOnly changes sizes, but not what runs: for a Deployment that is paused,
+// or whose number of replicas was just changed.
+func (w *work) scaleOnly(ctx context.Context) error {
+	if err := w.findOrCreate(ctx, false); err != nil {
+		return err
+	}
+	if err := w.proportional(ctx); err != nil {
+		return err
+	}
+	if w.d.Spec.Paused {
+		if err := w.cleanup(ctx); err != nil {
+			return err
+		}
+	}
+	return w.writeStatus(ctx)
+}
+
+// roll moves the Deployment a step on towards its newest template.
+func (w *work) roll(ctx context.Context) error {
+	if err := w.findOrCreate(ctx, true); err != nil {
+		return err
+	}
+	size, err := newestSize(w.d, w.sets, w.newest)
+	if err != nil {
+		return err
+	}
+	if size != *w.newest.Spec.Replicas {
+		if err := w.resize(ctx, w.newest, size); err != nil {
+			return err
+		}
+		return w.writeStatus(ctx)
+	}
+	steps, err := shrink(w.d, w.sets, w.old, w.newest)
+	if err != nil {
+		return err
+	}
+	for _, s := range steps {
+		if err := w.resize(ctx, s.set, s.size); err != nil {
+			return err
+		}
+	}
+	if len(steps) > 0 {
+		return w.writeStatus(ctx)
+	}
+	return w.settle(ctx)
+}
+
+// settle ends a sync in which nothing had to be moved.
+func (w *work) settle(ctx context.Context) error {
+	if complete(w.d, w.total()) {
+		if err := w.cleanup(ctx); err != nil {
+			return err
+		}
+	}
+	return w.writeStatus(ctx)
+}
+
+// recreate first ends all old pods, and then starts new ones.
+func (w *work) recreate(ctx context.Context) error {
+	if err := w.findOrCreate(ctx, false); err != nil {
+		return err
+	}
+	shrunk := false
+	for _, s := range w.old {
+		if *s.Spec.Replicas > 0 {
+			if err := w.resize(ctx, s, 0); err != nil {
+				return err
+			}
+			shrunk = true
+		}
+	}
+	if shrunk {
+		return w.writeStatus(ctx)
+	}
+	for _, s := range w.old {
+		pods, err := w.podsOf(s)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(pods, func(p *v1.Pod) bool { return p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed }) {
+			return w.writeStatus(ctx) // woken when it is gone
+		}
+	}
+	if err := w.findOrCreate(ctx, true); err != nil {
+		return err
+	}
+	if size := *w.d.Spec.Replicas; *w.newest.Spec.Replicas != size {
+		if err := w.resize(ctx, w.newest, size); err != nil {
+			return err
+		}
+	}
+	return w.settle(ctx)
+}
+
+// cleanup deletes old ReplicaSets beyond the history limit, oldest first.
+func (w *work) cleanup(ctx context.Context) error {
+	if w.d.Spec.RevisionHistoryLimit == nil {
+		return nil
+	}
+	var idle []*appsv1.ReplicaSet
+	for _, s := range w.old {
+		if s.DeletionTimestamp == nil && s.Status.Replicas == 0 && *s.Spec.Replicas == 0 && s.Generation <= s.Status.ObservedGeneration {
+			idle = append(idle, s)
+		}
+	}
+	excess := len(idle) - int(*w.d.Spec.RevisionHistoryLimit)
+	slices.SortStableFunc(idle, func(a, b *appsv1.ReplicaSet) int { return int(revisionOf(a) - revisionOf(b)) })
+	for i := range max(excess, 0) {
+		err := w.Client.AppsV1().ReplicaSets(w.d.Namespace).Delete(ctx, idle[i].Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(idle[i].UID))})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return fmt.Errorf("delete old replica set: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,321 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package deployment
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"strconv"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+)
+
+// Annotations of ReplicaSets, as Kubernetes names them.
+const (
+	annotationRevision = "deployment.kubernetes.io/revision"
+	annotationHistory  = "deployment.kubernetes.io/revision-history"
+	annotationDesired  = "deployment.kubernetes.io/desired-replicas"
+	annotationMax      = "deployment.kubernetes.io/max-replicas"
+)
+
+// revisionOf is a ReplicaSet's revision, 0 when it has none.
+func revisionOf(o metav1.Object) int64 {
+	n, err := strconv.ParseInt(o.GetAnnotations()[annotationRevision], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// inherited tells whether a ReplicaSet takes an annotation over from its Deployment.
+func inherited(name string) bool {
+	switch name {
+	case v1.LastAppliedConfigAnnotation, annotationRevision, annotationHistory, annotationDesired, annotationMax, appsv1.DeprecatedRollbackTo:
+		return false
+	}
+	return true
+}
+
+// findOrCreate brings the revision of the newest ReplicaSet up to date; when
+// there is none, and it is asked for, it is created.
+func (w *work) findOrCreate(ctx context.Context, create bool) error {
+	highest := int64(0)
+	for _, s := range w.old {
+		highest = max(highest, revisionOf(s))
+	}
+	revision := strconv.FormatInt(highest+1, 10)
+	if w.newest != nil {
+		return w.refresh(ctx, revision)
+	}
+	if !create {
+		return nil
+	}
+	return w.create(ctx, revision)
+}
+
+// refresh writes annotations and minReadySeconds of the newest ReplicaSet, and
+// the Deployment's revision.
+func (w *work) refresh(ctx context.Context, revision string) error {
+	set := w.newest.DeepCopy()
+	changed := w.annotate(set, revision)
+	if set.Spec.MinReadySeconds != w.d.Spec.MinReadySeconds {
+		set.Spec.MinReadySeconds, changed = w.d.Spec.MinReadySeconds, true
+	}
+	if changed {
+		got, err := w.Client.AppsV1().ReplicaSets(set.Namespace).Update(ctx, set, metav1.UpdateOptions{})
+		if err != nil {
+			return fmt.Errorf("update replica set: %w", err)
+		}
+		w.replace(got)
+	}
+	w.noteFound()
+	return w.setRevision(ctx, w.newest.Annotations[annotationRevision])
+}
+
+// annotate sets the annotations of the newest ReplicaSet and tells whether any changed.
+func (w *work) annotate(set *appsv1.ReplicaSet, revision string) bool {
+	before := maps.Clone(set.Annotations)
+	if set.Annotations == nil {
+		set.Annotations = map[string]string{}
+	}
+	for k, v := range w.d.Annotations {
+		if inherited(k) {
+			set.Annotations[k] = v
+		}
+	}
+	next, _ := strconv.ParseInt(revision, 10, 64) // made by FormatInt
+	if old := set.Annotations[annotationRevision]; revisionOf(set) < next {
+		set.Annotations[annotationRevision] = revision
+		if old != "" {
+			// It had another revision before: the template was rolled back to.
+			history := set.Annotations[annotationHistory]
+			set.Annotations[annotationHistory] = strings.TrimPrefix(history+","+old, ",")
+		}
+	}
+	return !maps.Equal(before, set.Annotations)
+}
+
+// sizeAnnotations remembers for which size of the Deployment the ReplicaSet was scaled.
+func (w *work) sizeAnnotations(set *appsv1.ReplicaSet) bool {
+	surge, _, err := limits(w.d)
+	if err != nil {
+		return false // refused by the API server
+	}
+	desired, most := strconv.Itoa(int(*w.d.Spec.Replicas)), strconv.Itoa(int(*w.d.Spec.Replicas+surge))
+	changed := set.Annotations[annotationDesired] != desired || set.Annotations[annotationMax] != most
+	if set.Annotations == nil {
+		set.Annotations = map[string]string{}
+	}
+	set.Annotations[annotationDesired], set.Annotations[annotationMax] = desired, most
+	return changed
+}
+
+func (w *work) setRevision(ctx context.Context, revision string) error {
+	if w.d.Annotations[annotationRevision] == revision {
+		return nil
+	}
+	next := w.d.DeepCopy()
+	metav1.SetMetaDataAnnotation(&next.ObjectMeta, annotationRevision, revision)
+	got, err := w.Client.AppsV1().Deployments(next.Namespace).Update(ctx, next, metav1.UpdateOptions{})
+	if err != nil {
+		return fmt.Errorf("revision: %w", err)
+	}
+	conditions := w.d.Status.Conditions // set in this sync and not written yet
+	w.d = got.DeepCopy()
+	w.d.Status.Conditions = conditions
+	return nil
+}
+
+func (w *work) create(ctx context.Context, revision string) error {
+	hash := w.hash()
+	template := w.d.Spec.Template.DeepCopy()
+	if template.Labels == nil {
+		template.Labels = map[string]string{}
+	}
+	template.Labels[appsv1.DefaultDeploymentUniqueLabelKey] = hash
+	selector := w.d.Spec.Selector.DeepCopy()
+	if selector.MatchLabels == nil {
+		selector.MatchLabels = map[string]string{}
+	}
+	selector.MatchLabels[appsv1.DefaultDeploymentUniqueLabelKey] = hash
+	size, err := newestSize(w.d, w.old, nil)
+	if err != nil {
+		return err
+	}
+	set := &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: w.d.Namespace, Name: w.d.Name + "-" + hash, Labels: template.Labels,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(w.d, kind)},
+		},
+		Spec: appsv1.ReplicaSetSpec{Replicas: &size, MinReadySeconds: w.d.Spec.MinReadySeconds, Selector: selector, Template: *template},
+	}
+	w.annotate(set, revision)
+	w.sizeAnnotations(set)
+	got, err := w.Client.AppsV1().ReplicaSets(set.Namespace).Create(ctx, set, metav1.CreateOptions{})
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return w.collide(ctx, set.Name, err)
+	case apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause):
+		return nil
+	case err != nil:
+		message := fmt.Sprintf("Failed to create new replica set %q: %v", set.Name, err)
+		w.setCondition(condition(appsv1.DeploymentProgressing, v1.ConditionFalse, reasonCreateError, message))
+		w.Events.Event(w.d, v1.EventTypeWarning, reasonCreateError, message)
+		return joinStatus(ctx, w, fmt.Errorf("create replica set: %w", err))
+	}
+	if size > 0 {
+		w.Events.Eventf(w.d, v1.EventTypeNormal, "ScalingReplicaSet", "Scaled up replica set %s from 0 to %d", got.Name, size)
+	}
+	w.newest = got
+	w.sets = append(w.sets, got)
+	w.setCondition(condition(appsv1.DeploymentProgressing, v1.ConditionTrue, reasonNewSet, fmt.Sprintf("Created new replica set %q", got.Name)))
+	return w.setRevision(ctx, revision)
+}
+
+// collide deals with a ReplicaSet of the wanted name: it is ours, not yet in the
+// cache, or another one, and then the next try takes another name.
+func (w *work) collide(ctx context.Context, name string, cause error) error {
+	there, err := w.Client.AppsV1().ReplicaSets(w.d.Namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("replica set of the same name: %w", err)
+	}
+	ref := metav1.GetControllerOf(there)
+	if ref != nil && ref.UID == w.d.UID && sameTemplate(w.d, there) {
+		w.newest = there
+		w.sets = append(w.sets, there)
+		return nil
+	}
+	next := w.d.DeepCopy()
+	count := int32(1)
+	if next.Status.CollisionCount != nil {
+		count = *next.Status.CollisionCount + 1
+	}
+	next.Status.CollisionCount = &count
+	if _, err := w.Client.AppsV1().Deployments(next.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("collision count: %w", err)
+	}
+	return fmt.Errorf("create replica set: %w", cause)
+}
+
+// hash names a template.
+func (w *work) hash() string {
+	h := fnv.New32a()
+	b, err := json.Marshal(w.d.Spec.Template)
+	if err != nil {
+		panic("deployment: template does not encode: " + err.Error()) // plain data always does
+	}
+	_, _ = h.Write(b)
+	if n := w.d.Status.CollisionCount; n != nil {
+		fmt.Fprint(h, *n)
+	}
+	return rand.SafeEncodeString(strconv.FormatUint(uint64(h.Sum32()), 10))
+}
+
+// resize scales a ReplicaSet.
+func (w *work) resize(ctx context.Context, set *appsv1.ReplicaSet, size int32) error {
+	next := set.DeepCopy()
+	noted := w.sizeAnnotations(next)
+	before := *next.Spec.Replicas
+	if before == size && !noted {
+		return nil
+	}
+	next.Spec.Replicas = &size
+	got, err := w.Client.AppsV1().ReplicaSets(next.Namespace).Update(ctx, next, metav1.UpdateOptions{})
+	if err != nil {
+		return fmt.Errorf("scale replica set: %w", err)
+	}
+	w.replace(got)
+	if before != size {
+		direction := "up"
+		if size < before {
+			direction = "down"
+		}
+		w.Events.Eventf(w.d, v1.EventTypeNormal, "ScalingReplicaSet", "Scaled %s replica set %s from %d to %d", direction, got.Name, before, size)
+	}
+	return nil
+}
+
+// replace puts a ReplicaSet's new version in the place of the one that is known.
+func (w *work) replace(set *appsv1.ReplicaSet) {
+	for _, list := range [][]*appsv1.ReplicaSet{w.sets, w.old} {
+		for i := range list {
+			if list[i].UID == set.UID {
+				list[i] = set
+			}
+		}
+	}
+	if w.newest != nil && w.newest.UID == set.UID {
+		w.newest = set
+	}
+}
+
+// scaled tells whether the Deployment was scaled since its ReplicaSets were.
+func (w *work) scaled() bool {
+	for _, s := range w.sets {
+		if *s.Spec.Replicas == 0 {
+			continue
+		}
+		desired, err := strconv.ParseInt(s.Annotations[annotationDesired], 10, 32)
+		if err == nil && int32(desired) != *w.d.Spec.Replicas {
+			return true
+		}
+	}
+	return false
+}
+
+// proportional gives the ReplicaSets their parts of the Deployment's size.
+func (w *work) proportional(ctx context.Context) error {
+	var withPods []*appsv1.ReplicaSet
+	for _, s := range w.sets {
+		if *s.Spec.Replicas > 0 {
+			withPods = append(withPods, s)
+		}
+	}
+	if len(withPods) == 0 && w.newest != nil {
+		withPods = []*appsv1.ReplicaSet{w.newest}
+	}
+	if len(withPods) == 1 {
+		return w.resize(ctx, withPods[0], *w.d.Spec.Replicas)
+	}
+	if saturated(w.d, w.newest) {
+		for _, s := range w.old {
+			if *s.Spec.Replicas > 0 {
+				if err := w.resize(ctx, s, 0); err != nil {
+					return err
+				}
+			}
+		}
+		return w.resize(ctx, w.newest, *w.d.Spec.Replicas)
+	}
+	if w.d.Spec.Strategy.Type != appsv1.RollingUpdateDeploymentStrategyType {
+		return nil
+	}
+	steps, err := proportions(w.d, withPods)
+	if err != nil {
+		return err
+	}
+	for _, s := range steps {
+		if err := w.resize(ctx, s.set, s.size); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// saturated tells whether the newest ReplicaSet has all pods of the size it was scaled for.
+func saturated(d *appsv1.Deployment, set *appsv1.ReplicaSet) bool {
+	if set == nil {
+		return false
+	}
+	desired, err := strconv.ParseInt(set.Annotations[annotationDesired], 10, 32)
+	return err == nil && *set.Spec.Replicas == *d.Spec.Replicas && int32(desired) == *d.Spec.Replicas && set.Status.AvailableReplicas == *d.Spec.Replicas
+}

@@ -1,0 +1,249 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package deployment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// Reasons of conditions, as Kubernetes writes them.
+const (
+	reasonNewSet      = "NewReplicaSetCreated"
+	reasonFound       = "FoundNewReplicaSet"
+	reasonUpdated     = "ReplicaSetUpdated"
+	reasonComplete    = "NewReplicaSetAvailable"
+	reasonTimedOut    = "ProgressDeadlineExceeded"
+	reasonCreateError = "ReplicaSetCreateError"
+	reasonPaused      = "DeploymentPaused"
+	reasonResumed     = "DeploymentResumed"
+	reasonAvailable   = "MinimumReplicasAvailable"
+	reasonUnavailable = "MinimumReplicasUnavailable"
+)
+
+func condition(t appsv1.DeploymentConditionType, s v1.ConditionStatus, reason, message string) appsv1.DeploymentCondition {
+	return appsv1.DeploymentCondition{Type: t, Status: s, Reason: reason, Message: message}
+}
+
+func conditionOf(s *appsv1.DeploymentStatus, t appsv1.DeploymentConditionType) *appsv1.DeploymentCondition {
+	for i := range s.Conditions {
+		if s.Conditions[i].Type == t {
+			return &s.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// put sets a condition, stamped now, unless its status and reason are so already.
+func put(s *appsv1.DeploymentStatus, c appsv1.DeploymentCondition, now time.Time) {
+	c.LastUpdateTime, c.LastTransitionTime = metav1.NewTime(now), metav1.NewTime(now)
+	old := conditionOf(s, c.Type)
+	if old != nil && old.Status == c.Status && old.Reason == c.Reason {
+		return
+	}
+	if old != nil && old.Status == c.Status {
+		c.LastTransitionTime = old.LastTransitionTime
+	}
+	drop(s, c.Type)
+	s.Conditions = append(s.Conditions, c)
+}
+
+func drop(s *appsv1.DeploymentStatus, t appsv1.DeploymentConditionType) {
+	s.Conditions = slices.DeleteFunc(s.Conditions, func(c appsv1.DeploymentCondition) bool { return c.Type == t })
+}
+
+func (w *work) setCondition(c appsv1.DeploymentCondition) { put(&w.d.Status, c, w.Clock.Now()) }
+
+// noteFound says that the present template has a ReplicaSet from before.
+func (w *work) noteFound() {
+	if conditionOf(&w.d.Status, appsv1.DeploymentProgressing) == nil && w.watched() {
+		w.setCondition(condition(appsv1.DeploymentProgressing, v1.ConditionTrue, reasonFound, fmt.Sprintf("Found new replica set %q", w.newest.Name)))
+	}
+}
+
+const neverTimesOut = 1<<31 - 1
+
+// watched tells whether the Deployment has a deadline for its progress.
+func (w *work) watched() bool {
+	p := w.d.Spec.ProgressDeadlineSeconds
+	return p != nil && *p != neverTimesOut
+}
+
+// checkPaused shows in the Progressing condition that the Deployment was paused or resumed.
+func (w *work) checkPaused(ctx context.Context) error {
+	if !w.watched() {
+		return nil
+	}
+	c := conditionOf(&w.d.Status, appsv1.DeploymentProgressing)
+	if c != nil && c.Reason == reasonTimedOut {
+		return nil // it says more
+	}
+	paused := c != nil && c.Reason == reasonPaused
+	switch {
+	case w.d.Spec.Paused && !paused:
+		w.setCondition(condition(appsv1.DeploymentProgressing, v1.ConditionUnknown, reasonPaused, "Deployment is paused"))
+	case !w.d.Spec.Paused && paused:
+		w.setCondition(condition(appsv1.DeploymentProgressing, v1.ConditionUnknown, reasonResumed, "Deployment is resumed"))
+	default:
+		return nil
+	}
+	got, err := w.Client.AppsV1().Deployments(w.d.Namespace).UpdateStatus(ctx, w.d, metav1.UpdateOptions{})
+	if err != nil {
+		return fmt.Errorf("status: %w", err)
+	}
+	w.d = got
+	return nil
+}
+
+// total is the status without conditions.
+func (w *work) total() appsv1.DeploymentStatus {
+	s := appsv1.DeploymentStatus{ObservedGeneration: w.d.Generation, CollisionCount: w.d.Status.CollisionCount}
+	terminating := int32(0)
+	for _, set := range w.sets {
+		s.Replicas += set.Status.Replicas
+		s.ReadyReplicas += set.Status.ReadyReplicas
+		s.AvailableReplicas += set.Status.AvailableReplicas
+		if n := set.Status.TerminatingReplicas; n != nil {
+			terminating += *n
+		}
+	}
+	s.TerminatingReplicas = &terminating
+	if w.newest != nil {
+		s.UpdatedReplicas = w.newest.Status.Replicas
+	}
+	s.UnavailableReplicas = max(replicas(w.sets)-s.AvailableReplicas, 0)
+	return s
+}
+
+// complete tells whether all pods are of the present template and available.
+func complete(d *appsv1.Deployment, s appsv1.DeploymentStatus) bool {
+	want := *d.Spec.Replicas
+	return s.UpdatedReplicas == want && s.Replicas == want && s.AvailableReplicas == want && s.ObservedGeneration >= d.Generation
+}
+
+// progressed tells whether the new status is nearer to complete than the old one.
+func progressed(old, s *appsv1.DeploymentStatus) bool {
+	return s.UpdatedReplicas > old.UpdatedReplicas || s.Replicas-s.UpdatedReplicas < old.Replicas-old.UpdatedReplicas ||
+		s.ReadyReplicas > old.ReadyReplicas || s.AvailableReplicas > old.AvailableReplicas
+}
+
+func (w *work) writeStatus(ctx context.Context) error {
+	s := w.total()
+	s.Conditions = slices.Clone(w.d.Status.Conditions)
+	if err := w.availability(&s); err != nil {
+		return err
+	}
+	w.progress(&s)
+	w.failure(&s)
+	known, err := w.deployments.Deployments(w.d.Namespace).Get(w.d.Name)
+	if err == nil && known.ResourceVersion == w.d.ResourceVersion && equality.Semantic.DeepEqual(known.Status, s) {
+		return nil
+	}
+	next := w.d.DeepCopy()
+	next.Status = s
+	if _, err := w.Client.AppsV1().Deployments(next.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("status: %w", err)
+	}
+	return nil
+}
+
+// joinStatus writes the status after an error that it shows.
+func joinStatus(ctx context.Context, w *work, err error) error {
+	return errors.Join(err, w.writeStatus(ctx))
+}
+
+func (w *work) availability(s *appsv1.DeploymentStatus) error {
+	_, unavailable, err := limits(w.d)
+	if err != nil {
+		return err
+	}
+	c := condition(appsv1.DeploymentAvailable, v1.ConditionFalse, reasonUnavailable, "Deployment does not have minimum availability.")
+	if s.AvailableReplicas >= *w.d.Spec.Replicas-unavailable {
+		c = condition(appsv1.DeploymentAvailable, v1.ConditionTrue, reasonAvailable, "Deployment has minimum availability.")
+	}
+	put(s, c, w.Clock.Now())
+	return nil
+}
+
+// progress sets the Progressing condition, and has the Deployment looked at
+// again when its deadline passes.
+func (w *work) progress(s *appsv1.DeploymentStatus) {
+	if !w.watched() {
+		drop(s, appsv1.DeploymentProgressing)
+		return
+	}
+	now := w.Clock.Now()
+	name := fmt.Sprintf("Deployment %q", w.d.Name)
+	if w.newest != nil {
+		name = fmt.Sprintf("ReplicaSet %q", w.newest.Name)
+	}
+	c := conditionOf(s, appsv1.DeploymentProgressing)
+	done := complete(w.d, *s)
+	switch {
+	case done && c != nil && c.Reason == reasonComplete:
+	case done:
+		put(s, condition(appsv1.DeploymentProgressing, v1.ConditionTrue, reasonComplete, name+" has successfully progressed."), now)
+	case progressed(&w.d.Status, s):
+		updated := condition(appsv1.DeploymentProgressing, v1.ConditionTrue, reasonUpdated, name+" is progressing.")
+		restamp(s, c, updated, now)
+	case w.timedOut(c, now):
+		put(s, condition(appsv1.DeploymentProgressing, v1.ConditionFalse, reasonTimedOut, name+" has timed out progressing."), now)
+	}
+	w.awaitDeadline(conditionOf(s, appsv1.DeploymentProgressing), now)
+}
+
+// restamp sets a condition with a new update time, from which the deadline runs.
+func restamp(s *appsv1.DeploymentStatus, old *appsv1.DeploymentCondition, c appsv1.DeploymentCondition, now time.Time) {
+	c.LastUpdateTime, c.LastTransitionTime = metav1.NewTime(now), metav1.NewTime(now)
+	if old != nil && old.Status == c.Status {
+		c.LastTransitionTime = old.LastTransitionTime
+	}
+	drop(s, c.Type)
+	s.Conditions = append(s.Conditions, c)
+}
+
+func (w *work) deadline() time.Duration {
+	return time.Duration(*w.d.Spec.ProgressDeadlineSeconds) * time.Second
+}
+
+func (w *work) timedOut(c *appsv1.DeploymentCondition, now time.Time) bool {
+	if c == nil || c.Reason == reasonComplete || c.Reason == reasonPaused {
+		return false
+	}
+	return c.Reason == reasonTimedOut || c.LastUpdateTime.Add(w.deadline()).Before(now)
+}
+
+func (w *work) awaitDeadline(c *appsv1.DeploymentCondition, now time.Time) {
+	if c == nil || w.d.Spec.Paused || c.Reason == reasonComplete || c.Reason == reasonTimedOut {
+		return
+	}
+	left := c.LastUpdateTime.Add(w.deadline()).Sub(now)
+	w.loop.AddAfter(controller.Key(w.d), max(left, 0)+time.Second)
+}
+
+// failure shows what keeps the ReplicaSets from making pods.
+func (w *work) failure(s *appsv1.DeploymentStatus) {
+	for _, set := range append([]*appsv1.ReplicaSet{w.newest}, w.old...) {
+		if set == nil {
+			continue
+		}
+		for _, c := range set.Status.Conditions {
+			if c.Type == appsv1.ReplicaSetReplicaFailure && c.Status == v1.ConditionTrue {
+				put(s, condition(appsv1.DeploymentReplicaFailure, v1.ConditionTrue, c.Reason, c.Message), w.Clock.Now())
+				return
+			}
+		}
+	}
+	drop(s, appsv1.DeploymentReplicaFailure)
+}

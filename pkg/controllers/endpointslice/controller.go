@@ -1,0 +1,196 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package endpointslice keeps the EndpointSlices of every Service with a
+// selector: which pods answer for it, at which addresses and ports, and whether
+// they are ready. How endpoints are laid out over slices is the library's part.
+package endpointslice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	discoverylisters "k8s.io/client-go/listers/discovery/v1"
+	"k8s.io/endpointslice"
+	"k8s.io/endpointslice/topologycache"
+	endpointsliceutil "k8s.io/endpointslice/util"
+	"k8s.io/klog/v2"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// Name is the controller's name, and that of the label by which slices are its own.
+const (
+	Name      = "endpointslice-controller"
+	managedBy = "endpointslice-controller.k8s.io"
+)
+
+// maxEndpoints is how many endpoints a slice has at most.
+const maxEndpoints = 100
+
+// Controller implements controller.Controller.
+type Controller struct {
+	controller.Deps
+	loop       *controller.Loop
+	services   corelisters.ServiceLister
+	pods       corelisters.PodLister
+	nodes      corelisters.NodeLister
+	slices     discoverylisters.EndpointSliceLister
+	reconciler *endpointslice.Reconciler
+	tracker    *endpointsliceutil.EndpointSliceTracker
+	triggers   *endpointsliceutil.TriggerTimeTracker
+	topology   *topologycache.TopologyCache
+}
+
+// New returns the controller.
+func New(d controller.Deps) (controller.Controller, error) {
+	core, slices := d.Informers.Core().V1(), d.Informers.Discovery().V1().EndpointSlices()
+	c := &Controller{
+		Deps: d, services: core.Services().Lister(), pods: core.Pods().Lister(), nodes: core.Nodes().Lister(), slices: slices.Lister(),
+		tracker: endpointsliceutil.NewEndpointSliceTracker(), triggers: endpointsliceutil.NewTriggerTimeTracker(),
+		topology: topologycache.NewTopologyCache(),
+	}
+	c.reconciler = endpointslice.NewReconciler(d.Client, c.nodes, maxEndpoints, c.tracker, c.topology, d.Events, managedBy)
+	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	return c, errors.Join(
+		controller.OnChange(core.Services().Informer(), func(old, s *v1.Service) { c.loop.AddObject(controller.Either(old, s)) }),
+		controller.OnChange(core.Pods().Informer(), c.podChanged),
+		controller.OnChange(core.Nodes().Informer(), func(old, n *v1.Node) {
+			if old == nil || n == nil || nodeMatters(old, n) {
+				c.nodesChanged()
+			}
+		}),
+		controller.OnChange(slices.Informer(), c.sliceChanged),
+	)
+}
+
+// Run implements controller.Controller.
+func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+
+// podChanged has the Services looked at that select the pod, or did.
+func (c *Controller) podChanged(old, pod *v1.Pod) {
+	if old != nil && pod != nil && !podMatters(old, pod) {
+		return
+	}
+	p := controller.Either(old, pod)
+	services, err := c.services.Services(p.Namespace).List(labels.Everything())
+	if err != nil {
+		return // a cache does not fail
+	}
+	for _, s := range services {
+		if selects(s, old) || selects(s, pod) {
+			c.loop.AddObject(s)
+		}
+	}
+}
+
+func selects(s *v1.Service, pod *v1.Pod) bool {
+	return pod != nil && len(s.Spec.Selector) > 0 && labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(pod.Labels))
+}
+
+// podMatters tells whether an endpoint may be different.
+func podMatters(old, pod *v1.Pod) bool {
+	return endpointsliceutil.GetPodUpdateProjectionKey(old, pod) != nil
+}
+
+func nodeMatters(old, n *v1.Node) bool {
+	return old.Labels[v1.LabelTopologyZone] != n.Labels[v1.LabelTopologyZone] || ready(old) != ready(n) ||
+		!old.Status.Allocatable.Cpu().Equal(*n.Status.Allocatable.Cpu())
+}
+
+func ready(n *v1.Node) bool {
+	for _, c := range n.Status.Conditions {
+		if c.Type == v1.NodeReady {
+			return c.Status == v1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// nodesChanged takes over where nodes are, and has the Services looked at whose
+// hints have to change with that.
+func (c *Controller) nodesChanged() {
+	nodes, err := c.nodes.List(labels.Everything())
+	if err != nil {
+		return // a cache does not fail
+	}
+	c.topology.SetNodes(klog.Background(), nodes)
+	for _, key := range c.topology.GetOverloadedServices() {
+		c.loop.Add(key)
+	}
+}
+
+// sliceChanged has a Service looked at whose slices somebody else changed.
+func (c *Controller) sliceChanged(old, slice *discoveryv1.EndpointSlice) {
+	s := controller.Either(old, slice)
+	service := s.Labels[discoveryv1.LabelServiceName]
+	if service == "" || !c.reconciler.ManagedByController(s) {
+		if old == nil || !c.reconciler.ManagedByController(old) {
+			return
+		}
+		service = old.Labels[discoveryv1.LabelServiceName]
+	}
+	foreign := false
+	switch {
+	case slice == nil:
+		foreign = c.tracker.Has(old) && !c.tracker.HandleDeletion(old)
+	case old == nil:
+		foreign = c.tracker.ShouldSync(slice)
+	default:
+		foreign = c.tracker.ShouldSync(slice) || c.reconciler.ManagedByChanged(old, slice) ||
+			old.Labels[discoveryv1.LabelServiceName] != slice.Labels[discoveryv1.LabelServiceName]
+	}
+	if foreign {
+		c.loop.Add(s.Namespace + "/" + service)
+	}
+}
+
+func (c *Controller) sync(_ context.Context, key string) error {
+	namespace, name := controller.Split(key)
+	service, err := c.services.Services(namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		c.triggers.DeleteService(namespace, name)
+		c.reconciler.DeleteService(namespace, name)
+		c.tracker.DeleteService(namespace, name)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if service.Spec.Type == v1.ServiceTypeExternalName || service.Spec.Selector == nil {
+		return nil // somebody else gives it endpoints
+	}
+	pods, err := c.pods.Pods(namespace).List(labels.SelectorFromSet(service.Spec.Selector))
+	if err != nil {
+		return fmt.Errorf("pods: %w", err)
+	}
+	slices, err := c.slices.EndpointSlices(namespace).List(labels.SelectorFromSet(labels.Set{
+		discoveryv1.LabelServiceName: name, discoveryv1.LabelManagedBy: managedBy,
+	}))
+	if err != nil {
+		return fmt.Errorf("slices: %w", err)
+	}
+	kept := slices[:0:0]
+	for _, s := range slices {
+		if s.DeletionTimestamp == nil {
+			kept = append(kept, s)
+		}
+	}
+	if c.tracker.StaleSlices(service, kept) {
+		return errStale
+	}
+	trigger := c.triggers.ComputeEndpointLastChangeTriggerTime(namespace, service, pods)
+	if err := c.reconciler.Reconcile(klog.Background(), service, pods, kept, trigger); err != nil {
+		c.Events.Eventf(service, v1.EventTypeWarning, "FailedToUpdateEndpointSlices", "Error updating Endpoint Slices for Service %s/%s: %v", namespace, name, err)
+		return err
+	}
+	return nil
+}
+
+var errStale = errors.New("the cache does not show the slices that were written last")

@@ -1,0 +1,315 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package garbagecollector
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+)
+
+// collect looks at one object: whether it has to go, or to let go.
+func (c *Controller) collect(ctx context.Context, key string) error {
+	uid := types.UID(key)
+	v, ok := c.graph.snapshot(uid)
+	if !ok {
+		return nil
+	}
+	live, err := c.get(ctx, v.identity)
+	switch {
+	case apierrors.IsNotFound(err):
+		c.lookAt(c.graph.remove(uid))
+		return nil
+	case meta.IsNoMatchError(err):
+		return c.unknownKind(v, err)
+	case err != nil:
+		return err
+	}
+	if v.guessed {
+		return nil // it is there; the watch will show it
+	}
+	switch {
+	case live.DeletionTimestamp != nil && slices.Contains(live.Finalizers, metav1.FinalizerOrphanDependents):
+		return c.orphan(ctx, live, v.identity)
+	case live.DeletionTimestamp != nil && slices.Contains(live.Finalizers, metav1.FinalizerDeleteDependents):
+		return c.foreground(ctx, live, v.identity)
+	case live.DeletionTimestamp != nil || len(live.OwnerReferences) == 0:
+		return nil
+	}
+	return c.judge(ctx, live, v.identity)
+}
+
+// unknownKind deals with an object of a kind that is not served (any more).
+func (c *Controller) unknownKind(v vertex, err error) error {
+	c.Mapper.Reset()
+	if v.guessed {
+		// An owner of a kind that does not exist is not gone for certain: its
+		// dependents stay, as Kubernetes has it.
+		c.Log.Debug("owner of a kind that is not served", "kind", v.gvk.String(), "name", v.name, "error", err)
+	}
+	return nil
+}
+
+func (c *Controller) client(gvk schema.GroupVersionKind, namespace string) (metadata.ResourceInterface, bool, error) {
+	m, err := c.Mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return nil, false, err
+	}
+	r := c.Metadata.Resource(m.Resource)
+	if m.Scope.Name() == meta.RESTScopeNameRoot {
+		return r, false, nil
+	}
+	return r.Namespace(namespace), true, nil
+}
+
+// get reads an object; one of another UID is another object.
+func (c *Controller) get(ctx context.Context, id identity) (*metav1.PartialObjectMetadata, error) {
+	r, namespaced, err := c.client(id.gvk, id.namespace)
+	if err != nil {
+		return nil, err
+	}
+	if namespaced && id.namespace == "" {
+		return nil, notFound(id) // a cluster-wide object cannot have an owner in a namespace
+	}
+	live, err := r.Get(ctx, id.name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if live.UID != id.uid {
+		return nil, notFound(id)
+	}
+	return live, nil
+}
+
+func notFound(id identity) error {
+	return apierrors.NewNotFound(schema.GroupResource{Group: id.gvk.Group, Resource: id.gvk.Kind}, id.name)
+}
+
+// judge deletes an object none of whose owners is left, or takes away its
+// references to those that are not.
+func (c *Controller) judge(ctx context.Context, live *metav1.PartialObjectMetadata, id identity) error {
+	var solid, waiting, gone []metav1.OwnerReference
+	for _, r := range live.OwnerReferences {
+		there, err := c.ownerThere(ctx, r, id)
+		switch {
+		case err != nil:
+			return err
+		case !there:
+			gone = append(gone, r)
+		case c.graph.waits(r.UID):
+			waiting = append(waiting, r)
+		default:
+			solid = append(solid, r)
+		}
+	}
+	switch {
+	case len(solid) > 0 && len(gone)+len(waiting) > 0:
+		return c.dropOwners(ctx, id, append(gone, waiting...))
+	case len(solid) > 0:
+		return nil
+	case len(waiting) > 0 && len(c.graph.dependents(id.uid)) > 0:
+		return c.deleteDependent(ctx, live, id)
+	default:
+		return c.delete(ctx, live, id, policyOf(live))
+	}
+}
+
+// deleteDependent deletes an object that has dependents itself, in the
+// foreground. A reference back to it would keep both for ever, so dependents
+// that block it are let loose first.
+func (c *Controller) deleteDependent(ctx context.Context, live *metav1.PartialObjectMetadata, id identity) error {
+	for _, d := range c.graph.dependents(id.uid) {
+		if d.deleting && d.blocking {
+			if err := c.unblock(ctx, live, id); err != nil {
+				return err
+			}
+			break
+		}
+	}
+	return c.delete(ctx, live, id, metav1.DeletePropagationForeground)
+}
+
+// unblock has an object no longer keep its owners from going.
+func (c *Controller) unblock(ctx context.Context, live *metav1.PartialObjectMetadata, id identity) error {
+	var refs []map[string]any
+	for _, r := range live.OwnerReferences {
+		if blocks(r) {
+			refs = append(refs, map[string]any{"uid": r.UID, "blockOwnerDeletion": false})
+		}
+	}
+	if len(refs) == 0 {
+		return nil
+	}
+	return c.patch(ctx, id, map[string]any{"ownerReferences": refs, "uid": id.uid})
+}
+
+// ownerThere asks the API server for an owner.
+func (c *Controller) ownerThere(ctx context.Context, r metav1.OwnerReference, id identity) (bool, error) {
+	gvk := schema.FromAPIVersionAndKind(r.APIVersion, r.Kind)
+	_, namespaced, err := c.client(gvk, id.namespace)
+	if meta.IsNoMatchError(err) {
+		c.Mapper.Reset()
+		return true, nil // it cannot be told to be gone
+	}
+	if err != nil {
+		return false, err
+	}
+	owner := identity{gvk, id.namespace, r.Name, r.UID}
+	if !namespaced {
+		owner.namespace = ""
+	}
+	if _, err := c.get(ctx, owner); apierrors.IsNotFound(err) {
+		if other, ok := c.graph.snapshot(r.UID); ok && !other.guessed && namespaced && other.namespace != id.namespace {
+			c.Events.Eventf(reference(id), v1.EventTypeWarning, "OwnerRefInvalidNamespace",
+				"ownerRef [%s/%s, namespace: %s, name: %s, uid: %s] does not exist in namespace %q", r.APIVersion, r.Kind, id.namespace, r.Name, r.UID, id.namespace)
+		}
+		return false, nil
+	} else if err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
+func reference(id identity) *v1.ObjectReference {
+	return &v1.ObjectReference{APIVersion: id.gvk.GroupVersion().String(), Kind: id.gvk.Kind, Namespace: id.namespace, Name: id.name, UID: id.uid}
+}
+
+// policyOf is how an object's finalizers ask for it to be deleted.
+func policyOf(live *metav1.PartialObjectMetadata) metav1.DeletionPropagation {
+	switch {
+	case slices.Contains(live.Finalizers, metav1.FinalizerOrphanDependents):
+		return metav1.DeletePropagationOrphan
+	case slices.Contains(live.Finalizers, metav1.FinalizerDeleteDependents):
+		return metav1.DeletePropagationForeground
+	}
+	return metav1.DeletePropagationBackground
+}
+
+func (c *Controller) delete(ctx context.Context, live *metav1.PartialObjectMetadata, id identity, policy metav1.DeletionPropagation) error {
+	r, _, err := c.client(id.gvk, id.namespace)
+	if err != nil {
+		return err
+	}
+	// Of the very version that was judged: an owner may have been added since.
+	pre := &metav1.Preconditions{UID: &live.UID, ResourceVersion: &live.ResourceVersion}
+	err = r.Delete(ctx, id.name, metav1.DeleteOptions{Preconditions: pre, PropagationPolicy: &policy})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete %s %s/%s: %w", id.gvk.Kind, id.namespace, id.name, err)
+	}
+	return nil
+}
+
+func (c *Controller) dropOwners(ctx context.Context, id identity, refs []metav1.OwnerReference) error {
+	var out []map[string]any
+	for _, r := range refs {
+		out = append(out, map[string]any{"$patch": "delete", "uid": r.UID})
+	}
+	return c.patch(ctx, id, map[string]any{"ownerReferences": out, "uid": id.uid})
+}
+
+// patch changes an object's metadata: by a strategic merge where the kind can
+// do that, else by a merge of the whole list of owners.
+func (c *Controller) patch(ctx context.Context, id identity, metadata map[string]any) error {
+	r, _, err := c.client(id.gvk, id.namespace)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err != nil {
+		return fmt.Errorf("patch: %w", err)
+	}
+	_, err = r.Patch(ctx, id.name, types.StrategicMergePatchType, body, metav1.PatchOptions{})
+	if apierrors.IsUnsupportedMediaType(err) {
+		err = c.mergeOwners(ctx, r, id, metadata)
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("patch %s %s/%s: %w", id.gvk.Kind, id.namespace, id.name, err)
+	}
+	return nil
+}
+
+var errNoList = errors.New("no list of owners in the patch")
+
+// mergeOwners does to the owners of a custom resource what a strategic patch says.
+func (c *Controller) mergeOwners(ctx context.Context, r metadata.ResourceInterface, id identity, change map[string]any) error {
+	live, err := r.Get(ctx, id.name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	list, ok := change["ownerReferences"].([]map[string]any)
+	if !ok {
+		return errNoList
+	}
+	refs := slices.Clone(live.OwnerReferences)
+	for _, one := range list {
+		refs = slices.DeleteFunc(refs, func(o metav1.OwnerReference) bool { return one["$patch"] == "delete" && o.UID == one["uid"] })
+		for i := range refs {
+			if v, ok := one["blockOwnerDeletion"].(bool); ok && refs[i].UID == one["uid"] {
+				refs[i].BlockOwnerDeletion = &v
+			}
+		}
+	}
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"ownerReferences": refs, "uid": id.uid, "resourceVersion": live.ResourceVersion,
+	}})
+	if err != nil {
+		return fmt.Errorf("patch: %w", err)
+	}
+	_, err = r.Patch(ctx, id.name, types.MergePatchType, body, metav1.PatchOptions{})
+	return err
+}
+
+// orphan takes the references to an object away from its dependents, and then lets it go.
+func (c *Controller) orphan(ctx context.Context, live *metav1.PartialObjectMetadata, id identity) error {
+	var errs []error
+	for _, d := range c.graph.dependents(id.uid) {
+		errs = append(errs, c.dropOwners(ctx, d.identity, []metav1.OwnerReference{{UID: id.uid}}))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return c.dropFinalizer(ctx, live, id, metav1.FinalizerOrphanDependents)
+}
+
+// foreground has an object's dependents deleted and lets it go when none of
+// those that block it is left.
+func (c *Controller) foreground(ctx context.Context, live *metav1.PartialObjectMetadata, id identity) error {
+	blocked := false
+	for _, d := range c.graph.dependents(id.uid) {
+		blocked = blocked || d.blocking
+		if !d.deleting {
+			c.loop.Add(string(d.uid))
+		}
+	}
+	if blocked {
+		return nil // looked at again when one of them goes
+	}
+	return c.dropFinalizer(ctx, live, id, metav1.FinalizerDeleteDependents)
+}
+
+func (c *Controller) dropFinalizer(ctx context.Context, live *metav1.PartialObjectMetadata, id identity, name string) error {
+	r, _, err := c.client(id.gvk, id.namespace)
+	if err != nil {
+		return err
+	}
+	left := slices.DeleteFunc(slices.Clone(live.Finalizers), func(f string) bool { return f == name })
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": left, "resourceVersion": live.ResourceVersion}})
+	if err != nil {
+		return fmt.Errorf("patch: %w", err)
+	}
+	if _, err := r.Patch(ctx, id.name, types.MergePatchType, body, metav1.PatchOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("finalizer of %s %s/%s: %w", id.gvk.Kind, id.namespace, id.name, err)
+	}
+	return nil
+}

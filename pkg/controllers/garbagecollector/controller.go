@@ -1,0 +1,183 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package garbagecollector
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// Name is the controller's name.
+const Name = "garbage-collector-controller"
+
+const (
+	// discoveryPeriod is how often it is looked for kinds that came or went.
+	discoveryPeriod = 10 * time.Second
+	workers         = 20
+)
+
+// Controller implements controller.Controller.
+type Controller struct {
+	controller.Deps
+	graph *graph
+	loop  *controller.Loop
+
+	mu       sync.Mutex
+	monitors map[schema.GroupVersionResource]*monitor
+}
+
+// monitor watches the objects of one resource.
+type monitor struct {
+	cancel context.CancelFunc
+	synced cache.InformerSynced
+}
+
+// New returns the controller.
+func New(d controller.Deps) (controller.Controller, error) {
+	c := &Controller{Deps: d, graph: newGraph(), monitors: map[schema.GroupVersionResource]*monitor{}}
+	c.loop = controller.NewLoop(Name, d.Clock, d.Log, workers, c.collect)
+	return c, nil
+}
+
+// Run implements controller.Controller.
+func (c *Controller) Run(ctx context.Context) error {
+	c.discover(ctx)
+	// Nothing is judged before the whole graph is there.
+	c.mu.Lock()
+	synced := make([]cache.InformerSynced, 0, len(c.monitors))
+	for _, m := range c.monitors {
+		synced = append(synced, m.synced)
+	}
+	c.mu.Unlock()
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+		return nil
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.loop.Run(ctx) })
+	g.Go(func() error {
+		t := c.Clock.NewTicker(discoveryPeriod)
+		defer t.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-t.C():
+				c.discover(ctx)
+			}
+		}
+	})
+	return g.Wait()
+}
+
+// discover watches what is served now, and nothing else. Kinds whose group
+// could not be asked are watched on.
+func (c *Controller) discover(ctx context.Context) {
+	lists, err := c.Discovery.ServerPreferredResources()
+	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
+		c.Log.Warn("kinds are not known", "error", err)
+		return
+	}
+	want := map[schema.GroupVersionResource]schema.GroupVersionKind{}
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			continue
+		}
+		for _, r := range list.APIResources {
+			deletable := slices.Contains(r.Verbs, "delete") && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "watch")
+			if deletable && r.Name != "events" {
+				want[gv.WithResource(r.Name)] = gv.WithKind(r.Kind)
+			}
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for gvr, m := range c.monitors {
+		if _, there := want[gvr]; !there && err == nil {
+			m.cancel()
+			delete(c.monitors, gvr)
+		}
+	}
+	changed := false
+	for gvr, gvk := range want {
+		if c.monitors[gvr] == nil {
+			c.monitors[gvr] = c.watch(ctx, gvr, gvk)
+			changed = true
+		}
+	}
+	if changed {
+		c.Mapper.Reset()
+	}
+}
+
+// watch follows the metadata of a resource.
+func (c *Controller) watch(ctx context.Context, gvr schema.GroupVersionResource, gvk schema.GroupVersionKind) *monitor {
+	ctx, cancel := context.WithCancel(ctx)
+	informer := metadatainformer.NewFilteredMetadataInformer(c.Metadata, gvr, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
+	if err := informer.SetTransform(onlyOwners); err != nil {
+		panic(fmt.Sprintf("garbagecollector: transform of a new informer: %v", err)) // it has not started
+	}
+	set := func(o any) {
+		if m, ok := o.(*metav1.PartialObjectMetadata); ok {
+			c.lookAt(c.graph.set(identity{gvk, m.Namespace, m.Name, m.UID}, m))
+		}
+	}
+	remove := func(o any) {
+		if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+			o = gone.Obj
+		}
+		if m, ok := o.(*metav1.PartialObjectMetadata); ok {
+			c.lookAt(c.graph.remove(m.UID))
+		}
+	}
+	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: set,
+		UpdateFunc: func(old, o any) {
+			if m, ok := o.(*metav1.PartialObjectMetadata); ok && old.(*metav1.PartialObjectMetadata).UID != m.UID {
+				remove(old)
+			}
+			set(o)
+		},
+		DeleteFunc: remove,
+	})
+	if err != nil {
+		panic(fmt.Sprintf("garbagecollector: handler of a new informer: %v", err)) // it has not stopped
+	}
+	go informer.RunWithContext(ctx)
+	return &monitor{cancel, registration.HasSynced}
+}
+
+// onlyOwners keeps of an object what the graph is made of.
+func onlyOwners(o any) (any, error) {
+	m, ok := o.(*metav1.PartialObjectMetadata)
+	if !ok {
+		return o, nil
+	}
+	return &metav1.PartialObjectMetadata{
+		TypeMeta: m.TypeMeta,
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, DeletionTimestamp: m.DeletionTimestamp,
+			Finalizers: m.Finalizers, OwnerReferences: m.OwnerReferences,
+		},
+	}, nil
+}
+
+func (c *Controller) lookAt(uids []types.UID) {
+	for _, uid := range uids {
+		c.loop.Add(string(uid))
+	}
+}

@@ -1,0 +1,179 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package garbagecollector
+
+import (
+	"slices"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// identity names an object.
+type identity struct {
+	gvk             schema.GroupVersionKind
+	namespace, name string
+	uid             types.UID
+}
+
+// vertex is an object in the graph. Its fields are guarded by the graph's lock.
+type vertex struct {
+	identity
+	owners     []metav1.OwnerReference
+	dependents map[types.UID]*vertex
+	deleting   bool
+	// foreground and orphan tell by which finalizer the object is held.
+	foreground, orphan bool
+	// guessed tells that the object is known by the references of others alone.
+	guessed bool
+}
+
+// graph is who owns whom. It is safe for concurrent use.
+type graph struct {
+	mu    sync.Mutex
+	byUID map[types.UID]*vertex
+}
+
+func newGraph() *graph { return &graph{byUID: map[types.UID]*vertex{}} }
+
+// set takes over an object's state and returns the objects to look at.
+func (g *graph) set(id identity, o metav1.Object) []types.UID {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	v := g.byUID[id.uid]
+	if v == nil {
+		v = &vertex{dependents: map[types.UID]*vertex{}}
+		g.byUID[id.uid] = v
+	}
+	before := *v
+	v.identity, v.guessed = id, false
+	v.deleting = o.GetDeletionTimestamp() != nil
+	v.foreground = slices.Contains(o.GetFinalizers(), metav1.FinalizerDeleteDependents)
+	v.orphan = slices.Contains(o.GetFinalizers(), metav1.FinalizerOrphanDependents)
+	v.owners = o.GetOwnerReferences()
+	look := g.link(v, before.owners)
+	if len(v.owners) > 0 && (before.uid == "" || !slices.EqualFunc(before.owners, v.owners, sameOwner)) {
+		look = append(look, v.uid)
+	}
+	if v.deleting && (v.foreground || v.orphan) {
+		look = append(look, v.uid)
+	}
+	if v.deleting && v.foreground && !(before.deleting && before.foreground) {
+		look = append(look, dependentsOf(v)...)
+	}
+	return look
+}
+
+func sameOwner(a, b metav1.OwnerReference) bool {
+	return a.UID == b.UID && blocks(a) == blocks(b)
+}
+
+func blocks(r metav1.OwnerReference) bool {
+	return r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion
+}
+
+// link brings the edges of v up to date. Owners that are not known are put in
+// as guesses, to be looked at.
+func (g *graph) link(v *vertex, before []metav1.OwnerReference) []types.UID {
+	var look []types.UID
+	for _, r := range before {
+		if o := g.byUID[r.UID]; o != nil && !slices.ContainsFunc(v.owners, func(n metav1.OwnerReference) bool { return n.UID == r.UID && blocks(n) == blocks(r) }) {
+			// It may not have to wait for v any more.
+			if o.deleting && o.foreground {
+				look = append(look, o.uid)
+			}
+			if !slices.ContainsFunc(v.owners, func(n metav1.OwnerReference) bool { return n.UID == r.UID }) {
+				delete(o.dependents, v.uid)
+			}
+		}
+	}
+	for _, r := range v.owners {
+		o := g.byUID[r.UID]
+		if o == nil {
+			o = &vertex{
+				identity:   identity{schema.FromAPIVersionAndKind(r.APIVersion, r.Kind), v.namespace, r.Name, r.UID},
+				dependents: map[types.UID]*vertex{}, guessed: true,
+			}
+			g.byUID[r.UID] = o
+			look = append(look, o.uid)
+		}
+		o.dependents[v.uid] = v
+	}
+	return look
+}
+
+// remove takes an object out that is gone and returns the objects to look at.
+func (g *graph) remove(uid types.UID) []types.UID {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	v := g.byUID[uid]
+	if v == nil {
+		return nil
+	}
+	delete(g.byUID, uid)
+	look := dependentsOf(v)
+	for _, r := range v.owners {
+		o := g.byUID[r.UID]
+		if o == nil {
+			continue
+		}
+		delete(o.dependents, uid)
+		if o.deleting && o.foreground {
+			look = append(look, o.uid)
+		}
+		if o.guessed && len(o.dependents) == 0 {
+			delete(g.byUID, o.uid)
+		}
+	}
+	return look
+}
+
+func dependentsOf(v *vertex) []types.UID {
+	out := make([]types.UID, 0, len(v.dependents))
+	for uid := range v.dependents {
+		out = append(out, uid)
+	}
+	return out
+}
+
+// snapshot is a copy of an object's place in the graph; false when it has none.
+func (g *graph) snapshot(uid types.UID) (vertex, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	v := g.byUID[uid]
+	if v == nil {
+		return vertex{}, false
+	}
+	return *v, true
+}
+
+// dependent is what has to be known of an object's dependent.
+type dependent struct {
+	identity
+	deleting bool
+	blocking bool // keeps its owner from going
+}
+
+func (g *graph) dependents(uid types.UID) []dependent {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	v := g.byUID[uid]
+	if v == nil {
+		return nil
+	}
+	out := make([]dependent, 0, len(v.dependents))
+	for _, d := range v.dependents {
+		blocking := slices.ContainsFunc(d.owners, func(r metav1.OwnerReference) bool { return r.UID == uid && blocks(r) })
+		out = append(out, dependent{d.identity, d.deleting, blocking})
+	}
+	return out
+}
+
+// waits tells whether an owner is being deleted in the foreground.
+func (g *graph) waits(uid types.UID) bool {
+	v, ok := g.snapshot(uid)
+	return ok && v.deleting && v.foreground
+}

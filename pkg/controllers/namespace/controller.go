@@ -1,0 +1,201 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package namespace empties namespaces that are being deleted: pods first, so
+// that what they need is there as long as they run, then everything else of
+// every kind that is served. When nothing is left it lets the namespace go.
+package namespace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// Name is the controller's name.
+const Name = "namespace-controller"
+
+// How soon a namespace is looked at again that something is left in.
+const (
+	againFirst = 100 * time.Millisecond
+	againMax   = 5 * time.Second
+)
+
+// Controller implements controller.Controller.
+type Controller struct {
+	controller.Deps
+	loop       *controller.Loop
+	namespaces corelisters.NamespaceLister
+
+	mu    sync.Mutex
+	looks map[string]int // how often each namespace was looked at
+}
+
+// New returns the controller.
+func New(d controller.Deps) (controller.Controller, error) {
+	namespaces := d.Informers.Core().V1().Namespaces()
+	c := &Controller{Deps: d, namespaces: namespaces.Lister(), looks: map[string]int{}}
+	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	return c, controller.OnChange(namespaces.Informer(), func(_, ns *v1.Namespace) {
+		if ns != nil && ns.DeletionTimestamp != nil {
+			c.loop.Add(ns.Name)
+		}
+	})
+}
+
+// Run implements controller.Controller.
+func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+
+func (c *Controller) sync(ctx context.Context, name string) error {
+	ns, err := c.namespaces.Get(name)
+	if apierrors.IsNotFound(err) || err == nil && (ns.DeletionTimestamp == nil || !slices.Contains(ns.Spec.Finalizers, v1.FinalizerKubernetes)) {
+		c.forget(name)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	left := c.empty(ctx, name)
+	if err := c.writeConditions(ctx, ns, left); err != nil {
+		return err
+	}
+	if left.nothing() {
+		return c.finish(ctx, ns)
+	}
+	c.loop.AddAfter(name, c.wait(name))
+	return nil
+}
+
+func (c *Controller) forget(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.looks, name)
+}
+
+func (c *Controller) wait(name string) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d := againFirst << min(c.looks[name], 10)
+	c.looks[name]++
+	return min(d, againMax)
+}
+
+// finish lets the namespace go.
+func (c *Controller) finish(ctx context.Context, ns *v1.Namespace) error {
+	fresh, err := c.Client.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
+	if err == nil {
+		fresh.Spec.Finalizers = slices.DeleteFunc(fresh.Spec.Finalizers, func(f v1.FinalizerName) bool { return f == v1.FinalizerKubernetes })
+		_, err = c.Client.CoreV1().Namespaces().Finalize(ctx, fresh, metav1.UpdateOptions{})
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("finalize: %w", err)
+	}
+	return nil
+}
+
+// remains are what is left in a namespace.
+type remains struct {
+	discovery  error
+	failures   []error
+	counts     map[string]int // objects by resource
+	finalizers map[string]int // objects by finalizer
+}
+
+func (r *remains) nothing() bool {
+	return r.discovery == nil && len(r.failures) == 0 && len(r.counts) == 0
+}
+
+// resource is a kind that namespaces have, and how it can be deleted.
+type resource struct {
+	schema.GroupVersionResource
+	collection bool
+}
+
+func (c *Controller) resources() ([]resource, error) {
+	lists, err := c.Discovery.ServerPreferredNamespacedResources()
+	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
+		return nil, err
+	}
+	var out []resource
+	for _, list := range lists {
+		gv, parseErr := schema.ParseGroupVersion(list.GroupVersion)
+		if parseErr != nil {
+			return nil, parseErr
+		}
+		for _, r := range list.APIResources {
+			if slices.Contains(r.Verbs, "delete") && slices.Contains(r.Verbs, "list") {
+				out = append(out, resource{gv.WithResource(r.Name), slices.Contains(r.Verbs, "deletecollection")})
+			}
+		}
+	}
+	return out, err
+}
+
+// empty deletes what is in the namespace and tells what is still there.
+func (c *Controller) empty(ctx context.Context, namespace string) *remains {
+	left := &remains{counts: map[string]int{}, finalizers: map[string]int{}}
+	all, err := c.resources()
+	left.discovery = err
+	pods := slices.IndexFunc(all, func(r resource) bool { return r.Group == "" && r.Resource == "pods" })
+	if pods >= 0 {
+		c.clear(ctx, namespace, all[pods], left)
+		if !left.nothing() && len(left.counts) > 0 {
+			return left
+		}
+		all = slices.Delete(all, pods, pods+1)
+	}
+	for _, r := range all {
+		c.clear(ctx, namespace, r, left)
+	}
+	return left
+}
+
+// clear deletes all objects of one kind and counts those that stay.
+func (c *Controller) clear(ctx context.Context, namespace string, r resource, left *remains) {
+	client := c.Metadata.Resource(r.GroupVersionResource).Namespace(namespace)
+	list, err := client.List(ctx, metav1.ListOptions{})
+	if err == nil && len(list.Items) > 0 {
+		background := metav1.DeletePropagationBackground
+		options := metav1.DeleteOptions{PropagationPolicy: &background}
+		if r.collection {
+			err = client.DeleteCollection(ctx, options, metav1.ListOptions{})
+		} else {
+			for _, o := range list.Items {
+				if e := client.Delete(ctx, o.Name, options); e != nil && !apierrors.IsNotFound(e) {
+					err = errors.Join(err, e)
+				}
+			}
+		}
+		if err == nil {
+			list, err = client.List(ctx, metav1.ListOptions{})
+		}
+	}
+	switch {
+	case apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err):
+		return // not served any more
+	case err != nil:
+		left.failures = append(left.failures, fmt.Errorf("%s: %w", r.GroupVersionResource.String(), err))
+		return
+	}
+	if len(list.Items) == 0 {
+		return
+	}
+	left.counts[r.Resource+"."+r.Group] = len(list.Items)
+	for _, o := range list.Items {
+		for _, f := range o.Finalizers {
+			left.finalizers[f]++
+		}
+	}
+}

@@ -1,0 +1,90 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeipam
+
+import (
+	"errors"
+	"fmt"
+	"math/big"
+	"net/netip"
+)
+
+// maxBits bounds how many ranges a cluster range is divided into: 2^16, more
+// than there will be nodes.
+const maxBits = 16
+
+var errFull = errors.New("CIDR allocation failed; there are no remaining CIDRs left to allocate in the accepted range")
+
+// ranges divides a prefix into equal smaller ones, of which some are taken.
+// It is not safe for concurrent use.
+type ranges struct {
+	whole netip.Prefix
+	mask  int
+	count int
+	taken map[int]bool
+	from  int // where the search for a free one begins
+}
+
+func newRanges(whole netip.Prefix, mask int) (*ranges, error) {
+	bits := mask - whole.Bits()
+	if bits < 0 || bits > maxBits || mask > whole.Addr().BitLen() {
+		return nil, fmt.Errorf("node mask size /%d does not divide cluster range %s into 1 to %d ranges", mask, whole, 1<<maxBits)
+	}
+	return &ranges{whole: whole.Masked(), mask: mask, count: 1 << bits, taken: map[int]bool{}}, nil
+}
+
+// next takes the next range that is free.
+func (r *ranges) next() (netip.Prefix, error) {
+	for i := range r.count {
+		n := (r.from + i) % r.count
+		if !r.taken[n] {
+			r.taken[n] = true
+			r.from = (n + 1) % r.count
+			return r.at(n), nil
+		}
+	}
+	return netip.Prefix{}, errFull
+}
+
+func (r *ranges) at(n int) netip.Prefix {
+	base := new(big.Int).SetBytes(r.whole.Addr().AsSlice())
+	step := new(big.Int).Lsh(big.NewInt(int64(n)), uint(r.whole.Addr().BitLen()-r.mask))
+	b := base.Add(base, step).FillBytes(make([]byte, r.whole.Addr().BitLen()/8))
+	a, _ := netip.AddrFromSlice(b) // of the length of an address
+	return netip.PrefixFrom(a, r.mask)
+}
+
+// span is the first and the last range that p touches; false when it touches none.
+func (r *ranges) span(p netip.Prefix) (first, last int, ok bool) {
+	if !r.whole.Overlaps(p) {
+		return 0, 0, false
+	}
+	if p.Bits() <= r.whole.Bits() {
+		return 0, r.count - 1, true
+	}
+	offset := new(big.Int).SetBytes(p.Masked().Addr().AsSlice())
+	offset.Sub(offset, new(big.Int).SetBytes(r.whole.Addr().AsSlice()))
+	first = int(offset.Rsh(offset, uint(r.whole.Addr().BitLen()-r.mask)).Int64())
+	last = first
+	if p.Bits() < r.mask {
+		last = first + 1<<(r.mask-p.Bits()) - 1
+	}
+	return first, last, true
+}
+
+func (r *ranges) occupy(p netip.Prefix) {
+	if first, last, ok := r.span(p); ok {
+		for n := first; n <= last; n++ {
+			r.taken[n] = true
+		}
+	}
+}
+
+func (r *ranges) release(p netip.Prefix) {
+	if first, last, ok := r.span(p); ok {
+		for n := first; n <= last; n++ {
+			delete(r.taken, n)
+		}
+	}
+}

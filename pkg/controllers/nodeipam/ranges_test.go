@@ -1,0 +1,62 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeipam
+
+import (
+	"net/netip"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// No range is given twice, none that overlaps what is occupied, and all can be.
+func TestRangesAgainstNaive(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		whole := netip.MustParsePrefix(rapid.SampledFrom([]string{"10.244.0.0/16", "fd00:1::/48", "192.168.7.0/24"}).Draw(t, "whole"))
+		mask := whole.Bits() + rapid.IntRange(0, 4).Draw(t, "bits")
+		r, err := newRanges(whole, mask)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held := map[netip.Prefix]bool{}
+		var outside netip.Prefix
+		if rapid.Bool().Draw(t, "services") {
+			outside = netip.PrefixFrom(whole.Addr(), mask+1)
+			r.occupy(outside)
+		}
+		for range 40 {
+			if len(held) > 0 && rapid.Bool().Draw(t, "release") {
+				for p := range held {
+					r.release(p)
+					delete(held, p)
+					break
+				}
+				continue
+			}
+			p, err := r.next()
+			free := r.count - len(held)
+			if outside.IsValid() {
+				free--
+			}
+			if (err == nil) != (free > 0) {
+				t.Fatalf("%d free, error %v", free, err)
+			}
+			if err != nil {
+				continue
+			}
+			if held[p] || p.Bits() != mask || !whole.Overlaps(p) || outside.IsValid() && p.Overlaps(outside) {
+				t.Fatalf("given %s; held %v, outside %v", p, held, outside)
+			}
+			held[p] = true
+		}
+	})
+}
+
+func TestRangesRefuseWhatDoesNotDivide(t *testing.T) {
+	for _, mask := range []int{8, 33} {
+		if _, err := newRanges(netip.MustParsePrefix("10.244.0.0/16"), mask); err == nil {
+			t.Errorf("/%d: no error", mask)
+		}
+	}
+}

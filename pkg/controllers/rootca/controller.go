@@ -1,0 +1,91 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package rootca keeps a ConfigMap in every namespace with the certificate by
+// which pods know the API server.
+package rootca
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// Name is the controller's name.
+const Name = "root-ca-certificate-publisher-controller"
+
+const (
+	configMap             = "kube-root-ca.crt"
+	descriptionAnnotation = "kubernetes.io/description"
+	description           = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. " +
+		"No other usage is guaranteed across distributions of Kubernetes clusters."
+)
+
+// Controller implements controller.Controller.
+type Controller struct {
+	controller.Deps
+	loop       *controller.Loop
+	namespaces corelisters.NamespaceLister
+	maps       corelisters.ConfigMapLister
+}
+
+// New returns the controller.
+func New(d controller.Deps) (controller.Controller, error) {
+	core := d.Informers.Core().V1()
+	c := &Controller{Deps: d, namespaces: core.Namespaces().Lister(), maps: core.ConfigMaps().Lister()}
+	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	return c, errors.Join(
+		controller.OnChange(core.Namespaces().Informer(), func(_, ns *v1.Namespace) {
+			if ns != nil {
+				c.loop.Add(ns.Name)
+			}
+		}),
+		controller.OnChange(core.ConfigMaps().Informer(), func(old, cm *v1.ConfigMap) {
+			if cm := controller.Either(old, cm); cm.Name == configMap {
+				c.loop.Add(cm.Namespace)
+			}
+		}),
+	)
+}
+
+// Run implements controller.Controller.
+func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+
+func (c *Controller) sync(ctx context.Context, namespace string) error {
+	ns, err := c.namespaces.Get(namespace)
+	if apierrors.IsNotFound(err) || err == nil && ns.Status.Phase == v1.NamespaceTerminating {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	data := map[string]string{"ca.crt": string(c.Options.RootCA)}
+	cm, err := c.maps.ConfigMaps(namespace).Get(configMap)
+	switch {
+	case apierrors.IsNotFound(err):
+		_, err = c.Client.CoreV1().ConfigMaps(namespace).Create(ctx, &v1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: configMap, Annotations: map[string]string{descriptionAnnotation: description}},
+			Data:       data,
+		}, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
+			return nil
+		}
+	case err == nil && !(maps.Equal(cm.Data, data) && len(cm.BinaryData) == 0 && cm.Annotations[descriptionAnnotation] != ""):
+		next := cm.DeepCopy()
+		next.Data, next.BinaryData = data, nil
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, descriptionAnnotation, description)
+		_, err = c.Client.CoreV1().ConfigMaps(namespace).Update(ctx, next, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("publish root CA: %w", err)
+	}
+	return nil
+}

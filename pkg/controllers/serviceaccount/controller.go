@@ -1,0 +1,73 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package serviceaccount keeps a service account "default" in every namespace,
+// without which no pod is admitted there.
+package serviceaccount
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// Name is the controller's name.
+const Name = "serviceaccount-controller"
+
+const account = "default"
+
+// Controller implements controller.Controller.
+type Controller struct {
+	controller.Deps
+	loop       *controller.Loop
+	namespaces corelisters.NamespaceLister
+	accounts   corelisters.ServiceAccountLister
+}
+
+// New returns the controller.
+func New(d controller.Deps) (controller.Controller, error) {
+	core := d.Informers.Core().V1()
+	c := &Controller{Deps: d, namespaces: core.Namespaces().Lister(), accounts: core.ServiceAccounts().Lister()}
+	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	return c, errors.Join(
+		controller.OnChange(core.Namespaces().Informer(), func(_, ns *v1.Namespace) {
+			if ns != nil {
+				c.loop.Add(ns.Name)
+			}
+		}),
+		controller.OnChange(core.ServiceAccounts().Informer(), func(old, sa *v1.ServiceAccount) {
+			if sa == nil && old.Name == account {
+				c.loop.Add(old.Namespace)
+			}
+		}),
+	)
+}
+
+// Run implements controller.Controller.
+func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+
+func (c *Controller) sync(ctx context.Context, namespace string) error {
+	ns, err := c.namespaces.Get(namespace)
+	if apierrors.IsNotFound(err) || err == nil && ns.Status.Phase == v1.NamespaceTerminating {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if _, err = c.accounts.ServiceAccounts(namespace).Get(account); !apierrors.IsNotFound(err) {
+		return err
+	}
+	sa := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: account}}
+	_, err = c.Client.CoreV1().ServiceAccounts(namespace).Create(ctx, sa, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
+		return fmt.Errorf("create service account: %w", err)
+	}
+	return nil
+}

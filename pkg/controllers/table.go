@@ -1,0 +1,46 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package controllers names the controllers of the controller manager.
+package controllers
+
+import (
+	"keelson.dev/keelson/pkg/controllers/controller"
+	"keelson.dev/keelson/pkg/controllers/deployment"
+	"keelson.dev/keelson/pkg/controllers/endpointslice"
+	"keelson.dev/keelson/pkg/controllers/garbagecollector"
+	"keelson.dev/keelson/pkg/controllers/namespace"
+	"keelson.dev/keelson/pkg/controllers/nodeipam"
+	"keelson.dev/keelson/pkg/controllers/nodelifecycle"
+	"keelson.dev/keelson/pkg/controllers/podgc"
+	"keelson.dev/keelson/pkg/controllers/replicaset"
+	"keelson.dev/keelson/pkg/controllers/rootca"
+	"keelson.dev/keelson/pkg/controllers/serviceaccount"
+)
+
+// Entry is a controller of the manager.
+type Entry struct {
+	// Name is what --controllers calls it.
+	Name string
+	// Account is the service account in kube-system that it acts as.
+	Account string
+	New     func(controller.Deps) (controller.Controller, error)
+	// Enabled tells whether the operator's options call for it; nil: always.
+	Enabled func(controller.Options) bool
+}
+
+// Table lists all controllers, those first that others need to get going.
+func Table() []Entry {
+	return []Entry{
+		{serviceaccount.Name, "service-account-controller", serviceaccount.New, nil},
+		{rootca.Name, "root-ca-cert-publisher", rootca.New, func(o controller.Options) bool { return len(o.RootCA) > 0 }},
+		{nodeipam.Name, "node-controller", nodeipam.New, func(o controller.Options) bool { return o.AllocateNodeCIDRs }},
+		{nodelifecycle.Name, "node-controller", nodelifecycle.New, nil},
+		{deployment.Name, "deployment-controller", deployment.New, nil},
+		{replicaset.Name, "replicaset-controller", replicaset.New, nil},
+		{endpointslice.Name, "endpointslice-controller", endpointslice.New, nil},
+		{namespace.Name, "namespace-controller", namespace.New, nil},
+		{garbagecollector.Name, "generic-garbage-collector", garbagecollector.New, nil},
+		{podgc.Name, "pod-garbage-collector", podgc.New, nil},
+	}
+}
