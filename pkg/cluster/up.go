@@ -193,7 +193,6 @@ func bringUp(ctx context.Context, c *Config, p *progress) error {
 		return err
 	}
 	missing := c.Nodes - len(st.Nodes)
-	group, ctx := errgroup.WithContext(ctx)
 	for range max(missing, 0) {
 		if err := call(ctx, c.dirs().socket(), "POST", "/nodes/add", nil, nil); err != nil {
 			return fmt.Errorf("add node: %w", err)
@@ -202,13 +201,14 @@ func bringUp(ctx context.Context, c *Config, p *progress) error {
 	if err := waitControlPlane(ctx, c, p); err != nil {
 		return err
 	}
+	group, until := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		if err := applyAddons(ctx, c, p.deps.Clock); err != nil {
+		if err := applyAddons(until, c, p.deps.Clock); err != nil {
 			return p.failed("add-ons", err, c.dirs().log(apiserver))
 		}
 		return nil
 	})
-	group.Go(func() error { return waitNodes(ctx, c, p) })
+	group.Go(func() error { return waitNodes(until, c, p) })
 	if err := group.Wait(); err != nil {
 		return err
 	}

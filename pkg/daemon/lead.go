@@ -9,12 +9,18 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"keelson.dev/api/clock"
 )
+
+// serverPoll is how often an API server that is not ready is asked again.
+const serverPoll = 50 * time.Millisecond
 
 // ErrLostLease is why Lead returns when another process may be leading now.
 var ErrLostLease = errors.New("leader election lost")
@@ -23,7 +29,7 @@ var ErrLostLease = errors.New("leader election lost")
 // it just runs it. It returns when work does, with its error, or with
 // ErrLostLease: the process should then end, since what work had begun may
 // still be under way.
-func Lead(ctx context.Context, f ElectionFlags, client kubernetes.Interface, log *slog.Logger, work func(context.Context) error) error {
+func Lead(ctx context.Context, f ElectionFlags, client kubernetes.Interface, clk clock.Clock, log *slog.Logger, work func(context.Context) error) error {
 	if !f.Enabled {
 		return work(ctx)
 	}
@@ -34,6 +40,11 @@ func Lead(ctx context.Context, f ElectionFlags, client kubernetes.Interface, log
 	identity := host + "_" + string(uuid.NewUUID())
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	// The elector tries again after seconds; processes that start together with
+	// the API server need not wait for that.
+	if err := awaitServer(ctx, client, clk); err != nil {
+		return nil //nolint:nilerr // the end was asked for
+	}
 	result := make(chan error, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Name: f.ResourceName,
@@ -66,5 +77,21 @@ func Lead(ctx context.Context, f ElectionFlags, client kubernetes.Interface, log
 		return err
 	default:
 		return nil
+	}
+}
+
+// awaitServer waits until the API server is ready, or ctx ends.
+func awaitServer(ctx context.Context, client kubernetes.Interface, clk clock.Clock) error {
+	for {
+		if err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err == nil {
+			return nil
+		}
+		t := clk.NewTimer(serverPoll)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return ctx.Err()
+		case <-t.C():
+		}
 	}
 }

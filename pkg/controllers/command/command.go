@@ -68,7 +68,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return daemon.Serve(ctx, daemon.Endpoints{Flags: o.serving, Guard: guard, Metrics: registry, Log: log})
 	})
 	g.Go(func() error {
-		return daemon.Lead(ctx, o.election, client, log, func(ctx context.Context) error { return run(ctx, o, rc, client, log) })
+		return daemon.Lead(ctx, o.election, client, clock.Real(), log, func(ctx context.Context) error { return run(ctx, o, rc, client, log) })
 	})
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return err

@@ -121,7 +121,7 @@ func run(ctx context.Context, o *options, client kubernetes.Interface, profiles 
 			return err
 		}
 		ready.Open()
-		return daemon.Lead(ctx, o.election, client, log, s.Run)
+		return daemon.Lead(ctx, o.election, client, clock.Real(), log, s.Run)
 	})
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return err
