@@ -1,0 +1,104 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// webManifest is the Deployment that everybody begins with.
+const webManifest = `apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: nginx-deployment
+  labels:
+    app: nginx
+spec:
+  replicas: 2
+  selector:
+    matchLabels:
+      app: nginx
+  template:
+    metadata:
+      labels:
+        app: nginx
+    spec:
+      containers:
+      - name: nginx
+        image: nginx:1.7.9
+        ports:
+        - containerPort: 80
+`
+
+// loopManifest is a pod that asks the Service again and again, by its name, and
+// writes what it is told.
+const loopManifest = `apiVersion: v1
+kind: Pod
+metadata:
+  name: loop
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: loop
+    image: busybox:1.36
+    command: [sh, -c]
+    args:
+    - |
+      while :; do
+        if answer=$(wget -q -T 10 -O - http://nginx-deployment/hostname 2>&1); then echo "ok $answer"; else echo "failed $answer"; fi
+      done
+`
+
+// loop is a request loop that runs in the cluster.
+type loop struct{ namespace string }
+
+func startLoop(t *testing.T, ns string) loop {
+	t.Helper()
+	if out, err := try(t, loopManifest, "-n", ns, "create", "-f", "-"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	l := loop{ns}
+	l.more(t, 20)
+	return l
+}
+
+// read returns the answers and the failures up to now.
+func (l loop) read(t *testing.T) (answers map[string]int, total int, failures []string) {
+	t.Helper()
+	answers = map[string]int{}
+	out, err := try(t, "", "-n", l.namespace, "logs", "loop")
+	if err != nil {
+		return answers, 0, nil // not started yet
+	}
+	for _, line := range strings.Split(out, "\n") {
+		if host, ok := strings.CutPrefix(line, "ok "); ok {
+			answers[host]++
+			total++
+		} else if line != "" {
+			failures = append(failures, line)
+		}
+	}
+	return answers, total, failures
+}
+
+// more waits until n more requests have been answered.
+func (l loop) more(t *testing.T, n int) {
+	t.Helper()
+	_, before, _ := l.read(t)
+	eventually(t, fmt.Sprintf("%d more answers", n), func() bool {
+		_, total, _ := l.read(t)
+		return total >= before+n
+	})
+}
+
+// check fails the test if a request was lost.
+func (l loop) check(t *testing.T, during string) {
+	t.Helper()
+	l.more(t, 5)
+	if _, total, failures := l.read(t); len(failures) > 0 {
+		t.Errorf("%s: %d of %d requests failed, the first: %s", during, len(failures), total+len(failures), failures[0])
+	}
+}
