@@ -112,7 +112,7 @@ func (c *Config) read(file string) error {
 		return fmt.Errorf("configuration %s: %w", file, err)
 	}
 	if k.APIVersion != apiVersion || k.Kind != kind {
-		return fmt.Errorf("configuration %s: is %s, %s and not %s, %s", file, k.APIVersion, k.Kind, apiVersion, kind)
+		return fmt.Errorf("configuration %s: is %q, %q and not %q, %q", file, k.APIVersion, k.Kind, apiVersion, kind)
 	}
 	Default(&k)
 	c.KubeProxyConfiguration = k

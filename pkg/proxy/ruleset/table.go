@@ -251,7 +251,7 @@ func (t *Table) Take() Changes {
 			out.Add = append(out.Add, Element{at.set, at.key, *c.after})
 		}
 	}
-	clear(t.pending)
+	t.pending = map[address]*change{} // one that has been large takes long to walk
 	return out
 }
 
@@ -321,7 +321,7 @@ func splitSlot(key string) (vip string, slot uint32, ok bool) {
 // Diff returns what leads from the elements found in the kernel to those
 // wanted. Pending changes are part of it and are forgotten, as is what Adopt was told.
 func (t *Table) Diff(found *Contents) Changes {
-	clear(t.pending)
+	t.pending = map[address]*change{}
 	t.seed = nil
 	return diff(found, t.Contents())
 }
