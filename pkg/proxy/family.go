@@ -75,7 +75,7 @@ func (p *Proxy) openFamilies() error {
 func (p *Proxy) open(f *family) error {
 	settings := kernel.Settings{
 		MasqueradeAll: p.cfg.MasqueradeAll, MasqueradeBit: p.cfg.MasqueradeBit, Pods: p.cfg.Pods,
-		NodePortsOn: len(p.nodePorts(f.Family)) > 0,
+		NodePortsOn: p.cfg.NodePortsPrimary || len(p.nodePorts(f.Family)) > 0,
 	}
 	if settings.Pods == kernel.ByRange && !slices.ContainsFunc(p.ranges.Pods, f.has) {
 		settings.Pods = kernel.Unknown

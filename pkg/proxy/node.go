@@ -38,13 +38,17 @@ func (p *Proxy) followNode() bool {
 	changed := next.Zone != p.node.Zone || !slices.Equal(next.IPs, p.node.IPs)
 	rangesChanged := !slices.Equal(pods, p.ranges.Pods)
 	p.node, p.ranges.Pods = next, pods
-	if rangesChanged || changed && p.cfg.NodePortsPrimary {
+	for _, f := range p.families {
+		f.ranges = f.ranges || changed && p.cfg.NodePortsPrimary
+	}
+	if rangesChanged {
 		p.relayout()
 	}
 	return changed
 }
 
-// relayout is for changes that may need other rules.
+// relayout opens the tables again: without ranges of pods there are other rules than
+// with some.
 func (p *Proxy) relayout() {
 	for _, f := range p.families {
 		if f.kernel == nil {

@@ -496,3 +496,44 @@ func TestUDP(t *testing.T) {
 	c.endpoints("dns", corev1.ProtocolUDP, on("n1", a))
 	follow(a)
 }
+
+// TestTopology checks that hints for the node's zone are followed, and that a node that
+// moves to another zone is seen.
+func TestTopology(t *testing.T) {
+	c := newCluster(t, nil)
+	client, a, b := c.pod(), c.pod(), c.pod()
+	s := c.svc("zones", corev1.ProtocolTCP, nil)
+	hinted := slice("zones", corev1.ProtocolTCP, discoveryv1.AddressTypeIPv4, on("n1", a), on("n2", b))
+	for i, zone := range []string{"z1", "z2"} {
+		hinted.Endpoints[i].Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: zone}}}
+	}
+	_, err := c.client.DiscoveryV1().EndpointSlices("default").Update(context.Background(), hinted, metav1.UpdateOptions{})
+	c.must(err)
+	c.reachable(client.space, vip(s))
+	if got := client.spread(vip(s), 20); got[a.name] != 20 {
+		t.Errorf("in zone z1: %v", got)
+	}
+	patch := []byte(`{"metadata":{"labels":{"topology.kubernetes.io/zone":"z2"}}}`)
+	_, err = c.client.CoreV1().Nodes().Patch(context.Background(), "n1", types.MergePatchType, patch, metav1.PatchOptions{})
+	c.must(err)
+	c.eventually("the other zone's endpoint", func() bool { return client.spread(vip(s), 20)[b.name] == 20 })
+}
+
+// TestNodePortsPrimary starts before the node has an address.
+func TestNodePortsPrimary(t *testing.T) {
+	c := newCluster(t, func(cfg *proxy.Config) { cfg.NodePortsPrimary = true })
+	a := c.pod()
+	s := c.svc("np", corev1.ProtocolTCP, func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeNodePort }, on("n1", a))
+	number := intstr.FromInt32(s.Spec.Ports[0].NodePort)
+	c.proxied()
+	if _, err := c.outside.get("192.0.2.1:" + number.String()); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("before the address is known: got %v, want refused", err)
+	}
+	patch := []byte(`{"status":{"addresses":[{"type":"InternalIP","address":"192.0.2.1"}]}}`)
+	_, err := c.client.CoreV1().Nodes().Patch(context.Background(), "n1", types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	c.must(err)
+	c.reachable(c.outside, "192.0.2.1:"+number.String())
+	if _, err := a.get("10.244.1.1:" + number.String()); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("on another address: got %v, want refused", err)
+	}
+}

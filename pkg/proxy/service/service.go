@@ -36,7 +36,7 @@ type Health struct {
 type Plan struct {
 	Ports  map[ruleset.Family]map[ruleset.Name]*ruleset.Port
 	Health *Health // nil: the service has no health check
-	// Serving are the endpoints, ready or not, whose connections may go on, by port.
+	// Serving are the endpoints, ready or not, whose flows may go on, by UDP port.
 	Serving map[ruleset.Family]map[ruleset.Name][]netip.AddrPort
 }
 
@@ -74,7 +74,9 @@ func Decide(svc *corev1.Service, endpointSlices []*discoveryv1.EndpointSlice, n 
 			}
 			choose(port, all, n)
 			ports[name] = port
-			serving[name] = addresses(filter(all, func(e endpoint) bool { return e.serving }))
+			if port.VIP.Protocol == ruleset.UDP {
+				serving[name] = addresses(filter(all, func(e endpoint) bool { return e.serving }))
+			}
 			for _, e := range all {
 				if e.ready && e.onNode {
 					local[e.addr.Addr()] = true
