@@ -13,7 +13,8 @@ import (
 // dirty is what has changed since the owner of the state last looked. It has one
 // entry for a service however often that changes, so it is no larger than the cluster.
 type dirty struct {
-	wake chan struct{} // capacity 1
+	wake  chan struct{} // capacity 1
+	since time.Time     // changes that began earlier are not measured
 
 	mu    sync.Mutex
 	batch // guarded by mu
@@ -30,8 +31,8 @@ type batch struct {
 	svcs, slices int
 }
 
-func newDirty() *dirty {
-	d := &dirty{wake: make(chan struct{}, 1)}
+func newDirty(since time.Time) *dirty {
+	d := &dirty{wake: make(chan struct{}, 1), since: since}
 	d.take()
 	return d
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/proxy/command"
 )
 
@@ -297,7 +298,7 @@ func (s *space) dial(network, to string, limit time.Duration) (net.Conn, error) 
 
 func ask(c net.Conn) (answer, error) {
 	var a answer
-	_ = c.SetDeadline(time.Now().Add(5 * time.Second)) //nolint:forbidigo // a socket's deadline is real time
+	_ = c.SetDeadline(clock.Real().Now().Add(5 * time.Second))
 	if _, err := io.WriteString(c, "?\n"); err != nil {
 		return a, err
 	}

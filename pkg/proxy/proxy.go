@@ -60,6 +60,8 @@ type Deps struct {
 	Clock   clock.Clock
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
+	// Started is called when the proxy begins to work.
+	Started func()
 	// Event records that a service's health check port cannot be had.
 	Event func(svc types.NamespacedName, reason, message string)
 }
@@ -92,7 +94,7 @@ func New(cfg Config, deps Deps) (*Proxy, error) {
 		cfg.Families = []ruleset.Family{ruleset.IPv4, ruleset.IPv6}
 	}
 	p := &Proxy{
-		cfg: cfg, deps: deps, log: deps.Log, metrics: newMetrics(deps.Metrics), dirty: newDirty(),
+		cfg: cfg, deps: deps, log: deps.Log, metrics: newMetrics(deps.Metrics), dirty: newDirty(deps.Clock.Now()),
 		known: map[types.NamespacedName]service.Plan{}, node: service.Node{Name: cfg.Node},
 	}
 	p.health = healthcheck.NewProxy(deps.Clock, cfg.HealthTimeout, p.metrics.answered)
@@ -127,6 +129,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	cleaned := make(chan struct{})
 	go func() { p.cleaner.run(ctx); close(cleaned) }()
 	defer func() { cancel(); p.sources.wait(); <-cleaned }()
+	p.sources.answered(ctx, p.deps.Clock, p.log)
 	if err := p.sources.start(ctx, p.deps.Clock); err != nil {
 		return ignoreEnd(ctx, fmt.Errorf("first lists: %w", err))
 	}
@@ -136,6 +139,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 		return err
 	}
 	p.log.Info("Proxy started", "node", p.cfg.Node, "zone", p.node.Zone, "services", len(p.sources.names()))
+	p.deps.Started()
 	p.loop(ctx)
 	return nil
 }

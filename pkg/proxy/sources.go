@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -29,8 +30,15 @@ const byService = "service"
 // cidrWait is how long the start waits for ServiceCIDRs, which an API server may not have.
 const cidrWait = 5 * time.Second
 
+// Waits between questions whether the API server answers yet.
+const (
+	firstAsk = 50 * time.Millisecond
+	lastAsk  = 500 * time.Millisecond
+)
+
 // sources are what the proxy knows of the API. Their handlers only note names.
 type sources struct {
+	client                         kubernetes.Interface
 	nodeName                       string
 	services, slices, nodes, cidrs cache.SharedIndexInformer
 	running                        sync.WaitGroup
@@ -39,7 +47,7 @@ type sources struct {
 func newSources(node string, client kubernetes.Interface, d *dirty) (*sources, error) {
 	svcs, slices := client.CoreV1().Services(""), client.DiscoveryV1().EndpointSlices("")
 	nodes, cidrs := client.CoreV1().Nodes(), client.NetworkingV1().ServiceCIDRs()
-	s := &sources{nodeName: node}
+	s := &sources{client: client, nodeName: node}
 	indexers := cache.Indexers{byService: func(o any) ([]string, error) {
 		if name, ok := sliceService(o); ok {
 			return []string{name.String()}, nil
@@ -89,7 +97,8 @@ func informer[L runtime.Object](
 	return cache.NewSharedIndexInformer(lw, of, 0, indexers)
 }
 
-// noteSlice notes the slice's service, and when the change of its endpoints began.
+// noteSlice notes the slice's service, and when the change of its endpoints began,
+// unless that was before this process.
 func noteSlice(d *dirty, o any) {
 	name, ok := sliceService(o)
 	if !ok {
@@ -102,7 +111,7 @@ func noteSlice(d *dirty, o any) {
 	d.note(func(b *batch) {
 		b.services[name] = true
 		b.slices++
-		if have, ok := b.triggers[name]; !at.IsZero() && (!ok || at.Before(have)) {
+		if have, ok := b.triggers[name]; at.After(d.since) && (!ok || at.Before(have)) {
 			b.triggers[name] = at
 		}
 	})
@@ -159,6 +168,25 @@ func slimNode(o any) (any, error) {
 		n.Annotations, n.Status.Images, n.Status.Conditions = nil, nil, nil
 	}
 	return slim(o)
+}
+
+// answered returns when the API server lists services for us. When a cluster starts it may
+// not be there yet, or not know our rights; the informers' own retries are slower.
+func (s *sources) answered(ctx context.Context, c clock.Clock, log *slog.Logger) {
+	for wait := firstAsk; ; wait = min(2*wait, lastAsk) {
+		_, err := s.client.CoreV1().Services("").List(ctx, metav1.ListOptions{Limit: 1})
+		if err == nil {
+			return
+		}
+		log.Debug("API server does not answer yet", "err", err)
+		timer := c.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C():
+		}
+	}
 }
 
 // start runs the informers until ctx ends and returns when they have what there is.

@@ -72,6 +72,7 @@ func run(ctx context.Context, cfg *config.Config, client kubernetes.Interface, l
 	defer events.broadcaster.Shutdown()
 	p, err := proxy.New(proxyConfig(cfg), proxy.Deps{
 		Client: client, Clock: clock.Real(), Log: log, Metrics: registry, Event: events.service,
+		Started: func() { events.node("Starting", "") },
 	})
 	if err != nil {
 		return err
@@ -79,7 +80,6 @@ func run(ctx context.Context, cfg *config.Config, client kubernetes.Interface, l
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	served := serve(ctx, &cfg.KubeProxyConfiguration, p.Health(), registry, log, cancel)
-	events.node("Starting", "")
 	err = p.Run(ctx)
 	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
 		err = cause
