@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -32,6 +33,13 @@ func tune(k *kubeproxy.KubeProxyConfiguration, log *slog.Logger) {
 		}
 	}
 	ct := &k.Conntrack
+	if ct.MaxPerCore != nil && *ct.MaxPerCore > 0 {
+		n := int(*ct.MaxPerCore) * runtime.NumCPU()
+		if ct.Min != nil {
+			n = max(n, int(*ct.Min))
+		}
+		put(filepath.Join(dir, "nf_conntrack_max"), strconv.Itoa(n))
+	}
 	if ct.TCPEstablishedTimeout != nil {
 		seconds("nf_conntrack_tcp_timeout_established", ct.TCPEstablishedTimeout.Duration)
 	}

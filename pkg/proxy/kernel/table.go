@@ -138,7 +138,6 @@ func (t *Table) readClasses(chains map[string]bool) error {
 
 // Apply makes the changes in one transaction. Ranges, if not nil, replace what was there.
 func (t *Table) Apply(ch ruleset.Changes, r *Ranges) error {
-	known := len(t.chains)
 	added := t.addClasses(ch.Add)
 	err := errors.Join(t.elements(ch.Delete, t.conn.SetDeleteElements), t.elements(ch.Add, t.conn.SetAddElements))
 	if r != nil {
@@ -148,7 +147,7 @@ func (t *Table) Apply(ch ruleset.Changes, r *Ranges) error {
 		for _, c := range added {
 			delete(t.chains, c)
 		}
-		return fmt.Errorf("apply %d changes (%d classes known): %w", ch.Len(), known, err)
+		return fmt.Errorf("apply %d changes: %w", ch.Len(), err)
 	}
 	return nil
 }
