@@ -35,7 +35,7 @@ fi
 # behind the plus sign.
 commit=$(git rev-parse HEAD 2>/dev/null || echo unknown)
 short=${commit:0:12}
-version=v1.36.3+keelson.$short
+version=v1.36.6+keelson.$short
 v=k8s.io/component-base/version
 flags="-s -w -X $v.gitVersion=$version -X $v.gitMajor=1 -X $v.gitMinor=36 -X $v.gitCommit=$commit -X $v.gitTreeState=clean"
 

@@ -27,6 +27,7 @@ missing=()
 while read -r package have; do
 	[[ -e $have ]] || missing+=("$package")
 done <<-'LIST'
+	bzip2 /usr/bin/bzip2
 	ca-certificates /etc/ssl/certs/ca-certificates.crt
 	conntrack /usr/sbin/conntrack
 	gcc /usr/bin/gcc
@@ -34,7 +35,9 @@ done <<-'LIST'
 	kmod /usr/sbin/modprobe
 	libc6-dev /usr/include/stdio.h
 	libseccomp-dev /usr/include/seccomp.h
+	make /usr/bin/make
 	mount /usr/bin/mount
+	musl-tools /usr/bin/musl-gcc
 	nftables /usr/sbin/nft
 	pkg-config /usr/bin/pkg-config
 	util-linux /usr/bin/nsenter

@@ -17,7 +17,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 out=.build/images
 parts=.build/image-parts
-sources=(hack/images/*.go hack/images.sh test/images/pause/pause.c test/images/web/main.go test/images/web/index.html)
+sources=(hack/images/*.go hack/images.sh hack/busybox.sh test/images/pause/pause.c test/images/web/main.go test/images/web/index.html)
 
 digest=$({
 	sha256sum "${sources[@]}"
@@ -29,13 +29,10 @@ if [[ -f $out/.stamp && $(<"$out/.stamp") == "$digest" ]]; then
 fi
 
 mkdir -p "$out" "$parts"
-if [[ ! -x $parts/bin/busybox ]]; then
-	echo "images: fetching busybox"
-	(cd "$parts" && rm -f busybox-static_*.deb && apt-get -qq -o APT::Sandbox::User=root download busybox-static && dpkg -x busybox-static_*.deb .)
-fi
+hack/busybox.sh "$parts/busybox"
 echo "images: building programs"
 gcc -Os -static -s -Wall -Wextra -o "$parts/pause" test/images/pause/pause.c
 CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$parts/web" ./test/images/web
 go run ./hack/images -out "$out" -pause "$parts/pause" -web "$parts/web" -index test/images/web/index.html \
-	-busybox "$parts/bin/busybox" -coredns bin/tools/coredns
+	-busybox "$parts/busybox" -coredns bin/tools/coredns
 echo "$digest" >"$out/.stamp"

@@ -28,11 +28,11 @@ func proxyClient() componentconfig.ClientConnectionConfiguration {
 
 // makeControlPlane writes the control plane's configuration files.
 func makeControlPlane(c *Config) error {
-	yes := true
+	no := false
 	cfg := &schedulerconfig.KubeSchedulerConfiguration{
 		TypeMeta:         metav1.TypeMeta{APIVersion: "kubescheduler.config.k8s.io/v1", Kind: "KubeSchedulerConfiguration"},
 		ClientConnection: componentconfig.ClientConnectionConfiguration{Kubeconfig: c.dirs().kubeconfig(scheduler)},
-		LeaderElection:   componentconfig.LeaderElectionConfiguration{LeaderElect: &yes},
+		LeaderElection:   componentconfig.LeaderElectionConfiguration{LeaderElect: &no},
 	}
 	data, err := yaml.Marshal(cfg)
 	if err != nil {
@@ -65,7 +65,7 @@ func controlProcesses(c *Config, machine *os.File) []process {
 				"--allocate-node-cidrs=true", "--cluster-cidr=" + podCIDR, "--service-cluster-ip-range=" + serviceCIDR,
 				"--service-account-private-key-file=" + d.pki("sa.key"), "--root-ca-file=" + d.pki("ca.crt"),
 				"--cluster-signing-cert-file=" + d.pki("ca.crt"), "--cluster-signing-key-file=" + d.pki("ca.key"),
-				"--use-service-account-credentials=true", "--leader-elect=true", "--bind-address=127.0.0.1",
+				"--use-service-account-credentials=true", "--leader-elect=false", "--bind-address=127.0.0.1",
 			},
 		},
 		{

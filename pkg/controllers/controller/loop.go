@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -77,7 +78,7 @@ func (l *Loop) work(ctx context.Context) {
 
 func (l *Loop) one(ctx context.Context, key string) {
 	defer l.queue.Done(key)
-	err := l.sync(ctx, key)
+	err := l.guarded(ctx, key)
 	switch {
 	case err == nil:
 		l.queue.Forget(key)
@@ -91,6 +92,17 @@ func (l *Loop) one(ctx context.Context, key string) {
 		l.log.Warn("sync failed", "controller", l.name, "key", key, "error", err)
 	}
 	l.queue.AddRateLimited(key)
+}
+
+// guarded is sync; a panic in it is an error of that key, and does not end the
+// work on all others.
+func (l *Loop) guarded(ctx context.Context, key string) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
+		}
+	}()
+	return l.sync(ctx, key)
 }
 
 // Key is an object's namespace/name.

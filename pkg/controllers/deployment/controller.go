@@ -220,6 +220,9 @@ func (w *work) roll(ctx context.Context) error {
 	if err := w.findOrCreate(ctx, true); err != nil {
 		return err
 	}
+	if w.newest == nil {
+		return w.writeStatus(ctx) // the namespace is going, and the Deployment with it
+	}
 	size, err := newestSize(w.d, w.sets, w.newest)
 	if err != nil {
 		return err
@@ -283,6 +286,9 @@ func (w *work) recreate(ctx context.Context) error {
 	}
 	if err := w.findOrCreate(ctx, true); err != nil {
 		return err
+	}
+	if w.newest == nil {
+		return w.writeStatus(ctx)
 	}
 	if size := *w.d.Spec.Replicas; *w.newest.Spec.Replicas != size {
 		if err := w.resize(ctx, w.newest, size); err != nil {

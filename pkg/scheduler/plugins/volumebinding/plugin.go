@@ -194,4 +194,3 @@ func termAllows(term v1.TopologySelectorTerm, n *scheduling.Node) bool {
 	}
 	return true
 }
-

@@ -75,7 +75,7 @@ type Backend struct {
 	missed bool // events have been lost to a compaction; used by Run's goroutine only
 
 	mu     sync.RWMutex
-	caches map[string]*cache // by "<prefix>/" below root
+	caches map[string]*shelf // by "<prefix>/" below root
 	depth  int               // most path segments of any prefix
 	watch  kv.Watch          // the present one; nil between watches
 }
@@ -84,7 +84,7 @@ type Backend struct {
 func NewBackend(cfg BackendConfig) *Backend {
 	b := &Backend{
 		kv: cfg.KV, root: strings.TrimSuffix(cfg.Root, "/") + "/", clock: cfg.Clock, log: cfg.Log,
-		limits: defaultLimits, caches: map[string]*cache{}, loads: newLoadQueue(),
+		limits: defaultLimits, caches: map[string]*shelf{}, loads: newLoadQueue(),
 	}
 	if cfg.Root == "" {
 		b.root = defaultRoot + "/"
@@ -192,9 +192,7 @@ func (b *Backend) position(from, target int64) {
 	b.from.Store(from)
 	now := b.clock.Now()
 	b.mu.RLock()
-	for _, c := range b.caches {
-		c.reset(from, now.Add(backlogKeep))
-	}
+	b.all(func(c *cache) { c.reset(from, now.Add(backlogKeep)) })
 	b.mu.RUnlock()
 	b.fresh.advance(from)
 	b.loads.open(target)
@@ -211,29 +209,47 @@ func (b *Backend) setWatch(w kv.Watch) {
 func (b *Backend) dispatch(batch kv.Batch) {
 	// The events of one revision are applied at once: only a lease's end has
 	// several, which are in key order, so that those of a resource are together.
-	var c *cache
+	var s *shelf
 	first := 0
 	for i := range batch.Events {
-		next := b.cacheOf(batch.Events[i].Key)
-		if next != c && c != nil {
-			c.apply(batch.Events[first:i])
-		}
-		if next != c {
-			c, first = next, i
+		next := b.shelfOf(batch.Events[i].Key)
+		if next != s {
+			s.apply(batch.Events[first:i])
+			s, first = next, i
 		}
 	}
-	if c != nil {
-		c.apply(batch.Events[first:])
-	}
+	s.apply(batch.Events[first:])
 	b.fresh.advance(batch.Revision)
 }
 
-// cacheOf finds the cache of a full key: that of the longest registered prefix.
-func (b *Backend) cacheOf(key string) *cache {
+// shelf has the caches of one prefix: one for each group that serves the objects
+// stored there. It does not change; a new one takes its place.
+type shelf struct{ caches []*cache }
+
+func (s *shelf) apply(events []kv.Event) {
+	if s == nil {
+		return
+	}
+	for _, c := range s.caches {
+		c.apply(events)
+	}
+}
+
+// all calls f with each cache. The caller holds the lock.
+func (b *Backend) all(f func(*cache)) {
+	for _, s := range b.caches {
+		for _, c := range s.caches {
+			f(c)
+		}
+	}
+}
+
+// shelfOf finds the caches of a full key: those of the longest registered prefix.
+func (b *Backend) shelfOf(key string) *shelf {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	rel := strings.TrimPrefix(key, b.root)
-	var found *cache
+	var found *shelf
 	for i, segments := 0, 0; i < len(rel) && segments < b.depth; i++ {
 		if rel[i] != '/' {
 			continue
@@ -249,14 +265,29 @@ func (b *Backend) cacheOf(key string) *cache {
 func (b *Backend) register(prefix string, c *cache) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.caches[prefix] = c
+	s := &shelf{}
+	if old := b.caches[prefix]; old != nil {
+		s.caches = append(s.caches, old.caches...)
+	}
+	s.caches = append(s.caches, c)
+	b.caches[prefix] = s
 	b.depth = max(b.depth, strings.Count(prefix, "/"))
 }
 
 func (b *Backend) unregister(prefix string, c *cache) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.caches[prefix] == c {
+	old := b.caches[prefix]
+	if old == nil {
+		return
+	}
+	s := &shelf{}
+	for _, other := range old.caches {
+		if other != c {
+			s.caches = append(s.caches, other)
+		}
+	}
+	if b.caches[prefix] = s; len(s.caches) == 0 {
 		delete(b.caches, prefix)
 	}
 }
@@ -265,9 +296,7 @@ func (b *Backend) unregister(prefix string, c *cache) {
 func (b *Backend) endAll() {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	for _, c := range b.caches {
-		c.close()
-	}
+	b.all((*cache).close)
 }
 
 // runHousekeeping drops events that have become old in resources where nothing happens.
@@ -280,9 +309,7 @@ func (b *Backend) runHousekeeping(ctx context.Context) {
 			return
 		case <-ticker.C():
 			b.mu.RLock()
-			for _, c := range b.caches {
-				c.trim()
-			}
+			b.all((*cache).trim)
 			b.mu.RUnlock()
 		}
 	}

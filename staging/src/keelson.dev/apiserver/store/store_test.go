@@ -186,3 +186,36 @@ func TestSmoke(t *testing.T) {
 		t.Log(got)
 	})
 }
+
+// Objects that are served by several groups have a store in each, over the same
+// keys: all of them must see what any of them writes.
+func TestStoresOfOnePrefixSeeEachOther(t *testing.T) {
+	e := run(t, newMemory(t), clock.Real())
+	other := New(Config{
+		Backend: e.backend, Prefix: "things", GroupResource: things, Codec: thingCodec{}, Attrs: thingAttrs,
+	})
+	ctx := patient(t)
+	both := []*Store{e.store, other}
+	for round, writer := range both {
+		name := fmt.Sprint("n", round)
+		if _, err := writer.Create(ctx, "ns/"+name, newThing("ns", name), 0); err != nil {
+			t.Fatal(err)
+		}
+		for reader, s := range both {
+			page, err := s.List(ctx, ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(page.Records) != round+1 {
+				t.Errorf("store %d lists %d objects after write %d", reader, len(page.Records), round)
+			}
+		}
+	}
+	other.Close()
+	if _, err := e.store.Create(ctx, "ns/last", newThing("ns", "last"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if page, err := e.store.List(ctx, ListOptions{}); err != nil || len(page.Records) != 3 {
+		t.Errorf("after the other store was closed: %v, error %v", page, err)
+	}
+}

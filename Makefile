@@ -1,0 +1,50 @@
+# Copyright The Keelson Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+# What people run. Every target can be run again; what is there is not made anew.
+
+CLUSTER    ?= keelson
+NODES      ?= 2
+KUBECONFIG ?= $(CURDIR)/.build/kubeconfig
+FOCUS      ?=
+
+.PHONY: help up down deps build tools images test unit e2e lint conformance clean
+
+help: ## what there is to make
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+up: deps tools build images ## a cluster of two nodes on this machine
+	@bin/ctl cluster up --name $(CLUSTER) --nodes $(NODES) --kubeconfig $(KUBECONFIG)
+
+down: ## end the cluster and remove every trace of it
+	@if [ -x bin/ctl ]; then bin/ctl cluster down --name $(CLUSTER); fi
+	@rm -f $(KUBECONFIG)
+
+deps: ## the Debian packages that are missing
+	@hack/deps.sh
+
+build: ## the six programs, into bin/
+	@hack/build.sh
+
+tools: ## containerd, runc, CNI plugins and CoreDNS, into bin/tools/
+	@hack/tools.sh
+
+images: tools ## the images that nodes are loaded with, into .build/images/
+	@hack/images.sh
+
+test: lint unit e2e ## everything that must hold
+
+unit: ## unit and integration tests, and the rules of the house
+	@hack/test.sh
+
+e2e: deps tools build images ## a real cluster with real containers
+	@KEELSON_E2E=1 go test -count=1 -timeout 20m ./test/e2e
+
+lint: ## go vet and staticcheck
+	@hack/lint.sh
+
+conformance: deps tools build images ## the upstream Conformance suite; FOCUS=REGEX for a part of it
+	@test/conformance/run.sh '$(FOCUS)'
+
+clean: down ## remove what was built
+	@rm -rf bin .build
