@@ -252,7 +252,7 @@ func (k *Kubelet) workerConfig() worker.Config {
 	return worker.Config{
 		Clock: k.cfg.Clock, Log: k.cfg.Log, Runtime: k.runtime.client, Volumes: k.volumes, Objects: k.objects, Cgroups: k.cgroups,
 		Images: images.New(images.Config{Runtime: k.runtime.client, Secrets: k.objects, Clock: k.cfg.Clock, Event: k.events.pod}),
-		Status: k.status, Handler: k.handler, Event: k.events.pod, Admit: k.admit, Ready: k.runtime.networkReady,
+		Status: k.status, Handler: k.handler, Event: k.events.pod, Listening: k.runtime.listening, Admit: k.admit, Ready: k.runtime.networkReady,
 		Services: k.sources.servicesFor, RuntimeHandler: k.sources.runtimeHandler, Allocatable: k.allocatable,
 		DNS: dns.Settings{
 			ClusterDNS: c.ClusterDNS, ClusterDomain: c.ClusterDomain, ResolvConf: deref(c.ResolverConfig), NodeIPs: k.cfg.NodeIPs,

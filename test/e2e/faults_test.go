@@ -33,7 +33,7 @@ func startWriter(t *testing.T, ns string) *writer {
 	w.done.Go(func() {
 		for i := 0; ctx.Err() == nil; i++ {
 			name := fmt.Sprintf("written-%d", i)
-			_, err := shared.client.CoreV1().ConfigMaps(ns).Create(ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+			_, err := shared.client.CoreV1().ConfigMaps(ns).Create(ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"written": "yes"}}}, metav1.CreateOptions{})
 			if err == nil {
 				w.acked = append(w.acked, name)
 			}
@@ -97,7 +97,7 @@ func TestKilledProcesses(t *testing.T) {
 			killAndAwait(t, name)
 			awaitNodes(t, nodes)
 			w.check(t)
-			ctl(t, "-n", ns, "delete", "configmaps", "--all")
+			ctl(t, "-n", ns, "delete", "configmaps", "-l", "written=yes")
 			// The cluster still does what is asked of it.
 			asked := fmt.Sprintf("check-%d", i)
 			ctl(t, "-n", ns, "create", "deployment", asked, "--image=busybox:1.36", "--replicas=2", "--", "sleep", "1000")

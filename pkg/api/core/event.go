@@ -36,7 +36,7 @@ func eventRow() *resource.Row {
 			{Name: "Message", Type: "string", Description: corev1.Event{}.SwaggerDoc()["message"]},
 			{Name: "First Seen", Type: "string", Description: corev1.Event{}.SwaggerDoc()["firstTimestamp"], Priority: column.Wide},
 			{Name: "Count", Type: "string", Description: corev1.Event{}.SwaggerDoc()["count"], Priority: column.Wide},
-			column.Name(),
+			{Name: "Name", Type: "string", Format: "name", Description: metav1.ObjectMeta{}.SwaggerDoc()["name"], Priority: column.Wide},
 		},
 		Cells: eventCells,
 	}.Row()

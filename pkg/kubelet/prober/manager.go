@@ -33,7 +33,17 @@ type Config struct {
 	Changed func(uid types.UID)
 	// Event records an event on a container of the pod.
 	Event func(pod *v1.Pod, container, eventType, reason, message string)
+	// Listening tells whether something listens at all of these TCP ports of a container.
+	Listening func(ctx context.Context, id string, ports []int32) bool
 }
+
+// A container without a readiness probe is ready when it runs. Between that and
+// its server's first listen are some milliseconds, in which the whole cluster can
+// already know of it: so it is given a moment to listen at the ports it declares.
+const (
+	listenPatience = time.Second
+	listenPoll     = 10 * time.Millisecond
+)
 
 // Manager probes containers. It is safe for concurrent use.
 type Manager struct {
@@ -82,6 +92,10 @@ func (m *Manager) Start(pod *v1.Pod, c *v1.Container, id, podIP string, started 
 		close(r.begun)
 	}
 	r.ready = c.ReadinessProbe == nil
+	if ports := tcpPorts(c); r.ready && len(ports) > 0 && started.Add(listenPatience).After(m.cfg.Clock.Now()) {
+		r.ready = false
+		m.wg.Go(func() { m.awaitListening(ctx, r, ports) })
+	}
 	for kind, p := range map[Kind]*v1.Probe{Startup: c.StartupProbe, Liveness: c.LivenessProbe, Readiness: c.ReadinessProbe} {
 		if p != nil {
 			m.wg.Go(func() { m.probe(ctx, r, kind, p) })
@@ -170,6 +184,27 @@ func (m *Manager) probe(ctx context.Context, r *run, kind Kind, p *v1.Probe) {
 			return
 		}
 	}
+}
+
+func tcpPorts(c *v1.Container) []int32 {
+	var out []int32
+	for i := range c.Ports {
+		if p := &c.Ports[i]; p.Protocol == v1.ProtocolTCP || p.Protocol == "" {
+			out = append(out, p.ContainerPort)
+		}
+	}
+	return out
+}
+
+// awaitListening makes a container ready when it listens, at the latest after its moment.
+func (m *Manager) awaitListening(ctx context.Context, r *run, ports []int32) {
+	until := r.start.Add(listenPatience)
+	for !m.cfg.Listening(ctx, r.id, ports) && m.cfg.Clock.Now().Before(until) {
+		if !m.wait(ctx, listenPoll) {
+			return
+		}
+	}
+	m.settle(r, Readiness, true, "")
 }
 
 func seconds(n int32) time.Duration { return time.Duration(n) * time.Second }

@@ -36,6 +36,8 @@ type Config struct {
 	Handler *prober.Handler
 	// Event records an event on a container of the pod, or on the pod when container is empty.
 	Event func(pod *v1.Pod, container, eventType, reason, message string)
+	// Listening tells whether something listens at all of these TCP ports of a container.
+	Listening func(ctx context.Context, id string, ports []int32) bool
 	// Admit returns why a pod that is new on the node cannot run here, or nil.
 	Admit func(pod *v1.Pod) *status.Verdict
 	// Ready returns nil once sandboxes can be made.
@@ -74,7 +76,7 @@ type Pool struct {
 // NewPool returns a pool whose workers stop to work when ctx ends. Pods go on running.
 func NewPool(ctx context.Context, cfg Config) *Pool {
 	p := &Pool{cfg: cfg, ctx: ctx, workers: map[types.UID]*worker{}}
-	p.probes = prober.NewManager(ctx, prober.Config{Clock: cfg.Clock, Handler: cfg.Handler, Changed: p.Wake, Event: cfg.Event})
+	p.probes = prober.NewManager(ctx, prober.Config{Clock: cfg.Clock, Handler: cfg.Handler, Changed: p.Wake, Event: cfg.Event, Listening: cfg.Listening})
 	return p
 }
 

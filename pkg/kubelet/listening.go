@@ -1,0 +1,79 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// stateListen is a listening socket's state in /proc/PID/net/tcp.
+const stateListen = "0A"
+
+// listening tells whether something listens at all of these TCP ports in a
+// container's network. It looks; it does not connect. When it cannot tell it
+// says yes: nobody has to wait for what cannot be seen.
+func (r *runtime) listening(ctx context.Context, id string, ports []int32) bool {
+	pid, err := r.pid(ctx, id)
+	if err != nil {
+		return true
+	}
+	open := map[int32]bool{}
+	for _, table := range []string{"tcp", "tcp6"} {
+		f, err := os.Open(fmt.Sprintf("/proc/%d/net/%s", pid, table))
+		if err != nil {
+			continue // a kernel without that family, or a process that has just ended
+		}
+		listeners(f, open)
+		_ = f.Close()
+	}
+	for _, p := range ports {
+		if !open[p] {
+			return false
+		}
+	}
+	return true
+}
+
+// listeners adds the ports of the listening sockets of a table of the kernel.
+func listeners(table io.Reader, open map[int32]bool) {
+	lines := bufio.NewScanner(table)
+	for lines.Scan() {
+		// sl local_address rem_address st ...
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 4 || fields[3] != stateListen {
+			continue
+		}
+		_, hex, _ := strings.Cut(fields[1], ":")
+		if port, err := strconv.ParseInt(hex, 16, 32); err == nil {
+			open[int32(port)] = true
+		}
+	}
+}
+
+// pid is the first process of a running container.
+func (r *runtime) pid(ctx context.Context, id string) (int, error) {
+	resp, err := r.client.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
+	if err != nil {
+		return 0, err
+	}
+	var info struct {
+		PID int `json:"pid"`
+	}
+	if err := json.Unmarshal([]byte(resp.GetInfo()["info"]), &info); err != nil {
+		return 0, err
+	}
+	if info.PID == 0 {
+		return 0, fmt.Errorf("container %s: the runtime does not tell its process", id)
+	}
+	return info.PID, nil
+}
