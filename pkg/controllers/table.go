@@ -5,6 +5,7 @@
 package controllers
 
 import (
+	"keelson.dev/keelson/pkg/controllers/clusterroleaggregation"
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/deployment"
 	"keelson.dev/keelson/pkg/controllers/endpointslice"
@@ -13,6 +14,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/nodeipam"
 	"keelson.dev/keelson/pkg/controllers/nodelifecycle"
 	"keelson.dev/keelson/pkg/controllers/podgc"
+	"keelson.dev/keelson/pkg/controllers/pvcprotection"
+	"keelson.dev/keelson/pkg/controllers/pvprotection"
 	"keelson.dev/keelson/pkg/controllers/replicaset"
 	"keelson.dev/keelson/pkg/controllers/rootca"
 	"keelson.dev/keelson/pkg/controllers/serviceaccount"
@@ -42,5 +45,8 @@ func Table() []Entry {
 		{namespace.Name, "namespace-controller", namespace.New, nil},
 		{garbagecollector.Name, "generic-garbage-collector", garbagecollector.New, nil},
 		{podgc.Name, "pod-garbage-collector", podgc.New, nil},
+		{clusterroleaggregation.Name, "clusterrole-aggregation-controller", clusterroleaggregation.New, nil},
+		{pvcprotection.Name, "pvc-protection-controller", pvcprotection.New, nil},
+		{pvprotection.Name, "pv-protection-controller", pvprotection.New, nil},
 	}
 }

@@ -1,0 +1,82 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package controllertest runs controllers against a real API server in a test.
+package controllertest
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/record"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+const (
+	patience = 20 * time.Second
+	interval = 5 * time.Millisecond
+)
+
+// Run runs controllers against the server until the test ends.
+func Run(t *testing.T, s *testserver.Server, o controller.Options, news ...func(controller.Deps) (controller.Controller, error)) {
+	t.Helper()
+	md, err := metadata.NewForConfig(s.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Workers = max(o.Workers, 2)
+	d := controller.Deps{
+		Client: s.Client, Informers: informers.NewSharedInformerFactory(s.Client, 0), Metadata: md, Discovery: s.Client.Discovery(),
+		Mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(s.Client.Discovery())),
+		Events: &record.FakeRecorder{}, Clock: clock.Real(), Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Options: o,
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, len(news))
+	var made []controller.Controller
+	for _, n := range news {
+		c, err := n(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		made = append(made, c)
+	}
+	d.Informers.Start(ctx.Done())
+	d.Informers.WaitForCacheSync(ctx.Done())
+	for _, c := range made {
+		go func() { done <- c.Run(ctx) }()
+	}
+	t.Cleanup(func() {
+		cancel()
+		for range made {
+			if err := <-done; err != nil {
+				t.Errorf("controller: %v", err)
+			}
+		}
+		d.Informers.Shutdown()
+	})
+}
+
+// Eventually waits until ok, which returns what it sees, says yes.
+func Eventually(t *testing.T, what string, ok func(ctx context.Context) (any, bool)) {
+	t.Helper()
+	var last any
+	err := wait.PollUntilContextTimeout(t.Context(), interval, patience, true, func(ctx context.Context) (bool, error) {
+		got, yes := ok(ctx)
+		last = got
+		return yes, nil
+	})
+	if err != nil {
+		t.Fatalf("%s: %v; last seen: %+v", what, err, last)
+	}
+}

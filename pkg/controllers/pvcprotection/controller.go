@@ -1,0 +1,149 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pvcprotection keeps a PersistentVolumeClaim that is being deleted for as
+// long as a pod uses it, by a finalizer.
+package pvcprotection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// Name is the controller's name.
+const Name = "persistentvolumeclaim-protection-controller"
+
+const (
+	finalizer = "kubernetes.io/pvc-protection"
+	// byClaim is an index of pods by the claims they use.
+	byClaim = "claim"
+)
+
+// Controller implements controller.Controller.
+type Controller struct {
+	controller.Deps
+	loop   *controller.Loop
+	claims corelisters.PersistentVolumeClaimLister
+	pods   cache.Indexer
+}
+
+// New returns the controller.
+func New(d controller.Deps) (controller.Controller, error) {
+	core := d.Informers.Core().V1()
+	pods := core.Pods().Informer()
+	c := &Controller{Deps: d, claims: core.PersistentVolumeClaims().Lister(), pods: pods.GetIndexer()}
+	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	return c, errors.Join(
+		pods.AddIndexers(cache.Indexers{byClaim: func(o any) ([]string, error) {
+			if pod, ok := o.(*v1.Pod); ok {
+				return claimsOf(pod), nil
+			}
+			return nil, nil
+		}}),
+		controller.OnChange(core.PersistentVolumeClaims().Informer(), func(_, claim *v1.PersistentVolumeClaim) {
+			if claim != nil && mustSync(claim) {
+				c.loop.AddObject(claim)
+			}
+		}),
+		controller.OnChange(pods, c.podChanged),
+	)
+}
+
+// Run implements controller.Controller.
+func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+
+// mustSync tells whether a claim lacks the finalizer, or may have to lose it.
+func mustSync(claim *v1.PersistentVolumeClaim) bool {
+	return (claim.DeletionTimestamp != nil) == slices.Contains(claim.Finalizers, finalizer)
+}
+
+// podChanged has the claims of a pod looked at that uses them no more.
+func (c *Controller) podChanged(old, pod *v1.Pod) {
+	if pod != nil && (old == nil || old.UID == pod.UID) && uses(pod) {
+		return
+	}
+	for _, p := range []*v1.Pod{old, pod} {
+		if p != nil {
+			for _, key := range claimsOf(p) {
+				c.loop.Add(key)
+			}
+		}
+	}
+}
+
+// claimsOf are the keys of the claims that a pod's volumes name.
+func claimsOf(pod *v1.Pod) []string {
+	var keys []string
+	for _, v := range pod.Spec.Volumes {
+		switch {
+		case v.PersistentVolumeClaim != nil:
+			keys = append(keys, pod.Namespace+"/"+v.PersistentVolumeClaim.ClaimName)
+		case v.Ephemeral != nil:
+			keys = append(keys, pod.Namespace+"/"+pod.Name+"-"+v.Name)
+		}
+	}
+	return keys
+}
+
+// uses tells whether a pod may still use its volumes: it is on a node, and has
+// not ended. One that no node has taken uses nothing.
+func uses(pod *v1.Pod) bool {
+	return pod.Spec.NodeName != "" && pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed
+}
+
+func (c *Controller) sync(ctx context.Context, key string) error {
+	namespace, name := controller.Split(key)
+	claim, err := c.claims.PersistentVolumeClaims(namespace).Get(name)
+	if apierrors.IsNotFound(err) || err == nil && !mustSync(claim) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	next := claim.DeepCopy()
+	if claim.DeletionTimestamp == nil {
+		next.Finalizers = append(next.Finalizers, finalizer)
+	} else {
+		used, err := c.used(ctx, claim)
+		if err != nil || used {
+			return err
+		}
+		next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == finalizer })
+	}
+	_, err = c.Client.CoreV1().PersistentVolumeClaims(namespace).Update(ctx, next, metav1.UpdateOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("finalizer: %w", err)
+	}
+	return nil
+}
+
+// used tells whether a pod uses the claim. What the cache does not show yet is
+// asked of the API server: letting go too early loses data.
+func (c *Controller) used(ctx context.Context, claim *v1.PersistentVolumeClaim) (bool, error) {
+	cached, err := c.pods.ByIndex(byClaim, controller.Key(claim))
+	if err != nil {
+		return false, err
+	}
+	for _, o := range cached {
+		if uses(o.(*v1.Pod)) {
+			return true, nil
+		}
+	}
+	live, err := c.Client.CoreV1().Pods(claim.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return false, fmt.Errorf("pods: %w", err)
+	}
+	return slices.ContainsFunc(live.Items, func(p v1.Pod) bool {
+		return uses(&p) && slices.Contains(claimsOf(&p), controller.Key(claim))
+	}), nil
+}
