@@ -80,18 +80,18 @@ func pause(ctx context.Context, c clock.Clock, d time.Duration) bool {
 }
 
 func (r *runtime) refresh(ctx context.Context) error {
-	state, netState, named := r.ask(ctx)
+	now := r.ask(ctx)
 	r.mu.Lock()
-	changed := text(r.state) != text(state) || text(r.netState) != text(netState)
-	r.state, r.netState = state, netState
-	if named != "" {
-		r.named = named
+	changed := text(r.state) != text(now.state) || text(r.netState) != text(now.netState)
+	r.state, r.netState = now.state, now.netState
+	if now.named != "" {
+		r.named = now.named
 	}
 	r.mu.Unlock()
 	if changed && ctx.Err() == nil {
 		r.changed()
 	}
-	return errors.Join(state, netState)
+	return errors.Join(now.state, now.netState)
 }
 
 func text(err error) string {
@@ -101,38 +101,49 @@ func text(err error) string {
 	return err.Error()
 }
 
+// answer is what the runtime says of itself.
+type answer struct {
+	state    error // why pods cannot run
+	netState error // why pods cannot have a network
+	named    string
+}
+
 // ask asks the runtime how it is, and for its name.
-func (r *runtime) ask(ctx context.Context) (state, netState error, named string) { //nolint:revive // two states, not a result and its error
+func (r *runtime) ask(ctx context.Context) answer {
+	down := func(err error) answer {
+		return answer{fmt.Errorf("container runtime is down: %s", cri.Message(err)), errors.New("container runtime is down"), ""}
+	}
 	ctx, cancel := context.WithTimeout(ctx, statePoll)
 	defer cancel()
 	v, err := r.client.Version(ctx)
 	if err != nil {
-		return fmt.Errorf("container runtime is down: %s", cri.Message(err)), errors.New("container runtime is down"), ""
+		return down(err)
 	}
 	s, err := r.client.Runtime.Status(ctx, &runtimeapi.StatusRequest{})
 	if err != nil {
-		return fmt.Errorf("container runtime is down: %s", cri.Message(err)), errors.New("container runtime is down"), ""
+		return down(err)
 	}
 	r.mu.Lock()
 	r.knows, r.has = s.GetRuntimeHandlers(), s.GetFeatures()
 	r.mu.Unlock()
+	a := answer{named: v.GetRuntimeName() + "://" + v.GetRuntimeVersion()}
 	for _, c := range s.GetStatus().GetConditions() {
 		if c.Status || c.Type != runtimeapi.RuntimeReady && c.Type != runtimeapi.NetworkReady {
 			continue // others are advice
 		}
 		err := fmt.Errorf("%s=%t reason:%s message:%s", c.Type, c.Status, c.Reason, c.Message)
 		if c.Type == runtimeapi.NetworkReady {
-			netState = fmt.Errorf("container runtime network not ready: %w", err)
+			a.netState = fmt.Errorf("container runtime network not ready: %w", err)
 		} else {
-			state = fmt.Errorf("container runtime not ready: %w", err)
+			a.state = fmt.Errorf("container runtime not ready: %w", err)
 		}
 	}
-	if r.network != nil && netState == nil {
+	if r.network != nil && a.netState == nil {
 		if err := r.network.Ready(); err != nil {
-			netState = fmt.Errorf("pod network not ready: %w", err)
+			a.netState = fmt.Errorf("pod network not ready: %w", err)
 		}
 	}
-	return state, netState, v.GetRuntimeName() + "://" + v.GetRuntimeVersion()
+	return a
 }
 
 // ready returns why pods cannot run on the node, or nil.

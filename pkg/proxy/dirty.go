@@ -56,5 +56,3 @@ func (d *dirty) take() batch {
 	d.batch = batch{services: map[types.NamespacedName]bool{}, triggers: map[types.NamespacedName]time.Time{}}
 	return b
 }
-
-func (b *batch) empty() bool { return len(b.services) == 0 && !b.node && !b.serviceCIDRs }

@@ -4,7 +4,6 @@
 package autoscaling
 
 import (
-	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
@@ -52,5 +51,3 @@ func cpuMetric(utilization int32) autoscalingv2.MetricSpec {
 		},
 	}
 }
-
-func defaultV1(h *autoscalingv1.HorizontalPodAutoscaler) { unset.Point(&h.Spec.MinReplicas, 1) }

@@ -64,13 +64,13 @@ const (
 )
 
 func (c *check) checkSysctls(sysctls []corev1.Sysctl, path *field.Path) {
-	seen := sets.New[string]()
+	seen, pattern := sets.New[string](), regexp.MustCompile(sysctlPattern)
 	for i, s := range sysctls {
 		at := path.Index(i).Child("name")
-		switch ok, err := regexp.MatchString(sysctlPattern, s.Name); {
+		switch {
 		case s.Name == "":
 			c.Required(at, "")
-		case err != nil || !ok || len(s.Name) > maxSysctlName:
+		case !pattern.MatchString(s.Name) || len(s.Name) > maxSysctlName:
 			c.Invalid(at, s.Name, fmt.Sprintf("must have at most %d characters and match regex %s", maxSysctlName, sysctlPattern))
 		case seen.Has(s.Name):
 			c.Duplicate(at, s.Name)

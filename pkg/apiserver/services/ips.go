@@ -50,8 +50,6 @@ func NewIPs(client networkingclient.IPAddressInterface, known func(string) bool,
 	return &IPs{Client: client, Known: known, Ranges: ranges, random: random}
 }
 
-func (a *IPs) configured(family corev1.IPFamily) bool { return len(a.Ranges(family)) > 0 }
-
 // take reserves one address for svc.
 func (a *IPs) take(ctx context.Context, svc *corev1.Service, family corev1.IPFamily, ip netip.Addr, dryRun bool) error {
 	inRange := false

@@ -155,7 +155,7 @@ type interfaces struct{ c *convertor }
 // Interfaces returns what admission plugins handle the row's objects with.
 func (r *Registry) Interfaces() admission.ObjectInterfaces { return interfaces{r.convert} }
 
-func (i interfaces) GetObjectCreater() runtime.ObjectCreater     { return anyCreater{i.c} }
+func (i interfaces) GetObjectCreater() runtime.ObjectCreater     { return anyCreater(i) }
 func (i interfaces) GetObjectTyper() runtime.ObjectTyper         { return i.c.scheme }
 func (i interfaces) GetObjectDefaulter() runtime.ObjectDefaulter { return i.c }
 func (i interfaces) GetObjectConvertor() runtime.ObjectConvertor { return i.c }

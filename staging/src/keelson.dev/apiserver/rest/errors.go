@@ -11,8 +11,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"keelson.dev/apiserver/negotiate"
 )
@@ -71,9 +69,4 @@ func errMethod() error {
 		Status: metav1.StatusFailure, Code: http.StatusMethodNotAllowed, Reason: metav1.StatusReasonMethodNotAllowed,
 		Message: "the server does not allow this method on the requested resource", Details: &metav1.StatusDetails{},
 	}}
-}
-
-// errVerb is errMethod for a verb that the resource's store does not know.
-func errVerb(info *request.RequestInfo, verb string) error {
-	return apierrors.NewMethodNotSupported(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, verb)
 }

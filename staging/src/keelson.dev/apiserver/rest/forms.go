@@ -30,7 +30,6 @@ type view struct {
 
 	jsonHead  []byte // `"kind":"K","apiVersion":"V",`, put into typed objects
 	header    wire.Header
-	spliced   bool // stored bytes can be sent after setting the resourceVersion
 	formJSON  store.Form
 	formProto store.Form
 }

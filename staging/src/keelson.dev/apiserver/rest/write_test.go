@@ -281,7 +281,8 @@ func TestAdmission(t *testing.T) {
 	e.must(t, "PATCH", configMaps+"/a", `{"data":{"x":"y"}}`, "Content-Type", merge)
 	e.must(t, "DELETE", configMaps+"/a", "")
 	want := []string{
-		"admit CREATE ConfigMap t/a", "validate CREATE ConfigMap t/a", "admit UPDATE ConfigMap t/a", "validate UPDATE ConfigMap t/a", "validate DELETE ConfigMap t/a",
+		"admit CREATE ConfigMap t/a", "validate CREATE ConfigMap t/a", "admit UPDATE ConfigMap t/a", "validate UPDATE ConfigMap t/a",
+		"admit DELETE ConfigMap t/a", "validate DELETE ConfigMap t/a",
 	}
 	if got := strings.Join(plugin.asked, "\n"); got != strings.Join(want, "\n") {
 		t.Errorf("asked:\n%s\nwant:\n%s", got, strings.Join(want, "\n"))
