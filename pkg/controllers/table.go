@@ -19,13 +19,15 @@ import (
 	"keelson.dev/keelson/pkg/controllers/replicaset"
 	"keelson.dev/keelson/pkg/controllers/rootca"
 	"keelson.dev/keelson/pkg/controllers/serviceaccount"
+	"keelson.dev/keelson/pkg/controllers/tokensecret"
 )
 
 // Entry is a controller of the manager.
 type Entry struct {
 	// Name is what --controllers calls it.
 	Name string
-	// Account is the service account in kube-system that it acts as.
+	// Account is the service account in kube-system that it acts as; "" is the
+	// manager itself, for what gives accounts their tokens.
 	Account string
 	New     func(controller.Deps) (controller.Controller, error)
 	// Enabled tells whether the operator's options call for it; nil: always.
@@ -37,6 +39,7 @@ func Table() []Entry {
 	return []Entry{
 		{serviceaccount.Name, "service-account-controller", serviceaccount.New, nil},
 		{rootca.Name, "root-ca-cert-publisher", rootca.New, func(o controller.Options) bool { return len(o.RootCA) > 0 }},
+		{tokensecret.Name, "", tokensecret.New, func(o controller.Options) bool { return len(o.TokenKey) > 0 }},
 		{nodeipam.Name, "node-controller", nodeipam.New, func(o controller.Options) bool { return o.AllocateNodeCIDRs }},
 		{nodelifecycle.Name, "node-controller", nodelifecycle.New, nil},
 		{deployment.Name, "deployment-controller", deployment.New, nil},

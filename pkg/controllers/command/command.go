@@ -134,7 +134,7 @@ func withoutManagedFields(obj any) (any, error) {
 // depsOf gives a controller the clients of its own account.
 func depsOf(ctx context.Context, o *options, rc *rest.Config, client kubernetes.Interface, d controller.Deps, e controllers.Entry) (controller.Deps, error) {
 	own := rest.CopyConfig(rc)
-	if o.ownAccounts {
+	if o.ownAccounts && e.Account != "" {
 		own = as(ctx, rc, client, e.Account)
 	}
 	var err error

@@ -119,6 +119,11 @@ func (o *options) complete() error {
 			return fmt.Errorf("--root-ca-file: %w", err)
 		}
 	}
+	if o.saKey != "" {
+		if o.controller.TokenKey, err = os.ReadFile(o.saKey); err != nil {
+			return fmt.Errorf("--service-account-private-key-file: %w", err)
+		}
+	}
 	return nil
 }
 

@@ -48,6 +48,8 @@ type Options struct {
 	NodeMasks         []int
 	// RootCA is the certificate by which pods know the API server, in PEM.
 	RootCA []byte
+	// TokenKey is the private key that signs tokens of service accounts, in PEM.
+	TokenKey []byte
 	// NodeGrace is how long a node may be silent, NodeStartupGrace a new one.
 	NodeGrace, NodeStartupGrace time.Duration
 	// Workers is how many keys a controller works on at once.

@@ -1,0 +1,145 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package tokensecret fills Secrets that ask for a token of a service account,
+// and removes them with their account. Such tokens do not expire: they are for
+// what cannot ask for tokens itself, and for nothing else.
+package tokensecret
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// Name is the controller's name.
+const Name = "serviceaccount-token-controller"
+
+// Controller implements controller.Controller.
+type Controller struct {
+	controller.Deps
+	loop     *controller.Loop
+	secrets  corelisters.SecretLister
+	accounts corelisters.ServiceAccountLister
+	sign     signer
+}
+
+// New returns the controller.
+func New(d controller.Deps) (controller.Controller, error) {
+	sign, err := newSigner(d.Options.TokenKey)
+	if err != nil {
+		return nil, err
+	}
+	core := d.Informers.Core().V1()
+	c := &Controller{Deps: d, secrets: core.Secrets().Lister(), accounts: core.ServiceAccounts().Lister(), sign: sign}
+	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	return c, errors.Join(
+		controller.OnChange(core.Secrets().Informer(), func(_, s *v1.Secret) {
+			if s != nil && s.Type == v1.SecretTypeServiceAccountToken {
+				c.loop.AddObject(s)
+			}
+		}),
+		controller.OnChange(core.ServiceAccounts().Informer(), func(old, sa *v1.ServiceAccount) {
+			if sa == nil || old == nil || old.UID != sa.UID {
+				c.accountChanged(controller.Either(old, sa))
+			}
+		}),
+	)
+}
+
+// Run implements controller.Controller.
+func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+
+func (c *Controller) accountChanged(sa *v1.ServiceAccount) {
+	list, err := c.secrets.Secrets(sa.Namespace).List(labels.Everything())
+	if err != nil {
+		return // a cache does not fail
+	}
+	for _, s := range list {
+		if s.Type == v1.SecretTypeServiceAccountToken && s.Annotations[v1.ServiceAccountNameKey] == sa.Name {
+			c.loop.AddObject(s)
+		}
+	}
+}
+
+func (c *Controller) sync(ctx context.Context, key string) error {
+	namespace, name := controller.Split(key)
+	secret, err := c.secrets.Secrets(namespace).Get(name)
+	if apierrors.IsNotFound(err) || err == nil && secret.DeletionTimestamp != nil {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	account, err := c.account(ctx, secret)
+	if err != nil {
+		return err
+	}
+	if account == nil {
+		return c.remove(ctx, secret)
+	}
+	return c.fill(ctx, secret, account)
+}
+
+// account is the service account a secret is for, nil when there is none (any more).
+func (c *Controller) account(ctx context.Context, s *v1.Secret) (*v1.ServiceAccount, error) {
+	name, uid := s.Annotations[v1.ServiceAccountNameKey], s.Annotations[v1.ServiceAccountUIDKey]
+	right := func(sa *v1.ServiceAccount) bool { return uid == "" || string(sa.UID) == uid }
+	if sa, err := c.accounts.ServiceAccounts(s.Namespace).Get(name); err == nil && right(sa) {
+		return sa, nil
+	}
+	// The cache may be behind: a secret is not removed for that.
+	sa, err := c.Client.CoreV1().ServiceAccounts(s.Namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && !right(sa) {
+		return nil, nil
+	}
+	return sa, err
+}
+
+func (c *Controller) remove(ctx context.Context, s *v1.Secret) error {
+	err := c.Client.CoreV1().Secrets(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(s.UID))})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("remove token: %w", err)
+	}
+	return nil
+}
+
+func (c *Controller) fill(ctx context.Context, s *v1.Secret, sa *v1.ServiceAccount) error {
+	next := s.DeepCopy()
+	if next.Data == nil {
+		next.Data = map[string][]byte{}
+	}
+	complete := next.Annotations[v1.ServiceAccountUIDKey] != "" && len(next.Data[v1.ServiceAccountTokenKey]) > 0 &&
+		len(next.Data[v1.ServiceAccountNamespaceKey]) > 0 &&
+		(len(c.Options.RootCA) == 0 || string(next.Data[v1.ServiceAccountRootCAKey]) == string(c.Options.RootCA))
+	if complete {
+		return nil
+	}
+	if len(next.Data[v1.ServiceAccountTokenKey]) == 0 {
+		token, err := c.sign.token(sa, s)
+		if err != nil {
+			return err
+		}
+		next.Data[v1.ServiceAccountTokenKey] = []byte(token)
+	}
+	if len(c.Options.RootCA) > 0 {
+		next.Data[v1.ServiceAccountRootCAKey] = c.Options.RootCA
+	}
+	if len(next.Data[v1.ServiceAccountNamespaceKey]) == 0 {
+		next.Data[v1.ServiceAccountNamespaceKey] = []byte(s.Namespace)
+	}
+	metav1.SetMetaDataAnnotation(&next.ObjectMeta, v1.ServiceAccountNameKey, sa.Name)
+	metav1.SetMetaDataAnnotation(&next.ObjectMeta, v1.ServiceAccountUIDKey, string(sa.UID))
+	if _, err := c.Client.CoreV1().Secrets(s.Namespace).Update(ctx, next, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("fill token: %w", err)
+	}
+	return nil
+}
