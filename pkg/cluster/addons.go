@@ -88,15 +88,22 @@ func readManifest(file string) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// createAddon creates one object. A server that has just started may not have
-// its system namespaces yet: that is waited for.
+// createAddon creates one object unless it is there. A server that has just
+// started may not have its system namespaces yet: that is waited for.
+//
+// Whether it is there is asked first: creating a Service a second time is
+// refused because its address is taken, not because its name is.
 func createAddon(ctx context.Context, client dynamic.Interface, o *unstructured.Unstructured, clk clock.Clock) error {
 	resource, ok := addonResource(o.GroupVersionKind())
 	if !ok {
 		return errAddonKind
 	}
+	objects := client.Resource(resource).Namespace(o.GetNamespace())
 	for {
-		_, err := client.Resource(resource).Namespace(o.GetNamespace()).Create(ctx, o, metav1.CreateOptions{FieldManager: "ctl"})
+		_, err := objects.Get(ctx, o.GetName(), metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			_, err = objects.Create(ctx, o, metav1.CreateOptions{FieldManager: "ctl"})
+		}
 		if err == nil || apierrors.IsAlreadyExists(err) {
 			return nil
 		}
