@@ -101,7 +101,7 @@ func (p *Puller) Ensure(ctx context.Context, pod *v1.Pod, c *v1.Container, sandb
 		return nil, p.fail(pod, c, ErrImageInspect, "InspectFailed", fmt.Sprintf("Failed to inspect image %q: %s", c.Image, cri.Message(err)))
 	}
 	if image != nil && c.ImagePullPolicy != v1.PullAlways {
-		p.event(pod, c, "Pulled", fmt.Sprintf("Container image %q already present on machine", c.Image))
+		p.event(pod, c, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", c.Image))
 		return image, nil
 	}
 	if c.ImagePullPolicy == v1.PullNever {

@@ -14,6 +14,7 @@ import (
 
 	"keelson.dev/keelson/pkg/kubelet/cri"
 	"keelson.dev/keelson/pkg/kubelet/images"
+	"keelson.dev/keelson/pkg/kubelet/logs"
 	"keelson.dev/keelson/pkg/kubelet/volume"
 )
 
@@ -205,6 +206,7 @@ func (w *worker) prune(ctx context.Context, seen *cri.Pod) {
 		c := &seen.Containers[i]
 		if runs[c.Name]++; runs[c.Name] > 2 && c.State != cri.Running {
 			w.drop(ctx, "container", c.ID, w.cfg.Runtime.RemoveContainer)
+			w.drop(ctx, "log", c.LogPath, func(_ context.Context, path string) error { return logs.Remove(path) })
 			continue
 		}
 		used[c.SandboxID] = true

@@ -1,0 +1,262 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package images
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/kubelet/cri"
+)
+
+// collectPeriod is how often the disk is looked at.
+const collectPeriod = 5 * time.Minute
+
+// CollectorConfig is what a Collector needs.
+type CollectorConfig struct {
+	Images runtimeapi.ImageServiceClient
+	Clock  clock.Clock
+	Log    *slog.Logger
+	// High is the percentage of the disk at which images are removed, until Low is
+	// in use. 100 means never.
+	High, Low int
+	// MinAge is how long an image has to be known before it may be removed.
+	MinAge time.Duration
+	// MaxAge is how long an image may be unused before it is removed whatever the
+	// disk has left; 0 means for ever.
+	MaxAge time.Duration
+	// Disk tells the size of the file system with the images and what of it is available, in bytes.
+	Disk func(ctx context.Context) (capacity, available uint64, err error)
+	// InUse are the images (by ID and by name) of the containers that the runtime has.
+	InUse func(ctx context.Context) (map[string]bool, error)
+	// Event records a warning on the node.
+	Event func(reason, message string)
+}
+
+// Collector removes images that no container uses, the ones unused for longest
+// first, when the disk gets full. Images that the runtime pins stay.
+type Collector struct {
+	cfg CollectorConfig
+
+	mu    sync.Mutex
+	known map[string]*record // by image ID
+	begun time.Time
+}
+
+// record is what is remembered of an image. After a restart its life begins
+// anew: it is removed later than it could be, never earlier.
+type record struct {
+	id       string
+	size     uint64
+	pinned   bool
+	detected time.Time
+	used     time.Time // zero: not since it was detected
+}
+
+// NewCollector makes a Collector.
+func NewCollector(cfg CollectorConfig) *Collector {
+	return &Collector{cfg: cfg, known: map[string]*record{}, begun: cfg.Clock.Now()}
+}
+
+// Run looks at the disk until ctx ends.
+func (c *Collector) Run(ctx context.Context) error {
+	t := c.cfg.Clock.NewTicker(collectPeriod)
+	defer t.Stop()
+	for failed := false; ; {
+		if err := c.Collect(ctx); err != nil && ctx.Err() == nil {
+			c.cfg.Log.Warn("images are not collected", "error", err)
+			if failed { // once may happen while the node starts
+				c.cfg.Event("ImageGCFailed", err.Error())
+			}
+			failed = true
+		} else {
+			failed = false
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C():
+		}
+	}
+}
+
+// Collect looks at the disk once and removes what has to go.
+func (c *Collector) Collect(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.detect(ctx); err != nil {
+		return err
+	}
+	now := c.cfg.Clock.Now()
+	if c.cfg.MaxAge > 0 {
+		if _, err := c.remove(ctx, expired(c.records(), now, c.begun, c.cfg.MaxAge)); err != nil {
+			return err
+		}
+	}
+	if c.cfg.High >= 100 {
+		return nil
+	}
+	capacity, available, err := c.cfg.Disk(ctx)
+	if err != nil {
+		return fmt.Errorf("disk of the images: %w", err)
+	}
+	need := toFree(capacity, available, c.cfg.High, c.cfg.Low)
+	if need == 0 {
+		return nil
+	}
+	freed, err := c.remove(ctx, choose(c.records(), now, c.cfg.MinAge, need))
+	if err == nil && freed < need {
+		message := fmt.Sprintf("Insufficient free disk space on the node's image filesystem (%d%% of %s used). "+
+			"Failed to free sufficient space by deleting unused images (freed %d bytes). "+
+			"Investigate disk usage, as it could be used by active images, logs, volumes, or other data.",
+			100-available*100/capacity, size(capacity), freed)
+		c.cfg.Event("FreeDiskSpaceFailed", message)
+		err = errors.New(message)
+	}
+	return err
+}
+
+// RemoveUnused removes every image that no container uses: the disk is full.
+func (c *Collector) RemoveUnused(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.detect(ctx); err != nil {
+		return err
+	}
+	_, err := c.remove(ctx, choose(c.records(), c.cfg.Clock.Now(), 0, ^uint64(0)))
+	return err
+}
+
+// detect brings the records up to date.
+func (c *Collector) detect(ctx context.Context) error {
+	list, err := c.cfg.Images.ListImages(ctx, &runtimeapi.ListImagesRequest{})
+	if err != nil {
+		return fmt.Errorf("list images: %s", cri.Message(err))
+	}
+	inUse, err := c.cfg.InUse(ctx)
+	if err != nil {
+		return fmt.Errorf("images in use: %w", err)
+	}
+	now := c.cfg.Clock.Now()
+	there := map[string]bool{}
+	for _, image := range list.GetImages() {
+		there[image.GetId()] = true
+		r := c.known[image.GetId()]
+		if r == nil {
+			r = &record{id: image.GetId(), detected: now}
+			c.known[r.id] = r
+		}
+		r.size, r.pinned = image.GetSize(), image.GetPinned()
+		names := slices.Concat([]string{r.id}, image.GetRepoTags(), image.GetRepoDigests())
+		if slices.ContainsFunc(names, func(n string) bool { return inUse[n] }) {
+			r.used = now
+		}
+	}
+	for id := range c.known {
+		if !there[id] {
+			delete(c.known, id)
+		}
+	}
+	return nil
+}
+
+func (c *Collector) records() []record {
+	var out []record
+	for _, r := range c.known {
+		out = append(out, *r)
+	}
+	return out
+}
+
+func (c *Collector) remove(ctx context.Context, list []record) (freed uint64, err error) {
+	var errs []error
+	for _, r := range list {
+		if _, err := c.cfg.Images.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: r.id}}); err != nil {
+			errs = append(errs, fmt.Errorf("remove image %s: %s", r.id, cri.Message(err)))
+			continue
+		}
+		c.cfg.Log.Info("image removed", "image", r.id, "bytes", r.size)
+		delete(c.known, r.id)
+		freed += r.size
+	}
+	return freed, errors.Join(errs...)
+}
+
+// toFree is how much has to go so that the low percentage is in use, if the high one is.
+func toFree(capacity, available uint64, high, low int) uint64 {
+	available = min(available, capacity)
+	if capacity == 0 || 100-available*100/capacity < uint64(high) {
+		return 0
+	}
+	left := capacity * uint64(100-low) / 100
+	return left - min(available, left)
+}
+
+// candidates are the images that no container uses now, the ones unused for
+// longest first, and of those the ones known for longest.
+func candidates(records []record, now time.Time) []record {
+	records = slices.DeleteFunc(slices.Clone(records), func(r record) bool { return r.pinned || !r.used.Before(now) })
+	slices.SortFunc(records, func(a, b record) int {
+		return cmp.Or(a.used.Compare(b.used), a.detected.Compare(b.detected), cmp.Compare(a.id, b.id))
+	})
+	return records
+}
+
+// choose picks images to free so much. What became known a moment ago is likely
+// about to be used.
+func choose(records []record, now time.Time, minAge time.Duration, need uint64) []record {
+	var out []record
+	var sum uint64
+	for _, r := range candidates(records, now) {
+		if sum >= need {
+			break
+		}
+		if now.Sub(r.detected) < minAge {
+			continue
+		}
+		out = append(out, r)
+		sum += r.size
+	}
+	return out
+}
+
+// expired picks the images that have been unused for too long. The time before
+// this process began is not known and does not count.
+func expired(records []record, now, begun time.Time, maxAge time.Duration) []record {
+	if now.Sub(begun) <= maxAge {
+		return nil
+	}
+	return slices.DeleteFunc(candidates(records, now), func(r record) bool {
+		since := r.used
+		if since.IsZero() {
+			since = r.detected
+		}
+		return now.Sub(since) <= maxAge
+	})
+}
+
+// size writes a number of bytes for people.
+func size(bytes uint64) string {
+	const step = 1024
+	if bytes < step {
+		return fmt.Sprintf("%d B", bytes)
+	}
+	n := float64(bytes) / step
+	for _, unit := range []string{"KiB", "MiB", "GiB"} {
+		if n < step {
+			return fmt.Sprintf("%.1f %s", n, unit)
+		}
+		n /= step
+	}
+	return fmt.Sprintf("%.1f TiB", n)
+}

@@ -1,0 +1,163 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package images
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	testclock "k8s.io/utils/clock/testing"
+	"pgregory.net/rapid"
+)
+
+// store is a runtime's images.
+type store struct {
+	runtimeapi.ImageServiceClient
+	images []*runtimeapi.Image
+}
+
+func (s *store) ListImages(context.Context, *runtimeapi.ListImagesRequest, ...grpc.CallOption) (*runtimeapi.ListImagesResponse, error) {
+	return &runtimeapi.ListImagesResponse{Images: s.images}, nil
+}
+
+func (s *store) RemoveImage(_ context.Context, r *runtimeapi.RemoveImageRequest, _ ...grpc.CallOption) (*runtimeapi.RemoveImageResponse, error) {
+	s.images = slices.DeleteFunc(s.images, func(i *runtimeapi.Image) bool { return i.Id == r.GetImage().GetImage() })
+	return &runtimeapi.RemoveImageResponse{}, nil
+}
+
+func (s *store) ids() []string {
+	var out []string
+	for _, i := range s.images {
+		out = append(out, i.Id)
+	}
+	return out
+}
+
+func TestCollect(t *testing.T) {
+	gib := uint64(1 << 30)
+	s := &store{images: []*runtimeapi.Image{
+		{Id: "pinned", Size: 9 * gib, Pinned: true}, {Id: "running", Size: gib, RepoTags: []string{"app:1"}},
+		{Id: "old", Size: gib}, {Id: "older", Size: gib},
+	}}
+	inUse := map[string]bool{"app:1": true, "old": true}
+	available := 50 * gib
+	var events []string
+	c := testclock.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	k := NewCollector(CollectorConfig{
+		Images: s, Clock: c, Log: slog.New(slog.DiscardHandler), High: 85, Low: 80, MinAge: 2 * time.Minute,
+		Disk:  func(context.Context) (uint64, uint64, error) { return 100 * gib, available, nil },
+		InUse: func(context.Context) (map[string]bool, error) { return inUse, nil },
+		Event: func(reason, _ string) { events = append(events, reason) },
+	})
+	step := func(name string, want ...string) {
+		t.Helper()
+		err := k.Collect(t.Context())
+		if got := s.ids(); !slices.Equal(got, want) {
+			t.Fatalf("%s: images %v, want %v (%v)", name, got, want, err)
+		}
+	}
+	step("there is room", "pinned", "running", "old", "older")
+	available = 10 * gib
+	step("too young", "pinned", "running", "old", "older")
+	if !slices.Equal(events, []string{"FreeDiskSpaceFailed"}) {
+		t.Errorf("events %v", events)
+	}
+	c.Step(time.Hour)
+	delete(inUse, "old")
+	available = 15 * gib // 85 % in use; 5 GiB have to go, of which there are only 2
+	step("full", "pinned", "running")
+
+	s.images = append(s.images, &runtimeapi.Image{Id: "new", Size: 10 * gib}, &runtimeapi.Image{Id: "newer", Size: gib})
+	inUse["newer"] = true
+	step("new ones come", "pinned", "running", "new", "newer")
+	delete(inUse, "newer")
+	c.Step(time.Hour)
+	available = 14 * gib
+	step("as much as needed, unused for longest first", "pinned", "running", "newer")
+	if err := k.RemoveUnused(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.ids(); !slices.Equal(got, []string{"pinned", "running"}) {
+		t.Errorf("images %v", got)
+	}
+}
+
+func TestExpired(t *testing.T) {
+	begun := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	at := func(h int) time.Time { return begun.Add(time.Duration(h) * time.Hour) }
+	records := []record{
+		{id: "never used", detected: begun}, {id: "used lately", detected: begun, used: at(9)}, {id: "used once", detected: begun, used: at(1)},
+		{id: "new", detected: at(9)}, {id: "pinned", detected: begun, pinned: true}, {id: "in use", detected: begun, used: at(10)},
+	}
+	ids := func(now time.Time) []string {
+		var out []string
+		for _, r := range expired(records, now, begun, 5*time.Hour) {
+			out = append(out, r.id)
+		}
+		return out
+	}
+	if got := ids(at(10)); !slices.Equal(got, []string{"never used", "used once"}) {
+		t.Errorf("expired %v", got)
+	}
+	if got := ids(at(5)); got != nil {
+		t.Errorf("expired before the process has seen so much time: %v", got)
+	}
+}
+
+// TestChooseIsEnoughAndNoMore: what is chosen is unused and not pinned, and
+// without the last one it would not be enough.
+func TestChooseIsEnoughAndNoMore(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	rapid.Check(t, func(t *rapid.T) {
+		var records []record
+		var all uint64
+		for i := range rapid.IntRange(0, 12).Draw(t, "images") {
+			r := record{
+				id: string(rune('a' + i)), size: uint64(rapid.IntRange(1, 50).Draw(t, "size")), pinned: rapid.Bool().Draw(t, "pinned"),
+				detected: now.Add(-time.Duration(rapid.IntRange(0, 9).Draw(t, "age")) * time.Minute),
+			}
+			if rapid.Bool().Draw(t, "used") {
+				r.used = r.detected.Add(time.Duration(rapid.IntRange(0, 9).Draw(t, "later")) * time.Minute)
+				if r.used.After(now) {
+					r.used = now
+				}
+			}
+			records = append(records, r)
+			if !r.pinned && r.used.Before(now) && now.Sub(r.detected) >= 2*time.Minute {
+				all += r.size
+			}
+		}
+		need := uint64(rapid.IntRange(0, 200).Draw(t, "need"))
+		var sum uint64
+		chosen := choose(records, now, 2*time.Minute, need)
+		for i, r := range chosen {
+			if r.pinned || !r.used.Before(now) || now.Sub(r.detected) < 2*time.Minute {
+				t.Fatalf("%+v must stay", r)
+			}
+			if i > 0 && chosen[i-1].used.After(r.used) {
+				t.Fatalf("%+v before %+v", chosen[i-1], r)
+			}
+			if sum >= need {
+				t.Fatalf("%+v more than needed", r)
+			}
+			sum += r.size
+		}
+		if sum < min(need, all) {
+			t.Fatalf("freed %d of %d, there were %d", sum, need, all)
+		}
+	})
+}
+
+func TestSize(t *testing.T) {
+	for bytes, want := range map[uint64]string{1023: "1023 B", 1024: "1.0 KiB", 3 << 19: "1.5 MiB", 252 << 30: "252.0 GiB", 5 << 40: "5.0 TiB", 1 << 55: "32768.0 TiB"} {
+		if got := size(bytes); got != want {
+			t.Errorf("%d: %s, want %s", bytes, got, want)
+		}
+	}
+}

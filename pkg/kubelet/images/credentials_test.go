@@ -1,0 +1,74 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package images
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+func TestMatchesRegistry(t *testing.T) {
+	for name, c := range map[string]struct {
+		key, image string
+		want       bool
+	}{
+		"host":                       {"registry.example.com", "registry.example.com/a/b", true},
+		"another host":               {"registry.example.com", "example.com/a", false},
+		"port":                       {"registry.example.com:5000", "registry.example.com:5000/a", true},
+		"port missing":               {"registry.example.com", "registry.example.com:5000/a", false},
+		"pattern of a label":         {"*.example.com", "registry.example.com/a", true},
+		"a pattern is for one label": {"*.example.com", "a.b.example.com/a", false},
+		"path":                       {"registry.example.com/team", "registry.example.com/team/a", true},
+		"path of another":            {"registry.example.com/team", "registry.example.com/teams/a", false},
+		"URL of Docker's":            {"https://index.docker.io/v1/", "docker.io/library/busybox", true},
+		"URL":                        {"https://registry.example.com/v2/", "registry.example.com/a", true},
+		"no URL":                     {"://", "registry.example.com/a", false},
+	} {
+		if got := matchesRegistry(c.key, c.image); got != c.want {
+			t.Errorf("%s: %q for %q: %t", name, c.key, c.image, got)
+		}
+	}
+}
+
+type secrets map[string]*v1.Secret
+
+func (s secrets) Secret(_ context.Context, _, name string) (*v1.Secret, error) {
+	if s[name] == nil {
+		return nil, errors.New("not there")
+	}
+	return s[name], nil
+}
+
+func TestCredentials(t *testing.T) {
+	p := New(Config{Secrets: secrets{
+		"json": {Type: v1.SecretTypeDockerConfigJson, Data: map[string][]byte{v1.DockerConfigJsonKey: []byte(
+			`{"auths":{"reg.example.com":{"username":"wide","password":"p"},"reg.example.com/team":{"auth":"bmFycm93OmE6Yg=="}}}`)}},
+		"old":    {Type: v1.SecretTypeDockercfg, Data: map[string][]byte{v1.DockerConfigKey: []byte(`{"docker.io":{"username":"hub","password":"q"}}`)}},
+		"broken": {Type: v1.SecretTypeDockerConfigJson, Data: map[string][]byte{v1.DockerConfigJsonKey: []byte(`{`)}},
+	}})
+	pod := &v1.Pod{Spec: v1.PodSpec{ImagePullSecrets: []v1.LocalObjectReference{{Name: "none"}, {Name: "broken"}, {Name: "json"}, {Name: "old"}}}}
+	for image, want := range map[string][]string{
+		"reg.example.com/team/app:1": {"narrow a:b", "wide p"}, // the most specific first
+		"reg.example.com/app":        {"wide p"},
+		"busybox":                    {"hub q"},
+		"other.example.com/app":      nil,
+	} {
+		var got []string
+		for _, a := range p.credentials(t.Context(), pod, image) {
+			got = append(got, a.Username+" "+a.Password)
+		}
+		if len(got) != len(want) {
+			t.Errorf("%s: %q, want %q", image, got, want)
+			continue
+		}
+		for i := range want {
+			if got[i] != want[i] {
+				t.Errorf("%s: %q, want %q", image, got, want)
+			}
+		}
+	}
+}

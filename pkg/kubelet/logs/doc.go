@@ -1,0 +1,17 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package logs keeps the logs of containers within bounds.
+//
+// The runtime appends to one file for each run of a container, below the
+// directory of its pod. A file that has grown beyond its size is renamed (with
+// the time as suffix) and the runtime asked to begin a new one; of the renamed
+// files all but the newest are compressed, and the oldest removed. Names and
+// order are those of Kubernetes, so that what collects logs from nodes finds
+// them where it looks.
+//
+// Directories of pods that nobody knows any more are removed.
+//
+// Nothing is remembered: what a process that was killed left half done is
+// completed or removed the next time.
+package logs

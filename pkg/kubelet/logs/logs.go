@@ -1,0 +1,186 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package logs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson.dev/api/clock"
+)
+
+// Log is the log of a container that runs.
+type Log struct {
+	ContainerID string
+	Path        string
+}
+
+// Runtime is the part of the container runtime that the logs need.
+type Runtime interface {
+	// Logs are those of the running containers.
+	Logs(ctx context.Context) ([]Log, error)
+	// ReopenLog has the runtime make a container's log file anew.
+	ReopenLog(ctx context.Context, containerID string) error
+}
+
+// Config is what a Keeper needs.
+type Config struct {
+	Runtime Runtime
+	Clock   clock.Clock
+	Log     *slog.Logger
+	// Root has a directory for each pod, NAMESPACE_NAME_UID.
+	Root string
+	// MaxSize is how large a file may grow, MaxFiles how many a container may have, at least 2.
+	MaxSize  int64
+	MaxFiles int
+	// Period is how often the sizes are looked at.
+	Period time.Duration
+}
+
+// Keeper keeps logs within bounds.
+type Keeper struct{ cfg Config }
+
+// New makes a Keeper. It refuses bounds that cannot be kept.
+func New(cfg Config) (*Keeper, error) {
+	if cfg.MaxFiles < runtimeOwned {
+		return nil, fmt.Errorf("invalid containerLogMaxFiles %d, must be > 1", cfg.MaxFiles)
+	}
+	return &Keeper{cfg: cfg}, nil
+}
+
+// Run looks at the logs until ctx ends. A MaxSize that is not positive means
+// that they may grow.
+func (k *Keeper) Run(ctx context.Context) error {
+	if k.cfg.MaxSize <= 0 {
+		return nil
+	}
+	t := k.cfg.Clock.NewTicker(k.cfg.Period)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C():
+		}
+		if err := k.Rotate(ctx); err != nil && ctx.Err() == nil {
+			k.cfg.Log.Warn("logs of containers are not within their bounds", "error", err)
+		}
+	}
+}
+
+// Rotate looks once at the logs of all containers that run.
+func (k *Keeper) Rotate(ctx context.Context) error {
+	logs, err := k.cfg.Runtime.Logs(ctx)
+	if err != nil {
+		return fmt.Errorf("logs of the runtime: %w", err)
+	}
+	var errs []error
+	for _, l := range logs {
+		if ctx.Err() != nil {
+			break
+		}
+		if err := k.look(ctx, l); err != nil {
+			errs = append(errs, fmt.Errorf("log %s: %w", l.Path, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (k *Keeper) look(ctx context.Context, l Log) error {
+	info, err := os.Stat(l.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		// It was renamed and the kubelet or the runtime died before there was a new one.
+		return k.cfg.Runtime.ReopenLog(ctx, l.ContainerID)
+	case err != nil:
+		return err
+	case info.Size() < k.cfg.MaxSize:
+		return nil
+	}
+	names, err := renamed(l.Path)
+	if err != nil {
+		return err
+	}
+	p := decide(names, k.cfg.MaxFiles)
+	for _, n := range p.remove {
+		if err := os.Remove(n); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	for _, n := range p.compress {
+		if err := compress(n); err != nil {
+			return err
+		}
+	}
+	return k.rename(ctx, l)
+}
+
+// rename gives the log that is being written its suffix. When the runtime does
+// not begin a new one the name is given back, so that nobody looks for a log
+// in vain.
+func (k *Keeper) rename(ctx context.Context, l Log) error {
+	to := l.Path + "." + k.cfg.Clock.Now().Format(timeFormat)
+	if err := os.Rename(l.Path, to); err != nil {
+		return err
+	}
+	if err := k.cfg.Runtime.ReopenLog(ctx, l.ContainerID); err != nil {
+		return errors.Join(fmt.Errorf("reopen: %w", err), os.Rename(to, l.Path))
+	}
+	return nil
+}
+
+// Sweep removes the directories of pods that are not known.
+func (k *Keeper) Sweep(known func(uid types.UID) bool) error {
+	entries, err := os.ReadDir(k.cfg.Root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list logs: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		uid, ok := podOf(e.Name())
+		if !ok || known(uid) {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(k.cfg.Root, e.Name())); err != nil {
+			errs = append(errs, fmt.Errorf("remove logs: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Remove removes the log of one run of a container, with its renamed files.
+func Remove(path string) error {
+	names, err := renamed(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, n := range append(names, path) {
+		if err := os.Remove(n); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove log: %w", err)
+		}
+	}
+	return nil
+}
+
+// podOf reads the uid out of the name of a directory; what is not named like a
+// pod's is not ours.
+func podOf(name string) (types.UID, bool) {
+	parts := strings.Split(name, "_")
+	if len(parts) != 3 || parts[2] == "" {
+		return "", false
+	}
+	return types.UID(parts[2]), true
+}
