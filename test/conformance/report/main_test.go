@@ -1,0 +1,47 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/onsi/ginkgo/v2/types"
+)
+
+func spec(text string, state types.SpecState, labels ...string) types.SpecReport {
+	return types.SpecReport{LeafNodeType: types.NodeTypeIt, LeafNodeText: text, LeafNodeLabels: labels, State: state}
+}
+
+func TestSummary(t *testing.T) {
+	reports := []types.Report{{SpecReports: types.SpecReports{
+		spec("[sig-apps] Deployment rolls", types.SpecStatePassed, "Conformance"),
+		spec("[sig-apps] Deployment deletes", types.SpecStateFailed, "Conformance"),
+		spec("[sig-apps] Job runs", types.SpecStateTimedout, "Conformance"),
+		spec("[sig-node] Pods start", types.SpecStateSkipped, "Conformance"),
+		spec("[sig-node] Pods dance", types.SpecStatePassed),
+	}}}
+	s, err := summarize(reports, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := s.markdown("", "a cluster")
+	for _, want := range []string{"| sig-apps | 1 | 2 | 0 | 3 |", "| sig-node | 0 | 0 | 1 | 1 |", "| **all** | 1 | 2 | 1 | 4 |", "- [sig-apps] Job runs", "- [sig-node] Pods start"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if s, err = summarize(reports, "Deployment"); err != nil || s.bySIG["sig-apps"].total != 2 || s.bySIG["sig-node"] != nil {
+		t.Errorf("with a focus: %+v, %v", s, err)
+	}
+}
+
+func TestSectionsAreReplaced(t *testing.T) {
+	file := replace("", "Full run", "one")
+	file = replace(file, "Focused run", "two")
+	file = replace(file, "Full run", "three")
+	if strings.Contains(file, "one") || !strings.Contains(file, "## Full run\n\nthree\n") || !strings.Contains(file, "## Focused run\n\ntwo\n") {
+		t.Errorf("got\n%s", file)
+	}
+}
