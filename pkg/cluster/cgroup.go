@@ -27,6 +27,9 @@ import (
 type cgroups struct {
 	mounts  []string
 	unified bool
+	// hybrid is the version 2 hierarchy that some machines mount beside those of
+	// version 1. It limits nothing, but the runtime leaves groups in it.
+	hybrid string
 }
 
 const (
@@ -49,7 +52,11 @@ func findCgroups(root string) (*cgroups, error) {
 	for _, e := range entries {
 		// A link (cpu -> cpu,cpuacct) is another name of a hierarchy that is listed itself.
 		dir := filepath.Join(root, e.Name())
-		if e.IsDir() && exists(filepath.Join(dir, "cgroup.procs")) && !exists(filepath.Join(dir, "cgroup.controllers")) {
+		switch {
+		case !e.IsDir() || !exists(filepath.Join(dir, "cgroup.procs")):
+		case exists(filepath.Join(dir, "cgroup.controllers")):
+			c.hybrid = dir
+		default:
 			c.mounts = append(c.mounts, dir)
 		}
 	}
@@ -118,6 +125,14 @@ func inheritCpuset(parent, dir string) error {
 	return nil
 }
 
+// used are the hierarchies that have groups of clusters.
+func (c *cgroups) used() []string {
+	if c.hybrid == "" {
+		return c.mounts
+	}
+	return append(slices.Clip(c.mounts), c.hybrid)
+}
+
 // enter moves a process into a group.
 func (c *cgroups) enter(group string, pid int) error {
 	for _, mount := range c.mounts {
@@ -135,7 +150,7 @@ func (c *cgroups) remove(ctx context.Context, group string, clk clock.Clock) err
 	var err error
 	for range 100 {
 		err = nil
-		for _, mount := range c.mounts {
+		for _, mount := range c.used() {
 			err = errors.Join(err, removeGroup(filepath.Join(mount, group)))
 		}
 		if err == nil {
@@ -189,7 +204,7 @@ func killGroup(dir string) {
 // prune removes a cluster's own group, and the root of all clusters' groups
 // when it was the last.
 func (c *cgroups) prune(cluster string) {
-	for _, mount := range c.mounts {
+	for _, mount := range c.used() {
 		_ = os.Remove(filepath.Join(mount, cgroupRoot, cluster))
 		_ = os.Remove(filepath.Join(mount, cgroupRoot))
 	}

@@ -107,9 +107,13 @@ func (c *Config) Complete() error {
 		{&c.ToolsDir, filepath.Join(filepath.Dir(self), "tools")},
 		{&c.ImagesDir, filepath.Join(filepath.Dir(self), "..", ".build", "images")},
 		{&c.DataDir, filepath.Join(DefaultRoot, c.Name)},
+		{&c.Kubeconfig, ""},
 	} {
 		if *d.path == "" {
 			*d.path = d.fallback
+		}
+		if *d.path == "" {
+			continue
 		}
 		if *d.path, err = filepath.Abs(*d.path); err != nil {
 			return fmt.Errorf("path: %w", err)

@@ -14,6 +14,8 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 )
 
 // Snapshot writes all objects of the cluster to file: the store's directory as a
@@ -24,6 +26,10 @@ func Snapshot(ctx context.Context, c *Config, file string, deps Deps) error {
 
 // Restore replaces all objects of the cluster by those of a snapshot. What runs
 // on the nodes follows.
+//
+// The store's revision goes back, so whoever follows the API server could take
+// old changes for new ones. The cluster's own processes are started anew for
+// that reason; programs in pods that watch have to be by their owners.
 func Restore(ctx context.Context, c *Config, file string, deps Deps) error {
 	fresh, old := c.dirs().store()+".new", c.dirs().store()+".old"
 	if err := errors.Join(os.RemoveAll(fresh), os.RemoveAll(old)); err != nil {
@@ -32,7 +38,7 @@ func Restore(ctx context.Context, c *Config, file string, deps Deps) error {
 	if err := unpackStore(file, fresh); err != nil {
 		return errors.Join(err, os.RemoveAll(fresh))
 	}
-	return withoutServer(ctx, c, deps, func() error {
+	err := withoutServer(ctx, c, deps, func() error {
 		if err := os.Rename(c.dirs().store(), old); err != nil {
 			return fmt.Errorf("replace store: %w", err)
 		}
@@ -41,6 +47,28 @@ func Restore(ctx context.Context, c *Config, file string, deps Deps) error {
 		}
 		return os.RemoveAll(old)
 	})
+	if err != nil {
+		return err
+	}
+	return restartClients(ctx, c)
+}
+
+// restartClients starts the processes anew that follow the API server. Their
+// supervisor or node host starts each again.
+func restartClients(ctx context.Context, c *Config) error {
+	st, err := Inspect(ctx, c)
+	if err != nil {
+		return err
+	}
+	for name, pid := range st.Pids {
+		if name == apiserver || strings.HasPrefix(name, "containerd-") {
+			continue
+		}
+		if err := syscall.Kill(pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("restart %s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // withoutServer does something while the API server is stopped, and starts it

@@ -54,13 +54,26 @@ func Up(ctx context.Context, c *Config, deps Deps) error {
 	if err := bringUp(ctx, c, p); err != nil {
 		return err
 	}
-	if c.Kubeconfig != "" {
-		if err := mergeKubeconfig(c.dirs().kubeconfig("admin"), c.Kubeconfig); err != nil {
-			return err
-		}
+	if err := giveKubeconfig(c, st); err != nil {
+		return err
 	}
 	p.done(c)
 	return nil
+}
+
+// giveKubeconfig adds the administrator's credentials to the file that was
+// asked for, and remembers the file for [Down].
+func giveKubeconfig(c *Config, running *Status) error {
+	if c.Kubeconfig == "" {
+		if running != nil {
+			c.Kubeconfig = running.Config.Kubeconfig
+		}
+		return nil
+	}
+	if err := mergeKubeconfig(c.dirs().kubeconfig("admin"), c.Kubeconfig); err != nil {
+		return err
+	}
+	return errors.Join(writeJSON(c.dirs().config(), c), writeJSON(c.dirs().record(), c))
 }
 
 var (

@@ -125,11 +125,21 @@ func (m *Manager) Remove(_ context.Context, pod types.UID) error {
 	}
 	var errs []error
 	for _, class := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
-		for _, root := range m.roots {
+		for _, root := range append(slices.Clip(m.roots), m.hybrid()...) {
 			errs = append(errs, removeTree(filepath.Join(root, m.podPath(class, pod))))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// hybrid is the version 2 hierarchy that some machines mount beside those of version 1. It limits nothing, but
+// the runtime makes groups in it that it does not remove.
+func (m *Manager) hybrid() []string {
+	dir := filepath.Join(m.cfg.Mount, "unified")
+	if m.unified || !Unified(dir) {
+		return nil
+	}
+	return []string{dir}
 }
 
 // Pods names the pods that have a cgroup.
