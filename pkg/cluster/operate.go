@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	core "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -36,10 +37,41 @@ func AddNode(ctx context.Context, c *Config, name string, deps Deps) error {
 
 // StartNode starts a node that was killed, and returns when it is ready again.
 func StartNode(ctx context.Context, c *Config, name string, deps Deps) error {
+	p := newProgress(deps)
 	if err := call(ctx, c.dirs().socket(), "POST", "/nodes/start", url.Values{"name": {name}}, nil); err != nil {
 		return err
 	}
-	return waitNodes(ctx, c, newProgress(deps))
+	if err := waitSign(ctx, c, name, p); err != nil {
+		return err
+	}
+	return waitNodes(ctx, c, p)
+}
+
+var errNoSign = errors.New("its kubelet has given no sign of life")
+
+// waitSign waits for a sign of life from a node's kubelet that is newer than
+// p. For a while after a node's end its Node object still says that it is
+// ready; its Lease tells the truth.
+func waitSign(ctx context.Context, c *Config, name string, p *progress) error {
+	client, err := machineClient(c)
+	if err != nil {
+		return err
+	}
+	err = p.wait(ctx, nodePatience, func(ctx context.Context) error {
+		lease, err := client.CoordinationV1().Leases(core.NamespaceNodeLease).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if renewed := lease.Spec.RenewTime; renewed == nil || renewed.Time.Before(p.began) {
+			return errNoSign
+		}
+		return nil
+	})
+	if err != nil {
+		d := c.dirs()
+		return p.failed("node "+name, err, d.log("node-"+name), d.node(name).log("containerd"), d.node(name).log("kubelet"))
+	}
+	return nil
 }
 
 // KillNode pulls a node's plug: all its processes end at once. The cluster is

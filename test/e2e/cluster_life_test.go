@@ -1,0 +1,136 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestClusterLife is the life of a second cluster beside the first, until no
+// trace of it is left.
+func TestClusterLife(t *testing.T) {
+	const name = "e2e-second"
+	data, kubeconfig := filepath.Join(shared.dir, "second"), filepath.Join(shared.dir, "second.conf")
+	links := linksOf(t)
+	c := func(args ...string) string { return ctl(t, append([]string{"cluster", "--name", name}, args...)...) }
+	k := func(args ...string) string { return ctl(t, append([]string{"--kubeconfig", kubeconfig}, args...)...) }
+	up := []string{"up", "--nodes", "1", "--data-dir", data, "--kubeconfig", kubeconfig}
+	t.Cleanup(func() { _, _ = try(t, "", "cluster", "down", "--name", name) })
+
+	c(up...)
+	first := c("pids", "-o", "json")
+	c(up...)
+	if again := c("pids", "-o", "json"); again != first {
+		t.Errorf("a second up changed processes:\n%s\n%s", first, again)
+	}
+	t.Run("clusters are apart", func(t *testing.T) {
+		k("create", "namespace", "only-here")
+		if out, err := try(t, "", "get", "namespace", "only-here"); err == nil {
+			t.Errorf("the other cluster has it: %s", out)
+		}
+	})
+	t.Run("no way out", func(t *testing.T) {
+		// 192.0.2.1 is nobody's: it stands for every address outside.
+		for _, where := range [][]string{{"exec", "n1"}, {"exec"}} {
+			args := append([]string{"cluster", "--name", name}, append(where, "--", "bash", "-c", ": > /dev/tcp/192.0.2.1/80")...)
+			if out, err := try(t, "", args...); err == nil || !strings.Contains(out, "connect: ") {
+				t.Errorf("%v: %v %s", where, err, out)
+			}
+		}
+	})
+	t.Run("nodes come and go", func(t *testing.T) {
+		c("node", "add")
+		if out := k("get", "node", "n2"); !strings.Contains(out, " Ready ") {
+			t.Errorf("added node:\n%s", out)
+		}
+		c("node", "remove", "n2")
+		if out, err := try(t, "", "--kubeconfig", kubeconfig, "get", "node", "n2"); err == nil {
+			t.Errorf("removed node:\n%s", out)
+		}
+	})
+	t.Run("snapshot and restore", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "snapshot")
+		k("create", "configmap", "before")
+		c("snapshot", file)
+		k("delete", "configmap", "before")
+		k("create", "deployment", "after", "--image=nginx:1.27")
+		k("rollout", "status", "deployment", "after")
+		c("restore", file)
+		k("get", "configmap", "before")
+		if out, err := try(t, "", "--kubeconfig", kubeconfig, "get", "deployment", "after"); err == nil {
+			t.Errorf("made after the snapshot:\n%s", out)
+		}
+		// The processes follow the restored objects.
+		k("create", "deployment", "new", "--image=nginx:1.27")
+		k("rollout", "status", "deployment", "new")
+	})
+
+	c("down")
+	t.Run("no trace", func(t *testing.T) {
+		for _, file := range []string{data, kubeconfig, "/run/keelson/" + name, "/run/keelson/" + name + ".lock"} {
+			if _, err := os.Lstat(file); err == nil {
+				t.Errorf("left: %s", file)
+			}
+		}
+		for _, file := range append(cmdlines(t), "/proc/self/mountinfo") {
+			b, err := os.ReadFile(file)
+			if err == nil && strings.Contains(string(b), data) {
+				t.Errorf("left in %s: %q", file, b)
+			}
+		}
+		for _, dir := range groupsOf(t, name) {
+			t.Errorf("left: %s", dir)
+		}
+		if now := linksOf(t); !slices.Equal(now, links) {
+			t.Errorf("network links: %v before, %v after", links, now)
+		}
+	})
+}
+
+// linksOf are the network links of the machine itself.
+func linksOf(t *testing.T) []string {
+	t.Helper()
+	links, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, l := range links {
+		names = append(names, l.Name)
+	}
+	return names
+}
+
+// cmdlines are the files with the command lines of every process.
+func cmdlines(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// groupsOf are the cgroups of a cluster.
+func groupsOf(t *testing.T, cluster string) []string {
+	t.Helper()
+	var found []string
+	err := filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && d.Name() == cluster {
+			found = append(found, path)
+			return fs.SkipDir
+		}
+		return nil // a group may go while it is walked
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
