@@ -27,6 +27,9 @@ func main() {
 // inputs are the programs that images are made of.
 type inputs struct {
 	Pause, CoreDNS, Busybox, Web, Index string
+	// Agnhost, when it is given, asks for the images of the Conformance suite
+	// instead of those that every node holds.
+	Agnhost string
 }
 
 func run(args []string, stderr io.Writer) error {
@@ -38,6 +41,7 @@ func run(args []string, stderr io.Writer) error {
 	flags.StringVar(&in.Busybox, "busybox", "", "a static busybox")
 	flags.StringVar(&in.Web, "web", "", "the web server's program")
 	flags.StringVar(&in.Index, "index", "", "the web server's first page")
+	flags.StringVar(&in.Agnhost, "agnhost", "", "the suite's test program; makes the images of the Conformance suite")
 	out := flags.String("out", "", "directory to write the archives to")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -45,7 +49,11 @@ func run(args []string, stderr io.Writer) error {
 	if *out == "" || flags.NArg() > 0 {
 		return errors.New("want -out and no arguments")
 	}
-	specs, err := in.specs()
+	list := in.specs
+	if in.Agnhost != "" {
+		list = in.conformance
+	}
+	specs, err := list()
 	if err != nil {
 		return err
 	}

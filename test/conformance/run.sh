@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Copyright The Keelson Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Runs the upstream Conformance suite, or the part of it that matches a regular
+# expression, against a cluster of its own, and writes docs/conformance.md.
+set -euo pipefail
+
+case ${1:-} in
+-h | --help)
+	cat <<-'USAGE'
+		usage: test/conformance/run.sh [FOCUS]
+
+		PROCS    parallel processes (6)
+		TIMEOUT  of the whole run (60m)
+	USAGE
+	exit
+	;;
+esac
+focus=${1:-}
+procs=${PROCS:-6}
+timeout=${TIMEOUT:-60m}
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+cd "$root"
+bin=bin/conformance
+images=.build/conformance-images
+name=conformance
+mkdir -p "$bin" "$images"
+
+# The suite takes minutes to compile: only when it is not there, or its module changed.
+digest=$(cat test/conformance/go.mod test/conformance/go.sum test/conformance/*.go | sha256sum | cut -d' ' -f1)
+if [[ ! -f $bin/.stamp || $(<"$bin/.stamp") != "$digest" ]]; then
+	echo "conformance: compiling the suite"
+	(
+		cd test/conformance
+		export GOWORK=off CGO_ENABLED=0
+		go test -c -o "$root/$bin/e2e.test" .
+		go build -trimpath -ldflags '-s -w' -o "$root/$bin/agnhost" k8s.io/kubernetes/test/images/agnhost
+		go build -o "$root/$bin/ginkgo" github.com/onsi/ginkgo/v2/ginkgo
+		go build -o "$root/$bin/report" ./report
+	)
+	echo "$digest" >"$bin/.stamp"
+fi
+go run ./hack/images -out "$images" -busybox .build/image-parts/busybox -web .build/image-parts/web \
+	-index test/images/web/index.html -agnhost "$bin/agnhost"
+
+work=$(mktemp -d)
+trap 'bin/ctl cluster down --name "$name"; rm -rf "$work"' EXIT
+bin/ctl cluster up --name "$name" --nodes 2 --kubeconfig "$work/machine" --data-dir "$work/data"
+bin/ctl cluster load --name "$name" "$images"/*.tar
+# The suite runs where nodes and pods can be reached, and there the API server
+# has its own address.
+sed 's#server: https://127.0.0.1:.*#server: https://10.50.0.1:6443#' "$work/machine" >"$work/kubeconfig"
+
+echo "conformance: running, at most $timeout"
+bin/ctl cluster exec --name "$name" -- env KUBECONFIG="$work/kubeconfig" PATH="$root/bin:$PATH" HOME="$work" \
+	"$root/$bin/ginkgo" --procs="$procs" --timeout="$timeout" --label-filter=Conformance --focus="$focus" \
+	--no-color --succinct --keep-going --output-dir="$work" --json-report=report.json "$root/$bin/e2e.test" -- \
+	--provider=skeleton --kubeconfig="$work/kubeconfig" --kubectl-path="$root/bin/kubectl" --report-dir= \
+	--num-nodes=2 >"$root/.build/conformance.log" 2>&1 || echo "conformance: not all specs passed; see .build/conformance.log"
+"$bin/report" -in "$work/report.json" -out docs/conformance.md -focus "$focus" -cluster "$(bin/ctl version --client | head -n 1), $procs processes."
+sed -n '/^| SIG/,/^$/p' docs/conformance.md
