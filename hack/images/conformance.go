@@ -14,7 +14,12 @@ func (in inputs) conformance() ([]spec, error) {
 	if err != nil {
 		return nil, err
 	}
+	debian, err := tree(in.Debian)
+	if err != nil {
+		return nil, err
+	}
 	users := layer{
+		directory("tmp", 0o1777),
 		text("etc/passwd", "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/home:/bin/false\nuser-defined-in-image:x:1000:1000::/home:/bin/sh\n"),
 		text("etc/group", "root:x:0:\nnogroup:x:65534:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n"),
 	}
@@ -23,7 +28,7 @@ func (in inputs) conformance() ([]spec, error) {
 		{
 			File:   "agnhost",
 			Names:  names(suite+"agnhost", "2.63.0", "2.55"),
-			Layers: []layer{base, append(users, program("agnhost", in.Agnhost))},
+			Layers: []layer{debian, append(users, program("agnhost", in.Agnhost))},
 			Config: v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}, WorkingDir: "/", Env: env},
 		},
 		{

@@ -30,6 +30,8 @@ type inputs struct {
 	// Agnhost, when it is given, asks for the images of the Conformance suite
 	// instead of those that every node holds.
 	Agnhost string
+	// Debian is a directory with Debian packages, the base of agnhost.
+	Debian string
 }
 
 func run(args []string, stderr io.Writer) error {
@@ -42,6 +44,7 @@ func run(args []string, stderr io.Writer) error {
 	flags.StringVar(&in.Web, "web", "", "the web server's program")
 	flags.StringVar(&in.Index, "index", "", "the web server's first page")
 	flags.StringVar(&in.Agnhost, "agnhost", "", "the suite's test program; makes the images of the Conformance suite")
+	flags.StringVar(&in.Debian, "debian", "", "directory with the Debian packages that agnhost stands on")
 	out := flags.String("out", "", "directory to write the archives to")
 	if err := flags.Parse(args); err != nil {
 		return err

@@ -42,7 +42,8 @@ if [[ ! -f $bin/.stamp || $(<"$bin/.stamp") != "$digest" ]]; then
 	)
 	echo "$digest" >"$bin/.stamp"
 fi
-go run ./hack/images -out "$images" -busybox .build/image-parts/busybox -web .build/image-parts/web \
+hack/debian.sh .build/image-parts/debian bash curl bind9-dnsutils iproute2 netcat-openbsd iperf util-linux coreutils dash grep sed procps
+go run ./hack/images -out "$images" -debian .build/image-parts/debian -busybox .build/image-parts/busybox -web .build/image-parts/web \
 	-index test/images/web/index.html -agnhost "$bin/agnhost"
 
 work=$(mktemp -d)
