@@ -20,18 +20,19 @@ type events struct {
 	client      kubernetes.Interface
 	broadcaster record.EventBroadcaster
 	recorder    record.EventRecorder
+	// stop ends the recording at once, also while a write is being tried again.
+	stop context.CancelFunc
 }
 
 func newEvents(cfg Config) *events {
-	b := record.NewBroadcaster()
-	return &events{cfg.Client, b, b.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: cfg.NodeName})}
+	ctx, stop := context.WithCancel(context.Background())
+	b := record.NewBroadcaster(record.WithContext(ctx))
+	return &events{cfg.Client, b, b.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: cfg.NodeName}), stop}
 }
 
 func (e *events) start(context.Context) {
 	e.broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: e.client.CoreV1().Events("")})
 }
-
-func (e *events) stop() { e.broadcaster.Shutdown() }
 
 // pod records an event on a pod, or on one of its containers.
 func (e *events) pod(pod *v1.Pod, container, eventType, reason, message string) {
