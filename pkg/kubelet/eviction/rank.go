@@ -1,0 +1,103 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package eviction
+
+import (
+	"cmp"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+const (
+	// systemCritical is the priority from which on a pod is the node's own.
+	systemCritical = 2_000_000_000
+	mirror         = "kubernetes.io/config.mirror"
+	source         = "kubernetes.io/config.source"
+	fromAPI        = "api"
+)
+
+// Critical tells whether the node cannot be without a pod.
+func Critical(pod *v1.Pod) bool {
+	if _, ok := pod.Annotations[mirror]; ok {
+		return true
+	}
+	if from, ok := pod.Annotations[source]; ok && from != fromAPI {
+		return true
+	}
+	return pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical
+}
+
+// Candidate is a pod with what it uses; nil if that is not known.
+type Candidate struct {
+	Pod   *v1.Pod
+	Usage *statsapi.PodStats
+}
+
+// rank orders pods so that the first is to go first for the resource.
+func rank(list []Candidate, r v1.ResourceName) {
+	slices.SortStableFunc(list, func(a, b Candidate) int {
+		ua, ra, oka := a.consumes(r)
+		ub, rb, okb := b.consumes(r)
+		if r != pids && (!oka || !okb) {
+			// Of a pod that is not measured it cannot be said that it keeps to its request.
+			return cmp.Or(boolOrder(oka)-boolOrder(okb), cmp.Compare(priority(a.Pod), priority(b.Pod)))
+		}
+		over := 0
+		if r == v1.ResourceMemory || r == v1.ResourceEphemeralStorage {
+			over = boolOrder(ub > rb) - boolOrder(ua > ra)
+		}
+		return cmp.Or(over, cmp.Compare(priority(a.Pod), priority(b.Pod)), cmp.Compare(ub-rb, ua-ra))
+	})
+}
+
+// consumes is what a pod uses of a resource, and what it has asked for.
+func (c *Candidate) consumes(r v1.ResourceName) (used, requested int64, known bool) {
+	if c.Usage == nil {
+		return 0, 0, false
+	}
+	switch r {
+	case v1.ResourceMemory:
+		used, known = memoryOf(c.Usage)
+	case v1.ResourceEphemeralStorage:
+		if e := c.Usage.EphemeralStorage; e != nil {
+			used, known = value(e.UsedBytes)
+		}
+	case inodes:
+		if e := c.Usage.EphemeralStorage; e != nil {
+			used, known = value(e.InodesUsed)
+		}
+		return used, 0, known
+	case pids:
+		if p := c.Usage.ProcessStats; p != nil {
+			used, known = value(p.ProcessCount)
+		}
+		return used, 0, known
+	}
+	q := resourcehelper.PodRequests(c.Pod, resourcehelper.PodResourcesOptions{})[r]
+	return used, q.Value(), known
+}
+
+func memoryOf(s *statsapi.PodStats) (int64, bool) {
+	if s.Memory == nil {
+		return 0, false
+	}
+	return value(s.Memory.WorkingSetBytes)
+}
+
+func value(p *uint64) (int64, bool) {
+	if p == nil {
+		return 0, false
+	}
+	return int64(*p), true
+}
+
+func priority(pod *v1.Pod) int32 {
+	if pod.Spec.Priority == nil {
+		return 0
+	}
+	return *pod.Spec.Priority
+}

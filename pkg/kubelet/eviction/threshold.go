@@ -1,0 +1,189 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package eviction
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+)
+
+// Signal is a resource that can run out, as thresholds name it.
+type Signal string
+
+// The signals there are.
+const (
+	MemoryAvailable   Signal = "memory.available"
+	NodeFsAvailable   Signal = "nodefs.available"
+	NodeFsInodesFree  Signal = "nodefs.inodesFree"
+	ImageFsAvailable  Signal = "imagefs.available"
+	ImageFsInodesFree Signal = "imagefs.inodesFree"
+	PIDAvailable      Signal = "pid.available"
+)
+
+// Resources that are not of the API, as messages name them.
+const (
+	inodes v1.ResourceName = "inodes"
+	pids   v1.ResourceName = "pids"
+)
+
+// Amount is what is left of a resource, in bytes or pieces.
+type Amount struct{ Available, Capacity int64 }
+
+// Observation is what is left of each resource that could be measured.
+type Observation map[Signal]Amount
+
+// Threshold is how little of a resource may be left.
+type Threshold struct {
+	Signal Signal
+	// Value or Percent of the capacity; the other is zero.
+	Value   resource.Quantity
+	Percent float64
+	// Grace is how long a soft threshold may be crossed; a hard one has none.
+	Grace time.Duration
+	// Soft tells that pods are given time to end.
+	Soft bool
+	// Reclaim is how much more than the threshold must be left until a crossed
+	// threshold is not crossed any more, Value or Percent.
+	Reclaim        resource.Quantity
+	ReclaimPercent float64
+}
+
+// Parse reads the thresholds of a configuration, in the order in which they are
+// acted upon: memory first, because it runs out fastest.
+func Parse(c *kubeletconfig.KubeletConfiguration) ([]Threshold, error) {
+	var out []Threshold
+	for _, list := range []struct {
+		field  string
+		values map[string]string
+		soft   bool
+	}{{"evictionHard", c.EvictionHard, false}, {"evictionSoft", c.EvictionSoft, true}} {
+		for name, text := range list.values {
+			t, err := parse(name, text, list.soft, c)
+			if err != nil {
+				return nil, fmt.Errorf("%s.%s: %w", list.field, name, err)
+			}
+			if t != nil {
+				out = append(out, *t)
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b Threshold) int {
+		return cmp.Or(order(a.Signal)-order(b.Signal), cmp.Compare(a.Signal, b.Signal), boolOrder(a.Soft)-boolOrder(b.Soft))
+	})
+	return out, nil
+}
+
+func order(s Signal) int { return boolOrder(s != MemoryAvailable) }
+
+func boolOrder(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// parse reads one threshold; nil is one that is turned off.
+func parse(name, text string, soft bool, c *kubeletconfig.KubeletConfiguration) (*Threshold, error) {
+	t := &Threshold{Signal: Signal(name), Soft: soft}
+	if condition(t.Signal) == "" {
+		return nil, fmt.Errorf("unsupported eviction signal %v", name)
+	}
+	var err error
+	if t.Value, t.Percent, err = amount(text); err != nil {
+		return nil, err
+	}
+	if strings.HasSuffix(text, "%") && (t.Percent == 0 || t.Percent == 100) {
+		return nil, nil
+	}
+	if least, ok := c.EvictionMinimumReclaim[name]; ok {
+		if t.Reclaim, t.ReclaimPercent, err = amount(least); err != nil {
+			return nil, fmt.Errorf("evictionMinimumReclaim: %w", err)
+		}
+	}
+	if soft {
+		grace, ok := c.EvictionSoftGracePeriod[name]
+		if !ok {
+			return nil, fmt.Errorf("grace period must be specified for the soft eviction threshold %v", name)
+		}
+		if t.Grace, err = time.ParseDuration(grace); err != nil || t.Grace < 0 {
+			return nil, fmt.Errorf("evictionSoftGracePeriod: %q is not a duration", grace)
+		}
+	}
+	return t, nil
+}
+
+func amount(text string) (resource.Quantity, float64, error) {
+	if percent, ok := strings.CutSuffix(text, "%"); ok {
+		f, err := strconv.ParseFloat(percent, 64)
+		if err != nil || f < 0 || f > 100 {
+			return resource.Quantity{}, 0, fmt.Errorf("eviction percentage threshold %q must be between 0%% and 100%%", text)
+		}
+		return resource.Quantity{}, f, nil
+	}
+	q, err := resource.ParseQuantity(text)
+	if err != nil {
+		return q, 0, err
+	}
+	if q.Sign() < 0 {
+		return q, 0, fmt.Errorf("eviction threshold %s must be positive", text)
+	}
+	return q, 0, nil
+}
+
+// quantity is the threshold for a capacity.
+func (t *Threshold) quantity(capacity int64) *resource.Quantity {
+	return of(t.Value, t.Percent, capacity)
+}
+
+func of(q resource.Quantity, percent float64, capacity int64) *resource.Quantity {
+	if percent > 0 {
+		return resource.NewQuantity(int64(float64(capacity)*percent/100), resource.BinarySI)
+	}
+	q = q.DeepCopy()
+	return &q
+}
+
+// crossed tells whether less is left than has to be; a threshold that was
+// crossed before asks for more.
+func (t *Threshold) crossed(a Amount, before bool) bool {
+	least := t.quantity(a.Capacity)
+	if before {
+		least.Add(*of(t.Reclaim, t.ReclaimPercent, a.Capacity))
+	}
+	return least.Value() > a.Available
+}
+
+// condition is the node's condition that a signal is about.
+func condition(s Signal) v1.NodeConditionType {
+	switch s {
+	case MemoryAvailable:
+		return v1.NodeMemoryPressure
+	case NodeFsAvailable, NodeFsInodesFree, ImageFsAvailable, ImageFsInodesFree:
+		return v1.NodeDiskPressure
+	case PIDAvailable:
+		return v1.NodePIDPressure
+	}
+	return ""
+}
+
+// resourceOf is what pods are ended to get back.
+func resourceOf(s Signal) v1.ResourceName {
+	switch s {
+	case MemoryAvailable:
+		return v1.ResourceMemory
+	case NodeFsInodesFree, ImageFsInodesFree:
+		return inodes
+	case PIDAvailable:
+		return pids
+	}
+	return v1.ResourceEphemeralStorage
+}
