@@ -16,6 +16,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
+	"keelson.dev/keelson/pkg/kubelet/eviction"
 	"keelson.dev/keelson/pkg/kubelet/status"
 )
 
@@ -23,6 +24,9 @@ import (
 func (k *Kubelet) admit(pod *v1.Pod) *status.Verdict {
 	if started(pod) {
 		return nil // it ran here before the kubelet's restart
+	}
+	if why := k.eviction.Refuses(pod); why != "" {
+		return refuse(eviction.Reason, why)
 	}
 	if v := k.fits(pod); v != nil {
 		return v

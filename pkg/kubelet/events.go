@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -20,6 +21,7 @@ type events struct {
 	client      kubernetes.Interface
 	broadcaster record.EventBroadcaster
 	recorder    record.EventRecorder
+	name        string // of the node
 	// stop ends the recording at once, also while a write is being tried again.
 	stop context.CancelFunc
 }
@@ -27,7 +29,7 @@ type events struct {
 func newEvents(cfg Config) *events {
 	ctx, stop := context.WithCancel(context.Background())
 	b := record.NewBroadcaster(record.WithContext(ctx))
-	return &events{cfg.Client, b, b.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: cfg.NodeName}), stop}
+	return &events{cfg.Client, b, b.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: cfg.NodeName}), cfg.NodeName, stop}
 }
 
 func (e *events) start(context.Context) {
@@ -44,6 +46,12 @@ func (e *events) pod(pod *v1.Pod, container, eventType, reason, message string) 
 		ref.FieldPath = fieldPath(pod, container)
 	}
 	e.recorder.Event(ref, eventType, reason, strings.ToValidUTF8(message, "?"))
+}
+
+// node records a warning on the node.
+func (e *events) node(reason, message string) {
+	ref := &v1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: e.name, UID: types.UID(e.name)}
+	e.recorder.Event(ref, v1.EventTypeWarning, reason, strings.ToValidUTF8(message, "?"))
 }
 
 func fieldPath(pod *v1.Pod, container string) string {

@@ -26,6 +26,7 @@ func (k *Kubelet) follow(ctx context.Context) error {
 	g.Go(func() error { return k.watch(ctx, relist) })
 	g.Go(func() error { return k.relist(ctx, relist) })
 	g.Go(func() error { return k.housekeeping(ctx) })
+	g.Go(func() error { return k.eviction.Run(ctx) })
 	return g.Wait()
 }
 
@@ -129,6 +130,9 @@ func (k *Kubelet) sweep(ctx context.Context) error {
 				return fmt.Errorf("volumes of %s: %w", uid, err)
 			}
 		}
+	}
+	if err := k.logs.Sweep(func(uid types.UID) bool { return !unknown(uid) }); err != nil {
+		return err
 	}
 	for _, uid := range k.cgroups.Pods() {
 		if unknown(uid) {

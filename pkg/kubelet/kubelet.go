@@ -25,7 +25,9 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cgroup"
 	"keelson.dev/keelson/pkg/kubelet/cri"
 	"keelson.dev/keelson/pkg/kubelet/dns"
+	"keelson.dev/keelson/pkg/kubelet/eviction"
 	"keelson.dev/keelson/pkg/kubelet/images"
+	"keelson.dev/keelson/pkg/kubelet/logs"
 	"keelson.dev/keelson/pkg/kubelet/node"
 	"keelson.dev/keelson/pkg/kubelet/objects"
 	"keelson.dev/keelson/pkg/kubelet/prober"
@@ -84,6 +86,10 @@ type Kubelet struct {
 	handler *prober.Handler
 	qos     qos.Node
 	limits  v1.ResourceList // allocatable
+
+	logs      *logs.Keeper
+	collector *images.Collector
+	eviction  *eviction.Manager
 }
 
 // New puts a kubelet together. It starts nothing.
@@ -111,6 +117,9 @@ func New(cfg Config) (*Kubelet, error) {
 	k.status = status.NewManager(status.Config{Client: cfg.Client, Clock: cfg.Clock, Log: cfg.Log, Gone: k.gone})
 	k.handler = &prober.Handler{Exec: k.runtime.exec, Clock: cfg.Clock}
 	k.node = node.New(k.nodeConfig())
+	if err := k.upkeep(); err != nil {
+		return nil, err
+	}
 	k.volumes = volume.New(volume.Config{
 		RootDir: cfg.RootDir, NodeName: cfg.NodeName, Client: cfg.Client, Objects: k.objects, Allocatable: k.allocatable,
 		NodeLabels: k.node.Labels, Clock: cfg.Clock, Log: cfg.Log,
@@ -154,7 +163,7 @@ func (k *Kubelet) nodeConfig() node.Config {
 		Client: k.cfg.Client, Clock: k.cfg.Clock, Log: k.cfg.Log, Name: k.cfg.NodeName, Hostname: k.cfg.Hostname, IPs: k.cfg.NodeIPs,
 		Port: c.Port, Labels: k.cfg.Labels, Taints: c.RegisterWithTaints, Capacity: k.machine.Capacity(c.MaxPods), Allocatable: k.limits,
 		Info: info, RuntimeVersion: k.runtime.version, Handlers: k.runtime.handlers, Features: k.runtime.features, Ready: k.runtime.ready,
-		Pressures: func() map[v1.NodeConditionType]string { return nil },
+		Pressures: k.pressures,
 		Images:    k.runtime.images,
 		Period:    c.NodeStatusUpdateFrequency.Duration, LeaseDuration: time.Duration(c.NodeLeaseDurationSeconds) * time.Second,
 	}
@@ -227,6 +236,8 @@ func (k *Kubelet) work(ctx context.Context) error {
 		}
 		return k.follow(ctx)
 	})
+	g.Go(func() error { return k.logs.Run(ctx) })
+	g.Go(func() error { return k.collector.Run(ctx) })
 	return g.Wait()
 }
 

@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"keelson.dev/keelson/pkg/kubelet/cri"
 	"keelson.dev/keelson/pkg/kubelet/server"
 )
 
@@ -28,12 +30,16 @@ func (u *usage) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.S
 		return nil, fmt.Errorf("statistics of the runtime: %w", err)
 	}
 	s := &statsapi.Summary{Node: statsapi.NodeStats{NodeName: u.cfg.NodeName}}
+	specs := map[types.UID]*v1.Pod{}
+	for _, pod := range u.sources.all() {
+		specs[pod.UID] = pod
+	}
 	var cpu, nanocores, memory uint64
 	for _, item := range list.Stats {
 		pod := podStats(item)
 		if !onlyCPUAndMemory {
-			if pod.VolumeStats, err = u.volumes.Stats(ctx, types.UID(pod.PodRef.UID)); err != nil {
-				return nil, fmt.Errorf("volumes of %s: %w", pod.PodRef.UID, err)
+			if err := u.storage(ctx, &pod, specs[types.UID(pod.PodRef.UID)]); err != nil {
+				return nil, err
 			}
 		}
 		if c := pod.CPU; c != nil {
@@ -49,7 +55,25 @@ func (u *usage) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.S
 	available := capacity - min(memory, capacity)
 	s.Node.CPU = &statsapi.CPUStats{Time: now, UsageCoreNanoSeconds: &cpu, UsageNanoCores: &nanocores}
 	s.Node.Memory = &statsapi.MemoryStats{Time: now, WorkingSetBytes: &memory, UsageBytes: &memory, AvailableBytes: &available}
+	if !onlyCPUAndMemory {
+		u.disks(ctx, &s.Node, now)
+	}
 	return s, nil
+}
+
+// one is what one pod uses, with its storage; nil if the runtime has nothing of it.
+func (u *usage) one(ctx context.Context, pod *v1.Pod) (*statsapi.PodStats, error) {
+	list, err := u.runtime.client.Runtime.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{
+		Filter: &runtimeapi.PodSandboxStatsFilter{LabelSelector: map[string]string{cri.LabelPodUID: string(pod.UID)}},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("statistics of the runtime: %w", err)
+	}
+	if len(list.Stats) == 0 {
+		return nil, nil
+	}
+	s := podStats(list.Stats[0])
+	return &s, u.storage(ctx, &s, pod)
 }
 
 func value(p *uint64) uint64 {

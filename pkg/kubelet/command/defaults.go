@@ -62,6 +62,13 @@ func complete(c *kubeletconfig.KubeletConfiguration) {
 	orDuration(&c.StreamingConnectionIdleTimeout, 4*time.Hour)
 	orElse(&c.ContainerLogMaxSize, "10Mi")
 	orPointer(&c.ContainerLogMaxFiles, 5)
+	if c.ContainerLogMonitorInterval == nil {
+		c.ContainerLogMonitorInterval = &metav1.Duration{Duration: 10 * time.Second}
+	}
+	orPointer(&c.ImageGCHighThresholdPercent, 85)
+	orPointer(&c.ImageGCLowThresholdPercent, 80)
+	orDuration(&c.ImageMinimumGCAge, 2*time.Minute)
+	orDuration(&c.EvictionPressureTransitionPeriod, 5*time.Minute)
 	orPointer(&c.NodeStatusMaxImages, 50)
 	orPointer(&c.RegisterNode, true)
 	if c.EvictionHard == nil {

@@ -20,6 +20,8 @@ import (
 type Verdict struct {
 	Phase           v1.PodPhase
 	Reason, Message string
+	// Disruption tells that the pod goes for the node's sake.
+	Disruption bool
 }
 
 // Input is what a pod's status is computed from.
@@ -71,6 +73,12 @@ func Compute(in Input) v1.PodStatus {
 	}
 	if in.Verdict != nil {
 		s.Phase, s.Reason, s.Message = in.Verdict.Phase, in.Verdict.Reason, in.Verdict.Message
+		if in.Verdict.Disruption {
+			set(&s, v1.PodCondition{
+				Type: v1.DisruptionTarget, Status: v1.ConditionTrue, ObservedGeneration: in.Pod.Generation,
+				Reason: v1.PodReasonTerminationByKubelet, Message: in.Verdict.Message,
+			}, metav1.NewTime(in.Now))
+		}
 	}
 	if terminal(s.Phase) && !terminal(old.Phase) && !in.Ended {
 		// The pod still holds what it has: the phase follows when nothing runs any more.
