@@ -1,0 +1,205 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package prober
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/clock"
+	testclock "k8s.io/utils/clock/testing"
+)
+
+// serve starts a server and returns a target at it and its port.
+func serve(t *testing.T, h http.Handler, start func(*httptest.Server)) (Target, intstr.IntOrString) {
+	t.Helper()
+	s := httptest.NewUnstartedServer(h)
+	start(s)
+	t.Cleanup(s.Close)
+	u, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.Atoi(u.Port())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &v1.Container{Name: "c", Ports: []v1.ContainerPort{{Name: "web", ContainerPort: int32(port)}}}
+	return Target{Container: c, ID: "id", IP: u.Hostname()}, intstr.FromInt(port)
+}
+
+func TestHTTP(t *testing.T) {
+	var seen *http.Request
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { seen = r })
+	mux.HandleFunc("/fails", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
+	mux.HandleFunc("/here", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/fails", http.StatusFound) })
+	mux.HandleFunc("/away", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "http://elsewhere.invalid/", http.StatusFound)
+	})
+	mux.HandleFunc("/round", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/round", http.StatusFound) })
+	target, port := serve(t, mux, (*httptest.Server).Start)
+	h := &Handler{}
+	ask := func(g v1.HTTPGetAction) (bool, string) {
+		seen = nil
+		return h.Probe(t.Context(), target, &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &g}})
+	}
+	for name, c := range map[string]struct {
+		g    v1.HTTPGetAction
+		ok   bool
+		text string
+	}{
+		"fine":                          {v1.HTTPGetAction{Path: "/x?y=z", Port: port}, true, ""},
+		"by the port's name":            {v1.HTTPGetAction{Port: intstr.FromString("web")}, true, ""},
+		"no such name":                  {v1.HTTPGetAction{Port: intstr.FromString("metrics")}, false, "invalid port number: metrics"},
+		"failure":                       {v1.HTTPGetAction{Path: "/fails", Port: port}, false, "HTTP probe failed with statuscode: 500"},
+		"redirect on the host":          {v1.HTTPGetAction{Path: "/here", Port: port}, false, "HTTP probe failed with statuscode: 500"},
+		"redirect elsewhere is success": {v1.HTTPGetAction{Path: "/away", Port: port}, true, ""},
+		"redirects without end":         {v1.HTTPGetAction{Path: "/round", Port: port}, false, "stopped after 10 redirects"},
+	} {
+		if ok, text := ask(c.g); ok != c.ok || !strings.Contains(text, c.text) {
+			t.Errorf("%s: %t %q", name, ok, text)
+		}
+	}
+	ask(v1.HTTPGetAction{Port: port})
+	if seen.UserAgent() != "kube-probe/1.36" || seen.Header.Get("Accept") != "*/*" {
+		t.Errorf("headers %v", seen.Header)
+	}
+	ask(v1.HTTPGetAction{Port: port, HTTPHeaders: []v1.HTTPHeader{{Name: "Host", Value: "a.example"}, {Name: "user-agent", Value: "mine"}, {Name: "Accept", Value: ""}, {Name: "X", Value: "1"}, {Name: "X", Value: "2"}}})
+	if seen.Host != "a.example" || seen.UserAgent() != "mine" || seen.Header["Accept"] != nil || len(seen.Header["X"]) != 2 {
+		t.Errorf("host %q, headers %v", seen.Host, seen.Header)
+	}
+}
+
+func TestHTTPSAsksForNoIdentity(t *testing.T) {
+	target, port := serve(t, http.NotFoundHandler(), (*httptest.Server).StartTLS)
+	ok, text := (&Handler{}).Probe(t.Context(), target, &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Scheme: v1.URISchemeHTTPS, Port: port}}})
+	if ok || text != "HTTP probe failed with statuscode: 404" {
+		t.Errorf("%t %q", ok, text)
+	}
+}
+
+func TestTCP(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	probe := &v1.Probe{ProbeHandler: v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt(port)}}}
+	target := Target{Container: &v1.Container{}, IP: "127.0.0.1"}
+	if ok, text := (&Handler{}).Probe(t.Context(), target, probe); !ok {
+		t.Errorf("a port that is listened at: %s", text)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if ok, text := (&Handler{}).Probe(t.Context(), target, probe); ok || !strings.Contains(text, "refused") {
+		t.Errorf("a port that nobody listens at: %t %q", ok, text)
+	}
+}
+
+func TestGRPC(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, state := grpc.NewServer(), health.NewServer()
+	healthpb.RegisterHealthServer(s, state)
+	state.SetServingStatus("down", healthpb.HealthCheckResponse_NOT_SERVING)
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(l) }()
+	t.Cleanup(func() { s.Stop(); <-done })
+	target := Target{Container: &v1.Container{}, IP: "127.0.0.1"}
+	for service, want := range map[string]string{"": "", "down": `service unhealthy (responded with "NOT_SERVING")`, "none": "error: health rpc probe failed: rpc error: code = NotFound desc = unknown service"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ok, text := (&Handler{}).Probe(ctx, target, &v1.Probe{ProbeHandler: v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: int32(l.Addr().(*net.TCPAddr).Port), Service: &service}}})
+		cancel()
+		if ok != (want == "") || text != want {
+			t.Errorf("service %q: %t %q, want %q", service, ok, text, want)
+		}
+	}
+}
+
+func TestExec(t *testing.T) {
+	probe := &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"cat", "/f"}}}}
+	for name, c := range map[string]struct {
+		output string
+		exit   int32
+		err    error
+		ok     bool
+		want   string
+	}{
+		"success": {"fine", 0, nil, true, "fine"},
+		"failure": {"no such file", 1, nil, false, "no such file"},
+		"error":   {"", 0, errors.New("container is gone"), false, "container is gone"},
+	} {
+		h := &Handler{Exec: func(_ context.Context, id string, command []string) (string, int32, error) {
+			if id != "id" || len(command) != 2 {
+				t.Errorf("command %q in %q", command, id)
+			}
+			return c.output, c.exit, c.err
+		}}
+		if ok, text := h.Probe(t.Context(), Target{ID: "id"}, probe); ok != c.ok || text != c.want {
+			t.Errorf("%s: %t %q", name, ok, text)
+		}
+	}
+	late, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0))
+	defer cancel()
+	h := &Handler{Exec: func(context.Context, string, []string) (string, int32, error) { return "", 0, errors.New("cut") }}
+	if ok, text := h.Probe(late, Target{ID: "id"}, probe); ok || text != `command timed out: "cat /f" timed out` {
+		t.Errorf("timeout: %t %q", ok, text)
+	}
+}
+
+func TestLifecycle(t *testing.T) {
+	target, port := serve(t, http.NotFoundHandler(), (*httptest.Server).Start)
+	h := &Handler{Clock: clock.RealClock{}, Exec: func(context.Context, string, []string) (string, int32, error) { return "oops", 3, nil }}
+	for want, l := range map[string]v1.LifecycleHandler{
+		"command 'a b' exited with 3: oops":        {Exec: &v1.ExecAction{Command: []string{"a", "b"}}},
+		"HTTP handler failed with statuscode: 404": {HTTPGet: &v1.HTTPGetAction{Port: port}},
+		"":                       {TCPSocket: &v1.TCPSocketAction{Port: port}},
+		"invalid port number: x": {TCPSocket: &v1.TCPSocketAction{Port: intstr.FromString("x")}},
+	} {
+		got := ""
+		if err := h.Lifecycle(t.Context(), target, &l); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("handler says %q, want %q", got, want)
+		}
+	}
+}
+
+func TestSleep(t *testing.T) {
+	c := testclock.NewFakeClock(time.Unix(0, 0))
+	h := &Handler{Clock: c}
+	done := make(chan error, 1)
+	go func() {
+		done <- h.Lifecycle(t.Context(), Target{}, &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 5}})
+	}()
+	for !c.HasWaiters() {
+		select {
+		case <-done:
+			t.Fatal("did not sleep")
+		default:
+		}
+	}
+	c.Step(5 * time.Second)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

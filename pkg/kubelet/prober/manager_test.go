@@ -1,0 +1,209 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package prober
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"pgregory.net/rapid"
+)
+
+// world is a node with one container whose probes answer as they are told. It
+// runs in virtual time.
+type world struct {
+	*Manager
+	mu      sync.Mutex
+	answers map[string]bool // by the probe's command
+	asked   []string        // "after: command"
+	changes int
+	events  []string
+	begun   time.Time
+}
+
+func inTime(t *testing.T, f func(t *testing.T, w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		w := &world{answers: map[string]bool{}, begun: time.Now()}
+		w.Manager = NewManager(ctx, Config{
+			Clock: clock.RealClock{},
+			Handler: &Handler{Exec: func(_ context.Context, _ string, command []string) (string, int32, error) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				w.asked = append(w.asked, time.Since(w.begun).String()+" "+command[0])
+				if w.answers[command[0]] {
+					return "", 0, nil
+				}
+				return "bad", 1, nil
+			}},
+			Changed: func(types.UID) { w.mu.Lock(); w.changes++; w.mu.Unlock() },
+			Event: func(_ *v1.Pod, _, _, reason, message string) {
+				w.mu.Lock()
+				w.events = append(w.events, reason+": "+message)
+				w.mu.Unlock()
+			},
+			Listening: func(context.Context, string, []int32) bool { return w.answer("listens") },
+		})
+		f(t, w)
+		cancel()
+		w.Wait()
+	})
+}
+
+func (w *world) answer(name string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.answers[name]
+}
+
+func (w *world) set(name string, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.answers[name] = ok
+}
+
+// after lets virtual time pass, and everything happen that happens then.
+func (w *world) after(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func probe(name string, delay, period, success, failure int32) *v1.Probe {
+	return &v1.Probe{
+		ProbeHandler:        v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{name}}},
+		InitialDelaySeconds: delay, PeriodSeconds: period, SuccessThreshold: success, FailureThreshold: failure, TimeoutSeconds: 1,
+	}
+}
+
+func (w *world) start(c *v1.Container) {
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u"}}
+	w.Start(pod, c, "id", "192.0.2.1", time.Now())
+	synctest.Wait()
+}
+
+func (w *world) expect(t *testing.T, started, ready bool, failed Kind) {
+	t.Helper()
+	s, r := w.Probed("id")
+	k, _, _ := w.Failed("id")
+	if s != started || r != ready || k != failed {
+		t.Errorf("after %v: started %t, ready %t, failed %q; want %t, %t, %q", time.Since(w.begun), s, r, k, started, ready, failed)
+	}
+}
+
+func TestReadiness(t *testing.T) {
+	inTime(t, func(t *testing.T, w *world) {
+		w.start(&v1.Container{Name: "c", ReadinessProbe: probe("ready", 2, 5, 2, 3)})
+		w.expect(t, true, false, "")
+		w.set("ready", true)
+		w.after(2 * time.Second) // the first answer
+		w.expect(t, true, false, "")
+		w.after(5 * time.Second) // the second in a row
+		w.expect(t, true, true, "")
+		w.set("ready", false)
+		w.after(10 * time.Second) // two failures
+		w.expect(t, true, true, "")
+		w.after(5 * time.Second)
+		w.expect(t, true, false, "")
+		if want := []string{"2s ready", "7s ready", "12s ready", "17s ready", "22s ready"}; !slices.Equal(w.asked, want) {
+			t.Errorf("asked %q, want %q", w.asked, want)
+		}
+		if len(w.events) != 3 || w.events[0] != "Unhealthy: Readiness probe failed: bad" || w.changes != 2 {
+			t.Errorf("events %q, %d changes", w.events, w.changes)
+		}
+	})
+}
+
+func TestStartupComesFirst(t *testing.T) {
+	inTime(t, func(t *testing.T, w *world) {
+		w.set("alive", true)
+		w.set("ready", true)
+		w.start(&v1.Container{Name: "c", StartupProbe: probe("startup", 0, 10, 1, 3), LivenessProbe: probe("alive", 0, 10, 1, 3), ReadinessProbe: probe("ready", 0, 10, 1, 3)})
+		w.expect(t, false, false, "")
+		w.set("startup", true)
+		w.after(10 * time.Second)
+		w.expect(t, true, true, "")
+		if slices.Contains(w.asked[:1], "0s alive") || len(w.asked) != 4 {
+			t.Errorf("asked %q", w.asked)
+		}
+		w.after(10 * time.Second)
+		if slices.Contains(w.asked, "20s startup") {
+			t.Error("the startup probe goes on")
+		}
+	})
+}
+
+func TestFailuresEndTheRun(t *testing.T) {
+	for kind, c := range map[Kind]*v1.Container{
+		Startup:  {Name: "c", StartupProbe: probe("no", 0, 1, 1, 3), LivenessProbe: probe("alive", 0, 1, 1, 1)},
+		Liveness: {Name: "c", LivenessProbe: probe("no", 0, 1, 1, 3)},
+	} {
+		inTime(t, func(t *testing.T, w *world) {
+			w.start(c)
+			w.after(time.Second)
+			w.expect(t, kind == Liveness, kind == Liveness, "")
+			w.after(time.Second)
+			w.expect(t, kind == Liveness, kind == Liveness, kind)
+			if w.changes != 1 {
+				t.Errorf("%s: told %d times", kind, w.changes)
+			}
+			w.after(10 * time.Second)
+			if len(w.asked) != 3 {
+				t.Errorf("%s: asked on: %q", kind, w.asked)
+			}
+			w.Stop("id")
+			w.expect(t, false, false, "")
+		})
+	}
+}
+
+func TestWithoutProbes(t *testing.T) {
+	inTime(t, func(t *testing.T, w *world) {
+		w.start(&v1.Container{Name: "c"})
+		w.expect(t, true, true, "")
+		w.StopPod("u")
+		w.expect(t, false, false, "")
+	})
+	ports := []v1.ContainerPort{{ContainerPort: 80}}
+	inTime(t, func(t *testing.T, w *world) {
+		w.start(&v1.Container{Name: "c", Ports: ports})
+		w.expect(t, true, false, "")
+		w.set("listens", true)
+		w.after(listenPoll)
+		w.expect(t, true, true, "")
+	})
+	inTime(t, func(t *testing.T, w *world) {
+		w.start(&v1.Container{Name: "c", Ports: ports})
+		w.after(listenPatience + listenPoll)
+		w.expect(t, true, true, "") // it may never listen: its moment is over
+	})
+}
+
+// TestCounter compares the counter with a look at the last answers.
+func TestCounter(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := counter{success: rapid.Int32Range(1, 4).Draw(t, "success"), failure: rapid.Int32Range(1, 4).Draw(t, "failure")}
+		var answers []bool
+		for range rapid.IntRange(1, 20).Draw(t, "answers") {
+			ok := rapid.Bool().Draw(t, "ok")
+			answers = append(answers, ok)
+			need := int(c.failure)
+			if ok {
+				need = int(c.success)
+			}
+			want := len(answers) >= need && !slices.Contains(answers[max(len(answers)-need, 0):], !ok)
+			if got := c.add(ok); got != want {
+				t.Fatalf("after %v: %t, want %t", answers, got, want)
+			}
+		}
+	})
+}
