@@ -37,6 +37,7 @@ func (u *usage) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.S
 	var cpu, nanocores, memory uint64
 	for _, item := range list.Stats {
 		pod := podStats(item)
+		begun(&pod, specs[types.UID(pod.PodRef.UID)])
 		if !onlyCPUAndMemory {
 			if err := u.storage(ctx, &pod, specs[types.UID(pod.PodRef.UID)]); err != nil {
 				return nil, err
@@ -74,6 +75,21 @@ func (u *usage) one(ctx context.Context, pod *v1.Pod) (*statsapi.PodStats, error
 	}
 	s := podStats(list.Stats[0])
 	return &s, u.storage(ctx, &s, pod)
+}
+
+// begun notes since when the pod and its containers run, as its status in the API tells.
+func begun(s *statsapi.PodStats, pod *v1.Pod) {
+	if pod == nil {
+		return
+	}
+	if pod.Status.StartTime != nil {
+		s.StartTime = *pod.Status.StartTime
+	}
+	for i := range s.Containers {
+		if st := statusOf(pod, s.Containers[i].Name); st != nil && st.State.Running != nil {
+			s.Containers[i].StartTime = st.State.Running.StartedAt
+		}
+	}
 }
 
 func value(p *uint64) uint64 {
