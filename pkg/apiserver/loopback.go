@@ -39,7 +39,7 @@ func newSelf() (*self, error) {
 			ContentType:        runtime.ContentTypeProtobuf,
 			AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON,
 		},
-		UserAgent:      "keelson-apiserver/loopback",
+		UserAgent:      "kube-apiserver/loopback",
 		QPS:            -1, // no limit: one's own haste is bounded by one's own work
 		WarningHandler: rest.NoWarnings{},
 	}

@@ -19,10 +19,12 @@ func customResourceDefinitionRow() *resource.Row {
 		ShortNames: []string{"crd", "crds"}, Categories: []string{"api-extensions"},
 		StoragePrefix: "apiextensions.k8s.io/customresourcedefinitions",
 
-		Default:       defaultCustomResourceDefinition,
-		PrepareCreate: prepareCustomResourceDefinitionCreate,
-		PrepareUpdate: prepareCustomResourceDefinitionUpdate,
-		ResetFields:   []string{"status"},
+		Default:        defaultCustomResourceDefinition,
+		PrepareCreate:  prepareCustomResourceDefinitionCreate,
+		PrepareUpdate:  prepareCustomResourceDefinitionUpdate,
+		ResetFields:    []string{"status"},
+		Validate:       validateCustomResourceDefinition,
+		ValidateUpdate: validateCustomResourceDefinitionUpdate,
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
@@ -31,7 +33,7 @@ func customResourceDefinitionRow() *resource.Row {
 		Cells: customResourceDefinitionCells,
 
 		Subresources: []resource.Sub[apiextensionsv1.CustomResourceDefinition]{
-			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: prepareCustomResourceDefinitionStatus},
+			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: prepareCustomResourceDefinitionStatus, ValidateUpdate: validateCustomResourceDefinitionStatus},
 		},
 	}.Row()
 }

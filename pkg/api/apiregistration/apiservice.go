@@ -19,11 +19,13 @@ func apiServiceRow() *resource.Row {
 		Categories:    []string{"api-extensions"},
 		StoragePrefix: "apiregistration.k8s.io/apiservices",
 
-		Default:       defaultAPIService,
-		PrepareCreate: prepareAPIServiceCreate,
-		PrepareUpdate: prepareAPIServiceUpdate,
-		ValidateName:  nameAPIService,
-		ResetFields:   []string{"status"},
+		Default:        defaultAPIService,
+		PrepareCreate:  prepareAPIServiceCreate,
+		PrepareUpdate:  prepareAPIServiceUpdate,
+		ValidateName:   nameAPIService,
+		ResetFields:    []string{"status"},
+		Validate:       validateAPIService,
+		ValidateUpdate: validateAPIServiceUpdate,
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
@@ -34,7 +36,7 @@ func apiServiceRow() *resource.Row {
 		Cells: apiServiceCells,
 
 		Subresources: []resource.Sub[apiregistrationv1.APIService]{
-			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: prepareAPIServiceStatus},
+			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: prepareAPIServiceStatus, ValidateUpdate: validateAPIServiceStatus},
 		},
 	}.Row()
 }

@@ -26,6 +26,8 @@ func horizontalPodAutoscalerRow() *resource.Row {
 		PrepareUpdate:            parts.KeepStatus,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
+		Validate:                 validateHorizontalPodAutoscaler,
+		ValidateUpdate:           validateHorizontalPodAutoscalerUpdate,
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
@@ -39,7 +41,7 @@ func horizontalPodAutoscalerRow() *resource.Row {
 		Cells: horizontalPodAutoscalerCells,
 
 		Subresources: []resource.Sub[autoscalingv2.HorizontalPodAutoscaler]{
-			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec},
+			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validateHorizontalPodAutoscalerStatus},
 		},
 	}.Row()
 }

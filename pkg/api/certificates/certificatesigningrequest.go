@@ -25,6 +25,7 @@ func certificateSigningRequestRow() *resource.Row {
 		SelectableFields:         []string{"spec.signerName"},
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"spec", "status"},
+		Validate:                 validateCertificateSigningRequest,
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
@@ -37,8 +38,8 @@ func certificateSigningRequestRow() *resource.Row {
 		Cells: certificateSigningRequestCells,
 
 		Subresources: []resource.Sub[certificatesv1.CertificateSigningRequest]{
-			{Subresource: strategy.View("approval", "spec", "status.certificate"), PrepareUpdate: prepareCertificateSigningRequestApproval},
-			{Subresource: strategy.View("status", "spec", "status.conditions"), PrepareUpdate: prepareCertificateSigningRequestStatus},
+			{Subresource: strategy.View("approval", "spec", "status.certificate"), PrepareUpdate: prepareCertificateSigningRequestApproval, ValidateUpdate: validateCertificateSigningRequestState},
+			{Subresource: strategy.View("status", "spec", "status.conditions"), PrepareUpdate: prepareCertificateSigningRequestStatus, ValidateUpdate: validateCertificateSigningRequestStatus},
 		},
 	}.Row()
 }

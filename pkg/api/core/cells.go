@@ -151,3 +151,7 @@ func eventSource(e *corev1.Event) string {
 
 // EventCells makes the cells of an event, for the group that shows it too.
 func EventCells(e *corev1.Event, env resource.CellEnv) []any { return eventCells(e, env) }
+
+func serviceAccountCells(o *corev1.ServiceAccount, env resource.CellEnv) []any {
+	return []any{o.Name, env.Age(o.CreationTimestamp)}
+}

@@ -113,7 +113,7 @@ func preparePersistentVolumeStatus(ctx context.Context, pv, old *corev1.Persiste
 }
 
 func preparePersistentVolumeClaimCreate(_ context.Context, pvc *corev1.PersistentVolumeClaim) {
-	pvc.Status = corev1.PersistentVolumeClaimStatus{}
+	pvc.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
 	dropClaimFields(&pvc.Spec, nil)
 	completeDataSources(&pvc.Spec)
 }

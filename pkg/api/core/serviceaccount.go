@@ -5,9 +5,11 @@ package core
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 )
 
 // serviceAccountRow declares serviceaccounts.
@@ -20,6 +22,12 @@ func serviceAccountRow() *resource.Row {
 		PrepareUpdate:            prepareServiceAccountUpdate,
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			column.Age(),
+		},
+		Cells: serviceAccountCells,
 
 		Subresources: []resource.Sub[corev1.ServiceAccount]{
 			{Subresource: resource.Subresource{Name: "token", Verbs: []string{"create"}, Kind: schema.GroupVersionKind{Group: "authentication.k8s.io", Version: "v1", Kind: "TokenRequest"}}},

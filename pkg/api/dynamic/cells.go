@@ -31,3 +31,11 @@ func resourceClaimCells(c *resourcev1.ResourceClaim, env resource.CellEnv) []any
 func resourceSliceCells(s *resourcev1.ResourceSlice, env resource.CellEnv) []any {
 	return []any{s.Name, column.Deref(s.Spec.NodeName, ""), s.Spec.Driver, s.Spec.Pool.Name, env.Age(s.CreationTimestamp)}
 }
+
+func deviceClassCells(o *resourcev1.DeviceClass, env resource.CellEnv) []any {
+	return []any{o.Name, env.Age(o.CreationTimestamp)}
+}
+
+func resourceClaimTemplateCells(o *resourcev1.ResourceClaimTemplate, env resource.CellEnv) []any {
+	return []any{o.Name, env.Age(o.CreationTimestamp)}
+}

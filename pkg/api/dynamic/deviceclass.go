@@ -5,8 +5,10 @@ package dynamic
 
 import (
 	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
@@ -19,5 +21,11 @@ func deviceClassRow() *resource.Row {
 		PrepareUpdate:            strategy.CountSpec(func(o *resourcev1.DeviceClass) *resourcev1.DeviceClassSpec { return &o.Spec }),
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			column.Age(),
+		},
+		Cells: deviceClassCells,
 	}.Row()
 }

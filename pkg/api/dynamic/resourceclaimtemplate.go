@@ -5,8 +5,10 @@ package dynamic
 
 import (
 	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/column"
 )
 
 // resourceClaimTemplateRow declares resourceclaimtemplates.
@@ -17,5 +19,11 @@ func resourceClaimTemplateRow() *resource.Row {
 		Default:                  defaultResourceClaimTemplate,
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,
+
+		Columns: []metav1.TableColumnDefinition{
+			column.Name(),
+			column.Age(),
+		},
+		Cells: resourceClaimTemplateCells,
 	}.Row()
 }

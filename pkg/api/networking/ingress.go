@@ -26,6 +26,8 @@ func ingressRow() *resource.Row {
 		PrepareUpdate:            parts.Update,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
+		Validate:                 validateIngress,
+		ValidateUpdate:           validateIngressUpdate,
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
@@ -38,7 +40,7 @@ func ingressRow() *resource.Row {
 		Cells: ingressCells,
 
 		Subresources: []resource.Sub[networkingv1.Ingress]{
-			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec},
+			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validateIngressStatus},
 		},
 	}.Row()
 }

@@ -21,6 +21,8 @@ func ingressClassRow() *resource.Row {
 		PrepareCreate:            strategy.StartGeneration[networkingv1.IngressClass],
 		PrepareUpdate:            strategy.CountSpec(func(o *networkingv1.IngressClass) *networkingv1.IngressClassSpec { return &o.Spec }),
 		AllowUnconditionalUpdate: true,
+		Validate:                 validateIngressClass,
+		ValidateUpdate:           validateIngressClassUpdate,
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),

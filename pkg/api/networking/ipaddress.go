@@ -19,6 +19,8 @@ func ipAddressRow() *resource.Row {
 
 		ValidateName:             nameIPAddress,
 		AllowUnconditionalUpdate: true,
+		Validate:                 validateIPAddress,
+		ValidateUpdate:           validateIPAddressUpdate,
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),

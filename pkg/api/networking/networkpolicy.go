@@ -22,6 +22,8 @@ func networkPolicyRow() *resource.Row {
 		PrepareCreate:            strategy.StartGeneration[networkingv1.NetworkPolicy],
 		PrepareUpdate:            strategy.CountSpec(func(o *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicySpec { return &o.Spec }),
 		AllowUnconditionalUpdate: true,
+		Validate:                 validateNetworkPolicy,
+		ValidateUpdate:           validateNetworkPolicyUpdate,
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),

@@ -24,6 +24,8 @@ func serviceCIDRRow() *resource.Row {
 		PrepareUpdate:            parts.KeepStatus,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
+		Validate:                 validateServiceCIDR,
+		ValidateUpdate:           validateServiceCIDRUpdate,
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),

@@ -16,10 +16,12 @@ func csiDriverRow() *resource.Row {
 	return resource.Kind[storagev1.CSIDriver, storagev1.CSIDriverList]{
 		Group: "storage.k8s.io", Version: "v1", Resource: "csidrivers", Kind: "CSIDriver",
 
-		Default:       defaultCSIDriver,
-		PrepareCreate: prepareCSIDriverCreate,
-		PrepareUpdate: prepareCSIDriverUpdate,
-		ReturnDeleted: true,
+		Default:        defaultCSIDriver,
+		PrepareCreate:  prepareCSIDriverCreate,
+		PrepareUpdate:  prepareCSIDriverUpdate,
+		ReturnDeleted:  true,
+		Validate:       validateCSIDriver,
+		ValidateUpdate: validateCSIDriverUpdate,
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),

@@ -16,7 +16,9 @@ func csiNodeRow() *resource.Row {
 	return resource.Kind[storagev1.CSINode, storagev1.CSINodeList]{
 		Group: "storage.k8s.io", Version: "v1", Resource: "csinodes", Kind: "CSINode",
 
-		ReturnDeleted: true,
+		ReturnDeleted:  true,
+		Validate:       validateCSINode,
+		ValidateUpdate: validateCSINodeUpdate,
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),

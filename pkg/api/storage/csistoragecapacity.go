@@ -15,6 +15,8 @@ import (
 func csiStorageCapacityRow() *resource.Row {
 	return resource.Kind[storagev1.CSIStorageCapacity, storagev1.CSIStorageCapacityList]{
 		Group: "storage.k8s.io", Version: "v1", Resource: "csistoragecapacities", Kind: "CSIStorageCapacity", Namespaced: true,
+		Validate:       validateCSIStorageCapacity,
+		ValidateUpdate: validateCSIStorageCapacityUpdate,
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),

@@ -20,6 +20,8 @@ func storageClassRow() *resource.Row {
 		Default:                  defaultStorageClass,
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,
+		Validate:                 validateStorageClass,
+		ValidateUpdate:           validateStorageClassUpdate,
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),

@@ -20,11 +20,13 @@ func volumeAttachmentRow() *resource.Row {
 	return resource.Kind[storagev1.VolumeAttachment, storagev1.VolumeAttachmentList]{
 		Group: "storage.k8s.io", Version: "v1", Resource: "volumeattachments", Kind: "VolumeAttachment",
 
-		Default:       defaultVolumeAttachment,
-		PrepareCreate: parts.ClearStatus,
-		PrepareUpdate: parts.KeepStatus,
-		ResetFields:   []string{"status"},
-		ReturnDeleted: true,
+		Default:        defaultVolumeAttachment,
+		PrepareCreate:  parts.ClearStatus,
+		PrepareUpdate:  parts.KeepStatus,
+		ResetFields:    []string{"status"},
+		ReturnDeleted:  true,
+		Validate:       validateVolumeAttachment,
+		ValidateUpdate: validateVolumeAttachmentUpdate,
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),

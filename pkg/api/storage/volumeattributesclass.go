@@ -19,6 +19,8 @@ func volumeAttributesClassRow() *resource.Row {
 
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,
+		Validate:                 validateVolumeAttributesClass,
+		ValidateUpdate:           validateVolumeAttributesClassUpdate,
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),

@@ -63,6 +63,7 @@ func (i *Identity) token(ctx context.Context, _ *rest.Request, obj runtime.Objec
 		r.Status.Error = err.Error()
 		return r, nil
 	case !ok:
+		r.Status.Error = "invalid bearer token"
 		return r, nil
 	case len(wanted) > 0 && len(wanted.Intersect(resp.Audiences)) == 0:
 		return nil, apierrors.NewInternalError(errors.New("error validating audiences"))

@@ -1,0 +1,47 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiextensions
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// The rules of a schema, its CEL expressions among them, are those of the
+// library that also applies the schema. It judges the type without a version.
+
+func validateCustomResourceDefinition(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
+	return judge(func(in ...*apiextensions.CustomResourceDefinition) field.ErrorList {
+		return validation.ValidateCustomResourceDefinition(ctx, in[0])
+	}, crd)
+}
+
+func validateCustomResourceDefinitionUpdate(ctx context.Context, crd, old *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
+	return judge(func(in ...*apiextensions.CustomResourceDefinition) field.ErrorList {
+		return validation.ValidateCustomResourceDefinitionUpdate(ctx, in[0], in[1])
+	}, crd, old)
+}
+
+func validateCustomResourceDefinitionStatus(_ context.Context, crd, old *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
+	return judge(func(in ...*apiextensions.CustomResourceDefinition) field.ErrorList {
+		return validation.ValidateUpdateCustomResourceDefinitionStatus(in[0], in[1])
+	}, crd, old)
+}
+
+func judge(by func(...*apiextensions.CustomResourceDefinition) field.ErrorList, crds ...*apiextensionsv1.CustomResourceDefinition) field.ErrorList {
+	in := make([]*apiextensions.CustomResourceDefinition, len(crds))
+	for i, crd := range crds {
+		in[i] = &apiextensions.CustomResourceDefinition{}
+		// The conversion moves what all versions share and may alias its input.
+		if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(crd.DeepCopy(), in[i], nil); err != nil {
+			return field.ErrorList{field.InternalError(nil, fmt.Errorf("convert %s: %w", crd.Name, err))}
+		}
+	}
+	return by(in...)
+}

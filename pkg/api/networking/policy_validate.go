@@ -1,0 +1,124 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package networking
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
+
+	"keelson.dev/keelson/pkg/api/report"
+)
+
+func validateNetworkPolicy(_ context.Context, p *networkingv1.NetworkPolicy) field.ErrorList {
+	var r report.Report
+	path := field.NewPath("spec")
+	r.Selector(path.Child("podSelector"), &p.Spec.PodSelector)
+	for i, rule := range p.Spec.Ingress {
+		policyRule(&r, path.Child("ingress").Index(i), rule.Ports, "from", rule.From)
+	}
+	for i, rule := range p.Spec.Egress {
+		policyRule(&r, path.Child("egress").Index(i), rule.Ports, "to", rule.To)
+	}
+	at := path.Child("policyTypes")
+	if len(p.Spec.PolicyTypes) > 2 {
+		r.Invalid(at, &p.Spec.PolicyTypes, "may not specify more than two policyTypes")
+		return r.Errors
+	}
+	for i, kind := range p.Spec.PolicyTypes {
+		report.OneOf(&r, at.Index(i), kind, networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress)
+	}
+	return r.Errors
+}
+
+func validateNetworkPolicyUpdate(ctx context.Context, p, _ *networkingv1.NetworkPolicy) field.ErrorList {
+	return validateNetworkPolicy(ctx, p)
+}
+
+func policyRule(r *report.Report, path *field.Path, ports []networkingv1.NetworkPolicyPort, side string, peers []networkingv1.NetworkPolicyPeer) {
+	for i := range ports {
+		policyPort(r, path.Child("ports").Index(i), &ports[i])
+	}
+	for i := range peers {
+		policyPeer(r, path.Child(side).Index(i), &peers[i])
+	}
+}
+
+func policyPort(r *report.Report, path *field.Path, p *networkingv1.NetworkPolicyPort) {
+	if p.Protocol != nil {
+		report.OneOf(r, path.Child("protocol"), *p.Protocol, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)
+	}
+	port, end := path.Child("port"), path.Child("endPort")
+	switch {
+	case p.Port == nil:
+		if p.EndPort != nil {
+			r.Invalid(end, *p.EndPort, "may not be specified when `port` is not specified")
+		}
+	case p.Port.Type == intstr.String:
+		if p.EndPort != nil {
+			r.Invalid(end, *p.EndPort, "may not be specified when `port` is non-numeric")
+		}
+		r.Each(port, p.Port.StrVal, validation.IsValidPortName(p.Port.StrVal))
+	default:
+		r.Each(port, p.Port.IntVal, validation.IsValidPortNum(int(p.Port.IntVal)))
+		if p.EndPort == nil {
+			return
+		}
+		if *p.EndPort < p.Port.IntVal {
+			// Kubernetes shows the port, not the end.
+			r.Invalid(end, p.Port.IntVal, "must be greater than or equal to `port`")
+		}
+		r.Each(end, *p.EndPort, validation.IsValidPortNum(int(*p.EndPort)))
+	}
+}
+
+func policyPeer(r *report.Report, path *field.Path, p *networkingv1.NetworkPolicyPeer) {
+	if p.PodSelector != nil {
+		r.Selector(path.Child("podSelector"), p.PodSelector)
+	}
+	if p.NamespaceSelector != nil {
+		r.Selector(path.Child("namespaceSelector"), p.NamespaceSelector)
+	}
+	bySelector := p.PodSelector != nil || p.NamespaceSelector != nil
+	if p.IPBlock == nil {
+		if !bySelector {
+			r.Required(path, "must specify a peer")
+		}
+		return
+	}
+	ipBlock(r, path.Child("ipBlock"), p.IPBlock)
+	if bySelector {
+		r.Forbidden(path, "may not specify both ipBlock and another peer")
+	}
+}
+
+func ipBlock(r *report.Report, path *field.Path, b *networkingv1.IPBlock) {
+	const notCIDR = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+	if b.CIDR == "" {
+		r.Required(path.Child("cidr"), "")
+		return
+	}
+	_, all, err := netutils.ParseCIDRSloppy(b.CIDR)
+	if err != nil {
+		r.Invalid(path.Child("cidr"), b.CIDR, notCIDR)
+		return
+	}
+	size, _ := all.Mask.Size()
+	for i, text := range b.Except {
+		at := path.Child("except").Index(i)
+		_, part, err := netutils.ParseCIDRSloppy(text)
+		if err != nil {
+			r.Invalid(at, text, notCIDR)
+			continue
+		}
+		if n, _ := part.Mask.Size(); n <= size || !all.Contains(part.IP) {
+			r.Invalid(at, text, "must be a strict subset of `cidr`")
+		}
+	}
+}
