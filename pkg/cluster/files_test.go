@@ -1,0 +1,213 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"keelson.dev/api/clock"
+)
+
+func TestComplete(t *testing.T) {
+	for name, tc := range map[string]struct {
+		config Config
+		ok     bool
+	}{
+		"defaults":          {Config{}, true},
+		"short name":        {Config{Name: "a"}, true},
+		"longest name":      {Config{Name: "a2345678901234567890"}, true},
+		"too long a name":   {Config{Name: "a23456789012345678901"}, false},
+		"capital":           {Config{Name: "A"}, false},
+		"path in the name":  {Config{Name: "a/b"}, false},
+		"dash at the end":   {Config{Name: "a-"}, false},
+		"negative nodes":    {Config{Nodes: -1}, false},
+		"too many nodes":    {Config{Nodes: maxNodes + 1}, false},
+		"port out of range": {Config{Port: 65536}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := tc.config
+			if err := c.Complete(); (err == nil) != tc.ok {
+				t.Fatalf("error %v, want ok %t", err, tc.ok)
+			}
+		})
+	}
+	c := Config{Kubeconfig: "file", DataDir: "dir"}
+	if err := c.Complete(); err != nil {
+		t.Fatal(err)
+	}
+	if !filepath.IsAbs(c.Kubeconfig) || !filepath.IsAbs(c.DataDir) {
+		t.Errorf("relative paths stay: %q %q", c.Kubeconfig, c.DataDir)
+	}
+}
+
+func TestNodeAddress(t *testing.T) {
+	for index, want := range map[int]string{1: "10.50.0.11", 2: "10.50.0.12", maxNodes: "10.50.0.210"} {
+		if got := (Node{Index: index}).Address(); got != want {
+			t.Errorf("node %d has %s, want %s", index, got, want)
+		}
+	}
+}
+
+// TestKubeconfigs: a cluster's credentials come into a person's kubeconfig
+// beside others and go without them.
+func TestKubeconfigs(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "person", "config")
+	for _, name := range []string{"one", "two"} {
+		c := &Config{Name: name, DataDir: t.TempDir(), Port: 7000}
+		d := c.dirs()
+		if err := errors.Join(makePKI(d, clock.Real()), makeKubeconfigs(d, c, clock.Real())); err != nil {
+			t.Fatal(err)
+		}
+		if err := mergeKubeconfig(d.kubeconfig("admin"), file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg, err := clientcmd.LoadFromFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(cfg.Contexts) != 2 || len(cfg.Clusters) != 2 || len(cfg.AuthInfos) != 2 || cfg.CurrentContext != "two" {
+		t.Errorf("merged: %d contexts, %d clusters, %d users, current %q", len(cfg.Contexts), len(cfg.Clusters), len(cfg.AuthInfos), cfg.CurrentContext)
+	}
+	if err := unmergeKubeconfig("two", file); err != nil {
+		t.Fatal(err)
+	}
+	if cfg, err = clientcmd.LoadFromFile(file); err != nil || len(cfg.Contexts) != 1 || cfg.Contexts["one"] == nil || cfg.CurrentContext != "" {
+		t.Errorf("one is left: %+v, error %v", cfg, err)
+	}
+	if err := unmergeKubeconfig("one", file); err != nil || exists(file) {
+		t.Errorf("the empty file stays, error %v", err)
+	}
+}
+
+// TestPKI: certificates are made once, and are good for what they are for.
+func TestPKI(t *testing.T) {
+	d := dirs{data: t.TempDir()}
+	if err := makePKI(d, clock.Real()); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(d.pki("apiserver.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := makePKI(d, clock.Real()); err != nil {
+		t.Fatal(err)
+	}
+	after, err := os.ReadFile(d.pki("apiserver.crt"))
+	if err != nil || !bytes.Equal(before, after) {
+		t.Errorf("a second time makes another certificate; error %v", err)
+	}
+	ca, err := os.ReadFile(d.pki("ca.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	block, _ := pem.Decode(after)
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, host := range []string{"kubernetes.default.svc", "127.0.0.1", controlAddress, serviceAPI} {
+		if _, err := cert.Verify(x509.VerifyOptions{Roots: roots, DNSName: host}); err != nil {
+			t.Errorf("%s: %v", host, err)
+		}
+	}
+	for _, key := range []string{"ca.key", "apiserver.key", "sa.key"} {
+		info, err := os.Stat(d.pki(key))
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, error %v", key, info, err)
+		}
+	}
+}
+
+// TestStoreArchive: what is packed comes back; what is no snapshot is refused.
+func TestStoreArchive(t *testing.T) {
+	dir := t.TempDir()
+	store, file, back := filepath.Join(dir, "store"), filepath.Join(dir, "file"), filepath.Join(dir, "back")
+	if err := writeFile(filepath.Join(store, "member", "snap", "db"), []byte("objects"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(packStore(store, file), unpackStore(file, back)); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(filepath.Join(back, "member", "snap", "db")); err != nil || string(b) != "objects" {
+		t.Errorf("came back: %q, error %v", b, err)
+	}
+	other := filepath.Join(dir, "other")
+	if err := writeFile(other, []byte("not an archive"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := unpackStore(other, filepath.Join(dir, "x")); !errors.Is(err, errSnapshot) {
+		t.Errorf("a text: %v", err)
+	}
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "empty"), 0o755), packStore(filepath.Join(dir, "empty"), other)); err != nil {
+		t.Fatal(err)
+	}
+	if err := unpackStore(other, filepath.Join(dir, "y")); !errors.Is(err, errSnapshot) {
+		t.Errorf("an empty archive: %v", err)
+	}
+}
+
+// TestCopyTree: files are shared, databases and links are not.
+func TestCopyTree(t *testing.T) {
+	from, to := t.TempDir(), filepath.Join(t.TempDir(), "to")
+	for _, f := range []string{"blobs/one", "meta.db"} {
+		if err := writeFile(filepath.Join(from, f), []byte(f), 0o640); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("one", filepath.Join(from, "blobs", "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := copyTree(from, to); err != nil {
+		t.Fatal(err)
+	}
+	for file, shared := range map[string]bool{"blobs/one": true, "meta.db": false} {
+		a, errA := os.Stat(filepath.Join(from, file))
+		b, errB := os.Stat(filepath.Join(to, file))
+		if err := errors.Join(errA, errB); err != nil {
+			t.Fatal(err)
+		}
+		if os.SameFile(a, b) != shared || a.Mode() != b.Mode() {
+			t.Errorf("%s: shared %t, mode %v and %v", file, os.SameFile(a, b), a.Mode(), b.Mode())
+		}
+	}
+	if link, err := os.Readlink(filepath.Join(to, "blobs", "link")); err != nil || link != "one" {
+		t.Errorf("link to %q, error %v", link, err)
+	}
+}
+
+// TestManifests: every add-on is of a kind that is known where to create.
+func TestManifests(t *testing.T) {
+	for _, file := range []string{"manifests/rbac.yaml", "manifests/coredns.yaml"} {
+		objects, err := readManifest(file)
+		if err != nil || len(objects) == 0 {
+			t.Fatalf("%s: %d objects, error %v", file, len(objects), err)
+		}
+		for _, o := range objects {
+			if _, ok := addonResource(o.GroupVersionKind()); !ok || o.GetName() == "" {
+				t.Errorf("%s: %s %q", file, o.GroupVersionKind(), o.GetName())
+			}
+		}
+	}
+}
+
+func TestTail(t *testing.T) {
+	if got := tail([]byte(strings.Repeat("x\n", 3)+"a\nb\n"), 2); got != "a\nb" {
+		t.Errorf("tail: %q", got)
+	}
+	if got := tail([]byte("a\n"), 2); got != "a" {
+		t.Errorf("tail of little: %q", got)
+	}
+}

@@ -1,0 +1,60 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ctl
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"keelson.dev/keelson/pkg/cluster"
+)
+
+// TestVerbs: every verb that people know is there, "cluster" only under ctl's own name.
+func TestVerbs(t *testing.T) {
+	verbs := strings.Fields(`annotate api-resources api-versions apply attach auth autoscale certificate cluster-info completion config
+		cordon cp create debug delete describe diff drain edit events exec explain expose get kustomize label logs options patch plugin
+		port-forward proxy replace rollout run scale set taint top uncordon version wait`)
+	for name, own := range map[string]bool{"ctl": true, "kubectl": false} {
+		t.Run(name, func(t *testing.T) {
+			root := kubectl([]string{"/somewhere/" + name}, strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{})
+			have := map[string]bool{}
+			for _, c := range root.Commands() {
+				have[c.Name()] = true
+			}
+			for _, v := range verbs {
+				if !have[v] {
+					t.Errorf("no verb %s", v)
+				}
+			}
+			if have["cluster"] != own {
+				t.Errorf("cluster: %t, want %t", have["cluster"], own)
+			}
+		})
+	}
+}
+
+// TestClusterErrors: what is asked wrongly is refused before anything is done.
+func TestClusterErrors(t *testing.T) {
+	for name, tc := range map[string]struct {
+		args []string
+		want string
+		is   error
+	}{
+		"unknown cluster": {args: []string{"status", "--name", "nowhere-at-all"}, is: cluster.ErrNoCluster},
+		"bad name":        {args: []string{"up", "--name", "No"}, want: "a cluster's name is"},
+		"egress":          {args: []string{"up", "--egress"}, is: errEgress},
+		"exec, no dash":   {args: []string{"exec", "n1", "true"}, want: "and a command"},
+		"exec, nothing":   {args: []string{"exec", "n1", "--"}, want: "and a command"},
+		"node, no name":   {args: []string{"node", "kill"}, want: "accepts 1 arg"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := Run(t.Context(), append([]string{"ctl", "cluster"}, tc.args...), strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{})
+			if err == nil || tc.is != nil && !errors.Is(err, tc.is) || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
