@@ -74,7 +74,7 @@ func (w *world) set(name string, ok bool) {
 
 // after lets virtual time pass, and everything happen that happens then.
 func (w *world) after(d time.Duration) {
-	time.Sleep(d)
+	<-time.After(d)
 	synctest.Wait()
 }
 
