@@ -4,6 +4,7 @@
 package connect
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -169,7 +170,8 @@ func logQuery(o *corev1.PodLogOptions) url.Values {
 	return q
 }
 
-// stream copies what a kubelet answers, each piece as it comes.
+// stream copies what a kubelet answers, each piece as it comes; to clients that
+// speak WebSocket as messages, after an empty one that says that it begins.
 func stream(w http.ResponseWriter, r *http.Request, location *url.URL, transport http.RoundTripper, name string) error {
 	out, err := http.NewRequestWithContext(r.Context(), http.MethodGet, location.String(), nil)
 	if err != nil {
@@ -183,6 +185,14 @@ func stream(w http.ResponseWriter, r *http.Request, location *url.URL, transport
 	defer resp.Body.Close() //nolint:errcheck // read to its end, or given up
 	if resp.StatusCode != http.StatusOK {
 		return backendError(resp, name)
+	}
+	if wsstream.IsWebSocketRequest(r) {
+		// A buffer larger than the reader's own gives the end apart from the last
+		// bytes, which would be lost otherwise. An error is the client's leaving or
+		// the kubelet's: nobody is left to be told.
+		body := bufio.NewReaderSize(resp.Body, 16<<10)
+		_ = wsstream.NewReader(body, true, wsstream.NewDefaultReaderProtocols()).Copy(w, r)
+		return nil
 	}
 	w.WriteHeader(http.StatusOK)
 	flush := http.NewResponseController(w).Flush

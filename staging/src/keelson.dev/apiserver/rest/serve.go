@@ -149,7 +149,7 @@ func (t *target) check(info *request.RequestInfo) error {
 	if named && t.sub == nil && !slices.ContainsFunc(verbs, func(v string) bool { return fits(v, true) && v != "watch" }) {
 		return errNotFound() // reviews have no paths for single objects
 	}
-	if !slices.Contains(verbs, t.verb) || t.sub == nil && !fits(t.verb, named) {
+	if !slices.Contains(verbs, t.verb) && !t.carries() || t.sub == nil && !fits(t.verb, named) {
 		return errMethod()
 	}
 	if named && t.name != "" {
@@ -158,6 +158,12 @@ func (t *target) check(info *request.RequestInfo) error {
 		}
 	}
 	return nil
+}
+
+// carries reports whether the request's method, though no verb of the API, goes
+// through to a backend: proxies carry HEAD and OPTIONS too.
+func (t *target) carries() bool {
+	return t.sub != nil && t.sub.Name == "proxy" && (t.verb == "head" || t.verb == "options")
 }
 
 // fits reports whether a verb goes with the path of one object, or of all.
