@@ -75,6 +75,13 @@ func waitNodes(ctx context.Context, c *Config, p *progress) error {
 			waiting = append(waiting, n.Name)
 		}
 	}
+	if p.fresh {
+		for _, name := range waiting {
+			if err := waitSign(ctx, c, name, p); err != nil {
+				return err
+			}
+		}
+	}
 	err = p.wait(ctx, nodePatience, func(ctx context.Context) error {
 		nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		if err != nil {
@@ -124,6 +131,16 @@ func waitDNS(ctx context.Context, c *Config, p *progress) error {
 		if last = d; d.Status.ReadyReplicas == 0 {
 			return errDNSNotReady
 		}
+		if !p.fresh {
+			return nil
+		}
+		pods, err := client.CoreV1().Pods(d.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(d.Spec.Selector)})
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(pods.Items, p.startedHere) {
+			return errDNSNotReady
+		}
 		return nil
 	})
 	if err != nil {
@@ -140,6 +157,19 @@ func waitDNS(ctx context.Context, c *Config, p *progress) error {
 type progress struct {
 	deps  Deps
 	began time.Time
+	// fresh: the cluster has been started since began. What the API says of its
+	// nodes and pods may be from its life before.
+	fresh bool
+}
+
+// startedHere tells whether a pod is ready with containers started since p began.
+func (p *progress) startedHere(pod core.Pod) bool {
+	ready := slices.ContainsFunc(pod.Status.Conditions, func(c core.PodCondition) bool {
+		return c.Type == core.PodReady && c.Status == core.ConditionTrue
+	})
+	return ready && !slices.ContainsFunc(pod.Status.ContainerStatuses, func(c core.ContainerStatus) bool {
+		return c.State.Running == nil || c.State.Running.StartedAt.Time.Before(p.began.Truncate(time.Second))
+	})
 }
 
 func newProgress(deps Deps) *progress { return &progress{deps: deps, began: deps.Clock.Now()} }

@@ -48,6 +48,7 @@ func Up(ctx context.Context, c *Config, deps Deps) error {
 		if err := start(ctx, c, p); err != nil {
 			return err
 		}
+		p.fresh = true
 	default:
 		return err
 	}
