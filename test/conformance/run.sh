@@ -60,5 +60,5 @@ bin/ctl cluster exec --name "$name" -- env KUBECONFIG="$work/kubeconfig" PATH="$
 	--no-color --succinct --keep-going --output-dir="$work" --json-report=report.json "$root/$bin/e2e.test" -- \
 	--provider=skeleton --kubeconfig="$work/kubeconfig" --kubectl-path="$root/bin/kubectl" --report-dir= \
 	--num-nodes=2 >"$root/.build/conformance.log" 2>&1 || echo "conformance: not all specs passed; see .build/conformance.log"
-"$bin/report" -in "$work/report.json" -out docs/conformance.md -focus "$focus" -cluster "$(bin/ctl version --client | head -n 1), $procs processes."
+"$bin/report" -in "$work/report.json" -out docs/conformance.md -focus "$focus" -cluster "$(bin/ctl version --client | head -n 1), $procs processes, at most $timeout."
 sed -n '/^| SIG/,/^$/p' docs/conformance.md
