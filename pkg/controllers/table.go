@@ -17,6 +17,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/pvcprotection"
 	"keelson.dev/keelson/pkg/controllers/pvprotection"
 	"keelson.dev/keelson/pkg/controllers/replicaset"
+	"keelson.dev/keelson/pkg/controllers/replicationcontroller"
 	"keelson.dev/keelson/pkg/controllers/rootca"
 	"keelson.dev/keelson/pkg/controllers/serviceaccount"
 	"keelson.dev/keelson/pkg/controllers/tokensecret"
@@ -44,6 +45,7 @@ func Table() []Entry {
 		{nodelifecycle.Name, "node-controller", nodelifecycle.New, nil},
 		{deployment.Name, "deployment-controller", deployment.New, nil},
 		{replicaset.Name, "replicaset-controller", replicaset.New, nil},
+		{replicationcontroller.Name, "replication-controller", replicationcontroller.New, nil},
 		{endpointslice.Name, "endpointslice-controller", endpointslice.New, nil},
 		{namespace.Name, "namespace-controller", namespace.New, nil},
 		{garbagecollector.Name, "generic-garbage-collector", garbagecollector.New, nil},

@@ -1,8 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replicaset keeps as many pods of each ReplicaSet as it asks for. Which
-// pods go first when there are too many is a pure order, rank.
+// Package replicaset keeps as many pods of each ReplicaSet as it asks for, and of
+// each object of another Kind that reads as one. Which pods go first when there
+// are too many is a pure order, rank; status is pure as well.
 package replicaset
 
 import (
@@ -10,15 +11,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	appslisters "k8s.io/client-go/listers/apps/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"keelson.dev/keelson/pkg/controllers/controller"
@@ -30,43 +30,54 @@ const Name = "replicaset-controller"
 // burst is how many pods are made or deleted in one sync at most.
 const burst = 500
 
-var kind = appsv1.SchemeGroupVersion.WithKind("ReplicaSet")
-
-// Controller implements controller.Controller.
-type Controller struct {
+// Controller implements controller.Controller for sets of type T.
+type Controller[T any] struct {
 	controller.Deps
+	kind     Kind[T]
 	loop     *controller.Loop
 	pods     controller.Pods
 	expected *controller.Expectations
-	sets     appslisters.ReplicaSetLister
 	podCache cache.SharedIndexInformer
 }
 
-// New returns the controller.
+// New returns the controller of ReplicaSets.
 func New(d controller.Deps) (controller.Controller, error) {
-	sets, pods := d.Informers.Apps().V1().ReplicaSets(), d.Informers.Core().V1().Pods().Informer()
-	c := &Controller{
-		Deps: d, pods: controller.Pods{Client: d.Client, Events: d.Events}, expected: controller.NewExpectations(d.Clock),
-		sets: sets.Lister(), podCache: pods,
+	return NewFor(d, replicaSets(d))
+}
+
+// NewFor returns the controller of sets of another kind.
+func NewFor[T any](d controller.Deps, kind Kind[T]) (controller.Controller, error) {
+	pods := d.Informers.Core().V1().Pods().Informer()
+	c := &Controller[T]{
+		Deps: d, kind: kind, pods: controller.Pods{Client: d.Client, Events: d.Events},
+		expected: controller.NewExpectations(d.Clock), podCache: pods,
 	}
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.loop = controller.NewLoop(kind.Controller, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.IndexByController(pods),
-		controller.OnChange(sets.Informer(), func(old, set *appsv1.ReplicaSet) {
-			if set == nil || old != nil && old.UID != set.UID {
-				c.expected.Forget(controller.Key(old))
-			}
-			c.loop.AddObject(controller.Either(old, set))
-		}),
+		controller.OnChange(kind.Informer, c.setChanged),
 		controller.OnChange(pods, c.podChanged),
 	)
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+func (c *Controller[T]) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+
+func (c *Controller[T]) setChanged(old, obj *T) {
+	set := c.kind.Read(controller.Either(old, obj))
+	if obj == nil || old != nil && c.kind.Read(old).UID != set.UID {
+		c.expected.Forget(controller.Key(set))
+	}
+	c.loop.AddObject(set)
+}
 
 // podChanged has the sets looked at that a pod's change concerns.
-func (c *Controller) podChanged(old, pod *v1.Pod) {
+func (c *Controller[T]) podChanged(old, pod *v1.Pod) {
+	if old != nil && pod != nil && old.UID != pod.UID {
+		// The cache missed the end of one pod and the creation of the next of that name.
+		c.podChanged(old, nil)
+		old = nil
+	}
 	for _, p := range []*v1.Pod{old, pod} {
 		if p == nil {
 			continue
@@ -84,38 +95,55 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 		c.loop.Add(set)
 	}
 	if pod != nil && metav1.GetControllerOfNoCopy(pod) == nil && pod.DeletionTimestamp == nil && len(pod.Labels) > 0 {
-		sets, err := c.sets.GetPodReplicaSets(pod)
-		if err != nil {
-			return // none selects it
-		}
-		for _, set := range sets {
-			c.loop.AddObject(set)
+		for _, set := range c.sets(pod.Namespace) {
+			if selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector); err == nil && !selector.Empty() && selector.Matches(labels.Set(pod.Labels)) {
+				c.loop.AddObject(set)
+			}
 		}
 	}
 }
 
 // ownerOf is the key of the set that controls a pod.
-func (c *Controller) ownerOf(pod *v1.Pod) string {
+func (c *Controller[T]) ownerOf(pod *v1.Pod) string {
 	ref := metav1.GetControllerOfNoCopy(pod)
-	if ref == nil || ref.Kind != kind.Kind {
+	if ref == nil || ref.Kind != c.kind.Kind.Kind {
 		return ""
 	}
-	set, err := c.sets.ReplicaSets(pod.Namespace).Get(ref.Name)
-	if err != nil || set.UID != ref.UID {
+	key := pod.Namespace + "/" + ref.Name
+	if set := c.set(key); set == nil || set.UID != ref.UID {
 		return ""
 	}
-	return controller.Key(set)
+	return key
 }
 
-func (c *Controller) sync(ctx context.Context, key string) error {
-	namespace, name := controller.Split(key)
-	set, err := c.sets.ReplicaSets(namespace).Get(name)
-	if apierrors.IsNotFound(err) {
-		c.expected.Forget(key)
+// set returns the set of a key, or nil.
+func (c *Controller[T]) set(key string) *appsv1.ReplicaSet {
+	obj, found, err := c.kind.Informer.GetIndexer().GetByKey(key)
+	if err != nil || !found {
 		return nil
 	}
+	return c.kind.Read(obj.(*T))
+}
+
+// sets returns the sets of a namespace.
+func (c *Controller[T]) sets(namespace string) []*appsv1.ReplicaSet {
+	objs, err := c.kind.Informer.GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
 	if err != nil {
-		return err
+		panic(err) // a programming error: informers of the factory have this index
+	}
+	out := make([]*appsv1.ReplicaSet, 0, len(objs))
+	for _, obj := range objs {
+		out = append(out, c.kind.Read(obj.(*T)))
+	}
+	return out
+}
+
+func (c *Controller[T]) sync(ctx context.Context, key string) error {
+	namespace, name := controller.Split(key)
+	set := c.set(key)
+	if set == nil {
+		c.expected.Forget(key)
+		return nil
 	}
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	if err != nil {
@@ -127,10 +155,8 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		return err
 	}
 	mine, err := controller.Claim(controller.Owner{
-		Object: set, Kind: kind, Selector: selector,
-		Fresh: func() (metav1.Object, error) {
-			return c.Client.AppsV1().ReplicaSets(namespace).Get(ctx, name, metav1.GetOptions{})
-		},
+		Object: set, Kind: c.kind.Kind, Selector: selector,
+		Fresh: func() (metav1.Object, error) { return c.kind.Fresh(ctx, namespace, name) },
 		Patch: func(pod metav1.Object, patch []byte) error {
 			_, err := c.Client.CoreV1().Pods(namespace).Patch(ctx, pod.GetName(), types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 			return err
@@ -151,7 +177,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 }
 
 // scale makes or deletes pods until there are as many as the set asks for.
-func (c *Controller) scale(ctx context.Context, key string, set *appsv1.ReplicaSet, active []*v1.Pod) error {
+func (c *Controller[T]) scale(ctx context.Context, key string, set *appsv1.ReplicaSet, active []*v1.Pod) error {
 	diff := len(active) - int(*set.Spec.Replicas)
 	switch {
 	case diff < 0:
@@ -162,10 +188,10 @@ func (c *Controller) scale(ctx context.Context, key string, set *appsv1.ReplicaS
 	return nil
 }
 
-func (c *Controller) create(ctx context.Context, key string, set *appsv1.ReplicaSet, n int) error {
+func (c *Controller[T]) create(ctx context.Context, key string, set *appsv1.ReplicaSet, n int) error {
 	c.expected.Creates(key, n)
 	made, err := controller.Batches(n, func(int) error {
-		_, err := c.pods.Create(ctx, set, controller.FromTemplate(&set.Spec.Template, set, kind))
+		_, err := c.pods.Create(ctx, set, controller.FromTemplate(&set.Spec.Template, set, c.kind.Kind))
 		return err
 	})
 	c.expected.Creates(key, made-n)
@@ -175,7 +201,7 @@ func (c *Controller) create(ctx context.Context, key string, set *appsv1.Replica
 	return err
 }
 
-func (c *Controller) delete(ctx context.Context, key string, set *appsv1.ReplicaSet, victims []*v1.Pod) error {
+func (c *Controller[T]) delete(ctx context.Context, key string, set *appsv1.ReplicaSet, victims []*v1.Pod) error {
 	for _, pod := range victims {
 		c.expected.Deletes(key, pod.UID)
 	}
@@ -195,7 +221,7 @@ func (c *Controller) delete(ctx context.Context, key string, set *appsv1.Replica
 }
 
 // victims are the n pods that are to go.
-func (c *Controller) victims(set *appsv1.ReplicaSet, active []*v1.Pod, n int) []*v1.Pod {
+func (c *Controller[T]) victims(set *appsv1.ReplicaSet, active []*v1.Pod, n int) []*v1.Pod {
 	if n >= len(active) {
 		return active
 	}
@@ -204,19 +230,13 @@ func (c *Controller) victims(set *appsv1.ReplicaSet, active []*v1.Pod, n int) []
 
 // neighbours counts, by node, the active pods of all sets with the same controller:
 // where there are many, one goes first.
-func (c *Controller) neighbours(set *appsv1.ReplicaSet) map[string]int {
+func (c *Controller[T]) neighbours(set *appsv1.ReplicaSet) map[string]int {
 	related := []*appsv1.ReplicaSet{set}
 	if owner := metav1.GetControllerOfNoCopy(set); owner != nil {
-		all, err := c.Informers.Apps().V1().ReplicaSets().Informer().GetIndexer().ByIndex(cache.NamespaceIndex, set.Namespace)
-		if err == nil {
-			related = nil
-			for _, o := range all {
-				s := o.(*appsv1.ReplicaSet)
-				if ref := metav1.GetControllerOfNoCopy(s); ref != nil && ref.UID == owner.UID {
-					related = append(related, s)
-				}
-			}
-		}
+		related = slices.DeleteFunc(c.sets(set.Namespace), func(s *appsv1.ReplicaSet) bool {
+			ref := metav1.GetControllerOfNoCopy(s)
+			return ref == nil || ref.UID != owner.UID
+		})
 	}
 	counts := map[string]int{}
 	for _, s := range related {
@@ -233,79 +253,21 @@ func (c *Controller) neighbours(set *appsv1.ReplicaSet) map[string]int {
 	return counts
 }
 
-func (c *Controller) writeStatus(ctx context.Context, set *appsv1.ReplicaSet, mine, active []*v1.Pod, failure error) error {
+func (c *Controller[T]) writeStatus(ctx context.Context, set *appsv1.ReplicaSet, mine, active []*v1.Pod, failure error) error {
 	want, again := status(set, mine, active, failure, c.Clock.Now())
 	if again > 0 {
 		c.loop.AddAfter(controller.Key(set), again)
 	}
+	if !c.kind.CountsTerminating {
+		want.TerminatingReplicas = nil
+	}
 	if equality.Semantic.DeepEqual(set.Status, want) {
 		return nil
 	}
-	next := set.DeepCopy()
+	next := *set
 	next.Status = want
-	_, err := c.Client.AppsV1().ReplicaSets(set.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
+	if err := c.kind.WriteStatus(ctx, &next); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("status: %w", err)
 	}
 	return nil
-}
-
-// status is the set's status, and when it will change by the passing of time alone.
-func status(set *appsv1.ReplicaSet, mine, active []*v1.Pod, failure error, now time.Time) (appsv1.ReplicaSetStatus, time.Duration) {
-	s := *set.Status.DeepCopy()
-	s.ObservedGeneration = set.Generation
-	s.Replicas, s.FullyLabeledReplicas, s.ReadyReplicas, s.AvailableReplicas = int32(len(active)), 0, 0, 0
-	terminating := int32(0)
-	for _, pod := range mine {
-		if pod.DeletionTimestamp != nil && pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed {
-			terminating++
-		}
-	}
-	s.TerminatingReplicas = &terminating
-	var again time.Duration
-	for _, pod := range active {
-		if labeled(pod, set.Spec.Template.Labels) {
-			s.FullyLabeledReplicas++
-		}
-		if controller.Ready(pod) {
-			s.ReadyReplicas++
-		}
-		ok, left := controller.Available(pod, time.Duration(set.Spec.MinReadySeconds)*time.Second, now)
-		if ok {
-			s.AvailableReplicas++
-		} else if left > 0 && (again == 0 || left < again) {
-			again = left
-		}
-	}
-	s.Conditions = slices.DeleteFunc(s.Conditions, func(c appsv1.ReplicaSetCondition) bool {
-		return failure == nil && c.Type == appsv1.ReplicaSetReplicaFailure
-	})
-	if failure != nil && !slices.ContainsFunc(s.Conditions, func(c appsv1.ReplicaSetCondition) bool { return c.Type == appsv1.ReplicaSetReplicaFailure }) {
-		reason := "FailedCreate"
-		if len(active) > int(*set.Spec.Replicas) {
-			reason = "FailedDelete"
-		}
-		s.Conditions = append(s.Conditions, appsv1.ReplicaSetCondition{
-			Type: appsv1.ReplicaSetReplicaFailure, Status: v1.ConditionTrue, Reason: reason, Message: cause(failure), LastTransitionTime: metav1.NewTime(now),
-		})
-	}
-	return s, again
-}
-
-// cause is what the API server said.
-func cause(err error) string {
-	var st apierrors.APIStatus
-	if errors.As(err, &st) {
-		return st.Status().Message
-	}
-	return err.Error()
-}
-
-func labeled(pod *v1.Pod, want map[string]string) bool {
-	for k, v := range want {
-		if pod.Labels[k] != v {
-			return false
-		}
-	}
-	return true
 }

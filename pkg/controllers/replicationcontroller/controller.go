@@ -1,0 +1,87 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package replicationcontroller keeps as many pods of each ReplicationController
+// as it asks for. A ReplicationController is a ReplicaSet of another kind: this
+// package translates between the two, package replicaset does the work.
+package replicationcontroller
+
+import (
+	"context"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+	"keelson.dev/keelson/pkg/controllers/replicaset"
+)
+
+// Name is the controller's name.
+const Name = "replicationcontroller-controller"
+
+// New returns the controller.
+func New(d controller.Deps) (controller.Controller, error) {
+	return replicaset.NewFor(d, replicaset.Kind[v1.ReplicationController]{
+		Controller: Name, Kind: v1.SchemeGroupVersion.WithKind("ReplicationController"),
+		Informer: d.Informers.Core().V1().ReplicationControllers().Informer(),
+		Read:     read,
+		Fresh: func(ctx context.Context, namespace, name string) (metav1.Object, error) {
+			return d.Client.CoreV1().ReplicationControllers(namespace).Get(ctx, name, metav1.GetOptions{})
+		},
+		WriteStatus: func(ctx context.Context, set *appsv1.ReplicaSet) error {
+			_, err := d.Client.CoreV1().ReplicationControllers(set.Namespace).UpdateStatus(ctx, write(set), metav1.UpdateOptions{})
+			return err
+		},
+	})
+}
+
+// read shows a ReplicationController as a ReplicaSet.
+func read(rc *v1.ReplicationController) *appsv1.ReplicaSet {
+	set := &appsv1.ReplicaSet{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ReplicationController"},
+		ObjectMeta: rc.ObjectMeta,
+		Spec: appsv1.ReplicaSetSpec{
+			Replicas: rc.Spec.Replicas, MinReadySeconds: rc.Spec.MinReadySeconds,
+			Selector: &metav1.LabelSelector{MatchLabels: rc.Spec.Selector},
+		},
+		Status: appsv1.ReplicaSetStatus{
+			Replicas: rc.Status.Replicas, FullyLabeledReplicas: rc.Status.FullyLabeledReplicas,
+			ReadyReplicas: rc.Status.ReadyReplicas, AvailableReplicas: rc.Status.AvailableReplicas,
+			ObservedGeneration: rc.Status.ObservedGeneration,
+		},
+	}
+	if rc.Spec.Template != nil {
+		set.Spec.Template = *rc.Spec.Template
+	}
+	for _, c := range rc.Status.Conditions {
+		set.Status.Conditions = append(set.Status.Conditions, appsv1.ReplicaSetCondition{
+			Type: appsv1.ReplicaSetConditionType(c.Type), Status: c.Status,
+			LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message,
+		})
+	}
+	return set
+}
+
+// write is the ReplicationController of a set, as far as a write of its status needs it.
+func write(set *appsv1.ReplicaSet) *v1.ReplicationController {
+	rc := &v1.ReplicationController{
+		ObjectMeta: set.ObjectMeta,
+		Spec: v1.ReplicationControllerSpec{
+			Replicas: set.Spec.Replicas, MinReadySeconds: set.Spec.MinReadySeconds,
+			Selector: set.Spec.Selector.MatchLabels, Template: &set.Spec.Template,
+		},
+		Status: v1.ReplicationControllerStatus{
+			Replicas: set.Status.Replicas, FullyLabeledReplicas: set.Status.FullyLabeledReplicas,
+			ReadyReplicas: set.Status.ReadyReplicas, AvailableReplicas: set.Status.AvailableReplicas,
+			ObservedGeneration: set.Status.ObservedGeneration,
+		},
+	}
+	for _, c := range set.Status.Conditions {
+		rc.Status.Conditions = append(rc.Status.Conditions, v1.ReplicationControllerCondition{
+			Type: v1.ReplicationControllerConditionType(c.Type), Status: c.Status,
+			LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message,
+		})
+	}
+	return rc
+}
