@@ -13,6 +13,7 @@ case ${1:-} in
 
 		PROCS    parallel processes (6)
 		TIMEOUT  of the whole run (60m)
+		SKIP     regular expression of specs to leave out (none)
 	USAGE
 	exit
 	;;
@@ -20,6 +21,7 @@ esac
 focus=${1:-}
 procs=${PROCS:-6}
 timeout=${TIMEOUT:-60m}
+skip=${SKIP:-}
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 cd "$root"
@@ -29,7 +31,7 @@ name=conformance
 mkdir -p "$bin" "$images"
 
 # The suite takes minutes to compile: only when it is not there, or its module changed.
-digest=$(cat test/conformance/go.mod test/conformance/go.sum test/conformance/*.go | sha256sum | cut -d' ' -f1)
+digest=$(cat test/conformance/{go.mod,go.sum,*.go,report/*.go} | sha256sum | cut -d' ' -f1)
 if [[ ! -f $bin/.stamp || $(<"$bin/.stamp") != "$digest" ]]; then
 	echo "conformance: compiling the suite"
 	(
@@ -56,7 +58,7 @@ sed 's#server: https://127.0.0.1:.*#server: https://10.50.0.1:6443#' "$work/mach
 
 echo "conformance: running, at most $timeout"
 bin/ctl cluster exec --name "$name" -- env KUBECONFIG="$work/kubeconfig" PATH="$root/bin:$PATH" HOME="$work" \
-	"$root/$bin/ginkgo" --procs="$procs" --timeout="$timeout" --label-filter=Conformance --focus="$focus" \
+	"$root/$bin/ginkgo" --procs="$procs" --timeout="$timeout" --label-filter=Conformance --focus="$focus" --skip="$skip" \
 	--no-color --succinct --keep-going --output-dir="$work" --json-report=report.json "$root/$bin/e2e.test" -- \
 	--provider=skeleton --kubeconfig="$work/kubeconfig" --kubectl-path="$root/bin/kubectl" --report-dir= \
 	--num-nodes=2 >"$root/.build/conformance.log" 2>&1 || echo "conformance: not all specs passed; see .build/conformance.log"

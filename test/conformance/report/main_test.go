@@ -15,19 +15,22 @@ func spec(text string, state types.SpecState, labels ...string) types.SpecReport
 }
 
 func TestSummary(t *testing.T) {
+	cut := spec("[sig-node] Pods stop", types.SpecStateTimedout, "Conformance")
+	cut.Failure.Message = "A suite timeout occurred"
 	reports := []types.Report{{SpecReports: types.SpecReports{
 		spec("[sig-apps] Deployment rolls", types.SpecStatePassed, "Conformance"),
 		spec("[sig-apps] Deployment deletes", types.SpecStateFailed, "Conformance"),
 		spec("[sig-apps] Job runs", types.SpecStateTimedout, "Conformance"),
 		spec("[sig-node] Pods start", types.SpecStateSkipped, "Conformance"),
 		spec("[sig-node] Pods dance", types.SpecStatePassed),
+		cut,
 	}}}
 	s, err := summarize(reports, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := s.markdown("", "a cluster")
-	for _, want := range []string{"| sig-apps | 1 | 2 | 0 | 3 |", "| sig-node | 0 | 0 | 1 | 1 |", "| **all** | 1 | 2 | 1 | 4 |", "- [sig-apps] Job runs", "- [sig-node] Pods start"} {
+	for _, want := range []string{"| sig-apps | 1 | 2 | 0 | 3 |", "| sig-node | 0 | 0 | 2 | 2 |", "| **all** | 1 | 2 | 2 | 5 |", "- [sig-apps] Job runs", "- [sig-node] Pods start", "- [sig-node] Pods stop"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
