@@ -52,6 +52,10 @@ type Options struct {
 	TokenKey []byte
 	// NodeGrace is how long a node may be silent, NodeStartupGrace a new one.
 	NodeGrace, NodeStartupGrace time.Duration
+	// EndedPods is how many ended pods are kept; all when it is not positive.
+	EndedPods int
+	// SigningCert and SigningKey are the authority that signs certificates, in PEM.
+	SigningCert, SigningKey []byte
 	// Workers is how many keys a controller works on at once.
 	Workers int
 }

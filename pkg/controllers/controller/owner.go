@@ -55,11 +55,13 @@ func Claim[T metav1.Object](o Owner, candidates []T) ([]T, error) {
 				}
 				checked = true
 			}
-			if err := o.adopt(c); err != nil {
+			switch err := o.adopt(c); {
+			case apierrors.IsNotFound(err): // gone since the cache saw it
+			case err != nil:
 				errs = append(errs, err)
-				continue
+			default:
+				mine = append(mine, c)
 			}
-			mine = append(mine, c)
 		}
 	}
 	return mine, errors.Join(errs...)
@@ -82,19 +84,26 @@ func (o Owner) adopt(c metav1.Object) error {
 	return o.patch(c, map[string]any{"ownerReferences": []any{ref}, "uid": c.GetUID()})
 }
 
+// release takes the owner from an object. One that is gone needs no change, and
+// neither does one that the owner was taken from already, or that is another
+// now: the API server calls the patch invalid.
 func (o Owner) release(c metav1.Object) error {
-	return o.patch(c, map[string]any{
+	err := o.patch(c, map[string]any{
 		"ownerReferences": []any{map[string]any{"$patch": "delete", "uid": o.Object.GetUID()}}, "uid": c.GetUID(),
 	})
+	if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) {
+		return nil
+	}
+	return err
 }
 
-// patch changes the metadata of an object; one that is gone needs no change.
+// patch changes the metadata of an object.
 func (o Owner) patch(c metav1.Object, metadata map[string]any) error {
 	body, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
 		return fmt.Errorf("owner reference: %w", err)
 	}
-	if err := o.Patch(c, body); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsInvalid(err) {
+	if err := o.Patch(c, body); err != nil {
 		return fmt.Errorf("owner reference of %s: %w", c.GetName(), err)
 	}
 	return nil

@@ -189,10 +189,10 @@ func (w *work) progress(s *appsv1.DeploymentStatus) {
 		name = fmt.Sprintf("ReplicaSet %q", w.newest.Name)
 	}
 	c := conditionOf(s, appsv1.DeploymentProgressing)
-	done := complete(w.d, *s)
 	switch {
-	case done && c != nil && c.Reason == reasonComplete:
-	case done:
+	case c != nil && c.Reason == reasonComplete && s.Replicas == s.UpdatedReplicas:
+		// The rollout is over: what happens to its pods since does not begin another.
+	case complete(w.d, *s):
 		put(s, condition(appsv1.DeploymentProgressing, v1.ConditionTrue, reasonComplete, name+" has successfully progressed."), now)
 	case progressed(&w.d.Status, s):
 		updated := condition(appsv1.DeploymentProgressing, v1.ConditionTrue, reasonUpdated, name+" is progressing.")
