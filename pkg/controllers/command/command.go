@@ -78,16 +78,16 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 // run makes the controllers, fills their caches and runs them.
 func run(ctx context.Context, o *options, rc *rest.Config, client kubernetes.Interface, log *slog.Logger) error {
-	shared, err := sharedDeps(ctx, o, rc, client, log)
-	if err != nil {
-		return err
-	}
+	shared := sharedDeps(o, client, log)
+	events := record.NewBroadcaster(record.WithContext(ctx))
+	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(metav1.NamespaceAll)})
 	var made []controller.Controller
 	for _, e := range controllers.Table() {
 		if !o.runs(e.Name) || e.Enabled != nil && !e.Enabled(o.controller) {
 			continue
 		}
 		d, err := depsOf(ctx, o, rc, client, shared, e)
+		d.Events = events.NewRecorder(scheme.Scheme, v1.EventSource{Component: e.Name})
 		if err != nil {
 			return fmt.Errorf("controller %s: %w", e.Name, err)
 		}
@@ -111,16 +111,14 @@ func run(ctx context.Context, o *options, rc *rest.Config, client kubernetes.Int
 	return g.Wait()
 }
 
-func sharedDeps(ctx context.Context, o *options, rc *rest.Config, client kubernetes.Interface, log *slog.Logger) (controller.Deps, error) {
+// sharedDeps are those that all controllers have in common.
+func sharedDeps(o *options, client kubernetes.Interface, log *slog.Logger) controller.Deps {
 	cached := memory.NewMemCacheClient(client.Discovery())
-	events := record.NewBroadcaster(record.WithContext(ctx))
-	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(metav1.NamespaceAll)})
 	return controller.Deps{
-		Client: client, Informers: informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagedFields)),
-		Discovery: client.Discovery(), Mapper: restmapper.NewDeferredDiscoveryRESTMapper(cached),
-		Events: events.NewRecorder(scheme.Scheme, v1.EventSource{Component: "controller-manager"}),
-		Clock:  clock.Real(), Log: log, Options: o.controller,
-	}, nil
+		Informers: informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagedFields)),
+		Mapper:    restmapper.NewDeferredDiscoveryRESTMapper(cached),
+		Clock:     clock.Real(), Log: log, Options: o.controller,
+	}
 }
 
 // withoutManagedFields drops what is large and never read.
@@ -131,7 +129,7 @@ func withoutManagedFields(obj any) (any, error) {
 	return obj, nil
 }
 
-// depsOf gives a controller the clients of its own account.
+// depsOf gives a controller the clients of its own account, and its number of workers.
 func depsOf(ctx context.Context, o *options, rc *rest.Config, client kubernetes.Interface, d controller.Deps, e controllers.Entry) (controller.Deps, error) {
 	own := rest.CopyConfig(rc)
 	if o.ownAccounts && e.Account != "" {
@@ -145,5 +143,9 @@ func depsOf(ctx context.Context, o *options, rc *rest.Config, client kubernetes.
 		return d, fmt.Errorf("metadata client: %w", err)
 	}
 	d.Discovery = d.Client.Discovery()
+	d.Options.Workers = workers
+	if n := o.syncs[e.Name]; n != nil {
+		d.Options.Workers = *n
+	}
 	return d, nil
 }

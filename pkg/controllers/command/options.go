@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -27,7 +26,8 @@ const (
 	defaultPort  = 10257
 	nodeGrace    = 50 * time.Second
 	startupGrace = 60 * time.Second
-	workers      = 5
+	endedPods    = 12500
+	workers      = 5 // of controllers that have no flag for it
 )
 
 type options struct {
@@ -41,14 +41,16 @@ type options struct {
 	mask, mask4, mask6               int
 	// Credentials that controllers which sign things use.
 	saKey, signCert, signKey string
-	controller               controller.Options
+	// syncs is how many keys a controller works on at once, where a flag of its own says so.
+	syncs      map[string]*int
+	controller controller.Options
 }
 
 func parse(args []string, stderr io.Writer) (*options, error) {
 	o := &options{
 		serving:  daemon.ServingFlags{BindAddress: net.IPv4zero, SecurePort: defaultPort},
 		election: daemon.DefaultElection("kube-controller-manager"), controllers: []string{"*"},
-		controller: controller.Options{NodeGrace: nodeGrace, NodeStartupGrace: startupGrace, Workers: workers},
+		controller: controller.Options{NodeGrace: nodeGrace, NodeStartupGrace: startupGrace},
 	}
 	fs := pflag.NewFlagSet("controller-manager", pflag.ContinueOnError)
 	fs.SetOutput(stderr)
@@ -69,7 +71,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.StringVar(&o.signKey, "cluster-signing-key-file", "", "key of --cluster-signing-cert-file")
 	fs.DurationVar(&o.controller.NodeGrace, "node-monitor-grace-period", nodeGrace, "how long a node may be silent")
 	fs.DurationVar(&o.controller.NodeStartupGrace, "node-startup-grace-period", startupGrace, "how long a new node may be silent")
-	fs.IntVar(&o.controller.Workers, "concurrent-syncs", workers, "how many keys each controller works on at once")
+	fs.IntVar(&o.controller.EndedPods, "terminated-pod-gc-threshold", endedPods, "how many ended pods are kept; all if it is not positive")
+	o.syncs = addSyncs(fs)
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}
@@ -89,12 +92,15 @@ func names() []string {
 
 // complete checks the flags and reads the files they name.
 func (o *options) complete() error {
-	for _, name := range o.controllers {
-		if plain := strings.TrimPrefix(name, "-"); plain != "*" && !slices.Contains(names(), plain) {
-			return fmt.Errorf("--controllers: there is no controller %q", plain)
+	var err error
+	if o.controllers, err = canonical(o.controllers, names()); err != nil {
+		return err
+	}
+	for name, n := range o.syncs {
+		if *n < 1 {
+			return fmt.Errorf("--%s must be at least 1", upstream[name].flag)
 		}
 	}
-	var err error
 	if o.controller.ClusterCIDRs, err = prefixes(o.clusterCIDR); err != nil {
 		return fmt.Errorf("--cluster-cidr: %w", err)
 	}
@@ -114,14 +120,20 @@ func (o *options) complete() error {
 		}
 		o.controller.NodeMasks = append(o.controller.NodeMasks, mask)
 	}
-	if o.rootCA != "" {
-		if o.controller.RootCA, err = os.ReadFile(o.rootCA); err != nil {
-			return fmt.Errorf("--root-ca-file: %w", err)
+	for _, f := range []struct {
+		flag, path string
+		to         *[]byte
+	}{
+		{"root-ca-file", o.rootCA, &o.controller.RootCA},
+		{"service-account-private-key-file", o.saKey, &o.controller.TokenKey},
+		{"cluster-signing-cert-file", o.signCert, &o.controller.SigningCert},
+		{"cluster-signing-key-file", o.signKey, &o.controller.SigningKey},
+	} {
+		if f.path == "" {
+			continue
 		}
-	}
-	if o.saKey != "" {
-		if o.controller.TokenKey, err = os.ReadFile(o.saKey); err != nil {
-			return fmt.Errorf("--service-account-private-key-file: %w", err)
+		if *f.to, err = os.ReadFile(f.path); err != nil {
+			return fmt.Errorf("--%s: %w", f.flag, err)
 		}
 	}
 	return nil

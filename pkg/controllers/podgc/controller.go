@@ -2,11 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package podgc removes pods that nobody else will: those on nodes that do not
-// exist any more, those that are to end and never had a node, and ended pods
-// beyond what is kept.
+// exist any more or are out of service, those that are to end and never had a
+// node, and ended pods beyond what is kept.
 package podgc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,8 +30,6 @@ const (
 	period = 20 * time.Second
 	// quarantine is how long a node has to be missing before its pods are removed.
 	quarantine = 40 * time.Second
-	// maxEnded is how many ended pods are kept.
-	maxEnded = 12500
 )
 
 // Controller implements controller.Controller.
@@ -73,10 +72,12 @@ func (c *Controller) sweep(ctx context.Context) error {
 	for _, pod := range pods {
 		switch {
 		case pod.Spec.NodeName == "" && pod.DeletionTimestamp != nil && len(pod.Spec.SchedulingGates) == 0:
-			errs = append(errs, c.remove(ctx, pod, ""))
+			errs = append(errs, c.fail(ctx, pod, nil))
 		case pod.Spec.NodeName != "" && c.nodeMissing(ctx, pod.Spec.NodeName, missing):
-			errs = append(errs, c.remove(ctx, pod, "PodGC: node no longer exists"))
-		case pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed:
+			errs = append(errs, c.fail(ctx, pod, c.orphaned(pod)))
+		case pod.DeletionTimestamp != nil && c.outOfService(pod.Spec.NodeName):
+			errs = append(errs, c.fail(ctx, pod, nil))
+		case over(pod):
 			ended = append(ended, pod)
 		}
 	}
@@ -85,11 +86,43 @@ func (c *Controller) sweep(ctx context.Context) error {
 			delete(c.missing, node)
 		}
 	}
-	slices.SortFunc(ended, func(a, b *v1.Pod) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
-	for _, pod := range ended[:max(len(ended)-maxEnded, 0)] {
-		errs = append(errs, c.remove(ctx, pod, ""))
+	for _, pod := range surplus(ended, c.Options.EndedPods) {
+		errs = append(errs, c.remove(ctx, pod))
 	}
 	return errors.Join(errs...)
+}
+
+// over tells whether a pod has ended.
+func over(pod *v1.Pod) bool {
+	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
+}
+
+// surplus are the ended pods beyond those that are kept: evicted ones first,
+// then the oldest. All are kept when keep is not positive.
+func surplus(ended []*v1.Pod, keep int) []*v1.Pod {
+	if keep <= 0 || len(ended) <= keep {
+		return nil
+	}
+	evicted := func(pod *v1.Pod) int {
+		if pod.Status.Reason == "Evicted" {
+			return 0
+		}
+		return 1
+	}
+	slices.SortFunc(ended, func(a, b *v1.Pod) int {
+		return cmp.Or(cmp.Compare(evicted(a), evicted(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	return ended[:len(ended)-keep]
+}
+
+// outOfService tells whether somebody vouches that a node is down: it is not
+// ready and has the taint that says so.
+func (c *Controller) outOfService(name string) bool {
+	node, err := c.nodes.Get(name)
+	if err != nil || !slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == v1.TaintNodeOutOfService }) {
+		return false
+	}
+	return !slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue })
 }
 
 // nodeMissing tells whether a node has been missing for long enough, and is missing indeed.
@@ -110,23 +143,36 @@ func (c *Controller) nodeMissing(ctx context.Context, name string, seen map[stri
 	return apierrors.IsNotFound(err)
 }
 
-// remove deletes a pod at once. With a message the pod is disrupted, and says so.
-func (c *Controller) remove(ctx context.Context, pod *v1.Pod, message string) error {
-	if message != "" && pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed {
-		next := pod.DeepCopy()
-		next.Status.Phase = v1.PodFailed
-		next.Status.Conditions = append(slices.DeleteFunc(next.Status.Conditions, func(o v1.PodCondition) bool { return o.Type == v1.DisruptionTarget }),
-			v1.PodCondition{
-				Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "DeletionByPodGC", Message: message,
-				LastTransitionTime: metav1.NewTime(c.Clock.Now()), ObservedGeneration: pod.Generation,
-			})
-		if _, err := c.Client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("condition of %s/%s: %w", pod.Namespace, pod.Name, err)
-		}
+// orphaned is the condition of a pod that is removed because its node is gone.
+func (c *Controller) orphaned(pod *v1.Pod) *v1.PodCondition {
+	return &v1.PodCondition{
+		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "DeletionByPodGC", Message: "PodGC: node no longer exists",
+		LastTransitionTime: metav1.NewTime(c.Clock.Now()), ObservedGeneration: pod.Generation,
 	}
-	zero := int64(0)
+}
+
+// fail has a pod end as failed, which no kubelet will do, and removes it.
+func (c *Controller) fail(ctx context.Context, pod *v1.Pod, condition *v1.PodCondition) error {
+	if over(pod) {
+		return c.remove(ctx, pod)
+	}
+	next := pod.DeepCopy()
+	next.Status.Phase = v1.PodFailed
+	if condition != nil {
+		others := slices.DeleteFunc(next.Status.Conditions, func(o v1.PodCondition) bool { return o.Type == condition.Type })
+		next.Status.Conditions = append(others, *condition)
+	}
+	_, err := c.Client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("status of %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return c.remove(ctx, pod)
+}
+
+// remove deletes a pod at once.
+func (c *Controller) remove(ctx context.Context, pod *v1.Pod) error {
 	err := c.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
-		GracePeriodSeconds: &zero, Preconditions: metav1.NewUIDPreconditions(string(pod.UID)),
+		GracePeriodSeconds: new(int64), Preconditions: metav1.NewUIDPreconditions(string(pod.UID)),
 	})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("remove %s/%s: %w", pod.Namespace, pod.Name, err)

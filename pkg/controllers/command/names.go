@@ -1,0 +1,112 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// known is what Kubernetes' flags say of a controller beside its name.
+type known struct {
+	// alias is an older name.
+	alias string
+	// flag sets how many keys the controller works on at once; workers is its default.
+	flag    string
+	workers int
+}
+
+// upstream are the controllers that Kubernetes 1.36 has. Those that a cluster
+// without a cloud has no use for can be named in --controllers all the same.
+var upstream = map[string]known{
+	"bootstrap-signer-controller":                                    {alias: "bootstrapsigner"},
+	"certificatesigningrequest-approving-controller":                 {alias: "csrapproving"},
+	"certificatesigningrequest-cleaner-controller":                   {alias: "csrcleaner"},
+	"certificatesigningrequest-signing-controller":                   {alias: "csrsigning"},
+	"cloud-node-lifecycle-controller":                                {alias: "cloud-node-lifecycle"},
+	"clusterrole-aggregation-controller":                             {alias: "clusterrole-aggregation"},
+	"cronjob-controller":                                             {alias: "cronjob", flag: "concurrent-cron-job-syncs", workers: 5},
+	"daemonset-controller":                                           {alias: "daemonset", flag: "concurrent-daemonset-syncs", workers: 2},
+	"deployment-controller":                                          {alias: "deployment", flag: "concurrent-deployment-syncs", workers: 5},
+	"device-taint-eviction-controller":                               {flag: "concurrent-device-taint-eviction-syncs", workers: 8},
+	"disruption-controller":                                          {alias: "disruption"},
+	"endpoints-controller":                                           {alias: "endpoint", flag: "concurrent-endpoint-syncs", workers: 5},
+	"endpointslice-controller":                                       {alias: "endpointslice", flag: "concurrent-service-endpoint-syncs", workers: 5},
+	"endpointslice-mirroring-controller":                             {alias: "endpointslicemirroring", flag: "mirroring-concurrent-service-endpoint-syncs", workers: 5},
+	"ephemeral-volume-controller":                                    {alias: "ephemeral-volume", flag: "concurrent-ephemeralvolume-syncs", workers: 5},
+	"garbage-collector-controller":                                   {alias: "garbagecollector", flag: "concurrent-gc-syncs", workers: 20},
+	"horizontal-pod-autoscaler-controller":                           {alias: "horizontalpodautoscaling", flag: "concurrent-horizontal-pod-autoscaler-syncs", workers: 5},
+	"job-controller":                                                 {alias: "job", flag: "concurrent-job-syncs", workers: 5},
+	"kube-apiserver-serving-clustertrustbundle-publisher-controller": {},
+	"legacy-serviceaccount-token-cleaner-controller":                 {alias: "legacy-service-account-token-cleaner"},
+	"namespace-controller":                                           {alias: "namespace", flag: "concurrent-namespace-syncs", workers: 10},
+	"node-ipam-controller":                                           {alias: "nodeipam"},
+	"node-lifecycle-controller":                                      {alias: "nodelifecycle"},
+	"node-route-controller":                                          {alias: "route"},
+	"persistentvolume-attach-detach-controller":                      {alias: "attachdetach"},
+	"persistentvolume-binder-controller":                             {alias: "persistentvolume-binder"},
+	"persistentvolume-expander-controller":                           {alias: "persistentvolume-expander"},
+	"persistentvolume-protection-controller":                         {alias: "pv-protection"},
+	"persistentvolumeclaim-protection-controller":                    {alias: "pvc-protection"},
+	"pod-garbage-collector-controller":                               {alias: "podgc"},
+	"podcertificaterequest-cleaner-controller":                       {},
+	"podgroup-protection-controller":                                 {},
+	"replicaset-controller":                                          {alias: "replicaset", flag: "concurrent-replicaset-syncs", workers: 5},
+	"replicationcontroller-controller":                               {alias: "replicationcontroller", flag: "concurrent-rc-syncs", workers: 5},
+	"resourceclaim-controller":                                       {alias: "resource-claim-controller", flag: "concurrent-resourceclaim-syncs", workers: 50},
+	"resourcepoolstatusrequest-controller":                           {},
+	"resourcequota-controller":                                       {alias: "resourcequota", flag: "concurrent-resource-quota-syncs", workers: 5},
+	"root-ca-certificate-publisher-controller":                       {alias: "root-ca-cert-publisher"},
+	"selinux-warning-controller":                                     {},
+	"service-cidr-controller":                                        {},
+	"service-lb-controller":                                          {alias: "service"},
+	"serviceaccount-controller":                                      {alias: "serviceaccount"},
+	"serviceaccount-token-controller":                                {alias: "serviceaccount-token", flag: "concurrent-serviceaccount-token-syncs", workers: 5},
+	"statefulset-controller":                                         {alias: "statefulset", flag: "concurrent-statefulset-syncs", workers: 5},
+	"storage-version-migrator-controller":                            {alias: "svm"},
+	"storageversion-garbage-collector-controller":                    {alias: "storage-version-gc"},
+	"taint-eviction-controller":                                      {},
+	"token-cleaner-controller":                                       {alias: "tokencleaner"},
+	"ttl-after-finished-controller":                                  {alias: "ttl-after-finished", flag: "concurrent-ttl-after-finished-syncs", workers: 5},
+	"ttl-controller":                                                 {alias: "ttl"},
+	"validatingadmissionpolicy-status-controller":                    {flag: "concurrent-validating-admission-policy-status-syncs", workers: 5},
+	"volumeattributesclass-protection-controller":                    {},
+}
+
+// addSyncs adds the flags that say how many keys each controller works on at
+// once, and returns where their values are by controller.
+func addSyncs(fs *pflag.FlagSet) map[string]*int {
+	out := map[string]*int{}
+	for name, k := range upstream {
+		if k.flag != "" {
+			out[name] = fs.Int(k.flag, k.workers, "how many keys "+name+" works on at once")
+		}
+	}
+	return out
+}
+
+// canonical returns the names in --controllers with aliases replaced. A name
+// that neither Kubernetes nor the table knows is an error.
+func canonical(list, table []string) ([]string, error) {
+	full := map[string]string{"*": "*"}
+	for name, k := range upstream {
+		full[name], full[k.alias] = name, name
+	}
+	for _, name := range table {
+		full[name] = name
+	}
+	out := make([]string, len(list))
+	for i, item := range list {
+		name, off := strings.CutPrefix(item, "-")
+		if full[name] == "" || name == "" {
+			return nil, fmt.Errorf("--controllers: there is no controller %q", name)
+		}
+		if out[i] = full[name]; off {
+			out[i] = "-" + out[i]
+		}
+	}
+	return out, nil
+}

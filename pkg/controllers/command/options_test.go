@@ -1,0 +1,71 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"io"
+	"strings"
+	"testing"
+
+	"keelson.dev/keelson/pkg/controllers"
+)
+
+func TestControllers(t *testing.T) {
+	for _, tc := range []struct {
+		flag string
+		runs map[string]bool
+		err  string
+	}{
+		{flag: "*", runs: map[string]bool{"deployment-controller": true, "podgc": false}},
+		{flag: "*,-deployment", runs: map[string]bool{"deployment-controller": false, "replicaset-controller": true}},
+		{flag: "deployment-controller", runs: map[string]bool{"deployment-controller": true, "replicaset-controller": false}},
+		{flag: "*,bootstrapsigner,tokencleaner,-service-lb-controller", runs: map[string]bool{"namespace-controller": true}},
+		{flag: "*,-nonsense", err: `there is no controller "nonsense"`},
+		{flag: "*,", err: `there is no controller ""`},
+	} {
+		o, err := parse([]string{"--controllers=" + tc.flag}, io.Discard)
+		if tc.err != "" {
+			if err == nil || !strings.Contains(err.Error(), tc.err) {
+				t.Errorf("%s: %v, want %q", tc.flag, err, tc.err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", tc.flag, err)
+			continue
+		}
+		for name, want := range tc.runs {
+			listed := false
+			for _, e := range controllers.Table() {
+				listed = listed || e.Name == name
+			}
+			if got := listed && o.runs(name); got != want {
+				t.Errorf("%s: %s runs: %v, want %v", tc.flag, name, got, want)
+			}
+		}
+	}
+}
+
+// Flags and names are those of Kubernetes: a controller under another name could
+// not be told how many keys to work on.
+func TestTableHasUpstreamNames(t *testing.T) {
+	for _, e := range controllers.Table() {
+		if _, ok := upstream[e.Name]; !ok {
+			t.Errorf("%s is not a controller of Kubernetes", e.Name)
+		}
+	}
+}
+
+func TestSyncs(t *testing.T) {
+	o, err := parse([]string{"--concurrent-gc-syncs=7"}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if gc, ds := *o.syncs["garbage-collector-controller"], *o.syncs["daemonset-controller"]; gc != 7 || ds != 2 {
+		t.Errorf("garbage collector %d, daemon sets %d; want 7 and 2", gc, ds)
+	}
+	if _, err := parse([]string{"--concurrent-gc-syncs=0"}, io.Discard); err == nil {
+		t.Error("no workers at all were accepted")
+	}
+}

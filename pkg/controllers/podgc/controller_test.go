@@ -1,0 +1,116 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package podgc
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+	"keelson.dev/keelson/pkg/controllers/controller"
+	"keelson.dev/keelson/pkg/controllers/controllertest"
+)
+
+func TestSurplus(t *testing.T) {
+	day := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	pod := func(name string, hour int, reason string) *v1.Pod {
+		return &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(day.Add(time.Duration(hour) * time.Hour))},
+			Status:     v1.PodStatus{Phase: v1.PodFailed, Reason: reason},
+		}
+	}
+	ended := func() []*v1.Pod {
+		return []*v1.Pod{pod("new", 3, ""), pod("evicted", 4, "Evicted"), pod("old", 1, ""), pod("b", 2, ""), pod("a", 2, "")}
+	}
+	for _, tc := range []struct {
+		keep int
+		want []string
+	}{
+		{0, nil}, {-1, nil}, {5, nil}, {4, []string{"evicted"}}, {3, []string{"evicted", "old"}}, {1, []string{"evicted", "old", "a", "b"}},
+	} {
+		var got []string
+		for _, p := range surplus(ended(), tc.keep) {
+			got = append(got, p.Name)
+		}
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("keep %d: %v, want %v", tc.keep, got, tc.want)
+		}
+	}
+}
+
+func TestSweep(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	ctx := t.Context()
+	account := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	if _, err := s.Client.CoreV1().ServiceAccounts("default").Create(ctx, account, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	makeNode(t, s.Client, "down", v1.Taint{Key: v1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: v1.TaintEffectNoExecute})
+	makeNode(t, s.Client, "silent")
+	makeNode(t, s.Client, "up")
+	for name, node := range map[string]string{"unplaced": "", "fenced": "down", "waiting": "silent", "ended": "up", "running": "up"} {
+		makePod(t, s.Client, name, node)
+	}
+	setPhase(t, s.Client, "ended", v1.PodSucceeded)
+	setPhase(t, s.Client, "running", v1.PodRunning)
+	for _, name := range []string{"unplaced", "fenced", "waiting"} {
+		if err := s.Client.CoreV1().Pods("default").Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	controllertest.Run(t, s, controller.Options{EndedPods: 1}, New)
+	controllertest.Eventually(t, "pods that nobody else removes are gone", func(ctx context.Context) (any, bool) {
+		gone := 0
+		for _, name := range []string{"unplaced", "fenced"} {
+			if _, err := s.Client.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+				gone++
+			}
+		}
+		return gone, gone == 2
+	})
+	for _, name := range []string{"waiting", "ended", "running"} {
+		if _, err := s.Client.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func makeNode(t *testing.T, client kubernetes.Interface, name string, taints ...v1.Taint) {
+	t.Helper()
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.NodeSpec{Taints: taints}}
+	if _, err := client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// makePod makes a pod; on a node it has a grace period, and does not go by itself.
+func makePod(t *testing.T, client kubernetes.Interface, name, node string) {
+	t.Helper()
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
+		Spec:       v1.PodSpec{NodeName: node, Containers: []v1.Container{{Name: "c", Image: "c"}}},
+	}
+	if _, err := client.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func setPhase(t *testing.T, client kubernetes.Interface, name string, phase v1.PodPhase) {
+	t.Helper()
+	pod, err := client.CoreV1().Pods("default").Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod.Status.Phase = phase
+	if _, err := client.CoreV1().Pods("default").UpdateStatus(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
