@@ -6,106 +6,39 @@ package kubelet
 import (
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	resourcehelper "k8s.io/component-helpers/resource"
-	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
+	"keelson.dev/keelson/pkg/kubelet/allocation"
 	"keelson.dev/keelson/pkg/kubelet/eviction"
-	"keelson.dev/keelson/pkg/kubelet/status"
 )
 
-// admit refuses a pod that cannot run here, whoever bound it.
-func (k *Kubelet) admit(pod *v1.Pod) *status.Verdict {
-	if started(pod) {
-		return nil // it ran here before the kubelet's restart
-	}
+// admit returns why a pod cannot run here, whoever bound it, or nil.
+func (k *Kubelet) admit(pod *v1.Pod) *allocation.Refusal { return k.allocation.Admit(pod) }
+
+// check puts the questions to a new pod in Kubernetes' order: the first answer that refuses counts.
+func (k *Kubelet) check(pod *v1.Pod, others []*v1.Pod) *allocation.Refusal {
 	if why := k.eviction.Refuses(pod); why != "" {
-		return refuse(eviction.Reason, why)
+		return &allocation.Refusal{Reason: eviction.Reason, Message: why}
 	}
-	if v := k.fits(pod); v != nil {
-		return v
+	if r := k.sysctls.Check(pod); r != nil {
+		return r
 	}
-	n := k.node.Current()
-	if n == nil {
-		return nil
+	r := allocation.Check(pod, others, allocation.Node{Object: k.node.Current(), Allocatable: k.limits, AppArmor: appArmor()})
+	if r == nil && pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
+		r = &allocation.Refusal{Reason: "UserNamespacesNotSupported", Message: "user namespaces are not supported on this node"}
 	}
-	if ok, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(n); err != nil || !ok {
-		return refuse("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector")
-	}
-	if os := pod.Spec.OS; os != nil && string(os.Name) != n.Labels[v1.LabelOSStable] {
-		return refuse("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS")
-	}
-	if pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
-		return refuse("UserNamespacesNotSupported", "user namespaces are not supported on this node")
-	}
-	return nil
+	return r
 }
 
-// started tells whether something of the pod has run already.
-func started(pod *v1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.ContainerStatuses, func(c v1.ContainerStatus) bool { return c.ContainerID != "" }) ||
-		slices.ContainsFunc(pod.Status.InitContainerStatuses, func(c v1.ContainerStatus) bool { return c.ContainerID != "" })
-}
-
-func refuse(reason, message string) *status.Verdict {
-	return &status.Verdict{Phase: v1.PodFailed, Reason: reason, Message: "Pod was rejected: " + message}
-}
-
-// fits compares what the pod asks for with what the others leave.
-func (k *Kubelet) fits(pod *v1.Pod) *status.Verdict {
-	used := v1.ResourceList{v1.ResourcePods: *resource.NewQuantity(0, resource.DecimalSI)}
-	for _, other := range k.sources.all() {
-		if other.UID == pod.UID || other.Status.Phase == v1.PodFailed || other.Status.Phase == v1.PodSucceeded {
-			continue
-		}
-		add(used, requests(other))
-	}
-	want := requests(pod)
-	names := make([]string, 0, len(want))
-	for name := range want {
-		names = append(names, string(name))
-	}
-	slices.Sort(names)
-	for _, n := range names {
-		name := v1.ResourceName(n)
-		ask, has, taken := want[name], k.limits[name], used[name]
-		sum := taken.DeepCopy()
-		sum.Add(ask)
-		if _, known := k.limits[name]; !known || ask.IsZero() || sum.Cmp(has) <= 0 {
-			continue
-		}
-		return refuse("OutOf"+n, fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
-			n, amount(name, ask), amount(name, taken), amount(name, has)))
-	}
-	return nil
-}
-
-func requests(pod *v1.Pod) v1.ResourceList {
-	list := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true})
-	list[v1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
-	return list
-}
-
-func add(to, list v1.ResourceList) {
-	for name, q := range list {
-		sum := to[name]
-		sum.Add(q)
-		to[name] = sum
-	}
-}
-
-// amount is a quantity as Kubernetes' messages count it: CPU in thousandths.
-func amount(name v1.ResourceName, q resource.Quantity) int64 {
-	if name == v1.ResourceCPU {
-		return q.MilliValue()
-	}
-	return q.Value()
+// appArmor tells whether the kernel enforces profiles.
+func appArmor() bool {
+	b, err := os.ReadFile("/sys/module/apparmor/parameters/enabled")
+	return err == nil && strings.HasPrefix(string(b), "Y")
 }
 
 // reservations are what of the capacity pods do not get.

@@ -22,6 +22,7 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/kubelet/allocation"
 	"keelson.dev/keelson/pkg/kubelet/cgroup"
 	"keelson.dev/keelson/pkg/kubelet/cri"
 	"keelson.dev/keelson/pkg/kubelet/dns"
@@ -87,6 +88,9 @@ type Kubelet struct {
 	qos     qos.Node
 	limits  v1.ResourceList // allocatable
 
+	allocation *allocation.Manager
+	sysctls    *allocation.Sysctls
+
 	logs      *logs.Keeper
 	collector *images.Collector
 	eviction  *eviction.Manager
@@ -118,6 +122,12 @@ func New(cfg Config) (*Kubelet, error) {
 	k.handler = &prober.Handler{Exec: k.runtime.exec, Clock: cfg.Clock}
 	k.node = node.New(k.nodeConfig())
 	if err := k.upkeep(); err != nil {
+		return nil, err
+	}
+	if k.sysctls, err = allocation.NewSysctls(k.machine.Info.KernelVersion, cfg.Kubelet.AllowedUnsafeSysctls); err != nil {
+		return nil, fmt.Errorf("allowedUnsafeSysctls: %w", err)
+	}
+	if k.allocation, err = allocation.NewManager(allocation.Config{Log: cfg.Log, Dir: cfg.RootDir, Pods: k.Pods, Check: k.check}); err != nil {
 		return nil, err
 	}
 	k.volumes = volume.New(volume.Config{
@@ -263,7 +273,7 @@ func (k *Kubelet) workerConfig() worker.Config {
 	return worker.Config{
 		Clock: k.cfg.Clock, Log: k.cfg.Log, Runtime: k.runtime.client, Volumes: k.volumes, Objects: k.objects, Cgroups: k.cgroups,
 		Images: images.New(images.Config{Runtime: k.runtime.client, Secrets: k.objects, Clock: k.cfg.Clock, Event: k.events.pod}),
-		Status: k.status, Handler: k.handler, Event: k.events.pod, Listening: k.runtime.listening, Admit: k.admit, Ready: k.runtime.networkReady,
+		Status: k.status, Handler: k.handler, Event: k.events.pod, Listening: k.runtime.listening, Admit: k.admit, Left: k.allocation.Forget, Ready: k.runtime.networkReady,
 		Services: k.sources.servicesFor, RuntimeHandler: k.sources.runtimeHandler, Allocatable: k.allocatable,
 		DNS: dns.Settings{
 			ClusterDNS: c.ClusterDNS, ClusterDomain: c.ClusterDomain, ResolvConf: deref(c.ResolverConfig), NodeIPs: k.cfg.NodeIPs,

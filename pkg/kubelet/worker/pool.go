@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/kubelet/allocation"
 	"keelson.dev/keelson/pkg/kubelet/cgroup"
 	"keelson.dev/keelson/pkg/kubelet/cri"
 	"keelson.dev/keelson/pkg/kubelet/dns"
@@ -39,7 +40,9 @@ type Config struct {
 	// Listening tells whether something listens at all of these TCP ports of a container.
 	Listening func(ctx context.Context, id string, ports []int32) bool
 	// Admit returns why a pod that is new on the node cannot run here, or nil.
-	Admit func(pod *v1.Pod) *status.Verdict
+	Admit func(pod *v1.Pod) *allocation.Refusal
+	// Left is told of pods of which nothing is left on the node.
+	Left func(uid types.UID)
 	// Ready returns nil once sandboxes can be made.
 	Ready func() error
 	// Services are those that containers in the namespace get variables of.

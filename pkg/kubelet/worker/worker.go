@@ -103,6 +103,9 @@ func (w *worker) run(ctx context.Context) {
 	defer w.left(w.uid)
 	for {
 		again, gone := w.sync(ctx)
+		if gone {
+			w.cfg.Left(w.uid)
+		}
 		if gone || ctx.Err() != nil {
 			w.probes.StopPod(w.uid)
 			return
@@ -176,8 +179,9 @@ func (w *worker) judge(l *look) *status.Verdict {
 	}
 	var v *status.Verdict
 	if !w.admitted {
-		if v = w.cfg.Admit(l.pod); v != nil {
-			w.cfg.Event(l.pod, "", v1.EventTypeWarning, v.Reason, v.Message)
+		if r := w.cfg.Admit(l.pod); r != nil {
+			w.cfg.Event(l.pod, "", v1.EventTypeWarning, r.Reason, r.Message)
+			v = &status.Verdict{Phase: v1.PodFailed, Reason: r.Reason, Message: "Pod was rejected: " + r.Message}
 		}
 		w.admitted = true
 	}

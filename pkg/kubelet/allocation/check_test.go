@@ -1,0 +1,172 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package allocation
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson.dev/keelson/pkg/kubelet/source"
+)
+
+// podOf makes a pod of one container, changed as told.
+func podOf(uid types.UID, change ...func(*v1.Pod)) *v1.Pod {
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: string(uid), UID: uid},
+		Spec:       v1.PodSpec{NodeName: "n", Containers: []v1.Container{{Name: "c"}}},
+	}
+	for _, f := range change {
+		f(pod)
+	}
+	return pod
+}
+
+func asks(name v1.ResourceName, amount string) func(*v1.Pod) {
+	return func(pod *v1.Pod) {
+		r := &pod.Spec.Containers[0].Resources
+		if r.Requests == nil {
+			r.Requests = v1.ResourceList{}
+		}
+		r.Requests[name] = resource.MustParse(amount)
+	}
+}
+
+func wantsPort(number int32, ip string, p v1.Protocol) func(*v1.Pod) {
+	return func(pod *v1.Pod) {
+		pod.Spec.Containers[0].Ports = append(pod.Spec.Containers[0].Ports, v1.ContainerPort{HostPort: number, HostIP: ip, Protocol: p})
+	}
+}
+
+func TestCheck(t *testing.T) {
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"disk": "fast"}}}
+	tainted := node.DeepCopy()
+	tainted.Spec.Taints = []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoExecute}, {Key: "other", Effect: v1.TaintEffectNoSchedule}}
+	limits := v1.ResourceList{
+		v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi"), v1.ResourcePods: resource.MustParse("2"),
+		"example.com/gadget": resource.MustParse("1"),
+	}
+	strict, unconfined := v1.SupplementalGroupsPolicyStrict, v1.AppArmorProfile{Type: v1.AppArmorProfileTypeUnconfined}
+	for _, tc := range []struct {
+		name            string
+		pod             *v1.Pod
+		others          []*v1.Pod
+		node            *v1.Node
+		reason, message string
+	}{
+		{name: "nothing asked", pod: podOf("a")},
+		{name: "fits exactly", pod: podOf("a", asks(v1.ResourceCPU, "1500m")), others: []*v1.Pod{podOf("b", asks(v1.ResourceCPU, "500m"))}},
+		{
+			name: "CPU", pod: podOf("a", asks(v1.ResourceCPU, "1501m"), asks(v1.ResourceMemory, "2Gi")), others: []*v1.Pod{podOf("b", asks(v1.ResourceCPU, "500m"))},
+			reason: "OutOfcpu", message: "Node didn't have enough resource: cpu, requested: 1501, used: 500, capacity: 2000",
+		},
+		{
+			name: "memory", pod: podOf("a", asks(v1.ResourceMemory, "2Gi")),
+			reason: "OutOfmemory", message: "Node didn't have enough resource: memory, requested: 2147483648, used: 0, capacity: 1073741824",
+		},
+		{
+			name: "number of pods", pod: podOf("a"), others: []*v1.Pod{podOf("b"), podOf("c")},
+			reason: "OutOfpods", message: "Node didn't have enough resource: pods, requested: 1, used: 2, capacity: 2",
+		},
+		{
+			name: "extended resource", pod: podOf("a", asks("example.com/gadget", "1")), others: []*v1.Pod{podOf("b", asks("example.com/gadget", "1"))},
+			reason: "OutOfexample.com/gadget", message: "Node didn't have enough resource: example.com/gadget, requested: 1, used: 1, capacity: 1",
+		},
+		{name: "extended resource that the node has not", pod: podOf("a", asks("example.com/cloud", "1"))},
+		{
+			name: "selector", pod: podOf("a", func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "slow"} }),
+			reason: "NodeAffinity", message: "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector",
+		},
+		{
+			name: "name", pod: podOf("a", func(p *v1.Pod) { p.Spec.NodeName = "m" }),
+			reason: "NodeName", message: "Predicate NodeName failed: node(s) didn't match the requested node name",
+		},
+		{
+			name: "port of all addresses", pod: podOf("a", wantsPort(80, "", "")), others: []*v1.Pod{podOf("b", wantsPort(80, "192.0.2.1", v1.ProtocolTCP))},
+			reason: "NodePorts", message: "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports",
+		},
+		{name: "port of another protocol", pod: podOf("a", wantsPort(80, "", v1.ProtocolUDP)), others: []*v1.Pod{podOf("b", wantsPort(80, "", v1.ProtocolTCP))}},
+		{name: "port of another address", pod: podOf("a", wantsPort(80, "192.0.2.2", "")), others: []*v1.Pod{podOf("b", wantsPort(80, "192.0.2.1", ""))}},
+		{
+			name: "taint", pod: podOf("a"), node: tainted,
+			reason: "TaintToleration", message: "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate",
+		},
+		{name: "tolerated taint", node: tainted, pod: podOf("a", func(p *v1.Pod) {
+			p.Spec.Tolerations = []v1.Toleration{{Key: "k", Operator: v1.TolerationOpExists}}
+		})},
+		{name: "taint and a static pod", node: tainted, pod: podOf("a", func(p *v1.Pod) { p.Annotations = map[string]string{source.AnnotationSource: source.File} })},
+		{
+			name: "OS field", pod: podOf("a", func(p *v1.Pod) { p.Spec.OS = &v1.PodOS{Name: v1.Windows} }),
+			reason: "PodOSNotSupported", message: "Failed to admit pod as the OS field doesn't match node OS",
+		},
+		{
+			name: "OS label", pod: podOf("a", func(p *v1.Pod) { p.Labels = map[string]string{v1.LabelOSStable: "windows"} }),
+			reason: "PodOSSelectorNodeLabelDoesNotMatch", message: "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label",
+		},
+		{
+			name: "strict groups", pod: podOf("a", func(p *v1.Pod) { p.Spec.SecurityContext = &v1.PodSecurityContext{SupplementalGroupsPolicy: &strict} }),
+			reason: "SupplementalGroupsPolicyNotSupported", message: "SupplementalGroupsPolicy=Strict is not supported in this node",
+		},
+		{
+			name: "AppArmor", pod: podOf("a", func(p *v1.Pod) {
+				p.Spec.SecurityContext = &v1.PodSecurityContext{AppArmorProfile: &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeRuntimeDefault}}
+			}),
+			reason: "AppArmor", message: "Cannot enforce AppArmor: AppArmor is not enabled on the host",
+		},
+		{name: "no AppArmor wanted", pod: podOf("a", func(p *v1.Pod) { p.Spec.SecurityContext = &v1.PodSecurityContext{AppArmorProfile: &unconfined} })},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if tc.node == nil {
+				tc.node = node
+			}
+			got := Check(tc.pod, tc.others, Node{Object: tc.node, Allocatable: limits})
+			switch {
+			case tc.reason == "" && got != nil:
+				t.Errorf("refused: %+v", *got)
+			case tc.reason != "" && (got == nil || *got != Refusal{tc.reason, tc.message}):
+				t.Errorf("got %+v, want %s: %s", got, tc.reason, tc.message)
+			}
+		})
+	}
+}
+
+func TestSysctls(t *testing.T) {
+	s, err := NewSysctls("4.14.0-generic", []string{"kernel.msg*", "net.core.somaxconn"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name    string
+		host    bool // the pod has the host's IPC and network
+		message string
+	}{
+		{"kernel.shm_rmid_forced", false, ""},
+		{"kernel/shm_rmid_forced", false, ""},
+		{"kernel.shm_rmid_forced", true, `forbidden sysctl: "kernel.shm_rmid_forced" not allowed with host IPC enabled`},
+		{"net.ipv4.tcp_syncookies", true, `forbidden sysctl: "net.ipv4.tcp_syncookies" not allowed with host Net enabled`},
+		{"kernel.msgmax", false, ""},
+		{"net.core.somaxconn", false, ""},
+		{"vm.swappiness", false, `forbidden sysctl: "vm.swappiness" not allowlisted`},
+		{"net.ipv4.tcp_rmem", false, `forbidden sysctl: "net.ipv4.tcp_rmem" not allowlisted`}, // not with that kernel
+		{"net.ipv4.tcp_fin_timeout", false, ""},
+	} {
+		pod := podOf("a", func(p *v1.Pod) {
+			p.Spec.HostIPC, p.Spec.HostNetwork = tc.host, tc.host
+			p.Spec.SecurityContext = &v1.PodSecurityContext{Sysctls: []v1.Sysctl{{Name: tc.name, Value: "1"}}}
+		})
+		got := s.Check(pod)
+		switch {
+		case tc.message == "" && got != nil:
+			t.Errorf("%s: refused: %+v", tc.name, *got)
+		case tc.message != "" && (got == nil || *got != Refusal{"SysctlForbidden", tc.message}):
+			t.Errorf("%s: got %+v, want %s", tc.name, got, tc.message)
+		}
+	}
+	if _, err := NewSysctls("6.1", []string{"vm.swappiness"}); err == nil {
+		t.Error("a sysctl of the whole machine was allowed")
+	}
+}

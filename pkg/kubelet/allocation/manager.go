@@ -1,0 +1,153 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package allocation
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Config is what a Manager needs.
+type Config struct {
+	Log *slog.Logger
+	// Dir is where the file with what pods were given is kept.
+	Dir string
+	// Pods are the pods of the node with their newest statuses.
+	Pods func() []*v1.Pod
+	// Check returns why the pod cannot run beside the others, or nil.
+	Check func(pod *v1.Pod, others []*v1.Pod) *Refusal
+}
+
+// Manager admits pods. It is safe for concurrent use.
+type Manager struct {
+	cfg Config
+
+	mu    sync.Mutex
+	given map[types.UID]given // guarded by mu, as the file is
+}
+
+// given is what an admitted pod may use.
+type given struct {
+	Pod        *v1.ResourceRequirements           `json:"pod,omitempty"`
+	Containers map[string]v1.ResourceRequirements `json:"containers,omitempty"`
+}
+
+// NewManager makes a Manager with what the file remembers.
+func NewManager(cfg Config) (*Manager, error) {
+	m := &Manager{cfg: cfg}
+	var err error
+	if m.given, err = readFile(m.path()); err != nil {
+		return nil, fmt.Errorf("allocated resources: %w", err)
+	}
+	return m, nil
+}
+
+// Admit returns why the node cannot take the pod, or nil. A pod that was taken before is taken again.
+func (m *Manager) Admit(pod *v1.Pod) *Refusal {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.admitted(pod) {
+		if r := m.cfg.Check(pod, m.others(pod.UID)); r != nil {
+			return r
+		}
+	}
+	if _, known := m.given[pod.UID]; !known {
+		m.give(pod)
+	}
+	return nil
+}
+
+// Forget drops what is kept of a pod of which nothing runs any more.
+func (m *Manager) Forget(uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, ok := m.given[uid]; ok {
+		delete(m.given, uid)
+		m.save()
+	}
+}
+
+// Allocated returns the pod with the resources that it was given in place of
+// those that it asks for, and whether they differ.
+func (m *Manager) Allocated(pod *v1.Pod) (*v1.Pod, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.allocated(pod)
+}
+
+func (m *Manager) allocated(pod *v1.Pod) (*v1.Pod, bool) {
+	g, ok := m.given[pod.UID]
+	if !ok {
+		return pod, false
+	}
+	out, differs := pod.DeepCopy(), false
+	if g.Pod != nil && !equality.Semantic.DeepEqual(pod.Spec.Resources, g.Pod) {
+		out.Spec.Resources, differs = g.Pod.DeepCopy(), true
+	}
+	for _, list := range [][]v1.Container{out.Spec.InitContainers, out.Spec.Containers} {
+		for i := range list {
+			if r, ok := g.Containers[list[i].Name]; ok && !equality.Semantic.DeepEqual(list[i].Resources, r) {
+				list[i].Resources, differs = *r.DeepCopy(), true
+			}
+		}
+	}
+	if !differs {
+		return pod, false
+	}
+	return out, true
+}
+
+// admitted tells whether the pod has its place on the node already. The caller holds the lock.
+func (m *Manager) admitted(pod *v1.Pod) bool {
+	_, ok := m.given[pod.UID]
+	return ok || started(pod)
+}
+
+// started tells whether something of the pod has run here: then it was admitted by a kubelet that is gone.
+func started(pod *v1.Pod) bool {
+	ran := func(c v1.ContainerStatus) bool { return c.ContainerID != "" }
+	return slices.ContainsFunc(pod.Status.ContainerStatuses, ran) || slices.ContainsFunc(pod.Status.InitContainerStatuses, ran)
+}
+
+// others are the admitted pods that have not ended, with what they were given. The caller holds the lock.
+func (m *Manager) others(uid types.UID) []*v1.Pod {
+	var out []*v1.Pod
+	for _, pod := range m.cfg.Pods() {
+		if pod.UID == uid || pod.Status.Phase == v1.PodFailed || pod.Status.Phase == v1.PodSucceeded || !m.admitted(pod) {
+			continue
+		}
+		pod, _ = m.allocated(pod)
+		out = append(out, pod)
+	}
+	return out
+}
+
+// give notes what the pod asks for as what it has. The caller holds the lock.
+func (m *Manager) give(pod *v1.Pod) {
+	g := given{Containers: map[string]v1.ResourceRequirements{}}
+	if pod.Spec.Resources != nil {
+		g.Pod = pod.Spec.Resources.DeepCopy()
+	}
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			g.Containers[list[i].Name] = *list[i].Resources.DeepCopy()
+		}
+	}
+	m.given[pod.UID] = g
+	m.save()
+}
+
+// save writes the file. What could not be written is written with the next change; until then a restart takes what
+// pods ask for. The caller holds the lock.
+func (m *Manager) save() {
+	if err := writeFile(m.path(), m.given); err != nil {
+		m.cfg.Log.Warn("Allocated resources are not saved", "err", err)
+	}
+}

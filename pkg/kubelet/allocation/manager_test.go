@@ -1,0 +1,93 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package allocation
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+func manager(t *testing.T, dir string, pods ...*v1.Pod) *Manager {
+	t.Helper()
+	limits := v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourcePods: resource.MustParse("10")}
+	m, err := NewManager(Config{
+		Log: slog.New(slog.DiscardHandler), Dir: dir, Pods: func() []*v1.Pod { return pods },
+		Check: func(pod *v1.Pod, others []*v1.Pod) *Refusal { return Check(pod, others, Node{Allocatable: limits}) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// TestPodsThatFitOnlySingly: both are bound to the node; one is taken, whichever comes first.
+func TestPodsThatFitOnlySingly(t *testing.T) {
+	a, b := podOf("a", asks(v1.ResourceCPU, "1500m")), podOf("b", asks(v1.ResourceCPU, "1500m"))
+	m := manager(t, t.TempDir(), a, b)
+	var wg sync.WaitGroup
+	var refused [2]*Refusal
+	for i, pod := range []*v1.Pod{a, b} {
+		wg.Go(func() { refused[i] = m.Admit(pod) })
+	}
+	wg.Wait()
+	if (refused[0] == nil) == (refused[1] == nil) {
+		t.Errorf("want one of two refused, got %v and %v", refused[0], refused[1])
+	}
+}
+
+func TestWhoCounts(t *testing.T) {
+	running := podOf("running", asks(v1.ResourceCPU, "1"))
+	running.Status.ContainerStatuses = []v1.ContainerStatus{{ContainerID: "r://1"}}
+	ended := podOf("ended", asks(v1.ResourceCPU, "1"))
+	ended.Status.Phase = v1.PodSucceeded
+	ended.Status.ContainerStatuses = running.Status.ContainerStatuses
+	fresh, more := podOf("fresh", asks(v1.ResourceCPU, "1")), podOf("more", asks(v1.ResourceCPU, "1"))
+	m := manager(t, t.TempDir(), running, ended, fresh, more)
+	if r := m.Admit(fresh); r != nil {
+		t.Fatalf("refused beside a pod that ran before and one that ended: %+v", *r)
+	}
+	if r := m.Admit(more); r == nil {
+		t.Fatal("a pod that ran before this kubelet was not counted")
+	}
+	m.Forget(fresh.UID)
+	if r := m.Admit(more); r != nil {
+		t.Errorf("refused after another left: %+v", *r)
+	}
+	if r := m.Admit(running); r != nil {
+		t.Errorf("a pod that ran before this kubelet was refused: %+v", *r)
+	}
+}
+
+// TestRestart: what a pod was given outlives the kubelet, whatever the pod asks for meanwhile.
+func TestRestart(t *testing.T) {
+	dir := t.TempDir()
+	pod := podOf("a", asks(v1.ResourceCPU, "1"))
+	if r := manager(t, dir, pod).Admit(pod); r != nil {
+		t.Fatal(*r)
+	}
+	bigger := podOf("a", asks(v1.ResourceCPU, "8"))
+	m := manager(t, dir, bigger)
+	if r := m.Admit(bigger); r != nil {
+		t.Errorf("refused after the restart: %+v", *r)
+	}
+	got, differs := m.Allocated(bigger)
+	if cpu := got.Spec.Containers[0].Resources.Requests.Cpu(); !differs || cpu.String() != "1" {
+		t.Errorf("given %s, want 1", cpu)
+	}
+	if bigger.Spec.Containers[0].Resources.Requests.Cpu().String() != "8" {
+		t.Error("the pod was changed")
+	}
+	if err := os.WriteFile(filepath.Join(dir, fileName), []byte(`{"version":1,"po`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, differs := manager(t, dir, bigger).Allocated(bigger); differs {
+		t.Error("a broken file was believed")
+	}
+}

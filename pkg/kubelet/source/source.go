@@ -1,0 +1,39 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package source tells where the pods of a node come from: from the API server,
+// or from files on the node. The latter are static pods; the API shows a mirror
+// of each, which is bound to the node and does nothing itself.
+package source
+
+import (
+	v1 "k8s.io/api/core/v1"
+)
+
+// Annotations of static pods and their mirrors, as Kubernetes names them.
+const (
+	// AnnotationSource is where a pod comes from.
+	AnnotationSource = "kubernetes.io/config.source"
+	// AnnotationHash tells versions of a static pod apart.
+	AnnotationHash = "kubernetes.io/config.hash"
+	// AnnotationMirror marks a mirror; its value is the hash of the pod that it shows.
+	AnnotationMirror = v1.MirrorPodAnnotationKey
+	// AnnotationSeen is when the node first saw the pod.
+	AnnotationSeen = "kubernetes.io/config.seen"
+
+	// File is the source of pods from files; API is that of others.
+	File = "file"
+	API  = "api"
+)
+
+// Static tells whether the pod is a static one.
+func Static(pod *v1.Pod) bool {
+	s, ok := pod.Annotations[AnnotationSource]
+	return ok && s != API
+}
+
+// Mirror tells whether the pod is the mirror of a static one.
+func Mirror(pod *v1.Pod) bool {
+	_, ok := pod.Annotations[AnnotationMirror]
+	return ok
+}
