@@ -18,6 +18,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/pvprotection"
 	"keelson.dev/keelson/pkg/controllers/replicaset"
 	"keelson.dev/keelson/pkg/controllers/replicationcontroller"
+	"keelson.dev/keelson/pkg/controllers/resourcequota"
 	"keelson.dev/keelson/pkg/controllers/rootca"
 	"keelson.dev/keelson/pkg/controllers/serviceaccount"
 	"keelson.dev/keelson/pkg/controllers/tokensecret"
@@ -53,5 +54,6 @@ func Table() []Entry {
 		{clusterroleaggregation.Name, "clusterrole-aggregation-controller", clusterroleaggregation.New, nil},
 		{pvcprotection.Name, "pvc-protection-controller", pvcprotection.New, nil},
 		{pvprotection.Name, "pv-protection-controller", pvprotection.New, nil},
+		{resourcequota.Name, "resourcequota-controller", resourcequota.New, nil},
 	}
 }

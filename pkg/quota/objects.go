@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	quota "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/apiserver/pkg/quota/v1/generic"
+	"k8s.io/utils/ptr"
 )
 
 func services(lister quota.ListerForResourceFunc) quota.Evaluator {
@@ -96,17 +97,36 @@ func claims(lister quota.ListerForResourceFunc) quota.Evaluator {
 			if s.ScopeName != corev1.ResourceQuotaScopeVolumeAttributesClass {
 				return false, nil
 			}
-			name := ""
-			if c.Spec.VolumeAttributesClassName != nil {
-				name = *c.Spec.VolumeAttributesClassName
-			}
-			if s.Operator == corev1.ScopeSelectorOpExists {
-				return name != "", nil
-			}
-			return selects(s, name)
+			return attributesInScope(s, attributesClasses(c))
 		},
 		list: generic.ListResourceUsingListerFunc(lister, core("persistentvolumeclaims")),
 	}
+}
+
+// attributesClasses are the classes of attributes that a claim has, or is to have.
+func attributesClasses(c *corev1.PersistentVolumeClaim) []string {
+	names := []string{ptr.Deref(c.Spec.VolumeAttributesClassName, ""), ptr.Deref(c.Status.CurrentVolumeAttributesClassName, "")}
+	if m := c.Status.ModifyVolumeStatus; m != nil {
+		names = append(names, m.TargetVolumeAttributesClassName)
+	}
+	slices.Sort(names)
+	return slices.DeleteFunc(slices.Compact(names), func(n string) bool { return n == "" })
+}
+
+// attributesInScope reports whether a selector takes one of the classes.
+func attributesInScope(s corev1.ScopedResourceSelectorRequirement, classes []string) (bool, error) {
+	if s.Operator == corev1.ScopeSelectorOpExists {
+		return len(classes) > 0, nil
+	}
+	if len(classes) == 0 {
+		return selects(s, "")
+	}
+	for _, name := range classes {
+		if ok, err := selects(s, name); ok || err != nil {
+			return ok, err
+		}
+	}
+	return false, nil
 }
 
 func classOf(c *corev1.PersistentVolumeClaim) string {
