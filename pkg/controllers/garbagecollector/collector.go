@@ -28,6 +28,9 @@ func (c *Controller) collect(ctx context.Context, key string) error {
 	}
 	live, err := c.get(ctx, v.identity)
 	switch {
+	case apierrors.IsNotFound(err) && v.guessed:
+		c.lookAt(c.graph.absent(uid))
+		return nil
 	case apierrors.IsNotFound(err):
 		c.lookAt(c.graph.remove(uid))
 		return nil

@@ -24,11 +24,8 @@ import (
 // Name is the controller's name.
 const Name = "garbage-collector-controller"
 
-const (
-	// discoveryPeriod is how often it is looked for kinds that came or went.
-	discoveryPeriod = 10 * time.Second
-	workers         = 20
-)
+// discoveryPeriod is how often it is looked for kinds that came or went.
+const discoveryPeriod = 10 * time.Second
 
 // Controller implements controller.Controller.
 type Controller struct {
@@ -49,7 +46,7 @@ type monitor struct {
 // New returns the controller.
 func New(d controller.Deps) (controller.Controller, error) {
 	c := &Controller{Deps: d, graph: newGraph(), monitors: map[schema.GroupVersionResource]*monitor{}}
-	c.loop = controller.NewLoop(Name, d.Clock, d.Log, workers, c.collect)
+	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.collect)
 	return c, nil
 }
 
@@ -121,6 +118,7 @@ func (c *Controller) discover(ctx context.Context) {
 	}
 	if changed {
 		c.Mapper.Reset()
+		c.lookAt(c.graph.unsettled())
 	}
 }
 

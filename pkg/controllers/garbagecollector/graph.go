@@ -31,7 +31,10 @@ type vertex struct {
 	guessed bool
 }
 
-// graph is who owns whom. It is safe for concurrent use.
+// graph is who owns whom: it has a vertex for each object that there is, and a
+// guess for each that there is not but that others name as their owner. The
+// dependents of a vertex are all that name it, whatever becomes of it. It is
+// safe for concurrent use.
 type graph struct {
 	mu    sync.Mutex
 	byUID map[types.UID]*vertex
@@ -86,7 +89,7 @@ func (g *graph) link(v *vertex, before []metav1.OwnerReference) []types.UID {
 				look = append(look, o.uid)
 			}
 			if !slices.ContainsFunc(v.owners, func(n metav1.OwnerReference) bool { return n.UID == r.UID }) {
-				delete(o.dependents, v.uid)
+				g.unlink(o, v)
 			}
 		}
 	}
@@ -105,7 +108,28 @@ func (g *graph) link(v *vertex, before []metav1.OwnerReference) []types.UID {
 	return look
 }
 
-// remove takes an object out that is gone and returns the objects to look at.
+// unlink takes an edge away; a guess that nobody names any more goes with it.
+func (g *graph) unlink(owner, v *vertex) {
+	delete(owner.dependents, v.uid)
+	if owner.guessed && len(owner.dependents) == 0 {
+		delete(g.byUID, owner.uid)
+	}
+}
+
+// absent says that an object is not where it was guessed to be, and returns the
+// objects to look at: each of those that name it says itself where it is.
+func (g *graph) absent(uid types.UID) []types.UID {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	v := g.byUID[uid]
+	if v == nil || !v.guessed {
+		return nil
+	}
+	return dependentsOf(v)
+}
+
+// remove says that an object is gone and returns the objects to look at. Those
+// that name it keep a guess of it.
 func (g *graph) remove(uid types.UID) []types.UID {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -113,19 +137,31 @@ func (g *graph) remove(uid types.UID) []types.UID {
 	if v == nil {
 		return nil
 	}
-	delete(g.byUID, uid)
 	look := dependentsOf(v)
 	for _, r := range v.owners {
-		o := g.byUID[r.UID]
-		if o == nil {
-			continue
+		if o := g.byUID[r.UID]; o != nil {
+			if o.deleting && o.foreground {
+				look = append(look, o.uid)
+			}
+			g.unlink(o, v)
 		}
-		delete(o.dependents, uid)
-		if o.deleting && o.foreground {
-			look = append(look, o.uid)
-		}
-		if o.guessed && len(o.dependents) == 0 {
-			delete(g.byUID, o.uid)
+	}
+	v.owners, v.guessed, v.deleting, v.foreground, v.orphan = nil, true, false, false, false
+	if len(v.dependents) == 0 {
+		delete(g.byUID, uid)
+	}
+	return look
+}
+
+// unsettled are the dependents of guesses: what could not be told of their
+// owners may be known now.
+func (g *graph) unsettled() []types.UID {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var look []types.UID
+	for _, v := range g.byUID {
+		if v.guessed {
+			look = append(look, dependentsOf(v)...)
 		}
 	}
 	return look
