@@ -13,7 +13,7 @@ import (
 )
 
 // mutatingAdmissionPolicyRow declares mutatingadmissionpolicies.
-func mutatingAdmissionPolicyRow() *resource.Row {
+func mutatingAdmissionPolicyRow(j *judge) *resource.Row {
 	return resource.Kind[admissionregistrationv1.MutatingAdmissionPolicy, admissionregistrationv1.MutatingAdmissionPolicyList]{
 		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingadmissionpolicies", Kind: "MutatingAdmissionPolicy",
 		Categories: []string{"api-extensions"},
@@ -23,6 +23,9 @@ func mutatingAdmissionPolicyRow() *resource.Row {
 		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.MutatingAdmissionPolicy) *admissionregistrationv1.MutatingAdmissionPolicySpec {
 			return &o.Spec
 		}),
+		Validate:       j.mutatingPolicy,
+		ValidateUpdate: j.mutatingPolicyUpdate,
+		Warnings:       warnStatic[admissionregistrationv1.MutatingAdmissionPolicy],
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),

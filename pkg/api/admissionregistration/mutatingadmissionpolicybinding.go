@@ -23,6 +23,9 @@ func mutatingAdmissionPolicyBindingRow() *resource.Row {
 		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.MutatingAdmissionPolicyBinding) *admissionregistrationv1.MutatingAdmissionPolicyBindingSpec {
 			return &o.Spec
 		}),
+		Validate:       validateMutatingBinding,
+		ValidateUpdate: validateMutatingBindingUpdate,
+		Warnings:       warnStatic[admissionregistrationv1.MutatingAdmissionPolicyBinding],
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),

@@ -13,7 +13,7 @@ import (
 )
 
 // mutatingWebhookConfigurationRow declares mutatingwebhookconfigurations.
-func mutatingWebhookConfigurationRow() *resource.Row {
+func mutatingWebhookConfigurationRow(j *judge) *resource.Row {
 	return resource.Kind[admissionregistrationv1.MutatingWebhookConfiguration, admissionregistrationv1.MutatingWebhookConfigurationList]{
 		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingwebhookconfigurations", Kind: "MutatingWebhookConfiguration",
 		Categories: []string{"api-extensions"},
@@ -23,6 +23,9 @@ func mutatingWebhookConfigurationRow() *resource.Row {
 		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.MutatingWebhookConfiguration) *[]admissionregistrationv1.MutatingWebhook {
 			return &o.Webhooks
 		}),
+		Validate:       j.mutatingWebhooks,
+		ValidateUpdate: j.mutatingWebhooksUpdate,
+		Warnings:       warnStatic[admissionregistrationv1.MutatingWebhookConfiguration],
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),

@@ -12,13 +12,14 @@ import (
 
 // Rows returns the rows of the group, in discovery order.
 func Rows() []*resource.Row {
+	j := newJudge()
 	return []*resource.Row{
-		storedAsBeta(mutatingAdmissionPolicyRow()),
+		storedAsBeta(mutatingAdmissionPolicyRow(j)),
 		storedAsBeta(mutatingAdmissionPolicyBindingRow()),
-		mutatingWebhookConfigurationRow(),
-		validatingAdmissionPolicyRow(),
+		mutatingWebhookConfigurationRow(j),
+		validatingAdmissionPolicyRow(j),
 		validatingAdmissionPolicyBindingRow(),
-		validatingWebhookConfigurationRow(),
+		validatingWebhookConfigurationRow(j),
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // validatingAdmissionPolicyRow declares validatingadmissionpolicies.
-func validatingAdmissionPolicyRow() *resource.Row {
+func validatingAdmissionPolicyRow(j *judge) *resource.Row {
 	parts := strategy.Parts[admissionregistrationv1.ValidatingAdmissionPolicy, admissionregistrationv1.ValidatingAdmissionPolicySpec, admissionregistrationv1.ValidatingAdmissionPolicyStatus](func(o *admissionregistrationv1.ValidatingAdmissionPolicy) (*admissionregistrationv1.ValidatingAdmissionPolicySpec, *admissionregistrationv1.ValidatingAdmissionPolicyStatus) {
 		return &o.Spec, &o.Status
 	})
@@ -21,10 +21,13 @@ func validatingAdmissionPolicyRow() *resource.Row {
 		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies", Kind: "ValidatingAdmissionPolicy",
 		Categories: []string{"api-extensions"},
 
-		Default:       defaultValidatingAdmissionPolicy,
-		PrepareCreate: parts.Create,
-		PrepareUpdate: parts.Update,
-		ResetFields:   []string{"status"},
+		Default:        defaultValidatingAdmissionPolicy,
+		PrepareCreate:  parts.Create,
+		PrepareUpdate:  parts.Update,
+		ResetFields:    []string{"status"},
+		Validate:       j.validatingPolicy,
+		ValidateUpdate: j.validatingPolicyUpdate,
+		Warnings:       warnStatic[admissionregistrationv1.ValidatingAdmissionPolicy],
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
@@ -35,7 +38,7 @@ func validatingAdmissionPolicyRow() *resource.Row {
 		Cells: validatingAdmissionPolicyCells,
 
 		Subresources: []resource.Sub[admissionregistrationv1.ValidatingAdmissionPolicy]{
-			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: parts.KeepSpecAndMeta},
+			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: parts.KeepSpecAndMeta, ValidateUpdate: validatePolicyStatus},
 		},
 	}.Row()
 }

@@ -23,6 +23,9 @@ func validatingAdmissionPolicyBindingRow() *resource.Row {
 		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.ValidatingAdmissionPolicyBinding) *admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec {
 			return &o.Spec
 		}),
+		Validate:       validateValidatingBinding,
+		ValidateUpdate: validateValidatingBindingUpdate,
+		Warnings:       warnStatic[admissionregistrationv1.ValidatingAdmissionPolicyBinding],
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),

@@ -13,7 +13,7 @@ import (
 )
 
 // validatingWebhookConfigurationRow declares validatingwebhookconfigurations.
-func validatingWebhookConfigurationRow() *resource.Row {
+func validatingWebhookConfigurationRow(j *judge) *resource.Row {
 	return resource.Kind[admissionregistrationv1.ValidatingWebhookConfiguration, admissionregistrationv1.ValidatingWebhookConfigurationList]{
 		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingwebhookconfigurations", Kind: "ValidatingWebhookConfiguration",
 		Categories: []string{"api-extensions"},
@@ -23,6 +23,9 @@ func validatingWebhookConfigurationRow() *resource.Row {
 		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.ValidatingWebhookConfiguration) *[]admissionregistrationv1.ValidatingWebhook {
 			return &o.Webhooks
 		}),
+		Validate:       j.validatingWebhooks,
+		ValidateUpdate: j.validatingWebhooksUpdate,
+		Warnings:       warnStatic[admissionregistrationv1.ValidatingWebhookConfiguration],
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),

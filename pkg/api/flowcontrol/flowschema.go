@@ -23,6 +23,8 @@ func flowSchemaRow() *resource.Row {
 		Default:                  defaultFlowSchema,
 		PrepareCreate:            parts.Create,
 		PrepareUpdate:            parts.Update,
+		Validate:                 validateFlowSchema,
+		ValidateUpdate:           validateFlowSchemaUpdate,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 
@@ -37,7 +39,7 @@ func flowSchemaRow() *resource.Row {
 		Cells: flowSchemaCells,
 
 		Subresources: []resource.Sub[flowcontrolv1.FlowSchema]{
-			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: parts.KeepSpecAndMeta},
+			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: parts.KeepSpecAndMeta, ValidateUpdate: validateFlowSchemaStatus},
 		},
 	}.Row()
 }

@@ -23,6 +23,8 @@ func priorityLevelConfigurationRow() *resource.Row {
 		Default:                  defaultPriorityLevelConfiguration,
 		PrepareCreate:            parts.Create,
 		PrepareUpdate:            parts.Update,
+		Validate:                 validatePriorityLevel,
+		ValidateUpdate:           validatePriorityLevelUpdate,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 
@@ -38,7 +40,7 @@ func priorityLevelConfigurationRow() *resource.Row {
 		Cells: priorityLevelConfigurationCells,
 
 		Subresources: []resource.Sub[flowcontrolv1.PriorityLevelConfiguration]{
-			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: parts.KeepSpecAndMeta},
+			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: parts.KeepSpecAndMeta, ValidateUpdate: validatePriorityLevelStatus},
 		},
 	}.Row()
 }

@@ -1,0 +1,102 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package flowcontrol_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
+
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/flowcontrol"
+)
+
+// TestValidate judges new objects as they arrive, after their defaults.
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	const rule = `"resourceRules":[{"verbs":["get"],"apiGroups":[""],"resources":["pods"],"namespaces":["*"]}]`
+	for name, tc := range map[string]struct {
+		resource, name, object string
+		want                   []string
+	}{
+		"a schema": {"flowschemas", "a", `{"spec":{"priorityLevelConfiguration":{"name":"l"},"rules":[{"subjects":[{"kind":"User","user":{"name":"u"}}],` + rule + `}]}}`, nil},
+		"only exempt comes first": {"flowschemas", "a", `{"spec":{"matchingPrecedence":1,"priorityLevelConfiguration":{"name":"l"}}}`, []string{
+			"spec.matchingPrecedence: Invalid value: 1: only the schema named 'exempt' may have matchingPrecedence 1",
+		}},
+		"a subject has one part": {"flowschemas", "a", `{"spec":{"priorityLevelConfiguration":{"name":"l"},"rules":[{"subjects":[{"kind":"User","group":{"name":"u"}}],` + rule + `}]}}`, []string{
+			"spec.rules[0].subjects[0].user: Required value: user is required when subject kind is 'User'",
+			"spec.rules[0].subjects[0].group: Forbidden: group is forbidden when subject kind is not 'Group'",
+		}},
+		"wildcards end paths": {"flowschemas", "a", `{"spec":{"priorityLevelConfiguration":{"name":"l"},"rules":[{"subjects":[{"kind":"Group","group":{"name":"g"}}],"nonResourceRules":[{"verbs":["*"],"nonResourceURLs":["/a*","/a/*"]}]}]}}`, []string{
+			`spec.rules[0].nonResourceRules[0].nonResourceURLs[0]: Invalid value: "/a*": wildcard can only do suffix matching`,
+		}},
+		"a queue's hands can be told apart": {"prioritylevelconfigurations", "a", `{"spec":{"type":"Limited","limited":{"limitResponse":{"type":"Queue","queuing":{"queues":1000000,"handSize":8}}}}}`, []string{
+			"spec.limited.limitResponse.queuing.handSize: Invalid value: 8: required entropy bits of deckSize 1000000 and handSize 8 should not be greater than 60",
+		}},
+		"only exempt is exempt": {"prioritylevelconfigurations", "a", `{"spec":{"type":"Exempt"}}`, []string{
+			"spec.type: Invalid value: \"Exempt\": must be 'Exempt' if and only if `name` is 'exempt'",
+		}},
+		"what every server has is fixed": {"prioritylevelconfigurations", "catch-all", `{"spec":{"type":"Limited","limited":{"nominalConcurrencyShares":6,"limitResponse":{"type":"Reject"}}}}`, []string{
+			`spec: Invalid value: {"Type":"Limited","Limited":{"NominalConcurrencyShares":6,"LimitResponse":{"Type":"Reject","Queuing":null},"LendablePercent":0,"BorrowingLimitPercent":null},"Exempt":null}: spec of 'catch-all' must equal the fixed value`,
+		}},
+		"the share of exempt is free": {"prioritylevelconfigurations", "exempt", `{"spec":{"type":"Exempt","exempt":{"nominalConcurrencyShares":7}}}`, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			row := rowOf(t, tc.resource)
+			obj := row.New()
+			if err := json.Unmarshal([]byte(tc.object), obj); err != nil {
+				t.Fatal(err)
+			}
+			obj.SetName(tc.name)
+			row.Default(obj)
+			var got []string
+			for _, err := range row.Validate(t.Context(), obj) {
+				got = append(got, err.Error())
+			}
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(tc.want, "\n  "))
+			}
+		})
+	}
+}
+
+// TestBootstrapObjects are valid, and defaults change nothing in them: the
+// fixed ones are compared after both.
+func TestBootstrapObjects(t *testing.T) {
+	t.Parallel()
+	judge := func(name string, obj, fixed resource.Object) {
+		row := rowOf(t, name)
+		row.Default(obj)
+		if errs := row.Validate(t.Context(), obj); len(errs) > 0 {
+			t.Errorf("%s %s: %v", name, fixed.GetName(), errs)
+		}
+	}
+	for _, s := range slices.Concat(bootstrap.MandatoryFlowSchemas, bootstrap.SuggestedFlowSchemas) {
+		judge("flowschemas", s.DeepCopy(), s)
+	}
+	for _, l := range slices.Concat(bootstrap.MandatoryPriorityLevelConfigurations, bootstrap.SuggestedPriorityLevelConfigurations) {
+		judge("prioritylevelconfigurations", l.DeepCopy(), l)
+	}
+	broken := bootstrap.MandatoryFlowSchemas[0].DeepCopy()
+	broken.Spec.DistinguisherMethod = &flowcontrolv1.FlowDistinguisherMethod{Type: flowcontrolv1.FlowDistinguisherMethodByUserType}
+	if errs := rowOf(t, "flowschemas").Validate(t.Context(), broken); len(errs) != 1 {
+		t.Errorf("a changed %s was accepted: %v", broken.Name, errs)
+	}
+}
+
+func rowOf(t *testing.T, name string) *resource.Row {
+	t.Helper()
+	for _, row := range flowcontrol.Rows() {
+		if row.Resource == name {
+			return row
+		}
+	}
+	t.Fatalf("no row %s", name)
+	return nil
+}
