@@ -21,6 +21,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/resourcequota"
 	"keelson.dev/keelson/pkg/controllers/rootca"
 	"keelson.dev/keelson/pkg/controllers/serviceaccount"
+	"keelson.dev/keelson/pkg/controllers/statefulset"
 	"keelson.dev/keelson/pkg/controllers/tokensecret"
 )
 
@@ -47,6 +48,7 @@ func Table() []Entry {
 		{deployment.Name, "deployment-controller", deployment.New, nil},
 		{replicaset.Name, "replicaset-controller", replicaset.New, nil},
 		{replicationcontroller.Name, "replication-controller", replicationcontroller.New, nil},
+		{statefulset.Name, "statefulset-controller", statefulset.New, nil},
 		{endpointslice.Name, "endpointslice-controller", endpointslice.New, nil},
 		{namespace.Name, "namespace-controller", namespace.New, nil},
 		{garbagecollector.Name, "generic-garbage-collector", garbagecollector.New, nil},

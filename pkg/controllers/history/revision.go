@@ -1,0 +1,121 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package history
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"strconv"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/rand"
+)
+
+// maxPrefix leaves room for the hash in a revision's name.
+const maxPrefix = 223
+
+// Data is what a revision keeps of a template: the patch that brings an owner
+// back to it. Its bytes are those that Kubernetes writes, so that a cluster
+// which changes hands does not roll its pods.
+func Data(template *v1.PodTemplateSpec) ([]byte, error) {
+	encoded, err := json.Marshal(template)
+	if err != nil {
+		return nil, fmt.Errorf("template: %w", err)
+	}
+	var fields map[string]any // whose keys are written in order
+	if err := json.Unmarshal(encoded, &fields); err != nil {
+		return nil, fmt.Errorf("template: %w", err)
+	}
+	fields["$patch"] = "replace"
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"template": fields}})
+	if err != nil {
+		return nil, fmt.Errorf("template: %w", err)
+	}
+	return patch, nil
+}
+
+// Template is the template that a revision keeps.
+func Template(r *appsv1.ControllerRevision) (*v1.PodTemplateSpec, error) {
+	var patch struct {
+		Spec struct {
+			Template v1.PodTemplateSpec `json:"template"`
+		} `json:"spec"`
+	}
+	if err := json.Unmarshal(r.Data.Raw, &patch); err != nil {
+		return nil, fmt.Errorf("revision %s: %w", r.Name, err)
+	}
+	return &patch.Spec.Template, nil
+}
+
+// New returns the revision of an owner's template, numbered, with its hash in
+// a label. Into the hash goes how many names were found taken before.
+func New(owner metav1.Object, kind schema.GroupVersionKind, label string, template *v1.PodTemplateSpec, number int64, collisions int32) (*appsv1.ControllerRevision, error) {
+	data, err := Data(template)
+	if err != nil {
+		return nil, err
+	}
+	hash := Hash(data, collisions)
+	labels := map[string]string{}
+	maps.Copy(labels, template.Labels)
+	labels[label] = hash
+	return &appsv1.ControllerRevision{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: owner.GetNamespace(), Name: Name(owner.GetName(), hash), Labels: labels,
+			Annotations:     maps.Clone(owner.GetAnnotations()),
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, kind)},
+		},
+		Data:     runtime.RawExtension{Raw: data},
+		Revision: number,
+	}, nil
+}
+
+// Hash names data.
+func Hash(data []byte, collisions int32) string {
+	h := fnv.New32()
+	_, _ = h.Write(data) // a hash takes everything
+	_, _ = h.Write(strconv.AppendInt(nil, int64(collisions), 10))
+	return rand.SafeEncodeString(strconv.FormatUint(uint64(h.Sum32()), 10))
+}
+
+// Name is the name of an owner's revision with a hash.
+func Name(owner, hash string) string {
+	return owner[:min(len(owner), maxPrefix)] + "-" + hash
+}
+
+// Sort puts revisions in order, the oldest first.
+func Sort(revisions []*appsv1.ControllerRevision) {
+	slices.SortStableFunc(revisions, func(a, b *appsv1.ControllerRevision) int {
+		return cmp.Or(cmp.Compare(a.Revision, b.Revision), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// Next is the number of the revision that follows sorted ones.
+func Next(sorted []*appsv1.ControllerRevision) int64 {
+	if len(sorted) == 0 {
+		return 1
+	}
+	return sorted[len(sorted)-1].Revision + 1
+}
+
+// Equal tells whether two revisions keep the same.
+func Equal(a, b *appsv1.ControllerRevision) bool { return bytes.Equal(a.Data.Raw, b.Data.Raw) }
+
+// Find returns the newest of sorted revisions that keeps the same as r, or nil.
+func Find(sorted []*appsv1.ControllerRevision, r *appsv1.ControllerRevision) *appsv1.ControllerRevision {
+	for _, old := range slices.Backward(sorted) {
+		if Equal(old, r) {
+			return old
+		}
+	}
+	return nil
+}

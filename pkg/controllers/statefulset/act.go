@@ -1,0 +1,206 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package statefulset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// actor carries out a plan for a set.
+type actor struct {
+	*Controller
+	set      *appsv1.StatefulSet
+	replaced atomic.Int32
+}
+
+// carryOut does what the plan says, up to the first phase in which something fails.
+func (a *actor) carryOut(ctx context.Context, p plan) error {
+	for _, phase := range p.phases {
+		var err error
+		if a.set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement {
+			_, err = controller.Batches(len(phase), func(i int) error { return a.do(ctx, phase[i]) })
+		} else {
+			for i := 0; i < len(phase) && err == nil; i++ {
+				err = a.do(ctx, phase[i])
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *actor) do(ctx context.Context, s step) error {
+	switch s.verb {
+	case create:
+		return a.create(ctx, s.pod)
+	case repair:
+		return a.repair(ctx, s.pod)
+	case claims:
+		if err := a.createClaims(ctx, s.pod); err != nil {
+			return err
+		}
+		return a.settleAndTell(ctx, s.pod)
+	case settle:
+		return a.settle(ctx, s.pod)
+	case replace:
+		if err := a.delete(ctx, s.pod); err != nil {
+			return err
+		}
+		a.replaced.Add(1)
+		return nil
+	case destroy:
+		return a.delete(ctx, s.pod)
+	}
+	panic("statefulset: verb " + string(s.verb))
+}
+
+// create creates a pod, after its claims.
+func (a *actor) create(ctx context.Context, pod *v1.Pod) error {
+	if err := a.createClaims(ctx, pod); err != nil {
+		a.tell("Create", pod, err)
+		return err
+	}
+	got, err := a.Client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return fmt.Errorf("create pod: %w", err)
+	case err != nil:
+		if ctx.Err() == nil {
+			a.tell("Create", pod, err)
+		}
+		if apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
+			return nil // the set will go with its namespace
+		}
+		return fmt.Errorf("create pod: %w", err)
+	}
+	a.written.note(controller.Key(a.set), a.podCache, got.ResourceVersion)
+	if err := a.settleAndTell(ctx, pod); err != nil {
+		return err
+	}
+	a.tell("Create", pod, nil)
+	return nil
+}
+
+// repair gives a pod its identity, its volumes and its claims back.
+func (a *actor) repair(ctx context.Context, pod *v1.Pod) error {
+	if pod.Status.Phase == v1.PodPending || !mounted(a.set, pod) {
+		if err := a.createClaims(ctx, pod); err != nil {
+			a.tell("Update", pod, err)
+			return err
+		}
+	}
+	if err := a.settleAndTell(ctx, pod); err != nil {
+		return err
+	}
+	if identified(a.set, pod) && mounted(a.set, pod) {
+		return nil
+	}
+	pod = pod.DeepCopy()
+	identify(a.set, pod)
+	mount(a.set, pod)
+	got, err := a.Client.CoreV1().Pods(pod.Namespace).Update(ctx, pod, metav1.UpdateOptions{})
+	if apierrors.IsConflict(err) {
+		return fmt.Errorf("update pod: %w", err) // tried again with what is there now
+	}
+	a.tell("Update", pod, err)
+	if err != nil {
+		return fmt.Errorf("update pod: %w", err)
+	}
+	a.written.note(controller.Key(a.set), a.podCache, got.ResourceVersion)
+	return nil
+}
+
+// delete deletes the pod that was looked at, and no later one of its name.
+func (a *actor) delete(ctx context.Context, pod *v1.Pod) error {
+	err := a.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
+	if apierrors.IsConflict(err) {
+		return fmt.Errorf("delete pod: %w", err)
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		a.tell("Delete", pod, err)
+		return fmt.Errorf("delete pod: %w", err)
+	}
+	a.tell("Delete", pod, nil)
+	return nil
+}
+
+// createClaims creates those of a pod's claims that are missing.
+func (a *actor) createClaims(ctx context.Context, pod *v1.Pod) error {
+	var errs []error
+	for _, claim := range newClaims(a.set, ordinalOf(pod)) {
+		there := a.claim(claim.Namespace, claim.Name)
+		if there != nil {
+			if there.DeletionTimestamp != nil {
+				errs = append(errs, fmt.Errorf("pvc %s is being deleted", claim.Name))
+			}
+			continue
+		}
+		got, err := a.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).Create(ctx, claim, metav1.CreateOptions{})
+		switch {
+		case err == nil:
+			a.written.note(controller.Key(a.set), a.claimCache, got.ResourceVersion)
+			a.Events.Eventf(a.set, v1.EventTypeNormal, "SuccessfulCreate", "Create Claim %s Pod %s in StatefulSet %s success", claim.Name, pod.Name, a.set.Name)
+			continue
+		case !apierrors.IsAlreadyExists(err) && ctx.Err() == nil:
+			a.Events.Eventf(a.set, v1.EventTypeWarning, "FailedCreate", "Create Claim %s for Pod %s in StatefulSet %s failed error: %s", claim.Name, pod.Name, a.set.Name, err)
+		}
+		errs = append(errs, fmt.Errorf("failed to create PVC %s: %w", claim.Name, err))
+	}
+	return errors.Join(errs...)
+}
+
+func (a *actor) settleAndTell(ctx context.Context, pod *v1.Pod) error {
+	err := a.settle(ctx, pod)
+	if err != nil {
+		a.tell("Update", pod, err)
+	}
+	return err
+}
+
+// settle sets the owners of a pod's claims.
+func (a *actor) settle(ctx context.Context, pod *v1.Pod) error {
+	for i := range a.set.Spec.VolumeClaimTemplates {
+		claim := a.claim(a.set.Namespace, claimName(a.set, a.set.Spec.VolumeClaimTemplates[i].Name, ordinalOf(pod)))
+		if claim == nil {
+			continue // looked at again when the cache has it
+		}
+		refs, change, contested := owners(claim, a.set, pod)
+		if contested {
+			a.Events.Eventf(a.set, v1.EventTypeWarning, "ConflictingController",
+				"PersistentVolumeClaim %s has a conflicting OwnerReference that acts as a manging controller, the retention policy is ignored for this claim", claim.Name)
+		}
+		if !change {
+			continue
+		}
+		claim = claim.DeepCopy()
+		claim.OwnerReferences = refs
+		got, err := a.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, claim, metav1.UpdateOptions{})
+		if err != nil {
+			return fmt.Errorf("could not update claim %s for delete policy ownerRefs: %w", claim.Name, err)
+		}
+		a.written.note(controller.Key(a.set), a.claimCache, got.ResourceVersion)
+	}
+	return nil
+}
+
+// tell writes an event about what was done to a pod.
+func (a *actor) tell(did string, pod *v1.Pod, err error) {
+	if err != nil {
+		a.Events.Eventf(a.set, v1.EventTypeWarning, "Failed"+did, "%s Pod %s in StatefulSet %s failed error: %s", did, pod.Name, a.set.Name, err)
+		return
+	}
+	a.Events.Eventf(a.set, v1.EventTypeNormal, "Successful"+did, "%s Pod %s in StatefulSet %s successful", did, pod.Name, a.set.Name)
+}

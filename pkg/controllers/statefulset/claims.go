@@ -1,0 +1,106 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package statefulset
+
+import (
+	"maps"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+const (
+	retain = appsv1.RetainPersistentVolumeClaimRetentionPolicyType
+	remove = appsv1.DeletePersistentVolumeClaimRetentionPolicyType
+)
+
+// policy tells what becomes of claims.
+func policy(set *appsv1.StatefulSet) appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy {
+	if set.Spec.PersistentVolumeClaimRetentionPolicy == nil {
+		return appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{WhenDeleted: retain, WhenScaled: retain}
+	}
+	return *set.Spec.PersistentVolumeClaimRetentionPolicy
+}
+
+// newClaims are the claims of an ordinal.
+func newClaims(set *appsv1.StatefulSet, ordinal int) []*v1.PersistentVolumeClaim {
+	var out []*v1.PersistentVolumeClaim
+	for i := range set.Spec.VolumeClaimTemplates {
+		claim := set.Spec.VolumeClaimTemplates[i].DeepCopy()
+		claim.Name, claim.Namespace = claimName(set, claim.Name, ordinal), set.Namespace
+		if claim.Labels == nil {
+			claim.Labels = map[string]string{}
+		}
+		maps.Copy(claim.Labels, set.Spec.Selector.MatchLabels)
+		out = append(out, claim)
+	}
+	return out
+}
+
+// names tells whether a reference is to an object of this kind and name, of whatever UID.
+func names(ref metav1.OwnerReference, o metav1.Object, kind schema.GroupVersionKind) bool {
+	return ref.APIVersion == kind.GroupVersion().String() && ref.Kind == kind.Kind && ref.Name == o.GetName()
+}
+
+// stale tells whether a claim belongs to a former object of this name. It goes
+// with that one and must be left alone.
+func stale(claim *v1.PersistentVolumeClaim, o metav1.Object, kind schema.GroupVersionKind) bool {
+	i := slices.IndexFunc(claim.OwnerReferences, func(ref metav1.OwnerReference) bool { return names(ref, o, kind) })
+	return i >= 0 && claim.OwnerReferences[i].UID != o.GetUID()
+}
+
+// owners says who is to own a claim, so that the garbage collector does what
+// the set's policy says: nobody, when it is to be kept; the set, when it goes
+// with it; the pod, when it is one that the set does not ask for any more.
+// Nothing changes when the claim is another object's: then contested is true.
+func owners(claim *v1.PersistentVolumeClaim, set *appsv1.StatefulSet, pod *v1.Pod) (refs []metav1.OwnerReference, change, contested bool) {
+	if stale(claim, set, kind) || stale(claim, pod, podKind) {
+		return nil, false, contends(claim, set, pod)
+	}
+	p := policy(set)
+	gone := !within(set, ordinalOf(pod))
+	bySet := p.WhenDeleted == remove && (p.WhenScaled != remove || !gone)
+	byPod := p.WhenScaled == remove && gone
+	if contends(claim, set, pod) {
+		bySet, byPod, contested = false, false, true
+	}
+	var hasSet, hasPod, weak bool
+	for _, ref := range claim.OwnerReferences {
+		isSet, isPod := ref.UID == set.UID, ref.UID == pod.UID
+		hasSet, hasPod = hasSet || isSet, hasPod || isPod
+		weak = weak || (isSet || isPod) && (ref.Controller == nil || !*ref.Controller)
+		if !names(ref, set, kind) && !names(ref, pod, podKind) {
+			refs = append(refs, ref)
+		}
+	}
+	if hasSet == bySet && hasPod == byPod && !weak {
+		return nil, false, contested
+	}
+	if bySet {
+		refs = append(refs, *metav1.NewControllerRef(set, kind))
+	}
+	if byPod {
+		refs = append(refs, *metav1.NewControllerRef(pod, podKind))
+	}
+	return refs, true, contested
+}
+
+// contends tells whether a claim that the set's policy is for has another controller.
+func contends(claim *v1.PersistentVolumeClaim, set *appsv1.StatefulSet, pod *v1.Pod) bool {
+	if p := policy(set); p.WhenDeleted == retain && p.WhenScaled == retain {
+		return false // whose it is does not matter
+	}
+	return slices.ContainsFunc(claim.OwnerReferences, func(ref metav1.OwnerReference) bool {
+		switch {
+		case names(ref, set, kind):
+			return ref.UID != set.UID
+		case names(ref, pod, podKind):
+			return ref.UID != pod.UID
+		}
+		return ref.Controller != nil && *ref.Controller
+	})
+}

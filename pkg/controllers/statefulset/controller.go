@@ -1,0 +1,248 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package statefulset keeps the pods of StatefulSets: each with a name, an
+// ordinal and volumes of its own, which a pod that takes another's place gets
+// again; coming and going in order, unless the set says otherwise.
+//
+// What is to be done is decided by decide, a pure function over the set, its
+// pods and their claims; who is to own the claims by owners, another one. The
+// controller carries that out step by step and writes what came of it. There
+// are never two pods of one name, so a pod is made anew only when the one
+// before is gone from the API server.
+package statefulset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+	"keelson.dev/keelson/pkg/controllers/history"
+)
+
+// Name is the controller's name.
+const Name = "statefulset-controller"
+
+// catchUp is how long the caches are given to show the controller's own writes.
+const catchUp = 20 * time.Millisecond
+
+var (
+	kind    = appsv1.SchemeGroupVersion.WithKind("StatefulSet")
+	podKind = v1.SchemeGroupVersion.WithKind("Pod")
+)
+
+// Controller implements controller.Controller.
+type Controller struct {
+	controller.Deps
+	loop       *controller.Loop
+	sets       appslisters.StatefulSetLister
+	claimsOf   corelisters.PersistentVolumeClaimLister
+	setCache   cache.SharedIndexInformer
+	podCache   cache.SharedIndexInformer
+	claimCache cache.SharedIndexInformer
+	history    *history.Store
+	written    *written
+}
+
+// New returns the controller.
+func New(d controller.Deps) (controller.Controller, error) {
+	sets, pods, claims := d.Informers.Apps().V1().StatefulSets(), d.Informers.Core().V1().Pods().Informer(), d.Informers.Core().V1().PersistentVolumeClaims()
+	store, err := history.NewStore(d.Client, d.Informers.Apps().V1().ControllerRevisions().Informer())
+	if err != nil {
+		return nil, err
+	}
+	c := &Controller{
+		Deps: d, sets: sets.Lister(), claimsOf: claims.Lister(), history: store, written: newWritten(),
+		setCache: sets.Informer(), podCache: pods, claimCache: claims.Informer(),
+	}
+	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	return c, errors.Join(
+		controller.IndexByController(pods),
+		controller.OnChange(c.setCache, func(old, set *appsv1.StatefulSet) { c.loop.AddObject(controller.Either(old, set)) }),
+		controller.OnChange(pods, c.podChanged),
+		controller.OnChange(c.claimCache, c.claimChanged),
+	)
+}
+
+// Run implements controller.Controller.
+func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+
+// podChanged has the sets looked at that a pod's change concerns.
+func (c *Controller) podChanged(old, pod *v1.Pod) {
+	for _, p := range []*v1.Pod{old, pod} {
+		if p == nil {
+			continue
+		}
+		if ref := metav1.GetControllerOfNoCopy(p); ref != nil && ref.Kind == kind.Kind {
+			c.loop.Add(p.Namespace + "/" + ref.Name)
+		}
+	}
+	if pod != nil && metav1.GetControllerOfNoCopy(pod) == nil && pod.DeletionTimestamp == nil && len(pod.Labels) > 0 {
+		sets, err := c.sets.GetPodStatefulSets(pod)
+		if err != nil {
+			return // none selects it
+		}
+		for _, set := range sets {
+			c.loop.AddObject(set)
+		}
+	}
+}
+
+// claimChanged has a set looked at that may wait for a claim to go.
+func (c *Controller) claimChanged(old, claim *v1.PersistentVolumeClaim) {
+	if claim != nil && claim.DeletionTimestamp == nil && (old == nil || len(old.OwnerReferences) == len(claim.OwnerReferences)) {
+		return
+	}
+	for _, ref := range controller.Either(old, claim).OwnerReferences {
+		set := ref.Name
+		if ref.Kind == podKind.Kind {
+			set, _, _ = parse(ref.Name)
+		} else if ref.Kind != kind.Kind {
+			continue
+		}
+		if _, err := c.sets.StatefulSets(controller.Either(old, claim).Namespace).Get(set); err == nil {
+			c.loop.Add(controller.Either(old, claim).Namespace + "/" + set)
+		}
+	}
+}
+
+func (c *Controller) sync(ctx context.Context, key string) error {
+	namespace, name := controller.Split(key)
+	set, err := c.sets.StatefulSets(namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		c.written.forget(key)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if !c.written.shown(key) {
+		c.loop.AddAfter(key, catchUp)
+		return nil
+	}
+	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
+	if err != nil {
+		return nil //nolint:nilerr // the API server refuses such a selector; there is nothing to do
+	}
+	owner := controller.Owner{Object: set, Kind: kind, Selector: selector, Fresh: func() (metav1.Object, error) {
+		return c.Client.AppsV1().StatefulSets(namespace).Get(ctx, name, metav1.GetOptions{})
+	}}
+	sorted, err := c.claimRevisions(ctx, owner)
+	if err != nil {
+		return err
+	}
+	pods, err := c.claimPods(ctx, owner, set)
+	if err != nil {
+		return err
+	}
+	r, err := c.revise(ctx, set, sorted)
+	if err != nil {
+		return err
+	}
+	return errors.Join(c.bring(ctx, set, pods, r), c.truncate(ctx, set, pods, sorted, r))
+}
+
+// claimRevisions returns the set's revisions in order.
+func (c *Controller) claimRevisions(ctx context.Context, owner controller.Owner) ([]*appsv1.ControllerRevision, error) {
+	candidates, err := c.history.Candidates(owner.Object)
+	if err != nil {
+		return nil, err
+	}
+	// One that is not selected any more is not given back, but not counted either.
+	candidates = slices.DeleteFunc(candidates, func(r *appsv1.ControllerRevision) bool { return !owner.Selector.Matches(labels.Set(r.Labels)) })
+	return c.history.Claim(ctx, owner, candidates)
+}
+
+// claimPods returns the set's pods, which are selected and have a name of its own.
+func (c *Controller) claimPods(ctx context.Context, owner controller.Owner, set *appsv1.StatefulSet) ([]*v1.Pod, error) {
+	candidates, err := controller.Candidates[*v1.Pod](c.podCache, set)
+	if err != nil {
+		return nil, err
+	}
+	owner.Patch = func(pod metav1.Object, patch []byte) error {
+		got, err := c.Client.CoreV1().Pods(set.Namespace).Patch(ctx, pod.GetName(), types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+		if err == nil {
+			c.written.note(controller.Key(set), c.podCache, got.ResourceVersion)
+		}
+		return err
+	}
+	var members, others []*v1.Pod
+	for _, pod := range candidates {
+		if member(set, pod) {
+			members = append(members, pod)
+		} else {
+			others = append(others, pod)
+		}
+	}
+	mine, err := controller.Claim(owner, members)
+	owner.Selector = labels.Nothing()
+	_, failure := controller.Claim(owner, others)
+	return mine, errors.Join(err, failure)
+}
+
+// bring moves the set a step on and writes its status.
+func (c *Controller) bring(ctx context.Context, set *appsv1.StatefulSet, pods []*v1.Pod, r revisions) error {
+	s := state{set: set, pods: pods, now: c.Clock.Now(), claim: func(name string) *v1.PersistentVolumeClaim { return c.claim(set.Namespace, name) }}
+	var err error
+	if s.current, err = template(r.current); err != nil {
+		return err
+	}
+	if s.update, err = template(r.update); err != nil {
+		return err
+	}
+	p, err := decide(s)
+	if err != nil {
+		return err
+	}
+	a := &actor{Controller: c, set: set}
+	failure := a.carryOut(ctx, p)
+	st, again := status(s, r.collisions, a.replaced.Load())
+	if again > 0 {
+		c.loop.AddAfter(controller.Key(set), again)
+	}
+	return errors.Join(failure, c.writeStatus(ctx, set, st))
+}
+
+func template(r *appsv1.ControllerRevision) (revision, error) {
+	t, err := history.Template(r)
+	return revision{r.Name, t}, err
+}
+
+// claim looks a claim up, nil: there is none.
+func (c *Controller) claim(namespace, name string) *v1.PersistentVolumeClaim {
+	claim, err := c.claimsOf.PersistentVolumeClaims(namespace).Get(name)
+	if err != nil {
+		return nil // a cache fails in no other way
+	}
+	return claim
+}
+
+func (c *Controller) writeStatus(ctx context.Context, set *appsv1.StatefulSet, st appsv1.StatefulSetStatus) error {
+	if !outOfDate(&set.Status, &st) {
+		return nil
+	}
+	next := set.DeepCopy()
+	next.Status = st
+	got, err := c.Client.AppsV1().StatefulSets(set.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("status: %w", err)
+	}
+	c.written.note(controller.Key(set), c.setCache, got.ResourceVersion)
+	return nil
+}

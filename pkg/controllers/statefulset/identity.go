@@ -1,0 +1,132 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package statefulset
+
+import (
+	"strconv"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// parse takes the name of a set's pod apart; false: no set has such pods.
+func parse(pod string) (set string, ordinal int, ok bool) {
+	i := strings.LastIndexByte(pod, '-')
+	if i < 0 {
+		return "", 0, false
+	}
+	digits := pod[i+1:]
+	if strings.Trim(digits, "0123456789") != "" {
+		return "", 0, false
+	}
+	n, err := strconv.ParseInt(digits, 10, 32)
+	if err != nil {
+		return "", 0, false
+	}
+	return pod[:i], int(n), true
+}
+
+// member tells whether a pod has a name of the set's.
+func member(set *appsv1.StatefulSet, pod *v1.Pod) bool {
+	parent, _, ok := parse(pod.Name)
+	return ok && parent == set.Name
+}
+
+// ordinalOf is the ordinal of a member.
+func ordinalOf(pod *v1.Pod) int {
+	_, n, _ := parse(pod.Name)
+	return n
+}
+
+func first(set *appsv1.StatefulSet) int {
+	if set.Spec.Ordinals == nil {
+		return 0
+	}
+	return int(set.Spec.Ordinals.Start)
+}
+
+func size(set *appsv1.StatefulSet) int { return int(*set.Spec.Replicas) }
+
+// within tells whether an ordinal is one of those that the set asks for.
+func within(set *appsv1.StatefulSet, ordinal int) bool {
+	return ordinal >= first(set) && ordinal < first(set)+size(set)
+}
+
+func podName(set *appsv1.StatefulSet, ordinal int) string {
+	return set.Name + "-" + strconv.Itoa(ordinal)
+}
+
+func claimName(set *appsv1.StatefulSet, template string, ordinal int) string {
+	return template + "-" + podName(set, ordinal)
+}
+
+// newPod is the pod of an ordinal at a revision.
+func newPod(set *appsv1.StatefulSet, r revision, ordinal int) *v1.Pod {
+	pod := controller.FromTemplate(r.template, set, kind)
+	pod.GenerateName = ""
+	pod.Name = podName(set, ordinal)
+	// These two cannot be changed later: they are not put right by identify.
+	pod.Spec.Hostname, pod.Spec.Subdomain = pod.Name, set.Spec.ServiceName
+	identify(set, pod)
+	mount(set, pod)
+	pod.Labels[appsv1.StatefulSetRevisionLabel] = r.name
+	return pod
+}
+
+// identified tells whether a pod carries its identity.
+func identified(set *appsv1.StatefulSet, pod *v1.Pod) bool {
+	return pod.Name == podName(set, ordinalOf(pod)) && pod.Labels[appsv1.StatefulSetPodNameLabel] == pod.Name
+}
+
+// identify gives a pod the labels of its identity.
+func identify(set *appsv1.StatefulSet, pod *v1.Pod) {
+	if pod.Labels == nil {
+		pod.Labels = map[string]string{}
+	}
+	pod.Name = podName(set, ordinalOf(pod))
+	pod.Labels[appsv1.StatefulSetPodNameLabel] = pod.Name
+	pod.Labels[appsv1.PodIndexLabel] = strconv.Itoa(ordinalOf(pod))
+}
+
+// mounted tells whether a pod has the volumes of the set's claims.
+func mounted(set *appsv1.StatefulSet, pod *v1.Pod) bool {
+	for i := range set.Spec.VolumeClaimTemplates {
+		template := set.Spec.VolumeClaimTemplates[i].Name
+		found := false
+		for _, v := range pod.Spec.Volumes {
+			if v.Name == template { // of two of a name the last one counts
+				found = v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claimName(set, template, ordinalOf(pod))
+			}
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
+}
+
+// mount gives a pod the volumes of the set's claims, in place of others of their names.
+func mount(set *appsv1.StatefulSet, pod *v1.Pod) {
+	ours := map[string]bool{}
+	var volumes []v1.Volume
+	for i := range set.Spec.VolumeClaimTemplates {
+		template := set.Spec.VolumeClaimTemplates[i].Name
+		ours[template] = true
+		volumes = append(volumes, v1.Volume{Name: template, VolumeSource: v1.VolumeSource{
+			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claimName(set, template, ordinalOf(pod))},
+		}})
+	}
+	for _, v := range pod.Spec.Volumes {
+		if !ours[v.Name] {
+			volumes = append(volumes, v)
+		}
+	}
+	pod.Spec.Volumes = volumes
+}
+
+// revisionOf is the name of the revision that a pod was made from.
+func revisionOf(pod *v1.Pod) string { return pod.Labels[appsv1.StatefulSetRevisionLabel] }

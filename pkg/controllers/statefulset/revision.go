@@ -1,0 +1,102 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package statefulset
+
+import (
+	"context"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+
+	"keelson.dev/keelson/pkg/api/podspec"
+	"keelson.dev/keelson/pkg/controllers/history"
+)
+
+// hashLabel is the label of a revision that carries the hash of its data.
+const hashLabel = "controller.kubernetes.io/hash"
+
+// revision is one that pods are made at.
+type revision struct {
+	name     string
+	template *v1.PodTemplateSpec
+}
+
+// revisions are those that a set is at and goes to.
+type revisions struct {
+	current, update *appsv1.ControllerRevision
+	collisions      int32
+}
+
+// revise finds the set's revisions among those that it has, and makes or
+// renumbers the one of its present template.
+func (c *Controller) revise(ctx context.Context, set *appsv1.StatefulSet, sorted []*appsv1.ControllerRevision) (revisions, error) {
+	var out revisions
+	if n := set.Status.CollisionCount; n != nil {
+		out.collisions = *n
+	}
+	wanted, err := history.New(set, kind, hashLabel, &set.Spec.Template, history.Next(sorted), out.collisions)
+	if err != nil {
+		return out, err
+	}
+	out.update = same(sorted, wanted)
+	switch {
+	case out.update == nil:
+		out.update, out.collisions, err = c.record(ctx, set, wanted, out.collisions)
+	case out.update != sorted[len(sorted)-1]: // rolled back to
+		out.update, err = c.history.Renumber(ctx, out.update, wanted.Revision)
+	}
+	if err != nil {
+		return out, err
+	}
+	out.current = out.update
+	if i := slices.IndexFunc(sorted, func(r *appsv1.ControllerRevision) bool { return r.Name == set.Status.CurrentRevision }); i >= 0 {
+		out.current = sorted[i]
+	}
+	return out, nil
+}
+
+// same finds the revision that keeps what the wanted one does; the newest one
+// also when it would keep the same if it were written now.
+func same(sorted []*appsv1.ControllerRevision, wanted *appsv1.ControllerRevision) *appsv1.ControllerRevision {
+	if r := history.Find(sorted, wanted); r != nil || len(sorted) == 0 {
+		return r
+	}
+	newest := sorted[len(sorted)-1]
+	template, err := history.Template(newest)
+	if err != nil {
+		return nil // what cannot be read is not the same
+	}
+	podspec.DefaultSpec(&template.Spec)
+	data, err := history.Data(template)
+	if err != nil || string(data) != string(wanted.Data.Raw) {
+		return nil
+	}
+	return newest
+}
+
+// record creates a revision, under another name while its own is taken.
+func (c *Controller) record(ctx context.Context, set *appsv1.StatefulSet, r *appsv1.ControllerRevision, collisions int32) (*appsv1.ControllerRevision, int32, error) {
+	for {
+		got, collided, err := c.history.Create(ctx, r)
+		if err != nil || !collided {
+			return got, collisions, err
+		}
+		collisions++
+		r.Name = history.Name(set.Name, history.Hash(r.Data.Raw, collisions))
+	}
+}
+
+// truncate deletes revisions beyond the limit that nothing runs at.
+func (c *Controller) truncate(ctx context.Context, set *appsv1.StatefulSet, pods []*v1.Pod, sorted []*appsv1.ControllerRevision, r revisions) error {
+	used := map[string]bool{r.current.Name: true, r.update.Name: true}
+	for _, pod := range pods {
+		used[revisionOf(pod)] = true
+	}
+	idle := slices.DeleteFunc(slices.Clone(sorted), func(r *appsv1.ControllerRevision) bool { return used[r.Name] })
+	if limit := int(*set.Spec.RevisionHistoryLimit); limit >= 0 && len(idle) > limit {
+		return c.history.Delete(ctx, idle[:len(idle)-limit])
+	}
+	return nil
+}

@@ -1,0 +1,289 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package statefulset
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+	"keelson.dev/keelson/pkg/controllers/controller"
+	"keelson.dev/keelson/pkg/controllers/controllertest"
+	"keelson.dev/keelson/pkg/controllers/garbagecollector"
+	"keelson.dev/keelson/pkg/controllers/serviceaccount"
+)
+
+// bench is a server with the controller, and kubelets that make pods ready.
+type bench struct {
+	*testing.T
+	*testserver.Server
+	mu   sync.Mutex
+	sick map[string]bool // pods that stay pending
+	log  []string        // pods that came and went
+}
+
+func newBench(t *testing.T) *bench {
+	b := &bench{T: t, Server: testserver.Start(t, testserver.Options{}), sick: map[string]bool{}}
+	controllertest.Run(t, b.Server, controller.Options{}, New, serviceaccount.New, garbagecollector.New)
+	controllertest.Eventually(t, "service account", func(ctx context.Context) (any, bool) {
+		_, err := b.Client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
+		return err, err == nil
+	})
+	w, err := b.Client.CoreV1().Pods("default").Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Stop)
+	go func() {
+		for e := range w.ResultChan() {
+			pod, ok := e.Object.(*v1.Pod)
+			if !ok {
+				return // the end of the test, or else what is waited for does not come
+			}
+			b.mu.Lock()
+			switch e.Type {
+			case watch.Added:
+				b.log = append(b.log, "+"+pod.Name)
+			case watch.Deleted:
+				b.log = append(b.log, "-"+pod.Name)
+			}
+			b.mu.Unlock()
+		}
+	}()
+	controllertest.Kubelets(t, b.Server, func(pod *v1.Pod) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if !b.sick[pod.Name] {
+			controllertest.Ready(pod)
+		}
+	})
+	return b
+}
+
+// seen are the comings and goings since the last call, when there are n.
+func (b *bench) seen(n int) []string {
+	b.Helper()
+	var out []string
+	controllertest.Eventually(b.T, fmt.Sprintf("%d pods come or go", n), func(context.Context) (any, bool) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		out = slices.Clone(b.log)
+		if len(out) < n {
+			return out, false
+		}
+		b.log = nil
+		return out, true
+	})
+	return out
+}
+
+func (b *bench) want(log ...string) {
+	b.Helper()
+	if got := b.seen(len(log)); !slices.Equal(got, log) {
+		b.Fatalf("pods: %v, want %v", got, log)
+	}
+}
+
+// status waits for a status.
+func (b *bench) status(name, what string, ok func(*appsv1.StatefulSet) bool) *appsv1.StatefulSet {
+	b.Helper()
+	var out *appsv1.StatefulSet
+	controllertest.Eventually(b.T, what, func(ctx context.Context) (any, bool) {
+		set, err := b.Client.AppsV1().StatefulSets("default").Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err, false
+		}
+		out = set
+		return set.Status, set.Status.ObservedGeneration == set.Generation && ok(set)
+	})
+	return out
+}
+
+func (b *bench) patch(name, patch string) {
+	b.Helper()
+	if _, err := b.Client.AppsV1().StatefulSets("default").Patch(b.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func (b *bench) create(set *appsv1.StatefulSet) {
+	b.Helper()
+	if _, err := b.Client.AppsV1().StatefulSets("default").Create(b.Context(), set, metav1.CreateOptions{}); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func sample(n int32) *appsv1.StatefulSet {
+	labels := map[string]string{"app": "web"}
+	return &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: appsv1.StatefulSetSpec{
+		Replicas: &n, Selector: &metav1.LabelSelector{MatchLabels: labels}, ServiceName: "svc",
+		Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "one"}}}},
+	}}
+}
+
+func image(name string) string {
+	return fmt.Sprintf(`{"spec":{"template":{"spec":{"containers":[{"name":"c","image":%q}]}}}}`, name)
+}
+
+func (b *bench) images() string {
+	b.Helper()
+	pods, err := b.Client.CoreV1().Pods("default").List(b.Context(), metav1.ListOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var out []string
+	for i := range pods.Items {
+		out = append(out, pods.Items[i].Spec.Containers[0].Image)
+	}
+	return strings.Join(out, " ") // listed by name
+}
+
+func TestOrdered(t *testing.T) {
+	b := newBench(t)
+	b.sick["web-1"] = true
+	b.create(sample(3))
+	b.want("+web-0", "+web-1")
+	b.status("web", "one ready, two there", func(s *appsv1.StatefulSet) bool { return s.Status.Replicas == 2 && s.Status.ReadyReplicas == 1 })
+	pod, err := b.Client.CoreV1().Pods("default").Get(t.Context(), "web-1", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pod.Spec.Hostname != "web-1" || pod.Spec.Subdomain != "svc" || pod.Labels[appsv1.StatefulSetPodNameLabel] != "web-1" || pod.Labels[appsv1.PodIndexLabel] != "1" {
+		t.Errorf("identity: %v %v %v", pod.Spec.Hostname, pod.Spec.Subdomain, pod.Labels)
+	}
+	controllertest.Ready(pod)
+	if _, err := b.Client.CoreV1().Pods("default").UpdateStatus(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	b.want("+web-2")
+	b.status("web", "three ready", func(s *appsv1.StatefulSet) bool {
+		return s.Status.AvailableReplicas == 3 && s.Status.CurrentReplicas == 3 && s.Status.CurrentRevision == s.Status.UpdateRevision
+	})
+	b.patch("web", `{"spec":{"replicas":1}}`)
+	b.want("-web-2", "-web-1")
+	b.status("web", "one left", func(s *appsv1.StatefulSet) bool { return s.Status.Replicas == 1 })
+
+	failed, err := b.Client.CoreV1().Pods("default").Get(t.Context(), "web-0", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed.Status.Phase = v1.PodFailed
+	if _, err := b.Client.CoreV1().Pods("default").UpdateStatus(t.Context(), failed, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	b.want("-web-0", "+web-0")
+}
+
+func TestRollingUpdate(t *testing.T) {
+	b := newBench(t)
+	b.create(sample(3))
+	b.want("+web-0", "+web-1", "+web-2")
+	before := b.status("web", "all ready", func(s *appsv1.StatefulSet) bool { return s.Status.ReadyReplicas == 3 })
+
+	b.patch("web", `{"spec":{"updateStrategy":{"rollingUpdate":{"partition":2}}}}`)
+	b.patch("web", image("two"))
+	b.want("-web-2", "+web-2")
+	during := b.status("web", "the one above the partition updated", func(s *appsv1.StatefulSet) bool {
+		return s.Status.UpdatedReplicas == 1 && s.Status.ReadyReplicas == 3 && s.Status.CurrentReplicas == 2
+	})
+	if during.Status.CurrentRevision != before.Status.CurrentRevision || during.Status.UpdateRevision == before.Status.UpdateRevision {
+		t.Errorf("revisions: %+v", during.Status)
+	}
+	if got := b.images(); got != "one one two" {
+		t.Errorf("images: %v", got)
+	}
+	if err := b.Client.CoreV1().Pods("default").Delete(t.Context(), "web-0", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	b.want("-web-0", "+web-0")
+	if got := b.images(); got != "one one two" {
+		t.Errorf("images: %v; below the partition a pod comes again as it was", got)
+	}
+	b.patch("web", `{"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}}}}`)
+	b.want("-web-1", "+web-1", "-web-0", "+web-0")
+	b.status("web", "update complete", func(s *appsv1.StatefulSet) bool {
+		return s.Status.CurrentRevision == during.Status.UpdateRevision && s.Status.CurrentReplicas == 3
+	})
+
+	b.patch("web", image("one"))
+	b.want("-web-2", "+web-2", "-web-1", "+web-1", "-web-0", "+web-0")
+	b.status("web", "rolled back to the same revision", func(s *appsv1.StatefulSet) bool { return s.Status.CurrentRevision == before.Status.CurrentRevision })
+	list, err := b.Client.AppsV1().ControllerRevisions("default").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	numbers := map[string]int64{}
+	for _, r := range list.Items {
+		numbers[r.Name] = r.Revision
+	}
+	if len(numbers) != 2 || numbers[before.Status.CurrentRevision] != 3 || numbers[during.Status.UpdateRevision] != 2 {
+		t.Errorf("revisions: %v", numbers)
+	}
+}
+
+func TestClaims(t *testing.T) {
+	b := newBench(t)
+	set := sample(2)
+	set.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
+	set.Spec.VolumeClaimTemplates = []v1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: v1.PersistentVolumeClaimSpec{
+		AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+		Resources:   v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}},
+	}}}
+	set.Spec.PersistentVolumeClaimRetentionPolicy = &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{WhenScaled: remove, WhenDeleted: remove}
+	b.create(set)
+	b.seen(2)
+	b.claims("both claims are the set's", "data-web-0:StatefulSet data-web-1:StatefulSet")
+	pod, err := b.Client.CoreV1().Pods("default").Get(t.Context(), "web-1", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := pod.Spec.Volumes[0]; v.Name != "data" || v.PersistentVolumeClaim == nil || v.PersistentVolumeClaim.ClaimName != "data-web-1" {
+		t.Errorf("volume: %+v", v)
+	}
+	b.patch("web", `{"spec":{"replicas":1}}`)
+	b.want("-web-1")
+	b.claims("the claim of the pod that went is gone", "data-web-0:StatefulSet")
+	b.patch("web", `{"spec":{"persistentVolumeClaimRetentionPolicy":{"whenDeleted":"Retain","whenScaled":"Retain"}}}`)
+	b.claims("the claim is to stay", "data-web-0:")
+	b.patch("web", `{"spec":{"replicas":0}}`)
+	b.want("-web-0")
+	b.claims("the claim stays", "data-web-0:")
+}
+
+// claims waits until there are these claims with these owners.
+func (b *bench) claims(what, want string) {
+	b.Helper()
+	controllertest.Eventually(b.T, what, func(ctx context.Context) (any, bool) {
+		list, err := b.Client.CoreV1().PersistentVolumeClaims("default").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err, false
+		}
+		var out []string
+		for _, c := range list.Items {
+			owner := ""
+			for _, ref := range c.OwnerReferences {
+				owner += ref.Kind
+			}
+			if c.DeletionTimestamp != nil && len(c.Finalizers) == 1 {
+				// Nobody takes the protection off here.
+				_, err := b.Client.CoreV1().PersistentVolumeClaims("default").Patch(ctx, c.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+				return err, false
+			}
+			out = append(out, c.Name+":"+owner)
+		}
+		got := strings.Join(out, " ")
+		return got, got == want
+	})
+}

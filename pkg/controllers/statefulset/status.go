@@ -1,0 +1,66 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package statefulset
+
+import (
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// status counts the pods as they were before a plan, of which replaced pods
+// were told to go for an update since; and says when the counts change by the
+// passing of time alone.
+func status(s state, collisions, replaced int32) (appsv1.StatefulSetStatus, time.Duration) {
+	out := appsv1.StatefulSetStatus{
+		ObservedGeneration: s.set.Generation, CurrentRevision: s.current.name, UpdateRevision: s.update.name,
+		CollisionCount: &collisions,
+	}
+	var again time.Duration
+	for _, pod := range s.pods {
+		if created(pod) {
+			out.Replicas++
+		}
+		if runs(pod) {
+			out.ReadyReplicas++
+			ok, left := controller.Available(pod, minReady(s.set), s.now)
+			if ok {
+				out.AvailableReplicas++
+			} else if again == 0 || left < again {
+				again = left
+			}
+		}
+		if created(pod) && !terminating(pod) {
+			if revisionOf(pod) == s.current.name {
+				out.CurrentReplicas++
+			}
+			if revisionOf(pod) == s.update.name {
+				out.UpdatedReplicas++
+			}
+		}
+	}
+	// What was replaced may have been of a third revision.
+	out.CurrentReplicas = max(out.CurrentReplicas-replaced, 0)
+	complete(s.set, &out)
+	return out, again
+}
+
+// complete ends an update that has come to all pods.
+func complete(set *appsv1.StatefulSet, s *appsv1.StatefulSetStatus) {
+	want := *set.Spec.Replicas
+	if set.Spec.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType &&
+		s.UpdatedReplicas == want && s.ReadyReplicas == want && s.Replicas == want {
+		s.CurrentReplicas, s.CurrentRevision = s.UpdatedReplicas, s.UpdateRevision
+	}
+}
+
+// outOfDate tells whether a status is to be written. Conditions, which others
+// may have put there, are no reason.
+func outOfDate(old, s *appsv1.StatefulSetStatus) bool {
+	return s.ObservedGeneration > old.ObservedGeneration || s.Replicas != old.Replicas || s.CurrentReplicas != old.CurrentReplicas ||
+		s.ReadyReplicas != old.ReadyReplicas || s.UpdatedReplicas != old.UpdatedReplicas || s.AvailableReplicas != old.AvailableReplicas ||
+		s.CurrentRevision != old.CurrentRevision || s.UpdateRevision != old.UpdateRevision
+}

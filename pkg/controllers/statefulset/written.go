@@ -1,0 +1,64 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package statefulset
+
+import (
+	"sync"
+
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/tools/cache"
+)
+
+// written remembers, by key, the newest versions that the controller wrote, so
+// that it does not decide from a cache that is older than its own writes. It is
+// safe for concurrent use.
+type written struct {
+	mu    sync.Mutex
+	byKey map[string]map[cache.SharedIndexInformer]string
+}
+
+func newWritten() *written {
+	return &written{byKey: map[string]map[cache.SharedIndexInformer]string{}}
+}
+
+// note notes a write to what an informer shows.
+func (w *written) note(key string, informer cache.SharedIndexInformer, version string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.byKey[key] == nil {
+		w.byKey[key] = map[cache.SharedIndexInformer]string{}
+	}
+	if older(w.byKey[key][informer], version) {
+		w.byKey[key][informer] = version
+	}
+}
+
+// shown tells whether the caches show all writes for a key.
+func (w *written) shown(key string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for informer, version := range w.byKey[key] {
+		if older(informer.GetStore().LastStoreSyncResourceVersion(), version) {
+			return false
+		}
+	}
+	delete(w.byKey, key)
+	return true
+}
+
+// forget drops what is known of a key that is gone.
+func (w *written) forget(key string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.byKey, key)
+}
+
+// older tells whether version a was before b; none was before all.
+func older(a, b string) bool {
+	if a == "" {
+		return true
+	}
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	return err == nil && order < 0
+}
