@@ -71,7 +71,13 @@ type Backend struct {
 
 	// from is the revision that the watch was opened after, 0 while it has no
 	// place: caches load at it or later.
-	from   atomic.Int64
+	from atomic.Int64
+	// compacted is the revision before which the key-value store keeps no states,
+	// as far as is known. The past ends there for lists, also where the window
+	// reaches further back: that there was little to do must not make a token
+	// live longer than it would otherwise.
+	compacted atomic.Int64
+
 	missed bool // events have been lost to a compaction; used by Run's goroutine only
 
 	mu     sync.RWMutex
@@ -173,16 +179,23 @@ func (b *Backend) origin(ctx context.Context) (from, target int64, err error) {
 	if err != nil || b.missed {
 		return target, target, err
 	}
-	item, _, err := b.kv.Get(ctx, kv.CompactRevKey)
-	if err != nil {
+	if err := b.learnCompacted(ctx); err != nil {
 		return 0, 0, err
 	}
-	var compacted int64
-	if item != nil {
-		// Another value than a number is as good as none: the watch will tell.
-		compacted, _ = strconv.ParseInt(string(item.Value), 10, 64)
+	return max(1, target-replayRevisions, min(b.compacted.Load(), target)), target, nil
+}
+
+// learnCompacted reads how far the servers of this store have compacted it.
+func (b *Backend) learnCompacted(ctx context.Context) error {
+	item, _, err := b.kv.Get(ctx, kv.CompactRevKey)
+	if err != nil || item == nil {
+		return err
 	}
-	return max(1, target-replayRevisions, min(compacted, target)), target, nil
+	// Another value than a number is as good as none: reads will tell.
+	if rev, err := strconv.ParseInt(string(item.Value), 10, 64); err == nil {
+		b.compacted.Store(rev)
+	}
+	return nil
 }
 
 // position tells where a new watch starts, and has all caches load from there:
@@ -299,7 +312,8 @@ func (b *Backend) endAll() {
 	b.all((*cache).close)
 }
 
-// runHousekeeping drops events that have become old in resources where nothing happens.
+// runHousekeeping drops events that have become old in resources where nothing
+// happens, and learns of compactions.
 func (b *Backend) runHousekeeping(ctx context.Context) {
 	ticker := b.clock.NewTicker(housekeepInterval)
 	defer ticker.Stop()
@@ -311,6 +325,9 @@ func (b *Backend) runHousekeeping(ctx context.Context) {
 			b.mu.RLock()
 			b.all((*cache).trim)
 			b.mu.RUnlock()
+			if err := b.learnCompacted(ctx); err != nil && ctx.Err() == nil {
+				b.log.Warn("Compaction of the key-value store is not known", "err", err)
+			}
 		}
 	}
 }

@@ -91,6 +91,9 @@ func (s *Store) List(ctx context.Context, opts ListOptions) (*Page, error) {
 			}
 			return nil, err
 		}
+		if p.exact > 0 && p.exact < s.b.compacted.Load() {
+			return s.listStored(ctx, p)
+		}
 		snap, state := s.cache.snapshot(p)
 		switch state {
 		case ready:

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/store/kv"
 )
 
 func token(json string) string { return base64.RawURLEncoding.EncodeToString([]byte(json)) }
@@ -93,6 +94,41 @@ func TestContinueAfterCompaction(t *testing.T) {
 		_, err = e.store.List(ctx, ListOptions{ResourceVersion: formatRevision(first.Revision), Match: metav1.ResourceVersionMatchExact})
 		if !apierrors.IsResourceExpired(err) || err.Error() != "The resourceVersion for the provided list is too old." {
 			t.Errorf("exact list after the compaction: %v", err)
+		}
+	})
+}
+
+// TestIdleContinuationExpires compacts below a list to which nothing has
+// happened since its first page: its token ends with the compaction as any other.
+func TestIdleContinuationExpires(t *testing.T) {
+	onEach(t, func(t *testing.T, e *env) {
+		for i := range 4 {
+			create(t, e.store, newThing("ns", fmt.Sprintf("t%d", i)))
+		}
+		ctx := patient(t)
+		first, err := e.store.List(ctx, ListOptions{Limit: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		opts := ListOptions{Limit: 2, Continue: first.Continue}
+		if _, err := e.store.List(ctx, opts); err != nil {
+			t.Fatal("before the compaction:", err)
+		}
+		other, err := e.kv.Put(ctx, "/elsewhere", []byte("x"), 0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.kv.Put(ctx, kv.CompactRevKey, []byte(formatRevision(other.Revision)), 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.kv.Compact(ctx, other.Revision); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.backend.learnCompacted(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.store.List(ctx, opts); !apierrors.IsResourceExpired(err) {
+			t.Errorf("after the compaction: %v", err)
 		}
 	})
 }
