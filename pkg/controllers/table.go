@@ -8,7 +8,9 @@ import (
 	"keelson.dev/keelson/pkg/controllers/clusterroleaggregation"
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/deployment"
+	"keelson.dev/keelson/pkg/controllers/endpoints"
 	"keelson.dev/keelson/pkg/controllers/endpointslice"
+	"keelson.dev/keelson/pkg/controllers/endpointslicemirroring"
 	"keelson.dev/keelson/pkg/controllers/garbagecollector"
 	"keelson.dev/keelson/pkg/controllers/namespace"
 	"keelson.dev/keelson/pkg/controllers/nodeipam"
@@ -57,5 +59,7 @@ func Table() []Entry {
 		{pvcprotection.Name, "pvc-protection-controller", pvcprotection.New, nil},
 		{pvprotection.Name, "pv-protection-controller", pvprotection.New, nil},
 		{resourcequota.Name, "resourcequota-controller", resourcequota.New, nil},
+		{endpoints.Name, "endpoint-controller", endpoints.New, nil},
+		{endpointslicemirroring.Name, "endpointslicemirroring-controller", endpointslicemirroring.New, nil},
 	}
 }

@@ -1,0 +1,305 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package endpoints keeps the Endpoints of every Service with a selector, the
+// older form of what EndpointSlices say, for those who still read it: the pods
+// of the Service's first family, at most a thousand addresses.
+//
+// Which Endpoints a Service is to have is a pure function, desired. Endpoints
+// without a Service are their makers' own; such as were a Service's go with it.
+package endpoints
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/endpointslice"
+	endpointsliceutil "k8s.io/endpointslice/util"
+	netutils "k8s.io/utils/net"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// Name is the controller's name.
+const Name = "endpoints-controller"
+
+const (
+	// managedByLabel names who keeps Endpoints up to date, managedBy is this controller.
+	managedByLabel = "endpoints.kubernetes.io/managed-by"
+	managedBy      = "endpoint-controller"
+	// maxAddresses is how many addresses Endpoints have at most.
+	maxAddresses = 1000
+	truncated    = "truncated"
+)
+
+// Controller implements controller.Controller.
+type Controller struct {
+	controller.Deps
+	loop      *controller.Loop
+	services  corelisters.ServiceLister
+	pods      corelisters.PodLister
+	endpoints corelisters.EndpointsLister
+	triggers  *endpointsliceutil.TriggerTimeTracker
+
+	mu sync.Mutex
+	// replaced has, by key, the version that the last write replaced. A cache
+	// that shows it is behind.
+	replaced map[string]string
+}
+
+// New returns the controller.
+func New(d controller.Deps) (controller.Controller, error) {
+	core := d.Informers.Core().V1()
+	c := &Controller{
+		Deps: d, services: core.Services().Lister(), pods: core.Pods().Lister(), endpoints: core.Endpoints().Lister(),
+		triggers: endpointsliceutil.NewTriggerTimeTracker(), replaced: map[string]string{},
+	}
+	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	return c, errors.Join(
+		controller.OnChange(core.Services().Informer(), func(old, s *v1.Service) { c.loop.AddObject(controller.Either(old, s)) }),
+		controller.OnChange(core.Pods().Informer(), c.podChanged),
+		controller.OnChange(core.Endpoints().Informer(), func(old, e *v1.Endpoints) {
+			if e == nil {
+				c.loop.AddObject(old)
+			}
+		}),
+	)
+}
+
+// Run implements controller.Controller.
+func (c *Controller) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.loop.Run(ctx) })
+	c.leftovers()
+	return g.Wait()
+}
+
+// leftovers has Endpoints looked at whose Service may have gone while nobody watched.
+func (c *Controller) leftovers() {
+	all, err := c.endpoints.List(labels.Everything())
+	if err != nil {
+		return // a cache does not fail
+	}
+	for _, e := range all {
+		if _, lock := e.Annotations[resourcelock.LeaderElectionRecordAnnotationKey]; !lock {
+			c.loop.AddObject(e)
+		}
+	}
+}
+
+// podChanged has the Services looked at that select the pod, or did.
+func (c *Controller) podChanged(old, pod *v1.Pod) {
+	var before, after any
+	if old != nil {
+		before = old
+	}
+	if pod != nil {
+		after = pod
+	}
+	change := endpointsliceutil.GetPodUpdateProjectionKey(before, after)
+	if change == nil {
+		return
+	}
+	services, err := endpointsliceutil.GetServicesToUpdate(c.services, change)
+	if err != nil {
+		return // a cache does not fail
+	}
+	for key := range services {
+		c.loop.Add(key)
+	}
+}
+
+func (c *Controller) sync(ctx context.Context, key string) error {
+	namespace, name := controller.Split(key)
+	service, err := c.services.Services(namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		return c.remove(ctx, namespace, name)
+	}
+	if err != nil {
+		return err
+	}
+	if service.Spec.Type == v1.ServiceTypeExternalName || service.Spec.Selector == nil {
+		return nil // somebody else gives it endpoints
+	}
+	pods, err := c.pods.Pods(namespace).List(labels.SelectorFromSet(service.Spec.Selector))
+	if err != nil {
+		return fmt.Errorf("pods: %w", err)
+	}
+	trigger := c.triggers.ComputeEndpointLastChangeTriggerTime(namespace, service, pods)
+	current, err := c.endpoints.Endpoints(namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		current = &v1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	} else if err != nil {
+		return err
+	}
+	if current.ResourceVersion != "" && current.ResourceVersion == c.replacedVersion(key) {
+		return errStale
+	}
+	want := desired(service, pods, current, trigger)
+	if current.ResourceVersion != "" && equal(current, want) {
+		return nil
+	}
+	return c.write(ctx, key, current, want)
+}
+
+var errStale = errors.New("the cache does not show what was written last")
+
+func (c *Controller) remove(ctx context.Context, namespace, name string) error {
+	err := c.Client.CoreV1().Endpoints(namespace).Delete(ctx, name, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete: %w", err)
+	}
+	c.triggers.DeleteService(namespace, name)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.replaced, namespace+"/"+name)
+	return nil
+}
+
+func (c *Controller) replacedVersion(key string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.replaced[key]
+}
+
+func (c *Controller) write(ctx context.Context, key string, current, want *v1.Endpoints) error {
+	client := c.Client.CoreV1().Endpoints(want.Namespace)
+	if current.ResourceVersion == "" {
+		_, err := client.Create(ctx, want, metav1.CreateOptions{})
+		if apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
+			return nil // the Service will go with its namespace
+		}
+		if err != nil {
+			c.Events.Eventf(want, v1.EventTypeWarning, "FailedToCreateEndpoint", "Failed to create endpoint for service %v: %v", key, err)
+			return fmt.Errorf("create: %w", err)
+		}
+		return nil
+	}
+	got, err := client.Update(ctx, want, metav1.UpdateOptions{})
+	if err != nil {
+		c.Events.Eventf(want, v1.EventTypeWarning, "FailedToUpdateEndpoint", "Failed to update endpoint %v: %v", key, err)
+		return fmt.Errorf("update: %w", err)
+	}
+	if got.ResourceVersion != current.ResourceVersion { // else the server found nothing to write
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.replaced[key] = current.ResourceVersion
+	}
+	return nil
+}
+
+// desired are the Endpoints that a Service is to have, made from those it has.
+func desired(service *v1.Service, pods []*v1.Pod, current *v1.Endpoints, trigger time.Time) *v1.Endpoints {
+	out := current.DeepCopy()
+	out.Subsets = subsets(service, pods)
+	if out.Annotations == nil {
+		out.Annotations = map[string]string{}
+	}
+	delete(out.Annotations, v1.EndpointsLastChangeTriggerTime)
+	if !trigger.IsZero() {
+		out.Annotations[v1.EndpointsLastChangeTriggerTime] = trigger.UTC().Format(time.RFC3339Nano)
+	}
+	delete(out.Annotations, v1.EndpointsOverCapacity)
+	if truncate(out.Subsets) {
+		out.Annotations[v1.EndpointsOverCapacity] = truncated
+	}
+	out.Labels = maps.Clone(service.Labels)
+	if out.Labels == nil {
+		out.Labels = map[string]string{}
+	}
+	out.Labels[managedByLabel] = managedBy
+	if service.Spec.ClusterIP == "" || service.Spec.ClusterIP == v1.ClusterIPNone {
+		out.Labels[v1.IsHeadlessService] = ""
+	} else {
+		delete(out.Labels, v1.IsHeadlessService)
+	}
+	return out
+}
+
+// equal tells whether Endpoints say what they are to say, but for when that
+// began. What version of a pod they name is no difference, nor is order.
+func equal(current, want *v1.Endpoints) bool {
+	is := Repack(current.Subsets)
+	for i := range is {
+		for _, list := range [][]v1.EndpointAddress{is[i].Addresses, is[i].NotReadyAddresses} {
+			for j := range list {
+				list[j].TargetRef = withoutVersion(list[j].TargetRef)
+			}
+		}
+	}
+	return equality.Semantic.DeepEqual(is, want.Subsets) && maps.Equal(current.Labels, want.Labels) &&
+		current.Annotations[v1.EndpointsOverCapacity] == want.Annotations[v1.EndpointsOverCapacity]
+}
+
+func withoutVersion(ref *v1.ObjectReference) *v1.ObjectReference {
+	if ref == nil || ref.ResourceVersion == "" {
+		return ref
+	}
+	out := *ref
+	out.ResourceVersion = ""
+	return &out
+}
+
+func subsets(service *v1.Service, pods []*v1.Pod) []v1.EndpointSubset {
+	var out []v1.EndpointSubset
+	for _, pod := range pods {
+		ip := addressOf(service, pod)
+		if ip == "" || !endpointsliceutil.ShouldPodBeInEndpoints(pod, service.Spec.PublishNotReadyAddresses) {
+			continue
+		}
+		address := v1.EndpointAddress{IP: ip, NodeName: &pod.Spec.NodeName, TargetRef: &v1.ObjectReference{
+			Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
+		}}
+		if endpointsliceutil.ShouldSetHostname(pod, service) {
+			address.Hostname = pod.Spec.Hostname
+		}
+		add := func(ports []v1.EndpointPort) {
+			s := v1.EndpointSubset{Ports: ports}
+			if service.Spec.PublishNotReadyAddresses || controller.Ready(pod) {
+				s.Addresses = []v1.EndpointAddress{address}
+			} else {
+				s.NotReadyAddresses = []v1.EndpointAddress{address}
+			}
+			out = append(out, s)
+		}
+		if len(service.Spec.Ports) == 0 && service.Spec.ClusterIP == v1.ClusterIPNone {
+			add(nil)
+		}
+		for i := range service.Spec.Ports {
+			p := &service.Spec.Ports[i]
+			if n, err := endpointslice.FindPort(pod, p); err == nil {
+				add([]v1.EndpointPort{{Name: p.Name, Port: int32(n), Protocol: p.Protocol, AppProtocol: p.AppProtocol}})
+			}
+		}
+	}
+	return Repack(out)
+}
+
+// addressOf is the pod's address of the Service's first family, or "".
+func addressOf(service *v1.Service, pod *v1.Pod) string {
+	want6 := netutils.IsIPv6String(pod.Status.PodIP)
+	switch {
+	case len(service.Spec.IPFamilies) > 0:
+		want6 = service.Spec.IPFamilies[0] == v1.IPv6Protocol
+	case service.Spec.ClusterIP != "" && service.Spec.ClusterIP != v1.ClusterIPNone:
+		want6 = netutils.IsIPv6String(service.Spec.ClusterIP)
+	}
+	for _, p := range pod.Status.PodIPs {
+		if ip := netutils.ParseIPSloppy(p.IP); ip != nil && netutils.IsIPv6(ip) == want6 {
+			return ip.String()
+		}
+	}
+	return ""
+}

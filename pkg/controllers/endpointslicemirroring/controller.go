@@ -1,0 +1,179 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package endpointslicemirroring keeps EndpointSlices that say what Endpoints say
+// which somebody made by hand, for a Service without a selector: whoever routes
+// traffic reads slices only. What slices there are to be is a pure function, plan.
+package endpointslicemirroring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	discoverylisters "k8s.io/client-go/listers/discovery/v1"
+	endpointsliceutil "k8s.io/endpointslice/util"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// Name is the controller's name.
+const Name = "endpointslice-mirroring-controller"
+
+const (
+	// managedBy is the label by which slices are its own.
+	managedBy = "endpointslicemirroring-controller.k8s.io"
+	// maxEndpoints is how many addresses of a subset are mirrored at most.
+	maxEndpoints = 1000
+)
+
+// Controller implements controller.Controller.
+type Controller struct {
+	controller.Deps
+	loop      *controller.Loop
+	services  corelisters.ServiceLister
+	endpoints corelisters.EndpointsLister
+	slices    discoverylisters.EndpointSliceLister
+	tracker   *endpointsliceutil.EndpointSliceTracker
+}
+
+// New returns the controller.
+func New(d controller.Deps) (controller.Controller, error) {
+	core, slices := d.Informers.Core().V1(), d.Informers.Discovery().V1().EndpointSlices()
+	c := &Controller{
+		Deps: d, services: core.Services().Lister(), endpoints: core.Endpoints().Lister(), slices: slices.Lister(),
+		tracker: endpointsliceutil.NewEndpointSliceTracker(),
+	}
+	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	return c, errors.Join(
+		controller.OnChange(core.Endpoints().Informer(), func(old, e *v1.Endpoints) {
+			if old != nil && mirrored(old) || e != nil && mirrored(e) {
+				c.loop.AddObject(controller.Either(old, e))
+			}
+		}),
+		controller.OnChange(core.Services().Informer(), func(old, s *v1.Service) {
+			if old == nil || s == nil || (old.Spec.Selector == nil) != (s.Spec.Selector == nil) {
+				c.loop.AddObject(controller.Either(old, s))
+			}
+		}),
+		controller.OnChange(slices.Informer(), c.sliceChanged),
+	)
+}
+
+// Run implements controller.Controller.
+func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+
+// sliceChanged has Endpoints looked at whose slices somebody else changed.
+func (c *Controller) sliceChanged(old, slice *discoveryv1.EndpointSlice) {
+	foreign := false
+	switch {
+	case slice == nil:
+		foreign = mine(old) && c.tracker.Has(old) && !c.tracker.HandleDeletion(old)
+	case old == nil:
+		foreign = mine(slice) && c.tracker.ShouldSync(slice)
+	default:
+		foreign = mine(old) != mine(slice) || mine(slice) && (c.tracker.ShouldSync(slice) || serviceOf(old) != serviceOf(slice))
+	}
+	if !foreign {
+		return
+	}
+	for _, s := range []*discoveryv1.EndpointSlice{old, slice} {
+		if s != nil && serviceOf(s) != "" {
+			c.loop.Add(s.Namespace + "/" + serviceOf(s))
+		}
+	}
+}
+
+func mine(s *discoveryv1.EndpointSlice) bool {
+	return s.Labels[discoveryv1.LabelManagedBy] == managedBy
+}
+
+func serviceOf(s *discoveryv1.EndpointSlice) string { return s.Labels[discoveryv1.LabelServiceName] }
+
+func (c *Controller) sync(ctx context.Context, key string) error {
+	namespace, name := controller.Split(key)
+	existing, err := c.slices.EndpointSlices(namespace).List(labels.SelectorFromSet(labels.Set{
+		discoveryv1.LabelServiceName: name, discoveryv1.LabelManagedBy: managedBy,
+	}))
+	if err != nil {
+		return fmt.Errorf("slices: %w", err)
+	}
+	e, err := c.endpoints.Endpoints(namespace).Get(name)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	service, serviceErr := c.services.Services(namespace).Get(name)
+	if serviceErr != nil && !apierrors.IsNotFound(serviceErr) {
+		return serviceErr
+	}
+	if err != nil || serviceErr != nil || !mirrored(e) || service.Spec.Selector != nil {
+		c.tracker.DeleteService(namespace, name)
+		return c.removeAll(ctx, existing)
+	}
+	if c.tracker.StaleSlices(service, existing) {
+		return errStale
+	}
+	groups, invalid, skipped := groupsOf(e)
+	if invalid > 0 {
+		c.Events.Eventf(e, v1.EventTypeWarning, "InvalidIPAddress", "Skipped %d invalid IP addresses when mirroring to EndpointSlices", invalid)
+	}
+	if skipped > invalid {
+		c.Events.Eventf(e, v1.EventTypeWarning, "TooManyAddressesToMirror",
+			"A max of %d addresses can be mirrored to EndpointSlices per Endpoints subset. %d addresses were skipped", maxEndpoints, skipped)
+	}
+	return c.apply(ctx, e, plan(e, groups, existing), existing)
+}
+
+var errStale = errors.New("the cache does not show the slices that were written last")
+
+func (c *Controller) removeAll(ctx context.Context, slices []*discoveryv1.EndpointSlice) error {
+	var errs []error
+	for _, s := range slices {
+		err := c.Client.DiscoveryV1().EndpointSlices(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("delete %s: %w", s.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Controller) apply(ctx context.Context, e *v1.Endpoints, todo changes, existing []*discoveryv1.EndpointSlice) error {
+	client := c.Client.DiscoveryV1().EndpointSlices(e.Namespace)
+	if e.DeletionTimestamp == nil {
+		for _, s := range todo.create {
+			got, err := client.Create(ctx, s, metav1.CreateOptions{})
+			if apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
+				return nil // the slices will go with their namespace
+			}
+			if err != nil {
+				return fmt.Errorf("create slice: %w", err)
+			}
+			c.tracker.Update(got)
+		}
+	}
+	for _, s := range todo.update {
+		got, err := client.Update(ctx, s, metav1.UpdateOptions{})
+		if err != nil {
+			return fmt.Errorf("update slice %s: %w", s.Name, err)
+		}
+		c.tracker.Update(got)
+	}
+	for _, s := range todo.remove {
+		if err := client.Delete(ctx, s.Name, metav1.DeleteOptions{}); err != nil {
+			return fmt.Errorf("delete slice %s: %w", s.Name, err)
+		}
+		c.tracker.ExpectDeletion(s)
+	}
+	for _, s := range existing {
+		if !c.tracker.Has(s) {
+			c.tracker.Update(s) // of a former life: from now on its changes are told apart
+		}
+	}
+	return nil
+}

@@ -1,0 +1,155 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package endpointslicemirroring
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+	"keelson.dev/keelson/pkg/controllers/controller"
+	"keelson.dev/keelson/pkg/controllers/controllertest"
+)
+
+func endpointsOf(subsets ...v1.EndpointSubset) *v1.Endpoints {
+	return &v1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s", UID: "u"}, Subsets: subsets}
+}
+
+func subset(port int32, ips ...string) v1.EndpointSubset {
+	s := v1.EndpointSubset{Ports: []v1.EndpointPort{{Name: "p", Port: port, Protocol: v1.ProtocolTCP}}}
+	for _, ip := range ips {
+		s.Addresses = append(s.Addresses, v1.EndpointAddress{IP: ip})
+	}
+	return s
+}
+
+func TestGroups(t *testing.T) {
+	many := make([]string, maxEndpoints+7)
+	for i := range many {
+		many[i] = fmt.Sprintf("10.0.%d.%d", i/256, i%256)
+	}
+	for name, tc := range map[string]struct {
+		e                *v1.Endpoints
+		want             map[string]int
+		invalid, skipped int
+	}{
+		"two families": {endpointsOf(subset(80, "10.0.0.1", "fd00::1", "10.0.0.2")), map[string]int{"IPv4 80": 2, "IPv6 80": 1}, 0, 0},
+		"two ports":    {endpointsOf(subset(80, "10.0.0.1"), subset(81, "10.0.0.2")), map[string]int{"IPv4 80": 1, "IPv4 81": 1}, 0, 0},
+		"no address":   {endpointsOf(subset(80, "nonsense", "10.0.0.2")), map[string]int{"IPv4 80": 1}, 1, 1},
+		"too many":     {endpointsOf(subset(80, many...)), map[string]int{"IPv4 80": maxEndpoints}, 0, 7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			groups, invalid, skipped := groupsOf(tc.e)
+			got := map[string]int{}
+			for _, g := range groups {
+				got[fmt.Sprint(g.family, " ", *g.ports[0].Port)] = len(g.endpoints)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" || invalid != tc.invalid || skipped != tc.skipped {
+				t.Errorf("%s invalid %d, skipped %d", diff, invalid, skipped)
+			}
+		})
+	}
+}
+
+func TestPlan(t *testing.T) {
+	made := func(e *v1.Endpoints, names ...string) []*discoveryv1.EndpointSlice {
+		groups, _, _ := groupsOf(e)
+		var out []*discoveryv1.EndpointSlice
+		for i, g := range groups {
+			out = append(out, slice(e, g, names[i]))
+		}
+		return out
+	}
+	labelled := endpointsOf(subset(80, "10.0.0.1"))
+	labelled.Labels = map[string]string{"a": "b"}
+	anew := endpointsOf(subset(80, "10.0.0.1"))
+	anew.UID = "other"
+	triggered := endpointsOf(subset(80, "10.0.0.1"))
+	triggered.Annotations = map[string]string{v1.EndpointsLastChangeTriggerTime: "now", v1.LastAppliedConfigAnnotation: "{}"}
+	one := made(endpointsOf(subset(80, "10.0.0.1")), "one")
+	for name, tc := range map[string]struct {
+		e                      *v1.Endpoints
+		existing               []*discoveryv1.EndpointSlice
+		create, update, remove string
+	}{
+		"new":                      {endpointsOf(subset(80, "10.0.0.1")), nil, "s-,", "", ""},
+		"as it is":                 {endpointsOf(subset(80, "10.0.0.1")), one, "", "", ""},
+		"nothing that is mirrored": {triggered, one, "", "", ""},
+		"another address":          {endpointsOf(subset(80, "10.0.0.2")), one, "", "one,", ""},
+		"another port":             {endpointsOf(subset(81, "10.0.0.1")), one, "", "one,", ""},
+		"another family":           {endpointsOf(subset(80, "fd00::1")), one, "s-,", "", "one,"},
+		"labels":                   {labelled, one, "", "one,", ""},
+		"Endpoints made anew":      {anew, one, "", "one,", ""},
+		"twice":                    {endpointsOf(subset(80, "10.0.0.1")), append(made(endpointsOf(subset(80, "10.0.0.1")), "two"), one...), "", "", "one,"},
+		"none":                     {endpointsOf(), one, "", "", "one,"},
+		"no addresses":             {endpointsOf(subset(80)), one, "", "", "one,"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			groups, _, _ := groupsOf(tc.e)
+			got := plan(tc.e, groups, tc.existing)
+			names := func(slices []*discoveryv1.EndpointSlice) (out string) {
+				for _, s := range slices {
+					out += s.Name + s.GenerateName + ","
+				}
+				return out
+			}
+			want := []string{tc.create, tc.update, tc.remove}
+			if diff := cmp.Diff(want, []string{names(got.create), names(got.update), names(got.remove)}); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestServer(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	controllertest.Run(t, s, controller.Options{}, New)
+	core := s.Client.CoreV1()
+	service := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: v1.ServiceSpec{Ports: []v1.ServicePort{{Port: 80}}}}
+	if _, err := core.Services("default").Create(t.Context(), service, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	mirrors := func(addresses ...string) func(ctx context.Context) (any, bool) {
+		return func(ctx context.Context) (any, bool) {
+			list, err := s.Client.DiscoveryV1().EndpointSlices("default").List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=s"})
+			if err != nil {
+				return err, false
+			}
+			var got []string
+			for _, s := range list.Items {
+				for _, e := range s.Endpoints {
+					got = append(got, e.Addresses...)
+				}
+			}
+			return list.Items, cmp.Equal(addresses, got)
+		}
+	}
+	e := endpointsOf(subset(80, "10.1.2.3"))
+	e.UID = ""
+	e, err := core.Endpoints("default").Create(t.Context(), e, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, "a slice comes", mirrors("10.1.2.3"))
+	e.Subsets = []v1.EndpointSubset{subset(90, "10.2.3.4")}
+	if _, err := core.Endpoints("default").Update(t.Context(), e, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, "it follows", mirrors("10.2.3.4"))
+	slices := s.Client.DiscoveryV1().EndpointSlices("default")
+	if err := slices.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: discoveryv1.LabelManagedBy + "=" + managedBy}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, "it comes back", mirrors("10.2.3.4"))
+	if err := core.Endpoints("default").Delete(t.Context(), "s", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, "it goes", mirrors())
+}

@@ -1,0 +1,200 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package endpointslicemirroring
+
+import (
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	endpointsliceutil "k8s.io/endpointslice/util"
+	netutils "k8s.io/utils/net"
+
+	"keelson.dev/keelson/pkg/controllers/endpoints"
+)
+
+// group is what one slice is to say: endpoints of one family that answer at the same ports.
+type group struct {
+	family    discoveryv1.AddressType
+	ports     []discoveryv1.EndpointPort
+	endpoints []discoveryv1.Endpoint
+}
+
+// key is the same for groups and slices that belong together.
+type key struct {
+	family discoveryv1.AddressType
+	ports  endpointsliceutil.PortMapKey
+}
+
+func keyOf(family discoveryv1.AddressType, ports []discoveryv1.EndpointPort) key {
+	return key{family, endpointsliceutil.NewPortMapKey(slices.Clone(ports))} // it sorts what it is given
+}
+
+// mirrored tells whether Endpoints are for mirroring: not those that are a lock,
+// nor those that ask not to be.
+func mirrored(e *v1.Endpoints) bool {
+	_, lock := e.Annotations[resourcelock.LeaderElectionRecordAnnotationKey]
+	return !lock && e.Labels[discoveryv1.LabelSkipMirror] != "true"
+}
+
+// groupsOf are the groups of Endpoints. It also counts the addresses that are none,
+// and those of both kinds that are left out.
+func groupsOf(e *v1.Endpoints) (groups []*group, invalid, skipped int) {
+	byKey := map[key]*group{}
+	for _, subset := range endpoints.Repack(e.Subsets) {
+		ports := portsOf(subset.Ports)
+		room := maxEndpoints
+		add := func(addresses []v1.EndpointAddress, ready bool) {
+			for _, a := range addresses {
+				if room == 0 {
+					skipped++
+					continue
+				}
+				endpoint, family, ok := endpointOf(a, ready)
+				if !ok {
+					invalid++
+					skipped++
+					continue
+				}
+				k := keyOf(family, ports)
+				if byKey[k] == nil {
+					byKey[k] = &group{family: family, ports: ports}
+					groups = append(groups, byKey[k])
+				}
+				byKey[k].endpoints = append(byKey[k].endpoints, endpoint)
+				room--
+			}
+		}
+		add(subset.Addresses, true)
+		add(subset.NotReadyAddresses, false)
+	}
+	return groups, invalid, skipped
+}
+
+func portsOf(ports []v1.EndpointPort) []discoveryv1.EndpointPort {
+	out := []discoveryv1.EndpointPort{}
+	for _, p := range ports {
+		out = append(out, discoveryv1.EndpointPort{Name: &p.Name, Port: &p.Port, Protocol: &p.Protocol, AppProtocol: p.AppProtocol})
+	}
+	return out
+}
+
+func endpointOf(a v1.EndpointAddress, ready bool) (discoveryv1.Endpoint, discoveryv1.AddressType, bool) {
+	ip := netutils.ParseIPSloppy(a.IP)
+	if ip == nil {
+		return discoveryv1.Endpoint{}, "", false
+	}
+	out := discoveryv1.Endpoint{
+		Addresses:  []string{ip.String()}, // in the form that slices have addresses in
+		Conditions: discoveryv1.EndpointConditions{Ready: &ready}, TargetRef: a.TargetRef, NodeName: a.NodeName,
+	}
+	if a.Hostname != "" {
+		out.Hostname = &a.Hostname
+	}
+	if ip.To4() != nil {
+		return out, discoveryv1.AddressTypeIPv4, true
+	}
+	return out, discoveryv1.AddressTypeIPv6, true
+}
+
+// changes are what is to be done to slices.
+type changes struct {
+	create, update, remove []*discoveryv1.EndpointSlice
+}
+
+// plan brings slices to what Endpoints say: one for each group. A slice that
+// would go becomes one that would come, if it can.
+func plan(e *v1.Endpoints, groups []*group, existing []*discoveryv1.EndpointSlice) changes {
+	byKey := map[key][]*discoveryv1.EndpointSlice{}
+	for _, s := range existing {
+		k := keyOf(s.AddressType, s.Ports)
+		byKey[k] = append(byKey[k], s)
+	}
+	var out changes
+	for _, g := range groups {
+		k := keyOf(g.family, g.ports)
+		have := byKey[k]
+		delete(byKey, k)
+		if len(have) == 0 {
+			out.create = append(out.create, slice(e, g, ""))
+			continue
+		}
+		out.remove = append(out.remove, have[1:]...)
+		if want := slice(e, g, have[0].Name); !same(have[0], want) {
+			out.update = append(out.update, want)
+		}
+	}
+	for _, s := range existing {
+		if slices.Contains(byKey[keyOf(s.AddressType, s.Ports)], s) {
+			out.remove = append(out.remove, s)
+		}
+	}
+	return out.recycle()
+}
+
+func (c changes) recycle() changes {
+	out := changes{update: c.update, remove: slices.Clone(c.remove)}
+	for _, s := range c.create {
+		i := slices.IndexFunc(out.remove, func(r *discoveryv1.EndpointSlice) bool { return r.AddressType == s.AddressType })
+		if i < 0 {
+			out.create = append(out.create, s)
+			continue
+		}
+		s.Name, s.GenerateName = out.remove[i].Name, ""
+		out.update, out.remove = append(out.update, s), slices.Delete(out.remove, i, i+1)
+	}
+	return out
+}
+
+// slice is the slice of a group.
+func slice(e *v1.Endpoints, g *group, name string) *discoveryv1.EndpointSlice {
+	out := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: e.Namespace, Name: name, Labels: map[string]string{}, Annotations: map[string]string{},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(e, v1.SchemeGroupVersion.WithKind("Endpoints"))},
+		},
+		AddressType: g.family, Ports: g.ports, Endpoints: g.endpoints,
+	}
+	maps.Copy(out.Labels, e.Labels)
+	out.Labels[discoveryv1.LabelServiceName], out.Labels[discoveryv1.LabelManagedBy] = e.Name, managedBy
+	maps.Copy(out.Annotations, e.Annotations)
+	delete(out.Annotations, v1.EndpointsLastChangeTriggerTime)
+	delete(out.Annotations, v1.LastAppliedConfigAnnotation)
+	if name == "" {
+		out.GenerateName = prefix(e.Name)
+	}
+	return out
+}
+
+// prefix is what names of slices begin with, with a dash if there is room for one.
+func prefix(service string) string {
+	if len(validation.NameIsDNSSubdomain(service+"-", true)) == 0 {
+		return service + "-"
+	}
+	return service
+}
+
+// same tells whether a slice says already what it is to say.
+func same(have, want *discoveryv1.EndpointSlice) bool {
+	if len(have.Endpoints) != len(want.Endpoints) || !maps.Equal(have.Labels, want.Labels) || !maps.Equal(have.Annotations, want.Annotations) {
+		return false
+	}
+	for _, r := range have.OwnerReferences {
+		if owner := want.OwnerReferences[0]; r.Kind == owner.Kind && r.Name == owner.Name && r.UID != owner.UID {
+			return false
+		}
+	}
+	set := endpointsliceutil.EndpointSet{}
+	for i := range want.Endpoints {
+		set.Insert(&want.Endpoints[i])
+	}
+	return !slices.ContainsFunc(have.Endpoints, func(h discoveryv1.Endpoint) bool {
+		w := set.Get(&h)
+		return w == nil || !endpointsliceutil.EndpointsEqualBeyondHash(w, &h)
+	})
+}
