@@ -8,6 +8,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/clusterroleaggregation"
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/deployment"
+	"keelson.dev/keelson/pkg/controllers/disruption"
 	"keelson.dev/keelson/pkg/controllers/endpoints"
 	"keelson.dev/keelson/pkg/controllers/endpointslice"
 	"keelson.dev/keelson/pkg/controllers/endpointslicemirroring"
@@ -61,5 +62,6 @@ func Table() []Entry {
 		{resourcequota.Name, "resourcequota-controller", resourcequota.New, nil},
 		{endpoints.Name, "endpoint-controller", endpoints.New, nil},
 		{endpointslicemirroring.Name, "endpointslicemirroring-controller", endpointslicemirroring.New, nil},
+		{disruption.Name, "disruption-controller", disruption.New, nil},
 	}
 }

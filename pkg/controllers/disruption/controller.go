@@ -1,0 +1,228 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package disruption keeps what PodDisruptionBudgets say about how many pods may
+// be evicted now; the eviction API goes by it. What they say is a pure function
+// of the pods selected and of how many there ought to be, status.
+//
+// It also takes back the announcement on a pod that it is about to be disrupted,
+// when nothing came of it.
+package disruption
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	policylisters "k8s.io/client-go/listers/policy/v1"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// Name is the controller's name.
+const Name = "disruption-controller"
+
+// Controller implements controller.Controller.
+type Controller struct {
+	controller.Deps
+	loop    *controller.Loop // of budgets
+	stale   *controller.Loop // of pods
+	budgets policylisters.PodDisruptionBudgetLister
+	pods    corelisters.PodLister
+	scales  *scales
+}
+
+// New returns the controller.
+func New(d controller.Deps) (controller.Controller, error) {
+	budgets, pods := d.Informers.Policy().V1().PodDisruptionBudgets(), d.Informers.Core().V1().Pods()
+	c := &Controller{Deps: d, budgets: budgets.Lister(), pods: pods.Lister(), scales: newScales(d)}
+	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.stale = controller.NewLoop(Name+"/stale", d.Clock, d.Log, 1, c.syncStale)
+	return c, errors.Join(
+		controller.OnChange(budgets.Informer(), func(_, b *policyv1.PodDisruptionBudget) {
+			if b != nil {
+				c.loop.AddObject(b)
+			}
+		}),
+		controller.OnChange(pods.Informer(), c.podChanged),
+	)
+}
+
+// Run implements controller.Controller.
+func (c *Controller) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.loop.Run(ctx) })
+	g.Go(func() error { return c.stale.Run(ctx) })
+	return g.Wait()
+}
+
+// podChanged has the budgets looked at that select the pod, or did.
+func (c *Controller) podChanged(old, pod *v1.Pod) {
+	if pod != nil {
+		if in, announced := staleIn(pod, c.Clock.Now()); announced {
+			c.stale.AddAfter(controller.Key(pod), in)
+		}
+	}
+	if old != nil && pod != nil && !matters(old, pod) {
+		return
+	}
+	for _, p := range []*v1.Pod{old, pod} {
+		if p == nil {
+			continue
+		}
+		budgets, err := c.budgets.GetPodPodDisruptionBudgets(p)
+		if err != nil {
+			continue // none selects it
+		}
+		for _, b := range budgets {
+			c.loop.AddObject(b)
+		}
+	}
+	if pod != nil {
+		c.warnOfMany(pod)
+	}
+}
+
+// warnOfMany tells of a pod that several budgets select: it cannot be evicted.
+func (c *Controller) warnOfMany(pod *v1.Pod) {
+	if budgets, err := c.budgets.GetPodPodDisruptionBudgets(pod); err == nil && len(budgets) > 1 {
+		c.Events.Eventf(pod, v1.EventTypeWarning, "MultiplePodDisruptionBudgets",
+			"Pod %q/%q matches multiple PodDisruptionBudgets.  Chose %q arbitrarily.", pod.Namespace, pod.Name, budgets[0].Name)
+	}
+}
+
+// matters tells whether a pod may count differently.
+func matters(old, pod *v1.Pod) bool {
+	return old.UID != pod.UID || controller.Ready(old) != controller.Ready(pod) || (old.DeletionTimestamp == nil) != (pod.DeletionTimestamp == nil) ||
+		!maps.Equal(old.Labels, pod.Labels) || !equality.Semantic.DeepEqual(old.OwnerReferences, pod.OwnerReferences)
+}
+
+func (c *Controller) sync(ctx context.Context, key string) error {
+	namespace, name := controller.Split(key)
+	b, err := c.budgets.PodDisruptionBudgets(namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	err = c.update(ctx, b)
+	if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return err
+	}
+	// What is not known is not allowed.
+	return errors.Join(err, c.write(ctx, b, failed(b, err)))
+}
+
+func (c *Controller) update(ctx context.Context, b *policyv1.PodDisruptionBudget) error {
+	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+	if err != nil {
+		return fmt.Errorf("selector: %w", err)
+	}
+	pods, err := c.pods.Pods(b.Namespace).List(selector)
+	if err != nil {
+		return fmt.Errorf("pods: %w", err)
+	}
+	if len(pods) == 0 {
+		c.Events.Event(b, v1.EventTypeNormal, "NoPods", "No matching pods found")
+	}
+	expected := int32(len(pods))
+	if needsScale(b) {
+		var unmanaged bool
+		if expected, unmanaged, err = c.scales.sum(ctx, pods); err != nil {
+			c.Events.Eventf(b, v1.EventTypeWarning, "CalculateExpectedPodCountFailed", "Failed to calculate the number of expected pods: %v", err)
+			return err
+		}
+		if unmanaged {
+			c.Events.Eventf(b, v1.EventTypeWarning, "UnmanagedPods", "Pods selected by this PodDisruptionBudget (selector: %v) were found "+
+				"to be unmanaged. As a result, the status of the PDB cannot be calculated correctly, which may result in undefined behavior. "+
+				"To account for these pods please set \".spec.minAvailable\" field of the PDB to an integer value.", b.Spec.Selector)
+		}
+	}
+	now := c.Clock.Now()
+	want, again, err := status(b, pods, expected, now)
+	if err != nil {
+		return err
+	}
+	for _, pod := range pods {
+		if at, there := b.Status.DisruptedPods[pod.Name]; there && pod.DeletionTimestamp == nil && at.Add(deletionTimeout).Before(now) {
+			c.Events.Eventf(pod, v1.EventTypeWarning, "NotDeleted", "Pod was expected by PDB %s/%s to be deleted but it wasn't", b.Namespace, b.Name)
+		}
+	}
+	if again > 0 {
+		c.loop.AddAfter(controller.Key(b), again)
+	}
+	return c.write(ctx, b, want)
+}
+
+func (c *Controller) write(ctx context.Context, b *policyv1.PodDisruptionBudget, want policyv1.PodDisruptionBudgetStatus) error {
+	if equality.Semantic.DeepEqual(b.Status, want) {
+		return nil
+	}
+	next := b.DeepCopy()
+	next.Status = want
+	if _, err := c.Client.PolicyV1().PodDisruptionBudgets(b.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("status: %w", err)
+	}
+	return nil
+}
+
+// syncStale takes back an announcement that nothing came of.
+func (c *Controller) syncStale(ctx context.Context, key string) error {
+	namespace, name := controller.Split(key)
+	pod, err := c.pods.Pods(namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	now := c.Clock.Now()
+	in, announced := staleIn(pod, now)
+	if !announced {
+		return nil
+	}
+	if in > 0 {
+		c.stale.AddAfter(key, in)
+		return nil
+	}
+	next := pod.DeepCopy()
+	*controller.Condition(next, v1.DisruptionTarget) = v1.PodCondition{
+		Type: v1.DisruptionTarget, Status: v1.ConditionFalse, ObservedGeneration: pod.Generation, LastTransitionTime: metav1.NewTime(now),
+	}
+	if _, err := c.Client.CoreV1().Pods(namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("condition: %w", err)
+	}
+	return nil
+}
+
+// failed is the status of a budget that cannot be told.
+func failed(b *policyv1.PodDisruptionBudget, err error) policyv1.PodDisruptionBudgetStatus {
+	out := *b.Status.DeepCopy()
+	out.DisruptionsAllowed = 0
+	meta.SetStatusCondition(&out.Conditions, metav1.Condition{
+		Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse, Reason: policyv1.SyncFailedReason,
+		Message: err.Error(), ObservedGeneration: out.ObservedGeneration,
+	})
+	return out
+}
+
+const (
+	// deletionTimeout is after how long a pod whose eviction was allowed counts as not evicted.
+	deletionTimeout = 2 * time.Minute
+	// staleTimeout is after how long a pod that was to be disrupted, and is not, counts as let be.
+	staleTimeout = 2 * time.Minute
+)

@@ -1,0 +1,143 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package disruption
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/scale"
+	"k8s.io/utils/ptr"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// scales know how many pods the owners of pods want: of the built-in ones from
+// the caches, of all others by their scale subresource.
+type scales struct {
+	sets         appslisters.ReplicaSetLister
+	deployments  appslisters.DeploymentLister
+	statefulSets appslisters.StatefulSetLister
+	controllers  corelisters.ReplicationControllerLister
+	mapper       meta.ResettableRESTMapper
+	others       scale.ScalesGetter
+}
+
+func newScales(d controller.Deps) *scales {
+	apps, core := d.Informers.Apps().V1(), d.Informers.Core().V1()
+	return &scales{
+		sets: apps.ReplicaSets().Lister(), deployments: apps.Deployments().Lister(), statefulSets: apps.StatefulSets().Lister(),
+		controllers: core.ReplicationControllers().Lister(), mapper: d.Mapper,
+		others: scale.New(d.Discovery.RESTClient(), d.Mapper, dynamic.LegacyAPIPathResolverFunc, scale.NewDiscoveryScaleKindResolver(d.Discovery)),
+	}
+}
+
+// owner is who wants a number of pods.
+type owner struct {
+	uid      types.UID
+	replicas int32
+}
+
+// sum is how many pods the owners of pods want together. It also tells whether
+// there are pods that nobody owns, and which count for nothing.
+func (s *scales) sum(ctx context.Context, pods []*v1.Pod) (total int32, unmanaged bool, err error) {
+	seen := map[types.UID]bool{}   // references of pods
+	wanted := map[types.UID]bool{} // owners counted
+	for _, pod := range pods {
+		ref := metav1.GetControllerOfNoCopy(pod)
+		if ref == nil {
+			unmanaged = true
+			continue
+		}
+		if seen[ref.UID] {
+			continue
+		}
+		seen[ref.UID] = true
+		o, err := s.of(ctx, pod.Namespace, ref)
+		if err != nil {
+			return 0, false, err
+		}
+		if o == nil {
+			return 0, false, fmt.Errorf("found no controllers for pod %q", pod.Name)
+		}
+		if !wanted[o.uid] {
+			wanted[o.uid] = true
+			total += o.replicas
+		}
+	}
+	return total, unmanaged, nil
+}
+
+// of is the owner that a reference names, or nil if there is none.
+func (s *scales) of(ctx context.Context, namespace string, ref *metav1.OwnerReference) (*owner, error) {
+	gv, err := schema.ParseGroupVersion(ref.APIVersion)
+	if err != nil {
+		return nil, fmt.Errorf("owner %s: %w", ref.Name, err)
+	}
+	var o *owner
+	switch gk := (schema.GroupKind{Group: gv.Group, Kind: ref.Kind}); gk {
+	case schema.GroupKind{Group: "apps", Kind: "ReplicaSet"}:
+		o = s.ofSet(namespace, ref)
+	case schema.GroupKind{Group: "apps", Kind: "StatefulSet"}:
+		if set, err := s.statefulSets.StatefulSets(namespace).Get(ref.Name); err == nil && set.UID == ref.UID {
+			o = &owner{set.UID, ptr.Deref(set.Spec.Replicas, 1)}
+		}
+	case schema.GroupKind{Kind: "ReplicationController"}:
+		if rc, err := s.controllers.ReplicationControllers(namespace).Get(ref.Name); err == nil && rc.UID == ref.UID {
+			o = &owner{rc.UID, ptr.Deref(rc.Spec.Replicas, 1)}
+		}
+	}
+	if o != nil {
+		return o, nil
+	}
+	return s.ofOther(ctx, namespace, gv.WithKind(ref.Kind), ref)
+}
+
+// ofSet is a ReplicaSet, or the Deployment it is of.
+func (s *scales) ofSet(namespace string, ref *metav1.OwnerReference) *owner {
+	set, err := s.sets.ReplicaSets(namespace).Get(ref.Name)
+	if err != nil || set.UID != ref.UID {
+		return nil
+	}
+	up := metav1.GetControllerOfNoCopy(set)
+	if up == nil || up.Kind != "Deployment" {
+		return &owner{set.UID, ptr.Deref(set.Spec.Replicas, 1)}
+	}
+	d, err := s.deployments.Deployments(namespace).Get(up.Name)
+	if err != nil || d.UID != up.UID {
+		return nil
+	}
+	return &owner{d.UID, ptr.Deref(d.Spec.Replicas, 1)}
+}
+
+func (s *scales) ofOther(ctx context.Context, namespace string, kind schema.GroupVersionKind, ref *metav1.OwnerReference) (*owner, error) {
+	mapping, err := s.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if meta.IsNoMatchError(err) {
+		s.mapper.Reset() // it may be served since
+		mapping, err = s.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("owner %s: %w", ref.Name, err)
+	}
+	resource := mapping.Resource.GroupResource()
+	got, err := s.others.Scales(namespace).Get(ctx, resource, ref.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("%s does not implement the scale subresource: %w", resource, err)
+	case got.UID != ref.UID:
+		return nil, nil
+	}
+	return &owner{got.UID, got.Spec.Replicas}, nil
+}
