@@ -13,6 +13,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/endpointslice"
 	"keelson.dev/keelson/pkg/controllers/endpointslicemirroring"
 	"keelson.dev/keelson/pkg/controllers/garbagecollector"
+	"keelson.dev/keelson/pkg/controllers/job"
 	"keelson.dev/keelson/pkg/controllers/namespace"
 	"keelson.dev/keelson/pkg/controllers/nodeipam"
 	"keelson.dev/keelson/pkg/controllers/nodelifecycle"
@@ -52,6 +53,7 @@ func Table() []Entry {
 		{replicaset.Name, "replicaset-controller", replicaset.New, nil},
 		{replicationcontroller.Name, "replication-controller", replicationcontroller.New, nil},
 		{statefulset.Name, "statefulset-controller", statefulset.New, nil},
+		{job.Name, "job-controller", job.New, nil},
 		{endpointslice.Name, "endpointslice-controller", endpointslice.New, nil},
 		{namespace.Name, "namespace-controller", namespace.New, nil},
 		{garbagecollector.Name, "generic-garbage-collector", garbagecollector.New, nil},

@@ -22,6 +22,9 @@ type Owner struct {
 	Object   metav1.Object
 	Kind     schema.GroupVersionKind
 	Selector labels.Selector
+	// Finalizer, unless it is "", is what objects get when they are adopted, and
+	// lose when they are released.
+	Finalizer string
 	// Fresh reads the owner from the API server, past the cache.
 	Fresh func() (metav1.Object, error)
 	// Patch patches an object.
@@ -81,16 +84,24 @@ func (o Owner) check() error {
 
 func (o Owner) adopt(c metav1.Object) error {
 	ref := metav1.NewControllerRef(o.Object, o.Kind)
-	return o.patch(c, map[string]any{"ownerReferences": []any{ref}, "uid": c.GetUID()})
+	metadata := map[string]any{"ownerReferences": []any{ref}, "uid": c.GetUID()}
+	if o.Finalizer != "" {
+		metadata["finalizers"] = []string{o.Finalizer}
+	}
+	return o.patch(c, metadata)
 }
 
 // release takes the owner from an object. One that is gone needs no change, and
 // neither does one that the owner was taken from already, or that is another
 // now: the API server calls the patch invalid.
 func (o Owner) release(c metav1.Object) error {
-	err := o.patch(c, map[string]any{
+	metadata := map[string]any{
 		"ownerReferences": []any{map[string]any{"$patch": "delete", "uid": o.Object.GetUID()}}, "uid": c.GetUID(),
-	})
+	}
+	if o.Finalizer != "" {
+		metadata["$deleteFromPrimitiveList/finalizers"] = []string{o.Finalizer}
+	}
+	err := o.patch(c, metadata)
 	if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) {
 		return nil
 	}

@@ -1,0 +1,132 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package job
+
+import (
+	"slices"
+
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+)
+
+// maxUncounted bounds the UIDs that a status holds.
+const maxUncounted = 500
+
+// ledger is what one sync counts.
+type ledger struct {
+	// open are the UIDs of pods that still have the finalizer.
+	open sets.Set[types.UID]
+	// release are pods that may lose it once the status is written.
+	release []*v1.Pod
+	// full tells that there is more to count than one write takes.
+	full bool
+}
+
+// account counts in the status those noted there before whose finalizer is gone,
+// and notes those that have ended since. A job that comes to an end (end is not
+// nil) takes the rest of its pods for failed, unless the end is a success.
+func (s *survey) account(end *batchv1.JobCondition) *ledger {
+	l := &ledger{open: sets.New[types.UID]()}
+	for _, pod := range s.pods {
+		if s.open(pod) {
+			l.open.Insert(pod.UID)
+		}
+	}
+	l.settle(&s.job.Status)
+	noted := s.job.Status.UncountedTerminatedPods
+	wasSucceeded, wasFailed := sets.New(noted.Succeeded...), sets.New(noted.Failed...)
+	allFailed := end != nil && end.Type != batchv1.JobSuccessCriteriaMet
+	newIndexes := 0
+	for _, pod := range s.pods {
+		if !s.open(pod) || !s.releasable(pod, end) {
+			continue
+		}
+		l.release = append(l.release, pod)
+		switch {
+		case pod.Status.Phase == v1.PodSucceeded && !wasFailed.Has(pod.UID):
+			if !indexed(s.job) && !wasSucceeded.Has(pod.UID) {
+				noted.Succeeded = append(noted.Succeeded, pod.UID)
+			}
+			if indexed(s.job) && s.valid(indexOf(pod)) && !s.completed.has(indexOf(pod)) {
+				newIndexes++
+			}
+		case failed(s.job, pod) || allFailed:
+			if !wasFailed.Has(pod.UID) && s.valid(indexOf(pod)) && judge(s.job.Spec.PodFailurePolicy, pod).counts() {
+				noted.Failed = append(noted.Failed, pod.UID)
+			}
+		}
+		if newIndexes+len(noted.Succeeded)+len(noted.Failed) >= maxUncounted {
+			l.full = true
+			break
+		}
+	}
+	if indexed(s.job) {
+		s.noteIndexes()
+	}
+	return l
+}
+
+// releasable tells whether a pod needs the finalizer no more once it is accounted for.
+func (s *survey) releasable(pod *v1.Pod, end *batchv1.JobCondition) bool {
+	if s.job.DeletionTimestamp != nil || end != nil || pod.Status.Phase == v1.PodSucceeded {
+		return true
+	}
+	p := s.predecessors[indexOf(pod)]
+	return failed(s.job, pod) && (p == nil || p.UID != pod.UID)
+}
+
+func (s *survey) noteIndexes() {
+	status := &s.job.Status
+	status.Succeeded, status.CompletedIndexes = int32(s.doneIndexes.count()), s.doneIndexes.String()
+	status.FailedIndexes = nil
+	if s.job.Spec.BackoffLimitPerIndex != nil {
+		text := s.failedIndexes.String()
+		status.FailedIndexes = &text
+	}
+}
+
+// settle moves pods that are not open any more from the notes to the counters.
+func (l *ledger) settle(status *batchv1.JobStatus) {
+	closed := func(uid types.UID) bool { return !l.open.Has(uid) }
+	move := func(list []types.UID, counter *int32) []types.UID {
+		left := slices.DeleteFunc(slices.Clone(list), closed)
+		*counter += int32(len(list) - len(left))
+		return left
+	}
+	noted := status.UncountedTerminatedPods
+	noted.Succeeded = move(noted.Succeeded, &status.Succeeded)
+	noted.Failed = move(noted.Failed, &status.Failed)
+}
+
+// announce writes in the status how the job will end, and returns the condition
+// that it will have when it has.
+func (s *survey) announce(end *batchv1.JobCondition) *batchv1.JobCondition {
+	if end == nil {
+		return nil
+	}
+	last := batchv1.JobFailed
+	switch end.Type {
+	case batchv1.JobFailed:
+		return end
+	case batchv1.JobSuccessCriteriaMet:
+		last = batchv1.JobComplete
+	}
+	setCondition(s.job, *end)
+	return trueCondition(last, end.Reason, end.Message, s.now)
+}
+
+// conclude ends the job, unless some of its pods are not counted or still end.
+func (s *survey) conclude(end *batchv1.JobCondition) bool {
+	noted := s.job.Status.UncountedTerminatedPods
+	if end == nil || len(noted.Succeeded)+len(noted.Failed) > 0 || s.terminating > 0 {
+		return false
+	}
+	setCondition(s.job, *end)
+	if end.Type == batchv1.JobComplete {
+		s.job.Status.CompletionTime = &end.LastTransitionTime
+	}
+	return true
+}

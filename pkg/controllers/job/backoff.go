@@ -1,0 +1,101 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package job
+
+import (
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// How long after a failure the next pod is made: twice as long after each.
+const (
+	backoffFirst = 10 * time.Second
+	backoffMax   = 10 * time.Minute
+)
+
+// backoff counts failures since the last success.
+type backoff struct {
+	failures int32
+	last     time.Time
+}
+
+// after is the back-off when some more pods have ended.
+func (b backoff) after(succeeded, failed []*v1.Pod) backoff {
+	var success time.Time
+	for _, pod := range succeeded {
+		if at := ended(pod); at.After(success) {
+			success = at
+		}
+	}
+	if len(succeeded) > 0 {
+		b = backoff{}
+	}
+	for _, pod := range failed {
+		at := ended(pod)
+		if len(succeeded) > 0 && !at.After(success) {
+			continue
+		}
+		b.failures++
+		if b.failures == 1 || at.After(b.last) {
+			b.last = at
+		}
+	}
+	return b
+}
+
+// left is how long there is still to wait.
+func (b backoff) left(now time.Time) time.Duration {
+	if b.failures == 0 {
+		return 0
+	}
+	wait := backoffFirst
+	for i := int32(1); i < b.failures && wait < backoffMax; i++ {
+		wait *= 2
+	}
+	return max(0, min(wait, backoffMax)-now.Sub(b.last))
+}
+
+// ended is when a pod ended: when its last container did, or as good an estimate as there is.
+func ended(pod *v1.Pod) time.Time {
+	if at := containersEnded(pod); !at.IsZero() {
+		return at
+	}
+	if c := controller.Condition(pod, v1.PodReady); c != nil && c.Status == v1.ConditionFalse && !c.LastTransitionTime.IsZero() {
+		return c.LastTransitionTime.Time
+	}
+	if pod.DeletionTimestamp != nil {
+		var grace time.Duration
+		if s := pod.DeletionGracePeriodSeconds; s != nil {
+			grace = time.Duration(*s) * time.Second
+		}
+		return pod.DeletionTimestamp.Add(-grace)
+	}
+	return pod.CreationTimestamp.Time
+}
+
+// containersEnded is when the last container ended, sidecars included; zero if one has not.
+func containersEnded(pod *v1.Pod) time.Time {
+	statuses := slices.Clone(pod.Status.ContainerStatuses)
+	for _, s := range pod.Status.InitContainerStatuses {
+		if slices.ContainsFunc(pod.Spec.InitContainers, func(c v1.Container) bool {
+			return c.Name == s.Name && c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+		}) {
+			statuses = append(statuses, s)
+		}
+	}
+	var last time.Time
+	for _, s := range statuses {
+		if s.State.Terminated == nil || s.State.Terminated.FinishedAt.IsZero() {
+			return time.Time{}
+		}
+		if at := s.State.Terminated.FinishedAt.Time; at.After(last) {
+			last = at
+		}
+	}
+	return last
+}

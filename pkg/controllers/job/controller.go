@@ -1,0 +1,270 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	batchlisters "k8s.io/client-go/listers/batch/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// Name is the controller's name.
+const Name = "job-controller"
+
+const (
+	// batchPeriod is how long changes of pods are gathered before a job is synced:
+	// pods of a job tend to end together, and each sync that counts writes the status.
+	batchPeriod = 100 * time.Millisecond
+	// retryMax is how long a job whose sync fails waits for the next at most.
+	retryMax = time.Minute
+)
+
+var kind = batchv1.SchemeGroupVersion.WithKind("Job")
+
+// Controller implements controller.Controller.
+type Controller struct {
+	controller.Deps
+	loop     *controller.Loop
+	orphans  *controller.Loop
+	syncer   *syncer
+	jobs     batchlisters.JobLister
+	pods     corelisters.PodLister
+	podCache cache.SharedIndexInformer
+}
+
+// New returns the controller.
+func New(d controller.Deps) (controller.Controller, error) {
+	jobs, pods := d.Informers.Batch().V1().Jobs(), d.Informers.Core().V1().Pods()
+	c := &Controller{Deps: d, jobs: jobs.Lister(), pods: pods.Lister(), podCache: pods.Informer()}
+	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	c.orphans = controller.NewLoop(Name+"-orphans", d.Clock, d.Log, d.Options.Workers, c.syncOrphan)
+	c.syncer = &syncer{
+		hands: client{d.Client, controller.Pods{Client: d.Client, Events: d.Events}}, clock: d.Clock, events: d.Events,
+		expected: controller.NewExpectations(d.Clock), memories: newMemories(), after: c.loop.AddAfter,
+	}
+	return c, errors.Join(
+		controller.IndexByController(c.podCache),
+		controller.OnChange(jobs.Informer(), c.jobChanged),
+		controller.OnChange(c.podCache, c.podChanged),
+	)
+}
+
+// Run implements controller.Controller.
+func (c *Controller) Run(ctx context.Context) error {
+	done := make(chan error, 1)
+	go func() { done <- c.orphans.Run(ctx) }()
+	return errors.Join(c.loop.Run(ctx), <-done)
+}
+
+func (c *Controller) jobChanged(old, job *batchv1.Job) {
+	if old != nil && (job == nil || old.UID != job.UID) {
+		c.syncer.expected.Forget(controller.Key(old))
+		c.freePods(old)
+	}
+	switch {
+	case job == nil:
+		c.loop.AddObject(old) // it forgets the job
+	case finished(job):
+		c.freePods(job)
+		c.loop.AddObject(job)
+	case old == nil || old.Generation != job.Generation:
+		c.loop.AddObject(job)
+	default:
+		c.loop.AddAfter(controller.Key(job), batchPeriod)
+	}
+}
+
+// freePods has the pods looked at whose job needs them no more.
+func (c *Controller) freePods(job *batchv1.Job) {
+	pods, err := c.podCache.GetIndexer().ByIndex(controller.ByController, string(job.UID))
+	if err != nil {
+		panic(err) // a programming error: New adds the index
+	}
+	for _, o := range pods {
+		if pod := o.(*v1.Pod); tracked(pod) {
+			c.orphans.AddObject(pod)
+		}
+	}
+}
+
+// podChanged has the jobs looked at that a pod's change concerns, or the pod
+// itself when it has no job that would.
+func (c *Controller) podChanged(old, pod *v1.Pod) {
+	if old != nil && pod != nil && old.UID != pod.UID {
+		// The cache missed the end of one pod and the creation of the next of that name.
+		c.podChanged(old, nil)
+		old = nil
+	}
+	for _, p := range []*v1.Pod{old, pod} {
+		if p == nil {
+			continue
+		}
+		job := c.ownerOf(p)
+		if job == nil {
+			continue
+		}
+		key := controller.Key(job)
+		if pod == nil || pod.DeletionTimestamp != nil {
+			c.syncer.expected.Deleted(key, p.UID)
+		} else if old == nil {
+			c.syncer.expected.Created(key)
+		}
+		c.loop.AddAfter(key, batchPeriod)
+	}
+	if pod == nil {
+		return
+	}
+	if tracked(pod) {
+		if job := c.ownerOf(pod); job == nil || finished(job) {
+			c.orphans.AddObject(pod)
+		}
+	}
+	if metav1.GetControllerOfNoCopy(pod) == nil && pod.DeletionTimestamp == nil && len(pod.Labels) > 0 {
+		jobs, err := c.jobs.GetPodJobs(pod)
+		if err != nil {
+			return // none selects it
+		}
+		for i := range jobs {
+			c.loop.AddAfter(controller.Key(&jobs[i]), batchPeriod)
+		}
+	}
+}
+
+// ownerOf is the job that controls a pod, or nil.
+func (c *Controller) ownerOf(pod *v1.Pod) *batchv1.Job {
+	ref := metav1.GetControllerOfNoCopy(pod)
+	if ref == nil || ref.Kind != kind.Kind {
+		return nil
+	}
+	job, err := c.jobs.Jobs(pod.Namespace).Get(ref.Name)
+	if err != nil || job.UID != ref.UID {
+		return nil
+	}
+	return job
+}
+
+func (c *Controller) sync(ctx context.Context, key string) error {
+	namespace, name := controller.Split(key)
+	job, err := c.jobs.Jobs(namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		c.syncer.expected.Forget(key)
+		c.syncer.memories.forget(key)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if foreign(job) {
+		return nil
+	}
+	if finished(job) {
+		c.syncer.memories.forget(key)
+		return nil
+	}
+	if mode := job.Spec.CompletionMode; mode != nil && *mode != batchv1.NonIndexedCompletion && *mode != batchv1.IndexedCompletion {
+		c.Events.Event(job, v1.EventTypeWarning, "UnknownCompletionMode", "Skipped Job sync because completion mode is unknown")
+		return nil
+	}
+	if c.syncer.memories.stale(job) {
+		return nil // the cache will show what was written, and have the job synced
+	}
+	complete := c.syncer.expected.Met(key)
+	pods, err := c.claim(ctx, job)
+	if err == nil {
+		err = c.syncer.sync(ctx, job, pods, complete)
+	}
+	if err != nil {
+		c.loop.AddAfter(key, retryMax)
+	}
+	return err
+}
+
+// claim returns the pods of a job. Those that it adopts get the finalizer with it.
+func (c *Controller) claim(ctx context.Context, job *batchv1.Job) ([]*v1.Pod, error) {
+	selector, err := metav1.LabelSelectorAsSelector(job.Spec.Selector)
+	if err != nil {
+		return nil, fmt.Errorf("selector: %w", err)
+	}
+	candidates, err := controller.Candidates[*v1.Pod](c.podCache, job)
+	if err != nil {
+		return nil, err
+	}
+	pods, err := controller.Claim(controller.Owner{
+		Object: job, Kind: kind, Selector: selector, Finalizer: batchv1.JobTrackingFinalizer,
+		Fresh: func() (metav1.Object, error) {
+			return c.Client.BatchV1().Jobs(job.Namespace).Get(ctx, job.Name, metav1.GetOptions{})
+		},
+		Patch: func(pod metav1.Object, patch []byte) error {
+			_, err := c.Client.CoreV1().Pods(pod.GetNamespace()).Patch(ctx, pod.GetName(), types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+			return err
+		},
+	}, candidates)
+	if err != nil {
+		return nil, err
+	}
+	for i, pod := range pods {
+		if metav1.GetControllerOfNoCopy(pod) == nil && !tracked(pod) {
+			adopted := *pod
+			adopted.Finalizers = append(adopted.Finalizers[:len(pod.Finalizers):len(pod.Finalizers)], batchv1.JobTrackingFinalizer)
+			pods[i] = &adopted
+		}
+	}
+	return pods, nil
+}
+
+// syncOrphan takes the finalizer from a pod that no job counts any more.
+func (c *Controller) syncOrphan(ctx context.Context, key string) error {
+	namespace, name := controller.Split(key)
+	pod, err := c.pods.Pods(namespace).Get(name)
+	if apierrors.IsNotFound(err) || err == nil && !tracked(pod) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if counted, err := c.counted(ctx, pod); counted || err != nil {
+		return err
+	}
+	if err := c.syncer.hands.release(ctx, pod); err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	return nil
+}
+
+// counted tells whether a pod has a job that will count it, or another
+// controller than this one is to. A job that the cache does not have is asked
+// for: letting go too early loses a count.
+func (c *Controller) counted(ctx context.Context, pod *v1.Pod) (bool, error) {
+	ref := metav1.GetControllerOfNoCopy(pod)
+	if ref == nil {
+		return false, nil
+	}
+	if ref.Kind != kind.Kind || ref.APIVersion != kind.GroupVersion().String() {
+		return true, nil
+	}
+	job := c.ownerOf(pod)
+	if job == nil {
+		fresh, err := c.Client.BatchV1().Jobs(pod.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) || err == nil && fresh.UID != ref.UID {
+			return false, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("job: %w", err)
+		}
+		job = fresh
+	}
+	return foreign(job) || !finished(job), nil
+}

@@ -1,0 +1,194 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package job
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+	"keelson.dev/keelson/pkg/controllers/controller"
+	"keelson.dev/keelson/pkg/controllers/controllertest"
+	"keelson.dev/keelson/pkg/controllers/serviceaccount"
+)
+
+const namespace = "default"
+
+// server is an API server with the controller, and a kubelet of a sort: pods do
+// what the test has them do.
+type server struct {
+	*testserver.Server
+	t *testing.T
+}
+
+func start(t *testing.T) server {
+	s := testserver.Start(t, testserver.Options{})
+	controllertest.Run(t, s, controller.Options{}, New, serviceaccount.New)
+	controllertest.Eventually(t, "service account", func(ctx context.Context) (any, bool) {
+		_, err := s.Client.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
+		return err, err == nil
+	})
+	return server{s, t}
+}
+
+func (s server) create(name string, spec batchv1.JobSpec) *batchv1.Job {
+	s.t.Helper()
+	spec.Template.Spec.Containers = []v1.Container{{Name: "c", Image: "i"}}
+	if spec.Template.Spec.RestartPolicy == "" {
+		spec.Template.Spec.RestartPolicy = v1.RestartPolicyNever
+	}
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
+	got, err := s.Client.BatchV1().Jobs(namespace).Create(s.t.Context(), job, metav1.CreateOptions{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return got
+}
+
+// job waits until the job is as ok says.
+func (s server) job(name, what string, ok func(*batchv1.Job) bool) *batchv1.Job {
+	s.t.Helper()
+	var job *batchv1.Job
+	controllertest.Eventually(s.t, what, func(ctx context.Context) (any, bool) {
+		got, err := s.Client.BatchV1().Jobs(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err, false
+		}
+		job = got
+		return got.Status, ok(got)
+	})
+	return job
+}
+
+// pods waits until the job has n pods as ok says, and returns them in the order of their indexes.
+func (s server) pods(job string, n int, ok func(*v1.Pod) bool) []*v1.Pod {
+	s.t.Helper()
+	var out []*v1.Pod
+	controllertest.Eventually(s.t, "pods", func(ctx context.Context) (any, bool) {
+		list, err := s.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: batchv1.JobNameLabel + "=" + job})
+		if err != nil {
+			return err, false
+		}
+		out = nil
+		for i := range list.Items {
+			if ok(&list.Items[i]) {
+				out = append(out, &list.Items[i])
+			}
+		}
+		return out, len(out) == n
+	})
+	slices.SortFunc(out, func(a, b *v1.Pod) int { return indexOf(a) - indexOf(b) })
+	return out
+}
+
+// end has a pod end with an exit code.
+func (s server) end(pod *v1.Pod, code int32) {
+	s.t.Helper()
+	pod.Status.Phase = v1.PodSucceeded
+	if code != 0 {
+		pod.Status.Phase = v1.PodFailed
+	}
+	pod.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "c", Image: "i", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+		ExitCode: code, FinishedAt: metav1.Unix(1, 0), // long ago: nothing waits for a back-off
+	}}}}
+	if _, err := s.Client.CoreV1().Pods(namespace).UpdateStatus(s.t.Context(), pod, metav1.UpdateOptions{}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func fresh(pod *v1.Pod) bool { return controller.Active(pod) && tracked(pod) }
+
+func TestServerCounts(t *testing.T) {
+	s := start(t)
+	s.create("j", batchv1.JobSpec{Completions: ptr.To[int32](3), Parallelism: ptr.To[int32](2)})
+	first := s.pods("j", 2, fresh)
+	s.job("j", "two run", func(j *batchv1.Job) bool { return j.Status.Active == 2 && j.Status.StartTime != nil })
+	s.end(first[0], 0)
+	s.end(first[1], 1)
+	s.job("j", "one succeeded, one failed, two run", func(j *batchv1.Job) bool {
+		return j.Status.Succeeded == 1 && j.Status.Failed == 1 && j.Status.Active == 2 && !finished(j)
+	})
+	for _, pod := range s.pods("j", 2, fresh) {
+		s.end(pod, 0)
+	}
+	job := s.job("j", "complete", finished)
+	st := job.Status
+	if st.Succeeded != 3 || st.Failed != 1 || st.Active != 0 || st.CompletionTime == nil || !isTrue(job, batchv1.JobComplete) || !isTrue(job, batchv1.JobSuccessCriteriaMet) {
+		t.Errorf("status at the end: %+v", st)
+	}
+	s.pods("j", 4, func(pod *v1.Pod) bool { return !tracked(pod) })
+}
+
+func TestServerIndexed(t *testing.T) {
+	s := start(t)
+	s.create("x", batchv1.JobSpec{
+		Completions: ptr.To[int32](3), Parallelism: ptr.To[int32](3), CompletionMode: ptr.To(batchv1.IndexedCompletion),
+		BackoffLimitPerIndex: ptr.To[int32](1), MaxFailedIndexes: ptr.To[int32](2),
+	})
+	pods := s.pods("x", 3, fresh)
+	s.end(pods[0], 0)
+	s.end(pods[1], 1)
+	s.end(pods[2], 0)
+	again := s.pods("x", 1, fresh)[0]
+	if counted, _ := indexFailures(again); indexOf(again) != 1 || counted != 1 || again.Spec.Hostname != "x-1" {
+		t.Errorf("the pod after the one that failed: %+v", again)
+	}
+	s.end(again, 1)
+	job := s.job("x", "failed", finished)
+	st := job.Status
+	if st.CompletedIndexes != "0,2" || *st.FailedIndexes != "1" || st.Succeeded != 2 || st.Failed != 2 || condition(job, batchv1.JobFailed).Reason != batchv1.JobReasonFailedIndexes {
+		t.Errorf("status at the end: %+v", st)
+	}
+	s.pods("x", 4, func(pod *v1.Pod) bool { return !tracked(pod) })
+}
+
+func TestServerSuspend(t *testing.T) {
+	s := start(t)
+	s.create("j", batchv1.JobSpec{Suspend: ptr.To(true), Parallelism: ptr.To[int32](2)})
+	s.job("j", "suspended", func(j *batchv1.Job) bool { return isTrue(j, batchv1.JobSuspended) && j.Status.StartTime == nil })
+	suspend := func(yes bool) {
+		controllertest.Eventually(t, "update", func(ctx context.Context) (any, bool) {
+			j, err := s.Client.BatchV1().Jobs(namespace).Get(ctx, "j", metav1.GetOptions{})
+			if err == nil {
+				j.Spec.Suspend = &yes
+				_, err = s.Client.BatchV1().Jobs(namespace).Update(ctx, j, metav1.UpdateOptions{})
+			}
+			return err, err == nil
+		})
+	}
+	suspend(false)
+	s.pods("j", 2, fresh)
+	s.job("j", "resumed", func(j *batchv1.Job) bool {
+		c := condition(j, batchv1.JobSuspended)
+		return c != nil && c.Status == v1.ConditionFalse && c.Reason == "JobResumed" && j.Status.StartTime != nil && j.Status.Active == 2
+	})
+	suspend(true)
+	s.pods("j", 0, func(*v1.Pod) bool { return true })
+	s.job("j", "suspended again", func(j *batchv1.Job) bool {
+		return isTrue(j, batchv1.JobSuspended) && j.Status.StartTime == nil && j.Status.Active == 0 && j.Status.Failed == 0
+	})
+}
+
+// TestServerOrphans: pods lose the finalizer when the job goes without them.
+func TestServerOrphans(t *testing.T) {
+	s := start(t)
+	s.create("j", batchv1.JobSpec{})
+	s.pods("j", 1, fresh)
+	orphan := metav1.DeletePropagationBackground // nothing collects garbage here
+	if err := s.Client.BatchV1().Jobs(namespace).Delete(t.Context(), "j", metav1.DeleteOptions{PropagationPolicy: &orphan}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, "gone", func(ctx context.Context) (any, bool) {
+		_, err := s.Client.BatchV1().Jobs(namespace).Get(ctx, "j", metav1.GetOptions{})
+		return err, apierrors.IsNotFound(err)
+	})
+	s.pods("j", 1, func(pod *v1.Pod) bool { return !tracked(pod) })
+}

@@ -1,0 +1,127 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package job
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// interval is a range of completion indexes, both ends included.
+type interval struct{ first, last int }
+
+// indexes is a set of completion indexes: intervals in order, with gaps between
+// them. Sets are not changed once they are made.
+type indexes []interval
+
+// parseIndexes reads what String writes, as far as it is below limit. Parts that
+// are no interval are left out.
+func parseIndexes(text string, limit int) indexes {
+	var out []interval
+	for part := range strings.SplitSeq(text, ",") {
+		low, high, ranged := strings.Cut(part, "-")
+		if !ranged {
+			high = low
+		}
+		first, err := strconv.Atoi(low)
+		if err != nil {
+			continue
+		}
+		last, err := strconv.Atoi(high)
+		if err != nil {
+			continue
+		}
+		out = append(out, interval{first, min(last, limit-1)})
+	}
+	return normal(out)
+}
+
+// indexSet is the set of some indexes, in whatever order.
+func indexSet(list []int) indexes {
+	out := make([]interval, len(list))
+	for i, index := range list {
+		out[i] = interval{index, index}
+	}
+	return normal(out)
+}
+
+// normal brings intervals into order and joins those that touch.
+func normal(list []interval) indexes {
+	slices.SortFunc(list, func(a, b interval) int { return cmp.Compare(a.first, b.first) })
+	var out indexes
+	for _, next := range list {
+		switch n := len(out); {
+		case next.last < next.first:
+		case n > 0 && next.first <= out[n-1].last+1:
+			out[n-1].last = max(out[n-1].last, next.last)
+		default:
+			out = append(out, next)
+		}
+	}
+	return out
+}
+
+func (x indexes) union(y indexes) indexes { return normal(slices.Concat(x, y)) }
+
+// common is how many indexes are in both sets.
+func (x indexes) common(y indexes) int {
+	n := 0
+	for i, j := 0, 0; i < len(x) && j < len(y); {
+		n += max(0, min(x[i].last, y[j].last)-max(x[i].first, y[j].first)+1)
+		if x[i].last < y[j].last {
+			i++
+		} else {
+			j++
+		}
+	}
+	return n
+}
+
+func (x indexes) count() int {
+	n := 0
+	for _, v := range x {
+		n += v.last - v.first + 1
+	}
+	return n
+}
+
+func (x indexes) has(index int) bool {
+	at, _ := slices.BinarySearchFunc(x, index, func(v interval, index int) int { return cmp.Compare(v.last, index) })
+	return at < len(x) && x[at].first <= index
+}
+
+// missing returns the first n indexes below limit that are not in the set.
+func (x indexes) missing(n, limit int) []int {
+	var out []int
+	next := 0
+	for _, v := range append(slices.Clip(x), interval{limit, limit}) {
+		for ; next < min(v.first, limit) && len(out) < n; next++ {
+			out = append(out, next)
+		}
+		next = max(next, v.last+1)
+	}
+	return out
+}
+
+// String is the form of the status: 1,3-5,7,8.
+func (x indexes) String() string {
+	var b strings.Builder
+	for _, v := range x {
+		if b.Len() > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.Itoa(v.first))
+		if v.last > v.first {
+			if v.last == v.first+1 {
+				b.WriteByte(',')
+			} else {
+				b.WriteByte('-')
+			}
+			b.WriteString(strconv.Itoa(v.last))
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,249 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package job
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// noIndex is the completion index of pods that have none.
+const noIndex = -1
+
+// indexOf is a pod's completion index.
+func indexOf(pod *v1.Pod) int {
+	n, err := strconv.Atoi(pod.Annotations[batchv1.JobCompletionIndexAnnotation])
+	if err != nil || n < 0 {
+		return noIndex
+	}
+	return n
+}
+
+func indexesOf(pods []*v1.Pod) indexes {
+	var list []int
+	for _, pod := range pods {
+		if i := indexOf(pod); i != noIndex {
+			list = append(list, i)
+		}
+	}
+	return indexSet(list)
+}
+
+func tracked(pod *v1.Pod) bool { return slices.Contains(pod.Finalizers, batchv1.JobTrackingFinalizer) }
+
+func terminal(pod *v1.Pod) bool {
+	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
+}
+
+func terminating(pod *v1.Pod) bool { return pod.DeletionTimestamp != nil && !terminal(pod) }
+
+// failed tells whether a pod has failed in the eyes of its job. A pod that is
+// being deleted has, unless the job waits for what becomes of it: it may never
+// get to say.
+func failed(job *batchv1.Job, pod *v1.Pod) bool {
+	return pod.Status.Phase == v1.PodFailed || terminating(pod) && !onlyFailedReplaced(job)
+}
+
+// onlyFailedReplaced tells whether a job replaces pods only when they have ended.
+func onlyFailedReplaced(job *batchv1.Job) bool {
+	p := job.Spec.PodReplacementPolicy
+	return p != nil && *p == batchv1.Failed || job.Spec.PodFailurePolicy != nil
+}
+
+func indexed(job *batchv1.Job) bool {
+	return job.Spec.CompletionMode != nil && *job.Spec.CompletionMode == batchv1.IndexedCompletion
+}
+
+func suspended(job *batchv1.Job) bool { return job.Spec.Suspend != nil && *job.Spec.Suspend }
+
+// finished tells whether a job has come to its end.
+func finished(job *batchv1.Job) bool {
+	return isTrue(job, batchv1.JobComplete) || isTrue(job, batchv1.JobFailed)
+}
+
+// foreign tells whether another controller than this one works on a job.
+func foreign(job *batchv1.Job) bool {
+	return job.Spec.ManagedBy != nil && *job.Spec.ManagedBy != batchv1.JobControllerName
+}
+
+// indexFailures are how often pods of a pod's index had failed when it was made:
+// failures that count, and those that the failure policy ignores.
+func indexFailures(pod *v1.Pod) (counted, ignored int32) {
+	return count(pod, batchv1.JobIndexFailureCountAnnotation), count(pod, batchv1.JobIndexIgnoredFailureCountAnnotation)
+}
+
+func count(pod *v1.Pod, annotation string) int32 {
+	n, err := strconv.Atoi(pod.Annotations[annotation])
+	if err != nil || n < 0 || n > math.MaxInt32 {
+		return 0
+	}
+	return int32(n)
+}
+
+// podOf makes a pod of a job, of an index or of noIndex. It follows predecessor,
+// the last pod of its index that failed, if there is one.
+func podOf(job *batchv1.Job, index int, predecessor *v1.Pod) *v1.Pod {
+	pod := controller.FromTemplate(&job.Spec.Template, job, kind)
+	if !tracked(pod) {
+		pod.Finalizers = append(pod.Finalizers, batchv1.JobTrackingFinalizer)
+	}
+	if index == noIndex {
+		return pod
+	}
+	text := strconv.Itoa(index)
+	pod.GenerateName = indexedPrefix(job.Name, index)
+	pod.Spec.Hostname = fmt.Sprintf("%s-%d", job.Name, index)
+	pod.Labels = with(pod.Labels, batchv1.JobCompletionIndexAnnotation, text)
+	pod.Annotations = with(pod.Annotations, batchv1.JobCompletionIndexAnnotation, text)
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			tellIndex(&list[i])
+		}
+	}
+	if job.Spec.BackoffLimitPerIndex != nil {
+		inheritFailures(job, pod, predecessor)
+	}
+	return pod
+}
+
+func with(m map[string]string, key, value string) map[string]string {
+	m = maps.Clone(m)
+	if m == nil {
+		m = map[string]string{}
+	}
+	m[key] = value
+	return m
+}
+
+// maxGenerated is how much of generateName the API server uses for a name.
+const maxGenerated = 63 - 5
+
+func indexedPrefix(name string, index int) string {
+	suffix := fmt.Sprintf("-%d-", index)
+	return name[:min(len(name), maxGenerated-len(suffix))] + suffix
+}
+
+const indexVariable = "JOB_COMPLETION_INDEX"
+
+// tellIndex gives a container its index in an environment variable, unless it has one of that name.
+func tellIndex(c *v1.Container) {
+	if slices.ContainsFunc(c.Env, func(e v1.EnvVar) bool { return e.Name == indexVariable }) {
+		return
+	}
+	c.Env = append(c.Env, v1.EnvVar{Name: indexVariable, ValueFrom: &v1.EnvVarSource{
+		FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.labels['" + batchv1.JobCompletionIndexAnnotation + "']"},
+	}})
+}
+
+func inheritFailures(job *batchv1.Job, pod, predecessor *v1.Pod) {
+	var counted, ignored int32
+	if predecessor != nil {
+		counted, ignored = indexFailures(predecessor)
+		if judge(job.Spec.PodFailurePolicy, predecessor).counts() {
+			counted++
+		} else {
+			ignored++
+		}
+	}
+	pod.Annotations = with(pod.Annotations, batchv1.JobIndexFailureCountAnnotation, strconv.Itoa(int(counted)))
+	if ignored > 0 {
+		pod.Annotations = with(pod.Annotations, batchv1.JobIndexIgnoredFailureCountAnnotation, strconv.Itoa(int(ignored)))
+	}
+}
+
+// surplus are the active pods that are to go: at least n of them, and of an
+// Indexed job all whose index another has, or is none of the job's.
+func surplus(job *batchv1.Job, active []*v1.Pod, n int) []*v1.Pod {
+	ranked := slices.Clone(active)
+	slices.SortStableFunc(ranked, compareLoss)
+	var out, rest []*v1.Pod
+	if indexed(job) {
+		kept := sets.New[int]()
+		// Of an index the pod that is the furthest stays: the last one of the order.
+		for _, pod := range slices.Backward(ranked) {
+			i := indexOf(pod)
+			if i == noIndex || i >= int(*job.Spec.Completions) || kept.Has(i) {
+				out = append(out, pod)
+				continue
+			}
+			kept.Insert(i)
+			rest = append(rest, pod)
+		}
+		slices.Reverse(rest)
+	} else {
+		rest = ranked
+	}
+	if more := n - len(out); more > 0 {
+		out = append(out, rest[:min(more, len(rest))]...)
+	}
+	return out
+}
+
+// compareLoss orders pods by how little is lost with them: those without a node,
+// pending before running, those that are not ready, the latest to become ready,
+// those that restarted most, the youngest.
+func compareLoss(a, b *v1.Pod) int {
+	return cmp.Or(
+		trueFirst(a.Spec.NodeName == "", b.Spec.NodeName == ""),
+		cmp.Compare(phase(a), phase(b)),
+		trueFirst(!controller.Ready(a), !controller.Ready(b)),
+		latestFirst(readySince(a), readySince(b)),
+		cmp.Compare(restarts(b), restarts(a)),
+		latestFirst(a.CreationTimestamp.Time, b.CreationTimestamp.Time),
+	)
+}
+
+func trueFirst(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}
+
+func phase(pod *v1.Pod) int {
+	switch pod.Status.Phase {
+	case v1.PodPending:
+		return 0
+	case v1.PodRunning:
+		return 2
+	}
+	return 1
+}
+
+func readySince(pod *v1.Pod) time.Time {
+	if c := controller.Condition(pod, v1.PodReady); c != nil && c.Status == v1.ConditionTrue {
+		return c.LastTransitionTime.Time
+	}
+	return time.Time{}
+}
+
+// latestFirst has what has no time yet before all.
+func latestFirst(a, b time.Time) int {
+	if a.IsZero() || b.IsZero() {
+		return trueFirst(a.IsZero(), b.IsZero())
+	}
+	return b.Compare(a)
+}
+
+func restarts(pod *v1.Pod) int32 {
+	var n int32
+	for i := range pod.Status.ContainerStatuses {
+		n = max(n, pod.Status.ContainerStatuses[i].RestartCount)
+	}
+	return n
+}

@@ -1,0 +1,161 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package job
+
+import (
+	"slices"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// survey is what a sync knows of a job.
+type survey struct {
+	// job is the sync's own; its status becomes the one to write.
+	job  *batchv1.Job
+	pods []*v1.Pod
+	// taken are pods that have lost the finalizer, though the cache still shows it.
+	taken  sets.Set[types.UID]
+	active []*v1.Pod
+	// newFailed ended badly and are not in the status yet.
+	newFailed []*v1.Pod
+	backoff   backoff
+	// succeeded and failed are the counts of all that the survey sees, written or not.
+	succeeded, failed int
+	// running, ready and terminating change with what the sync does.
+	running, ready, terminating int32
+	// completed are the indexes that the status has, doneIndexes these and those
+	// that have succeeded since. failedIndexes likewise, with a limit per index.
+	completed, doneIndexes, failedIndexes indexes
+	// predecessors are, by index, failed pods whose replacements are not made yet:
+	// they stay until then, since replacements take over their counts of failures.
+	predecessors map[int]*v1.Pod
+	now          time.Time
+}
+
+// look makes the survey of a job, of which old failures are known.
+func look(job *batchv1.Job, pods []*v1.Pod, taken sets.Set[types.UID], old backoff, now time.Time) *survey {
+	s := &survey{job: job, pods: slices.Clone(pods), taken: taken, now: now}
+	if job.Status.UncountedTerminatedPods == nil {
+		job.Status.UncountedTerminatedPods = &batchv1.UncountedTerminatedPods{}
+	}
+	if job.Status.StartTime == nil && !suspended(job) {
+		job.Status.StartTime = &metav1.Time{Time: now}
+	}
+	uncounted := job.Status.UncountedTerminatedPods
+	var newSucceeded []*v1.Pod
+	for _, pod := range pods {
+		if controller.Active(pod) {
+			s.active = append(s.active, pod)
+			if controller.Ready(pod) {
+				s.ready++
+			}
+		}
+		if terminating(pod) {
+			s.terminating++
+		}
+		switch {
+		case !s.countable(pod):
+		case pod.Status.Phase == v1.PodSucceeded && !slices.Contains(uncounted.Succeeded, pod.UID):
+			newSucceeded = append(newSucceeded, pod)
+		case failed(job, pod) && !slices.Contains(uncounted.Failed, pod.UID):
+			s.newFailed = append(s.newFailed, pod)
+		}
+	}
+	s.running = int32(len(s.active))
+	s.backoff = old.after(newSucceeded, s.newFailed)
+	s.succeeded = int(job.Status.Succeeded) + len(uncounted.Succeeded) + len(newSucceeded)
+	s.failed = int(job.Status.Failed) + len(uncounted.Failed)
+	for _, pod := range s.newFailed {
+		if judge(job.Spec.PodFailurePolicy, pod).counts() {
+			s.failed++
+		}
+	}
+	if indexed(job) {
+		s.lookAtIndexes()
+	}
+	return s
+}
+
+// open tells whether a pod's end is still to be counted, or it has not ended.
+func (s *survey) open(pod *v1.Pod) bool { return tracked(pod) && !s.taken.Has(pod.UID) }
+
+// countable tells whether a pod is open and of an index of the job's.
+func (s *survey) countable(pod *v1.Pod) bool { return s.open(pod) && s.valid(indexOf(pod)) }
+
+func (s *survey) valid(index int) bool {
+	return !indexed(s.job) || index != noIndex && index < s.completions()
+}
+
+// completions is how many indexes an Indexed job has.
+func (s *survey) completions() int { return int(*s.job.Spec.Completions) }
+
+func (s *survey) lookAtIndexes() {
+	// Indexes are to complete in order.
+	slices.SortStableFunc(s.pods, func(a, b *v1.Pod) int { return indexOf(a) - indexOf(b) })
+	limited := s.job.Spec.BackoffLimitPerIndex != nil
+	s.completed = parseIndexes(s.job.Status.CompletedIndexes, s.completions())
+	var done, lost []int
+	for _, pod := range s.pods {
+		if !tracked(pod) || !s.valid(indexOf(pod)) {
+			continue
+		}
+		if pod.Status.Phase == v1.PodSucceeded {
+			done = append(done, indexOf(pod))
+		}
+		if limited && s.exhausts(pod) {
+			lost = append(lost, indexOf(pod))
+		}
+	}
+	s.doneIndexes = s.completed.union(indexSet(done))
+	s.succeeded = s.doneIndexes.count()
+	if !limited {
+		return
+	}
+	if was := s.job.Status.FailedIndexes; was != nil {
+		s.failedIndexes = parseIndexes(*was, s.completions())
+	}
+	s.failedIndexes = s.failedIndexes.union(indexSet(lost))
+	s.predecessors = s.findPredecessors()
+}
+
+// exhausts tells whether a pod's end is one failure too many for its index.
+func (s *survey) exhausts(pod *v1.Pod) bool {
+	if !failed(s.job, pod) {
+		return false
+	}
+	r := judge(s.job.Spec.PodFailurePolicy, pod)
+	if r.action == batchv1.PodFailurePolicyActionFailIndex {
+		return true
+	}
+	counted, _ := indexFailures(pod)
+	return r.counts() && counted >= *s.job.Spec.BackoffLimitPerIndex
+}
+
+// findPredecessors finds the last failed pod of each index that is to get another.
+func (s *survey) findPredecessors() map[int]*v1.Pod {
+	settled := s.doneIndexes.union(s.failedIndexes).union(indexesOf(s.active))
+	out := map[int]*v1.Pod{}
+	for _, pod := range s.pods {
+		index := indexOf(pod)
+		if !s.countable(pod) || !failed(s.job, pod) || settled.has(index) {
+			continue
+		}
+		if have := out[index]; have == nil || allFailures(have) <= allFailures(pod) && !ended(pod).Before(ended(have)) {
+			out[index] = pod
+		}
+	}
+	return out
+}
+
+func allFailures(pod *v1.Pod) int32 {
+	counted, ignored := indexFailures(pod)
+	return counted + ignored
+}

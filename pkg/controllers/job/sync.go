@@ -1,0 +1,256 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/record"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// parallel is how many pods of a job are written at once.
+const parallel = 32
+
+// hands do what a sync decides.
+type hands interface {
+	create(ctx context.Context, job *batchv1.Job, pod *v1.Pod) error
+	// remove and release, which takes the tracking finalizer from a pod, return a
+	// not found error when there is no such pod any more.
+	remove(ctx context.Context, job *batchv1.Job, pod *v1.Pod) error
+	release(ctx context.Context, pod *v1.Pod) error
+	writeStatus(ctx context.Context, job *batchv1.Job) (*batchv1.Job, error)
+}
+
+// syncer brings jobs forward.
+type syncer struct {
+	hands    hands
+	clock    clock.Clock
+	events   record.EventRecorder
+	expected *controller.Expectations
+	memories *memories
+	// after has a key synced again after some time.
+	after func(key string, d time.Duration)
+}
+
+// sync brings a job forward that the caches show with these pods. complete tells
+// whether they show all pods that were made and deleted.
+func (y *syncer) sync(ctx context.Context, cached *batchv1.Job, pods []*v1.Pod, complete bool) error {
+	taken, old := y.memories.recall(cached, pods)
+	s := look(cached.DeepCopy(), pods, taken, old, y.clock.Now())
+	end := s.verdict()
+	var failure error
+	if end != nil {
+		if failure = y.stop(ctx, s); failure != nil || !complete {
+			end = nil // there may be pods yet that have to be counted first
+		}
+	} else {
+		if left, limited := s.deadline(); limited {
+			y.after(controller.Key(cached), left)
+		}
+		managed := complete && cached.DeletionTimestamp == nil
+		if managed {
+			failure = y.manage(ctx, s)
+		}
+		if s.enough() {
+			end = trueCondition(batchv1.JobSuccessCriteriaMet, batchv1.JobReasonCompletionsReached, "Reached expected number of succeeded pods", s.now)
+		} else if managed {
+			y.showSuspension(s)
+		}
+	}
+	status := &s.job.Status
+	status.Active, status.Ready, status.Terminating = s.running, &s.ready, &s.terminating
+	if err := y.track(ctx, s, cached, end); err != nil {
+		return err
+	}
+	return failure
+}
+
+// stop deletes the active pods. They keep the finalizer: their end is still to be counted.
+func (y *syncer) stop(ctx context.Context, s *survey) error {
+	return y.discard(s, s.active, func(pod *v1.Pod) error { return y.hands.remove(ctx, s.job, pod) })
+}
+
+// manage makes or deletes pods as planned.
+func (y *syncer) manage(ctx context.Context, s *survey) error {
+	key, p := controller.Key(s.job), s.plan()
+	switch {
+	case p.wait > 0:
+		y.after(key, max(p.wait, batchPeriod))
+	case len(p.remove) > 0:
+		for _, pod := range p.remove {
+			y.expected.Deletes(key, pod.UID)
+		}
+		return y.discard(s, p.remove, func(pod *v1.Pod) error {
+			// What was too much counts neither as success nor as failure.
+			y.memories.take(s.job, pod.UID)
+			err := y.hands.release(ctx, pod)
+			if err != nil {
+				y.memories.keep(s.job, pod.UID)
+			} else {
+				err = y.hands.remove(ctx, s.job, pod)
+			}
+			if err != nil {
+				y.expected.Deleted(key, pod.UID)
+			}
+			return err
+		})
+	case len(p.create) > 0:
+		return y.create(ctx, key, s, p.create)
+	}
+	return nil
+}
+
+// discard runs remove for pods, and takes those that are gone from the counts.
+func (y *syncer) discard(s *survey, pods []*v1.Pod, remove func(*v1.Pod) error) error {
+	errs := each(pods, remove)
+	for i, pod := range pods {
+		if errs[i] != nil && !apierrors.IsNotFound(errs[i]) {
+			continue
+		}
+		errs[i] = nil
+		s.running--
+		s.terminating++
+		if controller.Ready(pod) {
+			s.ready--
+		}
+	}
+	return first(errs)
+}
+
+func (y *syncer) create(ctx context.Context, key string, s *survey, indexes []int) error {
+	y.expected.Creates(key, len(indexes))
+	made, err := controller.Batches(len(indexes), func(i int) error {
+		return y.hands.create(ctx, s.job, podOf(s.job, indexes[i], s.predecessors[indexes[i]]))
+	})
+	y.expected.Creates(key, made-len(indexes))
+	s.running += int32(made)
+	if apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
+		return nil // the job will go with its namespace
+	}
+	return err
+}
+
+// showSuspension tells by a condition and an event that the job is suspended, or
+// goes on. The time that it is suspended does not count as run.
+func (y *syncer) showSuspension(s *survey) {
+	if suspended(s.job) {
+		if setCondition(s.job, *trueCondition(batchv1.JobSuspended, "JobSuspended", "Job suspended", s.now)) {
+			y.events.Event(s.job, v1.EventTypeNormal, "Suspended", "Job suspended")
+			s.job.Status.StartTime = nil
+		}
+		return
+	}
+	resumed := trueCondition(batchv1.JobSuspended, "JobResumed", "Job resumed", s.now)
+	resumed.Status = v1.ConditionFalse
+	if setCondition(s.job, *resumed) {
+		y.events.Event(s.job, v1.EventTypeNormal, "Resumed", "Job resumed")
+		s.job.Status.StartTime = &metav1.Time{Time: s.now}
+	}
+}
+
+// track counts the pods that have ended, in the order that the package describes,
+// and ends the job, if it is to end and all are counted.
+func (y *syncer) track(ctx context.Context, s *survey, cached *batchv1.Job, end *batchv1.JobCondition) error {
+	l := s.account(end)
+	end = s.announce(end)
+	written, err := y.write(ctx, s, &cached.Status)
+	if err != nil {
+		return fmt.Errorf("note pods in status: %w", err)
+	}
+	failure := y.release(ctx, s, l)
+	l.settle(&s.job.Status)
+	over := failure == nil && !l.full && s.conclude(end)
+	if _, err := y.write(ctx, s, written); err != nil {
+		return errors.Join(failure, fmt.Errorf("count pods in status: %w", err))
+	}
+	if over {
+		y.tellEnd(s.job, end)
+	}
+	return failure
+}
+
+// write writes the status if it is another than was, and returns what is written now.
+func (y *syncer) write(ctx context.Context, s *survey, was *batchv1.JobStatus) (*batchv1.JobStatus, error) {
+	if equality.Semantic.DeepEqual(*was, s.job.Status) {
+		return was, nil
+	}
+	job, err := y.hands.writeStatus(ctx, s.job)
+	if err != nil {
+		return nil, err
+	}
+	y.memories.wrote(job, s.backoff)
+	s.job = job.DeepCopy()
+	if s.job.Status.UncountedTerminatedPods == nil {
+		s.job.Status.UncountedTerminatedPods = &batchv1.UncountedTerminatedPods{}
+	}
+	return &job.Status, nil
+}
+
+// release takes the finalizer from the pods of the ledger.
+func (y *syncer) release(ctx context.Context, s *survey, l *ledger) error {
+	errs := each(l.release, func(pod *v1.Pod) error {
+		y.memories.take(s.job, pod.UID)
+		err := y.hands.release(ctx, pod)
+		if apierrors.IsNotFound(err) {
+			return nil // gone, and with it the finalizer
+		}
+		if err != nil {
+			y.memories.keep(s.job, pod.UID)
+		}
+		return err
+	})
+	for i, pod := range l.release {
+		if errs[i] == nil {
+			l.open.Delete(pod.UID)
+		}
+	}
+	return first(errs)
+}
+
+func (y *syncer) tellEnd(job *batchv1.Job, end *batchv1.JobCondition) {
+	if end.Type == batchv1.JobFailed {
+		y.events.Event(job, v1.EventTypeWarning, end.Reason, end.Message)
+		return
+	}
+	if n := job.Spec.Completions; n != nil && job.Status.Succeeded > *n {
+		y.events.Event(job, v1.EventTypeWarning, "TooManySucceededPods", "Too many succeeded pods running after completion count reached")
+	}
+	y.events.Event(job, v1.EventTypeNormal, "Completed", "Job completed")
+}
+
+// each runs f for all pods, some at once, and returns each one's error.
+func each(pods []*v1.Pod, f func(*v1.Pod) error) []error {
+	errs := make([]error, len(pods))
+	var g errgroup.Group
+	g.SetLimit(parallel)
+	for i, pod := range pods {
+		g.Go(func() error {
+			errs[i] = f(pod)
+			return nil
+		})
+	}
+	_ = g.Wait() // the errors are in errs
+	return errs
+}
+
+func first(errs []error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
