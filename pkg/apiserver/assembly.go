@@ -6,6 +6,7 @@ package apiserver
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -14,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -24,6 +26,7 @@ import (
 	"k8s.io/client-go/applyconfigurations"
 
 	"keelson.dev/apiserver/registry"
+	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/rest"
 	"keelson.dev/apiserver/store"
 	"keelson.dev/apiserver/store/kv"
@@ -59,6 +62,7 @@ type assembly struct {
 	authz      authorizer.Authorizer
 	ruleSource authorizer.RuleResolver
 	graph      *nodeauth.Graph
+	mapper     meta.RESTMapper // of all that is served
 	admission  *admission.Chain
 	services   *services.Allocator
 	ports      *services.Ports
@@ -178,12 +182,13 @@ func (a *assembly) buildServices() error {
 }
 
 func (a *assembly) buildAdmission(ctx context.Context) error {
+	a.mapper = admission.NewMapper(a.self.client.Discovery(), a.server.deps.Clock)
 	var err error
 	a.admission, err = admission.New(ctx, admission.Deps{
 		Enable: a.cfg.EnableAdmission, Disable: a.cfg.DisableAdmission,
 		Client: a.self.client, Dynamic: a.self.dynamic, Informers: a.self.informers,
 		Authorizer: a.authz, Graph: a.graph, Clock: a.server.deps.Clock, Log: a.server.log,
-		Mapper: admission.Mapper(api.Rows()), EndpointRouting: a.cfg.AggregatorRouting,
+		Mapper: a.mapper, EndpointRouting: a.cfg.AggregatorRouting,
 		AllowPrivileged: a.cfg.AllowPrivileged, Drained: ctx.Done(),
 	})
 	return err
@@ -204,7 +209,7 @@ func (a *assembly) buildAPI() error {
 	a.api, err = rest.New(rest.Config{
 		Rows: rows, Scheme: a.scheme, Store: a.stores.of, Clock: a.server.deps.Clock, Log: a.server.log,
 		Admission: a.admission, Authorizer: a.authz,
-		Connectors: connectors, Hooks: a.registryHooks(),
+		Connectors: connectors, Hooks: a.registryHooks(rows),
 		TypeConverter: applyconfigurations.NewTypeConverter(a.scheme),
 		OpenAPI:       openapi.Source{},
 		Groups:        groups, MinWatchTimeout: a.cfg.MinRequestWatch,
@@ -219,12 +224,14 @@ func (a *assembly) buildAPI() error {
 }
 
 // registryHooks are what runs inside the writes of single resources.
-func (a *assembly) registryHooks() map[schema.GroupResource]registry.Hooks {
+func (a *assembly) registryHooks(rows []*resource.Row) map[schema.GroupResource]registry.Hooks {
 	guard := &rbac.Guard{Rules: a.rules, Authorizer: a.authz}
 	hooks := map[schema.GroupResource]registry.Hooks{
 		{Resource: "services"}:   a.services.Hooks(),
 		{Resource: "namespaces"}: namespaceHooks(),
 	}
+	params := &admission.ParamGuard{Authorizer: a.authz, Mapper: a.mapper, Client: a.self.client}
+	maps.Copy(hooks, params.Hooks(rows))
 	if !slices.Contains(a.cfg.AuthorizationModes, config.ModeRBAC) {
 		return hooks
 	}
@@ -320,7 +327,12 @@ func (a *assembly) run(ctx context.Context) {
 		}
 	}()
 	a.self.informers.Start(ctx.Done())
-	defer a.self.informers.Shutdown()
+	wg.Go(func() {
+		// Not before: a factory that is being shut down starts no more
+		// informers, and policies ask for those of their parameters late.
+		<-ctx.Done()
+		a.self.informers.Shutdown()
+	})
 	wg.Go(func() {
 		for _, ok := range a.self.informers.WaitForCacheSync(ctx.Done()) {
 			if !ok {

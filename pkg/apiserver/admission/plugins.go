@@ -153,7 +153,7 @@ func initialize(deps Deps) (admission.PluginInitializer, error) {
 	return admission.PluginInitializers{
 		initializer.New(deps.Client, deps.Dynamic, deps.Informers, deps.Authorizer,
 			gates(), compatibility.DefaultBuildEffectiveVersion(), deps.Drained, deps.Mapper),
-		webhooks,
+		exclusions{}, webhooks,
 	}, nil
 }
 

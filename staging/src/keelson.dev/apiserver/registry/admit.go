@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"reflect"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -253,4 +254,34 @@ func sameBool(a, b *bool) bool {
 // InterfacesOf returns what admission plugins handle a row's objects with.
 func InterfacesOf(row *resource.Row, scheme *runtime.Scheme) admission.ObjectInterfaces {
 	return interfaces{&convertor{row: row, scheme: scheme}}
+}
+
+// SchemeInterfaces returns what admission plugins handle objects with that are
+// not a row's own: options of connections, bindings, evictions, reviews. They
+// have one version each, and nothing to default.
+func SchemeInterfaces(scheme *runtime.Scheme) admission.ObjectInterfaces {
+	return schemeInterfaces{scheme}
+}
+
+type schemeInterfaces struct{ scheme *runtime.Scheme }
+
+func (i schemeInterfaces) GetObjectCreater() runtime.ObjectCreater     { return i.scheme }
+func (i schemeInterfaces) GetObjectTyper() runtime.ObjectTyper         { return i.scheme }
+func (i schemeInterfaces) GetObjectDefaulter() runtime.ObjectDefaulter { return i.scheme }
+func (i schemeInterfaces) GetObjectConvertor() runtime.ObjectConvertor { return copier{i.scheme} }
+func (i schemeInterfaces) GetEquivalentResourceMapper() runtime.EquivalentResourceMapper {
+	return runtime.NewEquivalentResourceRegistry()
+}
+
+// copier converts between objects of one type.
+type copier struct{ *runtime.Scheme }
+
+// Convert copies in to out, which are of the same type.
+func (c copier) Convert(in, out, _ any) error {
+	src, dst := reflect.ValueOf(in), reflect.ValueOf(out)
+	if src.Type() != dst.Type() || src.Kind() != reflect.Pointer {
+		return fmt.Errorf("convert %T to %T: unknown conversion", in, out)
+	}
+	dst.Elem().Set(src.Elem())
+	return nil
 }

@@ -18,7 +18,6 @@ import (
 
 	"keelson.dev/apiserver/negotiate"
 	"keelson.dev/apiserver/registry"
-	"keelson.dev/apiserver/resource"
 )
 
 // connect hands a request to its connector.
@@ -112,7 +111,7 @@ func (req *Request) Admit(ctx context.Context, attrs admission.Attributes) error
 		return nil
 	}
 	wrapped, _ := admission.WithAudit(plugin).(admission.MutationInterface)
-	return wrapped.Admit(ctx, attrs, req.server.ObjectInterfaces(req.Kind))
+	return wrapped.Admit(ctx, attrs, registry.SchemeInterfaces(req.server.cfg.Scheme))
 }
 
 // Validate runs the validating part of admission.
@@ -122,23 +121,7 @@ func (req *Request) Validate(ctx context.Context, attrs admission.Attributes) er
 		return nil
 	}
 	wrapped, _ := admission.WithAudit(plugin).(admission.ValidationInterface)
-	return wrapped.Validate(ctx, attrs, req.server.ObjectInterfaces(req.Kind))
-}
-
-// ObjectInterfaces is what admission plugins get to convert and default objects
-// of a kind that is not a row's own.
-func (s *Server) ObjectInterfaces(kind schema.GroupVersionKind) admission.ObjectInterfaces {
-	row := &resource.Row{
-		Group: kind.Group, Kind: kind.Kind, StorageVersion: kind.Version, Versions: []resource.Version{{Name: kind.Version}},
-		New: func() resource.Object {
-			obj, err := s.cfg.Scheme.New(kind)
-			if o, ok := obj.(resource.Object); ok && err == nil {
-				return o
-			}
-			return &metav1.PartialObjectMetadata{}
-		},
-	}
-	return registry.InterfacesOf(row, s.cfg.Scheme)
+	return wrapped.Validate(ctx, attrs, registry.SchemeInterfaces(req.server.cfg.Scheme))
 }
 
 // ServeAPI answers one POST.

@@ -1,0 +1,204 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/kubernetes"
+
+	"keelson.dev/apiserver/registry"
+	"keelson.dev/apiserver/resource"
+)
+
+// ParamGuard has those who write policies and bindings read nothing through
+// them that they could not read themselves: a policy's expressions see its
+// parameters with the server's rights.
+type ParamGuard struct {
+	Authorizer authorizer.Authorizer
+	Mapper     meta.RESTMapper
+	Client     kubernetes.Interface
+}
+
+// Hooks are the guard's, by resource.
+func (g *ParamGuard) Hooks(rows []*resource.Row) map[schema.GroupResource]registry.Hooks {
+	hooks := map[schema.GroupResource]registry.Hooks{}
+	for _, row := range rows {
+		switch row.New().(type) {
+		case *admissionregistrationv1.ValidatingAdmissionPolicy, *admissionregistrationv1.MutatingAdmissionPolicy,
+			*admissionregistrationv1.ValidatingAdmissionPolicyBinding, *admissionregistrationv1.MutatingAdmissionPolicyBinding:
+			hooks[row.GroupResource()] = g.hooks(row)
+		}
+	}
+	return hooks
+}
+
+func (g *ParamGuard) hooks(row *resource.Row) registry.Hooks {
+	return registry.Hooks{
+		BeforeCreate: func(ctx context.Context, obj resource.Object, _ bool) (func(bool), error) {
+			return nil, g.judge(ctx, row, obj, nil, func() bool { return len(row.Validate(ctx, obj)) == 0 })
+		},
+		BeforeUpdate: func(ctx context.Context, obj, old resource.Object, _ bool) (func(bool), error) {
+			return nil, g.judge(ctx, row, obj, old, func() bool { return len(row.ValidateUpdate(ctx, obj, old)) == 0 })
+		},
+	}
+}
+
+// judge refuses obj, unless it is not valid anyway: then that is what its
+// author hears of.
+func (g *ParamGuard) judge(ctx context.Context, row *resource.Row, obj, old resource.Object, valid func() bool) error {
+	ref := refOf(obj)
+	if ref == nil || old != nil && equality.Semantic.DeepEqual(refOf(old), ref) {
+		return nil
+	}
+	u, ok := request.UserFrom(ctx)
+	if ok && slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) {
+		return nil
+	}
+	err := fmt.Errorf("cannot identify user to authorize read access to %s", ref.what())
+	if ok {
+		err = g.authorize(ctx, u, ref)
+	}
+	if err == nil || !valid() {
+		return nil
+	}
+	return apierrors.NewInvalid(row.GroupVersionKind().GroupKind(), obj.GetName(), field.ErrorList{field.Forbidden(field.NewPath("spec", ref.field()), err.Error())})
+}
+
+// paramSource is what a policy or a binding reads parameters by.
+type paramSource struct {
+	Kind *admissionregistrationv1.ParamKind // of a policy
+
+	Ref      *admissionregistrationv1.ParamRef // of a binding
+	Policy   string
+	mutating bool
+}
+
+func (p *paramSource) field() string {
+	if p.Ref != nil {
+		return "paramRef"
+	}
+	return "paramKind"
+}
+
+func (p *paramSource) what() string {
+	if p.Ref != nil {
+		return "paramRef object"
+	}
+	return "paramKind resources"
+}
+
+// refOf is nil for what has no parameters.
+func refOf(obj resource.Object) *paramSource {
+	p := &paramSource{}
+	switch o := obj.(type) {
+	case *admissionregistrationv1.ValidatingAdmissionPolicy:
+		p.Kind = o.Spec.ParamKind
+	case *admissionregistrationv1.MutatingAdmissionPolicy:
+		p.Kind = o.Spec.ParamKind
+	case *admissionregistrationv1.ValidatingAdmissionPolicyBinding:
+		p.Ref, p.Policy = o.Spec.ParamRef, o.Spec.PolicyName
+	case *admissionregistrationv1.MutatingAdmissionPolicyBinding:
+		p.Ref, p.Policy, p.mutating = o.Spec.ParamRef, o.Spec.PolicyName, true
+	}
+	if p.Kind == nil && p.Ref == nil {
+		return nil
+	}
+	return p
+}
+
+func (g *ParamGuard) authorize(ctx context.Context, u user.Info, p *paramSource) error {
+	if p.Ref != nil {
+		return g.authorizeRef(ctx, u, p)
+	}
+	attrs := authorizer.AttributesRecord{User: u, Verb: "get", ResourceRequest: true, Name: "*", Namespace: "*"}
+	// What cannot be resolved may be anything: only who may read all may name it.
+	_ = g.resolve(p.Kind, &attrs)
+	if ok, err := g.allows(ctx, &attrs); ok || err != nil {
+		return err
+	}
+	return fmt.Errorf(`user %v must have "get" permission on all objects of the referenced paramKind (kind=%s, apiVersion=%s)`, u, p.Kind.Kind, p.Kind.APIVersion)
+}
+
+func (g *ParamGuard) authorizeRef(ctx context.Context, u user.Info, p *paramSource) error {
+	attrs := authorizer.AttributesRecord{User: u, Verb: "get", ResourceRequest: true, Name: p.Ref.Name, Namespace: p.Ref.Namespace}
+	if p.Ref.Name == "" {
+		attrs.Verb = "list"
+	}
+	kind, policyErr := g.paramKind(ctx, p)
+	err := g.resolve(kind, &attrs)
+	if ok, err := g.allows(ctx, &attrs); ok || err != nil {
+		return err
+	}
+	const everything = `to determine minimum required permissions and user %v does not have "%v" permission for all groups, versions and resources`
+	switch {
+	case policyErr != nil:
+		return fmt.Errorf("unable to get policy %s "+everything, p.Policy, u, attrs.Verb)
+	case err != nil:
+		return fmt.Errorf("%w paramKind %v "+everything, err, kind, u, attrs.Verb)
+	}
+	return fmt.Errorf(`user %v does not have "%v" permission on the object referenced by paramRef`, attrs.Verb, u) // in this order, as in Kubernetes
+}
+
+// paramKind is that of the policy which a binding binds; nil for none.
+func (g *ParamGuard) paramKind(ctx context.Context, p *paramSource) (*admissionregistrationv1.ParamKind, error) {
+	api := g.Client.AdmissionregistrationV1()
+	if p.mutating {
+		policy, err := api.MutatingAdmissionPolicies().Get(ctx, p.Policy, metav1.GetOptions{})
+		if err != nil {
+			return nil, err
+		}
+		return policy.Spec.ParamKind, nil
+	}
+	policy, err := api.ValidatingAdmissionPolicies().Get(ctx, p.Policy, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return policy.Spec.ParamKind, nil
+}
+
+// resolve says in attrs which resource a kind is, as far as that is known.
+func (g *ParamGuard) resolve(kind *admissionregistrationv1.ParamKind, attrs *authorizer.AttributesRecord) error {
+	attrs.APIGroup, attrs.APIVersion, attrs.Resource = "*", "*", "*"
+	if kind == nil {
+		return nil
+	}
+	gv, err := schema.ParseGroupVersion(kind.APIVersion)
+	if err != nil {
+		return errUnparsed
+	}
+	attrs.APIGroup, attrs.APIVersion = gv.Group, gv.Version
+	mapping, err := g.Mapper.RESTMapping(gv.WithKind(kind.Kind).GroupKind(), gv.Version)
+	if err != nil {
+		return errUnresolved
+	}
+	attrs.Resource = mapping.Resource.Resource
+	return nil
+}
+
+const (
+	errUnparsed   = paramError("unable to parse")
+	errUnresolved = paramError("unable to resolve")
+)
+
+type paramError string
+
+func (e paramError) Error() string { return string(e) }
+
+func (g *ParamGuard) allows(ctx context.Context, attrs authorizer.Attributes) (bool, error) {
+	decision, _, err := g.Authorizer.Authorize(ctx, attrs)
+	return decision == authorizer.DecisionAllow, err
+}
