@@ -7,6 +7,7 @@ package controllers
 import (
 	"keelson.dev/keelson/pkg/controllers/clusterroleaggregation"
 	"keelson.dev/keelson/pkg/controllers/controller"
+	"keelson.dev/keelson/pkg/controllers/daemonset"
 	"keelson.dev/keelson/pkg/controllers/deployment"
 	"keelson.dev/keelson/pkg/controllers/disruption"
 	"keelson.dev/keelson/pkg/controllers/endpoints"
@@ -52,6 +53,7 @@ func Table() []Entry {
 		{deployment.Name, "deployment-controller", deployment.New, nil},
 		{replicaset.Name, "replicaset-controller", replicaset.New, nil},
 		{replicationcontroller.Name, "replication-controller", replicationcontroller.New, nil},
+		{daemonset.Name, "daemon-set-controller", daemonset.New, nil},
 		{statefulset.Name, "statefulset-controller", statefulset.New, nil},
 		{job.Name, "job-controller", job.New, nil},
 		{endpointslice.Name, "endpointslice-controller", endpointslice.New, nil},

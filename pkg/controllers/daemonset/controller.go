@@ -1,0 +1,349 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package daemonset keeps a pod of each DaemonSet on every node that it is for.
+//
+// On which nodes that is says judge, and what is to be created and deleted says
+// decide: pure functions over the set, the nodes and the pods. The controller
+// carries that out, waits until its cache shows it, and goes on from there. It
+// does not bind pods: it asks the scheduler for the node.
+package daemonset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/flowcontrol"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+	"keelson.dev/keelson/pkg/controllers/history"
+)
+
+// Name is the controller's name.
+const Name = "daemonset-controller"
+
+const (
+	// burst is how many pods are made or deleted in one sync at most.
+	burst = 250
+	// A pod that fails is replaced at once, and then later each time.
+	retryFirst = time.Second
+	retryMax   = 15 * time.Minute
+	// sweep is how often back-offs that are over are forgotten.
+	sweep = time.Minute
+)
+
+var (
+	kind         = appsv1.SchemeGroupVersion.WithKind("DaemonSet")
+	errNameTaken = errors.New("its name is taken by another one")
+)
+
+// Controller implements controller.Controller.
+type Controller struct {
+	controller.Deps
+	loop     *controller.Loop
+	pods     controller.Pods
+	expected *controller.Expectations
+	backoff  *flowcontrol.Backoff
+	history  *history.Store
+	sets     appslisters.DaemonSetLister
+	nodes    corelisters.NodeLister
+	podCache cache.SharedIndexInformer
+}
+
+// New returns the controller.
+func New(d controller.Deps) (controller.Controller, error) {
+	sets, nodes := d.Informers.Apps().V1().DaemonSets(), d.Informers.Core().V1().Nodes()
+	revisions := d.Informers.Apps().V1().ControllerRevisions().Informer()
+	store, err := history.NewStore(d.Client, revisions)
+	if err != nil {
+		return nil, err
+	}
+	c := &Controller{
+		Deps: d, pods: controller.Pods{Client: d.Client, Events: d.Events}, expected: controller.NewExpectations(d.Clock), history: store,
+		backoff: flowcontrol.NewBackOff(retryFirst, retryMax), sets: sets.Lister(), nodes: nodes.Lister(), podCache: d.Informers.Core().V1().Pods().Informer(),
+	}
+	c.backoff.Clock = d.Clock
+	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	return c, errors.Join(
+		controller.IndexByController(c.podCache),
+		controller.OnChange(sets.Informer(), func(old, set *appsv1.DaemonSet) {
+			if set == nil || old != nil && old.UID != set.UID {
+				c.expected.Forget(controller.Key(old))
+			}
+			c.loop.AddObject(controller.Either(old, set))
+		}),
+		controller.OnChange(revisions, c.revisionChanged),
+		controller.OnChange(c.podCache, c.podChanged),
+		controller.OnChange(nodes.Informer(), c.nodeChanged),
+	)
+}
+
+// Run implements controller.Controller.
+func (c *Controller) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		t := c.Clock.NewTicker(sweep)
+		defer t.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-t.C():
+				c.backoff.GC()
+			}
+		}
+	})
+	err := c.loop.Run(ctx)
+	wg.Wait()
+	return err
+}
+
+// podChanged has the sets looked at that a pod's change concerns.
+func (c *Controller) podChanged(old, pod *v1.Pod) {
+	for _, p := range []*v1.Pod{old, pod} {
+		if p == nil {
+			continue
+		}
+		set := c.ownerOf(p)
+		if set == "" {
+			continue
+		}
+		if old == nil {
+			c.expected.Created(set)
+		}
+		if pod == nil || pod.DeletionTimestamp != nil {
+			c.expected.Deleted(set, p.UID)
+		}
+		c.loop.Add(set)
+	}
+	if pod != nil && metav1.GetControllerOfNoCopy(pod) == nil && pod.DeletionTimestamp == nil && len(pod.Labels) > 0 {
+		sets, err := c.sets.GetPodDaemonSets(pod)
+		if err != nil {
+			return // none selects it
+		}
+		for _, set := range sets {
+			c.loop.AddObject(set)
+		}
+	}
+}
+
+// ownerOf is the key of the set that controls an object.
+func (c *Controller) ownerOf(o metav1.Object) string {
+	ref := metav1.GetControllerOfNoCopy(o)
+	if ref == nil || ref.Kind != kind.Kind {
+		return ""
+	}
+	set, err := c.sets.DaemonSets(o.GetNamespace()).Get(ref.Name)
+	if err != nil || set.UID != ref.UID {
+		return ""
+	}
+	return controller.Key(set)
+}
+
+// revisionChanged has the sets looked at that own a revision, or may adopt it.
+func (c *Controller) revisionChanged(old, r *appsv1.ControllerRevision) {
+	for _, o := range []*appsv1.ControllerRevision{old, r} {
+		if o == nil {
+			continue
+		}
+		if set := c.ownerOf(o); set != "" && old != nil { // a new one is the controller's own
+			c.loop.Add(set)
+		}
+	}
+	if r != nil && metav1.GetControllerOfNoCopy(r) == nil {
+		sets, err := c.sets.GetHistoryDaemonSets(r)
+		if err != nil {
+			return // none selects it
+		}
+		for _, set := range sets {
+			c.loop.AddObject(set)
+		}
+	}
+}
+
+// nodeChanged has the sets looked at to which a node is another one now.
+func (c *Controller) nodeChanged(old, node *v1.Node) {
+	if old != nil && node != nil && equality.Semantic.DeepEqual(old.Labels, node.Labels) && equality.Semantic.DeepEqual(old.Spec.Taints, node.Spec.Taints) {
+		return
+	}
+	sets, err := c.sets.List(labels.Everything())
+	if err != nil {
+		return // a cache does not fail
+	}
+	for _, set := range sets {
+		if j := newJudge(set); j.on(old) != j.on(node) {
+			c.loop.AddObject(set)
+		}
+	}
+}
+
+func (c *Controller) sync(ctx context.Context, key string) error {
+	namespace, name := controller.Split(key)
+	set, err := c.sets.DaemonSets(namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		c.expected.Forget(key)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if len(set.Spec.Selector.MatchLabels)+len(set.Spec.Selector.MatchExpressions) == 0 {
+		c.Events.Event(set, v1.EventTypeWarning, "SelectingAll", "This daemon set is selecting all pods. A non-empty selector is required.")
+		return nil
+	}
+	if set.DeletionTimestamp != nil {
+		return nil // its revisions may be gone already
+	}
+	met := c.expected.Met(key)
+	pods, revisions, err := c.claim(ctx, set)
+	if err != nil {
+		return err
+	}
+	hash, old, err := c.revise(ctx, set, revisions, pods)
+	if err != nil {
+		return err
+	}
+	nodes, err := c.nodes.List(labels.Everything())
+	if err != nil {
+		return fmt.Errorf("nodes: %w", err)
+	}
+	s := &state{
+		set: set, hash: hash, places: lay(set, nodes, pods), now: c.Clock.Now(),
+		held: func(node string) time.Duration { return c.held(backoffKey(set, node)) },
+	}
+	if !met {
+		return c.writeStatus(ctx, s, false)
+	}
+	if err := c.bring(ctx, key, s); err != nil {
+		return errors.Join(err, c.writeStatus(ctx, s, true))
+	}
+	return errors.Join(c.truncate(ctx, set, old, pods), c.writeStatus(ctx, s, true))
+}
+
+// claim returns the set's pods and its revisions, the latter in order.
+func (c *Controller) claim(ctx context.Context, set *appsv1.DaemonSet) ([]*v1.Pod, []*appsv1.ControllerRevision, error) {
+	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
+	if err != nil {
+		return nil, nil, fmt.Errorf("selector: %w", err)
+	}
+	owner := controller.Owner{
+		Object: set, Kind: kind, Selector: selector,
+		Fresh: func() (metav1.Object, error) {
+			return c.Client.AppsV1().DaemonSets(set.Namespace).Get(ctx, set.Name, metav1.GetOptions{})
+		},
+		Patch: func(pod metav1.Object, patch []byte) error {
+			_, err := c.Client.CoreV1().Pods(set.Namespace).Patch(ctx, pod.GetName(), types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+			return err
+		},
+	}
+	candidates, err := controller.Candidates[*v1.Pod](c.podCache, set)
+	if err != nil {
+		return nil, nil, err
+	}
+	pods, err := controller.Claim(owner, candidates)
+	if err != nil {
+		return nil, nil, err
+	}
+	known, err := c.history.Candidates(set)
+	if err != nil {
+		return nil, nil, err
+	}
+	revisions, err := c.history.Claim(ctx, owner, known)
+	return pods, revisions, err
+}
+
+// backoffKey forgets what went wrong when the set changes.
+func backoffKey(set *appsv1.DaemonSet, node string) string {
+	return fmt.Sprintf("%s/%d/%s", set.UID, set.Status.ObservedGeneration, node)
+}
+
+func (c *Controller) held(key string) time.Duration {
+	if !c.backoff.IsInBackOffSinceUpdate(key, c.Clock.Now()) {
+		return 0
+	}
+	return c.backoff.Get(key)
+}
+
+// bring carries the set's plan out.
+func (c *Controller) bring(ctx context.Context, key string, s *state) error {
+	p, err := decide(s)
+	if err != nil {
+		return err
+	}
+	if p.again > 0 {
+		c.loop.AddAfter(key, p.again)
+	}
+	for _, pod := range p.failed {
+		node := target(pod)
+		c.backoff.Next(backoffKey(s.set, node), c.Clock.Now())
+		c.Events.Eventf(s.set, v1.EventTypeWarning, "FailedDaemonPod", "Found failed daemon pod %s/%s on node %s, will try to kill it", pod.Namespace, pod.Name, node)
+	}
+	for _, pod := range p.succeeded {
+		c.Events.Eventf(s.set, v1.EventTypeNormal, "SucceededDaemonPod", "Found succeeded daemon pod %s/%s on node %s, will try to delete it", pod.Namespace, pod.Name, target(pod))
+	}
+	create, remove := p.create[:min(len(p.create), burst)], p.delete[:min(len(p.delete), burst)]
+	c.expected.Creates(key, len(create))
+	for _, pod := range remove {
+		c.expected.Deletes(key, pod.UID)
+	}
+	return errors.Join(c.create(ctx, key, s, create), c.delete(ctx, key, s, remove))
+}
+
+func (c *Controller) create(ctx context.Context, key string, s *state, nodes []string) error {
+	made, err := controller.Batches(len(nodes), func(i int) error {
+		_, err := c.pods.Create(ctx, s.set, newPod(s.set, s.hash, nodes[i]))
+		return err
+	})
+	c.expected.Creates(key, made-len(nodes))
+	if apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
+		return nil // the set will go with its namespace
+	}
+	return err
+}
+
+func (c *Controller) delete(ctx context.Context, key string, s *state, pods []*v1.Pod) error {
+	errs := make([]error, len(pods))
+	// No one deletion tells anything of the next, so all are tried.
+	_, _ = controller.Batches(len(pods), func(i int) error {
+		err := c.pods.Delete(ctx, s.set, pods[i])
+		if err != nil {
+			c.expected.Deleted(key, pods[i].UID)
+		}
+		if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			errs[i] = err
+		}
+		return nil
+	})
+	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return err == nil })...)
+}
+
+func (c *Controller) writeStatus(ctx context.Context, s *state, acted bool) error {
+	want, again := status(s, acted)
+	if again > 0 {
+		c.loop.AddAfter(controller.Key(s.set), again)
+	}
+	if equality.Semantic.DeepEqual(s.set.Status, want) {
+		return nil
+	}
+	next := s.set.DeepCopy()
+	next.Status = want
+	_, err := c.Client.AppsV1().DaemonSets(next.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("status: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,316 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package daemonset
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// state is what a plan is made from. Nothing in it is changed.
+type state struct {
+	set *appsv1.DaemonSet
+	// hash is that of the present revision.
+	hash string
+	// places are all nodes, and what is thought to be one by some pod, by name.
+	places []place
+	now    time.Time
+	// held is for how long a failed pod on a node is left there.
+	held func(node string) time.Duration
+}
+
+// place is a node with the set's pods.
+type place struct {
+	name   string
+	exists bool
+	verdict
+	// pods are those on the node or meant for it, the first one first; not
+	// those that have ended and only wait to be gone.
+	pods []*v1.Pod
+}
+
+// plan is what one sync does.
+type plan struct {
+	// create are the nodes that get a pod.
+	create []string
+	delete []*v1.Pod
+	// failed and succeeded are those to delete that ended by themselves.
+	failed, succeeded []*v1.Pod
+	// again is when to look at failed pods that were left, 0: there are none.
+	again time.Duration
+}
+
+func (p *plan) idle() bool { return len(p.create) == 0 && len(p.delete) == 0 }
+
+// lay puts nodes and pods together.
+func lay(set *appsv1.DaemonSet, nodes []*v1.Node, pods []*v1.Pod) []place {
+	byName := map[string]*place{}
+	j := newJudge(set)
+	for _, node := range nodes {
+		byName[node.Name] = &place{name: node.Name, exists: true, verdict: j.on(node)}
+	}
+	for _, pod := range pods {
+		name := target(pod)
+		if name == "" || ended(pod) && pod.DeletionTimestamp != nil {
+			continue
+		}
+		if byName[name] == nil {
+			byName[name] = &place{name: name}
+		}
+		byName[name].pods = append(byName[name].pods, pod)
+	}
+	out := make([]place, 0, len(byName))
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		slices.SortFunc(byName[name].pods, firstFirst)
+		out = append(out, *byName[name])
+	}
+	return out
+}
+
+// firstFirst orders the pods of a node: those that are there, by age.
+func firstFirst(a, b *v1.Pod) int {
+	if (a.Spec.NodeName != "") != (b.Spec.NodeName != "") {
+		return -cmp.Compare(len(a.Spec.NodeName), len(b.Spec.NodeName))
+	}
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+}
+
+func ended(pod *v1.Pod) bool {
+	return pod.Status.Phase == v1.PodFailed || pod.Status.Phase == v1.PodSucceeded
+}
+
+func (s *state) available(pod *v1.Pod) bool {
+	ok, _ := controller.Available(pod, time.Duration(s.set.Spec.MinReadySeconds)*time.Second, s.now)
+	return ok
+}
+
+// decide makes the plan: first what is missing or too much on each node, and
+// when nothing is, the next step of an update.
+func decide(s *state) (plan, error) {
+	p := s.manage()
+	if !p.idle() || s.set.Spec.UpdateStrategy.Type != appsv1.RollingUpdateDaemonSetStrategyType {
+		return p, nil
+	}
+	surge, unavailable, desired, err := s.limits()
+	if err != nil {
+		return p, err
+	}
+	if surge == 0 {
+		s.rollInPlace(&p, unavailable)
+	} else {
+		s.rollBeside(&p, surge, desired)
+	}
+	return p, nil
+}
+
+// manage brings every node to one pod, or to none.
+func (s *state) manage() plan {
+	var p plan
+	for i := range s.places {
+		at := &s.places[i]
+		switch {
+		case !at.exists:
+			// What runs there is the garbage collector's; what waits for the node is nobody's else.
+			for _, pod := range at.pods {
+				if pod.Spec.NodeName == "" {
+					p.delete = append(p.delete, pod)
+				}
+			}
+		case at.run && len(at.pods) == 0:
+			p.create = append(p.create, at.name)
+		case at.stay:
+			s.prune(&p, at)
+		default:
+			p.delete = append(p.delete, living(at.pods)...)
+		}
+	}
+	return p
+}
+
+func living(pods []*v1.Pod) []*v1.Pod {
+	return slices.DeleteFunc(slices.Clone(pods), func(p *v1.Pod) bool { return p.DeletionTimestamp != nil })
+}
+
+// prune leaves a node the one pod that is to be there, or during an update two.
+func (s *state) prune(p *plan, at *place) {
+	var running []*v1.Pod
+	left := s.held(at.name)
+	for _, pod := range living(at.pods) {
+		switch {
+		case pod.Status.Phase == v1.PodSucceeded:
+			p.succeeded = append(p.succeeded, pod)
+			p.delete = append(p.delete, pod)
+		case pod.Status.Phase != v1.PodFailed:
+			running = append(running, pod)
+		case left > 0:
+			if p.again == 0 || left < p.again {
+				p.again = left
+			}
+		default:
+			p.failed = append(p.failed, pod)
+			p.delete = append(p.delete, pod)
+			left = retryFirst
+		}
+	}
+	switch {
+	case !s.surges():
+		if len(running) > 1 {
+			p.delete = append(p.delete, running[1:]...)
+		}
+	case len(running) > 1:
+		s.prunePair(p, running)
+	case len(running) == 0 && at.run:
+		p.create = append(p.create, at.name)
+	}
+}
+
+// prunePair leaves of several pods the first of the present revision and the
+// first of another; of these the old one while it is ready and the new one is
+// not available.
+func (s *state) prunePair(p *plan, running []*v1.Pod) {
+	var young, old *v1.Pod
+	for _, pod := range running {
+		switch present := pod.Labels[appsv1.DefaultDaemonSetUniqueLabelKey] == s.hash; {
+		case present && young == nil:
+			young = pod
+		case !present && old == nil:
+			old = pod
+		default:
+			p.delete = append(p.delete, pod)
+		}
+	}
+	if young != nil && old != nil && (!controller.Ready(old) || s.available(young)) {
+		p.delete = append(p.delete, old)
+	}
+}
+
+// surges tells whether there may be two pods on a node during an update.
+func (s *state) surges() bool {
+	n, err := surge(s.set, 1)
+	return err == nil && n > 0
+}
+
+func surge(set *appsv1.DaemonSet, of int) (int, error) {
+	r := set.Spec.UpdateStrategy.RollingUpdate
+	if set.Spec.UpdateStrategy.Type != appsv1.RollingUpdateDaemonSetStrategyType || r == nil || r.MaxSurge == nil {
+		return 0, nil
+	}
+	n, err := intstr.GetScaledValueFromIntOrPercent(r.MaxSurge, of, true)
+	if err != nil {
+		return 0, fmt.Errorf("invalid value for MaxSurge: %w", err)
+	}
+	return n, nil
+}
+
+// limits are how many pods an update may have too many or too few, of how many.
+func (s *state) limits() (over, under, desired int, err error) {
+	for i := range s.places {
+		if s.places[i].run {
+			desired++
+		}
+	}
+	if over, err = surge(s.set, desired); err != nil {
+		return 0, 0, 0, err
+	}
+	if r := s.set.Spec.UpdateStrategy.RollingUpdate; r != nil && r.MaxUnavailable != nil {
+		if under, err = intstr.GetScaledValueFromIntOrPercent(r.MaxUnavailable, desired, true); err != nil {
+			return 0, 0, 0, fmt.Errorf("invalid value for MaxUnavailable: %w", err)
+		}
+	}
+	if desired > 0 && over == 0 && under == 0 {
+		under = 1 // or nothing would ever move
+	}
+	return over, under, desired, nil
+}
+
+// pair are the pods of the present revision and of another one on a node; not
+// ok when there are several of one, which manage has to put right first.
+func (s *state) pair(at *place) (young, old *v1.Pod, ok bool) {
+	for _, pod := range living(at.pods) {
+		which := &old
+		if updated(s.set, pod, s.hash) {
+			which = &young
+		}
+		if *which != nil {
+			return nil, nil, false
+		}
+		*which = pod
+	}
+	return young, old, true
+}
+
+// rollInPlace deletes old pods, to be made anew: all those that are not
+// available anyway, and others while no more than limit are unavailable.
+func (s *state) rollInPlace(p *plan, limit int) {
+	unavailable := 0
+	var candidates []*v1.Pod
+	for i := range s.places {
+		at := &s.places[i]
+		if !at.run && len(at.pods) == 0 {
+			continue
+		}
+		young, old, ok := s.pair(at)
+		switch {
+		case !ok || (young == nil) == (old == nil):
+			unavailable++
+		case young != nil:
+			if !s.available(young) {
+				unavailable++
+			}
+		case !s.available(old):
+			p.delete = append(p.delete, old)
+			unavailable++
+		default:
+			candidates = append(candidates, old)
+		}
+	}
+	p.delete = append(p.delete, candidates[:min(max(limit-unavailable, 0), len(candidates))]...)
+}
+
+// rollBeside creates new pods beside old ones, as many as limit where the old
+// one is still of use, and deletes the old one when the new one is available.
+func (s *state) rollBeside(p *plan, limit, desired int) {
+	surging, available := 0, 0
+	var candidates []string // nodes whose old pod is of use
+	var misplaced []*v1.Pod // old pods that are of use but should not be where they are
+	for i := range s.places {
+		at := &s.places[i]
+		young, old, ok := s.pair(at)
+		if !ok {
+			surging++
+			continue
+		}
+		if first := cmp.Or(old, young); first != nil && s.available(first) {
+			available++
+		}
+		switch {
+		case old == nil: // nothing to update
+		case young != nil && s.available(young):
+			p.delete = append(p.delete, old)
+		case young != nil:
+			surging++
+		case s.available(old) && at.run:
+			candidates = append(candidates, at.name)
+		case s.available(old):
+			misplaced = append(misplaced, old)
+		case at.run:
+			p.create = append(p.create, at.name)
+		default:
+			p.delete = append(p.delete, old)
+		}
+	}
+	// Where the pods are to be elsewhere, the old ones go only when there are
+	// enough of them there.
+	p.delete = append(p.delete, misplaced[:min(max(available-desired, 0), len(misplaced))]...)
+	p.create = append(p.create, candidates[:min(max(limit-surging, 0), len(candidates))]...)
+}

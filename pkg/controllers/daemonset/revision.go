@@ -1,0 +1,118 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package daemonset
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson.dev/keelson/pkg/controllers/history"
+)
+
+const hashLabel = appsv1.DefaultDaemonSetUniqueLabelKey
+
+// revise returns the hash of the set's present template and its other
+// revisions, the oldest first. The present revision is made when there is none,
+// and always has the highest number.
+func (c *Controller) revise(ctx context.Context, set *appsv1.DaemonSet, sorted []*appsv1.ControllerRevision, pods []*v1.Pod) (hash string, old []*appsv1.ControllerRevision, err error) {
+	wanted, err := history.New(set, kind, hashLabel, &set.Spec.Template, 0, collisions(set))
+	if err != nil {
+		return "", nil, err
+	}
+	var present []*appsv1.ControllerRevision
+	for _, r := range sorted {
+		if r, err = c.label(ctx, r); err != nil {
+			return "", nil, err
+		}
+		if history.Equal(r, wanted) {
+			present = append(present, r)
+		} else {
+			old = append(old, r)
+		}
+	}
+	wanted.Revision = history.Next(old)
+	if len(present) == 0 {
+		return wanted.Labels[hashLabel], old, c.record(ctx, set, wanted)
+	}
+	keep := present[len(present)-1]
+	if err := c.merge(ctx, present, pods); err != nil {
+		return "", nil, err
+	}
+	if keep.Revision < wanted.Revision {
+		if _, err := c.history.Renumber(ctx, keep, wanted.Revision); err != nil {
+			return "", nil, err
+		}
+	}
+	return keep.Labels[hashLabel], old, nil
+}
+
+func collisions(set *appsv1.DaemonSet) int32 { return *cmp.Or(set.Status.CollisionCount, new(int32)) }
+
+// label gives a revision the label by which its pods are known, if it lacks it.
+func (c *Controller) label(ctx context.Context, r *appsv1.ControllerRevision) (*appsv1.ControllerRevision, error) {
+	if _, ok := r.Labels[hashLabel]; ok {
+		return r, nil
+	}
+	r = r.DeepCopy()
+	metav1.SetMetaDataLabel(&r.ObjectMeta, hashLabel, r.Name)
+	got, err := c.Client.AppsV1().ControllerRevisions(r.Namespace).Update(ctx, r, metav1.UpdateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("label of revision: %w", err)
+	}
+	return got, nil
+}
+
+// record creates a revision. When its name is taken, the next try takes another.
+func (c *Controller) record(ctx context.Context, set *appsv1.DaemonSet, r *appsv1.ControllerRevision) error {
+	_, collided, err := c.history.Create(ctx, r)
+	if err != nil || !collided {
+		return err
+	}
+	next := set.DeepCopy()
+	next.Status.CollisionCount = new(collisions(set) + 1)
+	if _, err := c.Client.AppsV1().DaemonSets(set.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("collision count: %w", err)
+	}
+	return fmt.Errorf("revision %s: %w", r.Name, errNameTaken)
+}
+
+// merge makes one of several revisions of the same template, the last one.
+func (c *Controller) merge(ctx context.Context, present []*appsv1.ControllerRevision, pods []*v1.Pod) error {
+	if len(present) == 1 {
+		return nil
+	}
+	keep := present[len(present)-1].Labels[hashLabel]
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]string{hashLabel: keep}}})
+	if err != nil {
+		return fmt.Errorf("label: %w", err)
+	}
+	for _, pod := range pods {
+		if pod.Labels[hashLabel] == keep {
+			continue
+		}
+		if _, err := c.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			return fmt.Errorf("label of pod: %w", err)
+		}
+	}
+	return c.history.Delete(ctx, present[:len(present)-1])
+}
+
+// truncate deletes old revisions beyond the limit of which there are no pods.
+func (c *Controller) truncate(ctx context.Context, set *appsv1.DaemonSet, old []*appsv1.ControllerRevision, pods []*v1.Pod) error {
+	used := map[string]bool{}
+	for _, pod := range pods {
+		used[pod.Labels[hashLabel]] = true
+	}
+	idle := slices.DeleteFunc(slices.Clone(old), func(r *appsv1.ControllerRevision) bool { return used[r.Labels[hashLabel]] })
+	excess := len(old) - int(*set.Spec.RevisionHistoryLimit)
+	return c.history.Delete(ctx, idle[:min(max(excess, 0), len(idle))])
+}

@@ -1,0 +1,182 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package daemonset
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+	"keelson.dev/keelson/pkg/controllers/controller"
+	"keelson.dev/keelson/pkg/controllers/controllertest"
+	"keelson.dev/keelson/pkg/controllers/serviceaccount"
+)
+
+// bench is a server with the controller, and kubelets that make pods ready,
+// which do not wait to be bound.
+type bench struct {
+	*testing.T
+	*testserver.Server
+}
+
+func newBench(t *testing.T, nodes ...string) *bench {
+	b := &bench{t, testserver.Start(t, testserver.Options{})}
+	for _, name := range nodes {
+		node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"name": name}}}
+		if _, err := b.Client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		b.node(name, `{"spec":{"taints":null}}`) // it is not new any more
+	}
+	controllertest.Run(t, b.Server, controller.Options{}, New, serviceaccount.New)
+	controllertest.Eventually(t, "service account", func(ctx context.Context) (any, bool) {
+		_, err := b.Client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
+		return err, err == nil
+	})
+	controllertest.Kubelets(t, b.Server, func(pod *v1.Pod) {
+		if pod.Spec.Containers[0].Image != "sick" {
+			controllertest.Ready(pod)
+		}
+	})
+	return b
+}
+
+func sample() *appsv1.DaemonSet {
+	l := map[string]string{"app": "d"}
+	return &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "d"}, Spec: appsv1.DaemonSetSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: l},
+		Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: l}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "one"}}}},
+	}}
+}
+
+func (b *bench) create(set *appsv1.DaemonSet) {
+	b.Helper()
+	if _, err := b.Client.AppsV1().DaemonSets("default").Create(b.Context(), set, metav1.CreateOptions{}); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func (b *bench) image(name string) {
+	b.Helper()
+	patch := fmt.Sprintf(`{"spec":{"template":{"spec":{"containers":[{"name":"c","image":%q}]}}}}`, name)
+	if _, err := b.Client.AppsV1().DaemonSets("default").Patch(b.Context(), "d", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func (b *bench) node(name, patch string) {
+	b.Helper()
+	if _, err := b.Client.CoreV1().Nodes().Patch(b.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// runs waits until these run where, node:image, and the status says so too.
+func (b *bench) runs(what, want string, ok func(appsv1.DaemonSetStatus) bool) {
+	b.Helper()
+	controllertest.Eventually(b.T, what, func(ctx context.Context) (any, bool) {
+		pods, err := b.Client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err, false
+		}
+		set, err := b.Client.AppsV1().DaemonSets("default").Get(ctx, "d", metav1.GetOptions{})
+		if err != nil {
+			return err, false
+		}
+		var out []string
+		for i := range pods.Items {
+			out = append(out, target(&pods.Items[i])+":"+pods.Items[i].Spec.Containers[0].Image)
+		}
+		slices.Sort(out)
+		got := strings.Join(out, " ")
+		return fmt.Sprintf("%s; %+v", got, set.Status), got == want && set.Status.ObservedGeneration == set.Generation && ok(set.Status)
+	})
+}
+
+func all(n int32) func(appsv1.DaemonSetStatus) bool {
+	return func(s appsv1.DaemonSetStatus) bool {
+		return s.DesiredNumberScheduled == n && s.CurrentNumberScheduled == n && s.UpdatedNumberScheduled == n && s.NumberAvailable == n &&
+			s.NumberReady == n && s.NumberUnavailable == 0 && s.NumberMisscheduled == 0
+	}
+}
+
+func TestPlaces(t *testing.T) {
+	b := newBench(t, "n1", "n2")
+	b.create(sample())
+	b.runs("one on each node", "n1:one n2:one", all(2))
+	b.node("n1", `{"spec":{"taints":[{"key":"k","effect":"NoSchedule"}]}}`)
+	b.runs("what is there stays", "n1:one n2:one", func(s appsv1.DaemonSetStatus) bool { return s.DesiredNumberScheduled == 1 && s.NumberMisscheduled == 1 })
+	b.node("n1", `{"spec":{"taints":[{"key":"k","effect":"NoExecute"}]}}`)
+	b.runs("it is driven off", "n2:one", all(1))
+	b.node("n1", `{"spec":{"taints":null}}`)
+	b.runs("it is back", "n1:one n2:one", all(2))
+	if _, err := b.Client.AppsV1().DaemonSets("default").Patch(t.Context(), "d", types.MergePatchType,
+		[]byte(`{"spec":{"template":{"spec":{"nodeSelector":{"name":"n2"}}}}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	b.runs("only on the one that is selected", "n2:one", all(1))
+
+	pods, err := b.Client.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := &pods.Items[0]
+	pod.Status.Phase = v1.PodFailed
+	if _, err := b.Client.CoreV1().Pods("default").UpdateStatus(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, "a failed pod is replaced", func(ctx context.Context) (any, bool) {
+		pods, err := b.Client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{})
+		return pods, err == nil && len(pods.Items) == 1 && pods.Items[0].UID != pod.UID
+	})
+}
+
+func TestRollingUpdate(t *testing.T) {
+	b := newBench(t, "n1", "n2", "n3")
+	b.create(sample())
+	b.runs("one on each node", "n1:one n2:one n3:one", all(3))
+	b.image("sick")
+	b.runs("one unavailable, no more", "n1:sick n2:one n3:one", func(s appsv1.DaemonSetStatus) bool { return s.UpdatedNumberScheduled == 1 && s.NumberUnavailable == 1 })
+	b.image("two")
+	b.runs("past it", "n1:two n2:two n3:two", all(3))
+	b.image("one")
+	b.runs("back", "n1:one n2:one n3:one", all(3))
+	revisions, err := b.Client.AppsV1().ControllerRevisions("default").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	newest := revisions.Items[0]
+	for _, r := range revisions.Items {
+		if r.Revision > newest.Revision {
+			newest = r
+		}
+	}
+	if len(revisions.Items) != 3 || newest.Revision != 4 || !strings.Contains(string(newest.Data.Raw), `"image":"one"`) {
+		t.Errorf("%d revisions, the newest is %d: %s", len(revisions.Items), newest.Revision, newest.Data.Raw)
+	}
+}
+
+func TestSurge(t *testing.T) {
+	b := newBench(t, "n1", "n2")
+	set := sample()
+	one, zero := intstr.FromInt32(1), intstr.FromInt32(0)
+	set.Spec.UpdateStrategy = appsv1.DaemonSetUpdateStrategy{
+		Type: appsv1.RollingUpdateDaemonSetStrategyType, RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxSurge: &one, MaxUnavailable: &zero},
+	}
+	b.create(set)
+	b.runs("one on each node", "n1:one n2:one", all(2))
+	b.image("sick")
+	b.runs("a new one beside the old one", "n1:one n1:sick n2:one", func(s appsv1.DaemonSetStatus) bool { return s.CurrentNumberScheduled == 2 })
+	b.image("two")
+	b.runs("updated", "n1:two n2:two", all(2))
+}
