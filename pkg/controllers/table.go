@@ -26,8 +26,10 @@ import (
 	"keelson.dev/keelson/pkg/controllers/resourcequota"
 	"keelson.dev/keelson/pkg/controllers/rootca"
 	"keelson.dev/keelson/pkg/controllers/serviceaccount"
+	"keelson.dev/keelson/pkg/controllers/servicecidr"
 	"keelson.dev/keelson/pkg/controllers/statefulset"
 	"keelson.dev/keelson/pkg/controllers/tokensecret"
+	"keelson.dev/keelson/pkg/controllers/vacprotection"
 )
 
 // Entry is a controller of the manager.
@@ -67,5 +69,7 @@ func Table() []Entry {
 		{endpoints.Name, "endpoint-controller", endpoints.New, nil},
 		{endpointslicemirroring.Name, "endpointslicemirroring-controller", endpointslicemirroring.New, nil},
 		{disruption.Name, "disruption-controller", disruption.New, nil},
+		{vacprotection.Name, "volumeattributesclass-protection-controller", vacprotection.New, nil},
+		{servicecidr.Name, "service-cidrs-controller", servicecidr.New, nil},
 	}
 }

@@ -1,0 +1,148 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package vacprotection keeps a VolumeAttributesClass that is being deleted for as
+// long as a volume or a claim names it, by a finalizer.
+package vacprotection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	storagelisters "k8s.io/client-go/listers/storage/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// Name is the controller's name.
+const Name = "volumeattributesclass-protection-controller"
+
+const (
+	finalizer = "kubernetes.io/vac-protection"
+	// byClass is an index of volumes and claims by the classes they name.
+	byClass = "volumeattributesclass"
+)
+
+// Controller implements controller.Controller.
+type Controller struct {
+	controller.Deps
+	loop    *controller.Loop
+	classes storagelisters.VolumeAttributesClassLister
+	users   []cache.Indexer
+}
+
+// New returns the controller.
+func New(d controller.Deps) (controller.Controller, error) {
+	core, classes := d.Informers.Core().V1(), d.Informers.Storage().V1().VolumeAttributesClasses()
+	volumes, claims := core.PersistentVolumes().Informer(), core.PersistentVolumeClaims().Informer()
+	c := &Controller{Deps: d, classes: classes.Lister(), users: []cache.Indexer{volumes.GetIndexer(), claims.GetIndexer()}}
+	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	return c, errors.Join(
+		controller.OnChange(classes.Informer(), func(_, class *storagev1.VolumeAttributesClass) {
+			if class != nil && mustSync(class) {
+				c.loop.AddObject(class)
+			}
+		}),
+		follow(c, volumes, ofVolume),
+		follow(c, claims, ofClaim),
+	)
+}
+
+// follow indexes objects by the classes they name, and has classes looked at
+// that one names no more.
+func follow[T any](c *Controller, informer cache.SharedIndexInformer, classes func(*T) []string) error {
+	err := informer.AddIndexers(cache.Indexers{byClass: func(o any) ([]string, error) {
+		if t, ok := o.(*T); ok {
+			return classes(t), nil
+		}
+		return nil, nil
+	}})
+	if err != nil {
+		return fmt.Errorf("index by class: %w", err)
+	}
+	return controller.OnChange(informer, func(old, t *T) {
+		if old == nil {
+			return
+		}
+		var now []string
+		if t != nil {
+			now = classes(t)
+		}
+		for _, name := range classes(old) {
+			if !slices.Contains(now, name) {
+				c.loop.Add(name)
+			}
+		}
+	})
+}
+
+// ofVolume are the classes that a volume names.
+func ofVolume(v *v1.PersistentVolume) []string { return named(v.Spec.VolumeAttributesClassName) }
+
+// ofClaim are the classes that a claim asks for, has, or is being given.
+func ofClaim(c *v1.PersistentVolumeClaim) []string {
+	names := append(named(c.Spec.VolumeAttributesClassName), named(c.Status.CurrentVolumeAttributesClassName)...)
+	if m := c.Status.ModifyVolumeStatus; m != nil {
+		names = append(names, named(&m.TargetVolumeAttributesClassName)...)
+	}
+	return names
+}
+
+func named(name *string) []string {
+	if name == nil || *name == "" {
+		return nil
+	}
+	return []string{*name}
+}
+
+// Run implements controller.Controller.
+func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+
+// mustSync tells whether a class lacks the finalizer, or may have to lose it.
+func mustSync(class *storagev1.VolumeAttributesClass) bool {
+	return (class.DeletionTimestamp != nil) == slices.Contains(class.Finalizers, finalizer)
+}
+
+func (c *Controller) sync(ctx context.Context, name string) error {
+	class, err := c.classes.Get(name)
+	if apierrors.IsNotFound(err) || err == nil && !mustSync(class) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	next := class.DeepCopy()
+	if class.DeletionTimestamp == nil {
+		next.Finalizers = append(next.Finalizers, finalizer)
+	} else {
+		used, err := c.used(name)
+		if err != nil || used {
+			return err
+		}
+		next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == finalizer })
+	}
+	_, err = c.Client.StorageV1().VolumeAttributesClasses().Update(ctx, next, metav1.UpdateOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("finalizer: %w", err)
+	}
+	return nil
+}
+
+// used tells whether a volume or a claim names the class. A claim that is made in
+// the same moment may be missed: it then waits until there is such a class again.
+func (c *Controller) used(name string) (bool, error) {
+	for _, u := range c.users {
+		keys, err := u.IndexKeys(byClass, name)
+		if err != nil || len(keys) > 0 {
+			return true, err
+		}
+	}
+	return false, nil
+}
