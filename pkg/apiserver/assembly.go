@@ -36,6 +36,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/authn"
 	"keelson.dev/keelson/pkg/apiserver/bootstrap"
 	"keelson.dev/keelson/pkg/apiserver/config"
+	"keelson.dev/keelson/pkg/apiserver/customresources"
 	"keelson.dev/keelson/pkg/apiserver/filters"
 	"keelson.dev/keelson/pkg/apiserver/nodeauth"
 	"keelson.dev/keelson/pkg/apiserver/rbac"
@@ -68,6 +69,7 @@ type assembly struct {
 	ports      *services.Ports
 	verifier   *satoken.Verifier
 	api        *rest.Server
+	custom     *customresources.Controller
 	members    store.Interface // running servers
 
 	leaveCluster func(context.Context) error
@@ -212,12 +214,15 @@ func (a *assembly) buildAPI() error {
 		Connectors: connectors, Hooks: a.registryHooks(rows),
 		TypeConverter: applyconfigurations.NewTypeConverter(a.scheme),
 		OpenAPI:       openapi.Source{},
-		Groups:        groups, MinWatchTimeout: a.cfg.MinRequestWatch,
+		Groups:        groups, MinWatchTimeout: a.cfg.MinRequestWatch, Missing: a.arrived,
 		Metrics: a.server.deps.Metrics, Version: daemon.Version,
 		ServerAddress: a.address(),
 	})
 	if err != nil {
 		return fmt.Errorf("API: %w", err)
+	}
+	if a.custom, err = a.newCustomResources(); err != nil {
+		return err
 	}
 	a.members = a.stores.serverLeases(int64(serverLease.Seconds()))
 	return nil
@@ -229,6 +234,8 @@ func (a *assembly) registryHooks(rows []*resource.Row) map[schema.GroupResource]
 	hooks := map[schema.GroupResource]registry.Hooks{
 		{Resource: "services"}:   a.services.Hooks(),
 		{Resource: "namespaces"}: namespaceHooks(),
+
+		customresources.Definitions(): customresources.Hooks(),
 	}
 	params := &admission.ParamGuard{Authorizer: a.authz, Mapper: a.mapper, Client: a.self.client}
 	maps.Copy(hooks, params.Hooks(rows))
@@ -343,5 +350,6 @@ func (a *assembly) run(ctx context.Context) {
 		a.announce(ctx)
 	})
 	wg.Go(func() { a.runHooks(ctx) })
+	wg.Go(func() { a.custom.Run(ctx) })
 	wg.Go(func() { a.services.RunRepair(ctx, a.self.client, a.server.deps.Clock) })
 }

@@ -40,6 +40,7 @@ func (a *assembly) buildHooks() {
 		{name: "start-system-namespaces-controller",
 			run:   func(ctx context.Context) error { return bootstrap.Namespaces(ctx, client) },
 			after: a.keep(time.Minute, func(ctx context.Context) error { return bootstrap.Namespaces(ctx, client) })},
+		{name: "crd-informer-synced", run: a.custom.WaitSynced},
 		{name: "rbac/bootstrap-roles", run: a.bootstrapRoles},
 		{name: "scheduling/bootstrap-system-priority-classes",
 			run: func(ctx context.Context) error { return bootstrap.PriorityClasses(ctx, client) }},

@@ -4,6 +4,8 @@
 package apiserver
 
 import (
+	"context"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"keelson.dev/apiserver/registry"
@@ -14,7 +16,7 @@ import (
 // whoever is named there has emptied it then.
 func namespaceHooks() registry.Hooks {
 	return registry.Hooks{
-		Ending: func(obj resource.Object) bool {
+		Ending: func(_ context.Context, obj resource.Object) bool {
 			ns, ok := obj.(*corev1.Namespace)
 			if !ok || len(ns.Spec.Finalizers) == 0 {
 				return false

@@ -14,6 +14,8 @@ import (
 	mutatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
 	validatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
 	"k8s.io/apiserver/pkg/util/proxy"
+	"k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/client-go/informers"
 	corelisters "k8s.io/client-go/listers/core/v1"
 )
 
@@ -32,16 +34,26 @@ func newValidatingWebhook(Deps) (admission.Interface, error) {
 
 // webhookInitializer tells webhooks where services are.
 func webhookInitializer(deps Deps) (admission.PluginInitializer, error) {
-	services := deps.Informers.Core().V1().Services()
-	services.Informer()
-	if !deps.EndpointRouting {
-		return webhookinit.NewPluginInitializer(nil, byCluster{services.Lister()}), nil
+	r, err := Resolver(deps.Informers, deps.EndpointRouting)
+	if err != nil {
+		return nil, err
 	}
-	slices, err := proxy.NewEndpointSliceIndexerGetter(deps.Informers.Discovery().V1().EndpointSlices())
+	return webhookinit.NewPluginInitializer(nil, r), nil
+}
+
+// Resolver finds the services that webhooks are behind: by their virtual
+// addresses, or by those of their endpoints.
+func Resolver(factory informers.SharedInformerFactory, byEndpoints bool) (webhook.ServiceResolver, error) {
+	services := factory.Core().V1().Services()
+	services.Informer()
+	if !byEndpoints {
+		return byCluster{services.Lister()}, nil
+	}
+	slices, err := proxy.NewEndpointSliceIndexerGetter(factory.Discovery().V1().EndpointSlices())
 	if err != nil {
 		return nil, fmt.Errorf("endpoints of webhooks: %w", err)
 	}
-	return webhookinit.NewPluginInitializer(nil, byEndpoint{services.Lister(), slices}), nil
+	return byEndpoint{services.Lister(), slices}, nil
 }
 
 // byCluster reaches services by their virtual addresses.

@@ -31,9 +31,12 @@ func Verbs(row *resource.Row) []string {
 	return []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 }
 
-// Served reports whether row is served in a version.
-func Served(row *resource.Row, version string) bool {
-	return slices.ContainsFunc(row.Versions, func(v resource.Version) bool { return v.Name == version })
+// listedVerbs are what discovery says of a row.
+func listedVerbs(row *resource.Row) []string {
+	if row.ListedVerbs != nil {
+		return row.ListedVerbs
+	}
+	return Verbs(row)
 }
 
 // SortVersions puts versions in Kubernetes' order of preference: v2, v1, v1beta1 ...
@@ -51,15 +54,19 @@ func StorageVersionHash(group, version, kind string) string {
 func Resources(rows []*resource.Row, version string) []metav1.APIResource {
 	list := []metav1.APIResource{}
 	for _, row := range rows {
-		if !Served(row, version) {
+		if !row.Serves(version) {
 			continue
 		}
 		r := metav1.APIResource{
 			Name: row.Resource, SingularName: row.Singular, Namespaced: row.Namespaced, Kind: row.Kind,
-			Verbs: Verbs(row), ShortNames: row.ShortNames, Categories: row.Categories,
+			Verbs: listedVerbs(row), ShortNames: row.ShortNames, Categories: row.Categories,
 		}
 		if !row.Ephemeral {
-			r.StorageVersionHash = StorageVersionHash(row.Group, row.StorageVersion, row.Kind)
+			stored := row.StorageVersion
+			if row.StoredVersion != "" {
+				stored = row.StoredVersion
+			}
+			r.StorageVersionHash = StorageVersionHash(row.Group, stored, row.Kind)
 		}
 		list = append(list, r)
 		for i := range row.Subresources {
@@ -117,12 +124,12 @@ func Aggregated(name string, versions []string, rows []*resource.Row) apidiscove
 func aggregatedResources(rows []*resource.Row, version string) []apidiscovery.APIResourceDiscovery {
 	var list []apidiscovery.APIResourceDiscovery
 	for _, row := range rows {
-		if !Served(row, version) {
+		if !row.Serves(version) {
 			continue
 		}
 		r := apidiscovery.APIResourceDiscovery{
 			Resource: row.Resource, SingularResource: row.Singular, Scope: apidiscovery.ScopeCluster,
-			ResponseKind: &metav1.GroupVersionKind{Kind: row.Kind}, Verbs: Verbs(row),
+			ResponseKind: responseKind(row, schema.GroupVersionKind{Kind: row.Kind}), Verbs: listedVerbs(row),
 			ShortNames: row.ShortNames, Categories: row.Categories,
 		}
 		if row.Namespaced {
@@ -130,9 +137,8 @@ func aggregatedResources(rows []*resource.Row, version string) []apidiscovery.AP
 		}
 		for i := range row.Subresources {
 			s := &row.Subresources[i]
-			kind := metav1.GroupVersionKind(kindOf(row, s, version))
 			r.Subresources = append(r.Subresources, apidiscovery.APISubresourceDiscovery{
-				Subresource: s.Name, ResponseKind: &kind, Verbs: slices.Sorted(slices.Values(s.Verbs)),
+				Subresource: s.Name, ResponseKind: responseKind(row, kindOf(row, s, version)), Verbs: slices.Sorted(slices.Values(s.Verbs)),
 			})
 		}
 		slices.SortFunc(r.Subresources, func(a, b apidiscovery.APISubresourceDiscovery) int {
@@ -142,4 +148,14 @@ func aggregatedResources(rows []*resource.Row, version string) []apidiscovery.AP
 	}
 	slices.SortFunc(list, func(a, b apidiscovery.APIResourceDiscovery) int { return cmp.Compare(a.Resource, b.Resource) })
 	return list
+}
+
+// responseKind is kind as the aggregated form has it: group and version are left
+// out where they are the endpoint's own, but not of custom resources.
+func responseKind(row *resource.Row, kind schema.GroupVersionKind) *metav1.GroupVersionKind {
+	if row.Only != "" && kind.Version == "" {
+		kind.Group, kind.Version = row.Group, row.Only
+	}
+	out := metav1.GroupVersionKind(kind)
+	return &out
 }

@@ -142,6 +142,11 @@ func KindName(gvk schema.GroupVersionKind) string {
 	return strings.Join(append(parts, gvk.Version, gvk.Kind), ".")
 }
 
+// Closure returns a definition and all it refers to.
+func (d *Definitions) Closure(name string) map[string]json.RawMessage {
+	return d.closure(map[string]bool{name: true})
+}
+
 // closure returns the definitions of names and of all they refer to.
 func (d *Definitions) closure(names map[string]bool) map[string]json.RawMessage {
 	out := make(map[string]json.RawMessage, len(names))

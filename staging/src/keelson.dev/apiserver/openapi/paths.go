@@ -40,7 +40,7 @@ func groupPaths(v int, defs *Definitions, group, version string, rows []*resourc
 		answer: p.use(metaPackage + "APIResourceList"), codes: []string{"200"},
 	})}
 	for _, row := range rows {
-		if discovery.Served(row, version) {
+		if row.Serves(version) {
 			p.row(row)
 		}
 	}

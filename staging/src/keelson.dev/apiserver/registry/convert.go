@@ -185,8 +185,8 @@ func (c *convertor) Convert(in, out, _ any) error {
 	if err != nil {
 		return err
 	}
-	if reflect.TypeOf(src) != reflect.TypeOf(dst) {
-		if src, err = c.between(src, c.versionOf(src), c.versionOf(dst)); err != nil {
+	if from, to := c.versionOf(src), c.versionOf(dst); reflect.TypeOf(src) != reflect.TypeOf(dst) || c.row.Only != "" && from != to {
+		if src, err = c.between(src, from, to); err != nil {
 			return err
 		}
 	}
@@ -204,9 +204,9 @@ func (c *convertor) ConvertFieldLabel(_ schema.GroupVersionKind, label, value st
 
 func (c *convertor) fieldLabel(label, value string) (string, string, error) {
 	switch {
-	case label == "metadata.name", label == "metadata.namespace", slices.Contains(c.row.SelectableFields, label):
+	case label == "metadata.name", label == "metadata.namespace" && (c.row.Namespaced || c.row.Only == ""), slices.Contains(c.row.SelectableFields, label):
 		return label, value, nil
-	case len(c.row.SelectableFields) == 0:
+	case len(c.row.SelectableFields) == 0 && c.row.Only == "":
 		return "", "", fmt.Errorf("%q is not a known field selector: only %q, %q", label, "metadata.name", "metadata.namespace")
 	}
 	return "", "", fmt.Errorf("field label not supported: %s", label)

@@ -91,7 +91,7 @@ func (d *deletion) run(ctx context.Context) (*store.Record, bool, error) {
 		return rec, false, nil
 	}
 	marked := rec
-	if _, changed := d.finalizers(obj); graceful || changed || len(obj.GetFinalizers()) > 0 || d.keeps(obj) {
+	if _, changed := d.finalizers(obj); graceful || changed || len(obj.GetFinalizers()) > 0 || d.keeps(ctx, obj) {
 		var now bool
 		if marked, now, err = d.mark(ctx); err != nil || !now {
 			return marked, false, err
@@ -127,12 +127,12 @@ func (d *deletion) mark(ctx context.Context) (rec *store.Record, now bool, err e
 		}
 		kept = len(obj.GetFinalizers()) != 0
 		if !graceful {
-			if !kept && !d.keeps(obj.DeepCopyObject().(resource.Object)) {
+			if !kept && !d.keeps(ctx, obj.DeepCopyObject().(resource.Object)) {
 				return nil, errDeleteNow
 			}
 			kept = true
 			markDeleting(ctx, obj)
-			d.keeps(obj)
+			d.keeps(ctx, obj)
 			return obj, nil
 		}
 		grace = *d.options.GracePeriodSeconds
@@ -151,8 +151,8 @@ func (d *deletion) mark(ctx context.Context) (rec *store.Record, now bool, err e
 }
 
 // keeps asks the hook whether obj stays; the hook may change obj.
-func (d *deletion) keeps(obj resource.Object) bool {
-	return d.r.cfg.Hooks.Ending != nil && d.r.cfg.Hooks.Ending(obj)
+func (d *deletion) keeps(ctx context.Context, obj resource.Object) bool {
+	return d.r.cfg.Hooks.Ending != nil && d.r.cfg.Hooks.Ending(ctx, obj)
 }
 
 func (d *deletion) update(ctx context.Context, fn store.UpdateFunc) (*store.Record, error) {

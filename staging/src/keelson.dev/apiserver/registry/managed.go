@@ -36,6 +36,9 @@ func (r *Registry) makeManagers() error {
 	}
 	r.managed = make(map[managedKey]*manager)
 	for _, v := range r.row.Versions {
+		if !r.row.Serves(v.Name) {
+			continue
+		}
 		if err := r.makeManager(v.Name, "", r.row.ResetFields); err != nil {
 			return err
 		}

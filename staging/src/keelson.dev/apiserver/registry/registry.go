@@ -64,7 +64,7 @@ type Hooks struct {
 	// Ending decides what a deletion does with an object that nothing else
 	// keeps: true keeps it, marked as being deleted, with the changes that the
 	// hook makes to it (namespaces, whose contents go first). Nil: it goes.
-	Ending func(obj resource.Object) (keep bool)
+	Ending func(ctx context.Context, obj resource.Object) (keep bool)
 }
 
 // UpdateFunc makes the wanted object from the present one, which is its own to

@@ -14,6 +14,7 @@ package resource
 
 import (
 	"context"
+	"math"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -48,12 +49,19 @@ type Row struct {
 	StoragePrefix string
 	// StorageVersion is the version objects are stored in, and whose type New makes.
 	StorageVersion string
+	// Only is set where each version of a resource has a row of its own, because
+	// its schema, subresources and columns are its own (custom resources). It is
+	// StorageVersion, in which the row's functions see objects; Versions are all
+	// of the resource's then, and Codec stores them in StoredVersion.
+	Only, StoredVersion string
 	// Codec replaces the scheme's encoding of stored objects.
 	Codec store.Codec
 
 	// Verbs is what clients may do; nil means all of
 	// create, delete, deletecollection, get, list, patch, update, watch.
 	Verbs []string
+	// ListedVerbs are those that discovery lists, where others are answered too.
+	ListedVerbs []string
 	// Ephemeral rows store nothing (reviews: authentication.k8s.io,
 	// authorization.k8s.io): the server's connector answers create.
 	Ephemeral bool
@@ -79,6 +87,19 @@ type CellEnv struct {
 // GroupVersionKind is the kind in the row's storage version.
 func (r *Row) GroupVersionKind() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: r.Group, Version: r.StorageVersion, Kind: r.Kind}
+}
+
+// Serves reports whether the row is served in a version.
+func (r *Row) Serves(version string) bool {
+	if r.Only != "" {
+		return version == r.Only
+	}
+	for i := range r.Versions {
+		if r.Versions[i].Name == version {
+			return true
+		}
+	}
+	return false
 }
 
 // GroupResource is how errors and authorization name the resource.
@@ -179,10 +200,17 @@ type Subresource struct {
 	Scale *Scale
 }
 
+// NoReplicas is what Scale.Get answers for an object that does not say how many
+// replicas it wants.
+const NoReplicas = math.MinInt32
+
 // Scale reads and writes a scalable object's replicas.
 type Scale struct {
 	Get func(obj Object) (spec, status int32, selector string, err error)
 	Set func(obj Object, replicas int32)
 	// SpecPath is the path of replicas for managedFields, for example "spec.replicas".
 	SpecPath string
+	// Paths are the paths by version, where they differ; a version without one
+	// has no replicas.
+	Paths map[string]string
 }

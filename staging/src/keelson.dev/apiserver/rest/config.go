@@ -4,6 +4,7 @@
 package rest
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
@@ -56,6 +57,10 @@ type Config struct {
 	// Groups orders the API groups in discovery; groups not named come last, by
 	// name. Nil: the order of Rows.
 	Groups []string
+
+	// Missing is asked about a resource that is not served: it may have come a
+	// moment ago, elsewhere. True has the server look again. Nil: never.
+	Missing func(ctx context.Context, gr schema.GroupResource) bool
 
 	// RemoteGroups are the groups and versions that other servers answer
 	// (aggregation), for discovery. Nil: none.

@@ -35,8 +35,10 @@ type documents struct {
 
 func (s *Server) newDocuments(st *state) *documents {
 	d := &documents{s: s, state: st, rows: make(map[string][]*resource.Row)}
-	for _, e := range st.endpoints {
-		d.rows[e.row.Group] = append(d.rows[e.row.Group], e.row)
+	for _, list := range st.resources {
+		for _, e := range list {
+			d.rows[e.row.Group] = append(d.rows[e.row.Group], e.row)
+		}
 	}
 	order := s.cfg.Groups
 	if order == nil {

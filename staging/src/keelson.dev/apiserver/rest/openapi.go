@@ -19,6 +19,7 @@ import (
 	openapiv2 "github.com/google/gnostic-models/openapiv2"
 	openapiv3 "github.com/google/gnostic-models/openapiv3"
 	"google.golang.org/protobuf/proto"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson.dev/apiserver/discovery"
 	"keelson.dev/apiserver/openapi"
@@ -90,6 +91,10 @@ func (o *openAPIDocuments) hash(kind string, list []groupVersion) string {
 		_, _ = io.WriteString(h, gv.path())
 		_ = json.NewEncoder(h).Encode(discovery.Resources(o.d.rows[gv.group], gv.version))
 		for _, e := range o.published(gv) {
+			if e.options.OpenAPIHash != "" {
+				_, _ = io.WriteString(h, e.options.OpenAPIHash)
+				continue
+			}
 			v3, v2, err := e.options.OpenAPI(gv.version)
 			_, _ = fmt.Fprintf(h, "%s%s%v", v3, v2, err)
 		}
@@ -101,8 +106,8 @@ func (o *openAPIDocuments) hash(kind string, list []groupVersion) string {
 func (o *openAPIDocuments) published(gv groupVersion) []*endpoint {
 	var list []*endpoint
 	for _, row := range o.d.rows[gv.group] {
-		e := o.d.state.endpoints[row.GroupResource()]
-		if e != nil && e.options.OpenAPI != nil && discovery.Served(row, gv.version) {
+		e := o.d.state.endpoints[schema.GroupVersionResource{Group: gv.group, Version: gv.version, Resource: row.Resource}]
+		if e != nil && e.row == row && e.options.OpenAPI != nil {
 			list = append(list, e)
 		}
 	}

@@ -69,7 +69,14 @@ func (s *Server) getScale(r *http.Request, t *target) (resource.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	return rec.Shared()
+	obj, err := rec.Shared()
+	if err != nil {
+		return nil, err
+	}
+	if want, _, _, err := t.sub.Scale.Get(obj); err == nil && want == resource.NoReplicas {
+		return nil, apierrors.NewInternalError(fmt.Errorf("the spec replicas field %q does not exist", "."+t.sub.Scale.SpecPath))
+	}
+	return obj, nil
 }
 
 // scaleOf is obj's Scale.
@@ -154,6 +161,9 @@ func (s *Server) scaled(t *target, cur resource.Object, who string, change scale
 	if err != nil {
 		return nil, err
 	}
+	if want.Spec.Replicas == resource.NoReplicas {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the spec replicas field %q cannot be empty", "."+t.sub.Scale.SpecPath))
+	}
 	if err := checkScale(want); err != nil {
 		return nil, err
 	}
@@ -178,15 +188,26 @@ func (s *Server) scaled(t *target, cur resource.Object, who string, change scale
 
 // replicaPaths is where the object has its replicas, in each version.
 func replicaPaths(t *target) managedfields.ResourcePathMappings {
-	var path fieldpath.Path
-	for name := range strings.SplitSeq(t.sub.Scale.SpecPath, ".") {
-		path = append(path, fieldpath.PathElement{FieldName: &name})
-	}
 	paths := make(managedfields.ResourcePathMappings, len(t.row.Versions))
 	for _, v := range t.row.Versions {
-		paths[schema.GroupVersion{Group: t.row.Group, Version: v.Name}.String()] = path
+		at := t.sub.Scale.SpecPath
+		if t.sub.Scale.Paths != nil {
+			at = t.sub.Scale.Paths[v.Name]
+		}
+		paths[schema.GroupVersion{Group: t.row.Group, Version: v.Name}.String()] = fieldPath(at)
 	}
 	return paths
+}
+
+func fieldPath(dotted string) fieldpath.Path {
+	if dotted == "" {
+		return nil
+	}
+	var path fieldpath.Path
+	for name := range strings.SplitSeq(dotted, ".") {
+		path = append(path, fieldpath.PathElement{FieldName: &name})
+	}
+	return path
 }
 
 // newScaleFields makes the keeper of Scales' managedFields.
@@ -225,7 +246,7 @@ func checkScale(scale *autoscaling.Scale) error {
 }
 
 func (s *Server) patchScale(r *http.Request, t *target) (resource.Object, error) {
-	kind, body, po, err := s.patchOptions(r, false)
+	kind, body, po, err := s.patchOptions(r, t.view.dynamic)
 	if err != nil {
 		return nil, err
 	}

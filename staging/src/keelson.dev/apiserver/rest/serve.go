@@ -66,7 +66,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		st.docs.serveDiscovery(w, r)
 		return
 	}
-	t, err := st.resolve(info, r.Method)
+	t, err := s.resolve(r, info)
+	if t != nil {
+		defer t.release()
+	}
 	if err == errNoPage { //nolint:errorlint // never wrapped
 		http.NotFound(w, r)
 		return
@@ -81,9 +84,27 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// resolve finds what a request is about, and keeps its endpoint until release.
+// Of a resource that is not known it asks whether it has just come.
+func (s *Server) resolve(r *http.Request, info *request.RequestInfo) (*target, error) {
+	for asked := false; ; {
+		st := s.state.Load()
+		t, err := st.resolve(info, r.Method)
+		switch {
+		case t != nil && t.acquire():
+			return t, err
+		case t != nil:
+			continue // replaced since
+		case asked || s.cfg.Missing == nil || !s.cfg.Missing(r.Context(), schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}):
+			return nil, err
+		}
+		asked = true
+	}
+}
+
 // resolve finds what a request is about, or says that there is no such thing.
 func (st *state) resolve(info *request.RequestInfo, method string) (*target, error) {
-	e := st.endpoints[schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}]
+	e := st.endpoints[schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}]
 	if e == nil || (info.APIPrefix == "api") != (info.APIGroup == "") {
 		if st.groups[info.APIGroup] == nil {
 			return nil, errNoPage
@@ -179,7 +200,7 @@ func fits(verb string, named bool) bool {
 
 // serve answers one request for a resource.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, t *target) error {
-	if v := t.version(); v != nil && v.Deprecated != "" && t.verb != "watch" {
+	if v := t.version(); v != nil && v.Deprecated != "" && (t.verb != "watch" || t.row.Only != "") {
 		warning.AddWarning(r.Context(), "", v.Deprecated)
 	}
 	if t.sub != nil && !t.sub.View || t.row.Ephemeral {

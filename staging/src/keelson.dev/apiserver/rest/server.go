@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -55,6 +54,9 @@ type RowOptions struct {
 	// OpenAPI is the definition of the kind in each served version, as OpenAPI
 	// v3 and v2 schemas in JSON; nil publishes a schema without fields.
 	OpenAPI func(version string) (v3, v2 []byte, err error)
+	// OpenAPIHash changes whenever what OpenAPI returns does, and is the same on
+	// every server; empty: what OpenAPI returns is looked at.
+	OpenAPIHash string
 }
 
 // endpoint is a served row.
@@ -67,11 +69,14 @@ type endpoint struct {
 	connectors map[string]Connector
 	done       context.Context // ends when the row is removed
 	remove     context.CancelFunc
+	users      atomic.Int64 // requests under way, and the state
 }
 
 // state is the set of endpoints at one moment. It is immutable.
 type state struct {
-	endpoints map[schema.GroupResource]*endpoint
+	endpoints map[schema.GroupVersionResource]*endpoint
+	// resources are the distinct endpoints of each resource: one, or one for each version.
+	resources map[schema.GroupResource][]*endpoint
 	groups    map[string][]string // group → versions, in the order of discovery
 	docs      *documents          // discovery and OpenAPI of these endpoints
 }
@@ -102,19 +107,19 @@ func New(cfg Config) (*Server, error) {
 	if s.scaleFields, err = newScaleFields(&cfg); err != nil {
 		return nil, fmt.Errorf("managed fields of scales: %w", err)
 	}
-	endpoints := make(map[schema.GroupResource]*endpoint, len(cfg.Rows))
+	resources := make(map[schema.GroupResource][]*endpoint, len(cfg.Rows))
 	for _, row := range cfg.Rows {
 		gr := row.GroupResource()
-		if endpoints[gr] != nil {
+		if resources[gr] != nil {
 			return nil, fmt.Errorf("two rows of %s", gr)
 		}
 		e, err := s.newEndpoint(row, RowOptions{Hooks: cfg.Hooks[gr]})
 		if err != nil {
 			return nil, err
 		}
-		endpoints[gr] = e
+		resources[gr] = []*endpoint{e}
 	}
-	s.publish(endpoints)
+	s.publish(resources)
 	return s, nil
 }
 
@@ -130,10 +135,13 @@ func newJitter() func() float64 {
 }
 
 func (s *Server) newEndpoint(row *resource.Row, options RowOptions) (*endpoint, error) {
-	e := &endpoint{row: row, options: options, views: make(map[string]*view, len(row.Versions)), connectors: options.Connectors, verbs: discovery.Verbs(row)}
+	e := &endpoint{row: row, options: options, views: make(map[string]*view, 1), connectors: options.Connectors, verbs: discovery.Verbs(row)}
+	e.users.Store(1)
 	e.done, e.remove = context.WithCancel(context.Background())
 	for _, v := range row.Versions {
-		e.views[v.Name] = newView(row, v.Name)
+		if row.Serves(v.Name) {
+			e.views[v.Name] = newView(row, v.Name)
+		}
 	}
 	if options.TypeConverter == nil {
 		options.TypeConverter = s.typeConverter(row)
@@ -165,17 +173,6 @@ func (s *Server) typeConverter(row *resource.Row) managedfields.TypeConverter {
 	return s.cfg.TypeConverter
 }
 
-// close ends what the endpoint has under way.
-func (e *endpoint) close() {
-	e.remove()
-	if e.registry == nil {
-		return
-	}
-	if c, ok := e.registry.Store().(interface{ Close() }); ok {
-		c.Close()
-	}
-}
-
 // connector finds who answers a subresource; "" is an ephemeral kind itself.
 func (s *Server) connector(e *endpoint, subresource string) Connector {
 	if c := e.connectors[subresource]; c != nil {
@@ -189,69 +186,6 @@ func (s *Server) connector(e *endpoint, subresource string) Connector {
 		key += "/" + subresource
 	}
 	return s.cfg.Connectors[key]
-}
-
-// publish makes endpoints the server's state.
-func (s *Server) publish(endpoints map[schema.GroupResource]*endpoint) {
-	st := &state{endpoints: endpoints, groups: make(map[string][]string)}
-	for _, e := range endpoints {
-		for _, v := range e.row.Versions {
-			if !slices.Contains(st.groups[e.row.Group], v.Name) {
-				st.groups[e.row.Group] = append(st.groups[e.row.Group], v.Name)
-			}
-		}
-	}
-	for _, versions := range st.groups {
-		sortVersions(versions)
-	}
-	st.docs = s.newDocuments(st)
-	s.state.Store(st)
-}
-
-// Add serves row from now on, in place of a row of the same group and resource.
-func (s *Server) Add(row *resource.Row, options RowOptions) error {
-	e, err := s.newEndpoint(row, options)
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	endpoints := maps.Clone(s.state.Load().endpoints)
-	if old := endpoints[row.GroupResource()]; old != nil {
-		defer old.close()
-	}
-	endpoints[row.GroupResource()] = e
-	s.publish(endpoints)
-	return nil
-}
-
-// Remove serves a resource no longer. Its watches end.
-func (s *Server) Remove(gr schema.GroupResource) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	endpoints := maps.Clone(s.state.Load().endpoints)
-	if old := endpoints[gr]; old != nil {
-		defer old.close()
-	}
-	delete(endpoints, gr)
-	s.publish(endpoints)
-}
-
-// Registry returns the registry of a resource, or nil when it is not served or
-// stores nothing.
-func (s *Server) Registry(gr schema.GroupResource) *registry.Registry {
-	if e := s.state.Load().endpoints[gr]; e != nil {
-		return e.registry
-	}
-	return nil
-}
-
-// Row returns a served row, or nil.
-func (s *Server) Row(gr schema.GroupResource) *resource.Row {
-	if e := s.state.Load().endpoints[gr]; e != nil {
-		return e.row
-	}
-	return nil
 }
 
 // Serves reports whether path ("/api...", "/apis...", "/openapi...") is the

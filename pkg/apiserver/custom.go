@@ -1,0 +1,39 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/conversion"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/util/webhook"
+
+	"keelson.dev/keelson/pkg/api/openapi"
+	"keelson.dev/keelson/pkg/apiserver/admission"
+	"keelson.dev/keelson/pkg/apiserver/customresources"
+)
+
+// newCustomResources returns what serves the objects of definitions.
+func (a *assembly) newCustomResources() (*customresources.Controller, error) {
+	services, err := admission.Resolver(a.self.informers, a.cfg.AggregatorRouting)
+	if err != nil {
+		return nil, err
+	}
+	plain := func(r webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver { return r }
+	converters, err := conversion.NewCRConverterFactory(services, plain)
+	if err != nil {
+		return nil, fmt.Errorf("conversion of custom resources: %w", err)
+	}
+	return customresources.New(customresources.Config{
+		API: a.api, Scheme: a.scheme, Store: a.stores.of, Converters: converters, OpenAPI: openapi.Source{},
+		Clock: a.server.deps.Clock, Log: a.server.log,
+	}), nil
+}
+
+// arrived asks whether a resource that is not served is one that is defined.
+func (a *assembly) arrived(ctx context.Context, gr schema.GroupResource) bool {
+	return a.custom.Arrived(ctx, gr)
+}

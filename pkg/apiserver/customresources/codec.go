@@ -1,0 +1,97 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package customresources
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"keelson.dev/apiserver/store"
+)
+
+// codec stores the objects that one version's row holds as JSON, in the
+// definition's storage version, and reads what any version has stored.
+type codec struct {
+	d       *definition
+	version string
+}
+
+var _ store.Codec = codec{}
+
+// Encode returns the stored form of obj, which stays as it is.
+func (c codec) Encode(obj store.Object) ([]byte, error) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return nil, fmt.Errorf("encode %T: not a custom resource", obj)
+	}
+	if c.version != c.d.stored {
+		m, err := c.d.machine()
+		if err != nil {
+			return nil, err
+		}
+		if u, err = m.to(u.DeepCopy(), c.d.stored); err != nil {
+			return nil, err
+		}
+		if _, err := m.coerce(u, coercion{}); err != nil {
+			return nil, err
+		}
+	}
+	var out bytes.Buffer
+	err := json.NewEncoder(&out).Encode(withoutVersion(u.Object))
+	return out.Bytes(), err
+}
+
+// withoutVersion is object without resourceVersion and selfLink. It shares
+// everything else with object.
+func withoutVersion(object map[string]any) map[string]any {
+	meta, ok := object["metadata"].(map[string]any)
+	if !ok {
+		return object
+	}
+	shallow := make(map[string]any, len(object))
+	for k, v := range object {
+		shallow[k] = v
+	}
+	bare := make(map[string]any, len(meta))
+	for k, v := range meta {
+		if k != "resourceVersion" && k != "selfLink" {
+			bare[k] = v
+		}
+	}
+	shallow["metadata"] = bare
+	return shallow
+}
+
+// Decode reads stored bytes into the row's version: reduced to and defaulted by
+// the schema of the version they are in, and converted.
+func (c codec) Decode(data []byte, rev int64) (store.Object, error) {
+	m, err := c.d.machine()
+	if err != nil {
+		return nil, err
+	}
+	u := &unstructured.Unstructured{}
+	if err := u.UnmarshalJSON(data); err != nil {
+		return nil, err
+	}
+	if _, err := m.coerce(u, coercion{stored: true}); err != nil {
+		return nil, err
+	}
+	m.applyDefaults(u)
+	if u.GroupVersionKind().Version != c.version {
+		if u, err = m.to(u, c.version); err != nil {
+			return nil, err
+		}
+		if _, err := m.coerce(u, coercion{}); err != nil {
+			return nil, err
+		}
+	}
+	if rev != 0 {
+		u.SetResourceVersion(strconv.FormatInt(rev, 10))
+	}
+	return u, nil
+}

@@ -1,0 +1,104 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package customresources
+
+import (
+	"fmt"
+
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	kschema "k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// coercion says how an object is brought into its schema's form.
+type coercion struct {
+	// stored objects may be older than the rules of metadata: what is wrong
+	// with theirs is dropped.
+	stored bool
+	// findings asks for the fields that are dropped because nobody knows them.
+	findings bool
+}
+
+// coerce does to u what decoding into a Go type does: metadata is checked and
+// reduced to what it has, unknown fields and misplaced nulls go. It returns the
+// paths of unknown fields.
+func (s *schemas) coerce(u *unstructured.Unstructured, how coercion) ([]string, error) {
+	kind, hasKind, err := unstructured.NestedString(u.Object, "kind")
+	if err != nil {
+		return nil, err
+	}
+	apiVersion, hasVersion, err := unstructured.NestedString(u.Object, "apiVersion")
+	if err != nil {
+		return nil, err
+	}
+	meta, hasMeta, unknown, err := objectmeta.GetObjectMetaWithOptions(u.Object, objectmeta.ObjectMetaOptions{
+		DropMalformedFields: how.stored, ReturnUnknownFieldPaths: how.findings,
+	})
+	if err != nil {
+		return nil, err
+	}
+	gv, err := kschema.ParseGroupVersion(apiVersion)
+	if err != nil {
+		return nil, err
+	}
+	if gv.Group == s.group && kind == s.kind {
+		more, err := s.fit(u, gv.Version, how)
+		if err != nil {
+			return nil, err
+		}
+		unknown = append(unknown, more...)
+		if how.stored && meta != nil && meta.Generation == 0 {
+			meta.Generation = 1 // from before generations were counted
+		}
+	}
+	if hasKind {
+		u.SetKind(kind)
+	}
+	if hasVersion {
+		u.SetAPIVersion(apiVersion)
+	}
+	if hasMeta {
+		return unknown, objectmeta.SetObjectMeta(u.Object, meta)
+	}
+	return unknown, nil
+}
+
+// fit drops what the schema of a version does not know.
+func (s *schemas) fit(u *unstructured.Unstructured, version string, how coercion) (unknown []string, err error) {
+	structural := s.structural[version]
+	if !s.preserve {
+		unknown = pruning.PruneWithOptions(u.Object, structural, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: how.findings})
+		defaulting.PruneNonNullableNullsWithoutDefaults(u.Object, structural)
+	}
+	ferr, more := objectmeta.CoerceWithOptions(nil, u.Object, structural, false, objectmeta.CoerceOptions{
+		DropInvalidFields: how.stored, ReturnUnknownFieldPaths: how.findings,
+	})
+	if ferr != nil { // a *field.Error: not to be turned into an error while nil
+		return nil, ferr
+	}
+	return append(unknown, more...), nil
+}
+
+// applyDefaults fills unset fields by the schema of u's own version.
+func (s *schemas) applyDefaults(u *unstructured.Unstructured) {
+	gvk := u.GroupVersionKind()
+	if gvk.Group == s.group && gvk.Kind == s.kind {
+		defaulting.Default(u.Object, s.structural[gvk.Version])
+	}
+}
+
+// unknownFields words the paths that coerce returns.
+func unknownFields(paths []string) []error {
+	if len(paths) == 0 {
+		return nil
+	}
+	errs := make([]error, len(paths))
+	for i, p := range paths {
+		errs[i] = fmt.Errorf("unknown field %q", p)
+	}
+	return errs
+}

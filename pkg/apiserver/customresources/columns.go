@@ -1,0 +1,156 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package customresources
+
+import (
+	"bytes"
+	"reflect"
+	"strings"
+	"sync"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/jsonpath"
+
+	"keelson.dev/apiserver/resource"
+)
+
+// columns are what the Table of a version shows beside the name.
+type columns struct {
+	paths []string
+	types []string
+
+	once    sync.Once
+	parsers []*parser // nil: the path is not one
+}
+
+// parser reads one path. The library's has state.
+type parser struct {
+	mu   sync.Mutex
+	path *jsonpath.JSONPath
+}
+
+// parsePath returns nil for what is no path.
+func parsePath(path string) *parser {
+	p := jsonpath.New("column")
+	p.AllowMissingKeys(true)
+	if p.Parse("{"+path+"}") != nil {
+		return nil
+	}
+	return &parser{path: p}
+}
+
+// find returns the values at the path.
+func (p *parser) find(u map[string]any) ([]reflect.Value, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	results, err := p.path.FindResults(u)
+	if err != nil || len(results) == 0 {
+		return nil, err
+	}
+	return results[0], nil
+}
+
+// print returns a value as text.
+func (p *parser) print(value any) (string, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out bytes.Buffer
+	err := p.path.PrintResults(&out, []reflect.Value{reflect.ValueOf(value)})
+	return out.String(), err == nil
+}
+
+// newColumns returns the columns of a version and their definitions.
+func newColumns(v *apiextensionsv1.CustomResourceDefinitionVersion) (*columns, []metav1.TableColumnDefinition) {
+	docs := metav1.ObjectMeta{}.SwaggerDoc()
+	wanted := v.AdditionalPrinterColumns
+	if len(wanted) == 0 {
+		wanted = []apiextensionsv1.CustomResourceColumnDefinition{
+			{Name: "Age", Type: "date", Description: docs["creationTimestamp"], JSONPath: ".metadata.creationTimestamp"},
+		}
+	}
+	c := &columns{}
+	defs := []metav1.TableColumnDefinition{{Name: "Name", Type: "string", Format: "name", Description: docs["name"]}}
+	for _, col := range wanted {
+		description := col.Description
+		if description == "" {
+			description = "Custom resource definition column (in JSONPath format): " + col.JSONPath
+		}
+		c.paths, c.types = append(c.paths, strings.Clone(col.JSONPath)), append(c.types, col.Type)
+		defs = append(defs, metav1.TableColumnDefinition{
+			Name: col.Name, Type: col.Type, Format: col.Format, Description: description, Priority: col.Priority,
+		})
+	}
+	return c, defs
+}
+
+// cells are the cells of one object.
+func (c *columns) cells(obj resource.Object, env resource.CellEnv) []any {
+	c.once.Do(func() {
+		for _, p := range c.paths {
+			c.parsers = append(c.parsers, parsePath(p))
+		}
+	})
+	u := object(obj).Object
+	cells := []any{obj.GetName()}
+	for i, p := range c.parsers {
+		cells = append(cells, c.cell(p, c.types[i], u, env))
+	}
+	return cells
+}
+
+func (c *columns) cell(p *parser, kind string, u map[string]any, env resource.CellEnv) any {
+	if p == nil {
+		return nil
+	}
+	found, err := p.find(u)
+	if err != nil || len(found) == 0 {
+		return nil
+	}
+	value := found[0].Interface()
+	if kind == "string" {
+		if s, ok := p.print(value); ok {
+			return s
+		}
+		return nil
+	}
+	return cellOf(kind, value, env)
+}
+
+// cellOf is a JSON value as its column's type has it; nil when it is of another.
+func cellOf(kind string, value any, env resource.CellEnv) any {
+	switch v := value.(type) {
+	case int64:
+		switch kind {
+		case "integer":
+			return v
+		case "number":
+			return float64(v)
+		}
+	case float64:
+		switch kind {
+		case "integer":
+			return int64(v)
+		case "number":
+			return v
+		}
+	case bool:
+		if kind == "boolean" {
+			return v
+		}
+	case string:
+		if kind == "date" {
+			return dateCell(v, env)
+		}
+	}
+	return nil
+}
+
+func dateCell(s string, env resource.CellEnv) string {
+	var t metav1.Time
+	if t.UnmarshalQueryParameter(s) != nil {
+		return "<invalid>"
+	}
+	return env.Age(t)
+}

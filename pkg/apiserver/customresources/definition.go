@@ -1,0 +1,133 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package customresources
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"sync"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/apiserver/store"
+)
+
+// converters makes what converts the objects of a definition between versions.
+type converters interface {
+	NewConverter(crd *apiextensionsv1.CustomResourceDefinition) (safe, unsafe runtime.ObjectConvertor, err error)
+}
+
+// definition is a CustomResourceDefinition as its objects are served by. It is
+// immutable but for what is made at the first need.
+type definition struct {
+	record      *store.Record // of the definition
+	mark        mark
+	group, kind string
+	stored      string // the version objects are stored in
+	terminating bool
+	convert     converters
+	metadata    *metadataSchemas
+
+	once sync.Once
+	made *machine
+	err  error
+}
+
+// machine is what a definition needs to work on objects.
+type machine struct {
+	*schemas
+	converter runtime.ObjectConvertor
+}
+
+// mark identifies what a definition serves: definitions of the same mark serve alike.
+type mark [sha256.Size]byte
+
+// markOf takes in all of crd that matters to its objects.
+func markOf(crd *apiextensionsv1.CustomResourceDefinition, terminating bool) (m mark, err error) {
+	h := sha256.New()
+	err = json.NewEncoder(h).Encode([]any{crd.UID, crd.Spec, crd.Status.AcceptedNames, terminating})
+	h.Sum(m[:0])
+	return m, err
+}
+
+// crd decodes the definition.
+func (d *definition) crd() (*apiextensionsv1.CustomResourceDefinition, error) {
+	obj, err := d.record.Object()
+	if err != nil {
+		return nil, err
+	}
+	crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
+	if !ok {
+		return nil, fmt.Errorf("definition is stored as %T", obj)
+	}
+	return crd, nil
+}
+
+// machine makes what works on objects, at the first need.
+func (d *definition) machine() (*machine, error) {
+	d.once.Do(func() {
+		if d.made, d.err = d.assemble(); d.err != nil {
+			d.err = fmt.Errorf("the server could not properly serve the CR schema: %w", d.err)
+		}
+	})
+	return d.made, d.err
+}
+
+func (d *definition) assemble() (*machine, error) {
+	crd, err := d.crd()
+	if err != nil {
+		return nil, err
+	}
+	m := &machine{}
+	if m.schemas, err = newSchemas(crd); err != nil {
+		return nil, err
+	}
+	_, m.converter, err = d.convert.NewConverter(crd)
+	return m, err
+}
+
+// to converts u to a version; u is not its caller's any more.
+func (m *machine) to(u *unstructured.Unstructured, version string) (*unstructured.Unstructured, error) {
+	gv := schema.GroupVersion{Group: m.group, Version: version}
+	if u.GroupVersionKind().GroupVersion() == gv {
+		return u, nil
+	}
+	out, err := m.converter.ConvertToVersion(u, gv)
+	if err != nil {
+		return nil, err
+	}
+	converted, ok := out.(*unstructured.Unstructured)
+	if !ok {
+		return nil, fmt.Errorf("conversion to %s made %T", gv, out)
+	}
+	return converted, nil
+}
+
+// conversion is a row's step from one version to another.
+func (d *definition) conversion(version string) func(resource.Object) (resource.Object, error) {
+	return func(obj resource.Object) (resource.Object, error) {
+		m, err := d.machine()
+		if err != nil {
+			return nil, err
+		}
+		u, ok := obj.(*unstructured.Unstructured)
+		if !ok {
+			return nil, fmt.Errorf("convert %T: not a custom resource", obj)
+		}
+		return m.to(u.DeepCopy(), version)
+	}
+}
+
+// newObject makes empty objects of a version.
+func (d *definition) newObject(version string) func() resource.Object {
+	apiVersion := schema.GroupVersion{Group: d.group, Version: version}.String()
+	return func() resource.Object {
+		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": d.kind}}
+	}
+}

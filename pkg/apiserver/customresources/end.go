@@ -1,0 +1,138 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package customresources
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/registry"
+	"keelson.dev/apiserver/resource"
+)
+
+// emptyWait is how often a definition is looked at whose objects take their time.
+const emptyWait = 500 * time.Millisecond
+
+// Hooks keep a deleted definition until its objects are gone.
+func Hooks() registry.Hooks {
+	return registry.Hooks{Ending: func(ctx context.Context, obj resource.Object) bool {
+		crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
+		if !ok {
+			return false
+		}
+		crd.DeletionGracePeriodSeconds = nil
+		if apihelpers.CRDHasFinalizer(crd, apiextensionsv1.CustomResourceCleanupFinalizer) {
+			return true
+		}
+		if crd.DeletionTimestamp != nil {
+			crd.Generation-- // of a definition, being deleted does not count
+		}
+		crd.Finalizers = append(crd.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer)
+		set(crd, condition{
+			Type: apiextensionsv1.Terminating, Status: apiextensionsv1.ConditionTrue, Reason: "InstanceDeletionPending",
+			Message: "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+		}, resource.Time(ctx))
+		return true
+	}}
+}
+
+func now(c clock.Clock) metav1.Time { return metav1.NewTime(c.Now()) }
+
+// end empties a definition that is being deleted, and lets it go.
+func (c *Controller) end(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) error {
+	if !apihelpers.CRDHasFinalizer(crd, apiextensionsv1.CustomResourceCleanupFinalizer) {
+		return nil
+	}
+	crd = crd.DeepCopy()
+	gr := schema.ParseGroupResource(crd.Name)
+	outcome := condition{Type: apiextensionsv1.Terminating, Status: apiextensionsv1.ConditionFalse}
+	switch {
+	case c.builtIn(gr):
+		outcome.Reason, outcome.Message = "OverlappingBuiltInResource", "instances overlap with built-in resources in storage"
+	case !apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established):
+		outcome.Reason, outcome.Message = "NeverEstablished", "resource was never established"
+	default:
+		if begun := apihelpers.FindCRDCondition(crd, apiextensionsv1.Terminating); begun == nil || begun.Status != apiextensionsv1.ConditionTrue || begun.Reason == "InstanceDeletionPending" {
+			set(crd, condition{
+				Type: apiextensionsv1.Terminating, Status: apiextensionsv1.ConditionTrue,
+				Reason: "InstanceDeletionInProgress", Message: "CustomResource deletion is in progress",
+			}, now(c.cfg.Clock))
+			return c.write(ctx, crd) // and go on when that is seen
+		}
+		left, reason, err := c.empty(ctx, crd)
+		if err != nil {
+			set(crd, condition{Type: apiextensionsv1.Terminating, Status: apiextensionsv1.ConditionTrue, Reason: reason, Message: err.Error()}, now(c.cfg.Clock))
+			if werr := c.write(ctx, crd); werr != nil {
+				c.log.Info("Condition not written", "name", crd.Name, "err", werr)
+			}
+			return err
+		}
+		if left > 0 {
+			c.queue.AddAfter(crd.Name, emptyWait)
+			return nil
+		}
+		outcome.Reason, outcome.Message = "InstanceDeletionCompleted", "removed all instances"
+	}
+	set(crd, outcome, now(c.cfg.Clock))
+	crd.Finalizers = slices.DeleteFunc(crd.Finalizers, func(f string) bool { return f == apiextensionsv1.CustomResourceCleanupFinalizer })
+	return c.write(ctx, crd)
+}
+
+// empty deletes all objects of a definition, and answers how many are left. It
+// goes past admission, and past what is served. reason is of an error.
+func (c *Controller) empty(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) (left int, reason string, err error) {
+	r, err := c.storedObjects(crd)
+	if err != nil {
+		return 0, "InstanceDeletionFailed", fmt.Errorf("could not list instances: %w", err)
+	}
+	if s, ok := r.Store().(interface{ Close() }); ok {
+		defer s.Close()
+	}
+	if _, err := r.DeleteCollection(ctx, "", metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		return 0, "InstanceDeletionFailed", fmt.Errorf("could not issue all deletes: %w", err)
+	}
+	page, err := r.List(ctx, "", metav1.ListOptions{})
+	if err != nil {
+		return 0, "InstanceDeletionCheck", fmt.Errorf("could not confirm zero CustomResources remaining: %w", err)
+	}
+	return len(page.Records), "", nil
+}
+
+// storedObjects is a registry of the objects of a definition in the version they
+// are stored in, whether that is served or not.
+func (c *Controller) storedObjects(crd *apiextensionsv1.CustomResourceDefinition) (*registry.Registry, error) {
+	c.mu.Lock()
+	e := c.known[crd.Name]
+	c.mu.Unlock()
+	if e == nil {
+		return nil, apierrors.NewNotFound(Definitions(), crd.Name)
+	}
+	d, err := c.newDefinition(e.record, crd)
+	if err != nil {
+		return nil, err
+	}
+	return registry.New(d.storedRow(crd), registry.Config{Scheme: c.cfg.Scheme, Store: c.cfg.Store, Clock: c.cfg.Clock})
+}
+
+// write stores the status of crd, unless the definition has changed since: then
+// it will be looked at again anyway.
+func (c *Controller) write(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) error {
+	_, _, err := c.definitions().Update(ctx, registry.Update{
+		Name: crd.Name, Subresource: "status",
+		Transform: func(context.Context, resource.Object) (resource.Object, error) { return crd.DeepCopy(), nil },
+	})
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,229 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package customresources
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	openapiv2 "k8s.io/apiextensions-apiserver/pkg/controller/openapi/v2"
+	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kschema "k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
+
+	"keelson.dev/apiserver/openapi"
+)
+
+const (
+	objectMeta  = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+	moreOnKinds = "More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds"
+	moreOnAPI   = "More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources"
+	apiVersion  = "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. " + moreOnAPI
+	kindMeaning = "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. " + moreOnKinds
+)
+
+// openAPI is the definition of the kind in a version, for OpenAPI v3 and v2.
+func (d *definition) openAPI(version string) (v3, v2 []byte, err error) {
+	crd, err := d.crd()
+	if err != nil {
+		return nil, nil, err
+	}
+	if v3, err = json.Marshal(published(crd, version, false)); err != nil {
+		return nil, nil, err
+	}
+	v2, err = json.Marshal(published(crd, version, true))
+	return v3, v2, err
+}
+
+// published is the schema of a version as documents have it. Schemas that are
+// not structural are not published.
+func published(crd *apiextensionsv1.CustomResourceDefinition, version string, v2 bool) *spec.Schema {
+	out := kindSchema(crd, unfolded(crd, version), v2)
+	for i := range crd.Spec.Versions {
+		v := &crd.Spec.Versions[i]
+		if v.Name != version || len(v.SelectableFields) == 0 {
+			continue
+		}
+		list := make([]any, 0, len(v.SelectableFields))
+		for _, f := range v.SelectableFields {
+			list = append(list, map[string]any{"fieldPath": strings.TrimPrefix(f.JSONPath, ".")})
+		}
+		out.AddExtension("x-kubernetes-selectable-fields", list)
+	}
+	return out
+}
+
+// unfolded is the structural schema of a version, its value validations put
+// where their fields are; nil when there is none, or none that is structural.
+func unfolded(crd *apiextensionsv1.CustomResourceDefinition, version string) *schema.Structural {
+	in, err := apihelpers.GetSchemaForVersion(crd, version)
+	if err != nil || in == nil {
+		return nil
+	}
+	_, s, err := structuralOf(in)
+	if err != nil || s == nil || len(schema.ValidateStructural(nil, s)) > 0 {
+		return nil
+	}
+	return s.Unfold()
+}
+
+// kindSchema adds to a schema what every object has.
+func kindSchema(crd *apiextensionsv1.CustomResourceDefinition, s *schema.Structural, v2 bool) *spec.Schema {
+	if s == nil || v2 && (s.XPreserveUnknownFields || crd.Spec.PreserveUnknownFields) {
+		// Clients would take known properties for all that are allowed.
+		return new(spec.Schema).Typed("object", "")
+	}
+	if v2 {
+		s = openapiv2.ToStructuralOpenAPIV2(s)
+	}
+	out := s.ToKubeOpenAPI()
+	out.SetProperty("metadata", metadataProperty(v2))
+	out.SetProperty("apiVersion", *spec.StringProperty().WithDescription(apiVersion))
+	out.SetProperty("kind", *spec.StringProperty().WithDescription(kindMeaning))
+	addEmbedded(out, v2)
+	return out
+}
+
+func metadataProperty(v2 bool) spec.Schema {
+	ref := "#/components/schemas/" + objectMeta
+	if v2 {
+		ref = "#/definitions/" + objectMeta
+	}
+	return *spec.RefSchema(ref).WithDescription(metav1beta1.PartialObjectMetadata{}.SwaggerDoc()["metadata"])
+}
+
+// addEmbedded adds to the schemas of whole objects inside of objects what every
+// object has.
+func addEmbedded(s *spec.Schema, v2 bool) {
+	if s == nil {
+		return
+	}
+	for name, p := range s.Properties {
+		addEmbedded(&p, v2)
+		s.Properties[name] = p
+	}
+	if s.Items != nil {
+		addEmbedded(s.Items.Schema, v2)
+	}
+	if s.AdditionalProperties != nil {
+		addEmbedded(s.AdditionalProperties.Schema, v2)
+	}
+	if preserve, ok := s.Extensions.GetBool("x-kubernetes-preserve-unknown-fields"); ok && preserve && v2 {
+		return
+	}
+	if embedded, ok := s.Extensions.GetBool("x-kubernetes-embedded-resource"); !ok || !embedded {
+		return
+	}
+	s.SetProperty("apiVersion", *spec.StringProperty().WithDescription("apiVersion defines the versioned schema of this representation of an object. " + moreOnAPI))
+	s.SetProperty("kind", *spec.StringProperty().WithDescription("kind is a string value representing the type of this object. In CamelCase. " + moreOnKinds))
+	s.SetProperty("metadata", metadataProperty(v2))
+	for _, name := range []string{"kind", "apiVersion"} {
+		if !slices.Contains(s.Required, name) {
+			s.Required = append(s.Required, name)
+		}
+	}
+}
+
+// metadataSchemas are the schemas of ObjectMeta and what it is made of, taken
+// out of the built-in definitions at the first need.
+type metadataSchemas struct {
+	source interface {
+		Definitions(version int) ([]byte, error)
+	}
+	once    sync.Once
+	schemas map[string]*spec.Schema
+	err     error
+}
+
+func (m *metadataSchemas) get() (map[string]*spec.Schema, error) {
+	m.once.Do(func() {
+		doc, err := m.source.Definitions(3)
+		if err != nil {
+			m.err = err
+			return
+		}
+		defs, err := openapi.Parse(doc, 3)
+		if err != nil {
+			m.err = err
+			return
+		}
+		m.schemas = make(map[string]*spec.Schema)
+		for name, def := range defs.Closure(objectMeta) {
+			s := &spec.Schema{}
+			if err := json.Unmarshal(def, s); err != nil {
+				m.err = fmt.Errorf("definition %s: %w", name, err)
+				return
+			}
+			m.schemas[name] = s
+		}
+	})
+	return m.schemas, m.err
+}
+
+// typeConverter gives managedFields the schemas of a definition's kind, made at
+// the first need.
+type typeConverter struct {
+	d    *definition
+	once sync.Once
+	made managedfields.TypeConverter
+	err  error
+}
+
+var _ managedfields.TypeConverter = (*typeConverter)(nil)
+
+func (t *typeConverter) converter() (managedfields.TypeConverter, error) {
+	t.once.Do(func() { t.made, t.err = t.d.typeConverter() })
+	return t.made, t.err
+}
+
+// ObjectToTyped types an object by its version's schema.
+func (t *typeConverter) ObjectToTyped(obj runtime.Object, options ...typed.ValidationOptions) (*typed.TypedValue, error) {
+	c, err := t.converter()
+	if err != nil {
+		return nil, err
+	}
+	return c.ObjectToTyped(obj, options...)
+}
+
+// TypedToObject is the way back.
+func (t *typeConverter) TypedToObject(v *typed.TypedValue) (runtime.Object, error) {
+	c, err := t.converter()
+	if err != nil {
+		return nil, err
+	}
+	return c.TypedToObject(v)
+}
+
+func (d *definition) typeConverter() (managedfields.TypeConverter, error) {
+	crd, err := d.crd()
+	if err != nil {
+		return nil, err
+	}
+	meta, err := d.metadata.get()
+	if err != nil {
+		return nil, err
+	}
+	models := make(map[string]*spec.Schema, len(meta)+len(crd.Spec.Versions))
+	for name, s := range meta {
+		models[name] = s
+	}
+	for i := range crd.Spec.Versions {
+		gvk := kschema.GroupVersionKind{Group: d.group, Version: crd.Spec.Versions[i].Name, Kind: d.kind}
+		model := kindSchema(crd, unfolded(crd, gvk.Version), false)
+		model.AddExtension("x-kubernetes-group-version-kind", []any{
+			map[string]any{"group": gvk.Group, "version": gvk.Version, "kind": gvk.Kind},
+		})
+		models[openapi.KindName(gvk)] = model
+	}
+	return managedfields.NewTypeConverter(models, crd.Spec.PreserveUnknownFields)
+}

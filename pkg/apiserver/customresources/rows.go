@@ -1,0 +1,160 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package customresources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson.dev/apiserver/registry"
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/apiserver/rest"
+)
+
+// rows are the rows of a definition's served versions, with what they bring along.
+func (d *definition) rows(crd *apiextensionsv1.CustomResourceDefinition) []rest.Addition {
+	all := make([]resource.Version, 0, len(crd.Spec.Versions))
+	replicas := make(map[string]string)
+	for i := range crd.Spec.Versions {
+		v := &crd.Spec.Versions[i]
+		all = append(all, resource.Version{Name: v.Name, New: d.newObject(v.Name), ToStorage: d.conversion(v.Name)})
+		if s := newScale(v.Subresources); s != nil {
+			replicas[v.Name] = strings.TrimPrefix(s.spec, ".")
+		}
+	}
+	types := &typeConverter{d: d}
+	var out []rest.Addition
+	for i := range crd.Spec.Versions {
+		if v := &crd.Spec.Versions[i]; v.Served {
+			row := d.row(crd, v, all, replicas)
+			out = append(out, rest.Addition{Row: row, Options: rest.RowOptions{
+				TypeConverter: types, Hooks: d.hooks(), Structure: d.structure,
+				OpenAPI: d.openAPI, OpenAPIHash: fmt.Sprintf("%x", d.mark),
+			}})
+		}
+	}
+	return out
+}
+
+// storedRow is a row of the version that objects are stored in, served or not.
+func (d *definition) storedRow(crd *apiextensionsv1.CustomResourceDefinition) *resource.Row {
+	for i := range crd.Spec.Versions {
+		if v := &crd.Spec.Versions[i]; v.Storage {
+			return d.row(crd, v, nil, nil)
+		}
+	}
+	return nil // a definition that has been decoded has such a version
+}
+
+func (d *definition) row(crd *apiextensionsv1.CustomResourceDefinition, v *apiextensionsv1.CustomResourceDefinitionVersion, all []resource.Version, replicas map[string]string) *resource.Row {
+	names := crd.Status.AcceptedNames
+	kind := &version{d: d, name: v.Name, hasStatus: v.Subresources != nil && v.Subresources.Status != nil, scale: newScale(v.Subresources)}
+	cols, defs := newColumns(v)
+	row := &resource.Row{
+		Group: crd.Spec.Group, Resource: names.Plural, Singular: names.Singular, Kind: names.Kind, ListKind: names.ListKind,
+		ShortNames: names.ShortNames, Categories: names.Categories, Namespaced: crd.Spec.Scope == apiextensionsv1.NamespaceScoped,
+		StoragePrefix: crd.Spec.Group + "/" + names.Plural,
+		Only:          v.Name, StorageVersion: v.Name, StoredVersion: d.stored,
+		Codec: codec{d, v.Name}, New: d.newObject(v.Name),
+		NewList: func() runtime.Object { return &unstructured.UnstructuredList{} },
+		Columns: defs, Cells: cols.cells,
+		Strategy: resource.Strategy{
+			Default: kind.defaults, PrepareCreate: kind.prepareCreate, Validate: kind.validate,
+			PrepareUpdate: kind.prepareUpdate, ValidateUpdate: kind.validateUpdate, Warnings: warnings,
+		},
+	}
+	if kind.hasStatus {
+		row.ResetFields = []string{"status"}
+		row.Subresources = append(row.Subresources, resource.Subresource{
+			Name: "status", Verbs: []string{"get", "patch", "update"}, View: true, ResetFields: []string{"metadata", "spec"},
+			PrepareUpdate: kind.prepareStatus, ValidateUpdate: kind.validateStatus,
+		})
+	}
+	if kind.scale != nil {
+		row.Subresources = append(row.Subresources, kind.scale.subresource(replicas))
+	}
+	if d.terminating {
+		row.ListedVerbs = []string{"delete", "deletecollection", "get", "list", "watch"}
+	}
+	row.SelectableFields, row.Fields = selectable(v.SelectableFields)
+	row.Versions = versionsFrom(all, crd, v, kind)
+	return row
+}
+
+// versionsFrom are all versions as a row in v sees them: v first, and how
+// objects of v become those of the others, and back.
+func versionsFrom(all []resource.Version, crd *apiextensionsv1.CustomResourceDefinition, v *apiextensionsv1.CustomResourceDefinitionVersion, kind *version) []resource.Version {
+	out := []resource.Version{{Name: v.Name, Deprecated: deprecation(crd, v)}}
+	var back func(resource.Object) (resource.Object, error)
+	for i := range all {
+		if all[i].Name == v.Name {
+			back = all[i].ToStorage
+		}
+	}
+	for _, other := range all {
+		if other.Name != v.Name {
+			out = append(out, resource.Version{
+				Name: other.Name, New: other.New, Default: kind.defaults, FromStorage: other.ToStorage, ToStorage: back,
+			})
+		}
+	}
+	return out
+}
+
+// selectable returns the field selectors of a version, and what reads them.
+func selectable(list []apiextensionsv1.SelectableField) ([]string, func(resource.Object) fields.Set) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	names, parsers := make([]string, len(list)), make([]*parser, len(list))
+	for i, f := range list {
+		names[i], parsers[i] = strings.TrimPrefix(f.JSONPath, "."), parsePath(f.JSONPath)
+	}
+	return names, func(obj resource.Object) fields.Set {
+		set := make(fields.Set, len(names)+2)
+		for i, name := range names {
+			set[name] = ""
+			if parsers[i] == nil {
+				continue
+			}
+			if found, err := parsers[i].find(object(obj).Object); err == nil && len(found) == 1 && valid(found[0]) {
+				set[name] = fmt.Sprint(found[0].Interface())
+			}
+		}
+		return set
+	}
+}
+
+func valid(v reflect.Value) bool { return v.IsValid() && v.Interface() != nil }
+
+// structure brings what a client sent into the schema's form.
+func (d *definition) structure(_ string, obj resource.Object, unknown bool) ([]error, error) {
+	m, err := d.machine()
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	paths, err := m.coerce(object(obj), coercion{findings: unknown})
+	return unknownFields(paths), err
+}
+
+// hooks refuse new objects once the definition is being deleted.
+func (d *definition) hooks() registry.Hooks {
+	if !d.terminating {
+		return registry.Hooks{}
+	}
+	return registry.Hooks{BeforeCreate: func(_ context.Context, obj resource.Object, _ bool) (func(bool), error) {
+		return nil, apierrors.NewForbidden(schema.ParseGroupResource(d.record.Key), obj.GetName(),
+			errors.New("create not allowed while custom resource definition is terminating"))
+	}}
+}

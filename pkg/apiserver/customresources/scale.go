@@ -1,0 +1,106 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package customresources
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	autoscaling "k8s.io/api/autoscaling/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson.dev/apiserver/resource"
+)
+
+// scale says where objects of a version have their replicas.
+type scale struct {
+	spec, status, selector string // as the definition has them: ".spec.replicas"
+}
+
+func newScale(sub *apiextensionsv1.CustomResourceSubresources) *scale {
+	if sub == nil || sub.Scale == nil {
+		return nil
+	}
+	s := &scale{spec: sub.Scale.SpecReplicasPath, status: sub.Scale.StatusReplicasPath}
+	if sub.Scale.LabelSelectorPath != nil {
+		s.selector = *sub.Scale.LabelSelectorPath
+	}
+	return s
+}
+
+func fieldsOf(path string) []string { return strings.Split(strings.TrimPrefix(path, "."), ".") }
+
+// validate checks what the scale subresource reads, with the wanted replicas or without.
+func (s *scale) validate(u map[string]any, spec bool) field.ErrorList {
+	if s == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	if spec {
+		errs = append(errs, checkReplicas(u, s.spec)...)
+	}
+	errs = append(errs, checkReplicas(u, s.status)...)
+	if s.selector != "" {
+		if v, _, err := unstructured.NestedString(u, fieldsOf(s.selector)...); err != nil {
+			errs = append(errs, field.Invalid(field.NewPath(s.selector), v, err.Error()))
+		}
+	}
+	return errs
+}
+
+func checkReplicas(u map[string]any, path string) field.ErrorList {
+	n, _, err := unstructured.NestedInt64(u, fieldsOf(path)...)
+	detail := ""
+	switch {
+	case err != nil:
+		detail = err.Error()
+	case n < 0:
+		detail = "should be a non-negative integer"
+	case n > math.MaxInt32:
+		detail = fmt.Sprintf("should be less than or equal to %v", math.MaxInt32)
+	default:
+		return nil
+	}
+	return field.ErrorList{field.Invalid(field.NewPath(path), n, detail)}
+}
+
+// get reads an object's Scale. What is absent counts as zero, but for the wanted
+// replicas.
+func (s *scale) get(obj resource.Object) (spec, status int32, selector string, err error) {
+	u := object(obj).Object
+	want, found, err := unstructured.NestedInt64(u, fieldsOf(s.spec)...)
+	if err != nil {
+		return 0, 0, "", err
+	}
+	if !found {
+		want = resource.NoReplicas
+	}
+	have, _, err := unstructured.NestedInt64(u, fieldsOf(s.status)...)
+	if err != nil {
+		return 0, 0, "", err
+	}
+	if s.selector != "" {
+		if selector, _, err = unstructured.NestedString(u, fieldsOf(s.selector)...); err != nil {
+			return 0, 0, "", err
+		}
+	}
+	return int32(want), int32(have), selector, nil //nolint:gosec // validated
+}
+
+func (s *scale) set(obj resource.Object, replicas int32) {
+	// A path that leads through something else than objects is refused when the
+	// object is validated.
+	_ = unstructured.SetNestedField(object(obj).Object, int64(replicas), fieldsOf(s.spec)...)
+}
+
+// subresource is the scale subresource of a version; paths are those of all versions.
+func (s *scale) subresource(paths map[string]string) resource.Subresource {
+	return resource.Subresource{
+		Name: "scale", Verbs: []string{"get", "patch", "update"}, Kind: autoscaling.SchemeGroupVersion.WithKind("Scale"),
+		Scale: &resource.Scale{Get: s.get, Set: s.set, SpecPath: strings.TrimPrefix(s.spec, "."), Paths: paths},
+	}
+}

@@ -1,0 +1,183 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package customresources
+
+import (
+	"context"
+	"maps"
+
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel/model"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/cel/common"
+
+	"keelson.dev/apiserver/resource"
+)
+
+// version is what the objects of one version of a definition mean.
+type version struct {
+	d         *definition
+	name      string
+	hasStatus bool
+	scale     *scale
+}
+
+func object(obj resource.Object) *unstructured.Unstructured {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		panic("a custom resource of another type") // rows make and decode their own objects
+	}
+	return u
+}
+
+// defaults fills unset fields.
+func (v *version) defaults(obj resource.Object) {
+	if m, err := v.d.machine(); err == nil { // an error is told by who validates
+		m.applyDefaults(object(obj))
+	}
+}
+
+func (v *version) prepareCreate(_ context.Context, obj resource.Object) {
+	if v.hasStatus {
+		delete(object(obj).Object, "status")
+	}
+	obj.SetGeneration(1)
+}
+
+// prepareUpdate keeps the status where it has an endpoint of its own. Whatever
+// changes outside of metadata counts.
+func (v *version) prepareUpdate(_ context.Context, obj, old resource.Object) {
+	u, was := object(obj).Object, object(old).Object
+	if v.hasStatus {
+		if status, ok := was["status"]; ok {
+			u["status"] = status
+		} else {
+			delete(u, "status")
+		}
+	}
+	if !equality.Semantic.DeepEqual(withoutMetadata(u), withoutMetadata(was)) {
+		obj.SetGeneration(old.GetGeneration() + 1)
+	}
+}
+
+func withoutMetadata(object map[string]any) map[string]any {
+	out := maps.Clone(object)
+	delete(out, "metadata")
+	return out
+}
+
+// prepareStatus keeps all but the status, and who manages it.
+func (v *version) prepareStatus(_ context.Context, obj, old resource.Object) {
+	u := object(obj)
+	status, ok := u.Object["status"]
+	managed := u.GetManagedFields()
+	u.Object = object(old).DeepCopy().Object
+	u.SetManagedFields(managed)
+	if ok {
+		u.Object["status"] = status
+	} else {
+		delete(u.Object, "status")
+	}
+}
+
+// judge is who validates objects of the version.
+type judge struct {
+	*versionSchema
+	object, status validation.SchemaValidator
+}
+
+func (v *version) judge() (*judge, field.ErrorList) {
+	m, err := v.d.machine()
+	if err != nil {
+		return nil, field.ErrorList{field.InternalError(nil, err)}
+	}
+	j := &judge{versionSchema: m.versions[v.name]}
+	if j.object, j.status, err = j.validators(); err != nil {
+		return nil, field.ErrorList{field.InternalError(nil, err)}
+	}
+	return j, nil
+}
+
+func (v *version) validate(ctx context.Context, obj resource.Object) field.ErrorList {
+	j, errs := v.judge()
+	if errs != nil {
+		return errs
+	}
+	u := object(obj).Object
+	errs = validation.ValidateCustomResource(nil, u, j.object)
+	errs = append(errs, v.scale.validate(u, true)...)
+	errs = append(errs, objectmeta.Validate(nil, u, j.structural, false)...)
+	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, j.structural, u)...)
+	return append(errs, j.checkRules(ctx, u, nil, errs)...)
+}
+
+// validateUpdate lets pass what was wrong before and did not change.
+func (v *version) validateUpdate(ctx context.Context, obj, old resource.Object) field.ErrorList {
+	j, errs := v.judge()
+	if errs != nil {
+		return errs
+	}
+	u, was := object(obj).Object, object(old).Object
+	pairs := common.NewCorrelatedObject(u, was, &model.Structural{Structural: j.structural})
+	errs = validation.ValidateCustomResourceUpdate(nil, u, was, j.object, validation.WithRatcheting(pairs))
+	errs = append(errs, v.scale.validate(u, true)...)
+	errs = append(errs, objectmeta.Validate(nil, u, j.structural, false)...)
+	errs = append(errs, j.newListErrors(u, was)...)
+	return append(errs, j.checkRules(ctx, u, was, errs, cel.WithRatcheting(pairs))...)
+}
+
+func (v *version) validateStatus(ctx context.Context, obj, old resource.Object) field.ErrorList {
+	j, errs := v.judge()
+	if errs != nil {
+		return errs
+	}
+	u, was := object(obj).Object, object(old).Object
+	pairs := common.NewCorrelatedObject(u, was, &model.Structural{Structural: j.structural})
+	if status, ok := u["status"]; ok {
+		var ratchet []validation.ValidationOption
+		if j.structural != nil {
+			ratchet = append(ratchet, validation.WithRatcheting(pairs.Key("status")))
+		}
+		errs = validation.ValidateCustomResourceUpdate(field.NewPath("status"), status, was["status"], j.status, ratchet...)
+	}
+	errs = append(errs, v.scale.validate(u, false)...)
+	errs = append(errs, j.newListErrors(u, was)...)
+	return append(errs, j.checkRules(ctx, u, was, errs, cel.WithRatcheting(pairs))...)
+}
+
+// newListErrors finds lists that are no sets or maps any more.
+func (j *judge) newListErrors(u, was map[string]any) field.ErrorList {
+	errs := listtype.ValidateListSetsAndMaps(nil, j.structural, u)
+	if len(errs) > 0 && len(listtype.ValidateListSetsAndMaps(nil, j.structural, was)) > 0 {
+		return nil
+	}
+	return errs
+}
+
+// checkRules evaluates x-kubernetes-validations, unless u is so wrong that the
+// rules could not be sure of its types.
+func (j *judge) checkRules(ctx context.Context, u, was map[string]any, found field.ErrorList, options ...cel.Option) field.ErrorList {
+	rules := j.ruleValidator()
+	if rules == nil {
+		return nil
+	}
+	for _, err := range found {
+		switch err.Type {
+		case field.ErrorTypeNotSupported, field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid:
+			return field.ErrorList{field.Invalid(nil, nil, "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation")}
+		}
+	}
+	var old any // nil, not a nil map, when there is none
+	if was != nil {
+		old = was
+	}
+	errs, _ := rules.Validate(ctx, nil, j.structural, u, old, celconfig.RuntimeCELCostBudget, options...)
+	return errs
+}
