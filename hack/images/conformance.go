@@ -3,7 +3,12 @@
 
 package main
 
-import v1 "github.com/google/go-containerregistry/pkg/v1"
+import (
+	"path/filepath"
+	"slices"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
 
 // suite is where the Conformance suite has its images.
 const suite = "registry.k8s.io/e2e-test-images/"
@@ -18,39 +23,88 @@ func (in inputs) conformance() ([]spec, error) {
 	if err != nil {
 		return nil, err
 	}
-	users := layer{
-		directory("tmp", 0o1777),
+	return slices.Concat(in.agnhosts(debian), in.onBusybox(base), in.servers()), nil
+}
+
+// agnhosts are the images around the suite's own test program.
+func (in inputs) agnhosts(debian layer) []spec {
+	program := layer{
+		directory("tmp", 0o1777), directory("uploads", 0o755),
+		// What reads it expects the suite's own base by name.
+		text("etc/os-release", "NAME=\"Debian in the place of Alpine Linux\"\nID=debian\n"),
 		text("etc/passwd", "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/home:/bin/false\nuser-defined-in-image:x:1000:1000::/home:/bin/sh\n"),
 		text("etc/group", "root:x:0:\nnogroup:x:65534:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n"),
+		program("agnhost", in.program("agnhost")), symlink("agnhost-2", "agnhost"),
+		data("localhost.crt", in.source("agnhost/porter/localhost.crt")), data("localhost.key", in.source("agnhost/porter/localhost.key")),
 	}
-	env := []string{path}
+	config := v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}, WorkingDir: "/", Env: []string{path}}
+	pictures := config
+	pictures.Cmd = []string{"test-webserver"}
+	out := []spec{
+		{File: "agnhost", Names: names(suite+"agnhost", "2.63.0", "2.55"), Layers: []layer{debian, program}, Config: config},
+		{File: "glibc-dns-testing", Names: names(suite+"glibc-dns-testing", "2.0.0"), Layers: []layer{debian}, Config: v1.Config{Cmd: []string{"bash"}, Env: []string{path}}},
+	}
+	for _, name := range []string{"kitten", "nautilus"} {
+		out = append(out, spec{
+			File: name, Names: names(suite+name, "1.8"), Config: pictures,
+			Layers: []layer{debian, program, {data(name+".jpg", in.source(name+"/html/"+name+".jpg")), data("data.json", in.source(name+"/html/data.json"))}},
+		})
+	}
+	return out
+}
+
+// onBusybox are busybox under several names, and small programs on it.
+func (in inputs) onBusybox(base layer) []spec {
+	shell := v1.Config{Cmd: []string{"sh"}, WorkingDir: "/", Env: []string{path}}
+	nonroot, web := shell, shell
+	nonroot.User = "1234"
+	web.Cmd = []string{"nginx", "-g", "daemon off;"}
+	runs := func(entrypoint string) v1.Config {
+		c := shell
+		c.Entrypoint, c.Cmd = []string{entrypoint}, nil
+		return c
+	}
+	privileged := program("usr/local/bin/nnp", in.program("nonewprivs"))
+	privileged.Header.Mode = 0o6755
+	return []spec{
+		{File: "e2e-busybox", Names: names(suite+"busybox", "1.37.0-1", "1.36.1-1"), Layers: []layer{base}, Config: shell},
+		{File: "e2e-nginx", Names: names(suite+"nginx", "1.15-4", "1.27-0"), Layers: []layer{base, {
+			program("usr/sbin/nginx", in.Web), directory("usr/share/nginx", 0o755), directory("usr/share/nginx/html", 0o755),
+			data("usr/share/nginx/html/index.html", in.Index),
+		}}, Config: web},
+		{File: "e2e-nonroot", Names: names(suite+"nonroot", "1.4", "1.5"), Layers: []layer{base}, Config: nonroot},
+		{File: "ipc-utils", Names: names(suite+"ipc-utils", "1.4"), Layers: []layer{base}, Config: shell},
+		{File: "nonewprivs", Names: names(suite+"nonewprivs", "1.4"), Layers: []layer{base, {directory("usr/local", 0o755), directory("usr/local/bin", 0o755), privileged}}, Config: runs("nnp")},
+		{
+			File: "regression-issue-74839", Names: names(suite+"regression-issue-74839", "1.4"), Config: runs("/regression-issue-74839"),
+			Layers: []layer{base, {program("regression-issue-74839", in.program("regression-issue-74839"))}},
+		},
+		{
+			File: "resource-consumer", Names: names(suite+"resource-consumer", "1.14"), Config: runs("/consumer"),
+			Layers: []layer{base, {program("consumer", in.program("resource-consumer")), program("consume-cpu", in.program("consume-cpu"))}},
+		},
+	}
+}
+
+// servers are what the suite builds an API server of its own from.
+func (in inputs) servers() []spec {
+	dirs := layer{directory("tmp", 0o1777), directory("usr", 0o755), directory("usr/local", 0o755), directory("usr/local/bin", 0o755)}
 	return []spec{
 		{
-			File:   "agnhost",
-			Names:  names(suite+"agnhost", "2.63.0", "2.55"),
-			Layers: []layer{debian, append(users, program("agnhost", in.Agnhost))},
-			Config: v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}, WorkingDir: "/", Env: env},
+			File: "sample-apiserver", Names: names(suite+"sample-apiserver", "1.29.2"),
+			Layers: []layer{append(slices.Clone(dirs), program("sample-apiserver", in.program("sample-apiserver")))},
+			Config: v1.Config{Entrypoint: []string{"/sample-apiserver"}, WorkingDir: "/", Env: []string{path}},
 		},
 		{
-			File:   "e2e-busybox",
-			Names:  names(suite+"busybox", "1.37.0-1", "1.36.1-1"),
-			Layers: []layer{base},
-			Config: v1.Config{Cmd: []string{"sh"}, WorkingDir: "/", Env: env},
+			File: "etcd", Names: []string{"registry.k8s.io/etcd:3.6.8-0"},
+			Layers: []layer{append(slices.Clone(dirs), program("usr/local/bin/etcd", in.program("etcd")))},
+			Config: v1.Config{Cmd: []string{"/usr/local/bin/etcd"}, WorkingDir: "/", Env: []string{path}},
 		},
-		{
-			File:  "e2e-nginx",
-			Names: names(suite+"nginx", "1.15-4", "1.27-0"),
-			Layers: []layer{base, {
-				program("usr/sbin/nginx", in.Web), directory("usr/share/nginx", 0o755), directory("usr/share/nginx/html", 0o755),
-				data("usr/share/nginx/html/index.html", in.Index),
-			}},
-			Config: v1.Config{Cmd: []string{"nginx", "-g", "daemon off;"}, WorkingDir: "/", Env: env},
-		},
-		{
-			File:   "e2e-nonroot",
-			Names:  names(suite+"nonroot", "1.4"),
-			Layers: []layer{base},
-			Config: v1.Config{User: "1234", Cmd: []string{"sh"}, WorkingDir: "/", Env: env},
-		},
-	}, nil
+	}
 }
+
+// program is the file of a program that the suite's images run.
+func (in inputs) program(name string) string { return filepath.Join(in.Programs, name) }
+
+// source is a file of the suite's own sources of images.
+func (in inputs) source(name string) string { return filepath.Join(in.Sources, filepath.FromSlash(name)) }

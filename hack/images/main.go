@@ -27,9 +27,10 @@ func main() {
 // inputs are the programs that images are made of.
 type inputs struct {
 	Pause, CoreDNS, Busybox, Web, Index string
-	// Agnhost, when it is given, asks for the images of the Conformance suite
-	// instead of those that every node holds.
-	Agnhost string
+	// Programs, when it is given, asks for the images of the Conformance suite
+	// instead of those that every node holds: it is the directory of the programs
+	// in them, and Sources that of the other files.
+	Programs, Sources string
 	// Debian is a directory with Debian packages, the base of agnhost.
 	Debian string
 }
@@ -43,7 +44,8 @@ func run(args []string, stderr io.Writer) error {
 	flags.StringVar(&in.Busybox, "busybox", "", "a static busybox")
 	flags.StringVar(&in.Web, "web", "", "the web server's program")
 	flags.StringVar(&in.Index, "index", "", "the web server's first page")
-	flags.StringVar(&in.Agnhost, "agnhost", "", "the suite's test program; makes the images of the Conformance suite")
+	flags.StringVar(&in.Programs, "programs", "", "directory of the Conformance suite's programs; makes its images")
+	flags.StringVar(&in.Sources, "sources", "", "directory of the suite's sources of images")
 	flags.StringVar(&in.Debian, "debian", "", "directory with the Debian packages that agnhost stands on")
 	out := flags.String("out", "", "directory to write the archives to")
 	if err := flags.Parse(args); err != nil {
@@ -53,7 +55,7 @@ func run(args []string, stderr io.Writer) error {
 		return errors.New("want -out and no arguments")
 	}
 	list := in.specs
-	if in.Agnhost != "" {
+	if in.Programs != "" {
 		list = in.conformance
 	}
 	specs, err := list()

@@ -28,30 +28,45 @@ cd "$root"
 bin=bin/conformance
 images=.build/conformance-images
 name=conformance
-mkdir -p "$bin" "$images"
+mkdir -p "$bin/images" "$images"
 
 # The suite takes minutes to compile: only when it is not there, or its module changed.
-digest=$(cat test/conformance/{go.mod,go.sum,*.go,report/*.go} | sha256sum | cut -d' ' -f1)
+digest=$(cat go.mod hack/registry/*.go test/conformance/{go.mod,go.sum,*.go,report/*.go} | sha256sum | cut -d' ' -f1)
 if [[ ! -f $bin/.stamp || $(<"$bin/.stamp") != "$digest" ]]; then
 	echo "conformance: compiling the suite"
 	(
 		cd test/conformance
 		export GOWORK=off CGO_ENABLED=0
 		go test -c -o "$root/$bin/e2e.test" .
-		go build -trimpath -ldflags '-s -w' -o "$root/$bin/agnhost" k8s.io/kubernetes/test/images/agnhost
+		for program in agnhost nonewprivs regression-issue-74839 resource-consumer resource-consumer/consume-cpu; do
+			go build -trimpath -ldflags '-s -w' -o "$root/$bin/images/$(basename "$program")" "k8s.io/kubernetes/test/images/$program"
+		done
+		go build -trimpath -ldflags '-s -w' -o "$root/$bin/images/sample-apiserver" k8s.io/sample-apiserver
 		go build -o "$root/$bin/ginkgo" github.com/onsi/ginkgo/v2/ginkgo
 		go build -o "$root/$bin/report" ./report
 	)
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$bin/images/etcd" go.etcd.io/etcd/server/v3
+	go build -o "$bin/registry" ./hack/registry
 	echo "$digest" >"$bin/.stamp"
 fi
 hack/debian.sh .build/image-parts/debian bash curl bind9-dnsutils iproute2 netcat-openbsd iperf util-linux coreutils dash grep sed procps
 go run ./hack/images -out "$images" -debian .build/image-parts/debian -busybox .build/image-parts/busybox -web .build/image-parts/web \
-	-index test/images/web/index.html -agnhost "$bin/agnhost"
+	-index test/images/web/index.html -programs "$bin/images" \
+	-sources "$(cd test/conformance && GOWORK=off go list -m -f '{{.Dir}}' k8s.io/kubernetes)/test/images"
 
 work=$(mktemp -d)
-trap 'bin/ctl cluster down --name "$name"; rm -rf "$work"' EXIT
+registry=
+trap '[[ -z $registry ]] || kill "$registry"; bin/ctl cluster down --name "$name"; rm -rf "$work"' EXIT
 bin/ctl cluster up --name "$name" --nodes 2 --kubeconfig "$work/machine" --data-dir "$work/data"
 bin/ctl cluster load --name "$name" "$images"/*.tar
+# Images are also pulled: from a registry that stands in for all others, and
+# says at once what it does not have.
+for node in "$work"/data/nodes/*/; do
+	mkdir -p "$node/etc/containerd/certs.d/_default"
+	printf 'server = "http://10.50.0.1:5000"\n' >"$node/etc/containerd/certs.d/_default/hosts.toml"
+done
+bin/ctl cluster exec --name "$name" -- "$root/$bin/registry" -listen 10.50.0.1:5000 "$root/$images"/*.tar "$root"/.build/images/*.tar &
+registry=$!
 # The suite runs where nodes and pods can be reached, and there the API server
 # has its own address.
 sed 's#server: https://127.0.0.1:.*#server: https://10.50.0.1:6443#' "$work/machine" >"$work/kubeconfig"
