@@ -107,4 +107,6 @@ func (in inputs) servers() []spec {
 func (in inputs) program(name string) string { return filepath.Join(in.Programs, name) }
 
 // source is a file of the suite's own sources of images.
-func (in inputs) source(name string) string { return filepath.Join(in.Sources, filepath.FromSlash(name)) }
+func (in inputs) source(name string) string {
+	return filepath.Join(in.Sources, filepath.FromSlash(name))
+}
