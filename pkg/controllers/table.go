@@ -7,6 +7,7 @@ package controllers
 import (
 	"keelson.dev/keelson/pkg/controllers/clusterroleaggregation"
 	"keelson.dev/keelson/pkg/controllers/controller"
+	"keelson.dev/keelson/pkg/controllers/cronjob"
 	"keelson.dev/keelson/pkg/controllers/daemonset"
 	"keelson.dev/keelson/pkg/controllers/deployment"
 	"keelson.dev/keelson/pkg/controllers/disruption"
@@ -29,6 +30,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/servicecidr"
 	"keelson.dev/keelson/pkg/controllers/statefulset"
 	"keelson.dev/keelson/pkg/controllers/tokensecret"
+	"keelson.dev/keelson/pkg/controllers/ttlafterfinished"
 	"keelson.dev/keelson/pkg/controllers/vacprotection"
 )
 
@@ -58,6 +60,8 @@ func Table() []Entry {
 		{daemonset.Name, "daemon-set-controller", daemonset.New, nil},
 		{statefulset.Name, "statefulset-controller", statefulset.New, nil},
 		{job.Name, "job-controller", job.New, nil},
+		{cronjob.Name, "cronjob-controller", cronjob.New, nil},
+		{ttlafterfinished.Name, "ttl-after-finished-controller", ttlafterfinished.New, nil},
 		{endpointslice.Name, "endpointslice-controller", endpointslice.New, nil},
 		{namespace.Name, "namespace-controller", namespace.New, nil},
 		{garbagecollector.Name, "generic-garbage-collector", garbagecollector.New, nil},

@@ -10,11 +10,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/robfig/cron/v3"
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
+	"keelson.dev/keelson/pkg/api/batch/schedule"
 	"keelson.dev/keelson/pkg/api/report"
 )
 
@@ -72,7 +72,7 @@ func checkJobTemplate(r *report.Report, spec *batchv1.JobSpec, path *field.Path)
 
 // checkSchedule accepts a zone in the schedule only where one is already.
 func checkSchedule(r *report.Report, spec *batchv1.CronJobSpec, hadZone bool, path *field.Path) {
-	if err := parseSchedule(spec.Schedule); err != nil {
+	if _, err := schedule.Parse(spec.Schedule); err != nil {
 		r.Invalid(path, spec.Schedule, err.Error())
 	}
 	switch zone := strings.Contains(spec.Schedule, "TZ"); {
@@ -81,17 +81,6 @@ func checkSchedule(r *report.Report, spec *batchv1.CronJobSpec, hadZone bool, pa
 	case zone && !hadZone:
 		r.Invalid(path, spec.Schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead")
 	}
-}
-
-// parseSchedule turns the parser's panics on some malformed zones into errors.
-func parseSchedule(schedule string) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("invalid schedule format: %v", p)
-		}
-	}()
-	_, err = cron.ParseStandard(schedule)
-	return err
 }
 
 const zonePart = `^[A-Za-z\.\-_0-9+]{1,14}$`

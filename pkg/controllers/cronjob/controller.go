@@ -1,0 +1,192 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cronjob starts the jobs of each CronJob at the times of its schedule,
+// and removes the oldest that have ended. The name of a job tells the time of its
+// start, so that none is started twice. The arithmetic of times, and of what is
+// kept, is pure.
+package cronjob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	batchlisters "k8s.io/client-go/listers/batch/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// Name is the controller's name.
+const Name = "cronjob-controller"
+
+var kind = batchv1.SchemeGroupVersion.WithKind("CronJob")
+
+// Controller implements controller.Controller.
+type Controller struct {
+	controller.Deps
+	loop     *controller.Loop
+	cronJobs batchlisters.CronJobLister
+	jobs     cache.Indexer
+}
+
+// New returns the controller.
+func New(d controller.Deps) (controller.Controller, error) {
+	cronJobs, jobs := d.Informers.Batch().V1().CronJobs(), d.Informers.Batch().V1().Jobs().Informer()
+	c := &Controller{Deps: d, cronJobs: cronJobs.Lister(), jobs: jobs.GetIndexer()}
+	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	return c, errors.Join(
+		controller.IndexByController(jobs),
+		controller.OnChange(cronJobs.Informer(), c.cronJobChanged),
+		controller.OnChange(jobs, c.jobChanged),
+	)
+}
+
+// Run implements controller.Controller.
+func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+
+// cronJobChanged has a cron job looked at, but one with another schedule than
+// before only at its next time: times that have passed were not asked for.
+func (c *Controller) cronJobChanged(old, cron *batchv1.CronJob) {
+	if cron == nil {
+		return // the garbage collector has its jobs
+	}
+	if old == nil || old.Spec.Schedule == cron.Spec.Schedule && ptr.Equal(old.Spec.TimeZone, cron.Spec.TimeZone) {
+		c.loop.AddObject(cron)
+		return
+	}
+	s, err := scheduleOf(cron)
+	if err != nil {
+		c.Events.Eventf(cron, v1.EventTypeWarning, "UnParseableCronJobSchedule", "unparseable schedule for cronjob: %s", cron.Spec.Schedule)
+		return
+	}
+	c.loop.AddAfter(controller.Key(cron), next(cron, s, c.Clock.Now()))
+}
+
+func (c *Controller) jobChanged(old, job *batchv1.Job) {
+	for _, j := range []*batchv1.Job{old, job} {
+		if j == nil {
+			continue
+		}
+		ref := metav1.GetControllerOfNoCopy(j)
+		if ref == nil || ref.Kind != kind.Kind {
+			continue
+		}
+		if cron, err := c.cronJobs.CronJobs(j.Namespace).Get(ref.Name); err == nil && cron.UID == ref.UID {
+			c.loop.AddObject(cron)
+		}
+	}
+}
+
+func (c *Controller) sync(ctx context.Context, key string) error {
+	namespace, name := controller.Split(key)
+	was, err := c.cronJobs.CronJobs(namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	jobs, err := c.jobsOf(was)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(jobs, func(job *batchv1.Job) bool { return ending(job) == "" && !active(was, job.UID) }) {
+		// The cache may not show yet what was written when the job was made.
+		fresh, err := c.Client.BatchV1().CronJobs(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil || fresh.UID != was.UID {
+			if apierrors.IsNotFound(err) {
+				err = nil
+			}
+			return err
+		}
+		was = fresh
+	}
+	cron := was.DeepCopy()
+	for _, job := range surplus(cron, jobs) {
+		_ = c.remove(ctx, cron, job) // an event tells; the next sync tries again
+	}
+	c.settle(cron, jobs)
+	again, failure := time.Duration(0), c.findMissing(ctx, cron, jobs)
+	if failure == nil && cron.DeletionTimestamp == nil {
+		again, failure = c.start(ctx, cron)
+	}
+	if !equality.Semantic.DeepEqual(was.Status, cron.Status) {
+		if _, err := c.Client.BatchV1().CronJobs(namespace).UpdateStatus(ctx, cron, metav1.UpdateOptions{}); err != nil {
+			return fmt.Errorf("status: %w", err)
+		}
+	}
+	if again > 0 {
+		c.loop.AddAfter(key, again)
+	}
+	return failure
+}
+
+func (c *Controller) jobsOf(cron *batchv1.CronJob) ([]*batchv1.Job, error) {
+	objs, err := c.jobs.ByIndex(controller.ByController, string(cron.UID))
+	if err != nil {
+		return nil, fmt.Errorf("jobs: %w", err)
+	}
+	jobs := make([]*batchv1.Job, 0, len(objs))
+	for _, o := range objs {
+		jobs = append(jobs, o.(*batchv1.Job))
+	}
+	return jobs, nil
+}
+
+// settle notes in the status which jobs have ended.
+func (c *Controller) settle(cron *batchv1.CronJob, jobs []*batchv1.Job) {
+	for _, job := range jobs {
+		end, known := ending(job), active(cron, job.UID)
+		switch {
+		case end == "" && !known:
+			c.Events.Eventf(cron, v1.EventTypeWarning, "UnexpectedJob", "Saw a job that the controller did not create or forgot: %s", job.Name)
+		case end != "" && known:
+			retire(cron, job.UID)
+			c.Events.Eventf(cron, v1.EventTypeNormal, "SawCompletedJob", "Saw completed job: %s, condition: %v", job.Name, end)
+		}
+		succeed(cron, job)
+	}
+}
+
+// findMissing takes jobs from the status that are not there any more. What the
+// cache does not have is asked for: it may not have it yet.
+func (c *Controller) findMissing(ctx context.Context, cron *batchv1.CronJob, jobs []*batchv1.Job) error {
+	for _, ref := range cron.Status.Active {
+		if slices.ContainsFunc(jobs, func(job *batchv1.Job) bool { return job.UID == ref.UID }) {
+			continue
+		}
+		_, err := c.Client.BatchV1().Jobs(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			c.Events.Eventf(cron, v1.EventTypeNormal, "MissingJob", "Active job went missing: %v", ref.Name)
+			retire(cron, ref.UID)
+		} else if err != nil {
+			return fmt.Errorf("active job: %w", err)
+		}
+	}
+	return nil
+}
+
+// remove deletes a job with its pods.
+func (c *Controller) remove(ctx context.Context, cron *batchv1.CronJob, job *batchv1.Job) error {
+	background := metav1.DeletePropagationBackground
+	err := c.Client.BatchV1().Jobs(job.Namespace).Delete(ctx, job.Name, metav1.DeleteOptions{
+		PropagationPolicy: &background, Preconditions: metav1.NewUIDPreconditions(string(job.UID)),
+	})
+	if err != nil {
+		c.Events.Eventf(cron, v1.EventTypeWarning, "FailedDelete", "Deleted job: %v", err)
+		return fmt.Errorf("delete job: %w", err)
+	}
+	retire(cron, job.UID)
+	c.Events.Eventf(cron, v1.EventTypeNormal, "SuccessfulDelete", "Deleted job %v", job.Name)
+	return nil
+}

@@ -1,0 +1,91 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ttlafterfinished deletes jobs, with their pods, some time after they
+// have finished, if they say how long that is.
+package ttlafterfinished
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	batchlisters "k8s.io/client-go/listers/batch/v1"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// Name is the controller's name.
+const Name = "ttl-after-finished-controller"
+
+// Controller implements controller.Controller.
+type Controller struct {
+	controller.Deps
+	loop *controller.Loop
+	jobs batchlisters.JobLister
+}
+
+// New returns the controller.
+func New(d controller.Deps) (controller.Controller, error) {
+	jobs := d.Informers.Batch().V1().Jobs()
+	c := &Controller{Deps: d, jobs: jobs.Lister()}
+	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	return c, controller.OnChange(jobs.Informer(), func(_, job *batchv1.Job) {
+		if job == nil {
+			return
+		}
+		if _, ends := expiry(job); ends {
+			c.loop.AddObject(job)
+		}
+	})
+}
+
+// Run implements controller.Controller.
+func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+
+// expiry is when a job is to be deleted, if it is.
+func expiry(job *batchv1.Job) (time.Time, bool) {
+	ttl := job.Spec.TTLSecondsAfterFinished
+	if ttl == nil || job.DeletionTimestamp != nil {
+		return time.Time{}, false
+	}
+	for _, c := range job.Status.Conditions {
+		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == v1.ConditionTrue {
+			return c.LastTransitionTime.Add(time.Duration(*ttl) * time.Second), !c.LastTransitionTime.IsZero()
+		}
+	}
+	return time.Time{}, false
+}
+
+func (c *Controller) sync(ctx context.Context, key string) error {
+	namespace, name := controller.Split(key)
+	job, err := c.jobs.Jobs(namespace).Get(name)
+	if err == nil && c.expired(job) {
+		// The time may have been changed since.
+		job, err = c.Client.BatchV1().Jobs(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err == nil && c.expired(job) {
+			foreground := metav1.DeletePropagationForeground
+			err = c.Client.BatchV1().Jobs(namespace).Delete(ctx, name, metav1.DeleteOptions{
+				PropagationPolicy: &foreground, Preconditions: &metav1.Preconditions{UID: &job.UID, ResourceVersion: &job.ResourceVersion},
+			})
+		}
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete job: %w", err)
+	}
+	return nil
+}
+
+// expired tells whether a job is to be deleted now. One that is later, is synced then.
+func (c *Controller) expired(job *batchv1.Job) bool {
+	at, ends := expiry(job)
+	left := at.Sub(c.Clock.Now())
+	if ends && left > 0 {
+		c.loop.AddAfter(controller.Key(job), left)
+	}
+	return ends && left <= 0
+}
