@@ -5,6 +5,7 @@
 package controllers
 
 import (
+	"keelson.dev/keelson/pkg/controllers/certificates"
 	"keelson.dev/keelson/pkg/controllers/clusterroleaggregation"
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/cronjob"
@@ -67,6 +68,9 @@ func Table() []Entry {
 		{garbagecollector.Name, "generic-garbage-collector", garbagecollector.New, nil},
 		{podgc.Name, "pod-garbage-collector", podgc.New, nil},
 		{clusterroleaggregation.Name, "clusterrole-aggregation-controller", clusterroleaggregation.New, nil},
+		{certificates.SigningName, "certificate-controller", certificates.NewSigning, signs},
+		{certificates.ApprovingName, "certificate-controller", certificates.NewApproving, nil},
+		{certificates.CleaningName, "certificate-controller", certificates.NewCleaning, nil},
 		{pvcprotection.Name, "pvc-protection-controller", pvcprotection.New, nil},
 		{pvprotection.Name, "pv-protection-controller", pvprotection.New, nil},
 		{resourcequota.Name, "resourcequota-controller", resourcequota.New, nil},
@@ -77,3 +81,6 @@ func Table() []Entry {
 		{servicecidr.Name, "service-cidrs-controller", servicecidr.New, nil},
 	}
 }
+
+// signs tells whether there is an authority to sign with.
+func signs(o controller.Options) bool { return len(o.SigningCert) > 0 && len(o.SigningKey) > 0 }

@@ -26,6 +26,7 @@ const (
 	defaultPort  = 10257
 	nodeGrace    = 50 * time.Second
 	startupGrace = 60 * time.Second
+	signedLife   = 365 * 24 * time.Hour
 	endedPods    = 12500
 	workers      = 5 // of controllers that have no flag for it
 )
@@ -69,6 +70,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.StringVar(&o.saKey, "service-account-private-key-file", "", "key that signs the tokens of service accounts")
 	fs.StringVar(&o.signCert, "cluster-signing-cert-file", "", "authority that signs certificates")
 	fs.StringVar(&o.signKey, "cluster-signing-key-file", "", "key of --cluster-signing-cert-file")
+	fs.DurationVar(&o.controller.SigningDuration, "cluster-signing-duration", signedLife, "longest life of certificates that are signed")
 	fs.DurationVar(&o.controller.NodeGrace, "node-monitor-grace-period", nodeGrace, "how long a node may be silent")
 	fs.DurationVar(&o.controller.NodeStartupGrace, "node-startup-grace-period", startupGrace, "how long a new node may be silent")
 	fs.IntVar(&o.controller.EndedPods, "terminated-pod-gc-threshold", endedPods, "how many ended pods are kept; all if it is not positive")

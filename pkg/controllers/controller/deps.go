@@ -56,6 +56,8 @@ type Options struct {
 	EndedPods int
 	// SigningCert and SigningKey are the authority that signs certificates, in PEM.
 	SigningCert, SigningKey []byte
+	// SigningDuration is for how long what it signs is valid.
+	SigningDuration time.Duration
 	// Workers is how many keys a controller works on at once.
 	Workers int
 }

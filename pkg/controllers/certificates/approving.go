@@ -1,0 +1,118 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package certificates
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	certificateslisters "k8s.io/client-go/listers/certificates/v1"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// ApprovingName is the name of the controller that approves.
+const ApprovingName = "certificatesigningrequest-approving-controller"
+
+type approving struct {
+	controller.Deps
+	loop     *controller.Loop
+	requests certificateslisters.CertificateSigningRequestLister
+}
+
+// NewApproving returns the controller that approves what kubelets ask for, if
+// they may ask for it.
+func NewApproving(d controller.Deps) (controller.Controller, error) {
+	requests := d.Informers.Certificates().V1().CertificateSigningRequests()
+	c := &approving{Deps: d, requests: requests.Lister()}
+	c.loop = controller.NewLoop(ApprovingName, d.Clock, d.Log, d.Options.Workers, c.sync)
+	return c, controller.OnChange(requests.Informer(), func(_, csr *certificatesv1.CertificateSigningRequest) {
+		if csr != nil && !decided(csr) {
+			c.loop.Add(csr.Name)
+		}
+	})
+}
+
+// Run implements controller.Controller.
+func (c *approving) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+
+func (c *approving) sync(ctx context.Context, name string) error {
+	csr, err := c.requests.Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if decided(csr) || len(csr.Status.Certificate) > 0 {
+		return nil
+	}
+	req, err := parse(csr)
+	if err != nil {
+		return err
+	}
+	for _, k := range kindsOf(csr, req) {
+		may, err := c.mayAsk(ctx, csr, k.subresource)
+		if err != nil {
+			return err
+		}
+		if may {
+			return c.approve(ctx, csr, k.message)
+		}
+	}
+	return nil // somebody else may approve it
+}
+
+// kind is a request that is approved without a person: who may create the
+// subresource may ask for it.
+type kind struct{ subresource, message string }
+
+// kindsOf are the kinds that a request is of.
+func kindsOf(csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest) []kind {
+	if csr.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName || checkKubelet(req, csr.Spec.Usages, false) != nil {
+		return nil
+	}
+	client := kind{"nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview."}
+	if csr.Spec.Username != req.Subject.CommonName {
+		return []kind{client}
+	}
+	return []kind{{"selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."}, client}
+}
+
+// mayAsk asks whether the one who made a request may have made it.
+func (c *approving) mayAsk(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, subresource string) (bool, error) {
+	extra := map[string]authorizationv1.ExtraValue{}
+	for k, v := range csr.Spec.Extra {
+		extra[k] = authorizationv1.ExtraValue(v)
+	}
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: csr.Spec.Username, UID: csr.Spec.UID, Groups: csr.Spec.Groups, Extra: extra,
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Group: certificatesv1.GroupName, Version: "*", Resource: "certificatesigningrequests", Subresource: subresource, Verb: "create",
+		},
+	}}
+	got, err := c.Client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+	if err != nil {
+		return false, fmt.Errorf("access review: %w", err)
+	}
+	return got.Status.Allowed, nil
+}
+
+func (c *approving) approve(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, message string) error {
+	next := csr.DeepCopy()
+	next.Status.Conditions = append(next.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+		Type: certificatesv1.CertificateApproved, Status: v1.ConditionTrue, Reason: "AutoApproved", Message: message,
+	})
+	_, err := c.Client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, csr.Name, next, metav1.UpdateOptions{})
+	if err != nil {
+		return fmt.Errorf("approval: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,109 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package certificates
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	certificateslisters "k8s.io/client-go/listers/certificates/v1"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// CleaningName is the name of the controller that cleans away old requests.
+const CleaningName = "certificatesigningrequest-cleaner-controller"
+
+const (
+	cleanPeriod = time.Hour
+	// answeredKept is how long requests are kept that got an answer, openKept
+	// those that wait for one.
+	answeredKept = time.Hour
+	openKept     = 24 * time.Hour
+)
+
+type cleaning struct {
+	controller.Deps
+	requests certificateslisters.CertificateSigningRequestLister
+}
+
+// NewCleaning returns the controller that deletes requests nobody will ask for again.
+func NewCleaning(d controller.Deps) (controller.Controller, error) {
+	return &cleaning{Deps: d, requests: d.Informers.Certificates().V1().CertificateSigningRequests().Lister()}, nil
+}
+
+// Run implements controller.Controller.
+func (c *cleaning) Run(ctx context.Context) error {
+	t := c.Clock.NewTicker(cleanPeriod)
+	defer t.Stop()
+	for {
+		if err := c.sweep(ctx); err != nil && ctx.Err() == nil {
+			c.Log.Warn("requests for certificates are not cleaned away", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C():
+		}
+	}
+}
+
+func (c *cleaning) sweep(ctx context.Context) error {
+	list, err := c.requests.List(labels.Everything())
+	if err != nil {
+		return fmt.Errorf("requests: %w", err)
+	}
+	now := c.Clock.Now()
+	for _, csr := range list {
+		if !stale(csr, now) {
+			continue
+		}
+		err := c.Client.CertificatesV1().CertificateSigningRequests().Delete(ctx, csr.Name, metav1.DeleteOptions{
+			Preconditions: metav1.NewUIDPreconditions(string(csr.UID)),
+		})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("delete %s: %w", csr.Name, err)
+		}
+	}
+	return nil
+}
+
+// stale tells whether a request is not kept any longer.
+func stale(csr *certificatesv1.CertificateSigningRequest, now time.Time) bool {
+	past := func(t metav1.Time, d time.Duration) bool { return !t.IsZero() && now.Sub(t.Time) > d }
+	if len(csr.Status.Conditions) == 0 {
+		return past(csr.CreationTimestamp, openKept)
+	}
+	issued := len(csr.Status.Certificate) > 0
+	for _, c := range csr.Status.Conditions {
+		switch c.Type {
+		case certificatesv1.CertificateDenied, certificatesv1.CertificateFailed:
+			if past(c.LastUpdateTime, answeredKept) {
+				return true
+			}
+		case certificatesv1.CertificateApproved:
+			if issued && (past(c.LastUpdateTime, answeredKept) || expired(csr, now)) || !issued && past(c.LastUpdateTime, openKept) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// expired tells whether the certificate of a request is not valid any longer.
+func expired(csr *certificatesv1.CertificateSigningRequest, now time.Time) bool {
+	block, _ := pem.Decode(csr.Status.Certificate)
+	if block == nil {
+		return false
+	}
+	certificate, err := x509.ParseCertificate(block.Bytes)
+	return err == nil && now.After(certificate.NotAfter)
+}

@@ -1,0 +1,131 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package certificates approves, signs and cleans away the requests for
+// certificates that Kubernetes' own signers answer: three controllers, each of
+// which acts alone.
+//
+// Only requests for kubelets are approved without a person, and only when the
+// one who asks may ask for them. What is signed is what was approved: a request
+// that does not follow its signer's rules fails, it is not mended.
+package certificates
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	v1 "k8s.io/api/core/v1"
+)
+
+// legacyUnknown is a signer that any usage may be asked of.
+const legacyUnknown = "kubernetes.io/legacy-unknown"
+
+const (
+	nodesGroup = "system:nodes"
+	nodePrefix = "system:node:"
+)
+
+// parse reads the request itself.
+func parse(csr *certificatesv1.CertificateSigningRequest) (*x509.CertificateRequest, error) {
+	block, _ := pem.Decode(csr.Spec.Request)
+	if block == nil || block.Type != "CERTIFICATE REQUEST" {
+		return nil, fmt.Errorf("request %s: PEM block type must be CERTIFICATE REQUEST", csr.Name)
+	}
+	req, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("request %s: %w", csr.Name, err)
+	}
+	return req, nil
+}
+
+// is tells whether a condition of a request holds.
+func is(csr *certificatesv1.CertificateSigningRequest, t certificatesv1.RequestConditionType) bool {
+	return slices.ContainsFunc(csr.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
+		return c.Type == t && c.Status != v1.ConditionFalse && c.Status != v1.ConditionUnknown
+	})
+}
+
+// decided tells whether somebody has approved or denied a request.
+func decided(csr *certificatesv1.CertificateSigningRequest) bool {
+	return is(csr, certificatesv1.CertificateApproved) || is(csr, certificatesv1.CertificateDenied)
+}
+
+// checkKubelet tells what is wrong with a kubelet's request for a certificate
+// with which it serves, or is a client.
+func checkKubelet(req *x509.CertificateRequest, usages []certificatesv1.KeyUsage, serving bool) error {
+	if !slices.Equal(req.Subject.Organization, []string{nodesGroup}) {
+		return errors.New("subject organization is not system:nodes")
+	}
+	switch {
+	case serving && len(req.DNSNames)+len(req.IPAddresses) == 0:
+		return errors.New("DNS or IP subjectAltName is required")
+	case !serving && len(req.DNSNames) > 0:
+		return errors.New("DNS subjectAltNames are not allowed")
+	case len(req.EmailAddresses) > 0:
+		return errors.New("Email subjectAltNames are not allowed")
+	case !serving && len(req.IPAddresses) > 0:
+		return errors.New("IP subjectAltNames are not allowed")
+	case len(req.URIs) > 0:
+		return errors.New("URI subjectAltNames are not allowed")
+	case !strings.HasPrefix(req.Subject.CommonName, nodePrefix):
+		return errors.New("subject common name does not begin with system:node:")
+	}
+	auth := certificatesv1.UsageClientAuth
+	if serving {
+		auth = certificatesv1.UsageServerAuth
+	}
+	// Key encipherment is for RSA keys only.
+	want := []certificatesv1.KeyUsage{auth, certificatesv1.UsageDigitalSignature}
+	withRSA := append(slices.Clone(want), certificatesv1.UsageKeyEncipherment)
+	if !sameUsages(usages, want) && !sameUsages(usages, withRSA) {
+		slices.Sort(withRSA)
+		return fmt.Errorf("usages did not match %v", withRSA)
+	}
+	return nil
+}
+
+func sameUsages(a, b []certificatesv1.KeyUsage) bool {
+	a, b = slices.Clone(a), slices.Clone(b)
+	slices.Sort(a)
+	slices.Sort(b)
+	return slices.Equal(slices.Compact(a), b)
+}
+
+// checkClient tells what is wrong with the usages of a client of the API server.
+func checkClient(usages []certificatesv1.KeyUsage) error {
+	client := false
+	for _, u := range usages {
+		switch u {
+		case certificatesv1.UsageDigitalSignature, certificatesv1.UsageKeyEncipherment:
+		case certificatesv1.UsageClientAuth:
+			client = true
+		default:
+			return fmt.Errorf("invalid usage for client certificate: %s", u)
+		}
+	}
+	if !client {
+		return fmt.Errorf("missing required usage for client certificate: %s", certificatesv1.UsageClientAuth)
+	}
+	return nil
+}
+
+// check tells what is wrong with a request, by the rules of its signer; known
+// is false of signers that are others'.
+func check(csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest) (known bool, err error) {
+	switch csr.Spec.SignerName {
+	case certificatesv1.KubeletServingSignerName:
+		return true, checkKubelet(req, csr.Spec.Usages, true)
+	case certificatesv1.KubeAPIServerClientKubeletSignerName:
+		return true, checkKubelet(req, csr.Spec.Usages, false)
+	case certificatesv1.KubeAPIServerClientSignerName:
+		return true, checkClient(csr.Spec.Usages)
+	case legacyUnknown:
+		return true, nil
+	}
+	return false, nil
+}

@@ -1,0 +1,210 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package certificates
+
+import (
+	"context"
+	"crypto"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"slices"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	certificateslisters "k8s.io/client-go/listers/certificates/v1"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// SigningName is the name of the controller that signs.
+const SigningName = "certificatesigningrequest-signing-controller"
+
+const (
+	// backdate is by how much certificates are valid before they are made, for
+	// clocks that are behind.
+	backdate = 5 * time.Minute
+	// shortLife is a life from which backdate is not taken away at its end.
+	shortLife   = 8 * time.Hour
+	minLife     = 10 * time.Minute
+	serialBits  = 127
+	reasonRules = "SignerValidationFailure"
+)
+
+type signing struct {
+	controller.Deps
+	loop     *controller.Loop
+	requests certificateslisters.CertificateSigningRequestLister
+	ca       *x509.Certificate
+	key      crypto.Signer
+}
+
+// NewSigning returns the controller that signs what was approved, with the
+// authority of the options.
+func NewSigning(d controller.Deps) (controller.Controller, error) {
+	pair, err := tls.X509KeyPair(d.Options.SigningCert, d.Options.SigningKey)
+	if err != nil {
+		return nil, fmt.Errorf("signing authority: %w", err)
+	}
+	key, ok := pair.PrivateKey.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("signing authority: a %T cannot sign", pair.PrivateKey)
+	}
+	requests := d.Informers.Certificates().V1().CertificateSigningRequests()
+	c := &signing{Deps: d, requests: requests.Lister(), ca: pair.Leaf, key: key}
+	c.loop = controller.NewLoop(SigningName, d.Clock, d.Log, d.Options.Workers, c.sync)
+	return c, controller.OnChange(requests.Informer(), func(_, csr *certificatesv1.CertificateSigningRequest) {
+		if csr != nil && toSign(csr) {
+			c.loop.Add(csr.Name)
+		}
+	})
+}
+
+// Run implements controller.Controller.
+func (c *signing) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+
+// toSign tells whether a request is approved and has not got its answer.
+func toSign(csr *certificatesv1.CertificateSigningRequest) bool {
+	return len(csr.Status.Certificate) == 0 && is(csr, certificatesv1.CertificateApproved) &&
+		!is(csr, certificatesv1.CertificateDenied) && !is(csr, certificatesv1.CertificateFailed)
+}
+
+func (c *signing) sync(ctx context.Context, name string) error {
+	csr, err := c.requests.Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if !toSign(csr) {
+		return nil
+	}
+	req, err := parse(csr)
+	if err != nil {
+		return err
+	}
+	next := csr.DeepCopy()
+	switch known, wrong := check(csr, req); {
+	case !known:
+		return nil
+	case wrong != nil:
+		next.Status.Conditions = append(next.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+			Type: certificatesv1.CertificateFailed, Status: v1.ConditionTrue, Reason: reasonRules, Message: wrong.Error(),
+			LastUpdateTime: metav1.NewTime(c.Clock.Now()),
+		})
+	default:
+		if next.Status.Certificate, err = c.sign(csr, req); err != nil {
+			return fmt.Errorf("sign: %w", err)
+		}
+	}
+	if _, err := c.Client.CertificatesV1().CertificateSigningRequests().UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("status: %w", err)
+	}
+	return nil
+}
+
+// sign makes the certificate that a request asks for. Of the request's
+// extensions it takes the subject's names alone.
+func (c *signing) sign(csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest) ([]byte, error) {
+	if err := req.CheckSignature(); err != nil {
+		return nil, fmt.Errorf("request: %w", err)
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), serialBits))
+	if err != nil {
+		return nil, fmt.Errorf("serial number: %w", err)
+	}
+	from, to, err := c.validity(csr.Spec.ExpirationSeconds)
+	if err != nil {
+		return nil, err
+	}
+	usage, extended, err := keyUsages(csr.Spec.Usages)
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial, Subject: req.Subject, NotBefore: from, NotAfter: to,
+		DNSNames: req.DNSNames, IPAddresses: req.IPAddresses, EmailAddresses: req.EmailAddresses, URIs: req.URIs,
+		KeyUsage: usage, ExtKeyUsage: extended, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, c.ca, req.PublicKey, c.key)
+	if err != nil {
+		return nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
+}
+
+var errAuthorityExpired = errors.New("the signer has expired")
+
+// validity is from when to when a certificate is valid: as long as was asked
+// for, but no longer than the options or the authority allow.
+func (c *signing) validity(seconds *int32) (from, to time.Time, err error) {
+	life := c.Options.SigningDuration
+	if seconds != nil {
+		life = min(max(time.Duration(*seconds)*time.Second, minLife), life)
+	}
+	now := c.Clock.Now()
+	from, to = now.Add(-backdate), now.Add(life)
+	if life >= shortLife {
+		to = to.Add(-backdate)
+	}
+	if !now.Before(c.ca.NotAfter) {
+		return from, to, fmt.Errorf("%w: NotAfter=%v", errAuthorityExpired, c.ca.NotAfter)
+	}
+	if to.After(c.ca.NotAfter) {
+		to = c.ca.NotAfter
+	}
+	return from, to, nil
+}
+
+// keyUsages are usages as certificates have them.
+func keyUsages(usages []certificatesv1.KeyUsage) (x509.KeyUsage, []x509.ExtKeyUsage, error) {
+	plain := map[certificatesv1.KeyUsage]x509.KeyUsage{
+		certificatesv1.UsageSigning:           x509.KeyUsageDigitalSignature,
+		certificatesv1.UsageDigitalSignature:  x509.KeyUsageDigitalSignature,
+		certificatesv1.UsageContentCommitment: x509.KeyUsageContentCommitment,
+		certificatesv1.UsageKeyEncipherment:   x509.KeyUsageKeyEncipherment,
+		certificatesv1.UsageKeyAgreement:      x509.KeyUsageKeyAgreement,
+		certificatesv1.UsageDataEncipherment:  x509.KeyUsageDataEncipherment,
+		certificatesv1.UsageCertSign:          x509.KeyUsageCertSign,
+		certificatesv1.UsageCRLSign:           x509.KeyUsageCRLSign,
+		certificatesv1.UsageEncipherOnly:      x509.KeyUsageEncipherOnly,
+		certificatesv1.UsageDecipherOnly:      x509.KeyUsageDecipherOnly,
+	}
+	extended := map[certificatesv1.KeyUsage]x509.ExtKeyUsage{
+		certificatesv1.UsageAny:             x509.ExtKeyUsageAny,
+		certificatesv1.UsageServerAuth:      x509.ExtKeyUsageServerAuth,
+		certificatesv1.UsageClientAuth:      x509.ExtKeyUsageClientAuth,
+		certificatesv1.UsageCodeSigning:     x509.ExtKeyUsageCodeSigning,
+		certificatesv1.UsageEmailProtection: x509.ExtKeyUsageEmailProtection,
+		certificatesv1.UsageSMIME:           x509.ExtKeyUsageEmailProtection,
+		certificatesv1.UsageIPsecEndSystem:  x509.ExtKeyUsageIPSECEndSystem,
+		certificatesv1.UsageIPsecTunnel:     x509.ExtKeyUsageIPSECTunnel,
+		certificatesv1.UsageIPsecUser:       x509.ExtKeyUsageIPSECUser,
+		certificatesv1.UsageTimestamping:    x509.ExtKeyUsageTimeStamping,
+		certificatesv1.UsageOCSPSigning:     x509.ExtKeyUsageOCSPSigning,
+		certificatesv1.UsageMicrosoftSGC:    x509.ExtKeyUsageMicrosoftServerGatedCrypto,
+		certificatesv1.UsageNetscapeSGC:     x509.ExtKeyUsageNetscapeServerGatedCrypto,
+	}
+	var bits x509.KeyUsage
+	var list []x509.ExtKeyUsage
+	for _, u := range usages {
+		if e, ok := extended[u]; ok {
+			list = append(list, e)
+		} else if p, ok := plain[u]; ok {
+			bits |= p
+		} else {
+			return 0, nil, fmt.Errorf("unrecognized usage values: %q", u)
+		}
+	}
+	slices.Sort(list)
+	return bits, slices.Compact(list), nil
+}
