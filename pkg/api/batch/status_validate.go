@@ -6,8 +6,11 @@ package batch
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -16,26 +19,58 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
+// statusUpdate is a change of a job's status. Whoever manages the job writes it,
+// so it must make sense to whoever reads it. Most rules judge only what changes:
+// a change of the spec may leave a status that its controller is yet to correct.
+type statusUpdate struct {
+	report.Report
+	job, old *batchv1.Job
+	s, was   *batchv1.JobStatus
+	path     *field.Path
+}
+
 func validateJobStatus(_ context.Context, j, old *batchv1.Job) field.ErrorList {
-	var r report.Report
-	s, path := &j.Status, field.NewPath("status")
-	r.NotNegative(path.Child("active"), int64(s.Active))
-	r.NotNegative(path.Child("succeeded"), int64(s.Succeeded))
-	r.NotNegative(path.Child("failed"), int64(s.Failed))
+	u := &statusUpdate{job: j, old: old, s: &j.Status, was: &old.Status, path: field.NewPath("status")}
+	u.checkCounts()
+	u.checkConditions()
+	u.checkEnded()
+	u.checkIndexLists()
+	u.checkPods()
+	u.checkSuccess()
+	u.checkHistory()
+	return u.Errors
+}
+
+// turned tells whether a condition, or one of some, has become true or ceased to be.
+func (u *statusUpdate) turned(kinds ...batchv1.JobConditionType) bool {
+	for _, kind := range kinds {
+		if is(u.job, kind) != is(u.old, kind) {
+			return true
+		}
+	}
+	return false
+}
+
+func ended(j *batchv1.Job) bool { return is(j, batchv1.JobComplete) || is(j, batchv1.JobFailed) }
+
+func (u *statusUpdate) refuse(when bool, detail string) {
+	if when {
+		u.Invalid(u.path.Child("conditions"), field.OmitValueType{}, detail)
+	}
+}
+
+func (u *statusUpdate) checkCounts() {
+	s, path := u.s, u.path
+	u.NotNegative(path.Child("active"), int64(s.Active))
+	u.NotNegative(path.Child("succeeded"), int64(s.Succeeded))
+	u.NotNegative(path.Child("failed"), int64(s.Failed))
 	if s.Ready != nil {
-		r.NotNegative(path.Child("ready"), int64(*s.Ready))
+		u.NotNegative(path.Child("ready"), int64(*s.Ready))
 	}
 	if s.Terminating != nil {
-		r.NotNegative(path.Child("terminating"), int64(*s.Terminating))
+		u.NotNegative(path.Child("terminating"), int64(*s.Terminating))
 	}
-	checkUncounted(&r, s.UncountedTerminatedPods, path.Child("uncountedTerminatedPods"))
-	checkEnd(&r, j, path)
-	checkIndexLists(&r, j, path)
-	if s.Ready != nil && *s.Ready > s.Active {
-		r.Invalid(path.Child("ready"), *s.Ready, "cannot set more ready pods than active")
-	}
-	checkHistory(&r, j, old, path)
-	return r.Errors
+	checkUncounted(&u.Report, s.UncountedTerminatedPods, path.Child("uncountedTerminatedPods"))
 }
 
 func checkUncounted(r *report.Report, u *batchv1.UncountedTerminatedPods, path *field.Path) {
@@ -59,92 +94,167 @@ func checkUncounted(r *report.Report, u *batchv1.UncountedTerminatedPods, path *
 	}
 }
 
-// checkEnd judges conditions that end a job, and what must and cannot be then.
-func checkEnd(r *report.Report, j *batchv1.Job, path *field.Path) {
-	s := &j.Status
-	complete, failed := is(j, batchv1.JobComplete), is(j, batchv1.JobFailed)
-	target, met := is(j, batchv1.JobFailureTarget), is(j, batchv1.JobSuccessCriteriaMet)
-	refuse := func(when bool, detail string) {
-		if when {
-			r.Invalid(path.Child("conditions"), field.OmitValueType{}, detail)
+// checkConditions judges how the job ends.
+func (u *statusUpdate) checkConditions() {
+	s, path := u.s, u.path
+	complete, failed := is(u.job, batchv1.JobComplete), is(u.job, batchv1.JobFailed)
+	started, stopped := !s.StartTime.Equal(u.was.StartTime), !s.CompletionTime.Equal(u.was.CompletionTime)
+	u.refuse(u.turned(batchv1.JobComplete, batchv1.JobFailed) && complete && failed, "cannot set Complete=True and Failed=true conditions")
+	u.refuse(u.turned(batchv1.JobComplete, batchv1.JobFailureTarget) && complete && is(u.job, batchv1.JobFailureTarget),
+		"cannot set Complete=True and FailureTarget=true conditions")
+	if u.turned(batchv1.JobComplete) || stopped {
+		if s.CompletionTime != nil && !complete {
+			u.Invalid(path.Child("completionTime"), s.CompletionTime, "cannot set completionTime when there is no Complete=True condition")
+		}
+		if s.CompletionTime == nil && complete {
+			u.Required(path.Child("completionTime"), "completionTime is required for Complete jobs")
 		}
 	}
-	refuse(complete && failed, "cannot set Complete=True and Failed=true conditions")
-	refuse(complete && target, "cannot set Complete=True and FailureTarget=true conditions")
-	if s.CompletionTime != nil && !complete {
-		r.Invalid(path.Child("completionTime"), s.CompletionTime, "cannot set completionTime when there is no Complete=True condition")
+	if (started || stopped) && s.StartTime != nil && s.CompletionTime != nil && s.CompletionTime.Before(s.StartTime) {
+		u.Invalid(path.Child("completionTime"), s.CompletionTime, "must be equal to or after `startTime`")
 	}
-	if s.CompletionTime == nil && complete {
-		r.Required(path.Child("completionTime"), "completionTime is required for Complete jobs")
-	}
-	if s.StartTime != nil && s.CompletionTime != nil && s.CompletionTime.Before(s.StartTime) {
-		r.Invalid(path.Child("completionTime"), s.CompletionTime, "must be equal to or after `startTime`")
-	}
-	refuse(failed && !target, "cannot set Failed=True condition without the FailureTarget=true condition")
-	refuse(complete && !met, "cannot set Complete=True condition without the SuccessCriteriaMet=true condition")
-	if complete || failed {
-		checkEnded(r, s, path)
-	}
-	refuse(met && failed, "cannot set SuccessCriteriaMet=True and Failed=true conditions")
-	refuse(met && target, "cannot set SuccessCriteriaMet=True and FailureTarget=true conditions")
+	u.refuse((u.turned(batchv1.JobFailed) || u.failedIndexesChanged()) && failed && !is(u.job, batchv1.JobFailureTarget),
+		"cannot set Failed=True condition without the FailureTarget=true condition")
+	u.refuse(u.turned(batchv1.JobComplete, batchv1.JobSuccessCriteriaMet) && complete && !is(u.job, batchv1.JobSuccessCriteriaMet),
+		"cannot set Complete=True condition without the SuccessCriteriaMet=true condition")
 }
 
-func checkEnded(r *report.Report, s *batchv1.JobStatus, path *field.Path) {
-	if s.Active > 0 {
-		r.Invalid(path.Child("active"), s.Active, "active>0 is invalid for finished job")
+// checkEnded judges what a job that has ended must and cannot have.
+func (u *statusUpdate) checkEnded() {
+	s, path := u.s, u.path
+	if !ended(u.job) {
+		return
 	}
-	if s.StartTime == nil {
-		r.Required(path.Child("startTime"), "startTime is required for finished job")
+	now := ended(u.job) != ended(u.old)
+	if (now || s.Active != u.was.Active) && s.Active > 0 {
+		u.Invalid(path.Child("active"), s.Active, "active>0 is invalid for finished job")
 	}
-	if u := s.UncountedTerminatedPods; u != nil && len(u.Failed)+len(u.Succeeded) > 0 {
-		r.Invalid(path.Child("uncountedTerminatedPods"), u, "must be empty for finished job")
+	nothingToDo := ptr.Deref(u.job.Spec.Suspend, false) && ptr.Equal(u.job.Spec.Completions, ptr.To[int32](0))
+	if (now || !s.StartTime.Equal(u.was.StartTime)) && s.StartTime == nil && !nothingToDo {
+		u.Required(path.Child("startTime"), "startTime is required for finished job")
 	}
-	if s.Terminating != nil && *s.Terminating > 0 {
-		r.Invalid(path.Child("terminating"), s.Terminating, "terminating>0 is invalid for finished job")
+	noted := s.UncountedTerminatedPods
+	if (now || !equality.Semantic.DeepEqual(noted, u.was.UncountedTerminatedPods)) && noted != nil && len(noted.Failed)+len(noted.Succeeded) > 0 {
+		u.Invalid(path.Child("uncountedTerminatedPods"), noted, "must be empty for finished job")
 	}
 }
 
-func checkIndexLists(r *report.Report, j *batchv1.Job, path *field.Path) {
-	s := &j.Status
-	if n := j.Spec.Completions; n != nil {
-		if _, err := countIndexes(s.CompletedIndexes, *n); err != nil {
-			r.Invalid(path.Child("completedIndexes"), s.CompletedIndexes, fmt.Sprintf("error parsing completedIndexes: %s", err))
+func (u *statusUpdate) failedIndexesChanged() bool {
+	return !ptr.Equal(u.s.FailedIndexes, u.was.FailedIndexes)
+}
+
+func (u *statusUpdate) checkIndexLists() {
+	s, spec, path := u.s, &u.job.Spec, u.path
+	completed, failed := s.CompletedIndexes != u.was.CompletedIndexes, u.failedIndexesChanged()
+	if completed && spec.Completions != nil {
+		if _, err := countIndexes(s.CompletedIndexes, *spec.Completions); err != nil {
+			u.Invalid(path.Child("completedIndexes"), s.CompletedIndexes, fmt.Sprintf("error parsing completedIndexes: %s", err))
 		}
-		if s.FailedIndexes != nil && j.Spec.BackoffLimitPerIndex != nil {
-			if _, err := countIndexes(*s.FailedIndexes, *n); err != nil {
-				r.Invalid(path.Child("failedIndexes"), s.FailedIndexes, fmt.Sprintf("error parsing failedIndexes: %s", err))
-			}
+	}
+	if failed && spec.Completions != nil && spec.BackoffLimitPerIndex != nil && s.FailedIndexes != nil {
+		if _, err := countIndexes(*s.FailedIndexes, *spec.Completions); err != nil {
+			u.Invalid(path.Child("failedIndexes"), *s.FailedIndexes, fmt.Sprintf("error parsing failedIndexes: %s", err))
 		}
 	}
-	if s.CompletedIndexes != "" && !indexed(&j.Spec) {
-		r.Invalid(path.Child("completedIndexes"), s.CompletedIndexes, "cannot set non-empty completedIndexes when non-indexed completion mode")
+	if completed && s.CompletedIndexes != "" && !indexed(spec) {
+		u.Invalid(path.Child("completedIndexes"), s.CompletedIndexes, "cannot set non-empty completedIndexes when non-indexed completion mode")
 	}
-	if s.FailedIndexes != nil && j.Spec.BackoffLimitPerIndex == nil {
-		r.Invalid(path.Child("failedIndexes"), *s.FailedIndexes, "cannot set non-null failedIndexes when backoffLimitPerIndex is null")
+	if failed && spec.BackoffLimitPerIndex == nil && s.FailedIndexes != nil {
+		u.Invalid(path.Child("failedIndexes"), *s.FailedIndexes, "cannot set non-null failedIndexes when backoffLimitPerIndex is null")
 	}
+	if (completed || failed) && spec.Completions != nil && s.FailedIndexes != nil {
+		if at, both := overlap(s.CompletedIndexes, *s.FailedIndexes, *spec.Completions); both {
+			u.Invalid(path.Child("failedIndexes"), *s.FailedIndexes, fmt.Sprintf("failedIndexes and completedIndexes overlap at index: %d", at))
+		}
+	}
+}
+
+// overlap finds the first index that is in two lists. Parts that are malformed
+// are judged elsewhere.
+func overlap(a, b string, completions int32) (int32, bool) {
+	x, y := intervals(a, completions), intervals(b, completions)
+	for len(x) > 0 && len(y) > 0 {
+		if x[0].first <= y[0].last && y[0].first <= x[0].last {
+			return max(x[0].first, y[0].first), true
+		}
+		if x[0].first <= y[0].first {
+			x = x[1:]
+		} else {
+			y = y[1:]
+		}
+	}
+	return 0, false
+}
+
+type interval struct{ first, last int32 }
+
+func intervals(text string, completions int32) []interval {
+	var out []interval
+	for part := range strings.SplitSeq(text, ",") {
+		low, high, ranged := strings.Cut(part, "-")
+		if !ranged {
+			high = low
+		}
+		first, err := parseIndex(low, completions)
+		if err != nil {
+			continue
+		}
+		if last, err := parseIndex(high, completions); err == nil && first <= last {
+			out = append(out, interval{first, last})
+		}
+	}
+	return out
+}
+
+func (u *statusUpdate) checkPods() {
+	s, was := u.s, u.was
+	if (ended(u.job) != ended(u.old) || !ptr.Equal(s.Terminating, was.Terminating)) && ended(u.job) && ptr.Deref(s.Terminating, 0) > 0 {
+		u.Invalid(u.path.Child("terminating"), s.Terminating, "terminating>0 is invalid for finished job")
+	}
+	if (!ptr.Equal(s.Ready, was.Ready) || s.Active != was.Active) && s.Ready != nil && *s.Ready > s.Active {
+		u.Invalid(u.path.Child("ready"), *s.Ready, "cannot set more ready pods than active")
+	}
+}
+
+func (u *statusUpdate) checkSuccess() {
+	met := is(u.job, batchv1.JobSuccessCriteriaMet)
+	u.refuse(met && is(u.job, batchv1.JobFailed), "cannot set SuccessCriteriaMet=True and Failed=true conditions")
+	u.refuse(met && is(u.job, batchv1.JobFailureTarget), "cannot set SuccessCriteriaMet=True and FailureTarget=true conditions")
+	u.refuse(u.job.Spec.SuccessPolicy != nil && !met && is(u.job, batchv1.JobComplete),
+		"cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True")
 }
 
 // checkHistory keeps what has happened.
-func checkHistory(r *report.Report, j, old *batchv1.Job, path *field.Path) {
+func (u *statusUpdate) checkHistory() {
+	s, was, spec := u.s, u.was, &u.job.Spec
 	for _, kind := range []batchv1.JobConditionType{batchv1.JobFailed, batchv1.JobComplete, batchv1.JobFailureTarget} {
-		if is(old, kind) && !is(j, kind) {
-			r.Invalid(path.Child("conditions"), field.OmitValueType{}, fmt.Sprintf("cannot disable the terminal %s=True condition", kind))
-		}
+		u.refuse(is(u.old, kind) && !is(u.job, kind), fmt.Sprintf("cannot disable the terminal %s=True condition", kind))
 	}
-	s, was := &j.Status, &old.Status
 	if s.Failed < was.Failed {
-		r.Invalid(path.Child("failed"), s.Failed, "cannot decrease the failed counter")
+		u.Invalid(u.path.Child("failed"), s.Failed, "cannot decrease the failed counter")
 	}
-	if s.Succeeded < was.Succeeded {
-		r.Invalid(path.Child("succeeded"), s.Succeeded, "cannot decrease the succeeded counter")
+	// With fewer indexes than before, fewer have succeeded.
+	elastic := indexed(spec) && ptr.Equal(spec.Completions, spec.Parallelism)
+	if s.Succeeded < was.Succeeded && !elastic {
+		u.Invalid(u.path.Child("succeeded"), s.Succeeded, "cannot decrease the succeeded counter")
 	}
 	if s.CompletionTime != nil && was.CompletionTime != nil && !s.CompletionTime.Equal(was.CompletionTime) {
-		r.Invalid(path.Child("completionTime"), s.CompletionTime, "field is immutable")
+		u.Invalid(u.path.Child("completionTime"), s.CompletionTime, "field is immutable")
 	}
-	if was.StartTime != nil && !was.StartTime.Equal(s.StartTime) && !ptr.Deref(j.Spec.Suspend, false) {
-		r.Invalid(path.Child("startTime"), s.StartTime, "field is immutable for unsuspended job once set")
+	resumes := is(u.old, batchv1.JobSuspended) && isFalse(u.job, batchv1.JobSuspended)
+	if was.StartTime != nil && !was.StartTime.Equal(s.StartTime) && !ptr.Deref(spec.Suspend, false) && !resumes {
+		u.Invalid(u.path.Child("startTime"), s.StartTime, "field is immutable for unsuspended job once set")
 	}
-	if is(old, batchv1.JobSuccessCriteriaMet) && !is(j, batchv1.JobSuccessCriteriaMet) {
-		r.Invalid(path.Child("conditions"), field.OmitValueType{}, "cannot disable the SuccessCriteriaMet=True condition")
+	met, wasMet := is(u.job, batchv1.JobSuccessCriteriaMet), is(u.old, batchv1.JobSuccessCriteriaMet)
+	u.refuse(wasMet && !met, "cannot disable the SuccessCriteriaMet=True condition")
+	u.refuse(is(u.old, batchv1.JobComplete) && !wasMet && met, "cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions")
+}
+
+func isFalse(j *batchv1.Job, kind batchv1.JobConditionType) bool {
+	for _, c := range j.Status.Conditions {
+		if c.Type == kind {
+			return c.Status == corev1.ConditionFalse
+		}
 	}
+	return false
 }
