@@ -103,6 +103,19 @@ func (b *bench) runs(what, want string, ok func(appsv1.DaemonSetStatus) bool) {
 	})
 }
 
+func (b *bench) uids() map[types.UID]bool {
+	b.Helper()
+	pods, err := b.Client.CoreV1().Pods("default").List(b.Context(), metav1.ListOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	out := map[types.UID]bool{}
+	for i := range pods.Items {
+		out[pods.Items[i].UID] = true
+	}
+	return out
+}
+
 func all(n int32) func(appsv1.DaemonSetStatus) bool {
 	return func(s appsv1.DaemonSetStatus) bool {
 		return s.DesiredNumberScheduled == n && s.CurrentNumberScheduled == n && s.UpdatedNumberScheduled == n && s.NumberAvailable == n &&
@@ -147,10 +160,20 @@ func TestRollingUpdate(t *testing.T) {
 	b.runs("one on each node", "n1:one n2:one n3:one", all(3))
 	b.image("sick")
 	b.runs("one unavailable, no more", "n1:sick n2:one n3:one", func(s appsv1.DaemonSetStatus) bool { return s.UpdatedNumberScheduled == 1 && s.NumberUnavailable == 1 })
-	b.image("two")
-	b.runs("past it", "n1:two n2:two n3:two", all(3))
+	before := b.uids()
 	b.image("one")
 	b.runs("back", "n1:one n2:one n3:one", all(3))
+	kept := 0
+	for uid := range b.uids() {
+		if before[uid] {
+			kept++
+		}
+	}
+	if kept != 2 {
+		t.Errorf("%d pods were there before, want the 2 that were not updated yet", kept)
+	}
+	b.image("two")
+	b.runs("another one", "n1:two n2:two n3:two", all(3))
 	revisions, err := b.Client.AppsV1().ControllerRevisions("default").List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -161,7 +184,7 @@ func TestRollingUpdate(t *testing.T) {
 			newest = r
 		}
 	}
-	if len(revisions.Items) != 3 || newest.Revision != 4 || !strings.Contains(string(newest.Data.Raw), `"image":"one"`) {
+	if len(revisions.Items) != 3 || newest.Revision != 4 || !strings.Contains(string(newest.Data.Raw), `"image":"two"`) {
 		t.Errorf("%d revisions, the newest is %d: %s", len(revisions.Items), newest.Revision, newest.Data.Raw)
 	}
 }
@@ -179,4 +202,41 @@ func TestSurge(t *testing.T) {
 	b.runs("a new one beside the old one", "n1:one n1:sick n2:one", func(s appsv1.DaemonSetStatus) bool { return s.CurrentNumberScheduled == 2 })
 	b.image("two")
 	b.runs("updated", "n1:two n2:two", all(2))
+}
+
+// TestRevisions: of two revisions of the same template one is kept, and the pods go on.
+func TestRevisions(t *testing.T) {
+	b := newBench(t, "n1")
+	b.create(sample())
+	b.runs("one", "n1:one", all(1))
+	before := b.uids()
+	revisions := b.Client.AppsV1().ControllerRevisions("default")
+	list, err := revisions.List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) != 1 {
+		t.Fatal(len(list.Items), err)
+	}
+	twin := list.Items[0].DeepCopy()
+	twin.ObjectMeta = metav1.ObjectMeta{Name: "twin", Labels: map[string]string{"app": "d", hashLabel: "twin"}} // nobody's yet
+	twin.Revision = 5
+	if _, err := revisions.Create(t.Context(), twin, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, "the newer one is adopted, the other one goes, and the pod is told", func(ctx context.Context) (any, bool) {
+		list, err := revisions.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err, false
+		}
+		pods, err := b.Client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: hashLabel + "=twin"})
+		return list, err == nil && len(list.Items) == 1 && list.Items[0].Name == "twin" && metav1.GetControllerOf(&list.Items[0]) != nil && len(pods.Items) == 1
+	})
+	b.image("two")
+	b.runs("goes on", "n1:two", all(1))
+	if list, err = revisions.List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) != 2 || list.Items[0].Revision+list.Items[1].Revision != 11 {
+		t.Errorf("revisions: %+v, %v", list, err)
+	}
+	for uid := range b.uids() {
+		if before[uid] {
+			t.Error("the pod was not replaced")
+		}
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -16,6 +17,9 @@ import (
 
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
+
+// atOnce is how many steps are taken in parallel at most.
+const atOnce = 500
 
 // actor carries out a plan for a set.
 type actor struct {
@@ -27,15 +31,24 @@ type actor struct {
 // carryOut does what the plan says, up to the first phase in which something fails.
 func (a *actor) carryOut(ctx context.Context, p plan) error {
 	for _, phase := range p.phases {
-		var err error
-		if a.set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement {
-			_, err = controller.Batches(len(phase), func(i int) error { return a.do(ctx, phase[i]) })
-		} else {
-			for i := 0; i < len(phase) && err == nil; i++ {
-				err = a.do(ctx, phase[i])
+		if err := a.carryOutPhase(ctx, phase); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *actor) carryOutPhase(ctx context.Context, phase []step) error {
+	if a.set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement {
+		for _, s := range phase {
+			if err := a.do(ctx, s); err != nil {
+				return err
 			}
 		}
-		if err != nil {
+		return nil
+	}
+	for some := range slices.Chunk(phase, atOnce) {
+		if _, err := controller.Batches(len(some), func(i int) error { return a.do(ctx, some[i]) }); err != nil {
 			return err
 		}
 	}
@@ -106,6 +119,7 @@ func (a *actor) repair(ctx context.Context, pod *v1.Pod) error {
 		return err
 	}
 	if identified(a.set, pod) && mounted(a.set, pod) {
+		a.tell("Update", pod, nil)
 		return nil
 	}
 	pod = pod.DeepCopy()

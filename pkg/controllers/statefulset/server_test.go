@@ -13,6 +13,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -286,4 +287,42 @@ func (b *bench) claims(what, want string) {
 		got := strings.Join(out, " ")
 		return got, got == want
 	})
+}
+
+// TestAdoption: what a deleted set left behind is taken over by the next one of
+// its name; a pod that is not selected any more is given back.
+func TestAdoption(t *testing.T) {
+	b := newBench(t)
+	b.create(sample(2))
+	b.want("+web-0", "+web-1")
+	b.status("web", "all ready", func(s *appsv1.StatefulSet) bool { return s.Status.ReadyReplicas == 2 })
+	orphan := metav1.DeletePropagationOrphan
+	if err := b.Client.AppsV1().StatefulSets("default").Delete(t.Context(), "web", metav1.DeleteOptions{PropagationPolicy: &orphan}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, "the set is gone", func(ctx context.Context) (any, bool) {
+		_, err := b.Client.AppsV1().StatefulSets("default").Get(ctx, "web", metav1.GetOptions{})
+		return err, apierrors.IsNotFound(err)
+	})
+	b.create(sample(2))
+	set := b.status("web", "the pods are its own", func(s *appsv1.StatefulSet) bool { return s.Status.ReadyReplicas == 2 && s.Status.CurrentReplicas == 2 })
+	revisions, err := b.Client.AppsV1().ControllerRevisions("default").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(revisions.Items) != 1 || metav1.GetControllerOf(&revisions.Items[0]).UID != set.UID {
+		t.Errorf("revisions: %+v, %v", revisions, err)
+	}
+	if got := b.seen(0); len(got) != 0 {
+		t.Errorf("pods came or went: %v", got)
+	}
+	pods := b.Client.CoreV1().Pods("default")
+	if _, err := pods.Patch(t.Context(), "web-1", types.MergePatchType, []byte(`{"metadata":{"labels":{"app":"other"}}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, "the pod is nobody's", func(ctx context.Context) (any, bool) {
+		pod, err := pods.Get(ctx, "web-1", metav1.GetOptions{})
+		return pod, err == nil && metav1.GetControllerOf(pod) == nil
+	})
+	if err := pods.Delete(t.Context(), "web-1", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	b.want("-web-1", "+web-1")
 }
