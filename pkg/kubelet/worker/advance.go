@@ -29,16 +29,16 @@ func (w *worker) advance(parent context.Context, l look, plan Plan) time.Time {
 	}
 	w.in.Unlock()
 
-	w.probe(l)
 	w.noteWaiting(l.pod, plan)
-	idle := !plan.Sandbox && len(plan.Start) == 0 && len(plan.Stop) == 0
+	stops := w.stopSome(l.pod, plan.Stop)
+	idle := !plan.Sandbox && len(plan.Start) == 0
 	if l.pod.Status.StartTime == nil || idle {
 		w.report(l, false, false)
 	}
 	if idle {
 		w.prune(ctx, l.seen)
 		w.failures = 0
-		return earliest(plan.Retry, w.deadline(l.pod))
+		return earliest(plan.Retry, stops, w.deadline(l.pod))
 	}
 	retry, err := w.act(ctx, l, plan)
 	seen, lookErr := w.cfg.Runtime.Pod(parent, w.uid)
@@ -49,12 +49,22 @@ func (w *worker) advance(parent context.Context, l look, plan Plan) time.Time {
 	w.probe(l)
 	w.report(l, false, false)
 	if err != nil && ctx.Err() == nil {
-		return earliest(retry, w.failed("pod does not run as it should", err))
+		return earliest(retry, stops, w.failed("pod does not run as it should", err))
 	}
 	if retry.IsZero() {
 		w.poke() // there may be more to do now
 	}
-	return earliest(retry, plan.Retry, w.deadline(l.pod))
+	return earliest(retry, plan.Retry, stops, w.deadline(l.pod))
+}
+
+// stopSome has containers stopped that must not go on; the others do not wait
+// for them. It returns when to look again at those that do not stop.
+func (w *worker) stopSome(pod *v1.Pod, list []Stop) time.Time {
+	var again time.Time
+	for _, s := range list {
+		again = earliest(again, w.killSoon(pod, s.Run, s.Spec, graceOne(pod, s.Grace), s.Message))
+	}
+	return again
 }
 
 // deadline is when the pod has been active for too long.
@@ -73,23 +83,6 @@ func earliest(times ...time.Time) time.Time {
 		}
 	}
 	return first
-}
-
-// noteWaiting keeps, of the reasons why containers wait, those that still hold.
-func (w *worker) noteWaiting(pod *v1.Pod, plan Plan) {
-	for name, why := range plan.Waiting {
-		if w.waiting[name].Reason != why.Reason {
-			w.cfg.Event(pod, name, v1.EventTypeWarning, "BackOff", fmt.Sprintf("Back-off restarting failed container %s in pod %s", name, cri.Describe(pod)))
-		}
-	}
-	for name, why := range w.waiting {
-		if why.Reason == reasonCrashLoop {
-			delete(w.waiting, name)
-		}
-	}
-	for name, why := range plan.Waiting {
-		w.waiting[name] = why
-	}
 }
 
 // probe has the running containers probed, and no others.
@@ -134,15 +127,9 @@ func specOf(pod *v1.Pod, name string) *v1.Container {
 	return nil
 }
 
-// act stops and starts what the plan says. It returns when to try again what
+// act starts what the plan says. It returns when to try again what
 // could not be done now for a reason that is shown in the pod's status.
 func (w *worker) act(ctx context.Context, l look, plan Plan) (time.Time, error) {
-	for _, s := range plan.Stop {
-		w.stopOne(ctx, l.pod, s)
-	}
-	if !plan.Sandbox && len(plan.Start) == 0 {
-		return time.Time{}, nil
-	}
 	mounts, err := w.prepare(ctx, l.pod)
 	if err != nil {
 		return time.Time{}, err
@@ -229,23 +216,37 @@ func (w *worker) drop(ctx context.Context, what, id string, remove func(context.
 func (s *starter) startAll(ctx context.Context, list []*v1.Container) (time.Time, error) {
 	var retry time.Time
 	var errs []error
-	for _, c := range list {
+	for i, c := range list {
 		if ctx.Err() != nil {
 			break
+		}
+		if i > 0 {
+			s.showStarted(ctx) // the next image may take its time
 		}
 		err := s.start(ctx, c)
 		var missing *images.Error
 		switch {
 		case err == nil:
-			delete(s.waiting, c.Name)
+			s.setWaiting(c.Name, v1.ContainerStateWaiting{})
 		case errors.As(err, &missing):
-			s.waiting[c.Name] = v1.ContainerStateWaiting{Reason: missing.Reason, Message: missing.Message}
+			s.setWaiting(c.Name, v1.ContainerStateWaiting{Reason: missing.Reason, Message: missing.Message})
 			retry = earliest(retry, missing.Retry)
 		default:
 			errs = append(errs, err)
 		}
 	}
 	return retry, errors.Join(errs...)
+}
+
+// showStarted has what runs so far shown and probed.
+func (s *starter) showStarted(ctx context.Context) {
+	seen, err := s.cfg.Runtime.Pod(ctx, s.uid)
+	if err != nil {
+		return // it is looked at again when all are started
+	}
+	l := look{pod: s.pod, seen: seen}
+	s.probe(l)
+	s.report(l, false, false)
 }
 
 // starter starts containers in a sandbox.

@@ -13,27 +13,23 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/kubelet/allocation"
-	"keelson.dev/keelson/pkg/kubelet/cgroup"
 	"keelson.dev/keelson/pkg/kubelet/cri"
 	"keelson.dev/keelson/pkg/kubelet/dns"
-	"keelson.dev/keelson/pkg/kubelet/images"
-	"keelson.dev/keelson/pkg/kubelet/objects"
 	"keelson.dev/keelson/pkg/kubelet/prober"
 	"keelson.dev/keelson/pkg/kubelet/qos"
 	"keelson.dev/keelson/pkg/kubelet/status"
-	"keelson.dev/keelson/pkg/kubelet/volume"
 )
 
 // Config is what the workers of a node share.
 type Config struct {
 	Clock   clock.Clock
 	Log     *slog.Logger
-	Runtime *cri.Client
-	Volumes *volume.Manager
-	Objects *objects.Manager
-	Images  *images.Puller
-	Cgroups *cgroup.Manager
-	Status  *status.Manager
+	Runtime Runtime
+	Volumes Volumes
+	Objects Objects
+	Images  Images
+	Cgroups Cgroups
+	Status  Statuses
 	Handler *prober.Handler
 	// Event records an event on a container of the pod, or on the pod when container is empty.
 	Event func(pod *v1.Pod, container, eventType, reason, message string)
@@ -79,7 +75,7 @@ type Pool struct {
 // NewPool returns a pool whose workers stop to work when ctx ends. Pods go on running.
 func NewPool(ctx context.Context, cfg Config) *Pool {
 	p := &Pool{cfg: cfg, ctx: ctx, workers: map[types.UID]*worker{}}
-	p.probes = prober.NewManager(ctx, prober.Config{Clock: cfg.Clock, Handler: cfg.Handler, Changed: p.Wake, Event: cfg.Event, Listening: cfg.Listening})
+	p.probes = prober.NewManager(ctx, prober.Config{Clock: cfg.Clock, Handler: cfg.Handler, Changed: p.probed, Event: cfg.Event, Listening: cfg.Listening})
 	return p
 }
 
@@ -119,6 +115,17 @@ func (p *Pool) Wake(uid types.UID) {
 	w := p.workers[uid]
 	p.mu.Unlock()
 	if w != nil {
+		w.poke()
+	}
+}
+
+// probed shows what a probe has found, and has the pod looked at.
+func (p *Pool) probed(uid types.UID) {
+	p.mu.Lock()
+	w := p.workers[uid]
+	p.mu.Unlock()
+	if w != nil {
+		w.probed()
 		w.poke()
 	}
 }

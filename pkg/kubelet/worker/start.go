@@ -5,6 +5,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -33,7 +34,10 @@ const (
 func (w *worker) replaceSandbox(ctx context.Context, l look, attempt uint32, handler string) (*cri.Pod, error) {
 	for i := range l.seen.Containers {
 		if run := &l.seen.Containers[i]; run.State == cri.Running {
-			w.stopOne(ctx, l.pod, Stop{Run: run, Spec: specOf(l.pod, run.Name), Message: "Pod sandbox changed, it will be killed and re-created."})
+			err := w.kill(ctx, l.pod, run, specOf(l.pod, run.Name), graceOne(l.pod, nil), "Pod sandbox changed, it will be killed and re-created.")
+			if err != nil {
+				return nil, err
+			}
 		}
 	}
 	for _, b := range l.seen.Sandboxes {
@@ -123,7 +127,7 @@ func truncate(name string) string {
 
 // wait has the container shown as waiting.
 func (s *starter) wait(c *v1.Container, reason string, err error) error {
-	s.waiting[c.Name] = v1.ContainerStateWaiting{Reason: reason, Message: cri.Message(err)}
+	s.setWaiting(c.Name, v1.ContainerStateWaiting{Reason: reason, Message: cri.Message(err)})
 	return err
 }
 
@@ -174,8 +178,9 @@ func (s *starter) postStart(ctx context.Context, c *v1.Container, id string) err
 		return nil
 	}
 	s.cfg.Event(s.pod, c.Name, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
-	s.stopOne(ctx, s.pod, Stop{Run: &cri.Container{ID: id, Name: c.Name}, Spec: c, Message: "FailedPostStartHook"})
-	return s.wait(c, reasonHook, err)
+	run := &cri.Container{ID: id, Name: c.Name, State: cri.Running}
+	stopErr := s.kill(ctx, s.pod, run, c, graceOne(s.pod, nil), "FailedPostStartHook")
+	return errors.Join(s.wait(c, reasonHook, err), stopErr)
 }
 
 // restarts is the number of the container's next run.

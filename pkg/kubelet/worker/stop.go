@@ -16,7 +16,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"keelson.dev/keelson/pkg/kubelet/cri"
-	"keelson.dev/keelson/pkg/kubelet/prober"
 )
 
 const (
@@ -76,7 +75,7 @@ func (w *worker) stop(ctx context.Context, l look) (again time.Time, stopped boo
 	grace := graceFor(l)
 	deadline := w.cfg.Clock.Now().Add(grace)
 	if w.stopping == nil {
-		w.stopping = w.beginStop(ctx, l, grace, deadline, true)
+		w.stopping = w.beginStop(ctx, l, grace, deadline)
 		return time.Time{}, false
 	}
 	select {
@@ -90,10 +89,10 @@ func (w *worker) stop(ctx context.Context, l look) (again time.Time, stopped boo
 	default:
 	}
 	if deadline.Before(w.stopping.deadline.Add(-time.Second)) {
-		// Less time than was given at first: handlers are not waited for any more.
+		// Less time than was given at first.
 		w.stopping.cancel()
 		<-w.stopping.done
-		w.stopping = w.beginStop(ctx, l, grace, deadline, false)
+		w.stopping = w.beginStop(ctx, l, grace, deadline)
 	}
 	return time.Time{}, false
 }
@@ -112,28 +111,28 @@ func graceFor(l look) time.Duration {
 	return time.Duration(max(seconds, 1)) * time.Second
 }
 
-func (w *worker) beginStop(ctx context.Context, l look, grace time.Duration, deadline time.Time, hooks bool) *stopping {
+func (w *worker) beginStop(ctx context.Context, l look, grace time.Duration, deadline time.Time) *stopping {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &stopping{deadline: deadline, cancel: cancel, done: make(chan struct{})}
 	w.wg.Go(func() {
 		defer w.poke()
 		defer close(s.done)
 		defer cancel()
-		s.err = w.stopAll(ctx, l, grace, hooks)
+		s.err = w.stopAll(ctx, l, grace)
 	})
 	return s
 }
 
 // stopAll stops a pod's containers, sidecars after the others and the last one
 // first, and then its sandboxes.
-func (w *worker) stopAll(ctx context.Context, l look, grace time.Duration, hooks bool) error {
+func (w *worker) stopAll(ctx context.Context, l look, grace time.Duration) error {
 	begun := w.cfg.Clock.Now()
 	var sidecars []*cri.Container
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
 	kill := func(run *cri.Container, grace time.Duration) {
-		if err := w.kill(ctx, l.pod, run, specOf(l.pod, run.Name), grace, hooks, fmt.Sprintf("Stopping container %s", run.Name)); err != nil {
+		if err := w.kill(ctx, l.pod, run, specOf(l.pod, run.Name), grace, fmt.Sprintf("Stopping container %s", run.Name)); err != nil {
 			mu.Lock()
 			errs = append(errs, err)
 			mu.Unlock()
@@ -170,53 +169,16 @@ func initIndex(pod *v1.Pod, name string) int {
 	return slices.IndexFunc(pod.Spec.InitContainers, func(c v1.Container) bool { return c.Name == name })
 }
 
-// stopOne stops one container of a pod that goes on.
-func (w *worker) stopOne(ctx context.Context, pod *v1.Pod, s Stop) {
-	grace := defaultGrace
+// graceOne is how long a container of a pod that goes on may take to end.
+func graceOne(pod *v1.Pod, own *int64) time.Duration {
+	grace := int64(defaultGrace / time.Second)
 	if g := pod.Spec.TerminationGracePeriodSeconds; g != nil {
-		grace = time.Duration(max(*g, 1)) * time.Second
+		grace = *g
 	}
-	if s.Grace != nil {
-		grace = time.Duration(max(*s.Grace, 1)) * time.Second
+	if own != nil {
+		grace = *own
 	}
-	if err := w.kill(ctx, pod, s.Run, s.Spec, grace, true, s.Message); err != nil && ctx.Err() == nil {
-		w.cfg.Log.Warn("container does not stop", "pod", cri.Describe(pod), "container", s.Run.Name, "error", err)
-	}
-	w.probes.Stop(s.Run.ID)
-}
-
-// kill ends a container within its grace period, its preStop handler first.
-func (w *worker) kill(ctx context.Context, pod *v1.Pod, run *cri.Container, spec *v1.Container, grace time.Duration, hooks bool, message string) error {
-	if hooks {
-		w.cfg.Event(pod, run.Name, v1.EventTypeNormal, "Killing", message)
-		grace = w.preStop(ctx, pod, run, spec, grace)
-	}
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if err := w.cfg.Runtime.StopContainer(ctx, run.ID, grace); err != nil {
-		return fmt.Errorf("stop container %s: %w", run.Name, err)
-	}
-	return nil
-}
-
-// preStop runs the container's handler and returns what is left of its grace period.
-func (w *worker) preStop(ctx context.Context, pod *v1.Pod, run *cri.Container, spec *v1.Container, grace time.Duration) time.Duration {
-	if spec == nil || spec.Lifecycle == nil || spec.Lifecycle.PreStop == nil || run.State != cri.Running {
-		return grace
-	}
-	begun := w.cfg.Clock.Now()
-	limited, cancel := context.WithTimeout(ctx, grace)
-	defer cancel()
-	ip := ""
-	if len(pod.Status.PodIPs) > 0 {
-		ip = pod.Status.PodIPs[0].IP
-	}
-	err := w.cfg.Handler.Lifecycle(limited, prober.Target{Container: spec, ID: run.ID, IP: ip}, spec.Lifecycle.PreStop)
-	if err != nil && ctx.Err() == nil {
-		w.cfg.Event(pod, run.Name, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
-	}
-	return max(grace-w.cfg.Clock.Since(begun), minGrace)
+	return time.Duration(max(grace, 1)) * time.Second
 }
 
 // release gives back what the pod's containers held.

@@ -39,11 +39,13 @@ type worker struct {
 		cancel  context.CancelFunc // of what is being done to run the pod
 	}
 
+	shown shown
+	kills kills
+
 	// Of the worker's goroutine alone:
 	admitted bool
 	failures int
 	backoffs map[string]*restart.Backoff
-	waiting  map[string]v1.ContainerStateWaiting
 	stopping *stopping
 	released bool // volumes and cgroup are given back
 	events   map[string]bool
@@ -52,7 +54,7 @@ type worker struct {
 func newWorker(p *Pool, uid types.UID) *worker {
 	return &worker{
 		Pool: p, uid: uid, wake: make(chan struct{}, 1), backoffs: map[string]*restart.Backoff{},
-		waiting: map[string]v1.ContainerStateWaiting{}, events: map[string]bool{},
+		shown: shown{waiting: map[string]v1.ContainerStateWaiting{}}, kills: kills{runs: map[string]*kill{}}, events: map[string]bool{},
 	}
 }
 
@@ -154,12 +156,16 @@ func (w *worker) sync(ctx context.Context) (again time.Time, gone bool) {
 		return w.failed("the runtime does not answer", err), false
 	}
 	l.seen = seen
+	if w.stopping == nil { // who stops the pod may know less than what was just seen
+		w.kills.forget(seen)
+	}
 	l.verdict = cmp.Or(l.verdict, w.judge(&l))
 	if l.removed || l.pod.DeletionTimestamp != nil || l.verdict != nil || ended(l.pod) {
 		return w.end(ctx, l)
 	}
 	w.cfg.Objects.RegisterPod(l.pod)
 	w.cfg.Volumes.Update(l.pod)
+	w.probe(l) // before the decision: a sidecar that is not probed counts as not started
 	plan := Decide(w.facts(&l))
 	if plan.Done {
 		return w.end(ctx, l)
@@ -222,59 +228,10 @@ func (w *worker) backoff(container string) *restart.Backoff {
 // failed notes a failure and returns when to try again.
 func (w *worker) failed(what string, err error) time.Time {
 	w.cfg.Log.Warn(what, "pod", w.uid, "error", err)
-	d := retryFirst << min(w.failures, 10)
+	d := delay(w.failures)
 	w.failures++
-	return w.cfg.Clock.Now().Add(min(d, retryMax))
+	return w.cfg.Clock.Now().Add(d)
 }
 
-// report computes the pod's status from what is seen and has it written.
-func (w *worker) report(l look, ending, over bool) {
-	if l.removed {
-		return
-	}
-	box := l.seen.Sandbox()
-	handler := ""
-	if box != nil {
-		handler = box.RuntimeHandler
-	}
-	base := l.pod
-	if s, ok := w.cfg.Status.Get(w.uid); ok {
-		base = l.pod.DeepCopy()
-		s.Conditions = foreign(l.pod.Status.Conditions, s.Conditions)
-		base.Status = s
-	}
-	w.cfg.Status.Set(l.pod, status.Compute(status.Input{
-		Pod: base, Seen: l.seen, Now: w.cfg.Clock.Now(), Waiting: w.waiting, Probed: w.probes.Probed, Message: w.message,
-		HostIPs: w.cfg.HostIPs, SandboxReady: box != nil && box.Ready, Ending: ending, Ended: over, Verdict: l.verdict,
-		RuntimeName: w.cfg.RuntimeName, RecursiveReadOnly: w.cfg.RecursiveReadOnly(handler),
-	}))
-}
-
-// foreign brings the conditions that others have set up to date with the API's.
-func foreign(api, own []v1.PodCondition) []v1.PodCondition {
-	out := append([]v1.PodCondition{}, own...)
-	for _, c := range api {
-		found := false
-		for i := range out {
-			if out[i].Type == c.Type {
-				found = true
-				if !kubelets(c.Type) {
-					out[i] = c
-				}
-			}
-		}
-		if !found {
-			out = append(out, c)
-		}
-	}
-	return out
-}
-
-// kubelets tells whether a condition is the kubelet's to set.
-func kubelets(t v1.PodConditionType) bool {
-	switch t {
-	case v1.PodReady, v1.ContainersReady, v1.PodInitialized, v1.PodScheduled, v1.PodReadyToStartContainers:
-		return true
-	}
-	return false
-}
+// delay is how long to wait after that many failures before the last one.
+func delay(failures int) time.Duration { return min(retryFirst<<min(failures, 10), retryMax) }

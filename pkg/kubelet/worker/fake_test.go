@@ -1,0 +1,372 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/kubelet/cri"
+	"keelson.dev/keelson/pkg/kubelet/volume"
+)
+
+// fakeRuntime is a container runtime for one pod. It notes what a worker does
+// that it must not do.
+type fakeRuntime struct {
+	clock   clock.Clock
+	pod     *v1.Pod
+	dir     string // the kubelet's
+	changed func() // called after every change, as the event stream would
+
+	mu       sync.Mutex
+	seq      int
+	boxes    []cri.Sandbox
+	runs     []cri.Container
+	failures map[string]int // by call, how many times it is still to fail
+	calls    map[string]int
+	started  map[string]int // by container
+	wrong    []string
+	slow     map[string]time.Duration // how long a container takes to end when asked
+}
+
+func newFakeRuntime(pod *v1.Pod, dir string) *fakeRuntime {
+	return &fakeRuntime{
+		dir: dir, clock: clock.Real(), pod: pod, changed: func() {}, failures: map[string]int{}, calls: map[string]int{},
+		started: map[string]int{}, slow: map[string]time.Duration{},
+	}
+}
+
+// manyCalls are more than any test has a reason for.
+const manyCalls = 10000
+
+var errFake = errors.New("the runtime refuses")
+
+// enter counts a call and tells whether it is to fail. The caller holds the lock.
+func (f *fakeRuntime) enter(call string) error {
+	f.calls[call]++
+	if f.calls[call] > manyCalls {
+		panic(fmt.Sprintf("%s is called again and again", call)) // virtual time would stand still
+	}
+	if f.failures[call] > 0 {
+		f.failures[call]--
+		return errFake
+	}
+	return nil
+}
+
+func (f *fakeRuntime) complain(format string, args ...any) {
+	f.wrong = append(f.wrong, fmt.Sprintf(format, args...))
+}
+
+// now never gives the same time twice, so that the order of creation can be told.
+func (f *fakeRuntime) now() time.Time {
+	f.seq++
+	return f.clock.Now().Add(time.Duration(f.seq))
+}
+
+func (f *fakeRuntime) Pod(_ context.Context, uid types.UID) (*cri.Pod, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.enter("Pod"); err != nil {
+		return nil, err
+	}
+	p := &cri.Pod{UID: uid, Namespace: f.pod.Namespace, Name: f.pod.Name, Sandboxes: slices.Clone(f.boxes), Containers: slices.Clone(f.runs)}
+	slices.Reverse(p.Sandboxes)
+	slices.Reverse(p.Containers)
+	return p, nil
+}
+
+func (f *fakeRuntime) RunSandbox(_ context.Context, cfg *runtimeapi.PodSandboxConfig, _ string) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.enter("RunSandbox"); err != nil {
+		return "", err
+	}
+	if slices.ContainsFunc(f.boxes, func(b cri.Sandbox) bool { return b.Ready }) {
+		f.complain("a second sandbox beside one that is up")
+	}
+	at := f.now()
+	id := fmt.Sprint("box", f.seq)
+	f.boxes = append(f.boxes, cri.Sandbox{ID: id, Attempt: cfg.GetMetadata().GetAttempt(), Ready: true, CreatedAt: at, IPs: []string{"192.0.2.7"}})
+	return id, nil
+}
+
+func (f *fakeRuntime) StopSandbox(_ context.Context, id string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.enter("StopSandbox"); err != nil {
+		return err
+	}
+	for i := range f.runs {
+		if f.runs[i].SandboxID == id {
+			f.exit(&f.runs[i], 137)
+		}
+	}
+	for i := range f.boxes {
+		if f.boxes[i].ID == id {
+			f.boxes[i].Ready = false
+		}
+	}
+	f.changed()
+	return nil
+}
+
+func (f *fakeRuntime) RemoveSandbox(_ context.Context, id string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.enter("RemoveSandbox"); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(f.boxes, func(b cri.Sandbox) bool { return b.ID == id && b.Ready }) {
+		f.complain("a sandbox is removed that is up")
+	}
+	f.boxes = slices.DeleteFunc(f.boxes, func(b cri.Sandbox) bool { return b.ID == id })
+	f.runs = slices.DeleteFunc(f.runs, func(c cri.Container) bool { return c.SandboxID == id })
+	return nil
+}
+
+func (f *fakeRuntime) CreateContainer(_ context.Context, box string, cfg *runtimeapi.ContainerConfig, _ *runtimeapi.PodSandboxConfig) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.enter("CreateContainer"); err != nil {
+		return "", err
+	}
+	if !slices.ContainsFunc(f.boxes, func(b cri.Sandbox) bool { return b.ID == box && b.Ready }) {
+		return "", errors.New("the sandbox is down")
+	}
+	at := f.now()
+	name := cfg.GetMetadata().GetName()
+	c := cri.Container{ID: fmt.Sprint(name, "-", f.seq), Name: name, SandboxID: box, Restarts: int(cfg.GetMetadata().GetAttempt()), CreatedAt: at}
+	if spec := specOf(f.pod, name); spec != nil {
+		c.Hash = cri.Hash(spec)
+	}
+	f.runs = append(f.runs, c)
+	return c.ID, nil
+}
+
+func (f *fakeRuntime) StartContainer(_ context.Context, id string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.find(id)
+	if c == nil {
+		return errors.New("no such container")
+	}
+	f.checkStart(c)
+	if err := f.enter("StartContainer"); err != nil {
+		f.exit(c, 128) // as containerd has it
+		return err
+	}
+	f.started[c.Name]++
+	c.State, c.StartedAt = cri.Running, f.now()
+	f.changed()
+	return nil
+}
+
+// checkStart complains of a start out of order, of a second run beside a live
+// one, and of one that the restart policy rules out.
+func (f *fakeRuntime) checkStart(c *cri.Container) {
+	for _, other := range f.runs {
+		if other.ID != c.ID && other.Name == c.Name && other.State == cri.Running {
+			f.complain("%s is started while a run of it is alive", c.Name)
+		}
+	}
+	spec := specOf(f.pod, c.Name)
+	index := initIndex(f.pod, c.Name)
+	if last := f.lastRun(c); last != nil && (index < 0 || cri.Sidecar(spec)) {
+		switch {
+		case cri.Sidecar(spec):
+		case f.pod.Spec.RestartPolicy == v1.RestartPolicyNever:
+			f.complain("%s is started again, and restartPolicy is Never", c.Name)
+		case f.pod.Spec.RestartPolicy == v1.RestartPolicyOnFailure && last.ExitCode == 0:
+			f.complain("%s is started again after it succeeded", c.Name)
+		}
+	}
+	if f.begun(c.SandboxID) && index >= 0 && !cri.Sidecar(spec) {
+		f.complain("init container %s is started after a container", c.Name)
+	}
+	before := f.pod.Spec.InitContainers
+	if index >= 0 {
+		before = before[:index]
+	} else if f.begun(c.SandboxID) {
+		return // it was initialized; a sidecar may have ended since
+	}
+	for i := range before {
+		if !f.done(&before[i], c.SandboxID) {
+			f.complain("%s is started before %s is done", c.Name, before[i].Name)
+		}
+	}
+}
+
+func (f *fakeRuntime) lastRun(c *cri.Container) *cri.Container {
+	for i := len(f.runs) - 1; i >= 0; i-- {
+		if o := &f.runs[i]; o.ID != c.ID && o.Name == c.Name && o.State == cri.Exited {
+			return o
+		}
+	}
+	return nil
+}
+
+// begun tells whether one of the pod's main containers was created in a sandbox.
+func (f *fakeRuntime) begun(box string) bool {
+	return slices.ContainsFunc(f.runs, func(o cri.Container) bool {
+		return o.SandboxID == box && o.State != cri.Created && initIndex(f.pod, o.Name) < 0
+	})
+}
+
+// done tells whether an init container has succeeded in a sandbox, or, if it is a sidecar, has started; it may
+// die at any moment after that.
+func (f *fakeRuntime) done(spec *v1.Container, box string) bool {
+	return slices.ContainsFunc(f.runs, func(o cri.Container) bool {
+		return o.Name == spec.Name && o.SandboxID == box && (o.State == cri.Exited && o.ExitCode == 0 || cri.Sidecar(spec) && !o.StartedAt.IsZero())
+	})
+}
+
+func (f *fakeRuntime) StopContainer(ctx context.Context, id string, grace time.Duration) error {
+	f.mu.Lock()
+	err := f.enter("StopContainer")
+	c := f.find(id)
+	if err != nil || c == nil || c.State != cri.Running {
+		f.mu.Unlock()
+		return err
+	}
+	wait := min(grace, f.slow[c.Name])
+	f.mu.Unlock()
+	t := f.clock.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C():
+	}
+	f.die(id, 143)
+	return nil
+}
+
+func (f *fakeRuntime) RemoveContainer(_ context.Context, id string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.enter("RemoveContainer"); err != nil {
+		return err
+	}
+	if c := f.find(id); c != nil && c.State == cri.Running {
+		f.complain("%s is removed while it runs", c.Name)
+	}
+	f.runs = slices.DeleteFunc(f.runs, func(c cri.Container) bool { return c.ID == id })
+	return nil
+}
+
+func (f *fakeRuntime) find(id string) *cri.Container {
+	for i := range f.runs {
+		if f.runs[i].ID == id {
+			return &f.runs[i]
+		}
+	}
+	return nil
+}
+
+// exit ends a run. The caller holds the lock.
+func (f *fakeRuntime) exit(c *cri.Container, code int32) {
+	if c.State != cri.Exited {
+		c.State, c.ExitCode, c.FinishedAt = cri.Exited, code, f.now()
+	}
+}
+
+// die ends a run by its ID.
+func (f *fakeRuntime) die(id string, code int32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c := f.find(id); c != nil && c.State == cri.Running {
+		f.exit(c, code)
+		f.changed()
+	}
+}
+
+// running is the live run of a container, or "".
+func (f *fakeRuntime) running(name string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range f.runs {
+		if c.Name == name && c.State == cri.Running {
+			return c.ID
+		}
+	}
+	return ""
+}
+
+// alive tells whether a container of the pod runs.
+func (f *fakeRuntime) alive() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.ContainsFunc(f.runs, func(c cri.Container) bool { return c.State == cri.Running })
+}
+
+// fakeParts are the other things that a worker uses. They do nothing, and
+// complain when something is taken away from a running container.
+type fakeParts struct{ *fakeRuntime }
+
+func (fakeParts) Update(*v1.Pod) {}
+
+func (p fakeParts) Prepare(_ context.Context, pod *v1.Pod) (volume.Mounts, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := os.MkdirAll(filepath.Join(p.dir, "pods", string(pod.UID)), 0o750); err != nil {
+		return volume.Mounts{}, err
+	}
+	return volume.Mounts{}, p.enter("Prepare")
+}
+
+func (p fakeParts) Teardown(context.Context, types.UID) error { return p.giveBack("Teardown") }
+
+func (p fakeParts) giveBack(call string) error {
+	alive := p.alive()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if alive {
+		p.complain("%s while a container runs", call)
+	}
+	return p.enter(call)
+}
+
+func (fakeParts) Parent(*v1.Pod) string { return "/pods" }
+
+func (fakeParts) Ensure(*v1.Pod) error { return nil }
+
+func (p fakeParts) Remove(context.Context, types.UID) error { return p.giveBack("Remove") }
+
+func (fakeParts) RegisterPod(*v1.Pod) {}
+
+func (fakeParts) UnregisterPod(*v1.Pod) {}
+
+func (fakeParts) ConfigMap(context.Context, string, string) (*v1.ConfigMap, error) {
+	return nil, errFake
+}
+
+func (fakeParts) Secret(context.Context, string, string) (*v1.Secret, error) { return nil, errFake }
+
+// fakeImages has every image, at once unless a pull of it is to take long.
+type fakeImages struct{ *fakeRuntime }
+
+func (i fakeImages) Ensure(ctx context.Context, _ *v1.Pod, c *v1.Container, _ *runtimeapi.PodSandboxConfig, _ string) (*runtimeapi.Image, error) {
+	t := i.clock.NewTimer(i.slow["pull "+c.Name])
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-t.C():
+	}
+	return &runtimeapi.Image{Id: c.Image}, nil
+}
+
+func (fakeImages) Forget(types.UID) {}

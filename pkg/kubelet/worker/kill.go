@@ -1,0 +1,194 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
+
+	"keelson.dev/keelson/pkg/kubelet/cri"
+	"keelson.dev/keelson/pkg/kubelet/prober"
+)
+
+// kills are the containers of a pod that are being stopped. A stop goes on
+// whatever becomes of the reason for it, so that whoever else wants the container
+// to end joins it, and a handler is called once.
+type kills struct {
+	mu   sync.Mutex
+	runs map[string]*kill // by container ID
+}
+
+// kill is the end of one run of a container.
+type kill struct {
+	hooked   bool      // the preStop handler has been called
+	told     bool      // so has been the user, by an event
+	failures int       // of stops, in a row
+	next     time.Time // when it is worth trying again after a failure
+	now      *attempt  // under way, or the last one
+}
+
+// attempt is one try to stop a container.
+type attempt struct {
+	deadline time.Time
+	handler  clock.Timer // ends the preStop handler, which is running; nil if it is not
+	cancel   context.CancelFunc
+	done     chan struct{} // closed when the container has ended, or did not (err)
+	err      error
+}
+
+// under tells whether the attempt is still under way.
+func (a *attempt) under() bool {
+	if a == nil {
+		return false
+	}
+	select {
+	case <-a.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// of returns the kill of a run.
+func (k *kills) of(id string) *kill {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.runs[id] == nil {
+		k.runs[id] = &kill{}
+	}
+	return k.runs[id]
+}
+
+// forget drops what is kept of runs that have ended.
+func (k *kills) forget(seen *cri.Pod) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for id, one := range k.runs {
+		alive := false
+		for i := range seen.Containers {
+			c := &seen.Containers[i]
+			alive = alive || c.ID == id && c.State != cri.Exited
+		}
+		if !alive && !one.now.under() {
+			delete(k.runs, id)
+		}
+	}
+}
+
+// killSoon has a container stopped and does not wait for it. It returns when to
+// look again if that failed before and is not worth trying yet.
+func (w *worker) killSoon(pod *v1.Pod, run *cri.Container, spec *v1.Container, grace time.Duration, message string) time.Time {
+	k := w.kills.of(run.ID)
+	w.kills.mu.Lock()
+	defer w.kills.mu.Unlock()
+	switch {
+	case k.now.under():
+		return time.Time{}
+	case w.cfg.Clock.Now().Before(k.next):
+		return k.next
+	}
+	w.begin(k, pod, run, spec, grace, message)
+	return time.Time{}
+}
+
+// kill ends a container within its grace period, its preStop handler first. It
+// waits for a stop that is under way, unless that has more time than is left: then
+// it is cut short.
+func (w *worker) kill(ctx context.Context, pod *v1.Pod, run *cri.Container, spec *v1.Container, grace time.Duration, message string) error {
+	k := w.kills.of(run.ID)
+	w.kills.mu.Lock()
+	a := k.now
+	deadline := w.cfg.Clock.Now().Add(grace)
+	if a.under() && deadline.Before(a.deadline.Add(-time.Second)) {
+		if a.deadline = deadline; a.handler != nil {
+			a.handler.Reset(grace)
+		} else {
+			w.kills.mu.Unlock()
+			a.cancel()
+			<-a.done
+			w.kills.mu.Lock()
+		}
+	}
+	if a = k.now; !a.under() {
+		a = w.begin(k, pod, run, spec, grace, message)
+	}
+	w.kills.mu.Unlock()
+	select {
+	case <-a.done:
+		return a.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// begin begins to stop a container. The caller holds the lock.
+func (w *worker) begin(k *kill, pod *v1.Pod, run *cri.Container, spec *v1.Container, grace time.Duration, message string) *attempt {
+	if !k.told {
+		k.told = true
+		w.cfg.Event(pod, run.Name, v1.EventTypeNormal, "Killing", message)
+	}
+	hook := !k.hooked && spec != nil && spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil && run.State == cri.Running
+	k.hooked = k.hooked || hook
+	ctx, cancel := context.WithCancel(w.ctx)
+	a := &attempt{deadline: w.cfg.Clock.Now().Add(grace), cancel: cancel, done: make(chan struct{})}
+	k.now = a
+	handled, end := context.WithCancel(ctx)
+	if hook {
+		a.handler = w.cfg.Clock.AfterFunc(grace, end)
+	}
+	w.wg.Go(func() {
+		defer w.poke()
+		defer cancel()
+		defer end()
+		left := grace
+		if hook {
+			w.preStop(handled, pod, run, spec)
+			left = w.handlerDone(a)
+		}
+		err := ctx.Err()
+		if err == nil {
+			err = w.cfg.Runtime.StopContainer(ctx, run.ID, left)
+		}
+		w.kills.mu.Lock()
+		defer w.kills.mu.Unlock()
+		defer close(a.done)
+		if err == nil {
+			k.failures, k.next = 0, time.Time{}
+			return
+		}
+		a.err = fmt.Errorf("stop container %s: %w", run.Name, err)
+		if ctx.Err() == nil {
+			w.cfg.Log.Warn("Container does not stop", "pod", cri.Describe(pod), "container", run.Name, "err", err)
+			k.next = w.cfg.Clock.Now().Add(delay(k.failures))
+			k.failures++
+		}
+	})
+	return a
+}
+
+// preStop runs the container's handler until ctx ends.
+func (w *worker) preStop(ctx context.Context, pod *v1.Pod, run *cri.Container, spec *v1.Container) {
+	ip := ""
+	if len(pod.Status.PodIPs) > 0 {
+		ip = pod.Status.PodIPs[0].IP
+	}
+	err := w.cfg.Handler.Lifecycle(ctx, prober.Target{Container: spec, ID: run.ID, IP: ip}, spec.Lifecycle.PreStop)
+	if err != nil && w.ctx.Err() == nil {
+		w.cfg.Event(pod, run.Name, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
+	}
+}
+
+// handlerDone notes that the handler has ended and returns what is left of the grace period.
+func (w *worker) handlerDone(a *attempt) time.Duration {
+	w.kills.mu.Lock()
+	defer w.kills.mu.Unlock()
+	a.handler.Stop()
+	a.handler = nil
+	return max(a.deadline.Sub(w.cfg.Clock.Now()), minGrace)
+}

@@ -1,0 +1,123 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"fmt"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+
+	"keelson.dev/keelson/pkg/kubelet/cri"
+	"keelson.dev/keelson/pkg/kubelet/status"
+)
+
+// shown is what the pod's status was last made from.
+type shown struct {
+	mu           sync.Mutex
+	look         look
+	ending, over bool
+	waiting      map[string]v1.ContainerStateWaiting
+}
+
+// setWaiting has a container shown as waiting; the zero value says that it is not.
+func (w *worker) setWaiting(container string, why v1.ContainerStateWaiting) {
+	w.shown.mu.Lock()
+	defer w.shown.mu.Unlock()
+	if why == (v1.ContainerStateWaiting{}) {
+		delete(w.shown.waiting, container)
+		return
+	}
+	w.shown.waiting[container] = why
+}
+
+// noteWaiting keeps, of the reasons why containers wait, those that still hold.
+func (w *worker) noteWaiting(pod *v1.Pod, plan Plan) {
+	w.shown.mu.Lock()
+	defer w.shown.mu.Unlock()
+	waiting := w.shown.waiting
+	for name, why := range plan.Waiting {
+		if waiting[name].Reason != why.Reason {
+			w.cfg.Event(pod, name, v1.EventTypeWarning, "BackOff", fmt.Sprintf("Back-off restarting failed container %s in pod %s", name, cri.Describe(pod)))
+		}
+	}
+	for name, why := range waiting {
+		if why.Reason == reasonCrashLoop {
+			delete(waiting, name)
+		}
+	}
+	for name, why := range plan.Waiting {
+		waiting[name] = why
+	}
+}
+
+// report computes the pod's status from what is seen and has it written.
+func (w *worker) report(l look, ending, over bool) {
+	w.shown.mu.Lock()
+	defer w.shown.mu.Unlock()
+	w.shown.look, w.shown.ending, w.shown.over = l, ending, over
+	w.show()
+}
+
+// probed brings the status up to date with the probes, also while the worker is busy.
+func (w *worker) probed() {
+	w.shown.mu.Lock()
+	defer w.shown.mu.Unlock()
+	if w.shown.look.pod != nil {
+		w.show()
+	}
+}
+
+// show computes the status and has it written. The caller holds the lock.
+func (w *worker) show() {
+	l := w.shown.look
+	if l.removed {
+		return
+	}
+	box := l.seen.Sandbox()
+	handler := ""
+	if box != nil {
+		handler = box.RuntimeHandler
+	}
+	base := l.pod
+	if s, ok := w.cfg.Status.Get(w.uid); ok {
+		base = l.pod.DeepCopy()
+		s.Conditions = foreign(l.pod.Status.Conditions, s.Conditions)
+		base.Status = s
+	}
+	w.cfg.Status.Set(l.pod, status.Compute(status.Input{
+		Pod: base, Seen: l.seen, Now: w.cfg.Clock.Now(), Waiting: w.shown.waiting, Probed: w.probes.Probed, Message: w.message,
+		HostIPs: w.cfg.HostIPs, SandboxReady: box != nil && box.Ready, Ending: w.shown.ending, Ended: w.shown.over, Verdict: l.verdict,
+		RuntimeName: w.cfg.RuntimeName, RecursiveReadOnly: w.cfg.RecursiveReadOnly(handler),
+	}))
+}
+
+// foreign brings the conditions that others have set up to date with the API's.
+func foreign(api, own []v1.PodCondition) []v1.PodCondition {
+	out := append([]v1.PodCondition{}, own...)
+	for _, c := range api {
+		found := false
+		for i := range out {
+			if out[i].Type == c.Type {
+				found = true
+				if !kubelets(c.Type) {
+					out[i] = c
+				}
+			}
+		}
+		if !found {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// kubelets tells whether a condition is the kubelet's to set.
+func kubelets(t v1.PodConditionType) bool {
+	switch t {
+	case v1.PodReady, v1.ContainersReady, v1.PodInitialized, v1.PodScheduled, v1.PodReadyToStartContainers:
+		return true
+	}
+	return false
+}
