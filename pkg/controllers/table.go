@@ -5,6 +5,7 @@
 package controllers
 
 import (
+	"keelson.dev/keelson/pkg/controllers/bootstraptoken"
 	"keelson.dev/keelson/pkg/controllers/certificates"
 	"keelson.dev/keelson/pkg/controllers/clusterroleaggregation"
 	"keelson.dev/keelson/pkg/controllers/controller"
@@ -71,6 +72,8 @@ func Table() []Entry {
 		{certificates.SigningName, "certificate-controller", certificates.NewSigning, signs},
 		{certificates.ApprovingName, "certificate-controller", certificates.NewApproving, nil},
 		{certificates.CleaningName, "certificate-controller", certificates.NewCleaning, nil},
+		{bootstraptoken.SigningName, "bootstrap-signer", bootstraptoken.NewSigning, nil},
+		{bootstraptoken.CleaningName, "token-cleaner", bootstraptoken.NewCleaning, nil},
 		{pvcprotection.Name, "pvc-protection-controller", pvcprotection.New, nil},
 		{pvprotection.Name, "pv-protection-controller", pvprotection.New, nil},
 		{resourcequota.Name, "resourcequota-controller", resourcequota.New, nil},

@@ -17,12 +17,14 @@ type known struct {
 	// flag sets how many keys the controller works on at once; workers is its default.
 	flag    string
 	workers int
+	// off tells that '*' does not mean it: it runs when it is named.
+	off bool
 }
 
 // upstream are the controllers that Kubernetes 1.36 has. Those that a cluster
 // without a cloud has no use for can be named in --controllers all the same.
 var upstream = map[string]known{
-	"bootstrap-signer-controller":                                    {alias: "bootstrapsigner"},
+	"bootstrap-signer-controller":                                    {alias: "bootstrapsigner", off: true},
 	"certificatesigningrequest-approving-controller":                 {alias: "csrapproving"},
 	"certificatesigningrequest-cleaner-controller":                   {alias: "csrcleaner"},
 	"certificatesigningrequest-signing-controller":                   {alias: "csrsigning"},
@@ -69,7 +71,7 @@ var upstream = map[string]known{
 	"storage-version-migrator-controller":                            {alias: "svm"},
 	"storageversion-garbage-collector-controller":                    {alias: "storage-version-gc"},
 	"taint-eviction-controller":                                      {},
-	"token-cleaner-controller":                                       {alias: "tokencleaner"},
+	"token-cleaner-controller":                                       {alias: "tokencleaner", off: true},
 	"ttl-after-finished-controller":                                  {alias: "ttl-after-finished", flag: "concurrent-ttl-after-finished-syncs", workers: 5},
 	"ttl-controller":                                                 {alias: "ttl"},
 	"validatingadmissionpolicy-status-controller":                    {flag: "concurrent-validating-admission-policy-status-syncs", workers: 5},

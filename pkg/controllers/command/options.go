@@ -169,5 +169,5 @@ func (o *options) runs(name string) bool {
 			all = true
 		}
 	}
-	return all
+	return all && !upstream[name].off
 }

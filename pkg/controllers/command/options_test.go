@@ -20,7 +20,7 @@ func TestControllers(t *testing.T) {
 		{flag: "*", runs: map[string]bool{"deployment-controller": true, "podgc": false}},
 		{flag: "*,-deployment", runs: map[string]bool{"deployment-controller": false, "replicaset-controller": true}},
 		{flag: "deployment-controller", runs: map[string]bool{"deployment-controller": true, "replicaset-controller": false}},
-		{flag: "*,bootstrapsigner,tokencleaner,-service-lb-controller", runs: map[string]bool{"namespace-controller": true}},
+		{flag: "*,bootstrapsigner,-service-lb-controller", runs: map[string]bool{"namespace-controller": true, "bootstrap-signer-controller": true, "token-cleaner-controller": false}},
 		{flag: "*,-nonsense", err: `there is no controller "nonsense"`},
 		{flag: "*,", err: `there is no controller ""`},
 	} {
