@@ -16,6 +16,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/endpoints"
 	"keelson.dev/keelson/pkg/controllers/endpointslice"
 	"keelson.dev/keelson/pkg/controllers/endpointslicemirroring"
+	"keelson.dev/keelson/pkg/controllers/ephemeralvolume"
 	"keelson.dev/keelson/pkg/controllers/garbagecollector"
 	"keelson.dev/keelson/pkg/controllers/job"
 	"keelson.dev/keelson/pkg/controllers/namespace"
@@ -34,6 +35,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/tokensecret"
 	"keelson.dev/keelson/pkg/controllers/ttlafterfinished"
 	"keelson.dev/keelson/pkg/controllers/vacprotection"
+	"keelson.dev/keelson/pkg/controllers/volumebinder"
 )
 
 // Entry is a controller of the manager.
@@ -82,6 +84,8 @@ func Table() []Entry {
 		{disruption.Name, "disruption-controller", disruption.New, nil},
 		{vacprotection.Name, "volumeattributesclass-protection-controller", vacprotection.New, nil},
 		{servicecidr.Name, "service-cidrs-controller", servicecidr.New, nil},
+		{volumebinder.Name, "persistent-volume-binder", volumebinder.New, nil},
+		{ephemeralvolume.Name, "ephemeral-volume-controller", ephemeralvolume.New, nil},
 	}
 }
 

@@ -23,11 +23,7 @@ import (
 // Name is the controller's name.
 const Name = "persistentvolumeclaim-protection-controller"
 
-const (
-	finalizer = "kubernetes.io/pvc-protection"
-	// byClaim is an index of pods by the claims they use.
-	byClaim = "claim"
-)
+const finalizer = "kubernetes.io/pvc-protection"
 
 // Controller implements controller.Controller.
 type Controller struct {
@@ -44,12 +40,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 	c := &Controller{Deps: d, claims: core.PersistentVolumeClaims().Lister(), pods: pods.GetIndexer()}
 	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
-		pods.AddIndexers(cache.Indexers{byClaim: func(o any) ([]string, error) {
-			if pod, ok := o.(*v1.Pod); ok {
-				return claimsOf(pod), nil
-			}
-			return nil, nil
-		}}),
+		controller.IndexByClaim(pods),
 		controller.OnChange(core.PersistentVolumeClaims().Informer(), func(_, claim *v1.PersistentVolumeClaim) {
 			if claim != nil && mustSync(claim) {
 				c.loop.AddObject(claim)
@@ -74,25 +65,11 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 	}
 	for _, p := range []*v1.Pod{old, pod} {
 		if p != nil {
-			for _, key := range claimsOf(p) {
+			for _, key := range controller.ClaimsOf(p) {
 				c.loop.Add(key)
 			}
 		}
 	}
-}
-
-// claimsOf are the keys of the claims that a pod's volumes name.
-func claimsOf(pod *v1.Pod) []string {
-	var keys []string
-	for _, v := range pod.Spec.Volumes {
-		switch {
-		case v.PersistentVolumeClaim != nil:
-			keys = append(keys, pod.Namespace+"/"+v.PersistentVolumeClaim.ClaimName)
-		case v.Ephemeral != nil:
-			keys = append(keys, pod.Namespace+"/"+pod.Name+"-"+v.Name)
-		}
-	}
-	return keys
 }
 
 // uses tells whether a pod may still use its volumes: it is on a node, and has
@@ -130,20 +107,15 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 // used tells whether a pod uses the claim. What the cache does not show yet is
 // asked of the API server: letting go too early loses data.
 func (c *Controller) used(ctx context.Context, claim *v1.PersistentVolumeClaim) (bool, error) {
-	cached, err := c.pods.ByIndex(byClaim, controller.Key(claim))
-	if err != nil {
-		return false, err
-	}
-	for _, o := range cached {
-		if uses(o.(*v1.Pod)) {
-			return true, nil
-		}
+	cached, err := controller.PodsOfClaim(c.pods, controller.Key(claim))
+	if err != nil || slices.ContainsFunc(cached, uses) {
+		return err == nil, err
 	}
 	live, err := c.Client.CoreV1().Pods(claim.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return false, fmt.Errorf("pods: %w", err)
 	}
 	return slices.ContainsFunc(live.Items, func(p v1.Pod) bool {
-		return uses(&p) && slices.Contains(claimsOf(&p), controller.Key(claim))
+		return uses(&p) && slices.Contains(controller.ClaimsOf(&p), controller.Key(claim))
 	}), nil
 }

@@ -1,0 +1,126 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ephemeralvolume makes the claims of pods' generic ephemeral volumes,
+// from the templates in the pods. A claim belongs to its pod and goes with it.
+package ephemeralvolume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-helpers/storage/ephemeral"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// Name is the controller's name.
+const Name = "ephemeral-volume-controller"
+
+// Controller implements controller.Controller.
+type Controller struct {
+	controller.Deps
+	loop     *controller.Loop
+	pods     corelisters.PodLister
+	claims   corelisters.PersistentVolumeClaimLister
+	podCache cache.Indexer
+}
+
+// New returns the controller.
+func New(d controller.Deps) (controller.Controller, error) {
+	core := d.Informers.Core().V1()
+	pods := core.Pods().Informer()
+	c := &Controller{Deps: d, pods: core.Pods().Lister(), claims: core.PersistentVolumeClaims().Lister(), podCache: pods.GetIndexer()}
+	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	return c, errors.Join(
+		controller.IndexByClaim(pods),
+		controller.OnChange(pods, func(old, pod *v1.Pod) {
+			if old == nil && len(volumesOf(pod)) > 0 {
+				c.loop.AddObject(pod)
+			}
+		}),
+		controller.OnChange(core.PersistentVolumeClaims().Informer(), func(old, claim *v1.PersistentVolumeClaim) {
+			if claim == nil {
+				c.claimGone(old)
+			}
+		}),
+	)
+}
+
+// Run implements controller.Controller.
+func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+
+// claimGone has the pods looked at whose volume a claim was.
+func (c *Controller) claimGone(claim *v1.PersistentVolumeClaim) {
+	pods, err := controller.PodsOfClaim(c.podCache, controller.Key(claim))
+	if err != nil {
+		return // the index is there
+	}
+	for _, pod := range pods {
+		c.loop.AddObject(pod)
+	}
+}
+
+// volumesOf are the volumes of a pod that are to have claims.
+func volumesOf(pod *v1.Pod) []*v1.Volume {
+	var out []*v1.Volume
+	for i := range pod.Spec.Volumes {
+		if pod.Spec.Volumes[i].Ephemeral != nil {
+			out = append(out, &pod.Spec.Volumes[i])
+		}
+	}
+	return out
+}
+
+func (c *Controller) sync(ctx context.Context, key string) error {
+	namespace, name := controller.Split(key)
+	pod, err := c.pods.Pods(namespace).Get(name)
+	if apierrors.IsNotFound(err) || err == nil && pod.DeletionTimestamp != nil {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, v := range volumesOf(pod) {
+		if err := c.ensure(ctx, pod, v); err != nil {
+			c.Events.Eventf(pod, v1.EventTypeWarning, "FailedBinding", "ephemeral volume %s: %v", v.Name, err)
+			return fmt.Errorf("ephemeral volume %s: %w", v.Name, err)
+		}
+	}
+	return nil
+}
+
+// ensure makes the claim of a volume, unless it is there. One that is somebody
+// else's is an error: its data is not the pod's.
+func (c *Controller) ensure(ctx context.Context, pod *v1.Pod, v *v1.Volume) error {
+	want := claimOf(pod, v)
+	have, err := c.claims.PersistentVolumeClaims(pod.Namespace).Get(want.Name)
+	switch {
+	case err == nil:
+		return ephemeral.VolumeIsForPod(pod, have)
+	case !apierrors.IsNotFound(err):
+		return err
+	}
+	_, err = c.Client.CoreV1().PersistentVolumeClaims(pod.Namespace).Create(ctx, want, metav1.CreateOptions{})
+	if err != nil && !apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
+		return fmt.Errorf("create PVC %s: %w", want.Name, err)
+	}
+	return nil
+}
+
+func claimOf(pod *v1.Pod, v *v1.Volume) *v1.PersistentVolumeClaim {
+	template := v.Ephemeral.VolumeClaimTemplate.DeepCopy()
+	return &v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, Name: ephemeral.VolumeClaimName(pod, v), Labels: template.Labels, Annotations: template.Annotations,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(pod, v1.SchemeGroupVersion.WithKind("Pod"))},
+		},
+		Spec: template.Spec,
+	}
+}

@@ -1,0 +1,70 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ephemeralvolume
+
+import (
+	"context"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+	"keelson.dev/keelson/pkg/controllers/controller"
+	"keelson.dev/keelson/pkg/controllers/controllertest"
+	"keelson.dev/keelson/pkg/controllers/serviceaccount"
+)
+
+func TestServer(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	controllertest.Run(t, s, controller.Options{}, New, serviceaccount.New)
+	core := s.Client.CoreV1()
+	controllertest.Eventually(t, "service account", func(ctx context.Context) (any, bool) {
+		_, err := core.ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
+		return err, err == nil
+	})
+	spec := v1.PersistentVolumeClaimSpec{
+		AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+		Resources:   v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}},
+	}
+	claims := core.PersistentVolumeClaims("default")
+	// Of the same name, but nobody's: it is not taken.
+	if _, err := claims.Create(t.Context(), &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "p-other"}, Spec: spec}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	volume := func(name string) v1.Volume {
+		return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{
+			VolumeClaimTemplate: &v1.PersistentVolumeClaimTemplate{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}}, Spec: spec},
+		}}}
+	}
+	pod, err := core.Pods("default").Create(t.Context(), &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1.PodSpec{
+		Containers: []v1.Container{{Name: "c", Image: "i"}}, Volumes: []v1.Volume{volume("data"), volume("other")},
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var first types.UID
+	made := func(ctx context.Context) (any, bool) {
+		c, err := claims.Get(ctx, "p-data", metav1.GetOptions{})
+		if err != nil || c.UID == first {
+			return err, false
+		}
+		first = c.UID
+		return c, metav1.IsControlledBy(c, pod) && c.Labels["a"] == "b"
+	}
+	controllertest.Eventually(t, "the claim is made", made)
+	if _, err := claims.Patch(t.Context(), "p-data", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := claims.Delete(t.Context(), "p-data", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, "it is made again", made)
+	other, err := claims.Get(t.Context(), "p-other", metav1.GetOptions{})
+	if err != nil || len(other.OwnerReferences) > 0 {
+		t.Errorf("somebody else's claim: %v, %v", other, err)
+	}
+}

@@ -1,0 +1,213 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package volumebinder binds claims and volumes to each other, one to one: to the
+// volume that a claim asks for, to the one that is reserved for it, or to the best
+// of those there are. A claim for which there is none it hands to the provisioner
+// of its class, by an annotation. Of volumes whose claim is gone it tells that
+// they are released; to delete them is the business of who made them.
+//
+// What is to be done is decided by planClaim and planVolume, which are pure. A
+// binding is written to the volume first and to the claim last; whatever of it is
+// missing is written the next time. Two claims cannot get the same volume: the
+// second write meets a conflict.
+package volumebinder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	storagelisters "k8s.io/client-go/listers/storage/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-helpers/storage/volume"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// Name is the controller's name.
+const Name = "persistentvolume-binder-controller"
+
+// resync is how often claims that wait are looked at in any case, and their users told.
+const resync = 15 * time.Second
+
+// Indexes of claims and volumes.
+const (
+	byVolume = "volume"       // claims by the volume they name
+	unbound  = "unbound"      // claims that wait, all under waits
+	byClass  = "storageclass" // volumes by their class
+	byClaim  = "claim"        // volumes by the claim they are reserved for
+	waits    = "yes"
+)
+
+// Controller implements controller.Controller.
+type Controller struct {
+	controller.Deps
+	claims, volumes *controller.Loop
+	claimLister     corelisters.PersistentVolumeClaimLister
+	volumeLister    corelisters.PersistentVolumeLister
+	classes         storagelisters.StorageClassLister
+	claimCache      cache.Indexer
+	volumeCache     cache.Indexer
+	podCache        cache.Indexer
+}
+
+// New returns the controller.
+func New(d controller.Deps) (controller.Controller, error) {
+	core, classes := d.Informers.Core().V1(), d.Informers.Storage().V1().StorageClasses()
+	claims, volumes, pods := core.PersistentVolumeClaims().Informer(), core.PersistentVolumes().Informer(), core.Pods().Informer()
+	c := &Controller{
+		Deps: d, claimLister: core.PersistentVolumeClaims().Lister(), volumeLister: core.PersistentVolumes().Lister(), classes: classes.Lister(),
+		claimCache: claims.GetIndexer(), volumeCache: volumes.GetIndexer(), podCache: pods.GetIndexer(),
+	}
+	c.claims = controller.NewLoop(Name+"/claims", d.Clock, d.Log, d.Options.Workers, c.syncClaim)
+	c.volumes = controller.NewLoop(Name+"/volumes", d.Clock, d.Log, d.Options.Workers, c.syncVolume)
+	return c, errors.Join(
+		claims.AddIndexers(cache.Indexers{byVolume: index(volumeOf), unbound: index(waitsOf)}),
+		volumes.AddIndexers(cache.Indexers{byClass: index(classOf), byClaim: index(claimOf)}),
+		controller.IndexByClaim(pods),
+		controller.OnChange(claims, c.claimChanged),
+		controller.OnChange(volumes, c.volumeChanged),
+		controller.OnChange(classes.Informer(), func(_, class *storagev1.StorageClass) {
+			if class != nil {
+				c.lookAtWaiting(func(*v1.PersistentVolumeClaim) bool { return true })
+			}
+		}),
+	)
+}
+
+func index[T any](values func(*T) []string) cache.IndexFunc {
+	return func(o any) ([]string, error) {
+		if t, ok := o.(*T); ok {
+			return values(t), nil
+		}
+		return nil, nil
+	}
+}
+
+func volumeOf(c *v1.PersistentVolumeClaim) []string {
+	if c.Spec.VolumeName == "" {
+		return nil
+	}
+	return []string{c.Spec.VolumeName}
+}
+
+func waitsOf(c *v1.PersistentVolumeClaim) []string {
+	if metav1.HasAnnotation(c.ObjectMeta, volume.AnnBindCompleted) {
+		return nil
+	}
+	return []string{waits}
+}
+
+func classOf(v *v1.PersistentVolume) []string { return []string{volume.GetPersistentVolumeClass(v)} }
+
+func claimOf(v *v1.PersistentVolume) []string {
+	if v.Spec.ClaimRef == nil {
+		return nil
+	}
+	return []string{v.Spec.ClaimRef.Namespace + "/" + v.Spec.ClaimRef.Name}
+}
+
+// Run implements controller.Controller.
+func (c *Controller) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.claims.Run(ctx) })
+	g.Go(func() error { return c.volumes.Run(ctx) })
+	g.Go(func() error {
+		t := c.Clock.NewTicker(resync)
+		defer t.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-t.C():
+				c.lookAtWaiting(func(*v1.PersistentVolumeClaim) bool { return true })
+			}
+		}
+	})
+	return g.Wait()
+}
+
+// claimChanged has a claim looked at, and the volumes that it is bound to, or was.
+func (c *Controller) claimChanged(old, claim *v1.PersistentVolumeClaim) {
+	if claim != nil {
+		c.claims.AddObject(claim)
+	}
+	for _, x := range []*v1.PersistentVolumeClaim{old, claim} {
+		if x == nil {
+			continue
+		}
+		for _, name := range volumeOf(x) {
+			c.volumes.Add(name)
+		}
+		names, err := c.volumeCache.IndexKeys(byClaim, controller.Key(x))
+		if err != nil {
+			continue // the index is there
+		}
+		for _, name := range names {
+			c.volumes.Add(name)
+		}
+	}
+}
+
+// volumeChanged has a volume looked at, and the claims that name it or may have it now.
+func (c *Controller) volumeChanged(old, v *v1.PersistentVolume) {
+	name := controller.Either(old, v).Name
+	c.volumes.Add(name)
+	keys, err := c.claimCache.IndexKeys(byVolume, name)
+	if err == nil {
+		for _, key := range keys {
+			c.claims.Add(key)
+		}
+	}
+	if v == nil {
+		return
+	}
+	for _, key := range claimOf(v) {
+		c.claims.Add(key)
+	}
+	if v.Spec.ClaimRef == nil && v.Status.Phase == v1.VolumeAvailable {
+		c.lookAtWaiting(func(claim *v1.PersistentVolumeClaim) bool {
+			found, err := best(claim, []*v1.PersistentVolume{v}, false)
+			return err != nil || found != nil
+		})
+	}
+}
+
+// lookAtWaiting has those claims looked at that are not bound yet, and for which one of something may be there now.
+func (c *Controller) lookAtWaiting(may func(*v1.PersistentVolumeClaim) bool) {
+	all, err := c.claimCache.ByIndex(unbound, waits)
+	if err != nil {
+		return // the index is there
+	}
+	for _, o := range all {
+		if claim := o.(*v1.PersistentVolumeClaim); may(claim) {
+			c.claims.AddObject(claim)
+		}
+	}
+}
+
+// candidates are the volumes that a claim could have: those of its class, and
+// those reserved for it.
+func (c *Controller) candidates(claim *v1.PersistentVolumeClaim) ([]*v1.PersistentVolume, error) {
+	var out []*v1.PersistentVolume
+	for name, value := range map[string]string{byClass: volume.GetPersistentVolumeClaimClass(claim), byClaim: controller.Key(claim)} {
+		found, err := c.volumeCache.ByIndex(name, value)
+		if err != nil {
+			return nil, fmt.Errorf("volumes: %w", err)
+		}
+		for _, o := range found {
+			if v := o.(*v1.PersistentVolume); !slices.ContainsFunc(out, func(x *v1.PersistentVolume) bool { return x.Name == v.Name }) {
+				out = append(out, v)
+			}
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,83 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package volumebinder
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/storage/volume"
+	"k8s.io/utils/ptr"
+)
+
+// best is the volume that a claim is to have, or nil: one that is reserved for
+// it; else, of those with the fewest access modes that suffice, the smallest.
+// When binding is delayed the scheduler chooses, and only a reserved one is taken.
+func best(claim *v1.PersistentVolumeClaim, volumes []*v1.PersistentVolume, delayed bool) (*v1.PersistentVolume, error) {
+	var fit []*v1.PersistentVolume
+	for _, v := range volumes {
+		if volume.CheckAccessModes(claim, v) {
+			fit = append(fit, v)
+		}
+	}
+	slices.SortFunc(fit, func(a, b *v1.PersistentVolume) int { return cmp.Compare(a.Name, b.Name) })
+	reserved, err := volume.FindMatchingVolume(claim, fit, nil, nil, true, true)
+	if err != nil || reserved != nil || delayed {
+		return reserved, wrapMatch(err)
+	}
+	for len(fit) > 0 {
+		modes := accessModes(slices.MinFunc(fit, func(a, b *v1.PersistentVolume) int { return cmp.Compare(accessModes(a), accessModes(b)) }))
+		var group, rest []*v1.PersistentVolume
+		for _, v := range fit {
+			if accessModes(v) == modes {
+				group = append(group, v)
+			} else {
+				rest = append(rest, v)
+			}
+		}
+		found, err := volume.FindMatchingVolume(claim, group, nil, nil, false, true)
+		if err != nil || found != nil {
+			return found, wrapMatch(err)
+		}
+		fit = rest
+	}
+	return nil, nil
+}
+
+func wrapMatch(err error) error {
+	if err != nil {
+		return fmt.Errorf("match: %w", err)
+	}
+	return nil
+}
+
+// accessModes is how many different access modes a volume has.
+func accessModes(v *v1.PersistentVolume) int {
+	modes := slices.Clone(v.Spec.AccessModes)
+	slices.Sort(modes)
+	return len(slices.Compact(modes))
+}
+
+// mismatch tells why a volume that a claim names cannot be its.
+func mismatch(claim *v1.PersistentVolumeClaim, v *v1.PersistentVolume) error {
+	asked, has := claim.Spec.Resources.Requests[v1.ResourceStorage], v.Spec.Capacity[v1.ResourceStorage]
+	switch {
+	case v.DeletionTimestamp != nil:
+		return fmt.Errorf("the volume is marked for deletion %q", v.Name)
+	case has.Value() < asked.Value():
+		return errors.New("requested PV is too small")
+	case volume.GetPersistentVolumeClass(v) != volume.GetPersistentVolumeClaimClass(claim):
+		return errors.New("storageClassName does not match")
+	case ptr.Deref(claim.Spec.VolumeAttributesClassName, "") != ptr.Deref(v.Spec.VolumeAttributesClassName, ""):
+		return errors.New("volumeAttributesClassName does not match")
+	case volume.CheckVolumeModeMismatches(&claim.Spec, &v.Spec):
+		return errors.New("incompatible volumeMode")
+	case !volume.CheckAccessModes(claim, v):
+		return errors.New("incompatible accessMode")
+	}
+	return nil
+}

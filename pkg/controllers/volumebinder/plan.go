@@ -1,0 +1,214 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package volumebinder
+
+import (
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/storage/volume"
+)
+
+// event is what the users of an object are told.
+type event struct {
+	kind, reason, message string
+	// onChange: only if the phase changes with it.
+	onChange bool
+}
+
+func normal(reason, format string, args ...any) event {
+	return event{kind: v1.EventTypeNormal, reason: reason, message: fmt.Sprintf(format, args...)}
+}
+
+func warning(reason, format string, args ...any) event {
+	return event{kind: v1.EventTypeWarning, reason: reason, message: fmt.Sprintf(format, args...)}
+}
+
+// claimFacts is what is known about a claim that is looked at.
+type claimFacts struct {
+	// found is the volume that the claim names, or else the best match.
+	found *v1.PersistentVolume
+	// delayed: the scheduler binds it when there is a pod.
+	delayed bool
+	// class is the claim's class, standard the one that claims without get.
+	class, standard *storagev1.StorageClass
+	// pods wait, with the claim, for a node.
+	pods []string
+}
+
+// claimPlan is what is to be done for a claim: bind it, or give it a class, or
+// hand it to a provisioner, or have it in a phase ("" leaves it in its own).
+type claimPlan struct {
+	bind        *v1.PersistentVolume
+	class       string
+	provisioner string
+	phase       v1.PersistentVolumeClaimPhase
+	event       event
+}
+
+func planClaim(claim *v1.PersistentVolumeClaim, f claimFacts) claimPlan {
+	switch {
+	case metav1.HasAnnotation(claim.ObjectMeta, volume.AnnBindCompleted):
+		return planBound(claim, f.found)
+	case claim.Spec.VolumeName != "":
+		return planNamed(claim, f.found)
+	case f.found != nil:
+		return claimPlan{bind: f.found}
+	case f.standard != nil && !volume.PersistentVolumeClaimHasClass(claim):
+		return claimPlan{class: f.standard.Name}
+	case f.delayed && !volume.IsDelayBindingProvisioning(claim):
+		return claimPlan{phase: v1.ClaimPending, event: waiting(f.pods)}
+	case volume.GetPersistentVolumeClaimClass(claim) != "":
+		return planProvisioning(claim, f.class)
+	}
+	return claimPlan{phase: v1.ClaimPending, event: normal("FailedBinding", "no persistent volumes available for this claim and no storage class is set")}
+}
+
+// planBound keeps a claim to the volume that it was bound to.
+func planBound(claim *v1.PersistentVolumeClaim, found *v1.PersistentVolume) claimPlan {
+	lost := func(reason, message string) claimPlan {
+		e := warning(reason, "%s", message)
+		e.onChange = true
+		return claimPlan{phase: v1.ClaimLost, event: e}
+	}
+	switch {
+	case claim.Spec.VolumeName == "":
+		return lost("ClaimLost", "Bound claim has lost reference to PersistentVolume. Data on the volume is lost!")
+	case found == nil:
+		return lost("ClaimLost", "Bound claim has lost its PersistentVolume. Data on the volume is lost!")
+	case found.Spec.ClaimRef == nil || found.Spec.ClaimRef.UID == claim.UID:
+		return claimPlan{bind: found}
+	}
+	return lost("ClaimMisbound", "Two claims are bound to the same volume, this one is bound incorrectly")
+}
+
+// planNamed binds a claim to the volume it asks for, or has it wait for that one.
+func planNamed(claim *v1.PersistentVolumeClaim, found *v1.PersistentVolume) claimPlan {
+	wait := claimPlan{phase: v1.ClaimPending}
+	switch {
+	case found == nil:
+		return wait
+	case found.Spec.ClaimRef == nil:
+		if err := mismatch(claim, found); err != nil {
+			wait.event = warning("VolumeMismatch", "Cannot bind to requested volume %q: %s", found.Name, err)
+			return wait
+		}
+		return claimPlan{bind: found}
+	case volume.IsVolumeBoundToClaim(found, claim):
+		return claimPlan{bind: found}
+	}
+	wait.event = warning("FailedBinding", "volume %q already bound to a different claim.", found.Name)
+	return wait
+}
+
+// planProvisioning hands a claim to the provisioner of its class.
+func planProvisioning(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) claimPlan {
+	if class == nil {
+		return claimPlan{event: warning("ProvisioningFailed", "storageclass.storage.k8s.io %q not found", volume.GetPersistentVolumeClaimClass(claim))}
+	}
+	name, ours := provisionerOf(class.Provisioner)
+	if ours {
+		return claimPlan{event: warning("ProvisioningFailed", "no volume plugin matched name: %s", class.Provisioner)}
+	}
+	return claimPlan{provisioner: name, event: normal("ExternalProvisioning", "Waiting for a volume to be created either by the external provisioner '%s' "+
+		"or manually by the system administrator. If volume creation is delayed, please verify that "+
+		"the provisioner is running and correctly registered.", name)}
+}
+
+// provisionerOf is the driver that provisions for a class: for names that were
+// Kubernetes' own it is the driver that took over. Others of these nobody serves.
+func provisionerOf(name string) (driver string, unserved bool) {
+	migrated := map[string]string{
+		"kubernetes.io/aws-ebs": "ebs.csi.aws.com", "kubernetes.io/gce-pd": "pd.csi.storage.gke.io", "kubernetes.io/cinder": "cinder.csi.openstack.org",
+		"kubernetes.io/azure-disk": "disk.csi.azure.com", "kubernetes.io/azure-file": "file.csi.azure.com",
+		"kubernetes.io/vsphere-volume": "csi.vsphere.vmware.com", "kubernetes.io/portworx-volume": "pxd.portworx.com",
+	}
+	if driver, ok := migrated[name]; ok {
+		return driver, false
+	}
+	return name, strings.HasPrefix(name, "kubernetes.io/")
+}
+
+// waiting tells what a claim waits for that is bound only when it is used.
+func waiting(pods []string) event {
+	switch len(pods) {
+	case 0:
+		return normal("WaitForFirstConsumer", "waiting for first consumer to be created before binding")
+	case 1:
+		return normal("WaitForPodScheduled", "waiting for pod %s to be scheduled", pods[0])
+	}
+	return normal("WaitForPodScheduled", "waiting for pods %s to be scheduled", strings.Join(pods, ","))
+}
+
+// volumePlan is what is to be done for a volume: have it in a phase, or let go of
+// the claim it is reserved for, or have that claim looked at.
+type volumePlan struct {
+	phase  v1.PersistentVolumePhase
+	unbind bool
+	wake   bool
+	event  event
+	// claimEvent is told to the claim's users.
+	claimEvent event
+}
+
+// planVolume decides for a volume, and the claim that it is bound to, if that exists.
+func planVolume(v *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) volumePlan {
+	ref := v.Spec.ClaimRef
+	switch {
+	case ref == nil || ref.UID == "":
+		return volumePlan{phase: v1.VolumeAvailable}
+	case claim == nil:
+		return reclaim(v)
+	case claim.Spec.VolumeName == "" && volume.CheckVolumeModeMismatches(&claim.Spec, &v.Spec):
+		return volumePlan{
+			event:      warning("VolumeMismatch", "Cannot bind PersistentVolume to requested PersistentVolumeClaim %q due to incompatible volumeMode.", claim.Name),
+			claimEvent: warning("VolumeMismatch", "Cannot bind PersistentVolume %q to requested PersistentVolumeClaim due to incompatible volumeMode.", v.Name),
+		}
+	case claim.Spec.VolumeName == "":
+		return volumePlan{wake: true}
+	case claim.Spec.VolumeName == v.Name:
+		return volumePlan{phase: v1.VolumeBound}
+	case metav1.HasAnnotation(v.ObjectMeta, volume.AnnDynamicallyProvisioned) && v.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete:
+		return reclaim(v) // the claim got another one
+	}
+	return volumePlan{unbind: true}
+}
+
+// reclaim is what becomes of a volume that no claim has any more. External
+// provisioners delete the released volumes that they made.
+func reclaim(v *v1.PersistentVolume) volumePlan {
+	failed := func(reason, message string) volumePlan {
+		e := warning(reason, "%s", message)
+		e.onChange = true
+		return volumePlan{phase: v1.VolumeFailed, event: e}
+	}
+	released := volumePlan{phase: v1.VolumeReleased}
+	if v.Status.Phase == v1.VolumeFailed {
+		released.phase = "" // what went wrong is to be seen
+	}
+	if v.Annotations[volume.AnnMigratedTo] != "" {
+		return released
+	}
+	switch v.Spec.PersistentVolumeReclaimPolicy {
+	case v1.PersistentVolumeReclaimRetain:
+		return released
+	case v1.PersistentVolumeReclaimRecycle:
+		return failed("VolumeFailedRecycle", "No recycler plugin found for the volume!")
+	case v1.PersistentVolumeReclaimDelete:
+		by := v.Annotations[volume.AnnDynamicallyProvisioned]
+		switch {
+		case by == "" && v.Spec.CSI != nil:
+			return released
+		case by == "":
+			return failed("VolumeFailedDelete", fmt.Sprintf("error getting deleter volume plugin for volume %q: no deletable volume plugin matched", v.Name))
+		case strings.HasPrefix(by, "kubernetes.io/"):
+			return failed("VolumeFailedDelete", "no volume plugin matched name: "+by)
+		}
+		return released
+	}
+	return failed("VolumeUnknownReclaimPolicy", "Volume has unrecognized PersistentVolumeReclaimPolicy")
+}

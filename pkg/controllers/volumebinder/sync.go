@@ -1,0 +1,208 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package volumebinder
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/component-helpers/storage/volume"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+func (c *Controller) syncClaim(ctx context.Context, key string) error {
+	namespace, name := controller.Split(key)
+	claim, err := c.claimLister.PersistentVolumeClaims(namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	facts, err := c.factsOf(ctx, claim)
+	if err != nil {
+		return err
+	}
+	plan := planClaim(claim, facts)
+	switch {
+	case plan.bind != nil:
+		return c.bind(ctx, plan.bind, claim)
+	case plan.class != "":
+		next := claim.DeepCopy()
+		next.Spec.StorageClassName = &plan.class
+		_, err := c.updateClaim(ctx, next)
+		return err
+	case plan.provisioner != "":
+		if err := c.handOver(ctx, claim, plan.provisioner); err != nil {
+			c.Events.Eventf(claim, v1.EventTypeWarning, "ProvisioningFailed", "Error saving claim: %v", err)
+			return err
+		}
+	}
+	changed := plan.phase != "" && plan.phase != claim.Status.Phase
+	if plan.phase != "" {
+		if _, err := c.setClaimStatus(ctx, claim, plan.phase, nil); err != nil {
+			return err
+		}
+	}
+	c.tell(claim, plan.event, changed)
+	return nil
+}
+
+func (c *Controller) tell(o runtime.Object, e event, changed bool) {
+	if e.reason != "" && (changed || !e.onChange) {
+		c.Events.Event(o, e.kind, e.reason, e.message)
+	}
+}
+
+// factsOf is what is known about a claim.
+func (c *Controller) factsOf(ctx context.Context, claim *v1.PersistentVolumeClaim) (claimFacts, error) {
+	var f claimFacts
+	var err error
+	done := metav1.HasAnnotation(claim.ObjectMeta, volume.AnnBindCompleted)
+	if claim.Spec.VolumeName != "" || done {
+		f.found, err = c.volume(ctx, claim.Spec.VolumeName, done)
+		return f, err
+	}
+	if f.delayed, err = volume.IsDelayBindingMode(claim, c.classes); err != nil {
+		return f, fmt.Errorf("class: %w", err)
+	}
+	volumes, err := c.candidates(claim)
+	if err != nil {
+		return f, err
+	}
+	if f.found, err = best(claim, volumes, f.delayed); err != nil || f.found != nil {
+		return f, err
+	}
+	if f.class, err = c.class(volume.GetPersistentVolumeClaimClass(claim)); err != nil {
+		return f, err
+	}
+	all, err := c.classes.List(labels.Everything())
+	if err != nil {
+		return f, fmt.Errorf("classes: %w", err)
+	}
+	f.standard = standard(all)
+	f.pods, err = c.unscheduled(claim)
+	return f, err
+}
+
+// volume is a volume by its name, or nil. That it is gone is believed, if it matters, only of the API server.
+func (c *Controller) volume(ctx context.Context, name string, matters bool) (*v1.PersistentVolume, error) {
+	if name == "" {
+		return nil, nil
+	}
+	v, err := c.volumeLister.Get(name)
+	if apierrors.IsNotFound(err) && matters {
+		v, err = c.Client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
+	}
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("volume %s: %w", name, err)
+	}
+	return v, nil
+}
+
+func (c *Controller) class(name string) (*storagev1.StorageClass, error) {
+	if name == "" {
+		return nil, nil
+	}
+	class, err := c.classes.Get(name)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("class %s: %w", name, err)
+	}
+	return class, nil
+}
+
+// standard is the class that claims without one get: of several the newest.
+func standard(classes []*storagev1.StorageClass) *storagev1.StorageClass {
+	var out *storagev1.StorageClass
+	for _, class := range classes {
+		if class.Annotations["storageclass.kubernetes.io/is-default-class"] != "true" && class.Annotations["storageclass.beta.kubernetes.io/is-default-class"] != "true" {
+			continue
+		}
+		if out == nil || cmp.Or(out.CreationTimestamp.Compare(class.CreationTimestamp.Time), cmp.Compare(class.Name, out.Name)) < 0 {
+			out = class
+		}
+	}
+	return out
+}
+
+// unscheduled are the pods of a claim that have no node yet.
+func (c *Controller) unscheduled(claim *v1.PersistentVolumeClaim) ([]string, error) {
+	pods, err := controller.PodsOfClaim(c.podCache, controller.Key(claim))
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, pod := range pods {
+		if pod.Spec.NodeName == "" && pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed {
+			names = append(names, pod.Name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+func (c *Controller) syncVolume(ctx context.Context, name string) error {
+	v, err := c.volumeLister.Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	claim, err := c.claimOf(ctx, v)
+	if err != nil {
+		return err
+	}
+	plan := planVolume(v, claim)
+	if plan.unbind {
+		return c.unbind(ctx, v)
+	}
+	if plan.wake {
+		c.claims.AddObject(claim)
+	}
+	changed := plan.phase != "" && plan.phase != v.Status.Phase
+	if changed {
+		if _, err := c.setPhase(ctx, v, plan.phase, plan.event.message); err != nil {
+			return err
+		}
+	}
+	c.tell(v, plan.event, changed)
+	if claim != nil {
+		c.tell(claim, plan.claimEvent, changed)
+	}
+	return nil
+}
+
+// claimOf is the claim that a volume is bound to, or nil. That it is gone, or is
+// another one now, is believed only of the API server: data depends on it.
+func (c *Controller) claimOf(ctx context.Context, v *v1.PersistentVolume) (*v1.PersistentVolumeClaim, error) {
+	ref := v.Spec.ClaimRef
+	if ref == nil || ref.UID == "" {
+		return nil, nil
+	}
+	claim, err := c.claimLister.PersistentVolumeClaims(ref.Namespace).Get(ref.Name)
+	if err == nil && claim.UID == ref.UID {
+		return claim, nil
+	}
+	claim, err = c.Client.CoreV1().PersistentVolumeClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err) || err == nil && claim.UID != ref.UID:
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("claim of volume: %w", err)
+	}
+	return claim, nil
+}
