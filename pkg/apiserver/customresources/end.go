@@ -30,10 +30,10 @@ func Hooks() registry.Hooks {
 		if !ok {
 			return false
 		}
-		crd.DeletionGracePeriodSeconds = nil
 		if apihelpers.CRDHasFinalizer(crd, apiextensionsv1.CustomResourceCleanupFinalizer) {
 			return true
 		}
+		crd.DeletionGracePeriodSeconds = nil
 		if crd.DeletionTimestamp != nil {
 			crd.Generation-- // of a definition, being deleted does not count
 		}

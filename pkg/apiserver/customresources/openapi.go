@@ -5,7 +5,6 @@ package customresources
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -146,28 +145,20 @@ type metadataSchemas struct {
 }
 
 func (m *metadataSchemas) get() (map[string]*spec.Schema, error) {
-	m.once.Do(func() {
-		doc, err := m.source.Definitions(3)
-		if err != nil {
-			m.err = err
-			return
-		}
-		defs, err := openapi.Parse(doc, 3)
-		if err != nil {
-			m.err = err
-			return
-		}
-		m.schemas = make(map[string]*spec.Schema)
-		for name, def := range defs.Closure(objectMeta) {
-			s := &spec.Schema{}
-			if err := json.Unmarshal(def, s); err != nil {
-				m.err = fmt.Errorf("definition %s: %w", name, err)
-				return
-			}
-			m.schemas[name] = s
-		}
-	})
+	m.once.Do(func() { m.schemas, m.err = m.read() })
 	return m.schemas, m.err
+}
+
+func (m *metadataSchemas) read() (map[string]*spec.Schema, error) {
+	doc, err := m.source.Definitions(3)
+	if err != nil {
+		return nil, err
+	}
+	defs, err := openapi.Parse(doc, 3)
+	if err != nil {
+		return nil, err
+	}
+	return defs.Models(objectMeta)
 }
 
 // typeConverter gives managedFields the schemas of a definition's kind, made at

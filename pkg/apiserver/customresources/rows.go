@@ -84,6 +84,7 @@ func (d *definition) row(crd *apiextensionsv1.CustomResourceDefinition, v *apiex
 	if kind.scale != nil {
 		row.Subresources = append(row.Subresources, kind.scale.subresource(replicas))
 	}
+	row.ListedVerbs = []string{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"}
 	if d.terminating {
 		row.ListedVerbs = []string{"delete", "deletecollection", "get", "list", "watch"}
 	}

@@ -53,7 +53,7 @@ func StorageVersionHash(group, version, kind string) string {
 // Resources lists what rows (all of one group) have in a version.
 func Resources(rows []*resource.Row, version string) []metav1.APIResource {
 	list := []metav1.APIResource{}
-	for _, row := range rows {
+	for _, row := range sorted(rows) {
 		if !row.Serves(version) {
 			continue
 		}
@@ -69,12 +69,25 @@ func Resources(rows []*resource.Row, version string) []metav1.APIResource {
 			r.StorageVersionHash = StorageVersionHash(row.Group, stored, row.Kind)
 		}
 		list = append(list, r)
-		for i := range row.Subresources {
-			list = append(list, subresource(row, &row.Subresources[i], version))
+		for _, s := range subresources(row) {
+			list = append(list, subresource(row, &s, version))
 		}
 	}
-	slices.SortFunc(list, func(a, b metav1.APIResource) int { return cmp.Compare(a.Name, b.Name) })
 	return list
+}
+
+// sorted are rows by name.
+func sorted(rows []*resource.Row) []*resource.Row {
+	return slices.SortedFunc(slices.Values(rows), func(a, b *resource.Row) int { return cmp.Compare(a.Resource, b.Resource) })
+}
+
+// subresources are those of row in the order that discovery has them: of custom
+// resources it is their own.
+func subresources(row *resource.Row) []resource.Subresource {
+	if row.Only != "" {
+		return row.Subresources
+	}
+	return slices.SortedFunc(slices.Values(row.Subresources), func(a, b resource.Subresource) int { return cmp.Compare(a.Name, b.Name) })
 }
 
 func subresource(row *resource.Row, s *resource.Subresource, version string) metav1.APIResource {
@@ -123,7 +136,7 @@ func Aggregated(name string, versions []string, rows []*resource.Row) apidiscove
 
 func aggregatedResources(rows []*resource.Row, version string) []apidiscovery.APIResourceDiscovery {
 	var list []apidiscovery.APIResourceDiscovery
-	for _, row := range rows {
+	for _, row := range sorted(rows) {
 		if !row.Serves(version) {
 			continue
 		}
@@ -135,18 +148,13 @@ func aggregatedResources(rows []*resource.Row, version string) []apidiscovery.AP
 		if row.Namespaced {
 			r.Scope = apidiscovery.ScopeNamespace
 		}
-		for i := range row.Subresources {
-			s := &row.Subresources[i]
+		for _, s := range subresources(row) {
 			r.Subresources = append(r.Subresources, apidiscovery.APISubresourceDiscovery{
-				Subresource: s.Name, ResponseKind: responseKind(row, kindOf(row, s, version)), Verbs: slices.Sorted(slices.Values(s.Verbs)),
+				Subresource: s.Name, ResponseKind: responseKind(row, kindOf(row, &s, version)), Verbs: slices.Sorted(slices.Values(s.Verbs)),
 			})
 		}
-		slices.SortFunc(r.Subresources, func(a, b apidiscovery.APISubresourceDiscovery) int {
-			return cmp.Compare(a.Subresource, b.Subresource)
-		})
 		list = append(list, r)
 	}
-	slices.SortFunc(list, func(a, b apidiscovery.APIResourceDiscovery) int { return cmp.Compare(a.Resource, b.Resource) })
 	return list
 }
 

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"keelson.dev/apiserver/resource"
 )
@@ -142,9 +143,21 @@ func KindName(gvk schema.GroupVersionKind) string {
 	return strings.Join(append(parts, gvk.Version, gvk.Kind), ".")
 }
 
-// Closure returns a definition and all it refers to.
-func (d *Definitions) Closure(name string) map[string]json.RawMessage {
-	return d.closure(map[string]bool{name: true})
+// Models returns definitions, and all they refer to, as managedfields takes them.
+func (d *Definitions) Models(names ...string) (map[string]*spec.Schema, error) {
+	wanted := make(map[string]bool, len(names))
+	for _, name := range names {
+		wanted[name] = true
+	}
+	models := make(map[string]*spec.Schema)
+	for name, def := range d.closure(wanted) {
+		s := &spec.Schema{}
+		if err := json.Unmarshal(def, s); err != nil {
+			return nil, fmt.Errorf("openapi definition %s: %w", name, err)
+		}
+		models[name] = s
+	}
+	return models, nil
 }
 
 // closure returns the definitions of names and of all they refer to.

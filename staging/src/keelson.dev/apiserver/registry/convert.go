@@ -134,6 +134,9 @@ func (c *convertor) ConvertToVersion(in runtime.Object, gv runtime.GroupVersione
 			return nil, err
 		}
 	}
+	if c.row.Only != "" {
+		target.Kind = obj.GetObjectKind().GroupVersionKind().Kind // is checked later
+	}
 	obj.GetObjectKind().SetGroupVersionKind(target)
 	return obj, nil
 }

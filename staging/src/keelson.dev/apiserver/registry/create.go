@@ -184,6 +184,9 @@ func (r *Registry) prepareCreate(ctx context.Context, obj resource.Object) error
 	if r.row.PrepareCreate != nil {
 		r.row.PrepareCreate(ctx, obj)
 	}
+	if errs := r.validateKind(obj); len(errs) > 0 {
+		return r.invalid(obj, errs)
+	}
 	errs := r.validateMeta(obj)
 	if r.row.Validate != nil {
 		errs = append(errs, r.row.Validate(ctx, obj)...)
@@ -243,7 +246,29 @@ func (r *Registry) warn(ctx context.Context, warnings func(context.Context, reso
 }
 
 func (r *Registry) invalid(obj resource.Object, errs field.ErrorList) error {
-	return apierrors.NewInvalid(r.row.GroupVersionKind().GroupKind(), obj.GetName(), errs)
+	kind := r.row.GroupVersionKind().GroupKind()
+	if r.row.Only != "" {
+		kind = obj.GetObjectKind().GroupVersionKind().GroupKind()
+	}
+	return apierrors.NewInvalid(kind, obj.GetName(), errs)
+}
+
+// validateKind checks what custom objects say of themselves; typed ones cannot
+// be of another kind.
+func (r *Registry) validateKind(obj resource.Object) field.ErrorList {
+	if r.row.Only == "" {
+		return nil
+	}
+	var errs field.ErrorList
+	want := r.row.GroupVersionKind()
+	have := obj.GetObjectKind().GroupVersionKind()
+	if have.Kind != want.Kind {
+		errs = append(errs, field.Invalid(field.NewPath("kind"), have.Kind, "must be "+want.Kind))
+	}
+	if have.GroupVersion() != want.GroupVersion() {
+		errs = append(errs, field.Invalid(field.NewPath("apiVersion"), have.GroupVersion().String(), "must be "+want.GroupVersion().String()))
+	}
+	return errs
 }
 
 // insert writes obj, or for a dry run finds out whether it could.

@@ -181,7 +181,8 @@ func (pp *patching) decode(doc []byte, out resource.Object) error {
 		}
 		findings = append(findings, more...)
 	}
-	if got, want := out.GetObjectKind().GroupVersionKind(), pp.kind(); got != want {
+	got, want := out.GetObjectKind().GroupVersionKind(), pp.kind()
+	if got.GroupVersion() != want.GroupVersion() || got.Kind != want.Kind && pp.r.row.Only == "" {
 		return fmt.Errorf("converting (%s.%s) to (%s): unknown conversion", got.Version, got.Kind, resource.InternalName(want))
 	}
 	if len(findings) > 0 {

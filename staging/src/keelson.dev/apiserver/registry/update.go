@@ -286,6 +286,9 @@ func (up *updating) prepare(ctx context.Context, obj, old resource.Object) error
 		prepare(ctx, obj, old)
 	}
 	keepSystemFields(obj, old)
+	if errs := r.validateKind(obj); len(errs) > 0 {
+		return r.invalid(obj, errs)
+	}
 	errs := r.validateMetaUpdate(obj, old)
 	if validate != nil {
 		errs = append(errs, validate(ctx, obj, old)...)

@@ -110,10 +110,14 @@ func (s *Server) decode(r *http.Request, body []byte, kind schema.GroupVersionKi
 			return gvk, nil
 		}
 	}
-	if gvk.GroupVersion() != kind.GroupVersion() {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", gvk.GroupVersion(), kind.GroupVersion()))
+	return gvk, checkVersion(gvk.GroupVersion(), kind.GroupVersion())
+}
+
+func checkVersion(have, want schema.GroupVersion) error {
+	if have == want {
+		return nil
 	}
-	return gvk, nil
+	return apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", have, want))
 }
 
 func (s *Server) decodeAs(mediaType string, body []byte, kind schema.GroupVersionKind, into runtime.Object, strict bool) (*schema.GroupVersionKind, error) {

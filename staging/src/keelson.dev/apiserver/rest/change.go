@@ -71,10 +71,13 @@ func (s *Server) Change(gone []schema.GroupResource, rows []Addition) error {
 func (s *Server) publish(resources map[schema.GroupResource][]*endpoint) {
 	st := &state{
 		endpoints: make(map[schema.GroupVersionResource]*endpoint, len(resources)),
-		resources: resources, groups: make(map[string][]string),
+		resources: resources, groups: make(map[string][]string), own: make(map[string]bool),
 	}
 	for _, list := range resources {
 		for _, e := range list {
+			if e.row.Only == "" {
+				st.own[e.row.Group] = true
+			}
 			for v := range e.views {
 				st.endpoints[e.row.GroupResource().WithVersion(v)] = e
 				if !slices.Contains(st.groups[e.row.Group], v) {

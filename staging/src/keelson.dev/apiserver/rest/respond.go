@@ -4,6 +4,7 @@
 package rest
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -40,10 +41,15 @@ func parseTableOptions(r *http.Request, out negotiate.Output) (tableOptions, err
 	return o, nil
 }
 
+// errNoList has no code of its own in Kubernetes either: clients see 500.
+var errNoList = errors.New("content is not a list")
+
 // respondRecord answers with one object.
 func (s *Server) respondRecord(w http.ResponseWriter, r *http.Request, out negotiate.Output, code int, v *view, rec *store.Record) error {
 	s.auditResponse(r, v, rec)
 	switch {
+	case out.As == "PartialObjectMetadataList" && v.dynamic:
+		return errNoList
 	case out.As == "PartialObjectMetadataList":
 		return negotiate.NotAcceptableMessage(fmt.Sprintf("you requested PartialObjectMetadataList, but the requested object is not a list (*%s)", resource.InternalName(v.gvk)))
 	case out.As == "Table":

@@ -106,10 +106,7 @@ func (s *Server) resolve(r *http.Request, info *request.RequestInfo) (*target, e
 func (st *state) resolve(info *request.RequestInfo, method string) (*target, error) {
 	e := st.endpoints[schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}]
 	if e == nil || (info.APIPrefix == "api") != (info.APIGroup == "") {
-		if st.groups[info.APIGroup] == nil {
-			return nil, errNoPage
-		}
-		return nil, errNotFound()
+		return nil, st.noSuch(info.APIGroup)
 	}
 	t := &target{endpoint: e, info: info, view: e.views[info.APIVersion], name: info.Name, verb: verbOf(info, method)}
 	if t.view == nil {
@@ -118,10 +115,12 @@ func (st *state) resolve(info *request.RequestInfo, method string) (*target, err
 	if e.row.Namespaced {
 		t.namespace = info.Namespace
 	} else if info.Namespace != "" && info.Resource != "namespaces" {
-		return nil, errNotFound()
+		return nil, st.noSuch(info.APIGroup)
 	}
 	if e.row.Namespaced && info.Namespace == "" {
 		switch named := len(info.Parts) > 1; {
+		case e.row.Only != "" && t.verb != "list" && t.verb != "watch":
+			return nil, st.noSuch(info.APIGroup)
 		case named && t.verb != "watch":
 			return nil, errNotFound()
 		case t.verb != "list" && t.verb != "watch":
@@ -129,6 +128,15 @@ func (st *state) resolve(info *request.RequestInfo, method string) (*target, err
 		}
 	}
 	return t, t.check(info)
+}
+
+// noSuch is the answer to a path that leads nowhere. Where no kind is the
+// server's own, nothing of the API answers.
+func (st *state) noSuch(group string) error {
+	if st.own[group] {
+		return errNotFound()
+	}
+	return errNoPage
 }
 
 // verbOf is the verb of discovery documents: RequestInfo's for resources, the
@@ -160,11 +168,17 @@ func (t *target) check(info *request.RequestInfo) error {
 	verbs := t.verbs
 	if info.Subresource != "" {
 		i := slices.IndexFunc(t.row.Subresources, func(s resource.Subresource) bool { return s.Name == info.Subresource })
+		if i < 0 && t.row.Only != "" {
+			return apierrors.NewNotFound(t.row.GroupResource(), info.Name)
+		}
 		if i < 0 || len(info.Parts) > 3 && t.row.Subresources[i].View {
 			return errNotFound()
 		}
 		t.sub = &t.row.Subresources[i]
 		verbs = t.sub.Verbs
+		if t.row.Only != "" && !slices.Contains(verbs, t.verb) {
+			return apierrors.NewMethodNotSupported(t.row.GroupResource(), t.verb)
+		}
 	}
 	named := len(info.Parts) > 1
 	if named && t.sub == nil && !slices.ContainsFunc(verbs, func(v string) bool { return fits(v, true) && v != "watch" }) {
@@ -252,7 +266,7 @@ func (t *target) version() *resource.Version {
 // path produces; err is for types it produces, but not in the way that is wanted.
 func (t *target) notAcceptable(r *http.Request, err error) error {
 	offer := t.offer()
-	if negotiate.Produces(r, offer) {
+	if t.view.dynamic || negotiate.Produces(r, offer) {
 		return err
 	}
 	types := offer.MediaTypes

@@ -78,6 +78,7 @@ type state struct {
 	// resources are the distinct endpoints of each resource: one, or one for each version.
 	resources map[schema.GroupResource][]*endpoint
 	groups    map[string][]string // group → versions, in the order of discovery
+	own       map[string]bool     // groups with kinds that are not custom
 	docs      *documents          // discovery and OpenAPI of these endpoints
 }
 

@@ -57,11 +57,13 @@ func (s *Server) decodeObject(r *http.Request, t *target, body []byte, fieldVali
 	if fieldValidation == "" {
 		fieldValidation = metav1.FieldValidationWarn
 	}
-	gvk, err := s.decode(r, body, t.view.gvk, obj, fieldValidation, nil)
-	if err != nil {
-		return nil, err
+	var err error
+	if t.options.Structure != nil {
+		err = s.decodeCustom(r, t, body, obj, fieldValidation)
+	} else {
+		_, err = s.decode(r, body, t.view.gvk, obj, fieldValidation, nil)
 	}
-	if err := s.structure(r.Context(), t, obj, gvk, fieldValidation, body); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	s.auditRequest(r, t, obj)
@@ -79,23 +81,34 @@ func (s *Server) decodeObject(r *http.Request, t *target, body []byte, fieldVali
 	return obj, nil
 }
 
-// structure runs the row's own checks of what a client sent.
-func (s *Server) structure(ctx context.Context, t *target, obj resource.Object, gvk *schema.GroupVersionKind, fieldValidation string, body []byte) error {
-	if t.options.Structure == nil {
-		return nil
+// decodeCustom reads a body into obj, of a row that checks the structure of its
+// objects itself. An object of another kind is for the registry to refuse.
+func (s *Server) decodeCustom(r *http.Request, t *target, body []byte, obj resource.Object, fieldValidation string) error {
+	mediaType, err := negotiate.ContentType(r, negotiate.Standard().MediaTypes)
+	if err != nil {
+		return err
 	}
-	findings, err := t.options.Structure(t.info.APIVersion, obj, fieldValidation != metav1.FieldValidationIgnore)
-	switch {
-	case err != nil:
-	case len(findings) == 0:
-		return nil
-	case fieldValidation == metav1.FieldValidationStrict:
-		err = runtime.NewStrictDecodingError(findings)
-	default:
-		registry.WarnStrict(ctx, findings)
-		return nil
+	strict := fieldValidation != metav1.FieldValidationIgnore
+	var findings []error
+	gvk, err := s.decodeAs(mediaType, body, t.view.gvk, obj, strict)
+	if err != nil {
+		found, ok := runtime.AsStrictDecodingError(err)
+		if !ok {
+			return decodeError(err, t.view.gvk, gvk, body)
+		}
+		findings = found.Errors()
 	}
-	return decodeError(err, t.view.gvk, gvk, body)
+	more, err := t.options.Structure(t.info.APIVersion, obj, strict)
+	if err != nil {
+		return decodeError(err, t.view.gvk, gvk, body)
+	}
+	if findings = append(findings, more...); len(findings) > 0 {
+		if fieldValidation == metav1.FieldValidationStrict {
+			return decodeError(runtime.NewStrictDecodingError(findings), t.view.gvk, gvk, body)
+		}
+		registry.WarnStrict(r.Context(), findings)
+	}
+	return checkVersion(gvk.GroupVersion(), t.view.gvk.GroupVersion())
 }
 
 func (s *Server) update(w http.ResponseWriter, r *http.Request, t *target, out negotiate.Output) error {
@@ -176,6 +189,9 @@ func patchType(r *http.Request, dynamic bool) (types.PatchType, error) {
 				return types.PatchType(t), nil
 			}
 		}
+	}
+	if dynamic {
+		return "", negotiate.UnsupportedMediaType(allowed)
 	}
 	return "", &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
