@@ -23,6 +23,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/nodeipam"
 	"keelson.dev/keelson/pkg/controllers/nodelifecycle"
 	"keelson.dev/keelson/pkg/controllers/podgc"
+	"keelson.dev/keelson/pkg/controllers/policystatus"
 	"keelson.dev/keelson/pkg/controllers/pvcprotection"
 	"keelson.dev/keelson/pkg/controllers/pvprotection"
 	"keelson.dev/keelson/pkg/controllers/replicaset"
@@ -33,6 +34,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/servicecidr"
 	"keelson.dev/keelson/pkg/controllers/statefulset"
 	"keelson.dev/keelson/pkg/controllers/tokensecret"
+	"keelson.dev/keelson/pkg/controllers/ttl"
 	"keelson.dev/keelson/pkg/controllers/ttlafterfinished"
 	"keelson.dev/keelson/pkg/controllers/vacprotection"
 	"keelson.dev/keelson/pkg/controllers/volumebinder"
@@ -86,6 +88,8 @@ func Table() []Entry {
 		{servicecidr.Name, "service-cidrs-controller", servicecidr.New, nil},
 		{volumebinder.Name, "persistent-volume-binder", volumebinder.New, nil},
 		{ephemeralvolume.Name, "ephemeral-volume-controller", ephemeralvolume.New, nil},
+		{ttl.Name, "ttl-controller", ttl.New, nil},
+		{policystatus.Name, "validatingadmissionpolicy-status-controller", policystatus.New, nil},
 	}
 }
 

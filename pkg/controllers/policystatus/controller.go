@@ -1,0 +1,75 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package policystatus checks the expressions of ValidatingAdmissionPolicies
+// against the types that the policies are about, and tells in their status what
+// cannot be true. How expressions are checked is the library's part.
+package policystatus
+
+import (
+	"context"
+	"fmt"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	"k8s.io/apiserver/pkg/cel/openapi/resolver"
+	applyadmissionregistrationv1 "k8s.io/client-go/applyconfigurations/admissionregistration/v1"
+	admissionregistrationlisters "k8s.io/client-go/listers/admissionregistration/v1"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// Name is the controller's name.
+const Name = "validatingadmissionpolicy-status-controller"
+
+// fieldManager owns the status.
+const fieldManager = "validatingadmissionpolicy-status"
+
+// Controller implements controller.Controller.
+type Controller struct {
+	controller.Deps
+	loop     *controller.Loop
+	policies admissionregistrationlisters.ValidatingAdmissionPolicyLister
+	checker  *validating.TypeChecker
+}
+
+// New returns the controller.
+func New(d controller.Deps) (controller.Controller, error) {
+	policies := d.Informers.Admissionregistration().V1().ValidatingAdmissionPolicies()
+	c := &Controller{
+		Deps: d, policies: policies.Lister(),
+		checker: &validating.TypeChecker{SchemaResolver: &resolver.ClientDiscoveryResolver{Discovery: d.Discovery}, RestMapper: d.Mapper},
+	}
+	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	return c, controller.OnChange(policies.Informer(), func(_, p *admissionregistrationv1.ValidatingAdmissionPolicy) {
+		if p != nil && p.Generation > p.Status.ObservedGeneration {
+			c.loop.Add(p.Name)
+		}
+	})
+}
+
+// Run implements controller.Controller.
+func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+
+func (c *Controller) sync(ctx context.Context, name string) error {
+	policy, err := c.policies.Get(name)
+	if apierrors.IsNotFound(err) || err == nil && policy.Generation <= policy.Status.ObservedGeneration {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	checked := applyadmissionregistrationv1.TypeChecking()
+	for _, w := range c.checker.Check(policy) {
+		checked.WithExpressionWarnings(applyadmissionregistrationv1.ExpressionWarning().WithFieldRef(w.FieldRef).WithWarning(w.Warning))
+	}
+	status := applyadmissionregistrationv1.ValidatingAdmissionPolicyStatus().WithObservedGeneration(policy.Generation).WithTypeChecking(checked)
+	_, err = c.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies().ApplyStatus(ctx,
+		applyadmissionregistrationv1.ValidatingAdmissionPolicy(name).WithStatus(status), metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("status: %w", err)
+	}
+	return nil
+}
