@@ -33,6 +33,7 @@ import (
 	"keelson.dev/keelson/pkg/api"
 	"keelson.dev/keelson/pkg/api/openapi"
 	"keelson.dev/keelson/pkg/apiserver/admission"
+	"keelson.dev/keelson/pkg/apiserver/aggregation"
 	"keelson.dev/keelson/pkg/apiserver/authn"
 	"keelson.dev/keelson/pkg/apiserver/bootstrap"
 	"keelson.dev/keelson/pkg/apiserver/config"
@@ -70,6 +71,7 @@ type assembly struct {
 	verifier   *satoken.Verifier
 	api        *rest.Server
 	custom     *customresources.Controller
+	aggregator *aggregation.Aggregator
 	members    store.Interface // running servers
 
 	leaveCluster func(context.Context) error
@@ -204,6 +206,10 @@ func (a *assembly) buildAPI() error {
 			groups = append(groups, r.Group)
 		}
 	}
+	var err error
+	if a.aggregator, err = a.newAggregator(rows); err != nil {
+		return err
+	}
 	connectors, err := a.connectors()
 	if err != nil {
 		return err
@@ -215,6 +221,7 @@ func (a *assembly) buildAPI() error {
 		TypeConverter: applyconfigurations.NewTypeConverter(a.scheme),
 		OpenAPI:       openapi.Source{},
 		Groups:        groups, MinWatchTimeout: a.cfg.MinRequestWatch, Missing: a.arrived,
+		GroupPriority: a.aggregator.GroupPriority, RemoteGroups: a.aggregator.Groups, RemoteOpenAPI: a.aggregator.OpenAPI,
 		Metrics: a.server.deps.Metrics, Version: daemon.Version,
 		ServerAddress: a.address(),
 	})
@@ -283,9 +290,10 @@ func (a *assembly) buildHandler() error {
 		RequestTimeout: a.cfg.RequestTimeout, MaxReadsInFlight: a.cfg.MaxReads, MaxWrites: a.cfg.MaxWrites,
 		Clock: s.deps.Clock, Log: s.log, Metrics: metrics, InFlight: s.inFlight,
 	}
-	a.self.open(filters.Trusted(a.api, cfg))
+	served := a.aggregator.Handler(a.api)
+	a.self.open(filters.Trusted(served, cfg))
 	a.buildHooks()
-	m, err := a.buildMux()
+	m, err := a.buildMux(served)
 	if err != nil {
 		return err
 	}
@@ -293,9 +301,9 @@ func (a *assembly) buildHandler() error {
 	return nil
 }
 
-func (a *assembly) buildMux() (*mux, error) {
+func (a *assembly) buildMux(served http.Handler) (*mux, error) {
 	s := a.server
-	m := &mux{api: a.api, exact: map[string]http.Handler{}, prefixes: map[string]http.Handler{}}
+	m := &mux{api: served, exact: map[string]http.Handler{}, prefixes: map[string]http.Handler{}}
 	version, err := versionDocument()
 	if err != nil {
 		return nil, err
@@ -351,5 +359,6 @@ func (a *assembly) run(ctx context.Context) {
 	})
 	wg.Go(func() { a.runHooks(ctx) })
 	wg.Go(func() { a.custom.Run(ctx) })
+	wg.Go(func() { a.aggregator.Run(ctx) })
 	wg.Go(func() { a.services.RunRepair(ctx, a.self.client, a.server.deps.Clock) })
 }

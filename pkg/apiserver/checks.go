@@ -36,6 +36,7 @@ func (a *assembly) checks() map[string][]health.Check {
 		live, ready = append(live, h.gate.Check()), append(ready, h.gate.Check())
 	}
 	ready = append(ready,
+		health.Check{Name: "autoregister-completion", Run: func(context.Context) error { return a.aggregator.Registered() }},
 		health.Check{Name: "poststarthook/storage-readiness", Run: func(context.Context) error { return a.stores.backend.Ready() }},
 		health.Check{Name: "authorization-sync", Run: func(context.Context) error { return a.authorizationSynced() }},
 		a.server.shutdown.Check(),

@@ -27,6 +27,7 @@ type self struct {
 
 	client    kubernetes.Interface
 	dynamic   dynamic.Interface
+	config    *rest.Config // of clients for more kinds
 	informers informers.SharedInformerFactory
 }
 
@@ -49,6 +50,7 @@ func newSelf() (*self, error) {
 	}
 	plain := rest.CopyConfig(cfg)
 	plain.ContentType, plain.AcceptContentTypes = "", ""
+	s.config = plain
 	if s.dynamic, err = dynamic.NewForConfig(plain); err != nil {
 		return nil, fmt.Errorf("loopback client: %w", err)
 	}

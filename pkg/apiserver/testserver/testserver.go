@@ -154,6 +154,17 @@ func (s *Server) UserConfig(tb testing.TB, user string, groups ...string) *rest.
 	}
 }
 
+// ClientCertificate makes a certificate of name, and its key, with the PKI in dir.
+func ClientCertificate(tb testing.TB, dir, name string) (cert, key []byte) {
+	tb.Helper()
+	s := &Server{Dir: dir}
+	s.loadPKI(tb)
+	return s.issue(tb, &x509.Certificate{
+		Subject:     pkix.Name{CommonName: name},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+}
+
 // TokenConfig is the configuration of a client with a bearer token.
 func (s *Server) TokenConfig(token string) *rest.Config {
 	return &rest.Config{

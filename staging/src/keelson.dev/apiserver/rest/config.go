@@ -58,6 +58,10 @@ type Config struct {
 	// name. Nil: the order of Rows.
 	Groups []string
 
+	// GroupPriority orders the groups in discovery over that: the highest comes
+	// first, equal ones by name. Nil: Groups says it all.
+	GroupPriority func(group string) int32
+
 	// Missing is asked about a resource that is not served: it may have come a
 	// moment ago, elsewhere. True has the server look again. Nil: never.
 	Missing func(ctx context.Context, gr schema.GroupResource) bool

@@ -4,6 +4,7 @@
 package rest
 
 import (
+	"cmp"
 	"crypto/sha512"
 	"encoding/json"
 	"fmt"
@@ -151,7 +152,7 @@ func aggregatedVersion(r *http.Request) (version, mediaType string) {
 		if p["as"] == "" && p["g"] == "" {
 			return "", ""
 		}
-		if p["g"] == "apidiscovery.k8s.io" && p["as"] == "APIGroupDiscoveryList" && (p["v"] == "v2" || p["v"] == "v2beta1") {
+		if p["g"] == "apidiscovery.k8s.io" && p["as"] == "APIGroupDiscoveryList" && p["v"] == "v2" {
 			return p["v"], media
 		}
 	}
@@ -185,6 +186,7 @@ func (d *documents) serveRoot(w http.ResponseWriter, r *http.Request, prefix str
 			list.Groups = append(list.Groups, discovery.Group(g.Name, d.remoteVersions(g.Name, nil)))
 		}
 	}
+	byPriority(d, list.Groups, func(g *metav1.APIGroup) string { return g.Name })
 	d.write(w, r, list, schema.GroupVersionKind{Version: "v1", Kind: "APIGroupList"})
 }
 
@@ -204,12 +206,36 @@ func (d *documents) aggregated(prefix string) *apidiscovery.APIGroupDiscoveryLis
 	}
 	for _, g := range d.remote() {
 		if i, ok := at[g.Name]; ok {
-			list.Items[i].Versions = append(list.Items[i].Versions, g.Versions...)
+			for _, v := range g.Versions {
+				if !slices.Contains(d.state.groups[g.Name], v.Version) {
+					list.Items[i].Versions = append(list.Items[i].Versions, v)
+				}
+			}
 			continue
 		}
 		list.Items = append(list.Items, g)
 	}
+	byPriority(d, list.Items, func(g *apidiscovery.APIGroupDiscovery) string { return g.Name })
 	return list
+}
+
+// byPriority puts groups into the order of their priorities, if they have some.
+func byPriority[G any](d *documents, groups []G, name func(*G) string) {
+	of := d.s.cfg.GroupPriority
+	if of == nil {
+		return
+	}
+	priorities := make(map[string]int32, len(groups))
+	for i := range groups {
+		priorities[name(&groups[i])] = of(name(&groups[i]))
+	}
+	slices.SortStableFunc(groups, func(x, y G) int {
+		a, b := name(&x), name(&y)
+		if c := cmp.Compare(priorities[b], priorities[a]); c != 0 {
+			return c
+		}
+		return cmp.Compare(a, b)
+	})
 }
 
 func (d *documents) serveAggregated(w http.ResponseWriter, r *http.Request, prefix, version, mediaType string) {

@@ -1,0 +1,31 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/apiserver/admission"
+	"keelson.dev/keelson/pkg/apiserver/aggregation"
+)
+
+// newAggregator returns what joins the APIs of extension servers to those of rows.
+func (a *assembly) newAggregator(rows []*resource.Row) (*aggregation.Aggregator, error) {
+	services, err := admission.Resolver(a.self.informers, a.cfg.AggregatorRouting)
+	if err != nil {
+		return nil, err
+	}
+	var own []schema.GroupVersion
+	for _, row := range rows {
+		for _, v := range row.Versions {
+			own = append(own, schema.GroupVersion{Group: row.Group, Version: v.Name})
+		}
+	}
+	return aggregation.New(aggregation.Config{
+		Client: a.self.config, Informers: a.self.informers, Resolver: services, Own: own,
+		CertFile: a.cfg.ProxyClientCert, KeyFile: a.cfg.ProxyClientKey,
+		Clock: a.server.deps.Clock, Log: a.server.log,
+	})
+}

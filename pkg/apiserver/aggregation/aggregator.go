@@ -1,0 +1,313 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package aggregation
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	apiextensionsinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
+	definitions "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
+	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
+	apiservices "k8s.io/kube-aggregator/pkg/client/informers/externalversions/apiregistration/v1"
+	"k8s.io/kube-aggregator/pkg/controllers/autoregister"
+	localstatus "k8s.io/kube-aggregator/pkg/controllers/status/local"
+	"k8s.io/kube-aggregator/pkg/controllers/status/metrics"
+	remotestatus "k8s.io/kube-aggregator/pkg/controllers/status/remote"
+
+	"keelson.dev/api/clock"
+)
+
+const (
+	// workers of each of the library's controllers.
+	workers = 5
+	// identityInterval is how often the files of the certificate are read again.
+	identityInterval = time.Minute
+)
+
+// Config is what an Aggregator is made of.
+type Config struct {
+	// Client is the server's own, with all rights.
+	Client *rest.Config
+	// Informers are the server's own: of services and their endpoints.
+	Informers informers.SharedInformerFactory
+	// Resolver finds the addresses of services.
+	Resolver Resolver
+	// Own are the built-in groups and versions.
+	Own []schema.GroupVersion
+	// CertFile and KeyFile prove to extension servers who names the users of
+	// requests to them. They may change.
+	CertFile, KeyFile string
+	Clock             clock.Clock
+	Log               *slog.Logger
+}
+
+// Aggregator follows APIServices. It is safe for concurrent use.
+type Aggregator struct {
+	cfg         Config
+	factories   []interface{ Start(<-chan struct{}) }
+	services    apiservices.APIServiceInformer
+	definitions definitions.CustomResourceDefinitionInformer
+	registrar   registrar
+	status      []interface {
+		Run(workers int, stop <-chan struct{})
+	}
+
+	// carriers are those of the APIServices that others answer. The map is
+	// replaced, never changed.
+	carriers atomic.Pointer[map[schema.GroupVersion]*carrier]
+	proof    atomic.Pointer[proof]
+
+	queue workqueue.TypedRateLimitingInterface[string] // names of APIServices to be looked at
+	found found
+
+	merged merged
+
+	mu      sync.Mutex
+	own     map[schema.GroupVersion]bool
+	defined map[schema.GroupVersion]bool // by definitions
+	pending map[string]bool              // own APIServices that have not been available yet
+}
+
+// registrar keeps APIServices that nobody has to write.
+type registrar interface {
+	autoregister.AutoAPIServiceRegistration
+	Run(workers int, stop <-chan struct{})
+}
+
+// proof is the certificate that extension servers believe.
+type proof struct{ cert, key []byte }
+
+// New returns an Aggregator. It starts nothing.
+func New(cfg Config) (*Aggregator, error) {
+	a := &Aggregator{cfg: cfg, own: map[schema.GroupVersion]bool{}, pending: map[string]bool{}}
+	client, err := aggregatorclient.NewForConfig(cfg.Client)
+	if err != nil {
+		return nil, fmt.Errorf("client of APIServices: %w", err)
+	}
+	crds, err := apiextensionsclient.NewForConfig(cfg.Client)
+	if err != nil {
+		return nil, fmt.Errorf("client of definitions: %w", err)
+	}
+	services, custom := aggregatorinformers.NewSharedInformerFactory(client, 0), apiextensionsinformers.NewSharedInformerFactory(crds, 0)
+	a.factories = []interface{ Start(<-chan struct{}) }{services, custom}
+	a.services = services.Apiregistration().V1().APIServices()
+	a.definitions = custom.Apiextensions().V1().CustomResourceDefinitions()
+	a.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, refresh))
+	a.carriers.Store(&map[schema.GroupVersion]*carrier{})
+	a.loadIdentity()
+	if err := a.services.Informer().AddIndexers(cache.Indexers{byGroup: groupOf}); err != nil {
+		return nil, fmt.Errorf("index of APIServices: %w", err)
+	}
+	if err := a.keepServices(client); err != nil {
+		return nil, err
+	}
+	return a, a.followServices()
+}
+
+// keepServices sets up the library's controllers.
+func (a *Aggregator) keepServices(client aggregatorclient.Interface) error {
+	a.registrar = autoregister.NewAutoRegisterController(a.services, client.ApiregistrationV1())
+	for _, s := range ownServices(a.cfg.Own) {
+		a.own[schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}] = true
+		a.pending[s.Name] = true
+		a.registrar.AddAPIServiceToSyncOnStart(s)
+	}
+	unavailable := metrics.New()
+	ours, err := localstatus.New(a.services, client.ApiregistrationV1(), unavailable)
+	if err != nil {
+		return fmt.Errorf("availability: %w", err)
+	}
+	others, err := remotestatus.New(a.services, a.cfg.Informers.Core().V1().Services(), a.cfg.Informers.Discovery().V1().EndpointSlices(),
+		client.ApiregistrationV1(), nil, a.identity, a.cfg.Resolver, unavailable)
+	if err != nil {
+		return fmt.Errorf("availability: %w", err)
+	}
+	a.status = append(a.status, ours, others)
+	return nil
+}
+
+func (a *Aggregator) followServices() error {
+	_, err := a.services.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { a.learn(obj) },
+		UpdateFunc: func(_, obj any) { a.learn(obj) },
+		DeleteFunc: func(obj any) {
+			if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = gone.Obj
+			}
+			if s, ok := obj.(*apiregistrationv1.APIService); ok {
+				a.change(s, nil)
+			}
+		},
+	})
+	return err
+}
+
+func (a *Aggregator) learn(obj any) {
+	s, ok := obj.(*apiregistrationv1.APIService)
+	if !ok {
+		return
+	}
+	if s.Spec.Service != nil {
+		a.change(s, a.newCarrier(s))
+		return
+	}
+	a.change(s, nil)
+	if helper.IsAPIServiceConditionTrue(s, apiregistrationv1.Available) {
+		a.mu.Lock()
+		delete(a.pending, s.Name)
+		a.mu.Unlock()
+	}
+}
+
+// change makes c the carrier of an APIService; nil: it has none, or is gone.
+func (a *Aggregator) change(s *apiregistrationv1.APIService, c *carrier) {
+	gv := schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	old := *a.carriers.Load()
+	if c == nil && old[gv] == nil {
+		return
+	}
+	next := maps.Clone(old)
+	delete(next, gv)
+	if c != nil {
+		next[gv] = c
+	}
+	a.carriers.Store(&next)
+	a.queue.Add(s.Name)
+}
+
+// identity is the certificate and key for extension servers; nil without files.
+func (a *Aggregator) identity() (cert, key []byte) {
+	p := a.proof.Load()
+	return p.cert, p.key
+}
+
+// loadIdentity reads the files, and reports whether they have changed. Those
+// that cannot be read leave what was read before.
+func (a *Aggregator) loadIdentity() bool {
+	old := a.proof.Load()
+	if old == nil {
+		old = &proof{}
+		a.proof.Store(old)
+	}
+	if a.cfg.CertFile == "" {
+		return false
+	}
+	cert, err := os.ReadFile(a.cfg.CertFile)
+	if err != nil {
+		a.cfg.Log.Error("Certificate for extension servers not read", "err", err)
+		return false
+	}
+	key, err := os.ReadFile(a.cfg.KeyFile)
+	if err != nil {
+		a.cfg.Log.Error("Key for extension servers not read", "err", err)
+		return false
+	}
+	if bytes.Equal(cert, old.cert) && bytes.Equal(key, old.key) {
+		return false
+	}
+	a.proof.Store(&proof{cert, key})
+	return true
+}
+
+// Run follows APIServices until ctx is done.
+func (a *Aggregator) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	if err := a.followDefinitions(); err != nil {
+		a.cfg.Log.Error("Definitions are not followed", "err", err)
+		return
+	}
+	for _, f := range a.factories {
+		f.Start(ctx.Done())
+	}
+	for _, c := range a.status {
+		wg.Go(func() { c.Run(workers, ctx.Done()) })
+	}
+	wg.Go(func() { a.runDiscovery(ctx) })
+	wg.Go(func() { a.followIdentity(ctx) })
+	// What is not known yet must not pass for what is not wanted any more.
+	if cache.WaitForCacheSync(ctx.Done(), a.definitions.Informer().HasSynced) {
+		a.definitionsChanged()
+		a.registrar.Run(workers, ctx.Done())
+	}
+}
+
+// followIdentity has all carriers made anew when the certificate changes.
+func (a *Aggregator) followIdentity(ctx context.Context) {
+	ticker := a.cfg.Clock.NewTicker(identityInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+		}
+		if a.loadIdentity() {
+			for _, s := range a.services.Informer().GetStore().List() {
+				a.learn(s)
+			}
+		}
+	}
+}
+
+// Registered reports whether the server's own APIServices have all been
+// available once.
+func (a *Aggregator) Registered() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.pending) > 0 {
+		return fmt.Errorf("%d APIServices are not available yet", len(a.pending))
+	}
+	return nil
+}
+
+// Handler sends requests to those who answer them: extension servers, or local.
+func (a *Aggregator) Handler(local http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		path := strings.TrimPrefix(r.URL.Path, "/openapi/v3")
+		if gv, ok := groupVersion(path); ok {
+			if c := (*a.carriers.Load())[gv]; c != nil {
+				c.ServeHTTP(w, r)
+				return
+			}
+		}
+		if r.URL.Path == "/openapi/v2" && a.serveMerged(w, r, local) {
+			return
+		}
+		local.ServeHTTP(w, r)
+	})
+}
+
+// groupVersion reads which version of which group a path lies in.
+func groupVersion(path string) (schema.GroupVersion, bool) {
+	if rest, ok := strings.CutPrefix(path, "/apis/"); ok {
+		group, rest, _ := strings.Cut(rest, "/")
+		version, _, _ := strings.Cut(rest, "/")
+		return schema.GroupVersion{Group: group, Version: version}, group != "" && version != ""
+	}
+	rest, ok := strings.CutPrefix(path, "/api/")
+	version, _, _ := strings.Cut(rest, "/")
+	return schema.GroupVersion{Version: version}, ok && version != ""
+}

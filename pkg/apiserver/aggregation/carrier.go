@@ -1,0 +1,105 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package aggregation
+
+import (
+	"net/http"
+	"net/url"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/httpstream"
+	"k8s.io/apimachinery/pkg/util/proxy"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	proxyutil "k8s.io/apiserver/pkg/util/proxy"
+	"k8s.io/client-go/transport"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
+	"k8s.io/kube-aggregator/pkg/controllers/status/remote"
+)
+
+// Resolver finds the address of a service's port.
+type Resolver interface {
+	ResolveEndpoint(namespace, name string, port int32) (*url.URL, error)
+}
+
+// location is a service that answers APIs.
+type location struct {
+	namespace, name string
+	port            int32
+}
+
+func locationOf(s *apiregistrationv1.ServiceReference) location {
+	l := location{namespace: s.Namespace, name: s.Name, port: 443}
+	if s.Port != nil {
+		l.port = *s.Port
+	}
+	return l
+}
+
+// carrier takes requests to the service of one APIService. It is immutable.
+type carrier struct {
+	name      string // of the APIService
+	gv        schema.GroupVersion
+	service   location
+	available bool
+	resolver  Resolver
+	transport http.RoundTripper
+	// broken is why there is no transport.
+	broken error
+}
+
+func (a *Aggregator) newCarrier(s *apiregistrationv1.APIService) *carrier {
+	c := &carrier{
+		name: s.Name, gv: schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version},
+		service: locationOf(s.Spec.Service), resolver: a.cfg.Resolver,
+		available: helper.IsAPIServiceConditionTrue(s, apiregistrationv1.Available),
+	}
+	cert, key := a.identity()
+	c.transport, c.broken = transport.New(remote.BuildTransportConfig(nil, cert, key, s))
+	return c
+}
+
+// ServeHTTP takes a request, and its user's name, to the extension server.
+func (c *carrier) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	const unavailable = "service unavailable"
+	switch {
+	case !c.available:
+		http.Error(w, unavailable, http.StatusServiceUnavailable)
+		return
+	case c.broken != nil:
+		http.Error(w, c.broken.Error(), http.StatusInternalServerError)
+		return
+	}
+	u, ok := request.UserFrom(r.Context())
+	if !ok {
+		http.Error(w, "missing user", http.StatusInternalServerError)
+		return
+	}
+	at, err := c.resolver.ResolveEndpoint(c.service.namespace, c.service.name, c.service.port)
+	if err != nil {
+		http.Error(w, unavailable, http.StatusServiceUnavailable)
+		return
+	}
+	target := &url.URL{Scheme: "https", Host: at.Host, Path: r.URL.Path, RawQuery: r.URL.Query().Encode()}
+	out, cancel := proxyutil.NewRequestForProxy(target, r)
+	defer cancel()
+	upgrade := httpstream.IsUpgradeRequest(r)
+	if upgrade {
+		// An upgraded connection is dialled past the round tripper.
+		transport.SetAuthProxyHeaders(out, u.GetName(), u.GetUID(), u.GetGroups(), u.GetExtra())
+	}
+	carry := proxy.NewUpgradeAwareHandler(target,
+		transport.NewAuthProxyRoundTripper(u.GetName(), u.GetUID(), u.GetGroups(), u.GetExtra(), c.transport),
+		true, upgrade, failure{})
+	carry.RejectForwardingRedirects = true
+	carry.ServeHTTP(w, out)
+}
+
+// failure answers for an extension server that does not.
+type failure struct{}
+
+// Error answers 503 with the reason, as plain text.
+func (failure) Error(w http.ResponseWriter, _ *http.Request, err error) {
+	http.Error(w, err.Error(), http.StatusServiceUnavailable)
+}

@@ -1,0 +1,228 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package aggregation
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	apidiscovery "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
+)
+
+const (
+	firstRetry = 500 * time.Millisecond
+	// refresh is how often extension servers are asked what they serve.
+	refresh = time.Minute
+	// fetchTimeout is how long one may take to say so.
+	fetchTimeout = 5 * time.Second
+	// acceptAggregated asks for all groups at once, in either version of the form.
+	acceptAggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
+)
+
+var errUnavailable = errors.New("service unavailable")
+
+// found is what extension servers serve, as far as they have said.
+type found struct {
+	mu       sync.RWMutex
+	versions map[schema.GroupVersion]apidiscovery.APIVersionDiscovery
+	specs    map[location]*spec
+}
+
+// runDiscovery asks extension servers, each again and again.
+func (a *Aggregator) runDiscovery(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for range 2 {
+		wg.Go(func() {
+			for a.discoverNext(ctx) {
+			}
+		})
+	}
+	<-ctx.Done()
+	a.queue.ShutDown()
+}
+
+func (a *Aggregator) discoverNext(ctx context.Context) bool {
+	name, down := a.queue.Get()
+	if down {
+		return false
+	}
+	defer a.queue.Done(name)
+	gv := helper.APIServiceNameToGroupVersion(name)
+	c := (*a.carriers.Load())[gv]
+	if c == nil {
+		a.found.forget(gv)
+		a.queue.Forget(name)
+		a.forgetSpecs()
+		return true
+	}
+	err := a.discover(ctx, c)
+	if err == nil {
+		err = a.fetchSpecs(ctx, c)
+	}
+	if err != nil {
+		a.cfg.Log.Debug("Extension server has not said what it serves", "apiService", name, "err", err)
+		a.queue.AddRateLimited(name)
+		return true
+	}
+	a.queue.Forget(name)
+	a.queue.AddAfter(name, refresh)
+	return true
+}
+
+// discover asks for what c's group version has. What is not answered is known
+// to be there, with nothing in it, and as stale.
+func (a *Aggregator) discover(ctx context.Context, c *carrier) error {
+	entry, err := fetchVersion(ctx, c)
+	if entry == nil {
+		entry = &apidiscovery.APIVersionDiscovery{}
+	}
+	entry.Version, entry.Freshness = c.gv.Version, apidiscovery.DiscoveryFreshnessCurrent
+	if err != nil {
+		entry.Freshness = apidiscovery.DiscoveryFreshnessStale
+	}
+	a.found.mu.Lock()
+	defer a.found.mu.Unlock()
+	if a.found.versions == nil {
+		a.found.versions = map[schema.GroupVersion]apidiscovery.APIVersionDiscovery{}
+	}
+	if old, ok := a.found.versions[c.gv]; ok && err != nil && c.available {
+		entry.Resources = old.Resources // better old than nothing
+	}
+	a.found.versions[c.gv] = *entry
+	return err
+}
+
+func (f *found) forget(gv schema.GroupVersion) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.versions, gv)
+}
+
+func fetchVersion(ctx context.Context, c *carrier) (*apidiscovery.APIVersionDiscovery, error) {
+	var all apidiscovery.APIGroupDiscoveryList
+	code, err := c.get(ctx, "/apis", acceptAggregated, &all)
+	if err == nil && code == http.StatusServiceUnavailable {
+		err = errUnavailable
+	}
+	if err != nil {
+		return nil, fmt.Errorf("discovery: %w", err)
+	}
+	for _, g := range all.Items {
+		for i := range g.Versions {
+			if g.Name == c.gv.Group && g.Versions[i].Version == c.gv.Version {
+				return withKinds(&g.Versions[i]), nil
+			}
+		}
+	}
+	if all.Kind == "APIGroupDiscoveryList" {
+		return nil, nil //nolint:nilnil // it answers, and has nothing of this version
+	}
+	var list metav1.APIResourceList
+	code, err = c.get(ctx, c.path(), "application/json", &list)
+	if err == nil && code != http.StatusOK {
+		err = fmt.Errorf("code %d", code)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("resources: %w", err)
+	}
+	resources, err := endpoints.ConvertGroupVersionIntoToDiscovery(list.APIResources)
+	if err != nil {
+		return nil, fmt.Errorf("resources: %w", err)
+	}
+	return withKinds(&apidiscovery.APIVersionDiscovery{Resources: resources}), nil
+}
+
+// path is that of the carrier's group version.
+func (c *carrier) path() string {
+	if c.gv.Group == "" {
+		return "/api/" + c.gv.Version
+	}
+	return "/apis/" + c.gv.Group + "/" + c.gv.Version
+}
+
+// withKinds makes empty kinds of missing ones, over which some clients fall.
+func withKinds(v *apidiscovery.APIVersionDiscovery) *apidiscovery.APIVersionDiscovery {
+	for i := range v.Resources {
+		r := &v.Resources[i]
+		if r.ResponseKind == nil {
+			r.ResponseKind = &metav1.GroupVersionKind{}
+		}
+		for j := range r.Subresources {
+			if r.Subresources[j].ResponseKind == nil {
+				r.Subresources[j].ResponseKind = &metav1.GroupVersionKind{}
+			}
+		}
+	}
+	return v
+}
+
+// get asks the extension server for a document in JSON, as the aggregator itself.
+func (c *carrier) get(ctx context.Context, path, accept string, into any) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	ctx = request.WithUser(ctx, &user.DefaultInfo{Name: "system:kube-aggregator", Groups: []string{user.SystemPrivilegedGroup}})
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return 0, err
+	}
+	r.Header.Set("Accept", accept)
+	w := newAnswer()
+	c.ServeHTTP(w, r)
+	if w.err != nil {
+		return 0, w.err
+	}
+	if w.code != http.StatusOK {
+		return w.code, nil
+	}
+	if err := json.Unmarshal(w.body.Bytes(), into); err != nil {
+		return w.code, fmt.Errorf("%s: %w", path, err)
+	}
+	return w.code, nil
+}
+
+// Groups are the groups and versions of extension servers, for discovery.
+func (a *Aggregator) Groups() []apidiscovery.APIGroupDiscovery {
+	var names []string
+	carriers := *a.carriers.Load()
+	for gv := range carriers {
+		if gv.Group != "" && !slices.Contains(names, gv.Group) {
+			names = append(names, gv.Group)
+		}
+	}
+	slices.Sort(names)
+	a.found.mu.RLock()
+	defer a.found.mu.RUnlock()
+	var groups []apidiscovery.APIGroupDiscovery
+	for _, name := range names {
+		g := apidiscovery.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		for _, s := range a.inGroup(name) {
+			gv := schema.GroupVersion{Group: name, Version: s.Spec.Version}
+			if carriers[gv] == nil {
+				continue
+			}
+			entry, ok := a.found.versions[gv]
+			if !ok {
+				entry = apidiscovery.APIVersionDiscovery{Version: gv.Version, Freshness: apidiscovery.DiscoveryFreshnessStale}
+			}
+			g.Versions = append(g.Versions, entry)
+		}
+		if len(g.Versions) > 0 {
+			groups = append(groups, g)
+		}
+	}
+	return groups
+}

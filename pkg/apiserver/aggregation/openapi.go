@@ -1,0 +1,222 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package aggregation
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/aggregator"
+	"k8s.io/kube-openapi/pkg/handler"
+	openapi "k8s.io/kube-openapi/pkg/validation/spec"
+)
+
+// maxAnswer bounds the documents of extension servers.
+const maxAnswer = 64 << 20
+
+// spec is what a server says of its API.
+type spec struct {
+	v3 map[string]string // paths of documents → where they are
+	v2 []byte            // JSON; nil: none
+}
+
+// fetchSpecs asks c's server for its OpenAPI documents. That it has none is no error.
+func (a *Aggregator) fetchSpecs(ctx context.Context, c *carrier) error {
+	var index struct {
+		Paths map[string]struct {
+			URL string `json:"serverRelativeURL"`
+		} `json:"paths"`
+	}
+	next := &spec{v3: map[string]string{}}
+	if _, err := c.get(ctx, "/openapi/v3", "application/json", &index); err != nil {
+		return fmt.Errorf("OpenAPI: %w", err)
+	}
+	for path, place := range index.Paths {
+		next.v3[path] = place.URL
+	}
+	var v2 json.RawMessage
+	if _, err := c.get(ctx, "/openapi/v2", "application/json", &v2); err != nil {
+		return fmt.Errorf("OpenAPI: %w", err)
+	}
+	next.v2 = v2
+	a.found.mu.Lock()
+	defer a.found.mu.Unlock()
+	if a.found.specs == nil {
+		a.found.specs = map[location]*spec{}
+	}
+	if old := a.found.specs[c.service]; old != nil && bytes.Equal(old.v2, next.v2) {
+		next.v2 = old.v2
+	}
+	a.found.specs[c.service] = next
+	return nil
+}
+
+// forgetSpecs drops what servers said that answer nothing any more.
+func (a *Aggregator) forgetSpecs() {
+	used := map[location]bool{}
+	for _, c := range *a.carriers.Load() {
+		used[c.service] = true
+	}
+	a.found.mu.Lock()
+	defer a.found.mu.Unlock()
+	for at := range a.found.specs {
+		if !used[at] {
+			delete(a.found.specs, at)
+		}
+	}
+}
+
+// OpenAPI are the OpenAPI v3 documents of extension servers: of the group
+// versions that are theirs, and no others that they may have.
+func (a *Aggregator) OpenAPI() map[string]string {
+	out := map[string]string{}
+	a.found.mu.RLock()
+	defer a.found.mu.RUnlock()
+	for _, c := range *a.carriers.Load() {
+		path := strings.TrimPrefix(c.path(), "/")
+		if s := a.found.specs[c.service]; s != nil && s.v3[path] != "" {
+			out[path] = s.v3[path]
+		}
+	}
+	return out
+}
+
+// merged is the OpenAPI v2 document of all servers, made from what it was last
+// asked for with.
+type merged struct {
+	mu      sync.Mutex
+	sources [][]byte
+	handler http.Handler
+}
+
+// serveMerged answers with the document of all servers. It reports false when
+// no other server has one.
+func (a *Aggregator) serveMerged(w http.ResponseWriter, r *http.Request, local http.Handler) bool {
+	extensions := a.extensions()
+	if len(extensions) == 0 {
+		return false
+	}
+	plain := r.Clone(r.Context())
+	plain.Header = http.Header{"Accept": {"application/json"}}
+	own := newAnswer()
+	local.ServeHTTP(own, plain)
+	if own.code != http.StatusOK || own.err != nil {
+		return false
+	}
+	h, err := a.merged.of(own.body.Bytes(), extensions)
+	if err != nil {
+		a.cfg.Log.Error("OpenAPI of extension servers not merged", "err", err)
+		return false
+	}
+	h.ServeHTTP(w, r)
+	return true
+}
+
+// extension is the part of a server's document that is about its group versions.
+type extension struct {
+	doc      []byte
+	prefixes []string
+}
+
+func (a *Aggregator) extensions() []extension {
+	byServer := map[location]*extension{}
+	a.found.mu.RLock()
+	defer a.found.mu.RUnlock()
+	carriers := *a.carriers.Load()
+	for _, gv := range sorted(carriers) {
+		c := carriers[gv]
+		s := a.found.specs[c.service]
+		if s == nil || s.v2 == nil || !c.available {
+			continue
+		}
+		if byServer[c.service] == nil {
+			byServer[c.service] = &extension{doc: s.v2}
+		}
+		byServer[c.service].prefixes = append(byServer[c.service].prefixes, c.path()+"/")
+	}
+	var out []extension
+	for _, e := range byServer {
+		out = append(out, *e)
+	}
+	slices.SortFunc(out, func(x, y extension) int { return strings.Compare(x.prefixes[0], y.prefixes[0]) })
+	return out
+}
+
+func sorted(carriers map[schema.GroupVersion]*carrier) []schema.GroupVersion {
+	var list []schema.GroupVersion
+	for gv := range carriers {
+		list = append(list, gv)
+	}
+	slices.SortFunc(list, func(x, y schema.GroupVersion) int { return strings.Compare(x.String(), y.String()) })
+	return list
+}
+
+// of returns the handler of the document that is merged from own and extensions.
+func (m *merged) of(own []byte, extensions []extension) (http.Handler, error) {
+	sources := [][]byte{own}
+	for _, e := range extensions {
+		sources = append(sources, e.doc, []byte(strings.Join(e.prefixes, " ")))
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.handler != nil && slices.EqualFunc(m.sources, sources, bytes.Equal) {
+		return m.handler, nil
+	}
+	var all openapi.Swagger
+	if err := json.Unmarshal(own, &all); err != nil {
+		return nil, fmt.Errorf("own document: %w", err)
+	}
+	for _, e := range extensions {
+		var part openapi.Swagger
+		if err := json.Unmarshal(e.doc, &part); err != nil {
+			return nil, fmt.Errorf("document of %v: %w", e.prefixes, err)
+		}
+		kept := aggregator.FilterSpecByPathsWithoutSideEffects(&part, e.prefixes)
+		if err := aggregator.MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters(&all, kept); err != nil {
+			return nil, fmt.Errorf("document of %v: %w", e.prefixes, err)
+		}
+	}
+	mux := pathHandler{http.NewServeMux()}
+	handler.NewOpenAPIService(&all).RegisterOpenAPIVersionedService("/openapi/v2", mux)
+	m.sources, m.handler = sources, mux
+	return mux, nil
+}
+
+// pathHandler is what the library registers its handlers with.
+type pathHandler struct{ *http.ServeMux }
+
+// HandlePrefix is asked for nothing here.
+func (h pathHandler) HandlePrefix(path string, next http.Handler) { h.ServeMux.Handle(path, next) }
+
+// answer keeps a response in memory.
+type answer struct {
+	header http.Header
+	code   int
+	body   bytes.Buffer
+	err    error
+}
+
+func newAnswer() *answer { return &answer{header: http.Header{}, code: http.StatusOK} }
+
+// Header is the response's.
+func (a *answer) Header() http.Header { return a.header }
+
+// WriteHeader keeps the code.
+func (a *answer) WriteHeader(code int) { a.code = code }
+
+// Write keeps the body, within bounds.
+func (a *answer) Write(p []byte) (int, error) {
+	if a.body.Len()+len(p) > maxAnswer {
+		a.err = fmt.Errorf("answer of more than %d bytes", maxAnswer)
+		return 0, a.err
+	}
+	return a.body.Write(p)
+}

@@ -1,0 +1,176 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package aggregation
+
+import (
+	"cmp"
+	"slices"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/tools/cache"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+)
+
+// priority is the place of a group, and of a version in it: higher comes first.
+type priority struct{ group, version int32 }
+
+// custom is the priority of groups of custom resources.
+func custom() priority { return priority{group: 1000, version: 100} }
+
+// groupPriorities are those of the built-in groups. The group of APIServices
+// has none of its own, and comes before all.
+func groupPriorities() map[string]int32 {
+	return map[string]int32{
+		"": 18000, "apps": 17800, "events.k8s.io": 17750, "authentication.k8s.io": 17700,
+		"authorization.k8s.io": 17600, "autoscaling": 17500, "batch": 17400, "certificates.k8s.io": 17300,
+		"networking.k8s.io": 17200, "policy": 17100, "rbac.authorization.k8s.io": 17000, "storage.k8s.io": 16800,
+		"admissionregistration.k8s.io": 16700, "apiextensions.k8s.io": 16700, "scheduling.k8s.io": 16600,
+		"coordination.k8s.io": 16500, "node.k8s.io": 16300, "discovery.k8s.io": 16200, "resource.k8s.io": 16200,
+		"flowcontrol.apiserver.k8s.io": 16100,
+		apiregistrationv1.GroupName:    20000,
+	}
+}
+
+// versionPriority is that of a version of a built-in group.
+func versionPriority(gv schema.GroupVersion) int32 {
+	switch gv {
+	case schema.GroupVersion{Version: "v1"}:
+		return 1
+	case schema.GroupVersion{Group: "autoscaling", Version: "v2"}:
+		return 30
+	case schema.GroupVersion{Group: "flowcontrol.apiserver.k8s.io", Version: "v1"}, schema.GroupVersion{Group: "resource.k8s.io", Version: "v1"}:
+		return 21
+	}
+	return 15
+}
+
+// ownServices are the APIServices of the built-in groups and versions.
+func ownServices(versions []schema.GroupVersion) []*apiregistrationv1.APIService {
+	groups := groupPriorities()
+	var list []*apiregistrationv1.APIService
+	for _, gv := range versions {
+		if p, ok := groups[gv.Group]; ok && gv.Group != apiregistrationv1.GroupName {
+			list = append(list, local(gv, priority{p, versionPriority(gv)}))
+		}
+	}
+	return list
+}
+
+// local is the APIService of what this server answers itself.
+func local(gv schema.GroupVersion, p priority) *apiregistrationv1.APIService {
+	return &apiregistrationv1.APIService{
+		ObjectMeta: metav1.ObjectMeta{Name: gv.Version + "." + gv.Group},
+		Spec: apiregistrationv1.APIServiceSpec{
+			Group: gv.Group, Version: gv.Version, GroupPriorityMinimum: p.group, VersionPriority: p.version,
+		},
+	}
+}
+
+// GroupPriority is the place of a group among all: the highest that an
+// APIService asks for.
+func (a *Aggregator) GroupPriority(group string) int32 {
+	if group == apiregistrationv1.GroupName {
+		return groupPriorities()[group]
+	}
+	highest := int32(-1)
+	for _, s := range a.inGroup(group) {
+		highest = max(highest, s.Spec.GroupPriorityMinimum)
+	}
+	if highest >= 0 {
+		return highest
+	}
+	if p, ok := groupPriorities()[group]; ok {
+		return p
+	}
+	return custom().group
+}
+
+// inGroup lists the APIServices of a group, in the order of their versions.
+func (a *Aggregator) inGroup(group string) []*apiregistrationv1.APIService {
+	objs, err := a.services.Informer().GetIndexer().ByIndex(byGroup, group)
+	if err != nil {
+		return nil // there is the index: New made it
+	}
+	list := make([]*apiregistrationv1.APIService, 0, len(objs))
+	for _, o := range objs {
+		if s, ok := o.(*apiregistrationv1.APIService); ok {
+			list = append(list, s)
+		}
+	}
+	slices.SortFunc(list, func(x, y *apiregistrationv1.APIService) int {
+		if d := cmp.Compare(y.Spec.VersionPriority, x.Spec.VersionPriority); d != 0 {
+			return d
+		}
+		return versionOrder(x.Spec.Version, y.Spec.Version)
+	})
+	return list
+}
+
+const byGroup = "group"
+
+func groupOf(obj any) ([]string, error) {
+	if s, ok := obj.(*apiregistrationv1.APIService); ok {
+		return []string{s.Spec.Group}, nil
+	}
+	return nil, nil
+}
+
+// definitionsChanged keeps the APIServices of custom resources: one for each
+// version that is served, whether it is established yet or not.
+func (a *Aggregator) definitionsChanged() {
+	list, err := a.definitions.Lister().List(labels.Everything())
+	if err != nil {
+		return // never: the list is of memory
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	want := make(map[schema.GroupVersion]bool)
+	for _, crd := range list {
+		for i := range crd.Spec.Versions {
+			if v := &crd.Spec.Versions[i]; v.Served {
+				want[schema.GroupVersion{Group: crd.Spec.Group, Version: v.Name}] = true
+			}
+		}
+	}
+	for gv := range want {
+		if !a.defined[gv] && !a.own[gv] {
+			a.registrar.AddAPIServiceToSync(local(gv, custom()))
+		}
+	}
+	for gv := range a.defined {
+		if !want[gv] && !a.own[gv] {
+			a.registrar.RemoveAPIServiceToSync(gv.Version + "." + gv.Group)
+		}
+	}
+	a.defined = want
+}
+
+// followDefinitions has definitionsChanged called.
+func (a *Aggregator) followDefinitions() error {
+	// Schemas are the bulk of definitions, and of no interest here.
+	if err := a.definitions.Informer().SetTransform(func(obj any) (any, error) {
+		if crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition); ok {
+			crd.ManagedFields, crd.Annotations = nil, nil
+			for i := range crd.Spec.Versions {
+				crd.Spec.Versions[i].Schema = nil
+			}
+		}
+		return obj, nil
+	}); err != nil {
+		return err
+	}
+	_, err := a.definitions.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { a.definitionsChanged() },
+		UpdateFunc: func(_, _ any) { a.definitionsChanged() },
+		DeleteFunc: func(any) { a.definitionsChanged() },
+	})
+	return err
+}
+
+// versionOrder puts v2 before v1 before v1beta1.
+func versionOrder(x, y string) int { return version.CompareKubeAwareVersionStrings(y, x) }
