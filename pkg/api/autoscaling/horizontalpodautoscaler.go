@@ -18,7 +18,7 @@ func horizontalPodAutoscalerRow() *resource.Row {
 		return &o.Spec, &o.Status
 	})
 	return resource.Kind[autoscalingv2.HorizontalPodAutoscaler, autoscalingv2.HorizontalPodAutoscalerList]{
-		Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers", Kind: "HorizontalPodAutoscaler", Namespaced: true,
+		Group: "autoscaling", Version: "v2", MoreVersions: []resource.Version{v1()}, Resource: "horizontalpodautoscalers", Kind: "HorizontalPodAutoscaler", Namespaced: true,
 		ShortNames: []string{"hpa"}, Categories: []string{"all"},
 
 		Default:                  defaultHorizontalPodAutoscaler,

@@ -1,0 +1,219 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package autoscaling
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/unset"
+)
+
+// In v1, annotations carry what it has no fields for; Kubernetes defines them.
+const (
+	metricsAnnotation        = "autoscaling.alpha.kubernetes.io/metrics"
+	currentMetricsAnnotation = "autoscaling.alpha.kubernetes.io/current-metrics"
+	conditionsAnnotation     = "autoscaling.alpha.kubernetes.io/conditions"
+	behaviorAnnotation       = "autoscaling.alpha.kubernetes.io/behavior"
+)
+
+// carriers are all annotations that stand for fields; objects in v2 have none of them.
+func carriers() []string {
+	return []string{
+		metricsAnnotation, currentMetricsAnnotation, conditionsAnnotation, behaviorAnnotation,
+		"autoscaling.alpha.kubernetes.io/scale-down-tolerance", "autoscaling.alpha.kubernetes.io/scale-up-tolerance",
+	}
+}
+
+func withoutCarriers(annotations map[string]string) map[string]string {
+	if !slices.ContainsFunc(carriers(), func(key string) bool { _, there := annotations[key]; return there }) {
+		return annotations
+	}
+	out := maps.Clone(annotations)
+	for _, key := range carriers() {
+		delete(out, key)
+	}
+	return out
+}
+
+// v1 is the older version of horizontal pod autoscalers.
+func v1() resource.Version {
+	return resource.Version{
+		Name:        "v1",
+		New:         func() resource.Object { return &autoscalingv1.HorizontalPodAutoscaler{} },
+		NewList:     func() runtime.Object { return &autoscalingv1.HorizontalPodAutoscalerList{} },
+		FromStorage: toV1,
+		ToStorage:   fromV1,
+		Default: func(o resource.Object) {
+			if h, ok := o.(*autoscalingv1.HorizontalPodAutoscaler); ok {
+				unset.Point(&h.Spec.MinReplicas, 1)
+			}
+		},
+	}
+}
+
+// isCPU tells whether a metric is what v1 has a field for.
+func isCPU(m autoscalingv2.MetricSpec) bool {
+	return m.Type == autoscalingv2.ResourceMetricSourceType && m.Resource != nil && m.Resource.Name == corev1.ResourceCPU && m.Resource.Target.AverageUtilization != nil
+}
+
+func toV1(o resource.Object) (resource.Object, error) {
+	in, ok := o.(*autoscalingv2.HorizontalPodAutoscaler)
+	if !ok {
+		return nil, fmt.Errorf("%T is no autoscaler of v2", o)
+	}
+	in = in.DeepCopy()
+	out := &autoscalingv1.HorizontalPodAutoscaler{
+		ObjectMeta: in.ObjectMeta,
+		Spec: autoscalingv1.HorizontalPodAutoscalerSpec{
+			ScaleTargetRef: autoscalingv1.CrossVersionObjectReference(in.Spec.ScaleTargetRef),
+			MinReplicas:    in.Spec.MinReplicas, MaxReplicas: in.Spec.MaxReplicas,
+		},
+		Status: autoscalingv1.HorizontalPodAutoscalerStatus{
+			ObservedGeneration: in.Status.ObservedGeneration, LastScaleTime: in.Status.LastScaleTime,
+			CurrentReplicas: in.Status.CurrentReplicas, DesiredReplicas: in.Status.DesiredReplicas,
+		},
+	}
+	out.APIVersion, out.Kind = autoscalingv1.SchemeGroupVersion.String(), "HorizontalPodAutoscaler"
+	var others []autoscalingv1.MetricSpec
+	for _, m := range in.Spec.Metrics {
+		switch {
+		case !isCPU(m):
+			others = append(others, metricToV1(m))
+		case out.Spec.TargetCPUUtilizationPercentage == nil:
+			out.Spec.TargetCPUUtilizationPercentage = m.Resource.Target.AverageUtilization
+		}
+	}
+	var current []autoscalingv1.MetricStatus
+	for _, m := range in.Status.CurrentMetrics {
+		if m.Type == autoscalingv2.ResourceMetricSourceType && m.Resource != nil && m.Resource.Name == corev1.ResourceCPU && m.Resource.Current.AverageUtilization != nil {
+			out.Status.CurrentCPUUtilizationPercentage = m.Resource.Current.AverageUtilization
+		}
+		current = append(current, statusToV1(m))
+	}
+	out.Annotations = withoutCarriers(out.Annotations)
+	return out, carry(out, others, current, in)
+}
+
+// carry puts what has no fields in v1 into annotations.
+func carry(out *autoscalingv1.HorizontalPodAutoscaler, others []autoscalingv1.MetricSpec, current []autoscalingv1.MetricStatus, in *autoscalingv2.HorizontalPodAutoscaler) error {
+	carried := map[string]any{}
+	if len(others) > 0 {
+		carried[metricsAnnotation] = others
+	}
+	if len(current) > 0 {
+		carried[currentMetricsAnnotation] = current
+	}
+	if b := in.Spec.Behavior; b != nil {
+		carried[behaviorAnnotation] = behavior{(*rules)(b.ScaleUp), (*rules)(b.ScaleDown)}
+	}
+	if len(in.Status.Conditions) > 0 {
+		carried[conditionsAnnotation] = in.Status.Conditions
+	}
+	for key, value := range carried {
+		text, err := json.Marshal(value)
+		if err != nil {
+			return fmt.Errorf("annotation %s: %w", key, err)
+		}
+		if out.Annotations == nil {
+			out.Annotations = map[string]string{}
+		}
+		out.Annotations[key] = string(text)
+	}
+	return nil
+}
+
+// behavior is a behavior as Kubernetes writes it into the annotation: by the
+// names of the fields in Go.
+type (
+	behavior struct{ ScaleUp, ScaleDown *rules }
+	rules    autoscalingv2.HPAScalingRules
+)
+
+// MarshalJSON implements json.Marshaler.
+func (r *rules) MarshalJSON() ([]byte, error) {
+	type policy struct {
+		Type                 autoscalingv2.HPAScalingPolicyType
+		Value, PeriodSeconds int32
+	}
+	policies := make([]policy, 0, len(r.Policies))
+	for _, p := range r.Policies {
+		policies = append(policies, policy(p))
+	}
+	return json.Marshal(struct {
+		StabilizationWindowSeconds *int32
+		SelectPolicy               *autoscalingv2.ScalingPolicySelect
+		Policies                   []policy
+		Tolerance                  any
+	}{r.StabilizationWindowSeconds, r.SelectPolicy, policies, r.Tolerance})
+}
+
+func fromV1(o resource.Object) (resource.Object, error) {
+	in, ok := o.(*autoscalingv1.HorizontalPodAutoscaler)
+	if !ok {
+		return nil, fmt.Errorf("%T is no autoscaler of v1", o)
+	}
+	in = in.DeepCopy()
+	out := &autoscalingv2.HorizontalPodAutoscaler{
+		ObjectMeta: in.ObjectMeta,
+		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference(in.Spec.ScaleTargetRef),
+			MinReplicas:    in.Spec.MinReplicas, MaxReplicas: in.Spec.MaxReplicas,
+		},
+		Status: autoscalingv2.HorizontalPodAutoscalerStatus{
+			ObservedGeneration: in.Status.ObservedGeneration, LastScaleTime: in.Status.LastScaleTime,
+			CurrentReplicas: in.Status.CurrentReplicas, DesiredReplicas: in.Status.DesiredReplicas,
+		},
+	}
+	out.APIVersion, out.Kind = autoscalingv2.SchemeGroupVersion.String(), "HorizontalPodAutoscaler"
+	unpack(in, out)
+	out.Annotations = withoutCarriers(out.Annotations)
+	return out, nil
+}
+
+// unpack takes what annotations carry. What cannot be read is as good as not there.
+func unpack(in *autoscalingv1.HorizontalPodAutoscaler, out *autoscalingv2.HorizontalPodAutoscaler) {
+	var others []autoscalingv1.MetricSpec
+	if text, there := in.Annotations[metricsAnnotation]; there && json.Unmarshal([]byte(text), &others) == nil {
+		for _, m := range others {
+			out.Spec.Metrics = append(out.Spec.Metrics, metricFromV1(m))
+		}
+	}
+	if cpu := in.Spec.TargetCPUUtilizationPercentage; cpu != nil {
+		out.Spec.Metrics = append(out.Spec.Metrics, cpuMetric(*cpu))
+	}
+	if len(out.Spec.Metrics) == 0 {
+		out.Spec.Metrics = []autoscalingv2.MetricSpec{cpuMetric(cpuUtilization)}
+	}
+	var b autoscalingv2.HorizontalPodAutoscalerBehavior
+	if text, there := in.Annotations[behaviorAnnotation]; there && json.Unmarshal([]byte(text), &b) == nil && (b.ScaleUp != nil || b.ScaleDown != nil) {
+		out.Spec.Behavior = &b
+	}
+	if cpu := in.Status.CurrentCPUUtilizationPercentage; cpu != nil {
+		out.Status.CurrentMetrics = []autoscalingv2.MetricStatus{{
+			Type:     autoscalingv2.ResourceMetricSourceType,
+			Resource: &autoscalingv2.ResourceMetricStatus{Name: corev1.ResourceCPU, Current: autoscalingv2.MetricValueStatus{AverageUtilization: ptr.To(*cpu)}},
+		}}
+	}
+	var current []autoscalingv1.MetricStatus
+	if text, there := in.Annotations[currentMetricsAnnotation]; there && json.Unmarshal([]byte(text), &current) == nil {
+		out.Status.CurrentMetrics = nil // the annotation says more
+		for _, m := range current {
+			out.Status.CurrentMetrics = append(out.Status.CurrentMetrics, statusFromV1(m))
+		}
+	}
+	var conditions []autoscalingv2.HorizontalPodAutoscalerCondition
+	if text, there := in.Annotations[conditionsAnnotation]; there && json.Unmarshal([]byte(text), &conditions) == nil {
+		out.Status.Conditions = conditions
+	}
+}
