@@ -85,18 +85,22 @@ func (c *Controller) record(ctx context.Context, set *appsv1.DaemonSet, r *appsv
 	return fmt.Errorf("revision %s: %w", r.Name, errNameTaken)
 }
 
-// merge makes one of several revisions of the same template, the last one.
+// merge makes one of several revisions of the same template, the last one, and
+// has the pods of the others be its own.
 func (c *Controller) merge(ctx context.Context, present []*appsv1.ControllerRevision, pods []*v1.Pod) error {
 	if len(present) == 1 {
 		return nil
 	}
-	keep := present[len(present)-1].Labels[hashLabel]
+	keep, others := present[len(present)-1].Labels[hashLabel], map[string]bool{}
+	for _, r := range present[:len(present)-1] {
+		others[r.Labels[hashLabel]] = r.Labels[hashLabel] != keep
+	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]string{hashLabel: keep}}})
 	if err != nil {
 		return fmt.Errorf("label: %w", err)
 	}
 	for _, pod := range pods {
-		if pod.Labels[hashLabel] == keep {
+		if !others[pod.Labels[hashLabel]] {
 			continue
 		}
 		if _, err := c.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {

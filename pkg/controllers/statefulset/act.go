@@ -21,10 +21,10 @@ import (
 // atOnce is how many steps are taken in parallel at most.
 const atOnce = 500
 
-// actor carries out a plan for a set.
+// actor carries out a plan that was made from a state.
 type actor struct {
 	*Controller
-	set      *appsv1.StatefulSet
+	state
 	replaced atomic.Int32
 }
 
@@ -82,6 +82,11 @@ func (a *actor) do(ctx context.Context, s step) error {
 
 // create creates a pod, after its claims.
 func (a *actor) create(ctx context.Context, pod *v1.Pod) error {
+	r := a.update
+	if revisionOf(pod) != r.name {
+		r = a.current
+	}
+	pod = newPod(a.set, r, ordinalOf(pod))
 	if err := a.createClaims(ctx, pod); err != nil {
 		a.tell("Create", pod, err)
 		return err
@@ -155,7 +160,7 @@ func (a *actor) delete(ctx context.Context, pod *v1.Pod) error {
 func (a *actor) createClaims(ctx context.Context, pod *v1.Pod) error {
 	var errs []error
 	for _, claim := range newClaims(a.set, ordinalOf(pod)) {
-		there := a.claim(claim.Namespace, claim.Name)
+		there := a.claim(claim.Name)
 		if there != nil {
 			if there.DeletionTimestamp != nil {
 				errs = append(errs, fmt.Errorf("pvc %s is being deleted", claim.Name))
@@ -187,7 +192,7 @@ func (a *actor) settleAndTell(ctx context.Context, pod *v1.Pod) error {
 // settle sets the owners of a pod's claims.
 func (a *actor) settle(ctx context.Context, pod *v1.Pod) error {
 	for i := range a.set.Spec.VolumeClaimTemplates {
-		claim := a.claim(a.set.Namespace, claimName(a.set, a.set.Spec.VolumeClaimTemplates[i].Name, ordinalOf(pod)))
+		claim := a.claim(claimName(a.set, a.set.Spec.VolumeClaimTemplates[i].Name, ordinalOf(pod)))
 		if claim == nil {
 			continue // looked at again when the cache has it
 		}

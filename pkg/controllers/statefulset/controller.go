@@ -21,6 +21,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -101,20 +102,26 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 	}
 }
 
-// claimChanged has a set looked at that may wait for a claim to go.
+// claimChanged has the set looked at that may wait for a claim to go, or whose
+// claim has got other owners.
 func (c *Controller) claimChanged(old, claim *v1.PersistentVolumeClaim) {
-	if claim != nil && claim.DeletionTimestamp == nil && (old == nil || len(old.OwnerReferences) == len(claim.OwnerReferences)) {
+	if claim != nil && (old == nil || equality.Semantic.DeepEqual(old.OwnerReferences, claim.OwnerReferences)) {
 		return
 	}
-	for _, ref := range controller.Either(old, claim).OwnerReferences {
-		set := ref.Name
-		if ref.Kind == podKind.Kind {
-			set, _, _ = parse(ref.Name)
-		} else if ref.Kind != kind.Kind {
-			continue
-		}
-		if _, err := c.sets.StatefulSets(controller.Either(old, claim).Namespace).Get(set); err == nil {
-			c.loop.Add(controller.Either(old, claim).Namespace + "/" + set)
+	last := controller.Either(old, claim)
+	parent, _, ok := parse(last.Name)
+	if !ok {
+		return
+	}
+	sets, err := c.sets.StatefulSets(last.Namespace).List(labels.Everything())
+	if err != nil {
+		return // a cache does not fail
+	}
+	for _, set := range sets {
+		for i := range set.Spec.VolumeClaimTemplates {
+			if parent == set.Spec.VolumeClaimTemplates[i].Name+"-"+set.Name {
+				c.loop.AddObject(set)
+			}
 		}
 	}
 }
@@ -149,7 +156,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		return err
 	}
 	r, err := c.revise(ctx, set, sorted)
-	if err != nil {
+	if err != nil || r.update == nil {
 		return err
 	}
 	return errors.Join(c.bring(ctx, set, pods, r), c.truncate(ctx, set, pods, sorted, r))
@@ -195,7 +202,7 @@ func (c *Controller) claimPods(ctx context.Context, owner controller.Owner, set 
 
 // bring moves the set a step on and writes its status.
 func (c *Controller) bring(ctx context.Context, set *appsv1.StatefulSet, pods []*v1.Pod, r revisions) error {
-	s := state{set: set, pods: pods, now: c.Clock.Now(), claim: func(name string) *v1.PersistentVolumeClaim { return c.claim(set.Namespace, name) }}
+	s := state{set: set, pods: pods, now: c.Clock.Now(), claim: func(name string) *v1.PersistentVolumeClaim { return c.lookUp(set.Namespace, name) }}
 	var err error
 	if s.current, err = template(r.current); err != nil {
 		return err
@@ -207,7 +214,7 @@ func (c *Controller) bring(ctx context.Context, set *appsv1.StatefulSet, pods []
 	if err != nil {
 		return err
 	}
-	a := &actor{Controller: c, set: set}
+	a := &actor{Controller: c, state: s}
 	failure := a.carryOut(ctx, p)
 	st, again := status(s, r.collisions, a.replaced.Load())
 	if again > 0 {
@@ -221,8 +228,8 @@ func template(r *appsv1.ControllerRevision) (revision, error) {
 	return revision{r.Name, t}, err
 }
 
-// claim looks a claim up, nil: there is none.
-func (c *Controller) claim(namespace, name string) *v1.PersistentVolumeClaim {
+// lookUp looks a claim up, nil: there is none.
+func (c *Controller) lookUp(namespace, name string) *v1.PersistentVolumeClaim {
 	claim, err := c.claimsOf.PersistentVolumeClaims(namespace).Get(name)
 	if err != nil {
 		return nil // a cache fails in no other way

@@ -9,6 +9,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
@@ -62,6 +63,13 @@ func podName(set *appsv1.StatefulSet, ordinal int) string {
 
 func claimName(set *appsv1.StatefulSet, template string, ordinal int) string {
 	return template + "-" + podName(set, ordinal)
+}
+
+// toBe stands for the pod of an ordinal at a revision until there is one.
+func toBe(set *appsv1.StatefulSet, r revision, ordinal int) *v1.Pod {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: set.Namespace, Name: podName(set, ordinal), Labels: map[string]string{appsv1.StatefulSetRevisionLabel: r.name},
+	}}
 }
 
 // newPod is the pod of an ordinal at a revision.

@@ -52,8 +52,9 @@ type state struct {
 type decision struct {
 	state
 	ordered bool
-	// replicas are the pods asked for, by ordinal, also those that are to be
-	// made; condemned are the others, the highest ordinal first.
+	// replicas are the pods asked for, by ordinal; of those that are not there
+	// only the name and the revision are known. Condemned are the others, the
+	// highest ordinal first.
 	replicas, condemned []*v1.Pod
 	// troubled is the first pod that is not available.
 	troubled *v1.Pod
@@ -92,7 +93,7 @@ func (d *decision) sort() {
 	}
 	for i, pod := range d.replicas {
 		if pod == nil {
-			d.replicas[i] = newPod(d.set, d.revisionFor(i), first(d.set)+i)
+			d.replicas[i] = toBe(d.set, d.revisionFor(i), first(d.set)+i)
 		}
 	}
 	slices.SortFunc(d.condemned, func(a, b *v1.Pod) int { return cmp.Compare(ordinalOf(b), ordinalOf(a)) })

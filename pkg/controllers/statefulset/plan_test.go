@@ -149,6 +149,8 @@ func TestDecide(t *testing.T) {
 		"a failed one holds nobody":         {setOf(3, parallel), "0:failed:new 1:ready:new", "destroy 0, create 2:new"},
 		"scaling and updating in one":       {setOf(2, parallel), "0:ready:old 1:ready:old 2:ready:old", "destroy 2 | replace 1"},
 		"an update waits for what comes":    {setOf(3, parallel), "0:ready:old 1:ready:old", "create 2:new"},
+		"a failed one is not ended twice":   {setOf(2, parallel), "0:ready:old 1:failed:old", "destroy 1"},
+		"what comes is not ended":           {setOf(2, parallel, bare), "1:ready:new", "create 0:old"},
 		"an old one elsewhere is no reason": {setOf(3, parallel), "0:pending:old 1:ready:old 2:ready:new", "replace 1"},
 
 		"the highest is updated first":              {setOf(3), "0:ready:old 1:ready:old 2:ready:old", "replace 2"},

@@ -23,7 +23,8 @@ type revision struct {
 	template *v1.PodTemplateSpec
 }
 
-// revisions are those that a set is at and goes to.
+// revisions are those that a set is at and goes to; none when the set is going
+// and its revisions are gone before it.
 type revisions struct {
 	current, update *appsv1.ControllerRevision
 	collisions      int32
@@ -42,6 +43,8 @@ func (c *Controller) revise(ctx context.Context, set *appsv1.StatefulSet, sorted
 	}
 	out.update = same(sorted, wanted)
 	switch {
+	case out.update == nil && set.DeletionTimestamp != nil:
+		return revisions{}, nil
 	case out.update == nil:
 		out.update, out.collisions, err = c.record(ctx, set, wanted, out.collisions)
 	case out.update != sorted[len(sorted)-1]: // rolled back to
