@@ -101,6 +101,6 @@ func eventFields(e *eventsv1.Event) fields.Set {
 
 // share makes the row store what the core group's row stores.
 func share(row *resource.Row, inner store.Codec) *resource.Row {
-	row.Codec = codec{core: inner}
+	row.Codec, row.StoredAs = codec{core: inner}, corev1.SchemeGroupVersion.WithKind("Event")
 	return row
 }

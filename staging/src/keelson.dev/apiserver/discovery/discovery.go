@@ -62,11 +62,11 @@ func Resources(rows []*resource.Row, version string) []metav1.APIResource {
 			Verbs: listedVerbs(row), ShortNames: row.ShortNames, Categories: row.Categories,
 		}
 		if !row.Ephemeral {
-			stored := row.StorageVersion
-			if row.StoredVersion != "" {
-				stored = row.StoredVersion
+			stored := row.StoredAs
+			if stored.Empty() {
+				stored = row.GroupVersionKind()
 			}
-			r.StorageVersionHash = StorageVersionHash(row.Group, stored, row.Kind)
+			r.StorageVersionHash = StorageVersionHash(stored.Group, stored.Version, stored.Kind)
 		}
 		list = append(list, r)
 		for _, s := range subresources(row) {

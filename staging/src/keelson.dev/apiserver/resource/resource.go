@@ -52,8 +52,11 @@ type Row struct {
 	// Only is set where each version of a resource has a row of its own, because
 	// its schema, subresources and columns are its own (custom resources). It is
 	// StorageVersion, in which the row's functions see objects; Versions are all
-	// of the resource's then, and Codec stores them in StoredVersion.
-	Only, StoredVersion string
+	// of the resource's then.
+	Only string
+	// StoredAs is what Codec stores objects as, where that is another kind or
+	// version than the row's own.
+	StoredAs schema.GroupVersionKind
 	// Codec replaces the scheme's encoding of stored objects.
 	Codec store.Codec
 

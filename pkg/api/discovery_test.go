@@ -1,0 +1,34 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package api_test
+
+import (
+	"testing"
+
+	"keelson.dev/apiserver/discovery"
+	"keelson.dev/keelson/pkg/api"
+)
+
+// TestStorageVersionHashes compares what migrators of storage go by with the
+// hashes that Kubernetes has, where objects are stored as something else.
+func TestStorageVersionHashes(t *testing.T) {
+	t.Parallel()
+	want := map[string]string{
+		"events.k8s.io/events": "r2yiGXH7wu8=",
+		"admissionregistration.k8s.io/mutatingadmissionpolicies":       "LYmCf+UMVdg=",
+		"admissionregistration.k8s.io/mutatingadmissionpolicybindings": "90V5FRZZ3Zg=",
+		"autoscaling/horizontalpodautoscalers":                         "qwQve8ut294=",
+	}
+	for _, row := range api.Rows() {
+		for _, r := range discovery.Resources(api.Rows(), row.StorageVersion) {
+			hash, ok := want[row.Group+"/"+r.Name]
+			if ok && r.Name == row.Resource && r.Kind == row.Kind && r.StorageVersionHash == hash {
+				delete(want, row.Group+"/"+r.Name)
+			}
+		}
+	}
+	for name, hash := range want {
+		t.Errorf("%s has not the hash %s", name, hash)
+	}
+}
