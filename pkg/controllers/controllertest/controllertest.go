@@ -14,7 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/record"
 
@@ -31,13 +33,30 @@ const (
 // Run runs controllers against the server until the test ends.
 func Run(t *testing.T, s *testserver.Server, o controller.Options, news ...func(controller.Deps) (controller.Controller, error)) {
 	t.Helper()
-	md, err := metadata.NewForConfig(s.Config)
+	run(t, s, s.Config, o, news...)
+}
+
+// RunAs is Run with no other rights than those of a service account in kube-system.
+// What controllers watch together is watched with all.
+func RunAs(t *testing.T, s *testserver.Server, account string, o controller.Options, news ...func(controller.Deps) (controller.Controller, error)) {
+	t.Helper()
+	own := s.UserConfig(t, "system:serviceaccount:kube-system:"+account, "system:serviceaccounts", "system:serviceaccounts:kube-system")
+	run(t, s, own, o, news...)
+}
+
+func run(t *testing.T, s *testserver.Server, own *rest.Config, o controller.Options, news ...func(controller.Deps) (controller.Controller, error)) {
+	t.Helper()
+	md, err := metadata.NewForConfig(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := kubernetes.NewForConfig(own)
 	if err != nil {
 		t.Fatal(err)
 	}
 	o.Workers = max(o.Workers, 2)
 	d := controller.Deps{
-		Client: s.Client, Informers: informers.NewSharedInformerFactory(s.Client, 0), Metadata: md, Discovery: s.Client.Discovery(),
+		Client: client, Informers: informers.NewSharedInformerFactory(s.Client, 0), Metadata: md, Discovery: client.Discovery(),
 		Mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(s.Client.Discovery())),
 		Events: &record.FakeRecorder{}, Clock: clock.Real(), Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Options: o,
 	}

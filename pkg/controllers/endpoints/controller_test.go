@@ -111,7 +111,8 @@ func TestServer(t *testing.T) {
 	if _, err := core.Endpoints("default").Create(t.Context(), &v1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: "left"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	controllertest.Run(t, s, controller.Options{}, New, serviceaccount.New)
+	controllertest.Run(t, s, controller.Options{}, serviceaccount.New)
+	controllertest.RunAs(t, s, "endpoint-controller", controller.Options{}, New)
 	get := func(name string, ok func(*v1.Endpoints) bool) func(ctx context.Context) (any, bool) {
 		return func(ctx context.Context) (any, bool) {
 			e, err := core.Endpoints("default").Get(ctx, name, metav1.GetOptions{})

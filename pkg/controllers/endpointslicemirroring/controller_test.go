@@ -110,7 +110,7 @@ func TestPlan(t *testing.T) {
 
 func TestServer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	controllertest.Run(t, s, controller.Options{}, New)
+	controllertest.RunAs(t, s, "endpointslicemirroring-controller", controller.Options{}, New)
 	core := s.Client.CoreV1()
 	service := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: v1.ServiceSpec{Ports: []v1.ServicePort{{Port: 80}}}}
 	if _, err := core.Services("default").Create(t.Context(), service, metav1.CreateOptions{}); err != nil {

@@ -18,7 +18,7 @@ import (
 
 func TestServer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	controllertest.Run(t, s, controller.Options{}, New)
+	controllertest.RunAs(t, s, "validatingadmissionpolicy-status-controller", controller.Options{}, New)
 	policies := s.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies()
 	for name, tc := range map[string]struct{ expression, warning string }{
 		"good":  {"object.spec.replicas > 1", ""},

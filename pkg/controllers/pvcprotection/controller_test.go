@@ -41,7 +41,8 @@ func TestUses(t *testing.T) {
 
 func TestServer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	controllertest.Run(t, s, controller.Options{}, New, serviceaccount.New)
+	controllertest.Run(t, s, controller.Options{}, serviceaccount.New)
+	controllertest.RunAs(t, s, "pvc-protection-controller", controller.Options{}, New)
 	core := s.Client.CoreV1()
 	controllertest.Eventually(t, "service account", func(ctx context.Context) (any, bool) {
 		_, err := core.ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})

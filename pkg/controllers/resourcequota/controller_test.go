@@ -56,7 +56,8 @@ type cluster struct {
 
 func start(t *testing.T) cluster {
 	s := testserver.Start(t, testserver.Options{})
-	controllertest.Run(t, s, controller.Options{}, New, serviceaccount.New)
+	controllertest.Run(t, s, controller.Options{}, serviceaccount.New)
+	controllertest.RunAs(t, s, "resourcequota-controller", controller.Options{}, New)
 	c := cluster{t, s.Client}
 	controllertest.Eventually(t, "service account", func(ctx context.Context) (any, bool) {
 		_, err := c.client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})

@@ -63,7 +63,7 @@ func TestRemovable(t *testing.T) {
 
 func TestServer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	controllertest.Run(t, s, controller.Options{}, func(d controller.Deps) (controller.Controller, error) { return newController(d, time.Second) })
+	controllertest.RunAs(t, s, "service-cidrs-controller", controller.Options{}, func(d controller.Deps) (controller.Controller, error) { return newController(d, time.Second) })
 	ranges := s.Client.NetworkingV1().ServiceCIDRs()
 	if _, err := ranges.Create(t.Context(), &networkingv1.ServiceCIDR{
 		ObjectMeta: metav1.ObjectMeta{Name: "more"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.250.0.0/24"}},

@@ -29,7 +29,7 @@ func TestNext(t *testing.T) {
 
 func TestServer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	controllertest.Run(t, s, controller.Options{}, New)
+	controllertest.RunAs(t, s, "ttl-controller", controller.Options{}, New)
 	nodes := s.Client.CoreV1().Nodes()
 	if _, err := nodes.Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

@@ -37,7 +37,7 @@ func TestOfClaim(t *testing.T) {
 
 func TestServer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	controllertest.Run(t, s, controller.Options{}, New)
+	controllertest.RunAs(t, s, "volumeattributesclass-protection-controller", controller.Options{}, New)
 	classes := s.Client.StorageV1().VolumeAttributesClasses()
 	for _, name := range []string{"used", "free"} {
 		class := &storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: name}, DriverName: "d", Parameters: map[string]string{"a": "b"}}

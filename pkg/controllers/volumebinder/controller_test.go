@@ -26,7 +26,7 @@ type cluster struct {
 
 func start(t *testing.T) cluster {
 	s := testserver.Start(t, testserver.Options{})
-	controllertest.Run(t, s, controller.Options{Workers: 4}, New)
+	controllertest.RunAs(t, s, "persistent-volume-binder", controller.Options{Workers: 4}, New)
 	return cluster{t, s.Client}
 }
 
