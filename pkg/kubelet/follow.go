@@ -5,11 +5,14 @@ package kubelet
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 )
 
 const (
@@ -22,23 +25,50 @@ const (
 // follow wakes the workers of pods of which something changed in the runtime.
 func (k *Kubelet) follow(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	relist := make(chan struct{}, 1)
-	g.Go(func() error { return k.watch(ctx, relist) })
-	g.Go(func() error { return k.relist(ctx, relist) })
+	g.Go(func() error { return k.watch(ctx) })
+	g.Go(func() error { return k.relist(ctx) })
+	return g.Wait()
+}
+
+// tidy keeps the node in order, once all its pods are known.
+func (k *Kubelet) tidy(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return k.housekeeping(ctx) })
 	g.Go(func() error { return k.eviction.Run(ctx) })
 	return g.Wait()
 }
 
+// loopPatience is how long a turn of the relisting may take: longer than any call to the runtime.
+const loopPatience = 5 * time.Minute
+
+// loop notes that the kubelet still looks at its runtime.
+type loop struct {
+	clock clock.PassiveClock
+
+	mu    sync.Mutex
+	begun time.Time // of the last turn; zero before the first
+}
+
+func (l *loop) turn() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.begun = l.clock.Now()
+}
+
+// check fails when the last turn has not ended for long.
+func (l *loop) check() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.begun.IsZero() && l.clock.Since(l.begun) > loopPatience {
+		return errors.New("sync Loop took longer than expected")
+	}
+	return nil
+}
+
 // watch follows the runtime's events; when the stream breaks the runtime is listed anew.
-func (k *Kubelet) watch(ctx context.Context, relist chan<- struct{}) error {
+func (k *Kubelet) watch(ctx context.Context) error {
 	for {
-		err := k.runtime.client.Watch(ctx, func() {
-			select {
-			case relist <- struct{}{}:
-			default:
-			}
-		}, k.pool.Wake)
+		err := k.runtime.client.Watch(ctx, k.relistNow, k.pool.Wake)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -49,12 +79,21 @@ func (k *Kubelet) watch(ctx context.Context, relist chan<- struct{}) error {
 	}
 }
 
+// relistNow has the runtime listed without waiting for its turn.
+func (k *Kubelet) relistNow() {
+	select {
+	case k.listAgain <- struct{}{}:
+	default:
+	}
+}
+
 // relist compares what the runtime has with what it had.
-func (k *Kubelet) relist(ctx context.Context, now <-chan struct{}) error {
+func (k *Kubelet) relist(ctx context.Context) error {
 	t := k.cfg.Clock.NewTicker(relistPeriod)
 	defer t.Stop()
 	last := map[types.UID]string{}
 	for {
+		k.loop.turn()
 		digest, err := k.runtime.client.Digest(ctx)
 		if err == nil {
 			for uid, word := range digest {
@@ -72,7 +111,7 @@ func (k *Kubelet) relist(ctx context.Context, now <-chan struct{}) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-now:
+		case <-k.listAgain:
 		case <-t.C():
 		}
 	}
@@ -84,6 +123,9 @@ func (k *Kubelet) changed(ctx context.Context, uid types.UID) bool {
 	if k.pool.Knows(uid) {
 		k.pool.Wake(uid)
 		return true
+	}
+	if !k.sources.listed.Load() {
+		return false // it may be a pod that the API has
 	}
 	seen, err := k.runtime.client.Pod(ctx, uid)
 	if err != nil {

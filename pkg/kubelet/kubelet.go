@@ -34,6 +34,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/prober"
 	"keelson.dev/keelson/pkg/kubelet/qos"
 	"keelson.dev/keelson/pkg/kubelet/server"
+	"keelson.dev/keelson/pkg/kubelet/static"
 	"keelson.dev/keelson/pkg/kubelet/status"
 	"keelson.dev/keelson/pkg/kubelet/volume"
 	"keelson.dev/keelson/pkg/kubelet/worker"
@@ -63,6 +64,7 @@ type Config struct {
 // Where things are on a node, as everything around Kubernetes expects it.
 const (
 	logRoot     = "/var/log/pods"
+	linkRoot    = "/var/log/containers"
 	logDir      = "/var/log"
 	cgroupMount = "/sys/fs/cgroup"
 	cniConfDir  = "/etc/cni/net.d"
@@ -88,6 +90,8 @@ type Kubelet struct {
 	qos     qos.Node
 	limits  v1.ResourceList // allocatable
 
+	loop       *loop
+	listAgain  chan struct{} // holds one token when the runtime is to be listed now
 	allocation *allocation.Manager
 	sysctls    *allocation.Sysctls
 
@@ -102,7 +106,7 @@ func New(cfg Config) (*Kubelet, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Kubelet{cfg: cfg, events: newEvents(cfg)}
+	k := &Kubelet{cfg: cfg, events: newEvents(cfg), loop: &loop{clock: cfg.Clock}, listAgain: make(chan struct{}, 1)}
 	if k.machine, err = node.ReadMachine(cfg.RootDir); err != nil {
 		return nil, fmt.Errorf("look at the machine: %w", err)
 	}
@@ -114,11 +118,17 @@ func New(cfg Config) (*Kubelet, error) {
 	}
 	k.runtime = newRuntime(client, k.network, cfg)
 	k.sources = newSources(cfg)
+	if path := cfg.Kubelet.StaticPodPath; path != "" {
+		k.sources.static = static.New(static.Config{
+			Path: path, Period: cfg.Kubelet.FileCheckFrequency.Duration, NodeName: cfg.NodeName, Client: cfg.Client,
+			Node: func() *v1.Node { return k.node.Current() }, Seen: k.sources.bound, Reflect: func() { k.status.Reflect() }, Clock: cfg.Clock, Log: cfg.Log,
+		})
+	}
 	if err := k.resources(); err != nil {
 		return nil, err
 	}
 	k.objects = objects.New(objects.Config{Client: cfg.Client, Clock: cfg.Clock, Log: cfg.Log})
-	k.status = status.NewManager(status.Config{Client: cfg.Client, Clock: cfg.Clock, Log: cfg.Log, Gone: k.gone})
+	k.status = status.NewManager(status.Config{Client: cfg.Client, Clock: cfg.Clock, Log: cfg.Log, Mirror: k.mirror, Gone: k.gone})
 	k.handler = &prober.Handler{Exec: k.runtime.exec, Clock: cfg.Clock}
 	k.node = node.New(k.nodeConfig())
 	if err := k.upkeep(); err != nil {
@@ -186,6 +196,22 @@ func (k *Kubelet) gone(uid types.UID) {
 	}
 }
 
+// left is told of pods of which nothing is left on the node.
+func (k *Kubelet) left(uid types.UID) {
+	k.allocation.Forget(uid)
+	if s := k.sources.static; s != nil {
+		s.Poke()
+	}
+}
+
+// mirror is the pod of the API that shows a static pod, or nil.
+func (k *Kubelet) mirror(pod *v1.Pod) *v1.Pod {
+	if k.sources.static == nil {
+		return nil
+	}
+	return k.sources.static.Mirror(pod)
+}
+
 // Run is the kubelet's life; it ends with ctx. Pods go on running.
 func (k *Kubelet) Run(ctx context.Context) error {
 	defer func() { _ = k.runtime.client.Close() }()
@@ -240,11 +266,17 @@ func (k *Kubelet) work(ctx context.Context) error {
 	if k.network != nil {
 		g.Go(func() error { return k.network.Run(ctx) })
 	}
+	if s := k.sources.static; s != nil {
+		s.Start(k.pool)
+		g.Go(func() error { return s.Run(ctx) })
+	}
+	g.Go(func() error { return k.follow(ctx) })
 	g.Go(func() error {
 		if err := k.sources.run(ctx, k.pool); err != nil {
 			return err
 		}
-		return k.follow(ctx)
+		k.relistNow() // what nobody knows can be told apart now
+		return k.tidy(ctx)
 	})
 	g.Go(func() error { return k.logs.Run(ctx) })
 	g.Go(func() error { return k.collector.Run(ctx) })
@@ -273,12 +305,12 @@ func (k *Kubelet) workerConfig() worker.Config {
 	return worker.Config{
 		Clock: k.cfg.Clock, Log: k.cfg.Log, Runtime: k.runtime.client, Volumes: k.volumes, Objects: k.objects, Cgroups: k.cgroups,
 		Images: images.New(images.Config{Runtime: k.runtime.client, Secrets: k.objects, Clock: k.cfg.Clock, Event: k.events.pod}),
-		Status: k.status, Handler: k.handler, Event: k.events.pod, Listening: k.runtime.listening, Admit: k.admit, Left: k.allocation.Forget, Ready: k.runtime.networkReady,
+		Status: k.status, Handler: k.handler, Event: k.events.pod, Listening: k.runtime.listening, Admit: k.admit, Left: k.left, Ready: k.runtime.networkReady,
 		Services: k.sources.servicesFor, RuntimeHandler: k.sources.runtimeHandler, Allocatable: k.allocatable,
 		DNS: dns.Settings{
 			ClusterDNS: c.ClusterDNS, ClusterDomain: c.ClusterDomain, ResolvConf: deref(c.ResolverConfig), NodeIPs: k.cfg.NodeIPs,
 		},
-		ClusterDomain: c.ClusterDomain, HostIPs: k.cfg.NodeIPs, RootDir: k.cfg.RootDir, LogRoot: logRoot,
+		ClusterDomain: c.ClusterDomain, HostIPs: k.cfg.NodeIPs, RootDir: k.cfg.RootDir, LogRoot: logRoot, LinkRoot: linkRoot,
 		SeccompRoot: filepath.Join(k.cfg.RootDir, "seccomp"), SeccompDefault: c.SeccompDefault != nil && *c.SeccompDefault,
 		Node: k.qos, RuntimeName: "containerd", RecursiveReadOnly: k.runtime.recursiveReadOnly,
 	}
@@ -299,7 +331,7 @@ func (k *Kubelet) server() (*server.Server, error) {
 		Pods: k, Runtime: &streams{k}, Stats: &usage{k},
 		Health: map[string]func(*http.Request) error{
 			"ping":     func(*http.Request) error { return nil },
-			"syncloop": func(*http.Request) error { return nil },
+			"syncloop": func(*http.Request) error { return k.loop.check() },
 		},
 		Metrics: k.cfg.Metrics, ProbeMetrics: prometheus.NewRegistry(), Register: k.cfg.Metrics,
 		LogDir: logDir, Clock: k.cfg.Clock, Log: k.cfg.Log,

@@ -37,11 +37,11 @@ func (k *Kubelet) present(pod *v1.Pod) *v1.Pod {
 
 // Pod implements server.Pods.
 func (k *Kubelet) Pod(namespace, name string) (*v1.Pod, bool) {
-	o, found, err := k.sources.pods.GetStore().GetByKey(namespace + "/" + name)
-	if err != nil || !found {
+	pod := k.sources.named(namespace, name)
+	if pod == nil {
 		return nil, false
 	}
-	return k.present(o.(*v1.Pod)), true
+	return k.present(pod), true
 }
 
 // RunningPods implements server.Pods.

@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -19,6 +21,8 @@ import (
 	nodelisters "k8s.io/client-go/listers/node/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"keelson.dev/keelson/pkg/kubelet/source"
+	"keelson.dev/keelson/pkg/kubelet/static"
 	"keelson.dev/keelson/pkg/kubelet/worker"
 )
 
@@ -26,8 +30,10 @@ import (
 type sources struct {
 	factory  informers.SharedInformerFactory
 	pods     cache.SharedIndexInformer // of this node
+	static   *static.Manager           // nil without files
 	services corelisters.ServiceLister
 	classes  nodelisters.RuntimeClassLister
+	listed   atomic.Bool // all pods that the API binds to the node are known
 }
 
 func newSources(cfg Config) *sources {
@@ -53,7 +59,8 @@ func withoutManagedFields(obj any) (any, error) {
 
 // run starts the watches and returns when everything there was has been handed
 // to the pool.
-func (s *sources) run(ctx context.Context, pool *worker.Pool) error {
+func (s *sources) run(ctx context.Context, all *worker.Pool) error {
+	pool := mirrorless{all, s.static}
 	if err := s.pods.SetTransform(withoutManagedFields); err != nil {
 		return fmt.Errorf("pods of the node: %w", err)
 	}
@@ -67,7 +74,7 @@ func (s *sources) run(ctx context.Context, pool *worker.Pool) error {
 	handler, err := s.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(o any) { pool.Set(o.(*v1.Pod)) },
 		UpdateFunc: func(old, o any) {
-			if was := old.(*v1.Pod).UID; was != o.(*v1.Pod).UID {
+			if was := old.(*v1.Pod); was.UID != o.(*v1.Pod).UID {
 				pool.Remove(was)
 			}
 			pool.Set(o.(*v1.Pod))
@@ -77,7 +84,7 @@ func (s *sources) run(ctx context.Context, pool *worker.Pool) error {
 				o = gone.Obj
 			}
 			if pod, ok := o.(*v1.Pod); ok {
-				pool.Remove(pod.UID)
+				pool.Remove(pod)
 			}
 		},
 	})
@@ -88,17 +95,73 @@ func (s *sources) run(ctx context.Context, pool *worker.Pool) error {
 	if !cache.WaitForCacheSync(ctx.Done(), handler.HasSynced) {
 		return errors.Join(errors.New("pods of the node: not listed"), context.Cause(ctx))
 	}
+	s.listed.Store(true)
+	pool.changed()
 	return nil
 }
 
-// all are the node's pods as the API last showed them.
-func (s *sources) all() []*v1.Pod {
+// mirrorless hands on all pods but mirrors: those are for the manager of what they show.
+type mirrorless struct {
+	pool   *worker.Pool
+	static *static.Manager
+}
+
+func (m mirrorless) Set(pod *v1.Pod) {
+	if source.Mirror(pod) {
+		m.changed()
+		return
+	}
+	m.pool.Set(pod)
+}
+
+func (m mirrorless) Remove(pod *v1.Pod) {
+	if source.Mirror(pod) {
+		m.changed()
+		return
+	}
+	m.pool.Remove(pod.UID)
+}
+
+func (m mirrorless) changed() {
+	if m.static != nil {
+		m.static.Poke()
+	}
+}
+
+// bound are the pods that the API binds to the node, mirrors among them, and whether all of them are known.
+func (s *sources) bound() ([]*v1.Pod, bool) {
 	list := s.pods.GetStore().List()
 	out := make([]*v1.Pod, 0, len(list))
 	for _, o := range list {
 		out = append(out, o.(*v1.Pod))
 	}
-	return out
+	return out, s.listed.Load()
+}
+
+// all are the node's pods, as the API last showed them and as the files have them.
+func (s *sources) all() []*v1.Pod {
+	list, _ := s.bound()
+	list = slices.DeleteFunc(list, source.Mirror)
+	if s.static != nil {
+		list = append(list, s.static.Pods()...)
+	}
+	return list
+}
+
+// named is a pod of the node by its name, or nil.
+func (s *sources) named(namespace, name string) *v1.Pod {
+	o, found, err := s.pods.GetStore().GetByKey(namespace + "/" + name)
+	if err == nil && found && !source.Mirror(o.(*v1.Pod)) {
+		return o.(*v1.Pod)
+	}
+	if s.static != nil {
+		for _, pod := range s.static.Pods() {
+			if pod.Namespace == namespace && pod.Name == name {
+				return pod
+			}
+		}
+	}
+	return nil
 }
 
 // servicesFor are the services that a container in the namespace gets variables of.

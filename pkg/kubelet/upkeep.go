@@ -28,7 +28,7 @@ func (k *Kubelet) upkeep() error {
 		return fmt.Errorf("containerLogMaxSize: %w", err)
 	}
 	k.logs, err = logs.New(logs.Config{
-		Runtime: containerLogs{k.runtime.client}, Clock: k.cfg.Clock, Log: k.cfg.Log, Root: logRoot,
+		Runtime: containerLogs{k.runtime.client}, Clock: k.cfg.Clock, Log: k.cfg.Log, Root: logRoot, Links: linkRoot,
 		MaxSize: size.Value(), MaxFiles: int(*c.ContainerLogMaxFiles), Period: c.ContainerLogMonitorInterval.Duration,
 	})
 	if err != nil {

@@ -35,9 +35,9 @@ const (
 
 type options struct {
 	daemon.Flags
-	config, hostname, nodeIP, rootDir, certDir, endpoint, network string
-	labels                                                        map[string]string
-	taints                                                        []string
+	config, hostname, nodeIP, rootDir, certDir, endpoint, network, manifests string
+	labels                                                                   map[string]string
+	taints                                                                   []string
 }
 
 func parse(args []string, stderr io.Writer) (*options, *kubeletconfig.KubeletConfiguration, error) {
@@ -51,6 +51,7 @@ func parse(args []string, stderr io.Writer) (*options, *kubeletconfig.KubeletCon
 	fs.StringVar(&o.rootDir, "root-dir", o.rootDir, "directory of volumes and other state")
 	fs.StringVar(&o.certDir, "cert-dir", o.certDir, "directory of certificates; ROOT-DIR/pki if empty")
 	fs.StringVar(&o.endpoint, "container-runtime-endpoint", o.endpoint, "socket of the container runtime; wins over the configuration")
+	fs.StringVar(&o.manifests, "pod-manifest-path", o.manifests, "directory of static pods, or a file with one; wins over the configuration")
 	fs.StringVar(&o.network, "network-plugin", o.network, "who makes the pod network: keelson, or external for a CNI plugin that was installed")
 	fs.StringToStringVar(&o.labels, "node-labels", nil, "labels to register the node with")
 	fs.StringSliceVar(&o.taints, "register-with-taints", nil, "taints to register the node with, KEY=VALUE:EFFECT")
@@ -66,6 +67,9 @@ func parse(args []string, stderr io.Writer) (*options, *kubeletconfig.KubeletCon
 	}
 	if o.endpoint != "" {
 		c.ContainerRuntimeEndpoint = o.endpoint
+	}
+	if o.manifests != "" {
+		c.StaticPodPath = o.manifests
 	}
 	for _, text := range o.taints {
 		t, err := parseTaint(text)

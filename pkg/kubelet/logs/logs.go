@@ -40,6 +40,8 @@ type Config struct {
 	Log     *slog.Logger
 	// Root has a directory for each pod, NAMESPACE_NAME_UID.
 	Root string
+	// Links has links to the logs of containers, by their names.
+	Links string
 	// MaxSize is how large a file may grow, MaxFiles how many a container may have, at least 2.
 	MaxSize  int64
 	MaxFiles int
@@ -139,7 +141,7 @@ func (k *Keeper) rename(ctx context.Context, l Log) error {
 	return nil
 }
 
-// Sweep removes the directories of pods that are not known.
+// Sweep removes the directories of pods that are not known, and the links to logs that are gone.
 func (k *Keeper) Sweep(known func(uid types.UID) bool) error {
 	entries, err := os.ReadDir(k.cfg.Root)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -158,7 +160,7 @@ func (k *Keeper) Sweep(known func(uid types.UID) bool) error {
 			errs = append(errs, fmt.Errorf("remove logs: %w", err))
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, sweepLinks(k.cfg.Links))...)
 }
 
 // Remove removes the log of one run of a container, with its renamed files.

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/kubelet/source"
 )
 
 const writers = 8
@@ -31,6 +32,8 @@ type Config struct {
 	Client kubernetes.Interface
 	Clock  clock.Clock
 	Log    *slog.Logger
+	// Mirror returns the pod of the API that shows a static pod, or nil.
+	Mirror func(pod *v1.Pod) *v1.Pod
 	// Gone is called when the API no longer has a pod, or has another one under its name.
 	Gone func(uid types.UID)
 }
@@ -165,6 +168,9 @@ func (m *Manager) write(ctx context.Context, uid types.UID) error {
 	}
 	known, want, wanted, del := e.known, e.want, e.wanted, e.delete
 	m.mu.Unlock()
+	if source.Static(known) {
+		return m.reflect(ctx, known, want)
+	}
 	if wanted {
 		if err := m.patch(ctx, known, want); err != nil {
 			return err
@@ -182,6 +188,35 @@ func (m *Manager) write(ctx context.Context, uid types.UID) error {
 	}
 	m.gone(uid)
 	return nil
+}
+
+// reflect writes the status of a static pod to its mirror. Without one there is
+// nothing to write: whoever learns of a mirror calls Reflect.
+func (m *Manager) reflect(ctx context.Context, pod *v1.Pod, want v1.PodStatus) error {
+	mirror := m.cfg.Mirror(pod)
+	if mirror == nil {
+		return nil
+	}
+	body, err := Patch(mirror, want)
+	if err != nil || body == nil {
+		return err
+	}
+	_, err = m.cfg.Client.CoreV1().Pods(mirror.Namespace).Patch(ctx, mirror.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("patch status of the mirror: %w", err)
+	}
+	return nil
+}
+
+// Reflect has the statuses of static pods compared with what their mirrors show.
+func (m *Manager) Reflect() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for uid, e := range m.pods {
+		if e.wanted && source.Static(e.known) {
+			m.queue.Add(uid)
+		}
+	}
 }
 
 func (m *Manager) patch(ctx context.Context, known *v1.Pod, want v1.PodStatus) error {

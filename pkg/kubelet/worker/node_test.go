@@ -63,7 +63,7 @@ func (n *testNode) start() {
 		Admit:     func(*v1.Pod) *allocation.Refusal { return nil }, Left: func(types.UID) {},
 		Ready:    func() error { return nil },
 		Services: func(string) ([]*v1.Service, error) { return nil, nil }, RuntimeHandler: func(string) (string, error) { return "", nil },
-		Allocatable: func() v1.ResourceList { return nil }, HostIPs: []string{"192.0.2.1"}, RootDir: n.dir, LogRoot: n.dir + "/logs",
+		Allocatable: func() v1.ResourceList { return nil }, HostIPs: []string{"192.0.2.1"}, RootDir: n.dir, LogRoot: n.dir + "/logs", LinkRoot: n.dir + "/links",
 		Node: qos.Node{Memory: 1 << 30, Period: 100 * time.Millisecond}, RuntimeName: "fake", RecursiveReadOnly: func(string) bool { return false },
 	})
 	pool, pod := n.pool, n.api

@@ -53,6 +53,7 @@ type Config struct {
 	HostIPs       []string
 	RootDir       string // /var/lib/kubelet
 	LogRoot       string // /var/log/pods
+	LinkRoot      string // /var/log/containers
 	SeccompRoot   string
 	Node          qos.Node
 	RuntimeName   string

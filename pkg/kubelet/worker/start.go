@@ -17,6 +17,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cri"
 	"keelson.dev/keelson/pkg/kubelet/dns"
 	"keelson.dev/keelson/pkg/kubelet/env"
+	"keelson.dev/keelson/pkg/kubelet/logs"
 	"keelson.dev/keelson/pkg/kubelet/prober"
 	"keelson.dev/keelson/pkg/kubelet/qos"
 	"keelson.dev/keelson/pkg/kubelet/volume"
@@ -164,6 +165,9 @@ func (s *starter) start(ctx context.Context, c *v1.Container) error {
 		return s.wait(c, reasonRun, err)
 	}
 	s.cfg.Event(s.pod, c.Name, v1.EventTypeNormal, "Started", "Container started")
+	if err := logs.Link(s.cfg.LinkRoot, s.pod.Namespace, s.pod.Name, c.Name, id, filepath.Join(s.config.LogDirectory, config.LogPath)); err != nil {
+		s.cfg.Log.Warn("Log is not linked", "pod", s.uid, "err", err)
+	}
 	return s.postStart(ctx, c, id)
 }
 

@@ -1,0 +1,63 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package logs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+const (
+	linkSuffix = ".log"
+	// maxName is the longest name that is made; file systems take a little more.
+	maxName = 251
+)
+
+// Link makes the name under which collectors of logs look for that of a
+// container: POD_NAMESPACE_CONTAINER-ID.log in dir, which leads to the log at path.
+func Link(dir, namespace, pod, container, id, path string) error {
+	name := fmt.Sprintf("%s_%s_%s-%s", pod, namespace, container, id)
+	name = name[:min(len(name), maxName-len(linkSuffix))] + linkSuffix
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("directory of links: %w", err)
+	}
+	err := os.Symlink(path, filepath.Join(dir, name))
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("link to log: %w", err)
+	}
+	return nil
+}
+
+// sweepLinks removes links to logs that are gone. A log that is just being
+// renamed leaves its renamed files, and is not gone.
+func sweepLinks(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list links: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		link := filepath.Join(dir, e.Name())
+		to, err := os.Readlink(link)
+		if err != nil {
+			continue // not a link, so not ours
+		}
+		if _, err := os.Stat(to); !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if names, err := renamed(to); err == nil && len(names) > 0 {
+			continue
+		}
+		if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("remove link: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}

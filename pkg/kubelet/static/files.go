@@ -1,0 +1,178 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package static
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/yaml"
+
+	"keelson.dev/keelson/pkg/api/podspec"
+	"keelson.dev/keelson/pkg/kubelet/objects"
+	"keelson.dev/keelson/pkg/kubelet/source"
+)
+
+// maxFile bounds a file that is read as a pod.
+const maxFile = 1 << 20
+
+// read returns the pods of a file, or of the files of a directory, by
+// "namespace/name". What is wrong with single files is in bad.
+func read(path, node string) (pods map[string]*v1.Pod, bad, err error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	files := []string{path}
+	if info.IsDir() {
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		files = files[:0]
+		for _, e := range entries {
+			if !strings.HasPrefix(e.Name(), ".") && !e.IsDir() {
+				files = append(files, filepath.Join(path, e.Name()))
+			}
+		}
+	}
+	pods = map[string]*v1.Pod{}
+	var errs []error
+	for _, file := range files {
+		pod, err := readPod(file, node)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", file, err))
+			continue
+		}
+		if name := key(pod); pods[name] == nil {
+			pods[name] = pod
+		} else {
+			errs = append(errs, fmt.Errorf("%s: another file has the pod %s", file, name))
+		}
+	}
+	return pods, errors.Join(errs...), nil
+}
+
+func key(pod *v1.Pod) string { return pod.Namespace + "/" + pod.Name }
+
+func readPod(file, node string) (*v1.Pod, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(b) > maxFile {
+		return nil, errors.New("file is too large")
+	}
+	return decode(b, file, node)
+}
+
+// decode reads a pod as YAML or JSON and completes it for the node.
+func decode(b []byte, file, node string) (*v1.Pod, error) {
+	pod := &v1.Pod{}
+	if err := yaml.UnmarshalStrict(b, pod); err != nil {
+		return nil, err
+	}
+	switch {
+	case pod.APIVersion != "v1" || pod.Kind != "Pod":
+		return nil, fmt.Errorf("is %q %q, not v1 Pod", pod.APIVersion, pod.Kind)
+	case pod.Name == "":
+		return nil, errors.New("invalid pod: name is needed for the pod")
+	}
+	pod.TypeMeta = metav1.TypeMeta{}
+	pod.Status = v1.PodStatus{Phase: v1.PodPending}
+	podspec.DefaultPod(pod)
+	if pod.UID == "" {
+		uid, err := hash(pod, file, node)
+		if err != nil {
+			return nil, err
+		}
+		pod.UID = uid
+	}
+	pod.Name += "-" + node
+	if pod.Namespace == "" {
+		pod.Namespace = metav1.NamespaceDefault
+	}
+	pod.Spec.NodeName = node
+	pod.Annotations = maps.Clone(pod.Annotations)
+	if pod.Annotations == nil {
+		pod.Annotations = map[string]string{}
+	}
+	pod.Annotations[source.AnnotationHash] = string(pod.UID)
+	pod.Annotations[source.AnnotationSource] = source.File
+	// Node problems do not evict it: nobody would bring it back.
+	pod.Spec.Tolerations = append(pod.Spec.Tolerations, v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute})
+	if errs := podspec.ValidateSpec(&pod.Spec, &pod.ObjectMeta, field.NewPath("spec")); len(errs) > 0 {
+		return nil, fmt.Errorf("invalid pod: %w", errs.ToAggregate())
+	}
+	if what := reference(pod); what != "" {
+		return nil, fmt.Errorf("static pods may not reference %s", what)
+	}
+	return pod, nil
+}
+
+// hash names a version of a file's pod on a node; it is the pod's UID.
+func hash(pod *v1.Pod, file, node string) (types.UID, error) {
+	b, err := json.Marshal(pod)
+	if err != nil {
+		return "", fmt.Errorf("encode: %w", err)
+	}
+	h := fnv.New128a()
+	_, _ = h.Write(b)
+	_, _ = fmt.Fprintf(h, "host:%sfile:%s", node, file)
+	return types.UID(hex.EncodeToString(h.Sum(nil))), nil
+}
+
+// reference names a resource of the API that the pod refers to, or "".
+func reference(pod *v1.Pod) string {
+	if pod.Spec.ServiceAccountName != "" {
+		return "serviceaccounts"
+	}
+	if len(pod.Spec.ResourceClaims) > 0 {
+		return "resourceclaims"
+	}
+	for ref := range objects.References(pod) {
+		if ref.Kind == objects.KindSecret {
+			return "secrets"
+		}
+		return "configmaps"
+	}
+	for _, v := range pod.Spec.Volumes {
+		switch {
+		case v.PersistentVolumeClaim != nil:
+			return "persistentvolumeclaims"
+		case v.Projected == nil:
+			continue
+		}
+		for _, s := range v.Projected.Sources {
+			switch {
+			case s.ClusterTrustBundle != nil:
+				return "clustertrustbundles"
+			case s.ServiceAccountToken != nil:
+				return "serviceaccounts"
+			}
+		}
+	}
+	return ""
+}

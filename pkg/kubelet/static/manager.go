@@ -1,0 +1,220 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package static
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/kubelet/source"
+)
+
+// Pool runs pods.
+type Pool interface {
+	Set(pod *v1.Pod)
+	Remove(uid types.UID)
+	// Knows tells whether something of a pod may be left on the node.
+	Knows(uid types.UID) bool
+}
+
+// Config is what a Manager needs.
+type Config struct {
+	// Path is a file with a pod, or a directory of such files.
+	Path string
+	// Period is how often it is read without a reason.
+	Period   time.Duration
+	NodeName string
+	Client   kubernetes.Interface
+	// Node is the node as the API has it, or nil.
+	Node func() *v1.Node
+	// Seen are the pods that the API binds to the node, once they are known.
+	Seen func() (pods []*v1.Pod, known bool)
+	// Reflect has the statuses of static pods written to their mirrors.
+	Reflect func()
+	Clock   clock.Clock
+	Log     *slog.Logger
+}
+
+// retryMirror is how soon a mirror is tried again that could not be made or deleted.
+const retryMirror = 2 * time.Second
+
+// Manager keeps static pods running. It is safe for concurrent use.
+type Manager struct {
+	cfg  Config
+	pool Pool
+	wake chan struct{}
+
+	mu   sync.Mutex
+	want map[string]*v1.Pod // as the files have it
+	runs map[string]*v1.Pod // that the pool has, or had last; an ended one until its follower starts
+	bad  string             // what was last wrong with the files
+}
+
+// New makes a Manager. It reads nothing yet.
+func New(cfg Config) *Manager {
+	return &Manager{cfg: cfg, wake: make(chan struct{}, 1), want: map[string]*v1.Pod{}, runs: map[string]*v1.Pod{}}
+}
+
+// Start hands the pods of the files to the pool. Until then no pod of the runtime
+// can be said to be nobody's.
+func (m *Manager) Start(pool Pool) {
+	m.pool = pool
+	m.read()
+	m.apply()
+}
+
+// Poke has pods and mirrors looked at.
+func (m *Manager) Poke() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Pods are the static pods of the node.
+func (m *Manager) Pods() []*v1.Pod {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []*v1.Pod
+	for name, pod := range m.runs {
+		if m.want[name] != nil {
+			out = append(out, pod)
+		}
+	}
+	return out
+}
+
+// Mirror returns the pod that shows a static one in the API, or nil.
+func (m *Manager) Mirror(pod *v1.Pod) *v1.Pod {
+	seen, _ := m.cfg.Seen()
+	for _, p := range seen {
+		if p.Namespace == pod.Namespace && p.Name == pod.Name && p.Annotations[source.AnnotationMirror] == pod.Annotations[source.AnnotationHash] {
+			return p
+		}
+	}
+	return nil
+}
+
+// Run follows the files and the mirrors until ctx ends. Start comes before.
+func (m *Manager) Run(ctx context.Context) error {
+	changed, stop := m.follow()
+	defer stop()
+	t := m.cfg.Clock.NewTicker(m.cfg.Period)
+	defer t.Stop()
+	for {
+		wait := m.cfg.Period
+		if done, err := m.mirrors(ctx); !done {
+			wait = retryMirror
+			if err != nil && ctx.Err() == nil {
+				m.cfg.Log.Warn("Mirrors of static pods are not up to date", "err", err)
+			}
+		}
+		m.cfg.Reflect()
+		retry := m.cfg.Clock.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			retry.Stop()
+			return nil
+		case <-m.wake:
+		case <-retry.C():
+		case <-t.C():
+			m.read()
+		case <-changed:
+			m.read()
+		}
+		retry.Stop()
+		m.apply()
+	}
+}
+
+// follow tells of changes of the files; where the kernel cannot, the period has to do.
+func (m *Manager) follow() (<-chan struct{}, func()) {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		m.cfg.Log.Warn("Files of static pods are not watched", "err", err)
+		return nil, func() {}
+	}
+	if err := w.Add(m.cfg.Path); err != nil {
+		m.cfg.Log.Debug("files of static pods are not watched", "err", err)
+	}
+	out := make(chan struct{}, 1)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case _, ok := <-w.Events:
+				if !ok {
+					return
+				}
+				select {
+				case out <- struct{}{}:
+				default:
+				}
+			case _, ok := <-w.Errors:
+				if !ok {
+					return
+				}
+			}
+		}
+	}()
+	return out, func() {
+		_ = w.Close() // nothing is lost
+		<-done
+	}
+}
+
+// read takes up what the files have.
+func (m *Manager) read() {
+	pods, bad, err := read(m.cfg.Path, m.cfg.NodeName)
+	if err != nil {
+		m.cfg.Log.Warn("Files of static pods are not read", "err", err)
+		return
+	}
+	text := ""
+	if bad != nil {
+		text = bad.Error()
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if text != "" && text != m.bad {
+		m.cfg.Log.Warn("A file is not a pod that can run here", "err", bad)
+	}
+	m.want, m.bad = pods, text
+}
+
+// apply brings the pool to what the files have.
+func (m *Manager) apply() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name, pod := range m.runs {
+		want := m.want[name]
+		if want != nil && want.UID == pod.UID {
+			continue
+		}
+		if m.pool.Knows(pod.UID) {
+			m.pool.Remove(pod.UID)
+		} else {
+			delete(m.runs, name)
+		}
+	}
+	for name, pod := range m.want {
+		if m.runs[name] == nil {
+			m.runs[name] = pod
+			m.pool.Set(pod)
+		}
+	}
+}
+
+// describe names a pod in errors.
+func describe(pod *v1.Pod, err error) error { return fmt.Errorf("pod %s: %w", key(pod), err) }

@@ -1,0 +1,74 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package static
+
+import (
+	"context"
+	"errors"
+	"maps"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson.dev/keelson/pkg/kubelet/source"
+)
+
+// mirrors makes the mirrors that are missing and deletes those that show nothing
+// any more. It tells whether that could be seen to.
+func (m *Manager) mirrors(ctx context.Context) (done bool, err error) {
+	seen, known := m.cfg.Seen()
+	node := m.cfg.Node()
+	if !known || node == nil {
+		return len(m.Pods()) == 0, nil // the API is not there yet
+	}
+	there := map[string]bool{}
+	var errs []error
+	for _, pod := range seen {
+		there[key(pod)] = true
+		if source.Mirror(pod) && (pod.DeletionTimestamp != nil || !m.shows(pod)) {
+			errs = append(errs, m.drop(ctx, pod))
+		}
+	}
+	for _, pod := range m.Pods() {
+		if !there[key(pod)] {
+			errs = append(errs, m.create(ctx, pod, node))
+		}
+	}
+	err = errors.Join(errs...)
+	return err == nil, err
+}
+
+// shows tells whether a mirror shows a pod of today.
+func (m *Manager) shows(mirror *v1.Pod) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	pod := m.want[key(mirror)]
+	return pod != nil && pod.Annotations[source.AnnotationHash] == mirror.Annotations[source.AnnotationMirror]
+}
+
+func (m *Manager) drop(ctx context.Context, mirror *v1.Pod) error {
+	zero := int64(0)
+	err := m.cfg.Client.CoreV1().Pods(mirror.Namespace).Delete(ctx, mirror.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: &zero, Preconditions: &metav1.Preconditions{UID: &mirror.UID},
+	})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return describe(mirror, err)
+	}
+	return nil
+}
+
+func (m *Manager) create(ctx context.Context, pod *v1.Pod, node *v1.Node) error {
+	mirror := pod.DeepCopy()
+	mirror.UID = ""
+	mirror.Annotations = maps.Clone(pod.Annotations)
+	mirror.Annotations[source.AnnotationMirror] = pod.Annotations[source.AnnotationHash]
+	controller := true
+	mirror.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID, Controller: &controller}}
+	_, err := m.cfg.Client.CoreV1().Pods(mirror.Namespace).Create(ctx, mirror, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return describe(pod, err)
+	}
+	return nil
+}
