@@ -123,12 +123,12 @@ func (a *actor) repair(ctx context.Context, pod *v1.Pod) error {
 	if err := a.settleAndTell(ctx, pod); err != nil {
 		return err
 	}
-	if identified(a.set, pod) && mounted(a.set, pod) {
+	if identified(pod) && mounted(a.set, pod) {
 		a.tell("Update", pod, nil)
 		return nil
 	}
 	pod = pod.DeepCopy()
-	identify(a.set, pod)
+	identify(pod)
 	mount(a.set, pod)
 	got, err := a.Client.CoreV1().Pods(pod.Namespace).Update(ctx, pod, metav1.UpdateOptions{})
 	if apierrors.IsConflict(err) {
@@ -144,7 +144,11 @@ func (a *actor) repair(ctx context.Context, pod *v1.Pod) error {
 
 // delete deletes the pod that was looked at, and no later one of its name.
 func (a *actor) delete(ctx context.Context, pod *v1.Pod) error {
+	a.expected.Deletes(controller.Key(a.set), pod.UID)
 	err := a.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
+	if err != nil {
+		a.expected.Deleted(controller.Key(a.set), pod.UID)
+	}
 	if apierrors.IsConflict(err) {
 		return fmt.Errorf("delete pod: %w", err)
 	}

@@ -147,7 +147,7 @@ func TestNewPod(t *testing.T) {
 	set := setOf(1, withClaim)
 	set.Spec.Template.Spec.Volumes = []v1.Volume{{Name: "data"}, {Name: "other"}}
 	pod := newPod(set, revision{"rev", &set.Spec.Template}, 4)
-	if pod.Name != "web-4" || pod.GenerateName != "" || pod.Spec.Hostname != "web-4" || pod.Spec.Subdomain != "svc" || !identified(set, pod) || !mounted(set, pod) {
+	if pod.Name != "web-4" || pod.GenerateName != "" || pod.Spec.Hostname != "web-4" || pod.Spec.Subdomain != "svc" || !identified(pod) || !mounted(set, pod) {
 		t.Errorf("pod: %+v", pod)
 	}
 	if l := pod.Labels; l["app"] != "web" || l[appsv1.PodIndexLabel] != "4" || revisionOf(pod) != "rev" {

@@ -55,19 +55,22 @@ type Controller struct {
 	podCache   cache.SharedIndexInformer
 	claimCache cache.SharedIndexInformer
 	history    *history.Store
-	written    *written
+	// written and expected tell whether the caches show what the controller
+	// wrote, and deleted.
+	written  *written
+	expected *controller.Expectations
 }
 
 // New returns the controller.
 func New(d controller.Deps) (controller.Controller, error) {
-	sets, pods, claims := d.Informers.Apps().V1().StatefulSets(), d.Informers.Core().V1().Pods().Informer(), d.Informers.Core().V1().PersistentVolumeClaims()
+	sets, pods, pvcs := d.Informers.Apps().V1().StatefulSets(), d.Informers.Core().V1().Pods().Informer(), d.Informers.Core().V1().PersistentVolumeClaims()
 	store, err := history.NewStore(d.Client, d.Informers.Apps().V1().ControllerRevisions().Informer())
 	if err != nil {
 		return nil, err
 	}
 	c := &Controller{
-		Deps: d, sets: sets.Lister(), claimsOf: claims.Lister(), history: store, written: newWritten(),
-		setCache: sets.Informer(), podCache: pods, claimCache: claims.Informer(),
+		Deps: d, sets: sets.Lister(), claimsOf: pvcs.Lister(), history: store, written: newWritten(), expected: controller.NewExpectations(d.Clock),
+		setCache: sets.Informer(), podCache: pods, claimCache: pvcs.Informer(),
 	}
 	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
@@ -88,7 +91,11 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 			continue
 		}
 		if ref := metav1.GetControllerOfNoCopy(p); ref != nil && ref.Kind == kind.Kind {
-			c.loop.Add(p.Namespace + "/" + ref.Name)
+			key := p.Namespace + "/" + ref.Name
+			if pod == nil || pod.DeletionTimestamp != nil {
+				c.expected.Deleted(key, p.UID)
+			}
+			c.loop.Add(key)
 		}
 	}
 	if pod != nil && metav1.GetControllerOfNoCopy(pod) == nil && pod.DeletionTimestamp == nil && len(pod.Labels) > 0 {
@@ -131,12 +138,13 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	set, err := c.sets.StatefulSets(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
 		c.written.forget(key)
+		c.expected.Forget(key)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if !c.written.shown(key) {
+	if !c.written.shown(key) || !c.expected.Met(key) {
 		c.loop.AddAfter(key, catchUp)
 		return nil
 	}

@@ -31,10 +31,11 @@ func parse(pod string) (set string, ordinal int, ok bool) {
 	return pod[:i], int(n), true
 }
 
-// member tells whether a pod has a name of the set's.
+// member tells whether a pod has a name of the set's. There are no two for one
+// ordinal: one with zeros before it is none.
 func member(set *appsv1.StatefulSet, pod *v1.Pod) bool {
-	parent, _, ok := parse(pod.Name)
-	return ok && parent == set.Name
+	_, n, ok := parse(pod.Name)
+	return ok && pod.Name == podName(set, n)
 }
 
 // ordinalOf is the ordinal of a member.
@@ -79,23 +80,20 @@ func newPod(set *appsv1.StatefulSet, r revision, ordinal int) *v1.Pod {
 	pod.Name = podName(set, ordinal)
 	// These two cannot be changed later: they are not put right by identify.
 	pod.Spec.Hostname, pod.Spec.Subdomain = pod.Name, set.Spec.ServiceName
-	identify(set, pod)
+	identify(pod)
 	mount(set, pod)
 	pod.Labels[appsv1.StatefulSetRevisionLabel] = r.name
 	return pod
 }
 
 // identified tells whether a pod carries its identity.
-func identified(set *appsv1.StatefulSet, pod *v1.Pod) bool {
-	return pod.Name == podName(set, ordinalOf(pod)) && pod.Labels[appsv1.StatefulSetPodNameLabel] == pod.Name
-}
+func identified(pod *v1.Pod) bool { return pod.Labels[appsv1.StatefulSetPodNameLabel] == pod.Name }
 
 // identify gives a pod the labels of its identity.
-func identify(set *appsv1.StatefulSet, pod *v1.Pod) {
+func identify(pod *v1.Pod) {
 	if pod.Labels == nil {
 		pod.Labels = map[string]string{}
 	}
-	pod.Name = podName(set, ordinalOf(pod))
 	pod.Labels[appsv1.StatefulSetPodNameLabel] = pod.Name
 	pod.Labels[appsv1.PodIndexLabel] = strconv.Itoa(ordinalOf(pod))
 }

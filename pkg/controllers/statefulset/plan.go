@@ -200,7 +200,7 @@ func (d *decision) keepOne(pod *v1.Pod) (step, bool) {
 	if d.ordered && (terminating(pod) || !runs(pod) || !d.ready(pod)) {
 		return s, true
 	}
-	if !identified(d.set, pod) || !mounted(d.set, pod) || d.unsettled(pod) {
+	if !identified(pod) || !mounted(d.set, pod) || d.unsettled(pod) {
 		s = step{repair, pod}
 	}
 	return s, false
