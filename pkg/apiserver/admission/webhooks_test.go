@@ -19,9 +19,14 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
@@ -259,6 +264,42 @@ func TestMutatingWebhooks(t *testing.T) {
 	if len(seen) != 1 || !strings.Contains(string(seen[0].Object.Raw), `"first-again":"x"`) || seen[0].DryRun == nil || !*seen[0].DryRun ||
 		seen[0].Kind.Kind != "ConfigMap" || seen[0].Operation != admissionv1.Create || seen[0].UserInfo.Username != "admin" {
 		t.Errorf("validating webhook saw %+v", seen)
+	}
+}
+
+// TestMutatedCustomResource is pruned and defaulted after its mutation too.
+func TestMutatedCustomResource(t *testing.T) {
+	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
+	h.on("things", patch(`[{"op":"add","path":"/data","value":{"known":"x","unknown":"y"}}]`))
+	definitions := apiextensionsclient.NewForConfigOrDie(s.Config).ApiextensionsV1().CustomResourceDefinitions()
+	text := apiextensionsv1.JSONSchemaProps{Type: "string"}
+	late := text
+	late.Default = &apiextensionsv1.JSON{Raw: []byte(`"z"`)}
+	if _, err := definitions.Create(t.Context(), &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: "things.example.com"},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: "example.com", Scope: apiextensionsv1.ClusterScoped, Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "things", Kind: "Thing"},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true, Schema: &apiextensionsv1.CustomResourceValidation{
+				OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{
+					"data": {Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"known": text, "late": late}},
+				}},
+			}}},
+		},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	install(t, s, nil, []admissionregistrationv1.MutatingWebhook{mutating(h, "things", "things")})
+	things := dynamic.NewForConfigOrDie(s.Config).Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "things"})
+	var got *unstructured.Unstructured
+	eventually(t, "things are mutated", func(ctx context.Context) bool {
+		var err error
+		got, err = things.Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "example.com/v1", "kind": "Thing", "metadata": map[string]any{"name": "a"},
+		}}, metav1.CreateOptions{DryRun: []string{"All"}})
+		return err == nil && got.Object["data"] != nil
+	})
+	if want := map[string]any{"known": "x", "late": "z"}; !reflect.DeepEqual(got.Object["data"], want) {
+		t.Errorf("got %v, want %v", got.Object["data"], want)
 	}
 }
 

@@ -77,7 +77,21 @@ func (w *write) mutate(ctx context.Context, obj, old resource.Object) error {
 		warning.AddWarning(ctx, "", fmt.Sprintf(".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: %v", err))
 	}
 	clearKind(obj)
-	return nil
+	return w.prune(obj)
+}
+
+// prune drops what plugins added that the kind has no place for.
+func (w *write) prune(obj resource.Object) error {
+	structure := w.registry.cfg.Structure
+	if structure == nil {
+		return nil
+	}
+	version := w.version
+	if version == "" {
+		version = w.registry.row.StorageVersion
+	}
+	_, err := structure(version, obj, false)
+	return err
 }
 
 // mutateDelete asks the mutating plugins about a deletion: they see no object,
