@@ -18,6 +18,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
@@ -300,6 +301,29 @@ func TestMutatedCustomResource(t *testing.T) {
 	})
 	if want := map[string]any{"known": "x", "late": "z"}; !reflect.DeepEqual(got.Object["data"], want) {
 		t.Errorf("got %v, want %v", got.Object["data"], want)
+	}
+}
+
+// TestMutatedScale has webhooks see, and change, what a client of the
+// subresource does.
+func TestMutatedScale(t *testing.T) {
+	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
+	h.on("scale", patch(`[{"op":"replace","path":"/spec/replicas","value":7}]`))
+	w := mutating(h, "scale", "*/scale")
+	w.Rules[0].Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Update}
+	install(t, s, nil, []admissionregistrationv1.MutatingWebhook{w})
+	api := s.Client.AppsV1().Deployments("default")
+	if _, err := api.Create(t.Context(), deployment("a", 1), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "scales are mutated", func(ctx context.Context) bool {
+		got, err := api.UpdateScale(ctx, "a", &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default"}, Spec: autoscalingv1.ScaleSpec{Replicas: 2}}, metav1.UpdateOptions{})
+		return err == nil && got.Spec.Replicas == 7
+	})
+	seen := h.take("scale")
+	last := seen[len(seen)-1]
+	if last.Kind.Kind != "Scale" || last.Resource.Resource != "deployments" || last.SubResource != "scale" || !strings.Contains(string(last.Object.Raw), `"spec":{"replicas":2}`) {
+		t.Errorf("the webhook saw %+v %s", last, last.Object.Raw)
 	}
 }
 

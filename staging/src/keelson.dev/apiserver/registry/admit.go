@@ -34,6 +34,7 @@ type write struct {
 	options         runtime.Object
 	dryRun          bool
 	skip            bool
+	as              *Facade
 }
 
 // attributes describes the write of obj over old to admission plugins. obj and
@@ -60,6 +61,33 @@ func (w *write) attributes(ctx context.Context, obj, old resource.Object) admiss
 		gv.WithResource(w.registry.row.Resource), w.subresource, w.operation, w.options, w.dryRun, user)
 }
 
+// facade describes the write of what obj and old look like.
+func (w *write) facade(ctx context.Context, obj, old resource.Object) (resource.Object, admission.Attributes, error) {
+	shown, err := w.as.Of(obj)
+	if err != nil {
+		return nil, nil, err
+	}
+	before, err := w.as.Of(old)
+	if err != nil {
+		return nil, nil, err
+	}
+	a := w.attributes(ctx, shown, before)
+	return shown, admission.NewAttributesRecord(shown, before, w.as.Kind, a.GetNamespace(), a.GetName(), a.GetResource(), a.GetSubresource(),
+		a.GetOperation(), a.GetOperationOptions(), a.IsDryRun(), a.GetUserInfo()), nil
+}
+
+// mutateFacade runs the mutating plugins over what obj looks like.
+func (w *write) mutateFacade(ctx context.Context, plugin admission.MutationInterface, obj, old resource.Object) error {
+	shown, attrs, err := w.facade(ctx, obj, old)
+	if err != nil {
+		return err
+	}
+	if err := plugin.Admit(ctx, attrs, SchemeInterfaces(w.registry.cfg.Scheme)); err != nil {
+		return err
+	}
+	return w.as.Take(obj, shown)
+}
+
 // mutate runs the mutating plugins over obj.
 func (w *write) mutate(ctx context.Context, obj, old resource.Object) error {
 	plugin, ok := w.registry.cfg.Admission.(admission.MutationInterface)
@@ -67,8 +95,11 @@ func (w *write) mutate(ctx context.Context, obj, old resource.Object) error {
 		return nil
 	}
 	before := obj.GetManagedFields()
-	attrs := w.attributes(ctx, obj, old)
 	wrapped, _ := admission.WithAudit(plugin).(admission.MutationInterface)
+	if w.as != nil {
+		return w.mutateFacade(ctx, wrapped, obj, old)
+	}
+	attrs := w.attributes(ctx, obj, old)
 	if err := wrapped.Admit(ctx, attrs, w.registry.Interfaces()); err != nil {
 		return err
 	}
@@ -118,6 +149,13 @@ func (w *write) validate(ctx context.Context, obj, old resource.Object) error {
 		old = old.DeepCopyObject().(resource.Object)
 	}
 	wrapped, _ := admission.WithAudit(plugin).(admission.ValidationInterface)
+	if w.as != nil {
+		_, attrs, err := w.facade(ctx, obj, old)
+		if err != nil {
+			return err
+		}
+		return wrapped.Validate(ctx, attrs, SchemeInterfaces(w.registry.cfg.Scheme))
+	}
 	return wrapped.Validate(ctx, w.attributes(ctx, obj, old), w.registry.Interfaces())
 }
 

@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apiserver/pkg/admission"
@@ -87,8 +88,19 @@ type Update struct {
 	CreateAbsent bool
 	// OwnFields says that Transform has kept managedFields itself.
 	OwnFields bool
+	// As is what admission sees instead of the object; nil: the object.
+	As *Facade
 	// SkipAdmission is for the server's own bookkeeping.
 	SkipAdmission bool
+}
+
+// Facade shows an object as one of another kind (autoscaling/v1 Scale).
+type Facade struct {
+	Kind schema.GroupVersionKind
+	// Of is what obj looks like.
+	Of func(obj resource.Object) (resource.Object, error)
+	// Take makes the change in obj that plugins made in what it looks like.
+	Take func(obj, changed resource.Object) error
 }
 
 // Patch is a patch of an object or one of its views.

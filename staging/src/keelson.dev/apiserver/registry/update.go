@@ -134,7 +134,7 @@ func (up *updating) write(operation admission.Operation) *write {
 	w := &write{
 		registry: up.r, namespace: up.u.Namespace, name: up.u.Name, version: up.u.Version,
 		subresource: up.u.Subresource, operation: operation, dryRun: up.dry, skip: up.u.SkipAdmission,
-		options: &up.u.Options,
+		options: &up.u.Options, as: up.u.As,
 	}
 	if operation == admission.Create {
 		w.options = up.createOpts

@@ -181,7 +181,7 @@ func (s *Server) applyScale(ctx context.Context, t *target, options metav1.Updat
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	rec, _, err := t.registry.Update(ctx, registry.Update{
-		Namespace: t.namespace, Name: t.name, Subresource: "scale", Version: t.info.APIVersion, Options: options, OwnFields: true,
+		Namespace: t.namespace, Name: t.name, Subresource: "scale", Version: t.info.APIVersion, Options: options, OwnFields: true, As: facadeOf(t),
 		Transform: func(ctx context.Context, cur resource.Object) (resource.Object, error) {
 			return s.scaled(t, cur, registry.ManagerName(ctx, options.FieldManager), change)
 		},
@@ -190,6 +190,26 @@ func (s *Server) applyScale(ctx context.Context, t *target, options metav1.Updat
 		return nil, err
 	}
 	return rec.Shared()
+}
+
+// facadeOf has admission see the Scale, as the client does.
+func facadeOf(t *target) *registry.Facade {
+	return &registry.Facade{
+		Kind: scaleKind(),
+		Of: func(obj resource.Object) (resource.Object, error) {
+			scale, err := scaleOf(t, obj)
+			if err != nil {
+				return nil, err
+			}
+			return scale, nil
+		},
+		Take: func(obj, changed resource.Object) error {
+			if scale, ok := changed.(*autoscaling.Scale); ok {
+				t.sub.Scale.Set(obj, scale.Spec.Replicas)
+			}
+			return nil
+		},
+	}
 }
 
 // scaled is cur with the replicas that change asks for.
