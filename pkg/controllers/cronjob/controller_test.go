@@ -61,7 +61,7 @@ func TestSurplus(t *testing.T) {
 // schedule is one of seconds; names have minutes, so that there are few jobs.
 func TestServer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	controllertest.Run(t, s, controller.Options{}, New)
+	controllertest.RunAs(t, s, "cronjob-controller", controller.Options{}, New)
 	cron := &batchv1.CronJob{
 		ObjectMeta: metav1.ObjectMeta{Name: "c"},
 		Spec: batchv1.CronJobSpec{

@@ -5,6 +5,7 @@ package job
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -31,14 +32,32 @@ func (c client) remove(ctx context.Context, job *batchv1.Job, pod *v1.Pod) error
 	return c.pods.Delete(ctx, job, pod)
 }
 
-// release changes a pod only if it is still the one that was seen.
-func (c client) release(ctx context.Context, pod *v1.Pod) error {
+func (c client) release(ctx context.Context, pod *v1.Pod) error { return c.unfinalize(ctx, pod, "") }
+
+// releaseOrphan releases a pod only if it is as it was seen: it may be adopted meanwhile.
+func (c client) releaseOrphan(ctx context.Context, pod *v1.Pod) error {
+	return c.unfinalize(ctx, pod, pod.ResourceVersion)
+}
+
+// unfinalize takes the finalizer from a pod, if it is still the same, and of a
+// version, if one is named.
+func (c client) unfinalize(ctx context.Context, pod *v1.Pod, version string) error {
 	if !tracked(pod) {
 		return nil
 	}
-	patch := fmt.Sprintf(`{"metadata":{"uid":%q,"$deleteFromPrimitiveList/finalizers":[%q]}}`, pod.UID, batchv1.JobTrackingFinalizer)
-	_, err := c.api.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
-	return err
+	metadata := map[string]any{"uid": pod.UID, "$deleteFromPrimitiveList/finalizers": []string{batchv1.JobTrackingFinalizer}}
+	if version != "" {
+		metadata["resourceVersion"] = version
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err != nil {
+		return fmt.Errorf("finalizer: %w", err)
+	}
+	_, err = c.api.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		return fmt.Errorf("finalizer of pod: %w", err)
+	}
+	return nil
 }
 
 func (c client) writeStatus(ctx context.Context, job *batchv1.Job) (*batchv1.Job, error) {

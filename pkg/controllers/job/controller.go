@@ -40,6 +40,7 @@ type Controller struct {
 	loop     *controller.Loop
 	orphans  *controller.Loop
 	syncer   *syncer
+	client   client
 	jobs     batchlisters.JobLister
 	pods     corelisters.PodLister
 	podCache cache.SharedIndexInformer
@@ -48,11 +49,14 @@ type Controller struct {
 // New returns the controller.
 func New(d controller.Deps) (controller.Controller, error) {
 	jobs, pods := d.Informers.Batch().V1().Jobs(), d.Informers.Core().V1().Pods()
-	c := &Controller{Deps: d, jobs: jobs.Lister(), pods: pods.Lister(), podCache: pods.Informer()}
+	c := &Controller{
+		Deps: d, client: client{d.Client, controller.Pods{Client: d.Client, Events: d.Events}},
+		jobs: jobs.Lister(), pods: pods.Lister(), podCache: pods.Informer(),
+	}
 	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	c.orphans = controller.NewLoop(Name+"-orphans", d.Clock, d.Log, d.Options.Workers, c.syncOrphan)
 	c.syncer = &syncer{
-		hands: client{d.Client, controller.Pods{Client: d.Client, Events: d.Events}}, clock: d.Clock, events: d.Events,
+		hands: c.client, clock: d.Clock, events: d.Events,
 		expected: controller.NewExpectations(d.Clock), memories: newMemories(), after: c.loop.AddAfter,
 	}
 	return c, errors.Join(
@@ -238,7 +242,7 @@ func (c *Controller) syncOrphan(ctx context.Context, key string) error {
 	if counted, err := c.counted(ctx, pod); counted || err != nil {
 		return err
 	}
-	if err := c.syncer.hands.release(ctx, pod); err != nil && !apierrors.IsNotFound(err) {
+	if err := c.client.releaseOrphan(ctx, pod); err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
 	return nil

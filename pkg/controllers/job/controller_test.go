@@ -5,6 +5,7 @@ package job
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"keelson.dev/keelson/pkg/apiserver/testserver"
@@ -31,7 +33,8 @@ type server struct {
 
 func start(t *testing.T) server {
 	s := testserver.Start(t, testserver.Options{})
-	controllertest.Run(t, s, controller.Options{}, New, serviceaccount.New)
+	controllertest.Run(t, s, controller.Options{}, serviceaccount.New)
+	controllertest.RunAs(t, s, "job-controller", controller.Options{}, New)
 	controllertest.Eventually(t, "service account", func(ctx context.Context) (any, bool) {
 		_, err := s.Client.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
 		return err, err == nil
@@ -51,6 +54,14 @@ func (s server) create(name string, spec batchv1.JobSpec) *batchv1.Job {
 		s.t.Fatal(err)
 	}
 	return got
+}
+
+func (s server) patch(name, patch string) {
+	s.t.Helper()
+	_, err := s.Client.BatchV1().Jobs(namespace).Patch(s.t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 // job waits until the job is as ok says.
@@ -154,16 +165,7 @@ func TestServerSuspend(t *testing.T) {
 	s := start(t)
 	s.create("j", batchv1.JobSpec{Suspend: ptr.To(true), Parallelism: ptr.To[int32](2)})
 	s.job("j", "suspended", func(j *batchv1.Job) bool { return isTrue(j, batchv1.JobSuspended) && j.Status.StartTime == nil })
-	suspend := func(yes bool) {
-		controllertest.Eventually(t, "update", func(ctx context.Context) (any, bool) {
-			j, err := s.Client.BatchV1().Jobs(namespace).Get(ctx, "j", metav1.GetOptions{})
-			if err == nil {
-				j.Spec.Suspend = &yes
-				_, err = s.Client.BatchV1().Jobs(namespace).Update(ctx, j, metav1.UpdateOptions{})
-			}
-			return err, err == nil
-		})
-	}
+	suspend := func(yes bool) { s.patch("j", fmt.Sprintf(`{"spec":{"suspend":%v}}`, yes)) }
 	suspend(false)
 	s.pods("j", 2, fresh)
 	s.job("j", "resumed", func(j *batchv1.Job) bool {
@@ -191,4 +193,48 @@ func TestServerOrphans(t *testing.T) {
 		return err, apierrors.IsNotFound(err)
 	})
 	s.pods("j", 1, func(pod *v1.Pod) bool { return !tracked(pod) })
+}
+
+// TestServerAdoption: a pod that nobody controls is adopted with the finalizer,
+// and one that the job selects no more is let go without it.
+func TestServerAdoption(t *testing.T) {
+	s := start(t)
+	s.create("j", batchv1.JobSpec{})
+	pod := s.pods("j", 1, fresh)[0]
+	change := func(patch string) {
+		_, err := s.Client.CoreV1().Pods(namespace).Patch(t.Context(), pod.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	change(`{"metadata":{"ownerReferences":null,"finalizers":null}}`)
+	owned := func(p *v1.Pod) bool { return metav1.GetControllerOf(p) != nil }
+	s.pods("j", 1, func(p *v1.Pod) bool { return p.UID == pod.UID && owned(p) && tracked(p) })
+	change(`{"metadata":{"labels":{"` + batchv1.ControllerUidLabel + `":"other"}}}`)
+	s.pods("j", 1, func(p *v1.Pod) bool { return p.UID == pod.UID && !owned(p) && !tracked(p) })
+	s.pods("j", 1, func(p *v1.Pod) bool { return p.UID != pod.UID && owned(p) && tracked(p) })
+}
+
+// TestServerElastic: a job of fewer indexes has fewer successes; a success policy ends it.
+func TestServerElastic(t *testing.T) {
+	s := start(t)
+	s.create("j", batchv1.JobSpec{
+		Completions: ptr.To[int32](4), Parallelism: ptr.To[int32](4), CompletionMode: ptr.To(batchv1.IndexedCompletion),
+		SuccessPolicy: &batchv1.SuccessPolicy{Rules: []batchv1.SuccessPolicyRule{{SucceededIndexes: ptr.To("0"), SucceededCount: ptr.To[int32](1)}}},
+	})
+	pods := s.pods("j", 4, fresh)
+	s.end(pods[3], 0)
+	s.end(pods[2], 0)
+	s.job("j", "two succeed", func(j *batchv1.Job) bool { return j.Status.CompletedIndexes == "2,3" && j.Status.Succeeded == 2 })
+	s.patch("j", `{"spec":{"completions":3,"parallelism":3}}`)
+	s.job("j", "one of the indexes is left", func(j *batchv1.Job) bool { return j.Status.CompletedIndexes == "2" && j.Status.Succeeded == 1 })
+	s.end(pods[0], 0)
+	job := s.job("j", "the policy is met", func(j *batchv1.Job) bool { return isTrue(j, batchv1.JobSuccessCriteriaMet) })
+	if c := condition(job, batchv1.JobSuccessCriteriaMet); c.Reason != batchv1.JobReasonSuccessPolicy || c.Message != "Matched rules at index 0" {
+		t.Errorf("condition %+v", c)
+	}
+	job = s.job("j", "complete", finished)
+	if job.Status.Succeeded != 2 || job.Status.Failed != 0 || job.Status.CompletedIndexes != "0,2" {
+		t.Errorf("status at the end: %+v", job.Status)
+	}
 }

@@ -51,7 +51,8 @@ func TestReadWrite(t *testing.T) {
 
 func TestServer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	controllertest.Run(t, s, controller.Options{}, New, replicaset.New, serviceaccount.New)
+	controllertest.Run(t, s, controller.Options{}, replicaset.New, serviceaccount.New)
+	controllertest.RunAs(t, s, "replication-controller", controller.Options{}, New)
 	core, ctx := s.Client.CoreV1(), t.Context()
 	create := metav1.CreateOptions{}
 	rcs := func() *v1.ReplicationController {

@@ -50,7 +50,7 @@ func TestExpiry(t *testing.T) {
 
 func TestServer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	controllertest.Run(t, s, controller.Options{}, New)
+	controllertest.RunAs(t, s, "ttl-after-finished-controller", controller.Options{}, New)
 	jobs := s.Client.BatchV1().Jobs("default")
 	now := metav1.Now()
 	for name, ttl := range map[string]int32{"now": 0, "soon": 1, "late": 3600} {
