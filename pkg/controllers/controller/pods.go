@@ -5,6 +5,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -72,6 +73,27 @@ func (p *Pods) Delete(ctx context.Context, owner runtime.Object, pod *v1.Pod) er
 	}
 	p.Events.Eventf(owner, v1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", pod.Name)
 	return nil
+}
+
+// DeleteAll deletes pods of the owner and has their deletion expected under key.
+// It is no error when a pod is gone, or is another one by now.
+func (p *Pods) DeleteAll(ctx context.Context, owner runtime.Object, pods []*v1.Pod, expected *Expectations, key string) error {
+	for _, pod := range pods {
+		expected.Deletes(key, pod.UID)
+	}
+	errs := make([]error, len(pods))
+	// No one deletion tells anything of the next, so all are tried.
+	_, _ = Batches(len(pods), func(i int) error {
+		err := p.Delete(ctx, owner, pods[i])
+		if err != nil {
+			expected.Deleted(key, pods[i].UID)
+		}
+		if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			errs[i] = err
+		}
+		return nil
+	})
+	return errors.Join(errs...)
 }
 
 // Batches calls f(0), f(1) ... f(n-1) in parallel, first one, then twice as many

@@ -13,7 +13,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -297,10 +296,7 @@ func (c *Controller) bring(ctx context.Context, key string, s *state) error {
 	}
 	create, remove := p.create[:min(len(p.create), burst)], p.delete[:min(len(p.delete), burst)]
 	c.expected.Creates(key, len(create))
-	for _, pod := range remove {
-		c.expected.Deletes(key, pod.UID)
-	}
-	return errors.Join(c.create(ctx, key, s, create), c.delete(ctx, key, s, remove))
+	return errors.Join(c.create(ctx, key, s, create), c.pods.DeleteAll(ctx, s.set, remove, c.expected, key))
 }
 
 func (c *Controller) create(ctx context.Context, key string, s *state, nodes []string) error {
@@ -313,22 +309,6 @@ func (c *Controller) create(ctx context.Context, key string, s *state, nodes []s
 		return nil // the set will go with its namespace
 	}
 	return err
-}
-
-func (c *Controller) delete(ctx context.Context, key string, s *state, pods []*v1.Pod) error {
-	errs := make([]error, len(pods))
-	// No one deletion tells anything of the next, so all are tried.
-	_, _ = controller.Batches(len(pods), func(i int) error {
-		err := c.pods.Delete(ctx, s.set, pods[i])
-		if err != nil {
-			c.expected.Deleted(key, pods[i].UID)
-		}
-		if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			errs[i] = err
-		}
-		return nil
-	})
-	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return err == nil })...)
 }
 
 func (c *Controller) writeStatus(ctx context.Context, s *state, acted bool) error {

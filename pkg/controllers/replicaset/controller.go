@@ -183,7 +183,7 @@ func (c *Controller[T]) scale(ctx context.Context, key string, set *appsv1.Repli
 	case diff < 0:
 		return c.create(ctx, key, set, min(-diff, burst))
 	case diff > 0:
-		return c.delete(ctx, key, set, c.victims(set, active, min(diff, burst)))
+		return c.pods.DeleteAll(ctx, set, c.victims(set, active, min(diff, burst)), c.expected, key)
 	}
 	return nil
 }
@@ -199,25 +199,6 @@ func (c *Controller[T]) create(ctx context.Context, key string, set *appsv1.Repl
 		return nil // the set will go with its namespace
 	}
 	return err
-}
-
-func (c *Controller[T]) delete(ctx context.Context, key string, set *appsv1.ReplicaSet, victims []*v1.Pod) error {
-	for _, pod := range victims {
-		c.expected.Deletes(key, pod.UID)
-	}
-	errs := make([]error, len(victims))
-	// No one deletion tells anything of the next, so all are tried.
-	_, _ = controller.Batches(len(victims), func(i int) error {
-		err := c.pods.Delete(ctx, set, victims[i])
-		if err != nil {
-			c.expected.Deleted(key, victims[i].UID)
-		}
-		if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			errs[i] = err
-		}
-		return nil
-	})
-	return errors.Join(errs...)
 }
 
 // victims are the n pods that are to go.
