@@ -33,6 +33,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/serviceaccount"
 	"keelson.dev/keelson/pkg/controllers/servicecidr"
 	"keelson.dev/keelson/pkg/controllers/statefulset"
+	"keelson.dev/keelson/pkg/controllers/tainteviction"
 	"keelson.dev/keelson/pkg/controllers/tokensecret"
 	"keelson.dev/keelson/pkg/controllers/ttl"
 	"keelson.dev/keelson/pkg/controllers/ttlafterfinished"
@@ -60,6 +61,7 @@ func Table() []Entry {
 		{tokensecret.Name, "", tokensecret.New, func(o controller.Options) bool { return len(o.TokenKey) > 0 }},
 		{nodeipam.Name, "node-controller", nodeipam.New, func(o controller.Options) bool { return o.AllocateNodeCIDRs }},
 		{nodelifecycle.Name, "node-controller", nodelifecycle.New, nil},
+		{tainteviction.Name, "node-controller", tainteviction.New, nil},
 		{deployment.Name, "deployment-controller", deployment.New, nil},
 		{replicaset.Name, "replicaset-controller", replicaset.New, nil},
 		{replicationcontroller.Name, "replication-controller", replicationcontroller.New, nil},

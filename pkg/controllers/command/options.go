@@ -73,6 +73,11 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.DurationVar(&o.controller.SigningDuration, "cluster-signing-duration", signedLife, "longest life of certificates that are signed")
 	fs.DurationVar(&o.controller.NodeGrace, "node-monitor-grace-period", nodeGrace, "how long a node may be silent")
 	fs.DurationVar(&o.controller.NodeStartupGrace, "node-startup-grace-period", startupGrace, "how long a new node may be silent")
+	ev := &o.controller.Evictions
+	fs.Float64Var(&ev.Rate, "node-eviction-rate", 0.1, "from how many nodes in a second pods are evicted, in a zone that is healthy")
+	fs.Float64Var(&ev.SecondaryRate, "secondary-node-eviction-rate", 0.01, "from how many in a zone that is not healthy, and large")
+	fs.IntVar(&ev.LargeZone, "large-cluster-size-threshold", 50, "with how many nodes a zone is not yet large")
+	fs.Float64Var(&ev.Threshold, "unhealthy-zone-threshold", 0.55, "what part of the nodes of a zone has to be not ready (and at least 3 nodes) for it not to be healthy")
 	fs.IntVar(&o.controller.EndedPods, "terminated-pod-gc-threshold", endedPods, "how many ended pods are kept; all if it is not positive")
 	o.syncs = addSyncs(fs)
 	if err := fs.Parse(args); err != nil {

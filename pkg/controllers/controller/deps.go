@@ -39,6 +39,16 @@ type Deps struct {
 	Options   Options
 }
 
+// Evictions say from how many nodes in a second pods are evicted, in each zone.
+type Evictions struct {
+	// Rate is that of a zone, SecondaryRate that of one with more nodes than
+	// LargeZone of which the fraction Threshold or more is not ready; in smaller
+	// ones pods then stay.
+	Rate, SecondaryRate float64
+	LargeZone           int
+	Threshold           float64
+}
+
 // Options are what the operator sets.
 type Options struct {
 	// AllocateNodeCIDRs gives nodes ranges of ClusterCIDRs of the size of NodeMasks, one for each family.
@@ -52,6 +62,8 @@ type Options struct {
 	TokenKey []byte
 	// NodeGrace is how long a node may be silent, NodeStartupGrace a new one.
 	NodeGrace, NodeStartupGrace time.Duration
+	// Evictions bound how fast pods are evicted from nodes that are not ready.
+	Evictions Evictions
 	// EndedPods is how many ended pods are kept; all when it is not positive.
 	EndedPods int
 	// SigningCert and SigningKey are the authority that signs certificates, in PEM.

@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
@@ -27,22 +26,16 @@ import (
 // Name is the controller's name.
 const Name = "node-lifecycle-controller"
 
-const (
-	// monitorPeriod is how often it is looked for nodes that have fallen silent.
-	monitorPeriod = 5 * time.Second
-	// byNode is an index of pods by node.
-	byNode = "node"
-)
-
-func klogger() klog.Logger { return klog.Background() }
+// monitorPeriod is how often it is looked for nodes that have fallen silent.
+const monitorPeriod = 5 * time.Second
 
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	nodes    *controller.Loop // conditions to taints, and pods that are not ready any more
-	pods     *controller.Loop // evictions
+	loop     *controller.Loop // conditions to taints, and pods that are not ready any more
 	lister   corelisters.NodeLister
 	podCache cache.SharedIndexInformer
+	zones    *zones
 
 	mu    sync.Mutex
 	heard map[string]heard // when each node was heard of last
@@ -58,16 +51,10 @@ type heard struct {
 // New returns the controller.
 func New(d controller.Deps) (controller.Controller, error) {
 	core, leases := d.Informers.Core().V1(), d.Informers.Coordination().V1().Leases().Informer()
-	c := &Controller{Deps: d, lister: core.Nodes().Lister(), podCache: core.Pods().Informer(), heard: map[string]heard{}}
-	c.nodes = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.syncNode)
-	c.pods = controller.NewLoop(Name+"-evictions", d.Clock, d.Log, d.Options.Workers, c.syncPod)
+	c := &Controller{Deps: d, lister: core.Nodes().Lister(), podCache: core.Pods().Informer(), heard: map[string]heard{}, zones: newZones(d.Options.Evictions)}
+	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
-		c.podCache.AddIndexers(cache.Indexers{byNode: func(o any) ([]string, error) {
-			if pod, ok := o.(*v1.Pod); ok && pod.Spec.NodeName != "" {
-				return []string{pod.Spec.NodeName}, nil
-			}
-			return nil, nil
-		}}),
+		controller.IndexByNode(c.podCache),
 		controller.OnChange(core.Nodes().Informer(), c.nodeChanged),
 		controller.OnChange(leases, func(_, l *coordinationv1.Lease) {
 			if l != nil && l.Namespace == v1.NamespaceNodeLease && l.Spec.RenewTime != nil {
@@ -78,19 +65,13 @@ func New(d controller.Deps) (controller.Controller, error) {
 				})
 			}
 		}),
-		controller.OnChange(c.podCache, func(old, pod *v1.Pod) {
-			if pod != nil && pod.Spec.NodeName != "" && (old == nil || old.Spec.NodeName == "" || old.Generation != pod.Generation) {
-				c.pods.AddObject(pod)
-			}
-		}),
 	)
 }
 
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return c.nodes.Run(ctx) })
-	g.Go(func() error { return c.pods.Run(ctx) })
+	g.Go(func() error { return c.loop.Run(ctx) })
 	g.Go(func() error { return c.monitor(ctx) })
 	return g.Wait()
 }
@@ -103,15 +84,12 @@ func (c *Controller) nodeChanged(old, n *v1.Node) {
 		return
 	}
 	c.hear(n.Name, func(h *heard) bool {
-		beat := readyCondition(n).LastHeartbeatTime
-		fresh := !beat.Equal(&h.status) && readyCondition(n).Status != v1.ConditionUnknown
+		beat := controller.NodeReady(n).LastHeartbeatTime
+		fresh := !beat.Equal(&h.status) && controller.NodeReady(n).Status != v1.ConditionUnknown
 		h.status = beat
 		return fresh
 	})
-	c.nodes.Add(n.Name)
-	if old == nil || !slices.EqualFunc(old.Spec.Taints, n.Spec.Taints, func(a, b v1.Taint) bool { return a.MatchTaint(&b) }) {
-		c.wakePods(n.Name)
-	}
+	c.loop.Add(n.Name)
 }
 
 // hear notes a sign of life; fresh tells whether it is one.
@@ -123,34 +101,6 @@ func (c *Controller) hear(node string, fresh func(h *heard) bool) {
 		h.at = c.Clock.Now()
 	}
 	c.heard[node] = h
-}
-
-func (c *Controller) wakePods(node string) {
-	for _, pod := range c.podsOn(node) {
-		c.pods.AddObject(pod)
-	}
-}
-
-func (c *Controller) podsOn(node string) []*v1.Pod {
-	list, err := c.podCache.GetIndexer().ByIndex(byNode, node)
-	if err != nil {
-		return nil // the index is there
-	}
-	out := make([]*v1.Pod, 0, len(list))
-	for _, o := range list {
-		out = append(out, o.(*v1.Pod))
-	}
-	return out
-}
-
-// readyCondition is a node's Ready condition, an empty one when it has none.
-func readyCondition(n *v1.Node) v1.NodeCondition {
-	for _, c := range n.Status.Conditions {
-		if c.Type == v1.NodeReady {
-			return c
-		}
-	}
-	return v1.NodeCondition{Type: v1.NodeReady}
 }
 
 // monitor looks for nodes that have fallen silent.
@@ -167,9 +117,12 @@ func (c *Controller) monitor(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("nodes: %w", err)
 		}
+		if c.zones.update(nodes, c.Clock.Now()) {
+			c.hearAll()
+		}
 		for _, n := range nodes {
-			if readyCondition(n).Status != v1.ConditionTrue {
-				c.nodes.Add(n.Name) // whether pods may be evicted depends on other nodes too
+			if controller.NodeReady(n).Status != v1.ConditionTrue {
+				c.loop.Add(n.Name) // when pods may be evicted depends on other nodes too
 			}
 			if c.silent(n) {
 				if err := c.markUnknown(ctx, n); err != nil && ctx.Err() == nil {
@@ -180,13 +133,25 @@ func (c *Controller) monitor(ctx context.Context) error {
 	}
 }
 
+// hearAll gives all nodes their grace period anew: when none was heard of, it
+// was not they who were silent.
+func (c *Controller) hearAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.Clock.Now()
+	for name, h := range c.heard {
+		h.at = now
+		c.heard[name] = h
+	}
+}
+
 // silent tells whether a node has not been heard of for its grace period.
 func (c *Controller) silent(n *v1.Node) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h, known := c.heard[n.Name]
 	grace := c.Options.NodeGrace
-	if readyCondition(n).Status == "" {
+	if controller.NodeReady(n).Status == "" {
 		grace = c.Options.NodeStartupGrace
 	}
 	return known && c.Clock.Since(h.at) > grace
@@ -221,17 +186,8 @@ func (c *Controller) markUnknown(ctx context.Context, n *v1.Node) error {
 	return nil
 }
 
-// allSilent tells whether no node is known to be well or ill.
-func (c *Controller) allSilent() bool {
-	nodes, err := c.lister.List(labels.Everything())
-	if err != nil {
-		return true
-	}
-	return !slices.ContainsFunc(nodes, func(n *v1.Node) bool { return readyCondition(n).Status == v1.ConditionTrue })
-}
-
-// syncNode keeps a node's taints, and its pods' readiness, in line with its conditions.
-func (c *Controller) syncNode(ctx context.Context, name string) error {
+// sync keeps a node's taints, and its pods' readiness, in line with its conditions.
+func (c *Controller) sync(ctx context.Context, name string) error {
 	n, err := c.lister.Get(name)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -247,24 +203,25 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 			return fmt.Errorf("taints: %w", err)
 		}
 	}
-	if s := readyCondition(n).Status; s == v1.ConditionFalse || s == v1.ConditionUnknown {
+	if s := controller.NodeReady(n).Status; s == v1.ConditionFalse || s == v1.ConditionUnknown {
 		return c.markPods(ctx, n)
 	}
 	return nil
 }
 
-// mayEvict tells whether pods may be evicted from a node. One that has them
-// evicted already stays so until it is well.
+// mayEvict tells whether pods may be evicted from a node that is not ready. One
+// that has them evicted already goes on to, until it is well.
 func (c *Controller) mayEvict(n *v1.Node) bool {
-	return !c.allSilent() || slices.ContainsFunc(n.Spec.Taints, func(t v1.Taint) bool {
-		return t.Effect == v1.TaintEffectNoExecute && ours(t)
-	})
+	if controller.NodeReady(n).Status == v1.ConditionTrue || c.zones.stopped() {
+		return false
+	}
+	return evicting(n) || c.zones.take(n, c.Clock.Now())
 }
 
 // markPods says of the pods on a node that is not ready that they are not either.
 func (c *Controller) markPods(ctx context.Context, n *v1.Node) error {
 	var errs []error
-	for _, pod := range c.podsOn(n.Name) {
+	for _, pod := range controller.PodsOn(c.podCache, n.Name) {
 		if !controller.Ready(pod) {
 			continue
 		}
@@ -279,53 +236,4 @@ func (c *Controller) markPods(ctx context.Context, n *v1.Node) error {
 		c.Events.Event(pod, v1.EventTypeWarning, "NodeNotReady", "Node is not ready")
 	}
 	return errors.Join(errs...)
-}
-
-// syncPod evicts a pod that has not tolerated its node's taints for long enough.
-func (c *Controller) syncPod(ctx context.Context, key string) error {
-	o, there, err := c.podCache.GetIndexer().GetByKey(key)
-	if err != nil || !there {
-		return err
-	}
-	pod := o.(*v1.Pod)
-	n, err := c.lister.Get(pod.Spec.NodeName)
-	if apierrors.IsNotFound(err) || pod.DeletionTimestamp != nil {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	now := c.Clock.Now()
-	at, leaves := evictAt(n.Spec.Taints, pod.Spec.Tolerations, now)
-	if !leaves {
-		return nil
-	}
-	if left := at.Sub(now); left > 0 {
-		c.pods.AddAfter(key, left)
-		return nil
-	}
-	return c.evict(ctx, pod)
-}
-
-func (c *Controller) evict(ctx context.Context, pod *v1.Pod) error {
-	c.Events.Eventf(pod, v1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s/%s", pod.Namespace, pod.Name)
-	if cond := controller.Condition(pod, v1.DisruptionTarget); cond == nil || cond.Status != v1.ConditionTrue {
-		next := pod.DeepCopy()
-		next.Status.Conditions = append(slices.DeleteFunc(next.Status.Conditions, func(o v1.PodCondition) bool { return o.Type == v1.DisruptionTarget }),
-			v1.PodCondition{
-				Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "DeletionByTaintManager", Message: "Taint manager: deleting due to NoExecute taint",
-				LastTransitionTime: metav1.NewTime(c.Clock.Now()), ObservedGeneration: pod.Generation,
-			})
-		if _, err := c.Client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil {
-			if apierrors.IsNotFound(err) {
-				return nil
-			}
-			return fmt.Errorf("condition: %w", err)
-		}
-	}
-	err := c.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("evict: %w", err)
-	}
-	return nil
 }

@@ -11,6 +11,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// evicting tells whether a node has a taint of ours that evicts pods.
+func evicting(n *v1.Node) bool {
+	return slices.ContainsFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute && ours(t) })
+}
+
 // ours tells whether a taint is this controller's to set and to take away.
 func ours(t v1.Taint) bool {
 	switch t.Key {
@@ -75,48 +80,4 @@ func merge(have, want []v1.Taint, now time.Time) ([]v1.Taint, bool) {
 		out, changed = append(out, w), true
 	}
 	return out, changed
-}
-
-// evictAt tells when a pod has to leave a node with these taints; no time when
-// it may stay.
-func evictAt(taints []v1.Taint, tolerations []v1.Toleration, now time.Time) (at time.Time, leaves bool) {
-	for i := range taints {
-		t := &taints[i]
-		if t.Effect != v1.TaintEffectNoExecute {
-			continue
-		}
-		begun := now
-		if t.TimeAdded != nil {
-			begun = t.TimeAdded.Time
-		}
-		limit, forever := patience(t, tolerations)
-		if forever {
-			continue
-		}
-		if end := begun.Add(limit); !leaves || end.Before(at) {
-			at, leaves = end, true
-		}
-	}
-	return at, leaves
-}
-
-// patience is how long a pod puts up with a taint: the shortest of the times
-// its tolerations for it give, none when it does not tolerate it.
-func patience(t *v1.Taint, tolerations []v1.Toleration) (limit time.Duration, forever bool) {
-	tolerated, limited := false, false
-	for i := range tolerations {
-		tol := &tolerations[i]
-		if !tol.ToleratesTaint(klogger(), t, false) {
-			continue
-		}
-		tolerated = true
-		if tol.TolerationSeconds == nil {
-			continue
-		}
-		d := time.Duration(max(*tol.TolerationSeconds, 0)) * time.Second
-		if !limited || d < limit {
-			limit, limited = d, true
-		}
-	}
-	return limit, tolerated && !limited
 }

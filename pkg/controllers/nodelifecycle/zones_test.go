@@ -1,0 +1,124 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nodelifecycle
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+func TestStateOf(t *testing.T) {
+	for _, tc := range []struct {
+		ready, notReady int
+		want            state
+	}{
+		{0, 0, normal}, {1, 0, normal}, {0, 1, full}, {1, 1, normal}, {1, 2, normal}, {2, 3, partial}, {3, 3, normal}, {9, 11, partial}, {0, 20, full},
+	} {
+		if got := stateOf(tc.ready, tc.notReady, 0.55); got != tc.want {
+			t.Errorf("%d ready, %d not: %v, want %v", tc.ready, tc.notReady, got, tc.want)
+		}
+	}
+}
+
+// nodes makes nodes of a zone, some of which are ready.
+func nodes(zone string, ready, notReady int) []*v1.Node {
+	var out []*v1.Node
+	for i := range ready + notReady {
+		status := v1.ConditionTrue
+		if i >= ready {
+			status = v1.ConditionUnknown
+		}
+		out = append(out, &v1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", zone, i), Labels: map[string]string{v1.LabelTopologyZone: zone}},
+			Status:     v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: status}}},
+		})
+	}
+	return out
+}
+
+var usual = controller.Evictions{Rate: 0.1, SecondaryRate: 0.01, LargeZone: 50, Threshold: 0.55}
+
+// evicted counts the nodes of a zone that may have their pods evicted in a time.
+func evicted(z *zones, zone string, from time.Time, d time.Duration) int {
+	n := 0
+	for at := from; at.Sub(from) < d; at = at.Add(monitorPeriod) {
+		if z.take(nodes(zone, 0, 1)[0], at) {
+			n++
+		}
+	}
+	return n
+}
+
+func TestRates(t *testing.T) {
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, tc := range []struct {
+		name            string
+		ready, notReady int
+		want            int // in 200 seconds
+	}{
+		{"healthy", 40, 20, 20},
+		{"mostly broken, small", 10, 20, 0},
+		{"mostly broken, large", 20, 40, 2},
+		{"broken", 0, 20, 20}, // the other zone is well
+	} {
+		z := newZones(usual)
+		// The first token of a healthy zone is there at once; what is left is a rate.
+		z.update(append(nodes("a", tc.ready, tc.notReady), nodes("b", 3, 0)...), begin)
+		if got := evicted(z, "a", begin, 200*time.Second); got < tc.want-1 || got > tc.want+1 {
+			t.Errorf("%s: %d nodes, want %d", tc.name, got, tc.want)
+		}
+	}
+}
+
+func TestAllSilent(t *testing.T) {
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	z := newZones(usual)
+	if z.update(append(nodes("a", 1, 2), nodes("b", 2, 0)...), begin) || z.stopped() {
+		t.Fatal("stopped with nodes ready")
+	}
+	if z.update(append(nodes("a", 0, 3), nodes("b", 0, 2)...), begin) || !z.stopped() || z.take(nodes("a", 0, 1)[0], begin) {
+		t.Fatal("not stopped with no node ready")
+	}
+	if !z.update(append(nodes("a", 1, 2), nodes("b", 0, 2)...), begin) || z.stopped() {
+		t.Fatal("stopped with a node ready again")
+	}
+	if z.update(nil, begin) || z.stopped() {
+		t.Fatal("stopped without nodes")
+	}
+}
+
+func TestWantedTaints(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	n := nodes("a", 0, 1)[0]
+	n.Spec.Unschedulable = true
+	n.Spec.Taints = []v1.Taint{
+		{Key: "mine", Effect: v1.TaintEffectNoExecute},
+		{Key: v1.TaintNodeNotReady, Effect: v1.TaintEffectNoExecute},
+		{Key: v1.TaintNodeUnreachable, Effect: v1.TaintEffectNoSchedule, TimeAdded: &metav1.Time{Time: now.Add(-time.Hour)}},
+	}
+	got, changed := merge(n.Spec.Taints, wanted(n, true), now)
+	want := map[string]bool{
+		"mine:NoExecute": true, v1.TaintNodeUnreachable + ":NoSchedule": true, v1.TaintNodeUnreachable + ":NoExecute": true, v1.TaintNodeUnschedulable + ":NoSchedule": true,
+	}
+	if !changed || len(got) != len(want) {
+		t.Errorf("changed %v, taints %v", changed, got)
+	}
+	for _, taint := range got {
+		if !want[taint.Key+":"+string(taint.Effect)] {
+			t.Errorf("unwanted %v", taint)
+		}
+		if taint.Key == v1.TaintNodeUnreachable && taint.Effect == v1.TaintEffectNoSchedule && !taint.TimeAdded.Time.Equal(now.Add(-time.Hour)) {
+			t.Error("what stays lost its time")
+		}
+	}
+	if again, changed := merge(got, wanted(n, true), now.Add(time.Minute)); changed {
+		t.Errorf("changed again: %v", again)
+	}
+}

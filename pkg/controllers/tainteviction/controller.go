@@ -1,0 +1,122 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package tainteviction ends pods that do not put up with what their node is
+// tainted with: those that do not tolerate a NoExecute taint at once, others
+// when they have tolerated it for as long as they would.
+//
+// Patience begins when the taint was added, or when the pod came if that was
+// later. Of a taint that does not say when it was added it begins when this
+// process saw it first: it begins anew with the process.
+package tainteviction
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// Name is the controller's name.
+const Name = "taint-eviction-controller"
+
+// Controller implements controller.Controller.
+type Controller struct {
+	controller.Deps
+	loop  *controller.Loop
+	nodes corelisters.NodeLister
+	pods  cache.SharedIndexInformer
+	seen  *sightings
+}
+
+// New returns the controller.
+func New(d controller.Deps) (controller.Controller, error) {
+	core := d.Informers.Core().V1()
+	c := &Controller{Deps: d, nodes: core.Nodes().Lister(), pods: core.Pods().Informer(), seen: newSightings()}
+	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	return c, errors.Join(
+		controller.IndexByNode(c.pods),
+		controller.OnChange(core.Nodes().Informer(), c.nodeChanged),
+		controller.OnChange(c.pods, func(old, pod *v1.Pod) {
+			if pod != nil && pod.Spec.NodeName != "" && (old == nil || old.Spec.NodeName == "" || old.Generation != pod.Generation) {
+				c.loop.AddObject(pod)
+			}
+		}),
+	)
+}
+
+// Run implements controller.Controller.
+func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+
+func (c *Controller) nodeChanged(old, n *v1.Node) {
+	if n == nil {
+		c.seen.forget(old.Name)
+		return
+	}
+	c.seen.note(n, c.Clock.Now())
+	if old == nil || !slices.EqualFunc(old.Spec.Taints, n.Spec.Taints, func(a, b v1.Taint) bool { return a.MatchTaint(&b) }) {
+		for _, pod := range controller.PodsOn(c.pods, n.Name) {
+			c.loop.AddObject(pod)
+		}
+	}
+}
+
+func (c *Controller) sync(ctx context.Context, key string) error {
+	o, there, err := c.pods.GetIndexer().GetByKey(key)
+	if err != nil || !there {
+		return err
+	}
+	pod := o.(*v1.Pod)
+	if pod.DeletionTimestamp != nil || pod.Spec.NodeName == "" {
+		return nil
+	}
+	n, err := c.nodes.Get(pod.Spec.NodeName)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	now := c.Clock.Now()
+	at, leaves := evictAt(pod, n.Spec.Taints, func(t *v1.Taint) time.Time { return c.seen.since(n.Name, t, now) })
+	if !leaves {
+		return nil
+	}
+	if left := at.Sub(now); left > 0 {
+		c.loop.AddAfter(key, left)
+		return nil
+	}
+	return c.evict(ctx, pod)
+}
+
+func (c *Controller) evict(ctx context.Context, pod *v1.Pod) error {
+	c.Events.Eventf(pod, v1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s/%s", pod.Namespace, pod.Name)
+	if cond := controller.Condition(pod, v1.DisruptionTarget); cond == nil || cond.Status != v1.ConditionTrue {
+		next := pod.DeepCopy()
+		next.Status.Conditions = append(slices.DeleteFunc(next.Status.Conditions, func(o v1.PodCondition) bool { return o.Type == v1.DisruptionTarget }),
+			v1.PodCondition{
+				Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "DeletionByTaintManager", Message: "Taint manager: deleting due to NoExecute taint",
+				LastTransitionTime: metav1.NewTime(c.Clock.Now()), ObservedGeneration: pod.Generation,
+			})
+		if _, err := c.Client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil {
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return fmt.Errorf("condition: %w", err)
+		}
+	}
+	err := c.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("evict: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tainteviction
+
+import (
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// evictAt tells when a pod has to leave a node with these taints; no time when
+// it may stay. since is when a taint was added.
+func evictAt(pod *v1.Pod, taints []v1.Taint, since func(*v1.Taint) time.Time) (at time.Time, leaves bool) {
+	placed := placedAt(pod)
+	for i := range taints {
+		t := &taints[i]
+		if t.Effect != v1.TaintEffectNoExecute {
+			continue
+		}
+		limit, forever := patience(t, pod.Spec.Tolerations)
+		if forever {
+			continue
+		}
+		begun := since(t)
+		if placed.After(begun) {
+			begun = placed
+		}
+		if end := begun.Add(limit); !leaves || end.Before(at) {
+			at, leaves = end, true
+		}
+	}
+	return at, leaves
+}
+
+// placedAt is when a pod came to its node.
+func placedAt(pod *v1.Pod) time.Time {
+	if c := controller.Condition(pod, v1.PodScheduled); c != nil && c.Status == v1.ConditionTrue && !c.LastTransitionTime.IsZero() {
+		return c.LastTransitionTime.Time
+	}
+	return pod.CreationTimestamp.Time
+}
+
+// patience is how long a pod puts up with a taint: the shortest of the times
+// its tolerations for it give, none when it does not tolerate it.
+func patience(t *v1.Taint, tolerations []v1.Toleration) (limit time.Duration, forever bool) {
+	tolerated, limited := false, false
+	for i := range tolerations {
+		tol := &tolerations[i]
+		if !tol.ToleratesTaint(klog.Background(), t, false) {
+			continue
+		}
+		tolerated = true
+		if tol.TolerationSeconds == nil {
+			continue
+		}
+		d := time.Duration(max(*tol.TolerationSeconds, 0)) * time.Second
+		if !limited || d < limit {
+			limit, limited = d, true
+		}
+	}
+	return limit, tolerated && !limited
+}
+
+// sightings remember when taints that do not say so were added. They are safe
+// for concurrent use.
+type sightings struct {
+	mu     sync.Mutex
+	byNode map[string]map[taintID]time.Time
+}
+
+type taintID struct{ key, value string }
+
+func newSightings() *sightings { return &sightings{byNode: map[string]map[taintID]time.Time{}} }
+
+// note remembers what a node is tainted with now, and nothing else of it.
+func (s *sightings) note(n *v1.Node, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, after := s.byNode[n.Name], map[taintID]time.Time{}
+	for _, t := range n.Spec.Taints {
+		if t.Effect != v1.TaintEffectNoExecute || t.TimeAdded != nil {
+			continue
+		}
+		id := taintID{t.Key, t.Value}
+		after[id] = now
+		if at, there := before[id]; there {
+			after[id] = at
+		}
+	}
+	delete(s.byNode, n.Name)
+	if len(after) > 0 {
+		s.byNode[n.Name] = after
+	}
+}
+
+func (s *sightings) forget(node string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.byNode, node)
+}
+
+// since is when a taint was added, or seen first; now if it was never seen.
+func (s *sightings) since(node string, t *v1.Taint, now time.Time) time.Time {
+	if t.TimeAdded != nil {
+		return t.TimeAdded.Time
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at, there := s.byNode[node][taintID{t.Key, t.Value}]; there {
+		return at
+	}
+	return now
+}

@@ -1,0 +1,116 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tainteviction
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+	"keelson.dev/keelson/pkg/controllers/controller"
+	"keelson.dev/keelson/pkg/controllers/controllertest"
+)
+
+var begin = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+func tolerate(key string, seconds int64) v1.Toleration {
+	t := v1.Toleration{Key: key, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute}
+	if seconds >= 0 {
+		t.TolerationSeconds = &seconds
+	}
+	return t
+}
+
+func TestEvictAt(t *testing.T) {
+	execute := func(key string) v1.Taint { return v1.Taint{Key: key, Effect: v1.TaintEffectNoExecute} }
+	for _, tc := range []struct {
+		name        string
+		taints      []v1.Taint
+		tolerations []v1.Toleration
+		placed      time.Duration // after the taint
+		want        time.Duration // after the taint; -1: stays
+	}{
+		{name: "no taint", want: -1},
+		{name: "another effect", taints: []v1.Taint{{Key: "a", Effect: v1.TaintEffectNoSchedule}}, want: -1},
+		{name: "not tolerated", taints: []v1.Taint{execute("a")}},
+		{name: "tolerated for ever", taints: []v1.Taint{execute("a")}, tolerations: []v1.Toleration{tolerate("a", -1)}, want: -1},
+		{name: "tolerated for a while", taints: []v1.Taint{execute("a")}, tolerations: []v1.Toleration{tolerate("a", 60)}, want: time.Minute},
+		{name: "the shortest counts", taints: []v1.Taint{execute("a")}, tolerations: []v1.Toleration{tolerate("a", -1), tolerate("a", 60), tolerate("", 30)}, want: 30 * time.Second},
+		{name: "the least patience counts", taints: []v1.Taint{execute("a"), execute("b")}, tolerations: []v1.Toleration{tolerate("a", 60), tolerate("b", 10)}, want: 10 * time.Second},
+		{name: "one is not tolerated", taints: []v1.Taint{execute("a"), execute("b")}, tolerations: []v1.Toleration{tolerate("a", 60)}},
+		{name: "negative is none", taints: []v1.Taint{execute("a")}, tolerations: []v1.Toleration{{Key: "a", Operator: v1.TolerationOpExists, TolerationSeconds: ptr.To[int64](-5)}}},
+		{name: "came later", taints: []v1.Taint{execute("a")}, tolerations: []v1.Toleration{tolerate("a", 60)}, placed: time.Hour, want: time.Hour + time.Minute},
+	} {
+		pod := &v1.Pod{Spec: v1.PodSpec{Tolerations: tc.tolerations}, Status: v1.PodStatus{Conditions: []v1.PodCondition{
+			{Type: v1.PodScheduled, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(begin.Add(tc.placed))},
+		}}}
+		at, leaves := evictAt(pod, tc.taints, func(*v1.Taint) time.Time { return begin })
+		if leaves != (tc.want >= 0) || leaves && at.Sub(begin) != tc.want {
+			t.Errorf("%s: leaves %v after %v, want %v", tc.name, leaves, at.Sub(begin), tc.want)
+		}
+	}
+}
+
+func TestSightings(t *testing.T) {
+	s := newSightings()
+	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: "a", Effect: v1.TaintEffectNoExecute}}}}
+	taint := &n.Spec.Taints[0]
+	s.note(n, begin)
+	s.note(n, begin.Add(time.Minute))
+	if got := s.since("n", taint, begin.Add(time.Hour)); !got.Equal(begin) {
+		t.Errorf("seen first at %v", got)
+	}
+	dated := v1.Taint{Key: "a", Effect: v1.TaintEffectNoExecute, TimeAdded: &metav1.Time{Time: begin.Add(-time.Hour)}}
+	if got := s.since("n", &dated, begin); !got.Equal(begin.Add(-time.Hour)) {
+		t.Errorf("dated: %v", got)
+	}
+	n.Spec.Taints = nil
+	s.note(n, begin.Add(2*time.Minute))
+	if got := s.since("n", taint, begin.Add(time.Hour)); !got.Equal(begin.Add(time.Hour)) || len(s.byNode) > 0 {
+		t.Errorf("remembered what was taken away: %v, %v", got, s.byNode)
+	}
+}
+
+// A taint that a person added, without a time: pods leave when their patience
+// is over, and not later because they are looked at again.
+func TestPatienceEnds(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	ctx := t.Context()
+	if _, err := s.Client.CoreV1().ServiceAccounts("default").Create(ctx, &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: "a", Effect: v1.TaintEffectNoExecute}}}}
+	if _, err := s.Client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for name, tolerations := range map[string][]v1.Toleration{"none": nil, "some": {tolerate("a", 1)}, "endless": {tolerate("a", -1)}} {
+		pod := &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       v1.PodSpec{NodeName: "n", Tolerations: tolerations, Containers: []v1.Container{{Name: "c", Image: "c"}}},
+		}
+		if _, err := s.Client.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	controllertest.Run(t, s, controller.Options{}, New)
+	controllertest.Eventually(t, "pods without patience end", func(ctx context.Context) (any, bool) {
+		ended := 0
+		for _, name := range []string{"none", "some"} {
+			pod, err := s.Client.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
+			if apierrors.IsNotFound(err) || err == nil && pod.DeletionTimestamp != nil && controller.Condition(pod, v1.DisruptionTarget) != nil {
+				ended++
+			}
+		}
+		return ended, ended == 2
+	})
+	if pod, err := s.Client.CoreV1().Pods("default").Get(ctx, "endless", metav1.GetOptions{}); err != nil || pod.DeletionTimestamp != nil {
+		t.Errorf("endless: %v, %v", pod, err)
+	}
+}
