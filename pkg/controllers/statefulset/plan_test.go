@@ -5,6 +5,7 @@ package statefulset
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -229,6 +230,60 @@ func TestOrder(t *testing.T) {
 		}
 		if steps > 1 {
 			t.Fatalf("several at once: %s", show(p))
+		}
+	})
+}
+
+// TestConverges: however pods come and go, a set gets to as many as it asks for
+// at the newest revision, and while nothing but the update goes on no more are
+// unavailable than may be.
+func TestConverges(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(0, 4).Draw(t, "replicas")
+		had := rapid.IntRange(0, 5).Draw(t, "had")
+		most := rapid.IntRange(1, 3).Draw(t, "most")
+		set := setOf(int32(n), maxUnavailable(fmt.Sprint(most)))
+		if rapid.Bool().Draw(t, "parallel") {
+			parallel(set)
+		}
+		var words []string
+		for i := range had {
+			words = append(words, fmt.Sprintf("%d:ready:old", i))
+		}
+		s := stateOf(set, strings.Join(words, " "))
+		for round := range 60 {
+			happens := func() bool { return round > 30 || rapid.Bool().Draw(t, "happens") }
+			p, err := decide(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, phase := range p.phases {
+				for _, step := range phase {
+					if step.verb == create {
+						s.pods = append(s.pods, podsOf(set, fmt.Sprintf("%d:pending:%s", ordinalOf(step.pod), revisionOf(step.pod)))...)
+					} else {
+						step.pod.DeletionTimestamp = &metav1.Time{Time: noon}
+					}
+				}
+			}
+			ready := 0
+			for _, pod := range s.pods {
+				if runs(pod) && !terminating(pod) {
+					ready++
+				}
+			}
+			if had == n && ready < n-most {
+				t.Fatalf("%d of %d are ready after %s, %d may be unavailable", ready, n, show(p), most)
+			}
+			s.pods = slices.DeleteFunc(s.pods, func(pod *v1.Pod) bool { return terminating(pod) && happens() })
+			for i, pod := range s.pods {
+				if pod.Status.Phase == v1.PodPending && happens() {
+					s.pods[i] = podsOf(set, fmt.Sprintf("%d:ready:%s", ordinalOf(pod), revisionOf(pod)))[0]
+				}
+			}
+		}
+		if st, _ := status(s, 0, 0); int(st.Replicas) != n || int(st.ReadyReplicas) != n || int(st.UpdatedReplicas) != n || st.CurrentRevision != "new" {
+			t.Fatalf("it ends with %+v", st)
 		}
 	})
 }

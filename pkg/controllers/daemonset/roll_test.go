@@ -1,0 +1,108 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package daemonset
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"pgregory.net/rapid"
+)
+
+// world is a cluster in which plans are carried out and pods come and go in
+// whatever order.
+type world struct {
+	*rapid.T
+	state
+	made  int
+	eager bool // whatever can happen does
+}
+
+// carryOut does what a plan says.
+func (w *world) carryOut() {
+	p, err := decide(&w.state)
+	if err != nil {
+		w.Fatal(err)
+	}
+	for i := range w.places {
+		at := &w.places[i]
+		if slices.Contains(p.create, at.name) {
+			w.made++
+			at.pods = append(at.pods, podOf(fmt.Sprintf("x%d", w.made), "waiting", "new", at.name, w.now))
+		}
+		for _, pod := range at.pods {
+			if slices.Contains(p.delete, pod) {
+				pod.DeletionTimestamp = &metav1.Time{Time: w.now}
+			}
+		}
+	}
+}
+
+// progress lets some pods get ready and some of those that are to go be gone.
+func (w *world) progress() {
+	for i := range w.places {
+		at := &w.places[i]
+		for j, pod := range at.pods {
+			w.now = w.now.Add(time.Second)
+			if pod.Status.Phase == v1.PodPending && pod.DeletionTimestamp == nil && w.happens() {
+				at.pods[j] = podOf(pod.Name, "ready", "new", at.name, w.now)
+			}
+		}
+		at.pods = slices.DeleteFunc(at.pods, func(p *v1.Pod) bool { return p.DeletionTimestamp != nil && w.happens() })
+	}
+}
+
+func (w *world) happens() bool { return w.eager || rapid.Bool().Draw(w.T, "happens") }
+
+// counts are the nodes on which the set is of use, and the pods that are not going.
+func (w *world) counts() (served, pods int) {
+	for _, at := range w.places {
+		left := living(at.pods)
+		pods += len(left)
+		if slices.ContainsFunc(left, w.available) {
+			served++
+		}
+	}
+	return served, pods
+}
+
+// TestRolling: however pods come and go, an update keeps within its limits and ends.
+func TestRolling(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 5).Draw(t, "nodes")
+		limit := rapid.IntRange(1, 3).Draw(t, "limit")
+		surging := rapid.Bool().Draw(t, "surge")
+		set := setOf("surge=0")
+		set.Spec.MinReadySeconds = 0
+		rolling := &appsv1.RollingUpdateDaemonSet{MaxSurge: new(intstr.FromInt(0)), MaxUnavailable: new(intstr.FromInt(limit))}
+		if surging {
+			rolling.MaxSurge, rolling.MaxUnavailable = rolling.MaxUnavailable, rolling.MaxSurge
+		}
+		set.Spec.UpdateStrategy.RollingUpdate = rolling
+		w := &world{T: t, state: state{set: set, hash: "new", now: noon, held: func(string) time.Duration { return 0 }}}
+		for i := range n {
+			w.places = append(w.places, layOut(fmt.Sprintf("n%d a%d:ready:old", i, i))...)
+		}
+		for round := range 60 {
+			w.eager = round > 30
+			w.carryOut()
+			served, pods := w.counts()
+			if surging && (served < n || pods > n+limit) || !surging && (served < n-limit || pods > n) {
+				t.Fatalf("%d of %d nodes are served by %d pods, with a limit of %d", served, n, pods, limit)
+			}
+			w.progress()
+		}
+		for _, at := range w.places {
+			if len(at.pods) != 1 || !updated(set, at.pods[0], "new") || !w.available(at.pods[0]) {
+				t.Fatalf("it ends with %d pods on %s", len(at.pods), at.name)
+			}
+		}
+	})
+}
