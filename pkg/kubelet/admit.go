@@ -17,9 +17,6 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/eviction"
 )
 
-// admit returns why a pod cannot run here, whoever bound it, or nil.
-func (k *Kubelet) admit(pod *v1.Pod) *allocation.Refusal { return k.allocation.Admit(pod) }
-
 // check puts the questions to a new pod in Kubernetes' order: the first answer that refuses counts.
 func (k *Kubelet) check(pod *v1.Pod, others []*v1.Pod) *allocation.Refusal {
 	if why := k.eviction.Refuses(pod); why != "" {

@@ -137,7 +137,7 @@ func New(cfg Config) (*Kubelet, error) {
 	if k.sysctls, err = allocation.NewSysctls(k.machine.Info.KernelVersion, cfg.Kubelet.AllowedUnsafeSysctls); err != nil {
 		return nil, fmt.Errorf("allowedUnsafeSysctls: %w", err)
 	}
-	if k.allocation, err = allocation.NewManager(allocation.Config{Log: cfg.Log, Dir: cfg.RootDir, Pods: k.Pods, Check: k.check}); err != nil {
+	if k.allocation, err = allocation.NewManager(allocation.Config{Log: cfg.Log, Dir: cfg.RootDir, Pods: k.Pods, Check: k.check, Freed: k.wake}); err != nil {
 		return nil, err
 	}
 	k.volumes = volume.New(volume.Config{
@@ -193,6 +193,13 @@ func (k *Kubelet) nodeConfig() node.Config {
 func (k *Kubelet) gone(uid types.UID) {
 	if k.pool != nil {
 		k.pool.Remove(uid)
+	}
+}
+
+// wake has a pod looked at.
+func (k *Kubelet) wake(uid types.UID) {
+	if k.pool != nil {
+		k.pool.Wake(uid)
 	}
 }
 
@@ -305,7 +312,7 @@ func (k *Kubelet) workerConfig() worker.Config {
 	return worker.Config{
 		Clock: k.cfg.Clock, Log: k.cfg.Log, Runtime: k.runtime.client, Volumes: k.volumes, Objects: k.objects, Cgroups: k.cgroups,
 		Images: images.New(images.Config{Runtime: k.runtime.client, Secrets: k.objects, Clock: k.cfg.Clock, Event: k.events.pod}),
-		Status: k.status, Handler: k.handler, Event: k.events.pod, Listening: k.runtime.listening, Admit: k.admit, Left: k.left, Ready: k.runtime.networkReady,
+		Status: k.status, Handler: k.handler, Event: k.events.pod, Listening: k.runtime.listening, Allocation: k.allocation, Left: k.left, Ready: k.runtime.networkReady,
 		Services: k.sources.servicesFor, RuntimeHandler: k.sources.runtimeHandler, Allocatable: k.allocatable,
 		DNS: dns.Settings{
 			ClusterDNS: c.ClusterDNS, ClusterDomain: c.ClusterDomain, ResolvConf: deref(c.ResolverConfig), NodeIPs: k.cfg.NodeIPs,

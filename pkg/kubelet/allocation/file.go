@@ -21,27 +21,27 @@ const (
 
 // state is the content of the file.
 type state struct {
-	Version int                 `json:"version"`
-	Pods    map[types.UID]given `json:"pods"`
+	Version int                  `json:"version"`
+	Pods    map[types.UID]*given `json:"pods"`
 }
 
 func (m *Manager) path() string { return filepath.Join(m.cfg.Dir, fileName) }
 
 // readFile reads what pods were given; a file that is not there, or that a crash of the machine left in pieces, is empty.
-func readFile(path string) (map[types.UID]given, error) {
+func readFile(path string) (map[types.UID]*given, error) {
 	b, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	s := state{}
 	if json.Unmarshal(b, &s) != nil || s.Version != fileVersion || s.Pods == nil {
-		return map[types.UID]given{}, nil
+		return map[types.UID]*given{}, nil
 	}
 	return s.Pods, nil
 }
 
 // writeFile replaces the file as a whole.
-func writeFile(path string, pods map[types.UID]given) error {
+func writeFile(path string, pods map[types.UID]*given) error {
 	b, err := json.Marshal(state{Version: fileVersion, Pods: pods})
 	if err != nil {
 		return fmt.Errorf("encode: %w", err)

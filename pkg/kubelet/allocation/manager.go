@@ -23,25 +23,32 @@ type Config struct {
 	Pods func() []*v1.Pod
 	// Check returns why the pod cannot run beside the others, or nil.
 	Check func(pod *v1.Pod, others []*v1.Pod) *Refusal
+	// Freed is told of pods that may now get what they did not before. It must not block.
+	Freed func(uid types.UID)
 }
 
 // Manager admits pods. It is safe for concurrent use.
 type Manager struct {
 	cfg Config
 
-	mu    sync.Mutex
-	given map[types.UID]given // guarded by mu, as the file is
+	mu      sync.Mutex
+	given   map[types.UID]*given // guarded by mu, as the file is
+	pending map[types.UID]bool   // of what asks for more than there is; guarded by mu
 }
 
 // given is what an admitted pod may use.
 type given struct {
 	Pod        *v1.ResourceRequirements           `json:"pod,omitempty"`
 	Containers map[string]v1.ResourceRequirements `json:"containers,omitempty"`
+	// Behind is what containers were started or last changed with, where that is
+	// not what they are given now; Since is the generation that asked for that.
+	Behind map[string]Had `json:"behind,omitempty"`
+	Since  int64          `json:"since,omitempty"`
 }
 
 // NewManager makes a Manager with what the file remembers.
 func NewManager(cfg Config) (*Manager, error) {
-	m := &Manager{cfg: cfg}
+	m := &Manager{cfg: cfg, pending: map[types.UID]bool{}}
 	var err error
 	if m.given, err = readFile(m.path()); err != nil {
 		return nil, fmt.Errorf("allocated resources: %w", err)
@@ -68,9 +75,11 @@ func (m *Manager) Admit(pod *v1.Pod) *Refusal {
 func (m *Manager) Forget(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	delete(m.pending, uid)
 	if _, ok := m.given[uid]; ok {
 		delete(m.given, uid)
 		m.save()
+		m.freed()
 	}
 }
 
@@ -131,17 +140,19 @@ func (m *Manager) others(uid types.UID) []*v1.Pod {
 
 // give notes what the pod asks for as what it has. The caller holds the lock.
 func (m *Manager) give(pod *v1.Pod) {
-	g := given{Containers: map[string]v1.ResourceRequirements{}}
-	if pod.Spec.Resources != nil {
-		g.Pod = pod.Spec.Resources.DeepCopy()
-	}
+	g := &given{Containers: map[string]v1.ResourceRequirements{}}
+	g.set(pod)
+	m.given[pod.UID] = g
+	m.save()
+}
+
+func (g *given) set(pod *v1.Pod) {
+	g.Pod = pod.Spec.Resources.DeepCopy()
 	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
 			g.Containers[list[i].Name] = *list[i].Resources.DeepCopy()
 		}
 	}
-	m.given[pod.UID] = g
-	m.save()
 }
 
 // save writes the file. What could not be written is written with the next change; until then a restart takes what

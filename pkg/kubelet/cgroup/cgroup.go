@@ -118,6 +118,14 @@ func (m *Manager) Ensure(pod *v1.Pod) error {
 	return nil
 }
 
+// Widen gives the pod's cgroup the larger of each limit of two versions of the pod.
+func (m *Manager) Widen(before, after *v1.Pod) error {
+	if m.cfg.Systemd {
+		return nil
+	}
+	return m.apply(m.Parent(after), qos.Larger(qos.Pod(before, m.cfg.Node), qos.Pod(after, m.cfg.Node)))
+}
+
 // Remove removes the pod's cgroup in every class, bottom-up, killing what is still in it.
 func (m *Manager) Remove(_ context.Context, pod types.UID) error {
 	if m.cfg.Systemd {

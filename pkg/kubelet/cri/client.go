@@ -5,6 +5,7 @@ package cri
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -140,6 +141,21 @@ func (c *Client) UpdateResources(ctx context.Context, id string, r *runtimeapi.L
 	defer cancel()
 	_, err := c.Runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: r})
 	return err
+}
+
+// MemoryUsage is what a container uses now, in bytes.
+func (c *Client) MemoryUsage(ctx context.Context, id string) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	r, err := c.Runtime.ContainerStats(ctx, &runtimeapi.ContainerStatsRequest{ContainerId: id})
+	if err != nil {
+		return 0, err
+	}
+	used := r.GetStats().GetMemory().GetUsageBytes()
+	if used == nil {
+		return 0, errors.New("the runtime does not tell what the container uses")
+	}
+	return int64(used.GetValue()), nil
 }
 
 // Run runs a command in a container to its end, at most for timeout.

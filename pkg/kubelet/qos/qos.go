@@ -279,3 +279,24 @@ func Pod(pod *v1.Pod, n Node) PodLimits {
 	}
 	return out
 }
+
+// Larger returns the wider of each of two limits; a limit that one of them does not have is none.
+func Larger(a, b PodLimits) PodLimits {
+	larger := func(x, y *int64, none int64) *int64 {
+		switch {
+		case x == nil && y == nil:
+			return nil
+		case x == nil || y == nil || *x <= 0 || *y <= 0:
+			return &none
+		case *x > *y:
+			return x
+		}
+		return y
+	}
+	out := PodLimits{Shares: larger(a.Shares, b.Shares, minShares), Period: a.Period}
+	if out.Period == nil {
+		out.Period = b.Period
+	}
+	out.Quota, out.Memory = larger(a.Quota, b.Quota, -1), larger(a.Memory, b.Memory, -1)
+	return out
+}

@@ -42,9 +42,21 @@ type Input struct {
 	// Ending tells that the pod is being stopped for good, Ended that nothing of it runs any more.
 	Ending, Ended bool
 	Verdict       *Verdict
+	Resize        Resize
 	RuntimeName   string
 	// RecursiveReadOnly tells whether the runtime handler supports it.
 	RecursiveReadOnly bool
+}
+
+// Resize is where the change of a pod's resources stands.
+type Resize struct {
+	// Pending is why the pod is not given what it asks for; "" if it is.
+	Pending string
+	// InProgress tells that containers do not have what the pod was given at that
+	// generation, Error why.
+	InProgress bool
+	Since      int64
+	Error      string
 }
 
 // Compute returns the pod's status.
@@ -58,6 +70,7 @@ func Compute(in Input) v1.PodStatus {
 		s.StartTime = &t
 	}
 	addresses(&s, in)
+	resize(&s, in)
 	spec := in.Pod.Spec
 	s.InitContainerStatuses = containers(in, spec.InitContainers, old.InitContainerStatuses, true)
 	s.ContainerStatuses = containers(in, spec.Containers, old.ContainerStatuses, false)

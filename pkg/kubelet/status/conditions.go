@@ -41,6 +41,35 @@ func setConditions(in Input, s *v1.PodStatus, p v1.PodPhase) {
 	}
 }
 
+// resize sets the conditions and resources that tell where a change of the pod's resources stands.
+func resize(s *v1.PodStatus, in Input) {
+	s.Conditions = slices.Clone(s.Conditions)
+	r := in.Resize
+	for _, c := range []struct {
+		holds           bool
+		kind            v1.PodConditionType
+		generation      int64
+		reason, message string
+	}{
+		{r.Pending != "", v1.PodResizePending, in.Pod.Generation, v1.PodReasonDeferred, r.Pending},
+		{r.InProgress, v1.PodResizeInProgress, r.Since, "", ""},
+		{r.InProgress && r.Error != "", v1.PodResizeInProgress, r.Since, v1.PodReasonError, r.Error},
+	} {
+		i := slices.IndexFunc(s.Conditions, func(o v1.PodCondition) bool { return o.Type == c.kind })
+		switch {
+		case c.holds:
+			set(s, v1.PodCondition{
+				Type: c.kind, Status: v1.ConditionTrue, ObservedGeneration: c.generation, Reason: c.reason, Message: c.message,
+			}, metav1.NewTime(in.Now))
+		case i >= 0 && c.kind == v1.PodResizePending, i >= 0 && !r.InProgress:
+			s.Conditions = slices.Delete(s.Conditions, i, i+1)
+		}
+	}
+	if whole := in.Pod.Spec.Resources; whole != nil {
+		s.AllocatedResources, s.Resources = whole.Requests.DeepCopy(), whole.DeepCopy()
+	}
+}
+
 // set puts a condition into the status; the time of its last transition changes with its status only.
 func set(s *v1.PodStatus, c v1.PodCondition, now metav1.Time) {
 	i := slices.IndexFunc(s.Conditions, func(o v1.PodCondition) bool { return o.Type == c.Type })

@@ -31,7 +31,7 @@ func (w *worker) advance(parent context.Context, l look, plan Plan) time.Time {
 
 	w.noteWaiting(l.pod, plan)
 	stops := w.stopSome(l.pod, plan.Stop)
-	idle := !plan.Sandbox && len(plan.Start) == 0
+	idle := !plan.Sandbox && len(plan.Start) == 0 && len(plan.Update) == 0
 	if l.pod.Status.StartTime == nil || idle {
 		w.report(l, false, false)
 	}
@@ -62,6 +62,9 @@ func (w *worker) advance(parent context.Context, l look, plan Plan) time.Time {
 func (w *worker) stopSome(pod *v1.Pod, list []Stop) time.Time {
 	var again time.Time
 	for _, s := range list {
+		if s.Again {
+			w.again[s.Spec.Name] = true
+		}
 		again = earliest(again, w.killSoon(pod, s.Run, s.Spec, graceOne(pod, s.Grace), s.Message))
 	}
 	return again
@@ -127,9 +130,18 @@ func specOf(pod *v1.Pod, name string) *v1.Container {
 	return nil
 }
 
-// act starts what the plan says. It returns when to try again what
+// act resizes and starts what the plan says. It returns when to try again what
 // could not be done now for a reason that is shown in the pod's status.
 func (w *worker) act(ctx context.Context, l look, plan Plan) (time.Time, error) {
+	if len(plan.Update) > 0 {
+		w.report(l, false, false) // that it is under way
+		if err := w.update(ctx, l, plan.Update); err != nil {
+			return time.Time{}, err
+		}
+	}
+	if !plan.Sandbox && len(plan.Start) == 0 {
+		return time.Time{}, nil
+	}
 	mounts, err := w.prepare(ctx, l.pod)
 	if err != nil {
 		return time.Time{}, err
@@ -228,6 +240,7 @@ func (s *starter) startAll(ctx context.Context, list []*v1.Container) (time.Time
 		switch {
 		case err == nil:
 			s.setWaiting(c.Name, v1.ContainerStateWaiting{})
+			delete(s.again, c.Name)
 		case errors.As(err, &missing):
 			s.setWaiting(c.Name, v1.ContainerStateWaiting{Reason: missing.Reason, Message: missing.Message})
 			retry = earliest(retry, missing.Retry)

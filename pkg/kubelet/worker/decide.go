@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"keelson.dev/keelson/pkg/kubelet/allocation"
 	"keelson.dev/keelson/pkg/kubelet/cri"
 	"keelson.dev/keelson/pkg/kubelet/prober"
 	"keelson.dev/keelson/pkg/kubelet/restart"
@@ -25,6 +26,10 @@ type Facts struct {
 	Failed func(id string) (prober.Kind, bool)
 	// Backoff is the restart delay of a container.
 	Backoff func(container string) *restart.Backoff
+	// Behind is what containers run with that are given something else now.
+	Behind map[string]allocation.Had
+	// Again are containers that were stopped to be started anew, whatever their restart policy is.
+	Again map[string]bool
 }
 
 // Plan is what to do next for a pod that is to run.
@@ -35,6 +40,8 @@ type Plan struct {
 	Attempt uint32
 	// Stop are running containers that must not go on.
 	Stop []Stop
+	// Update are running containers to give other resources to.
+	Update []Update
 	// Start are the containers to start now, in that order.
 	Start []*v1.Container
 	// Waiting tells why containers are not started.
@@ -50,6 +57,8 @@ type Stop struct {
 	Run     *cri.Container
 	Spec    *v1.Container
 	Message string
+	// Again has it started anew whatever its restart policy is.
+	Again bool
 	// Grace is how long it may take; nil means the pod's grace period.
 	Grace *int64
 }
@@ -99,7 +108,7 @@ func (d *decider) current(name string) *cri.Container {
 // over tells whether a container will never run again.
 func (d *decider) over(c *v1.Container, init bool) bool {
 	run := d.Seen.Latest(c.Name)
-	return run != nil && run.State == cri.Exited && !restart.Should(d.Pod, c, run.ExitCode, init) && run.Hash == cri.Hash(c)
+	return run != nil && run.State == cri.Exited && !d.Again[c.Name] && !restart.Should(d.Pod, c, run.ExitCode, init) && run.Hash == cri.Hash(c)
 }
 
 // courseRun tells whether all containers are over, or one that the others wait for failed for good.
@@ -171,6 +180,7 @@ func (d *decider) initDone(c *v1.Container) bool {
 	run := d.current(c.Name)
 	switch {
 	case run != nil && run.State == cri.Running:
+		d.resized(c, run)
 		return false
 	case run != nil && run.State == cri.Exited && run.ExitCode == 0:
 		return true
@@ -203,6 +213,10 @@ func (d *decider) mustStop(c *v1.Container, run *cri.Container, what string) boo
 		stop.Message, stop.Grace = fmt.Sprintf("%s %s failed liveness probe", what, c.Name), graceOf(c.LivenessProbe)
 	case failed:
 		stop.Message, stop.Grace = fmt.Sprintf("%s %s failed startup probe", what, c.Name), graceOf(c.StartupProbe)
+	case d.resized(c, run):
+		stop.Message, stop.Again = fmt.Sprintf("Container %s resize requires restart", c.Name), true
+		d.plan.Stop = append(d.plan.Stop, stop)
+		return true
 	default:
 		return false
 	}
@@ -223,7 +237,7 @@ func graceOf(p *v1.Probe) *int64 {
 // start has a container started, unless it has to wait out its back-off.
 func (d *decider) start(c *v1.Container) {
 	run := d.Seen.Latest(c.Name)
-	if run != nil && run.State == cri.Exited && run.Hash == cri.Hash(c) && d.current(c.Name) != nil {
+	if run != nil && run.State == cri.Exited && run.Hash == cri.Hash(c) && d.current(c.Name) != nil && !d.Again[c.Name] {
 		b := d.Backoff(c.Name)
 		if until := b.Until(run.FinishedAt); d.Now.Before(until) {
 			d.plan.Waiting[c.Name] = v1.ContainerStateWaiting{

@@ -38,13 +38,16 @@ type fakeRuntime struct {
 	calls    map[string]int
 	started  map[string]int // by container
 	wrong    []string
+	order    []string                 // of updates
+	used     int64                    // memory of every container
+	code     int32                    // of containers that were asked to end
 	slow     map[string]time.Duration // how long a container takes to end when asked
 }
 
 func newFakeRuntime(pod *v1.Pod, dir string) *fakeRuntime {
 	return &fakeRuntime{
 		dir: dir, clock: clock.Real(), pod: pod, changed: func() {}, failures: map[string]int{}, calls: map[string]int{},
-		started: map[string]int{}, slow: map[string]time.Duration{},
+		code: 143, started: map[string]int{}, slow: map[string]time.Duration{},
 	}
 }
 
@@ -149,9 +152,7 @@ func (f *fakeRuntime) CreateContainer(_ context.Context, box string, cfg *runtim
 	at := f.now()
 	name := cfg.GetMetadata().GetName()
 	c := cri.Container{ID: fmt.Sprint(name, "-", f.seq), Name: name, SandboxID: box, Restarts: int(cfg.GetMetadata().GetAttempt()), CreatedAt: at}
-	if spec := specOf(f.pod, name); spec != nil {
-		c.Hash = cri.Hash(spec)
-	}
+	c.Hash, c.Resources = cri.Hash(specOf(f.pod, name)), cfg.GetLinux().GetResources()
 	f.runs = append(f.runs, c)
 	return c.ID, nil
 }
@@ -189,7 +190,7 @@ func (f *fakeRuntime) checkStart(c *cri.Container) {
 		case cri.Sidecar(spec):
 		case f.pod.Spec.RestartPolicy == v1.RestartPolicyNever:
 			f.complain("%s is started again, and restartPolicy is Never", c.Name)
-		case f.pod.Spec.RestartPolicy == v1.RestartPolicyOnFailure && last.ExitCode == 0:
+		case f.pod.Spec.RestartPolicy == v1.RestartPolicyOnFailure && last.ExitCode == 0 && len(spec.ResizePolicy) == 0:
 			f.complain("%s is started again after it succeeded", c.Name)
 		}
 	}
@@ -250,7 +251,10 @@ func (f *fakeRuntime) StopContainer(ctx context.Context, id string, grace time.D
 		return ctx.Err()
 	case <-t.C():
 	}
-	f.die(id, 143)
+	f.mu.Lock()
+	code := f.code
+	f.mu.Unlock()
+	f.die(id, code)
 	return nil
 }
 
@@ -265,6 +269,27 @@ func (f *fakeRuntime) RemoveContainer(_ context.Context, id string) error {
 	}
 	f.runs = slices.DeleteFunc(f.runs, func(c cri.Container) bool { return c.ID == id })
 	return nil
+}
+
+func (f *fakeRuntime) UpdateResources(_ context.Context, id string, r *runtimeapi.LinuxContainerResources) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.enter("UpdateResources"); err != nil {
+		return err
+	}
+	if c := f.find(id); c == nil || c.State != cri.Running {
+		return errors.New("the container does not run")
+	} else {
+		c.Resources = r
+	}
+	f.order = append(f.order, id)
+	return nil
+}
+
+func (f *fakeRuntime) MemoryUsage(context.Context, string) (int64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.used, nil
 }
 
 func (f *fakeRuntime) find(id string) *cri.Container {
@@ -342,6 +367,8 @@ func (p fakeParts) giveBack(call string) error {
 func (fakeParts) Parent(*v1.Pod) string { return "/pods" }
 
 func (fakeParts) Ensure(*v1.Pod) error { return nil }
+
+func (fakeParts) Widen(*v1.Pod, *v1.Pod) error { return nil }
 
 func (p fakeParts) Remove(context.Context, types.UID) error { return p.giveBack("Remove") }
 

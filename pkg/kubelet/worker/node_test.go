@@ -13,6 +13,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -37,6 +38,7 @@ type testNode struct {
 	hook    time.Duration  // how long a handler takes
 	sick    map[string]bool
 	events  []string
+	given   *allocation.Manager
 	deleted bool // the kubelet has let the pod go
 }
 
@@ -59,12 +61,12 @@ func (n *testNode) start() {
 		Event: func(_ *v1.Pod, container, _, reason, message string) {
 			n.note(reason + " " + container + " " + message)
 		},
-		Listening: func(context.Context, string, []int32) bool { return true },
-		Admit:     func(*v1.Pod) *allocation.Refusal { return nil }, Left: func(types.UID) {},
+		Listening:  func(context.Context, string, []int32) bool { return true },
+		Allocation: n.allocation(), Left: func(types.UID) {},
 		Ready:    func() error { return nil },
 		Services: func(string) ([]*v1.Service, error) { return nil, nil }, RuntimeHandler: func(string) (string, error) { return "", nil },
 		Allocatable: func() v1.ResourceList { return nil }, HostIPs: []string{"192.0.2.1"}, RootDir: n.dir, LogRoot: n.dir + "/logs", LinkRoot: n.dir + "/links",
-		Node: qos.Node{Memory: 1 << 30, Period: 100 * time.Millisecond}, RuntimeName: "fake", RecursiveReadOnly: func(string) bool { return false },
+		Node: qos.Node{Memory: 1 << 30, CFSQuota: true, Period: 100 * time.Millisecond}, RuntimeName: "fake", RecursiveReadOnly: func(string) bool { return false },
 	})
 	pool, pod := n.pool, n.api
 	n.mu.Unlock()
@@ -74,6 +76,28 @@ func (n *testNode) start() {
 	} else {
 		n.orphan()
 	}
+}
+
+// allocation knows the pod and one other, which has all of the node's CPU but one.
+func (n *testNode) allocation() *allocation.Manager {
+	other := testPod(v1.RestartPolicyAlways, "o")
+	other.UID = "other"
+	other.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("3")}
+	m, err := allocation.NewManager(allocation.Config{
+		Log: n.log, Dir: n.dir, Pods: func() []*v1.Pod { return []*v1.Pod{other} },
+		Check: func(pod *v1.Pod, others []*v1.Pod) *allocation.Refusal {
+			return allocation.Check(pod, others, allocation.Node{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4")}})
+		},
+		Freed: func(types.UID) { go n.pool.WakeAll() },
+	})
+	if err != nil {
+		panic(err)
+	}
+	if r := m.Admit(other); r != nil {
+		panic(r.Message)
+	}
+	n.given = m
+	return m
 }
 
 // orphan does for a pod that the API does not have what a listing of the runtime does.

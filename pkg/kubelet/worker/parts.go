@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"keelson.dev/keelson/pkg/kubelet/allocation"
 	"keelson.dev/keelson/pkg/kubelet/cri"
 	"keelson.dev/keelson/pkg/kubelet/env"
 	"keelson.dev/keelson/pkg/kubelet/volume"
@@ -21,6 +22,7 @@ import (
 type Runtime interface {
 	Sandboxes
 	Containers
+	Resizer
 	// Pod is all that the runtime has of a pod; nothing of it is an empty Pod.
 	Pod(ctx context.Context, uid types.UID) (*cri.Pod, error)
 }
@@ -42,6 +44,13 @@ type Containers interface {
 	// StopContainer returns when the container has ended, which is at the latest after grace.
 	StopContainer(ctx context.Context, id string, grace time.Duration) error
 	RemoveContainer(ctx context.Context, id string) error
+}
+
+// Resizer changes the resources of running containers.
+type Resizer interface {
+	UpdateResources(ctx context.Context, id string, r *runtimeapi.LinuxContainerResources) error
+	// MemoryUsage is what a container uses now, in bytes.
+	MemoryUsage(ctx context.Context, id string) (int64, error)
 }
 
 // Volumes are the volumes of pods.
@@ -71,6 +80,8 @@ type Cgroups interface {
 	// Parent names the pod's cgroup for the runtime.
 	Parent(pod *v1.Pod) string
 	Ensure(pod *v1.Pod) error
+	// Widen gives the pod's cgroup the larger of each limit of two versions of the pod.
+	Widen(before, after *v1.Pod) error
 	Remove(ctx context.Context, uid types.UID) error
 }
 
@@ -82,4 +93,14 @@ type Statuses interface {
 	Get(uid types.UID) (v1.PodStatus, bool)
 	// Delete has a pod that holds nothing any more deleted from the API, after its last status is there.
 	Delete(pod *v1.Pod)
+}
+
+// Allocation decides what pods get of the node.
+type Allocation interface {
+	// Admit returns why a pod that is new on the node cannot run here, or nil.
+	Admit(pod *v1.Pod) *allocation.Refusal
+	// Resize gives an admitted pod what it asks for now, if the node has it.
+	Resize(pod *v1.Pod) allocation.Resize
+	// Reached notes that a container has what it was given, or that it does not run.
+	Reached(uid types.UID, container string)
 }

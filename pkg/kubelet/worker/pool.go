@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"keelson.dev/api/clock"
-	"keelson.dev/keelson/pkg/kubelet/allocation"
 	"keelson.dev/keelson/pkg/kubelet/cri"
 	"keelson.dev/keelson/pkg/kubelet/dns"
 	"keelson.dev/keelson/pkg/kubelet/prober"
@@ -34,9 +33,8 @@ type Config struct {
 	// Event records an event on a container of the pod, or on the pod when container is empty.
 	Event func(pod *v1.Pod, container, eventType, reason, message string)
 	// Listening tells whether something listens at all of these TCP ports of a container.
-	Listening func(ctx context.Context, id string, ports []int32) bool
-	// Admit returns why a pod that is new on the node cannot run here, or nil.
-	Admit func(pod *v1.Pod) *allocation.Refusal
+	Listening  func(ctx context.Context, id string, ports []int32) bool
+	Allocation Allocation
 	// Left is told of pods of which nothing is left on the node.
 	Left func(uid types.UID)
 	// Ready returns nil once sandboxes can be made.

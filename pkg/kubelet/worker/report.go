@@ -88,7 +88,7 @@ func (w *worker) show() {
 	}
 	w.cfg.Status.Set(l.pod, status.Compute(status.Input{
 		Pod: base, Seen: l.seen, Now: w.cfg.Clock.Now(), Waiting: w.shown.waiting, Probed: w.probes.Probed, Message: w.message,
-		HostIPs: w.cfg.HostIPs, SandboxReady: box != nil && box.Ready, Ending: w.shown.ending, Ended: w.shown.over, Verdict: l.verdict,
+		HostIPs: w.cfg.HostIPs, SandboxReady: box != nil && box.Ready, Ending: w.shown.ending, Ended: w.shown.over, Verdict: l.verdict, Resize: l.resize,
 		RuntimeName: w.cfg.RuntimeName, RecursiveReadOnly: w.cfg.RecursiveReadOnly(handler),
 	}))
 }
@@ -116,7 +116,8 @@ func foreign(api, own []v1.PodCondition) []v1.PodCondition {
 // kubelets tells whether a condition is the kubelet's to set.
 func kubelets(t v1.PodConditionType) bool {
 	switch t {
-	case v1.PodReady, v1.ContainersReady, v1.PodInitialized, v1.PodScheduled, v1.PodReadyToStartContainers:
+	case v1.PodReady, v1.ContainersReady, v1.PodInitialized, v1.PodScheduled, v1.PodReadyToStartContainers,
+		v1.PodResizePending, v1.PodResizeInProgress:
 		return true
 	}
 	return false

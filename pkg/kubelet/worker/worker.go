@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"keelson.dev/keelson/pkg/kubelet/allocation"
 	"keelson.dev/keelson/pkg/kubelet/cri"
 	"keelson.dev/keelson/pkg/kubelet/prober"
 	"keelson.dev/keelson/pkg/kubelet/restart"
@@ -47,14 +48,19 @@ type worker struct {
 	failures int
 	backoffs map[string]*restart.Backoff
 	stopping *stopping
-	released bool // volumes and cgroup are given back
-	events   map[string]bool
+	again    map[string]bool // containers that were stopped to be started anew
+	// Of resizes: the generation that was refused, whether one is under way, and what is wrong with it.
+	refused     int64
+	resizing    bool
+	resizeError string
+	released    bool // volumes and cgroup are given back
+	events      map[string]bool
 }
 
 func newWorker(p *Pool, uid types.UID) *worker {
 	return &worker{
 		Pool: p, uid: uid, wake: make(chan struct{}, 1), backoffs: map[string]*restart.Backoff{},
-		shown: shown{waiting: map[string]v1.ContainerStateWaiting{}}, kills: kills{runs: map[string]*kill{}}, events: map[string]bool{},
+		again: map[string]bool{}, shown: shown{waiting: map[string]v1.ContainerStateWaiting{}}, kills: kills{runs: map[string]*kill{}}, events: map[string]bool{},
 	}
 }
 
@@ -142,6 +148,8 @@ type look struct {
 	removed bool
 	verdict *status.Verdict
 	grace   *int64
+	behind  map[string]allocation.Had
+	resize  status.Resize
 }
 
 func (w *worker) sync(ctx context.Context) (again time.Time, gone bool) {
@@ -163,6 +171,7 @@ func (w *worker) sync(ctx context.Context) (again time.Time, gone bool) {
 	if l.removed || l.pod.DeletionTimestamp != nil || l.verdict != nil || ended(l.pod) {
 		return w.end(ctx, l)
 	}
+	w.negotiate(&l)
 	w.cfg.Objects.RegisterPod(l.pod)
 	w.cfg.Volumes.Update(l.pod)
 	w.probe(l) // before the decision: a sidecar that is not probed counts as not started
@@ -170,7 +179,11 @@ func (w *worker) sync(ctx context.Context) (again time.Time, gone bool) {
 	if plan.Done {
 		return w.end(ctx, l)
 	}
-	return w.advance(ctx, l, plan), false
+	again = w.advance(ctx, l, plan)
+	if l.resize.Pending != "" {
+		again = earliest(again, w.cfg.Clock.Now().Add(retryResize))
+	}
+	return again, false
 }
 
 // ended tells whether the API already says that the pod has ended.
@@ -185,7 +198,7 @@ func (w *worker) judge(l *look) *status.Verdict {
 	}
 	var v *status.Verdict
 	if !w.admitted {
-		if r := w.cfg.Admit(l.pod); r != nil {
+		if r := w.cfg.Allocation.Admit(l.pod); r != nil {
 			w.cfg.Event(l.pod, "", v1.EventTypeWarning, r.Reason, r.Message)
 			v = &status.Verdict{Phase: v1.PodFailed, Reason: r.Reason, Message: "Pod was rejected: " + r.Message}
 		}
@@ -206,7 +219,7 @@ func (w *worker) judge(l *look) *status.Verdict {
 
 func (w *worker) facts(l *look) Facts {
 	return Facts{
-		Pod: l.pod, Seen: l.seen, Now: w.cfg.Clock.Now(), Backoff: w.backoff,
+		Pod: l.pod, Seen: l.seen, Now: w.cfg.Clock.Now(), Backoff: w.backoff, Behind: l.behind, Again: w.again,
 		Started: func(id string) bool {
 			started, _ := w.probes.Probed(id)
 			return started

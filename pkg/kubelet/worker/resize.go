@@ -1,0 +1,207 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson.dev/keelson/pkg/kubelet/cri"
+	"keelson.dev/keelson/pkg/kubelet/qos"
+	"keelson.dev/keelson/pkg/kubelet/status"
+)
+
+// retryResize is how often a resize that there was no room for is looked at without a reason.
+const retryResize = time.Minute
+
+// need is what a container's resources mean for the kernel.
+type need struct{ cpuRequest, cpuLimit, memoryRequest, memoryLimit int64 }
+
+func needOf(pod *v1.ResourceRequirements, c v1.ResourceRequirements) need {
+	limit := func(name v1.ResourceName) int64 {
+		q, ok := c.Limits[name]
+		if !ok && pod != nil {
+			q = pod.Limits[name]
+		}
+		if name == v1.ResourceCPU {
+			return q.MilliValue()
+		}
+		return q.Value()
+	}
+	return need{c.Requests.Cpu().MilliValue(), limit(v1.ResourceCPU), c.Requests.Memory().Value(), limit(v1.ResourceMemory)}
+}
+
+// Update is a running container to give other resources to.
+type Update struct {
+	Run  *cri.Container
+	Spec *v1.Container
+	had  need
+	want need
+}
+
+// resized finds out whether a running container is to be given other resources,
+// and whether it has to be started anew for that.
+func (d *decider) resized(c *v1.Container, run *cri.Container) (restart bool) {
+	had, behind := d.Behind[c.Name]
+	if !behind {
+		return false
+	}
+	u := Update{Run: run, Spec: c, had: needOf(had.Pod, had.Container), want: needOf(d.Pod.Spec.Resources, c.Resources)}
+	changed := map[v1.ResourceName]bool{
+		v1.ResourceCPU:    u.had.cpuRequest != u.want.cpuRequest || u.had.cpuLimit != u.want.cpuLimit,
+		v1.ResourceMemory: u.had.memoryRequest != u.want.memoryRequest || u.had.memoryLimit != u.want.memoryLimit,
+	}
+	for _, p := range c.ResizePolicy {
+		if p.RestartPolicy == v1.RestartContainer && changed[p.ResourceName] {
+			return true
+		}
+	}
+	d.plan.Update = append(d.plan.Update, u)
+	return false
+}
+
+// negotiate asks for what the pod wants, and goes on with what it gets.
+func (w *worker) negotiate(l *look) {
+	r := w.cfg.Allocation.Resize(l.pod)
+	asked := l.pod
+	l.pod, l.behind = r.Pod, r.Behind
+	l.resize = status.Resize{Since: r.Since, Error: w.resizeError}
+	if r.Granted {
+		w.resizeError, l.resize.Error = "", ""
+		w.cfg.Event(asked, "", v1.EventTypeNormal, "ResizeStarted", resizeMessage("Pod resize started", asked, asked.Generation, ""))
+	}
+	for name := range r.Behind {
+		if run := l.seen.Latest(name); run == nil || run.State != cri.Running {
+			w.cfg.Allocation.Reached(w.uid, name) // it will be started with what it is given
+			delete(l.behind, name)
+		}
+	}
+	l.resize.InProgress = len(l.behind) > 0
+	switch {
+	case r.Pending == nil:
+		w.refused = 0
+	default:
+		l.resize.Pending = r.Pending.Message
+		if w.refused != asked.Generation {
+			w.refused = asked.Generation
+			w.cfg.Event(asked, "", v1.EventTypeWarning, "ResizeDeferred", resizeMessage("Pod resize "+v1.PodReasonDeferred, asked, asked.Generation, r.Pending.Message))
+		}
+	}
+	if w.resizing && !l.resize.InProgress {
+		w.cfg.Event(l.pod, "", v1.EventTypeNormal, "ResizeCompleted", resizeMessage("Pod resize completed", l.pod, r.Since, ""))
+	}
+	w.resizing = l.resize.InProgress || r.Granted
+}
+
+// resizeMessage says in Kubernetes' words what a pod's containers are to have.
+func resizeMessage(what string, pod *v1.Pod, generation int64, problem string) string {
+	type container struct {
+		Name      string                  `json:"name"`
+		Resources v1.ResourceRequirements `json:"resources"`
+	}
+	summary := struct {
+		InitContainers []container `json:"initContainers,omitempty"`
+		Containers     []container `json:"containers,omitempty"`
+		Generation     int64       `json:"generation"`
+		Error          string      `json:"error,omitempty"`
+	}{Generation: generation, Error: problem}
+	for _, c := range pod.Spec.InitContainers {
+		summary.InitContainers = append(summary.InitContainers, container{c.Name, c.Resources})
+	}
+	for _, c := range pod.Spec.Containers {
+		summary.Containers = append(summary.Containers, container{c.Name, c.Resources})
+	}
+	b, err := json.Marshal(summary)
+	if err != nil {
+		return what
+	}
+	return what + ": " + string(b)
+}
+
+// update gives running containers other resources. The pod's cgroup is wide
+// enough for both the old and the new ones meanwhile. What fails is tried again.
+func (w *worker) update(ctx context.Context, l look, list []Update) error {
+	err := w.updateAll(ctx, l, list)
+	if err == nil {
+		w.resizeError = ""
+		return nil
+	}
+	if ctx.Err() == nil && w.resizeError != err.Error() {
+		w.resizeError = err.Error()
+		w.cfg.Event(l.pod, "", v1.EventTypeWarning, "ResizeError", resizeMessage("Pod resize error", l.pod, l.resize.Since, err.Error()))
+	}
+	return err
+}
+
+func (w *worker) updateAll(ctx context.Context, l look, list []Update) error {
+	if err := w.checkMemory(ctx, list); err != nil {
+		return err
+	}
+	before := l.pod.DeepCopy()
+	for _, had := range l.behind {
+		before.Spec.Resources = had.Pod
+	}
+	for _, specs := range [][]v1.Container{before.Spec.InitContainers, before.Spec.Containers} {
+		for i := range specs {
+			if had, ok := l.behind[specs[i].Name]; ok {
+				specs[i].Resources = had.Container
+			}
+		}
+	}
+	if err := w.cfg.Cgroups.Widen(before, l.pod); err != nil {
+		return fmt.Errorf("cgroup of the pod: %w", err)
+	}
+	// Those that get less come first: what they leave is what others get.
+	slices.SortStableFunc(list, func(a, b Update) int {
+		return cmp.Or(cmp.Compare(a.want.memoryLimit-a.had.memoryLimit, b.want.memoryLimit-b.had.memoryLimit),
+			cmp.Compare(a.want.cpuLimit-a.had.cpuLimit, b.want.cpuLimit-b.had.cpuLimit))
+	})
+	for _, u := range list {
+		if err := w.cfg.Runtime.UpdateResources(ctx, u.Run.ID, updated(l.pod, u.Spec, w.cfg.Node)); err != nil {
+			return fmt.Errorf("update container %q: %s", u.Spec.Name, cri.Message(err))
+		}
+		w.cfg.Allocation.Reached(w.uid, u.Spec.Name)
+		delete(l.behind, u.Spec.Name)
+	}
+	if len(l.behind) > 0 {
+		return nil // others have to end first
+	}
+	if err := w.cfg.Cgroups.Ensure(l.pod); err != nil {
+		return fmt.Errorf("cgroup of the pod: %w", err)
+	}
+	return nil
+}
+
+// updated are the resources of a container that can change while it runs.
+func updated(pod *v1.Pod, c *v1.Container, n qos.Node) *runtimeapi.LinuxContainerResources {
+	r := qos.Container(pod, c, n)
+	r.OomScoreAdj, r.HugepageLimits, r.Unified = 0, nil, nil
+	return r
+}
+
+// checkMemory refuses limits below what containers use: the kernel would end them, or refuse halfway.
+func (w *worker) checkMemory(ctx context.Context, list []Update) error {
+	var errs []error
+	for _, u := range list {
+		if u.want.memoryLimit == 0 || u.had.memoryLimit != 0 && u.want.memoryLimit >= u.had.memoryLimit {
+			continue
+		}
+		used, err := w.cfg.Runtime.MemoryUsage(ctx, u.Run.ID)
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("missing container %q memory usage", u.Spec.Name))
+		case used >= u.want.memoryLimit:
+			errs = append(errs, fmt.Errorf("attempting to set container %q memory limit (%d) below current usage (%d)", u.Spec.Name, u.want.memoryLimit, used))
+		}
+	}
+	return errors.Join(errs...)
+}

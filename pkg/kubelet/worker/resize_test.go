@@ -1,0 +1,173 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"keelson.dev/keelson/pkg/kubelet/cri"
+)
+
+// has gives a container CPU and memory, both as requests and limits.
+func has(pod *v1.Pod, name, cpu, memory string) {
+	l := v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}
+	specIn(pod, name).Resources = v1.ResourceRequirements{Requests: l, Limits: l.DeepCopy()}
+}
+
+// ask changes the pod in the API.
+func (n *testNode) ask(change func(pod *v1.Pod)) {
+	n.mu.Lock()
+	pod := n.api.DeepCopy()
+	change(pod)
+	pod.Generation++
+	n.api = pod
+	pool := n.pool
+	n.mu.Unlock()
+	pool.Set(pod)
+	pass(time.Second)
+}
+
+func (n *testNode) condition(kind v1.PodConditionType) *v1.PodCondition {
+	list := n.status().Conditions
+	if i := slices.IndexFunc(list, func(c v1.PodCondition) bool { return c.Type == kind }); i >= 0 {
+		return &list[i]
+	}
+	return nil
+}
+
+func (n *testNode) told(reason string) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	count := 0
+	for _, e := range n.events {
+		if strings.HasPrefix(e, reason+" ") {
+			count++
+		}
+	}
+	return count
+}
+
+func (n *testNode) allocatedCPU(container int) string {
+	return n.status().ContainerStatuses[container].AllocatedResources.Cpu().String()
+}
+
+func TestResizeInPlace(t *testing.T) {
+	pod := testPod(v1.RestartPolicyAlways, "a", "b")
+	has(pod, "a", "100m", "64Mi")
+	has(pod, "b", "200m", "64Mi")
+	bubble(t, pod, func(t *testing.T, n *testNode) {
+		a, b := n.runtime.running("a"), n.runtime.running("b")
+		n.ask(func(pod *v1.Pod) {
+			has(pod, "a", "300m", "64Mi")
+			has(pod, "b", "100m", "32Mi")
+		})
+		if n.runtime.running("a") != a || n.runtime.running("b") != b {
+			t.Error("a container was started anew")
+		}
+		if want := []string{b, a}; !slices.Equal(n.runtime.order, want) {
+			t.Errorf("updated %v, want %v: what gets less comes first", n.runtime.order, want)
+		}
+		if r := n.runtime.find(a).Resources; r.CpuShares != 307 || r.CpuQuota != 30000 || r.MemoryLimitInBytes != 64<<20 {
+			t.Errorf("resources %v", r)
+		}
+		if n.condition(v1.PodResizeInProgress) != nil || n.condition(v1.PodResizePending) != nil {
+			t.Errorf("conditions %+v", n.status().Conditions)
+		}
+		if n.allocatedCPU(0) != "300m" || n.status().ContainerStatuses[0].Resources.Limits.Cpu().String() != "300m" {
+			t.Errorf("status %+v", n.status().ContainerStatuses[0])
+		}
+		if n.told("ResizeStarted") != 1 || n.told("ResizeCompleted") != 1 {
+			t.Errorf("events %q", n.events)
+		}
+	})
+}
+
+// TestResizeByRestart: a container whose policy says so is started anew, even if it ends well and is not started otherwise.
+func TestResizeByRestart(t *testing.T) {
+	pod := testPod(v1.RestartPolicyOnFailure, "a", "b")
+	has(pod, "a", "100m", "64Mi")
+	has(pod, "b", "100m", "64Mi")
+	specIn(pod, "a").ResizePolicy = []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
+	bubble(t, pod, func(t *testing.T, n *testNode) {
+		a, b := n.runtime.running("a"), n.runtime.running("b")
+		n.ask(func(pod *v1.Pod) { has(pod, "a", "200m", "64Mi") })
+		if n.runtime.running("a") != a {
+			t.Error("started anew for its CPU")
+		}
+		n.runtime.mu.Lock()
+		n.runtime.code = 0
+		n.runtime.mu.Unlock()
+		n.ask(func(pod *v1.Pod) { has(pod, "a", "200m", "128Mi") })
+		pass(time.Second)
+		now := n.runtime.running("a")
+		if now == a || now == "" || n.runtime.running("b") != b {
+			t.Fatalf("a: %q was %q, b: %q was %q", now, a, n.runtime.running("b"), b)
+		}
+		if c := n.runtime.find(now); c.Resources.MemoryLimitInBytes != 128<<20 || c.Restarts != 1 {
+			t.Errorf("run %+v", c)
+		}
+		if n.told("Killing") != 1 || n.condition(v1.PodResizeInProgress) != nil || n.told("ResizeCompleted") != 2 {
+			t.Errorf("events %q", n.events)
+		}
+	})
+}
+
+// TestResizeWithoutRoom: the pod keeps what it has, says so, and gets more when there is more.
+func TestResizeWithoutRoom(t *testing.T) {
+	pod := testPod(v1.RestartPolicyAlways, "a")
+	has(pod, "a", "500m", "64Mi")
+	bubble(t, pod, func(t *testing.T, n *testNode) {
+		n.ask(func(pod *v1.Pod) { has(pod, "a", "2", "64Mi") })
+		c := n.condition(v1.PodResizePending)
+		if c == nil || c.Reason != v1.PodReasonDeferred || c.ObservedGeneration != 1 ||
+			c.Message != "Node didn't have enough resource: cpu, requested: 2000, used: 3000, capacity: 4000" {
+			t.Fatalf("condition %+v", c)
+		}
+		if n.allocatedCPU(0) != "500m" || len(n.runtime.order) != 0 || n.status().ObservedGeneration != 1 {
+			t.Errorf("status %+v", n.status())
+		}
+		pass(5 * time.Minute)
+		if n.told("ResizeDeferred") != 1 {
+			t.Errorf("events %q", n.events)
+		}
+		n.given.Forget("other")
+		pass(time.Second)
+		if n.condition(v1.PodResizePending) != nil || n.allocatedCPU(0) != "2" || len(n.runtime.order) != 1 {
+			t.Errorf("status %+v", n.status())
+		}
+	})
+}
+
+// TestResizeThatFails: memory that is in use is not taken away, and a kubelet that dies over it goes on where it was.
+func TestResizeThatFails(t *testing.T) {
+	pod := testPod(v1.RestartPolicyAlways, "a")
+	has(pod, "a", "500m", "64Mi")
+	bubble(t, pod, func(t *testing.T, n *testNode) {
+		n.runtime.used = 40 << 20
+		n.ask(func(pod *v1.Pod) { has(pod, "a", "500m", "32Mi") })
+		c := n.condition(v1.PodResizeInProgress)
+		if c == nil || c.Reason != v1.PodReasonError || c.Message != `attempting to set container "a" memory limit (33554432) below current usage (41943040)` {
+			t.Fatalf("condition %+v", c)
+		}
+		n.stop()
+		n.start()
+		pass(time.Second)
+		if n.condition(v1.PodResizeInProgress) == nil {
+			t.Error("the resize is forgotten")
+		}
+		n.runtime.mu.Lock()
+		n.runtime.used = 20 << 20
+		n.runtime.mu.Unlock()
+		pass(3 * time.Minute)
+		if run := n.last("a"); run.State != cri.Running || run.Resources.MemoryLimitInBytes != 32<<20 || n.condition(v1.PodResizeInProgress) != nil {
+			t.Errorf("run %+v, conditions %+v", run, n.status().Conditions)
+		}
+	})
+}
