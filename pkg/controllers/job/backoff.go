@@ -82,9 +82,7 @@ func ended(pod *v1.Pod) time.Time {
 func containersEnded(pod *v1.Pod) time.Time {
 	statuses := slices.Clone(pod.Status.ContainerStatuses)
 	for _, s := range pod.Status.InitContainerStatuses {
-		if slices.ContainsFunc(pod.Spec.InitContainers, func(c v1.Container) bool {
-			return c.Name == s.Name && c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
-		}) {
+		if controller.Sidecar(pod, s.Name) {
 			statuses = append(statuses, s)
 		}
 	}

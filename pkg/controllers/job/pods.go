@@ -4,13 +4,11 @@
 package job
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
 	"strconv"
-	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
@@ -167,7 +165,7 @@ func inheritFailures(job *batchv1.Job, pod, predecessor *v1.Pod) {
 // Indexed job all whose index another has, or is none of the job's.
 func surplus(job *batchv1.Job, active []*v1.Pod, n int) []*v1.Pod {
 	ranked := slices.Clone(active)
-	slices.SortStableFunc(ranked, compareLoss)
+	slices.SortStableFunc(ranked, controller.Loss{}.Compare)
 	var out, rest []*v1.Pod
 	if indexed(job) {
 		kept := sets.New[int]()
@@ -189,61 +187,4 @@ func surplus(job *batchv1.Job, active []*v1.Pod, n int) []*v1.Pod {
 		out = append(out, rest[:min(more, len(rest))]...)
 	}
 	return out
-}
-
-// compareLoss orders pods by how little is lost with them: those without a node,
-// pending before running, those that are not ready, the latest to become ready,
-// those that restarted most, the youngest.
-func compareLoss(a, b *v1.Pod) int {
-	return cmp.Or(
-		trueFirst(a.Spec.NodeName == "", b.Spec.NodeName == ""),
-		cmp.Compare(phase(a), phase(b)),
-		trueFirst(!controller.Ready(a), !controller.Ready(b)),
-		latestFirst(readySince(a), readySince(b)),
-		cmp.Compare(restarts(b), restarts(a)),
-		latestFirst(a.CreationTimestamp.Time, b.CreationTimestamp.Time),
-	)
-}
-
-func trueFirst(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return -1
-	}
-	return 1
-}
-
-func phase(pod *v1.Pod) int {
-	switch pod.Status.Phase {
-	case v1.PodPending:
-		return 0
-	case v1.PodRunning:
-		return 2
-	}
-	return 1
-}
-
-func readySince(pod *v1.Pod) time.Time {
-	if c := controller.Condition(pod, v1.PodReady); c != nil && c.Status == v1.ConditionTrue {
-		return c.LastTransitionTime.Time
-	}
-	return time.Time{}
-}
-
-// latestFirst has what has no time yet before all.
-func latestFirst(a, b time.Time) int {
-	if a.IsZero() || b.IsZero() {
-		return trueFirst(a.IsZero(), b.IsZero())
-	}
-	return b.Compare(a)
-}
-
-func restarts(pod *v1.Pod) int32 {
-	var n int32
-	for i := range pod.Status.ContainerStatuses {
-		n = max(n, pod.Status.ContainerStatuses[i].RestartCount)
-	}
-	return n
 }
