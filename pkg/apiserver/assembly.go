@@ -23,7 +23,6 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/authorization/union"
-	"k8s.io/client-go/applyconfigurations"
 
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
@@ -72,7 +71,8 @@ type assembly struct {
 	api        *rest.Server
 	custom     *customresources.Controller
 	aggregator *aggregation.Aggregator
-	members    store.Interface // running servers
+	fairness   *filters.Fairness // nil: requests in flight are limited instead
+	members    store.Interface   // running servers
 
 	leaveCluster func(context.Context) error
 	close        []func() // idle connections
@@ -218,7 +218,7 @@ func (a *assembly) buildAPI() error {
 		Rows: rows, Scheme: a.scheme, Store: a.stores.of, Clock: a.server.deps.Clock, Log: a.server.log,
 		Admission: a.admission, Authorizer: a.authz,
 		Connectors: connectors, Hooks: a.registryHooks(rows),
-		TypeConverter: applyconfigurations.NewTypeConverter(a.scheme),
+		TypeConverter: newTypeConverter(a.scheme, openapi.Source{}),
 		OpenAPI:       openapi.Source{},
 		Groups:        groups, MinWatchTimeout: a.cfg.MinRequestWatch, Missing: a.arrived,
 		GroupPriority: a.aggregator.GroupPriority, RemoteGroups: a.aggregator.Groups, RemoteOpenAPI: a.aggregator.OpenAPI,
@@ -276,6 +276,7 @@ func (a *assembly) address() string {
 // buildHandler puts the filters before everything that is served.
 func (a *assembly) buildHandler() error {
 	s := a.server
+	a.buildFairness()
 	metrics, err := filters.NewMetrics(s.deps.Metrics)
 	if err != nil {
 		return fmt.Errorf("metrics: %w", err)
@@ -287,7 +288,7 @@ func (a *assembly) buildHandler() error {
 			ExtraPrefixes: a.cfg.RequestHeader.ExtraHeaderPrefixes,
 		},
 		Serializer: serializer.NewCodecFactory(a.scheme).WithoutConversion(), WriteError: rest.WriteError,
-		RequestTimeout: a.cfg.RequestTimeout, MaxReadsInFlight: a.cfg.MaxReads, MaxWrites: a.cfg.MaxWrites,
+		RequestTimeout: a.cfg.RequestTimeout, MaxReadsInFlight: a.cfg.MaxReads, MaxWrites: a.cfg.MaxWrites, Fairness: a.fairness,
 		Clock: s.deps.Clock, Log: s.log, Metrics: metrics, InFlight: s.inFlight,
 	}
 	served := a.aggregator.Handler(a.api)
@@ -313,6 +314,9 @@ func (a *assembly) buildMux(served http.Handler) (*mux, error) {
 	m.handle("/metrics", metricsHandler(s.deps.Metrics))
 	if a.cfg.Profiling {
 		m.addProfiling()
+	}
+	if a.fairness != nil {
+		m.handle(fairnessPath, a.fairnessDebug())
 	}
 	conf, jwks, err := satoken.Discovery(a.cfg.ServiceAccountIssuers[0], a.cfg.ServiceAccountJWKSURI, a.address(), s.keys)
 	if err != nil {
@@ -360,5 +364,6 @@ func (a *assembly) run(ctx context.Context) {
 	wg.Go(func() { a.runHooks(ctx) })
 	wg.Go(func() { a.custom.Run(ctx) })
 	wg.Go(func() { a.aggregator.Run(ctx) })
+	wg.Go(func() { a.runFairness(ctx) })
 	wg.Go(func() { a.services.RunRepair(ctx, a.self.client, a.server.deps.Clock) })
 }

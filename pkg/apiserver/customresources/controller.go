@@ -76,8 +76,11 @@ type entry struct {
 	group  string
 	// names are what it has been granted, also if that is not written yet.
 	names   apiextensionsv1.CustomResourceDefinitionNames
-	refused bool        // it waits for names
-	served  *definition // nil while it is not served
+	refused bool // it waits for names
+	// served is what it is served by; nil while it is not. Nothing new is made
+	// of it while it is terminating.
+	served      *definition
+	terminating bool
 }
 
 // group is what the definitions of a group share.

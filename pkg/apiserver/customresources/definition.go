@@ -30,7 +30,6 @@ type definition struct {
 	mark        mark
 	group, kind string
 	stored      string // the version objects are stored in
-	terminating bool
 	convert     converters
 	metadata    *metadataSchemas
 
@@ -49,9 +48,9 @@ type machine struct {
 type mark [sha256.Size]byte
 
 // markOf takes in all of crd that matters to its objects.
-func markOf(crd *apiextensionsv1.CustomResourceDefinition, terminating bool) (m mark, err error) {
+func markOf(crd *apiextensionsv1.CustomResourceDefinition) (m mark, err error) {
 	h := sha256.New()
-	err = json.NewEncoder(h).Encode([]any{crd.UID, crd.Spec, crd.Status.AcceptedNames, terminating})
+	err = json.NewEncoder(h).Encode([]any{crd.UID, crd.Spec, crd.Status.AcceptedNames})
 	h.Sum(m[:0])
 	return m, err
 }

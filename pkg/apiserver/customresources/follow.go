@@ -182,11 +182,15 @@ func (c *Controller) serve(e *entry, crd *apiextensionsv1.CustomResourceDefiniti
 		c.log.Error("Definition cannot be served", "name", crd.Name, "err", err)
 		return
 	}
+	terminating := apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Terminating)
 	if e.served != nil && e.served.mark == d.mark {
-		return
+		if terminating == e.terminating {
+			return
+		}
+		d = e.served // and all that it has made
 	}
-	e.served = d
-	rows := d.rows(crd)
+	e.served, e.terminating = d, terminating
+	rows := d.rows(crd, terminating)
 	if len(rows) == 0 {
 		ch.remove(gr)
 		return
@@ -212,11 +216,10 @@ func (c *Controller) newDefinition(r *store.Record, crd *apiextensionsv1.CustomR
 	if err != nil {
 		return nil, err
 	}
-	terminating := apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Terminating)
-	mark, err := markOf(crd, terminating)
+	mark, err := markOf(crd)
 	return &definition{
 		record: r, mark: mark, group: crd.Spec.Group, kind: crd.Status.AcceptedNames.Kind, stored: stored,
-		terminating: terminating, convert: c.cfg.Converters, metadata: c.metadata,
+		convert: c.cfg.Converters, metadata: c.metadata,
 	}, err
 }
 

@@ -17,13 +17,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/rest"
 )
 
 // rows are the rows of a definition's served versions, with what they bring along.
-func (d *definition) rows(crd *apiextensionsv1.CustomResourceDefinition) []rest.Addition {
+func (d *definition) rows(crd *apiextensionsv1.CustomResourceDefinition, terminating bool) []rest.Addition {
 	all := make([]resource.Version, 0, len(crd.Spec.Versions))
 	replicas := make(map[string]string)
 	for i := range crd.Spec.Versions {
@@ -33,15 +32,19 @@ func (d *definition) rows(crd *apiextensionsv1.CustomResourceDefinition) []rest.
 			replicas[v.Name] = strings.TrimPrefix(s.spec, ".")
 		}
 	}
-	types := &typeConverter{d: d}
+	types, identity := &typeConverter{d: d}, fmt.Sprintf("%x", d.mark)
 	var out []rest.Addition
 	for i := range crd.Spec.Versions {
 		if v := &crd.Spec.Versions[i]; v.Served {
-			row := d.row(crd, v, all, replicas)
-			out = append(out, rest.Addition{Row: row, Options: rest.RowOptions{
-				TypeConverter: types, Hooks: d.hooks(), Structure: d.structure,
-				OpenAPI: d.openAPI, OpenAPIHash: fmt.Sprintf("%x", d.mark),
-			}})
+			row, options := d.row(crd, v, all, replicas), rest.RowOptions{
+				TypeConverter: types, Structure: d.structure, Identity: identity,
+				OpenAPI: d.openAPI, OpenAPIHash: identity,
+			}
+			if terminating {
+				row.ListedVerbs = []string{"delete", "deletecollection", "get", "list", "watch"}
+				options.Hooks.BeforeCreate = d.refuse
+			}
+			out = append(out, rest.Addition{Row: row, Options: options})
 		}
 	}
 	return out
@@ -67,8 +70,9 @@ func (d *definition) row(crd *apiextensionsv1.CustomResourceDefinition, v *apiex
 		StoragePrefix: crd.Spec.Group + "/" + names.Plural,
 		Only:          v.Name, StorageVersion: v.Name, StoredAs: schema.GroupVersionKind{Group: crd.Spec.Group, Version: d.stored, Kind: names.Kind},
 		Codec: codec{d, v.Name}, New: d.newObject(v.Name),
-		NewList: func() runtime.Object { return &unstructured.UnstructuredList{} },
-		Columns: defs, Cells: cols.cells,
+		NewList:     func() runtime.Object { return &unstructured.UnstructuredList{} },
+		ListedVerbs: []string{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"},
+		Columns:     defs, Cells: cols.cells,
 		Strategy: resource.Strategy{
 			Default: kind.defaults, PrepareCreate: kind.prepareCreate, Validate: kind.validate,
 			PrepareUpdate: kind.prepareUpdate, ValidateUpdate: kind.validateUpdate, Warnings: warnings,
@@ -83,10 +87,6 @@ func (d *definition) row(crd *apiextensionsv1.CustomResourceDefinition, v *apiex
 	}
 	if kind.scale != nil {
 		row.Subresources = append(row.Subresources, kind.scale.subresource(replicas))
-	}
-	row.ListedVerbs = []string{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"}
-	if d.terminating {
-		row.ListedVerbs = []string{"delete", "deletecollection", "get", "list", "watch"}
 	}
 	row.SelectableFields, row.Fields = selectable(v.SelectableFields)
 	row.Versions = versionsFrom(all, crd, v, kind)
@@ -149,13 +149,8 @@ func (d *definition) structure(_ string, obj resource.Object, unknown bool) ([]e
 	return unknownFields(paths), err
 }
 
-// hooks refuse new objects once the definition is being deleted.
-func (d *definition) hooks() registry.Hooks {
-	if !d.terminating {
-		return registry.Hooks{}
-	}
-	return registry.Hooks{BeforeCreate: func(_ context.Context, obj resource.Object, _ bool) (func(bool), error) {
-		return nil, apierrors.NewForbidden(schema.ParseGroupResource(d.record.Key), obj.GetName(),
-			errors.New("create not allowed while custom resource definition is terminating"))
-	}}
+// refuse is asked for new objects once the definition is being deleted.
+func (d *definition) refuse(_ context.Context, obj resource.Object, _ bool) (func(bool), error) {
+	return nil, apierrors.NewForbidden(schema.ParseGroupResource(d.record.Key), obj.GetName(),
+		errors.New("create not allowed while custom resource definition is terminating"))
 }

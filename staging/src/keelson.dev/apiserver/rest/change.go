@@ -4,6 +4,7 @@
 package rest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -38,19 +39,23 @@ func (s *Server) Remove(gr schema.GroupResource) {
 //
 // Watches of what goes end; other requests under way come to their own end.
 func (s *Server) Change(gone []schema.GroupResource, rows []Addition) error {
-	var errs []error
-	added := make(map[schema.GroupResource][]*endpoint)
-	for _, a := range rows {
-		e, err := s.newEndpoint(a.Row, a.Options)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", a.Row.GroupResource(), err))
-			continue
-		}
-		added[a.Row.GroupResource()] = append(added[a.Row.GroupResource()], e)
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	resources := maps.Clone(s.state.Load().resources)
+	var errs []error
+	before := s.state.Load()
+	added := make(map[schema.GroupResource][]*endpoint)
+	kept := make(map[*life]bool)
+	for _, a := range rows {
+		gr := a.Row.GroupResource()
+		e, err := s.newEndpoint(a.Row, a.Options, before.endpoints[gr.WithVersion(a.Row.Only)])
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", gr, err))
+			continue
+		}
+		added[gr] = append(added[gr], e)
+		kept[e.life] = true
+	}
+	resources := maps.Clone(before.resources)
 	var closing []*endpoint
 	for _, gr := range gone {
 		closing = append(closing, resources[gr]...)
@@ -62,7 +67,9 @@ func (s *Server) Change(gone []schema.GroupResource, rows []Addition) error {
 	}
 	s.publish(resources)
 	for _, e := range closing {
-		e.close()
+		if !kept[e.life] {
+			e.close()
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -93,34 +100,41 @@ func (s *Server) publish(resources map[schema.GroupResource][]*endpoint) {
 	s.state.Store(st)
 }
 
-// acquire keeps the endpoint's store open for a request until release. It
-// reports false when the endpoint has been closed already.
-func (e *endpoint) acquire() bool {
+func newLife(identity string) *life {
+	l := &life{identity: identity}
+	l.users.Store(1)
+	l.done, l.remove = context.WithCancel(context.Background())
+	return l
+}
+
+// acquire keeps the store open for a request until release. It reports false
+// when the store has been closed already.
+func (l *life) acquire() bool {
 	for {
-		n := e.users.Load()
+		n := l.users.Load()
 		if n == 0 {
 			return false
 		}
-		if e.users.CompareAndSwap(n, n+1) {
+		if l.users.CompareAndSwap(n, n+1) {
 			return true
 		}
 	}
 }
 
-// release lets go of the endpoint; the last to do so closes the store.
-func (e *endpoint) release() {
-	if e.users.Add(-1) > 0 || e.registry == nil {
+// release lets go of the store; the last to do so closes it.
+func (l *life) release() {
+	if l.users.Add(-1) > 0 {
 		return
 	}
-	if c, ok := e.registry.Store().(interface{ Close() }); ok {
+	if c, ok := l.store.(interface{ Close() }); ok {
 		c.Close()
 	}
 }
 
-// close ends the watches of an endpoint that is served no longer.
-func (e *endpoint) close() {
-	e.remove()
-	e.release()
+// close ends the watches of what is served no longer.
+func (l *life) close() {
+	l.remove()
+	l.release()
 }
 
 // Registry returns the registry of a resource, in the first of its versions if

@@ -95,7 +95,11 @@ func (d *documents) serveDiscovery(w http.ResponseWriter, r *http.Request) {
 	case len(versions) == 0:
 		http.NotFound(w, r)
 	case version != "" && !slices.Contains(d.state.groups[group], version):
-		WriteError(w, r, errNotFound())
+		if err := d.state.noSuch(group); err == errNoPage { //nolint:errorlint // never wrapped
+			http.NotFound(w, r)
+		} else {
+			WriteError(w, r, err)
+		}
 	case version == "":
 		g := discovery.Group(group, versions)
 		d.write(w, r, &g, schema.GroupVersionKind{Version: "v1", Kind: "APIGroup"})

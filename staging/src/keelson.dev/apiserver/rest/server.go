@@ -23,6 +23,7 @@ import (
 	"keelson.dev/apiserver/discovery"
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/apiserver/store"
 )
 
 // Server serves rows. It is safe for concurrent use.
@@ -54,6 +55,10 @@ type RowOptions struct {
 	// OpenAPI is the definition of the kind in each served version, as OpenAPI
 	// v3 and v2 schemas in JSON; nil publishes a schema without fields.
 	OpenAPI func(version string) (v3, v2 []byte, err error)
+	// Identity says that rows of the same version and identity treat stored
+	// objects alike: one that takes the place of the other goes on with its store
+	// and its watches. Empty: they end.
+	Identity string
 	// OpenAPIHash changes whenever what OpenAPI returns does, and is the same on
 	// every server; empty: what OpenAPI returns is looked at.
 	OpenAPIHash string
@@ -67,9 +72,17 @@ type endpoint struct {
 	views      map[string]*view   // by version
 	verbs      []string
 	connectors map[string]Connector
-	done       context.Context // ends when the row is removed
-	remove     context.CancelFunc
-	users      atomic.Int64 // requests under way, and the state
+	*life
+}
+
+// life is how long the store of an endpoint, and the watches of it, last. An
+// endpoint that takes the place of another may go on with the other's.
+type life struct {
+	identity string
+	done     context.Context // ends when the row is removed
+	remove   context.CancelFunc
+	users    atomic.Int64 // requests under way, and the state
+	store    store.Interface
 }
 
 // state is the set of endpoints at one moment. It is immutable.
@@ -114,7 +127,7 @@ func New(cfg Config) (*Server, error) {
 		if resources[gr] != nil {
 			return nil, fmt.Errorf("two rows of %s", gr)
 		}
-		e, err := s.newEndpoint(row, RowOptions{Hooks: cfg.Hooks[gr]})
+		e, err := s.newEndpoint(row, RowOptions{Hooks: cfg.Hooks[gr]}, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -135,10 +148,14 @@ func newJitter() func() float64 {
 	}
 }
 
-func (s *Server) newEndpoint(row *resource.Row, options RowOptions) (*endpoint, error) {
+// newEndpoint makes the endpoint of a row, which goes on with old's life if it can.
+func (s *Server) newEndpoint(row *resource.Row, options RowOptions, old *endpoint) (*endpoint, error) {
 	e := &endpoint{row: row, options: options, views: make(map[string]*view, 1), connectors: options.Connectors, verbs: discovery.Verbs(row)}
-	e.users.Store(1)
-	e.done, e.remove = context.WithCancel(context.Background())
+	if old != nil && options.Identity != "" && old.identity == options.Identity {
+		e.life = old.life
+	} else {
+		e.life = newLife(options.Identity)
+	}
 	for _, v := range row.Versions {
 		if row.Serves(v.Name) {
 			e.views[v.Name] = newView(row, v.Name)
@@ -151,7 +168,13 @@ func (s *Server) newEndpoint(row *resource.Row, options RowOptions) (*endpoint, 
 		return e, nil
 	}
 	reg, err := registry.New(row, registry.Config{
-		Scheme: s.cfg.Scheme, Store: s.cfg.Store, Clock: s.cfg.Clock, Admission: s.cfg.Admission,
+		Scheme: s.cfg.Scheme, Store: func(row *resource.Row) store.Interface {
+			if e.store == nil {
+				e.store = s.cfg.Store(row)
+			}
+			return e.store
+		},
+		Clock: s.cfg.Clock, Admission: s.cfg.Admission,
 		Authorizer: s.cfg.Authorizer, TypeConverter: options.TypeConverter, Hooks: options.Hooks,
 		Structure: options.Structure, Random: s.cfg.Random, UID: s.cfg.UID,
 	})

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -78,7 +79,10 @@ type Backend struct {
 	// live longer than it would otherwise.
 	compacted atomic.Int64
 
-	missed bool // events have been lost to a compaction; used by Run's goroutine only
+	// dispatching is the revision up to which caches have been told of events, or
+	// are being told at this moment.
+	dispatching atomic.Int64
+	missed      bool // events have been lost to a compaction; used by Run's goroutine only
 
 	mu     sync.RWMutex
 	caches map[string]*shelf // by "<prefix>/" below root
@@ -203,6 +207,7 @@ func (b *Backend) learnCompacted(ctx context.Context) error {
 // got as far as target, so that clients are not shown the past as the present.
 func (b *Backend) position(from, target int64) {
 	b.from.Store(from)
+	b.dispatching.Store(from)
 	now := b.clock.Now()
 	b.mu.RLock()
 	b.all(func(c *cache) { c.reset(from, now.Add(backlogKeep)) })
@@ -220,6 +225,7 @@ func (b *Backend) setWatch(w kv.Watch) {
 // dispatch gives each cache its part of a batch, in order and at once, and then
 // tells everybody how far we are.
 func (b *Backend) dispatch(batch kv.Batch) {
+	b.dispatching.Store(batch.Revision)
 	// The events of one revision are applied at once: only a lease's end has
 	// several, which are in key order, so that those of a resource are together.
 	var s *shelf
@@ -273,6 +279,17 @@ func (b *Backend) shelfOf(key string) *shelf {
 		}
 	}
 	return found
+}
+
+// together are the caches of c's prefix; c itself also when it is registered no more.
+func (b *Backend) together(c *cache) []*cache {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	s := b.caches[strings.TrimPrefix(c.prefix, b.root)]
+	if s == nil || !slices.Contains(s.caches, c) {
+		return []*cache{c}
+	}
+	return s.caches
 }
 
 func (b *Backend) register(prefix string, c *cache) {

@@ -77,7 +77,9 @@ func (c *cache) clearLocked() {
 	}
 }
 
-// start has an idle cache loaded. It does not wait.
+// start has an idle cache loaded, and those of the same prefix: clients take the
+// revisions that they know from one to the other. It does not wait. Nothing that
+// happens from now on is too old to be watched later.
 func (c *cache) start() {
 	c.mu.RLock()
 	started := c.state != idle
@@ -85,12 +87,23 @@ func (c *cache) start() {
 	if started {
 		return
 	}
+	for _, other := range c.b.together(c) {
+		other.startAlone()
+	}
+}
+
+func (c *cache) startAlone() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.state == idle {
-		c.state = loading
-		c.b.loads.add(c)
+	if c.state != idle {
+		return
 	}
+	c.state = loading
+	if c.loadAt == 0 {
+		// What this cache has not been told of is not after this revision.
+		c.loadAt = c.b.dispatching.Load()
+	}
+	c.b.loads.add(c)
 }
 
 // wait starts the cache and blocks until it is loaded.

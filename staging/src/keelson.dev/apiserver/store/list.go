@@ -28,7 +28,7 @@ type listPlan struct {
 
 // plan reads the options of a list as the Kubernetes API defines them.
 func (s *Store) plan(opts *ListOptions) (*listPlan, error) {
-	p := &listPlan{match: newMatcher(opts.Predicate), limit: opts.Limit}
+	p := &listPlan{match: newMatcher(opts.Predicate), limit: max(opts.Limit, 0)} // a negative limit is none, as with Kubernetes
 	if opts.Continue != "" {
 		start, rev, err := decodeContinue(opts.Continue, p.match.prefix())
 		if err != nil {

@@ -219,3 +219,31 @@ func TestStoresOfOnePrefixSeeEachOther(t *testing.T) {
 		t.Errorf("after the other store was closed: %v, error %v", page, err)
 	}
 }
+
+// What is written through one store of a prefix can be watched from its revision
+// through each, though nobody had used them before.
+func TestFirstWriteCanBeWatched(t *testing.T) {
+	onEach(t, func(t *testing.T, e *env) {
+		other := New(Config{
+			Backend: e.backend, Prefix: "things", GroupResource: things, Codec: thingCodec{}, Attrs: thingAttrs,
+		})
+		ctx := patient(t)
+		made, err := e.store.Create(ctx, "ns/a", newThing("ns", "a"), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.store.Delete(ctx, "ns/a", nil); err != nil {
+			t.Fatal(err)
+		}
+		for i, s := range []*Store{e.store, other} {
+			w, err := s.Watch(ctx, WatchOptions{ResourceVersion: fmt.Sprint(made.Revision)})
+			if err != nil {
+				t.Fatalf("watch through store %d: %v", i, err)
+			}
+			defer w.Stop()
+			if events, err := w.Next(ctx); err != nil || events[0].Type != Deleted {
+				t.Errorf("through store %d: %+v, error %v", i, events, err)
+			}
+		}
+	})
+}

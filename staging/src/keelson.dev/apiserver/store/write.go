@@ -22,6 +22,9 @@ func (s *Store) Create(ctx context.Context, key string, obj Object, ttl int64) (
 	if rv := obj.GetResourceVersion(); rv != "" && rv != "0" {
 		return nil, apierrors.NewInternalError(errors.New("resourceVersion should not be set on objects to be created"))
 	}
+	// Whoever watches from the revision of what is made here expects to see what
+	// becomes of it.
+	s.cache.start()
 	data, err := s.encode(obj)
 	if err != nil {
 		return nil, err
