@@ -18,6 +18,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/endpointslicemirroring"
 	"keelson.dev/keelson/pkg/controllers/ephemeralvolume"
 	"keelson.dev/keelson/pkg/controllers/garbagecollector"
+	"keelson.dev/keelson/pkg/controllers/horizontalpodautoscaler"
 	"keelson.dev/keelson/pkg/controllers/job"
 	"keelson.dev/keelson/pkg/controllers/namespace"
 	"keelson.dev/keelson/pkg/controllers/nodeipam"
@@ -92,6 +93,7 @@ func Table() []Entry {
 		{ephemeralvolume.Name, "ephemeral-volume-controller", ephemeralvolume.New, nil},
 		{ttl.Name, "ttl-controller", ttl.New, nil},
 		{policystatus.Name, "validatingadmissionpolicy-status-controller", policystatus.New, nil},
+		{horizontalpodautoscaler.Name, "horizontal-pod-autoscaler", horizontalpodautoscaler.New, nil},
 	}
 }
 

@@ -1,0 +1,297 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package horizontalpodautoscaler sets how many pods the targets of autoscalers
+// have, by what the pods use of resources, or by other metrics.
+//
+// What a metric asks for is a pure function of samples and pods, propose; what of
+// it is followed, now and at once, is one of what was asked for and done before,
+// history. Metrics come from the APIs of k8s.io/metrics, which somebody has to serve.
+package horizontalpodautoscaler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	autoscalinglisters "k8s.io/client-go/listers/autoscaling/v2"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/scale"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/ptr"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// Name is the controller's name.
+const Name = "horizontal-pod-autoscaler-controller"
+
+// period is how often an autoscaler is looked at.
+const period = 15 * time.Second
+
+// Controller implements controller.Controller.
+type Controller struct {
+	controller.Deps
+	loop    *controller.Loop
+	hpas    autoscalinglisters.HorizontalPodAutoscalerLister
+	pods    corelisters.PodLister
+	scales  scale.ScalesGetter
+	metrics *metrics
+
+	mu sync.Mutex
+	// histories and selectors are by the autoscalers' keys.
+	histories map[string]*history
+	selectors map[string]labels.Selector
+}
+
+// New returns the controller.
+func New(d controller.Deps) (controller.Controller, error) {
+	hpas := d.Informers.Autoscaling().V2().HorizontalPodAutoscalers()
+	client := d.Discovery.RESTClient()
+	c := &Controller{
+		Deps: d, hpas: hpas.Lister(), pods: d.Informers.Core().V1().Pods().Lister(),
+		scales:    scale.New(client, d.Mapper, dynamic.LegacyAPIPathResolverFunc, scale.NewDiscoveryScaleKindResolver(d.Discovery)),
+		metrics:   &metrics{client, d.Mapper},
+		histories: map[string]*history{}, selectors: map[string]labels.Selector{},
+	}
+	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	return c, controller.OnChange(hpas.Informer(), func(old, hpa *autoscalingv2.HorizontalPodAutoscaler) {
+		if old == nil || hpa == nil || !equality.Semantic.DeepEqual(old.Spec, hpa.Spec) {
+			c.loop.AddObject(controller.Either(old, hpa))
+		}
+	})
+}
+
+// Run implements controller.Controller.
+func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+
+func (c *Controller) sync(ctx context.Context, key string) error {
+	namespace, name := controller.Split(key)
+	hpa, err := c.hpas.HorizontalPodAutoscalers(namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.histories, key)
+		delete(c.selectors, key)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	c.loop.AddAfter(key, period)
+	next := hpa.DeepCopy()
+	if err := c.look(ctx, next); err != nil {
+		// It is told in the status and by events; the next look is not sooner for it.
+		c.Log.Debug("autoscaler has nothing to go by", "controller", Name, "key", key, "error", err)
+	}
+	if equality.Semantic.DeepEqual(hpa.Status, next.Status) {
+		return nil
+	}
+	_, err = c.Client.AutoscalingV2().HorizontalPodAutoscalers(namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		c.Events.Event(hpa, v1.EventTypeWarning, "FailedUpdateStatus", err.Error())
+		return fmt.Errorf("status: %w", err)
+	}
+	return nil
+}
+
+// look looks at an autoscaler's target and metrics, scales if that is called
+// for, and leaves in the status what it saw and did.
+func (c *Controller) look(ctx context.Context, hpa *autoscalingv2.HorizontalPodAutoscaler) error {
+	target, resource, err := c.target(ctx, hpa)
+	if err != nil {
+		c.Events.Event(hpa, v1.EventTypeWarning, "FailedGetScale", err.Error())
+		c.setCondition(hpa, autoscalingv2.AbleToScale, v1.ConditionFalse, "FailedGetScale", fmt.Sprintf("the HPA controller was unable to get the target's current scale: %v", err))
+		return err
+	}
+	c.setCondition(hpa, autoscalingv2.AbleToScale, v1.ConditionTrue, "SucceededGetScale", "the HPA controller was able to get the target's current scale")
+	now, current := c.Clock.Now(), target.Spec.Replicas
+	h := c.historyOf(hpa, current, now)
+	least, most := ptr.Deref(hpa.Spec.MinReplicas, 1), hpa.Spec.MaxReplicas
+	desired, why := current, ""
+	var statuses []autoscalingv2.MetricStatus
+	switch {
+	case current == 0:
+		c.setCondition(hpa, autoscalingv2.ScalingActive, v1.ConditionFalse, "ScalingDisabled", "scaling is disabled since the replica count of the target is zero")
+	case current > most:
+		desired, why = most, "Current number of replicas above Spec.MaxReplicas"
+	case current < least:
+		desired, why = least, "Current number of replicas below Spec.MinReplicas"
+	default:
+		if desired, why, statuses, err = c.byMetrics(ctx, hpa, target, h, least, now); err != nil {
+			setStatus(hpa, current, hpa.Status.DesiredReplicas, statuses)
+			c.Events.Event(hpa, v1.EventTypeWarning, "FailedComputeMetricsReplicas", err.Error())
+			return err
+		}
+	}
+	if desired == current {
+		setStatus(hpa, current, desired, statuses)
+		return nil
+	}
+	if err := c.rescale(ctx, hpa, resource, target, desired); err != nil {
+		c.Events.Eventf(hpa, v1.EventTypeWarning, "FailedRescale", "New size: %d; reason: %s; error: %v", desired, why, err)
+		c.setCondition(hpa, autoscalingv2.AbleToScale, v1.ConditionFalse, "FailedUpdateScale", fmt.Sprintf("the HPA controller was unable to update the target scale: %v", err))
+		setStatus(hpa, current, hpa.Status.DesiredReplicas, statuses)
+		return err
+	}
+	c.setCondition(hpa, autoscalingv2.AbleToScale, v1.ConditionTrue, "SucceededRescale", fmt.Sprintf("the HPA controller was able to update the target scale to %d", desired))
+	c.Events.Eventf(hpa, v1.EventTypeNormal, "SuccessfulRescale", "New size: %d; reason: %s", desired, why)
+	h.scaled(current, desired, now)
+	setStatus(hpa, current, desired, statuses)
+	hpa.Status.LastScaleTime = ptr.To(metav1.NewTime(now))
+	return nil
+}
+
+// byMetrics is how many pods the target is to have by its metrics, and why.
+func (c *Controller) byMetrics(ctx context.Context, hpa *autoscalingv2.HorizontalPodAutoscaler, target *autoscalingv1.Scale, h *history, least int32, now time.Time) (int32, string, []autoscalingv2.MetricStatus, error) {
+	current := target.Spec.Replicas
+	p, err := c.newPass(hpa, target)
+	if err != nil {
+		return current, "", nil, err
+	}
+	got, statuses, err := p.all(ctx)
+	if err != nil {
+		return current, "", statuses, err
+	}
+	why := "All metrics below target"
+	if got.n > current {
+		why = got.metric + " above target"
+	}
+	steady := h.stabilize(hpa.Spec.Behavior, current, got.n, now)
+	c.setCondition(hpa, autoscalingv2.AbleToScale, v1.ConditionTrue, steady.reason, steady.message)
+	limited := h.limit(hpa, least, current, steady.n, now)
+	is := v1.ConditionFalse
+	if limited.n != steady.n {
+		is = v1.ConditionTrue
+	}
+	c.setCondition(hpa, autoscalingv2.ScalingLimited, is, limited.reason, limited.message)
+	return limited.n, why, statuses, nil
+}
+
+// newPass finds the pods of a target. No two autoscalers may have the same.
+func (c *Controller) newPass(hpa *autoscalingv2.HorizontalPodAutoscaler, target *autoscalingv1.Scale) (*pass, error) {
+	invalid := func(event, reason, eventMessage, message string) error {
+		c.Events.Event(hpa, v1.EventTypeWarning, event, eventMessage)
+		c.setCondition(hpa, autoscalingv2.ScalingActive, v1.ConditionFalse, reason, message)
+		return errors.New(eventMessage)
+	}
+	if target.Status.Selector == "" {
+		return nil, invalid("SelectorRequired", "InvalidSelector", "selector is required", "the HPA target's scale is missing a selector")
+	}
+	selector, err := labels.Parse(target.Status.Selector)
+	if err != nil {
+		message := fmt.Sprintf("couldn't convert selector into a corresponding internal selector object: %v", err)
+		return nil, invalid("InvalidSelector", "InvalidSelector", message, message)
+	}
+	pods, err := c.pods.Pods(hpa.Namespace).List(selector)
+	if err != nil {
+		return nil, fmt.Errorf("pods: %w", err)
+	}
+	if all := c.autoscalersOf(hpa, selector, pods); len(all) > 1 {
+		message := fmt.Sprintf("pods by selector %v are controlled by multiple HPAs: [%s]", target.Status.Selector, strings.Join(all, " "))
+		return nil, invalid("AmbiguousSelector", "AmbiguousSelector", message, message)
+	}
+	return &pass{Controller: c, hpa: hpa, scale: target, selector: selector, pods: pods}, nil
+}
+
+// autoscalersOf are those whose target's pods are among these.
+func (c *Controller) autoscalersOf(hpa *autoscalingv2.HorizontalPodAutoscaler, selector labels.Selector, pods []*v1.Pod) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.selectors[controller.Key(hpa)] = selector
+	var out []string
+	for key, s := range c.selectors {
+		namespace, name := controller.Split(key)
+		if namespace == hpa.Namespace && slices.ContainsFunc(pods, func(pod *v1.Pod) bool { return s.Matches(labels.Set(pod.Labels)) }) {
+			out = append(out, fmt.Sprintf("{%s %s}", name, namespace))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (c *Controller) historyOf(hpa *autoscalingv2.HorizontalPodAutoscaler, current int32, now time.Time) *history {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := controller.Key(hpa)
+	h := c.histories[key]
+	if h == nil {
+		h = &history{proposed: []at{{current, now}}}
+		c.histories[key] = h
+	}
+	h.forget(hpa.Spec.Behavior, now)
+	return h
+}
+
+// target reads the scale of what an autoscaler scales.
+func (c *Controller) target(ctx context.Context, hpa *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv1.Scale, schema.GroupResource, error) {
+	ref := hpa.Spec.ScaleTargetRef
+	gv, err := schema.ParseGroupVersion(ref.APIVersion)
+	if err != nil {
+		return nil, schema.GroupResource{}, err
+	}
+	mappings, err := c.Mapper.RESTMappings(schema.GroupKind{Group: gv.Group, Kind: ref.Kind})
+	if err != nil {
+		return nil, schema.GroupResource{}, err
+	}
+	first := errors.New("unrecognized resource")
+	for i, m := range mappings {
+		resource := m.Resource.GroupResource()
+		got, err := c.scales.Scales(hpa.Namespace).Get(ctx, resource, ref.Name, metav1.GetOptions{})
+		if err == nil {
+			return got, resource, nil
+		}
+		if i == 0 {
+			first = err
+		}
+	}
+	return nil, schema.GroupResource{}, first
+}
+
+func (c *Controller) rescale(ctx context.Context, hpa *autoscalingv2.HorizontalPodAutoscaler, resource schema.GroupResource, target *autoscalingv1.Scale, desired int32) error {
+	client := c.scales.Scales(hpa.Namespace)
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		target.Spec.Replicas = desired
+		_, err := client.Update(ctx, resource, target, metav1.UpdateOptions{})
+		if apierrors.IsConflict(err) {
+			if latest, getErr := client.Get(ctx, resource, hpa.Spec.ScaleTargetRef.Name, metav1.GetOptions{}); getErr == nil {
+				target = latest
+			}
+		}
+		return err
+	})
+}
+
+func setStatus(hpa *autoscalingv2.HorizontalPodAutoscaler, current, desired int32, metrics []autoscalingv2.MetricStatus) {
+	hpa.Status = autoscalingv2.HorizontalPodAutoscalerStatus{
+		CurrentReplicas: current, DesiredReplicas: desired, LastScaleTime: hpa.Status.LastScaleTime,
+		CurrentMetrics: metrics, Conditions: hpa.Status.Conditions,
+	}
+}
+
+func (c *Controller) setCondition(hpa *autoscalingv2.HorizontalPodAutoscaler, t autoscalingv2.HorizontalPodAutoscalerConditionType, is v1.ConditionStatus, reason, message string) {
+	list := hpa.Status.Conditions
+	i := slices.IndexFunc(list, func(x autoscalingv2.HorizontalPodAutoscalerCondition) bool { return x.Type == t })
+	if i < 0 {
+		list = append(list, autoscalingv2.HorizontalPodAutoscalerCondition{Type: t})
+		i = len(list) - 1
+	}
+	if list[i].Status != is {
+		list[i].LastTransitionTime = metav1.NewTime(c.Clock.Now())
+	}
+	list[i].Status, list[i].Reason, list[i].Message = is, reason, message
+	hpa.Status.Conditions = list
+}

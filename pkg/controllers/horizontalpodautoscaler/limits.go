@@ -1,0 +1,183 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package horizontalpodautoscaler
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	"k8s.io/utils/ptr"
+)
+
+const (
+	// downWindow is for how long the highest proposal holds.
+	downWindow = 5 * time.Minute
+	// Without rules of its own a target at most doubles at once, or gets to this.
+	upFactor, upLeast = 2, 4
+)
+
+// at is a number of pods at a time: proposed, or added or removed.
+type at struct {
+	n    int32
+	when time.Time
+}
+
+// history is what was proposed and done for one autoscaler. It is in memory only:
+// after a restart the first proposals count anew.
+type history struct {
+	proposed, added, removed []at
+}
+
+// forget drops what no rule looks back at any more.
+func (h *history) forget(b *autoscalingv2.HorizontalPodAutoscalerBehavior, now time.Time) {
+	proposed, added, removed := downWindow, time.Duration(0), time.Duration(0)
+	if b != nil {
+		proposed = max(window(b.ScaleUp, 0), window(b.ScaleDown, downWindow))
+		added = max(longest(b.ScaleUp), longest(b.ScaleDown))
+		removed = added
+	}
+	drop := func(list []at, age time.Duration) []at {
+		return slices.DeleteFunc(list, func(a at) bool { return now.Sub(a.when) > age })
+	}
+	h.proposed, h.added, h.removed = drop(h.proposed, proposed), drop(h.added, added), drop(h.removed, removed)
+}
+
+func window(r *autoscalingv2.HPAScalingRules, standard time.Duration) time.Duration {
+	if r == nil || r.StabilizationWindowSeconds == nil {
+		return standard
+	}
+	return time.Duration(*r.StabilizationWindowSeconds) * time.Second
+}
+
+func longest(r *autoscalingv2.HPAScalingRules) time.Duration {
+	out := int32(0)
+	if r != nil {
+		for _, p := range r.Policies {
+			out = max(out, p.PeriodSeconds)
+		}
+	}
+	return time.Duration(out) * time.Second
+}
+
+// scaled notes a change that was made.
+func (h *history) scaled(from, to int32, now time.Time) {
+	if to > from {
+		h.added = append(h.added, at{to - from, now})
+	} else {
+		h.removed = append(h.removed, at{from - to, now})
+	}
+}
+
+// verdict is a number of pods, and why it is not another one.
+type verdict struct {
+	n               int32
+	reason, message string
+}
+
+// stabilize keeps a proposal from following every wave: up to the lowest, down to
+// the highest of those within the windows. It notes the proposal.
+func (h *history) stabilize(b *autoscalingv2.HorizontalPodAutoscalerBehavior, current, proposal int32, now time.Time) verdict {
+	up, down := time.Duration(0), downWindow
+	if b != nil {
+		up, down = window(b.ScaleUp, 0), window(b.ScaleDown, downWindow)
+	}
+	lowest, highest := proposal, proposal
+	for _, p := range h.proposed {
+		if b != nil && now.Sub(p.when) < up {
+			lowest = min(lowest, p.n)
+		}
+		if now.Sub(p.when) < down {
+			highest = max(highest, p.n)
+		}
+	}
+	h.proposed = append(h.proposed, at{proposal, now})
+	n := highest
+	if b != nil {
+		n = min(max(current, lowest), highest)
+	}
+	switch {
+	case n == proposal:
+		return verdict{n, "ReadyForNewScale", "recommended size matches current size"}
+	case b != nil && proposal >= current:
+		return verdict{n, "ScaleUpStabilized", "recent recommendations were lower than current one, applying the lowest recent recommendation"}
+	}
+	return verdict{n, "ScaleDownStabilized", "recent recommendations were higher than current one, applying the highest recent recommendation"}
+}
+
+// limit keeps a proposal between what is allowed at all and what is allowed at once.
+func (h *history) limit(hpa *autoscalingv2.HorizontalPodAutoscaler, least, current, proposal int32, now time.Time) verdict {
+	most := hpa.Spec.MaxReplicas
+	fast := verdict{reason: "ScaleUpLimit", message: "the desired replica count is increasing faster than the maximum scale rate"}
+	slow := verdict{reason: "ScaleDownLimit", message: "the desired replica count is decreasing faster than the maximum scale rate"}
+	many := verdict{most, "TooManyReplicas", "the desired replica count is more than the maximum replica count"}
+	few := verdict{least, "TooFewReplicas", "the desired replica count is less than the minimum replica count"}
+	fine := verdict{proposal, "DesiredWithinRange", "the desired count is within the acceptable range"}
+	b := hpa.Spec.Behavior
+	upper, lower := many, few
+	if b == nil {
+		if fast.n = int32(min(max(upFactor*int64(current), upLeast), math.MaxInt32)); fast.n < most {
+			upper = fast
+		}
+	} else {
+		if fast.n = max(h.bound(b.ScaleUp, current, 1, now), current); fast.n < most {
+			upper = fast
+		}
+		if slow.n = min(h.bound(b.ScaleDown, current, -1, now), current); slow.n > least {
+			lower = slow
+		}
+	}
+	switch {
+	case proposal < lower.n && (b == nil || proposal < current):
+		return lower
+	case proposal > upper.n && (b == nil || proposal > current):
+		return upper
+	}
+	return fine
+}
+
+// bound is how far the policies of rules let a target go, up (sign 1) or down
+// (-1), counted from how many pods it had at the beginning of their periods.
+func (h *history) bound(r *autoscalingv2.HPAScalingRules, current int32, sign int64, now time.Time) int32 {
+	if r == nil {
+		return int32(min(max(sign*math.MaxInt32, 0), math.MaxInt32))
+	}
+	choice := ptr.Deref(r.SelectPolicy, autoscalingv2.MaxChangePolicySelect)
+	if choice == autoscalingv2.DisabledPolicySelect {
+		return current
+	}
+	var bounds []int64
+	for _, p := range r.Policies {
+		period := time.Duration(p.PeriodSeconds) * time.Second
+		before := int64(current) - sum(h.added, period, now) + sum(h.removed, period, now)
+		if p.Type == autoscalingv2.PodsScalingPolicy {
+			bounds = append(bounds, before+sign*int64(p.Value))
+			continue
+		}
+		part := float64(before) * (1 + float64(sign)*float64(p.Value)/100)
+		if sign > 0 {
+			part = math.Ceil(part) // or a small target would never grow
+		}
+		bounds = append(bounds, int64(part))
+	}
+	if len(bounds) == 0 {
+		return current
+	}
+	out := slices.Max(bounds)
+	if (choice == autoscalingv2.MinChangePolicySelect) == (sign > 0) {
+		out = slices.Min(bounds)
+	}
+	return int32(min(max(out, 0), math.MaxInt32))
+}
+
+// sum is how many pods were added or removed in a period until now.
+func sum(list []at, period time.Duration, now time.Time) (out int64) {
+	for _, a := range list {
+		if now.Sub(a.when) < period {
+			out += int64(a.n)
+		}
+	}
+	return out
+}

@@ -1,0 +1,169 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package horizontalpodautoscaler
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	custommetrics "k8s.io/metrics/pkg/apis/custom_metrics/v1beta2"
+	externalmetrics "k8s.io/metrics/pkg/apis/external_metrics/v1beta1"
+	resourcemetrics "k8s.io/metrics/pkg/apis/metrics/v1beta1"
+)
+
+// sample is what a pod used, in thousandths, over a time.
+type sample struct {
+	value  int64
+	at     time.Time
+	window time.Duration
+}
+
+// samples are those of pods, by their names.
+type samples map[string]sample
+
+// defaultWindow is what a custom metric is of that does not tell.
+const defaultWindow = time.Minute
+
+// metrics reads the APIs that metrics are served by, if they are.
+type metrics struct {
+	client rest.Interface
+	mapper meta.RESTMapper
+}
+
+func (m *metrics) get(ctx context.Context, into any, selector, metricSelector labels.Selector, path ...string) error {
+	r := m.client.Get().AbsPath(append([]string{"/apis"}, path...)...).SetHeader("Accept", "application/json")
+	if selector != nil {
+		r = r.Param("labelSelector", selector.String())
+	}
+	if metricSelector != nil {
+		r = r.Param("metricLabelSelector", metricSelector.String())
+	}
+	body, err := r.Do(ctx).Raw()
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return fmt.Errorf("decode: %w", err)
+	}
+	return nil
+}
+
+// resource is what the selected pods use of a resource; container: only that one of theirs.
+func (m *metrics) resource(ctx context.Context, name v1.ResourceName, namespace string, selector labels.Selector, container string) (samples, error) {
+	var list resourcemetrics.PodMetricsList
+	if err := m.get(ctx, &list, selector, nil, "metrics.k8s.io", "v1beta1", "namespaces", namespace, "pods"); err != nil {
+		return nil, fmt.Errorf("unable to fetch metrics from resource metrics API: %w", err)
+	}
+	if len(list.Items) == 0 {
+		return nil, errors.New("no metrics returned from resource metrics API")
+	}
+	out := samples{}
+	for _, pod := range list.Items {
+		if value, ok := usedBy(pod.Containers, name, container); ok {
+			out[pod.Name] = sample{value, pod.Timestamp.Time, pod.Window.Duration}
+		}
+	}
+	return out, nil
+}
+
+// usedBy sums what containers use; one that does not tell spoils the sum.
+func usedBy(containers []resourcemetrics.ContainerMetrics, name v1.ResourceName, only string) (int64, bool) {
+	sum, any := int64(0), false
+	for _, c := range containers {
+		if only != "" && c.Name != only {
+			continue
+		}
+		q, ok := c.Usage[name]
+		if !ok {
+			return 0, false
+		}
+		sum, any = sum+q.MilliValue(), true
+	}
+	return sum, any
+}
+
+// custom reads a metric of objects, of which there is an older form.
+func (m *metrics) custom(ctx context.Context, selector, metricSelector labels.Selector, path ...string) (*custommetrics.MetricValueList, error) {
+	var err error
+	for _, version := range []string{"v1beta2", "v1beta1"} {
+		var list custommetrics.MetricValueList
+		err = m.get(ctx, &list, selector, metricSelector, append([]string{"custom.metrics.k8s.io", version}, path...)...)
+		if err == nil && len(list.Items) == 0 {
+			return nil, errors.New("no metrics returned from custom metrics API")
+		}
+		if err == nil {
+			return &list, nil
+		}
+		if !apierrors.IsNotFound(err) {
+			break
+		}
+	}
+	return nil, fmt.Errorf("unable to fetch metrics from custom metrics API: %w", err)
+}
+
+// pods is a custom metric of the selected pods.
+func (m *metrics) pods(ctx context.Context, metric, namespace string, selector, metricSelector labels.Selector) (samples, error) {
+	list, err := m.custom(ctx, selector, metricSelector, "namespaces", namespace, "pods", "*", metric)
+	if err != nil {
+		return nil, err
+	}
+	out := samples{}
+	for _, i := range list.Items {
+		window := defaultWindow
+		if i.WindowSeconds != nil {
+			window = time.Duration(*i.WindowSeconds) * time.Second
+		}
+		out[i.DescribedObject.Name] = sample{i.Value.MilliValue(), i.Timestamp.Time, window}
+	}
+	return out, nil
+}
+
+// object is a custom metric of one object.
+func (m *metrics) object(ctx context.Context, metric, namespace string, ref autoscalingv2.CrossVersionObjectReference, metricSelector labels.Selector) (int64, error) {
+	gk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind()
+	path := []string{"namespaces", namespace, "metrics", metric} // of the namespace itself
+	if gk != (schema.GroupKind{Kind: "Namespace"}) {
+		mapping, err := m.mapper.RESTMapping(gk)
+		if err != nil {
+			return 0, fmt.Errorf("unable to fetch metrics from custom metrics API: %w", err)
+		}
+		path = []string{"namespaces", namespace, mapping.Resource.GroupResource().String(), ref.Name, metric}
+	}
+	list, err := m.custom(ctx, nil, metricSelector, path...)
+	if err != nil {
+		return 0, err
+	}
+	return list.Items[0].Value.MilliValue(), nil
+}
+
+// external is the sum of an external metric's values.
+func (m *metrics) external(ctx context.Context, metric, namespace string, selector labels.Selector) (int64, error) {
+	var list externalmetrics.ExternalMetricValueList
+	if err := m.get(ctx, &list, selector, nil, "external.metrics.k8s.io", "v1beta1", "namespaces", namespace, metric); err != nil {
+		return 0, fmt.Errorf("unable to fetch metrics from external metrics API: %w", err)
+	}
+	if len(list.Items) == 0 {
+		return 0, errors.New("no metrics returned from external metrics API")
+	}
+	sum := int64(0)
+	for _, i := range list.Items {
+		value := i.Value.MilliValue()
+		if value > 0 && sum > math.MaxInt64-value {
+			return math.MaxInt64, nil
+		}
+		sum += value
+	}
+	return sum, nil
+}

@@ -1,0 +1,250 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package horizontalpodautoscaler
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	podresources "k8s.io/component-helpers/resource"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// What a pod that starts uses tells nothing of what it will.
+const (
+	cpuInitialization = 5 * time.Minute
+	readinessDelay    = 30 * time.Second
+)
+
+// tolerance is by how much usage may be off, either way, before anything is done.
+type tolerance struct{ down, up float64 }
+
+func (t tolerance) holds(ratio float64) bool { return 1-t.down <= ratio && ratio <= 1+t.up }
+
+// usage is a ratio to what usage is to be, and what to tell of it.
+type usage struct {
+	ratio float64
+	// percent is of what pods ask for, average is of a pod, in thousandths.
+	percent int32
+	average int64
+}
+
+// measure tells of samples how usage is; missing what a pod counts for, when
+// there may be too many pods, that has no sample.
+type measure struct {
+	of      func(samples) (usage, error)
+	missing func(pod string) int64
+}
+
+var errNoMatch = errors.New("no metrics returned matched known pods")
+
+// ofRequests measures against a percentage of what pods ask for.
+func ofRequests(requests map[string]int64, target int32) measure {
+	return measure{
+		of: func(s samples) (usage, error) {
+			used, asked, n := int64(0), int64(0), int64(0)
+			for pod, x := range s {
+				if request, ok := requests[pod]; ok {
+					used, asked, n = used+x.value, asked+request, n+1
+				}
+			}
+			if asked == 0 {
+				return usage{}, errNoMatch
+			}
+			percent := int32(used * 100 / asked)
+			return usage{float64(percent) / float64(target), percent, used / n}, nil
+		},
+		missing: func(pod string) int64 { return requests[pod] * int64(max(100, target)) / 100 },
+	}
+}
+
+// ofAverage measures against an average.
+func ofAverage(target int64) measure {
+	return measure{
+		of: func(s samples) (usage, error) {
+			used := int64(0)
+			for _, x := range s {
+				used += x.value
+			}
+			average := used / int64(len(s))
+			return usage{ratio: float64(average) / float64(target), average: average}, nil
+		},
+		missing: func(string) int64 { return target },
+	}
+}
+
+// group tells, of pods: how many count, which are not ready and which have no
+// sample. Samples of pods that do not count are dropped.
+func group(pods []*v1.Pod, s samples, cpu bool, now time.Time) (ready int, unready, missing []string) {
+	for _, pod := range pods {
+		x, found := s[pod.Name]
+		switch {
+		case pod.DeletionTimestamp != nil || pod.Status.Phase == v1.PodFailed:
+			delete(s, pod.Name)
+		case pod.Status.Phase == v1.PodPending:
+			unready = append(unready, pod.Name)
+			delete(s, pod.Name)
+		case !found:
+			missing = append(missing, pod.Name)
+		case cpu && starting(pod, x, now):
+			unready = append(unready, pod.Name)
+			delete(s, pod.Name)
+		default:
+			ready++
+		}
+	}
+	return ready, unready, missing
+}
+
+// starting tells whether a sample is of a pod's start.
+func starting(pod *v1.Pod, x sample, now time.Time) bool {
+	c := controller.Condition(pod, v1.PodReady)
+	if c == nil || pod.Status.StartTime == nil {
+		return true
+	}
+	if pod.Status.StartTime.Add(cpuInitialization).After(now) {
+		return c.Status == v1.ConditionFalse || x.at.Before(c.LastTransitionTime.Add(x.window))
+	}
+	return c.Status == v1.ConditionFalse && pod.Status.StartTime.Add(readinessDelay).After(c.LastTransitionTime.Time)
+}
+
+// propose is how many pods there should be. Pods that are not ready, or have no
+// sample, never make for a change that the others would not have made for.
+func propose(current int32, pods []*v1.Pod, s samples, m measure, t tolerance, cpu bool, now time.Time) (int32, usage, error) {
+	if len(pods) == 0 {
+		return 0, usage{}, errNoPods
+	}
+	ready, unready, missing := group(pods, s, cpu, now)
+	if len(s) == 0 {
+		return 0, usage{}, errors.New("did not receive metrics for targeted pods (pods might be unready)")
+	}
+	u, err := m.of(s)
+	if err != nil {
+		return 0, u, err
+	}
+	if len(missing) == 0 && (len(unready) == 0 || u.ratio <= 1) {
+		if t.holds(u.ratio) {
+			return current, u, nil
+		}
+		return ceil(u.ratio * float64(ready)), u, nil
+	}
+	for _, pod := range missing {
+		switch {
+		case u.ratio < 1:
+			s[pod] = sample{value: m.missing(pod)}
+		case u.ratio > 1:
+			s[pod] = sample{}
+		}
+	}
+	if u.ratio > 1 {
+		for _, pod := range unready {
+			s[pod] = sample{}
+		}
+	}
+	again, err := m.of(s)
+	if err != nil {
+		return 0, u, err
+	}
+	if t.holds(again.ratio) || (u.ratio < 1) != (again.ratio < 1) && u.ratio != 1 && again.ratio != 1 {
+		return current, u, nil
+	}
+	n := ceil(again.ratio * float64(len(s)))
+	if again.ratio < 1 && n > current || again.ratio > 1 && n < current {
+		return current, u, nil
+	}
+	return n, u, nil
+}
+
+var errNoPods = errors.New("no pods returned by selector while calculating replica count")
+
+// ceil rounds up, to what fits.
+func ceil(x float64) int32 {
+	if x >= math.MaxInt32 {
+		return math.MaxInt32
+	}
+	return int32(math.Ceil(x))
+}
+
+// byRatio is how many pods there should be when a metric of them all is off by a ratio.
+func byRatio(current int32, ratio float64, pods []*v1.Pod, t tolerance) (int32, error) {
+	if current == 0 {
+		return ceil(ratio), nil
+	}
+	if t.holds(ratio) {
+		return current, nil
+	}
+	if len(pods) == 0 {
+		return 0, fmt.Errorf("unable to calculate ready pods: %w", errNoPods)
+	}
+	ready := 0
+	for _, pod := range pods {
+		if pod.Status.Phase == v1.PodRunning && controller.Ready(pod) {
+			ready++
+		}
+	}
+	return ceil(ratio * float64(ready)), nil
+}
+
+// perPod is how many pods there should be when each is to have an equal part of a
+// total, and how much each has now.
+func perPod(current int32, total, target int64, t tolerance) (n int32, average int64) {
+	n = current
+	if ratio := float64(total) / (float64(target) * float64(current)); !t.holds(ratio) {
+		n = ceil(float64(total) / float64(target))
+	}
+	if total == math.MaxInt64 {
+		return n, total
+	}
+	return n, int64(math.Ceil(float64(total) / float64(current)))
+}
+
+// requestsOf is what pods ask for, in thousandths: a container of theirs, or
+// the pod, or all that run for as long as it does.
+func requestsOf(pods []*v1.Pod, container string, name v1.ResourceName) (map[string]int64, error) {
+	out := map[string]int64{}
+	for _, pod := range pods {
+		n, err := requestOf(pod, container, name)
+		if err != nil {
+			return nil, err
+		}
+		out[pod.Name] = n
+	}
+	return out, nil
+}
+
+func requestOf(pod *v1.Pod, container string, name v1.ResourceName) (int64, error) {
+	if container == "" && podresources.IsPodLevelRequestsSet(pod) {
+		q, ok := podresources.PodRequests(pod, podresources.PodResourcesOptions{})[name]
+		if !ok {
+			return 0, fmt.Errorf("missing pod-level request for %s in Pod %s", name, pod.Name)
+		}
+		return q.MilliValue(), nil
+	}
+	containers := slices.Clone(pod.Spec.Containers)
+	for _, c := range pod.Spec.InitContainers {
+		if c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
+			containers = append(containers, c)
+		}
+	}
+	sum, found := int64(0), container == ""
+	for _, c := range containers {
+		if container != "" && c.Name != container {
+			continue
+		}
+		q, ok := c.Resources.Requests[name]
+		if !ok {
+			return 0, fmt.Errorf("missing request for %s in container %s of Pod %s", name, c.Name, pod.Name)
+		}
+		sum, found = sum+q.MilliValue(), true
+	}
+	if !found {
+		return 0, fmt.Errorf("container %s not found in Pod %s", container, pod.Name)
+	}
+	return sum, nil
+}

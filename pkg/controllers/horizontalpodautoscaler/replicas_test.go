@@ -1,0 +1,217 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package horizontalpodautoscaler
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+func moment() time.Time { return time.Unix(1_000_000, 0) }
+
+// pod is one that has been ready for an hour and asks for a CPU.
+func pod(name string, changes ...func(*v1.Pod)) *v1.Pod {
+	since := metav1.NewTime(moment().Add(-time.Hour))
+	p := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{
+			Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")},
+		}}}},
+		Status: v1.PodStatus{Phase: v1.PodRunning, StartTime: &since, Conditions: []v1.PodCondition{{
+			Type: v1.PodReady, Status: v1.ConditionTrue, LastTransitionTime: since,
+		}}},
+	}
+	for _, change := range changes {
+		change(p)
+	}
+	return p
+}
+
+func pending(p *v1.Pod)  { p.Status.Phase = v1.PodPending }
+func failed(p *v1.Pod)   { p.Status.Phase = v1.PodFailed }
+func notReady(p *v1.Pod) { p.Status.Conditions[0].Status = v1.ConditionFalse }
+func young(p *v1.Pod) {
+	p.Status.StartTime = ptr.To(metav1.NewTime(moment().Add(-time.Minute)))
+	p.Status.Conditions[0].LastTransitionTime = *p.Status.StartTime
+}
+
+// used gives pods p0, p1 ... samples; -1 is none.
+func used(milli ...int64) samples {
+	s := samples{}
+	for i, m := range milli {
+		if m >= 0 {
+			s[fmt.Sprint("p", i)] = sample{m, moment(), 30 * time.Second}
+		}
+	}
+	return s
+}
+
+func TestPropose(t *testing.T) {
+	p0, p1, p2 := pod("p0"), pod("p1"), pod("p2")
+	for name, tc := range map[string]struct {
+		pods    []*v1.Pod
+		samples samples
+		target  int32
+		want    int32
+		percent int32
+		err     bool
+	}{
+		"as it is to be":                       {pods: []*v1.Pod{p0, p1, p2}, samples: used(500, 500, 500), target: 50, want: 3, percent: 50},
+		"about so":                             {pods: []*v1.Pod{p0, p1, p2}, samples: used(540, 540, 540), target: 50, want: 3, percent: 54},
+		"too much":                             {pods: []*v1.Pod{p0, p1, p2}, samples: used(900, 900, 900), target: 50, want: 6, percent: 90},
+		"too little":                           {pods: []*v1.Pod{p0, p1, p2}, samples: used(100, 100, 100), target: 50, want: 1, percent: 10},
+		"too much, one not told":               {pods: []*v1.Pod{p0, p1, p2}, samples: used(900, 900, -1), target: 50, want: 4, percent: 90},
+		"too little, one not told":             {pods: []*v1.Pod{p0, p1, p2}, samples: used(100, 100, -1), target: 50, want: 3, percent: 10},
+		"too much, one pending":                {pods: []*v1.Pod{p0, p1, pod("p2", pending)}, samples: used(900, 900, -1), target: 50, want: 4, percent: 90},
+		"too little, one pending":              {pods: []*v1.Pod{p0, p1, pod("p2", pending)}, samples: used(100, 100, -1), target: 50, want: 1, percent: 10},
+		"barely too much, one pending":         {pods: []*v1.Pod{p0, pod("p1", pending), pod("p2", pending)}, samples: used(600, -1, -1), target: 50, want: 3, percent: 60},
+		"failed ones do not count":             {pods: []*v1.Pod{p0, p1, pod("p2", failed)}, samples: used(900, 900, 9000), target: 50, want: 4, percent: 90},
+		"nor those that start":                 {pods: []*v1.Pod{p0, p1, pod("p2", young, notReady)}, samples: used(500, 500, 9000), target: 50, want: 3, percent: 50},
+		"young, with samples from after start": {pods: []*v1.Pod{p0, p1, pod("p2", young)}, samples: used(900, 900, 900), target: 50, want: 6, percent: 90},
+		"no samples":                           {pods: []*v1.Pod{p0, p1, p2}, samples: used(), target: 50, err: true},
+		"no pods":                              {samples: used(1), target: 50, err: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			requests, err := requestsOf(tc.pods, "", v1.ResourceCPU)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tolerance := tolerance{defaultTolerance, defaultTolerance}
+			got, u, err := propose(3, tc.pods, tc.samples, ofRequests(requests, tc.target), tolerance, true, moment())
+			if got != tc.want || u.percent != tc.percent || (err != nil) != tc.err {
+				t.Errorf("got %d at %d%%, %v; want %d at %d%%", got, u.percent, err, tc.want, tc.percent)
+			}
+		})
+	}
+}
+
+func TestRequests(t *testing.T) {
+	bare := pod("p", func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests = nil })
+	sidecar := pod("p", func(p *v1.Pod) {
+		side := p.Spec.Containers[0]
+		side.Name, side.RestartPolicy = "side", ptr.To(v1.ContainerRestartPolicyAlways)
+		p.Spec.InitContainers = []v1.Container{side}
+	})
+	for name, tc := range map[string]struct {
+		pod       *v1.Pod
+		container string
+		want      int64
+		err       string
+	}{
+		"all":            {sidecar, "", 2000, ""},
+		"one":            {sidecar, "side", 1000, ""},
+		"none such":      {sidecar, "other", 0, "container other not found in Pod p"},
+		"asks for none":  {bare, "", 0, "missing request for cpu in container c of Pod p"},
+		"only that asks": {bare, "c", 0, "missing request for cpu in container c of Pod p"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := requestOf(tc.pod, tc.container, v1.ResourceCPU)
+			if got != tc.want || err != nil && err.Error() != tc.err || err == nil && tc.err != "" {
+				t.Errorf("got %d, %v", got, err)
+			}
+		})
+	}
+}
+
+func TestTotals(t *testing.T) {
+	tolerance := tolerance{defaultTolerance, defaultTolerance}
+	if n, average := perPod(4, 9000, 1000, tolerance); n != 9 || average != 2250 {
+		t.Errorf("per pod: %d, %d", n, average)
+	}
+	if n, _ := perPod(4, 4100, 1000, tolerance); n != 4 {
+		t.Errorf("about as it is to be: %d", n)
+	}
+	if n, err := byRatio(0, 2.5, nil, tolerance); n != 3 || err != nil {
+		t.Errorf("from none: %d, %v", n, err)
+	}
+	if n, err := byRatio(2, 1.5, []*v1.Pod{pod("a"), pod("b", notReady)}, tolerance); n != 2 || err != nil {
+		t.Errorf("of those ready: %d, %v", n, err)
+	}
+}
+
+func rules(window int32, choice autoscalingv2.ScalingPolicySelect, policies ...autoscalingv2.HPAScalingPolicy) *autoscalingv2.HPAScalingRules {
+	return &autoscalingv2.HPAScalingRules{StabilizationWindowSeconds: &window, SelectPolicy: &choice, Policies: policies}
+}
+
+func TestStabilize(t *testing.T) {
+	behavior := &autoscalingv2.HorizontalPodAutoscalerBehavior{
+		ScaleUp: rules(60, autoscalingv2.MaxChangePolicySelect), ScaleDown: rules(120, autoscalingv2.MaxChangePolicySelect),
+	}
+	ago := func(n int32, age time.Duration) at { return at{n, moment().Add(-age)} }
+	for name, tc := range map[string]struct {
+		behavior          *autoscalingv2.HorizontalPodAutoscalerBehavior
+		proposed          []at
+		current, proposal int32
+		want              int32
+		reason            string
+	}{
+		"nothing before":                {nil, nil, 3, 2, 2, "ReadyForNewScale"},
+		"higher before":                 {nil, []at{ago(5, time.Minute)}, 5, 2, 5, "ScaleDownStabilized"},
+		"higher long before":            {nil, []at{ago(5, time.Hour)}, 5, 2, 2, "ReadyForNewScale"},
+		"up at once":                    {nil, []at{ago(1, time.Minute)}, 1, 9, 9, "ReadyForNewScale"},
+		"rules: up, lower before":       {behavior, []at{ago(4, 30*time.Second)}, 3, 9, 4, "ScaleUpStabilized"},
+		"rules: up, lower long before":  {behavior, []at{ago(4, 90*time.Second)}, 3, 9, 9, "ReadyForNewScale"},
+		"rules: down, higher before":    {behavior, []at{ago(6, 90*time.Second)}, 7, 2, 6, "ScaleDownStabilized"},
+		"rules: down, highest is above": {behavior, []at{ago(9, 90*time.Second)}, 7, 2, 7, "ScaleDownStabilized"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := history{proposed: tc.proposed}
+			got := h.stabilize(tc.behavior, tc.current, tc.proposal, moment())
+			if got.n != tc.want || got.reason != tc.reason {
+				t.Errorf("got %+v, want %d %s", got, tc.want, tc.reason)
+			}
+		})
+	}
+}
+
+func TestLimit(t *testing.T) {
+	pods := func(n int32) autoscalingv2.HPAScalingPolicy {
+		return autoscalingv2.HPAScalingPolicy{Type: autoscalingv2.PodsScalingPolicy, Value: n, PeriodSeconds: 60}
+	}
+	percent := func(n int32) autoscalingv2.HPAScalingPolicy {
+		return autoscalingv2.HPAScalingPolicy{Type: autoscalingv2.PercentScalingPolicy, Value: n, PeriodSeconds: 60}
+	}
+	behavior := func(choice autoscalingv2.ScalingPolicySelect) *autoscalingv2.HorizontalPodAutoscalerBehavior {
+		r := rules(0, choice, pods(4), percent(10))
+		return &autoscalingv2.HorizontalPodAutoscalerBehavior{ScaleUp: r, ScaleDown: r}
+	}
+	most, least := behavior(autoscalingv2.MaxChangePolicySelect), behavior(autoscalingv2.MinChangePolicySelect)
+	never := behavior(autoscalingv2.DisabledPolicySelect)
+	just := at{3, moment().Add(-time.Second)}
+	for name, tc := range map[string]struct {
+		behavior          *autoscalingv2.HorizontalPodAutoscalerBehavior
+		history           history
+		current, proposal int32
+		want              int32
+		reason            string
+	}{
+		"fine":                         {nil, history{}, 10, 12, 12, "DesiredWithinRange"},
+		"twice as many":                {nil, history{}, 10, 50, 20, "ScaleUpLimit"},
+		"too many":                     {nil, history{}, 60, 150, 100, "TooManyReplicas"},
+		"too few":                      {nil, history{}, 10, 1, 2, "TooFewReplicas"},
+		"the larger step up":           {most, history{}, 20, 50, 24, "ScaleUpLimit"},
+		"the smaller step up":          {least, history{}, 20, 50, 22, "ScaleUpLimit"},
+		"part of it was made":          {most, history{added: []at{just}}, 20, 50, 21, "ScaleUpLimit"},
+		"the larger step down":         {most, history{}, 20, 3, 16, "ScaleDownLimit"},
+		"the smaller step down":        {least, history{}, 20, 3, 18, "ScaleDownLimit"},
+		"more than allowed was made":   {least, history{removed: []at{just}}, 20, 3, 20, "ScaleDownLimit"},
+		"not at all":                   {never, history{}, 20, 50, 20, "ScaleUpLimit"},
+		"rules, and it stays as it is": {most, history{}, 20, 20, 20, "DesiredWithinRange"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			hpa := &autoscalingv2.HorizontalPodAutoscaler{Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MaxReplicas: 100, Behavior: tc.behavior}}
+			got := tc.history.limit(hpa, 2, tc.current, tc.proposal, moment())
+			if got.n != tc.want || got.reason != tc.reason {
+				t.Errorf("got %+v, want %d %s", got, tc.want, tc.reason)
+			}
+		})
+	}
+}
