@@ -52,7 +52,8 @@ func (a *assembly) buildHooks() {
 		{name: "start-cluster-authentication-info-controller", run: a.publishAuthentication,
 			after: a.keep(5*time.Minute, a.publishAuthentication)},
 		{name: "priority-and-fairness-config-producer",
-			run: func(ctx context.Context) error { return bootstrap.FlowControl(ctx, client) }},
+			run:   func(ctx context.Context) error { return bootstrap.FlowControl(ctx, client) },
+			after: a.keep(time.Minute, func(ctx context.Context) error { return bootstrap.FlowControl(ctx, client) })},
 		{name: "start-service-ip-repair-controllers",
 			run: func(ctx context.Context) error { return a.services.Repair(ctx, client) }},
 	}

@@ -4,64 +4,155 @@
 package bootstrap
 
 import (
-	"bytes"
 	"context"
-	_ "embed" // the objects are data
-	"fmt"
+	"slices"
+	"strconv"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
 	"k8s.io/client-go/kubernetes"
-	"sigs.k8s.io/yaml"
 )
 
-//go:embed flowcontrol.yaml
-var flowControlFile []byte
+// flowControlManager owns the fields of the default objects.
+const flowControlManager = "api-priority-and-fairness-config-producer-v1"
 
-// FlowControl creates the default flow schemas and priority levels. Those that
-// exist are left as they are.
+// FlowControl keeps the default flow schemas and priority levels: those that
+// every server needs as they have to be, the others as long as their annotation
+// says, or nobody has changed them. Defaults of other versions go.
 func FlowControl(ctx context.Context, client kubernetes.Interface) error {
 	api := client.FlowcontrolV1()
-	var tasks []func() error
-	for doc := range bytes.SplitSeq(flowControlFile, []byte("\n---\n")) {
-		var obj struct {
-			Kind     string            `json:"kind"`
-			Metadata metav1.ObjectMeta `json:"metadata"`
-		}
-		if err := yaml.Unmarshal(doc, &obj); err != nil {
-			return fmt.Errorf("flow control defaults: %w", err)
-		}
-		obj.Metadata.Annotations = map[string]string{flowcontrolv1.AutoUpdateAnnotationKey: "true"}
-		name := obj.Metadata.Name
-		switch obj.Kind {
-		case "FlowSchema":
-			fs := &flowcontrolv1.FlowSchema{}
-			if err := yaml.Unmarshal(doc, fs); err != nil {
-				return fmt.Errorf("flow schema %s: %w", name, err)
-			}
-			fs.ObjectMeta = obj.Metadata
-			tasks = append(tasks, func() error {
-				if _, err := api.FlowSchemas().Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-					return named("flow schema", name, err)
-				}
-				_, err := api.FlowSchemas().Create(ctx, fs, metav1.CreateOptions{})
-				return named("flow schema", name, ignoreExists(err))
-			})
-		case "PriorityLevelConfiguration":
-			pl := &flowcontrolv1.PriorityLevelConfiguration{}
-			if err := yaml.Unmarshal(doc, pl); err != nil {
-				return fmt.Errorf("priority level %s: %w", name, err)
-			}
-			pl.ObjectMeta = obj.Metadata
-			tasks = append(tasks, func() error {
-				if _, err := api.PriorityLevelConfigurations().Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-					return named("priority level", name, err)
-				}
-				_, err := api.PriorityLevelConfigurations().Create(ctx, pl, metav1.CreateOptions{})
-				return named("priority level", name, ignoreExists(err))
-			})
-		}
+	schemas := &defaults[*flowcontrolv1.FlowSchema]{
+		kind: "flow schema", api: api.FlowSchemas(),
+		same: func(a, b *flowcontrolv1.FlowSchema) bool { return equality.Semantic.DeepEqual(a.Spec, b.Spec) },
+		take: func(into, from *flowcontrolv1.FlowSchema) { from.Spec.DeepCopyInto(&into.Spec) },
 	}
-	return parallel(ctx, 8, tasks)
+	levels := &defaults[*flowcontrolv1.PriorityLevelConfiguration]{
+		kind: "priority level", api: api.PriorityLevelConfigurations(),
+		same: sameLevel,
+		take: func(into, from *flowcontrolv1.PriorityLevelConfiguration) { from.Spec.DeepCopyInto(&into.Spec) },
+	}
+	tasks := slices.Concat(
+		levels.ensure(ctx, bootstrap.SuggestedPriorityLevelConfigurations, false), schemas.ensure(ctx, bootstrap.SuggestedFlowSchemas, false),
+		levels.ensure(ctx, bootstrap.MandatoryPriorityLevelConfigurations, true), schemas.ensure(ctx, bootstrap.MandatoryFlowSchemas, true),
+	)
+	if err := parallel(ctx, 8, tasks); err != nil {
+		return err
+	}
+	allSchemas, err := api.FlowSchemas().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return named("flow schemas", "", err)
+	}
+	allLevels, err := api.PriorityLevelConfigurations().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return named("priority levels", "", err)
+	}
+	return parallel(ctx, 8, slices.Concat(
+		schemas.drop(ctx, pointers(allSchemas.Items), slices.Concat(bootstrap.MandatoryFlowSchemas, bootstrap.SuggestedFlowSchemas)),
+		levels.drop(ctx, pointers(allLevels.Items), slices.Concat(bootstrap.MandatoryPriorityLevelConfigurations, bootstrap.SuggestedPriorityLevelConfigurations)),
+	))
+}
+
+// sameLevel compares priority levels. The share of the exempt one is the
+// administrator's.
+func sameLevel(want, have *flowcontrolv1.PriorityLevelConfiguration) bool {
+	a, b := want.Spec, have.Spec
+	if want.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt {
+		a.Exempt = b.Exempt
+	}
+	return equality.Semantic.DeepEqual(a, b)
+}
+
+// defaults keeps the default objects of a kind.
+type defaults[T interface {
+	comparable
+	metav1.Object
+}] struct {
+	kind string
+	api  flowControlClient[T]
+	// same reports whether two objects have the same spec; take copies it.
+	same func(want, have T) bool
+	take func(into, from T)
+}
+
+// flowControlClient is what is needed of the client of a kind.
+type flowControlClient[T any] interface {
+	Get(ctx context.Context, name string, options metav1.GetOptions) (T, error)
+	Create(ctx context.Context, obj T, options metav1.CreateOptions) (T, error)
+	Update(ctx context.Context, obj T, options metav1.UpdateOptions) (T, error)
+	Delete(ctx context.Context, name string, options metav1.DeleteOptions) error
+}
+
+// ensure returns what has want be there. Mandatory objects have to be as they
+// are wanted.
+func (d *defaults[T]) ensure(ctx context.Context, want []T, mandatory bool) []func() error {
+	var tasks []func() error
+	for _, w := range want {
+		tasks = append(tasks, func() error {
+			have, err := d.api.Get(ctx, w.GetName(), metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				_, err = d.api.Create(ctx, w, metav1.CreateOptions{FieldManager: flowControlManager})
+				return named(d.kind, w.GetName(), ignoreExists(err))
+			}
+			if err != nil || !d.revise(have, w, mandatory) {
+				return named(d.kind, w.GetName(), err)
+			}
+			_, err = d.api.Update(ctx, have, metav1.UpdateOptions{FieldManager: flowControlManager})
+			return named(d.kind, w.GetName(), err)
+		})
+	}
+	return tasks
+}
+
+// revise makes have what it ought to be, and reports whether it was not.
+func (d *defaults[T]) revise(have, want T, mandatory bool) bool {
+	ours, err := strconv.ParseBool(have.GetAnnotations()[flowcontrolv1.AutoUpdateAnnotationKey])
+	known := err == nil
+	keep := mandatory || known && ours || !known && have.GetGeneration() == 1
+	changed := false
+	if keep && !d.same(want, have) {
+		d.take(have, want)
+		changed = true
+	}
+	if !known || ours != keep {
+		annotations := map[string]string{}
+		for k, v := range have.GetAnnotations() {
+			annotations[k] = v
+		}
+		annotations[flowcontrolv1.AutoUpdateAnnotationKey] = strconv.FormatBool(keep)
+		have.SetAnnotations(annotations)
+		changed = true
+	}
+	return changed
+}
+
+// drop returns what deletes those of have that once were defaults.
+func (d *defaults[T]) drop(ctx context.Context, have, want []T) []func() error {
+	var tasks []func() error
+	for _, h := range have {
+		if slices.ContainsFunc(want, func(w T) bool { return w.GetName() == h.GetName() }) {
+			continue
+		}
+		if ours, err := strconv.ParseBool(h.GetAnnotations()[flowcontrolv1.AutoUpdateAnnotationKey]); err != nil || !ours {
+			continue
+		}
+		tasks = append(tasks, func() error {
+			err := d.api.Delete(ctx, h.GetName(), metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(h.GetUID()))})
+			if apierrors.IsNotFound(err) {
+				err = nil
+			}
+			return named(d.kind, h.GetName(), err)
+		})
+	}
+	return tasks
+}
+
+func pointers[T any](list []T) []*T {
+	out := make([]*T, len(list))
+	for i := range list {
+		out[i] = &list[i]
+	}
+	return out
 }

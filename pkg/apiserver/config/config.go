@@ -40,7 +40,10 @@ type Config struct {
 	MaxReads         int // non-mutating requests in flight; 0: no limit
 	MaxWrites        int // mutating requests in flight; 0: no limit
 	MaxHTTP2Streams  int
-	Profiling        bool
+	// PriorityAndFairness shares MaxReads and MaxWrites together between flows of
+	// requests, instead of limiting each.
+	PriorityAndFairness bool
+	Profiling           bool
 
 	// Who is asking.
 	AnonymousAuth           bool
@@ -120,6 +123,7 @@ func Default() Config {
 		MaxWrites:             200,
 		MaxHTTP2Streams:       250,
 		Profiling:             true,
+		PriorityAndFairness:   true,
 		AnonymousAuth:         true,
 		ServiceAccountLookup:  true,
 		ExtendTokenExpiration: true,

@@ -35,9 +35,11 @@ type Config struct {
 
 	RequestTimeout              time.Duration
 	MaxReadsInFlight, MaxWrites int
-	Clock                       clock.Clock
-	Log                         *slog.Logger
-	Metrics                     *Metrics
+	// Fairness shares the server between requests; nil: their number is limited.
+	Fairness *Fairness
+	Clock    clock.Clock
+	Log      *slog.Logger
+	Metrics  *Metrics
 	// InFlight counts ordinary requests, which a shutdown waits for.
 	InFlight *InFlight
 }
@@ -50,7 +52,11 @@ type ProxyHeaders struct{ Names, ExtraPrefixes []string }
 func Chain(api http.Handler, cfg Config) http.Handler {
 	h := api
 	h = withAuthorization(h, cfg)
-	h = withMaxInFlight(h, cfg)
+	if cfg.Fairness != nil {
+		h = withFairness(h, cfg)
+	} else {
+		h = withMaxInFlight(h, cfg)
+	}
 	h = impersonation.WithConstrainedImpersonation(h, cfg.Authorizer, cfg.Serializer)
 	h = withAuthentication(h, cfg)
 	h = withWarnings(h)

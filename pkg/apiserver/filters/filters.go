@@ -25,6 +25,8 @@ import (
 	auditapi "k8s.io/apiserver/pkg/apis/audit"
 )
 
+var errNoUser = errors.New("no User found in the context")
+
 // withRecovery answers 500 where a handler panics, and goes on serving.
 func withRecovery(next http.Handler, cfg Config) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -1,0 +1,208 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package filters
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/endpoints/responsewriter"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/util/flowcontrol"
+	flowrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
+
+	"keelson.dev/api/clock"
+)
+
+// maxWait is how long a request waits for its turn at most.
+const maxWait = time.Minute
+
+// Fairness shares the server between requests: which flow they are of, and how
+// many of a flow's priority level run at once, is what FlowSchemas and
+// PriorityLevelConfigurations say. The queues are the library's.
+type Fairness struct {
+	Controller flowcontrol.Interface
+	// Objects is how many objects a resource ("deployments.apps") has; false:
+	// that is not known.
+	Objects func(resource string) (int64, bool)
+}
+
+// fairness is one server's filter.
+type fairness struct {
+	next     http.Handler
+	cfg      Config
+	control  flowcontrol.Interface
+	estimate flowrequest.WorkEstimatorFunc
+	dropped  flowcontrol.DroppedRequestsTracker
+	clock    clock.Clock
+}
+
+// withFairness has requests wait for their turn, and refuses those for which
+// there is no room. Streams are none of its business, and of a watch only the
+// beginning is.
+func withFairness(next http.Handler, cfg Config) http.Handler {
+	f := &fairness{next: next, cfg: cfg, control: cfg.Fairness.Controller, dropped: flowcontrol.NewDroppedRequestsTracker(), clock: cfg.Clock}
+	count := func(resource string) (storage.Stats, error) {
+		n, ok := cfg.Fairness.Objects(resource)
+		if !ok {
+			return storage.Stats{}, flowrequest.ObjectCountNotFoundErr
+		}
+		return storage.Stats{ObjectCount: n}, nil
+	}
+	f.estimate = flowrequest.NewWorkEstimator(count, f.control.GetInterestedWatchCount, flowrequest.DefaultWorkEstimatorConfig(), f.control.GetMaxSeats)
+	return f
+}
+
+// class is what a request is of.
+type class struct {
+	schema *flowcontrolv1.FlowSchema
+	level  *flowcontrolv1.PriorityLevelConfiguration
+}
+
+// tell names the class to the client by its UIDs: its names are the
+// administrator's.
+func (c *class) tell(h http.Header) {
+	if c.schema != nil {
+		h.Set(flowcontrolv1.ResponseHeaderMatchedPriorityLevelConfigurationUID, string(c.level.UID))
+		h.Set(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID, string(c.schema.UID))
+	}
+}
+
+// ServeHTTP serves r in its turn.
+func (f *fairness) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	info, ok := request.RequestInfoFrom(r.Context())
+	if !ok {
+		f.next.ServeHTTP(w, r)
+		return
+	}
+	if _, ok := request.UserFrom(r.Context()); !ok {
+		f.cfg.WriteError(w, r, apierrors.NewInternalError(errNoUser))
+		return
+	}
+	switch {
+	case info.Verb == "watch":
+		f.watch(w, r, info)
+	case LongRunning(r, info):
+		f.next.ServeHTTP(w, r)
+	default:
+		c, served := &class{}, false
+		f.handle(r, info, c, func() {
+			served = true
+			c.tell(w.Header())
+			f.next.ServeHTTP(w, r)
+		})
+		if !served {
+			f.refuse(w, info, c)
+		}
+	}
+}
+
+// handle runs execute when it is r's turn, or not at all.
+func (f *fairness) handle(r *http.Request, info *request.RequestInfo, c *class, execute func()) {
+	user, _ := request.UserFrom(r.Context())
+	ctx, cancel := f.patience(r.Context())
+	defer cancel()
+	f.control.Handle(ctx, flowcontrol.RequestDigest{RequestInfo: info, User: user},
+		func(schema *flowcontrolv1.FlowSchema, level *flowcontrolv1.PriorityLevelConfiguration, _ string) {
+			c.schema, c.level = schema, level
+		},
+		func() flowrequest.WorkEstimate { return f.estimate(r, c.schema.Name, c.level.Name) },
+		func(bool) {}, execute)
+}
+
+// patience ends when a request has waited for long enough: for a quarter of the
+// time that it has.
+func (f *fairness) patience(ctx context.Context) (context.Context, context.CancelFunc) {
+	limit := f.cfg.RequestTimeout / 4
+	if deadline, ok := ctx.Deadline(); ok {
+		limit = deadline.Sub(f.clock.Now()) / 4
+	}
+	return context.WithTimeout(ctx, min(limit, maxWait))
+}
+
+// watch serves a watch, which has its turn until it has begun: from then on it
+// costs what others write.
+func (f *fairness) watch(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) {
+	c := &class{}
+	turn, begun, done := make(chan struct{}), newSignal(), make(chan struct{})
+	forget := flowcontrol.ForgetWatchFunc(nil)
+	go func() {
+		defer close(done)
+		f.handle(r, info, c, func() {
+			forget = f.control.RegisterWatch(r)
+			close(turn)
+			begun.wait()
+		})
+	}()
+	select {
+	case <-turn:
+	case <-done: // without a turn: one ends with the signal
+		f.refuse(w, info, c)
+		return
+	}
+	defer func() {
+		begun.send()
+		<-done
+		if forget != nil {
+			forget()
+		}
+	}()
+	c.tell(w.Header())
+	f.next.ServeHTTP(responsewriter.WrapForHTTP1Or2(&beginning{w, begun.send}), r)
+}
+
+// refuse tells the client to come again.
+func (f *fairness) refuse(w http.ResponseWriter, info *request.RequestInfo, c *class) {
+	c.tell(w.Header())
+	kind, level := "mutating", ""
+	if info.Verb == "get" || info.Verb == "list" || info.Verb == "watch" {
+		kind = "readOnly"
+	}
+	if c.level != nil {
+		level = c.level.Name
+	}
+	f.cfg.Metrics.drop(kind)
+	f.dropped.RecordDroppedRequest(level)
+	w.Header().Set("Retry-After", strconv.FormatInt(f.dropped.GetRetryAfter(level), 10))
+	http.Error(w, "Too many requests, please try again later.", http.StatusTooManyRequests)
+}
+
+// signal is given once.
+type signal struct {
+	once sync.Once
+	c    chan struct{}
+}
+
+func newSignal() *signal { return &signal{c: make(chan struct{})} }
+
+func (s *signal) send() { s.once.Do(func() { close(s.c) }) }
+
+func (s *signal) wait() { <-s.c }
+
+// beginning calls begun when the answer begins.
+type beginning struct {
+	http.ResponseWriter
+	begun func()
+}
+
+// WriteHeader begins the answer.
+func (b *beginning) WriteHeader(code int) {
+	b.begun()
+	b.ResponseWriter.WriteHeader(code)
+}
+
+// Write begins the answer, if nothing else has.
+func (b *beginning) Write(p []byte) (int, error) {
+	b.begun()
+	return b.ResponseWriter.Write(p)
+}
+
+// Unwrap is for http.ResponseController.
+func (b *beginning) Unwrap() http.ResponseWriter { return b.ResponseWriter }
