@@ -19,6 +19,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/flowcontrol"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"keelson.dev/api/clock"
@@ -311,7 +312,10 @@ func (k *Kubelet) workerConfig() worker.Config {
 	c := k.cfg.Kubelet
 	return worker.Config{
 		Clock: k.cfg.Clock, Log: k.cfg.Log, Runtime: k.runtime.client, Volumes: k.volumes, Objects: k.objects, Cgroups: k.cgroups,
-		Images: images.New(images.Config{Runtime: k.runtime.client, Secrets: k.objects, Clock: k.cfg.Clock, Event: k.events.pod}),
+		Images: images.New(images.Config{
+			Runtime: k.runtime.client, Secrets: k.objects, Clock: k.cfg.Clock, Event: k.events.pod,
+			Parallel: parallelPulls(c), Allow: pullRate(c),
+		}),
 		Status: k.status, Handler: k.handler, Event: k.events.pod, Listening: k.runtime.listening, Allocation: k.allocation, Left: k.left, Ready: k.runtime.networkReady,
 		Services: k.sources.servicesFor, RuntimeHandler: k.sources.runtimeHandler, Allocatable: k.allocatable,
 		DNS: dns.Settings{
@@ -321,6 +325,25 @@ func (k *Kubelet) workerConfig() worker.Config {
 		SeccompRoot: filepath.Join(k.cfg.RootDir, "seccomp"), SeccompDefault: c.SeccompDefault != nil && *c.SeccompDefault,
 		Node: k.qos, RuntimeName: "containerd", RecursiveReadOnly: k.runtime.recursiveReadOnly,
 	}
+}
+
+// parallelPulls is how many images may be pulled at a time; 0 means any number.
+func parallelPulls(c *kubeletconfig.KubeletConfiguration) int {
+	switch {
+	case c.SerializeImagePulls != nil && *c.SerializeImagePulls:
+		return 1
+	case c.MaxParallelImagePulls != nil:
+		return int(*c.MaxParallelImagePulls)
+	}
+	return 0
+}
+
+// pullRate bounds how often registries are asked; nil does not.
+func pullRate(c *kubeletconfig.KubeletConfiguration) func() bool {
+	if c.RegistryPullQPS == nil || *c.RegistryPullQPS <= 0 {
+		return nil
+	}
+	return flowcontrol.NewTokenBucketRateLimiter(float32(*c.RegistryPullQPS), int(c.RegistryBurst)).TryAccept
 }
 
 func deref(s *string) string {

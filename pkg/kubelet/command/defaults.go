@@ -66,6 +66,9 @@ func complete(c *kubeletconfig.KubeletConfiguration) {
 	if c.ContainerLogMonitorInterval == nil {
 		c.ContainerLogMonitorInterval = &metav1.Duration{Duration: 10 * time.Second}
 	}
+	orPointer(&c.RegistryPullQPS, 5)
+	orElse(&c.RegistryBurst, 10)
+	orPointer(&c.SerializeImagePulls, c.MaxParallelImagePulls == nil || *c.MaxParallelImagePulls < 2)
 	orPointer(&c.ImageGCHighThresholdPercent, 85)
 	orPointer(&c.ImageGCLowThresholdPercent, 80)
 	orDuration(&c.ImageMinimumGCAge, 2*time.Minute)

@@ -180,6 +180,15 @@ func (c *Client) ImageStatus(ctx context.Context, spec *runtimeapi.ImageSpec) (*
 	return r.Image, nil
 }
 
+// PullImage pulls an image and returns its reference. It takes as long as ctx lets it.
+func (c *Client) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) (string, error) {
+	resp, err := c.Images.PullImage(ctx, r)
+	if err != nil {
+		return "", err
+	}
+	return resp.GetImageRef(), nil
+}
+
 func ignoreNotFound(err error) error {
 	if NotFound(err) {
 		return nil

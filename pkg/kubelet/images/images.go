@@ -45,9 +45,21 @@ type Error struct {
 // Error returns the reason and the message.
 func (e *Error) Error() string { return e.Reason + ": " + e.Message }
 
+// Runtime is the part of the container runtime that pulls need.
+type Runtime interface {
+	// ImageStatus returns an image that is on the node, or nil.
+	ImageStatus(ctx context.Context, spec *runtimeapi.ImageSpec) (*runtimeapi.Image, error)
+	// PullImage returns the reference of what it pulled.
+	PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) (string, error)
+}
+
 // Config is what a Puller needs.
 type Config struct {
-	Runtime *cri.Client
+	Runtime Runtime
+	// Parallel is how many pulls may go on at a time; 0 means any number.
+	Parallel int
+	// Allow tells whether a pull may begin now, so that registries are not asked too often; nil allows all.
+	Allow func() bool
 	// Secrets reads the pull secrets of pods.
 	Secrets interface {
 		Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
@@ -61,9 +73,17 @@ type Config struct {
 type Puller struct {
 	cfg Config
 
+	slots chan struct{} // a token for each pull under way; nil without a bound
+
 	mu     sync.Mutex
 	states map[string]*state // by image and pod
-	pulls  map[string]*sync.Mutex
+	pulls  map[string]*pull  // by image; of those that are waited for
+}
+
+// pull is an image that somebody pulls.
+type pull struct {
+	turn  chan struct{} // holds a token while it is pulled
+	users int
 }
 
 // state is what is remembered of failed pulls of an image for a pod.
@@ -75,7 +95,11 @@ type state struct {
 
 // New makes a Puller.
 func New(cfg Config) *Puller {
-	return &Puller{cfg: cfg, states: map[string]*state{}, pulls: map[string]*sync.Mutex{}}
+	p := &Puller{cfg: cfg, states: map[string]*state{}, pulls: map[string]*pull{}}
+	if cfg.Parallel > 0 {
+		p.slots = make(chan struct{}, cfg.Parallel)
+	}
+	return p
 }
 
 // Forget drops what is remembered of a pod.
@@ -111,16 +135,19 @@ func (p *Puller) Ensure(ctx context.Context, pod *v1.Pod, c *v1.Container, sandb
 }
 
 func (p *Puller) pull(ctx context.Context, pod *v1.Pod, c *v1.Container, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
-	st, one := p.state(pod, c.Image)
+	st := p.state(pod, c.Image)
 	now := p.cfg.Clock.Now()
 	if until := st.backoff.Until(st.failed); !st.failed.IsZero() && now.Before(until) {
-		message := fmt.Sprintf("Back-off pulling image %q: %s: %s", c.Image, ErrImagePull, st.message)
+		message := fmt.Sprintf("Back-off pulling image %q: %s", c.Image, st.message)
 		p.cfg.Event(pod, c.Name, v1.EventTypeNormal, "BackOff", fmt.Sprintf("Back-off pulling image %q", c.Image))
 		return nil, &Error{Reason: ErrImagePullBackOff, Message: message, Retry: until}
 	}
 	p.event(pod, c, "Pulling", fmt.Sprintf("Pulling image %q", c.Image))
-	one.Lock()
-	defer one.Unlock()
+	done, err := p.turn(ctx, c.Image)
+	if err != nil {
+		return nil, &Error{Reason: ErrImagePull, Message: err.Error(), Retry: p.cfg.Clock.Now()}
+	}
+	defer done()
 	waited := p.cfg.Clock.Since(now)
 	begun := p.cfg.Clock.Now()
 	ref, err := p.fetch(ctx, pod, spec, sandbox)
@@ -145,17 +172,34 @@ func (p *Puller) pull(ctx context.Context, pod *v1.Pod, c *v1.Container, spec *r
 }
 
 func (p *Puller) failedPull(pod *v1.Pod, c *v1.Container, st *state, err error) error {
-	message := cri.Message(err)
+	reason, message := explain(c.Image, err)
 	now := p.cfg.Clock.Now()
 	p.mu.Lock()
 	st.backoff.Next(now, now)
-	st.failed, st.message = now, message
+	st.failed, st.message = now, reason+": "+message
 	retry := st.backoff.Until(now)
 	p.mu.Unlock()
-	e := p.fail(pod, c, ErrImagePull, "Failed", fmt.Sprintf("Failed to pull image %q: %s", c.Image, message))
-	p.cfg.Event(pod, c.Name, v1.EventTypeWarning, "Failed", "Error: "+ErrImagePull)
-	return &Error{Reason: e.Reason, Message: message, Retry: retry}
+	p.fail(pod, c, reason, "Failed", fmt.Sprintf("Failed to pull image %q: %v", c.Image, err))
+	p.cfg.Event(pod, c.Name, v1.EventTypeWarning, "Failed", "Error: "+reason)
+	return &Error{Reason: reason, Message: message, Retry: retry}
 }
+
+// explain returns the reason and the text that containers show for a pull that
+// failed. Runtimes name some reasons at the beginning of what they say.
+func explain(image string, err error) (reason, message string) {
+	for word, what := range map[string]string{
+		"RegistryUnavailable":       "because the registry is unavailable",
+		"SignatureValidationFailed": "because the signature validation failed",
+	} {
+		if rest, ok := strings.CutPrefix(cri.Message(err), word); ok {
+			return word, fmt.Sprintf("image pull failed for %s %s%s", image, what, rest)
+		}
+	}
+	return ErrImagePull, err.Error()
+}
+
+// errTooOften is what a pull fails with that registries are not to be bothered with.
+var errTooOften = errors.New("pull QPS exceeded")
 
 // fetch pulls with each of the pod's credentials that may be meant for the
 // image, or with none.
@@ -168,9 +212,12 @@ func (p *Puller) fetch(ctx context.Context, pod *v1.Pod, spec *runtimeapi.ImageS
 	}
 	var errs []error
 	for _, auth := range auths {
-		r, err := p.cfg.Runtime.Images.PullImage(ctx, &runtimeapi.PullImageRequest{Image: spec, Auth: auth, SandboxConfig: sandbox})
+		if p.cfg.Allow != nil && !p.cfg.Allow() {
+			return "", errTooOften
+		}
+		ref, err := p.cfg.Runtime.PullImage(ctx, &runtimeapi.PullImageRequest{Image: spec, Auth: auth, SandboxConfig: sandbox})
 		if err == nil {
-			return r.GetImageRef(), nil
+			return ref, nil
 		}
 		errs = append(errs, err)
 	}
@@ -180,19 +227,57 @@ func (p *Puller) fetch(ctx context.Context, pod *v1.Pod, spec *runtimeapi.ImageS
 	return "", errors.Join(errs...)
 }
 
-// state returns what is remembered of an image for a pod, and the lock under
-// which the image is pulled.
-func (p *Puller) state(pod *v1.Pod, image string) (*state, *sync.Mutex) {
+// state returns what is remembered of an image for a pod.
+func (p *Puller) state(pod *v1.Pod, image string) *state {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	key := string(pod.UID) + " " + image
 	if p.states[key] == nil {
 		p.states[key] = &state{}
 	}
-	if p.pulls[image] == nil {
-		p.pulls[image] = &sync.Mutex{}
+	return p.states[key]
+}
+
+// turn waits until the image may be pulled: by one caller at a time, and no
+// more images at a time than are allowed. The caller calls done after that.
+func (p *Puller) turn(ctx context.Context, image string) (done func(), err error) {
+	p.mu.Lock()
+	one := p.pulls[image]
+	if one == nil {
+		one = &pull{turn: make(chan struct{}, 1)}
+		p.pulls[image] = one
 	}
-	return p.states[key], p.pulls[image]
+	one.users++
+	p.mu.Unlock()
+	left := func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if one.users--; one.users == 0 {
+			delete(p.pulls, image)
+		}
+	}
+	select {
+	case one.turn <- struct{}{}:
+	case <-ctx.Done():
+		left()
+		return nil, ctx.Err()
+	}
+	if p.slots != nil {
+		select {
+		case p.slots <- struct{}{}:
+		case <-ctx.Done():
+			<-one.turn
+			left()
+			return nil, ctx.Err()
+		}
+	}
+	return func() {
+		if p.slots != nil {
+			<-p.slots
+		}
+		<-one.turn
+		left()
+	}, nil
 }
 
 func (p *Puller) forget(pod *v1.Pod, image string) {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	v1 "k8s.io/api/core/v1"
@@ -138,6 +139,10 @@ func (s *starter) start(ctx context.Context, c *v1.Container) error {
 	if err != nil {
 		return err
 	}
+	volumes, err := s.imageVolumes(ctx, c)
+	if err != nil {
+		return err
+	}
 	last := s.seen.Latest(c.Name)
 	if last != nil && last.State == cri.Created {
 		// Left by an earlier try that did not get to starting it.
@@ -146,7 +151,7 @@ func (s *starter) start(ctx context.Context, c *v1.Container) error {
 		}
 	}
 	restarts := s.restarts(c, last)
-	config, err := s.containerConfig(ctx, c, image, restarts)
+	config, err := s.containerConfig(ctx, c, image, volumes, restarts)
 	if err != nil {
 		s.cfg.Event(s.pod, c.Name, v1.EventTypeWarning, "Failed", "Error: "+err.Error())
 		return s.wait(c, reasonConfig, err)
@@ -169,6 +174,24 @@ func (s *starter) start(ctx context.Context, c *v1.Container) error {
 		s.cfg.Log.Warn("Log is not linked", "pod", s.uid, "err", err)
 	}
 	return s.postStart(ctx, c, id)
+}
+
+// imageVolumes gets the images that the container mounts, by the names of their volumes.
+func (s *starter) imageVolumes(ctx context.Context, c *v1.Container) (map[string]*runtimeapi.ImageSpec, error) {
+	out := map[string]*runtimeapi.ImageSpec{}
+	for i := range s.pod.Spec.Volumes {
+		v := &s.pod.Spec.Volumes[i]
+		if v.Image == nil || !slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == v.Name }) {
+			continue
+		}
+		// Events of its pull are the pod's, not a container's.
+		image, err := s.cfg.Images.Ensure(ctx, s.pod, &v1.Container{Image: v.Image.Reference, ImagePullPolicy: v.Image.PullPolicy}, s.config, s.handler)
+		if err != nil {
+			return nil, err
+		}
+		out[v.Name] = &runtimeapi.ImageSpec{Image: image.GetId(), UserSpecifiedImage: v.Image.Reference, RuntimeHandler: s.handler}
+	}
+	return out, nil
 }
 
 // postStart runs the container's handler; when it fails the container is stopped.
@@ -198,7 +221,7 @@ func (s *starter) restarts(c *v1.Container, last *cri.Container) int {
 	return cri.NextRestart(filepath.Join(s.config.LogDirectory, c.Name))
 }
 
-func (s *starter) containerConfig(ctx context.Context, c *v1.Container, image *runtimeapi.Image, restarts int) (*runtimeapi.ContainerConfig, error) {
+func (s *starter) containerConfig(ctx context.Context, c *v1.Container, image *runtimeapi.Image, volumes map[string]*runtimeapi.ImageSpec, restarts int) (*runtimeapi.ContainerConfig, error) {
 	ips := s.box.IPs
 	if s.pod.Spec.HostNetwork {
 		ips = s.cfg.HostIPs
@@ -214,7 +237,8 @@ func (s *starter) containerConfig(ctx context.Context, c *v1.Container, image *r
 	if err != nil {
 		return nil, err
 	}
-	mounts, err := s.mountsOf(c, envs, restarts, ips)
+	options := volume.Options{Env: envs, Images: volumes, RecursiveReadOnly: s.cfg.RecursiveReadOnly(s.handler)}
+	mounts, err := s.mountsOf(c, options, restarts, ips)
 	if err != nil {
 		return nil, err
 	}
@@ -252,8 +276,8 @@ func (s *starter) target(c *v1.Container) string {
 const etcHosts = "/etc/hosts"
 
 // mountsOf are the container's volumes, and the files that the kubelet gives it.
-func (s *starter) mountsOf(c *v1.Container, envs []*runtimeapi.KeyValue, restarts int, ips []string) ([]*runtimeapi.Mount, error) {
-	mounts, err := s.mounts.ForContainer(s.pod, c, volume.Options{Env: envs, RecursiveReadOnly: s.cfg.RecursiveReadOnly(s.handler)})
+func (s *starter) mountsOf(c *v1.Container, o volume.Options, restarts int, ips []string) ([]*runtimeapi.Mount, error) {
+	mounts, err := s.mounts.ForContainer(s.pod, c, o)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,191 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson.dev/api/clock"
+)
+
+// registry is a runtime that pulls for a second, or fails.
+type registry struct {
+	mu     sync.Mutex
+	fails  error
+	here   map[string]bool
+	now    int // pulls under way
+	most   int
+	pulled []string
+}
+
+func (r *registry) ImageStatus(_ context.Context, spec *runtimeapi.ImageSpec) (*runtimeapi.Image, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.here[spec.Image] {
+		return &runtimeapi.Image{Id: spec.Image, Size: 7}, nil
+	}
+	return nil, nil
+}
+
+func (r *registry) PullImage(_ context.Context, req *runtimeapi.PullImageRequest) (string, error) {
+	r.mu.Lock()
+	r.now++
+	r.most = max(r.most, r.now)
+	fails := r.fails
+	r.mu.Unlock()
+	<-clock.Real().NewTimer(time.Second).C()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.now--
+	if fails != nil {
+		return "", fails
+	}
+	r.here[req.Image.Image] = true
+	r.pulled = append(r.pulled, req.Image.Image)
+	return req.Image.Image, nil
+}
+
+// Secret implements the source of pull secrets: there are none.
+func (r *registry) Secret(context.Context, string, string) (*v1.Secret, error) {
+	return nil, errors.New("none")
+}
+
+type told struct {
+	mu   sync.Mutex
+	list []string
+}
+
+func (e *told) event(_ *v1.Pod, _, _, reason, message string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.list = append(e.list, reason+": "+message)
+}
+
+func pod(uid string) *v1.Pod { return &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)}} }
+
+func (p *Puller) get(ctx context.Context, uid, image string) (*runtimeapi.Image, error) {
+	return p.Ensure(ctx, pod(uid), &v1.Container{Name: "c", Image: image, ImagePullPolicy: v1.PullIfNotPresent}, nil, "")
+}
+
+func TestParallelPulls(t *testing.T) {
+	for _, tc := range []struct{ parallel, want int }{{1, 1}, {2, 2}, {0, 4}} {
+		t.Run(fmt.Sprint(tc.parallel), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, e := &registry{here: map[string]bool{}}, &told{}
+				p := New(Config{Runtime: r, Secrets: r, Clock: clock.Real(), Event: e.event, Parallel: tc.parallel})
+				var wg sync.WaitGroup
+				for i := range 4 {
+					wg.Go(func() {
+						if image, err := p.get(t.Context(), "u", fmt.Sprint("img:", i)); err != nil || image == nil {
+							t.Errorf("%v, %v", image, err)
+						}
+					})
+				}
+				wg.Wait()
+				if r.most != tc.want || len(r.pulled) != 4 || len(p.pulls) != 0 {
+					t.Errorf("%d pulls at a time, want %d; pulled %q; %d are kept", r.most, tc.want, r.pulled, len(p.pulls))
+				}
+				if want := "Pulled: Successfully pulled image \"img:0\" in 1s "; !slices.ContainsFunc(e.list, func(s string) bool { return strings.HasPrefix(s, want) }) {
+					t.Errorf("events %q", e.list)
+				}
+			})
+		})
+	}
+}
+
+// TestWaitingForATurnEnds with the pod that waits.
+func TestWaitingForATurnEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, e := &registry{here: map[string]bool{}}, &told{}
+		p := New(Config{Runtime: r, Secrets: r, Clock: clock.Real(), Event: e.event, Parallel: 1})
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { _, _ = p.get(t.Context(), "u", "img:0") })
+		synctest.Wait()
+		wg.Go(func() {
+			if _, err := p.get(ctx, "v", "img:1"); err == nil {
+				t.Error("pulled for nobody")
+			}
+		})
+		synctest.Wait()
+		cancel()
+		wg.Wait()
+		if len(p.pulls) != 0 || len(p.slots) != 0 {
+			t.Errorf("%d pulls and %d tokens are kept", len(p.pulls), len(p.slots))
+		}
+	})
+}
+
+func TestTextsOfFailedPulls(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err             error
+		reason, message string
+	}{
+		"not there": {
+			status.Error(codes.NotFound, "failed to resolve image"),
+			"ErrImagePull", "rpc error: code = NotFound desc = failed to resolve image",
+		},
+		"registry": {
+			status.Error(codes.Unknown, "RegistryUnavailable: no route"),
+			"RegistryUnavailable", "image pull failed for img:1 because the registry is unavailable: no route",
+		},
+		"signature": {
+			status.Error(codes.Unknown, "SignatureValidationFailed: bad"),
+			"SignatureValidationFailed", "image pull failed for img:1 because the signature validation failed: bad",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, e := &registry{fails: tc.err}, &told{}
+				p := New(Config{Runtime: r, Secrets: r, Clock: clock.Real(), Event: e.event})
+				try := func(reason, message string) *Error {
+					t.Helper()
+					_, err := p.get(t.Context(), "u", "img:1")
+					var got *Error
+					if !errors.As(err, &got) || got.Reason != reason || got.Message != message {
+						t.Fatalf("got %v, want %s: %s", err, reason, message)
+					}
+					return got
+				}
+				failed := try(tc.reason, tc.message)
+				if in := clock.Real().Now().Add(10 * time.Second); !failed.Retry.Equal(in) {
+					t.Errorf("retry at %v, want %v", failed.Retry, in)
+				}
+				try("ImagePullBackOff", fmt.Sprintf(`Back-off pulling image "img:1": %s: %s`, tc.reason, tc.message))
+				want := []string{
+					`Pulling: Pulling image "img:1"`, fmt.Sprintf(`Failed: Failed to pull image "img:1": %v`, tc.err),
+					"Failed: Error: " + tc.reason, `BackOff: Back-off pulling image "img:1"`,
+				}
+				if !slices.Equal(e.list, want) {
+					t.Errorf("events %q, want %q", e.list, want)
+				}
+			})
+		})
+	}
+}
+
+func TestRegistriesAreNotAskedTooOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, e := &registry{here: map[string]bool{}}, &told{}
+		p := New(Config{Runtime: r, Secrets: r, Clock: clock.Real(), Event: e.event, Allow: func() bool { return false }})
+		if _, err := p.get(t.Context(), "u", "img:1"); err == nil || err.Error() != "ErrImagePull: pull QPS exceeded" || len(r.pulled) != 0 {
+			t.Errorf("%v, pulled %q", err, r.pulled)
+		}
+	})
+}
