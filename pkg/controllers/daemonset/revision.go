@@ -85,8 +85,8 @@ func (c *Controller) record(ctx context.Context, set *appsv1.DaemonSet, r *appsv
 	return fmt.Errorf("revision %s: %w", r.Name, errNameTaken)
 }
 
-// merge makes one of several revisions of the same template, the last one, and
-// has the pods of the others be its own.
+// merge makes one of several revisions of the same template, the last one. Pods
+// of the others are made its own, also in pods, lest they be taken for outdated.
 func (c *Controller) merge(ctx context.Context, present []*appsv1.ControllerRevision, pods []*v1.Pod) error {
 	if len(present) == 1 {
 		return nil
@@ -99,11 +99,11 @@ func (c *Controller) merge(ctx context.Context, present []*appsv1.ControllerRevi
 	if err != nil {
 		return fmt.Errorf("label: %w", err)
 	}
-	for _, pod := range pods {
+	for i, pod := range pods {
 		if !others[pod.Labels[hashLabel]] {
 			continue
 		}
-		if _, err := c.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		if pods[i], err = c.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 			return fmt.Errorf("label of pod: %w", err)
 		}
 	}

@@ -229,6 +229,12 @@ func TestRevisions(t *testing.T) {
 		pods, err := b.Client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: hashLabel + "=twin"})
 		return list, err == nil && len(list.Items) == 1 && list.Items[0].Name == "twin" && metav1.GetControllerOf(&list.Items[0]) != nil && len(pods.Items) == 1
 	})
+	b.runs("as before", "n1:one", all(1))
+	for uid := range b.uids() {
+		if !before[uid] {
+			t.Error("the pod was replaced")
+		}
+	}
 	b.image("two")
 	b.runs("goes on", "n1:two", all(1))
 	if list, err = revisions.List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) != 2 || list.Items[0].Revision+list.Items[1].Revision != 11 {
