@@ -124,9 +124,13 @@ func (s *survey) conclude(end *batchv1.JobCondition) bool {
 	if end == nil || len(noted.Succeeded)+len(noted.Failed) > 0 || s.terminating > 0 {
 		return false
 	}
+	status := &s.job.Status
 	setCondition(s.job, *end)
 	if end.Type == batchv1.JobComplete {
-		s.job.Status.CompletionTime = &end.LastTransitionTime
+		status.CompletionTime = &end.LastTransitionTime
+	}
+	if n := s.job.Spec.Completions; status.StartTime == nil && (n == nil || *n > 0) {
+		status.StartTime = &end.LastTransitionTime // suspension took it; what has ended must have begun
 	}
 	return true
 }

@@ -205,6 +205,9 @@ func (w *world) writeStatus(_ context.Context, job *batchv1.Job) (*batchv1.Job, 
 		if job.ResourceVersion != w.job.ResourceVersion {
 			return apierrors.NewConflict(batchv1.Resource("jobs"), job.Name, errors.New("there is a newer one"))
 		}
+		if finished(job) && job.Status.StartTime == nil {
+			return apierrors.NewBadRequest("startTime is required for finished job")
+		}
 		w.job = job.DeepCopy()
 		w.job.ResourceVersion = w.next()
 		return nil
@@ -242,6 +245,21 @@ func (w *world) finish(uid types.UID, code int32) {
 		e.succeeded, e.ignored, e.index = code == 0, code == ignored, indexOf(p)
 		w.ends[uid] = e
 	})
+}
+
+// respec changes what is asked for.
+func (w *world) respec(f func(*batchv1.JobSpec)) {
+	w.job = w.job.DeepCopy()
+	f(&w.job.Spec)
+	w.job.ResourceVersion = w.next()
+}
+
+// strip has somebody else take the finalizer: nobody can tell what the pod counts for then.
+func (w *world) strip(uid types.UID) {
+	e := w.ends[uid]
+	e.unwanted = true
+	w.ends[uid] = e
+	_ = w.change(uid, func(p *v1.Pod) { p.Finalizers = nil })
 }
 
 // running are the pods that may still end.
@@ -308,7 +326,14 @@ func TestCounts(t *testing.T) {
 				w.fuse, w.applied = rapid.IntRange(1, 6).Draw(t, "writes"), rapid.Bool().Draw(t, "applied")
 			},
 			"restart": func(*rapid.T) { w.restart() },
-			"wait":    func(*rapid.T) { w.clock.Step(time.Minute) }, // less than lets expectations lapse
+			"suspend": func(t *rapid.T) {
+				w.respec(func(spec *batchv1.JobSpec) { spec.Suspend = ptr.To(rapid.Bool().Draw(t, "suspend")) })
+			},
+			"scale": func(t *rapid.T) {
+				w.respec(func(spec *batchv1.JobSpec) { spec.Parallelism = ptr.To(rapid.Int32Range(0, 3).Draw(t, "parallelism")) })
+			},
+			"strip": func(t *rapid.T) { w.strip(pick(t, slices.Sorted(maps.Keys(w.pods)))) },
+			"wait":  func(*rapid.T) { w.clock.Step(time.Minute) }, // less than lets expectations lapse
 			"": func(t *rapid.T) {
 				w.check(t)
 				if s := w.job.Status; s.Succeeded < succeeded || s.Failed < failures {
@@ -323,6 +348,7 @@ func TestCounts(t *testing.T) {
 
 // settle lets the job come to its end undisturbed, and checks the counts then.
 func (w *world) settle(t *rapid.T) {
+	w.respec(func(spec *batchv1.JobSpec) { spec.Suspend, spec.Parallelism = nil, ptr.To[int32](2) })
 	w.restart()
 	for range 300 {
 		if finished(w.job) {
@@ -343,6 +369,9 @@ func (w *world) settle(t *rapid.T) {
 		if tracked(pod) {
 			t.Fatalf("a finished job's pod has the finalizer: %+v", pod)
 		}
+	}
+	if w.job.Status.StartTime == nil {
+		t.Fatal("a finished job never started")
 	}
 	w.check(t)
 }
