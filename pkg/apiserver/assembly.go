@@ -215,7 +215,7 @@ func (a *assembly) buildAPI() error {
 		return err
 	}
 	a.api, err = rest.New(rest.Config{
-		Rows: rows, Scheme: a.scheme, Store: a.stores.of, Clock: a.server.deps.Clock, Log: a.server.log,
+		Rows: rows, Scheme: a.scheme, Store: a.storeOf, Clock: a.server.deps.Clock, Log: a.server.log,
 		Admission: a.admission, Authorizer: a.authz,
 		Connectors: connectors, Hooks: a.registryHooks(rows),
 		TypeConverter: newTypeConverter(a.scheme, openapi.Source{}),

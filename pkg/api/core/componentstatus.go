@@ -17,7 +17,8 @@ func componentStatusRow() *resource.Row {
 		Group: "", Version: "v1", Resource: "componentstatuses", Kind: "ComponentStatus",
 		ShortNames: []string{"cs"},
 		Verbs:      []string{"get", "list"},
-		Ephemeral:  true,
+		Computed:   true,
+		Deprecated: "v1 ComponentStatus is deprecated in v1.19+",
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),

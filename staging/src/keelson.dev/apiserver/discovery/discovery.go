@@ -61,7 +61,7 @@ func Resources(rows []*resource.Row, version string) []metav1.APIResource {
 			Name: row.Resource, SingularName: row.Singular, Namespaced: row.Namespaced, Kind: row.Kind,
 			Verbs: listedVerbs(row), ShortNames: row.ShortNames, Categories: row.Categories,
 		}
-		if !row.Ephemeral {
+		if !row.Ephemeral && !row.Computed {
 			stored := row.StoredAs
 			if stored.Empty() {
 				stored = row.GroupVersionKind()

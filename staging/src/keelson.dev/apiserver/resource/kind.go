@@ -25,6 +25,8 @@ type Kind[T, L any] struct {
 	StoragePrefix          string
 	Verbs                  []string
 	Ephemeral              bool
+	Computed               bool
+	Deprecated             string
 
 	Default        func(obj *T)
 	PrepareCreate  func(ctx context.Context, obj *T)
@@ -61,10 +63,10 @@ type Sub[T any] struct {
 // Row returns k for the table.
 func (k Kind[T, L]) Row() *Row {
 	row := &Row{
-		Group: k.Group, Versions: append([]Version{{Name: k.Version}}, k.MoreVersions...), StorageVersion: k.Version,
+		Group: k.Group, Versions: append([]Version{{Name: k.Version, Deprecated: k.Deprecated}}, k.MoreVersions...), StorageVersion: k.Version,
 		Resource: k.Resource, Singular: k.Singular, Kind: k.Kind, ListKind: k.Kind + "List",
 		ShortNames: k.ShortNames, Categories: k.Categories, Namespaced: k.Namespaced,
-		StoragePrefix: k.StoragePrefix, Verbs: k.Verbs, Ephemeral: k.Ephemeral,
+		StoragePrefix: k.StoragePrefix, Verbs: k.Verbs, Ephemeral: k.Ephemeral, Computed: k.Computed,
 		New:     func() Object { return any(new(T)).(Object) },
 		NewList: func() runtime.Object { return any(new(L)).(runtime.Object) },
 		Columns: k.Columns,

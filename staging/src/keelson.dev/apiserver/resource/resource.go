@@ -68,6 +68,9 @@ type Row struct {
 	// Ephemeral rows store nothing (reviews: authentication.k8s.io,
 	// authorization.k8s.io): the server's connector answers create.
 	Ephemeral bool
+	// Computed rows are read only: what their store answers is so at the moment,
+	// and nothing is stored.
+	Computed bool
 
 	New     func() Object
 	NewList func() runtime.Object

@@ -1,0 +1,174 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson.dev/apiserver/registry"
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/apiserver/store"
+)
+
+const (
+	// componentTimeout is how long a component may take to say that it is well.
+	componentTimeout = 5 * time.Second
+	// maxHealthBytes bounds what it says.
+	maxHealthBytes = 10 << 10
+)
+
+// components answers componentstatuses with what the components beside this
+// server say at the moment: nothing of it is stored.
+type components struct {
+	row    *resource.Row
+	codec  store.Codec
+	attrs  func(store.Object) store.Attrs
+	checks []componentCheck
+}
+
+// componentCheck asks one component. ok is whether it is well; message is what it says.
+type componentCheck struct {
+	name string
+	ask  func(ctx context.Context) (ok bool, message string)
+}
+
+func (a *assembly) components(row *resource.Row) store.Interface {
+	c := &components{row: row, codec: registry.Codec(row, a.scheme), attrs: registry.Attrs(row)}
+	// Their certificates are their own: nobody has to vouch for them here.
+	client := &http.Client{Timeout: componentTimeout, Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}, DisableKeepAlives: true, //nolint:gosec // as Kubernetes: on loopback
+	}}
+	c.checks = append(c.checks, healthz(client, "controller-manager", 10257), healthz(client, "scheduler", 10259))
+	for i := range max(1, len(a.cfg.EtcdServers)) {
+		c.checks = append(c.checks, componentCheck{fmt.Sprintf("etcd-%d", i), func(ctx context.Context) (bool, string) {
+			if _, err := a.kv.Revision(ctx); err != nil {
+				return false, err.Error()
+			}
+			return true, "ok"
+		}})
+	}
+	slices.SortFunc(c.checks, func(x, y componentCheck) int { return strings.Compare(x.name, y.name) })
+	return c
+}
+
+// storeOf is the store of a built-in row.
+func (a *assembly) storeOf(row *resource.Row) store.Interface {
+	if row.Computed {
+		return a.components(row)
+	}
+	return a.stores.of(row)
+}
+
+// healthz asks a process on this machine.
+func healthz(client *http.Client, name string, port int) componentCheck {
+	return componentCheck{name, func(ctx context.Context) (bool, string) {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("https://127.0.0.1:%d/healthz", port), nil)
+		if err != nil {
+			return false, err.Error()
+		}
+		resp, err := client.Do(r)
+		if err != nil {
+			return false, err.Error()
+		}
+		defer resp.Body.Close() //nolint:errcheck // nothing is left to be lost
+		body, err := io.ReadAll(io.LimitReader(resp.Body, maxHealthBytes))
+		switch {
+		case err != nil:
+			return false, err.Error()
+		case resp.StatusCode < 200 || resp.StatusCode >= 400:
+			return false, fmt.Sprintf("HTTP probe failed with statuscode: %d", resp.StatusCode)
+		}
+		return true, string(body)
+	}}
+}
+
+func (c *components) record(ctx context.Context, check componentCheck) (*store.Record, error) {
+	ok, message := check.ask(ctx)
+	status := &corev1.ComponentStatus{
+		ObjectMeta: metav1.ObjectMeta{Name: check.name},
+		Conditions: []corev1.ComponentCondition{{Type: corev1.ComponentHealthy, Status: corev1.ConditionFalse, Message: message}},
+	}
+	if ok {
+		status.Conditions[0].Status = corev1.ConditionTrue
+	}
+	data, err := c.codec.Encode(status)
+	if err != nil {
+		return nil, err
+	}
+	return store.NewRecord(check.name, 0, data, c.attrs(status), c.codec, nil), nil
+}
+
+// Get asks one component.
+func (c *components) Get(ctx context.Context, key, _ string) (*store.Record, error) {
+	i := slices.IndexFunc(c.checks, func(check componentCheck) bool { return check.name == key })
+	if i < 0 {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "componentstatus"}, key)
+	}
+	return c.record(ctx, c.checks[i])
+}
+
+// List asks all components at once.
+func (c *components) List(ctx context.Context, o store.ListOptions) (*store.Page, error) {
+	var wg sync.WaitGroup
+	records, errs := make([]*store.Record, len(c.checks)), make([]error, len(c.checks))
+	for i, check := range c.checks {
+		wg.Go(func() { records[i], errs[i] = c.record(ctx, check) })
+	}
+	wg.Wait()
+	page := &store.Page{}
+	for i, r := range records {
+		if errs[i] != nil {
+			return nil, errs[i]
+		}
+		switch {
+		case o.Labels != nil && !o.Labels.Matches(labels.Set{}), o.Fields != nil && !o.Fields.Matches(r.Attrs.Fields), o.Name != "" && o.Name != r.Key:
+		default:
+			page.Records = append(page.Records, r)
+		}
+	}
+	return page, nil
+}
+
+// Create, Update, Delete and Watch are not among the verbs.
+
+func (c *components) refuse(verb string) error {
+	return apierrors.NewMethodNotSupported(c.row.GroupResource(), verb)
+}
+
+// Create is refused.
+func (c *components) Create(context.Context, string, store.Object, int64) (*store.Record, error) {
+	return nil, c.refuse("create")
+}
+
+// Update is refused.
+func (c *components) Update(context.Context, string, store.UpdateFunc) (*store.Record, error) {
+	return nil, c.refuse("update")
+}
+
+// Delete is refused.
+func (c *components) Delete(context.Context, string, func(*store.Record) error) (*store.Record, error) {
+	return nil, c.refuse("delete")
+}
+
+// Watch is refused.
+func (c *components) Watch(context.Context, store.WatchOptions) (store.Watcher, error) {
+	return nil, c.refuse("watch")
+}
+
+// Ready is always so.
+func (c *components) Ready() error { return nil }
