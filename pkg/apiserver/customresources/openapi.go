@@ -90,15 +90,37 @@ func kindSchema(crd *apiextensionsv1.CustomResourceDefinition, s *schema.Structu
 	out.SetProperty("apiVersion", *spec.StringProperty().WithDescription(apiVersion))
 	out.SetProperty("kind", *spec.StringProperty().WithDescription(kindMeaning))
 	addEmbedded(out, v2)
+	if v2 {
+		dropDefaults(out)
+	}
 	return out
 }
 
-func metadataProperty(v2 bool) spec.Schema {
-	ref := "#/components/schemas/" + objectMeta
-	if v2 {
-		ref = "#/definitions/" + objectMeta
+// dropDefaults takes defaults out of a schema: v2 documents have none.
+func dropDefaults(s *spec.Schema) {
+	if s == nil {
+		return
 	}
-	return *spec.RefSchema(ref).WithDescription(metav1beta1.PartialObjectMetadata{}.SwaggerDoc()["metadata"])
+	s.Default = nil
+	for name, p := range s.Properties {
+		dropDefaults(&p)
+		s.Properties[name] = p
+	}
+	if s.Items != nil {
+		dropDefaults(s.Items.Schema)
+	}
+	if s.AdditionalProperties != nil {
+		dropDefaults(s.AdditionalProperties.Schema)
+	}
+}
+
+func metadataProperty(v2 bool) spec.Schema {
+	description := metav1beta1.PartialObjectMetadata{}.SwaggerDoc()["metadata"]
+	if v2 {
+		return *spec.RefSchema("#/definitions/" + objectMeta).WithDescription(description)
+	}
+	// A reference has no siblings in v3.
+	return *spec.ComposedSchema(*spec.RefSchema("#/components/schemas/" + objectMeta)).WithDescription(description)
 }
 
 // addEmbedded adds to the schemas of whole objects inside of objects what every

@@ -21,7 +21,10 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-const kindExtension = "x-kubernetes-group-version-kind"
+const (
+	kindExtension       = "x-kubernetes-group-version-kind"
+	selectableExtension = "x-kubernetes-selectable-fields"
+)
 
 // Definitions are the schemas of kinds and of what they are made of, by name.
 type Definitions struct {
@@ -91,7 +94,11 @@ func (d *Definitions) AddKind(row *resource.Row, version string, def []byte) err
 	if list.Kind == "" {
 		list.Kind = row.Kind + "List"
 	}
-	return d.add(KindName(list), list, d.listSchema(list, name))
+	schema := d.listSchema(list, row, name)
+	if selectable, ok := fields[selectableExtension]; ok {
+		schema[selectableExtension] = selectable
+	}
+	return d.add(KindName(list), list, schema)
 }
 
 func (d *Definitions) add(name string, gvk schema.GroupVersionKind, fields map[string]any) error {
@@ -104,31 +111,23 @@ func (d *Definitions) add(name string, gvk schema.GroupVersionKind, fields map[s
 }
 
 // listSchema is the schema of a list of the definition item.
-func (d *Definitions) listSchema(gvk schema.GroupVersionKind, item string) map[string]any {
+func (d *Definitions) listSchema(gvk schema.GroupVersionKind, row *resource.Row, item string) map[string]any {
 	const meta = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"
-	kind := strings.TrimSuffix(gvk.Kind, "List")
 	properties := map[string]any{
 		"apiVersion": map[string]any{"type": "string", "description": "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources"},
 		"kind":       map[string]any{"type": "string", "description": "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds"},
 		"items": map[string]any{
 			"type": "array", "items": map[string]any{"$ref": d.ref + item},
-			"description": "List of " + plural(kind) + ". More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md",
+			"description": "List of " + row.Resource + ". More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md",
 		},
 	}
 	if _, ok := d.Schemas[meta]; ok {
-		properties["metadata"] = map[string]any{"$ref": d.ref + meta, "description": "Standard list metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds"}
+		properties["metadata"] = described(d.ref, meta, "Standard list metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds")
 	}
 	return map[string]any{
-		"description": gvk.Kind + " is a list of " + kind, "type": "object", "required": []any{"items"},
+		"description": gvk.Kind + " is a list of " + row.Kind, "type": "object", "required": []any{"items"},
 		"properties": properties, kindExtension: []any{kindOf(gvk)},
 	}
-}
-
-func plural(kind string) string {
-	if strings.HasSuffix(kind, "s") {
-		return strings.ToLower(kind) + "es"
-	}
-	return strings.ToLower(kind) + "s"
 }
 
 func kindOf(gvk schema.GroupVersionKind) map[string]any {

@@ -23,6 +23,7 @@ type operation struct {
 	bodyRequired            bool
 	codes                   []string
 	streams, patch          bool
+	custom                  bool // of custom resources, which have no protobuf
 }
 
 type parameter struct{ name, kind string }
@@ -43,11 +44,21 @@ var (
 		{"orphanDependents", "boolean"}, {"propagationPolicy", "string"},
 	}
 	mediaTypes  = []string{"application/json", "application/vnd.kubernetes.protobuf", "application/yaml"}
+	customTypes = []string{"application/json", "application/yaml"}
 	streamTypes = []string{"application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"}
 	patchTypes  = []string{
 		string(types.ApplyYAMLPatchType), string(types.JSONPatchType), string(types.MergePatchType), string(types.StrategicMergePatchType),
 	}
 )
+
+// described is a reference with a description beside it, for which OpenAPI v3
+// needs a wrapper.
+func described(ref, to, description string) map[string]any {
+	if ref == refPrefix(3) {
+		return map[string]any{"allOf": []any{map[string]any{"$ref": ref + to}}, "description": description}
+	}
+	return map[string]any{"$ref": ref + to, "description": description}
+}
 
 func (d dialect) reference(name string) map[string]any {
 	if name == "" {
@@ -97,10 +108,7 @@ func (d dialect) operation(op operation) map[string]any {
 	}
 	parameters := op.parameters
 	if d.v == 2 {
-		out["consumes"], out["produces"], out["schemes"] = []string{"*/*"}, produced(op), []string{"https"}
-		if op.patch {
-			out["consumes"] = patchTypes
-		}
+		out["consumes"], out["produces"], out["schemes"] = consumed(op), produced(op), []string{"https"}
 		if op.body != "" || op.bodyRequired {
 			body := map[string]any{"name": "body", "in": "body", "schema": d.reference(op.body)}
 			if op.bodyRequired {
@@ -117,7 +125,22 @@ func (d dialect) operation(op operation) map[string]any {
 	return out
 }
 
+func consumed(op operation) []string {
+	switch {
+	case op.patch && op.custom:
+		return patchTypes[:len(patchTypes)-1]
+	case op.patch:
+		return patchTypes
+	case op.custom:
+		return customTypes
+	}
+	return []string{"*/*"}
+}
+
 func produced(op operation) []string {
+	if op.custom {
+		return customTypes
+	}
 	if op.streams {
 		return append(slices.Clone(mediaTypes), streamTypes...)
 	}
@@ -125,11 +148,7 @@ func produced(op operation) []string {
 }
 
 func (d dialect) requestBody(op operation) map[string]any {
-	accepted := []string{"*/*"}
-	if op.patch {
-		accepted = patchTypes
-	}
-	body := map[string]any{"content": d.content(accepted, op.body)}
+	body := map[string]any{"content": d.content(consumed(op), op.body)}
 	if op.bodyRequired {
 		body["required"] = true
 	}

@@ -90,14 +90,14 @@ func (p *paths) row(row *resource.Row) {
 		listKind.Kind = row.Kind + "List"
 	}
 	verbs := discovery.Verbs(row)
-	e := endpoint{p: p, gvk: gvk, self: p.kind(gvk), list: p.kind(listKind), has: func(v string) bool { return slices.Contains(verbs, v) }}
+	e := endpoint{p: p, custom: row.Only != "", gvk: gvk, self: p.kind(gvk), list: p.kind(listKind), has: func(v string) bool { return slices.Contains(verbs, v) }}
 	collection, scope := p.base+"/"+row.Resource, ""
 	var inPath []any
 	if row.Namespaced {
 		scope = "Namespaced"
 		if e.has("list") {
 			p.out[collection] = map[string]any{
-				"get":        p.operation(e.listOperation("list" + p.prefix() + row.Kind + "ForAllNamespaces")),
+				"get":        e.operation(e.listOperation("list" + p.prefix() + row.Kind + "ForAllNamespaces")),
 				"parameters": append([]any{p.pretty()}, p.query(metav1.ListOptions{}.SwaggerDoc(), listParameters)...),
 			}
 		}
@@ -131,7 +131,7 @@ func (p *paths) subresource(e endpoint, item, name string, s *resource.Subresour
 	e.has = func(v string) bool { return slices.Contains(s.Verbs, v) }
 	ops := e.item()
 	if e.has("create") {
-		ops["post"] = p.operation(e.createOperation("create " + s.Name + " of a " + strings.TrimPrefix(name, "Namespaced")))
+		ops["post"] = e.operation(e.createOperation("create " + s.Name + " of a " + strings.TrimPrefix(name, "Namespaced")))
 	}
 	if len(ops) > 0 {
 		ops["parameters"] = e.common
@@ -149,6 +149,13 @@ type endpoint struct {
 	of         string
 	common     []any
 	has        func(verb string) bool
+	custom     bool
+}
+
+// operation writes one operation of the endpoint.
+func (e endpoint) operation(op operation) map[string]any {
+	op.custom = e.custom
+	return e.p.operation(op)
 }
 
 func (e endpoint) named(verb string) string {
@@ -181,17 +188,17 @@ func (e endpoint) collection() map[string]any {
 	if e.has("list") {
 		op := e.listOperation(e.named("list"))
 		op.parameters = p.query(metav1.ListOptions{}.SwaggerDoc(), listParameters)
-		ops["get"] = p.operation(op)
+		ops["get"] = e.operation(op)
 	}
 	if e.has("create") {
-		ops["post"] = p.operation(e.createOperation("create a " + e.gvk.Kind))
+		ops["post"] = e.operation(e.createOperation("create a " + e.gvk.Kind))
 	}
 	if e.has("deletecollection") {
 		docs := metav1.ListOptions{}.SwaggerDoc()
 		for k, v := range (metav1.DeleteOptions{}).SwaggerDoc() {
 			docs[k] = v
 		}
-		ops["delete"] = p.operation(operation{
+		ops["delete"] = e.operation(operation{
 			description: "delete collection of " + e.gvk.Kind, id: e.named("delete+Collection"), action: "deletecollection", gvk: e.gvk,
 			body: p.use(metaPackage + "DeleteOptions"), answer: p.use(metaPackage + "Status"), codes: []string{"200"},
 			parameters: p.query(docs, append(slices.Clone(deleteParameters), selectParameters...)),
@@ -204,23 +211,23 @@ func (e endpoint) collection() map[string]any {
 func (e endpoint) item() map[string]any {
 	p, ops := e.p, map[string]any{}
 	if e.has("get") {
-		ops["get"] = p.operation(operation{description: e.words("read"), id: e.named("read"), action: "get", gvk: e.gvk, answer: e.self, codes: []string{"200"}})
+		ops["get"] = e.operation(operation{description: e.words("read"), id: e.named("read"), action: "get", gvk: e.gvk, answer: e.self, codes: []string{"200"}})
 	}
 	if e.has("update") {
-		ops["put"] = p.operation(operation{
+		ops["put"] = e.operation(operation{
 			description: e.words("replace"), id: e.named("replace"), action: "put", gvk: e.gvk, body: e.self, bodyRequired: true, answer: e.self,
 			codes: []string{"200", "201"}, parameters: p.query(metav1.UpdateOptions{}.SwaggerDoc(), writeParameters),
 		})
 	}
 	if e.has("patch") {
-		ops["patch"] = p.operation(operation{
+		ops["patch"] = e.operation(operation{
 			description: e.words("partially update"), id: e.named("patch"), action: "patch", gvk: e.gvk, patch: true,
 			body: p.use(metaPackage + "Patch"), bodyRequired: true, answer: e.self, codes: []string{"200", "201"},
 			parameters: p.query(metav1.PatchOptions{}.SwaggerDoc(), append(slices.Clone(writeParameters), parameter{"force", "boolean"})),
 		})
 	}
 	if e.has("delete") {
-		ops["delete"] = p.operation(operation{
+		ops["delete"] = e.operation(operation{
 			description: "delete a " + e.gvk.Kind, id: e.named("delete"), action: "delete", gvk: e.gvk,
 			body: p.use(metaPackage + "DeleteOptions"), answer: p.use(metaPackage + "Status"), codes: []string{"200", "202"},
 			parameters: p.query(metav1.DeleteOptions{}.SwaggerDoc(), deleteParameters),
