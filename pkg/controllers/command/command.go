@@ -68,7 +68,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return daemon.Serve(ctx, daemon.Endpoints{Flags: o.serving, Guard: guard, Metrics: registry, Log: log})
 	})
 	g.Go(func() error {
-		return daemon.Lead(ctx, o.election, client, clock.Real(), log, func(ctx context.Context) error { return run(ctx, o, rc, client, log) })
+		return daemon.Lead(ctx, o.election, client, clock.Real(), log, func(ctx context.Context) error { return run(ctx, o, rc, client, registry, log) })
 	})
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return err
@@ -77,8 +77,8 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 }
 
 // run makes the controllers, fills their caches and runs them.
-func run(ctx context.Context, o *options, rc *rest.Config, client kubernetes.Interface, log *slog.Logger) error {
-	shared := sharedDeps(o, client, log)
+func run(ctx context.Context, o *options, rc *rest.Config, client kubernetes.Interface, registry prometheus.Registerer, log *slog.Logger) error {
+	shared := sharedDeps(o, client, registry, log)
 	events := record.NewBroadcaster(record.WithContext(ctx))
 	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(metav1.NamespaceAll)})
 	var made []controller.Controller
@@ -112,12 +112,12 @@ func run(ctx context.Context, o *options, rc *rest.Config, client kubernetes.Int
 }
 
 // sharedDeps are those that all controllers have in common.
-func sharedDeps(o *options, client kubernetes.Interface, log *slog.Logger) controller.Deps {
+func sharedDeps(o *options, client kubernetes.Interface, registry prometheus.Registerer, log *slog.Logger) controller.Deps {
 	cached := memory.NewMemCacheClient(client.Discovery())
 	return controller.Deps{
 		Informers: informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagedFields)),
 		Mapper:    restmapper.NewDeferredDiscoveryRESTMapper(cached),
-		Clock:     clock.Real(), Log: log, Options: o.controller,
+		Clock:     clock.Real(), Log: log, Metrics: registry, Options: o.controller,
 	}
 }
 

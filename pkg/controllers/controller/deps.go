@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/informers"
@@ -36,7 +37,9 @@ type Deps struct {
 	Events    record.EventRecorder
 	Clock     clock.Clock
 	Log       *slog.Logger
-	Options   Options
+	// Metrics is where a controller registers its metrics; nil: nowhere.
+	Metrics prometheus.Registerer
+	Options Options
 }
 
 // Evictions say from how many nodes in a second pods are evicted, in each zone.

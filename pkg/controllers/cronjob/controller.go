@@ -14,6 +14,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -37,12 +39,18 @@ type Controller struct {
 	loop     *controller.Loop
 	cronJobs batchlisters.CronJobLister
 	jobs     cache.Indexer
+	skew     prometheus.Histogram
 }
 
 // New returns the controller.
 func New(d controller.Deps) (controller.Controller, error) {
 	cronJobs, jobs := d.Informers.Batch().V1().CronJobs(), d.Informers.Batch().V1().Jobs().Informer()
 	c := &Controller{Deps: d, cronJobs: cronJobs.Lister(), jobs: jobs.GetIndexer()}
+	c.skew = promauto.With(d.Metrics).NewHistogram(prometheus.HistogramOpts{
+		Subsystem: "cronjob_controller", Name: "job_creation_skew_duration_seconds",
+		Help:    "[STABLE] Time between when a cronjob is scheduled to be run, and when the corresponding job is created",
+		Buckets: prometheus.ExponentialBuckets(1, 2, 10),
+	})
 	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.IndexByController(jobs),

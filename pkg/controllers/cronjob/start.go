@@ -111,6 +111,7 @@ func (c *Controller) run(ctx context.Context, cron *batchv1.CronJob, at time.Tim
 		c.Events.Eventf(cron, v1.EventTypeWarning, "FailedCreate", "Error creating job: %v", err)
 		return false, fmt.Errorf("create job: %w", err)
 	default:
+		c.skew.Observe(job.CreationTimestamp.Sub(at).Seconds())
 		c.Events.Eventf(cron, v1.EventTypeNormal, "SuccessfulCreate", "Created job %v", job.Name)
 	}
 	cron.Status.Active = append(cron.Status.Active, v1.ObjectReference{

@@ -21,6 +21,8 @@ type ledger struct {
 	open sets.Set[types.UID]
 	// release are pods that may lose it once the status is written.
 	release []*v1.Pod
+	// policy are the actions of the failure policy for failures that were noted, or ignored.
+	policy []batchv1.PodFailurePolicyAction
 	// full tells that there is more to count than one write takes.
 	full bool
 }
@@ -54,7 +56,14 @@ func (s *survey) account(end *batchv1.JobCondition) *ledger {
 				newIndexes++
 			}
 		case failed(s.job, pod) || allFailed:
-			if !wasFailed.Has(pod.UID) && s.valid(indexOf(pod)) && judge(s.job.Spec.PodFailurePolicy, pod).counts() {
+			if wasFailed.Has(pod.UID) || !s.valid(indexOf(pod)) {
+				break
+			}
+			r := judge(s.job.Spec.PodFailurePolicy, pod)
+			if r.matched {
+				l.policy = append(l.policy, r.action)
+			}
+			if r.counts() {
 				noted.Failed = append(noted.Failed, pod.UID)
 			}
 		}

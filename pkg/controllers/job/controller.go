@@ -57,7 +57,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 	c.orphans = controller.NewLoop(Name+"-orphans", d.Clock, d.Log, d.Options.Workers, c.syncOrphan)
 	c.syncer = &syncer{
 		hands: c.client, clock: d.Clock, events: d.Events,
-		expected: controller.NewExpectations(d.Clock), memories: newMemories(), after: c.loop.AddAfter,
+		expected: controller.NewExpectations(d.Clock), memories: newMemories(), metrics: newMetrics(d.Metrics), after: c.loop.AddAfter,
 	}
 	return c, errors.Join(
 		controller.IndexByController(c.podCache),
@@ -112,6 +112,7 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 		c.podChanged(old, nil)
 		old = nil
 	}
+	c.syncer.metrics.seen(old, pod)
 	for _, p := range []*v1.Pod{old, pod} {
 		if p == nil {
 			continue

@@ -14,6 +14,7 @@ import (
 // ruling is what a job's pod failure policy says of a failed pod.
 type ruling struct {
 	action  batchv1.PodFailurePolicyAction
+	matched bool   // there is a rule for it
 	message string // why the job is to fail, of FailJob
 }
 
@@ -41,7 +42,7 @@ func judge(policy *batchv1.PodFailurePolicy, pod *v1.Pod) ruling {
 			}
 			what = fmt.Sprintf("Pod %s/%s has condition %v", pod.Namespace, pod.Name, c.Type)
 		}
-		r := ruling{action: rule.Action}
+		r := ruling{action: rule.Action, matched: true}
 		if r.action == batchv1.PodFailurePolicyActionFailJob {
 			r.message = fmt.Sprintf("%s matching %v rule at index %d", what, rule.Action, i)
 		}

@@ -41,6 +41,7 @@ type syncer struct {
 	events   record.EventRecorder
 	expected *controller.Expectations
 	memories *memories
+	metrics  *metrics
 	// after has a key synced again after some time.
 	after func(key string, d time.Duration)
 }
@@ -48,9 +49,18 @@ type syncer struct {
 // sync brings a job forward that the caches show with these pods. complete tells
 // whether they show all pods that were made and deleted.
 func (y *syncer) sync(ctx context.Context, cached *batchv1.Job, pods []*v1.Pod, complete bool) error {
+	start := y.clock.Now()
+	action, err := y.advance(ctx, cached, pods, complete, start)
+	y.metrics.synced(cached, action, y.clock.Since(start), err)
+	return err
+}
+
+// advance is sync; it tells what it did.
+func (y *syncer) advance(ctx context.Context, cached *batchv1.Job, pods []*v1.Pod, complete bool, now time.Time) (string, error) {
 	taken, old := y.memories.recall(cached, pods)
-	s := look(cached.DeepCopy(), pods, taken, old, y.clock.Now())
+	s := look(cached.DeepCopy(), pods, taken, old, now)
 	end := s.verdict()
+	action := reconciling
 	var failure error
 	if end != nil {
 		if failure = y.stop(ctx, s); failure != nil || !complete {
@@ -62,7 +72,7 @@ func (y *syncer) sync(ctx context.Context, cached *batchv1.Job, pods []*v1.Pod, 
 		}
 		managed := complete && cached.DeletionTimestamp == nil
 		if managed {
-			failure = y.manage(ctx, s)
+			action, failure = y.manage(ctx, s)
 		}
 		if s.enough() {
 			end = trueCondition(batchv1.JobSuccessCriteriaMet, batchv1.JobReasonCompletionsReached, "Reached expected number of succeeded pods", s.now)
@@ -73,9 +83,9 @@ func (y *syncer) sync(ctx context.Context, cached *batchv1.Job, pods []*v1.Pod, 
 	status := &s.job.Status
 	status.Active, status.Ready, status.Terminating = s.running, &s.ready, &s.terminating
 	if err := y.track(ctx, s, cached, end); err != nil {
-		return err
+		return action, err
 	}
-	return failure
+	return action, failure
 }
 
 // stop deletes the active pods. They keep the finalizer: their end is still to be counted.
@@ -83,17 +93,18 @@ func (y *syncer) stop(ctx context.Context, s *survey) error {
 	return y.discard(s, s.active, func(pod *v1.Pod) error { return y.hands.remove(ctx, s.job, pod) })
 }
 
-// manage makes or deletes pods as planned.
-func (y *syncer) manage(ctx context.Context, s *survey) error {
+// manage makes or deletes pods as planned, and tells which.
+func (y *syncer) manage(ctx context.Context, s *survey) (string, error) {
 	key, p := controller.Key(s.job), s.plan()
 	switch {
 	case p.wait > 0:
 		y.after(key, max(p.wait, batchPeriod))
+		return podsCreated, nil
 	case len(p.remove) > 0:
 		for _, pod := range p.remove {
 			y.expected.Deletes(key, pod.UID)
 		}
-		return y.discard(s, p.remove, func(pod *v1.Pod) error {
+		return podsDeleted, y.discard(s, p.remove, func(pod *v1.Pod) error {
 			// What was too much counts neither as success nor as failure.
 			y.memories.take(s.job, pod.UID)
 			err := y.hands.release(ctx, pod)
@@ -108,9 +119,9 @@ func (y *syncer) manage(ctx context.Context, s *survey) error {
 			return err
 		})
 	case len(p.create) > 0:
-		return y.create(ctx, key, s, p.create)
+		return podsCreated, y.create(ctx, key, s, p.create)
 	}
-	return nil
+	return tracking, nil
 }
 
 // discard runs remove for pods, and takes those that are gone from the counts.
@@ -170,6 +181,9 @@ func (y *syncer) track(ctx context.Context, s *survey, cached *batchv1.Job, end 
 	if err != nil {
 		return fmt.Errorf("note pods in status: %w", err)
 	}
+	for _, action := range l.policy {
+		y.metrics.policy.WithLabelValues(string(action)).Inc()
+	}
 	failure := y.release(ctx, s, l)
 	l.settle(&s.job.Status)
 	over := failure == nil && !l.full && s.conclude(end)
@@ -192,6 +206,7 @@ func (y *syncer) write(ctx context.Context, s *survey, was *batchv1.JobStatus) (
 		return nil, err
 	}
 	y.memories.wrote(job, s.backoff)
+	y.metrics.counted(job, was)
 	s.job = job.DeepCopy()
 	if s.job.Status.UncountedTerminatedPods == nil {
 		s.job.Status.UncountedTerminatedPods = &batchv1.UncountedTerminatedPods{}
@@ -221,6 +236,7 @@ func (y *syncer) release(ctx context.Context, s *survey, l *ledger) error {
 }
 
 func (y *syncer) tellEnd(job *batchv1.Job, end *batchv1.JobCondition) {
+	y.metrics.ended(job, end)
 	if end.Type == batchv1.JobFailed {
 		y.events.Event(job, v1.EventTypeWarning, end.Reason, end.Message)
 		return

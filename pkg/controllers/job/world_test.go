@@ -86,7 +86,7 @@ func (w *world) restart() {
 	w.fuse = -1
 	w.syncer = &syncer{
 		hands: w, clock: w.clock, events: &record.FakeRecorder{}, expected: controller.NewExpectations(w.clock),
-		memories: newMemories(), after: func(string, time.Duration) {},
+		memories: newMemories(), metrics: newMetrics(nil), after: func(string, time.Duration) {},
 	}
 	w.seenJob = w.job
 	w.seenPods = maps.Clone(w.pods)

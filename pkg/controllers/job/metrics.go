@@ -1,0 +1,93 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package job
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+)
+
+// What a sync did, as metrics call it.
+const (
+	// reconciling: it waited for the caches to show what was made and deleted.
+	reconciling = "reconciling"
+	// tracking: there was nothing to do but count.
+	tracking    = "tracking"
+	podsCreated = "pods_created"
+	podsDeleted = "pods_deleted"
+)
+
+// metrics have the names, labels and help of Kubernetes.
+type metrics struct {
+	duration                                             *prometheus.HistogramVec
+	syncs, finished, podsFinished, policy, withFinalizer *prometheus.CounterVec
+}
+
+// newMetrics registers the metrics; a nil registerer has none.
+func newMetrics(r prometheus.Registerer) *metrics {
+	auto := promauto.With(r)
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return auto.NewCounterVec(prometheus.CounterOpts{Subsystem: "job_controller", Name: name, Help: help}, labels)
+	}
+	return &metrics{
+		duration: auto.NewHistogramVec(prometheus.HistogramOpts{
+			Subsystem: "job_controller", Name: "job_sync_duration_seconds", Help: "[STABLE] The time it took to sync a job",
+			Buckets: prometheus.ExponentialBuckets(0.004, 2, 15),
+		}, []string{"completion_mode", "result", "action"}),
+		syncs:        counter("job_syncs_total", "[STABLE] The number of job syncs", "completion_mode", "result", "action"),
+		finished:     counter("jobs_finished_total", "[STABLE] The number of finished jobs", "completion_mode", "result", "reason"),
+		podsFinished: counter("job_pods_finished_total", "[STABLE] The number of finished Pods that are fully tracked", "completion_mode", "result"),
+		policy: counter("pod_failures_handled_by_failure_policy_total", "[BETA] The number of failed Pods handled by failure policy with\n"+
+			"\t\t\trespect to the failure policy action applied based on the matched\n\t\t\trule. Possible values of the action label correspond to the\n"+
+			"\t\t\tpossible values for the failure policy rule action, which are:\n\t\t\t\"FailJob\", \"Ignore\" and \"Count\".", "action"),
+		withFinalizer: counter("terminated_pods_tracking_finalizer_total", "[BETA] The number of terminated pods (phase=Failed|Succeeded)\n"+
+			"that have the finalizer batch.kubernetes.io/job-tracking\nThe event label can be \"add\" or \"delete\".", "event"),
+	}
+}
+
+func mode(job *batchv1.Job) string {
+	if indexed(job) {
+		return string(batchv1.IndexedCompletion)
+	}
+	return string(batchv1.NonIndexedCompletion)
+}
+
+func (m *metrics) synced(job *batchv1.Job, action string, took time.Duration, err error) {
+	result := "success"
+	if err != nil {
+		result = "error"
+	}
+	m.duration.WithLabelValues(mode(job), result, action).Observe(took.Seconds())
+	m.syncs.WithLabelValues(mode(job), result, action).Inc()
+}
+
+func (m *metrics) ended(job *batchv1.Job, end *batchv1.JobCondition) {
+	result := "succeeded"
+	if end.Type == batchv1.JobFailed {
+		result = "failed"
+	}
+	m.finished.WithLabelValues(mode(job), result, end.Reason).Inc()
+}
+
+// counted tells what a write of the status has counted. A job of fewer indexes
+// than before may have fewer that have succeeded.
+func (m *metrics) counted(job *batchv1.Job, was *batchv1.JobStatus) {
+	m.podsFinished.WithLabelValues(mode(job), "succeeded").Add(float64(max(0, job.Status.Succeeded-was.Succeeded)))
+	m.podsFinished.WithLabelValues(mode(job), "failed").Add(float64(max(0, job.Status.Failed-was.Failed)))
+}
+
+// seen counts ended pods that get the finalizer, or end with it, and that lose it.
+func (m *metrics) seen(old, pod *v1.Pod) {
+	waits := func(p *v1.Pod) bool { return p != nil && terminal(p) && tracked(p) }
+	switch was, is := waits(old), waits(pod); {
+	case is && !was:
+		m.withFinalizer.WithLabelValues("add").Inc()
+	case was && !is:
+		m.withFinalizer.WithLabelValues("delete").Inc()
+	}
+}
