@@ -146,6 +146,11 @@ func filler(row *resource.Row) *randfill.Filler {
 				s.Enum = []apiextensionsv1.JSON{{Raw: []byte(`"a"`)}}
 				s.Properties = map[string]apiextensionsv1.JSONSchemaProps{"a": {Type: "object"}, "b": {Type: "string"}}
 			},
+			// The stored version, which is an old one, knows webhooks with a client only.
+			func(w *apiextensionsv1.WebhookConversion, c randfill.Continue) {
+				c.FillNoCustom(w)
+				w.ClientConfig = &apiextensionsv1.WebhookClientConfig{CABundle: []byte("x")}
+			},
 			func(r *runtime.RawExtension, _ randfill.Continue) { r.Raw = []byte(`{"a":"b"}`) },
 			func(v *metav1.FieldsV1, _ randfill.Continue) { v.Raw = []byte(`{"f:a":{}}`) },
 		}

@@ -14,7 +14,7 @@ import (
 
 // customResourceDefinitionRow declares customresourcedefinitions.
 func customResourceDefinitionRow() *resource.Row {
-	return resource.Kind[apiextensionsv1.CustomResourceDefinition, apiextensionsv1.CustomResourceDefinitionList]{
+	row := resource.Kind[apiextensionsv1.CustomResourceDefinition, apiextensionsv1.CustomResourceDefinitionList]{
 		Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions", Kind: "CustomResourceDefinition",
 		ShortNames: []string{"crd", "crds"}, Categories: []string{"api-extensions"},
 		StoragePrefix: "apiextensions.k8s.io/customresourcedefinitions",
@@ -36,4 +36,6 @@ func customResourceDefinitionRow() *resource.Row {
 			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: prepareCustomResourceDefinitionStatus, ValidateUpdate: validateCustomResourceDefinitionStatus},
 		},
 	}.Row()
+	row.Codec = codec{}
+	return row
 }
