@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/informers"
@@ -84,6 +86,15 @@ func run(t *testing.T, s *testserver.Server, own *rest.Config, o controller.Opti
 		}
 		d.Informers.Shutdown()
 	})
+}
+
+// Account makes the service account that pods of the namespace default are given.
+func Account(t *testing.T, s *testserver.Server) {
+	t.Helper()
+	account := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	if _, err := s.Client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // Eventually waits until ok, which returns what it sees, says yes.

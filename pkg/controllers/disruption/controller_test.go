@@ -20,7 +20,6 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
-	"keelson.dev/keelson/pkg/controllers/serviceaccount"
 )
 
 func ready(name string) *v1.Pod {
@@ -131,13 +130,9 @@ func TestStaleIn(t *testing.T) {
 
 func TestServer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	controllertest.Run(t, s, controller.Options{}, serviceaccount.New)
+	controllertest.Account(t, s)
 	controllertest.RunAs(t, s, "disruption-controller", controller.Options{}, New)
 	core := s.Client.CoreV1()
-	controllertest.Eventually(t, "service account", func(ctx context.Context) (any, bool) {
-		_, err := core.ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
-		return err, err == nil
-	})
 	labels := map[string]string{"app": "a"}
 	replicas := int32(4)
 	set, err := s.Client.AppsV1().ReplicaSets("default").Create(t.Context(), &appsv1.ReplicaSet{

@@ -17,7 +17,6 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
-	"keelson.dev/keelson/pkg/controllers/serviceaccount"
 )
 
 func ready(yes bool) v1.PodStatus {
@@ -111,7 +110,7 @@ func TestServer(t *testing.T) {
 	if _, err := core.Endpoints("default").Create(t.Context(), &v1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: "left"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	controllertest.Run(t, s, controller.Options{}, serviceaccount.New)
+	controllertest.Account(t, s)
 	controllertest.RunAs(t, s, "endpoint-controller", controller.Options{}, New)
 	get := func(name string, ok func(*v1.Endpoints) bool) func(ctx context.Context) (any, bool) {
 		return func(ctx context.Context) (any, bool) {
@@ -127,10 +126,6 @@ func TestServer(t *testing.T) {
 	if _, err := core.Endpoints("default").Create(t.Context(), &v1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: "own"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	controllertest.Eventually(t, "service account", func(ctx context.Context) (any, bool) {
-		_, err := core.ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
-		return err, err == nil
-	})
 	labels := map[string]string{"app": "a"}
 	service := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: v1.ServiceSpec{Selector: labels, Ports: []v1.ServicePort{{Port: 80}}}}
 	if _, err := core.Services("default").Create(t.Context(), service, metav1.CreateOptions{}); err != nil {

@@ -15,18 +15,13 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
-	"keelson.dev/keelson/pkg/controllers/serviceaccount"
 )
 
 func TestServer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	controllertest.Run(t, s, controller.Options{}, serviceaccount.New)
+	controllertest.Account(t, s)
 	controllertest.RunAs(t, s, "ephemeral-volume-controller", controller.Options{}, New)
 	core := s.Client.CoreV1()
-	controllertest.Eventually(t, "service account", func(ctx context.Context) (any, bool) {
-		_, err := core.ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
-		return err, err == nil
-	})
 	spec := v1.PersistentVolumeClaimSpec{
 		AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
 		Resources:   v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}},

@@ -23,7 +23,6 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
-	"keelson.dev/keelson/pkg/controllers/serviceaccount"
 )
 
 // serveMetrics serves what two pods use, as a metrics server does.
@@ -56,7 +55,7 @@ func serveMetrics(t *testing.T) rest.Interface {
 func TestServer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	served := serveMetrics(t)
-	controllertest.Run(t, s, controller.Options{}, serviceaccount.New)
+	controllertest.Account(t, s)
 	controllertest.RunAs(t, s, "horizontal-pod-autoscaler", controller.Options{}, func(d controller.Deps) (controller.Controller, error) {
 		c, err := New(d)
 		if err == nil {
@@ -65,10 +64,6 @@ func TestServer(t *testing.T) {
 		return c, err
 	})
 	core := s.Client.CoreV1()
-	controllertest.Eventually(t, "service account", func(ctx context.Context) (any, bool) {
-		_, err := core.ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
-		return err, err == nil
-	})
 	labels := map[string]string{"app": "a"}
 	template := v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod("").Spec}
 	template.Spec.Containers[0].Image = "i"

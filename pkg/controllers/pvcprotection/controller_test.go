@@ -15,7 +15,6 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
-	"keelson.dev/keelson/pkg/controllers/serviceaccount"
 )
 
 func TestUses(t *testing.T) {
@@ -41,13 +40,9 @@ func TestUses(t *testing.T) {
 
 func TestServer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	controllertest.Run(t, s, controller.Options{}, serviceaccount.New)
+	controllertest.Account(t, s)
 	controllertest.RunAs(t, s, "pvc-protection-controller", controller.Options{}, New)
 	core := s.Client.CoreV1()
-	controllertest.Eventually(t, "service account", func(ctx context.Context) (any, bool) {
-		_, err := core.ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
-		return err, err == nil
-	})
 	for _, name := range []string{"used", "free"} {
 		claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PersistentVolumeClaimSpec{
 			AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},

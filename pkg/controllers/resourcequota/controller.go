@@ -47,7 +47,7 @@ const (
 	unknownAgain = 10 * time.Second
 	// settle is after how long a count that changed something is repeated: what
 	// was created meanwhile admission charged, and the caches may not have shown.
-	settle = 10 * time.Second
+	settle = 2 * time.Second
 	// countPrefix begins the names that limit numbers of objects.
 	countPrefix = "count/"
 )
@@ -118,18 +118,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	defer c.monitors.stop()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.loop.Run(ctx) })
-	g.Go(func() error {
-		t := c.Clock.NewTicker(resync)
-		defer t.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-t.C():
-				c.countAll()
-			}
-		}
-	})
+	controller.Every(ctx, c.Clock, resync, func(context.Context) { c.countAll() })
 	return g.Wait()
 }
 

@@ -19,7 +19,6 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
-	"keelson.dev/keelson/pkg/controllers/serviceaccount"
 )
 
 func list(pairs ...string) v1.ResourceList {
@@ -56,13 +55,9 @@ type cluster struct {
 
 func start(t *testing.T) cluster {
 	s := testserver.Start(t, testserver.Options{})
-	controllertest.Run(t, s, controller.Options{}, serviceaccount.New)
+	controllertest.Account(t, s)
 	controllertest.RunAs(t, s, "resourcequota-controller", controller.Options{}, New)
 	c := cluster{t, s.Client}
-	controllertest.Eventually(t, "service account", func(ctx context.Context) (any, bool) {
-		_, err := c.client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
-		return err, err == nil
-	})
 	return c
 }
 

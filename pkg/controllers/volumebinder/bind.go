@@ -10,7 +10,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/storage/volume"
@@ -116,7 +115,7 @@ func (c *Controller) setClaimStatus(ctx context.Context, claim *v1.PersistentVol
 	next := claim.DeepCopy()
 	next.Status = want
 	got, err := c.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
+	if err != nil {
 		return nil, fmt.Errorf("status of claim: %w", err)
 	}
 	return got, nil

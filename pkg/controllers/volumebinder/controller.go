@@ -67,8 +67,8 @@ func New(d controller.Deps) (controller.Controller, error) {
 		Deps: d, claimLister: core.PersistentVolumeClaims().Lister(), volumeLister: core.PersistentVolumes().Lister(), classes: classes.Lister(),
 		claimCache: claims.GetIndexer(), volumeCache: volumes.GetIndexer(), podCache: pods.GetIndexer(),
 	}
-	c.claims = controller.NewLoop(Name+"/claims", d.Clock, d.Log, d.Options.Workers, c.syncClaim)
-	c.volumes = controller.NewLoop(Name+"/volumes", d.Clock, d.Log, d.Options.Workers, c.syncVolume)
+	c.claims = controller.NewLoop(Name+"/claims", d.Clock, d.Log, d.Options.Workers, unlessGone(c.syncClaim))
+	c.volumes = controller.NewLoop(Name+"/volumes", d.Clock, d.Log, d.Options.Workers, unlessGone(c.syncVolume))
 	return c, errors.Join(
 		claims.AddIndexers(cache.Indexers{byVolume: index(volumeOf), unbound: index(waitsOf)}),
 		volumes.AddIndexers(cache.Indexers{byClass: index(classOf), byClaim: index(claimOf)}),
@@ -77,7 +77,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 		controller.OnChange(volumes, c.volumeChanged),
 		controller.OnChange(classes.Informer(), func(_, class *storagev1.StorageClass) {
 			if class != nil {
-				c.lookAtWaiting(func(*v1.PersistentVolumeClaim) bool { return true })
+				c.lookAtWaiting(all)
 			}
 		}),
 	)
@@ -120,18 +120,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.claims.Run(ctx) })
 	g.Go(func() error { return c.volumes.Run(ctx) })
-	g.Go(func() error {
-		t := c.Clock.NewTicker(resync)
-		defer t.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-t.C():
-				c.lookAtWaiting(func(*v1.PersistentVolumeClaim) bool { return true })
-			}
-		}
-	})
+	controller.Every(ctx, c.Clock, resync, func(context.Context) { c.lookAtWaiting(all) })
 	return g.Wait()
 }
 
@@ -181,18 +170,20 @@ func (c *Controller) volumeChanged(old, v *v1.PersistentVolume) {
 	}
 }
 
-// lookAtWaiting has those claims looked at that are not bound yet, and for which one of something may be there now.
+// lookAtWaiting has those claims looked at that are not bound yet, and may be now.
 func (c *Controller) lookAtWaiting(may func(*v1.PersistentVolumeClaim) bool) {
-	all, err := c.claimCache.ByIndex(unbound, waits)
+	waiting, err := c.claimCache.ByIndex(unbound, waits)
 	if err != nil {
 		return // the index is there
 	}
-	for _, o := range all {
+	for _, o := range waiting {
 		if claim := o.(*v1.PersistentVolumeClaim); may(claim) {
 			c.claims.AddObject(claim)
 		}
 	}
 }
+
+func all(*v1.PersistentVolumeClaim) bool { return true }
 
 // candidates are the volumes that a claim could have: those of its class, and
 // those reserved for it.

@@ -20,12 +20,20 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
+// unlessGone is a sync for which it is no error that something is gone: it is
+// told of, and things are looked at again.
+func unlessGone(sync func(context.Context, string) error) func(context.Context, string) error {
+	return func(ctx context.Context, key string) error {
+		if err := sync(ctx, key); !apierrors.IsNotFound(err) {
+			return err
+		}
+		return nil
+	}
+}
+
 func (c *Controller) syncClaim(ctx context.Context, key string) error {
 	namespace, name := controller.Split(key)
 	claim, err := c.claimLister.PersistentVolumeClaims(namespace).Get(name)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
 	if err != nil {
 		return err
 	}
@@ -156,9 +164,6 @@ func (c *Controller) unscheduled(claim *v1.PersistentVolumeClaim) ([]string, err
 
 func (c *Controller) syncVolume(ctx context.Context, name string) error {
 	v, err := c.volumeLister.Get(name)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
 	if err != nil {
 		return err
 	}

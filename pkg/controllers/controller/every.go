@@ -1,0 +1,25 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"time"
+
+	"keelson.dev/api/clock"
+)
+
+// Every calls f after every period, until ctx ends.
+func Every(ctx context.Context, c clock.Clock, period time.Duration, f func(context.Context)) {
+	t := c.NewTicker(period)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C():
+			f(ctx)
+		}
+	}
+}
