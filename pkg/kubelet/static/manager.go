@@ -107,7 +107,7 @@ func (m *Manager) Mirror(pod *v1.Pod) *v1.Pod {
 
 // Run follows the files and the mirrors until ctx ends. Start comes before.
 func (m *Manager) Run(ctx context.Context) error {
-	changed, stop := m.follow()
+	changed, again, stop := m.follow()
 	defer stop()
 	t := m.cfg.Clock.NewTicker(m.cfg.Period)
 	defer t.Stop()
@@ -128,6 +128,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		case <-m.wake:
 		case <-retry.C():
 		case <-t.C():
+			again()
 			m.read()
 		case <-changed:
 			m.read()
@@ -137,16 +138,20 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// follow tells of changes of the files; where the kernel cannot, the period has to do.
-func (m *Manager) follow() (<-chan struct{}, func()) {
+// follow tells of changes of the files; where the kernel cannot, the period has to
+// do. again follows a path that was not there.
+func (m *Manager) follow() (changed <-chan struct{}, again, stop func()) {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
 		m.cfg.Log.Warn("Files of static pods are not watched", "err", err)
-		return nil, func() {}
+		return nil, func() {}, func() {}
 	}
-	if err := w.Add(m.cfg.Path); err != nil {
-		m.cfg.Log.Debug("files of static pods are not watched", "err", err)
+	again = func() {
+		if err := w.Add(m.cfg.Path); err != nil {
+			m.cfg.Log.Debug("files of static pods are not watched", "err", err)
+		}
 	}
+	again()
 	out := make(chan struct{}, 1)
 	done := make(chan struct{})
 	go func() {
@@ -168,7 +173,7 @@ func (m *Manager) follow() (<-chan struct{}, func()) {
 			}
 		}
 	}()
-	return out, func() {
+	return out, again, func() {
 		_ = w.Close() // nothing is lost
 		<-done
 	}

@@ -7,8 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -27,7 +25,6 @@ import (
 type fakeRuntime struct {
 	clock   clock.Clock
 	pod     *v1.Pod
-	dir     string // the kubelet's
 	changed func() // called after every change, as the event stream would
 
 	mu       sync.Mutex
@@ -44,9 +41,9 @@ type fakeRuntime struct {
 	slow     map[string]time.Duration // how long a container takes to end when asked
 }
 
-func newFakeRuntime(pod *v1.Pod, dir string) *fakeRuntime {
+func newFakeRuntime(pod *v1.Pod) *fakeRuntime {
 	return &fakeRuntime{
-		dir: dir, clock: clock.Real(), pod: pod, changed: func() {}, failures: map[string]int{}, calls: map[string]int{},
+		clock: clock.Real(), pod: pod, changed: func() {}, failures: map[string]int{}, calls: map[string]int{},
 		code: 143, started: map[string]int{}, slow: map[string]time.Duration{},
 	}
 }
@@ -343,12 +340,9 @@ type fakeParts struct{ *fakeRuntime }
 
 func (fakeParts) Update(*v1.Pod) {}
 
-func (p fakeParts) Prepare(_ context.Context, pod *v1.Pod) (volume.Mounts, error) {
+func (p fakeParts) Prepare(context.Context, *v1.Pod) (volume.Mounts, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := os.MkdirAll(filepath.Join(p.dir, "pods", string(pod.UID)), 0o750); err != nil {
-		return volume.Mounts{}, err
-	}
 	return volume.Mounts{}, p.enter("Prepare")
 }
 

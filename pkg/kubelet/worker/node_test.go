@@ -43,9 +43,8 @@ type testNode struct {
 }
 
 func newTestNode(t *testing.T, pod *v1.Pod) *testNode {
-	dir := t.TempDir()
 	return &testNode{
-		runtime: newFakeRuntime(pod, dir), dir: dir, log: slog.New(slog.DiscardHandler), api: pod, hooks: map[string]int{}, sick: map[string]bool{},
+		runtime: newFakeRuntime(pod), dir: t.TempDir(), log: slog.New(slog.DiscardHandler), api: pod, hooks: map[string]int{}, sick: map[string]bool{},
 	}
 }
 

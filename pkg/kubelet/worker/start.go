@@ -286,6 +286,9 @@ func (s *starter) mountsOf(c *v1.Container, o volume.Options, restarts int, ips 
 		own = own || m.MountPath == etcHosts
 	}
 	dir := filepath.Join(s.cfg.RootDir, "pods", string(s.uid))
+	if err := os.MkdirAll(dir, 0o750); err != nil { // a pod without volumes has none yet
+		return nil, fmt.Errorf("pod directory: %w", err)
+	}
 	if !own {
 		hostname, domain := s.names(s.pod)
 		file := volume.EtcHosts{
