@@ -246,6 +246,7 @@ func (a *assembly) registryHooks(rows []*resource.Row) map[schema.GroupResource]
 	}
 	params := &admission.ParamGuard{Authorizer: a.authz, Mapper: a.mapper, Client: a.self.client}
 	maps.Copy(hooks, params.Hooks(rows))
+	maps.Copy(hooks, deviceHooks(a.self.client, rows))
 	if !slices.Contains(a.cfg.AuthorizationModes, config.ModeRBAC) {
 		return hooks
 	}

@@ -19,6 +19,8 @@ func deviceClassRow() *resource.Row {
 
 		PrepareCreate:            strategy.StartGeneration[resourcev1.DeviceClass],
 		PrepareUpdate:            strategy.CountSpec(func(o *resourcev1.DeviceClass) *resourcev1.DeviceClassSpec { return &o.Spec }),
+		Validate:                 validateClass,
+		ValidateUpdate:           validateClassUpdate,
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,
 

@@ -23,6 +23,8 @@ func resourceClaimRow() *resource.Row {
 		Default:                  defaultResourceClaim,
 		PrepareCreate:            parts.ClearStatus,
 		PrepareUpdate:            parts.KeepStatus,
+		Validate:                 validateClaim,
+		ValidateUpdate:           validateClaimUpdate,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 		ReturnDeleted:            true,
@@ -35,7 +37,7 @@ func resourceClaimRow() *resource.Row {
 		Cells: resourceClaimCells,
 
 		Subresources: []resource.Sub[resourcev1.ResourceClaim]{
-			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: parts.KeepSpecAndMeta},
+			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: parts.KeepSpecAndMeta, ValidateUpdate: validateClaimStatus},
 		},
 	}.Row()
 }

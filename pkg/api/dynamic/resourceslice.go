@@ -9,7 +9,6 @@ import (
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
-	"keelson.dev/keelson/pkg/api/strategy"
 )
 
 // resourceSliceRow declares resourceslices.
@@ -17,8 +16,11 @@ func resourceSliceRow() *resource.Row {
 	return resource.Kind[resourcev1.ResourceSlice, resourcev1.ResourceSliceList]{
 		Group: "resource.k8s.io", Version: "v1", Resource: "resourceslices", Kind: "ResourceSlice",
 
-		PrepareCreate:            strategy.StartGeneration[resourcev1.ResourceSlice],
-		PrepareUpdate:            strategy.CountSpec(func(o *resourcev1.ResourceSlice) *resourcev1.ResourceSliceSpec { return &o.Spec }),
+		PrepareCreate:            prepareSlice,
+		PrepareUpdate:            prepareSliceUpdate,
+		Validate:                 validateSlice,
+		ValidateUpdate:           validateSliceUpdate,
+		Warnings:                 warnSlice,
 		Fields:                   resourceSliceFields,
 		SelectableFields:         []string{"spec.nodeName", "spec.driver"},
 		AllowUnconditionalUpdate: true,

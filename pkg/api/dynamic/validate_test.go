@@ -1,0 +1,139 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dynamic_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/dynamic"
+)
+
+// TestValidate judges new objects as they arrive, after their defaults.
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	device := func(fields string) string {
+		return `{"spec":{"driver":"d.e","pool":{"name":"p","resourceSliceCount":1},"nodeName":"n","devices":[{"name":"x",` + fields + `}]}}`
+	}
+	for name, tc := range map[string]struct {
+		resource, object string
+		want             []string
+	}{
+		"a claim": {"resourceclaims", `{"spec":{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"c"}}]}}}`, nil},
+		"a request asks for one thing": {"resourceclaims", `{"spec":{"devices":{"requests":[{"name":"r"}]}}}`, []string{
+			"spec.devices.requests[0]: Required value: exactly one of `exactly` or `firstAvailable` is required",
+		}},
+		"a selector says yes or no": {"resourceclaims", `{"spec":{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"c","selectors":[{"cel":{"expression":"1"}}]}}]}}}`, []string{
+			`spec.devices.requests[0].exactly.selectors[0].cel.expression: Invalid value: "1": must evaluate to bool or the unknown type, not int`,
+		}},
+		"all has no count": {"resourceclaimtemplates", `{"spec":{"spec":{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"c","allocationMode":"All","count":2}}]}}}}`, []string{
+			"spec.spec.devices.requests[0].exactly.count: Invalid value: 2: must not be specified when allocationMode is 'All'",
+		}},
+		"a constraint is about requests": {"resourceclaims", `{"spec":{"devices":{"requests":[{"name":"r","firstAvailable":[{"name":"s","deviceClassName":"c"}]}],"constraints":[{"requests":["r/s","r/t"],"matchAttribute":"a.b/c"}]}}}`, []string{
+			`spec.devices.constraints[0].requests[1]: Invalid value: "r/t": must be the name of a request in the claim or the name of a request and a subrequest separated by '/'`,
+		}},
+		"a class's resource has a domain": {"deviceclasses", `{"spec":{"extendedResourceName":"cpu"}}`, []string{
+			`spec.extendedResourceName: Invalid value: "cpu": must be a valid extended resource name`,
+		}},
+		"a slice is somewhere": {"resourceslices", `{"spec":{"driver":"d.e","pool":{"name":"p","resourceSliceCount":1},"nodeName":"n","allNodes":true}}`, []string{
+			"spec: Invalid value: \"{`nodeName`, `allNodes`}\": exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required, but multiple fields are set",
+		}},
+		"a version is one": {"resourceslices", device(`"attributes":{"v":{"version":"1.0"}}`), []string{
+			`spec.devices[0].attributes[v].version: Invalid value: "1.0": must be a string compatible with semver.org spec 2.0.0`,
+		}},
+		"an attribute has one value": {"resourceslices", device(`"attributes":{"v":{"int":1,"bool":true}}`), []string{
+			`spec.devices[0].attributes[v]: Invalid value: {"IntValue":1,"BoolValue":true,"StringValue":null,"VersionValue":null,"IntValues":null,"BoolValues":null,"StringValues":null,"VersionValues":null}: exactly one value must be specified`,
+		}},
+		"shares are of devices that can be shared": {"resourceslices", device(`"capacity":{"c":{"value":"1","requestPolicy":{}}}`), []string{
+			"spec.devices[0].capacity[c].requestPolicy: Forbidden: allowMultipleAllocations must be true",
+		}},
+		"a share is on a step": {"resourceslices", device(`"allowMultipleAllocations":true,"capacity":{"c":{"value":"10","requestPolicy":{"default":"4","validRange":{"min":"1","step":"2"}}}}`), []string{
+			`spec.devices[0].capacity[c].requestPolicy.validRange.step: Invalid value: "4": value is not a multiple of a given step (2) from (1)`,
+		}},
+		"what is hoped for is not feared": {"resourceslices", device(`"bindingConditions":["a"],"bindingFailureConditions":["a"]`), []string{
+			`spec.devices[0].bindingFailureConditions[0]: Invalid value: "a": bindingFailureConditions must not overlap with bindingConditions`,
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			row := rowOf(t, tc.resource)
+			check(t, row.Validate(t.Context(), decode(t, row, tc.object)), tc.want)
+		})
+	}
+}
+
+// TestValidateClaimStatus allocates once, and only what is asked for.
+func TestValidateClaimStatus(t *testing.T) {
+	t.Parallel()
+	const spec = `"spec":{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"c"}}]}}`
+	status := func(s string) string { return `{` + spec + `,"status":` + s + `}` }
+	allocated := func(device, more string) string {
+		return status(`{"allocation":{"devices":{"results":[{"request":"r","driver":"d","pool":"p","device":"` + device + `"}]}}` + more + `}`)
+	}
+	for name, tc := range map[string]struct {
+		old, now string
+		want     []string
+	}{
+		"allocated":           {status(`{}`), allocated("x", ""), nil},
+		"reserved, allocated": {status(`{}`), allocated("x", `,"reservedFor":[{"resource":"pods","name":"a","uid":"u"}]`), nil},
+		"reserved only": {status(`{}`), status(`{"reservedFor":[{"resource":"pods","name":"a","uid":"u"}]}`), []string{
+			"status.reservedFor: Forbidden: may not be specified when `allocated` is not set",
+		}},
+		"another device's state": {status(`{}`), allocated("x", `,"devices":[{"driver":"d","pool":"p","device":"y"}]`), []string{
+			`status.devices[0]: Invalid value: {"Driver":"d","Pool":"p","Device":"y","ShareID":""}: must be an allocated device in the claim`,
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			row := rowOf(t, "resourceclaims")
+			check(t, row.Subresources[0].ValidateUpdate(t.Context(), decode(t, row, tc.now), decode(t, row, tc.old)), tc.want)
+		})
+	}
+	t.Run("allocated anew", func(t *testing.T) {
+		t.Parallel()
+		row := rowOf(t, "resourceclaims")
+		errs := row.Subresources[0].ValidateUpdate(t.Context(), decode(t, row, allocated("y", "")), decode(t, row, allocated("x", "")))
+		if len(errs) != 1 || errs[0].Field != "status.allocation" || errs[0].Detail != "field is immutable" {
+			t.Error(errs)
+		}
+	})
+}
+
+func check[E error](t *testing.T, errs []E, want []string) {
+	t.Helper()
+	var got []string
+	for _, err := range errs {
+		got = append(got, err.Error())
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
+}
+
+func rowOf(t *testing.T, name string) *resource.Row {
+	t.Helper()
+	for _, row := range dynamic.Rows() {
+		if row.Resource == name {
+			return row
+		}
+	}
+	t.Fatalf("no row %s", name)
+	return nil
+}
+
+func decode(t *testing.T, row *resource.Row, object string) resource.Object {
+	t.Helper()
+	obj := row.New()
+	if err := json.Unmarshal([]byte(object), obj); err != nil {
+		t.Fatal(err)
+	}
+	obj.SetName("a")
+	if row.Default != nil {
+		row.Default(obj)
+	}
+	return obj
+}
