@@ -26,7 +26,7 @@ const bufferSize = 128 << 10
 
 // pools are the buffers that answers are made in. They hold no state of requests.
 type pools struct {
-	buffers sync.Pool // *[]byte
+	buffers sync.Pool // *[]byte, empty; put by putBuffer only
 	gzips   sync.Pool // *gzip.Writer
 }
 
@@ -37,6 +37,15 @@ func newPools() *pools {
 			w, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // the level is valid
 			return w
 		}},
+	}
+}
+
+// putBuffer takes a buffer back, whatever is left in it: nothing of that may get
+// into another answer. A large one is not kept.
+func (p *pools) putBuffer(b *[]byte) {
+	if cap(*b) <= 2*bufferSize {
+		*b = (*b)[:0]
+		p.buffers.Put(b)
 	}
 }
 
@@ -124,10 +133,7 @@ func (a *answer) Close() error {
 		a.zip.Reset(nil)
 		a.pools.gzips.Put(a.zip)
 	}
-	if cap(*a.held) <= 2*bufferSize {
-		*a.held = (*a.held)[:0]
-		a.pools.buffers.Put(a.held)
-	}
+	a.pools.putBuffer(a.held)
 	a.held = nil
 	return a.err
 }
@@ -137,8 +143,7 @@ func (a *answer) begun() bool { return a.to != nil }
 
 // abandon drops what is held back, for an error to be sent instead.
 func (a *answer) abandon() {
-	*a.held = (*a.held)[:0]
-	a.pools.buffers.Put(a.held)
+	a.pools.putBuffer(a.held)
 	a.held = nil
 }
 

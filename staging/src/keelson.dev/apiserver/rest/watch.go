@@ -61,7 +61,7 @@ func (s *Server) stream(ctx, removed context.Context, w http.ResponseWriter, wat
 	rc := http.NewResponseController(w)
 	_ = rc.Flush()
 	buf := s.pools.buffers.Get().(*[]byte)
-	defer s.pools.buffers.Put(buf)
+	defer s.pools.putBuffer(buf)
 	for {
 		events, err := watcher.Next(ctx)
 		if err != nil {

@@ -9,6 +9,8 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -100,6 +102,32 @@ func TestInformer(t *testing.T) {
 	factory.WaitForCacheSync(ctx.Done())
 	if cm, err := lister.ConfigMaps("t").Get("a"); err != nil || cm.Name != "a" {
 		t.Errorf("%+v, %v", cm, err)
+	}
+}
+
+// broken is a connection that takes nothing.
+type broken struct{ header http.Header }
+
+func (b broken) Header() http.Header       { return b.header }
+func (b broken) WriteHeader(int)           {}
+func (b broken) Write([]byte) (int, error) { return 0, http.ErrHandlerTimeout }
+func (b broken) Flush()                    {}
+
+// TestBrokenWatch: what a watch could not send is in nobody else's answer.
+func TestBrokenWatch(t *testing.T) {
+	e := newEnv(t, nil)
+	e.must(t, "POST", configMaps, `{"metadata":{"name":"secret"}}`)
+	watched, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://server"+configMaps+"?watch=true&resourceVersion=0", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		e.handler.ServeHTTP(broken{http.Header{}}, watched.Clone(t.Context()))
+		answer := httptest.NewRecorder()
+		e.handler.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://server/api/v1/nodes", nil))
+		if body := answer.Body.String(); !strings.HasPrefix(body, `{"kind":"NodeList"`) {
+			t.Fatalf("answer: %s", body)
+		}
 	}
 }
 
