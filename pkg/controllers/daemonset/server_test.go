@@ -19,7 +19,6 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
-	"keelson.dev/keelson/pkg/controllers/serviceaccount"
 )
 
 // bench is a server with the controller, and kubelets that make pods ready,
@@ -38,11 +37,8 @@ func newBench(t *testing.T, nodes ...string) *bench {
 		}
 		b.node(name, `{"spec":{"taints":null}}`) // it is not new any more
 	}
-	controllertest.Run(t, b.Server, controller.Options{}, New, serviceaccount.New)
-	controllertest.Eventually(t, "service account", func(ctx context.Context) (any, bool) {
-		_, err := b.Client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
-		return err, err == nil
-	})
+	controllertest.Account(t, b.Server)
+	controllertest.RunAs(t, b.Server, "daemon-set-controller", controller.Options{}, New)
 	controllertest.Kubelets(t, b.Server, func(pod *v1.Pod) {
 		if pod.Spec.Containers[0].Image != "sick" {
 			controllertest.Ready(pod)

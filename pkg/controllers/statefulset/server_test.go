@@ -23,7 +23,6 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 	"keelson.dev/keelson/pkg/controllers/garbagecollector"
-	"keelson.dev/keelson/pkg/controllers/serviceaccount"
 )
 
 // bench is a server with the controller, and kubelets that make pods ready.
@@ -37,11 +36,9 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	b := &bench{T: t, Server: testserver.Start(t, testserver.Options{}), sick: map[string]bool{}}
-	controllertest.Run(t, b.Server, controller.Options{}, New, serviceaccount.New, garbagecollector.New)
-	controllertest.Eventually(t, "service account", func(ctx context.Context) (any, bool) {
-		_, err := b.Client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
-		return err, err == nil
-	})
+	controllertest.Account(t, b.Server)
+	controllertest.RunAs(t, b.Server, "statefulset-controller", controller.Options{}, New)
+	controllertest.Run(t, b.Server, controller.Options{}, garbagecollector.New)
 	w, err := b.Client.CoreV1().Pods("default").Watch(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
