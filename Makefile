@@ -7,8 +7,9 @@ CLUSTER    ?= keelson
 NODES      ?= 2
 KUBECONFIG ?= $(CURDIR)/.build/kubeconfig
 FOCUS      ?=
+FUZZTIME   ?= 5s
 
-.PHONY: help up down deps build tools images test unit e2e lint conformance clean
+.PHONY: help up down deps build tools images test unit fuzz e2e lint conformance clean
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,10 +33,13 @@ tools: ## containerd, runc, CNI plugins and CoreDNS, into bin/tools/
 images: tools ## the images that nodes are loaded with, into .build/images/
 	@hack/images.sh
 
-test: lint unit e2e ## everything that must hold
+test: lint unit fuzz e2e ## everything that must hold
 
 unit: ## unit and integration tests, and the rules of the house
 	@hack/test.sh
+
+fuzz: ## every fuzz target for FUZZTIME
+	@hack/fuzz.sh $(FUZZTIME)
 
 e2e: deps tools build images ## a real cluster with real containers
 	@KEELSON_E2E=1 go test -count=1 -timeout 20m ./test/e2e
