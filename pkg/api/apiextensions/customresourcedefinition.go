@@ -23,6 +23,7 @@ func customResourceDefinitionRow() *resource.Row {
 		PrepareCreate:  prepareCustomResourceDefinitionCreate,
 		PrepareUpdate:  prepareCustomResourceDefinitionUpdate,
 		ResetFields:    []string{"status"},
+		ValidateName:   anyName,
 		Validate:       validateCustomResourceDefinition,
 		ValidateUpdate: validateCustomResourceDefinitionUpdate,
 

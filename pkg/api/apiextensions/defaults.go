@@ -50,10 +50,9 @@ func prepareCustomResourceDefinitionUpdate(_ context.Context, crd, old *apiexten
 
 // recordStorageVersion remembers a version that objects may be stored in from now on.
 func recordStorageVersion(crd *apiextensionsv1.CustomResourceDefinition) {
-	for _, v := range crd.Spec.Versions {
-		if v.Storage && !slices.Contains(crd.Status.StoredVersions, v.Name) {
-			crd.Status.StoredVersions = append(crd.Status.StoredVersions, v.Name)
-		}
+	i := slices.IndexFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Storage })
+	if i >= 0 && !slices.Contains(crd.Status.StoredVersions, crd.Spec.Versions[i].Name) {
+		crd.Status.StoredVersions = append(crd.Status.StoredVersions, crd.Spec.Versions[i].Name)
 	}
 }
 

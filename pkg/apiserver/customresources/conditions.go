@@ -21,9 +21,9 @@ type condition = apiextensionsv1.CustomResourceDefinitionCondition
 // others of its group have; changed says whether that is another than it has.
 func decide(crd *apiextensionsv1.CustomResourceDefinition, by *taken, now metav1.Time) (next *apiextensionsv1.CustomResourceDefinition, changed bool) {
 	next = crd.DeepCopy()
+	decideApproval(next, now)
 	decideNames(next, by, now)
 	decideSchema(next, now)
-	decideApproval(next, now)
 	return next, !equality.Semantic.DeepEqual(next.Status, crd.Status)
 }
 

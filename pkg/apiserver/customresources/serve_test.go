@@ -84,6 +84,19 @@ func (e *env) await(t testing.TB, name string, ok func(*apiextensionsv1.CustomRe
 	}
 }
 
+// eventually waits until ok.
+func eventually(t testing.TB, ok func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for !ok() {
+		if ctx.Err() != nil {
+			t.Fatal("it does not come to that")
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
 const crontabs = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition

@@ -76,7 +76,7 @@ func (d *deletion) run(ctx context.Context) (*store.Record, bool, error) {
 	}
 	obj, err := rec.Object()
 	if err != nil {
-		return nil, false, apierrors.NewInternalError(err)
+		return nil, false, err
 	}
 	if hook := d.r.cfg.Hooks.BeforeDelete; hook != nil {
 		if err := hook(ctx, obj, d.options); err != nil {
