@@ -26,6 +26,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/allocation"
 	"keelson.dev/keelson/pkg/kubelet/cgroup"
 	"keelson.dev/keelson/pkg/kubelet/cri"
+	"keelson.dev/keelson/pkg/kubelet/devices"
 	"keelson.dev/keelson/pkg/kubelet/dns"
 	"keelson.dev/keelson/pkg/kubelet/eviction"
 	"keelson.dev/keelson/pkg/kubelet/images"
@@ -95,6 +96,7 @@ type Kubelet struct {
 	listAgain  chan struct{} // holds one token when the runtime is to be listed now
 	allocation *allocation.Manager
 	sysctls    *allocation.Sysctls
+	devices    *devices.Manager
 
 	logs      *logs.Keeper
 	collector *images.Collector
@@ -131,6 +133,12 @@ func New(cfg Config) (*Kubelet, error) {
 	k.objects = objects.New(objects.Config{Client: cfg.Client, Clock: cfg.Clock, Log: cfg.Log})
 	k.status = status.NewManager(status.Config{Client: cfg.Client, Clock: cfg.Clock, Log: cfg.Log, Mirror: k.mirror, Gone: k.gone})
 	k.handler = &prober.Handler{Exec: k.runtime.exec, Clock: cfg.Clock}
+	k.devices, err = devices.NewManager(devices.Config{
+		Dir: filepath.Join(cfg.RootDir, "device-plugins"), Clock: cfg.Clock, Log: cfg.Log, Changed: func() { k.node.Poke() },
+	})
+	if err != nil {
+		return nil, err
+	}
 	k.node = node.New(k.nodeConfig())
 	if err := k.upkeep(); err != nil {
 		return nil, err
@@ -182,7 +190,7 @@ func (k *Kubelet) nodeConfig() node.Config {
 	info.KubeletVersion = k.cfg.Version
 	return node.Config{
 		Client: k.cfg.Client, Clock: k.cfg.Clock, Log: k.cfg.Log, Name: k.cfg.NodeName, Hostname: k.cfg.Hostname, IPs: k.cfg.NodeIPs,
-		Port: c.Port, Labels: k.cfg.Labels, Taints: c.RegisterWithTaints, Capacity: k.machine.Capacity(c.MaxPods), Allocatable: k.limits,
+		Port: c.Port, Labels: k.cfg.Labels, Taints: c.RegisterWithTaints, Capacity: k.machine.Capacity(c.MaxPods), Allocatable: k.limits, Devices: k.devices.Resources,
 		Info: info, RuntimeVersion: k.runtime.version, Handlers: k.runtime.handlers, Features: k.runtime.features, Ready: k.runtime.ready,
 		Pressures: k.pressures,
 		Images:    k.runtime.images,
@@ -237,6 +245,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	k.events.start(ctx)
 	defer k.events.stop()
 	g.Go(func() error { return k.node.Run(ctx) })
+	g.Go(func() error { return k.devices.Run(ctx) })
 	g.Go(func() error { return serve.Run(ctx) })
 	g.Go(func() error { return k.health(ctx, serve.Health()) })
 	g.Go(func() error { return k.status.Run(ctx) })
@@ -311,7 +320,7 @@ func (k *Kubelet) takeUp(ctx context.Context) error {
 func (k *Kubelet) workerConfig() worker.Config {
 	c := k.cfg.Kubelet
 	return worker.Config{
-		Clock: k.cfg.Clock, Log: k.cfg.Log, Runtime: k.runtime.client, Volumes: k.volumes, Objects: k.objects, Cgroups: k.cgroups,
+		Clock: k.cfg.Clock, Log: k.cfg.Log, Runtime: k.runtime.client, Volumes: k.volumes, Objects: k.objects, Cgroups: k.cgroups, Devices: k.devices, Released: k.devices.Free,
 		Images: images.New(images.Config{
 			Runtime: k.runtime.client, Secrets: k.objects, Clock: k.cfg.Clock, Event: k.events.pod,
 			Parallel: parallelPulls(c), Allow: pullRate(c),

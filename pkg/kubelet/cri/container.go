@@ -5,6 +5,7 @@ package cri
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -30,6 +31,8 @@ type ContainerInput struct {
 	Mounts        []*runtimeapi.Mount
 	Devices       []*runtimeapi.Device
 	CDIDevices    []*runtimeapi.CDIDevice
+	// Annotations are added to the container's own.
+	Annotations   map[string]string
 	Resources     *runtimeapi.LinuxContainerResources
 	UserNamespace *runtimeapi.UserNamespace
 	// Target is the container whose processes an ephemeral container sees.
@@ -71,6 +74,7 @@ func ContainerConfig(pod *v1.Pod, c *v1.Container, in ContainerInput) (*runtimea
 		Tty:         c.TTY,
 		Linux:       &runtimeapi.LinuxContainerConfig{Resources: in.Resources, SecurityContext: sc},
 	}
+	maps.Copy(cfg.Annotations, in.Annotations)
 	if c.Lifecycle != nil && c.Lifecycle.StopSignal != nil {
 		cfg.StopSignal = runtimeapi.Signal(runtimeapi.Signal_value[string(*c.Lifecycle.StopSignal)])
 	}

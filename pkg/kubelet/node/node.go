@@ -47,10 +47,12 @@ type Config struct {
 	Unschedulable bool
 	// Capacity and Allocatable are the node's resources.
 	Capacity, Allocatable v1.ResourceList
-	Info                  v1.NodeSystemInfo
-	RuntimeVersion        func() string
-	Handlers              func() []v1.NodeRuntimeHandler
-	Features              func() *v1.NodeFeatures
+	// Devices are the extended resources of device plugins, and the names of those that are gone.
+	Devices        func() (capacity, allocatable v1.ResourceList, gone []v1.ResourceName)
+	Info           v1.NodeSystemInfo
+	RuntimeVersion func() string
+	Handlers       func() []v1.NodeRuntimeHandler
+	Features       func() *v1.NodeFeatures
 	// Ready returns nil when pods can run, or why they cannot.
 	Ready func() error
 	// Pressures are the pressure conditions that hold, with their messages.

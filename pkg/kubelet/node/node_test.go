@@ -51,6 +51,9 @@ func start(t *testing.T, client kubernetes.Interface, m *machine) *node.Node {
 		Client: client, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Name: name, Hostname: "host", IPs: []string{"192.0.2.11", "2001:db8::11"}, Port: 10250,
 		Labels: map[string]string{"disk": "fast"}, Taints: []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}},
 		Capacity: capacity, Allocatable: node.Allocatable(capacity, v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}),
+		Devices: func() (v1.ResourceList, v1.ResourceList, []v1.ResourceName) {
+			return v1.ResourceList{"example.com/gadget": resource.MustParse("3")}, v1.ResourceList{"example.com/gadget": resource.MustParse("2")}, []v1.ResourceName{"example.com/old"}
+		},
 		RuntimeVersion: func() string { return "runtime://1" }, Handlers: func() []v1.NodeRuntimeHandler { return nil }, Features: func() *v1.NodeFeatures { return nil },
 		Ready:     func() error { m.mu.Lock(); defer m.mu.Unlock(); return m.err },
 		Pressures: func() map[v1.NodeConditionType]string { m.mu.Lock(); defer m.mu.Unlock(); return m.pressure },
@@ -129,6 +132,10 @@ func TestNode(t *testing.T) {
 	if got.Status.Allocatable.Memory().String() != "3Gi" || len(got.Status.Images) != 1 || got.Status.NodeInfo.ContainerRuntimeVersion != "runtime://1" {
 		t.Errorf("status %+v", got.Status)
 	}
+	had, left := got.Status.Capacity["example.com/gadget"], got.Status.Allocatable["example.com/gadget"]
+	if had.String() != "3" || left.String() != "2" {
+		t.Errorf("devices: %s, allocatable %s", had.String(), left.String())
+	}
 	ready := condition(got, v1.NodeReady)
 	if ready.Status != v1.ConditionFalse || ready.Reason != "KubeletNotReady" || ready.Message != "container runtime network not ready" {
 		t.Errorf("condition %+v", ready)
@@ -194,12 +201,16 @@ func TestTakesOverItsNode(t *testing.T) {
 	client := testserver.Start(t, testserver.Options{}).Client
 	was, err := client.CoreV1().Nodes().Create(t.Context(), &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"disk": "slow", "theirs": "1"}}, Spec: v1.NodeSpec{Unschedulable: true},
+		Status: v1.NodeStatus{Capacity: v1.ResourceList{"example.com/old": resource.MustParse("1"), "example.com/cloud": resource.MustParse("1")}},
 	}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) || err != nil {
 		t.Fatal(err)
 	}
 	start(t, client, &machine{})
 	got := await(t, client, "readiness", func(n *v1.Node) bool { return condition(n, v1.NodeReady).Status == v1.ConditionTrue })
+	if _, ok := got.Status.Capacity["example.com/old"]; ok || len(got.Status.Capacity) != 5 {
+		t.Errorf("capacity %v", got.Status.Capacity)
+	}
 	if got.UID != was.UID || !got.Spec.Unschedulable || got.Labels["theirs"] != "1" || got.Labels["disk"] != "fast" {
 		t.Errorf("labels %v, spec %+v", got.Labels, got.Spec)
 	}

@@ -5,6 +5,7 @@ package node
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 
 	v1 "k8s.io/api/core/v1"
@@ -13,9 +14,17 @@ import (
 
 // status makes the node's status of today, on top of what others have set.
 func (n *Node) status(ctx context.Context, old *v1.Node) v1.NodeStatus {
+	old = old.DeepCopy()
 	s := *old.Status.DeepCopy()
 	s.Capacity, s.Allocatable = n.cfg.Capacity.DeepCopy(), n.cfg.Allocatable.DeepCopy()
-	// What device plugins and others have added stays.
+	capacity, allocatable, gone := n.cfg.Devices()
+	maps.Copy(s.Capacity, capacity)
+	maps.Copy(s.Allocatable, allocatable)
+	for _, name := range gone {
+		delete(old.Status.Capacity, name)
+		delete(old.Status.Allocatable, name)
+	}
+	// What others have added stays.
 	for name, q := range old.Status.Capacity {
 		if _, own := s.Capacity[name]; !own {
 			s.Capacity[name] = q

@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	deviceapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/kubelet/cri"
@@ -365,6 +366,10 @@ func (fakeParts) Ensure(*v1.Pod) error { return nil }
 func (fakeParts) Widen(*v1.Pod, *v1.Pod) error { return nil }
 
 func (p fakeParts) Remove(context.Context, types.UID) error { return p.giveBack("Remove") }
+
+func (fakeParts) Container(context.Context, *v1.Pod, *v1.Container) ([]*deviceapi.ContainerAllocateResponse, error) {
+	return nil, nil
+}
 
 func (fakeParts) RegisterPod(*v1.Pod) {}
 

@@ -55,7 +55,7 @@ func (n *testNode) start() {
 	n.cancel, n.hooks = cancel, map[string]int{}
 	parts := fakeParts{n.runtime}
 	n.pool = NewPool(ctx, Config{
-		Clock: clock.Real(), Log: n.log, Runtime: n.runtime, Volumes: parts, Objects: parts, Images: fakeImages{n.runtime}, Cgroups: parts,
+		Clock: clock.Real(), Log: n.log, Runtime: n.runtime, Volumes: parts, Objects: parts, Images: fakeImages{n.runtime}, Cgroups: parts, Devices: parts, Released: func(types.UID) {},
 		Status: &fakeStatuses{node: n}, Handler: &prober.Handler{Exec: n.exec, Clock: clock.Real()},
 		Event: func(_ *v1.Pod, container, _, reason, message string) {
 			n.note(reason + " " + container + " " + message)

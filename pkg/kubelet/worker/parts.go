@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	deviceapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"keelson.dev/keelson/pkg/kubelet/allocation"
 	"keelson.dev/keelson/pkg/kubelet/cri"
@@ -73,6 +74,12 @@ type Images interface {
 	// Ensure returns the image of a container. Its error is an *images.Error.
 	Ensure(ctx context.Context, pod *v1.Pod, c *v1.Container, sandbox *runtimeapi.PodSandboxConfig, handler string) (*runtimeapi.Image, error)
 	Forget(uid types.UID)
+}
+
+// Devices are the devices that plugins offer.
+type Devices interface {
+	// Container returns how a container that is about to start gets at its devices.
+	Container(ctx context.Context, pod *v1.Pod, c *v1.Container) ([]*deviceapi.ContainerAllocateResponse, error)
 }
 
 // Cgroups are the cgroups of pods.

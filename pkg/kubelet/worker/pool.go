@@ -28,6 +28,7 @@ type Config struct {
 	Objects Objects
 	Images  Images
 	Cgroups Cgroups
+	Devices Devices
 	Status  Statuses
 	Handler *prober.Handler
 	// Event records an event on a container of the pod, or on the pod when container is empty.
@@ -35,6 +36,8 @@ type Config struct {
 	// Listening tells whether something listens at all of these TCP ports of a container.
 	Listening  func(ctx context.Context, id string, ports []int32) bool
 	Allocation Allocation
+	// Released is told of pods of which nothing runs any more.
+	Released func(uid types.UID)
 	// Left is told of pods of which nothing is left on the node.
 	Left func(uid types.UID)
 	// Ready returns nil once sandboxes can be made.

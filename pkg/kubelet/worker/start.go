@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	deviceapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"keelson.dev/keelson/pkg/kubelet/cri"
 	"keelson.dev/keelson/pkg/kubelet/dns"
@@ -256,7 +258,37 @@ func (s *starter) containerConfig(ctx context.Context, c *v1.Container, image *r
 	if uid := image.GetUid(); uid != nil {
 		in.ImageUID = &uid.Value
 	}
+	given, err := s.cfg.Devices.Container(ctx, s.pod, c)
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range given {
+		addDevices(&in, g)
+	}
 	return cri.ContainerConfig(s.pod, c, in)
+}
+
+// addDevices lets a container get at devices as their plugin says. What the
+// container's spec says of its environment wins.
+func addDevices(in *cri.ContainerInput, g *deviceapi.ContainerAllocateResponse) {
+	for _, d := range g.GetDevices() {
+		in.Devices = append(in.Devices, &runtimeapi.Device{HostPath: d.GetHostPath(), ContainerPath: d.GetContainerPath(), Permissions: d.GetPermissions()})
+	}
+	for _, m := range g.GetMounts() {
+		in.Mounts = append(in.Mounts, &runtimeapi.Mount{HostPath: m.GetHostPath(), ContainerPath: m.GetContainerPath(), Readonly: m.GetReadOnly()})
+	}
+	for _, d := range g.GetCdiDevices() {
+		in.CDIDevices = append(in.CDIDevices, &runtimeapi.CDIDevice{Name: d.GetName()})
+	}
+	for _, name := range slices.Sorted(maps.Keys(g.GetEnvs())) {
+		if !slices.ContainsFunc(in.Envs, func(e *runtimeapi.KeyValue) bool { return e.Key == name }) {
+			in.Envs = append(in.Envs, &runtimeapi.KeyValue{Key: name, Value: []byte(g.GetEnvs()[name])})
+		}
+	}
+	if in.Annotations == nil {
+		in.Annotations = map[string]string{}
+	}
+	maps.Copy(in.Annotations, g.GetAnnotations())
 }
 
 // target is the running container whose processes an ephemeral container asks to see.

@@ -194,6 +194,7 @@ func (w *worker) release(ctx context.Context, pod *v1.Pod) error {
 	}
 	w.cfg.Objects.UnregisterPod(pod)
 	w.cfg.Images.Forget(w.uid)
+	w.cfg.Released(w.uid)
 	w.released = true
 	return nil
 }

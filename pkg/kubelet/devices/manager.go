@@ -1,0 +1,170 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package devices
+
+import (
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"keelson.dev/api/clock"
+)
+
+// graceWithoutPlugin is how long the resource of a plugin that is gone is still told of.
+const graceWithoutPlugin = 5 * time.Minute
+
+// Config is what a Manager needs.
+type Config struct {
+	// Dir has the sockets of the kubelet and of plugins, and the file.
+	Dir   string
+	Clock clock.Clock
+	Log   *slog.Logger
+	// Changed is called when there are more devices, or fewer. It must not block.
+	Changed func()
+}
+
+// Manager knows the devices of the node. It is safe for concurrent use.
+type Manager struct {
+	cfg        Config
+	allocating sync.Mutex // held by one allocation at a time; taken before mu
+
+	mu        sync.Mutex
+	resources map[string]*offer
+	given     map[types.UID]map[string]map[string]*grant // by container and resource
+	dropped   map[string]bool                            // resources that are not told of any more
+}
+
+// offer is a resource with the plugin that offers it.
+type offer struct {
+	plugin  *plugin         // nil until it registers anew
+	since   time.Time       // without a plugin
+	devices map[string]bool // by ID: healthy
+}
+
+// grant are the devices of one resource that a container has.
+type grant struct {
+	Devices  []string                       `json:"devices"`
+	Response *api.ContainerAllocateResponse `json:"response,omitempty"`
+}
+
+// NewManager makes a Manager that remembers what the file has. It starts nothing.
+func NewManager(cfg Config) (*Manager, error) {
+	m := &Manager{cfg: cfg, resources: map[string]*offer{}, dropped: map[string]bool{}}
+	s, err := readFile(m.path())
+	if err != nil {
+		return nil, fmt.Errorf("devices: %w", err)
+	}
+	m.given = s.Pods
+	for _, name := range s.Resources {
+		m.resources[name] = &offer{since: cfg.Clock.Now(), devices: map[string]bool{}}
+	}
+	return m, nil
+}
+
+func (m *Manager) path() string { return filepath.Join(m.cfg.Dir, fileName) }
+
+// Resources are the extended resources of the node, and the names of those that it has no longer.
+func (m *Manager) Resources() (capacity, allocatable v1.ResourceList, gone []v1.ResourceName) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	capacity, allocatable = v1.ResourceList{}, v1.ResourceList{}
+	for name, o := range m.resources {
+		if o.plugin == nil && m.cfg.Clock.Since(o.since) > graceWithoutPlugin {
+			delete(m.resources, name)
+			m.dropped[name] = true
+			m.save()
+			continue
+		}
+		capacity[v1.ResourceName(name)] = *resource.NewQuantity(int64(len(o.devices)), resource.DecimalSI)
+		allocatable[v1.ResourceName(name)] = *resource.NewQuantity(int64(len(o.healthy())), resource.DecimalSI)
+	}
+	for name := range m.dropped {
+		gone = append(gone, v1.ResourceName(name))
+	}
+	return capacity, allocatable, gone
+}
+
+// healthy are the devices that can be given away.
+func (o *offer) healthy() map[string]bool {
+	out := map[string]bool{}
+	for id, ok := range o.devices {
+		if ok && o.plugin != nil {
+			out[id] = true
+		}
+	}
+	return out
+}
+
+// connected makes a plugin the one that offers a resource, in place of an earlier one.
+func (m *Manager) connected(name string, p *plugin) {
+	m.mu.Lock()
+	o := m.resources[name]
+	if o == nil {
+		o = &offer{devices: map[string]bool{}}
+		m.resources[name] = o
+	}
+	old := o.plugin
+	o.plugin = p
+	delete(m.dropped, name)
+	m.save()
+	m.mu.Unlock()
+	if old != nil {
+		old.close()
+	}
+}
+
+// listed takes over what a plugin says it has.
+func (m *Manager) listed(name string, p *plugin, list []*api.Device) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	o := m.resources[name]
+	if o == nil || o.plugin != p {
+		return // it was replaced
+	}
+	o.devices = map[string]bool{}
+	for _, d := range list {
+		o.devices[d.GetID()] = d.GetHealth() == api.Healthy
+	}
+	m.cfg.Changed()
+}
+
+// disconnected notes that a plugin is gone.
+func (m *Manager) disconnected(name string, p *plugin) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	o := m.resources[name]
+	if o == nil || o.plugin != p {
+		return
+	}
+	o.plugin, o.since = nil, m.cfg.Clock.Now()
+	m.cfg.Changed()
+}
+
+// Free takes back what a pod has of which nothing runs any more.
+func (m *Manager) Free(uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, ok := m.given[uid]; ok {
+		delete(m.given, uid)
+		m.save()
+	}
+}
+
+// save writes the file; what could not be written is written with the next change. The caller holds the lock.
+func (m *Manager) save() {
+	s := state{Version: fileVersion, Pods: m.given}
+	for name := range m.resources {
+		s.Resources = append(s.Resources, name)
+	}
+	if err := writeFile(m.path(), s); err != nil {
+		m.cfg.Log.Warn("Given devices are not saved", "err", err)
+	}
+}
