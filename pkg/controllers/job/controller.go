@@ -107,45 +107,35 @@ func (c *Controller) freePods(job *batchv1.Job) {
 // podChanged has the jobs looked at that a pod's change concerns, or the pod
 // itself when it has no job that would.
 func (c *Controller) podChanged(old, pod *v1.Pod) {
-	if old != nil && pod != nil && old.UID != pod.UID {
-		// The cache missed the end of one pod and the creation of the next of that name.
-		c.podChanged(old, nil)
-		old = nil
-	}
 	c.syncer.metrics.seen(old, pod)
-	for _, p := range []*v1.Pod{old, pod} {
-		if p == nil {
-			continue
-		}
-		job := c.ownerOf(p)
-		if job == nil {
-			continue
-		}
-		key := controller.Key(job)
-		if pod == nil || pod.DeletionTimestamp != nil {
-			c.syncer.expected.Deleted(key, p.UID)
-		} else if old == nil {
-			c.syncer.expected.Created(key)
-		}
-		c.loop.AddAfter(key, batchPeriod)
-	}
-	if pod == nil {
-		return
-	}
-	if tracked(pod) {
+	controller.Follower{
+		Owner: func(pod *v1.Pod) string {
+			if job := c.ownerOf(pod); job != nil {
+				return controller.Key(job)
+			}
+			return ""
+		},
+		Selecting: c.selecting, Expected: c.syncer.expected,
+		Add: func(key string) { c.loop.AddAfter(key, batchPeriod) },
+	}.PodChanged(old, pod)
+	if pod != nil && tracked(pod) {
 		if job := c.ownerOf(pod); job == nil || finished(job) {
 			c.orphans.AddObject(pod)
 		}
 	}
-	if metav1.GetControllerOfNoCopy(pod) == nil && pod.DeletionTimestamp == nil && len(pod.Labels) > 0 {
-		jobs, err := c.jobs.GetPodJobs(pod)
-		if err != nil {
-			return // none selects it
-		}
-		for i := range jobs {
-			c.loop.AddAfter(controller.Key(&jobs[i]), batchPeriod)
-		}
+}
+
+// selecting are the keys of the jobs that select a pod.
+func (c *Controller) selecting(pod *v1.Pod) []string {
+	jobs, err := c.jobs.GetPodJobs(pod)
+	if err != nil {
+		return nil // none selects it
 	}
+	keys := make([]string, 0, len(jobs))
+	for i := range jobs {
+		keys = append(keys, controller.Key(&jobs[i]))
+	}
+	return keys
 }
 
 // ownerOf is the job that controls a pod, or nil.

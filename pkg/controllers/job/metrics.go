@@ -83,6 +83,10 @@ func (m *metrics) counted(job *batchv1.Job, was *batchv1.JobStatus) {
 
 // seen counts ended pods that get the finalizer, or end with it, and that lose it.
 func (m *metrics) seen(old, pod *v1.Pod) {
+	if old != nil && pod != nil && old.UID != pod.UID {
+		m.seen(old, nil)
+		old = nil
+	}
 	waits := func(p *v1.Pod) bool { return p != nil && terminal(p) && tracked(p) }
 	switch was, is := waits(old), waits(pod); {
 	case is && !was:

@@ -56,12 +56,16 @@ func NewFor[T any](d controller.Deps, kind Kind[T]) (controller.Controller, erro
 	return c, errors.Join(
 		controller.IndexByController(pods),
 		controller.OnChange(kind.Informer, c.setChanged),
-		controller.OnChange(pods, c.podChanged),
+		controller.OnChange(pods, c.follower().PodChanged),
 	)
 }
 
 // Run implements controller.Controller.
 func (c *Controller[T]) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+
+func (c *Controller[T]) follower() controller.Follower {
+	return controller.Follower{Owner: c.ownerOf, Selecting: c.selecting, Expected: c.expected, Add: c.loop.Add}
+}
 
 func (c *Controller[T]) setChanged(old, obj *T) {
 	set := c.kind.Read(controller.Either(old, obj))
@@ -71,36 +75,15 @@ func (c *Controller[T]) setChanged(old, obj *T) {
 	c.loop.AddObject(set)
 }
 
-// podChanged has the sets looked at that a pod's change concerns.
-func (c *Controller[T]) podChanged(old, pod *v1.Pod) {
-	if old != nil && pod != nil && old.UID != pod.UID {
-		// The cache missed the end of one pod and the creation of the next of that name.
-		c.podChanged(old, nil)
-		old = nil
-	}
-	for _, p := range []*v1.Pod{old, pod} {
-		if p == nil {
-			continue
-		}
-		set := c.ownerOf(p)
-		if set == "" {
-			continue
-		}
-		if old == nil {
-			c.expected.Created(set)
-		}
-		if pod == nil || pod.DeletionTimestamp != nil {
-			c.expected.Deleted(set, p.UID)
-		}
-		c.loop.Add(set)
-	}
-	if pod != nil && metav1.GetControllerOfNoCopy(pod) == nil && pod.DeletionTimestamp == nil && len(pod.Labels) > 0 {
-		for _, set := range c.sets(pod.Namespace) {
-			if selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector); err == nil && !selector.Empty() && selector.Matches(labels.Set(pod.Labels)) {
-				c.loop.AddObject(set)
-			}
+// selecting are the keys of the sets that select a pod.
+func (c *Controller[T]) selecting(pod *v1.Pod) []string {
+	var keys []string
+	for _, set := range c.sets(pod.Namespace) {
+		if selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector); err == nil && !selector.Empty() && selector.Matches(labels.Set(pod.Labels)) {
+			keys = append(keys, controller.Key(set))
 		}
 	}
+	return keys
 }
 
 // ownerOf is the key of the set that controls a pod.

@@ -85,7 +85,7 @@ func TestExpectations(t *testing.T) {
 			if tc.deletes != "" {
 				c.expected.Deletes(key, tc.deletes)
 			}
-			c.podChanged(tc.old, tc.pod)
+			c.follower().PodChanged(tc.old, tc.pod)
 			if got := c.expected.Met(key); got != tc.met {
 				t.Errorf("met: %v, want %v", got, tc.met)
 			}
