@@ -29,11 +29,7 @@ func (k *Kubelet) check(pod *v1.Pod, others []*v1.Pod) *allocation.Refusal {
 	if err := k.devices.Allocate(context.Background(), pod); err != nil {
 		return &allocation.Refusal{Reason: "UnexpectedAdmissionError", Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)}
 	}
-	r := allocation.Check(pod, others, allocation.Node{Object: k.node.Current(), Allocatable: k.limits, AppArmor: appArmor()})
-	if r == nil && pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
-		r = &allocation.Refusal{Reason: "UserNamespacesNotSupported", Message: "user namespaces are not supported on this node"}
-	}
-	return r
+	return allocation.Check(pod, others, allocation.Node{Object: k.node.Current(), Allocatable: k.limits, AppArmor: appArmor()})
 }
 
 // appArmor tells whether the kernel enforces profiles.

@@ -176,6 +176,13 @@ func (k *Kubelet) sweep(ctx context.Context) error {
 	if err := k.logs.Sweep(func(uid types.UID) bool { return !unknown(uid) }); err != nil {
 		return err
 	}
+	for _, uid := range k.userns.Pods() {
+		if unknown(uid) {
+			if err := k.userns.Free(uid); err != nil {
+				return err
+			}
+		}
+	}
 	for _, uid := range k.cgroups.Pods() {
 		if unknown(uid) {
 			if err := k.cgroups.Remove(ctx, uid); err != nil {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/flowcontrol"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"keelson.dev/api/clock"
@@ -38,6 +39,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/server"
 	"keelson.dev/keelson/pkg/kubelet/static"
 	"keelson.dev/keelson/pkg/kubelet/status"
+	"keelson.dev/keelson/pkg/kubelet/userns"
 	"keelson.dev/keelson/pkg/kubelet/volume"
 	"keelson.dev/keelson/pkg/kubelet/worker"
 	"keelson.dev/keelson/pkg/network"
@@ -97,6 +99,7 @@ type Kubelet struct {
 	allocation *allocation.Manager
 	sysctls    *allocation.Sysctls
 	devices    *devices.Manager
+	userns     *userns.Manager
 
 	logs      *logs.Keeper
 	collector *images.Collector
@@ -133,6 +136,13 @@ func New(cfg Config) (*Kubelet, error) {
 	k.objects = objects.New(objects.Config{Client: cfg.Client, Clock: cfg.Clock, Log: cfg.Log})
 	k.status = status.NewManager(status.Config{Client: cfg.Client, Clock: cfg.Clock, Log: cfg.Log, Mirror: k.mirror, Gone: k.gone})
 	k.handler = &prober.Handler{Exec: k.runtime.exec, Clock: cfg.Clock}
+	length := int64(userns.DefaultLength)
+	if u := cfg.Kubelet.UserNamespaces; u != nil && u.IDsPerPod != nil && *u.IDsPerPod != 0 {
+		length = *u.IDsPerPod
+	}
+	if k.userns, err = userns.New(filepath.Join(cfg.RootDir, "pods"), uint32(length), int(cfg.Kubelet.MaxPods)); err != nil {
+		return nil, err
+	}
 	k.devices, err = devices.NewManager(devices.Config{
 		Dir: filepath.Join(cfg.RootDir, "device-plugins"), Clock: cfg.Clock, Log: cfg.Log, Changed: func() { k.node.Poke() },
 	})
@@ -210,6 +220,26 @@ func (k *Kubelet) wake(uid types.UID) {
 	if k.pool != nil {
 		k.pool.Wake(uid)
 	}
+}
+
+// released gives back what a pod holds until nothing of it runs any more.
+func (k *Kubelet) released(uid types.UID) error {
+	k.devices.Free(uid)
+	return k.userns.Free(uid)
+}
+
+// userNamespace is the pod's own user namespace, or nil for that of the machine.
+func (k *Kubelet) userNamespace(pod *v1.Pod, handler string) (*runtimeapi.UserNamespace, error) {
+	if pod.Spec.HostUsers == nil || *pod.Spec.HostUsers {
+		return nil, nil
+	}
+	if !k.runtime.handler(handler).GetFeatures().GetUserNamespaces() {
+		if handler != "" {
+			return nil, fmt.Errorf("can't set `spec.hostUsers: false`, RuntimeClass handler %q does not support user namespaces", handler)
+		}
+		return nil, errors.New("can't set `spec.hostUsers: false`, runtime does not support user namespaces")
+	}
+	return k.userns.Get(pod.UID)
 }
 
 // left is told of pods of which nothing is left on the node.
@@ -320,7 +350,7 @@ func (k *Kubelet) takeUp(ctx context.Context) error {
 func (k *Kubelet) workerConfig() worker.Config {
 	c := k.cfg.Kubelet
 	return worker.Config{
-		Clock: k.cfg.Clock, Log: k.cfg.Log, Runtime: k.runtime.client, Volumes: k.volumes, Objects: k.objects, Cgroups: k.cgroups, Devices: k.devices, Released: k.devices.Free,
+		Clock: k.cfg.Clock, Log: k.cfg.Log, Runtime: k.runtime.client, Volumes: k.volumes, Objects: k.objects, Cgroups: k.cgroups, Devices: k.devices, Released: k.released, UserNamespace: k.userNamespace,
 		Images: images.New(images.Config{
 			Runtime: k.runtime.client, Secrets: k.objects, Clock: k.cfg.Clock, Event: k.events.pod,
 			Parallel: parallelPulls(c), Allow: pullRate(c),

@@ -170,7 +170,7 @@ func (r *runtime) handlers() []v1.NodeRuntimeHandler {
 	defer r.mu.Unlock()
 	var out []v1.NodeRuntimeHandler
 	for _, h := range r.knows {
-		readOnly, userns := h.GetFeatures().GetRecursiveReadOnlyMounts(), false
+		readOnly, userns := h.GetFeatures().GetRecursiveReadOnlyMounts(), h.GetFeatures().GetUserNamespaces()
 		out = append(out, v1.NodeRuntimeHandler{
 			Name: h.GetName(), Features: &v1.NodeRuntimeHandlerFeatures{RecursiveReadOnlyMounts: &readOnly, UserNamespaces: &userns},
 		})
@@ -189,10 +189,17 @@ func (r *runtime) features() *v1.NodeFeatures {
 }
 
 func (r *runtime) recursiveReadOnly(handler string) bool {
+	return r.handler(handler).GetFeatures().GetRecursiveReadOnlyMounts()
+}
+
+// handler is what the runtime says of a handler; nil if it does not know it.
+func (r *runtime) handler(name string) *runtimeapi.RuntimeHandler {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	i := slices.IndexFunc(r.knows, func(h *runtimeapi.RuntimeHandler) bool { return h.GetName() == handler })
-	return i >= 0 && r.knows[i].GetFeatures().GetRecursiveReadOnlyMounts()
+	if i := slices.IndexFunc(r.knows, func(h *runtimeapi.RuntimeHandler) bool { return h.GetName() == name }); i >= 0 {
+		return r.knows[i]
+	}
+	return nil
 }
 
 // images are the node's images as its status tells them, the largest first.

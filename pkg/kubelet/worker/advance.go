@@ -161,7 +161,7 @@ func (w *worker) act(ctx context.Context, l look, plan Plan) (time.Time, error) 
 		return time.Time{}, errors.New("the sandbox is gone")
 	}
 	s := starter{worker: w, pod: l.pod, seen: l.seen, box: box, handler: handler, mounts: mounts}
-	if s.config, err = w.sandboxConfig(l.pod, box.Attempt); err != nil {
+	if s.config, err = w.sandboxConfig(l.pod, box.Attempt, handler); err != nil {
 		return time.Time{}, err
 	}
 	return s.startAll(ctx, plan.Start)

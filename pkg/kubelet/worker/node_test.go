@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/kubelet/allocation"
@@ -55,8 +56,9 @@ func (n *testNode) start() {
 	n.cancel, n.hooks = cancel, map[string]int{}
 	parts := fakeParts{n.runtime}
 	n.pool = NewPool(ctx, Config{
-		Clock: clock.Real(), Log: n.log, Runtime: n.runtime, Volumes: parts, Objects: parts, Images: fakeImages{n.runtime}, Cgroups: parts, Devices: parts, Released: func(types.UID) {},
-		Status: &fakeStatuses{node: n}, Handler: &prober.Handler{Exec: n.exec, Clock: clock.Real()},
+		Clock: clock.Real(), Log: n.log, Runtime: n.runtime, Volumes: parts, Objects: parts, Images: fakeImages{n.runtime}, Cgroups: parts, Devices: parts, Released: func(types.UID) error { return nil },
+		UserNamespace: func(*v1.Pod, string) (*runtimeapi.UserNamespace, error) { return nil, nil },
+		Status:        &fakeStatuses{node: n}, Handler: &prober.Handler{Exec: n.exec, Clock: clock.Real()},
 		Event: func(_ *v1.Pod, container, _, reason, message string) {
 			n.note(reason + " " + container + " " + message)
 		},

@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/kubelet/cri"
@@ -37,7 +38,7 @@ type Config struct {
 	Listening  func(ctx context.Context, id string, ports []int32) bool
 	Allocation Allocation
 	// Released is told of pods of which nothing runs any more.
-	Released func(uid types.UID)
+	Released func(uid types.UID) error
 	// Left is told of pods of which nothing is left on the node.
 	Left func(uid types.UID)
 	// Ready returns nil once sandboxes can be made.
@@ -46,6 +47,8 @@ type Config struct {
 	Services func(namespace string) ([]*v1.Service, error)
 	// RuntimeHandler returns the handler of a RuntimeClass; "" names the default.
 	RuntimeHandler func(class string) (string, error)
+	// UserNamespace returns the pod's own user namespace, or nil for that of the machine.
+	UserNamespace func(pod *v1.Pod, handler string) (*runtimeapi.UserNamespace, error)
 	// Allocatable are the node's resources.
 	Allocatable func() v1.ResourceList
 

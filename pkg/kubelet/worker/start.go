@@ -53,8 +53,9 @@ func (w *worker) replaceSandbox(ctx context.Context, l look, attempt uint32, han
 		w.event(l.pod, "NetworkNotReady", fmt.Sprintf("network is not ready: %v", err))
 		return nil, err
 	}
-	config, err := w.sandboxConfig(l.pod, attempt)
+	config, err := w.sandboxConfig(l.pod, attempt, handler)
 	if err != nil {
+		w.event(l.pod, "FailedCreatePodSandBox", fmt.Sprintf("Failed to create pod sandbox: %v", err))
 		return nil, err
 	}
 	if err := os.MkdirAll(config.LogDirectory, 0o755); err != nil {
@@ -75,7 +76,7 @@ func (w *worker) replaceSandbox(ctx context.Context, l look, attempt uint32, han
 	return seen, nil
 }
 
-func (w *worker) sandboxConfig(pod *v1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig, error) {
+func (w *worker) sandboxConfig(pod *v1.Pod, attempt uint32, handler string) (*runtimeapi.PodSandboxConfig, error) {
 	resolver, warnings, err := dns.Config(pod, w.cfg.DNS)
 	if err != nil {
 		return nil, fmt.Errorf("DNS of the pod: %w", err)
@@ -86,12 +87,17 @@ func (w *worker) sandboxConfig(pod *v1.Pod, attempt uint32) (*runtimeapi.PodSand
 			w.event(pod, warn.Reason, warn.Message)
 		}
 	}
+	users, err := w.cfg.UserNamespace(pod, handler)
+	if err != nil {
+		return nil, err
+	}
 	hostname, _ := w.names(pod)
 	if pod.Spec.HostNetwork {
 		hostname = ""
 	}
 	return cri.SandboxConfig(pod, cri.SandboxInput{
 		Attempt: attempt, Hostname: hostname, DNS: resolver, LogRoot: w.cfg.LogRoot, CgroupParent: w.cfg.Cgroups.Parent(pod),
+		UserNamespace: users,
 	})
 }
 
@@ -253,7 +259,7 @@ func (s *starter) containerConfig(ctx context.Context, c *v1.Container, image *r
 		ImageUser: image.GetUsername(),
 		Command:   env.ExpandAll(c.Command, envs), Args: env.ExpandAll(c.Args, envs),
 		Envs: envs, Mounts: mounts, Devices: devices, Resources: qos.Container(s.pod, c, s.cfg.Node),
-		Target: s.target(c), SeccompRoot: s.cfg.SeccompRoot, SeccompDefault: s.cfg.SeccompDefault,
+		UserNamespace: s.users(), Target: s.target(c), SeccompRoot: s.cfg.SeccompRoot, SeccompDefault: s.cfg.SeccompDefault,
 	}
 	if uid := image.GetUid(); uid != nil {
 		in.ImageUID = &uid.Value
@@ -264,6 +270,9 @@ func (s *starter) containerConfig(ctx context.Context, c *v1.Container, image *r
 	}
 	for _, g := range given {
 		addDevices(&in, g)
+	}
+	for _, m := range in.Mounts {
+		m.UidMappings, m.GidMappings = s.users().GetUids(), s.users().GetGids()
 	}
 	return cri.ContainerConfig(s.pod, c, in)
 }
@@ -289,6 +298,11 @@ func addDevices(in *cri.ContainerInput, g *deviceapi.ContainerAllocateResponse) 
 		in.Annotations = map[string]string{}
 	}
 	maps.Copy(in.Annotations, g.GetAnnotations())
+}
+
+// users is the user namespace of the sandbox, or nil.
+func (s *starter) users() *runtimeapi.UserNamespace {
+	return s.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions()
 }
 
 // target is the running container whose processes an ephemeral container asks to see.

@@ -194,7 +194,9 @@ func (w *worker) release(ctx context.Context, pod *v1.Pod) error {
 	}
 	w.cfg.Objects.UnregisterPod(pod)
 	w.cfg.Images.Forget(w.uid)
-	w.cfg.Released(w.uid)
+	if err := w.cfg.Released(w.uid); err != nil {
+		return err
+	}
 	w.released = true
 	return nil
 }

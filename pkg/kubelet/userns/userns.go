@@ -1,0 +1,161 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package userns gives pods with hostUsers: false ranges of the machine's user
+// and group IDs, each its own, so that root in one pod is nobody elsewhere.
+//
+// Ranges begin after the first, which is the machine's, and are as many as the node
+// may have pods. A pod's range is kept in a file in its directory: it stays the same
+// over restarts of the kubelet, because files and processes have it.
+package userns
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// DefaultLength is how many IDs a pod gets.
+const DefaultLength = 65536
+
+const fileName = "userns"
+
+// Manager gives out ranges. It is safe for concurrent use.
+type Manager struct {
+	dir    string // with a directory for each pod
+	length uint32
+	most   uint32
+
+	mu   sync.Mutex
+	pods map[types.UID]uint32 // number of the range, from 1
+	used map[uint32]bool
+}
+
+// mapping is a range as the file has it.
+type mapping struct {
+	HostID      uint32 `json:"hostId"`
+	ContainerID uint32 `json:"containerId"`
+	Length      uint32 `json:"length"`
+}
+
+type mappings struct {
+	UIDs []mapping `json:"uidMappings"`
+	GIDs []mapping `json:"gidMappings"`
+}
+
+// New makes a Manager for the pods below dir, with what their files have. At most
+// that many pods get a range of that length.
+func New(dir string, length uint32, most int) (*Manager, error) {
+	m := &Manager{dir: dir, length: length, most: uint32(max(most, 0)), pods: map[types.UID]uint32{}, used: map[uint32]bool{}}
+	if length == 0 || length%DefaultLength != 0 {
+		return nil, fmt.Errorf("length %d of user namespaces is not a multiple of %d", length, DefaultLength)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("user namespaces: %w", err)
+	}
+	for _, e := range entries {
+		if err := m.load(types.UID(e.Name())); err != nil {
+			return nil, fmt.Errorf("user namespace of pod %s: %w", e.Name(), err)
+		}
+	}
+	return m, nil
+}
+
+func (m *Manager) file(uid types.UID) string { return filepath.Join(m.dir, string(uid), fileName) }
+
+func (m *Manager) load(uid types.UID) error {
+	b, err := os.ReadFile(m.file(uid))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	have := mappings{}
+	if err := json.Unmarshal(b, &have); err != nil {
+		return err
+	}
+	if len(have.UIDs) != 1 || len(have.GIDs) != 1 || have.UIDs[0] != have.GIDs[0] {
+		return errors.New("not one range for users and groups alike")
+	}
+	r := have.UIDs[0]
+	number := r.HostID / m.length
+	if r.ContainerID != 0 || r.Length != m.length || r.HostID%m.length != 0 || number == 0 || m.used[number] {
+		return fmt.Errorf("range of %d IDs from %d cannot be kept", r.Length, r.HostID)
+	}
+	m.pods[uid], m.used[number] = number, true
+	return nil
+}
+
+// Get returns the pod's user namespace, with its range.
+func (m *Manager) Get(uid types.UID) (*runtimeapi.UserNamespace, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	number, ok := m.pods[uid]
+	if !ok {
+		for number = 1; m.used[number]; number++ {
+		}
+		if number > m.most {
+			return nil, errors.New("could not find an empty slot to allocate a user namespace")
+		}
+		if err := m.write(uid, number); err != nil {
+			return nil, fmt.Errorf("create user namespace: %w", err)
+		}
+		m.pods[uid], m.used[number] = number, true
+	}
+	ids := func() []*runtimeapi.IDMapping {
+		return []*runtimeapi.IDMapping{{HostId: number * m.length, ContainerId: 0, Length: m.length}}
+	}
+	return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: ids(), Gids: ids()}, nil
+}
+
+func (m *Manager) write(uid types.UID, number uint32) error {
+	r := []mapping{{HostID: number * m.length, Length: m.length}}
+	b, err := json.Marshal(mappings{r, r})
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(m.file(uid)), 0o750); err != nil {
+		return err
+	}
+	fresh := m.file(uid) + ".new"
+	if err := os.WriteFile(fresh, b, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(fresh, m.file(uid))
+}
+
+// Free takes back the range of a pod of which nothing runs any more.
+func (m *Manager) Free(uid types.UID) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	number, ok := m.pods[uid]
+	if !ok {
+		return nil
+	}
+	if err := os.Remove(m.file(uid)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("user namespace: %w", err)
+	}
+	delete(m.pods, uid)
+	delete(m.used, number)
+	return nil
+}
+
+// Pods are the pods that have a range.
+func (m *Manager) Pods() []types.UID {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []types.UID
+	for uid := range m.pods {
+		out = append(out, uid)
+	}
+	return out
+}

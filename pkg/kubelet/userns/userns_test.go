@@ -1,0 +1,94 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package userns_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"keelson.dev/keelson/pkg/kubelet/userns"
+)
+
+// TestRanges: whatever is given, taken back and forgotten by a kubelet that dies,
+// no two pods share an ID, none has one of the machine's, and each keeps its own.
+func TestRanges(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		dir, err := os.MkdirTemp(t.TempDir(), "pods")
+		if err != nil {
+			rt.Fatal(err)
+		}
+		const most = 3
+		has := map[types.UID]uint32{}
+		m, err := userns.New(dir, userns.DefaultLength, most)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		for range rapid.IntRange(1, 30).Draw(rt, "steps") {
+			uid := types.UID(fmt.Sprint("p", rapid.IntRange(0, 4).Draw(rt, "pod")))
+			switch rapid.SampledFrom([]string{"get", "get", "free", "restart"}).Draw(rt, "step") {
+			case "get":
+				ns, err := m.Get(uid)
+				if _, ok := has[uid]; !ok && len(has) == most {
+					if err == nil {
+						rt.Fatal("more ranges than there are")
+					}
+					continue
+				}
+				if err != nil {
+					rt.Fatal(err)
+				}
+				from := ns.Uids[0].HostId
+				if from < userns.DefaultLength || from%userns.DefaultLength != 0 || ns.Gids[0].HostId != from || ns.Uids[0].Length != userns.DefaultLength {
+					rt.Fatalf("namespace %v", ns)
+				}
+				for other, at := range has {
+					if (other == uid) != (at == from) {
+						rt.Fatalf("%s has %d, %s has %d", uid, from, other, at)
+					}
+				}
+				has[uid] = from
+			case "free":
+				if err := m.Free(uid); err != nil {
+					rt.Fatal(err)
+				}
+				delete(has, uid)
+			case "restart":
+				if m, err = userns.New(dir, userns.DefaultLength, most); err != nil {
+					rt.Fatal(err)
+				}
+			}
+			if len(m.Pods()) != len(has) {
+				rt.Fatalf("pods %v, want %v", m.Pods(), has)
+			}
+		}
+	})
+}
+
+func TestFilesThatCannotBeKept(t *testing.T) {
+	for name, text := range map[string]string{
+		"not JSON":     "{",
+		"the machine":  `{"uidMappings":[{"hostId":0,"containerId":0,"length":65536}],"gidMappings":[{"hostId":0,"containerId":0,"length":65536}]}`,
+		"differing":    `{"uidMappings":[{"hostId":65536,"containerId":0,"length":65536}],"gidMappings":[{"hostId":131072,"containerId":0,"length":65536}]}`,
+		"other length": `{"uidMappings":[{"hostId":65536,"containerId":0,"length":1}],"gidMappings":[{"hostId":65536,"containerId":0,"length":1}]}`,
+	} {
+		dir := t.TempDir()
+		if err := os.Mkdir(filepath.Join(dir, "p"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "p", "userns"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := userns.New(dir, userns.DefaultLength, 10); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	if _, err := userns.New(t.TempDir(), 1000, 10); err == nil {
+		t.Error("a length of 1000 was accepted")
+	}
+}
