@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -60,6 +61,9 @@ type Controller struct {
 	builtin  []quotav1.Evaluator
 	watched  map[schema.GroupResource]cache.GenericLister // of the shared caches
 	monitors *monitors
+
+	mu    sync.Mutex
+	asked time.Time // when it was found out last what is served
 }
 
 // New returns the controller.
@@ -232,11 +236,23 @@ func (c *Controller) evaluators(q *v1.ResourceQuota) (out []quotav1.Evaluator, u
 	return out, unknown
 }
 
+// askAgain has it found out anew what is served, unless that was just done.
+func (c *Controller) askAgain() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.Clock.Now()
+	if now.Sub(c.asked) < unknownAgain {
+		return false
+	}
+	c.asked = now
+	c.Mapper.Reset()
+	return true
+}
+
 // resolve finds the version in which a resource of namespaces is served.
 func (c *Controller) resolve(resource schema.GroupResource) (schema.GroupVersionResource, error) {
 	gvr, err := c.Mapper.ResourceFor(resource.WithVersion(""))
-	if meta.IsNoMatchError(err) {
-		c.Mapper.Reset() // it may have come since
+	if meta.IsNoMatchError(err) && c.askAgain() {
 		gvr, err = c.Mapper.ResourceFor(resource.WithVersion(""))
 	}
 	if err != nil {
