@@ -4,8 +4,7 @@
 #
 # Builds busybox from Debian's source package, static, into the file that is
 # named. Debian's own static busybox cannot look up names (glibc wants its
-# shared libraries for that), so musl is the C library here. Its shell is hush,
-# which hands on environment variables of any name, and programs in PATH win
+# shared libraries for that), so musl is the C library here. Programs in PATH win
 # over its own applets.
 set -euo pipefail
 
@@ -14,7 +13,9 @@ if (($# != 1)) || [[ $1 == -h || $1 == --help ]]; then
 	exit
 fi
 file=$(realpath -m "$1")
-[[ -x $file ]] && exit
+stamp=$file.made-by
+digest=$(sha256sum <"${BASH_SOURCE[0]}")
+[[ -x $file && -f $stamp && $(<"$stamp") == "$digest" ]] && exit
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -34,8 +35,6 @@ make -s defconfig >/dev/null 2>&1
 set_config() { sed -i -e "s/^CONFIG_$1=.*/CONFIG_$1=$2/" -e "s/^# CONFIG_$1 is not set/CONFIG_$1=$2/" .config; }
 unset_config() { sed -i "s/^CONFIG_$1=y/# CONFIG_$1 is not set/" .config; }
 set_config STATIC y
-unset_config SH_IS_ASH
-set_config SH_IS_HUSH y
 unset_config FEATURE_PREFER_APPLETS
 unset_config FEATURE_SH_STANDALONE
 unset_config TC # wants kernel headers that are gone
@@ -48,3 +47,4 @@ make -s -j"$(nproc)" CC=musl-gcc busybox >build.log 2>&1 || {
 }
 mkdir -p "$(dirname "$file")"
 install -m 0755 busybox "$file"
+echo "$digest" >"$stamp"

@@ -56,7 +56,20 @@ go run ./hack/images -out "$images" -debian .build/image-parts/debian -busybox .
 
 work=$(mktemp -d)
 registry=
-trap '[[ -z $registry ]] || kill "$registry"; bin/ctl cluster down --name "$name"; rm -rf "$work"' EXIT
+logs=.build/conformance-logs
+end() {
+	[[ -z $registry ]] || kill "$registry"
+	# What the processes said outlives the cluster.
+	rm -rf "$logs"
+	mkdir -p "$logs"
+	cp -r "$work"/data/logs/. "$logs" || true
+	for node in "$work"/data/nodes/*/; do
+		mkdir "$logs/$(basename "$node")" && cp "$node"/var/log/*.log "$logs/$(basename "$node")" || true
+	done
+	bin/ctl cluster down --name "$name"
+	rm -rf "$work"
+}
+trap end EXIT
 bin/ctl cluster up --name "$name" --nodes 2 --kubeconfig "$work/machine" --data-dir "$work/data"
 bin/ctl cluster load --name "$name" "$images"/*.tar
 # Images are also pulled: from a registry that stands in for all others, and
