@@ -87,7 +87,7 @@ func run(ctx context.Context, o *options, rc *rest.Config, client kubernetes.Int
 			continue
 		}
 		d, err := depsOf(ctx, o, rc, client, shared, e)
-		d.Events = events.NewRecorder(scheme.Scheme, v1.EventSource{Component: e.Name})
+		d.Events = events.NewRecorder(scheme.Scheme, v1.EventSource{Component: sourceOf(e.Name)})
 		if err != nil {
 			return fmt.Errorf("controller %s: %w", e.Name, err)
 		}

@@ -17,6 +17,8 @@ type known struct {
 	// flag sets how many keys the controller works on at once; workers is its default.
 	flag    string
 	workers int
+	// source is the name under which it tells of events, if that is another one.
+	source string
 	// off tells that '*' does not mean it: it runs when it is named.
 	off bool
 }
@@ -34,22 +36,22 @@ var upstream = map[string]known{
 	"daemonset-controller":                                           {alias: "daemonset", flag: "concurrent-daemonset-syncs", workers: 2},
 	"deployment-controller":                                          {alias: "deployment", flag: "concurrent-deployment-syncs", workers: 5},
 	"device-taint-eviction-controller":                               {flag: "concurrent-device-taint-eviction-syncs", workers: 8},
-	"disruption-controller":                                          {alias: "disruption"},
-	"endpoints-controller":                                           {alias: "endpoint", flag: "concurrent-endpoint-syncs", workers: 5},
-	"endpointslice-controller":                                       {alias: "endpointslice", flag: "concurrent-service-endpoint-syncs", workers: 5},
-	"endpointslice-mirroring-controller":                             {alias: "endpointslicemirroring", flag: "mirroring-concurrent-service-endpoint-syncs", workers: 5},
-	"ephemeral-volume-controller":                                    {alias: "ephemeral-volume", flag: "concurrent-ephemeralvolume-syncs", workers: 5},
+	"disruption-controller":                                          {alias: "disruption", source: "controllermanager"},
+	"endpoints-controller":                                           {alias: "endpoint", flag: "concurrent-endpoint-syncs", workers: 5, source: "endpoint-controller"},
+	"endpointslice-controller":                                       {alias: "endpointslice", flag: "concurrent-service-endpoint-syncs", workers: 5, source: "endpoint-slice-controller"},
+	"endpointslice-mirroring-controller":                             {alias: "endpointslicemirroring", flag: "mirroring-concurrent-service-endpoint-syncs", workers: 5, source: "endpoint-slice-mirroring-controller"},
+	"ephemeral-volume-controller":                                    {alias: "ephemeral-volume", flag: "concurrent-ephemeralvolume-syncs", workers: 5, source: "ephemeral_volume"},
 	"garbage-collector-controller":                                   {alias: "garbagecollector", flag: "concurrent-gc-syncs", workers: 20},
-	"horizontal-pod-autoscaler-controller":                           {alias: "horizontalpodautoscaling", flag: "concurrent-horizontal-pod-autoscaler-syncs", workers: 5},
+	"horizontal-pod-autoscaler-controller":                           {alias: "horizontalpodautoscaling", flag: "concurrent-horizontal-pod-autoscaler-syncs", workers: 5, source: "horizontal-pod-autoscaler"},
 	"job-controller":                                                 {alias: "job", flag: "concurrent-job-syncs", workers: 5},
 	"kube-apiserver-serving-clustertrustbundle-publisher-controller": {},
 	"legacy-serviceaccount-token-cleaner-controller":                 {alias: "legacy-service-account-token-cleaner"},
 	"namespace-controller":                                           {alias: "namespace", flag: "concurrent-namespace-syncs", workers: 10},
-	"node-ipam-controller":                                           {alias: "nodeipam"},
-	"node-lifecycle-controller":                                      {alias: "nodelifecycle"},
+	"node-ipam-controller":                                           {alias: "nodeipam", source: "cidrAllocator"},
+	"node-lifecycle-controller":                                      {alias: "nodelifecycle", source: "node-controller"},
 	"node-route-controller":                                          {alias: "route"},
 	"persistentvolume-attach-detach-controller":                      {alias: "attachdetach"},
-	"persistentvolume-binder-controller":                             {alias: "persistentvolume-binder"},
+	"persistentvolume-binder-controller":                             {alias: "persistentvolume-binder", source: "persistentvolume-controller"},
 	"persistentvolume-expander-controller":                           {alias: "persistentvolume-expander"},
 	"persistentvolume-protection-controller":                         {alias: "pv-protection"},
 	"persistentvolumeclaim-protection-controller":                    {alias: "pvc-protection"},
@@ -57,7 +59,7 @@ var upstream = map[string]known{
 	"podcertificaterequest-cleaner-controller":                       {},
 	"podgroup-protection-controller":                                 {},
 	"replicaset-controller":                                          {alias: "replicaset", flag: "concurrent-replicaset-syncs", workers: 5},
-	"replicationcontroller-controller":                               {alias: "replicationcontroller", flag: "concurrent-rc-syncs", workers: 5},
+	"replicationcontroller-controller":                               {alias: "replicationcontroller", flag: "concurrent-rc-syncs", workers: 5, source: "replication-controller"},
 	"resourceclaim-controller":                                       {alias: "resource-claim-controller", flag: "concurrent-resourceclaim-syncs", workers: 50},
 	"resourcepoolstatusrequest-controller":                           {},
 	"resourcequota-controller":                                       {alias: "resourcequota", flag: "concurrent-resource-quota-syncs", workers: 5},
@@ -88,6 +90,14 @@ func addSyncs(fs *pflag.FlagSet) map[string]*int {
 		}
 	}
 	return out
+}
+
+// sourceOf is the name under which a controller tells of events.
+func sourceOf(name string) string {
+	if s := upstream[name].source; s != "" {
+		return s
+	}
+	return name
 }
 
 // canonical returns the names in --controllers with aliases replaced. A name
