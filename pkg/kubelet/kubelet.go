@@ -143,12 +143,9 @@ func New(cfg Config) (*Kubelet, error) {
 	if k.userns, err = userns.New(filepath.Join(cfg.RootDir, "pods"), uint32(length), int(cfg.Kubelet.MaxPods)); err != nil {
 		return nil, err
 	}
-	k.devices, err = devices.NewManager(devices.Config{
+	k.devices = devices.NewManager(devices.Config{
 		Dir: filepath.Join(cfg.RootDir, "device-plugins"), Clock: cfg.Clock, Log: cfg.Log, Changed: func() { k.node.Poke() },
 	})
-	if err != nil {
-		return nil, err
-	}
 	k.node = node.New(k.nodeConfig())
 	if err := k.upkeep(); err != nil {
 		return nil, err
@@ -156,9 +153,7 @@ func New(cfg Config) (*Kubelet, error) {
 	if k.sysctls, err = allocation.NewSysctls(k.machine.Info.KernelVersion, cfg.Kubelet.AllowedUnsafeSysctls); err != nil {
 		return nil, fmt.Errorf("allowedUnsafeSysctls: %w", err)
 	}
-	if k.allocation, err = allocation.NewManager(allocation.Config{Log: cfg.Log, Dir: cfg.RootDir, Pods: k.Pods, Check: k.check, Freed: k.wake}); err != nil {
-		return nil, err
-	}
+	k.allocation = allocation.NewManager(allocation.Config{Log: cfg.Log, Dir: cfg.RootDir, Pods: k.Pods, Check: k.check, Freed: k.wake})
 	k.volumes = volume.New(volume.Config{
 		RootDir: cfg.RootDir, NodeName: cfg.NodeName, Client: cfg.Client, Objects: k.objects, Allocatable: k.allocatable,
 		NodeLabels: k.node.Labels, Clock: cfg.Clock, Log: cfg.Log,

@@ -4,14 +4,11 @@
 package allocation
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"keelson.dev/keelson/pkg/kubelet/checkpoint"
 )
 
 const (
@@ -27,28 +24,23 @@ type state struct {
 
 func (m *Manager) path() string { return filepath.Join(m.cfg.Dir, fileName) }
 
-// readFile reads what pods were given; a file that is not there, or that a crash of the machine left in pieces, is empty.
-func readFile(path string) (map[types.UID]*given, error) {
-	b, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
+// load takes up what pods were given. A file that cannot be read as ours is as if there were none: pods get what they
+// ask for then.
+func (m *Manager) load() {
 	s := state{}
-	if json.Unmarshal(b, &s) != nil || s.Version != fileVersion || s.Pods == nil {
-		return map[types.UID]*given{}, nil
+	if _, err := checkpoint.Read(m.path(), &s); err != nil {
+		m.cfg.Log.Warn("Allocated resources are forgotten", "err", err)
 	}
-	return s.Pods, nil
+	if s.Version != fileVersion || s.Pods == nil {
+		s.Pods = map[types.UID]*given{}
+	}
+	m.given = s.Pods
 }
 
-// writeFile replaces the file as a whole.
-func writeFile(path string, pods map[types.UID]*given) error {
-	b, err := json.Marshal(state{Version: fileVersion, Pods: pods})
-	if err != nil {
-		return fmt.Errorf("encode: %w", err)
+// save writes the file. What could not be written is written with the next change; until then a restart takes what
+// pods ask for. The caller holds the lock.
+func (m *Manager) save() {
+	if err := checkpoint.Write(m.path(), state{Version: fileVersion, Pods: m.given}); err != nil {
+		m.cfg.Log.Warn("Allocated resources are not saved", "err", err)
 	}
-	fresh := path + ".new"
-	if err := os.WriteFile(fresh, b, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(fresh, path)
 }

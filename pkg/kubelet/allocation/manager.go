@@ -4,7 +4,6 @@
 package allocation
 
 import (
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -47,13 +46,10 @@ type given struct {
 }
 
 // NewManager makes a Manager with what the file remembers.
-func NewManager(cfg Config) (*Manager, error) {
+func NewManager(cfg Config) *Manager {
 	m := &Manager{cfg: cfg, pending: map[types.UID]bool{}}
-	var err error
-	if m.given, err = readFile(m.path()); err != nil {
-		return nil, fmt.Errorf("allocated resources: %w", err)
-	}
-	return m, nil
+	m.load()
+	return m
 }
 
 // Admit returns why the node cannot take the pod, or nil. A pod that was taken before is taken again.
@@ -152,13 +148,5 @@ func (g *given) set(pod *v1.Pod) {
 		for i := range list {
 			g.Containers[list[i].Name] = *list[i].Resources.DeepCopy()
 		}
-	}
-}
-
-// save writes the file. What could not be written is written with the next change; until then a restart takes what
-// pods ask for. The caller holds the lock.
-func (m *Manager) save() {
-	if err := writeFile(m.path(), m.given); err != nil {
-		m.cfg.Log.Warn("Allocated resources are not saved", "err", err)
 	}
 }

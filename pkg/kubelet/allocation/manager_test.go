@@ -17,14 +17,10 @@ import (
 func manager(t *testing.T, dir string, pods ...*v1.Pod) *Manager {
 	t.Helper()
 	limits := v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourcePods: resource.MustParse("10")}
-	m, err := NewManager(Config{
+	return NewManager(Config{
 		Log: slog.New(slog.DiscardHandler), Dir: dir, Pods: func() []*v1.Pod { return pods },
 		Check: func(pod *v1.Pod, others []*v1.Pod) *Refusal { return Check(pod, others, Node{Allocatable: limits}) },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
 }
 
 // TestPodsThatFitOnlySingly: both are bound to the node; one is taken, whichever comes first.

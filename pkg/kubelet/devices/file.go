@@ -4,13 +4,11 @@
 package devices
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
-	"os"
+	"path/filepath"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"keelson.dev/keelson/pkg/kubelet/checkpoint"
 )
 
 const (
@@ -25,28 +23,30 @@ type state struct {
 	Pods      map[types.UID]map[string]map[string]*grant `json:"pods"`
 }
 
-// readFile reads what is remembered; a file that is not there, or that is not ours, has nothing.
-func readFile(path string) (state, error) {
-	b, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return state{}, err
-	}
+func (m *Manager) path() string { return filepath.Join(m.cfg.Dir, fileName) }
+
+// load takes up what is remembered. A file that cannot be read as ours is as if there were none.
+func (m *Manager) load() {
 	s := state{}
-	if json.Unmarshal(b, &s) != nil || s.Version != fileVersion || s.Pods == nil {
-		return state{Pods: map[types.UID]map[string]map[string]*grant{}}, nil
+	if _, err := checkpoint.Read(m.path(), &s); err != nil {
+		m.cfg.Log.Warn("Given devices are forgotten", "err", err)
 	}
-	return s, nil
+	if s.Version != fileVersion || s.Pods == nil {
+		s = state{Pods: map[types.UID]map[string]map[string]*grant{}}
+	}
+	m.given = s.Pods
+	for _, name := range s.Resources {
+		m.resources[name] = &offer{since: m.cfg.Clock.Now(), devices: map[string]bool{}}
+	}
 }
 
-// writeFile replaces the file as a whole.
-func writeFile(path string, s state) error {
-	b, err := json.Marshal(s)
-	if err != nil {
-		return fmt.Errorf("encode: %w", err)
+// save writes the file; what could not be written is written with the next change. The caller holds the lock.
+func (m *Manager) save() {
+	s := state{Version: fileVersion, Pods: m.given}
+	for name := range m.resources {
+		s.Resources = append(s.Resources, name)
 	}
-	fresh := path + ".new"
-	if err := os.WriteFile(fresh, b, 0o600); err != nil {
-		return err
+	if err := checkpoint.WriteDurably(m.path(), s); err != nil {
+		m.cfg.Log.Warn("Given devices are not saved", "err", err)
 	}
-	return os.Rename(fresh, path)
 }

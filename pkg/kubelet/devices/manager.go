@@ -4,9 +4,7 @@
 package devices
 
 import (
-	"fmt"
 	"log/slog"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -56,20 +54,11 @@ type grant struct {
 }
 
 // NewManager makes a Manager that remembers what the file has. It starts nothing.
-func NewManager(cfg Config) (*Manager, error) {
+func NewManager(cfg Config) *Manager {
 	m := &Manager{cfg: cfg, resources: map[string]*offer{}, dropped: map[string]bool{}}
-	s, err := readFile(m.path())
-	if err != nil {
-		return nil, fmt.Errorf("devices: %w", err)
-	}
-	m.given = s.Pods
-	for _, name := range s.Resources {
-		m.resources[name] = &offer{since: cfg.Clock.Now(), devices: map[string]bool{}}
-	}
-	return m, nil
+	m.load()
+	return m
 }
-
-func (m *Manager) path() string { return filepath.Join(m.cfg.Dir, fileName) }
 
 // Resources are the extended resources of the node, and the names of those that it has no longer.
 func (m *Manager) Resources() (capacity, allocatable v1.ResourceList, gone []v1.ResourceName) {
@@ -155,16 +144,5 @@ func (m *Manager) Free(uid types.UID) {
 	if _, ok := m.given[uid]; ok {
 		delete(m.given, uid)
 		m.save()
-	}
-}
-
-// save writes the file; what could not be written is written with the next change. The caller holds the lock.
-func (m *Manager) save() {
-	s := state{Version: fileVersion, Pods: m.given}
-	for name := range m.resources {
-		s.Resources = append(s.Resources, name)
-	}
-	if err := writeFile(m.path(), s); err != nil {
-		m.cfg.Log.Warn("Given devices are not saved", "err", err)
 	}
 }

@@ -90,10 +90,7 @@ type node struct {
 func start(t *testing.T, dir string) *node {
 	t.Helper()
 	n := &node{clock: clocktesting.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)), changed: make(chan struct{}, 100)}
-	m, err := NewManager(Config{Dir: dir, Clock: n.clock, Log: slog.New(slog.DiscardHandler), Changed: func() { n.changed <- struct{}{} }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := NewManager(Config{Dir: dir, Clock: n.clock, Log: slog.New(slog.DiscardHandler), Changed: func() { n.changed <- struct{}{} }})
 	n.Manager = m
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

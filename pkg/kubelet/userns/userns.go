@@ -10,7 +10,6 @@
 package userns
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,6 +19,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson.dev/keelson/pkg/kubelet/checkpoint"
 )
 
 // DefaultLength is how many IDs a pod gets.
@@ -72,15 +73,8 @@ func New(dir string, length uint32, most int) (*Manager, error) {
 func (m *Manager) file(uid types.UID) string { return filepath.Join(m.dir, string(uid), fileName) }
 
 func (m *Manager) load(uid types.UID) error {
-	b, err := os.ReadFile(m.file(uid))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
 	have := mappings{}
-	if err := json.Unmarshal(b, &have); err != nil {
+	if found, err := checkpoint.Read(m.file(uid), &have); err != nil || !found {
 		return err
 	}
 	if len(have.UIDs) != 1 || len(have.GIDs) != 1 || have.UIDs[0] != have.GIDs[0] {
@@ -119,18 +113,10 @@ func (m *Manager) Get(uid types.UID) (*runtimeapi.UserNamespace, error) {
 
 func (m *Manager) write(uid types.UID, number uint32) error {
 	r := []mapping{{HostID: number * m.length, Length: m.length}}
-	b, err := json.Marshal(mappings{r, r})
-	if err != nil {
-		return err
-	}
 	if err := os.MkdirAll(filepath.Dir(m.file(uid)), 0o750); err != nil {
 		return err
 	}
-	fresh := m.file(uid) + ".new"
-	if err := os.WriteFile(fresh, b, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(fresh, m.file(uid))
+	return checkpoint.WriteDurably(m.file(uid), mappings{r, r})
 }
 
 // Free takes back the range of a pod of which nothing runs any more.

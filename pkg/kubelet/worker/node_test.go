@@ -84,16 +84,13 @@ func (n *testNode) allocation() *allocation.Manager {
 	other := testPod(v1.RestartPolicyAlways, "o")
 	other.UID = "other"
 	other.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("3")}
-	m, err := allocation.NewManager(allocation.Config{
+	m := allocation.NewManager(allocation.Config{
 		Log: n.log, Dir: n.dir, Pods: func() []*v1.Pod { return []*v1.Pod{other} },
 		Check: func(pod *v1.Pod, others []*v1.Pod) *allocation.Refusal {
 			return allocation.Check(pod, others, allocation.Node{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4")}})
 		},
 		Freed: func(types.UID) { go n.pool.WakeAll() },
 	})
-	if err != nil {
-		panic(err)
-	}
 	if r := m.Admit(other); r != nil {
 		panic(r.Message)
 	}
