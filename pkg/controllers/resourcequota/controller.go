@@ -108,12 +108,12 @@ func onChange[T any, P object[T]](c *Controller, name string, informer cache.Sha
 	resource := schema.GroupResource{Resource: name}
 	at := slices.IndexFunc(c.builtin, func(e quotav1.Evaluator) bool { return e.GroupResource() == resource })
 	return controller.OnChange(informer, func(old, obj *T) {
-		switch {
-		case obj == nil:
-			c.gone(resource, P(old).GetNamespace())
-		case old != nil && quota.Differs(c.builtin[at], P(old), P(obj)):
-			c.gone(resource, P(obj).GetNamespace())
+		namespace := P(controller.Either(old, obj)).GetNamespace()
+		// Most namespaces have no quota, and most changes make no difference.
+		if old == nil || len(c.quotasOf(namespace)) == 0 || obj != nil && !quota.Differs(c.builtin[at], P(old), P(obj)) {
+			return
 		}
+		c.gone(resource, namespace)
 	})
 }
 
@@ -143,13 +143,17 @@ func (c *Controller) countAll() {
 	c.monitors.keep(needed)
 }
 
-// gone has the quotas of a namespace counted that limit a resource.
-func (c *Controller) gone(resource schema.GroupResource, namespace string) {
+func (c *Controller) quotasOf(namespace string) []*v1.ResourceQuota {
 	quotas, err := c.quotas.ResourceQuotas(namespace).List(labels.Everything())
 	if err != nil {
-		return // a cache does not fail
+		return nil // a cache does not fail
 	}
-	for _, q := range quotas {
+	return quotas
+}
+
+// gone has the quotas of a namespace counted that limit a resource.
+func (c *Controller) gone(resource schema.GroupResource, namespace string) {
+	for _, q := range c.quotasOf(namespace) {
 		if limits(c.builtin, resource, quotav1.ResourceNames(q.Status.Hard)) {
 			c.loop.AddObject(q)
 		}

@@ -40,11 +40,11 @@ const resync = 15 * time.Second
 
 // Indexes of claims and volumes.
 const (
-	byVolume = "volume"       // claims by the volume they name
-	unbound  = "unbound"      // claims that wait, all under waits
-	byClass  = "storageclass" // volumes by their class
-	byClaim  = "claim"        // volumes by the claim they are reserved for
-	waits    = "yes"
+	byVolume    = "volume"           // claims by the volume they name
+	unbound     = "unbound"          // claims that wait, all under waits
+	freeOfClass = "freestorageclass" // volumes that nobody has, by their class
+	byClaim     = "claim"            // volumes by the claim they are reserved for
+	waits       = "yes"
 )
 
 // Controller implements controller.Controller.
@@ -71,7 +71,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 	c.volumes = controller.NewLoop(Name+"/volumes", d.Clock, d.Log, d.Options.Workers, unlessGone(c.syncVolume))
 	return c, errors.Join(
 		claims.AddIndexers(cache.Indexers{byVolume: index(volumeOf), unbound: index(waitsOf)}),
-		volumes.AddIndexers(cache.Indexers{byClass: index(classOf), byClaim: index(claimOf)}),
+		volumes.AddIndexers(cache.Indexers{freeOfClass: index(freeClassOf), byClaim: index(claimOf)}),
 		controller.IndexByClaim(pods),
 		controller.OnChange(claims, c.claimChanged),
 		controller.OnChange(volumes, c.volumeChanged),
@@ -106,7 +106,12 @@ func waitsOf(c *v1.PersistentVolumeClaim) []string {
 	return []string{waits}
 }
 
-func classOf(v *v1.PersistentVolume) []string { return []string{volume.GetPersistentVolumeClass(v)} }
+func freeClassOf(v *v1.PersistentVolume) []string {
+	if v.Spec.ClaimRef != nil {
+		return nil
+	}
+	return []string{volume.GetPersistentVolumeClass(v)}
+}
 
 func claimOf(v *v1.PersistentVolume) []string {
 	if v.Spec.ClaimRef == nil {
@@ -185,20 +190,20 @@ func (c *Controller) lookAtWaiting(may func(*v1.PersistentVolumeClaim) bool) {
 
 func all(*v1.PersistentVolumeClaim) bool { return true }
 
-// candidates are the volumes that a claim could have: those of its class, and
+// candidates are the volumes that a claim could have: free ones of its class, and
 // those reserved for it.
 func (c *Controller) candidates(claim *v1.PersistentVolumeClaim) ([]*v1.PersistentVolume, error) {
+	free, err := c.volumeCache.ByIndex(freeOfClass, volume.GetPersistentVolumeClaimClass(claim))
+	if err != nil {
+		return nil, fmt.Errorf("volumes: %w", err)
+	}
+	reserved, err := c.volumeCache.ByIndex(byClaim, controller.Key(claim))
+	if err != nil {
+		return nil, fmt.Errorf("volumes: %w", err)
+	}
 	var out []*v1.PersistentVolume
-	for name, value := range map[string]string{byClass: volume.GetPersistentVolumeClaimClass(claim), byClaim: controller.Key(claim)} {
-		found, err := c.volumeCache.ByIndex(name, value)
-		if err != nil {
-			return nil, fmt.Errorf("volumes: %w", err)
-		}
-		for _, o := range found {
-			if v := o.(*v1.PersistentVolume); !slices.ContainsFunc(out, func(x *v1.PersistentVolume) bool { return x.Name == v.Name }) {
-				out = append(out, v)
-			}
-		}
+	for _, o := range slices.Concat(free, reserved) {
+		out = append(out, o.(*v1.PersistentVolume))
 	}
 	return out, nil
 }
