@@ -13,6 +13,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
@@ -115,6 +116,15 @@ func Key(obj any) string {
 		return m.GetName()
 	}
 	return m.GetNamespace() + "/" + m.GetName()
+}
+
+// Keys are the keys of objects.
+func Keys[T metav1.Object](objs []T) []string {
+	keys := make([]string, 0, len(objs))
+	for _, o := range objs {
+		keys = append(keys, Key(o))
+	}
+	return keys
 }
 
 // Split takes a key apart.

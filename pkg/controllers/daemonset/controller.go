@@ -86,7 +86,9 @@ func New(d controller.Deps) (controller.Controller, error) {
 			c.loop.AddObject(controller.Either(old, set))
 		}),
 		controller.OnChange(revisions, c.revisionChanged),
-		controller.OnChange(c.podCache, c.podChanged),
+		controller.OnChange(c.podCache, controller.Follower{
+			Owner: func(pod *v1.Pod) string { return c.ownerOf(pod) }, Selecting: c.selecting, Expected: c.expected, Add: c.loop.Add,
+		}.PodChanged),
 		controller.OnChange(nodes.Informer(), c.nodeChanged),
 	)
 }
@@ -111,33 +113,13 @@ func (c *Controller) Run(ctx context.Context) error {
 	return err
 }
 
-// podChanged has the sets looked at that a pod's change concerns.
-func (c *Controller) podChanged(old, pod *v1.Pod) {
-	for _, p := range []*v1.Pod{old, pod} {
-		if p == nil {
-			continue
-		}
-		set := c.ownerOf(p)
-		if set == "" {
-			continue
-		}
-		if old == nil {
-			c.expected.Created(set)
-		}
-		if pod == nil || pod.DeletionTimestamp != nil {
-			c.expected.Deleted(set, p.UID)
-		}
-		c.loop.Add(set)
+// selecting are the keys of the sets that select a pod.
+func (c *Controller) selecting(pod *v1.Pod) []string {
+	sets, err := c.sets.GetPodDaemonSets(pod)
+	if err != nil {
+		return nil // none selects it
 	}
-	if pod != nil && metav1.GetControllerOfNoCopy(pod) == nil && pod.DeletionTimestamp == nil && len(pod.Labels) > 0 {
-		sets, err := c.sets.GetPodDaemonSets(pod)
-		if err != nil {
-			return // none selects it
-		}
-		for _, set := range sets {
-			c.loop.AddObject(set)
-		}
-	}
+	return controller.Keys(sets)
 }
 
 // ownerOf is the key of the set that controls an object.

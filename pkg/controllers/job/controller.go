@@ -131,7 +131,7 @@ func (c *Controller) selecting(pod *v1.Pod) []string {
 	if err != nil {
 		return nil // none selects it
 	}
-	keys := make([]string, 0, len(jobs))
+	var keys []string
 	for i := range jobs {
 		keys = append(keys, controller.Key(&jobs[i]))
 	}

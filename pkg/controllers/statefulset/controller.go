@@ -76,7 +76,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 	return c, errors.Join(
 		controller.IndexByController(pods),
 		controller.OnChange(c.setCache, func(old, set *appsv1.StatefulSet) { c.loop.AddObject(controller.Either(old, set)) }),
-		controller.OnChange(pods, c.podChanged),
+		controller.OnChange(pods, controller.Follower{Owner: ownerOf, Selecting: c.selecting, Expected: c.expected, Add: c.loop.Add}.PodChanged),
 		controller.OnChange(c.claimCache, c.claimChanged),
 	)
 }
@@ -84,29 +84,22 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
 
-// podChanged has the sets looked at that a pod's change concerns.
-func (c *Controller) podChanged(old, pod *v1.Pod) {
-	for _, p := range []*v1.Pod{old, pod} {
-		if p == nil {
-			continue
-		}
-		if ref := metav1.GetControllerOfNoCopy(p); ref != nil && ref.Kind == kind.Kind {
-			key := p.Namespace + "/" + ref.Name
-			if pod == nil || pod.DeletionTimestamp != nil {
-				c.expected.Deleted(key, p.UID)
-			}
-			c.loop.Add(key)
-		}
+// ownerOf is the key of the set that controls a pod.
+func ownerOf(pod *v1.Pod) string {
+	ref := metav1.GetControllerOfNoCopy(pod)
+	if ref == nil || ref.Kind != kind.Kind {
+		return ""
 	}
-	if pod != nil && metav1.GetControllerOfNoCopy(pod) == nil && pod.DeletionTimestamp == nil && len(pod.Labels) > 0 {
-		sets, err := c.sets.GetPodStatefulSets(pod)
-		if err != nil {
-			return // none selects it
-		}
-		for _, set := range sets {
-			c.loop.AddObject(set)
-		}
+	return pod.Namespace + "/" + ref.Name
+}
+
+// selecting are the keys of the sets that select a pod.
+func (c *Controller) selecting(pod *v1.Pod) []string {
+	sets, err := c.sets.GetPodStatefulSets(pod)
+	if err != nil {
+		return nil // none selects it
 	}
+	return controller.Keys(sets)
 }
 
 // claimChanged has the set looked at that may wait for a claim to go, or whose
