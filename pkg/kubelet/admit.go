@@ -26,7 +26,7 @@ func (k *Kubelet) check(pod *v1.Pod, others []*v1.Pod) *allocation.Refusal {
 	if r := k.sysctls.Check(pod); r != nil {
 		return r
 	}
-	if err := k.devices.Allocate(context.Background(), pod); err != nil {
+	if err := k.hardware.devices.Allocate(context.Background(), pod); err != nil {
 		return &allocation.Refusal{Reason: "UnexpectedAdmissionError", Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)}
 	}
 	return allocation.Check(pod, others, allocation.Node{Object: k.node.Current(), Allocatable: k.limits, AppArmor: appArmor()})

@@ -176,9 +176,9 @@ func (k *Kubelet) sweep(ctx context.Context) error {
 	if err := k.logs.Sweep(func(uid types.UID) bool { return !unknown(uid) }); err != nil {
 		return err
 	}
-	for _, uid := range k.userns.Pods() {
+	for _, uid := range k.hardware.pods() {
 		if unknown(uid) {
-			if err := k.userns.Free(uid); err != nil {
+			if err := k.hardware.release(ctx, uid); err != nil {
 				return err
 			}
 		}

@@ -20,14 +20,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/flowcontrol"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/kubelet/allocation"
 	"keelson.dev/keelson/pkg/kubelet/cgroup"
 	"keelson.dev/keelson/pkg/kubelet/cri"
-	"keelson.dev/keelson/pkg/kubelet/devices"
 	"keelson.dev/keelson/pkg/kubelet/dns"
 	"keelson.dev/keelson/pkg/kubelet/eviction"
 	"keelson.dev/keelson/pkg/kubelet/images"
@@ -39,7 +37,6 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/server"
 	"keelson.dev/keelson/pkg/kubelet/static"
 	"keelson.dev/keelson/pkg/kubelet/status"
-	"keelson.dev/keelson/pkg/kubelet/userns"
 	"keelson.dev/keelson/pkg/kubelet/volume"
 	"keelson.dev/keelson/pkg/kubelet/worker"
 	"keelson.dev/keelson/pkg/network"
@@ -98,8 +95,7 @@ type Kubelet struct {
 	listAgain  chan struct{} // holds one token when the runtime is to be listed now
 	allocation *allocation.Manager
 	sysctls    *allocation.Sysctls
-	devices    *devices.Manager
-	userns     *userns.Manager
+	hardware   *hardware
 
 	logs      *logs.Keeper
 	collector *images.Collector
@@ -136,16 +132,9 @@ func New(cfg Config) (*Kubelet, error) {
 	k.objects = objects.New(objects.Config{Client: cfg.Client, Clock: cfg.Clock, Log: cfg.Log})
 	k.status = status.NewManager(status.Config{Client: cfg.Client, Clock: cfg.Clock, Log: cfg.Log, Mirror: k.mirror, Gone: k.gone})
 	k.handler = &prober.Handler{Exec: k.runtime.exec, Clock: cfg.Clock}
-	length := int64(userns.DefaultLength)
-	if u := cfg.Kubelet.UserNamespaces; u != nil && u.IDsPerPod != nil && *u.IDsPerPod != 0 {
-		length = *u.IDsPerPod
-	}
-	if k.userns, err = userns.New(filepath.Join(cfg.RootDir, "pods"), uint32(length), int(cfg.Kubelet.MaxPods)); err != nil {
+	if k.hardware, err = newHardware(cfg, func() { k.node.Poke() }); err != nil {
 		return nil, err
 	}
-	k.devices = devices.NewManager(devices.Config{
-		Dir: filepath.Join(cfg.RootDir, "device-plugins"), Clock: cfg.Clock, Log: cfg.Log, Changed: func() { k.node.Poke() },
-	})
 	k.node = node.New(k.nodeConfig())
 	if err := k.upkeep(); err != nil {
 		return nil, err
@@ -195,7 +184,7 @@ func (k *Kubelet) nodeConfig() node.Config {
 	info.KubeletVersion = k.cfg.Version
 	return node.Config{
 		Client: k.cfg.Client, Clock: k.cfg.Clock, Log: k.cfg.Log, Name: k.cfg.NodeName, Hostname: k.cfg.Hostname, IPs: k.cfg.NodeIPs,
-		Port: c.Port, Labels: k.cfg.Labels, Taints: c.RegisterWithTaints, Capacity: k.machine.Capacity(c.MaxPods), Allocatable: k.limits, Devices: k.devices.Resources,
+		Port: c.Port, Labels: k.cfg.Labels, Taints: c.RegisterWithTaints, Capacity: k.machine.Capacity(c.MaxPods), Allocatable: k.limits, Devices: k.hardware.devices.Resources,
 		Info: info, RuntimeVersion: k.runtime.version, Handlers: k.runtime.handlers, Features: k.runtime.features, Ready: k.runtime.ready,
 		Pressures: k.pressures,
 		Images:    k.runtime.images,
@@ -215,26 +204,6 @@ func (k *Kubelet) wake(uid types.UID) {
 	if k.pool != nil {
 		k.pool.Wake(uid)
 	}
-}
-
-// released gives back what a pod holds until nothing of it runs any more.
-func (k *Kubelet) released(uid types.UID) error {
-	k.devices.Free(uid)
-	return k.userns.Free(uid)
-}
-
-// userNamespace is the pod's own user namespace, or nil for that of the machine.
-func (k *Kubelet) userNamespace(pod *v1.Pod, handler string) (*runtimeapi.UserNamespace, error) {
-	if pod.Spec.HostUsers == nil || *pod.Spec.HostUsers {
-		return nil, nil
-	}
-	if !k.runtime.handler(handler).GetFeatures().GetUserNamespaces() {
-		if handler != "" {
-			return nil, fmt.Errorf("can't set `spec.hostUsers: false`, RuntimeClass handler %q does not support user namespaces", handler)
-		}
-		return nil, errors.New("can't set `spec.hostUsers: false`, runtime does not support user namespaces")
-	}
-	return k.userns.Get(pod.UID)
 }
 
 // left is told of pods of which nothing is left on the node.
@@ -270,7 +239,8 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	k.events.start(ctx)
 	defer k.events.stop()
 	g.Go(func() error { return k.node.Run(ctx) })
-	g.Go(func() error { return k.devices.Run(ctx) })
+	g.Go(func() error { return k.hardware.devices.Run(ctx) })
+	g.Go(func() error { return k.hardware.plugins.Run(ctx) })
 	g.Go(func() error { return serve.Run(ctx) })
 	g.Go(func() error { return k.health(ctx, serve.Health()) })
 	g.Go(func() error { return k.status.Run(ctx) })
@@ -345,7 +315,7 @@ func (k *Kubelet) takeUp(ctx context.Context) error {
 func (k *Kubelet) workerConfig() worker.Config {
 	c := k.cfg.Kubelet
 	return worker.Config{
-		Clock: k.cfg.Clock, Log: k.cfg.Log, Runtime: k.runtime.client, Volumes: k.volumes, Objects: k.objects, Cgroups: k.cgroups, Devices: k.devices, Released: k.released, UserNamespace: k.userNamespace,
+		Clock: k.cfg.Clock, Log: k.cfg.Log, Runtime: k.runtime.client, Volumes: k.volumes, Objects: k.objects, Cgroups: k.cgroups, Devices: k.hardware, Released: k.hardware.release, UserNamespace: k.userNamespace,
 		Images: images.New(images.Config{
 			Runtime: k.runtime.client, Secrets: k.objects, Clock: k.cfg.Clock, Event: k.events.pod,
 			Parallel: parallelPulls(c), Allow: pullRate(c),

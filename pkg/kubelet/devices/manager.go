@@ -35,6 +35,7 @@ type Manager struct {
 	allocating sync.Mutex // held by one allocation at a time; taken before mu
 
 	mu        sync.Mutex
+	registry  *registry // once it serves
 	resources map[string]*offer
 	given     map[types.UID]map[string]map[string]*grant // by container and resource
 	dropped   map[string]bool                            // resources that are not told of any more

@@ -20,6 +20,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"k8s.io/apimachinery/pkg/util/validation"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"keelson.dev/keelson/pkg/kubelet/plugins"
 )
 
 const (
@@ -33,6 +35,7 @@ type plugin struct {
 	client  api.DevicePluginClient
 	options *api.DevicePluginOptions
 	close   context.CancelFunc
+	socket  string
 }
 
 // registry is the service at which plugins register.
@@ -58,8 +61,11 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	s := grpc.NewServer()
-	api.RegisterRegistrationServer(s, &registry{Manager: m, ctx: ctx, wg: &wg})
+	s, r := grpc.NewServer(), &registry{Manager: m, ctx: ctx, wg: &wg}
+	api.RegisterRegistrationServer(s, r)
+	m.mu.Lock()
+	m.registry = r
+	m.mu.Unlock()
 	defer context.AfterFunc(ctx, s.Stop)()
 	if err := s.Serve(l); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("serve device plugins: %w", err)
@@ -89,25 +95,55 @@ func (r *registry) Register(ctx context.Context, req *api.RegisterRequest) (*api
 	if !slices.Contains(api.SupportedVersions[:], req.GetVersion()) {
 		return nil, fmt.Errorf("requested API version %q is not supported by kubelet. Supported version is %q", req.GetVersion(), api.SupportedVersions)
 	}
-	if !extended(req.GetResourceName()) {
-		return nil, fmt.Errorf("the ResourceName %q is invalid", req.GetResourceName())
+	socket := filepath.Join(r.cfg.Dir, filepath.Base(req.GetEndpoint()))
+	return &api.Empty{}, r.take(ctx, req.GetResourceName(), socket, req.GetOptions())
+}
+
+// take takes up a plugin that serves at a socket.
+func (r *registry) take(ctx context.Context, name, socket string, options *api.DevicePluginOptions) error {
+	if !extended(name) {
+		return fmt.Errorf("the ResourceName %q is invalid", name)
 	}
-	conn, err := grpc.NewClient("unix://"+filepath.Join(r.cfg.Dir, filepath.Base(req.GetEndpoint())),
-		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"))
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"))
 	if err != nil {
-		return nil, fmt.Errorf("endpoint of the plugin: %w", err)
+		return fmt.Errorf("endpoint of the plugin: %w", err)
 	}
-	p := &plugin{conn: conn, client: api.NewDevicePluginClient(conn), options: req.GetOptions()}
+	p := &plugin{conn: conn, client: api.NewDevicePluginClient(conn), options: options, socket: socket}
 	if p.options == nil {
 		if p.options, err = p.client.GetDevicePluginOptions(ctx, &api.Empty{}); err != nil {
-			return nil, errors.Join(fmt.Errorf("failed to get device plugin options: %w", err), conn.Close())
+			return errors.Join(fmt.Errorf("failed to get device plugin options: %w", err), conn.Close())
 		}
 	}
 	life, cancel := context.WithCancel(r.ctx)
 	p.close = cancel
-	r.connected(req.GetResourceName(), p)
-	r.wg.Go(func() { r.follow(life, req.GetResourceName(), p) })
-	return &api.Empty{}, nil
+	r.connected(name, p)
+	r.wg.Go(func() { r.follow(life, name, p) })
+	return nil
+}
+
+var _ plugins.Handler = (*Manager)(nil)
+
+// Register implements plugins.Handler: plugins may also be found by their socket of registration.
+func (m *Manager) Register(ctx context.Context, p plugins.Plugin) error {
+	if !slices.ContainsFunc(p.Versions, func(v string) bool { return slices.Contains(api.SupportedVersions[:], v) }) {
+		return fmt.Errorf("manager version, %s, is not among plugin supported versions %v", api.Version, p.Versions)
+	}
+	m.mu.Lock()
+	r := m.registry
+	m.mu.Unlock()
+	if r == nil {
+		return errors.New("the kubelet is starting")
+	}
+	return r.take(ctx, p.Name, p.Endpoint, nil)
+}
+
+// Unregister implements plugins.Handler.
+func (m *Manager) Unregister(p plugins.Plugin) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if o := m.resources[p.Name]; o != nil && o.plugin != nil && o.plugin.socket == p.Endpoint {
+		o.plugin.close()
+	}
 }
 
 // extended tells whether a name is one that extended resources may have.

@@ -180,6 +180,10 @@ func (w *worker) prepare(ctx context.Context, pod *v1.Pod) (volume.Mounts, error
 		w.event(pod, "FailedCreatePodContainer", fmt.Sprintf("unable to ensure pod container exists: %v", err))
 		return volume.Mounts{}, err
 	}
+	if err := w.cfg.Devices.Prepare(ctx, pod); err != nil {
+		w.event(pod, "FailedPrepareDynamicResources", fmt.Sprintf("Failed to prepare dynamic resources: %v", err))
+		return volume.Mounts{}, err
+	}
 	mounts, err := w.cfg.Volumes.Prepare(ctx, pod)
 	if err != nil && ctx.Err() == nil {
 		reason := volume.ReasonFailedMount

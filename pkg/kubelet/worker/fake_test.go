@@ -367,7 +367,12 @@ func (fakeParts) Widen(*v1.Pod, *v1.Pod) error { return nil }
 
 func (p fakeParts) Remove(context.Context, types.UID) error { return p.giveBack("Remove") }
 
-func (fakeParts) Container(context.Context, *v1.Pod, *v1.Container) ([]*deviceapi.ContainerAllocateResponse, error) {
+// fakeDevices has none.
+type fakeDevices struct{}
+
+func (fakeDevices) Prepare(context.Context, *v1.Pod) error { return nil }
+
+func (fakeDevices) Container(context.Context, *v1.Pod, *v1.Container) ([]*deviceapi.ContainerAllocateResponse, error) {
 	return nil, nil
 }
 

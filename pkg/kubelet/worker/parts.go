@@ -76,8 +76,10 @@ type Images interface {
 	Forget(uid types.UID)
 }
 
-// Devices are the devices that plugins offer.
+// Devices are the devices that plugins and drivers offer.
 type Devices interface {
+	// Prepare has what the pod claims prepared.
+	Prepare(ctx context.Context, pod *v1.Pod) error
 	// Container returns how a container that is about to start gets at its devices.
 	Container(ctx context.Context, pod *v1.Pod, c *v1.Container) ([]*deviceapi.ContainerAllocateResponse, error)
 }

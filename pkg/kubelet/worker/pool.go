@@ -38,7 +38,7 @@ type Config struct {
 	Listening  func(ctx context.Context, id string, ports []int32) bool
 	Allocation Allocation
 	// Released is told of pods of which nothing runs any more.
-	Released func(uid types.UID) error
+	Released func(ctx context.Context, uid types.UID) error
 	// Left is told of pods of which nothing is left on the node.
 	Left func(uid types.UID)
 	// Ready returns nil once sandboxes can be made.

@@ -1,0 +1,325 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	api "k8s.io/kubelet/pkg/apis/dra/v1"
+
+	"keelson.dev/keelson/pkg/kubelet/checkpoint"
+)
+
+// Config is what a Manager needs.
+type Config struct {
+	// File is where it is kept what was prepared.
+	File string
+	// Claim reads a claim from the API.
+	Claim func(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error)
+	Log   *slog.Logger
+}
+
+// Manager prepares claims. It is safe for concurrent use.
+type Manager struct {
+	cfg Config
+
+	preparing sync.Mutex // held while drivers are asked; taken before mu
+
+	mu      sync.Mutex
+	drivers map[string]*driver
+	claims  map[types.UID]*claim
+}
+
+// claim is a claim that is prepared on the node, or was begun to be.
+type claim struct {
+	Namespace string               `json:"namespace"`
+	Name      string               `json:"name"`
+	Drivers   []string             `json:"drivers"`
+	Pods      map[types.UID]bool   `json:"pods"`
+	Devices   map[string][]*device `json:"devices,omitempty"` // by driver; of those that have prepared it
+	ready     bool                 // by all of them, in this life of the kubelet
+}
+
+// device is a device of a claim, for some of its requests or for all.
+type device struct {
+	Requests []string `json:"requests,omitempty"`
+	CDI      []string `json:"cdi,omitempty"`
+}
+
+// NewManager makes a Manager with what the file remembers.
+func NewManager(cfg Config) *Manager {
+	m := &Manager{cfg: cfg, drivers: map[string]*driver{}, claims: map[types.UID]*claim{}}
+	if _, err := checkpoint.Read(cfg.File, &m.claims); err != nil {
+		cfg.Log.Warn("Prepared claims are forgotten", "err", err)
+		m.claims = nil
+	}
+	if m.claims == nil {
+		m.claims = map[types.UID]*claim{}
+	}
+	return m
+}
+
+// save writes the file. The caller holds mu.
+func (m *Manager) save() error {
+	if err := checkpoint.WriteDurably(m.cfg.File, m.claims); err != nil {
+		return fmt.Errorf("checkpoint ResourceClaim cache: %w", err)
+	}
+	return nil
+}
+
+// Prepare has the pod's claims prepared. It is repeated until it succeeds.
+func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
+	if len(pod.Spec.ResourceClaims) == 0 {
+		return nil
+	}
+	m.preparing.Lock()
+	defer m.preparing.Unlock()
+	for i := range pod.Spec.ResourceClaims {
+		if err := m.prepare(ctx, pod, &pod.Spec.ResourceClaims[i]); err != nil {
+			return fmt.Errorf("prepare dynamic resources: %w", err)
+		}
+	}
+	return nil
+}
+
+func (m *Manager) prepare(ctx context.Context, pod *v1.Pod, ref *v1.PodResourceClaim) error {
+	name, mustOwn, err := resourceclaim.Name(pod, ref)
+	if err != nil {
+		return err
+	}
+	if name == nil {
+		return nil // it was found that none is needed
+	}
+	if m.has(pod, *name) {
+		return nil
+	}
+	c, err := m.cfg.Claim(ctx, pod.Namespace, *name)
+	if err != nil {
+		return fmt.Errorf("fetch ResourceClaim %s: %w", *name, err)
+	}
+	if mustOwn {
+		if err := resourceclaim.IsForPod(pod, c, false); err != nil {
+			return err
+		}
+	}
+	if !resourceclaim.IsReservedForPod(pod, c, false) {
+		return fmt.Errorf("pod %s (%s) is not allowed to use ResourceClaim %s (%s)", pod.Name, pod.UID, c.Name, c.UID)
+	}
+	if c.Status.Allocation == nil {
+		return fmt.Errorf("ResourceClaim %s: claim is not allocated", c.Name)
+	}
+	mine, err := m.begin(pod, c)
+	if err != nil {
+		return err
+	}
+	for _, name := range mine.Drivers {
+		devices, err := m.ask(ctx, name, c)
+		if err != nil {
+			return err
+		}
+		m.mu.Lock()
+		mine.Devices[name] = devices
+		m.mu.Unlock()
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	mine.ready = true
+	return m.save()
+}
+
+// has tells whether a claim is prepared for the pod.
+func (m *Manager) has(pod *v1.Pod, name string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.claims {
+		if c.Namespace == pod.Namespace && c.Name == name && c.Pods[pod.UID] && c.ready {
+			return true
+		}
+	}
+	return false
+}
+
+// begin notes, before any driver is asked, that there will be something to undo.
+func (m *Manager) begin(pod *v1.Pod, c *resourceapi.ResourceClaim) (*claim, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for uid, other := range m.claims {
+		if other.Namespace == c.Namespace && other.Name == c.Name && uid != c.UID {
+			return nil, fmt.Errorf("old ResourceClaim with same name %s and different UID %s still exists (previous pod force-deleted?!)", c.Name, uid)
+		}
+	}
+	mine := m.claims[c.UID]
+	if mine == nil {
+		mine = &claim{Namespace: c.Namespace, Name: c.Name, Pods: map[types.UID]bool{}, Devices: map[string][]*device{}}
+		for _, r := range c.Status.Allocation.Devices.Results {
+			if !slices.Contains(mine.Drivers, r.Driver) {
+				mine.Drivers = append(mine.Drivers, r.Driver)
+			}
+		}
+		m.claims[c.UID] = mine
+	}
+	if mine.Devices == nil {
+		mine.Devices = map[string][]*device{}
+	}
+	mine.Pods[pod.UID] = true
+	return mine, m.save()
+}
+
+// ask has a driver prepare a claim.
+func (m *Manager) ask(ctx context.Context, name string, c *resourceapi.ResourceClaim) ([]*device, error) {
+	client, err := m.driver(name)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	r, err := client.NodePrepareResources(ctx, &api.NodePrepareResourcesRequest{Claims: []*api.Claim{{Namespace: c.Namespace, Uid: string(c.UID), Name: c.Name}}})
+	if err != nil {
+		return nil, fmt.Errorf("NodePrepareResources: %w", err)
+	}
+	result, ok := r.GetClaims()[string(c.UID)]
+	if !ok {
+		return nil, errors.New("NodePrepareResources skipped 1 ResourceClaims")
+	}
+	if text := result.GetError(); text != "" {
+		return nil, fmt.Errorf("NodePrepareResources failed for ResourceClaim %s: %s", c.Name, text)
+	}
+	var out []*device
+	for _, d := range result.GetDevices() {
+		out = append(out, &device{Requests: d.GetRequestNames(), CDI: d.GetCdiDeviceIds()})
+	}
+	return out, nil
+}
+
+// Container returns the CDI names of the devices that a container asks for.
+func (m *Manager) Container(pod *v1.Pod, c *v1.Container) ([]string, error) {
+	var out []string
+	for _, want := range c.Resources.Claims {
+		i := slices.IndexFunc(pod.Spec.ResourceClaims, func(r v1.PodResourceClaim) bool { return r.Name == want.Name })
+		if i < 0 {
+			return nil, fmt.Errorf("the pod has no claim %s", want.Name)
+		}
+		name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
+		if err != nil {
+			return nil, err
+		}
+		if name == nil {
+			continue
+		}
+		names, err := m.devices(pod, *name, want.Request)
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range names {
+			if !slices.Contains(out, n) {
+				out = append(out, n)
+			}
+		}
+	}
+	return out, nil
+}
+
+func (m *Manager) devices(pod *v1.Pod, name, request string) ([]string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.claims {
+		if c.Namespace != pod.Namespace || c.Name != name || !c.Pods[pod.UID] {
+			continue
+		}
+		var out []string
+		for _, driver := range slices.Sorted(maps.Keys(c.Devices)) {
+			for _, d := range c.Devices[driver] {
+				if request == "" || len(d.Requests) == 0 || slices.Contains(d.Requests, request) {
+					out = append(out, d.CDI...)
+				}
+			}
+		}
+		return out, nil
+	}
+	return nil, fmt.Errorf("unable to get claim info for claim %s in namespace %s", name, pod.Namespace)
+}
+
+// Unprepare undoes what was prepared for a pod of which nothing runs any more. It is
+// repeated until it succeeds.
+func (m *Manager) Unprepare(ctx context.Context, uid types.UID) error {
+	if len(m.of(uid)) == 0 {
+		return nil
+	}
+	m.preparing.Lock()
+	defer m.preparing.Unlock()
+	for id, c := range m.of(uid) {
+		if len(c.Pods) == 1 {
+			for _, name := range c.Drivers {
+				if err := m.undo(ctx, name, id, c); err != nil {
+					return fmt.Errorf("unprepare dynamic resources: %w", err)
+				}
+			}
+		}
+		m.mu.Lock()
+		if delete(c.Pods, uid); len(c.Pods) == 0 {
+			delete(m.claims, id)
+		}
+		err := m.save()
+		m.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// of are the claims that a pod uses.
+func (m *Manager) of(uid types.UID) map[types.UID]*claim {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := map[types.UID]*claim{}
+	for id, c := range m.claims {
+		if c.Pods[uid] {
+			out[id] = c
+		}
+	}
+	return out
+}
+
+func (m *Manager) undo(ctx context.Context, name string, uid types.UID, c *claim) error {
+	client, err := m.driver(name)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	r, err := client.NodeUnprepareResources(ctx, &api.NodeUnprepareResourcesRequest{Claims: []*api.Claim{{Namespace: c.Namespace, Uid: string(uid), Name: c.Name}}})
+	if err != nil {
+		return fmt.Errorf("NodeUnprepareResources: %w", err)
+	}
+	result, ok := r.GetClaims()[string(uid)]
+	if !ok {
+		return errors.New("NodeUnprepareResources skipped 1 ResourceClaims")
+	}
+	if text := result.GetError(); text != "" {
+		return fmt.Errorf("NodeUnprepareResources failed for ResourceClaim %s: %s", c.Name, text)
+	}
+	return nil
+}
+
+// Pods are the pods for which something is prepared.
+func (m *Manager) Pods() []types.UID {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	seen := map[types.UID]bool{}
+	for _, c := range m.claims {
+		maps.Copy(seen, c.Pods)
+	}
+	return slices.Collect(maps.Keys(seen))
+}

@@ -1,0 +1,202 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dra
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/kubelet/pkg/apis/dra/v1"
+
+	"keelson.dev/keelson/pkg/kubelet/plugins"
+)
+
+// fakeDriver is a driver.
+type fakeDriver struct {
+	api.UnimplementedDRAPluginServer
+
+	mu    sync.Mutex
+	fails string
+	calls []string
+}
+
+func (d *fakeDriver) NodePrepareResources(_ context.Context, r *api.NodePrepareResourcesRequest) (*api.NodePrepareResourcesResponse, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.calls = append(d.calls, "+"+r.Claims[0].Name)
+	return &api.NodePrepareResourcesResponse{Claims: map[string]*api.NodePrepareResourceResponse{r.Claims[0].Uid: {
+		Error: d.fails, Devices: []*api.Device{
+			{RequestNames: []string{"one"}, CdiDeviceIds: []string{"vendor/class=1"}},
+			{RequestNames: []string{"two"}, CdiDeviceIds: []string{"vendor/class=2"}},
+			{CdiDeviceIds: []string{"vendor/class=all"}},
+		},
+	}}}, nil
+}
+
+func (d *fakeDriver) NodeUnprepareResources(_ context.Context, r *api.NodeUnprepareResourcesRequest) (*api.NodeUnprepareResourcesResponse, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.calls = append(d.calls, "-"+r.Claims[0].Name)
+	return &api.NodeUnprepareResourcesResponse{Claims: map[string]*api.NodeUnprepareResourceResponse{r.Claims[0].Uid: {Error: d.fails}}}, nil
+}
+
+func (d *fakeDriver) set(fails string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fails = fails
+}
+
+// did are the calls since it was last asked.
+func (d *fakeDriver) did() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := strings.Join(d.calls, " ")
+	d.calls = nil
+	return out
+}
+
+func (d *fakeDriver) serve(t *testing.T) plugins.Plugin {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "k") // the names of sockets are short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "s")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer()
+	api.RegisterDRAPluginServer(s, d)
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(s.Stop)
+	return plugins.Plugin{Name: "driver", Endpoint: socket, Versions: []string{api.DRAPluginService}}
+}
+
+// claimOf makes an allocated claim that the pods may use.
+func claimOf(name string, pods ...types.UID) *resourceapi.ResourceClaim {
+	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)}}
+	c.Status.Allocation = &resourceapi.AllocationResult{}
+	c.Status.Allocation.Devices.Results = []resourceapi.DeviceRequestAllocationResult{{Driver: "driver"}, {Driver: "driver"}}
+	for _, uid := range pods {
+		c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", UID: uid})
+	}
+	return c
+}
+
+func podOf(uid types.UID, claim string) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: string(uid), UID: uid},
+		Spec: v1.PodSpec{
+			ResourceClaims: []v1.PodResourceClaim{{Name: "c", ResourceClaimName: &claim}},
+			Containers: []v1.Container{
+				{Resources: v1.ResourceRequirements{Claims: []v1.ResourceClaim{{Name: "c"}}}},
+				{Resources: v1.ResourceRequirements{Claims: []v1.ResourceClaim{{Name: "c", Request: "two"}}}},
+				{},
+			},
+		},
+	}
+}
+
+func manager(file string, claims ...*resourceapi.ResourceClaim) *Manager {
+	return NewManager(Config{File: file, Log: slog.New(slog.DiscardHandler), Claim: func(_ context.Context, _, name string) (*resourceapi.ResourceClaim, error) {
+		for _, c := range claims {
+			if c.Name == name {
+				return c, nil
+			}
+		}
+		return nil, errors.New("not found")
+	}})
+}
+
+func TestClaims(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "state")
+	claims := []*resourceapi.ResourceClaim{claimOf("shared", "a", "b"), claimOf("other", "z")}
+	m, d := manager(file, claims...), &fakeDriver{}
+	a, b := podOf("a", "shared"), podOf("b", "shared")
+	if err := m.Prepare(t.Context(), a); err == nil || !strings.Contains(err.Error(), "DRA driver driver is not registered") {
+		t.Fatalf("without a driver: %v", err)
+	}
+	plugin := d.serve(t)
+	if err := m.Register(t.Context(), plugin); err != nil {
+		t.Fatal(err)
+	}
+	d.set("broken")
+	if err := m.Prepare(t.Context(), a); err == nil || !strings.Contains(err.Error(), "NodePrepareResources failed for ResourceClaim shared: broken") {
+		t.Fatalf("driver fails: %v", err)
+	}
+	d.set("")
+	d.did()
+	for _, pod := range []*v1.Pod{a, a, b} { // the second time there is nothing to do
+		if err := m.Prepare(t.Context(), pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := d.did(); got != "+shared +shared" {
+		t.Errorf("driver was asked %q", got)
+	}
+	for i, want := range []string{"vendor/class=1,vendor/class=2,vendor/class=all", "vendor/class=2,vendor/class=all", ""} {
+		got, err := m.Container(a, &a.Spec.Containers[i])
+		if err != nil || strings.Join(got, ",") != want {
+			t.Errorf("container %d: %v, %v; want %s", i, got, err, want)
+		}
+	}
+
+	// The kubelet dies. The driver is asked again before the next start, and undoes after the last pod.
+	m = manager(file, claims...)
+	if err := m.Register(t.Context(), plugin); err != nil {
+		t.Fatal(err)
+	}
+	if got := m.Pods(); len(got) != 2 || !slices.Contains(got, "a") {
+		t.Errorf("pods %v", got)
+	}
+	if err := m.Prepare(t.Context(), a); err != nil || d.did() != "+shared" {
+		t.Errorf("after a restart: %v", err)
+	}
+	if err := m.Unprepare(t.Context(), "a"); err != nil || d.did() != "" {
+		t.Errorf("another pod uses it: %v", err)
+	}
+	d.set("broken")
+	if err := m.Unprepare(t.Context(), "b"); err == nil || len(m.Pods()) != 1 {
+		t.Errorf("driver fails: %v, pods %v", err, m.Pods())
+	}
+	d.set("")
+	d.did()
+	if err := m.Unprepare(t.Context(), "b"); err != nil || d.did() != "-shared" || len(m.Pods()) != 0 {
+		t.Errorf("the last pod: %v, pods %v", err, m.Pods())
+	}
+}
+
+func TestClaimsThatMayNotBeUsed(t *testing.T) {
+	unallocated := claimOf("unallocated", "a")
+	unallocated.Status.Allocation = nil
+	m := manager(filepath.Join(t.TempDir(), "state"), claimOf("other", "z"), unallocated)
+	for name, want := range map[string]string{
+		"other": "pod a (a) is not allowed to use ResourceClaim other (uid-other)", "unallocated": "claim is not allocated", "missing": "fetch ResourceClaim missing: not found",
+	} {
+		if err := m.Prepare(t.Context(), podOf("a", name)); err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", name, err, want)
+		}
+	}
+	if len(m.Pods()) != 0 {
+		t.Errorf("pods %v", m.Pods())
+	}
+	if err := m.Register(t.Context(), plugins.Plugin{Name: "old", Versions: []string{"v1alpha1.DRAPlugin"}}); err == nil {
+		t.Error("a driver of another version was taken up")
+	}
+}

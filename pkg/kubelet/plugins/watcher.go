@@ -1,0 +1,188 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package plugins takes up plugins that put a socket into the registration
+// directory: it asks each what it is, hands it to who deals with that type, and tells
+// it the outcome. A plugin whose socket goes is given up, one whose socket is made
+// anew is taken up again, and one that was refused is asked again later.
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	api "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"keelson.dev/api/clock"
+)
+
+const (
+	// period is how often the directory is looked at without a reason.
+	period      = 10 * time.Second
+	callTimeout = 10 * time.Second
+)
+
+// Plugin is a plugin that wants to be taken up.
+type Plugin struct {
+	Name string
+	// Endpoint is the socket of its service.
+	Endpoint string
+	// Versions are those of the services that it offers.
+	Versions []string
+}
+
+// Handler deals with the plugins of one type.
+type Handler interface {
+	// Register takes a plugin up, in place of one with the same name, or says why not.
+	Register(ctx context.Context, p Plugin) error
+	// Unregister gives a plugin up, unless another endpoint has taken its place.
+	Unregister(p Plugin)
+}
+
+// Config is what a Watcher needs.
+type Config struct {
+	// Dir has a socket for each plugin.
+	Dir string
+	// Handlers are those of the types that are known.
+	Handlers map[string]Handler
+	Clock    clock.Clock
+	Log      *slog.Logger
+}
+
+// Watcher follows the directory.
+type Watcher struct {
+	cfg   Config
+	known map[string]*entry // by path
+}
+
+// entry is a socket that was seen.
+type entry struct {
+	made    time.Time
+	handler Handler // nil if it was refused
+	plugin  Plugin
+}
+
+// New makes a Watcher. It starts nothing.
+func New(cfg Config) *Watcher { return &Watcher{cfg: cfg, known: map[string]*entry{}} }
+
+// Run follows the directory until ctx ends. Plugins go on then.
+func (w *Watcher) Run(ctx context.Context) error {
+	if err := os.MkdirAll(w.cfg.Dir, 0o750); err != nil {
+		return fmt.Errorf("plugin registration: %w", err)
+	}
+	var events chan fsnotify.Event
+	if n, err := fsnotify.NewWatcher(); err != nil {
+		w.cfg.Log.Warn("Plugin registration is not watched", "err", err)
+	} else {
+		defer func() { _ = n.Close() }()
+		if err := n.Add(w.cfg.Dir); err != nil {
+			w.cfg.Log.Warn("Plugin registration is not watched", "err", err)
+		}
+		events = n.Events
+	}
+	t := w.cfg.Clock.NewTicker(period)
+	defer t.Stop()
+	for {
+		w.look(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-events:
+		case <-t.C():
+		}
+	}
+}
+
+// look compares the directory with what is known.
+func (w *Watcher) look(ctx context.Context) {
+	entries, err := os.ReadDir(w.cfg.Dir)
+	if err != nil {
+		w.cfg.Log.Warn("Plugins are not listed", "err", err)
+		return
+	}
+	there := map[string]bool{}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || info.Mode()&fs.ModeSocket == 0 || strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		path := filepath.Join(w.cfg.Dir, e.Name())
+		there[path] = true
+		if old := w.known[path]; old != nil {
+			if old.handler != nil && old.made.Equal(info.ModTime()) {
+				continue
+			}
+			w.drop(path)
+		}
+		w.known[path] = w.take(ctx, path, info.ModTime())
+	}
+	for path := range w.known {
+		if !there[path] {
+			w.drop(path)
+		}
+	}
+}
+
+func (w *Watcher) drop(path string) {
+	if e := w.known[path]; e.handler != nil {
+		e.handler.Unregister(e.plugin)
+		w.cfg.Log.Info("Plugin is gone", "plugin", e.plugin.Name)
+	}
+	delete(w.known, path)
+}
+
+// take asks a plugin what it is and hands it on.
+func (w *Watcher) take(ctx context.Context, path string, made time.Time) *entry {
+	e := &entry{made: made}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"))
+	if err != nil {
+		w.cfg.Log.Warn("Plugin is not reached", "socket", path, "err", err)
+		return e
+	}
+	defer func() { _ = conn.Close() }()
+	client := api.NewRegistrationClient(conn)
+	info, err := client.GetInfo(ctx, &api.InfoRequest{})
+	if err != nil {
+		w.cfg.Log.Debug("plugin does not answer", "socket", path, "err", err)
+		return e
+	}
+	e.plugin = Plugin{Name: info.GetName(), Endpoint: info.GetEndpoint(), Versions: info.GetSupportedVersions()}
+	if e.plugin.Endpoint == "" {
+		e.plugin.Endpoint = path
+	}
+	handler := w.cfg.Handlers[info.GetType()]
+	if handler == nil {
+		err = fmt.Errorf("no handler registered for plugin type: %s", info.GetType())
+	} else {
+		err = handler.Register(ctx, e.plugin)
+	}
+	status := &api.RegistrationStatus{PluginRegistered: err == nil}
+	if err != nil {
+		status.Error = err.Error()
+		w.cfg.Log.Warn("Plugin is refused", "plugin", info.GetName(), "err", err)
+	}
+	if _, told := client.NotifyRegistrationStatus(ctx, status); told != nil {
+		err = errors.Join(err, told)
+		w.cfg.Log.Warn("Plugin is not told that it is registered", "plugin", info.GetName(), "err", told)
+		if status.PluginRegistered {
+			handler.Unregister(e.plugin)
+		}
+	}
+	if err == nil {
+		e.handler = handler
+		w.cfg.Log.Info("Plugin is registered", "plugin", info.GetName(), "type", info.GetType())
+	}
+	return e
+}

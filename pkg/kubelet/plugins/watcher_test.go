@@ -1,0 +1,109 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugins
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+	api "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"keelson.dev/api/clock"
+)
+
+// plugin answers what it is, and keeps what it was told.
+type plugin struct {
+	api.UnimplementedRegistrationServer
+	info *api.PluginInfo
+
+	mu   sync.Mutex
+	told []string
+}
+
+func (p *plugin) GetInfo(context.Context, *api.InfoRequest) (*api.PluginInfo, error) {
+	return p.info, nil
+}
+
+func (p *plugin) NotifyRegistrationStatus(_ context.Context, s *api.RegistrationStatus) (*api.RegistrationStatusResponse, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s.PluginRegistered {
+		p.told = append(p.told, "registered")
+	} else {
+		p.told = append(p.told, s.Error)
+	}
+	return &api.RegistrationStatusResponse{}, nil
+}
+
+func (p *plugin) serve(t *testing.T, socket string) (stop func()) {
+	t.Helper()
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer()
+	api.RegisterRegistrationServer(s, p)
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(s.Stop)
+	return s.Stop
+}
+
+// handler keeps what is done with plugins.
+type handler struct {
+	refuses error
+	did     []string
+}
+
+func (h *handler) Register(_ context.Context, p Plugin) error {
+	if h.refuses != nil {
+		return h.refuses
+	}
+	h.did = append(h.did, "+"+p.Name+" "+p.Versions[0])
+	return nil
+}
+
+func (h *handler) Unregister(p Plugin) { h.did = append(h.did, "-"+p.Name) }
+
+func TestWatcher(t *testing.T) {
+	dir, err := os.MkdirTemp("", "k") // the names of sockets are short
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	h := &handler{refuses: errors.New("not now")}
+	w := New(Config{Dir: dir, Handlers: map[string]Handler{"T": h}, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
+	p := &plugin{info: &api.PluginInfo{Type: "T", Name: "p", SupportedVersions: []string{"v1"}}}
+	stop := p.serve(t, filepath.Join(dir, "p.sock"))
+	other := &plugin{info: &api.PluginInfo{Type: "U", Name: "q", SupportedVersions: []string{"v1"}}}
+	other.serve(t, filepath.Join(dir, "q.sock"))
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.look(t.Context())
+	h.refuses = nil
+	w.look(t.Context()) // it is asked again
+	w.look(t.Context()) // and then no more
+	if want := []string{"not now", "registered"}; !slices.Equal(p.told, want) || !slices.Equal(h.did, []string{"+p v1"}) {
+		t.Errorf("told %q, did %q", p.told, h.did)
+	}
+	if want := "no handler registered for plugin type: U"; other.told[0] != want {
+		t.Errorf("told %q, want %q", other.told, want)
+	}
+	stop() // removes the socket
+	w.look(t.Context())
+	again := &plugin{info: p.info}
+	again.serve(t, filepath.Join(dir, "p.sock"))
+	w.look(t.Context())
+	if want := []string{"+p v1", "-p", "+p v1"}; !slices.Equal(h.did, want) {
+		t.Errorf("did %q, want %q", h.did, want)
+	}
+}
