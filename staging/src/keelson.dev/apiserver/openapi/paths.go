@@ -4,6 +4,7 @@
 package openapi
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -194,10 +195,8 @@ func (e endpoint) collection() map[string]any {
 		ops["post"] = e.operation(e.createOperation("create a " + e.gvk.Kind))
 	}
 	if e.has("deletecollection") {
-		docs := metav1.ListOptions{}.SwaggerDoc()
-		for k, v := range (metav1.DeleteOptions{}).SwaggerDoc() {
-			docs[k] = v
-		}
+		docs := maps.Clone(metav1.ListOptions{}.SwaggerDoc()) // the library's map is everybody's
+		maps.Copy(docs, metav1.DeleteOptions{}.SwaggerDoc())
 		ops["delete"] = e.operation(operation{
 			description: "delete collection of " + e.gvk.Kind, id: e.named("delete+Collection"), action: "deletecollection", gvk: e.gvk,
 			body: p.use(metaPackage + "DeleteOptions"), answer: p.use(metaPackage + "Status"), codes: []string{"200"},
