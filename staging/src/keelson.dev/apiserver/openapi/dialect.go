@@ -5,14 +5,53 @@ package openapi
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/base64"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// dialect is a version of OpenAPI, 2 or 3: they say the same in other places.
-type dialect struct{ v int }
+// dialect is a version of OpenAPI, 2 or 3: they say the same in other places. In
+// v2 operations share parameters, which are said once for all of a document.
+type dialect struct {
+	v      int
+	shared *parameters // nil in v3
+}
+
+// parameters are those of a v2 document.
+type parameters struct {
+	defs map[string]any // by what they are called
+	refs map[string]any // by what they say
+}
+
+func newParameters() *parameters {
+	return &parameters{defs: map[string]any{}, refs: map[string]any{}}
+}
+
+// parameter is a parameter, or where it is said.
+func (d dialect) parameter(name, in, kind, description string) any {
+	make := func() map[string]any {
+		p := map[string]any{"name": name, "in": in, "description": description}
+		if in == "path" {
+			p["required"] = true
+		}
+		return d.typed(p, kind)
+	}
+	if d.shared == nil {
+		return make()
+	}
+	says := name + "|" + in + "|" + kind + "|" + description
+	ref, ok := d.shared.refs[says]
+	if !ok {
+		sum := sha256.Sum256([]byte(says))
+		key := name + "-" + base64.RawURLEncoding.EncodeToString(sum[:6])
+		ref = map[string]any{"$ref": "#/parameters/" + key}
+		d.shared.defs[key], d.shared.refs[says] = make(), ref
+	}
+	return ref
+}
 
 // operation is a method of a path.
 type operation struct {
@@ -78,14 +117,12 @@ func (d dialect) typed(p map[string]any, kind string) map[string]any {
 }
 
 func (d dialect) pathParameter(name, description string) any {
-	return d.typed(map[string]any{"name": name, "in": "path", "required": true, "description": description}, "string")
+	return d.parameter(name, "path", "string", description)
 }
 
 func (d dialect) pretty() any {
-	return d.typed(map[string]any{
-		"name": "pretty", "in": "query",
-		"description": "If 'true', then the output is pretty printed. Defaults to 'false' unless the user-agent indicates a browser or command-line HTTP tool (curl and wget).",
-	}, "string")
+	return d.parameter("pretty", "query", "string",
+		"If 'true', then the output is pretty printed. Defaults to 'false' unless the user-agent indicates a browser or command-line HTTP tool (curl and wget).")
 }
 
 // query are query parameters, with the descriptions that the options' type has.
@@ -94,7 +131,7 @@ func (d dialect) query(docs map[string]string, list []parameter) []any {
 	slices.SortFunc(list, func(a, b parameter) int { return cmp.Compare(a.name, b.name) })
 	out := make([]any, 0, len(list))
 	for _, p := range list {
-		out = append(out, d.typed(map[string]any{"name": p.name, "in": "query", "description": docs[p.name]}, p.kind))
+		out = append(out, d.parameter(p.name, "query", p.kind, docs[p.name]))
 	}
 	return out
 }

@@ -23,7 +23,7 @@ func bearer() map[string]any {
 // V3 returns the OpenAPI v3 document of a group version: the paths of rows (all
 // of the group), and the definitions they need.
 func V3(defs *Definitions, serverVersion, group, version string, rows []*resource.Row) ([]byte, error) {
-	p := groupPaths(3, defs, group, version, rows)
+	p := groupPaths(dialect{v: 3}, defs, group, version, rows)
 	return json.Marshal(map[string]any{
 		"openapi": "3.0.0", "info": info(serverVersion), "paths": p.out,
 		"components": map[string]any{"schemas": defs.closure(p.used), "securitySchemes": bearer()},
@@ -38,14 +38,14 @@ type GroupVersion struct {
 
 // V2 returns the OpenAPI v2 document of everything.
 func V2(defs *Definitions, serverVersion string, groups []GroupVersion) ([]byte, error) {
-	all, used := map[string]any{}, map[string]bool{}
+	all, used, shared := map[string]any{}, map[string]bool{}, newParameters()
 	for _, g := range groups {
-		p := groupPaths(2, defs, g.Group, g.Version, g.Rows)
+		p := groupPaths(dialect{v: 2, shared: shared}, defs, g.Group, g.Version, g.Rows)
 		maps.Copy(all, p.out)
 		maps.Copy(used, p.used)
 	}
 	return json.Marshal(map[string]any{
-		"swagger": "2.0", "info": info(serverVersion), "paths": all, "definitions": defs.closure(used),
+		"swagger": "2.0", "info": info(serverVersion), "paths": all, "definitions": defs.closure(used), "parameters": shared.defs,
 		"securityDefinitions": bearer(), "security": []any{map[string]any{"BearerToken": []any{}}},
 	})
 }

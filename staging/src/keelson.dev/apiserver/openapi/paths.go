@@ -28,9 +28,9 @@ type paths struct {
 }
 
 // groupPaths returns the paths of rows in a version.
-func groupPaths(v int, defs *Definitions, group, version string, rows []*resource.Row) *paths {
+func groupPaths(d dialect, defs *Definitions, group, version string, rows []*resource.Row) *paths {
 	p := &paths{
-		dialect: dialect{v}, defs: defs, group: group, version: version,
+		dialect: d, defs: defs, group: group, version: version,
 		base: "/apis/" + group + "/" + version, out: map[string]any{}, used: map[string]bool{},
 	}
 	if group == "" {
