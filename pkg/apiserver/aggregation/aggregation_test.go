@@ -255,6 +255,9 @@ func TestExtensionServer(t *testing.T) {
 	if code, body := get(t, s.UserConfig(t, "nobody"), path, ""); code != http.StatusForbidden {
 		t.Errorf("a user without rights: %d %s", code, body)
 	}
+	if _, metrics := get(t, s.Config, "/metrics", ""); !strings.Contains(metrics, `aggregator_unavailable_apiservice{name="v1.things.example.com"} 0`) {
+		t.Error("the metrics do not tell of the APIService")
+	}
 	checkUpgrade(t, bob)
 	checkDocuments(t, s.Config)
 

@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/component-base/metrics/legacyregistry"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
@@ -133,6 +134,10 @@ func (a *Aggregator) keepServices(client aggregatorclient.Interface) error {
 		a.registrar.AddAPIServiceToSyncOnStart(s)
 	}
 	unavailable := metrics.New()
+	if err := unavailable.Register(legacyregistry.Register, legacyregistry.CustomRegister); err != nil {
+		// The library's registry is one for the process: the first server has it.
+		a.cfg.Log.Debug("Metrics of APIServices are another server's", "err", err)
+	}
 	ours, err := localstatus.New(a.services, client.ApiregistrationV1(), unavailable)
 	if err != nil {
 		return fmt.Errorf("availability: %w", err)
