@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -312,7 +313,7 @@ func (a *assembly) buildMux(served http.Handler) (*mux, error) {
 	}
 	m.handle("/version", document("application/json", version))
 	m.handle("/version/", document("application/json", version))
-	m.handle("/metrics", metricsHandler(s.deps.Metrics))
+	m.handle("/metrics", metricsHandler(prometheus.Gatherers{s.deps.Metrics, a.aggregator.Metrics}))
 	if a.cfg.Profiling {
 		m.addProfiling()
 	}

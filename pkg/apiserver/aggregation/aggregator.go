@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	apiextensionsinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
 	definitions "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
@@ -24,7 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/component-base/metrics/legacyregistry"
+	componentmetrics "k8s.io/component-base/metrics"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
@@ -64,6 +65,9 @@ type Config struct {
 
 // Aggregator follows APIServices. It is safe for concurrent use.
 type Aggregator struct {
+	// Metrics are those of APIServices, by Kubernetes' names.
+	Metrics prometheus.Gatherer
+
 	cfg         Config
 	factories   []interface{ Start(<-chan struct{}) }
 	services    apiservices.APIServiceInformer
@@ -134,10 +138,11 @@ func (a *Aggregator) keepServices(client aggregatorclient.Interface) error {
 		a.registrar.AddAPIServiceToSyncOnStart(s)
 	}
 	unavailable := metrics.New()
-	if err := unavailable.Register(legacyregistry.Register, legacyregistry.CustomRegister); err != nil {
-		// The library's registry is one for the process: the first server has it.
-		a.cfg.Log.Debug("Metrics of APIServices are another server's", "err", err)
+	registry := componentmetrics.NewKubeRegistry()
+	if err := unavailable.Register(registry.Register, registry.CustomRegister); err != nil {
+		return fmt.Errorf("metrics of APIServices: %w", err)
 	}
+	a.Metrics = registry
 	ours, err := localstatus.New(a.services, client.ApiregistrationV1(), unavailable)
 	if err != nil {
 		return fmt.Errorf("availability: %w", err)
