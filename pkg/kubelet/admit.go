@@ -29,7 +29,16 @@ func (k *Kubelet) check(pod *v1.Pod, others []*v1.Pod) *allocation.Refusal {
 	if err := k.hardware.devices.Allocate(context.Background(), pod); err != nil {
 		return &allocation.Refusal{Reason: "UnexpectedAdmissionError", Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)}
 	}
-	return allocation.Check(pod, others, allocation.Node{Object: k.node.Current(), Allocatable: k.limits, AppArmor: appArmor()})
+	n := allocation.Node{Object: k.node.Current(), Allocatable: k.limits, AppArmor: appArmor()}
+	r := allocation.Check(pod, others, n)
+	if r == nil || !r.Outdated() {
+		return r
+	}
+	var err error
+	if n.Object, err = k.node.Refresh(context.Background()); err != nil {
+		return r // what is known counts
+	}
+	return allocation.Check(pod, others, n)
 }
 
 // appArmor tells whether the kernel enforces profiles.

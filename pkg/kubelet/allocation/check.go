@@ -24,11 +24,18 @@ const (
 	reasonOSField    = "PodOSNotSupported"
 	reasonGroups     = "SupplementalGroupsPolicyNotSupported"
 	reasonAppArmor   = "AppArmor"
+	reasonAffinity   = "NodeAffinity"
+	reasonTaints     = "TaintToleration"
 	outOf            = "OutOf"
 )
 
 // Refusal is why a pod cannot run on the node.
 type Refusal struct{ Reason, Message string }
+
+// Outdated tells whether the refusal hangs on labels or taints of the node, of
+// which the kubelet may have an old state: a pod can be made for a label that
+// the node got a moment ago.
+func (r *Refusal) Outdated() bool { return r.Reason == reasonAffinity || r.Reason == reasonTaints }
 
 // Node is what pods are checked against.
 type Node struct {
@@ -56,7 +63,7 @@ func Check(pod *v1.Pod, others []*v1.Pod, n Node) *Refusal {
 	}
 	if n.Object != nil {
 		if ok, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(n.Object); err != nil || !ok {
-			return predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
+			return predicate(reasonAffinity, "node(s) didn't match Pod's node affinity/selector")
 		}
 		if pod.Spec.NodeName != "" && pod.Spec.NodeName != n.Object.Name {
 			return predicate("NodeName", "node(s) didn't match the requested node name")
@@ -66,7 +73,7 @@ func Check(pod *v1.Pod, others []*v1.Pod, n Node) *Refusal {
 		return predicate("NodePorts", "node(s) didn't have free ports for the requested pod ports")
 	}
 	if n.Object != nil && !source.Static(pod) && repelled(pod, n.Object) {
-		return predicate("TaintToleration", "node(s) had taints that the pod didn't tolerate")
+		return predicate(reasonTaints, "node(s) had taints that the pod didn't tolerate")
 	}
 	if !n.AppArmor && wantsAppArmor(pod) {
 		return &Refusal{reasonAppArmor, "Cannot enforce AppArmor: AppArmor is not enabled on the host"}

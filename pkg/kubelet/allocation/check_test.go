@@ -170,3 +170,11 @@ func TestSysctls(t *testing.T) {
 		t.Error("a sysctl of the whole machine was allowed")
 	}
 }
+
+func TestOutdated(t *testing.T) {
+	for reason, want := range map[string]bool{"NodeAffinity": true, "TaintToleration": true, "OutOfcpu": false, "NodePorts": false, "NodeName": false} {
+		if got := (&Refusal{Reason: reason}).Outdated(); got != want {
+			t.Errorf("%s: %v", reason, got)
+		}
+	}
+}

@@ -29,6 +29,8 @@ const (
 	statusPeriod = 5 * time.Minute
 	// retryPeriod is how soon a write that failed is tried again.
 	retryPeriod = 500 * time.Millisecond
+	// refreshTimeout is how long the API server has to say what the node is.
+	refreshTimeout = 5 * time.Second
 )
 
 // Config is what a Node needs.
@@ -101,6 +103,17 @@ func (n *Node) Current() *v1.Node {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.current
+}
+
+// Refresh is the node as the API has it now.
+func (n *Node) Refresh(ctx context.Context) (*v1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
+	defer cancel()
+	got, err := n.cfg.Client.CoreV1().Nodes().Get(ctx, n.cfg.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("node: %w", err)
+	}
+	return got, nil
 }
 
 // Run registers the node and stands for it until ctx ends.

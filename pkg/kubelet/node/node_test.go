@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 
@@ -197,6 +198,20 @@ func awaitLease(t *testing.T, client kubernetes.Interface) *coordinationv1.Lease
 }
 
 // TestTakesOverItsNode: what others did to a node that is there already stays.
+// A label that the node got a moment ago, which no status was written since.
+func TestRefresh(t *testing.T) {
+	client := testserver.Start(t, testserver.Options{}).Client
+	n := start(t, client, &machine{})
+	await(t, client, "registration", func(*v1.Node) bool { return true })
+	patch := []byte(`{"metadata":{"labels":{"new":"1"}}}`)
+	if _, err := client.CoreV1().Nodes().Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := n.Refresh(t.Context()); err != nil || got.Labels["new"] != "1" {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
 func TestTakesOverItsNode(t *testing.T) {
 	client := testserver.Start(t, testserver.Options{}).Client
 	was, err := client.CoreV1().Nodes().Create(t.Context(), &v1.Node{
