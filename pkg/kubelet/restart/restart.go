@@ -21,10 +21,8 @@ const (
 // Should tells whether a container of the pod that ended with the exit code is to be started again.
 // For init containers other than sidecars only failures count.
 func Should(pod *v1.Pod, c *v1.Container, exitCode int32, init bool) bool {
-	for _, r := range c.RestartPolicyRules {
-		if e := r.ExitCodes; e != nil && r.Action == v1.ContainerRestartRuleActionRestart && matches(e, exitCode) {
-			return true
-		}
+	if action := rule(c, exitCode); action == v1.ContainerRestartRuleActionRestart || action == v1.ContainerRestartRuleActionRestartAllContainers {
+		return true
 	}
 	policy := pod.Spec.RestartPolicy
 	if c.RestartPolicy != nil {
@@ -41,6 +39,16 @@ func Should(pod *v1.Pod, c *v1.Container, exitCode int32, init bool) bool {
 	default:
 		return !init || exitCode != 0
 	}
+}
+
+// rule is the action of the first of the container's rules that is for the exit code, or "".
+func rule(c *v1.Container, exitCode int32) v1.ContainerRestartRuleAction {
+	for _, r := range c.RestartPolicyRules {
+		if r.ExitCodes != nil && matches(r.ExitCodes, exitCode) {
+			return r.Action
+		}
+	}
+	return ""
 }
 
 func matches(e *v1.ContainerRestartRuleOnExitCodes, code int32) bool {

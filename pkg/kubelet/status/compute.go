@@ -177,6 +177,11 @@ func concludeContainers(pod *v1.Pod, s *v1.PodStatus) {
 	}
 }
 
+// restartingAll tells whether a container ended because all of the pod's start anew.
+func restartingAll(c v1.ContainerStatus) bool {
+	return c.State.Waiting != nil && c.State.Waiting.Reason == reasonRestartingAll
+}
+
 // phase sums up the containers' states.
 func phase(pod *v1.Pod, s v1.PodStatus, ending bool) v1.PodPhase {
 	started := anyStarted(s.ContainerStatuses)
@@ -188,6 +193,8 @@ func phase(pod *v1.Pod, s v1.PodStatus, ending bool) v1.PodPhase {
 			t = c.LastTerminationState.Terminated
 		}
 		switch {
+		case restartingAll(c):
+			pending = pending || !started
 		case cri.Sidecar(spec):
 			pending = pending || !started && (c.Started == nil || !*c.Started)
 		case t != nil && t.ExitCode == 0:
@@ -211,7 +218,7 @@ func phase(pod *v1.Pod, s v1.PodStatus, ending bool) v1.PodPhase {
 			if t.ExitCode == 0 {
 				succeeded++
 			}
-			again = again || restart.Should(pod, &pod.Spec.Containers[i], t.ExitCode, false)
+			again = again || restartingAll(c) || restart.Should(pod, &pod.Spec.Containers[i], t.ExitCode, false)
 		default:
 			waiting++
 		}

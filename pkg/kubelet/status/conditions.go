@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/keelson/pkg/kubelet/cri"
+	"keelson.dev/keelson/pkg/kubelet/restart"
 )
 
 // Reasons of conditions, as Kubernetes writes them.
@@ -35,7 +36,11 @@ func setConditions(in Input, s *v1.PodStatus, p v1.PodPhase) {
 	if in.SandboxReady {
 		start.Status = v1.ConditionTrue
 	}
-	for _, c := range []v1.PodCondition{start, initialized(in.Pod, s, p), pod, ready, {Type: v1.PodScheduled, Status: v1.ConditionTrue}} {
+	conditions := []v1.PodCondition{start, initialized(in.Pod, s, p), pod, ready, {Type: v1.PodScheduled, Status: v1.ConditionTrue}}
+	if restart.CanRestartAll(in.Pod) {
+		conditions = append(conditions, restarting(in))
+	}
+	for _, c := range conditions {
 		c.ObservedGeneration = in.Pod.Generation
 		set(s, c, metav1.NewTime(in.Now))
 	}
@@ -68,6 +73,22 @@ func resize(s *v1.PodStatus, in Input) {
 	if whole := in.Pod.Spec.Resources; whole != nil {
 		s.AllocatedResources, s.Resources = whole.Requests.DeepCopy(), whole.DeepCopy()
 	}
+}
+
+// restarting tells whether containers are being ended because all of them start anew.
+func restarting(in Input) v1.PodCondition {
+	epoch := restart.Epoch(in.Pod, in.Seen)
+	for _, list := range [][]v1.Container{in.Pod.Spec.InitContainers, in.Pod.Spec.Containers} {
+		for i := range list {
+			if run := in.Seen.Latest(list[i].Name); restart.Before(run, epoch) && run.State == cri.Running {
+				return v1.PodCondition{
+					Type: v1.AllContainersRestarting, Status: v1.ConditionTrue,
+					Reason: "RestartAllContainersStarted", Message: "container exited with restart policy rule",
+				}
+			}
+		}
+	}
+	return v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionFalse}
 }
 
 // set puts a condition into the status; the time of its last transition changes with its status only.

@@ -11,12 +11,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/keelson/pkg/kubelet/cri"
+	"keelson.dev/keelson/pkg/kubelet/restart"
 )
 
 // Why a container that was not tried yet waits.
 const (
 	reasonCreating     = "ContainerCreating"
 	reasonInitializing = "PodInitializing"
+	// reasonRestartingAll is that of one that ended because all start anew.
+	reasonRestartingAll = "RestartingAllContainers"
 )
 
 func containers(in Input, specs []v1.Container, old []v1.ContainerStatus, init bool) []v1.ContainerStatus {
@@ -66,6 +69,11 @@ func container(in Input, spec *v1.Container, old *v1.ContainerStatus, init bool)
 		s.LastTerminationState = old.LastTerminationState
 	} else if old != nil && old.State.Terminated != nil && old.RestartCount < s.RestartCount {
 		s.LastTerminationState = old.State
+	}
+	if s.State.Terminated != nil && !in.Ending && restart.Before(run, restart.Epoch(in.Pod, in.Seen)) {
+		s.LastTerminationState = s.State
+		s.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reasonRestartingAll}}
+		s.Ready = false
 	}
 	if w, ok := in.Waiting[spec.Name]; ok && run.State != cri.Running && !in.Ending {
 		if s.State.Terminated != nil {

@@ -282,6 +282,7 @@ func merge(known, want []v1.PodCondition) []v1.PodCondition {
 	own := map[v1.PodConditionType]bool{
 		v1.PodReadyToStartContainers: true, v1.PodInitialized: true, v1.PodReady: true, v1.ContainersReady: true,
 		v1.PodScheduled: true, v1.DisruptionTarget: true, v1.PodResizePending: true, v1.PodResizeInProgress: true,
+		v1.AllContainersRestarting: true,
 	}
 	var out []v1.PodCondition
 	for _, c := range known {

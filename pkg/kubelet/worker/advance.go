@@ -15,6 +15,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cri"
 	"keelson.dev/keelson/pkg/kubelet/images"
 	"keelson.dev/keelson/pkg/kubelet/logs"
+	"keelson.dev/keelson/pkg/kubelet/restart"
 	"keelson.dev/keelson/pkg/kubelet/volume"
 )
 
@@ -36,7 +37,7 @@ func (w *worker) advance(parent context.Context, l look, plan Plan) time.Time {
 		w.report(l, false, false)
 	}
 	if idle {
-		w.prune(ctx, l.seen)
+		w.prune(ctx, l.seen, restart.Epoch(l.pod, l.seen))
 		w.failures = 0
 		return earliest(plan.Retry, stops, w.deadline(l.pod))
 	}
@@ -201,13 +202,13 @@ func (w *worker) event(pod *v1.Pod, reason, message string) {
 	w.cfg.Event(pod, "", v1.EventTypeWarning, reason, message)
 }
 
-// prune removes runs of containers but the newest and the one before, and
-// sandboxes that are down and empty.
-func (w *worker) prune(ctx context.Context, seen *cri.Pod) {
+// prune removes runs of containers but the newest, the one before and the one that
+// began an epoch, and sandboxes that are down and empty.
+func (w *worker) prune(ctx context.Context, seen *cri.Pod, epoch time.Time) {
 	runs, used := map[string]int{}, map[string]bool{}
 	for i := range seen.Containers {
 		c := &seen.Containers[i]
-		if runs[c.Name]++; runs[c.Name] > 2 && c.State != cri.Running {
+		if runs[c.Name]++; runs[c.Name] > 2 && c.State != cri.Running && (epoch.IsZero() || !c.FinishedAt.Equal(epoch)) {
 			w.drop(ctx, "container", c.ID, w.cfg.Runtime.RemoveContainer)
 			w.drop(ctx, "log", c.LogPath, func(_ context.Context, path string) error { return logs.Remove(path) })
 			continue

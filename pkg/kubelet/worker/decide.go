@@ -59,7 +59,7 @@ type Stop struct {
 	Message string
 	// Again has it started anew whatever its restart policy is.
 	Again bool
-	// Grace is how long it may take; nil means the pod's grace period.
+	// Grace is how long it may take; nil means the pod's grace period. Zero asks nobody.
 	Grace *int64
 }
 
@@ -70,11 +70,12 @@ type decider struct {
 	Facts
 	plan    Plan
 	sandbox *cri.Sandbox // that is up, or nil
+	epoch   time.Time    // since which all containers start anew
 }
 
 // Decide returns what to do next.
 func Decide(f Facts) Plan {
-	d := &decider{Facts: f, plan: Plan{Waiting: map[string]v1.ContainerStateWaiting{}}}
+	d := &decider{Facts: f, plan: Plan{Waiting: map[string]v1.ContainerStateWaiting{}}, epoch: restart.Epoch(f.Pod, f.Seen)}
 	if b := f.Seen.Sandbox(); b != nil && b.Ready {
 		d.sandbox = b
 	}
@@ -89,6 +90,9 @@ func Decide(f Facts) Plan {
 		}
 	} else {
 		d.ephemeral()
+		if d.leave() {
+			return d.plan
+		}
 	}
 	if d.inits() {
 		d.mains()
@@ -99,16 +103,29 @@ func Decide(f Facts) Plan {
 // current is the run of a container in the sandbox that is up, or nil.
 func (d *decider) current(name string) *cri.Container {
 	run := d.Seen.Latest(name)
-	if run == nil || d.sandbox == nil || run.SandboxID != d.sandbox.ID {
+	if run == nil || d.sandbox == nil || run.SandboxID != d.sandbox.ID || restart.Before(run, d.epoch) {
 		return nil
 	}
 	return run
 }
 
+// leave ends what still runs of an earlier epoch, at once, and tells whether there is something.
+func (d *decider) leave() bool {
+	now := int64(0)
+	for _, list := range [][]v1.Container{d.Pod.Spec.InitContainers, d.Pod.Spec.Containers} {
+		for i := range list {
+			if run := d.Seen.Latest(list[i].Name); run != nil && run.State == cri.Running && restart.Before(run, d.epoch) {
+				d.plan.Stop = append(d.plan.Stop, Stop{Run: run, Spec: &list[i], Message: "killing", Grace: &now})
+			}
+		}
+	}
+	return len(d.plan.Stop) > 0
+}
+
 // over tells whether a container will never run again.
 func (d *decider) over(c *v1.Container, init bool) bool {
 	run := d.Seen.Latest(c.Name)
-	return run != nil && run.State == cri.Exited && !d.Again[c.Name] && !restart.Should(d.Pod, c, run.ExitCode, init) && run.Hash == cri.Hash(c)
+	return run != nil && run.State == cri.Exited && !d.Again[c.Name] && !restart.Before(run, d.epoch) && !restart.Should(d.Pod, c, run.ExitCode, init) && run.Hash == cri.Hash(c)
 }
 
 // courseRun tells whether all containers are over, or one that the others wait for failed for good.
@@ -237,7 +254,8 @@ func graceOf(p *v1.Probe) *int64 {
 // start has a container started, unless it has to wait out its back-off.
 func (d *decider) start(c *v1.Container) {
 	run := d.Seen.Latest(c.Name)
-	if run != nil && run.State == cri.Exited && run.Hash == cri.Hash(c) && d.current(c.Name) != nil && !d.Again[c.Name] {
+	began := d.current(c.Name) != nil || run != nil && run.FinishedAt.Equal(d.epoch) // what ends an epoch may do so again
+	if run != nil && run.State == cri.Exited && run.Hash == cri.Hash(c) && began && !d.Again[c.Name] {
 		b := d.Backoff(c.Name)
 		if until := b.Until(run.FinishedAt); d.Now.Before(until) {
 			d.plan.Waiting[c.Name] = v1.ContainerStateWaiting{

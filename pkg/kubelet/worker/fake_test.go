@@ -18,6 +18,7 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/kubelet/cri"
+	"keelson.dev/keelson/pkg/kubelet/restart"
 	"keelson.dev/keelson/pkg/kubelet/volume"
 )
 
@@ -210,17 +211,22 @@ func (f *fakeRuntime) checkStart(c *cri.Container) {
 
 func (f *fakeRuntime) lastRun(c *cri.Container) *cri.Container {
 	for i := len(f.runs) - 1; i >= 0; i-- {
-		if o := &f.runs[i]; o.ID != c.ID && o.Name == c.Name && o.State == cri.Exited {
+		if o := &f.runs[i]; o.ID != c.ID && o.Name == c.Name && o.State == cri.Exited && !f.past(o) {
 			return o
 		}
 	}
 	return nil
 }
 
+// past tells whether a run does not count any more, because all containers started anew after it.
+func (f *fakeRuntime) past(c *cri.Container) bool {
+	return restart.Before(c, restart.Epoch(f.pod, &cri.Pod{Containers: f.runs}))
+}
+
 // begun tells whether one of the pod's main containers was created in a sandbox.
 func (f *fakeRuntime) begun(box string) bool {
 	return slices.ContainsFunc(f.runs, func(o cri.Container) bool {
-		return o.SandboxID == box && o.State != cri.Created && initIndex(f.pod, o.Name) < 0
+		return o.SandboxID == box && o.State != cri.Created && initIndex(f.pod, o.Name) < 0 && !f.past(&o)
 	})
 }
 
@@ -228,7 +234,7 @@ func (f *fakeRuntime) begun(box string) bool {
 // die at any moment after that.
 func (f *fakeRuntime) done(spec *v1.Container, box string) bool {
 	return slices.ContainsFunc(f.runs, func(o cri.Container) bool {
-		return o.Name == spec.Name && o.SandboxID == box && (o.State == cri.Exited && o.ExitCode == 0 || cri.Sidecar(spec) && !o.StartedAt.IsZero())
+		return o.Name == spec.Name && o.SandboxID == box && !f.past(&o) && (o.State == cri.Exited && o.ExitCode == 0 || cri.Sidecar(spec) && !o.StartedAt.IsZero())
 	})
 }
 

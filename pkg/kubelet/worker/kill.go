@@ -133,7 +133,7 @@ func (w *worker) begin(k *kill, pod *v1.Pod, run *cri.Container, spec *v1.Contai
 		k.told = true
 		w.cfg.Event(pod, run.Name, v1.EventTypeNormal, "Killing", message)
 	}
-	hook := !k.hooked && spec != nil && spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil && run.State == cri.Running
+	hook := !k.hooked && grace > 0 && spec != nil && spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil && run.State == cri.Running
 	k.hooked = k.hooked || hook
 	ctx, cancel := context.WithCancel(w.ctx)
 	a := &attempt{deadline: w.cfg.Clock.Now().Add(grace), cancel: cancel, done: make(chan struct{})}

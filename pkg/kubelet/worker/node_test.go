@@ -410,3 +410,61 @@ func TestReadinessIsShownMeanwhile(t *testing.T) {
 		})
 	})
 }
+
+// restartAll has all containers of the pod start anew when the named one ends with 42.
+func restartAll(pod *v1.Pod, name string) {
+	specIn(pod, name).RestartPolicyRules = []v1.ContainerRestartRule{{
+		Action:    v1.ContainerRestartRuleActionRestartAllContainers,
+		ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}},
+	}}
+}
+
+// TestAllStartAnew: one container ends as its rule says, and all of them start
+// again in order, also when the kubelet dies over it and though none is restarted otherwise.
+func TestAllStartAnew(t *testing.T) {
+	pod := testPod(v1.RestartPolicyNever, "i:x", "s:y", "a", "b")
+	restartAll(pod, "a")
+	preStop(pod, "b")
+	bubble(t, pod, func(t *testing.T, n *testNode) {
+		n.runtime.die(n.runtime.running("x"), 0)
+		pass(time.Second)
+		old := n.runtime.running("b")
+		n.runtime.mu.Lock()
+		n.runtime.failures["StopContainer"] = 2
+		n.runtime.mu.Unlock()
+		n.runtime.die(n.runtime.running("a"), 42)
+		synctest.Wait()
+		if c := n.condition(v1.AllContainersRestarting); c == nil || c.Status != v1.ConditionTrue || c.Reason != "RestartAllContainersStarted" {
+			t.Errorf("condition %+v", c)
+		}
+		if p := n.status().Phase; p != v1.PodRunning {
+			t.Errorf("the pod is %s", p)
+		}
+		n.stop()
+		n.start()
+		pass(10 * time.Second)
+		if n.runtime.running("x") == "" || n.runtime.running("a") != "" || n.runtime.running("b") != "" {
+			t.Fatalf("x %q, a %q, b %q", n.runtime.running("x"), n.runtime.running("a"), n.runtime.running("b"))
+		}
+		n.runtime.die(n.runtime.running("x"), 0)
+		pass(time.Minute)
+		for name, want := range map[string]int{"x": 2, "y": 2, "a": 2, "b": 2} {
+			if got := n.runtime.started[name]; got != want {
+				t.Errorf("%s was started %d times, want %d", name, got, want)
+			}
+		}
+		if n.runtime.running("b") == old || len(n.hooks) != 0 {
+			t.Errorf("b runs as %q, handlers %v", n.runtime.running("b"), n.hooks)
+		}
+		if c := n.condition(v1.AllContainersRestarting); c == nil || c.Status != v1.ConditionFalse {
+			t.Errorf("condition %+v", c)
+		}
+		// Now it is an end like any other.
+		n.runtime.die(n.runtime.running("a"), 1)
+		n.runtime.die(n.runtime.running("b"), 0)
+		pass(time.Minute)
+		if p := n.status().Phase; p != v1.PodFailed || n.runtime.alive() {
+			t.Errorf("the pod is %s, alive: %t", p, n.runtime.alive())
+		}
+	})
+}

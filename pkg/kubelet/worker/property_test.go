@@ -49,6 +49,9 @@ func drawPod(t *rapid.T) *v1.Pod {
 			}
 		}
 	}
+	if rapid.Bool().Draw(t, "restartAll") {
+		restartAll(pod, rapid.SampledFrom(namesOf(pod)).Draw(t, "by"))
+	}
 	return pod
 }
 
@@ -69,7 +72,7 @@ func drawSteps(t *rapid.T, pod *v1.Pod) []step {
 		s := step{what: rapid.SampledFrom([]string{"exit", "exit", "exit", "fail", "fail", "sandbox", "restart", "sick", "well", "delete", "force", "wake"}).Draw(t, "what")}
 		switch s.what {
 		case "exit":
-			s.name, s.n = rapid.SampledFrom(names).Draw(t, "container"), rapid.Int64Range(0, 1).Draw(t, "code")
+			s.name, s.n = rapid.SampledFrom(names).Draw(t, "container"), rapid.SampledFrom([]int64{0, 1, 42}).Draw(t, "code")
 		case "sick", "well":
 			s.name = rapid.SampledFrom(names).Draw(t, "container")
 		case "fail":

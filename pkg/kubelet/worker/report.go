@@ -117,7 +117,7 @@ func foreign(api, own []v1.PodCondition) []v1.PodCondition {
 func kubelets(t v1.PodConditionType) bool {
 	switch t {
 	case v1.PodReady, v1.ContainersReady, v1.PodInitialized, v1.PodScheduled, v1.PodReadyToStartContainers,
-		v1.PodResizePending, v1.PodResizeInProgress:
+		v1.PodResizePending, v1.PodResizeInProgress, v1.AllContainersRestarting:
 		return true
 	}
 	return false

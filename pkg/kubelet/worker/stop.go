@@ -176,7 +176,9 @@ func graceOne(pod *v1.Pod, own *int64) time.Duration {
 		grace = *g
 	}
 	if own != nil {
-		grace = *own
+		if grace = *own; grace == 0 {
+			return 0
+		}
 	}
 	return time.Duration(max(grace, 1)) * time.Second
 }
