@@ -98,3 +98,17 @@ func heap() int64 {
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
+
+// BenchmarkCreate is one object made by one client, everything included.
+func BenchmarkCreate(b *testing.B) {
+	e := newEnv(b, testserver.Options{})
+	e.define(b, crontabs)
+	tabs := e.dynamic.Resource(crontabResource()).Namespace("default")
+	n := 0
+	for b.Loop() {
+		n++
+		if _, err := tabs.Create(b.Context(), crontab(b, fmt.Sprint("a", n), `{cronSpec: "* *", replicas: 3, tags: [a, b]}`), metav1.CreateOptions{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

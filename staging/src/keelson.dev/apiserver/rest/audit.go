@@ -8,15 +8,17 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	auditapi "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
 
 	"keelson.dev/apiserver/store"
 )
 
 // audited reports whether somebody listens: what is logged is costly to make.
-func audited(r *http.Request) bool {
+func audited(r *http.Request, level auditapi.Level) bool {
 	ac := audit.AuditContextFrom(r.Context())
-	return ac != nil && ac.Enabled()
+	// A context that no policy has looked at counts as enabled, at no level.
+	return ac != nil && ac.Enabled() && !ac.GetEventLevel().Less(level)
 }
 
 // newAuditCodecs are what audit events encode objects with.
@@ -26,7 +28,7 @@ func newAuditCodecs(scheme *runtime.Scheme) runtime.NegotiatedSerializer {
 
 // auditRequest notes the object a client sent, before defaulting.
 func (s *Server) auditRequest(r *http.Request, t *target, obj runtime.Object) {
-	if !audited(r) {
+	if !audited(r, auditapi.LevelRequest) {
 		return
 	}
 	gvk := t.view.gvk
@@ -35,20 +37,20 @@ func (s *Server) auditRequest(r *http.Request, t *target, obj runtime.Object) {
 }
 
 func (s *Server) auditConnect(r *http.Request, req *Request, obj runtime.Object) {
-	if audited(r) {
+	if audited(r, auditapi.LevelRequest) {
 		audit.LogRequestObject(r.Context(), obj, req.Kind.GroupVersion(), req.resource(), req.subresource(), s.auditCodecs)
 	}
 }
 
 func auditPatch(r *http.Request, body []byte) {
-	if audited(r) {
+	if audited(r, auditapi.LevelRequest) {
 		audit.LogRequestPatch(r.Context(), body)
 	}
 }
 
 // auditResponse notes the object a client gets.
 func (s *Server) auditResponse(r *http.Request, v *view, rec *store.Record) {
-	if !audited(r) {
+	if !audited(r, auditapi.LevelRequestResponse) {
 		return
 	}
 	obj, err := rec.Object()
@@ -61,7 +63,7 @@ func (s *Server) auditResponse(r *http.Request, v *view, rec *store.Record) {
 
 // auditPage notes the list a client gets.
 func (s *Server) auditPage(r *http.Request, v *view, page *store.Page) {
-	if !audited(r) || v.row.NewList == nil {
+	if !audited(r, auditapi.LevelRequestResponse) || v.row.NewList == nil {
 		return
 	}
 	list := v.row.NewList()
