@@ -11,6 +11,18 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/aggregation"
 )
 
+// groupVersions are all that can be asked for: the server's own and those of
+// extension servers.
+func (a *assembly) groupVersions() []schema.GroupVersion {
+	list := a.api.GroupVersions()
+	for _, g := range a.aggregator.Groups() {
+		for _, v := range g.Versions {
+			list = append(list, schema.GroupVersion{Group: g.Name, Version: v.Version})
+		}
+	}
+	return list
+}
+
 // newAggregator returns what joins the APIs of extension servers to those of rows.
 func (a *assembly) newAggregator(rows []*resource.Row) (*aggregation.Aggregator, error) {
 	services, err := admission.Resolver(a.self.informers, a.cfg.AggregatorRouting)

@@ -306,7 +306,7 @@ func (a *assembly) buildHandler() error {
 
 func (a *assembly) buildMux(served http.Handler) (*mux, error) {
 	s := a.server
-	m := &mux{api: served, exact: map[string]http.Handler{}, prefixes: map[string]http.Handler{}}
+	m := &mux{api: served, served: a.groupVersions, exact: map[string]http.Handler{}, prefixes: map[string]http.Handler{}}
 	version, err := versionDocument()
 	if err != nil {
 		return nil, err

@@ -9,12 +9,16 @@ import (
 	"net/http/pprof"
 	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // mux sends requests to the API or to one of the server's own paths.
 type mux struct {
 	api   http.Handler
 	exact map[string]http.Handler
+	// served are the groups and versions of the API.
+	served func() []schema.GroupVersion
 	// prefixes end in a slash.
 	prefixes map[string]http.Handler
 	// delegate answers what nobody else does (aggregation); nil: 404.
@@ -66,11 +70,21 @@ func (m *mux) handle(path string, h http.Handler) {
 	m.exact[path] = h
 }
 
-// paths lists the paths of the server, as / answers them.
+// paths lists the paths of the server, as / answers them: all but those that
+// only who knows them is to look at.
 func (m *mux) paths() []string {
-	out := []string{"/api", "/api/v1", "/apis", "/apis/", "/openapi/v2", "/openapi/v3", "/openapi/v3/"}
+	out := []string{"/api", "/apis", "/apis/", "/openapi/v2", "/openapi/v3", "/openapi/v3/"}
+	for _, gv := range m.served() {
+		if gv.Group == "" {
+			out = append(out, "/api/"+gv.Version)
+			continue
+		}
+		out = append(out, "/apis/"+gv.Group, "/apis/"+gv.String())
+	}
 	for p := range m.exact {
-		out = append(out, p)
+		if !strings.HasPrefix(p, "/debug/") {
+			out = append(out, p)
+		}
 	}
 	slices.Sort(out)
 	return slices.Compact(out)

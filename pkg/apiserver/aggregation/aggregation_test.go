@@ -314,6 +314,9 @@ func checkDocuments(t *testing.T, cfg *rest.Config) {
 	if code, body := get(t, cfg, "/apis/things.example.com", ""); code != http.StatusOK || !strings.Contains(body, `"kind":"APIGroup"`) {
 		t.Errorf("group: %d %s", code, body)
 	}
+	if _, body := get(t, cfg, "/", ""); !strings.Contains(body, `"/apis/things.example.com/v1"`) || !strings.Contains(body, `"/apis/apps/v1"`) || strings.Contains(body, "/debug/") {
+		t.Errorf("paths: %s", body)
+	}
 	eventually(t, "OpenAPI tells of the group", func(context.Context) bool {
 		_, index := get(t, cfg, "/openapi/v3", "")
 		return strings.Contains(index, `"apis/things.example.com/v1":{"serverRelativeURL":"/openapi/v3/apis/things.example.com/v1?hash=X"}`) && !strings.Contains(index, "apis/other/v1")
