@@ -88,25 +88,37 @@ func (m *Manager) Allocated(pod *v1.Pod) (*v1.Pod, bool) {
 }
 
 func (m *Manager) allocated(pod *v1.Pod) (*v1.Pod, bool) {
-	g, ok := m.given[pod.UID]
-	if !ok {
+	g := m.given[pod.UID]
+	if g == nil || g.same(pod) {
 		return pod, false
 	}
-	out, differs := pod.DeepCopy(), false
-	if g.Pod != nil && !equality.Semantic.DeepEqual(pod.Spec.Resources, g.Pod) {
-		out.Spec.Resources, differs = g.Pod.DeepCopy(), true
+	out := pod.DeepCopy()
+	if g.Pod != nil {
+		out.Spec.Resources = g.Pod.DeepCopy()
 	}
 	for _, list := range [][]v1.Container{out.Spec.InitContainers, out.Spec.Containers} {
 		for i := range list {
-			if r, ok := g.Containers[list[i].Name]; ok && !equality.Semantic.DeepEqual(list[i].Resources, r) {
-				list[i].Resources, differs = *r.DeepCopy(), true
+			if r, ok := g.Containers[list[i].Name]; ok {
+				list[i].Resources = *r.DeepCopy()
 			}
 		}
 	}
-	if !differs {
-		return pod, false
-	}
 	return out, true
+}
+
+// same tells whether the pod asks for what it has.
+func (g *given) same(pod *v1.Pod) bool {
+	if g.Pod != nil && !equality.Semantic.DeepEqual(pod.Spec.Resources, g.Pod) {
+		return false
+	}
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if r, ok := g.Containers[list[i].Name]; ok && !equality.Semantic.DeepEqual(list[i].Resources, r) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // admitted tells whether the pod has its place on the node already. The caller holds the lock.
