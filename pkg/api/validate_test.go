@@ -4,13 +4,10 @@
 package api_test
 
 import (
-	"encoding/json"
-	"slices"
-	"strings"
 	"testing"
 
-	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api"
+	"keelson.dev/keelson/pkg/api/rowtest"
 )
 
 // TestValidate judges objects as they arrive, after their defaults.
@@ -61,30 +58,9 @@ func TestValidate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := judge(t, tc.resource, tc.object); !slices.Equal(got, tc.want) {
-				t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(tc.want, "\n  "))
-			}
+			row := rowtest.Row(t, api.Rows(), tc.resource)
+			obj := rowtest.Decode(t, row, "", tc.object)
+			rowtest.Check(t, row.Validate(t.Context(), obj), tc.want)
 		})
 	}
-}
-
-func judge(t *testing.T, name, object string) []string {
-	t.Helper()
-	rows := api.Rows()
-	i := slices.IndexFunc(rows, func(row *resource.Row) bool { return row.Resource == name })
-	if i < 0 {
-		t.Fatalf("no row %s", name)
-	}
-	obj := rows[i].New()
-	if err := json.Unmarshal([]byte(object), obj); err != nil {
-		t.Fatal(err)
-	}
-	if rows[i].Default != nil {
-		rows[i].Default(obj)
-	}
-	var got []string
-	for _, err := range rows[i].Validate(t.Context(), obj) {
-		got = append(got, err.Error())
-	}
-	return got
 }

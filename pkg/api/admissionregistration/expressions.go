@@ -4,8 +4,6 @@
 package admissionregistration
 
 import (
-	"errors"
-	"fmt"
 	"strings"
 	"sync"
 
@@ -16,7 +14,6 @@ import (
 	plugincel "k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
-	"k8s.io/apiserver/pkg/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
 
 	"keelson.dev/keelson/pkg/api/report"
@@ -88,23 +85,8 @@ func (x *expressions) compile(r *report.Report, path *field.Path, e plugincel.Ex
 		HasParams: x.params, HasAuthorizer: true, HasPatchTypes: patches,
 	}, x.environment(e.GetExpression()))
 	if result.Error != nil {
-		r.Add(compileError(path, e.GetExpression(), result.Error))
+		r.Expression(path, e.GetExpression(), result.Error)
 	}
-}
-
-func compileError(path *field.Path, expression string, err error) *field.Error {
-	var celErr *cel.Error
-	if errors.As(err, &celErr) {
-		switch celErr.Type {
-		case cel.ErrorTypeRequired:
-			return field.Required(path, celErr.Detail)
-		case cel.ErrorTypeInvalid:
-			return field.Invalid(path, expression, celErr.Detail)
-		case cel.ErrorTypeInternal:
-			return field.InternalError(path, celErr)
-		}
-	}
-	return field.InternalError(path, fmt.Errorf("unsupported error type: %w", err))
 }
 
 // conditions judges match conditions, which know no variables.
@@ -150,7 +132,7 @@ func (x *expressions) variables(r *report.Report, path *field.Path, variables []
 		result := x.composed.CompileAndStoreVariable(&validating.Variable{Name: v.Name, Expression: v.Expression},
 			plugincel.OptionalVariableDeclarations{HasParams: x.params, HasAuthorizer: true}, x.environment(v.Expression))
 		if result.Error != nil {
-			r.Add(compileError(at.Child("expression"), v.Expression, result.Error))
+			r.Expression(at.Child("expression"), v.Expression, result.Error)
 		}
 	}
 }

@@ -173,7 +173,7 @@ func (x *expressions) message(r *report.Report, path *field.Path, expression str
 	result := x.compiler().CompileCELExpression(&validating.MessageExpressionCondition{MessageExpression: expression},
 		plugincel.OptionalVariableDeclarations{HasParams: x.params}, x.environment(expression))
 	if result.Error != nil {
-		r.Add(compileError(path, expression, result.Error))
+		r.Expression(path, expression, result.Error)
 	}
 }
 

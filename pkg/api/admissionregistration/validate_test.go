@@ -4,14 +4,11 @@
 package admissionregistration_test
 
 import (
-	"encoding/json"
 	"fmt"
-	"slices"
-	"strings"
 	"testing"
 
-	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/admissionregistration"
+	"keelson.dev/keelson/pkg/api/rowtest"
 )
 
 const (
@@ -76,14 +73,8 @@ func TestValidate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			row, obj := rowOf(t, tc.resource), decode(t, tc.resource, tc.object)
-			var got []string
-			for _, err := range row.Validate(t.Context(), obj) {
-				got = append(got, err.Error())
-			}
-			if !slices.Equal(got, tc.want) {
-				t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(tc.want, "\n  "))
-			}
+			row := rowtest.Row(t, admissionregistration.Rows(), tc.resource)
+			rowtest.Check(t, row.Validate(t.Context(), rowtest.Decode(t, row, "p", tc.object)), tc.want)
 		})
 	}
 }
@@ -105,33 +96,10 @@ func TestValidateUpdate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			const resource = "mutatingwebhookconfigurations"
-			if got := rowOf(t, resource).ValidateUpdate(t.Context(), decode(t, resource, tc.now), decode(t, resource, tc.old)); len(got) != tc.want {
+			row := rowtest.Row(t, admissionregistration.Rows(), "mutatingwebhookconfigurations")
+			if got := row.ValidateUpdate(t.Context(), rowtest.Decode(t, row, "p", tc.now), rowtest.Decode(t, row, "p", tc.old)); len(got) != tc.want {
 				t.Errorf("got %v, want %d errors", got, tc.want)
 			}
 		})
 	}
-}
-
-func rowOf(t *testing.T, name string) *resource.Row {
-	t.Helper()
-	for _, row := range admissionregistration.Rows() {
-		if row.Resource == name {
-			return row
-		}
-	}
-	t.Fatalf("no row %s", name)
-	return nil
-}
-
-func decode(t *testing.T, name, object string) resource.Object {
-	t.Helper()
-	row := rowOf(t, name)
-	obj := row.New()
-	if err := json.Unmarshal([]byte(object), obj); err != nil {
-		t.Fatal(err)
-	}
-	obj.SetName("p")
-	row.Default(obj)
-	return obj
 }

@@ -5,7 +5,6 @@ package dynamic
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -17,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/apiserver/pkg/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
 	dracel "k8s.io/dynamic-resource-allocation/cel"
 
@@ -192,25 +190,10 @@ func checkExpression(r *report.Report, path *field.Path, expression string, stor
 	result := dracel.GetCompiler(dracel.Features{EnableConsumableCapacity: true}).CompileCELExpression(expression, dracel.Options{EnvType: &kind})
 	switch {
 	case result.Error != nil:
-		r.Add(expressionError(path, expression, result.Error))
+		r.Expression(path, expression, result.Error)
 	case result.MaxCost > resourcev1.CELSelectorExpressionMaxCost:
 		r.Forbidden(path, "too complex, exceeds cost limit")
 	}
-}
-
-func expressionError(path *field.Path, expression string, err error) *field.Error {
-	var celErr *cel.Error
-	if errors.As(err, &celErr) {
-		switch celErr.Type {
-		case cel.ErrorTypeRequired:
-			return field.Required(path, celErr.Detail)
-		case cel.ErrorTypeInvalid:
-			return field.Invalid(path, expression, celErr.Detail)
-		case cel.ErrorTypeInternal:
-			return field.InternalError(path, celErr)
-		}
-	}
-	return field.InternalError(path, fmt.Errorf("unsupported error type: %w", err))
 }
 
 func checkTaint(r *report.Report, path *field.Path, t *resourcev1.DeviceTaint) {

@@ -4,13 +4,10 @@
 package dynamic_test
 
 import (
-	"encoding/json"
-	"slices"
-	"strings"
 	"testing"
 
-	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/dynamic"
+	"keelson.dev/keelson/pkg/api/rowtest"
 )
 
 // TestValidate judges new objects as they arrive, after their defaults.
@@ -60,8 +57,8 @@ func TestValidate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			row := rowOf(t, tc.resource)
-			check(t, row.Validate(t.Context(), decode(t, row, tc.object)), tc.want)
+			row := rowtest.Row(t, dynamic.Rows(), tc.resource)
+			rowtest.Check(t, row.Validate(t.Context(), rowtest.Decode(t, row, "a", tc.object)), tc.want)
 		})
 	}
 }
@@ -89,51 +86,16 @@ func TestValidateClaimStatus(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			row := rowOf(t, "resourceclaims")
-			check(t, row.Subresources[0].ValidateUpdate(t.Context(), decode(t, row, tc.now), decode(t, row, tc.old)), tc.want)
+			row := rowtest.Row(t, dynamic.Rows(), "resourceclaims")
+			rowtest.Check(t, row.Subresources[0].ValidateUpdate(t.Context(), rowtest.Decode(t, row, "a", tc.now), rowtest.Decode(t, row, "a", tc.old)), tc.want)
 		})
 	}
 	t.Run("allocated anew", func(t *testing.T) {
 		t.Parallel()
-		row := rowOf(t, "resourceclaims")
-		errs := row.Subresources[0].ValidateUpdate(t.Context(), decode(t, row, allocated("y", "")), decode(t, row, allocated("x", "")))
+		row := rowtest.Row(t, dynamic.Rows(), "resourceclaims")
+		errs := row.Subresources[0].ValidateUpdate(t.Context(), rowtest.Decode(t, row, "a", allocated("y", "")), rowtest.Decode(t, row, "a", allocated("x", "")))
 		if len(errs) != 1 || errs[0].Field != "status.allocation" || errs[0].Detail != "field is immutable" {
 			t.Error(errs)
 		}
 	})
-}
-
-func check[E error](t *testing.T, errs []E, want []string) {
-	t.Helper()
-	var got []string
-	for _, err := range errs {
-		got = append(got, err.Error())
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
-	}
-}
-
-func rowOf(t *testing.T, name string) *resource.Row {
-	t.Helper()
-	for _, row := range dynamic.Rows() {
-		if row.Resource == name {
-			return row
-		}
-	}
-	t.Fatalf("no row %s", name)
-	return nil
-}
-
-func decode(t *testing.T, row *resource.Row, object string) resource.Object {
-	t.Helper()
-	obj := row.New()
-	if err := json.Unmarshal([]byte(object), obj); err != nil {
-		t.Fatal(err)
-	}
-	obj.SetName("a")
-	if row.Default != nil {
-		row.Default(obj)
-	}
-	return obj
 }

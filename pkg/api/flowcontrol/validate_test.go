@@ -4,9 +4,7 @@
 package flowcontrol_test
 
 import (
-	"encoding/json"
 	"slices"
-	"strings"
 	"testing"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
@@ -14,6 +12,7 @@ import (
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/flowcontrol"
+	"keelson.dev/keelson/pkg/api/rowtest"
 )
 
 // TestValidate judges new objects as they arrive, after their defaults.
@@ -48,20 +47,8 @@ func TestValidate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			row := rowOf(t, tc.resource)
-			obj := row.New()
-			if err := json.Unmarshal([]byte(tc.object), obj); err != nil {
-				t.Fatal(err)
-			}
-			obj.SetName(tc.name)
-			row.Default(obj)
-			var got []string
-			for _, err := range row.Validate(t.Context(), obj) {
-				got = append(got, err.Error())
-			}
-			if !slices.Equal(got, tc.want) {
-				t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(tc.want, "\n  "))
-			}
+			row := rowtest.Row(t, flowcontrol.Rows(), tc.resource)
+			rowtest.Check(t, row.Validate(t.Context(), rowtest.Decode(t, row, tc.name, tc.object)), tc.want)
 		})
 	}
 }
@@ -71,7 +58,7 @@ func TestValidate(t *testing.T) {
 func TestBootstrapObjects(t *testing.T) {
 	t.Parallel()
 	judge := func(name string, obj, fixed resource.Object) {
-		row := rowOf(t, name)
+		row := rowtest.Row(t, flowcontrol.Rows(), name)
 		row.Default(obj)
 		if errs := row.Validate(t.Context(), obj); len(errs) > 0 {
 			t.Errorf("%s %s: %v", name, fixed.GetName(), errs)
@@ -85,18 +72,7 @@ func TestBootstrapObjects(t *testing.T) {
 	}
 	broken := bootstrap.MandatoryFlowSchemas[0].DeepCopy()
 	broken.Spec.DistinguisherMethod = &flowcontrolv1.FlowDistinguisherMethod{Type: flowcontrolv1.FlowDistinguisherMethodByUserType}
-	if errs := rowOf(t, "flowschemas").Validate(t.Context(), broken); len(errs) != 1 {
+	if errs := rowtest.Row(t, flowcontrol.Rows(), "flowschemas").Validate(t.Context(), broken); len(errs) != 1 {
 		t.Errorf("a changed %s was accepted: %v", broken.Name, errs)
 	}
-}
-
-func rowOf(t *testing.T, name string) *resource.Row {
-	t.Helper()
-	for _, row := range flowcontrol.Rows() {
-		if row.Resource == name {
-			return row
-		}
-	}
-	t.Fatalf("no row %s", name)
-	return nil
 }
