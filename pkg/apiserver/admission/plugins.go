@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/initializer"
+	admissionmetrics "k8s.io/apiserver/pkg/admission/metrics"
 	"k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/util/compatibility"
@@ -131,10 +132,13 @@ func New(_ context.Context, deps Deps) (*Chain, error) {
 	if err != nil {
 		return nil, err
 	}
-	chain.Interface, err = registered.NewFromPlugins(chain.names, noConfiguration{}, init, admission.Decorators{})
+	inner, err := registered.NewFromPlugins(chain.names, noConfiguration{}, init, admission.Decorators{
+		admission.DecoratorFunc(admissionmetrics.WithControllerMetrics),
+	})
 	if err != nil {
 		return nil, fmt.Errorf("admission: %w", err)
 	}
+	chain.Interface = admissionmetrics.WithStepMetrics(inner)
 	return chain, nil
 }
 

@@ -230,6 +230,31 @@ func TestValidatingWebhooks(t *testing.T) {
 	}
 }
 
+// TestMetrics has every step, plugin and webhook measured.
+func TestMetrics(t *testing.T) {
+	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
+	h.on("measured", deny("no way"))
+	install(t, s, []admissionregistrationv1.ValidatingWebhook{validating(h, "measured", "configmaps", admissionregistrationv1.Create)}, nil)
+	eventually(t, "webhooks are asked", func(ctx context.Context) bool {
+		_, err := try(ctx, s, configMap("a", nil))
+		return err != nil
+	})
+	metrics, err := s.Client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`apiserver_admission_step_admission_duration_seconds_count{operation="CREATE",rejected="true",type="validate"}`,
+		`apiserver_admission_controller_admission_duration_seconds_count{name="ServiceAccount",operation="CREATE",rejected="false",type="admit"}`,
+		`apiserver_admission_webhook_admission_duration_seconds_count{name="measured.example.com",operation="CREATE",rejected="true",type="validating"}`,
+		`apiserver_admission_webhook_rejection_count{error_type="no_error",name="measured.example.com",operation="CREATE",rejection_code="400",type="validating"}`,
+	} {
+		if !strings.Contains(string(metrics), want) {
+			t.Errorf("no %s", want)
+		}
+	}
+}
+
 func TestMutatingWebhooks(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	add := func(key, value string) string {
