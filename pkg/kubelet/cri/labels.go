@@ -9,6 +9,7 @@ import (
 	"hash/fnv"
 	"maps"
 	"strconv"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -28,6 +29,8 @@ const (
 	annotationPreStop           = "io.kubernetes.container.preStopHandler"
 	annotationDeletionGrace     = "io.kubernetes.pod.deletionGracePeriod"
 	annotationTerminationPeriod = "io.kubernetes.pod.terminationGracePeriod"
+
+	annotationEpoch = "keelson.dev/epoch" // our own
 )
 
 func podLabels(pod *v1.Pod) map[string]string {
@@ -65,6 +68,15 @@ func containerAnnotations(pod *v1.Pod, c *v1.Container, restarts int) map[string
 		a[annotationPorts] = encode(c.Ports)
 	}
 	return a
+}
+
+// Epoch reads out of a container's annotations which epoch of its pod it was made in.
+func Epoch(annotations map[string]string) time.Time {
+	ns, err := strconv.ParseInt(annotations[annotationEpoch], 10, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return time.Unix(0, ns)
 }
 
 // Hash tells apart the versions of a container's spec that need a new container: those with another image.

@@ -57,11 +57,13 @@ type Container struct {
 	State               State
 	Restarts            int
 	Hash                string
-	CreatedAt           time.Time
-	StartedAt           time.Time
-	FinishedAt          time.Time
-	ExitCode            int32
-	Reason, Message     string
+	// Epoch is the epoch of the pod in which it was made; zero for the first.
+	Epoch           time.Time
+	CreatedAt       time.Time
+	StartedAt       time.Time
+	FinishedAt      time.Time
+	ExitCode        int32
+	Reason, Message string
 	// Image is the name, ImageID the reference that the runtime resolved it to.
 	Image, ImageID string
 	LogPath        string
@@ -215,6 +217,7 @@ func containerOf(s *runtimeapi.ContainerStatus) Container {
 		Name:          s.GetLabels()[LabelContainerName],
 		Restarts:      restarts,
 		Hash:          a[annotationHash],
+		Epoch:         Epoch(a),
 		CreatedAt:     at(s.GetCreatedAt()),
 		StartedAt:     at(s.GetStartedAt()),
 		FinishedAt:    at(s.GetFinishedAt()),

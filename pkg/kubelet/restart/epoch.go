@@ -27,8 +27,9 @@ func CanRestartAll(pod *v1.Pod) bool {
 }
 
 // Epoch is when a container last ended in a way that has all of the pod's
-// containers start anew, from the first init container on; zero if none did. Runs that
-// were created before are of an earlier epoch.
+// containers start anew, from the first init container on; zero if none did. A run
+// carries the epoch that was known when it was decided on: what is still being started
+// when a container ends belongs to the epoch that ends with it.
 //
 // It is read out of the runs themselves, so that a kubelet that dies in the midst of it goes on.
 func Epoch(pod *v1.Pod, seen *cri.Pod) time.Time {
@@ -51,5 +52,5 @@ func Epoch(pod *v1.Pod, seen *cri.Pod) time.Time {
 
 // Before tells whether a run is of an earlier epoch.
 func Before(run *cri.Container, epoch time.Time) bool {
-	return run != nil && !epoch.IsZero() && !run.CreatedAt.After(epoch)
+	return run != nil && !epoch.IsZero() && run.Epoch.Before(epoch)
 }

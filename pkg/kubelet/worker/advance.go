@@ -161,7 +161,7 @@ func (w *worker) act(ctx context.Context, l look, plan Plan) (time.Time, error) 
 	if box == nil {
 		return time.Time{}, errors.New("the sandbox is gone")
 	}
-	s := starter{worker: w, pod: l.pod, seen: l.seen, box: box, handler: handler, mounts: mounts}
+	s := starter{worker: w, pod: l.pod, seen: l.seen, box: box, handler: handler, mounts: mounts, epoch: plan.Epoch, look: l}
 	if s.config, err = w.sandboxConfig(l.pod, box.Attempt, handler); err != nil {
 		return time.Time{}, err
 	}
@@ -237,8 +237,8 @@ func (s *starter) startAll(ctx context.Context, list []*v1.Container) (time.Time
 		if ctx.Err() != nil {
 			break
 		}
-		if i > 0 {
-			s.showStarted(ctx) // the next image may take its time
+		if i > 0 && !s.showStarted(ctx) { // the next image may take its time
+			break
 		}
 		err := s.start(ctx, c)
 		var missing *images.Error
@@ -256,15 +256,17 @@ func (s *starter) startAll(ctx context.Context, list []*v1.Container) (time.Time
 	return retry, errors.Join(errs...)
 }
 
-// showStarted has what runs so far shown and probed.
-func (s *starter) showStarted(ctx context.Context) {
+// showStarted has what runs so far shown and probed, and tells whether the others are to start.
+func (s *starter) showStarted(ctx context.Context) bool {
 	seen, err := s.cfg.Runtime.Pod(ctx, s.uid)
 	if err != nil {
-		return // it is looked at again when all are started
+		return true // it is looked at again when all are started
 	}
-	l := look{pod: s.pod, seen: seen}
+	l := s.look
+	l.seen = seen
 	s.probe(l)
 	s.report(l, false, false)
+	return restart.Epoch(s.pod, seen).Equal(s.epoch)
 }
 
 // starter starts containers in a sandbox.
@@ -276,4 +278,6 @@ type starter struct {
 	config  *runtimeapi.PodSandboxConfig
 	handler string
 	mounts  volume.Mounts
+	epoch   time.Time
+	look    look
 }

@@ -50,6 +50,8 @@ type Plan struct {
 	Retry time.Time
 	// Done tells that the pod has run its course.
 	Done bool
+	// Epoch is what containers that are started now belong to.
+	Epoch time.Time
 }
 
 // Stop is a container to stop, with the text of its event.
@@ -76,6 +78,7 @@ type decider struct {
 // Decide returns what to do next.
 func Decide(f Facts) Plan {
 	d := &decider{Facts: f, plan: Plan{Waiting: map[string]v1.ContainerStateWaiting{}}, epoch: restart.Epoch(f.Pod, f.Seen)}
+	d.plan.Epoch = d.epoch
 	if b := f.Seen.Sandbox(); b != nil && b.Ready {
 		d.sandbox = b
 	}

@@ -18,7 +18,6 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/kubelet/cri"
-	"keelson.dev/keelson/pkg/kubelet/restart"
 	"keelson.dev/keelson/pkg/kubelet/volume"
 )
 
@@ -151,6 +150,7 @@ func (f *fakeRuntime) CreateContainer(_ context.Context, box string, cfg *runtim
 	at := f.now()
 	name := cfg.GetMetadata().GetName()
 	c := cri.Container{ID: fmt.Sprint(name, "-", f.seq), Name: name, SandboxID: box, Restarts: int(cfg.GetMetadata().GetAttempt()), CreatedAt: at}
+	c.Epoch = cri.Epoch(cfg.GetAnnotations())
 	c.Hash, c.Resources = cri.Hash(specOf(f.pod, name)), cfg.GetLinux().GetResources()
 	f.runs = append(f.runs, c)
 	return c.ID, nil
@@ -193,17 +193,17 @@ func (f *fakeRuntime) checkStart(c *cri.Container) {
 			f.complain("%s is started again after it succeeded", c.Name)
 		}
 	}
-	if f.begun(c.SandboxID) && index >= 0 && !cri.Sidecar(spec) {
+	if f.begun(c) && index >= 0 && !cri.Sidecar(spec) {
 		f.complain("init container %s is started after a container", c.Name)
 	}
 	before := f.pod.Spec.InitContainers
 	if index >= 0 {
 		before = before[:index]
-	} else if f.begun(c.SandboxID) {
+	} else if f.begun(c) {
 		return // it was initialized; a sidecar may have ended since
 	}
 	for i := range before {
-		if !f.done(&before[i], c.SandboxID) {
+		if !f.done(&before[i], c) {
 			f.complain("%s is started before %s is done", c.Name, before[i].Name)
 		}
 	}
@@ -211,30 +211,25 @@ func (f *fakeRuntime) checkStart(c *cri.Container) {
 
 func (f *fakeRuntime) lastRun(c *cri.Container) *cri.Container {
 	for i := len(f.runs) - 1; i >= 0; i-- {
-		if o := &f.runs[i]; o.ID != c.ID && o.Name == c.Name && o.State == cri.Exited && !f.past(o) {
+		if o := &f.runs[i]; o.ID != c.ID && o.Name == c.Name && o.State == cri.Exited && !o.Epoch.Before(c.Epoch) {
 			return o
 		}
 	}
 	return nil
 }
 
-// past tells whether a run does not count any more, because all containers started anew after it.
-func (f *fakeRuntime) past(c *cri.Container) bool {
-	return restart.Before(c, restart.Epoch(f.pod, &cri.Pod{Containers: f.runs}))
-}
-
-// begun tells whether one of the pod's main containers was created in a sandbox.
-func (f *fakeRuntime) begun(box string) bool {
+// begun tells whether one of the pod's main containers was created in the sandbox and epoch of another.
+func (f *fakeRuntime) begun(c *cri.Container) bool {
 	return slices.ContainsFunc(f.runs, func(o cri.Container) bool {
-		return o.SandboxID == box && o.State != cri.Created && initIndex(f.pod, o.Name) < 0 && !f.past(&o)
+		return o.SandboxID == c.SandboxID && o.State != cri.Created && initIndex(f.pod, o.Name) < 0 && !o.Epoch.Before(c.Epoch)
 	})
 }
 
-// done tells whether an init container has succeeded in a sandbox, or, if it is a sidecar, has started; it may
+// done tells whether an init container has succeeded in the sandbox and epoch of another, or, if it is a sidecar, has started; it may
 // die at any moment after that.
-func (f *fakeRuntime) done(spec *v1.Container, box string) bool {
+func (f *fakeRuntime) done(spec *v1.Container, c *cri.Container) bool {
 	return slices.ContainsFunc(f.runs, func(o cri.Container) bool {
-		return o.Name == spec.Name && o.SandboxID == box && !f.past(&o) && (o.State == cri.Exited && o.ExitCode == 0 || cri.Sidecar(spec) && !o.StartedAt.IsZero())
+		return o.Name == spec.Name && o.SandboxID == c.SandboxID && !o.Epoch.Before(c.Epoch) && (o.State == cri.Exited && o.ExitCode == 0 || cri.Sidecar(spec) && !o.StartedAt.IsZero())
 	})
 }
 

@@ -468,3 +468,31 @@ func TestAllStartAnew(t *testing.T) {
 		}
 	})
 }
+
+// TestEndBeforeTheLastStart: a container ends as its rule says while the next is being started; that starts anew as well.
+func TestEndBeforeTheLastStart(t *testing.T) {
+	pod := testPod(v1.RestartPolicyNever, "i:x", "a", "b")
+	restartAll(pod, "a")
+	n := newTestNode(t, pod)
+	n.runtime.slow["pull b"] = 10 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		n.start()
+		defer n.stop()
+		synctest.Wait()
+		n.runtime.die(n.runtime.running("x"), 0)
+		pass(time.Second)
+		n.runtime.die(n.runtime.running("a"), 42)
+		pass(20 * time.Second)
+		if n.runtime.running("x") == "" || n.runtime.running("b") != "" {
+			t.Fatalf("x %q, b %q", n.runtime.running("x"), n.runtime.running("b"))
+		}
+		n.runtime.die(n.runtime.running("x"), 0)
+		pass(time.Minute)
+		if n.runtime.running("a") == "" || n.runtime.running("b") == "" || n.runtime.started["b"] != 2 {
+			t.Errorf("a %q, b %q, started %v", n.runtime.running("a"), n.runtime.running("b"), n.runtime.started)
+		}
+	})
+	for _, w := range n.runtime.wrong {
+		t.Error(w)
+	}
+}

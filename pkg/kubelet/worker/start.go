@@ -255,7 +255,7 @@ func (s *starter) containerConfig(ctx context.Context, c *v1.Container, image *r
 		return nil, err
 	}
 	in := cri.ContainerInput{
-		Restarts: restarts, Image: image.GetId(), RuntimeHandler: s.handler,
+		Restarts: restarts, Epoch: s.epoch, Image: image.GetId(), RuntimeHandler: s.handler,
 		ImageUser: image.GetUsername(),
 		Command:   env.ExpandAll(c.Command, envs), Args: env.ExpandAll(c.Args, envs),
 		Envs: envs, Mounts: mounts, Devices: devices, Resources: qos.Container(s.pod, c, s.cfg.Node),
