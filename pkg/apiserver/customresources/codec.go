@@ -23,6 +23,9 @@ type codec struct {
 
 var _ store.Codec = codec{}
 
+// Lossy is true where storing is converting: fields may get lost, and defaults be added.
+func (c codec) Lossy() bool { return c.version != c.d.stored }
+
 // Encode returns the stored form of obj, which stays as it is.
 func (c codec) Encode(obj store.Object) ([]byte, error) {
 	u, ok := obj.(*unstructured.Unstructured)

@@ -115,7 +115,11 @@ func (v *version) validate(ctx context.Context, obj resource.Object) field.Error
 	errs = append(errs, v.scale.validate(u, true)...)
 	errs = append(errs, objectmeta.Validate(nil, u, j.structural, false)...)
 	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, j.structural, u)...)
-	return append(errs, j.checkRules(ctx, u, nil, errs)...)
+	found := errs
+	if obj.GetName() == "" { // which the registry finds
+		found = append(found[:len(found):len(found)], field.Required(field.NewPath("metadata", "name"), ""))
+	}
+	return append(errs, j.checkRules(ctx, u, nil, found)...)
 }
 
 // validateUpdate lets pass what was wrong before and did not change.

@@ -3,7 +3,23 @@
 
 package rest
 
-import "k8s.io/apimachinery/pkg/runtime/schema"
+import (
+	"cmp"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Resources are all that the server has rows of, by name.
+func (s *Server) Resources() []schema.GroupResource {
+	st := s.state.Load()
+	list := make([]schema.GroupResource, 0, len(st.resources))
+	for gr := range st.resources {
+		list = append(list, gr)
+	}
+	slices.SortFunc(list, func(a, b schema.GroupResource) int { return cmp.Compare(a.String(), b.String()) })
+	return list
+}
 
 // GroupVersions are the groups and versions that the server has rows of, in the
 // order of discovery.

@@ -23,6 +23,8 @@ type metrics struct {
 	duration    *prometheus.HistogramVec
 	longRunning *prometheus.GaugeVec
 	inFlight    *prometheus.GaugeVec
+	sizes       *prometheus.HistogramVec // of what is read
+	deprecated  *prometheus.GaugeVec
 }
 
 func newMetrics(registerer prometheus.Registerer, clk clock.Clock) (*metrics, error) {
@@ -48,11 +50,20 @@ func newMetrics(registerer prometheus.Registerer, clk clock.Clock) (*metrics, er
 			Name: "apiserver_current_inflight_requests",
 			Help: "Maximal number of currently used inflight request limit of this apiserver per request kind in last second.",
 		}, []string{"request_kind"}),
+		sizes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "apiserver_response_sizes",
+			Help:    "Response size distribution in bytes for each group, version, verb, resource, subresource, scope and component.",
+			Buckets: prometheus.ExponentialBuckets(1000, 10, 7),
+		}, labels),
+		deprecated: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "apiserver_requested_deprecated_apis",
+			Help: "Gauge of deprecated APIs that have been requested, broken out by API group, version, resource, subresource, and removed_release.",
+		}, []string{"group", "version", "resource", "subresource", "removed_release"}),
 	}
 	if registerer == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.total, m.duration, m.longRunning, m.inFlight} {
+	for _, c := range []prometheus.Collector{m.total, m.duration, m.longRunning, m.inFlight, m.sizes, m.deprecated} {
 		if err := registerer.Register(c); err != nil {
 			return nil, err
 		}
@@ -96,6 +107,9 @@ func (m *metrics) begin(w http.ResponseWriter, r *http.Request, info *request.Re
 	if t.endpoint != nil {
 		labels = []string{verb, info.APIGroup, info.APIVersion, info.Resource, t.subresource(), metricScope(info), "apiserver"}
 	}
+	if t.deprecated(info.APIVersion) {
+		m.deprecated.WithLabelValues(info.APIGroup, info.APIVersion, info.Resource, t.subresource(), "").Set(1)
+	}
 	dryRun := ""
 	if strings.Contains(r.URL.RawQuery, "dryRun=All") {
 		dryRun = "All"
@@ -118,14 +132,38 @@ func (m *metrics) begin(w http.ResponseWriter, r *http.Request, info *request.Re
 			m.inFlight.WithLabelValues(kind).Dec()
 			m.duration.WithLabelValues(append([]string{dryRun}, labels...)...).Observe(m.clock.Since(start).Seconds())
 		}
+		if verb == "GET" || verb == "LIST" {
+			m.sizes.WithLabelValues(labels...).Observe(float64(rec.size))
+		}
 		m.total.WithLabelValues(append([]string{strconv.Itoa(rec.code()), dryRun}, labels...)...).Inc()
 	}
 }
 
-// recorder remembers the code of an answer.
+// deprecated reports whether a version of what the request is about will go.
+func (t *target) deprecated(version string) bool {
+	if t.endpoint == nil {
+		return false
+	}
+	for i := range t.row.Versions {
+		if v := &t.row.Versions[i]; v.Name == version {
+			return v.Deprecated != ""
+		}
+	}
+	return false
+}
+
+// recorder remembers the code and the size of an answer.
 type recorder struct {
 	http.ResponseWriter
 	status int
+	size   int64
+}
+
+// Write counts what is sent.
+func (r *recorder) Write(p []byte) (int, error) {
+	n, err := r.ResponseWriter.Write(p)
+	r.size += int64(n)
+	return n, err
 }
 
 // WriteHeader notes the first code.

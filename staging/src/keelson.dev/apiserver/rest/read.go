@@ -73,6 +73,9 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, t *target, out neg
 		return err
 	}
 	if t.verb == "watch" {
+		if out.MediaType == negotiate.YAML {
+			return negotiate.NotAcceptable([]string{negotiate.JSON + ";stream=watch", negotiate.Protobuf + ";stream=watch"})
+		}
 		return s.watch(w, r, t, out, o)
 	}
 	page, err := t.registry.List(r.Context(), t.namespace, o)

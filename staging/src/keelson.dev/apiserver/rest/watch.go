@@ -9,7 +9,9 @@ import (
 	"net/http"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson.dev/apiserver/negotiate"
@@ -39,6 +41,9 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out ne
 	defer cancel()
 	defer context.AfterFunc(t.done, cancel)()
 	watcher, err := t.registry.Watch(ctx, t.namespace, o)
+	if apierrors.IsResourceExpired(err) {
+		watcher, err = ended{err}, nil // is told as an event
+	}
 	if err != nil {
 		return err
 	}
@@ -52,6 +57,12 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out ne
 	}
 	return s.stream(ctx, t.done, w, watcher, enc)
 }
+
+// ended is a watch that is over before it has begun.
+type ended struct{ err error }
+
+func (e ended) Next(context.Context) ([]store.Event, error) { return nil, e.err }
+func (e ended) Stop()                                       {}
 
 // stream writes events as HTTP chunks. It ends without a word when removed is
 // done: then the store is gone too.
@@ -102,11 +113,8 @@ type eventEncoder struct {
 }
 
 func (e *eventEncoder) contentType() string {
-	switch e.out.MediaType {
-	case negotiate.Protobuf:
+	if e.out.MediaType == negotiate.Protobuf {
 		return negotiate.Protobuf + ";stream=watch"
-	case negotiate.YAML:
-		return negotiate.YAML + ";stream=watch"
 	}
 	return negotiate.JSON
 }
@@ -131,7 +139,15 @@ func (e *eventEncoder) appendObject(dst []byte, ev *store.Event) ([]byte, error)
 		return e.appendTable(dst, ev)
 	}
 	if ev.Record == nil {
-		b, err := marshalJSON(e.bookmark(ev))
+		var mark any = e.bookmark(ev)
+		if e.v.dynamic && e.out.As == "" {
+			fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(mark)
+			if err != nil {
+				return nil, err
+			}
+			mark = fields // for the order of objects that have no type
+		}
+		b, err := marshalJSON(mark)
 		return append(dst, b...), err
 	}
 	return e.v.appendAs(dst, ev.Record, e.out)

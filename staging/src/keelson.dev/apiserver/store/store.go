@@ -44,7 +44,8 @@ type Object interface {
 }
 
 // Codec turns objects of one resource into stored bytes and back.
-// Implementations are safe for concurrent use.
+// Implementations are safe for concurrent use. One whose Encode leaves out what
+// Decode does not bring back says so by a method Lossy() bool.
 type Codec interface {
 	// Encode returns the stored form: resourceVersion and selfLink unset.
 	Encode(obj Object) ([]byte, error)

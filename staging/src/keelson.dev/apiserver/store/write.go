@@ -145,6 +145,13 @@ func (s *Store) verify(ctx context.Context, key string, cached *Record, reason e
 // put writes obj in the place of cur, which is nil for a new object. The record
 // it returns is the one that the cache will have.
 func (s *Store) put(ctx context.Context, key string, obj Object, data []byte, cur *Record, ttl int64) (*Record, kv.WriteResult, error) {
+	if lossy, ok := s.Codec.(interface{ Lossy() bool }); ok && lossy.Lossy() {
+		// Readers see what has been stored, not what was meant to be.
+		var err error
+		if obj, err = s.Codec.Decode(data, 0); err != nil {
+			return nil, kv.WriteResult{}, err
+		}
+	}
 	w := &ownWrite{key: key, data: data, attrs: s.Attrs(obj), obj: obj}
 	var expect int64
 	if cur != nil {

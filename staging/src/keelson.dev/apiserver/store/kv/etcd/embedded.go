@@ -60,6 +60,7 @@ func Start(ctx context.Context, e Embedded) (*Store, error) {
 	// With a single member every acknowledged write has been applied here, so
 	// what this process sees is the truth and needs no round of consensus.
 	s.revision = func(context.Context) (int64, error) { return server.Server.KV().Rev(), nil }
+	s.size = func(context.Context) (int64, error) { return server.Server.Backend().Size(), nil }
 	s.close = func() error {
 		err := s.client.Close()
 		server.Close()

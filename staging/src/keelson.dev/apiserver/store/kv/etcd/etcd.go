@@ -26,6 +26,7 @@ type Store struct {
 	client   *clientv3.Client
 	leases   *leases
 	revision func(ctx context.Context) (int64, error)
+	size     func(ctx context.Context) (int64, error)
 	close    func() error
 }
 
@@ -124,6 +125,21 @@ func (s *Store) readRevision(ctx context.Context) (int64, error) {
 		return 0, translate(err)
 	}
 	return resp.Header.Revision, nil
+}
+
+// Size is how many bytes the database has, as one of the members tells.
+func (s *Store) Size(ctx context.Context) (int64, error) { return s.size(ctx) }
+
+// readSize asks the members until one answers.
+func (s *Store) readSize(ctx context.Context) (int64, error) {
+	err := errors.New("etcd has no endpoints")
+	for _, endpoint := range s.client.Endpoints() {
+		var status *clientv3.StatusResponse
+		if status, err = s.client.Status(ctx, endpoint); err == nil {
+			return status.DbSize, nil
+		}
+	}
+	return 0, err
 }
 
 // Compact implements kv.Store.

@@ -52,7 +52,7 @@ func Dial(e External) (*Store, error) {
 		return nil, fmt.Errorf("etcd client: %w", err)
 	}
 	s := newStore(client, e.Clock)
-	s.revision = s.readRevision
+	s.revision, s.size = s.readRevision, s.readSize
 	s.close = client.Close
 	return s, nil
 }
