@@ -306,6 +306,9 @@ func (a *assembly) buildHandler() error {
 
 func (a *assembly) buildMux(served http.Handler) (*mux, error) {
 	s := a.server
+	if err := s.deps.Metrics.Register(a.storageMetrics()); err != nil {
+		return nil, fmt.Errorf("metrics: %w", err)
+	}
 	m := &mux{api: served, served: a.groupVersions, exact: map[string]http.Handler{}, prefixes: map[string]http.Handler{}}
 	version, err := versionDocument()
 	if err != nil {

@@ -28,13 +28,13 @@ func (a *assembly) buildFairness() {
 	flowmetrics.Register() // once in a process: the library's metrics are its own
 	a.fairness = &filters.Fairness{
 		Controller: flowcontrol.New(a.self.informers, a.self.client.FlowcontrolV1(), limit),
-		Objects:    a.objects,
+		Objects:    func(resource string) (int64, bool) { return a.objects(schema.ParseGroupResource(resource)) },
 	}
 }
 
 // objects is how many objects of a resource are known.
-func (a *assembly) objects(resource string) (int64, bool) {
-	r := a.api.Registry(schema.ParseGroupResource(resource))
+func (a *assembly) objects(gr schema.GroupResource) (int64, bool) {
+	r := a.api.Registry(gr)
 	if r == nil {
 		return 0, false
 	}

@@ -1,0 +1,34 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver_test
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+)
+
+// TestMetrics has the stable metrics that others alert by.
+func TestMetrics(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{Etcd: true})
+	if _, err := s.Client.CoreV1().ComponentStatuses().List(t.Context(), metav1.ListOptions{}); err != nil { //nolint:staticcheck // what is deprecated is counted
+		t.Fatal(err)
+	}
+	_, metrics := answerTo(t, s.Config, "/metrics")
+	for _, want := range []string{
+		`apiserver_storage_objects{resource="namespaces"} 4`,
+		`apiserver_storage_objects{resource="flowschemas.flowcontrol.apiserver.k8s.io"} 11`,
+		`apiserver_storage_size_bytes{storage_cluster_id="etcd-0"} `,
+		`apiserver_response_sizes_count{component="apiserver",group="",resource="componentstatuses",scope="cluster",subresource="",verb="LIST",version="v1"} 1`,
+		`apiserver_requested_deprecated_apis{group="",removed_release="",resource="componentstatuses",subresource="",version="v1"} 1`,
+		`apiserver_current_inflight_requests{request_kind="readOnly"}`,
+	} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("no %s", want)
+		}
+	}
+}
