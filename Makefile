@@ -33,7 +33,7 @@ tools: ## containerd, runc, CNI plugins and CoreDNS, into bin/tools/
 images: tools ## the images that nodes are loaded with, into .build/images/
 	@hack/images.sh
 
-test: lint unit fuzz e2e ## everything that must hold
+test: lint unit e2e ## everything that must hold
 
 unit: ## unit and integration tests, and the rules of the house
 	@hack/test.sh
