@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -245,7 +246,17 @@ func containerOf(s *runtimeapi.ContainerStatus) Container {
 	default:
 		c.State = Unknown
 	}
+	if c.State == Exited && startCut(s) {
+		c.State = Created
+	}
 	return c
+}
+
+// startCut tells whether a container did not start because who started it went
+// away meanwhile, a kubelet that died. It says nothing of the container: it is as if
+// it had never been asked to start.
+func startCut(s *runtimeapi.ContainerStatus) bool {
+	return s.GetStartedAt() == 0 && s.GetReason() == "StartError" && strings.HasSuffix(s.GetMessage(), context.Canceled.Error())
 }
 
 func at(ns int64) time.Time {
