@@ -31,11 +31,7 @@ type bench struct {
 func newBench(t *testing.T, nodes ...string) *bench {
 	b := &bench{t, testserver.Start(t, testserver.Options{})}
 	for _, name := range nodes {
-		node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"name": name}}}
-		if _, err := b.Client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		b.node(name, `{"spec":{"taints":null}}`) // it is not new any more
+		b.addNode(name)
 	}
 	controllertest.Account(t, b.Server)
 	controllertest.RunAs(t, b.Server, "daemon-set-controller", controller.Options{}, New)
@@ -45,6 +41,15 @@ func newBench(t *testing.T, nodes ...string) *bench {
 		}
 	})
 	return b
+}
+
+func (b *bench) addNode(name string) {
+	b.Helper()
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"name": name}}}
+	if _, err := b.Client.CoreV1().Nodes().Create(b.Context(), node, metav1.CreateOptions{}); err != nil {
+		b.Fatal(err)
+	}
+	b.node(name, `{"spec":{"taints":null}}`) // it is not new any more
 }
 
 func sample() *appsv1.DaemonSet {
@@ -123,6 +128,12 @@ func TestPlaces(t *testing.T) {
 	b := newBench(t, "n1", "n2")
 	b.create(sample())
 	b.runs("one on each node", "n1:one n2:one", all(2))
+	b.addNode("n3")
+	b.runs("one on the new node", "n1:one n2:one n3:one", all(3))
+	if err := b.Client.CoreV1().Nodes().Delete(t.Context(), "n3", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	b.runs("what waits for a node that is gone goes", "n1:one n2:one", all(2))
 	b.node("n1", `{"spec":{"taints":[{"key":"k","effect":"NoSchedule"}]}}`)
 	b.runs("what is there stays", "n1:one n2:one", func(s appsv1.DaemonSetStatus) bool { return s.DesiredNumberScheduled == 1 && s.NumberMisscheduled == 1 })
 	b.node("n1", `{"spec":{"taints":[{"key":"k","effect":"NoExecute"}]}}`)
