@@ -51,7 +51,10 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	o := &options{
 		serving:  daemon.ServingFlags{BindAddress: net.IPv4zero, SecurePort: defaultPort},
 		election: daemon.DefaultElection("kube-controller-manager"), controllers: []string{"*"},
-		controller: controller.Options{NodeGrace: nodeGrace, NodeStartupGrace: startupGrace},
+		controller: controller.Options{
+			NodeGrace: nodeGrace, NodeStartupGrace: startupGrace,
+			Autoscaling: controller.DefaultAutoscaling(), Periods: controller.DefaultPeriods(),
+		},
 	}
 	fs := pflag.NewFlagSet("controller-manager", pflag.ContinueOnError)
 	fs.SetOutput(stderr)
@@ -79,6 +82,14 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.IntVar(&ev.LargeZone, "large-cluster-size-threshold", 50, "with how many nodes a zone is not yet large")
 	fs.Float64Var(&ev.Threshold, "unhealthy-zone-threshold", 0.55, "what part of the nodes of a zone has to be not ready (and at least 3 nodes) for it not to be healthy")
 	fs.IntVar(&o.controller.EndedPods, "terminated-pod-gc-threshold", endedPods, "how many ended pods are kept; all if it is not positive")
+	as := &o.controller.Autoscaling
+	fs.DurationVar(&as.Period, "horizontal-pod-autoscaler-sync-period", as.Period, "how often an autoscaler is looked at")
+	fs.DurationVar(&as.DownWindow, "horizontal-pod-autoscaler-downscale-stabilization", as.DownWindow, "for how long the highest number of pods proposed holds")
+	fs.Float64Var(&as.Tolerance, "horizontal-pod-autoscaler-tolerance", as.Tolerance, "by what part usage may be off before pods are added or removed")
+	fs.DurationVar(&as.CPUInitialization, "horizontal-pod-autoscaler-cpu-initialization-period", as.CPUInitialization, "for how long after its start what a pod uses may tell nothing")
+	fs.DurationVar(&as.ReadinessDelay, "horizontal-pod-autoscaler-initial-readiness-delay", as.ReadinessDelay, "until how long after its start a pod that is not ready has not been yet")
+	fs.DurationVar(&o.controller.Periods.Quotas, "resource-quota-sync-period", o.controller.Periods.Quotas, "how often everything that quotas limit is counted in any case")
+	fs.DurationVar(&o.controller.Periods.Claims, "pvclaimbinder-sync-period", o.controller.Periods.Claims, "how often claims that wait for volumes are looked at in any case")
 	o.syncs = addSyncs(fs)
 	if err := fs.Parse(args); err != nil {
 		return nil, err

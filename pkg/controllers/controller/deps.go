@@ -73,6 +73,10 @@ type Options struct {
 	SigningCert, SigningKey []byte
 	// SigningDuration is for how long what it signs is valid.
 	SigningDuration time.Duration
+	// Autoscaling is how autoscalers of pods go about.
+	Autoscaling Autoscaling
+	// Periods are how often things are done in any case.
+	Periods Periods
 	// Workers is how many keys a controller works on at once.
 	Workers int
 }

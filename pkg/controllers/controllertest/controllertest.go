@@ -57,6 +57,7 @@ func run(t *testing.T, s *testserver.Server, own *rest.Config, o controller.Opti
 		t.Fatal(err)
 	}
 	o.Workers = max(o.Workers, 2)
+	o.Autoscaling, o.Periods = controller.DefaultAutoscaling(), controller.DefaultPeriods()
 	d := controller.Deps{
 		Client: client, Informers: informers.NewSharedInformerFactory(s.Client, 0), Metadata: md, Discovery: client.Discovery(),
 		Mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(s.Client.Discovery())),

@@ -16,9 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// defaultTolerance is by how much usage may be off where nothing else is asked for.
-const defaultTolerance = 0.1
-
 // pass is one look at an autoscaler's metrics.
 type pass struct {
 	*Controller
@@ -138,7 +135,11 @@ func (p *pass) ofResource(ctx context.Context, name v1.ResourceName, container s
 			label = string(name) + " container resource utilization (percentage of request)"
 		}
 	}
-	n, u, err := propose(p.scale.Spec.Replicas, p.pods, s, m, p.tolerance(), name == v1.ResourceCPU, p.Clock.Now())
+	starts := never
+	if now := p.Clock.Now(); name == v1.ResourceCPU {
+		starts = func(pod *v1.Pod, x sample) bool { return starting(pod, x, p.Options.Autoscaling, now) }
+	}
+	n, u, err := propose(p.scale.Spec.Replicas, p.pods, s, m, p.tolerance(), starts)
 	if err != nil {
 		return 0, current, "", fmt.Errorf("failed to get %s %s: %w", name, what, err)
 	}
@@ -162,7 +163,7 @@ func (p *pass) ofPods(ctx context.Context, m *autoscalingv2.PodsMetricSource) (p
 	if err != nil {
 		return proposal{}, fmt.Errorf("unable to get metric %s: %w", m.Metric.Name, err)
 	}
-	n, u, err := propose(p.scale.Spec.Replicas, p.pods, s, ofAverage(m.Target.AverageValue.MilliValue()), p.tolerance(), false, p.Clock.Now())
+	n, u, err := propose(p.scale.Spec.Replicas, p.pods, s, ofAverage(m.Target.AverageValue.MilliValue()), p.tolerance(), never)
 	if err != nil {
 		return proposal{}, err
 	}
@@ -227,7 +228,8 @@ func milli(n int64) *resource.Quantity { return resource.NewMilliQuantity(n, res
 
 // tolerance is that of the autoscaler.
 func (p *pass) tolerance() tolerance {
-	t := tolerance{defaultTolerance, defaultTolerance}
+	standard := p.Options.Autoscaling.Tolerance
+	t := tolerance{standard, standard}
 	if b := p.hpa.Spec.Behavior; b != nil {
 		if b.ScaleDown != nil && b.ScaleDown.Tolerance != nil {
 			t.down = b.ScaleDown.Tolerance.AsApproximateFloat64()

@@ -39,8 +39,8 @@ import (
 // Name is the controller's name.
 const Name = "horizontal-pod-autoscaler-controller"
 
-// period is how often an autoscaler is looked at.
-const period = 15 * time.Second
+// leastPeriod bounds how often an autoscaler is looked at.
+const leastPeriod = time.Second
 
 // Controller implements controller.Controller.
 type Controller struct {
@@ -91,7 +91,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	c.loop.AddAfter(key, period)
+	c.loop.AddAfter(key, max(c.Options.Autoscaling.Period, leastPeriod))
 	next := hpa.DeepCopy()
 	if err := c.look(ctx, next); err != nil {
 		// It is told in the status and by events; the next look is not sooner for it.
@@ -229,7 +229,7 @@ func (c *Controller) historyOf(hpa *autoscalingv2.HorizontalPodAutoscaler, curre
 	key := controller.Key(hpa)
 	h := c.histories[key]
 	if h == nil {
-		h = &history{proposed: []at{{current, now}}}
+		h = &history{downWindow: c.Options.Autoscaling.DownWindow, proposed: []at{{current, now}}}
 		c.histories[key] = h
 	}
 	h.forget(hpa.Spec.Behavior, now)

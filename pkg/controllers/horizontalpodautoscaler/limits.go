@@ -13,8 +13,6 @@ import (
 )
 
 const (
-	// downWindow is for how long the highest proposal holds.
-	downWindow = 5 * time.Minute
 	// Without rules of its own a target at most doubles at once, or gets to this.
 	upFactor, upLeast = 2, 4
 )
@@ -28,14 +26,16 @@ type at struct {
 // history is what was proposed and done for one autoscaler. It is in memory only:
 // after a restart the first proposals count anew.
 type history struct {
+	// downWindow is for how long the highest proposal holds, where nothing else is asked for.
+	downWindow               time.Duration
 	proposed, added, removed []at
 }
 
 // forget drops what no rule looks back at any more.
 func (h *history) forget(b *autoscalingv2.HorizontalPodAutoscalerBehavior, now time.Time) {
-	proposed, added, removed := downWindow, time.Duration(0), time.Duration(0)
+	proposed, added, removed := h.downWindow, time.Duration(0), time.Duration(0)
 	if b != nil {
-		proposed = max(window(b.ScaleUp, 0), window(b.ScaleDown, downWindow))
+		proposed = max(window(b.ScaleUp, 0), window(b.ScaleDown, h.downWindow))
 		added = max(longest(b.ScaleUp), longest(b.ScaleDown))
 		removed = added
 	}
@@ -80,9 +80,9 @@ type verdict struct {
 // stabilize keeps a proposal from following every wave: up to the lowest, down to
 // the highest of those within the windows. It notes the proposal.
 func (h *history) stabilize(b *autoscalingv2.HorizontalPodAutoscalerBehavior, current, proposal int32, now time.Time) verdict {
-	up, down := time.Duration(0), downWindow
+	up, down := time.Duration(0), h.downWindow
 	if b != nil {
-		up, down = window(b.ScaleUp, 0), window(b.ScaleDown, downWindow)
+		up, down = window(b.ScaleUp, 0), window(b.ScaleDown, h.downWindow)
 	}
 	lowest, highest := proposal, proposal
 	for _, p := range h.proposed {

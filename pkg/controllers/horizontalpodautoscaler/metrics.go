@@ -64,7 +64,7 @@ func (m *metrics) get(ctx context.Context, into any, selector, metricSelector la
 func (m *metrics) resource(ctx context.Context, name v1.ResourceName, namespace string, selector labels.Selector, container string) (samples, error) {
 	var list resourcemetrics.PodMetricsList
 	if err := m.get(ctx, &list, selector, nil, "metrics.k8s.io", "v1beta1", "namespaces", namespace, "pods"); err != nil {
-		return nil, fmt.Errorf("unable to fetch metrics from resource metrics API: %w", err)
+		return nil, fmt.Errorf("unable to fetch metrics from resource metrics API: %w", notServed(err, "pods.metrics.k8s.io"))
 	}
 	if len(list.Items) == 0 {
 		return nil, errors.New("no metrics returned from resource metrics API")
@@ -76,6 +76,15 @@ func (m *metrics) resource(ctx context.Context, name v1.ResourceName, namespace 
 		}
 	}
 	return out, nil
+}
+
+// notServed tells of what resource an API was asked that nobody serves, as clients
+// that know it do.
+func notServed(err error, resource string) error {
+	if apierrors.IsNotFound(err) || apierrors.IsServiceUnavailable(err) {
+		return fmt.Errorf("%w (get %s)", err, resource)
+	}
+	return err
 }
 
 // usedBy sums what containers use; one that does not tell spoils the sum.

@@ -16,12 +16,6 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// What a pod that starts uses tells nothing of what it will.
-const (
-	cpuInitialization = 5 * time.Minute
-	readinessDelay    = 30 * time.Second
-)
-
 // tolerance is by how much usage may be off, either way, before anything is done.
 type tolerance struct{ down, up float64 }
 
@@ -81,7 +75,7 @@ func ofAverage(target int64) measure {
 
 // group tells, of pods: how many count, which are not ready and which have no
 // sample. Samples of pods that do not count are dropped.
-func group(pods []*v1.Pod, s samples, cpu bool, now time.Time) (ready int, unready, missing []string) {
+func group(pods []*v1.Pod, s samples, starts func(*v1.Pod, sample) bool) (ready int, unready, missing []string) {
 	for _, pod := range pods {
 		x, found := s[pod.Name]
 		switch {
@@ -92,7 +86,7 @@ func group(pods []*v1.Pod, s samples, cpu bool, now time.Time) (ready int, unrea
 			delete(s, pod.Name)
 		case !found:
 			missing = append(missing, pod.Name)
-		case cpu && starting(pod, x, now):
+		case starts(pod, x):
 			unready = append(unready, pod.Name)
 			delete(s, pod.Name)
 		default:
@@ -102,25 +96,28 @@ func group(pods []*v1.Pod, s samples, cpu bool, now time.Time) (ready int, unrea
 	return ready, unready, missing
 }
 
-// starting tells whether a sample is of a pod's start.
-func starting(pod *v1.Pod, x sample, now time.Time) bool {
+// never is for what pods use the same of, from the start.
+func never(*v1.Pod, sample) bool { return false }
+
+// starting tells whether a sample is of a pod's start, which tells nothing of what it will use.
+func starting(pod *v1.Pod, x sample, o controller.Autoscaling, now time.Time) bool {
 	c := controller.Condition(pod, v1.PodReady)
 	if c == nil || pod.Status.StartTime == nil {
 		return true
 	}
-	if pod.Status.StartTime.Add(cpuInitialization).After(now) {
+	if pod.Status.StartTime.Add(o.CPUInitialization).After(now) {
 		return c.Status == v1.ConditionFalse || x.at.Before(c.LastTransitionTime.Add(x.window))
 	}
-	return c.Status == v1.ConditionFalse && pod.Status.StartTime.Add(readinessDelay).After(c.LastTransitionTime.Time)
+	return c.Status == v1.ConditionFalse && pod.Status.StartTime.Add(o.ReadinessDelay).After(c.LastTransitionTime.Time)
 }
 
 // propose is how many pods there should be. Pods that are not ready, or have no
 // sample, never make for a change that the others would not have made for.
-func propose(current int32, pods []*v1.Pod, s samples, m measure, t tolerance, cpu bool, now time.Time) (int32, usage, error) {
+func propose(current int32, pods []*v1.Pod, s samples, m measure, t tolerance, starts func(*v1.Pod, sample) bool) (int32, usage, error) {
 	if len(pods) == 0 {
 		return 0, usage{}, errNoPods
 	}
-	ready, unready, missing := group(pods, s, cpu, now)
+	ready, unready, missing := group(pods, s, starts)
 	if len(s) == 0 {
 		return 0, usage{}, errors.New("did not receive metrics for targeted pods (pods might be unready)")
 	}

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
 func moment() time.Time { return time.Unix(1_000_000, 0) }
@@ -84,8 +86,8 @@ func TestPropose(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			tolerance := tolerance{defaultTolerance, defaultTolerance}
-			got, u, err := propose(3, tc.pods, tc.samples, ofRequests(requests, tc.target), tolerance, true, moment())
+			starts := func(pod *v1.Pod, x sample) bool { return starting(pod, x, controller.DefaultAutoscaling(), moment()) }
+			got, u, err := propose(3, tc.pods, tc.samples, ofRequests(requests, tc.target), tolerance{0.1, 0.1}, starts)
 			if got != tc.want || u.percent != tc.percent || (err != nil) != tc.err {
 				t.Errorf("got %d at %d%%, %v; want %d at %d%%", got, u.percent, err, tc.want, tc.percent)
 			}
@@ -122,7 +124,7 @@ func TestRequests(t *testing.T) {
 }
 
 func TestTotals(t *testing.T) {
-	tolerance := tolerance{defaultTolerance, defaultTolerance}
+	tolerance := tolerance{0.1, 0.1}
 	if n, average := perPod(4, 9000, 1000, tolerance); n != 9 || average != 2250 {
 		t.Errorf("per pod: %d, %d", n, average)
 	}
@@ -163,7 +165,7 @@ func TestStabilize(t *testing.T) {
 		"rules: down, highest is above": {behavior, []at{ago(9, 90*time.Second)}, 7, 2, 7, "ScaleDownStabilized"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := history{proposed: tc.proposed}
+			h := history{downWindow: 5 * time.Minute, proposed: tc.proposed}
 			got := h.stabilize(tc.behavior, tc.current, tc.proposal, moment())
 			if got.n != tc.want || got.reason != tc.reason {
 				t.Errorf("got %+v, want %d %s", got, tc.want, tc.reason)

@@ -42,8 +42,6 @@ import (
 const Name = "resourcequota-controller"
 
 const (
-	// resync is how often everything is counted in any case.
-	resync = 5 * time.Minute
 	// unknownAgain is after how long a resource is asked for again that is not served.
 	unknownAgain = 10 * time.Second
 	// settle is after how long a count that changed something is repeated: what
@@ -122,7 +120,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	defer c.monitors.stop()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.loop.Run(ctx) })
-	controller.Every(ctx, c.Clock, resync, func(context.Context) { c.countAll() })
+	controller.Every(ctx, c.Clock, c.Options.Periods.Quotas, func(context.Context) { c.countAll() })
 	return g.Wait()
 }
 

@@ -18,7 +18,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
@@ -34,9 +33,6 @@ import (
 
 // Name is the controller's name.
 const Name = "persistentvolume-binder-controller"
-
-// resync is how often claims that wait are looked at in any case, and their users told.
-const resync = 15 * time.Second
 
 // Indexes of claims and volumes.
 const (
@@ -125,7 +121,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.claims.Run(ctx) })
 	g.Go(func() error { return c.volumes.Run(ctx) })
-	controller.Every(ctx, c.Clock, resync, func(context.Context) { c.lookAtWaiting(all) })
+	// Their users are told what they wait for, each time.
+	controller.Every(ctx, c.Clock, c.Options.Periods.Claims, func(context.Context) { c.lookAtWaiting(all) })
 	return g.Wait()
 }
 
