@@ -152,7 +152,7 @@ func (k *Kubelet) housekeeping(ctx context.Context) error {
 	}
 }
 
-// sweep removes volumes and cgroups of pods that are in neither the API nor the runtime.
+// sweep gives back what pods held that are in neither the API nor the runtime.
 func (k *Kubelet) sweep(ctx context.Context) error {
 	running, err := k.runtime.client.Digest(ctx)
 	if err != nil {
@@ -176,17 +176,23 @@ func (k *Kubelet) sweep(ctx context.Context) error {
 	if err := k.logs.Sweep(func(uid types.UID) bool { return !unknown(uid) }); err != nil {
 		return err
 	}
-	for _, uid := range k.hardware.pods() {
+	for _, uid := range k.allocation.Pods() {
 		if unknown(uid) {
-			if err := k.hardware.release(ctx, uid); err != nil {
-				return err
-			}
+			k.allocation.Forget(uid)
 		}
 	}
 	for _, uid := range k.cgroups.Pods() {
 		if unknown(uid) {
 			if err := k.cgroups.Remove(ctx, uid); err != nil {
 				return fmt.Errorf("cgroup of %s: %w", uid, err)
+			}
+		}
+	}
+	// Last: drivers may be away.
+	for _, uid := range k.hardware.pods() {
+		if unknown(uid) {
+			if err := k.hardware.release(ctx, uid); err != nil {
+				return err
 			}
 		}
 	}

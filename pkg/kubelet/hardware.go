@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -93,7 +94,9 @@ func (h *hardware) release(ctx context.Context, uid types.UID) error {
 }
 
 // pods are those that hold something.
-func (h *hardware) pods() []types.UID { return append(h.users.Pods(), h.claims.Pods()...) }
+func (h *hardware) pods() []types.UID {
+	return slices.Concat(h.users.Pods(), h.claims.Pods(), h.devices.Pods())
+}
 
 // userNamespace is the pod's own user namespace, or nil for that of the machine.
 func (k *Kubelet) userNamespace(pod *v1.Pod, handler string) (*runtimeapi.UserNamespace, error) {

@@ -5,6 +5,7 @@ package allocation
 
 import (
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 
@@ -77,6 +78,13 @@ func (m *Manager) Forget(uid types.UID) {
 		m.save()
 		m.freed()
 	}
+}
+
+// Pods are the pods that were given something.
+func (m *Manager) Pods() []types.UID {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Collect(maps.Keys(m.given))
 }
 
 // Allocated returns the pod with the resources that it was given in place of

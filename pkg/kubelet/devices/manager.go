@@ -5,6 +5,8 @@ package devices
 
 import (
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -136,6 +138,13 @@ func (m *Manager) disconnected(name string, p *plugin) {
 	}
 	o.plugin, o.since = nil, m.cfg.Clock.Now()
 	m.cfg.Changed()
+}
+
+// Pods are the pods that have devices.
+func (m *Manager) Pods() []types.UID {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Collect(maps.Keys(m.given))
 }
 
 // Free takes back what a pod has of which nothing runs any more.
