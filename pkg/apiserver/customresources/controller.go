@@ -67,6 +67,7 @@ type Controller struct {
 	mu     sync.Mutex
 	known  map[string]*entry // by the definition's name
 	groups map[string]*group
+	seen   int64         // the revision that everything is known up to
 	moved  chan struct{} // closed, and replaced, with each batch of events
 }
 

@@ -44,7 +44,7 @@ func (c *Controller) follow(ctx context.Context) error {
 				initial = nil
 			}
 		}
-		c.take(events, gone)
+		c.take(events, gone, initial == nil)
 		if initial == nil {
 			c.openSynced()
 		}
@@ -83,8 +83,9 @@ func (ch *changes) remove(gr schema.GroupResource) {
 	ch.gone = append(ch.gone, gr)
 }
 
-// take brings what is known, and what is served, up to events.
-func (c *Controller) take(events []store.Event, gone []string) {
+// take brings what is known, and what is served, up to events. inOrder says that
+// they are the last in the order of revisions: initial events are not.
+func (c *Controller) take(events []store.Event, gone []string, inOrder bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	ch := &changes{rows: make(map[schema.GroupResource][]rest.Addition)}
@@ -92,6 +93,9 @@ func (c *Controller) take(events []store.Event, gone []string) {
 		c.forget(name, ch)
 	}
 	for i := range events {
+		if inOrder {
+			c.seen = max(c.seen, events[i].Revision)
+		}
 		switch e := &events[i]; e.Type {
 		case store.Deleted:
 			c.forget(e.Record.Key, ch)
@@ -242,7 +246,7 @@ func (c *Controller) Arrived(ctx context.Context, gr schema.GroupResource) bool 
 	for {
 		c.mu.Lock()
 		e, moved := c.known[rec.Key], c.moved
-		there := e != nil && e.record.Revision >= rec.Revision
+		there := c.seen >= rec.Revision || e != nil && e.record.Revision >= rec.Revision
 		c.mu.Unlock()
 		if there {
 			return true

@@ -23,20 +23,11 @@ import (
 
 // rows are the rows of a definition's served versions, with what they bring along.
 func (d *definition) rows(crd *apiextensionsv1.CustomResourceDefinition, terminating bool) []rest.Addition {
-	all := make([]resource.Version, 0, len(crd.Spec.Versions))
-	replicas := make(map[string]string)
-	for i := range crd.Spec.Versions {
-		v := &crd.Spec.Versions[i]
-		all = append(all, resource.Version{Name: v.Name, New: d.newObject(v.Name), ToStorage: d.conversion(v.Name)})
-		if s := newScale(v.Subresources); s != nil {
-			replicas[v.Name] = strings.TrimPrefix(s.spec, ".")
-		}
-	}
 	types, identity := &typeConverter{d: d}, fmt.Sprintf("%x", d.mark)
 	var out []rest.Addition
 	for i := range crd.Spec.Versions {
 		if v := &crd.Spec.Versions[i]; v.Served {
-			row, options := d.row(crd, v, all, replicas), rest.RowOptions{
+			row, options := d.row(crd, v), rest.RowOptions{
 				TypeConverter: types, Structure: d.structure, Identity: identity,
 				OpenAPI: d.openAPI, OpenAPIHash: identity,
 			}
@@ -54,13 +45,13 @@ func (d *definition) rows(crd *apiextensionsv1.CustomResourceDefinition, termina
 func (d *definition) storedRow(crd *apiextensionsv1.CustomResourceDefinition) *resource.Row {
 	for i := range crd.Spec.Versions {
 		if v := &crd.Spec.Versions[i]; v.Storage {
-			return d.row(crd, v, nil, nil)
+			return d.row(crd, v)
 		}
 	}
 	return nil // a definition that has been decoded has such a version
 }
 
-func (d *definition) row(crd *apiextensionsv1.CustomResourceDefinition, v *apiextensionsv1.CustomResourceDefinitionVersion, all []resource.Version, replicas map[string]string) *resource.Row {
+func (d *definition) row(crd *apiextensionsv1.CustomResourceDefinition, v *apiextensionsv1.CustomResourceDefinitionVersion) *resource.Row {
 	names := crd.Status.AcceptedNames
 	kind := &version{d: d, name: v.Name, hasStatus: v.Subresources != nil && v.Subresources.Status != nil, scale: newScale(v.Subresources)}
 	cols, defs := newColumns(v)
@@ -86,27 +77,22 @@ func (d *definition) row(crd *apiextensionsv1.CustomResourceDefinition, v *apiex
 		})
 	}
 	if kind.scale != nil {
-		row.Subresources = append(row.Subresources, kind.scale.subresource(replicas))
+		row.Subresources = append(row.Subresources, kind.scale.subresource(replicaPaths(crd)))
 	}
 	row.SelectableFields, row.Fields = selectable(v.SelectableFields)
-	row.Versions = versionsFrom(all, crd, v, kind)
+	row.Versions = kind.versions(crd, v)
 	return row
 }
 
-// versionsFrom are all versions as a row in v sees them: v first, and how
-// objects of v become those of the others, and back.
-func versionsFrom(all []resource.Version, crd *apiextensionsv1.CustomResourceDefinition, v *apiextensionsv1.CustomResourceDefinitionVersion, kind *version) []resource.Version {
-	out := []resource.Version{{Name: v.Name, Deprecated: deprecation(crd, v)}}
-	var back func(resource.Object) (resource.Object, error)
-	for i := range all {
-		if all[i].Name == v.Name {
-			back = all[i].ToStorage
-		}
-	}
-	for _, other := range all {
-		if other.Name != v.Name {
+// versions are all versions as a row in own sees them: own first, and how its
+// objects become those of the others, and back.
+func (v *version) versions(crd *apiextensionsv1.CustomResourceDefinition, own *apiextensionsv1.CustomResourceDefinitionVersion) []resource.Version {
+	out := []resource.Version{{Name: own.Name, Deprecated: deprecation(crd, own)}}
+	for i := range crd.Spec.Versions {
+		if other := crd.Spec.Versions[i].Name; other != own.Name {
 			out = append(out, resource.Version{
-				Name: other.Name, New: other.New, Default: kind.defaults, FromStorage: other.ToStorage, ToStorage: back,
+				Name: other, New: v.d.newObject(other), Default: v.defaults,
+				FromStorage: v.d.conversion(other), ToStorage: v.d.conversion(own.Name),
 			})
 		}
 	}

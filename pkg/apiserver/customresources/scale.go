@@ -32,6 +32,17 @@ func newScale(sub *apiextensionsv1.CustomResourceSubresources) *scale {
 	return s
 }
 
+// replicaPaths is where each version has its wanted replicas.
+func replicaPaths(crd *apiextensionsv1.CustomResourceDefinition) map[string]string {
+	paths := make(map[string]string)
+	for i := range crd.Spec.Versions {
+		if s := newScale(crd.Spec.Versions[i].Subresources); s != nil {
+			paths[crd.Spec.Versions[i].Name] = strings.TrimPrefix(s.spec, ".")
+		}
+	}
+	return paths
+}
+
 func fieldsOf(path string) []string { return strings.Split(strings.TrimPrefix(path, "."), ".") }
 
 // validate checks what the scale subresource reads, with the wanted replicas or without.
