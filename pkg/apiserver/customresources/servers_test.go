@@ -120,3 +120,44 @@ func condition(crd *apiextensionsv1.CustomResourceDefinition, kind apiextensions
 	}
 	return ""
 }
+
+// TestChangesUnderLoad: requests come to their end while the rows under them change.
+func TestChangesUnderLoad(t *testing.T) {
+	e := newEnv(t, testserver.Options{})
+	crd := e.define(t, crontabs)
+	ctx, tabs := t.Context(), e.dynamic.Resource(crontabResource()).Namespace("default")
+	var wg sync.WaitGroup
+	changed := make(chan struct{})
+	for worker := range 4 {
+		wg.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-changed:
+					return
+				default:
+				}
+				name := fmt.Sprintf("a%d-%d", worker, i)
+				if _, err := tabs.Create(ctx, crontab(t, name, `{cronSpec: "*"}`), metav1.CreateOptions{}); err != nil {
+					t.Error("create: ", err)
+				}
+				if _, err := tabs.Get(ctx, name, metav1.GetOptions{}); err != nil {
+					t.Error("get: ", err)
+				}
+				if _, err := tabs.Patch(ctx, name, types.MergePatchType, []byte(`{"spec":{"replicas":1}}`), metav1.PatchOptions{}); err != nil {
+					t.Error("patch: ", err)
+				}
+				if err := tabs.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+					t.Error("delete: ", err)
+				}
+			}
+		})
+	}
+	for i := range 30 {
+		if _, err := e.crds.ApiextensionsV1().CustomResourceDefinitions().Patch(ctx, crd.Name, types.MergePatchType,
+			fmt.Appendf(nil, `{"spec":{"names":{"categories":["c%d"]}}}`, i), metav1.PatchOptions{}); err != nil {
+			t.Error("definition: ", err)
+		}
+	}
+	close(changed)
+	wg.Wait()
+}
