@@ -16,6 +16,7 @@ import (
 
 	"keelson.dev/keelson/pkg/kubelet/allocation"
 	"keelson.dev/keelson/pkg/kubelet/eviction"
+	"keelson.dev/keelson/pkg/kubelet/status"
 )
 
 // check puts the questions to a new pod in Kubernetes' order: the first answer that refuses counts.
@@ -31,14 +32,38 @@ func (k *Kubelet) check(pod *v1.Pod, others []*v1.Pod) *allocation.Refusal {
 	}
 	n := allocation.Node{Object: k.node.Current(), Allocatable: k.limits, AppArmor: appArmor()}
 	r := allocation.Check(pod, others, n)
-	if r == nil || !r.Outdated() {
+	if r != nil && r.Outdated() {
+		var err error
+		if n.Object, err = k.node.Refresh(context.Background()); err != nil {
+			return r // what is known counts
+		}
+		r = allocation.Check(pod, others, n)
+	}
+	if r == nil {
+		return nil
+	}
+	victims, none := allocation.Victims(pod, others, n, eviction.Critical)
+	switch {
+	case none != nil:
+		return none
+	case len(victims) == 0:
 		return r
 	}
-	var err error
-	if n.Object, err = k.node.Refresh(context.Background()); err != nil {
-		return r // what is known counts
+	for _, victim := range victims {
+		k.preempt(victim)
 	}
-	return allocation.Check(pod, others, n)
+	return nil
+}
+
+// preempt ends a pod for a critical one, within its own grace period.
+func (k *Kubelet) preempt(pod *v1.Pod) {
+	const reason, message = "Preempting", "Preempted in order to admit critical pod"
+	k.events.pod(pod, "", v1.EventTypeWarning, reason, message)
+	grace := int64(30)
+	if g := pod.Spec.TerminationGracePeriodSeconds; g != nil {
+		grace = *g
+	}
+	k.pool.Evict(pod.UID, status.Verdict{Phase: v1.PodFailed, Reason: reason, Message: message, Disruption: true}, grace)
 }
 
 // appArmor tells whether the kernel enforces profiles.

@@ -1,0 +1,144 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package allocation
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"keelson.dev/keelson/pkg/kubelet/qos"
+)
+
+// shortage is what of a resource is missing for a pod.
+type shortage struct {
+	name   v1.ResourceName
+	amount int64
+}
+
+// shortages are what is missing for the pod beside the others.
+func shortages(pod *v1.Pod, others []*v1.Pod, limits v1.ResourceList) []shortage {
+	var out []shortage
+	want := requests(pod)
+	want[v1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
+	for _, name := range inOrder(want) {
+		has, known := limits[name]
+		ask := want[name]
+		if !known || ask.IsZero() {
+			continue
+		}
+		missing := amount(name, ask) - amount(name, has)
+		for _, other := range others {
+			missing += asked(other, name)
+		}
+		if missing > 0 {
+			out = append(out, shortage{name, missing})
+		}
+	}
+	return out
+}
+
+// asked is how much of a resource a pod asks for.
+func asked(pod *v1.Pod, name v1.ResourceName) int64 {
+	if name == v1.ResourcePods {
+		return 1
+	}
+	return amount(name, requests(pod)[name])
+}
+
+// lessBy returns what is still missing when the pods are gone.
+func lessBy(missing []shortage, pods ...*v1.Pod) []shortage {
+	var out []shortage
+	for _, s := range missing {
+		for _, pod := range pods {
+			s.amount -= asked(pod, s.name)
+		}
+		if s.amount > 0 {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// Victims are pods to end so that a critical one fits: as little as possible of the
+// better classes of service, and of each class those that come closest to what is
+// missing. Without resources being what is missing there are none; that none suffice
+// is a refusal.
+func Victims(pod *v1.Pod, others []*v1.Pod, n Node, critical func(*v1.Pod) bool) ([]*v1.Pod, *Refusal) {
+	missing := shortages(pod, others, n.Allocatable)
+	n.Allocatable = nil
+	if len(missing) == 0 || !critical(pod) || Check(pod, others, n) != nil {
+		return nil, nil
+	}
+	classes := map[v1.PodQOSClass][]*v1.Pod{}
+	for _, other := range others {
+		if preemptable(pod, other, critical) {
+			classes[qos.Class(other)] = append(classes[qos.Class(other)], other)
+		}
+	}
+	best, middle, worst := classes[v1.PodQOSGuaranteed], classes[v1.PodQOSBurstable], classes[v1.PodQOSBestEffort]
+	if rest := lessBy(missing, slices.Concat(best, middle, worst)...); len(rest) > 0 {
+		var told strings.Builder
+		for _, s := range rest {
+			fmt.Fprintf(&told, "(res: %s, q: %d), ", s.name, s.amount)
+		}
+		return nil, &Refusal{"UnexpectedAdmissionError", "Unexpected error while attempting to recover from admission failure: " +
+			"preemption: error finding a set of pods to preempt: no set of running pods found to reclaim resources: [" + told.String() + "]"}
+	}
+	// Of a class only what all of the lesser classes together do not give.
+	best = closest(best, lessBy(missing, slices.Concat(middle, worst)...))
+	middle = closest(middle, lessBy(missing, slices.Concat(worst, best)...))
+	worst = closest(worst, lessBy(missing, slices.Concat(middle, best)...))
+	return slices.Concat(worst, middle, best), nil
+}
+
+func preemptable(pod, other *v1.Pod, critical func(*v1.Pod) bool) bool {
+	if critical(pod) && !critical(other) {
+		return true
+	}
+	return pod.Spec.Priority != nil && other.Spec.Priority != nil && *pod.Spec.Priority > *other.Spec.Priority
+}
+
+// closest takes pods until nothing is missing, each time the one that leaves least of it; of equals the one that asks for less.
+func closest(pods []*v1.Pod, missing []shortage) []*v1.Pod {
+	var out []*v1.Pod
+	pods = slices.Clone(pods)
+	for len(missing) > 0 && len(pods) > 0 {
+		best := 0
+		for i := range pods {
+			d, least := distance(pods[i], missing), distance(pods[best], missing)
+			if d < least || d == least && smaller(pods[i], pods[best]) {
+				best = i
+			}
+		}
+		out = append(out, pods[best])
+		missing = lessBy(missing, pods[best])
+		pods = slices.Delete(pods, best, best+1)
+	}
+	return out
+}
+
+// distance is how much of what is missing would be missing without the pod, all resources weighing the same.
+func distance(pod *v1.Pod, missing []shortage) float64 {
+	sum := 0.0
+	for _, s := range missing {
+		if rest := float64(s.amount - asked(pod, s.name)); rest > 0 {
+			sum += math.Pow(rest/float64(s.amount), 2)
+		}
+	}
+	return sum
+}
+
+func smaller(a, b *v1.Pod) bool {
+	for _, name := range []v1.ResourceName{v1.ResourceMemory, v1.ResourceCPU} {
+		if x, y := asked(a, name), asked(b, name); x != y {
+			return x < y
+		}
+	}
+	return false
+}

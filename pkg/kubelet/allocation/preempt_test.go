@@ -1,0 +1,80 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package allocation
+
+import (
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"keelson.dev/keelson/pkg/kubelet/source"
+)
+
+func TestVictims(t *testing.T) {
+	guaranteed := func(cpu string) func(*v1.Pod) {
+		return func(pod *v1.Pod) {
+			asks(v1.ResourceCPU, cpu)(pod)
+			asks(v1.ResourceMemory, "64Mi")(pod)
+			pod.Spec.Containers[0].Resources.Limits = pod.Spec.Containers[0].Resources.Requests
+		}
+	}
+	static := func(pod *v1.Pod) { pod.Annotations = map[string]string{source.AnnotationSource: source.File} }
+	limits := v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi"), v1.ResourcePods: resource.MustParse("4")}
+	for name, tc := range map[string]struct {
+		pod    *v1.Pod
+		others []*v1.Pod
+		want   string
+		refuse string
+	}{
+		"fits":         {pod: podOf("p", static, asks(v1.ResourceCPU, "1")), others: []*v1.Pod{podOf("a", asks(v1.ResourceCPU, "1"))}},
+		"not critical": {pod: podOf("p", asks(v1.ResourceCPU, "2")), others: []*v1.Pod{podOf("a", asks(v1.ResourceCPU, "1"))}},
+		"one suffices": {
+			pod: podOf("p", static, asks(v1.ResourceCPU, "1")), want: "b",
+			others: []*v1.Pod{podOf("a", asks(v1.ResourceCPU, "200m")), podOf("b", asks(v1.ResourceCPU, "600m")), podOf("c", asks(v1.ResourceCPU, "800m"))},
+		},
+		"the lesser class first": {
+			pod: podOf("p", static, asks(v1.ResourceCPU, "1")), want: "b",
+			others: []*v1.Pod{podOf("a", guaranteed("1")), podOf("b", asks(v1.ResourceCPU, "1"))},
+		},
+		"of the better class what the lesser does not give": {
+			pod: podOf("p", static, asks(v1.ResourceCPU, "1500m")), want: "b a",
+			others: []*v1.Pod{podOf("a", guaranteed("800m")), podOf("b", asks(v1.ResourceCPU, "600m"))},
+		},
+		"number of pods": {
+			pod: podOf("p", static), want: "a",
+			others: []*v1.Pod{podOf("a"), podOf("b", asks(v1.ResourceCPU, "1m")), podOf("c", static), podOf("d", static)},
+		},
+		"others are critical too": {
+			pod: podOf("p", static, asks(v1.ResourceCPU, "1")), others: []*v1.Pod{podOf("a", static, asks(v1.ResourceCPU, "1500m"))},
+			refuse: "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to preempt: " +
+				"no set of running pods found to reclaim resources: [(res: cpu, q: 500), ]",
+		},
+		"something else is wrong as well": {
+			pod: podOf("p", static, asks(v1.ResourceCPU, "2"), wantsPort(80, "", "")), others: []*v1.Pod{podOf("a", asks(v1.ResourceCPU, "1"), wantsPort(80, "", ""))},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, refused := Victims(tc.pod, tc.others, Node{Allocatable: limits}, source.Static)
+			var names []string
+			for _, pod := range got {
+				names = append(names, pod.Name)
+			}
+			if text := strings.Join(names, " "); text != tc.want {
+				t.Errorf("got %q, want %q", text, tc.want)
+			}
+			if text := message(refused); text != tc.refuse {
+				t.Errorf("refused: %q, want %q", text, tc.refuse)
+			}
+		})
+	}
+}
+
+func message(r *Refusal) string {
+	if r == nil {
+		return ""
+	}
+	return r.Message
+}
