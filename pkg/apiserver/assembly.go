@@ -6,7 +6,6 @@ package apiserver
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -207,6 +206,7 @@ func (a *assembly) buildAPI() error {
 			groups = append(groups, r.Group)
 		}
 	}
+	a.guardRows(rows)
 	var err error
 	if a.aggregator, err = a.newAggregator(rows); err != nil {
 		return err
@@ -218,7 +218,7 @@ func (a *assembly) buildAPI() error {
 	a.api, err = rest.New(rest.Config{
 		Rows: rows, Scheme: a.scheme, Store: a.storeOf, Clock: a.server.deps.Clock, Log: a.server.log,
 		Admission: a.admission, Authorizer: a.authz,
-		Connectors: connectors, Hooks: a.registryHooks(rows),
+		Connectors: connectors, Hooks: a.registryHooks(),
 		TypeConverter: newTypeConverter(a.scheme, openapi.Source{}),
 		OpenAPI:       openapi.Source{},
 		Groups:        groups, MinWatchTimeout: a.cfg.MinRequestWatch, Missing: a.arrived,
@@ -236,8 +236,14 @@ func (a *assembly) buildAPI() error {
 	return nil
 }
 
+// guardRows has rules ask who writes, where that matters.
+func (a *assembly) guardRows(rows []*resource.Row) {
+	(&admission.ParamGuard{Authorizer: a.authz, Mapper: a.mapper, Client: a.self.client}).Guard(rows)
+	(&admission.DeviceGuard{Authorizer: a.authz, Client: a.self.client}).Guard(rows)
+}
+
 // registryHooks are what runs inside the writes of single resources.
-func (a *assembly) registryHooks(rows []*resource.Row) map[schema.GroupResource]registry.Hooks {
+func (a *assembly) registryHooks() map[schema.GroupResource]registry.Hooks {
 	guard := &rbac.Guard{Rules: a.rules, Authorizer: a.authz}
 	hooks := map[schema.GroupResource]registry.Hooks{
 		{Resource: "services"}:   a.services.Hooks(),
@@ -245,9 +251,6 @@ func (a *assembly) registryHooks(rows []*resource.Row) map[schema.GroupResource]
 
 		customresources.Definitions(): customresources.Hooks(),
 	}
-	params := &admission.ParamGuard{Authorizer: a.authz, Mapper: a.mapper, Client: a.self.client}
-	maps.Copy(hooks, params.Hooks(rows))
-	maps.Copy(hooks, deviceHooks(a.self.client, rows))
 	if !slices.Contains(a.cfg.AuthorizationModes, config.ModeRBAC) {
 		return hooks
 	}

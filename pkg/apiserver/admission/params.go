@@ -10,7 +10,6 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -20,7 +19,6 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/kubernetes"
 
-	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
 )
 
@@ -33,33 +31,33 @@ type ParamGuard struct {
 	Client     kubernetes.Interface
 }
 
-// Hooks are the guard's, by resource.
-func (g *ParamGuard) Hooks(rows []*resource.Row) map[schema.GroupResource]registry.Hooks {
-	hooks := map[schema.GroupResource]registry.Hooks{}
+// Guard has the rules of policies and bindings ask the guard about what is
+// right otherwise.
+func (g *ParamGuard) Guard(rows []*resource.Row) {
 	for _, row := range rows {
 		switch row.New().(type) {
 		case *admissionregistrationv1.ValidatingAdmissionPolicy, *admissionregistrationv1.MutatingAdmissionPolicy,
 			*admissionregistrationv1.ValidatingAdmissionPolicyBinding, *admissionregistrationv1.MutatingAdmissionPolicyBinding:
-			hooks[row.GroupResource()] = g.hooks(row)
+			validate, update := row.Validate, row.ValidateUpdate
+			row.Validate = func(ctx context.Context, obj resource.Object) field.ErrorList {
+				if errs := validate(ctx, obj); len(errs) > 0 {
+					return errs
+				}
+				return g.judge(ctx, obj, nil)
+			}
+			row.ValidateUpdate = func(ctx context.Context, obj, old resource.Object) field.ErrorList {
+				if errs := update(ctx, obj, old); len(errs) > 0 {
+					return errs
+				}
+				return g.judge(ctx, obj, old)
+			}
 		}
 	}
-	return hooks
 }
 
-func (g *ParamGuard) hooks(row *resource.Row) registry.Hooks {
-	return registry.Hooks{
-		BeforeCreate: func(ctx context.Context, obj resource.Object, _ bool) (func(bool), error) {
-			return nil, g.judge(ctx, row, obj, nil, func() bool { return len(row.Validate(ctx, obj)) == 0 })
-		},
-		BeforeUpdate: func(ctx context.Context, obj, old resource.Object, _ bool) (func(bool), error) {
-			return nil, g.judge(ctx, row, obj, old, func() bool { return len(row.ValidateUpdate(ctx, obj, old)) == 0 })
-		},
-	}
-}
-
-// judge refuses obj, unless it is not valid anyway: then that is what its
-// author hears of.
-func (g *ParamGuard) judge(ctx context.Context, row *resource.Row, obj, old resource.Object, valid func() bool) error {
+// judge refuses obj when its author may not read what it refers to; a
+// reference that was there before is no question.
+func (g *ParamGuard) judge(ctx context.Context, obj, old resource.Object) field.ErrorList {
 	ref := refOf(obj)
 	if ref == nil || old != nil && equality.Semantic.DeepEqual(refOf(old), ref) {
 		return nil
@@ -72,10 +70,10 @@ func (g *ParamGuard) judge(ctx context.Context, row *resource.Row, obj, old reso
 	if ok {
 		err = g.authorize(ctx, u, ref)
 	}
-	if err == nil || !valid() {
+	if err == nil {
 		return nil
 	}
-	return apierrors.NewInvalid(row.GroupVersionKind().GroupKind(), obj.GetName(), field.ErrorList{field.Forbidden(field.NewPath("spec", ref.field()), err.Error())})
+	return field.ErrorList{field.Forbidden(field.NewPath("spec", ref.field()), err.Error())}
 }
 
 // paramSource is what a policy or a binding reads parameters by.

@@ -1,0 +1,273 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	genericfilters "k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/client-go/kubernetes"
+
+	"keelson.dev/apiserver/resource"
+)
+
+// DeviceGuard keeps devices that others use to administrators' namespaces, and
+// has those who write the status of claims allowed to write the part of it that
+// they change: who binds claims, and which driver speaks of its devices.
+type DeviceGuard struct {
+	Authorizer authorizer.Authorizer
+	Client     kubernetes.Interface
+}
+
+// Guard has the rules of claims and their templates ask the guard.
+func (g *DeviceGuard) Guard(rows []*resource.Row) {
+	for _, row := range rows {
+		switch row.New().(type) {
+		case *resourcev1.ResourceClaim:
+			g.guardCreate(row)
+			for i := range row.Subresources {
+				if s := &row.Subresources[i]; s.Name == "status" {
+					g.guardStatus(s)
+				}
+			}
+		case *resourcev1.ResourceClaimTemplate:
+			g.guardCreate(row)
+		}
+	}
+}
+
+// guardCreate looks at new objects only: what claims ask for never changes.
+func (g *DeviceGuard) guardCreate(row *resource.Row) {
+	validate := row.Validate
+	row.Validate = func(ctx context.Context, obj resource.Object) field.ErrorList {
+		return append(g.wanted(ctx, obj), validate(ctx, obj)...)
+	}
+}
+
+func (g *DeviceGuard) guardStatus(s *resource.Subresource) {
+	prepare, validate := s.PrepareUpdate, s.ValidateUpdate
+	s.PrepareUpdate = func(ctx context.Context, obj, old resource.Object) {
+		prepare(ctx, obj, old)
+		if c, ok := obj.(*resourcev1.ResourceClaim); ok && c.Status.Allocation == nil && len(c.Status.Devices) > 0 {
+			if was, ok := old.(*resourcev1.ResourceClaim); ok && was.Status.Allocation != nil {
+				c.Status.Devices = nil // of devices that are the claim's no more
+			}
+		}
+	}
+	s.ValidateUpdate = func(ctx context.Context, obj, old resource.Object) field.ErrorList {
+		c, ok := obj.(*resourcev1.ResourceClaim)
+		was, ok2 := old.(*resourcev1.ResourceClaim)
+		if !ok || !ok2 {
+			return field.ErrorList{field.InternalError(nil, fmt.Errorf("%T is not a claim", obj))}
+		}
+		errs := slices.Concat(g.granted(ctx, c, was), g.binding(ctx, &c.Status, &was.Status), g.drivers(ctx, &c.Status, &was.Status))
+		return append(errs, validate(ctx, obj, old)...)
+	}
+}
+
+// wanted judges whether a claim may ask for devices that others use.
+func (g *DeviceGuard) wanted(ctx context.Context, obj resource.Object) field.ErrorList {
+	var requests []resourcev1.DeviceRequest
+	switch o := obj.(type) {
+	case *resourcev1.ResourceClaim:
+		requests = o.Spec.Devices.Requests
+	case *resourcev1.ResourceClaimTemplate:
+		requests = o.Spec.Spec.Devices.Requests
+	}
+	for i := range requests {
+		if e := requests[i].Exactly; e != nil && e.AdminAccess != nil && *e.AdminAccess {
+			return g.admin(ctx, field.NewPath("spec", "devices", "requests").Index(i).Child("adminAccess"), obj.GetNamespace())
+		}
+	}
+	return nil
+}
+
+// granted judges whether an allocation may give them.
+func (g *DeviceGuard) granted(ctx context.Context, c, old *resourcev1.ResourceClaim) field.ErrorList {
+	if firstAdmin(&old.Status) >= 0 {
+		return nil // an allocation stays as it is
+	}
+	i := firstAdmin(&c.Status)
+	if i < 0 {
+		return nil
+	}
+	return g.admin(ctx, field.NewPath("status", "allocation", "devices", "results").Index(i).Child("adminAccess"), c.Namespace)
+}
+
+func firstAdmin(s *resourcev1.ResourceClaimStatus) int {
+	if s.Allocation == nil {
+		return -1
+	}
+	return slices.IndexFunc(s.Allocation.Devices.Results, func(r resourcev1.DeviceRequestAllocationResult) bool { return r.AdminAccess != nil && *r.AdminAccess })
+}
+
+func (g *DeviceGuard) admin(ctx context.Context, path *field.Path, namespace string) field.ErrorList {
+	ns, err := g.Client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+	if err != nil {
+		return field.ErrorList{field.InternalError(path, fmt.Errorf("could not retrieve namespace to verify admin access: %w", err))}
+	}
+	if ns.Labels[resourcev1.DRAAdminNamespaceLabelKey] != "true" {
+		return field.ErrorList{field.Forbidden(path, fmt.Sprintf("admin access to devices requires the `%s: true` label on the containing namespace", resourcev1.DRAAdminNamespaceLabelKey))}
+	}
+	return nil
+}
+
+// binding judges whether the user may bind claims, if that is what happens.
+func (g *DeviceGuard) binding(ctx context.Context, s, old *resourcev1.ResourceClaimStatus) field.ErrorList {
+	if equality.Semantic.DeepEqual(s.Allocation, old.Allocation) && equality.Semantic.DeepEqual(s.ReservedFor, old.ReservedFor) {
+		return nil
+	}
+	path := field.NewPath("status", "allocation")
+	base, err := genericfilters.GetAuthorizerAttributes(ctx)
+	if err != nil {
+		return field.ErrorList{field.InternalError(path, fmt.Errorf("cannot build authorizer attributes: %w", err))}
+	}
+	if err := g.allowed(ctx, partOf{base, base.GetVerb(), resourcev1.SubresourceBinding, "", ""}); err != nil {
+		return field.ErrorList{field.Forbidden(path, fmt.Sprintf(`changing status.allocation or status.reservedFor requires resource="resourceclaims/binding", verb="%s" permission: %s`, base.GetVerb(), err))}
+	}
+	return nil
+}
+
+// drivers judges whether the user may speak for the drivers of the devices whose
+// state changes. A driver on the claim's own node needs less than one elsewhere.
+func (g *DeviceGuard) drivers(ctx context.Context, s, old *resourcev1.ResourceClaimStatus) field.ErrorList {
+	changed := changedDrivers(s, old)
+	if s.Allocation == nil || len(changed) == 0 {
+		return nil
+	}
+	path := field.NewPath("status", "devices")
+	base, err := genericfilters.GetAuthorizerAttributes(ctx)
+	if err != nil {
+		return field.ErrorList{field.InternalError(path, fmt.Errorf("cannot build authorizer attributes: %w", err))}
+	}
+	verbs := []string{resourcev1.VerbPrefixArbitraryNode + base.GetVerb()}
+	if isOn(base.GetUser(), nodeOf(s.Allocation)) {
+		verbs = append([]string{resourcev1.VerbPrefixAssociatedNode + base.GetVerb()}, verbs...)
+	}
+	var errs field.ErrorList
+	for _, driver := range sets.List(changed) {
+		if err := g.anyAllowed(ctx, base, verbs, driver); err != nil {
+			errs = append(errs, field.Forbidden(path, fmt.Sprintf(`changing status.devices requires resource="resourceclaims/driver", verb="%s" permission: %s`, verbs, err)))
+		}
+	}
+	return errs
+}
+
+// anyAllowed is nil when one of verbs is allowed, else why the first is not.
+func (g *DeviceGuard) anyAllowed(ctx context.Context, base authorizer.Attributes, verbs []string, driver string) error {
+	var first error
+	for _, verb := range verbs {
+		err := g.allowed(ctx, partOf{base, verb, resourcev1.SubresourceDriver, base.GetNamespace(), driver})
+		if err == nil {
+			return nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+func (g *DeviceGuard) allowed(ctx context.Context, attrs authorizer.Attributes) error {
+	decision, reason, err := g.Authorizer.Authorize(ctx, attrs)
+	if decision == authorizer.DecisionAllow {
+		return nil
+	}
+	if err != nil {
+		if reason == "" {
+			reason = err.Error()
+		} else {
+			reason = fmt.Sprintf("%v: %s", err, reason)
+		}
+	}
+	return errors.New(responsewriters.ForbiddenStatusError(attrs, reason).Error())
+}
+
+// partOf is a request as if it were for a part of the claim.
+type partOf struct {
+	authorizer.Attributes
+	verb, subresource, namespace, name string
+}
+
+// GetVerb is what is done to the part.
+func (p partOf) GetVerb() string { return p.verb }
+
+// GetSubresource is the part.
+func (p partOf) GetSubresource() string { return p.subresource }
+
+// GetNamespace is where.
+func (p partOf) GetNamespace() string { return p.namespace }
+
+// GetName is whose.
+func (p partOf) GetName() string { return p.name }
+
+// changedDrivers are those of devices whose state comes, changes or goes.
+func changedDrivers(s, old *resourcev1.ResourceClaimStatus) sets.Set[string] {
+	type key struct{ driver, pool, device, share string }
+	keyOf := func(d *resourcev1.AllocatedDeviceStatus) key {
+		k := key{driver: d.Driver, pool: d.Pool, device: d.Device}
+		if d.ShareID != nil {
+			k.share = *d.ShareID
+		}
+		return k
+	}
+	before := make(map[key]*resourcev1.AllocatedDeviceStatus, len(old.Devices))
+	for i := range old.Devices {
+		before[keyOf(&old.Devices[i])] = &old.Devices[i]
+	}
+	changed := sets.New[string]()
+	for i := range s.Devices {
+		d := &s.Devices[i]
+		was, ok := before[keyOf(d)]
+		delete(before, keyOf(d))
+		if !ok || !equality.Semantic.DeepEqual(was, d) {
+			changed.Insert(d.Driver)
+		}
+	}
+	for _, d := range before {
+		changed.Insert(d.Driver)
+	}
+	return changed
+}
+
+// nodeOf is the one node that an allocation is for; empty: there is none.
+func nodeOf(a *resourcev1.AllocationResult) string {
+	if a.NodeSelector == nil || len(a.NodeSelector.NodeSelectorTerms) != 1 {
+		return ""
+	}
+	term := &a.NodeSelector.NodeSelectorTerms[0]
+	if len(term.MatchExpressions) > 0 || len(term.MatchFields) != 1 {
+		return ""
+	}
+	f := &term.MatchFields[0]
+	if f.Key != metav1.ObjectNameField || f.Operator != corev1.NodeSelectorOpIn || len(f.Values) != 1 {
+		return ""
+	}
+	return f.Values[0]
+}
+
+// isOn reports whether a user is a service account whose token is a node's.
+func isOn(u user.Info, node string) bool {
+	if node == "" || u == nil {
+		return false
+	}
+	if _, _, err := serviceaccount.SplitUsername(u.GetName()); err != nil {
+		return false
+	}
+	names := u.GetExtra()[serviceaccount.NodeNameKey]
+	return len(names) == 1 && names[0] == node
+}
