@@ -134,16 +134,21 @@ func specOf(pod *v1.Pod, name string) *v1.Container {
 // act resizes and starts what the plan says. It returns when to try again what
 // could not be done now for a reason that is shown in the pod's status.
 func (w *worker) act(ctx context.Context, l look, plan Plan) (time.Time, error) {
+	var updated error
 	if len(plan.Update) > 0 {
 		w.report(l, false, false) // that it is under way
-		if err := w.update(ctx, l, plan.Update); err != nil {
-			return time.Time{}, err
-		}
+		updated = w.update(ctx, l, plan.Update)
 	}
 	if !plan.Sandbox && len(plan.Start) == 0 {
-		return time.Time{}, nil
+		return time.Time{}, updated
 	}
-	mounts, err := w.prepare(ctx, l.pod)
+	retry, err := w.startSome(ctx, l, plan)
+	return retry, errors.Join(updated, err)
+}
+
+// startSome starts what the plan says, in a new sandbox if it says so.
+func (w *worker) startSome(ctx context.Context, l look, plan Plan) (time.Time, error) {
+	mounts, err := w.prepare(ctx, l)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -176,8 +181,9 @@ func deref(s *string) string {
 }
 
 // prepare makes what a pod needs before its sandbox.
-func (w *worker) prepare(ctx context.Context, pod *v1.Pod) (volume.Mounts, error) {
-	if err := w.cfg.Cgroups.Ensure(pod); err != nil {
+func (w *worker) prepare(ctx context.Context, l look) (volume.Mounts, error) {
+	pod := l.pod
+	if err := w.fit(l); err != nil {
 		w.event(pod, "FailedCreatePodContainer", fmt.Sprintf("unable to ensure pod container exists: %v", err))
 		return volume.Mounts{}, err
 	}

@@ -146,18 +146,7 @@ func (w *worker) updateAll(ctx context.Context, l look, list []Update) error {
 	if err := w.checkMemory(ctx, list); err != nil {
 		return err
 	}
-	before := l.pod.DeepCopy()
-	for _, had := range l.behind {
-		before.Spec.Resources = had.Pod
-	}
-	for _, specs := range [][]v1.Container{before.Spec.InitContainers, before.Spec.Containers} {
-		for i := range specs {
-			if had, ok := l.behind[specs[i].Name]; ok {
-				specs[i].Resources = had.Container
-			}
-		}
-	}
-	if err := w.cfg.Cgroups.Widen(before, l.pod); err != nil {
+	if err := w.fit(l); err != nil {
 		return fmt.Errorf("cgroup of the pod: %w", err)
 	}
 	// Those that get less come first: what they leave is what others get.
@@ -172,13 +161,29 @@ func (w *worker) updateAll(ctx context.Context, l look, list []Update) error {
 		w.cfg.Allocation.Reached(w.uid, u.Spec.Name)
 		delete(l.behind, u.Spec.Name)
 	}
-	if len(l.behind) > 0 {
-		return nil // others have to end first
-	}
-	if err := w.cfg.Cgroups.Ensure(l.pod); err != nil {
+	if err := w.fit(l); err != nil {
 		return fmt.Errorf("cgroup of the pod: %w", err)
 	}
 	return nil
+}
+
+// fit gives the pod's cgroup what the pod has, and as long as containers are behind also what they have.
+func (w *worker) fit(l look) error {
+	if len(l.behind) == 0 {
+		return w.cfg.Cgroups.Ensure(l.pod)
+	}
+	before := l.pod.DeepCopy()
+	for _, had := range l.behind {
+		before.Spec.Resources = had.Pod
+	}
+	for _, specs := range [][]v1.Container{before.Spec.InitContainers, before.Spec.Containers} {
+		for i := range specs {
+			if had, ok := l.behind[specs[i].Name]; ok {
+				specs[i].Resources = had.Container
+			}
+		}
+	}
+	return w.cfg.Cgroups.Widen(before, l.pod)
 }
 
 // updated are the resources of a container that can change while it runs.

@@ -171,3 +171,18 @@ func TestResizeThatFails(t *testing.T) {
 		}
 	})
 }
+
+// TestResizeThatFailsIsNoReason to leave other containers alone.
+func TestResizeThatFailsIsNoReason(t *testing.T) {
+	pod := testPod(v1.RestartPolicyAlways, "a", "b")
+	has(pod, "a", "500m", "64Mi")
+	bubble(t, pod, func(t *testing.T, n *testNode) {
+		n.runtime.used = 40 << 20
+		n.ask(func(pod *v1.Pod) { has(pod, "a", "500m", "32Mi") })
+		n.runtime.die(n.runtime.running("b"), 1)
+		pass(time.Minute)
+		if n.runtime.running("b") == "" || n.condition(v1.PodResizeInProgress) == nil {
+			t.Errorf("b %q, conditions %+v", n.runtime.running("b"), n.status().Conditions)
+		}
+	})
+}
