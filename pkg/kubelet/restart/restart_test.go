@@ -1,0 +1,110 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package restart_test
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"keelson.dev/keelson/pkg/kubelet/cri"
+	"keelson.dev/keelson/pkg/kubelet/restart"
+)
+
+func on(action v1.ContainerRestartRuleAction, op v1.ContainerRestartRuleOnExitCodesOperator, codes ...int32) v1.ContainerRestartRule {
+	return v1.ContainerRestartRule{Action: action, ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: op, Values: codes}}
+}
+
+func TestShould(t *testing.T) {
+	const (
+		in    = v1.ContainerRestartRuleOnExitCodesOpIn
+		notIn = v1.ContainerRestartRuleOnExitCodesOpNotIn
+		again = v1.ContainerRestartRuleActionRestart
+		all   = v1.ContainerRestartRuleActionRestartAllContainers
+	)
+	own := func(p v1.ContainerRestartPolicy, rules ...v1.ContainerRestartRule) v1.Container {
+		return v1.Container{RestartPolicy: &p, RestartPolicyRules: rules}
+	}
+	for name, tc := range map[string]struct {
+		policy v1.RestartPolicy
+		c      v1.Container
+		code   int32
+		init   bool
+		want   bool
+	}{
+		"always":                          {policy: "Always", want: true},
+		"on failure, well":                {policy: "OnFailure"},
+		"on failure, badly":               {policy: "OnFailure", code: 1, want: true},
+		"never":                           {policy: "Never", code: 1},
+		"init, well":                      {policy: "Always", init: true},
+		"init, badly":                     {policy: "Always", init: true, code: 1, want: true},
+		"sidecar":                         {policy: "Never", init: true, c: own("Always"), want: true},
+		"its own policy":                  {policy: "Always", c: own("Never"), code: 1},
+		"its own policy on failure":       {policy: "Never", c: own("OnFailure"), code: 1, want: true},
+		"a rule":                          {policy: "Never", c: own("Never", on(again, in, 42)), code: 42, want: true},
+		"a rule for other codes":          {policy: "Never", c: own("Never", on(again, in, 42)), code: 41},
+		"a rule for all but":              {policy: "Never", c: own("Never", on(again, notIn, 42)), code: 41, want: true},
+		"a rule for all but this":         {policy: "Never", c: own("Never", on(again, notIn, 42)), code: 42},
+		"a rule that has all start again": {policy: "Never", c: own("Never", on(all, in, 42)), code: 42, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: tc.policy}}
+			if got := restart.Should(pod, &tc.c, tc.code, tc.init); got != tc.want {
+				t.Errorf("got %t", got)
+			}
+		})
+	}
+}
+
+func TestEpoch(t *testing.T) {
+	at := func(s int64) time.Time { return time.Unix(s, 0) }
+	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{
+		{Name: "a", RestartPolicyRules: []v1.ContainerRestartRule{
+			on(v1.ContainerRestartRuleActionRestart, v1.ContainerRestartRuleOnExitCodesOpIn, 1),
+			on(v1.ContainerRestartRuleActionRestartAllContainers, v1.ContainerRestartRuleOnExitCodesOpNotIn, 0),
+		}},
+		{Name: "b"},
+	}}}
+	seen := &cri.Pod{Containers: []cri.Container{
+		{Name: "a", State: cri.Running, Epoch: at(20)},
+		{Name: "a", State: cri.Exited, ExitCode: 42, FinishedAt: at(20)},
+		{Name: "a", State: cri.Exited, ExitCode: 42, FinishedAt: at(10)},
+		{Name: "a", State: cri.Exited, ExitCode: 1, FinishedAt: at(30)}, // the first rule that matches counts
+		{Name: "b", State: cri.Exited, ExitCode: 42, FinishedAt: at(40)},
+	}}
+	epoch := restart.Epoch(pod, seen)
+	if !epoch.Equal(at(20)) {
+		t.Fatalf("epoch %v", epoch)
+	}
+	for i, want := range []bool{false, true, true, true, true} {
+		if got := restart.Before(&seen.Containers[i], epoch); got != want {
+			t.Errorf("run %d: before %t", i, got)
+		}
+	}
+	if pod.Spec.Containers[0].RestartPolicyRules = nil; !restart.Epoch(pod, seen).IsZero() || restart.Before(&seen.Containers[1], time.Time{}) {
+		t.Error("a pod without rules has an epoch")
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	b := &restart.Backoff{}
+	if !b.Until(now).Equal(now) {
+		t.Error("the first restart is delayed")
+	}
+	for _, want := range []time.Duration{10, 20, 40, 80, 160, 300, 300} {
+		b.Next(now, now)
+		if b.Delay() != want*time.Second || !b.Until(now).Equal(now.Add(want*time.Second)) {
+			t.Errorf("delay %v until %v, want %v s", b.Delay(), b.Until(now), want)
+		}
+	}
+	later := now.Add(2*restart.DefaultMax + time.Second)
+	if !b.Until(later).Equal(later) {
+		t.Error("it is not forgotten")
+	}
+	if b.Next(later, later); b.Delay() != restart.DefaultBase {
+		t.Errorf("delay %v after it was forgotten", b.Delay())
+	}
+}
