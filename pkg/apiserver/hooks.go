@@ -13,6 +13,7 @@ import (
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/apiserver/bootstrap"
 	"keelson.dev/keelson/pkg/apiserver/rbac"
+	"keelson.dev/keelson/pkg/daemon"
 	"keelson.dev/keelson/pkg/health"
 )
 
@@ -138,6 +139,7 @@ func (a *assembly) announce(ctx context.Context) {
 		if ok {
 			close(a.server.ready)
 			a.server.log.Info("Ready")
+			daemon.Settle(ctx, a.server.deps.Clock, a.server.log)
 			return
 		}
 		select {

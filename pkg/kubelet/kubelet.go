@@ -23,6 +23,7 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/daemon"
 	"keelson.dev/keelson/pkg/kubelet/allocation"
 	"keelson.dev/keelson/pkg/kubelet/cgroup"
 	"keelson.dev/keelson/pkg/kubelet/cri"
@@ -248,6 +249,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	g.Go(func() error { return k.volumes.Run(ctx) })
 	g.Go(func() error { return k.runtime.watchState(ctx) })
 	g.Go(func() error { return k.work(ctx) })
+	g.Go(func() error { daemon.Settle(ctx, k.cfg.Clock, k.cfg.Log); return nil })
 	err = g.Wait()
 	k.pool.Wait()
 	if errors.Is(err, context.Canceled) {

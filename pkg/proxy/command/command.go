@@ -80,6 +80,7 @@ func run(ctx context.Context, cfg *config.Config, client kubernetes.Interface, l
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	served := serve(ctx, &cfg.KubeProxyConfiguration, p.Health(), registry, log, cancel)
+	served.Go(func() { daemon.Settle(ctx, clock.Real(), log) })
 	err = p.Run(ctx)
 	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
 		err = cause

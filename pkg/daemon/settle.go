@@ -1,0 +1,87 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"keelson.dev/api/clock"
+)
+
+// settleAfter is when a process has done what only its start does.
+const settleAfter = 10 * time.Second
+
+// Settle waits until the start of the process is over, and then gives back the
+// memory that it alone needed: heap, and the pages of the program that no one
+// comes back to, which is most of them: types and their registration, of which
+// a program that knows all of Kubernetes' kinds has tens of megabytes. What is
+// needed again is read again, from the page cache mostly.
+func Settle(ctx context.Context, c clock.Clock, log *slog.Logger) {
+	t := c.NewTimer(settleAfter)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return
+	case <-t.C():
+	}
+	debug.FreeOSMemory()
+	if err := dropProgram(); err != nil {
+		log.Warn("Pages of the program are kept", "err", err)
+	}
+}
+
+// dropProgram takes the program's own pages out of the process.
+func dropProgram() error {
+	maps, err := os.Open("/proc/self/maps")
+	if err != nil {
+		return fmt.Errorf("memory map: %w", err)
+	}
+	defer func() { _ = maps.Close() }()
+	program, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		return fmt.Errorf("program: %w", err)
+	}
+	ranges, err := readOnly(maps, program)
+	if err != nil {
+		return err
+	}
+	for _, r := range ranges {
+		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, r.from, r.to-r.from, unix.MADV_DONTNEED); errno != 0 {
+			return fmt.Errorf("give pages of the program back: %w", errno)
+		}
+	}
+	return nil
+}
+
+// addresses is a range of addresses.
+type addresses struct{ from, to uintptr }
+
+// readOnly finds where a program's file is mapped without being written to: what
+// is dropped there comes back as it was.
+func readOnly(maps io.Reader, program string) ([]addresses, error) {
+	var out []addresses
+	lines := bufio.NewScanner(maps)
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 6 || strings.Join(fields[5:], " ") != program || fields[1] != "r-xp" && fields[1] != "r--p" {
+			continue
+		}
+		var a addresses
+		if _, err := fmt.Sscanf(fields[0], "%x-%x", &a.from, &a.to); err != nil {
+			return nil, fmt.Errorf("memory map: %q: %w", lines.Text(), err)
+		}
+		out = append(out, a)
+	}
+	return out, lines.Err()
+}
