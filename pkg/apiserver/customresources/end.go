@@ -18,6 +18,7 @@ import (
 	"keelson.dev/api/clock"
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/apiserver/store"
 )
 
 // emptyWait is how often a definition is looked at whose objects take their time.
@@ -112,12 +113,15 @@ func (c *Controller) empty(ctx context.Context, crd *apiextensionsv1.CustomResou
 // are stored in, whether that is served or not.
 func (c *Controller) storedObjects(crd *apiextensionsv1.CustomResourceDefinition) (*registry.Registry, error) {
 	c.mu.Lock()
-	e := c.known[crd.Name]
+	var record *store.Record
+	if e := c.known[crd.Name]; e != nil {
+		record = e.record
+	}
 	c.mu.Unlock()
-	if e == nil {
+	if record == nil {
 		return nil, apierrors.NewNotFound(Definitions(), crd.Name)
 	}
-	d, err := c.newDefinition(e.record, crd)
+	d, err := c.newDefinition(record, crd)
 	if err != nil {
 		return nil, err
 	}
