@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -57,8 +58,11 @@ func New(d controller.Deps) (controller.Controller, error) {
 			c.release(old)
 			return
 		}
-		if len(node.Spec.PodCIDRs) == 0 {
+		switch {
+		case len(node.Spec.PodCIDRs) == 0:
 			c.loop.Add(node.Name)
+		case old == nil || !slices.Equal(old.Spec.PodCIDRs, node.Spec.PodCIDRs):
+			c.take(node) // somebody else may have given it
 		}
 	})
 }
@@ -71,11 +75,16 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 	// What nodes have already is taken before anything new is given.
 	for _, n := range nodes {
-		if err := c.occupy(n.Spec.PodCIDRs); err != nil {
-			c.Log.Error("node has a range that is no part of the cluster's", "node", n.Name, "error", err)
-		}
+		c.take(n)
 	}
 	return c.loop.Run(ctx)
+}
+
+// take keeps what a node has from being given to another.
+func (c *Controller) take(n *v1.Node) {
+	if err := c.occupy(n.Spec.PodCIDRs); err != nil {
+		c.Log.Error("node has a range that is no part of the cluster's", "node", n.Name, "error", err)
+	}
 }
 
 func (c *Controller) occupy(cidrs []string) error {
