@@ -19,13 +19,17 @@ func customResourceDefinitionRow() *resource.Row {
 		ShortNames: []string{"crd", "crds"}, Categories: []string{"api-extensions"},
 		StoragePrefix: "apiextensions.k8s.io/customresourcedefinitions",
 
-		Default:        defaultCustomResourceDefinition,
-		PrepareCreate:  prepareCustomResourceDefinitionCreate,
-		PrepareUpdate:  prepareCustomResourceDefinitionUpdate,
-		ResetFields:    []string{"status"},
-		ValidateName:   anyName,
-		Validate:       validateCustomResourceDefinition,
-		ValidateUpdate: validateCustomResourceDefinitionUpdate,
+		Default:       defaultCustomResourceDefinition,
+		PrepareCreate: prepareCustomResourceDefinitionCreate,
+		PrepareUpdate: prepareCustomResourceDefinitionUpdate,
+		ResetFields:   []string{"status"},
+		ValidateName:  anyName,
+		Warnings:      warnOfFormats,
+
+		// Its objects go with a definition, and it waits for them anyway.
+		DefaultGarbageCollection: "Unsupported",
+		Validate:                 validateCustomResourceDefinition,
+		ValidateUpdate:           validateCustomResourceDefinitionUpdate,
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
@@ -34,7 +38,7 @@ func customResourceDefinitionRow() *resource.Row {
 		Cells: customResourceDefinitionCells,
 
 		Subresources: []resource.Sub[apiextensionsv1.CustomResourceDefinition]{
-			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: prepareCustomResourceDefinitionStatus, ValidateUpdate: validateCustomResourceDefinitionStatus},
+			{Subresource: strategy.View("status", "spec"), PrepareUpdate: prepareCustomResourceDefinitionStatus, ValidateUpdate: validateCustomResourceDefinitionStatus},
 		},
 	}.Row()
 	row.Codec = codec{}

@@ -56,10 +56,8 @@ func recordStorageVersion(crd *apiextensionsv1.CustomResourceDefinition) {
 	}
 }
 
+// prepareCustomResourceDefinitionStatus keeps the spec. Metadata can be written
+// through the status, as in Kubernetes.
 func prepareCustomResourceDefinitionStatus(_ context.Context, crd, old *apiextensionsv1.CustomResourceDefinition) {
 	crd.Spec = old.Spec
-	finalizers := crd.Finalizers
-	managed := crd.ManagedFields
-	crd.ObjectMeta = old.ObjectMeta
-	crd.Finalizers, crd.ManagedFields = finalizers, managed
 }

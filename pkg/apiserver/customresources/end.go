@@ -25,26 +25,45 @@ import (
 const emptyWait = 500 * time.Millisecond
 
 // Hooks keep a deleted definition until its objects are gone.
-func Hooks() registry.Hooks {
-	return registry.Hooks{Ending: func(ctx context.Context, obj resource.Object) bool {
-		crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
-		if !ok {
-			return false
-		}
-		if apihelpers.CRDHasFinalizer(crd, apiextensionsv1.CustomResourceCleanupFinalizer) {
-			return true
-		}
-		crd.DeletionGracePeriodSeconds = nil
-		if crd.DeletionTimestamp != nil {
-			crd.Generation-- // of a definition, being deleted does not count
-		}
-		crd.Finalizers = append(crd.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer)
-		set(crd, condition{
-			Type: apiextensionsv1.Terminating, Status: apiextensionsv1.ConditionTrue, Reason: "InstanceDeletionPending",
-			Message: "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
-		}, resource.Time(ctx))
+func Hooks() registry.Hooks { return registry.Hooks{BeforeDelete: checkDelete, Ending: keepEnding} }
+
+// checkDelete words broken preconditions as Kubernetes does for this kind.
+func checkDelete(_ context.Context, obj resource.Object, options *metav1.DeleteOptions) error {
+	p := options.Preconditions
+	if p == nil {
+		return nil
+	}
+	var err error
+	switch {
+	case p.UID != nil && *p.UID != obj.GetUID():
+		err = fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", *p.UID, obj.GetUID()) //nolint:staticcheck // Kubernetes' words
+	case p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion():
+		err = fmt.Errorf("Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", *p.ResourceVersion, obj.GetResourceVersion()) //nolint:staticcheck // Kubernetes' words
+	default:
+		return nil
+	}
+	return apierrors.NewConflict(Definitions(), obj.GetName(), err)
+}
+
+// keepEnding marks a definition that is being deleted.
+func keepEnding(ctx context.Context, obj resource.Object) bool {
+	crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
+	if !ok {
+		return false
+	}
+	if apihelpers.CRDHasFinalizer(crd, apiextensionsv1.CustomResourceCleanupFinalizer) {
 		return true
-	}}
+	}
+	crd.DeletionGracePeriodSeconds = nil
+	if crd.DeletionTimestamp != nil {
+		crd.Generation-- // of a definition, being deleted does not count
+	}
+	crd.Finalizers = append(crd.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer)
+	set(crd, condition{
+		Type: apiextensionsv1.Terminating, Status: apiextensionsv1.ConditionTrue, Reason: "InstanceDeletionPending",
+		Message: "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+	}, resource.Time(ctx))
+	return true
 }
 
 func now(c clock.Clock) metav1.Time { return metav1.NewTime(c.Now()) }
