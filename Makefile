@@ -7,7 +7,7 @@ CLUSTER    ?= keelson
 NODES      ?= 2
 KUBECONFIG ?= $(CURDIR)/.build/kubeconfig
 FOCUS      ?=
-FUZZTIME   ?= 5s
+FUZZTIME   ?= 5000x
 
 .PHONY: help up down deps build tools images test unit fuzz e2e lint conformance clean
 

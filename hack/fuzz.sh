@@ -8,18 +8,22 @@ set -euo pipefail
 
 case ${1:-} in
 -h | --help)
-	echo "usage: hack/fuzz.sh [TIME]    (5s for each target)"
+	echo "usage: hack/fuzz.sh [TIME|COUNTx]    (5000x for each target)"
 	exit
 	;;
 esac
-time=${1:-5s}
+time=${1:-5000x}
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 grep -rlE '^func Fuzz' --include='*_test.go' pkg staging | xargs -n 1 dirname | sort -u | while read -r dir; do
 	for target in $(grep -hoE '^func Fuzz[A-Za-z0-9]+' "$dir"/*_test.go | cut -d' ' -f2); do
 		echo "fuzz: $dir $target"
-		(cd "$dir" && go test -run '^$' -fuzz "^$target\$" -fuzztime "$time" -parallel 2 . >/dev/null) ||
-			{ (cd "$dir" && go test -run "^$target\$" .); exit 1; }
+		(cd "$dir" && go test -run '^$' -fuzz "^$target\$" -fuzztime "$time" -parallel 2 .) >"$log" 2>&1 || {
+			cat "$log" >&2
+			exit 1
+		}
 	done
 done
