@@ -12,12 +12,6 @@ package satoken
 
 import (
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rsa"
-	"crypto/sha256"
-	"crypto/x509"
-	"encoding/base64"
 	"fmt"
 	"os"
 	"time"
@@ -25,6 +19,8 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
 	"k8s.io/client-go/util/keyutil"
+
+	"keelson.dev/keelson/pkg/tokenkey"
 )
 
 // LegacyIssuer is the issuer of tokens that live in secrets.
@@ -91,14 +87,14 @@ func LoadKeys(files ...string) (*Keys, error) {
 }
 
 func (k *Keys) add(key crypto.PublicKey) error {
-	id, err := keyID(key)
+	id, err := tokenkey.ID(key)
 	if err != nil {
 		return err
 	}
 	if len(k.byID[id]) > 0 {
 		return nil
 	}
-	alg, err := algorithm(key)
+	alg, err := tokenkey.Algorithm(key)
 	if err != nil {
 		return err
 	}
@@ -114,34 +110,6 @@ func (k *Keys) candidates(id string) []crypto.PublicKey {
 		return k.all
 	}
 	return k.byID[id]
-}
-
-// keyID is the hash by which Kubernetes names a key.
-func keyID(key crypto.PublicKey) (string, error) {
-	der, err := x509.MarshalPKIXPublicKey(key)
-	if err != nil {
-		return "", fmt.Errorf("public key: %w", err)
-	}
-	sum := sha256.Sum256(der)
-	return base64.RawURLEncoding.EncodeToString(sum[:]), nil
-}
-
-func algorithm(key crypto.PublicKey) (jose.SignatureAlgorithm, error) {
-	switch k := key.(type) {
-	case *rsa.PublicKey:
-		return jose.RS256, nil
-	case *ecdsa.PublicKey:
-		switch k.Curve {
-		case elliptic.P256():
-			return jose.ES256, nil
-		case elliptic.P384():
-			return jose.ES384, nil
-		case elliptic.P521():
-			return jose.ES512, nil
-		}
-		return "", fmt.Errorf("unknown ecdsa curve, must be 256, 384, or 521")
-	}
-	return "", fmt.Errorf("unknown public key type %T, must be *rsa.PublicKey or *ecdsa.PublicKey", key)
 }
 
 // Issuer signs tokens.
@@ -166,11 +134,11 @@ func LoadIssuer(name, file string) (*Issuer, error) {
 	if !ok {
 		return nil, fmt.Errorf("service account signing key %s: unusable type %T", file, parsed)
 	}
-	alg, err := algorithm(private.Public())
+	alg, err := tokenkey.Algorithm(private.Public())
 	if err != nil {
 		return nil, fmt.Errorf("service account signing key %s: %w", file, err)
 	}
-	id, err := keyID(private.Public())
+	id, err := tokenkey.ID(private.Public())
 	if err != nil {
 		return nil, fmt.Errorf("service account signing key %s: %w", file, err)
 	}

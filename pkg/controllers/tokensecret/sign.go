@@ -5,12 +5,6 @@ package tokensecret
 
 import (
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rsa"
-	"crypto/sha256"
-	"crypto/x509"
-	"encoding/base64"
 	"fmt"
 
 	"github.com/go-jose/go-jose/v4"
@@ -18,6 +12,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/client-go/util/keyutil"
+
+	"keelson.dev/keelson/pkg/tokenkey"
 )
 
 // issuer is that of all tokens that live in secrets.
@@ -44,38 +40,19 @@ func newSigner(pem []byte) (signer, error) {
 	if !ok {
 		return signer{}, fmt.Errorf("key of service account tokens: of type %T", key)
 	}
-	alg, err := algorithm(private.Public())
-	if err != nil {
-		return signer{}, err
-	}
-	der, err := x509.MarshalPKIXPublicKey(private.Public())
+	alg, err := tokenkey.Algorithm(private.Public())
 	if err != nil {
 		return signer{}, fmt.Errorf("key of service account tokens: %w", err)
 	}
-	sum := sha256.Sum256(der)
-	id := base64.RawURLEncoding.EncodeToString(sum[:])
+	id, err := tokenkey.ID(private.Public())
+	if err != nil {
+		return signer{}, fmt.Errorf("key of service account tokens: %w", err)
+	}
 	s, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: jose.JSONWebKey{Key: key, KeyID: id}}, nil)
 	if err != nil {
 		return signer{}, fmt.Errorf("key of service account tokens: %w", err)
 	}
 	return signer{s}, nil
-}
-
-func algorithm(public crypto.PublicKey) (jose.SignatureAlgorithm, error) {
-	switch k := public.(type) {
-	case *rsa.PublicKey:
-		return jose.RS256, nil
-	case *ecdsa.PublicKey:
-		switch k.Curve {
-		case elliptic.P256():
-			return jose.ES256, nil
-		case elliptic.P384():
-			return jose.ES384, nil
-		case elliptic.P521():
-			return jose.ES512, nil
-		}
-	}
-	return "", fmt.Errorf("key of service account tokens: %T cannot sign them", public)
 }
 
 func (s signer) token(sa *v1.ServiceAccount, secret *v1.Secret) (string, error) {
