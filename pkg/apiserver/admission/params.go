@@ -194,6 +194,7 @@ const (
 
 type paramError string
 
+// Error implements error.
 func (e paramError) Error() string { return string(e) }
 
 func (g *ParamGuard) allows(ctx context.Context, attrs authorizer.Attributes) (bool, error) {

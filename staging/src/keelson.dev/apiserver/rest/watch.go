@@ -58,11 +58,14 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out ne
 	return s.stream(ctx, t.done, w, watcher, enc)
 }
 
-// ended is a watch that is over before it has begun.
+// ended is a watch that is over before it has begun. It implements store.Watcher.
 type ended struct{ err error }
 
+// Next implements store.Watcher.
 func (e ended) Next(context.Context) ([]store.Event, error) { return nil, e.err }
-func (e ended) Stop()                                       {}
+
+// Stop implements store.Watcher.
+func (e ended) Stop() {}
 
 // stream writes events as HTTP chunks. It ends without a word when removed is
 // done: then the store is gone too.
