@@ -42,18 +42,14 @@ func NewCleaning(d controller.Deps) (controller.Controller, error) {
 
 // Run implements controller.Controller.
 func (c *cleaning) Run(ctx context.Context) error {
-	t := c.Clock.NewTicker(cleanPeriod)
-	defer t.Stop()
-	for {
+	clean := func(ctx context.Context) {
 		if err := c.sweep(ctx); err != nil && ctx.Err() == nil {
 			c.Log.Warn("requests for certificates are not cleaned away", "error", err)
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-t.C():
-		}
 	}
+	clean(ctx)
+	controller.Every(ctx, c.Clock, cleanPeriod, clean)
+	return nil
 }
 
 func (c *cleaning) sweep(ctx context.Context) error {

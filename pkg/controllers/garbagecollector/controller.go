@@ -65,18 +65,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.loop.Run(ctx) })
-	g.Go(func() error {
-		t := c.Clock.NewTicker(discoveryPeriod)
-		defer t.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-t.C():
-				c.discover(ctx)
-			}
-		}
-	})
+	g.Go(func() error { controller.Every(ctx, c.Clock, discoveryPeriod, c.discover); return nil })
 	return g.Wait()
 }
 

@@ -72,7 +72,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 func (c *Controller) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.loop.Run(ctx) })
-	g.Go(func() error { return c.monitor(ctx) })
+	g.Go(func() error { controller.Every(ctx, c.Clock, monitorPeriod, c.monitor); return nil })
 	return g.Wait()
 }
 
@@ -104,30 +104,21 @@ func (c *Controller) hear(node string, fresh func(h *heard) bool) {
 }
 
 // monitor looks for nodes that have fallen silent.
-func (c *Controller) monitor(ctx context.Context) error {
-	t := c.Clock.NewTicker(monitorPeriod)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-t.C():
+func (c *Controller) monitor(ctx context.Context) {
+	nodes, err := c.lister.List(labels.Everything())
+	if err != nil {
+		return // a cache does not fail
+	}
+	if c.zones.update(nodes, c.Clock.Now()) {
+		c.hearAll()
+	}
+	for _, n := range nodes {
+		if controller.NodeReady(n).Status != v1.ConditionTrue {
+			c.loop.Add(n.Name) // when pods may be evicted depends on other nodes too
 		}
-		nodes, err := c.lister.List(labels.Everything())
-		if err != nil {
-			return fmt.Errorf("nodes: %w", err)
-		}
-		if c.zones.update(nodes, c.Clock.Now()) {
-			c.hearAll()
-		}
-		for _, n := range nodes {
-			if controller.NodeReady(n).Status != v1.ConditionTrue {
-				c.loop.Add(n.Name) // when pods may be evicted depends on other nodes too
-			}
-			if c.silent(n) {
-				if err := c.markUnknown(ctx, n); err != nil && ctx.Err() == nil {
-					c.Log.Warn("silent node is not marked", "node", n.Name, "error", err)
-				}
+		if c.silent(n) {
+			if err := c.markUnknown(ctx, n); err != nil && ctx.Err() == nil {
+				c.Log.Warn("silent node is not marked", "node", n.Name, "error", err)
 			}
 		}
 	}

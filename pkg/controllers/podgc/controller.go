@@ -48,18 +48,14 @@ func New(d controller.Deps) (controller.Controller, error) {
 
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	t := c.Clock.NewTicker(period)
-	defer t.Stop()
-	for {
+	collect := func(ctx context.Context) {
 		if err := c.sweep(ctx); err != nil && ctx.Err() == nil {
 			c.Log.Warn("pods are not collected", "error", err)
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-t.C():
-		}
 	}
+	collect(ctx)
+	controller.Every(ctx, c.Clock, period, collect)
+	return nil
 }
 
 func (c *Controller) sweep(ctx context.Context) error {
