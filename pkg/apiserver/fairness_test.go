@@ -118,24 +118,36 @@ func TestFairness(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	body, more := io.Pipe()
-	defer more.Close()
-	slow, err := http.NewRequestWithContext(t.Context(), http.MethodPost, bob.Host+"/api/v1/namespaces/default/configmaps", body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	slow.Header.Set("Content-Type", "application/json")
-	ended := make(chan int, 1)
-	go func() {
-		resp, err := client.Do(slow)
+	// It may come before the one before it has given back its seat: then it
+	// is refused, and sent again.
+	send := func() (*io.PipeWriter, <-chan int) {
+		body, more := io.Pipe()
+		slow, err := http.NewRequestWithContext(t.Context(), http.MethodPost, bob.Host+"/api/v1/namespaces/default/configmaps", body)
 		if err != nil {
-			ended <- 0
-			return
+			t.Fatal(err)
 		}
-		defer resp.Body.Close()
-		ended <- resp.StatusCode
-	}()
+		slow.Header.Set("Content-Type", "application/json")
+		ended := make(chan int, 1)
+		go func() {
+			resp, err := client.Do(slow)
+			if err != nil {
+				ended <- 0
+				return
+			}
+			defer resp.Body.Close()
+			ended <- resp.StatusCode
+		}()
+		return more, ended
+	}
+	more, ended := send()
+	defer func() { _ = more.Close() }()
 	poll(t, "requests are refused", func(context.Context) bool {
+		select {
+		case <-ended:
+			_ = more.Close()
+			more, ended = send()
+		default:
+		}
 		resp, body := answerTo(t, bob, "/version")
 		return resp.StatusCode == http.StatusTooManyRequests && resp.Header.Get("Retry-After") != "" && body == "Too many requests, please try again later.\n"
 	})
