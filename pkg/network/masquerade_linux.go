@@ -4,7 +4,6 @@
 package network
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -12,6 +11,8 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
+
+	"keelson.dev/keelson/pkg/nft"
 )
 
 // tableName is that of our nftables table, one for each address family.
@@ -38,24 +39,7 @@ func planMasquerade(own []netip.Prefix, nodes []node) masquerade {
 			except = append(except, netip.PrefixFrom(a, a.BitLen()))
 		}
 	}
-	return masquerade{from: disjoint(own), except: disjoint(except)}
-}
-
-// disjoint returns the prefixes sorted, without those that lie in another.
-func disjoint(list []netip.Prefix) []netip.Prefix {
-	list = slices.SortedFunc(slices.Values(list), func(a, b netip.Prefix) int {
-		if c := a.Masked().Addr().Compare(b.Masked().Addr()); c != 0 {
-			return c
-		}
-		return a.Bits() - b.Bits()
-	})
-	var out []netip.Prefix
-	for _, p := range list {
-		if len(out) == 0 || !out[len(out)-1].Overlaps(p) {
-			out = append(out, p.Masked())
-		}
-	}
-	return out
+	return masquerade{from: nft.Disjoint(own), except: nft.Disjoint(except)}
 }
 
 func (m masquerade) equal(o masquerade) bool {
@@ -65,10 +49,11 @@ func (m masquerade) equal(o masquerade) bool {
 // applyMasquerade replaces our tables by those wanted, in one transaction, unless they are what was
 // applied before and are still there.
 func (k *kernel) applyMasquerade(want masquerade) error {
-	conn, err := nftables.New(nftables.WithNetNSFd(k.netNS))
+	conn, err := nft.Open(k.netNS)
 	if err != nil {
-		return fmt.Errorf("open nftables: %w", err)
+		return err
 	}
+	defer conn.Close()
 	tables, err := conn.ListTables()
 	if err != nil {
 		return fmt.Errorf("list nftables tables: %w", err)
@@ -82,11 +67,8 @@ func (k *kernel) applyMasquerade(want masquerade) error {
 	for _, t := range ours {
 		conn.DelTable(t)
 	}
-	err = errors.Join(addTable(conn, want, true), addTable(conn, want, false))
-	if err == nil {
-		err = conn.Flush()
-	}
-	if err != nil {
+	err = errors.Join(addTable(conn, want, nft.Packet{}), addTable(conn, want, nft.Packet{IPv6: true}))
+	if err := conn.Commit(err); err != nil {
 		return fmt.Errorf("masquerade: %w", err)
 	}
 	k.applied = &want
@@ -102,30 +84,19 @@ func families(list []netip.Prefix) (n int) {
 	return n
 }
 
-// layout is where addresses are in a packet of a family.
-type layout struct {
-	family           nftables.TableFamily
-	key              nftables.SetDatatype
-	source, dest, sz uint32
-}
-
-func layoutOf(ipv4 bool) layout {
-	if ipv4 {
-		return layout{nftables.TableFamilyIPv4, nftables.TypeIPAddr, 12, 16, 4}
-	}
-	return layout{nftables.TableFamilyIPv6, nftables.TypeIP6Addr, 8, 24, 16}
-}
-
-func addTable(conn *nftables.Conn, want masquerade, ipv4 bool) error {
-	l := layoutOf(ipv4)
-	from, except := elements(want.from, ipv4), elements(want.except, ipv4)
+func addTable(conn *nft.Conn, want masquerade, p nft.Packet) error {
+	from, except := nft.Elements(nft.Ranges(want.from), p.IPv6), nft.Elements(nft.Ranges(want.except), p.IPv6)
 	if len(from) == 0 {
 		return nil
 	}
-	table := conn.AddTable(&nftables.Table{Name: tableName, Family: l.family})
-	pods := &nftables.Set{Table: table, Name: "pods", KeyType: l.key, Interval: true}
-	inside := &nftables.Set{Table: table, Name: "inside", KeyType: l.key, Interval: true}
-	if err := errors.Join(conn.AddSet(pods, from), conn.AddSet(inside, except)); err != nil {
+	key := nftables.TypeIPAddr
+	if p.IPv6 {
+		key = nftables.TypeIP6Addr
+	}
+	table := conn.AddTable(&nftables.Table{Name: tableName, Family: p.TableFamily()})
+	pods := &nftables.Set{Table: table, Name: "pods", KeyType: key, Interval: true}
+	inside := &nftables.Set{Table: table, Name: "inside", KeyType: key, Interval: true}
+	if err := errors.Join(conn.AddSet(pods, nil), conn.AddSet(inside, nil), conn.Put(pods, from), conn.Put(inside, except)); err != nil {
 		return fmt.Errorf("add sets: %w", err)
 	}
 	chain := conn.AddChain(&nftables.Chain{
@@ -134,51 +105,7 @@ func addTable(conn *nftables.Conn, want masquerade, ipv4 bool) error {
 	})
 	// ip saddr @pods ip daddr != @inside masquerade fully-random
 	conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
-		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: l.source, Len: l.sz},
-		&expr.Lookup{SourceRegister: 1, SetName: pods.Name, SetID: pods.ID},
-		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: l.dest, Len: l.sz},
-		&expr.Lookup{SourceRegister: 1, SetName: inside.Name, SetID: inside.ID, Invert: true},
-		&expr.Masq{FullyRandom: true},
+		p.Source(0), nft.Member(pods.Name, 0), p.Dest(0), nft.NotMember(inside.Name, 0), &expr.Masq{FullyRandom: true},
 	}})
 	return nil
-}
-
-// elements returns the prefixes of one family as intervals. Those that touch are joined: the
-// end of one would have the key of the other's start.
-func elements(list []netip.Prefix, ipv4 bool) []nftables.SetElement {
-	var out []nftables.SetElement
-	var last []byte // the end of the last interval, exclusive
-	for _, p := range list {
-		if p.Addr().Is4() != ipv4 {
-			continue
-		}
-		start, end := p.Addr().AsSlice(), endOf(p)
-		if len(out) > 0 && bytes.Equal(last, start) {
-			out = out[:len(out)-1]
-		} else {
-			out = append(out, nftables.SetElement{Key: start})
-		}
-		if end == nil { // up to the last address there is
-			return out
-		}
-		out = append(out, nftables.SetElement{Key: end, IntervalEnd: true})
-		last = end
-	}
-	return out
-}
-
-// endOf returns the first address after the prefix; nil if there is none.
-func endOf(p netip.Prefix) []byte {
-	end := p.Masked().Addr().AsSlice()
-	for i := p.Bits(); i < p.Addr().BitLen(); i++ {
-		end[i/8] |= 0x80 >> (i % 8)
-	}
-	next := netip.Addr{}
-	if a, ok := netip.AddrFromSlice(end); ok {
-		next = a.Next()
-	}
-	if !next.IsValid() {
-		return nil
-	}
-	return next.AsSlice()
 }

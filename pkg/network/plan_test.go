@@ -179,34 +179,3 @@ func TestPlanMasquerade(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
-
-// TestElements compares membership in intervals with that in prefixes.
-func TestElements(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var list []netip.Prefix
-		for range rapid.IntRange(0, 6).Draw(t, "count") {
-			a := netip.AddrFrom4([4]byte{255, 255, 255, byte(rapid.IntRange(0, 255).Draw(t, "address"))})
-			p, _ := a.Prefix(rapid.IntRange(26, 32).Draw(t, "bits"))
-			list = append(list, p)
-		}
-		es := elements(disjoint(list), true)
-		for i := range 256 {
-			a := netip.AddrFrom4([4]byte{255, 255, 255, byte(i)})
-			in := false
-			for _, e := range es {
-				key, _ := netip.AddrFromSlice(e.Key)
-				if key.Compare(a) <= 0 {
-					in = !e.IntervalEnd
-				}
-			}
-			if want := slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a) }); in != want {
-				t.Fatalf("%v in %v: %v, want %v", a, list, in, want)
-			}
-		}
-		for i := 1; i < len(es); i++ {
-			if slices.Compare(es[i-1].Key, es[i].Key) >= 0 {
-				t.Fatalf("keys out of order: %v", es)
-			}
-		}
-	})
-}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
+	"keelson.dev/keelson/pkg/nft"
 	"keelson.dev/keelson/pkg/proxy/ruleset"
 )
 
@@ -60,28 +61,28 @@ func sampleClasses() []ruleset.Class {
 // takes the register before the key for the value, and shows what the key's
 // registers had before.
 func (l layout) classRules(c ruleset.Class) [][]expr.Any {
-	w := words(l.family)
+	w := l.Words()
 	service, endpoint := w, 2*w+2
-	identity := rule(l.identity(c.Source, service), l.source(0))
-	slot := &expr.Numgen{Register: reg(endpoint), Modulus: c.N, Type: unix.NFT_NG_RANDOM, Offset: uint32(c.List) * ruleset.LocalSlots}
-	translate := &expr.NAT{Type: expr.NATTypeDestNAT, Family: l.nfproto(), RegAddrMin: reg(endpoint), RegProtoMin: reg(endpoint + w), Specified: true}
+	identity := rule(l.identity(c.Source, service), l.Source(0))
+	slot := &expr.Numgen{Register: nft.Reg(endpoint), Modulus: c.N, Type: unix.NFT_NG_RANDOM, Offset: uint32(c.List) * ruleset.LocalSlots}
+	translate := &expr.NAT{Type: expr.NATTypeDestNAT, Family: l.NFProto(), RegAddrMin: nft.Reg(endpoint), RegProtoMin: nft.Reg(endpoint + w), Specified: true}
 	var rules [][]expr.Any
 	if c.Masquerade {
-		rules = append(rules, setMark(l.bit()))
+		rules = append(rules, nft.SetMark(l.bit()))
 	}
 	if c.Sticky == 0 {
-		return append(rules, rule(identity, slot, get(ruleset.Endpoints.String(), service, endpoint), translate))
+		return append(rules, rule(identity, slot, nft.Get(ruleset.Endpoints.String(), service, endpoint), translate))
 	}
 	remember := func(op uint32) expr.Any {
 		return &expr.Dynset{
-			SrcRegKey: reg(0), SrcRegData: reg(endpoint - 1), SetName: setAffinity, Operation: op, Timeout: time.Duration(c.Sticky) * time.Second,
+			SrcRegKey: nft.Reg(0), SrcRegData: nft.Reg(endpoint - 1), SetName: setAffinity, Operation: op, Timeout: time.Duration(c.Sticky) * time.Second,
 		}
 	}
 	usable := (ruleset.StickyCluster + ruleset.Set(c.List)).String()
-	blank := rule(&expr.Immediate{Register: reg(endpoint), Data: make([]byte, l.family.Size())}, &expr.Immediate{Register: reg(endpoint + w), Data: make([]byte, 4)})
-	choose := rule(identity, slot, get(ruleset.StickyEndpoints.String(), service, endpoint-1))
+	blank := rule(&expr.Immediate{Register: nft.Reg(endpoint), Data: make([]byte, l.Size())}, &expr.Immediate{Register: nft.Reg(endpoint + w), Data: make([]byte, 4)})
+	choose := rule(identity, slot, nft.Get(ruleset.StickyEndpoints.String(), service, endpoint-1))
 	return append(rules,
-		rule(identity, blank, get(setAffinity, 0, endpoint-1), identity, member(usable, service), remember(unix.NFT_DYNSET_OP_UPDATE), translate),
+		rule(identity, blank, nft.Get(setAffinity, 0, endpoint-1), identity, nft.Member(usable, service), remember(unix.NFT_DYNSET_OP_UPDATE), translate),
 		// The client is new or its endpoint has gone. An element's data cannot be
 		// changed: forget it first.
 		rule(identity, blank, remember(dynsetDelete)),
@@ -95,17 +96,17 @@ func (l layout) classRules(c ruleset.Class) [][]expr.Any {
 func (l layout) identity(s ruleset.Source, r uint32) []expr.Any {
 	switch s {
 	case ruleset.Address:
-		return rule(l.frontend(r), get(ruleset.Frontends.String(), r, r-1))
+		return rule(l.frontend(r), nft.Get(ruleset.Frontends.String(), r, r-1))
 	case ruleset.NodePort:
-		return rule(l.nodePort(r), get(ruleset.Frontends.String(), r, r-1))
+		return rule(l.nodePort(r), nft.Get(ruleset.Frontends.String(), r, r-1))
 	}
 	return l.frontend(r)
 }
 
 // writeRule writes a rule as the kernel gets it.
-func writeRule(w io.Writer, p packet, exprs []expr.Any) {
+func writeRule(w io.Writer, p nft.Packet, exprs []expr.Any) {
 	for _, e := range exprs {
-		b, err := expr.Marshal(byte(p.table()), e)
+		b, err := expr.Marshal(byte(p.TableFamily()), e)
 		fmt.Fprintf(w, "%x %v\n", b, err)
 	}
 }

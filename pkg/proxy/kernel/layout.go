@@ -5,6 +5,7 @@ package kernel
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 
+	"keelson.dev/keelson/pkg/nft"
 	"keelson.dev/keelson/pkg/proxy/ruleset"
 )
 
@@ -100,7 +102,7 @@ func rule(parts ...any) []expr.Any {
 
 // layout is everything of a table that is not about services.
 type layout struct {
-	packet
+	nft.Packet
 	settings Settings
 	iface    string
 }
@@ -111,30 +113,30 @@ func (l layout) chains() []chain {
 		filter, nat = nftables.ChainTypeFilter, nftables.ChainTypeNAT
 		in, out     = nftables.ChainHookPrerouting, nftables.ChainHookOutput
 		early       = nftables.ChainPriorityRef(*nftables.ChainPriorityNATDest - 10) // sees the address before it is translated
-		isNew       = newConnection()
+		isNew       = nft.NewConnection()
 	)
 	return []chain{
-		plain(chainReject, rule(l.reject())),
+		plain(chainReject, rule(l.Reject())),
 		plain(chainFirewall, l.firewall()),
 		plain(chainEndpoints, rule(l.frontend(1), l.classify(ruleset.Services, setFilter))),
 		plain(chainNodePort, rule(l.onNodePortAddress(), l.nodePort(1), l.classify(ruleset.Services, setFilter))),
 		plain(chainClusterIP,
-			rule(l.dest(0), member(ruleset.ClusterIPs.String(), 0), l.reject()),
-			rule(l.dest(0), member(setServices, 0), drop())),
+			rule(l.Dest(0), nft.Member(ruleset.ClusterIPs.String(), 0), l.Reject()),
+			rule(l.Dest(0), nft.Member(setServices, 0), nft.Drop())),
 		plain(chainSplit, l.split(ruleset.Address)...),
 		plain(chainSplitPort, l.split(ruleset.NodePort)...),
 		plain(chainServices, l.services()...),
 
-		base("filter-prerouting-pre-dnat", filter, in, early, rule(isNew, jump(chainFirewall))),
-		base("filter-output-pre-dnat", filter, out, early, rule(isNew, jump(chainFirewall))),
+		base("filter-prerouting-pre-dnat", filter, in, early, rule(isNew, nft.Jump(chainFirewall))),
+		base("filter-output-pre-dnat", filter, out, early, rule(isNew, nft.Jump(chainFirewall))),
 		base("filter-input", filter, nftables.ChainHookInput, nftables.ChainPriorityFilter,
-			rule(isNew, jump(chainNodePort)), rule(isNew, jump(chainEndpoints))),
+			rule(isNew, nft.Jump(chainNodePort)), rule(isNew, nft.Jump(chainEndpoints))),
 		base("filter-forward", filter, nftables.ChainHookForward, nftables.ChainPriorityFilter,
-			rule(isNew, jump(chainEndpoints)), rule(isNew, jump(chainClusterIP))),
+			rule(isNew, nft.Jump(chainEndpoints)), rule(isNew, nft.Jump(chainClusterIP))),
 		base("filter-output", filter, out, nftables.ChainPriorityFilter,
-			rule(isNew, jump(chainEndpoints)), rule(isNew, jump(chainClusterIP))),
-		base("nat-prerouting", nat, in, nftables.ChainPriorityNATDest, rule(jump(chainServices))),
-		base("nat-output", nat, out, nftables.ChainPriorityNATDest, rule(jump(chainServices))),
+			rule(isNew, nft.Jump(chainEndpoints)), rule(isNew, nft.Jump(chainClusterIP))),
+		base("nat-prerouting", nat, in, nftables.ChainPriorityNATDest, rule(nft.Jump(chainServices))),
+		base("nat-output", nat, out, nftables.ChainPriorityNATDest, rule(nft.Jump(chainServices))),
 		base("nat-postrouting", nat, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource, l.masquerade()...),
 	}
 }
@@ -142,13 +144,13 @@ func (l layout) chains() []chain {
 // services sends packets to the chains of their classes.
 func (l layout) services() [][]expr.Any {
 	var rules [][]expr.Any
-	toService := rule(l.dest(0), member(ruleset.ClusterIPs.String(), 0))
+	toService := rule(l.Dest(0), nft.Member(ruleset.ClusterIPs.String(), 0))
 	switch {
 	case l.settings.MasqueradeAll:
-		rules = append(rules, rule(toService, setMark(l.bit())))
+		rules = append(rules, rule(toService, nft.SetMark(l.bit())))
 	case l.settings.Pods != Unknown:
 		// Who is not a pod may have routed the service range to this node, and must get its answer through it.
-		rules = append(rules, rule(toService, l.fromPod(false), setMark(l.bit())))
+		rules = append(rules, rule(toService, l.fromPod(false), nft.SetMark(l.bit())))
 	}
 	for _, verdicts := range []string{setClasses, setSplits} {
 		rules = append(rules,
@@ -161,23 +163,23 @@ func (l layout) services() [][]expr.Any {
 // classify looks the key in the registers from 1 on up, and then its class, which comes
 // after a word of padding.
 func (l layout) classify(s ruleset.Set, verdicts string) []expr.Any {
-	return rule(get(s.String(), 1, 0), decide(verdicts, 1))
+	return rule(nft.Get(s.String(), 1, 0), nft.Decide(verdicts, 1))
 }
 
 // onNodePortAddress continues if the destination is one that has node ports.
 // The loopback addresses have none.
 func (l layout) onNodePortAddress() []expr.Any {
 	if l.settings.NodePortsOn {
-		return rule(isLocal(true), l.notLoopback(), l.dest(0), member(setNodePorts, 0))
+		return rule(nft.IsLocal(true), l.NotLoopback(), l.Dest(0), nft.Member(setNodePorts, 0))
 	}
-	return rule(isLocal(true), l.notLoopback())
+	return rule(nft.IsLocal(true), l.NotLoopback())
 }
 
 // firewall drops what comes to a guarded frontend from a source it is not for.
 func (l layout) firewall() []expr.Any {
-	w := words(l.family)
-	return rule(l.frontend(0), member(ruleset.Guarded.String(), 0),
-		l.source(w+2), notMember(ruleset.Sources.String(), 0), drop())
+	w := l.Words()
+	return rule(l.frontend(0), nft.Member(ruleset.Guarded.String(), 0),
+		l.Source(w+2), nft.NotMember(ruleset.Sources.String(), 0), nft.Drop())
 }
 
 // split is the external traffic policy Local.
@@ -187,7 +189,7 @@ func (l layout) split(s ruleset.Source) [][]expr.Any {
 		key = l.nodePort(1)
 	}
 	among := func(of ruleset.List) []expr.Any {
-		return rule(key, list(of, words(l.family)+3), l.classify(ruleset.Externals, setClasses))
+		return rule(key, list(of, l.Words()+3), l.classify(ruleset.Externals, setClasses))
 	}
 	all := among(ruleset.ClusterList)
 	var rules [][]expr.Any
@@ -196,9 +198,23 @@ func (l layout) split(s ruleset.Source) [][]expr.Any {
 		rules = append(rules, rule(l.fromPod(true), all))
 	}
 	return append(rules,
-		rule(isLocal(false), setMark(l.bit())),
-		rule(isLocal(false), all),
+		rule(nft.IsLocal(false), nft.SetMark(l.bit())),
+		rule(nft.IsLocal(false), all),
 		among(ruleset.LocalList))
+}
+
+// frontend reads the destination into registers r and following.
+func (l layout) frontend(r uint32) []expr.Any {
+	w := l.Words()
+	return []expr.Any{l.Dest(r), l.Protocol(r + w), l.DestPort(r + w + 1)}
+}
+
+// nodePort reads the destination with the unspecified address.
+func (l layout) nodePort(r uint32) []expr.Any {
+	w := l.Words()
+	return []expr.Any{
+		&expr.Immediate{Register: nft.Reg(r), Data: make([]byte, l.Size())}, l.Protocol(r + w), l.DestPort(r + w + 1),
+	}
 }
 
 // fromPod continues if a packet is, or is not, from a pod.
@@ -213,12 +229,12 @@ func (l layout) fromPod(yes bool) []expr.Any {
 		if l.settings.Pods == ByInterface {
 			name = append(name, make([]byte, 16-len(name))...)
 		}
-		return []expr.Any{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: reg(0)}, &expr.Cmp{Op: op, Register: reg(0), Data: name}}
+		return []expr.Any{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: nft.Reg(0)}, &expr.Cmp{Op: op, Register: nft.Reg(0), Data: name}}
 	}
 	if !yes {
-		return []expr.Any{l.source(0), notMember(setPods, 0)}
+		return []expr.Any{l.Source(0), nft.NotMember(setPods, 0)}
 	}
-	return []expr.Any{l.source(0), member(setPods, 0)}
+	return []expr.Any{l.Source(0), nft.Member(setPods, 0)}
 }
 
 func (l layout) bit() uint32 { return 1 << l.settings.MasqueradeBit }
@@ -226,24 +242,24 @@ func (l layout) bit() uint32 { return 1 << l.settings.MasqueradeBit }
 // masquerade makes answers come back through this node.
 func (l layout) masquerade() [][]expr.Any {
 	const dnat = 1 << 5 // IPS_DST_NAT
-	w := words(l.family)
+	w := l.Words()
 	return [][]expr.Any{
-		rule(clearMark(l.bit()), &expr.Masq{FullyRandom: true}),
+		rule(nft.ClearMark(l.bit()), &expr.Masq{FullyRandom: true}),
 		// A pod that reaches itself through a service would see its own address as the sender's.
-		rule(&expr.Ct{Key: expr.CtKeySTATUS, Register: reg(0)}, anyBit(dnat),
-			l.source(0), l.dest(w), member(ruleset.Hairpins.String(), 0), &expr.Masq{FullyRandom: true}),
+		rule(&expr.Ct{Key: expr.CtKeySTATUS, Register: nft.Reg(0)}, nft.AnyBit(dnat),
+			l.Source(0), l.Dest(w), nft.Member(ruleset.Hairpins.String(), 0), &expr.Masq{FullyRandom: true}),
 	}
 }
 
 // sets returns the sets and maps.
 func (l layout) sets(t *nftables.Table) []*nftables.Set {
 	addr := nftables.TypeIPAddr
-	if l.family == ruleset.IPv6 {
+	if l.IPv6 {
 		addr = nftables.TypeIP6Addr
 	}
 	proto, port, number := nftables.TypeInetProto, nftables.TypeInetService, nftables.TypeMark
-	class, padded := concat(number, number), concat(number, number, number)
-	frontend, endpoint := concat(addr, proto, port), concat(addr, port)
+	class, padded := nft.Concat(number, number), nft.Concat(number, number, number)
+	frontend, endpoint := nft.Concat(addr, proto, port), nft.Concat(addr, port)
 	named := func(s ruleset.Set, key nftables.SetDatatype) *nftables.Set {
 		return &nftables.Set{Table: t, Name: s.String(), KeyType: key, Concatenation: key.Bytes > addr.Bytes}
 	}
@@ -254,30 +270,25 @@ func (l layout) sets(t *nftables.Table) []*nftables.Set {
 	ranges := func(name string) *nftables.Set {
 		return &nftables.Set{Table: t, Name: name, KeyType: addr, Interval: true}
 	}
-	sources := named(ruleset.Sources, concat(addr, proto, port, addr))
+	sources := named(ruleset.Sources, nft.Concat(addr, proto, port, addr))
 	sources.Interval = true
 	verdicts := func(name string) *nftables.Set {
 		return &nftables.Set{Table: t, Name: name, KeyType: class, Concatenation: true, IsMap: true, DataType: nftables.TypeVerdict}
 	}
 	return []*nftables.Set{
 		named(ruleset.ClusterIPs, addr), to(named(ruleset.Services, frontend), padded),
-		to(named(ruleset.Externals, concat(addr, proto, port, number)), padded),
-		to(named(ruleset.Frontends, frontend), concat(number, addr, proto, port)),
-		to(named(ruleset.Endpoints, concat(addr, proto, port, number)), endpoint),
-		to(named(ruleset.StickyEndpoints, concat(addr, proto, port, number)), concat(port, addr, port)),
-		named(ruleset.StickyCluster, concat(addr, proto, port, addr, port)), named(ruleset.StickyLocal, concat(addr, proto, port, addr, port)),
-		named(ruleset.Hairpins, concat(addr, addr)), named(ruleset.Guarded, frontend), sources,
+		to(named(ruleset.Externals, nft.Concat(addr, proto, port, number)), padded),
+		to(named(ruleset.Frontends, frontend), nft.Concat(number, addr, proto, port)),
+		to(named(ruleset.Endpoints, nft.Concat(addr, proto, port, number)), endpoint),
+		to(named(ruleset.StickyEndpoints, nft.Concat(addr, proto, port, number)), nft.Concat(port, addr, port)),
+		named(ruleset.StickyCluster, nft.Concat(addr, proto, port, addr, port)), named(ruleset.StickyLocal, nft.Concat(addr, proto, port, addr, port)),
+		named(ruleset.Hairpins, nft.Concat(addr, addr)), named(ruleset.Guarded, frontend), sources,
 		verdicts(setClasses), verdicts(setSplits), verdicts(setFilter), ranges(setPods), ranges(setServices), ranges(setNodePorts),
 		{
-			Table: t, Name: setAffinity, KeyType: concat(addr, addr, proto, port), Concatenation: true,
-			IsMap: true, DataType: concat(port, addr, port), HasTimeout: true, Timeout: 3 * time.Hour, Dynamic: true, Size: maxAffinities,
+			Table: t, Name: setAffinity, KeyType: nft.Concat(addr, addr, proto, port), Concatenation: true,
+			IsMap: true, DataType: nft.Concat(port, addr, port), HasTimeout: true, Timeout: 3 * time.Hour, Dynamic: true, Size: maxAffinities,
 		},
 	}
-}
-
-// concat is a key of several fields. All types are known and few enough.
-func concat(types ...nftables.SetDatatype) nftables.SetDatatype {
-	return nftables.MustConcatSetType(types...)
 }
 
 // filterVerdicts are the elements of the filter map.
@@ -313,7 +324,7 @@ func (l layout) marker() string {
 	for _, c := range l.chains() {
 		fmt.Fprintln(h, c.name, c.typ, c.hook != nil)
 		for _, r := range c.rules {
-			writeRule(h, l.packet, r)
+			writeRule(h, l.Packet, r)
 		}
 	}
 	for _, s := range l.sets(nil) {
@@ -321,8 +332,13 @@ func (l layout) marker() string {
 	}
 	for _, c := range sampleClasses() {
 		for _, r := range l.classRules(c) {
-			writeRule(h, l.packet, r)
+			writeRule(h, l.Packet, r)
 		}
 	}
 	return "layout-" + hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+// list writes which list of endpoints a key means.
+func list(l ruleset.List, r uint32) expr.Any {
+	return &expr.Immediate{Register: nft.Reg(r), Data: binary.NativeEndian.AppendUint32(nil, uint32(l))}
 }

@@ -4,25 +4,15 @@
 package kernel
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net/netip"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
-	"github.com/mdlayher/netlink"
 
+	"keelson.dev/keelson/pkg/nft"
 	"keelson.dev/keelson/pkg/proxy/ruleset"
-)
-
-// Netlink takes a transaction as one message, so the buffer bounds what a
-// full resync may bring; the kernel's memory is used only while it is sent.
-const (
-	sendBuffer    = 256 << 20
-	receiveBuffer = 16 << 20
-	// elementsPerMessage keeps the list of elements below the 64 KiB of an attribute.
-	elementsPerMessage = 256
 )
 
 // Ranges are the contents of the sets of address ranges.
@@ -43,8 +33,7 @@ type Config struct {
 // Table is our table of one family in the kernel.
 type Table struct {
 	layout
-	conn   *nftables.Conn
-	netNS  int
+	conn   *nft.Conn
 	table  *nftables.Table
 	sets   map[string]*nftables.Set
 	order  []*nftables.Set
@@ -56,15 +45,15 @@ func Open(c Config) (*Table, error) {
 	if c.Settings.Pods >= ByInterface && (c.Interface == "" || len(c.Interface) > 15) {
 		return nil, fmt.Errorf("interface name %q: must have 1 to 15 bytes", c.Interface)
 	}
-	conn, err := dial(c.NetNS)
+	conn, err := nft.Open(c.NetNS)
 	if err != nil {
 		return nil, err
 	}
 	t := &Table{
-		layout: layout{packet: packet{c.Family}, settings: c.Settings, iface: c.Interface},
-		conn:   conn, netNS: c.NetNS, sets: map[string]*nftables.Set{}, chains: map[ruleset.Class]bool{},
+		layout: layout{Packet: nft.Packet{IPv6: c.Family == ruleset.IPv6}, settings: c.Settings, iface: c.Interface},
+		conn:   conn, sets: map[string]*nftables.Set{}, chains: map[ruleset.Class]bool{},
 	}
-	t.table = &nftables.Table{Name: tableName, Family: t.packet.table()}
+	t.table = &nftables.Table{Name: tableName, Family: t.TableFamily()}
 	t.order = t.layout.sets(t.table)
 	for _, s := range t.order {
 		t.sets[s.Name] = s
@@ -72,23 +61,13 @@ func Open(c Config) (*Table, error) {
 	return t, nil
 }
 
-func dial(netNS int) (*nftables.Conn, error) {
-	conn, err := nftables.New(nftables.WithNetNSFd(netNS), nftables.AsLasting(), nftables.WithSockOptions(func(c *netlink.Conn) error {
-		return errors.Join(c.SetWriteBuffer(sendBuffer), c.SetReadBuffer(receiveBuffer))
-	}))
-	if err != nil {
-		return nil, fmt.Errorf("open nftables: %w", err)
-	}
-	return conn, nil
-}
-
 // Close ends the connection; the table stays.
-func (t *Table) Close() error { return t.conn.CloseLasting() }
+func (t *Table) Close() error { return t.conn.Close() }
 
 // Read returns the elements that are in the kernel and whether the table has our layout: if
 // not, the next Apply has to be a Replace.
 func (t *Table) Read() (*ruleset.Contents, bool, error) {
-	chains, err := t.conn.ListChainsOfTableFamily(t.packet.table())
+	chains, err := t.conn.ListChainsOfTableFamily(t.TableFamily())
 	if err != nil {
 		return nil, false, fmt.Errorf("list chains: %w", err)
 	}
@@ -139,11 +118,11 @@ func (t *Table) readClasses(chains map[string]bool) error {
 // Apply makes the changes in one transaction. Ranges, if not nil, replace what was there.
 func (t *Table) Apply(ch ruleset.Changes, r *Ranges) error {
 	added := t.addClasses(ch.Add)
-	err := errors.Join(t.elements(ch.Delete, t.conn.SetDeleteElements), t.elements(ch.Add, t.conn.SetAddElements))
+	err := errors.Join(t.elements(ch.Delete, t.conn.Take), t.elements(ch.Add, t.conn.Put))
 	if r != nil {
 		err = errors.Join(err, t.putRanges(r, true))
 	}
-	if err := t.commit(err); err != nil {
+	if err := t.conn.Commit(err); err != nil {
 		for _, c := range added {
 			delete(t.chains, c)
 		}
@@ -155,9 +134,7 @@ func (t *Table) Apply(ch ruleset.Changes, r *Ranges) error {
 // Replace makes the table anew with the elements given, in one transaction.
 func (t *Table) Replace(all []ruleset.Element, r *Ranges) error {
 	clear(t.chains)
-	t.conn.AddTable(t.table) // so that there is one to delete
-	t.conn.DelTable(t.table)
-	t.conn.AddTable(t.table)
+	t.conn.Renew(t.table)
 	var errs []error
 	for _, s := range t.order {
 		errs = append(errs, t.conn.AddSet(s, nil))
@@ -173,8 +150,8 @@ func (t *Table) Replace(all []ruleset.Element, r *Ranges) error {
 	errs = append(errs, t.conn.SetAddElements(t.sets[setFilter], filterVerdicts()),
 		t.conn.SetAddElements(t.sets[setSplits], splitVerdicts()))
 	t.addClasses(all)
-	errs = append(errs, t.elements(all, t.conn.SetAddElements), t.putRanges(r, false))
-	if err := t.commit(errors.Join(errs...)); err != nil {
+	errs = append(errs, t.elements(all, t.conn.Put), t.putRanges(r, false))
+	if err := t.conn.Commit(errors.Join(errs...)); err != nil {
 		clear(t.chains)
 		return fmt.Errorf("replace table: %w", err)
 	}
@@ -183,9 +160,8 @@ func (t *Table) Replace(all []ruleset.Element, r *Ranges) error {
 
 // Remove deletes the table.
 func (t *Table) Remove() error {
-	t.conn.AddTable(t.table)
-	t.conn.DelTable(t.table)
-	if err := t.commit(nil); err != nil {
+	t.conn.Drop(t.table)
+	if err := t.conn.Commit(nil); err != nil {
 		return fmt.Errorf("remove table: %w", err)
 	}
 	return nil
@@ -193,16 +169,7 @@ func (t *Table) Remove() error {
 
 // Present tells whether the table is there: others may have flushed the ruleset.
 func (t *Table) Present() (bool, error) {
-	tables, err := t.conn.ListTablesOfFamily(t.packet.table())
-	if err != nil {
-		return false, fmt.Errorf("list tables: %w", err)
-	}
-	for _, have := range tables {
-		if have.Name == tableName {
-			return true, nil
-		}
-	}
-	return false, nil
+	return t.conn.Present(t.table)
 }
 
 // Prune deletes the chains of classes that nobody uses. It is a transaction of
@@ -220,49 +187,17 @@ func (t *Table) Prune(used func(ruleset.Class) bool) (int, error) {
 	if len(unused) == 0 {
 		return 0, nil
 	}
-	if err := t.commit(t.chunks(t.sets[setClasses], elements, t.conn.SetDeleteElements)); err != nil {
+	if err := t.conn.Commit(t.conn.Take(t.sets[setClasses], elements)); err != nil {
 		return 0, fmt.Errorf("prune classes: %w", err)
 	}
 	for _, c := range unused {
 		delete(t.chains, c)
 		t.conn.DelChain(&nftables.Chain{Table: t.table, Name: className(c)})
 	}
-	if err := t.commit(nil); err != nil {
+	if err := t.conn.Commit(nil); err != nil {
 		return len(unused), fmt.Errorf("prune chains: %w", err)
 	}
 	return len(unused), nil
-}
-
-// commit sends the transaction, unless making it went wrong: then it is dropped.
-func (t *Table) commit(made error) error {
-	if made == nil {
-		return cause(t.conn.Flush())
-	}
-	_ = t.conn.CloseLasting()
-	conn, err := dial(t.netNS)
-	if err != nil {
-		return errors.Join(made, err)
-	}
-	t.conn = conn
-	return made
-}
-
-// cause is the first of the errors that one transaction got, one for each message.
-func cause(err error) error {
-	for err != nil {
-		switch e := err.(type) {
-		case interface{ Unwrap() []error }:
-			err = e.Unwrap()[0]
-		case interface{ Unwrap() error }:
-			if e.Unwrap() == nil {
-				return err
-			}
-			err = e.Unwrap()
-		default:
-			return err
-		}
-	}
-	return nil
 }
 
 func (t *Table) addChain(c chain) {
@@ -296,7 +231,7 @@ func (t *Table) addClasses(elements []ruleset.Element) []ruleset.Class {
 		entries = append(entries, classElement(c))
 	}
 	// The keys are eight bytes: there is nothing to go wrong.
-	_ = t.chunks(t.sets[setClasses], entries, t.conn.SetAddElements)
+	_ = t.conn.Put(t.sets[setClasses], entries)
 	return added
 }
 
@@ -314,7 +249,7 @@ func (t *Table) elements(list []ruleset.Element, do setFunc) error {
 	}
 	var errs []error
 	for s := range ruleset.NumSets {
-		errs = append(errs, t.chunks(t.sets[s.String()], of[s], do))
+		errs = append(errs, do(t.sets[s.String()], of[s]))
 	}
 	return errors.Join(errs...)
 }
@@ -328,17 +263,6 @@ func element(e ruleset.Element) nftables.SetElement {
 	return out
 }
 
-func (t *Table) chunks(s *nftables.Set, list []nftables.SetElement, do setFunc) error {
-	for len(list) > 0 {
-		n := min(len(list), elementsPerMessage)
-		if err := do(s, list[:n]); err != nil {
-			return fmt.Errorf("set %s: %w", s.Name, err)
-		}
-		list = list[n:]
-	}
-	return nil
-}
-
 // putRanges fills the sets of ranges.
 func (t *Table) putRanges(r *Ranges, flush bool) error {
 	var errs []error
@@ -346,40 +270,7 @@ func (t *Table) putRanges(r *Ranges, flush bool) error {
 		if flush {
 			t.conn.FlushSet(t.sets[name])
 		}
-		errs = append(errs, t.chunks(t.sets[name], intervals(list, t.family), t.conn.SetAddElements))
+		errs = append(errs, t.conn.Put(t.sets[name], nft.Elements(nft.Ranges(list), t.IPv6)))
 	}
 	return errors.Join(errs...)
-}
-
-// intervals returns the prefixes of one family as starts and ends of intervals. Those
-// that touch are joined: the end of one would have the key of the other's start.
-func intervals(list []netip.Prefix, f ruleset.Family) []nftables.SetElement {
-	var out []nftables.SetElement
-	var last []byte // the end of the last interval, exclusive
-	for _, p := range ruleset.Disjoint(list) {
-		if ruleset.Of(p.Addr()) != f {
-			continue
-		}
-		start, end := p.Addr().AsSlice(), endOf(p)
-		if len(out) > 0 && bytes.Equal(last, start) {
-			out = out[:len(out)-1]
-		} else {
-			out = append(out, nftables.SetElement{Key: start})
-		}
-		if end == nil { // up to the last address there is
-			return out
-		}
-		out = append(out, nftables.SetElement{Key: end, IntervalEnd: true})
-		last = end
-	}
-	return out
-}
-
-// endOf returns the first address after the prefix; nil if there is none.
-func endOf(p netip.Prefix) []byte {
-	next := ruleset.Last(p).Next()
-	if !next.IsValid() {
-		return nil
-	}
-	return next.AsSlice()
 }

@@ -6,6 +6,8 @@ package ruleset
 import (
 	"net/netip"
 	"slices"
+
+	"keelson.dev/keelson/pkg/nft"
 )
 
 // Name names one port of one service: namespace/name:port.
@@ -162,43 +164,11 @@ func (c *compiled) addExternal(p *Port, f Frontend) {
 func (c *compiled) addGuard(p *Port, f Frontend) {
 	key := f.key()
 	c.add(Guarded, key, "")
-	for _, r := range Disjoint(p.Sources) {
+	for _, r := range nft.Disjoint(p.Sources) {
 		if Of(r.Addr()) == Of(f.Addr) {
-			c.add(Sources, key+string(r.Addr().AsSlice())+key+string(Last(r).AsSlice()), "")
+			c.add(Sources, key+string(r.Addr().AsSlice())+key+string(nft.Last(r).AsSlice()), "")
 		}
 	}
-}
-
-// Disjoint returns the prefixes masked and sorted, without those that lie in
-// another.
-func Disjoint(list []netip.Prefix) []netip.Prefix {
-	list = slices.Clone(list)
-	for i := range list {
-		list[i] = list[i].Masked()
-	}
-	slices.SortFunc(list, func(a, b netip.Prefix) int {
-		if c := a.Addr().Compare(b.Addr()); c != 0 {
-			return c
-		}
-		return a.Bits() - b.Bits()
-	})
-	var out []netip.Prefix
-	for _, p := range list {
-		if len(out) == 0 || !out[len(out)-1].Overlaps(p) {
-			out = append(out, p)
-		}
-	}
-	return out
-}
-
-// Last is the last address of a prefix.
-func Last(p netip.Prefix) netip.Addr {
-	b := p.Masked().Addr().AsSlice()
-	for i := p.Bits(); i < len(b)*8; i++ {
-		b[i/8] |= 0x80 >> (i % 8)
-	}
-	a, _ := netip.AddrFromSlice(b)
-	return a
 }
 
 // place puts the wanted endpoints into slots 0..n-1 so that as few as possible

@@ -221,14 +221,3 @@ func TestClassKey(t *testing.T) {
 		}
 	})
 }
-
-func TestDisjoint(t *testing.T) {
-	var in []netip.Prefix
-	for _, s := range []string{"10.0.1.0/24", "10.0.0.0/16", "192.0.2.7/32", "192.0.2.7/32", "10.1.0.5/16"} {
-		in = append(in, netip.MustParsePrefix(s))
-	}
-	want := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16"), netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("192.0.2.7/32")}
-	if got := Disjoint(in); !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-}

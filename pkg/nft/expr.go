@@ -1,0 +1,160 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// Reg is the nth register of four bytes; nftables has sixteen. A key is in
+// consecutive registers.
+func Reg(n uint32) uint32 { return unix.NFT_REG32_00 + n }
+
+// Packet makes the expressions that read a packet of an address family.
+type Packet struct{ IPv6 bool }
+
+// Size is how many bytes an address has.
+func (p Packet) Size() int {
+	if p.IPv6 {
+		return 16
+	}
+	return 4
+}
+
+// Words is how many registers an address fills.
+func (p Packet) Words() uint32 { return uint32(p.Size() / 4) }
+
+// Source reads the source address into the registers from r on.
+func (p Packet) Source(r uint32) expr.Any { return p.address(r, 12, 8) }
+
+// Dest reads the destination.
+func (p Packet) Dest(r uint32) expr.Any { return p.address(r, 16, 24) }
+
+func (p Packet) address(r, offset4, offset6 uint32) expr.Any {
+	offset := offset4
+	if p.IPv6 {
+		offset = offset6
+	}
+	return &expr.Payload{DestRegister: Reg(r), Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: uint32(p.Size())}
+}
+
+// Protocol reads the number of the transport protocol.
+func (p Packet) Protocol(r uint32) expr.Any {
+	return &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: Reg(r)}
+}
+
+// DestPort reads the destination port of TCP, UDP and SCTP.
+func (p Packet) DestPort(r uint32) expr.Any {
+	return &expr.Payload{DestRegister: Reg(r), Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}
+}
+
+// NFProto is the family as translations want it.
+func (p Packet) NFProto() uint32 {
+	if !p.IPv6 {
+		return unix.NFPROTO_IPV4
+	}
+	return unix.NFPROTO_IPV6
+}
+
+// TableFamily is the family of a table that sees such packets.
+func (p Packet) TableFamily() nftables.TableFamily {
+	if !p.IPv6 {
+		return nftables.TableFamilyIPv4
+	}
+	return nftables.TableFamilyIPv6
+}
+
+// Member continues if the registers from r on are in the set.
+func Member(set string, r uint32) expr.Any { return &expr.Lookup{SourceRegister: Reg(r), SetName: set} }
+
+// NotMember continues if they are not.
+func NotMember(set string, r uint32) expr.Any {
+	return &expr.Lookup{SourceRegister: Reg(r), SetName: set, Invert: true}
+}
+
+// Get looks the registers from r on up and puts what the map has there into to
+// and following; it continues if there is something.
+func Get(set string, r, to uint32) expr.Any {
+	return &expr.Lookup{SourceRegister: Reg(r), DestRegister: Reg(to), IsDestRegSet: true, SetName: set}
+}
+
+// Decide looks the registers from r on up in a map of verdicts.
+func Decide(set string, r uint32) expr.Any {
+	return &expr.Lookup{SourceRegister: Reg(r), DestRegister: unix.NFT_REG_VERDICT, IsDestRegSet: true, SetName: set}
+}
+
+// Jump goes to a chain and, at its end, comes back.
+func Jump(chain string) expr.Any { return &expr.Verdict{Kind: expr.VerdictJump, Chain: chain} }
+
+// Drop ends the packet.
+func Drop() expr.Any { return &expr.Verdict{Kind: expr.VerdictDrop} }
+
+// Reject answers as upstream does in this mode: port unreachable, which a TCP client sees
+// as a refused connection.
+func (p Packet) Reject() expr.Any {
+	if !p.IPv6 {
+		return &expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: 3}
+	}
+	return &expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: 4}
+}
+
+// NewConnection continues on the first packet of a connection.
+func NewConnection() []expr.Any {
+	const bit = 8 // NF_CT_STATE_BIT(IP_CT_NEW)
+	return append([]expr.Any{&expr.Ct{Key: expr.CtKeySTATE, Register: Reg(0)}}, AnyBit(bit)...)
+}
+
+// AnyBit continues if register 0 has any of the bits.
+func AnyBit(bits uint32) []expr.Any {
+	return []expr.Any{
+		&expr.Bitwise{SourceRegister: Reg(0), DestRegister: Reg(0), Len: 4, Mask: Native(bits), Xor: Native(0)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: Reg(0), Data: Native(0)},
+	}
+}
+
+// Native is a number as the kernel has it in a register.
+func Native(n uint32) []byte { return binaryutil.NativeEndian.PutUint32(n) }
+
+// SetMark sets a bit of the packet's mark.
+func SetMark(bit uint32) []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: Reg(0)},
+		&expr.Bitwise{SourceRegister: Reg(0), DestRegister: Reg(0), Len: 4, Mask: Native(^bit), Xor: Native(bit)},
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: Reg(0), SourceRegister: true},
+	}
+}
+
+// ClearMark continues on packets with the bit and takes it away.
+func ClearMark(bit uint32) []expr.Any {
+	out := append([]expr.Any{&expr.Meta{Key: expr.MetaKeyMARK, Register: Reg(0)}}, AnyBit(bit)...)
+	return append(out,
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: Reg(0)},
+		&expr.Bitwise{SourceRegister: Reg(0), DestRegister: Reg(0), Len: 4, Mask: Native(^bit), Xor: Native(0)},
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: Reg(0), SourceRegister: true})
+}
+
+// IsLocal continues if the packet's source or destination is an address of this node.
+func IsLocal(dest bool) []expr.Any {
+	return []expr.Any{
+		&expr.Fib{Register: Reg(0), ResultADDRTYPE: true, FlagSADDR: !dest, FlagDADDR: dest},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: Reg(0), Data: Native(unix.RTN_LOCAL)},
+	}
+}
+
+// NotLoopback continues if the destination is not a loopback address.
+func (p Packet) NotLoopback() []expr.Any {
+	if p.IPv6 {
+		one := make([]byte, 16)
+		one[15] = 1
+		return []expr.Any{p.Dest(0), &expr.Cmp{Op: expr.CmpOpNeq, Register: Reg(0), Data: one}}
+	}
+	return []expr.Any{
+		p.Dest(0),
+		&expr.Bitwise{SourceRegister: Reg(0), DestRegister: Reg(0), Len: 4, Mask: []byte{0xff, 0, 0, 0}, Xor: make([]byte, 4)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: Reg(0), Data: []byte{127, 0, 0, 0}},
+	}
+}

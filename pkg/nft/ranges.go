@@ -1,0 +1,95 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/google/nftables"
+)
+
+// Range is the addresses from First to Last, of one family.
+type Range struct{ First, Last netip.Addr }
+
+// Last is the last address of a prefix.
+func Last(p netip.Prefix) netip.Addr {
+	b := p.Masked().Addr().AsSlice()
+	for i := p.Bits(); i < len(b)*8; i++ {
+		b[i/8] |= 0x80 >> (i % 8)
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}
+
+// Disjoint returns the prefixes masked and sorted, without those that lie in
+// another.
+func Disjoint(list []netip.Prefix) []netip.Prefix {
+	list = slices.Clone(list)
+	for i := range list {
+		list[i] = list[i].Masked()
+	}
+	slices.SortFunc(list, func(a, b netip.Prefix) int {
+		if c := a.Addr().Compare(b.Addr()); c != 0 {
+			return c
+		}
+		return a.Bits() - b.Bits()
+	})
+	var out []netip.Prefix
+	for _, p := range list {
+		if len(out) == 0 || !out[len(out)-1].Overlaps(p) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// Ranges returns the prefixes as ranges, sorted, those joined that touch.
+func Ranges(list []netip.Prefix) []Range {
+	var out []Range
+	for _, p := range Disjoint(list) {
+		first, last := p.Addr(), Last(p)
+		if n := len(out); n > 0 && out[n-1].Last.Next() == first {
+			out[n-1].Last = last
+			continue
+		}
+		out = append(out, Range{first, last})
+	}
+	return out
+}
+
+// Without returns what is left of a prefix when others are taken out of it.
+func Without(p netip.Prefix, others []netip.Prefix) []Range {
+	first, last := p.Masked().Addr(), Last(p)
+	var out []Range
+	for _, gap := range Ranges(others) {
+		if gap.Last.Less(first) || last.Less(gap.First) || gap.First.Is4() != first.Is4() {
+			continue
+		}
+		if first.Less(gap.First) {
+			out = append(out, Range{first, gap.First.Prev()})
+		}
+		if first = gap.Last.Next(); !first.IsValid() || last.Less(first) {
+			return out
+		}
+	}
+	return append(out, Range{first, last})
+}
+
+// Elements returns the ranges of one family, sorted and apart, as starts and ends of intervals.
+func Elements(list []Range, ipv6 bool) []nftables.SetElement {
+	var out []nftables.SetElement
+	for _, r := range list {
+		if r.First.Is6() != ipv6 {
+			continue
+		}
+		out = append(out, nftables.SetElement{Key: r.First.AsSlice()})
+		end := r.Last.Next() // the kernel's ends are exclusive
+		if !end.IsValid() {
+			break
+		}
+		out = append(out, nftables.SetElement{Key: end.AsSlice(), IntervalEnd: true})
+	}
+	return out
+}
