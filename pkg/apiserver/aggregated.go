@@ -29,6 +29,10 @@ func (a *assembly) newAggregator(rows []*resource.Row) (*aggregation.Aggregator,
 	if err != nil {
 		return nil, err
 	}
+	policy, err := a.cfg.Transport.Outbound()
+	if err != nil {
+		return nil, err
+	}
 	var own []schema.GroupVersion
 	for _, row := range rows {
 		for _, v := range row.Versions {
@@ -36,7 +40,7 @@ func (a *assembly) newAggregator(rows []*resource.Row) (*aggregation.Aggregator,
 		}
 	}
 	return aggregation.New(aggregation.Config{
-		Client: a.self.config, Informers: a.self.informers, Resolver: services, Own: own,
+		Client: a.self.config, Informers: a.self.informers, Resolver: services, Own: own, Outbound: policy,
 		CertFile: a.cfg.ProxyClientCert, KeyFile: a.cfg.ProxyClientKey,
 		Clock: a.server.deps.Clock, Log: a.server.log,
 	})

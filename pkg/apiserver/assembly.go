@@ -187,12 +187,15 @@ func (a *assembly) buildServices() error {
 
 func (a *assembly) buildAdmission(ctx context.Context) error {
 	a.mapper = admission.NewMapper(a.self.client.Discovery(), a.server.deps.Clock)
-	var err error
+	policy, err := a.cfg.Transport.Outbound()
+	if err != nil {
+		return err
+	}
 	a.admission, err = admission.New(ctx, admission.Deps{
 		Enable: a.cfg.EnableAdmission, Disable: a.cfg.DisableAdmission,
 		Client: a.self.client, Dynamic: a.self.dynamic, Informers: a.self.informers,
 		Authorizer: a.authz, Graph: a.graph, Clock: a.server.deps.Clock, Log: a.server.log,
-		Mapper: a.mapper, EndpointRouting: a.cfg.AggregatorRouting,
+		Mapper: a.mapper, EndpointRouting: a.cfg.AggregatorRouting, Outbound: policy,
 		AllowPrivileged: a.cfg.AllowPrivileged, Drained: ctx.Done(),
 	})
 	return err

@@ -18,9 +18,13 @@ import (
 // connectors are what answers beside the generic verbs.
 func (a *assembly) connectors() (map[string]rest.Connector, error) {
 	client, clk := a.self.client, a.server.deps.Clock
+	policy, err := a.cfg.Transport.Outbound()
+	if err != nil {
+		return nil, err
+	}
 	kubelets, err := connect.NewKubelets(connect.KubeletConfig{
 		CertFile: a.cfg.KubeletClientCert, KeyFile: a.cfg.KubeletClientKey,
-		CAFile: a.cfg.KubeletCAFile, AddressTypes: a.cfg.KubeletAddressTypes,
+		CAFile: a.cfg.KubeletCAFile, AddressTypes: a.cfg.KubeletAddressTypes, Outbound: policy,
 	}, client)
 	if err != nil {
 		return nil, err

@@ -9,7 +9,6 @@ import (
 
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/conversion"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/util/webhook"
 
 	"keelson.dev/keelson/pkg/api/openapi"
 	"keelson.dev/keelson/pkg/apiserver/admission"
@@ -22,8 +21,11 @@ func (a *assembly) newCustomResources() (*customresources.Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	plain := func(r webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver { return r }
-	converters, err := conversion.NewCRConverterFactory(services, plain)
+	policy, err := a.cfg.Transport.Outbound()
+	if err != nil {
+		return nil, err
+	}
+	converters, err := conversion.NewCRConverterFactory(services, admission.Callers(policy))
 	if err != nil {
 		return nil, fmt.Errorf("conversion of custom resources: %w", err)
 	}

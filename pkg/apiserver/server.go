@@ -195,7 +195,10 @@ func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 func (s *Server) serve(ctx context.Context, l net.Listener, a *assembly) error {
 	streams, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
-	server := s.httpServer(a.handler, streams)
+	server, err := s.httpServer(a.handler, streams)
+	if err != nil {
+		return err
+	}
 	listeners := append([]net.Listener{l}, s.inherited...)
 	failed := make(chan error, len(listeners))
 	for _, l := range listeners {
@@ -214,7 +217,7 @@ func (s *Server) serve(ctx context.Context, l net.Listener, a *assembly) error {
 	}
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ShutdownTimeout)
 	defer cancel()
-	err := s.inFlight.Drain(drain)
+	err = s.inFlight.Drain(drain)
 	a.leave(drain)
 	cut()
 	// Nothing is being served any more: tell connections so, and close them.
@@ -231,10 +234,14 @@ func (s *Server) serve(ctx context.Context, l net.Listener, a *assembly) error {
 
 // httpServer has the limits that a public endpoint needs: of headers, of the
 // time they may take, and of streams.
-func (s *Server) httpServer(h http.Handler, base context.Context) *http.Server {
+func (s *Server) httpServer(h http.Handler, base context.Context) (*http.Server, error) {
+	tlsConfig, err := s.serving.config()
+	if err != nil {
+		return nil, err
+	}
 	return &http.Server{
 		Handler:           h,
-		TLSConfig:         s.serving.config(),
+		TLSConfig:         tlsConfig,
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    1 << 20,
@@ -249,5 +256,5 @@ func (s *Server) httpServer(h http.Handler, base context.Context) *http.Server {
 			SendPingTimeout:               idleTimeout / 2,
 			PingTimeout:                   readHeaderTimeout,
 		},
-	}
+	}, nil
 }

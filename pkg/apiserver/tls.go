@@ -32,12 +32,13 @@ type serving struct {
 	certFile, keyFile string
 	cert              atomic.Pointer[tls.Certificate]
 	cas               []*authn.CAFile
+	transport         config.Transport
 	log               *slog.Logger
 }
 
 // newServing loads the files; without a certificate it makes one that signs itself.
 func newServing(cfg *config.Config, cas []*authn.CAFile, clk clock.Clock, log *slog.Logger) (*serving, error) {
-	s := &serving{certFile: cfg.TLSCertFile, keyFile: cfg.TLSKeyFile, cas: cas, log: log}
+	s := &serving{certFile: cfg.TLSCertFile, keyFile: cfg.TLSKeyFile, cas: cas, transport: cfg.Transport, log: log}
 	if s.certFile != "" {
 		return s, s.reload()
 	}
@@ -84,15 +85,18 @@ func (s *serving) run(ctx context.Context, clk clock.Clock) {
 
 // config asks for client certificates and verifies none: which authority a
 // certificate has to be of depends on what it is presented for (package authn).
-func (s *serving) config() *tls.Config {
+func (s *serving) config() (*tls.Config, error) {
 	base := &tls.Config{
 		MinVersion:     tls.VersionTLS12,
 		NextProtos:     []string{"h2", "http/1.1"},
 		ClientAuth:     tls.RequestClientCert,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.cert.Load(), nil },
 	}
+	if err := s.transport.TLS(base); err != nil {
+		return nil, err
+	}
 	if len(s.cas) == 0 {
-		return base
+		return base, nil
 	}
 	base.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		// The names of the authorities are a hint for clients with several certificates.
@@ -101,7 +105,7 @@ func (s *serving) config() *tls.Config {
 		c.ClientCAs = s.cas[0].Pool()
 		return c, nil
 	}
-	return base
+	return base, nil
 }
 
 // selfSigned makes a certificate for a server that was given none.

@@ -5,6 +5,7 @@ package admission
 
 import (
 	"fmt"
+	"net/http"
 	"net/url"
 
 	"k8s.io/apiserver/pkg/admission"
@@ -17,6 +18,9 @@ import (
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/informers"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/rest"
+
+	"keelson.dev/keelson/pkg/outbound"
 )
 
 // Webhooks and policies that users write are the library's.
@@ -38,8 +42,36 @@ func webhookInitializer(deps Deps) (admission.PluginInitializer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return webhookinit.NewPluginInitializer(nil, r), nil
+	return webhookinit.NewPluginInitializer(Callers(deps.Outbound), r), nil
 }
+
+// Callers is how webhooks are called: at addresses that the policy allows, and
+// at no other because the one that was called says so.
+func Callers(p outbound.Policy) webhook.AuthenticationInfoResolverWrapper {
+	dialer := outbound.NewDialer(p)
+	harden := func(c *rest.Config, err error) (*rest.Config, error) {
+		if err != nil {
+			return nil, err
+		}
+		c.Wrap(outbound.NoRedirects)
+		if p.Restricts() {
+			c.Dial = dialer.DialContext
+			c.Proxy = direct
+		}
+		return c, nil
+	}
+	return func(of webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver {
+		return &webhook.AuthenticationInfoResolverDelegator{
+			ClientConfigForFunc: func(hostPort string) (*rest.Config, error) { return harden(of.ClientConfigFor(hostPort)) },
+			ClientConfigForServiceFunc: func(name, namespace string, port int) (*rest.Config, error) {
+				return harden(of.ClientConfigForService(name, namespace, port))
+			},
+		}
+	}
+}
+
+// direct goes by no proxy: the addresses that matter would be the proxy's to connect to.
+func direct(*http.Request) (*url.URL, error) { return nil, nil }
 
 // Resolver finds the services that webhooks are behind: by their virtual
 // addresses, or by those of their endpoints.

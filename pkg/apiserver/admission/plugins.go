@@ -31,6 +31,7 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/apiserver/nodeauth"
+	"keelson.dev/keelson/pkg/outbound"
 )
 
 // Deps are what plugins are made from.
@@ -47,6 +48,8 @@ type Deps struct {
 	Mapper          meta.RESTMapper // of kinds to resources
 	// EndpointRouting reaches webhooks by endpoints instead of cluster IPs.
 	EndpointRouting bool
+	// Outbound says which addresses webhooks may have.
+	Outbound        outbound.Policy
 	AllowPrivileged bool
 	// Drained is closed when the server stops.
 	Drained <-chan struct{}
@@ -101,6 +104,8 @@ func plugins() []plugin {
 		{name: "ClusterTrustBundleAttest", build: newTrustBundleAttest},
 		{name: "CertificateSubjectRestriction", build: newSubjectRestriction},
 		{name: "DefaultIngressClass", build: newDefaultIngressClass},
+		{name: "DenyServiceExternalIPs", optional: true, build: newDenyExternalIPs},
+		{name: "EndpointOwnership", optional: true, build: newEndpointOwnership},
 		{name: "MutatingAdmissionPolicy", build: newMutatingPolicy},
 		{name: "MutatingAdmissionWebhook", build: newMutatingWebhook},
 		{name: "ValidatingAdmissionPolicy", build: newValidatingPolicy},

@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/transport"
 	"k8s.io/client-go/util/workqueue"
 	componentmetrics "k8s.io/component-base/metrics"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -37,6 +38,7 @@ import (
 	remotestatus "k8s.io/kube-aggregator/pkg/controllers/status/remote"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/outbound"
 )
 
 const (
@@ -54,6 +56,8 @@ type Config struct {
 	Informers informers.SharedInformerFactory
 	// Resolver finds the addresses of services.
 	Resolver Resolver
+	// Outbound says which addresses extension servers may have.
+	Outbound outbound.Policy
 	// Own are the built-in groups and versions.
 	Own []schema.GroupVersion
 	// CertFile and KeyFile prove to extension servers who names the users of
@@ -69,6 +73,7 @@ type Aggregator struct {
 	Metrics prometheus.Gatherer
 
 	cfg         Config
+	dial        *transport.DialHolder
 	factories   []interface{ Start(<-chan struct{}) }
 	services    apiservices.APIServiceInformer
 	definitions definitions.CustomResourceDefinitionInformer
@@ -104,7 +109,8 @@ type proof struct{ cert, key []byte }
 
 // New returns an Aggregator. It starts nothing.
 func New(cfg Config) (*Aggregator, error) {
-	a := &Aggregator{cfg: cfg, own: map[schema.GroupVersion]bool{}, pending: map[string]bool{}}
+	dial := &transport.DialHolder{Dial: outbound.NewDialer(cfg.Outbound).DialContext}
+	a := &Aggregator{cfg: cfg, dial: dial, own: map[schema.GroupVersion]bool{}, pending: map[string]bool{}}
 	client, err := aggregatorclient.NewForConfig(cfg.Client)
 	if err != nil {
 		return nil, fmt.Errorf("client of APIServices: %w", err)
@@ -148,7 +154,7 @@ func (a *Aggregator) keepServices(client aggregatorclient.Interface) error {
 		return fmt.Errorf("availability: %w", err)
 	}
 	others, err := remotestatus.New(a.services, a.cfg.Informers.Core().V1().Services(), a.cfg.Informers.Discovery().V1().EndpointSlices(),
-		client.ApiregistrationV1(), nil, a.identity, a.cfg.Resolver, unavailable)
+		client.ApiregistrationV1(), a.dial, a.identity, a.cfg.Resolver, unavailable)
 	if err != nil {
 		return fmt.Errorf("availability: %w", err)
 	}

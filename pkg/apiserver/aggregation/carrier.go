@@ -56,7 +56,7 @@ func (a *Aggregator) newCarrier(s *apiregistrationv1.APIService) *carrier {
 		available: helper.IsAPIServiceConditionTrue(s, apiregistrationv1.Available),
 	}
 	cert, key := a.identity()
-	c.transport, c.broken = transport.New(remote.BuildTransportConfig(nil, cert, key, s))
+	c.transport, c.broken = transport.New(remote.BuildTransportConfig(a.dial, cert, key, s))
 	return c
 }
 

@@ -84,6 +84,9 @@ type Config struct {
 	// Verbosity of the log, as klog's -v.
 	Verbosity int
 	// ShowVersion asks for the version instead of a server.
+	// Transport is how connections are made.
+	Transport Transport
+
 	ShowVersion bool
 }
 
@@ -171,6 +174,9 @@ func (c *Config) Validate() error {
 		add("--authorization-mode is required")
 	}
 	for _, m := range c.AuthorizationModes {
+	if err := c.Transport.validate(); err != nil {
+		errs = append(errs, err)
+	}
 		if !slices.Contains(known, m) {
 			add("--authorization-mode %q is not one of %s", m, strings.Join(known, ","))
 		}

@@ -26,6 +26,8 @@ func Parse(args []string, stderr io.Writer) (Config, error) {
 	c.addServing(fs)
 	c.addAuthn(fs)
 	c.addPolicy(fs)
+	c.Transport.add(fs)
+	c.Audit.addFlags(fs)
 	if err := fs.Parse(args); err != nil {
 		return c, err
 	}

@@ -24,11 +24,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"keelson.dev/keelson/pkg/outbound"
 )
 
 const (
 	defaultKubeletPort = 10250
-	dialTimeout        = 30 * time.Second
+	handshakeTimeout   = 30 * time.Second
 )
 
 // KubeletConfig says how kubelets are reached.
@@ -36,6 +38,8 @@ type KubeletConfig struct {
 	CertFile, KeyFile string // client certificate; empty: none
 	CAFile            string // authority of serving certificates; empty: not verified
 	AddressTypes      []string
+	// Outbound says which addresses may be connected to.
+	Outbound outbound.Policy
 }
 
 // Kubelets finds the kubelet of a node and carries requests to it.
@@ -44,12 +48,17 @@ type Kubelets struct {
 	types    []corev1.NodeAddressType
 	verified *http.Transport
 	insecure *http.Transport
+	// proxied carries whole requests of users: never to the machine's own
+	// addresses, whatever the policy is.
+	proxied *http.Transport
+	policy  outbound.Policy // of proxied
 }
 
 // NewKubelets reads the files that cfg names. The client certificate is read
 // again for every connection, so that it may be renewed.
 func NewKubelets(cfg KubeletConfig, client kubernetes.Interface) (*Kubelets, error) {
-	k := &Kubelets{client: client}
+	k := &Kubelets{client: client, policy: cfg.Outbound.With(outbound.Special())}
+	dialer := outbound.NewDialer(cfg.Outbound)
 	for _, t := range cfg.AddressTypes {
 		k.types = append(k.types, corev1.NodeAddressType(t))
 	}
@@ -65,7 +74,7 @@ func NewKubelets(cfg KubeletConfig, client kubernetes.Interface) (*Kubelets, err
 	}
 	insecure := base.Clone()
 	insecure.InsecureSkipVerify = true //nolint:gosec // asked for by the client, or by the configuration without an authority
-	k.insecure = transport(insecure)
+	k.insecure = transport(insecure, dialer)
 	k.verified = k.insecure
 	if cfg.CAFile != "" {
 		pem, err := os.ReadFile(cfg.CAFile)
@@ -76,17 +85,18 @@ func NewKubelets(cfg KubeletConfig, client kubernetes.Interface) (*Kubelets, err
 		if !base.RootCAs.AppendCertsFromPEM(pem) {
 			return nil, fmt.Errorf("kubelet certificate authority: no certificate in %s", cfg.CAFile)
 		}
-		k.verified = transport(base)
+		k.verified = transport(base, dialer)
 	}
+	k.proxied = transport(k.verified.TLSClientConfig.Clone(), outbound.NewDialer(k.policy))
 	return k, nil
 }
 
 // transport speaks HTTP/1.1 only: upgrades have no other form.
-func transport(c *tls.Config) *http.Transport {
+func transport(c *tls.Config, d *outbound.Dialer) *http.Transport {
 	return &http.Transport{
 		TLSClientConfig:     c,
-		DialContext:         (&net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}).DialContext,
-		TLSHandshakeTimeout: dialTimeout,
+		DialContext:         d.DialContext,
+		TLSHandshakeTimeout: handshakeTimeout,
 		MaxIdleConnsPerHost: 4,
 		IdleConnTimeout:     90 * time.Second,
 		TLSNextProto:        map[string]func(string, *tls.Conn) http.RoundTripper{},
@@ -124,6 +134,7 @@ func (k *Kubelets) of(ctx context.Context, node string) (kubelet, error) {
 
 // Close ends idle connections.
 func (k *Kubelets) Close() {
-	k.verified.CloseIdleConnections()
-	k.insecure.CloseIdleConnections()
+	for _, t := range []*http.Transport{k.verified, k.insecure, k.proxied} {
+		t.CloseIdleConnections()
+	}
 }

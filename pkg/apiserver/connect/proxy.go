@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"keelson.dev/apiserver/rest"
+	"keelson.dev/keelson/pkg/outbound"
 )
 
 // Proxies carries HTTP requests to nodes, pods and services.
@@ -40,7 +41,8 @@ type Proxies struct {
 // NewProxies returns proxies that choose endpoints by random, which they own.
 // Serving certificates of pods are not verified: nobody vouches for them.
 func NewProxies(client kubernetes.Interface, kubelets *Kubelets, random *rand.Rand) *Proxies {
-	t := transport(&tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}) //nolint:gosec // as Kubernetes: the names of pods are not certified
+	insecure := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true} //nolint:gosec // as Kubernetes: the names of pods are not certified
+	t := transport(insecure, outbound.NewDialer(kubelets.policy))
 	return &Proxies{client: client, kubelets: kubelets, transport: t, random: random}
 }
 
@@ -120,6 +122,8 @@ func (p *Proxies) node(ctx context.Context, _, id string) (*url.URL, http.RoundT
 	if err != nil {
 		return nil, nil, err
 	}
+	// This look-up is for the answer to the user; what is connected to is
+	// checked by the dialer, of whatever the name is then.
 	addresses, err := net.DefaultResolver.LookupIPAddr(ctx, k.host)
 	if err != nil || len(addresses) == 0 {
 		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("no addresses for hostname: %v", err))
@@ -130,7 +134,7 @@ func (p *Proxies) node(ctx context.Context, _, id string) (*url.URL, http.RoundT
 		}
 	}
 	if port == "" || port == k.port {
-		return k.url("", nil), p.kubelets.verified, nil
+		return k.url("", nil), p.kubelets.proxied, nil
 	}
 	return &url.URL{Scheme: scheme, Host: net.JoinHostPort(k.host, port)}, p.transport, nil
 }

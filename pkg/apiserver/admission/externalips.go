@@ -1,0 +1,34 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apiserver/pkg/admission"
+)
+
+// errExternalIPs is told in Kubernetes' words.
+var errExternalIPs = errors.New("Use of external IPs is denied by admission control") //nolint:staticcheck // its capital letter included
+
+// newDenyExternalIPs lets nobody claim addresses for a service: whoever does
+// gets what others send to them. Those that are there may stay or go.
+func newDenyExternalIPs(Deps) (admission.Interface, error) {
+	return &typed[*corev1.Service]{
+		Handler: admission.NewHandler(admission.Create, admission.Update), resource: "services",
+		validate: func(_ context.Context, a admission.Attributes, svc *corev1.Service) error {
+			var before []string
+			if old, ok := a.GetOldObject().(*corev1.Service); ok {
+				before = old.Spec.ExternalIPs
+			}
+			if slices.ContainsFunc(svc.Spec.ExternalIPs, func(ip string) bool { return !slices.Contains(before, ip) }) {
+				return admission.NewForbidden(a, errExternalIPs)
+			}
+			return nil
+		},
+	}, nil
+}

@@ -1,0 +1,70 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/pflag"
+	cliflag "k8s.io/component-base/cli/flag"
+
+	"keelson.dev/keelson/pkg/outbound"
+)
+
+// Transport says how connections are made: those of clients, and the server's
+// own to webhooks, aggregated servers, nodes, pods and services.
+type Transport struct {
+	MinTLSVersion string   // empty: TLS 1.2
+	CipherSuites  []string // empty: Go's default
+
+	// Deny and Allow are ranges, as outbound.ParseRanges reads them: what the
+	// server does not connect to for a user's object, and what of it it does.
+	Deny, Allow []string
+}
+
+func (t *Transport) add(fs *pflag.FlagSet) {
+	fs.StringVar(&t.MinTLSVersion, "tls-min-version", "", "lowest version of TLS to speak: VersionTLS12, VersionTLS13")
+	fs.StringSliceVar(&t.CipherSuites, "tls-cipher-suites", nil, "cipher suites of TLS 1.2; empty: Go's default")
+	fs.StringSliceVar(&t.Deny, "outbound-deny", nil,
+		"ranges (CIDR) that webhooks, aggregated servers and node addresses may not be in; "+outbound.SpecialName+": loopback, link-local, metadata and the like")
+	fs.StringSliceVar(&t.Allow, "outbound-allow", nil, "ranges that --outbound-deny does not forbid")
+}
+
+// TLS sets the version and the suites of c.
+func (t *Transport) TLS(c *tls.Config) error {
+	c.MinVersion = tls.VersionTLS12
+	if t.MinTLSVersion != "" {
+		v, err := cliflag.TLSVersion(t.MinTLSVersion)
+		if err != nil {
+			return fmt.Errorf("--tls-min-version: %w", err)
+		}
+		c.MinVersion = v
+	}
+	suites, err := cliflag.TLSCipherSuites(t.CipherSuites)
+	if err != nil {
+		return fmt.Errorf("--tls-cipher-suites: %w", err)
+	}
+	c.CipherSuites = suites
+	return nil
+}
+
+// Outbound is the policy for the server's own connections.
+func (t *Transport) Outbound() (outbound.Policy, error) {
+	deny, err := outbound.ParseRanges(t.Deny)
+	if err != nil {
+		return outbound.Policy{}, fmt.Errorf("--outbound-deny: %w", err)
+	}
+	allow, err := outbound.ParseRanges(t.Allow)
+	if err != nil {
+		return outbound.Policy{}, fmt.Errorf("--outbound-allow: %w", err)
+	}
+	return outbound.Policy{Deny: deny, Allow: allow}, nil
+}
+
+func (t *Transport) validate() error {
+	_, err := t.Outbound()
+	return errors.Join(t.TLS(&tls.Config{}), err) //nolint:gosec // the version is set by what is called
+}
