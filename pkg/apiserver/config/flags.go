@@ -27,7 +27,6 @@ func Parse(args []string, stderr io.Writer) (Config, error) {
 	c.addAuthn(fs)
 	c.addPolicy(fs)
 	c.Transport.add(fs)
-	c.Audit.addFlags(fs)
 	if err := fs.Parse(args); err != nil {
 		return c, err
 	}
