@@ -299,6 +299,9 @@ func (a *assembly) buildHandler() error {
 		RequestTimeout: a.cfg.RequestTimeout, MaxReadsInFlight: a.cfg.MaxReads, MaxWrites: a.cfg.MaxWrites, Fairness: a.fairness,
 		Clock: s.deps.Clock, Log: s.log, Metrics: metrics, InFlight: s.inFlight,
 	}
+	if s.audit != nil {
+		cfg.Audit = &filters.Audit{Policy: s.audit.Policy, Sink: s.audit.Sink}
+	}
 	served := a.aggregator.Handler(a.api)
 	a.self.open(filters.Trusted(served, cfg))
 	a.buildHooks()

@@ -20,6 +20,7 @@ import (
 	"keelson.dev/api/clock"
 	"keelson.dev/apiserver/store"
 	"keelson.dev/apiserver/store/kv"
+	"keelson.dev/keelson/pkg/apiserver/audit"
 	"keelson.dev/keelson/pkg/apiserver/authn"
 	"keelson.dev/keelson/pkg/apiserver/config"
 	"keelson.dev/keelson/pkg/apiserver/filters"
@@ -53,6 +54,7 @@ type Server struct {
 	proxyCA  *authn.CAFile
 	issuer   *satoken.Issuer
 	keys     *satoken.Keys
+	audit    *audit.Log // nil: nothing is taken down
 
 	inFlight  *filters.InFlight
 	inherited []net.Listener
@@ -99,6 +101,10 @@ func (s *Server) load() error {
 			return err
 		}
 		cas = append(cas, s.proxyCA)
+	}
+	s.audit, err = audit.New(s.cfg.Audit, s.cfg.DataDir, audit.Deps{Clock: s.deps.Clock, Log: s.log, Metrics: s.deps.Metrics})
+	if err != nil {
+		return err
 	}
 	if s.serving, err = newServing(&s.cfg, cas, s.deps.Clock, s.log); err != nil {
 		return err
@@ -157,6 +163,7 @@ func (s *Server) Run(ctx context.Context) error {
 		(&kv.Compactor{Store: kvs, Clock: s.deps.Clock, Interval: kv.CompactInterval, Log: s.log}).Run(inner)
 	})
 	background.Go(func() { s.serving.run(inner, s.deps.Clock) })
+	background.Go(func() { s.runAudit(inner) })
 
 	listener, err := s.listen(ctx)
 	if err != nil {
@@ -169,6 +176,15 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	background.Go(func() { a.run(inner) })
 	return s.serve(ctx, listener, a)
+}
+
+func (s *Server) runAudit(ctx context.Context) {
+	if s.audit == nil {
+		return
+	}
+	if err := s.audit.Run(ctx); err != nil {
+		s.log.Error("Audit ended", "err", err)
+	}
 }
 
 func (s *Server) listen(ctx context.Context) (net.Listener, error) {

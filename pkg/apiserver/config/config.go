@@ -66,6 +66,9 @@ type Config struct {
 	AllowPrivileged    bool
 	EventTTL           time.Duration
 
+	// What is taken down of requests.
+	Audit Audit
+
 	// Services.
 	ServiceClusterIPRanges []netip.Prefix
 	ServiceNodePorts       PortRange
@@ -81,12 +84,12 @@ type Config struct {
 	ProxyClientCert   string
 	ProxyClientKey    string
 
-	// Verbosity of the log, as klog's -v.
-	Verbosity int
-	// ShowVersion asks for the version instead of a server.
 	// Transport is how connections are made.
 	Transport Transport
 
+	// Verbosity of the log, as klog's -v.
+	Verbosity int
+	// ShowVersion asks for the version instead of a server.
 	ShowVersion bool
 }
 
@@ -132,6 +135,7 @@ func Default() Config {
 		ExtendTokenExpiration: true,
 		AuthorizationModes:    []string{ModeAlwaysAllow},
 		EventTTL:              time.Hour,
+		Audit:                 defaultAudit(),
 		ServiceNodePorts:      PortRange{30000, 32767},
 		ServiceClusterIPRanges: []netip.Prefix{
 			netip.MustParsePrefix("10.0.0.0/24"),
@@ -170,16 +174,17 @@ func (c *Config) Validate() error {
 		add("--service-node-port-range %s is not a range of ports", r)
 	}
 	known := []string{ModeAlwaysAllow, ModeAlwaysDeny, ModeNode, ModeRBAC}
+	if err := c.Transport.validate(); err != nil {
+		errs = append(errs, err)
+	}
 	if len(c.AuthorizationModes) == 0 {
 		add("--authorization-mode is required")
 	}
 	for _, m := range c.AuthorizationModes {
-	if err := c.Transport.validate(); err != nil {
-		errs = append(errs, err)
-	}
 		if !slices.Contains(known, m) {
 			add("--authorization-mode %q is not one of %s", m, strings.Join(known, ","))
 		}
 	}
+	c.Audit.validate(add)
 	return errors.Join(errs...)
 }

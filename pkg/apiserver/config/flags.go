@@ -26,6 +26,7 @@ func Parse(args []string, stderr io.Writer) (Config, error) {
 	c.addServing(fs)
 	c.addAuthn(fs)
 	c.addPolicy(fs)
+	c.Audit.addFlags(fs)
 	c.Transport.add(fs)
 	if err := fs.Parse(args); err != nil {
 		return c, err

@@ -40,6 +40,8 @@ type Config struct {
 	Clock    clock.Clock
 	Log      *slog.Logger
 	Metrics  *Metrics
+	// Audit takes down requests; nil: nobody does.
+	Audit *Audit
 	// InFlight counts ordinary requests, which a shutdown waits for.
 	InFlight *InFlight
 }
@@ -58,13 +60,14 @@ func Chain(api http.Handler, cfg Config) http.Handler {
 		h = withMaxInFlight(h, cfg)
 	}
 	h = impersonation.WithConstrainedImpersonation(h, cfg.Authorizer, cfg.Serializer)
+	h = withAudit(h, cfg)
 	h = withAuthentication(h, cfg)
 	h = withWarnings(h)
 	h = withDeadline(h, cfg)
 	h = withInFlight(h, cfg)
 	h = withCacheControl(h)
 	h = withRequestInfo(h, cfg)
-	h = withAuditID(h)
+	h = withAuditID(h, cfg)
 	h = withRecovery(h, cfg)
 	return h
 }
@@ -72,7 +75,12 @@ func Chain(api http.Handler, cfg Config) http.Handler {
 // Trusted is the part of the chain that requests of the process itself pass:
 // they come with a user, and are not limited.
 func Trusted(api http.Handler, cfg Config) http.Handler {
-	return withRecovery(withRequestInfo(withWarnings(api), cfg), cfg)
+	h := withWarnings(api)
+	if cfg.Audit != nil {
+		h = anew(withAuditID(withRequestInfo(withAudit(h, cfg), cfg), cfg))
+		return withRecovery(h, cfg)
+	}
+	return withRecovery(withRequestInfo(h, cfg), cfg)
 }
 
 // Resolver reads a request's meaning from its path.

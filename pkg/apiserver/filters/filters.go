@@ -13,7 +13,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -21,8 +20,6 @@ import (
 	genericfilters "k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
-
-	auditapi "k8s.io/apiserver/pkg/apis/audit"
 )
 
 var errNoUser = errors.New("no User found in the context")
@@ -42,19 +39,6 @@ func withRecovery(next http.Handler, cfg Config) http.Handler {
 			http.Error(w, "This request caused apiserver to panic. Look in the logs for details.", http.StatusInternalServerError)
 		}()
 		next.ServeHTTP(w, r)
-	})
-}
-
-// withAuditID gives every request an ID, which audit events and the answer carry.
-func withAuditID(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx := audit.WithAuditContext(r.Context())
-		id := r.Header.Get(auditapi.HeaderAuditID)
-		if id == "" {
-			id = string(uuid.NewUUID())
-		}
-		w.Header().Set(auditapi.HeaderAuditID, id)
-		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
 
@@ -127,6 +111,7 @@ func timeout(r *http.Request, limit time.Duration) (time.Duration, error) {
 func withWarnings(next http.Handler) http.Handler { return genericfilters.WithWarningRecorder(next) }
 
 func withAuthentication(next http.Handler, cfg Config) http.Handler {
+	refuse := refused(cfg)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if len(cfg.Audiences) > 0 {
 			r = r.WithContext(authenticator.WithAudiences(r.Context(), cfg.Audiences))
@@ -139,7 +124,7 @@ func withAuthentication(next http.Handler, cfg Config) http.Handler {
 			if err != nil {
 				cfg.Log.Debug("Unable to authenticate the request", "err", err)
 			}
-			cfg.WriteError(w, r, apierrors.NewUnauthorized("Unauthorized"))
+			refuse.ServeHTTP(w, r)
 			return
 		}
 		r.Header.Del("Authorization")

@@ -4,8 +4,10 @@
 package rest
 
 import (
+	"encoding/json"
 	"net/http"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	auditapi "k8s.io/apiserver/pkg/apis/audit"
@@ -59,6 +61,20 @@ func (s *Server) auditResponse(r *http.Request, v *view, rec *store.Record) {
 	}
 	obj.GetObjectKind().SetGroupVersionKind(v.gvk)
 	audit.LogResponseObject(r.Context(), obj, v.gvk.GroupVersion(), s.auditCodecs)
+}
+
+// auditStatus notes a Status that a client gets, an error or not.
+func auditStatus(r *http.Request, status *metav1.Status) {
+	if !audited(r, auditapi.LevelMetadata) {
+		return
+	}
+	var body *runtime.Unknown
+	if audited(r, auditapi.LevelRequestResponse) {
+		if data, err := json.Marshal(status); err == nil {
+			body = &runtime.Unknown{Raw: data, ContentType: runtime.ContentTypeJSON}
+		}
+	}
+	audit.AuditContextFrom(r.Context()).LogResponseObject(status, body)
 }
 
 // auditPage notes the list a client gets.

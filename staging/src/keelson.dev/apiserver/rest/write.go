@@ -276,6 +276,7 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request, t *target, out n
 	if obj, err := rec.Shared(); err == nil {
 		status.Details.UID = obj.GetUID()
 	}
+	auditStatus(r, status)
 	return s.pools.writeObject(w, r, out, code, status, schema.GroupVersionKind{Version: "v1", Kind: "Status"})
 }
 

@@ -1,0 +1,145 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package audit
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"gopkg.in/natefinch/lumberjack.v2"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/audit/policy"
+	"k8s.io/apiserver/plugin/pkg/audit/truncate"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/apiserver/config"
+)
+
+// Deps are what a Log does not make itself.
+type Deps struct {
+	Clock   clock.Clock
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
+	// Stdout is the log named "-".
+	Stdout io.Writer
+}
+
+// Log takes down requests.
+type Log struct {
+	// Policy says how much of a request is taken down.
+	Policy audit.PolicyRuleEvaluator
+	// Sink takes the events of requests. It may be used before Run.
+	Sink audit.Sink
+
+	backend audit.Backend
+	closers []io.Closer
+}
+
+// New reads the policy and opens what events go to. It returns nil where
+// nothing is to be taken down.
+func New(cfg config.Audit, dataDir string, deps Deps) (*Log, error) {
+	if cfg.PolicyFile == "" || cfg.Log.Path == "" && cfg.Webhook.ConfigFile == "" {
+		return nil, nil
+	}
+	rules, err := policy.LoadPolicyFromFile(cfg.PolicyFile)
+	if err != nil {
+		return nil, fmt.Errorf("audit policy: %w", err)
+	}
+	m, err := newMetrics(deps.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("audit metrics: %w", err)
+	}
+	if cfg.SpillDir == "" {
+		cfg.SpillDir = filepath.Join(dataDir, "audit")
+	}
+	l := &Log{Policy: policy.NewPolicyRuleEvaluator(rules)}
+	b := builder{cfg: &cfg, deps: deps, metrics: m}
+	var backends []audit.Backend
+	if cfg.Log.Path != "" {
+		w, err := openLog(&cfg.Log, deps.Stdout)
+		if err != nil {
+			return nil, err
+		}
+		if c, ok := w.(io.Closer); ok {
+			l.closers = append(l.closers, c)
+		}
+		backends = append(backends, b.backend(newLogTarget(w, cfg.Log.Format), &cfg.Log.Batch, &cfg.Log.Truncate))
+	}
+	if cfg.Webhook.ConfigFile != "" {
+		t, err := newWebhookTarget(&cfg.Webhook)
+		if err != nil {
+			return nil, err
+		}
+		backends = append(backends, b.backend(t, &cfg.Webhook.Batch, &cfg.Webhook.Truncate))
+	}
+	l.backend = audit.Union(backends...)
+	l.Sink = l.backend
+	return l, nil
+}
+
+// Run delivers events until ctx is done, and then those that are left.
+func (l *Log) Run(ctx context.Context) error {
+	err := l.backend.Run(ctx.Done())
+	<-ctx.Done()
+	l.backend.Shutdown()
+	for _, c := range l.closers {
+		_ = c.Close() // every event has been written by a call of its own
+	}
+	return err
+}
+
+// builder puts the parts of a backend together.
+type builder struct {
+	cfg     *config.Audit
+	deps    Deps
+	metrics *metrics
+}
+
+func (b *builder) backend(t target, batch *config.AuditBatching, cut *config.AuditTruncation) audit.Backend {
+	var out audit.Backend
+	switch batch.Mode {
+	case config.AuditBatch:
+		files := newRing(filepath.Join(b.cfg.SpillDir, t.name()), int64(b.cfg.SpillSize)<<20)
+		out = newQueue(t, *batch, files, b.deps, b.metrics.of(t.name()))
+	default:
+		out = &blocking{target: t, strict: batch.Mode == config.AuditBlockingStrict}
+	}
+	if cut.Enabled {
+		limits := truncate.Config{MaxBatchSize: cut.MaxBatchSize, MaxEventSize: cut.MaxEventSize}
+		out = truncate.NewBackend(out, limits, auditv1.SchemeGroupVersion)
+	}
+	return out
+}
+
+// openLog opens the log file, which is the owner's alone.
+func openLog(cfg *config.AuditLog, stdout io.Writer) (io.Writer, error) {
+	if cfg.Path == "-" {
+		if stdout == nil {
+			stdout = os.Stdout
+		}
+		return struct{ io.Writer }{stdout}, nil
+	}
+	if err := os.MkdirAll(filepath.Dir(cfg.Path), 0o700); err != nil {
+		return nil, fmt.Errorf("audit log: %w", err)
+	}
+	f, err := os.OpenFile(cfg.Path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("audit log: %w", err)
+	}
+	if cfg.MaxSize == 0 {
+		return f, nil
+	}
+	if err := f.Close(); err != nil {
+		return nil, fmt.Errorf("audit log: %w", err)
+	}
+	return &lumberjack.Logger{
+		Filename: cfg.Path, MaxAge: cfg.MaxAge, MaxBackups: cfg.MaxBackups, MaxSize: cfg.MaxSize, Compress: cfg.Compress,
+	}, nil
+}

@@ -1,0 +1,370 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package audit
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	auditapi "k8s.io/apiserver/pkg/apis/audit"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/client-go/util/flowcontrol"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/apiserver/config"
+)
+
+const (
+	// maxMemory bounds the bytes of bodies that wait in memory.
+	maxMemory = 32 << 20
+	// eventCost is what an event takes beside its bodies, about.
+	eventCost = 2 << 10
+	// attempts is how often a batch is sent before it goes to disk.
+	attempts = 5
+	// maxPause is the longest pause between attempts.
+	maxPause = time.Minute
+)
+
+// queue gathers events and delivers them in batches.
+type queue struct {
+	target  target
+	cfg     config.AuditBatching
+	clock   clock.Clock
+	log     *slog.Logger
+	metrics queueMetrics
+	limit   flowcontrol.PassiveRateLimiter // nil: none
+	wake    chan struct{}                  // holds one element when there is something to do
+	done    chan struct{}                  // closed when Run's goroutine has ended
+	sending chan struct{}                  // holds one element for each delivery on its way
+
+	mu     sync.Mutex
+	events []*auditapi.Event // in memory
+	bytes  int
+	files  *ring
+	closed bool
+}
+
+var _ audit.Backend = &queue{}
+
+func newQueue(t target, cfg config.AuditBatching, files *ring, deps Deps, m queueMetrics) *queue {
+	q := &queue{
+		target: t, cfg: cfg, clock: deps.Clock, log: deps.Log.With("plugin", t.name()), metrics: m, files: files,
+		wake: make(chan struct{}, 1), done: make(chan struct{}), sending: make(chan struct{}, t.senders()),
+	}
+	if cfg.ThrottleEnable {
+		q.limit = flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(cfg.ThrottleQPS, cfg.ThrottleBurst, q.clock)
+	}
+	m.bytes.Set(float64(files.size))
+	return q
+}
+
+// String implements audit.Backend.
+func (q *queue) String() string { return "queue<" + q.target.name() + ">" }
+
+// ProcessEvents implements audit.Sink. It does not wait for anything but the
+// disk, and that only where memory is full.
+func (q *queue) ProcessEvents(events ...*auditapi.Event) bool {
+	var over []*auditapi.Event
+	q.mu.Lock()
+	for _, e := range events {
+		size := cost(e)
+		// Behind what is on disk, or the order would be lost.
+		if q.closed || len(over) > 0 || !q.files.empty() || len(q.events) >= q.cfg.BufferSize || q.bytes+size > maxMemory {
+			over = append(over, e)
+			continue
+		}
+		q.events, q.bytes = append(q.events, e.DeepCopy()), q.bytes+size
+	}
+	q.metrics.waiting.Set(float64(len(q.events)))
+	enough := len(q.events) >= q.cfg.MaxSize || len(q.events) == len(events)
+	q.mu.Unlock()
+	q.spill(over)
+	if enough || len(over) > 0 {
+		q.notify()
+	}
+	return true
+}
+
+func (q *queue) notify() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// cost is what an event takes of memory.
+func cost(e *auditapi.Event) int {
+	n := eventCost
+	if e.RequestObject != nil {
+		n += len(e.RequestObject.Raw)
+	}
+	if e.ResponseObject != nil {
+		n += len(e.ResponseObject.Raw)
+	}
+	return n
+}
+
+// spill puts events on disk.
+func (q *queue) spill(events []*auditapi.Event) {
+	if len(events) == 0 {
+		return
+	}
+	encoder := audit.Codecs.LegacyCodec(auditv1.SchemeGroupVersion)
+	lost := 0
+	var rows [][]byte
+	for _, e := range events {
+		row, err := runtime.Encode(encoder, e)
+		if err != nil {
+			lost++
+			continue
+		}
+		rows = append(rows, row)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var failed error
+	for _, row := range rows {
+		dropped, err := q.files.add(row)
+		lost += dropped
+		if err != nil {
+			lost, failed = lost+1, err
+			continue
+		}
+		q.metrics.spilled.Inc()
+	}
+	q.metrics.bytes.Set(float64(q.files.size))
+	if lost == 0 {
+		return
+	}
+	q.metrics.dropped.Add(float64(lost))
+	q.log.Debug("Audit events dropped", "events", lost, "err", failed)
+}
+
+// Run implements audit.Backend.
+func (q *queue) Run(stop <-chan struct{}) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		defer close(q.done)
+		defer cancel()
+		q.loop(ctx, stop)
+	}()
+	go func() {
+		select {
+		case <-stop:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return nil
+}
+
+// Shutdown implements audit.Backend: what memory holds is delivered once more,
+// or else put on disk.
+func (q *queue) Shutdown() {
+	<-q.done
+	q.settle()
+	q.mu.Lock()
+	rest := q.events
+	q.events, q.bytes, q.closed = nil, 0, true
+	behind := !q.files.empty()
+	q.mu.Unlock()
+	for batch := range slices.Chunk(rest, q.cfg.MaxSize) {
+		if !behind {
+			ctx, cancel := context.WithTimeout(context.Background(), lastDelivery)
+			err := q.target.deliver(ctx, batch...)
+			cancel()
+			if err == nil {
+				continue
+			}
+			behind = true
+		}
+		q.spill(batch)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err := q.files.close(); err != nil {
+		q.log.Error("Audit ring not closed", "err", err)
+	}
+	q.metrics.waiting.Set(0)
+}
+
+// lastDelivery is how long a batch may take when the process ends.
+const lastDelivery = 5 * time.Second
+
+// loop delivers until stop is closed.
+func (q *queue) loop(ctx context.Context, stop <-chan struct{}) {
+	for {
+		batch := q.gather(stop)
+		select {
+		case <-stop:
+			q.putBack(batch)
+			return
+		default:
+		}
+		switch {
+		case len(batch) > 0:
+			q.throttle(ctx)
+			q.sending <- struct{}{}
+			go func() {
+				defer func() { <-q.sending }()
+				q.send(ctx, batch)
+			}()
+		default:
+			q.drain(ctx)
+		}
+	}
+}
+
+func (q *queue) putBack(batch []*auditapi.Event) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.events = append(batch, q.events...)
+}
+
+// gather waits for a batch in memory. It returns none when it is the turn of
+// what is on disk.
+func (q *queue) gather(stop <-chan struct{}) []*auditapi.Event {
+	var full <-chan time.Time
+	for {
+		q.mu.Lock()
+		n, disk := len(q.events), !q.files.empty()
+		q.mu.Unlock()
+		switch {
+		case n >= q.cfg.MaxSize || n > 0 && disk:
+			return q.take()
+		case disk:
+			return nil
+		case n > 0 && full == nil:
+			timer := q.clock.NewTimer(q.cfg.MaxWait)
+			defer timer.Stop()
+			full = timer.C()
+		}
+		select {
+		case <-stop:
+			return nil
+		case <-full:
+			return q.take()
+		case <-q.wake:
+		}
+	}
+}
+
+func (q *queue) take() []*auditapi.Event {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := min(len(q.events), q.cfg.MaxSize)
+	batch := slices.Clone(q.events[:n])
+	q.events = slices.Delete(q.events, 0, n)
+	for _, e := range batch {
+		q.bytes -= cost(e)
+	}
+	q.metrics.waiting.Set(float64(len(q.events)))
+	return batch
+}
+
+func (q *queue) throttle(ctx context.Context) {
+	for q.limit != nil && !q.limit.TryAccept() && ctx.Err() == nil {
+		q.pause(ctx, time.Duration(float64(time.Second)/float64(q.cfg.ThrottleQPS)))
+	}
+}
+
+func (q *queue) pause(ctx context.Context, d time.Duration) {
+	timer := q.clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C():
+	}
+}
+
+// send delivers a batch, or puts it on disk.
+func (q *queue) send(ctx context.Context, batch []*auditapi.Event) {
+	if err := q.insist(ctx, batch); err != nil {
+		if ctx.Err() == nil {
+			q.log.Error("Audit events not delivered", "events", len(batch), "err", err)
+		}
+		q.spill(batch)
+		q.notify()
+	}
+}
+
+// insist delivers a batch, after several attempts if need be.
+func (q *queue) insist(ctx context.Context, batch []*auditapi.Event) error {
+	wait := q.target.retry()
+	for i := 1; ; i++ {
+		err := q.target.deliver(ctx, batch...)
+		if err == nil || i == attempts || ctx.Err() != nil {
+			return err
+		}
+		q.metrics.retried.Inc()
+		q.pause(ctx, wait)
+		wait = min(wait*3/2, maxPause)
+	}
+}
+
+// settle waits until no delivery is on its way.
+func (q *queue) settle() {
+	for range cap(q.sending) {
+		q.sending <- struct{}{}
+	}
+	for range cap(q.sending) {
+		<-q.sending
+	}
+}
+
+// drain delivers the oldest file of the ring. If that fails the file stays, and
+// goes when the ring is full.
+func (q *queue) drain(ctx context.Context) {
+	q.settle() // what is in files came later
+	q.mu.Lock()
+	f, rows, err := q.files.oldest()
+	q.mu.Unlock()
+	if err != nil {
+		q.log.Error("Audit ring not read", "err", err)
+		q.pause(ctx, q.target.retry())
+	}
+	events, broken := decode(rows)
+	if err != nil && f != nil {
+		broken = f.lines
+	}
+	for batch := range slices.Chunk(events, q.cfg.MaxSize) {
+		q.throttle(ctx)
+		if err := q.insist(ctx, batch); err != nil {
+			if ctx.Err() == nil {
+				q.log.Error("Audit events not delivered", "events", len(batch), "err", err)
+				q.pause(ctx, maxPause)
+			}
+			return
+		}
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.metrics.dropped.Add(float64(broken))
+	if f == nil {
+		return
+	}
+	if err := q.files.remove(f); err != nil {
+		q.log.Error("Audit ring not trimmed", "err", err)
+	}
+	q.metrics.bytes.Set(float64(q.files.size))
+}
+
+// decode reads rows; a row that a killed process did not finish is broken.
+func decode(rows [][]byte) (events []*auditapi.Event, broken int) {
+	decoder := audit.Codecs.UniversalDecoder(auditapi.SchemeGroupVersion)
+	for _, row := range rows {
+		e := &auditapi.Event{}
+		if err := runtime.DecodeInto(decoder, row, e); err != nil {
+			broken++
+			continue
+		}
+		events = append(events, e)
+	}
+	return events, broken
+}

@@ -1,0 +1,203 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/apimachinery/pkg/types"
+	auditapi "k8s.io/apiserver/pkg/apis/audit"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/apiserver/config"
+)
+
+// sink takes events while it is well.
+type sink struct {
+	mu  sync.Mutex
+	ill bool
+	got []string
+	max int // largest batch
+}
+
+func (*sink) name() string         { return "sink" }
+func (*sink) retry() time.Duration { return time.Second }
+func (*sink) senders() int         { return 1 }
+
+func (s *sink) deliver(_ context.Context, events ...*auditapi.Event) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ill {
+		return errors.New("ill")
+	}
+	for _, e := range events {
+		s.got = append(s.got, string(e.AuditID))
+	}
+	s.max = max(s.max, len(events))
+	return nil
+}
+
+func (s *sink) set(ill bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ill = ill
+}
+
+func (s *sink) taken() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.got)
+}
+
+func newTestQueue(t *testing.T, s *sink, dir string, files int64) (*queue, *metrics) {
+	t.Helper()
+	m, err := newMetrics(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := config.AuditBatching{Mode: config.AuditBatch, BufferSize: 10, MaxSize: 4, MaxWait: 30 * time.Second}
+	return newQueue(s, cfg, newRing(dir, files), Deps{Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)}, m.of("sink")), m
+}
+
+func put(q *queue, from, to int) (ids []string) {
+	for i := from; i < to; i++ {
+		id := fmt.Sprintf("%04d", i)
+		ids = append(ids, id)
+		q.ProcessEvents(&auditapi.Event{AuditID: types.UID(id), Stage: auditapi.StageResponseComplete, Level: auditapi.LevelMetadata, Verb: "get"})
+	}
+	return ids
+}
+
+// TestQueue: batches are full, or come after a while, in order.
+func TestQueue(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s := &sink{}
+		q, _ := newTestQueue(t, s, dir, 1<<20)
+		stop := make(chan struct{})
+		if err := q.Run(stop); err != nil {
+			t.Fatal(err)
+		}
+		want := put(q, 0, 6)
+		synctest.Wait()
+		if got := s.taken(); !slices.Equal(got, want[:4]) {
+			t.Errorf("at once: %q, want a full batch", got)
+		}
+		<-time.After(31 * time.Second)
+		synctest.Wait()
+		if got := s.taken(); !slices.Equal(got, want) {
+			t.Errorf("after a while: %q", got)
+		}
+		want = append(want, put(q, 6, 7)...)
+		close(stop)
+		q.Shutdown()
+		if got := s.taken(); !slices.Equal(got, want) || s.max > 4 {
+			t.Errorf("at the end: %q in batches of %d", got, s.max)
+		}
+	})
+}
+
+// TestQueueUnderOverload: what does not fit into memory comes out later, in
+// order, and nothing grows without bound.
+func TestQueueUnderOverload(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s := &sink{ill: true}
+		q, m := newTestQueue(t, s, dir, 1<<20)
+		stop := make(chan struct{})
+		if err := q.Run(stop); err != nil {
+			t.Fatal(err)
+		}
+		want := put(q, 0, 100)
+		synctest.Wait()
+		if n := len(q.events); n > 10 {
+			t.Errorf("%d events in memory", n)
+		}
+		if n := testutil.ToFloat64(m.spilled.WithLabelValues("sink")); n < 80 {
+			t.Errorf("%v events on disk", n)
+		}
+		<-time.After(5 * time.Minute)
+		s.set(false)
+		<-time.After(5 * time.Minute)
+		synctest.Wait()
+		got := s.taken()
+		slices.Sort(got) // the batch that was on its way came behind the ring
+		if !slices.Equal(got, want) {
+			t.Errorf("got %d events, want %d", len(got), len(want))
+		}
+		if n := testutil.ToFloat64(m.dropped.WithLabelValues("sink")); n != 0 {
+			t.Errorf("%v events dropped", n)
+		}
+		close(stop)
+		q.Shutdown()
+	})
+}
+
+// TestQueueSurvives: what a process could not deliver the next one does.
+func TestQueueSurvives(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s := &sink{ill: true}
+		q, _ := newTestQueue(t, s, dir, 1<<20)
+		stop := make(chan struct{})
+		if err := q.Run(stop); err != nil {
+			t.Fatal(err)
+		}
+		want := put(q, 0, 30)
+		close(stop)
+		q.Shutdown()
+		s.set(false)
+		q, _ = newTestQueue(t, s, dir, 1<<20)
+		stop = make(chan struct{})
+		if err := q.Run(stop); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(time.Minute)
+		synctest.Wait()
+		close(stop)
+		q.Shutdown()
+		got := s.taken()
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("got %q", got)
+		}
+	})
+}
+
+// TestQueueDropsTheOldest: a full ring loses its oldest file, and counts.
+func TestQueueDropsTheOldest(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s := &sink{ill: true}
+		q, m := newTestQueue(t, s, dir, 64<<10)
+		want := put(q, 0, 1000)
+		dropped := int(testutil.ToFloat64(m.dropped.WithLabelValues("sink")))
+		if dropped == 0 || dropped > 900 || q.files.size > 64<<10 {
+			t.Fatalf("%d dropped, %d bytes on disk", dropped, q.files.size)
+		}
+		s.set(false)
+		stop := make(chan struct{})
+		if err := q.Run(stop); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(time.Minute)
+		synctest.Wait()
+		close(stop)
+		q.Shutdown()
+		// The first ten were in memory; the last are on disk.
+		if got := s.taken(); !slices.Equal(got, slices.Concat(want[:10], want[10+dropped:])) {
+			t.Errorf("got %d events, %d dropped", len(got), dropped)
+		}
+	})
+}

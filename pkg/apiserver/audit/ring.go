@@ -1,0 +1,160 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package audit
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// ringFiles is how many files a full ring has.
+const ringFiles = 16
+
+// ring keeps lines in files, first in first out. When they exceed max bytes the
+// oldest file goes. It is used by one goroutine at a time.
+type ring struct {
+	dir   string
+	max   int64
+	files []*ringFile // oldest first
+	open  *os.File    // the last of files, while lines are added to it
+	size  int64
+	next  int
+}
+
+type ringFile struct {
+	path  string
+	size  int64
+	lines int
+}
+
+// newRing finds what a former process has left in dir. It creates nothing.
+func newRing(dir string, max int64) *ring {
+	r := &ring{dir: dir, max: max}
+	entries, err := os.ReadDir(dir)
+	if err != nil || max == 0 {
+		return r
+	}
+	for _, e := range entries { // in order of their names
+		n, err := strconv.Atoi(strings.TrimSuffix(e.Name(), ringSuffix))
+		if err != nil || !strings.HasSuffix(e.Name(), ringSuffix) {
+			continue
+		}
+		path := filepath.Join(dir, e.Name())
+		data, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		r.files = append(r.files, &ringFile{path, int64(len(data)), bytes.Count(data, []byte("\n"))})
+		r.size, r.next = r.size+int64(len(data)), n+1
+	}
+	return r
+}
+
+const ringSuffix = ".json"
+
+func (r *ring) empty() bool { return len(r.files) == 0 }
+
+var errNoRing = errors.New("no room on disk")
+
+// add appends lines, each of which ends in a newline, and reports how many older
+// ones were dropped for them.
+func (r *ring) add(lines ...[]byte) (dropped int, err error) {
+	for _, l := range lines {
+		if int64(len(l)) > r.max/ringFiles {
+			return dropped, errNoRing
+		}
+		if err := r.room(int64(len(l))); err != nil {
+			return dropped, err
+		}
+		if _, err := r.open.Write(l); err != nil {
+			return dropped, fmt.Errorf("audit ring: %w", errors.Join(err, r.close()))
+		}
+		last := r.files[len(r.files)-1]
+		last.size, last.lines, r.size = last.size+int64(len(l)), last.lines+1, r.size+int64(len(l))
+		for r.size > r.max {
+			dropped += r.files[0].lines
+			if err := r.remove(r.files[0]); err != nil {
+				return dropped, err
+			}
+		}
+	}
+	return dropped, nil
+}
+
+// room opens the next file where the present one is full.
+func (r *ring) room(n int64) error {
+	if r.open != nil && r.files[len(r.files)-1].size+n <= r.max/ringFiles {
+		return nil
+	}
+	if err := r.close(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(r.dir, 0o700); err != nil {
+		return fmt.Errorf("audit ring: %w", err)
+	}
+	path := filepath.Join(r.dir, fmt.Sprintf("%012d%s", r.next, ringSuffix))
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("audit ring: %w", err)
+	}
+	r.open, r.next = f, r.next+1
+	r.files = append(r.files, &ringFile{path: path})
+	return nil
+}
+
+func (r *ring) close() error {
+	f := r.open
+	if f == nil {
+		return nil
+	}
+	r.open = nil
+	if err := f.Close(); err != nil {
+		return fmt.Errorf("audit ring: %w", err)
+	}
+	return nil
+}
+
+// oldest returns the first file, to which no more is added, and its lines.
+func (r *ring) oldest() (*ringFile, [][]byte, error) {
+	if len(r.files) == 0 {
+		return nil, nil, nil
+	}
+	if len(r.files) == 1 {
+		if err := r.close(); err != nil {
+			return nil, nil, err
+		}
+	}
+	f := r.files[0]
+	data, err := os.ReadFile(f.path)
+	if err != nil {
+		return f, nil, fmt.Errorf("audit ring: %w", err)
+	}
+	return f, slices.Collect(bytes.Lines(data)), nil
+}
+
+// remove forgets a file. One that has gone already is no error.
+func (r *ring) remove(f *ringFile) error {
+	i := slices.Index(r.files, f)
+	if i < 0 {
+		return nil
+	}
+	if i == len(r.files)-1 {
+		if err := r.close(); err != nil {
+			return err
+		}
+	}
+	r.files = slices.Delete(r.files, i, i+1)
+	r.size -= f.size
+	if err := os.Remove(f.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("audit ring: %w", err)
+	}
+	return nil
+}

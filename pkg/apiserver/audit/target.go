@@ -1,0 +1,133 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	auditapi "k8s.io/apiserver/pkg/apis/audit"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/util/webhook"
+	auditlog "k8s.io/apiserver/plugin/pkg/audit/log"
+
+	"keelson.dev/keelson/pkg/apiserver/config"
+)
+
+// target is where events go.
+type target interface {
+	name() string
+	// deliver takes all events or none; ctx ends the wait for it.
+	deliver(ctx context.Context, events ...*auditapi.Event) error
+	// retry is how long to wait before a failed delivery is tried again.
+	retry() time.Duration
+	// senders is how many deliveries may be on their way at once.
+	senders() int
+}
+
+// logTarget writes a line for each event.
+type logTarget struct {
+	audit.Backend
+}
+
+func newLogTarget(w io.Writer, format string) *logTarget {
+	return &logTarget{auditlog.NewBackend(&lines{w: w}, format, auditv1.SchemeGroupVersion)}
+}
+
+func (*logTarget) name() string         { return auditlog.PluginName }
+func (*logTarget) retry() time.Duration { return time.Second }
+func (*logTarget) senders() int         { return 1 }
+
+var errLog = errors.New("audit log not written")
+
+func (t *logTarget) deliver(_ context.Context, events ...*auditapi.Event) error {
+	if !t.ProcessEvents(events...) {
+		return errLog
+	}
+	return nil
+}
+
+// lines keeps lines whole that several requests write.
+type lines struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+// Write implements io.Writer.
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}
+
+// maxSenders bounds the requests to a server that are on their way at once.
+const maxSenders = 8
+
+// webhookTarget posts events to a server.
+type webhookTarget struct {
+	hook    *webhook.GenericWebhook
+	backoff time.Duration
+}
+
+func newWebhookTarget(cfg *config.AuditWebhook) (*webhookTarget, error) {
+	client, err := webhook.LoadKubeconfig(cfg.ConfigFile, nil)
+	if err != nil {
+		return nil, fmt.Errorf("audit webhook: %w", err)
+	}
+	hook, err := webhook.NewGenericWebhook(audit.Scheme, audit.Codecs, client,
+		[]schema.GroupVersion{auditv1.SchemeGroupVersion}, webhook.DefaultRetryBackoffWithInitialDelay(cfg.InitialBackoff))
+	if err != nil {
+		return nil, fmt.Errorf("audit webhook: %w", err)
+	}
+	return &webhookTarget{hook, cfg.InitialBackoff}, nil
+}
+
+func (*webhookTarget) name() string           { return "webhook" }
+func (t *webhookTarget) retry() time.Duration { return t.backoff }
+func (*webhookTarget) senders() int           { return maxSenders }
+
+// deliver posts one list.
+func (t *webhookTarget) deliver(ctx context.Context, events ...*auditapi.Event) error {
+	list := auditapi.EventList{Items: make([]auditapi.Event, len(events))}
+	for i, e := range events {
+		list.Items[i] = *e
+	}
+	result := t.hook.RestClient.Post().Body(&list).Do(ctx)
+	if err := result.Error(); err != nil {
+		return fmt.Errorf("audit webhook: %w", err)
+	}
+	return nil
+}
+
+// blocking delivers within the request.
+type blocking struct {
+	target target
+	strict bool // a failure is the request's
+}
+
+// ProcessEvents implements audit.Sink.
+func (b *blocking) ProcessEvents(events ...*auditapi.Event) bool {
+	if err := b.target.deliver(context.Background(), events...); err != nil {
+		if !errors.Is(err, errLog) { // the log has told of it itself
+			audit.HandlePluginError(b.target.name(), err, events...)
+		}
+		return !b.strict
+	}
+	return true
+}
+
+// Run implements audit.Backend.
+func (*blocking) Run(<-chan struct{}) error { return nil }
+
+// Shutdown implements audit.Backend.
+func (*blocking) Shutdown() {}
+
+// String implements audit.Backend.
+func (b *blocking) String() string { return b.target.name() }

@@ -1,0 +1,149 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"keelson.dev/keelson/pkg/apiserver/config"
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+)
+
+// auditPolicy takes down of secrets that they were asked for, and of config maps
+// everything but their managed fields.
+const auditPolicy = `
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: None
+  users: [admin, "system:apiserver"]
+- level: Metadata
+  resources: [{resources: [secrets, serviceaccounts/token]}]
+- level: RequestResponse
+  omitManagedFields: true
+  resources: [{resources: [configmaps]}]
+- level: Metadata
+`
+
+// auditEvents reads an audit log.
+func auditEvents(t *testing.T, path string) (events []auditv1.Event) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(data) {
+		var e auditv1.Event
+		if err := json.Unmarshal(line, &e); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		events = append(events, e)
+	}
+	return events
+}
+
+// TestAudit reads back what was taken down of a few requests.
+func TestAudit(t *testing.T) {
+	dir := t.TempDir()
+	log, policy := filepath.Join(dir, "log", "audit.log"), filepath.Join(dir, "policy.yaml")
+	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
+		c.Audit.PolicyFile, c.Audit.Log.Path = policy, log
+	}})
+	makeAdmin(t, s, "bob")
+	bob := kubernetes.NewForConfigOrDie(s.UserConfig(t, "bob")).CoreV1()
+	ctx := t.Context()
+	if _, err := bob.Secrets("default").Create(ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "s"}, StringData: map[string]string{"k": "hush-hush"},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bob.Secrets("default").List(ctx, metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bob.ConfigMaps("default").Create(ctx, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"k": "v"},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bob.ConfigMaps("default").Patch(ctx, "c", types.MergePatchType, []byte(`{"data":{"k":"w"}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	nobody := s.UserConfig(t, "eve")
+	if resp, _ := answerTo(t, nobody, "/api/v1/namespaces/default/secrets/s"); resp.StatusCode != http.StatusForbidden {
+		t.Fatalf("eve was answered with %d", resp.StatusCode)
+	}
+	if resp, _ := answerTo(t, s.TokenConfig("wrong"), "/api/v1/nodes"); resp.StatusCode != http.StatusUnauthorized {
+		t.Fatalf("a wrong token was answered with %d", resp.StatusCode)
+	}
+	like := rest.CopyConfig(s.UserConfig(t, "bob"))
+	like.Impersonate = rest.ImpersonationConfig{UserName: "eve"}
+	if resp, _ := answerTo(t, like, "/api/v1/namespaces/default/pods"); resp.StatusCode != http.StatusForbidden {
+		t.Fatalf("bob as eve was answered with %d", resp.StatusCode)
+	}
+	s.Stop(t)
+
+	find := func(user, verb, resource string) *auditv1.Event {
+		t.Helper()
+		for _, e := range auditEvents(t, log) {
+			if e.User.Username == user && e.Verb == verb && e.ObjectRef != nil && e.ObjectRef.Resource == resource && e.Stage != auditv1.StageRequestReceived {
+				return &e
+			}
+		}
+		t.Fatalf("nothing of %s %s by %q", verb, resource, user)
+		return nil
+	}
+	if e := find("bob", "create", "secrets"); e.Level != auditv1.LevelMetadata || e.RequestObject != nil || e.ResponseObject != nil || e.ResponseStatus.Code != 201 || e.AuditID == "" {
+		t.Errorf("secret: %+v", e)
+	}
+	e := find("bob", "create", "configmaps")
+	if e.Level != auditv1.LevelRequestResponse || !strings.Contains(string(e.RequestObject.Raw), `"k":"v"`) || !strings.Contains(string(e.ResponseObject.Raw), `"uid":"`) ||
+		strings.Contains(string(e.ResponseObject.Raw), "managedFields") || e.Annotations["authorization.k8s.io/decision"] != "allow" {
+		t.Errorf("config map: %+v", e)
+	}
+	if e.StageTimestamp.Before(&e.RequestReceivedTimestamp) || len(e.SourceIPs) != 1 || e.SourceIPs[0] != "127.0.0.1" {
+		t.Errorf("config map: %v %v %v", e.RequestReceivedTimestamp, e.StageTimestamp, e.SourceIPs)
+	}
+	if e := find("bob", "patch", "configmaps"); string(e.RequestObject.Raw) != `{"data":{"k":"w"}}` || !strings.Contains(string(e.ResponseObject.Raw), `"k":"w"`) {
+		t.Errorf("patch: %+v", e)
+	}
+	if e := find("eve", "get", "secrets"); e.ResponseStatus.Code != 403 || e.ResponseStatus.Reason != metav1.StatusReasonForbidden || e.Annotations["authorization.k8s.io/decision"] != "forbid" {
+		t.Errorf("forbidden: %+v", e)
+	}
+	if e := find("", "list", "nodes"); e.ResponseStatus.Code != 401 {
+		t.Errorf("unauthorized: %+v", e.ResponseStatus)
+	}
+	if e := find("bob", "list", "pods"); e.ImpersonatedUser == nil || e.ImpersonatedUser.Username != "eve" {
+		t.Errorf("impersonation: %+v", e)
+	}
+	raw, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(raw), "aHVzaC1odXNo") || strings.Contains(string(raw), "hush-hush") || strings.Contains(string(raw), "wrong") {
+		t.Error("the log has the secret")
+	}
+	if strings.Contains(string(raw), `"username":"admin"`) || strings.Contains(string(raw), `"stage":"RequestReceived"`) {
+		t.Error("the log has what the policy leaves out")
+	}
+	if info, err := os.Stat(log); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("log: %v %v", info.Mode(), err)
+	}
+}
