@@ -36,6 +36,13 @@ type ServingFlags struct {
 	CertFile     string
 	KeyFile      string
 	ClientCAFile string
+	// MinTLSVersion and CipherSuites restrict TLS; empty: 1.2, Go's default.
+	MinTLSVersion string
+	CipherSuites  []string
+	// MaxStreams is how many requests an HTTP/2 connection may have at once; 0: Go's default.
+	MaxStreams int
+	// NoProfiling leaves /debug/pprof out.
+	NoProfiling bool
 }
 
 // Add defines the flags, with the present values as defaults.
@@ -45,7 +52,31 @@ func (f *ServingFlags) Add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.CertFile, "tls-cert-file", f.CertFile, "serving certificate; without one a self-signed certificate is made")
 	fs.StringVar(&f.KeyFile, "tls-private-key-file", f.KeyFile, "key of --tls-cert-file")
 	fs.StringVar(&f.ClientCAFile, "client-ca-file", f.ClientCAFile, "authority of the client certificates to accept")
+	fs.StringVar(&f.MinTLSVersion, "tls-min-version", f.MinTLSVersion, "lowest version of TLS to speak: VersionTLS12, VersionTLS13")
+	fs.StringSliceVar(&f.CipherSuites, "tls-cipher-suites", f.CipherSuites, "cipher suites of TLS 1.2; empty: Go's default")
+	fs.IntVar(&f.MaxStreams, "http2-max-streams-per-connection", f.MaxStreams, "most streams of one HTTP/2 connection; 0: Go's default")
+	fs.Var(&inverse{&f.NoProfiling}, "profiling", "serve /debug/pprof to who may get it")
+	fs.Lookup("profiling").NoOptDefVal = "true"
 }
+
+// inverse is a flag that is on unless it is switched off.
+type inverse struct{ off *bool }
+
+// Set reads a truth value.
+func (i *inverse) Set(s string) error {
+	on, err := strconv.ParseBool(s)
+	if err != nil {
+		return fmt.Errorf("%q is neither true nor false", s)
+	}
+	*i.off = !on
+	return nil
+}
+
+// String is the value as it would be set.
+func (i *inverse) String() string { return strconv.FormatBool(i.off == nil || !*i.off) }
+
+// Type names the flag's value in usage.
+func (*inverse) Type() string { return "bool" }
 
 // Address is where to listen.
 func (f *ServingFlags) Address() string {

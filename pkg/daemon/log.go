@@ -15,13 +15,13 @@ import (
 const debugVerbosity = 4
 
 // NewLog returns the JSON log of a process, at klog's verbosity. What the
-// libraries say by klog goes there too.
+// libraries say by klog goes there too. Credentials that stand in it do not.
 func NewLog(w io.Writer, verbosity int) *slog.Logger {
 	level := slog.LevelInfo
 	if verbosity >= debugVerbosity {
 		level = slog.LevelDebug
 	}
-	handler := slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level})
+	handler := slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: newRedactor().attr})
 	quiet := slog.LevelWarn
 	if verbosity >= debugVerbosity {
 		quiet = level

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"os"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	certutil "k8s.io/client-go/util/cert"
+	cliflag "k8s.io/component-base/cli/flag"
 
 	"keelson.dev/keelson/pkg/health"
 )
@@ -47,7 +49,7 @@ func Serve(ctx context.Context, e Endpoints) error {
 	if e.Flags.SecurePort == 0 {
 		return nil
 	}
-	tlsConfig, err := e.Flags.tls()
+	tlsConfig, err := e.Flags.TLS()
 	if err != nil {
 		return err
 	}
@@ -59,6 +61,7 @@ func Serve(ctx context.Context, e Endpoints) error {
 		Handler: e.handler(), TLSConfig: tlsConfig, MaxHeaderBytes: maxHeaderBytes,
 		ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
 		ErrorLog: slog.NewLogLogger(e.Log.Handler(), slog.LevelDebug),
+		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: e.Flags.MaxStreams},
 	}
 	stop := context.AfterFunc(ctx, func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
@@ -87,30 +90,37 @@ func (e *Endpoints) handler() http.Handler {
 	if e.Metrics != nil {
 		mux.Handle("/metrics", e.Guard.Wrap(promhttp.HandlerFor(e.Metrics, promhttp.HandlerOpts{})))
 	}
+	if !e.Flags.NoProfiling {
+		for path, h := range map[string]http.HandlerFunc{
+			"/debug/pprof/": pprof.Index, "/debug/pprof/cmdline": pprof.Cmdline, "/debug/pprof/profile": pprof.Profile,
+			"/debug/pprof/symbol": pprof.Symbol, "/debug/pprof/trace": pprof.Trace,
+		} {
+			mux.Handle(path, e.Guard.Wrap(h))
+		}
+	}
 	for path, h := range e.Others {
 		mux.Handle(path, e.Guard.Wrap(h))
 	}
 	return mux
 }
 
-// tls reads the certificate, or makes one that nobody can verify: enough for
-// a process that only its own machine asks.
-func (f *ServingFlags) tls() (*tls.Config, error) {
+// TLS reads the certificate, or makes one that nobody can verify: enough for
+// a process that only its own machine asks. A certificate that is replaced is
+// served from then on.
+func (f *ServingFlags) TLS() (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
 	var err error
-	var pair tls.Certificate
-	if f.CertFile != "" {
-		pair, err = tls.LoadX509KeyPair(f.CertFile, f.KeyFile)
-	} else {
-		var cert, key []byte
-		if cert, key, err = certutil.GenerateSelfSignedCertKey("localhost", []net.IP{f.BindAddress}, nil); err == nil {
-			pair, err = tls.X509KeyPair(cert, key)
+	if f.MinTLSVersion != "" {
+		if c.MinVersion, err = cliflag.TLSVersion(f.MinTLSVersion); err != nil {
+			return nil, fmt.Errorf("--tls-min-version: %w", err)
 		}
 	}
-	if err != nil {
+	if c.CipherSuites, err = cliflag.TLSCipherSuites(f.CipherSuites); err != nil {
+		return nil, fmt.Errorf("--tls-cipher-suites: %w", err)
+	}
+	if c.GetCertificate, err = f.certificate(); err != nil {
 		return nil, fmt.Errorf("serving certificate: %w", err)
 	}
-	c.Certificates = []tls.Certificate{pair}
 	if f.ClientCAFile == "" {
 		return c, nil
 	}
@@ -124,6 +134,21 @@ func (f *ServingFlags) tls() (*tls.Config, error) {
 	}
 	c.ClientAuth = tls.RequestClientCert // verified by the guard, which tells the client why not
 	return c, nil
+}
+
+// certificate returns how the certificate is found.
+func (f *ServingFlags) certificate() (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
+	if f.CertFile != "" {
+		k := &KeyPair{CertFile: f.CertFile, KeyFile: f.KeyFile}
+		_, err := k.Get()
+		return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return k.Get() }, err
+	}
+	cert, key, err := certutil.GenerateSelfSignedCertKey("localhost", []net.IP{f.BindAddress}, nil)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil }, err
 }
 
 func objectMeta(namespace, name string) metav1.ObjectMeta {

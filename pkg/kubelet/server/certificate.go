@@ -8,66 +8,33 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
-	"sync"
-	"time"
 
 	cliflag "k8s.io/component-base/cli/flag"
 
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
+
+	"keelson.dev/keelson/pkg/daemon"
 )
-
-// fileCertificate serves the certificate in two files, and follows when they are replaced.
-type fileCertificate struct {
-	certFile, keyFile string
-
-	mu      sync.Mutex
-	changed [2]time.Time // modification times of what cert was read from
-	cert    *tls.Certificate
-}
-
-// get returns the present certificate; files that cannot be read, being replaced maybe, leave the old one in use.
-func (f *fileCertificate) get() (*tls.Certificate, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var changed [2]time.Time
-	for i, path := range []string{f.certFile, f.keyFile} {
-		if info, err := os.Stat(path); err == nil {
-			changed[i] = info.ModTime()
-		}
-	}
-	if f.cert != nil && changed == f.changed {
-		return f.cert, nil
-	}
-	cert, err := tls.LoadX509KeyPair(f.certFile, f.keyFile)
-	if err == nil {
-		f.cert, f.changed = &cert, changed
-	}
-	if f.cert == nil {
-		return nil, fmt.Errorf("serving certificate: %w", err)
-	}
-	return f.cert, nil
-}
 
 // certificate returns how the server finds its certificate.
 func certificate(cfg Config) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	if cfg.GetCertificate != nil {
 		return cfg.GetCertificate, nil
 	}
-	f := &fileCertificate{certFile: cfg.Kubelet.TLSCertFile, keyFile: cfg.Kubelet.TLSPrivateKeyFile}
-	if f.certFile == "" && f.keyFile == "" {
-		f.certFile = filepath.Join(cfg.CertDir, "kubelet.crt")
-		f.keyFile = filepath.Join(cfg.CertDir, "kubelet.key")
-		if err := ensureSelfSigned(f.certFile, f.keyFile, cfg.NodeName, cfg.NodeAddresses); err != nil {
+	f := &daemon.KeyPair{CertFile: cfg.Kubelet.TLSCertFile, KeyFile: cfg.Kubelet.TLSPrivateKeyFile}
+	if f.CertFile == "" && f.KeyFile == "" {
+		f.CertFile = filepath.Join(cfg.CertDir, "kubelet.crt")
+		f.KeyFile = filepath.Join(cfg.CertDir, "kubelet.key")
+		if err := ensureSelfSigned(f.CertFile, f.KeyFile, cfg.NodeName, cfg.NodeAddresses); err != nil {
 			return nil, err
 		}
 	}
-	if _, err := f.get(); err != nil {
+	if _, err := f.Get(); err != nil {
 		return nil, err
 	}
-	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return f.get() }, nil
+	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return f.Get() }, nil
 }
 
 func ensureSelfSigned(certFile, keyFile, name string, addresses []string) error {

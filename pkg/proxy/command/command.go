@@ -77,9 +77,22 @@ func run(ctx context.Context, cfg *config.Config, client kubernetes.Interface, l
 	if err != nil {
 		return err
 	}
+	var guard *daemon.Guard
+	if cfg.SecureMetrics {
+		if guard, err = daemon.NewGuard(client, cfg.Metrics.ClientCAFile); err != nil {
+			return err
+		}
+	}
+	all, err := servers(cfg, guard, p.Health(), registry)
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	served := serve(ctx, &cfg.KubeProxyConfiguration, p.Health(), registry, log, cancel)
+	served := serve(ctx, &cfg.KubeProxyConfiguration, all, log, cancel)
+	if guard != nil {
+		served.Go(func() { guard.Run(ctx) })
+	}
 	served.Go(func() { daemon.Settle(ctx, clock.Real(), log) })
 	err = p.Run(ctx)
 	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {

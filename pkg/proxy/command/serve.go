@@ -5,6 +5,7 @@ package command
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,29 +22,51 @@ import (
 	kubeproxy "k8s.io/kube-proxy/config/v1alpha1"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/daemon"
+	"keelson.dev/keelson/pkg/proxy/config"
 	"keelson.dev/keelson/pkg/proxy/healthcheck"
 )
 
 // rebind is how long to wait before trying again to listen.
 const rebind = 5 * time.Second
 
-// serve serves health and metrics, each on its address if it has one, until ctx ends.
+// server is one that serve keeps up.
+type server struct {
+	name, address string
+	handler       http.Handler
+	tls           *tls.Config // nil: plain
+}
+
+// servers are those of health and of metrics. Health is for load balancers, which
+// have no credentials; it says nothing but whether traffic is wanted.
+func servers(cfg *config.Config, guard *daemon.Guard, h *healthcheck.Proxy, g prometheus.Gatherer) ([]server, error) {
+	k := &cfg.KubeProxyConfiguration
+	metrics := server{name: "metrics", address: k.MetricsBindAddress, handler: metricsHandler(k, g)}
+	if guard != nil {
+		metrics.handler = guard.Wrap(metrics.handler)
+		c := cfg.Metrics
+		if host, _, err := net.SplitHostPort(k.MetricsBindAddress); err == nil {
+			c.BindAddress = net.ParseIP(host)
+		}
+		var err error
+		if metrics.tls, err = c.TLS(); err != nil {
+			return nil, fmt.Errorf("metrics: %w", err)
+		}
+	}
+	return []server{{name: "health", address: k.HealthzBindAddress, handler: healthHandler(h)}, metrics}, nil
+}
+
+// serve serves, each server on its address if it has one, until ctx ends.
 // If the configuration says so, an address that cannot be had is the end.
-func serve(ctx context.Context, k *kubeproxy.KubeProxyConfiguration, h *healthcheck.Proxy, g prometheus.Gatherer, log *slog.Logger, end func(error)) *sync.WaitGroup {
+func serve(ctx context.Context, k *kubeproxy.KubeProxyConfiguration, all []server, log *slog.Logger, end func(error)) *sync.WaitGroup {
 	var running sync.WaitGroup
-	for _, s := range []struct {
-		name, address string
-		handler       http.Handler
-	}{
-		{"health", k.HealthzBindAddress, healthHandler(h)},
-		{"metrics", k.MetricsBindAddress, metricsHandler(k, g)},
-	} {
+	for _, s := range all {
 		if s.address == "" {
 			continue
 		}
 		running.Go(func() {
 			for ctx.Err() == nil {
-				err := listen(ctx, s.address, s.handler)
+				err := s.listen(ctx)
 				if ctx.Err() != nil {
 					return
 				}
@@ -69,15 +92,23 @@ func wait(ctx context.Context, d time.Duration) {
 }
 
 // listen serves until ctx ends.
-func listen(ctx context.Context, address string, h http.Handler) error {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+func (srv *server) listen(ctx context.Context) error {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", srv.address)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	s := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
+	s := &http.Server{
+		Handler: srv.handler, TLSConfig: srv.tls,
+		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 90 * time.Second, MaxHeaderBytes: 64 << 10,
+	}
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
 	defer stop()
-	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	if srv.tls != nil {
+		err = s.ServeTLS(l, "", "")
+	} else {
+		err = s.Serve(l)
+	}
+	if !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve: %w", err)
 	}
 	return nil

@@ -51,6 +51,10 @@ type Config struct {
 	Cleanup bool
 	// Hostname is the name of the node.
 	Hostname string
+	// SecureMetrics serves metrics, /configz and profiles by TLS, as Metrics says,
+	// to those only whom the API server allows to get them.
+	SecureMetrics bool
+	Metrics       daemon.ServingFlags
 }
 
 // Parse reads the arguments and the file that they name.
@@ -65,6 +69,7 @@ func Parse(args []string, output io.Writer) (*Config, error) {
 	fs.StringVar(&override, "hostname-override", "", "If non-empty, will be used as the name of the Node that the proxy is running on. If unset, the node name is assumed to be the same as the node's hostname.")
 	fs.BoolVar(&c.Cleanup, "cleanup", false, "If true remove the nftables tables and exit.")
 	addFlags(fs, &c.KubeProxyConfiguration)
+	c.addMetrics(fs)
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}
@@ -100,6 +105,17 @@ func addFlags(fs *pflag.FlagSet, k *kubeproxy.KubeProxyConfiguration) {
 	fs.StringVar(&k.DetectLocal.BridgeInterface, "pod-bridge-interface", "", "A bridge interface name, for --detect-local-mode=BridgeInterface.")
 	fs.StringVar(&k.DetectLocal.InterfaceNamePrefix, "pod-interface-name-prefix", "", "An interface name prefix, for --detect-local-mode=InterfaceNamePrefix.")
 	fs.StringSliceVar(&k.NodePortAddresses, "nodeport-addresses", nil, "A list of CIDR ranges that contain valid node IPs, or alternatively, the single string 'primary'."+ignored)
+}
+
+// addMetrics defines the flags for which the file has no fields.
+func (c *Config) addMetrics(fs *pflag.FlagSet) {
+	m := &c.Metrics
+	fs.BoolVar(&c.SecureMetrics, "secure-metrics", false, "Serve metrics by TLS, to those whom the API server allows to get them.")
+	fs.StringVar(&m.CertFile, "metrics-tls-cert-file", "", "Serving certificate for --secure-metrics; without one a self-signed certificate is made.")
+	fs.StringVar(&m.KeyFile, "metrics-tls-private-key-file", "", "Key of --metrics-tls-cert-file.")
+	fs.StringVar(&m.ClientCAFile, "metrics-client-ca-file", "", "Authority of the client certificates that --secure-metrics accepts.")
+	fs.StringVar(&m.MinTLSVersion, "metrics-tls-min-version", "", "Lowest version of TLS for --secure-metrics.")
+	fs.StringSliceVar(&m.CipherSuites, "metrics-tls-cipher-suites", nil, "Cipher suites of TLS 1.2 for --secure-metrics.")
 }
 
 func (c *Config) read(file string) error {

@@ -1,0 +1,60 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// TestLogHasNoCredentials: CVE-2020-8563 to 2020-8566 and CVE-2019-11250 were
+// credentials in logs.
+func TestLogHasNoCredentials(t *testing.T) {
+	const (
+		jwt = "eyJhbGciOiJSUzI1NiIsImtpZCI6IngifQ.eyJpc3MiOiJrdWJlcm5ldGVzIn0.c2lnbmF0dXJlLXZhbHVl"
+		key = "-----BEGIN EC PRIVATE KEY-----\nTUhjQ0FRRUVJSA==\n-----END EC PRIVATE KEY-----"
+	)
+	for name, tc := range map[string]struct {
+		log    func(*slog.Logger)
+		secret string
+	}{
+		"token in the message": {func(l *slog.Logger) { l.Info("GET /api with " + jwt) }, "c2lnbmF0dXJl"},
+		"header in a text":     {func(l *slog.Logger) { l.Info("request", "headers", "Authorization: Bearer abcdefgh12345678") }, "abcdefgh12345678"},
+		"basic":                {func(l *slog.Logger) { l.Info("request", "headers", "Basic dXNlcjpwYXNz") }, "dXNlcjpwYXNz"},
+		"query":                {func(l *slog.Logger) { l.Info("request", "uri", "/exec?token=s3cr3tvalue&x=1") }, "s3cr3tvalue"},
+		"JSON":                 {func(l *slog.Logger) { l.Info("body", "text", `{"password":"hunter22","a":1}`) }, "hunter22"},
+		"error":                {func(l *slog.Logger) { l.Info("x", "err", fmt.Errorf("call: %w", errors.New("token: "+jwt))) }, "c2lnbmF0dXJl"},
+		"by name":              {func(l *slog.Logger) { l.Info("x", "token", "plain") }, "plain"},
+		"in a group":           {func(l *slog.Logger) { l.WithGroup("g").Info("x", "token", "plain") }, "plain"},
+		"attribute of before":  {func(l *slog.Logger) { l.With("header", "Bearer abcdefgh12345678").Info("x") }, "abcdefgh12345678"},
+		"bootstrap token":      {func(l *slog.Logger) { l.Info("join with abcdef.0123456789abcdef") }, "0123456789abcdef"},
+		"key":                  {func(l *slog.Logger) { l.Info("loaded", "pem", key) }, "TUhjQ0FRRUVJSA"},
+		"object":               {func(l *slog.Logger) { l.Info("x", "body", map[string]string{"client_secret": "s3cr3tvalue"}) }, "s3cr3tvalue"},
+		"Secret": {func(l *slog.Logger) {
+			l.Info("x", "obj", &corev1.Secret{StringData: map[string]string{"a": "s3cr3tvalue"}})
+		}, "s3cr3tvalue"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			tc.log(NewLog(&out, debugVerbosity))
+			if strings.Contains(out.String(), tc.secret) || out.Len() == 0 {
+				t.Errorf("logged: %s", out.String())
+			}
+		})
+	}
+	// What is no credential stays.
+	var out bytes.Buffer
+	NewLog(&out, 0).Info("Token rotated", "pod", "default/web-1", "uri", "/api/v1/pods?watch=true", "err", errors.New("token has expired"), "count", 3)
+	for _, want := range []string{"Token rotated", "default/web-1", "/api/v1/pods?watch=true", "token has expired", `"count":3`} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in %s", want, out.String())
+		}
+	}
+}
