@@ -1,0 +1,215 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package netpolicy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/kubernetes"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/nft"
+)
+
+// Config is what an Agent is to do.
+type Config struct {
+	// Node is the name of the node whose pods are guarded.
+	Node string
+	// IPv6 tells whether the machine has it.
+	IPv6 bool
+	// Audit is how often to see that the tables are there, and to delete what is no longer used.
+	Audit time.Duration
+	// NetNS is a network namespace; 0: that of the process.
+	NetNS int
+}
+
+// Deps are what an Agent works with.
+type Deps struct {
+	Client  kubernetes.Interface
+	Clock   clock.Clock
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
+}
+
+// Agent enforces policies.
+type Agent struct {
+	cfg     Config
+	deps    Deps
+	metrics *metrics
+	sources *sources
+	// What follows belongs to the goroutine of Run.
+	index  *Index
+	tables []*family
+	loaded bool // the index has what there is
+}
+
+// family is the table of one address family.
+type family struct {
+	*table
+	name string
+	full bool // it has to be made anew
+}
+
+// New returns an agent. Nothing runs and nothing is changed before Run.
+func New(cfg Config, deps Deps) (*Agent, error) {
+	if cfg.Node == "" {
+		return nil, errors.New("node name: must not be empty")
+	}
+	s, err := newSources(cfg.Node, deps.Client)
+	if err != nil {
+		return nil, err
+	}
+	return &Agent{cfg: cfg, deps: deps, metrics: newMetrics(deps.Metrics), sources: s, index: NewIndex()}, nil
+}
+
+// Retries of transactions that the kernel refused.
+const (
+	firstRetry = 100 * time.Millisecond
+	lastRetry  = 10 * time.Second
+)
+
+// Run enforces policies until ctx ends. What is enforced stays when it ends, and until it knows
+// everything when it begins.
+func (a *Agent) Run(ctx context.Context) error {
+	defer a.close()
+	if err := a.open(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer func() { cancel(); a.sources.factory.Shutdown() }()
+	if err := a.sources.start(ctx); err != nil {
+		return fmt.Errorf("first list: %w", err)
+	}
+	audit := a.deps.Clock.NewTicker(a.cfg.Audit)
+	defer audit.Stop()
+	retry := a.deps.Clock.NewTimer(0)
+	defer retry.Stop()
+	wait := firstRetry
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.sources.wake:
+		case <-retry.C():
+		case <-audit.C():
+			a.audit()
+		}
+		done, err := a.round(ctx)
+		if err != nil {
+			return err
+		}
+		if done {
+			wait = firstRetry
+			continue
+		}
+		retry.Reset(wait)
+		wait = min(2*wait, lastRetry)
+	}
+}
+
+func (a *Agent) open() error {
+	packets := map[string]nft.Packet{"IPv4": {}}
+	if a.cfg.IPv6 {
+		packets["IPv6"] = nft.Packet{IPv6: true}
+	}
+	for name, p := range packets {
+		t, err := openTable(p, a.cfg.NetNS)
+		if err != nil {
+			return err
+		}
+		a.tables = append(a.tables, &family{table: t, name: name, full: true})
+	}
+	return nil
+}
+
+func (a *Agent) close() {
+	for _, f := range a.tables {
+		_ = f.table.close() // nothing is buffered
+	}
+}
+
+// round makes what has changed; false means that some of it is to be tried again.
+func (a *Agent) round(ctx context.Context) (bool, error) {
+	start := a.deps.Clock.Now()
+	if !a.loaded {
+		if len(a.sources.policies.GetStore().ListKeys()) == 0 {
+			return a.idle(), nil
+		}
+		if err := a.sources.followPods(ctx); err != nil {
+			return false, fmt.Errorf("first lists: %w", err)
+		}
+		a.loaded = true
+		for _, f := range a.tables {
+			f.full = true
+		}
+		a.deps.Log.Info("Network policies are enforced", "node", a.cfg.Node)
+	}
+	a.sources.update(a.index, a.sources.take())
+	changes, done := a.index.Take(), true
+	for _, f := range a.tables {
+		if !f.full && changes.Empty() {
+			continue
+		}
+		var err error
+		if f.full {
+			err = f.replace(a.index.All())
+		} else {
+			err = f.apply(changes)
+		}
+		f.full = err != nil
+		if err != nil {
+			done = false
+			a.metrics.failures.WithLabelValues(f.name).Inc()
+			a.deps.Log.Error("Transaction refused", "err", err)
+			continue
+		}
+		a.metrics.sync.WithLabelValues(f.name).Observe(a.deps.Clock.Now().Sub(start).Seconds())
+		a.metrics.guarded.WithLabelValues(f.name, "ingress").Set(float64(len(f.guarded[Ingress])))
+		a.metrics.guarded.WithLabelValues(f.name, "egress").Set(float64(len(f.guarded[Egress])))
+	}
+	return done, nil
+}
+
+// idle is a cluster without policies, in which a process before this one may have left a table.
+func (a *Agent) idle() bool {
+	done := true
+	for _, f := range a.tables {
+		if !f.full {
+			continue
+		}
+		if err := f.remove(); err != nil {
+			a.deps.Log.Error("Table not removed", "err", err)
+			done = false
+			continue
+		}
+		f.full = false
+	}
+	return done
+}
+
+// audit sees that the tables are there and deletes what is no longer used.
+func (a *Agent) audit() {
+	if !a.loaded {
+		return
+	}
+	for _, f := range a.tables {
+		if f.full {
+			continue
+		}
+		if there, err := f.present(); err != nil || !there {
+			a.deps.Log.Error("Table is gone", "family", f.name, "err", err)
+			f.full = true
+			continue
+		}
+		if err := f.sweep(); err != nil {
+			a.deps.Log.Error("Unused chains and sets not deleted, making the table anew", "family", f.name, "err", err)
+			f.full = true
+		}
+	}
+}

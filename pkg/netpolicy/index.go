@@ -1,0 +1,341 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package netpolicy
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Index keeps what the table should have while pods, namespaces and policies change. It
+// belongs to one goroutine.
+//
+// Only what guards a pod of this node is there: a chain is when a local pod uses it, a
+// set is when such a chain does.
+type Index struct {
+	namespaces map[string]labels.Set
+	pods       map[string]map[string]*Pod    // by namespace and name
+	policies   map[string]map[string]*policy // by namespace and name
+
+	undecided map[types.NamespacedName]bool // local pods
+	guards    map[types.NamespacedName]guard
+	chains    map[string]*counted[*chain]
+	sets      map[string]*set
+
+	changes Changes
+}
+
+// guard is what a local pod has in the table.
+type guard struct {
+	ips    []netip.Addr
+	chains [2]string
+}
+
+type counted[T any] struct {
+	of   T
+	refs int
+}
+
+// set is one in use. Two pods may for a moment have one address: members are counted.
+type set struct {
+	setDef
+	refs    int
+	members map[element]int
+}
+
+// Changes are what has to be done to a table that was as it should have been.
+type Changes struct {
+	// Sets and Chains are new ones. The sets come first; those of pods are empty.
+	Sets   []setDef
+	Chains []*chain
+	// Members tells by set which elements are to be there (true) or not.
+	Members map[string]map[element]bool
+	// Guards are by direction and address the chains that guard it now; "": none does.
+	Guards [2]map[netip.Addr]string
+	// GoneChains and GoneSets are no longer used.
+	GoneChains, GoneSets []string
+}
+
+// Empty tells that there is nothing to do.
+func (c *Changes) Empty() bool {
+	return len(c.Sets)+len(c.Chains)+len(c.Members)+len(c.Guards[0])+len(c.Guards[1])+len(c.GoneChains)+len(c.GoneSets) == 0
+}
+
+// NewIndex returns an index of nothing.
+func NewIndex() *Index {
+	return &Index{
+		namespaces: map[string]labels.Set{}, pods: map[string]map[string]*Pod{}, policies: map[string]map[string]*policy{},
+		undecided: map[types.NamespacedName]bool{}, guards: map[types.NamespacedName]guard{},
+		chains: map[string]*counted[*chain]{}, sets: map[string]*set{}, changes: newChanges(),
+	}
+}
+
+func newChanges() Changes {
+	return Changes{Members: map[string]map[element]bool{}, Guards: [2]map[netip.Addr]string{{}, {}}}
+}
+
+// SetPod brings a pod up to date; nil: it is gone.
+func (x *Index) SetPod(name types.NamespacedName, p *Pod) {
+	old := x.pods[name.Namespace][name.Name]
+	if old != nil {
+		x.contribute(old, -1)
+	}
+	put(x.pods, name, p)
+	if p != nil {
+		x.contribute(p, 1)
+	}
+	if old != nil && old.Local || p != nil && p.Local {
+		x.undecided[name] = true
+	}
+}
+
+// SetNamespace brings a namespace's labels up to date; nil: it is gone.
+func (x *Index) SetNamespace(name string, l labels.Set) {
+	if old, ok := x.namespaces[name]; ok == (l != nil) && maps.Equal(old, l) {
+		return
+	}
+	for _, p := range x.pods[name] {
+		x.contribute(p, -1)
+	}
+	delete(x.namespaces, name)
+	if l != nil {
+		x.namespaces[name] = l
+	}
+	for _, p := range x.pods[name] {
+		x.contribute(p, 1)
+	}
+}
+
+// SetPolicy brings a policy up to date; nil: it is gone.
+func (x *Index) SetPolicy(name types.NamespacedName, p *policy) {
+	put(x.policies, name, p)
+	for _, pod := range x.pods[name.Namespace] {
+		if pod.Local {
+			x.undecided[pod.Name] = true
+		}
+	}
+}
+
+// put writes into a map of maps, which has no empty ones.
+func put[T any](m map[string]map[string]*T, name types.NamespacedName, v *T) {
+	in := m[name.Namespace]
+	switch {
+	case v != nil && in == nil:
+		m[name.Namespace] = map[string]*T{name.Name: v}
+	case v != nil:
+		in[name.Name] = v
+	default:
+		delete(in, name.Name)
+		if len(in) == 0 {
+			delete(m, name.Namespace)
+		}
+	}
+}
+
+// contribute counts a pod into, or out of, every set that means it.
+func (x *Index) contribute(p *Pod, n int) {
+	for _, s := range x.sets {
+		if s.members != nil && s.selector.matches(p, x.namespaces[p.Name.Namespace]) {
+			x.count(s, p, n)
+		}
+	}
+}
+
+func (x *Index) count(s *set, p *Pod, n int) {
+	for _, e := range s.of(p) {
+		before := s.members[e]
+		s.members[e] += n
+		if s.members[e] == 0 {
+			delete(s.members, e)
+		}
+		if there := before+n > 0; there != (before > 0) {
+			x.note(s.name, e, there)
+		}
+	}
+}
+
+// note says that an element is to be there or not. What cancels an earlier change that nobody
+// has taken leaves nothing to do.
+func (x *Index) note(set string, e element, there bool) {
+	m := x.changes.Members[set]
+	if m == nil {
+		m = map[element]bool{}
+		x.changes.Members[set] = m
+	}
+	if was, ok := m[e]; ok && was != there {
+		delete(m, e)
+		if len(m) == 0 {
+			delete(x.changes.Members, set)
+		}
+		return
+	}
+	m[e] = there
+}
+
+// Take returns what has changed since the last time.
+func (x *Index) Take() Changes {
+	for len(x.undecided) > 0 {
+		todo := x.undecided
+		x.undecided = map[types.NamespacedName]bool{}
+		for name := range todo {
+			x.decide(name)
+		}
+	}
+	x.collect()
+	out := x.changes
+	x.changes = newChanges()
+	return out
+}
+
+// decide gives a local pod the chains that its policies make.
+func (x *Index) decide(name types.NamespacedName) {
+	old := x.guards[name]
+	var want guard
+	if p := x.pods[name.Namespace][name.Name]; p != nil && p.Local {
+		want.ips = p.IPs
+		for _, d := range []Direction{Ingress, Egress} {
+			if terms, isolated := x.terms(p, d); isolated {
+				want.chains[d] = x.use(newChain(d, terms))
+			}
+		}
+	}
+	for d, c := range old.chains {
+		if c == "" {
+			continue
+		}
+		x.chains[c].refs--
+		for _, ip := range old.ips {
+			if want.chains[d] == "" || !slices.Contains(want.ips, ip) {
+				x.changes.Guards[d][ip] = ""
+				x.others(name, ip)
+			}
+		}
+	}
+	for d, c := range want.chains {
+		for _, ip := range want.ips {
+			if c != "" {
+				x.changes.Guards[d][ip] = c
+			}
+		}
+	}
+	delete(x.guards, name)
+	if want.chains != [2]string{} {
+		x.guards[name] = want
+	}
+}
+
+// others has other local pods that have an address decided again.
+func (x *Index) others(than types.NamespacedName, ip netip.Addr) {
+	for name, g := range x.guards {
+		if name != than && slices.Contains(g.ips, ip) {
+			x.undecided[name] = true
+		}
+	}
+}
+
+// terms are those of all policies that isolate a pod in a direction.
+func (x *Index) terms(p *Pod, d Direction) (out []term, isolated bool) {
+	in := x.policies[p.Name.Namespace]
+	for _, name := range slices.Sorted(maps.Keys(in)) {
+		if np := in[name]; np.isolates[d] && np.pods.Matches(p.Labels) {
+			isolated = true
+			out = append(out, np.terms[d]...)
+		}
+	}
+	return out, isolated
+}
+
+// use has a chain be there, and the sets that it looks into.
+func (x *Index) use(c *chain) string {
+	if have := x.chains[c.name]; have != nil {
+		have.refs++
+		return c.name
+	}
+	for _, d := range c.sets() {
+		s := x.sets[d.name]
+		if s == nil {
+			s = &set{setDef: d}
+			x.sets[d.name] = s
+			x.changes.Sets = append(x.changes.Sets, d)
+			x.fill(s)
+		}
+		s.refs++
+	}
+	x.chains[c.name] = &counted[*chain]{of: c, refs: 1}
+	x.changes.Chains = append(x.changes.Chains, c)
+	return c.name
+}
+
+// fill counts the pods that a set means.
+func (x *Index) fill(s *set) {
+	if s.kind != podsOf && s.kind != portsOf {
+		return
+	}
+	s.members = map[element]int{}
+	for namespace, pods := range x.pods {
+		for _, p := range pods {
+			if s.selector.matches(p, x.namespaces[namespace]) {
+				x.count(s, p, 1)
+			}
+		}
+	}
+}
+
+// collect forgets the chains and sets that nothing uses.
+func (x *Index) collect() {
+	for name, c := range x.chains {
+		if c.refs > 0 {
+			continue
+		}
+		delete(x.chains, name)
+		x.changes.GoneChains = append(x.changes.GoneChains, name)
+		for _, d := range c.of.sets() {
+			s := x.sets[d.name]
+			if s.refs--; s.refs == 0 {
+				delete(x.sets, d.name)
+				delete(x.changes.Members, d.name)
+				x.changes.GoneSets = append(x.changes.GoneSets, d.name)
+			}
+		}
+	}
+}
+
+// All returns everything, as changes of a table that has nothing.
+func (x *Index) All() Changes {
+	x.Take()
+	out := newChanges()
+	for _, name := range slices.Sorted(maps.Keys(x.sets)) {
+		s := x.sets[name]
+		out.Sets = append(out.Sets, s.setDef)
+		if len(s.members) > 0 {
+			m := make(map[element]bool, len(s.members))
+			for e := range s.members {
+				m[e] = true
+			}
+			out.Members[name] = m
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(x.chains)) {
+		out.Chains = append(out.Chains, x.chains[name].of)
+	}
+	for _, name := range slices.SortedFunc(maps.Keys(x.guards), compareNames) {
+		for d, c := range x.guards[name].chains {
+			for _, ip := range x.guards[name].ips {
+				if c != "" {
+					out.Guards[d][ip] = c
+				}
+			}
+		}
+	}
+	return out
+}
+
+func compareNames(a, b types.NamespacedName) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}

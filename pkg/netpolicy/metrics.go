@@ -1,0 +1,31 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package netpolicy
+
+import "github.com/prometheus/client_golang/prometheus"
+
+type metrics struct {
+	sync     *prometheus.HistogramVec
+	failures *prometheus.CounterVec
+	guarded  *prometheus.GaugeVec
+}
+
+func newMetrics(r prometheus.Registerer) *metrics {
+	m := &metrics{
+		sync: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "keelson_networkpolicy_sync_duration_seconds", Help: "Time from a change being seen to it being in the kernel.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
+		}, []string{"ip_family"}),
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "keelson_networkpolicy_sync_failures_total", Help: "Transactions that the kernel refused.",
+		}, []string{"ip_family"}),
+		guarded: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "keelson_networkpolicy_isolated_addresses", Help: "Addresses of pods of this node that policies isolate.",
+		}, []string{"ip_family", "direction"}),
+	}
+	if r != nil {
+		r.MustRegister(m.sync, m.failures, m.guarded)
+	}
+	return m
+}

@@ -1,0 +1,281 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package netpolicy
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// Direction is one of the two that pods are isolated for.
+type Direction int
+
+// The directions.
+const (
+	Ingress Direction = iota
+	Egress
+)
+
+func (d Direction) String() string { return [...]string{"ingress", "egress"}[d] }
+
+// policy is what a NetworkPolicy means.
+type policy struct {
+	pods     labels.Selector
+	isolates [2]bool
+	terms    [2][]term
+}
+
+// term is one way of being allowed: all that it has must hold.
+type term struct {
+	peers setDef // pods, or blocks, at the other end; zero: anybody
+	ports setDef // protocol and number; zero: any
+	named setDef // destination, protocol and number; zero: any
+}
+
+// compiler makes a policy's terms. An error makes a term that nothing fits: what cannot be
+// understood is not allowed.
+type compiler struct {
+	namespace string
+	own       selector
+}
+
+func compile(np *networkingv1.NetworkPolicy) *policy {
+	c := compiler{namespace: np.Namespace, own: selectorOf(np.Namespace, nil, &np.Spec.PodSelector)}
+	p := &policy{pods: c.own.pods}
+	p.isolates[Ingress], p.isolates[Egress] = isolates(np)
+	for _, r := range np.Spec.Ingress {
+		p.terms[Ingress] = append(p.terms[Ingress], c.terms(Ingress, r.From, r.Ports)...)
+	}
+	for _, r := range np.Spec.Egress {
+		p.terms[Egress] = append(p.terms[Egress], c.terms(Egress, r.To, r.Ports)...)
+	}
+	return p
+}
+
+// isolates tells the directions a policy is about.
+func isolates(np *networkingv1.NetworkPolicy) (ingress, egress bool) {
+	if len(np.Spec.PolicyTypes) == 0 {
+		return true, len(np.Spec.Egress) > 0
+	}
+	return slices.Contains(np.Spec.PolicyTypes, networkingv1.PolicyTypeIngress), slices.Contains(np.Spec.PolicyTypes, networkingv1.PolicyTypeEgress)
+}
+
+// terms are a rule's peers, each with the numbered ports together and with every named one.
+func (c compiler) terms(d Direction, from []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) []term {
+	peers := []setDef{{}}
+	if len(from) > 0 {
+		peers = nil
+		for i := range from {
+			peers = append(peers, c.peer(&from[i]))
+		}
+	}
+	var out []term
+	for _, peer := range peers {
+		if len(ports) == 0 {
+			out = append(out, term{peers: peer})
+			continue
+		}
+		numbers, names := split(ports)
+		if len(numbers) > 0 {
+			out = append(out, term{peers: peer, ports: portSet(numbers)})
+		}
+		for _, n := range names {
+			out = append(out, term{peers: peer, named: namedSet(c.destination(d, peer), n)})
+		}
+	}
+	return out
+}
+
+// destination is whose containers' ports a name means.
+func (c compiler) destination(d Direction, peer setDef) selector {
+	switch {
+	case d == Ingress:
+		return c.own
+	case peer.kind == podsOf:
+		return peer.selector
+	}
+	return selectorOf("", &metav1.LabelSelector{}, nil)
+}
+
+func (c compiler) peer(p *networkingv1.NetworkPolicyPeer) setDef {
+	if p.IPBlock == nil {
+		return podSet(selectorOf(c.namespace, p.NamespaceSelector, p.PodSelector))
+	}
+	block, err := netip.ParsePrefix(p.IPBlock.CIDR)
+	if err != nil {
+		return blockSet(netip.Prefix{}, nil)
+	}
+	var except []netip.Prefix
+	for _, s := range p.IPBlock.Except {
+		e, err := netip.ParsePrefix(s)
+		if err != nil {
+			return blockSet(netip.Prefix{}, nil)
+		}
+		except = append(except, e)
+	}
+	return blockSet(block, except)
+}
+
+// selector means pods: those of one namespace or of the namespaces selected.
+type selector struct {
+	namespace        string
+	namespaces, pods labels.Selector // namespaces is nil if namespace counts
+	key              string
+}
+
+// selectorOf reads the selectors of a peer: without one for namespaces it means the
+// policy's own, without one for pods all of them.
+func selectorOf(namespace string, namespaces, pods *metav1.LabelSelector) selector {
+	s := selector{namespace: namespace, pods: labels.Everything()}
+	if pods != nil {
+		s.pods = labelSelector(pods)
+	}
+	if namespaces != nil {
+		s.namespace, s.namespaces = "", labelSelector(namespaces)
+	}
+	s.key = fmt.Sprintf("%s|%s|%s", s.namespace, text(s.namespaces), text(s.pods))
+	return s
+}
+
+// text tells selectors apart, also the three that print as nothing.
+func text(s labels.Selector) string {
+	switch {
+	case s == nil:
+		return "own"
+	case s.Empty():
+		return "all"
+	case s.String() == "":
+		return "nothing"
+	}
+	return s.String()
+}
+
+// labelSelector selects nothing if the selector is not valid, which the API server sees to.
+func labelSelector(s *metav1.LabelSelector) labels.Selector {
+	out, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		return labels.Nothing()
+	}
+	return out
+}
+
+func (s selector) matches(p *Pod, namespace labels.Set) bool {
+	if s.namespaces == nil && s.namespace != p.Name.Namespace || s.namespaces != nil && !s.namespaces.Matches(namespace) {
+		return false
+	}
+	return s.pods.Matches(p.Labels)
+}
+
+// portRange is some ports of one protocol.
+type portRange struct {
+	protocol uint8
+	from, to uint16
+}
+
+// portName is a port that containers name.
+type portName struct {
+	protocol uint8
+	name     string
+}
+
+// split reads the ports of a rule.
+func split(ports []networkingv1.NetworkPolicyPort) (numbers []portRange, names []portName) {
+	for _, p := range ports {
+		protocol := corev1.ProtocolTCP
+		if p.Protocol != nil {
+			protocol = *p.Protocol
+		}
+		n := protocolNumber(protocol)
+		switch {
+		case p.Port == nil:
+			numbers = append(numbers, portRange{n, 0, 65535})
+		case p.Port.Type == intstr.String:
+			names = append(names, portName{n, p.Port.StrVal})
+		default:
+			r := portRange{n, uint16(p.Port.IntVal), uint16(p.Port.IntVal)}
+			if p.EndPort != nil {
+				r.to = uint16(*p.EndPort)
+			}
+			numbers = append(numbers, r)
+		}
+	}
+	return join(numbers), names
+}
+
+// join sorts ranges and makes one of those that touch or overlap.
+func join(list []portRange) []portRange {
+	slices.SortFunc(list, func(a, b portRange) int {
+		return cmp.Or(cmp.Compare(a.protocol, b.protocol), cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to))
+	})
+	var out []portRange
+	for _, r := range list {
+		if n := len(out); n > 0 && out[n-1].protocol == r.protocol && int(r.from) <= int(out[n-1].to)+1 {
+			out[n-1].to = max(out[n-1].to, r.to)
+			continue
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+func protocolNumber(p corev1.Protocol) uint8 {
+	switch p {
+	case corev1.ProtocolUDP:
+		return 17
+	case corev1.ProtocolSCTP:
+		return 132
+	}
+	return 6
+}
+
+// Pod is what policies see of a pod.
+type Pod struct {
+	Name   types.NamespacedName
+	Labels labels.Set
+	IPs    []netip.Addr
+	Ports  []Port
+	// Local is true of the pods of this node, which are guarded here.
+	Local bool
+}
+
+// Port is one that a container of a pod names.
+type Port struct {
+	Name     string
+	Protocol uint8
+	Number   uint16
+}
+
+// PodOf returns what policies see of a pod; nil if it has no address of its own, or no
+// longer: that of a pod that has ended may be another's.
+func PodOf(p *corev1.Pod, node string) *Pod {
+	if p.Spec.HostNetwork || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+		return nil
+	}
+	out := &Pod{Name: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, Labels: p.Labels, Local: node != "" && p.Spec.NodeName == node}
+	for _, ip := range p.Status.PodIPs {
+		if a, err := netip.ParseAddr(ip.IP); err == nil {
+			out.IPs = append(out.IPs, a)
+		}
+	}
+	if len(out.IPs) == 0 {
+		return nil
+	}
+	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+		for _, port := range c.Ports {
+			if port.Name != "" {
+				out.Ports = append(out.Ports, Port{port.Name, protocolNumber(port.Protocol), uint16(port.ContainerPort)})
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,267 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package netpolicy
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+
+	"keelson.dev/keelson/pkg/nft"
+)
+
+// tableName is that of our table, one for each address family.
+const tableName = "keelson-policy"
+
+// The parts of a table that are always there: the chain that sees what passes between
+// interfaces (or ports of a bridge), the maps from the addresses of guarded pods to chains, and
+// the set of pairs of one and the same address.
+const (
+	chainForward = "forward"
+	setSelf      = "self"
+)
+
+// table is our table of one family in the kernel. It belongs to one goroutine.
+type table struct {
+	nft.Packet
+	conn   *nft.Conn
+	table  *nftables.Table
+	guards [2]*nftables.Set
+	self   *nftables.Set
+
+	// What is in the kernel.
+	sets    map[string]*nftables.Set
+	guarded [2]map[netip.Addr]string
+	// What of it is no longer used. It is deleted some time later: kernels before 6.2 take a
+	// moment to see that nothing refers to a chain.
+	trash struct{ sets, chains map[string]bool }
+}
+
+// openTable connects to the kernel and changes nothing.
+func openTable(p nft.Packet, netNS int) (*table, error) {
+	conn, err := nft.Open(netNS)
+	if err != nil {
+		return nil, err
+	}
+	t := &table{Packet: p, conn: conn, table: &nftables.Table{Name: tableName, Family: p.TableFamily()}}
+	for _, d := range []Direction{Ingress, Egress} {
+		t.guards[d] = &nftables.Set{Table: t.table, Name: d.String(), KeyType: t.addr(), IsMap: true, DataType: nftables.TypeVerdict}
+	}
+	t.self = &nftables.Set{Table: t.table, Name: setSelf, KeyType: nft.Concat(t.addr(), t.addr()), Concatenation: true}
+	t.forget()
+	return t, nil
+}
+
+func (t *table) forget() {
+	t.sets = map[string]*nftables.Set{}
+	t.guarded = [2]map[netip.Addr]string{{}, {}}
+	t.trash.sets, t.trash.chains = map[string]bool{}, map[string]bool{}
+}
+
+func (t *table) addr() nftables.SetDatatype {
+	if t.IPv6 {
+		return nftables.TypeIP6Addr
+	}
+	return nftables.TypeIPAddr
+}
+
+// replace makes the table anew with everything, in one transaction.
+func (t *table) replace(all Changes) error {
+	t.forget()
+	t.conn.Renew(t.table)
+	err := errors.Join(t.conn.AddSet(t.guards[Ingress], nil), t.conn.AddSet(t.guards[Egress], nil), t.conn.AddSet(t.self, nil))
+	t.conn.AddChain(&nftables.Chain{
+		Table: t.table, Name: chainForward, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter,
+	})
+	const establishedOrRelated = 2 | 4
+	accept := &expr.Verdict{Kind: expr.VerdictAccept}
+	t.rule(chainForward, append(append([]expr.Any{&expr.Ct{Key: expr.CtKeySTATE, Register: nft.Reg(0)}}, nft.AnyBit(establishedOrRelated)...), accept))
+	t.rule(chainForward, []expr.Any{t.Source(0), t.Dest(t.Words()), nft.Member(setSelf, 0), accept})
+	t.rule(chainForward, []expr.Any{t.Source(0), nft.Decide(Egress.String(), 0)})
+	t.rule(chainForward, []expr.Any{t.Dest(0), nft.Decide(Ingress.String(), 0)})
+	return t.commit(errors.Join(err, t.tell(all)))
+}
+
+// apply makes changes, in one transaction. After an error only replace may follow.
+func (t *table) apply(ch Changes) error { return t.commit(t.tell(ch)) }
+
+func (t *table) commit(told error) error {
+	if err := t.conn.Commit(told); err != nil {
+		return fmt.Errorf("network policies of %v: %w", t.table.Family, err)
+	}
+	return nil
+}
+
+func (t *table) tell(ch Changes) error {
+	var errs []error
+	for _, d := range ch.Sets {
+		errs = append(errs, t.addSet(d))
+	}
+	for _, c := range ch.Chains {
+		t.addChain(c)
+	}
+	for name, elements := range ch.Members {
+		errs = append(errs, t.change(name, elements))
+	}
+	for d, guards := range ch.Guards {
+		errs = append(errs, t.guard(Direction(d), guards))
+	}
+	for _, name := range ch.GoneChains {
+		t.trash.chains[name] = true
+	}
+	for _, name := range ch.GoneSets {
+		t.trash.sets[name] = true
+	}
+	return errors.Join(errs...)
+}
+
+// addSet makes a set, or takes one back from the trash.
+func (t *table) addSet(d setDef) error {
+	if t.trash.sets[d.name] {
+		delete(t.trash.sets, d.name)
+		if d.kind == podsOf || d.kind == portsOf {
+			t.conn.FlushSet(t.sets[d.name]) // it was not kept up to date
+		}
+		return nil
+	}
+	s := &nftables.Set{Table: t.table, Name: d.name, KeyType: t.addr()}
+	var elements []nftables.SetElement
+	switch d.kind {
+	case portsOf:
+		s.KeyType, s.Concatenation = nft.Concat(t.addr(), nftables.TypeInetProto, nftables.TypeInetService), true
+	case blocks:
+		s.Interval = true
+		elements = nft.Elements(d.ranges, t.IPv6)
+	case numbered:
+		s.KeyType, s.Concatenation, s.Interval = nft.Concat(nftables.TypeInetProto, nftables.TypeInetService), true, true
+		for _, r := range d.numbers {
+			elements = append(elements, nftables.SetElement{Key: portKey(r.protocol, r.from), KeyEnd: portKey(r.protocol, r.to)})
+		}
+	}
+	t.sets[d.name] = s
+	return errors.Join(t.conn.AddSet(s, nil), t.conn.Put(s, elements))
+}
+
+// portKey is a protocol and a port as the kernel has them: each fills a register.
+func portKey(protocol uint8, port uint16) []byte {
+	return []byte{protocol, 0, 0, 0, byte(port >> 8), byte(port), 0, 0}
+}
+
+// addChain makes a chain of a rule for each term, which goes back to where it was called, and
+// a drop. One that is in the trash is what it was.
+func (t *table) addChain(c *chain) {
+	if t.trash.chains[c.name] {
+		delete(t.trash.chains, c.name)
+		return
+	}
+	t.conn.AddChain(&nftables.Chain{Table: t.table, Name: c.name})
+	for _, m := range c.terms {
+		t.rule(c.name, t.term(c.direction, m))
+	}
+	t.rule(c.name, []expr.Any{&expr.Counter{}, nft.Drop()})
+}
+
+func (t *table) term(d Direction, m term) []expr.Any {
+	var out []expr.Any
+	if m.peers.kind != none {
+		other := t.Source(0)
+		if d == Egress {
+			other = t.Dest(0)
+		}
+		out = append(out, other, nft.Member(m.peers.name, 0))
+	}
+	if m.ports.kind != none {
+		out = append(out, t.Protocol(0), t.DestPort(1), nft.Member(m.ports.name, 0))
+	}
+	if m.named.kind != none {
+		w := t.Words()
+		out = append(out, t.Dest(0), t.Protocol(w), t.DestPort(w+1), nft.Member(m.named.name, 0))
+	}
+	return append(out, &expr.Verdict{Kind: expr.VerdictReturn})
+}
+
+func (t *table) rule(chain string, exprs []expr.Any) {
+	t.conn.AddRule(&nftables.Rule{Table: t.table, Chain: &nftables.Chain{Table: t.table, Name: chain}, Exprs: exprs})
+}
+
+// change adds and deletes members of a set of pods.
+func (t *table) change(set string, elements map[element]bool) error {
+	var add, del []nftables.SetElement
+	for e, there := range elements {
+		if e.addr.Is6() != t.IPv6 {
+			continue
+		}
+		k := nftables.SetElement{Key: e.addr.AsSlice()}
+		if e.protocol != 0 {
+			k.Key = append(k.Key, portKey(e.protocol, e.port)...)
+		}
+		if there {
+			add = append(add, k)
+		} else {
+			del = append(del, k)
+		}
+	}
+	s := t.sets[set]
+	return errors.Join(t.conn.Take(s, del), t.conn.Put(s, add))
+}
+
+// guard points addresses of this node's pods to their chains.
+func (t *table) guard(d Direction, guards map[netip.Addr]string) error {
+	var errs []error
+	for a, chain := range guards {
+		have := t.guarded[d][a]
+		if a.Is6() != t.IPv6 || have == chain {
+			continue
+		}
+		one := func(e nftables.SetElement) []nftables.SetElement { return []nftables.SetElement{e} }
+		self := one(nftables.SetElement{Key: append(a.AsSlice(), a.AsSlice()...)})
+		if have == "" && t.guarded[1-d][a] == "" {
+			errs = append(errs, t.conn.Put(t.self, self))
+		}
+		if have != "" {
+			errs = append(errs, t.conn.Take(t.guards[d], one(nftables.SetElement{Key: a.AsSlice()})))
+			delete(t.guarded[d], a)
+		}
+		if chain != "" {
+			verdict := &expr.Verdict{Kind: expr.VerdictJump, Chain: chain}
+			errs = append(errs, t.conn.Put(t.guards[d], one(nftables.SetElement{Key: a.AsSlice(), VerdictData: verdict})))
+			t.guarded[d][a] = chain
+		} else if t.guarded[1-d][a] == "" {
+			errs = append(errs, t.conn.Take(t.self, self))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sweep deletes what has not been used since the last time.
+func (t *table) sweep() error {
+	if len(t.trash.chains)+len(t.trash.sets) == 0 {
+		return nil
+	}
+	for name := range t.trash.chains {
+		t.conn.DelChain(&nftables.Chain{Table: t.table, Name: name})
+	}
+	for name := range t.trash.sets {
+		t.conn.DelSet(t.sets[name])
+		delete(t.sets, name)
+	}
+	clear(t.trash.chains)
+	clear(t.trash.sets)
+	return t.commit(nil)
+}
+
+// remove has no table be there.
+func (t *table) remove() error {
+	t.forget()
+	t.conn.Drop(t.table)
+	return t.commit(nil)
+}
+
+func (t *table) present() (bool, error) { return t.conn.Present(t.table) }
+
+func (t *table) close() error { return t.conn.Close() }
