@@ -32,6 +32,7 @@ import (
 	"keelson.dev/keelson/pkg/api"
 	"keelson.dev/keelson/pkg/api/openapi"
 	"keelson.dev/keelson/pkg/apiserver/admission"
+	"keelson.dev/keelson/pkg/apiserver/admission/webhookhealth"
 	"keelson.dev/keelson/pkg/apiserver/aggregation"
 	"keelson.dev/keelson/pkg/apiserver/authn"
 	"keelson.dev/keelson/pkg/apiserver/bootstrap"
@@ -315,8 +316,10 @@ func (a *assembly) buildHandler() error {
 
 func (a *assembly) buildMux(served http.Handler) (*mux, error) {
 	s := a.server
-	if err := s.deps.Metrics.Register(a.storageMetrics()); err != nil {
-		return nil, fmt.Errorf("metrics: %w", err)
+	for _, c := range []prometheus.Collector{a.storageMetrics(), a.admission.Webhooks.Collector()} {
+		if err := s.deps.Metrics.Register(c); err != nil {
+			return nil, fmt.Errorf("metrics: %w", err)
+		}
 	}
 	m := &mux{api: served, served: a.groupVersions, exact: map[string]http.Handler{}, prefixes: map[string]http.Handler{}}
 	version, err := versionDocument()
@@ -326,6 +329,7 @@ func (a *assembly) buildMux(served http.Handler) (*mux, error) {
 	m.handle("/version", document("application/json", version))
 	m.handle("/version/", document("application/json", version))
 	m.handle("/metrics", metricsHandler(prometheus.Gatherers{s.deps.Metrics, a.aggregator.Metrics}))
+	m.handle(webhookhealth.Path, a.admission.Webhooks.Handler(a.self.informers.Admissionregistration().V1()))
 	if a.cfg.Profiling {
 		m.addProfiling()
 	}

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package ctl is the command line: kubectl's verbs from its library, and Keelson's
-// own verb "cluster", which makes clusters on this machine.
+// own verbs: "cluster", which makes clusters on this machine, and "webhooks".
 //
 // Called under the name kubectl it is kubectl. Plug-ins called kubectl-NAME are
 // found as kubectl finds them.
@@ -47,16 +47,17 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 // kubectl is kubectl's tree of commands with Keelson's own added.
 func kubectl(args []string, stdin io.Reader, stdout, stderr io.Writer) *cobra.Command {
 	streams := genericiooptions.IOStreams{In: stdin, Out: stdout, ErrOut: stderr}
+	flags := genericclioptions.NewConfigFlags(true).
+		WithDeprecatedPasswordFlag().WithDiscoveryBurst(300).WithDiscoveryQPS(50.0)
 	root := cmd.NewDefaultKubectlCommandWithArgs(cmd.KubectlOptions{
 		PluginHandler: cmd.NewDefaultPluginHandler(plugin.ValidPluginFilenamePrefixes),
 		Arguments:     args,
-		ConfigFlags: genericclioptions.NewConfigFlags(true).
-			WithDeprecatedPasswordFlag().WithDiscoveryBurst(300).WithDiscoveryQPS(50.0),
-		IOStreams: streams,
+		ConfigFlags:   flags,
+		IOStreams:     streams,
 	})
 	if filepath.Base(args[0]) != "kubectl" {
 		root.Use = "ctl"
-		root.AddCommand(clusterCommand(stdin, stdout, stderr))
+		root.AddCommand(clusterCommand(stdin, stdout, stderr), webhooksCommand(flags, stdout))
 	}
 	return root
 }

@@ -29,8 +29,10 @@ func TestVerbs(t *testing.T) {
 					t.Errorf("no verb %s", v)
 				}
 			}
-			if have["cluster"] != own {
-				t.Errorf("cluster: %t, want %t", have["cluster"], own)
+			for _, v := range []string{"cluster", "webhooks"} {
+				if have[v] != own {
+					t.Errorf("%s: %t, want %t", v, have[v], own)
+				}
 			}
 		})
 	}

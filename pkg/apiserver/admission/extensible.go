@@ -4,6 +4,7 @@
 package admission
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -20,6 +21,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
 
+	"keelson.dev/keelson/pkg/apiserver/admission/webhooks"
 	"keelson.dev/keelson/pkg/outbound"
 )
 
@@ -30,23 +32,45 @@ func newValidatingPolicy(Deps) (admission.Interface, error) {
 	return validatingpolicy.NewPlugin(nil)
 }
 func newMutatingWebhook(Deps) (admission.Interface, error) {
-	return mutatingwebhook.NewMutatingWebhook(nil)
+	p, err := mutatingwebhook.NewMutatingWebhook(nil)
+	return &mutating{p}, err
 }
 func newValidatingWebhook(Deps) (admission.Interface, error) {
-	return validatingwebhook.NewValidatingAdmissionWebhook(nil)
+	p, err := validatingwebhook.NewValidatingAdmissionWebhook(nil)
+	return &validating{p}, err
+}
+
+// mutating tells those who call webhooks which request it is about.
+type mutating struct{ *mutatingwebhook.Plugin }
+
+// Admit asks mutating webhooks.
+func (p *mutating) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	return p.Plugin.Admit(webhooks.For(ctx, a), a, o)
+}
+
+// validating does so too.
+type validating struct{ *validatingwebhook.Plugin }
+
+// Validate asks validating webhooks.
+func (p *validating) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	return p.Plugin.Validate(webhooks.For(ctx, a), a, o)
 }
 
 // webhookInitializer tells webhooks where services are.
-func webhookInitializer(deps Deps) (admission.PluginInitializer, error) {
+func webhookInitializer(deps Deps, book *webhooks.Book) (admission.PluginInitializer, error) {
 	r, err := Resolver(deps.Informers, deps.EndpointRouting)
 	if err != nil {
 		return nil, err
 	}
-	return webhookinit.NewPluginInitializer(Callers(deps.Outbound), r), nil
+	callers := Callers(deps.Outbound)
+	kept := func(of webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver {
+		return book.Wrap(callers(of))
+	}
+	return webhookinit.NewPluginInitializer(kept, r), nil
 }
 
-// Callers is how webhooks are called: at addresses that the policy allows, and
-// at no other because the one that was called says so.
+// Callers is how webhooks are called: at addresses that the policy allows, at
+// no other because the one that was called says so, and with an end to what they answer.
 func Callers(p outbound.Policy) webhook.AuthenticationInfoResolverWrapper {
 	dialer := outbound.NewDialer(p)
 	harden := func(c *rest.Config, err error) (*rest.Config, error) {
@@ -54,6 +78,7 @@ func Callers(p outbound.Policy) webhook.AuthenticationInfoResolverWrapper {
 			return nil, err
 		}
 		c.Wrap(outbound.NoRedirects)
+		c.Wrap(webhooks.Bounded)
 		if p.Restricts() {
 			c.Dial = dialer.DialContext
 			c.Proxy = direct

@@ -30,6 +30,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/apiserver/admission/webhooks"
 	"keelson.dev/keelson/pkg/apiserver/nodeauth"
 	"keelson.dev/keelson/pkg/outbound"
 )
@@ -58,7 +59,9 @@ type Deps struct {
 // Chain asks plugins in order.
 type Chain struct {
 	admission.Interface
-	names []string
+	// Webhooks has the health of webhooks.
+	Webhooks *webhooks.Book
+	names    []string
 }
 
 // Names are the plugins that run, in order.
@@ -124,7 +127,7 @@ func New(_ context.Context, deps Deps) (*Chain, error) {
 		}
 	}
 	registered := admission.NewPlugins()
-	chain := &Chain{}
+	chain := &Chain{Webhooks: webhooks.NewBook(deps.Clock, deps.Log)}
 	for _, p := range all {
 		if (p.optional && !slices.Contains(deps.Enable, p.name)) || slices.Contains(deps.Disable, p.name) {
 			continue
@@ -133,7 +136,7 @@ func New(_ context.Context, deps Deps) (*Chain, error) {
 		chain.names = append(chain.names, p.name)
 	}
 	// The library's chain runs mutating plugins again where a later one asks for it.
-	init, err := initialize(deps)
+	init, err := initialize(deps, chain.Webhooks)
 	if err != nil {
 		return nil, err
 	}
@@ -154,15 +157,15 @@ type noConfiguration struct{}
 func (noConfiguration) ConfigFor(string) (io.Reader, error) { return nil, nil }
 
 // initialize hands the library's plugins what they ask for.
-func initialize(deps Deps) (admission.PluginInitializer, error) {
-	webhooks, err := webhookInitializer(deps)
+func initialize(deps Deps, book *webhooks.Book) (admission.PluginInitializer, error) {
+	callers, err := webhookInitializer(deps, book)
 	if err != nil {
 		return nil, err
 	}
 	return admission.PluginInitializers{
 		initializer.New(deps.Client, deps.Dynamic, deps.Informers, deps.Authorizer,
 			gates(), compatibility.DefaultBuildEffectiveVersion(), deps.Drained, deps.Mapper),
-		exclusions{}, webhooks,
+		exclusions{}, callers,
 	}, nil
 }
 

@@ -1,0 +1,242 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhooks
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// maxAnswer is how long an answer may be, beside four times what was asked:
+	// the largest object that is taken makes a patch of half of it.
+	maxAnswer = 8 << 20
+	// patience is how long a client has waited for a webhook when its giving up
+	// speaks against the webhook.
+	patience = 5 * time.Second
+	// probeTime is how long a probe takes at most: the longest time that a
+	// webhook can have.
+	probeTime = 30 * time.Second
+)
+
+// caller carries reviews to the webhooks of one service or host.
+type caller struct {
+	book      *Book
+	namespace string // of the service; empty for a host
+	next      http.RoundTripper
+}
+
+// WrappedRoundTripper is the transport inside, for who looks for its settings.
+func (c *caller) WrappedRoundTripper() http.RoundTripper { return c.next }
+
+// RoundTrip calls a webhook, or answers for it.
+func (c *caller) RoundTrip(r *http.Request) (*http.Response, error) {
+	at := r.URL.Scheme + "://" + r.URL.Host + r.URL.Path
+	health := c.book.circuit(at)
+	of, ok := r.Context().Value(reviewKey{}).(*review)
+	if !ok || !health.isOpen() {
+		return c.call(r, health, at, of)
+	}
+	why := excused(of.attributes, c.namespace)
+	if why == "" {
+		return c.call(r, health, at, of)
+	}
+	if health.pass(c.book.clock.Now()) {
+		c.probe(r, health, at)
+	}
+	return passOver(r, why)
+}
+
+// call carries a review and takes down how it went.
+func (c *caller) call(r *http.Request, health *circuit, at string, of *review) (*http.Response, error) {
+	start := c.book.clock.Now()
+	resp, err := c.next.RoundTrip(r)
+	now := c.book.clock.Now()
+	took := now.Sub(start)
+	reason := ""
+	switch {
+	case err == nil:
+		reason = wrong(r, resp)
+	case of != nil && of.ctx.Err() != nil && took < patience, errors.Is(r.Context().Err(), context.Canceled) && took < patience:
+		health.abandoned()
+		return nil, err
+	default:
+		reason = err.Error()
+	}
+	if reason == "" {
+		if health.answered(now, took) {
+			c.book.log.Info("Webhook answers again", "url", at, "duration", took)
+		}
+		return resp, nil
+	}
+	if health.failed(now, took, reason) {
+		c.book.log.Error("Webhook is failing: what keeps the cluster alive passes over it", "url", at, "err", reason)
+	}
+	return resp, err
+}
+
+// probe asks a failing webhook about a request that has been let through. Its
+// answer tells only that it is back.
+func (c *caller) probe(r *http.Request, health *circuit, at string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), probeTime)
+	again := r.Clone(ctx)
+	if r.GetBody == nil {
+		cancel()
+		health.abandoned()
+		return
+	}
+	body, err := r.GetBody()
+	if err != nil {
+		cancel()
+		health.abandoned()
+		return
+	}
+	again.Body = body
+	go func() {
+		defer cancel()
+		_, _ = c.call(again, health, at, nil)
+	}()
+}
+
+// buffer reads an answer, so that what comes after need not wait for it.
+func buffer(resp *http.Response, limit int64) error {
+	data, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
+	_ = resp.Body.Close()
+	if err != nil {
+		return fmt.Errorf("read answer: %w", err)
+	}
+	if int64(len(data)) > limit {
+		return fmt.Errorf("answer is longer than %d bytes", limit)
+	}
+	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))
+	return nil
+}
+
+// wrong reads an answer, which Bounded has put an end to, and returns what is is
+// wrong with it; empty if it is a review.
+func wrong(r *http.Request, resp *http.Response) string {
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err.Error()
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(data))
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		return "answered with status " + strconv.Itoa(resp.StatusCode)
+	}
+	var answer struct {
+		APIVersion, Kind string
+		Response         *struct{ UID types.UID }
+	}
+	if err := json.Unmarshal(data, &answer); err != nil {
+		return "answer is no review: " + err.Error()
+	}
+	switch asked, err := headOf(r); {
+	case answer.Response == nil:
+		return "answer has no response"
+	case err != nil || asked.apiVersion != admissionv1.SchemeGroupVersion.String():
+		return "" // earlier versions allow an answer to leave things out
+	case answer.APIVersion != asked.apiVersion || answer.Kind != "AdmissionReview":
+		return fmt.Sprintf("answer is of kind %s %s", answer.APIVersion, answer.Kind)
+	case answer.Response.UID != asked.uid:
+		return "answer is to another request"
+	}
+	return ""
+}
+
+// head is what a review begins with.
+type head struct {
+	apiVersion string
+	uid        types.UID
+}
+
+// headOf reads the head of a review, and not the objects in it, which may be large.
+func headOf(r *http.Request) (h head, err error) {
+	if r.GetBody == nil {
+		return h, errors.New("body of review is gone")
+	}
+	body, err := r.GetBody()
+	if err != nil {
+		return h, err
+	}
+	defer body.Close()
+	d, key := json.NewDecoder(body), ""
+	for h.uid == "" || h.apiVersion == "" {
+		t, err := d.Token()
+		if err != nil {
+			return h, fmt.Errorf("head of review: %w", err)
+		}
+		text, ok := t.(string)
+		switch {
+		case !ok:
+			key = ""
+		case key == "apiVersion":
+			h.apiVersion, key = text, ""
+		case key == "uid":
+			h.uid, key = types.UID(text), ""
+		case key == "kind":
+			key = ""
+		default:
+			key = text
+		}
+	}
+	return h, nil
+}
+
+// passOver answers in the place of a failing webhook that nothing speaks against
+// a request, and that it has not been asked.
+func passOver(r *http.Request, why excuse) (*http.Response, error) {
+	asked, err := headOf(r)
+	if err != nil {
+		return nil, err
+	}
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": asked.apiVersion, "kind": "AdmissionReview",
+		"response": map[string]any{
+			"uid": asked.uid, "allowed": true,
+			"auditAnnotations": map[string]string{"passed-over": string(why)},
+			"warnings":         []string{"an admission webhook is failing and was passed over: " + string(why)},
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	if r.Body != nil {
+		_ = r.Body.Close()
+	}
+	return &http.Response{
+		Status: "200 OK", StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)),
+		ContentLength: int64(len(body)), Request: r,
+	}, nil
+}
+
+// Bounded has answers end at a limit that is in proportion to what was asked.
+func Bounded(next http.RoundTripper) http.RoundTripper { return bounded{next} }
+
+type bounded struct{ http.RoundTripper }
+
+// WrappedRoundTripper is the transport inside, for who looks for its settings.
+func (b bounded) WrappedRoundTripper() http.RoundTripper { return b.RoundTripper }
+
+// RoundTrip carries one request.
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := b.RoundTripper.RoundTrip(r)
+	if err == nil {
+		err = buffer(resp, maxAnswer+4*max(r.ContentLength, 0))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return resp, nil
+}

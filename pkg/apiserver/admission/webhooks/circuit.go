@@ -1,0 +1,138 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhooks
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"keelson.dev/keelson/pkg/apiserver/admission/webhookhealth"
+)
+
+const (
+	// A webhook is failing after so many failures in a row that lie at least so
+	// far apart: three requests of the moment in which its server is replaced
+	// do not make it one.
+	openFailures = 3
+	openAfter    = 2 * time.Second
+	// A failing webhook that nobody else asks is probed: at first after
+	// probeFirst, then after twice as long each time, up to probeLast.
+	probeFirst = time.Second
+	probeLast  = 15 * time.Second
+	// kept is how many latencies are remembered.
+	kept = 128
+)
+
+// circuit is what is known of one endpoint. It does no I/O and has no clock.
+type circuit struct {
+	mu sync.Mutex
+	// row is how many calls in a row failed, the first of them at since.
+	row   int
+	since time.Time
+	open  bool
+	// probe is when the next probe is due, wait after how long the one after it.
+	probe   time.Time
+	wait    time.Duration
+	probing bool
+
+	calls, failures, passed uint64
+	reason                  string // of the last failure
+	failedAt, answeredAt    time.Time
+	latencies               [kept]time.Duration
+}
+
+// answered takes down an answer. It closes the circuit, and reports whether it was open.
+func (c *circuit) answered(now time.Time, took time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.open
+	c.latencies[c.calls%kept] = took
+	c.calls++
+	c.row, c.open, c.probing, c.answeredAt = 0, false, false, now
+	return was
+}
+
+// failed takes down a failure, and reports whether it opened the circuit.
+func (c *circuit) failed(now time.Time, took time.Duration, reason string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.row == 0 {
+		c.since = now
+	}
+	c.latencies[c.calls%kept] = took
+	c.calls++
+	c.failures++
+	c.row++
+	c.reason, c.failedAt, c.probing = reason, now, false
+	if c.open {
+		c.probe, c.wait = now.Add(c.wait), min(2*c.wait, probeLast)
+		return false
+	}
+	// A call that took long began to fail when it began.
+	if c.row < openFailures || now.Sub(c.since)+took < openAfter {
+		return false
+	}
+	c.open, c.probe, c.wait = true, now.Add(probeFirst), 2*probeFirst
+	return true
+}
+
+// abandoned takes down a call of which nobody knows how it would have ended.
+func (c *circuit) abandoned() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.probing = false
+}
+
+// isOpen reports whether the webhook is failing.
+func (c *circuit) isOpen() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.open
+}
+
+// pass takes down that a request was let through, and reports whether it is to
+// be the probe. There is one probe at a time.
+func (c *circuit) pass(now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.passed++
+	if !c.open || c.probing || now.Before(c.probe) {
+		return false
+	}
+	c.probing = true
+	return true
+}
+
+// health is a copy of what is known.
+func (c *circuit) health() webhookhealth.Health {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := webhookhealth.Health{
+		State: webhookhealth.Closed, Calls: c.calls, Failures: c.failures, ConsecutiveFailures: c.row, PassedOver: c.passed,
+		LastAnswer: moment(c.answeredAt), LastFailure: moment(c.failedAt), LastReason: c.reason,
+	}
+	if c.row > 0 {
+		h.Since = moment(c.since)
+	}
+	switch {
+	case c.open && c.probing:
+		h.State = webhookhealth.HalfOpen
+	case c.open:
+		h.State = webhookhealth.Open
+	}
+	if n := int(min(c.calls, kept)); n > 0 {
+		last := slices.Sorted(slices.Values(c.latencies[:n]))
+		h.Median, h.Slow = last[n/2].Seconds(), last[n*99/100].Seconds()
+	}
+	return h
+}
+
+func moment(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}

@@ -1,0 +1,126 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhooks
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+// excuse is why a request goes through without a failing webhook; none is the
+// empty string, and most requests have none.
+type excuse string
+
+const (
+	ownNamespace  excuse = "it is in the webhook's own namespace"
+	serverItself  excuse = "the API server itself asks"
+	systemSpace   excuse = "a component of the cluster asks, in a namespace of the system"
+	systemObjects excuse = "a component of the cluster asks, for what keeps nodes alive"
+	nodesPods     excuse = "a node reports of its pods"
+)
+
+// vital is what components need to write, wherever it is, so that nodes stay
+// alive and are known to be.
+func vital() []schema.GroupResource {
+	return []schema.GroupResource{
+		{Resource: "nodes"}, {Resource: "events"}, {Group: "events.k8s.io", Resource: "events"},
+		{Group: "coordination.k8s.io", Resource: "leases"},
+		{Group: "storage.k8s.io", Resource: "csinodes"},
+		{Group: "resource.k8s.io", Resource: "resourceslices"},
+		{Group: "certificates.k8s.io", Resource: "certificatesigningrequests"},
+		{Group: "authentication.k8s.io", Resource: "tokenreviews"},
+		{Group: "authorization.k8s.io", Resource: "subjectaccessreviews"},
+	}
+}
+
+// excused decides whether a request goes through without a failing webhook that
+// a service in namespace serves; empty for one that is not served by a service.
+func excused(a admission.Attributes, namespace string) excuse {
+	if namespace != "" && in(a, namespace) {
+		return ownNamespace
+	}
+	u := a.GetUserInfo()
+	switch {
+	case u == nil:
+		return ""
+	case u.GetName() == user.APIServerUser:
+		return serverItself
+	case !component(u):
+		return ""
+	case in(a, metav1.NamespaceSystem), in(a, corev1.NamespaceNodeLease):
+		return systemSpace
+	case slices.Contains(vital(), a.GetResource().GroupResource()):
+		return systemObjects
+	case node(u) && podReport(a):
+		return nodesPods
+	}
+	return ""
+}
+
+// in reports whether a request is about something in a namespace, or about the
+// namespace itself.
+func in(a admission.Attributes, namespace string) bool {
+	if a.GetResource().GroupResource() == (schema.GroupResource{Resource: "namespaces"}) {
+		return a.GetName() == namespace
+	}
+	return a.GetNamespace() == namespace
+}
+
+// component reports whether u is a part of the cluster's system: a node, one of
+// the control plane, or a service account of kube-system.
+func component(u user.Info) bool {
+	switch u.GetName() {
+	case user.KubeControllerManager, user.KubeScheduler, user.KubeProxy:
+		return true
+	}
+	return node(u) || strings.HasPrefix(u.GetName(), serviceaccount.MakeUsername(metav1.NamespaceSystem, ""))
+}
+
+func node(u user.Info) bool {
+	return strings.HasPrefix(u.GetName(), "system:node:") && slices.Contains(u.GetGroups(), user.NodesGroup)
+}
+
+// podReport reports whether a request tells of what has happened on a node: the
+// status of pods, mirrors of static ones, the end of those that were to end. A
+// token for a pod that runs there is one more.
+func podReport(a admission.Attributes) bool {
+	switch gr := a.GetResource().GroupResource(); {
+	case gr == schema.GroupResource{Resource: "serviceaccounts"}:
+		return a.GetSubresource() == "token"
+	case gr != schema.GroupResource{Resource: "pods"}:
+		return false
+	case a.GetSubresource() == "status":
+		return true
+	case a.GetSubresource() != "":
+		return false
+	case a.GetOperation() == admission.Create:
+		return mirror(a.GetObject())
+	case a.GetOperation() == admission.Delete:
+		return mirror(a.GetOldObject()) || ending(a.GetOldObject())
+	}
+	return false
+}
+
+func mirror(obj runtime.Object) bool {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return false
+	}
+	_, ok := m.GetAnnotations()[corev1.MirrorPodAnnotationKey]
+	return ok
+}
+
+func ending(obj runtime.Object) bool {
+	m, err := meta.Accessor(obj)
+	return err == nil && m.GetDeletionTimestamp() != nil
+}

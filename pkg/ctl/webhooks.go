@@ -1,0 +1,89 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ctl
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/discovery"
+
+	"keelson.dev/keelson/pkg/apiserver/admission/webhookhealth"
+)
+
+// webhooksCommand is "ctl webhooks".
+func webhooksCommand(flags genericclioptions.RESTClientGetter, stdout io.Writer) *cobra.Command {
+	var output string
+	c := &cobra.Command{
+		Use:   "webhooks",
+		Short: "Show how admission webhooks are doing",
+		Long: `Show every admission webhook that is configured: how long its answers take, how
+often it failed, and whether it is failing now, so that what keeps the cluster
+alive passes over it. Each API server knows this of its own calls; the one that
+is asked tells.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			cfg, err := flags.ToRESTConfig()
+			if err != nil {
+				return err
+			}
+			client, err := discovery.NewDiscoveryClientForConfig(cfg)
+			if err != nil {
+				return err
+			}
+			doc, err := client.RESTClient().Get().AbsPath(webhookhealth.Path).DoRaw(c.Context())
+			if err != nil {
+				return err
+			}
+			if output == "json" {
+				_, err = stdout.Write(doc)
+				return err
+			}
+			var shown webhookhealth.Document
+			if err := json.Unmarshal(doc, &shown); err != nil {
+				return fmt.Errorf("health of webhooks: %w", err)
+			}
+			return printWebhooks(stdout, shown.Webhooks)
+		},
+	}
+	c.Flags().StringVarP(&output, "output", "o", "", "json, or nothing for people")
+	return c
+}
+
+func printWebhooks(out io.Writer, list []webhookhealth.Webhook) error {
+	if len(list) == 0 {
+		_, err := fmt.Fprintln(out, "No webhooks are configured.")
+		return err
+	}
+	w := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
+	fmt.Fprintln(w, "TYPE\tCONFIGURATION\tNAME\tPOLICY\tCIRCUIT\tCALLS\tFAILED\tIN A ROW\tPASSED OVER\tMEDIAN\tP99\tLAST FAILURE")
+	for i := range list {
+		h := &list[i]
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n", h.Type, h.Configuration, h.Name, h.FailurePolicy,
+			h.State, h.Calls, h.Failures, h.ConsecutiveFailures, h.PassedOver, seconds(h.Median), seconds(h.Slow), lastFailure(&h.Health))
+	}
+	return w.Flush()
+}
+
+func seconds(s float64) string {
+	return time.Duration(s * float64(time.Second)).Round(100 * time.Microsecond).String()
+}
+
+// lastFailure is when a webhook last failed, and why, on one line.
+func lastFailure(h *webhookhealth.Health) string {
+	if h.LastFailure == nil {
+		return "-"
+	}
+	const enough = 100
+	reason := []rune(h.LastReason)
+	if len(reason) > enough {
+		reason = append(reason[:enough], '…')
+	}
+	return fmt.Sprintf("%s %q", h.LastFailure.Format(time.RFC3339), string(reason))
+}
