@@ -96,7 +96,7 @@ func nodeProcesses(n Node, deps Deps) []process {
 		},
 		{
 			name: "proxy", log: "/var/log/proxy.log", env: env,
-			argv: []string{filepath.Join(insideBin, "proxy"), "--config=" + proxyYAML, "--hostname-override=" + n.Name},
+			argv: []string{filepath.Join(insideBin, "proxy"), "--config=" + proxyYAML, "--hostname-override=" + n.Name, "--network-policy"},
 			attr: &syscall.SysProcAttr{Setsid: true},
 		},
 	}

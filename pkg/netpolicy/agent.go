@@ -128,6 +128,20 @@ func (a *Agent) open() error {
 	return nil
 }
 
+// Remove has no table of ours be there.
+func Remove(c Config) error {
+	a := &Agent{cfg: c}
+	defer a.close()
+	if err := a.open(); err != nil {
+		return err
+	}
+	var errs []error
+	for _, f := range a.tables {
+		errs = append(errs, f.remove())
+	}
+	return errors.Join(errs...)
+}
+
 func (a *Agent) close() {
 	for _, f := range a.tables {
 		_ = f.table.close() // nothing is buffered

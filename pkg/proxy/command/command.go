@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,6 +28,7 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/daemon"
+	"keelson.dev/keelson/pkg/netpolicy"
 	"keelson.dev/keelson/pkg/proxy"
 	"keelson.dev/keelson/pkg/proxy/config"
 	"keelson.dev/keelson/pkg/proxy/kernel"
@@ -70,9 +72,10 @@ func run(ctx context.Context, cfg *config.Config, client kubernetes.Interface, l
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	events := newEvents(client, cfg.Hostname)
 	defer events.broadcaster.Shutdown()
+	started := make(chan struct{})
 	p, err := proxy.New(proxyConfig(cfg), proxy.Deps{
 		Client: client, Clock: clock.Real(), Log: log, Metrics: registry, Event: events.service,
-		Started: func() { events.node("Starting", "") },
+		Started: func() { events.node("Starting", ""); close(started) },
 	})
 	if err != nil {
 		return err
@@ -94,6 +97,21 @@ func run(ctx context.Context, cfg *config.Config, client kubernetes.Interface, l
 		served.Go(func() { guard.Run(ctx) })
 	}
 	served.Go(func() { daemon.Settle(ctx, clock.Real(), log) })
+	if cfg.NetworkPolicy {
+		agent, err := netpolicy.New(policyConfig(cfg), netpolicy.Deps{Client: client, Clock: clock.Real(), Log: log, Metrics: registry})
+		if err != nil {
+			return err
+		}
+		served.Go(func() {
+			select {
+			case <-ctx.Done():
+			case <-started: // the API server answers
+				if err := agent.Run(ctx); err != nil {
+					cancel(fmt.Errorf("network policies: %w", err))
+				}
+			}
+		})
+	}
 	err = p.Run(ctx)
 	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
 		err = cause
@@ -149,9 +167,14 @@ func families() []ruleset.Family {
 	return out
 }
 
+// policyConfig is the configuration as package netpolicy wants it.
+func policyConfig(c *config.Config) netpolicy.Config {
+	return netpolicy.Config{Node: c.Hostname, IPv6: slices.Contains(families(), ruleset.IPv6), Audit: c.NFTables.SyncPeriod.Duration}
+}
+
 // cleanup removes the tables.
 func cleanup() error {
-	var errs []error
+	errs := []error{netpolicy.Remove(policyConfig(&config.Config{}))}
 	for _, f := range families() {
 		t, err := kernel.Open(kernel.Config{Family: f})
 		if err != nil {

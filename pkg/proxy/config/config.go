@@ -55,6 +55,8 @@ type Config struct {
 	// to those only whom the API server allows to get them.
 	SecureMetrics bool
 	Metrics       daemon.ServingFlags
+	// NetworkPolicy has NetworkPolicies enforced on the node's pods.
+	NetworkPolicy bool
 }
 
 // Parse reads the arguments and the file that they name.
@@ -67,6 +69,7 @@ func Parse(args []string, output io.Writer) (*Config, error) {
 	var file, override string
 	fs.StringVar(&file, "config", "", "The path to the configuration file.")
 	fs.StringVar(&override, "hostname-override", "", "If non-empty, will be used as the name of the Node that the proxy is running on. If unset, the node name is assumed to be the same as the node's hostname.")
+	fs.BoolVar(&c.NetworkPolicy, "network-policy", false, "Enforce NetworkPolicies on the node's pods. It needs the rights to list and watch networkpolicies, pods and namespaces, and is not for a node whose CNI plugin enforces them.")
 	fs.BoolVar(&c.Cleanup, "cleanup", false, "If true remove the nftables tables and exit.")
 	addFlags(fs, &c.KubeProxyConfiguration)
 	c.addMetrics(fs)
