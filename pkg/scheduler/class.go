@@ -6,38 +6,43 @@ package scheduler
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
+	"keelson.dev/keelson/pkg/scheduler/cell"
 	"keelson.dev/keelson/pkg/scheduler/profile"
 	"keelson.dev/scheduling"
 )
 
 // maxVerdicts bounds the verdicts kept over all classes.
-const maxVerdicts = 1 << 20
+const maxVerdicts = 1 << 18
 
-// class is what plugins with NodeScope said of nodes for pods that are alike.
+// class is what plugins with NodeScope say of nodes for pods that are alike. It
+// is brought up to date with what has changed in the cell when it is used.
 type class struct {
-	filters  []scheduling.Filter
-	reject   *scheduling.Status // of a plugin that rejected the class on all nodes
-	scorers  []weightedScorer
-	verdicts []verdict // by node index
-	raw      []int64   // raw scores, len(scorers) for each node
-	nodes    int       // number of nodes when the scorers were compiled
-	used     uint64    // when it was used last, for eviction
+	filters []scheduling.Filter
+	reject  *scheduling.Status // of a plugin that rejected the class on all nodes
+	scorers []weightedScorer
+
+	judged []uint64 // generation of the node that was judged, by node index
+	status []*scheduling.Status
+	raw    [][]int64 // raw scores, by scorer and node index
+	rank   ranking   // totals of normalized scores
+	counts map[*scheduling.Status]int
+	fits   int  // how many nodes
+	usual  bool // all scorers are normalized in a usual way
+
+	at   cell.Mark // what the verdicts are of
+	used uint64    // when it was used last, for eviction
 }
 
 type weightedScorer struct {
 	scheduling.Scorer
-	weight int64
-}
-
-// verdict holds while the node at its index is in generation; generations are
-// unique over all nodes, so a node that moved to another index is not mistaken.
-type verdict struct {
-	generation uint64
-	scored     uint64 // generation the raw scores are of
-	status     *scheduling.Status
+	weight  int64
+	norm    scheduling.Normalization // 0: none of the usual
+	highest int64                    // raw score of a node that fits, unless norm is AsIs
+	version uint64
 }
 
 // classes are the classes seen lately.
@@ -54,13 +59,18 @@ func classKey(p *profile.Profile, pod *scheduling.Pod) (string, error) {
 			images = append(images, cs[i].Image)
 		}
 	}
+	for i := range pod.Spec.Volumes {
+		if image := pod.Spec.Volumes[i].Image; image != nil {
+			images = append(images, image.Reference)
+		}
+	}
 	var affinity *v1.NodeAffinity
 	if a := pod.Spec.Affinity; a != nil {
 		affinity = a.NodeAffinity
 	}
 	b, err := json.Marshal([]any{
 		p.Name, pod.Spec.NodeName, pod.Spec.NodeSelector, affinity, pod.Spec.Tolerations,
-		pod.Requests, pod.NonZero, pod.HostPorts, images,
+		pod.Requests, pod.NonZero, pod.HostPorts, len(pod.Spec.InitContainers) + len(pod.Spec.Containers), images,
 	})
 	if err != nil {
 		return "", fmt.Errorf("class of pod %s/%s: %w", pod.Namespace, pod.Name, err)
@@ -68,29 +78,26 @@ func classKey(p *profile.Profile, pod *scheduling.Pod) (string, error) {
 	return string(b), nil
 }
 
-// get returns the class of a pod, compiled for the view's present nodes.
-func (c *classes) get(view scheduling.View, p *profile.Profile, pod *scheduling.Pod) (*class, error) {
-	key, err := classKey(p, pod)
-	if err != nil {
-		return nil, err
-	}
-	nodes := len(view.Nodes())
+// get returns the class of a pod, up to date with the view.
+func (c *classes) get(v *view, p *profile.Profile, pod *scheduling.Pod, key string) *class {
 	k := c.byKey[key]
-	if k == nil || k.nodes != nodes {
-		k = compile(view, p, pod)
+	if k == nil || k.at.Layout != v.Now().Layout {
+		k = compile(v, p, pod)
 		c.byKey[key] = k
-		c.evict(nodes)
+		c.evict(len(v.Nodes()))
+	} else {
+		k.follow(v)
 	}
 	c.turn++
 	k.used = c.turn
-	return k, nil
+	return k
 }
 
-func compile(view scheduling.View, p *profile.Profile, pod *scheduling.Pod) *class {
-	nodes := len(view.Nodes())
-	k := &class{nodes: nodes, verdicts: make([]verdict, nodes)}
+func compile(v *view, p *profile.Profile, pod *scheduling.Pod) *class {
+	nodes := len(v.Nodes())
+	k := &class{usual: true, at: v.Now()}
 	for _, plugin := range p.NodeFilters {
-		f, st := plugin.Compile(view, pod)
+		f, st := plugin.Compile(v, pod)
 		if st != nil {
 			k.reject = st
 			return k
@@ -100,11 +107,21 @@ func compile(view scheduling.View, p *profile.Profile, pod *scheduling.Pod) *cla
 		}
 	}
 	for _, plugin := range p.NodeScores {
-		if s := plugin.CompileScore(view, pod, nil); s != nil {
-			k.scorers = append(k.scorers, weightedScorer{s, plugin.Weight})
+		s := plugin.CompileScore(v, pod)
+		if s == nil {
+			continue
 		}
+		w := weightedScorer{Scorer: s, weight: plugin.Weight}
+		if u, ok := s.(scheduling.Usual); ok {
+			w.norm = u.Normalization()
+		}
+		k.usual = k.usual && w.norm != 0
+		k.scorers = append(k.scorers, w)
+		k.raw = append(k.raw, make([]int64, nodes))
 	}
-	k.raw = make([]int64, nodes*len(k.scorers))
+	k.judged, k.status = make([]uint64, nodes), make([]*scheduling.Status, nodes)
+	k.rank, k.counts = newRanking(nodes), map[*scheduling.Status]int{}
+	k.judgeAll(v.Nodes())
 	return k
 }
 
@@ -122,13 +139,155 @@ func (c *classes) evict(nodes int) {
 	}
 }
 
-// filter returns what the NodeScope plugins say of a node.
-func (k *class) filter(n *scheduling.Node) *scheduling.Status {
-	v := &k.verdicts[n.Index]
-	if v.generation != n.Generation {
-		v.generation, v.status = n.Generation, first(k.filters, n)
+// follow judges the nodes that have changed since it was last called.
+func (k *class) follow(v *view) {
+	if k.reject != nil {
+		return
 	}
-	return v.status
+	changes, ok := v.Since(k.at)
+	k.at = v.Now()
+	for i := range k.scorers {
+		if vs, versioned := k.scorers[i].Scorer.(scheduling.Versioned); versioned && vs.Version() != k.scorers[i].version {
+			ok = false
+		}
+	}
+	if !ok || len(changes) > len(k.judged) {
+		k.judgeAll(v.Nodes())
+		return
+	}
+	moved := false // the highest raw score of a scorer
+	for _, c := range changes {
+		if n := c.Node; n.Generation != k.judged[n.Index] {
+			moved = k.judge(n) || moved
+			if k.usual && !moved {
+				k.rank.set(n.Index, k.total(n.Index))
+			}
+		}
+	}
+	if moved {
+		k.rankAll()
+	}
+}
+
+func (k *class) judgeAll(nodes []*scheduling.Node) {
+	clear(k.counts)
+	clear(k.status)
+	k.fits = len(nodes)
+	for i := range k.scorers {
+		k.scorers[i].highest = 0
+		if vs, ok := k.scorers[i].Scorer.(scheduling.Versioned); ok {
+			k.scorers[i].version = vs.Version()
+		}
+	}
+	for _, n := range nodes {
+		k.judge(n)
+	}
+	k.rankAll()
+}
+
+// rankAll makes all totals anew.
+func (k *class) rankAll() {
+	if !k.usual {
+		return
+	}
+	for i := range k.scorers {
+		s := &k.scorers[i]
+		if s.norm == scheduling.AsIs {
+			continue
+		}
+		s.highest = 0
+		for n, raw := range k.raw[i] {
+			if k.status[n] == nil {
+				s.highest = max(s.highest, raw)
+			}
+		}
+	}
+	for n := range k.judged {
+		k.rank.put(n, k.total(n))
+	}
+	k.rank.rebuild()
+}
+
+// judge takes down what the plugins say of a node. It tells whether the highest
+// of the raw scores of any scorer that is normalized by it may have changed.
+func (k *class) judge(n *scheduling.Node) (moved bool) {
+	k.judged[n.Index] = n.Generation
+	before, st := k.status[n.Index], first(k.filters, n)
+	k.status[n.Index] = st
+	k.count(before, -1)
+	k.count(st, 1)
+	for i := range k.scorers {
+		s := &k.scorers[i]
+		old, raw := k.raw[i][n.Index], int64(0)
+		if st == nil {
+			raw = s.Score(n)
+		}
+		k.raw[i][n.Index] = raw
+		if s.norm != scheduling.AsIs && (raw > s.highest || old == s.highest && raw < old) {
+			moved = true
+		}
+	}
+	return moved
+}
+
+func (k *class) count(st *scheduling.Status, d int) {
+	if st == nil {
+		k.fits += d
+		return
+	}
+	if k.counts[st] += d; k.counts[st] == 0 {
+		delete(k.counts, st)
+	}
+}
+
+// total is a node's weighted sum of normalized scores, by the highest raw scores
+// of all nodes that fit the class.
+func (k *class) total(node int) int64 {
+	if k.status[node] != nil {
+		return excluded
+	}
+	var sum int64
+	for i := range k.scorers {
+		s := &k.scorers[i]
+		sum += s.weight * s.norm.Of(k.raw[i][node], s.highest)
+	}
+	return sum
+}
+
+// totals adds up the weighted scores of the nodes of a subset of those that fit.
+func (k *class) totals(nodes []int32, scores, out []int64) {
+	if k.usual && k.sameHighest(nodes) {
+		for i, n := range nodes {
+			out[i] = k.rank.total(int(n))
+		}
+		return
+	}
+	clear(out)
+	for i := range k.scorers {
+		s := &k.scorers[i]
+		for j, n := range nodes {
+			scores[j] = k.raw[i][n]
+		}
+		s.Normalize(nodes, scores)
+		for j := range nodes {
+			out[j] += s.weight * scores[j]
+		}
+	}
+}
+
+// sameHighest tells whether the highest raw scores of the nodes are those of all
+// nodes that fit.
+func (k *class) sameHighest(nodes []int32) bool {
+	for i := range k.scorers {
+		s := &k.scorers[i]
+		if s.norm == scheduling.AsIs || s.highest == 0 {
+			continue
+		}
+		if !slices.ContainsFunc(nodes, func(n int32) bool { return k.raw[i][n] == s.highest }) {
+			return false
+		}
+	}
+	return true
 }
 
 // first returns the first objection of filters against a node.
@@ -139,17 +298,4 @@ func first(filters []scheduling.Filter, n *scheduling.Node) *scheduling.Status {
 		}
 	}
 	return nil
-}
-
-// scores returns the raw scores of a node, one for each scorer of the class.
-func (k *class) scores(n *scheduling.Node) []int64 {
-	v := &k.verdicts[n.Index]
-	raw := k.raw[n.Index*len(k.scorers):][:len(k.scorers)]
-	if v.scored != n.Generation {
-		v.scored = n.Generation
-		for i := range k.scorers {
-			raw[i] = k.scorers[i].Score(n)
-		}
-	}
-	return raw
 }

@@ -10,47 +10,90 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// evaluation is one pod's view of the cell.
+// evaluator evaluates pods, one at a time, and keeps what it can use again.
+type evaluator struct {
+	classes classes
+	keeper  keeper
+	buffers buffers
+}
+
+// buffers are used again by every evaluation.
+type buffers struct {
+	statuses       []*scheduling.Status
+	feasible       []int32
+	scores, totals []int64
+}
+
+func newEvaluator() *evaluator {
+	return &evaluator{classes: classes{byKey: map[string]*class{}}, keeper: keeper{byKey: map[string]*kept{}}}
+}
+
+// evaluation is one pod's view of the cell. It is valid until the next.
 type evaluation struct {
-	view    scheduling.View
+	view    *view
 	profile *profile.Profile
 	pod     *scheduling.Pod
 	class   *class
+	kept    *kept
 	cell    []scheduling.Filter // compiled CellScope filters
+	scorers []weightedScorer    // compiled CellScope scorers
+	buffers *buffers
 
-	nominated nominations
+	nominated *nominations
 
 	// reject is set when a plugin rejected the pod on all nodes.
 	reject *scheduling.Status
-	// statuses has each node's objection by index; nil: the pod fits.
+	// statuses has each node's objection by index; nil: the pod fits. nil
+	// altogether when the node cleared for the pod was tried alone, and fits.
 	statuses []*scheduling.Status
-	feasible []*scheduling.Node
+	// narrowed says that statuses are not just those of the class.
+	narrowed bool
+	// only is the node cleared for the pod, when it fits there.
+	only *scheduling.Node
 }
 
-func evaluate(view scheduling.View, p *profile.Profile, pod *scheduling.Pod, cs *classes, noms nominations) (*evaluation, error) {
-	e := &evaluation{view: view, profile: p, pod: pod, nominated: noms}
-	var err error
-	if e.class, err = cs.get(view, p, pod); err != nil {
+// keys are what makes pods alike. They depend on the pod's spec and labels alone.
+type keys struct{ class, kept string }
+
+func keysOf(p *profile.Profile, pod *scheduling.Pod) (keys, error) {
+	class, err := classKey(p, pod)
+	if err != nil {
+		return keys{}, err
+	}
+	like, err := keptKey(p, pod)
+	return keys{class, like}, err
+}
+
+func (ev *evaluator) evaluate(v *view, p *profile.Profile, pod *scheduling.Pod, noms *nominations) (*evaluation, error) {
+	k, err := keysOf(p, pod)
+	if err != nil {
 		return nil, err
 	}
+	return ev.evaluateAs(v, p, pod, k, noms), nil
+}
+
+// evaluateAs evaluates a pod whose keys are known.
+func (ev *evaluator) evaluateAs(v *view, p *profile.Profile, pod *scheduling.Pod, k keys, noms *nominations) *evaluation {
+	e := &evaluation{view: v, profile: p, pod: pod, nominated: noms, buffers: &ev.buffers}
+	e.class = ev.classes.get(v, p, pod, k.class)
 	if e.reject = e.class.reject; e.reject != nil {
-		return e, nil
+		return e
 	}
+	e.kept = ev.keeper.get(v, pod, k.kept)
 	for _, plugin := range p.CellFilters {
-		f, st := plugin.Compile(view, pod)
+		f, st := e.kept.filter(v, plugin, pod)
 		if st != nil {
 			e.reject = st
-			return e, nil
+			return e
 		}
 		if f != nil {
 			e.cell = append(e.cell, f)
 		}
 	}
-	if e.nominatedNodeFits() {
-		return e, nil
+	if !e.nominatedNodeFits() {
+		e.filterAll()
 	}
-	e.filterAll()
-	return e, nil
+	return e
 }
 
 // nominatedNodeFits tries the node that was cleared for the pod before all others.
@@ -63,31 +106,73 @@ func (e *evaluation) nominatedNodeFits() bool {
 	if n == nil || e.filter(n) != nil {
 		return false
 	}
-	e.feasible = []*scheduling.Node{n}
+	e.only = n
 	return true
 }
 
 func (e *evaluation) filterAll() {
-	nodes := e.view.Nodes()
-	e.statuses = make([]*scheduling.Status, len(nodes))
-	for i, n := range nodes {
-		if st := e.filter(n); st != nil {
-			e.statuses[i] = st
-		} else {
-			e.feasible = append(e.feasible, n)
+	e.statuses = e.class.status
+	if len(e.cell) > 0 {
+		e.narrow()
+		for _, f := range e.cell {
+			rejectMore(e.statuses, e.view.Nodes(), f)
+		}
+	}
+	for name := range e.nominated.byNode {
+		n := e.view.NodeByName(name)
+		if n == nil || e.statuses[n.Index] != nil {
+			continue
+		}
+		if st := e.withNominated(n); st != nil {
+			e.narrow()
+			e.statuses[n.Index] = st
 		}
 	}
 }
 
-// filter judges one node. Pods of at least the same priority that are nominated
-// to the node may come or not: the pod must fit either way.
+// narrow makes statuses the evaluation's own.
+func (e *evaluation) narrow() {
+	if e.narrowed {
+		return
+	}
+	e.narrowed = true
+	b := &e.buffers.statuses
+	*b = append((*b)[:0], e.statuses...)
+	e.statuses = *b
+}
+
+// rejectMore asks a filter about the nodes that have no objection yet.
+func rejectMore(statuses []*scheduling.Status, nodes []*scheduling.Node, f scheduling.Filter) {
+	if indexed, ok := f.(scheduling.Indexed); ok {
+		for i, st := range statuses {
+			if st == nil {
+				statuses[i] = indexed.FilterAt(i)
+			}
+		}
+		return
+	}
+	for i, st := range statuses {
+		if st == nil {
+			statuses[i] = f.Filter(nodes[i])
+		}
+	}
+}
+
+// filter judges one node.
 func (e *evaluation) filter(n *scheduling.Node) *scheduling.Status {
-	if st := e.class.filter(n); st != nil {
+	if st := e.class.status[n.Index]; st != nil {
 		return st
 	}
 	if st := first(e.cell, n); st != nil {
 		return st
 	}
+	return e.withNominated(n)
+}
+
+// withNominated judges a node that the pod fits otherwise. Pods of at least the
+// same priority that are nominated to the node may come or not: the pod must fit
+// either way.
+func (e *evaluation) withNominated(n *scheduling.Node) *scheduling.Status {
 	expected := e.nominated.on(n.Name, e.pod)
 	if len(expected) == 0 {
 		return nil
@@ -102,13 +187,28 @@ func (e *evaluation) filter(n *scheduling.Node) *scheduling.Status {
 
 // best scores the feasible nodes and returns the best; among equals it takes one at random.
 func (e *evaluation) best(r *rand.Rand) *scheduling.Node {
-	if len(e.feasible) <= 1 {
-		if len(e.feasible) == 0 {
-			return nil
-		}
-		return e.feasible[0]
+	nodes := e.view.Nodes()
+	switch {
+	case e.reject != nil:
+		return nil
+	case e.only != nil:
+		return e.only
 	}
-	totals := e.totals()
+	e.compileScorers()
+	if !e.narrowed && len(e.scorers) == 0 && e.class.usual {
+		if i := e.class.rank.best(r); i >= 0 {
+			return nodes[i]
+		}
+		return nil
+	}
+	feasible := e.feasible()
+	switch len(feasible) {
+	case 0:
+		return nil
+	case 1:
+		return nodes[feasible[0]]
+	}
+	totals := e.totals(feasible)
 	best, ties := 0, 1
 	for i := 1; i < len(totals); i++ {
 		switch {
@@ -120,34 +220,65 @@ func (e *evaluation) best(r *rand.Rand) *scheduling.Node {
 			}
 		}
 	}
-	return e.feasible[best]
+	return nodes[feasible[best]]
+}
+
+// feasible are the indices of the nodes the pod fits.
+func (e *evaluation) feasible() []int32 {
+	out := e.buffers.feasible[:0]
+	for i, st := range e.statuses {
+		if st == nil {
+			out = append(out, int32(i)) //nolint:gosec // a number of a node
+		}
+	}
+	e.buffers.feasible = out
+	return out
+}
+
+func (e *evaluation) compileScorers() {
+	if e.scorers != nil {
+		return
+	}
+	for _, plugin := range e.profile.CellScores {
+		if s := e.kept.scorer(e.view, plugin, e.pod); s != nil {
+			e.scorers = append(e.scorers, weightedScorer{Scorer: s, weight: plugin.Weight})
+		}
+	}
 }
 
 // totals are the weighted sums of the normalized scores of the feasible nodes.
-func (e *evaluation) totals() []int64 {
-	totals := make([]int64, len(e.feasible))
-	scores := make([]int64, len(e.feasible))
-	add := func(s scheduling.Scorer, weight int64) {
-		s.Normalize(e.feasible, scores)
-		for i := range totals {
-			totals[i] += weight * scores[i]
-		}
+func (e *evaluation) totals(feasible []int32) []int64 {
+	e.compileScorers()
+	b := e.buffers
+	if cap(b.scores) < len(feasible) {
+		b.scores, b.totals = make([]int64, len(e.view.Nodes())), make([]int64, len(e.view.Nodes()))
 	}
-	for k := range e.class.scorers {
-		for i, n := range e.feasible {
-			scores[i] = e.class.scores(n)[k]
+	totals, scores := b.totals[:len(feasible)], b.scores[:len(feasible)]
+	e.class.totals(feasible, scores, totals)
+	for i := range e.scorers {
+		s := &e.scorers[i]
+		e.scoreCell(s.Scorer, feasible, scores)
+		for j := range totals {
+			totals[j] += s.weight * scores[j]
 		}
-		add(e.class.scorers[k].Scorer, e.class.scorers[k].weight)
-	}
-	for _, plugin := range e.profile.CellScores {
-		s := plugin.CompileScore(e.view, e.pod, e.feasible)
-		if s == nil {
-			continue
-		}
-		for i, n := range e.feasible {
-			scores[i] = s.Score(n)
-		}
-		add(s, plugin.Weight)
 	}
 	return totals
+}
+
+// scoreCell gives the normalized scores of a scorer with CellScope.
+func (e *evaluation) scoreCell(s scheduling.Scorer, feasible []int32, scores []int64) {
+	if p, ok := s.(scheduling.Preparer); ok {
+		p.Prepare(feasible)
+	}
+	if indexed, ok := s.(scheduling.IndexedScorer); ok {
+		for j, i := range feasible {
+			scores[j] = indexed.ScoreAt(int(i))
+		}
+	} else {
+		nodes := e.view.Nodes()
+		for j, i := range feasible {
+			scores[j] = s.Score(nodes[i])
+		}
+	}
+	s.Normalize(feasible, scores)
 }

@@ -79,8 +79,8 @@ func testPod(t *rapid.T, uid int) *v1.Pod {
 }
 
 // answers are the reasons against, and the scores of, each node by name.
-func answers(t *rapid.T, v *view, p *profile.Profile, pod *v1.Pod, cs *classes, noms nominations) map[string]string {
-	e, err := evaluate(v, p, v.NewPod(pod), cs, noms)
+func answers(t *rapid.T, v *view, p *profile.Profile, pod *v1.Pod, ev *evaluator, noms *nominations) map[string]string {
+	e, err := ev.evaluate(v, p, v.NewPod(pod), noms)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,8 +90,14 @@ func answers(t *rapid.T, v *view, p *profile.Profile, pod *v1.Pod, cs *classes, 
 			out[v.Nodes()[i].Name] = fmt.Sprint(st.Plugin, st.Reasons)
 		}
 	}
-	for i, total := range e.totals() {
-		out[e.feasible[i].Name] = fmt.Sprint(total)
+	feasible := e.feasible()
+	highest := int64(-1)
+	for i, total := range e.totals(feasible) {
+		out[v.Nodes()[feasible[i]].Name] = fmt.Sprint(total)
+		highest = max(highest, total)
+	}
+	if n := e.best(rand.New(rand.NewPCG(1, 1))); n == nil && highest >= 0 || n != nil && out[n.Name] != fmt.Sprint(highest) {
+		t.Fatalf("best is %v, highest total is %d", n, highest)
 	}
 	return out
 }
@@ -101,7 +107,7 @@ func answers(t *rapid.T, v *view, p *profile.Profile, pod *v1.Pod, cs *classes, 
 func TestKeptVerdictsEqualFreshOnes(t *testing.T) {
 	p := defaultProfile(t)
 	rapid.Check(t, func(t *rapid.T) {
-		v, kept, noms := emptyView(), &classes{byKey: map[string]*class{}}, nominations{}
+		v, kept, noms := emptyView(), newEvaluator(), newNominations()
 		uids := 0
 		node := rapid.Custom(func(t *rapid.T) string { return fmt.Sprint("n", rapid.IntRange(0, 6).Draw(t, "node")) })
 		var placed []types.UID
@@ -133,7 +139,7 @@ func TestKeptVerdictsEqualFreshOnes(t *testing.T) {
 			"": func(t *rapid.T) {
 				pod := testPod(t, 1_000_000)
 				got := answers(t, v, p, pod, kept, noms)
-				want := answers(t, v, p, pod, &classes{byKey: map[string]*class{}}, noms)
+				want := answers(t, v, p, pod, newEvaluator(), noms)
 				if d := cmp.Diff(want, got); d != "" {
 					t.Fatalf("kept verdicts differ from fresh ones (-fresh +kept):\n%s", d)
 				}
@@ -158,8 +164,8 @@ func TestVictimsAreNeeded(t *testing.T) {
 		}
 		pod, prio := testPod(t, 1000), int32(2)
 		pod.Spec.Priority = &prio
-		e, err := evaluate(v, p, v.NewPod(pod), &classes{byKey: map[string]*class{}}, nominations{})
-		if err != nil || len(e.feasible) > 0 {
+		e, err := newEvaluator().evaluate(v, p, v.NewPod(pod), newNominations())
+		if err != nil || len(e.feasible()) > 0 {
 			t.Skip()
 		}
 		c, why := e.preempt(nil, rand.New(rand.NewPCG(1, 1)))
@@ -196,7 +202,7 @@ func TestVictimsAreNeeded(t *testing.T) {
 func BenchmarkPlaceAlike(b *testing.B) {
 	for _, nodes := range []int{100, 5000} {
 		b.Run(fmt.Sprint("nodes=", nodes), func(b *testing.B) {
-			p, v, cs, r := defaultProfile(b), emptyView(), &classes{byKey: map[string]*class{}}, rand.New(rand.NewPCG(1, 1))
+			p, v, ev, noms, r := defaultProfile(b), emptyView(), newEvaluator(), newNominations(), rand.New(rand.NewPCG(1, 1))
 			for i := range nodes {
 				n := testNode(fmt.Sprint("n", i), 1_000_000, "", fmt.Sprint("z", i%3))
 				n.Status.Allocatable[v1.ResourcePods] = resource.MustParse("1000000")
@@ -207,11 +213,12 @@ func BenchmarkPlaceAlike(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				placed := pod.DeepCopy()
 				placed.UID = types.UID(fmt.Sprint(i))
-				e, err := evaluate(v, p, v.NewPod(placed), cs, nil)
+				compiled := v.NewPod(placed)
+				e, err := ev.evaluate(v, p, compiled, noms)
 				if err != nil {
 					b.Fatal(err)
 				}
-				v.Assume(placed, e.best(r).Name)
+				v.Assume(compiled, e.best(r).Name)
 			}
 		})
 	}

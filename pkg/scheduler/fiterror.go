@@ -13,10 +13,10 @@ import (
 
 // fitMessage tells in Kubernetes' words why no node was found: how often each
 // reason was given, and what preemption had to say.
-func fitMessage(nodes int, reject *scheduling.Status, statuses []*scheduling.Status, after string) string {
+func fitMessage(nodes int, reject *scheduling.Status, objections map[*scheduling.Status]int, after string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "0/%d nodes are available", nodes)
-	switch reasons := histogram(statuses); {
+	switch reasons := histogram(objections); {
 	case reject != nil:
 		fmt.Fprintf(&b, ": %s.", strings.Join(reject.Reasons, ", "))
 	case len(reasons) > 0:
@@ -28,14 +28,41 @@ func fitMessage(nodes int, reject *scheduling.Status, statuses []*scheduling.Sta
 	return b.String()
 }
 
-func histogram(statuses []*scheduling.Status) []string {
-	counts := map[string]int{}
+// objections counts the nodes by what speaks against them.
+func (e *evaluation) objections() map[*scheduling.Status]int {
+	switch {
+	case e.statuses == nil:
+		return nil
+	case !e.narrowed:
+		return e.class.counts
+	}
+	return tallyUp(e.statuses)
+}
+
+func tallyUp(statuses []*scheduling.Status) map[*scheduling.Status]int {
+	counts := map[*scheduling.Status]int{}
+	var last *scheduling.Status // neighbours are often alike
+	run := 0
 	for _, st := range statuses {
-		if st == nil {
-			continue
+		if st != last {
+			if last != nil {
+				counts[last] += run
+			}
+			last, run = st, 0
 		}
+		run++
+	}
+	if last != nil {
+		counts[last] += run
+	}
+	return counts
+}
+
+func histogram(objections map[*scheduling.Status]int) []string {
+	counts := map[string]int{}
+	for st, n := range objections {
 		for _, r := range st.Reasons {
-			counts[r]++
+			counts[r] += n
 		}
 	}
 	out := make([]string, 0, len(counts))

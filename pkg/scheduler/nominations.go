@@ -9,37 +9,44 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// nominations are the pending pods that nodes have been cleared for, by node.
-type nominations map[string]map[types.UID]*scheduling.Pod
+// nominations are the pending pods that nodes have been cleared for.
+type nominations struct {
+	byNode map[string]map[types.UID]*scheduling.Pod
+	node   map[types.UID]string
+}
+
+func newNominations() *nominations {
+	return &nominations{byNode: map[string]map[types.UID]*scheduling.Pod{}, node: map[types.UID]string{}}
+}
 
 // set replaces where a pod is nominated; node "" takes the nomination back.
-func (m nominations) set(pod *scheduling.Pod, node string) {
+func (m *nominations) set(pod *scheduling.Pod, node string) {
 	m.remove(pod.UID)
 	if node == "" {
 		return
 	}
-	if m[node] == nil {
-		m[node] = map[types.UID]*scheduling.Pod{}
+	if m.byNode[node] == nil {
+		m.byNode[node] = map[types.UID]*scheduling.Pod{}
 	}
-	m[node][pod.UID] = pod
+	m.byNode[node][pod.UID] = pod
+	m.node[pod.UID] = node
 }
 
-func (m nominations) remove(uid types.UID) {
-	for node, pods := range m {
-		if _, ok := pods[uid]; !ok {
-			continue
-		}
-		if delete(pods, uid); len(pods) == 0 {
-			delete(m, node)
-		}
+func (m *nominations) remove(uid types.UID) {
+	node, ok := m.node[uid]
+	if !ok {
 		return
+	}
+	delete(m.node, uid)
+	if delete(m.byNode[node], uid); len(m.byNode[node]) == 0 {
+		delete(m.byNode, node)
 	}
 }
 
 // on are the pods nominated to a node that a pod must leave room for.
-func (m nominations) on(node string, pod *scheduling.Pod) []*scheduling.Pod {
+func (m *nominations) on(node string, pod *scheduling.Pod) []*scheduling.Pod {
 	var out []*scheduling.Pod
-	for uid, p := range m[node] {
+	for uid, p := range m.byNode[node] {
 		if uid != pod.UID && p.Priority() >= pod.Priority() {
 			out = append(out, p)
 		}
@@ -48,9 +55,9 @@ func (m nominations) on(node string, pod *scheduling.Pod) []*scheduling.Pod {
 }
 
 // below are the pods nominated to a node with less priority than pod has.
-func (m nominations) below(node string, pod *scheduling.Pod) []*scheduling.Pod {
+func (m *nominations) below(node string, pod *scheduling.Pod) []*scheduling.Pod {
 	var out []*scheduling.Pod
-	for _, p := range m[node] {
+	for _, p := range m.byNode[node] {
 		if p.Priority() < pod.Priority() {
 			out = append(out, p)
 		}

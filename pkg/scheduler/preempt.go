@@ -100,7 +100,7 @@ func (e *evaluation) preempt(budgets []*policyv1.PodDisruptionBudget, r *rand.Ra
 		}
 	}
 	if len(found) == 0 {
-		return nil, "preemption: " + fitMessage(len(nodes), nil, statuses, "")
+		return nil, "preemption: " + fitMessage(len(nodes), nil, tallyUp(statuses), "")
 	}
 	best := slices.MinFunc(found, compareCandidates)
 	return &best, ""

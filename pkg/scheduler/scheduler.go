@@ -53,8 +53,8 @@ type Scheduler struct {
 
 	mu        sync.Mutex // guards what follows
 	view      *view
-	classes   classes
-	nominated nominations
+	evaluator *evaluator
+	nominated *nominations
 }
 
 // New returns a scheduler that has not yet talked to anybody.
@@ -64,7 +64,7 @@ func New(cfg Config) (*Scheduler, error) {
 	}
 	s := &Scheduler{
 		cfg: cfg, sources: newSources(cfg.Client), calls: make(chan struct{}, maxCalls),
-		classes: classes{byKey: map[string]*class{}}, nominated: nominations{}, volumesMoved: newSignal(),
+		evaluator: newEvaluator(), nominated: newNominations(), volumesMoved: newSignal(),
 	}
 	s.view = &view{Cell: cell.New(), sources: s.sources, reserved: map[string]bool{}}
 	s.queue = queue.New(queue.Config{
@@ -166,16 +166,18 @@ type decision struct {
 func (s *Scheduler) decide(p *profile.Profile, item *queue.Item) (decision, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pod := s.view.NewPod(item.Pod)
-	e, err := evaluate(s.view, p, pod, &s.classes, s.nominated)
+	c, err := compiledOf(p, item)
 	if err != nil {
 		return decision{}, err
 	}
+	pod := c.pod
+	s.view.Join(pod)
+	e := s.evaluator.evaluateAs(s.view, p, pod, c.keys, s.nominated)
 	if n := e.best(s.cfg.Rand); n != nil {
 		d := decision{node: n.Name, volumes: e.planVolumes(n)}
 		d.volumes.reserve(s.view.reserved, true)
 		s.nominated.remove(pod.UID)
-		s.view.Assume(item.Pod, n.Name)
+		s.view.Assume(pod, n.Name)
 		return d, nil
 	}
 	d := decision{events: e.events()}
@@ -184,8 +186,28 @@ func (s *Scheduler) decide(p *profile.Profile, item *queue.Item) (decision, erro
 		after = s.preempt(e, &d)
 	}
 	s.nominated.set(pod, d.nominate)
-	d.message = fitMessage(len(s.view.Nodes()), e.reject, e.statuses, after)
+	d.message = fitMessage(len(s.view.Nodes()), e.reject, e.objections(), after)
 	return d, nil
+}
+
+// compiled is what a pod in the queue comes to, made once.
+type compiled struct {
+	pod  *scheduling.Pod
+	keys keys
+}
+
+func compiledOf(p *profile.Profile, item *queue.Item) (*compiled, error) {
+	if c, ok := item.Memo.(*compiled); ok && c.pod.Pod == item.Pod {
+		return c, nil
+	}
+	pod := cell.Compile(item.Pod)
+	k, err := keysOf(p, pod)
+	if err != nil {
+		return nil, err
+	}
+	c := &compiled{pod, k}
+	item.Memo = c
+	return c, nil
 }
 
 // preempt fills in whom to evict, or returns why nobody is.
@@ -216,10 +238,8 @@ func (e *evaluation) events() scheduling.Event {
 	if e.reject != nil {
 		rejected[e.reject.Plugin] = true
 	}
-	for _, st := range e.statuses {
-		if st != nil {
-			rejected[st.Plugin] = true
-		}
+	for st := range e.objections() {
+		rejected[st.Plugin] = true
 	}
 	var events scheduling.Event
 	for _, plugins := range [][]scheduling.FilterPlugin{e.profile.NodeFilters, e.profile.CellFilters} {

@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -41,6 +43,9 @@ type sources struct {
 	classes      storagelisters.StorageClassLister
 	budgets      policylisters.PodDisruptionBudgetLister
 	synced       []cache.InformerSynced
+
+	namespacesChanged atomic.Uint64 // counts changes of namespaces' labels
+	selectorsChanged  versions      // of Services and controllers
 }
 
 func newSources(client kubernetes.Interface) *sources {
@@ -87,7 +92,7 @@ func (s *sources) follow(h handlers) error {
 		return fmt.Errorf("pod cache: %w", err)
 	}
 	core := s.factory.Core().V1()
-	storage := s.factory.Storage().V1()
+	apps, storage := s.factory.Apps().V1(), s.factory.Storage().V1()
 	notify := func(e scheduling.Event) cache.ResourceEventHandler {
 		return cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(any) { h.changed(e) },
@@ -100,7 +105,11 @@ func (s *sources) follow(h handlers) error {
 		handler  cache.ResourceEventHandler
 	}{
 		{s.nodes, h.nodes}, {s.pods, h.pods},
-		{core.Namespaces().Informer(), notify(scheduling.NamespaceChanged)},
+		{core.Namespaces().Informer(), s.namespaceHandler(h.changed)},
+		{core.Services().Informer(), selectorHandler(&s.selectorsChanged)},
+		{core.ReplicationControllers().Informer(), selectorHandler(&s.selectorsChanged)},
+		{apps.ReplicaSets().Informer(), selectorHandler(&s.selectorsChanged)},
+		{apps.StatefulSets().Informer(), selectorHandler(&s.selectorsChanged)},
 		{core.PersistentVolumeClaims().Informer(), notify(scheduling.VolumesChanged)},
 		{core.PersistentVolumes().Informer(), notify(scheduling.VolumesChanged)},
 		{storage.StorageClasses().Informer(), notify(scheduling.VolumesChanged)},
@@ -112,6 +121,23 @@ func (s *sources) follow(h handlers) error {
 		s.synced = append(s.synced, registration.HasSynced)
 	}
 	return nil
+}
+
+// namespaceHandler tells of namespaces' labels, which is all that plugins look at.
+func (s *sources) namespaceHandler(changed func(scheduling.Event)) cache.ResourceEventHandler {
+	notify := func(any) {
+		s.namespacesChanged.Add(1)
+		changed(scheduling.NamespaceChanged)
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: notify,
+		UpdateFunc: func(old, o any) {
+			if !maps.Equal(old.(*v1.Namespace).Labels, o.(*v1.Namespace).Labels) {
+				notify(o)
+			}
+		},
+		DeleteFunc: notify,
+	}
 }
 
 // run fills the caches and keeps them up to date until ctx ends; it returns

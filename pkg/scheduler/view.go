@@ -30,6 +30,11 @@ var (
 // Volumes implements scheduling.View.
 func (v *view) Volumes() scheduling.VolumeView { return v }
 
+// stamp returns what kept filters and scorers of pods in a namespace depend on.
+func (v *view) stamp(namespace string) stamp {
+	return stamp{v.sources.namespacesChanged.Load(), v.sources.selectorsChanged.of(namespace)}
+}
+
 // NamespaceLabels implements scheduling.View.
 func (v *view) NamespaceLabels(namespace string) labels.Set {
 	ns, err := v.sources.namespaces.Get(namespace)

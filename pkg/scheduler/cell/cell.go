@@ -25,8 +25,18 @@ type Cell struct {
 	members   map[*scheduling.Group]int      // placed pods
 	onNodes   map[*scheduling.Group]struct{} // groups with at least one pod on a node
 	affinity  map[*scheduling.Group]struct{} // those of onNodes with affinity terms
-	images    map[string]int                 // nodes that hold an image
+	images    map[string]imageState
 	claims    map[string]map[types.UID]struct{}
+	changes   journal
+	// topologies are made when they are asked for, and all dropped with the next
+	// change of what they are made of.
+	topologies map[string]*scheduling.Topology
+}
+
+// imageState is on how many nodes an image is, and when that changed.
+type imageState struct {
+	nodes   int
+	version uint64
 }
 
 type placed struct {
@@ -42,7 +52,8 @@ func New() *Cell {
 		waiting: map[string]map[types.UID]*scheduling.Pod{},
 		groups:  map[string]*scheduling.Group{}, groupKeys: map[*scheduling.Group]string{}, members: map[*scheduling.Group]int{},
 		onNodes: map[*scheduling.Group]struct{}{}, affinity: map[*scheduling.Group]struct{}{},
-		images: map[string]int{}, claims: map[string]map[types.UID]struct{}{},
+		images: map[string]imageState{}, claims: map[string]map[types.UID]struct{}{},
+		topologies: map[string]*scheduling.Topology{},
 	}
 }
 
@@ -76,6 +87,7 @@ func (c *Cell) SetNode(node *v1.Node) scheduling.Event {
 		n = &scheduling.Node{Index: len(c.nodes), Pods: map[string]*scheduling.Pod{}, Ports: map[scheduling.HostPort]int{}}
 		c.nodes = append(c.nodes, n)
 		c.byName[node.Name] = n
+		c.reshape(true)
 		c.update(n, node)
 		for _, p := range c.waiting[node.Name] {
 			c.account(n, p, 1)
@@ -84,6 +96,9 @@ func (c *Cell) SetNode(node *v1.Node) scheduling.Event {
 		return scheduling.NodeAdded
 	}
 	event := changes(n.Node, node)
+	if event&(scheduling.NodeLabelsChanged|scheduling.NodeTaintsChanged) != 0 {
+		c.reshape(false)
+	}
 	c.update(n, node)
 	return event
 }
@@ -93,6 +108,7 @@ func (c *Cell) update(n *scheduling.Node, node *v1.Node) {
 	n.Node = node
 	n.Allocatable = FromList(node.Status.Allocatable)
 	c.touch(n)
+	c.changes.add(Change{Node: n})
 }
 
 // changes tells which changes from old to node can help a pod.
@@ -147,6 +163,7 @@ func (c *Cell) RemoveNode(name string) {
 		c.ungroup(n, p)
 		c.wait(name, types.UID(uid), p)
 	}
+	c.reshape(true)
 	last := c.nodes[len(c.nodes)-1]
 	c.nodes[n.Index] = last
 	last.Index = n.Index
@@ -163,10 +180,16 @@ func (c *Cell) wait(node string, uid types.UID, p *scheduling.Pod) {
 
 // SetPod accounts for a pod that the API shows on a node, replacing what was
 // known of it, an assumption included.
-func (c *Cell) SetPod(pod *v1.Pod) { c.place(pod, pod.Spec.NodeName, false) }
+func (c *Cell) SetPod(pod *v1.Pod) {
+	if p := c.pods[pod.UID]; p != nil && p.node == pod.Spec.NodeName && sameShare(p.pod.Pod, pod) {
+		p.pod.Pod, p.assumed = pod, false
+		return
+	}
+	c.place(c.NewPod(pod), pod.Spec.NodeName, false)
+}
 
 // Assume accounts for pod on node before the API shows it there.
-func (c *Cell) Assume(pod *v1.Pod, node string) { c.place(pod, node, true) }
+func (c *Cell) Assume(pod *scheduling.Pod, node string) { c.place(pod, node, true) }
 
 // Forget takes back an assumption; it does nothing once the pod was seen bound.
 func (c *Cell) Forget(uid types.UID) {
@@ -184,16 +207,16 @@ func (c *Cell) Placed(uid types.UID) (node string, assumed, ok bool) {
 	return p.node, p.assumed, true
 }
 
-func (c *Cell) place(pod *v1.Pod, node string, assumed bool) {
+func (c *Cell) place(pod *scheduling.Pod, node string, assumed bool) {
 	c.RemovePod(pod.UID)
-	p := &placed{pod: c.NewPod(pod), node: node, assumed: assumed}
-	c.pods[pod.UID] = p
-	c.register(p.pod.Group, groupKey(pod))
-	c.accountClaims(pod, 1)
+	c.Join(pod)
+	c.pods[pod.UID] = &placed{pod: pod, node: node, assumed: assumed}
+	c.register(pod.Group, pod.GroupKey)
+	c.accountClaims(pod.Pod, 1)
 	if n := c.byName[node]; n != nil {
-		c.account(n, p.pod, 1)
+		c.account(n, pod, 1)
 	} else {
-		c.wait(node, pod.UID, p.pod)
+		c.wait(node, pod.UID, pod)
 	}
 }
 
@@ -221,7 +244,7 @@ func (c *Cell) RemovePod(uid types.UID) bool {
 func (c *Cell) account(n *scheduling.Node, p *scheduling.Pod, d int) {
 	Adjust(n, p, d)
 	if d > 0 {
-		p.Group.Nodes[n.Name]++
+		p.Group.Nodes[n]++
 		c.onNodes[p.Group] = struct{}{}
 		if !p.Group.Affinity.Empty() {
 			c.affinity[p.Group] = struct{}{}
@@ -230,6 +253,7 @@ func (c *Cell) account(n *scheduling.Node, p *scheduling.Pod, d int) {
 		c.ungroup(n, p)
 	}
 	c.touch(n)
+	c.changes.add(Change{Node: n, Pod: p, N: d})
 }
 
 // Adjust adds (d=1) or removes (d=-1) a pod's share of a node and nothing else;
@@ -251,8 +275,8 @@ func Adjust(n *scheduling.Node, p *scheduling.Pod, d int) {
 
 func (c *Cell) ungroup(n *scheduling.Node, p *scheduling.Pod) {
 	g := p.Group
-	if g.Nodes[n.Name]--; g.Nodes[n.Name] <= 0 {
-		delete(g.Nodes, n.Name)
+	if g.Nodes[n]--; g.Nodes[n] <= 0 {
+		delete(g.Nodes, n)
 	}
 	if len(g.Nodes) == 0 {
 		delete(c.onNodes, g)
@@ -313,23 +337,42 @@ func (c *Cell) touch(n *scheduling.Node) {
 	n.Generation = c.generation
 }
 
-// setImages replaces the images of a node. Counts of other nodes are only
-// brought up to date when those nodes change: image spread is a preference.
+// ImageNodes implements a part of scheduling.View.
+func (c *Cell) ImageNodes(name string) (nodes int, version uint64) {
+	s := c.images[name]
+	return s.nodes, s.version
+}
+
+// setImages replaces the images of a node.
 func (c *Cell) setImages(n *scheduling.Node, images []v1.ContainerImage) {
-	for name := range n.Images {
-		if c.images[name]--; c.images[name] <= 0 {
-			delete(c.images, name)
-		}
-	}
-	n.Images = make(map[string]scheduling.Image, len(images))
+	before := n.Images
+	n.Images = make(map[string]int64, len(images))
 	for _, image := range images {
 		for _, name := range image.Names {
-			if _, dup := n.Images[name]; !dup {
-				c.images[name]++
+			if _, dup := n.Images[name]; dup {
+				continue
 			}
-			n.Images[name] = scheduling.Image{Size: image.SizeBytes, Nodes: c.images[name]}
+			n.Images[name] = image.SizeBytes
+			if _, had := before[name]; !had {
+				c.countImage(name, 1)
+			}
 		}
 	}
+	for name := range before {
+		if _, has := n.Images[name]; !has {
+			c.countImage(name, -1)
+		}
+	}
+}
+
+func (c *Cell) countImage(name string, d int) {
+	c.generation++
+	s := imageState{c.images[name].nodes + d, c.generation}
+	if s.nodes <= 0 {
+		delete(c.images, name)
+		return
+	}
+	c.images[name] = s
 }
 
 // ImageName brings an image reference into the form nodes report: with a tag.

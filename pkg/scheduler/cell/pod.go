@@ -23,20 +23,33 @@ const (
 	defaultMemory   = 200 << 20
 )
 
-// NewPod compiles pod. Its group is the one of the placed pods it is like, or
-// one of its own when there are none. Affinity terms that do not parse select nothing: the API
-// server refuses them, so they are not met.
+// NewPod compiles pod and joins it to its group.
 func (c *Cell) NewPod(pod *v1.Pod) *scheduling.Pod {
-	group := c.groups[groupKey(pod)]
-	if group == nil {
-		group = newGroup(pod)
-	}
+	p := Compile(pod)
+	c.Join(p)
+	return p
+}
+
+// Compile sums up what pod asks for. It belongs to no group yet.
+func Compile(pod *v1.Pod) *scheduling.Pod {
 	return &scheduling.Pod{
 		Pod:       pod,
+		GroupKey:  groupKey(pod),
 		Requests:  requests(pod, false),
 		NonZero:   requests(pod, true),
 		HostPorts: hostPorts(pod),
-		Group:     group,
+	}
+}
+
+// Join gives a pod its group: the one of the placed pods it is like, or one of
+// its own when there are none. Affinity terms that do not parse select nothing:
+// the API server refuses them, so they are not met.
+func (c *Cell) Join(p *scheduling.Pod) {
+	switch g := c.groups[p.GroupKey]; {
+	case g != nil:
+		p.Group = g
+	case p.Group == nil || len(p.Group.Nodes) > 0:
+		p.Group = newGroup(p.Pod)
 	}
 }
 
@@ -107,7 +120,7 @@ func hostPorts(pod *v1.Pod) []scheduling.HostPort {
 func newGroup(pod *v1.Pod) *scheduling.Group {
 	return &scheduling.Group{
 		Namespace: pod.Namespace, Labels: pod.Labels, Terminating: pod.DeletionTimestamp != nil,
-		Affinity: compileAffinity(pod), Nodes: map[string]int{},
+		Affinity: compileAffinity(pod), Nodes: map[*scheduling.Node]int{},
 	}
 }
 

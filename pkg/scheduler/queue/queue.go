@@ -45,6 +45,8 @@ type Item struct {
 	Pod      *v1.Pod
 	Attempts int
 	Since    time.Time // when the pod came first
+	// Memo is for whoever takes the item out; it is kept with it.
+	Memo any
 
 	place   place
 	index   int       // in the heap of its place

@@ -32,8 +32,8 @@ func (Plugin) Name() string { return Name }
 func (Plugin) ScoreScope() scheduling.Scope { return scheduling.NodeScope }
 
 // CompileScore implements scheduling.ScorePlugin.
-func (Plugin) CompileScore(view scheduling.View, pod *scheduling.Pod, _ []*scheduling.Node) scheduling.Scorer {
-	s := scorer{nodes: len(view.Nodes()), containers: len(pod.Spec.InitContainers) + len(pod.Spec.Containers)}
+func (Plugin) CompileScore(view scheduling.View, pod *scheduling.Pod) scheduling.Scorer {
+	s := scorer{view: view, nodes: len(view.Nodes()), containers: len(pod.Spec.InitContainers) + len(pod.Spec.Containers)}
 	for i := range pod.Spec.InitContainers {
 		s.images = append(s.images, cell.ImageName(pod.Spec.InitContainers[i].Image))
 	}
@@ -49,6 +49,7 @@ func (Plugin) CompileScore(view scheduling.View, pod *scheduling.Pod, _ []*sched
 }
 
 type scorer struct {
+	view              scheduling.View
 	images            []string
 	nodes, containers int
 }
@@ -56,8 +57,9 @@ type scorer struct {
 func (s scorer) Score(n *scheduling.Node) int64 {
 	var sum int64
 	for _, name := range s.images {
-		if image, ok := n.Images[name]; ok {
-			sum += int64(float64(image.Size) * float64(image.Nodes) / float64(s.nodes))
+		if size, ok := n.Images[name]; ok {
+			holders, _ := s.view.ImageNodes(name)
+			sum += int64(float64(size) * (float64(holders) / float64(s.nodes)))
 		}
 	}
 	highest := int64(maxPerImage) * int64(s.containers)
@@ -65,4 +67,17 @@ func (s scorer) Score(n *scheduling.Node) int64 {
 	return scheduling.MaxNodeScore * (sum - minThreshold) / (highest - minThreshold)
 }
 
-func (scorer) Normalize([]*scheduling.Node, []int64) {}
+// Version implements scheduling.Versioned: other nodes may get and lose the images.
+func (s scorer) Version() uint64 {
+	var latest uint64
+	for _, name := range s.images {
+		_, version := s.view.ImageNodes(name)
+		latest = max(latest, version)
+	}
+	return latest
+}
+
+func (scorer) Normalize([]int32, []int64) {}
+
+// Normalization implements scheduling.Usual.
+func (scorer) Normalization() scheduling.Normalization { return scheduling.AsIs }

@@ -58,69 +58,78 @@ func (*Plugin) Events() scheduling.Event {
 		scheduling.PodRemoved | scheduling.NamespaceChanged
 }
 
-// domain is one value of one topology key.
-type domain struct{ key, value string }
-
-// tally counts pods by domain.
-type tally map[domain]int64
-
-func (t tally) add(n *scheduling.Node, key string, by int64) {
-	value, ok := n.Labels[key]
-	if !ok {
-		return
-	}
-	d := domain{key, value}
-	if t[d] += by; t[d] == 0 {
-		delete(t, d)
-	}
-}
-
 // Compile implements scheduling.FilterPlugin.
 func (*Plugin) Compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
-	f := &filter{
-		pod: pod, affinity: &pod.Group.Affinity, namespaceLabels: view.NamespaceLabels,
-		near: tally{}, apart: tally{}, existing: tally{},
+	own := &pod.Group.Affinity
+	constrained := len(own.Required)+len(own.RequiredAnti) > 0
+	if !constrained && len(view.AffinityGroups()) == 0 {
+		return nil, nil
 	}
-	for g := range view.AffinityGroups() {
-		f.eachNode(view, g, func(n *scheduling.Node, pods int64) { f.countExisting(n, g, pods) })
+	f := &filter{view: view, namespace: pod.Namespace, labels: pod.Labels, affinity: own}
+	f.self, _ = f.selects(pod.Namespace, pod.Labels)
+	for i := range own.Required {
+		f.near.of(view, own.Required[i].TopologyKey)
 	}
-	if len(f.affinity.Required)+len(f.affinity.RequiredAnti) > 0 {
-		for g := range view.Groups() {
-			near, apart := f.selects(g.Namespace, g.Labels)
-			if near || apart != nil {
-				f.eachNode(view, g, func(n *scheduling.Node, pods int64) { f.countOwn(n, near, apart, pods) })
+	for i := range own.RequiredAnti {
+		f.apart.of(view, own.RequiredAnti[i].TopologyKey)
+	}
+	groups := view.AffinityGroups()
+	if constrained {
+		groups = view.Groups()
+	}
+	for g := range groups {
+		counted := f.counted(g)
+		if len(counted) == 0 {
+			continue
+		}
+		for n, pods := range g.Nodes {
+			for _, t := range counted {
+				t.add(n.Index, int64(pods))
 			}
 		}
-	} else if len(f.existing) == 0 {
-		return nil, nil
 	}
 	return f, nil
 }
 
+// filter implements scheduling.Adjustable, scheduling.Indexed and scheduling.Lasting.
 type filter struct {
-	pod             *scheduling.Pod
-	affinity        *scheduling.Affinity
-	namespaceLabels func(string) labels.Set
-	near            tally // pods all required affinity terms match
-	apart           tally // pods a required anti-affinity term matches
-	existing        tally // pods whose anti-affinity matches the incoming one
+	view      scheduling.View
+	namespace string
+	labels    labels.Set
+	affinity  *scheduling.Affinity
+	self      bool // the required affinity terms match the pod itself
+
+	near     tallies // pods all required affinity terms match
+	apart    tallies // pods a required anti-affinity term matches
+	existing tallies // pods whose anti-affinity matches the incoming one
+
+	lastGroup *scheduling.Group // a memory of counted
+	lastTally []*tally
 }
 
-func (*filter) eachNode(view scheduling.View, g *scheduling.Group, f func(*scheduling.Node, int64)) {
-	for name, pods := range g.Nodes {
-		if n := view.NodeByName(name); n != nil {
-			f(n, int64(pods))
-		}
+// counted returns the tallies in which a pod of g counts, once for each time.
+func (f *filter) counted(g *scheduling.Group) []*tally {
+	if g == f.lastGroup {
+		return f.lastTally
 	}
-}
-
-func (f *filter) countExisting(n *scheduling.Node, g *scheduling.Group, pods int64) {
+	var out []*tally
 	for i := range g.Affinity.RequiredAnti {
 		t := &g.Affinity.RequiredAnti[i]
-		if t.Matches(f.pod.Namespace, f.pod.Labels, f.namespaceLabels) {
-			f.existing.add(n, t.TopologyKey, pods)
+		if t.Matches(f.namespace, f.labels, f.view.NamespaceLabels) {
+			out = append(out, f.existing.of(f.view, t.TopologyKey))
 		}
 	}
+	near, apart := f.selects(g.Namespace, g.Labels)
+	if near {
+		for i := range f.affinity.Required {
+			out = append(out, f.near.of(f.view, f.affinity.Required[i].TopologyKey))
+		}
+	}
+	for _, key := range apart {
+		out = append(out, f.apart.of(f.view, key))
+	}
+	f.lastGroup, f.lastTally = g, out
+	return out
 }
 
 // selects tells whether all affinity terms match a pod with these labels, and
@@ -128,132 +137,56 @@ func (f *filter) countExisting(n *scheduling.Node, g *scheduling.Group, pods int
 func (f *filter) selects(namespace string, podLabels labels.Set) (near bool, apart []string) {
 	near = len(f.affinity.Required) > 0
 	for i := range f.affinity.Required {
-		near = near && f.affinity.Required[i].Matches(namespace, podLabels, f.namespaceLabels)
+		near = near && f.affinity.Required[i].Matches(namespace, podLabels, f.view.NamespaceLabels)
 	}
 	for i := range f.affinity.RequiredAnti {
-		if t := &f.affinity.RequiredAnti[i]; t.Matches(namespace, podLabels, f.namespaceLabels) {
+		if t := &f.affinity.RequiredAnti[i]; t.Matches(namespace, podLabels, f.view.NamespaceLabels) {
 			apart = append(apart, t.TopologyKey)
 		}
 	}
 	return near, apart
 }
 
-func (f *filter) countOwn(n *scheduling.Node, near bool, apart []string, pods int64) {
-	if near {
-		for i := range f.affinity.Required {
-			f.near.add(n, f.affinity.Required[i].TopologyKey, pods)
-		}
-	}
-	for _, key := range apart {
-		f.apart.add(n, key, pods)
-	}
-}
-
 // Filter implements scheduling.Filter.
-func (f *filter) Filter(n *scheduling.Node) *scheduling.Status {
-	if !f.nearEnough(n) {
+func (f *filter) Filter(n *scheduling.Node) *scheduling.Status { return f.FilterAt(n.Index) }
+
+// FilterAt implements scheduling.Indexed.
+func (f *filter) FilterAt(index int) *scheduling.Status {
+	if len(f.near) > 0 && !f.nearEnough(index) {
 		return noAffinity
 	}
-	for i := range f.affinity.RequiredAnti {
-		key := f.affinity.RequiredAnti[i].TopologyKey
-		if value, ok := n.Labels[key]; ok && f.apart[domain{key, value}] > 0 {
+	for _, t := range f.apart {
+		if t.at(index) > 0 {
 			return antiAffinity
 		}
 	}
-	if len(f.existing) > 0 {
-		for key, value := range n.Labels {
-			if f.existing[domain{key, value}] > 0 {
-				return existingAnti
-			}
+	for _, t := range f.existing {
+		if t.at(index) > 0 {
+			return existingAnti
 		}
 	}
 	return nil
 }
 
-func (f *filter) nearEnough(n *scheduling.Node) bool {
+func (f *filter) nearEnough(index int) bool {
 	present := true
-	for i := range f.affinity.Required {
-		key := f.affinity.Required[i].TopologyKey
-		value, ok := n.Labels[key]
-		if !ok {
+	for _, t := range f.near {
+		d := t.topology.Of[index]
+		if d == scheduling.NoDomain {
 			return false
 		}
-		present = present && f.near[domain{key, value}] > 0
-	}
-	if present {
-		return true
+		present = present && t.counts[d] > 0
 	}
 	// The first of pods that want to be near each other may go anywhere.
-	if len(f.near) > 0 {
-		return false
-	}
-	self, _ := f.selects(f.pod.Namespace, f.pod.Labels)
-	return self
+	return present || f.self && f.near.empty()
 }
 
-// Adjust implements scheduling.Adjustable.
+// Adjust implements scheduling.Adjuster.
 func (f *filter) Adjust(n *scheduling.Node, pod *scheduling.Pod, d int) {
-	f.countExisting(n, pod.Group, int64(d))
-	near, apart := f.selects(pod.Namespace, pod.Labels)
-	f.countOwn(n, near, apart, int64(d))
+	for _, t := range f.counted(pod.Group) {
+		t.add(n.Index, int64(d))
+	}
 }
 
-// ScoreScope implements scheduling.ScorePlugin.
-func (*Plugin) ScoreScope() scheduling.Scope { return scheduling.CellScope }
-
-// CompileScore implements scheduling.ScorePlugin.
-func (p *Plugin) CompileScore(view scheduling.View, pod *scheduling.Pod, _ []*scheduling.Node) scheduling.Scorer {
-	own := &pod.Group.Affinity
-	hasOwn := len(own.Preferred)+len(own.PreferredAnti) > 0
-	if p.IgnoreExistingPreferred && !hasOwn {
-		return nil
-	}
-	groups := view.AffinityGroups()
-	if hasOwn {
-		groups = view.Groups()
-	}
-	weights := tally{}
-	for g := range groups {
-		for _, w := range p.weigh(view, pod, g) {
-			for name, pods := range g.Nodes {
-				if n := view.NodeByName(name); n != nil {
-					weights.add(n, w.key, w.weight*int64(pods))
-				}
-			}
-		}
-	}
-	if len(weights) == 0 {
-		return nil
-	}
-	return newScorer(weights)
-}
-
-type weighted struct {
-	key    string
-	weight int64
-}
-
-// weigh returns what one pod of g counts for pod, by topology key.
-func (p *Plugin) weigh(view scheduling.View, pod *scheduling.Pod, g *scheduling.Group) []weighted {
-	var out []weighted
-	terms := func(terms []scheduling.Term, sign int64, namespace string, podLabels labels.Set) {
-		for i := range terms {
-			if t := &terms[i]; t.Matches(namespace, podLabels, view.NamespaceLabels) {
-				out = append(out, weighted{t.TopologyKey, sign * t.Weight})
-			}
-		}
-	}
-	own := &pod.Group.Affinity
-	terms(own.Preferred, 1, g.Namespace, g.Labels)
-	terms(own.PreferredAnti, -1, g.Namespace, g.Labels)
-	terms(g.Affinity.Preferred, 1, pod.Namespace, pod.Labels)
-	terms(g.Affinity.PreferredAnti, -1, pod.Namespace, pod.Labels)
-	if p.HardWeight > 0 {
-		for i := range g.Affinity.Required {
-			if t := &g.Affinity.Required[i]; t.Matches(pod.Namespace, pod.Labels, view.NamespaceLabels) {
-				out = append(out, weighted{t.TopologyKey, p.HardWeight})
-			}
-		}
-	}
-	return out
-}
+// Idle implements scheduling.Lasting.
+func (f *filter) Idle() bool { return len(f.near) == 0 && f.apart.empty() && f.existing.empty() }

@@ -9,7 +9,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
-	"keelson.dev/keelson/pkg/scheduler/plugins/normalize"
 	"keelson.dev/scheduling"
 )
 
@@ -66,7 +65,7 @@ func (f filter) Filter(n *scheduling.Node) *scheduling.Status {
 func (Plugin) ScoreScope() scheduling.Scope { return scheduling.NodeScope }
 
 // CompileScore implements scheduling.ScorePlugin.
-func (Plugin) CompileScore(_ scheduling.View, pod *scheduling.Pod, _ []*scheduling.Node) scheduling.Scorer {
+func (Plugin) CompileScore(_ scheduling.View, pod *scheduling.Pod) scheduling.Scorer {
 	terms := preferred(pod.Pod)
 	if len(terms) == 0 {
 		return nil
@@ -91,4 +90,7 @@ type scorer struct {
 
 func (s scorer) Score(n *scheduling.Node) int64 { return s.terms.Score(n.Node) }
 
-func (scorer) Normalize(_ []*scheduling.Node, scores []int64) { normalize.Max(scores, false) }
+func (scorer) Normalize(_ []int32, scores []int64) { scheduling.ByMax.Apply(scores) }
+
+// Normalization implements scheduling.Usual.
+func (scorer) Normalization() scheduling.Normalization { return scheduling.ByMax }

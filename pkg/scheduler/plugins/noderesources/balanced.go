@@ -26,7 +26,7 @@ func (*Balanced) Name() string { return BalancedName }
 func (*Balanced) ScoreScope() scheduling.Scope { return scheduling.NodeScope }
 
 // CompileScore implements scheduling.ScorePlugin.
-func (b *Balanced) CompileScore(_ scheduling.View, pod *scheduling.Pod, _ []*scheduling.Node) scheduling.Scorer {
+func (b *Balanced) CompileScore(_ scheduling.View, pod *scheduling.Pod) scheduling.Scorer {
 	for _, r := range b.Resources {
 		if pod.Requests.Get(r.Name) != 0 {
 			return &balancedScorer{b.Resources, pod.Requests}
@@ -81,4 +81,7 @@ func (s *balancedScorer) evenness(n *scheduling.Node, withPod bool) int64 {
 	return int64((1 - deviation) * scheduling.MaxNodeScore)
 }
 
-func (*balancedScorer) Normalize([]*scheduling.Node, []int64) {}
+func (*balancedScorer) Normalize([]int32, []int64) {}
+
+// Normalization implements scheduling.Usual.
+func (*balancedScorer) Normalization() scheduling.Normalization { return scheduling.AsIs }

@@ -82,7 +82,7 @@ func (f *Fit) Compile(_ scheduling.View, pod *scheduling.Pod) (scheduling.Filter
 		scalars = append(scalars, name)
 	}
 	slices.Sort(scalars) // so that reasons come in the same order every time
-	return &fitFilter{req: req, scalars: scalars}, nil
+	return &fitFilter{req: req, scalars: scalars, said: map[objection]*scheduling.Status{}}, nil
 }
 
 func (f *Fit) ignores(name v1.ResourceName) bool {
@@ -100,41 +100,78 @@ func (f *Fit) ignores(name v1.ResourceName) bool {
 type fitFilter struct {
 	req     scheduling.Resources
 	scalars []v1.ResourceName
+	said    map[objection]*scheduling.Status // there are few, and many nodes
 }
+
+// objection is which resources are short: a bit for each.
+type objection struct {
+	short        uint64
+	unresolvable bool
+}
+
+// The bits of an objection; scalars follow.
+const (
+	shortPods = 1 << iota
+	shortCPU
+	shortMemory
+	shortStorage
+	shortScalar
+)
+
+const maxScalarBits = 56
 
 // Filter names every resource there is too little of. A resource the node could
 // not give even when empty makes the node unresolvable.
 func (f *fitFilter) Filter(n *scheduling.Node) *scheduling.Status {
-	var reasons []string
-	code := scheduling.Unschedulable
+	var o objection
 	if int64(len(n.Pods))+1 > n.Allocatable.Pods {
-		reasons = append(reasons, "Too many pods")
+		o.short |= shortPods
 	}
-	short := func(name v1.ResourceName, want, has, used int64) {
+	short := func(bit uint64, want, has, used int64) {
 		if want > 0 && want > has-used {
-			reasons = append(reasons, "Insufficient "+string(name))
-			if want > has {
-				code = scheduling.Unresolvable
-			}
+			o.short |= bit
+			o.unresolvable = o.unresolvable || want > has
 		}
 	}
-	short(v1.ResourceCPU, f.req.MilliCPU, n.Allocatable.MilliCPU, n.Requested.MilliCPU)
-	short(v1.ResourceMemory, f.req.Memory, n.Allocatable.Memory, n.Requested.Memory)
-	short(v1.ResourceEphemeralStorage, f.req.EphemeralStorage, n.Allocatable.EphemeralStorage, n.Requested.EphemeralStorage)
-	for _, name := range f.scalars {
-		short(name, f.req.Scalar[name], n.Allocatable.Scalar[name], n.Requested.Scalar[name])
+	short(shortCPU, f.req.MilliCPU, n.Allocatable.MilliCPU, n.Requested.MilliCPU)
+	short(shortMemory, f.req.Memory, n.Allocatable.Memory, n.Requested.Memory)
+	short(shortStorage, f.req.EphemeralStorage, n.Allocatable.EphemeralStorage, n.Requested.EphemeralStorage)
+	for i, name := range f.scalars {
+		short(shortScalar<<min(i, maxScalarBits), f.req.Scalar[name], n.Allocatable.Scalar[name], n.Requested.Scalar[name])
 	}
-	if reasons == nil {
+	if o.short == 0 {
 		return nil
 	}
-	return &scheduling.Status{Code: code, Plugin: FitName, Reasons: reasons}
+	st := f.said[o]
+	if st == nil {
+		st = f.status(o)
+		f.said[o] = st
+	}
+	return st
+}
+
+func (f *fitFilter) status(o objection) *scheduling.Status {
+	st := &scheduling.Status{Code: scheduling.Unschedulable, Plugin: FitName}
+	if o.unresolvable {
+		st.Code = scheduling.Unresolvable
+	}
+	if o.short&shortPods != 0 {
+		st.Reasons = append(st.Reasons, "Too many pods")
+	}
+	names := append([]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage}, f.scalars...)
+	for i, name := range names {
+		if o.short&(shortCPU<<min(i, maxScalarBits+3)) != 0 {
+			st.Reasons = append(st.Reasons, "Insufficient "+string(name))
+		}
+	}
+	return st
 }
 
 // ScoreScope implements scheduling.ScorePlugin.
 func (*Fit) ScoreScope() scheduling.Scope { return scheduling.NodeScope }
 
 // CompileScore implements scheduling.ScorePlugin.
-func (f *Fit) CompileScore(_ scheduling.View, pod *scheduling.Pod, _ []*scheduling.Node) scheduling.Scorer {
+func (f *Fit) CompileScore(_ scheduling.View, pod *scheduling.Pod) scheduling.Scorer {
 	return &fitScorer{fit: f, req: pod.NonZero}
 }
 
@@ -194,4 +231,7 @@ func shapeAt(shape []Point, x int64) int64 {
 	return shape[len(shape)-1].Score
 }
 
-func (*fitScorer) Normalize([]*scheduling.Node, []int64) {}
+func (*fitScorer) Normalize([]int32, []int64) {}
+
+// Normalization implements scheduling.Usual.
+func (*fitScorer) Normalization() scheduling.Normalization { return scheduling.AsIs }

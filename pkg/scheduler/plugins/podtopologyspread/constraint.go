@@ -66,15 +66,21 @@ func selectorOf(pod *v1.Pod, c *v1.TopologySpreadConstraint) labels.Selector {
 // inclusion tells which nodes count for a pod.
 type inclusion struct {
 	affinity    nodeaffinity.RequiredNodeAffinity
+	anywhere    bool // the pod has no node selector and no required affinity
 	tolerations []v1.Toleration
 }
 
 func newInclusion(pod *v1.Pod) inclusion {
-	return inclusion{nodeaffinity.GetRequiredNodeAffinity(pod), pod.Spec.Tolerations}
+	a := pod.Spec.Affinity
+	return inclusion{
+		affinity: nodeaffinity.GetRequiredNodeAffinity(pod), tolerations: pod.Spec.Tolerations,
+		anywhere: len(pod.Spec.NodeSelector) == 0 &&
+			(a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil),
+	}
 }
 
 func (in inclusion) counts(c *constraint, n *scheduling.Node) bool {
-	if c.honorNodes {
+	if c.honorNodes && !in.anywhere {
 		if ok, _ := in.affinity.Match(n.Node); !ok {
 			return false
 		}
@@ -95,18 +101,4 @@ func hasAllKeys(n *scheduling.Node, constraints []constraint) bool {
 		}
 	}
 	return true
-}
-
-// matching calls f for each node with its number of pods that c selects in namespace.
-func matching(view scheduling.View, c *constraint, namespace string, f func(n *scheduling.Node, pods int)) {
-	for g := range view.Groups() {
-		if g.Terminating || g.Namespace != namespace || !c.selector.Matches(g.Labels) {
-			continue
-		}
-		for name, pods := range g.Nodes {
-			if n := view.NodeByName(name); n != nil {
-				f(n, pods)
-			}
-		}
-	}
 }

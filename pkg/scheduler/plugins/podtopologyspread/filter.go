@@ -87,80 +87,51 @@ func (p *Plugin) Compile(view scheduling.View, pod *scheduling.Pod) (scheduling.
 	if len(cs) == 0 {
 		return nil, nil
 	}
-	f := &filter{namespace: pod.Namespace, labels: pod.Labels, include: newInclusion(pod.Pod), constraints: cs}
+	f := &filter{namespace: pod.Namespace}
+	include := newInclusion(pod.Pod)
 	for i := range cs {
-		f.domains = append(f.domains, f.count(view, &cs[i]))
+		t := newTally(view, &cs[i], func(n *scheduling.Node) bool { return hasAllKeys(n, cs) && include.counts(&cs[i], n) })
+		if cs[i].selector.Matches(labels.Set(pod.Labels)) {
+			t.self = 1
+		}
+		f.tallies = append(f.tallies, t)
 	}
+	fill(view, pod.Namespace, f.tallies)
 	return f, nil
 }
 
+// filter implements scheduling.Adjustable, scheduling.Indexed and scheduling.Lasting.
 type filter struct {
-	namespace   string
-	labels      labels.Set
-	include     inclusion
-	constraints []constraint
-	domains     []map[string]int // pods of each domain, by constraint
-}
-
-func (f *filter) count(view scheduling.View, c *constraint) map[string]int {
-	counts := map[string]int{}
-	eligible := func(n *scheduling.Node) bool { return hasAllKeys(n, f.constraints) && f.include.counts(c, n) }
-	for _, n := range view.Nodes() {
-		if eligible(n) {
-			counts[n.Labels[c.key]] += 0
-		}
-	}
-	matching(view, c, f.namespace, func(n *scheduling.Node, pods int) {
-		if eligible(n) {
-			counts[n.Labels[c.key]] += pods
-		}
-	})
-	return counts
-}
-
-// fewest is the global minimum that skew is measured against: 0 while there are
-// fewer domains than minDomains.
-func (f *filter) fewest(i int) int {
-	if len(f.domains[i]) < f.constraints[i].minDomains {
-		return 0
-	}
-	lowest, first := 0, true
-	for _, pods := range f.domains[i] {
-		if first || pods < lowest {
-			lowest, first = pods, false
-		}
-	}
-	return lowest
+	namespace string
+	tallies   []*tally
 }
 
 // Filter implements scheduling.Filter.
-func (f *filter) Filter(n *scheduling.Node) *scheduling.Status {
-	for i := range f.constraints {
-		c := &f.constraints[i]
-		value, ok := n.Labels[c.key]
-		if !ok {
+func (f *filter) Filter(n *scheduling.Node) *scheduling.Status { return f.FilterAt(n.Index) }
+
+// FilterAt implements scheduling.Indexed.
+func (f *filter) FilterAt(index int) *scheduling.Status {
+	for _, t := range f.tallies {
+		d := t.topology.Of[index]
+		if d == scheduling.NoDomain {
 			return noTopology
 		}
-		self := 0
-		if c.selector.Matches(f.labels) {
-			self = 1
-		}
-		if f.domains[i][value]+self-f.fewest(i) > c.maxSkew {
+		if t.pods[d]+t.self-t.fewest() > t.maxSkew {
 			return skewed
 		}
 	}
 	return nil
 }
 
-// Adjust implements scheduling.Adjustable.
+// Adjust implements scheduling.Adjuster.
 func (f *filter) Adjust(n *scheduling.Node, pod *scheduling.Pod, d int) {
-	if pod.Namespace != f.namespace || pod.DeletionTimestamp != nil || !hasAllKeys(n, f.constraints) {
+	if pod.Namespace != f.namespace {
 		return
 	}
-	for i := range f.constraints {
-		c := &f.constraints[i]
-		if c.selector.Matches(labels.Set(pod.Labels)) && f.include.counts(c, n) {
-			f.domains[i][n.Labels[c.key]] += d
-		}
+	for _, t := range f.tallies {
+		t.add(pod.Group, n.Index, d)
 	}
 }
+
+// Idle implements scheduling.Lasting.
+func (*filter) Idle() bool { return false }

@@ -15,111 +15,152 @@ import (
 func (*Plugin) ScoreScope() scheduling.Scope { return scheduling.CellScope }
 
 // CompileScore implements scheduling.ScorePlugin.
-func (p *Plugin) CompileScore(view scheduling.View, pod *scheduling.Pod, feasible []*scheduling.Node) scheduling.Scorer {
+func (p *Plugin) CompileScore(view scheduling.View, pod *scheduling.Pod) scheduling.Scorer {
 	cs, own := p.constraints(view, pod.Pod, v1.ScheduleAnyway)
 	if len(cs) == 0 {
 		return nil
 	}
-	s := &scorer{constraints: cs, ignored: map[*scheduling.Node]bool{}}
-	needAll := own || !p.SystemDefaulted
-	for range cs {
-		s.counts = append(s.counts, map[string]int64{})
-		s.onNode = append(s.onNode, map[*scheduling.Node]int64{})
+	nodes := view.Nodes()
+	s := &scorer{namespace: pod.Namespace, weights: make([]float64, len(cs))}
+	if own || !p.SystemDefaulted {
+		s.ignored = make([]bool, len(nodes))
+		for i, n := range nodes {
+			s.ignored[i] = !hasAllKeys(n, cs)
+		}
 	}
-	s.collectDomains(feasible, needAll)
 	include := newInclusion(pod.Pod)
 	for i := range cs {
 		c := &cs[i]
-		matching(view, c, pod.Namespace, func(n *scheduling.Node, pods int) {
-			if c.key == v1.LabelHostname {
-				s.onNode[i][n] += int64(pods)
-				return
-			}
-			if needAll && !hasAllKeys(n, cs) || !include.counts(c, n) {
-				return
-			}
-			if value := n.Labels[c.key]; hasKey(s.counts[i], value) {
-				s.counts[i][value] += int64(pods)
-			}
-		})
+		// Of hosts every matching pod counts; of other domains those on nodes that
+		// the pod could be on, by its policies.
+		counts := func(n *scheduling.Node) bool { return include.counts(c, n) && !s.ignores(n.Index) }
+		if c.key == v1.LabelHostname {
+			counts = func(*scheduling.Node) bool { return true }
+		}
+		s.tallies = append(s.tallies, newTally(view, c, counts))
 	}
+	s.perNode()
+	fill(view, pod.Namespace, s.tallies)
 	return s
 }
 
-// collectDomains finds the domains of the feasible nodes and how much each
-// constraint weighs: the more domains, the more one pod too many matters.
-func (s *scorer) collectDomains(feasible []*scheduling.Node, needAll bool) {
-	for _, n := range feasible {
-		if needAll && !hasAllKeys(n, s.constraints) {
-			s.ignored[n] = true
+// scorer implements scheduling.IndexedScorer, scheduling.Preparer and scheduling.Lasting.
+type scorer struct {
+	namespace string
+	tallies   []*tally
+	ignored   []bool // nodes without all topology keys, by index; nil: none is
+	weights   []float64
+	seen      []bool // domains, for Prepare
+}
+
+func (s *scorer) ignores(index int) bool { return s.ignored != nil && s.ignored[index] }
+
+// perNode makes each node a domain of its own where hosts are counted: two
+// nodes of one host name are still two.
+func (s *scorer) perNode() {
+	for _, t := range s.tallies {
+		if t.key != v1.LabelHostname {
 			continue
 		}
-		for i := range s.constraints {
-			if key := s.constraints[i].key; key != v1.LabelHostname {
-				s.counts[i][n.Labels[key]] += 0
+		own := &scheduling.Topology{Key: t.key, Of: make([]int32, len(t.topology.Of)), Domains: len(t.topology.Of)}
+		for i, d := range t.topology.Of {
+			own.Of[i] = scheduling.NoDomain
+			if d != scheduling.NoDomain {
+				own.Of[i] = int32(i) //nolint:gosec // a number of a node
+			}
+		}
+		t.topology, t.pods, t.exists = own, make([]int, own.Domains), make([]int, own.Domains)
+	}
+}
+
+// Prepare finds how much each constraint weighs: the more domains the feasible
+// nodes are in, the more one pod too many matters.
+func (s *scorer) Prepare(feasible []int32) {
+	considered := len(feasible)
+	if s.ignored != nil {
+		considered = 0
+		for _, i := range feasible {
+			if !s.ignored[i] {
+				considered++
 			}
 		}
 	}
-	for i := range s.constraints {
-		size := len(s.counts[i])
-		if s.constraints[i].key == v1.LabelHostname {
-			size = len(feasible) - len(s.ignored)
+	for k, t := range s.tallies {
+		size := considered
+		if t.key != v1.LabelHostname {
+			size = s.domainsOf(t, feasible)
 		}
-		s.weights = append(s.weights, math.Log(float64(size+2)))
+		s.weights[k] = math.Log(float64(size + 2))
 	}
 }
 
-func hasKey(m map[string]int64, key string) bool {
-	_, ok := m[key]
-	return ok
+// domainsOf counts the domains of the feasible nodes; those without the label
+// are in one together.
+func (s *scorer) domainsOf(t *tally, feasible []int32) int {
+	if cap(s.seen) <= t.topology.Domains {
+		s.seen = make([]bool, t.topology.Domains+1)
+	}
+	seen := s.seen[:t.topology.Domains+1]
+	clear(seen)
+	size := 0
+	for _, i := range feasible {
+		if s.ignores(int(i)) {
+			continue
+		}
+		if d := t.topology.Of[i] + 1; !seen[d] {
+			seen[d] = true
+			size++
+		}
+	}
+	return size
 }
 
-type scorer struct {
-	constraints []constraint
-	weights     []float64
-	counts      []map[string]int64           // pods by domain, by constraint
-	onNode      []map[*scheduling.Node]int64 // pods by node, of hostname constraints
-	ignored     map[*scheduling.Node]bool
-}
+// Score implements scheduling.Scorer.
+func (s *scorer) Score(n *scheduling.Node) int64 { return s.ScoreAt(n.Index) }
 
-// Score is the weighted number of matching pods in the node's domains.
-func (s *scorer) Score(n *scheduling.Node) int64 {
-	if s.ignored[n] {
+// ScoreAt is the weighted number of matching pods in the node's domains.
+func (s *scorer) ScoreAt(index int) int64 {
+	if s.ignores(index) {
 		return 0
 	}
 	var score float64
-	for i := range s.constraints {
-		c := &s.constraints[i]
-		value, ok := n.Labels[c.key]
-		if !ok {
-			continue
+	for k, t := range s.tallies {
+		if d := t.topology.Of[index]; d != scheduling.NoDomain {
+			score += float64(t.pods[d])*s.weights[k] + float64(t.maxSkew-1)
 		}
-		pods := s.counts[i][value]
-		if c.key == v1.LabelHostname {
-			pods = s.onNode[i][n]
-		}
-		score += float64(pods)*s.weights[i] + float64(c.maxSkew-1)
 	}
 	return int64(math.Round(score))
 }
 
 // Normalize prefers the fewest.
-func (s *scorer) Normalize(nodes []*scheduling.Node, scores []int64) {
+func (s *scorer) Normalize(nodes []int32, scores []int64) {
 	lowest, highest := int64(math.MaxInt64), int64(0)
-	for i, n := range nodes {
-		if s.ignored[n] {
-			continue
+	for i, v := range scores {
+		if !s.ignores(int(nodes[i])) {
+			lowest, highest = min(lowest, v), max(highest, v)
 		}
-		lowest, highest = min(lowest, scores[i]), max(highest, scores[i])
 	}
-	for i, n := range nodes {
+	for i, v := range scores {
 		switch {
-		case s.ignored[n]:
+		case s.ignores(int(nodes[i])):
 			scores[i] = 0
 		case highest == 0:
 			scores[i] = scheduling.MaxNodeScore
 		default:
-			scores[i] = scheduling.MaxNodeScore * (highest + lowest - scores[i]) / highest
+			scores[i] = scheduling.MaxNodeScore * (highest + lowest - v) / highest
 		}
 	}
 }
+
+// Adjust implements scheduling.Adjuster.
+func (s *scorer) Adjust(n *scheduling.Node, pod *scheduling.Pod, d int) {
+	if pod.Namespace != s.namespace {
+		return
+	}
+	for _, t := range s.tallies {
+		t.add(pod.Group, n.Index, d)
+	}
+}
+
+// Idle implements scheduling.Lasting.
+func (*scorer) Idle() bool { return false }

@@ -10,7 +10,6 @@ import (
 	schedulinghelper "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 
-	"keelson.dev/keelson/pkg/scheduler/plugins/normalize"
 	"keelson.dev/scheduling"
 )
 
@@ -61,7 +60,7 @@ func (tolerations filter) Filter(n *scheduling.Node) *scheduling.Status {
 func (Plugin) ScoreScope() scheduling.Scope { return scheduling.NodeScope }
 
 // CompileScore implements scheduling.ScorePlugin.
-func (Plugin) CompileScore(_ scheduling.View, pod *scheduling.Pod, _ []*scheduling.Node) scheduling.Scorer {
+func (Plugin) CompileScore(_ scheduling.View, pod *scheduling.Pod) scheduling.Scorer {
 	var soft []v1.Toleration
 	for _, t := range pod.Spec.Tolerations {
 		if t.Effect == "" || t.Effect == v1.TaintEffectPreferNoSchedule {
@@ -84,7 +83,10 @@ func (tolerations scorer) Score(n *scheduling.Node) int64 {
 	return intolerable
 }
 
-func (scorer) Normalize(_ []*scheduling.Node, scores []int64) { normalize.Max(scores, true) }
+func (scorer) Normalize(_ []int32, scores []int64) { scheduling.ByMaxReversed.Apply(scores) }
+
+// Normalization implements scheduling.Usual.
+func (scorer) Normalization() scheduling.Normalization { return scheduling.ByMaxReversed }
 
 func tolerates(tolerations []v1.Toleration, taint *v1.Taint) bool {
 	return schedulinghelper.TolerationsTolerateTaint(klog.Background(), tolerations, taint, false)

@@ -12,6 +12,10 @@
 // its verdicts for all pods of the same class and asks again only about nodes
 // that have changed.
 //
-// Everything in a View is read only, and valid only until the call returns.
-// Plugins do no I/O, take no locks and read no clock: same view, same answer.
+// A plugin with CellScope whose verdicts can be kept up to date as pods come and
+// go returns something Lasting, and is not compiled anew for every pod.
+//
+// A View always shows the present. What it returns is read only, and valid only
+// until the call returns. Plugins do no I/O, take no locks and read no clock:
+// same view, same answer.
 package scheduling

@@ -66,15 +66,11 @@ type HostPort struct {
 	Port     int32
 }
 
-// Image is what a node knows of an image it holds.
-type Image struct {
-	Size  int64
-	Nodes int // how many nodes of the cell hold it
-}
-
 // Pod is a pod as the scheduler accounts for it.
 type Pod struct {
 	*v1.Pod
+	// GroupKey is equal for pods of one Group.
+	GroupKey string
 	Requests Resources
 	// NonZero are the requests with a small amount in place of none, so that
 	// pods without requests are spread as well.
@@ -102,7 +98,20 @@ type Node struct {
 	NonZero     Resources
 	Pods        map[string]*Pod // by UID
 	Ports       map[HostPort]int
-	Images      map[string]Image // by normalised name
+	Images      map[string]int64 // sizes by normalised name
+}
+
+// NoDomain stands for the domain of nodes without the topology key.
+const NoDomain = -1
+
+// Topology says in which domain of one topology key each node is. It holds
+// until nodes come, go or change their labels.
+type Topology struct {
+	Key string
+	// Of is the domain of each node by its Index, or NoDomain.
+	Of []int32
+	// Domains is how many there are; they count from 0.
+	Domains int
 }
 
 // PortFree tells whether p can be taken on the node.
@@ -132,8 +141,8 @@ type Group struct {
 	Labels      labels.Set
 	Terminating bool
 	Affinity    Affinity
-	// Nodes counts the group's pods on each node, by node name.
-	Nodes map[string]int
+	// Nodes counts the group's pods on each node.
+	Nodes map[*Node]int
 }
 
 // Affinity is a pod's compiled inter-pod affinity.

@@ -67,6 +67,11 @@ type View interface {
 	// Nodes are all nodes, Nodes()[i].Index == i.
 	Nodes() []*Node
 	NodeByName(name string) *Node
+	// Topology is the topology of one key.
+	Topology(key string) *Topology
+	// ImageNodes is how many nodes hold an image, and a number that is larger
+	// each time that has changed.
+	ImageNodes(name string) (nodes int, version uint64)
 	// Groups are the groups of pods on nodes.
 	Groups() map[*Group]struct{}
 	// AffinityGroups are those of Groups with any inter-pod affinity.
@@ -112,12 +117,34 @@ type Filter interface {
 	Filter(node *Node) *Status
 }
 
-// Adjustable is a Filter with CellScope that can follow pods coming and going
-// while the scheduler tries what an eviction would change.
-type Adjustable interface {
-	Filter
+// Adjuster can follow pods coming and going.
+type Adjuster interface {
 	// Adjust accounts for pod having come to (n=1) or left (n=-1) node.
 	Adjust(node *Node, pod *Pod, n int)
+}
+
+// Adjustable is a Filter with CellScope that can follow pods coming and going,
+// as it must when the scheduler tries what an eviction would change.
+type Adjustable interface {
+	Filter
+	Adjuster
+}
+
+// Lasting is a Filter or Scorer with CellScope that is kept for all pods that
+// are alike: same namespace, labels, affinity, spread constraints, node
+// selector, tolerations and controller. It is told of every pod that comes or
+// goes, and thrown away when nodes come, go or change labels or taints, and
+// when namespaces, or selectors in the pod's namespace, change.
+type Lasting interface {
+	Adjuster
+	// Idle tells that it has nothing to say at present: no node is rejected, or
+	// all have the same score. It is then not asked.
+	Idle() bool
+}
+
+// Indexed is a Filter that needs no more of a node than its Index.
+type Indexed interface {
+	FilterAt(index int) *Status
 }
 
 // ScorePlugin ranks nodes.
@@ -126,16 +153,77 @@ type ScorePlugin interface {
 	// ScoreScope is NodeScope when Score looks at the pod and the node alone;
 	// Normalize always sees all feasible nodes.
 	ScoreScope() Scope
-	// CompileScore returns the pod's scorer over the feasible nodes; nil when the
-	// plugin is indifferent. With NodeScope, feasible is nil.
-	CompileScore(view View, pod *Pod, feasible []*Node) Scorer
+	// CompileScore returns the pod's scorer; nil when the plugin is indifferent.
+	CompileScore(view View, pod *Pod) Scorer
 }
 
 // Scorer ranks nodes for one pod.
 type Scorer interface {
 	Score(node *Node) int64
-	// Normalize turns the raw scores of the feasible nodes into 0..MaxNodeScore.
-	Normalize(nodes []*Node, scores []int64)
+	// Normalize turns the raw scores of the feasible nodes into 0..MaxNodeScore;
+	// scores[i] is that of the node with Index nodes[i].
+	Normalize(nodes []int32, scores []int64)
+}
+
+// IndexedScorer is a Scorer that needs no more of a node than its Index.
+type IndexedScorer interface {
+	ScoreAt(index int) int64
+}
+
+// Preparer is a Scorer that has to see which nodes are feasible before it scores.
+type Preparer interface {
+	Prepare(feasible []int32)
+}
+
+// Versioned is a Scorer with NodeScope that looks at something beside the pod
+// and the node; while Version stays the same, so do the scores.
+type Versioned interface {
+	Version() uint64
+}
+
+// Normalization is a usual way to normalize.
+type Normalization int8
+
+// The ways of normalizing.
+const (
+	AsIs          Normalization = iota + 1 // scores are in range as they are
+	ByMax                                  // the largest becomes MaxNodeScore
+	ByMaxReversed                          // the largest becomes 0
+)
+
+// Of normalizes one score, where highest is the largest of all.
+func (n Normalization) Of(score, highest int64) int64 {
+	switch {
+	case n == AsIs:
+		return score
+	case highest == 0 && n == ByMaxReversed:
+		return MaxNodeScore
+	case highest == 0:
+		return 0
+	case n == ByMaxReversed:
+		return MaxNodeScore - score*MaxNodeScore/highest
+	}
+	return score * MaxNodeScore / highest
+}
+
+// Apply normalizes all scores.
+func (n Normalization) Apply(scores []int64) {
+	if n == AsIs {
+		return
+	}
+	var highest int64
+	for _, s := range scores {
+		highest = max(highest, s)
+	}
+	for i, s := range scores {
+		scores[i] = n.Of(s, highest)
+	}
+}
+
+// Usual is a Scorer whose Normalize does what Normalization says, so that the
+// scheduler can do it for those nodes alone whose score changed.
+type Usual interface {
+	Normalization() Normalization
 }
 
 // QueueSortPlugin orders pending pods.

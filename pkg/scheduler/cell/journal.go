@@ -1,0 +1,155 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cell
+
+import (
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"keelson.dev/scheduling"
+)
+
+const (
+	maxChanges    = 1 << 13 // kept in the journal
+	maxTopologies = 64      // kept at a time
+)
+
+// Change is a change of one node: a pod has come (N=1) or gone (N=-1), or, with
+// no Pod, something of the node itself.
+type Change struct {
+	Node *scheduling.Node
+	Pod  *scheduling.Pod
+	N    int
+}
+
+// Mark is a moment in the cell's history, as far as that is remembered.
+type Mark struct {
+	// Layout changes when nodes come or go, Shape also when labels or taints change.
+	Layout, Shape uint64
+	seq           uint64
+}
+
+// journal remembers the latest changes.
+type journal struct {
+	layout, shape uint64
+	base          uint64 // number of the first entry
+	entries       []Change
+}
+
+func (j *journal) add(c Change) {
+	if len(j.entries) >= maxChanges {
+		drop := len(j.entries) / 2
+		j.base += uint64(drop)
+		j.entries = slices.Delete(j.entries, 0, drop)
+	}
+	j.entries = append(j.entries, c)
+}
+
+// reshape notes a change that makes all that was compiled over nodes void.
+func (c *Cell) reshape(layout bool) {
+	j := &c.changes
+	j.shape++
+	if layout {
+		j.layout++
+	}
+	clear(c.topologies)
+}
+
+// Now is the present moment.
+func (c *Cell) Now() Mark {
+	j := &c.changes
+	return Mark{Layout: j.layout, Shape: j.shape, seq: j.base + uint64(len(j.entries))}
+}
+
+// Since returns the changes since m, oldest first; ok is false when they are no
+// longer known. The slice is valid until the cell changes.
+func (c *Cell) Since(m Mark) (changes []Change, ok bool) {
+	j := &c.changes
+	if m.seq < j.base || m.Layout != j.layout {
+		return nil, false
+	}
+	return j.entries[m.seq-j.base:], true
+}
+
+// Topology implements a part of scheduling.View.
+func (c *Cell) Topology(key string) *scheduling.Topology {
+	if t := c.topologies[key]; t != nil {
+		return t
+	}
+	if len(c.topologies) >= maxTopologies {
+		clear(c.topologies) // those in use hold; others are made again
+	}
+	t := &scheduling.Topology{Key: key, Of: make([]int32, len(c.nodes))}
+	domains := map[string]int32{}
+	for i, n := range c.nodes {
+		value, ok := n.Labels[key]
+		if !ok {
+			t.Of[i] = scheduling.NoDomain
+			continue
+		}
+		d, known := domains[value]
+		if !known {
+			d = int32(len(domains)) //nolint:gosec // not more than nodes
+			domains[value] = d
+		}
+		t.Of[i] = d
+	}
+	t.Domains = len(domains)
+	c.topologies[key] = t
+	return t
+}
+
+// sameShare tells whether two states of one pod surely take the same of their
+// node and look the same to other pods.
+func sameShare(a, b *v1.Pod) bool {
+	return (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) && maps.Equal(a.Labels, b.Labels) &&
+		plain(a) && plain(b) && sameQuantities(a.Spec.Overhead, b.Spec.Overhead) &&
+		slices.EqualFunc(a.Spec.Containers, b.Spec.Containers, sameRequests) &&
+		slices.EqualFunc(a.Spec.InitContainers, b.Spec.InitContainers, sameRequests)
+}
+
+// plain tells whether a pod counts what its containers ask for: none is being resized.
+func plain(p *v1.Pod) bool {
+	if p.Spec.Resources != nil {
+		return false
+	}
+	return asAsked(p.Spec.Containers, p.Status.ContainerStatuses) && asAsked(p.Spec.InitContainers, p.Status.InitContainerStatuses)
+}
+
+func asAsked(containers []v1.Container, statuses []v1.ContainerStatus) bool {
+	for i := range statuses {
+		s := &statuses[i]
+		if s.Resources == nil && s.AllocatedResources == nil {
+			continue
+		}
+		at := slices.IndexFunc(containers, func(c v1.Container) bool { return c.Name == s.Name })
+		if at < 0 {
+			return false
+		}
+		asked := containers[at].Resources.Requests
+		if s.Resources != nil && !sameQuantities(s.Resources.Requests, asked) ||
+			s.AllocatedResources != nil && !sameQuantities(s.AllocatedResources, asked) {
+			return false
+		}
+	}
+	return true
+}
+
+func sameRequests(a, b v1.Container) bool {
+	return sameQuantities(a.Resources.Requests, b.Resources.Requests)
+}
+
+func sameQuantities(a, b v1.ResourceList) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for name, q := range a {
+		if other, ok := b[name]; !ok || q.Cmp(other) != 0 {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,98 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package podtopologyspread
+
+import (
+	"math"
+
+	"keelson.dev/scheduling"
+)
+
+// tally counts, for one constraint, the pods it selects by domain.
+type tally struct {
+	*constraint
+	topology *scheduling.Topology
+	// counted says which nodes count, by index.
+	counted []bool
+	pods    []int // by domain
+	exists  []int // counted nodes, by domain
+	domains int   // with any counted node
+	self    int   // 1 when the constraint selects the incoming pod itself
+
+	lowest int
+	stale  bool // lowest must be found again
+}
+
+func newTally(view scheduling.View, c *constraint, counts func(*scheduling.Node) bool) *tally {
+	topology := view.Topology(c.key)
+	t := &tally{
+		constraint: c, topology: topology, stale: true, counted: make([]bool, len(topology.Of)),
+		pods: make([]int, topology.Domains), exists: make([]int, topology.Domains),
+	}
+	for i, n := range view.Nodes() {
+		d := topology.Of[i]
+		if d == scheduling.NoDomain || !counts(n) {
+			continue
+		}
+		t.counted[i] = true
+		if t.exists[d]++; t.exists[d] == 1 {
+			t.domains++
+		}
+	}
+	return t
+}
+
+// selects tells whether pods of g count. A selector that is there but empty
+// counts none, as in Kubernetes.
+func (c *constraint) selects(g *scheduling.Group) bool {
+	return !g.Terminating && !c.selector.Empty() && c.selector.Matches(g.Labels)
+}
+
+// add accounts for d more pods of g on the node at index.
+func (t *tally) add(g *scheduling.Group, index, d int) {
+	if t.counted[index] && t.selects(g) {
+		t.pods[t.topology.Of[index]] += d
+		t.stale = true
+	}
+}
+
+// fewest is the global minimum that skew is measured against: 0 while there are
+// fewer domains than minDomains.
+func (t *tally) fewest() int {
+	if t.domains < t.minDomains {
+		return 0
+	}
+	if !t.stale {
+		return t.lowest
+	}
+	t.lowest, t.stale = math.MaxInt, false
+	for d, pods := range t.pods {
+		if t.exists[d] > 0 {
+			t.lowest = min(t.lowest, pods)
+		}
+	}
+	if t.lowest == math.MaxInt {
+		t.lowest = 0
+	}
+	return t.lowest
+}
+
+// fill counts the pods that are there.
+func fill(view scheduling.View, namespace string, tallies []*tally) {
+	for g := range view.Groups() {
+		if g.Namespace != namespace {
+			continue
+		}
+		for _, t := range tallies {
+			if !t.selects(g) {
+				continue
+			}
+			for n, pods := range g.Nodes {
+				if t.counted[n.Index] {
+					t.pods[t.topology.Of[n.Index]] += pods
+				}
+			}
+		}
+	}
+}
