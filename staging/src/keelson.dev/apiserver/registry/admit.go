@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -94,7 +95,7 @@ func (w *write) mutate(ctx context.Context, obj, old resource.Object) error {
 	if w.skip || !ok || !plugin.Handles(w.operation) {
 		return nil
 	}
-	before := obj.GetManagedFields()
+	before := slices.Clone(obj.GetManagedFields())
 	wrapped, _ := admission.WithAudit(plugin).(admission.MutationInterface)
 	if w.as != nil {
 		return w.mutateFacade(ctx, wrapped, obj, old)
@@ -103,7 +104,9 @@ func (w *write) mutate(ctx context.Context, obj, old resource.Object) error {
 	if err := wrapped.Admit(ctx, attrs, w.registry.Interfaces()); err != nil {
 		return err
 	}
-	if err := managedfields.ValidateManagedFields(obj.GetManagedFields()); err != nil {
+	if after := obj.GetManagedFields(); slices.Equal(before, after) {
+		// Nobody touched what we have just written.
+	} else if err := managedfields.ValidateManagedFields(after); err != nil {
 		obj.SetManagedFields(before)
 		warning.AddWarning(ctx, "", fmt.Sprintf(".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: %v", err))
 	}

@@ -62,7 +62,7 @@ func (r *Registry) CreateIn(ctx context.Context, version, namespace string, obj 
 	ctx = r.context(ctx, namespace)
 	dedupOwners(ctx, obj, repeatedOwners)
 	live := r.row.New()
-	obj = r.managerOf(version, "").update(live, obj, ManagerName(ctx, options.FieldManager))
+	obj = r.managerOf(version, "").update(ctx, live, obj, ManagerName(ctx, options.FieldManager))
 	if err := w.mutate(ctx, obj, nil); err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"keelson.dev/apiserver/ownership"
 	"keelson.dev/apiserver/resource"
 )
 
@@ -28,6 +29,9 @@ type managedKey struct{ version, subresource string }
 // manager keeps the managedFields of one endpoint.
 type manager struct {
 	fields *managedfields.FieldManager
+	// keeper does what fields does, where it can; nil for kinds without a Go
+	// type, and for versions that are converted.
+	keeper *ownership.Keeper
 }
 
 func (r *Registry) makeManagers() error {
@@ -63,8 +67,19 @@ func (r *Registry) makeManager(version, subresource string, reset []string) erro
 	if err != nil {
 		return err
 	}
-	r.managed[managedKey{version, subresource}] = &manager{fields: fm}
+	r.managed[managedKey{version, subresource}] = &manager{fields: fm, keeper: r.keeper(gvk, subresource, reset)}
 	return nil
+}
+
+func (r *Registry) keeper(gvk schema.GroupVersionKind, subresource string, reset []string) *ownership.Keeper {
+	v, err := r.convert.version(gvk.Version)
+	if err != nil || v != nil && (v.New != nil || v.ToStorage != nil) || r.dynamic() || r.cfg.Ownership == nil {
+		return nil
+	}
+	return ownership.New(ownership.Config{
+		Types: r.cfg.Ownership, Converter: r.cfg.TypeConverter, Kind: gvk, Subresource: subresource, Reset: reset,
+		New: func() ownership.Object { return r.row.New() },
+	})
 }
 
 // resetFilters excludes what an endpoint resets from what its writers own.
@@ -95,10 +110,13 @@ func (r *Registry) managerOf(version, subresource string) *manager {
 	return r.managed[managedKey{version, subresource}]
 }
 
-// update takes note of what who changed between live and obj.
-func (m *manager) update(live, obj resource.Object, who string) resource.Object {
+// update takes note of what who changed between live and obj, now.
+func (m *manager) update(ctx context.Context, live, obj resource.Object, who string) resource.Object {
 	if m == nil {
 		obj.SetManagedFields(nil)
+		return obj
+	}
+	if m.keeper != nil && m.keeper.Update(live, obj, who, resource.Time(ctx)) {
 		return obj
 	}
 	if unchanged(obj, live) {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/ownership"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
 )
@@ -32,7 +33,10 @@ type Config struct {
 	Authorizer authorizer.Authorizer
 	// TypeConverter gives managedFields their schemas; nil keeps no managedFields.
 	TypeConverter managedfields.TypeConverter
-	Hooks         Hooks
+	// Ownership keeps what the managedFields of several kinds have in common;
+	// nil leaves all of them to apimachinery, which is slow.
+	Ownership *ownership.Types
+	Hooks     Hooks
 	// Structure prunes and checks an object that a patch made, in a served
 	// version; it returns what strict field validation has to say when unknown
 	// is true. Nil: nothing.

@@ -49,7 +49,7 @@ func (r *Registry) Update(ctx context.Context, u Update) (rec *store.Record, cre
 		if up.dropManaged || u.OwnFields {
 			return obj, nil
 		}
-		return r.managerOf(u.Version, u.Subresource).update(live, obj, ManagerName(ctx, u.Options.FieldManager)), nil
+		return r.managerOf(u.Version, u.Subresource).update(ctx, live, obj, ManagerName(ctx, u.Options.FieldManager)), nil
 	}
 	return up.run(r.context(ctx, u.Namespace))
 }

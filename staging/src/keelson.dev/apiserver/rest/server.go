@@ -21,6 +21,7 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/apiserver/discovery"
+	"keelson.dev/apiserver/ownership"
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
@@ -36,6 +37,8 @@ type Server struct {
 	auditCodecs runtime.NegotiatedSerializer
 	// scaleFields keeps the managedFields of Scales; nil when none are kept.
 	scaleFields *managedfields.FieldManager
+	// ownership keeps what the managedFields of the kinds have in common.
+	ownership *ownership.Types
 
 	mu    sync.Mutex // serialises changes of state
 	state atomic.Pointer[state]
@@ -117,7 +120,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("request metrics: %w", err)
 	}
-	s.metrics, s.auditCodecs = m, newAuditCodecs(cfg.Scheme)
+	s.metrics, s.auditCodecs, s.ownership = m, newAuditCodecs(cfg.Scheme), ownership.NewTypes()
 	if s.scaleFields, err = newScaleFields(&cfg); err != nil {
 		return nil, fmt.Errorf("managed fields of scales: %w", err)
 	}
@@ -176,7 +179,7 @@ func (s *Server) newEndpoint(row *resource.Row, options RowOptions, old *endpoin
 		},
 		Clock: s.cfg.Clock, Admission: s.cfg.Admission,
 		Authorizer: s.cfg.Authorizer, TypeConverter: options.TypeConverter, Hooks: options.Hooks,
-		Structure: options.Structure, Random: s.cfg.Random, UID: s.cfg.UID,
+		Ownership: s.ownership, Structure: options.Structure, Random: s.cfg.Random, UID: s.cfg.UID,
 	})
 	if err != nil {
 		return nil, err

@@ -1,0 +1,197 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ownership
+
+import (
+	"reflect"
+	"slices"
+)
+
+// comparison is what differs between two objects of a kind: fields that were
+// added or have another value now, and fields that are gone.
+type comparison struct {
+	changed, removed set
+
+	path []string
+	odd  bool // something is left to structured-merge-diff
+}
+
+// compare compares two objects of the kind that root describes. It reports false
+// when it does not know how.
+func compare(root *node, old, obj any) (*comparison, bool) {
+	c := &comparison{path: make([]string, 0, 16)}
+	l, r := reflect.ValueOf(old), reflect.ValueOf(obj)
+	if l.Type() != r.Type() || l.Kind() != reflect.Pointer || l.Type().Elem() != root.goer || l.IsNil() || r.IsNil() {
+		return nil, false
+	}
+	c.structures(root, operand{l.Elem(), present}, operand{r.Elem(), present})
+	return c, !c.odd
+}
+
+func (c *comparison) step(element string, n *node, l, r operand) {
+	c.path = append(c.path, element)
+	c.compare(n, l, r)
+	c.path = c.path[:len(c.path)-1]
+}
+
+// compare compares what is at the path, in at least one of the objects.
+func (c *comparison) compare(n *node, l, r operand) {
+	var any bool
+	switch n.shape {
+	case structure:
+		any = c.structures(n, l, r)
+	case dictionary:
+		any = c.dictionaries(n, l, r)
+	case list:
+		any = c.lists(n, l, r)
+	}
+	switch {
+	case l.state == absent:
+		c.changed.insert(c.path)
+	case r.state == absent:
+		c.removed.insert(c.path)
+	case any:
+	case l.state != r.state: // null, and something empty
+		c.changed.insert(c.path)
+	case n.shape == leaf && l.state == present && !n.same(l.v, r.v):
+		c.changed.insert(c.path)
+	}
+}
+
+// structures compares structs field by field; it reports whether there was any.
+func (c *comparison) structures(n *node, l, r operand) (any bool) {
+	for i := range n.fields {
+		f := &n.fields[i]
+		var x, y operand
+		if l.state == present {
+			x = f.of(l.v)
+		}
+		if r.state == present {
+			y = f.of(r.v)
+		}
+		if x.state == absent && y.state == absent {
+			continue
+		}
+		any = true
+		c.step(f.element, f.node, x, y)
+	}
+	return any
+}
+
+func (c *comparison) dictionaries(n *node, l, r operand) (any bool) {
+	names := make([]string, 0, 16)
+	if l.state == present {
+		names = appendNames(names, l.v)
+	}
+	if r.state == present {
+		for it := r.v.MapRange(); it.Next(); {
+			if l.state != present || !l.v.MapIndex(it.Key()).IsValid() {
+				names = append(names, it.Key().String())
+			}
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		key := reflect.ValueOf(name).Convert(n.goer.Key())
+		c.step(c.nameOf(name), n.below, n.entryOf(l, key), n.entryOf(r, key))
+	}
+	return len(names) > 0
+}
+
+func appendNames(names []string, m reflect.Value) []string {
+	for it := m.MapRange(); it.Next(); {
+		names = append(names, it.Key().String())
+	}
+	return names
+}
+
+// nameOf is the element of a map's entry.
+func (c *comparison) nameOf(name string) string {
+	for i := range len(name) {
+		if name[i] < ' ' || name[i] > '~' {
+			c.odd = true
+		}
+	}
+	return "f:" + name
+}
+
+// entryOf is a map's entry; nil slices and maps in it are null.
+func (n *node) entryOf(m operand, key reflect.Value) operand {
+	if m.state != present {
+		return operand{}
+	}
+	v := m.v.MapIndex(key)
+	if !v.IsValid() {
+		return operand{}
+	}
+	return n.below.operand(v)
+}
+
+// operand is the value of a map's entry or of a list's element.
+func (n *node) operand(v reflect.Value) operand {
+	if k := v.Kind(); !n.opaque && (k == reflect.Map || k == reflect.Slice) && v.IsNil() {
+		return operand{v, null}
+	}
+	return operand{v, present}
+}
+
+// lists compares lists element by element, by their keys.
+func (c *comparison) lists(n *node, l, r operand) (any bool) {
+	old, now := c.elements(n, l), c.elements(n, r)
+	for len(old) > 0 || len(now) > 0 {
+		var x, y operand
+		var element string
+		order := 0
+		switch {
+		case len(old) == 0:
+			order = 1
+		case len(now) == 0:
+			order = -1
+		default:
+			order = compareElements(old[0].name, now[0].name)
+		}
+		if order <= 0 {
+			element, x, old = old[0].name, old[0].operand, old[1:]
+		}
+		if order >= 0 {
+			element, y, now = now[0].name, now[0].operand, now[1:]
+		}
+		any = true
+		c.step(element, n.below, x, y)
+	}
+	return any
+}
+
+// element is an element of a list and its name.
+type element struct {
+	name string
+	operand
+}
+
+// elements names the elements of a list, and sorts them.
+func (c *comparison) elements(n *node, l operand) []element {
+	if l.state != present || l.v.Len() == 0 {
+		return nil
+	}
+	out := make([]element, l.v.Len())
+	sorted := true
+	for i := range out {
+		v := l.v.Index(i)
+		name, ok := n.elementOf(v)
+		if !ok {
+			c.odd = true
+			return nil
+		}
+		out[i] = element{name, n.below.operand(v)}
+		sorted = sorted && (i == 0 || compareElements(out[i-1].name, name) < 0)
+	}
+	if sorted {
+		return out
+	}
+	slices.SortFunc(out, func(a, b element) int { return compareElements(a.name, b.name) })
+	for i := 1; i < len(out); i++ {
+		c.odd = c.odd || compareElements(out[i-1].name, out[i].name) == 0
+	}
+	return out
+}

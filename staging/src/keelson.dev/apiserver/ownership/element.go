@@ -1,0 +1,161 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ownership
+
+import (
+	"strings"
+
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+)
+
+// A path element is kept as FieldsV1 spells it, before it is quoted: "f:name",
+// "k:{...}" for the element of a list with those keys, "v:..." for that value of a
+// set. Only spellings that compareElements can order without doubt are used.
+
+// plain reports whether s is the same inside JSON's quotes.
+func plain(s string) bool {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c < ' ', c > '~', c == '"', c == '\\', c == '<', c == '>', c == '&':
+			return false
+		}
+	}
+	return true
+}
+
+// compareElements orders path elements as structured-merge-diff does: fields,
+// then keys, then values.
+func compareElements(a, b string) int {
+	if a == b {
+		return 0
+	}
+	if a[0] != b[0] {
+		return strings.Compare(a[:1], b[:1]) // f < k < v
+	}
+	switch a[0] {
+	case 'f':
+		return strings.Compare(a[2:], b[2:])
+	case 'v':
+		if x, y, ok := texts(a[2:], b[2:]); ok {
+			return strings.Compare(x, y)
+		}
+	case 'k':
+		if c, ok := compareFirstKey(a[2:], b[2:]); ok {
+			return c
+		}
+	}
+	return compareParsed(a, b)
+}
+
+// texts unquotes two plain JSON strings.
+func texts(a, b string) (x, y string, ok bool) {
+	if len(a) < 2 || len(b) < 2 || a[0] != '"' || b[0] != '"' {
+		return "", "", false
+	}
+	return a[1 : len(a)-1], b[1 : len(b)-1], true
+}
+
+// compareFirstKey decides by the first key, when that is a string of the same
+// name in both and differs.
+func compareFirstKey(a, b string) (int, bool) {
+	nameA, restA, ok := strings.Cut(a, ":")
+	nameB, restB, ok2 := strings.Cut(b, ":")
+	if !ok || !ok2 || nameA != nameB || restA[0] != '"' || restB[0] != '"' {
+		return 0, false
+	}
+	x, y := restA[1:], restB[1:]
+	x, y = x[:strings.IndexByte(x, '"')], y[:strings.IndexByte(y, '"')]
+	c := strings.Compare(x, y)
+	return c, c != 0
+}
+
+func compareParsed(a, b string) int {
+	x, errX := fieldpath.DeserializePathElement(a)
+	y, errY := fieldpath.DeserializePathElement(b)
+	if errX != nil || errY != nil {
+		return strings.Compare(a, b) // not among the spellings we use
+	}
+	return x.Compare(y)
+}
+
+// simpleElement reports whether e is spelt as this package spells elements.
+func simpleElement(e string) bool {
+	if len(e) < 2 || e[1] != ':' {
+		return false
+	}
+	switch e[0] {
+	case 'f':
+		return true
+	case 'v':
+		rest, ok := simpleValue(e[2:])
+		return ok && rest == ""
+	case 'k':
+		return simpleKeys(e[2:])
+	}
+	return false
+}
+
+// simpleKeys accepts an object of plain values whose names ascend.
+func simpleKeys(s string) bool {
+	if len(s) < 2 || s[0] != '{' {
+		return false
+	}
+	last := ""
+	for s = s[1:]; ; s = s[1:] {
+		name, rest, ok := simpleText(s)
+		if !ok || name <= last || rest == "" || rest[0] != ':' {
+			return false
+		}
+		last = name
+		if s, ok = simpleValue(rest[1:]); !ok || s == "" {
+			return false
+		}
+		if s == "}" {
+			return true
+		}
+		if s[0] != ',' {
+			return false
+		}
+	}
+}
+
+// simpleText reads a plain JSON string.
+func simpleText(s string) (text, rest string, ok bool) {
+	if s == "" || s[0] != '"' {
+		return "", "", false
+	}
+	end := strings.IndexByte(s[1:], '"') + 1
+	if end < 1 || !plain(s[1:end]) {
+		return "", "", false
+	}
+	return s[1:end], s[end+1:], true
+}
+
+// simpleValue reads a plain string, a boolean or an integer that a float64 holds.
+func simpleValue(s string) (rest string, ok bool) {
+	if s == "" {
+		return "", false
+	}
+	if s[0] == '"' {
+		_, rest, ok = simpleText(s)
+		return rest, ok
+	}
+	for _, word := range [...]string{"true", "false"} {
+		if rest, ok := strings.CutPrefix(s, word); ok {
+			return rest, true
+		}
+	}
+	digits := strings.TrimPrefix(s, "-")
+	n := 0
+	for n < len(digits) && '0' <= digits[n] && digits[n] <= '9' {
+		n++
+	}
+	if n == 0 || n > maxDigits || digits[0] == '0' && (n > 1 || len(digits) != len(s)) {
+		return "", false
+	}
+	return digits[n:], true
+}
+
+// maxDigits is how long an integer may be to survive as a float64.
+const maxDigits = 15

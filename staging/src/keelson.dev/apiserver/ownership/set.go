@@ -1,0 +1,164 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ownership
+
+import "slices"
+
+// set is a set of paths as a tree; nil is the empty set. Elements ascend by
+// compareElements. A set that has been handed on is not modified.
+type set []entry
+
+// entry is one element with what is below it. It is a member itself, or has
+// entries below, or both.
+type entry struct {
+	element string
+	member  bool
+	below   set
+}
+
+// insert adds path, which is not empty.
+func (s *set) insert(path []string) {
+	for {
+		e := s.descend(path[0])
+		if len(path) == 1 {
+			e.member = true
+			return
+		}
+		s, path = &e.below, path[1:]
+	}
+}
+
+// descend returns the entry of an element, made if it is absent. Walks come in
+// order, so that it is mostly the last one.
+func (s *set) descend(element string) *entry {
+	if n := len(*s); n > 0 {
+		last := &(*s)[n-1]
+		switch c := compareElements(last.element, element); {
+		case c == 0:
+			return last
+		case c > 0:
+			i, found := slices.BinarySearchFunc(*s, element, func(e entry, want string) int { return compareElements(e.element, want) })
+			if !found {
+				*s = slices.Insert(*s, i, entry{element: element})
+			}
+			return &(*s)[i]
+		}
+	}
+	*s = append(*s, entry{element: element})
+	return &(*s)[len(*s)-1]
+}
+
+// merge walks two sets in order, each element once, with nil for what one lacks.
+func merge(a, b set, visit func(x, y *entry)) {
+	i, j := 0, 0
+	for i < len(a) && j < len(b) {
+		switch c := compareElements(a[i].element, b[j].element); {
+		case c < 0:
+			visit(&a[i], nil)
+			i++
+		case c > 0:
+			visit(nil, &b[j])
+			j++
+		default:
+			visit(&a[i], &b[j])
+			i, j = i+1, j+1
+		}
+	}
+	for ; i < len(a); i++ {
+		visit(&a[i], nil)
+	}
+	for ; j < len(b); j++ {
+		visit(nil, &b[j])
+	}
+}
+
+// union returns what is in a or b.
+func union(a, b set) set {
+	if len(a) == 0 {
+		return b
+	}
+	if len(b) == 0 {
+		return a
+	}
+	out := make(set, 0, max(len(a), len(b)))
+	merge(a, b, func(x, y *entry) {
+		switch {
+		case y == nil:
+			out = append(out, *x)
+		case x == nil:
+			out = append(out, *y)
+		default:
+			out = append(out, entry{x.element, x.member || y.member, union(x.below, y.below)})
+		}
+	})
+	return out
+}
+
+// difference returns what is in a and not in b. A path does not stand for those
+// below it.
+func difference(a, b set) set {
+	if len(a) == 0 || len(b) == 0 {
+		return a
+	}
+	var out set
+	merge(a, b, func(x, y *entry) {
+		switch {
+		case x == nil:
+		case y == nil:
+			out = append(out, *x)
+		default:
+			e := entry{x.element, x.member && !y.member, difference(x.below, y.below)}
+			if e.member || len(e.below) > 0 {
+				out = append(out, e)
+			}
+		}
+	})
+	return out
+}
+
+// without returns a less what is in b, and less all that is below that.
+func without(a, b set) set {
+	if len(a) == 0 || len(b) == 0 {
+		return a
+	}
+	var out set
+	merge(a, b, func(x, y *entry) {
+		switch {
+		case x == nil, y != nil && y.member:
+		case y == nil:
+			out = append(out, *x)
+		default:
+			e := entry{x.element, x.member, without(x.below, y.below)}
+			if e.member || len(e.below) > 0 {
+				out = append(out, e)
+			}
+		}
+	})
+	return out
+}
+
+// intersection returns what is in a and in b.
+func intersection(a, b set) set {
+	if len(a) == 0 || len(b) == 0 {
+		return nil
+	}
+	var out set
+	merge(a, b, func(x, y *entry) {
+		if x == nil || y == nil {
+			return
+		}
+		e := entry{x.element, x.member && y.member, intersection(x.below, y.below)}
+		if e.member || len(e.below) > 0 {
+			out = append(out, e)
+		}
+	})
+	return out
+}
+
+// equal reports whether a and b have the same paths.
+func equal(a, b set) bool {
+	return slices.EqualFunc(a, b, func(x, y entry) bool {
+		return x.element == y.element && x.member == y.member && equal(x.below, y.below)
+	})
+}
