@@ -36,7 +36,20 @@ func defaultConfigMap(cm *corev1.ConfigMap) {
 	}
 }
 
-func defaultSecret(s *corev1.Secret) { unset.Fill(&s.Type, corev1.SecretTypeOpaque) }
+func defaultSecret(s *corev1.Secret) {
+	unset.Fill(&s.Type, corev1.SecretTypeOpaque)
+	if len(s.StringData) == 0 {
+		return
+	}
+	// A way to write data, and never shown: what it says goes before data.
+	if s.Data == nil {
+		s.Data = make(map[string][]byte, len(s.StringData))
+	}
+	for k, v := range s.StringData {
+		s.Data[k] = []byte(v)
+	}
+	s.StringData = nil
+}
 
 func defaultEndpoints(e *corev1.Endpoints) {
 	for i := range e.Subsets {
