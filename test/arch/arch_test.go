@@ -31,7 +31,7 @@ func TestImports(t *testing.T) {
 		{staging, module, nil, "a staging module stands without the rest"},
 		{"pkg/api/", module + "pkg/apiserver", nil, "what a kind means does not depend on the server"},
 		{"pkg/scheduler/", module + "pkg/apiserver", nil, "processes meet only through the API"},
-		{"pkg/controllers/", module + "pkg/apiserver", []string{"pkg/controllers/controllertest/"}, "processes meet only through the API"},
+		{"pkg/controllers/", module + "pkg/apiserver", []string{"pkg/controllers/controllertest/", "pkg/controllers/perturb/"}, "processes meet only through the API"},
 		{"pkg/kubelet/", module + "pkg/apiserver", nil, "processes meet only through the API"},
 		{"pkg/proxy/", module + "pkg/apiserver", nil, "processes meet only through the API"},
 		{"pkg/scheduler/", module + "pkg/controllers", nil, "processes meet only through the API"},

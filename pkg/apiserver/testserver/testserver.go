@@ -67,6 +67,8 @@ type Options struct {
 	Configure func(*config.Config)
 	// Clock replaces the machine's.
 	Clock clock.Clock
+	// Listener replaces the loopback port.
+	Listener net.Listener
 	// Log receives the server's log; nil: it is not kept.
 	Log io.Writer
 }
@@ -97,7 +99,7 @@ func Start(tb testing.TB, opts Options) *Server {
 	if opts.Log != nil {
 		log = slog.New(slog.NewJSONHandler(opts.Log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
-	api, err := apiserver.New(cfg, apiserver.Deps{Clock: clk, Log: log, KV: s.KV})
+	api, err := apiserver.New(cfg, apiserver.Deps{Clock: clk, Log: log, KV: s.KV, Listener: opts.Listener})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -189,11 +189,15 @@ func (w *work) progress(s *appsv1.DeploymentStatus) {
 		name = fmt.Sprintf("ReplicaSet %q", w.newest.Name)
 	}
 	c := conditionOf(s, appsv1.DeploymentProgressing)
+	done := condition(appsv1.DeploymentProgressing, v1.ConditionTrue, reasonComplete, name+" has successfully progressed.")
 	switch {
+	case complete(w.d, *s):
+		// The condition may be of the template before, if what was in between was not seen.
+		if c == nil || c.Reason != done.Reason || c.Message != done.Message {
+			restamp(s, c, done, now)
+		}
 	case c != nil && c.Reason == reasonComplete && s.Replicas == s.UpdatedReplicas:
 		// The rollout is over: what happens to its pods since does not begin another.
-	case complete(w.d, *s):
-		put(s, condition(appsv1.DeploymentProgressing, v1.ConditionTrue, reasonComplete, name+" has successfully progressed."), now)
 	case progressed(&w.d.Status, s):
 		updated := condition(appsv1.DeploymentProgressing, v1.ConditionTrue, reasonUpdated, name+" is progressing.")
 		restamp(s, c, updated, now)

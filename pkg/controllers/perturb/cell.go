@@ -1,0 +1,183 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package perturb
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/store/kv"
+	"keelson.dev/keelson/pkg/apiserver/config"
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+)
+
+// Cell is an API server in a bubble of virtual time.
+type Cell struct {
+	// Client may do everything, and nothing disturbs it.
+	Client kubernetes.Interface
+	// Dynamic is the same for any kind.
+	Dynamic dynamic.Interface
+
+	tb       testing.TB
+	clock    clock.Clock
+	server   *testserver.Server
+	pipes    *pipes
+	base     *http.Transport
+	baseline map[string][]byte
+
+	mu        sync.Mutex
+	revisions []revision
+}
+
+// revision is that of the store at a time.
+type revision struct {
+	at time.Time
+	rv int64
+}
+
+// NewCell starts a server. It has to be called within a bubble, whose test ends it.
+func NewCell(tb testing.TB) *Cell {
+	tb.Helper()
+	c := &Cell{tb: tb, clock: clock.Real(), pipes: newPipes()}
+	c.server = testserver.Start(tb, testserver.Options{Listener: c.pipes, Configure: lean})
+	tlsConfig, err := rest.TLSConfigFor(c.server.Config)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	c.base = &http.Transport{DialContext: c.pipes.dial, TLSClientConfig: tlsConfig, ForceAttemptHTTP2: true}
+	tb.Cleanup(c.base.CloseIdleConnections)
+	admin := c.config(c.base, "")
+	if c.Client, err = kubernetes.NewForConfig(admin); err != nil {
+		tb.Fatal(err)
+	}
+	plain := rest.CopyConfig(admin)
+	plain.ContentType, plain.AcceptContentTypes = "", ""
+	if c.Dynamic, err = dynamic.NewForConfig(plain); err != nil {
+		tb.Fatal(err)
+	}
+	c.settle(startup)
+	c.baseline = c.contents()
+	return c
+}
+
+// lean leaves out what has work to do every so often and means nothing to controllers.
+func lean(cfg *config.Config) {
+	cfg.PriorityAndFairness = false
+	cfg.DisableAdmission = append(cfg.DisableAdmission,
+		"ValidatingAdmissionPolicy", "MutatingAdmissionPolicy", "ValidatingAdmissionWebhook", "MutatingAdmissionWebhook")
+}
+
+// startup is how long a server is left alone that has just started.
+const startup = 10 * time.Second
+
+// config is a client's configuration over a transport, as a service account of
+// kube-system or (account is "") as the administrator.
+func (c *Cell) config(rt http.RoundTripper, account string) *rest.Config {
+	rc := &rest.Config{Host: c.server.URL, QPS: -1, Transport: rt}
+	rc.ContentType = "application/vnd.kubernetes.protobuf"
+	rc.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	if account != "" {
+		rc.Impersonate = rest.ImpersonationConfig{
+			UserName: "system:serviceaccount:kube-system:" + account,
+			Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"},
+		}
+	}
+	return rc
+}
+
+// settle lets virtual time pass.
+func (c *Cell) settle(d time.Duration) { <-c.clock.After(d) }
+
+// contents are the store's keys and values.
+func (c *Cell) contents() map[string][]byte {
+	c.tb.Helper()
+	all, err := c.server.KV.Range(context.Background(), kv.RangeOptions{Prefix: "/"})
+	if err != nil {
+		c.tb.Fatal(err)
+	}
+	out := make(map[string][]byte, len(all.Items))
+	for _, item := range all.Items {
+		out[item.Key] = item.Value
+	}
+	return out
+}
+
+// reset puts the store back to what it was when the server had started.
+func (c *Cell) reset() {
+	c.tb.Helper()
+	ctx := context.Background()
+	all, err := c.server.KV.Range(ctx, kv.RangeOptions{Prefix: "/"})
+	if err != nil {
+		c.tb.Fatal(err)
+	}
+	present := map[string]kv.Item{}
+	for _, item := range all.Items {
+		present[item.Key] = item
+		if _, keep := c.baseline[item.Key]; !keep {
+			if _, err := c.server.KV.Delete(ctx, item.Key, item.ModRevision); err != nil {
+				c.tb.Fatal(err)
+			}
+		}
+	}
+	for key, value := range c.baseline {
+		if string(present[key].Value) == string(value) {
+			continue
+		}
+		if _, err := c.server.KV.Put(ctx, key, value, present[key].ModRevision, 0); err != nil {
+			c.tb.Fatal(err)
+		}
+	}
+	c.mu.Lock()
+	c.revisions = nil
+	c.mu.Unlock()
+	c.note()
+}
+
+// note remembers the store's revision now.
+func (c *Cell) note() int64 {
+	rv, err := c.server.KV.Revision(context.Background())
+	if err != nil {
+		panic("perturb: revision of a store in memory: " + err.Error()) // it has none that fails
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := len(c.revisions); n == 0 || c.revisions[n-1].rv != rv {
+		c.revisions = append(c.revisions, revision{c.clock.Now(), rv})
+	}
+	return rv
+}
+
+// stale is how old what an API server answers from its cache can be.
+const stale = 20 * time.Second
+
+// revisionAgo is the revision as of which a list is to be answered; "": the present.
+func (c *Cell) revisionAgo(f *Faults, what string) string {
+	c.note()
+	hit, x := f.draw(old, what)
+	if !hit {
+		return ""
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	oldest := c.clock.Now().Add(-stale)
+	var usable []revision
+	for _, r := range c.revisions {
+		if !r.at.Before(oldest) {
+			usable = append(usable, r)
+		}
+	}
+	if len(usable) == 0 {
+		return ""
+	}
+	return strconv.FormatInt(usable[x%uint64(len(usable))].rv, 10)
+}

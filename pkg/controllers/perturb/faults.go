@@ -1,0 +1,146 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package perturb
+
+import (
+	"fmt"
+	"hash/fnv"
+	"sync"
+	"time"
+
+	"keelson.dev/api/clock"
+)
+
+// fault is a kind of disturbance.
+type fault string
+
+const (
+	conflict fault = "conflict" // a write meets a newer version
+	refused  fault = "refused"  // a call fails and has no effect
+	lost     fault = "lost"     // a call has its effect, and its answer does not arrive
+	crash    fault = "crash"    // the process dies at a write
+	late     fault = "late"     // an event comes late
+	twice    fault = "twice"    // an event comes twice
+	cut      fault = "cut"      // a watch ends
+	gone     fault = "gone"     // a watch cannot go on where it was
+	old      fault = "old"      // a list is as of some time ago
+)
+
+// levels are how likely a kind of fault is in a run, in per mille: each run has
+// one of them for each kind, so that some faults are alone and some together.
+func (f fault) levels() [4]int {
+	switch f {
+	case conflict, lost:
+		return [4]int{0, 0, 50, 300}
+	case refused:
+		return [4]int{0, 0, 30, 200}
+	case crash:
+		return [4]int{0, 0, 30, 150}
+	case late:
+		return [4]int{0, 100, 300, 700}
+	case twice:
+		return [4]int{0, 0, 100, 500}
+	case cut:
+		return [4]int{0, 0, 30, 200}
+	default:
+		return [4]int{0, 0, 300, 700}
+	}
+}
+
+// maxCrashes bounds how often the process of one run dies.
+const maxCrashes = 6
+
+// Faults decides what is disturbed in one run. It is safe for concurrent use.
+type Faults struct {
+	seed  uint64
+	clock clock.Clock
+
+	mu      sync.Mutex
+	over    chan struct{} // closed when nothing is disturbed any more
+	times   map[string]int
+	crashes int
+	log     []string
+	began   time.Time
+}
+
+// NewFaults returns those of a seed. Seed 0 has none.
+func NewFaults(c clock.Clock, seed uint64) *Faults {
+	f := &Faults{seed: seed, clock: c, over: make(chan struct{}), times: map[string]int{}, began: c.Now()}
+	if seed == 0 {
+		close(f.over)
+	}
+	return f
+}
+
+// End ends the disturbances.
+func (f *Faults) End() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.ended() {
+		close(f.over)
+	}
+}
+
+func (f *Faults) ended() bool {
+	select {
+	case <-f.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// Log is what was disturbed.
+func (f *Faults) Log() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]string(nil), f.log...)
+}
+
+// hash is a number that only its arguments determine.
+func (f *Faults) hash(what string, n int) uint64 {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%d\x00%s\x00%d", f.seed, what, n)
+	x := h.Sum64() // FNV's low bits follow its last input: mix them
+	x ^= x >> 33
+	x *= 0xff51afd7ed558ccd
+	x ^= x >> 33
+	x *= 0xc4ceb9fe1a85ec53
+	return x ^ x>>33
+}
+
+// hit tells whether a fault happens to a thing; each time it is asked for the
+// same thing it draws anew.
+func (f *Faults) hit(kind fault, what string) bool {
+	yes, _ := f.draw(kind, what)
+	return yes
+}
+
+// draw is hit, with a number for choosing among forms of the fault.
+func (f *Faults) draw(kind fault, what string) (bool, uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ended() || kind == crash && f.crashes >= maxCrashes {
+		return false, 0
+	}
+	key := string(kind) + " " + what
+	n := f.times[key]
+	f.times[key]++
+	level := kind.levels()[f.hash("level "+string(kind), 0)%4]
+	x := f.hash(key, n)
+	if int(x%1000) >= level {
+		return false, 0
+	}
+	if kind == crash {
+		f.crashes++
+	}
+	f.log = append(f.log, fmt.Sprintf("%v %s #%d", f.clock.Since(f.began), key, n))
+	return true, x / 1000
+}
+
+// lateness is how late an event comes.
+func lateness(x uint64) time.Duration {
+	most := [4]time.Duration{50 * time.Millisecond, 500 * time.Millisecond, 3 * time.Second, 20 * time.Second}[x%4]
+	return time.Duration(x / 4 % uint64(most))
+}
