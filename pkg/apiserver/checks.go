@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"time"
 
 	"keelson.dev/api/clock"
@@ -41,7 +42,9 @@ func (a *assembly) checks() map[string][]health.Check {
 		health.Check{Name: "authorization-sync", Run: func(context.Context) error { return a.authorizationSynced() }},
 		a.server.shutdown.Check(),
 	)
-	return map[string][]health.Check{"/healthz": live, "/livez": live, "/readyz": ready}
+	// A restart would not bring a key server back: livez does not ask it.
+	keys := a.server.keyServers
+	return map[string][]health.Check{"/healthz": slices.Concat(live, keys), "/livez": live, "/readyz": slices.Concat(ready, keys)}
 }
 
 func (a *assembly) authorizationSynced() error {

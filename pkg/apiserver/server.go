@@ -49,12 +49,13 @@ type Server struct {
 	deps Deps
 	log  *slog.Logger
 
-	serving  *serving
-	clientCA *authn.CAFile
-	proxyCA  *authn.CAFile
-	issuer   *satoken.Issuer
-	keys     *satoken.Keys
-	audit    *audit.Log // nil: nothing is taken down
+	serving    *serving
+	clientCA   *authn.CAFile
+	proxyCA    *authn.CAFile
+	issuer     *satoken.Issuer
+	keys       *satoken.Keys
+	keyServers []health.Check // whether they answer
+	audit      *audit.Log     // nil: nothing is taken down
 
 	inFlight  *filters.InFlight
 	inherited []net.Listener
@@ -153,7 +154,11 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	defer background.Wait()
 	defer stop()
-	backend := store.NewBackend(store.BackendConfig{KV: kvs, Root: s.cfg.EtcdPrefix, Clock: s.deps.Clock, Log: s.log})
+	values, sealed, err := s.openEncryption(inner, kvs)
+	if err != nil {
+		return err
+	}
+	backend := store.NewBackend(store.BackendConfig{KV: values, Root: s.cfg.EtcdPrefix, Clock: s.deps.Clock, Log: s.log})
 	background.Go(func() {
 		if err := backend.Run(inner); err != nil {
 			s.log.Error("Storage backend ended", "err", err)
@@ -173,6 +178,9 @@ func (s *Server) Run(ctx context.Context) error {
 	a, err := s.assemble(inner, kvs, backend)
 	if err != nil {
 		return err
+	}
+	if sealed != nil {
+		background.Go(func() { sealed.Run(inner) })
 	}
 	background.Go(func() { a.run(inner) })
 	return s.serve(ctx, listener, a)

@@ -19,7 +19,9 @@ import (
 	"keelson.dev/apiserver/store"
 	"keelson.dev/apiserver/store/kv"
 	"keelson.dev/apiserver/store/kv/etcd"
+	"keelson.dev/keelson/pkg/api"
 	"keelson.dev/keelson/pkg/apiserver/config"
+	"keelson.dev/keelson/pkg/apiserver/encryption"
 )
 
 // openKV opens the key-value store that cfg names. close stops it, if it is ours.
@@ -33,6 +35,21 @@ func openKV(ctx context.Context, cfg *config.Config, clk clock.Clock, log *slog.
 	}
 	e, err := etcd.Start(ctx, etcd.Embedded{Dir: cfg.DataDir, Clock: clk, Log: log})
 	return e, e, wrap("embedded etcd", err)
+}
+
+// openEncryption puts encryption before kvs, if it is configured.
+func (s *Server) openEncryption(ctx context.Context, kvs kv.Store) (kv.Store, *encryption.Encryption, error) {
+	if s.cfg.EncryptionConfig == "" {
+		return kvs, nil, nil
+	}
+	e, err := encryption.Open(ctx, encryption.Config{
+		File: s.cfg.EncryptionConfig, Reload: s.cfg.EncryptionReload, Root: s.cfg.EtcdPrefix, Rows: api.Rows(),
+	}, kvs)
+	if err != nil {
+		return nil, nil, err
+	}
+	s.keyServers = e.Checks()
+	return e.Store, e, nil
 }
 
 func wrap(what string, err error) error {

@@ -25,6 +25,9 @@ type Config struct {
 	EtcdKeyFile  string
 	EtcdPrefix   string
 	DataDir      string
+	// EncryptionConfig says how values are encrypted in etcd; empty: they are not.
+	EncryptionConfig string
+	EncryptionReload bool // follow EncryptionConfig
 
 	// Serving.
 	BindAddress      string
@@ -184,6 +187,9 @@ func (c *Config) Validate() error {
 		if !slices.Contains(known, m) {
 			add("--authorization-mode %q is not one of %s", m, strings.Join(known, ","))
 		}
+	}
+	if c.EncryptionReload && c.EncryptionConfig == "" {
+		add("--encryption-provider-config-automatic-reload must be set with --encryption-provider-config")
 	}
 	c.Audit.validate(add)
 	return errors.Join(errs...)

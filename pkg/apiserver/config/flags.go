@@ -47,6 +47,8 @@ func (c *Config) addStorage(fs *pflag.FlagSet) {
 	fs.StringVar(&c.EtcdKeyFile, "etcd-keyfile", "", "client key for etcd")
 	fs.StringVar(&c.EtcdPrefix, "etcd-prefix", c.EtcdPrefix, "prefix of all keys in etcd")
 	fs.StringVar(&c.DataDir, "data-dir", c.DataDir, "where the embedded etcd keeps its files")
+	fs.StringVar(&c.EncryptionConfig, "encryption-provider-config", "", "how values are encrypted in etcd: an EncryptionConfiguration")
+	fs.BoolVar(&c.EncryptionReload, "encryption-provider-config-automatic-reload", false, "follow changes of --encryption-provider-config")
 	fs.DurationVar(&c.EventTTL, "event-ttl", c.EventTTL, "how long events are kept")
 }
 

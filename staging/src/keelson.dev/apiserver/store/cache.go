@@ -6,6 +6,7 @@ package store
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -47,6 +48,7 @@ type cache struct {
 	gen      int   // counts resets
 	loadAt   int64 // revision to load; 0: the present
 	loaded   chan struct{}
+	problem  error // why the last attempt to load failed, where others wait in vain
 	records  *tree
 	indexes  map[string]index
 	base     int64 // revision of the load
@@ -111,8 +113,11 @@ func (c *cache) wait(ctx context.Context) error {
 	c.start()
 	for {
 		c.mu.RLock()
-		state, loaded := c.state, c.loaded
+		state, loaded, problem := c.state, c.loaded, c.problem
 		c.mu.RUnlock()
+		if problem != nil {
+			return apierrors.NewInternalError(problem)
+		}
 		switch state {
 		case ready:
 			return nil
@@ -214,12 +219,35 @@ func (c *cache) install(gen int, records []*Record, rev int64) {
 		}
 	}
 	c.buffer = nil
-	c.state = ready
+	c.state, c.problem = ready, nil
 	close(c.loaded)
+}
+
+// fail notes that stored values cannot be read, so that nobody waits for them.
+// The load is tried again all the same.
+func (c *cache) fail(gen int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state != loading || c.gen != gen {
+		return
+	}
+	c.problem = err
+	close(c.loaded)
+	c.loaded = make(chan struct{})
+}
+
+// unreadable reports whether one of events has come without its value.
+func unreadable(events []kv.Event) bool {
+	return slices.ContainsFunc(events, func(e kv.Event) bool { return e.Err != nil })
 }
 
 // apply takes events of this resource, in order. Only the dispatcher calls it.
 func (c *cache) apply(events []kv.Event) {
+	if unreadable(events) {
+		// Anew, until everything can be read.
+		c.reset(0, time.Time{})
+		return
+	}
 	records, live := c.former(events)
 	if live { // decode what other servers wrote without holding up readers
 		for i := range events {

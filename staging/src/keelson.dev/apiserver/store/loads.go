@@ -109,6 +109,9 @@ func (c *cache) load(ctx context.Context) {
 			c.loadPresent(gen) // the past is gone, or it took too long
 		} else {
 			c.log.Error("Load failed", "err", err)
+			if errors.Is(err, kv.ErrUnreadable) {
+				c.fail(gen, err)
+			}
 			if !sleep(ctx, c.b.clock, loadRetry) {
 				return
 			}

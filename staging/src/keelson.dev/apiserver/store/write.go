@@ -78,7 +78,9 @@ func (s *Store) attempt(ctx context.Context, key string, cur *Record, fresh bool
 		if !fresh {
 			return nil, nil, nil
 		}
-		return cur, nil, nil
+		if old, err := s.outdated(ctx, key); err != nil || !old {
+			return cur, nil, translate(ctx, err)
+		}
 	}
 	var ttl int64
 	if s.TTL != nil {
@@ -189,6 +191,17 @@ func (s *Store) deleteOnce(ctx context.Context, key string, cur *Record) (*Recor
 		return nil, &res, nil
 	}
 	return cur.at(res.Revision), nil, nil
+}
+
+// outdated reports whether the stored form of an object is to be renewed although
+// the object has not changed: it is encrypted otherwise by now.
+func (s *Store) outdated(ctx context.Context, key string) (bool, error) {
+	if aging, ok := s.b.kv.(interface {
+		Outdated(ctx context.Context, key string) (bool, error)
+	}); ok {
+		return aging.Outdated(ctx, s.fullKey(key))
+	}
+	return false, nil
 }
 
 // encode leaves the words to the codec: one that converts has them from afar, and

@@ -25,6 +25,8 @@ var (
 	ErrCompacted = errors.New("required revision has been compacted")
 	// ErrFutureRevision says that a revision was asked for which is yet to come.
 	ErrFutureRevision = errors.New("required revision is a future revision")
+	// ErrUnreadable says that a value is there and cannot be read, at present.
+	ErrUnreadable = errors.New("value cannot be read")
 	// ErrClosed says that the store, or the watch, has been closed.
 	ErrClosed = errors.New("key-value store closed")
 )
@@ -73,6 +75,8 @@ type Event struct {
 	// revision of the deletion.
 	Item
 	Deleted bool
+	// Err says why Value is not there (ErrUnreadable); nil as a rule.
+	Err error
 }
 
 // Batch is what a watch delivers at a time.

@@ -1,0 +1,178 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package encryption
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage/value"
+
+	"keelson.dev/apiserver/store/kv"
+)
+
+// source has the transformers of resources.
+type source interface {
+	TransformerForResource(schema.GroupResource) value.Transformer
+}
+
+// Store is a kv.Store that encrypts what another one stores.
+type Store struct {
+	inner    kv.Store
+	resource func(key string) (schema.GroupResource, bool)
+	source   source
+	// A resource's transformer stays the same: what changes is inside of it.
+	transformers sync.Map // of schema.GroupResource
+}
+
+var _ kv.Store = &Store{}
+
+// transformer is that of a key's value; nil: it is stored as it is.
+func (s *Store) transformer(key string) value.Transformer {
+	gr, ok := s.resource(key)
+	if !ok {
+		return nil
+	}
+	if t, ok := s.transformers.Load(gr); ok {
+		return t.(value.Transformer) //nolint:forcetypeassert // the only type that is put there
+	}
+	t := s.source.TransformerForResource(gr)
+	s.transformers.Store(gr, t)
+	return t
+}
+
+// open decrypts a value. stale says that it would be written otherwise.
+func (s *Store) open(ctx context.Context, key string, data []byte) (plain []byte, stale bool, err error) {
+	t := s.transformer(key)
+	if t == nil {
+		return data, false, nil
+	}
+	plain, stale, err = t.TransformFromStorage(ctx, data, value.DefaultContext(key))
+	if err != nil {
+		return nil, false, fmt.Errorf("%w: unable to transform key %q: %w", kv.ErrUnreadable, key, err)
+	}
+	return plain, stale, nil
+}
+
+func (s *Store) openItem(ctx context.Context, it *kv.Item) error {
+	if it == nil {
+		return nil
+	}
+	plain, _, err := s.open(ctx, it.Key, it.Value)
+	it.Value = plain
+	return err
+}
+
+// Get implements kv.Store.
+func (s *Store) Get(ctx context.Context, key string) (*kv.Item, int64, error) {
+	it, rev, err := s.inner.Get(ctx, key)
+	if err != nil || it == nil {
+		return it, rev, err
+	}
+	opened := *it
+	if err := s.openItem(ctx, &opened); err != nil {
+		return nil, rev, err
+	}
+	return &opened, rev, nil
+}
+
+// Outdated reports whether a key's value would be stored otherwise today.
+func (s *Store) Outdated(ctx context.Context, key string) (bool, error) {
+	it, _, err := s.inner.Get(ctx, key)
+	if err != nil || it == nil {
+		return false, err
+	}
+	_, stale, err := s.open(ctx, key, it.Value)
+	return stale, err
+}
+
+// Range implements kv.Store. One value that cannot be read is an error of the whole.
+func (s *Store) Range(ctx context.Context, opts kv.RangeOptions) (kv.RangeResult, error) {
+	res, err := s.inner.Range(ctx, opts)
+	if err != nil {
+		return res, err
+	}
+	items := make([]kv.Item, len(res.Items))
+	copy(items, res.Items)
+	for i := range items {
+		if err := s.openItem(ctx, &items[i]); err != nil {
+			return kv.RangeResult{}, err
+		}
+	}
+	res.Items = items
+	return res, nil
+}
+
+// Put implements kv.Store.
+func (s *Store) Put(ctx context.Context, key string, data []byte, expect, ttl int64) (kv.WriteResult, error) {
+	if t := s.transformer(key); t != nil {
+		sealed, err := t.TransformToStorage(ctx, data, value.DefaultContext(key))
+		if err != nil {
+			return kv.WriteResult{}, fmt.Errorf("encrypt %q: %w", key, err)
+		}
+		data = sealed
+	}
+	return s.result(ctx)(s.inner.Put(ctx, key, data, expect, ttl))
+}
+
+// Delete implements kv.Store.
+func (s *Store) Delete(ctx context.Context, key string, expect int64) (kv.WriteResult, error) {
+	return s.result(ctx)(s.inner.Delete(ctx, key, expect))
+}
+
+// result decrypts what stood in the way of a write.
+func (s *Store) result(ctx context.Context) func(kv.WriteResult, error) (kv.WriteResult, error) {
+	return func(res kv.WriteResult, err error) (kv.WriteResult, error) {
+		if err != nil || res.Current == nil {
+			return res, err
+		}
+		opened := *res.Current
+		err = s.openItem(ctx, &opened)
+		res.Current = &opened
+		return res, err
+	}
+}
+
+// Watch implements kv.Store.
+func (s *Store) Watch(ctx context.Context, prefix string, from int64) (kv.Watch, error) {
+	w, err := s.inner.Watch(ctx, prefix, from)
+	if err != nil {
+		return nil, err
+	}
+	return &watch{w, s}, nil
+}
+
+// Revision implements kv.Store.
+func (s *Store) Revision(ctx context.Context) (int64, error) { return s.inner.Revision(ctx) }
+
+// Compact implements kv.Store.
+func (s *Store) Compact(ctx context.Context, revision int64) error {
+	return s.inner.Compact(ctx, revision)
+}
+
+// watch decrypts events.
+type watch struct {
+	kv.Watch
+	s *Store
+}
+
+// Next implements kv.Watch. An event that cannot be read says so, and does not
+// hold up others.
+func (w *watch) Next(ctx context.Context) (kv.Batch, error) {
+	b, err := w.Watch.Next(ctx)
+	if err != nil || len(b.Events) == 0 {
+		return b, err
+	}
+	events := make([]kv.Event, len(b.Events))
+	copy(events, b.Events)
+	for i := range events {
+		if !events[i].Deleted {
+			events[i].Err = w.s.openItem(ctx, &events[i].Item)
+		}
+	}
+	b.Events = events
+	return b, nil
+}

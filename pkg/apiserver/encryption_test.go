@@ -1,0 +1,108 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver_test
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/store/kv/memory"
+	"keelson.dev/keelson/pkg/apiserver/config"
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+)
+
+// encryptionConfig is a configuration of secrets alone.
+func encryptionConfig(t *testing.T, providers ...string) string {
+	t.Helper()
+	text := "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers:\n"
+	for _, p := range providers {
+		text += "  - " + p + "\n"
+	}
+	file := filepath.Join(t.TempDir(), "encryption.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// TestEncryption: secrets are encrypted, and a write renews those that another
+// key encrypted, although nothing of them changes.
+func TestEncryption(t *testing.T) {
+	const (
+		a = "secretbox: {keys: [{name: a, secret: MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=}]}"
+		b = "aesgcm: {keys: [{name: b, secret: MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=}]}"
+	)
+	store := memory.New(clock.Real())
+	raw := func(key string) string {
+		t.Helper()
+		it, _, err := store.Get(t.Context(), key)
+		if err != nil || it == nil {
+			t.Fatalf("%s: %v, %v", key, it, err)
+		}
+		return string(it.Value)
+	}
+	serve := func(providers ...string) *testserver.Server {
+		file := encryptionConfig(t, providers...)
+		return testserver.Start(t, testserver.Options{KV: store, Configure: func(c *config.Config) { c.EncryptionConfig = file }})
+	}
+	ctx := t.Context()
+	s := serve(a)
+	if _, err := s.Client.CoreV1().Secrets("default").Create(ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "s"}, StringData: map[string]string{"k": "hush-hush"},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Client.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if v := raw("/registry/secrets/default/s"); !strings.HasPrefix(v, "k8s:enc:secretbox:v1:a:") || strings.Contains(v, "hush-hush") {
+		t.Fatalf("secret: %q", v)
+	}
+	if v := raw("/registry/configmaps/default/c"); !strings.HasPrefix(v, "k8s\x00") {
+		t.Fatalf("config map: %q", v)
+	}
+	s.Stop(t)
+
+	s = serve(b, a)
+	got, err := s.Client.CoreV1().Secrets("default").Get(ctx, "s", metav1.GetOptions{})
+	if err != nil || string(got.Data["k"]) != "hush-hush" {
+		t.Fatal(got, err)
+	}
+	list, err := s.Client.CoreV1().Secrets("default").List(ctx, metav1.ListOptions{})
+	if err != nil || len(list.Items) != 1 {
+		t.Fatal(list, err)
+	}
+	renewed, err := s.Client.CoreV1().Secrets("default").Update(ctx, got, metav1.UpdateOptions{})
+	if err != nil || renewed.ResourceVersion == got.ResourceVersion {
+		t.Fatalf("resource version %s, %v", renewed.ResourceVersion, err)
+	}
+	if v := raw("/registry/secrets/default/s"); !strings.HasPrefix(v, "k8s:enc:aesgcm:v1:b:") {
+		t.Fatalf("after rotation: %q", v)
+	}
+	again, err := s.Client.CoreV1().Secrets("default").Update(ctx, renewed, metav1.UpdateOptions{})
+	if err != nil || again.ResourceVersion != renewed.ResourceVersion {
+		t.Fatalf("resource version %s, %v", again.ResourceVersion, err)
+	}
+	s.Stop(t)
+
+	// The key is lost: secrets cannot be read, all else can.
+	s = serve(a)
+	if _, err := s.Client.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/api/v1/namespaces/default/secrets/s", "/api/v1/namespaces/default/secrets"} {
+		poll(t, path, func(context.Context) bool {
+			resp, body := answerTo(t, s.Config, path)
+			return resp.StatusCode == http.StatusInternalServerError && strings.Contains(body, `unable to transform key`)
+		})
+	}
+}
