@@ -62,7 +62,7 @@ func newView(row *resource.Row, version string) *view {
 // object returns the record's object in the view's version, without its kind
 // unless dynamic. It may be shared: it is for reading only.
 func (v *view) object(rec *store.Record) (resource.Object, error) {
-	obj, err := rec.Shared()
+	obj, err := rec.Read()
 	if err != nil || v.version == nil || v.version.FromStorage == nil {
 		return obj, err
 	}
@@ -76,6 +76,18 @@ func (v *view) object(rec *store.Record) (resource.Object, error) {
 // say their kind there.
 func (v *view) item(rec *store.Record) ([]byte, error) {
 	return rec.Encoded(v.formJSON, v.encodeJSON)
+}
+
+// appendItem appends the item without having the record remember it.
+func (v *view) appendItem(dst []byte, rec *store.Record) ([]byte, error) {
+	item, ok := rec.Remembered(v.formJSON)
+	if !ok {
+		var err error
+		if item, err = v.encodeJSON(rec); err != nil {
+			return nil, err
+		}
+	}
+	return append(dst, item...), nil
 }
 
 func (v *view) encodeJSON(rec *store.Record) ([]byte, error) {
@@ -138,10 +150,8 @@ func (v *view) proto(rec *store.Record) ([]byte, error) {
 }
 
 func (v *view) encodeProto(rec *store.Record) ([]byte, error) {
-	if v.version == nil || v.version.FromStorage == nil {
-		if b, ok := v.splice(rec); ok {
-			return b, nil
-		}
+	if item, ok := v.splice(rec); ok {
+		return v.header.AppendItem(make([]byte, 0, v.header.Size(item.Size())), &item), nil
 	}
 	obj, err := v.object(rec)
 	if err != nil {
@@ -156,20 +166,16 @@ func (v *view) encodeProto(rec *store.Record) ([]byte, error) {
 
 // splice sets the resourceVersion in the stored bytes, when they are of the
 // view's version already.
-func (v *view) splice(rec *store.Record) ([]byte, bool) {
-	if v.row.Codec != nil || !wire.IsEnvelope(rec.Data) {
-		return nil, false
+func (v *view) splice(rec *store.Record) (wire.Item, bool) {
+	if v.row.Codec != nil || v.version != nil && v.version.FromStorage != nil {
+		return wire.Item{}, false
 	}
-	e, err := wire.Parse(rec.Data)
-	if err != nil || e.Kind != v.gvk.Kind || e.APIVersion != v.gvk.GroupVersion().String() {
-		return nil, false
-	}
-	return wire.SetResourceVersion(rec.Data, rec.Revision)
+	return v.header.Splice(rec.Data, rec.Revision)
 }
 
 // metadata is the record's object as a PartialObjectMetadata without its kind.
 func (v *view) metadata(rec *store.Record) (*metav1.PartialObjectMetadata, error) {
-	obj, err := rec.Shared()
+	obj, err := rec.Read()
 	if err != nil {
 		return nil, err
 	}
@@ -192,25 +198,44 @@ func partial(obj metav1.Object) *metav1.PartialObjectMetadata {
 	}}
 }
 
+// partialForm is the form of a record's metadata in a version of meta.k8s.io.
+func partialForm(mediaType, metaVersion string) store.Form {
+	return store.Form{MediaType: mediaType, Variant: "metadata/" + metaVersion}
+}
+
 // partialJSON is the record's metadata as a JSON PartialObjectMetadata of a
 // version of meta.k8s.io, with its kind.
 func (v *view) partialJSON(rec *store.Record, metaVersion string) ([]byte, error) {
-	form := store.Form{MediaType: negotiate.JSON, Variant: "metadata/" + metaVersion}
-	return rec.Encoded(form, func(rec *store.Record) ([]byte, error) {
-		p, err := v.metadata(rec)
-		if err != nil {
+	return rec.Encoded(partialForm(negotiate.JSON, metaVersion), func(rec *store.Record) ([]byte, error) {
+		return v.encodePartial(rec, metaVersion)
+	})
+}
+
+// appendPartial appends it without having the record remember it.
+func (v *view) appendPartial(dst []byte, rec *store.Record, metaVersion string) ([]byte, error) {
+	item, ok := rec.Remembered(partialForm(negotiate.JSON, metaVersion))
+	if !ok {
+		var err error
+		if item, err = v.encodePartial(rec, metaVersion); err != nil {
 			return nil, err
 		}
-		p.TypeMeta = metav1.TypeMeta{APIVersion: metav1.GroupName + "/" + metaVersion, Kind: "PartialObjectMetadata"}
-		return marshalJSON(p)
-	})
+	}
+	return append(dst, item...), nil
+}
+
+func (v *view) encodePartial(rec *store.Record, metaVersion string) ([]byte, error) {
+	p, err := v.metadata(rec)
+	if err != nil {
+		return nil, err
+	}
+	p.TypeMeta = metav1.TypeMeta{APIVersion: metav1.GroupName + "/" + metaVersion, Kind: "PartialObjectMetadata"}
+	return marshalJSON(p)
 }
 
 // partialProto is the record's metadata as an enveloped PartialObjectMetadata:
 // its field 1 is the object's.
 func (v *view) partialProto(rec *store.Record, metaVersion string) ([]byte, error) {
-	form := store.Form{MediaType: negotiate.Protobuf, Variant: "metadata/" + metaVersion}
-	return rec.Encoded(form, func(rec *store.Record) ([]byte, error) {
+	return rec.Encoded(partialForm(negotiate.Protobuf, metaVersion), func(rec *store.Record) ([]byte, error) {
 		p, err := v.metadata(rec)
 		if err != nil {
 			return nil, err

@@ -4,7 +4,6 @@
 package rest
 
 import (
-	"compress/gzip"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -16,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"keelson.dev/apiserver/deflate"
 	"keelson.dev/apiserver/negotiate"
 	"keelson.dev/apiserver/wire"
 )
@@ -27,16 +27,15 @@ const bufferSize = 128 << 10
 // pools are the buffers that answers are made in. They hold no state of requests.
 type pools struct {
 	buffers sync.Pool // *[]byte, empty; put by putBuffer only
-	gzips   sync.Pool // *gzip.Writer
+	texts   sync.Pool // *[]byte, for texts of blocks; put by putText only
+	deflate *deflate.Pool
 }
 
 func newPools() *pools {
 	return &pools{
 		buffers: sync.Pool{New: func() any { return new(make([]byte, 0, 16<<10)) }},
-		gzips: sync.Pool{New: func() any {
-			w, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // the level is valid
-			return w
-		}},
+		texts:   sync.Pool{New: func() any { return new([]byte) }},
+		deflate: deflate.NewPool(),
 	}
 }
 
@@ -49,6 +48,13 @@ func (p *pools) putBuffer(b *[]byte) {
 	}
 }
 
+// putText takes the buffer of a text back, unless an unusual object has made it large.
+func (p *pools) putText(b *[]byte) {
+	if cap(*b) <= 4<<20 {
+		p.texts.Put(b)
+	}
+}
+
 // answer is one response on its way. Close sends what is held back.
 type answer struct {
 	pools *pools
@@ -58,7 +64,7 @@ type answer struct {
 
 	held *[]byte
 	to   io.Writer // once the header is sent
-	zip  *gzip.Writer
+	zip  *deflate.Stream
 	err  error
 }
 
@@ -105,16 +111,25 @@ func (a *answer) flush() {
 		if a.gzip {
 			a.w.Header().Set("Content-Encoding", "gzip")
 			a.w.Header().Add("Vary", "Accept-Encoding")
-			a.zip = a.pools.gzips.Get().(*gzip.Writer)
-			a.zip.Reset(a.w)
-			a.to = a.zip
 		}
 		a.w.WriteHeader(a.code)
+		if a.gzip {
+			a.zip = a.pools.deflate.Stream(a.w)
+			a.to = a.zip
+		}
 	}
 	if a.err == nil && len(*a.held) > 0 {
 		_, a.err = a.to.Write(*a.held)
 	}
 	*a.held = (*a.held)[:0]
+}
+
+// piece sends what has been compressed before; the client takes gzip.
+func (a *answer) piece(p deflate.Piece) {
+	a.flush()
+	if a.err == nil {
+		a.err = a.zip.Piece(p)
+	}
 }
 
 // Close ends the answer and gives its buffers back.
@@ -130,8 +145,6 @@ func (a *answer) Close() error {
 		if err := a.zip.Close(); a.err == nil {
 			a.err = err
 		}
-		a.zip.Reset(nil)
-		a.pools.gzips.Put(a.zip)
 	}
 	a.pools.putBuffer(a.held)
 	a.held = nil

@@ -5,6 +5,7 @@ package rest
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -25,6 +26,7 @@ import (
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
+	"keelson.dev/apiserver/table"
 )
 
 // Server serves rows. It is safe for concurrent use.
@@ -32,6 +34,7 @@ type Server struct {
 	cfg      Config
 	decoders decoders
 	pools    *pools
+	ages     *table.Ages
 	metrics  *metrics
 	// auditCodecs encode objects for audit events.
 	auditCodecs runtime.NegotiatedSerializer
@@ -115,7 +118,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.MinWatchTimeout == 0 {
 		cfg.MinWatchTimeout = 30 * time.Minute
 	}
-	s := &Server{cfg: cfg, decoders: newDecoders(cfg.Scheme), pools: newPools()}
+	s := &Server{cfg: cfg, decoders: newDecoders(cfg.Scheme), pools: newPools(), ages: table.NewAges(rand.Text())}
 	m, err := newMetrics(cfg.Metrics, cfg.Clock)
 	if err != nil {
 		return nil, fmt.Errorf("request metrics: %w", err)

@@ -39,7 +39,7 @@ type BackendConfig struct {
 	Clock clock.Clock
 	Log   *slog.Logger
 	// FormBytes bounds the memory of encodings and decoded objects that records
-	// of all stores remember; 64 MiB when 0.
+	// and blocks of all stores remember; 64 MiB when 0.
 	FormBytes int64
 	// Window is how long events stay available to watches and to lists of the
 	// past; 75 seconds, as in Kubernetes, when 0.
@@ -64,6 +64,7 @@ type Backend struct {
 	clock  clock.Clock
 	log    *slog.Logger
 	forms  *formBudget
+	pieces *pieceCache
 	limits windowLimits
 
 	fresh    *freshness
@@ -105,7 +106,8 @@ func NewBackend(cfg BackendConfig) *Backend {
 	if cfg.FormBytes == 0 {
 		cfg.FormBytes = defaultFormBytes
 	}
-	b.forms = newFormBudget(cfg.FormBytes)
+	b.forms = newFormBudget(cfg.FormBytes / 2)
+	b.pieces = newPieceCache(cfg.FormBytes / 2)
 	b.fresh = newFreshness(cfg.Clock)
 	b.revision.read = cfg.KV.Revision
 	return b

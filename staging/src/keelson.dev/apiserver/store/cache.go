@@ -72,7 +72,7 @@ func newCache(b *Backend, prefix string, cfg *Config) *cache {
 }
 
 func (c *cache) clearLocked() {
-	c.records = newTree()
+	c.records = newTree(c.b.pieces)
 	c.indexes = make(map[string]index, len(c.fields))
 	for _, f := range c.fields {
 		c.indexes[f] = index{}
@@ -207,7 +207,7 @@ func (c *cache) install(gen int, records []*Record, rev int64) {
 	for _, r := range records {
 		c.records.put(r)
 		for f, ix := range c.indexes {
-			ix.move(f, nil, r)
+			ix.move(c.b.pieces, f, nil, r)
 		}
 	}
 	c.base, c.rev = rev, rev
@@ -346,7 +346,7 @@ func (c *cache) applyLocked(e *kv.Event, cur *Record) {
 		c.records.delete(key)
 	}
 	for f, ix := range c.indexes {
-		ix.move(f, prev, cur)
+		ix.move(c.b.pieces, f, prev, cur)
 	}
 	ch := &change{rev: e.ModRevision, cur: cur, prev: prev, at: c.b.clock.Now()}
 	pos := c.window.end()

@@ -134,28 +134,52 @@ func (s *Store) page(p *listPlan, snap *snapshot) *Page {
 		prefix = key
 	}
 	if p.limit == 0 && !p.match.selective() && p.match.namespace == "" {
-		page.Records = make([]*Record, 0, snap.records.Len())
+		page.Records = make([]*Record, 0, snap.records.n)
 	}
-	// Of the first page of everything, what remains is known without a walk.
-	whole := p.start == "" && prefix == "" && snap.undo == nil && !p.match.selective()
 	var remaining int64
-	snap.ascend(prefix, p.start, func(r *Record) bool {
-		if !p.match.matches(r) {
-			return true
-		}
-		if p.limit == 0 || int64(len(page.Records)) < p.limit {
-			page.Records = append(page.Records, r)
-			return true
-		}
-		if whole {
-			remaining = int64(snap.records.Len()) - p.limit
-			return false
-		}
-		remaining++
-		return !p.match.selective() // else one more is all we need to know
-	})
+	if p.match.selective() {
+		remaining = p.pick(page, snap, prefix)
+	} else {
+		remaining = p.cut(page, snap, prefix)
+	}
 	s.finish(p, page, remaining > 0, remaining)
 	return page
+}
+
+// pick fills a page with what a selector selects, and tells whether that is more.
+func (p *listPlan) pick(page *Page, snap *snapshot, prefix string) (remaining int64) {
+	snap.ascend(prefix, p.start, func(_ *Block, _ int, records []*Record) bool {
+		page.Records = p.match.filter(page.Records, records)
+		return p.limit == 0 || int64(len(page.Records)) <= p.limit // one more is all we need to know
+	})
+	if p.limit > 0 && int64(len(page.Records)) > p.limit {
+		page.Records = page.Records[:p.limit]
+		return 1
+	}
+	return 0
+}
+
+// cut fills a page with a stretch of keys, and counts those after it.
+func (p *listPlan) cut(page *Page, snap *snapshot, prefix string) (remaining int64) {
+	// Of the first page of everything, what remains is known without a walk.
+	whole := p.start == "" && prefix == "" && snap.undo == nil
+	snap.ascend(prefix, p.start, func(b *Block, from int, records []*Record) bool {
+		n := len(records)
+		if p.limit > 0 {
+			n = int(min(int64(n), p.limit-int64(len(page.Records))))
+		}
+		if n > 0 {
+			page.Records = append(page.Records, records[:n]...)
+			page.Runs = append(page.Runs, Run{Block: b, From: from, N: n})
+		}
+		remaining += int64(len(records) - n)
+		if remaining > 0 && whole {
+			remaining = int64(snap.records.n) - p.limit
+			return false
+		}
+		return true
+	})
+	return remaining
 }
 
 // finish adds to a page what tells of those after it.

@@ -61,6 +61,19 @@ func (m *matcher) matches(r *Record) bool {
 		(m.fields == nil || m.fields.Matches(r.Attrs.Fields))
 }
 
+// filter appends those of records that match.
+func (m *matcher) filter(dst, records []*Record) []*Record {
+	if !m.selective() {
+		return append(dst, records...) // found by their keys
+	}
+	for _, r := range records {
+		if m.matches(r) {
+			dst = append(dst, r)
+		}
+	}
+	return dst
+}
+
 // indexed returns the first of the index fields that the matcher fixes.
 func (m *matcher) indexed(indexFields []string) (field, value string, ok bool) {
 	if m.fields == nil {

@@ -94,6 +94,7 @@ func (m *model) list(o op) {
 		m.fatal("list at %d, want at least %d", page.Revision, atLeast)
 	}
 	m.compare(page.Records, m.selected(opts.Predicate, page.Revision), fmt.Sprintf("list %+v at %d", opts, page.Revision))
+	m.must(checkTexts(page))
 }
 
 // past lists at an exact revision, which is there unless it has been compacted
@@ -110,6 +111,7 @@ func (m *model) past(o op) {
 		m.fatal("exact list at %d, want %d", page.Revision, rev)
 	}
 	m.compare(page.Records, m.selected(opts.Predicate, rev), fmt.Sprintf("exact list %+v", opts))
+	m.must(checkTexts(page))
 }
 
 // pages lists page by page while writes go on.
@@ -127,6 +129,7 @@ func (m *model) pages(o op) {
 			m.fatal("page at %d of a list at %d", page.Revision, rev)
 		}
 		got = append(got, page.Records...)
+		m.must(checkTexts(page))
 		want := m.selected(opts.Predicate, rev)
 		if page.Continue == "" {
 			m.compare(got, want, fmt.Sprintf("pages of %+v at %d", opts, rev))

@@ -91,9 +91,11 @@ func newModel(t *testing.T, kvs kv.Store, root string) *model {
 }
 
 func (m *model) boot() {
-	// A tiny window, so that runs fall out of it.
+	// A tiny window, so that runs fall out of it, and tiny blocks in too small a cache.
 	m.env, m.stop = boot(m.t, m.kv, clock.Real(), m.root, func(b *Backend) {
 		b.limits = windowLimits{min: 8, max: 8, age: 0, bytes: 1 << 30}
+		b.pieces = newPieceCache(300)
+		b.pieces.blockRecords = 3
 	})
 }
 

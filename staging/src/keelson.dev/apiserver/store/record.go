@@ -60,6 +60,21 @@ func (r *Record) Shared() (Object, error) {
 	return obj, nil
 }
 
+// Read returns the decoded object for reading only, like Shared, but does not keep
+// one that it had to decode: for what reads every object once.
+func (r *Record) Read() (Object, error) {
+	r.mu.Lock()
+	obj := r.obj
+	r.mu.Unlock()
+	if obj != nil {
+		return obj, nil
+	}
+	return r.Object()
+}
+
+// Remembered returns the record in form f if that has been made and not forgotten.
+func (r *Record) Remembered(f Form) ([]byte, bool) { return r.form(f) }
+
 // Encoded returns the record in form f, made by encode at the first need and
 // shared afterwards: callers do not modify it. While one caller encodes, others
 // who want an encoding wait; encode may call Object and Shared.

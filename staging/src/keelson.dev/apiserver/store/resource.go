@@ -74,7 +74,7 @@ func (s *Store) Stats() Stats {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return Stats{
-		Started: c.state != idle, Objects: c.records.t.Len(), Watchers: c.watchers.count,
+		Started: c.state != idle, Objects: c.records.n, Watchers: c.watchers.count,
 		Events: int(c.window.end() - c.window.first), Revision: c.reachedLocked(),
 	}
 }

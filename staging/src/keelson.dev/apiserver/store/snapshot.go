@@ -5,16 +5,15 @@ package store
 
 import (
 	"slices"
+	"sort"
 	"strings"
-
-	"github.com/google/btree"
 )
 
 // snapshot is an immutable state of a resource, or of the part of it that an
 // index has found.
 type snapshot struct {
 	rev     int64
-	records *btree.BTreeG[*Record]
+	records blocks
 	// undo takes back what happened after rev: the state before by key, nil where
 	// there was none. Nil for the present.
 	undo map[string]*Record
@@ -25,8 +24,6 @@ func (c *cache) snapshotLocked(m *matcher) snapshot {
 	s := snapshot{rev: c.reachedLocked()}
 	if t := c.treeLocked(m); t != nil {
 		s.records = t.snapshot()
-	} else {
-		s.records = newTree().t
 	}
 	return s
 }
@@ -59,57 +56,70 @@ func (c *cache) pastLocked(m *matcher, rev int64) (snapshot, bool) {
 	return s, true
 }
 
-// ascend calls yield for all records from key start on, in order, until it
-// returns false or the records no longer begin with prefix.
-func (s *snapshot) ascend(prefix, start string, yield func(*Record) bool) {
-	from := max(prefix, start)
-	undone := s.undone(prefix, from)
+// ascend calls yield for stretches of the records whose keys are not before start
+// and begin with prefix, in order, until it returns false. A stretch is part of
+// block b from index from on, or, where b is nil, of none.
+func (s *snapshot) ascend(prefix, start string, yield func(b *Block, from int, records []*Record) bool) {
+	if len(s.undo) == 0 {
+		s.records.ascend(prefix, start, func(b *Block, i, n int) bool { return yield(b, i, b.records[i:i+n]) })
+		return
+	}
+	changed := s.changed(prefix, max(prefix, start))
 	more := true
-	s.records.AscendGreaterOrEqual(&Record{Key: from}, func(r *Record) bool {
-		if !strings.HasPrefix(r.Key, prefix) {
-			return false
+	s.records.ascend(prefix, start, func(b *Block, i, n int) bool {
+		records := b.records[i : i+n]
+		last := records[n-1].Key
+		here := sort.Search(len(changed), func(i int) bool { return changed[i] > last })
+		if here == 0 {
+			return yield(b, i, records)
 		}
-		for more && len(undone) > 0 && undone[0].Key < r.Key {
-			more = yield(undone[0])
-			undone = undone[1:]
-		}
-		if _, changed := s.undo[r.Key]; changed {
-			return more // its former state is among the undone, if it had one
-		}
-		more = more && yield(r)
+		former := s.take(changed[:here], records)
+		changed = changed[here:]
+		more = len(former) == 0 || yield(nil, 0, former)
 		return more
 	})
-	for more && len(undone) > 0 {
-		more = yield(undone[0])
-		undone = undone[1:]
+	if rest := s.take(changed, nil); more && len(rest) > 0 {
+		yield(nil, 0, rest)
 	}
 }
 
-// undone is the former states in order.
-func (s *snapshot) undone(prefix, from string) []*Record {
-	if len(s.undo) == 0 {
-		return nil
-	}
-	out := make([]*Record, 0, len(s.undo))
-	for _, r := range s.undo {
-		if r != nil && r.Key >= from && strings.HasPrefix(r.Key, prefix) {
-			out = append(out, r)
+// changed is the keys whose state was another one, in order.
+func (s *snapshot) changed(prefix, from string) []string {
+	var out []string
+	for key := range s.undo {
+		if key >= from && strings.HasPrefix(key, prefix) {
+			out = append(out, key)
 		}
 	}
-	slices.SortFunc(out, func(a, b *Record) int { return strings.Compare(a.Key, b.Key) })
+	slices.Sort(out)
 	return out
+}
+
+// take returns records with the former states of changed keys put in.
+func (s *snapshot) take(changed []string, records []*Record) []*Record {
+	out := make([]*Record, 0, len(records)+len(changed))
+	for _, key := range changed {
+		for len(records) > 0 && records[0].Key < key {
+			out, records = append(out, records[0]), records[1:]
+		}
+		if len(records) > 0 && records[0].Key == key {
+			records = records[1:]
+		}
+		if former := s.undo[key]; former != nil {
+			out = append(out, former)
+		}
+	}
+	return append(out, records...)
 }
 
 // collect returns all records that match.
 func (s *snapshot) collect(m *matcher) []*Record {
 	var out []*Record
 	if !m.selective() && m.namespace == "" {
-		out = make([]*Record, 0, s.records.Len())
+		out = make([]*Record, 0, s.records.n)
 	}
-	s.ascend(m.prefix(), "", func(r *Record) bool {
-		if m.matches(r) {
-			out = append(out, r)
-		}
+	s.ascend(m.prefix(), "", func(_ *Block, _ int, records []*Record) bool {
+		out = m.filter(out, records)
 		return true
 	})
 	return out

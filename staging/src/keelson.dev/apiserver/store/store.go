@@ -88,6 +88,7 @@ type ListOptions struct {
 // Page is one answer to a List.
 type Page struct {
 	Records   []*Record // in key order
+	Runs      []Run     // what Records are made of, all of them, or nil
 	Revision  int64     // the moment the list is of
 	Continue  string    // empty on the last page
 	Remaining *int64    // items after this page, where known (no selectors)

@@ -4,59 +4,171 @@
 package store
 
 import (
+	"slices"
+	"sort"
 	"strings"
-
-	"github.com/google/btree"
 )
 
-const treeDegree = 32
-
 // tree is an ordered set of records by key, of which readers take immutable
-// snapshots. Its methods are called with the cache's lock held; what snapshot
-// returns is read without.
+// snapshots: blocks of records in key order. Its methods are called with the
+// cache's lock held; what snapshot returns is read without.
+//
+// A block that a snapshot may hold is replaced by a changed copy, the others are
+// changed in place: epoch tells them apart.
 type tree struct {
-	t    *btree.BTreeG[*Record]
-	snap *btree.BTreeG[*Record] // clone of t since its last change, if somebody needed one
+	cache  *pieceCache
+	blocks []*Block // none is empty
+	epoch  uint64   // counts snapshots
+	shared bool     // a snapshot has blocks itself
+	n      int
 }
 
-func newTree() *tree {
-	return &tree{t: btree.NewG(treeDegree, func(a, b *Record) bool { return a.Key < b.Key })}
+// blocks is an immutable state of a tree.
+type blocks struct {
+	list []*Block
+	n    int
 }
 
-// snapshot returns the present state, which later changes leave alone: they
-// copy the few nodes they touch.
-func (t *tree) snapshot() *btree.BTreeG[*Record] {
-	if t.snap == nil {
-		t.snap = t.t.Clone()
+func newTree(cache *pieceCache) *tree { return &tree{cache: cache} }
+
+// snapshot returns the present state, which later changes leave alone.
+func (t *tree) snapshot() blocks {
+	if !t.shared {
+		t.shared = true
+		t.epoch++
 	}
-	return t.snap
+	return blocks{t.blocks, t.n}
+}
+
+// find returns the index of the block that has key, or that it belongs into.
+func find(list []*Block, key string) int {
+	return max(0, sort.Search(len(list), func(i int) bool { return list[i].records[0].Key > key })-1)
 }
 
 func (t *tree) get(key string) *Record {
-	r, _ := t.t.Get(&Record{Key: key})
-	return r
+	if len(t.blocks) == 0 {
+		return nil
+	}
+	b := t.blocks[find(t.blocks, key)]
+	if i, ok := b.find(key); ok {
+		return b.records[i]
+	}
+	return nil
 }
 
 func (t *tree) put(r *Record) {
-	t.snap = nil
-	t.t.ReplaceOrInsert(r)
+	if len(t.blocks) == 0 {
+		t.edit(0, 0, newBlock(t.cache, t.epoch, []*Record{r}, len(r.Data)))
+		t.n = 1
+		return
+	}
+	at := find(t.blocks, r.Key)
+	i, found := t.blocks[at].find(r.Key)
+	b := t.own(at)
+	if found {
+		b.size += len(r.Data) - len(b.records[i].Data)
+		b.records[i] = r
+	} else {
+		b.size += len(r.Data)
+		b.records = slices.Insert(b.records, i, r)
+		t.n++
+	}
+	if len(b.records) > 1 && (len(b.records) > t.cache.blockRecords || b.size > t.cache.blockBytes) {
+		t.edit(at, 1, b.split(i == len(b.records)-1 && !found)...)
+	}
 }
 
 func (t *tree) delete(key string) {
-	t.snap = nil
-	t.t.Delete(&Record{Key: key})
+	if len(t.blocks) == 0 {
+		return
+	}
+	at := find(t.blocks, key)
+	i, found := t.blocks[at].find(key)
+	if !found {
+		return
+	}
+	t.n--
+	if len(t.blocks[at].records) == 1 {
+		t.edit(at, 1)
+		return
+	}
+	b := t.own(at)
+	b.size -= len(b.records[i].Data)
+	b.records = slices.Delete(b.records, i, i+1)
+	t.join(at)
+}
+
+// join unites a block with a neighbour when both have become small.
+func (t *tree) join(at int) {
+	small := func(b *Block) bool { return len(b.records) <= t.cache.blockRecords/4 && b.size <= t.cache.blockBytes/4 }
+	if !small(t.blocks[at]) {
+		return
+	}
+	if at+1 == len(t.blocks) {
+		at--
+	}
+	if at < 0 || !small(t.blocks[at]) || !small(t.blocks[at+1]) {
+		return
+	}
+	next := t.blocks[at+1]
+	b := t.own(at)
+	b.records = append(b.records, next.records...)
+	b.size += next.size
+	t.edit(at+1, 1)
+}
+
+// own returns a block that may be changed in place.
+func (t *tree) own(at int) *Block {
+	b := t.blocks[at]
+	if b.epoch == t.epoch {
+		return b
+	}
+	b = b.clone(t.epoch)
+	t.edit(at, 1, b)
+	return b
+}
+
+// edit puts blocks in the place of n others, in a list of which no snapshot knows.
+func (t *tree) edit(at, n int, with ...*Block) {
+	if t.shared {
+		t.blocks, t.shared = slices.Clone(t.blocks), false
+	}
+	t.blocks = slices.Replace(t.blocks, at, at+n, with...)
+}
+
+// ascend calls yield for stretches of the records whose keys are not before from
+// and begin with prefix, in order, until it returns false: the records of b from
+// index i on.
+func (s blocks) ascend(prefix, from string, yield func(b *Block, i, n int) bool) {
+	from = max(prefix, from)
+	if len(s.list) == 0 {
+		return
+	}
+	for _, b := range s.list[find(s.list, from):] {
+		first, _ := b.find(from)
+		last := len(b.records)
+		if !strings.HasPrefix(b.records[last-1].Key, prefix) {
+			last = first + sort.Search(last-first, func(i int) bool { return !strings.HasPrefix(b.records[first+i].Key, prefix) })
+		}
+		if last > first && !yield(b, first, last-first) {
+			return
+		}
+		if last < len(b.records) {
+			return
+		}
+	}
 }
 
 // index finds records by the value of one field.
 type index map[string]*tree
 
 // move changes r's place from the value of prev to that of cur; either may be nil.
-func (ix index) move(field string, prev, cur *Record) {
+func (ix index) move(cache *pieceCache, field string, prev, cur *Record) {
 	if prev != nil && (cur == nil || prev.Fields[field] != cur.Fields[field]) {
 		value := prev.Fields[field]
 		if t := ix[value]; t != nil {
 			t.delete(prev.Key)
-			if t.t.Len() == 0 {
+			if t.n == 0 {
 				delete(ix, value)
 			}
 		}
@@ -65,7 +177,7 @@ func (ix index) move(field string, prev, cur *Record) {
 		value := cur.Fields[field]
 		t := ix[value]
 		if t == nil {
-			t = newTree()
+			t = newTree(cache)
 			ix[value] = t
 		}
 		t.put(cur)

@@ -29,8 +29,12 @@ func Columns(row *resource.Row) []metav1.TableColumnDefinition {
 
 // Cells are the cells of obj.
 func Cells(row *resource.Row, obj resource.Object, now time.Time) []any {
+	return cells(row, obj, func(t metav1.Time) string { return Age(t, now) })
+}
+
+func cells(row *resource.Row, obj resource.Object, age func(metav1.Time) string) []any {
 	if row.Cells != nil {
-		return row.Cells(obj, resource.CellEnv{Age: func(t metav1.Time) string { return Age(t, now) }})
+		return row.Cells(obj, resource.CellEnv{Age: age})
 	}
 	return []any{obj.GetName(), obj.GetCreationTimestamp().UTC().Format(time.RFC3339)}
 }

@@ -1,0 +1,157 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package deflate makes gzip answers of pieces that have been compressed once: the
+// pieces of a deflate stream that refer to nothing before them, and end on a byte,
+// may follow one another in any order, and the checksum of the whole comes from
+// theirs.
+package deflate
+
+import (
+	"bytes"
+	"encoding/binary"
+	"hash/crc32"
+	"io"
+	"sync"
+
+	"github.com/klauspost/compress/flate"
+)
+
+// Piece is a piece of a deflate stream, and not its last.
+type Piece struct {
+	Data []byte
+	Size int    // of what it inflates to
+	Sum  uint32 // CRC-32 of that
+}
+
+// Pool makes pieces. It holds no state of what it made, and is safe for concurrent use.
+type Pool struct {
+	writers sync.Pool // *writer
+}
+
+type writer struct {
+	flate *flate.Writer
+	out   bytes.Buffer
+}
+
+// NewPool returns a Pool.
+func NewPool() *Pool {
+	return &Pool{writers: sync.Pool{New: func() any {
+		f, _ := flate.NewWriter(nil, flate.BestSpeed) // the level is valid
+		return &writer{flate: f}
+	}}}
+}
+
+// Piece compresses text.
+func (p *Pool) Piece(text []byte) Piece {
+	w := p.writers.Get().(*writer)
+	defer p.writers.Put(w)
+	return Piece{Data: bytes.Clone(w.compress(text)), Size: len(text), Sum: crc32.ChecksumIEEE(text)}
+}
+
+// compress returns a piece that is valid until the next call.
+func (w *writer) compress(text []byte) []byte {
+	w.out.Reset()
+	w.flate.Reset(&w.out)
+	_, _ = w.flate.Write(text) // a buffer takes everything
+	_ = w.flate.Flush()
+	return w.out.Bytes()
+}
+
+// Stream is a gzip stream on its way. It is used by one goroutine.
+type Stream struct {
+	pool *Pool
+	w    io.Writer
+	sum  uint32
+	size uint32
+	err  error
+}
+
+// header is gzip's: no name, no time, fastest compression, unknown system.
+const header = "\x1f\x8b\x08\x00\x00\x00\x00\x00\x04\xff"
+
+// stored is up to how many bytes are sent as they are: compressing them would cost
+// more than it saves.
+const stored = 512
+
+// Stream begins a stream on w.
+func (p *Pool) Stream(w io.Writer) *Stream {
+	s := &Stream{pool: p, w: w}
+	s.write([]byte(header))
+	return s
+}
+
+// Write compresses b and sends it, as a piece of its own: writers buffer.
+func (s *Stream) Write(b []byte) (int, error) {
+	if len(b) == 0 || s.err != nil {
+		return 0, s.err
+	}
+	if len(b) <= stored {
+		block := make([]byte, 5, 5+stored)
+		binary.LittleEndian.PutUint16(block[1:], uint16(len(b)))
+		binary.LittleEndian.PutUint16(block[3:], ^uint16(len(b)))
+		s.write(append(block, b...))
+	} else {
+		w := s.pool.writers.Get().(*writer)
+		defer s.pool.writers.Put(w)
+		s.write(w.compress(b))
+	}
+	s.sum = crc32.Update(s.sum, crc32.IEEETable, b)
+	s.size += uint32(len(b))
+	return len(b), s.err
+}
+
+// Piece sends a piece.
+func (s *Stream) Piece(p Piece) error {
+	s.write(p.Data)
+	s.sum = combine(s.sum, p.Sum, p.Size)
+	s.size += uint32(p.Size)
+	return s.err
+}
+
+// Close ends the stream. It does not close the writer below it.
+func (s *Stream) Close() error {
+	end := []byte{1, 0, 0, 0xff, 0xff} // the last block, empty
+	end = binary.LittleEndian.AppendUint32(end, s.sum)
+	s.write(binary.LittleEndian.AppendUint32(end, s.size))
+	return s.err
+}
+
+func (s *Stream) write(b []byte) {
+	if s.err == nil {
+		_, s.err = s.w.Write(b)
+	}
+}
+
+// combine is the checksum of two texts in a row; size is that of the second. That a
+// text follows multiplies the polynomial of what comes before it by x^(8*size).
+func combine(first, second uint32, size int) uint32 {
+	shift, square := uint32(1)<<31, uint32(1)<<30 // 1, x
+	for range 3 {
+		square = multiply(square, square)
+	}
+	for ; size > 0; size >>= 1 {
+		if size&1 != 0 {
+			shift = multiply(square, shift)
+		}
+		square = multiply(square, square)
+	}
+	return multiply(shift, first) ^ second
+}
+
+// multiply multiplies polynomials over GF(2), modulo that of the checksum, with
+// the bits in reverse.
+func multiply(a, b uint32) uint32 {
+	product := uint32(0)
+	for m := uint32(1) << 31; m != 0; m >>= 1 {
+		if a&m != 0 {
+			product ^= b
+		}
+		low := b & 1
+		b >>= 1
+		if low != 0 {
+			b ^= crc32.IEEE
+		}
+	}
+	return product
+}

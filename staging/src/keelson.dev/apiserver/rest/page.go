@@ -1,0 +1,241 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rest
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson.dev/apiserver/negotiate"
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/apiserver/store"
+)
+
+// blockedPage is from how many records on a page is made of texts of blocks;
+// those of fewer are likelier to be remembered one by one.
+const blockedPage = 64
+
+// listMeta is the metadata of a page.
+func listMeta(page *store.Page) metav1.ListMeta {
+	return metav1.ListMeta{ResourceVersion: revision(page.Revision), Continue: page.Continue, RemainingItemCount: page.Remaining}
+}
+
+func revision(rev int64) string {
+	if rev == 0 {
+		return ""
+	}
+	return strconv.FormatInt(rev, 10)
+}
+
+// respondPage answers with a list.
+func (s *Server) respondPage(w http.ResponseWriter, r *http.Request, out negotiate.Output, v *view, page *store.Page) error {
+	switch {
+	case out.As == "PartialObjectMetadata":
+		return negotiate.NotAcceptableMessage(fmt.Sprintf("you requested PartialObjectMetadata, but the requested object is a list (%s)", v.listName()))
+	case out.As == "Table":
+		return s.respondTable(w, r, out, http.StatusOK, v, page)
+	case out.MediaType == negotiate.Protobuf:
+		return s.respondProtoPage(w, r, out, v, page)
+	case out.MediaType == negotiate.YAML || out.Pretty:
+		doc, err := v.appendPage(nil, out, page)
+		if err != nil {
+			return err
+		}
+		return s.pools.writeJSON(w, r, out, http.StatusOK, doc)
+	}
+	return s.streamPage(w, r, out, v, page)
+}
+
+func (v *view) listName() string {
+	if v.dynamic {
+		return "*unstructured.UnstructuredList"
+	}
+	return "*" + resource.InternalName(v.listGVK)
+}
+
+// pageFrame is what stands before and after the items of a JSON list.
+func (v *view) pageFrame(out negotiate.Output, page *store.Page) (head, tail []byte, err error) {
+	meta, err := marshalJSON(listMeta(page))
+	if err != nil {
+		return nil, nil, err
+	}
+	apiVersion, kind := v.listGVK.GroupVersion().String(), v.listGVK.Kind
+	if out.As == "PartialObjectMetadataList" {
+		apiVersion, kind = metav1.GroupName+"/"+out.AsVersion, out.As
+	} else if v.dynamic {
+		return dynamicFrame(apiVersion, kind, page)
+	}
+	return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[`, kind, apiVersion, meta), []byte("]}"), nil
+}
+
+// dynamicFrame has the order of keys that an unstructured list has.
+func dynamicFrame(apiVersion, kind string, page *store.Page) (head, tail []byte, err error) {
+	meta := map[string]any{"continue": page.Continue, "resourceVersion": revision(page.Revision)}
+	if page.Remaining != nil {
+		meta["remainingItemCount"] = *page.Remaining
+	}
+	m, err := marshalJSON(meta)
+	if err != nil {
+		return nil, nil, err
+	}
+	return fmt.Appendf(nil, `{"apiVersion":%q,"items":[`, apiVersion), fmt.Appendf(nil, `],"kind":%q,"metadata":%s}`, kind, m), nil
+}
+
+func (v *view) appendPage(dst []byte, out negotiate.Output, page *store.Page) ([]byte, error) {
+	head, tail, err := v.pageFrame(out, page)
+	if err != nil {
+		return nil, err
+	}
+	dst = append(dst, head...)
+	j := v.jsonItems(out)
+	for i, rec := range page.Records {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		if dst, err = j.Append(dst, rec); err != nil {
+			return nil, err
+		}
+	}
+	return append(dst, tail...), nil
+}
+
+// streamPage sends a JSON list.
+func (s *Server) streamPage(w http.ResponseWriter, r *http.Request, out negotiate.Output, v *view, page *store.Page) error {
+	head, tail, err := v.pageFrame(out, page)
+	if err != nil {
+		return err
+	}
+	a := s.pools.answer(w, r, http.StatusOK, negotiate.JSON)
+	_, _ = a.Write(head)
+	if err := a.items(page, v.jsonItems(out), nil); err != nil {
+		return a.fail(err)
+	}
+	_, _ = a.Write(tail)
+	_, _ = a.Write([]byte{'\n'})
+	_ = a.Close()
+	return nil
+}
+
+// jsonItems makes the items of a JSON list.
+func (v *view) jsonItems(out negotiate.Output) *items {
+	if out.As == "PartialObjectMetadataList" {
+		return &items{
+			Joiner: store.Joiner{Form: partialForm(negotiate.JSON, out.AsVersion), Separator: ",", Append: func(dst []byte, rec *store.Record) ([]byte, error) {
+				return v.appendPartial(dst, rec, out.AsVersion)
+			}},
+			one: func(rec *store.Record) ([]byte, error) { return v.partialJSON(rec, out.AsVersion) },
+		}
+	}
+	return &items{
+		Joiner: store.Joiner{Form: v.formJSON, Separator: ",", Append: v.appendItem},
+		one:    v.item,
+	}
+}
+
+// items makes the items of lists in one form.
+type items struct {
+	store.Joiner
+	// one is an item of a list of few, which the record remembers; nil where it is
+	// as well made anew.
+	one func(rec *store.Record) ([]byte, error)
+}
+
+// items writes the items of a page. fill, where there is one, writes a text whose
+// items are not ready to be sent.
+func (a *answer) items(page *store.Page, j *items, fill func(text []byte)) error {
+	runs := page.Runs
+	if runs == nil {
+		runs = []store.Run{{N: len(page.Records)}}
+	}
+	records := page.Records
+	for i, run := range runs {
+		if i > 0 {
+			_, _ = a.Write([]byte(j.Separator))
+		}
+		var err error
+		if b := run.Block; b != nil && len(page.Records) >= blockedPage && run.N > b.Len()/8 {
+			err = a.block(run, j, fill)
+		} else {
+			err = a.single(records[:run.N], j, fill)
+		}
+		if err != nil || a.err != nil {
+			return err // a client that is gone is no error
+		}
+		records = records[run.N:]
+	}
+	return nil
+}
+
+// block writes items of a block, compressed before where the client takes that.
+func (a *answer) block(run store.Run, j *items, fill func(text []byte)) error {
+	if a.gzip && fill == nil && run.N == run.Block.Len() {
+		p, err := run.Block.Deflated(&j.Joiner)
+		if err != nil {
+			return err
+		}
+		if a.begun() || len(*a.held)+p.Size > bufferSize {
+			a.piece(p)
+			return nil
+		}
+	}
+	buf := a.pools.texts.Get().(*[]byte)
+	defer a.pools.putText(buf)
+	text, ends, err := run.Block.Text(&j.Joiner, (*buf)[:0])
+	if err != nil {
+		return err
+	}
+	*buf = text[:0]
+	text = text[:ends[run.From+run.N-1]]
+	if run.From > 0 {
+		text = text[int(ends[run.From-1])+len(j.Separator):]
+	}
+	if fill != nil {
+		fill(text)
+		return nil
+	}
+	_, _ = a.Write(text)
+	return nil
+}
+
+// single writes records one by one.
+func (a *answer) single(records []*store.Record, j *items, fill func(text []byte)) error {
+	var scratch []byte
+	for i, rec := range records {
+		if i > 0 {
+			_, _ = a.Write([]byte(j.Separator))
+		}
+		item, err := scratch, error(nil)
+		if j.one != nil {
+			item, err = j.one(rec)
+		} else {
+			item, err = j.Append(scratch[:0], rec)
+			scratch = item
+		}
+		if err != nil {
+			return err
+		}
+		if fill != nil {
+			fill(item)
+		} else {
+			_, _ = a.Write(item)
+		}
+		if a.err != nil {
+			return nil
+		}
+	}
+	return nil
+}
+
+// fail ends an answer that cannot be completed: with an error to send where
+// nothing has left, or by breaking the connection.
+func (a *answer) fail(err error) error {
+	if !a.begun() {
+		a.abandon()
+		return err
+	}
+	panic(http.ErrAbortHandler)
+}

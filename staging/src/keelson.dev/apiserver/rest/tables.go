@@ -1,0 +1,124 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rest
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson.dev/apiserver/negotiate"
+	"keelson.dev/apiserver/store"
+	"keelson.dev/apiserver/table"
+)
+
+// tableOptions reads what a Table request may say.
+type tableOptions struct {
+	include   metav1.IncludeObjectPolicy
+	noHeaders bool
+}
+
+func parseTableOptions(r *http.Request, out negotiate.Output) (tableOptions, error) {
+	o := tableOptions{include: metav1.IncludeMetadata}
+	if out.As != "Table" || r.URL.RawQuery == "" {
+		return o, nil
+	}
+	switch v := metav1.IncludeObjectPolicy(r.URL.Query().Get("includeObject")); v {
+	case "", metav1.IncludeMetadata:
+	case metav1.IncludeNone, metav1.IncludeObject:
+		o.include = v
+	default:
+		return o, apierrors.NewBadRequest(fmt.Sprintf("Unable to convert to Table as requested: includeObject: Invalid value: %q: must be 'Metadata', 'Object', 'None', or empty", v))
+	}
+	return o, nil
+}
+
+// respondTable answers with a Table of the page's objects.
+func (s *Server) respondTable(w http.ResponseWriter, r *http.Request, out negotiate.Output, code int, v *view, page *store.Page) error {
+	o, err := parseTableOptions(r, out)
+	if err != nil {
+		return err
+	}
+	head, err := table.AppendHead(nil, out.AsVersion, listMeta(page), table.Columns(v.row))
+	if err != nil {
+		return err
+	}
+	now := s.cfg.Clock.Now()
+	rows := s.tableRows(v, out.AsVersion, o)
+	if out.MediaType == negotiate.YAML || out.Pretty {
+		doc := head
+		for i, rec := range page.Records {
+			if i > 0 {
+				doc = append(doc, ',')
+			}
+			if doc, err = s.appendRow(doc, v, rec, out.AsVersion, o, now); err != nil {
+				return err
+			}
+		}
+		return s.pools.writeJSON(w, r, out, code, table.AppendTail(doc))
+	}
+	a := s.pools.answer(w, r, code, negotiate.JSON)
+	_, _ = a.Write(head)
+	err = a.items(page, rows, func(text []byte) {
+		s.ages.Fill(text, now, func(part []byte) { _, _ = a.Write(part) })
+	})
+	if err != nil {
+		return a.fail(err)
+	}
+	_, _ = a.Write(append(table.AppendTail(nil), '\n'))
+	_ = a.Close()
+	return nil
+}
+
+// tableRows makes the rows of a Table. Ages are left open in them: what a row says
+// besides depends on its object alone.
+func (s *Server) tableRows(v *view, metaVersion string, o tableOptions) *items {
+	variant := v.gvk.Version + "/Table/" + metaVersion + "/" + string(o.include)
+	return &items{Joiner: store.Joiner{
+		Form: store.Form{MediaType: negotiate.JSON, Variant: variant}, Separator: ",",
+		Append: func(dst []byte, rec *store.Record) ([]byte, error) {
+			obj, err := rec.Read()
+			if err != nil {
+				return nil, err
+			}
+			object, err := v.rowObject(rec, metaVersion, o)
+			if err != nil {
+				return nil, err
+			}
+			return table.AppendRow(dst, s.ages.Cells(v.row, obj), object)
+		},
+	}}
+}
+
+// rowObject is what a row includes of its object, encoded, or nothing.
+func (v *view) rowObject(rec *store.Record, metaVersion string, o tableOptions) ([]byte, error) {
+	switch o.include {
+	case metav1.IncludeObject:
+		return v.appendObject(nil, rec)
+	case metav1.IncludeMetadata:
+		return v.appendPartial(nil, rec, metaVersion)
+	}
+	return nil, nil
+}
+
+// appendRow appends the row of a record as it is at a moment.
+func (s *Server) appendRow(dst []byte, v *view, rec *store.Record, metaVersion string, o tableOptions, now time.Time) ([]byte, error) {
+	obj, err := rec.Shared()
+	if err != nil {
+		return nil, err
+	}
+	var object []byte
+	if o.include == metav1.IncludeMetadata {
+		object, err = v.partialJSON(rec, metaVersion)
+	} else {
+		object, err = v.rowObject(rec, metaVersion, o)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return table.AppendRow(dst, table.Cells(v.row, obj, now), object)
+}

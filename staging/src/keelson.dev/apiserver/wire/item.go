@@ -1,0 +1,100 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"bytes"
+	"encoding/binary"
+	"strconv"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Item is a stored object on its way into an answer: the parts of its envelope
+// between which the resourceVersion belongs. Nothing is copied before the answer
+// is put together.
+type Item struct {
+	before, after []byte // of the ObjectMeta, around field 6
+	tail          []byte // of the object, after its ObjectMeta
+	digits        [20]byte
+	rv            int // digits used
+	meta, raw     int // sizes of the ObjectMeta and of the object
+}
+
+// Splice makes an Item of data and gives it resourceVersion rev (none when rev is
+// 0). ok is false when data is not an envelope of the header's kind, laid out as
+// Header.Marshal lays it out.
+func (h Header) Splice(data []byte, rev int64) (item Item, ok bool) {
+	if !bytes.HasPrefix(data, h.typeMeta) {
+		return item, false
+	}
+	raw, n := protowire.ConsumeBytes(skipTag(data[len(h.typeMeta):], 2))
+	if n < 0 || string(data[len(h.typeMeta)+1+n:]) != trailer {
+		return item, false
+	}
+	meta, n := protowire.ConsumeBytes(skipTag(raw, 1))
+	if n < 0 {
+		return item, false
+	}
+	item.tail = raw[1+n:]
+	if item.before, item.after, ok = cutResourceVersion(meta); !ok {
+		return item, false
+	}
+	if rev != 0 {
+		item.rv = len(strconv.AppendInt(item.digits[:0], rev, 10))
+	}
+	item.meta = len(item.before) + 1 + protowire.SizeBytes(item.rv) + len(item.after)
+	item.raw = 1 + protowire.SizeBytes(item.meta) + len(item.tail)
+	return item, true
+}
+
+// skipTag returns what follows the tag of length-delimited field num, or nothing
+// if b begins with another one. num is less than 16.
+func skipTag(b []byte, num byte) []byte {
+	if len(b) == 0 || b[0] != num<<3|byte(protowire.BytesType) {
+		return nil
+	}
+	return b[1:]
+}
+
+// Size is the size of the object's message.
+func (i *Item) Size() int { return i.raw }
+
+// Append appends the object's message.
+func (i *Item) Append(dst []byte) []byte {
+	dst = append(dst, 1<<3|byte(protowire.BytesType))
+	dst = protowire.AppendVarint(dst, uint64(i.meta))
+	dst = append(dst, i.before...)
+	dst = append(dst, 6<<3|byte(protowire.BytesType), byte(i.rv))
+	dst = append(dst, i.digits[:i.rv]...)
+	dst = append(dst, i.after...)
+	return append(dst, i.tail...)
+}
+
+// AppendItem appends the object in an envelope.
+func (h Header) AppendItem(dst []byte, i *Item) []byte {
+	return h.End(i.Append(h.Begin(dst, i.raw)))
+}
+
+// AppendWatchItem appends the frame of a watch event of an item, as
+// AppendWatchEvent does that of an enveloped object.
+func (h Header) AppendWatchItem(dst []byte, eventType string, i *Item) []byte {
+	object := h.Size(i.raw)
+	extension := 1 + protowire.SizeBytes(object)
+	size := 1 + protowire.SizeBytes(len(eventType)) + 1 + protowire.SizeBytes(extension)
+	dst = binary.BigEndian.AppendUint32(dst, uint32(size))
+	dst = protowire.AppendTag(dst, 1, protowire.BytesType)
+	dst = protowire.AppendString(dst, eventType)
+	dst = protowire.AppendTag(dst, 2, protowire.BytesType)
+	dst = protowire.AppendVarint(dst, uint64(extension))
+	dst = protowire.AppendTag(dst, 1, protowire.BytesType)
+	dst = protowire.AppendVarint(dst, uint64(object))
+	return h.AppendItem(dst, i)
+}
+
+// Metadata reduces the item to a PartialObjectMetadata: its field 1 is the object's.
+func (i *Item) Metadata() {
+	i.raw -= len(i.tail)
+	i.tail = nil
+}
