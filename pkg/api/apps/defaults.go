@@ -41,13 +41,17 @@ func defaultDaemonSet(d *appsv1.DaemonSet) {
 		unset.Point(&rolling.MaxSurge, intstr.FromInt32(0))
 	}
 	unset.Point(&spec.RevisionHistoryLimit, revisionHistory)
+	setTemplateGeneration(d, templateGeneration(d))
 }
 
 func defaultStatefulSet(s *appsv1.StatefulSet) {
 	spec := &s.Spec
 	podspec.DefaultSpec(&spec.Template.Spec)
 	for i := range spec.VolumeClaimTemplates {
-		core.DefaultClaim(&spec.VolumeClaimTemplates[i])
+		claim := &spec.VolumeClaimTemplates[i]
+		core.DefaultClaim(claim)
+		unset.Fill(&claim.APIVersion, "v1")
+		unset.Fill(&claim.Kind, "PersistentVolumeClaim")
 	}
 	unset.Fill(&spec.PodManagementPolicy, appsv1.OrderedReadyPodManagement)
 	// A strategy that was named without its settings stays without them.

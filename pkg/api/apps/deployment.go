@@ -24,6 +24,7 @@ func deploymentRow() *resource.Row {
 		Validate:                 validateDeployment,
 		PrepareUpdate:            prepareDeploymentUpdate,
 		ValidateUpdate:           validateDeploymentUpdate,
+		Warnings:                 warnDeployment,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 

@@ -85,3 +85,8 @@ func prepareDaemonSetUpdate(_ context.Context, d, old *appsv1.DaemonSet) {
 	setTemplateGeneration(d, count)
 	strategy.Count(d, old, equality.Semantic.DeepEqual(d.Spec, old.Spec))
 }
+
+func prepareDaemonSetStatus(_ context.Context, d, old *appsv1.DaemonSet) {
+	d.Spec = old.Spec
+	setTemplateGeneration(d, templateGeneration(old))
+}

@@ -27,6 +27,7 @@ func replicaSetRow() *resource.Row {
 		Validate:                 validateReplicaSet,
 		PrepareUpdate:            prepareReplicaSetUpdate,
 		ValidateUpdate:           validateReplicaSetUpdate,
+		Warnings:                 warnReplicaSet,
 		Fields:                   replicaSetFields,
 		SelectableFields:         []string{"status.replicas"},
 		AllowUnconditionalUpdate: true,

@@ -27,6 +27,7 @@ func statefulSetRow() *resource.Row {
 		Validate:                 validateStatefulSet,
 		PrepareUpdate:            prepareStatefulSetUpdate,
 		ValidateUpdate:           validateStatefulSetUpdate,
+		Warnings:                 warnStatefulSet,
 		ValidateName:             nameStatefulSet,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},

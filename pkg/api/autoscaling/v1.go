@@ -84,7 +84,6 @@ func toV1(o resource.Object) (resource.Object, error) {
 			CurrentReplicas: in.Status.CurrentReplicas, DesiredReplicas: in.Status.DesiredReplicas,
 		},
 	}
-	out.APIVersion, out.Kind = autoscalingv1.SchemeGroupVersion.String(), "HorizontalPodAutoscaler"
 	var others []autoscalingv1.MetricSpec
 	for _, m := range in.Spec.Metrics {
 		switch {

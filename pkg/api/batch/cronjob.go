@@ -26,6 +26,7 @@ func cronJobRow() *resource.Row {
 		Validate:                 validateCronJob,
 		PrepareUpdate:            prepareCronJobUpdate,
 		ValidateUpdate:           validateCronJobUpdate,
+		Warnings:                 warnCronJob,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 

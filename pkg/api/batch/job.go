@@ -14,9 +14,6 @@ import (
 
 // jobRow declares jobs.
 func jobRow() *resource.Row {
-	parts := strategy.Parts[batchv1.Job, batchv1.JobSpec, batchv1.JobStatus](func(o *batchv1.Job) (*batchv1.JobSpec, *batchv1.JobStatus) {
-		return &o.Spec, &o.Status
-	})
 	return resource.Kind[batchv1.Job, batchv1.JobList]{
 		Group: "batch", Version: "v1", Resource: "jobs", Kind: "Job", Namespaced: true,
 		Categories: []string{"all"},
@@ -26,6 +23,7 @@ func jobRow() *resource.Row {
 		Validate:                 validateJob,
 		PrepareUpdate:            prepareJobUpdate,
 		ValidateUpdate:           validateJobUpdate,
+		Warnings:                 warnJob,
 		Fields:                   jobFields,
 		SelectableFields:         []string{"status.successful"},
 		AllowUnconditionalUpdate: true,
@@ -45,7 +43,7 @@ func jobRow() *resource.Row {
 		Cells: jobCells,
 
 		Subresources: []resource.Sub[batchv1.Job]{
-			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validateJobStatus},
+			{Subresource: strategy.View("status", "spec"), PrepareUpdate: prepareJobStatus, ValidateUpdate: validateJobStatus},
 		},
 	}.Row()
 }

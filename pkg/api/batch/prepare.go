@@ -5,6 +5,7 @@ package batch
 
 import (
 	"context"
+	"maps"
 	"strconv"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -26,9 +27,23 @@ func prepareJobCreate(_ context.Context, j *batchv1.Job) {
 	if j.Spec.ManualSelector == nil || !*j.Spec.ManualSelector {
 		generateSelector(j)
 	}
+	inheritLabels(j)
 	j.Status = batchv1.JobStatus{}
 	j.Generation = 1
 	podspec.DropDisabled(&j.Spec.Template.Spec, nil)
+}
+
+// inheritLabels gives a job without labels those of its template, as the default
+// does that is set on whatever is read.
+func inheritLabels(j *batchv1.Job) {
+	if len(j.Labels) == 0 {
+		j.Labels = maps.Clone(j.Spec.Template.Labels)
+	}
+}
+
+func prepareJobStatus(_ context.Context, j, old *batchv1.Job) {
+	j.Spec = old.Spec
+	inheritLabels(j)
 }
 
 // generateSelector labels the pods with the job's name and UID, and selects the

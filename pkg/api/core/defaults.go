@@ -76,6 +76,12 @@ func labelNamespace(ns *corev1.Namespace) {
 }
 
 func defaultNode(n *corev1.Node) {
+	switch one, all := n.Spec.PodCIDR, n.Spec.PodCIDRs; {
+	case one != "" && (len(all) == 0 || all[0] != one): // older clients know one only
+		n.Spec.PodCIDRs = []string{one}
+	case one == "" && len(all) > 0:
+		n.Spec.PodCIDR = all[0]
+	}
 	if n.Status.Allocatable == nil && n.Status.Capacity != nil {
 		n.Status.Allocatable = n.Status.Capacity.DeepCopy()
 	}

@@ -15,12 +15,14 @@ import (
 func endpointsRow() *resource.Row {
 	return resource.Kind[corev1.Endpoints, corev1.EndpointsList]{
 		Group: "", Version: "v1", Resource: "endpoints", Kind: "Endpoints", Namespaced: true,
+		Deprecated:    "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
 		ShortNames:    []string{"ep"},
 		StoragePrefix: "services/endpoints",
 
 		Default:                  defaultEndpoints,
 		Validate:                 validateEndpoints,
 		ValidateUpdate:           validateEndpointsUpdate,
+		Warnings:                 warnEndpoints,
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,
 

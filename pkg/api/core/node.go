@@ -25,6 +25,7 @@ func nodeRow() *resource.Row {
 		Validate:                 validateNode,
 		PrepareUpdate:            prepareNodeUpdate,
 		ValidateUpdate:           validateNodeUpdate,
+		Warnings:                 warnNode,
 		Fields:                   nodeFields,
 		SelectableFields:         []string{"spec.unschedulable"},
 		AllowUnconditionalUpdate: true,

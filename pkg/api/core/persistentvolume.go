@@ -26,6 +26,7 @@ func persistentVolumeRow() *resource.Row {
 		Validate:                 validatePersistentVolume,
 		PrepareUpdate:            parts.KeepStatus,
 		ValidateUpdate:           validatePersistentVolumeUpdate,
+		Warnings:                 warnPersistentVolume,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 		ReturnDeleted:            true,

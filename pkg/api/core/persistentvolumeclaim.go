@@ -26,6 +26,7 @@ func persistentVolumeClaimRow() *resource.Row {
 		Validate:                 validatePersistentVolumeClaim,
 		PrepareUpdate:            preparePersistentVolumeClaimUpdate,
 		ValidateUpdate:           validatePersistentVolumeClaimUpdate,
+		Warnings:                 warnPersistentVolumeClaim,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 		ReturnDeleted:            true,

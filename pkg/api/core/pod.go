@@ -24,6 +24,7 @@ func podRow() *resource.Row {
 		Validate:                 validatePod,
 		PrepareUpdate:            preparePodUpdate,
 		ValidateUpdate:           validatePodUpdate,
+		Warnings:                 warnPod,
 		Fields:                   podFields,
 		SelectableFields:         []string{"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork", "status.phase", "status.podIP", "status.podIPs", "status.nominatedNodeName"},
 		AllowUnconditionalUpdate: true,
@@ -54,7 +55,7 @@ func podRow() *resource.Row {
 			{Subresource: resource.Subresource{Name: "portforward", Verbs: []string{"create", "get"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "PodPortForwardOptions"}}},
 			{Subresource: resource.Subresource{Name: "proxy", Verbs: []string{"create", "delete", "get", "patch", "update"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "PodProxyOptions"}}},
 			{Subresource: strategy.View("resize"), PrepareUpdate: preparePodResize, ValidateUpdate: validatePodResize},
-			{Subresource: strategy.View("status", "spec", "metadata.deletionTimestamp", "metadata.ownerReferences"), PrepareUpdate: preparePodStatus, ValidateUpdate: validatePodStatus},
+			{Subresource: strategy.View("status", "spec", "metadata.deletionTimestamp", "metadata.ownerReferences"), PrepareUpdate: preparePodStatus, ValidateUpdate: validatePodStatus, Warnings: warnPodStatus},
 		},
 	}.Row()
 }

@@ -9,11 +9,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/warning"
 
 	"keelson.dev/keelson/pkg/api/podspec"
 )
 
-func preparePodCreate(_ context.Context, pod *corev1.Pod) {
+func preparePodCreate(ctx context.Context, pod *corev1.Pod) {
 	pod.Generation = 1
 	pod.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: podspec.QOSClass(&pod.Spec)}
 	podspec.DropDisabled(&pod.Spec, nil)
@@ -25,7 +26,9 @@ func preparePodCreate(_ context.Context, pod *corev1.Pod) {
 		}}
 	}
 	podspec.MergeLabelKeys(&pod.Spec, pod.Labels)
-	podspec.ProfilesFromAnnotations(pod)
+	for _, w := range podspec.ProfilesFromAnnotations(pod) {
+		warning.AddWarning(ctx, "", w)
+	}
 }
 
 func preparePodUpdate(_ context.Context, pod, old *corev1.Pod) {

@@ -21,6 +21,7 @@ func podTemplateRow() *resource.Row {
 		Validate:                 validatePodTemplate,
 		PrepareUpdate:            preparePodTemplateUpdate,
 		ValidateUpdate:           validatePodTemplateUpdate,
+		Warnings:                 warnPodTemplate,
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,
 

@@ -30,7 +30,9 @@ func prepareNamespaceUpdate(_ context.Context, ns, old *corev1.Namespace) {
 func canonicalizeNamespace(ns *corev1.Namespace) { labelNamespace(ns) }
 
 // prepareNodeCreate keeps the status: a kubelet registers its node with it.
-func prepareNodeCreate(_ context.Context, n *corev1.Node) { n.Spec.ConfigSource = nil }
+func prepareNodeCreate(_ context.Context, n *corev1.Node) {
+	n.Spec.ConfigSource, n.Status.Config = nil, nil
+}
 
 func prepareNodeUpdate(_ context.Context, n, old *corev1.Node) {
 	n.Status = old.Status

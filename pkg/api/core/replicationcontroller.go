@@ -28,6 +28,7 @@ func replicationControllerRow() *resource.Row {
 		Validate:                 validateReplicationController,
 		PrepareUpdate:            prepareReplicationControllerUpdate,
 		ValidateUpdate:           validateReplicationControllerUpdate,
+		Warnings:                 warnReplicationController,
 		Fields:                   replicationControllerFields,
 		SelectableFields:         []string{"status.replicas"},
 		AllowUnconditionalUpdate: true,

@@ -26,6 +26,7 @@ func resourceQuotaRow() *resource.Row {
 		Validate:                 validateResourceQuota,
 		PrepareUpdate:            parts.KeepStatus,
 		ValidateUpdate:           validateResourceQuotaUpdate,
+		Warnings:                 warnResourceQuota,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 		ReturnDeleted:            true,

@@ -20,6 +20,7 @@ func secretRow() *resource.Row {
 		Validate:                 validateSecret,
 		PrepareUpdate:            prepareSecretUpdate,
 		ValidateUpdate:           validateSecretUpdate,
+		Warnings:                 warnSecret,
 		Fields:                   secretFields,
 		SelectableFields:         []string{"type"},
 		AllowUnconditionalUpdate: true,

@@ -28,6 +28,7 @@ func serviceRow() *resource.Row {
 		Validate:                 validateService,
 		PrepareUpdate:            prepareServiceUpdate,
 		ValidateUpdate:           validateServiceUpdate,
+		Warnings:                 warnService,
 		ValidateName:             nameService,
 		Fields:                   serviceFields,
 		SelectableFields:         []string{"spec.clusterIP", "spec.type"},
@@ -49,7 +50,7 @@ func serviceRow() *resource.Row {
 
 		Subresources: []resource.Sub[corev1.Service]{
 			{Subresource: resource.Subresource{Name: "proxy", Verbs: []string{"create", "delete", "get", "patch", "update"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "ServiceProxyOptions"}}},
-			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validateServiceStatus},
+			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validateServiceStatus, Warnings: warnServiceStatus},
 		},
 	}.Row()
 }

@@ -20,6 +20,7 @@ func serviceAccountRow() *resource.Row {
 
 		PrepareCreate:            prepareServiceAccountCreate,
 		PrepareUpdate:            prepareServiceAccountUpdate,
+		Warnings:                 warnServiceAccount,
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,
 

@@ -21,6 +21,7 @@ func endpointSliceRow() *resource.Row {
 		Validate:                 validateEndpointSlice,
 		PrepareUpdate:            prepareEndpointSliceUpdate,
 		ValidateUpdate:           validateEndpointSliceUpdate,
+		Warnings:                 warnEndpointSlice,
 		AllowUnconditionalUpdate: true,
 
 		Columns: []metav1.TableColumnDefinition{

@@ -339,11 +339,13 @@ func (r *sliceRules) onStep(path *field.Path, value resource.Quantity, s *resour
 
 func prepareSlice(ctx context.Context, s *resourcev1.ResourceSlice) {
 	dropAlpha(s)
+	stampTaints(ctx, s)
 	strategy.StartGeneration(ctx, s)
 }
 
-func prepareSliceUpdate(_ context.Context, s, old *resourcev1.ResourceSlice) {
+func prepareSliceUpdate(ctx context.Context, s, old *resourcev1.ResourceSlice) {
 	dropAlpha(s)
+	stampTaints(ctx, s)
 	strategy.Count(s, old, equality.Semantic.DeepEqual(s.Spec, old.Spec))
 }
 

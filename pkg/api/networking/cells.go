@@ -74,7 +74,8 @@ func networkPolicyCells(p *networkingv1.NetworkPolicy, env resource.CellEnv) []a
 	return []any{p.Name, metav1.FormatLabelSelector(&p.Spec.PodSelector), env.Age(p.CreationTimestamp)}
 }
 
-func ipAddressCells(a *networkingv1.IPAddress, _ resource.CellEnv) []any {
+// ipAddressCells has one cell more than there are columns, as in Kubernetes.
+func ipAddressCells(a *networkingv1.IPAddress, env resource.CellEnv) []any {
 	parent := column.None
 	if ref := a.Spec.ParentRef; ref != nil {
 		parent = strings.ToLower(schema.GroupResource{Group: ref.Group, Resource: ref.Resource}.String())
@@ -83,7 +84,7 @@ func ipAddressCells(a *networkingv1.IPAddress, _ resource.CellEnv) []any {
 		}
 		parent += "/" + ref.Name
 	}
-	return []any{a.Name, parent}
+	return []any{a.Name, parent, env.Age(a.CreationTimestamp)}
 }
 
 func serviceCIDRCells(c *networkingv1.ServiceCIDR, env resource.CellEnv) []any {

@@ -28,6 +28,7 @@ func ingressRow() *resource.Row {
 		ResetFields:              []string{"status"},
 		Validate:                 validateIngress,
 		ValidateUpdate:           validateIngressUpdate,
+		Warnings:                 warnIngress,
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
@@ -40,7 +41,7 @@ func ingressRow() *resource.Row {
 		Cells: ingressCells,
 
 		Subresources: []resource.Sub[networkingv1.Ingress]{
-			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validateIngressStatus},
+			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validateIngressStatus, Warnings: warnIngressStatus},
 		},
 	}.Row()
 }

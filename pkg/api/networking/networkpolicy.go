@@ -24,6 +24,7 @@ func networkPolicyRow() *resource.Row {
 		AllowUnconditionalUpdate: true,
 		Validate:                 validateNetworkPolicy,
 		ValidateUpdate:           validateNetworkPolicyUpdate,
+		Warnings:                 warnNetworkPolicy,
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),

@@ -19,6 +19,7 @@ func runtimeClassRow() *resource.Row {
 		Default:             defaultRuntimeClass,
 		Validate:            validateRuntimeClass,
 		ValidateUpdate:      validateRuntimeClassUpdate,
+		Warnings:            warnRuntimeClass,
 		AllowCreateOnUpdate: true,
 
 		Columns: []metav1.TableColumnDefinition{

@@ -8,26 +8,34 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 )
 
 // ProfilesFromAnnotations gives containers the AppArmor profile that an
-// annotation of older clients names, where no field does.
-func ProfilesFromAnnotations(pod *corev1.Pod) {
+// annotation of older clients names, where no field does, and warns of those
+// annotations that no field repeats.
+func ProfilesFromAnnotations(pod *corev1.Pod) []string {
 	if pod.Spec.OS != nil && pod.Spec.OS.Name == corev1.Windows {
-		return
+		return nil
 	}
+	var warnings cautions
 	var own *corev1.AppArmorProfile
 	if pod.Spec.SecurityContext != nil {
 		own = pod.Spec.SecurityContext.AppArmorProfile
 	}
 	for _, c := range Containers(&pod.Spec, nil) {
-		text, ok := pod.Annotations[corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+c.Name]
+		key := appArmorPrefix + c.Name
+		text, ok := pod.Annotations[key]
 		if !ok || c.SecurityContext != nil && c.SecurityContext.AppArmorProfile != nil {
 			continue
 		}
 		profile := parseProfile(text)
-		if profile == nil || equality.Semantic.DeepEqual(profile, own) {
+		if profile != nil && equality.Semantic.DeepEqual(profile, own) {
+			continue
+		}
+		warnings.say(field.NewPath("metadata", "annotations").Key(key), "%s", appArmorMoved)
+		if profile == nil {
 			continue
 		}
 		if c.SecurityContext == nil {
@@ -35,6 +43,7 @@ func ProfilesFromAnnotations(pod *corev1.Pod) {
 		}
 		c.SecurityContext.AppArmorProfile = profile
 	}
+	return warnings
 }
 
 // parseProfile is nil for what no valid profile says.

@@ -13,6 +13,9 @@ import (
 
 // DefaultSpec fills what is unset in the specification of a pod or a template.
 func DefaultSpec(spec *corev1.PodSpec) {
+	// Older clients know the account by another name; what is stored has both.
+	unset.Fill(&spec.ServiceAccountName, spec.DeprecatedServiceAccount)
+	spec.DeprecatedServiceAccount = spec.ServiceAccountName
 	unset.Fill(&spec.DNSPolicy, corev1.DNSClusterFirst)
 	unset.Fill(&spec.RestartPolicy, corev1.RestartPolicyAlways)
 	unset.Fill(&spec.SchedulerName, corev1.DefaultSchedulerName)

@@ -30,6 +30,10 @@ func DefaultPod(pod *corev1.Pod) {
 		openHostPorts(spec.Containers)
 	}
 	DefaultSpec(spec)
+	if grace := spec.TerminationGracePeriodSeconds; *grace < 0 {
+		*grace = 1
+	}
+	defaultPodIPs(&pod.Status)
 	for _, statuses := range [][]corev1.ContainerStatus{
 		pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses,
 	} {
@@ -45,6 +49,17 @@ func DefaultPod(pod *corev1.Pod) {
 	if r := pod.Status.Resources; r != nil {
 		Milli(r.Limits)
 		Milli(r.Requests)
+	}
+}
+
+// defaultPodIPs keeps the first of a pod's addresses and the list of all in step.
+// Older kubelets know of one address only: it wins.
+func defaultPodIPs(status *corev1.PodStatus) {
+	switch {
+	case status.PodIP == "" && len(status.PodIPs) > 0:
+		status.PodIP = status.PodIPs[0].IP
+	case status.PodIP != "" && (len(status.PodIPs) == 0 || status.PodIPs[0].IP != status.PodIP):
+		status.PodIPs = []corev1.PodIP{{IP: status.PodIP}}
 	}
 }
 

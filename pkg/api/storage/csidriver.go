@@ -22,6 +22,7 @@ func csiDriverRow() *resource.Row {
 		ReturnDeleted:  true,
 		Validate:       validateCSIDriver,
 		ValidateUpdate: validateCSIDriverUpdate,
+		Warnings:       warnCSIDriver,
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),

@@ -17,6 +17,7 @@ func csiStorageCapacityRow() *resource.Row {
 		Group: "storage.k8s.io", Version: "v1", Resource: "csistoragecapacities", Kind: "CSIStorageCapacity", Namespaced: true,
 		Validate:       validateCSIStorageCapacity,
 		ValidateUpdate: validateCSIStorageCapacityUpdate,
+		Warnings:       warnCSIStorageCapacity,
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),

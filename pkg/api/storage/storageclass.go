@@ -22,6 +22,7 @@ func storageClassRow() *resource.Row {
 		ReturnDeleted:            true,
 		Validate:                 validateStorageClass,
 		ValidateUpdate:           validateStorageClassUpdate,
+		Warnings:                 warnStorageClass,
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),

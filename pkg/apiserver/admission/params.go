@@ -82,7 +82,7 @@ type paramSource struct {
 
 	Ref      *admissionregistrationv1.ParamRef // of a binding
 	Policy   string
-	mutating bool
+	Mutating bool
 }
 
 func (p *paramSource) field() string {
@@ -110,7 +110,7 @@ func refOf(obj resource.Object) *paramSource {
 	case *admissionregistrationv1.ValidatingAdmissionPolicyBinding:
 		p.Ref, p.Policy = o.Spec.ParamRef, o.Spec.PolicyName
 	case *admissionregistrationv1.MutatingAdmissionPolicyBinding:
-		p.Ref, p.Policy, p.mutating = o.Spec.ParamRef, o.Spec.PolicyName, true
+		p.Ref, p.Policy, p.Mutating = o.Spec.ParamRef, o.Spec.PolicyName, true
 	}
 	if p.Kind == nil && p.Ref == nil {
 		return nil
@@ -154,7 +154,7 @@ func (g *ParamGuard) authorizeRef(ctx context.Context, u user.Info, p *paramSour
 // paramKind is that of the policy which a binding binds; nil for none.
 func (g *ParamGuard) paramKind(ctx context.Context, p *paramSource) (*admissionregistrationv1.ParamKind, error) {
 	api := g.Client.AdmissionregistrationV1()
-	if p.mutating {
+	if p.Mutating {
 		policy, err := api.MutatingAdmissionPolicies().Get(ctx, p.Policy, metav1.GetOptions{})
 		if err != nil {
 			return nil, err

@@ -34,11 +34,11 @@ func (a *Access) Connectors() map[string]rest.Connector {
 	const group = ".authorization.k8s.io"
 	return map[string]rest.Connector{
 		"subjectaccessreviews" + group: rest.Creater{
-			New: func() runtime.Object { return &authorizationv1.SubjectAccessReview{} }, Create: a.subject},
+			New: func() runtime.Object { return &authorizationv1.SubjectAccessReview{} }, Create: a.subject, Own: true},
 		"localsubjectaccessreviews" + group: rest.Creater{
-			New: func() runtime.Object { return &authorizationv1.LocalSubjectAccessReview{} }, Create: a.local},
+			New: func() runtime.Object { return &authorizationv1.LocalSubjectAccessReview{} }, Create: a.local, Own: true},
 		"selfsubjectaccessreviews" + group: rest.Creater{
-			New: func() runtime.Object { return &authorizationv1.SelfSubjectAccessReview{} }, Create: a.self},
+			New: func() runtime.Object { return &authorizationv1.SelfSubjectAccessReview{} }, Create: a.self, Own: true},
 		"selfsubjectrulesreviews" + group: rest.Creater{
 			New: func() runtime.Object { return &authorizationv1.SelfSubjectRulesReview{} }, Create: a.rules},
 	}

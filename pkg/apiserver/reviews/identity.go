@@ -32,7 +32,7 @@ func (i *Identity) Connectors() map[string]rest.Connector {
 	const group = ".authentication.k8s.io"
 	return map[string]rest.Connector{
 		"tokenreviews" + group: rest.Creater{
-			New: func() runtime.Object { return &authenticationv1.TokenReview{} }, Create: i.token},
+			New: func() runtime.Object { return &authenticationv1.TokenReview{} }, Create: i.token, Own: true},
 		"selfsubjectreviews" + group: rest.Creater{
 			New: func() runtime.Object { return &authenticationv1.SelfSubjectReview{} }, Create: i.self},
 	}

@@ -13,11 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"keelson.dev/apiserver/negotiate"
 	"keelson.dev/apiserver/registry"
+	"keelson.dev/apiserver/resource"
 )
 
 // connect hands a request to its connector.
@@ -147,6 +149,9 @@ func (c Creater) ServeAPI(w http.ResponseWriter, r *http.Request, req *Request) 
 	if err := req.identify(obj); err != nil {
 		return err
 	}
+	if c.Own {
+		obj = req.own(ctx, c.New(), obj, options.FieldManager)
+	}
 	attrs := req.Attributes(ctx, admission.Create, obj, nil, &options, len(options.DryRun) > 0)
 	if err := req.Admit(ctx, attrs); err != nil {
 		return err
@@ -166,6 +171,28 @@ func (c Creater) ServeAPI(w http.ResponseWriter, r *http.Request, req *Request) 
 		status.Code = int32(code) //nolint:gosec // an HTTP status
 	}
 	return req.Respond(w, r, code, result)
+}
+
+// own notes who set the fields of obj, which began as empty.
+func (req *Request) own(ctx context.Context, empty, obj runtime.Object, manager string) runtime.Object {
+	live, ok := empty.(resource.Object)
+	if !ok || req.server.cfg.TypeConverter == nil {
+		return obj
+	}
+	version := req.Kind.GroupVersion()
+	row := &resource.Row{
+		Group: req.Kind.Group, Kind: req.Kind.Kind, StorageVersion: req.Kind.Version, Versions: []resource.Version{{Name: req.Kind.Version}},
+		New: func() resource.Object { return live.DeepCopyObject().(resource.Object) },
+	}
+	o := registry.InterfacesOf(row, req.server.cfg.Scheme)
+	fields, err := managedfields.NewDefaultFieldManager(managedfields.NewDeducedTypeConverter(), o.GetObjectConvertor(), o.GetObjectDefaulter(), o.GetObjectCreater(),
+		req.Kind, version, req.subresource(), nil)
+	if err != nil {
+		return obj
+	}
+	out := fields.UpdateNoErrors(live, obj, registry.ManagerName(ctx, manager))
+	out.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	return out
 }
 
 // identify makes obj's name and namespace those of the path.

@@ -42,6 +42,9 @@ type Creater struct {
 	// Create does the deed. obj has passed mutating admission; validate runs
 	// the validating part and is called when obj is known to be well-formed.
 	Create func(ctx context.Context, req *Request, obj runtime.Object, validate func(context.Context, runtime.Object) error, options *metav1.CreateOptions) (runtime.Object, error)
+	// Own is set where the object that came in is the answer: it says then who
+	// set its fields.
+	Own bool
 	// Status is the code of a success; 0: 201.
 	Status int
 }

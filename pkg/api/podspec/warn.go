@@ -1,0 +1,224 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package podspec
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson.dev/keelson/pkg/api/report"
+)
+
+// cautions are warnings that grow.
+type cautions []string
+
+// say appends one about the field at path.
+func (c *cautions) say(path *field.Path, format string, args ...any) {
+	*c = append(*c, path.String()+": "+fmt.Sprintf(format, args...))
+}
+
+// Warn tells what is dubious, though valid, in the specification of a pod, or of
+// a template, which is at path. The path of a pod is nil.
+func Warn(path *field.Path, meta *metav1.ObjectMeta, spec *corev1.PodSpec) []string {
+	var c cautions
+	at := path.Child("spec")
+	c.nodeLabels(spec, at)
+	c.annotations(meta.Annotations, path.Child("metadata", "annotations"))
+	c.volumes(spec.Volumes, at.Child("volumes"))
+	for i := range spec.Volumes {
+		c.overlaps(&spec.Volumes[i])
+	}
+	c.repeats(spec, at)
+	c.fractions(spec.Overhead, at.Child("overhead"))
+	c.profiles(path, meta.Annotations, spec)
+	c.containers(path, meta.Annotations, spec)
+	if grace := spec.TerminationGracePeriodSeconds; grace != nil && *grace < 0 {
+		c.say(at.Child("terminationGracePeriodSeconds"), "must be >= 0; negative values are invalid and will be treated as 1")
+	}
+	c.affinity(spec.Affinity, at.Child("affinity"))
+	if spec.DNSConfig != nil {
+		for i, server := range spec.DNSConfig.Nameservers {
+			c = append(c, validation.GetWarningsForIP(at.Child("dnsConfig", "nameservers").Index(i), server)...)
+		}
+	}
+	for i, alias := range spec.HostAliases {
+		c = append(c, validation.GetWarningsForIP(at.Child("hostAliases").Index(i).Child("ip"), alias.IP)...)
+	}
+	return c
+}
+
+// WarnOfName tells that a name will not do as the name of a host.
+func WarnOfName(name, uses string) []string {
+	reasons := validation.IsDNS1123Label(name)
+	if len(reasons) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("metadata.name: this is used in %s, which can result in surprising behavior; a DNS label is recommended: %v", uses, reasons)}
+}
+
+// WarnOfTemplate is Warn for what makes pods of a template, with a look at its
+// name when it is new.
+func WarnOfTemplate(name string, path *field.Path, template *corev1.PodTemplateSpec) []string {
+	var warnings []string
+	if name != "" {
+		warnings = WarnOfName(name, "Pod names and hostnames")
+	}
+	if template == nil {
+		return warnings
+	}
+	return append(warnings, Warn(path, &template.ObjectMeta, &template.Spec)...)
+}
+
+func (c *cautions) nodeLabels(spec *corev1.PodSpec, path *field.Path) {
+	for _, key := range report.Keys(spec.NodeSelector) {
+		if message, old := OldNodeLabel(key); old {
+			c.say(path.Child("nodeSelector").Key(key), "%s", message)
+		}
+	}
+	if spec.Affinity != nil && spec.Affinity.NodeAffinity != nil {
+		affinity, at := spec.Affinity.NodeAffinity, path.Child("affinity", "nodeAffinity")
+		if required := affinity.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
+			for i := range required.NodeSelectorTerms {
+				*c = append(*c, WarnOfNodeTerm(&required.NodeSelectorTerms[i], false,
+					at.Child("requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms").Index(i))...)
+			}
+		}
+		for i := range affinity.PreferredDuringSchedulingIgnoredDuringExecution {
+			*c = append(*c, WarnOfNodeTerm(&affinity.PreferredDuringSchedulingIgnoredDuringExecution[i].Preference, true,
+				at.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i).Child("preference"))...)
+		}
+	}
+	for i, constraint := range spec.TopologySpreadConstraints {
+		at := path.Child("topologySpreadConstraints").Index(i)
+		if message, old := OldNodeLabel(constraint.TopologyKey); old {
+			c.say(at.Child("topologyKey"), "%s is %s", constraint.TopologyKey, message)
+		}
+		if constraint.LabelSelector == nil {
+			c.say(at.Child("labelSelector"), matchesNothing)
+		}
+	}
+}
+
+const matchesNothing = "a null labelSelector results in matching no pod"
+
+func (c *cautions) annotations(annotations map[string]string, path *field.Path) {
+	for _, a := range []struct{ key, message string }{
+		{"scheduler.alpha.kubernetes.io/critical-pod", `non-functional in v1.16+; use the "priorityClassName" field instead`},
+		{"security.alpha.kubernetes.io/sysctls", `non-functional in v1.11+; use the "sysctls" field instead`},
+		{"security.alpha.kubernetes.io/unsafe-sysctls", `non-functional in v1.11+; use the "sysctls" field instead`},
+	} {
+		if _, there := annotations[a.key]; there {
+			c.say(path.Key(a.key), "%s", a.message)
+		}
+	}
+}
+
+func (c *cautions) affinity(affinity *corev1.Affinity, path *field.Path) {
+	if affinity == nil {
+		return
+	}
+	terms := func(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm, path *field.Path) {
+		for i := range required {
+			if required[i].LabelSelector == nil {
+				c.say(path.Child("requiredDuringSchedulingIgnoredDuringExecution").Index(i).Child("labelSelector"), matchesNothing)
+			}
+		}
+		for i := range preferred {
+			if preferred[i].PodAffinityTerm.LabelSelector == nil {
+				c.say(path.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i).Child("podAffinityTerm", "labelSelector"), matchesNothing)
+			}
+		}
+	}
+	if a := affinity.PodAffinity; a != nil {
+		terms(a.RequiredDuringSchedulingIgnoredDuringExecution, a.PreferredDuringSchedulingIgnoredDuringExecution, path.Child("podAffinity"))
+	}
+	if a := affinity.PodAntiAffinity; a != nil {
+		terms(a.RequiredDuringSchedulingIgnoredDuringExecution, a.PreferredDuringSchedulingIgnoredDuringExecution, path.Child("podAntiAffinity"))
+	}
+}
+
+// repeats tells of entries that are there twice or have no name.
+func (c *cautions) repeats(spec *corev1.PodSpec, path *field.Path) {
+	var seen []string
+	for i, alias := range spec.HostAliases {
+		if slices.Contains(seen, alias.IP) {
+			c.say(path.Child("hostAliases").Index(i).Child("ip"), "duplicate ip %q", alias.IP)
+		}
+		seen = append(seen, alias.IP)
+	}
+	seen = nil
+	secrets := path.Child("imagePullSecrets")
+	for i, secret := range spec.ImagePullSecrets {
+		if slices.Contains(seen, secret.Name) {
+			c.say(secrets.Index(i).Child("name"), "duplicate name %q", secret.Name)
+		}
+		seen = append(seen, secret.Name)
+	}
+	for i, secret := range spec.ImagePullSecrets {
+		if secret.Name == "" {
+			c.say(secrets.Index(i).Child("name"), "invalid empty name %q", secret.Name)
+		}
+	}
+}
+
+// fractions tells of amounts of bytes that are not whole.
+func (c *cautions) fractions(list corev1.ResourceList, path *field.Path) {
+	for _, name := range []corev1.ResourceName{corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
+		c.fraction(list, name, path)
+	}
+}
+
+func (c *cautions) fraction(list corev1.ResourceList, name corev1.ResourceName, path *field.Path) {
+	if value, there := list[name]; there && value.MilliValue()%1000 != 0 {
+		c.say(path.Key(string(name)), "fractional byte value %q is invalid, must be an integer", value.String())
+	}
+}
+
+// WarnOfClaim tells what is dubious in the specification of a volume claim.
+func WarnOfClaim(spec *corev1.PersistentVolumeClaimSpec, path *field.Path) []string {
+	var c cautions
+	c.fraction(spec.Resources.Requests, corev1.ResourceStorage, path.Child("resources", "requests"))
+	c.fraction(spec.Resources.Limits, corev1.ResourceStorage, path.Child("resources", "limits"))
+	return c
+}
+
+// profiles tells of an annotation for the pod that has become a field.
+func (c *cautions) profiles(path *field.Path, annotations map[string]string, spec *corev1.PodSpec) {
+	if spec.SecurityContext != nil && spec.SecurityContext.SeccompProfile != nil {
+		return
+	}
+	c.seccomp(path, annotations, "seccomp.security.alpha.kubernetes.io/pod")
+}
+
+func (c *cautions) seccomp(path *field.Path, annotations map[string]string, key string) {
+	if _, there := annotations[key]; there {
+		c.say(path.Child("metadata", "annotations").Key(key), `non-functional in v1.27+; use the "seccompProfile" field instead`)
+	}
+}
+
+// appArmor tells of an annotation for a container that has become a field. Only
+// templates are judged here: of pods it is told when they are created.
+func (c *cautions) appArmor(path *field.Path, annotations map[string]string, spec *corev1.PodSpec, container *corev1.Container) {
+	if path == nil || container.SecurityContext != nil && container.SecurityContext.AppArmorProfile != nil {
+		return
+	}
+	key := appArmorPrefix + container.Name
+	text, there := annotations[key]
+	if !there {
+		return
+	}
+	if spec.SecurityContext != nil && spec.SecurityContext.AppArmorProfile != nil &&
+		equality.Semantic.DeepEqual(spec.SecurityContext.AppArmorProfile, parseProfile(text)) {
+		return
+	}
+	c.say(path.Child("metadata", "annotations").Key(key), "%s", appArmorMoved)
+}
+
+const appArmorMoved = `deprecated since v1.30; use the "appArmorProfile" field instead`
