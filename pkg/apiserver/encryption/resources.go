@@ -18,15 +18,10 @@ type resources struct {
 }
 
 // newResources reads the prefixes of rows. Of several resources with one prefix
-// the first counts.
+// the first counts. What is stored and not served (ranges, leases of servers) is
+// never encrypted, as in Kubernetes.
 func newResources(root string, rows []*resource.Row) *resources {
-	r := &resources{root: strings.TrimSuffix(root, "/") + "/", prefixes: map[string]schema.GroupResource{
-		// What is stored and not served goes by the names Kubernetes has for it.
-		"ranges/serviceips":          {Resource: "serviceipallocations"},
-		"ranges/secondaryserviceips": {Resource: "serviceipallocations"},
-		"ranges/servicenodeports":    {Resource: "servicenodeportallocations"},
-		"masterleases":               {Resource: "apiServerIPInfo"},
-	}}
+	r := &resources{root: strings.TrimSuffix(root, "/") + "/", prefixes: map[string]schema.GroupResource{}}
 	for _, row := range rows {
 		prefix := strings.Trim(row.StoragePrefix, "/")
 		if _, ok := r.prefixes[prefix]; !ok {
