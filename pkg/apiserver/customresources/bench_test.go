@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"keelson.dev/keelson/pkg/apiserver/testserver"
@@ -49,6 +50,66 @@ func BenchmarkEstablish(b *testing.B) {
 				b.StartTimer()
 			}
 		})
+	}
+}
+
+// BenchmarkDocuments asks for what the server tells of a thousand definitions:
+// the first time, again, and after a change of one of them.
+func BenchmarkDocuments(b *testing.B) {
+	e := newEnv(b, testserver.Options{})
+	watch, err := e.crds.ApiextensionsV1().CustomResourceDefinitions().Watch(b.Context(), metav1.ListOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	e.applyMany(b)
+	awaitMany(b, watch)
+	watch.Stop()
+	const v2 = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+	for _, doc := range []struct{ name, path, accept string }{
+		{"discovery", "/apis", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"},
+		{"v3-index", "/openapi/v3", "application/json"},
+		{"v3-group", "/openapi/v3/apis/g7.example.com/v1", "application/json"},
+		{"v2", "/openapi/v2", "application/json"},
+		{"v2-protobuf", "/openapi/v2", v2},
+	} {
+		get := func(b *testing.B) {
+			body, err := e.Client.CoreV1().RESTClient().Get().AbsPath(doc.path).SetHeader("Accept", doc.accept).DoRaw(b.Context())
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(float64(len(body))/1e6, "MB")
+		}
+		b.Run(doc.name+"/first", func(b *testing.B) {
+			for b.Loop() {
+				get(b)
+			}
+		})
+		b.Run(doc.name+"/changed", func(b *testing.B) {
+			for n := 0; b.Loop(); n++ {
+				b.StopTimer()
+				e.changeOne(b, fmt.Sprint(doc.name, n))
+				b.StartTimer()
+				get(b)
+			}
+		})
+	}
+}
+
+// changeOne gives the first definition another description, and waits until it is served.
+func (e *env) changeOne(b *testing.B, what string) {
+	const path = "/openapi/v3/apis/g0.example.com/v1"
+	patch := fmt.Sprintf(`[{"op":"replace","path":"/spec/versions/0/schema/openAPIV3Schema/description","value":%q}]`, what)
+	if _, err := e.crds.ApiextensionsV1().CustomResourceDefinitions().Patch(b.Context(), "crontab0s.g0.example.com", types.JSONPatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		b.Fatal(err)
+	}
+	for {
+		doc, err := e.Client.CoreV1().RESTClient().Get().AbsPath(path).DoRaw(b.Context())
+		if err != nil {
+			b.Fatal(err)
+		}
+		if strings.Contains(string(doc), what) {
+			return
+		}
 	}
 }
 

@@ -90,15 +90,20 @@ func (d *Definitions) AddKind(row *resource.Row, version string, def []byte) err
 		return err
 	}
 	list := gvk
-	list.Kind = row.ListKind
-	if list.Kind == "" {
-		list.Kind = row.Kind + "List"
-	}
+	list.Kind = listKind(row)
 	schema := d.listSchema(list, row, name)
 	if selectable, ok := fields[selectableExtension]; ok {
 		schema[selectableExtension] = selectable
 	}
 	return d.add(KindName(list), list, schema)
+}
+
+// listKind is the kind of a list of row's objects.
+func listKind(row *resource.Row) string {
+	if row.ListKind != "" {
+		return row.ListKind
+	}
+	return row.Kind + "List"
 }
 
 func (d *Definitions) add(name string, gvk schema.GroupVersionKind, fields map[string]any) error {

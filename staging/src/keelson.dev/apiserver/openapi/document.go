@@ -5,7 +5,6 @@ package openapi
 
 import (
 	"encoding/json"
-	"maps"
 
 	"keelson.dev/apiserver/resource"
 )
@@ -27,25 +26,5 @@ func V3(defs *Definitions, serverVersion, group, version string, rows []*resourc
 	return json.Marshal(map[string]any{
 		"openapi": "3.0.0", "info": info(serverVersion), "paths": p.out,
 		"components": map[string]any{"schemas": defs.closure(p.used), "securitySchemes": bearer()},
-	})
-}
-
-// GroupVersion is one group version of a V2 document.
-type GroupVersion struct {
-	Group, Version string
-	Rows           []*resource.Row
-}
-
-// V2 returns the OpenAPI v2 document of everything.
-func V2(defs *Definitions, serverVersion string, groups []GroupVersion) ([]byte, error) {
-	all, used, shared := map[string]any{}, map[string]bool{}, newParameters()
-	for _, g := range groups {
-		p := groupPaths(dialect{v: 2, shared: shared}, defs, g.Group, g.Version, g.Rows)
-		maps.Copy(all, p.out)
-		maps.Copy(used, p.used)
-	}
-	return json.Marshal(map[string]any{
-		"swagger": "2.0", "info": info(serverVersion), "paths": all, "definitions": defs.closure(used), "parameters": shared.defs,
-		"securityDefinitions": bearer(), "security": []any{map[string]any{"BearerToken": []any{}}},
 	})
 }

@@ -29,6 +29,17 @@ type paths struct {
 
 // groupPaths returns the paths of rows in a version.
 func groupPaths(d dialect, defs *Definitions, group, version string, rows []*resource.Row) *paths {
+	p := newPaths(d, defs, group, version)
+	p.root()
+	for _, row := range rows {
+		if row.Serves(version) {
+			p.row(row)
+		}
+	}
+	return p
+}
+
+func newPaths(d dialect, defs *Definitions, group, version string) *paths {
 	p := &paths{
 		dialect: d, defs: defs, group: group, version: version,
 		base: "/apis/" + group + "/" + version, out: map[string]any{}, used: map[string]bool{},
@@ -36,16 +47,15 @@ func groupPaths(d dialect, defs *Definitions, group, version string, rows []*res
 	if group == "" {
 		p.base = "/api/" + version
 	}
+	return p
+}
+
+// root adds the path that a group version has by itself.
+func (p *paths) root() {
 	p.out[p.base+"/"] = map[string]any{"get": p.operation(operation{
 		description: "get available resources", id: "get" + p.prefix() + "APIResources",
 		answer: p.use(metaPackage + "APIResourceList"), codes: []string{"200"},
 	})}
-	for _, row := range rows {
-		if row.Serves(version) {
-			p.row(row)
-		}
-	}
-	return p
 }
 
 // prefix is the group and version in operation ids: AppsV1, CoreV1.
@@ -86,12 +96,10 @@ func (p *paths) kind(gvk schema.GroupVersionKind) string {
 // row adds the paths of one resource.
 func (p *paths) row(row *resource.Row) {
 	gvk := schema.GroupVersionKind{Group: p.group, Version: p.version, Kind: row.Kind}
-	listKind := gvk
-	if listKind.Kind = row.ListKind; listKind.Kind == "" {
-		listKind.Kind = row.Kind + "List"
-	}
+	list := gvk
+	list.Kind = listKind(row)
 	verbs := discovery.Verbs(row)
-	e := endpoint{p: p, custom: row.Only != "", gvk: gvk, self: p.kind(gvk), list: p.kind(listKind), has: func(v string) bool { return slices.Contains(verbs, v) }}
+	e := endpoint{p: p, custom: row.Only != "", gvk: gvk, self: p.kind(gvk), list: p.kind(list), has: func(v string) bool { return slices.Contains(verbs, v) }}
 	collection, scope := p.base+"/"+row.Resource, ""
 	var inPath []any
 	if row.Namespaced {

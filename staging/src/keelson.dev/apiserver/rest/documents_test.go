@@ -11,11 +11,13 @@ import (
 	"testing"
 
 	openapiv2 "github.com/google/gnostic-models/openapiv2"
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/websocket"
 	"google.golang.org/protobuf/proto"
 	apidiscovery "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson.dev/apiserver/rest"
 )
@@ -179,4 +181,59 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("no %q in %v", want, seen)
 		}
 	}
+}
+
+// TestOpenAPIParts: after each change the document is what it would be if it had
+// been made at once, in both its forms.
+func TestOpenAPIParts(t *testing.T) {
+	configure := func(c *rest.Config) { c.OpenAPI, c.Version = definitions{}, "v1.36.0" }
+	e := newEnv(t, configure)
+	describe := func(description string) rest.RowOptions {
+		return rest.RowOptions{OpenAPI: func(string) (v3, v2 []byte, err error) {
+			v2 = []byte(`{"type":"object","description":"` + description + `","properties":{"metadata":{"$ref":"#/definitions/meta"}}}`)
+			return v2, v2, nil
+		}}
+	}
+	check := func(step string, options *rest.RowOptions) {
+		t.Helper()
+		fresh := newEnv(t, configure)
+		if options != nil {
+			if err := fresh.server.Add(dynamicRow(), *options); err != nil {
+				t.Fatal(err)
+			}
+		}
+		doc, want := e.must(t, "GET", "/openapi/v2", "").body, fresh.must(t, "GET", "/openapi/v2", "").body
+		if doc != want {
+			t.Errorf("%s: %s", step, cmp.Diff(want, doc))
+		}
+		var got openapiv2.Document
+		asProto := e.must(t, "GET", "/openapi/v2", "", "Accept", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf").body
+		if err := proto.Unmarshal([]byte(asProto), &got); err != nil {
+			t.Fatal(err)
+		}
+		parsed, err := openapiv2.ParseDocument([]byte(doc))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range []*openapiv2.Document{&got, parsed} {
+			slices.SortFunc(d.Paths.Path, func(a, b *openapiv2.NamedPathItem) int { return strings.Compare(a.Name, b.Name) })
+			slices.SortFunc(d.Definitions.AdditionalProperties, func(a, b *openapiv2.NamedSchema) int { return strings.Compare(a.Name, b.Name) })
+		}
+		if !proto.Equal(&got, parsed) {
+			t.Errorf("%s: the protobuf form says other things", step)
+		}
+	}
+	check("at first", nil)
+	for _, description := range []string{"one", "two"} {
+		options := describe(description)
+		if err := e.server.Change(nil, []rest.Addition{{Row: dynamicRow(), Options: options}}); err != nil {
+			t.Fatal(err)
+		}
+		check(description, &options)
+		check(description+", again", &options)
+	}
+	if err := e.server.Change([]schema.GroupResource{dynamicRow().GroupResource()}, nil); err != nil {
+		t.Fatal(err)
+	}
+	check("gone", nil)
 }

@@ -16,7 +16,6 @@ import (
 	"sync"
 	"time"
 
-	openapiv2 "github.com/google/gnostic-models/openapiv2"
 	openapiv3 "github.com/google/gnostic-models/openapiv3"
 	"google.golang.org/protobuf/proto"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -32,13 +31,15 @@ const (
 )
 
 // openAPIDocuments are the OpenAPI documents of one state. They are made when
-// they are asked for, and kept compressed. Their hashes are of what they are
+// they are asked for, and those of v3 kept compressed. Their hashes are of what they are
 // made from, so that the index of all needs none of them.
 type openAPIDocuments struct {
 	d *documents
 
 	mu   sync.Mutex
 	kept map[string][]byte // gzip'd, by version and group version
+
+	parts *parts // of v2, which has one document of all
 }
 
 // groupVersion is one document's subject: "api/v1", "apis/apps/v1".
@@ -70,7 +71,7 @@ func (d *documents) serveOpenAPI(w http.ResponseWriter, r *http.Request) {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		err = errMethod()
 	case path == "v2":
-		err = d.openapi.serve(w, r, "v2", protoV2, d.openapi.hash("v2", d.openapi.all()), d.openapi.v2)
+		err = d.openapi.serve(w, r, protoV2, d.openapi.hash("v2", d.openapi.all()), d.openapi.v2)
 	case path == "v3":
 		err = d.openapi.serveIndex(w, r)
 	case isV3:
@@ -154,11 +155,17 @@ func (o *openAPIDocuments) serveV3(w http.ResponseWriter, r *http.Request, path 
 		w.Header().Set("Cache-Control", "public, immutable")
 		w.Header().Set("Expires", o.d.s.cfg.Clock.Now().AddDate(1, 0, 0).Format(time.RFC1123))
 	}
-	return o.serve(w, r, path, protoV3, hash, func() ([]byte, error) { return o.v3(gv) })
+	return o.serve(w, r, protoV3, hash, func(asProto bool) ([]byte, error) {
+		doc, err := o.document(path, func() ([]byte, error) { return o.v3(gv) })
+		if err != nil || !asProto {
+			return doc, err
+		}
+		return o.document(path+"+protobuf", func() ([]byte, error) { return toProto(doc) })
+	})
 }
 
 // serve answers with a document in the type that the client prefers.
-func (o *openAPIDocuments) serve(w http.ResponseWriter, r *http.Request, key, protoType, hash string, make func() ([]byte, error)) error {
+func (o *openAPIDocuments) serve(w http.ResponseWriter, r *http.Request, protoType, hash string, document func(asProto bool) ([]byte, error)) error {
 	h := w.Header()
 	h.Add("Vary", "Accept")
 	h.Set("ETag", fmt.Sprintf("%q", hash))
@@ -166,18 +173,15 @@ func (o *openAPIDocuments) serve(w http.ResponseWriter, r *http.Request, key, pr
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	doc, err := o.document(key, make)
+	asProto, contentType := wantsProto(r, protoType), "application/json"
+	if asProto {
+		contentType = protoType
+	}
+	doc, err := document(asProto)
 	if err != nil {
 		return err
 	}
-	if !wantsProto(r, protoType) {
-		return o.d.s.send(w, r, http.StatusOK, "application/json", doc)
-	}
-	data, err := o.document(key+"+protobuf", func() ([]byte, error) { return toProto(doc, protoType) })
-	if err != nil {
-		return err
-	}
-	return o.d.s.send(w, r, http.StatusOK, protoType, data)
+	return o.d.s.send(w, r, http.StatusOK, contentType, doc)
 }
 
 // wantsProto reports whether the client's first choice is protobuf, under
@@ -195,14 +199,7 @@ func wantsProto(r *http.Request, protoType string) bool {
 	return false
 }
 
-func toProto(doc []byte, protoType string) ([]byte, error) {
-	if protoType == protoV2 {
-		m, err := openapiv2.ParseDocument(doc)
-		if err != nil {
-			return nil, err
-		}
-		return proto.Marshal(m)
-	}
+func toProto(doc []byte) ([]byte, error) {
 	m, err := openapiv3.ParseDocument(doc)
 	if err != nil {
 		return nil, err
@@ -279,18 +276,6 @@ func (o *openAPIDocuments) v3(gv groupVersion) ([]byte, error) {
 		return nil, err
 	}
 	return openapi.V3(defs, o.d.s.cfg.Version, gv.group, gv.version, o.rows(gv))
-}
-
-func (o *openAPIDocuments) v2() ([]byte, error) {
-	defs, err := o.definitions(2, o.all())
-	if err != nil {
-		return nil, err
-	}
-	var groups []openapi.GroupVersion
-	for _, gv := range o.all() {
-		groups = append(groups, openapi.GroupVersion{Group: gv.group, Version: gv.version, Rows: o.rows(gv)})
-	}
-	return openapi.V2(defs, o.d.s.cfg.Version, groups)
 }
 
 func (o *openAPIDocuments) rows(gv groupVersion) []*resource.Row { return o.d.rows[gv.group] }
