@@ -39,6 +39,7 @@ type class struct {
 
 type weightedScorer struct {
 	scheduling.Scorer
+	plugin  string
 	weight  int64
 	norm    scheduling.Normalization // 0: none of the usual
 	highest int64                    // raw score of a node that fits, unless norm is AsIs
@@ -111,7 +112,7 @@ func compile(v *view, p *profile.Profile, pod *scheduling.Pod) *class {
 		if s == nil {
 			continue
 		}
-		w := weightedScorer{Scorer: s, weight: plugin.Weight}
+		w := weightedScorer{Scorer: s, plugin: plugin.Name(), weight: plugin.Weight}
 		if u, ok := s.(scheduling.Usual); ok {
 			w.norm = u.Normalization()
 		}

@@ -241,7 +241,7 @@ func (e *evaluation) compileScorers() {
 	}
 	for _, plugin := range e.profile.CellScores {
 		if s := e.kept.scorer(e.view, plugin, e.pod); s != nil {
-			e.scorers = append(e.scorers, weightedScorer{Scorer: s, weight: plugin.Weight})
+			e.scorers = append(e.scorers, weightedScorer{Scorer: s, plugin: plugin.Name(), weight: plugin.Weight})
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -41,6 +42,8 @@ type sources struct {
 	claims       corelisters.PersistentVolumeClaimLister
 	volumes      corelisters.PersistentVolumeLister
 	classes      storagelisters.StorageClassLister
+	csiNodes     storagelisters.CSINodeLister
+	attachments  cache.SharedIndexInformer // of volumes, by node
 	budgets      policylisters.PodDisruptionBudgetLister
 	synced       []cache.InformerSynced
 
@@ -49,7 +52,11 @@ type sources struct {
 }
 
 func newSources(client kubernetes.Interface) *sources {
-	f := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagedFields))
+	return newSourcesOf(informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagedFields)), client)
+}
+
+// newSourcesOf returns caches that are filled by a factory's informers.
+func newSourcesOf(f informers.SharedInformerFactory, client kubernetes.Interface) *sources {
 	core, apps := f.Core().V1(), f.Apps().V1()
 	s := &sources{
 		factory: f,
@@ -67,6 +74,8 @@ func newSources(client kubernetes.Interface) *sources {
 		claims:       core.PersistentVolumeClaims().Lister(),
 		volumes:      core.PersistentVolumes().Lister(),
 		classes:      f.Storage().V1().StorageClasses().Lister(),
+		csiNodes:     f.Storage().V1().CSINodes().Lister(),
+		attachments:  f.Storage().V1().VolumeAttachments().Informer(),
 		budgets:      f.Policy().V1().PodDisruptionBudgets().Lister(),
 	}
 	return s
@@ -88,6 +97,9 @@ type handlers struct {
 }
 
 func (s *sources) follow(h handlers) error {
+	if err := s.index(); err != nil {
+		return err
+	}
 	if err := s.pods.SetTransform(withoutManagedFields); err != nil {
 		return fmt.Errorf("pod cache: %w", err)
 	}
@@ -113,6 +125,8 @@ func (s *sources) follow(h handlers) error {
 		{core.PersistentVolumeClaims().Informer(), notify(scheduling.VolumesChanged)},
 		{core.PersistentVolumes().Informer(), notify(scheduling.VolumesChanged)},
 		{storage.StorageClasses().Informer(), notify(scheduling.VolumesChanged)},
+		{storage.CSINodes().Informer(), notify(scheduling.VolumesChanged)},
+		{s.attachments, notify(scheduling.VolumesChanged)},
 	} {
 		registration, err := w.informer.AddEventHandler(w.handler)
 		if err != nil {
@@ -121,6 +135,22 @@ func (s *sources) follow(h handlers) error {
 		s.synced = append(s.synced, registration.HasSynced)
 	}
 	return nil
+}
+
+const byNode = "node"
+
+func (s *sources) index() error {
+	if err := s.attachments.AddIndexers(cache.Indexers{byNode: attachmentNode}); err != nil {
+		return fmt.Errorf("attachment cache: %w", err)
+	}
+	return nil
+}
+
+func attachmentNode(o any) ([]string, error) {
+	if va, ok := o.(*storagev1.VolumeAttachment); ok {
+		return []string{va.Spec.NodeName}, nil
+	}
+	return nil, nil
 }
 
 // namespaceHandler tells of namespaces' labels, which is all that plugins look at.

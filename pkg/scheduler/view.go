@@ -132,3 +132,21 @@ func (v *view) AvailableVolumes(class string) []*v1.PersistentVolume {
 	}
 	return out
 }
+
+// CSINode implements scheduling.VolumeView.
+func (v *view) CSINode(node string) *storagev1.CSINode { return found(v.sources.csiNodes.Get(node)) }
+
+// Attachments implements scheduling.VolumeView.
+func (v *view) Attachments(node string) []*storagev1.VolumeAttachment {
+	objs, err := v.sources.attachments.GetIndexer().ByIndex(byNode, node)
+	if err != nil {
+		return nil // there is no such index before the caches are followed
+	}
+	out := make([]*storagev1.VolumeAttachment, 0, len(objs))
+	for _, o := range objs {
+		if va, ok := o.(*storagev1.VolumeAttachment); ok {
+			out = append(out, va)
+		}
+	}
+	return out
+}

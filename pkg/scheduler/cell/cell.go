@@ -4,6 +4,7 @@
 package cell
 
 import (
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -119,6 +120,9 @@ func changes(old, node *v1.Node) scheduling.Event {
 	}
 	if old.Spec.Unschedulable != node.Spec.Unschedulable || !equalTaints(old.Spec.Taints, node.Spec.Taints) {
 		e |= scheduling.NodeTaintsChanged
+	}
+	if !slices.Equal(old.Status.DeclaredFeatures, node.Status.DeclaredFeatures) {
+		e |= scheduling.NodeFeaturesChanged
 	}
 	for name, q := range node.Status.Allocatable {
 		if before := old.Status.Allocatable[name]; q.Cmp(before) > 0 {

@@ -56,7 +56,7 @@ func (c *Cell) Join(p *scheduling.Pod) {
 // requests sums up a pod's requests as Kubernetes does: the larger of the
 // containers' sum and any init container, plus overhead, pod-level requests first.
 func requests(pod *v1.Pod, nonZero bool) scheduling.Resources {
-	opts := resourcehelper.PodResourcesOptions{UseStatusResources: true}
+	opts := resourcehelper.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}
 	if nonZero {
 		opts.NonMissingContainerRequests = nonZeroRequests
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"sort"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	configv1 "k8s.io/kube-scheduler/config/v1"
@@ -16,16 +17,19 @@ import (
 	"keelson.dev/keelson/pkg/scheduler/plugins/imagelocality"
 	"keelson.dev/keelson/pkg/scheduler/plugins/interpodaffinity"
 	"keelson.dev/keelson/pkg/scheduler/plugins/nodeaffinity"
+	"keelson.dev/keelson/pkg/scheduler/plugins/nodedeclaredfeatures"
 	"keelson.dev/keelson/pkg/scheduler/plugins/nodename"
 	"keelson.dev/keelson/pkg/scheduler/plugins/nodeports"
 	"keelson.dev/keelson/pkg/scheduler/plugins/noderesources"
 	"keelson.dev/keelson/pkg/scheduler/plugins/nodeunschedulable"
+	"keelson.dev/keelson/pkg/scheduler/plugins/nodevolumelimits"
 	"keelson.dev/keelson/pkg/scheduler/plugins/podtopologyspread"
 	"keelson.dev/keelson/pkg/scheduler/plugins/prioritysort"
 	"keelson.dev/keelson/pkg/scheduler/plugins/schedulinggates"
 	"keelson.dev/keelson/pkg/scheduler/plugins/tainttoleration"
 	"keelson.dev/keelson/pkg/scheduler/plugins/volumebinding"
 	"keelson.dev/keelson/pkg/scheduler/plugins/volumerestrictions"
+	"keelson.dev/keelson/pkg/scheduler/plugins/volumezone"
 	"keelson.dev/scheduling"
 )
 
@@ -41,6 +45,15 @@ const PreemptionName = "DefaultPreemption"
 // Name implements scheduling.Plugin.
 func (*Preemption) Name() string { return PreemptionName }
 
+// DefaultBinderName is the name of what binds pods. It can be named in a
+// configuration; there is no other binder to take its place, but an extender.
+const DefaultBinderName = "DefaultBinder"
+
+type defaultBinder struct{}
+
+// Name implements scheduling.Plugin.
+func (defaultBinder) Name() string { return DefaultBinderName }
+
 type builtin struct {
 	name    string
 	weight  int64
@@ -54,16 +67,20 @@ var builtins = []builtin{
 	{nodeunschedulable.Name, 0, plain(nodeunschedulable.Plugin{})},
 	{nodename.Name, 0, plain(nodename.Plugin{})},
 	{tainttoleration.Name, 3, plain(tainttoleration.Plugin{})},
-	{nodeaffinity.Name, 2, plain(nodeaffinity.Plugin{})},
+	{nodeaffinity.Name, 2, newNodeAffinity},
 	{nodeports.Name, 0, plain(nodeports.Plugin{})},
 	{noderesources.FitName, 1, newFit},
 	{volumerestrictions.Name, 0, plain(volumerestrictions.Plugin{})},
-	{volumebinding.Name, 0, plain(volumebinding.Plugin{})},
+	{nodevolumelimits.Name, 0, plain(nodevolumelimits.Plugin{})},
+	{volumebinding.Name, 0, newVolumeBinding},
+	{volumezone.Name, 0, plain(volumezone.Plugin{})},
 	{podtopologyspread.Name, 2, newSpread},
 	{interpodaffinity.Name, 2, newInterPodAffinity},
 	{PreemptionName, 0, newPreemption},
 	{noderesources.BalancedName, 1, newBalanced},
 	{imagelocality.Name, 1, plain(imagelocality.Plugin{})},
+	{DefaultBinderName, 0, plain(defaultBinder{})},
+	{nodedeclaredfeatures.Name, 0, plain(nodedeclaredfeatures.New())},
 }
 
 func plain(p scheduling.Plugin) Factory {
@@ -129,6 +146,31 @@ func resources(specs []configv1.ResourceSpec) []noderesources.Resource {
 	return out
 }
 
+func newNodeAffinity(args []byte) (scheduling.Plugin, error) {
+	var a configv1.NodeAffinityArgs
+	if err := decode(args, &a); err != nil {
+		return nil, err
+	}
+	return nodeaffinity.New(a.AddedAffinity)
+}
+
+// newVolumeBinding takes the arguments of the plugin; what of them concerns the
+// binding itself is read by the Set.
+func newVolumeBinding(args []byte) (scheduling.Plugin, error) {
+	var a configv1.VolumeBindingArgs
+	if err := decode(args, &a); err != nil {
+		return nil, err
+	}
+	p := volumebinding.Plugin{}
+	if a.BindTimeoutSeconds != nil {
+		if *a.BindTimeoutSeconds < 0 {
+			return nil, fmt.Errorf("bindTimeoutSeconds must not be negative")
+		}
+		p.BindTimeout = time.Duration(*a.BindTimeoutSeconds) * time.Second
+	}
+	return p, nil
+}
+
 func newSpread(args []byte) (scheduling.Plugin, error) {
 	a := configv1.PodTopologySpreadArgs{DefaultingType: configv1.SystemDefaulting}
 	if err := decode(args, &a); err != nil {
@@ -149,7 +191,9 @@ func newInterPodAffinity(args []byte) (scheduling.Plugin, error) {
 	if err := decode(args, &a); err != nil {
 		return nil, err
 	}
-	return &interpodaffinity.Plugin{HardWeight: int64(*a.HardPodAffinityWeight)}, nil
+	return &interpodaffinity.Plugin{
+		HardWeight: int64(*a.HardPodAffinityWeight), IgnoreExistingPreferred: a.IgnorePreferredTermsOfExistingPods,
+	}, nil
 }
 
 func newPreemption(args []byte) (scheduling.Plugin, error) {

@@ -15,6 +15,7 @@ import (
 	configv1 "k8s.io/kube-scheduler/config/v1"
 	"sigs.k8s.io/yaml"
 
+	"keelson.dev/keelson/pkg/scheduler/plugins/volumebinding"
 	"keelson.dev/scheduling"
 )
 
@@ -147,6 +148,9 @@ func (s *Set) build(c *configv1.KubeSchedulerProfile, extra Registry) error {
 // place puts a plugin where it is enabled and has something to do.
 func (s *Set) place(p *Profile, plugin scheduling.Plugin, chosen *selection) error {
 	name := plugin.Name()
+	if v, ok := plugin.(volumebinding.Plugin); ok && v.BindTimeout > 0 {
+		s.BindTimeout = v.BindTimeout
+	}
 	if f, ok := plugin.(scheduling.FilterPlugin); ok && chosen.filter.has(name) {
 		if f.Scope() == scheduling.NodeScope {
 			p.NodeFilters = append(p.NodeFilters, f)

@@ -10,6 +10,7 @@ package volumebinding
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -32,7 +33,10 @@ func unresolvable(reason string) *scheduling.Status {
 }
 
 // Plugin implements scheduling.FilterPlugin.
-type Plugin struct{}
+type Plugin struct {
+	// BindTimeout is how long a pod waits for its volumes; 0 is the default.
+	BindTimeout time.Duration
+}
 
 var _ scheduling.FilterPlugin = Plugin{}
 
@@ -58,6 +62,11 @@ func (Plugin) Compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Fil
 	if len(f.bound) == 0 && len(f.waiting) == 0 {
 		return nil, nil
 	}
+	// The smallest first, so that each gets the smallest volume that serves it.
+	slices.SortStableFunc(f.waiting, func(a, b *v1.PersistentVolumeClaim) int {
+		qa, qb := a.Spec.Resources.Requests[v1.ResourceStorage], b.Spec.Resources.Requests[v1.ResourceStorage]
+		return qa.Cmp(qb)
+	})
 	return f, nil
 }
 

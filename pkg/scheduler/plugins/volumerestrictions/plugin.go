@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package volumerestrictions keeps a second pod from using a claim whose access
-// mode is ReadWriteOncePod.
+// mode is ReadWriteOncePod, and pods off nodes where another pod has the same
+// disk of a kind that only one may have.
 package volumerestrictions
 
 import (
@@ -18,7 +19,11 @@ const Name = "VolumeRestrictions"
 
 var inUse = &scheduling.Status{
 	Code: scheduling.Unschedulable, Plugin: Name,
-	Reasons: []string{"node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"},
+	Reasons: []string{"node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"},
+}
+
+var diskConflict = &scheduling.Status{
+	Code: scheduling.Unschedulable, Plugin: Name, Reasons: []string{"node(s) had no available disk"},
 }
 
 // Plugin implements scheduling.FilterPlugin.
@@ -39,7 +44,11 @@ func (Plugin) Events() scheduling.Event { return scheduling.PodRemoved | schedul
 // every node; on the user's own node preemption may help.
 func (Plugin) Compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
 	users := map[string]bool{}
+	var disks []*v1.Volume
 	for i := range pod.Spec.Volumes {
+		if exclusive(&pod.Spec.Volumes[i]) {
+			disks = append(disks, &pod.Spec.Volumes[i])
+		}
 		source := pod.Spec.Volumes[i].PersistentVolumeClaim
 		if source == nil {
 			continue
@@ -52,17 +61,28 @@ func (Plugin) Compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Fil
 			users[string(uid)] = true
 		}
 	}
-	if len(users) == 0 {
+	if len(users)+len(disks) == 0 {
 		return nil, nil
 	}
-	return &filter{users}, nil
+	return &filter{users, disks}, nil
 }
 
-// filter knows the other users of the pod's claims, and which of them are there.
-type filter struct{ users map[string]bool }
+// filter knows the other users of the pod's claims, which of them are there, and
+// the pod's disks.
+type filter struct {
+	users map[string]bool
+	disks []*v1.Volume
+}
 
 // Filter implements scheduling.Filter.
-func (f *filter) Filter(*scheduling.Node) *scheduling.Status {
+func (f *filter) Filter(n *scheduling.Node) *scheduling.Status {
+	if len(f.disks) > 0 {
+		for _, p := range n.Pods {
+			if f.conflicts(p.Pod) {
+				return diskConflict
+			}
+		}
+	}
 	for _, there := range f.users {
 		if there {
 			return inUse
@@ -76,4 +96,38 @@ func (f *filter) Adjust(_ *scheduling.Node, pod *scheduling.Pod, d int) {
 	if _, user := f.users[string(pod.UID)]; user {
 		f.users[string(pod.UID)] = d > 0
 	}
+}
+
+func (f *filter) conflicts(pod *v1.Pod) bool {
+	for i := range pod.Spec.Volumes {
+		for _, disk := range f.disks {
+			if conflict(disk, &pod.Spec.Volumes[i]) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// exclusive tells whether a volume is a disk that pods of a node may not share freely.
+func exclusive(v *v1.Volume) bool {
+	return v.GCEPersistentDisk != nil || v.AWSElasticBlockStore != nil || v.RBD != nil || v.ISCSI != nil
+}
+
+// conflict tells whether two volumes are one disk that is not only read by both.
+func conflict(a, b *v1.Volume) bool {
+	switch {
+	case a.GCEPersistentDisk != nil && b.GCEPersistentDisk != nil:
+		x, y := a.GCEPersistentDisk, b.GCEPersistentDisk
+		return x.PDName == y.PDName && !(x.ReadOnly && y.ReadOnly)
+	case a.AWSElasticBlockStore != nil && b.AWSElasticBlockStore != nil:
+		return a.AWSElasticBlockStore.VolumeID == b.AWSElasticBlockStore.VolumeID
+	case a.ISCSI != nil && b.ISCSI != nil:
+		return a.ISCSI.IQN == b.ISCSI.IQN && !(a.ISCSI.ReadOnly && b.ISCSI.ReadOnly)
+	case a.RBD != nil && b.RBD != nil:
+		x, y := a.RBD, b.RBD
+		shared := slices.ContainsFunc(x.CephMonitors, func(m string) bool { return slices.Contains(y.CephMonitors, m) })
+		return shared && x.RBDPool == y.RBDPool && x.RBDImage == y.RBDImage && !(x.ReadOnly && y.ReadOnly)
+	}
+	return false
 }

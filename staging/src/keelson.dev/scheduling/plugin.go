@@ -60,6 +60,7 @@ const (
 	VolumesChanged // claims, volumes, storage classes, CSI nodes and capacities
 	PodChanged     // the waiting pod itself
 	NamespaceChanged
+	NodeFeaturesChanged // declared features
 )
 
 // View is the cell as one scheduling cycle sees it.
@@ -91,6 +92,10 @@ type VolumeView interface {
 	// AvailableVolumes are the volumes of a class that no claim has, not even by
 	// a decision of the scheduler that is being carried out.
 	AvailableVolumes(class string) []*v1.PersistentVolume
+	// CSINode tells what the CSI drivers of a node can do.
+	CSINode(node string) *storagev1.CSINode
+	// Attachments are the volumes attached, or to be attached, to a node.
+	Attachments(node string) []*storagev1.VolumeAttachment
 	// ClaimUsers are the UIDs of pods on nodes that use the claim.
 	ClaimUsers(namespace, name string) []types.UID
 }

@@ -1,0 +1,103 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"cmp"
+	"slices"
+
+	"keelson.dev/scheduling"
+)
+
+// Explanation is what the scheduler thinks of every node for one pod.
+type Explanation struct {
+	// Rejected is set when a plugin has ruled out all nodes; Nodes is empty then.
+	Rejected *Objection `json:"rejected,omitempty"`
+	// Nodes has the nodes the pod fits first, best first; then the others by name.
+	Nodes []NodeExplanation `json:"nodes,omitempty"`
+}
+
+// Objection is what a plugin has against a node, or against all.
+type Objection struct {
+	Plugin  string   `json:"plugin"`
+	Reasons []string `json:"reasons"`
+	// Resolvable says that removing other pods may help.
+	Resolvable bool `json:"resolvable,omitempty"`
+}
+
+// NodeExplanation is one node's part of an Explanation.
+type NodeExplanation struct {
+	Node      string     `json:"node"`
+	Objection *Objection `json:"objection,omitempty"`
+	// Total is the sum of the weighted scores of a node the pod fits.
+	Total  int64         `json:"total,omitempty"`
+	Scores []PluginScore `json:"scores,omitempty"`
+}
+
+// PluginScore is how a plugin ranks a node: 0..100, and how much that counts.
+type PluginScore struct {
+	Plugin string `json:"plugin"`
+	Score  int64  `json:"score"`
+	Weight int64  `json:"weight"`
+}
+
+func objection(st *scheduling.Status) *Objection {
+	if st == nil {
+		return nil
+	}
+	return &Objection{Plugin: st.Plugin, Reasons: st.Reasons, Resolvable: st.Code == scheduling.Unschedulable}
+}
+
+// explain tells all that an evaluation knows.
+func (e *evaluation) explain() *Explanation {
+	if e.reject != nil {
+		return &Explanation{Rejected: objection(e.reject)}
+	}
+	if e.statuses == nil {
+		e.filterAll()
+	}
+	nodes := e.view.Nodes()
+	out := &Explanation{Nodes: make([]NodeExplanation, len(nodes))}
+	for i, n := range nodes {
+		out.Nodes[i] = NodeExplanation{Node: n.Name, Objection: objection(e.statuses[i])}
+	}
+	feasible := e.feasible()
+	for j, total := range e.totals(feasible) {
+		out.Nodes[feasible[j]].Total = total
+	}
+	e.scoreEach(feasible, func(plugin string, weight int64, scores []int64) {
+		for j, i := range feasible {
+			n := &out.Nodes[i]
+			n.Scores = append(n.Scores, PluginScore{plugin, scores[j], weight})
+		}
+	})
+	slices.SortFunc(out.Nodes, func(a, b NodeExplanation) int {
+		if fa, fb := a.Objection == nil, b.Objection == nil; fa != fb {
+			if fa {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(-cmp.Compare(a.Total, b.Total), cmp.Compare(a.Node, b.Node))
+	})
+	return out
+}
+
+// scoreEach calls f with the normalized scores of each plugin.
+func (e *evaluation) scoreEach(feasible []int32, f func(plugin string, weight int64, scores []int64)) {
+	scores := make([]int64, len(feasible))
+	for i := range e.class.scorers {
+		s := &e.class.scorers[i]
+		for j, n := range feasible {
+			scores[j] = e.class.raw[i][n]
+		}
+		s.Normalize(feasible, scores)
+		f(s.plugin, s.weight, scores)
+	}
+	for i := range e.scorers {
+		s := &e.scorers[i]
+		e.scoreCell(s.Scorer, feasible, scores)
+		f(s.plugin, s.weight, scores)
+	}
+}

@@ -1,0 +1,138 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson.dev/keelson/pkg/scheduler/cell"
+	"keelson.dev/keelson/pkg/scheduler/profile"
+)
+
+// Model is a cell on its own, without an API server: it answers what the
+// scheduler would decide, with the same code. It is not safe for concurrent use.
+type Model struct {
+	profile   *profile.Profile
+	view      *view
+	evaluator *evaluator
+	nominated *nominations
+	rand      *rand.Rand
+}
+
+// NewModel returns an empty cell that is scheduled by a profile.
+func NewModel(p *profile.Profile, r *rand.Rand) (*Model, error) {
+	s := newSourcesOf(informers.NewSharedInformerFactory(nil, 0), nil)
+	if err := s.index(); err != nil {
+		return nil, err
+	}
+	return &Model{
+		profile: p, rand: r, evaluator: newEvaluator(), nominated: newNominations(),
+		view: &view{Cell: cell.New(), sources: s, reserved: map[string]bool{}},
+	}, nil
+}
+
+// Set puts an object into the cell or replaces it. Pods must be on nodes.
+func (m *Model) Set(obj runtime.Object) error {
+	switch o := obj.(type) {
+	case *v1.Node:
+		m.view.SetNode(o)
+		return nil
+	case *v1.Pod:
+		m.view.SetPod(o)
+		return nil
+	}
+	into := m.indexer(obj)
+	if into == nil {
+		return fmt.Errorf("the scheduler does not look at %T", obj)
+	}
+	before, _, err := into.Get(obj)
+	if err == nil {
+		err = into.Update(obj)
+	}
+	if err != nil {
+		return fmt.Errorf("model: %w", err)
+	}
+	if _, namespace := obj.(*v1.Namespace); namespace {
+		m.view.sources.namespacesChanged.Add(1)
+	} else if before == nil || selectorOf(obj) != nil {
+		if o, err := meta.Accessor(obj); err == nil {
+			m.view.sources.selectorsChanged.bump(o.GetNamespace())
+		}
+	}
+	return nil
+}
+
+func (m *Model) indexer(obj runtime.Object) cache.Indexer {
+	f := m.view.sources.factory
+	switch obj.(type) {
+	case *v1.Namespace:
+		return f.Core().V1().Namespaces().Informer().GetIndexer()
+	case *v1.Service:
+		return f.Core().V1().Services().Informer().GetIndexer()
+	case *v1.ReplicationController:
+		return f.Core().V1().ReplicationControllers().Informer().GetIndexer()
+	case *appsv1.ReplicaSet:
+		return f.Apps().V1().ReplicaSets().Informer().GetIndexer()
+	case *appsv1.StatefulSet:
+		return f.Apps().V1().StatefulSets().Informer().GetIndexer()
+	case *v1.PersistentVolumeClaim:
+		return f.Core().V1().PersistentVolumeClaims().Informer().GetIndexer()
+	case *v1.PersistentVolume:
+		return f.Core().V1().PersistentVolumes().Informer().GetIndexer()
+	case *storagev1.StorageClass:
+		return f.Storage().V1().StorageClasses().Informer().GetIndexer()
+	case *storagev1.CSINode:
+		return f.Storage().V1().CSINodes().Informer().GetIndexer()
+	case *storagev1.VolumeAttachment:
+		return m.view.sources.attachments.GetIndexer()
+	}
+	return nil
+}
+
+// RemoveNode takes a node out of the cell; its pods wait for its return.
+func (m *Model) RemoveNode(name string) { m.view.RemoveNode(name) }
+
+// RemovePod takes a pod off its node.
+func (m *Model) RemovePod(uid types.UID) { m.view.RemovePod(uid) }
+
+// Explain tells what the scheduler thinks of every node for a pod.
+func (m *Model) Explain(pod *v1.Pod) (*Explanation, error) {
+	e, err := m.evaluate(pod)
+	if err != nil {
+		return nil, err
+	}
+	return e.explain(), nil
+}
+
+func (m *Model) evaluate(pod *v1.Pod) (*evaluation, error) {
+	return m.evaluator.evaluate(m.view, m.profile, m.view.NewPod(pod), m.nominated)
+}
+
+// ErrNoNode says that no node was found for a pod.
+var ErrNoNode = errors.New("no node fits")
+
+// Place puts a pod on the node the scheduler would choose, and returns its name.
+func (m *Model) Place(pod *v1.Pod) (node string, err error) {
+	e, err := m.evaluate(pod)
+	if err != nil {
+		return "", err
+	}
+	n := e.best(m.rand)
+	if n == nil {
+		return "", ErrNoNode
+	}
+	m.view.Assume(e.pod, n.Name)
+	return n.Name, nil
+}

@@ -1,0 +1,166 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nodevolumelimits rejects nodes to which no more volumes of a CSI
+// driver can be attached, by the limits that the node's CSINode tells.
+package nodevolumelimits
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/component-helpers/storage/volume"
+
+	"keelson.dev/scheduling"
+)
+
+// Name is the plugin's name in configuration, logs and metrics.
+const Name = "NodeVolumeLimits"
+
+var exceeded = &scheduling.Status{
+	Code: scheduling.Unschedulable, Plugin: Name, Reasons: []string{"node(s) exceed max volume count"},
+}
+
+// Plugin implements scheduling.FilterPlugin.
+type Plugin struct{}
+
+var _ scheduling.FilterPlugin = Plugin{}
+
+// Name implements scheduling.Plugin.
+func (Plugin) Name() string { return Name }
+
+// Scope implements scheduling.FilterPlugin.
+func (Plugin) Scope() scheduling.Scope { return scheduling.CellScope }
+
+// Events implements scheduling.FilterPlugin.
+func (Plugin) Events() scheduling.Event {
+	return scheduling.VolumesChanged | scheduling.PodRemoved
+}
+
+// Compile implements scheduling.FilterPlugin.
+func (Plugin) Compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
+	f := &filter{volumes: view.Volumes(), wanted: map[attachment]bool{}}
+	for i := range pod.Spec.Volumes {
+		name := claimOf(pod.Pod, &pod.Spec.Volumes[i])
+		if name == "" {
+			continue
+		}
+		claim := f.volumes.Claim(pod.Namespace, name)
+		if claim == nil {
+			return nil, &scheduling.Status{
+				Code: scheduling.Unresolvable, Plugin: Name,
+				Reasons: []string{fmt.Sprintf("looking up PVC %s/%s: persistentvolumeclaim %q not found", pod.Namespace, name, name)},
+			}
+		}
+		if a, ok := f.attached(claim); ok {
+			f.wanted[a] = true
+		}
+	}
+	if len(f.wanted) == 0 {
+		return nil, nil
+	}
+	return f, nil
+}
+
+// attachment is a volume of a CSI driver.
+type attachment struct{ driver, handle string }
+
+type filter struct {
+	volumes scheduling.VolumeView
+	wanted  map[attachment]bool
+}
+
+func claimOf(pod *v1.Pod, v *v1.Volume) string {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName
+	case v.Ephemeral != nil:
+		return pod.Name + "-" + v.Name
+	}
+	return ""
+}
+
+// attached returns which CSI volume a claim comes to: its volume, or the one
+// that its class will have made.
+func (f *filter) attached(claim *v1.PersistentVolumeClaim) (attachment, bool) {
+	if claim.Spec.VolumeName != "" {
+		if pv := f.volumes.Volume(claim.Spec.VolumeName); pv != nil {
+			csi := pv.Spec.CSI
+			if csi == nil {
+				return attachment{}, false
+			}
+			return attachment{csi.Driver, csi.VolumeHandle}, csi.Driver != "" && csi.VolumeHandle != ""
+		}
+	}
+	class := f.volumes.Class(volume.GetPersistentVolumeClaimClass(claim))
+	if class == nil {
+		return attachment{}, false
+	}
+	// The claim stands for the volume that is not there yet.
+	return attachment{class.Provisioner, "claim " + claim.Namespace + "/" + claim.Name}, class.Provisioner != ""
+}
+
+// Filter implements scheduling.Filter.
+func (f *filter) Filter(n *scheduling.Node) *scheduling.Status {
+	limits := limitsOf(f.volumes.CSINode(n.Name))
+	if len(limits) == 0 {
+		return nil
+	}
+	there := map[attachment]bool{}
+	for _, pod := range n.Pods {
+		for i := range pod.Spec.Volumes {
+			claim := f.volumes.Claim(pod.Namespace, claimOf(pod.Pod, &pod.Spec.Volumes[i]))
+			if claim == nil {
+				continue
+			}
+			if a, ok := f.attached(claim); ok {
+				there[a] = true
+			}
+		}
+	}
+	for _, va := range f.volumes.Attachments(n.Name) {
+		if a, ok := f.attachmentOf(va); ok {
+			there[a] = true
+		}
+	}
+	count := map[string]int64{}
+	for a := range there {
+		count[a.driver]++
+	}
+	for a := range f.wanted {
+		if there[a] {
+			continue
+		}
+		count[a.driver]++
+		if limit, ok := limits[a.driver]; ok && count[a.driver] > limit {
+			return exceeded
+		}
+	}
+	return nil
+}
+
+func (f *filter) attachmentOf(va *storagev1.VolumeAttachment) (attachment, bool) {
+	name := va.Spec.Source.PersistentVolumeName
+	if va.Spec.Attacher == "" || name == nil {
+		return attachment{}, false
+	}
+	pv := f.volumes.Volume(*name)
+	if pv == nil || pv.Spec.CSI == nil {
+		return attachment{}, false
+	}
+	return attachment{va.Spec.Attacher, pv.Spec.CSI.VolumeHandle}, true
+}
+
+func limitsOf(node *storagev1.CSINode) map[string]int64 {
+	limits := map[string]int64{}
+	if node == nil {
+		return limits
+	}
+	for _, d := range node.Spec.Drivers {
+		if d.Allocatable != nil && d.Allocatable.Count != nil {
+			limits[d.Name] = int64(*d.Allocatable.Count)
+		}
+	}
+	return limits
+}

@@ -1,0 +1,146 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package volumezone rejects nodes outside the zone or region that a bound
+// volume's labels name. Nodes without any zone or region label are in none, and
+// are let pass.
+package volumezone
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/component-helpers/storage/volume"
+
+	"keelson.dev/scheduling"
+)
+
+// Name is the plugin's name in configuration, logs and metrics.
+const Name = "VolumeZone"
+
+// separator stands between the zones of one label.
+const separator = "__"
+
+var conflict = unresolvable("node(s) had no available volume zone")
+
+func unresolvable(reason string) *scheduling.Status {
+	return &scheduling.Status{Code: scheduling.Unresolvable, Plugin: Name, Reasons: []string{reason}}
+}
+
+// topologyLabels are the labels of volumes that are looked at, with the label
+// of nodes that stands for them now.
+var topologyLabels = []struct{ of, now string }{
+	{v1.LabelFailureDomainBetaZone, v1.LabelTopologyZone},
+	{v1.LabelFailureDomainBetaRegion, v1.LabelTopologyRegion},
+	{v1.LabelTopologyZone, v1.LabelTopologyZone},
+	{v1.LabelTopologyRegion, v1.LabelTopologyRegion},
+}
+
+// Plugin implements scheduling.FilterPlugin.
+type Plugin struct{}
+
+var _ scheduling.FilterPlugin = Plugin{}
+
+// Name implements scheduling.Plugin.
+func (Plugin) Name() string { return Name }
+
+// Scope implements scheduling.FilterPlugin.
+func (Plugin) Scope() scheduling.Scope { return scheduling.CellScope }
+
+// Events implements scheduling.FilterPlugin.
+func (Plugin) Events() scheduling.Event {
+	return scheduling.VolumesChanged | scheduling.NodeAdded | scheduling.NodeLabelsChanged
+}
+
+// Compile implements scheduling.FilterPlugin.
+func (Plugin) Compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
+	var f filter
+	for i := range pod.Spec.Volumes {
+		source := pod.Spec.Volumes[i].PersistentVolumeClaim
+		if source == nil {
+			continue
+		}
+		if st := f.add(view.Volumes(), pod.Namespace, source.ClaimName); st != nil {
+			return nil, st
+		}
+	}
+	if len(f) == 0 {
+		return nil, nil
+	}
+	return f, nil
+}
+
+// filter is what the volumes' labels ask of nodes' labels.
+type filter []requirement
+
+type requirement struct {
+	label, now string
+	values     []string
+}
+
+func (f *filter) add(volumes scheduling.VolumeView, namespace, name string) *scheduling.Status {
+	claim := volumes.Claim(namespace, name)
+	if claim == nil {
+		return unresolvable(fmt.Sprintf("persistentvolumeclaim %q not found", name))
+	}
+	if claim.Spec.VolumeName == "" {
+		return unbound(volumes, claim)
+	}
+	pv := volumes.Volume(claim.Spec.VolumeName)
+	if pv == nil {
+		return unresolvable(fmt.Sprintf("persistentvolume %q not found", claim.Spec.VolumeName))
+	}
+	for _, label := range topologyLabels {
+		if value, ok := pv.Labels[label.of]; ok {
+			*f = append(*f, requirement{label.of, label.now, strings.Split(value, separator)})
+		}
+	}
+	return nil
+}
+
+// unbound lets pass only a claim that waits for its first consumer.
+func unbound(volumes scheduling.VolumeView, claim *v1.PersistentVolumeClaim) *scheduling.Status {
+	name := volume.GetPersistentVolumeClaimClass(claim)
+	if name == "" {
+		return unresolvable("PersistentVolumeClaim had no pv name and storageClass name")
+	}
+	class := volumes.Class(name)
+	switch {
+	case class == nil:
+		return unresolvable(fmt.Sprintf("storageclass.storage.k8s.io %q not found", name))
+	case class.VolumeBindingMode == nil:
+		return unresolvable(fmt.Sprintf("VolumeBindingMode not set for StorageClass %q", name))
+	case *class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer:
+		return unresolvable("PersistentVolume had no name")
+	}
+	return nil
+}
+
+// Filter implements scheduling.Filter.
+func (f filter) Filter(n *scheduling.Node) *scheduling.Status {
+	if !labelled(n) {
+		return nil
+	}
+	for _, r := range f {
+		value, ok := n.Labels[r.label]
+		if !ok {
+			value, ok = n.Labels[r.now]
+		}
+		if !ok || !slices.Contains(r.values, value) {
+			return conflict
+		}
+	}
+	return nil
+}
+
+func labelled(n *scheduling.Node) bool {
+	for _, label := range topologyLabels {
+		if _, ok := n.Labels[label.of]; ok {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,148 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduling
+
+import (
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+)
+
+func (c *cluster) claimsOf(pod *v1.Pod) []*v1.PersistentVolumeClaim {
+	var out []*v1.PersistentVolumeClaim
+	for _, v := range pod.Spec.Volumes {
+		if v.PersistentVolumeClaim != nil {
+			out = append(out, c.claims[pod.Namespace+"/"+v.PersistentVolumeClaim.ClaimName])
+		}
+	}
+	return out
+}
+
+// claimInUse: a claim for one pod only is used by another, wherever that is.
+func claimInUse(c *cluster, pod *v1.Pod, _ *v1.Node) bool {
+	for _, claim := range c.claimsOf(pod) {
+		if !slices.Contains(claim.Spec.AccessModes, v1.ReadWriteOncePod) {
+			continue
+		}
+		for _, p := range c.pods {
+			if slices.Contains(c.claimsOf(p), claim) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// tooManyVolumes: the pod's new volumes would be more than a driver can attach.
+func tooManyVolumes(c *cluster, pod *v1.Pod, n *v1.Node) bool {
+	handles := func(p *v1.Pod) map[string]string {
+		out := map[string]string{}
+		for _, claim := range c.claimsOf(p) {
+			if pv := c.volumes[claim.Spec.VolumeName]; pv != nil {
+				if pv.Spec.CSI != nil {
+					out[pv.Spec.CSI.Driver+" "+pv.Spec.CSI.VolumeHandle] = pv.Spec.CSI.Driver
+				}
+			} else if class := c.classes[*claim.Spec.StorageClassName]; class != nil {
+				out["new "+claim.Namespace+" "+claim.Name] = class.Provisioner
+			}
+		}
+		return out
+	}
+	csi := c.csiNodes[n.Name]
+	if csi == nil {
+		return false
+	}
+	there := map[string]string{}
+	for _, p := range c.on(n.Name) {
+		for h, driver := range handles(p) {
+			there[h] = driver
+		}
+	}
+	for _, d := range csi.Spec.Drivers {
+		count, more := int32(0), false
+		for _, driver := range there {
+			if driver == d.Name {
+				count++
+			}
+		}
+		for h, driver := range handles(pod) {
+			if _, ok := there[h]; !ok && driver == d.Name {
+				count++
+				more = true
+			}
+		}
+		if more && count > *d.Allocatable.Count {
+			return true
+		}
+	}
+	return false
+}
+
+func reaches(pv *v1.PersistentVolume, n *v1.Node) bool {
+	if pv.Spec.NodeAffinity == nil {
+		return true
+	}
+	return slices.ContainsFunc(pv.Spec.NodeAffinity.Required.NodeSelectorTerms, func(t v1.NodeSelectorTerm) bool { return termMatches(t, n) })
+}
+
+// volumesOutOfReach: a bound volume is elsewhere, or there is none for a claim
+// that waits, and none can be made.
+func volumesOutOfReach(c *cluster, pod *v1.Pod, n *v1.Node) bool {
+	taken := map[string]bool{}
+	claims := slices.Clone(c.claimsOf(pod))
+	size := func(l v1.ResourceList) int64 { return l.Storage().Value() }
+	slices.SortStableFunc(claims, func(a, b *v1.PersistentVolumeClaim) int {
+		return int(size(a.Spec.Resources.Requests) - size(b.Spec.Resources.Requests))
+	})
+	for _, claim := range claims {
+		if claim.Spec.VolumeName != "" {
+			if !reaches(c.volumes[claim.Spec.VolumeName], n) {
+				return true
+			}
+			continue
+		}
+		var best *v1.PersistentVolume
+		for _, pv := range c.volumes {
+			if pv.Spec.StorageClassName == *claim.Spec.StorageClassName && pv.Spec.ClaimRef == nil && !taken[pv.Name] &&
+				pv.Status.Phase == v1.VolumeAvailable && reaches(pv, n) &&
+				size(pv.Spec.Capacity) >= size(claim.Spec.Resources.Requests) && slices.Contains(pv.Spec.AccessModes, claim.Spec.AccessModes[0]) &&
+				(best == nil || size(pv.Spec.Capacity) < size(best.Spec.Capacity)) {
+				best = pv
+			}
+		}
+		if best != nil {
+			taken[best.Name] = true
+		} else if c.classes[*claim.Spec.StorageClassName].Provisioner == "kubernetes.io/no-provisioner" {
+			return true
+		}
+	}
+	return false
+}
+
+// wrongZone: the labels of a bound volume name zones the node is not in.
+func wrongZone(c *cluster, pod *v1.Pod, n *v1.Node) bool {
+	_, zone := n.Labels[v1.LabelTopologyZone]
+	_, region := n.Labels[v1.LabelTopologyRegion]
+	if !zone && !region {
+		return false
+	}
+	for _, claim := range c.claimsOf(pod) {
+		pv := c.volumes[claim.Spec.VolumeName]
+		if pv == nil {
+			continue
+		}
+		for _, key := range []string{v1.LabelTopologyZone, v1.LabelTopologyRegion} {
+			zones, ok := pv.Labels[key]
+			value, has := n.Labels[key]
+			if ok && (!has || !slices.Contains(strings.Split(zones, "__"), value)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+var waits = storagev1.VolumeBindingWaitForFirstConsumer
