@@ -20,6 +20,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/garbagecollector"
 	"keelson.dev/keelson/pkg/controllers/horizontalpodautoscaler"
 	"keelson.dev/keelson/pkg/controllers/job"
+	"keelson.dev/keelson/pkg/controllers/loadbalancer"
 	"keelson.dev/keelson/pkg/controllers/namespace"
 	"keelson.dev/keelson/pkg/controllers/nodeipam"
 	"keelson.dev/keelson/pkg/controllers/nodelifecycle"
@@ -88,6 +89,7 @@ func Table() []Entry {
 		{endpointslicemirroring.Name, "endpointslicemirroring-controller", endpointslicemirroring.New, nil},
 		{disruption.Name, "disruption-controller", disruption.New, nil},
 		{vacprotection.Name, "volumeattributesclass-protection-controller", vacprotection.New, nil},
+		{loadbalancer.Name, "service-controller", loadbalancer.New, func(o controller.Options) bool { return len(o.LoadBalancerRanges) > 0 }},
 		{servicecidr.Name, "service-cidrs-controller", servicecidr.New, nil},
 		{volumebinder.Name, "persistent-volume-binder", volumebinder.New, nil},
 		{ephemeralvolume.Name, "ephemeral-volume-controller", ephemeralvolume.New, nil},

@@ -39,6 +39,7 @@ type options struct {
 	ownAccounts bool
 
 	clusterCIDR, serviceCIDR, rootCA string
+	loadBalancers                    []string
 	mask, mask4, mask6               int
 	// Credentials that controllers which sign things use.
 	saKey, signCert, signKey string
@@ -66,6 +67,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.BoolVar(&o.controller.AllocateNodeCIDRs, "allocate-node-cidrs", false, "give nodes ranges of --cluster-cidr")
 	fs.StringVar(&o.clusterCIDR, "cluster-cidr", "", "addresses of pods, one range for each family, separated by a comma")
 	fs.StringVar(&o.serviceCIDR, "service-cluster-ip-range", "", "addresses of services, which pods do not get")
+	fs.StringSliceVar(&o.loadBalancers, "load-balancer-addresses", nil, "addresses for services of type LoadBalancer, which nodes announce on their link: ranges as FIRST-LAST or as a prefix, separated by commas; without any, another controller's task")
 	fs.IntVar(&o.mask, "node-cidr-mask-size", 0, "size of a node's range, of either family")
 	fs.IntVar(&o.mask4, "node-cidr-mask-size-ipv4", 24, "size of a node's IPv4 range")
 	fs.IntVar(&o.mask6, "node-cidr-mask-size-ipv6", 64, "size of a node's IPv6 range")
@@ -124,6 +126,13 @@ func (o *options) complete() error {
 	}
 	if o.controller.ServiceCIDRs, err = prefixes(o.serviceCIDR); err != nil {
 		return fmt.Errorf("--service-cluster-ip-range: %w", err)
+	}
+	for _, text := range o.loadBalancers {
+		r, err := controller.ParseAddressRange(text)
+		if err != nil {
+			return fmt.Errorf("--load-balancer-addresses: %w", err)
+		}
+		o.controller.LoadBalancerRanges = append(o.controller.LoadBalancerRanges, r)
 	}
 	if o.controller.AllocateNodeCIDRs && len(o.controller.ClusterCIDRs) == 0 {
 		return fmt.Errorf("--allocate-node-cidrs needs --cluster-cidr")

@@ -59,6 +59,8 @@ type Options struct {
 	ClusterCIDRs      []netip.Prefix
 	ServiceCIDRs      []netip.Prefix
 	NodeMasks         []int
+	// LoadBalancerRanges are what Services of type LoadBalancer get addresses from.
+	LoadBalancerRanges []AddressRange
 	// RootCA is the certificate by which pods know the API server, in PEM.
 	RootCA []byte
 	// TokenKey is the private key that signs tokens of service accounts, in PEM.

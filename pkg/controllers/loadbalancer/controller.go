@@ -1,0 +1,206 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package loadbalancer gives Services of type LoadBalancer addresses from ranges of the operator's, for
+// clusters that have no cloud to do so, and chooses for each the node that announces them on
+// its link. The proxy of that node answers for the addresses (package announce) and every node
+// leads what is sent to them to endpoints.
+//
+// An address is one Service's. It stays as long as the Service is of this type; the node, as
+// long as it is ready, is not excluded from load balancers and, with the external
+// traffic policy Local, has an endpoint. Both are said in one write of the Service's status.
+//
+// It does not know whether the link's network has the ranges: that is the operator's to see to.
+package loadbalancer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	discoverylisters "k8s.io/client-go/listers/discovery/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// Name is the controller's name.
+const Name = "service-lb-controller"
+
+// Class is the load balancer class that means this controller, as does having none.
+const Class = "keelson.dev/announced"
+
+// AnnouncedBy is the annotation of a Service that names the node that answers for its addresses.
+const AnnouncedBy = "loadbalancer.keelson.dev/announced-by"
+
+// Controller implements controller.Controller.
+type Controller struct {
+	controller.Deps
+	loop     *controller.Loop
+	services corelisters.ServiceLister
+	nodes    corelisters.NodeLister
+	slices   discoverylisters.EndpointSliceLister
+
+	// given are addresses that the cache may not have yet. It belongs to sync, which is one
+	// goroutine, so that two Services do not get the same.
+	given map[string][]netip.Addr
+}
+
+// New returns the controller.
+func New(d controller.Deps) (controller.Controller, error) {
+	services, nodes, endpoints := d.Informers.Core().V1().Services(), d.Informers.Core().V1().Nodes(), d.Informers.Discovery().V1().EndpointSlices()
+	c := &Controller{Deps: d, services: services.Lister(), nodes: nodes.Lister(), slices: endpoints.Lister(), given: map[string][]netip.Addr{}}
+	c.loop = controller.NewLoop(Name, d.Clock, d.Log, 1, c.sync)
+	return c, errors.Join(
+		controller.OnChange(services.Informer(), func(old, s *v1.Service) {
+			c.loop.AddObject(controller.Either(old, s))
+			if old != nil && (s == nil || len(has(old)) > len(has(s))) {
+				c.all(func(o *v1.Service) bool { return len(has(o)) < len(o.Spec.IPFamilies) })
+			}
+		}),
+		controller.OnChange(nodes.Informer(), func(old, n *v1.Node) {
+			if old == nil || n == nil || serves(old) != serves(n) {
+				c.all(func(*v1.Service) bool { return true })
+			}
+		}),
+		controller.OnChange(endpoints.Informer(), func(old, s *discoveryv1.EndpointSlice) {
+			s = controller.Either(old, s)
+			svc, err := c.services.Services(s.Namespace).Get(s.Labels[discoveryv1.LabelServiceName])
+			if err == nil && wants(svc) && svc.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal {
+				c.loop.AddObject(svc)
+			}
+		}),
+	)
+}
+
+// Run implements controller.Controller.
+func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+
+// all has Services looked at.
+func (c *Controller) all(which func(*v1.Service) bool) {
+	list, err := c.services.List(labels.Everything())
+	if err != nil {
+		return // a cache does not fail
+	}
+	for _, s := range list {
+		if wants(s) && which(s) {
+			c.loop.AddObject(s)
+		}
+	}
+}
+
+func (c *Controller) sync(ctx context.Context, key string) error {
+	namespace, name, err := cache.SplitMetaNamespaceKey(key)
+	if err != nil {
+		return fmt.Errorf("key: %w", err)
+	}
+	s, err := c.services.Services(namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		delete(c.given, key)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if !wants(s) {
+		delete(c.given, key)
+		if s.Spec.Type != v1.ServiceTypeLoadBalancer && s.Annotations[AnnouncedBy] != "" {
+			return c.write(ctx, s, nil, "")
+		}
+		return nil
+	}
+	taken, err := c.taken(s)
+	if err != nil {
+		return err
+	}
+	addresses, short := allocate(s, c.Options.LoadBalancerRanges, taken)
+	if len(short) > 0 {
+		c.Events.Eventf(s, v1.EventTypeWarning, "SyncLoadBalancerFailed", "Error syncing load balancer: no address of %v is free", short)
+	}
+	node, err := c.announcer(s)
+	if err != nil {
+		return err
+	}
+	if len(addresses) == 0 {
+		node = ""
+	}
+	if slices.Equal(addresses, has(s)) && s.Annotations[AnnouncedBy] == node {
+		delete(c.given, key)
+		return nil
+	}
+	if err := c.write(ctx, s, addresses, node); err != nil {
+		return err
+	}
+	if !slices.Equal(addresses, has(s)) && len(addresses) > 0 {
+		c.Events.Event(s, v1.EventTypeNormal, "EnsuredLoadBalancer", "Ensured load balancer")
+	}
+	c.given[key] = addresses
+	return nil
+}
+
+// taken are the addresses of others. Of two Services that have the same, the older keeps it.
+func (c *Controller) taken(s *v1.Service) (map[netip.Addr]bool, error) {
+	list, err := c.services.List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("services: %w", err)
+	}
+	out, mine := map[netip.Addr]bool{}, has(s)
+	for _, o := range list {
+		if o.UID == s.UID || o.Spec.Type != v1.ServiceTypeLoadBalancer {
+			continue
+		}
+		for _, a := range slices.Concat(has(o), c.given[o.Namespace+"/"+o.Name]) {
+			if !slices.Contains(mine, a) || compareServices(o, s) < 0 {
+				out[a] = true
+			}
+		}
+	}
+	return out, nil
+}
+
+func (c *Controller) announcer(s *v1.Service) (string, error) {
+	nodes, err := c.nodes.List(labels.Everything())
+	if err != nil {
+		return "", fmt.Errorf("nodes: %w", err)
+	}
+	endpoints, err := c.slices.EndpointSlices(s.Namespace).List(labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: s.Name}))
+	if err != nil {
+		return "", fmt.Errorf("endpoints: %w", err)
+	}
+	return elect(s, nodes, endpoints), nil
+}
+
+// write says addresses and node in the Service's status; node "" takes the annotation away.
+func (c *Controller) write(ctx context.Context, s *v1.Service, addresses []netip.Addr, node string) error {
+	ingress := []v1.LoadBalancerIngress{}
+	for _, a := range addresses {
+		mode := v1.LoadBalancerIPModeVIP
+		ingress = append(ingress, v1.LoadBalancerIngress{IP: a.String(), IPMode: &mode})
+	}
+	var by any
+	if node != "" {
+		by = node
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": s.UID, "annotations": map[string]any{AnnouncedBy: by}},
+		"status":   map[string]any{"loadBalancer": map[string]any{"ingress": ingress}},
+	})
+	if err != nil {
+		return fmt.Errorf("patch: %w", err)
+	}
+	_, err = c.Client.CoreV1().Services(s.Namespace).Patch(ctx, s.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("status: %w", err)
+	}
+	return nil
+}

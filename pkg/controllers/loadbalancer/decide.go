@@ -1,0 +1,120 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package loadbalancer
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"net/netip"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// wants tells whether a Service is to have addresses from here.
+func wants(s *v1.Service) bool {
+	return s.DeletionTimestamp == nil && s.Spec.Type == v1.ServiceTypeLoadBalancer && (s.Spec.LoadBalancerClass == nil || *s.Spec.LoadBalancerClass == Class)
+}
+
+// has are the addresses that a Service's status says.
+func has(s *v1.Service) []netip.Addr {
+	var out []netip.Addr
+	for _, in := range s.Status.LoadBalancer.Ingress {
+		if a, err := netip.ParseAddr(in.IP); err == nil {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// allocate returns the addresses that a Service should have, one of each of its families as far as
+// there are any: the one that it asks for, else the one that it has, else the lowest that is
+// free. short names the families that there is none for.
+func allocate(s *v1.Service, ranges []controller.AddressRange, taken map[netip.Addr]bool) (out []netip.Addr, short []v1.IPFamily) {
+	have := has(s)
+	asked, _ := netip.ParseAddr(s.Spec.LoadBalancerIP)
+	for _, family := range s.Spec.IPFamilies {
+		usable := func(a netip.Addr) bool {
+			return a.Is6() == (family == v1.IPv6Protocol) && !taken[a] && slices.ContainsFunc(ranges, func(r controller.AddressRange) bool { return r.Contains(a) })
+		}
+		of := func(a netip.Addr) bool { return a.IsValid() && a.Is6() == (family == v1.IPv6Protocol) }
+		var got netip.Addr
+		if of(asked) {
+			if usable(asked) {
+				got = asked
+			}
+		} else if i := slices.IndexFunc(have, usable); i >= 0 {
+			got = have[i]
+		} else {
+			got = lowest(ranges, family, usable)
+		}
+		if !got.IsValid() {
+			short = append(short, family)
+			continue
+		}
+		out = append(out, got)
+	}
+	return out, short
+}
+
+// lowest is the first address of the ranges that is usable. It ends, for at most all
+// those that are taken come before it.
+func lowest(ranges []controller.AddressRange, family v1.IPFamily, usable func(netip.Addr) bool) netip.Addr {
+	for _, r := range ranges {
+		if r.First.Is6() != (family == v1.IPv6Protocol) {
+			continue
+		}
+		for a := r.First; a.IsValid() && r.Contains(a); a = a.Next() {
+			if usable(a) {
+				return a
+			}
+		}
+	}
+	return netip.Addr{}
+}
+
+// elect returns the node that is to announce a Service's addresses; "": none can. The one that
+// does goes on as long as it can; another is chosen so that services are spread, and that a
+// node that comes or goes moves no others.
+func elect(s *v1.Service, nodes []*v1.Node, slicesOf []*discoveryv1.EndpointSlice) string {
+	best, bestScore := "", [sha256.Size]byte{}
+	for _, n := range nodes {
+		if !serves(n) || s.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && !hasEndpoint(n.Name, slicesOf) {
+			continue
+		}
+		if s.Annotations[AnnouncedBy] == n.Name {
+			return n.Name
+		}
+		score := sha256.Sum256([]byte(n.Name + "/" + s.Namespace + "/" + s.Name))
+		if best == "" || bytes.Compare(score[:], bestScore[:]) > 0 {
+			best, bestScore = n.Name, score
+		}
+	}
+	return best
+}
+
+// serves tells whether traffic from outside may be led to a node.
+func serves(n *v1.Node) bool {
+	if _, excluded := n.Labels[v1.LabelNodeExcludeBalancers]; excluded || n.DeletionTimestamp != nil {
+		return false
+	}
+	return slices.ContainsFunc(n.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue })
+}
+
+func hasEndpoint(node string, list []*discoveryv1.EndpointSlice) bool {
+	return slices.ContainsFunc(list, func(s *discoveryv1.EndpointSlice) bool {
+		return slices.ContainsFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool {
+			return e.NodeName != nil && *e.NodeName == node && (e.Conditions.Ready == nil || *e.Conditions.Ready)
+		})
+	})
+}
+
+func compareServices(a, b *v1.Service) int {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+}
