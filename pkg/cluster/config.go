@@ -135,6 +135,7 @@ func (d dirs) pki(name string) string     { return filepath.Join(d.data, "pki", 
 func (d dirs) kubeconfig(n string) string { return filepath.Join(d.data, n+".conf") }
 func (d dirs) file(name string) string    { return filepath.Join(d.data, name) }
 func (d dirs) store() string              { return filepath.Join(d.data, "etcd") }
+func (d dirs) auditLog() string           { return filepath.Join(d.data, "audit", "audit.log") }
 func (d dirs) logs() string               { return filepath.Join(d.data, "logs") }
 func (d dirs) log(name string) string     { return filepath.Join(d.logs(), name+".log") }
 func (d dirs) nodes() string              { return filepath.Join(d.data, "nodes") }

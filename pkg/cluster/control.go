@@ -28,6 +28,15 @@ func proxyClient() componentconfig.ClientConnectionConfiguration {
 
 // makeControlPlane writes the control plane's configuration files.
 func makeControlPlane(c *Config) error {
+	if err := os.MkdirAll(filepath.Dir(c.dirs().auditLog()), 0o700); err != nil {
+		return fmt.Errorf("directory of the audit log: %w", err)
+	}
+	// A policy that somebody has changed stays.
+	if policy := c.dirs().file("audit-policy.yaml"); !exists(policy) {
+		if err := writeFile(policy, []byte(auditPolicy), 0o600); err != nil {
+			return err
+		}
+	}
 	no := false
 	cfg := &schedulerconfig.KubeSchedulerConfiguration{
 		TypeMeta:         metav1.TypeMeta{APIVersion: "kubescheduler.config.k8s.io/v1", Kind: "KubeSchedulerConfiguration"},
@@ -42,7 +51,7 @@ func makeControlPlane(c *Config) error {
 	if exists(file) {
 		return nil
 	}
-	return writeFile(file, data, 0o644)
+	return writeFile(file, data, 0o600)
 }
 
 // controlProcesses is the control plane, in the order of starting. machine is
@@ -60,31 +69,31 @@ func controlProcesses(c *Config, machine *os.File) []process {
 		server,
 		{
 			name: controllerManager, log: d.log(controllerManager), attr: attr(), env: env,
-			argv: []string{
+			argv: append([]string{
 				filepath.Join(c.BinDir, controllerManager), "--kubeconfig=" + d.kubeconfig(controllerManager),
 				"--allocate-node-cidrs=true", "--cluster-cidr=" + podCIDR, "--service-cluster-ip-range=" + serviceCIDR,
 				"--service-account-private-key-file=" + d.pki("sa.key"), "--root-ca-file=" + d.pki("ca.crt"),
 				"--cluster-signing-cert-file=" + d.pki("ca.crt"), "--cluster-signing-key-file=" + d.pki("ca.key"),
-				"--use-service-account-credentials=true", "--leader-elect=false", "--bind-address=127.0.0.1",
-			},
+				"--use-service-account-credentials=true", "--leader-elect=false", "--approve-kubelet-serving=true",
+			}, hardenedManager(d, controllerManager)...),
 		},
 		{
 			name: scheduler, log: d.log(scheduler), attr: attr(), env: env,
-			argv: []string{filepath.Join(c.BinDir, scheduler), "--config=" + d.file("scheduler.yaml"), "--bind-address=127.0.0.1"},
+			argv: append([]string{filepath.Join(c.BinDir, scheduler), "--config=" + d.file("scheduler.yaml")}, hardenedManager(d, scheduler)...),
 		},
 	}
 }
 
 func apiserverArgs(c *Config) []string {
 	d := c.dirs()
-	return []string{
+	return append([]string{
 		filepath.Join(c.BinDir, apiserver), "--data-dir=" + d.store(),
 		"--bind-address=0.0.0.0", fmt.Sprintf("--secure-port=%d", controlPort), "--advertise-address=" + controlAddress,
 		"--client-ca-file=" + d.pki("ca.crt"),
 		"--tls-cert-file=" + d.pki("apiserver.crt"), "--tls-private-key-file=" + d.pki("apiserver.key"),
 		"--service-account-key-file=" + d.pki("sa.pub"), "--service-account-signing-key-file=" + d.pki("sa.key"),
 		"--service-account-issuer=https://kubernetes.default.svc." + clusterDomain,
-		"--service-cluster-ip-range=" + serviceCIDR, "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+		"--service-cluster-ip-range=" + serviceCIDR, "--authorization-mode=Node,RBAC",
 		"--kubelet-client-certificate=" + d.pki("apiserver-kubelet-client.crt"), "--kubelet-client-key=" + d.pki("apiserver-kubelet-client.key"),
 		"--kubelet-certificate-authority=" + d.pki("ca.crt"), "--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
 		"--requestheader-client-ca-file=" + d.pki("front-proxy-ca.crt"), "--requestheader-allowed-names=front-proxy-client",
@@ -92,5 +101,5 @@ func apiserverArgs(c *Config) []string {
 		"--requestheader-username-headers=X-Remote-User",
 		"--proxy-client-cert-file=" + d.pki("front-proxy-client.crt"), "--proxy-client-key-file=" + d.pki("front-proxy-client.key"),
 		"--enable-aggregator-routing=true", "--allow-privileged=true", "--enable-bootstrap-token-auth=true",
-	}
+	}, hardenedAPIServer(d)...)
 }

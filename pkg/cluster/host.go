@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -90,13 +91,18 @@ func nodeProcesses(n Node, deps Deps) []process {
 			name: "kubelet", log: "/var/log/kubelet.log", env: env, before: awaitRuntime,
 			argv: []string{
 				filepath.Join(insideBin, "kubelet"), "--config=" + kubeletYAML, "--kubeconfig=" + kubeletConf,
-				"--hostname-override=" + n.Name, "--node-ip=" + n.Address(), "--cert-dir=" + kubeletCerts,
+				"--node-ip=" + n.Address(), "--cert-dir=" + kubeletCerts, // its name is the node's host name
 			},
 			attr: &syscall.SysProcAttr{Setsid: true},
 		},
 		{
 			name: "proxy", log: "/var/log/proxy.log", env: env,
-			argv: []string{filepath.Join(insideBin, "proxy"), "--config=" + proxyYAML, "--hostname-override=" + n.Name, "--network-policy"},
+			argv: []string{
+				filepath.Join(insideBin, "proxy"), "--config=" + proxyYAML, "--hostname-override=" + n.Name, "--network-policy",
+				"--secure-metrics=true", "--metrics-tls-cert-file=" + filepath.Join(proxyRoot, "metrics.crt"),
+				"--metrics-tls-private-key-file=" + filepath.Join(proxyRoot, "metrics.key"), "--metrics-client-ca-file=" + nodeCA,
+				"--metrics-tls-min-version=" + tlsVersion, "--metrics-tls-cipher-suites=" + strings.Join(tlsSuites(), ","),
+			},
 			attr: &syscall.SysProcAttr{Setsid: true},
 		},
 	}

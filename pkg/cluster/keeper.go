@@ -143,7 +143,7 @@ func (k *keeper) start() (int, <-chan syscall.WaitStatus, error) {
 	if err := os.MkdirAll(filepath.Dir(k.log), 0o755); err != nil {
 		return 0, nil, fmt.Errorf("log directory: %w", err)
 	}
-	out, err := os.OpenFile(k.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	out, err := os.OpenFile(k.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return 0, nil, fmt.Errorf("log: %w", err)
 	}
@@ -220,7 +220,7 @@ func cutLog(file string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(file+".1", data, 0o644); err != nil {
+	if err := os.WriteFile(file+".1", data, 0o600); err != nil {
 		return err
 	}
 	return os.Truncate(file, 0)

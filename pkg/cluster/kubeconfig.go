@@ -14,68 +14,68 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// users are the members of the control plane that have a kubeconfig of their
-// own, by the names that the bootstrap roles are bound to.
-var users = []struct {
+// administrators have a kubeconfig each, for the port that the machine reaches.
+var administrators = []struct {
 	file string
 	leaf leaf
 }{
 	{"admin", leaf{name: "kubernetes-admin", organizations: []string{"kubeadm:cluster-admins"}, client: true}},
 	{"super-admin", leaf{name: "kubernetes-super-admin", organizations: []string{"system:masters"}, client: true}},
-	{"controller-manager", leaf{name: "system:kube-controller-manager", client: true}},
-	{"scheduler", leaf{name: "system:kube-scheduler", client: true}},
 }
 
 func machineServer(port int) string { return fmt.Sprintf("https://127.0.0.1:%d", port) }
 
 func clusterServer() string { return fmt.Sprintf("https://%s:%d", controlAddress, controlPort) }
 
-// makeKubeconfigs makes what is missing of the control plane's kubeconfig files,
-// and the administrators' ones for the port that the machine reaches.
+// makeKubeconfigs writes the control plane's kubeconfig files, and the
+// administrators' ones for the port that the machine reaches.
 func makeKubeconfigs(d dirs, c *Config, now clock.Clock) error {
-	for _, u := range users {
-		server := clusterServer()
-		admin := u.file == "admin" || u.file == "super-admin"
-		if admin {
-			server = machineServer(c.Port)
+	for _, name := range []string{controllerManager, scheduler} {
+		user := fileUser(d.pki(name+"-client.crt"), d.pki(name+"-client.key"))
+		if err := writeKubeconfig(d, c.Name, d.kubeconfig(name), name, user, clusterServer()); err != nil {
+			return fmt.Errorf("kubeconfig %s: %w", name, err)
 		}
-		if !admin && exists(d.kubeconfig(u.file)) {
-			continue
+	}
+	for _, a := range administrators {
+		user, err := newUser(d, a.leaf, now)
+		if err != nil {
+			return fmt.Errorf("kubeconfig %s: %w", a.file, err)
 		}
-		if err := makeKubeconfig(d, c.Name, d.kubeconfig(u.file), u.leaf, server, now); err != nil {
-			return fmt.Errorf("kubeconfig %s: %w", u.file, err)
+		if err := writeKubeconfig(d, c.Name, d.kubeconfig(a.file), a.leaf.name, user, machineServer(c.Port)); err != nil {
+			return fmt.Errorf("kubeconfig %s: %w", a.file, err)
 		}
 	}
 	return nil
 }
 
-// makeKubeconfig issues a client certificate and writes a kubeconfig with it.
-func makeKubeconfig(d dirs, cluster, file string, l leaf, server string, now clock.Clock) error {
+// newUser issues a client certificate, for a kubeconfig to hold.
+func newUser(d dirs, l leaf, now clock.Clock) (*api.AuthInfo, error) {
 	ca, err := readPair(d.pki("ca"))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	certFile, keyFile := file+".crt", file+".key"
-	if err := issue(ca, l, now, certFile, keyFile); err != nil {
-		return err
-	}
-	defer os.Remove(certFile)
-	defer os.Remove(keyFile)
+	user := api.NewAuthInfo()
+	user.ClientCertificateData, user.ClientKeyData, err = issuePEM(ca, l, now)
+	return user, err
+}
+
+// fileUser has its certificate in files, which clients read again when they change.
+func fileUser(certFile, keyFile string) *api.AuthInfo {
+	user := api.NewAuthInfo()
+	user.ClientCertificate, user.ClientKey = certFile, keyFile
+	return user
+}
+
+func writeKubeconfig(d dirs, cluster, file, name string, user *api.AuthInfo, server string) error {
 	cfg := api.NewConfig()
 	entry := api.NewCluster()
 	entry.Server = server
+	var err error
 	if entry.CertificateAuthorityData, err = os.ReadFile(d.pki("ca.crt")); err != nil {
 		return fmt.Errorf("authority: %w", err)
 	}
-	user := api.NewAuthInfo()
-	if user.ClientCertificateData, err = os.ReadFile(certFile); err != nil {
-		return fmt.Errorf("certificate: %w", err)
-	}
-	if user.ClientKeyData, err = os.ReadFile(keyFile); err != nil {
-		return fmt.Errorf("key: %w", err)
-	}
 	context := api.NewContext()
-	context.Cluster, context.AuthInfo = cluster, l.name+"@"+cluster
+	context.Cluster, context.AuthInfo = cluster, name+"@"+cluster
 	cfg.Clusters[cluster], cfg.AuthInfos[context.AuthInfo], cfg.Contexts[cluster] = entry, user, context
 	cfg.CurrentContext = cluster
 	return saveKubeconfig(cfg, file)

@@ -27,8 +27,9 @@ const (
 	kubeletYAML     = "/var/lib/kubelet/config.yaml"
 	kubeletCerts    = "/var/lib/kubelet/pki"
 	nodeCA          = "/etc/kubernetes/pki/ca.crt"
-	proxyConf       = "/var/lib/kube-proxy/kubeconfig.conf"
-	proxyYAML       = "/var/lib/kube-proxy/config.conf"
+	proxyRoot       = "/var/lib/kube-proxy"
+	proxyConf       = proxyRoot + "/kubeconfig.conf"
+	proxyYAML       = proxyRoot + "/config.conf"
 	containerdTOML  = "/etc/containerd/config.toml"
 	containerdRoot  = "/var/lib/containerd"
 	containerdSock  = "/run/containerd/containerd.sock"
@@ -37,13 +38,21 @@ const (
 	volumePluginDir = "/var/lib/kubelet/volumeplugins"
 )
 
+// podProcesses is how many processes and threads a pod may have.
+const podProcesses = 4096
+
 // makeNode writes what a node needs before its host starts. Files that a
 // person may have changed, and certificates, are left as they are.
 func makeNode(c *Config, n Node, clk clock.Clock) error {
 	d, nd := c.dirs(), c.dirs().node(n.Name)
 	for _, dir := range []string{"etc.work", "tmp", "var/lib/kubelet", "var/lib/cni", "var/log/pods", "var/log/containers",
-		"opt/cni/bin", "etc/cni/net.d", registryConfig, "etc/kubernetes/manifests", kubeletCerts} {
+		"opt/cni/bin", "etc/cni/net.d", registryConfig, "etc/kubernetes/manifests"} {
 		if err := os.MkdirAll(nd.path(dir), 0o755); err != nil {
+			return fmt.Errorf("node directory: %w", err)
+		}
+	}
+	for _, dir := range []string{kubeletCerts, proxyRoot} {
+		if err := os.MkdirAll(nd.path(dir), 0o700); err != nil {
 			return fmt.Errorf("node directory: %w", err)
 		}
 	}
@@ -61,10 +70,17 @@ func makeNode(c *Config, n Node, clk clock.Clock) error {
 		return err
 	}
 	for _, f := range files {
+		mode := os.FileMode(0o600)
+		if f.public {
+			mode = 0o644
+		}
 		if f.keep && exists(nd.path(f.path)) {
+			if err := os.Chmod(nd.path(f.path), mode); err != nil {
+				return fmt.Errorf("node file: %w", err)
+			}
 			continue
 		}
-		if err := writeFile(nd.path(f.path), f.data, 0o644); err != nil {
+		if err := writeFile(nd.path(f.path), f.data, mode); err != nil {
 			return err
 		}
 	}
@@ -75,6 +91,8 @@ type nodeFile struct {
 	path string
 	data []byte
 	keep bool // what is there already stays
+	// public files are read by programs of the machine that run as anybody.
+	public bool
 }
 
 func nodeFiles(c *Config, n Node) ([]nodeFile, error) {
@@ -95,50 +113,13 @@ func nodeFiles(c *Config, n Node) ([]nodeFile, error) {
 		{path: kubeletYAML, data: kubelet, keep: true},
 		{path: proxyYAML, data: proxy, keep: true},
 		{path: containerdTOML, data: runtime, keep: true},
-		{path: "/etc/hostname", data: []byte(n.Name + "\n")},
-		{path: "/etc/hosts", data: []byte("127.0.0.1 localhost\n::1 localhost ip6-localhost\n" + n.Address() + " " + n.Name + "\n")},
+		{path: "/etc/hostname", data: []byte(n.Name + "\n"), public: true},
+		{path: "/etc/hosts", data: []byte("127.0.0.1 localhost\n::1 localhost ip6-localhost\n" + n.Address() + " " + n.Name + "\n"), public: true},
 		// No server is named: nothing answers outside the cluster, and the
 		// machine's own resolver is none of the pods' business.
-		{path: "/etc/resolv.conf", data: []byte("options ndots:1\n")},
-		{path: "/etc/machine-id", data: []byte(hex.EncodeToString(id[:16]) + "\n")},
+		{path: "/etc/resolv.conf", data: []byte("options ndots:1\n"), public: true},
+		{path: "/etc/machine-id", data: []byte(hex.EncodeToString(id[:16]) + "\n"), public: true},
 	}, nil
-}
-
-func nodeCredentials(d dirs, nd nodeDirs, c *Config, n Node, clk clock.Clock) error {
-	ca, err := os.ReadFile(d.pki("ca.crt"))
-	if err != nil {
-		return fmt.Errorf("authority: %w", err)
-	}
-	if err := writeFile(nd.path(nodeCA), ca, 0o644); err != nil {
-		return err
-	}
-	for _, k := range []struct {
-		path string
-		leaf leaf
-	}{
-		{kubeletConf, leaf{name: "system:node:" + n.Name, organizations: []string{"system:nodes"}, client: true}},
-		{proxyConf, leaf{name: "system:kube-proxy", client: true}},
-	} {
-		if exists(nd.path(k.path)) {
-			continue
-		}
-		if err := os.MkdirAll(filepath.Dir(nd.path(k.path)), 0o755); err != nil {
-			return fmt.Errorf("node directory: %w", err)
-		}
-		if err := makeKubeconfig(d, c.Name, nd.path(k.path), k.leaf, clusterServer(), clk); err != nil {
-			return fmt.Errorf("kubeconfig %s: %w", k.path, err)
-		}
-	}
-	cert, key := nd.path(kubeletCerts, "kubelet.crt"), nd.path(kubeletCerts, "kubelet.key")
-	if exists(cert) && exists(key) {
-		return nil
-	}
-	signer, err := readPair(d.pki("ca"))
-	if err != nil {
-		return err
-	}
-	serving := leaf{name: "system:node:" + n.Name, organizations: []string{"system:nodes"}, hosts: []string{n.Name, n.Address(), "127.0.0.1", "localhost"}}
-	return issue(signer, serving, clk, cert, key)
 }
 
 // linkPlugins puts the CNI plugins where runtimes look for them. They are
@@ -171,9 +152,12 @@ func kubeletConfiguration(c *Config, n Node) *kubeletconfig.KubeletConfiguration
 			Webhook:   kubeletconfig.KubeletWebhookAuthentication{Enabled: &yes},
 			Anonymous: kubeletconfig.KubeletAnonymousAuthentication{Enabled: &no},
 		},
-		Authorization:            kubeletconfig.KubeletAuthorization{Mode: kubeletconfig.KubeletAuthorizationModeWebhook},
-		TLSCertFile:              filepath.Join(kubeletCerts, "kubelet.crt"),
-		TLSPrivateKeyFile:        filepath.Join(kubeletCerts, "kubelet.key"),
+		Authorization: kubeletconfig.KubeletAuthorization{Mode: kubeletconfig.KubeletAuthorizationModeWebhook},
+		// The certificates that it starts with are there; it renews them by itself.
+		ServerTLSBootstrap:       true,
+		RotateCertificates:       true,
+		TLSMinVersion:            tlsVersion,
+		TLSCipherSuites:          tlsSuites(),
 		StaticPodPath:            "/etc/kubernetes/manifests",
 		ClusterDNS:               []string{serviceDNS},
 		ClusterDomain:            clusterDomain,
@@ -189,9 +173,14 @@ func kubeletConfiguration(c *Config, n Node) *kubeletconfig.KubeletConfiguration
 			"memory.available": "100Mi", "nodefs.available": "1%", "nodefs.inodesFree": "1%", "imagefs.available": "1%", "imagefs.inodesFree": "1%",
 		},
 		ImageGCHighThresholdPercent: pointer(int32(100)),
-		RotateCertificates:          false,
-		ShutdownGracePeriod:         metav1.Duration{Duration: 0},
-		NodeStatusUpdateFrequency:   metav1.Duration{Duration: 10 * time.Second},
+		SeccompDefault:              &yes,
+		PodPidsLimit:                pointer(int64(podProcesses)),
+		EnableProfilingHandler:      &no,
+		ReadOnlyPort:                0,
+		// /healthz is served with everything else, to those who may get it.
+		HealthzPort:               pointer(int32(0)),
+		ShutdownGracePeriod:       metav1.Duration{Duration: 0},
+		NodeStatusUpdateFrequency: metav1.Duration{Duration: 10 * time.Second},
 	}
 }
 
@@ -199,7 +188,7 @@ func proxyConfiguration(n Node) *proxyconfig.KubeProxyConfiguration {
 	return &proxyconfig.KubeProxyConfiguration{
 		TypeMeta:           metav1.TypeMeta{APIVersion: "kubeproxy.config.k8s.io/v1alpha1", Kind: "KubeProxyConfiguration"},
 		BindAddress:        "0.0.0.0",
-		HealthzBindAddress: "0.0.0.0:10256",
+		HealthzBindAddress: "127.0.0.1:10256",
 		MetricsBindAddress: "127.0.0.1:10249",
 		ClusterCIDR:        podCIDR,
 		HostnameOverride:   n.Name,

@@ -21,11 +21,11 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// Certificates live long enough for a cluster on one machine never to meet
-// their end; authorities live longer than what they sign.
+// Authorities live longer than what they sign. What they sign is renewed while
+// a third of its life is left, by the supervisor and by kubelets themselves.
 const (
 	authorityLife = 10 * 365 * 24 * time.Hour
-	leafLife      = 3 * 365 * 24 * time.Hour
+	leafLife      = 365 * 24 * time.Hour
 	// backdate allows for clocks that differ a little.
 	backdate = 5 * time.Minute
 )
@@ -58,23 +58,57 @@ func makePKI(d dirs, c clock.Clock) error {
 	if err != nil {
 		return err
 	}
-	for _, want := range []struct {
-		file   string
-		signer *pair
-		leaf
-	}{
-		{"apiserver", ca, leaf{name: "kube-apiserver", hosts: serverHosts()}},
-		{"apiserver-kubelet-client", ca, leaf{name: "kube-apiserver-kubelet-client", organizations: []string{"kubeadm:cluster-admins"}, client: true}},
-		{"front-proxy-client", front, leaf{name: "front-proxy-client", client: true}},
-	} {
-		if exists(d.pki(want.file+".crt")) && exists(d.pki(want.file+".key")) {
+	for _, want := range controlCertificates() {
+		crt, key := d.pki(want.file+".crt"), d.pki(want.file+".key")
+		if current(crt, key, c) {
 			continue
 		}
-		if err := issue(want.signer, want.leaf, c, d.pki(want.file+".crt"), d.pki(want.file+".key")); err != nil {
+		signer := ca
+		if want.frontProxy {
+			signer = front
+		}
+		if err := issue(signer, want.leaf, c, crt, key); err != nil {
 			return fmt.Errorf("certificate %s: %w", want.file, err)
 		}
 	}
 	return serviceAccountKeys(d)
+}
+
+// control is one of the control plane's certificates.
+type control struct {
+	file string
+	leaf
+	frontProxy bool // signed by the authority of front proxies
+}
+
+// controlCertificates are those of the control plane, by their files.
+func controlCertificates() []control {
+	local := []string{"localhost", "127.0.0.1", "::1"}
+	return []control{
+		{file: "apiserver", leaf: leaf{name: "kube-apiserver", hosts: serverHosts()}},
+		// What it may do on kubelets is bound to its name.
+		{file: "apiserver-kubelet-client", leaf: leaf{name: "kube-apiserver-kubelet-client", client: true}},
+		{file: "front-proxy-client", leaf: leaf{name: "front-proxy-client", client: true}, frontProxy: true},
+		{file: controllerManager, leaf: leaf{name: "kube-controller-manager", hosts: local}},
+		{file: scheduler, leaf: leaf{name: "kube-scheduler", hosts: local}},
+		{file: controllerManager + "-client", leaf: leaf{name: "system:kube-controller-manager", client: true}},
+		{file: scheduler + "-client", leaf: leaf{name: "system:kube-scheduler", client: true}},
+	}
+}
+
+// current tells whether the certificate in a file, with its key, need not be
+// made: it is there, and more than a third of its life is left.
+func current(certFile, keyFile string, c clock.Clock) bool {
+	if !exists(keyFile) {
+		return false
+	}
+	cert, err := readCertificate(certFile)
+	return err == nil && !due(cert, c.Now())
+}
+
+// due tells whether it is time to renew a certificate.
+func due(cert *x509.Certificate, now time.Time) bool {
+	return cert.NotAfter.Sub(now) < cert.NotAfter.Sub(cert.NotBefore)/3
 }
 
 // serverHosts is every name and address that clients reach the API server by.
@@ -103,7 +137,11 @@ func authority(base, name string, c clock.Clock) (*pair, error) {
 		IsCA:                  true,
 		DNSNames:              []string{name},
 	}
-	if err := sign(template, template, key, key, base+".crt", base+".key"); err != nil {
+	certPEM, keyPEM, err := sign(template, template, key, key)
+	if err == nil {
+		err = writePair(base+".crt", certPEM, base+".key", keyPEM)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("authority %s: %w", name, err)
 	}
 	return readPair(base)
@@ -111,15 +149,28 @@ func authority(base, name string, c clock.Clock) (*pair, error) {
 
 // issue signs a certificate for l and writes it and its key.
 func issue(by *pair, l leaf, c clock.Clock, certFile, keyFile string) error {
-	key, err := newKey()
+	cert, key, err := issuePEM(by, l, c)
 	if err != nil {
 		return err
 	}
+	return writePair(certFile, cert, keyFile, key)
+}
+
+// writePair puts the key first: who finds the certificate finds the key beside it.
+func writePair(certFile string, cert []byte, keyFile string, key []byte) error {
+	if err := writeFile(keyFile, key, 0o600); err != nil {
+		return err
+	}
+	return writeFile(certFile, cert, 0o600)
+}
+
+// issuePEM signs a certificate for l.
+func issuePEM(by *pair, l leaf, c clock.Clock) (cert, key []byte, err error) {
 	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: l.name, Organization: l.organizations},
 		NotBefore:   c.Now().Add(-backdate),
 		NotAfter:    c.Now().Add(leafLife),
-		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
+		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	if l.client {
@@ -132,24 +183,30 @@ func issue(by *pair, l leaf, c clock.Clock, certFile, keyFile string) error {
 			template.DNSNames = append(template.DNSNames, h)
 		}
 	}
-	return sign(template, by.cert, key, by.key, certFile, keyFile)
+	private, err := newKey()
+	if err != nil {
+		return nil, nil, err
+	}
+	return sign(template, by.cert, private, by.key)
 }
 
-func sign(template, parent *x509.Certificate, key, by crypto.Signer, certFile, keyFile string) error {
+// sign makes a certificate for key, and returns both in PEM.
+func sign(template, parent *x509.Certificate, key, by crypto.Signer) (certPEM, keyPEM []byte, err error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {
-		return fmt.Errorf("serial number: %w", err)
+		return nil, nil, fmt.Errorf("serial number: %w", err)
 	}
 	template.SerialNumber = serial
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), by)
 	if err != nil {
-		return fmt.Errorf("sign: %w", err)
+		return nil, nil, fmt.Errorf("sign: %w", err)
 	}
-	// The key goes first: who finds the certificate finds the key beside it.
-	if err := writeKey(keyFile, key); err != nil {
-		return err
-	}
-	return writeFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644)
+	keyPEM, err = encodeKey(key)
+	return encodeCertificate(der), keyPEM, err
+}
+
+func encodeCertificate(der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
 // serviceAccountKeys makes the pair that service account tokens are signed with.
@@ -161,14 +218,18 @@ func serviceAccountKeys(d dirs) error {
 	if err != nil {
 		return err
 	}
-	if err := writeKey(d.pki("sa.key"), key); err != nil {
+	private, err := encodeKey(key)
+	if err != nil {
+		return err
+	}
+	if err := writeFile(d.pki("sa.key"), private, 0o600); err != nil {
 		return err
 	}
 	der, err := x509.MarshalPKIXPublicKey(key.Public())
 	if err != nil {
 		return fmt.Errorf("service account key: %w", err)
 	}
-	return writeFile(d.pki("sa.pub"), pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), 0o644)
+	return writeFile(d.pki("sa.pub"), pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), 0o600)
 }
 
 func newKey() (crypto.Signer, error) {
@@ -179,26 +240,22 @@ func newKey() (crypto.Signer, error) {
 	return key, nil
 }
 
-func writeKey(file string, key crypto.Signer) error {
+func encodeKey(key crypto.Signer) ([]byte, error) {
 	k, ok := key.(*ecdsa.PrivateKey)
 	if !ok {
-		return fmt.Errorf("key of type %T", key)
+		return nil, fmt.Errorf("key of type %T", key)
 	}
 	der, err := x509.MarshalECPrivateKey(k)
 	if err != nil {
-		return fmt.Errorf("encode key: %w", err)
+		return nil, fmt.Errorf("encode key: %w", err)
 	}
-	return writeFile(file, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600)
+	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), nil
 }
 
 func readPair(base string) (*pair, error) {
-	certDER, err := readPEM(base + ".crt")
+	cert, err := readCertificate(base + ".crt")
 	if err != nil {
 		return nil, err
-	}
-	cert, err := x509.ParseCertificate(certDER)
-	if err != nil {
-		return nil, fmt.Errorf("certificate %s.crt: %w", base, err)
 	}
 	keyDER, err := readPEM(base + ".key")
 	if err != nil {
@@ -209,6 +266,18 @@ func readPair(base string) (*pair, error) {
 		return nil, fmt.Errorf("key %s.key: %w", base, err)
 	}
 	return &pair{cert: cert, key: key}, nil
+}
+
+func readCertificate(file string) (*x509.Certificate, error) {
+	der, err := readPEM(file)
+	if err != nil {
+		return nil, err
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("certificate %s: %w", file, err)
+	}
+	return cert, nil
 }
 
 func readPEM(file string) ([]byte, error) {

@@ -169,7 +169,7 @@ func startSupervisor(ctx context.Context, c *Config, machine *os.File, p *progre
 		return fmt.Errorf("own program: %w", err)
 	}
 	d := c.dirs()
-	log, err := os.OpenFile(d.log("supervisor"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	log, err := os.OpenFile(d.log("supervisor"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("supervisor's log: %w", err)
 	}

@@ -5,6 +5,7 @@ package kubelet
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -58,9 +59,12 @@ type Config struct {
 	ExternalNetwork bool
 	// Version is what the kubelet says it is.
 	Version string
-	Clock   clock.Clock
-	Log     *slog.Logger
-	Metrics *prometheus.Registry
+	// GetCertificate gives the server's certificate; nil: it is in the files that
+	// the configuration names.
+	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	Clock          clock.Clock
+	Log            *slog.Logger
+	Metrics        *prometheus.Registry
 }
 
 // Where things are on a node, as everything around Kubernetes expects it.
@@ -370,7 +374,7 @@ func (k *Kubelet) server() (*server.Server, error) {
 			"syncloop": func(*http.Request) error { return k.loop.check() },
 		},
 		Metrics: k.cfg.Metrics, ProbeMetrics: prometheus.NewRegistry(), Register: k.cfg.Metrics,
-		LogDir: logDir, Clock: k.cfg.Clock, Log: k.cfg.Log,
+		LogDir: logDir, Clock: k.cfg.Clock, Log: k.cfg.Log, GetCertificate: k.cfg.GetCertificate,
 	})
 }
 

@@ -58,6 +58,9 @@ func (c *approving) sync(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	if csr.Spec.SignerName == certificatesv1.KubeletServingSignerName && c.Options.ApproveServing {
+		return c.approveServing(ctx, csr, req)
+	}
 	for _, k := range kindsOf(csr, req) {
 		may, err := c.mayAsk(ctx, csr, k.subresource)
 		if err != nil {

@@ -75,6 +75,9 @@ type Options struct {
 	SigningCert, SigningKey []byte
 	// SigningDuration is for how long what it signs is valid.
 	SigningDuration time.Duration
+	// ApproveServing has kubelets' requests for serving certificates approved, if
+	// they are for names and addresses of their own nodes.
+	ApproveServing bool
 	// Autoscaling is how autoscalers of pods go about.
 	Autoscaling Autoscaling
 	// Periods are how often things are done in any case.

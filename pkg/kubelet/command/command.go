@@ -14,17 +14,18 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/daemon"
 	"keelson.dev/keelson/pkg/kubelet"
+	"keelson.dev/keelson/pkg/kubelet/certificates"
 )
 
 const (
@@ -36,6 +37,7 @@ const (
 type options struct {
 	daemon.Flags
 	config, hostname, nodeIP, rootDir, certDir, endpoint, network, manifests string
+	bootstrap                                                                string
 	labels                                                                   map[string]string
 	taints                                                                   []string
 }
@@ -50,6 +52,7 @@ func parse(args []string, stderr io.Writer) (*options, *kubeletconfig.KubeletCon
 	fs.StringVar(&o.nodeIP, "node-ip", o.nodeIP, "addresses of the node, one for each family, separated by a comma")
 	fs.StringVar(&o.rootDir, "root-dir", o.rootDir, "directory of volumes and other state")
 	fs.StringVar(&o.certDir, "cert-dir", o.certDir, "directory of certificates; ROOT-DIR/pki if empty")
+	fs.StringVar(&o.bootstrap, "bootstrap-kubeconfig", o.bootstrap, "kubeconfig to ask for a client certificate with, if --kubeconfig is not there yet")
 	fs.StringVar(&o.endpoint, "container-runtime-endpoint", o.endpoint, "socket of the container runtime; wins over the configuration")
 	fs.StringVar(&o.manifests, "pod-manifest-path", o.manifests, "directory of static pods, or a file with one; wins over the configuration")
 	fs.StringVar(&o.network, "network-plugin", o.network, "who makes the pod network: keelson, or external for a CNI plugin that was installed")
@@ -135,14 +138,6 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if o.hostname != "" {
 		hostname = o.hostname
 	}
-	rc, err := daemon.RESTConfig(o.Kubeconfig, "kubelet")
-	if err != nil {
-		return err
-	}
-	client, err := kubernetes.NewForConfig(rc)
-	if err != nil {
-		return fmt.Errorf("client: %w", err)
-	}
 	if o.certDir == "" {
 		o.certDir = filepath.Join(o.rootDir, "pki")
 	}
@@ -151,14 +146,32 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	name := strings.ToLower(hostname)
+	name := strings.ToLower(strings.TrimSpace(hostname))
+	log := daemon.NewLog(stderr, o.Verbosity)
+	id := &identity{options: o, config: certificates.Config{NodeName: name, Dir: o.certDir, Clock: clock.Real(), Log: log, Metrics: registry}}
+	client, err := id.client(ctx)
+	if err != nil {
+		return err
+	}
+	serving, err := id.certificates(client, c, ips)
+	if err != nil {
+		return err
+	}
 	k, err := kubelet.New(kubelet.Config{
-		Client: client, Kubelet: c, NodeName: name, Hostname: name, NodeIPs: ips, Labels: o.labels,
+		GetCertificate: serving,
+		Client:         client, Kubelet: c, NodeName: name, Hostname: name, NodeIPs: ips, Labels: o.labels,
 		RootDir: o.rootDir, CertDir: o.certDir, ExternalNetwork: o.network == networkExternal, Version: daemon.Version,
-		Clock: clock.Real(), Log: daemon.NewLog(stderr, o.Verbosity), Metrics: registry,
+		Clock: clock.Real(), Log: log, Metrics: registry,
 	})
 	if err != nil {
 		return err
+	}
+	var keeping sync.WaitGroup
+	defer keeping.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	for _, m := range id.managers {
+		keeping.Go(func() { m.Run(ctx) })
 	}
 	return k.Run(ctx)
 }

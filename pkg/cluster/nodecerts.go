@@ -1,0 +1,120 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"keelson.dev/api/clock"
+)
+
+// A kubelet's certificates are where it keeps those that it has asked for
+// itself: NAME-current.pem is a link to the latest, with its key.
+const (
+	kubeletClient = "kubelet-client"
+	kubeletServer = "kubelet-server"
+)
+
+func currentPair(name string) string { return filepath.Join(kubeletCerts, name+"-current.pem") }
+
+// kubeletLeaf is what a node's kubelet is certified as.
+func kubeletLeaf(n Node, serving bool) leaf {
+	l := leaf{name: "system:node:" + n.Name, organizations: []string{"system:nodes"}, client: !serving}
+	if serving {
+		// As it asks itself for the next: the node's names and addresses, no more.
+		l.hosts = []string{n.Name, n.Address()}
+	}
+	return l
+}
+
+// proxyCertificates are those of a node's proxy, by their files.
+func proxyCertificates(n Node) map[string]leaf {
+	return map[string]leaf{
+		"client":  {name: "system:kube-proxy", client: true},
+		"metrics": {name: "kube-proxy", hosts: []string{n.Name, n.Address(), "localhost", "127.0.0.1"}},
+	}
+}
+
+// nodeCredentials makes what a node's daemons prove themselves by, as far as it
+// is missing or about to expire.
+func nodeCredentials(d dirs, nd nodeDirs, c *Config, n Node, clk clock.Clock) error {
+	ca, err := os.ReadFile(d.pki("ca.crt"))
+	if err != nil {
+		return fmt.Errorf("authority: %w", err)
+	}
+	if err := writeFile(nd.path(nodeCA), ca, 0o644); err != nil {
+		return err
+	}
+	if err := renewNode(d, nd, n, clk); err != nil {
+		return err
+	}
+	pair := currentPair(kubeletClient)
+	err = writeKubeconfig(d, c.Name, nd.path(kubeletConf), "system:node:"+n.Name, fileUser(pair, pair), clusterServer())
+	client := filepath.Join(proxyRoot, "client")
+	return errors.Join(err, writeKubeconfig(d, c.Name, nd.path(proxyConf), "system:kube-proxy", fileUser(client+".crt", client+".key"), clusterServer()))
+}
+
+// renewNode issues a node's certificates anew as far as they are due.
+func renewNode(d dirs, nd nodeDirs, n Node, clk clock.Clock) error {
+	signer, err := readPair(d.pki("ca"))
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{kubeletClient, kubeletServer} {
+		if file := nd.follow(currentPair(name)); current(file, file, clk) {
+			continue
+		}
+		if err := seedPair(signer, nd, name, kubeletLeaf(n, name == kubeletServer), clk); err != nil {
+			return fmt.Errorf("certificate %s: %w", name, err)
+		}
+	}
+	for name, leaf := range proxyCertificates(n) {
+		base := nd.path(proxyRoot, name)
+		if current(base+".crt", base+".key", clk) {
+			continue
+		}
+		if err := issue(signer, leaf, clk, base+".crt", base+".key"); err != nil {
+			return fmt.Errorf("certificate of the proxy: %w", err)
+		}
+	}
+	return nil
+}
+
+// seedPair issues a certificate into the kubelet's store.
+func seedPair(by *pair, nd nodeDirs, name string, l leaf, clk clock.Clock) error {
+	cert, key, err := issuePEM(by, l, clk)
+	if err != nil {
+		return err
+	}
+	file := fmt.Sprintf("%s-%s.pem", name, clk.Now().UTC().Format("2006-01-02-15-04-05"))
+	if err := writeFile(nd.path(kubeletCerts, file), append(cert, key...), 0o600); err != nil {
+		return err
+	}
+	link := nd.path(currentPair(name))
+	if err := os.Remove(link + ".new"); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("link: %w", err)
+	}
+	if err := os.Symlink(file, link+".new"); err != nil {
+		return fmt.Errorf("link: %w", err)
+	}
+	if err := os.Rename(link+".new", link); err != nil {
+		return fmt.Errorf("link: %w", err)
+	}
+	return nil
+}
+
+// follow is where a link inside the node leads to, on the machine.
+func (d nodeDirs) follow(inside string) string {
+	target, err := os.Readlink(d.path(inside))
+	switch {
+	case err != nil:
+		return d.path(inside)
+	case filepath.IsAbs(target):
+		return d.path(target)
+	}
+	return d.path(filepath.Dir(inside), target)
+}

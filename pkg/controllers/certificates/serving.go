@@ -1,0 +1,86 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package certificates
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// approveServing approves a kubelet's request for a serving certificate, or
+// leaves it to a person.
+func (c *approving) approveServing(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest) error {
+	nodes, err := c.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("nodes: %w", err)
+	}
+	own, err := c.Client.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("own service: %w", err)
+	}
+	//nolint:staticcheck // the server's own endpoints are always written as Endpoints
+	ends, err := c.Client.CoreV1().Endpoints(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("own endpoints: %w", err)
+	}
+	reserved := slices.Clone(own.Spec.ClusterIPs)
+	for _, s := range ends.Subsets {
+		for _, a := range s.Addresses {
+			reserved = append(reserved, a.IP)
+		}
+	}
+	if why := refuseServing(csr, req, nodes.Items, reserved); why != "" {
+		c.Log.Info("Serving certificate left to a person", "request", csr.Name, "user", csr.Spec.Username, "reason", why)
+		return nil
+	}
+	return c.approve(ctx, csr, "Auto approving kubelet serving certificate for the node's own names and addresses.")
+}
+
+// refuseServing says why a request is not for the asking node's own names and
+// addresses; "" if it is. A node writes its addresses itself, so one that another
+// node has too, or that is reserved, is nobody's.
+func refuseServing(csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest, nodes []v1.Node, reserved []string) string {
+	if err := checkKubelet(req, csr.Spec.Usages, true); err != nil {
+		return err.Error()
+	}
+	if csr.Spec.Username != req.Subject.CommonName || !slices.Contains(csr.Spec.Groups, nodesGroup) {
+		return "it is asked for by another than the node"
+	}
+	name := strings.TrimPrefix(csr.Spec.Username, nodePrefix)
+	at := slices.IndexFunc(nodes, func(n v1.Node) bool { return n.Name == name })
+	if at < 0 {
+		return "there is no such node"
+	}
+	for _, dns := range req.DNSNames {
+		if dns != name {
+			return "the name " + dns + " is not the node's"
+		}
+	}
+	for _, ip := range req.IPAddresses {
+		if !hasAddress(&nodes[at], ip) {
+			return "the address " + ip.String() + " is not the node's"
+		}
+		for i := range nodes {
+			if i != at && hasAddress(&nodes[i], ip) {
+				return "the address " + ip.String() + " is also that of node " + nodes[i].Name
+			}
+		}
+		if slices.ContainsFunc(reserved, func(s string) bool { return ip.Equal(net.ParseIP(s)) }) {
+			return "the address " + ip.String() + " is the API server's"
+		}
+	}
+	return ""
+}
+
+func hasAddress(n *v1.Node, ip net.IP) bool {
+	return slices.ContainsFunc(n.Status.Addresses, func(a v1.NodeAddress) bool { return ip.Equal(net.ParseIP(a.Address)) })
+}

@@ -1,0 +1,71 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package certificates
+
+import (
+	"crypto/x509"
+	"net"
+	"testing"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestRefuseServing: a node gets certificates for itself only.
+func TestRefuseServing(t *testing.T) {
+	node := func(name string, addresses ...string) v1.Node {
+		n := v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		for _, a := range addresses {
+			n.Status.Addresses = append(n.Status.Addresses, v1.NodeAddress{Type: v1.NodeInternalIP, Address: a})
+		}
+		return n
+	}
+	nodes := []v1.Node{node("n1", "10.0.0.1", "10.0.0.9", "10.0.0.100", "fd00::1"), node("n2", "10.0.0.2", "10.0.0.9")}
+	for name, tc := range map[string]struct {
+		user      string
+		groups    []string
+		dns       []string
+		addresses []string
+		usage     certificatesv1.KeyUsage
+		ok        bool
+	}{
+		"its own":                   {dns: []string{"n1"}, addresses: []string{"10.0.0.1"}, ok: true},
+		"both families":             {dns: []string{"n1"}, addresses: []string{"10.0.0.1", "fd00::1"}, ok: true},
+		"no name":                   {addresses: []string{"10.0.0.1"}, ok: true},
+		"another node's name":       {dns: []string{"n2"}, addresses: []string{"10.0.0.1"}},
+		"a service's name":          {dns: []string{"n1", "kubernetes.default.svc"}, addresses: []string{"10.0.0.1"}},
+		"another node's address":    {dns: []string{"n1"}, addresses: []string{"10.0.0.2"}},
+		"an address of two nodes":   {dns: []string{"n1"}, addresses: []string{"10.0.0.9"}},
+		"the API server's address":  {dns: []string{"n1"}, addresses: []string{"10.0.0.100"}},
+		"an address of no node":     {dns: []string{"n1"}, addresses: []string{"10.0.0.3"}},
+		"asked for by another node": {user: "system:node:n2", dns: []string{"n1"}, addresses: []string{"10.0.0.1"}},
+		"asked for by no node":      {groups: []string{"system:bootstrappers"}, dns: []string{"n1"}, addresses: []string{"10.0.0.1"}},
+		"to be a client":            {dns: []string{"n1"}, addresses: []string{"10.0.0.1"}, usage: client},
+		"nothing":                   {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			req := &x509.CertificateRequest{Subject: nodeSubject(), DNSNames: tc.dns}
+			for _, a := range tc.addresses {
+				req.IPAddresses = append(req.IPAddresses, net.ParseIP(a))
+			}
+			csr := &certificatesv1.CertificateSigningRequest{}
+			csr.Spec.SignerName = certificatesv1.KubeletServingSignerName
+			csr.Spec.Username, csr.Spec.Groups = "system:node:n1", []string{nodesGroup, "system:authenticated"}
+			csr.Spec.Usages = []certificatesv1.KeyUsage{sign, server}
+			if tc.user != "" {
+				csr.Spec.Username = tc.user
+			}
+			if tc.groups != nil {
+				csr.Spec.Groups = tc.groups
+			}
+			if tc.usage != "" {
+				csr.Spec.Usages[1] = tc.usage
+			}
+			if why := refuseServing(csr, req, nodes, []string{"10.96.0.1", "10.0.0.100"}); (why == "") != tc.ok {
+				t.Errorf("reason %q, want ok %t", why, tc.ok)
+			}
+		})
+	}
+}

@@ -1,0 +1,265 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package certificates gives a kubelet the certificates that it proves itself
+// by: as a client of the API server and as a server. It asks for them by
+// CertificateSigningRequests, keeps them in the kubelet's certificate directory
+// (NAME-current.pem is a link to the latest, with its key), and asks again well
+// before they expire.
+//
+// A kubelet that has none yet asks with the credentials of a bootstrap
+// kubeconfig, which have no other right.
+//
+// The asking itself is client-go's. It does not approve anything: the cluster
+// does.
+package certificates
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/certificate"
+
+	"keelson.dev/api/clock"
+)
+
+// Names of the stores in the certificate directory.
+const (
+	clientStore = "kubelet-client"
+	serverStore = "kubelet-server"
+)
+
+// poll is how often a kubelet that waits for its first certificate looks for it.
+const poll = 100 * time.Millisecond
+
+// Config is what both kinds of certificate need.
+type Config struct {
+	NodeName string
+	// Dir is the kubelet's certificate directory.
+	Dir     string
+	Clock   clock.Clock
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
+}
+
+func (c *Config) subject() pkix.Name {
+	return pkix.Name{CommonName: "system:node:" + c.NodeName, Organization: []string{"system:nodes"}}
+}
+
+// ClientFile is where the client certificate is, with its key, for a kubeconfig to name.
+func ClientFile(dir string) string { return filepath.Join(dir, clientStore+"-current.pem") }
+
+// Manager keeps one certificate.
+type Manager struct{ inner certificate.Manager }
+
+// Run keeps the certificate until ctx ends.
+func (m *Manager) Run(ctx context.Context) {
+	m.inner.Start()
+	<-ctx.Done()
+	m.inner.Stop()
+}
+
+var errNoCertificate = errors.New("no serving certificate available for the kubelet")
+
+// Get is the present certificate, for a TLS server.
+func (m *Manager) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if cert := m.inner.Current(); cert != nil {
+		return cert, nil
+	}
+	return nil, errNoCertificate
+}
+
+// Bootstrap writes kubeconfig unless there is one that works: it has a client
+// certificate issued with the credentials in bootstrap, and waits for that.
+func Bootstrap(ctx context.Context, c Config, kubeconfig, bootstrap string) error {
+	if usable(kubeconfig, c.Clock.Now()) {
+		return nil
+	}
+	with, err := clientcmd.BuildConfigFromFlags("", bootstrap)
+	if err != nil {
+		return fmt.Errorf("bootstrap kubeconfig: %w", err)
+	}
+	m, err := NewClient(c, func() (*rest.Config, error) { return with, nil })
+	if err != nil {
+		return err
+	}
+	c.Log.Info("Asking for a client certificate", "server", with.Host)
+	m.inner.Start()
+	defer m.inner.Stop()
+	for m.inner.Current() == nil {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("client certificate: %w", context.Cause(ctx))
+		case <-c.Clock.After(poll):
+		}
+	}
+	return writeKubeconfig(kubeconfig, bootstrap, ClientFile(c.Dir))
+}
+
+// usable tells whether a kubeconfig has a certificate that has not expired, or
+// credentials of another kind.
+func usable(kubeconfig string, now time.Time) bool {
+	rc, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return false
+	}
+	data := rc.CertData
+	if rc.CertFile != "" {
+		if data, err = os.ReadFile(rc.CertFile); err != nil {
+			return false
+		}
+	}
+	if len(data) == 0 {
+		return rc.BearerToken != "" || rc.BearerTokenFile != ""
+	}
+	pair, err := tls.X509KeyPair(data, keyOf(rc, data))
+	return err == nil && pair.Leaf != nil && now.Before(pair.Leaf.NotAfter)
+}
+
+func keyOf(rc *rest.Config, cert []byte) []byte {
+	if rc.KeyFile == "" || rc.KeyFile == rc.CertFile {
+		return append(append([]byte{}, rc.KeyData...), cert...)
+	}
+	key, err := os.ReadFile(rc.KeyFile)
+	if err != nil {
+		return nil
+	}
+	return key
+}
+
+// writeKubeconfig is the bootstrap kubeconfig with the certificate in pair
+// instead of its credentials.
+func writeKubeconfig(file, bootstrap, pair string) error {
+	from, err := clientcmd.LoadFromFile(bootstrap)
+	if err != nil {
+		return fmt.Errorf("bootstrap kubeconfig: %w", err)
+	}
+	at := from.Contexts[from.CurrentContext]
+	if at == nil || from.Clusters[at.Cluster] == nil {
+		return fmt.Errorf("bootstrap kubeconfig %s: no current context", bootstrap)
+	}
+	if err := clientcmd.ResolveLocalPaths(from); err != nil {
+		return fmt.Errorf("bootstrap kubeconfig: %w", err)
+	}
+	const name = "default"
+	user := clientcmdapi.NewAuthInfo()
+	user.ClientCertificate, user.ClientKey = pair, pair
+	context := clientcmdapi.NewContext()
+	context.Cluster, context.AuthInfo, context.Namespace = name, name, at.Namespace
+	out := clientcmdapi.NewConfig()
+	out.Clusters[name], out.AuthInfos[name], out.Contexts[name], out.CurrentContext = from.Clusters[at.Cluster], user, context, name
+	data, err := clientcmd.Write(*out)
+	if err != nil {
+		return fmt.Errorf("kubeconfig: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return fmt.Errorf("kubeconfig: %w", err)
+	}
+	if err := os.WriteFile(file+".new", data, 0o600); err != nil {
+		return fmt.Errorf("kubeconfig: %w", err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		return fmt.Errorf("kubeconfig: %w", err)
+	}
+	return nil
+}
+
+// NewClient returns the manager of the client certificate. with is whom it asks
+// as: the kubelet itself, whose certificate is read anew each time, or a
+// bootstrapping one.
+func NewClient(c Config, with func() (*rest.Config, error)) (*Manager, error) {
+	store, err := certificate.NewFileStore(clientStore, c.Dir, c.Dir, "", "")
+	if err != nil {
+		return nil, fmt.Errorf("store of client certificates: %w", err)
+	}
+	failures := prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "kubelet_certificate_manager_client_expiration_renew_errors", Help: "[ALPHA] Counter of certificate renewal errors."})
+	inner, err := certificate.NewManager(&certificate.Config{
+		ClientsetFn:      clients(with),
+		Template:         &x509.CertificateRequest{Subject: c.subject()},
+		SignerName:       certificatesv1.KubeAPIServerClientKubeletSignerName,
+		GetUsages:        certificate.DefaultKubeletClientGetUsages,
+		CertificateStore: store, CertificateRenewFailure: failures,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("client certificate: %w", err)
+	}
+	return &Manager{inner}, c.measure(inner, "client", "client certificate", failures)
+}
+
+// NewServer returns the manager of the serving certificate, for the node's
+// names and addresses.
+func NewServer(c Config, client kubernetes.Interface, names []string, addresses []net.IP) (*Manager, error) {
+	store, err := certificate.NewFileStore(serverStore, c.Dir, c.Dir, "", "")
+	if err != nil {
+		return nil, fmt.Errorf("store of serving certificates: %w", err)
+	}
+	failures := prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "kubelet_server_expiration_renew_errors", Help: "[ALPHA] Counter of certificate renewal errors."})
+	inner, err := certificate.NewManager(&certificate.Config{
+		ClientsetFn:      func(*tls.Certificate) (kubernetes.Interface, error) { return client, nil },
+		GetTemplate:      func() *x509.CertificateRequest { return c.serving(names, addresses) },
+		SignerName:       certificatesv1.KubeletServingSignerName,
+		GetUsages:        certificate.DefaultKubeletServingGetUsages,
+		CertificateStore: store, CertificateRenewFailure: failures,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("serving certificate: %w", err)
+	}
+	return &Manager{inner}, c.measure(inner, "server", "serving certificate", failures)
+}
+
+func (c *Config) serving(names []string, addresses []net.IP) *x509.CertificateRequest {
+	if len(addresses) == 0 {
+		return nil // nobody would reach it
+	}
+	return &x509.CertificateRequest{Subject: c.subject(), DNSNames: names, IPAddresses: addresses}
+}
+
+func clients(with func() (*rest.Config, error)) certificate.ClientsetFunc {
+	return func(*tls.Certificate) (kubernetes.Interface, error) {
+		rc, err := with()
+		if err != nil {
+			return nil, err
+		}
+		return kubernetes.NewForConfig(rc)
+	}
+}
+
+// measure registers what is told of a manager.
+func (c *Config) measure(m certificate.Manager, kind, what string, failures prometheus.Collector) error {
+	if c.Metrics == nil {
+		return nil
+	}
+	left := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "kubelet_certificate_manager_" + kind + "_ttl_seconds",
+		Help: "[ALPHA] Gauge of the TTL (time-to-live) of the Kubelet's " + what + ". The value is in seconds until certificate expiry (negative if already expired). If the certificate is invalid or unused, the value will be +INF.",
+	}, func() float64 {
+		if cert := m.Current(); cert != nil && cert.Leaf != nil {
+			return math.Trunc(cert.Leaf.NotAfter.Sub(c.Clock.Now()).Seconds())
+		}
+		return math.Inf(1)
+	})
+	for _, collector := range []prometheus.Collector{failures, left} {
+		if err := c.Metrics.Register(collector); err != nil {
+			return fmt.Errorf("metrics of certificates: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+
+	"keelson.dev/keelson/pkg/daemon"
+	"keelson.dev/keelson/pkg/kubelet/certificates"
+)
+
+// identity is what the kubelet proves itself by.
+type identity struct {
+	options  *options
+	config   certificates.Config
+	managers []*certificates.Manager // to be run
+	rest     *rest.Config
+}
+
+// client is the kubelet's client of the API server, made with the credentials
+// of a bootstrap kubeconfig if it has none of its own yet.
+func (i *identity) client(ctx context.Context) (kubernetes.Interface, error) {
+	if i.options.bootstrap != "" {
+		first := i.config
+		first.Metrics = nil // they are those of the manager that stays
+		if err := certificates.Bootstrap(ctx, first, i.options.Kubeconfig, i.options.bootstrap); err != nil {
+			return nil, fmt.Errorf("bootstrap: %w", err)
+		}
+	}
+	var err error
+	if i.rest, err = i.load(); err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(i.rest)
+	if err != nil {
+		return nil, fmt.Errorf("client: %w", err)
+	}
+	return client, nil
+}
+
+func (i *identity) load() (*rest.Config, error) {
+	return daemon.RESTConfig(i.options.Kubeconfig, "kubelet")
+}
+
+// certificates sets up what keeps the certificates that the configuration asks
+// to have kept, and returns where the server finds its own; nil: in files.
+func (i *identity) certificates(client kubernetes.Interface, c *kubeletconfig.KubeletConfiguration, ips []string) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
+	if c.RotateCertificates {
+		// Only a certificate in the kubelet's own store is read again by its client.
+		if i.rest.CertFile == certificates.ClientFile(i.config.Dir) {
+			m, err := certificates.NewClient(i.config, i.load)
+			if err != nil {
+				return nil, err
+			}
+			i.managers = append(i.managers, m)
+		} else {
+			i.config.Log.Info("Client certificate is not the kubelet's own and not rotated", "file", i.rest.CertFile)
+		}
+	}
+	if !c.ServerTLSBootstrap || c.TLSCertFile != "" {
+		return nil, nil
+	}
+	var addresses []net.IP
+	for _, ip := range ips {
+		addresses = append(addresses, net.ParseIP(ip))
+	}
+	m, err := certificates.NewServer(i.config, client, []string{i.config.NodeName}, addresses)
+	if err != nil {
+		return nil, err
+	}
+	i.managers = append(i.managers, m)
+	return m.Get, nil
+}
