@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -96,7 +97,8 @@ func (s *Server) publish(resources map[schema.GroupResource][]*endpoint) {
 	for _, versions := range st.groups {
 		sortVersions(versions)
 	}
-	st.docs = s.newDocuments(st)
+	st.parts = s.partsBefore()
+	st.docs = sync.OnceValue(func() *documents { return s.newDocuments(st) })
 	s.state.Store(st)
 }
 

@@ -61,7 +61,7 @@ func (s *Server) newDocuments(st *state) *documents {
 			d.names = append(d.names, group)
 		}
 	}
-	d.openapi.d, d.openapi.parts = d, s.partsBefore()
+	d.openapi.d, d.openapi.parts = d, st.parts
 	return d
 }
 

@@ -26,7 +26,7 @@ func (s *Server) Resources() []schema.GroupResource {
 func (s *Server) GroupVersions() []schema.GroupVersion {
 	st := s.state.Load()
 	var list []schema.GroupVersion
-	for _, group := range append([]string{""}, st.docs.names...) {
+	for _, group := range append([]string{""}, st.docs().names...) {
 		for _, v := range st.groups[group] {
 			list = append(list, schema.GroupVersion{Group: group, Version: v})
 		}

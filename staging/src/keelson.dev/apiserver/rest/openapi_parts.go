@@ -47,7 +47,7 @@ type madeDocument struct {
 // partsBefore are those of the state that is, for the one that is to be.
 func (s *Server) partsBefore() *parts {
 	if st := s.state.Load(); st != nil {
-		return st.docs.openapi.parts
+		return st.parts
 	}
 	return &parts{kept: map[partOf]*packedPart{}, made: map[bool]weak.Pointer[madeDocument]{}}
 }

@@ -59,11 +59,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if strings.HasPrefix(r.URL.Path, "/openapi/") {
-		st.docs.serveOpenAPI(w, r)
+		st.docs().serveOpenAPI(w, r)
 		return
 	}
 	if !info.IsResourceRequest {
-		st.docs.serveDiscovery(w, r)
+		st.docs().serveDiscovery(w, r)
 		return
 	}
 	t, err := s.resolve(r, info)

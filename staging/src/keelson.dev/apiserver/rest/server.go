@@ -98,7 +98,8 @@ type state struct {
 	resources map[schema.GroupResource][]*endpoint
 	groups    map[string][]string // group → versions, in the order of discovery
 	own       map[string]bool     // groups with kinds that are not custom
-	docs      *documents          // discovery and OpenAPI of these endpoints
+	docs      func() *documents   // discovery and OpenAPI of these endpoints, made at the first need
+	parts     *parts              // of OpenAPI documents
 }
 
 // New returns a server of cfg.Rows.
