@@ -164,6 +164,9 @@ func (f *filler) dictionary(v reflect.Value, odds int) {
 
 // change fills some of the places of v anew.
 func (f *filler) change(v reflect.Value, odds int) {
+	if _, owners := v.Addr().Interface().(*[]metav1.ManagedFieldsEntry); owners {
+		return
+	}
 	if f.IntN(12) == 0 {
 		f.fill(v, odds)
 		return

@@ -37,8 +37,9 @@ type node struct {
 	goer  reflect.Type // without a pointer, unless opaque
 	// whole: a list or a map that is owned as one.
 	whole bool
-	// null: the schema lets nothing be owned below a null here, as below any leaf.
-	scalar schema.Scalar
+	scalar schema.Scalar // leaf: what the schema takes beside that
+	// check: does the schema take this document in the place of a whole.
+	check func(v any) bool
 	same   func(a, b reflect.Value) bool // leaf: are two present values equal
 	// opaque: the value makes its own JSON, and may be null without being nil.
 	opaque bool
@@ -142,7 +143,16 @@ func (c *compiler) node(ref schema.TypeRef, t reflect.Type) (*node, error) {
 	if !ok {
 		return nil, fmt.Errorf("%w: no type %s", errUncompiled, p.name)
 	}
-	return n, c.fill(n, atom, t)
+	if err := c.fill(n, atom, t); err != nil {
+		return nil, err
+	}
+	if s := c.schema; n.whole {
+		n.check = func(v any) bool {
+			_, err := typed.AsTyped(value.NewValueInterface(v), s, ref)
+			return err == nil
+		}
+	}
+	return n, nil
 }
 
 func (c *compiler) fill(n *node, atom schema.Atom, t reflect.Type) error {

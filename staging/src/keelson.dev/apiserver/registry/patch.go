@@ -20,6 +20,7 @@ import (
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
+	"keelson.dev/apiserver/ownership"
 	"keelson.dev/apiserver/patch"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
@@ -214,10 +215,6 @@ func (pp *patching) configuration(ctx context.Context, cur resource.Object) (res
 	if pp.manager == nil {
 		return nil, errNoApply
 	}
-	config := &unstructured.Unstructured{Object: map[string]any{}}
-	if err := yaml.Unmarshal(pp.p.Data, &config.Object); err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err))
-	}
 	live := cur
 	if live == nil {
 		empty, err := pp.r.convert.New(pp.r.row.GroupVersionKind())
@@ -225,11 +222,18 @@ func (pp *patching) configuration(ctx context.Context, cur resource.Object) (res
 			return nil, err
 		}
 		live = empty.(resource.Object)
-	} else {
+	}
+	if obj, ok := pp.plain(ctx, live); ok {
+		return obj, nil
+	}
+	config := &unstructured.Unstructured{Object: map[string]any{}}
+	if err := yaml.Unmarshal(pp.p.Data, &config.Object); err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err))
+	}
+	if cur != nil {
 		live = live.DeepCopyObject().(resource.Object)
 	}
-	force := pp.p.Options.Force != nil && *pp.p.Options.Force
-	obj, err := pp.manager.apply(live, config, pp.p.Options.FieldManager, force)
+	obj, err := pp.manager.apply(live, config, pp.p.Options.FieldManager, pp.force())
 	if err != nil {
 		return nil, err
 	}
@@ -242,6 +246,31 @@ func (pp *patching) configuration(ctx context.Context, cur resource.Object) (res
 		}
 	}
 	return obj, nil
+}
+
+func (pp *patching) force() bool { return pp.p.Options.Force != nil && *pp.p.Options.Force }
+
+// plain applies what programs apply: a document without surprises, to an object
+// of a Go type, without conflict. It leaves live alone, and reports false for all
+// else.
+func (pp *patching) plain(ctx context.Context, live resource.Object) (resource.Object, bool) {
+	if pp.manager.keeper == nil {
+		return nil, false
+	}
+	fields, ok := patch.Document(pp.p.Data)
+	if !ok {
+		return nil, false
+	}
+	out, changed, ok := pp.manager.keeper.Apply(live, ownership.Configuration{
+		Fields: fields, Data: pp.p.Data, Who: pp.p.Options.FieldManager, Force: pp.force(),
+	}, resource.Time(ctx))
+	if !ok {
+		return nil, false
+	}
+	if changed {
+		pp.r.convert.defaults(out, pp.v)
+	}
+	return clearKind(out), true
 }
 
 // WarnStrict sends the findings of strict decoding as warnings.

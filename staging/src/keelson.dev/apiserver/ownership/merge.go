@@ -1,0 +1,346 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ownership
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sigs.k8s.io/structured-merge-diff/v6/schema"
+	"sigs.k8s.io/structured-merge-diff/v6/value"
+)
+
+// merging puts a configuration into an object: it walks the document, the object
+// (the operand, which it changes) and the document's typed form side by side.
+//
+// Nulls and empty lists, which say something else than nothing, are left to
+// structured-merge-diff, but for null in the place of a scalar.
+type merging struct {
+	comparison
+	owned     set // every path of the configuration
+	reordered bool
+}
+
+// differs reports whether the merged object is another one than before.
+func (m *merging) differs() bool { return m.reordered || len(m.changed) > 0 }
+
+// structure merges the fields of a struct.
+func (m *merging) structure(n *node, fields map[string]any, into operand, from reflect.Value) {
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		f := n.field(name)
+		if f == nil {
+			m.odd = m.odd || len(m.path) > 0 || name != "apiVersion" && name != "kind"
+			continue
+		}
+		m.path = append(m.path, f.element)
+		var l operand
+		var dst reflect.Value
+		if into.state == present {
+			l = f.of(into.v)
+			dst = into.v.FieldByIndex(f.index)
+		}
+		m.value(f.node, fields[name], l, dst, from.FieldByIndex(f.index))
+		m.path = m.path[:len(m.path)-1]
+		if m.odd {
+			return
+		}
+	}
+}
+
+// field finds a field of a structure.
+func (n *node) field(name string) *field {
+	i, ok := slices.BinarySearchFunc(n.fields, name, func(f field, name string) int { return strings.Compare(f.element[2:], name) })
+	if !ok {
+		return nil
+	}
+	return &n.fields[i]
+}
+
+// value merges what is at the path. l is the object's value there, and dst its
+// place, which is not valid inside of what has been taken over as a whole.
+func (m *merging) value(n *node, v any, l operand, dst, src reflect.Value) {
+	switch {
+	case n.shape == leaf:
+		m.leaf(n, v, l, dst, src)
+		return
+	case v == nil:
+		m.odd = true
+		return
+	}
+	if src.Kind() == reflect.Pointer {
+		if src.IsNil() {
+			m.odd = true
+			return
+		}
+		src = src.Elem()
+	}
+	if l.state != present && dst.IsValid() {
+		dst.Set(addressed(dst, src))
+		dst = reflect.Value{}
+	}
+	switch n.shape {
+	case structure:
+		fields, ok := v.(map[string]any)
+		m.odd = m.odd || !ok
+		m.structure(n, fields, l, src)
+		m.container(len(fields) == 0, true, l)
+	case dictionary:
+		entries, ok := v.(map[string]any)
+		m.odd = m.odd || !ok
+		m.dictionary(n, entries, l, src)
+		m.container(len(entries) == 0, true, l)
+	case list:
+		items, ok := v.([]any)
+		m.odd = m.odd || !ok || len(items) == 0
+		m.list(n, items, l, dst, src)
+		m.container(false, false, l)
+	}
+}
+
+// addressed is src as what fits dst: itself, or a pointer to it.
+func addressed(dst, src reflect.Value) reflect.Value {
+	if dst.Kind() == reflect.Pointer {
+		return src.Addr()
+	}
+	return src
+}
+
+// container notes the path of a map or a list, after what is in it.
+func (m *merging) container(empty, isMap bool, l operand) {
+	if empty && isMap {
+		m.owned.insert(m.path)
+	}
+	switch {
+	case l.state == absent, empty && l.state == null:
+		m.changed.insert(m.path)
+	}
+}
+
+func (m *merging) leaf(n *node, v any, l operand, dst, src reflect.Value) {
+	if !n.accepts(v) {
+		m.odd = true
+		return
+	}
+	m.owned.insert(m.path)
+	if l.state == present && m.looks(n, l.v, v) || l.state == null && v == nil {
+		return
+	}
+	m.changed.insert(m.path)
+	if dst.IsValid() {
+		dst.Set(src)
+	}
+}
+
+// accepts reports whether the schema takes v in a leaf's place.
+func (n *node) accepts(v any) bool {
+	switch v.(type) {
+	case nil:
+		return !n.whole
+	case map[string]any, []any:
+		return n.whole && n.check(v)
+	case string:
+		return n.scalar == schema.String || n.scalar == schema.Untyped
+	case bool:
+		return n.scalar == schema.Boolean || n.scalar == schema.Untyped
+	case int64, float64:
+		return n.scalar == schema.Numeric || n.scalar == schema.Untyped
+	}
+	return false
+}
+
+// looks reports whether an object's value looks like v.
+func (m *merging) looks(n *node, have reflect.Value, v any) bool {
+	if !n.opaque && !n.whole {
+		switch v := v.(type) {
+		case string:
+			if have.Kind() == reflect.String {
+				return have.String() == v
+			}
+		case bool:
+			return have.Kind() == reflect.Bool && have.Bool() == v
+		case int64:
+			if have.CanInt() {
+				return have.Int() == v
+			}
+		}
+	}
+	x, err := value.NewValueReflect(pointer(have))
+	if err != nil {
+		m.odd = true
+		return false
+	}
+	return value.Equals(x, value.NewValueInterface(v))
+}
+
+// dictionary merges the entries of a map; entries are leaves.
+func (m *merging) dictionary(n *node, entries map[string]any, l operand, src reflect.Value) {
+	if n.below.shape != leaf {
+		m.odd = true
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(entries)) {
+		key := reflect.ValueOf(name).Convert(n.goer.Key())
+		val := src.MapIndex(key)
+		if !val.IsValid() || m.odd {
+			m.odd = true
+			return
+		}
+		m.path = append(m.path, m.nameOf(name))
+		m.leaf(n.below, entries[name], n.entryOf(l, key), reflect.Value{}, val)
+		m.path = m.path[:len(m.path)-1]
+		if l.state == present {
+			l.v.SetMapIndex(key, val)
+		}
+	}
+}
+
+// list merges the elements of a list. What both have keeps the object's order,
+// unless the configuration has another one.
+func (m *merging) list(n *node, items []any, l operand, dst, src reflect.Value) {
+	theirs := m.listed(n, l)
+	mine := m.spelled(n, items)
+	if m.odd || src.Len() != len(items) {
+		m.odd = true
+		return
+	}
+	merged := interleave(theirs, mine)
+	fits := sameOrder(merged, len(theirs))
+	if !fits && dst.IsValid() {
+		whole := reflect.MakeSlice(n.goer, len(merged), len(merged))
+		for i, at := range merged {
+			if at.theirs >= 0 {
+				whole.Index(i).Set(l.v.Index(at.theirs))
+			} else {
+				whole.Index(i).Set(src.Index(at.mine))
+			}
+		}
+		dst = settable(dst)
+		dst.Set(whole)
+		l.v = whole
+	}
+	m.reordered = m.reordered || !fits
+	byName := make([]int, len(merged))
+	for i := range byName {
+		byName[i] = i
+	}
+	slices.SortFunc(byName, func(a, b int) int { return compareElements(merged[a].name, merged[b].name) })
+	for _, i := range byName {
+		if at := merged[i]; at.mine >= 0 {
+			m.item(n, at, items[at.mine], n.item(l, at, i), src.Index(at.mine))
+		}
+	}
+}
+
+// settable is the slice in a place that holds it or points at it.
+func settable(dst reflect.Value) reflect.Value {
+	if dst.Kind() == reflect.Pointer {
+		return dst.Elem()
+	}
+	return dst
+}
+
+// item is the operand of a merged element; there is none for one that is new.
+func (n *node) item(l operand, at slot, i int) operand {
+	if at.theirs < 0 {
+		return operand{}
+	}
+	return n.below.operand(l.v.Index(i))
+}
+
+func (m *merging) item(n *node, at slot, v any, l operand, src reflect.Value) {
+	m.path = append(m.path, at.name)
+	if n.below.shape == leaf {
+		m.leaf(n.below, v, l, l.v, src)
+	} else {
+		m.value(n.below, v, l, l.v, src)
+		m.owned.insert(m.path)
+	}
+	m.path = m.path[:len(m.path)-1]
+}
+
+// listed names the elements of the object's list, in its order.
+func (m *merging) listed(n *node, l operand) []string {
+	if l.state != present {
+		return nil
+	}
+	names := make([]string, l.v.Len())
+	for i := range names {
+		var ok bool
+		if names[i], ok = n.elementOf(l.v.Index(i)); !ok {
+			m.odd = true
+		}
+	}
+	m.odd = m.odd || repeated(names)
+	return names
+}
+
+// spelled names the elements of the configuration's list.
+func (m *merging) spelled(n *node, items []any) []string {
+	names := make([]string, len(items))
+	for i, item := range items {
+		var ok bool
+		if names[i], ok = n.elementIn(item); !ok {
+			m.odd = true
+			return nil
+		}
+	}
+	m.odd = m.odd || repeated(names)
+	return names
+}
+
+func repeated(names []string) bool {
+	if len(names) < 2 {
+		return false
+	}
+	sorted := slices.Clone(names)
+	slices.SortFunc(sorted, compareElements)
+	return len(slices.CompactFunc(sorted, func(a, b string) bool { return compareElements(a, b) == 0 })) < len(names)
+}
+
+// elementIn names an element as elementOf does, from its document.
+func (n *node) elementIn(v any) (string, bool) {
+	if len(n.keys) == 0 {
+		b, ok := appendPlain([]byte("v:"), v)
+		return string(b), ok
+	}
+	fields, ok := v.(map[string]any)
+	if !ok {
+		return "", false
+	}
+	b := []byte("k:{")
+	for i := range n.keys {
+		k := &n.keys[i]
+		start := len(b)
+		if b[len(b)-1] != '{' {
+			b = append(b, ',')
+		}
+		b = append(b, k.prefix...)
+		if v, ok := fields[k.field.element[2:]]; ok {
+			if b, ok = appendPlain(b, v); !ok {
+				return "", false
+			}
+		} else if k.fallback != "" {
+			b = append(b, k.fallback...)
+		} else {
+			b = b[:start]
+		}
+	}
+	return string(append(b, '}')), b[len(b)-1] != '{'
+}
+
+// appendPlain appends a scalar of a document as JSON.
+func appendPlain(dst []byte, v any) ([]byte, bool) {
+	switch v := v.(type) {
+	case string, bool:
+		return appendScalar(dst, reflect.ValueOf(v))
+	case int64:
+		return appendScalar(dst, reflect.ValueOf(v))
+	case float64:
+		return strconv.AppendInt(dst, int64(v), 10), v == float64(int64(v)) && -1e15 < v && v < 1e15
+	}
+	return dst, false
+}

@@ -1,0 +1,111 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package patch
+
+import (
+	"strings"
+
+	kjson "sigs.k8s.io/json"
+)
+
+const (
+	maxPlainKey    = 512 // a longer key is none in YAML
+	maxPlainDigits = 15  // a longer integer may not survive as a float64
+)
+
+// Document reads a configuration to apply, which is YAML, when it is also JSON
+// that means the same, as programs write it: on one line, in ASCII, with integers
+// for numbers, and no member twice. ok is false for everything else.
+func Document(data []byte) (fields map[string]any, ok bool) {
+	if !plainJSON(data) {
+		return nil, false
+	}
+	findings, err := kjson.UnmarshalStrict(data, &fields)
+	return fields, err == nil && len(findings) == 0 && fields != nil
+}
+
+// plainJSON looks at the words of a JSON document for those that YAML reads in
+// another way. Whether they are JSON at all is the decoder's to say.
+func plainJSON(data []byte) bool {
+	text := strings.TrimRight(string(data), "\n ")
+	if !strings.HasPrefix(text, "{") {
+		return false
+	}
+	for i := 0; i < len(text); {
+		switch c := text[i]; {
+		case c == '"':
+			n, ok := plainString(text[i:])
+			if !ok {
+				return false
+			}
+			i += n
+		case c == '-' || '0' <= c && c <= '9':
+			n, ok := plainNumber(text[i:])
+			if !ok {
+				return false
+			}
+			i += n
+		case c < ' ' || c > '~':
+			return false
+		default:
+			i++
+		}
+	}
+	return true
+}
+
+// plainString returns the length of the string that s begins with.
+func plainString(s string) (n int, ok bool) {
+	for i := 1; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '"':
+			key := strings.HasPrefix(s[i+1:], ":")
+			spaced := strings.HasPrefix(strings.TrimLeft(s[i+1:], " "), ":") && !key
+			return i + 1, s[:i] != `"<<` && !spaced && !(key && i > maxPlainKey)
+		case c < ' ' || c > '~':
+			return 0, false
+		case c == '\\':
+			m := plainEscape(s[i:])
+			if m == 0 {
+				return 0, false
+			}
+			i += m - 1
+		}
+	}
+	return 0, false
+}
+
+// plainEscape returns the length of an escape that both languages know, or 0.
+func plainEscape(s string) int {
+	if len(s) < 2 {
+		return 0
+	}
+	switch s[1] {
+	case '"', '\\', 'b', 'f', 'n', 'r', 't':
+		return 2
+	case 'u':
+		if len(s) < 6 || strings.ContainsAny(s[2:3], "dD") { // may be half of a pair
+			return 0
+		}
+		return 6
+	}
+	return 0
+}
+
+// plainNumber returns the length of an integer.
+func plainNumber(s string) (n int, ok bool) {
+	i := 0
+	if s[0] == '-' {
+		i++
+	}
+	start := i
+	for i < len(s) && '0' <= s[i] && s[i] <= '9' {
+		i++
+	}
+	digits := i - start
+	if digits == 0 || digits > maxPlainDigits || s[start] == '0' && i > 1 {
+		return 0, false
+	}
+	return i, i < len(s) && strings.IndexByte(",]} ", s[i]) >= 0
+}
