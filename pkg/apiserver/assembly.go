@@ -110,10 +110,7 @@ func (s *Server) assemble(ctx context.Context, kvs kv.Store, backend *store.Back
 
 func (a *assembly) buildAuthn() error {
 	s := a.server
-	a.audiences = a.cfg.APIAudiences
-	if len(a.audiences) == 0 {
-		a.audiences = slices.Clone(a.cfg.ServiceAccountIssuers)
-	}
+	a.audiences = s.audiences()
 	get := getter{a.self.client}
 	a.verifier = &satoken.Verifier{
 		Keys: s.keys, Issuers: a.cfg.ServiceAccountIssuers, Audiences: a.audiences,
@@ -122,7 +119,8 @@ func (a *assembly) buildAuthn() error {
 	cfg := authn.Config{
 		ClientCA: s.clientCA, ProxyCA: s.proxyCA, RequestHeader: a.cfg.RequestHeader,
 		TokenFile: a.cfg.TokenAuthFile, ServiceAccounts: a.verifier,
-		Audiences: a.audiences, Anonymous: a.cfg.AnonymousAuth, Clock: s.deps.Clock,
+		Issuers: s.issuers, Webhook: a.cfg.Authentication.Webhook,
+		Audiences: a.audiences, Anonymous: s.issuers.Anonymous(), Clock: s.deps.Clock,
 	}
 	if a.cfg.BootstrapTokenAuth {
 		cfg.Bootstrap = get

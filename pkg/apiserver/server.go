@@ -11,11 +11,13 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/apiserver/store"
@@ -25,6 +27,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 	"keelson.dev/keelson/pkg/apiserver/filters"
 	"keelson.dev/keelson/pkg/apiserver/satoken"
+	"keelson.dev/keelson/pkg/daemon"
 	"keelson.dev/keelson/pkg/health"
 )
 
@@ -52,6 +55,7 @@ type Server struct {
 	serving    *serving
 	clientCA   *authn.CAFile
 	proxyCA    *authn.CAFile
+	issuers    *authn.Issuers
 	issuer     *satoken.Issuer
 	keys       *satoken.Keys
 	keyServers []health.Check // whether they answer
@@ -103,6 +107,14 @@ func (s *Server) load() error {
 		}
 		cas = append(cas, s.proxyCA)
 	}
+	s.issuers, err = authn.LoadIssuers(authn.IssuersConfig{
+		Authentication: s.cfg.Authentication, Own: s.cfg.ServiceAccountIssuers, Audiences: s.audiences(),
+		AnonymousSet: s.cfg.AnonymousAuthSet, Anonymous: s.cfg.AnonymousAuth,
+		ServerID: daemon.ServerID(), Clock: s.deps.Clock, Log: s.log,
+	})
+	if err != nil {
+		return err
+	}
 	s.audit, err = audit.New(s.cfg.Audit, s.cfg.DataDir, audit.Deps{Clock: s.deps.Clock, Log: s.log, Metrics: s.deps.Metrics})
 	if err != nil {
 		return err
@@ -122,6 +134,14 @@ func (s *Server) load() error {
 	}
 	s.inherited, err = inheritedSockets(s.deps.Getenv)
 	return err
+}
+
+// audiences are those of this API.
+func (s *Server) audiences() authenticator.Audiences {
+	if len(s.cfg.APIAudiences) > 0 {
+		return s.cfg.APIAudiences
+	}
+	return slices.Clone(s.cfg.ServiceAccountIssuers)
 }
 
 // Ready is closed once everything has started and readyz answers ok.
@@ -169,6 +189,10 @@ func (s *Server) Run(ctx context.Context) error {
 	})
 	background.Go(func() { s.serving.run(inner, s.deps.Clock) })
 	background.Go(func() { s.runAudit(inner) })
+	if err := s.issuers.Start(inner); err != nil {
+		return err
+	}
+	background.Go(func() { s.issuers.Run(inner) })
 
 	listener, err := s.listen(ctx)
 	if err != nil {

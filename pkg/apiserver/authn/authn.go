@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package authn says who sends a request. Authenticators are asked in order:
-// front proxy headers, client certificate, bearer token (static, bootstrap,
-// service account), and, where it is allowed and nothing was presented, nobody:
+// front proxy headers, client certificate, bearer token (static, service account,
+// bootstrap, of configured issuers, known to a webhook), and, where it is allowed and nothing was presented, nobody:
 // system:anonymous. Credentials that are presented and wrong are an error, never
 // anonymous.
 package authn
@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/group"
 	"k8s.io/apiserver/pkg/authentication/request/anonymous"
@@ -37,9 +38,12 @@ type Config struct {
 	TokenFile       string
 	Bootstrap       Secrets // where bootstrap tokens are; nil: not accepted
 	ServiceAccounts authenticator.Token
+	Issuers         *Issuers // of other tokens
+	Webhook         config.TokenWebhook
 	Audiences       authenticator.Audiences
-	Anonymous       bool
-	Clock           clock.Clock
+	// Anonymous is what requests without credentials may reach.
+	Anonymous apiserver.AnonymousAuthConfig
+	Clock     clock.Clock
 }
 
 // tokenTTL is how long a verified token is believed without another look: what
@@ -66,10 +70,10 @@ func New(cfg Config) (authenticator.Request, authenticator.Token, error) {
 		requests = append(requests, bearertoken.New(tokens), websocket.NewProtocolAuthenticator(tokens))
 	}
 	known := group.NewAuthenticatedGroupAdder(requestunion.New(requests...))
-	if !cfg.Anonymous {
+	if !cfg.Anonymous.Enabled {
 		return known, tokens, nil
 	}
-	return requestunion.NewFailOnError(known, anonymous.NewAuthenticator(nil)), tokens, nil
+	return requestunion.NewFailOnError(known, anonymous.NewAuthenticator(cfg.Anonymous.Conditions)), tokens, nil
 }
 
 func newTokens(cfg Config) (authenticator.Token, error) {
@@ -86,6 +90,17 @@ func newTokens(cfg Config) (authenticator.Token, error) {
 	}
 	if cfg.Bootstrap != nil {
 		tokens = append(tokens, authenticator.WrapAudienceAgnosticToken(cfg.Audiences, &bootstrapTokens{cfg.Bootstrap, cfg.Clock}))
+	}
+	// After those that need to ask nobody.
+	if cfg.Issuers != nil && !cfg.Issuers.None() {
+		tokens = append(tokens, cfg.Issuers)
+	}
+	if cfg.Webhook.ConfigFile != "" {
+		hook, err := newTokenWebhook(cfg.Webhook, cfg.Audiences)
+		if err != nil {
+			return nil, err
+		}
+		tokens = append(tokens, hook)
 	}
 	if len(tokens) == 0 {
 		return nil, nil

@@ -50,6 +50,7 @@ type Config struct {
 
 	// Who is asking.
 	AnonymousAuth           bool
+	AnonymousAuthSet        bool // the flag was given
 	TokenAuthFile           string
 	BootstrapTokenAuth      bool
 	ServiceAccountKeyFiles  []string
@@ -61,6 +62,7 @@ type Config struct {
 	ServiceAccountLookup    bool
 	APIAudiences            []string
 	RequestHeader           RequestHeader
+	Authentication          Authentication
 
 	// What they may do.
 	AuthorizationModes []string
@@ -139,6 +141,7 @@ func Default() Config {
 		AuthorizationModes:    []string{ModeAlwaysAllow},
 		EventTTL:              time.Hour,
 		Audit:                 defaultAudit(),
+		Authentication:        defaultAuthentication(),
 		ServiceNodePorts:      PortRange{30000, 32767},
 		ServiceClusterIPRanges: []netip.Prefix{
 			netip.MustParsePrefix("10.0.0.0/24"),
@@ -191,6 +194,7 @@ func (c *Config) Validate() error {
 	if c.EncryptionReload && c.EncryptionConfig == "" {
 		add("--encryption-provider-config-automatic-reload must be set with --encryption-provider-config")
 	}
+	c.Authentication.validate(add)
 	c.Audit.validate(add)
 	return errors.Join(errs...)
 }

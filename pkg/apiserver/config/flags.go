@@ -27,10 +27,12 @@ func Parse(args []string, stderr io.Writer) (Config, error) {
 	c.addAuthn(fs)
 	c.addPolicy(fs)
 	c.Audit.addFlags(fs)
+	c.Authentication.addFlags(fs)
 	c.Transport.add(fs)
 	if err := fs.Parse(args); err != nil {
 		return c, err
 	}
+	c.AnonymousAuthSet = fs.Changed("anonymous-auth")
 	if fs.NArg() > 0 {
 		return c, fmt.Errorf("unexpected argument %q", fs.Arg(0))
 	}

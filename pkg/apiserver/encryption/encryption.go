@@ -5,11 +5,8 @@ package encryption
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"net/http"
-	"os"
 
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/apiserver/pkg/server/options/encryptionconfig"
@@ -18,6 +15,7 @@ import (
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store/kv"
+	"keelson.dev/keelson/pkg/daemon"
 	"keelson.dev/keelson/pkg/health"
 )
 
@@ -43,7 +41,7 @@ type Encryption struct {
 // Open reads the configuration and puts encryption before inner. What it starts,
 // connections to key servers and their probes, ends with ctx.
 func Open(ctx context.Context, cfg Config, inner kv.Store) (*Encryption, error) {
-	id := serverID()
+	id := daemon.ServerID()
 	ctx, closeProviders := context.WithCancel(ctx)
 	loaded, err := encryptionconfig.LoadEncryptionConfig(ctx, cfg.File, cfg.Reload, id)
 	if err != nil {
@@ -88,14 +86,4 @@ func check(c healthz.HealthChecker) health.Check {
 		}
 		return c.Check(r)
 	}}
-}
-
-// serverID tells servers apart in metrics, without telling hosts' names.
-func serverID() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	sum := sha256.Sum256([]byte(host))
-	return "apiserver-" + hex.EncodeToString(sum[:8])
 }

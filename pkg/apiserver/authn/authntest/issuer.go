@@ -1,0 +1,80 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package authntest has an issuer of tokens on loopback, for tests: discovery
+// and keys over TLS, and tokens with any claims.
+package authntest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"log"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+
+	"keelson.dev/api/clock"
+)
+
+// Issuer signs tokens.
+type Issuer struct {
+	// URL is the issuer's, CA its authority in PEM.
+	URL, CA string
+
+	key *ecdsa.PrivateKey
+}
+
+const keyID = "test"
+
+// Start serves until the test ends.
+func Start(tb testing.TB) *Issuer {
+	tb.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	i := &Issuer{key: key}
+	mux := http.NewServeMux()
+	server := httptest.NewUnstartedServer(mux)
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	tb.Cleanup(server.Close)
+	i.URL = server.URL
+	i.CA = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+	answer := func(path string, doc any) {
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(doc) // the client tells what it misses
+		})
+	}
+	answer("/.well-known/openid-configuration", map[string]any{"issuer": i.URL, "jwks_uri": i.URL + "/keys"})
+	answer("/keys", jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: keyID, Algorithm: string(jose.ES256), Use: "sig"}}})
+	return i
+}
+
+// Token signs claims, beside which a token is this issuer's, for audience "api"
+// and for an hour. A claim that is nil is left out.
+func (i *Issuer) Token(tb testing.TB, claims map[string]any) string {
+	tb.Helper()
+	all := map[string]any{"iss": i.URL, "aud": "api", "exp": clock.Real().Now().Add(time.Hour).Unix(), "iat": clock.Real().Now().Unix()}
+	maps.Copy(all, claims)
+	maps.DeleteFunc(all, func(_ string, v any) bool { return v == nil })
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: i.key, KeyID: keyID}}, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	token, err := jwt.Signed(signer).Claims(all).Serialize()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return token
+}

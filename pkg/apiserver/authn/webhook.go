@@ -1,0 +1,31 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package authn
+
+import (
+	"fmt"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/token/cache"
+	"k8s.io/apiserver/pkg/util/webhook"
+	tokenwebhook "k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
+
+	"keelson.dev/keelson/pkg/apiserver/config"
+	"keelson.dev/keelson/pkg/outbound"
+)
+
+// newTokenWebhook asks a server about tokens that nobody here knows. The server
+// is the administrator's: it may be anywhere, and sends us nowhere else.
+func newTokenWebhook(cfg config.TokenWebhook, audiences authenticator.Audiences) (authenticator.Token, error) {
+	client, err := webhook.LoadKubeconfig(cfg.ConfigFile, nil)
+	if err != nil {
+		return nil, fmt.Errorf("token webhook: %w", err)
+	}
+	client.Wrap(outbound.NoRedirects)
+	hook, err := tokenwebhook.New(client, cfg.Version, audiences, *tokenwebhook.DefaultRetryBackoff())
+	if err != nil {
+		return nil, fmt.Errorf("token webhook: %w", err)
+	}
+	return cache.New(hook, false, cfg.CacheTTL, cfg.CacheTTL), nil
+}

@@ -1,0 +1,78 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"slices"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// Authentication says whose tokens are accepted beside the server's own.
+type Authentication struct {
+	// File is an AuthenticationConfiguration, which is followed.
+	File    string
+	OIDC    OIDC
+	Webhook TokenWebhook
+}
+
+// OIDC is one issuer, given by flags; an empty IssuerURL is none.
+type OIDC struct {
+	IssuerURL      string
+	ClientID       string
+	CAFile         string
+	UsernameClaim  string
+	UsernamePrefix string
+	GroupsClaim    string
+	GroupsPrefix   string
+	SigningAlgs    []string
+	RequiredClaims map[string]string
+}
+
+// TokenWebhook is a server that knows tokens; an empty ConfigFile is none.
+type TokenWebhook struct {
+	ConfigFile string
+	Version    string // of TokenReview
+	CacheTTL   time.Duration
+}
+
+func defaultAuthentication() Authentication {
+	return Authentication{
+		OIDC:    OIDC{UsernameClaim: "sub", SigningAlgs: []string{"RS256"}},
+		Webhook: TokenWebhook{Version: "v1beta1", CacheTTL: 2 * time.Minute},
+	}
+}
+
+func (a *Authentication) addFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&a.File, "authentication-config", "", "AuthenticationConfiguration: issuers of tokens, and what anonymous requests may reach; reloaded when it changes")
+	o := &a.OIDC
+	fs.StringVar(&o.IssuerURL, "oidc-issuer-url", "", "URL of the OIDC issuer (https)")
+	fs.StringVar(&o.ClientID, "oidc-client-id", "", "audience that tokens of the OIDC issuer are for")
+	fs.StringVar(&o.CAFile, "oidc-ca-file", "", "authorities of the OIDC issuer; empty: the machine's")
+	fs.StringVar(&o.UsernameClaim, "oidc-username-claim", o.UsernameClaim, "claim that is the user's name")
+	fs.StringVar(&o.UsernamePrefix, "oidc-username-prefix", "", "prefix of names; empty: the issuer's URL, but for email; -: none")
+	fs.StringVar(&o.GroupsClaim, "oidc-groups-claim", "", "claim that is the user's groups")
+	fs.StringVar(&o.GroupsPrefix, "oidc-groups-prefix", "", "prefix of groups")
+	fs.StringSliceVar(&o.SigningAlgs, "oidc-signing-algs", o.SigningAlgs, "algorithms that tokens may be signed by")
+	fs.StringToStringVar(&o.RequiredClaims, "oidc-required-claim", nil, "claim=value that tokens must have; may be repeated")
+	w := &a.Webhook
+	fs.StringVar(&w.ConfigFile, "authentication-token-webhook-config-file", "", "kubeconfig of the server that is asked about tokens")
+	fs.StringVar(&w.Version, "authentication-token-webhook-version", w.Version, "version of TokenReview to ask with: v1, v1beta1")
+	fs.DurationVar(&w.CacheTTL, "authentication-token-webhook-cache-ttl", w.CacheTTL, "how long the server's answers are believed")
+}
+
+func (a *Authentication) validate(add func(format string, args ...any)) {
+	o := &a.OIDC
+	given := o.IssuerURL != "" || o.ClientID != ""
+	if given && a.File != "" {
+		add("authentication-config file and oidc-* flags are mutually exclusive")
+	}
+	if given && (o.IssuerURL == "" || o.ClientID == "") {
+		add("oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set")
+	}
+	if v := a.Webhook.Version; a.Webhook.ConfigFile != "" && !slices.Contains([]string{"v1", "v1beta1"}, v) {
+		add("--authentication-token-webhook-version %q is not one of v1,v1beta1", v)
+	}
+}
