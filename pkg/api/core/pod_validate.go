@@ -96,7 +96,7 @@ func validatePodUpdate(_ context.Context, pod, old *corev1.Pod) field.ErrorList 
 		onlyNarrower(&r, rest, &old.Spec, spec)
 	}
 	if !equality.Semantic.DeepEqual(*rest, old.Spec) {
-		r.Forbidden(spec, fmt.Sprintf("pod updates may not change fields other than %s\n%v", mutable, diff.Diff(old.Spec, *rest)))
+		r.Forbidden(spec, fmt.Sprintf("pod updates may not change fields other than %s\n%v", mutable, diff.Diff(report.Untagged(old.Spec), report.Untagged(*rest))))
 	}
 	return r.Errors
 }
@@ -258,7 +258,7 @@ func validatePodEphemeralContainers(_ context.Context, pod, old *corev1.Pod) fie
 		if !ok {
 			r.Forbidden(path, fmt.Sprintf("existing ephemeral containers %q may not be removed\n", was.Name))
 		} else if !equality.Semantic.DeepEqual(was, *is) {
-			r.Forbidden(path, fmt.Sprintf("existing ephemeral containers %q may not be changed\n%v", was.Name, diff.Diff(was, *is)))
+			r.Forbidden(path, fmt.Sprintf("existing ephemeral containers %q may not be changed\n%v", was.Name, diff.Diff(report.Untagged(was), report.Untagged(*is))))
 		}
 	}
 	return r.Errors

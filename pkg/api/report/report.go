@@ -25,6 +25,7 @@ type Report struct{ Errors field.ErrorList }
 func (r *Report) Add(errs ...*field.Error) {
 	for _, err := range errs {
 		if err != nil {
+			err.BadValue = shown(err.BadValue)
 			r.Errors = append(r.Errors, err)
 		}
 	}
