@@ -320,6 +320,7 @@ func (a *assembly) buildMux(served http.Handler) (*mux, error) {
 		}
 	}
 	m := &mux{api: served, served: a.groupVersions, exact: map[string]http.Handler{}, prefixes: map[string]http.Handler{}}
+	m.bindings = a.bindingBatches()
 	version, err := versionDocument()
 	if err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ package apiserver
 
 import (
 	"maps"
+	"net/http"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -54,4 +55,16 @@ func (a *assembly) connectors() (map[string]rest.Connector, error) {
 		maps.Copy(all, more)
 	}
 	return all, nil
+}
+
+// bindingBatches binds many pods in one request.
+func (a *assembly) bindingBatches() http.Handler {
+	of := func(gr schema.GroupResource) func() *registry.Registry {
+		return func() *registry.Registry { return a.api.Registry(gr) }
+	}
+	return &pods.Batch{
+		Binder:    &pods.Binder{Registry: of(schema.GroupResource{Resource: "pods"}), Clock: a.server.deps.Clock},
+		Events:    of(schema.GroupResource{Group: "events.k8s.io", Resource: "events"}),
+		Admission: a.admission, Scheme: a.scheme,
+	}
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson.dev/api/scheduling/v1alpha1"
 )
 
 // mux sends requests to the API or to one of the server's own paths.
@@ -19,6 +21,8 @@ type mux struct {
 	exact map[string]http.Handler
 	// served are the groups and versions of the API.
 	served func() []schema.GroupVersion
+	// bindings answers batches of bindings, which are no resource.
+	bindings http.Handler
 	// prefixes end in a slash.
 	prefixes map[string]http.Handler
 	// delegate answers what nobody else does (aggregation); nil: 404.
@@ -29,6 +33,9 @@ type mux struct {
 func (m *mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := r.URL.Path
 	switch {
+	case path == v1alpha1.BatchPath:
+		m.bindings.ServeHTTP(w, r)
+		return
 	case isAPI(path):
 		m.api.ServeHTTP(w, r)
 		return

@@ -11,7 +11,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/keelson/pkg/scheduler/profile"
 	"keelson.dev/keelson/pkg/scheduler/queue"
@@ -21,26 +20,27 @@ import (
 // bind carries out a decision: first the volumes, which may take minutes, then
 // the binding.
 func (s *Scheduler) bind(ctx context.Context, p *profile.Profile, item *queue.Item, d decision, start time.Time) {
+	b := &binding{profile: p.Name, pod: item.Pod, node: d.node, done: func(err error, told bool) {
+		s.finish(ctx, p, item, d, start, err, told)
+	}}
 	if d.volumes.empty() {
-		s.call(func() { s.finish(ctx, p, item, d, start, nil) })
+		s.binder.add(ctx, b)
 		return
 	}
-	// Outside the bounded calls: waiting for a provisioner must not hold up others.
+	// Waiting for a provisioner must not hold up others.
 	s.running.Go(func() {
-		err := s.prepareVolumes(ctx, item.Pod, d)
-		s.call(func() { s.finish(ctx, p, item, d, start, err) })
+		if err := s.prepareVolumes(ctx, item.Pod, d); err != nil {
+			b.done(err, false)
+			return
+		}
+		s.binder.add(ctx, b)
 	})
 }
 
-// finish binds the pod, unless its volumes could not be had (err).
-func (s *Scheduler) finish(ctx context.Context, p *profile.Profile, item *queue.Item, d decision, start time.Time, err error) {
+// finish takes down how the binding came out. told says that the event about it
+// has been written.
+func (s *Scheduler) finish(ctx context.Context, p *profile.Profile, item *queue.Item, d decision, start time.Time, err error, told bool) {
 	pod := item.Pod
-	if err == nil {
-		err = s.cfg.Client.CoreV1().Pods(pod.Namespace).Bind(ctx, &v1.Binding{
-			ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
-			Target:     v1.ObjectReference{Kind: "Node", Name: d.node},
-		}, metav1.CreateOptions{})
-	}
 	if err != nil {
 		s.undo(pod, d)
 		s.fail(ctx, p, item, fmt.Errorf("binding rejected: %w", err), start)
@@ -51,7 +51,9 @@ func (s *Scheduler) finish(ctx context.Context, p *profile.Profile, item *queue.
 	s.mu.Unlock()
 	s.queue.Done(pod.UID)
 	s.metrics.bound(p.Name, s.cfg.Clock.Since(start), s.cfg.Clock.Since(item.Since))
-	s.events[p.Name].scheduled(pod, d.node)
+	if !told {
+		s.events[p.Name].scheduled(pod, d.node)
+	}
 }
 
 // undo takes back what decide assumed. Another pod may fit now.
@@ -76,7 +78,7 @@ func (s *Scheduler) fail(ctx context.Context, p *profile.Profile, item *queue.It
 	s.metrics.attempt(resultError, p.Name, s.cfg.Clock.Since(start))
 	s.cfg.Log.Warn("pod not scheduled", "pod", pod.Namespace+"/"+pod.Name, "error", err)
 	s.queue.Retry(item)
-	s.call(func() {
+	s.reports.add(pod.UID, func() {
 		s.report(ctx, p, pod, verdictOf(reasonSchedulerError, err.Error(), pod.Status.NominatedNodeName))
 	})
 }

@@ -60,11 +60,20 @@ func (s *Scheduler) podSet(old, pod *v1.Pod) {
 		s.mu.Unlock()
 		s.queue.Happened(placedEvents(old, pod))
 	case s.cfg.Profiles.Profiles[pod.Spec.SchedulerName] != nil:
-		s.mu.Lock()
-		s.nominated.set(s.view.NewPod(pod), pod.Status.NominatedNodeName)
-		s.mu.Unlock()
+		s.nominate(pod)
 		s.queue.Set(pod)
 	}
+}
+
+// nominate takes over what a pending pod's status says of a node cleared for it.
+func (s *Scheduler) nominate(pod *v1.Pod) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	node := pod.Status.NominatedNodeName
+	if known := s.nominated.node[pod.UID]; node == "" && known == "" {
+		return
+	}
+	s.nominated.set(s.view.NewPod(pod), node)
 }
 
 // placedEvents tells what a change of a pod on a node may mean for waiting pods.

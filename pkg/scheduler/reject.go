@@ -22,7 +22,7 @@ const reasonSchedulerError = "SchedulerError"
 
 // reject tells why a pod has no node, and evicts whom it may evict.
 func (s *Scheduler) reject(ctx context.Context, p *profile.Profile, pod *v1.Pod, d decision) {
-	s.call(func() {
+	s.reports.add(pod.UID, func() {
 		// The nomination comes first: were the scheduler killed between, the
 		// room made would not be given to others.
 		s.report(ctx, p, pod, verdictOf(v1.PodReasonUnschedulable, d.message, d.nominate))

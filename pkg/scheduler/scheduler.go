@@ -25,8 +25,8 @@ import (
 const (
 	// flushPeriod is how often pods that wait for too long are looked for.
 	flushPeriod = 30 * time.Second
-	// maxCalls bounds the calls to the API server under way for decisions.
-	maxCalls = 64
+	// reporters is how many calls about pods without a node are under way at a time.
+	reporters = 16
 )
 
 // Config is what a scheduler is made of.
@@ -37,6 +37,8 @@ type Config struct {
 	Rand     *rand.Rand // used by the deciding goroutine only
 	Log      *slog.Logger
 	Metrics  prometheus.Registerer
+	// Identity is who this scheduler is among several, for events; "" is the host's name.
+	Identity string
 }
 
 // Scheduler schedules the pods of its profiles.
@@ -47,8 +49,9 @@ type Scheduler struct {
 	metrics *metrics
 	events  recorders
 
+	binder       *binder
+	reports      *reports
 	volumesMoved signal // claims, volumes or classes changed
-	calls        chan struct{}
 	running      sync.WaitGroup
 
 	mu        sync.Mutex // guards what follows
@@ -63,8 +66,9 @@ func New(cfg Config) (*Scheduler, error) {
 		return nil, errors.New("no queue sort plugin is enabled")
 	}
 	s := &Scheduler{
-		cfg: cfg, sources: newSources(cfg.Client), calls: make(chan struct{}, maxCalls),
+		cfg: cfg, sources: newSources(cfg.Client),
 		evaluator: newEvaluator(), nominated: newNominations(), volumesMoved: newSignal(),
+		binder: newBinder(cfg.Client, instance(cfg.Identity)), reports: newReports(),
 	}
 	s.view = &view{Cell: cell.New(), sources: s.sources, reserved: map[string]bool{}}
 	s.queue = queue.New(queue.Config{
@@ -94,6 +98,10 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	defer s.running.Wait()
 	defer s.events.shutdown()
 	s.running.Go(func() { s.flush(ctx) })
+	s.running.Go(func() { s.binder.run(ctx) })
+	for range reporters {
+		s.running.Go(func() { s.reports.run(ctx) })
+	}
 	for {
 		item, err := s.queue.Pop(ctx)
 		if err != nil {
@@ -114,16 +122,6 @@ func (s *Scheduler) flush(ctx context.Context) {
 			s.queue.Flush()
 		}
 	}
-}
-
-// call runs f beside the deciding goroutine. It waits while too many calls are
-// under way, which slows the decisions down to what the API server takes.
-func (s *Scheduler) call(f func()) {
-	s.calls <- struct{}{}
-	s.running.Go(func() {
-		defer func() { <-s.calls }()
-		f()
-	})
 }
 
 // schedule decides about one pod.

@@ -53,14 +53,20 @@ func (b *Binder) create(ctx context.Context, req *rest.Request, obj runtime.Obje
 	if err := validate(ctx, binding); err != nil {
 		return nil, err
 	}
-	if err := b.assign(ctx, req.Namespace, binding, len(options.DryRun) > 0); err != nil {
-		var status *apierrors.StatusError
-		if !errors.As(err, &status) {
-			err = apierrors.NewConflict(schema.GroupResource{Resource: "pods/binding"}, binding.Name, err)
-		}
+	if err := b.bind(ctx, req.Namespace, binding, len(options.DryRun) > 0); err != nil {
 		return nil, err
 	}
 	return &metav1.Status{Status: metav1.StatusSuccess}, nil
+}
+
+// bind assigns the pod, and says what is in the way as pods/binding does.
+func (b *Binder) bind(ctx context.Context, namespace string, binding *corev1.Binding, dryRun bool) error {
+	err := b.assign(ctx, namespace, binding, dryRun)
+	var status *apierrors.StatusError
+	if err != nil && !errors.As(err, &status) {
+		err = apierrors.NewConflict(schema.GroupResource{Resource: "pods/binding"}, binding.Name, err)
+	}
+	return err
 }
 
 func validateBinding(b *corev1.Binding) field.ErrorList {

@@ -23,6 +23,7 @@ import (
 	"keelson.dev/keelson/pkg/scheduler/plugins/noderesources"
 	"keelson.dev/keelson/pkg/scheduler/plugins/nodeunschedulable"
 	"keelson.dev/keelson/pkg/scheduler/plugins/nodevolumelimits"
+	"keelson.dev/keelson/pkg/scheduler/plugins/ownerturns"
 	"keelson.dev/keelson/pkg/scheduler/plugins/podtopologyspread"
 	"keelson.dev/keelson/pkg/scheduler/plugins/prioritysort"
 	"keelson.dev/keelson/pkg/scheduler/plugins/schedulinggates"
@@ -44,6 +45,11 @@ const PreemptionName = "DefaultPreemption"
 
 // Name implements scheduling.Plugin.
 func (*Preemption) Name() string { return PreemptionName }
+
+// optional are built in and not enabled unless they are named.
+var optional = Registry{
+	ownerturns.Name: plain(ownerturns.Plugin{}),
+}
 
 // DefaultBinderName is the name of what binds pods. It can be named in a
 // configuration; there is no other binder to take its place, but an extender.
@@ -223,6 +229,9 @@ func newMaker(c *configv1.KubeSchedulerProfile, extra Registry) (*maker, error) 
 	m := &maker{factories: Registry{}, args: map[string]json.RawMessage{}}
 	for _, b := range builtins {
 		m.factories[b.name] = b.factory
+	}
+	for name, f := range optional {
+		m.factories[name] = f
 	}
 	for name, f := range extra {
 		if m.factories[name] != nil {

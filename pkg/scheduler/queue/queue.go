@@ -30,6 +30,9 @@ import (
 // without an event (Kubernetes: podMaxInUnschedulablePodsDuration).
 const maxUnschedulable = 5 * time.Minute
 
+// maxDoublings is after how many the back-off is at its longest in any case.
+const maxDoublings = 62
+
 // Config is what a queue is made of.
 type Config struct {
 	Clock clock.Clock
@@ -53,7 +56,9 @@ type Item struct {
 	ready   time.Time // end of back-off
 	parked  time.Time
 	events  scheduling.Event // that can help it
-	missed  scheduling.Event // seen while in flight
+	popped  uint64           // when it was taken out, in events
+	changed bool             // while in flight
+	turn    int64
 	gatedBy *scheduling.Status
 }
 
@@ -75,19 +80,25 @@ type Queue struct {
 	items   map[types.UID]*Item
 	active  itemHeap
 	backoff itemHeap
-	wake    chan struct{} // holds one token when there may be work
+	parked  map[*Item]struct{} // the unschedulable ones
+	turns   turns
+	// happened counts the events so far, latest has the number of the last one of
+	// each kind: what an item in flight has missed is found without a list of them.
+	happened uint64
+	latest   [32]uint64
+	wake     chan struct{} // holds one token when there may be work
 }
 
 // New returns an empty queue.
 func New(cfg Config) *Queue {
-	q := &Queue{cfg: cfg, items: map[types.UID]*Item{}, wake: make(chan struct{}, 1)}
+	q := &Queue{cfg: cfg, items: map[types.UID]*Item{}, parked: map[*Item]struct{}{}, turns: turns{}, wake: make(chan struct{}, 1)}
 	q.active.less = func(a, b *Item) bool { return cfg.Less(queued(a), queued(b)) }
 	q.backoff.less = func(a, b *Item) bool { return a.ready.Before(b.ready) }
 	return q
 }
 
 func queued(i *Item) scheduling.QueuedPod {
-	return scheduling.QueuedPod{Pod: i.Pod, Since: i.Since.UnixNano()}
+	return scheduling.QueuedPod{Pod: i.Pod, Since: i.Since.UnixNano(), Turn: i.turn}
 }
 
 // Set adds a pending pod, or takes over its new state.
@@ -113,9 +124,7 @@ func (q *Queue) Set(pod *v1.Pod) {
 			q.retry(item)
 		}
 	case inFlight:
-		if changed(old, pod) {
-			item.missed |= scheduling.PodChanged
-		}
+		item.changed = item.changed || changed(old, pod)
 	}
 }
 
@@ -195,8 +204,9 @@ func (q *Queue) tryPop() (*Item, time.Duration) {
 	}
 	if q.active.Len() > 0 {
 		item := heap.Pop(&q.active).(*Item)
-		item.place, item.missed = inFlight, 0
+		item.place, item.popped, item.changed = inFlight, q.happened, false
 		item.Attempts++
+		q.turns.taken(item)
 		return item, 0
 	}
 	if q.backoff.Len() > 0 {
@@ -217,12 +227,23 @@ func (q *Queue) Unschedulable(item *Item, events scheduling.Event) {
 	}
 	item.events = events | scheduling.PodChanged
 	item.ready = q.cfg.Clock.Now().Add(q.backoffOf(item))
-	if item.missed&item.events != 0 {
+	if item.changed || q.missed(item) {
 		q.retry(item)
 		return
 	}
 	item.parked = q.cfg.Clock.Now()
 	item.place = unschedulable
+	q.parked[item] = struct{}{}
+}
+
+// missed tells whether an event that can help an item came while it was in flight.
+func (q *Queue) missed(item *Item) bool {
+	for bit := range q.latest {
+		if item.events&(1<<bit) != 0 && q.latest[bit] > item.popped {
+			return true
+		}
+	}
+	return false
 }
 
 // Retry ends a pod's flight after an error: it is tried again after its back-off.
@@ -243,14 +264,15 @@ func (q *Queue) Happened(events scheduling.Event) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, item := range q.items {
-		switch item.place {
-		case unschedulable:
-			if item.events&events != 0 {
-				q.retry(item)
-			}
-		case inFlight:
-			item.missed |= events
+	q.happened++
+	for bit := range q.latest {
+		if events&(1<<bit) != 0 {
+			q.latest[bit] = q.happened
+		}
+	}
+	for item := range q.parked {
+		if item.events&events != 0 {
+			q.retry(item)
 		}
 	}
 }
@@ -260,9 +282,11 @@ func (q *Queue) Happened(events scheduling.Event) {
 func (q *Queue) Flush() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	limit := q.cfg.Clock.Now().Add(-maxUnschedulable)
-	for _, item := range q.items {
-		if item.place == unschedulable && item.parked.Before(limit) {
+	now := q.cfg.Clock.Now()
+	limit := now.Add(-maxUnschedulable)
+	for item := range q.parked {
+		// A clock that was set back must not keep a pod for ever.
+		if item.parked.Before(limit) || item.parked.After(now) {
 			q.retry(item)
 		}
 	}
@@ -273,14 +297,11 @@ func (q *Queue) Lengths() (activePods, backoffPods, unschedulablePods, gatedPods
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, item := range q.items {
-		switch item.place {
-		case unschedulable:
-			unschedulablePods++
-		case gated:
+		if item.place == gated {
 			gatedPods++
 		}
 	}
-	return q.active.Len(), q.backoff.Len(), unschedulablePods, gatedPods
+	return q.active.Len(), q.backoff.Len(), len(q.parked), gatedPods
 }
 
 // GatedBy returns why a pod is gated; nil when it is not.
@@ -298,11 +319,13 @@ func (q *Queue) enqueue(item *Item) {
 		item.place, item.gatedBy = gated, st
 		return
 	}
+	item.gatedBy = nil
 	q.push(item, active)
 }
 
 // retry puts an item where it waits out its back-off, if any is left.
 func (q *Queue) retry(item *Item) {
+	delete(q.parked, item)
 	if item.ready.After(q.cfg.Clock.Now()) {
 		q.push(item, backoff)
 		return
@@ -313,6 +336,7 @@ func (q *Queue) retry(item *Item) {
 func (q *Queue) push(item *Item, where place) {
 	item.place = where
 	if where == active {
+		q.turns.give(item)
 		heap.Push(&q.active, item)
 	} else {
 		heap.Push(&q.backoff, item)
@@ -330,13 +354,14 @@ func (q *Queue) remove(item *Item) {
 	case backoff:
 		heap.Remove(&q.backoff, item.index)
 	}
+	delete(q.parked, item)
 	item.place = inFlight
 }
 
 // backoffOf doubles with each attempt.
 func (q *Queue) backoffOf(item *Item) time.Duration {
 	d := q.cfg.InitialBackoff
-	for range item.Attempts - 1 {
+	for range min(item.Attempts-1, maxDoublings) {
 		if d *= 2; d >= q.cfg.MaxBackoff {
 			return q.cfg.MaxBackoff
 		}

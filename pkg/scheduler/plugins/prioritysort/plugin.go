@@ -23,13 +23,14 @@ func (Plugin) Name() string { return Name }
 
 // Less implements scheduling.QueueSortPlugin.
 func (Plugin) Less(a, b scheduling.QueuedPod) bool {
-	if pa, pb := priority(a.Pod), priority(b.Pod); pa != pb {
+	if pa, pb := Priority(a.Pod), Priority(b.Pod); pa != pb {
 		return pa > pb
 	}
 	return a.Since < b.Since
 }
 
-func priority(pod *v1.Pod) int32 {
+// Priority is a pod's priority; 0 when unset.
+func Priority(pod *v1.Pod) int32 {
 	if pod.Spec.Priority == nil {
 		return 0
 	}

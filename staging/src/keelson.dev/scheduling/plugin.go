@@ -243,6 +243,9 @@ type QueuedPod struct {
 	Pod *v1.Pod
 	// Since is when the pod came to the queue first, in nanoseconds.
 	Since int64
+	// Turn is the round in which the pod's namespace has its turn with this pod,
+	// if namespaces of one priority are taken in turn.
+	Turn int64
 }
 
 // GatePlugin keeps pods out of the queue.

@@ -1,0 +1,67 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pods_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson.dev/api/scheduling/v1alpha1"
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+)
+
+func TestBatchBindsWhatItCan(t *testing.T) {
+	c := testserver.Start(t, testserver.Options{}).Client
+	ctx := t.Context()
+	if _, err := c.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	batch := v1alpha1.BindingBatch{ReportingController: "test", ReportingInstance: "test-1"}
+	for _, name := range []string{"a", "b", "other-uid"} {
+		pod, err := c.CoreV1().Pods("default").Create(ctx, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := v1alpha1.Binding{Namespace: "default", Name: name, UID: pod.UID, Node: "node-of-" + name}
+		if name == "other-uid" {
+			b.UID = "not-it"
+		}
+		batch.Bindings = append(batch.Bindings, b)
+	}
+	batch.Bindings = append(batch.Bindings, v1alpha1.Binding{Namespace: "default", Name: "absent", Node: "n"}, v1alpha1.Binding{Namespace: "default", Name: "a"})
+	body, err := json.Marshal(batch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := c.CoreV1().RESTClient().Post().AbsPath(v1alpha1.BatchPath).SetHeader("Content-Type", "application/json").Body(body).DoRaw(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var result v1alpha1.BindingBatchResult
+	if err := json.Unmarshal(answer, &result); err != nil {
+		t.Fatal(err)
+	}
+	want := []int32{http.StatusCreated, http.StatusCreated, http.StatusConflict, http.StatusNotFound, http.StatusUnprocessableEntity}
+	for i, code := range want {
+		if result.Results[i].Code != code {
+			t.Errorf("%s: %+v, want %d", batch.Bindings[i].Name, result.Results[i], code)
+		}
+	}
+	for name, node := range map[string]string{"a": "node-of-a", "b": "node-of-b", "other-uid": ""} {
+		pod, err := c.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
+		if err != nil || pod.Spec.NodeName != node {
+			t.Errorf("pod %s is on %q, want %q; error %v", name, pod.Spec.NodeName, node, err)
+		}
+	}
+	events, err := c.EventsV1().Events("default").List(ctx, metav1.ListOptions{})
+	if err != nil || len(events.Items) != 2 || events.Items[0].Note != "Successfully assigned default/a to node-of-a" && events.Items[0].Note != "Successfully assigned default/b to node-of-b" {
+		t.Errorf("events %+v, error %v", events, err)
+	}
+}

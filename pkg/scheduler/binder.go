@@ -1,0 +1,184 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"keelson.dev/api/scheduling/v1alpha1"
+)
+
+const (
+	// maxBinding bounds the bindings that are decided and not yet answered.
+	maxBinding = 4096
+	// binders is how many requests for bindings are under way at a time: more
+	// only make the batches smaller.
+	binders = 2
+	// singleBinders is the same where there are no batches.
+	singleBinders = 64
+)
+
+// binding is one pod to be bound.
+type binding struct {
+	profile string
+	pod     *v1.Pod
+	node    string
+	// done is called with the outcome; told says that the server has written the
+	// event about it.
+	done func(err error, told bool)
+}
+
+// binder binds pods: many in one request where the server takes that, and by
+// pods/binding elsewhere.
+type binder struct {
+	client   kubernetes.Interface
+	instance string // reported in events
+	single   atomic.Bool
+	waiting  chan *binding
+}
+
+func newBinder(client kubernetes.Interface, instance string) *binder {
+	return &binder{client: client, instance: instance, waiting: make(chan *binding, maxBinding)}
+}
+
+// add takes a binding over. It waits while too many are under way, which slows
+// the decisions down to what the API server takes.
+func (b *binder) add(ctx context.Context, x *binding) {
+	select {
+	case b.waiting <- x:
+	case <-ctx.Done():
+		x.done(ctx.Err(), false)
+	}
+}
+
+// run binds until ctx ends.
+func (b *binder) run(ctx context.Context) {
+	var workers sync.WaitGroup
+	for range binders {
+		workers.Go(func() {
+			for {
+				batch := b.next(ctx)
+				if len(batch) == 0 {
+					return
+				}
+				b.bind(ctx, batch)
+			}
+		})
+	}
+	workers.Wait()
+}
+
+// next waits for a binding and takes those that wait with it.
+func (b *binder) next(ctx context.Context) []*binding {
+	var batch []*binding
+	select {
+	case <-ctx.Done():
+		return nil
+	case x := <-b.waiting:
+		batch = append(batch, x)
+	}
+	for len(batch) < v1alpha1.MaxBindings {
+		select {
+		case x := <-b.waiting:
+			batch = append(batch, x)
+			continue
+		default:
+		}
+		break
+	}
+	return batch
+}
+
+func (b *binder) bind(ctx context.Context, batch []*binding) {
+	byProfile := map[string][]*binding{}
+	for _, x := range batch {
+		byProfile[x.profile] = append(byProfile[x.profile], x)
+	}
+	for profile, some := range byProfile {
+		if !b.single.Load() && b.bindBatch(ctx, profile, some) {
+			continue
+		}
+		b.bindEach(ctx, some)
+	}
+}
+
+// bindBatch returns false when the server knows no batches.
+func (b *binder) bindBatch(ctx context.Context, profile string, some []*binding) bool {
+	c, ok := b.client.CoreV1().RESTClient().(*rest.RESTClient)
+	if !ok || c == nil {
+		b.single.Store(true)
+		return false
+	}
+	body := v1alpha1.BindingBatch{
+		APIVersion: v1alpha1.Group + "/" + v1alpha1.Version, Kind: "BindingBatch",
+		ReportingController: profile, ReportingInstance: b.instance,
+	}
+	for _, x := range some {
+		body.Bindings = append(body.Bindings, v1alpha1.Binding{Namespace: x.pod.Namespace, Name: x.pod.Name, UID: x.pod.UID, Node: x.node})
+	}
+	enc, err := json.Marshal(body)
+	var answer v1alpha1.BindingBatchResult
+	if err == nil {
+		var raw []byte
+		raw, err = c.Post().AbsPath(v1alpha1.BatchPath).SetHeader("Content-Type", "application/json").
+			SetHeader("Accept", "application/json").Body(enc).DoRaw(ctx)
+		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) {
+			b.single.Store(true)
+			return false
+		}
+		if err == nil {
+			err = json.Unmarshal(raw, &answer)
+		}
+	}
+	if err == nil && len(answer.Results) != len(some) {
+		err = fmt.Errorf("%d results for %d bindings", len(answer.Results), len(some))
+	}
+	for i, x := range some {
+		if err != nil {
+			x.done(err, false)
+			continue
+		}
+		x.done(bindingError(&answer.Results[i]), true)
+	}
+	return true
+}
+
+// bindingError is the error that pods/binding would have answered.
+func bindingError(r *v1alpha1.Result) error {
+	if r.Code == http.StatusCreated {
+		return nil
+	}
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: r.Code, Reason: metav1.StatusReason(r.Reason), Message: r.Message,
+	}}
+}
+
+func (b *binder) bindEach(ctx context.Context, some []*binding) {
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	for range min(singleBinders, len(some)) {
+		workers.Go(func() {
+			for i := next.Add(1) - 1; int(i) < len(some); i = next.Add(1) - 1 {
+				x := some[i]
+				err := b.client.CoreV1().Pods(x.pod.Namespace).Bind(ctx, &v1.Binding{
+					ObjectMeta: metav1.ObjectMeta{Namespace: x.pod.Namespace, Name: x.pod.Name, UID: x.pod.UID},
+					Target:     v1.ObjectReference{Kind: "Node", Name: x.node},
+				}, metav1.CreateOptions{})
+				x.done(err, false)
+			}
+		})
+	}
+	workers.Wait()
+}
