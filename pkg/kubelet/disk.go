@@ -48,6 +48,8 @@ func (u *usage) storage(ctx context.Context, s *statsapi.PodStats, pod *v1.Pod) 
 			bytes, inodes = bytes+value(v.UsedBytes), inodes+value(v.InodesUsed)
 		}
 	}
+	given, files := filesBelow(filepath.Join(u.cfg.RootDir, "pods", s.PodRef.UID), "etc-hosts", "containers")
+	bytes, inodes = bytes+given, inodes+files
 	s.EphemeralStorage = &statsapi.FsStats{Time: now, UsedBytes: &bytes, InodesUsed: &inodes}
 	return nil
 }
@@ -79,6 +81,29 @@ func filesIn(dir string) (bytes, inodes uint64, err error) {
 		}
 	}
 	return bytes, inodes, nil
+}
+
+// filesBelow is what some of a pod's directory takes up: the files that the
+// kubelet gives containers to write to, each as large as they like.
+func filesBelow(dir string, names ...string) (bytes, inodes uint64) {
+	for _, name := range names {
+		// What cannot be read is not there any more.
+		_ = filepath.WalkDir(filepath.Join(dir, name), func(_ string, e fs.DirEntry, err error) error {
+			if err != nil || e.IsDir() {
+				return nil
+			}
+			info, err := e.Info()
+			if err != nil {
+				return nil
+			}
+			if s, ok := info.Sys().(*syscall.Stat_t); ok {
+				bytes += uint64(max(s.Blocks, 0)) * blockUnit
+				inodes++
+			}
+			return nil
+		})
+	}
+	return bytes, inodes
 }
 
 // disks adds the node's file systems and process numbers; what cannot be

@@ -27,6 +27,27 @@ func TestFilesIn(t *testing.T) {
 	}
 }
 
+// TestGivenFilesCount is CVE-2020-8557: what containers write to their hosts
+// files and termination messages is their pod's use of the disk.
+func TestGivenFilesCount(t *testing.T) {
+	dir := t.TempDir()
+	for _, file := range []string{"etc-hosts", "containers/c/0", "containers/c/1"} {
+		path := filepath.Join(dir, file)
+		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, make([]byte, 1<<20), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("/proc/kcore", filepath.Join(dir, "containers/c/2")); err != nil {
+		t.Fatal(err)
+	}
+	if bytes, inodes := filesBelow(dir, "etc-hosts", "containers", "none"); bytes < 3<<20 || bytes > 4<<20 || inodes != 4 {
+		t.Errorf("%d bytes in %d files", bytes, inodes)
+	}
+}
+
 func TestOnNode(t *testing.T) {
 	pod := &v1.Pod{Spec: v1.PodSpec{Volumes: []v1.Volume{
 		{Name: "disk", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},

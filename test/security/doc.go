@@ -1,0 +1,12 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package security attacks Keelson as others have attacked Kubernetes: each test
+// carries out the exploit of a published flaw, by the number of its CVE, and
+// passes when no harm is done.
+//
+// The server is the real one with the settings of clusters that "ctl cluster"
+// makes. What needs a node's parts (volumes, the kubelet's server, containers'
+// configurations) is attacked by those parts' own interfaces. No test needs a
+// network or a container runtime.
+package security

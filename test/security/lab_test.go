@@ -1,0 +1,297 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package security
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"keelson.dev/keelson/pkg/apiserver/config"
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+)
+
+const inNamespace = "KEELSON_TEST_MOUNT_NAMESPACE"
+
+// TestMain runs the tests in a mount namespace of their own, when it may make
+// one: what they mount goes with them.
+func TestMain(m *testing.M) {
+	if os.Getuid() != 0 || os.Getenv(inNamespace) != "" {
+		if os.Getenv(inNamespace) != "" {
+			if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
+				panic(err)
+			}
+		}
+		os.Exit(m.Run())
+	}
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Env = append(os.Environ(), inNamespace+"=1")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		os.Exit(exit.ExitCode())
+	}
+	if err != nil {
+		panic(err)
+	}
+}
+
+func needsMounts(t *testing.T) {
+	t.Helper()
+	if os.Getenv(inNamespace) == "" {
+		t.Skip("needs root for a mount namespace of its own")
+	}
+}
+
+// lab is an API server with the settings of a cluster, and its log.
+type lab struct {
+	*testserver.Server
+	log *buffer
+}
+
+// buffer is a log that can be read while it is written.
+type buffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// harden sets what "ctl cluster" sets.
+func harden(c *config.Config) {
+	c.AnonymousAuth, c.Profiling, c.ExtendTokenExpiration = false, false, false
+	c.EnableAdmission = []string{"NodeRestriction", "DenyServiceExternalIPs", "EndpointOwnership"}
+	c.Transport.Deny = []string{"special"}
+}
+
+func newLab(t *testing.T, change func(*config.Config)) *lab {
+	t.Helper()
+	l := &lab{log: &buffer{}}
+	l.Server = testserver.Start(t, testserver.Options{Log: l.log, Configure: func(c *config.Config) {
+		harden(c)
+		if change != nil {
+			change(c)
+		}
+	}})
+	return l
+}
+
+// user is a client with the rights of a rule in a namespace, or everywhere in "".
+func (l *lab) user(t *testing.T, name, namespace string, rules ...rbacv1.PolicyRule) kubernetes.Interface {
+	t.Helper()
+	subjects := []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: name}}
+	meta := metav1.ObjectMeta{Name: "of-" + name, Namespace: namespace}
+	rbac := l.Client.RbacV1()
+	var err error
+	if namespace == "" {
+		_, err = rbac.ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules}, metav1.CreateOptions{})
+		check(t, err)
+		_, err = rbac.ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+			ObjectMeta: meta, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name}}, metav1.CreateOptions{})
+	} else {
+		_, err = rbac.Roles(namespace).Create(t.Context(), &rbacv1.Role{ObjectMeta: meta, Rules: rules}, metav1.CreateOptions{})
+		check(t, err)
+		_, err = rbac.RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
+			ObjectMeta: meta, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name}}, metav1.CreateOptions{})
+	}
+	check(t, err)
+	return l.as(t, name)
+}
+
+// bind gives a user one of the roles that every cluster has.
+func (l *lab) bind(t *testing.T, user, namespace, role string) kubernetes.Interface {
+	t.Helper()
+	_, err := l.Client.RbacV1().RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: user + "-" + role},
+		Subjects:   []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: user}},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+	}, metav1.CreateOptions{})
+	check(t, err)
+	return l.as(t, user)
+}
+
+func (l *lab) as(t *testing.T, user string, groups ...string) kubernetes.Interface {
+	t.Helper()
+	c, err := kubernetes.NewForConfig(l.UserConfig(t, user, groups...))
+	check(t, err)
+	return c
+}
+
+func (l *lab) namespace(t *testing.T, name string) {
+	t.Helper()
+	_, err := l.Client.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	check(t, err)
+}
+
+// node makes a Node whose kubelet is at an address.
+func (l *lab) node(t *testing.T, name, address string) {
+	t.Helper()
+	n, err := l.Client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	check(t, err)
+	host, port, err := net.SplitHostPort(address)
+	check(t, err)
+	number, err := strconv.Atoi(port)
+	check(t, err)
+	kind := v1.NodeHostName
+	if net.ParseIP(host) != nil {
+		kind = v1.NodeInternalIP
+	}
+	n.Status.Addresses = []v1.NodeAddress{{Type: kind, Address: host}}
+	n.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(number)
+	_, err = l.Client.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{})
+	check(t, err)
+}
+
+// pod makes a running pod on a node, with addresses.
+func (l *lab) pod(t *testing.T, namespace, name, node string, ips ...string) {
+	t.Helper()
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}, Spec: v1.PodSpec{
+		NodeName: node, Containers: []v1.Container{{Name: "c", Image: "i"}}}}
+	account(t, l.Client, namespace)
+	pod, err := l.Client.CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+	check(t, err)
+	pod.Status.Phase = v1.PodRunning
+	for _, ip := range ips {
+		pod.Status.PodIP = ips[0]
+		pod.Status.PodIPs = append(pod.Status.PodIPs, v1.PodIP{IP: ip})
+	}
+	_, err = l.Client.CoreV1().Pods(namespace).UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
+	check(t, err)
+}
+
+// account makes the account that pods are given.
+func account(t *testing.T, c kubernetes.Interface, namespace string) {
+	t.Helper()
+	_, err := c.CoreV1().ServiceAccounts(namespace).Create(t.Context(), &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually waits for what happens in its own time.
+func eventually(t *testing.T, what string, ok func(context.Context) bool) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 2*time.Minute, true,
+		func(ctx context.Context) (bool, error) { return ok(ctx), nil })
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// allowed waits until the user may do what the attack begins with: rights are
+// learned by watching.
+func allowed(t *testing.T, do func(context.Context) error) {
+	t.Helper()
+	eventually(t, "the right that the attacker has", func(ctx context.Context) bool { return !apierrors.IsForbidden(do(ctx)) })
+}
+
+// victim is a server that nobody is to reach.
+type victim struct {
+	*httptest.Server
+	mu   sync.Mutex
+	seen []string
+}
+
+func newVictim(t *testing.T) *victim {
+	v := &victim{}
+	v.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { v.note(r.Method + " " + r.URL.Path) }))
+	v.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			v.note("connection")
+		}
+	}
+	v.StartTLS()
+	t.Cleanup(v.Close)
+	return v
+}
+
+func (v *victim) note(what string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.seen = append(v.seen, what)
+}
+
+func (v *victim) unharmed(t *testing.T) {
+	t.Helper()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.seen) > 0 {
+		t.Errorf("the server that nobody is to reach was asked: %q", v.seen)
+	}
+}
+
+// raw sends a request as it is, and returns the connection and the answer.
+func raw(t *testing.T, c *rest.Config, request string) (*tls.Conn, *http.Response) {
+	t.Helper()
+	tlsConfig, err := rest.TLSConfigFor(c)
+	check(t, err)
+	tlsConfig.NextProtos = []string{"http/1.1"}
+	conn, err := tls.Dial("tcp", strings.TrimPrefix(c.Host, "https://"), tlsConfig)
+	check(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	_, err = io.WriteString(conn, request)
+	check(t, err)
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	check(t, err)
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	return conn, resp
+}
+
+// get asks for a path, following nothing.
+func get(t *testing.T, c *rest.Config, path string) (int, http.Header, string) {
+	t.Helper()
+	client, err := rest.HTTPClientFor(c)
+	check(t, err)
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.Host+path, nil)
+	check(t, err)
+	resp, err := client.Do(req)
+	check(t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	check(t, err)
+	return resp.StatusCode, resp.Header, string(body)
+}
