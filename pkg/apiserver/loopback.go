@@ -8,6 +8,7 @@ import (
 	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"keelson.dev/apiserver/loopback"
+	"keelson.dev/keelson/pkg/apiserver/nodeauth"
 )
 
 // self is the server as a client of itself: requests go to its handlers by
@@ -60,13 +62,16 @@ func newSelf() (*self, error) {
 }
 
 // withoutManagedFields spares informers what nobody reads in them. Of pods it
-// keeps what the node authorizer looks at, and no more.
+// keeps what the node authorizer looks at, in a form of its own: nobody else
+// follows pods here.
 func withoutManagedFields(obj any) (any, error) {
-	if o, ok := obj.(interface{ SetManagedFields([]metaManagedFields) }); ok {
+	if o, ok := obj.(interface {
+		SetManagedFields([]metav1.ManagedFieldsEntry)
+	}); ok {
 		o.SetManagedFields(nil)
 	}
 	if pod, ok := obj.(*corev1.Pod); ok {
-		return slimPod(pod), nil
+		return nodeauth.PodOf(pod), nil
 	}
 	return obj, nil
 }

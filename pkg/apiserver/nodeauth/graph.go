@@ -46,7 +46,8 @@ type Graph struct {
 	// nodes counts, for each object, by how many pods (or attachments ...) of
 	// each node it is referred to.
 	nodes map[object]map[string]int
-	// direct is what each pod, attachment or slice contributes to nodes.
+	// direct is what each pod, attachment or slice contributes to nodes, beside
+	// itself.
 	direct map[object]contribution
 	// through leads from an object to the objects that refer to it in turn:
 	// secret to volumes, volume to claims.
@@ -107,7 +108,7 @@ func (g *Graph) reaches(node string, o object) bool {
 
 // reachesLocked follows at most depth indirections: secret, volume, claim.
 func (g *Graph) reachesLocked(node string, o object, depth int) bool {
-	if g.nodes[o][node] > 0 {
+	if g.nodes[o][node] > 0 || node != "" && g.direct[o].node == node {
 		return true
 	}
 	if depth == 0 {
@@ -116,24 +117,15 @@ func (g *Graph) reachesLocked(node string, o object, depth int) bool {
 	return slices.ContainsFunc(g.through[o], func(next object) bool { return g.reachesLocked(node, next, depth-1) })
 }
 
-// SetPod records what a pod refers to. A pod without a node refers to nothing;
-// nor does a mirror pod, whose contents its node makes up.
-func (g *Graph) SetPod(p *corev1.Pod) {
-	self := object{pod, p.Namespace, p.Name}
-	refs := []object{self}
-	if _, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]; !mirror {
-		refs = append(refs, podRefs(p)...)
-	}
-	g.set(self, p.Spec.NodeName, refs)
-}
+// SetPod records what a pod refers to. A pod without a node refers to nothing.
+func (g *Graph) SetPod(p *Pod) { g.set(p.self, p.node, p.refs) }
 
 // DeletePod forgets a pod.
-func (g *Graph) DeletePod(p *corev1.Pod) { g.set(object{pod, p.Namespace, p.Name}, "", nil) }
+func (g *Graph) DeletePod(p *Pod) { g.set(p.self, "", nil) }
 
 // SetAttachment records which node a volume attachment is for.
 func (g *Graph) SetAttachment(a *storagev1.VolumeAttachment) {
-	self := object{attachment, "", a.Name}
-	g.set(self, a.Spec.NodeName, []object{self})
+	g.set(object{attachment, "", a.Name}, a.Spec.NodeName, nil)
 }
 
 // DeleteAttachment forgets a volume attachment.
@@ -143,12 +135,11 @@ func (g *Graph) DeleteAttachment(a *storagev1.VolumeAttachment) {
 
 // SetSlice records which node a resource slice is of.
 func (g *Graph) SetSlice(s *resourcev1.ResourceSlice) {
-	self := object{slice, "", s.Name}
 	node := ""
 	if s.Spec.NodeName != nil {
 		node = *s.Spec.NodeName
 	}
-	g.set(self, node, []object{self})
+	g.set(object{slice, "", s.Name}, node, nil)
 }
 
 // DeleteSlice forgets a resource slice.

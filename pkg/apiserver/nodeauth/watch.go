@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Watch feeds g from informers. The returned function reports whether all that
+// Watch feeds g from informers, whose pods have been through PodOf. The returned function reports whether all that
 // existed at the start has been seen.
 func (g *Graph) Watch(f informers.SharedInformerFactory) (synced func() bool, err error) {
 	var regs []cache.ResourceEventHandlerRegistration
@@ -46,7 +46,7 @@ func (g *Graph) Watch(f informers.SharedInformerFactory) (synced func() bool, er
 
 // on calls f with the object of an informer's event.
 func on[T interface {
-	*corev1.Pod | *corev1.PersistentVolume | *storagev1.VolumeAttachment | *resourcev1.ResourceSlice
+	*Pod | *corev1.PersistentVolume | *storagev1.VolumeAttachment | *resourcev1.ResourceSlice
 }](f func(T)) func(any) {
 	return func(obj any) {
 		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {

@@ -89,6 +89,8 @@ func (e Embedded) config() *embed.Config {
 	// A lone member elects itself: a short election only means an early start. An
 	// even shorter tick would cost more in idling than it gains.
 	cfg.TickMs, cfg.ElectionMs = 30, 150
+	// How much of the log stays in memory for members that lag behind: there are none.
+	cfg.SnapshotCatchUpEntries = 100
 	cfg.UnsafeNoFsync = e.UnsafeNoFsync
 	cfg.WatchProgressNotifyInterval = 10 * time.Second
 	cfg.EnableGRPCGateway = false
