@@ -37,6 +37,8 @@ const (
 	DefaultName  = "keelson"
 	DefaultPort  = 6443
 	DefaultNodes = 2
+	// DefaultLoadBalancers is on the nodes' link, above the last node.
+	DefaultLoadBalancers = "10.50.0.224-10.50.0.254"
 	// DefaultRoot holds the data directories of clusters that name none.
 	DefaultRoot = "/var/lib/keelson"
 )
@@ -63,6 +65,9 @@ type Config struct {
 	ToolsDir string `json:"toolsDir"`
 	// ImagesDir holds the archives of the images that each node starts with.
 	ImagesDir string `json:"imagesDir"`
+	// LoadBalancers are the addresses of services of type LoadBalancer: ranges on the nodes' link, as
+	// FIRST-LAST or as a prefix, separated by commas.
+	LoadBalancers string `json:"loadBalancers"`
 	// Kubeconfig is the file that administrators' credentials are merged into.
 	Kubeconfig string `json:"kubeconfig"`
 }
@@ -85,6 +90,9 @@ func (c *Config) Complete() error {
 	// The name is part of cgroup, socket and host names.
 	if ok, _ := regexp.MatchString("^[a-z]([a-z0-9-]{0,18}[a-z0-9])?$", c.Name); !ok {
 		return errName
+	}
+	if c.LoadBalancers == "" {
+		c.LoadBalancers = DefaultLoadBalancers
 	}
 	if c.Nodes < 0 || c.Nodes > maxNodes {
 		return fmt.Errorf("nodes: want 0 to %d, have %d", maxNodes, c.Nodes)

@@ -79,6 +79,7 @@ func (s *clusters) upCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	f.IntVar(&cfg.Nodes, "nodes", cluster.DefaultNodes, "how many nodes; 0: a control plane alone")
+	f.StringVar(&cfg.LoadBalancers, "load-balancer-addresses", "", fmt.Sprintf("addresses of services of type LoadBalancer, on the nodes' link (default %s)", cluster.DefaultLoadBalancers))
 	f.IntVar(&cfg.Port, "port", 0, fmt.Sprintf("port of the API server on 127.0.0.1 (default %d, or the next that is free)", cluster.DefaultPort))
 	f.StringVar(&cfg.Kubeconfig, "kubeconfig", "", "file to add the administrator's credentials to")
 	f.StringVar(&cfg.BinDir, "bin-dir", "", "directory of Keelson's programs (default: that of ctl)")

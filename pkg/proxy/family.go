@@ -170,7 +170,7 @@ func (p *Proxy) applyFull(f *family) (int, error) {
 }
 
 func (p *Proxy) rangesOf(f *family) *kernel.Ranges {
-	return &kernel.Ranges{Pods: p.ranges.Pods, Services: p.ranges.Services, NodePorts: p.nodePorts(f.Family)}
+	return &kernel.Ranges{Pods: p.ranges.Pods, Services: p.ranges.Services, NodePorts: p.nodePorts(f.Family), Announced: p.ranges.Announced}
 }
 
 // audit sees that the tables are there and deletes chains that nobody uses.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/proxy/announce"
 	"keelson.dev/keelson/pkg/proxy/conntrack"
 	"keelson.dev/keelson/pkg/proxy/healthcheck"
 	"keelson.dev/keelson/pkg/proxy/kernel"
@@ -83,6 +85,10 @@ type Proxy struct {
 	known    map[types.NamespacedName]service.Plan
 	checks   *healthcheck.Services
 	cleaner  *cleaner
+	// announcer has the node answer for addresses of load balancers; announce: which ones
+	// has changed.
+	announcer *announce.Announcer
+	announce  bool
 }
 
 // New returns a proxy. Nothing runs and nothing is changed before Run.
@@ -117,6 +123,10 @@ func (p *Proxy) Run(ctx context.Context) error {
 		return err
 	}
 	defer flows.Close()
+	if p.announcer, err = announce.Open(p.cfg.NetNS); err != nil {
+		return err
+	}
+	defer p.announcer.Close()
 	p.cleaner = newCleaner(flows, p.deps.Clock, p.metrics, p.log)
 	for _, f := range p.cfg.Families {
 		p.families = append(p.families, &family{Family: f, table: ruleset.NewTable(f), full: true})
@@ -166,6 +176,7 @@ func (p *Proxy) loop(ctx context.Context) {
 	defer retry.Stop()
 	wait := firstRetry
 	p.all()
+	p.announce = true // a process before may have left some
 	for {
 		select {
 		case <-ctx.Done():
@@ -217,10 +228,14 @@ func (p *Proxy) round(ctx context.Context) bool {
 	for name := range b.services {
 		p.decide(ctx, name)
 	}
+	if p.announce {
+		p.followAnnounced()
+	}
 	done := true
 	for _, f := range p.families {
 		done = p.apply(f) && done
 	}
+	done = p.answer(ctx) && done
 	if !done {
 		return false
 	}
@@ -243,8 +258,8 @@ func (p *Proxy) observe(b batch) {
 
 // decide brings one service up to date in the tables.
 func (p *Proxy) decide(ctx context.Context, name types.NamespacedName) {
-	svc, slices := p.sources.get(name)
-	plan := service.Decide(svc, slices, p.node)
+	svc, endpoints := p.sources.get(name)
+	plan := service.Decide(svc, endpoints, p.node)
 	old := p.known[name]
 	for _, f := range p.families {
 		ports := plan.Ports[f.Family]
@@ -258,6 +273,7 @@ func (p *Proxy) decide(ctx context.Context, name types.NamespacedName) {
 		}
 		p.cleaner.hold(f.Family, old, plan)
 	}
+	p.announce = p.announce || !slices.Equal(old.Announced, plan.Announced)
 	if svc == nil {
 		delete(p.known, name)
 	} else {
@@ -268,6 +284,37 @@ func (p *Proxy) decide(ctx context.Context, name types.NamespacedName) {
 		check = *plan.Health
 	}
 	p.checks.Set(ctx, name, check.Port, check.Local)
+}
+
+// followAnnounced takes over which addresses the node answers for.
+func (p *Proxy) followAnnounced() {
+	p.ranges.Announced = nil
+	for _, plan := range p.known {
+		for _, a := range plan.Announced {
+			p.ranges.Announced = append(p.ranges.Announced, netip.PrefixFrom(a, a.BitLen()))
+		}
+	}
+	for _, f := range p.families {
+		f.ranges = true
+	}
+}
+
+// answer has the node answer for those addresses, when the tables know what to do with what
+// comes; false means to try again.
+func (p *Proxy) answer(ctx context.Context) bool {
+	if !p.announce {
+		return true
+	}
+	var list []netip.Addr
+	for _, a := range p.ranges.Announced {
+		list = append(list, a.Addr())
+	}
+	if err := p.announcer.Set(ctx, list); err != nil {
+		p.log.Error("Load balancer addresses not announced", "err", err)
+		return false
+	}
+	p.announce = false
+	return true
 }
 
 func (p *Proxy) checkFailed(name types.NamespacedName, err error) {

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"keelson.dev/api/clock"
+	apiservice "keelson.dev/api/service"
 )
 
 // byService is the index of slices by the service that they belong to.
@@ -148,7 +149,12 @@ func slim(o any) (any, error) {
 
 func slimService(o any) (any, error) {
 	if s, ok := o.(*corev1.Service); ok {
-		s.Annotations, s.Spec.Selector = nil, nil
+		if by, ok := s.Annotations[apiservice.AnnouncedBy]; ok {
+			s.Annotations = map[string]string{apiservice.AnnouncedBy: by}
+		} else {
+			s.Annotations = nil
+		}
+		s.Spec.Selector = nil
 	}
 	return slim(o)
 }

@@ -3,7 +3,7 @@
 
 // Package loadbalancer gives Services of type LoadBalancer addresses from ranges of the operator's, for
 // clusters that have no cloud to do so, and chooses for each the node that announces them on
-// its link. The proxy of that node answers for the addresses (package announce) and every node
+// its link. The proxy of that node answers for the addresses (pkg/proxy/announce) and every node
 // leads what is sent to them to endpoints.
 //
 // An address is one Service's. It stays as long as the Service is of this type; the node, as
@@ -31,17 +31,12 @@ import (
 	discoverylisters "k8s.io/client-go/listers/discovery/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"keelson.dev/api/service"
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
 // Name is the controller's name.
 const Name = "service-lb-controller"
-
-// Class is the load balancer class that means this controller, as does having none.
-const Class = "keelson.dev/announced"
-
-// AnnouncedBy is the annotation of a Service that names the node that answers for its addresses.
-const AnnouncedBy = "loadbalancer.keelson.dev/announced-by"
 
 // Controller implements controller.Controller.
 type Controller struct {
@@ -114,7 +109,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	}
 	if !wants(s) {
 		delete(c.given, key)
-		if s.Spec.Type != v1.ServiceTypeLoadBalancer && s.Annotations[AnnouncedBy] != "" {
+		if s.Spec.Type != v1.ServiceTypeLoadBalancer && s.Annotations[service.AnnouncedBy] != "" {
 			return c.write(ctx, s, nil, "")
 		}
 		return nil
@@ -134,7 +129,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	if len(addresses) == 0 {
 		node = ""
 	}
-	if slices.Equal(addresses, has(s)) && s.Annotations[AnnouncedBy] == node {
+	if slices.Equal(addresses, has(s)) && s.Annotations[service.AnnouncedBy] == node {
 		delete(c.given, key)
 		return nil
 	}
@@ -192,7 +187,7 @@ func (c *Controller) write(ctx context.Context, s *v1.Service, addresses []netip
 		by = node
 	}
 	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": s.UID, "annotations": map[string]any{AnnouncedBy: by}},
+		"metadata": map[string]any{"uid": s.UID, "annotations": map[string]any{service.AnnouncedBy: by}},
 		"status":   map[string]any{"loadBalancer": map[string]any{"ingress": ingress}},
 	})
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"keelson.dev/api/service"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
@@ -114,7 +115,7 @@ func TestElect(t *testing.T) {
 		{name: "None", by: "b", want: ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := &v1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{AnnouncedBy: tc.by}}}
+			s := &v1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{service.AnnouncedBy: tc.by}}}
 			if tc.local {
 				s.Spec.ExternalTrafficPolicy = v1.ServiceExternalTrafficPolicyLocal
 			}
@@ -170,7 +171,7 @@ func TestServer(t *testing.T) {
 		}
 		out := map[string]string{}
 		for _, svc := range list.Items {
-			if a := has(&svc); len(a) == 1 && svc.Annotations[AnnouncedBy] != "" {
+			if a := has(&svc); len(a) == 1 && svc.Annotations[service.AnnouncedBy] != "" {
 				out[svc.Name] = a[0].String()
 			}
 		}

@@ -14,12 +14,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"keelson.dev/api/service"
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
 // wants tells whether a Service is to have addresses from here.
 func wants(s *v1.Service) bool {
-	return s.DeletionTimestamp == nil && s.Spec.Type == v1.ServiceTypeLoadBalancer && (s.Spec.LoadBalancerClass == nil || *s.Spec.LoadBalancerClass == Class)
+	return s.DeletionTimestamp == nil && s.Spec.Type == v1.ServiceTypeLoadBalancer && (s.Spec.LoadBalancerClass == nil || *s.Spec.LoadBalancerClass == service.LoadBalancerClass)
 }
 
 // has are the addresses that a Service's status says.
@@ -88,7 +89,7 @@ func elect(s *v1.Service, nodes []*v1.Node, slicesOf []*discoveryv1.EndpointSlic
 		if !serves(n) || s.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && !hasEndpoint(n.Name, slicesOf) {
 			continue
 		}
-		if s.Annotations[AnnouncedBy] == n.Name {
+		if s.Annotations[service.AnnouncedBy] == n.Name {
 			return n.Name
 		}
 		score := sha256.Sum256([]byte(n.Name + "/" + s.Namespace + "/" + s.Name))

@@ -30,6 +30,7 @@ import (
 	"keelson.dev/keelson/pkg/daemon"
 	"keelson.dev/keelson/pkg/netpolicy"
 	"keelson.dev/keelson/pkg/proxy"
+	"keelson.dev/keelson/pkg/proxy/announce"
 	"keelson.dev/keelson/pkg/proxy/config"
 	"keelson.dev/keelson/pkg/proxy/kernel"
 	"keelson.dev/keelson/pkg/proxy/ruleset"
@@ -174,7 +175,7 @@ func policyConfig(c *config.Config) netpolicy.Config {
 
 // cleanup removes the tables.
 func cleanup() error {
-	errs := []error{netpolicy.Remove(policyConfig(&config.Config{}))}
+	errs := []error{netpolicy.Remove(policyConfig(&config.Config{})), removeAnnounced()}
 	for _, f := range families() {
 		t, err := kernel.Open(kernel.Config{Family: f})
 		if err != nil {
@@ -184,6 +185,15 @@ func cleanup() error {
 		errs = append(errs, t.Remove(), t.Close())
 	}
 	return errors.Join(errs...)
+}
+
+func removeAnnounced() error {
+	a, err := announce.Open(0)
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	return a.Remove(context.Background())
 }
 
 // events records events about this node and its services.

@@ -30,6 +30,7 @@ const (
 	setPods      = "pods"          // ranges of addresses of pods
 	setServices  = "service-cidrs" // ranges of cluster IPs
 	setNodePorts = "nodeport-ips"  // ranges of addresses with node ports
+	setAnnounced = "announced-ips" // addresses of load balancers that this node answers for
 )
 
 // Chains other than those of classes.
@@ -130,7 +131,9 @@ func (l layout) chains() []chain {
 		base("filter-prerouting-pre-dnat", filter, in, early, rule(isNew, nft.Jump(chainFirewall))),
 		base("filter-output-pre-dnat", filter, out, early, rule(isNew, nft.Jump(chainFirewall))),
 		base("filter-input", filter, nftables.ChainHookInput, nftables.ChainPriorityFilter,
-			rule(isNew, nft.Jump(chainNodePort)), rule(isNew, nft.Jump(chainEndpoints))),
+			rule(isNew, nft.Jump(chainNodePort)), rule(isNew, nft.Jump(chainEndpoints)),
+			// Nothing of the node itself is at the address of a load balancer.
+			rule(isNew, l.Dest(0), nft.Member(setAnnounced, 0), nft.Drop())),
 		base("filter-forward", filter, nftables.ChainHookForward, nftables.ChainPriorityFilter,
 			rule(isNew, nft.Jump(chainEndpoints)), rule(isNew, nft.Jump(chainClusterIP))),
 		base("filter-output", filter, out, nftables.ChainPriorityFilter,
@@ -167,12 +170,12 @@ func (l layout) classify(s ruleset.Set, verdicts string) []expr.Any {
 }
 
 // onNodePortAddress continues if the destination is one that has node ports.
-// The loopback addresses have none.
+// The loopback addresses have none, nor those that are here for load balancers.
 func (l layout) onNodePortAddress() []expr.Any {
 	if l.settings.NodePortsOn {
 		return rule(nft.IsLocal(true), l.NotLoopback(), l.Dest(0), nft.Member(setNodePorts, 0))
 	}
-	return rule(nft.IsLocal(true), l.NotLoopback())
+	return rule(nft.IsLocal(true), l.NotLoopback(), l.Dest(0), nft.NotMember(setAnnounced, 0))
 }
 
 // firewall drops what comes to a guarded frontend from a source it is not for.
@@ -283,7 +286,7 @@ func (l layout) sets(t *nftables.Table) []*nftables.Set {
 		to(named(ruleset.StickyEndpoints, nft.Concat(addr, proto, port, number)), nft.Concat(port, addr, port)),
 		named(ruleset.StickyCluster, nft.Concat(addr, proto, port, addr, port)), named(ruleset.StickyLocal, nft.Concat(addr, proto, port, addr, port)),
 		named(ruleset.Hairpins, nft.Concat(addr, addr)), named(ruleset.Guarded, frontend), sources,
-		verdicts(setClasses), verdicts(setSplits), verdicts(setFilter), ranges(setPods), ranges(setServices), ranges(setNodePorts),
+		verdicts(setClasses), verdicts(setSplits), verdicts(setFilter), ranges(setPods), ranges(setServices), ranges(setNodePorts), ranges(setAnnounced),
 		{
 			Table: t, Name: setAffinity, KeyType: nft.Concat(addr, addr, proto, port), Concatenation: true,
 			IsMap: true, DataType: nft.Concat(port, addr, port), HasTimeout: true, Timeout: 3 * time.Hour, Dynamic: true, Size: maxAffinities,

@@ -17,7 +17,7 @@ import (
 
 // Ranges are the contents of the sets of address ranges.
 type Ranges struct {
-	Pods, Services, NodePorts []netip.Prefix
+	Pods, Services, NodePorts, Announced []netip.Prefix
 }
 
 // Config is what a Table is made of.
@@ -266,7 +266,7 @@ func element(e ruleset.Element) nftables.SetElement {
 // putRanges fills the sets of ranges.
 func (t *Table) putRanges(r *Ranges, flush bool) error {
 	var errs []error
-	for name, list := range map[string][]netip.Prefix{setPods: r.Pods, setServices: r.Services, setNodePorts: r.NodePorts} {
+	for name, list := range map[string][]netip.Prefix{setPods: r.Pods, setServices: r.Services, setNodePorts: r.NodePorts, setAnnounced: r.Announced} {
 		if flush {
 			t.conn.FlushSet(t.sets[name])
 		}

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	apiservice "keelson.dev/api/service"
 	"keelson.dev/keelson/pkg/proxy/ruleset"
 )
 
@@ -38,6 +39,8 @@ type Plan struct {
 	Health *Health // nil: the service has no health check
 	// Serving are the endpoints, ready or not, whose flows may go on, by UDP port.
 	Serving map[ruleset.Family]map[ruleset.Name][]netip.AddrPort
+	// Announced are the addresses of its load balancer if this node is to answer for them.
+	Announced []netip.Addr
 }
 
 // labelProxyName and labelHeadless keep services and slices from us.
@@ -55,6 +58,9 @@ func Decide(svc *corev1.Service, endpointSlices []*discoveryv1.EndpointSlice, n 
 	}
 	if svc == nil || svc.Labels[labelProxyName] != "" || svc.Spec.Type == corev1.ServiceTypeExternalName {
 		return plan
+	}
+	if svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Annotations[apiservice.AnnouncedBy] == n.Name {
+		plan.Announced = slices.Concat(ingress(svc, ruleset.IPv4), ingress(svc, ruleset.IPv6))
 	}
 	endpointSlices = slices.DeleteFunc(slices.Clone(endpointSlices), func(s *discoveryv1.EndpointSlice) bool {
 		_, headless := s.Labels[labelHeadless]

@@ -1,0 +1,261 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package announce has a node answer, on its links, for addresses of load balancers.
+//
+// The addresses are on a device of our own, a bridge without ports, so that they are the
+// node's: the kernel answers ARP requests for them on every link, and, told so address by address,
+// neighbour solicitations. What is sent to them is led to endpoints by the proxy's tables
+// before it could arrive. When an address is new here, the links that it belongs
+// to are told so, for neighbours remember who had it before.
+//
+// What is on the device is the state: a process that starts takes it over. An Announcer belongs
+// to one goroutine.
+package announce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// Device is the name of the device that has the addresses.
+const Device = "keelson-lb"
+
+// Announcer keeps the addresses of one node.
+type Announcer struct {
+	handle *netlink.Handle
+	netNS  int
+}
+
+// Open connects to the kernel, in the network namespace netNS, or in that of the process if it is
+// 0. It changes nothing.
+func Open(netNS int) (*Announcer, error) {
+	at := netns.NsHandle(netNS)
+	if netNS == 0 {
+		at = netns.None()
+	}
+	h, err := netlink.NewHandleAt(at, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open route netlink: %w", err)
+	}
+	return &Announcer{handle: h, netNS: netNS}, nil
+}
+
+// Close ends the connection; the addresses stay.
+func (a *Announcer) Close() { a.handle.Close() }
+
+// Set has the node answer for the addresses and no others of load balancers. After an
+// error it may answer for some of them; Set can be called again.
+func (a *Announcer) Set(ctx context.Context, want []netip.Addr) error {
+	device, err := a.device(len(want) > 0)
+	if device == nil || err != nil {
+		return err
+	}
+	have, err := a.addresses(device)
+	if err != nil {
+		return err
+	}
+	links, err := a.links(device)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, old := range have {
+		if !slices.Contains(want, old) {
+			errs = append(errs, a.remove(device, links, old))
+		}
+	}
+	for _, addr := range want {
+		if !slices.Contains(have, addr) {
+			errs = append(errs, a.add(ctx, device, links, addr))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Remove takes the device and its addresses away.
+func (a *Announcer) Remove(ctx context.Context) error {
+	if err := a.Set(ctx, nil); err != nil {
+		return err
+	}
+	device, err := a.device(false)
+	if device == nil || err != nil {
+		return err
+	}
+	if err := a.handle.LinkDel(device); err != nil {
+		return fmt.Errorf("delete %s: %w", Device, err)
+	}
+	return nil
+}
+
+// device returns our device, up; nil if there is none and it is not to be made.
+func (a *Announcer) device(create bool) (netlink.Link, error) {
+	l, err := a.handle.LinkByName(Device)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		if !create {
+			return nil, nil
+		}
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = Device
+		if err := a.handle.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
+			return nil, fmt.Errorf("make %s: %w", Device, err)
+		}
+		l, err = a.handle.LinkByName(Device)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find %s: %w", Device, err)
+	}
+	if err := a.handle.LinkSetUp(l); err != nil {
+		return nil, fmt.Errorf("set %s up: %w", Device, err)
+	}
+	return l, nil
+}
+
+// addresses are those on the device but those that it has by itself.
+func (a *Announcer) addresses(device netlink.Link) ([]netip.Addr, error) {
+	list, err := a.handle.AddrList(device, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, fmt.Errorf("addresses of %s: %w", Device, err)
+	}
+	var out []netip.Addr
+	for _, x := range list {
+		if addr, ok := netip.AddrFromSlice(x.IP); ok && !addr.Unmap().IsLinkLocalUnicast() {
+			out = append(out, addr.Unmap())
+		}
+	}
+	return out, nil
+}
+
+// link is one that neighbours are on.
+type link struct {
+	netlink.Link
+	prefixes []netip.Prefix
+	self     netip.Addr // its link-local IPv6 address, if it has one
+}
+
+func (l link) has(addr netip.Addr) bool {
+	return slices.ContainsFunc(l.prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
+}
+
+// links are the node's, but for the device and loopback.
+func (a *Announcer) links(device netlink.Link) ([]link, error) {
+	all, err := a.handle.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("links: %w", err)
+	}
+	var out []link
+	for _, l := range all {
+		attrs := l.Attrs()
+		if attrs.Index == device.Attrs().Index || attrs.Flags&net.FlagLoopback != 0 || attrs.Flags&net.FlagUp == 0 || len(attrs.HardwareAddr) != 6 {
+			continue
+		}
+		addrs, err := a.handle.AddrList(l, netlink.FAMILY_ALL)
+		if err != nil {
+			return nil, fmt.Errorf("addresses of %s: %w", attrs.Name, err)
+		}
+		n := link{Link: l}
+		for _, x := range addrs {
+			addr, _ := netip.AddrFromSlice(x.IP)
+			bits, _ := x.Mask.Size()
+			if addr = addr.Unmap(); addr.Is6() && addr.IsLinkLocalUnicast() {
+				n.self = addr
+			}
+			n.prefixes = append(n.prefixes, netip.PrefixFrom(addr, bits).Masked())
+		}
+		out = append(out, n)
+	}
+	return out, nil
+}
+
+func (a *Announcer) add(ctx context.Context, device netlink.Link, links []link, addr netip.Addr) error {
+	for _, l := range links {
+		if !l.has(addr) {
+			continue
+		}
+		if addr.Is6() {
+			if err := a.answerFor(l, addr); err != nil {
+				return err
+			}
+		}
+	}
+	full := &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(addr.BitLen(), addr.BitLen())}}
+	if addr.Is6() {
+		full.Flags, full.PreferedLft, full.ValidLft = unix.IFA_F_NODAD, 0, forever // never the source of what the node sends
+	}
+	if err := a.handle.AddrAdd(device, full); err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("add %v to %s: %w", addr, Device, err)
+	}
+	for _, l := range links {
+		if l.has(addr) {
+			if err := a.tell(ctx, l, addr); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// forever is a time that does not end.
+const forever = 1<<31 - 1
+
+func (a *Announcer) remove(device netlink.Link, links []link, addr netip.Addr) error {
+	if addr.Is6() {
+		for _, l := range links {
+			err := a.handle.NeighDel(proxyEntry(l, addr))
+			if err != nil && !errors.Is(err, os.ErrNotExist) {
+				return fmt.Errorf("no longer answer for %v on %s: %w", addr, l.Attrs().Name, err)
+			}
+		}
+	}
+	full := &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(addr.BitLen(), addr.BitLen())}}
+	if err := a.handle.AddrDel(device, full); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
+		return fmt.Errorf("remove %v from %s: %w", addr, Device, err)
+	}
+	return nil
+}
+
+// answerFor has the kernel answer solicitations for an address that another device has.
+func (a *Announcer) answerFor(l link, addr netip.Addr) error {
+	err := a.in(func() error {
+		return os.WriteFile(filepath.Join("/proc/sys/net/ipv6/conf", l.Attrs().Name, "proxy_ndp"), []byte("1"), 0o644)
+	})
+	if err == nil {
+		err = a.handle.NeighSet(proxyEntry(l, addr))
+	}
+	if err != nil {
+		return fmt.Errorf("answer for %v on %s: %w", addr, l.Attrs().Name, err)
+	}
+	return nil
+}
+
+// in runs f where /proc/sys/net is that of the network namespace.
+func (a *Announcer) in(f func() error) error {
+	if a.netNS == 0 {
+		return f()
+	}
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		err := netns.Set(netns.NsHandle(a.netNS))
+		if err == nil {
+			err = f()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+func proxyEntry(l link, addr netip.Addr) *netlink.Neigh {
+	return &netlink.Neigh{LinkIndex: l.Attrs().Index, Family: netlink.FAMILY_V6, Flags: netlink.NTF_PROXY, IP: addr.AsSlice()}
+}

@@ -1,0 +1,15 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package service has the words by which Keelson's processes agree about Services, beyond
+// those of Kubernetes.
+package service
+
+// LoadBalancerClass is the class of load balancers, in a Service's spec.loadBalancerClass, that are
+// addresses which nodes announce on their link. A Service without a class means it too, where
+// the controller manager has addresses to give.
+const LoadBalancerClass = "keelson.dev/announced"
+
+// AnnouncedBy is the annotation of a Service that names the node that answers for the
+// addresses in its status.loadBalancer. The controller manager writes it, the proxy reads it.
+const AnnouncedBy = "loadbalancer.keelson.dev/announced-by"
