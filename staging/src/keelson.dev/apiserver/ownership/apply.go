@@ -5,7 +5,6 @@ package ownership
 
 import (
 	"reflect"
-	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
@@ -44,21 +43,26 @@ func (k *Keeper) Apply(live Object, c Configuration, now metav1.Time) (out Objec
 	if !ok {
 		return nil, false, false
 	}
-	m := merging{comparison: comparison{path: make([]string, 0, 16)}}
+	var m merging
 	m.structure(root, c.Fields, operand{reflect.ValueOf(out).Elem(), present}, reflect.ValueOf(typed).Elem())
 	if m.odd {
 		return nil, false, false
 	}
-	managers, ok = k.applied(managers, c, &m, now)
+	all := m.changed.end(0)
+	changed = m.reordered || len(all) > 0
+	managers, ok = k.applied(managers, c, without(all, k.reset), m.owned.end(0))
 	if !ok {
 		return nil, false, false
+	}
+	if changed {
+		managers[len(managers)-1].Time = &now
 	}
 	entries, ok := encode(managers)
 	if !ok {
 		return nil, false, false
 	}
 	out.SetManagedFields(entries)
-	return out, m.differs(), true
+	return out, changed, true
 }
 
 // usual reports whether the configuration is of a sort that is handled here.
@@ -79,38 +83,32 @@ func (k *Keeper) usual(live Object, c Configuration) bool {
 	return !fields && !kept
 }
 
-// applied replaces what the manager owned by what is applied. It reports false
-// where others object, or where the manager gives something up.
-func (k *Keeper) applied(managers []manager, c Configuration, m *merging, now metav1.Time) ([]manager, bool) {
-	changed, owned := without(m.changed, k.reset), without(m.owned, k.reset)
-	self := slices.IndexFunc(managers, func(m manager) bool {
-		return m.Operation == metav1.ManagedFieldsOperationApply && m.Manager == c.Who && m.Subresource == k.cfg.Subresource
-	})
-	for i := range managers {
-		if i == self {
+// applied replaces what the manager owned, who is the last one afterwards, by what
+// is applied. It reports false where others object to the changes, or where the
+// manager gives something up.
+func (k *Keeper) applied(managers []manager, c Configuration, changed, owned set) ([]manager, bool) {
+	mine := manager{ManagedFieldsEntry: metav1.ManagedFieldsEntry{
+		Manager: c.Who, Operation: metav1.ManagedFieldsOperationApply, APIVersion: k.apiVersion,
+		FieldsType: fieldsType, Subresource: k.cfg.Subresource,
+	}}
+	others := managers[:0]
+	for _, m := range managers {
+		if m.Operation == mine.Operation && m.Manager == mine.Manager && m.Subresource == mine.Subresource {
+			mine = m
 			continue
 		}
-		if !c.Force && len(intersection(managers[i].fields, changed)) > 0 {
+		if !c.Force && len(intersection(m.fields, changed)) > 0 {
 			return nil, false
 		}
-		managers[i].loses(changed)
+		m.loses(changed)
+		others = append(others, m)
 	}
-	if self < 0 {
-		self = len(managers)
-		managers = append(managers, manager{ManagedFieldsEntry: metav1.ManagedFieldsEntry{
-			Manager: c.Who, Operation: metav1.ManagedFieldsOperationApply, APIVersion: k.apiVersion,
-			FieldsType: fieldsType, Subresource: k.cfg.Subresource,
-		}})
-	}
-	mine := &managers[self]
+	owned = without(owned, k.reset)
 	if len(difference(mine.fields, owned)) > 0 {
 		return nil, false
 	}
 	if owned = difference(owned, k.strip); !equal(owned, mine.fields) {
 		mine.fields, mine.touched = owned, true
 	}
-	if m.differs() {
-		mine.Time = &now
-	}
-	return managers, true
+	return append(others, mine), true
 }

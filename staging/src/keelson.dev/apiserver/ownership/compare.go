@@ -4,6 +4,7 @@
 package ownership
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 )
@@ -11,32 +12,42 @@ import (
 // comparison is what differs between two objects of a kind: fields that were
 // added or have another value now, and fields that are gone.
 type comparison struct {
-	changed, removed set
+	changed, removed builder
 
-	path []string
-	odd  bool // something is left to structured-merge-diff
+	odd bool // something is left to structured-merge-diff
 }
 
 // compare compares two objects of the kind that root describes. It reports false
 // when it does not know how.
-func compare(root *node, old, obj any) (*comparison, bool) {
-	c := &comparison{path: make([]string, 0, 16)}
+func compare(root *node, old, obj any) (changed, removed set, ok bool) {
 	l, r := reflect.ValueOf(old), reflect.ValueOf(obj)
 	if l.Type() != r.Type() || l.Kind() != reflect.Pointer || l.Type().Elem() != root.goer || l.IsNil() || r.IsNil() {
-		return nil, false
+		return nil, nil, false
 	}
+	var c comparison
 	c.structures(root, operand{l.Elem(), present}, operand{r.Elem(), present})
-	return c, !c.odd
+	return c.changed.end(0), c.removed.end(0), !c.odd
 }
 
+// verdict is what became of the field itself, beside what is in it.
+type verdict uint8
+
+const (
+	same verdict = iota
+	changed
+	removed
+)
+
+// step compares what an element leads to.
 func (c *comparison) step(element string, n *node, l, r operand) {
-	c.path = append(c.path, element)
-	c.compare(n, l, r)
-	c.path = c.path[:len(c.path)-1]
+	here, gone := c.changed.begin(), c.removed.begin()
+	v := c.compare(n, l, r)
+	c.changed.close(element, here, v == changed)
+	c.removed.close(element, gone, v == removed)
 }
 
-// compare compares what is at the path, in at least one of the objects.
-func (c *comparison) compare(n *node, l, r operand) {
+// compare compares what is in one place, in at least one of the objects.
+func (c *comparison) compare(n *node, l, r operand) verdict {
 	var any bool
 	switch n.shape {
 	case structure:
@@ -48,15 +59,16 @@ func (c *comparison) compare(n *node, l, r operand) {
 	}
 	switch {
 	case l.state == absent:
-		c.changed.insert(c.path)
+		return changed
 	case r.state == absent:
-		c.removed.insert(c.path)
+		return removed
 	case any:
 	case l.state != r.state: // null, and something empty
-		c.changed.insert(c.path)
+		return changed
 	case n.shape == leaf && l.state == present && !n.same(l.v, r.v):
-		c.changed.insert(c.path)
+		return changed
 	}
+	return same
 }
 
 // structures compares structs field by field; it reports whether there was any.
@@ -80,9 +92,18 @@ func (c *comparison) structures(n *node, l, r operand) (any bool) {
 }
 
 func (c *comparison) dictionaries(n *node, l, r operand) (any bool) {
+	if n.texts && l.state == present && r.state == present {
+		x, _ := l.v.Interface().(map[string]string)
+		y, _ := r.v.Interface().(map[string]string)
+		if len(x) > 0 && maps.Equal(x, y) {
+			return true
+		}
+	}
 	names := make([]string, 0, 16)
 	if l.state == present {
-		names = appendNames(names, l.v)
+		for it := l.v.MapRange(); it.Next(); {
+			names = append(names, it.Key().String())
+		}
 	}
 	if r.state == present {
 		for it := r.v.MapRange(); it.Next(); {
@@ -97,13 +118,6 @@ func (c *comparison) dictionaries(n *node, l, r operand) (any bool) {
 		c.step(c.nameOf(name), n.below, n.entryOf(l, key), n.entryOf(r, key))
 	}
 	return len(names) > 0
-}
-
-func appendNames(names []string, m reflect.Value) []string {
-	for it := m.MapRange(); it.Next(); {
-		names = append(names, it.Key().String())
-	}
-	return names
 }
 
 // nameOf is the element of a map's entry.
@@ -138,6 +152,9 @@ func (n *node) operand(v reflect.Value) operand {
 
 // lists compares lists element by element, by their keys.
 func (c *comparison) lists(n *node, l, r operand) (any bool) {
+	if c.sameLists(n, l, r) {
+		return true
+	}
 	old, now := c.elements(n, l), c.elements(n, r)
 	for len(old) > 0 || len(now) > 0 {
 		var x, y operand
@@ -161,6 +178,24 @@ func (c *comparison) lists(n *node, l, r operand) (any bool) {
 		c.step(element, n.below, x, y)
 	}
 	return any
+}
+
+// sameLists reports whether two lists that are not empty have the same elements
+// in the same order, without the effort of naming them.
+func (c *comparison) sameLists(n *node, l, r operand) bool {
+	if l.state != present || r.state != present || l.v.Len() != r.v.Len() || l.v.Len() == 0 {
+		return false
+	}
+	here, gone := c.changed.begin(), c.removed.begin()
+	for i := range l.v.Len() {
+		x, y := n.below.operand(l.v.Index(i)), n.below.operand(r.v.Index(i))
+		if c.compare(n.below, x, y) != same || c.changed.begin() > here || c.removed.begin() > gone {
+			c.changed.drop(here)
+			c.removed.drop(gone)
+			return false
+		}
+	}
+	return true
 }
 
 // element is an element of a list and its name.

@@ -26,7 +26,10 @@ func parse(text string, n *node) (set, error) {
 	return s, err
 }
 
-type parser struct{ text string }
+type parser struct {
+	text string
+	made builder
+}
 
 func (p *parser) take(c byte) bool {
 	if p.text == "" || p.text[0] != c {
@@ -44,6 +47,7 @@ func (p *parser) object(n *node, depth int) (s set, self bool, err error) {
 	if p.take('}') {
 		return nil, false, nil
 	}
+	start, last := p.made.begin(), ""
 	for first := true; ; first = false {
 		element, ok := p.element()
 		switch {
@@ -56,10 +60,10 @@ func (p *parser) object(n *node, depth int) (s set, self bool, err error) {
 			self = true
 		default:
 			e, err := p.entry(element, n.at(element), depth)
-			if err != nil || len(s) > 0 && compareElements(s[len(s)-1].element, element) >= 0 {
+			if err != nil || last != "" && compareElements(last, element) >= 0 {
 				return nil, false, errUnusual
 			}
-			s = append(s, e)
+			p.made.open, last = append(p.made.open, e), element
 		}
 		if p.take('}') {
 			break
@@ -68,7 +72,7 @@ func (p *parser) object(n *node, depth int) (s set, self bool, err error) {
 			return nil, false, errUnusual
 		}
 	}
-	if len(s) == 0 {
+	if s = p.made.end(start); len(s) == 0 {
 		return nil, false, errUnusual // only "."
 	}
 	return s, self, nil

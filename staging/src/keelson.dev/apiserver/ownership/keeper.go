@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"reflect"
 	"slices"
-	"strings"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -56,27 +55,18 @@ type Keeper struct {
 
 // New returns the Keeper of an endpoint. The kind is compiled at the first write.
 func New(cfg Config) *Keeper {
-	k := &Keeper{cfg: cfg, apiVersion: cfg.Kind.GroupVersion().String(), strip: unowned()}
-	for _, p := range cfg.Reset {
-		names := strings.Split(p, ".")
-		for i := range names {
-			names[i] = "f:" + names[i]
-		}
-		k.reset.insert(names)
+	return &Keeper{
+		cfg: cfg, apiVersion: cfg.Kind.GroupVersion().String(),
+		reset: pathSet(slices.Sorted(slices.Values(cfg.Reset))), strip: unowned(),
 	}
-	return k
 }
 
 // unowned are the fields that have no owner.
 func unowned() set {
-	s := set{{element: "f:apiVersion", member: true}, {element: "f:kind", member: true}}
-	s.insert([]string{"f:metadata"})
-	for _, name := range []string{
-		"clusterName", "creationTimestamp", "generation", "managedFields", "name", "namespace", "resourceVersion", "selfLink", "uid",
-	} {
-		s.insert([]string{"f:metadata", "f:" + name})
-	}
-	return s
+	return pathSet([]string{
+		"apiVersion", "kind", "metadata", "metadata.clusterName", "metadata.creationTimestamp", "metadata.generation", "metadata.managedFields",
+		"metadata.name", "metadata.namespace", "metadata.resourceVersion", "metadata.selfLink", "metadata.uid",
+	})
 }
 
 // kind returns the compiled kind, or nil.
@@ -124,17 +114,17 @@ func (k *Keeper) Update(live, obj Object, who string, now metav1.Time) bool {
 	}
 	said := obj.GetManagedFields()
 	obj.SetManagedFields(nil)
-	c, ok := compare(root, live, obj)
+	changed, removed, ok := compare(root, live, obj)
 	if !ok {
 		obj.SetManagedFields(said)
 		return false
 	}
-	c.changed, c.removed = without(c.changed, k.reset), without(c.removed, k.reset)
+	changed, removed = without(changed, k.reset), without(removed, k.reset)
 	for i := range managers {
-		managers[i].loses(c.changed)
-		managers[i].loses(c.removed)
+		managers[i].loses(changed)
+		managers[i].loses(removed)
 	}
-	managers = k.gains(managers, who, difference(c.changed, k.strip), now)
+	managers = k.gains(managers, who, difference(changed, k.strip), now)
 	entries, ok := encode(managers)
 	if !ok {
 		obj.SetManagedFields(said)
@@ -215,6 +205,7 @@ func (k *Keeper) gains(managers []manager, who string, paths set, now metav1.Tim
 // are more than are kept.
 func encode(managers []manager) ([]metav1.ManagedFieldsEntry, bool) {
 	var out []metav1.ManagedFieldsEntry
+	var room []byte
 	updaters := 0
 	for i := range managers {
 		m := &managers[i]
@@ -225,8 +216,9 @@ func encode(managers []manager) ([]metav1.ManagedFieldsEntry, bool) {
 			updaters++
 		}
 		if m.touched {
+			room = appendFields(room[:0], m.fields)
 			m.FieldsV1 = &metav1.FieldsV1{}
-			m.FieldsV1.SetRawBytes(appendFields(nil, m.fields))
+			m.FieldsV1.SetRawString(string(room))
 		}
 		out = append(out, m.ManagedFieldsEntry)
 	}

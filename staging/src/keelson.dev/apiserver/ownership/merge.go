@@ -21,30 +21,36 @@ import (
 // structured-merge-diff, but for null in the place of a scalar.
 type merging struct {
 	comparison
-	owned     set // every path of the configuration
-	reordered bool
+	owned     builder // every path of the configuration
+	reordered bool    // a list has another order, or more elements
 }
 
-// differs reports whether the merged object is another one than before.
-func (m *merging) differs() bool { return m.reordered || len(m.changed) > 0 }
+// fate is what became of a field itself, beside what is in it.
+type fate struct{ owned, changed bool }
+
+// step merges what an element leads to.
+func (m *merging) step(element string, merge func() fate) {
+	owned, changed := m.owned.begin(), m.changed.begin()
+	f := merge()
+	m.owned.close(element, owned, f.owned)
+	m.changed.close(element, changed, f.changed)
+}
 
 // structure merges the fields of a struct.
 func (m *merging) structure(n *node, fields map[string]any, into operand, from reflect.Value) {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		f := n.field(name)
 		if f == nil {
-			m.odd = m.odd || len(m.path) > 0 || name != "apiVersion" && name != "kind"
+			m.odd = m.odd || !n.root || name != "apiVersion" && name != "kind"
 			continue
 		}
-		m.path = append(m.path, f.element)
 		var l operand
 		var dst reflect.Value
 		if into.state == present {
 			l = f.of(into.v)
 			dst = into.v.FieldByIndex(f.index)
 		}
-		m.value(f.node, fields[name], l, dst, from.FieldByIndex(f.index))
-		m.path = m.path[:len(m.path)-1]
+		m.step(f.element, func() fate { return m.value(f.node, fields[name], l, dst, from.FieldByIndex(f.index)) })
 		if m.odd {
 			return
 		}
@@ -62,19 +68,14 @@ func (n *node) field(name string) *field {
 
 // value merges what is at the path. l is the object's value there, and dst its
 // place, which is not valid inside of what has been taken over as a whole.
-func (m *merging) value(n *node, v any, l operand, dst, src reflect.Value) {
-	switch {
-	case n.shape == leaf:
-		m.leaf(n, v, l, dst, src)
-		return
-	case v == nil:
-		m.odd = true
-		return
+func (m *merging) value(n *node, v any, l operand, dst, src reflect.Value) fate {
+	if n.shape == leaf {
+		return m.leaf(n, v, l, dst, src)
 	}
 	if src.Kind() == reflect.Pointer {
 		if src.IsNil() {
 			m.odd = true
-			return
+			return fate{}
 		}
 		src = src.Elem()
 	}
@@ -82,23 +83,27 @@ func (m *merging) value(n *node, v any, l operand, dst, src reflect.Value) {
 		dst.Set(addressed(dst, src))
 		dst = reflect.Value{}
 	}
-	switch n.shape {
-	case structure:
-		fields, ok := v.(map[string]any)
-		m.odd = m.odd || !ok
-		m.structure(n, fields, l, src)
-		m.container(len(fields) == 0, true, l)
-	case dictionary:
-		entries, ok := v.(map[string]any)
-		m.odd = m.odd || !ok
-		m.dictionary(n, entries, l, src)
-		m.container(len(entries) == 0, true, l)
-	case list:
-		items, ok := v.([]any)
-		m.odd = m.odd || !ok || len(items) == 0
-		m.list(n, items, l, dst, src)
-		m.container(false, false, l)
+	switch v := v.(type) {
+	case map[string]any:
+		switch n.shape {
+		case structure:
+			m.structure(n, v, l, src)
+		case dictionary:
+			m.dictionary(n, v, l, src)
+		default:
+			m.odd = true
+		}
+		empty := len(v) == 0
+		return fate{owned: empty, changed: l.state == absent || empty && l.state == null}
+	case []any:
+		m.odd = m.odd || n.shape != list || len(v) == 0
+		if !m.odd {
+			m.list(n, v, l, dst, src)
+		}
+		return fate{changed: l.state == absent}
 	}
+	m.odd = true
+	return fate{}
 }
 
 // addressed is src as what fits dst: itself, or a pointer to it.
@@ -109,30 +114,18 @@ func addressed(dst, src reflect.Value) reflect.Value {
 	return src
 }
 
-// container notes the path of a map or a list, after what is in it.
-func (m *merging) container(empty, isMap bool, l operand) {
-	if empty && isMap {
-		m.owned.insert(m.path)
-	}
-	switch {
-	case l.state == absent, empty && l.state == null:
-		m.changed.insert(m.path)
-	}
-}
-
-func (m *merging) leaf(n *node, v any, l operand, dst, src reflect.Value) {
+func (m *merging) leaf(n *node, v any, l operand, dst, src reflect.Value) fate {
 	if !n.accepts(v) {
 		m.odd = true
-		return
+		return fate{}
 	}
-	m.owned.insert(m.path)
 	if l.state == present && m.looks(n, l.v, v) || l.state == null && v == nil {
-		return
+		return fate{owned: true}
 	}
-	m.changed.insert(m.path)
 	if dst.IsValid() {
 		dst.Set(src)
 	}
+	return fate{owned: true, changed: true}
 }
 
 // accepts reports whether the schema takes v in a leaf's place.
@@ -189,9 +182,7 @@ func (m *merging) dictionary(n *node, entries map[string]any, l operand, src ref
 			m.odd = true
 			return
 		}
-		m.path = append(m.path, m.nameOf(name))
-		m.leaf(n.below, entries[name], n.entryOf(l, key), reflect.Value{}, val)
-		m.path = m.path[:len(m.path)-1]
+		m.step(m.nameOf(name), func() fate { return m.leaf(n.below, entries[name], n.entryOf(l, key), reflect.Value{}, val) })
 		if l.state == present {
 			l.v.SetMapIndex(key, val)
 		}
@@ -230,7 +221,12 @@ func (m *merging) list(n *node, items []any, l operand, dst, src reflect.Value) 
 	slices.SortFunc(byName, func(a, b int) int { return compareElements(merged[a].name, merged[b].name) })
 	for _, i := range byName {
 		if at := merged[i]; at.mine >= 0 {
-			m.item(n, at, items[at.mine], n.item(l, at, i), src.Index(at.mine))
+			was := n.item(l, at, i)
+			m.step(at.name, func() fate {
+				f := m.value(n.below, items[at.mine], was, was.v, src.Index(at.mine))
+				f.owned = true
+				return f
+			})
 		}
 	}
 }
@@ -249,17 +245,6 @@ func (n *node) item(l operand, at slot, i int) operand {
 		return operand{}
 	}
 	return n.below.operand(l.v.Index(i))
-}
-
-func (m *merging) item(n *node, at slot, v any, l operand, src reflect.Value) {
-	m.path = append(m.path, at.name)
-	if n.below.shape == leaf {
-		m.leaf(n.below, v, l, l.v, src)
-	} else {
-		m.value(n.below, v, l, l.v, src)
-		m.owned.insert(m.path)
-	}
-	m.path = m.path[:len(m.path)-1]
 }
 
 // listed names the elements of the object's list, in its order.

@@ -36,14 +36,16 @@ type node struct {
 	shape shape
 	goer  reflect.Type // without a pointer, unless opaque
 	// whole: a list or a map that is owned as one.
-	whole bool
+	whole  bool
 	scalar schema.Scalar // leaf: what the schema takes beside that
 	// check: does the schema take this document in the place of a whole.
 	check func(v any) bool
-	same   func(a, b reflect.Value) bool // leaf: are two present values equal
+	same  func(a, b reflect.Value) bool // leaf: are two present values equal
 	// opaque: the value makes its own JSON, and may be null without being nil.
 	opaque bool
 
+	root   bool             // structure: the object itself
+	texts  bool             // dictionary: a map[string]string
 	fields []field          // structure, in order of names
 	named  map[string]*node // structure
 	below  *node            // dictionary, list
@@ -101,6 +103,7 @@ func (ts *Types) compile(v *typed.TypedValue, t reflect.Type) (*node, error) {
 	maps.Copy(ts.known, c.fresh)
 	// Old and new are of the same kind.
 	top := *root
+	top.root = true
 	top.fields = slices.DeleteFunc(slices.Clone(root.fields), func(f field) bool {
 		return f.element == "f:apiVersion" || f.element == "f:kind"
 	})
@@ -174,7 +177,7 @@ func (c *compiler) fill(n *node, atom schema.Atom, t reflect.Type) error {
 	case maps && t.Kind() == reflect.Struct:
 		return c.fillStructure(n, atom.Map, t)
 	case maps && t.Kind() == reflect.Map && t.Key().Kind() == reflect.String && len(atom.Map.Fields) == 0:
-		n.shape = dictionary
+		n.shape, n.texts = dictionary, t == reflect.TypeFor[map[string]string]()
 		return c.fillBelow(n, atom.Map.ElementType, t)
 	case lists && t.Kind() == reflect.Slice:
 		n.shape = list

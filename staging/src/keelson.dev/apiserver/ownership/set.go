@@ -3,7 +3,10 @@
 
 package ownership
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // set is a set of paths as a tree; nil is the empty set. Elements ascend by
 // compareElements. A set that has been handed on is not modified.
@@ -17,36 +20,55 @@ type entry struct {
 	below   set
 }
 
-// insert adds path, which is not empty.
-func (s *set) insert(path []string) {
-	for {
-		e := s.descend(path[0])
-		if len(path) == 1 {
-			e.member = true
-			return
-		}
-		s, path = &e.below, path[1:]
+// builder makes sets from the leaves up: a place is begun, what is in it is
+// closed, in order, and then it is closed itself.
+type builder struct{ open []entry }
+
+func (b *builder) begin() int { return len(b.open) }
+
+// end returns what was closed since start.
+func (b *builder) end(start int) set {
+	if len(b.open) == start {
+		return nil
+	}
+	s := set(slices.Clone(b.open[start:]))
+	b.drop(start)
+	return s
+}
+
+// close adds an element with what was closed since start below it, if it is a
+// member or there is anything.
+func (b *builder) close(element string, start int, member bool) {
+	if member || len(b.open) > start {
+		below := b.end(start)
+		b.open = append(b.open, entry{element, member, below})
 	}
 }
 
-// descend returns the entry of an element, made if it is absent. Walks come in
-// order, so that it is mostly the last one.
-func (s *set) descend(element string) *entry {
-	if n := len(*s); n > 0 {
-		last := &(*s)[n-1]
-		switch c := compareElements(last.element, element); {
-		case c == 0:
-			return last
-		case c > 0:
-			i, found := slices.BinarySearchFunc(*s, element, func(e entry, want string) int { return compareElements(e.element, want) })
-			if !found {
-				*s = slices.Insert(*s, i, entry{element: element})
+// drop forgets what was closed since start.
+func (b *builder) drop(start int) { b.open = b.open[:start] }
+
+// pathSet returns the set of fields that paths name, with dots; they ascend.
+func pathSet(paths []string) set {
+	var b builder
+	for i := 0; i < len(paths); {
+		name, _, _ := strings.Cut(paths[i], ".")
+		var below []string
+		member := false
+		for ; i < len(paths); i++ {
+			rest, ok := strings.CutPrefix(paths[i], name)
+			if !ok || rest != "" && rest[0] != '.' {
+				break
 			}
-			return &(*s)[i]
+			if rest == "" {
+				member = true
+			} else {
+				below = append(below, rest[1:])
+			}
 		}
+		b.open = append(b.open, entry{"f:" + name, member, pathSet(below)})
 	}
-	*s = append(*s, entry{element: element})
-	return &(*s)[len(*s)-1]
+	return b.end(0)
 }
 
 // merge walks two sets in order, each element once, with nil for what one lacks.
