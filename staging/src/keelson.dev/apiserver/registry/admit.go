@@ -139,17 +139,12 @@ func (w *write) mutateDelete(ctx context.Context) error {
 	return wrapped.Admit(ctx, w.attributes(ctx, nil, nil), w.registry.Interfaces())
 }
 
-// validate runs the validating plugins over copies of obj and old.
+// validate runs the validating plugins over obj and old, which they do not change
+// but for their kinds.
 func (w *write) validate(ctx context.Context, obj, old resource.Object) error {
 	plugin, ok := w.registry.cfg.Admission.(admission.ValidationInterface)
 	if w.skip || !ok || !plugin.Handles(w.operation) {
 		return nil
-	}
-	if obj != nil {
-		obj = obj.DeepCopyObject().(resource.Object)
-	}
-	if old != nil && w.operation != admission.Delete {
-		old = old.DeepCopyObject().(resource.Object)
 	}
 	wrapped, _ := admission.WithAudit(plugin).(admission.ValidationInterface)
 	if w.as != nil {
@@ -159,7 +154,13 @@ func (w *write) validate(ctx context.Context, obj, old resource.Object) error {
 		}
 		return wrapped.Validate(ctx, attrs, SchemeInterfaces(w.registry.cfg.Scheme))
 	}
-	return wrapped.Validate(ctx, w.attributes(ctx, obj, old), w.registry.Interfaces())
+	err := wrapped.Validate(ctx, w.attributes(ctx, obj, old), w.registry.Interfaces())
+	for _, seen := range []resource.Object{obj, old} {
+		if seen != nil {
+			clearKind(seen)
+		}
+	}
+	return err
 }
 
 // authorizeCreate asks whether the user may create what an update or an apply

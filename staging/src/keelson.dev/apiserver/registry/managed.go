@@ -110,7 +110,8 @@ func (r *Registry) managerOf(version, subresource string) *manager {
 	return r.managed[managedKey{version, subresource}]
 }
 
-// update takes note of what who changed between live and obj, now.
+// update takes note of what who changed between live, which stays as it is, and
+// obj, now.
 func (m *manager) update(ctx context.Context, live, obj resource.Object, who string) resource.Object {
 	if m == nil {
 		obj.SetManagedFields(nil)
@@ -123,6 +124,7 @@ func (m *manager) update(ctx context.Context, live, obj resource.Object, who str
 		obj.SetManagedFields(live.GetManagedFields())
 		return obj
 	}
+	live, _ = live.DeepCopyObject().(resource.Object) // gets its kind
 	out, ok := m.fields.UpdateNoErrors(live, obj, who).(resource.Object)
 	if !ok {
 		return obj

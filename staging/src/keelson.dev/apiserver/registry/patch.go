@@ -136,7 +136,7 @@ func (pp *patching) finish(ctx context.Context, obj, cur resource.Object) (resou
 	if pp.up.dropManaged {
 		return obj, nil
 	}
-	return pp.manager.update(ctx, cur.DeepCopyObject().(resource.Object), obj, ManagerName(ctx, pp.p.Options.FieldManager)), nil
+	return pp.manager.update(ctx, cur, obj, ManagerName(ctx, pp.p.Options.FieldManager)), nil
 }
 
 func (pp *patching) json(ctx context.Context, cur resource.Object) (resource.Object, error) {

@@ -85,7 +85,10 @@ type Update struct {
 	// Version is the served version the request is in; empty: the storage version.
 	Version   string
 	Transform UpdateFunc
-	Options   metav1.UpdateOptions
+	// Blind says that Transform does not look at the present object: it is given
+	// none.
+	Blind   bool
+	Options metav1.UpdateOptions
 	// Preconditions refuse the update with 409 unless they hold.
 	Preconditions *metav1.Preconditions
 	// CreateAbsent lets the update create, whatever the row says.

@@ -34,7 +34,10 @@ func (r *Registry) Update(ctx context.Context, u Update) (rec *store.Record, cre
 	}
 	up.transform = func(ctx context.Context, cur resource.Object) (resource.Object, error) {
 		live := cur
-		if cur != nil {
+		switch {
+		case u.Blind:
+			cur = nil
+		case cur != nil:
 			cur = cur.DeepCopyObject().(resource.Object)
 		}
 		obj, err := u.Transform(ctx, cur)

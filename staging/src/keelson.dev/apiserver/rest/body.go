@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	sigsjson "sigs.k8s.io/json"
 
 	"keelson.dev/apiserver/negotiate"
 	"keelson.dev/apiserver/registry"
@@ -128,6 +129,11 @@ func (s *Server) decodeAs(mediaType string, body []byte, kind schema.GroupVersio
 	if u, ok := into.(*unstructured.Unstructured); ok {
 		return decodeDynamic(decoder, body, kind, u)
 	}
+	if mediaType == negotiate.JSON {
+		if gvk, err, ok := decodePlain(body, kind, into, strict); ok {
+			return gvk, err
+		}
+	}
 	obj, gvk, err := decoder.Decode(body, &kind, into)
 	if _, isStrict := runtime.AsStrictDecodingError(err); err != nil && !isStrict {
 		return gvk, err
@@ -136,6 +142,27 @@ func (s *Server) decodeAs(mediaType string, body []byte, kind schema.GroupVersio
 		return gvk, fmt.Errorf("converting (%s) to (%s): unknown conversion", typeName(obj), resource.InternalName(kind))
 	}
 	return gvk, err
+}
+
+// decodePlain reads a JSON body that is of kind and says so, in one go. into is
+// empty. It reports false, and leaves into empty, for any other: the decoder knows
+// what to say then.
+func decodePlain(body []byte, kind schema.GroupVersionKind, into runtime.Object, strict bool) (gvk *schema.GroupVersionKind, findings error, ok bool) {
+	var odd []error
+	var err error
+	if strict {
+		odd, err = sigsjson.UnmarshalStrict(body, into)
+	} else {
+		err = sigsjson.UnmarshalCaseSensitivePreserveInts(body, into)
+	}
+	if err != nil || into.GetObjectKind().GroupVersionKind() != kind {
+		reflect.ValueOf(into).Elem().SetZero()
+		return nil, nil, false
+	}
+	if len(odd) > 0 {
+		findings = runtime.NewStrictDecodingError(odd)
+	}
+	return &kind, findings, true
 }
 
 func typeName(obj runtime.Object) string { return reflect.TypeOf(obj).Elem().String() }

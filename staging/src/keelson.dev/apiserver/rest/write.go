@@ -133,13 +133,23 @@ func (s *Server) update(w http.ResponseWriter, r *http.Request, t *target, out n
 	if err := registry.CheckName(obj, t.namespace, t.name); err != nil {
 		return err
 	}
+	uid := obj.GetUID()
 	u := registry.Update{
 		Namespace: t.namespace, Name: t.name, Subresource: t.subresource(), Version: t.info.APIVersion, Options: options,
+		Blind: true,
 		Transform: func(context.Context, resource.Object) (resource.Object, error) {
-			return obj.DeepCopyObject().(resource.Object), nil
+			if next := obj; next != nil {
+				obj = nil // the registry's own from here on
+				return next, nil
+			}
+			next, err := s.decodeObject(r, t, body, metav1.FieldValidationIgnore)
+			if err != nil {
+				return nil, err
+			}
+			return next, matchNamespace(t, next)
 		},
 	}
-	if uid := obj.GetUID(); uid != "" {
+	if uid != "" {
 		u.Preconditions = &metav1.Preconditions{UID: &uid}
 	}
 	rec, created, err := t.registry.Update(r.Context(), u)
