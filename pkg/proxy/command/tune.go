@@ -16,10 +16,8 @@ import (
 
 // tune writes those settings of connection tracking that the configuration names, in
 // the proxy's own network namespace, and the process's preference to live. What the kernel
-// does not allow is logged and left.
-//
-// Unlike kube-proxy it has no defaults for them: the size of the table is the
-// machine's, which may be shared by several nodes.
+// does not allow is logged and left: the size of the table is the machine's, and cannot be written
+// in a network namespace.
 func tune(k *kubeproxy.KubeProxyConfiguration, log *slog.Logger) {
 	const dir = "/proc/sys/net/netfilter"
 	put := func(path, value string) {

@@ -18,8 +18,10 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kubeproxy "k8s.io/kube-proxy/config/v1alpha1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
 	"keelson.dev/keelson/pkg/daemon"
@@ -178,6 +180,19 @@ func Default(k *kubeproxy.KubeProxyConfiguration) {
 			*bit = new(int32)
 			**bit = 14
 		}
+	}
+	ct := &k.Conntrack
+	if ct.MaxPerCore == nil {
+		ct.MaxPerCore = ptr.To[int32](32 << 10)
+	}
+	if ct.Min == nil {
+		ct.Min = ptr.To[int32](128 << 10)
+	}
+	if ct.TCPEstablishedTimeout == nil {
+		ct.TCPEstablishedTimeout = &metav1.Duration{Duration: 24 * time.Hour}
+	}
+	if ct.TCPCloseWaitTimeout == nil {
+		ct.TCPCloseWaitTimeout = &metav1.Duration{Duration: time.Hour}
 	}
 	set(&k.ClientConnection.ContentType, "application/vnd.kubernetes.protobuf")
 }
