@@ -21,8 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
-	"k8s.io/apiserver/pkg/authorization/union"
 
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
@@ -35,6 +33,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/admission/webhookhealth"
 	"keelson.dev/keelson/pkg/apiserver/aggregation"
 	"keelson.dev/keelson/pkg/apiserver/authn"
+	"keelson.dev/keelson/pkg/apiserver/authz"
 	"keelson.dev/keelson/pkg/apiserver/bootstrap"
 	"keelson.dev/keelson/pkg/apiserver/config"
 	"keelson.dev/keelson/pkg/apiserver/customresources"
@@ -132,41 +131,34 @@ func (a *assembly) buildAuthn() error {
 
 // buildAuthz puts the authorizers into order: system:masters, then as configured.
 func (a *assembly) buildAuthz() error {
+	chain := a.server.authorizers
 	a.rules = rbac.NewIndex()
-	list := []authorizer.Authorizer{rbac.Privileged()}
-	var resolvers []authorizer.RuleResolver
-	for _, mode := range a.cfg.AuthorizationModes {
-		switch mode {
-		case config.ModeAlwaysAllow:
-			allow := authorizerfactory.NewAlwaysAllowAuthorizer()
-			list, resolvers = append(list, allow), append(resolvers, allow)
-		case config.ModeAlwaysDeny:
-			deny := authorizerfactory.NewAlwaysDenyAuthorizer()
-			list, resolvers = append(list, deny), append(resolvers, deny)
-		case config.ModeRBAC:
-			synced, err := a.rules.Watch(a.self.informers.Rbac().V1())
-			if err != nil {
-				return err
-			}
-			a.synced = append(a.synced, synced)
-			list, resolvers = append(list, a.rules), append(resolvers, a.rules)
-		case config.ModeNode:
-			a.graph = nodeauth.NewGraph()
-			synced, err := a.graph.Watch(a.self.informers)
-			if err != nil {
-				return err
-			}
-			a.synced = append(a.synced, synced)
-			rules, err := bootstrap.NodeRules()
-			if err != nil {
-				return err
-			}
-			node := nodeauth.NewAuthorizer(a.graph, rbac.Allows(rules), synced)
-			list, resolvers = append(list, node), append(resolvers, node)
+	members := map[string]authz.Authorizer{}
+	if chain.Has(config.ModeRBAC) {
+		synced, err := a.rules.Watch(a.self.informers.Rbac().V1())
+		if err != nil {
+			return err
 		}
+		a.synced = append(a.synced, synced)
+		members[config.ModeRBAC] = a.rules
 	}
-	a.authz = union.New(list...)
-	a.ruleSource = union.NewRuleResolvers(resolvers...)
+	if chain.Has(config.ModeNode) {
+		a.graph = nodeauth.NewGraph()
+		synced, err := a.graph.Watch(a.self.informers)
+		if err != nil {
+			return err
+		}
+		a.synced = append(a.synced, synced)
+		rules, err := bootstrap.NodeRules()
+		if err != nil {
+			return err
+		}
+		members[config.ModeNode] = nodeauth.NewAuthorizer(a.graph, rbac.Allows(rules), synced)
+	}
+	if err := chain.Build(members); err != nil {
+		return err
+	}
+	a.authz, a.ruleSource = chain, chain
 	return nil
 }
 
@@ -253,7 +245,7 @@ func (a *assembly) registryHooks() map[schema.GroupResource]registry.Hooks {
 
 		customresources.Definitions(): customresources.Hooks(),
 	}
-	if !slices.Contains(a.cfg.AuthorizationModes, config.ModeRBAC) {
+	if !a.server.authorizers.Has(config.ModeRBAC) {
 		return hooks
 	}
 	for _, r := range []string{"roles", "clusterroles", "rolebindings", "clusterrolebindings"} {

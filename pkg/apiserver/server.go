@@ -24,6 +24,7 @@ import (
 	"keelson.dev/apiserver/store/kv"
 	"keelson.dev/keelson/pkg/apiserver/audit"
 	"keelson.dev/keelson/pkg/apiserver/authn"
+	"keelson.dev/keelson/pkg/apiserver/authz"
 	"keelson.dev/keelson/pkg/apiserver/config"
 	"keelson.dev/keelson/pkg/apiserver/filters"
 	"keelson.dev/keelson/pkg/apiserver/satoken"
@@ -52,14 +53,15 @@ type Server struct {
 	deps Deps
 	log  *slog.Logger
 
-	serving    *serving
-	clientCA   *authn.CAFile
-	proxyCA    *authn.CAFile
-	issuers    *authn.Issuers
-	issuer     *satoken.Issuer
-	keys       *satoken.Keys
-	keyServers []health.Check // whether they answer
-	audit      *audit.Log     // nil: nothing is taken down
+	serving     *serving
+	clientCA    *authn.CAFile
+	proxyCA     *authn.CAFile
+	issuers     *authn.Issuers
+	authorizers *authz.Chain
+	issuer      *satoken.Issuer
+	keys        *satoken.Keys
+	keyServers  []health.Check // whether they answer
+	audit       *audit.Log     // nil: nothing is taken down
 
 	inFlight  *filters.InFlight
 	inherited []net.Listener
@@ -111,6 +113,12 @@ func (s *Server) load() error {
 		Authentication: s.cfg.Authentication, Own: s.cfg.ServiceAccountIssuers, Audiences: s.audiences(),
 		AnonymousSet: s.cfg.AnonymousAuthSet, Anonymous: s.cfg.AnonymousAuth,
 		ServerID: daemon.ServerID(), Clock: s.deps.Clock, Log: s.log,
+	})
+	if err != nil {
+		return err
+	}
+	s.authorizers, err = authz.Load(authz.Config{
+		Authorization: s.cfg.Authorization, Modes: s.cfg.AuthorizationModes, ServerID: daemon.ServerID(), Log: s.log,
 	})
 	if err != nil {
 		return err
@@ -206,6 +214,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if sealed != nil {
 		background.Go(func() { sealed.Run(inner) })
 	}
+	background.Go(func() { s.authorizers.Run(inner) })
 	background.Go(func() { a.run(inner) })
 	return s.serve(ctx, listener, a)
 }

@@ -208,7 +208,7 @@ func TestBadConfigurationStartsNothing(t *testing.T) {
 	cfg := config.Default()
 	cfg.AuthorizationModes = []string{"RBAC", "Guess"}
 	_, err := apiserver.New(cfg, apiserver.Deps{})
-	if err == nil || !strings.Contains(err.Error(), `--authorization-mode "Guess"`) || !strings.Contains(err.Error(), "--service-account-issuer") {
+	if err == nil || !strings.Contains(err.Error(), `authorization-mode "Guess"`) || !strings.Contains(err.Error(), "--service-account-issuer") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -11,8 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
-	"strings"
 	"time"
 )
 
@@ -66,6 +64,7 @@ type Config struct {
 
 	// What they may do.
 	AuthorizationModes []string
+	Authorization      Authorization
 	EnableAdmission    []string
 	DisableAdmission   []string
 	AllowPrivileged    bool
@@ -142,6 +141,7 @@ func Default() Config {
 		EventTTL:              time.Hour,
 		Audit:                 defaultAudit(),
 		Authentication:        defaultAuthentication(),
+		Authorization:         defaultAuthorization(),
 		ServiceNodePorts:      PortRange{30000, 32767},
 		ServiceClusterIPRanges: []netip.Prefix{
 			netip.MustParsePrefix("10.0.0.0/24"),
@@ -156,6 +156,8 @@ const (
 	ModeAlwaysDeny  = "AlwaysDeny"
 	ModeRBAC        = "RBAC"
 	ModeNode        = "Node"
+	ModeABAC        = "ABAC"
+	ModeWebhook     = "Webhook"
 )
 
 // Validate reports everything that is wrong with c.
@@ -179,22 +181,14 @@ func (c *Config) Validate() error {
 	if r := c.ServiceNodePorts; r.First < 1 || r.Last > 65535 || r.Size() < 1 {
 		add("--service-node-port-range %s is not a range of ports", r)
 	}
-	known := []string{ModeAlwaysAllow, ModeAlwaysDeny, ModeNode, ModeRBAC}
 	if err := c.Transport.validate(); err != nil {
 		errs = append(errs, err)
-	}
-	if len(c.AuthorizationModes) == 0 {
-		add("--authorization-mode is required")
-	}
-	for _, m := range c.AuthorizationModes {
-		if !slices.Contains(known, m) {
-			add("--authorization-mode %q is not one of %s", m, strings.Join(known, ","))
-		}
 	}
 	if c.EncryptionReload && c.EncryptionConfig == "" {
 		add("--encryption-provider-config-automatic-reload must be set with --encryption-provider-config")
 	}
 	c.Authentication.validate(add)
+	c.Authorization.validate(c.AuthorizationModes, add)
 	c.Audit.validate(add)
 	return errors.Join(errs...)
 }

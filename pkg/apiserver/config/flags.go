@@ -28,11 +28,13 @@ func Parse(args []string, stderr io.Writer) (Config, error) {
 	c.addPolicy(fs)
 	c.Audit.addFlags(fs)
 	c.Authentication.addFlags(fs)
+	c.Authorization.addFlags(fs)
 	c.Transport.add(fs)
 	if err := fs.Parse(args); err != nil {
 		return c, err
 	}
 	c.AnonymousAuthSet = fs.Changed("anonymous-auth")
+	c.Authorization.note(fs)
 	if fs.NArg() > 0 {
 		return c, fmt.Errorf("unexpected argument %q", fs.Arg(0))
 	}
@@ -95,7 +97,7 @@ func (c *Config) addAuthn(fs *pflag.FlagSet) {
 }
 
 func (c *Config) addPolicy(fs *pflag.FlagSet) {
-	fs.StringSliceVar(&c.AuthorizationModes, "authorization-mode", c.AuthorizationModes, "authorizers in order: AlwaysAllow, AlwaysDeny, Node, RBAC")
+	fs.StringSliceVar(&c.AuthorizationModes, "authorization-mode", c.AuthorizationModes, "authorizers in order: AlwaysAllow, AlwaysDeny, ABAC, Webhook, RBAC, Node")
 	fs.StringSliceVar(&c.EnableAdmission, "enable-admission-plugins", nil, "admission plugins beside the default ones")
 	fs.StringSliceVar(&c.DisableAdmission, "disable-admission-plugins", nil, "default admission plugins to leave out")
 	fs.BoolVar(&c.AllowPrivileged, "allow-privileged", false, "allow privileged containers")

@@ -299,13 +299,3 @@ func appendErr(errs []error, err error) []error {
 	}
 	return append(errs, err)
 }
-
-// Privileged allows everything to the group system:masters.
-func Privileged() authorizer.Authorizer {
-	return authorizer.AuthorizerFunc(func(_ context.Context, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
-		if u := attrs.GetUser(); u != nil && slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) {
-			return authorizer.DecisionAllow, "", nil
-		}
-		return authorizer.DecisionNoOpinion, "", nil
-	})
-}

@@ -1,0 +1,256 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package authz puts the authorizers into order: system:masters first, then as
+// flags or an AuthorizationConfiguration say. The file is followed; what it says
+// about webhooks may change, while the authorizers within the server stay those
+// of the start.
+//
+// The first that allows or denies decides. Nobody having an opinion is a refusal.
+package authz
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/apis/apiserver/load"
+	"k8s.io/apiserver/pkg/apis/apiserver/validation"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	authorizationcel "k8s.io/apiserver/pkg/authorization/cel"
+	authorizationmetrics "k8s.io/apiserver/pkg/authorization/metrics"
+	"k8s.io/apiserver/pkg/authorization/union"
+	"k8s.io/apiserver/pkg/server/options/authorizationconfig/metrics"
+
+	"keelson.dev/keelson/pkg/apiserver/abac"
+	"keelson.dev/keelson/pkg/apiserver/config"
+	"keelson.dev/keelson/pkg/apiserver/follow"
+)
+
+// Config says who decides.
+type Config struct {
+	config.Authorization
+	Modes    []string // where no file is given
+	ServerID string
+	Log      *slog.Logger
+}
+
+// Authorizer decides, and knows what users may do.
+type Authorizer interface {
+	authorizer.Authorizer
+	authorizer.RuleResolver
+}
+
+// Chain is the authorizers in order. Load and Build make it; Run follows the file.
+type Chain struct {
+	cfg      Config
+	text     string
+	initial  *apiserver.AuthorizationConfiguration
+	compiler authorizationcel.Compiler
+	policies abac.Policies
+	members  map[string]Authorizer // within the server, by mode
+	current  atomic.Pointer[order]
+}
+
+// order is the authorizers of one configuration.
+type order struct {
+	authorizer.Authorizer
+	authorizer.RuleResolver
+}
+
+// Load reads and checks the configuration. It starts nothing.
+func Load(cfg Config) (*Chain, error) {
+	c := &Chain{cfg: cfg, compiler: authorizationcel.NewDefaultCompiler()}
+	if cfg.File == "" {
+		c.initial = c.fromFlags()
+	} else {
+		data, err := os.ReadFile(cfg.File)
+		if err != nil {
+			return nil, fmt.Errorf("authorization configuration: %w", err)
+		}
+		c.text = string(data)
+		if c.initial, err = c.parse(c.text); err != nil {
+			return nil, fmt.Errorf("authorization configuration %s: %w", cfg.File, err)
+		}
+	}
+	if c.Has(config.ModeABAC) {
+		var err error
+		if c.policies, err = abac.Load(cfg.PolicyFile); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// Has reports whether a mode is one of those of the start.
+func (c *Chain) Has(mode string) bool {
+	return slices.ContainsFunc(c.initial.Authorizers, func(a apiserver.AuthorizerConfiguration) bool { return string(a.Type) == mode })
+}
+
+// fromFlags is the configuration that flags describe.
+func (c *Chain) fromFlags() *apiserver.AuthorizationConfiguration {
+	out := &apiserver.AuthorizationConfiguration{}
+	for _, mode := range c.cfg.Modes {
+		a := apiserver.AuthorizerConfiguration{Type: apiserver.AuthorizerType(mode), Name: strings.ToLower(mode)}
+		if mode == config.ModeWebhook {
+			w := &c.cfg.Webhook
+			a.Name = "default"
+			a.Webhook = &apiserver.WebhookConfiguration{
+				AuthorizedTTL: metav1.Duration{Duration: w.AuthorizedTTL}, CacheAuthorizedRequests: w.AuthorizedTTL != 0,
+				UnauthorizedTTL: metav1.Duration{Duration: w.UnauthorizedTTL}, CacheUnauthorizedRequests: w.UnauthorizedTTL != 0,
+				Timeout: metav1.Duration{Duration: 30 * time.Second}, FailurePolicy: apiserver.FailurePolicyNoOpinion,
+				SubjectAccessReviewVersion: w.Version,
+				ConnectionInfo: apiserver.WebhookConnectionInfo{
+					Type: apiserver.AuthorizationWebhookConnectionInfoTypeKubeConfigFile, KubeConfigFile: &w.ConfigFile,
+				},
+			}
+		}
+		out.Authorizers = append(out.Authorizers, a)
+	}
+	return out
+}
+
+// parse reads and checks a file. Authorizers within the server have the names
+// that flags would give them, and all those of the start are there.
+func (c *Chain) parse(text string) (*apiserver.AuthorizationConfiguration, error) {
+	out, err := load.LoadFromData([]byte(text))
+	if err != nil {
+		return nil, fmt.Errorf("failed to load AuthorizationConfiguration from file: %w", err)
+	}
+	known := sets.New(config.ModeAlwaysAllow, config.ModeAlwaysDeny, config.ModeABAC, config.ModeWebhook, config.ModeRBAC, config.ModeNode)
+	if errs := validation.ValidateAuthorizationConfiguration(c.compiler, nil, out, known, sets.New(config.ModeWebhook)); len(errs) > 0 {
+		return nil, errs.ToAggregate()
+	}
+	var errs []error
+	seen := sets.New[string]()
+	for _, a := range out.Authorizers {
+		mode := string(a.Type)
+		if mode == config.ModeWebhook {
+			continue
+		}
+		seen.Insert(mode)
+		if want := strings.ToLower(mode); a.Name != want {
+			errs = append(errs, fmt.Errorf("expected name %s for authorizer %s instead of %s", want, mode, a.Name))
+		}
+	}
+	if c.initial != nil {
+		required := sets.New[string]()
+		for _, a := range c.initial.Authorizers {
+			if mode := string(a.Type); mode != config.ModeWebhook {
+				required.Insert(mode)
+			}
+		}
+		if missing := required.Difference(seen); missing.Len() > 0 {
+			errs = append(errs, fmt.Errorf("missing required types: %v", sets.List(missing)))
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// Build makes the chain of the start. members are RBAC and Node, where Has says
+// that there are.
+func (c *Chain) Build(members map[string]Authorizer) error {
+	c.members = members
+	if c.policies != nil {
+		c.members[config.ModeABAC] = c.policies
+	}
+	first, err := c.build(c.initial)
+	if err != nil {
+		return err
+	}
+	c.current.Store(first)
+	authorizationmetrics.RegisterMetrics() // once in a process: the library's are its own
+	if c.cfg.File != "" {
+		metrics.RegisterMetrics()
+		metrics.RecordAuthorizationConfigLastConfigInfo(c.cfg.ServerID, c.text)
+	}
+	return nil
+}
+
+func (c *Chain) build(cfg *apiserver.AuthorizationConfiguration) (*order, error) {
+	list := []authorizer.Authorizer{authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)}
+	var resolvers []authorizer.RuleResolver
+	for i := range cfg.Authorizers {
+		a := &cfg.Authorizers[i]
+		one, err := c.one(a)
+		if err != nil {
+			return nil, fmt.Errorf("authorizer %s: %w", a.Name, err)
+		}
+		list = append(list, authorizationmetrics.InstrumentedAuthorizer(string(a.Type), a.Name, one))
+		resolvers = append(resolvers, one)
+	}
+	return &order{union.New(list...), union.NewRuleResolvers(resolvers...)}, nil
+}
+
+func (c *Chain) one(a *apiserver.AuthorizerConfiguration) (Authorizer, error) {
+	switch mode := string(a.Type); mode {
+	case config.ModeAlwaysAllow:
+		return authorizerfactory.NewAlwaysAllowAuthorizer(), nil
+	case config.ModeAlwaysDeny:
+		return authorizerfactory.NewAlwaysDenyAuthorizer(), nil
+	case config.ModeWebhook:
+		return newWebhook(a, c.compiler)
+	default:
+		if m, ok := c.members[mode]; ok {
+			return m, nil
+		}
+		return nil, fmt.Errorf("authorizer type %s is not allowed if it was not enabled at initial server startup", mode)
+	}
+}
+
+// Authorize implements authorizer.Authorizer.
+func (c *Chain) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	return c.current.Load().Authorize(ctx, a)
+}
+
+// RulesFor implements authorizer.RuleResolver.
+func (c *Chain) RulesFor(ctx context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+	return c.current.Load().RulesFor(ctx, u, namespace)
+}
+
+// Run follows the file until ctx is done.
+func (c *Chain) Run(ctx context.Context) {
+	if c.cfg.File == "" {
+		return
+	}
+	f := follow.File{
+		Path: c.cfg.File, Text: c.text, Log: c.cfg.Log,
+		Check: func(text string) error {
+			next, err := c.parse(text)
+			if err == nil {
+				_, err = c.build(next)
+			}
+			return err
+		},
+		Take: func(_ context.Context, text string) error {
+			next, err := c.parse(text)
+			if err != nil {
+				return err
+			}
+			o, err := c.build(next)
+			if err == nil {
+				c.current.Store(o)
+			}
+			return err
+		},
+		Done: func(text string, err error) {
+			if err != nil {
+				metrics.RecordAuthorizationConfigAutomaticReloadFailure(c.cfg.ServerID)
+				return
+			}
+			metrics.RecordAuthorizationConfigAutomaticReloadSuccess(c.cfg.ServerID, text)
+		},
+	}
+	f.Run(ctx)
+}

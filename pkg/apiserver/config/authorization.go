@@ -1,0 +1,85 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// Authorization says who decides what users may do, beside AuthorizationModes.
+type Authorization struct {
+	// File is an AuthorizationConfiguration, in the place of modes and webhook. It
+	// is followed.
+	File string
+	// PolicyFile has the policies of mode ABAC.
+	PolicyFile string
+	Webhook    AccessWebhook
+	// flagged says that flags were given that File replaces.
+	flagged bool
+}
+
+// AccessWebhook is the server that mode Webhook asks.
+type AccessWebhook struct {
+	ConfigFile      string
+	Version         string // of SubjectAccessReview
+	AuthorizedTTL   time.Duration
+	UnauthorizedTTL time.Duration
+}
+
+func defaultAuthorization() Authorization {
+	return Authorization{Webhook: AccessWebhook{Version: "v1beta1", AuthorizedTTL: 5 * time.Minute, UnauthorizedTTL: 30 * time.Second}}
+}
+
+func (a *Authorization) addFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&a.File, "authorization-config", "", "AuthorizationConfiguration: the authorizers in order; reloaded when it changes; instead of --authorization-mode and --authorization-webhook-*")
+	fs.StringVar(&a.PolicyFile, "authorization-policy-file", "", "policies of authorization mode ABAC, one on each line")
+	w := &a.Webhook
+	fs.StringVar(&w.ConfigFile, "authorization-webhook-config-file", "", "kubeconfig of the server that authorization mode Webhook asks")
+	fs.StringVar(&w.Version, "authorization-webhook-version", w.Version, "version of SubjectAccessReview to ask with: v1, v1beta1")
+	fs.DurationVar(&w.AuthorizedTTL, "authorization-webhook-cache-authorized-ttl", w.AuthorizedTTL, "how long the server's consent is believed")
+	fs.DurationVar(&w.UnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", w.UnauthorizedTTL, "how long the server's refusal is believed")
+}
+
+// note remembers which flags were given.
+func (a *Authorization) note(fs *pflag.FlagSet) {
+	fs.Visit(func(f *pflag.Flag) {
+		a.flagged = a.flagged || f.Name == "authorization-mode" || strings.HasPrefix(f.Name, "authorization-webhook-")
+	})
+}
+
+func (a *Authorization) validate(modes []string, add func(format string, args ...any)) {
+	if a.File != "" {
+		if a.flagged {
+			add("--authorization-config can not be specified when --authorization-mode or --authorization-webhook-* flags are defined")
+		}
+		return
+	}
+	known := []string{ModeAlwaysAllow, ModeAlwaysDeny, ModeABAC, ModeWebhook, ModeRBAC, ModeNode}
+	if len(modes) == 0 {
+		add("at least one authorization-mode must be passed")
+	}
+	for i, m := range modes {
+		if !slices.Contains(known, m) {
+			add("authorization-mode %q is not a valid mode", m)
+		}
+		if slices.Contains(modes[:i], m) {
+			add("authorization-mode %q has mode specified more than once", modes)
+		}
+	}
+	for _, f := range []struct{ mode, file, missing, flag string }{
+		{ModeABAC, a.PolicyFile, "policy file", "--authorization-policy-file"},
+		{ModeWebhook, a.Webhook.ConfigFile, "config file", "--authorization-webhook-config-file"},
+	} {
+		switch on := slices.Contains(modes, f.mode); {
+		case on && f.file == "":
+			add("authorization-mode %s's authorization %s not passed", f.mode, f.missing)
+		case !on && f.file != "":
+			add("cannot specify %s without mode %s", f.flag, f.mode)
+		}
+	}
+}
