@@ -27,6 +27,7 @@ import (
 	"keelson.dev/apiserver/rest"
 	"keelson.dev/apiserver/store"
 	"keelson.dev/apiserver/store/kv"
+	"keelson.dev/apiserver/store/kv/etcd"
 	"keelson.dev/keelson/pkg/api"
 	"keelson.dev/keelson/pkg/api/openapi"
 	"keelson.dev/keelson/pkg/apiserver/admission"
@@ -374,5 +375,9 @@ func (a *assembly) run(ctx context.Context) {
 	wg.Go(func() { a.custom.Run(ctx) })
 	wg.Go(func() { a.aggregator.Run(ctx) })
 	wg.Go(func() { a.runFairness(ctx) })
+	wg.Go(func() {
+		database := etcd.Embedded{Dir: a.server.cfg.DataDir}.Database()
+		daemon.Pace(ctx, a.server.deps.Clock, a.server.log, database)
+	})
 	wg.Go(func() { a.services.RunRepair(ctx, a.self.client, a.server.deps.Clock) })
 }

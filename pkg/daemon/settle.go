@@ -43,22 +43,27 @@ func Settle(ctx context.Context, c clock.Clock, log *slog.Logger) {
 
 // dropProgram takes the program's own pages out of the process.
 func dropProgram() error {
+	program, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		return fmt.Errorf("program: %w", err)
+	}
+	return dropFile(program)
+}
+
+// dropFile takes pages of a mapped file out of the process that it does not write to.
+func dropFile(path string) error {
 	maps, err := os.Open("/proc/self/maps")
 	if err != nil {
 		return fmt.Errorf("memory map: %w", err)
 	}
 	defer func() { _ = maps.Close() }()
-	program, err := os.Readlink("/proc/self/exe")
-	if err != nil {
-		return fmt.Errorf("program: %w", err)
-	}
-	ranges, err := readOnly(maps, program)
+	ranges, err := readOnly(maps, path)
 	if err != nil {
 		return err
 	}
 	for _, r := range ranges {
 		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, r.from, r.to-r.from, unix.MADV_DONTNEED); errno != 0 {
-			return fmt.Errorf("give pages of the program back: %w", errno)
+			return fmt.Errorf("give pages of %s back: %w", path, errno)
 		}
 	}
 	return nil
@@ -67,14 +72,14 @@ func dropProgram() error {
 // addresses is a range of addresses.
 type addresses struct{ from, to uintptr }
 
-// readOnly finds where a program's file is mapped without being written to: what
-// is dropped there comes back as it was.
-func readOnly(maps io.Reader, program string) ([]addresses, error) {
+// readOnly finds where a file is mapped without being written to: what is dropped
+// there comes back as it was.
+func readOnly(maps io.Reader, path string) ([]addresses, error) {
 	var out []addresses
 	lines := bufio.NewScanner(maps)
 	for lines.Scan() {
 		fields := strings.Fields(lines.Text())
-		if len(fields) < 6 || strings.Join(fields[5:], " ") != program || fields[1] != "r-xp" && fields[1] != "r--p" {
+		if len(fields) < 6 || strings.Join(fields[5:], " ") != path || fields[1] != "r-xp" && fields[1] != "r--p" && fields[1] != "r--s" {
 			continue
 		}
 		var a addresses

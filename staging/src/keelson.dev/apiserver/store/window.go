@@ -18,7 +18,7 @@ type windowLimits struct {
 }
 
 // The numbers and the age are Kubernetes'.
-var defaultLimits = windowLimits{min: 100, max: 100 * 1024, age: 75 * time.Second, bytes: 128 << 20}
+var defaultLimits = windowLimits{min: 100, max: 100 * 1024, age: 75 * time.Second, bytes: 48 << 20}
 
 // change is one event of a resource. Watchers and the overlay of lists of the
 // past read it without lock.

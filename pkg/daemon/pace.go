@@ -1,0 +1,110 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"runtime/metrics"
+	"strconv"
+	"strings"
+	"time"
+
+	"keelson.dev/api/clock"
+)
+
+const (
+	paceEvery = time.Second
+	dropEvery = 15 // paces
+	// heapRoom is how much garbage may gather beside what is in use, and heapShare
+	// which part of that may come on top of it. A process that keeps data would
+	// otherwise take twice its size, a small one collect all the time.
+	heapRoom, heapShare = 40 << 20, 8
+	// mappedRoom is how much of mapped files may be resident.
+	mappedRoom = 40 << 20
+)
+
+// Pace keeps the memory of a process that holds data close to what it needs, until
+// ctx is done: the heap is collected when a bounded amount of garbage has gathered,
+// instead of as much as is in use, and the pages of mapped files are given back
+// that have gathered: of the program, and of files that are named. What is needed
+// again comes from the page cache. It leaves the heap to GOGC where that is set.
+func Pace(ctx context.Context, c clock.Clock, log *slog.Logger, mapped ...string) {
+	_, set := os.LookupEnv("GOGC")
+	ticker := c.NewTicker(paceEvery)
+	defer ticker.Stop()
+	percent := 100
+	for n := 1; ; n++ {
+		select {
+		case <-ctx.Done():
+			debug.SetGCPercent(100)
+			return
+		case <-ticker.C():
+		}
+		if want := heapPercent(liveHeap()); !set && math.Abs(float64(want-percent)) > float64(percent)/8 {
+			percent = want
+			debug.SetGCPercent(percent)
+		}
+		if n%dropEvery != 0 {
+			continue
+		}
+		if err := dropMapped(mapped); err != nil && ctx.Err() == nil {
+			log.Debug("Pages of mapped files are kept", "err", err)
+		}
+	}
+}
+
+// heapPercent is GOGC for a heap of which live bytes are in use.
+func heapPercent(live uint64) int {
+	live = max(live, 8<<20)
+	return int((heapRoom + live/heapShare) * 100 / live)
+}
+
+func liveHeap() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
+}
+
+// dropMapped drops the pages of the program and of files, when there are many.
+func dropMapped(files []string) error {
+	resident, err := residentFiles()
+	if err != nil || resident < mappedRoom {
+		return err
+	}
+	errs := []error{dropProgram()}
+	for _, f := range files {
+		path, err := filepath.EvalSymlinks(f)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = dropFile(path)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// residentFiles is how much of the mapped files is resident.
+func residentFiles() (uint64, error) {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0, fmt.Errorf("process status: %w", err)
+	}
+	_, rest, found := strings.Cut(string(status), "RssFile:")
+	fields := strings.Fields(rest)
+	if !found || len(fields) == 0 {
+		return 0, errors.New("process status has no RssFile")
+	}
+	kib, err := strconv.ParseUint(fields[0], 10, 64)
+	return kib << 10, err
+}
