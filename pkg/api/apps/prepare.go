@@ -7,8 +7,8 @@ import (
 	"context"
 
 	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 
+	"keelson.dev/apiserver/equal"
 	"keelson.dev/keelson/pkg/api/podspec"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
@@ -24,7 +24,7 @@ func prepareDeploymentCreate(_ context.Context, d *appsv1.Deployment) {
 func prepareDeploymentUpdate(_ context.Context, d, old *appsv1.Deployment) {
 	d.Status = old.Status
 	podspec.DropDisabled(&d.Spec.Template.Spec, &old.Spec.Template.Spec)
-	strategy.Count(d, old, equality.Semantic.DeepEqual(d.Spec, old.Spec) && equality.Semantic.DeepEqual(d.Annotations, old.Annotations))
+	strategy.Count(d, old, equal.Values(d.Spec, old.Spec) && equal.Values(d.Annotations, old.Annotations))
 }
 
 func prepareDeploymentStatus(_ context.Context, d, old *appsv1.Deployment) {
@@ -41,7 +41,7 @@ func prepareReplicaSetCreate(_ context.Context, rs *appsv1.ReplicaSet) {
 func prepareReplicaSetUpdate(_ context.Context, rs, old *appsv1.ReplicaSet) {
 	rs.Status = old.Status
 	podspec.DropDisabled(&rs.Spec.Template.Spec, &old.Spec.Template.Spec)
-	strategy.Count(rs, old, equality.Semantic.DeepEqual(rs.Spec, old.Spec))
+	strategy.Count(rs, old, equal.Values(rs.Spec, old.Spec))
 }
 
 func prepareStatefulSetCreate(_ context.Context, s *appsv1.StatefulSet) {
@@ -55,7 +55,7 @@ func prepareStatefulSetUpdate(_ context.Context, s, old *appsv1.StatefulSet) {
 	s.Status = old.Status
 	dropMaxUnavailable(s, old)
 	podspec.DropDisabled(&s.Spec.Template.Spec, &old.Spec.Template.Spec)
-	strategy.Count(s, old, equality.Semantic.DeepEqual(s.Spec, old.Spec))
+	strategy.Count(s, old, equal.Values(s.Spec, old.Spec))
 }
 
 // dropMaxUnavailable drops a setting whose feature is off by default.
@@ -79,11 +79,11 @@ func prepareDaemonSetUpdate(_ context.Context, d, old *appsv1.DaemonSet) {
 	d.Status = old.Status
 	podspec.DropDisabled(&d.Spec.Template.Spec, &old.Spec.Template.Spec)
 	count := templateGeneration(old)
-	if !equality.Semantic.DeepEqual(d.Spec.Template, old.Spec.Template) {
+	if !equal.Values(d.Spec.Template, old.Spec.Template) {
 		count++
 	}
 	setTemplateGeneration(d, count)
-	strategy.Count(d, old, equality.Semantic.DeepEqual(d.Spec, old.Spec))
+	strategy.Count(d, old, equal.Values(d.Spec, old.Spec))
 }
 
 func prepareDaemonSetStatus(_ context.Context, d, old *appsv1.DaemonSet) {

@@ -7,10 +7,10 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/warning"
 
+	"keelson.dev/apiserver/equal"
 	"keelson.dev/keelson/pkg/api/podspec"
 )
 
@@ -39,7 +39,7 @@ func preparePodUpdate(_ context.Context, pod, old *corev1.Pod) {
 
 func countPodSpec(pod, old *corev1.Pod) {
 	pod.Generation = old.Generation
-	if !equality.Semantic.DeepEqual(pod.Spec, old.Spec) {
+	if !equal.Values(pod.Spec, old.Spec) {
 		pod.Generation++
 	}
 }

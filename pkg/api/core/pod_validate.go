@@ -10,11 +10,11 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/diff"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson.dev/apiserver/equal"
 	"keelson.dev/keelson/pkg/api/podspec"
 	"keelson.dev/keelson/pkg/api/report"
 )
@@ -88,14 +88,14 @@ func validatePodUpdate(_ context.Context, pod, old *corev1.Pod) field.ErrorList 
 	}
 	onlyMoreTolerations(&r, pod, old, spec.Child("tolerations"))
 	onlyFewerGates(&r, pod, old, spec.Child("schedulingGates"))
-	if equality.Semantic.DeepEqual(pod.Spec, old.Spec) {
+	if equal.Values(pod.Spec, old.Spec) {
 		return r.Errors
 	}
 	rest := withoutMutable(pod, old)
 	if len(old.Spec.SchedulingGates) > 0 {
 		onlyNarrower(&r, rest, &old.Spec, spec)
 	}
-	if !equality.Semantic.DeepEqual(*rest, old.Spec) {
+	if !equal.Values(*rest, old.Spec) {
 		r.Forbidden(spec, fmt.Sprintf("pod updates may not change fields other than %s\n%v", mutable, diff.Diff(report.Untagged(old.Spec), report.Untagged(*rest))))
 	}
 	return r.Errors
@@ -137,7 +137,7 @@ func onlyMoreTolerations(r *report.Report, pod, old *corev1.Pod, path *field.Pat
 		found := false
 		for _, t := range pod.Spec.Tolerations {
 			was.TolerationSeconds = t.TolerationSeconds
-			found = found || equality.Semantic.DeepEqual(was, t)
+			found = found || equal.Values(was, t)
 		}
 		if !found {
 			r.Forbidden(path, "existing toleration can not be modified except its tolerationSeconds")
@@ -189,7 +189,7 @@ func onlyNarrower(r *report.Report, rest, old *corev1.PodSpec, path *field.Path)
 	}
 	rest.NodeSelector = old.NodeSelector
 	is, was := nodeAffinity(rest), nodeAffinity(old)
-	if equality.Semantic.DeepEqual(is, was) {
+	if equal.Values(is, was) {
 		return
 	}
 	onlyMoreTerms(r, is, was, path.Child("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"))
@@ -238,8 +238,8 @@ func extends(term, old *corev1.NodeSelectorTerm) bool {
 		return len(term.MatchExpressions)+len(term.MatchFields) == 0
 	}
 	return len(term.MatchExpressions) >= n && len(term.MatchFields) >= m &&
-		equality.Semantic.DeepEqual(term.MatchExpressions[:n], old.MatchExpressions) &&
-		equality.Semantic.DeepEqual(term.MatchFields[:m], old.MatchFields)
+		equal.Values(term.MatchExpressions[:n], old.MatchExpressions) &&
+		equal.Values(term.MatchFields[:m], old.MatchFields)
 }
 
 func validatePodEphemeralContainers(_ context.Context, pod, old *corev1.Pod) field.ErrorList {
@@ -257,7 +257,7 @@ func validatePodEphemeralContainers(_ context.Context, pod, old *corev1.Pod) fie
 		is, ok := named[was.Name]
 		if !ok {
 			r.Forbidden(path, fmt.Sprintf("existing ephemeral containers %q may not be removed\n", was.Name))
-		} else if !equality.Semantic.DeepEqual(was, *is) {
+		} else if !equal.Values(was, *is) {
 			r.Forbidden(path, fmt.Sprintf("existing ephemeral containers %q may not be changed\n%v", was.Name, diff.Diff(report.Untagged(was), report.Untagged(*is))))
 		}
 	}

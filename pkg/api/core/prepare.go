@@ -8,8 +8,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 
+	"keelson.dev/apiserver/equal"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/podspec"
 	"keelson.dev/keelson/pkg/api/strategy"
@@ -55,7 +55,7 @@ func preparePodTemplateCreate(ctx context.Context, t *corev1.PodTemplate) {
 
 func preparePodTemplateUpdate(_ context.Context, t, old *corev1.PodTemplate) {
 	podspec.DropDisabled(&t.Template.Spec, &old.Template.Spec)
-	strategy.Count(t, old, equality.Semantic.DeepEqual(t.Template, old.Template))
+	strategy.Count(t, old, equal.Values(t.Template, old.Template))
 }
 
 func prepareReplicationControllerCreate(_ context.Context, rc *corev1.ReplicationController) {
@@ -75,7 +75,7 @@ func prepareReplicationControllerUpdate(_ context.Context, rc, old *corev1.Repli
 		}
 		podspec.DropDisabled(&t.Spec, was)
 	}
-	strategy.Count(rc, old, equality.Semantic.DeepEqual(rc.Spec, old.Spec))
+	strategy.Count(rc, old, equal.Values(rc.Spec, old.Spec))
 }
 
 // prepareSecretUpdate keeps the type of a secret that is written without one.

@@ -11,9 +11,9 @@ package strategy
 import (
 	"context"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"keelson.dev/apiserver/equal"
 	"keelson.dev/apiserver/resource"
 )
 
@@ -37,7 +37,7 @@ func (p Parts[T, Spec, Status]) Update(ctx context.Context, obj, old *T) {
 	p.KeepStatus(ctx, obj, old)
 	spec, _ := p(obj)
 	was, _ := p(old)
-	Count(obj, old, equality.Semantic.DeepEqual(spec, was))
+	Count(obj, old, equal.Values(spec, was))
 }
 
 // KeepStatus keeps the old status, for kinds that do not count generations.
@@ -77,7 +77,7 @@ func Count[T any](obj, old *T, same bool) {
 // CountSpec counts the changes of the part of a kind that has no status.
 func CountSpec[T, Spec any](spec func(*T) *Spec) func(context.Context, *T, *T) {
 	return func(_ context.Context, obj, old *T) {
-		Count(obj, old, equality.Semantic.DeepEqual(spec(obj), spec(old)))
+		Count(obj, old, equal.Values(spec(obj), spec(old)))
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -18,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"keelson.dev/apiserver/equal"
 	"keelson.dev/apiserver/ownership"
 	"keelson.dev/apiserver/resource"
 )
@@ -145,7 +145,7 @@ func unchanged(obj, live resource.Object) bool {
 	}
 	obj.SetResourceVersion(live.GetResourceVersion())
 	obj.SetUID(live.GetUID())
-	same := equality.Semantic.DeepEqual(obj, live)
+	same := equal.Values(obj, live)
 	obj.SetManagedFields(fields)
 	obj.SetResourceVersion(version)
 	obj.SetUID(uid)
@@ -184,7 +184,7 @@ func keepTimes(obj, old resource.Object) {
 		return
 	}
 	obj.SetManagedFields(prev)
-	if !equality.Semantic.DeepEqual(obj, old) {
+	if !equal.Values(obj, old) {
 		obj.SetManagedFields(next)
 	}
 }
@@ -192,8 +192,11 @@ func keepTimes(obj, old resource.Object) {
 func sameButTimes(a, b []metav1.ManagedFieldsEntry) bool {
 	for i := range a {
 		x, y := a[i], b[i]
+		if x.FieldsV1 == y.FieldsV1 || x.FieldsV1 != nil && y.FieldsV1 != nil && x.FieldsV1.Equal(*y.FieldsV1) {
+			x.FieldsV1, y.FieldsV1 = nil, nil
+		}
 		x.Time, y.Time = nil, nil
-		if !equality.Semantic.DeepEqual(x, y) {
+		if x != y {
 			return false
 		}
 	}
