@@ -1,0 +1,83 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"strings"
+	"testing"
+)
+
+// askerManifest is a pod to ask from.
+const askerManifest = `apiVersion: v1
+kind: Pod
+metadata:
+  name: asker
+  labels:
+    app: asker
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: asker
+    image: busybox:1.36
+    command: [sleep, "3600"]
+`
+
+// policyManifest lets only pods in that have a label.
+const policyManifest = `apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  name: web
+spec:
+  podSelector:
+    matchLabels:
+      app: nginx
+  ingress:
+  - from:
+    - podSelector:
+        matchLabels:
+          access: "yes"
+    ports:
+    - port: 80
+`
+
+// TestNetwork is a load balancer's address, from outside of the pod network, and a policy.
+func TestNetwork(t *testing.T) {
+	ns := namespace(t, "net")
+	n := func(args ...string) []string { return append([]string{"-n", ns}, args...) }
+	for _, manifest := range []string{webManifest, askerManifest} {
+		if out, err := try(t, manifest, n("create", "-f", "-")...); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	ctl(t, n("expose", "deployment", "nginx-deployment", "--port=80", "--type=LoadBalancer")...)
+	eventually(t, "pods ready", func() bool { return readyPods(t, ns, "app=nginx") == 2 && readyPods(t, ns, "app=asker") == 1 })
+
+	// One attempt each: what matters is what holds in the end.
+	asks := func() bool {
+		_, err := try(t, "", n("exec", "asker", "--", "wget", "-q", "-T", "1", "-O", "-", "http://nginx-deployment/hostname")...)
+		return err == nil
+	}
+	var address string
+	eventually(t, "an address", func() bool {
+		address = strings.TrimSpace(ctl(t, n("get", "service", "nginx-deployment", "-o", "jsonpath={.status.loadBalancer.ingress[0].ip}")...))
+		return address != ""
+	})
+	// Beside the nodes, on their link.
+	outside := func() bool {
+		out, err := try(t, "", "cluster", "exec", "--name", clusterName, "--", "bash", "-c",
+			"exec 3<>/dev/tcp/"+address+"/80 && printf 'GET /hostname HTTP/1.0\\r\\n\\r\\n' >&3 && timeout 2 cat <&3")
+		return err == nil && strings.Contains(out, "nginx-deployment-")
+	}
+	eventually(t, address+" answers", outside)
+	eventually(t, "the service answers", asks)
+
+	if out, err := try(t, policyManifest, n("create", "-f", "-")...); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	eventually(t, "the policy keeps the pod out", func() bool { return !asks() })
+	ctl(t, n("label", "pod", "asker", "access=yes")...)
+	eventually(t, "the policy lets the pod in", asks)
+	ctl(t, n("delete", "networkpolicy", "web")...)
+	eventually(t, address+" answers again", outside)
+}
