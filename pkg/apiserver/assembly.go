@@ -114,7 +114,7 @@ func (a *assembly) buildAuthn() error {
 	get := getter{a.self.client}
 	a.verifier = &satoken.Verifier{
 		Keys: s.keys, Issuers: a.cfg.ServiceAccountIssuers, Audiences: a.audiences,
-		Get: get, Lookup: a.cfg.ServiceAccountLookup, Clock: s.deps.Clock,
+		Get: get, Lookup: a.cfg.ServiceAccountLookup, Used: a.noteUse, Clock: s.deps.Clock,
 	}
 	cfg := authn.Config{
 		ClientCA: s.clientCA, ProxyCA: s.proxyCA, RequestHeader: a.cfg.RequestHeader,

@@ -38,7 +38,7 @@ func (a *assembly) connectors() (map[string]rest.Connector, error) {
 	evicter := &pods.Evicter{Registry: podRegistry, Client: client, Clock: clk}
 	tokens := &reviews.Tokens{
 		Issuer: a.server.issuer, Client: client, Audiences: a.audiences,
-		MaxExpiry: a.cfg.ServiceAccountMaxExpiry, Extend: a.cfg.ExtendTokenExpiration, Clock: clk,
+		MaxExpiry: a.server.maxExpiry(), Extend: a.cfg.ExtendTokenExpiration, MaxExtended: a.server.signerMax(), Clock: clk,
 	}
 	all := map[string]rest.Connector{
 		"bindings":              binder.Connector(),

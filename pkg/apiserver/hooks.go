@@ -55,6 +55,9 @@ func (a *assembly) buildHooks() {
 		{name: "priority-and-fairness-config-producer",
 			run:   func(ctx context.Context) error { return bootstrap.FlowControl(ctx, client) },
 			after: a.keep(time.Minute, func(ctx context.Context) error { return bootstrap.FlowControl(ctx, client) })},
+		{name: "start-legacy-token-tracking-controller",
+			run:   func(ctx context.Context) error { return bootstrap.TokenTracking(ctx, client, a.server.deps.Clock) },
+			after: a.keep(time.Minute, func(ctx context.Context) error { return bootstrap.TokenTracking(ctx, client, a.server.deps.Clock) })},
 		{name: "start-service-ip-repair-controllers",
 			run: func(ctx context.Context) error { return a.services.Repair(ctx, client) }},
 	}

@@ -59,9 +59,10 @@ type Server struct {
 	issuers     *authn.Issuers
 	authorizers *authz.Chain
 	issuer      *satoken.Issuer
-	keys        *satoken.Keys
-	keyServers  []health.Check // whether they answer
-	audit       *audit.Log     // nil: nothing is taken down
+	keys        satoken.KeySource
+	signer      *satoken.External // nil: tokens are signed in here
+	keyServers  []health.Check    // whether they answer
+	audit       *audit.Log        // nil: nothing is taken down
 
 	inFlight  *filters.InFlight
 	inherited []net.Listener
@@ -130,14 +131,7 @@ func (s *Server) load() error {
 	if s.serving, err = newServing(&s.cfg, cas, s.deps.Clock, s.log); err != nil {
 		return err
 	}
-	if s.issuer, err = satoken.LoadIssuer(s.cfg.ServiceAccountIssuers[0], s.cfg.ServiceAccountSignKey); err != nil {
-		return err
-	}
-	files := append([]string{}, s.cfg.ServiceAccountKeyFiles...)
-	if len(files) == 0 {
-		files = append(files, s.cfg.ServiceAccountSignKey)
-	}
-	if s.keys, err = satoken.LoadKeys(files...); err != nil || s.deps.Getenv == nil {
+	if err := s.loadTokenKeys(); err != nil || s.deps.Getenv == nil {
 		return err
 	}
 	s.inherited, err = inheritedSockets(s.deps.Getenv)
@@ -197,6 +191,9 @@ func (s *Server) Run(ctx context.Context) error {
 	})
 	background.Go(func() { s.serving.run(inner, s.deps.Clock) })
 	background.Go(func() { s.runAudit(inner) })
+	if err := s.startTokens(inner, &background); err != nil {
+		return err
+	}
 	if err := s.issuers.Start(inner); err != nil {
 		return err
 	}

@@ -53,6 +53,7 @@ type Config struct {
 	BootstrapTokenAuth      bool
 	ServiceAccountKeyFiles  []string
 	ServiceAccountSignKey   string
+	ServiceAccountSigner    string // socket of a signer, in the place of keys
 	ServiceAccountIssuers   []string
 	ServiceAccountJWKSURI   string
 	ServiceAccountMaxExpiry time.Duration
@@ -170,8 +171,14 @@ func (c *Config) Validate() error {
 	if (c.TLSCertFile == "") != (c.TLSKeyFile == "") {
 		add("--tls-cert-file and --tls-private-key-file go together")
 	}
-	if c.ServiceAccountSignKey == "" || len(c.ServiceAccountIssuers) == 0 {
+	if c.ServiceAccountSignKey == "" && c.ServiceAccountSigner == "" || len(c.ServiceAccountIssuers) == 0 {
 		add("--service-account-signing-key-file and --service-account-issuer are required")
+	}
+	if c.ServiceAccountSigner != "" && (c.ServiceAccountSignKey != "" || len(c.ServiceAccountKeyFiles) > 0) {
+		add("can't set `--service-account-signing-key-file` and/or `--service-account-key-file` with `--service-account-signing-endpoint` (They are mutually exclusive)")
+	}
+	if m := c.ServiceAccountMaxExpiry; m != 0 && (m < time.Hour || m > 1<<32*time.Second) {
+		add("the service-account-max-token-expiration must be between 1 hour and 2^32 seconds")
 	}
 	if n := len(c.ServiceClusterIPRanges); n < 1 || n > 2 {
 		add("--service-cluster-ip-range takes one or two ranges")

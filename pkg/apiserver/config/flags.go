@@ -81,6 +81,7 @@ func (c *Config) addAuthn(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.BootstrapTokenAuth, "enable-bootstrap-token-auth", false, "accept bootstrap tokens (secrets in kube-system)")
 	fs.StringArrayVar(&c.ServiceAccountKeyFiles, "service-account-key-file", nil, "keys that verify service account tokens; may be repeated")
 	fs.StringVar(&c.ServiceAccountSignKey, "service-account-signing-key-file", "", "key that signs service account tokens")
+	fs.StringVar(&c.ServiceAccountSigner, "service-account-signing-endpoint", "", "socket of a process that signs service account tokens and has their keys, instead of key files")
 	fs.StringArrayVar(&c.ServiceAccountIssuers, "service-account-issuer", nil, "issuer of tokens; the first issues, all are accepted")
 	fs.StringVar(&c.ServiceAccountJWKSURI, "service-account-jwks-uri", "", "where the discovery document says the keys are")
 	fs.DurationVar(&c.ServiceAccountMaxExpiry, "service-account-max-token-expiration", 0, "longest life of an issued token; 0: no limit")

@@ -39,7 +39,9 @@ type Tokens struct {
 	Audiences authenticator.Audiences
 	MaxExpiry time.Duration // 0: no limit
 	Extend    bool          // injected tokens outlive their nominal hour
-	Clock     clock.Clock
+	// MaxExtended bounds how long they do; 0: a year.
+	MaxExtended time.Duration
+	Clock       clock.Clock
 }
 
 const (
@@ -94,9 +96,9 @@ func (t *Tokens) create(ctx context.Context, req *rest.Request, obj runtime.Obje
 	w.Expiry = now.Add(time.Duration(seconds) * time.Second)
 	tr.Status.ExpirationTimestamp = metav1.NewTime(w.Expiry)
 	if t.Extend && w.Pod != nil && seconds == satoken.WarnAfter && t.ours(tr.Spec.Audiences) {
-		w.WarnAfter, w.Expiry = w.Expiry, now.Add(time.Duration(satoken.ExtendedExpiry)*time.Second)
+		w.WarnAfter, w.Expiry = w.Expiry, now.Add(t.extended())
 	}
-	if tr.Status.Token, err = t.Issuer.Issue(w); err != nil {
+	if tr.Status.Token, err = t.Issuer.Issue(ctx, w); err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
 	audit.AddAuditAnnotation(ctx, serviceaccount.IssuedCredentialIDAuditAnnotationKey, tokenjwt.CredentialIDForJTI(w.ID))
@@ -149,6 +151,15 @@ func (t *Tokens) ours(audiences []string) bool {
 		}
 	}
 	return true
+}
+
+// extended is how long an injected token lives in truth.
+func (t *Tokens) extended() time.Duration {
+	year := time.Duration(satoken.ExtendedExpiry) * time.Second
+	if t.MaxExtended != 0 {
+		return min(year, t.MaxExtended)
+	}
+	return year
 }
 
 // bind looks up the object that the token is to be bound to.

@@ -11,7 +11,9 @@
 package satoken
 
 import (
+	"context"
 	"crypto"
+	"encoding/json"
 	"fmt"
 	"os"
 	"time"
@@ -62,62 +64,10 @@ type legacyClaims struct {
 	Namespace          string `json:"kubernetes.io/serviceaccount/namespace"`
 }
 
-// Keys verify tokens. They are immutable.
-type Keys struct {
-	all  []crypto.PublicKey
-	byID map[string][]crypto.PublicKey
-	set  jose.JSONWebKeySet
-}
-
-// LoadKeys reads public (or private) keys from PEM files; duplicates are dropped.
-func LoadKeys(files ...string) (*Keys, error) {
-	k := &Keys{byID: map[string][]crypto.PublicKey{}}
-	for _, file := range files {
-		keys, err := keyutil.PublicKeysFromFile(file)
-		if err != nil {
-			return nil, fmt.Errorf("service account keys: %w", err)
-		}
-		for _, key := range keys {
-			if err := k.add(key); err != nil {
-				return nil, fmt.Errorf("service account key in %s: %w", file, err)
-			}
-		}
-	}
-	return k, nil
-}
-
-func (k *Keys) add(key crypto.PublicKey) error {
-	id, err := tokenkey.ID(key)
-	if err != nil {
-		return err
-	}
-	if len(k.byID[id]) > 0 {
-		return nil
-	}
-	alg, err := tokenkey.Algorithm(key)
-	if err != nil {
-		return err
-	}
-	k.all = append(k.all, key)
-	k.byID[id] = append(k.byID[id], key)
-	k.set.Keys = append(k.set.Keys, jose.JSONWebKey{Key: key, KeyID: id, Algorithm: string(alg), Use: "sig"})
-	return nil
-}
-
-// candidates are the keys that may have signed a token with key ID id.
-func (k *Keys) candidates(id string) []crypto.PublicKey {
-	if id == "" {
-		return k.all
-	}
-	return k.byID[id]
-}
-
 // Issuer signs tokens.
 type Issuer struct {
-	name   string
-	signer jose.Signer
-	// Key is the public half of the signing key.
-	Key crypto.PublicKey
+	name string
+	sign func(ctx context.Context, payload []byte) (string, error)
 }
 
 // LoadIssuer reads the signing key from a PEM file.
@@ -146,7 +96,13 @@ func LoadIssuer(name, file string) (*Issuer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("service account signing key %s: %w", file, err)
 	}
-	return &Issuer{name: name, signer: signer, Key: private.Public()}, nil
+	return &Issuer{name: name, sign: func(_ context.Context, payload []byte) (string, error) {
+		signed, err := signer.Sign(payload)
+		if err != nil {
+			return "", err
+		}
+		return signed.CompactSerialize()
+	}}, nil
 }
 
 // Wanted describes a token to be issued.
@@ -163,7 +119,7 @@ type Wanted struct {
 }
 
 // Issue signs a token.
-func (i *Issuer) Issue(w Wanted) (string, error) {
+func (i *Issuer) Issue(ctx context.Context, w Wanted) (string, error) {
 	public := jwt.Claims{
 		ID: w.ID, Issuer: i.name, Subject: w.Subject, Audience: w.Audiences,
 		IssuedAt: jwt.NewNumericDate(w.Now), NotBefore: jwt.NewNumericDate(w.Now), Expiry: jwt.NewNumericDate(w.Expiry),
@@ -174,7 +130,21 @@ func (i *Issuer) Issue(w Wanted) (string, error) {
 	if !w.WarnAfter.IsZero() {
 		private.Kubernetes.WarnAfter = jwt.NewNumericDate(w.WarnAfter)
 	}
-	token, err := jwt.Signed(i.signer).Claims(private).Claims(public).Serialize()
+	all := map[string]json.RawMessage{}
+	for _, part := range []any{private, public} {
+		data, err := json.Marshal(part)
+		if err != nil {
+			return "", fmt.Errorf("claims: %w", err)
+		}
+		if err := json.Unmarshal(data, &all); err != nil {
+			return "", fmt.Errorf("claims: %w", err)
+		}
+	}
+	payload, err := json.Marshal(all)
+	if err != nil {
+		return "", fmt.Errorf("claims: %w", err)
+	}
+	token, err := i.sign(ctx, payload)
 	if err != nil {
 		return "", fmt.Errorf("sign service account token: %w", err)
 	}

@@ -35,12 +35,14 @@ type Getter interface {
 
 // Verifier authenticates tokens. Fields are set before its first use.
 type Verifier struct {
-	Keys      *Keys
+	Keys      KeySource
 	Issuers   []string // all accepted; LegacyIssuer is always
 	Audiences authenticator.Audiences
 	Get       Getter
 	Lookup    bool // check that what a token is bound to exists
-	Clock     clock.Clock
+	// Used is told of tokens that live in secrets and are used; may be nil.
+	Used  func(ctx context.Context, secret *corev1.Secret)
+	Clock clock.Clock
 }
 
 // AuthenticateToken answers whose token it is. Tokens of other issuers are none
@@ -59,7 +61,7 @@ func (v *Verifier) AuthenticateToken(ctx context.Context, token string) (*authen
 		claims
 		legacyClaims
 	}
-	if err := v.verify(parsed, &public, &private); err != nil {
+	if err := v.verify(ctx, parsed, &public, &private); err != nil {
 		return nil, false, err
 	}
 	if issuer == LegacyIssuer {
@@ -103,13 +105,13 @@ func unverifiedIssuer(token string) (string, bool) {
 	return c.Issuer, true
 }
 
-func (v *Verifier) verify(token *jwt.JSONWebToken, into ...any) error {
+func (v *Verifier) verify(ctx context.Context, token *jwt.JSONWebToken, into ...any) error {
 	id := ""
 	if len(token.Headers) > 0 {
 		id = token.Headers[0].KeyID
 	}
 	err := errors.New("invalid signature, no keys found")
-	for _, key := range v.Keys.candidates(id) {
+	for _, key := range v.Keys.Candidates(ctx, id) {
 		if err = token.Claims(key, into...); err == nil {
 			return nil
 		}
@@ -228,14 +230,7 @@ func (v *Verifier) legacy(ctx context.Context, token string, public *jwt.Claims,
 		return nil, false, errors.New("sub claim is invalid")
 	}
 	if v.Lookup {
-		secret, err := v.Get.Secret(ctx, c.Namespace, c.SecretName)
-		if err != nil || secret.DeletionTimestamp != nil {
-			return nil, false, errors.New("token has been invalidated")
-		}
-		if string(secret.Data[corev1.ServiceAccountTokenKey]) != token {
-			return nil, false, errors.New("token does not match server's copy")
-		}
-		if err := v.account(ctx, c.Namespace, Ref{Name: c.ServiceAccountName, UID: c.ServiceAccountUID}, v.Clock.Now()); err != nil {
+		if err := v.stored(ctx, token, c); err != nil {
 			return nil, false, err
 		}
 	}

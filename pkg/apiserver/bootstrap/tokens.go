@@ -1,0 +1,48 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bootstrap
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"keelson.dev/api/clock"
+)
+
+const (
+	trackingName = "kube-apiserver-legacy-service-account-token-tracking"
+	trackingKey  = "since"
+)
+
+// TokenTracking keeps the config map that says since when the use of tokens in
+// secrets is noted: what has not been noted since has not been used.
+func TokenTracking(ctx context.Context, client kubernetes.Interface, clk clock.Clock) error {
+	api := client.CoreV1().ConfigMaps(metav1.NamespaceSystem)
+	today := clk.Now().UTC().Format(time.DateOnly)
+	cm, err := api.Get(ctx, trackingName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		_, err = api.Create(ctx, &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: trackingName},
+			Data:       map[string]string{trackingKey: today},
+		}, metav1.CreateOptions{})
+		return named("config map", trackingName, ignoreExists(err))
+	}
+	if err != nil {
+		return named("config map", trackingName, err)
+	}
+	if _, err := time.Parse(time.DateOnly, cm.Data[trackingKey]); err == nil {
+		return nil
+	}
+	if cm.Data == nil {
+		cm.Data = map[string]string{}
+	}
+	cm.Data[trackingKey] = today
+	_, err = api.Update(ctx, cm, metav1.UpdateOptions{})
+	return named("config map", trackingName, err)
+}

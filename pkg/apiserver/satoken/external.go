@@ -1,0 +1,260 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package satoken
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	externaljwt "k8s.io/externaljwt/apis/v1"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/tokenkey"
+)
+
+const (
+	// signerPatience is how long a signer may take to tell its keys.
+	signerPatience = time.Minute
+	// signerRetry is when it is asked again after it did not.
+	signerRetry = 10 * time.Second
+	// minRefetch is how soon an unknown key has the keys fetched again.
+	minRefetch = time.Second
+	maxKeyID   = 1024
+)
+
+// External has a process beside this one sign tokens: the private key is nowhere
+// in here. Its keys are fetched as often as it says, and when a token names one
+// that is not known.
+type External struct {
+	conn   *grpc.ClientConn
+	client externaljwt.ExternalJWTSignerClient
+	clock  clock.Clock
+	log    *slog.Logger
+	// MaxExpiry is the longest life of a token that the signer allows.
+	MaxExpiry time.Duration
+
+	fetching sync.Mutex
+	keys     atomic.Pointer[externalKeys]
+}
+
+// externalKeys are what the signer has told at one time.
+type externalKeys struct {
+	byID    map[string]externalKey
+	set     jose.JSONWebKeySet
+	fetched time.Time
+	next    time.Time
+}
+
+type externalKey struct {
+	key    crypto.PublicKey
+	hidden bool // verifies, and signs no more
+}
+
+// DialExternal asks the signer on a socket for its keys and limits.
+func DialExternal(ctx context.Context, socket string, clk clock.Clock, log *slog.Logger) (*External, error) {
+	conn, err := grpc.NewClient("passthrough:///"+socket,
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		}))
+	if err != nil {
+		return nil, fmt.Errorf("external signer %s: %w", socket, err)
+	}
+	e := &External{conn: conn, client: externaljwt.NewExternalJWTSignerClient(conn), clock: clk, log: log}
+	ctx, cancel := context.WithTimeout(ctx, signerPatience)
+	defer cancel()
+	if err := e.begin(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("external signer %s: %w", socket, err), conn.Close())
+	}
+	return e, nil
+}
+
+func (e *External) begin(ctx context.Context) error {
+	if err := e.fetch(ctx); err != nil {
+		return err
+	}
+	meta, err := e.client.Metadata(ctx, &externaljwt.MetadataRequest{})
+	if err != nil {
+		return fmt.Errorf("metadata: %w", err)
+	}
+	if meta.MaxTokenExpirationSeconds < minExpirySeconds {
+		return fmt.Errorf("max token life supported by external-jwt-signer (%ds) is less than acceptable (min %ds)", meta.MaxTokenExpirationSeconds, minExpirySeconds)
+	}
+	e.MaxExpiry = time.Duration(meta.MaxTokenExpirationSeconds) * time.Second
+	return nil
+}
+
+// minExpirySeconds is the shortest life that tokens may be asked for with.
+const minExpirySeconds = 600
+
+// Issuer returns an issuer whose tokens the signer signs.
+func (e *External) Issuer(name string) *Issuer { return &Issuer{name: name, sign: e.sign} }
+
+func (e *External) sign(ctx context.Context, payload []byte) (string, error) {
+	body := base64.RawURLEncoding.EncodeToString(payload)
+	resp, err := e.client.Sign(ctx, &externaljwt.SignJWTRequest{Claims: body})
+	if err != nil {
+		return "", err
+	}
+	if err := e.checkHeader(resp.Header); err != nil {
+		return "", fmt.Errorf("header: %w", err)
+	}
+	if resp.Signature == "" {
+		return "", errors.New("empty signature returned")
+	}
+	return resp.Header + "." + body + "." + resp.Signature, nil
+}
+
+// checkHeader refuses signatures that nobody could verify.
+func (e *External) checkHeader(header string) error {
+	data, err := base64.RawURLEncoding.DecodeString(header)
+	if err != nil {
+		return err
+	}
+	var h struct {
+		Algorithm jose.SignatureAlgorithm `json:"alg"`
+		KeyID     string                  `json:"kid"`
+		Type      string                  `json:"typ"`
+	}
+	strict := json.NewDecoder(bytes.NewReader(data))
+	strict.DisallowUnknownFields()
+	if err := strict.Decode(&h); err != nil {
+		return err
+	}
+	switch {
+	case h.Type != "JWT":
+		return errors.New("bad type")
+	case h.KeyID == "":
+		return errors.New("key id missing")
+	case len(h.KeyID) > maxKeyID:
+		return errors.New("key id longer than 1 kb")
+	}
+	switch h.Algorithm {
+	case jose.RS256, jose.ES256, jose.ES384, jose.ES512:
+	default:
+		return fmt.Errorf("bad signing algorithm %q", h.Algorithm)
+	}
+	if k, ok := e.keys.Load().byID[h.KeyID]; ok && k.hidden {
+		return fmt.Errorf("key used for signing JWT (kid: %s) is excluded from OIDC discovery docs", h.KeyID)
+	}
+	return nil
+}
+
+// fetch asks for the keys. On an error the former ones stay.
+func (e *External) fetch(ctx context.Context) error {
+	resp, err := e.client.FetchKeys(ctx, &externaljwt.FetchKeysRequest{})
+	if err != nil {
+		return fmt.Errorf("keys: %w", err)
+	}
+	if resp.RefreshHintSeconds <= 0 {
+		return fmt.Errorf("found invalid refresh hint (%ds)", resp.RefreshHintSeconds)
+	}
+	if len(resp.Keys) == 0 {
+		return errors.New("found no keys")
+	}
+	now := e.clock.Now()
+	keys := &externalKeys{byID: map[string]externalKey{}, fetched: now, next: now.Add(time.Duration(resp.RefreshHintSeconds) * time.Second)}
+	for _, k := range resp.Keys {
+		if err := keys.add(k); err != nil {
+			return err
+		}
+	}
+	e.keys.Store(keys)
+	return nil
+}
+
+func (k *externalKeys) add(told *externaljwt.Key) error {
+	id := told.GetKeyId()
+	if id == "" || len(id) > maxKeyID {
+		return fmt.Errorf("found invalid public key id %q", id)
+	}
+	key, err := x509.ParsePKIXPublicKey(told.GetKey())
+	if err != nil {
+		return fmt.Errorf("public key %q: %w", id, err)
+	}
+	alg, err := tokenkey.Algorithm(key)
+	if err != nil {
+		return fmt.Errorf("public key %q: %w", id, err)
+	}
+	k.byID[id] = externalKey{key, told.GetExcludeFromOidcDiscovery()}
+	if !told.GetExcludeFromOidcDiscovery() {
+		k.set.Keys = append(k.set.Keys, jose.JSONWebKey{Key: key, KeyID: id, Algorithm: string(alg), Use: "sig"})
+	}
+	return nil
+}
+
+// Candidates implements KeySource. A key that is not known may be new.
+func (e *External) Candidates(ctx context.Context, id string) []crypto.PublicKey {
+	keys := e.keys.Load()
+	if id == "" {
+		var all []crypto.PublicKey
+		for _, k := range keys.byID {
+			all = append(all, k.key)
+		}
+		return all
+	}
+	if _, ok := keys.byID[id]; !ok {
+		keys = e.refetch(ctx)
+	}
+	if k, ok := keys.byID[id]; ok {
+		return []crypto.PublicKey{k.key}
+	}
+	return nil
+}
+
+// refetch asks for the keys, but not more often than is good for the signer:
+// anybody can name keys.
+func (e *External) refetch(ctx context.Context) *externalKeys {
+	e.fetching.Lock()
+	defer e.fetching.Unlock()
+	if keys := e.keys.Load(); e.clock.Now().Sub(keys.fetched) < minRefetch {
+		return keys
+	}
+	if err := e.fetch(ctx); err != nil {
+		e.log.Error("Keys of the external signer not fetched", "err", err)
+	}
+	return e.keys.Load()
+}
+
+// Published implements KeySource.
+func (e *External) Published() (jose.JSONWebKeySet, time.Duration) {
+	keys := e.keys.Load()
+	return keys.set, max(0, keys.next.Sub(e.clock.Now()))
+}
+
+// Run keeps the keys until ctx is done.
+func (e *External) Run(ctx context.Context) {
+	wait := e.keys.Load().next.Sub(e.clock.Now())
+	for {
+		select {
+		case <-ctx.Done():
+			_ = e.conn.Close() // calls have ended
+			return
+		case <-e.clock.After(wait):
+		}
+		attempt, cancel := context.WithTimeout(ctx, signerPatience)
+		err := e.fetch(attempt)
+		cancel()
+		wait = e.keys.Load().next.Sub(e.clock.Now())
+		if err != nil {
+			e.log.Error("Keys of the external signer not fetched", "err", err)
+			wait = signerRetry
+		}
+	}
+}

@@ -1,0 +1,137 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package satoken
+
+import (
+	"context"
+	"crypto"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"k8s.io/client-go/util/keyutil"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/tokenkey"
+)
+
+// KeySource has the keys that tokens verify with.
+type KeySource interface {
+	// Candidates are the keys that may have signed a token with key ID id; all of
+	// them for an empty id.
+	Candidates(ctx context.Context, id string) []crypto.PublicKey
+	// Published are the keys that others are told of, and for how long what they
+	// hear is right.
+	Published() (jose.JSONWebKeySet, time.Duration)
+}
+
+// Keys verify tokens. They are immutable.
+type Keys struct {
+	all  []crypto.PublicKey
+	byID map[string][]crypto.PublicKey
+	set  jose.JSONWebKeySet
+}
+
+// LoadKeys reads public (or private) keys from PEM files; duplicates are dropped.
+func LoadKeys(files ...string) (*Keys, error) {
+	k := &Keys{byID: map[string][]crypto.PublicKey{}}
+	for _, file := range files {
+		keys, err := keyutil.PublicKeysFromFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("service account keys: %w", err)
+		}
+		for _, key := range keys {
+			if err := k.add(key); err != nil {
+				return nil, fmt.Errorf("service account key in %s: %w", file, err)
+			}
+		}
+	}
+	return k, nil
+}
+
+func (k *Keys) add(key crypto.PublicKey) error {
+	id, err := tokenkey.ID(key)
+	if err != nil {
+		return err
+	}
+	if len(k.byID[id]) > 0 {
+		return nil
+	}
+	alg, err := tokenkey.Algorithm(key)
+	if err != nil {
+		return err
+	}
+	k.all = append(k.all, key)
+	k.byID[id] = append(k.byID[id], key)
+	k.set.Keys = append(k.set.Keys, jose.JSONWebKey{Key: key, KeyID: id, Algorithm: string(alg), Use: "sig"})
+	return nil
+}
+
+func (k *Keys) candidates(id string) []crypto.PublicKey {
+	if id == "" {
+		return k.all
+	}
+	return k.byID[id]
+}
+
+const (
+	// publishedFor is how long verifiers elsewhere may keep the keys of files.
+	publishedFor = time.Hour
+	// keyReload is how often the files are looked at.
+	keyReload = time.Minute
+)
+
+// KeyFiles are the keys of files, and follow them: a key is added before it signs,
+// and taken away once its tokens have expired, without a restart.
+type KeyFiles struct {
+	files   []string
+	current atomic.Pointer[Keys]
+}
+
+// LoadKeyFiles reads the files.
+func LoadKeyFiles(files ...string) (*KeyFiles, error) {
+	k := &KeyFiles{files: files}
+	return k, k.Reload()
+}
+
+// Reload reads the files again; on an error the former keys stay.
+func (k *KeyFiles) Reload() error {
+	keys, err := LoadKeys(k.files...)
+	if err != nil {
+		return err
+	}
+	if len(keys.all) == 0 {
+		return fmt.Errorf("service account keys: none in %q", k.files)
+	}
+	k.current.Store(keys)
+	return nil
+}
+
+// Run follows the files until ctx is done.
+func (k *KeyFiles) Run(ctx context.Context, clk clock.Clock, log *slog.Logger) {
+	ticker := clk.NewTicker(keyReload)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+			if err := k.Reload(); err != nil {
+				log.Error("Service account keys not reloaded", "err", err)
+			}
+		}
+	}
+}
+
+// Candidates implements KeySource.
+func (k *KeyFiles) Candidates(_ context.Context, id string) []crypto.PublicKey {
+	return k.current.Load().candidates(id)
+}
+
+// Published implements KeySource.
+func (k *KeyFiles) Published() (jose.JSONWebKeySet, time.Duration) {
+	return k.current.Load().set, publishedFor
+}

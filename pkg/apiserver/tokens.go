@@ -1,0 +1,90 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson.dev/keelson/pkg/apiserver/satoken"
+)
+
+// loadTokenKeys reads the keys of service account tokens, unless they are those
+// of a signer beside this process.
+func (s *Server) loadTokenKeys() error {
+	if s.cfg.ServiceAccountSigner != "" {
+		return nil
+	}
+	var err error
+	if s.issuer, err = satoken.LoadIssuer(s.cfg.ServiceAccountIssuers[0], s.cfg.ServiceAccountSignKey); err != nil {
+		return err
+	}
+	files := append([]string{}, s.cfg.ServiceAccountKeyFiles...)
+	if len(files) == 0 {
+		files = append(files, s.cfg.ServiceAccountSignKey)
+	}
+	keys, err := satoken.LoadKeyFiles(files...)
+	s.keys = keys
+	return err
+}
+
+// startTokens follows the keys, or the signer.
+func (s *Server) startTokens(ctx context.Context, background *sync.WaitGroup) error {
+	if files, ok := s.keys.(*satoken.KeyFiles); ok {
+		background.Go(func() { files.Run(ctx, s.deps.Clock, s.log) })
+		return nil
+	}
+	signer, err := satoken.DialExternal(ctx, s.cfg.ServiceAccountSigner, s.deps.Clock, s.log)
+	if err != nil {
+		return err
+	}
+	background.Go(func() { signer.Run(ctx) })
+	if m := s.cfg.ServiceAccountMaxExpiry; m > signer.MaxExpiry {
+		return fmt.Errorf("service-account-max-token-expiration cannot be set longer than the token expiration supported by service-account-signing-endpoint: %s > %s", m, signer.MaxExpiry)
+	}
+	s.signer, s.keys, s.issuer = signer, signer, signer.Issuer(s.cfg.ServiceAccountIssuers[0])
+	return nil
+}
+
+// signerMax is the longest life of a token that a signer beside this process
+// allows; 0: there is none.
+func (s *Server) signerMax() time.Duration {
+	if s.signer == nil {
+		return 0
+	}
+	return s.signer.MaxExpiry
+}
+
+// maxExpiry is the longest life of a token that may be asked for; 0: no limit.
+func (s *Server) maxExpiry() time.Duration {
+	if m := s.cfg.ServiceAccountMaxExpiry; m != 0 {
+		return m
+	}
+	return s.signerMax()
+}
+
+// noteUse labels a secret, once a day, as one whose token is in use.
+func (a *assembly) noteUse(ctx context.Context, secret *corev1.Secret) {
+	now := a.server.deps.Clock.Now().UTC()
+	today, tomorrow := now.Format(time.DateOnly), now.AddDate(0, 0, 1).Format(time.DateOnly)
+	if last := secret.Labels[satoken.LastUsedLabel]; last == today || last == tomorrow {
+		return // tomorrow: another server's clock
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": secret.UID, "labels": map[string]string{satoken.LastUsedLabel: today},
+	}})
+	if err == nil {
+		_, err = a.self.client.CoreV1().Secrets(secret.Namespace).Patch(ctx, secret.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	}
+	if err != nil {
+		a.server.log.Error("Use of a token not noted", "namespace", secret.Namespace, "secret", secret.Name, "err", err)
+	}
+}
