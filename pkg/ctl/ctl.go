@@ -57,7 +57,7 @@ func kubectl(args []string, stdin io.Reader, stdout, stderr io.Writer) *cobra.Co
 	})
 	if filepath.Base(args[0]) != "kubectl" {
 		root.Use = "ctl"
-		root.AddCommand(clusterCommand(stdin, stdout, stderr), webhooksCommand(flags, stdout))
+		root.AddCommand(clusterCommand(stdin, stdout, stderr), webhooksCommand(flags, stdout), whyCommand(flags, stdout))
 	}
 	return root
 }

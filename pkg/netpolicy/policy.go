@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -226,6 +227,15 @@ func join(list []portRange) []portRange {
 		out = append(out, r)
 	}
 	return out
+}
+
+// ParseProtocol returns the number of a protocol that policies may name.
+func ParseProtocol(name string) (uint8, error) {
+	switch p := corev1.Protocol(strings.ToUpper(name)); p {
+	case corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP:
+		return protocolNumber(p), nil
+	}
+	return 0, fmt.Errorf("protocol %q: must be TCP, UDP or SCTP", name)
 }
 
 func protocolNumber(p corev1.Protocol) uint8 {

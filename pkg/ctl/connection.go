@@ -1,0 +1,161 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/kubernetes"
+
+	"keelson.dev/keelson/pkg/netpolicy"
+)
+
+// connectionCommand is "ctl why connection".
+func connectionCommand(flags genericclioptions.RESTClientGetter, stdout io.Writer) *cobra.Command {
+	var port uint16
+	var protocol string
+	c := &cobra.Command{
+		Use:   "connection FROM TO --port PORT",
+		Short: "Tell whether network policies allow a connection, and which decide",
+		Long: `Tell whether network policies let one end reach another, and which of them decide.
+An end is a pod, as NAME or NAMESPACE/NAME, or an IP address. The answer is what
+the policies say; that somebody listens at the port is another matter.`,
+		Example: "  ctl why connection web shop/db --port 5432",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(c *cobra.Command, args []string) error {
+			cfg, err := flags.ToRESTConfig()
+			if err != nil {
+				return err
+			}
+			client, err := kubernetes.NewForConfig(cfg)
+			if err != nil {
+				return err
+			}
+			namespace, _, err := flags.ToRawKubeConfigLoader().Namespace()
+			if err != nil {
+				return err
+			}
+			cell, err := readPolicies(c.Context(), client)
+			if err != nil {
+				return err
+			}
+			f := netpolicy.Flow{Port: port}
+			if f.Protocol, err = netpolicy.ParseProtocol(protocol); err != nil {
+				return err
+			}
+			if f.From, err = cell.end(namespace, args[0]); err != nil {
+				return err
+			}
+			if f.To, err = cell.end(namespace, args[1]); err != nil {
+				return err
+			}
+			return printVerdict(stdout, f, strings.ToUpper(protocol), netpolicy.Explain(f, cell.policies, cell.namespaces))
+		},
+	}
+	c.Flags().Uint16Var(&port, "port", 0, "the port at TO")
+	c.Flags().StringVar(&protocol, "protocol", "TCP", "TCP, UDP or SCTP")
+	_ = c.MarkFlagRequired("port")
+	return c
+}
+
+// policyCell is everything that policies depend on.
+type policyCell struct {
+	pods       []*netpolicy.Pod
+	policies   []*networkingv1.NetworkPolicy
+	namespaces map[string]labels.Set
+}
+
+func readPolicies(ctx context.Context, client kubernetes.Interface) (*policyCell, error) {
+	cell := &policyCell{namespaces: map[string]labels.Set{}}
+	pods, err := client.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for i := range pods.Items {
+		if p := netpolicy.PodOf(&pods.Items[i], ""); p != nil {
+			cell.pods = append(cell.pods, p)
+		}
+	}
+	namespaces, err := client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range namespaces.Items {
+		cell.namespaces[n.Name] = n.Labels
+	}
+	policies, err := client.NetworkingV1().NetworkPolicies("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for i := range policies.Items {
+		cell.policies = append(cell.policies, &policies.Items[i])
+	}
+	return cell, nil
+}
+
+// end finds one end of a connection by what the user calls it.
+func (c *policyCell) end(namespace, name string) (netpolicy.Party, error) {
+	if a, err := netip.ParseAddr(name); err == nil {
+		i := slices.IndexFunc(c.pods, func(p *netpolicy.Pod) bool { return slices.Contains(p.IPs, a) })
+		if i < 0 {
+			return netpolicy.Party{Addr: a}, nil
+		}
+		return netpolicy.Party{Pod: c.pods[i], Addr: a}, nil
+	}
+	key := types.NamespacedName{Namespace: namespace, Name: strings.TrimPrefix(name, "pod/")}
+	if before, after, ok := strings.Cut(key.Name, "/"); ok {
+		key = types.NamespacedName{Namespace: before, Name: after}
+	}
+	for _, p := range c.pods {
+		if p.Name == key {
+			return netpolicy.Party{Pod: p, Addr: p.IPs[0]}, nil
+		}
+	}
+	return netpolicy.Party{}, fmt.Errorf("pod %s: there is none, it has no address yet, or it has its node's", key)
+}
+
+func printVerdict(out io.Writer, f netpolicy.Flow, protocol string, v netpolicy.Verdict) error {
+	answer := "allowed"
+	if !v.Allowed() {
+		answer = "denied"
+	}
+	_, err := fmt.Fprintf(out, "%s → %s, %s %d: %s\n  egress:  %s\n  ingress: %s\n", endName(f.From), endName(f.To), protocol, f.Port, answer, sideText(v.Egress), sideText(v.Ingress))
+	return err
+}
+
+func endName(p netpolicy.Party) string {
+	if p.Pod == nil {
+		return p.Addr.String()
+	}
+	return fmt.Sprintf("%s (%s)", p.Pod.Name, p.Addr)
+}
+
+func sideText(s netpolicy.Side) string {
+	switch {
+	case len(s.Isolating) == 0:
+		return "no policy is about it"
+	case len(s.Allowing) == 0:
+		return "isolated by " + nameList(s.Isolating) + "; none allows it"
+	}
+	return "allowed by " + nameList(s.Allowing)
+}
+
+func nameList(list []types.NamespacedName) string {
+	var out []string
+	for _, n := range list {
+		out = append(out, n.String())
+	}
+	return strings.Join(out, ", ")
+}
