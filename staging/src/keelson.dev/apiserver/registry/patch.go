@@ -143,6 +143,11 @@ func (pp *patching) json(ctx context.Context, cur resource.Object) (resource.Obj
 	if cur == nil {
 		return nil, apierrors.NewNotFound(pp.r.row.GroupResource(), pp.p.Name)
 	}
+	if pp.p.Type == types.MergePatchType && !pp.r.dynamic() && (pp.v == nil || pp.v.FromStorage == nil) {
+		if obj := cur.DeepCopyObject().(resource.Object); patch.Merge(obj, pp.p.Data) {
+			return pp.finish(ctx, obj, cur)
+		}
+	}
 	versioned, err := pp.versioned(cur)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,136 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package patch
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+
+	kjson "sigs.k8s.io/json"
+)
+
+// Merge applies a merge patch to obj, a pointer to a struct of the API, without a
+// detour over its JSON: only what the patch names is decoded. It reports false
+// for a patch that is better told of, or decided, by JSON: malformed ones,
+// unknown or repeated fields, nulls in lists, changes of kind. obj may be half
+// changed then.
+func Merge(obj any, patch []byte) bool {
+	var fields map[string]any
+	if findings, err := kjson.UnmarshalStrict(patch, &fields); err != nil || len(findings) > 0 || fields == nil {
+		return false
+	}
+	if _, kind := fields["kind"]; kind {
+		return false
+	}
+	if _, version := fields["apiVersion"]; version {
+		return false
+	}
+	v := reflect.ValueOf(obj)
+	return v.Kind() == reflect.Pointer && v.Elem().Kind() == reflect.Struct && mergeStruct(v.Elem(), patch)
+}
+
+var (
+	jsonNull    = []byte("null")
+	unmarshaler = reflect.TypeFor[json.Unmarshaler]()
+)
+
+// mergeValue merges patch, which is valid JSON, into dst.
+func mergeValue(dst reflect.Value, patch json.RawMessage) bool {
+	t := dst.Type()
+	switch {
+	case bytes.Equal(patch, jsonNull):
+		dst.SetZero()
+		return true
+	case t.Implements(unmarshaler) || reflect.PointerTo(t).Implements(unmarshaler):
+		return patch[0] != '{' && decodeInto(dst, patch)
+	case patch[0] != '{':
+		return decodeInto(dst, patch)
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		if dst.IsNil() {
+			dst.Set(reflect.New(t.Elem()))
+		}
+		return mergeValue(dst.Elem(), patch)
+	case reflect.Struct:
+		return mergeStruct(dst, patch)
+	case reflect.Map:
+		return mergeMap(dst, patch)
+	}
+	return false
+}
+
+// decodeInto replaces dst by what is no object.
+func decodeInto(dst reflect.Value, patch json.RawMessage) bool {
+	if bytes.Contains(patch, jsonNull) {
+		return false
+	}
+	dst.SetZero()
+	findings, err := kjson.UnmarshalStrict(patch, dst.Addr().Interface())
+	return err == nil && len(findings) == 0
+}
+
+func mergeStruct(dst reflect.Value, patch json.RawMessage) bool {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(patch, &members) != nil {
+		return false
+	}
+	for name, member := range members {
+		f := fieldNamed(dst, name)
+		if !f.IsValid() || !mergeValue(f, member) {
+			return false
+		}
+	}
+	return true
+}
+
+// fieldNamed finds the field of a struct, or of a struct inlined in it, that JSON
+// calls name.
+func fieldNamed(v reflect.Value, name string) reflect.Value {
+	t := v.Type()
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if !f.IsExported() {
+			continue
+		}
+		tag, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case tag == name:
+			return v.Field(i)
+		case f.Anonymous && f.Type.Kind() == reflect.Struct && (tag == "" || slices.Contains(strings.Split(options, ","), "inline")):
+			if found := fieldNamed(v.Field(i), name); found.IsValid() {
+				return found
+			}
+		}
+	}
+	return reflect.Value{}
+}
+
+// mergeMap merges entries that are no objects themselves.
+func mergeMap(dst reflect.Value, patch json.RawMessage) bool {
+	var entries map[string]json.RawMessage
+	t := dst.Type()
+	if t.Key().Kind() != reflect.String || t.Elem().Kind() == reflect.Interface || json.Unmarshal(patch, &entries) != nil {
+		return false
+	}
+	if dst.IsNil() {
+		dst.Set(reflect.MakeMapWithSize(t, len(entries)))
+	}
+	for name, entry := range entries {
+		key := reflect.ValueOf(name).Convert(t.Key())
+		if bytes.Equal(entry, jsonNull) {
+			dst.SetMapIndex(key, reflect.Value{})
+			continue
+		}
+		val := reflect.New(t.Elem()).Elem()
+		if entry[0] == '{' || !decodeInto(val, entry) {
+			return false
+		}
+		dst.SetMapIndex(key, val)
+	}
+	return true
+}

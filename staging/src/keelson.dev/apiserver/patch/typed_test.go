@@ -1,0 +1,145 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package patch
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+	kjson "sigs.k8s.io/json"
+)
+
+const pod = `{"metadata":{"name":"p","labels":{"a":"1","b":"2"},"annotations":{"x":"y"},"creationTimestamp":"2020-01-01T00:00:00Z"},
+"spec":{"nodeName":"n","hostNetwork":true,"terminationGracePeriodSeconds":30,"nodeSelector":{"a":"b"},
+ "containers":[{"name":"c","image":"i","resources":{"limits":{"cpu":"1"}}}],"securityContext":{"runAsUser":1},"overhead":{"cpu":"100m"},
+ "volumes":[{"name":"v","emptyDir":{}}]},
+"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}],"podIP":"10.0.0.1","startTime":"2020-01-01T00:00:00Z"}}`
+
+// bySlowPath is what the detour over JSON makes of a patch.
+func bySlowPath(t *rapid.T, doc, patch []byte) (*corev1.Pod, bool) {
+	out := &corev1.Pod{}
+	odd := false
+	strict := Strict{Mode: metav1.FieldValidationWarn, Warn: func([]error) { odd = true }}
+	err := JSON(types.MergePatchType, doc, patch, strict, func(patched []byte) error {
+		findings, err := kjson.UnmarshalStrict(patched, out)
+		odd = odd || len(findings) > 0
+		return err
+	})
+	return out, err == nil && !odd
+}
+
+// TestMergeLikeJSON compares random merge patches of a pod with what a merge of
+// the documents makes.
+func TestMergeLikeJSON(t *testing.T) {
+	var doc map[string]any
+	if err := json.Unmarshal([]byte(pod), &doc); err != nil {
+		t.Fatal(err)
+	}
+	handled := 0
+	rapid.Check(t, func(t *rapid.T) {
+		patch, err := json.Marshal(randomPatch(t, doc))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := &corev1.Pod{}
+		if err := json.Unmarshal([]byte(pod), got); err != nil {
+			t.Fatal(err)
+		}
+		doc, err := json.Marshal(got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, ok := bySlowPath(t, doc, patch)
+		if !Merge(got, patch) {
+			return
+		}
+		handled++
+		if !ok {
+			t.Fatalf("took %s", patch)
+		}
+		g, _ := json.Marshal(got)
+		w, _ := json.Marshal(want)
+		if string(g) != string(w) || !reflect.DeepEqual(got.Labels, want.Labels) {
+			t.Fatalf("%s:\ngot  %s\nwant %s", patch, g, w)
+		}
+	})
+	if handled == 0 {
+		t.Error("no patch was handled")
+	}
+}
+
+// randomPatch names some members of doc, and some that it has not.
+func randomPatch(t *rapid.T, doc map[string]any) map[string]any {
+	patch := map[string]any{}
+	for name, v := range doc {
+		switch rapid.IntRange(0, 9).Draw(t, name) {
+		case 0:
+			patch[name] = nil
+		case 1:
+			patch[name] = rapid.SampledFrom([]any{"s", 1, true, 1.5, map[string]any{}, []any{}, []any{nil}, map[string]any{"a": nil, "b": "c"}, "2021-01-01T00:00:00Z", "2"}).Draw(t, "value")
+		case 2:
+			patch[name] = v
+		case 3, 4, 5, 6:
+			if below, ok := v.(map[string]any); ok {
+				patch[name] = randomPatch(t, below)
+			}
+		}
+	}
+	if rapid.IntRange(0, 3).Draw(t, "more") == 0 {
+		name := rapid.SampledFrom([]string{"new", "finalizers", "affinity", "hostIP", "kind", "priority", "dnsConfig", "Name"}).Draw(t, "name")
+		patch[name] = rapid.SampledFrom([]any{"s", 7, []any{"f"}, map[string]any{"nodeAffinity": map[string]any{}}, map[string]any{"nameservers": []any{"1.1.1.1"}}}).Draw(t, "added")
+	}
+	return patch
+}
+
+func TestMergeGivesUp(t *testing.T) {
+	for name, patch := range map[string]string{
+		"malformed": `{`, "no object": `[]`, "null": `null`, "unknown field": `{"spec":{"nope":1}}`, "other case": `{"Spec":{}}`,
+		"twice": `{"spec":{"nodeName":"a","nodeName":"b"}}`, "kind": `{"kind":"Pod"}`, "version": `{"apiVersion":"v1"}`,
+		"null in a list": `{"metadata":{"finalizers":[null]}}`, "type": `{"spec":{"nodeName":1}}`, "object for a string": `{"spec":{"nodeName":{}}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			if Merge(&corev1.Pod{}, []byte(patch)) {
+				t.Error("took it")
+			}
+		})
+	}
+}
+
+func BenchmarkMerge(b *testing.B) {
+	patch := []byte(`{"status":{"phase":"Running","podIP":"10.0.0.2","conditions":[{"type":"Ready","status":"False"}]}}`)
+	cur := &corev1.Pod{}
+	if err := json.Unmarshal([]byte(pod), cur); err != nil {
+		b.Fatal(err)
+	}
+	b.Run("typed", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if !Merge(cur.DeepCopy(), patch) {
+				b.Fatal("gave up")
+			}
+		}
+	})
+	b.Run("documents", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			doc, err := json.Marshal(cur)
+			if err != nil {
+				b.Fatal(err)
+			}
+			err = JSON(types.MergePatchType, doc, patch, Strict{Mode: metav1.FieldValidationStrict}, func(patched []byte) error {
+				_, err := kjson.UnmarshalStrict(patched, &corev1.Pod{})
+				return err
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
