@@ -23,14 +23,19 @@ func (s *Scheduler) bind(ctx context.Context, p *profile.Profile, item *queue.It
 	b := &binding{profile: p.Name, pod: item.Pod, node: d.node, done: func(err error, told bool) {
 		s.finish(ctx, p, item, d, start, err, told)
 	}}
-	if d.volumes.empty() {
+	ext := binderOf(s.cfg.Profiles.Extenders, item.Pod)
+	if d.volumes.empty() && ext == nil {
 		s.binder.add(ctx, b)
 		return
 	}
-	// Waiting for a provisioner must not hold up others.
+	// Waiting for a provisioner, or for an extender, must not hold up others.
 	s.running.Go(func() {
 		if err := s.prepareVolumes(ctx, item.Pod, d); err != nil {
 			b.done(err, false)
+			return
+		}
+		if ext != nil {
+			b.done(ext.Bind(ctx, item.Pod, d.node), false)
 			return
 		}
 		s.binder.add(ctx, b)

@@ -13,7 +13,6 @@ import (
 // evaluator evaluates pods, one at a time, and keeps what it can use again.
 type evaluator struct {
 	classes classes
-	keeper  keeper
 	buffers buffers
 }
 
@@ -25,7 +24,7 @@ type buffers struct {
 }
 
 func newEvaluator() *evaluator {
-	return &evaluator{classes: classes{byKey: map[string]*class{}}, keeper: keeper{byKey: map[string]*kept{}}}
+	return &evaluator{classes: classes{byKey: map[string]*class{}}}
 }
 
 // evaluation is one pod's view of the cell. It is valid until the next.
@@ -34,7 +33,6 @@ type evaluation struct {
 	profile *profile.Profile
 	pod     *scheduling.Pod
 	class   *class
-	kept    *kept
 	cell    []scheduling.Filter // compiled CellScope filters
 	scorers []weightedScorer    // compiled CellScope scorers
 	buffers *buffers
@@ -52,36 +50,23 @@ type evaluation struct {
 	only *scheduling.Node
 }
 
-// keys are what makes pods alike. They depend on the pod's spec and labels alone.
-type keys struct{ class, kept string }
-
-func keysOf(p *profile.Profile, pod *scheduling.Pod) (keys, error) {
-	class, err := classKey(p, pod)
-	if err != nil {
-		return keys{}, err
-	}
-	like, err := keptKey(p, pod)
-	return keys{class, like}, err
-}
-
 func (ev *evaluator) evaluate(v *view, p *profile.Profile, pod *scheduling.Pod, noms *nominations) (*evaluation, error) {
-	k, err := keysOf(p, pod)
+	key, err := classKey(p, pod)
 	if err != nil {
 		return nil, err
 	}
-	return ev.evaluateAs(v, p, pod, k, noms), nil
+	return ev.evaluateAs(v, p, pod, key, noms), nil
 }
 
-// evaluateAs evaluates a pod whose keys are known.
-func (ev *evaluator) evaluateAs(v *view, p *profile.Profile, pod *scheduling.Pod, k keys, noms *nominations) *evaluation {
+// evaluateAs evaluates a pod whose class is known.
+func (ev *evaluator) evaluateAs(v *view, p *profile.Profile, pod *scheduling.Pod, class string, noms *nominations) *evaluation {
 	e := &evaluation{view: v, profile: p, pod: pod, nominated: noms, buffers: &ev.buffers}
-	e.class = ev.classes.get(v, p, pod, k.class)
+	e.class = ev.classes.get(v, p, pod, class)
 	if e.reject = e.class.reject; e.reject != nil {
 		return e
 	}
-	e.kept = ev.keeper.get(v, pod, k.kept)
 	for _, plugin := range p.CellFilters {
-		f, st := e.kept.filter(v, plugin, pod)
+		f, st := plugin.Compile(v, pod)
 		if st != nil {
 			e.reject = st
 			return e
@@ -240,7 +225,7 @@ func (e *evaluation) compileScorers() {
 		return
 	}
 	for _, plugin := range e.profile.CellScores {
-		if s := e.kept.scorer(e.view, plugin, e.pod); s != nil {
+		if s := plugin.CompileScore(e.view, e.pod); s != nil {
 			e.scorers = append(e.scorers, weightedScorer{Scorer: s, plugin: plugin.Name(), weight: plugin.Weight})
 		}
 	}

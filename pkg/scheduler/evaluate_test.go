@@ -32,7 +32,7 @@ func defaultProfile(t testing.TB) *profile.Profile {
 }
 
 func emptyView() *view {
-	return &view{Cell: cell.New(), sources: newSources(fake.NewSimpleClientset()), reserved: map[string]bool{}}
+	return &view{Cell: cell.New(), keeper: newKeeper(), sources: newSources(fake.NewSimpleClientset()), reserved: map[string]bool{}}
 }
 
 func testNode(name string, milli int64, taint, zone string) *v1.Node {
@@ -168,13 +168,14 @@ func TestVictimsAreNeeded(t *testing.T) {
 		if err != nil || len(e.feasible()) > 0 {
 			t.Skip()
 		}
-		c, why := e.preempt(nil, rand.New(rand.NewPCG(1, 1)))
-		if c == nil {
+		found, why := e.preempt(nil, rand.New(rand.NewPCG(1, 1)))
+		if len(found) == 0 {
 			if why == "" {
 				t.Fatal("neither victims nor a reason")
 			}
 			return
 		}
+		c := slices.MinFunc(found, compareCandidates)
 		without := func(spared *scheduling.Pod) *scheduling.Status {
 			tr := e.trial(v.NodeByName(c.node))
 			defer tr.end()

@@ -11,7 +11,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
@@ -39,7 +38,7 @@ func NewModel(p *profile.Profile, r *rand.Rand) (*Model, error) {
 	}
 	return &Model{
 		profile: p, rand: r, evaluator: newEvaluator(), nominated: newNominations(),
-		view: &view{Cell: cell.New(), sources: s, reserved: map[string]bool{}},
+		view: &view{Cell: cell.New(), keeper: newKeeper(), sources: s, reserved: map[string]bool{}},
 	}, nil
 }
 
@@ -57,19 +56,11 @@ func (m *Model) Set(obj runtime.Object) error {
 	if into == nil {
 		return fmt.Errorf("the scheduler does not look at %T", obj)
 	}
-	before, _, err := into.Get(obj)
-	if err == nil {
-		err = into.Update(obj)
-	}
-	if err != nil {
+	if err := into.Update(obj); err != nil {
 		return fmt.Errorf("model: %w", err)
 	}
 	if _, namespace := obj.(*v1.Namespace); namespace {
 		m.view.sources.namespacesChanged.Add(1)
-	} else if before == nil || selectorOf(obj) != nil {
-		if o, err := meta.Accessor(obj); err == nil {
-			m.view.sources.selectorsChanged.bump(o.GetNamespace())
-		}
 	}
 	return nil
 }

@@ -66,9 +66,9 @@ func (e *evaluation) unresolvable(n *scheduling.Node) bool {
 	return st != nil && st.Code == scheduling.Unresolvable
 }
 
-// preempt looks for the node where the fewest and least important pods must go
-// for the pod to fit. Without one it returns the message that says why.
-func (e *evaluation) preempt(budgets []*policyv1.PodDisruptionBudget, r *rand.Rand) (*candidate, string) {
+// preempt looks for nodes where the pod would fit if pods of lower priority left.
+// Without any it returns the message that says why.
+func (e *evaluation) preempt(budgets []*policyv1.PodDisruptionBudget, r *rand.Rand) ([]candidate, string) {
 	if why := ineligible(e.view, e); why != "" {
 		return nil, "preemption: " + why
 	}
@@ -102,8 +102,7 @@ func (e *evaluation) preempt(budgets []*policyv1.PodDisruptionBudget, r *rand.Ra
 	if len(found) == 0 {
 		return nil, "preemption: " + fitMessage(len(nodes), nil, tallyUp(statuses), "")
 	}
-	best := slices.MinFunc(found, compareCandidates)
-	return &best, ""
+	return found, ""
 }
 
 // victims finds the pods that must leave n for the pod to fit: all of lower

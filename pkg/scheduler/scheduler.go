@@ -9,10 +9,12 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"keelson.dev/api/clock"
@@ -51,7 +53,8 @@ type Scheduler struct {
 
 	binder       *binder
 	reports      *reports
-	volumesMoved signal // claims, volumes or classes changed
+	extended     *reports // pods extenders are asked about
+	volumesMoved signal   // claims, volumes or classes changed
 	running      sync.WaitGroup
 
 	mu        sync.Mutex // guards what follows
@@ -68,9 +71,10 @@ func New(cfg Config) (*Scheduler, error) {
 	s := &Scheduler{
 		cfg: cfg, sources: newSources(cfg.Client),
 		evaluator: newEvaluator(), nominated: newNominations(), volumesMoved: newSignal(),
-		binder: newBinder(cfg.Client, instance(cfg.Identity)), reports: newReports(),
+		binder: newBinder(cfg.Client, instance(cfg.Identity)), reports: newReports(), extended: newReports(),
 	}
-	s.view = &view{Cell: cell.New(), sources: s.sources, reserved: map[string]bool{}}
+	s.view = &view{Cell: cell.New(), keeper: newKeeper(), sources: s.sources, reserved: map[string]bool{}}
+	s.view.nominated = s.nominated
 	s.queue = queue.New(queue.Config{
 		Clock: cfg.Clock, Less: cfg.Profiles.Sort.Less, Gate: cfg.Profiles.Gate,
 		InitialBackoff: cfg.Profiles.InitialBackoff, MaxBackoff: cfg.Profiles.MaxBackoff,
@@ -99,6 +103,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	defer s.events.shutdown()
 	s.running.Go(func() { s.flush(ctx) })
 	s.running.Go(func() { s.binder.run(ctx) })
+	s.running.Go(func() { s.extended.run(ctx) })
 	for range reporters {
 		s.running.Go(func() { s.reports.run(ctx) })
 	}
@@ -133,7 +138,16 @@ func (s *Scheduler) schedule(ctx context.Context, item *queue.Item) {
 		return
 	}
 	start := s.cfg.Clock.Now()
+	if exts := interested(s.cfg.Profiles.Extenders, pod); len(exts) > 0 {
+		s.extended.add(pod.UID, func() { s.scheduleExtended(ctx, p, item, exts, start) })
+		return
+	}
 	d, err := s.decide(p, item)
+	s.conclude(ctx, p, item, d, err, start)
+}
+
+// conclude carries a decision out.
+func (s *Scheduler) conclude(ctx context.Context, p *profile.Profile, item *queue.Item, d decision, err error, start time.Time) {
 	if err != nil {
 		s.fail(ctx, p, item, err, start)
 		return
@@ -144,7 +158,7 @@ func (s *Scheduler) schedule(ctx context.Context, item *queue.Item) {
 	}
 	s.metrics.attempt(resultUnschedulable, p.Name, s.cfg.Clock.Since(start))
 	s.queue.Unschedulable(item, d.events)
-	s.reject(ctx, p, pod, d)
+	s.reject(ctx, p, item.Pod, d)
 }
 
 // decision is what came out for one pod.
@@ -154,6 +168,8 @@ type decision struct {
 
 	// Of a pod that has no node:
 	message   string
+	reject    *scheduling.Status
+	objected  map[*scheduling.Status]int
 	events    scheduling.Event // that may change the answer
 	nominate  string
 	victims   []*scheduling.Pod
@@ -164,34 +180,45 @@ type decision struct {
 func (s *Scheduler) decide(p *profile.Profile, item *queue.Item) (decision, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c, err := compiledOf(p, item)
+	e, err := s.evaluateItem(p, item)
 	if err != nil {
 		return decision{}, err
 	}
-	pod := c.pod
-	s.view.Join(pod)
-	e := s.evaluator.evaluateAs(s.view, p, pod, c.keys, s.nominated)
 	if n := e.best(s.cfg.Rand); n != nil {
-		d := decision{node: n.Name, volumes: e.planVolumes(n)}
-		d.volumes.reserve(s.view.reserved, true)
-		s.nominated.remove(pod.UID)
-		s.view.Assume(pod, n.Name)
-		return d, nil
+		return s.assume(e, n), nil
 	}
-	d := decision{events: e.events()}
+	d := decision{events: e.events(), reject: e.reject, objected: e.objections()}
 	after := ""
 	if p.Preemption != nil {
 		after = s.preempt(e, &d)
 	}
-	s.nominated.set(pod, d.nominate)
-	d.message = fitMessage(len(s.view.Nodes()), e.reject, e.objections(), after)
+	s.nominated.set(e.pod, d.nominate)
+	d.message = fitMessage(len(s.view.Nodes()), d.reject, d.objected, after)
 	return d, nil
+}
+
+func (s *Scheduler) evaluateItem(p *profile.Profile, item *queue.Item) (*evaluation, error) {
+	c, err := compiledOf(p, item)
+	if err != nil {
+		return nil, err
+	}
+	s.view.Join(c.pod)
+	return s.evaluator.evaluateAs(s.view, p, c.pod, c.class, s.nominated), nil
+}
+
+// assume accounts for the pod on the node it gets.
+func (s *Scheduler) assume(e *evaluation, n *scheduling.Node) decision {
+	d := decision{node: n.Name, volumes: e.planVolumes(n)}
+	d.volumes.reserve(s.view.reserved, true)
+	s.nominated.remove(e.pod.UID)
+	s.view.Assume(e.pod, n.Name)
+	return d
 }
 
 // compiled is what a pod in the queue comes to, made once.
 type compiled struct {
-	pod  *scheduling.Pod
-	keys keys
+	pod   *scheduling.Pod
+	class string
 }
 
 func compiledOf(p *profile.Profile, item *queue.Item) (*compiled, error) {
@@ -199,34 +226,43 @@ func compiledOf(p *profile.Profile, item *queue.Item) (*compiled, error) {
 		return c, nil
 	}
 	pod := cell.Compile(item.Pod)
-	k, err := keysOf(p, pod)
+	class, err := classKey(p, pod)
 	if err != nil {
 		return nil, err
 	}
-	c := &compiled{pod, k}
+	c := &compiled{pod, class}
 	item.Memo = c
 	return c, nil
 }
 
 // preempt fills in whom to evict, or returns why nobody is.
 func (s *Scheduler) preempt(e *evaluation, d *decision) string {
+	found, why := s.found(e)
+	if len(found) > 0 {
+		s.clear(e.pod.Pod, slices.MinFunc(found, compareCandidates), d)
+		return ""
+	}
+	if waits := e.pod.Status.NominatedNodeName; waits != "" && ineligible(s.view, e) != "" {
+		d.nominate = waits // what was begun there is not over
+	}
+	return why
+}
+
+func (s *Scheduler) found(e *evaluation) (found []candidate, why string) {
 	budgets, err := s.sources.allBudgets()
 	if err != nil {
-		return "preemption: " + err.Error()
+		return nil, "preemption: " + err.Error()
 	}
-	c, why := e.preempt(budgets, s.cfg.Rand)
-	if c == nil {
-		if waits := e.pod.Status.NominatedNodeName; waits != "" && ineligible(s.view, e) != "" {
-			d.nominate = waits // what was begun there is not over
-		}
-		return why
-	}
+	return e.preempt(budgets, s.cfg.Rand)
+}
+
+// clear decides on a node to be cleared for a pod.
+func (s *Scheduler) clear(pod *v1.Pod, c candidate, d *decision) {
 	d.nominate, d.victims = c.node, c.victims
-	d.displaced = s.nominated.below(c.node, e.pod)
-	for _, pod := range d.displaced {
-		s.nominated.remove(pod.UID)
+	d.displaced = s.nominated.below(c.node, &scheduling.Pod{Pod: pod})
+	for _, other := range d.displaced {
+		s.nominated.remove(other.UID)
 	}
-	return ""
 }
 
 // events are the changes that may make the pod fit: those that the plugins that

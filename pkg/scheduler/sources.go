@@ -48,7 +48,6 @@ type sources struct {
 	synced       []cache.InformerSynced
 
 	namespacesChanged atomic.Uint64 // counts changes of namespaces' labels
-	selectorsChanged  versions      // of Services and controllers
 }
 
 func newSources(client kubernetes.Interface) *sources {
@@ -104,7 +103,7 @@ func (s *sources) follow(h handlers) error {
 		return fmt.Errorf("pod cache: %w", err)
 	}
 	core := s.factory.Core().V1()
-	apps, storage := s.factory.Apps().V1(), s.factory.Storage().V1()
+	storage := s.factory.Storage().V1()
 	notify := func(e scheduling.Event) cache.ResourceEventHandler {
 		return cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(any) { h.changed(e) },
@@ -118,10 +117,6 @@ func (s *sources) follow(h handlers) error {
 	}{
 		{s.nodes, h.nodes}, {s.pods, h.pods},
 		{core.Namespaces().Informer(), s.namespaceHandler(h.changed)},
-		{core.Services().Informer(), selectorHandler(&s.selectorsChanged)},
-		{core.ReplicationControllers().Informer(), selectorHandler(&s.selectorsChanged)},
-		{apps.ReplicaSets().Informer(), selectorHandler(&s.selectorsChanged)},
-		{apps.StatefulSets().Informer(), selectorHandler(&s.selectorsChanged)},
 		{core.PersistentVolumeClaims().Informer(), notify(scheduling.VolumesChanged)},
 		{core.PersistentVolumes().Informer(), notify(scheduling.VolumesChanged)},
 		{storage.StorageClasses().Informer(), notify(scheduling.VolumesChanged)},

@@ -17,7 +17,9 @@ import (
 // view is the cell together with the objects plugins read besides.
 type view struct {
 	*cell.Cell
-	sources *sources
+	keeper    *keeper
+	nominated *nominations
+	sources   *sources
 	// reserved are volumes chosen for claims by decisions under way.
 	reserved map[string]bool
 }
@@ -27,13 +29,11 @@ var (
 	_ scheduling.VolumeView = (*view)(nil)
 )
 
+// Expected implements scheduling.View.
+func (v *view) Expected() bool { return v.nominated != nil && len(v.nominated.node) > 0 }
+
 // Volumes implements scheduling.View.
 func (v *view) Volumes() scheduling.VolumeView { return v }
-
-// stamp returns what kept filters and scorers of pods in a namespace depend on.
-func (v *view) stamp(namespace string) stamp {
-	return stamp{v.sources.namespacesChanged.Load(), v.sources.selectorsChanged.of(namespace)}
-}
 
 // NamespaceLabels implements scheduling.View.
 func (v *view) NamespaceLabels(namespace string) labels.Set {

@@ -25,7 +25,7 @@ type Cell struct {
 	groupKeys map[*scheduling.Group]string
 	members   map[*scheduling.Group]int      // placed pods
 	onNodes   map[*scheduling.Group]struct{} // groups with at least one pod on a node
-	affinity  map[*scheduling.Group]struct{} // those of onNodes with affinity terms
+	held      [scheduling.TermKinds]map[string]*scheduling.HeldTerm
 	images    map[string]imageState
 	claims    map[string]map[types.UID]struct{}
 	changes   journal
@@ -52,8 +52,8 @@ func New() *Cell {
 		byName: map[string]*scheduling.Node{}, pods: map[types.UID]*placed{},
 		waiting: map[string]map[types.UID]*scheduling.Pod{},
 		groups:  map[string]*scheduling.Group{}, groupKeys: map[*scheduling.Group]string{}, members: map[*scheduling.Group]int{},
-		onNodes: map[*scheduling.Group]struct{}{}, affinity: map[*scheduling.Group]struct{}{},
-		images: map[string]imageState{}, claims: map[string]map[types.UID]struct{}{},
+		onNodes: map[*scheduling.Group]struct{}{},
+		images:  map[string]imageState{}, claims: map[string]map[types.UID]struct{}{},
 		topologies: map[string]*scheduling.Topology{},
 	}
 }
@@ -67,8 +67,34 @@ func (c *Cell) NodeByName(name string) *scheduling.Node { return c.byName[name] 
 // Groups returns the groups of pods that are on nodes.
 func (c *Cell) Groups() map[*scheduling.Group]struct{} { return c.onNodes }
 
-// AffinityGroups returns those of Groups with inter-pod affinity.
-func (c *Cell) AffinityGroups() map[*scheduling.Group]struct{} { return c.affinity }
+// Held returns the affinity terms of a kind that pods on nodes have.
+func (c *Cell) Held(kind scheduling.TermKind) map[string]*scheduling.HeldTerm { return c.held[kind] }
+
+// hold counts the terms of a pod on its node d times more.
+func (c *Cell) hold(n *scheduling.Node, g *scheduling.Group, d int) {
+	if g.Affinity.Empty() {
+		return
+	}
+	for kind := range scheduling.TermKinds {
+		terms := g.Affinity.Of(kind)
+		for i := range terms {
+			t := &terms[i]
+			h := c.held[kind][t.Key]
+			if h == nil {
+				if c.held[kind] == nil {
+					c.held[kind] = map[string]*scheduling.HeldTerm{}
+				}
+				h = &scheduling.HeldTerm{Term: t, Nodes: map[*scheduling.Node]int{}}
+				c.held[kind][t.Key] = h
+			}
+			if h.Nodes[n] += d; h.Nodes[n] <= 0 {
+				if delete(h.Nodes, n); len(h.Nodes) == 0 {
+					delete(c.held[kind], t.Key)
+				}
+			}
+		}
+	}
+}
 
 // ClaimUsers returns the pods on nodes that use a claim.
 func (c *Cell) ClaimUsers(namespace, name string) []types.UID {
@@ -250,9 +276,7 @@ func (c *Cell) account(n *scheduling.Node, p *scheduling.Pod, d int) {
 	if d > 0 {
 		p.Group.Nodes[n]++
 		c.onNodes[p.Group] = struct{}{}
-		if !p.Group.Affinity.Empty() {
-			c.affinity[p.Group] = struct{}{}
-		}
+		c.hold(n, p.Group, 1)
 	} else {
 		c.ungroup(n, p)
 	}
@@ -279,12 +303,12 @@ func Adjust(n *scheduling.Node, p *scheduling.Pod, d int) {
 
 func (c *Cell) ungroup(n *scheduling.Node, p *scheduling.Pod) {
 	g := p.Group
+	c.hold(n, g, -1)
 	if g.Nodes[n]--; g.Nodes[n] <= 0 {
 		delete(g.Nodes, n)
 	}
 	if len(g.Nodes) == 0 {
 		delete(c.onNodes, g)
-		delete(c.affinity, g)
 	}
 }
 

@@ -5,6 +5,8 @@ package cell
 
 import (
 	"encoding/json"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -193,6 +195,9 @@ func compileTerm(pod *v1.Pod, t *v1.PodAffinityTerm, weight int64) scheduling.Te
 	if len(t.Namespaces) == 0 && t.NamespaceSelector == nil {
 		out.Namespaces[pod.Namespace] = true
 	}
+	names := slices.Sorted(maps.Keys(out.Namespaces))
+	out.Key = fmt.Sprintf("%q %v %q %v %q %q %d", names, t.NamespaceSelector != nil, out.NamespaceSelector,
+		t.LabelSelector != nil, out.Selector, t.TopologyKey, weight)
 	return out
 }
 

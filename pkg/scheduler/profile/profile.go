@@ -15,6 +15,8 @@ import (
 	configv1 "k8s.io/kube-scheduler/config/v1"
 	"sigs.k8s.io/yaml"
 
+	"keelson.dev/keelson/pkg/scheduler/extender"
+	"keelson.dev/keelson/pkg/scheduler/plugins/noderesources"
 	"keelson.dev/keelson/pkg/scheduler/plugins/volumebinding"
 	"keelson.dev/scheduling"
 )
@@ -49,6 +51,7 @@ type Set struct {
 	InitialBackoff time.Duration
 	MaxBackoff     time.Duration
 	BindTimeout    time.Duration // for volumes
+	Extenders      []*extender.Extender
 }
 
 // Gate returns the first objection of the pod's profile against queueing it.
@@ -85,9 +88,6 @@ func Load(file string) (*configv1.KubeSchedulerConfiguration, error) {
 // the name default-scheduler with the defaults. Extra are plugins beyond the
 // built-in ones.
 func Build(c *configv1.KubeSchedulerConfiguration, extra Registry) (*Set, error) {
-	if len(c.Extenders) > 0 {
-		return nil, fmt.Errorf("extenders are not supported")
-	}
 	s := &Set{
 		Profiles:       map[string]*Profile{},
 		InitialBackoff: seconds(c.PodInitialBackoffSeconds, time.Second),
@@ -96,6 +96,9 @@ func Build(c *configv1.KubeSchedulerConfiguration, extra Registry) (*Set, error)
 	}
 	if s.InitialBackoff <= 0 || s.MaxBackoff < s.InitialBackoff {
 		return nil, fmt.Errorf("podInitialBackoffSeconds must be positive, and podMaxBackoffSeconds at least as large")
+	}
+	if err := s.extend(c.Extenders); err != nil {
+		return nil, err
 	}
 	profiles := c.Profiles
 	if len(profiles) == 0 {
@@ -107,6 +110,31 @@ func Build(c *configv1.KubeSchedulerConfiguration, extra Registry) (*Set, error)
 		}
 	}
 	return s, nil
+}
+
+// extend makes the extenders. Those that may be ignored come last.
+func (s *Set) extend(configs []configv1.Extender) error {
+	var ignorable []*extender.Extender
+	binders := 0
+	for i := range configs {
+		e, err := extender.New(configs[i])
+		if err != nil {
+			return fmt.Errorf("extenders[%d]: %w", i, err)
+		}
+		if e.Binds() {
+			binders++
+		}
+		if e.Ignorable() {
+			ignorable = append(ignorable, e)
+		} else {
+			s.Extenders = append(s.Extenders, e)
+		}
+	}
+	if binders > 1 {
+		return fmt.Errorf("extenders: found %d extenders implementing bind, allowed 1", binders)
+	}
+	s.Extenders = append(s.Extenders, ignorable...)
+	return nil
 }
 
 func seconds(v *int64, fallback time.Duration) time.Duration {
@@ -148,6 +176,13 @@ func (s *Set) build(c *configv1.KubeSchedulerProfile, extra Registry) error {
 // place puts a plugin where it is enabled and has something to do.
 func (s *Set) place(p *Profile, plugin scheduling.Plugin, chosen *selection) error {
 	name := plugin.Name()
+	if fit, ok := plugin.(*noderesources.Fit); ok {
+		for _, e := range s.Extenders {
+			for _, r := range e.IgnoredResources() {
+				fit.Ignored[r] = true
+			}
+		}
+	}
 	if v, ok := plugin.(volumebinding.Plugin); ok && v.BindTimeout > 0 {
 		s.BindTimeout = v.BindTimeout
 	}

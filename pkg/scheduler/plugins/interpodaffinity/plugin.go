@@ -61,90 +61,48 @@ func (*Plugin) Events() scheduling.Event {
 // Compile implements scheduling.FilterPlugin.
 func (*Plugin) Compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
 	own := &pod.Group.Affinity
-	constrained := len(own.Required)+len(own.RequiredAnti) > 0
-	if !constrained && len(view.AffinityGroups()) == 0 {
-		return nil, nil
+	f := &filter{view: view, pod: pod}
+	for _, h := range heldAbout(view, scheduling.RequiredAnti, pod) {
+		f.existing = append(f.existing, holding(view, scheduling.RequiredAnti, h))
 	}
-	f := &filter{view: view, namespace: pod.Namespace, labels: pod.Labels, affinity: own}
-	f.self, _ = f.selects(pod.Namespace, pod.Labels)
 	for i := range own.Required {
-		f.near.of(view, own.Required[i].TopologyKey)
+		f.near = append(f.near, matched(view, own.Required, own.Required[i].TopologyKey))
 	}
 	for i := range own.RequiredAnti {
-		f.apart.of(view, own.RequiredAnti[i].TopologyKey)
+		f.apart = append(f.apart, matched(view, own.RequiredAnti[i:i+1], own.RequiredAnti[i].TopologyKey))
 	}
-	groups := view.AffinityGroups()
-	if constrained {
-		groups = view.Groups()
+	if len(f.existing)+len(f.near)+len(f.apart) == 0 && !f.view.Expected() {
+		return nil, nil
 	}
-	for g := range groups {
-		counted := f.counted(g)
-		if len(counted) == 0 {
-			continue
-		}
-		for n, pods := range g.Nodes {
-			for _, t := range counted {
-				t.add(n.Index, int64(pods))
-			}
-		}
-	}
+	f.watch()
 	return f, nil
 }
 
-// filter implements scheduling.Adjustable, scheduling.Indexed and scheduling.Lasting.
+// filter implements scheduling.Adjustable and scheduling.Indexed.
 type filter struct {
-	view      scheduling.View
-	namespace string
-	labels    labels.Set
-	affinity  *scheduling.Affinity
-	self      bool // the required affinity terms match the pod itself
-
-	near     tallies // pods all required affinity terms match
-	apart    tallies // pods a required anti-affinity term matches
-	existing tallies // pods whose anti-affinity matches the incoming one
-
-	lastGroup *scheduling.Group // a memory of counted
-	lastTally []*tally
+	view     scheduling.View
+	pod      *scheduling.Pod
+	near     []*tally // pods all required affinity terms match, by the key of each
+	apart    []*tally // pods a required anti-affinity term matches
+	existing []*tally // pods whose anti-affinity is about the incoming one
+	self     bool     // the required affinity terms match the pod itself
+	// all are the tallies, each once.
+	all map[*tally]struct{}
+	met map[string]bool // terms that meet has made a tally of
 }
 
-// counted returns the tallies in which a pod of g counts, once for each time.
-func (f *filter) counted(g *scheduling.Group) []*tally {
-	if g == f.lastGroup {
-		return f.lastTally
+func (f *filter) watch() {
+	required := f.pod.Group.Affinity.Required
+	f.self = len(required) > 0
+	for i := range required {
+		f.self = f.self && f.means(&required[i])
 	}
-	var out []*tally
-	for i := range g.Affinity.RequiredAnti {
-		t := &g.Affinity.RequiredAnti[i]
-		if t.Matches(f.namespace, f.labels, f.view.NamespaceLabels) {
-			out = append(out, f.existing.of(f.view, t.TopologyKey))
+	f.all = map[*tally]struct{}{}
+	for _, ts := range [][]*tally{f.near, f.apart, f.existing} {
+		for _, t := range ts {
+			f.all[t] = struct{}{}
 		}
 	}
-	near, apart := f.selects(g.Namespace, g.Labels)
-	if near {
-		for i := range f.affinity.Required {
-			out = append(out, f.near.of(f.view, f.affinity.Required[i].TopologyKey))
-		}
-	}
-	for _, key := range apart {
-		out = append(out, f.apart.of(f.view, key))
-	}
-	f.lastGroup, f.lastTally = g, out
-	return out
-}
-
-// selects tells whether all affinity terms match a pod with these labels, and
-// the topology keys of the anti-affinity terms that do.
-func (f *filter) selects(namespace string, podLabels labels.Set) (near bool, apart []string) {
-	near = len(f.affinity.Required) > 0
-	for i := range f.affinity.Required {
-		near = near && f.affinity.Required[i].Matches(namespace, podLabels, f.view.NamespaceLabels)
-	}
-	for i := range f.affinity.RequiredAnti {
-		if t := &f.affinity.RequiredAnti[i]; t.Matches(namespace, podLabels, f.view.NamespaceLabels) {
-			apart = append(apart, t.TopologyKey)
-		}
-	}
-	return near, apart
 }
 
 // Filter implements scheduling.Filter.
@@ -169,24 +127,46 @@ func (f *filter) FilterAt(index int) *scheduling.Status {
 }
 
 func (f *filter) nearEnough(index int) bool {
-	present := true
+	present, any := true, false
 	for _, t := range f.near {
 		d := t.topology.Of[index]
 		if d == scheduling.NoDomain {
 			return false
 		}
 		present = present && t.counts[d] > 0
+		any = any || t.nonzero > 0
 	}
 	// The first of pods that want to be near each other may go anywhere.
-	return present || f.self && f.near.empty()
+	return present || f.self && !any
 }
 
 // Adjust implements scheduling.Adjuster.
 func (f *filter) Adjust(n *scheduling.Node, pod *scheduling.Pod, d int) {
-	for _, t := range f.counted(pod.Group) {
-		t.add(n.Index, int64(d))
+	f.meet(pod.Group)
+	for t := range f.all {
+		t.Adjust(n, pod, d)
 	}
 }
 
-// Idle implements scheduling.Lasting.
-func (f *filter) Idle() bool { return len(f.near) == 0 && f.apart.empty() && f.existing.empty() }
+// means tells whether a term is about the incoming pod.
+func (f *filter) means(t *scheduling.Term) bool {
+	return t.Matches(f.pod.Namespace, labels.Set(f.pod.Labels), f.view.NamespaceLabels)
+}
+
+// meet makes tallies of terms about the incoming pod that only pods have which
+// are not on nodes yet.
+func (f *filter) meet(g *scheduling.Group) {
+	for i := range g.Affinity.RequiredAnti {
+		term := &g.Affinity.RequiredAnti[i]
+		if f.view.Held(scheduling.RequiredAnti)[term.Key] != nil || f.met[term.Key] || !f.means(term) {
+			continue
+		}
+		if f.met == nil {
+			f.met = map[string]bool{}
+		}
+		f.met[term.Key] = true
+		t := newTally(f.view, term.TopologyKey, holders(scheduling.RequiredAnti, term.Key))
+		f.existing = append(f.existing, t)
+		f.all[t] = struct{}{}
+	}
+}

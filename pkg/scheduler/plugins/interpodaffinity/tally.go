@@ -3,13 +3,30 @@
 
 package interpodaffinity
 
-import "keelson.dev/scheduling"
+import (
+	"fmt"
+	"strings"
 
-// tally counts by the domains of one topology key.
+	"k8s.io/apimachinery/pkg/labels"
+
+	"keelson.dev/scheduling"
+)
+
+// tally counts pods by the domains of one topology key. It is scheduling.Lasting.
 type tally struct {
 	topology *scheduling.Topology
 	counts   []int64 // by domain
 	nonzero  int     // of counts
+	// of tells how often a pod of a group counts.
+	of func(g *scheduling.Group) int64
+
+	lastGroup *scheduling.Group // a memory of of
+	lastCount int64
+}
+
+func newTally(view scheduling.View, key string, of func(g *scheduling.Group) int64) *tally {
+	topology := view.Topology(key)
+	return &tally{topology: topology, counts: make([]int64, topology.Domains), of: of}
 }
 
 func (t *tally) at(index int) int64 {
@@ -19,20 +36,12 @@ func (t *tally) at(index int) int64 {
 	return 0
 }
 
-// tallies are those of several keys.
-type tallies []*tally
-
-// of returns the tally of a key, a new one if there is none.
-func (ts *tallies) of(view scheduling.View, key string) *tally {
-	for _, t := range *ts {
-		if t.topology.Key == key {
-			return t
-		}
+// Adjust implements scheduling.Adjuster.
+func (t *tally) Adjust(n *scheduling.Node, pod *scheduling.Pod, d int) {
+	if pod.Group != t.lastGroup {
+		t.lastGroup, t.lastCount = pod.Group, t.of(pod.Group)
 	}
-	topology := view.Topology(key)
-	t := &tally{topology: topology, counts: make([]int64, topology.Domains)}
-	*ts = append(*ts, t)
-	return t
+	t.add(n.Index, t.lastCount*int64(d))
 }
 
 func (t *tally) add(index int, by int64) {
@@ -50,11 +59,69 @@ func (t *tally) add(index int, by int64) {
 	}
 }
 
-func (ts tallies) empty() bool {
-	for _, t := range ts {
-		if t.nonzero > 0 {
-			return false
+func (t *tally) fill(view scheduling.View) *tally {
+	for g := range view.Groups() {
+		if count := t.of(g); count != 0 {
+			for n, pods := range g.Nodes {
+				t.add(n.Index, count*int64(pods))
+			}
 		}
 	}
-	return true
+	return t
+}
+
+// matched counts the pods that all of the terms match, by the topology key.
+func matched(view scheduling.View, terms []scheduling.Term, key string) *tally {
+	var name strings.Builder
+	fmt.Fprintf(&name, "%s matched %q", Name, key)
+	for i := range terms {
+		name.WriteString(" " + terms[i].Key)
+	}
+	return view.Keep(name.String(), func() scheduling.Lasting {
+		return newTally(view, key, func(g *scheduling.Group) int64 {
+			for i := range terms {
+				if !terms[i].Matches(g.Namespace, g.Labels, view.NamespaceLabels) {
+					return 0
+				}
+			}
+			return 1
+		}).fill(view)
+	}).(*tally)
+}
+
+// holding counts the pods that have a term of a kind.
+func holding(view scheduling.View, kind scheduling.TermKind, h *scheduling.HeldTerm) *tally {
+	key := h.Term.Key
+	return view.Keep(fmt.Sprintf("%s holding %d %s", Name, kind, key), func() scheduling.Lasting {
+		t := newTally(view, h.Term.TopologyKey, holders(kind, key))
+		for n, times := range h.Nodes {
+			t.add(n.Index, int64(times))
+		}
+		return t
+	}).(*tally)
+}
+
+// holders counts how often pods of a group have a term.
+func holders(kind scheduling.TermKind, key string) func(g *scheduling.Group) int64 {
+	return func(g *scheduling.Group) int64 {
+		count := int64(0)
+		terms := g.Affinity.Of(kind)
+		for i := range terms {
+			if terms[i].Key == key {
+				count++
+			}
+		}
+		return count
+	}
+}
+
+// heldAbout returns those terms of pods on nodes that are about an incoming pod.
+func heldAbout(view scheduling.View, kind scheduling.TermKind, pod *scheduling.Pod) []*scheduling.HeldTerm {
+	var out []*scheduling.HeldTerm
+	for _, h := range view.Held(kind) {
+		if h.Term.Matches(pod.Namespace, labels.Set(pod.Labels), view.NamespaceLabels) {
+			out = append(out, h)
+		}
+	}
+	return out
 }

@@ -87,23 +87,30 @@ func (p *Plugin) Compile(view scheduling.View, pod *scheduling.Pod) (scheduling.
 	if len(cs) == 0 {
 		return nil, nil
 	}
-	f := &filter{namespace: pod.Namespace}
-	include := newInclusion(pod.Pod)
-	for i := range cs {
-		t := newTally(view, &cs[i], func(n *scheduling.Node) bool { return hasAllKeys(n, cs) && include.counts(&cs[i], n) })
-		if cs[i].selector.Matches(labels.Set(pod.Labels)) {
-			t.self = 1
+	f := &filter{self: make([]int, len(cs))}
+	f.counts = view.Keep(keyOf("filter", pod.Pod, cs, true), func() scheduling.Lasting {
+		c := &counts{namespace: pod.Namespace}
+		include := newInclusion(pod.Pod)
+		for i := range cs {
+			c.tallies = append(c.tallies, newTally(view, &cs[i], func(n *scheduling.Node) bool {
+				return hasAllKeys(n, cs) && include.counts(&cs[i], n)
+			}))
 		}
-		f.tallies = append(f.tallies, t)
+		c.fill(view)
+		return c
+	}).(*counts)
+	for i := range cs {
+		if cs[i].selector.Matches(labels.Set(pod.Labels)) {
+			f.self[i] = 1
+		}
 	}
-	fill(view, pod.Namespace, f.tallies)
 	return f, nil
 }
 
-// filter implements scheduling.Adjustable, scheduling.Indexed and scheduling.Lasting.
+// filter implements scheduling.Adjustable and scheduling.Indexed.
 type filter struct {
-	namespace string
-	tallies   []*tally
+	*counts
+	self []int // 1 when a constraint selects the incoming pod itself
 }
 
 // Filter implements scheduling.Filter.
@@ -111,27 +118,14 @@ func (f *filter) Filter(n *scheduling.Node) *scheduling.Status { return f.Filter
 
 // FilterAt implements scheduling.Indexed.
 func (f *filter) FilterAt(index int) *scheduling.Status {
-	for _, t := range f.tallies {
+	for i, t := range f.tallies {
 		d := t.topology.Of[index]
 		if d == scheduling.NoDomain {
 			return noTopology
 		}
-		if t.pods[d]+t.self-t.fewest() > t.maxSkew {
+		if t.pods[d]+f.self[i]-t.fewest() > t.maxSkew {
 			return skewed
 		}
 	}
 	return nil
 }
-
-// Adjust implements scheduling.Adjuster.
-func (f *filter) Adjust(n *scheduling.Node, pod *scheduling.Pod, d int) {
-	if pod.Namespace != f.namespace {
-		return
-	}
-	for _, t := range f.tallies {
-		t.add(pod.Group, n.Index, d)
-	}
-}
-
-// Idle implements scheduling.Lasting.
-func (*filter) Idle() bool { return false }

@@ -20,15 +20,22 @@ func (p *Plugin) CompileScore(view scheduling.View, pod *scheduling.Pod) schedul
 	if len(cs) == 0 {
 		return nil
 	}
+	needAll := own || !p.SystemDefaulted
+	return view.Keep(keyOf("score", pod.Pod, cs, needAll), func() scheduling.Lasting {
+		return newScorer(view, pod.Pod, cs, needAll)
+	}).(*scorer)
+}
+
+func newScorer(view scheduling.View, pod *v1.Pod, cs []constraint, needAll bool) *scorer {
 	nodes := view.Nodes()
-	s := &scorer{namespace: pod.Namespace, weights: make([]float64, len(cs))}
-	if own || !p.SystemDefaulted {
+	s := &scorer{counts: counts{namespace: pod.Namespace}, weights: make([]float64, len(cs))}
+	if needAll {
 		s.ignored = make([]bool, len(nodes))
 		for i, n := range nodes {
 			s.ignored[i] = !hasAllKeys(n, cs)
 		}
 	}
-	include := newInclusion(pod.Pod)
+	include := newInclusion(pod)
 	for i := range cs {
 		c := &cs[i]
 		// Of hosts every matching pod counts; of other domains those on nodes that
@@ -40,17 +47,16 @@ func (p *Plugin) CompileScore(view scheduling.View, pod *scheduling.Pod) schedul
 		s.tallies = append(s.tallies, newTally(view, c, counts))
 	}
 	s.perNode()
-	fill(view, pod.Namespace, s.tallies)
+	s.fill(view)
 	return s
 }
 
 // scorer implements scheduling.IndexedScorer, scheduling.Preparer and scheduling.Lasting.
 type scorer struct {
-	namespace string
-	tallies   []*tally
-	ignored   []bool // nodes without all topology keys, by index; nil: none is
-	weights   []float64
-	seen      []bool // domains, for Prepare
+	counts
+	ignored []bool // nodes without all topology keys, by index; nil: none is
+	weights []float64
+	seen    []bool // domains, for Prepare
 }
 
 func (s *scorer) ignores(index int) bool { return s.ignored != nil && s.ignored[index] }
@@ -151,16 +157,3 @@ func (s *scorer) Normalize(nodes []int32, scores []int64) {
 		}
 	}
 }
-
-// Adjust implements scheduling.Adjuster.
-func (s *scorer) Adjust(n *scheduling.Node, pod *scheduling.Pod, d int) {
-	if pod.Namespace != s.namespace {
-		return
-	}
-	for _, t := range s.tallies {
-		t.add(pod.Group, n.Index, d)
-	}
-}
-
-// Idle implements scheduling.Lasting.
-func (*scorer) Idle() bool { return false }

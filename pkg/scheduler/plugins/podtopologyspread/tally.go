@@ -4,7 +4,12 @@
 package podtopologyspread
 
 import (
+	"encoding/json"
+	"fmt"
 	"math"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
 
 	"keelson.dev/scheduling"
 )
@@ -18,7 +23,6 @@ type tally struct {
 	pods    []int // by domain
 	exists  []int // counted nodes, by domain
 	domains int   // with any counted node
-	self    int   // 1 when the constraint selects the incoming pod itself
 
 	lowest int
 	stale  bool // lowest must be found again
@@ -78,13 +82,19 @@ func (t *tally) fewest() int {
 	return t.lowest
 }
 
+// counts are the tallies of a pod's constraints. They are scheduling.Lasting.
+type counts struct {
+	namespace string
+	tallies   []*tally
+}
+
 // fill counts the pods that are there.
-func fill(view scheduling.View, namespace string, tallies []*tally) {
+func (c *counts) fill(view scheduling.View) {
 	for g := range view.Groups() {
-		if g.Namespace != namespace {
+		if g.Namespace != c.namespace {
 			continue
 		}
-		for _, t := range tallies {
+		for _, t := range c.tallies {
 			if !t.selects(g) {
 				continue
 			}
@@ -95,4 +105,42 @@ func fill(view scheduling.View, namespace string, tallies []*tally) {
 			}
 		}
 	}
+}
+
+// Adjust implements scheduling.Adjuster.
+func (c *counts) Adjust(n *scheduling.Node, pod *scheduling.Pod, d int) {
+	if pod.Namespace != c.namespace {
+		return
+	}
+	for _, t := range c.tallies {
+		t.add(pod.Group, n.Index, d)
+	}
+}
+
+// keyOf is equal for pods whose constraints count the same.
+func keyOf(use string, pod *v1.Pod, cs []constraint, needAll bool) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s %v %s", Name, use, needAll, pod.Namespace)
+	tolerations, nodes := false, false
+	for i := range cs {
+		c := &cs[i]
+		fmt.Fprintf(&b, " %q %d %d %v %v %q", c.key, c.maxSkew, c.minDomains, c.honorNodes, c.honorTaints, c.selector)
+		tolerations, nodes = tolerations || c.honorTaints, nodes || c.honorNodes
+	}
+	var what []any
+	if tolerations {
+		what = append(what, pod.Spec.Tolerations)
+	}
+	if nodes {
+		what = append(what, pod.Spec.NodeSelector)
+		if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
+			what = append(what, a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
+		}
+	}
+	enc, err := json.Marshal(what)
+	if err != nil {
+		panic("podtopologyspread: plain data does not encode: " + err.Error())
+	}
+	b.Write(enc)
+	return b.String()
 }

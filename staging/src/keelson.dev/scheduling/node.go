@@ -156,8 +156,43 @@ func (a *Affinity) Empty() bool {
 	return len(a.Required)+len(a.RequiredAnti)+len(a.Preferred)+len(a.PreferredAnti) == 0
 }
 
+// TermKind is what a term is to its pod.
+type TermKind int8
+
+// The kinds of terms.
+const (
+	Required TermKind = iota
+	RequiredAnti
+	Preferred
+	PreferredAnti
+	TermKinds // how many there are
+)
+
+// Of returns the terms of a kind.
+func (a *Affinity) Of(kind TermKind) []Term {
+	switch kind {
+	case Required:
+		return a.Required
+	case RequiredAnti:
+		return a.RequiredAnti
+	case Preferred:
+		return a.Preferred
+	case PreferredAnti:
+		return a.PreferredAnti
+	}
+	return nil
+}
+
+// HeldTerm is a term with the number of times pods on each node have it.
+type HeldTerm struct {
+	Term  *Term
+	Nodes map[*Node]int
+}
+
 // Term is one compiled (anti-)affinity term.
 type Term struct {
+	// Key is equal for terms that are.
+	Key string
 	Namespaces        map[string]bool
 	NamespaceSelector labels.Selector // labels.Nothing() when unset
 	Selector          labels.Selector

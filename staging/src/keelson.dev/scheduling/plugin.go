@@ -75,8 +75,15 @@ type View interface {
 	ImageNodes(name string) (nodes int, version uint64)
 	// Groups are the groups of pods on nodes.
 	Groups() map[*Group]struct{}
-	// AffinityGroups are those of Groups with any inter-pod affinity.
-	AffinityGroups() map[*Group]struct{}
+	// Held are the affinity terms that pods on nodes have, by Term.Key.
+	Held(kind TermKind) map[string]*HeldTerm
+	// Expected tells whether there are pods that nodes have been cleared for: a
+	// filter may then be told of pods that are on no node.
+	Expected() bool
+	// Keep returns what is kept under key, up to date, or makes it. Keys begin
+	// with the plugin's name. What is kept is shared by all pods: it depends on
+	// nothing but the key and the cell.
+	Keep(key string, make func() Lasting) Lasting
 	NamespaceLabels(namespace string) labels.Set
 	// Selectors are the selectors of the Services and controllers the pod
 	// belongs to, merged; nil when there are none.
@@ -135,16 +142,11 @@ type Adjustable interface {
 	Adjuster
 }
 
-// Lasting is a Filter or Scorer with CellScope that is kept for all pods that
-// are alike: same namespace, labels, affinity, spread constraints, node
-// selector, tolerations and controller. It is told of every pod that comes or
-// goes, and thrown away when nodes come, go or change labels or taints, and
-// when namespaces, or selectors in the pod's namespace, change.
+// Lasting is something compiled over the whole cell that View.Keep keeps: it is
+// told of every pod that comes or goes, and thrown away when nodes come, go or
+// change labels or taints, and when labels of namespaces change.
 type Lasting interface {
 	Adjuster
-	// Idle tells that it has nothing to say at present: no node is rejected, or
-	// all have the same score. It is then not asked.
-	Idle() bool
 }
 
 // Indexed is a Filter that needs no more of a node than its Index.
