@@ -30,7 +30,7 @@ func (a *assembly) connectors() (map[string]rest.Connector, error) {
 	if err != nil {
 		return nil, err
 	}
-	proxies := connect.NewProxies(client, kubelets, newRand())
+	proxies := connect.NewProxies(client, kubelets, a.authz, newRand())
 	a.close = append(a.close, kubelets.Close, proxies.Close)
 
 	podRegistry := func() *registry.Registry { return a.api.Registry(schema.GroupResource{Resource: "pods"}) }

@@ -138,12 +138,21 @@ func (l *lab) user(t *testing.T, name, namespace string, rules ...rbacv1.PolicyR
 func (l *lab) bind(t *testing.T, user, namespace, role string) kubernetes.Interface {
 	t.Helper()
 	_, err := l.Client.RbacV1().RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: user + "-" + role},
+		ObjectMeta: metav1.ObjectMeta{Name: user + "-" + role[len(role)-4:]},
 		Subjects:   []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: user}},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 	}, metav1.CreateOptions{})
 	check(t, err)
 	return l.as(t, user)
+}
+
+// owner makes a user the admin of a namespace: by the roles that the role admin
+// is put together from, which is a controller's work.
+func (l *lab) owner(t *testing.T, user, namespace string) kubernetes.Interface {
+	t.Helper()
+	l.bind(t, user, namespace, "system:aggregate-to-admin")
+	l.bind(t, user, namespace, "system:aggregate-to-edit")
+	return l.bind(t, user, namespace, "system:aggregate-to-view")
 }
 
 func (l *lab) as(t *testing.T, user string, groups ...string) kubernetes.Interface {

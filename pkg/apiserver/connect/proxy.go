@@ -20,8 +20,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/httpstream"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/proxy"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/kubernetes"
 
 	"keelson.dev/apiserver/rest"
@@ -33,17 +35,19 @@ type Proxies struct {
 	client    kubernetes.Interface
 	kubelets  *Kubelets
 	transport *http.Transport
+	authz     authorizer.Authorizer
 
 	mu     sync.Mutex
 	random *rand.Rand
 }
 
 // NewProxies returns proxies that choose endpoints by random, which they own.
+// authz is asked about streams to nodes; nil: they need no more than the request.
 // Serving certificates of pods are not verified: nobody vouches for them.
-func NewProxies(client kubernetes.Interface, kubelets *Kubelets, random *rand.Rand) *Proxies {
+func NewProxies(client kubernetes.Interface, kubelets *Kubelets, authz authorizer.Authorizer, random *rand.Rand) *Proxies {
 	insecure := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true} //nolint:gosec // as Kubernetes: the names of pods are not certified
 	t := transport(insecure, outbound.NewDialer(kubelets.policy))
-	return &Proxies{client: client, kubelets: kubelets, transport: t, random: random}
+	return &Proxies{client: client, kubelets: kubelets, transport: t, authz: authz, random: random}
 }
 
 // Connectors are those of the proxy subresources.
@@ -63,6 +67,13 @@ func (p *Proxies) connector(newOptions func() runtime.Object, where find) rest.C
 	return rest.ConnectorFunc(func(w http.ResponseWriter, r *http.Request, req *rest.Request) error {
 		opts := newOptions()
 		setPath(opts, subpath(req))
+		if _, node := opts.(*corev1.NodeProxyOptions); node && httpstream.IsUpgradeRequest(r) {
+			// A stream to a kubelet is a command in somebody's container. By WebSocket it
+			// begins with GET, which is not to pass as reading.
+			if err := mayCreate(r.Context(), p.authz); err != nil {
+				return err
+			}
+		}
 		if err := req.Connect(r, opts); err != nil {
 			return err
 		}

@@ -254,16 +254,16 @@ func (p *Pods) location(ctx context.Context, req *rest.Request, name, path strin
 
 // mayCreate asks for the right to create, whatever the method: a WebSocket
 // begins with GET, and would otherwise pass as reading.
-func (p *Pods) mayCreate(ctx context.Context) error {
+func mayCreate(ctx context.Context, authz authorizer.Authorizer) error {
 	attrs, err := filters.GetAuthorizerAttributes(ctx)
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	if attrs.GetVerb() == "create" || p.Authorizer == nil {
+	if attrs.GetVerb() == "create" || authz == nil {
 		return nil
 	}
 	create := asCreate{attrs}
-	decision, reason, err := p.Authorizer.Authorize(ctx, create)
+	decision, reason, err := authz.Authorize(ctx, create)
 	if decision == authorizer.DecisionAllow {
 		return nil
 	}
@@ -315,7 +315,7 @@ func (p *Pods) attach(w http.ResponseWriter, r *http.Request, req *rest.Request)
 // terminal carries exec and attach. Clients that speak WebSocket are translated
 // to what kubelets speak.
 func (p *Pods) terminal(w http.ResponseWriter, r *http.Request, req *rest.Request, opts runtime.Object, name, path string, q url.Values, o translator.Options) error {
-	if err := p.mayCreate(r.Context()); err != nil {
+	if err := mayCreate(r.Context(), p.Authorizer); err != nil {
 		return err
 	}
 	if err := req.Connect(r, opts); err != nil {
@@ -337,7 +337,7 @@ func (p *Pods) portForward(w http.ResponseWriter, r *http.Request, req *rest.Req
 	if err := options(r, opts); err != nil {
 		return err
 	}
-	if err := p.mayCreate(r.Context()); err != nil {
+	if err := mayCreate(r.Context(), p.Authorizer); err != nil {
 		return err
 	}
 	if err := req.Connect(r, opts); err != nil {

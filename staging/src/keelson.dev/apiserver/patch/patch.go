@@ -22,8 +22,16 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// maxOperations bounds a JSON patch.
-const maxOperations = 10000
+const (
+	// maxOperations bounds a JSON patch.
+	maxOperations = 10000
+	// maxCopied bounds by how much the copies of a JSON patch make a document grow.
+	maxCopied = 3 << 20
+	// maxStep bounds what one step of copies can make of a document, and maxWork
+	// what all steps read.
+	maxStep = 8 << 20
+	maxWork = 32 << 20
+)
 
 // Strict collects what strict decoding has to say, and ends a request or warns
 // of it as the client asked (fieldValidation).
@@ -125,7 +133,46 @@ func apply(p jsonpatch.Patch, doc []byte) (patched []byte, err error) {
 			patched, err = nil, fmt.Errorf("patch cannot be applied: %v", cause)
 		}
 	}()
-	return p.Apply(doc)
+	return inSteps(p, doc)
+}
+
+// inSteps applies a patch with few copies at a time: each may double the
+// document, and so a short patch could fill the memory.
+func inSteps(p jsonpatch.Patch, doc []byte) ([]byte, error) {
+	written := 0 // by operations with values
+	for _, op := range p {
+		if op.Kind() != "copy" {
+			if v := op["value"]; v != nil {
+				written += len(*v)
+			}
+		}
+	}
+	limit, work := len(doc)+written+maxCopied, 0
+	for len(p) > 0 {
+		n := step(p, len(doc)+written)
+		var err error
+		if doc, err = p[:n].Apply(doc); err != nil {
+			return nil, err
+		}
+		if work += len(doc); len(doc) > limit || work > maxWork {
+			return nil, jsonpatch.NewAccumulatedCopySizeError(maxCopied, int64(len(doc)-limit+maxCopied))
+		}
+		p = p[n:]
+	}
+	return doc, nil
+}
+
+// step is how many operations can be applied to a document of a size at once.
+func step(p jsonpatch.Patch, size int) int {
+	for i, op := range p {
+		if op.Kind() != "copy" {
+			continue
+		}
+		if size *= 2; i > 0 && size > maxStep {
+			return i
+		}
+	}
+	return len(p)
 }
 
 // merge is apply's equal for merge patches.

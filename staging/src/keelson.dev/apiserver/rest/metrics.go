@@ -72,6 +72,7 @@ func newMetrics(registerer prometheus.Registerer, clk clock.Clock) (*metrics, er
 }
 
 // metricVerb is the verb of a metric: the method, but for reads and applies.
+// Methods that there are not have one name together: clients choose them.
 func metricVerb(r *http.Request, info *request.RequestInfo, connect bool) string {
 	switch {
 	case connect:
@@ -81,7 +82,11 @@ func metricVerb(r *http.Request, info *request.RequestInfo, connect bool) string
 	case r.Method == http.MethodPatch && strings.HasPrefix(r.Header.Get("Content-Type"), "application/apply-patch"):
 		return "APPLY"
 	}
-	return r.Method
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodConnect:
+		return r.Method
+	}
+	return "OTHER"
 }
 
 func metricScope(info *request.RequestInfo) string {
