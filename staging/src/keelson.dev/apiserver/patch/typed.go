@@ -16,7 +16,7 @@ import (
 // Merge applies a merge patch to obj, a pointer to a struct of the API, without a
 // detour over its JSON: only what the patch names is decoded. It reports false
 // for a patch that is better told of, or decided, by JSON: malformed ones,
-// unknown or repeated fields, nulls in lists, changes of kind. obj may be half
+// unknown or repeated fields, changes of kind. obj may be half
 // changed then.
 func Merge(obj any, patch []byte) bool {
 	var fields map[string]any
@@ -67,11 +67,45 @@ func mergeValue(dst reflect.Value, patch json.RawMessage) bool {
 // decodeInto replaces dst by what is no object.
 func decodeInto(dst reflect.Value, patch json.RawMessage) bool {
 	if bytes.Contains(patch, jsonNull) {
-		return false
+		var ok bool
+		if patch, ok = withoutNulls(patch); !ok {
+			return false
+		}
 	}
 	dst.SetZero()
 	findings, err := kjson.UnmarshalStrict(patch, dst.Addr().Interface())
 	return err == nil && len(findings) == 0
+}
+
+// withoutNulls drops members that are null, at any depth: a merge patch says so
+// of what is new, and lists are new as a whole.
+func withoutNulls(doc json.RawMessage) (json.RawMessage, bool) {
+	decoder := json.NewDecoder(bytes.NewReader(doc))
+	decoder.UseNumber()
+	var v any
+	if decoder.Decode(&v) != nil {
+		return nil, false
+	}
+	dropNulls(v)
+	out, err := json.Marshal(v)
+	return out, err == nil
+}
+
+func dropNulls(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for name, below := range v {
+			if below == nil {
+				delete(v, name)
+			} else {
+				dropNulls(below)
+			}
+		}
+	case []any:
+		for _, below := range v {
+			dropNulls(below)
+		}
+	}
 }
 
 func mergeStruct(dst reflect.Value, patch json.RawMessage) bool {
