@@ -23,6 +23,7 @@ func mutatingAdmissionPolicyRow(j *judge) *resource.Row {
 		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.MutatingAdmissionPolicy) *admissionregistrationv1.MutatingAdmissionPolicySpec {
 			return &o.Spec
 		}),
+		AnyFinalizer:   true,
 		Validate:       j.mutatingPolicy,
 		ValidateUpdate: j.mutatingPolicyUpdate,
 		Warnings:       warnStatic[admissionregistrationv1.MutatingAdmissionPolicy],

@@ -23,6 +23,7 @@ func mutatingAdmissionPolicyBindingRow() *resource.Row {
 		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.MutatingAdmissionPolicyBinding) *admissionregistrationv1.MutatingAdmissionPolicyBindingSpec {
 			return &o.Spec
 		}),
+		AnyFinalizer:   true,
 		Validate:       validateMutatingBinding,
 		ValidateUpdate: validateMutatingBindingUpdate,
 		Warnings:       warnStatic[admissionregistrationv1.MutatingAdmissionPolicyBinding],

@@ -23,6 +23,7 @@ func mutatingWebhookConfigurationRow(j *judge) *resource.Row {
 		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.MutatingWebhookConfiguration) *[]admissionregistrationv1.MutatingWebhook {
 			return &o.Webhooks
 		}),
+		AnyFinalizer:   true,
 		Validate:       j.mutatingWebhooks,
 		ValidateUpdate: j.mutatingWebhooksUpdate,
 		Warnings:       warnStatic[admissionregistrationv1.MutatingWebhookConfiguration],

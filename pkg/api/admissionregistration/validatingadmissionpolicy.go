@@ -25,6 +25,7 @@ func validatingAdmissionPolicyRow(j *judge) *resource.Row {
 		PrepareCreate:  parts.Create,
 		PrepareUpdate:  parts.Update,
 		ResetFields:    []string{"status"},
+		AnyFinalizer:   true,
 		Validate:       j.validatingPolicy,
 		ValidateUpdate: j.validatingPolicyUpdate,
 		Warnings:       warnStatic[admissionregistrationv1.ValidatingAdmissionPolicy],

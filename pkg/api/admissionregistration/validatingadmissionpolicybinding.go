@@ -23,6 +23,7 @@ func validatingAdmissionPolicyBindingRow() *resource.Row {
 		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.ValidatingAdmissionPolicyBinding) *admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec {
 			return &o.Spec
 		}),
+		AnyFinalizer:   true,
 		Validate:       validateValidatingBinding,
 		ValidateUpdate: validateValidatingBindingUpdate,
 		Warnings:       warnStatic[admissionregistrationv1.ValidatingAdmissionPolicyBinding],

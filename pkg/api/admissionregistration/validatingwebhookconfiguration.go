@@ -23,6 +23,7 @@ func validatingWebhookConfigurationRow(j *judge) *resource.Row {
 		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.ValidatingWebhookConfiguration) *[]admissionregistrationv1.ValidatingWebhook {
 			return &o.Webhooks
 		}),
+		AnyFinalizer:   true,
 		Validate:       j.validatingWebhooks,
 		ValidateUpdate: j.validatingWebhooksUpdate,
 		Warnings:       warnStatic[admissionregistrationv1.ValidatingWebhookConfiguration],

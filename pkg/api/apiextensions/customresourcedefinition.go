@@ -28,6 +28,7 @@ func customResourceDefinitionRow() *resource.Row {
 
 		// Its objects go with a definition, and it waits for them anyway.
 		DefaultGarbageCollection: "Unsupported",
+		AnyFinalizer:             true,
 		Validate:                 validateCustomResourceDefinition,
 		ValidateUpdate:           validateCustomResourceDefinitionUpdate,
 

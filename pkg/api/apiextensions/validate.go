@@ -36,7 +36,22 @@ func validateCustomResourceDefinitionStatus(_ context.Context, crd, old *apiexte
 	}, crd, old)
 }
 
+// hollow reports versions whose schema says nothing at all, over which the
+// library stumbles.
+func hollow(crd *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
+	var errs field.ErrorList
+	for i := range crd.Spec.Versions {
+		if s := crd.Spec.Versions[i].Schema; s != nil && s.OpenAPIV3Schema == nil {
+			errs = append(errs, field.Required(field.NewPath("spec", "versions").Index(i).Child("schema", "openAPIV3Schema"), "schemas are required"))
+		}
+	}
+	return errs
+}
+
 func judge(by func(...*apiextensions.CustomResourceDefinition) field.ErrorList, crds ...*apiextensionsv1.CustomResourceDefinition) field.ErrorList {
+	if errs := hollow(crds[0]); len(errs) > 0 {
+		return errs
+	}
 	in := make([]*apiextensions.CustomResourceDefinition, len(crds))
 	for i, crd := range crds {
 		in[i] = &apiextensions.CustomResourceDefinition{}

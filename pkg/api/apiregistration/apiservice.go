@@ -24,6 +24,7 @@ func apiServiceRow() *resource.Row {
 		PrepareUpdate:  prepareAPIServiceUpdate,
 		ValidateName:   nameAPIService,
 		ResetFields:    []string{"status"},
+		AnyFinalizer:   true,
 		Validate:       validateAPIService,
 		ValidateUpdate: validateAPIServiceUpdate,
 

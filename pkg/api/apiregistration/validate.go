@@ -6,6 +6,8 @@ package apiregistration
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/kube-aggregator/pkg/apis/apiregistration"
@@ -38,5 +40,8 @@ func judge(by func(...*apiregistration.APIService) field.ErrorList, services ...
 			return field.ErrorList{field.InternalError(nil, fmt.Errorf("convert %s: %w", s.Name, err))}
 		}
 	}
-	return by(in...)
+	// The server has judged the metadata before, as it does that of every kind.
+	return slices.DeleteFunc(by(in...), func(err *field.Error) bool {
+		return strings.HasPrefix(err.Field, "metadata.") && !strings.Contains(err.Detail, "spec.version")
+	})
 }

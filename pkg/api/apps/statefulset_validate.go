@@ -96,6 +96,10 @@ func checkStatefulTemplate(r *report.Report, spec *appsv1.StatefulSetSpec, selec
 		t.Spec.Subdomain, t.Spec.Hostname = "", ""
 		t.Spec.Volumes = withClaims(t.Spec.Volumes, spec.VolumeClaimTemplates)
 		r.Add(podspec.ValidateTemplate(t, path)...)
+		// Kubernetes judges the metadata once more, and clients see both causes.
+		r.Labels(path.Child("labels"), t.Labels)
+		r.Annotations(path.Child("annotations"), t.Annotations)
+		r.Add(podspec.ValidateAnnotations(t.Annotations, &t.Spec, path.Child("annotations"))...)
 	}
 	checkForever(r, &spec.Template, "StatefulSet", path)
 }

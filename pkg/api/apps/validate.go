@@ -32,7 +32,11 @@ func checkSelector(r *report.Report, s *metav1.LabelSelector, kind string, path 
 	}
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
-		r.Invalid(path, s, "invalid label selector")
+		detail := "invalid label selector"
+		if kind == "statefulset" {
+			detail = ""
+		}
+		r.Invalid(path, s, detail)
 		return nil
 	}
 	return selector

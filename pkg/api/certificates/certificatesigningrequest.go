@@ -10,6 +10,7 @@ import (
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
+	"keelson.dev/keelson/pkg/api/report"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
@@ -25,6 +26,7 @@ func certificateSigningRequestRow() *resource.Row {
 		SelectableFields:         []string{"spec.signerName"},
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"spec", "status"},
+		ValidateName:             report.SegmentName,
 		Validate:                 validateCertificateSigningRequest,
 
 		Columns: []metav1.TableColumnDefinition{

@@ -17,6 +17,7 @@ func leaseRow() *resource.Row {
 		Group: "coordination.k8s.io", Version: "v1", Resource: "leases", Kind: "Lease", Namespaced: true,
 
 		PrepareCreate:       prepareLeaseCreate,
+		AnyFinalizer:        true,
 		Validate:            validateLease,
 		PrepareUpdate:       prepareLeaseUpdate,
 		ValidateUpdate:      validateLeaseUpdate,

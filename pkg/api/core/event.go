@@ -9,6 +9,7 @@ import (
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
+	"keelson.dev/keelson/pkg/api/report"
 )
 
 // eventRow declares events.
@@ -17,6 +18,8 @@ func eventRow() *resource.Row {
 		Group: "", Version: "v1", Resource: "events", Kind: "Event", Namespaced: true,
 		ShortNames: []string{"ev"},
 
+		AnyFinalizer:             true,
+		ValidateName:             report.SegmentName,
 		Validate:                 validateEvent,
 		ValidateUpdate:           validateEventUpdate,
 		Fields:                   eventFields,

@@ -5,6 +5,8 @@ package core
 
 import (
 	"context"
+	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -22,6 +24,10 @@ func validateNode(_ context.Context, n *corev1.Node) field.ErrorList {
 	var r report.Report
 	checkTaints(&r, n.Spec.Taints, field.NewPath("metadata", "taints"))
 	checkNodeResources(&r, n)
+	if swap := n.Status.NodeInfo.Swap; swap != nil && swap.Capacity != nil {
+		r.Positive(field.NewPath("metadata", "nodeSwapStatus", "capacity"), *swap.Capacity)
+	}
+	checkFeatures(&r, n.Status.DeclaredFeatures, field.NewPath("status", "declaredFeatures"))
 	cidrs, path := n.Spec.PodCIDRs, field.NewPath("spec", "podCIDRs")
 	for i, cidr := range cidrs {
 		r.Add(validation.IsValidCIDRForLegacyField(path.Index(i), cidr, true, nil)...)
@@ -41,6 +47,25 @@ func checkNodeResources(r *report.Report, n *corev1.Node) {
 	}
 	for _, name := range report.Keys(n.Status.Allocatable) {
 		r.Add(podspec.ValidateQuantity(name, n.Status.Allocatable[name], field.NewPath("status", "allocatable", string(name)))...)
+	}
+}
+
+// checkFeatures wants names of features in order, each once.
+func checkFeatures(r *report.Report, features []string, path *field.Path) {
+	form := regexp.MustCompile(`^[A-Z][a-zA-Z0-9]*(\/[a-zA-Z][a-zA-Z0-9]*)*$`)
+	for i, name := range features {
+		if !form.MatchString(name) {
+			r.Invalid(path.Index(i), name, fmt.Sprintf("invalid feature name %q: must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes", name))
+		}
+		if i+1 == len(features) {
+			break
+		}
+		switch next := features[i+1]; {
+		case name == next:
+			r.Duplicate(path.Index(i+1), next)
+		case name > next:
+			r.Invalid(path.Index(i+1), next, "list must be sorted alphabetically")
+		}
 	}
 }
 
@@ -71,6 +96,7 @@ func checkTaints(r *report.Report, taints []corev1.Taint, path *field.Path) {
 func validateNodeUpdate(ctx context.Context, n, old *corev1.Node) field.ErrorList {
 	r := report.Report{Errors: validateNode(ctx, n)}
 	checkNodeResources(&r, n)
+	checkFeatures(&r, n.Status.DeclaredFeatures, field.NewPath("status", "declaredFeatures"))
 	seen := sets.New[corev1.NodeAddress]()
 	for i, address := range n.Status.Addresses {
 		if seen.Has(address) {

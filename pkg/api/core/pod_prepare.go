@@ -12,11 +12,14 @@ import (
 
 	"keelson.dev/apiserver/equal"
 	"keelson.dev/keelson/pkg/api/podspec"
+	"keelson.dev/keelson/pkg/api/unset"
 )
 
 func preparePodCreate(ctx context.Context, pod *corev1.Pod) {
 	pod.Generation = 1
-	pod.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: podspec.QOSClass(&pod.Spec)}
+	class := pod.Status.QOSClass
+	unset.Fill(&class, podspec.QOSClass(&pod.Spec))
+	pod.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: class}
 	podspec.DropDisabled(&pod.Spec, nil)
 	if len(pod.Spec.SchedulingGates) > 0 {
 		pod.Status.Conditions = []corev1.PodCondition{{

@@ -48,6 +48,13 @@ func prepareNodeStatus(_ context.Context, n, old *corev1.Node) {
 	}
 }
 
+// prepareLimitRangeCreate names a range that has no name: it alone may do without.
+func prepareLimitRangeCreate(_ context.Context, l *corev1.LimitRange) {
+	if l.Name == "" {
+		l.Name = string(l.UID)
+	}
+}
+
 func preparePodTemplateCreate(ctx context.Context, t *corev1.PodTemplate) {
 	strategy.StartGeneration(ctx, t)
 	podspec.DropDisabled(&t.Template.Spec, nil)

@@ -10,6 +10,7 @@ import (
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
+	"keelson.dev/keelson/pkg/api/report"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
@@ -25,6 +26,7 @@ func replicationControllerRow() *resource.Row {
 
 		Default:                  defaultReplicationController,
 		PrepareCreate:            prepareReplicationControllerCreate,
+		ValidateName:             report.LongName,
 		Validate:                 validateReplicationController,
 		PrepareUpdate:            prepareReplicationControllerUpdate,
 		ValidateUpdate:           validateReplicationControllerUpdate,

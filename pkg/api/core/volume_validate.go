@@ -6,7 +6,6 @@ package core
 import (
 	"context"
 	"fmt"
-	"path"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -34,7 +33,8 @@ func validatePersistentVolume(_ context.Context, pv *corev1.PersistentVolume) fi
 		key := at.Child("capacity").Key(string(name))
 		if value.Value() < 0 {
 			r.Invalid(key, value.Value(), "must be a valid resource quantity")
-		} else if value.Sign() <= 0 {
+		}
+		if value.Sign() <= 0 {
 			r.Invalid(key, value.String(), "must be greater than zero")
 		}
 	}
@@ -43,7 +43,7 @@ func validatePersistentVolume(_ context.Context, pv *corev1.PersistentVolume) fi
 			corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRecycle, corev1.PersistentVolumeReclaimRetain)
 	}
 	checkVolumeAffinity(&r, spec, at.Child("nodeAffinity"))
-	checkVolumeSource(&r, spec, at)
+	checkVolumeSource(&r, pv, at)
 	if name := spec.StorageClassName; name != "" {
 		r.Each(at.Child("storageClassName"), name, apivalidation.NameIsDNSSubdomain(name, false))
 	}
@@ -77,69 +77,6 @@ func checkAttributesClass(r *report.Report, spec *corev1.PersistentVolumeSpec, a
 	}
 	if spec.CSI == nil {
 		r.Required(at.Child("csi"), "has to be specified when using volumeAttributesClassName")
-	}
-}
-
-// checkVolumeSource judges the one source of a volume.
-func checkVolumeSource(r *report.Report, spec *corev1.PersistentVolumeSpec, at *field.Path) {
-	s, found := &spec.PersistentVolumeSource, false
-	one := func(name string, set bool, judge func(*field.Path)) {
-		if !set {
-			return
-		}
-		if found {
-			r.Forbidden(at.Child(name), "may not specify more than 1 volume type")
-			return
-		}
-		found = true
-		if judge != nil {
-			judge(at.Child(name))
-		}
-	}
-	one("hostPath", s.HostPath != nil, func(p *field.Path) { r.Add(podspec.ValidateHostPath(s.HostPath, p)...) })
-	one("nfs", s.NFS != nil, func(p *field.Path) {
-		if s.NFS.Server == "" {
-			r.Required(p.Child("server"), "")
-		}
-		if s.NFS.Path == "" {
-			r.Required(p.Child("path"), "")
-		}
-		if !path.IsAbs(s.NFS.Path) {
-			r.Invalid(p.Child("path"), s.NFS.Path, "must be an absolute path")
-		}
-	})
-	one("iscsi", s.ISCSI != nil, nil)
-	one("glusterfs", s.Glusterfs != nil, nil)
-	one("rbd", s.RBD != nil, nil)
-	one("cinder", s.Cinder != nil, nil)
-	one("cephFS", s.CephFS != nil, nil)
-	one("fc", s.FC != nil, nil)
-	one("flexVolume", s.FlexVolume != nil, nil)
-	one("azureFile", s.AzureFile != nil, nil)
-	one("azureDisk", s.AzureDisk != nil, nil)
-	one("vsphereVolume", s.VsphereVolume != nil, nil)
-	one("gcePersistentDisk", s.GCEPersistentDisk != nil, nil)
-	one("awsElasticBlockStore", s.AWSElasticBlockStore != nil, nil)
-	one("local", s.Local != nil, func(p *field.Path) {
-		if s.Local.Path == "" {
-			r.Required(p.Child("path"), "")
-		}
-		if spec.NodeAffinity == nil {
-			r.Required(at.Child("nodeAffinity"), "Local volume requires node affinity")
-		}
-	})
-	one("csi", s.CSI != nil, func(p *field.Path) {
-		r.Add(podspec.ValidateDriverName(s.CSI.Driver, p.Child("driver"))...)
-		if s.CSI.VolumeHandle == "" {
-			r.Required(p.Child("volumeHandle"), "")
-		}
-	})
-	others := s.Flocker != nil || s.Quobyte != nil || s.PhotonPersistentDisk != nil || s.PortworxVolume != nil || s.StorageOS != nil || s.ScaleIO != nil
-	if !found && !others {
-		r.Required(at, "must specify a volume type")
-	}
-	if s.HostPath != nil && path.Clean(s.HostPath.Path) == "/" && spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
-		r.Forbidden(at.Child("persistentVolumeReclaimPolicy"), "may not be 'recycle' for a hostPath mount of '/'")
 	}
 }
 

@@ -75,14 +75,13 @@ func validateClaimUpdate(_ context.Context, c, old *resourcev1.ResourceClaim) fi
 func validateTemplate(_ context.Context, t *resourcev1.ResourceClaimTemplate) field.ErrorList {
 	var r report.Report
 	path := field.NewPath("spec")
-	r.Annotations(path.Child("metadata", "annotations"), t.Spec.Annotations)
-	r.Labels(path.Child("metadata", "labels"), t.Spec.Labels)
+	r.TemplateMeta(path.Child("metadata"), &t.Spec.ObjectMeta)
 	checkClaim(&r, path.Child("spec", "devices"), &t.Spec.Spec.Devices)
 	return r.Errors
 }
 
-func validateTemplateUpdate(ctx context.Context, t, old *resourcev1.ResourceClaimTemplate) field.ErrorList {
-	r := report.Report{Errors: validateTemplate(ctx, t)}
+func validateTemplateUpdate(_ context.Context, t, old *resourcev1.ResourceClaimTemplate) field.ErrorList {
+	var r report.Report
 	if !equality.Semantic.DeepEqual(t.Spec, old.Spec) {
 		r.Invalid(field.NewPath("spec"), report.Untagged(t.Spec), apivalidation.FieldImmutableErrorMsg)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
+	"keelson.dev/keelson/pkg/api/report"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
@@ -19,6 +20,7 @@ func deviceClassRow() *resource.Row {
 
 		PrepareCreate:            strategy.StartGeneration[resourcev1.DeviceClass],
 		PrepareUpdate:            strategy.CountSpec(func(o *resourcev1.DeviceClass) *resourcev1.DeviceClassSpec { return &o.Spec }),
+		ValidateName:             report.LongName,
 		Validate:                 validateClass,
 		ValidateUpdate:           validateClassUpdate,
 		AllowUnconditionalUpdate: true,

@@ -16,7 +16,7 @@ func runtimeClassRow() *resource.Row {
 	return resource.Kind[nodev1.RuntimeClass, nodev1.RuntimeClassList]{
 		Group: "node.k8s.io", Version: "v1", Resource: "runtimeclasses", Kind: "RuntimeClass",
 
-		Default:             defaultRuntimeClass,
+		AnyFinalizer:        true,
 		Validate:            validateRuntimeClass,
 		ValidateUpdate:      validateRuntimeClassUpdate,
 		Warnings:            warnRuntimeClass,

@@ -48,12 +48,13 @@ func (c *check) checkPodSecurity(path *field.Path) {
 		report.OneOf(&c.Report, path.Child("fsGroupChangePolicy"), *p, corev1.FSGroupChangeAlways, corev1.FSGroupChangeOnRootMismatch)
 	}
 	c.checkSeccomp(sc.SeccompProfile, path.Child("seccompProfile"))
+	c.checkWindowsOptions(sc.WindowsOptions, path.Child("windowsOptions"))
 	c.checkAppArmor(sc.AppArmorProfile, path.Child("appArmorProfile"))
 	if p := sc.SupplementalGroupsPolicy; p != nil {
 		report.OneOf(&c.Report, path.Child("supplementalGroupsPolicy"), *p, corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict)
 	}
 	if p := sc.SELinuxChangePolicy; p != nil {
-		report.OneOf(&c.Report, path.Child("seLinuxChangePolicy"), *p, corev1.SELinuxChangePolicyMountOption, corev1.SELinuxChangePolicyRecursive)
+		report.OneOf(&c.Report, path.Child("seLinuxChangePolicy"), *p, corev1.SELinuxChangePolicyRecursive)
 	}
 }
 
@@ -162,5 +163,6 @@ func (c *check) checkSecurity(sc *corev1.SecurityContext, path *field.Path) {
 			c.Invalid(path, sc, "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN")
 		}
 	}
+	c.checkWindowsOptions(sc.WindowsOptions, path.Child("windowsOptions"))
 	c.checkAppArmor(sc.AppArmorProfile, path.Child("appArmorProfile"))
 }

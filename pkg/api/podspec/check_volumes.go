@@ -44,69 +44,108 @@ func (c *check) checkVolumes(path *field.Path) {
 	}
 }
 
-const oneVolumeType = "may not specify more than 1 volume type"
-
 // checkSource judges the one source of a volume.
 func (c *check) checkSource(v *corev1.Volume, path *field.Path) {
-	found := false
-	one := func(name string, set bool, judge func(*field.Path)) {
-		if !set {
-			return
-		}
-		if found {
-			c.Forbidden(path.Child(name), oneVolumeType)
-			return
-		}
-		found = true
-		judge(path.Child(name))
-	}
-	one("emptyDir", v.EmptyDir != nil, func(at *field.Path) {
+	s := &Sources{Report: &c.Report, Path: path}
+	s.One("emptyDir", v.EmptyDir != nil, func(at *field.Path) {
 		if limit := v.EmptyDir.SizeLimit; limit != nil && limit.Sign() < 0 {
 			c.Forbidden(at.Child("sizeLimit"), "SizeLimit field must be a valid resource quantity")
 		}
 	})
-	one("hostPath", v.HostPath != nil, func(at *field.Path) { c.Add(ValidateHostPath(v.HostPath, at)...) })
-	one("secret", v.Secret != nil, func(at *field.Path) {
-		if v.Secret.SecretName == "" {
-			c.Required(at.Child("secretName"), "")
-		}
+	s.One("hostPath", v.HostPath != nil, func(at *field.Path) { c.Add(ValidateHostPath(v.HostPath, at)...) })
+	s.One("gitRepo", v.GitRepo != nil, func(at *field.Path) {
+		s.need(at, "repository", v.GitRepo.Repository)
+		c.checkDescends(v.GitRepo.Directory, at.Child("directory"))
+	})
+	s.GCE(v.GCEPersistentDisk)
+	s.EBS(v.AWSElasticBlockStore)
+	s.One("secret", v.Secret != nil, func(at *field.Path) {
+		s.need(at, "secretName", v.Secret.SecretName)
 		c.checkMode(v.Secret.DefaultMode, at.Child("defaultMode"))
 		c.checkItems(v.Secret.Items, at.Child("items"))
 	})
-	c.checkNetworkSource(v, one)
-	one("persistentVolumeClaim", v.PersistentVolumeClaim != nil, func(at *field.Path) {
-		if v.PersistentVolumeClaim.ClaimName == "" {
-			c.Required(at.Child("claimName"), "")
-		}
+	s.NFS(v.NFS)
+	c.checkISCSI(s, v, path)
+	s.One("glusterfs", v.Glusterfs != nil, func(at *field.Path) {
+		s.need(at, "endpoints", v.Glusterfs.EndpointsName, "path", v.Glusterfs.Path)
 	})
-	one("downwardAPI", v.DownwardAPI != nil, func(at *field.Path) {
+	s.Flocker(v.Flocker)
+	s.One("persistentVolumeClaim", v.PersistentVolumeClaim != nil, func(at *field.Path) {
+		s.need(at, "claimName", v.PersistentVolumeClaim.ClaimName)
+	})
+	s.RBD(v.RBD != nil, func() []string { return v.RBD.CephMonitors }, func() string { return v.RBD.RBDImage })
+	s.One("cinder", v.Cinder != nil, func(at *field.Path) {
+		s.need(at, "volumeID", v.Cinder.VolumeID)
+		s.Secret(at, v.Cinder.SecretRef)
+	})
+	s.CephFS(v.CephFS != nil, func() []string { return v.CephFS.Monitors })
+	s.Quobyte(v.Quobyte)
+	s.oneAs("downwarAPI", "downwardAPI", v.DownwardAPI != nil, func(at *field.Path) { // misspelt in Kubernetes
 		c.checkMode(v.DownwardAPI.DefaultMode, at.Child("defaultMode"))
 		for i := range v.DownwardAPI.Items {
 			c.checkDownwardFile(&v.DownwardAPI.Items[i], at)
 		}
 	})
-	one("configMap", v.ConfigMap != nil, func(at *field.Path) {
-		if v.ConfigMap.Name == "" {
-			c.Required(at.Child("name"), "")
-		}
+	s.FC(v.FC)
+	s.One("flexVolume", v.FlexVolume != nil, func(at *field.Path) { s.Flex(at, v.FlexVolume.Driver, v.FlexVolume.Options) })
+	c.checkLaterSource(s, v, path)
+	if !s.Found {
+		c.Required(path, "must specify a volume type")
+	}
+}
+
+// checkLaterSource goes on where the order of Kubernetes has config maps.
+func (c *check) checkLaterSource(s *Sources, v *corev1.Volume, path *field.Path) {
+	s.One("configMap", v.ConfigMap != nil, func(at *field.Path) {
+		s.need(at, "name", v.ConfigMap.Name)
 		c.checkMode(v.ConfigMap.DefaultMode, at.Child("defaultMode"))
 		c.checkItems(v.ConfigMap.Items, at.Child("items"))
 	})
-	one("projected", v.Projected != nil, func(at *field.Path) {
+	s.One("azureFile", v.AzureFile != nil, func(at *field.Path) {
+		s.need(at, "secretName", v.AzureFile.SecretName, "shareName", v.AzureFile.ShareName)
+	})
+	s.Vsphere(v.VsphereVolume)
+	s.Photon(v.PhotonPersistentDisk)
+	s.Portworx(v.PortworxVolume)
+	s.AzureDisk(v.AzureDisk)
+	s.One("storageos", v.StorageOS != nil, func(at *field.Path) {
+		s.StorageOS(at, v.StorageOS.VolumeName, v.StorageOS.VolumeNamespace)
+		s.Secret(at, v.StorageOS.SecretRef)
+	})
+	s.One("projected", v.Projected != nil, func(at *field.Path) {
 		c.checkMode(v.Projected.DefaultMode, at.Child("defaultMode"))
 		c.checkProjected(v.Projected, at)
 	})
-	one("csi", v.CSI != nil, func(at *field.Path) { c.checkCSI(v.CSI, at) })
-	one("ephemeral", v.Ephemeral != nil, func(at *field.Path) { c.checkEphemeralVolume(v, at, path) })
-	one("image", v.Image != nil, func(at *field.Path) {
+	s.One("scaleIO", v.ScaleIO != nil, func(at *field.Path) {
+		s.ScaleIO(at, v.ScaleIO.Gateway, v.ScaleIO.System, v.ScaleIO.VolumeName)
+	})
+	s.One("csi", v.CSI != nil, func(at *field.Path) { c.checkCSI(v.CSI, at) })
+	s.One("ephemeral", v.Ephemeral != nil, func(at *field.Path) { c.checkEphemeralVolume(v, at, path) })
+	s.One("image", v.Image != nil, func(at *field.Path) {
 		if c.isPod() && v.Image.Reference == "" {
 			c.Required(at.Child("reference"), "")
 		}
 		c.checkPullPolicy(v.Image.PullPolicy, at.Child("pullPolicy"))
 	})
-	if !found {
-		c.Required(path, "must specify a volume type")
+}
+
+func (c *check) checkISCSI(s *Sources, v *corev1.Volume, path *field.Path) {
+	s.One("iscsi", v.ISCSI != nil, func(at *field.Path) {
+		s.need(at, "targetPortal", v.ISCSI.TargetPortal)
+		s.ISCSI(at, v.ISCSI.IQN, v.ISCSI.Lun, (v.ISCSI.DiscoveryCHAPAuth || v.ISCSI.SessionCHAPAuth) && v.ISCSI.SecretRef == nil, AnyISCSIPrefix)
+		s.ISCSIInitiator(at, v.ISCSI.InitiatorName, AnyISCSIPrefix)
+	})
+	if v.ISCSI != nil && !ISCSIFits(v.Name, v.ISCSI.TargetPortal, v.ISCSI.InitiatorName) {
+		c.Invalid(path.Child("name"), v.Name, ISCSITooLong)
 	}
+}
+
+// ValidateNoBackstep judges a path that may not lead upwards.
+func ValidateNoBackstep(target string, path *field.Path) field.ErrorList {
+	if !hasBackstep(target) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, target, "must not contain '..'")}
 }
 
 // ValidateHostPath judges a path of the node.
@@ -116,9 +155,7 @@ func ValidateHostPath(h *corev1.HostPathVolumeSource, path *field.Path) field.Er
 		r.Required(path.Child("path"), "")
 		return r.Errors
 	}
-	if hasBackstep(h.Path) {
-		r.Invalid(path.Child("path"), h.Path, "must not contain '..'")
-	}
+	r.Add(ValidateNoBackstep(h.Path, path.Child("path"))...)
 	if h.Type != nil {
 		report.OneOf(&r, path.Child("type"), *h.Type,
 			corev1.HostPathUnset, corev1.HostPathBlockDev, corev1.HostPathCharDev, corev1.HostPathDirectory,
@@ -273,8 +310,7 @@ func (c *check) checkEphemeralVolume(v *corev1.Volume, at, volume *field.Path) {
 		c.Required(at.Child("volumeClaimTemplate"), "")
 	} else {
 		path := at.Child("volumeClaimTemplate")
-		c.Annotations(path.Child("metadata", "annotations"), template.Annotations)
-		c.Labels(path.Child("metadata", "labels"), template.Labels)
+		c.TemplateMeta(path.Child("metadata"), &template.ObjectMeta)
 		c.Add(ValidateClaimSpec(&template.Spec, path.Child("spec"))...)
 	}
 	if c.meta == nil || c.meta.Name == "" || v.Name == "" {

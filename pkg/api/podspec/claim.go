@@ -24,8 +24,9 @@ func ValidateClaimSpec(spec *corev1.PersistentVolumeClaimSpec, path *field.Path)
 	if !ok {
 		r.Required(at, "")
 	} else {
-		r.Add(ValidateQuantity(corev1.ResourceStorage, storage, at)...)
-		if storage.Sign() <= 0 {
+		if storage.Sign() > 0 {
+			r.Add(ValidateQuantity(corev1.ResourceStorage, storage, at)...)
+		} else {
 			r.Invalid(at, storage.String(), "must be greater than zero")
 		}
 	}

@@ -22,8 +22,11 @@ func DropDisabled(spec, old *corev1.PodSpec) {
 	}
 	if !usesStopSignal(old) {
 		for _, c := range Containers(spec, nil) {
-			if c.Lifecycle != nil {
+			if c.Lifecycle != nil && c.Lifecycle.StopSignal != nil {
 				c.Lifecycle.StopSignal = nil
+				if *c.Lifecycle == (corev1.Lifecycle{}) {
+					c.Lifecycle = nil
+				}
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson.dev/keelson/pkg/api/report"
@@ -33,6 +34,9 @@ func validateClusterRole(_ context.Context, role *rbacv1.ClusterRole) field.Erro
 		}
 		for i := range a.ClusterRoleSelectors {
 			r.Selector(path.Index(i), &a.ClusterRoleSelectors[i])
+			if _, err := metav1.LabelSelectorAsSelector(&a.ClusterRoleSelectors[i]); err != nil {
+				r.Invalid(path.Index(i), nil, "invalid label selector.")
+			}
 		}
 	}
 	return r.Errors

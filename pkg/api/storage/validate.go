@@ -5,7 +5,7 @@ package storage
 
 import (
 	"context"
-	"slices"
+	"reflect"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -116,9 +116,13 @@ func parameters(r *report.Report, path *field.Path, params map[string]string) {
 // topologies reports bad keys and values, and terms that are there twice: their
 // values are sets.
 func topologies(r *report.Report, path *field.Path, terms []corev1.TopologySelectorTerm) {
-	var seen []map[string]sets.Set[string]
+	// In Kubernetes, an empty term repeats one for each term there is.
+	seen := make([]map[string]sets.Set[string], len(terms))
 	for i, term := range terms {
 		at, exprs := path.Index(i).Child("matchLabelExpressions"), map[string]sets.Set[string]{}
+		if len(term.MatchLabelExpressions) == 0 {
+			exprs = nil
+		}
 		for j, expr := range term.MatchLabelExpressions {
 			values := topologyExpression(r, at.Index(j), expr)
 			if _, ok := exprs[expr.Key]; ok {
@@ -126,8 +130,10 @@ func topologies(r *report.Report, path *field.Path, terms []corev1.TopologySelec
 			}
 			exprs[expr.Key] = values
 		}
-		if slices.ContainsFunc(seen, func(other map[string]sets.Set[string]) bool { return equality.Semantic.DeepEqual(exprs, other) }) {
-			r.Duplicate(at, "")
+		for _, other := range seen {
+			if reflect.DeepEqual(exprs, other) {
+				r.Duplicate(at, "")
+			}
 		}
 		seen = append(seen, exprs)
 	}

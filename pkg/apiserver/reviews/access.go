@@ -10,17 +10,15 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"keelson.dev/apiserver/rest"
+	"keelson.dev/keelson/pkg/api/report"
 )
 
 // Access says what users may do.
@@ -50,7 +48,8 @@ func (a *Access) subject(ctx context.Context, _ *rest.Request, obj runtime.Objec
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a SubjectAccessReview: %T", obj))
 	}
 	errs := append(checkSpec(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes), checkSubject(&r.Spec)...)
-	if err := review(ctx, "SubjectAccessReview", errs, obj, validate); err != nil {
+	errs = append(errs, checkEmpty(&r.ObjectMeta, "", "must be empty")...)
+	if err := review(ctx, errs, obj, validate); err != nil {
 		return nil, err
 	}
 	r.Status = a.decide(ctx, subjectOf(&r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
@@ -63,13 +62,14 @@ func (a *Access) local(ctx context.Context, req *rest.Request, obj runtime.Objec
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a LocalSubjectAccessReview: %T", obj))
 	}
 	errs := append(checkSpec(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes), checkSubject(&r.Spec)...)
+	errs = append(errs, checkEmpty(&r.ObjectMeta, r.Namespace, "must be empty except for namespace")...)
 	if at := r.Spec.ResourceAttributes; at != nil && at.Namespace != req.Namespace {
 		errs = append(errs, field.Invalid(field.NewPath("spec.resourceAttributes.namespace"), at.Namespace, "must match metadata.namespace"))
 	}
 	if at := r.Spec.NonResourceAttributes; at != nil {
-		errs = append(errs, field.Invalid(field.NewPath("spec.nonResourceAttributes"), at, "disallowed on this kind of request"))
+		errs = append(errs, field.Invalid(field.NewPath("spec.nonResourceAttributes"), report.Untagged(at), "disallowed on this kind of request"))
 	}
-	if err := review(ctx, "LocalSubjectAccessReview", errs, obj, validate); err != nil {
+	if err := review(ctx, errs, obj, validate); err != nil {
 		return nil, err
 	}
 	r.Status = a.decide(ctx, subjectOf(&r.Spec), r.Spec.ResourceAttributes, nil)
@@ -85,7 +85,8 @@ func (a *Access) self(ctx context.Context, _ *rest.Request, obj runtime.Object, 
 	if !ok {
 		return nil, apierrors.NewBadRequest("no user present on request")
 	}
-	if err := review(ctx, "SelfSubjectAccessReview", checkSpec(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes), obj, validate); err != nil {
+	errs := append(checkSpec(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes), checkEmpty(&r.ObjectMeta, "", "must be empty")...)
+	if err := review(ctx, errs, obj, validate); err != nil {
 		return nil, err
 	}
 	r.Status = a.decide(ctx, u, r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
@@ -128,9 +129,11 @@ func (a *Access) rules(ctx context.Context, _ *rest.Request, obj runtime.Object,
 }
 
 // review refuses what is malformed, and asks admission.
-func review(ctx context.Context, kind string, errs field.ErrorList, obj runtime.Object, validate validateFunc) error {
+//
+// Kubernetes leaves the kind out of these errors.
+func review(ctx context.Context, errs field.ErrorList, obj runtime.Object, validate validateFunc) error {
 	if len(errs) > 0 {
-		return apierrors.NewInvalid(schema.GroupKind{Group: authorizationv1.GroupName, Kind: kind}, "", errs)
+		return apierrors.NewInvalid(schema.GroupKind{Group: authorizationv1.GroupName}, "", errs)
 	}
 	return validate(ctx, obj)
 }
@@ -139,7 +142,7 @@ func checkSpec(res *authorizationv1.ResourceAttributes, non *authorizationv1.Non
 	var errs field.ErrorList
 	path := field.NewPath("spec")
 	if res != nil && non != nil {
-		errs = append(errs, field.Invalid(path.Child("nonResourceAttributes"), non, "cannot be specified in combination with resourceAttributes"))
+		errs = append(errs, field.Invalid(path.Child("nonResourceAttributes"), report.Untagged(non), "cannot be specified in combination with resourceAttributes"))
 	}
 	if res == nil && non == nil {
 		errs = append(errs, field.Invalid(path.Child("resourceAttributes"), non, "exactly one of nonResourceAttributes or resourceAttributes must be specified"))
@@ -147,14 +150,7 @@ func checkSpec(res *authorizationv1.ResourceAttributes, non *authorizationv1.Non
 	if res == nil {
 		return errs
 	}
-	at := field.NewPath("spec.resourceAttributes")
-	if s := res.FieldSelector; s != nil && s.RawSelector != "" && len(s.Requirements) > 0 {
-		errs = append(errs, field.Invalid(at.Child("fieldSelector", "rawSelector"), s.RawSelector, "may not specified at the same time as requirements"))
-	}
-	if s := res.LabelSelector; s != nil && s.RawSelector != "" && len(s.Requirements) > 0 {
-		errs = append(errs, field.Invalid(at.Child("labelSelector", "rawSelector"), s.RawSelector, "may not specified at the same time as requirements"))
-	}
-	return errs
+	return append(errs, checkSelectors(res, path.Child("resourceAttributes"))...)
 }
 
 func checkSubject(spec *authorizationv1.SubjectAccessReviewSpec) field.ErrorList {
@@ -189,39 +185,6 @@ func (a *Access) decide(ctx context.Context, u user.Info, res *authorizationv1.R
 	status := authorizationv1.SubjectAccessReviewStatus{
 		Allowed: decision == authorizer.DecisionAllow, Denied: decision == authorizer.DecisionDeny, Reason: reason,
 	}
-	if err != nil {
-		status.EvaluationError = err.Error()
-	}
+	status.EvaluationError = evaluationError(err, &attrs)
 	return status
-}
-
-// selectors hands on the selectors that can be read; the others narrow nothing.
-func selectors(attrs *authorizer.AttributesRecord, res *authorizationv1.ResourceAttributes) {
-	if s := res.FieldSelector; s != nil {
-		if s.RawSelector != "" {
-			parsed, err := fields.ParseSelector(s.RawSelector)
-			if err == nil {
-				attrs.FieldSelectorRequirements = parsed.Requirements()
-			}
-			attrs.FieldSelectorParsingErr = err
-		}
-		for _, r := range s.Requirements {
-			op := map[metav1.FieldSelectorOperator]selection.Operator{
-				metav1.FieldSelectorOpIn: selection.Equals, metav1.FieldSelectorOpNotIn: selection.NotEquals,
-			}[r.Operator]
-			if op != "" && len(r.Values) == 1 {
-				attrs.FieldSelectorRequirements = append(attrs.FieldSelectorRequirements, fields.Requirement{Field: r.Key, Operator: op, Value: r.Values[0]})
-			}
-		}
-	}
-	if s := res.LabelSelector; s != nil {
-		selector, err := labels.Parse(s.RawSelector)
-		if s.RawSelector == "" {
-			selector, err = metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchExpressions: s.Requirements})
-		}
-		if err == nil {
-			attrs.LabelSelectorRequirements, _ = selector.Requirements()
-		}
-		attrs.LabelSelectorParsingErr = err
-	}
 }

@@ -208,7 +208,7 @@ func (r *Registry) prepareCreate(ctx context.Context, obj resource.Object) error
 func (r *Registry) validateMeta(obj resource.Object) field.ErrorList {
 	meta := field.NewPath("metadata")
 	errs := validation.ValidateObjectMetaAccessor(obj, r.row.Namespaced, r.nameFn(), meta)
-	if r.dynamic() {
+	if r.dynamic() || r.row.AnyFinalizer {
 		return errs
 	}
 	for i, f := range obj.GetFinalizers() {
@@ -247,6 +247,9 @@ func (r *Registry) warn(ctx context.Context, warnings func(context.Context, reso
 
 func (r *Registry) invalid(obj resource.Object, errs field.ErrorList) error {
 	kind := r.row.GroupVersionKind().GroupKind()
+	if !r.row.StoredAs.Empty() {
+		kind = r.row.StoredAs.GroupKind() // events.k8s.io
+	}
 	if r.row.Only != "" {
 		kind = obj.GetObjectKind().GroupVersionKind().GroupKind()
 	}

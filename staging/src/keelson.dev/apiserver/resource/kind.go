@@ -36,6 +36,7 @@ type Kind[T, L any] struct {
 	Warnings       func(ctx context.Context, obj, old *T) []string
 	Canonicalize   func(obj *T)
 	ValidateName   func(name string, prefix bool) []string
+	AnyFinalizer   bool
 	Fields         func(obj *T) fields.Set
 
 	AllowCreateOnUpdate, AllowUnconditionalUpdate bool
@@ -79,6 +80,7 @@ func (k Kind[T, L]) Row() *Row {
 			Warnings:                 eraseWarnings(k.Warnings),
 			Canonicalize:             erase(k.Canonicalize),
 			ValidateName:             k.ValidateName,
+			AnyFinalizer:             k.AnyFinalizer,
 			AllowCreateOnUpdate:      k.AllowCreateOnUpdate,
 			AllowUnconditionalUpdate: k.AllowUnconditionalUpdate,
 			ResetFields:              k.ResetFields,

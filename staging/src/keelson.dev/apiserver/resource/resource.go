@@ -157,6 +157,8 @@ type Strategy struct {
 	// ValidateName says what is wrong with metadata.name; prefix is true for a
 	// generateName. Nil: DNS subdomain (apimachinery's NameIsDNSSubdomain).
 	ValidateName func(name string, prefix bool) []string
+	// AnyFinalizer lets finalizers be that are neither standard nor qualified.
+	AnyFinalizer bool
 	// Fields are the selectable fields beside metadata.name and metadata.namespace.
 	Fields func(obj Object) fields.Set
 	// AllowCreateOnUpdate: PUT of an absent object creates it (leases, endpoints, RBAC ...).

@@ -1,0 +1,291 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package podspec
+
+import (
+	"net"
+	"path"
+	"regexp"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson.dev/keelson/pkg/api/report"
+)
+
+// Sources judges where a volume's content comes from: one source, which is as it
+// must be. The sources of the drivers that were once built in are judged alike
+// in a pod and in a persistent volume; types that differ share their fields.
+type Sources struct {
+	Report *report.Report
+	// Path is where the sources are.
+	Path  *field.Path
+	Found bool
+}
+
+const oneVolumeType = "may not specify more than 1 volume type"
+
+// One judges the source name when it is set and the first.
+func (s *Sources) One(name string, set bool, judge func(at *field.Path)) {
+	s.oneAs(name, name, set, judge)
+}
+
+// oneAs is One for sources that Kubernetes calls by two names.
+func (s *Sources) oneAs(name, inside string, set bool, judge func(at *field.Path)) {
+	switch {
+	case !set:
+	case s.Found:
+		s.Report.Forbidden(s.Path.Child(name), oneVolumeType)
+	default:
+		s.Found = true
+		judge(s.Path.Child(inside))
+	}
+}
+
+// need reports which of the fields are empty; they are pairs of name and value.
+func (s *Sources) need(at *field.Path, fields ...string) {
+	for i := 0; i < len(fields); i += 2 {
+		if fields[i+1] == "" {
+			s.Report.Required(at.Child(fields[i]), "")
+		}
+	}
+}
+
+// GCE judges a disk of Google's.
+func (s *Sources) GCE(v *corev1.GCEPersistentDiskVolumeSource) {
+	s.oneAs("gcePersistentDisk", "persistentDisk", v != nil, func(at *field.Path) {
+		s.need(at, "pdName", v.PDName)
+		s.partition(at, v.Partition)
+	})
+}
+
+// EBS judges a disk of Amazon's.
+func (s *Sources) EBS(v *corev1.AWSElasticBlockStoreVolumeSource) {
+	s.One("awsElasticBlockStore", v != nil, func(at *field.Path) {
+		s.need(at, "volumeID", v.VolumeID)
+		s.partition(at, v.Partition)
+	})
+}
+
+func (s *Sources) partition(at *field.Path, n int32) {
+	if n < 0 || n > 255 {
+		s.Report.Invalid(at.Child("partition"), n, validation.InclusiveRangeError(1, 255))
+	}
+}
+
+// NFS judges an export.
+func (s *Sources) NFS(v *corev1.NFSVolumeSource) {
+	s.One("nfs", v != nil, func(at *field.Path) {
+		s.need(at, "server", v.Server, "path", v.Path)
+		if !path.IsAbs(v.Path) {
+			s.Report.Invalid(at.Child("path"), v.Path, "must be an absolute path")
+		}
+	})
+}
+
+// Flocker judges a data set.
+func (s *Sources) Flocker(v *corev1.FlockerVolumeSource) {
+	s.One("flocker", v != nil, func(at *field.Path) {
+		switch {
+		case v.DatasetName == "" && v.DatasetUUID == "":
+			s.Report.Required(at, "one of datasetName and datasetUUID is required")
+		case v.DatasetName != "" && v.DatasetUUID != "":
+			s.Report.Invalid(at, "resource", "datasetName and datasetUUID can not be specified simultaneously")
+		}
+		if strings.Contains(v.DatasetName, "/") {
+			s.Report.Invalid(at.Child("datasetName"), v.DatasetName, "must not contain '/'")
+		}
+	})
+}
+
+// RBD judges an image of Ceph.
+func (s *Sources) RBD(set bool, monitors func() []string, image func() string) {
+	s.One("rbd", set, func(at *field.Path) {
+		if len(monitors()) == 0 {
+			s.Report.Required(at.Child("monitors"), "")
+		}
+		s.need(at, "image", image())
+	})
+}
+
+// CephFS judges a file system of Ceph.
+func (s *Sources) CephFS(set bool, monitors func() []string) {
+	s.oneAs("cephFS", "cephfs", set, func(at *field.Path) {
+		if len(monitors()) == 0 {
+			s.Report.Required(at.Child("monitors"), "")
+		}
+	})
+}
+
+// Quobyte judges a volume of Quobyte.
+func (s *Sources) Quobyte(v *corev1.QuobyteVolumeSource) {
+	const pairs = "must be a host:port pair or multiple pairs separated by commas"
+	s.One("quobyte", v != nil, func(at *field.Path) {
+		switch {
+		case v.Registry == "":
+			s.Report.Required(at.Child("registry"), pairs)
+		case len(v.Tenant) > 64:
+			s.Report.Required(at.Child("tenant"), "must be a UUID and may not exceed a length of 64 characters")
+		default:
+			for pair := range strings.SplitSeq(v.Registry, ",") {
+				if _, _, err := net.SplitHostPort(pair); err != nil {
+					s.Report.Invalid(at.Child("registry"), v.Registry, pairs)
+				}
+			}
+		}
+		s.need(at, "volume", v.Volume)
+	})
+}
+
+// FC judges a Fibre Channel volume.
+func (s *Sources) FC(v *corev1.FCVolumeSource) {
+	s.One("fc", v != nil, func(at *field.Path) {
+		names := at.Child("targetWWNs")
+		if len(v.TargetWWNs) == 0 && len(v.WWIDs) == 0 {
+			s.Report.Required(names, "must specify either targetWWNs or wwids, but not both")
+		}
+		if len(v.TargetWWNs) > 0 && len(v.WWIDs) > 0 {
+			s.Report.Invalid(names, v.TargetWWNs, "targetWWNs and wwids can not be specified simultaneously")
+		}
+		switch {
+		case len(v.TargetWWNs) == 0:
+		case v.Lun == nil:
+			s.Report.Required(at.Child("lun"), "lun is required if targetWWNs is specified")
+		case *v.Lun < 0 || *v.Lun > 255:
+			s.Report.Invalid(at.Child("lun"), v.Lun, validation.InclusiveRangeError(0, 255))
+		}
+	})
+}
+
+// Flex judges what a flex driver is told.
+func (s *Sources) Flex(at *field.Path, driver string, options map[string]string) {
+	s.need(at, "driver", driver)
+	for _, key := range report.Keys(options) {
+		namespace, _, _ := strings.Cut(key, "/")
+		namespace = "." + strings.ToLower(namespace)
+		if strings.HasSuffix(namespace, ".kubernetes.io") || strings.HasSuffix(namespace, ".k8s.io") {
+			s.Report.Invalid(at.Child("options").Key(key), key, "kubernetes.io and k8s.io namespaces are reserved")
+		}
+	}
+}
+
+// Vsphere judges a virtual disk.
+func (s *Sources) Vsphere(v *corev1.VsphereVirtualDiskVolumeSource) {
+	s.One("vsphereVolume", v != nil, func(at *field.Path) { s.need(at, "volumePath", v.VolumePath) })
+}
+
+// Photon judges a disk of Photon.
+func (s *Sources) Photon(v *corev1.PhotonPersistentDiskVolumeSource) {
+	s.One("photonPersistentDisk", v != nil, func(at *field.Path) { s.need(at, "pdID", v.PdID) })
+}
+
+// Portworx judges a volume of Portworx.
+func (s *Sources) Portworx(v *corev1.PortworxVolumeSource) {
+	s.One("portworxVolume", v != nil, func(at *field.Path) { s.need(at, "volumeID", v.VolumeID) })
+}
+
+// AzureDisk judges a disk of Microsoft's.
+func (s *Sources) AzureDisk(v *corev1.AzureDiskVolumeSource) {
+	s.One("azureDisk", v != nil, func(at *field.Path) {
+		s.need(at, "diskName", v.DiskName, "diskURI", v.DataDiskURI)
+		if v.CachingMode != nil {
+			report.OneOf(s.Report, at.Child("cachingMode"), *v.CachingMode,
+				corev1.AzureDataDiskCachingNone, corev1.AzureDataDiskCachingReadOnly, corev1.AzureDataDiskCachingReadWrite)
+		}
+		if v.Kind == nil {
+			return
+		}
+		report.OneOf(s.Report, at.Child("kind"), *v.Kind, corev1.AzureDedicatedBlobDisk, corev1.AzureManagedDisk, corev1.AzureSharedBlobDisk)
+		begin, form := "https://", "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"
+		if *v.Kind == corev1.AzureManagedDisk {
+			begin, form = "/subscriptions/", "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"
+		}
+		if !strings.HasPrefix(v.DataDiskURI, begin) {
+			s.Report.Add(field.NotSupported(at.Child("diskURI"), v.DataDiskURI, []string{form}))
+		}
+	})
+}
+
+// ScaleIO judges a volume of ScaleIO.
+func (s *Sources) ScaleIO(at *field.Path, gateway, system, volume string) {
+	s.need(at, "gateway", gateway, "system", system, "volumeName", volume)
+}
+
+// StorageOS judges a volume of StorageOS.
+func (s *Sources) StorageOS(at *field.Path, volume, namespace string) {
+	s.Report.RequiredLabel(at.Child("volumeName"), volume)
+	if namespace != "" {
+		s.Report.Label(at.Child("volumeNamespace"), namespace)
+	}
+}
+
+// Secret judges a reference to a secret that needs a name.
+func (s *Sources) Secret(at *field.Path, ref *corev1.LocalObjectReference) {
+	if ref != nil {
+		s.need(at.Child("secretRef"), "name", ref.Name)
+	}
+}
+
+// NamespacedSecret judges a reference that needs a name and a namespace.
+func (s *Sources) NamespacedSecret(at *field.Path, name, namespace string) {
+	s.need(at.Child("secretRef"), "name", name, "namespace", namespace)
+}
+
+// ISCSI judges a target. In a persistent volume a qualified name of no known
+// form is reported in fewer words.
+func (s *Sources) ISCSI(at *field.Path, iqn string, lun int32, needsSecret bool, prefix string) {
+	if iqn == "" {
+		s.Report.Required(at.Child("iqn"), "")
+	} else {
+		s.qualifiedName(at.Child("iqn"), iqn, prefix)
+	}
+	if lun < 0 || lun > 255 {
+		s.Report.Invalid(at.Child("lun"), lun, validation.InclusiveRangeError(0, 255))
+	}
+	if needsSecret {
+		s.Report.Required(at.Child("secretRef"), "")
+	}
+}
+
+// What is wrong with a qualified name that begins as none does.
+const (
+	AnyISCSIPrefix = "must be valid format starting with iqn, eui, or naa"
+	AnyISCSIForm   = "must be valid format"
+)
+
+func (s *Sources) qualifiedName(at *field.Path, name, prefix string) {
+	form := ""
+	switch {
+	case strings.HasPrefix(name, "iqn"):
+		form = `iqn\.\d{4}-\d{2}\.([[:alnum:]-.]+)(:[^,;*&$|\s]+)$`
+	case strings.HasPrefix(name, "eui"):
+		form = `^eui.[[:alnum:]]{16}$`
+	case strings.HasPrefix(name, "naa"):
+		form = `^naa.[[:alnum:]]{32}$`
+	default:
+		s.Report.Invalid(at, name, prefix)
+		return
+	}
+	if !regexp.MustCompile(form).MatchString(name) {
+		s.Report.Invalid(at, name, AnyISCSIForm)
+	}
+}
+
+// ISCSIInitiator judges the name under which the node calls on the target.
+func (s *Sources) ISCSIInitiator(at *field.Path, name *string, prefix string) {
+	if name != nil {
+		s.qualifiedName(at.Child("initiatorname"), *name, prefix)
+	}
+}
+
+// ISCSITooLong is said of volumes whose name and portal do not fit together.
+const ISCSITooLong = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified."
+
+// ISCSIFits tells whether a volume's name and its portal make a name that is
+// short enough.
+func ISCSIFits(name, portal string, initiator *string) bool {
+	return initiator == nil || len(name)+1+len(portal) <= 64
+}
