@@ -42,6 +42,8 @@ fuzz: ## every fuzz target for FUZZTIME
 	@hack/fuzz.sh $(FUZZTIME)
 
 e2e: deps tools build images ## a real cluster with real containers
+	@hack/tools.sh helm
+	@hack/images.sh e2e
 	@KEELSON_E2E=1 go test -count=1 -timeout 20m ./test/e2e
 
 lint: ## go vet and staticcheck

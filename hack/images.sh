@@ -3,18 +3,29 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Builds the images that every node is loaded with, as OCI archives in
-# .build/images. Nothing is built when nothing that they are made of changed.
+# .build/images; or, with the argument e2e, those that the e2e tests load
+# themselves, in .build/e2e-images. Nothing is built when nothing that they are
+# made of changed.
 set -euo pipefail
 
 case ${1:-} in
 -h | --help)
-	echo "usage: hack/images.sh   (writes .build/images/*.tar; needs hack/tools.sh to have run)"
+	echo "usage: hack/images.sh [e2e]   (writes .build/images/*.tar, or .build/e2e-images/*.tar; needs hack/tools.sh to have run)"
 	exit
 	;;
 esac
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
+if [[ ${1:-} == e2e ]]; then
+	out=.build/e2e-images
+	mkdir -p "$out"
+	(cd test/e2e/operator && CGO_ENABLED=0 GOWORK=off go build -trimpath -ldflags '-s -w' -o "$root/$out/operator" .)
+	if [[ $out/operator -nt $out/operator.tar ]]; then
+		go run ./hack/images -out "$out" -operator "$out/operator"
+	fi
+	exit
+fi
 out=.build/images
 parts=.build/image-parts
 sources=(hack/images/*.go hack/images.sh hack/busybox.sh test/images/pause/pause.c test/images/web/main.go test/images/web/index.html)

@@ -4,8 +4,8 @@
 #
 # Builds the daemons that a cluster runs beside Keelson's own processes, each
 # from the Go module that hack/tools pins: containerd, its shim, ctr, runc, the
-# CNI plugins, CoreDNS; and staticcheck for the linters. They land in
-# bin/tools. A stamp per group holds a digest of what the group is made from,
+# CNI plugins, CoreDNS; staticcheck for the linters; and Helm for the e2e tests.
+# They land in bin/tools. A stamp per group holds a digest of what the group is made from,
 # so a second run does nothing.
 set -euo pipefail
 
@@ -13,7 +13,7 @@ usage() {
 	cat <<-'USAGE'
 		usage: hack/tools.sh [GROUP...]
 
-		Builds bin/tools. Groups: runtime (containerd, ctr, runc), cni, coredns, lint.
+		Builds bin/tools. Groups: runtime (containerd, ctr, runc), cni, coredns, lint, helm.
 		Without a group: runtime cni coredns.
 	USAGE
 }
@@ -101,6 +101,11 @@ lint() {
 	CGO_ENABLED=0 group lint "$root/hack/tools/lint" "$out" honnef.co/go/tools/cmd/staticcheck
 }
 
+helm() {
+	local flags=()
+	CGO_ENABLED=0 group helm "$root/hack/tools/helm" "$out" helm.sh/helm/v3/cmd/helm
+}
+
 case ${1:-} in
 -h | --help)
 	usage
@@ -113,7 +118,7 @@ groups=("$@")
 ((${#groups[@]})) || groups=(runtime cni coredns)
 for g in "${groups[@]}"; do
 	case $g in
-	runtime | cni | coredns | lint) "$g" ;;
+	runtime | cni | coredns | lint | helm) "$g" ;;
 	*)
 		usage >&2
 		exit 2

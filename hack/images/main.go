@@ -31,6 +31,9 @@ type inputs struct {
 	// instead of those that every node holds: it is the directory of the programs
 	// in them, and Sources that of the other files.
 	Programs, Sources string
+	// Operator, when it is given, asks for the image of the e2e tests' operator
+	// alone: it is the program.
+	Operator string
 	// Debian is a directory with Debian packages, the base of agnhost.
 	Debian string
 }
@@ -47,6 +50,7 @@ func run(args []string, stderr io.Writer) error {
 	flags.StringVar(&in.Programs, "programs", "", "directory of the Conformance suite's programs; makes its images")
 	flags.StringVar(&in.Sources, "sources", "", "directory of the suite's sources of images")
 	flags.StringVar(&in.Debian, "debian", "", "directory with the Debian packages that agnhost stands on")
+	flags.StringVar(&in.Operator, "operator", "", "the program of the e2e tests' operator; makes its image")
 	out := flags.String("out", "", "directory to write the archives to")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -57,6 +61,9 @@ func run(args []string, stderr io.Writer) error {
 	list := in.specs
 	if in.Programs != "" {
 		list = in.conformance
+	}
+	if in.Operator != "" {
+		list = in.operator
 	}
 	specs, err := list()
 	if err != nil {

@@ -66,6 +66,15 @@ func (in inputs) specs() ([]spec, error) {
 	}, nil
 }
 
+// operator is the image of the e2e tests' operator.
+func (in inputs) operator() ([]spec, error) {
+	return []spec{{
+		File: "operator", Names: []string{"keelson.dev/e2e/operator:1"},
+		Layers: []layer{{program("operator", in.Operator), directory("tmp", 0o1777)}},
+		Config: v1.Config{Entrypoint: []string{"/operator"}, User: "65532:65532", WorkingDir: "/", Env: []string{path}},
+	}}, nil
+}
+
 func names(repository string, tags ...string) []string {
 	out := make([]string, 0, len(tags))
 	for _, t := range tags {

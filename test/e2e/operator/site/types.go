@@ -1,0 +1,127 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package site is the API of the operator: a Site is a number of web servers. It
+// has two versions that call things by other names.
+package site
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/conversion"
+)
+
+// Group is the group of both versions.
+const Group = "web.example.com"
+
+// AddToScheme registers both versions.
+func AddToScheme(s *runtime.Scheme) {
+	for version, kinds := range map[string]map[string]runtime.Object{
+		"v1":      {"Site": &Site{}, "SiteList": &SiteList{}},
+		"v1beta1": {"Site": &SiteV1beta1{}, "SiteList": &SiteV1beta1List{}},
+	} {
+		gv := schema.GroupVersion{Group: Group, Version: version}
+		for kind, obj := range kinds {
+			s.AddKnownTypeWithName(gv.WithKind(kind), obj)
+		}
+		metav1.AddToGroupVersion(s, gv)
+	}
+}
+
+// Site is version v1, in which sites are stored.
+type Site struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   Spec   `json:"spec"`
+	Status Status `json:"status,omitempty"`
+}
+
+// Spec is what a site is to be.
+type Spec struct {
+	Replicas *int32 `json:"replicas,omitempty"`
+	Message  string `json:"message,omitempty"`
+}
+
+// Status is what it is.
+type Status struct {
+	Replicas   int32              `json:"replicas"`
+	Ready      int32              `json:"ready"`
+	Selector   string             `json:"selector,omitempty"`
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// SiteList is a list of sites.
+type SiteList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []Site `json:"items"`
+}
+
+// SiteV1beta1 is version v1beta1.
+type SiteV1beta1 struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   SpecV1beta1 `json:"spec"`
+	Status Status      `json:"status,omitempty"`
+}
+
+// SpecV1beta1 says what Spec does.
+type SpecV1beta1 struct {
+	Size *int32 `json:"size,omitempty"`
+	Text string `json:"text,omitempty"`
+}
+
+// SiteV1beta1List is a list of sites.
+type SiteV1beta1List struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []SiteV1beta1 `json:"items"`
+}
+
+// Hub makes v1 the version that others are converted by way of.
+func (*Site) Hub() {}
+
+// ConvertTo makes a v1 of s.
+func (s *SiteV1beta1) ConvertTo(hub conversion.Hub) error {
+	to := hub.(*Site)
+	to.ObjectMeta, to.Status = s.ObjectMeta, s.Status
+	to.Spec = Spec{Replicas: s.Spec.Size, Message: s.Spec.Text}
+	return nil
+}
+
+// ConvertFrom makes s of a v1.
+func (s *SiteV1beta1) ConvertFrom(hub conversion.Hub) error {
+	from := hub.(*Site)
+	s.ObjectMeta, s.Status = from.ObjectMeta, from.Status
+	s.Spec = SpecV1beta1{Size: from.Spec.Replicas, Text: from.Spec.Message}
+	return nil
+}
+
+// DeepCopyObject copies s.
+func (s *Site) DeepCopyObject() runtime.Object { return deepCopy(s, &Site{}) }
+
+// DeepCopyObject copies l.
+func (l *SiteList) DeepCopyObject() runtime.Object { return deepCopy(l, &SiteList{}) }
+
+// DeepCopyObject copies s.
+func (s *SiteV1beta1) DeepCopyObject() runtime.Object { return deepCopy(s, &SiteV1beta1{}) }
+
+// DeepCopyObject copies l.
+func (l *SiteV1beta1List) DeepCopyObject() runtime.Object { return deepCopy(l, &SiteV1beta1List{}) }
+
+// deepCopy copies by way of JSON's maps: an operator of this size needs no generator.
+func deepCopy[T runtime.Object](from, to T) runtime.Object {
+	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(from)
+	if err == nil {
+		err = runtime.DefaultUnstructuredConverter.FromUnstructured(m, to)
+	}
+	if err != nil {
+		panic(err) // these types are of JSON's kind
+	}
+	return to
+}
