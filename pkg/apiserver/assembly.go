@@ -188,7 +188,7 @@ func (a *assembly) buildAdmission(ctx context.Context) error {
 		Client: a.self.client, Dynamic: a.self.dynamic, Informers: a.self.informers,
 		Authorizer: a.authz, Graph: a.graph, Clock: a.server.deps.Clock, Log: a.server.log,
 		Mapper: a.mapper, EndpointRouting: a.cfg.AggregatorRouting, Outbound: policy,
-		AllowPrivileged: a.cfg.AllowPrivileged, Drained: ctx.Done(),
+		AllowPrivileged: a.cfg.AllowPrivileged, ConfigFile: a.cfg.AdmissionConfig, Drained: ctx.Done(),
 	})
 	return err
 }

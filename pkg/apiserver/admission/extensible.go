@@ -27,16 +27,18 @@ import (
 
 // Webhooks and policies that users write are the library's.
 
-func newMutatingPolicy(Deps) (admission.Interface, error) { return mutatingpolicy.NewPlugin(nil) }
-func newValidatingPolicy(Deps) (admission.Interface, error) {
-	return validatingpolicy.NewPlugin(nil)
+func newMutatingPolicy(deps Deps) (admission.Interface, error) {
+	return mutatingpolicy.NewPlugin(deps.settings)
 }
-func newMutatingWebhook(Deps) (admission.Interface, error) {
-	p, err := mutatingwebhook.NewMutatingWebhook(nil)
+func newValidatingPolicy(deps Deps) (admission.Interface, error) {
+	return validatingpolicy.NewPlugin(deps.settings)
+}
+func newMutatingWebhook(deps Deps) (admission.Interface, error) {
+	p, err := mutatingwebhook.NewMutatingWebhook(deps.settings)
 	return &mutating{p}, err
 }
-func newValidatingWebhook(Deps) (admission.Interface, error) {
-	p, err := validatingwebhook.NewValidatingAdmissionWebhook(nil)
+func newValidatingWebhook(deps Deps) (admission.Interface, error) {
+	p, err := validatingwebhook.NewValidatingAdmissionWebhook(deps.settings)
 	return &validating{p}, err
 }
 

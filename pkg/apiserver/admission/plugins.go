@@ -18,11 +18,13 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/initializer"
 	admissionmetrics "k8s.io/apiserver/pkg/admission/metrics"
 	"k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle"
+	"k8s.io/apiserver/pkg/apis/apiserver/install"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/util/compatibility"
 	"k8s.io/client-go/dynamic"
@@ -52,8 +54,13 @@ type Deps struct {
 	// Outbound says which addresses webhooks may have.
 	Outbound        outbound.Policy
 	AllowPrivileged bool
+	// ConfigFile is an AdmissionConfiguration; empty: plugins keep their defaults.
+	ConfigFile string
 	// Drained is closed when the server stops.
 	Drained <-chan struct{}
+
+	// settings are the plugin's own of the configuration; nil: there are none.
+	settings io.Reader
 }
 
 // Chain asks plugins in order.
@@ -97,6 +104,7 @@ func plugins() []plugin {
 		{name: "PodSecurity", build: newPodSecurity},
 		{name: "Priority", build: newPriority},
 		{name: "DefaultTolerationSeconds", build: newTolerationSeconds},
+		{name: "ExtendedResourceToleration", optional: true, build: newResourceToleration},
 		{name: "DefaultStorageClass", build: newDefaultStorageClass},
 		{name: "StorageObjectInUseProtection", build: newInUseProtection},
 		{name: "OwnerReferencesPermissionEnforcement", optional: true, build: newOwnerReferences},
@@ -107,8 +115,9 @@ func plugins() []plugin {
 		{name: "ClusterTrustBundleAttest", build: newTrustBundleAttest},
 		{name: "CertificateSubjectRestriction", build: newSubjectRestriction},
 		{name: "DefaultIngressClass", build: newDefaultIngressClass},
-		{name: "DenyServiceExternalIPs", optional: true, build: newDenyExternalIPs},
 		{name: "EndpointOwnership", optional: true, build: newEndpointOwnership},
+		{name: "DenyServiceExternalIPs", optional: true, build: newDenyExternalIPs},
+		{name: "PodTopologyLabels", build: newTopologyLabels},
 		{name: "MutatingAdmissionPolicy", build: newMutatingPolicy},
 		{name: "MutatingAdmissionWebhook", build: newMutatingWebhook},
 		{name: "ValidatingAdmissionPolicy", build: newValidatingPolicy},
@@ -132,7 +141,11 @@ func New(_ context.Context, deps Deps) (*Chain, error) {
 		if (p.optional && !slices.Contains(deps.Enable, p.name)) || slices.Contains(deps.Disable, p.name) {
 			continue
 		}
-		registered.Register(p.name, func(io.Reader) (admission.Interface, error) { return p.build(deps) })
+		registered.Register(p.name, func(settings io.Reader) (admission.Interface, error) {
+			own := deps
+			own.settings = settings
+			return p.build(own)
+		})
 		chain.names = append(chain.names, p.name)
 	}
 	// The library's chain runs mutating plugins again where a later one asks for it.
@@ -140,7 +153,11 @@ func New(_ context.Context, deps Deps) (*Chain, error) {
 	if err != nil {
 		return nil, err
 	}
-	inner, err := registered.NewFromPlugins(chain.names, noConfiguration{}, init, admission.Decorators{
+	config, err := admission.ReadAdmissionConfiguration(chain.names, deps.ConfigFile, configScheme())
+	if err != nil {
+		return nil, fmt.Errorf("admission configuration: %w", err)
+	}
+	inner, err := registered.NewFromPlugins(chain.names, config, init, admission.Decorators{
 		admission.DecoratorFunc(admissionmetrics.WithControllerMetrics),
 	})
 	if err != nil {
@@ -150,11 +167,12 @@ func New(_ context.Context, deps Deps) (*Chain, error) {
 	return chain, nil
 }
 
-// noConfiguration leaves plugins at their defaults.
-type noConfiguration struct{}
-
-// ConfigFor has nothing for any plugin.
-func (noConfiguration) ConfigFor(string) (io.Reader, error) { return nil, nil }
+// configScheme knows the kinds of the configuration file.
+func configScheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	install.Install(s)
+	return s
+}
 
 // initialize hands the library's plugins what they ask for.
 func initialize(deps Deps, book *webhooks.Book) (admission.PluginInitializer, error) {

@@ -35,7 +35,7 @@ type podSecurity struct {
 }
 
 func newPodSecurity(deps Deps) (admission.Interface, error) {
-	cfg, err := load.LoadFromReader(nil)
+	cfg, err := load.LoadFromReader(deps.settings)
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}

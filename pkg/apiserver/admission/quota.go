@@ -4,9 +4,10 @@
 package admission
 
 import (
+	"fmt"
+
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
-	quotaapi "k8s.io/apiserver/pkg/admission/plugin/resourcequota/apis/resourcequota"
 
 	"keelson.dev/keelson/pkg/quota"
 )
@@ -17,7 +18,11 @@ const quotaWorkers = 5
 // newResourceQuota charges writes to the quotas of their namespace. The
 // charging is the library's; what objects count for is package quota's.
 func newResourceQuota(deps Deps) (admission.Interface, error) {
-	p, err := resourcequota.NewResourceQuota(&quotaapi.Configuration{}, quotaWorkers)
+	settings, err := resourcequota.LoadConfiguration(deps.settings)
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	p, err := resourcequota.NewResourceQuota(settings, quotaWorkers)
 	if err != nil {
 		return nil, err
 	}

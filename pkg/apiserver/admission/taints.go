@@ -5,9 +5,12 @@ package admission
 
 import (
 	"context"
+	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/utils/ptr"
 )
@@ -45,6 +48,44 @@ func newTolerationSeconds(Deps) (admission.Interface, error) {
 			return nil
 		},
 	}, nil
+}
+
+// newResourceToleration lets pods that ask for a device onto nodes that are kept
+// for those who do, by a taint of the resource's name.
+func newResourceToleration(Deps) (admission.Interface, error) {
+	return &podPlugin{
+		Handler: admission.NewHandler(admission.Create, admission.Update),
+		admit: func(_ context.Context, _ admission.Attributes, pod *corev1.Pod) error {
+			asked := map[string]bool{}
+			for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+				for i := range list {
+					for name := range list[i].Resources.Requests {
+						if extended(name) {
+							asked[string(name)] = true
+						}
+					}
+				}
+			}
+			for _, name := range slices.Sorted(maps.Keys(asked)) {
+				want := corev1.Toleration{Key: name, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
+				same := func(t corev1.Toleration) bool { return t.MatchToleration(&want) }
+				if i := slices.IndexFunc(pod.Spec.Tolerations, same); i >= 0 {
+					pod.Spec.Tolerations[i] = want
+					continue
+				}
+				pod.Spec.Tolerations = append(pod.Spec.Tolerations, want)
+			}
+			return nil
+		},
+	}, nil
+}
+
+// extended reports whether a resource is one that somebody has added to nodes.
+func extended(name corev1.ResourceName) bool {
+	s := string(name)
+	return strings.Contains(s, "/") && !strings.Contains(s, corev1.ResourceDefaultNamespacePrefix) &&
+		!strings.HasPrefix(s, corev1.DefaultResourceRequestsPrefix) &&
+		len(validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix+s)) == 0
 }
 
 func tolerates(list []corev1.Toleration, key string) bool {

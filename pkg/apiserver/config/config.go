@@ -68,6 +68,7 @@ type Config struct {
 	Authorization      Authorization
 	EnableAdmission    []string
 	DisableAdmission   []string
+	AdmissionConfig    string // a file
 	AllowPrivileged    bool
 	EventTTL           time.Duration
 

@@ -100,6 +100,7 @@ func (c *Config) addAuthn(fs *pflag.FlagSet) {
 func (c *Config) addPolicy(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.AuthorizationModes, "authorization-mode", c.AuthorizationModes, "authorizers in order: AlwaysAllow, AlwaysDeny, ABAC, Webhook, RBAC, Node")
 	fs.StringSliceVar(&c.EnableAdmission, "enable-admission-plugins", nil, "admission plugins beside the default ones")
+	fs.StringVar(&c.AdmissionConfig, "admission-control-config-file", "", "AdmissionConfiguration: what plugins are told")
 	fs.StringSliceVar(&c.DisableAdmission, "disable-admission-plugins", nil, "default admission plugins to leave out")
 	fs.BoolVar(&c.AllowPrivileged, "allow-privileged", false, "allow privileged containers")
 	fs.Var((*prefixes)(&c.ServiceClusterIPRanges), "service-cluster-ip-range", "range of service addresses, or two of different families")

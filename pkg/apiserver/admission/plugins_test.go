@@ -1,0 +1,176 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package admission_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"keelson.dev/keelson/pkg/apiserver/config"
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+)
+
+// settings hold pods to a standard where their namespace says nothing.
+const settings = `
+apiVersion: apiserver.config.k8s.io/v1
+kind: AdmissionConfiguration
+plugins:
+- name: PodSecurity
+  configuration:
+    apiVersion: pod-security.admission.config.k8s.io/v1
+    kind: PodSecurityConfiguration
+    defaults: {enforce: baseline, enforce-version: latest}
+`
+
+// pluginServer runs all plugins that these tests are about.
+func pluginServer(t *testing.T) *testserver.Server {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "admission.yaml")
+	if err := os.WriteFile(file, []byte(settings), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
+		c.EnableAdmission = append(c.EnableAdmission, "ExtendedResourceToleration")
+		c.DisableAdmission = append(c.DisableAdmission, "ServiceAccount")
+		c.AdmissionConfig = file
+	}})
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{
+		corev1.LabelTopologyZone: "z", corev1.LabelTopologyRegion: "r", "other": "x",
+	}}}
+	if _, err := s.Client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func pod(name string, change func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	if change != nil {
+		change(p)
+	}
+	return p
+}
+
+// TestPodPlugins: pods are told where they are, tolerate the taints of devices
+// that they ask for, and are held to what the configuration file says.
+func TestPodPlugins(t *testing.T) {
+	s := pluginServer(t)
+	pods := s.Client.CoreV1().Pods("default")
+	labels := map[string]string{corev1.LabelTopologyZone: "z", corev1.LabelTopologyRegion: "r"}
+	t.Run("a pod that is bound", func(t *testing.T) {
+		eventually(t, "labels of the node", func(ctx context.Context) bool {
+			const name = "bound"
+			_ = pods.Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+			if _, err := pods.Create(ctx, pod(name, nil), metav1.CreateOptions{}); err != nil {
+				return false
+			}
+			if err := pods.Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: name}, Target: corev1.ObjectReference{Kind: "Node", Name: "n"}}, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			got, err := pods.Get(ctx, name, metav1.GetOptions{})
+			return err == nil && cmp.Equal(got.Labels, labels)
+		})
+	})
+	t.Run("a pod that comes with its node", func(t *testing.T) {
+		got, err := pods.Create(t.Context(), pod("placed", func(p *corev1.Pod) {
+			p.Spec.NodeName, p.Labels = "n", map[string]string{corev1.LabelTopologyZone: "mine"}
+		}), metav1.CreateOptions{})
+		if err != nil || !cmp.Equal(got.Labels, labels) {
+			t.Errorf("labels %v, error %v", got.Labels, err)
+		}
+	})
+	t.Run("a pod that asks for devices", func(t *testing.T) {
+		got, err := pods.Create(t.Context(), pod("devices", func(p *corev1.Pod) {
+			list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), "b.example.com/gpu": resource.MustParse("1"), "a.example.com/fpga": resource.MustParse("2")}
+			p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list, Limits: list}
+		}), metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var keys []string
+		for _, x := range got.Spec.Tolerations {
+			if x.Effect == corev1.TaintEffectNoSchedule && x.Operator == corev1.TolerationOpExists {
+				keys = append(keys, x.Key)
+			}
+		}
+		if diff := cmp.Diff([]string{"a.example.com/fpga", "b.example.com/gpu"}, keys); diff != "" {
+			t.Error(diff)
+		}
+	})
+	t.Run("a pod below the standard", func(t *testing.T) {
+		_, err := pods.Create(t.Context(), pod("host", func(p *corev1.Pod) { p.Spec.HostNetwork = true }), metav1.CreateOptions{})
+		if want := `pods "host" is forbidden: violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true)`; err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	})
+}
+
+// TestQuotaUnderLoad: fifty clients get exactly what the quota has.
+func TestQuotaUnderLoad(t *testing.T) {
+	const clients, each, hard = 50, 3, 40
+	s := testserver.Start(t, testserver.Options{})
+	quotas := s.Client.CoreV1().ResourceQuotas("default")
+	q, err := quotas.Create(t.Context(), &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/configmaps": *resource.NewQuantity(hard, resource.DecimalSI)}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What the controller of quotas would do at first.
+	q.Status = corev1.ResourceQuotaStatus{Hard: q.Spec.Hard, Used: corev1.ResourceList{"count/configmaps": resource.MustParse("0")}}
+	if _, err := quotas.UpdateStatus(t.Context(), q, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the quota is known", func(ctx context.Context) bool {
+		_, err := s.Client.CoreV1().ConfigMaps("default").Create(ctx, configMap("probe", nil), metav1.CreateOptions{DryRun: []string{"All"}})
+		return err == nil
+	})
+	var made, refused atomic.Int64
+	var wg sync.WaitGroup
+	for i := range clients {
+		cfg := s.UserConfig(t, fmt.Sprint("user-", i), "system:masters")
+		client, err := kubernetes.NewForConfig(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() {
+			for j := range each {
+				_, err := client.CoreV1().ConfigMaps("default").Create(t.Context(), configMap(fmt.Sprintf("c-%d-%d", i, j), nil), metav1.CreateOptions{})
+				switch {
+				case err == nil:
+					made.Add(1)
+				case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: q, requested: count/configmaps=1, used: count/configmaps=40, limited: count/configmaps=40"):
+					refused.Add(1)
+				default:
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	list, err := s.Client.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if q, err = quotas.Get(t.Context(), "q", metav1.GetOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	used := q.Status.Used["count/configmaps"]
+	if made.Load() != hard || len(list.Items) != hard || used.Value() != hard || refused.Load() != clients*each-hard {
+		t.Errorf("%d made, %d there, %d charged, %d refused; the quota is %d", made.Load(), len(list.Items), used.Value(), refused.Load(), hard)
+	}
+}

@@ -1,0 +1,66 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/admission"
+	corelisters "k8s.io/client-go/listers/core/v1"
+)
+
+// topologyLabels tells pods where their node is: in which zone and region.
+type topologyLabels struct {
+	*admission.Handler
+	nodes corelisters.NodeLister
+}
+
+func newTopologyLabels(deps Deps) (admission.Interface, error) {
+	nodes := deps.Informers.Core().V1().Nodes()
+	p := &topologyLabels{admission.NewHandler(admission.Create), nodes.Lister()}
+	p.SetReadyFunc(nodes.Informer().HasSynced)
+	return p, nil
+}
+
+// Admit labels a binding, whose labels become the pod's, or a pod that comes
+// with its node.
+func (p *topologyLabels) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if r := a.GetResource(); r.Resource != "pods" || r.Group != "" {
+		return nil
+	}
+	node, to := "", (*map[string]string)(nil)
+	switch obj := a.GetObject().(type) {
+	case *corev1.Binding:
+		if a.GetSubresource() == "binding" && obj.Target.Kind == "Node" {
+			node, to = obj.Target.Name, &obj.Labels
+		}
+	case *corev1.Pod:
+		if a.GetSubresource() == "" {
+			node, to = obj.Spec.NodeName, &obj.Labels
+		}
+	}
+	if node == "" {
+		return nil
+	}
+	n, err := p.nodes.Get(node)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, key := range []string{corev1.LabelTopologyZone, corev1.LabelTopologyRegion} {
+		value, ok := n.Labels[key]
+		if !ok {
+			continue
+		}
+		if *to == nil {
+			*to = map[string]string{}
+		}
+		(*to)[key] = value
+	}
+	return nil
+}
