@@ -5,6 +5,7 @@ package ctl
 
 import (
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -13,6 +14,15 @@ import (
 // whyCommand is "ctl why", which has a command for each kind of question.
 func whyCommand(flags genericclioptions.RESTClientGetter, stdout io.Writer) *cobra.Command {
 	c := &cobra.Command{Use: "why", Short: "Tell why something is as it is"}
-	c.AddCommand(connectionCommand(flags, stdout))
+	pod := podCommand(flags, stdout)
+	c.AddCommand(connectionCommand(flags, stdout), pod)
+	// "ctl why pod/x" asks the same as "ctl why pod x".
+	c.Args, c.RunE = cobra.ArbitraryArgs, func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 || !strings.HasPrefix(args[0], "pod/") {
+			return cmd.Help()
+		}
+		pod.SetContext(cmd.Context())
+		return pod.RunE(pod, args)
+	}
 	return c
 }

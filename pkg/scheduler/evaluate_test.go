@@ -32,7 +32,7 @@ func defaultProfile(t testing.TB) *profile.Profile {
 }
 
 func emptyView() *view {
-	return &view{Cell: cell.New(), keeper: newKeeper(), sources: newSources(fake.NewSimpleClientset()), reserved: map[string]bool{}}
+	return &view{Cell: cell.New(), keeper: newKeeper(), sources: newSources(fake.NewSimpleClientset(), false), reserved: map[string]bool{}}
 }
 
 func testNode(name string, milli int64, taint, zone string) *v1.Node {

@@ -28,8 +28,10 @@ type Objection struct {
 
 // NodeExplanation is one node's part of an Explanation.
 type NodeExplanation struct {
-	Node      string     `json:"node"`
-	Objection *Objection `json:"objection,omitempty"`
+	Node string `json:"node"`
+	// Objection is the first there is; Others are those of other constraints.
+	Objection *Objection  `json:"objection,omitempty"`
+	Others    []Objection `json:"others,omitempty"`
 	// Total is the sum of the weighted scores of a node the pod fits.
 	Total  int64         `json:"total,omitempty"`
 	Scores []PluginScore `json:"scores,omitempty"`
@@ -82,6 +84,23 @@ func (e *evaluation) explain() *Explanation {
 		return cmp.Or(-cmp.Compare(a.Total, b.Total), cmp.Compare(a.Node, b.Node))
 	})
 	return out
+}
+
+// addOthers adds what more there is against the nodes the pod does not fit.
+func (e *evaluation) addOthers(x *Explanation) {
+	filters := append(append([]scheduling.Filter{}, e.class.filters...), e.cell...)
+	for i := range x.Nodes {
+		n := &x.Nodes[i]
+		if n.Objection == nil {
+			continue
+		}
+		node := e.view.NodeByName(n.Node)
+		for _, f := range filters {
+			if st := f.Filter(node); st != nil && st.Plugin != n.Objection.Plugin {
+				n.Others = append(n.Others, *objection(st))
+			}
+		}
+	}
 }
 
 // scoreEach calls f with the normalized scores of each plugin.

@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
@@ -32,7 +33,7 @@ type Model struct {
 
 // NewModel returns an empty cell that is scheduled by a profile.
 func NewModel(p *profile.Profile, r *rand.Rand) (*Model, error) {
-	s := newSourcesOf(informers.NewSharedInformerFactory(nil, 0), nil)
+	s := newSourcesOf(informers.NewSharedInformerFactory(nil, 0), nil, slim)
 	if err := s.index(); err != nil {
 		return nil, err
 	}
@@ -90,6 +91,16 @@ func (m *Model) indexer(obj runtime.Object) cache.Indexer {
 		return m.view.sources.attachments.GetIndexer()
 	}
 	return nil
+}
+
+// SetAll puts the items of a list into the cell. Pods on no node are left out.
+func (m *Model) SetAll(list runtime.Object) error {
+	return meta.EachListItem(list, func(o runtime.Object) error {
+		if pod, ok := o.(*v1.Pod); ok && pod.Spec.NodeName == "" {
+			return nil
+		}
+		return m.Set(o)
+	})
 }
 
 // RemoveNode takes a node out of the cell; its pods wait for its return.

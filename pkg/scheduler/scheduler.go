@@ -69,7 +69,7 @@ func New(cfg Config) (*Scheduler, error) {
 		return nil, errors.New("no queue sort plugin is enabled")
 	}
 	s := &Scheduler{
-		cfg: cfg, sources: newSources(cfg.Client),
+		cfg: cfg, sources: newSources(cfg.Client, len(cfg.Profiles.Extenders) > 0),
 		evaluator: newEvaluator(), nominated: newNominations(), volumesMoved: newSignal(),
 		binder: newBinder(cfg.Client, instance(cfg.Identity)), reports: newReports(), extended: newReports(),
 	}

@@ -13,7 +13,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -32,6 +31,7 @@ import (
 // sources are the caches the scheduler reads.
 type sources struct {
 	factory      informers.SharedInformerFactory
+	transform    cache.TransformFunc
 	pods         cache.SharedIndexInformer // all that have not ended
 	nodes        cache.SharedIndexInformer
 	namespaces   corelisters.NamespaceLister
@@ -50,15 +50,21 @@ type sources struct {
 	namespacesChanged atomic.Uint64 // counts changes of namespaces' labels
 }
 
-func newSources(client kubernetes.Interface) *sources {
-	return newSourcesOf(informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagedFields)), client)
+// newSources returns caches of what client serves. With whole, objects are kept
+// as they are.
+func newSources(client kubernetes.Interface, whole bool) *sources {
+	transform := slim
+	if whole {
+		transform = withoutManagedFields
+	}
+	return newSourcesOf(informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(transform)), client, transform)
 }
 
 // newSourcesOf returns caches that are filled by a factory's informers.
-func newSourcesOf(f informers.SharedInformerFactory, client kubernetes.Interface) *sources {
+func newSourcesOf(f informers.SharedInformerFactory, client kubernetes.Interface, transform cache.TransformFunc) *sources {
 	core, apps := f.Core().V1(), f.Apps().V1()
 	s := &sources{
-		factory: f,
+		factory: f, transform: transform,
 		pods: coreinformers.NewFilteredPodInformer(client, metav1.NamespaceAll, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.AndSelectors(
 				fields.OneTermNotEqualSelector("status.phase", string(v1.PodSucceeded)),
@@ -80,14 +86,6 @@ func newSourcesOf(f informers.SharedInformerFactory, client kubernetes.Interface
 	return s
 }
 
-// withoutManagedFields drops what is large and never read.
-func withoutManagedFields(obj any) (any, error) {
-	if m, err := meta.Accessor(obj); err == nil {
-		m.SetManagedFields(nil)
-	}
-	return obj, nil
-}
-
 // handlers are told of changes of the kinds that matter for the cell.
 type handlers struct {
 	pods, nodes cache.ResourceEventHandler
@@ -99,7 +97,7 @@ func (s *sources) follow(h handlers) error {
 	if err := s.index(); err != nil {
 		return err
 	}
-	if err := s.pods.SetTransform(withoutManagedFields); err != nil {
+	if err := s.pods.SetTransform(s.transform); err != nil {
 		return fmt.Errorf("pod cache: %w", err)
 	}
 	core := s.factory.Core().V1()

@@ -250,6 +250,18 @@ func (c *Cell) place(pod *scheduling.Pod, node string, assumed bool) {
 	}
 }
 
+// Without calls f while a pod is not accounted for.
+func (c *Cell) Without(uid types.UID, f func()) {
+	p := c.pods[uid]
+	if p == nil {
+		f()
+		return
+	}
+	c.RemovePod(uid)
+	defer func() { c.place(p.pod, p.node, p.assumed) }()
+	f()
+}
+
 // RemovePod stops accounting for a pod. It tells whether the pod was known.
 func (c *Cell) RemovePod(uid types.UID) bool {
 	p := c.pods[uid]

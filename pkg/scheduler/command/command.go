@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -114,6 +115,7 @@ func run(ctx context.Context, o *options, client kubernetes.Interface, profiles 
 	g.Go(func() error {
 		return daemon.Serve(ctx, daemon.Endpoints{
 			Flags: o.serving, Guard: guard, Metrics: registry, Ready: []health.Check{ready.Check()}, Log: log,
+			Others: map[string]http.Handler{whyPath: whyHandler(s)},
 		})
 	})
 	g.Go(func() error {

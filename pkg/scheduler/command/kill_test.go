@@ -1,0 +1,176 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package command_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+	"keelson.dev/keelson/pkg/scheduler/command"
+)
+
+var killPods = flag.Int("kill-pods", 300, "pods that are scheduled while the scheduler is killed")
+
+// asScheduler has the test's binary be a scheduler with the arguments it names.
+const asScheduler = "KEELSON_TEST_SCHEDULER"
+
+func TestMain(m *testing.M) {
+	if args := os.Getenv(asScheduler); args != "" {
+		if err := command.Run(context.Background(), strings.Fields(args), os.Stdout, os.Stderr); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// process is a scheduler of its own.
+func process(t *testing.T, kubeconfig string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), asScheduler+"=--kubeconfig="+kubeconfig+" --leader-elect=false --bind-address=127.0.0.1 --secure-port=0")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd
+}
+
+func kubeconfig(t *testing.T, s *testserver.Server) string {
+	t.Helper()
+	user := s.UserConfig(t, "system:kube-scheduler")
+	ca := user.CAData
+	if len(ca) == 0 {
+		var err error
+		if ca, err = os.ReadFile(user.CAFile); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out := clientcmdapi.NewConfig()
+	out.Clusters["c"] = &clientcmdapi.Cluster{Server: user.Host, CertificateAuthorityData: ca}
+	out.AuthInfos["u"] = &clientcmdapi.AuthInfo{
+		ClientCertificateData: user.CertData, ClientKeyData: user.KeyData, ClientCertificate: user.CertFile, ClientKey: user.KeyFile,
+	}
+	out.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	out.CurrentContext = "x"
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*out, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestKill kills the scheduler three times while it binds pods: none is lost,
+// none gets a second node, and no node more than it can hold.
+func TestKill(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{Etcd: true})
+	c, ctx := s.Client, t.Context()
+	if _, err := c.CoreV1().ServiceAccounts("default").Create(ctx, &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	const perNode = 10
+	for i := range (*killPods + perNode - 1) / perNode { // room for exactly that many, or a few more
+		addNode(t, c, fmt.Sprint("n", i), perNode)
+	}
+	w, err := c.CoreV1().Pods("default").Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	config := kubeconfig(t, s)
+	scheduler := process(t, config)
+	defer func() { _ = scheduler.Process.Kill(); _ = scheduler.Wait() }()
+	var creating sync.WaitGroup
+	creating.Go(func() { createPods(ctx, t, c, *killPods) })
+	nodes := map[string]string{}
+	kills := 0
+	for event := range w.ResultChan() {
+		pod, ok := event.Object.(*v1.Pod)
+		if !ok || event.Type == watch.Deleted {
+			t.Fatalf("unexpected event %v %v", event.Type, event.Object)
+		}
+		if before := nodes[pod.Name]; before != "" && pod.Spec.NodeName != before {
+			t.Fatalf("pod %s was on %s and is on %s", pod.Name, before, pod.Spec.NodeName)
+		}
+		if pod.Spec.NodeName == "" {
+			continue
+		}
+		nodes[pod.Name] = pod.Spec.NodeName
+		if kills < 3 && len(nodes) > (kills+1)**killPods/5 {
+			kills++
+			if err := scheduler.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			_ = scheduler.Wait()
+			scheduler = process(t, config)
+		}
+		if len(nodes) == *killPods {
+			break
+		}
+	}
+	creating.Wait()
+	if len(nodes) != *killPods || kills != 3 {
+		t.Fatalf("%d of %d pods are on nodes after %d kills", len(nodes), *killPods, kills)
+	}
+	count := map[string]int{}
+	for _, node := range nodes {
+		if count[node]++; count[node] > perNode {
+			t.Errorf("node %s has more than %d pods", node, perNode)
+		}
+	}
+}
+
+func createPods(ctx context.Context, t *testing.T, c kubernetes.Interface, pods int) {
+	var clients sync.WaitGroup
+	for client := range 8 {
+		clients.Go(func() {
+			for i := client; i < pods; i += 8 {
+				_, err := c.CoreV1().Pods("default").Create(ctx, &v1.Pod{
+					ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("p", i)},
+					Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "i"}}},
+				}, metav1.CreateOptions{})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	clients.Wait()
+}
+
+func addNode(t *testing.T, c kubernetes.Interface, name string, pods int64) {
+	t.Helper()
+	n, err := c.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Spec.Taints = nil // the not-ready taint of new nodes
+	if n, err = c.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	n.Status.Allocatable = v1.ResourceList{
+		v1.ResourceCPU: resource.MustParse("32"), v1.ResourceMemory: resource.MustParse("64Gi"), v1.ResourcePods: *resource.NewQuantity(pods, resource.DecimalSI),
+	}
+	n.Status.Capacity = n.Status.Allocatable
+	if _, err := c.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}

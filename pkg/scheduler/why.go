@@ -1,0 +1,168 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+
+	"keelson.dev/keelson/pkg/scheduler/profile"
+	"keelson.dev/scheduling"
+)
+
+// Why says why a pod is where it is, or why it is nowhere.
+type Why struct {
+	Pod  string `json:"pod"`
+	Node string `json:"node,omitempty"` // where it is
+	// Gated is why it is not tried.
+	Gated []string `json:"gated,omitempty"`
+	// Ended is what its status says of an eviction.
+	Ended string `json:"ended,omitempty"`
+	// Reasons are the objections with the number of nodes that have them.
+	Reasons []Reason `json:"reasons,omitempty"`
+	// Changes would each make the pod fit somewhere, the smallest first.
+	Changes []Change `json:"changes,omitempty"`
+	// Fits is how many nodes it fits; for a pod on a node, as if it was on none.
+	Fits int `json:"fits"`
+	Explanation
+}
+
+// Reason is an objection with how many nodes have it.
+type Reason struct {
+	Plugin string `json:"plugin"`
+	Reason string `json:"reason"`
+	Nodes  int    `json:"nodes"`
+}
+
+// Change is a change of the pod by which it would fit.
+type Change struct {
+	What  string `json:"what"`
+	Nodes int    `json:"nodes"`          // it would fit
+	Node  string `json:"node,omitempty"` // one of them
+}
+
+// asker answers why. It has an evaluator of its own, so that what the scheduler
+// keeps is not driven out, and holds the lock only for one evaluation at a time.
+type asker struct {
+	lock      sync.Locker
+	view      *view
+	profile   *profile.Profile
+	nominated *nominations
+	rounds    int // evaluations so far
+}
+
+// why answers for a pod; at most limit nodes are explained (0: all).
+func (a *asker) why(pod *v1.Pod, limit int) (*Why, error) {
+	w := &Why{Pod: pod.Namespace + "/" + pod.Name, Node: pod.Spec.NodeName, Ended: ended(pod)}
+	for _, g := range a.profile.Gates {
+		if st := g.Gate(pod); st != nil {
+			w.Gated = st.Reasons
+		}
+	}
+	free := pod.DeepCopy() // as it was before it had a node
+	free.Spec.NodeName, free.Status.NominatedNodeName = "", ""
+	if err := a.explain(w, free); err != nil {
+		return nil, err
+	}
+	if w.Fits == 0 && w.Node == "" {
+		w.Changes = a.changes(free, w)
+	}
+	if limit > 0 && len(w.Nodes) > limit {
+		w.Nodes = w.Nodes[:limit]
+	}
+	return w, nil
+}
+
+func (a *asker) explain(w *Why, pod *v1.Pod) error {
+	a.lock.Lock()
+	defer a.lock.Unlock()
+	var err error
+	a.view.Without(pod.UID, func() {
+		var e *evaluation
+		if e, err = newEvaluator().evaluate(a.view, a.profile, a.view.NewPod(pod), a.nominated); err != nil {
+			return
+		}
+		x := e.explain()
+		w.Explanation = *x
+		if e.reject != nil {
+			w.Reasons = []Reason{{e.reject.Plugin, e.reject.Reasons[0], len(a.view.Nodes())}}
+			return
+		}
+		e.addOthers(&w.Explanation)
+		for st, nodes := range e.objections() {
+			for _, r := range st.Reasons {
+				w.Reasons = append(w.Reasons, Reason{st.Plugin, r, nodes})
+			}
+		}
+		for i := range x.Nodes {
+			if x.Nodes[i].Objection == nil {
+				w.Fits++
+			}
+		}
+	})
+	slices.SortFunc(w.Reasons, func(x, y Reason) int { return cmp.Or(-cmp.Compare(x.Nodes, y.Nodes), cmp.Compare(x.Reason, y.Reason)) })
+	return err
+}
+
+// ended tells what a pod's status says of its eviction.
+func ended(pod *v1.Pod) string {
+	if c := condition(pod, v1.DisruptionTarget); c != nil && c.Status == v1.ConditionTrue {
+		return c.Reason + ": " + c.Message
+	}
+	return ""
+}
+
+// fits returns the nodes a pod would fit.
+func (a *asker) fits(pod *v1.Pod) (nodes []*scheduling.Node) {
+	a.lock.Lock()
+	defer a.lock.Unlock()
+	a.rounds++
+	a.view.Without(pod.UID, func() {
+		p := a.view.NewPod(pod)
+		var filters []scheduling.Filter
+		for _, plugins := range [][]scheduling.FilterPlugin{a.profile.NodeFilters, a.profile.CellFilters} {
+			for _, plugin := range plugins {
+				f, st := plugin.Compile(a.view, p)
+				if st != nil {
+					return
+				}
+				if f != nil {
+					filters = append(filters, f)
+				}
+			}
+		}
+		for _, n := range a.view.Nodes() {
+			if first(filters, n) == nil {
+				nodes = append(nodes, n)
+			}
+		}
+	})
+	return nodes
+}
+
+// Why answers why a pod of the cell, or one that is to be, is where it is.
+func (m *Model) Why(pod *v1.Pod, limit int) (*Why, error) {
+	a := &asker{lock: &sync.Mutex{}, view: m.view, profile: m.profile, nominated: m.nominated}
+	return a.why(pod, limit)
+}
+
+// Why answers for a pod the API has shown. A pod of no profile of this scheduler
+// is none of its business.
+func (s *Scheduler) Why(namespace, name string, limit int) (*Why, error) {
+	obj, known, err := s.sources.pods.GetIndexer().GetByKey(namespace + "/" + name)
+	pod, ok := obj.(*v1.Pod)
+	if err != nil || !known || !ok {
+		return nil, fmt.Errorf("pod %s/%s: %w", namespace, name, ErrUnknown)
+	}
+	p := s.cfg.Profiles.Profiles[pod.Spec.SchedulerName]
+	if p == nil {
+		return nil, fmt.Errorf("pod %s/%s: of scheduler %q: %w", namespace, name, pod.Spec.SchedulerName, ErrUnknown)
+	}
+	a := &asker{lock: &s.mu, view: s.view, profile: p, nominated: s.nominated}
+	return a.why(pod, limit)
+}
