@@ -9,7 +9,7 @@ KUBECONFIG ?= $(CURDIR)/.build/kubeconfig
 FOCUS      ?=
 FUZZTIME   ?= 5000x
 
-.PHONY: help up down deps build tools images test unit fuzz e2e lint conformance clean
+.PHONY: help up down cis deps build tools images test unit fuzz e2e lint conformance clean
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ up: deps tools build images ## a cluster of two nodes on this machine
 down: ## end the cluster and remove every trace of it
 	@if [ -x bin/ctl ]; then bin/ctl cluster down --name $(CLUSTER); fi
 	@rm -f $(KUBECONFIG)
+
+cis: ## the checks of the CIS Kubernetes Benchmark on the cluster that runs
+	@hack/cis.sh $(CLUSTER)
 
 deps: ## the Debian packages that are missing
 	@hack/deps.sh

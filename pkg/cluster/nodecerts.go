@@ -49,7 +49,7 @@ func nodeCredentials(d dirs, nd nodeDirs, c *Config, n Node, clk clock.Clock) er
 	if err := writeFile(nd.path(nodeCA), ca, 0o644); err != nil {
 		return err
 	}
-	if err := renewNode(d, nd, n, clk); err != nil {
+	if err := renewNode(d, nd, n, clk, false); err != nil {
 		return err
 	}
 	pair := currentPair(kubeletClient)
@@ -58,14 +58,14 @@ func nodeCredentials(d dirs, nd nodeDirs, c *Config, n Node, clk clock.Clock) er
 	return errors.Join(err, writeKubeconfig(d, c.Name, nd.path(proxyConf), "system:kube-proxy", fileUser(client+".crt", client+".key"), clusterServer()))
 }
 
-// renewNode issues a node's certificates anew as far as they are due.
-func renewNode(d dirs, nd nodeDirs, n Node, clk clock.Clock) error {
+// renewNode issues a node's certificates as far as they are due, or all of them anew.
+func renewNode(d dirs, nd nodeDirs, n Node, clk clock.Clock, anew bool) error {
 	signer, err := readPair(d.pki("ca"))
 	if err != nil {
 		return err
 	}
 	for _, name := range []string{kubeletClient, kubeletServer} {
-		if file := nd.follow(currentPair(name)); current(file, file, clk) {
+		if file := nd.follow(currentPair(name)); !anew && current(file, file, clk) {
 			continue
 		}
 		if err := seedPair(signer, nd, name, kubeletLeaf(n, name == kubeletServer), clk); err != nil {
@@ -74,7 +74,7 @@ func renewNode(d dirs, nd nodeDirs, n Node, clk clock.Clock) error {
 	}
 	for name, leaf := range proxyCertificates(n) {
 		base := nd.path(proxyRoot, name)
-		if current(base+".crt", base+".key", clk) {
+		if !anew && current(base+".crt", base+".key", clk) {
 			continue
 		}
 		if err := issue(signer, leaf, clk, base+".crt", base+".key"); err != nil {

@@ -45,8 +45,12 @@ type leaf struct {
 }
 
 // makePKI makes what is missing of the cluster's keys and certificates, in the
-// layout of /etc/kubernetes/pki.
-func makePKI(d dirs, c clock.Clock) error {
+// layout of /etc/kubernetes/pki, and renews what is about to expire.
+func makePKI(d dirs, c clock.Clock) error { return issueAll(d, c, false) }
+
+// issueAll is makePKI; with anew every certificate is issued again, by the same
+// authorities.
+func issueAll(d dirs, c clock.Clock, anew bool) error {
 	if err := os.MkdirAll(d.pki(""), 0o700); err != nil {
 		return fmt.Errorf("PKI directory: %w", err)
 	}
@@ -60,7 +64,7 @@ func makePKI(d dirs, c clock.Clock) error {
 	}
 	for _, want := range controlCertificates() {
 		crt, key := d.pki(want.file+".crt"), d.pki(want.file+".key")
-		if current(crt, key, c) {
+		if !anew && current(crt, key, c) {
 			continue
 		}
 		signer := ca

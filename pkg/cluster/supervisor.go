@@ -76,6 +76,7 @@ func Supervise(ctx context.Context, dataDir string, deps Deps) error {
 		return err
 	}
 	s.tasks.Go(func() { s.keepRoutes(s.alive) })
+	s.tasks.Go(func() { s.keepCertificates(s.alive) })
 	server := &http.Server{Handler: s.routes()}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()

@@ -1,0 +1,195 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"keelson.dev/api/clock"
+)
+
+// certInterval is how often a supervisor looks for certificates to renew.
+const certInterval = 12 * time.Hour
+
+// Certificate is one of a cluster's certificates.
+type Certificate struct {
+	// File is where it is, below the data directory.
+	File    string        `json:"file"`
+	Subject string        `json:"subject"`
+	Expires time.Time     `json:"expires"`
+	Left    time.Duration `json:"left"`
+	// Authority: it signs others, and is not renewed.
+	Authority bool `json:"authority,omitempty"`
+	// Problem is what is wrong with it; empty: nothing.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Certificates are those of the cluster that c describes, running or not, with
+// what is wrong with each.
+func Certificates(c *Config, clk clock.Clock) ([]Certificate, error) {
+	d := c.dirs()
+	files, err := filepath.Glob(d.pki("*.crt"))
+	if err != nil {
+		return nil, fmt.Errorf("certificates: %w", err)
+	}
+	for _, pattern := range []string{currentPair(kubeletClient), currentPair(kubeletServer), proxyRoot + "/*.crt"} {
+		more, err := filepath.Glob(filepath.Join(d.nodes(), "*", pattern))
+		if err != nil {
+			return nil, fmt.Errorf("certificates: %w", err)
+		}
+		files = append(files, more...)
+	}
+	for _, a := range administrators {
+		files = append(files, d.kubeconfig(a.file))
+	}
+	roots := x509.NewCertPool()
+	for _, name := range []string{"ca", "front-proxy-ca"} {
+		if ca, err := readCertificate(d.pki(name + ".crt")); err == nil {
+			roots.AddCert(ca)
+		}
+	}
+	var out []Certificate
+	for _, file := range files {
+		out = append(out, d.examine(file, roots, clk.Now()))
+	}
+	if len(out) == len(administrators) {
+		return nil, fmt.Errorf("%s: %w", d.pki(""), errNoCertificates)
+	}
+	return out, nil
+}
+
+var errNoCertificates = errors.New("there are no certificates")
+
+// examine looks at the certificate in a file.
+func (d dirs) examine(file string, roots *x509.CertPool, now time.Time) Certificate {
+	name, err := filepath.Rel(d.data, file)
+	if err != nil {
+		name = file
+	}
+	out := Certificate{File: name}
+	cert, private, err := d.certificateIn(file)
+	if err != nil {
+		out.Problem = err.Error()
+		return out
+	}
+	out.Subject, out.Expires, out.Left, out.Authority = cert.Subject.String(), cert.NotAfter, cert.NotAfter.Sub(now).Truncate(time.Second), cert.IsCA
+	_, err = cert.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	info, statErr := os.Stat(private)
+	switch {
+	case err != nil:
+		out.Problem = err.Error()
+	case statErr != nil:
+		out.Problem = "its key is not there"
+	case info.Mode().Perm()&0o077 != 0:
+		out.Problem = fmt.Sprintf("others may read its key: mode %04o", info.Mode().Perm())
+	case !cert.IsCA && due(cert, now):
+		out.Problem = "it is to be renewed"
+	}
+	return out
+}
+
+// certificateIn reads the certificate in a file, or in a kubeconfig, and tells
+// which file has its key.
+func (d dirs) certificateIn(file string) (cert *x509.Certificate, key string, err error) {
+	switch {
+	case strings.HasSuffix(file, ".conf"):
+		cfg, err := clientcmd.LoadFromFile(file)
+		if err != nil {
+			return nil, "", fmt.Errorf("kubeconfig: %w", err)
+		}
+		for _, user := range cfg.AuthInfos {
+			if block, _ := pem.Decode(user.ClientCertificateData); block != nil {
+				cert, err = x509.ParseCertificate(block.Bytes)
+				return cert, file, err
+			}
+		}
+		return nil, "", errNoCertificates
+	case strings.HasSuffix(file, ".pem"): // the kubelet's, which may be a link inside the node
+		rel, err := filepath.Rel(d.nodes(), file)
+		if err != nil {
+			return nil, "", err
+		}
+		node, inside, _ := strings.Cut(rel, "/")
+		file = d.node(node).follow("/" + inside)
+		cert, err = readCertificate(file)
+		return cert, file, err
+	}
+	cert, err = readCertificate(file)
+	return cert, strings.TrimSuffix(file, ".crt") + ".key", err
+}
+
+// RenewCertificates issues every certificate of a cluster anew. The processes of
+// a running cluster find them by themselves: none is restarted. The authorities
+// stay as they are.
+func RenewCertificates(c *Config, deps Deps) error {
+	d := c.dirs()
+	if err := errors.Join(issueAll(d, deps.Clock, true), makeKubeconfigs(d, c, deps.Clock)); err != nil {
+		return err
+	}
+	if c.Kubeconfig != "" && exists(c.Kubeconfig) {
+		if err := mergeKubeconfig(d.kubeconfig("admin"), c.Kubeconfig); err != nil {
+			return err
+		}
+	}
+	nodes, err := d.allNodes()
+	if err != nil {
+		return err
+	}
+	for _, n := range nodes {
+		if err := renewNode(d, d.node(n.Name), n, deps.Clock, true); err != nil {
+			return fmt.Errorf("node %s: %w", n.Name, err)
+		}
+	}
+	return nil
+}
+
+// allNodes are those that the data directory knows.
+func (d dirs) allNodes() ([]Node, error) {
+	specs, err := filepath.Glob(filepath.Join(d.nodes(), "*", "node.json"))
+	if err != nil {
+		return nil, fmt.Errorf("nodes: %w", err)
+	}
+	var out []Node
+	for _, spec := range specs {
+		n := Node{}
+		if err := readJSON(spec, &n); err != nil {
+			return nil, err
+		}
+		out = append(out, n)
+	}
+	slices.SortFunc(out, func(a, b Node) int { return a.Index - b.Index })
+	return out, nil
+}
+
+// keepCertificates renews what is due, until ctx is done.
+func (s *supervisor) keepCertificates(ctx context.Context) {
+	d := s.cfg.dirs()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.deps.Clock.After(certInterval):
+		}
+		err := makePKI(d, s.deps.Clock)
+		nodes, nodesErr := d.allNodes()
+		err = errors.Join(err, nodesErr)
+		for _, n := range nodes {
+			err = errors.Join(err, renewNode(d, d.node(n.Name), n, s.deps.Clock, false))
+		}
+		if err != nil {
+			s.deps.Log.Error("Certificates not renewed", "err", err)
+		}
+	}
+}

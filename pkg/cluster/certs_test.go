@@ -1,0 +1,110 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	testclock "k8s.io/utils/clock/testing"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/apiserver/config"
+)
+
+// TestCertificates: what is wrong with a certificate is told, and renewing mends it.
+func TestCertificates(t *testing.T) {
+	c := &Config{Name: "one", DataDir: t.TempDir(), Port: 7000, ToolsDir: t.TempDir()}
+	d, clk := c.dirs(), clock.Real()
+	if err := os.Mkdir(c.ToolsDir+"/cni", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(makePKI(d, clk), makeKubeconfigs(d, c, clk), makeNode(c, Node{Name: "n1", Index: 1}, clk)); err != nil {
+		t.Fatal(err)
+	}
+	problems := func(at clock.Clock) map[string]string {
+		t.Helper()
+		list, err := Certificates(c, at)
+		if err != nil || len(list) != 2+len(controlCertificates())+len(administrators)+4 {
+			t.Fatalf("%d certificates, %v", len(list), err)
+		}
+		out := map[string]string{}
+		for _, cert := range list {
+			if cert.Problem != "" {
+				out[cert.File] = cert.Problem
+			}
+		}
+		return out
+	}
+	if p := problems(clk); len(p) > 0 {
+		t.Errorf("new certificates: %v", p)
+	}
+	later := testclock.NewFakeClock(clk.Now().Add(leafLife * 3 / 4))
+	if p := problems(later); len(p) != len(controlCertificates())+len(administrators)+4 || p["pki/apiserver.crt"] != "it is to be renewed" {
+		t.Errorf("near their end: %v", p)
+	}
+	if p := problems(testclock.NewFakeClock(clk.Now().Add(2 * leafLife))); !strings.Contains(p["pki/scheduler.crt"], "expired") {
+		t.Errorf("after their end: %v", p)
+	}
+	if err := RenewCertificates(c, Deps{Clock: later, Log: slog.New(slog.DiscardHandler), Out: io.Discard}); err != nil {
+		t.Fatal(err)
+	}
+	if p := problems(later); len(p) > 0 {
+		t.Errorf("renewed: %v", p)
+	}
+	if err := os.Chmod(d.pki("apiserver.key"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(d.pki("scheduler.key")); err != nil {
+		t.Fatal(err)
+	}
+	if p := problems(later); len(p) != 2 || p["pki/apiserver.crt"] != "others may read its key: mode 0644" || p["pki/scheduler.crt"] != "its key is not there" {
+		t.Errorf("with bad keys: %v", p)
+	}
+}
+
+// TestHardenedAPIServer: the flags are those that the API server knows, and say
+// what a cluster promises.
+func TestHardenedAPIServer(t *testing.T) {
+	c := &Config{Name: "one", DataDir: t.TempDir(), BinDir: "/bin"}
+	cfg, err := config.Parse(apiserverArgs(c)[1:], io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.AnonymousAuth || cfg.Profiling || cfg.ExtendTokenExpiration || !cfg.ServiceAccountLookup {
+		t.Errorf("anonymous %t, profiling %t, long tokens %t, look-up %t", cfg.AnonymousAuth, cfg.Profiling, cfg.ExtendTokenExpiration, cfg.ServiceAccountLookup)
+	}
+	for _, name := range []string{"NodeRestriction", "DenyServiceExternalIPs", "EndpointOwnership"} {
+		if !slices.Contains(cfg.EnableAdmission, name) {
+			t.Errorf("admission plugin %s is not on", name)
+		}
+	}
+	if !slices.Equal(cfg.AuthorizationModes, []string{config.ModeNode, config.ModeRBAC}) {
+		t.Errorf("authorization %v", cfg.AuthorizationModes)
+	}
+	policy, err := cfg.Transport.Outbound()
+	if err != nil || !policy.Restricts() {
+		t.Errorf("outbound policy %v, %v", policy, err)
+	}
+	if cfg.Audit.PolicyFile == "" || cfg.Audit.Log.Path == "" || cfg.Audit.Log.MaxAge < 30 {
+		t.Errorf("audit %+v", cfg.Audit)
+	}
+}
+
+// TestLetters: tokens are of the letters that they may be of.
+func TestLetters(t *testing.T) {
+	seen := map[string]bool{}
+	for range 100 {
+		s, err := letters(16)
+		if err != nil || len(s) != 16 || strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789") != "" || seen[s] {
+			t.Fatalf("%q, %v", s, err)
+		}
+		seen[s] = true
+	}
+}

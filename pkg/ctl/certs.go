@@ -1,0 +1,109 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ctl
+
+import (
+	"errors"
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"keelson.dev/keelson/pkg/cluster"
+)
+
+var errCertificates = errors.New("not all certificates are well")
+
+// certsCommand is "ctl cluster certs".
+func (s *clusters) certsCommand() *cobra.Command {
+	c := &cobra.Command{Use: "certs", Short: "Look at a cluster's certificates, and renew them"}
+	var output string
+	check := &cobra.Command{
+		Use: "check", Short: "Show when certificates expire, and fail if something is wrong with one", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			cfg, err := s.load()
+			if err != nil {
+				return err
+			}
+			list, err := cluster.Certificates(cfg, s.deps.Clock)
+			if err != nil {
+				return err
+			}
+			if output == "json" {
+				err = s.json(list)
+			} else {
+				err = s.tellCertificates(list)
+			}
+			for _, c := range list {
+				if c.Problem != "" {
+					return errors.Join(err, errCertificates)
+				}
+			}
+			return err
+		},
+	}
+	check.Flags().StringVarP(&output, "output", "o", "", "json, or nothing for people")
+	c.AddCommand(check, &cobra.Command{
+		Use: "renew", Short: "Issue all certificates anew, by the same authorities; nothing is restarted", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			cfg, err := s.load()
+			if err != nil {
+				return err
+			}
+			return cluster.RenewCertificates(cfg, s.deps)
+		},
+	})
+	return c
+}
+
+func (s *clusters) tellCertificates(list []cluster.Certificate) error {
+	w := tabwriter.NewWriter(s.deps.Out, 0, 8, 3, ' ', 0)
+	fmt.Fprintln(w, "FILE\tSUBJECT\tEXPIRES\tLEFT\tSTATE")
+	for _, c := range list {
+		state := "good"
+		switch {
+		case c.Problem != "":
+			state = c.Problem
+		case c.Authority:
+			state = "good, authority"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%dd\t%s\n", c.File, c.Subject, c.Expires.Format(time.DateOnly), int(c.Left.Hours()/24), state)
+	}
+	return w.Flush()
+}
+
+// tokenCommand is "ctl cluster token".
+func (s *clusters) tokenCommand() *cobra.Command {
+	c := &cobra.Command{Use: "token", Short: "Make tokens by which nodes join"}
+	var life time.Duration
+	var kubeconfig bool
+	create := &cobra.Command{
+		Use: "create", Short: "Make a join token and print it", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			cfg, err := s.load()
+			if err != nil {
+				return err
+			}
+			token, err := cluster.CreateToken(c.Context(), cfg, life, s.deps)
+			if err != nil {
+				return err
+			}
+			if !kubeconfig {
+				_, err = fmt.Fprintln(s.deps.Out, token)
+				return err
+			}
+			data, err := cluster.BootstrapKubeconfig(cfg, token)
+			if err != nil {
+				return err
+			}
+			_, err = s.deps.Out.Write(data)
+			return err
+		},
+	}
+	create.Flags().DurationVar(&life, "ttl", cluster.DefaultTokenLife, "how long the token is good for")
+	create.Flags().BoolVar(&kubeconfig, "kubeconfig", false, "print a kubeconfig with the token, for kubelet --bootstrap-kubeconfig")
+	c.AddCommand(create)
+	return c
+}

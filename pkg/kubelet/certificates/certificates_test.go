@@ -1,0 +1,181 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package certificates
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+	"keelson.dev/keelson/pkg/controllers/certificates"
+	"keelson.dev/keelson/pkg/controllers/controller"
+	"keelson.dev/keelson/pkg/controllers/controllertest"
+)
+
+const (
+	tokenID, tokenSecret = "abcdef", "0123456789abcdef"
+	joiners              = "system:bootstrappers:joiners"
+)
+
+// cluster is a server that signs what kubelets ask for.
+func cluster(t *testing.T) *testserver.Server {
+	s := testserver.Start(t, testserver.Options{})
+	ca, err := os.ReadFile(filepath.Join(s.Dir, "ca.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := os.ReadFile(filepath.Join(s.Dir, "ca.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	for role, group := range map[string]string{
+		"system:node-bootstrapper": joiners, "system:certificates.k8s.io:certificatesigningrequests:nodeclient": joiners,
+		"system:certificates.k8s.io:certificatesigningrequests:selfnodeclient": "system:nodes",
+	} {
+		if _, err := s.Client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "join-"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects: []rbacv1.Subject{{Kind: "Group", APIGroup: rbacv1.GroupName, Name: group}},
+		}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Client.CoreV1().Secrets("kube-system").Create(ctx, &v1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-" + tokenID}, Type: "bootstrap.kubernetes.io/token",
+		StringData: map[string]string{"token-id": tokenID, "token-secret": tokenSecret, "usage-bootstrap-authentication": "true", "auth-extra-groups": joiners},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Run(t, s, controller.Options{Workers: 1, SigningCert: ca, SigningKey: key, SigningDuration: time.Hour, ApproveServing: true},
+		certificates.NewApproving, certificates.NewSigning)
+	return s
+}
+
+// TestJoin: a kubelet with nothing but a join token gets its client certificate,
+// which is its node's and no other's, and then its serving certificate.
+func TestJoin(t *testing.T) {
+	s := cluster(t)
+	dir := t.TempDir()
+	bootstrap, kubeconfig := filepath.Join(dir, "bootstrap.conf"), filepath.Join(dir, "etc", "kubelet.conf")
+	from := clientcmdapi.NewConfig()
+	from.Clusters["c"] = &clientcmdapi.Cluster{Server: s.URL, CertificateAuthorityData: s.Config.CAData}
+	from.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: tokenID + "." + tokenSecret}
+	from.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	from.CurrentContext = "x"
+	if err := clientcmd.WriteToFile(*from, bootstrap); err != nil {
+		t.Fatal(err)
+	}
+	c := Config{NodeName: "n1", Dir: filepath.Join(dir, "pki"), Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)}
+	if err := Bootstrap(t.Context(), c, kubeconfig, bootstrap); err != nil {
+		t.Fatal(err)
+	}
+	rc, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rc.CertFile != ClientFile(c.Dir) || rc.BearerToken != "" {
+		t.Errorf("kubeconfig with %q and token %q", rc.CertFile, rc.BearerToken)
+	}
+	info, err := os.Stat(rc.CertFile)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("key file: %v %v", info, err)
+	}
+	client := kubernetes.NewForConfigOrDie(rc)
+	node, err := client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal("the node with its certificate: ", err)
+	}
+	if _, err := client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}, metav1.CreateOptions{}); err == nil {
+		t.Error("the node makes another")
+	}
+	// What is there is not asked for again: the token may be gone.
+	if err := s.Client.CoreV1().Secrets("kube-system").Delete(t.Context(), "bootstrap-token-"+tokenID, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := Bootstrap(t.Context(), c, kubeconfig, bootstrap); err != nil {
+		t.Error("a second time: ", err)
+	}
+	node.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "192.0.2.7"}}
+	if _, err := client.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.Metrics = prometheus.NewRegistry()
+	m, err := NewServer(c, client, []string{"n1"}, []net.IP{net.ParseIP("192.0.2.7")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Get(nil); err == nil {
+		t.Error("there is a serving certificate before it was asked for")
+	}
+	run(t, m)
+	controllertest.Eventually(t, "serving certificate", func(context.Context) (any, bool) {
+		cert, err := m.Get(nil)
+		return err, err == nil && cert.Leaf.VerifyHostname("192.0.2.7") == nil && cert.Leaf.VerifyHostname("n1") == nil
+	})
+}
+
+func run(t *testing.T, m *Manager) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		m.Run(ctx)
+		close(done)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+}
+
+// TestUsable: a kubeconfig whose certificate has expired is one to replace.
+func TestUsable(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	dir := t.TempDir()
+	write := func(user *clientcmdapi.AuthInfo) string {
+		cfg := clientcmdapi.NewConfig()
+		cfg.Clusters["c"], cfg.AuthInfos["u"] = &clientcmdapi.Cluster{Server: s.URL}, user
+		cfg.Contexts["x"], cfg.CurrentContext = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}, "x"
+		file := filepath.Join(dir, "kubeconfig")
+		if err := clientcmd.WriteToFile(*cfg, file); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	rc := s.UserConfig(t, "system:node:n1", "system:nodes")
+	block, _ := pem.Decode(rc.CertData)
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := write(&clientcmdapi.AuthInfo{ClientCertificateData: rc.CertData, ClientKeyData: rc.KeyData})
+	if !usable(file, cert.NotAfter.Add(-time.Minute)) || usable(file, cert.NotAfter.Add(time.Minute)) {
+		t.Error("a certificate counts after its end, or not before")
+	}
+	if file := write(&clientcmdapi.AuthInfo{ClientCertificate: filepath.Join(dir, "none"), ClientKey: filepath.Join(dir, "none")}); usable(file, cert.NotBefore) {
+		t.Error("files that are not there count")
+	}
+	if file := write(&clientcmdapi.AuthInfo{Token: "t"}); !usable(file, cert.NotBefore) {
+		t.Error("a token does not count")
+	}
+	if usable(filepath.Join(dir, strings.Repeat("x", 9)), cert.NotBefore) {
+		t.Error("no file counts")
+	}
+}
