@@ -170,7 +170,7 @@ func (v *view) splice(rec *store.Record) (wire.Item, bool) {
 	if v.row.Codec != nil || v.version != nil && v.version.FromStorage != nil {
 		return wire.Item{}, false
 	}
-	return v.header.Splice(rec.Data, rec.Revision)
+	return v.header.Splice(rec.Bytes(), rec.Revision)
 }
 
 // metadata is the record's object as a PartialObjectMetadata without its kind.

@@ -144,20 +144,28 @@ type items struct {
 	one func(rec *store.Record) ([]byte, error)
 }
 
+// blocked reports whether a run is made of the text of its block.
+func (j *items) blocked(page *store.Page, run store.Run) bool {
+	return run.Block != nil && len(page.Records) >= blockedPage && run.N > run.Block.Len()/8
+}
+
+func runs(page *store.Page) []store.Run {
+	if page.Runs != nil {
+		return page.Runs
+	}
+	return []store.Run{{N: len(page.Records)}}
+}
+
 // items writes the items of a page. fill, where there is one, writes a text whose
 // items are not ready to be sent.
 func (a *answer) items(page *store.Page, j *items, fill func(text []byte)) error {
-	runs := page.Runs
-	if runs == nil {
-		runs = []store.Run{{N: len(page.Records)}}
-	}
 	records := page.Records
-	for i, run := range runs {
+	for i, run := range runs(page) {
 		if i > 0 {
 			_, _ = a.Write([]byte(j.Separator))
 		}
 		var err error
-		if b := run.Block; b != nil && len(page.Records) >= blockedPage && run.N > b.Len()/8 {
+		if j.blocked(page, run) {
 			err = a.block(run, j, fill)
 		} else {
 			err = a.single(records[:run.N], j, fill)

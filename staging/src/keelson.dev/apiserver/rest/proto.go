@@ -6,6 +6,7 @@ package rest
 import (
 	"net/http"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/negotiate"
@@ -19,59 +20,89 @@ type protoItems struct {
 	out negotiate.Output
 }
 
-// item returns a record's message: spliced where its bytes allow, else made.
-func (p protoItems) item(rec *store.Record) (spliced wire.Item, made []byte, err error) {
-	if spliced, ok := p.v.splice(rec); ok {
-		if p.out.As != "" {
-			spliced.Metadata()
-		}
-		return spliced, nil, nil
-	}
-	var data []byte
+// message returns a record's message, which the record remembers.
+func (p protoItems) message(rec *store.Record) ([]byte, error) {
+	encode := p.v.proto
 	if p.out.As != "" {
-		data, err = p.v.partialProto(rec, p.out.AsVersion)
-	} else {
-		data, err = p.v.proto(rec)
+		encode = func(rec *store.Record) ([]byte, error) { return p.v.partialProto(rec, p.out.AsVersion) }
 	}
-	if err != nil {
-		return spliced, nil, err
-	}
-	e, err := wire.Parse(data)
-	return spliced, e.Raw, err
-}
-
-// append appends a record's item as a list holds it.
-func (p protoItems) append(dst []byte, rec *store.Record) ([]byte, error) {
-	item, made, err := p.item(rec)
+	data, err := encode(rec)
 	if err != nil {
 		return nil, err
 	}
-	if made != nil {
-		return append(wire.AppendItemHeader(dst, len(made)), made...), nil
+	e, err := wire.Parse(data)
+	return e.Raw, err
+}
+
+// one is a record's item as a list of few holds it.
+func (p protoItems) one(rec *store.Record) ([]byte, error) {
+	raw, err := p.message(rec)
+	if err != nil {
+		return nil, err
+	}
+	return append(wire.AppendItemHeader(nil, len(raw)), raw...), nil
+}
+
+// append appends a record's item, spliced where its bytes allow that.
+func (p protoItems) append(dst []byte, rec *store.Record) ([]byte, error) {
+	item, ok := p.v.splice(rec)
+	if !ok {
+		raw, err := p.message(rec)
+		if err != nil {
+			return nil, err
+		}
+		return append(wire.AppendItemHeader(dst, len(raw)), raw...), nil
+	}
+	if p.out.As != "" {
+		item.Metadata()
 	}
 	return item.Append(wire.AppendItemHeader(dst, item.Size())), nil
 }
 
 // size is the size of the list without its envelope.
-func (p protoItems) size(meta int, page *store.Page) (int, error) {
-	var failed error
-	size := wire.ListSize(meta, func(yield func(int) bool) {
-		for _, rec := range page.Records {
-			item, made, err := p.item(rec)
-			n := item.Size()
-			if made != nil {
-				n = len(made)
-			}
-			if err != nil {
-				failed = err
-				return
-			}
-			if !yield(n) {
-				return
-			}
+func (p protoItems) size(meta []byte, page *store.Page, j *items) (int, error) {
+	size := len(wire.AppendListMeta(nil, meta))
+	records := page.Records
+	for _, run := range runs(page) {
+		n, err := 0, error(nil)
+		if j.blocked(page, run) {
+			n, err = runSize(run, j)
+		} else {
+			n, err = p.sum(records[:run.N])
 		}
-	})
-	return size, failed
+		if err != nil {
+			return 0, err
+		}
+		size += n
+		records = records[run.N:]
+	}
+	return size, nil
+}
+
+// runSize is the size of items of a block.
+func runSize(run store.Run, j *items) (int, error) {
+	ends, err := run.Block.Ends(&j.Joiner)
+	if err != nil {
+		return 0, err
+	}
+	n := int(ends[run.From+run.N-1])
+	if run.From > 0 {
+		n -= int(ends[run.From-1])
+	}
+	return n, nil
+}
+
+// sum is the size of the items of records.
+func (p protoItems) sum(records []*store.Record) (int, error) {
+	size := 0
+	for _, rec := range records {
+		raw, err := p.message(rec)
+		if err != nil {
+			return 0, err
+		}
+		size += 1 + protowire.SizeBytes(len(raw))
+	}
+	return size, nil
 }
 
 func (p protoItems) form() store.Form {
@@ -89,7 +120,8 @@ func (s *Server) respondProtoPage(w http.ResponseWriter, r *http.Request, out ne
 	if err != nil {
 		return err
 	}
-	size, err := p.size(len(meta), page)
+	j := &items{Joiner: store.Joiner{Form: p.form(), Append: p.append}, one: p.one}
+	size, err := p.size(meta, page, j)
 	if err != nil {
 		return err
 	}
@@ -100,32 +132,10 @@ func (s *Server) respondProtoPage(w http.ResponseWriter, r *http.Request, out ne
 	a := s.pools.answer(w, r, http.StatusOK, negotiate.Protobuf)
 	scratch := header.Begin(make([]byte, 0, 128), size)
 	_, _ = a.Write(wire.AppendListMeta(scratch, meta))
-	if a.gzip && size > bufferSize {
-		err = a.items(page, &items{Joiner: store.Joiner{Form: p.form(), Append: p.append}}, nil)
-	} else {
-		err = a.protoItems(page, p)
-	}
-	if err != nil {
+	if err := a.items(page, j, nil); err != nil {
 		return a.fail(err)
 	}
 	_, _ = a.Write(header.End(scratch[:0]))
 	_ = a.Close()
-	return nil
-}
-
-// protoItems puts items together where they are sent from.
-func (a *answer) protoItems(page *store.Page, p protoItems) error {
-	for _, rec := range page.Records {
-		var err error
-		if *a.held, err = p.append(*a.held, rec); err != nil {
-			return err
-		}
-		if len(*a.held) > bufferSize {
-			a.flush()
-		}
-		if a.err != nil {
-			return nil // the client is gone
-		}
-	}
 	return nil
 }

@@ -65,6 +65,8 @@ type Backend struct {
 	log    *slog.Logger
 	forms  *formBudget
 	pieces *pieceCache
+	packs  *packs
+	attrs  *attrSets
 	limits windowLimits
 
 	fresh    *freshness
@@ -108,6 +110,7 @@ func NewBackend(cfg BackendConfig) *Backend {
 	}
 	b.forms = newFormBudget(cfg.FormBytes / 2)
 	b.pieces = newPieceCache(cfg.FormBytes / 2)
+	b.packs, b.attrs = newPacks(), newAttrSets()
 	b.fresh = newFreshness(cfg.Clock)
 	b.revision.read = cfg.KV.Revision
 	return b
@@ -121,6 +124,7 @@ func (b *Backend) Run(ctx context.Context) error {
 	wg.Go(func() { b.runProgress(ctx) })
 	wg.Go(func() { b.runHousekeeping(ctx) })
 	wg.Go(func() { b.runLoads(ctx) })
+	wg.Go(func() { b.runPacking(ctx) })
 	defer b.endAll()
 	for {
 		err := b.follow(ctx)

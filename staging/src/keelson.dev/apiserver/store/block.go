@@ -72,12 +72,12 @@ func (b *Block) formerPieces() []heldPiece {
 // what made it too large it goes alone, so that objects made in order fill blocks.
 func (b *Block) split(appended bool) []*Block {
 	last := len(b.records) - 1
-	if left := b.size - len(b.records[last].Data); appended && last <= b.cache.blockRecords && left <= b.cache.blockBytes {
+	if left := b.size - b.records[last].size; appended && last <= b.cache.blockRecords && left <= b.cache.blockBytes {
 		return b.cut(last, left)
 	}
-	at, left := 1, len(b.records[0].Data)
-	for at < last && left+len(b.records[at].Data) <= b.size/2 {
-		left += len(b.records[at].Data)
+	at, left := 1, b.records[0].size
+	for at < last && left+b.records[at].size <= b.size/2 {
+		left += b.records[at].size
 		at++
 	}
 	return b.cut(at, left)
@@ -115,6 +115,21 @@ func (b *Block) Text(j *Joiner, dst []byte) (text []byte, ends []uint32, err err
 		return dst, nil, err
 	}
 	return text, p.ends, nil
+}
+
+// Ends returns where each record's text ends in the block's.
+func (b *Block) Ends(j *Joiner) ([]uint32, error) {
+	b.mu.Lock()
+	p := b.piece(j.Form)
+	b.mu.Unlock()
+	if p.own {
+		return p.ends, nil
+	}
+	buf := b.cache.buffer()
+	defer b.cache.putBuffer(buf)
+	text, ends, err := b.Text(j, (*buf)[:0])
+	*buf = text[:0]
+	return ends, err
 }
 
 // make joins the text, for all who need it to take from what is kept.

@@ -76,7 +76,7 @@ func checkRun(run Run, records []*Record) error {
 func joiners() []*Joiner {
 	return []*Joiner{
 		{Form: Form{Variant: "data"}, Separator: "|", Append: func(dst []byte, r *Record) ([]byte, error) {
-			return fmt.Appendf(dst, "%s@%d=%x", r.Key, r.Revision, r.Data), nil
+			return fmt.Appendf(dst, "%s@%d=%x", r.Key, r.Revision, r.Bytes()), nil
 		}},
 		{Form: Form{Variant: "key"}, Separator: "||", Append: func(dst []byte, r *Record) ([]byte, error) {
 			return append(dst, r.Key...), nil
@@ -151,7 +151,7 @@ func checkBlocks(t *rapid.T, got blocks, model map[string]*Record, from string) 
 	for _, b := range got.list {
 		size := 0
 		for _, r := range b.records {
-			size += len(r.Data)
+			size += len(r.Bytes())
 		}
 		if len(b.records) == 0 || size != b.size {
 			t.Fatalf("block of %d records with %d bytes, says %d", len(b.records), size, b.size)
@@ -198,7 +198,7 @@ func TestPieces(t *testing.T) {
 	made := 0
 	j := &Joiner{Form: Form{Variant: "counted"}, Separator: ",", Append: func(dst []byte, r *Record) ([]byte, error) {
 		made++
-		return append(dst, r.Data...), nil
+		return append(dst, r.Bytes()...), nil
 	}}
 	scan := func(b blocks) int {
 		made = 0

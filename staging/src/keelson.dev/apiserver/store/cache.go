@@ -316,13 +316,13 @@ func (c *cache) decode(it *kv.Item, prev *Record) *Record {
 		return c.newRecord(key, it.ModRevision, it.Value, attrs, nil)
 	}
 	attrs := c.attrs(obj)
-	attrs.share(prev)
-	return c.newRecord(key, it.ModRevision, it.Value, attrs, nil)
+	return c.newRecord(key, it.ModRevision, it.Value, c.b.attrs.shrink(attrs, prev), nil)
 }
 
 func (c *cache) newRecord(key string, rev int64, data []byte, attrs Attrs, obj Object) *Record {
 	r := NewRecord(key, rev, data, attrs, c.codec, obj)
 	r.budget = c.b.forms
+	c.b.packs.came(len(data))
 	if obj != nil {
 		r.budget.spend(r, objectCost*len(data))
 	}

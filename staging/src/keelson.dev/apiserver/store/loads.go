@@ -6,6 +6,7 @@ package store
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"time"
 
@@ -92,13 +93,8 @@ func (c *cache) load(ctx context.Context) {
 		if !ok {
 			return
 		}
-		items, rev, err := c.readAll(ctx, at)
+		records, rev, err := c.readAll(ctx, at)
 		if err == nil {
-			records := make([]*Record, len(items))
-			for i := range items {
-				records[i] = c.decode(&items[i], nil)
-				items[i].Value = nil
-			}
 			c.install(gen, records, rev)
 			return
 		}
@@ -119,11 +115,11 @@ func (c *cache) load(ctx context.Context) {
 	}
 }
 
-// readAll reads all keys of the resource at one revision, page by page; at 0
-// that of the moment.
-func (c *cache) readAll(ctx context.Context, at int64) ([]kv.Item, int64, error) {
+// readAll reads all objects of the resource at one revision, page by page; at 0
+// that of the moment. The bytes of each page are packed before the next is read.
+func (c *cache) readAll(ctx context.Context, at int64) ([]*Record, int64, error) {
 	opts := kv.RangeOptions{Prefix: c.prefix, Limit: loadPage, Revision: at}
-	var items []kv.Item
+	var records []*Record
 	for {
 		res, err := c.b.kv.Range(ctx, opts)
 		if err != nil {
@@ -132,13 +128,31 @@ func (c *cache) readAll(ctx context.Context, at int64) ([]kv.Item, int64, error)
 		if opts.Revision == 0 {
 			opts.Revision = res.Revision
 		}
-		if items == nil {
-			items = make([]kv.Item, 0, res.Count)
+		if records == nil {
+			records = make([]*Record, 0, res.Count)
 		}
-		items = append(items, res.Items...)
+		page := c.decodeAll(res.Items)
+		c.b.packs.block(page)
+		records = append(records, page...)
 		if int64(len(res.Items)) >= res.Count || len(res.Items) == 0 {
-			return items, opts.Revision, nil
+			return records, opts.Revision, nil
 		}
 		opts.Start = res.Items[len(res.Items)-1].Key + "\x00"
 	}
+}
+
+// decodeAll makes the records of a page, on all processors.
+func (c *cache) decodeAll(items []kv.Item) []*Record {
+	records := make([]*Record, len(items))
+	var wg sync.WaitGroup
+	part := max(16, (len(items)+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
+	for from := 0; from < len(items); from += part {
+		wg.Go(func() {
+			for i := from; i < min(from+part, len(items)); i++ {
+				records[i] = c.decode(&items[i], nil)
+			}
+		})
+	}
+	wg.Wait()
+	return records
 }

@@ -221,7 +221,7 @@ func (m *model) watch(o op) {
 }
 
 func describe(t EventType, r *Record, rev int64) string {
-	return fmt.Sprintf("%s %s %d/%d %s", t, r.Key, rev, r.Revision, r.Data)
+	return fmt.Sprintf("%s %s %d/%d %s", t, r.Key, rev, r.Revision, r.Bytes())
 }
 
 // expected is what a watcher is to deliver next.

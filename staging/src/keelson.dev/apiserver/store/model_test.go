@@ -96,6 +96,7 @@ func (m *model) boot() {
 		b.limits = windowLimits{min: 8, max: 8, age: 0, bytes: 1 << 30}
 		b.pieces = newPieceCache(300)
 		b.pieces.blockRecords = 3
+		b.packs.group, b.packs.least, b.packs.many = 600, 0, 500
 	})
 }
 
@@ -174,8 +175,8 @@ func (m *model) existing(o op) (string, bool) {
 }
 
 func (m *model) check(r *Record, want *Record, what string) {
-	if r.Key != want.Key || r.Revision != want.Revision || string(r.Data) != string(want.Data) {
-		m.fatal("%s: got %s at %d: %s, want %s at %d: %s", what, r.Key, r.Revision, r.Data, want.Key, want.Revision, want.Data)
+	if r.Key != want.Key || r.Revision != want.Revision || string(r.Bytes()) != string(want.Bytes()) {
+		m.fatal("%s: got %s at %d: %s, want %s at %d: %s", what, r.Key, r.Revision, r.Bytes(), want.Key, want.Revision, want.Bytes())
 	}
 	obj, err := r.Shared()
 	m.must(err)
@@ -264,8 +265,8 @@ func (m *model) remove(o op) {
 		return
 	}
 	m.must(err)
-	if want := m.present()[key]; string(r.Data) != string(want.Data) {
-		m.fatal("Delete returned %s, want %s", r.Data, want.Data)
+	if want := m.present()[key]; string(r.Bytes()) != string(want.Bytes()) {
+		m.fatal("Delete returned %s, want %s", r.Bytes(), want.Bytes())
 	}
 	m.wrote(r.Revision, key, nil)
 }
@@ -297,5 +298,5 @@ func (m *model) foreign(o op) {
 	if !res.OK {
 		m.fatal("foreign write conflicts: %+v", res)
 	}
-	m.wrote(res.Revision, key, &Record{Key: key, Revision: res.Revision, Data: data, Attrs: thingAttrs(obj)})
+	m.wrote(res.Revision, key, &Record{Key: key, Revision: res.Revision, data: data, size: len(data), Attrs: thingAttrs(obj)})
 }

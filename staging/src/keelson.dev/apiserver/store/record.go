@@ -3,25 +3,26 @@
 
 package store
 
-import (
-	"maps"
-	"sync"
-)
+import "sync"
 
 // Record is one revision of one object. It is immutable but for the encodings
-// it remembers, and safe for concurrent use.
+// it remembers and the place where its bytes are, and safe for concurrent use.
 type Record struct {
 	Key      string // "<namespace>/<name>" or "<name>"
 	Revision int64  // the object's resourceVersion
-	Data     []byte // stored bytes; never modified
 	Attrs
 
+	size   int // of the stored bytes
 	codec  Codec
 	budget *formBudget // nil: what is remembered is kept as long as the record
 
 	encoding sync.Mutex // held while a form is made
 
 	mu     sync.Mutex
+	data   []byte          // stored bytes, never modified; nil when they are packed
+	pack   *pack           // that has them
+	slot   int32           // where
+	loose  bool            // they are not to be packed
 	obj    Object          // decoded form, if it is at hand
 	forms  map[Form][]byte // encodings already made
 	making bool            // an object decoded now serves one encoding, and is not kept
@@ -30,11 +31,59 @@ type Record struct {
 // NewRecord returns a record of data. obj is its decoded form where the caller
 // has it at hand, or nil; it belongs to the record from then on.
 func NewRecord(key string, rev int64, data []byte, attrs Attrs, codec Codec, obj Object) *Record {
-	return &Record{Key: key, Revision: rev, Data: data, Attrs: attrs, codec: codec, obj: obj}
+	return &Record{Key: key, Revision: rev, data: data, size: len(data), Attrs: attrs, codec: codec, obj: obj}
+}
+
+// Bytes returns the stored bytes, which callers do not modify or keep.
+func (r *Record) Bytes() []byte {
+	r.mu.Lock()
+	data, pack, slot := r.data, r.pack, r.slot
+	r.mu.Unlock()
+	if pack != nil {
+		return pack.bytes(slot)
+	}
+	return data
+}
+
+// packedIn returns the pack that has the bytes; loose says that they are in none
+// and may be packed.
+func (r *Record) packedIn() (in *pack, loose bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.pack, r.pack == nil && !r.loose
+}
+
+// move puts the bytes into a pack, which has them.
+func (r *Record) move(to *pack, slot int32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.data, r.pack, r.slot = nil, to, slot
+}
+
+func (r *Record) stayLoose() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.loose = true
+}
+
+func (r *Record) staysLoose() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.loose
+}
+
+// weight is the memory that the bytes take.
+func (r *Record) weight() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.pack != nil {
+		return r.pack.share(r.size)
+	}
+	return int64(r.size)
 }
 
 // Object returns the decoded object, which is the caller's own to modify.
-func (r *Record) Object() (Object, error) { return r.codec.Decode(r.Data, r.Revision) }
+func (r *Record) Object() (Object, error) { return r.codec.Decode(r.Bytes(), r.Revision) }
 
 // Shared returns the decoded object for reading only: others see it too. What
 // this server has just written is at hand; other objects are decoded at the
@@ -56,7 +105,7 @@ func (r *Record) Shared() (Object, error) {
 	}
 	obj = r.obj
 	r.mu.Unlock()
-	r.budget.spend(r, objectCost*len(r.Data))
+	r.budget.spend(r, objectCost*r.size)
 	return obj, nil
 }
 
@@ -130,21 +179,10 @@ func (r *Record) forget() {
 // at returns the record's state under another revision, for an object whose
 // end, or whose leaving of a selection, has a revision of its own.
 func (r *Record) at(rev int64) *Record {
-	last := NewRecord(r.Key, rev, r.Data, r.Attrs, r.codec, nil)
-	last.budget = r.budget
+	last := NewRecord(r.Key, rev, nil, r.Attrs, r.codec, nil)
+	last.budget, last.size = r.budget, r.size
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	last.data, last.pack, last.slot, last.loose = r.data, r.pack, r.slot, r.loose
 	return last
-}
-
-// share takes over from an object's former attributes those that are equal, so
-// that the revisions of an object that the window holds share them.
-func (a *Attrs) share(prev *Record) {
-	if prev == nil {
-		return
-	}
-	if maps.Equal(a.Labels, prev.Labels) {
-		a.Labels = prev.Labels
-	}
-	if maps.Equal(a.Fields, prev.Attrs.Fields) {
-		a.Fields = prev.Attrs.Fields
-	}
 }

@@ -62,7 +62,7 @@ func TestConcurrentWriters(t *testing.T) {
 		for i, r := range replicas {
 			r.follow(t, writers*each)
 			for _, want := range page.Records {
-				if got := r.seen[want.Key]; got == nil || got.Revision != want.Revision || string(got.Data) != string(want.Data) {
+				if got := r.seen[want.Key]; got == nil || got.Revision != want.Revision || string(got.Bytes()) != string(want.Bytes()) {
 					t.Errorf("replica %d has %v of %s, want %v", i, got, want.Key, want)
 				}
 			}

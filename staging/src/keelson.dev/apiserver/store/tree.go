@@ -58,7 +58,7 @@ func (t *tree) get(key string) *Record {
 
 func (t *tree) put(r *Record) {
 	if len(t.blocks) == 0 {
-		t.edit(0, 0, newBlock(t.cache, t.epoch, []*Record{r}, len(r.Data)))
+		t.edit(0, 0, newBlock(t.cache, t.epoch, []*Record{r}, r.size))
 		t.n = 1
 		return
 	}
@@ -66,10 +66,10 @@ func (t *tree) put(r *Record) {
 	i, found := t.blocks[at].find(r.Key)
 	b := t.own(at)
 	if found {
-		b.size += len(r.Data) - len(b.records[i].Data)
+		b.size += r.size - b.records[i].size
 		b.records[i] = r
 	} else {
-		b.size += len(r.Data)
+		b.size += r.size
 		b.records = slices.Insert(b.records, i, r)
 		t.n++
 	}
@@ -93,7 +93,7 @@ func (t *tree) delete(key string) {
 		return
 	}
 	b := t.own(at)
-	b.size -= len(b.records[i].Data)
+	b.size -= b.records[i].size
 	b.records = slices.Delete(b.records, i, i+1)
 	t.join(at)
 }

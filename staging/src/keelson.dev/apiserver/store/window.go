@@ -27,6 +27,7 @@ type change struct {
 	cur  *Record // nil: deleted
 	prev *Record // nil: created
 	at   time.Time
+	kept int64 // what prev's bytes take
 
 	once sync.Once
 	last *Record // see gone
@@ -54,7 +55,8 @@ type window struct {
 	head    int
 	first   uint64 // position of changes[head]
 	floor   int64  // all changes after this revision are in the window
-	bytes   int64  // data of the window's previous states
+	bytes   int64  // what the data of the window's previous states takes
+	packed  uint64 // position before which previous states have been packed
 }
 
 // reset empties the window; rev is that of the state that follows.
@@ -77,7 +79,19 @@ func (w *window) after(rev int64) uint64 {
 // add appends a change.
 func (w *window) add(c *change) {
 	w.changes = append(w.changes, c)
-	w.bytes += c.weight()
+	c.kept = c.weight()
+	w.bytes += c.kept
+}
+
+// weigh counts again what changes take.
+func (w *window) weigh(from, end uint64) {
+	for pos := max(from, w.first); pos < min(end, w.end()); pos++ {
+		c := w.at(pos)
+		w.bytes -= c.kept
+		c.kept = c.weight()
+		w.bytes += c.kept
+	}
+	w.packed = max(w.packed, min(end, w.end()))
 }
 
 // trim drops what is too old or too much. Changes of one revision stay or go
@@ -98,7 +112,7 @@ func (w *window) trim(limits *windowLimits, now time.Time) {
 }
 
 func (w *window) drop() {
-	w.bytes -= w.changes[w.head].weight()
+	w.bytes -= w.changes[w.head].kept
 	w.changes[w.head] = nil
 	w.head++
 	w.first++
@@ -113,5 +127,5 @@ func (c *change) weight() int64 {
 	if c.prev == nil {
 		return 0
 	}
-	return int64(len(c.prev.Data))
+	return c.prev.weight()
 }

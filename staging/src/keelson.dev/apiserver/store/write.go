@@ -74,7 +74,7 @@ func (s *Store) attempt(ctx context.Context, key string, cur *Record, fresh bool
 	if err != nil {
 		return nil, nil, err
 	}
-	if bytes.Equal(data, cur.Data) {
+	if len(data) == cur.size && bytes.Equal(data, cur.Bytes()) {
 		if !fresh {
 			return nil, nil, nil
 		}
@@ -154,11 +154,10 @@ func (s *Store) put(ctx context.Context, key string, obj Object, data []byte, cu
 			return nil, kv.WriteResult{}, err
 		}
 	}
-	w := &ownWrite{key: key, data: data, attrs: s.Attrs(obj), obj: obj}
+	w := &ownWrite{key: key, data: data, attrs: s.b.attrs.shrink(s.Attrs(obj), cur), obj: obj}
 	var expect int64
 	if cur != nil {
 		expect = cur.Revision
-		w.attrs.share(cur)
 	}
 	expected := s.cache.expect(w)
 	res, err := s.b.kv.Put(ctx, s.fullKey(key), data, expect, ttl)

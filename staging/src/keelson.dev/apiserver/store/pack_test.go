@@ -1,0 +1,112 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"pgregory.net/rapid"
+)
+
+// TestPacks packs records again and again, some of which are new, and reads them in
+// any order: their bytes stay what they were.
+func TestPacks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := newPacks()
+		p.group, p.least = int64(rapid.IntRange(1, 400).Draw(t, "group")), int64(rapid.IntRange(0, 200).Draw(t, "least"))
+		records := make([]*Record, rapid.IntRange(1, 40).Draw(t, "records"))
+		want := make([][]byte, len(records))
+		for range rapid.IntRange(1, 6).Draw(t, "rounds") {
+			for i := range records {
+				if records[i] != nil && rapid.IntRange(0, 3).Draw(t, "write") > 0 {
+					continue
+				}
+				want[i] = rapid.SliceOfN(rapid.Byte(), 0, 10).Draw(t, "data")
+				if rapid.Bool().Draw(t, "alike") {
+					want[i] = bytes.Repeat(append(want[i], 'x'), 20)
+				}
+				records[i] = NewRecord(fmt.Sprint(i), 1, bytes.Clone(want[i]), Attrs{}, nil, nil)
+			}
+			p.block(records)
+			for _, i := range rapid.Permutation(indices(len(records))).Draw(t, "order") {
+				r := records[i]
+				if !bytes.Equal(r.Bytes(), want[i]) || !bytes.Equal(r.at(2).Bytes(), want[i]) || r.size != len(want[i]) {
+					t.Fatalf("record %d: %q, want %q", i, r.Bytes(), want[i])
+				}
+			}
+		}
+	})
+}
+
+func indices(n int) []int {
+	out := make([]int, n)
+	for i := range out {
+		out[i] = i
+	}
+	return out
+}
+
+// TestPacked tells that what is alike takes less, that a block does not spread over
+// ever more packs, and that noise stays as it is.
+func TestPacked(t *testing.T) {
+	p := newPacks()
+	p.group, p.least = 1000, 1
+	records := make([]*Record, 100)
+	for i := range records {
+		records[i] = NewRecord(fmt.Sprint(i), 1, fmt.Appendf(nil, "an object of which there are many, number %d", i), Attrs{}, nil, nil)
+	}
+	p.block(records)
+	for round := range 40 {
+		i := round * 7 % len(records)
+		records[i] = NewRecord(fmt.Sprint(i), 2, fmt.Appendf(nil, "an object of which there are many, number %d, again and again", i), Attrs{}, nil, nil)
+		p.block(records)
+	}
+	used := map[*pack]bool{}
+	var weight, size int64
+	for _, r := range records {
+		in, _ := r.packedIn()
+		used[in] = true
+		weight += r.weight()
+		size += int64(r.size)
+	}
+	if weight > size*3/4 || len(used) > 3*blockPacks {
+		t.Errorf("%d bytes take %d in %d packs", size, weight, len(used))
+	}
+	noise := NewRecord("noise", 1, rapid.SliceOfN(rapid.Byte(), 500, 500).Example(1), Attrs{}, nil, nil)
+	p.block([]*Record{noise})
+	if in, loose := noise.packedIn(); in != nil || loose {
+		t.Error("noise has been packed, or will be looked at again")
+	}
+}
+
+// TestShrink holds attributes that are kept to what selection sees in those given.
+func TestShrink(t *testing.T) {
+	sets := newAttrSets()
+	set := rapid.MapOf(rapid.SampledFrom([]string{"a", "b", "c"}), rapid.SampledFrom([]string{"", "x", "y"}))
+	rapid.Check(t, func(t *rapid.T) {
+		given := Attrs{Labels: labels.Set(set.Draw(t, "labels")), Fields: fields.Set(set.Draw(t, "fields"))}
+		var prev *Record
+		if rapid.Bool().Draw(t, "known") {
+			prev = NewRecord("k", 1, nil, sets.shrink(Attrs{Labels: labels.Set(set.Draw(t, "labels")), Fields: fields.Set(set.Draw(t, "fields"))}, nil), nil, nil)
+		}
+		kept := sets.shrink(given, prev)
+		if !maps.Equal(kept.Labels, given.Labels) {
+			t.Fatalf("labels %v, want %v", kept.Labels, given.Labels)
+		}
+		for _, name := range []string{"a", "b", "c"} {
+			for _, value := range []string{"", "x", "y"} {
+				for _, s := range []fields.Selector{fields.OneTermEqualSelector(name, value), fields.OneTermNotEqualSelector(name, value)} {
+					if s.Matches(kept.Fields) != s.Matches(given.Fields) {
+						t.Fatalf("%s of %v: %t", s, given.Fields, s.Matches(kept.Fields))
+					}
+				}
+			}
+		}
+	})
+}
