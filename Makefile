@@ -8,6 +8,7 @@ NODES      ?= 2
 KUBECONFIG ?= $(CURDIR)/.build/kubeconfig
 FOCUS      ?=
 FUZZTIME   ?= 5000x
+SEEDS      ?= 1000
 
 .PHONY: help up down cis deps build tools images test unit fuzz e2e lint conformance clean
 
@@ -43,6 +44,9 @@ unit: ## unit and integration tests, and the rules of the house
 
 fuzz: ## every fuzz target for FUZZTIME
 	@hack/fuzz.sh $(FUZZTIME)
+
+perturb: ## every controller, disturbed in SEEDS ways
+	@go test -count=1 -timeout 0 ./pkg/controllers/perturb -seeds $(SEEDS)
 
 e2e: deps tools build images ## a real cluster with real containers
 	@hack/tools.sh helm

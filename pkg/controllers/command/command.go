@@ -116,7 +116,7 @@ func run(ctx context.Context, o *options, rc *rest.Config, client kubernetes.Int
 func sharedDeps(o *options, client kubernetes.Interface, registry prometheus.Registerer, log *slog.Logger) controller.Deps {
 	cached := memory.NewMemCacheClient(client.Discovery())
 	return controller.Deps{
-		Informers: informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagedFields)),
+		Informers: controller.NewInformers(client, informers.WithTransform(withoutManagedFields)),
 		Mapper:    restmapper.NewDeferredDiscoveryRESTMapper(cached),
 		Clock:     clock.Real(), Log: log, Metrics: registry, Options: o.controller,
 	}

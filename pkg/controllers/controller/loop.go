@@ -34,14 +34,18 @@ type Loop struct {
 	queue   workqueue.TypedRateLimitingInterface[string]
 	sync    func(ctx context.Context, key string) error
 	workers int
+	clock   clock.Clock
 	log     *slog.Logger
+
+	mu    sync.Mutex
+	until map[string]time.Time // before which a key is not synced for what is paced
 }
 
 // NewLoop returns a loop that runs sync for keys.
 func NewLoop(name string, c clock.Clock, log *slog.Logger, workers int, sync func(ctx context.Context, key string) error) *Loop {
 	limits := workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryMax)
 	return &Loop{
-		name: name, sync: sync, workers: max(workers, 1), log: log,
+		name: name, sync: sync, workers: max(workers, 1), clock: c, log: log, until: map[string]time.Time{},
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(limits, workqueue.TypedRateLimitingQueueConfig[string]{Name: name, Clock: c}),
 	}
 }
@@ -51,6 +55,50 @@ func (l *Loop) Add(key string) { l.queue.Add(key) }
 
 // AddAfter has a key synced after d.
 func (l *Loop) AddAfter(key string, d time.Duration) { l.queue.AddAfter(key, d) }
+
+// A key is paced to be worked on for at most one part in share of the time,
+// but not to wait for longer than maxPause.
+const (
+	share    = 5
+	maxPause = 500 * time.Millisecond
+)
+
+// AddPaced is Add for a change that is likely to be followed by others of its
+// kind: it is done at once if the key has rested for a few times as long as its
+// last sync took, and else together with what comes until then. The busier the
+// API server is, the more changes one write of a status shows.
+func (l *Loop) AddPaced(key string) {
+	l.mu.Lock()
+	rest := l.until[key].Sub(l.clock.Now())
+	if rest <= 0 {
+		delete(l.until, key)
+	}
+	l.mu.Unlock()
+	if rest > 0 {
+		l.queue.AddAfter(key, rest)
+		return
+	}
+	l.queue.Add(key)
+}
+
+// paced remembers how long a sync took that ends now.
+func (l *Loop) paced(key string, began time.Time) {
+	now := l.clock.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.until[key] = now.Add(min(share*now.Sub(began), maxPause))
+	if len(l.until) < forgetFrom {
+		return
+	}
+	for k, t := range l.until {
+		if t.Before(now) {
+			delete(l.until, k)
+		}
+	}
+}
+
+// forgetFrom is with how many keys it is looked for those that have rested.
+const forgetFrom = 1024
 
 // AddObject has the key of an object synced.
 func (l *Loop) AddObject(obj any) { l.queue.Add(Key(obj)) }
@@ -79,7 +127,9 @@ func (l *Loop) work(ctx context.Context) {
 
 func (l *Loop) one(ctx context.Context, key string) {
 	defer l.queue.Done(key)
+	began := l.clock.Now()
 	err := l.guarded(ctx, key)
+	l.paced(key, began)
 	switch {
 	case err == nil:
 		l.queue.Forget(key)

@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery/cached/memory"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -59,7 +58,7 @@ func run(t *testing.T, s *testserver.Server, own *rest.Config, o controller.Opti
 	o.Workers = max(o.Workers, 2)
 	o.Autoscaling, o.Periods = controller.DefaultAutoscaling(), controller.DefaultPeriods()
 	d := controller.Deps{
-		Client: client, Informers: informers.NewSharedInformerFactory(s.Client, 0), Metadata: md, Discovery: client.Discovery(),
+		Client: client, Informers: controller.NewInformers(s.Client), Metadata: md, Discovery: client.Discovery(),
 		Mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(s.Client.Discovery())),
 		Events: &record.FakeRecorder{}, Clock: clock.Real(), Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Options: o,
 	}

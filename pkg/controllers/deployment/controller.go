@@ -71,7 +71,7 @@ func (c *Controller) setChanged(old, set *appsv1.ReplicaSet) {
 			continue
 		}
 		if ref := metav1.GetControllerOfNoCopy(s); ref != nil && ref.Kind == kind.Kind {
-			c.loop.Add(s.Namespace + "/" + ref.Name)
+			c.loop.AddPaced(s.Namespace + "/" + ref.Name)
 		}
 	}
 	if set == nil || metav1.GetControllerOfNoCopy(set) != nil {

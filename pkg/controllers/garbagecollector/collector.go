@@ -26,6 +26,12 @@ func (c *Controller) collect(ctx context.Context, key string) error {
 	if !ok {
 		return nil
 	}
+	if v.gone {
+		return nil // its dependents are looked at themselves
+	}
+	if done, err := c.collectKnown(ctx, v); done || err != nil {
+		return err
+	}
 	live, err := c.get(ctx, v.identity)
 	switch {
 	case apierrors.IsNotFound(err) && v.guessed:
@@ -51,6 +57,26 @@ func (c *Controller) collect(ctx context.Context, key string) error {
 		return nil
 	}
 	return c.judge(ctx, live, v.identity)
+}
+
+// collectKnown deletes an object all of whose owners are known to be gone,
+// without asking for anything: the deletion is of the version that the graph
+// shows. It reports false when there is more to it.
+func (c *Controller) collectKnown(ctx context.Context, v vertex) (bool, error) {
+	if v.guessed || v.deleting || v.foreground || v.orphan || len(v.owners) == 0 {
+		return false, nil
+	}
+	for _, r := range v.owners {
+		if there, known := c.graph.owner(r, v.namespace); there || !known {
+			return false, nil
+		}
+	}
+	seen := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{UID: v.uid, ResourceVersion: v.version}}
+	err := c.delete(ctx, seen, v.identity, metav1.DeletePropagationBackground)
+	if apierrors.IsConflict(err) || meta.IsNoMatchError(err) {
+		return false, nil // the graph is behind
+	}
+	return true, err
 }
 
 // unknownKind deals with an object of a kind that is not served (any more).
@@ -157,8 +183,13 @@ func (c *Controller) unblock(ctx context.Context, live *metav1.PartialObjectMeta
 	return c.patch(ctx, id, map[string]any{"ownerReferences": refs, "uid": id.uid})
 }
 
-// ownerThere asks the API server for an owner.
+// ownerThere tells whether an owner is there; what the graph does not know, the
+// API server is asked for. If the graph is behind and the owner is going, the
+// object is looked at again.
 func (c *Controller) ownerThere(ctx context.Context, r metav1.OwnerReference, id identity) (bool, error) {
+	if there, known := c.graph.owner(r, id.namespace); known {
+		return there, nil
+	}
 	gvk := schema.FromAPIVersionAndKind(r.APIVersion, r.Kind)
 	_, namespaced, err := c.client(gvk, id.namespace)
 	if meta.IsNoMatchError(err) {

@@ -60,9 +60,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		synced = append(synced, m.synced)
 	}
 	c.mu.Unlock()
-	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
-		return nil
-	}
+	cache.WaitForCacheSync(ctx.Done(), synced...) // false: ctx has ended, and so does what follows
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.loop.Run(ctx) })
 	g.Go(func() error { controller.Every(ctx, c.Clock, discoveryPeriod, c.discover); return nil })
@@ -114,7 +112,7 @@ func (c *Controller) discover(ctx context.Context) {
 // watch follows the metadata of a resource.
 func (c *Controller) watch(ctx context.Context, gvr schema.GroupVersionResource, gvk schema.GroupVersionKind) *monitor {
 	ctx, cancel := context.WithCancel(ctx)
-	informer := metadatainformer.NewFilteredMetadataInformer(c.Metadata, gvr, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
+	informer := metadatainformer.NewFilteredMetadataInformer(c.Metadata, gvr, metav1.NamespaceAll, 0, cache.Indexers{}, controller.Present).Informer()
 	if err := informer.SetTransform(onlyOwners); err != nil {
 		panic(fmt.Sprintf("garbagecollector: transform of a new informer: %v", err)) // it has not started
 	}

@@ -27,8 +27,18 @@ type vertex struct {
 	deleting   bool
 	// foreground and orphan tell by which finalizer the object is held.
 	foreground, orphan bool
-	// guessed tells that the object is known by the references of others alone.
-	guessed bool
+	// guessed tells that the object is known by the references of others alone,
+	// gone that it is known to be no more: a UID does not come back.
+	guessed, gone bool
+	// version is the object's as of the state that the vertex shows.
+	version string
+}
+
+// is tells whether a reference in an object of a namespace means this vertex, and
+// the watch has shown it.
+func (v *vertex) is(r metav1.OwnerReference, namespace string) bool {
+	return !v.guessed && v.name == r.Name && v.gvk.Kind == r.Kind && v.gvk.Group == schema.FromAPIVersionAndKind(r.APIVersion, r.Kind).Group &&
+		(v.namespace == "" || v.namespace == namespace)
 }
 
 // graph is who owns whom: it has a vertex for each object that there is, and a
@@ -52,14 +62,18 @@ func (g *graph) set(id identity, o metav1.Object) []types.UID {
 		g.byUID[id.uid] = v
 	}
 	before := *v
-	v.identity, v.guessed = id, false
+	v.identity, v.guessed, v.gone, v.version = id, false, false, o.GetResourceVersion()
 	v.deleting = o.GetDeletionTimestamp() != nil
 	v.foreground = slices.Contains(o.GetFinalizers(), metav1.FinalizerDeleteDependents)
 	v.orphan = slices.Contains(o.GetFinalizers(), metav1.FinalizerOrphanDependents)
 	v.owners = o.GetOwnerReferences()
 	look := g.link(v, before.owners)
-	if len(v.owners) > 0 && (before.uid == "" || !slices.EqualFunc(before.owners, v.owners, sameOwner)) {
-		look = append(look, v.uid)
+	if before.uid == "" || !slices.EqualFunc(before.owners, v.owners, sameOwner) {
+		// With owners that are there, and stay, there is nothing to decide: when one
+		// goes, the object is looked at.
+		if slices.ContainsFunc(v.owners, func(r metav1.OwnerReference) bool { return !g.stays(r, v.namespace) }) {
+			look = append(look, v.uid)
+		}
 	}
 	if v.deleting && (v.foreground || v.orphan) {
 		look = append(look, v.uid)
@@ -68,6 +82,12 @@ func (g *graph) set(id identity, o metav1.Object) []types.UID {
 		look = append(look, dependentsOf(v)...)
 	}
 	return look
+}
+
+// stays tells whether an owner is there, and is not going in the foreground.
+func (g *graph) stays(r metav1.OwnerReference, namespace string) bool {
+	o := g.byUID[r.UID]
+	return o != nil && o.is(r, namespace) && !(o.deleting && o.foreground)
 }
 
 func sameOwner(a, b metav1.OwnerReference) bool {
@@ -128,6 +148,22 @@ func (g *graph) absent(uid types.UID) []types.UID {
 	return dependentsOf(v)
 }
 
+// owner tells what is known of an owner without asking: whether it is there, and
+// whether that is known at all.
+func (g *graph) owner(r metav1.OwnerReference, namespace string) (there, known bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	o := g.byUID[r.UID]
+	switch {
+	case o == nil:
+		return false, false
+	case o.gone:
+		return false, true
+	default:
+		return true, o.is(r, namespace)
+	}
+}
+
 // remove says that an object is gone and returns the objects to look at. Those
 // that name it keep a guess of it.
 func (g *graph) remove(uid types.UID) []types.UID {
@@ -146,7 +182,7 @@ func (g *graph) remove(uid types.UID) []types.UID {
 			g.unlink(o, v)
 		}
 	}
-	v.owners, v.guessed, v.deleting, v.foreground, v.orphan = nil, true, false, false, false
+	v.owners, v.guessed, v.gone, v.deleting, v.foreground, v.orphan = nil, true, true, false, false, false
 	if len(v.dependents) == 0 {
 		delete(g.byUID, uid)
 	}

@@ -41,22 +41,44 @@ type Controller struct {
 
 	mu    sync.Mutex
 	looks map[string]int // how often each namespace was looked at
+	pods  map[string]int // how many pods each has
 }
 
 // New returns the controller.
 func New(d controller.Deps) (controller.Controller, error) {
 	namespaces := d.Informers.Core().V1().Namespaces()
-	c := &Controller{Deps: d, namespaces: namespaces.Lister(), looks: map[string]int{}}
+	c := &Controller{Deps: d, namespaces: namespaces.Lister(), looks: map[string]int{}, pods: map[string]int{}}
 	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
-	return c, controller.OnChange(namespaces.Informer(), func(_, ns *v1.Namespace) {
-		if ns != nil && ns.DeletionTimestamp != nil {
-			c.loop.Add(ns.Name)
-		}
-	})
+	return c, errors.Join(
+		controller.OnChange(namespaces.Informer(), func(_, ns *v1.Namespace) {
+			if ns != nil && ns.DeletionTimestamp != nil {
+				c.loop.Add(ns.Name)
+			}
+		}),
+		controller.OnChange(d.Informers.Core().V1().Pods().Informer(), c.podChanged),
+	)
 }
 
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+
+// podChanged counts pods, and looks at a namespace once its last one is gone:
+// until then nothing else is deleted.
+func (c *Controller) podChanged(old, pod *v1.Pod) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case old == nil:
+		c.pods[pod.Namespace]++
+	case pod == nil && c.pods[old.Namespace] > 1:
+		c.pods[old.Namespace]--
+	case pod == nil:
+		delete(c.pods, old.Namespace)
+		if ns, err := c.namespaces.Get(old.Namespace); err == nil && ns.DeletionTimestamp != nil {
+			c.loop.Add(old.Namespace)
+		}
+	}
+}
 
 func (c *Controller) sync(ctx context.Context, name string) error {
 	ns, err := c.namespaces.Get(name)
@@ -74,7 +96,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	if left.nothing() {
 		return c.finish(ctx, ns)
 	}
-	c.loop.AddAfter(name, c.wait(name))
+	c.loop.AddAfter(name, c.wait(name, left))
 	return nil
 }
 
@@ -84,7 +106,12 @@ func (c *Controller) forget(name string) {
 	delete(c.looks, name)
 }
 
-func (c *Controller) wait(name string) time.Duration {
+// wait is how long it takes until a namespace is looked at again in any case. Its
+// last pod has it looked at by going.
+func (c *Controller) wait(name string, left *remains) time.Duration {
+	if left.counts[podsLeft] > 0 && len(left.failures) == 0 && left.discovery == nil {
+		return againMax
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	d := againFirst << min(c.looks[name], 10)
@@ -116,6 +143,9 @@ type remains struct {
 func (r *remains) nothing() bool {
 	return r.discovery == nil && len(r.failures) == 0 && len(r.counts) == 0
 }
+
+// podsLeft is where remains count pods.
+const podsLeft = "pods."
 
 // resource is a kind that namespaces have, and how it can be deleted.
 type resource struct {

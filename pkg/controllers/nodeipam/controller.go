@@ -14,11 +14,11 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
@@ -34,14 +34,17 @@ type Controller struct {
 	loop  *controller.Loop
 	nodes corelisters.NodeLister
 
-	mu   sync.Mutex // one node gets its ranges at a time
+	mu   sync.Mutex
 	sets []*ranges
+	// promised are the ranges of nodes that do not show them yet: a node that is
+	// looked at again before its own write is seen gets the same.
+	promised map[types.UID][]string
 }
 
 // New returns the controller.
 func New(d controller.Deps) (controller.Controller, error) {
 	nodes := d.Informers.Core().V1().Nodes()
-	c := &Controller{Deps: d, nodes: nodes.Lister()}
+	c := &Controller{Deps: d, nodes: nodes.Lister(), promised: map[types.UID][]string{}}
 	for i, prefix := range d.Options.ClusterCIDRs {
 		set, err := newRanges(prefix, d.Options.NodeMasks[i])
 		if err != nil {
@@ -54,11 +57,12 @@ func New(d controller.Deps) (controller.Controller, error) {
 	}
 	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, controller.OnChange(nodes.Informer(), func(old, node *v1.Node) {
-		if node == nil {
+		if old != nil && (node == nil || old.UID != node.UID) {
 			c.release(old)
-			return
+			old = nil
 		}
 		switch {
+		case node == nil:
 		case len(node.Spec.PodCIDRs) == 0:
 			c.loop.Add(node.Name)
 		case old == nil || !slices.Equal(old.Spec.PodCIDRs, node.Spec.PodCIDRs):
@@ -69,19 +73,33 @@ func New(d controller.Deps) (controller.Controller, error) {
 
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	nodes, err := c.nodes.List(labels.Everything())
-	if err != nil {
-		return fmt.Errorf("nodes: %w", err)
-	}
-	// What nodes have already is taken before anything new is given.
-	for _, n := range nodes {
-		c.take(n)
+	// What nodes have already is taken before anything new is given, and the cache
+	// may show less than a process before this one has given.
+	for ctx.Err() == nil {
+		list, err := c.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		if err == nil {
+			for i := range list.Items {
+				c.take(&list.Items[i])
+			}
+			break
+		}
+		c.Log.Warn("nodes are not known", "error", err)
+		select {
+		case <-ctx.Done():
+		case <-c.Clock.After(retry):
+		}
 	}
 	return c.loop.Run(ctx)
 }
 
+// retry is how long it takes until nodes are asked for again.
+const retry = time.Second
+
 // take keeps what a node has from being given to another.
 func (c *Controller) take(n *v1.Node) {
+	if len(n.Spec.PodCIDRs) > 0 {
+		c.withdraw(n.UID, n.Spec.PodCIDRs)
+	}
 	if err := c.occupy(n.Spec.PodCIDRs); err != nil {
 		c.Log.Error("node has a range that is no part of the cluster's", "node", n.Name, "error", err)
 	}
@@ -101,7 +119,22 @@ func (c *Controller) occupy(cidrs []string) error {
 	return errors.Join(errs...)
 }
 
+// withdraw forgets what was promised to a node, and frees what it does not have of it.
+func (c *Controller) withdraw(uid types.UID, has []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	given := c.promised[uid]
+	delete(c.promised, uid)
+	for i, text := range given {
+		if i >= len(has) || has[i] != text {
+			c.sets[i].release(netip.MustParsePrefix(text))
+		}
+	}
+}
+
+// release frees the ranges of a node that is gone.
 func (c *Controller) release(node *v1.Node) {
+	c.withdraw(node.UID, nil)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, text := range node.Spec.PodCIDRs {
@@ -109,6 +142,28 @@ func (c *Controller) release(node *v1.Node) {
 			c.sets[i].release(p)
 		}
 	}
+}
+
+// promise takes ranges for a node, or returns those that it was promised before.
+func (c *Controller) promise(uid types.UID) ([]string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if given, before := c.promised[uid]; before {
+		return given, nil
+	}
+	var given []string
+	for _, set := range c.sets {
+		p, err := set.next()
+		if err != nil {
+			for i, text := range given {
+				c.sets[i].release(netip.MustParsePrefix(text))
+			}
+			return nil, err
+		}
+		given = append(given, p.String())
+	}
+	c.promised[uid] = given
+	return given, nil
 }
 
 func (c *Controller) sync(ctx context.Context, name string) error {
@@ -119,39 +174,26 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var given []string
-	undo := func() {
-		for i, text := range given {
-			c.sets[i].release(netip.MustParsePrefix(text))
-		}
-	}
-	for _, set := range c.sets {
-		p, err := set.next()
-		if err != nil {
-			undo()
-			c.Events.Event(node, v1.EventTypeNormal, "CIDRNotAvailable", "Node "+name+" status is now: CIDRNotAvailable")
-			return fmt.Errorf("range for node %s: %w", name, err)
-		}
-		given = append(given, p.String())
+	given, err := c.promise(node.UID)
+	if err != nil {
+		c.Events.Event(node, v1.EventTypeNormal, "CIDRNotAvailable", "Node "+name+" status is now: CIDRNotAvailable")
+		return fmt.Errorf("range for node %s: %w", name, err)
 	}
 	body, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": node.UID},
 		"spec":     map[string]any{"podCIDR": given[0], "podCIDRs": given},
 	})
-	if err == nil {
-		_, err = c.Client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, body, metav1.PatchOptions{})
-	}
 	if err != nil {
-		// Whether the server has taken it or not, is seen when it answers again.
-		fresh, getErr := c.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-		if getErr != nil || len(fresh.Spec.PodCIDRs) == 0 || fresh.Spec.PodCIDRs[0] != given[0] {
-			if getErr == nil || apierrors.IsNotFound(getErr) {
-				undo()
-			}
-			return fmt.Errorf("give node %s its range: %w", name, err)
-		}
+		return fmt.Errorf("patch: %w", err)
+	}
+	_, err = c.Client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, body, metav1.PatchOptions{})
+	if err != nil {
+		// Whether the server took it or not, the node keeps the promise until it shows
+		// what it has, or goes.
+		return fmt.Errorf("give node %s its range: %w", name, err)
+	}
+	if _, err := c.nodes.Get(name); apierrors.IsNotFound(err) {
+		c.withdraw(node.UID, nil) // it went in between, and nobody will tell again
 	}
 	return nil
 }

@@ -59,7 +59,7 @@ func (p *process) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
 	}
-	factory := informers.NewSharedInformerFactory(client, 0)
+	factory := controller.NewInformers(client)
 	var made []controller.Controller
 	for _, m := range p.members {
 		c, err := p.make(m, factory, client, rt)

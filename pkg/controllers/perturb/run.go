@@ -24,24 +24,31 @@ type Scenario struct {
 	Options controller.Options
 	// Script is what users do. It returns when they are done.
 	Script func(ctx context.Context, u *Users) error
+	// Also is what goes on until the end of the run; nil: nothing.
+	Also func(ctx context.Context, u *Users)
 	// Kubelet says what becomes of pods; nil: nothing, they stay pending.
 	Kubelet Kubelet
 	// Kinds are those whose objects are compared.
 	Kinds []schema.GroupVersionResource
 	// Ignore takes from an object what may differ.
 	Ignore func(*unstructured.Unstructured)
+	// Spare are disturbances that do not happen, each a fault and a call.
+	Spare []string
 	// Settle is how long it takes at most until everything is done after the
 	// last disturbance; 0: 6 minutes, of which 5 are how long a write is waited for
 	// that the cache does not show.
 	Settle time.Duration
-	// Chatty controllers write in any case every so often.
-	Chatty bool
+	// Check is what has to hold in the end beside the state; nil: nothing.
+	Check func(ctx context.Context, u *Users) error
 }
 
 // Users are those who use the cluster.
 type Users struct {
 	*Cell
 }
+
+// Now is the virtual time.
+func (u *Users) Now() time.Time { return u.clock.Now() }
 
 // Wait lets virtual time pass.
 func (u *Users) Wait(d time.Duration) { u.settle(d) }
@@ -67,6 +74,7 @@ func (c *Cell) Run(s Scenario, seed uint64, log *slog.Logger) (Outcome, error) {
 	c.reset()
 	c.settle(time.Second) // the server sees the old state go
 	faults := NewFaults(c.clock, seed)
+	faults.spare = s.Spare
 	var out Outcome
 	var mu sync.Mutex
 	began := c.clock.Now()
@@ -82,6 +90,9 @@ func (c *Cell) Run(s Scenario, seed uint64, log *slog.Logger) (Outcome, error) {
 	defer cancel()
 	if s.Kubelet != nil {
 		wg.Go(func() { (&nodes{cell: c, kubelet: s.Kubelet}).run(ctx) })
+	}
+	if s.Also != nil {
+		wg.Go(func() { s.Also(ctx, &Users{c}) })
 	}
 	var last *process
 	var failure error
@@ -113,8 +124,11 @@ func (c *Cell) Run(s Scenario, seed uint64, log *slog.Logger) (Outcome, error) {
 	c.settle(settle)
 	before := writes()
 	c.settle(quiet)
-	if !s.Chatty {
-		out.Restless = writes() - before
+	out.Restless = writes() - before
+	if s.Check != nil {
+		if err := s.Check(ctx, &Users{c}); err != nil {
+			return out, err
+		}
 	}
 	var err error
 	if out.State, err = c.state(ctx, s.Kinds, s.Ignore); err != nil {

@@ -18,6 +18,7 @@ import (
 
 var (
 	aTime = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
+	aRV   = regexp.MustCompile(`,?"resourceVersion":"\d+"`)
 	aUID  = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 )
 
@@ -46,6 +47,7 @@ func (c *Cell) state(ctx context.Context, kinds []schema.GroupVersionResource, i
 	names := strings.NewReplacer(made...)
 	for i, l := range lines {
 		l = names.Replace(l)
+		l = aRV.ReplaceAllString(l, "")
 		l = aTime.ReplaceAllString(l, "TIME")
 		lines[i] = aUID.ReplaceAllString(l, "UID")
 	}

@@ -9,6 +9,7 @@ package podgc
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"keelson.dev/keelson/pkg/controllers/controller"
@@ -152,13 +154,17 @@ func (c *Controller) fail(ctx context.Context, pod *v1.Pod, condition *v1.PodCon
 	if over(pod) {
 		return c.remove(ctx, pod)
 	}
-	next := pod.DeepCopy()
-	next.Status.Phase = v1.PodFailed
+	status := map[string]any{"phase": v1.PodFailed}
 	if condition != nil {
-		others := slices.DeleteFunc(next.Status.Conditions, func(o v1.PodCondition) bool { return o.Type == condition.Type })
-		next.Status.Conditions = append(others, *condition)
+		status["conditions"] = []*v1.PodCondition{condition}
 	}
-	_, err := c.Client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	// The uid keeps the patch from another pod of the name. The controller's role
+	// lets it patch, but not update.
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": status})
+	if err != nil {
+		return fmt.Errorf("patch: %w", err)
+	}
+	_, err = c.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("status of %s/%s: %w", pod.Namespace, pod.Name, err)
 	}

@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"keelson.dev/keelson/pkg/controllers/controller"
@@ -38,6 +39,7 @@ type Controller[T any] struct {
 	pods     controller.Pods
 	expected *controller.Expectations
 	podCache cache.SharedIndexInformer
+	spaces   corelisters.NamespaceLister
 }
 
 // New returns the controller of ReplicaSets.
@@ -51,6 +53,7 @@ func NewFor[T any](d controller.Deps, kind Kind[T]) (controller.Controller, erro
 	c := &Controller[T]{
 		Deps: d, kind: kind, pods: controller.Pods{Client: d.Client, Events: d.Events},
 		expected: controller.NewExpectations(d.Clock), podCache: pods,
+		spaces: d.Informers.Core().V1().Namespaces().Lister(),
 	}
 	c.loop = controller.NewLoop(kind.Controller, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
@@ -64,7 +67,7 @@ func NewFor[T any](d controller.Deps, kind Kind[T]) (controller.Controller, erro
 func (c *Controller[T]) Run(ctx context.Context) error { return c.loop.Run(ctx) }
 
 func (c *Controller[T]) follower() controller.Follower {
-	return controller.Follower{Owner: c.ownerOf, Selecting: c.selecting, Expected: c.expected, Add: c.loop.Add}
+	return controller.Follower{Owner: c.ownerOf, Selecting: c.selecting, Expected: c.expected, Add: c.loop.AddPaced}
 }
 
 func (c *Controller[T]) setChanged(old, obj *T) {
@@ -163,12 +166,20 @@ func (c *Controller[T]) sync(ctx context.Context, key string) error {
 func (c *Controller[T]) scale(ctx context.Context, key string, set *appsv1.ReplicaSet, active []*v1.Pod) error {
 	diff := len(active) - int(*set.Spec.Replicas)
 	switch {
+	case diff < 0 && c.leaving(set.Namespace):
+		return nil // it takes no new pods, and the set will go with it
 	case diff < 0:
 		return c.create(ctx, key, set, min(-diff, burst))
 	case diff > 0:
 		return c.pods.DeleteAll(ctx, set, c.victims(set, active, min(diff, burst)), c.expected, key)
 	}
 	return nil
+}
+
+// leaving tells whether a namespace is being deleted.
+func (c *Controller[T]) leaving(namespace string) bool {
+	ns, err := c.spaces.Get(namespace)
+	return err == nil && ns.DeletionTimestamp != nil
 }
 
 func (c *Controller[T]) create(ctx context.Context, key string, set *appsv1.ReplicaSet, n int) error {

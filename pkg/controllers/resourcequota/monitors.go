@@ -16,6 +16,8 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/tools/cache"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
 // patience is how long a count waits for a resource to be listed.
@@ -71,7 +73,7 @@ func (m *monitors) watch(ctx context.Context, gvr schema.GroupVersionResource) e
 func (m *monitors) start(ctx context.Context, gvr schema.GroupVersionResource) (*monitor, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	generic := metadatainformer.NewFilteredMetadataInformer(m.client, gvr, metav1.NamespaceAll, 0,
-		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}, nil)
+		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}, controller.Present)
 	informer := generic.Informer()
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(o any) {
 		if unseen, ok := o.(cache.DeletedFinalStateUnknown); ok {

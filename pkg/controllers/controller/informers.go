@@ -1,0 +1,25 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+)
+
+// NewInformers makes the caches that controllers share.
+func NewInformers(client kubernetes.Interface, options ...informers.SharedInformerOption) informers.SharedInformerFactory {
+	options = append(options, informers.WithTweakListOptions(Present))
+	return informers.NewSharedInformerFactoryWithOptions(client, 0, options...)
+}
+
+// Present has a cache filled with the present state. A list that may be as old
+// as the API server likes would let a process that starts see less than the one
+// before it had written, and write it once more.
+func Present(o *metav1.ListOptions) {
+	if o.ResourceVersion == "0" {
+		o.ResourceVersion = ""
+	}
+}

@@ -1,0 +1,222 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package perturb_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson.dev/keelson/pkg/controllers"
+	"keelson.dev/keelson/pkg/controllers/bootstraptoken"
+	"keelson.dev/keelson/pkg/controllers/clusterroleaggregation"
+	"keelson.dev/keelson/pkg/controllers/controller"
+	"keelson.dev/keelson/pkg/controllers/cronjob"
+	"keelson.dev/keelson/pkg/controllers/daemonset"
+	"keelson.dev/keelson/pkg/controllers/deployment"
+	"keelson.dev/keelson/pkg/controllers/disruption"
+	"keelson.dev/keelson/pkg/controllers/endpoints"
+	"keelson.dev/keelson/pkg/controllers/endpointslice"
+	"keelson.dev/keelson/pkg/controllers/endpointslicemirroring"
+	"keelson.dev/keelson/pkg/controllers/ephemeralvolume"
+	"keelson.dev/keelson/pkg/controllers/garbagecollector"
+	"keelson.dev/keelson/pkg/controllers/job"
+	"keelson.dev/keelson/pkg/controllers/namespace"
+	"keelson.dev/keelson/pkg/controllers/nodeipam"
+	"keelson.dev/keelson/pkg/controllers/nodelifecycle"
+	"keelson.dev/keelson/pkg/controllers/perturb"
+	"keelson.dev/keelson/pkg/controllers/podgc"
+	"keelson.dev/keelson/pkg/controllers/policystatus"
+	"keelson.dev/keelson/pkg/controllers/pvcprotection"
+	"keelson.dev/keelson/pkg/controllers/pvprotection"
+	"keelson.dev/keelson/pkg/controllers/replicaset"
+	"keelson.dev/keelson/pkg/controllers/replicationcontroller"
+	"keelson.dev/keelson/pkg/controllers/resourcequota"
+	"keelson.dev/keelson/pkg/controllers/rootca"
+	"keelson.dev/keelson/pkg/controllers/serviceaccount"
+	"keelson.dev/keelson/pkg/controllers/servicecidr"
+	"keelson.dev/keelson/pkg/controllers/statefulset"
+	"keelson.dev/keelson/pkg/controllers/tainteviction"
+	"keelson.dev/keelson/pkg/controllers/tokensecret"
+	"keelson.dev/keelson/pkg/controllers/ttl"
+	"keelson.dev/keelson/pkg/controllers/ttlafterfinished"
+	"keelson.dev/keelson/pkg/controllers/vacprotection"
+	"keelson.dev/keelson/pkg/controllers/volumebinder"
+)
+
+// row is a scenario by the controllers that take part, the first of which it is
+// about, and the kinds that are compared. Its script is testdata/NAME.yaml.
+type row struct {
+	members []string
+	kinds   string
+	kubelet perturb.Kubelet
+	ignore  func(*unstructured.Unstructured)
+	options controller.Options
+	also    func(context.Context, *perturb.Users)
+	check   func(context.Context, *perturb.Users) error
+	settle  time.Duration
+	spare   []string
+}
+
+const podKinds = "v1/pods"
+
+// lostPods spares the answers to creations of pods. When one does not arrive, a
+// Job may run a pod more than it needs, and that pod counts, as in Kubernetes.
+var lostPods = []string{"lost POST /api/v1/namespaces/default/pods"}
+
+// rows has one for each controller. Kinds are separated by blanks.
+func rows(t *testing.T) []row {
+	key := privateKey(t)
+	return []row{
+		{members: of(serviceaccount.Name), kinds: "v1/serviceaccounts"},
+		{members: of(rootca.Name), kinds: "v1/configmaps", options: controller.Options{RootCA: []byte("-----BEGIN CERTIFICATE-----\n")}},
+		{members: of(tokensecret.Name), kinds: "v1/secrets v1/serviceaccounts", options: controller.Options{TokenKey: key}, ignore: without("data", "token")},
+		{members: of(nodeipam.Name), kinds: "v1/nodes", options: controller.Options{
+			AllocateNodeCIDRs: true, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/22")}, NodeMasks: []int{24},
+		}, ignore: podRanges, check: rangesDiffer},
+		{members: of(nodelifecycle.Name), kinds: "v1/nodes " + podKinds, kubelet: perturb.Running, options: controller.Options{
+			NodeGrace: 40 * time.Second, NodeStartupGrace: time.Minute, Evictions: controller.Evictions{Rate: 0.1, SecondaryRate: 0.01, LargeZone: 50, Threshold: 0.55},
+		}, also: every(10*time.Second, renew), ignore: unordered},
+		{members: of(tainteviction.Name), kinds: podKinds, kubelet: perturb.Running},
+		{members: of(deployment.Name, replicaset.Name), kinds: "apps/v1/deployments apps/v1/replicasets " + podKinds, kubelet: perturb.Running, ignore: sizes},
+		{members: of(replicaset.Name), kinds: "apps/v1/replicasets " + podKinds, kubelet: perturb.Running},
+		{members: of(replicationcontroller.Name), kinds: "v1/replicationcontrollers " + podKinds, kubelet: perturb.Running},
+		{members: of(daemonset.Name), kinds: "apps/v1/daemonsets apps/v1/controllerrevisions " + podKinds, kubelet: perturb.Running},
+		{members: of(statefulset.Name), kinds: "apps/v1/statefulsets apps/v1/controllerrevisions v1/persistentvolumeclaims " + podKinds, kubelet: perturb.Running},
+		{members: of(job.Name), kinds: "batch/v1/jobs " + podKinds, kubelet: someFail, ignore: unseen, spare: lostPods},
+		{members: of(cronjob.Name, job.Name, garbagecollector.Name), kinds: "batch/v1/cronjobs batch/v1/jobs", kubelet: perturb.Ending(5 * time.Second), ignore: minutes, spare: lostPods},
+		{members: of(ttlafterfinished.Name, job.Name), kinds: "batch/v1/jobs", kubelet: perturb.Ending(2 * time.Second), spare: lostPods},
+		{members: of(endpointslice.Name), kinds: "discovery.k8s.io/v1/endpointslices", kubelet: perturb.Running, ignore: changeTime},
+		{members: of(namespace.Name), kinds: "v1/namespaces v1/configmaps " + podKinds, kubelet: perturb.Running},
+		{members: of(garbagecollector.Name), kinds: "v1/configmaps v1/secrets"},
+		{members: of(podgc.Name), kinds: podKinds, options: controller.Options{EndedPods: 2}, settle: 10 * time.Minute},
+		{members: of(clusterroleaggregation.Name), kinds: "rbac.authorization.k8s.io/v1/clusterroles"},
+		{members: of(bootstraptoken.SigningName), kinds: "v1/configmaps"},
+		{members: of(bootstraptoken.CleaningName), kinds: "v1/secrets"},
+		{members: of(pvcprotection.Name), kinds: "v1/persistentvolumeclaims", kubelet: perturb.Running},
+		{members: of(pvprotection.Name), kinds: "v1/persistentvolumes"},
+		{members: of(resourcequota.Name), kinds: "v1/resourcequotas"},
+		{members: of(endpoints.Name), kinds: "v1/endpoints", kubelet: perturb.Running, ignore: changeTime},
+		{members: of(endpointslicemirroring.Name), kinds: "discovery.k8s.io/v1/endpointslices", ignore: recycled},
+		{members: of(disruption.Name, replicaset.Name), kinds: "policy/v1/poddisruptionbudgets", kubelet: perturb.Running},
+		{members: of(vacprotection.Name), kinds: "storage.k8s.io/v1/volumeattributesclasses"},
+		{members: of(servicecidr.Name), kinds: "networking.k8s.io/v1/servicecidrs"},
+		{members: of(volumebinder.Name), kinds: "v1/persistentvolumes v1/persistentvolumeclaims"},
+		{members: of(ephemeralvolume.Name), kinds: "v1/persistentvolumeclaims"},
+		{members: of(ttl.Name), kinds: "v1/nodes"},
+		{members: of(policystatus.Name), kinds: "admissionregistration.k8s.io/v1/validatingadmissionpolicies"},
+	}
+}
+
+func of(names ...string) []string { return names }
+
+// scenarios are the rows, by the names of the controllers that they are about.
+func scenarios(t *testing.T) map[string]perturb.Scenario {
+	table := map[string]controllers.Entry{}
+	for _, e := range controllers.Table() {
+		table[e.Name] = e
+	}
+	out := map[string]perturb.Scenario{}
+	for _, r := range rows(t) {
+		s := perturb.Scenario{
+			Kubelet: r.kubelet, Ignore: r.ignore, Options: r.options, Script: script(r.members[0]), Also: r.also, Settle: r.settle, Check: r.check, Spare: r.spare,
+		}
+		for _, name := range r.members {
+			s.Members = append(s.Members, perturb.Member{Account: table[name].Account, New: table[name].New})
+		}
+		for kind := range strings.FieldsSeq(r.kinds) {
+			s.Kinds = append(s.Kinds, kindOf(kind))
+		}
+		out[r.members[0]] = s
+	}
+	return out
+}
+
+// exempt are controllers without a row, and why.
+func exempt() map[string]string {
+	return map[string]string{
+		"certificatesigningrequest-approving-controller": "one write for a request, which is its last",
+		"certificatesigningrequest-cleaner-controller":   "one deletion for a request",
+		"certificatesigningrequest-signing-controller":   "one write for a request, which is its last",
+		"horizontal-pod-autoscaler-controller":           "needs metrics that nobody serves here",
+		"service-lb-controller":                          "has a model of its own",
+	}
+}
+
+// TestEveryControllerHasARow: what is added to the table is disturbed as well.
+func TestEveryControllerHasARow(t *testing.T) {
+	has := scenarios(t)
+	for _, e := range controllers.Table() {
+		_, row := has[e.Name]
+		if _, none := exempt()[e.Name]; row == none {
+			t.Errorf("%s: has a row: %v, is exempt: %v", e.Name, row, none)
+		}
+	}
+}
+
+func privateKey(t *testing.T) []byte {
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalECPrivateKey(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
+}
+
+// renew renews the leases of the nodes whose names end in live.
+func renew(ctx context.Context, u *perturb.Users) error {
+	nodes, err := u.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: "live=yes"})
+	if err != nil {
+		return err
+	}
+	for _, n := range nodes.Items {
+		leases := u.Client.CoordinationV1().Leases("kube-node-lease")
+		l, err := leases.Get(ctx, n.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		now := metav1.NewMicroTime(u.Now())
+		l.Spec.RenewTime = &now
+		if _, err := leases.Update(ctx, l, metav1.UpdateOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rangesDiffer: no two nodes have the same range.
+func rangesDiffer(ctx context.Context, u *perturb.Users) error {
+	nodes, err := u.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	of := map[string]string{}
+	for _, n := range nodes.Items {
+		if other := of[n.Spec.PodCIDR]; other != "" {
+			return fmt.Errorf("nodes %s and %s have both %s", other, n.Name, n.Spec.PodCIDR)
+		}
+		of[n.Spec.PodCIDR] = n.Name
+	}
+	return nil
+}
+
+// is says that an object is of a kind.
+func is(o *unstructured.Unstructured, kind string) bool {
+	return o.GroupVersionKind().GroupKind() == (schema.GroupKind{Group: o.GroupVersionKind().Group, Kind: kind})
+}
