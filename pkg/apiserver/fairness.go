@@ -28,22 +28,22 @@ func (a *assembly) buildFairness() {
 	flowmetrics.Register() // once in a process: the library's metrics are its own
 	a.fairness = &filters.Fairness{
 		Controller: flowcontrol.New(a.self.informers, a.self.client.FlowcontrolV1(), limit),
-		Objects:    func(resource string) (int64, bool) { return a.objects(schema.ParseGroupResource(resource)) },
+		Objects:    func(resource string) (int64, int64, bool) { return a.objects(schema.ParseGroupResource(resource)) },
 	}
 }
 
-// objects is how many objects of a resource are known.
-func (a *assembly) objects(gr schema.GroupResource) (int64, bool) {
+// objects is how many objects of a resource are known, and of how many bytes.
+func (a *assembly) objects(gr schema.GroupResource) (objects, bytes int64, ok bool) {
 	r := a.api.Registry(gr)
 	if r == nil {
-		return 0, false
+		return 0, 0, false
 	}
 	s, ok := r.Store().(interface{ Stats() store.Stats })
 	if !ok {
-		return 0, false
+		return 0, 0, false
 	}
 	stats := s.Stats()
-	return int64(stats.Objects), stats.Started
+	return int64(stats.Objects), int64(stats.Bytes), stats.Started
 }
 
 // runFairness follows the configuration of flow control until ctx is done.

@@ -36,7 +36,7 @@ func (m *storageMetrics) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector: what is known at the moment is told.
 func (m *storageMetrics) Collect(ch chan<- prometheus.Metric) {
 	for _, gr := range m.a.api.Resources() {
-		if n, ok := m.a.objects(gr); ok {
+		if n, _, ok := m.a.objects(gr); ok {
 			ch <- prometheus.MustNewConstMetric(m.objects, prometheus.GaugeValue, float64(n), gr.String())
 		}
 	}

@@ -6,12 +6,15 @@ package filters
 import (
 	"context"
 	"net/http"
+	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 	"k8s.io/apiserver/pkg/storage"
@@ -29,9 +32,9 @@ const maxWait = time.Minute
 // PriorityLevelConfigurations say. The queues are the library's.
 type Fairness struct {
 	Controller flowcontrol.Interface
-	// Objects is how many objects a resource ("deployments.apps") has; false:
-	// that is not known.
-	Objects func(resource string) (int64, bool)
+	// Objects is how many objects a resource ("deployments.apps") has, and of how
+	// many bytes; false: that is not known.
+	Objects func(resource string) (objects, bytes int64, ok bool)
 }
 
 // fairness is one server's filter.
@@ -42,19 +45,20 @@ type fairness struct {
 	estimate flowrequest.WorkEstimatorFunc
 	dropped  flowcontrol.DroppedRequestsTracker
 	clock    clock.Clock
+	turns    *turns
 }
 
 // withFairness has requests wait for their turn, and refuses those for which
 // there is no room. Streams are none of its business, and of a watch only the
 // beginning is.
 func withFairness(next http.Handler, cfg Config) http.Handler {
-	f := &fairness{next: next, cfg: cfg, control: cfg.Fairness.Controller, dropped: flowcontrol.NewDroppedRequestsTracker(), clock: cfg.Clock}
+	f := &fairness{next: next, cfg: cfg, control: cfg.Fairness.Controller, dropped: flowcontrol.NewDroppedRequestsTracker(), clock: cfg.Clock, turns: newTurns(runtime.GOMAXPROCS(0), cfg.Clock)}
 	count := func(resource string) (storage.Stats, error) {
-		n, ok := cfg.Fairness.Objects(resource)
+		n, bytes, ok := cfg.Fairness.Objects(resource)
 		if !ok {
 			return storage.Stats{}, flowrequest.ObjectCountNotFoundErr
 		}
-		return storage.Stats{ObjectCount: n}, nil
+		return storage.Stats{ObjectCount: n, EstimatedAverageObjectSizeBytes: bytes / max(1, n)}, nil
 	}
 	f.estimate = flowrequest.NewWorkEstimator(count, f.control.GetInterestedWatchCount, flowrequest.DefaultWorkEstimatorConfig(), f.control.GetMaxSeats)
 	return f
@@ -92,24 +96,39 @@ func (f *fairness) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case LongRunning(r, info):
 		f.next.ServeHTTP(w, r)
 	default:
-		c, served := &class{}, false
-		f.handle(r, info, c, func() {
-			served = true
-			c.tell(w.Header())
-			f.next.ServeHTTP(w, r)
-		})
-		if !served {
+		f.ordinary(w, r, info)
+	}
+}
+
+// ordinary serves a request that ends.
+func (f *fairness) ordinary(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) {
+	c, served := &class{}, false
+	if u, _ := request.UserFrom(r.Context()); f.large(r, info) && !slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) {
+		ctx, cancel := f.patience(r.Context())
+		end, err := f.turns.take(ctx, u.GetName())
+		cancel()
+		if err != nil {
 			f.refuse(w, info, c)
+			return
 		}
+		defer end()
+	}
+	f.handle(r, info, c, func() {
+		served = true
+		c.tell(w.Header())
+		f.next.ServeHTTP(w, r)
+	})
+	if !served {
+		f.refuse(w, info, c)
 	}
 }
 
 // handle runs execute when it is r's turn, or not at all.
 func (f *fairness) handle(r *http.Request, info *request.RequestInfo, c *class, execute func()) {
-	user, _ := request.UserFrom(r.Context())
+	u, _ := request.UserFrom(r.Context())
 	ctx, cancel := f.patience(r.Context())
 	defer cancel()
-	f.control.Handle(ctx, flowcontrol.RequestDigest{RequestInfo: info, User: user},
+	f.control.Handle(ctx, flowcontrol.RequestDigest{RequestInfo: info, User: u},
 		func(schema *flowcontrolv1.FlowSchema, level *flowcontrolv1.PriorityLevelConfiguration, _ string) {
 			c.schema, c.level = schema, level
 		},

@@ -63,6 +63,7 @@ func (s *Store) Close() {
 type Stats struct {
 	Started  bool  // somebody has used the store
 	Objects  int   // in the cache
+	Bytes    int   // of their stored forms
 	Watchers int   //
 	Events   int   // in the window
 	Revision int64 // of the cache's state
@@ -73,7 +74,12 @@ func (s *Store) Stats() Stats {
 	c := s.cache
 	c.mu.RLock()
 	defer c.mu.RUnlock()
+	bytes := 0
+	for _, b := range c.records.blocks {
+		bytes += b.size
+	}
 	return Stats{
+		Bytes:   bytes,
 		Started: c.state != idle, Objects: c.records.n, Watchers: c.watchers.count,
 		Events: int(c.window.end() - c.window.first), Revision: c.reachedLocked(),
 	}

@@ -1,0 +1,252 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command fairness measures what one tenant feels of another: the latency of a
+// few small requests of one user, first alone, and then while another user keeps
+// many large lists on their way. It needs a kubeconfig with all rights of any
+// Kubernetes-compatible server, and removes what it makes.
+//
+//	go run ./test/bench/fairness --kubeconfig FILE
+//
+// The noise is made by a process of its own at the lowest priority, as if it came
+// from another machine.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+type options struct {
+	kubeconfig            string
+	objects, lists, quiet int
+	duration, pause       time.Duration
+	noise                 bool
+	nice                  int
+	suffix                string
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "who may do everything")
+	flag.IntVar(&o.objects, "objects", 2000, "config maps of 1 kB that the noisy tenant lists")
+	flag.IntVar(&o.lists, "lists", 500, "lists at once")
+	flag.IntVar(&o.quiet, "quiet", 4, "requests of the quiet tenant at once")
+	flag.DurationVar(&o.duration, "duration", 10*time.Second, "of each measurement")
+	flag.DurationVar(&o.pause, "pause", 10*time.Millisecond, "between requests of the quiet tenant")
+	flag.BoolVar(&o.noise, "noise", false, "be the noise")
+	flag.IntVar(&o.nice, "nice", 19, "priority of the noise")
+	flag.StringVar(&o.suffix, "suffix", strconv.Itoa(os.Getpid()), "of the names of what is made")
+	flag.Parse()
+	if err := run(context.Background(), o); err != nil {
+		fmt.Fprintln(os.Stderr, "fairness:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options) error {
+	cfg, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
+	if err != nil {
+		return err
+	}
+	cfg.QPS = -1
+	if o.noise {
+		return noise(ctx, cfg, o)
+	}
+	admin, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return err
+	}
+	defer clean(ctx, admin, o)
+	if err := prepare(ctx, admin, o); err != nil {
+		return err
+	}
+	alone, err := measure(ctx, cfg, o)
+	if err != nil {
+		return err
+	}
+	fmt.Println("alone:     ", alone)
+	child := exec.Command(os.Args[0], append([]string{"--noise", "--suffix", o.suffix}, os.Args[1:]...)...)
+	child.Stdout, child.Stderr = os.Stdout, os.Stderr
+	in, err := child.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := child.Start(); err != nil {
+		return err
+	}
+	time.Sleep(2 * time.Second) // until all lists are on their way
+	beside, err := measure(ctx, cfg, o)
+	err = errors.Join(err, in.Close(), child.Wait())
+	fmt.Println("with noise:", beside)
+	fmt.Printf("p99: %.2f times\n", float64(beside.p99)/float64(alone.p99))
+	return err
+}
+
+// noisyTenant and quietTenant are users, each with a namespace of its name.
+func (o options) noisyTenant() string { return "fairness-noisy-" + o.suffix }
+func (o options) quietTenant() string { return "fairness-quiet-" + o.suffix }
+
+// as is a client of a tenant.
+func as(cfg *rest.Config, tenant string) *rest.Config {
+	out := rest.CopyConfig(cfg)
+	out.Impersonate = rest.ImpersonationConfig{UserName: tenant, Groups: []string{"system:authenticated"}}
+	return out
+}
+
+func prepare(ctx context.Context, admin kubernetes.Interface, o options) error {
+	for tenant, n := range map[string]int{o.noisyTenant(): o.objects, o.quietTenant(): 10} {
+		if _, err := admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant}}, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+		if _, err := admin.RbacV1().RoleBindings(tenant).Create(ctx, &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: tenant}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: tenant}},
+		}, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+		for i := range n {
+			if _, err := admin.CoreV1().ConfigMaps(tenant).Create(ctx, &corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c-%d", i)}, Data: map[string]string{"k": strings.Repeat("x", 1000)},
+			}, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func clean(ctx context.Context, admin kubernetes.Interface, o options) {
+	for _, tenant := range []string{o.noisyTenant(), o.quietTenant()} {
+		_ = admin.CoreV1().ConfigMaps(tenant).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+		_ = admin.CoreV1().Namespaces().Delete(ctx, tenant, metav1.DeleteOptions{})
+	}
+}
+
+type result struct {
+	n             int
+	p50, p90, p99 time.Duration
+	failed        int64
+}
+
+func (r result) String() string {
+	return fmt.Sprintf("%d requests, p50 %s, p90 %s, p99 %s, %d failed", r.n, r.p50.Round(10*time.Microsecond), r.p90.Round(10*time.Microsecond), r.p99.Round(10*time.Microsecond), r.failed)
+}
+
+// measure is the quiet tenant: gets, small lists and updates.
+func measure(ctx context.Context, cfg *rest.Config, o options) (result, error) {
+	client, err := kubernetes.NewForConfig(as(cfg, o.quietTenant()))
+	if err != nil {
+		return result{}, err
+	}
+	api := client.CoreV1().ConfigMaps(o.quietTenant())
+	for { // until the server knows that they may
+		_, err := api.List(ctx, metav1.ListOptions{})
+		if err == nil {
+			break
+		}
+		if !apierrors.IsForbidden(err) {
+			return result{}, err
+		}
+		time.Sleep(o.pause)
+	}
+	var mu sync.Mutex
+	var all []time.Duration
+	var failed atomic.Int64
+	var wg sync.WaitGroup
+	end := time.Now().Add(o.duration)
+	for w := range o.quiet {
+		wg.Go(func() {
+			name := fmt.Sprintf("c-%d", w)
+			for i := 0; time.Now().Before(end); i++ {
+				begin := time.Now()
+				var err error
+				switch i % 3 {
+				case 0:
+					_, err = api.Get(ctx, name, metav1.GetOptions{})
+				case 1:
+					_, err = api.List(ctx, metav1.ListOptions{})
+				case 2:
+					_, err = api.Get(ctx, name, metav1.GetOptions{ResourceVersion: "0"})
+				}
+				took := time.Since(begin)
+				if err != nil {
+					failed.Add(1)
+				}
+				mu.Lock()
+				all = append(all, took)
+				mu.Unlock()
+				time.Sleep(o.pause)
+			}
+		})
+	}
+	wg.Wait()
+	slices.Sort(all)
+	at := func(q float64) time.Duration { return all[min(len(all)-1, int(q*float64(len(all))))] }
+	return result{len(all), at(.5), at(.9), at(.99), failed.Load()}, nil
+}
+
+// noise is the noisy tenant: as many lists as it can have on their way, until its
+// standard input ends.
+func noise(ctx context.Context, cfg *rest.Config, o options) error {
+	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, o.nice); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		defer cancel()
+		_, _ = io.Copy(io.Discard, os.Stdin)
+	}()
+	client, err := rest.HTTPClientFor(as(cfg, o.noisyTenant()))
+	if err != nil {
+		return err
+	}
+	var wg sync.WaitGroup
+	var done, refused atomic.Int64
+	for range o.lists {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				r, err := http.NewRequestWithContext(ctx, http.MethodGet, cfg.Host+"/api/v1/namespaces/"+o.noisyTenant()+"/configmaps", nil)
+				if err != nil {
+					return
+				}
+				resp, err := client.Do(r)
+				if err != nil {
+					continue
+				}
+				_, _ = io.Copy(io.Discard, resp.Body)
+				_ = resp.Body.Close()
+				if resp.StatusCode == http.StatusOK {
+					done.Add(1)
+				} else {
+					refused.Add(1)
+					time.Sleep(100 * time.Millisecond)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	fmt.Printf("noise: %d lists, %d refused\n", done.Load(), refused.Load())
+	return nil
+}
