@@ -4,6 +4,7 @@
 package aggregation_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -41,10 +42,11 @@ type extension struct {
 	*httptest.Server
 	mu       sync.Mutex
 	requests []*http.Request
+	ended    map[string]int // requests that would have gone on for ever, by path
 }
 
 func newExtension(t *testing.T, proxies *x509.CertPool) *extension {
-	e := &extension{}
+	e := &extension{ended: map[string]int{}}
 	e.Server = httptest.NewUnstartedServer(http.HandlerFunc(e.serve))
 	e.TLS = &tls.Config{ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: proxies}
 	e.StartTLS()
@@ -72,6 +74,15 @@ func (e *extension) serve(w http.ResponseWriter, r *http.Request) {
 		}
 		defer conn.Close()
 		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\nhello "+r.Header.Get("X-Remote-User"))
+	case "/apis/things.example.com/v1/stall":
+		<-r.Context().Done()
+		e.end(r.URL.Path)
+	case "/apis/things.example.com/v1/endless", "/apis/endless.example.com/v1":
+		chunk := bytes.Repeat([]byte("x"), 1<<20)
+		for err := error(nil); err == nil; {
+			_, err = w.Write(chunk)
+		}
+		e.end(r.URL.Path)
 	case "/openapi/v2":
 		_, _ = io.WriteString(w, spec)
 	case "/openapi/v3":
@@ -81,6 +92,19 @@ func (e *extension) serve(w http.ResponseWriter, r *http.Request) {
 	default:
 		http.NotFound(w, r)
 	}
+}
+
+func (e *extension) end(path string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ended[path]++
+}
+
+// hasEnded reports whether a request that would have gone on for ever has not.
+func (e *extension) hasEnded(path string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.ended[path] > 0
 }
 
 // last is the last request for a path.
@@ -260,6 +284,7 @@ func TestExtensionServer(t *testing.T) {
 	}
 	checkUpgrade(t, bob)
 	checkDocuments(t, s.Config)
+	checkEndless(t, s.Config, e)
 
 	e.CloseClientConnections()
 	if err := api.Delete(t.Context(), "v1.things.example.com", metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
@@ -299,6 +324,55 @@ func checkUpgrade(t *testing.T, cfg *rest.Config) {
 	body, err := io.ReadAll(conn)
 	if err != nil || !strings.HasPrefix(string(body), "HTTP/1.1 101") || !strings.HasSuffix(string(body), "hello bob") {
 		t.Errorf("upgrade: %v %q", err, body)
+	}
+}
+
+// checkEndless: an extension server that stalls, or never stops, holds nothing
+// for longer than its client, and the rest of discovery does without it.
+func checkEndless(t *testing.T, cfg *rest.Config, e *extension) {
+	t.Helper()
+	client, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/apis/things.example.com/v1/stall", "/apis/things.example.com/v1/endless"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, cfg.Host+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(path, "stall") {
+			go func() {
+				_ = wait.PollUntilContextCancel(ctx, 10*time.Millisecond, true, func(context.Context) (bool, error) { return e.last(path) != nil, nil })
+				cancel()
+			}()
+		}
+		if resp, err := client.Do(r); err == nil {
+			if n, err := io.CopyN(io.Discard, resp.Body, 4<<20); err != nil {
+				t.Errorf("%s: %d bytes, %v", path, n, err)
+			}
+			_ = resp.Body.Close()
+		}
+		cancel()
+		eventually(t, path+" ends", func(context.Context) bool { return e.hasEnded(path) })
+	}
+	api := aggregatorclient.NewForConfigOrDie(cfg).ApiregistrationV1().APIServices()
+	things, err := api.Get(t.Context(), "v1.things.example.com", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	things.ObjectMeta, things.Spec.Group = metav1.ObjectMeta{Name: "v1.endless.example.com"}, "endless.example.com"
+	if _, err := api.Create(t.Context(), things, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "discovery does without the group that never ends", func(context.Context) bool {
+		_, body := get(t, cfg, "/apis", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+		_, rest, found := strings.Cut(body, `"endless.example.com"`)
+		group, _, _ := strings.Cut(rest, `"metadata"`)
+		return e.hasEnded("/apis/endless.example.com/v1") && found && strings.Contains(group, `"freshness":"Stale"`) && strings.Contains(body, `"resource":"things"`)
+	})
+	if err := api.Delete(t.Context(), "v1.endless.example.com", metav1.DeleteOptions{}); err != nil {
+		t.Error(err)
 	}
 }
 
