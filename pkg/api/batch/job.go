@@ -19,6 +19,7 @@ func jobRow() *resource.Row {
 		Categories: []string{"all"},
 
 		Default:                  defaultJob,
+		NameOnUpdate:             true,
 		PrepareCreate:            prepareJobCreate,
 		Validate:                 validateJob,
 		PrepareUpdate:            prepareJobUpdate,

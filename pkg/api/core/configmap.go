@@ -18,6 +18,7 @@ func configMapRow() *resource.Row {
 		ShortNames: []string{"cm"},
 
 		Default:                  defaultConfigMap,
+		NameOnUpdate:             true,
 		Validate:                 validateConfigMap,
 		ValidateUpdate:           validateConfigMapUpdate,
 		AllowUnconditionalUpdate: true,

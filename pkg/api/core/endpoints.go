@@ -20,6 +20,7 @@ func endpointsRow() *resource.Row {
 		StoragePrefix: "services/endpoints",
 
 		Default:                  defaultEndpoints,
+		NameOnUpdate:             true,
 		Validate:                 validateEndpoints,
 		ValidateUpdate:           validateEndpointsUpdate,
 		Warnings:                 warnEndpoints,

@@ -18,6 +18,7 @@ func limitRangeRow() *resource.Row {
 		ShortNames: []string{"limits"},
 
 		Default:                  defaultLimitRange,
+		NameOnUpdate:             true,
 		PrepareCreate:            prepareLimitRangeCreate,
 		Validate:                 validateLimitRange,
 		ValidateUpdate:           validateLimitRangeUpdate,

@@ -21,6 +21,7 @@ func nodeRow() *resource.Row {
 		StoragePrefix: "minions",
 
 		Default:                  defaultNode,
+		NameOnUpdate:             true,
 		PrepareCreate:            prepareNodeCreate,
 		Validate:                 validateNode,
 		PrepareUpdate:            prepareNodeUpdate,

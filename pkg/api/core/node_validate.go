@@ -94,7 +94,12 @@ func checkTaints(r *report.Report, taints []corev1.Taint, path *field.Path) {
 }
 
 func validateNodeUpdate(ctx context.Context, n, old *corev1.Node) field.ErrorList {
-	r := report.Report{Errors: validateNode(ctx, n)}
+	return append(validateNode(ctx, n), validateNodeStatus(ctx, n, old)...)
+}
+
+// validateNodeStatus judges what changed of a node, in its status or beside it.
+func validateNodeStatus(_ context.Context, n, old *corev1.Node) field.ErrorList {
+	var r report.Report
 	checkNodeResources(&r, n)
 	checkFeatures(&r, n.Status.DeclaredFeatures, field.NewPath("status", "declaredFeatures"))
 	seen := sets.New[corev1.NodeAddress]()
@@ -116,8 +121,4 @@ func validateNodeUpdate(ctx context.Context, n, old *corev1.Node) field.ErrorLis
 		r.Forbidden(field.NewPath("spec", "externalID"), "may not be updated")
 	}
 	return r.Errors
-}
-
-func validateNodeStatus(ctx context.Context, n, old *corev1.Node) field.ErrorList {
-	return validateNodeUpdate(ctx, n, old)
 }

@@ -22,6 +22,7 @@ func persistentVolumeRow() *resource.Row {
 		ShortNames: []string{"pv"},
 
 		Default:                  defaultPersistentVolume,
+		NameOnUpdate:             true,
 		PrepareCreate:            preparePersistentVolumeCreate,
 		Validate:                 validatePersistentVolume,
 		PrepareUpdate:            parts.KeepStatus,

@@ -22,6 +22,7 @@ func persistentVolumeClaimRow() *resource.Row {
 		ShortNames: []string{"pvc"},
 
 		Default:                  defaultPersistentVolumeClaim,
+		NameOnUpdate:             true,
 		PrepareCreate:            preparePersistentVolumeClaimCreate,
 		Validate:                 validatePersistentVolumeClaim,
 		PrepareUpdate:            preparePersistentVolumeClaimUpdate,

@@ -20,6 +20,7 @@ func podRow() *resource.Row {
 		ShortNames: []string{"po"}, Categories: []string{"all"},
 
 		Default:                  defaultPod,
+		NameOnUpdate:             true,
 		PrepareCreate:            preparePodCreate,
 		Validate:                 validatePod,
 		PrepareUpdate:            preparePodUpdate,

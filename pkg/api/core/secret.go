@@ -17,6 +17,7 @@ func secretRow() *resource.Row {
 		Group: "", Version: "v1", Resource: "secrets", Kind: "Secret", Namespaced: true,
 
 		Default:                  defaultSecret,
+		NameOnUpdate:             true,
 		Validate:                 validateSecret,
 		PrepareUpdate:            prepareSecretUpdate,
 		ValidateUpdate:           validateSecretUpdate,

@@ -55,7 +55,7 @@ func checkVolumeSource(r *report.Report, pv *corev1.PersistentVolume, at *field.
 	s.One("local", v.Local != nil, func(p *field.Path) {
 		require(r, p.Child("path"), v.Local.Path)
 		r.Add(podspec.ValidateNoBackstep(v.Local.Path, p.Child("path"))...)
-		if spec.NodeAffinity == nil || spec.NodeAffinity.Required == nil {
+		if spec.NodeAffinity == nil {
 			r.Required(at.Child("nodeAffinity"), "Local volume requires node affinity")
 		}
 	})

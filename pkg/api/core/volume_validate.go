@@ -81,7 +81,9 @@ func checkAttributesClass(r *report.Report, spec *corev1.PersistentVolumeSpec, a
 }
 
 func validatePersistentVolumeUpdate(ctx context.Context, pv, old *corev1.PersistentVolume) field.ErrorList {
-	r := report.Report{Errors: validatePersistentVolume(ctx, pv)}
+	// Kubernetes judges the whole twice, and clients see both causes.
+	whole := validatePersistentVolume(ctx, pv)
+	r := report.Report{Errors: append(whole, whole...)}
 	source := pv.Spec.PersistentVolumeSource.DeepCopy()
 	if was := old.Spec.CSI; was != nil && was.ControllerExpandSecretRef == nil && source.CSI != nil {
 		source.CSI.ControllerExpandSecretRef = nil

@@ -22,6 +22,7 @@ func ingressRow() *resource.Row {
 		ShortNames:    []string{"ing"},
 		StoragePrefix: "ingress",
 
+		NameOnUpdate:             true,
 		PrepareCreate:            parts.Create,
 		PrepareUpdate:            parts.Update,
 		AllowUnconditionalUpdate: true,

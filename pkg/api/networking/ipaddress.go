@@ -19,6 +19,7 @@ func ipAddressRow() *resource.Row {
 
 		ValidateName:             nameIPAddress,
 		AllowUnconditionalUpdate: true,
+		NameOnUpdate:             true,
 		Validate:                 validateIPAddress,
 		ValidateUpdate:           validateIPAddressUpdate,
 

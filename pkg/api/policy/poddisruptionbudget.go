@@ -9,6 +9,7 @@ import (
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
+	"keelson.dev/keelson/pkg/api/report"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
@@ -22,6 +23,8 @@ func podDisruptionBudgetRow() *resource.Row {
 		ShortNames: []string{"pdb"},
 
 		PrepareCreate:  parts.Create,
+		ValidateName:   report.SegmentName,
+		AnyFinalizer:   true,
 		Validate:       validatePodDisruptionBudget,
 		PrepareUpdate:  parts.Update,
 		ValidateUpdate: validatePodDisruptionBudgetUpdate,

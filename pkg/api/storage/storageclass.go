@@ -20,6 +20,7 @@ func storageClassRow() *resource.Row {
 		Default:                  defaultStorageClass,
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,
+		NameOnUpdate:             true,
 		Validate:                 validateStorageClass,
 		ValidateUpdate:           validateStorageClassUpdate,
 		Warnings:                 warnStorageClass,

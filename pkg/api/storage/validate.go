@@ -38,8 +38,8 @@ func validateStorageClass(_ context.Context, c *storagev1.StorageClass) field.Er
 	return r.Errors
 }
 
-func validateStorageClassUpdate(_ context.Context, c, old *storagev1.StorageClass) field.ErrorList {
-	var r report.Report
+func validateStorageClassUpdate(ctx context.Context, c, old *storagev1.StorageClass) field.ErrorList {
+	r := report.Report{Errors: validateStorageClass(ctx, c)}
 	r.Immutable(field.NewPath("parameters"), c.Parameters, old.Parameters)
 	r.Immutable(field.NewPath("provisioner"), c.Provisioner, old.Provisioner)
 	r.Immutable(field.NewPath("reclaimPolicy"), c.ReclaimPolicy, old.ReclaimPolicy)

@@ -19,6 +19,7 @@ func volumeAttributesClassRow() *resource.Row {
 
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,
+		NameOnUpdate:             true,
 		Validate:                 validateVolumeAttributesClass,
 		ValidateUpdate:           validateVolumeAttributesClassUpdate,
 

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/admission"
@@ -78,7 +79,7 @@ func (p *priorities) class(ctx context.Context, a admission.Attributes, name str
 		return p.defaultClass()
 	}
 	class, err := p.lister.Get(name)
-	if apierrors.IsNotFound(err) {
+	if apierrors.IsNotFound(err) && len(path.IsValidPathSegmentName(name)) == 0 {
 		class, err = p.client.SchedulingV1().PriorityClasses().Get(ctx, name, metav1.GetOptions{})
 	}
 	if apierrors.IsNotFound(err) {

@@ -51,7 +51,7 @@ const (
 
 // Connector answers serviceaccounts/token.
 func (t *Tokens) Connector() rest.Connector {
-	return rest.Creater{New: func() runtime.Object { return &authenticationv1.TokenRequest{} }, Create: t.create}
+	return rest.Creater{New: func() runtime.Object { return &authenticationv1.TokenRequest{} }, Create: t.create, Own: true}
 }
 
 type validateFunc = func(context.Context, runtime.Object) error

@@ -96,7 +96,7 @@ func (a *Allocator) allocatePorts(ctx context.Context, svc, old *corev1.Service,
 	if needsNew(svc, held) {
 		var p *portPlan
 		err := a.Ports.change(ctx, dryRun, func(b *bitmap) error {
-			p = &portPlan{svc: svc, held: held, ports: a.Ports, bitmap: b, chosen: slices.Clone(svc.Spec.Ports)}
+			p = &portPlan{svc: svc, held: held, ports: a.Ports, bitmap: b, dry: dryRun, chosen: slices.Clone(svc.Spec.Ports)}
 			return p.make(old != nil)
 		})
 		if err != nil {
@@ -139,6 +139,7 @@ type portPlan struct {
 	held   []int
 	ports  *Ports
 	bitmap *bitmap
+	dry    bool
 
 	chosen []corev1.ServicePort
 	taken  []int
@@ -206,9 +207,11 @@ func (p *portPlan) port(i int, update bool) error {
 // any takes port want, or any free one when want is 0.
 func (p *portPlan) any(want int) (int, error) {
 	var err error
-	if want == 0 {
+	switch {
+	case want == 0:
 		want, err = p.ports.takeAny(p.bitmap)
-	} else {
+	case p.dry && !p.ports.pool.Contains(want): // a dry run asks only whether the port is taken
+	default:
 		err = p.ports.take(p.bitmap, want)
 	}
 	if err == nil {

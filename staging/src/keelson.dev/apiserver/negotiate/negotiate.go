@@ -90,10 +90,10 @@ func Produces(r *http.Request, offer Offer) bool {
 	return false
 }
 
+// matches knows no wildcard but the one for everything.
 func matches(clause goautoneg.Accept, mediaType string) bool {
 	major, minor, _ := strings.Cut(mediaType, "/")
-	return clause.Type == major && (clause.SubType == minor || clause.SubType == "*") ||
-		clause.Type == "*" && clause.SubType == "*"
+	return clause.Type == major && clause.SubType == minor || clause.Type == "*" && clause.SubType == "*"
 }
 
 func withParams(mediaType string, params map[string]string, offer Offer) (Output, bool) {

@@ -207,7 +207,7 @@ func (c *convertor) ConvertFieldLabel(_ schema.GroupVersionKind, label, value st
 
 func (c *convertor) fieldLabel(label, value string) (string, string, error) {
 	switch {
-	case label == "metadata.name", label == "metadata.namespace" && (c.row.Namespaced || c.row.Only == ""), slices.Contains(c.row.SelectableFields, label):
+	case label == "metadata.name", label == "metadata.namespace" && (c.row.Namespaced || c.row.Only == "" && len(c.row.SelectableFields) == 0), slices.Contains(c.row.SelectableFields, label):
 		return label, value, nil
 	case len(c.row.SelectableFields) == 0 && c.row.Only == "":
 		return "", "", fmt.Errorf("%q is not a known field selector: only %q, %q", label, "metadata.name", "metadata.namespace")

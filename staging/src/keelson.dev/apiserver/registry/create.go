@@ -208,12 +208,18 @@ func (r *Registry) prepareCreate(ctx context.Context, obj resource.Object) error
 func (r *Registry) validateMeta(obj resource.Object) field.ErrorList {
 	meta := field.NewPath("metadata")
 	errs := validation.ValidateObjectMetaAccessor(obj, r.row.Namespaced, r.nameFn(), meta)
+	return append(errs, r.validateFinalizers(obj)...)
+}
+
+// validateFinalizers wants finalizers that say whose they are.
+func (r *Registry) validateFinalizers(obj resource.Object) field.ErrorList {
 	if r.dynamic() || r.row.AnyFinalizer {
-		return errs
+		return nil
 	}
+	var errs field.ErrorList
 	for i, f := range obj.GetFinalizers() {
 		if !strings.Contains(f, "/") && !standardFinalizer(f) {
-			errs = append(errs, field.Invalid(meta.Child("finalizers").Index(i), f, "name is neither a standard finalizer name nor is it fully qualified"))
+			errs = append(errs, field.Invalid(field.NewPath("metadata", "finalizers").Index(i), f, "name is neither a standard finalizer name nor is it fully qualified"))
 		}
 	}
 	return errs

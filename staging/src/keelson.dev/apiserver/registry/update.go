@@ -328,7 +328,12 @@ func (r *Registry) validateMetaUpdate(obj, old resource.Object) field.ErrorList 
 	changes := validation.ValidateObjectMetaAccessorUpdate(obj, old, meta)
 	// Kubernetes finds these twice, once for all kinds and once for each, and
 	// clients see both causes.
-	return append(append(errs, changes...), changes...)
+	errs = append(append(errs, changes...), changes...)
+	errs = append(errs, r.validateFinalizers(obj)...)
+	if r.row.NameOnUpdate {
+		errs = append(errs, r.validateMeta(obj)...)
+	}
+	return errs
 }
 
 // anyName accepts names that were accepted at creation.

@@ -37,6 +37,7 @@ type Kind[T, L any] struct {
 	Canonicalize   func(obj *T)
 	ValidateName   func(name string, prefix bool) []string
 	AnyFinalizer   bool
+	NameOnUpdate   bool
 	Fields         func(obj *T) fields.Set
 
 	AllowCreateOnUpdate, AllowUnconditionalUpdate bool
@@ -81,6 +82,7 @@ func (k Kind[T, L]) Row() *Row {
 			Canonicalize:             erase(k.Canonicalize),
 			ValidateName:             k.ValidateName,
 			AnyFinalizer:             k.AnyFinalizer,
+			NameOnUpdate:             k.NameOnUpdate,
 			AllowCreateOnUpdate:      k.AllowCreateOnUpdate,
 			AllowUnconditionalUpdate: k.AllowUnconditionalUpdate,
 			ResetFields:              k.ResetFields,

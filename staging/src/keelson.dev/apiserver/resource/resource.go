@@ -157,6 +157,9 @@ type Strategy struct {
 	// ValidateName says what is wrong with metadata.name; prefix is true for a
 	// generateName. Nil: DNS subdomain (apimachinery's NameIsDNSSubdomain).
 	ValidateName func(name string, prefix bool) []string
+	// NameOnUpdate has an update judge the whole metadata as creation does, names
+	// and prefixes of names included.
+	NameOnUpdate bool
 	// AnyFinalizer lets finalizers be that are neither standard nor qualified.
 	AnyFinalizer bool
 	// Fields are the selectable fields beside metadata.name and metadata.namespace.

@@ -49,6 +49,9 @@ func (s *Store) plan(opts *ListOptions) (*listPlan, error) {
 	if err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
 	}
+	if opts.ResourceVersion == "0" && opts.Match != metav1.ResourceVersionMatchExact {
+		p.limit = 0 // whatever is at hand is given whole, as Kubernetes gives what it has cached
+	}
 	switch opts.Match {
 	case metav1.ResourceVersionMatchExact:
 		p.exact = rev
