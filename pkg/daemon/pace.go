@@ -56,6 +56,9 @@ func Pace(ctx context.Context, c clock.Clock, log *slog.Logger, mapped ...string
 		if n%dropEvery != 0 {
 			continue
 		}
+		if freeHeap() > heapRoom+heapRoom/2 {
+			debug.FreeOSMemory()
+		}
 		if err := dropMapped(mapped); err != nil && ctx.Err() == nil {
 			log.Debug("Pages of mapped files are kept", "err", err)
 		}
@@ -68,8 +71,13 @@ func heapPercent(live uint64) int {
 	return int((heapRoom + live/heapShare) * 100 / live)
 }
 
-func liveHeap() uint64 {
-	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+// liveHeap is what the last collection has found to be in use, freeHeap what the
+// heap has had and not given back.
+func liveHeap() uint64 { return metric("/gc/heap/live:bytes") }
+func freeHeap() uint64 { return metric("/memory/classes/heap/free:bytes") }
+
+func metric(name string) uint64 {
+	sample := []metrics.Sample{{Name: name}}
 	metrics.Read(sample)
 	return sample[0].Value.Uint64()
 }

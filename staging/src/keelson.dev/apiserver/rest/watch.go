@@ -21,7 +21,7 @@ import (
 )
 
 // flushSize is how much of a batch of events is sent at a time.
-const flushSize = 32 << 10
+const flushSize = 64 << 10
 
 // watch streams the events of a resource until the client goes, the time is
 // over, the resource is removed or the watcher falls behind.
@@ -206,6 +206,11 @@ func (e *eventEncoder) appendBookmarkRow(dst []byte, ev *store.Event) ([]byte, e
 }
 
 func (e *eventEncoder) appendProto(dst []byte, ev *store.Event) ([]byte, error) {
+	if ev.Record != nil && e.out.As == "" {
+		if item, ok := e.v.splice(ev.Record); ok {
+			return e.v.header.AppendWatchItem(dst, string(ev.Type), &item), nil
+		}
+	}
 	var object []byte
 	var err error
 	if ev.Record == nil {

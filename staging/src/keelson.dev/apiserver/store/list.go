@@ -45,6 +45,9 @@ func (s *Store) plan(opts *ListOptions) (*listPlan, error) {
 		}
 		return p, nil
 	}
+	if opts.ResourceVersion == "0" {
+		p.limit = 0 // a list of any age comes whole, as with Kubernetes
+	}
 	rev, err := parseRevision(opts.ResourceVersion)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))

@@ -306,3 +306,16 @@ func TestRevisionReads(t *testing.T) {
 		t.Errorf("after everybody left: %d, %v", got, err)
 	}
 }
+
+// TestListOfAnyAge comes whole: Kubernetes ignores the limit of a list at revision 0,
+// and clients that know it ask once.
+func TestListOfAnyAge(t *testing.T) {
+	e := run(t, newMemory(t), clock.Real())
+	fill(t, e, 10, 2)
+	for rv, want := range map[string]int{"0": 10, "": 3} {
+		page, err := e.store.List(t.Context(), ListOptions{ResourceVersion: rv, Limit: 3})
+		if err != nil || len(page.Records) != want || (page.Continue == "") != (want == 10) {
+			t.Errorf("revision %q: %d records, %q, %v", rv, len(page.Records), page.Continue, err)
+		}
+	}
+}

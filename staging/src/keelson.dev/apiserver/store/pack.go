@@ -60,7 +60,7 @@ type opened struct {
 
 const (
 	// opensKept is how many opened packs are remembered.
-	opensKept = 16
+	opensKept = 64
 	// blockPacks is over how many packs the records of a block may be spread.
 	blockPacks = 12
 )
