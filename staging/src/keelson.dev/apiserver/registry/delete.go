@@ -74,7 +74,7 @@ func (d *deletion) run(ctx context.Context) (*store.Record, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	obj, err := rec.Object()
+	obj, err := d.first(rec)
 	if err != nil {
 		return nil, false, err
 	}
@@ -98,6 +98,14 @@ func (d *deletion) run(ctx context.Context) (*store.Record, bool, error) {
 		}
 	}
 	return d.remove(ctx, marked, graceful)
+}
+
+// first is the object that the deletion begins with. Hooks may change it.
+func (d *deletion) first(rec *store.Record) (resource.Object, error) {
+	if d.r.cfg.Hooks.BeforeDelete != nil || d.r.cfg.Hooks.Ending != nil {
+		return rec.Object()
+	}
+	return d.r.glance(rec)
 }
 
 // mark updates the object to its state before the end. now says that nothing
@@ -174,7 +182,7 @@ func (d *deletion) update(ctx context.Context, fn store.UpdateFunc) (*store.Reco
 // object that ended gracefully meanwhile is no error.
 func (d *deletion) remove(ctx context.Context, marked *store.Record, graceful bool) (*store.Record, bool, error) {
 	check := func(cur *store.Record) error {
-		obj, err := cur.Object()
+		obj, err := d.r.glance(cur)
 		if err != nil {
 			return err
 		}

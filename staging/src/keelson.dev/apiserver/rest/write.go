@@ -18,6 +18,8 @@ import (
 	"keelson.dev/apiserver/negotiate"
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/apiserver/store"
+	"keelson.dev/apiserver/wire"
 )
 
 func (s *Server) create(w http.ResponseWriter, r *http.Request, t *target, out negotiate.Output) error {
@@ -283,11 +285,21 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request, t *target, out n
 	status := &metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{
 		Name: t.name, Group: t.row.Group, Kind: t.row.Resource, // Kubernetes says the resource here
 	}}
-	if obj, err := rec.Shared(); err == nil {
-		status.Details.UID = obj.GetUID()
-	}
+	status.Details.UID = uidOf(rec)
 	auditStatus(r, status)
 	return s.pools.writeObject(w, r, out, code, status, schema.GroupVersionKind{Version: "v1", Kind: "Status"})
+}
+
+// uidOf is the uid of a record's object, without decoding all of it if it can be.
+func uidOf(rec *store.Record) types.UID {
+	if uid, ok := wire.UID(rec.Bytes()); ok {
+		return types.UID(uid)
+	}
+	obj, err := rec.Read()
+	if err != nil {
+		return ""
+	}
+	return obj.GetUID()
 }
 
 func (s *Server) deleteCollection(w http.ResponseWriter, r *http.Request, t *target, out negotiate.Output) error {

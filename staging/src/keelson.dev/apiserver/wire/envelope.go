@@ -6,9 +6,9 @@
 // resourceVersion in the object's metadata, and lists and watch events made of
 // encoded objects.
 //
-// It relies on three facts of the API: every stored kind has its ObjectMeta in
-// field 1, ObjectMeta has its resourceVersion in field 6, and a list has its
-// ListMeta in field 1 and its items in field 2.
+// It relies on facts of the API: every stored kind has its ObjectMeta in field 1,
+// ObjectMeta has its uid in field 5 and its resourceVersion in field 6, and a list
+// has its ListMeta in field 1 and its items in field 2.
 package wire
 
 import (
@@ -178,6 +178,33 @@ func Metadata(raw []byte) ([]byte, error) {
 	}
 	return nil, errMalformed
 }
+
+// UID returns the metadata.uid of the object in an envelope. ok is false when
+// data is no envelope of an object that has one.
+func UID(data []byte) (uid string, ok bool) {
+	e, err := Parse(data)
+	if err != nil {
+		return "", false
+	}
+	meta, err := Metadata(e.Raw)
+	if err != nil {
+		return "", false
+	}
+	for len(meta) > 0 {
+		num, value, n := field(meta)
+		if n < 0 {
+			return "", false
+		}
+		if num == uidField {
+			return string(value), len(value) > 0
+		}
+		meta = meta[n:]
+	}
+	return "", false
+}
+
+// uidField is the number of ObjectMeta's uid.
+const uidField = 5
 
 // SetResourceVersion returns the envelope data with metadata.resourceVersion
 // set to rev (removed when rev is 0), without decoding it. ok is false when the

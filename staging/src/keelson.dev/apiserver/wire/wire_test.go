@@ -118,6 +118,25 @@ func FuzzSetResourceVersion(f *testing.F) {
 }
 
 // TestList holds a spliced list to the generated encoder's.
+// TestUID holds what is found in the bytes to what was encoded.
+func TestUID(t *testing.T) {
+	header := wire.NewHeader("v1", "Thing")
+	rapid.Check(t, func(t *rapid.T) {
+		obj := genObject().Draw(t, "object")
+		stored, err := header.Marshal(obj)
+		if err != nil {
+			t.Fatal(err)
+		}
+		uid, ok := wire.UID(stored)
+		if want := string(obj.GetUID()); uid != want || ok != (want != "") {
+			t.Fatalf("got %q, %v; want %q", uid, ok, want)
+		}
+	})
+	if _, ok := wire.UID([]byte("{}")); ok {
+		t.Error("found a uid in JSON")
+	}
+}
+
 func TestList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		list := &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: "12", Continue: rapid.String().Draw(t, "continue")}}
