@@ -131,9 +131,9 @@ func checkNonRoot(pod *v1.Pod, c *v1.Container, in ContainerInput) error {
 		}
 	case in.ImageUID == nil && in.ImageUser != "":
 		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root %s", in.ImageUser, who)
-	case in.ImageUID != nil && *in.ImageUID == 0:
+	case in.ImageUID == nil || *in.ImageUID == 0: // an image that names nobody runs as root
 		return fmt.Errorf("container has runAsNonRoot and image will run as root %s", who)
-	case in.ImageUID != nil && (*in.ImageUID < 0 || *in.ImageUID > math.MaxInt32):
+	case *in.ImageUID < 0 || *in.ImageUID > math.MaxInt32:
 		return fmt.Errorf("container has runAsNonRoot and image has an invalid user id (%d). (Must be 1-(%d)): must be between 0 and %d, inclusive %s",
 			*in.ImageUID, math.MaxInt32, math.MaxInt32, who)
 	}
