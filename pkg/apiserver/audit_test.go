@@ -124,6 +124,9 @@ func TestAudit(t *testing.T) {
 	if e := find("bob", "patch", "configmaps"); string(e.RequestObject.Raw) != `{"data":{"k":"w"}}` || !strings.Contains(string(e.ResponseObject.Raw), `"k":"w"`) {
 		t.Errorf("patch: %+v", e)
 	}
+	if e := find("bob", "create", "secrets"); e.ObjectRef.Name != "s" {
+		t.Errorf("secret: %+v", e.ObjectRef)
+	}
 	if e := find("eve", "get", "secrets"); e.ResponseStatus.Code != 403 || e.ResponseStatus.Reason != metav1.StatusReasonForbidden || e.Annotations["authorization.k8s.io/decision"] != "forbid" {
 		t.Errorf("forbidden: %+v", e)
 	}

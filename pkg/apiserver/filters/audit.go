@@ -73,9 +73,12 @@ func withAudit(next http.Handler, cfg Config) http.Handler {
 
 // refused answers requests of which it is not known, and takes them down as well.
 func refused(cfg Config) http.Handler {
-	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		cfg.WriteError(w, r, apierrors.NewUnauthorized("Unauthorized"))
-	})
+	return failed(cfg, apierrors.NewUnauthorized("Unauthorized"))
+}
+
+// failed answers requests that get no further than here with err.
+func failed(cfg Config, err error) http.Handler {
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { cfg.WriteError(w, r, err) })
 	if cfg.Audit == nil {
 		return h
 	}

@@ -79,7 +79,7 @@ func withDeadline(next http.Handler, cfg Config) http.Handler {
 		}
 		limit, err := timeout(r, cfg.RequestTimeout)
 		if err != nil {
-			cfg.WriteError(w, r, apierrors.NewBadRequest(err.Error()))
+			failed(cfg, apierrors.NewBadRequest(err.Error())).ServeHTTP(w, r)
 			return
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), limit)

@@ -6,9 +6,12 @@ package rest
 import (
 	"encoding/json"
 	"net/http"
+	"strconv"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	auditapi "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
@@ -28,9 +31,10 @@ func newAuditCodecs(scheme *runtime.Scheme) runtime.NegotiatedSerializer {
 	return serializer.NewCodecFactory(scheme).WithoutConversion()
 }
 
-// auditRequest notes the object a client sent, before defaulting.
+// auditRequest notes the object a client sent, before defaulting; of its body, if
+// that is not wanted, what it is called.
 func (s *Server) auditRequest(r *http.Request, t *target, obj runtime.Object) {
-	if !audited(r, auditapi.LevelRequest) {
+	if !audited(r, auditapi.LevelMetadata) {
 		return
 	}
 	gvk := t.view.gvk
@@ -39,7 +43,7 @@ func (s *Server) auditRequest(r *http.Request, t *target, obj runtime.Object) {
 }
 
 func (s *Server) auditConnect(r *http.Request, req *Request, obj runtime.Object) {
-	if audited(r, auditapi.LevelRequest) {
+	if audited(r, auditapi.LevelMetadata) {
 		audit.LogRequestObject(r.Context(), obj, req.Kind.GroupVersion(), req.resource(), req.subresource(), s.auditCodecs)
 	}
 }
@@ -68,6 +72,7 @@ func auditStatus(r *http.Request, status *metav1.Status) {
 	if !audited(r, auditapi.LevelMetadata) {
 		return
 	}
+	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
 	var body *runtime.Unknown
 	if audited(r, auditapi.LevelRequestResponse) {
 		if data, err := json.Marshal(status); err == nil {
@@ -75,6 +80,14 @@ func auditStatus(r *http.Request, status *metav1.Status) {
 		}
 	}
 	audit.AuditContextFrom(r.Context()).LogResponseObject(status, body)
+}
+
+// auditObject notes an object that no record holds.
+func (s *Server) auditObject(r *http.Request, obj runtime.Object, gvk schema.GroupVersionKind) {
+	if audited(r, auditapi.LevelRequestResponse) {
+		obj.GetObjectKind().SetGroupVersionKind(gvk)
+		audit.LogResponseObject(r.Context(), obj, gvk.GroupVersion(), s.auditCodecs)
+	}
 }
 
 // auditPage notes the list a client gets.
@@ -87,5 +100,10 @@ func (s *Server) auditPage(r *http.Request, v *view, page *store.Page) {
 		return
 	}
 	list.GetObjectKind().SetGroupVersionKind(v.listGVK)
+	if m, err := meta.ListAccessor(list); err == nil {
+		m.SetResourceVersion(strconv.FormatInt(page.Revision, 10))
+		m.SetContinue(page.Continue)
+		m.SetRemainingItemCount(page.Remaining)
+	}
 	audit.LogResponseObject(r.Context(), list, v.gvk.GroupVersion(), s.auditCodecs)
 }

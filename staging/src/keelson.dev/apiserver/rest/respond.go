@@ -108,5 +108,6 @@ func (s *Server) respond(w http.ResponseWriter, r *http.Request, code int, obj r
 		}
 		gvk = kinds[0]
 	}
+	s.auditObject(r, obj, gvk)
 	return s.pools.writeObject(w, r, out, code, obj, gvk)
 }

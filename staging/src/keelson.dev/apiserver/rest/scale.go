@@ -67,6 +67,7 @@ func (s *Server) scale(w http.ResponseWriter, r *http.Request, t *target) error 
 	default:
 		return negotiate.NotAcceptable(offer.MediaTypes)
 	}
+	s.auditObject(r, scale, scaleKind())
 	return s.pools.writeObject(w, r, out, code, scale, scaleKind())
 }
 

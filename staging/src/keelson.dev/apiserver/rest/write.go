@@ -315,5 +315,6 @@ func (s *Server) deleteCollection(w http.ResponseWriter, r *http.Request, t *tar
 	if err != nil {
 		return err
 	}
+	s.auditPage(r, t.view, page)
 	return s.respondPage(w, r, out, t.view, page)
 }
