@@ -186,7 +186,7 @@ const pieceRounds = 4
 
 func newPieceCache(max int64) *pieceCache {
 	return &pieceCache{
-		blockRecords: 256, blockBytes: 512 << 10, max: max,
+		blockRecords: 128, blockBytes: 256 << 10, max: max,
 		buffers: sync.Pool{New: func() any { return new([]byte) }}, deflate: deflate.NewPool(),
 	}
 }
