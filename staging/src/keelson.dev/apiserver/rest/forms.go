@@ -150,8 +150,11 @@ func (v *view) proto(rec *store.Record) ([]byte, error) {
 }
 
 func (v *view) encodeProto(rec *store.Record) ([]byte, error) {
-	if item, ok := v.splice(rec); ok {
-		return v.header.AppendItem(make([]byte, 0, v.header.Size(item.Size())), &item), nil
+	var out []byte
+	if v.splice(rec, func(item *wire.Item) {
+		out = v.header.AppendItem(make([]byte, 0, v.header.Size(item.Size())), item)
+	}) {
+		return out, nil
 	}
 	obj, err := v.object(rec)
 	if err != nil {
@@ -165,12 +168,19 @@ func (v *view) encodeProto(rec *store.Record) ([]byte, error) {
 }
 
 // splice sets the resourceVersion in the stored bytes, when they are of the
-// view's version already.
-func (v *view) splice(rec *store.Record) (wire.Item, bool) {
+// view's version already, and calls use with what that makes. It reports whether
+// it has.
+func (v *view) splice(rec *store.Record, use func(item *wire.Item)) (ok bool) {
 	if v.row.Codec != nil || v.version != nil && v.version.FromStorage != nil {
-		return wire.Item{}, false
+		return false
 	}
-	return v.header.Splice(rec.Bytes(), rec.Revision)
+	rec.Use(func(data []byte) {
+		var item wire.Item
+		if item, ok = v.header.Splice(data, rec.Revision); ok {
+			use(&item)
+		}
+	})
+	return ok
 }
 
 // metadata is the record's object as a PartialObjectMetadata without its kind.

@@ -45,18 +45,19 @@ func (p protoItems) one(rec *store.Record) ([]byte, error) {
 
 // append appends a record's item, spliced where its bytes allow that.
 func (p protoItems) append(dst []byte, rec *store.Record) ([]byte, error) {
-	item, ok := p.v.splice(rec)
-	if !ok {
-		raw, err := p.message(rec)
-		if err != nil {
-			return nil, err
+	if p.v.splice(rec, func(item *wire.Item) {
+		if p.out.As != "" {
+			item.Metadata()
 		}
-		return append(wire.AppendItemHeader(dst, len(raw)), raw...), nil
+		dst = item.Append(wire.AppendItemHeader(dst, item.Size()))
+	}) {
+		return dst, nil
 	}
-	if p.out.As != "" {
-		item.Metadata()
+	raw, err := p.message(rec)
+	if err != nil {
+		return nil, err
 	}
-	return item.Append(wire.AppendItemHeader(dst, item.Size())), nil
+	return append(wire.AppendItemHeader(dst, len(raw)), raw...), nil
 }
 
 // size is the size of the list without its envelope.

@@ -206,10 +206,10 @@ func (e *eventEncoder) appendBookmarkRow(dst []byte, ev *store.Event) ([]byte, e
 }
 
 func (e *eventEncoder) appendProto(dst []byte, ev *store.Event) ([]byte, error) {
-	if ev.Record != nil && e.out.As == "" {
-		if item, ok := e.v.splice(ev.Record); ok {
-			return e.v.header.AppendWatchItem(dst, string(ev.Type), &item), nil
-		}
+	if ev.Record != nil && e.out.As == "" && e.v.splice(ev.Record, func(item *wire.Item) {
+		dst = e.v.header.AppendWatchItem(dst, string(ev.Type), item)
+	}) {
+		return dst, nil
 	}
 	var object []byte
 	var err error

@@ -21,15 +21,21 @@ type pack struct {
 	ends   []uint32
 }
 
-// bytes returns the bytes of the record at index i.
-func (p *pack) bytes(i int32) []byte {
+// bytes returns a copy of the bytes of the record at index i.
+func (p *pack) bytes(i int32) (out []byte) {
+	p.use(i, func(data []byte) { out = bytes.Clone(data) })
+	return out
+}
+
+// use calls f with the bytes of the record at index i, while no other pack is opened.
+func (p *pack) use(i int32, f func(data []byte)) {
 	p.cache.mu.Lock()
 	defer p.cache.mu.Unlock()
 	from := uint32(0)
 	if i > 0 {
 		from = p.ends[i-1]
 	}
-	return bytes.Clone(p.cache.openLocked(p)[from:p.ends[i]])
+	f(p.cache.openLocked(p)[from:p.ends[i]])
 }
 
 // share is what the record at index i contributes to the pack's size.

@@ -45,6 +45,19 @@ func (r *Record) Bytes() []byte {
 	return data
 }
 
+// Use calls f with the stored bytes, which are f's to read until it returns: what
+// Bytes returns may have to be copied. f is short and uses no other record.
+func (r *Record) Use(f func(data []byte)) {
+	r.mu.Lock()
+	data, pack, slot := r.data, r.pack, r.slot
+	r.mu.Unlock()
+	if pack != nil {
+		pack.use(slot, f)
+		return
+	}
+	f(data)
+}
+
 // packedIn returns the pack that has the bytes; loose says that they are in none
 // and may be packed.
 func (r *Record) packedIn() (in *pack, loose bool) {
