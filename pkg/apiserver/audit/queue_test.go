@@ -5,9 +5,14 @@ package audit
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -18,6 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"k8s.io/apimachinery/pkg/types"
 	auditapi "k8s.io/apiserver/pkg/apis/audit"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/apiserver/config"
@@ -200,4 +206,41 @@ func TestQueueDropsTheOldest(t *testing.T) {
 			t.Errorf("got %d events, %d dropped", len(got), dropped)
 		}
 	})
+}
+
+// TestWebhook posts lists of events to a server, and to no other one.
+func TestWebhook(t *testing.T) {
+	var got []auditv1.EventList
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if len(got) == 1 {
+			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusTemporaryRedirect)
+			return
+		}
+		var list auditv1.EventList
+		if err := json.NewDecoder(r.Body).Decode(&list); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		got = append(got, list)
+	}))
+	defer server.Close()
+	file := filepath.Join(t.TempDir(), "webhook.kubeconfig")
+	text := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u}]\nclusters: [{name: c, cluster: {server: %q}}]\n", server.URL)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w, err := newWebhookTarget(&config.AuditWebhook{ConfigFile: file, InitialBackoff: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := []*auditapi.Event{{AuditID: "1"}, {AuditID: "2"}}
+	if err := w.deliver(t.Context(), events...); err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 1 || len(got[0].Items) != 2 || got[0].Items[1].AuditID != "2" {
+		t.Errorf("%+v", got)
+	}
+	if err := w.deliver(t.Context(), events...); err == nil {
+		t.Error("events were sent elsewhere")
+	}
 }

@@ -19,6 +19,7 @@ import (
 	auditlog "k8s.io/apiserver/plugin/pkg/audit/log"
 
 	"keelson.dev/keelson/pkg/apiserver/config"
+	"keelson.dev/keelson/pkg/outbound"
 )
 
 // target is where events go.
@@ -81,6 +82,7 @@ func newWebhookTarget(cfg *config.AuditWebhook) (*webhookTarget, error) {
 	if err != nil {
 		return nil, fmt.Errorf("audit webhook: %w", err)
 	}
+	client.Wrap(outbound.NoRedirects) // what is in events is for this server alone
 	hook, err := webhook.NewGenericWebhook(audit.Scheme, audit.Codecs, client,
 		[]schema.GroupVersion{auditv1.SchemeGroupVersion}, webhook.DefaultRetryBackoffWithInitialDelay(cfg.InitialBackoff))
 	if err != nil {
