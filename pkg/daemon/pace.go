@@ -23,7 +23,7 @@ import (
 
 const (
 	paceEvery = time.Second
-	dropEvery = 15 // paces
+	dropEvery = 5 // paces
 	// heapRoom is how much garbage may gather beside what is in use, and heapShare
 	// which part of that may come on top of it. A process that keeps data would
 	// otherwise take twice its size, a small one collect all the time.
