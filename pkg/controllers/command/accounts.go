@@ -35,7 +35,7 @@ type account struct {
 func as(ctx context.Context, rc *rest.Config, client kubernetes.Interface, name string) *rest.Config {
 	c := rest.AnonymousClientConfig(rc)
 	c.UserAgent = rc.UserAgent + "/" + name
-	c.QPS = rc.QPS
+	c.QPS, c.Burst = rc.QPS, rc.Burst
 	c.Wrap(transport.ResettableTokenSourceWrapTransport(transport.NewCachedTokenSource(&account{ctx, client, name})))
 	return c
 }

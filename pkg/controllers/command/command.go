@@ -51,11 +51,13 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	o.connect(rc)
 	client, err := kubernetes.NewForConfig(rc)
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
 	}
 	log := daemon.NewLog(stderr, o.Verbosity)
+	tellUnused(o.flags, log)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	guard, err := daemon.NewGuard(client, o.serving.ClientCAFile)

@@ -15,9 +15,11 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
 
 	"keelson.dev/keelson/pkg/controllers"
 	"keelson.dev/keelson/pkg/controllers/controller"
+	"keelson.dev/keelson/pkg/controllers/garbagecollector"
 	"keelson.dev/keelson/pkg/daemon"
 )
 
@@ -35,8 +37,15 @@ type options struct {
 	daemon.Flags
 	serving     daemon.ServingFlags
 	election    daemon.ElectionFlags
+	flags       *pflag.FlagSet
 	controllers []string
 	ownAccounts bool
+	collects    bool
+
+	// How the API server is talked to.
+	master, contentType string
+	qps                 float32
+	burst               int
 
 	clusterCIDR, serviceCIDR, rootCA string
 	loadBalancers                    []string
@@ -93,6 +102,13 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.DurationVar(&as.ReadinessDelay, "horizontal-pod-autoscaler-initial-readiness-delay", as.ReadinessDelay, "until how long after its start a pod that is not ready has not been yet")
 	fs.DurationVar(&o.controller.Periods.Quotas, "resource-quota-sync-period", o.controller.Periods.Quotas, "how often everything that quotas limit is counted in any case")
 	fs.DurationVar(&o.controller.Periods.Claims, "pvclaimbinder-sync-period", o.controller.Periods.Claims, "how often claims that wait for volumes are looked at in any case")
+	fs.BoolVar(&o.collects, "enable-garbage-collector", true, "run the garbage collector; it has to be as the API server has it")
+	fs.StringVar(&o.master, "master", "", "URL of the API server, instead of that of --kubeconfig")
+	fs.Float32Var(&o.qps, "kube-api-qps", -1, "calls in a second that each controller may make; not limited if it is negative")
+	fs.IntVar(&o.burst, "kube-api-burst", 0, "by how many calls --kube-api-qps may be exceeded")
+	fs.StringVar(&o.contentType, "kube-api-content-type", "application/vnd.kubernetes.protobuf", "what calls are encoded in")
+	addUnused(fs)
+	o.flags = fs
 	o.syncs = addSyncs(fs)
 	if err := fs.Parse(args); err != nil {
 		return nil, err
@@ -101,6 +117,14 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		return o, nil
 	}
 	return o, o.complete()
+}
+
+// connect applies what the flags say of calls to a client's configuration.
+func (o *options) connect(rc *rest.Config) {
+	if o.master != "" {
+		rc.Host = o.master
+	}
+	rc.QPS, rc.Burst, rc.ContentType = o.qps, o.burst, o.contentType
 }
 
 func names() []string {
@@ -184,6 +208,9 @@ func prefixes(text string) ([]netip.Prefix, error) {
 
 // runs tells whether --controllers asks for a controller.
 func (o *options) runs(name string) bool {
+	if name == garbagecollector.Name && !o.collects {
+		return false
+	}
 	all := false
 	for _, c := range o.controllers {
 		switch c {

@@ -69,3 +69,20 @@ func TestSyncs(t *testing.T) {
 		t.Error("no workers at all were accepted")
 	}
 }
+
+// A command line of Kubernetes is understood, and one that is none is not.
+func TestFlagsOfKubernetes(t *testing.T) {
+	o, err := parse([]string{
+		"--enable-garbage-collector=false", "--kube-api-qps=50", "--kube-api-burst=100", "--min-resync-period=12h",
+		"--enable-hostpath-provisioner", "--flex-volume-plugin-dir=/x",
+	}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.runs("garbage-collector-controller") || !o.runs("job-controller") || o.qps != 50 || o.burst != 100 {
+		t.Errorf("garbage collector runs: %v, %v calls in a second, %d at once", o.runs("garbage-collector-controller"), o.qps, o.burst)
+	}
+	if _, err := parse([]string{"--min-resync"}, io.Discard); err == nil {
+		t.Error("a flag that nobody knows was accepted")
+	}
+}

@@ -12,10 +12,12 @@ import (
 	"encoding/pem"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -186,6 +188,9 @@ func renew(ctx context.Context, u *perturb.Users) error {
 		return err
 	}
 	for _, n := range nodes.Items {
+		if err := report(ctx, u, &n); err != nil {
+			return err
+		}
 		leases := u.Client.CoordinationV1().Leases("kube-node-lease")
 		l, err := leases.Get(ctx, n.Name, metav1.GetOptions{})
 		if err != nil {
@@ -198,6 +203,21 @@ func renew(ctx context.Context, u *perturb.Users) error {
 		}
 	}
 	return nil
+}
+
+// report is a kubelet that sees that it was taken for dead.
+func report(ctx context.Context, u *perturb.Users, n *v1.Node) error {
+	if !slices.ContainsFunc(n.Status.Conditions, func(c v1.NodeCondition) bool { return c.Status == v1.ConditionUnknown }) {
+		return nil
+	}
+	n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady"}}
+	if n.Labels["sick"] == "yes" {
+		n.Status.Conditions = []v1.NodeCondition{
+			{Type: v1.NodeReady, Status: v1.ConditionFalse, Reason: "KubeletNotReady"}, {Type: v1.NodeMemoryPressure, Status: v1.ConditionTrue},
+		}
+	}
+	_, err := u.Client.CoreV1().Nodes().UpdateStatus(ctx, n, metav1.UpdateOptions{})
+	return err
 }
 
 // rangesDiffer: no two nodes have the same range.

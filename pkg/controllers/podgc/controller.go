@@ -75,6 +75,8 @@ func (c *Controller) sweep(ctx context.Context) error {
 			errs = append(errs, c.fail(ctx, pod, c.orphaned(pod)))
 		case pod.DeletionTimestamp != nil && c.outOfService(pod.Spec.NodeName):
 			errs = append(errs, c.fail(ctx, pod, nil))
+		case over(pod) && doomed(pod):
+			errs = append(errs, c.remove(ctx, pod)) // and it takes nobody's place among those that are kept
 		case over(pod):
 			ended = append(ended, pod)
 		}
@@ -141,10 +143,18 @@ func (c *Controller) nodeMissing(ctx context.Context, name string, seen map[stri
 	return apierrors.IsNotFound(err)
 }
 
+const reasonOrphaned = "DeletionByPodGC"
+
+// doomed tells whether a pod was marked as failed in order to be removed.
+func doomed(pod *v1.Pod) bool {
+	c := controller.Condition(pod, v1.DisruptionTarget)
+	return c != nil && c.Status == v1.ConditionTrue && c.Reason == reasonOrphaned
+}
+
 // orphaned is the condition of a pod that is removed because its node is gone.
 func (c *Controller) orphaned(pod *v1.Pod) *v1.PodCondition {
 	return &v1.PodCondition{
-		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "DeletionByPodGC", Message: "PodGC: node no longer exists",
+		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: reasonOrphaned, Message: "PodGC: node no longer exists",
 		LastTransitionTime: metav1.NewTime(c.Clock.Now()), ObservedGeneration: pod.Generation,
 	}
 }

@@ -1,0 +1,57 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"log/slog"
+
+	"github.com/spf13/pflag"
+)
+
+// unused are flags of Kubernetes that scripts set and that have nothing to act on
+// here, with the reason. They are accepted with a word in the log, so that a
+// command line of Kubernetes starts this process as well.
+var unused = map[string]string{
+	"attach-detach-reconcile-sync-period":        "volumes are attached by their drivers",
+	"disable-attach-detach-reconcile-sync":       "volumes are attached by their drivers",
+	"disable-force-detach-on-timeout":            "volumes are attached by their drivers",
+	"contention-profiling":                       "there is no profiling of locks",
+	"controller-start-interval":                  "controllers start at once",
+	"enable-dynamic-provisioning":                "volumes are provisioned by their drivers",
+	"enable-hostpath-provisioner":                "volumes are provisioned by their drivers",
+	"flex-volume-plugin-dir":                     "there are no flex volumes",
+	"min-resync-period":                          "caches follow watches and are not synced anew",
+	"namespace-sync-period":                      "namespaces that go are looked at when something in them goes",
+	"pv-recycler-increment-timeout-nfs":          "volumes are not recycled",
+	"pv-recycler-minimum-timeout-hostpath":       "volumes are not recycled",
+	"pv-recycler-minimum-timeout-nfs":            "volumes are not recycled",
+	"pv-recycler-pod-template-filepath-hostpath": "volumes are not recycled",
+	"pv-recycler-pod-template-filepath-nfs":      "volumes are not recycled",
+	"pv-recycler-timeout-increment-hostpath":     "volumes are not recycled",
+}
+
+// switches are those of them that need no value.
+var switches = map[string]bool{
+	"contention-profiling": true, "disable-attach-detach-reconcile-sync": true, "disable-force-detach-on-timeout": true,
+	"enable-dynamic-provisioning": true, "enable-hostpath-provisioner": true,
+}
+
+// addUnused adds the flags that have nothing to act on.
+func addUnused(fs *pflag.FlagSet) {
+	for name, why := range unused {
+		fs.String(name, "", "accepted for Kubernetes' sake: "+why)
+		if switches[name] {
+			fs.Lookup(name).NoOptDefVal = "true"
+		}
+	}
+}
+
+// tellUnused logs which of them were set.
+func tellUnused(fs *pflag.FlagSet, log *slog.Logger) {
+	fs.Visit(func(f *pflag.Flag) {
+		if why, there := unused[f.Name]; there {
+			log.Warn("flag has no effect", "flag", f.Name, "reason", why)
+		}
+	})
+}
