@@ -33,6 +33,10 @@ type class struct {
 	fits   int  // how many nodes
 	usual  bool // all scorers are normalized in a usual way
 
+	// plans are of pods of one priority, by node index.
+	plans        []plan
+	planPriority int32
+
 	at   cell.Mark // what the verdicts are of
 	used uint64    // when it was used last, for eviction
 }
@@ -124,6 +128,14 @@ func compile(v *view, p *profile.Profile, pod *scheduling.Pod) *class {
 	k.rank, k.counts = newRanking(nodes), map[*scheduling.Status]int{}
 	k.judgeAll(v.Nodes())
 	return k
+}
+
+// plansOf are what victims says for pods of a priority.
+func (k *class) plansOf(priority int32) []plan {
+	if k.plans == nil || k.planPriority != priority {
+		k.plans, k.planPriority = make([]plan, len(k.judged)), priority
+	}
+	return k.plans
 }
 
 // evict drops the classes not used for longest until the bound holds.

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"keelson.dev/keelson/pkg/scheduler/queue"
 	"keelson.dev/scheduling"
 )
 
@@ -102,12 +103,52 @@ func sameLabels(a, b map[string]string) bool {
 func (s *Scheduler) podGone(pod *v1.Pod) {
 	s.queue.Delete(pod.UID)
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.nominated.remove(pod.UID)
-	known := s.view.RemovePod(pod.UID)
-	s.mu.Unlock()
-	if known {
-		s.queue.Happened(scheduling.PodRemoved)
+	delete(s.view.evicting, pod.UID)
+	node, _, known := s.view.Placed(pod.UID)
+	if !known {
+		return
 	}
+	s.view.RemovePod(pod.UID)
+	s.queue.HappenedFor(scheduling.PodRemoved, s.roomOn(node))
+}
+
+// roomOn tells of waiting pods whether they fit a node now. Pods that are alike
+// are asked about once. s.mu is held.
+func (s *Scheduler) roomOn(node string) func(*queue.Item) bool {
+	n := s.view.NodeByName(node)
+	if n == nil {
+		return nil
+	}
+	type kind struct {
+		class    string
+		priority int32
+	}
+	said := map[kind]bool{}
+	return func(item *queue.Item) bool {
+		c, ok := item.Memo.(*compiled)
+		if !ok || s.nominated.node[item.Pod.UID] == node {
+			return true
+		}
+		k := kind{c.class, c.pod.Priority()}
+		fits, known := said[k]
+		if !known {
+			fits = s.fits(item, c, n)
+			said[k] = fits
+		}
+		return fits
+	}
+}
+
+func (s *Scheduler) fits(item *queue.Item, c *compiled, n *scheduling.Node) bool {
+	p := s.cfg.Profiles.Profiles[item.Pod.Spec.SchedulerName]
+	if p == nil {
+		return true
+	}
+	e := &evaluation{view: s.view, profile: p, pod: c.pod, nominated: s.nominated}
+	e.class = s.evaluator.classes.get(s.view, p, c.pod, c.class)
+	return e.class.reject == nil && e.filter(n) == nil
 }
 
 func (s *Scheduler) nodeSet(node *v1.Node) {

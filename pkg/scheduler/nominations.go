@@ -13,14 +13,20 @@ import (
 type nominations struct {
 	byNode map[string]map[types.UID]*scheduling.Pod
 	node   map[types.UID]string
+	// changed is told of nodes for which it is different now who is expected.
+	changed func(node string)
 }
 
 func newNominations() *nominations {
-	return &nominations{byNode: map[string]map[types.UID]*scheduling.Pod{}, node: map[types.UID]string{}}
+	return &nominations{changed: func(string) {}, byNode: map[string]map[types.UID]*scheduling.Pod{}, node: map[types.UID]string{}}
 }
 
 // set replaces where a pod is nominated; node "" takes the nomination back.
 func (m *nominations) set(pod *scheduling.Pod, node string) {
+	if known := m.node[pod.UID]; known == node && known != "" {
+		m.byNode[node][pod.UID] = pod
+		return
+	}
 	m.remove(pod.UID)
 	if node == "" {
 		return
@@ -30,6 +36,7 @@ func (m *nominations) set(pod *scheduling.Pod, node string) {
 	}
 	m.byNode[node][pod.UID] = pod
 	m.node[pod.UID] = node
+	m.changed(node)
 }
 
 func (m *nominations) remove(uid types.UID) {
@@ -41,6 +48,7 @@ func (m *nominations) remove(uid types.UID) {
 	if delete(m.byNode[node], uid); len(m.byNode[node]) == 0 {
 		delete(m.byNode, node)
 	}
+	m.changed(node)
 }
 
 // on are the pods nominated to a node that a pod must leave room for.

@@ -30,7 +30,7 @@ type candidate struct {
 }
 
 // ineligible tells why a pod must not preempt, or "".
-func ineligible(view scheduling.View, e *evaluation) string {
+func ineligible(view *view, e *evaluation) string {
 	pod := e.pod
 	if pod.Spec.PreemptionPolicy != nil && *pod.Spec.PreemptionPolicy == v1.PreemptNever {
 		return "not eligible due to preemptionPolicy=Never."
@@ -40,7 +40,7 @@ func ineligible(view scheduling.View, e *evaluation) string {
 		return ""
 	}
 	for _, p := range n.Pods {
-		if p.DeletionTimestamp != nil && p.Priority() < pod.Priority() && preempted(p.Pod) {
+		if p.Priority() < pod.Priority() && (view.evicting[p.UID] || p.DeletionTimestamp != nil && preempted(p.Pod)) {
 			return "not eligible due to a terminating pod on the nominated node."
 		}
 	}
@@ -89,7 +89,7 @@ func (e *evaluation) preempt(budgets []*policyv1.PodDisruptionBudget, r *rand.Ra
 		start := r.IntN(len(potential))
 		for i := range potential {
 			n := potential[(start+i)%len(potential)]
-			c, st := e.victims(n, budgets)
+			c, st := e.keptVictims(n, budgets)
 			if st != nil {
 				statuses[n.Index] = st
 				continue
@@ -103,6 +103,28 @@ func (e *evaluation) preempt(budgets []*policyv1.PodDisruptionBudget, r *rand.Ra
 		return nil, "preemption: " + fitMessage(len(nodes), nil, tallyUp(statuses), "")
 	}
 	return found, ""
+}
+
+// plan is what victims says of a node, for pods of one class and priority.
+type plan struct {
+	generation uint64 // of the node
+	candidate  candidate
+	status     *scheduling.Status
+}
+
+// keptVictims is victims, kept while the node stays as it is. It is not where
+// other nodes or disruption budgets have a say.
+func (e *evaluation) keptVictims(n *scheduling.Node, budgets []*policyv1.PodDisruptionBudget) (candidate, *scheduling.Status) {
+	if len(e.cell) > 0 || len(budgets) > 0 || e.nominated.node[e.pod.UID] == n.Name {
+		return e.victims(n, budgets)
+	}
+	plans := e.class.plansOf(e.pod.Priority())
+	p := &plans[n.Index]
+	if p.generation != n.Generation {
+		p.generation = n.Generation
+		p.candidate, p.status = e.victims(n, nil)
+	}
+	return p.candidate, p.status
 }
 
 // victims finds the pods that must leave n for the pod to fit: all of lower

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"keelson.dev/keelson/pkg/scheduler/profile"
+	"keelson.dev/keelson/pkg/scheduler/queue"
 	"keelson.dev/scheduling"
 )
 
@@ -21,8 +22,13 @@ import (
 const reasonSchedulerError = "SchedulerError"
 
 // reject tells why a pod has no node, and evicts whom it may evict.
-func (s *Scheduler) reject(ctx context.Context, p *profile.Profile, pod *v1.Pod, d decision) {
-	s.reports.add(pod.UID, func() {
+func (s *Scheduler) reject(ctx context.Context, p *profile.Profile, item *queue.Item, d decision) {
+	pod := item.Pod
+	put := s.reports.add
+	if len(d.victims) > 0 {
+		put = s.reports.addAll
+	}
+	put(pod.UID, func() {
 		// The nomination comes first: were the scheduler killed between, the
 		// room made would not be given to others.
 		s.report(ctx, p, pod, verdictOf(v1.PodReasonUnschedulable, d.message, d.nominate))
@@ -31,6 +37,9 @@ func (s *Scheduler) reject(ctx context.Context, p *profile.Profile, pod *v1.Pod,
 		}
 		for _, other := range d.displaced {
 			s.patchStatus(ctx, other.Pod, podVerdict{nominated: ""})
+		}
+		if len(d.victims) > 0 {
+			s.queue.Release(item)
 		}
 	})
 }
@@ -116,6 +125,9 @@ func (s *Scheduler) evict(ctx context.Context, p *profile.Profile, pod *v1.Pod, 
 	}}})
 	err := s.cfg.Client.CoreV1().Pods(victim.Namespace).Delete(ctx, victim.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(victim.UID))})
 	if err != nil {
+		s.mu.Lock()
+		delete(s.view.evicting, victim.UID)
+		s.mu.Unlock()
 		if !apierrors.IsNotFound(err) && ctx.Err() == nil {
 			s.cfg.Log.Warn("pod not evicted", "pod", victim.Namespace+"/"+victim.Name, "error", err)
 		}

@@ -12,26 +12,44 @@ import (
 )
 
 // reports are what is to be told of pods that got no node, and to be done for
-// them. They never hold up decisions: of a pod only the latest waits, so that
-// there are at most as many as pods in the queue.
+// them. They never hold up decisions: of a pod only the latest waits, beside
+// those with evictions, which must not be left out.
 type reports struct {
 	mu      sync.Mutex
-	waiting map[types.UID]func()
+	waiting map[types.UID]report
 	order   []types.UID
 	wake    chan struct{} // holds a token when some wait
 }
 
-func newReports() *reports {
-	return &reports{waiting: map[types.UID]func(){}, wake: make(chan struct{}, 1)}
+// report is what is to be done for one pod.
+type report struct {
+	must []func() // before last
+	last func()
 }
 
-func (r *reports) add(uid types.UID, f func()) {
+func newReports() *reports {
+	return &reports{waiting: map[types.UID]report{}, wake: make(chan struct{}, 1)}
+}
+
+// add replaces what waits for a pod, as far as that may be left out.
+func (r *reports) add(uid types.UID, f func()) { r.put(uid, f, false) }
+
+// addAll adds something that must be done.
+func (r *reports) addAll(uid types.UID, f func()) { r.put(uid, f, true) }
+
+func (r *reports) put(uid types.UID, f func(), must bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, waits := r.waiting[uid]; !waits {
+	w, waits := r.waiting[uid]
+	if !waits {
 		r.order = append(r.order, uid)
 	}
-	r.waiting[uid] = f
+	if must {
+		w.must, w.last = append(w.must, f), nil
+	} else {
+		w.last = f
+	}
+	r.waiting[uid] = w
 	r.signal()
 }
 
@@ -68,9 +86,16 @@ func (r *reports) next() func() {
 	if r.order = r.order[1:]; len(r.order) > 0 {
 		r.signal() // another may help
 	}
-	f := r.waiting[uid]
+	w := r.waiting[uid]
 	delete(r.waiting, uid)
-	return f
+	return func() {
+		for _, f := range w.must {
+			f()
+		}
+		if w.last != nil {
+			w.last()
+		}
+	}
 }
 
 // instance is what events say a scheduler is.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"keelson.dev/api/clock"
@@ -73,8 +74,8 @@ func New(cfg Config) (*Scheduler, error) {
 		evaluator: newEvaluator(), nominated: newNominations(), volumesMoved: newSignal(),
 		binder: newBinder(cfg.Client, instance(cfg.Identity)), reports: newReports(), extended: newReports(),
 	}
-	s.view = &view{Cell: cell.New(), keeper: newKeeper(), sources: s.sources, reserved: map[string]bool{}}
-	s.view.nominated = s.nominated
+	s.view = &view{Cell: cell.New(), keeper: newKeeper(), sources: s.sources, reserved: map[string]bool{}, evicting: map[types.UID]bool{}}
+	s.view.nominated, s.nominated.changed = s.nominated, s.view.Touch
 	s.queue = queue.New(queue.Config{
 		Clock: cfg.Clock, Less: cfg.Profiles.Sort.Less, Gate: cfg.Profiles.Gate,
 		InitialBackoff: cfg.Profiles.InitialBackoff, MaxBackoff: cfg.Profiles.MaxBackoff,
@@ -157,8 +158,13 @@ func (s *Scheduler) conclude(ctx context.Context, p *profile.Profile, item *queu
 		return
 	}
 	s.metrics.attempt(resultUnschedulable, p.Name, s.cfg.Clock.Since(start))
-	s.queue.Unschedulable(item, d.events)
-	s.reject(ctx, p, item.Pod, d)
+	s.queue.Unschedulable(item, d.events, d.local)
+	if len(d.victims) > 0 {
+		// Others make room for it: before they are told to go it would only push
+		// out more.
+		s.queue.Hold(item)
+	}
+	s.reject(ctx, p, item, d)
 }
 
 // decision is what came out for one pod.
@@ -171,6 +177,7 @@ type decision struct {
 	reject    *scheduling.Status
 	objected  map[*scheduling.Status]int
 	events    scheduling.Event // that may change the answer
+	local     bool             // what stands in the way on a node is on that node
 	nominate  string
 	victims   []*scheduling.Pod
 	displaced []*scheduling.Pod // pods of less priority nominated to the same node
@@ -187,7 +194,7 @@ func (s *Scheduler) decide(p *profile.Profile, item *queue.Item) (decision, erro
 	if n := e.best(s.cfg.Rand); n != nil {
 		return s.assume(e, n), nil
 	}
-	d := decision{events: e.events(), reject: e.reject, objected: e.objections()}
+	d := decision{events: e.events(), local: e.local(), reject: e.reject, objected: e.objections()}
 	after := ""
 	if p.Preemption != nil {
 		after = s.preempt(e, &d)
@@ -259,11 +266,18 @@ func (s *Scheduler) found(e *evaluation) (found []candidate, why string) {
 // clear decides on a node to be cleared for a pod.
 func (s *Scheduler) clear(pod *v1.Pod, c candidate, d *decision) {
 	d.nominate, d.victims = c.node, c.victims
+	for _, v := range d.victims {
+		s.view.evicting[v.UID] = true
+	}
 	d.displaced = s.nominated.below(c.node, &scheduling.Pod{Pod: pod})
 	for _, other := range d.displaced {
 		s.nominated.remove(other.UID)
 	}
 }
+
+// local tells whether no other node has to do with what speaks against a node:
+// a pod that leaves changes the answer for its own node alone.
+func (e *evaluation) local() bool { return e.reject == nil && len(e.cell) == 0 }
 
 // events are the changes that may make the pod fit: those that the plugins that
 // rejected it wait for.

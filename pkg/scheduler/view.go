@@ -8,6 +8,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/storage/volume"
 
 	"keelson.dev/keelson/pkg/scheduler/cell"
@@ -20,6 +21,8 @@ type view struct {
 	keeper    *keeper
 	nominated *nominations
 	sources   *sources
+	// evicting are pods that are being told to go.
+	evicting map[types.UID]bool
 	// reserved are volumes chosen for claims by decisions under way.
 	reserved map[string]bool
 }

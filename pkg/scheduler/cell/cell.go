@@ -377,6 +377,14 @@ func (c *Cell) touch(n *scheduling.Node) {
 	n.Generation = c.generation
 }
 
+// Touch has a node judged anew: something about it has changed that is not in the cell.
+func (c *Cell) Touch(node string) {
+	if n := c.byName[node]; n != nil {
+		c.touch(n)
+		c.changes.add(Change{Node: n})
+	}
+}
+
 // ImageNodes implements a part of scheduling.View.
 func (c *Cell) ImageNodes(name string) (nodes int, version uint64) {
 	s := c.images[name]

@@ -58,6 +58,10 @@ type Item struct {
 	events  scheduling.Event // that can help it
 	popped  uint64           // when it was taken out, in events
 	changed bool             // while in flight
+	local   bool             // see Unschedulable
+	failed  bool             // tried with an error
+	held    bool             // not to be tried before Release
+	wanted  bool             // an event that can help came while held
 	turn    int64
 	gatedBy *scheduling.Status
 }
@@ -203,29 +207,40 @@ func (q *Queue) tryPop() (*Item, time.Duration) {
 		q.push(item, active)
 	}
 	if q.active.Len() > 0 {
-		item := heap.Pop(&q.active).(*Item)
-		item.place, item.popped, item.changed = inFlight, q.happened, false
-		item.Attempts++
-		q.turns.taken(item)
-		return item, 0
+		return q.take(heap.Pop(&q.active).(*Item)), 0
 	}
 	if q.backoff.Len() > 0 {
-		return nil, q.backoff.items[0].ready.Sub(now)
+		first := q.backoff.items[0]
+		if first.failed {
+			return nil, first.ready.Sub(now)
+		}
+		// There is nothing else to do, so that it may as well be tried now, as in
+		// Kubernetes. After an error it would be too soon.
+		heap.Pop(&q.backoff)
+		return q.take(first), 0
 	}
 	return nil, 0
+}
+
+func (q *Queue) take(item *Item) *Item {
+	item.place, item.popped, item.changed = inFlight, q.happened, false
+	item.Attempts++
+	q.turns.taken(item)
+	return item
 }
 
 // Done ends a pod's flight with success: it leaves the queue.
 func (q *Queue) Done(uid types.UID) { q.Delete(uid) }
 
 // Unschedulable ends a pod's flight: nothing fits it until one of events comes.
-func (q *Queue) Unschedulable(item *Item, events scheduling.Event) {
+// local says that a pod which leaves a node helps on that node only.
+func (q *Queue) Unschedulable(item *Item, events scheduling.Event, local bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.items[item.Pod.UID] != item || item.place != inFlight {
 		return
 	}
-	item.events = events | scheduling.PodChanged
+	item.events, item.local, item.failed = events|scheduling.PodChanged, local, false
 	item.ready = q.cfg.Clock.Now().Add(q.backoffOf(item))
 	if item.changed || q.missed(item) {
 		q.retry(item)
@@ -234,6 +249,29 @@ func (q *Queue) Unschedulable(item *Item, events scheduling.Event) {
 	item.parked = q.cfg.Clock.Now()
 	item.place = unschedulable
 	q.parked[item] = struct{}{}
+}
+
+// Hold keeps an unschedulable pod from being tried, whatever happens, until it is
+// released: what is begun for it must be carried out first.
+func (q *Queue) Hold(item *Item) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.items[item.Pod.UID] == item && item.place == unschedulable {
+		item.held, item.wanted = true, false
+	}
+}
+
+// Release ends Hold. The pod is tried if something happened that can help it.
+func (q *Queue) Release(item *Item) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !item.held {
+		return
+	}
+	item.held = false
+	if item.wanted && item.place == unschedulable {
+		q.retry(item)
+	}
 }
 
 // missed tells whether an event that can help an item came while it was in flight.
@@ -253,12 +291,17 @@ func (q *Queue) Retry(item *Item) {
 	if q.items[item.Pod.UID] != item || item.place != inFlight {
 		return
 	}
-	item.ready = q.cfg.Clock.Now().Add(q.backoffOf(item))
+	item.ready, item.failed = q.cfg.Clock.Now().Add(q.backoffOf(item)), true
 	q.retry(item)
 }
 
 // Happened tells the queue of events: pods that wait for one of them are tried again.
-func (q *Queue) Happened(events scheduling.Event) {
+func (q *Queue) Happened(events scheduling.Event) { q.HappenedFor(events, nil) }
+
+// HappenedFor is Happened for a change of one node: helps tells for a pod that
+// only waits for room on some node whether there is room on that one now. The
+// queue is locked while it is asked.
+func (q *Queue) HappenedFor(events scheduling.Event, helps func(*Item) bool) {
 	if events == 0 {
 		return
 	}
@@ -271,9 +314,14 @@ func (q *Queue) Happened(events scheduling.Event) {
 		}
 	}
 	for item := range q.parked {
-		if item.events&events != 0 {
-			q.retry(item)
+		if item.events&events == 0 || helps != nil && item.local && !helps(item) {
+			continue
 		}
+		if item.held {
+			item.wanted = true
+			continue
+		}
+		q.retry(item)
 	}
 }
 
@@ -325,6 +373,7 @@ func (q *Queue) enqueue(item *Item) {
 
 // retry puts an item where it waits out its back-off, if any is left.
 func (q *Queue) retry(item *Item) {
+	item.held = false
 	delete(q.parked, item)
 	if item.ready.After(q.cfg.Clock.Now()) {
 		q.push(item, backoff)
