@@ -50,8 +50,7 @@ func defaultStatefulSet(s *appsv1.StatefulSet) {
 	for i := range spec.VolumeClaimTemplates {
 		claim := &spec.VolumeClaimTemplates[i]
 		core.DefaultClaim(claim)
-		unset.Fill(&claim.APIVersion, "v1")
-		unset.Fill(&claim.Kind, "PersistentVolumeClaim")
+		claim.APIVersion, claim.Kind = "v1", "PersistentVolumeClaim"
 	}
 	unset.Fill(&spec.PodManagementPolicy, appsv1.OrderedReadyPodManagement)
 	// A strategy that was named without its settings stays without them.

@@ -24,7 +24,6 @@ func serviceRow() *resource.Row {
 		StoragePrefix: "services/specs",
 
 		Default:                  defaultService,
-		NameOnUpdate:             true,
 		PrepareCreate:            parts.ClearStatus,
 		Validate:                 validateService,
 		PrepareUpdate:            prepareServiceUpdate,

@@ -80,8 +80,8 @@ func validateTemplate(_ context.Context, t *resourcev1.ResourceClaimTemplate) fi
 	return r.Errors
 }
 
-func validateTemplateUpdate(_ context.Context, t, old *resourcev1.ResourceClaimTemplate) field.ErrorList {
-	var r report.Report
+func validateTemplateUpdate(ctx context.Context, t, old *resourcev1.ResourceClaimTemplate) field.ErrorList {
+	r := report.Report{Errors: validateTemplate(ctx, t)}
 	if !equality.Semantic.DeepEqual(t.Spec, old.Spec) {
 		r.Invalid(field.NewPath("spec"), report.Untagged(t.Spec), apivalidation.FieldImmutableErrorMsg)
 	}

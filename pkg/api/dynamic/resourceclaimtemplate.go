@@ -17,6 +17,7 @@ func resourceClaimTemplateRow() *resource.Row {
 		Group: "resource.k8s.io", Version: "v1", Resource: "resourceclaimtemplates", Kind: "ResourceClaimTemplate", Namespaced: true,
 
 		Default:                  defaultResourceClaimTemplate,
+		NameOnUpdate:             true,
 		Validate:                 validateTemplate,
 		ValidateUpdate:           validateTemplateUpdate,
 		AllowUnconditionalUpdate: true,

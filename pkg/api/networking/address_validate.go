@@ -32,8 +32,8 @@ func validateIPAddress(_ context.Context, a *networkingv1.IPAddress) field.Error
 	return r.Errors
 }
 
-func validateIPAddressUpdate(_ context.Context, a, old *networkingv1.IPAddress) field.ErrorList {
-	r := &report.Report{}
+func validateIPAddressUpdate(ctx context.Context, a, old *networkingv1.IPAddress) field.ErrorList {
+	r := &report.Report{Errors: validateIPAddress(ctx, a)}
 	r.Immutable(field.NewPath("spec").Child("parentRef"), a.Spec.ParentRef, old.Spec.ParentRef)
 	return r.Errors
 }

@@ -119,3 +119,48 @@ func FuzzBody(f *testing.F) {
 		}
 	})
 }
+
+// FuzzOptions sends arbitrary bodies with deletes, and with updates of what is
+// there.
+func FuzzOptions(f *testing.F) {
+	for _, body := range []string{
+		`{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":-1,"propagationPolicy":"Nowhere"}`, `{"preconditions":{"uid":"x","resourceVersion":"y"}}`,
+		`{"orphanDependents":true,"propagationPolicy":"Orphan","dryRun":["All","x"]}`, `{"metadata":{"name":"a","managedFields":[{"manager":"m","fieldsV1":{"f:x":{"k:{":{}}}}]}}`,
+		`{"metadata":{"name":"a","ownerReferences":[{"uid":"u"},{"uid":"u"}],"finalizers":["x","x"]}}`, "\x00",
+	} {
+		f.Add(true, []byte(body))
+		f.Add(false, []byte(body))
+	}
+	e := newEnv(f, nil)
+	const path = "/api/v1/namespaces/ns/configmaps"
+	f.Fuzz(func(t *testing.T, remove bool, body []byte) {
+		e.do(t, http.MethodPost, path, `{"metadata":{"name":"a"}}`) // may be there
+		if remove {
+			e.try(t, http.MethodDelete, path+"/a", "", "application/json", body)
+			return
+		}
+		e.try(t, http.MethodPut, path+"/a", "", "application/json", body)
+	})
+}
+
+// TestAliasBomb: YAML whose aliases grow without end is refused before it does.
+func TestAliasBomb(t *testing.T) {
+	e := newEnv(t, nil)
+	bomb := strings.Builder{}
+	bomb.WriteString("a0: &a0 [x,x,x,x,x,x,x,x,x]\n")
+	for i := range 12 {
+		next, last := string(rune('b'+i)), "a0"
+		if i > 0 {
+			last = string(rune('b' + i - 1))
+		}
+		bomb.WriteString(next + ": &" + next + " [" + strings.Repeat("*"+last+",", 8) + "*" + last + "]\n")
+	}
+	for _, method := range []struct{ verb, path, mediaType string }{
+		{http.MethodPost, "/api/v1/namespaces/ns/configmaps", "application/yaml"},
+		{http.MethodPatch, "/api/v1/namespaces/ns/configmaps/a?fieldManager=m", "application/apply-patch+yaml"},
+	} {
+		if got := e.do(t, method.verb, method.path, bomb.String(), "Content-Type", method.mediaType); got.code != http.StatusBadRequest {
+			t.Errorf("%s: %d %.200s", method.verb, got.code, got.body)
+		}
+	}
+}
