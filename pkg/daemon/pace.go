@@ -29,7 +29,7 @@ const (
 	// otherwise take twice its size, a small one collect all the time.
 	heapRoom, heapShare = 40 << 20, 8
 	// mappedRoom is how much of mapped files may be resident.
-	mappedRoom = 40 << 20
+	mappedRoom = 24 << 20
 )
 
 // Pace keeps the memory of a process that holds data close to what it needs, until
