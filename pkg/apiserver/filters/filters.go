@@ -124,17 +124,25 @@ func withAuthentication(next http.Handler, cfg Config) http.Handler {
 			if err != nil {
 				cfg.Log.Debug("Unable to authenticate the request", "err", err)
 			}
+			leave(w, r)
 			refuse.ServeHTTP(w, r)
 			return
 		}
 		r.Header.Del("Authorization")
 		cfg.ProxyHeaders.remove(r.Header)
-		if r.ProtoMajor >= 2 && resp.User.GetName() == user.Anonymous {
-			// Nobody keeps a connection: a flood of its streams ends with it.
-			w.Header().Set("Connection", "close")
+		if resp.User.GetName() == user.Anonymous {
+			leave(w, r)
 		}
 		next.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), resp.User)))
 	})
+}
+
+// leave ends an HTTP/2 connection with this answer. Nobody keeps one: a flood
+// of its streams ends with it.
+func leave(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor >= 2 {
+		w.Header().Set("Connection", "close")
+	}
 }
 
 func audienceAccepted(want, got authenticator.Audiences) bool {
