@@ -192,7 +192,7 @@ type HeldTerm struct {
 // Term is one compiled (anti-)affinity term.
 type Term struct {
 	// Key is equal for terms that are.
-	Key string
+	Key               string
 	Namespaces        map[string]bool
 	NamespaceSelector labels.Selector // labels.Nothing() when unset
 	Selector          labels.Selector
