@@ -78,6 +78,7 @@ func (s *Scheduler) decideExtended(ctx context.Context, p *profile.Profile, item
 		s.clear(item.Pod, slices.MinFunc(found, compareCandidates), &d)
 	}
 	d.message = fitMessage(len(s.view.Nodes()), d.reject, d.objected, why)
+	s.park(item, &d)
 	return d, nil
 }
 

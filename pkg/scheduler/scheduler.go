@@ -158,12 +158,6 @@ func (s *Scheduler) conclude(ctx context.Context, p *profile.Profile, item *queu
 		return
 	}
 	s.metrics.attempt(resultUnschedulable, p.Name, s.cfg.Clock.Since(start))
-	s.queue.Unschedulable(item, d.events, d.local)
-	if len(d.victims) > 0 {
-		// Others make room for it: before they are told to go it would only push
-		// out more.
-		s.queue.Hold(item)
-	}
 	s.reject(ctx, p, item, d)
 }
 
@@ -201,7 +195,19 @@ func (s *Scheduler) decide(p *profile.Profile, item *queue.Item) (decision, erro
 	}
 	s.nominated.set(e.pod, d.nominate)
 	d.message = fitMessage(len(s.view.Nodes()), d.reject, d.objected, after)
+	s.park(item, &d)
 	return d, nil
+}
+
+// park puts a pod that got no node where it waits. s.mu is held since the cell
+// was looked at, so that no pod can leave a node unnoticed.
+func (s *Scheduler) park(item *queue.Item, d *decision) {
+	s.queue.Unschedulable(item, d.events, d.local)
+	if len(d.victims) > 0 {
+		// Others make room for it: before they are told to go it would only push
+		// out more.
+		s.queue.Hold(item)
+	}
 }
 
 func (s *Scheduler) evaluateItem(p *profile.Profile, item *queue.Item) (*evaluation, error) {

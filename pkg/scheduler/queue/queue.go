@@ -274,10 +274,16 @@ func (q *Queue) Release(item *Item) {
 	}
 }
 
-// missed tells whether an event that can help an item came while it was in flight.
+// missed tells whether an event that can help an item came while it was in
+// flight. Of pods that leave a node, local items miss none: whoever tells of one
+// does not while an item is decided about.
 func (q *Queue) missed(item *Item) bool {
+	events := item.events
+	if item.local {
+		events &^= scheduling.PodRemoved
+	}
 	for bit := range q.latest {
-		if item.events&(1<<bit) != 0 && q.latest[bit] > item.popped {
+		if events&(1<<bit) != 0 && q.latest[bit] > item.popped {
 			return true
 		}
 	}
