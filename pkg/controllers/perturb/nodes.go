@@ -120,8 +120,13 @@ func Running(pod *v1.Pod, _ time.Duration) time.Duration {
 	}
 	pod.Status.Phase = v1.PodRunning
 	pod.Status.PodIP, pod.Status.PodIPs = "10.244.0.9", []v1.PodIP{{IP: "10.244.0.9"}}
-	pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue, LastTransitionTime: pod.CreationTimestamp}}
+	Ready(pod)
 	return 0
+}
+
+// Ready makes a pod ready.
+func Ready(pod *v1.Pod) {
+	pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue, LastTransitionTime: pod.CreationTimestamp}}
 }
 
 // Ending has every pod end after a while, with success.

@@ -205,8 +205,21 @@ func renew(ctx context.Context, u *perturb.Users) error {
 	return nil
 }
 
-// report is a kubelet that sees that it was taken for dead.
+// report is a kubelet that sees that it, or one of its pods, was taken for dead.
 func report(ctx context.Context, u *perturb.Users, n *v1.Node) error {
+	pods, err := u.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + n.Name})
+	if err != nil {
+		return err
+	}
+	for _, pod := range pods.Items {
+		if pod.Status.Phase != v1.PodRunning || controller.Ready(&pod) {
+			continue
+		}
+		perturb.Ready(&pod)
+		if _, err := u.Client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, &pod, metav1.UpdateOptions{}); err != nil {
+			return err
+		}
+	}
 	if !slices.ContainsFunc(n.Status.Conditions, func(c v1.NodeCondition) bool { return c.Status == v1.ConditionUnknown }) {
 		return nil
 	}
@@ -216,7 +229,7 @@ func report(ctx context.Context, u *perturb.Users, n *v1.Node) error {
 			{Type: v1.NodeReady, Status: v1.ConditionFalse, Reason: "KubeletNotReady"}, {Type: v1.NodeMemoryPressure, Status: v1.ConditionTrue},
 		}
 	}
-	_, err := u.Client.CoreV1().Nodes().UpdateStatus(ctx, n, metav1.UpdateOptions{})
+	_, err = u.Client.CoreV1().Nodes().UpdateStatus(ctx, n, metav1.UpdateOptions{})
 	return err
 }
 
