@@ -13,12 +13,14 @@ import (
 type nominations struct {
 	byNode map[string]map[types.UID]*scheduling.Pod
 	node   map[types.UID]string
+	// repelling are those with required anti-affinity.
+	repelling map[types.UID]struct{}
 	// changed is told of nodes for which it is different now who is expected.
 	changed func(node string)
 }
 
 func newNominations() *nominations {
-	return &nominations{changed: func(string) {}, byNode: map[string]map[types.UID]*scheduling.Pod{}, node: map[types.UID]string{}}
+	return &nominations{changed: func(string) {}, byNode: map[string]map[types.UID]*scheduling.Pod{}, node: map[types.UID]string{}, repelling: map[types.UID]struct{}{}}
 }
 
 // set replaces where a pod is nominated; node "" takes the nomination back.
@@ -36,6 +38,9 @@ func (m *nominations) set(pod *scheduling.Pod, node string) {
 	}
 	m.byNode[node][pod.UID] = pod
 	m.node[pod.UID] = node
+	if len(pod.Group.Affinity.RequiredAnti) > 0 {
+		m.repelling[pod.UID] = struct{}{}
+	}
 	m.changed(node)
 }
 
@@ -45,6 +50,7 @@ func (m *nominations) remove(uid types.UID) {
 		return
 	}
 	delete(m.node, uid)
+	delete(m.repelling, uid)
 	if delete(m.byNode[node], uid); len(m.byNode[node]) == 0 {
 		delete(m.byNode, node)
 	}

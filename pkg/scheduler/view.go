@@ -32,8 +32,8 @@ var (
 	_ scheduling.VolumeView = (*view)(nil)
 )
 
-// Expected implements scheduling.View.
-func (v *view) Expected() bool { return v.nominated != nil && len(v.nominated.node) > 0 }
+// Repelled implements scheduling.View.
+func (v *view) Repelled() bool { return v.nominated != nil && len(v.nominated.repelling) > 0 }
 
 // Volumes implements scheduling.View.
 func (v *view) Volumes() scheduling.VolumeView { return v }

@@ -71,7 +71,7 @@ func (*Plugin) Compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Fi
 	for i := range own.RequiredAnti {
 		f.apart = append(f.apart, matched(view, own.RequiredAnti[i:i+1], own.RequiredAnti[i].TopologyKey))
 	}
-	if len(f.existing)+len(f.near)+len(f.apart) == 0 && !f.view.Expected() {
+	if len(f.existing)+len(f.near)+len(f.apart) == 0 && !f.view.Repelled() {
 		return nil, nil
 	}
 	f.watch()

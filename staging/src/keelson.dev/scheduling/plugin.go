@@ -77,9 +77,9 @@ type View interface {
 	Groups() map[*Group]struct{}
 	// Held are the affinity terms that pods on nodes have, by Term.Key.
 	Held(kind TermKind) map[string]*HeldTerm
-	// Expected tells whether there are pods that nodes have been cleared for: a
-	// filter may then be told of pods that are on no node.
-	Expected() bool
+	// Repelled tells whether nodes have been cleared for pods with required
+	// anti-affinity: a filter may then be told of terms that no pod on a node has.
+	Repelled() bool
 	// Keep returns what is kept under key, up to date, or makes it. Keys begin
 	// with the plugin's name. What is kept is shared by all pods: it depends on
 	// nothing but the key and the cell.
