@@ -62,7 +62,7 @@ func (p *process) run(ctx context.Context) error {
 	factory := controller.NewInformers(client)
 	var made []controller.Controller
 	for _, m := range p.members {
-		c, err := p.make(m, factory, client, rt)
+		c, err := p.make(m, factory, rt)
 		if err != nil {
 			return err
 		}
@@ -86,7 +86,7 @@ func (p *process) run(ctx context.Context) error {
 	return nil
 }
 
-func (p *process) make(m Member, factory informers.SharedInformerFactory, shared kubernetes.Interface, rt *transport) (controller.Controller, error) {
+func (p *process) make(m Member, factory informers.SharedInformerFactory, rt *transport) (controller.Controller, error) {
 	own := p.cell.config(rt, m.Account)
 	client, err := kubernetes.NewForConfig(own)
 	if err != nil {
@@ -98,7 +98,9 @@ func (p *process) make(m Member, factory informers.SharedInformerFactory, shared
 	}
 	return m.New(controller.Deps{
 		Client: client, Informers: factory, Metadata: md, Discovery: client.Discovery(),
-		Mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(shared.Discovery())),
+		// The mapper asks while it holds its lock, and virtual time stands still while
+		// somebody waits for a lock: it is not disturbed, and never has to wait.
+		Mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(p.cell.Client.Discovery())),
 		Events: &record.FakeRecorder{}, Clock: p.cell.clock, Log: p.log, Options: p.options,
 	})
 }

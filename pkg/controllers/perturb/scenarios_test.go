@@ -99,7 +99,7 @@ func rows(t *testing.T) []row {
 		{members: of(daemonset.Name), kinds: "apps/v1/daemonsets apps/v1/controllerrevisions " + podKinds, kubelet: perturb.Running},
 		{members: of(statefulset.Name), kinds: "apps/v1/statefulsets apps/v1/controllerrevisions v1/persistentvolumeclaims " + podKinds, kubelet: perturb.Running},
 		{members: of(job.Name), kinds: "batch/v1/jobs " + podKinds, kubelet: someFail, ignore: unseen, spare: lostPods},
-		{members: of(cronjob.Name, job.Name, garbagecollector.Name), kinds: "batch/v1/cronjobs batch/v1/jobs", kubelet: perturb.Ending(5 * time.Second), ignore: minutes, spare: lostPods},
+		{members: of(cronjob.Name, job.Name), kinds: "batch/v1/cronjobs batch/v1/jobs", kubelet: perturb.Ending(5 * time.Second), ignore: minutes, spare: lostPods},
 		{members: of(ttlafterfinished.Name, job.Name), kinds: "batch/v1/jobs", kubelet: perturb.Ending(2 * time.Second), spare: lostPods},
 		{members: of(endpointslice.Name), kinds: "discovery.k8s.io/v1/endpointslices", kubelet: perturb.Running, ignore: changeTime},
 		{members: of(namespace.Name), kinds: "v1/namespaces v1/configmaps " + podKinds, kubelet: perturb.Running},
