@@ -65,6 +65,7 @@ func FuzzPath(f *testing.F) {
 		"/api", "/api/v1", "/apis/apps/v1/namespaces/ns/deployments/d/scale", "/api/v1/namespaces/ns/configmaps/a", "/api/v1/namespaces/../../x",
 		"/api/v1/namespaces/ns/configmaps/%2e%2e", "//api//v1", "/api/v1/watch/namespaces/ns/pods", "/api/v1/namespaces/ns/pods/p/nothing/more",
 		"/apis/autoscaling/v9/namespaces/ns/horizontalpodautoscalers", "/openapi/v3/api/v1", "/api/v1/namespaces//pods",
+		"/apis/apps/v1/namespaces/0/deployments//scale", "/api/v1/namespaces/ns/pods//status",
 	} {
 		f.Add(byte(0), path)
 	}

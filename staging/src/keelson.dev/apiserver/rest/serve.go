@@ -187,6 +187,9 @@ func (t *target) check(info *request.RequestInfo) error {
 	if !slices.Contains(verbs, t.verb) && !t.carries() || t.sub == nil && !fits(t.verb, named) {
 		return errMethod()
 	}
+	if t.sub != nil && t.name == "" {
+		return apierrors.NewBadRequest("name must be provided")
+	}
 	if named && t.name != "" {
 		if msgs := path.IsValidPathSegmentName(t.name); len(msgs) > 0 {
 			return apierrors.NewBadRequest(fmt.Sprintf("Name parameter invalid: %q: %s", t.name, strings.Join(msgs, ";")))
