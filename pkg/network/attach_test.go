@@ -13,6 +13,8 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
+
+	"keelson.dev/keelson/test/unshare"
 )
 
 // realPlugins returns where hack/tools.sh builds the CNI plugins.
@@ -30,7 +32,7 @@ func realPlugins(t *testing.T) string {
 
 // TestAttach attaches two pods with the real plugins, lets them talk, forgets one and has its address given back.
 func TestAttach(t *testing.T) {
-	needsNetwork(t)
+	unshare.Need(t)
 	n := New(Config{ConfDir: t.TempDir(), BinDir: realPlugins(t), CacheDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
 	if err := n.configure(t.Context(), wanted{podCIDRs: prefixes("10.244.9.0/24", "fd00:9::/64"), mtu: 1400}); err != nil {
 		t.Fatal(err)

@@ -14,6 +14,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"keelson.dev/keelson/test/unshare"
 )
 
 // lab is a cluster's network in namespaces without names, which go with the test: two links joined by a
@@ -123,7 +125,7 @@ func cable(a, b *space, nameA, nameB string) {
 
 func newLab(t *testing.T) *lab {
 	t.Helper()
-	needsNetwork(t)
+	unshare.Need(t)
 	l := &lab{t: t, router: newSpace(t)}
 	for i, addrs := range [][]string{{"10.50.0.1/24", "fd50::1/64"}, {"10.60.0.1/24", "fd60::1/64"}} {
 		name := fmt.Sprintf("br%d", i)

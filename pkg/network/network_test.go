@@ -24,6 +24,7 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
+	"keelson.dev/keelson/test/unshare"
 )
 
 // plugins writes plugins that answer VERSION, and write down what else they are called for.
@@ -101,7 +102,7 @@ func routesTo(t *testing.T) []string {
 
 // TestRun follows the nodes of an API server from a node without a pod range to one with two peers, one of which goes.
 func TestRun(t *testing.T) {
-	needsNetwork(t)
+	unshare.Need(t)
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "eth0"
 	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "peer0"}); err != nil {

@@ -12,9 +12,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"runtime"
-	"syscall"
 	"testing"
 	"time"
 
@@ -24,46 +22,25 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/proxy/command"
+	"keelson.dev/keelson/test/unshare"
 )
 
-const (
-	inNamespace = "KEELSON_TEST_PROXY_NAMESPACE"
-	asProxy     = "KEELSON_TEST_PROXY_PROCESS"
-)
+const asProxy = "KEELSON_TEST_PROXY_PROCESS"
 
-// TestMain runs the tests in a network namespace of their own, which is the node, when it
-// may make one. The test binary is also the proxy that tests kill.
+// TestMain runs the tests in a network namespace of their own, which is the
+// node. The test binary is also the proxy that tests kill.
 func TestMain(m *testing.M) {
-	switch {
-	case os.Getenv(asProxy) != "":
+	if os.Getenv(asProxy) != "" {
 		if err := command.Run(context.Background(), os.Args[1:], os.Stdout, os.Stderr); err != nil {
 			panic(err)
 		}
 		return
-	case os.Getenv(inNamespace) != "":
-		lo, err := netlink.LinkByName("lo")
-		if err == nil {
-			err = netlink.LinkSetUp(lo)
-		}
-		if err != nil {
-			panic(err)
-		}
-		os.Exit(m.Run())
-	case os.Getuid() != 0:
+	}
+	if os.Getuid() != 0 {
 		fmt.Println("needs root for a network namespace of its own")
 		return
 	}
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Env = append(os.Environ(), inNamespace+"=1")
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	err := cmd.Run()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		os.Exit(exit.ExitCode())
-	}
-	if err != nil {
-		panic(err)
-	}
+	unshare.Run(m, unshare.Network)
 }
 
 // space is a network namespace without a name, which goes with the test.

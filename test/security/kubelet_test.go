@@ -35,6 +35,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/objects"
 	"keelson.dev/keelson/pkg/kubelet/server"
 	"keelson.dev/keelson/pkg/kubelet/volume"
+	"keelson.dev/keelson/test/unshare"
 )
 
 // content is what volumes are made from: one ConfigMap, one Secret.
@@ -74,7 +75,7 @@ func withVolume(source v1.VolumeSource, mount v1.VolumeMount) *v1.Pod {
 // TestCVE_2017_1002101: a symbolic link in a volume, as a subPath, mounted any
 // directory of the node into the container.
 func TestCVE_2017_1002101(t *testing.T) {
-	needsMounts(t)
+	unshare.Need(t)
 	outside := t.TempDir()
 	check(t, os.WriteFile(filepath.Join(outside, "host"), []byte("host"), 0o600))
 	pod := withVolume(v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}, v1.VolumeMount{SubPath: "link"})
@@ -97,7 +98,7 @@ func TestCVE_2017_1002101(t *testing.T) {
 // TestCVE_2021_25741: the same, with a directory that becomes a link between
 // the check and the mount.
 func TestCVE_2021_25741(t *testing.T) {
-	needsMounts(t)
+	unshare.Need(t)
 	outside := t.TempDir()
 	check(t, os.WriteFile(filepath.Join(outside, "host"), []byte("host"), 0o600))
 	pod := withVolume(v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}, v1.VolumeMount{SubPath: "sub/dir"})
@@ -138,7 +139,7 @@ func TestCVE_2021_25741(t *testing.T) {
 // TestCVE_2017_1002102: what a container put in place of a volume's directories
 // had the kubelet delete files of the node.
 func TestCVE_2017_1002102(t *testing.T) {
-	needsMounts(t)
+	unshare.Need(t)
 	for name, source := range map[string]v1.VolumeSource{
 		"config map": {ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "x"}}},
 		"secret":     {Secret: &v1.SecretVolumeSource{SecretName: "x"}},

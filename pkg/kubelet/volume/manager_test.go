@@ -22,6 +22,7 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/kubelet/objects"
+	"keelson.dev/keelson/test/unshare"
 )
 
 // memory is Objects in memory.
@@ -155,7 +156,7 @@ func configMapVolume(name, object string) v1.Volume {
 }
 
 func TestPrepareContent(t *testing.T) {
-	needsMounts(t)
+	unshare.Need(t)
 	o := newMemory()
 	o.configMaps["cm"] = &v1.ConfigMap{Data: map[string]string{"a": "1", "b": "2"}, BinaryData: map[string][]byte{"bin": {0, 1}}}
 	o.secrets["s"] = &v1.Secret{Data: map[string][]byte{"user": []byte("u"), "pass": []byte("p")}}
@@ -219,7 +220,7 @@ func TestPrepareContent(t *testing.T) {
 }
 
 func TestPrepareErrors(t *testing.T) {
-	needsMounts(t)
+	unshare.Need(t)
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -258,7 +259,7 @@ func TestPrepareErrors(t *testing.T) {
 }
 
 func TestEmptyDir(t *testing.T) {
-	needsMounts(t)
+	unshare.Need(t)
 	pod := testPod(
 		v1.Volume{Name: "disk", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
 		v1.Volume{Name: "mem", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory, SizeLimit: ptr(resource.MustParse("1Mi"))}}},
@@ -296,7 +297,7 @@ func TestEmptyDir(t *testing.T) {
 
 // TestRefresh changes a ConfigMap until the volume shows it.
 func TestRefresh(t *testing.T) {
-	needsMounts(t)
+	unshare.Need(t)
 	o := newMemory()
 	o.set("cm", map[string]string{"a": "1", "old": "x"})
 	pod := testPod(configMapVolume("v", "cm"))
@@ -324,7 +325,7 @@ func TestRefresh(t *testing.T) {
 }
 
 func TestHostPathSurvivesTeardown(t *testing.T) {
-	needsMounts(t)
+	unshare.Need(t)
 	host := t.TempDir()
 	if err := os.WriteFile(filepath.Join(host, "precious"), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
@@ -355,7 +356,7 @@ func TestHostPathSurvivesTeardown(t *testing.T) {
 
 // TestUnused has a volume that cannot be made, and that no container asks for.
 func TestUnused(t *testing.T) {
-	needsMounts(t)
+	unshare.Need(t)
 	pod := testPod(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
 	pod.Spec.Volumes = append(pod.Spec.Volumes, configMapVolume("unused", "gone"))
 	ms := prepare(t, newManager(t, newMemory()), pod)

@@ -12,6 +12,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"keelson.dev/keelson/test/unshare"
 )
 
 func owner(t *testing.T, path string) (uid, gid uint32) {
@@ -26,7 +28,7 @@ func owner(t *testing.T, path string) (uid, gid uint32) {
 
 // TestFSGroup looks at who may read a token and a secret.
 func TestFSGroup(t *testing.T) {
-	needsMounts(t)
+	unshare.Need(t)
 	for name, c := range map[string]struct {
 		group, user *int64
 		tokenMode   fs.FileMode
@@ -102,7 +104,7 @@ func TestSingleUser(t *testing.T) {
 }
 
 func TestStats(t *testing.T) {
-	needsMounts(t)
+	unshare.Need(t)
 	pod := testPod(
 		v1.Volume{Name: "disk", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: ptr(resource.MustParse("64Ki"))}}},
 		v1.Volume{Name: "mem", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory, SizeLimit: ptr(resource.MustParse("1Mi"))}}},

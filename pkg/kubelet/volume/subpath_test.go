@@ -10,10 +10,12 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson.dev/keelson/test/unshare"
 )
 
 func TestSubPath(t *testing.T) {
-	needsMounts(t)
+	unshare.Need(t)
 	outside := t.TempDir()
 	o := newMemory()
 	o.set("cm", map[string]string{"a": "1", "b": "2"})

@@ -8,43 +8,22 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"os/exec"
 	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"keelson.dev/keelson/pkg/proxy/ruleset"
+	"keelson.dev/keelson/test/unshare"
 )
 
-const inNamespace = "KEELSON_TEST_KERNEL_NAMESPACE"
-
-// TestMain runs the tests in a network namespace of their own, when it may make one.
-func TestMain(m *testing.M) {
-	if os.Getenv(inNamespace) != "" || os.Getuid() != 0 {
-		os.Exit(m.Run())
-	}
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Env = append(os.Environ(), inNamespace+"=1")
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	err := cmd.Run()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		os.Exit(exit.ExitCode())
-	}
-	if err != nil {
-		panic(err)
-	}
-}
+func TestMain(m *testing.M) { unshare.Run(m, unshare.Network) }
 
 func open(tb testing.TB, f ruleset.Family, s Settings) *Table {
 	tb.Helper()
-	if os.Getenv(inNamespace) == "" {
-		tb.Skip("needs root for a network namespace of its own")
-	}
+	unshare.Need(tb)
 	k, err := Open(Config{Family: f, Settings: s, Interface: "pods"})
 	if err != nil {
 		tb.Fatal(err)
