@@ -51,7 +51,7 @@ func (a *assembly) components(row *resource.Row) store.Interface {
 	c := &components{row: row, codec: registry.Codec(row, a.scheme), attrs: registry.Attrs(row)}
 	// Their certificates are their own: nobody has to vouch for them here.
 	client := &http.Client{Timeout: componentTimeout, Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}, DisableKeepAlives: true, //nolint:gosec // as Kubernetes: on loopback
+		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}, DisableKeepAlives: true, // as Kubernetes: on loopback
 	}}
 	c.checks = append(c.checks, healthz(client, "controller-manager", 10257), healthz(client, "scheduler", 10259))
 	for i := range max(1, len(a.cfg.EtcdServers)) {
@@ -85,7 +85,7 @@ func healthz(client *http.Client, name string, port int) componentCheck {
 		if err != nil {
 			return false, err.Error()
 		}
-		defer resp.Body.Close() //nolint:errcheck // nothing is left to be lost
+		defer resp.Body.Close() // nothing is left to be lost
 		body, err := io.ReadAll(io.LimitReader(resp.Body, maxHealthBytes))
 		switch {
 		case err != nil:

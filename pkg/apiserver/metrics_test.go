@@ -15,7 +15,7 @@ import (
 // TestMetrics has the stable metrics that others alert by.
 func TestMetrics(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{Etcd: true})
-	if _, err := s.Client.CoreV1().ComponentStatuses().List(t.Context(), metav1.ListOptions{}); err != nil { //nolint:staticcheck // what is deprecated is counted
+	if _, err := s.Client.CoreV1().ComponentStatuses().List(t.Context(), metav1.ListOptions{}); err != nil { // what is deprecated is counted
 		t.Fatal(err)
 	}
 	_, metrics := answerTo(t, s.Config, "/metrics")

@@ -172,7 +172,7 @@ func (s *Server) Run(ctx context.Context) error {
 		if kvs, closer, err = openKV(ctx, &s.cfg, s.deps.Clock, s.log); err != nil {
 			return err
 		}
-		defer closer.Close() //nolint:errcheck // the process ends: etcd recovers from its log
+		defer closer.Close() // the process ends: etcd recovers from its log
 	}
 	defer background.Wait()
 	defer stop()
@@ -203,7 +203,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer listener.Close() //nolint:errcheck // closed by the HTTP server before
+	defer listener.Close() // closed by the HTTP server before
 	a, err := s.assemble(inner, kvs, backend)
 	if err != nil {
 		return err

@@ -36,7 +36,7 @@ func get(t *testing.T, cfg *rest.Config, path string) (status int, body string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // read to its end
+	defer resp.Body.Close() // read to its end
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func TestPaths(t *testing.T) {
 
 func TestOldTLSIsRefused(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	_, err := tls.Dial("tcp", strings.TrimPrefix(s.URL, "https://"), &tls.Config{MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10, InsecureSkipVerify: true}) //nolint:gosec // the point
+	_, err := tls.Dial("tcp", strings.TrimPrefix(s.URL, "https://"), &tls.Config{MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10, InsecureSkipVerify: true}) // the point
 	if err == nil {
 		t.Error("TLS 1.1 was accepted")
 	}
@@ -222,7 +222,7 @@ func TestShutdownEndsWatches(t *testing.T) {
 	}
 	defer w.Stop()
 	s.Stop(t)
-	for range w.ResultChan() { //nolint:revive // until it is closed
+	for range w.ResultChan() { // until it is closed
 	}
 	_, err = s.Client.CoreV1().ConfigMaps("default").Create(context.WithoutCancel(t.Context()), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "late"}}, metav1.CreateOptions{})
 	if err == nil || apierrors.IsAlreadyExists(err) {

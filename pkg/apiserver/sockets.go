@@ -30,7 +30,7 @@ func inheritedSockets(getenv func(string) string) ([]net.Listener, error) {
 	}
 	var out []net.Listener
 	for fd := firstInherited; fd < firstInherited+n; fd++ {
-		file := os.NewFile(uintptr(fd), "inherited-"+strconv.Itoa(fd)) //nolint:gosec // a small number
+		file := os.NewFile(uintptr(fd), "inherited-"+strconv.Itoa(fd)) // a small number
 		l, err := net.FileListener(file)
 		if err != nil {
 			return nil, fmt.Errorf("inherited socket %d: %w", fd, err)

@@ -43,7 +43,7 @@ func Lead(ctx context.Context, f ElectionFlags, client kubernetes.Interface, clk
 	// The elector tries again after seconds; processes that start together with
 	// the API server need not wait for that.
 	if err := awaitServer(ctx, client, clk); err != nil {
-		return nil //nolint:nilerr // the end was asked for
+		return nil // the end was asked for
 	}
 	result := make(chan error, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{

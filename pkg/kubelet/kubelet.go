@@ -278,7 +278,7 @@ func (k *Kubelet) objectChanged(_ objects.Ref, pods []*v1.Pod) {
 // work takes up what the runtime has, and then follows the API and the runtime.
 func (k *Kubelet) work(ctx context.Context) error {
 	if err := k.takeUp(ctx); err != nil {
-		return nil //nolint:nilerr // only ctx ends the waiting for the runtime
+		return nil // only ctx ends the waiting for the runtime
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	if k.network != nil {

@@ -213,7 +213,7 @@ func (e *evaluation) feasible() []int32 {
 	out := e.buffers.feasible[:0]
 	for i, st := range e.statuses {
 		if st == nil {
-			out = append(out, int32(i)) //nolint:gosec // a number of a node
+			out = append(out, int32(i)) // a number of a node
 		}
 	}
 	e.buffers.feasible = out

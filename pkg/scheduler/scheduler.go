@@ -111,7 +111,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	for {
 		item, err := s.queue.Pop(ctx)
 		if err != nil {
-			return nil //nolint:nilerr // the end was asked for
+			return nil // the end was asked for
 		}
 		s.schedule(ctx, item)
 	}

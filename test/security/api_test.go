@@ -105,7 +105,7 @@ func endpointsOnTheNode(t *testing.T, lab *lab0) {
 		if _, err := lab.Client.DiscoveryV1().EndpointSlices("a").Create(t.Context(), slice(name, address), metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
 			t.Errorf("a slice with %s: %v", address, err)
 		}
-		//nolint:staticcheck // still served
+		// still served
 		old := &v1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: name}, Subsets: []v1.EndpointSubset{{Addresses: []v1.EndpointAddress{{IP: address}}, Ports: []v1.EndpointPort{{Port: 80}}}}}
 		if _, err := lab.Client.CoreV1().Endpoints("a").Create(t.Context(), old, metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
 			t.Errorf("endpoints with %s: %v", address, err)
@@ -144,7 +144,7 @@ func endpointsElsewhere(t *testing.T, lab *lab0) {
 		refused(t, "a slice changed to "+what, err)
 		_, err = slices.Patch(t.Context(), "own", types.JSONPatchType, []byte(`[{"op":"add","path":"/endpoints/-","value":{"addresses":["`+address+`"]}}]`), metav1.PatchOptions{})
 		refused(t, "a slice patched to "+what, err)
-		//nolint:staticcheck // still served
+		// still served
 		old := &v1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: "old"}, Subsets: []v1.EndpointSubset{{NotReadyAddresses: []v1.EndpointAddress{{IP: address}}, Ports: []v1.EndpointPort{{Port: 80}}}}}
 		_, err = eve.CoreV1().Endpoints("a").Create(t.Context(), old, metav1.CreateOptions{})
 		refused(t, "endpoints with "+what, err)

@@ -129,9 +129,9 @@ func signed(data []byte) error {
 	}
 	request, err := x509.ParseCertificateRequest(block.Bytes)
 	if err != nil {
-		return err //nolint:wrapcheck // the client reads it as it is
+		return err // the client reads it as it is
 	}
-	return request.CheckSignature() //nolint:wrapcheck // the client reads it as it is
+	return request.CheckSignature() // the client reads it as it is
 }
 
 func certificates(data []byte) error {
@@ -148,7 +148,7 @@ func certificates(data []byte) error {
 		}
 		found, err := x509.ParseCertificates(block.Bytes)
 		if err != nil {
-			return err //nolint:wrapcheck // the client reads it as it is
+			return err // the client reads it as it is
 		}
 		if len(found) == 0 {
 			return errors.New("found CERTIFICATE PEM block containing 0 certificates")

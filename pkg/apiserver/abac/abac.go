@@ -48,7 +48,7 @@ func Load(path string) (Policies, error) {
 	if err != nil {
 		return nil, fmt.Errorf("policy file: %w", err)
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close() // only read
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, maxLine)
 	var out Policies

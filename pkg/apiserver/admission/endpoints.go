@@ -88,9 +88,9 @@ func (p *endpointOwnership) podAddresses(ctx context.Context, namespace string) 
 func endpointAddresses(obj runtime.Object) sets.Set[string] {
 	out := sets.New[string]()
 	switch o := obj.(type) {
-	case *corev1.Endpoints: //nolint:staticcheck // still served
+	case *corev1.Endpoints: // still served
 		for _, s := range o.Subsets {
-			for _, list := range [][]corev1.EndpointAddress{s.Addresses, s.NotReadyAddresses} { //nolint:staticcheck // as above
+			for _, list := range [][]corev1.EndpointAddress{s.Addresses, s.NotReadyAddresses} { // as above
 				for _, at := range list {
 					out.Insert(at.IP)
 				}

@@ -13,7 +13,7 @@ import (
 )
 
 // errExternalIPs is told in Kubernetes' words.
-var errExternalIPs = errors.New("Use of external IPs is denied by admission control") //nolint:staticcheck // its capital letter included
+var errExternalIPs = errors.New("Use of external IPs is denied by admission control") // its capital letter included
 
 // newDenyExternalIPs lets nobody claim addresses for a service: whoever does
 // gets what others send to them. Those that are there may stay or go.

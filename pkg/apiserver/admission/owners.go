@@ -74,7 +74,7 @@ func (p *ownerReferences) require(ctx context.Context, a admission.Attributes, v
 	if decision == authorizer.DecisionAllow {
 		return nil
 	}
-	return fmt.Errorf("%s, %v", reason, err) //nolint:errorlint // Kubernetes' words, "<nil>" included
+	return fmt.Errorf("%s, %v", reason, err) // Kubernetes' words, "<nil>" included
 }
 
 func owners(obj any) []metav1.OwnerReference {

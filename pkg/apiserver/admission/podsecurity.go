@@ -84,7 +84,7 @@ func (p *podSecurity) Validate(ctx context.Context, a admission.Attributes, _ ad
 	if result.Allowed {
 		return nil
 	}
-	err := admission.NewForbidden(a, errors.New("Not allowed by PodSecurity")) //nolint:staticcheck // Kubernetes' words
+	err := admission.NewForbidden(a, errors.New("Not allowed by PodSecurity")) // Kubernetes' words
 	var status *apierrors.StatusError
 	if r := result.Result; r != nil && errors.As(err, &status) {
 		s := &status.ErrStatus

@@ -138,7 +138,7 @@ func newClaimResize(deps Deps) (admission.Interface, error) {
 			case now.Cmp(was) <= 0:
 				return nil
 			case old.Status.Phase != corev1.ClaimBound:
-				return admission.NewForbidden(a, errors.New("Only bound persistent volume claims can be expanded")) //nolint:staticcheck // Kubernetes' words
+				return admission.NewForbidden(a, errors.New("Only bound persistent volume claims can be expanded")) // Kubernetes' words
 			case !expandable(lister, claim, old):
 				return admission.NewForbidden(a, errors.New("only dynamically provisioned pvc can be resized and "+
 					"the storageclass that provisions the pvc must support resize"))

@@ -129,7 +129,7 @@ func fetchVersion(ctx context.Context, c *carrier) (*apidiscovery.APIVersionDisc
 		}
 	}
 	if all.Kind == "APIGroupDiscoveryList" {
-		return nil, nil //nolint:nilnil // it answers, and has nothing of this version
+		return nil, nil // it answers, and has nothing of this version
 	}
 	var list metav1.APIResourceList
 	code, err = c.get(ctx, c.path(), "application/json", &list)

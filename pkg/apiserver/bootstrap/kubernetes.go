@@ -185,7 +185,7 @@ func (k Kubernetes) legacyEndpoints(ctx context.Context, addresses []string) err
 		}
 		want.Subsets = []corev1.EndpointSubset{subset}
 	}
-	api := k.Client.CoreV1().Endpoints(metav1.NamespaceDefault) //nolint:staticcheck // deprecated, and still read by many
+	api := k.Client.CoreV1().Endpoints(metav1.NamespaceDefault) // deprecated, and still read by many
 	cur, err := api.Get(ctx, kubernetesService, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		_, err = api.Create(ctx, want, metav1.CreateOptions{})

@@ -66,5 +66,5 @@ func (t *Transport) Outbound() (outbound.Policy, error) {
 
 func (t *Transport) validate() error {
 	_, err := t.Outbound()
-	return errors.Join(t.TLS(&tls.Config{}), err) //nolint:gosec // the version is set by what is called
+	return errors.Join(t.TLS(&tls.Config{}), err) // the version is set by what is called
 }

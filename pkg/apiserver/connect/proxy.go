@@ -45,7 +45,7 @@ type Proxies struct {
 // authz is asked about streams to nodes; nil: they need no more than the request.
 // Serving certificates of pods are not verified: nobody vouches for them.
 func NewProxies(client kubernetes.Interface, kubelets *Kubelets, authz authorizer.Authorizer, random *rand.Rand) *Proxies {
-	insecure := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true} //nolint:gosec // as Kubernetes: the names of pods are not certified
+	insecure := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true} // as Kubernetes: the names of pods are not certified
 	t := transport(insecure, outbound.NewDialer(kubelets.policy))
 	return &Proxies{client: client, kubelets: kubelets, transport: t, authz: authz, random: random}
 }
@@ -193,7 +193,7 @@ func (p *Proxies) service(ctx context.Context, namespace, id string) (*url.URL, 
 	if err != nil {
 		return nil, nil, err
 	}
-	eps, err := p.client.CoreV1().Endpoints(namespace).Get(ctx, name, metav1.GetOptions{}) //nolint:staticcheck // what the proxy is defined by
+	eps, err := p.client.CoreV1().Endpoints(namespace).Get(ctx, name, metav1.GetOptions{}) // what the proxy is defined by
 	if err != nil {
 		return nil, nil, err
 	}

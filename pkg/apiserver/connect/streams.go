@@ -182,7 +182,7 @@ func stream(w http.ResponseWriter, r *http.Request, location *url.URL, transport
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // read to its end, or given up
+	defer resp.Body.Close() // read to its end, or given up
 	if resp.StatusCode != http.StatusOK {
 		return backendError(resp, name)
 	}

@@ -37,7 +37,7 @@ func TestLogsOverWebSocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close() //nolint:errcheck // read to its end
+	defer conn.Close() // read to its end
 	var got []string
 	for {
 		var message []byte

@@ -36,9 +36,9 @@ func checkDelete(_ context.Context, obj resource.Object, options *metav1.DeleteO
 	var err error
 	switch {
 	case p.UID != nil && *p.UID != obj.GetUID():
-		err = fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", *p.UID, obj.GetUID()) //nolint:staticcheck // Kubernetes' words
+		err = fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", *p.UID, obj.GetUID()) // Kubernetes' words
 	case p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion():
-		err = fmt.Errorf("Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", *p.ResourceVersion, obj.GetResourceVersion()) //nolint:staticcheck // Kubernetes' words
+		err = fmt.Errorf("Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", *p.ResourceVersion, obj.GetResourceVersion()) // Kubernetes' words
 	default:
 		return nil
 	}

@@ -99,7 +99,7 @@ func (s *scale) get(obj resource.Object) (spec, status int32, selector string, e
 			return 0, 0, "", err
 		}
 	}
-	return int32(want), int32(have), selector, nil //nolint:gosec // validated
+	return int32(want), int32(have), selector, nil // validated
 }
 
 func (s *scale) set(obj resource.Object, replicas int32) {

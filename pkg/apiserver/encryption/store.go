@@ -37,7 +37,7 @@ func (s *Store) transformer(key string) value.Transformer {
 		return nil
 	}
 	if t, ok := s.transformers.Load(gr); ok {
-		return t.(value.Transformer) //nolint:forcetypeassert // the only type that is put there
+		return t.(value.Transformer) // the only type that is put there
 	}
 	t := s.source.TransformerForResource(gr)
 	s.transformers.Store(gr, t)

@@ -115,9 +115,9 @@ func (b *Batch) admit(ctx context.Context, binding *corev1.Binding) error {
 		corev1.SchemeGroupVersion.WithResource("pods"), "binding", admission.Create, &metav1.CreateOptions{}, false, user)
 	objects := registry.SchemeInterfaces(b.Scheme)
 	if err := b.Admission.Admit(ctx, attrs, objects); err != nil {
-		return err //nolint:wrapcheck // the client is told as it is
+		return err // the client is told as it is
 	}
-	return b.Admission.Validate(ctx, attrs, objects) //nolint:wrapcheck // the client is told as it is
+	return b.Admission.Validate(ctx, attrs, objects) // the client is told as it is
 }
 
 // event is the one that Kubernetes' scheduler writes when it has bound a pod.

@@ -127,10 +127,10 @@ func (b *Binder) assign(ctx context.Context, namespace string, binding *corev1.B
 
 func bindable(pod *corev1.Pod, binding *corev1.Binding) error {
 	if uid := binding.UID; uid != "" && uid != pod.UID {
-		return fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, pod.UID) //nolint:staticcheck // Kubernetes' words
+		return fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, pod.UID) // Kubernetes' words
 	}
 	if rv := binding.ResourceVersion; rv != "" && rv != pod.ResourceVersion {
-		return fmt.Errorf("Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", rv, pod.ResourceVersion) //nolint:staticcheck // Kubernetes' words
+		return fmt.Errorf("Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", rv, pod.ResourceVersion) // Kubernetes' words
 	}
 	switch {
 	case pod.DeletionTimestamp != nil:

@@ -91,7 +91,7 @@ func deleteOptions(ev *policyv1.Eviction, options *metav1.CreateOptions) (*metav
 		return ev.DeleteOptions.DeepCopy(), nil
 	}
 	if fmt.Sprint(options.DryRun) != fmt.Sprint(ev.DeleteOptions.DryRun) {
-		return nil, fmt.Errorf("Non-matching dry-run options in request and content: %v and %v", options.DryRun, ev.DeleteOptions.DryRun) //nolint:staticcheck // Kubernetes' words
+		return nil, fmt.Errorf("Non-matching dry-run options in request and content: %v and %v", options.DryRun, ev.DeleteOptions.DryRun) // Kubernetes' words
 	}
 	return ev.DeleteOptions.DeepCopy(), nil
 }

@@ -28,10 +28,10 @@ const (
 func (v *Verifier) stored(ctx context.Context, token string, c *legacyClaims) error {
 	secret, err := v.Get.Secret(ctx, c.Namespace, c.SecretName)
 	if err != nil || secret.DeletionTimestamp != nil {
-		return errors.New("Token has been invalidated") //nolint:staticcheck // Kubernetes' words: reviews show them
+		return errors.New("Token has been invalidated") // Kubernetes' words: reviews show them
 	}
 	if subtle.ConstantTimeCompare(secret.Data[corev1.ServiceAccountTokenKey], []byte(token)) == 0 {
-		return errors.New("Token does not match server's copy") //nolint:staticcheck // as above
+		return errors.New("Token does not match server's copy") // as above
 	}
 	account, err := v.Get.ServiceAccount(ctx, c.Namespace, c.ServiceAccountName)
 	switch {

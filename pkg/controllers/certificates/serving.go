@@ -27,7 +27,7 @@ func (c *approving) approveServing(ctx context.Context, csr *certificatesv1.Cert
 	if err != nil {
 		return fmt.Errorf("own service: %w", err)
 	}
-	//nolint:staticcheck // the server's own endpoints are always written as Endpoints
+	// the server's own endpoints are always written as Endpoints
 	ends, err := c.Client.CoreV1().Endpoints(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("own endpoints: %w", err)

@@ -26,7 +26,7 @@ const (
 // account is a service account of kube-system that a controller acts as. It
 // implements oauth2.TokenSource.
 type account struct {
-	ctx    context.Context //nolint:containedctx // an oauth2.TokenSource is not handed one
+	ctx    context.Context // an oauth2.TokenSource is not handed one
 	client kubernetes.Interface
 	name   string
 }

@@ -89,7 +89,7 @@ func (t *transport) write(r *http.Request, what string) (*http.Response, error) 
 }
 
 // refuse fails a call in one of several ways.
-func (t *transport) refuse(r *http.Request, what string) (*http.Response, error, bool) { //nolint:staticcheck // whether it failed comes last: either of the two may be nil
+func (t *transport) refuse(r *http.Request, what string) (*http.Response, error, bool) { // whether it failed comes last: either of the two may be nil
 	hit, x := t.faults.draw(refused, what)
 	if !hit {
 		return nil, nil, false

@@ -133,7 +133,7 @@ func (c *Controller[T]) sync(ctx context.Context, key string) error {
 	}
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	if err != nil {
-		return nil //nolint:nilerr // the API server refuses such a selector; there is nothing to do
+		return nil // the API server refuses such a selector; there is nothing to do
 	}
 	met := c.expected.Met(key)
 	candidates, err := controller.Candidates[*v1.Pod](c.podCache, set)

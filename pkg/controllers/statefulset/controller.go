@@ -143,7 +143,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	}
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	if err != nil {
-		return nil //nolint:nilerr // the API server refuses such a selector; there is nothing to do
+		return nil // the API server refuses such a selector; there is nothing to do
 	}
 	owner := controller.Owner{Object: set, Kind: kind, Selector: selector, Fresh: func() (metav1.Object, error) {
 		return c.Client.AppsV1().StatefulSets(namespace).Get(ctx, name, metav1.GetOptions{})

@@ -176,7 +176,7 @@ func containerSecurity(pod *v1.Pod, c *v1.Container, in ContainerInput) (*runtim
 	if out.Seccomp, err = seccomp(sc.SeccompProfile, in); err != nil {
 		return nil, err
 	}
-	if out.Apparmor, out.ApparmorProfile, err = appArmor(pod, c, sc.AppArmorProfile); err != nil { //nolint:staticcheck // older runtimes read the old field
+	if out.Apparmor, out.ApparmorProfile, err = appArmor(pod, c, sc.AppArmorProfile); err != nil { // older runtimes read the old field
 		return nil, err
 	}
 	return out, nil
@@ -208,7 +208,7 @@ func seccomp(p *v1.SeccompProfile, in ContainerInput) (*runtimeapi.SecurityProfi
 		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}, nil
 	case v1.SeccompProfileTypeLocalhost:
 		if p.LocalhostProfile == nil || *p.LocalhostProfile == "" {
-			return nil, fmt.Errorf("localhostProfile must be set if seccompProfile type is Localhost.") //nolint:staticcheck // users know this text
+			return nil, fmt.Errorf("localhostProfile must be set if seccompProfile type is Localhost.") // users know this text
 		}
 		return &runtimeapi.SecurityProfile{
 			ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: filepath.Join(in.SeccompRoot, *p.LocalhostProfile),

@@ -42,7 +42,7 @@ type plugin struct {
 type registry struct {
 	api.UnimplementedRegistrationServer
 	*Manager
-	ctx context.Context //nolint:containedctx // the life of the plugins' streams, which is longer than that of a call
+	ctx context.Context // the life of the plugins' streams, which is longer than that of a call
 	wg  *sync.WaitGroup
 }
 

@@ -168,7 +168,7 @@ func nodeConfig(s Settings) (*runtimeapi.DNSConfig, error) {
 	defer f.Close()
 	conf, err := parse(f)
 	if err != nil {
-		return nil, fmt.Errorf("Encountered error while parsing resolv conf file. Error: %w", err) //nolint:staticcheck // users see it
+		return nil, fmt.Errorf("Encountered error while parsing resolv conf file. Error: %w", err) // users see it
 	}
 	return conf, nil
 }

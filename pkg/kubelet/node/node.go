@@ -119,7 +119,7 @@ func (n *Node) Refresh(ctx context.Context) (*v1.Node, error) {
 // Run registers the node and stands for it until ctx ends.
 func (n *Node) Run(ctx context.Context) error {
 	if err := n.register(ctx); err != nil {
-		return nil //nolint:nilerr // it is tried until ctx ends
+		return nil // it is tried until ctx ends
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { n.renew(ctx) })

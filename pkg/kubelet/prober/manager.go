@@ -48,7 +48,7 @@ const (
 // Manager probes containers. It is safe for concurrent use.
 type Manager struct {
 	cfg  Config
-	ctx  context.Context //nolint:containedctx // the life of the probes, which is longer than that of a call
+	ctx  context.Context // the life of the probes, which is longer than that of a call
 	mu   sync.Mutex
 	runs map[string]*run // by container ID
 	wg   sync.WaitGroup

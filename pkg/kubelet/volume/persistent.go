@@ -26,7 +26,7 @@ func (m *Manager) makeClaim(ctx context.Context, pod *v1.Pod, v *v1.Volume) (pre
 	pvc, pv, err := m.readClaim(ctx, pod, v.PersistentVolumeClaim.ClaimName)
 	if err != nil {
 		return prepared{}, &Error{Reason: ReasonFailedMount, Volume: v.Name, Err: fmt.Errorf(
-			"Unable to attach or mount volumes: unmounted volumes=[%s], unattached volumes=[], failed to process volumes=[%s]: error processing PVC %s/%s: %w", //nolint:staticcheck // users see it
+			"Unable to attach or mount volumes: unmounted volumes=[%s], unattached volumes=[], failed to process volumes=[%s]: error processing PVC %s/%s: %w", // users see it
 			v.Name, v.Name, pod.Namespace, v.PersistentVolumeClaim.ClaimName, err)}
 	}
 	if m.cfg.NodeLabels != nil {

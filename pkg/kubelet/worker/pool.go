@@ -70,7 +70,7 @@ type Config struct {
 type Pool struct {
 	cfg    Config
 	probes *prober.Manager
-	ctx    context.Context //nolint:containedctx // the life of the workers, which is longer than that of a call
+	ctx    context.Context // the life of the workers, which is longer than that of a call
 	wg     sync.WaitGroup
 
 	mu      sync.Mutex

@@ -92,7 +92,7 @@ func (c *Cell) Topology(key string) *scheduling.Topology {
 		}
 		d, known := domains[value]
 		if !known {
-			d = int32(len(domains)) //nolint:gosec // not more than nodes
+			d = int32(len(domains)) // not more than nodes
 			domains[value] = d
 		}
 		t.Of[i] = d

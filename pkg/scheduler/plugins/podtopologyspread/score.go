@@ -72,7 +72,7 @@ func (s *scorer) perNode() {
 		for i, d := range t.topology.Of {
 			own.Of[i] = scheduling.NoDomain
 			if d != scheduling.NoDomain {
-				own.Of[i] = int32(i) //nolint:gosec // a number of a node
+				own.Of[i] = int32(i) // a number of a node
 			}
 		}
 		t.topology, t.pods, t.exists = own, make([]int, own.Domains), make([]int, own.Domains)

@@ -97,7 +97,7 @@ func applyJSON(kind types.PatchType, doc, patch []byte, strict Strict) (patched 
 			}
 		}
 		patched, err = merge(doc, patch)
-		if err == jsonpatch.ErrBadJSONPatch { //nolint:errorlint // a bare sentinel
+		if err == jsonpatch.ErrBadJSONPatch { // a bare sentinel
 			err = apierrors.NewBadRequest(err.Error())
 		}
 		return patched, findings, err
@@ -225,7 +225,7 @@ func Strategic(from, into runtime.Object, patch []byte, strict Strict) error {
 }
 
 func strategicError(err error) error {
-	switch err { //nolint:errorlint // bare sentinels
+	switch err { // bare sentinels
 	case mergepatch.ErrBadJSONDoc, mergepatch.ErrBadPatchFormatForPrimitiveList, mergepatch.ErrBadPatchFormatForRetainKeys,
 		mergepatch.ErrBadPatchFormatForSetElementOrderList, mergepatch.ErrUnsupportedStrategicMergePatchFormat:
 		return apierrors.NewBadRequest(err.Error())

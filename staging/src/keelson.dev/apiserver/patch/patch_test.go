@@ -123,10 +123,10 @@ func FuzzPatch(f *testing.F) {
 		if kind%3 == 2 {
 			from := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Finalizers: []string{"a", "b"}}, Data: map[string]string{"x": "1"}}
 			into := runtime.Object(&corev1.ConfigMap{})
-			_ = patch.Strategic(from, into, data, strict) //nolint:errcheck // only panics matter
+			_ = patch.Strategic(from, into, data, strict) // only panics matter
 			return
 		}
 		patchType := []types.PatchType{types.JSONPatchType, types.MergePatchType}[kind%3]
-		_ = patch.JSON(patchType, []byte(doc), data, strict, decodeConfigMap) //nolint:errcheck // only panics matter
+		_ = patch.JSON(patchType, []byte(doc), data, strict, decodeConfigMap) // only panics matter
 	})
 }

@@ -319,8 +319,8 @@ const unsupportedGarbageCollection metav1.DeletionPropagation = "Unsupported"
 // object's finalizers, else by the row.
 func (d *deletion) propagation(have []string) metav1.DeletionPropagation {
 	o := d.options
-	if o.OrphanDependents != nil { //nolint:staticcheck // part of the API
-		if *o.OrphanDependents { //nolint:staticcheck // part of the API
+	if o.OrphanDependents != nil { // part of the API
+		if *o.OrphanDependents { // part of the API
 			return metav1.DeletePropagationOrphan
 		}
 		return metav1.DeletePropagationBackground

@@ -168,7 +168,7 @@ func (c Creater) ServeAPI(w http.ResponseWriter, r *http.Request, req *Request) 
 		code = http.StatusCreated
 	}
 	if status, ok := result.(*metav1.Status); ok && status.Code == 0 {
-		status.Code = int32(code) //nolint:gosec // an HTTP status
+		status.Code = int32(code) // an HTTP status
 	}
 	return req.Respond(w, r, code, result)
 }

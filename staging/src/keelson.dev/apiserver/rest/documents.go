@@ -95,7 +95,7 @@ func (d *documents) serveDiscovery(w http.ResponseWriter, r *http.Request) {
 	case len(versions) == 0:
 		http.NotFound(w, r)
 	case version != "" && !slices.Contains(d.state.groups[group], version):
-		if err := d.state.noSuch(group); err == errNoPage { //nolint:errorlint // never wrapped
+		if err := d.state.noSuch(group); err == errNoPage { // never wrapped
 			http.NotFound(w, r)
 		} else {
 			WriteError(w, r, err)

@@ -238,7 +238,7 @@ func (s *Server) scaled(t *target, cur resource.Object, who string, change scale
 	}
 	if want.UID != "" && want.UID != cur.GetUID() {
 		return nil, apierrors.NewConflict(t.row.GroupResource(), t.name,
-			fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", want.UID, cur.GetUID())) //nolint:staticcheck // Kubernetes' words
+			fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", want.UID, cur.GetUID())) // Kubernetes' words
 	}
 	if want.ResourceVersion != "" {
 		cur.SetResourceVersion(want.ResourceVersion)

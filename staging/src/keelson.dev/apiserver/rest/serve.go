@@ -70,7 +70,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if t != nil {
 		defer t.release()
 	}
-	if err == errNoPage { //nolint:errorlint // never wrapped
+	if err == errNoPage { // never wrapped
 		http.NotFound(w, r)
 		return
 	}

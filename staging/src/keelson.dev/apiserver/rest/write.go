@@ -270,7 +270,7 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request, t *target, out n
 	if err != nil {
 		return err
 	}
-	orphan := options.OrphanDependents //nolint:staticcheck // part of the API
+	orphan := options.OrphanDependents // part of the API
 	rec, gone, err := t.registry.DeleteIn(r.Context(), t.info.APIVersion, t.namespace, t.name, options)
 	if err != nil {
 		return err
