@@ -107,7 +107,11 @@ func run(ctx context.Context, o *options, rc *rest.Config, client kubernetes.Int
 	}
 	log.Info("controllers run", "count", len(made))
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { daemon.Settle(ctx, clock.Real(), log); return nil })
+	g.Go(func() error {
+		daemon.Settle(ctx, clock.Real(), log)
+		daemon.Breathe(ctx, clock.Real(), log)
+		return nil
+	})
 	for _, c := range made {
 		g.Go(func() error { return c.Run(ctx) })
 	}

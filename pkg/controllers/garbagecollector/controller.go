@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -32,6 +33,7 @@ type Controller struct {
 	controller.Deps
 	graph *graph
 	loop  *controller.Loop
+	pods  cache.SharedIndexInformer
 
 	mu       sync.Mutex
 	monitors map[schema.GroupVersionResource]*monitor
@@ -45,7 +47,10 @@ type monitor struct {
 
 // New returns the controller.
 func New(d controller.Deps) (controller.Controller, error) {
-	c := &Controller{Deps: d, graph: newGraph(), monitors: map[schema.GroupVersionResource]*monitor{}}
+	c := &Controller{
+		Deps: d, graph: newGraph(), monitors: map[schema.GroupVersionResource]*monitor{},
+		pods: d.Informers.Core().V1().Pods().Informer(),
+	}
 	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.collect)
 	return c, nil
 }
@@ -111,39 +116,62 @@ func (c *Controller) discover(ctx context.Context) {
 
 // watch follows the metadata of a resource.
 func (c *Controller) watch(ctx context.Context, gvr schema.GroupVersionResource, gvk schema.GroupVersionKind) *monitor {
+	if gvr == pods {
+		return c.share(gvk)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	informer := metadatainformer.NewFilteredMetadataInformer(c.Metadata, gvr, metav1.NamespaceAll, 0, cache.Indexers{}, controller.Present).Informer()
 	if err := informer.SetTransform(onlyOwners); err != nil {
 		panic(fmt.Sprintf("garbagecollector: transform of a new informer: %v", err)) // it has not started
 	}
+	registration, err := informer.AddEventHandler(c.follow(gvk))
+	if err != nil {
+		panic(fmt.Sprintf("garbagecollector: handler of a new informer: %v", err)) // it has not stopped
+	}
+	go informer.RunWithContext(ctx)
+	return &monitor{cancel, registration.HasSynced}
+}
+
+// pods are what comes and goes most, and what other controllers watch anyway.
+var pods = v1.SchemeGroupVersion.WithResource("pods")
+
+// share follows the objects of a kind in the cache that controllers share.
+func (c *Controller) share(gvk schema.GroupVersionKind) *monitor {
+	registration, err := c.pods.AddEventHandler(c.follow(gvk))
+	if err != nil {
+		c.Log.Warn("pods are not followed", "error", err) // the process is at its end
+		return &monitor{func() {}, func() bool { return true }}
+	}
+	return &monitor{func() { _ = c.pods.RemoveEventHandler(registration) }, registration.HasSynced}
+}
+
+// follow tells the graph of the objects of a kind.
+func (c *Controller) follow(gvk schema.GroupVersionKind) cache.ResourceEventHandler {
 	set := func(o any) {
-		if m, ok := o.(*metav1.PartialObjectMetadata); ok {
-			c.lookAt(c.graph.set(identity{gvk, m.Namespace, m.Name, m.UID}, m))
+		if m, ok := o.(metav1.Object); ok {
+			c.lookAt(c.graph.set(identity{gvk, m.GetNamespace(), m.GetName(), m.GetUID()}, m))
 		}
 	}
 	remove := func(o any) {
 		if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
 			o = gone.Obj
 		}
-		if m, ok := o.(*metav1.PartialObjectMetadata); ok {
-			c.lookAt(c.graph.remove(m.UID))
+		if m, ok := o.(metav1.Object); ok {
+			c.lookAt(c.graph.remove(m.GetUID()))
 		}
 	}
-	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	return cache.ResourceEventHandlerFuncs{
 		AddFunc: set,
 		UpdateFunc: func(old, o any) {
-			if m, ok := o.(*metav1.PartialObjectMetadata); ok && old.(*metav1.PartialObjectMetadata).UID != m.UID {
+			was, ok := old.(metav1.Object)
+			is, also := o.(metav1.Object)
+			if ok && also && was.GetUID() != is.GetUID() {
 				remove(old)
 			}
 			set(o)
 		},
 		DeleteFunc: remove,
-	})
-	if err != nil {
-		panic(fmt.Sprintf("garbagecollector: handler of a new informer: %v", err)) // it has not stopped
 	}
-	go informer.RunWithContext(ctx)
-	return &monitor{cancel, registration.HasSynced}
 }
 
 // onlyOwners keeps of an object what the graph is made of.
