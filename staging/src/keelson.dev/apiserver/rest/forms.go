@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -16,6 +17,7 @@ import (
 	"keelson.dev/apiserver/negotiate"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
+	"keelson.dev/apiserver/transcode"
 	"keelson.dev/apiserver/wire"
 )
 
@@ -30,13 +32,17 @@ type view struct {
 
 	jsonHead  []byte // `"kind":"K","apiVersion":"V",`, put into typed objects
 	header    wire.Header
+	stored    wire.Header               // of what is stored
+	program   func() *transcode.Program // makes JSON of that; nil: of the object
+	buffers   *pools
 	formJSON  store.Form
 	formProto store.Form
 }
 
-func newView(row *resource.Row, version string) *view {
+func newView(row *resource.Row, version string, types *transcode.Types, buffers *pools) *view {
 	v := &view{
 		row:     row,
+		buffers: buffers,
 		gvk:     schema.GroupVersionKind{Group: row.Group, Version: version, Kind: row.Kind},
 		listGVK: schema.GroupVersionKind{Group: row.Group, Version: version, Kind: row.ListKind},
 	}
@@ -54,6 +60,17 @@ func newView(row *resource.Row, version string) *view {
 	}
 	v.jsonHead = fmt.Appendf(nil, `"kind":%q,"apiVersion":%q`, v.gvk.Kind, apiVersion)
 	v.header = wire.NewHeader(apiVersion, row.Kind)
+	v.stored = wire.NewHeader(row.GroupVersionKind().GroupVersion().String(), row.Kind)
+	v.program = sync.OnceValue(func() *transcode.Program {
+		if row.Codec != nil || row.New == nil {
+			return nil
+		}
+		p, err := types.Program(row.New())
+		if err != nil {
+			return nil // a type of another make: its objects are decoded
+		}
+		return p
+	})
 	v.formJSON = store.Form{MediaType: negotiate.JSON, Variant: version}
 	v.formProto = store.Form{MediaType: negotiate.Protobuf, Variant: version}
 	return v
@@ -80,29 +97,55 @@ func (v *view) item(rec *store.Record) ([]byte, error) {
 
 // appendItem appends the item without having the record remember it.
 func (v *view) appendItem(dst []byte, rec *store.Record) ([]byte, error) {
-	item, ok := rec.Remembered(v.formJSON)
-	if !ok {
-		var err error
-		if item, err = v.encodeJSON(rec); err != nil {
-			return nil, err
-		}
+	if item, ok := rec.Remembered(v.formJSON); ok {
+		return append(dst, item...), nil
 	}
-	return append(dst, item...), nil
+	return v.appendJSON(dst, rec)
 }
 
 func (v *view) encodeJSON(rec *store.Record) ([]byte, error) {
+	return v.buffers.made(func(dst []byte) ([]byte, error) { return v.appendJSON(dst, rec) })
+}
+
+// appendJSON makes the item, of the stored bytes if it can.
+func (v *view) appendJSON(dst []byte, rec *store.Record) ([]byte, error) {
+	if v.version == nil || v.version.FromStorage == nil {
+		if out, ok := v.transcode(dst, rec, (*transcode.Program).Append); ok {
+			return out, nil
+		}
+	}
 	obj, err := v.object(rec)
 	if err != nil {
 		return nil, err
 	}
+	var item []byte
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		if u.GroupVersionKind() != v.gvk {
 			u = &unstructured.Unstructured{Object: shallow(u.Object)}
 			u.SetGroupVersionKind(v.gvk)
 		}
-		return marshalJSON(u.Object)
+		item, err = marshalJSON(u.Object)
+	} else {
+		item, err = marshalJSON(obj)
 	}
-	return marshalJSON(obj)
+	return append(dst, item...), err
+}
+
+// transcode appends what a method of the view's program makes of the stored bytes.
+// It reports whether it could.
+func (v *view) transcode(dst []byte, rec *store.Record,
+	method func(p *transcode.Program, dst, raw []byte, revision string) ([]byte, bool)) (out []byte, ok bool) {
+	program := v.program()
+	if program == nil {
+		return dst, false
+	}
+	out = dst
+	rec.Use(func(data []byte) {
+		if raw, is := v.stored.Open(data); is {
+			out, ok = method(program, dst, raw, revision(rec.Revision))
+		}
+	})
+	return out, ok
 }
 
 func shallow(m map[string]any) map[string]any {
@@ -223,23 +266,28 @@ func (v *view) partialJSON(rec *store.Record, metaVersion string) ([]byte, error
 
 // appendPartial appends it without having the record remember it.
 func (v *view) appendPartial(dst []byte, rec *store.Record, metaVersion string) ([]byte, error) {
-	item, ok := rec.Remembered(partialForm(negotiate.JSON, metaVersion))
-	if !ok {
-		var err error
-		if item, err = v.encodePartial(rec, metaVersion); err != nil {
-			return nil, err
-		}
+	if item, ok := rec.Remembered(partialForm(negotiate.JSON, metaVersion)); ok {
+		return append(dst, item...), nil
 	}
-	return append(dst, item...), nil
+	return v.makePartial(dst, rec, metaVersion)
 }
 
 func (v *view) encodePartial(rec *store.Record, metaVersion string) ([]byte, error) {
+	return v.buffers.made(func(dst []byte) ([]byte, error) { return v.makePartial(dst, rec, metaVersion) })
+}
+
+func (v *view) makePartial(dst []byte, rec *store.Record, metaVersion string) ([]byte, error) {
+	head := append(dst, `{"kind":"PartialObjectMetadata","apiVersion":"`+metav1.GroupName+`/`+metaVersion+`","metadata":`...)
+	if out, ok := v.transcode(head, rec, (*transcode.Program).AppendMetadata); ok {
+		return append(out, '}'), nil
+	}
 	p, err := v.metadata(rec)
 	if err != nil {
 		return nil, err
 	}
 	p.TypeMeta = metav1.TypeMeta{APIVersion: metav1.GroupName + "/" + metaVersion, Kind: "PartialObjectMetadata"}
-	return marshalJSON(p)
+	item, err := marshalJSON(p)
+	return append(dst, item...), err
 }
 
 // partialProto is the record's metadata as an enveloped PartialObjectMetadata:

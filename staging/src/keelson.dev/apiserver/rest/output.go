@@ -4,6 +4,7 @@
 package rest
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -46,6 +47,18 @@ func (p *pools) putBuffer(b *[]byte) {
 		*b = (*b)[:0]
 		p.buffers.Put(b)
 	}
+}
+
+// made returns what fill appends to an empty buffer, in memory of its size.
+func (p *pools) made(fill func(dst []byte) ([]byte, error)) ([]byte, error) {
+	buf := p.buffers.Get().(*[]byte)
+	defer p.putBuffer(buf)
+	out, err := fill((*buf)[:0])
+	if err != nil {
+		return nil, err
+	}
+	*buf = out
+	return bytes.Clone(out), nil
 }
 
 // putText takes the buffer of a text back, unless an unusual object has made it large.

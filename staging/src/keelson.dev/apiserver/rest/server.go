@@ -27,6 +27,7 @@ import (
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
 	"keelson.dev/apiserver/table"
+	"keelson.dev/apiserver/transcode"
 )
 
 // Server serves rows. It is safe for concurrent use.
@@ -42,6 +43,8 @@ type Server struct {
 	scaleFields *managedfields.FieldManager
 	// ownership keeps what the managedFields of the kinds have in common.
 	ownership *ownership.Types
+	// transcode keeps what the encodings of the kinds have in common.
+	transcode *transcode.Types
 
 	mu    sync.Mutex // serialises changes of state
 	state atomic.Pointer[state]
@@ -124,7 +127,8 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("request metrics: %w", err)
 	}
-	s.metrics, s.auditCodecs, s.ownership = m, newAuditCodecs(cfg.Scheme), ownership.NewTypes()
+	s.metrics, s.auditCodecs = m, newAuditCodecs(cfg.Scheme)
+	s.ownership, s.transcode = ownership.NewTypes(), transcode.NewTypes()
 	if s.scaleFields, err = newScaleFields(&cfg); err != nil {
 		return nil, fmt.Errorf("managed fields of scales: %w", err)
 	}
@@ -165,7 +169,7 @@ func (s *Server) newEndpoint(row *resource.Row, options RowOptions, old *endpoin
 	}
 	for _, v := range row.Versions {
 		if row.Serves(v.Name) {
-			e.views[v.Name] = newView(row, v.Name)
+			e.views[v.Name] = newView(row, v.Name, s.transcode, s.pools)
 		}
 	}
 	if options.TypeConverter == nil {

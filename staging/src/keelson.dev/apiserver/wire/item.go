@@ -22,15 +22,21 @@ type Item struct {
 	meta, raw     int // sizes of the ObjectMeta and of the object
 }
 
-// Splice makes an Item of data and gives it resourceVersion rev (none when rev is
-// 0). ok is false when data is not an envelope of the header's kind, laid out as
-// Header.Marshal lays it out.
-func (h Header) Splice(data []byte, rev int64) (item Item, ok bool) {
+// Open returns the message in the envelope data. ok is false when data is not an
+// envelope of the header's kind, laid out as Header.Marshal lays it out.
+func (h Header) Open(data []byte) (raw []byte, ok bool) {
 	if !bytes.HasPrefix(data, h.typeMeta) {
-		return item, false
+		return nil, false
 	}
 	raw, n := protowire.ConsumeBytes(skipTag(data[len(h.typeMeta):], 2))
-	if n < 0 || string(data[len(h.typeMeta)+1+n:]) != trailer {
+	return raw, n >= 0 && string(data[len(h.typeMeta)+1+n:]) == trailer
+}
+
+// Splice makes an Item of data and gives it resourceVersion rev (none when rev is
+// 0). ok is false when Open's is, or the object's metadata is laid out otherwise.
+func (h Header) Splice(data []byte, rev int64) (item Item, ok bool) {
+	raw, ok := h.Open(data)
+	if !ok {
 		return item, false
 	}
 	meta, n := protowire.ConsumeBytes(skipTag(raw, 1))

@@ -1,0 +1,98 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package api_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson.dev/apiserver/registry"
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/apiserver/transcode"
+	"keelson.dev/apiserver/wire"
+)
+
+// randomObjects calls check with random objects of a row as they are stored.
+func randomObjects(t *testing.T, row *resource.Row, n int, check func(obj resource.Object, data []byte)) {
+	fill, codec := filler(row), registry.Codec(row, nil)
+	for i := range n {
+		obj := row.New()
+		if i > 0 {
+			fill.Fill(obj)
+		}
+		obj.GetObjectKind().SetGroupVersionKind(metav1.SchemeGroupVersion.WithKind(""))
+		if row.Default != nil {
+			row.Default(obj)
+		}
+		data, err := codec.Encode(obj)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if obj, err = codec.Decode(data, int64(i)); err != nil {
+			t.Fatal(err)
+		}
+		if data, err = codec.Encode(obj); err != nil { // with defaults that defaults have led to
+			t.Fatal(err)
+		}
+		if obj, err = codec.Decode(data, int64(i)); err != nil {
+			t.Fatal(err)
+		}
+		check(obj, data)
+	}
+}
+
+// TestTranscode holds JSON made of stored bytes to JSON made of the object.
+func TestTranscode(t *testing.T) {
+	t.Parallel()
+	types := transcode.NewTypes()
+	rows(t, func(t *testing.T, row *resource.Row) {
+		if row.Ephemeral || row.Computed || row.Codec != nil {
+			return
+		}
+		program, err := types.Program(row.New())
+		if row.Resource == "statefulsets" { // claims in them have kinds
+			if err == nil {
+				t.Error("a kind within an object is in no bytes")
+			}
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused := 0
+		randomObjects(t, row, 30, func(obj resource.Object, data []byte) {
+			want, err := json.Marshal(obj)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e, err := wire.Parse(data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, ok := program.Append([]byte("x"), e.Raw, obj.GetResourceVersion())
+			if !ok {
+				refused++
+				return
+			}
+			if string(got) != "x"+string(want) {
+				t.Fatal(cmp.Diff(string(want), string(got[1:])))
+			}
+			var parts struct {
+				Metadata json.RawMessage `json:"metadata"`
+			}
+			if err := json.Unmarshal(want, &parts); err != nil {
+				t.Fatal(err)
+			}
+			if got, ok := program.AppendMetadata(nil, e.Raw, obj.GetResourceVersion()); !ok || string(got) != string(parts.Metadata) {
+				t.Fatalf("metadata %s, want %s", got, parts.Metadata)
+			}
+		})
+		if refused > 0 && row.Resource != "certificatesigningrequests" { // some have empty lists in maps
+			t.Errorf("%d objects refused", refused)
+		}
+	})
+}

@@ -1,0 +1,329 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package transcode
+
+import (
+	"encoding"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// Types are the tables of the types that programs and pickers have been compiled
+// of, which share what they have in common. They are safe for concurrent use.
+type Types struct {
+	mu       sync.Mutex
+	messages map[reflect.Type]*message
+	known    memo
+}
+
+// NewTypes returns empty tables.
+func NewTypes() *Types { return &Types{messages: map[reflect.Type]*message{}} }
+
+// message is the table of one struct type.
+type message struct {
+	typ      reflect.Type
+	fields   []field // in the order of JSON
+	byNumber []int16 // index of a field plus one; 0: none
+	always   uint64  // the fields that have a member when they are not there
+	kinded   bool    // it has a TypeMeta, which is in no bytes
+}
+
+// kind is how a value is written.
+type kind uint8
+
+const (
+	stringKind kind = iota
+	bytesKind
+	boolKind
+	int32Kind
+	int64Kind
+	uint32Kind
+	uint64Kind
+	messageKind
+	timeKind
+	microTimeKind
+	quantityKind
+	intOrStringKind
+	fieldsKind
+	decodedKind // its type decodes and encodes it
+)
+
+// value describes a field's value, an element's of a list or of a map.
+type value struct {
+	kind kind
+	sub  *message     // of messageKind
+	typ  reflect.Type // of decodedKind
+}
+
+// field is one member of an object.
+type field struct {
+	value
+	name   string // in Go
+	json   string // in JSON
+	head   string // `"json":`
+	number protowire.Number
+	absent string // what stands for a value that is not there; empty: the member is left out
+
+	inline   bool // a message whose members are the object's own
+	pointer  bool
+	list     bool
+	dict     bool
+	omit     bool // left out when it is the zero value
+	revision bool // is given the object's revision
+}
+
+// wireType is what the value's tag says.
+func (v *value) wireType() protowire.Type {
+	switch v.kind {
+	case boolKind, int32Kind, int64Kind, uint32Kind, uint64Kind:
+		return protowire.VarintType
+	default:
+		return protowire.BytesType
+	}
+}
+
+func (m *message) field(n protowire.Number) *field {
+	if uint64(n) >= uint64(len(m.byNumber)) || m.byNumber[n] == 0 {
+		return nil
+	}
+	return &m.fields[m.byNumber[n]-1]
+}
+
+var errUnsupported = errors.New("unsupported type")
+
+// message returns the table of a struct type. The lock is held.
+func (t *Types) message(typ reflect.Type) (*message, error) {
+	if m, ok := t.messages[typ]; ok {
+		return m, nil
+	}
+	m := &message{typ: typ}
+	t.messages[typ] = m // types refer to themselves
+	if err := t.compile(m); err != nil {
+		delete(t.messages, typ)
+		return nil, fmt.Errorf("%s: %w", typ, err)
+	}
+	return m, nil
+}
+
+func (t *Types) compile(m *message) error {
+	names := map[string]bool{}
+	for i := range m.typ.NumField() {
+		m.kinded = m.kinded || m.typ.Field(i).Type == reflect.TypeFor[metav1.TypeMeta]()
+		f, ok, err := t.field(m.typ.Field(i))
+		if err != nil {
+			return fmt.Errorf("%s: %w", m.typ.Field(i).Name, err)
+		}
+		if !ok {
+			continue
+		}
+		for _, name := range f.members() {
+			if names[name] {
+				return fmt.Errorf("%s: two members %q: %w", f.name, name, errUnsupported)
+			}
+			names[name] = true
+		}
+		m.fields = append(m.fields, f)
+		for len(m.byNumber) <= int(f.number) {
+			m.byNumber = append(m.byNumber, 0)
+		}
+		m.byNumber[f.number] = int16(len(m.fields))
+	}
+	if len(m.fields) > 64 {
+		return errUnsupported // a word has a bit for each
+	}
+	m.setAlways()
+	return nil
+}
+
+func (m *message) setAlways() {
+	m.always = 0
+	for i := range m.fields {
+		if f := &m.fields[i]; f.absent != "" || f.revision || f.inline && f.sub.always != 0 {
+			m.always |= 1 << i
+		}
+	}
+}
+
+// members are the names that the field has among its object's members.
+func (f *field) members() []string {
+	if !f.inline {
+		return []string{f.json}
+	}
+	var out []string
+	for i := range f.sub.fields {
+		out = append(out, f.sub.fields[i].members()...)
+	}
+	return out
+}
+
+// field reads what the tags of a struct's field say. It reports false for one that
+// is in no bytes or in no JSON.
+func (t *Types) field(sf reflect.StructField) (f field, ok bool, err error) {
+	f.name = sf.Name
+	name, options, _ := strings.Cut(sf.Tag.Get("json"), ",")
+	if name == "-" && options == "" || !sf.IsExported() && !sf.Anonymous {
+		return f, false, nil
+	}
+	has := func(option string) bool {
+		for o := range strings.SplitSeq(options, ",") {
+			if o == option {
+				return true
+			}
+		}
+		return false
+	}
+	f.json, f.omit = name, has("omitempty") || has("omitzero")
+	if f.inline = sf.Anonymous && name == ""; !f.inline && name == "" || has("string") {
+		return f, false, errUnsupported
+	}
+	proto := strings.Split(sf.Tag.Get("protobuf"), ",")
+	if len(proto) < 2 {
+		// Its value is never there.
+		if sf.Type == reflect.TypeFor[metav1.TypeMeta]() || f.omit && sf.Type.Kind() != reflect.Struct {
+			return f, false, nil
+		}
+		return f, false, errUnsupported
+	}
+	number, err := strconv.Atoi(proto[1])
+	if err != nil || number < 1 || number > 1<<12 {
+		return f, false, errUnsupported
+	}
+	f.number = protowire.Number(number)
+	f.head = strconv.Quote(f.json) + ":"
+	if err := t.shape(&f, sf.Type); err != nil {
+		return f, false, err
+	}
+	if f.sub != nil && f.sub.kinded {
+		return f, false, errUnsupported // defaults may have given it a kind
+	}
+	if f.inline && (f.kind != messageKind || f.pointer || f.list || f.dict) {
+		return f, false, errUnsupported
+	}
+	return f, true, f.setAbsent(has("omitzero"))
+}
+
+// shape finds out what a field of type typ holds.
+func (t *Types) shape(f *field, typ reflect.Type) error {
+	elem := typ
+	switch {
+	case own(typ): // its JSON is its own affair
+	case typ.Kind() == reflect.Pointer:
+		f.pointer, elem = true, typ.Elem()
+	case typ.Kind() == reflect.Slice && typ.Elem().Kind() != reflect.Uint8:
+		f.list, elem = true, typ.Elem()
+	case typ.Kind() == reflect.Map && typ.Key().Kind() == reflect.String && !own(typ.Key()):
+		f.dict, elem = true, typ.Elem()
+	}
+	var err error
+	f.value, err = t.value(elem)
+	return err
+}
+
+// own reports whether a type says itself how it is written.
+func own(typ reflect.Type) bool {
+	for _, i := range []reflect.Type{reflect.TypeFor[json.Marshaler](), reflect.TypeFor[encoding.TextMarshaler](), reflect.TypeFor[unmarshaler]()} {
+		if typ.Kind() != reflect.Pointer && (typ.Implements(i) || reflect.PointerTo(typ).Implements(i)) {
+			return true
+		}
+	}
+	return false
+}
+
+// unmarshaler is what generated types are.
+type unmarshaler interface{ Unmarshal(data []byte) error }
+
+func (t *Types) value(typ reflect.Type) (v value, err error) {
+	special := map[reflect.Type]kind{
+		reflect.TypeFor[metav1.Time](): timeKind, reflect.TypeFor[metav1.MicroTime](): microTimeKind,
+		reflect.TypeFor[resource.Quantity](): quantityKind, reflect.TypeFor[intstr.IntOrString](): intOrStringKind,
+		reflect.TypeFor[metav1.FieldsV1](): fieldsKind,
+	}
+	if k, ok := special[typ]; ok {
+		return value{kind: k}, nil
+	}
+	if own(typ) {
+		pointer := reflect.PointerTo(typ)
+		if !pointer.Implements(reflect.TypeFor[unmarshaler]()) {
+			return v, fmt.Errorf("%s: %w", typ, errUnsupported)
+		}
+		if typ.Kind() != reflect.Struct || pointer.Implements(reflect.TypeFor[json.Marshaler]()) || pointer.Implements(reflect.TypeFor[encoding.TextMarshaler]()) {
+			return value{kind: decodedKind, typ: typ}, nil
+		}
+		v.kind = messageKind
+		v.sub, err = t.message(typ)
+		return v, err
+	}
+	plain := map[reflect.Kind]kind{
+		reflect.String: stringKind, reflect.Bool: boolKind, reflect.Int32: int32Kind, reflect.Int64: int64Kind,
+		reflect.Uint32: uint32Kind, reflect.Uint64: uint64Kind,
+	}
+	k, ok := plain[typ.Kind()]
+	if typ.Kind() == reflect.Slice && typ.Elem() == reflect.TypeFor[byte]() {
+		k, ok = bytesKind, true
+	}
+	if !ok {
+		return v, fmt.Errorf("%s: %w", typ, errUnsupported)
+	}
+	return value{kind: k}, nil
+}
+
+// setAbsent finds what the member of a value that is not there is.
+func (f *field) setAbsent(omitZero bool) error {
+	switch {
+	case f.inline:
+		return nil
+	case f.pointer || f.list || f.dict || f.kind == bytesKind:
+		f.absent = "null"
+	case f.kind == stringKind:
+		f.absent = `""`
+	case f.kind == boolKind:
+		f.absent = "false"
+	case f.wireType() == protowire.VarintType:
+		f.absent = "0"
+	case f.kind == timeKind || f.kind == microTimeKind:
+		f.absent = "null"
+		if !omitZero {
+			f.omit = false // it is no empty value
+		}
+	case omitZero:
+		return errUnsupported
+	case f.kind == messageKind:
+		f.absent = "{" // what it holds without being there is made each time
+		f.omit = false
+	default:
+		v, err := json.Marshal(f.zero())
+		if err != nil {
+			return err
+		}
+		f.absent, f.omit = string(v), false
+	}
+	if f.omit {
+		f.absent = ""
+	}
+	return nil
+}
+
+// zero is the zero value of a kind that is no message.
+func (v *value) zero() any {
+	switch v.kind {
+	case quantityKind:
+		return &resource.Quantity{}
+	case intOrStringKind:
+		return &intstr.IntOrString{}
+	case fieldsKind:
+		return &metav1.FieldsV1{}
+	default:
+		return reflect.New(v.typ).Interface()
+	}
+}

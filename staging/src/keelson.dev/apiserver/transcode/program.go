@@ -1,0 +1,338 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package transcode
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/bits"
+	"reflect"
+	"slices"
+	"sync"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Program makes JSON of the bytes of one type. It is safe for concurrent use.
+type Program struct {
+	types *Types
+	root  *message
+	meta  *message // of the object's ObjectMeta
+	runs  sync.Pool
+}
+
+// Program compiles the type that object, an API object, points to. It fails where
+// a field is of a kind that no table knows.
+func (t *Types) Program(object any) (*Program, error) {
+	typ := reflect.TypeOf(object)
+	if typ.Kind() != reflect.Pointer || typ.Elem().Kind() != reflect.Struct || typ.Implements(reflect.TypeFor[json.Marshaler]()) {
+		return nil, fmt.Errorf("%s: %w", typ, errUnsupported)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	root, err := t.message(typ.Elem())
+	if err != nil {
+		return nil, err
+	}
+	meta := root.field(1)
+	if meta == nil || meta.sub == nil || meta.sub.typ != reflect.TypeFor[metav1.ObjectMeta]() {
+		return nil, fmt.Errorf("%s: no metadata: %w", typ, errUnsupported)
+	}
+	// The object's own metadata has the revision put in; that of templates has not.
+	own := &message{typ: meta.sub.typ, fields: slices.Clone(meta.sub.fields), byNumber: meta.sub.byNumber}
+	own.field(6).revision = true
+	own.setAlways()
+	root = &message{typ: root.typ, fields: slices.Clone(root.fields), byNumber: root.byNumber}
+	root.field(1).sub = own
+	root.setAlways()
+	return &Program{types: t, root: root, meta: own, runs: sync.Pool{New: func() any { return new(run) }}}, nil
+}
+
+// Append appends the JSON of an object, whose message is raw, with its
+// resourceVersion set to revision; an empty one leaves it out. It reports false,
+// and returns dst as it was, when the object has to be decoded.
+func (p *Program) Append(dst, raw []byte, revision string) ([]byte, bool) {
+	return p.run(dst, p.root, raw, revision)
+}
+
+// AppendMetadata appends the JSON of the object's metadata alone: the members
+// of an object around it are the caller's.
+func (p *Program) AppendMetadata(dst, raw []byte, revision string) ([]byte, bool) {
+	tag, typ, n := protowire.ConsumeTag(raw)
+	if n < 0 || tag != 1 || typ != protowire.BytesType {
+		return dst, false
+	}
+	meta, m := protowire.ConsumeBytes(raw[n:])
+	if m < 0 {
+		return dst, false
+	}
+	return p.run(dst, p.meta, meta, revision)
+}
+
+func (p *Program) run(dst []byte, m *message, raw []byte, revision string) ([]byte, bool) {
+	r := p.runs.Get().(*run)
+	defer p.runs.Put(r)
+	r.types, r.revision = p.types, revision
+	out, ok := r.object(dst, m, raw)
+	if !ok {
+		return dst, false
+	}
+	return out, true
+}
+
+// run is one object on its way.
+type run struct {
+	types    *Types
+	revision string
+	spans    []span // of the messages that are open, the innermost last
+}
+
+// span is where the occurrences of a field are in its message: from is after the
+// first one's tag, and the values of a list reach as far as to, with tags between
+// them.
+type span struct {
+	from, to int
+	number   uint64 // of a varint
+}
+
+// object appends a message as a JSON object.
+func (r *run) object(dst []byte, m *message, raw []byte) ([]byte, bool) {
+	dst = append(dst, '{')
+	dst, ok := r.members(dst, m, raw)
+	if !ok {
+		return nil, false
+	}
+	if dst[len(dst)-1] == ',' {
+		dst[len(dst)-1] = '}'
+		return dst, true
+	}
+	return append(dst, '}'), true
+}
+
+// members appends the members of a message, each with a comma after it.
+func (r *run) members(dst []byte, m *message, raw []byte) ([]byte, bool) {
+	base := len(r.spans)
+	r.spans = slices.Grow(r.spans, len(m.fields))[:base+len(m.fields)]
+	there, ok := m.locate(r.spans[base:], raw)
+	for rest := there | m.always; ok && rest != 0; rest &= rest - 1 {
+		i := bits.TrailingZeros64(rest)
+		if there&(1<<i) == 0 {
+			dst, ok = r.absent(dst, &m.fields[i])
+		} else {
+			// What the field makes may move the spans.
+			dst, ok = r.member(dst, &m.fields[i], r.spans[base+i], raw)
+		}
+	}
+	r.spans = r.spans[:base]
+	return dst, ok
+}
+
+// locate finds the fields of a message, and tells by bits which are there.
+func (m *message) locate(spans []span, raw []byte) (there uint64, ok bool) {
+	var last *field
+	for pos := 0; pos < len(raw); {
+		number, typ, n := tag(raw[pos:])
+		if n < 0 {
+			return 0, false
+		}
+		f := m.field(number)
+		if f == nil {
+			size := protowire.ConsumeFieldValue(number, typ, raw[pos+n:])
+			if size < 0 {
+				return 0, false
+			}
+			pos += n + size
+			last = nil
+			continue
+		}
+		if typ != f.wireType() && (!f.dict || typ != protowire.BytesType) {
+			return 0, false
+		}
+		i := m.byNumber[number] - 1
+		s := &spans[i]
+		pos += n
+		switch {
+		case there&(1<<i) == 0:
+			s.from = pos
+			there |= 1 << i
+		case last != f || !f.list && !f.dict:
+			return 0, false // the last one counts, or they are one
+		}
+		last = f
+		v, n := varint(raw[pos:])
+		if n < 0 {
+			return 0, false
+		}
+		pos += n
+		if typ == protowire.BytesType {
+			if v > uint64(len(raw)-pos) {
+				return 0, false
+			}
+			pos += int(v)
+		}
+		s.number, s.to = v, pos
+	}
+	return there, true
+}
+
+// tag reads a field's number and type.
+func tag(raw []byte) (protowire.Number, protowire.Type, int) {
+	if len(raw) > 0 && raw[0] < 0x80 && raw[0] >= 8 {
+		return protowire.Number(raw[0] >> 3), protowire.Type(raw[0] & 7), 1
+	}
+	return protowire.ConsumeTag(raw)
+}
+
+func varint(raw []byte) (uint64, int) {
+	if len(raw) > 0 && raw[0] < 0x80 {
+		return uint64(raw[0]), 1
+	}
+	return protowire.ConsumeVarint(raw)
+}
+
+// absent appends what stands for a field that is not there.
+func (r *run) absent(dst []byte, f *field) (out []byte, ok bool) {
+	switch {
+	case f.revision:
+		return r.appendRevision(dst, f), true
+	case f.inline:
+		return r.members(dst, f.sub, nil)
+	case f.absent == "":
+		return dst, true
+	}
+	dst = append(dst, f.head...)
+	if f.kind == messageKind && !f.pointer && !f.list && !f.dict {
+		dst, ok = r.object(dst, f.sub, nil)
+		return append(dst, ','), ok
+	}
+	return append(append(dst, f.absent...), ','), true
+}
+
+func (r *run) appendRevision(dst []byte, f *field) []byte {
+	if r.revision == "" {
+		return dst
+	}
+	return append(appendString(append(dst, f.head...), []byte(r.revision)), ',')
+}
+
+// member appends one member, or nothing.
+func (r *run) member(dst []byte, f *field, s span, raw []byte) ([]byte, bool) {
+	switch {
+	case f.revision:
+		return r.appendRevision(dst, f), true
+	case f.inline:
+		return r.members(dst, f.sub, content(raw[s.from:s.to]))
+	case f.omit && f.empty(s, raw):
+		return dst, true
+	}
+	dst = append(dst, f.head...)
+	var ok bool
+	switch {
+	case f.list:
+		dst, ok = r.list(dst, f, raw[s.from:s.to])
+	case f.dict:
+		dst, ok = r.dict(dst, f, raw[s.from:s.to])
+	case f.wireType() == protowire.VarintType:
+		dst, ok = f.appendNumber(dst, s.number), true
+	default:
+		dst, ok = r.value(dst, &f.value, content(raw[s.from:s.to]))
+	}
+	return append(dst, ','), ok
+}
+
+// empty reports whether what is there is left out all the same.
+func (f *field) empty(s span, raw []byte) bool {
+	switch {
+	case f.pointer || f.list || f.dict:
+		return false
+	case f.wireType() == protowire.VarintType:
+		return f.isZero(s.number)
+	case f.kind == timeKind || f.kind == microTimeKind:
+		t, ok := moment(content(raw[s.from:s.to]), f.kind)
+		return ok && t.IsZero()
+	default:
+		return len(content(raw[s.from:s.to])) == 0
+	}
+}
+
+// content is what a length stands before.
+func content(b []byte) []byte {
+	_, n := varint(b)
+	return b[n:]
+}
+
+// next cuts the first value off a list; its tag is not there.
+func next(b []byte) (value, rest []byte) {
+	size, n := varint(b)
+	return b[n : n+int(size)], b[n+int(size):]
+}
+
+// list appends the values of a list.
+func (r *run) list(dst []byte, f *field, values []byte) ([]byte, bool) {
+	dst = append(dst, '[')
+	for ok := true; ; {
+		if f.wireType() == protowire.VarintType {
+			v, n := varint(values)
+			dst, values = f.appendNumber(dst, v), values[n:]
+		} else {
+			var v []byte
+			v, values = next(values)
+			if dst, ok = r.value(dst, &f.value, v); !ok {
+				return nil, false
+			}
+		}
+		if len(values) == 0 {
+			return append(dst, ']'), true
+		}
+		dst = append(dst, ',')
+		_, _, n := tag(values)
+		values = values[n:]
+	}
+}
+
+// dict appends the entries of a map, which are in order.
+func (r *run) dict(dst []byte, f *field, entries []byte) ([]byte, bool) {
+	dst = append(dst, '{')
+	var before []byte
+	for first := true; ; first = false {
+		var e []byte
+		e, entries = next(entries)
+		key, v, number, ok := entry(e, f.wireType())
+		if !ok || !first && string(before) >= string(key) || f.kind == decodedKind && len(v) == 0 {
+			return nil, false // an empty value of a map may be another one than that of a field
+		}
+		before = key
+		dst = append(appendString(dst, key), ':')
+		if f.wireType() == protowire.VarintType {
+			dst = f.appendNumber(dst, number)
+		} else if dst, ok = r.value(dst, &f.value, v); !ok {
+			return nil, false
+		}
+		if len(entries) == 0 {
+			return append(dst, '}'), true
+		}
+		dst = append(dst, ',')
+		_, _, n := tag(entries)
+		entries = entries[n:]
+	}
+}
+
+// entry reads an entry of a map: key and value, in this order, and nothing else.
+func entry(e []byte, typ protowire.Type) (key, v []byte, number uint64, ok bool) {
+	if len(e) == 0 || e[0] != 1<<3|byte(protowire.BytesType) {
+		return nil, nil, 0, false
+	}
+	key, n := protowire.ConsumeBytes(e[1:])
+	if n < 0 || len(e) == 1+n || e[1+n] != 2<<3|byte(typ) {
+		return nil, nil, 0, false
+	}
+	e = e[2+n:]
+	if typ == protowire.VarintType {
+		number, n = protowire.ConsumeVarint(e)
+	} else {
+		v, n = protowire.ConsumeBytes(e)
+	}
+	return key, v, number, n == len(e)
+}
