@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -318,9 +319,17 @@ func (a *assembly) buildMux(served http.Handler) (*mux, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.handle("/version", document("application/json", version))
-	m.handle("/version/", document("application/json", version))
-	m.handle("/metrics", metricsHandler(prometheus.Gatherers{s.deps.Metrics, a.aggregator.Metrics}))
+	for _, slash := range []string{"", "/"} {
+		m.exact["/version"+slash] = rest.GetOnly(document("application/json", version), "application/json")
+	}
+	started := s.deps.Clock.Now()
+	m.handle("/metrics", sinceStart(metricsHandler(prometheus.Gatherers{s.deps.Metrics, a.aggregator.Metrics}), started))
+	results := newCheckMetrics()
+	slis, err := results.handler(started)
+	if err != nil {
+		return nil, fmt.Errorf("metrics: %w", err)
+	}
+	m.handle("/metrics/slis", slis)
 	m.handle(webhookhealth.Path, a.admission.Webhooks.Handler(a.self.informers.Admissionregistration().V1()))
 	if a.cfg.Profiling {
 		m.addProfiling()
@@ -332,17 +341,19 @@ func (a *assembly) buildMux(served http.Handler) (*mux, error) {
 	if err != nil {
 		s.log.Info("Service account issuer discovery is off", "err", err)
 	} else {
-		m.handle(satoken.DiscoveryPath, conf)
-		m.handle(satoken.JWKSPath, jwks)
+		for _, slash := range []string{"", "/"} {
+			m.exact[satoken.DiscoveryPath+slash] = rest.GetOnly(conf, satoken.DiscoveryType)
+			m.exact[satoken.JWKSPath+slash] = rest.GetOnly(jwks, satoken.JWKSType)
+		}
 	}
 	for root, checks := range a.checks() {
-		h := health.Handler(root, s.log, checks...)
+		h := health.Handler(root, s.log, results.watch(strings.TrimPrefix(root, "/"), checks)...)
 		m.handle(root, h)
-		m.prefixes[root+"/"] = h
 		for _, c := range checks {
 			m.exact[root+"/"+c.Name] = h
 		}
 	}
+	m.addZPages(a.cfg.Flags)
 	return m, nil
 }
 

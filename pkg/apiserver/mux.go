@@ -89,7 +89,7 @@ func (m *mux) paths() []string {
 		out = append(out, "/apis/"+gv.Group, "/apis/"+gv.String())
 	}
 	for p := range m.exact {
-		if !strings.HasPrefix(p, "/debug/") {
+		if !strings.HasPrefix(p, "/debug/") && (len(p) < 2 || !strings.HasSuffix(p, "/")) {
 			out = append(out, p)
 		}
 	}
@@ -123,7 +123,7 @@ func document(contentType string, body []byte) http.Handler {
 
 func (m *mux) addProfiling() {
 	m.handle("/debug/pprof/", http.HandlerFunc(pprof.Index))
-	m.handle("/debug/pprof", http.RedirectHandler("/debug/pprof/", http.StatusMovedPermanently))
+	m.handle("/debug/pprof", http.RedirectHandler("/debug/pprof/", http.StatusFound))
 	m.handle("/debug/pprof/cmdline", http.HandlerFunc(pprof.Cmdline))
 	m.handle("/debug/pprof/profile", http.HandlerFunc(pprof.Profile))
 	m.handle("/debug/pprof/symbol", http.HandlerFunc(pprof.Symbol))

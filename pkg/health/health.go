@@ -59,11 +59,11 @@ func Handler(root string, log *slog.Logger, checks ...Check) http.Handler {
 	name := strings.TrimPrefix(root, "/")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		w.Header().Set("X-Content-Type-Options", "nosniff")
 		if rest := strings.TrimPrefix(r.URL.Path, root); rest != "" && rest != "/" {
 			serveOne(w, r, name, strings.TrimPrefix(rest, "/"), log, checks)
 			return
 		}
+		w.Header().Set("X-Content-Type-Options", "nosniff")
 		serveAll(w, r, name, log, checks)
 	})
 }

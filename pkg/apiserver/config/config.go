@@ -16,6 +16,9 @@ import (
 
 // Config is everything an API server is told from outside.
 type Config struct {
+	// Flags are the values of all flags by name, as /flagz tells them.
+	Flags map[string]string
+
 	// Storage. No EtcdServers: an embedded etcd keeps its files in DataDir.
 	EtcdServers  []string
 	EtcdCAFile   string

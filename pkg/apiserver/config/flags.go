@@ -33,6 +33,8 @@ func Parse(args []string, stderr io.Writer) (Config, error) {
 	if err := fs.Parse(args); err != nil {
 		return c, err
 	}
+	c.Flags = make(map[string]string)
+	fs.VisitAll(func(f *pflag.Flag) { c.Flags[f.Name] = f.Value.String() })
 	c.AnonymousAuthSet = fs.Changed("anonymous-auth")
 	c.Authorization.note(fs)
 	if fs.NArg() > 0 {

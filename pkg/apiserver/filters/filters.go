@@ -47,7 +47,7 @@ func withRequestInfo(next http.Handler, cfg Config) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, err := resolver.NewRequestInfo(r)
 		if err != nil {
-			cfg.WriteError(w, r, apierrors.NewBadRequest(fmt.Sprintf("failed to create RequestInfo: %v", err)))
+			http.Error(w, fmt.Sprintf("Internal Server Error: %q: failed to create RequestInfo: %v", r.URL.RequestURI(), err), http.StatusInternalServerError)
 			return
 		}
 		ctx := request.WithRequestInfo(r.Context(), info)

@@ -68,6 +68,7 @@ func (t *Tokens) create(ctx context.Context, req *rest.Request, obj runtime.Obje
 	if tr.Name != "" && tr.Name != req.Name {
 		return nil, invalidToken(req.Name, field.Invalid(field.NewPath("metadata", "name"), tr.Name, "must match the service account name if specified"))
 	}
+	tr.Name = req.Name
 	sa, err := t.Client.CoreV1().ServiceAccounts(req.Namespace).Get(ctx, req.Name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err

@@ -19,6 +19,12 @@ const (
 	JWKSPath      = "/openid/v1/jwks"
 )
 
+// The media types of what is published.
+const (
+	DiscoveryType = "application/json"
+	JWKSType      = "application/jwk-set+json"
+)
+
 // Discovery returns the handlers of DiscoveryPath and JWKSPath. jwksURI may be
 // empty: the keys are then said to be at JWKSPath of this server's address.
 func Discovery(issuer, jwksURI, address string, keys KeySource) (configuration, jwks http.Handler, err error) {
@@ -28,7 +34,7 @@ func Discovery(issuer, jwksURI, address string, keys KeySource) (configuration, 
 	if jwksURI == "" {
 		jwksURI = (&url.URL{Scheme: "https", Host: address, Path: JWKSPath}).String()
 	}
-	configuration = published(keys, "application/json", func(set jose.JSONWebKeySet) any {
+	configuration = published(keys, DiscoveryType, func(set jose.JSONWebKeySet) any {
 		algorithms := []string{}
 		for _, k := range set.Keys {
 			if !slices.Contains(algorithms, k.Algorithm) {
@@ -43,7 +49,7 @@ func Discovery(issuer, jwksURI, address string, keys KeySource) (configuration, 
 			Algorithms    []string `json:"id_token_signing_alg_values_supported"`
 		}{issuer, jwksURI, []string{"id_token"}, []string{"public"}, algorithms}
 	})
-	return configuration, published(keys, "application/jwk-set+json", func(set jose.JSONWebKeySet) any { return set }), nil
+	return configuration, published(keys, JWKSType, func(set jose.JSONWebKeySet) any { return set }), nil
 }
 
 // published answers with what make makes of the keys of the moment.

@@ -140,6 +140,11 @@ func (i *Issuer) Issue(ctx context.Context, w Wanted) (string, error) {
 			return "", fmt.Errorf("claims: %w", err)
 		}
 	}
+	audiences, err := json.Marshal(w.Audiences) // a list, though it be of one
+	if err != nil {
+		return "", fmt.Errorf("claims: %w", err)
+	}
+	all["aud"] = audiences
 	payload, err := json.Marshal(all)
 	if err != nil {
 		return "", fmt.Errorf("claims: %w", err)

@@ -10,6 +10,7 @@ package negotiate
 import (
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -77,23 +78,26 @@ func choose(header string, offer Offer) (Output, bool) {
 	return Output{}, false
 }
 
-// Produces reports whether offer has any of the media types that r accepts,
-// whatever their parameters.
-func Produces(r *http.Request, offer Offer) bool {
-	for _, clause := range goautoneg.ParseAccept(r.Header.Get("Accept")) {
-		for _, mediaType := range offer.MediaTypes {
-			if matches(clause, mediaType) {
-				return true
-			}
+// Routes reports whether r accepts any of the media types as Kubernetes' router
+// sees it, which knows no wildcard but the one for everything, and no parameters.
+func Routes(r *http.Request, mediaTypes []string) bool {
+	header := r.Header.Get("Accept")
+	if header == "" || header == JSON && slices.Contains(mediaTypes, JSON) {
+		return true
+	}
+	for clause := range strings.SplitSeq(header, ",") {
+		mediaType, _, _ := strings.Cut(clause, ";")
+		mediaType = strings.TrimSpace(mediaType)
+		if mediaType == "*/*" || slices.Contains(mediaTypes, mediaType) {
+			return true
 		}
 	}
 	return false
 }
 
-// matches knows no wildcard but the one for everything.
 func matches(clause goautoneg.Accept, mediaType string) bool {
 	major, minor, _ := strings.Cut(mediaType, "/")
-	return clause.Type == major && clause.SubType == minor || clause.Type == "*" && clause.SubType == "*"
+	return (clause.Type == major || clause.Type == "*") && (clause.SubType == minor || clause.SubType == "*")
 }
 
 func withParams(mediaType string, params map[string]string, offer Offer) (Output, bool) {
@@ -182,6 +186,15 @@ func NotAcceptable(accepted []string) error {
 		"only the following media types are accepted: "+strings.Join(accepted, ", "))
 }
 
+// NotRouted is the answer of Kubernetes' router to an Accept header that names
+// nothing a path produces (Routes).
+func NotRouted(mediaTypes []string) error {
+	err := failure(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
+		"406: Not Acceptable\n\nAvailable representations: "+strings.Join(mediaTypes, ", "))
+	err.status.Details = &metav1.StatusDetails{}
+	return err
+}
+
 // NotAcceptableMessage is NotAcceptable with words of its own.
 func NotAcceptableMessage(message string) error {
 	return failure(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, message)
@@ -193,6 +206,6 @@ func UnsupportedMediaType(accepted []string) error {
 		"the body of the request was in an unknown format - accepted media types include: "+strings.Join(accepted, ", "))
 }
 
-func failure(code int32, reason metav1.StatusReason, message string) error {
+func failure(code int32, reason metav1.StatusReason, message string) *statusError {
 	return &statusError{metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message}}
 }

@@ -211,6 +211,16 @@ type Subresource struct {
 	Scale *Scale
 }
 
+// Connects reports whether the subresource is a way to a process: what goes
+// through may be of any type.
+func (s *Subresource) Connects() bool {
+	switch s.Name {
+	case "proxy", "exec", "attach", "portforward":
+		return !s.View
+	}
+	return false
+}
+
 // NoReplicas is what Scale.Get answers for an object that does not say how many
 // replicas it wants.
 const NoReplicas = math.MinInt32

@@ -188,6 +188,9 @@ func decodeProto(body []byte, kind schema.GroupVersionKind, into runtime.Object)
 	}
 	e, err := wire.Parse(body)
 	if err != nil {
+		if unknown := (&runtime.Unknown{}).Unmarshal(body[4:]); unknown != nil {
+			return nil, unknown // in the words of the type itself
+		}
 		return nil, err
 	}
 	gvk := kind

@@ -5,7 +5,7 @@ package rest
 
 import (
 	"context"
-	"fmt"
+	"encoding/json"
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -70,16 +70,56 @@ func (req *Request) Decode(r *http.Request, into runtime.Object) error {
 	if mode == "" {
 		mode = metav1.FieldValidationWarn
 	}
-	_, err = req.server.decode(r, body, req.Kind, into, mode, req.alsoAccepts())
+	if done, err := req.decodeOld(r, body, into, mode); done {
+		return err
+	}
+	_, err = req.server.decode(r, body, req.Kind, into, mode, nil)
 	return err
 }
 
-// alsoAccepts are versions of the request's kind that bodies may be in besides
+// decodeOld reads a body that says it is of another version of the endpoint's
+// kind than the one that is served. It reports false, and does nothing, for others.
+func (req *Request) decodeOld(r *http.Request, body []byte, into runtime.Object, mode string) (bool, error) {
+	mediaType, err := negotiate.ContentType(r, negotiate.Standard().MediaTypes)
+	if err != nil {
+		return true, err
+	}
+	for _, version := range req.alsoAccepts() {
+		kind := req.Kind
+		kind.Version = version
+		old, err := req.server.cfg.Scheme.New(kind)
+		if err != nil {
+			return true, err
+		}
+		gvk, err := req.server.decodeAs(mediaType, body, req.Kind, old, false)
+		if err != nil || *gvk != kind || mediaType != negotiate.Protobuf && old.GetObjectKind().GroupVersionKind() != kind {
+			continue
+		}
+		if old, err = req.server.cfg.Scheme.New(kind); err != nil {
+			return true, err
+		}
+		if _, err := req.server.decode(r, body, kind, old, mode, nil); err != nil {
+			return true, err
+		}
+		data, err := json.Marshal(old)
+		if err == nil {
+			err = json.Unmarshal(data, into)
+		}
+		into.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+		return true, err
+	}
+	return false, nil
+}
+
+// alsoAccepts are versions of a subresource's kind that bodies may be in besides
 // the endpoint's: evictions came in two.
 func (req *Request) alsoAccepts() []string {
 	var versions []string
+	if req.Subresource == nil {
+		return nil
+	}
 	for gvk := range req.server.cfg.Scheme.AllKnownTypes() {
-		if gvk.Group == req.Kind.Group && gvk.Kind == req.Kind.Kind && gvk.Version != runtime.APIVersionInternal {
+		if gvk.Group == req.Kind.Group && gvk.Kind == req.Kind.Kind && gvk.Version != runtime.APIVersionInternal && gvk.Version != req.Kind.Version {
 			versions = append(versions, gvk.Version)
 		}
 	}
@@ -195,7 +235,7 @@ func (req *Request) own(ctx context.Context, empty, obj runtime.Object, manager 
 	return out
 }
 
-// identify makes obj's name and namespace those of the path.
+// identify makes obj's namespace that of the path. Its name is its Creater's affair.
 func (req *Request) identify(obj runtime.Object) error {
 	meta, ok := obj.(metav1.Object)
 	if !ok {
@@ -206,16 +246,6 @@ func (req *Request) identify(obj runtime.Object) error {
 			return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
 		}
 		meta.SetNamespace(req.Namespace)
-	}
-	if req.Name == "" {
-		return nil
-	}
-	switch have := meta.GetName(); have {
-	case "":
-		meta.SetName(req.Name)
-	case req.Name:
-	default:
-		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", have, req.Name))
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
 
 	"keelson.dev/apiserver/discovery"
 	"keelson.dev/apiserver/negotiate"
@@ -69,10 +70,6 @@ func sortVersions(versions []string) { discovery.SortVersions(versions) }
 
 // serveDiscovery answers /api, /apis and the groups and versions below.
 func (d *documents) serveDiscovery(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		WriteError(w, r, errMethod())
-		return
-	}
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	group, version := "", ""
 	switch {
@@ -86,7 +83,7 @@ func (d *documents) serveDiscovery(w http.ResponseWriter, r *http.Request) {
 	case parts[0] == "apis" && len(parts) == 3:
 		group, version = parts[1], parts[2]
 	default:
-		WriteError(w, r, errNotFound())
+		http.NotFound(w, r)
 		return
 	}
 	versions := append([]string(nil), d.state.groups[group]...)
@@ -104,6 +101,10 @@ func (d *documents) serveDiscovery(w http.ResponseWriter, r *http.Request) {
 		g := discovery.Group(group, versions)
 		d.write(w, r, &g, schema.GroupVersionKind{Version: "v1", Kind: "APIGroup"})
 	default:
+		if err := getOnly(r, negotiate.Standard().MediaTypes...); err != nil {
+			WriteError(w, r, err)
+			return
+		}
 		list := &metav1.APIResourceList{
 			GroupVersion: schema.GroupVersion{Group: group, Version: version}.String(),
 			APIResources: discovery.Resources(d.rows[group], version),
@@ -114,6 +115,31 @@ func (d *documents) serveDiscovery(w http.ResponseWriter, r *http.Request) {
 		}
 		d.write(w, r, list, gvk)
 	}
+}
+
+// getOnly refuses what Kubernetes' router refuses of the documents that it knows
+// as ones to GET in some types. The lists of groups are not of these: they answer
+// any method.
+func getOnly(r *http.Request, types ...string) error {
+	if r.Method != http.MethodGet {
+		return errMethod()
+	}
+	if !negotiate.Routes(r, types) {
+		return negotiate.NotRouted(types)
+	}
+	return nil
+}
+
+// GetOnly answers with document, which is of one of types, those who GET it and
+// accept it.
+func GetOnly(document http.Handler, types ...string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := getOnly(r, types...); err != nil {
+			WriteError(w, r, err)
+			return
+		}
+		document.ServeHTTP(w, r)
+	})
 }
 
 // remoteVersions adds the versions of a group that others serve.
@@ -144,7 +170,7 @@ func aggregatedVersion(r *http.Request) (version, mediaType string) {
 	for clause := range strings.SplitSeq(r.Header.Get("Accept"), ",") {
 		media, params, _ := strings.Cut(strings.TrimSpace(clause), ";")
 		switch media {
-		case negotiate.JSON, negotiate.Protobuf:
+		case negotiate.JSON, negotiate.YAML, negotiate.Protobuf:
 		default:
 			continue
 		}
@@ -165,6 +191,12 @@ func aggregatedVersion(r *http.Request) (version, mediaType string) {
 
 // serveRoot answers /api and /apis in either form.
 func (d *documents) serveRoot(w http.ResponseWriter, r *http.Request, prefix string) {
+	if prefix == "api" {
+		if err := getOnly(r, negotiate.Standard().MediaTypes...); err != nil {
+			WriteError(w, r, err)
+			return
+		}
+	}
 	if version, mediaType := aggregatedVersion(r); version != "" {
 		d.serveAggregated(w, r, prefix, version, mediaType)
 		return
@@ -252,9 +284,12 @@ func (d *documents) serveAggregated(w http.ResponseWriter, r *http.Request, pref
 		return
 	}
 	tag := etag(doc)
-	if mediaType == negotiate.Protobuf {
+	switch mediaType {
+	case negotiate.Protobuf:
 		doc, err = wire.NewHeader(apiVersion, list.Kind).Marshal(list)
-	} else {
+	case negotiate.YAML:
+		doc, err = yaml.JSONToYAML(doc)
+	default:
 		doc = append(doc, '\n')
 	}
 	if err != nil {

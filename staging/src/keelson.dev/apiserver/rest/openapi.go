@@ -17,10 +17,12 @@ import (
 	"time"
 
 	openapiv3 "github.com/google/gnostic-models/openapiv3"
+	"github.com/munnerz/goautoneg"
 	"google.golang.org/protobuf/proto"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson.dev/apiserver/discovery"
+	"keelson.dev/apiserver/negotiate"
 	"keelson.dev/apiserver/openapi"
 	"keelson.dev/apiserver/resource"
 )
@@ -64,12 +66,10 @@ func (o *openAPIDocuments) all() []groupVersion {
 
 // serveOpenAPI answers /openapi/v2, /openapi/v3 and the documents below it.
 func (d *documents) serveOpenAPI(w http.ResponseWriter, r *http.Request) {
-	path := strings.Trim(strings.TrimPrefix(r.URL.Path, "/openapi/"), "/")
+	path := strings.TrimPrefix(r.URL.Path, "/openapi/")
 	rest, isV3 := strings.CutPrefix(path, "v3/")
 	var err error
 	switch {
-	case r.Method != http.MethodGet && r.Method != http.MethodHead:
-		err = errMethod()
 	case path == "v2":
 		err = d.openapi.serve(w, r, protoV2, d.openapi.hash("v2", d.openapi.all()), d.openapi.v2)
 	case path == "v3":
@@ -77,7 +77,7 @@ func (d *documents) serveOpenAPI(w http.ResponseWriter, r *http.Request) {
 	case isV3:
 		err = d.openapi.serveV3(w, r, rest)
 	default:
-		err = errNotFound()
+		http.NotFound(w, r)
 	}
 	if err != nil {
 		WriteError(w, r, err)
@@ -134,7 +134,7 @@ func (o *openAPIDocuments) serveIndex(w http.ResponseWriter, r *http.Request) er
 	if err != nil {
 		return err
 	}
-	return o.d.s.send(w, r, http.StatusOK, "application/json", doc)
+	return o.d.s.send(w, r, http.StatusOK, "text/plain; charset=utf-8", doc) // as Kubernetes calls it
 }
 
 // serveV3 answers the document of one group version.
@@ -142,7 +142,7 @@ func (o *openAPIDocuments) serveV3(w http.ResponseWriter, r *http.Request, path 
 	all := o.all()
 	i := slices.IndexFunc(all, func(gv groupVersion) bool { return gv.path() == path })
 	if i < 0 {
-		http.NotFound(w, r)
+		w.WriteHeader(http.StatusNotFound)
 		return nil
 	}
 	gv := all[i]
@@ -168,12 +168,17 @@ func (o *openAPIDocuments) serveV3(w http.ResponseWriter, r *http.Request, path 
 func (o *openAPIDocuments) serve(w http.ResponseWriter, r *http.Request, protoType, hash string, document func(asProto bool) ([]byte, error)) error {
 	h := w.Header()
 	h.Add("Vary", "Accept")
+	asProto, ok := wantsProto(r, protoType)
+	if !ok {
+		w.WriteHeader(http.StatusNotAcceptable)
+		return nil
+	}
 	h.Set("ETag", fmt.Sprintf("%q", hash))
 	if r.Header.Get("If-None-Match") == h.Get("ETag") {
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	asProto, contentType := wantsProto(r, protoType), "application/json"
+	contentType := negotiate.JSON
 	if asProto {
 		contentType = protoType
 	}
@@ -185,18 +190,21 @@ func (o *openAPIDocuments) serve(w http.ResponseWriter, r *http.Request, protoTy
 }
 
 // wantsProto reports whether the client's first choice is protobuf, under
-// either of the names it has had.
-func wantsProto(r *http.Request, protoType string) bool {
-	for clause := range strings.SplitSeq(r.Header.Get("Accept"), ",") {
-		media, _, _ := strings.Cut(strings.TrimSpace(clause), ";")
-		switch strings.Replace(media, "@", ".", 1) {
+// either of the names it has had, and whether anything there is will do.
+func wantsProto(r *http.Request, protoType string) (asProto, ok bool) {
+	header := r.Header.Get("Accept")
+	if header == "" {
+		return false, true
+	}
+	for _, clause := range goautoneg.ParseAccept(header) {
+		switch strings.Replace(clause.Type+"/"+clause.SubType, "@", ".", 1) {
 		case protoType:
-			return true
-		case "application/json", "*/*", "application/*":
-			return false
+			return true, true
+		case negotiate.JSON, "*/*", "application/*":
+			return false, true
 		}
 	}
-	return false
+	return false, false
 }
 
 func toProto(doc []byte) ([]byte, error) {

@@ -14,7 +14,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation/path"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/warning"
@@ -77,6 +76,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rec, done := s.metrics.begin(w, r, info, t)
 	defer done()
 	if err == nil {
+		err = t.routed(r)
+	}
+	if err == nil {
+		err = t.checkName()
+	}
+	if err == nil {
 		err = s.serve(rec, r, t)
 	}
 	if err != nil {
@@ -104,6 +109,11 @@ func (s *Server) resolve(r *http.Request, info *request.RequestInfo) (*target, e
 
 // resolve finds what a request is about, or says that there is no such thing.
 func (st *state) resolve(info *request.RequestInfo, method string) (*target, error) {
+	if info.Verb == "watch" && info.Namespace == "" && info.Name != "" && strings.Contains(info.Path, "/watch/") {
+		if e := st.endpoints[schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}]; e != nil && e.row.Namespaced {
+			return nil, errNotFound()
+		}
+	}
 	e := st.endpoints[schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}]
 	if e == nil || (info.APIPrefix == "api") != (info.APIGroup == "") {
 		return nil, st.noSuch(info.APIGroup)
@@ -122,6 +132,8 @@ func (st *state) resolve(info *request.RequestInfo, method string) (*target, err
 		case e.row.Only != "" && t.verb != "list" && t.verb != "watch":
 			return nil, st.noSuch(info.APIGroup)
 		case named && t.verb != "watch":
+			return nil, errNotFound()
+		case e.row.Ephemeral:
 			return nil, errNotFound()
 		case t.verb != "list" && t.verb != "watch":
 			return nil, errMethod()
@@ -187,10 +199,15 @@ func (t *target) check(info *request.RequestInfo) error {
 	if !slices.Contains(verbs, t.verb) && !t.carries() || t.sub == nil && !fits(t.verb, named) {
 		return errMethod()
 	}
+	return nil
+}
+
+// checkName refuses names that no object can have, and a subresource of no object.
+func (t *target) checkName() error {
 	if t.sub != nil && t.name == "" {
 		return apierrors.NewBadRequest("name must be provided")
 	}
-	if named && t.name != "" {
+	if named := len(t.info.Parts) > 1; named && t.name != "" {
 		if msgs := path.IsValidPathSegmentName(t.name); len(msgs) > 0 {
 			return apierrors.NewBadRequest(fmt.Sprintf("Name parameter invalid: %q: %s", t.name, strings.Join(msgs, ";")))
 		}
@@ -225,7 +242,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t *target) error 
 	}
 	out, err := negotiate.Accept(r, t.offer())
 	if err != nil {
-		return t.notAcceptable(r, err)
+		return err
 	}
 	if t.verb == "list" || t.verb == "watch" {
 		return s.list(w, r, t, out)
@@ -265,21 +282,28 @@ func (t *target) version() *resource.Version {
 	return nil
 }
 
-// notAcceptable words a 406 as Kubernetes' router does, which knows what each
-// path produces; err is for types it produces, but not in the way that is wanted.
-func (t *target) notAcceptable(r *http.Request, err error) error {
-	offer := t.offer()
-	if t.view.dynamic || negotiate.Produces(r, offer) {
-		return err
+// routed refuses what Kubernetes' router refuses before it looks at names: it
+// knows what each path of a built-in kind takes and produces.
+func (t *target) routed(r *http.Request) error {
+	if t.view.dynamic || t.sub != nil && t.sub.Connects() {
+		return nil
 	}
-	types := offer.MediaTypes
-	if t.verb == "list" || t.verb == "watch" {
+	if t.verb == "patch" {
+		if _, err := patchType(r, false); err != nil {
+			return err
+		}
+	}
+	types := t.offer().MediaTypes
+	switch {
+	case t.verb == "list" || t.verb == "watch":
 		types = append(types, negotiate.JSON+";stream=watch", negotiate.Protobuf+";stream=watch")
+	case t.subresource() == "log":
+		types = append([]string{"text/plain"}, types...)
 	}
-	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,
-		Message: "406: Not Acceptable\n\nAvailable representations: " + strings.Join(types, ", "), Details: &metav1.StatusDetails{},
-	}}
+	if negotiate.Routes(r, types) {
+		return nil
+	}
+	return negotiate.NotRouted(types)
 }
 
 func (t *target) offer() negotiate.Offer {
