@@ -142,6 +142,7 @@ func (d dirs) config() string             { return filepath.Join(d.data, "cluste
 func (d dirs) pki(name string) string     { return filepath.Join(d.data, "pki", name) }
 func (d dirs) kubeconfig(n string) string { return filepath.Join(d.data, n+".conf") }
 func (d dirs) file(name string) string    { return filepath.Join(d.data, name) }
+func (d dirs) encryption() string         { return filepath.Join(d.data, "encryption.yaml") }
 func (d dirs) store() string              { return filepath.Join(d.data, "etcd") }
 func (d dirs) auditLog() string           { return filepath.Join(d.data, "audit", "audit.log") }
 func (d dirs) logs() string               { return filepath.Join(d.data, "logs") }

@@ -138,7 +138,7 @@ func TestStoreArchive(t *testing.T) {
 	if err := writeFile(filepath.Join(store, "member", "snap", "db"), []byte("objects"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(packStore(store, file), unpackStore(file, back)); err != nil {
+	if err := errors.Join(packStore(store, file, nil), unpackStore(file, back)); err != nil {
 		t.Fatal(err)
 	}
 	if b, err := os.ReadFile(filepath.Join(back, "member", "snap", "db")); err != nil || string(b) != "objects" {
@@ -151,7 +151,7 @@ func TestStoreArchive(t *testing.T) {
 	if err := unpackStore(other, filepath.Join(dir, "x")); !errors.Is(err, errSnapshot) {
 		t.Errorf("a text: %v", err)
 	}
-	if err := errors.Join(os.Mkdir(filepath.Join(dir, "empty"), 0o755), packStore(filepath.Join(dir, "empty"), other)); err != nil {
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "empty"), 0o755), packStore(filepath.Join(dir, "empty"), other, nil)); err != nil {
 		t.Fatal(err)
 	}
 	if err := unpackStore(other, filepath.Join(dir, "y")); !errors.Is(err, errSnapshot) {

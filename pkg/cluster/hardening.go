@@ -50,6 +50,7 @@ func hardenedAPIServer(d dirs) []string {
 		// Nobody's webhook, APIService or Node leads the server to itself, to its
 		// machine or to a cloud's metadata.
 		"--outbound-deny=special,"+controlAddress+"/32",
+		"--encryption-provider-config="+d.encryption(), "--encryption-provider-config-automatic-reload=true",
 		"--audit-policy-file="+d.file("audit-policy.yaml"), "--audit-log-path="+d.auditLog(),
 		fmt.Sprintf("--audit-log-maxage=%d", auditDays), fmt.Sprintf("--audit-log-maxbackup=%d", auditFiles), fmt.Sprintf("--audit-log-maxsize=%d", auditSize),
 	)

@@ -7,6 +7,7 @@ import (
 	"archive/tar"
 	"compress/gzip"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,14 +15,24 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 )
 
 // Snapshot writes all objects of the cluster to file: the store's directory as a
 // compressed tar archive, taken while the API server is stopped for a moment.
+// Secrets in it are encrypted. The keys are not in it, but their names are.
 func Snapshot(ctx context.Context, c *Config, file string, deps Deps) error {
-	return withoutServer(ctx, c, deps, func() error { return packStore(c.dirs().store(), file) })
+	var keys []string // unknown if they are not those of ctl
+	e, err := readEncryption(c.dirs().encryption())
+	switch {
+	case err == nil:
+		keys = e.names()
+	case !errors.Is(err, errForeignEncryption):
+		return err
+	}
+	return withoutServer(ctx, c, deps, func() error { return packStore(c.dirs().store(), file, keys) })
 }
 
 // Restore replaces all objects of the cluster by those of a snapshot. What runs
@@ -36,6 +47,9 @@ func Restore(ctx context.Context, c *Config, file string, deps Deps) error {
 		return fmt.Errorf("old store: %w", err)
 	}
 	if err := unpackStore(file, fresh); err != nil {
+		return errors.Join(err, os.RemoveAll(fresh))
+	}
+	if err := acceptKeys(c.dirs().encryption(), fresh); err != nil {
 		return errors.Join(err, os.RemoveAll(fresh))
 	}
 	err := withoutServer(ctx, c, deps, func() error {
@@ -85,7 +99,44 @@ func withoutServer(ctx context.Context, c *Config, deps Deps, do func() error) e
 	return errors.Join(err, waitControlPlane(ctx, c, newProgress(deps)))
 }
 
-func packStore(dir, file string) (err error) {
+// keysFile is where a snapshot names the keys that its secrets are encrypted with.
+const keysFile = "encryption-keys"
+
+// acceptKeys has the cluster read the secrets of the unpacked snapshot in dir, or
+// says why it cannot.
+func acceptKeys(file, dir string) error {
+	var used []string
+	err := readJSON(filepath.Join(dir, keysFile), &used)
+	unencrypted := errors.Is(err, os.ErrNotExist)
+	if err != nil && !unencrypted {
+		return fmt.Errorf("%w: %w", errSnapshot, err)
+	}
+	if !unencrypted {
+		if err := os.Remove(filepath.Join(dir, keysFile)); err != nil {
+			return fmt.Errorf("snapshot: %w", err)
+		}
+	}
+	e, err := readEncryption(file)
+	switch {
+	case errors.Is(err, errForeignEncryption):
+		return nil // whoever changed the keys knows which they need
+	case err != nil:
+		return err
+	case unencrypted && !e.plain:
+		e.plain = true
+		_, err := e.write(file)
+		return err
+	}
+	for _, name := range used {
+		if !slices.Contains(e.names(), name) {
+			return fmt.Errorf("%w: %s is not in %s", errKeyGone, name, file)
+		}
+	}
+	return nil
+}
+
+// packStore packs dir, with the names of the keys that are in use.
+func packStore(dir, file string, keys []string) (err error) {
 	out, err := os.OpenFile(file, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("snapshot: %w", err)
@@ -93,7 +144,15 @@ func packStore(dir, file string) (err error) {
 	defer func() { err = errors.Join(err, out.Sync(), out.Close()) }()
 	zip := gzip.NewWriter(out)
 	w := tar.NewWriter(zip)
-	if err := w.AddFS(os.DirFS(dir)); err != nil {
+	names, err := json.Marshal(keys)
+	if err != nil {
+		return fmt.Errorf("snapshot: %w", err)
+	}
+	err = w.WriteHeader(&tar.Header{Name: keysFile, Mode: 0o600, Size: int64(len(names))})
+	if err == nil {
+		_, err = w.Write(names)
+	}
+	if err := errors.Join(err, w.AddFS(os.DirFS(dir))); err != nil {
 		return fmt.Errorf("snapshot: %w", err)
 	}
 	return errors.Join(w.Close(), zip.Close())

@@ -107,3 +107,23 @@ func (s *clusters) tokenCommand() *cobra.Command {
 	c.AddCommand(create)
 	return c
 }
+
+// encryptionCommand is "ctl cluster encryption".
+func (s *clusters) encryptionCommand() *cobra.Command {
+	c := &cobra.Command{Use: "encryption", Short: "Handle the keys that stored secrets are encrypted with"}
+	c.AddCommand(&cobra.Command{
+		Use: "rotate", Short: "Encrypt all secrets with a new key and forget the old one, while the cluster runs",
+		Long: `Make a new key, wait until the API server writes with it (it looks for changes
+once in a minute), write every secret again, and drop the old key. A change that
+was interrupted is gone on with.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			cfg, err := s.load()
+			if err != nil {
+				return err
+			}
+			return cluster.RotateEncryption(c.Context(), cfg, s.deps)
+		},
+	})
+	return c
+}

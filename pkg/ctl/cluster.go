@@ -48,7 +48,7 @@ the machine's own network changes, and nothing in a cluster can reach out of it.
 	flags.StringVar(&s.dataDir, "data-dir", "", "directory that holds the cluster (default "+cluster.DefaultRoot+"/NAME)")
 	root.AddCommand(
 		s.upCommand(), s.downCommand(), s.statusCommand(), s.pidsCommand(), s.nodeCommand(), s.execCommand(), s.logsCommand(),
-		s.loadCommand(), s.kubeconfigCommand(), s.snapshotCommand(), s.restoreCommand(), s.certsCommand(), s.tokenCommand(),
+		s.loadCommand(), s.kubeconfigCommand(), s.snapshotCommand(), s.restoreCommand(), s.certsCommand(), s.encryptionCommand(), s.tokenCommand(),
 		s.superviseCommand(), s.nodeHostCommand(), s.seedHostCommand(),
 	)
 	return root

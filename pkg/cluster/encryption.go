@@ -1,0 +1,282 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiserverv1 "k8s.io/apiserver/pkg/apis/apiserver/v1"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+)
+
+// Secrets are encrypted where they are stored. What with is in one file, and that
+// file is all that is known of how far a change of keys has come:
+//
+//   - one key and nothing else: all secrets are encrypted with it;
+//   - more: the first is what is written with, the rest are for what has been
+//     written before. A change of keys is under way.
+//
+// So whoever finds a change begun goes on with it, and to go on with one twice
+// does no harm.
+
+const (
+	// reloadPatience is how long the API server may take to find a changed file: it
+	// looks once in a minute.
+	reloadPatience = 3 * time.Minute
+	reloadPoll     = time.Second
+	// secretsPage is how many secrets are asked for at once.
+	secretsPage = 250
+	keyLength   = 32
+)
+
+var (
+	errForeignEncryption = errors.New("its keys are not those of ctl (secretbox, for secrets): change them by hand")
+	errNotTakenUp        = errors.New("the API server has not taken up the keys")
+	errKeyGone           = errors.New("the snapshot's secrets are encrypted with keys that the cluster has no more")
+)
+
+// encryption is what encryption.yaml says: the keys, the present one first, and
+// whether there may be secrets that are not encrypted.
+type encryption struct {
+	keys  []apiserverv1.Key
+	plain bool
+}
+
+// settled reports whether all secrets are encrypted with one key.
+func (e *encryption) settled() bool { return len(e.keys) == 1 && !e.plain }
+
+func (e *encryption) names() []string {
+	var out []string
+	for _, k := range e.keys {
+		out = append(out, k.Name)
+	}
+	return out
+}
+
+// add makes a key and puts it first.
+func (e *encryption) add() error {
+	name, err := letters(8)
+	if err != nil {
+		return err
+	}
+	secret := make([]byte, keyLength)
+	if _, err := rand.Read(secret); err != nil {
+		return fmt.Errorf("encryption key: %w", err)
+	}
+	e.keys = slices.Insert(e.keys, 0, apiserverv1.Key{Name: name, Secret: base64.StdEncoding.EncodeToString(secret)})
+	return nil
+}
+
+// makeEncryption makes the key that secrets are encrypted with, if there is none.
+// Those that a cluster of before has stored stay readable.
+func makeEncryption(d dirs) error {
+	if exists(d.encryption()) {
+		return os.Chmod(d.encryption(), 0o600)
+	}
+	e := &encryption{plain: exists(d.store())}
+	if err := e.add(); err != nil {
+		return err
+	}
+	_, err := e.write(d.encryption())
+	return err
+}
+
+func readEncryption(file string) (*encryption, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("encryption keys: %w", err)
+	}
+	cfg := apiserverv1.EncryptionConfiguration{}
+	if err := yaml.UnmarshalStrict(data, &cfg); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if len(cfg.Resources) != 1 || !slices.Equal(cfg.Resources[0].Resources, []string{"secrets"}) {
+		return nil, fmt.Errorf("%s: %w", file, errForeignEncryption)
+	}
+	e := &encryption{}
+	for i, p := range cfg.Resources[0].Providers {
+		switch {
+		case i == 0 && p.Secretbox != nil:
+			e.keys = p.Secretbox.Keys
+		case i == 1 && p.Identity != nil:
+			e.plain = true
+		default:
+			return nil, fmt.Errorf("%s: %w", file, errForeignEncryption)
+		}
+	}
+	if len(e.keys) == 0 {
+		return nil, fmt.Errorf("%s: %w", file, errForeignEncryption)
+	}
+	return e, nil
+}
+
+// write keeps the keys, and returns what the API server will call the file. It is
+// on the disk before anything can be encrypted with a key in it: a key that is
+// lost takes with it what it encrypted.
+func (e *encryption) write(file string) (hash string, err error) {
+	providers := []apiserverv1.ProviderConfiguration{{Secretbox: &apiserverv1.SecretboxConfiguration{Keys: e.keys}}}
+	if e.plain {
+		providers = append(providers, apiserverv1.ProviderConfiguration{Identity: &apiserverv1.IdentityConfiguration{}})
+	}
+	data, err := yaml.Marshal(apiserverv1.EncryptionConfiguration{
+		TypeMeta:  metav1.TypeMeta{APIVersion: "apiserver.config.k8s.io/v1", Kind: "EncryptionConfiguration"},
+		Resources: []apiserverv1.ResourceConfiguration{{Resources: []string{"secrets"}, Providers: providers}},
+	})
+	if err != nil {
+		return "", fmt.Errorf("encode encryption keys: %w", err)
+	}
+	f, err := os.OpenFile(file+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return "", fmt.Errorf("encryption keys: %w", err)
+	}
+	_, err = f.Write(data)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return "", fmt.Errorf("encryption keys: %w", err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		return "", fmt.Errorf("encryption keys: %w", err)
+	}
+	dir, err := os.Open(filepath.Dir(file))
+	if err != nil {
+		return "", fmt.Errorf("encryption keys: %w", err)
+	}
+	return fmt.Sprintf("sha256:%x", sha256.Sum256(data)), errors.Join(dir.Sync(), dir.Close())
+}
+
+// RotateEncryption has the secrets of a running cluster encrypted with a new key,
+// and forgets the old one. It goes on with a change that has been begun, and may
+// be interrupted at any point.
+func RotateEncryption(ctx context.Context, c *Config, deps Deps) error {
+	unlock, err := lockFile(filepath.Join(runRoot, c.Name+".lock"))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	client, err := machineClient(c)
+	if err != nil {
+		return err
+	}
+	r := &rotation{file: c.dirs().encryption(), client: client, p: newProgress(deps), poll: reloadPoll}
+	return r.run(ctx)
+}
+
+// rotation is a change of keys.
+type rotation struct {
+	file   string
+	client kubernetes.Interface
+	p      *progress
+	poll   time.Duration // how often the API server is asked what it works with
+}
+
+func (r *rotation) run(ctx context.Context) error {
+	e, err := readEncryption(r.file)
+	if err != nil {
+		return err
+	}
+	if e.settled() {
+		if err := e.add(); err != nil {
+			return err
+		}
+	} else {
+		r.p.say("going on with key %s", e.keys[0].Name)
+	}
+	if err := r.apply(ctx, e); err != nil {
+		return err
+	}
+	r.p.say("secrets are written with key %s", e.keys[0].Name)
+	// Once more, for what was being written with the old key at the first time.
+	for {
+		changed, err := r.rewrite(ctx)
+		if err != nil {
+			return err
+		}
+		if changed == 0 {
+			break
+		}
+		r.p.say("%d secrets were encrypted with another key, and are no longer", changed)
+	}
+	e.keys, e.plain = e.keys[:1], false
+	if err := r.apply(ctx, e); err != nil {
+		return err
+	}
+	r.p.say("key %s is the only one", e.keys[0].Name)
+	return nil
+}
+
+// apply writes the keys down and waits until the API server works with them.
+func (r *rotation) apply(ctx context.Context, e *encryption) error {
+	hash, err := e.write(r.file)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, reloadPatience)
+	defer cancel()
+	for {
+		err := r.takenUp(ctx, hash)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("encryption keys: %w", err)
+		case <-r.p.deps.Clock.After(r.poll):
+		}
+	}
+}
+
+// takenUp asks the API server whether it works with a file.
+func (r *rotation) takenUp(ctx context.Context, hash string) error {
+	metrics, err := r.client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(metrics)) {
+		if strings.HasPrefix(line, "apiserver_encryption_config_controller_last_config_info{") && strings.Contains(line, hash) {
+			return nil
+		}
+	}
+	return errNotTakenUp
+}
+
+// rewrite stores every secret again, and returns how many of them changed by it:
+// a write that changes nothing of a secret renews one that another key encrypted.
+func (r *rotation) rewrite(ctx context.Context) (changed int, err error) {
+	api := r.client.CoreV1()
+	for next := ""; ; {
+		page, err := api.Secrets("").List(ctx, metav1.ListOptions{Limit: secretsPage, Continue: next})
+		if apierrors.IsResourceExpired(err) {
+			return changed + 1, nil // from the beginning
+		}
+		if err != nil {
+			return changed, fmt.Errorf("secrets: %w", err)
+		}
+		for i := range page.Items {
+			s := &page.Items[i]
+			got, err := api.Secrets(s.Namespace).Update(ctx, s, metav1.UpdateOptions{})
+			switch {
+			case apierrors.IsNotFound(err), apierrors.IsConflict(err): // gone, or written by somebody else
+			case err != nil:
+				return changed, fmt.Errorf("secret %s/%s: %w", s.Namespace, s.Name, err)
+			case got.ResourceVersion != s.ResourceVersion:
+				changed++
+			}
+		}
+		if next = page.Continue; next == "" {
+			return changed, nil
+		}
+	}
+}

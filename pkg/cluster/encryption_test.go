@@ -1,0 +1,179 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	core "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/server/options/encryptionconfig/controller"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/store/kv/memory"
+	"keelson.dev/keelson/pkg/apiserver/config"
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+)
+
+// cutTransport has the caller's context end instead of one of its requests.
+type cutTransport struct {
+	inner http.RoundTripper
+	left  *atomic.Int64
+	cut   context.CancelFunc
+}
+
+func (c cutTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if c.left.Add(-1) < 0 {
+		c.cut()
+		return nil, context.Canceled
+	}
+	return c.inner.RoundTrip(r)
+}
+
+// TestRotation interrupts a change of keys at every request that it makes, until
+// one comes to its end. All secrets can be read all the time, no interruption
+// leads to another key, and in the end nothing is encrypted with the old one.
+func TestRotation(t *testing.T) {
+	controller.EncryptionConfigFileChangePollDuration = 10 * time.Millisecond
+	const secrets = 3
+	file := filepath.Join(t.TempDir(), "encryption.yaml")
+	e := &encryption{plain: true}
+	if err := e.add(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.write(file); err != nil {
+		t.Fatal(err)
+	}
+	kv := memory.New(clock.Real())
+	plain := testserver.Start(t, testserver.Options{KV: kv})
+	for i := range secrets {
+		if _, err := plain.Client.CoreV1().Secrets("default").Create(t.Context(), &core.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("s-%d", i)}, StringData: map[string]string{"k": "hush"},
+		}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	plain.Stop(t)
+	s := testserver.Start(t, testserver.Options{KV: kv, Dir: plain.Dir, Configure: func(c *config.Config) {
+		c.EncryptionConfig, c.EncryptionReload = file, true
+	}})
+
+	// rotate changes keys, with so many requests.
+	rotate := func(requests int64) error {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		left := &atomic.Int64{}
+		left.Store(requests)
+		cfg := rest.CopyConfig(s.Config)
+		cfg.QPS = -1
+		cfg.Wrap(func(inner http.RoundTripper) http.RoundTripper { return cutTransport{inner, left, cancel} })
+		r := &rotation{file: file, client: kubernetes.NewForConfigOrDie(cfg), p: newProgress(Deps{Clock: clock.Real(), Out: io.Discard}), poll: 10 * time.Millisecond}
+		return r.run(ctx)
+	}
+	written := func() (names []string) {
+		t.Helper()
+		for i := range secrets {
+			it, _, err := kv.Get(t.Context(), fmt.Sprintf("/registry/secrets/default/s-%d", i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			name, _, _ := strings.Cut(strings.TrimPrefix(string(it.Value), "k8s:enc:secretbox:v1:"), ":")
+			names = append(names, name)
+		}
+		return names
+	}
+	// What an unencrypted cluster has is encrypted with the key that there is.
+	first := e.keys[0].Name
+	if err := rotate(1 << 30); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range written() {
+		if name != first {
+			t.Errorf("encrypted with %q, not %q", name, first)
+		}
+	}
+	begun := ""
+	for requests := int64(0); ; requests++ {
+		err := rotate(requests)
+		now, readErr := readEncryption(file)
+		if readErr != nil {
+			t.Fatal(readErr)
+		}
+		if begun == "" {
+			begun = now.keys[0].Name
+		}
+		if now.keys[0].Name != begun {
+			t.Fatalf("after %d requests the key is %s, not %s", requests, now.keys[0].Name, begun)
+		}
+		list, listErr := s.Client.CoreV1().Secrets("default").List(t.Context(), metav1.ListOptions{})
+		if listErr != nil || len(list.Items) != secrets || string(list.Items[0].Data["k"]) != "hush" {
+			t.Fatalf("after %d requests: %v, %v", requests, list, listErr)
+		}
+		// An interruption at the last wait is after the end of everything else.
+		if err == nil || now.settled() {
+			break
+		}
+	}
+	for _, name := range written() {
+		if name != begun || name == first {
+			t.Errorf("encrypted with %q, not %q", name, begun)
+		}
+	}
+	info, err := os.Stat(file)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+}
+
+// TestKeysOfSnapshots: a snapshot whose keys are gone is refused before anything
+// is replaced; one of an unencrypted cluster can be read.
+func TestKeysOfSnapshots(t *testing.T) {
+	d := dirs{data: t.TempDir()}
+	if err := makeEncryption(d); err != nil {
+		t.Fatal(err)
+	}
+	e, err := readEncryption(d.encryption())
+	if err != nil || !e.settled() {
+		t.Fatal(e, err)
+	}
+	fresh := func(keys any) string {
+		dir := t.TempDir()
+		if keys != nil {
+			if err := writeJSON(filepath.Join(dir, keysFile), keys); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return dir
+	}
+	if err := acceptKeys(d.encryption(), fresh(e.names())); err != nil {
+		t.Error(err)
+	}
+	if err := acceptKeys(d.encryption(), fresh([]string{"gone"})); !errors.Is(err, errKeyGone) {
+		t.Errorf("got %v", err)
+	}
+	if err := acceptKeys(d.encryption(), fresh(nil)); err != nil {
+		t.Error(err)
+	}
+	if e, err := readEncryption(d.encryption()); err != nil || !e.plain {
+		t.Errorf("unencrypted values cannot be read: %v", err)
+	}
+	if err := os.WriteFile(d.encryption(), []byte("resources: [{resources: ['*.*'], providers: [{identity: {}}]}]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readEncryption(d.encryption()); !errors.Is(err, errForeignEncryption) {
+		t.Errorf("got %v", err)
+	}
+}
