@@ -187,7 +187,7 @@ func (a *assembly) buildAdmission(ctx context.Context) error {
 	a.admission, err = admission.New(ctx, admission.Deps{
 		Enable: a.cfg.EnableAdmission, Disable: a.cfg.DisableAdmission,
 		Client: a.self.client, Dynamic: a.self.dynamic, Informers: a.self.informers,
-		Authorizer: a.authz, Graph: a.graph, Clock: a.server.deps.Clock, Log: a.server.log,
+		Authorizer: a.authz, Graph: a.graph, Clock: a.server.deps.Clock, Log: a.server.log, Metrics: a.server.deps.Metrics,
 		Mapper: a.mapper, EndpointRouting: a.cfg.AggregatorRouting, Outbound: policy,
 		AllowPrivileged: a.cfg.AllowPrivileged, ConfigFile: a.cfg.AdmissionConfig, Drained: ctx.Done(),
 	})

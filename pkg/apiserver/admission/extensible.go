@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/informers"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
 	"keelson.dev/keelson/pkg/apiserver/admission/webhooks"
 	"keelson.dev/keelson/pkg/outbound"
@@ -34,27 +35,49 @@ func newValidatingPolicy(deps Deps) (admission.Interface, error) {
 	return validatingpolicy.NewPlugin(deps.settings)
 }
 func newMutatingWebhook(deps Deps) (admission.Interface, error) {
+	static := deps.settings != nil
 	p, err := mutatingwebhook.NewMutatingWebhook(deps.settings)
-	return &mutating{p}, err
+	return &mutating{p, configured(deps.Informers.Admissionregistration().V1().MutatingWebhookConfigurations().Informer(), static)}, err
 }
 func newValidatingWebhook(deps Deps) (admission.Interface, error) {
+	static := deps.settings != nil
 	p, err := validatingwebhook.NewValidatingAdmissionWebhook(deps.settings)
-	return &validating{p}, err
+	return &validating{p, configured(deps.Informers.Admissionregistration().V1().ValidatingWebhookConfigurations().Informer(), static)}, err
+}
+
+// configured returns whether there may be webhooks: not all of them are known, or
+// there are configurations, in the API or static ones. The plugins copy an object
+// for webhooks before they look whether there are any.
+func configured(configurations cache.SharedIndexInformer, static bool) func() bool {
+	known := configurations.GetStore()
+	return func() bool { return static || !configurations.HasSynced() || len(known.List()) > 0 }
 }
 
 // mutating tells those who call webhooks which request it is about.
-type mutating struct{ *mutatingwebhook.Plugin }
+type mutating struct {
+	*mutatingwebhook.Plugin
+	configured func() bool
+}
 
 // Admit asks mutating webhooks.
 func (p *mutating) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	if !p.configured() {
+		return nil
+	}
 	return p.Plugin.Admit(webhooks.For(ctx, a), a, o)
 }
 
 // validating does so too.
-type validating struct{ *validatingwebhook.Plugin }
+type validating struct {
+	*validatingwebhook.Plugin
+	configured func() bool
+}
 
 // Validate asks validating webhooks.
 func (p *validating) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	if !p.configured() {
+		return nil
+	}
 	return p.Plugin.Validate(webhooks.For(ctx, a), a, o)
 }
 

@@ -17,12 +17,12 @@ import (
 	"log/slog"
 	"slices"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/initializer"
-	admissionmetrics "k8s.io/apiserver/pkg/admission/metrics"
 	"k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle"
 	"k8s.io/apiserver/pkg/apis/apiserver/install"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -48,7 +48,9 @@ type Deps struct {
 	Graph           *nodeauth.Graph
 	Clock           clock.Clock
 	Log             *slog.Logger
-	Mapper          meta.RESTMapper // of kinds to resources
+	// Metrics registers how long plugins take; nil: nobody asks.
+	Metrics prometheus.Registerer
+	Mapper  meta.RESTMapper // of kinds to resources
 	// EndpointRouting reaches webhooks by endpoints instead of cluster IPs.
 	EndpointRouting bool
 	// Outbound says which addresses webhooks may have.
@@ -65,7 +67,7 @@ type Deps struct {
 
 // Chain asks plugins in order.
 type Chain struct {
-	admission.Interface
+	*metered
 	// Webhooks has the health of webhooks.
 	Webhooks *webhooks.Book
 	names    []string
@@ -73,16 +75,6 @@ type Chain struct {
 
 // Names are the plugins that run, in order.
 func (c *Chain) Names() []string { return slices.Clone(c.names) }
-
-// Admit runs the mutating plugins.
-func (c *Chain) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	return c.Interface.(admission.MutationInterface).Admit(ctx, a, o)
-}
-
-// Validate runs the validating plugins.
-func (c *Chain) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	return c.Interface.(admission.ValidationInterface).Validate(ctx, a, o)
-}
 
 // plugin is one entry of the chain.
 type plugin struct {
@@ -153,17 +145,21 @@ func New(_ context.Context, deps Deps) (*Chain, error) {
 	if err != nil {
 		return nil, err
 	}
+	meters, err := newMeters(deps.Clock, deps.Metrics)
+	if err != nil {
+		return nil, err
+	}
 	config, err := admission.ReadAdmissionConfiguration(chain.names, deps.ConfigFile, configScheme())
 	if err != nil {
 		return nil, fmt.Errorf("admission configuration: %w", err)
 	}
 	inner, err := registered.NewFromPlugins(chain.names, config, init, admission.Decorators{
-		admission.DecoratorFunc(admissionmetrics.WithControllerMetrics),
+		admission.DecoratorFunc(meters.plugin),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("admission: %w", err)
 	}
-	chain.Interface = admissionmetrics.WithStepMetrics(inner)
+	chain.metered = meters.all(inner)
 	return chain, nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"unsafe"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -83,7 +84,8 @@ func (s *Store) Put(ctx context.Context, key string, value []byte, expect, ttl i
 		}
 		opts = append(opts, clientv3.WithLease(lease))
 	}
-	return s.write(ctx, key, expect, clientv3.OpPut(key, string(value), opts...))
+	// OpPut copies what it is given.
+	return s.write(ctx, key, expect, clientv3.OpPut(key, unsafe.String(unsafe.SliceData(value), len(value)), opts...))
 }
 
 // Delete implements kv.Store.
