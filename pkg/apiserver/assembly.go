@@ -65,6 +65,8 @@ type assembly struct {
 	authz      authorizer.Authorizer
 	ruleSource authorizer.RuleResolver
 	graph      *nodeauth.Graph
+	pods       store.Interface // of the resource; there once the API is
+	podRefs    *nodeauth.Pods  // nil: nobody asks
 	mapper     meta.RESTMapper // of all that is served
 	admission  *admission.Chain
 	services   *services.Allocator
@@ -150,12 +152,16 @@ func (a *assembly) buildAuthz() error {
 		if err != nil {
 			return err
 		}
-		a.synced = append(a.synced, synced)
+		a.podRefs = &nodeauth.Pods{
+			Graph: a.graph, Store: func() store.Interface { return a.pods }, Clock: a.server.deps.Clock, Log: a.server.log,
+		}
+		known := func() bool { return synced() && a.podRefs.Synced() }
+		a.synced = append(a.synced, known)
 		rules, err := bootstrap.NodeRules()
 		if err != nil {
 			return err
 		}
-		members[config.ModeNode] = nodeauth.NewAuthorizer(a.graph, rbac.Allows(rules), synced)
+		members[config.ModeNode] = nodeauth.NewAuthorizer(a.graph, rbac.Allows(rules), known)
 	}
 	if err := chain.Build(members); err != nil {
 		return err
@@ -382,6 +388,9 @@ func (a *assembly) run(ctx context.Context) {
 		a.started.Open()
 		a.announce(ctx)
 	})
+	if a.podRefs != nil {
+		wg.Go(func() { a.podRefs.Run(ctx) })
+	}
 	wg.Go(func() { a.runHooks(ctx) })
 	wg.Go(func() { a.custom.Run(ctx) })
 	wg.Go(func() { a.aggregator.Run(ctx) })

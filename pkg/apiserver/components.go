@@ -71,7 +71,11 @@ func (a *assembly) storeOf(row *resource.Row) store.Interface {
 	if row.Computed {
 		return a.components(row)
 	}
-	return a.stores.of(row)
+	s := a.stores.of(row)
+	if row.Resource == "pods" && row.Group == "" {
+		a.pods = s
+	}
+	return s
 }
 
 // healthz asks a process on this machine.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -18,7 +17,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"keelson.dev/apiserver/loopback"
-	"keelson.dev/keelson/pkg/apiserver/nodeauth"
 )
 
 // self is the server as a client of itself: requests go to its handlers by
@@ -61,17 +59,12 @@ func newSelf() (*self, error) {
 	return s, nil
 }
 
-// withoutManagedFields spares informers what nobody reads in them. Of pods it
-// keeps what the node authorizer looks at, in a form of its own: nobody else
-// follows pods here.
+// withoutManagedFields spares informers what nobody reads in them.
 func withoutManagedFields(obj any) (any, error) {
 	if o, ok := obj.(interface {
 		SetManagedFields([]metav1.ManagedFieldsEntry)
 	}); ok {
 		o.SetManagedFields(nil)
-	}
-	if pod, ok := obj.(*corev1.Pod); ok {
-		return nodeauth.PodOf(pod), nil
 	}
 	return obj, nil
 }

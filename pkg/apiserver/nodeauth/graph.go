@@ -5,7 +5,7 @@
 // itself, its lease, and the pods bound to it with the secrets, config maps,
 // claims, volumes and service accounts that these refer to.
 //
-// A Graph knows the relations, by informers; the Authorizer decides reads and
+// A Graph knows the relations, by informers and from the store of pods; the Authorizer decides reads and
 // token requests by it. Writes are confined by the admission plugin
 // NodeRestriction.
 package nodeauth
@@ -13,6 +13,7 @@ package nodeauth
 import (
 	"slices"
 	"sync"
+	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -39,6 +40,14 @@ type object struct {
 	kind            kind
 	namespace, name string
 }
+
+// shared returns o with strings that all equal objects share, and nothing else:
+// the pods of a Deployment refer to the same things.
+func (o object) shared() object {
+	return object{o.kind, shared(o.namespace), shared(o.name)}
+}
+
+func shared(s string) string { return unique.Make(s).Value() }
 
 // Graph relates objects to nodes. It is safe for concurrent use.
 type Graph struct {
@@ -117,11 +126,36 @@ func (g *Graph) reachesLocked(node string, o object, depth int) bool {
 	return slices.ContainsFunc(g.through[o], func(next object) bool { return g.reachesLocked(node, next, depth-1) })
 }
 
-// SetPod records what a pod refers to. A pod without a node refers to nothing.
-func (g *Graph) SetPod(p *Pod) { g.set(p.self, p.node, p.refs) }
+// SetPod records what a pod refers to, without keeping any of p. A pod without a
+// node refers to nothing, nor does a mirror pod: its node makes up its contents.
+func (g *Graph) SetPod(p *corev1.Pod) {
+	var refs []object
+	if _, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]; !mirror && p.Spec.NodeName != "" {
+		refs = podRefs(p)
+	}
+	for i := range refs {
+		refs[i] = refs[i].shared()
+	}
+	g.set(object{pod, p.Namespace, p.Name}.shared(), shared(p.Spec.NodeName), refs)
+}
 
-// DeletePod forgets a pod.
-func (g *Graph) DeletePod(p *Pod) { g.set(p.self, "", nil) }
+// deletePod forgets a pod.
+func (g *Graph) deletePod(p object) { g.set(p, "", nil) }
+
+// retainPods forgets all pods but those in present.
+func (g *Graph) retainPods(present map[object]struct{}) {
+	var gone []object
+	g.mu.RLock()
+	for o := range g.direct {
+		if _, ok := present[o]; !ok && o.kind == pod {
+			gone = append(gone, o)
+		}
+	}
+	g.mu.RUnlock()
+	for _, o := range gone {
+		g.deletePod(o)
+	}
+}
 
 // SetAttachment records which node a volume attachment is for.
 func (g *Graph) SetAttachment(a *storagev1.VolumeAttachment) {

@@ -27,28 +27,25 @@ func TestPods(t *testing.T) {
 		}
 	}
 	s, a := object{secret, "ns", "s"}, object{pod, "ns", "a"}
-	g.SetPod(PodOf(p("a", "", "s")))
+	g.SetPod(p("a", "", "s"))
 	check("unbound", "", a, false)
 	check("unbound", "n1", s, false)
-	g.SetPod(PodOf(p("a", "n1", "s")))
-	g.SetPod(PodOf(p("b", "n1", "s")))
+	g.SetPod(p("a", "n1", "s"))
+	g.SetPod(p("b", "n1", "s"))
 	check("bound", "n1", a, true)
 	check("bound", "n1", s, true)
 	check("bound", "n2", s, false)
 	check("bound", "n2", a, false)
-	g.DeletePod(PodOf(p("a", "n1", "s")))
+	g.deletePod(a)
 	check("one is gone", "n1", a, false)
 	check("one is gone", "n1", s, true)
 	mirror := p("b", "n1", "s")
 	mirror.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
-	g.SetPod(PodOf(mirror))
+	g.SetPod(mirror)
 	check("mirror", "n1", s, false)
 	check("mirror", "n1", object{pod, "ns", "b"}, true)
 
 	g.SetAttachment(&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va"}, Spec: storagev1.VolumeAttachmentSpec{NodeName: "n1"}})
 	check("attachment", "n1", object{attachment, "", "va"}, true)
 	check("attachment", "n2", object{attachment, "", "va"}, false)
-	if m := PodOf(p("a", "n", "s")).GetObjectMeta(); m.GetName() != "a" || m.GetNamespace() != "ns" {
-		t.Errorf("key of %s/%s", m.GetNamespace(), m.GetName())
-	}
 }

@@ -13,15 +13,14 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Watch feeds g from informers, whose pods have been through PodOf. The returned function reports whether all that
-// existed at the start has been seen.
+// Watch feeds g from informers with all but pods, which are followed by Pods. The
+// returned function reports whether all that existed at the start has been seen.
 func (g *Graph) Watch(f informers.SharedInformerFactory) (synced func() bool, err error) {
 	var regs []cache.ResourceEventHandlerRegistration
 	for _, w := range []struct {
 		informer cache.SharedIndexInformer
 		set, del func(any)
 	}{
-		{f.Core().V1().Pods().Informer(), on(g.SetPod), on(g.DeletePod)},
 		{f.Core().V1().PersistentVolumes().Informer(), on(g.SetVolume), on(g.DeleteVolume)},
 		{f.Storage().V1().VolumeAttachments().Informer(), on(g.SetAttachment), on(g.DeleteAttachment)},
 		{f.Resource().V1().ResourceSlices().Informer(), on(g.SetSlice), on(g.DeleteSlice)},
@@ -46,7 +45,7 @@ func (g *Graph) Watch(f informers.SharedInformerFactory) (synced func() bool, er
 
 // on calls f with the object of an informer's event.
 func on[T interface {
-	*Pod | *corev1.PersistentVolume | *storagev1.VolumeAttachment | *resourcev1.ResourceSlice
+	*corev1.PersistentVolume | *storagev1.VolumeAttachment | *resourcev1.ResourceSlice
 }](f func(T)) func(any) {
 	return func(obj any) {
 		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {

@@ -1,0 +1,120 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeauth
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/store"
+)
+
+// followAgain is how long after an error pods are followed again.
+const followAgain = time.Second
+
+// Pods tells a graph of the pods in a store. It reads the store's own records:
+// what this server has written need not be decoded, and nobody keeps a second
+// copy of what is known of each pod.
+type Pods struct {
+	Graph *Graph
+	// Store has the pods; Run asks for it when it begins.
+	Store func() store.Interface
+	Clock clock.Clock
+	Log   *slog.Logger
+
+	synced atomic.Bool
+}
+
+// Synced reports whether all pods that existed at the start have been seen.
+func (p *Pods) Synced() bool { return p.synced.Load() }
+
+// Run follows the pods until ctx is done.
+func (p *Pods) Run(ctx context.Context) {
+	for {
+		err := p.follow(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if apierrors.IsResourceExpired(err) {
+			continue // changes have been missed: from the present state again
+		}
+		p.Log.Error("Pods not followed", "err", err)
+		again := p.Clock.NewTimer(followAgain)
+		select {
+		case <-ctx.Done():
+		case <-again.C():
+		}
+		again.Stop()
+	}
+}
+
+// follow takes over the present pods, and then what changes, until an error.
+func (p *Pods) follow(ctx context.Context) error {
+	// Without bookmarks the state would not say where it ends.
+	watcher, err := p.Store().Watch(ctx, store.WatchOptions{SendInitialEvents: new(true), AllowBookmarks: true})
+	if err != nil {
+		return err
+	}
+	defer watcher.Stop()
+	var present map[object]struct{} // of those that may have gone meanwhile; nil: there are none
+	if p.Synced() {
+		present = map[object]struct{}{}
+	}
+	for {
+		events, err := watcher.Next(ctx)
+		if err != nil {
+			return err
+		}
+		for i := range events {
+			e := &events[i]
+			switch {
+			case e.InitialEventsEnd:
+				if present != nil {
+					p.Graph.retainPods(present)
+					present = nil
+				}
+				p.synced.Store(true)
+			case e.Type == store.Bookmark:
+			case e.Type == store.Deleted:
+				p.Graph.deletePod(podOf(e.Record))
+			default:
+				if err := p.set(e.Record); err != nil {
+					return err
+				}
+				if present != nil {
+					present[podOf(e.Record)] = struct{}{}
+				}
+			}
+		}
+	}
+}
+
+// set takes over the state of a pod.
+func (p *Pods) set(rec *store.Record) error {
+	if rec.Fields["spec.nodeName"] == "" {
+		p.Graph.deletePod(podOf(rec)) // refers to nothing
+		return nil
+	}
+	obj, err := rec.Read()
+	if err != nil {
+		return err
+	}
+	if pod, ok := obj.(*corev1.Pod); ok {
+		p.Graph.SetPod(pod)
+	}
+	return nil
+}
+
+// podOf is the pod of a record.
+func podOf(rec *store.Record) object {
+	namespace, name, _ := strings.Cut(rec.Key, "/")
+	return object{pod, namespace, name}
+}
