@@ -33,6 +33,7 @@ require (
 
 require (
 	github.com/NYTimes/gziphandler v1.1.1 // indirect
+	github.com/container-storage-interface/spec v1.9.0
 	github.com/coreos/go-oidc v2.5.0+incompatible // indirect
 	github.com/docker/cli v29.7.2+incompatible // indirect
 	github.com/docker/docker-credential-helpers v0.9.3 // indirect

@@ -36,7 +36,7 @@ type hardware struct {
 
 var _ worker.Devices = (*hardware)(nil)
 
-func newHardware(cfg Config, changed func()) (*hardware, error) {
+func newHardware(cfg Config, storage plugins.Handler, changed func()) (*hardware, error) {
 	length := int64(userns.DefaultLength)
 	if u := cfg.Kubelet.UserNamespaces; u != nil && u.IDsPerPod != nil && *u.IDsPerPod != 0 {
 		length = *u.IDsPerPod
@@ -59,7 +59,7 @@ func newHardware(cfg Config, changed func()) (*hardware, error) {
 	}
 	h.plugins = plugins.New(plugins.Config{
 		Dir: filepath.Join(cfg.RootDir, "plugins_registry"), Clock: cfg.Clock, Log: cfg.Log,
-		Handlers: map[string]plugins.Handler{registration.DRAPlugin: h.claims, registration.DevicePlugin: h.devices},
+		Handlers: map[string]plugins.Handler{registration.DRAPlugin: h.claims, registration.DevicePlugin: h.devices, registration.CSIPlugin: storage},
 	})
 	return h, nil
 }

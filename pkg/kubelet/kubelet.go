@@ -28,6 +28,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/allocation"
 	"keelson.dev/keelson/pkg/kubelet/cgroup"
 	"keelson.dev/keelson/pkg/kubelet/cri"
+	"keelson.dev/keelson/pkg/kubelet/csi"
 	"keelson.dev/keelson/pkg/kubelet/dns"
 	"keelson.dev/keelson/pkg/kubelet/eviction"
 	"keelson.dev/keelson/pkg/kubelet/images"
@@ -85,6 +86,7 @@ type Kubelet struct {
 	sources *sources
 	objects *objects.Manager
 	volumes *volume.Manager
+	drivers *csi.Manager
 	cgroups *cgroup.Manager
 	status  *status.Manager
 	node    *node.Node
@@ -137,7 +139,14 @@ func New(cfg Config) (*Kubelet, error) {
 	k.objects = objects.New(objects.Config{Client: cfg.Client, Clock: cfg.Clock, Log: cfg.Log})
 	k.status = status.NewManager(status.Config{Client: cfg.Client, Clock: cfg.Clock, Log: cfg.Log, Mirror: k.mirror, Gone: k.gone})
 	k.handler = &prober.Handler{Exec: k.runtime.exec, Clock: cfg.Clock}
-	if k.hardware, err = newHardware(cfg, func() { k.node.Poke() }); err != nil {
+	k.drivers, err = csi.New(csi.Config{
+		RootDir: cfg.RootDir, NodeName: cfg.NodeName, Client: cfg.Client, Token: k.objects.ServiceAccountToken,
+		Changed: func() { k.node.Poke() }, Clock: cfg.Clock, Log: cfg.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if k.hardware, err = newHardware(cfg, k.drivers, func() { k.node.Poke() }); err != nil {
 		return nil, err
 	}
 	k.node = node.New(k.nodeConfig())
@@ -149,7 +158,7 @@ func New(cfg Config) (*Kubelet, error) {
 	}
 	k.allocation = allocation.NewManager(allocation.Config{Log: cfg.Log, Dir: cfg.RootDir, Pods: k.Pods, Check: k.check, Freed: k.wake})
 	k.volumes = volume.New(volume.Config{
-		RootDir: cfg.RootDir, NodeName: cfg.NodeName, Client: cfg.Client, Objects: k.objects, Allocatable: k.allocatable,
+		RootDir: cfg.RootDir, NodeName: cfg.NodeName, Client: cfg.Client, Objects: k.objects, Drivers: k.drivers, Allocatable: k.allocatable,
 		NodeLabels: k.node.Labels, Clock: cfg.Clock, Log: cfg.Log,
 		Event: func(pod *v1.Pod, eventType, reason, message string) {
 			k.events.pod(pod, "", eventType, reason, message)
@@ -189,7 +198,7 @@ func (k *Kubelet) nodeConfig() node.Config {
 	info.KubeletVersion = k.cfg.Version
 	return node.Config{
 		Client: k.cfg.Client, Clock: k.cfg.Clock, Log: k.cfg.Log, Name: k.cfg.NodeName, Hostname: k.cfg.Hostname, IPs: k.cfg.NodeIPs,
-		Port: c.Port, Labels: k.cfg.Labels, Taints: c.RegisterWithTaints, Capacity: k.machine.Capacity(c.MaxPods), Allocatable: k.limits, Devices: k.hardware.devices.Resources,
+		Port: c.Port, Labels: k.cfg.Labels, Taints: c.RegisterWithTaints, Capacity: k.machine.Capacity(c.MaxPods), Allocatable: k.limits, Devices: k.hardware.devices.Resources, VolumesInUse: k.drivers.InUse,
 		Info: info, RuntimeVersion: k.runtime.version, Handlers: k.runtime.handlers, Features: k.runtime.features, Ready: k.runtime.ready,
 		Pressures: k.pressures,
 		Images:    k.runtime.images,
@@ -251,6 +260,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	g.Go(func() error { return k.status.Run(ctx) })
 	g.Go(func() error { return k.objects.Run(ctx) })
 	g.Go(func() error { return k.volumes.Run(ctx) })
+	g.Go(func() error { return k.drivers.Run(ctx) })
 	g.Go(func() error { return k.runtime.watchState(ctx) })
 	g.Go(func() error { return k.work(ctx) })
 	g.Go(func() error { daemon.Settle(ctx, k.cfg.Clock, k.cfg.Log); return nil })

@@ -50,7 +50,9 @@ type Config struct {
 	// Capacity and Allocatable are the node's resources.
 	Capacity, Allocatable v1.ResourceList
 	// Devices are the extended resources of device plugins, and the names of those that are gone.
-	Devices        func() (capacity, allocatable v1.ResourceList, gone []v1.ResourceName)
+	Devices func() (capacity, allocatable v1.ResourceList, gone []v1.ResourceName)
+	// VolumesInUse are those that must not be detached; it may be nil.
+	VolumesInUse   func() []v1.UniqueVolumeName
 	Info           v1.NodeSystemInfo
 	RuntimeVersion func() string
 	Handlers       func() []v1.NodeRuntimeHandler

@@ -42,6 +42,9 @@ func (n *Node) status(ctx context.Context, old *v1.Node) v1.NodeStatus {
 	s.RuntimeHandlers = n.cfg.Handlers()
 	s.Features = n.cfg.Features()
 	s.Images = n.cfg.Images(ctx)
+	if n.cfg.VolumesInUse != nil {
+		s.VolumesInUse = n.cfg.VolumesInUse()
+	}
 	n.conditions(&s)
 	return s
 }

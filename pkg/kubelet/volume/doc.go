@@ -20,5 +20,5 @@
 //   - A container cannot reach out of a volume by a symbolic link in a subPath: paths are
 //     resolved beneath the volume by the kernel, and bound by descriptor.
 //
-// CSI volumes and generic ephemeral volumes are refused with an error that says so.
+// Volumes of CSI drivers are made by package csi; what is the same for all volumes is done here.
 package volume

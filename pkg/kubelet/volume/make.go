@@ -6,7 +6,6 @@ package volume
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -20,6 +19,7 @@ const (
 	pluginDownwardAPI = "kubernetes.io/downward-api"
 	pluginLocal       = "kubernetes.io/local-volume"
 	pluginNFS         = "kubernetes.io/nfs"
+	pluginCSI         = "kubernetes.io/csi"
 )
 
 // localPlugins have nothing but the pod's own content, which goes with the pod.
@@ -39,11 +39,11 @@ func (m *Manager) make(ctx context.Context, pod *v1.Pod, v *v1.Volume) (prepared
 	case s.NFS != nil:
 		return m.makeNFS(pod, v.Name, s.NFS, nil, s.NFS.ReadOnly)
 	case s.PersistentVolumeClaim != nil:
-		return m.makeClaim(ctx, pod, v)
+		return m.makeClaim(ctx, pod, v, s.PersistentVolumeClaim.ReadOnly)
 	case s.CSI != nil:
-		return prepared{}, fmt.Errorf("inline CSI volumes are not supported by this kubelet (driver %s)", s.CSI.Driver)
+		return m.makeInline(ctx, pod, v.Name, s.CSI)
 	case s.Ephemeral != nil:
-		return prepared{}, errors.New("generic ephemeral volumes are not supported by this kubelet")
+		return m.makeClaim(ctx, pod, v, false)
 	case s.GitRepo != nil:
 		return prepared{}, errors.New("git-repo volume plugin has been disabled")
 	}

@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/kubelet/csi"
 	"keelson.dev/keelson/pkg/kubelet/objects"
 )
 
@@ -58,6 +59,8 @@ type Config struct {
 	// Client reads claims, volumes and trust bundles; these are not watched.
 	Client  kubernetes.Interface
 	Objects Objects
+	// Drivers make the volumes that are not the kubelet's own business.
+	Drivers Drivers
 	// Allocatable gives the node's allocatable resources, for downward API volumes and the size of memory volumes.
 	Allocatable func() v1.ResourceList
 	// NodeLabels gives the node's labels, for the node affinity of persistent volumes; nil means only the host name is known.
@@ -97,6 +100,8 @@ type prepared struct {
 	readOnly bool
 	// managed tells that the volume is the pod's own, to relabel and to change the group of.
 	managed bool
+	// driven is what a driver made the volume from; nil if none did.
+	driven *csi.Volume
 }
 
 // New makes a Manager. It starts nothing and touches nothing.
@@ -285,10 +290,15 @@ func (m *Manager) refresh(ctx context.Context, uid types.UID) error {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		p, ready := pv.ready[v.Name]
-		if !ready || !hasContent(v) {
-			continue
+		var err error
+		switch {
+		case !ready:
+		case hasContent(v):
+			err = m.writeContent(ctx, pod, v, p.path)
+		case p.driven != nil:
+			err = m.tend(ctx, pod, v, p)
 		}
-		if err := m.writeContent(ctx, pod, v, p.path); err != nil {
+		if err != nil {
 			err := setUpError(v.Name, err)
 			m.event(pod, err)
 			errs = append(errs, err)
@@ -312,7 +322,7 @@ func (m *Manager) Pods() ([]types.UID, error) {
 	var out []types.UID
 	for _, e := range entries {
 		uid := types.UID(e.Name())
-		for _, dir := range []string{m.volumesDir(uid), m.subpathsDir(uid)} {
+		for _, dir := range []string{m.volumesDir(uid), m.devicesDir(uid), m.subpathsDir(uid)} {
 			if _, err := os.Lstat(dir); err == nil {
 				out = append(out, uid)
 				break
@@ -327,6 +337,10 @@ func (m *Manager) podDir(uid types.UID) string {
 }
 
 func (m *Manager) volumesDir(uid types.UID) string { return filepath.Join(m.podDir(uid), "volumes") }
+func (m *Manager) devicesDir(uid types.UID) string {
+	return filepath.Join(m.podDir(uid), "volumeDevices")
+}
+
 func (m *Manager) subpathsDir(uid types.UID) string {
 	return filepath.Join(m.podDir(uid), subpathsName)
 }

@@ -84,6 +84,7 @@ func newManager(t *testing.T, o Objects) *Manager {
 	return New(Config{
 		RootDir: t.TempDir(),
 		Objects: o,
+		Drivers: &drivers{},
 		Clock:   clock.Real(),
 		Log:     slog.New(slog.DiscardHandler),
 		Allocatable: func() v1.ResourceList {
@@ -240,7 +241,7 @@ func TestPrepareErrors(t *testing.T) {
 		"not a dir":      {hostPath(file, v1.HostPathDirectory), `MountVolume.SetUp failed for volume "v" : hostPath type check failed: ` + file + ` is not a directory`},
 		"not there":      {hostPath("/nope", v1.HostPathSocket), `MountVolume.SetUp failed for volume "v" : hostPath type check failed: /nope is not a socket file`},
 		"backsteps":      {hostPath("/a/../b", ""), "MountVolume.SetUp failed for volume \"v\" : invalid HostPath `/a/../b`: must not contain '..'"},
-		"csi":            {v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: "d"}}}, `MountVolume.SetUp failed for volume "v" : inline CSI volumes are not supported by this kubelet (driver d)`},
+		"csi":            {v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: "d"}}}, `MountVolume.SetUp failed for volume "v" : no driver`},
 		"medium":         {v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: "x"}}}, `MountVolume.SetUp failed for volume "v" : unknown storage medium "x"`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -64,6 +64,20 @@ func singleUser(pod *v1.Pod) *int64 {
 	return user
 }
 
+// applyGroup gives the files of a persistent volume to the pod's group, unless the
+// pod is content with the group of its root.
+func applyGroup(pod *v1.Pod, dir string, readOnly bool) error {
+	group := fsGroup(pod)
+	if group == nil || readOnly {
+		return nil
+	}
+	policy := pod.Spec.SecurityContext.FSGroupChangePolicy
+	if policy != nil && *policy == v1.FSGroupChangeOnRootMismatch && groupMatches(dir, *group, readOnly) {
+		return nil
+	}
+	return changeGroup(dir, *group, readOnly)
+}
+
 // changeGroup gives everything in dir to the group: files become readable (and writable) for it, and
 // directories hand it on to what is made in them. The root comes last, so that its
 // state tells whether all below it is done.

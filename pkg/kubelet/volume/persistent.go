@@ -13,37 +13,50 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/storage/ephemeral"
 	volumehelper "k8s.io/component-helpers/storage/volume"
 	"k8s.io/mount-utils"
 	utilexec "k8s.io/utils/exec"
+
+	"keelson.dev/keelson/pkg/kubelet/csi"
 )
 
 // defaultFSType is what a device without a file system is formatted with.
 const defaultFSType = "ext4"
 
 // makeClaim makes the persistent volume that the pod's claim is bound to.
-func (m *Manager) makeClaim(ctx context.Context, pod *v1.Pod, v *v1.Volume) (prepared, error) {
-	pvc, pv, err := m.readClaim(ctx, pod, v.PersistentVolumeClaim.ClaimName)
+func (m *Manager) makeClaim(ctx context.Context, pod *v1.Pod, v *v1.Volume, readOnly bool) (prepared, error) {
+	name := claimName(pod, v)
+	pvc, pv, err := m.readClaim(ctx, pod, name, metav1.GetOptions{})
+	if err == nil && v.Ephemeral != nil {
+		err = ephemeral.VolumeIsForPod(pod, pvc)
+	}
 	if err != nil {
 		return prepared{}, &Error{Reason: ReasonFailedMount, Volume: v.Name, Err: fmt.Errorf(
 			"Unable to attach or mount volumes: unmounted volumes=[%s], unattached volumes=[], failed to process volumes=[%s]: error processing PVC %s/%s: %w", // users see it
-			v.Name, v.Name, pod.Namespace, v.PersistentVolumeClaim.ClaimName, err)}
+			v.Name, v.Name, pod.Namespace, name, err)}
 	}
 	if m.cfg.NodeLabels != nil {
 		if err := volumehelper.CheckNodeAffinity(pv, m.cfg.NodeLabels()); err != nil {
 			return prepared{}, &Error{Reason: ReasonFailedMount, Volume: pv.Name, Operation: "MountVolume.NodeAffinity check failed", Err: err}
 		}
 	}
-	p, err := m.makePersistent(pod, pvc, pv, v.PersistentVolumeClaim.ReadOnly)
+	p, err := m.makePersistent(ctx, pod, pv, readOnly)
 	if err != nil {
 		return prepared{}, setUpError(pv.Name, err)
+	}
+	if p.driven != nil && toGrow(pvc, pv) {
+		// It grew while no pod had it. That it cannot is no reason not to use it.
+		if err := m.expand(ctx, pod, pvc, *p.driven); err != nil && !inUse(err) {
+			return prepared{}, setUpError(pv.Name, err)
+		}
 	}
 	return p, nil
 }
 
 // readClaim returns the claim and the volume that it is bound to, if each names the other.
-func (m *Manager) readClaim(ctx context.Context, pod *v1.Pod, name string) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
-	pvc, err := m.cfg.Client.CoreV1().PersistentVolumeClaims(pod.Namespace).Get(ctx, name, metav1.GetOptions{})
+func (m *Manager) readClaim(ctx context.Context, pod *v1.Pod, name string, o metav1.GetOptions) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
+	pvc, err := m.cfg.Client.CoreV1().PersistentVolumeClaims(pod.Namespace).Get(ctx, name, o)
 	switch {
 	case err != nil:
 		return nil, nil, fmt.Errorf("failed to fetch PVC from API server: %w", err)
@@ -54,7 +67,7 @@ func (m *Manager) readClaim(ctx context.Context, pod *v1.Pod, name string) (*v1.
 	case pvc.Spec.VolumeName == "":
 		return nil, nil, errors.New("PVC has empty pvc.Spec.VolumeName")
 	}
-	pv, err := m.cfg.Client.CoreV1().PersistentVolumes().Get(ctx, pvc.Spec.VolumeName, metav1.GetOptions{})
+	pv, err := m.cfg.Client.CoreV1().PersistentVolumes().Get(ctx, pvc.Spec.VolumeName, o)
 	switch {
 	case err != nil:
 		return nil, nil, fmt.Errorf("failed to fetch PV %s from API server: %w", pvc.Spec.VolumeName, err)
@@ -66,7 +79,7 @@ func (m *Manager) readClaim(ctx context.Context, pod *v1.Pod, name string) (*v1.
 	return pvc, pv, nil
 }
 
-func (m *Manager) makePersistent(pod *v1.Pod, pvc *v1.PersistentVolumeClaim, pv *v1.PersistentVolume, readOnly bool) (prepared, error) {
+func (m *Manager) makePersistent(ctx context.Context, pod *v1.Pod, pv *v1.PersistentVolume, readOnly bool) (prepared, error) {
 	block := pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock
 	switch s := &pv.Spec.PersistentVolumeSource; {
 	case s.HostPath != nil:
@@ -82,7 +95,7 @@ func (m *Manager) makePersistent(pod *v1.Pod, pvc *v1.PersistentVolumeClaim, pv 
 	case s.NFS != nil:
 		return m.makeNFS(pod, pv.Name, s.NFS, pv.Spec.MountOptions, readOnly || s.NFS.ReadOnly)
 	case s.CSI != nil:
-		return prepared{}, fmt.Errorf("CSI volumes are not supported by this kubelet (driver %s, claim %s)", s.CSI.Driver, pvc.Name)
+		return m.makeDriven(ctx, pod, csi.Volume{PV: pv, ReadOnly: readOnly, Group: fsGroup(pod)})
 	}
 	return prepared{}, errors.New("no volume plugin matched")
 }
@@ -128,14 +141,8 @@ func (m *Manager) makeLocal(pod *v1.Pod, pv *v1.PersistentVolume, readOnly bool)
 	if err != nil {
 		return prepared{}, errors.Join(err, removeEmptyDir(dir))
 	}
-	if group := fsGroup(pod); group != nil && !readOnly {
-		policy := pod.Spec.SecurityContext.FSGroupChangePolicy
-		onMismatch := policy != nil && *policy == v1.FSGroupChangeOnRootMismatch
-		if !onMismatch || !groupMatches(dir, *group, readOnly) {
-			if err := changeGroup(dir, *group, readOnly); err != nil {
-				return prepared{}, err
-			}
-		}
+	if err := applyGroup(pod, dir, readOnly); err != nil {
+		return prepared{}, err
 	}
 	return prepared{path: dir, readOnly: readOnly, managed: !readOnly}, nil
 }

@@ -35,10 +35,10 @@ func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]statsapi.VolumeSt
 		return nil, nil
 	}
 	pv.mu.Lock()
-	paths := map[string]string{}
+	own := map[string]prepared{}
 	for name, p := range pv.ready {
-		if strings.HasPrefix(p.path, m.volumesDir(uid)+"/") {
-			paths[name] = p.path
+		if p.driven != nil || strings.HasPrefix(p.path, m.volumesDir(uid)+"/") {
+			own[name] = p
 		}
 	}
 	pv.mu.Unlock()
@@ -46,23 +46,41 @@ func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]statsapi.VolumeSt
 	var errs []error
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
-		path, ok := paths[v.Name]
+		p, ok := own[v.Name]
 		if !ok {
 			continue
 		}
-		s, err := m.measure(ctx, path)
+		s, err := m.statsOf(ctx, pod, p)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("measure volume %s: %w", v.Name, err))
+		}
+		if s == nil {
 			continue
 		}
-		stats := statsapi.VolumeStats{FsStats: s, Name: v.Name}
-		if pvc := v.PersistentVolumeClaim; pvc != nil {
-			stats.PVCRef = &statsapi.PVCReference{Name: pvc.ClaimName, Namespace: pod.Namespace}
+		stats := statsapi.VolumeStats{FsStats: *s, Name: v.Name}
+		if claim := claimName(pod, v); claim != "" {
+			stats.PVCRef = &statsapi.PVCReference{Name: claim, Namespace: pod.Namespace}
 		}
 		out = append(out, stats)
 	}
 	slices.SortFunc(out, func(a, b statsapi.VolumeStats) int { return strings.Compare(a.Name, b.Name) })
 	return out, errors.Join(errs...)
+}
+
+// statsOf asks the driver of a volume, or looks itself if there is none or it does not
+// tell; nil: there is nothing to tell.
+func (m *Manager) statsOf(ctx context.Context, pod *v1.Pod, p prepared) (*statsapi.FsStats, error) {
+	if p.driven != nil {
+		s, err := m.cfg.Drivers.Stats(ctx, pod, *p.driven)
+		if s != nil || err != nil || p.path == "" {
+			return s, err
+		}
+	}
+	s, err := m.measure(ctx, p.path)
+	if err != nil {
+		return nil, err
+	}
+	return &s, nil
 }
 
 // measure returns the state of the file system at path; what is used is the volume's share

@@ -41,10 +41,15 @@ func (m *Manager) Teardown(ctx context.Context, uid types.UID) error {
 func safeName(s string) bool { return s != "" && s != "." && s != ".." && !strings.Contains(s, "/") }
 
 func (m *Manager) removeVolumes(ctx context.Context, uid types.UID) error {
-	for _, dir := range []string{m.subpathsDir(uid), m.volumesDir(uid)} {
-		if err := unmountBelow(dir); err != nil {
-			return fmt.Errorf("pod %s: %w", uid, err)
-		}
+	if err := unmountBelow(m.subpathsDir(uid)); err != nil {
+		return fmt.Errorf("pod %s: %w", uid, err)
+	}
+	// What drivers have mounted is theirs to unmount; until they have, nothing is touched.
+	if err := m.cfg.Drivers.Teardown(ctx, uid); err != nil {
+		return fmt.Errorf("pod %s: %w", uid, err)
+	}
+	if err := unmountBelow(m.volumesDir(uid)); err != nil {
+		return fmt.Errorf("pod %s: %w", uid, err)
 	}
 	if err := ctx.Err(); err != nil {
 		return err
@@ -55,6 +60,11 @@ func (m *Manager) removeVolumes(ctx context.Context, uid types.UID) error {
 	}
 	if err := m.removePlugins(uid); err != nil {
 		return err
+	}
+	for _, dir := range []string{filepath.Join(m.devicesDir(uid), escape(pluginCSI)), m.devicesDir(uid)} {
+		if err := removeIfEmpty(dir); err != nil {
+			return err
+		}
 	}
 	marks := filepath.Join(m.podDir(uid), "plugins")
 	if err := os.RemoveAll(filepath.Join(marks, escape(pluginEmptyDir))); err != nil {

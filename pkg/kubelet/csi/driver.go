@@ -1,0 +1,103 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package csi
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	csi "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"keelson.dev/keelson/pkg/kubelet/plugins"
+)
+
+// callTimeout is Kubernetes' bound for calls of drivers.
+const callTimeout = 2 * time.Minute
+
+var _ plugins.Handler = (*Manager)(nil)
+
+// driver is a driver that has registered.
+type driver struct {
+	name     string
+	endpoint string
+	conn     *grpc.ClientConn
+	node     csi.NodeClient
+}
+
+// Register implements plugins.Handler. The driver is published before it is told that it is registered.
+func (m *Manager) Register(ctx context.Context, p plugins.Plugin) error {
+	if !slices.ContainsFunc(p.Versions, supported) {
+		return fmt.Errorf("none of the CSI versions %v is supported by the kubelet", p.Versions)
+	}
+	conn, err := grpc.NewClient("unix://"+p.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"))
+	if err != nil {
+		return fmt.Errorf("endpoint of the driver: %w", err)
+	}
+	d := &driver{name: p.Name, endpoint: p.Endpoint, conn: conn, node: csi.NewNodeClient(conn)}
+	info, err := d.node.NodeGetInfo(ctx, &csi.NodeGetInfoRequest{})
+	if err == nil {
+		err = m.publish(ctx, p.Name, info)
+	}
+	if err != nil {
+		_ = conn.Close()
+		return fmt.Errorf("register CSI driver: %w", err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if old := m.drivers[p.Name]; old != nil {
+		_ = old.conn.Close() // nothing is lost: calls are repeated
+	}
+	m.drivers[p.Name] = d
+	return nil
+}
+
+// supported tells whether a version, as drivers give it, is one that this kubelet speaks.
+func supported(version string) bool {
+	return strings.HasPrefix(strings.TrimPrefix(version, "v"), "1.")
+}
+
+// Unregister implements plugins.Handler. Volumes stay as they are.
+func (m *Manager) Unregister(p plugins.Plugin) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if d := m.drivers[p.Name]; d != nil && d.endpoint == p.Endpoint {
+		_ = d.conn.Close()
+		delete(m.drivers, p.Name)
+		m.gone[p.Name] = true
+		m.poke()
+	}
+}
+
+func (m *Manager) driver(name string) (*driver, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if d := m.drivers[name]; d != nil {
+		return d, nil
+	}
+	return nil, fmt.Errorf("driver name %s not found in the list of registered CSI drivers", name)
+}
+
+// abilities are what a driver's node service can do.
+type abilities map[csi.NodeServiceCapability_RPC_Type]bool
+
+func (d *driver) abilities(ctx context.Context) (abilities, error) {
+	got, err := d.node.NodeGetCapabilities(ctx, &csi.NodeGetCapabilitiesRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("capabilities of driver %s: %w", d.name, err)
+	}
+	out := abilities{}
+	for _, c := range got.GetCapabilities() {
+		out[c.GetRpc().GetType()] = true
+	}
+	return out, nil
+}
+
+func (a abilities) stages() bool {
+	return a[csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME]
+}

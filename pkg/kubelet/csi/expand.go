@@ -1,0 +1,89 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package csi
+
+import (
+	"context"
+	"fmt"
+
+	csi "github.com/container-storage-interface/spec/lib/go/csi"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+	"k8s.io/utils/ptr"
+)
+
+// Expand has what is on a volume of a pod grow to the volume's present size. A driver
+// that has nothing to do on nodes is done.
+func (m *Manager) Expand(ctx context.Context, pod *v1.Pod, v Volume) error {
+	r := newRequest(pod, v)
+	d, err := m.driver(r.id.driver)
+	if err != nil {
+		return err
+	}
+	secrets, err := m.secret(ctx, "NodeExpandSecretRef", v.PV.Spec.CSI.NodeExpandSecretRef)
+	if err != nil {
+		return err
+	}
+	vol, done := m.want(r.id, false)
+	defer done()
+	vol.asking.Lock()
+	defer vol.asking.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	able, err := d.abilities(ctx)
+	if err != nil || !able[csi.NodeServiceCapability_RPC_EXPAND_VOLUME] {
+		return err
+	}
+	req := &csi.NodeExpandVolumeRequest{
+		VolumeId: r.id.handle, VolumePath: m.target(r.place), VolumeCapability: capability(r, able), Secrets: secrets,
+		CapacityRange: &csi.CapacityRange{RequiredBytes: v.PV.Spec.Capacity.Storage().Value()},
+	}
+	if able.stages() {
+		req.StagingTargetPath = m.stage(r.id, r.place).path
+	}
+	_, err = d.node.NodeExpandVolume(ctx, req)
+	return err
+}
+
+// Stats asks the driver how full a volume of a pod is; nil: it does not tell.
+func (m *Manager) Stats(ctx context.Context, pod *v1.Pod, v Volume) (*statsapi.FsStats, error) {
+	r := newRequest(pod, v)
+	d, err := m.driver(r.id.driver)
+	if err != nil {
+		return nil, err
+	}
+	able, err := d.abilities(ctx)
+	if err != nil || !able[csi.NodeServiceCapability_RPC_GET_VOLUME_STATS] {
+		return nil, err
+	}
+	req := &csi.NodeGetVolumeStatsRequest{VolumeId: r.id.handle, VolumePath: m.target(r.place)}
+	if able.stages() && v.PV != nil {
+		req.StagingTargetPath = m.stage(r.id, r.place).path
+	}
+	got, err := d.node.NodeGetVolumeStats(ctx, req)
+	if err != nil {
+		return nil, fmt.Errorf("statistics of driver %s: %w", d.name, err)
+	}
+	out := &statsapi.FsStats{Time: metav1.NewTime(m.cfg.Clock.Now())}
+	for _, u := range got.GetUsage() {
+		available, total, used := ptr.To(uint64(u.GetAvailable())), ptr.To(uint64(u.GetTotal())), ptr.To(uint64(u.GetUsed()))
+		switch u.GetUnit() {
+		case csi.VolumeUsage_BYTES:
+			out.AvailableBytes, out.CapacityBytes, out.UsedBytes = available, total, used
+		case csi.VolumeUsage_INODES:
+			out.InodesFree, out.Inodes, out.InodesUsed = available, total, used
+		}
+	}
+	return out, nil
+}
+
+// Republishes tells whether a driver wants to be asked to publish from time to time.
+func (m *Manager) Republishes(ctx context.Context, driver string) (bool, error) {
+	d, err := m.object(ctx, driver)
+	if err != nil || d == nil {
+		return false, err
+	}
+	return d.Spec.RequiresRepublish != nil && *d.Spec.RequiresRepublish, nil
+}

@@ -1,0 +1,272 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package csi
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	csi "github.com/container-storage-interface/spec/lib/go/csi"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+)
+
+// Volume is what a pod asks for: a persistent volume, or one of its own.
+type Volume struct {
+	// PV is nil for a volume of the pod's own, which Name and Inline tell.
+	PV       *v1.PersistentVolume
+	Name     string
+	Inline   *v1.CSIVolumeSource
+	ReadOnly bool
+	// Group is what the files are to belong to, if anything.
+	Group *int64
+}
+
+// Mounted is a volume that is ready.
+type Mounted struct {
+	// Path is where the file system is mounted, Device the node's path of a device.
+	Path, Device string
+	// ChangeGroup tells that the files are still to be given to the group.
+	ChangeGroup bool
+}
+
+// request is a Volume in the words of drivers.
+type request struct {
+	id         id
+	place      place
+	mode       storagev1.VolumeLifecycleMode
+	fsType     string
+	attributes map[string]string
+	options    []string
+	access     v1.PersistentVolumeAccessMode
+	readOnly   bool
+	group      *int64
+	object     *storagev1.CSIDriver
+	// What the attaching gave, and secrets.
+	publishContext               map[string]string
+	stageSecrets, publishSecrets map[string]string
+}
+
+// newRequest reads what a volume is; it asks nobody.
+func newRequest(pod *v1.Pod, v Volume) request {
+	r := request{readOnly: v.ReadOnly, group: v.Group, access: v1.ReadWriteOnce}
+	if v.PV == nil {
+		r.mode = storagev1.VolumeLifecycleEphemeral
+		r.id = id{v.Inline.Driver, fmt.Sprintf("csi-%x", sha256.Sum256([]byte(string(pod.UID)+v.Name)))}
+		r.place = place{pod: pod.UID, spec: v.Name}
+		r.attributes = v.Inline.VolumeAttributes
+		if v.Inline.FSType != nil {
+			r.fsType = *v.Inline.FSType
+		}
+		return r
+	}
+	s := v.PV.Spec.CSI
+	r.mode = storagev1.VolumeLifecyclePersistent
+	r.id = id{s.Driver, s.VolumeHandle}
+	block := v.PV.Spec.VolumeMode != nil && *v.PV.Spec.VolumeMode == v1.PersistentVolumeBlock
+	r.place = place{pod: pod.UID, spec: v.PV.Name, block: block}
+	r.fsType, r.attributes, r.options = s.FSType, s.VolumeAttributes, v.PV.Spec.MountOptions
+	if len(v.PV.Spec.AccessModes) > 0 {
+		r.access = v.PV.Spec.AccessModes[0]
+	}
+	return r
+}
+
+// Mount makes a volume of a pod, or finds that it is made. It may be repeated: drivers
+// that want that get a chance to renew what they publish.
+func (m *Manager) Mount(ctx context.Context, pod *v1.Pod, v Volume) (Mounted, error) {
+	r := newRequest(pod, v)
+	var err error
+	if r.object, err = m.object(ctx, r.id.driver); err != nil {
+		return Mounted{}, err
+	}
+	if err := checkMode(r.object, r.id.driver, r.mode); err != nil {
+		return Mounted{}, err
+	}
+	vol, done := m.want(r.id, r.mode == storagev1.VolumeLifecycleEphemeral)
+	defer done()
+	if v.PV != nil && attachRequired(r.object) {
+		if r.publishContext, err = m.awaitAttached(ctx, r.id); err != nil {
+			return Mounted{}, err
+		}
+	}
+	d, err := m.driver(r.id.driver)
+	if err != nil {
+		return Mounted{}, err
+	}
+	if err := m.complete(ctx, pod, v, &r); err != nil {
+		return Mounted{}, err
+	}
+	vol.asking.Lock()
+	defer vol.asking.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return m.mount(ctx, d, vol, r, v)
+}
+
+// checkMode tells whether a driver makes volumes of this kind.
+func checkMode(d *storagev1.CSIDriver, name string, mode storagev1.VolumeLifecycleMode) error {
+	if d == nil {
+		if mode == storagev1.VolumeLifecyclePersistent {
+			return nil
+		}
+		return fmt.Errorf("volume mode %q not supported by driver %s (no CSIDriver object)", mode, name)
+	}
+	modes := d.Spec.VolumeLifecycleModes
+	if len(modes) == 0 {
+		modes = []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent}
+	}
+	if slices.Contains(modes, mode) {
+		return nil
+	}
+	return fmt.Errorf("volume mode %q not supported by driver %s (only supports %q)", mode, name, modes)
+}
+
+// mount records, stages and publishes. The caller holds the volume.
+func (m *Manager) mount(ctx context.Context, d *driver, vol *volume, r request, v Volume) (Mounted, error) {
+	able, err := d.abilities(ctx)
+	if err != nil {
+		return Mounted{}, err
+	}
+	if err := m.begin(vol, r); err != nil {
+		return Mounted{}, err
+	}
+	staging := ""
+	if v.PV != nil && able.stages() {
+		staging = m.stage(r.id, r.place).path
+		if err := stageVolume(ctx, d, able, r, staging); err != nil {
+			return Mounted{}, err
+		}
+	}
+	target := m.target(r.place)
+	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
+		return Mounted{}, fmt.Errorf("volume's directory: %w", err)
+	}
+	req := &csi.NodePublishVolumeRequest{
+		VolumeId: r.id.handle, PublishContext: r.publishContext, StagingTargetPath: staging, TargetPath: target,
+		VolumeCapability: capability(r, able), Readonly: r.readOnly, Secrets: r.publishSecrets, VolumeContext: r.attributes,
+	}
+	if _, err := d.node.NodePublishVolume(ctx, req); err != nil {
+		return Mounted{}, err
+	}
+	if r.place.block {
+		return Mounted{Device: target}, nil
+	}
+	changeGroup := !able[csi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP] && groupApplies(r, v.PV)
+	return Mounted{Path: target, ChangeGroup: changeGroup}, nil
+}
+
+// begin writes what is about to be done.
+func (m *Manager) begin(vol *volume, r request) error {
+	rec := record{
+		Spec: r.place.spec, Handle: r.id.handle, Driver: r.id.driver, Node: m.cfg.NodeName,
+		Attachment: AttachmentName(r.id.handle, r.id.driver, m.cfg.NodeName), Mode: string(r.mode),
+	}
+	var staged *stage
+	if r.mode == storagev1.VolumeLifecyclePersistent {
+		s := m.stage(r.id, r.place)
+		staged = &s
+		if err := write(s.record, rec); err != nil {
+			return err
+		}
+	}
+	m.note(vol, func() { vol.staged = staged })
+	var err error
+	if r.place.block {
+		err = link(m.target(r.place), m.podDir(r.place))
+	} else {
+		err = write(filepath.Join(m.podDir(r.place), recordName), rec)
+	}
+	if err == nil {
+		m.note(vol, func() { vol.users[r.place] = true })
+	}
+	return err
+}
+
+// link makes a link of a pod to its device.
+func link(target, path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return fmt.Errorf("link to device: %w", err)
+	}
+	if err := os.Symlink(target, path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("link to device: %w", err)
+	}
+	return nil
+}
+
+func stageVolume(ctx context.Context, d *driver, able abilities, r request, path string) error {
+	if err := os.MkdirAll(path, 0o750); err != nil {
+		return fmt.Errorf("staging directory: %w", err)
+	}
+	_, err := d.node.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{
+		VolumeId: r.id.handle, PublishContext: r.publishContext, StagingTargetPath: path,
+		VolumeCapability: capability(r, able), Secrets: r.stageSecrets, VolumeContext: stagedAttributes(r),
+	})
+	return err
+}
+
+// stagedAttributes are those of the volume, without what is about one pod.
+func stagedAttributes(r request) map[string]string {
+	out := maps.Clone(r.attributes)
+	maps.DeleteFunc(out, func(k, _ string) bool { return isPodAttribute(k) })
+	return out
+}
+
+func capability(r request, able abilities) *csi.VolumeCapability {
+	c := &csi.VolumeCapability{AccessMode: &csi.VolumeCapability_AccessMode{Mode: accessMode(r.access, able[csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER])}}
+	if r.place.block {
+		c.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
+		return c
+	}
+	mount := &csi.VolumeCapability_MountVolume{FsType: r.fsType, MountFlags: r.options}
+	if r.group != nil && able[csi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP] {
+		mount.VolumeMountGroup = fmt.Sprint(*r.group)
+	}
+	c.AccessType = &csi.VolumeCapability_Mount{Mount: mount}
+	return c
+}
+
+// accessMode is the mode in the words of drivers: those that tell apart how many pods
+// of a node write are told, for others there is one word.
+func accessMode(mode v1.PersistentVolumeAccessMode, precise bool) csi.VolumeCapability_AccessMode_Mode {
+	switch {
+	case mode == v1.ReadOnlyMany:
+		return csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY
+	case mode == v1.ReadWriteMany:
+		return csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER
+	case !precise && (mode == v1.ReadWriteOnce || mode == v1.ReadWriteOncePod):
+		return csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER
+	case mode == v1.ReadWriteOnce:
+		return csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER
+	case mode == v1.ReadWriteOncePod:
+		return csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER
+	}
+	return csi.VolumeCapability_AccessMode_UNKNOWN
+}
+
+// groupApplies tells whether the kubelet gives the files of a volume to the pod's group.
+func groupApplies(r request, pv *v1.PersistentVolume) bool {
+	policy := storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
+	if r.object != nil && r.object.Spec.FSGroupPolicy != nil {
+		policy = *r.object.Spec.FSGroupPolicy
+	}
+	switch {
+	case r.group == nil || r.readOnly || policy == storagev1.NoneFSGroupPolicy:
+		return false
+	case policy == storagev1.FileFSGroupPolicy:
+		return true
+	case r.fsType == "":
+		return false
+	}
+	return pv == nil || slices.ContainsFunc(pv.Spec.AccessModes, func(a v1.PersistentVolumeAccessMode) bool {
+		return a == v1.ReadWriteOnce || a == v1.ReadWriteOncePod
+	})
+}

@@ -1,0 +1,184 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package csi
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/moby/sys/mountinfo"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson.dev/keelson/pkg/kubelet/checkpoint"
+)
+
+const (
+	// pluginDir is the name of the directories of pods' volumes of this kind.
+	pluginDir  = "kubernetes.io~csi"
+	recordName = "vol_data.json"
+	mountName  = "mount"
+)
+
+// record is what is on the disk about a volume, for its pod and where it is staged.
+type record struct {
+	Spec       string `json:"specVolID,omitempty"`
+	Handle     string `json:"volumeHandle"`
+	Driver     string `json:"driverName"`
+	Node       string `json:"nodeName,omitempty"`
+	Attachment string `json:"attachmentID,omitempty"`
+	Mode       string `json:"volumeLifecycleMode,omitempty"`
+}
+
+func (r record) id() id { return id{r.Driver, r.Handle} }
+
+// id names a volume among all of the cluster.
+type id struct{ driver, handle string }
+
+// String is the name that the status of nodes has.
+func (i id) String() string { return "kubernetes.io/csi/" + i.driver + "^" + i.handle }
+
+// AttachmentName is the name of the VolumeAttachment of a volume and a node.
+func AttachmentName(handle, driver, node string) string {
+	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(handle+driver+node)))
+}
+
+// place is a volume of a pod.
+type place struct {
+	pod   types.UID
+	spec  string
+	block bool
+}
+
+// target is what the driver publishes: a mount, or a device.
+func (m *Manager) target(p place) string {
+	if p.block {
+		return filepath.Join(m.devicesDir(), "publish", p.spec, string(p.pod))
+	}
+	return filepath.Join(m.podDir(p), mountName)
+}
+
+// podDir is the pod's directory of a file system, or the link to its device.
+func (m *Manager) podDir(p place) string {
+	kind := "volumes"
+	if p.block {
+		kind = "volumeDevices"
+	}
+	return filepath.Join(m.cfg.RootDir, "pods", string(p.pod), kind, pluginDir, p.spec)
+}
+
+func (m *Manager) devicesDir() string {
+	return filepath.Join(m.cfg.RootDir, "plugins", "kubernetes.io", "csi", "volumeDevices")
+}
+
+// stage is where a volume is staged on the node, and the directories that are its
+// own, to be removed in this order.
+type stage struct {
+	path, record string
+	own          [3]string
+}
+
+func (s stage) directories() []string {
+	return slices.DeleteFunc(s.own[:], func(dir string) bool { return dir == "" })
+}
+
+func (m *Manager) stage(i id, p place) stage {
+	if p.block {
+		dir := filepath.Join(m.devicesDir(), p.spec)
+		data := filepath.Join(dir, "data")
+		return stage{filepath.Join(m.devicesDir(), "staging", p.spec), filepath.Join(data, recordName), [3]string{filepath.Dir(m.target(p)), data, dir}}
+	}
+	dir := filepath.Join(m.cfg.RootDir, "plugins", "kubernetes.io", "csi", i.driver, fmt.Sprintf("%x", sha256.Sum256([]byte(i.handle))))
+	return stage{filepath.Join(dir, "globalmount"), filepath.Join(dir, recordName), [3]string{dir}}
+}
+
+// load reads what an earlier process left on the disk.
+func (m *Manager) load() error {
+	pods := filepath.Join(m.cfg.RootDir, "pods", "*")
+	err := m.each(filepath.Join(pods, "volumes", pluginDir, "*", recordName), func(path string, r record) {
+		dir := filepath.Dir(path)
+		p := place{pod: types.UID(filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(dir))))), spec: filepath.Base(dir)}
+		v := m.volume(r.id())
+		v.users[p], v.inline = true, r.Mode == "Ephemeral"
+	})
+	if err != nil {
+		return err
+	}
+	csiDir := filepath.Dir(m.devicesDir())
+	err = m.each(filepath.Join(csiDir, "*", "*", recordName), func(_ string, r record) {
+		s := m.stage(r.id(), place{})
+		m.volume(r.id()).staged = &s
+	})
+	if err != nil {
+		return err
+	}
+	return m.each(filepath.Join(m.devicesDir(), "*", "data", recordName), func(path string, r record) {
+		spec := filepath.Base(filepath.Dir(filepath.Dir(path)))
+		v, s := m.volume(r.id()), m.stage(r.id(), place{spec: spec, block: true})
+		v.staged = &s
+		links, _ := filepath.Glob(filepath.Join(pods, "volumeDevices", pluginDir, spec)) // the pattern is fine
+		for _, link := range links {
+			uid := filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(link))))
+			v.users[place{pod: types.UID(uid), spec: spec, block: true}] = true
+		}
+	})
+}
+
+// each reads the records that match a pattern.
+func (m *Manager) each(pattern string, f func(path string, r record)) error {
+	paths, err := filepath.Glob(pattern)
+	if err != nil {
+		return fmt.Errorf("records of CSI volumes: %w", err)
+	}
+	for _, path := range paths {
+		var r record
+		_, err := checkpoint.Read(path, &r)
+		if err != nil || r.Driver == "" || r.Handle == "" {
+			// What it is of is not to be undone without it; the directory stays.
+			m.cfg.Log.Error("Record of a CSI volume is not read", "path", path, "err", err)
+			continue
+		}
+		f(path, r)
+	}
+	return nil
+}
+
+// write makes a record, with its directory.
+func write(path string, r record) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return fmt.Errorf("record of volume: %w", err)
+	}
+	if err := checkpoint.WriteDurably(path, r); err != nil {
+		return fmt.Errorf("record of volume: %w", err)
+	}
+	return nil
+}
+
+// removeTarget removes a mount point or a device's file that the driver has left.
+// It refuses while something is mounted there, or lies there.
+func removeTarget(path string) error {
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	mounted, err := mountinfo.Mounted(path)
+	if err != nil {
+		return fmt.Errorf("look for mount: %w", err)
+	}
+	if mounted {
+		return fmt.Errorf("%s is still mounted, the driver says that it is not", path)
+	}
+	return remove(path)
+}
+
+// remove removes a file or an empty directory, if it is there.
+func remove(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("what is left of a volume: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,144 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	csi "github.com/container-storage-interface/spec/lib/go/csi"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Teardown has all volumes of a pod taken away, whether or not this process made
+// them, and unstages those that no other pod has. It is repeated until it succeeds.
+func (m *Manager) Teardown(ctx context.Context, pod types.UID) error {
+	type use struct {
+		volume *volume
+		place  place
+	}
+	m.mu.Lock()
+	var uses []use
+	for _, v := range m.volumes {
+		for p := range v.users {
+			if p.pod == pod {
+				uses = append(uses, use{v, p})
+			}
+		}
+	}
+	m.mu.Unlock()
+	var errs []error
+	for _, u := range uses {
+		errs = append(errs, m.unmount(ctx, u.volume, u.place))
+	}
+	errs = append(errs, m.unbegun(pod))
+	return errors.Join(errs...)
+}
+
+func (m *Manager) unmount(ctx context.Context, v *volume, p place) error {
+	v.asking.Lock()
+	defer v.asking.Unlock()
+	if err := m.unpublish(ctx, v, p); err != nil {
+		return fmt.Errorf("volume %s: %w", p.spec, err)
+	}
+	if err := m.unstage(ctx, v); err != nil {
+		return fmt.Errorf("volume %s: %w", p.spec, err)
+	}
+	return nil
+}
+
+// unpublish takes a volume away from a pod. The caller holds the volume.
+func (m *Manager) unpublish(ctx context.Context, v *volume, p place) error {
+	d, err := m.driver(v.id.driver)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	target := m.target(p)
+	if _, err := d.node.NodeUnpublishVolume(ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: v.id.handle, TargetPath: target}); err != nil {
+		return err
+	}
+	if err := removeTarget(target); err != nil {
+		return err
+	}
+	// The record goes last: as long as it is there, all of this is done again.
+	leftovers := []string{filepath.Join(m.podDir(p), recordName), m.podDir(p)}
+	if p.block {
+		leftovers = []string{m.podDir(p)}
+	}
+	for _, path := range leftovers {
+		if err := remove(path); err != nil {
+			return err
+		}
+	}
+	m.note(v, func() { delete(v.users, p) })
+	return nil
+}
+
+// unstage takes a volume off the node if no pod has it. The caller holds the volume.
+func (m *Manager) unstage(ctx context.Context, v *volume) error {
+	m.mu.Lock()
+	staged := v.staged
+	if len(v.users) > 0 {
+		staged = nil
+	}
+	m.mu.Unlock()
+	if staged == nil {
+		return nil
+	}
+	d, err := m.driver(v.id.driver)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	able, err := d.abilities(ctx)
+	if err != nil {
+		return err
+	}
+	if able.stages() {
+		if _, err := d.node.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: v.id.handle, StagingTargetPath: staged.path}); err != nil {
+			return err
+		}
+	}
+	for _, path := range []string{staged.path, staged.record} {
+		if err := removeTarget(path); err != nil {
+			return err
+		}
+	}
+	for _, dir := range staged.directories() {
+		if err := remove(dir); err != nil {
+			return err
+		}
+	}
+	m.note(v, func() { v.staged = nil })
+	return nil
+}
+
+// unbegun removes directories of a pod's volumes that have no record: a process was
+// killed before it wrote one, or after it removed it.
+func (m *Manager) unbegun(pod types.UID) error {
+	dirs, err := filepath.Glob(m.podDir(place{pod: pod, spec: "*"}))
+	if err != nil {
+		return fmt.Errorf("volumes of pod: %w", err)
+	}
+	for _, dir := range dirs {
+		path := filepath.Join(dir, recordName)
+		if _, err := os.Lstat(path); err == nil {
+			continue
+		}
+		err := errors.Join(removeTarget(filepath.Join(dir, mountName)), remove(path+".new"))
+		if err == nil {
+			err = remove(dir)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

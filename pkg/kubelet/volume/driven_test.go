@@ -1,0 +1,142 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+	"keelson.dev/keelson/pkg/kubelet/csi"
+)
+
+// drivers are Drivers that make what they are told to have.
+type drivers struct {
+	path      string
+	expanding error
+	asked     []string
+}
+
+func (d *drivers) Mount(_ context.Context, _ *v1.Pod, _ csi.Volume) (csi.Mounted, error) {
+	d.asked = append(d.asked, "mount")
+	if d.path == "" {
+		return csi.Mounted{}, errors.New("no driver")
+	}
+	return csi.Mounted{Path: d.path}, nil
+}
+
+func (d *drivers) Teardown(context.Context, types.UID) error {
+	d.asked = append(d.asked, "teardown")
+	return nil
+}
+
+func (d *drivers) Expand(context.Context, *v1.Pod, csi.Volume) error {
+	d.asked = append(d.asked, "expand")
+	return d.expanding
+}
+
+func (d *drivers) Stats(context.Context, *v1.Pod, csi.Volume) (*statsapi.FsStats, error) {
+	return nil, nil
+}
+
+func (d *drivers) Republishes(context.Context, string) (bool, error) { return false, nil }
+
+func TestGrow(t *testing.T) {
+	tests := map[string]struct {
+		has, asks string
+		status    v1.ClaimResourceStatus
+		err       error
+		want      string
+		then      v1.ClaimResourceStatus
+		fails     bool
+	}{
+		"as large as it is":       {has: "2Gi", asks: "2Gi", want: "2Gi"},
+		"larger":                  {has: "1Gi", asks: "2Gi", status: v1.PersistentVolumeClaimNodeResizePending, want: "2Gi"},
+		"larger, not now":         {has: "1Gi", asks: "2Gi", err: status.Error(codes.Unavailable, "x"), want: "1Gi", fails: true},
+		"larger, but never":       {has: "1Gi", asks: "2Gi", err: status.Error(codes.OutOfRange, "x"), want: "1Gi", then: v1.PersistentVolumeClaimNodeResizeInfeasible},
+		"larger, known not to be": {has: "1Gi", asks: "2Gi", status: v1.PersistentVolumeClaimNodeResizeInfeasible, want: "1Gi", then: v1.PersistentVolumeClaimNodeResizeInfeasible},
+	}
+	server := testserver.Start(t, testserver.Options{})
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			bindClaim(t, server.Client, tc.has, tc.asks, tc.status)
+			m := newManager(t, newMemory())
+			m.cfg.Client, m.cfg.Drivers = server.Client, &drivers{path: t.TempDir(), expanding: tc.err}
+			pod := testPod(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}})
+			pod.Namespace = "default"
+			_, err := m.makeClaim(t.Context(), pod, &pod.Spec.Volumes[0], false)
+			if (err != nil) != tc.fails {
+				t.Errorf("made with %v", err)
+			}
+			got, err := server.Client.CoreV1().PersistentVolumeClaims("default").Get(t.Context(), "c", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s := got.Status.Capacity.Storage().String(); s != tc.want {
+				t.Errorf("size %s, want %s", s, tc.want)
+			}
+			if s := got.Status.AllocatedResourceStatuses[v1.ResourceStorage]; s != tc.then {
+				t.Errorf("status %q, want %q", s, tc.then)
+			}
+			if tc.want == tc.asks && len(got.Status.Conditions) > 0 {
+				t.Errorf("conditions %v", got.Status.Conditions)
+			}
+		})
+	}
+}
+
+// bindClaim makes a claim that is bound to a volume, with the sizes they have, in place of the last one.
+func bindClaim(t *testing.T, client kubernetes.Interface, has, asks string, resize v1.ClaimResourceStatus) {
+	t.Helper()
+	size := func(s string) v1.ResourceList { return v1.ResourceList{v1.ResourceStorage: resource.MustParse(s)} }
+	modes := []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}
+	claims, volumes := client.CoreV1().PersistentVolumeClaims("default"), client.CoreV1().PersistentVolumes()
+	claim, err := claims.Create(t.Context(), &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: v1.PersistentVolumeClaimSpec{
+		AccessModes: modes, VolumeName: "pv", Resources: v1.VolumeResourceRequirements{Requests: size(has)},
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = volumes.Create(t.Context(), &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: v1.PersistentVolumeSpec{
+		AccessModes: modes, Capacity: size(asks), ClaimRef: &v1.ObjectReference{Namespace: "default", Name: "c", UID: claim.UID},
+		PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}},
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	claim.Status = v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound, Capacity: size(has), AccessModes: modes}
+	if resize != "" {
+		claim.Status.AllocatedResources = size(asks)
+		claim.Status.AllocatedResourceStatuses = map[v1.ResourceName]v1.ClaimResourceStatus{v1.ResourceStorage: resize}
+		claim.Status.Conditions = []v1.PersistentVolumeClaimCondition{{Type: v1.PersistentVolumeClaimFileSystemResizePending, Status: v1.ConditionTrue}}
+	}
+	if _, err := claims.UpdateStatus(t.Context(), claim, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		none := []byte(`{"metadata":{"finalizers":null}}`)
+		for _, err := range []error{
+			second(claims.Patch(context.Background(), "c", types.MergePatchType, none, metav1.PatchOptions{})),
+			claims.Delete(context.Background(), "c", metav1.DeleteOptions{}),
+			second(volumes.Patch(context.Background(), "pv", types.MergePatchType, none, metav1.PatchOptions{})),
+			volumes.Delete(context.Background(), "pv", metav1.DeleteOptions{}),
+		} {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+func second[T any](_ T, err error) error { return err }

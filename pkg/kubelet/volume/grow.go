@@ -1,0 +1,160 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+
+	"keelson.dev/keelson/pkg/kubelet/csi"
+)
+
+// Reasons of the events about volumes that grow.
+const (
+	reasonGrown    = "FileSystemResizeSuccessful"
+	reasonNotGrown = "VolumeResizeFailed"
+)
+
+// grow has what is on a claim's volume grow, if the volume has, and tells the claim.
+func (m *Manager) grow(ctx context.Context, pod *v1.Pod, v *v1.Volume, driven csi.Volume) error {
+	again, err := m.cfg.Drivers.Republishes(ctx, driven.PV.Spec.CSI.Driver)
+	if err == nil && again {
+		_, err = m.cfg.Drivers.Mount(ctx, pod, driven)
+	}
+	if err != nil {
+		return err
+	}
+	pvc, pv, err := m.readClaim(ctx, pod, claimName(pod, v), metav1.GetOptions{ResourceVersion: "0"})
+	if err != nil {
+		return nil //nolint:nilerr // the claim is going: its pods' volumes stay as they are
+	}
+	if !toGrow(pvc, pv) || pv.UID != driven.PV.UID {
+		return nil
+	}
+	driven.PV = pv
+	return m.expand(ctx, pod, pvc, driven)
+}
+
+// claimName is the name of the claim of a pod's volume, or "".
+func claimName(pod *v1.Pod, v *v1.Volume) string {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName
+	case v.Ephemeral != nil:
+		return pod.Name + "-" + v.Name
+	}
+	return ""
+}
+
+// toGrow tells whether a volume has grown and what is on it has not. What was found
+// impossible is left alone until the control plane asks again.
+func toGrow(pvc *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) bool {
+	if pvc.Status.AllocatedResourceStatuses[v1.ResourceStorage] == v1.PersistentVolumeClaimNodeResizeInfeasible {
+		return false
+	}
+	has, there := pvc.Status.Capacity[v1.ResourceStorage]
+	return there && has.Cmp(pv.Spec.Capacity[v1.ResourceStorage]) < 0
+}
+
+func (m *Manager) expand(ctx context.Context, pod *v1.Pod, pvc *v1.PersistentVolumeClaim, driven csi.Volume) error {
+	if driven.ReadOnly {
+		m.warn(pod, fmt.Sprintf("NodeExpandVolume.NodeExpandVolume failed for volume %q : requested read-only file system", driven.PV.Name))
+		return nil
+	}
+	err := m.cfg.Drivers.Expand(ctx, pod, driven)
+	if err != nil {
+		m.warn(pod, fmt.Sprintf("NodeExpandVolume.NodeExpandVolume failed for volume %q : %v", driven.PV.Name, err))
+		if !infeasible(err) {
+			return err
+		}
+		return m.claimStatus(ctx, pvc, func(s *v1.PersistentVolumeClaimStatus) { refused(s, err, m.cfg.Clock.Now()) })
+	}
+	size := driven.PV.Spec.Capacity[v1.ResourceStorage]
+	err = m.claimStatus(ctx, pvc, func(s *v1.PersistentVolumeClaimStatus) {
+		if s.Capacity == nil {
+			s.Capacity = v1.ResourceList{}
+		}
+		s.Capacity[v1.ResourceStorage] = size
+		delete(s.AllocatedResourceStatuses, v1.ResourceStorage)
+		s.Conditions = slices.DeleteFunc(s.Conditions, aboutSize)
+	})
+	if err == nil && m.cfg.Event != nil {
+		m.cfg.Event(pod, v1.EventTypeNormal, reasonGrown, fmt.Sprintf("MountVolume.NodeExpandVolume succeeded for volume %q", driven.PV.Name))
+	}
+	return err
+}
+
+func (m *Manager) warn(pod *v1.Pod, message string) {
+	if m.cfg.Event != nil {
+		m.cfg.Event(pod, v1.EventTypeWarning, reasonNotGrown, message)
+	}
+}
+
+func aboutSize(c v1.PersistentVolumeClaimCondition) bool {
+	switch c.Type {
+	case v1.PersistentVolumeClaimFileSystemResizePending, v1.PersistentVolumeClaimResizing,
+		v1.PersistentVolumeClaimControllerResizeError, v1.PersistentVolumeClaimNodeResizeError:
+		return true
+	default:
+		return false
+	}
+}
+
+// infeasible tells whether a driver says that it will never do what it was asked for.
+func infeasible(err error) bool {
+	switch status.Code(err) {
+	case codes.InvalidArgument, codes.NotFound, codes.OutOfRange:
+		return true
+	default:
+		return false
+	}
+}
+
+// inUse tells whether a driver cannot let a volume grow that pods use.
+func inUse(err error) bool { return status.Code(err) == codes.FailedPrecondition }
+
+// refused notes that what is on the volume cannot grow.
+func refused(s *v1.PersistentVolumeClaimStatus, err error, at time.Time) {
+	if s.AllocatedResourceStatuses == nil {
+		s.AllocatedResourceStatuses = map[v1.ResourceName]v1.ClaimResourceStatus{}
+	}
+	s.AllocatedResourceStatuses[v1.ResourceStorage] = v1.PersistentVolumeClaimNodeResizeInfeasible
+	s.Conditions = slices.DeleteFunc(s.Conditions, func(c v1.PersistentVolumeClaimCondition) bool {
+		return c.Type == v1.PersistentVolumeClaimNodeResizeError
+	})
+	s.Conditions = append(s.Conditions, v1.PersistentVolumeClaimCondition{
+		Type: v1.PersistentVolumeClaimNodeResizeError, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(at), Message: err.Error(),
+	})
+}
+
+// claimStatus changes the status of a claim, unless another one has its name now.
+func (m *Manager) claimStatus(ctx context.Context, pvc *v1.PersistentVolumeClaim, change func(*v1.PersistentVolumeClaimStatus)) error {
+	claims := m.cfg.Client.CoreV1().PersistentVolumeClaims(pvc.Namespace)
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		now, err := claims.Get(ctx, pvc.Name, metav1.GetOptions{})
+		if err != nil || now.UID != pvc.UID {
+			return err
+		}
+		want := now.DeepCopy()
+		change(&want.Status)
+		if equality.Semantic.DeepEqual(now, want) {
+			return nil
+		}
+		_, err = claims.UpdateStatus(ctx, want, metav1.UpdateOptions{})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("size of claim %s: %w", pvc.Name, err)
+	}
+	return nil
+}
