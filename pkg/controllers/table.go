@@ -5,6 +5,7 @@
 package controllers
 
 import (
+	"keelson.dev/keelson/pkg/controllers/attachdetach"
 	"keelson.dev/keelson/pkg/controllers/bootstraptoken"
 	"keelson.dev/keelson/pkg/controllers/certificates"
 	"keelson.dev/keelson/pkg/controllers/clusterroleaggregation"
@@ -17,6 +18,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/endpointslice"
 	"keelson.dev/keelson/pkg/controllers/endpointslicemirroring"
 	"keelson.dev/keelson/pkg/controllers/ephemeralvolume"
+	"keelson.dev/keelson/pkg/controllers/expander"
 	"keelson.dev/keelson/pkg/controllers/garbagecollector"
 	"keelson.dev/keelson/pkg/controllers/horizontalpodautoscaler"
 	"keelson.dev/keelson/pkg/controllers/job"
@@ -92,6 +94,8 @@ func Table() []Entry {
 		{loadbalancer.Name, "service-controller", loadbalancer.New, func(o controller.Options) bool { return len(o.LoadBalancerRanges) > 0 }},
 		{servicecidr.Name, "service-cidrs-controller", servicecidr.New, nil},
 		{volumebinder.Name, "persistent-volume-binder", volumebinder.New, nil},
+		{attachdetach.Name, "attachdetach-controller", attachdetach.New, nil},
+		{expander.Name, "expand-controller", expander.New, nil},
 		{ephemeralvolume.Name, "ephemeral-volume-controller", ephemeralvolume.New, nil},
 		{ttl.Name, "ttl-controller", ttl.New, nil},
 		{policystatus.Name, "validatingadmissionpolicy-status-controller", policystatus.New, nil},

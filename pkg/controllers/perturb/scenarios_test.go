@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson.dev/keelson/pkg/controllers"
+	"keelson.dev/keelson/pkg/controllers/attachdetach"
 	"keelson.dev/keelson/pkg/controllers/bootstraptoken"
 	"keelson.dev/keelson/pkg/controllers/clusterroleaggregation"
 	"keelson.dev/keelson/pkg/controllers/controller"
@@ -117,6 +118,7 @@ func rows(t *testing.T) []row {
 		{members: of(vacprotection.Name), kinds: "storage.k8s.io/v1/volumeattributesclasses"},
 		{members: of(servicecidr.Name), kinds: "networking.k8s.io/v1/servicecidrs"},
 		{members: of(volumebinder.Name), kinds: "v1/persistentvolumes v1/persistentvolumeclaims"},
+		{members: of(attachdetach.Name, volumebinder.Name), kinds: "v1/nodes storage.k8s.io/v1/volumeattachments", kubelet: perturb.Running, also: every(5*time.Second, attach), check: neverTwice},
 		{members: of(ephemeralvolume.Name), kinds: "v1/persistentvolumeclaims"},
 		{members: of(ttl.Name), kinds: "v1/nodes"},
 		{members: of(policystatus.Name), kinds: "admissionregistration.k8s.io/v1/validatingadmissionpolicies"},
@@ -154,6 +156,7 @@ func exempt() map[string]string {
 		"certificatesigningrequest-cleaner-controller":   "one deletion for a request",
 		"certificatesigningrequest-signing-controller":   "one write for a request, which is its last",
 		"horizontal-pod-autoscaler-controller":           "needs metrics that nobody serves here",
+		"persistentvolume-expander-controller":           "writes nothing but events",
 		"service-lb-controller":                          "has a model of its own",
 	}
 }

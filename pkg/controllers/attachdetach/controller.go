@@ -1,0 +1,201 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package attachdetach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	storagelisters "k8s.io/client-go/listers/storage/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// Name is the controller's name.
+const Name = "persistentvolume-attach-detach-controller"
+
+// Indexes.
+const (
+	byNode   = "attachdetach-node"   // pods with claims, and attachments, by their node
+	bySource = "attachdetach-source" // attachments by the volume they are of
+)
+
+// Controller implements controller.Controller.
+type Controller struct {
+	controller.Deps
+	loop        *controller.Loop
+	nodes       corelisters.NodeLister
+	claims      corelisters.PersistentVolumeClaimLister
+	volumes     corelisters.PersistentVolumeLister
+	drivers     storagelisters.CSIDriverLister
+	pods        cache.Indexer
+	attachments cache.Indexer
+
+	mu sync.Mutex
+	// lost is what nodes that are gone said to have in use.
+	lost map[string][]v1.UniqueVolumeName
+	// made are attachments that the cache does not show yet, by their names.
+	made map[string]made
+	// since is when a node's volumes were first found not to be wanted.
+	since map[string]map[v1.UniqueVolumeName]time.Time
+}
+
+// made is an attachment that was asked for. It has no version until it is known to
+// have been made.
+type made struct {
+	attachment *storagev1.VolumeAttachment
+	at         time.Time
+}
+
+// New returns the controller.
+func New(d controller.Deps) (controller.Controller, error) {
+	core, storage := d.Informers.Core().V1(), d.Informers.Storage().V1()
+	pods, attachments := core.Pods().Informer(), storage.VolumeAttachments().Informer()
+	c := &Controller{
+		Deps: d, nodes: core.Nodes().Lister(), claims: core.PersistentVolumeClaims().Lister(), volumes: core.PersistentVolumes().Lister(),
+		drivers: storage.CSIDrivers().Lister(), pods: pods.GetIndexer(), attachments: attachments.GetIndexer(),
+		lost: map[string][]v1.UniqueVolumeName{}, made: map[string]made{}, since: map[string]map[v1.UniqueVolumeName]time.Time{},
+	}
+	// One at a time: whether a volume is free for a node is decided by what was decided before.
+	c.loop = controller.NewLoop(Name, d.Clock, d.Log, 1, c.sync)
+	return c, errors.Join(
+		controller.IndexByClaim(pods),
+		pods.AddIndexers(cache.Indexers{byNode: nodeOfPod}),
+		attachments.AddIndexers(cache.Indexers{byNode: nodeOfAttachment, bySource: sourceOfAttachment}),
+		controller.OnChange(pods, c.podChanged),
+		controller.OnChange(attachments, c.attachmentChanged),
+		controller.OnChange(core.Nodes().Informer(), c.nodeChanged),
+		controller.OnChange(core.PersistentVolumeClaims().Informer(), func(old, claim *v1.PersistentVolumeClaim) {
+			if old == nil || claim == nil || old.Spec.VolumeName != claim.Spec.VolumeName || old.Status.Phase != claim.Status.Phase {
+				c.lookAtUsers(controller.Key(controller.Either(old, claim)))
+			}
+		}),
+		controller.OnChange(core.PersistentVolumes().Informer(), func(old, v *v1.PersistentVolume) {
+			if ref := controller.Either(old, v).Spec.ClaimRef; ref != nil && (old == nil || v == nil || !equality.Semantic.DeepEqual(old.Spec, v.Spec)) {
+				c.lookAtUsers(ref.Namespace + "/" + ref.Name)
+			}
+		}),
+		controller.OnChange(storage.CSIDrivers().Informer(), func(_, _ *storagev1.CSIDriver) { c.lookAtAll() }),
+	)
+}
+
+// Run implements controller.Controller.
+func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+
+func nodeOfPod(o any) ([]string, error) {
+	if pod, ok := o.(*v1.Pod); ok && pod.Spec.NodeName != "" && len(controller.ClaimsOf(pod)) > 0 {
+		return []string{pod.Spec.NodeName}, nil
+	}
+	return nil, nil
+}
+
+func nodeOfAttachment(o any) ([]string, error) {
+	if a, ok := o.(*storagev1.VolumeAttachment); ok {
+		return []string{a.Spec.NodeName}, nil
+	}
+	return nil, nil
+}
+
+func sourceOfAttachment(o any) ([]string, error) {
+	if a, ok := o.(*storagev1.VolumeAttachment); ok && a.Spec.Source.PersistentVolumeName != nil {
+		return []string{*a.Spec.Source.PersistentVolumeName}, nil
+	}
+	return nil, nil
+}
+
+func (c *Controller) podChanged(old, pod *v1.Pod) {
+	if old != nil && pod != nil && old.Spec.NodeName == pod.Spec.NodeName && ended(old) == ended(pod) {
+		return
+	}
+	for _, p := range []*v1.Pod{old, pod} {
+		if p != nil && p.Spec.NodeName != "" && len(controller.ClaimsOf(p)) > 0 {
+			c.loop.Add(p.Spec.NodeName)
+		}
+	}
+}
+
+func (c *Controller) attachmentChanged(old, a *storagev1.VolumeAttachment) {
+	c.mu.Lock()
+	delete(c.made, controller.Either(old, a).Name)
+	c.mu.Unlock()
+	c.loop.Add(controller.Either(old, a).Spec.NodeName)
+	if old != nil && a != nil {
+		c.tellFailure(old, a)
+	}
+	if a != nil {
+		return
+	}
+	// Another node may wait for it.
+	sources, err := sourceOfAttachment(old)
+	if err != nil {
+		return // it does not fail
+	}
+	for _, name := range sources {
+		if v, err := c.volumes.Get(name); err == nil && v.Spec.ClaimRef != nil {
+			c.lookAtUsers(v.Spec.ClaimRef.Namespace + "/" + v.Spec.ClaimRef.Name)
+		}
+	}
+}
+
+func (c *Controller) nodeChanged(old, node *v1.Node) {
+	c.mu.Lock()
+	if node == nil {
+		c.lost[old.Name] = old.Status.VolumesInUse
+	} else {
+		delete(c.lost, node.Name)
+	}
+	c.mu.Unlock()
+	if old != nil && node != nil && slices.Equal(old.Status.VolumesInUse, node.Status.VolumesInUse) &&
+		equality.Semantic.DeepEqual(old.Status.VolumesAttached, node.Status.VolumesAttached) &&
+		outOfService(old) == outOfService(node) && ready(old) == ready(node) {
+		return
+	}
+	c.loop.Add(controller.Either(old, node).Name)
+}
+
+// lookAtUsers has the nodes looked at of the pods that use a claim.
+func (c *Controller) lookAtUsers(claim string) {
+	pods, err := controller.PodsOfClaim(c.pods, claim)
+	if err != nil {
+		return // the index is there
+	}
+	for _, pod := range pods {
+		if pod.Spec.NodeName != "" {
+			c.loop.Add(pod.Spec.NodeName)
+		}
+	}
+}
+
+func (c *Controller) lookAtAll() {
+	for _, i := range []cache.Indexer{c.pods, c.attachments} {
+		for _, node := range i.ListIndexFuncValues(byNode) {
+			c.loop.Add(node)
+		}
+	}
+}
+
+// tellFailure tells the pods that wait for a volume why it cannot be attached.
+func (c *Controller) tellFailure(old, a *storagev1.VolumeAttachment) {
+	e := a.Status.AttachError
+	if e == nil || old.Status.AttachError != nil && old.Status.AttachError.Message == e.Message {
+		return
+	}
+	for _, w := range c.wantedOn(a.Spec.NodeName) {
+		if w.target.attachment(a.Spec.NodeName) != a.Name {
+			continue
+		}
+		for _, pod := range w.pods {
+			c.Events.Event(pod, v1.EventTypeWarning, "FailedAttachVolume", fmt.Sprintf("AttachVolume.Attach failed for volume %q : %s ", w.volume.Name, e.Message))
+		}
+	}
+}

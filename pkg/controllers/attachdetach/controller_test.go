@@ -1,0 +1,118 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package attachdetach
+
+import (
+	"context"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+	"keelson.dev/keelson/pkg/controllers/controller"
+	"keelson.dev/keelson/pkg/controllers/controllertest"
+)
+
+// TestServer: a volume follows its pod from one node to the next, and not before the first has let go.
+func TestServer(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	controllertest.Account(t, s)
+	bound(t, s.Client)
+	for _, name := range []string{"n", "m"} {
+		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{managed: "true"}}}
+		if _, err := s.Client.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	controllertest.RunAs(t, s, "attachdetach-controller", controller.Options{}, New)
+	vol := target{"d", "h"}
+	attachments, nodes := s.Client.StorageV1().VolumeAttachments(), s.Client.CoreV1().Nodes()
+	status := func(do func(string, types.PatchType, []byte) error, name, text string) {
+		t.Helper()
+		if err := do(name, types.MergePatchType, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	patchNode := func(name string, kind types.PatchType, b []byte) error {
+		_, err := nodes.Patch(t.Context(), name, kind, b, metav1.PatchOptions{}, "status")
+		return err
+	}
+	patchAttachment := func(name string, kind types.PatchType, b []byte) error {
+		_, err := attachments.Patch(t.Context(), name, kind, b, metav1.PatchOptions{}, "status")
+		return err
+	}
+	asked := func(node string) func(context.Context) (any, bool) {
+		return func(ctx context.Context) (any, bool) {
+			a, err := attachments.Get(ctx, vol.attachment(node), metav1.GetOptions{})
+			return err, err == nil && a.Spec.NodeName == node && *a.Spec.Source.PersistentVolumeName == "pv"
+		}
+	}
+	listed := func(ctx context.Context) (any, bool) {
+		n, err := nodes.Get(ctx, "n", metav1.GetOptions{})
+		return n, err == nil && len(n.Status.VolumesAttached) == 1 && n.Status.VolumesAttached[0].Name == vol.name()
+	}
+	user(t, s.Client, "first", "n")
+	controllertest.Eventually(t, "the volume is to be attached", asked("n"))
+	status(patchAttachment, vol.attachment("n"), `{"status":{"attached":true}}`)
+	controllertest.Eventually(t, "the node is told", listed)
+	status(patchNode, "n", `{"status":{"volumesInUse":["`+string(vol.name())+`"]}}`)
+	user(t, s.Client, "second", "m")
+	zero := int64(0)
+	if err := s.Client.CoreV1().Pods("default").Delete(t.Context(), "first", metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := attachments.Get(t.Context(), vol.attachment("m"), metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("attached to a second node: %v", err)
+	}
+	if _, ok := listed(t.Context()); !ok {
+		t.Error("detached while it is in use")
+	}
+	status(patchNode, "n", `{"status":{"volumesInUse":null}}`)
+	controllertest.Eventually(t, "the volume is to be attached to the next node", asked("m"))
+	if _, err := attachments.Get(t.Context(), vol.attachment("n"), metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("not detached from the first node: %v", err)
+	}
+}
+
+// bound makes a claim and a volume that are bound to each other.
+func bound(t *testing.T, client kubernetes.Interface) {
+	t.Helper()
+	size := v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}
+	modes := []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}
+	claims := client.CoreV1().PersistentVolumeClaims("default")
+	claim, err := claims.Create(t.Context(), &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: v1.PersistentVolumeClaimSpec{
+		AccessModes: modes, VolumeName: "pv", Resources: v1.VolumeResourceRequirements{Requests: size},
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = client.CoreV1().PersistentVolumes().Create(t.Context(), &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: v1.PersistentVolumeSpec{
+		AccessModes: modes, Capacity: size, ClaimRef: &v1.ObjectReference{Namespace: "default", Name: "c", UID: claim.UID},
+		PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}},
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	claim.Status.Phase = v1.ClaimBound
+	if _, err := claims.UpdateStatus(t.Context(), claim, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// user makes a pod on a node that uses the claim.
+func user(t *testing.T, client kubernetes.Interface, name, node string) {
+	t.Helper()
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{
+		NodeName: node, Containers: []v1.Container{{Name: "c", Image: "i"}},
+		Volumes: []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}},
+	}}
+	if _, err := client.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
