@@ -36,7 +36,7 @@ func (m *Manager) grow(ctx context.Context, pod *v1.Pod, v *v1.Volume, driven cs
 	}
 	pvc, pv, err := m.readClaim(ctx, pod, claimName(pod, v), metav1.GetOptions{ResourceVersion: "0"})
 	if err != nil {
-		return nil //nolint:nilerr // the claim is going: its pods' volumes stay as they are
+		return nil // the claim is going: its pods' volumes stay as they are
 	}
 	if !toGrow(pvc, pv) || pv.UID != driven.PV.UID {
 		return nil
