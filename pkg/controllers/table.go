@@ -13,6 +13,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/cronjob"
 	"keelson.dev/keelson/pkg/controllers/daemonset"
 	"keelson.dev/keelson/pkg/controllers/deployment"
+	"keelson.dev/keelson/pkg/controllers/devicetainteviction"
 	"keelson.dev/keelson/pkg/controllers/disruption"
 	"keelson.dev/keelson/pkg/controllers/endpoints"
 	"keelson.dev/keelson/pkg/controllers/endpointslice"
@@ -32,6 +33,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/pvprotection"
 	"keelson.dev/keelson/pkg/controllers/replicaset"
 	"keelson.dev/keelson/pkg/controllers/replicationcontroller"
+	"keelson.dev/keelson/pkg/controllers/resourceclaim"
 	"keelson.dev/keelson/pkg/controllers/resourcequota"
 	"keelson.dev/keelson/pkg/controllers/rootca"
 	"keelson.dev/keelson/pkg/controllers/serviceaccount"
@@ -86,6 +88,8 @@ func Table() []Entry {
 		{bootstraptoken.CleaningName, "token-cleaner", bootstraptoken.NewCleaning, nil},
 		{pvcprotection.Name, "pvc-protection-controller", pvcprotection.New, nil},
 		{pvprotection.Name, "pv-protection-controller", pvprotection.New, nil},
+		{resourceclaim.Name, "resource-claim-controller", resourceclaim.New, nil},
+		{devicetainteviction.Name, "device-taint-eviction-controller", devicetainteviction.New, nil},
 		{resourcequota.Name, "resourcequota-controller", resourcequota.New, nil},
 		{endpoints.Name, "endpoint-controller", endpoints.New, nil},
 		{endpointslicemirroring.Name, "endpointslicemirroring-controller", endpointslicemirroring.New, nil},

@@ -60,7 +60,7 @@ var upstream = map[string]known{
 	"podgroup-protection-controller":                                 {},
 	"replicaset-controller":                                          {alias: "replicaset", flag: "concurrent-replicaset-syncs", workers: 5},
 	"replicationcontroller-controller":                               {alias: "replicationcontroller", flag: "concurrent-rc-syncs", workers: 5, source: "replication-controller"},
-	"resourceclaim-controller":                                       {alias: "resource-claim-controller", flag: "concurrent-resourceclaim-syncs", workers: 50},
+	"resourceclaim-controller":                                       {alias: "resource-claim-controller", flag: "concurrent-resourceclaim-syncs", workers: 50, source: "resource_claim"},
 	"resourcepoolstatusrequest-controller":                           {},
 	"resourcequota-controller":                                       {alias: "resourcequota", flag: "concurrent-resource-quota-syncs", workers: 5},
 	"root-ca-certificate-publisher-controller":                       {alias: "root-ca-cert-publisher"},

@@ -30,6 +30,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/cronjob"
 	"keelson.dev/keelson/pkg/controllers/daemonset"
 	"keelson.dev/keelson/pkg/controllers/deployment"
+	"keelson.dev/keelson/pkg/controllers/devicetainteviction"
 	"keelson.dev/keelson/pkg/controllers/disruption"
 	"keelson.dev/keelson/pkg/controllers/endpoints"
 	"keelson.dev/keelson/pkg/controllers/endpointslice"
@@ -47,6 +48,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/pvprotection"
 	"keelson.dev/keelson/pkg/controllers/replicaset"
 	"keelson.dev/keelson/pkg/controllers/replicationcontroller"
+	"keelson.dev/keelson/pkg/controllers/resourceclaim"
 	"keelson.dev/keelson/pkg/controllers/resourcequota"
 	"keelson.dev/keelson/pkg/controllers/rootca"
 	"keelson.dev/keelson/pkg/controllers/serviceaccount"
@@ -111,6 +113,8 @@ func rows(t *testing.T) []row {
 		{members: of(bootstraptoken.CleaningName), kinds: "v1/secrets"},
 		{members: of(pvcprotection.Name), kinds: "v1/persistentvolumeclaims", kubelet: perturb.Running},
 		{members: of(pvprotection.Name), kinds: "v1/persistentvolumes"},
+		{members: of(resourceclaim.Name), kinds: "resource.k8s.io/v1/resourceclaims " + podKinds, ignore: claimNames},
+		{members: of(devicetainteviction.Name, resourceclaim.Name), kinds: podKinds, kubelet: perturb.Running, ignore: claimNames},
 		{members: of(resourcequota.Name), kinds: "v1/resourcequotas"},
 		{members: of(endpoints.Name), kinds: "v1/endpoints", kubelet: perturb.Running, ignore: changeTime},
 		{members: of(endpointslicemirroring.Name), kinds: "discovery.k8s.io/v1/endpointslices", ignore: recycled},

@@ -13,13 +13,11 @@ package tainteviction
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -100,23 +98,5 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 
 func (c *Controller) evict(ctx context.Context, pod *v1.Pod) error {
 	c.Events.Eventf(pod, v1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s/%s", pod.Namespace, pod.Name)
-	if cond := controller.Condition(pod, v1.DisruptionTarget); cond == nil || cond.Status != v1.ConditionTrue {
-		next := pod.DeepCopy()
-		next.Status.Conditions = append(slices.DeleteFunc(next.Status.Conditions, func(o v1.PodCondition) bool { return o.Type == v1.DisruptionTarget }),
-			v1.PodCondition{
-				Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "DeletionByTaintManager", Message: "Taint manager: deleting due to NoExecute taint",
-				LastTransitionTime: metav1.NewTime(c.Clock.Now()), ObservedGeneration: pod.Generation,
-			})
-		if _, err := c.Client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil {
-			if apierrors.IsNotFound(err) {
-				return nil
-			}
-			return fmt.Errorf("condition: %w", err)
-		}
-	}
-	err := c.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("evict: %w", err)
-	}
-	return nil
+	return controller.Evict(ctx, c.Client, pod, "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint", c.Clock.Now())
 }

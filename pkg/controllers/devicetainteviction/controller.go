@@ -1,0 +1,231 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package devicetainteviction ends pods whose devices are tainted NoExecute in a
+// way that their claims do not tolerate: at once, or when they have tolerated it
+// for as long as they would.
+package devicetainteviction
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	resourcelisters "k8s.io/client-go/listers/resource/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// Name is the controller's name.
+const Name = "device-taint-eviction-controller"
+
+// byPool is an index of slices by their pool, and of claims by the pools that
+// their devices are of.
+const byPool = "devicePool"
+
+// Controller implements controller.Controller.
+type Controller struct {
+	controller.Deps
+	loop       *controller.Loop
+	pods       corelisters.PodLister
+	claims     resourcelisters.ResourceClaimLister
+	claimCache cache.Indexer
+	slices     cache.Indexer
+	metrics    *metrics
+
+	mu      sync.Mutex
+	waiting map[types.UID]bool // pods that are to go later
+}
+
+// New returns the controller.
+func New(d controller.Deps) (controller.Controller, error) {
+	pods, resources := d.Informers.Core().V1().Pods(), d.Informers.Resource().V1()
+	claims, devices := resources.ResourceClaims(), resources.ResourceSlices().Informer()
+	c := &Controller{
+		Deps: d, pods: pods.Lister(), claims: claims.Lister(), claimCache: claims.Informer().GetIndexer(), slices: devices.GetIndexer(),
+		metrics: newMetrics(d.Metrics), waiting: map[types.UID]bool{},
+	}
+	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	return c, errors.Join(
+		claims.Informer().AddIndexers(cache.Indexers{byPool: poolsOfClaim}),
+		devices.AddIndexers(cache.Indexers{byPool: poolOfSlice}),
+		controller.OnChange(pods.Informer(), c.podChanged),
+		controller.OnChange(claims.Informer(), c.claimChanged),
+		controller.OnChange(devices, c.sliceChanged),
+	)
+}
+
+// Run implements controller.Controller.
+func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+
+func (c *Controller) podChanged(old, pod *v1.Pod) {
+	switch {
+	case pod == nil:
+		c.wait(old.UID, false)
+	case len(pod.Spec.ResourceClaims) == 0:
+	case old == nil || old.Spec.NodeName != pod.Spec.NodeName || !equality.Semantic.DeepEqual(old.Status.ResourceClaimStatuses, pod.Status.ResourceClaimStatuses):
+		c.loop.AddObject(pod)
+	}
+}
+
+// claimChanged has the pods looked at that used a claim, or use it now.
+func (c *Controller) claimChanged(old, claim *resourcev1.ResourceClaim) {
+	for _, cl := range []*resourcev1.ResourceClaim{old, claim} {
+		if cl == nil {
+			continue
+		}
+		for _, r := range cl.Status.ReservedFor {
+			if r.APIGroup == "" && r.Resource == "pods" {
+				c.loop.Add(cl.Namespace + "/" + r.Name)
+			}
+		}
+	}
+}
+
+// sliceChanged has the pods looked at that use devices of a pool.
+func (c *Controller) sliceChanged(old, slice *resourcev1.ResourceSlice) {
+	if old != nil && slice != nil && old.Spec.Pool.Generation == slice.Spec.Pool.Generation && equality.Semantic.DeepEqual(taintsOf(old), taintsOf(slice)) {
+		return
+	}
+	s := controller.Either(old, slice)
+	claims, err := c.claimCache.ByIndex(byPool, poolKey(s.Spec.Driver, s.Spec.Pool.Name))
+	if err != nil {
+		return // the index is there
+	}
+	for _, o := range claims {
+		c.claimChanged(nil, o.(*resourcev1.ResourceClaim))
+	}
+}
+
+func (c *Controller) sync(ctx context.Context, key string) error {
+	namespace, name := controller.Split(key)
+	pod, err := c.pods.Pods(namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil {
+		return nil
+	}
+	at, leaves := c.evictAt(pod)
+	if !leaves {
+		if c.wait(pod.UID, false) {
+			c.Events.Event(pod, v1.EventTypeNormal, "DeviceTaintManagerEviction", "Cancelling deletion")
+		}
+		return nil
+	}
+	if left := at.Sub(c.Clock.Now()); left > 0 {
+		c.wait(pod.UID, true)
+		c.loop.AddAfter(key, left)
+		return nil
+	}
+	c.Events.Event(pod, v1.EventTypeNormal, "DeviceTaintManagerEviction", "Marking for deletion")
+	now := c.Clock.Now()
+	err = controller.Evict(ctx, c.Client, pod, "DeletionByDeviceTaintManager", "Device Taint manager: deleting due to NoExecute taint", now)
+	if err != nil {
+		return err
+	}
+	c.wait(pod.UID, false)
+	c.metrics.deleted(now.Sub(at))
+	return nil
+}
+
+// wait remembers whether a pod is to go later, and returns whether it was.
+func (c *Controller) wait(uid types.UID, is bool) (was bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was = c.waiting[uid]
+	delete(c.waiting, uid)
+	if is {
+		c.waiting[uid] = true
+	}
+	return was
+}
+
+// usedBy are the allocated claims that are reserved for a pod.
+func (c *Controller) usedBy(pod *v1.Pod) []*resourcev1.ResourceClaim {
+	var out []*resourcev1.ResourceClaim
+	for i := range pod.Spec.ResourceClaims {
+		name, owned, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
+		if err != nil || name == nil {
+			continue // it has none
+		}
+		claim, err := c.claims.ResourceClaims(pod.Namespace).Get(*name)
+		if err != nil || claim.Status.Allocation == nil || owned && resourceclaim.IsForPod(pod, claim, false) != nil {
+			continue
+		}
+		if resourceclaim.IsReservedForPod(pod, claim, false) {
+			out = append(out, claim)
+		}
+	}
+	return out
+}
+
+// taintsFor are the taints of a device, as the newest generation of its pool has them.
+func (c *Controller) taintsFor(driver, pool, device string) []resourcev1.DeviceTaint {
+	objects, err := c.slices.ByIndex(byPool, poolKey(driver, pool))
+	if err != nil {
+		return nil // the index is there
+	}
+	newest := int64(-1)
+	var out []resourcev1.DeviceTaint
+	for _, o := range objects {
+		s := o.(*resourcev1.ResourceSlice)
+		if s.Spec.Pool.Generation < newest {
+			continue
+		}
+		if s.Spec.Pool.Generation > newest {
+			newest, out = s.Spec.Pool.Generation, nil
+		}
+		if i := slices.IndexFunc(s.Spec.Devices, func(d resourcev1.Device) bool { return d.Name == device }); i >= 0 {
+			out = s.Spec.Devices[i].Taints
+		}
+	}
+	return out
+}
+
+func poolKey(driver, pool string) string { return driver + "/" + pool }
+
+func poolOfSlice(o any) ([]string, error) {
+	s, ok := o.(*resourcev1.ResourceSlice)
+	if !ok {
+		return nil, nil
+	}
+	return []string{poolKey(s.Spec.Driver, s.Spec.Pool.Name)}, nil
+}
+
+func poolsOfClaim(o any) ([]string, error) {
+	claim, ok := o.(*resourcev1.ResourceClaim)
+	if !ok || claim.Status.Allocation == nil {
+		return nil, nil
+	}
+	var keys []string
+	for _, r := range claim.Status.Allocation.Devices.Results {
+		if key := poolKey(r.Driver, r.Pool); !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+	return keys, nil
+}
+
+// taintsOf are the taints of a slice's devices by their names.
+func taintsOf(s *resourcev1.ResourceSlice) map[string][]resourcev1.DeviceTaint {
+	out := map[string][]resourcev1.DeviceTaint{}
+	for _, d := range s.Spec.Devices {
+		if len(d.Taints) > 0 {
+			out[d.Name] = d.Taints
+		}
+	}
+	return out
+}

@@ -1,0 +1,40 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package devicetainteviction
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// metrics have the names and help of Kubernetes.
+type metrics struct {
+	deletions prometheus.Counter
+	latency   prometheus.Histogram
+}
+
+// newMetrics registers the metrics; a nil registerer has none.
+func newMetrics(r prometheus.Registerer) *metrics {
+	const subsystem = "device_taint_eviction_controller"
+	auto := promauto.With(r)
+	return &metrics{
+		deletions: auto.NewCounter(prometheus.CounterOpts{
+			Subsystem: subsystem, Name: "pod_deletions_total",
+			Help: "[ALPHA] Total number of Pods deleted by DeviceTaintEvictionController since its start.",
+		}),
+		latency: auto.NewHistogram(prometheus.HistogramOpts{
+			Subsystem: subsystem, Name: "pod_deletion_duration_seconds",
+			Help:    "[ALPHA] Latency, in seconds, between the time when a device taint effect has been activated and a Pod's deletion via DeviceTaintEvictionController.",
+			Buckets: []float64{0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 30, 60, 120, 180, 240},
+		}),
+	}
+}
+
+// deleted counts a pod that was deleted that long after it had to leave.
+func (m *metrics) deleted(late time.Duration) {
+	m.deletions.Inc()
+	m.latency.Observe(late.Seconds())
+}

@@ -1,0 +1,67 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package devicetainteviction
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+)
+
+// evictAt tells when a pod has to leave its devices; no time when it may stay.
+func (c *Controller) evictAt(pod *v1.Pod) (at time.Time, leaves bool) {
+	for _, claim := range c.usedBy(pod) {
+		for i := range claim.Status.Allocation.Devices.Results {
+			r := &claim.Status.Allocation.Devices.Results[i]
+			end, ends := endOf(c.taintsFor(r.Driver, r.Pool, r.Device), r.Tolerations, c.Clock.Now())
+			if ends && (!leaves || end.Before(at)) {
+				at, leaves = end, true
+			}
+		}
+	}
+	return at, leaves
+}
+
+// endOf tells when a device with these taints is not tolerated any more. A taint
+// that does not say when it was added was added now.
+func endOf(taints []resourcev1.DeviceTaint, tolerations []resourcev1.DeviceToleration, now time.Time) (end time.Time, ends bool) {
+	for _, t := range taints {
+		if t.Effect != resourcev1.DeviceTaintEffectNoExecute {
+			continue
+		}
+		limit, forever := patience(t, tolerations)
+		if forever {
+			continue
+		}
+		begun := now
+		if t.TimeAdded != nil {
+			begun = t.TimeAdded.Time
+		}
+		if e := begun.Add(limit); !ends || e.Before(end) {
+			end, ends = e, true
+		}
+	}
+	return end, ends
+}
+
+// patience is how long a taint is tolerated: the shortest of the times that
+// tolerations give; one without a time tolerates it forever.
+func patience(t resourcev1.DeviceTaint, tolerations []resourcev1.DeviceToleration) (limit time.Duration, forever bool) {
+	tolerated := false
+	for _, tol := range tolerations {
+		if tol.Effect != resourcev1.DeviceTaintEffectNoExecute || !resourceclaim.ToleratesTaint(tol, t) {
+			continue
+		}
+		if tol.TolerationSeconds == nil {
+			return 0, true
+		}
+		d := time.Duration(max(*tol.TolerationSeconds, 0)) * time.Second
+		if !tolerated || d < limit {
+			limit, tolerated = d, true
+		}
+	}
+	return limit, false
+}

@@ -1,0 +1,91 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package resourceclaim
+
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	resourcelisters "k8s.io/client-go/listers/resource/v1"
+)
+
+// metrics have the names, labels and help of Kubernetes.
+type metrics struct{ creates *prometheus.CounterVec }
+
+// newMetrics registers the metrics; a nil registerer has none.
+func newMetrics(r prometheus.Registerer, claims resourcelisters.ResourceClaimLister) *metrics {
+	if r != nil {
+		r.MustRegister(counted{claims, prometheus.NewDesc("resourceclaim_controller_resource_claims",
+			"[ALPHA] Number of ResourceClaims, categorized by allocation status, admin access, and source. "+
+				"Source can be 'resource_claim_template' (created from a template), "+
+				"'extended_resource' (extended resources), or empty (manually created by a user).",
+			[]string{"allocated", "admin_access", "source"}, nil)})
+	}
+	return &metrics{promauto.With(r).NewCounterVec(prometheus.CounterOpts{
+		Subsystem: "resourceclaim_controller", Name: "creates_total",
+		Help: "[ALPHA] Number of ResourceClaims creation requests, categorized by creation status and admin access",
+	}, []string{"status", "admin_access"})}
+}
+
+// created counts a creation.
+func (m *metrics) created(claim *resourcev1.ResourceClaim, err error) {
+	status := "success"
+	if err != nil {
+		status = "failure"
+	}
+	m.creates.WithLabelValues(status, strconv.FormatBool(administers(claim))).Inc()
+}
+
+// administers tells whether a claim asks for administrators' access to devices.
+func administers(claim *resourcev1.ResourceClaim) bool {
+	for _, r := range claim.Spec.Devices.Requests {
+		if r.Exactly != nil && r.Exactly.AdminAccess != nil && *r.Exactly.AdminAccess {
+			return true
+		}
+	}
+	return false
+}
+
+// counted counts the claims that there are when it is asked.
+type counted struct {
+	claims resourcelisters.ResourceClaimLister
+	desc   *prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (c counted) Describe(to chan<- *prometheus.Desc) { to <- c.desc }
+
+// Collect implements prometheus.Collector.
+func (c counted) Collect(to chan<- prometheus.Metric) {
+	type group struct {
+		allocated, administers bool
+		source                 string
+	}
+	claims, err := c.claims.List(labels.Everything())
+	if err != nil {
+		return // a cache does not fail
+	}
+	counts := map[group]int{}
+	for _, claim := range claims {
+		counts[group{claim.Status.Allocation != nil, administers(claim), sourceOf(claim)}]++
+	}
+	for g, n := range counts {
+		to <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(n),
+			strconv.FormatBool(g.allocated), strconv.FormatBool(g.administers), g.source)
+	}
+}
+
+// sourceOf is what a claim was made by.
+func sourceOf(claim *resourcev1.ResourceClaim) string {
+	switch {
+	case claim.Annotations[resourcev1.PodResourceClaimAnnotation] != "":
+		return "resource_claim_template"
+	case claim.Annotations[resourcev1.ExtendedResourceClaimAnnotation] == "true":
+		return "extended_resource"
+	}
+	return ""
+}

@@ -1,0 +1,269 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package resourceclaim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	corev1 "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// fieldManager owns the names of claims in the status of pods.
+const fieldManager = "ResourceClaimController"
+
+// syncPod makes the claims that a pod has templates for, tells their names in its
+// status, and reserves its claims for it once it is on a node.
+func (c *Controller) syncPod(ctx context.Context, key string) error {
+	namespace, name := controller.Split(key)
+	pod, err := c.pods.Pods(namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if pod.DeletionTimestamp != nil {
+		return nil
+	}
+	if err := c.makeClaims(ctx, pod); err != nil {
+		return err
+	}
+	if pod.Spec.NodeName == "" {
+		return nil // the scheduler reserves what it allocates
+	}
+	return c.reserve(ctx, pod)
+}
+
+// makeClaims makes the claims that are missing, and writes the names of all.
+func (c *Controller) makeClaims(ctx context.Context, pod *v1.Pod) error {
+	names, changed := map[string]string{}, false
+	for i := range pod.Spec.ResourceClaims {
+		r := &pod.Spec.ResourceClaims[i]
+		if r.ResourceClaimTemplateName == nil {
+			continue
+		}
+		name, news, err := c.claimFor(ctx, pod, r)
+		if err != nil {
+			c.Events.Eventf(pod, v1.EventTypeWarning, "FailedResourceClaimCreation", "PodResourceClaim %s: %v", r.Name, err)
+			return fmt.Errorf("claim %s of the pod: %w", r.Name, err)
+		}
+		if name != "" {
+			names[r.Name] = name
+		}
+		changed = changed || news
+	}
+	if !changed {
+		return nil
+	}
+	status := corev1.PodStatus()
+	for _, r := range slices.Sorted(maps.Keys(names)) {
+		status.WithResourceClaimStatuses(corev1.PodResourceClaimStatus().WithName(r).WithResourceClaimName(names[r]))
+	}
+	apply := corev1.Pod(pod.Name, pod.Namespace).WithUID(pod.UID).WithStatus(status)
+	_, err := c.Client.CoreV1().Pods(pod.Namespace).ApplyStatus(ctx, apply, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("names of claims: %w", err)
+	}
+	return nil
+}
+
+// claimFor is the name of the claim that a pod has for a template, "" when it
+// needs none, and whether its status does not tell so yet.
+func (c *Controller) claimFor(ctx context.Context, pod *v1.Pod, r *v1.PodResourceClaim) (name string, news bool, err error) {
+	told, _, err := resourceclaim.Name(pod, r)
+	switch {
+	case errors.Is(err, resourceclaim.ErrClaimNotFound):
+	case err != nil:
+		return "", false, fmt.Errorf("name: %w", err)
+	case told == nil:
+		return "", false, nil
+	default:
+		claim, err := c.claims.ResourceClaims(pod.Namespace).Get(*told)
+		if err == nil && resourceclaim.IsForPod(pod, claim, false) == nil {
+			c.made.seen(pod.UID, r.Name)
+			return *told, false, nil
+		}
+		if err != nil && !apierrors.IsNotFound(err) {
+			return "", false, err
+		}
+	}
+	if claim, err := c.findClaim(ctx, pod, r); err != nil || claim != "" {
+		return claim, true, err
+	}
+	claim, err := c.make(ctx, pod, r)
+	return claim, true, err
+}
+
+// findClaim looks for the claim that was made for a pod and is not told of in its
+// status: in what was made, in the cache, and where it is not known what came of
+// a creation, at the API server.
+func (c *Controller) findClaim(ctx context.Context, pod *v1.Pod, r *v1.PodResourceClaim) (string, error) {
+	objects, err := c.owned.ByIndex(byPod, string(pod.UID))
+	if err != nil {
+		return "", err
+	}
+	for _, o := range objects {
+		if claim := o.(*resourcev1.ResourceClaim); isFor(claim, pod, r) {
+			c.made.seen(pod.UID, r.Name)
+			return claim.Name, nil
+		}
+	}
+	name, doubt := c.made.of(pod.UID, r.Name)
+	if name == "" && !doubt {
+		return "", nil
+	}
+	list, err := c.Client.ResourceV1().ResourceClaims(pod.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", fmt.Errorf("claims: %w", err)
+	}
+	for i := range list.Items {
+		if isFor(&list.Items[i], pod, r) {
+			c.made.note(pod.UID, r.Name, list.Items[i].Name)
+			return list.Items[i].Name, nil
+		}
+	}
+	c.made.seen(pod.UID, r.Name)
+	return "", nil
+}
+
+// isFor tells whether a claim was made for a pod by one of its templates.
+func isFor(claim *resourcev1.ResourceClaim, pod *v1.Pod, r *v1.PodResourceClaim) bool {
+	return metav1.IsControlledBy(claim, pod) && claim.DeletionTimestamp == nil && claim.Annotations[resourcev1.PodResourceClaimAnnotation] == r.Name
+}
+
+// make makes a claim by its template.
+func (c *Controller) make(ctx context.Context, pod *v1.Pod, r *v1.PodResourceClaim) (string, error) {
+	template, err := c.templates.ResourceClaimTemplates(pod.Namespace).Get(*r.ResourceClaimTemplateName)
+	if err != nil {
+		return "", fmt.Errorf("resource claim template %q: %w", *r.ResourceClaimTemplateName, err)
+	}
+	want := claimOf(pod, r, template)
+	c.made.begin(pod.UID, r.Name)
+	got, err := c.Client.ResourceV1().ResourceClaims(pod.Namespace).Create(ctx, want, metav1.CreateOptions{})
+	c.metrics.created(want, err)
+	if err != nil {
+		return "", fmt.Errorf("create ResourceClaim: %w", err)
+	}
+	c.made.note(pod.UID, r.Name, got.Name)
+	return got.Name, nil
+}
+
+// maxPrefix leaves room for a hyphen and five letters in a name of 63.
+const maxPrefix = 57
+
+func claimOf(pod *v1.Pod, r *v1.PodResourceClaim, template *resourcev1.ResourceClaimTemplate) *resourcev1.ResourceClaim {
+	prefix := pod.Name + "-" + r.Name + "-"
+	if n := len(prefix); n > maxPrefix {
+		// Both names lose the same part of their length.
+		prefix = pod.Name[:len(pod.Name)*maxPrefix/n] + "-" + r.Name[:len(r.Name)*maxPrefix/n]
+	}
+	annotations := maps.Clone(template.Spec.Annotations)
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[resourcev1.PodResourceClaimAnnotation] = r.Name
+	yes := true
+	return &resourcev1.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, GenerateName: prefix, Labels: maps.Clone(template.Spec.Labels), Annotations: annotations,
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID, Controller: &yes}},
+		},
+		Spec: *template.Spec.Spec.DeepCopy(),
+	}
+}
+
+// reserve reserves the claims of a pod that came to its node without them.
+func (c *Controller) reserve(ctx context.Context, pod *v1.Pod) error {
+	for i := range pod.Spec.ResourceClaims {
+		name, owned, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
+		if err != nil {
+			return nil //nolint:nilerr // it has no name yet; the pod's status will wake us
+		}
+		if name == nil {
+			continue
+		}
+		claim, err := c.claims.ResourceClaims(pod.Namespace).Get(*name)
+		if apierrors.IsNotFound(err) {
+			continue // woken when it comes
+		}
+		if err != nil {
+			return err
+		}
+		if owned {
+			if err := resourceclaim.IsForPod(pod, claim, false); err != nil {
+				return err
+			}
+		}
+		if claim.Status.Allocation == nil || resourceclaim.IsReservedForPod(pod, claim, false) || !resourceclaim.CanBeReserved(claim) {
+			continue
+		}
+		next := claim.DeepCopy()
+		next.Status.ReservedFor = append(next.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID})
+		if _, err := c.Client.ResourceV1().ResourceClaims(pod.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil {
+			return fmt.Errorf("reserve claim %s: %w", claim.Name, err)
+		}
+	}
+	return nil
+}
+
+// creations remember the claims that were made and that the cache does not show
+// yet. They are safe for concurrent use.
+type creations struct {
+	mu sync.Mutex
+	// by has the name of a claim, or "" where the answer has not come.
+	by map[creation]string
+}
+
+type creation struct {
+	pod   types.UID
+	claim string // of the pod
+}
+
+func newCreations() *creations { return &creations{by: map[creation]string{}} }
+
+// begin says that a claim is about to be made.
+func (m *creations) begin(pod types.UID, claim string) { m.note(pod, claim, "") }
+
+// note says that a claim was made.
+func (m *creations) note(pod types.UID, claim, name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.by[creation{pod, claim}] = name
+}
+
+// of returns the name of a claim that was made, and whether one may have been
+// made whose name is not known.
+func (m *creations) of(pod types.UID, claim string) (name string, doubt bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	name, there := m.by[creation{pod, claim}]
+	return name, there && name == ""
+}
+
+// forget drops what is known of a pod that is gone.
+func (m *creations) forget(pod *v1.Pod) {
+	for _, r := range pod.Spec.ResourceClaims {
+		m.seen(pod.UID, r.Name)
+	}
+}
+
+// seen says that nothing has to be remembered of a claim any more.
+func (m *creations) seen(pod types.UID, claim string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.by, creation{pod, claim})
+}
