@@ -35,7 +35,7 @@ func (s *supervisor) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { answer(w, s.status(), nil) })
 	mux.HandleFunc("POST /nodes/add", func(w http.ResponseWriter, r *http.Request) {
-		n, err := s.addNode(r.FormValue("name"))
+		n, err := s.addNode(r.FormValue("name"), r.FormValue("bootstrap"))
 		answer(w, n, err)
 	})
 	mux.HandleFunc("POST /nodes/start", func(w http.ResponseWriter, r *http.Request) {

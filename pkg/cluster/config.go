@@ -195,6 +195,9 @@ type Node struct {
 	Index int    `json:"index"`
 	// Stopped nodes are left alone until they are started again.
 	Stopped bool `json:"stopped,omitempty"`
+	// Joins: its kubelet starts with a join token, and asks for its certificates
+	// itself.
+	Joins bool `json:"joins,omitempty"`
 }
 
 // Address is the node's address on the link that joins the nodes.

@@ -80,6 +80,13 @@ func nodeProcesses(n Node, deps Deps) []process {
 		"PATH=" + insideTools + ":" + insideBin + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"HOME=/root", "LANG=C.UTF-8",
 	}
+	kubelet := []string{
+		filepath.Join(insideBin, "kubelet"), "--config=" + kubeletYAML, "--kubeconfig=" + kubeletConf,
+		"--node-ip=" + n.Address(), "--cert-dir=" + kubeletCerts, // its name is the node's host name
+	}
+	if n.Joins {
+		kubelet = append(kubelet, "--bootstrap-kubeconfig="+bootstrapConf)
+	}
 	awaitRuntime := func(ctx context.Context) error { return awaitSocket(ctx, containerdSock, deps) }
 	return []process{
 		{
@@ -89,11 +96,7 @@ func nodeProcesses(n Node, deps Deps) []process {
 		},
 		{
 			name: "kubelet", log: "/var/log/kubelet.log", env: env, before: awaitRuntime,
-			argv: []string{
-				filepath.Join(insideBin, "kubelet"), "--config=" + kubeletYAML, "--kubeconfig=" + kubeletConf,
-				"--node-ip=" + n.Address(), "--cert-dir=" + kubeletCerts, // its name is the node's host name
-			},
-			attr: &syscall.SysProcAttr{Setsid: true},
+			argv: kubelet, attr: &syscall.SysProcAttr{Setsid: true},
 		},
 		{
 			name: "proxy", log: "/var/log/proxy.log", env: env,

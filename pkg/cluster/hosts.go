@@ -63,15 +63,16 @@ func (s *supervisor) resumeNodes() error {
 	return nil
 }
 
-// addNode makes a node; without a name it gets the next free one.
-func (s *supervisor) addNode(name string) (Node, error) {
+// addNode makes a node; without a name it gets the next free one. With a bootstrap
+// kubeconfig its kubelet joins by that.
+func (s *supervisor) addNode(name, bootstrap string) (Node, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	taken := map[int]bool{}
 	for _, h := range s.nodes {
 		taken[h.Index] = true
 	}
-	n := Node{Name: name, Index: 1}
+	n := Node{Name: name, Index: 1, Joins: bootstrap != ""}
 	for taken[n.Index] {
 		n.Index++
 	}
@@ -83,6 +84,11 @@ func (s *supervisor) addNode(name string) (Node, error) {
 	}
 	if s.nodes[n.Name] != nil {
 		return n, fmt.Errorf("%s: %w", n.Name, errNodeExists)
+	}
+	if n.Joins {
+		if err := writeFile(s.cfg.dirs().node(n.Name).path(bootstrapConf), []byte(bootstrap), 0o600); err != nil {
+			return n, err
+		}
 	}
 	h := &nodeHost{Node: n}
 	if err := s.startNode(h); err != nil {

@@ -52,20 +52,22 @@ func nodeCredentials(d dirs, nd nodeDirs, c *Config, n Node, clk clock.Clock) er
 	if err := renewNode(d, nd, n, clk, false); err != nil {
 		return err
 	}
-	pair := currentPair(kubeletClient)
-	err = writeKubeconfig(d, c.Name, nd.path(kubeletConf), "system:node:"+n.Name, fileUser(pair, pair), clusterServer())
+	if pair := currentPair(kubeletClient); !n.Joins {
+		err = writeKubeconfig(d, c.Name, nd.path(kubeletConf), "system:node:"+n.Name, fileUser(pair, pair), clusterServer())
+	}
 	client := filepath.Join(proxyRoot, "client")
 	return errors.Join(err, writeKubeconfig(d, c.Name, nd.path(proxyConf), "system:kube-proxy", fileUser(client+".crt", client+".key"), clusterServer()))
 }
 
-// renewNode issues a node's certificates as far as they are due, or all of them anew.
+// renewNode issues a node's certificates as far as they are due, or all of them
+// anew. Those of a kubelet that joined are its own affair.
 func renewNode(d dirs, nd nodeDirs, n Node, clk clock.Clock, anew bool) error {
 	signer, err := readPair(d.pki("ca"))
 	if err != nil {
 		return err
 	}
 	for _, name := range []string{kubeletClient, kubeletServer} {
-		if file := nd.follow(currentPair(name)); !anew && current(file, file, clk) {
+		if file := nd.follow(currentPair(name)); n.Joins || !anew && current(file, file, clk) {
 			continue
 		}
 		if err := seedPair(signer, nd, name, kubeletLeaf(n, name == kubeletServer), clk); err != nil {

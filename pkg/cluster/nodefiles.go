@@ -24,6 +24,7 @@ import (
 // Files of a node, as the node sees them.
 const (
 	kubeletConf     = "/etc/kubernetes/kubelet.conf"
+	bootstrapConf   = "/etc/kubernetes/bootstrap-kubelet.conf"
 	kubeletYAML     = "/var/lib/kubelet/config.yaml"
 	kubeletCerts    = "/var/lib/kubelet/pki"
 	nodeCA          = "/etc/kubernetes/pki/ca.crt"

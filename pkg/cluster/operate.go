@@ -35,6 +35,29 @@ func AddNode(ctx context.Context, c *Config, name string, deps Deps) error {
 	return waitNodes(ctx, c, newProgress(deps))
 }
 
+// JoinNode adds a node host whose kubelet has nothing but a join token, and asks
+// for its certificates with it; without a token one is made. It returns when the
+// node is ready.
+func JoinNode(ctx context.Context, c *Config, name, token string, deps Deps) error {
+	if err := ensureSeed(ctx, c, deps); err != nil {
+		return err
+	}
+	if token == "" {
+		var err error
+		if token, err = CreateToken(ctx, c, joinPatience, deps); err != nil {
+			return err
+		}
+	}
+	kubeconfig, err := BootstrapKubeconfig(c, token)
+	if err != nil {
+		return err
+	}
+	if err := call(ctx, c.dirs().socket(), "POST", "/nodes/add", url.Values{"name": {name}, "bootstrap": {string(kubeconfig)}}, nil); err != nil {
+		return err
+	}
+	return waitNodes(ctx, c, newProgress(deps))
+}
+
 // StartNode starts a node that was killed, and returns when it is ready again.
 func StartNode(ctx context.Context, c *Config, name string, deps Deps) error {
 	p := newProgress(deps)

@@ -21,6 +21,9 @@ import (
 // node's client certificate, and nothing else.
 const nodeGroup = "system:bootstrappers:keelson:node"
 
+// joinPatience is how long the token of a node that joins at once is good for.
+const joinPatience = 10 * time.Minute
+
 // DefaultTokenLife is how long a join token is good for.
 const DefaultTokenLife = time.Hour
 

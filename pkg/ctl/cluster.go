@@ -189,9 +189,9 @@ func sorted(m map[string]int) []string {
 }
 
 func (s *clusters) nodeCommand() *cobra.Command {
-	c := &cobra.Command{Use: "node", Short: "Add, remove, kill and start nodes"}
-	sub := func(use, short string, args cobra.PositionalArgs, do func(c *cobra.Command, cfg *cluster.Config, name string) error) {
-		c.AddCommand(&cobra.Command{Use: use, Short: short, Args: args, RunE: func(c *cobra.Command, args []string) error {
+	c := &cobra.Command{Use: "node", Short: "Add, join, remove, kill and start nodes"}
+	sub := func(use, short string, args cobra.PositionalArgs, do func(c *cobra.Command, cfg *cluster.Config, name string) error) *cobra.Command {
+		out := &cobra.Command{Use: use, Short: short, Args: args, RunE: func(c *cobra.Command, args []string) error {
 			cfg, err := s.load()
 			if err != nil {
 				return err
@@ -201,11 +201,18 @@ func (s *clusters) nodeCommand() *cobra.Command {
 				name = args[0]
 			}
 			return do(c, cfg, name)
-		}})
+		}}
+		c.AddCommand(out)
+		return out
 	}
 	sub("add [NODE]", "Add a node", cobra.MaximumNArgs(1), func(c *cobra.Command, cfg *cluster.Config, name string) error {
 		return cluster.AddNode(c.Context(), cfg, name, s.deps)
 	})
+	var token string
+	join := sub("join [NODE]", "Add a node whose kubelet asks for its certificates with a join token", cobra.MaximumNArgs(1), func(c *cobra.Command, cfg *cluster.Config, name string) error {
+		return cluster.JoinNode(c.Context(), cfg, name, token, s.deps)
+	})
+	join.Flags().StringVar(&token, "token", "", "join token, as of \"ctl cluster token create\" (default: a new one)")
 	sub("start NODE", "Start a node that was killed", cobra.ExactArgs(1), func(c *cobra.Command, cfg *cluster.Config, name string) error {
 		return cluster.StartNode(c.Context(), cfg, name, s.deps)
 	})

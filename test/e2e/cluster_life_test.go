@@ -51,6 +51,15 @@ func TestClusterLife(t *testing.T) {
 			t.Errorf("added node:\n%s", out)
 		}
 		c("node", "remove", "n2")
+		// With a join token, its kubelet asks for its certificates itself.
+		c("node", "join", "n2")
+		if out := k("get", "csr", "-o", "jsonpath={.items[*].spec.username}"); !strings.Contains(out, "system:bootstrap:") {
+			t.Errorf("certificates were asked for by %s", out)
+		}
+		if out := k("get", "node", "n2"); !strings.Contains(out, " Ready ") {
+			t.Errorf("joined node:\n%s", out)
+		}
+		c("node", "remove", "n2")
 		if out, err := try(t, "", "--kubeconfig", kubeconfig, "get", "node", "n2"); err == nil {
 			t.Errorf("removed node:\n%s", out)
 		}

@@ -5,9 +5,11 @@ package certificates
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"log/slog"
+	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -20,6 +22,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -35,8 +38,8 @@ const (
 	joiners              = "system:bootstrappers:joiners"
 )
 
-// cluster is a server that signs what kubelets ask for.
-func cluster(t *testing.T) *testserver.Server {
+// cluster is a server that signs what kubelets ask for, for so long a life.
+func cluster(t *testing.T, life time.Duration) *testserver.Server {
 	s := testserver.Start(t, testserver.Options{})
 	ca, err := os.ReadFile(filepath.Join(s.Dir, "ca.crt"))
 	if err != nil {
@@ -64,25 +67,32 @@ func cluster(t *testing.T) *testserver.Server {
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	controllertest.Run(t, s, controller.Options{Workers: 1, SigningCert: ca, SigningKey: key, SigningDuration: time.Hour, ApproveServing: true},
+	controllertest.Run(t, s, controller.Options{Workers: 1, SigningCert: ca, SigningKey: key, SigningDuration: life, ApproveServing: true},
 		certificates.NewApproving, certificates.NewSigning)
 	return s
+}
+
+// writeBootstrap writes a kubeconfig with the join token, and returns its name.
+func writeBootstrap(t *testing.T, s *testserver.Server, dir string) string {
+	t.Helper()
+	out := clientcmdapi.NewConfig()
+	out.Clusters["c"] = &clientcmdapi.Cluster{Server: s.URL, CertificateAuthorityData: s.Config.CAData}
+	out.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: tokenID + "." + tokenSecret}
+	out.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	out.CurrentContext = "x"
+	file := filepath.Join(dir, "bootstrap.conf")
+	if err := clientcmd.WriteToFile(*out, file); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 // TestJoin: a kubelet with nothing but a join token gets its client certificate,
 // which is its node's and no other's, and then its serving certificate.
 func TestJoin(t *testing.T) {
-	s := cluster(t)
+	s := cluster(t, time.Hour)
 	dir := t.TempDir()
-	bootstrap, kubeconfig := filepath.Join(dir, "bootstrap.conf"), filepath.Join(dir, "etc", "kubelet.conf")
-	from := clientcmdapi.NewConfig()
-	from.Clusters["c"] = &clientcmdapi.Cluster{Server: s.URL, CertificateAuthorityData: s.Config.CAData}
-	from.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: tokenID + "." + tokenSecret}
-	from.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
-	from.CurrentContext = "x"
-	if err := clientcmd.WriteToFile(*from, bootstrap); err != nil {
-		t.Fatal(err)
-	}
+	bootstrap, kubeconfig := writeBootstrap(t, s, dir), filepath.Join(dir, "etc", "kubelet.conf")
 	c := Config{NodeName: "n1", Dir: filepath.Join(dir, "pki"), Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)}
 	if err := Bootstrap(t.Context(), c, kubeconfig, bootstrap); err != nil {
 		t.Fatal(err)
@@ -130,6 +140,82 @@ func TestJoin(t *testing.T) {
 		cert, err := m.Get(nil)
 		return err, err == nil && cert.Leaf.VerifyHostname("192.0.2.7") == nil && cert.Leaf.VerifyHostname("n1") == nil
 	})
+}
+
+// TestRotation: certificates that are near their end from the beginning (they are
+// valid for five minutes that are past and half a minute to come) are asked for
+// again and again, by the node itself. Its kubeconfig stays as it is, and its server
+// has the next one without being started anew.
+func TestRotation(t *testing.T) {
+	s := cluster(t, 30*time.Second)
+	dir := t.TempDir()
+	bootstrap, kubeconfig := writeBootstrap(t, s, dir), filepath.Join(dir, "kubelet.conf")
+	c := Config{NodeName: "n1", Dir: filepath.Join(dir, "pki"), Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)}
+	if err := Bootstrap(t.Context(), c, kubeconfig, bootstrap); err != nil {
+		t.Fatal(err)
+	}
+	// From here on the node is alone: the token is gone.
+	if err := s.Client.CoreV1().Secrets("kube-system").Delete(t.Context(), "bootstrap-token-"+tokenID, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	first, err := tls.LoadX509KeyPair(ClientFile(c.Dir), ClientFile(c.Dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := func() (*rest.Config, error) { return clientcmd.BuildConfigFromFlags("", kubeconfig) }
+	clients, err := NewClient(c, with)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, clients)
+	controllertest.Eventually(t, "the next client certificate", func(context.Context) (any, bool) {
+		now, err := tls.LoadX509KeyPair(ClientFile(c.Dir), ClientFile(c.Dir))
+		if err != nil {
+			return err, false
+		}
+		return now.Leaf.SerialNumber, now.Leaf.SerialNumber.Cmp(first.Leaf.SerialNumber) != 0 && now.Leaf.Subject.CommonName == "system:node:n1"
+	})
+	rc, err := with()
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := kubernetes.NewForConfigOrDie(rc)
+	node, err := client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal("the node with its next certificate: ", err)
+	}
+	node.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "192.0.2.7"}}
+	if _, err := client.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	m, err := NewServer(c, client, []string{"n1"}, []net.IP{net.ParseIP("192.0.2.7")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, m)
+	var serial *big.Int
+	controllertest.Eventually(t, "the next serving certificate", func(context.Context) (any, bool) {
+		cert, err := m.Get(nil)
+		if err != nil {
+			return err, false
+		}
+		if serial == nil {
+			serial = cert.Leaf.SerialNumber
+		}
+		return cert.Leaf.SerialNumber, cert.Leaf.SerialNumber.Cmp(serial) != 0
+	})
+	requests, err := s.Client.CertificatesV1().CertificateSigningRequests().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := map[string]int{}
+	for _, r := range requests.Items {
+		by[r.Spec.SignerName+" for "+r.Spec.Username]++
+	}
+	if by["kubernetes.io/kube-apiserver-client-kubelet for system:bootstrap:"+tokenID] != 1 || by["kubernetes.io/kube-apiserver-client-kubelet for system:node:n1"] < 1 ||
+		by["kubernetes.io/kubelet-serving for system:node:n1"] < 2 {
+		t.Errorf("requests: %v", by)
+	}
 }
 
 func run(t *testing.T, m *Manager) {
