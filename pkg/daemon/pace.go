@@ -28,6 +28,10 @@ const (
 	// which part of that may come on top of it. A process that keeps data would
 	// otherwise take twice its size, a small one collect all the time.
 	heapRoom, heapShare = 40 << 20, 8
+	// busyHeap is how large the heap of a busy process may become although it has
+	// less in use: a sixth of the work of small objects would be to collect it.
+	// busyCycles is how many collections between two paces show that it is busy.
+	busyHeap, busyCycles = 128 << 20, 2
 	// mappedRoom is how much of mapped files may be resident.
 	mappedRoom = 24 << 20
 )
@@ -42,6 +46,7 @@ func Pace(ctx context.Context, c clock.Clock, log *slog.Logger, mapped ...string
 	ticker := c.NewTicker(paceEvery)
 	defer ticker.Stop()
 	percent := 100
+	busy, cycles := false, collections()
 	for n := 1; ; n++ {
 		select {
 		case <-ctx.Done():
@@ -49,14 +54,18 @@ func Pace(ctx context.Context, c clock.Clock, log *slog.Logger, mapped ...string
 			return
 		case <-ticker.C():
 		}
-		if want := heapPercent(liveHeap()); !set && math.Abs(float64(want-percent)) > float64(percent)/8 {
+		since := collections() - cycles
+		cycles += since
+		busy = since >= busyCycles || busy && since > 0
+		live := liveHeap()
+		if want := heapPercent(live, busy); !set && math.Abs(float64(want-percent)) > float64(percent)/8 {
 			percent = want
 			debug.SetGCPercent(percent)
 		}
 		if n%dropEvery != 0 {
 			continue
 		}
-		if freeHeap() > heapRoom+heapRoom/2 {
+		if small := live < busyHeap/2; freeHeap() > heapRoom+heapRoom/2 && !(busy && small) {
 			debug.FreeOSMemory()
 		}
 		if err := dropMapped(mapped); err != nil && ctx.Err() == nil {
@@ -66,9 +75,13 @@ func Pace(ctx context.Context, c clock.Clock, log *slog.Logger, mapped ...string
 }
 
 // heapPercent is GOGC for a heap of which live bytes are in use.
-func heapPercent(live uint64) int {
+func heapPercent(live uint64, busy bool) int {
 	live = max(live, 8<<20)
-	return int((heapRoom + live/heapShare) * 100 / live)
+	room := heapRoom + live/heapShare
+	if busy && live+room < busyHeap {
+		room = busyHeap - live
+	}
+	return int(room * 100 / live)
 }
 
 // liveHeap is what the last collection has found to be in use, freeHeap what the

@@ -11,11 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A small heap may grow by some megabytes, a large one by a part of itself.
+// A small heap may grow by some megabytes, more while it is busy, a large one by
+// a part of itself.
 func TestHeapPercent(t *testing.T) {
 	for live, want := range map[uint64]int{0: 512, 8 << 20: 512, 20 << 20: 212, 40 << 20: 112, 320 << 20: 25, 4 << 30: 13} {
-		if got := heapPercent(live); got != want {
+		if got := heapPercent(live, false); got != want {
 			t.Errorf("%d bytes in use: %d, want %d", live, got, want)
+		}
+	}
+	for live, want := range map[uint64]int{8 << 20: 1500, 64 << 20: 100, 128 << 20: 43, 320 << 20: 25} {
+		if got := heapPercent(live, true); got != want {
+			t.Errorf("busy with %d bytes in use: %d, want %d", live, got, want)
 		}
 	}
 }

@@ -37,6 +37,8 @@ type view struct {
 	buffers   *pools
 	formJSON  store.Form
 	formProto store.Form
+
+	frames frames // of its watches
 }
 
 func newView(row *resource.Row, version string, types *transcode.Types, buffers *pools) *view {

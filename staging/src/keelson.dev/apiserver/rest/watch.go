@@ -6,6 +6,7 @@ package rest
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"time"
 
@@ -74,36 +75,54 @@ func (s *Server) stream(ctx, removed context.Context, w http.ResponseWriter, wat
 	w.WriteHeader(http.StatusOK)
 	rc := http.NewResponseController(w)
 	_ = rc.Flush()
-	buf := s.pools.buffers.Get().(*[]byte)
-	defer s.pools.putBuffer(buf)
+	defer enc.v.frames.begin()()
 	for {
 		events, err := watcher.Next(ctx)
 		if err != nil {
 			if ctx.Err() != nil || removed.Err() != nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 				return nil
 			}
-			*buf, _ = enc.appendError((*buf)[:0], err)
-			_, _ = w.Write(*buf)
+			last, _ := enc.appendError(nil, err)
+			_, _ = w.Write(last)
 			_ = rc.Flush()
 			return nil
 		}
-		*buf = (*buf)[:0]
-		for i := range events {
-			if *buf, err = enc.append(*buf, &events[i]); err != nil {
-				s.cfg.Log.Error("Watch event could not be encoded", "resource", enc.v.row.Resource, "err", err)
-				return nil
-			}
-			if len(*buf) >= flushSize || i == len(events)-1 {
-				if _, err := w.Write(*buf); err != nil {
-					return nil // the client is gone
-				}
-				*buf = (*buf)[:0]
-			}
-		}
-		if err := rc.Flush(); err != nil {
+		if !s.sendEvents(w, events, enc) || rc.Flush() != nil {
 			return nil
 		}
 	}
+}
+
+// sendEvents writes events, and reports whether the watch can go on. No watch
+// keeps a buffer while there is nothing to be sent.
+func (s *Server) sendEvents(w io.Writer, events []store.Event, enc *eventEncoder) bool {
+	failed := func(err error) bool {
+		s.cfg.Log.Error("Watch event could not be encoded", "resource", enc.v.row.Resource, "err", err)
+		return false
+	}
+	if len(events) == 1 {
+		if frame, err := enc.shared(&events[0]); err != nil {
+			return failed(err)
+		} else if frame != nil {
+			_, err := w.Write(frame)
+			return err == nil // or the client is gone
+		}
+	}
+	buf := s.pools.buffers.Get().(*[]byte)
+	defer s.pools.putBuffer(buf)
+	for i := range events {
+		var err error
+		if *buf, err = enc.append(*buf, &events[i]); err != nil {
+			return failed(err)
+		}
+		if len(*buf) >= flushSize || i == len(events)-1 {
+			if _, err := w.Write(*buf); err != nil {
+				return false
+			}
+			*buf = (*buf)[:0]
+		}
+	}
+	return true
 }
 
 // eventEncoder turns events into frames of one watch.
@@ -120,6 +139,11 @@ func (e *eventEncoder) contentType() string {
 		return negotiate.Protobuf + ";stream=watch"
 	}
 	return negotiate.JSON
+}
+
+// shared returns the frame of ev that other watches are sent too, or nil.
+func (e *eventEncoder) shared(ev *store.Event) ([]byte, error) {
+	return e.v.frames.of(ev, e.out, func() ([]byte, error) { return e.append(nil, ev) })
 }
 
 // append appends the frame of ev.

@@ -186,6 +186,50 @@ func TestWatchSelector(t *testing.T) {
 	}
 }
 
+// TestWatchTogether: many watches, of several forms, each see every change.
+func TestWatchTogether(t *testing.T) {
+	e := newEnv(t, nil)
+	e.must(t, "POST", pods, boundPod)
+	const metadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+	var watches []func() event
+	for _, w := range []struct{ query, accept string }{
+		{"", ""}, {"", ""}, {"", ""}, {"", metadata}, {"", metadata},
+		{"&labelSelector=step=1", ""}, {"&labelSelector=step=1", metadata},
+	} {
+		next, stop := follow(t, e, pods+"?watch=1"+w.query, "Accept", w.accept)
+		defer stop()
+		watches = append(watches, next)
+	}
+	for _, next := range watches[:5] {
+		if ev := next(); ev.Type != "ADDED" {
+			t.Fatalf("first event %s", ev.Type)
+		}
+	}
+	for _, step := range []string{"1", "2"} {
+		e.must(t, "PATCH", pods+"/p", `{"metadata":{"labels":{"step":"`+step+`"}}}`, "Content-Type", merge)
+		for i, next := range watches {
+			want, label := "MODIFIED", step
+			if i >= 5 && step == "1" {
+				want = "ADDED"
+			} else if i >= 5 {
+				want, label = "DELETED", "1" // as it was when it matched
+			}
+			var p metav1.PartialObjectMetadata
+			ev := next()
+			if err := json.Unmarshal(ev.Object, &p); err != nil {
+				t.Fatal(err)
+			}
+			kind := "Pod"
+			if i == 3 || i == 4 || i == 6 {
+				kind = "PartialObjectMetadata"
+			}
+			if ev.Type != want || p.Labels["step"] != label || p.Kind != kind {
+				t.Errorf("step %s, watch %d: %s %s", step, i, ev.Type, ev.Object)
+			}
+		}
+	}
+}
+
 // TestWatchTable: column definitions come once.
 func TestWatchTable(t *testing.T) {
 	e := newEnv(t, nil)
