@@ -5,6 +5,7 @@ package api_test
 
 import (
 	"encoding/json"
+	"maps"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -94,5 +95,36 @@ func TestTranscode(t *testing.T) {
 		if refused > 0 && row.Resource != "certificatesigningrequests" { // some have empty lists in maps
 			t.Errorf("%d objects refused", refused)
 		}
+	})
+}
+
+// TestPaths holds cells and selectable fields of the part of an object that a row
+// says they need to those of the whole.
+func TestPaths(t *testing.T) {
+	t.Parallel()
+	types := transcode.NewTypes()
+	rows(t, func(t *testing.T, row *resource.Row) {
+		if row.Ephemeral || row.Computed || row.Codec != nil {
+			return
+		}
+		cells, attrs, peek := registry.Part(row, types, row.CellPaths...), registry.Attrs(row), registry.Peek(row, types)
+		randomObjects(t, row, 30, func(obj resource.Object, data []byte) {
+			if row.CellPaths != nil {
+				part, ok := cells(data)
+				if !ok {
+					t.Fatal("not decoded")
+				}
+				if diff := cmp.Diff(row.Cells(obj, env), row.Cells(part, env)); diff != "" {
+					t.Error(diff)
+				}
+			}
+			if peek == nil || row.Resource == "statefulsets" {
+				return
+			}
+			got, ok := peek(data)
+			if want := attrs(obj); !ok || !maps.Equal(got.Labels, want.Labels) || !maps.Equal(got.Fields, want.Fields) {
+				t.Errorf("selected by %v, want %v", got, want)
+			}
+		})
 	})
 }

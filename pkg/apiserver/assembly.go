@@ -29,6 +29,7 @@ import (
 	"keelson.dev/apiserver/store"
 	"keelson.dev/apiserver/store/kv"
 	"keelson.dev/apiserver/store/kv/etcd"
+	"keelson.dev/apiserver/transcode"
 	"keelson.dev/keelson/pkg/api"
 	"keelson.dev/keelson/pkg/api/openapi"
 	"keelson.dev/keelson/pkg/apiserver/admission"
@@ -93,7 +94,7 @@ func (s *Server) assemble(ctx context.Context, kvs kv.Store, backend *store.Back
 		return nil, err
 	}
 	a := &assembly{
-		server: s, cfg: &s.cfg, scheme: scheme, kv: kvs, stores: stores{backend, scheme},
+		server: s, cfg: &s.cfg, scheme: scheme, kv: kvs, stores: stores{backend, scheme, transcode.NewTypes()},
 		started: health.NewGate("informer-sync", "informers not synced yet"),
 	}
 	if a.self, err = newSelf(); err != nil {
@@ -225,7 +226,7 @@ func (a *assembly) buildAPI() error {
 		OpenAPI:       openapi.Source{},
 		Groups:        groups, MinWatchTimeout: a.cfg.MinRequestWatch, Missing: a.arrived,
 		GroupPriority: a.aggregator.GroupPriority, RemoteGroups: a.aggregator.Groups, RemoteOpenAPI: a.aggregator.OpenAPI,
-		Metrics: a.server.deps.Metrics, Version: daemon.Version,
+		Transcode: a.stores.types, Metrics: a.server.deps.Metrics, Version: daemon.Version,
 		ServerAddress: a.address(),
 	})
 	if err != nil {

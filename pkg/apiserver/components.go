@@ -23,6 +23,7 @@ import (
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
+	"keelson.dev/keelson/pkg/apiserver/nodeauth"
 )
 
 const (
@@ -72,8 +73,11 @@ func (a *assembly) storeOf(row *resource.Row) store.Interface {
 		return a.components(row)
 	}
 	s := a.stores.of(row)
-	if row.Resource == "pods" && row.Group == "" {
+	if isPods(row) {
 		a.pods = s
+		if a.podRefs != nil {
+			a.podRefs.Part = registry.Part(row, a.stores.types, nodeauth.PodPaths()...)
+		}
 	}
 	return s
 }

@@ -19,6 +19,7 @@ import (
 	"keelson.dev/apiserver/store"
 	"keelson.dev/apiserver/store/kv"
 	"keelson.dev/apiserver/store/kv/etcd"
+	"keelson.dev/apiserver/transcode"
 	"keelson.dev/keelson/pkg/api"
 	"keelson.dev/keelson/pkg/apiserver/config"
 	"keelson.dev/keelson/pkg/apiserver/encryption"
@@ -63,14 +64,15 @@ func wrap(what string, err error) error {
 type stores struct {
 	backend *store.Backend
 	scheme  *runtime.Scheme
+	types   *transcode.Types
 }
 
 func (s stores) of(row *resource.Row) store.Interface {
 	cfg := store.Config{
 		Backend: s.backend, Prefix: row.StoragePrefix, GroupResource: row.GroupResource(),
-		Codec: registry.Codec(row, s.scheme), Attrs: registry.Attrs(row),
+		Codec: registry.Codec(row, s.scheme), Attrs: registry.Attrs(row), Peek: registry.Peek(row, s.types),
 	}
-	if row.Resource == "pods" && row.Group == "" {
+	if isPods(row) {
 		// Every kubelet watches the pods of its own node.
 		cfg.IndexFields = []string{"spec.nodeName"}
 	}
@@ -79,6 +81,8 @@ func (s stores) of(row *resource.Row) store.Interface {
 	}
 	return store.New(cfg)
 }
+
+func isPods(row *resource.Row) bool { return row.Resource == "pods" && row.Group == "" }
 
 // hidden returns the row of objects that are stored but not served.
 func hidden[T, L any](kind, prefix string, ttl int64) *resource.Row {

@@ -29,6 +29,7 @@ func replicaSetRow() *resource.Row {
 		ValidateUpdate:           validateReplicaSetUpdate,
 		Warnings:                 warnReplicaSet,
 		Fields:                   replicaSetFields,
+		FieldPaths:               []string{"status.replicas"},
 		SelectableFields:         []string{"status.replicas"},
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},

@@ -26,6 +26,7 @@ func jobRow() *resource.Row {
 		ValidateUpdate:           validateJobUpdate,
 		Warnings:                 warnJob,
 		Fields:                   jobFields,
+		FieldPaths:               []string{"status.succeeded"},
 		SelectableFields:         []string{"status.successful"},
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},

@@ -23,6 +23,7 @@ func eventRow() *resource.Row {
 		Validate:                 validateEvent,
 		ValidateUpdate:           validateEventUpdate,
 		Fields:                   eventFields,
+		FieldPaths:               []string{"involvedObject", "reason", "reportingComponent", "source", "type"},
 		SelectableFields:         []string{"involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid", "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath", "reason", "reportingComponent", "source", "type"},
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,

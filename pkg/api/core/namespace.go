@@ -29,6 +29,7 @@ func namespaceRow() *resource.Row {
 		Canonicalize:             canonicalizeNamespace,
 		ValidateName:             nameNamespace,
 		Fields:                   namespaceFields,
+		FieldPaths:               []string{"status.phase"},
 		SelectableFields:         []string{"status.phase"},
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},

@@ -28,6 +28,7 @@ func nodeRow() *resource.Row {
 		ValidateUpdate:           validateNodeUpdate,
 		Warnings:                 warnNode,
 		Fields:                   nodeFields,
+		FieldPaths:               []string{"spec.unschedulable"},
 		SelectableFields:         []string{"spec.unschedulable"},
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},

@@ -27,6 +27,7 @@ func podRow() *resource.Row {
 		ValidateUpdate:           validatePodUpdate,
 		Warnings:                 warnPod,
 		Fields:                   podFields,
+		FieldPaths:               []string{"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork", "status.phase", "status.podIPs", "status.nominatedNodeName"},
 		SelectableFields:         []string{"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork", "status.phase", "status.podIP", "status.podIPs", "status.nominatedNodeName"},
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
@@ -45,6 +46,12 @@ func podRow() *resource.Row {
 			{Name: "Readiness Gates", Type: "string", Description: corev1.PodSpec{}.SwaggerDoc()["readinessGates"], Priority: column.Wide},
 		},
 		Cells: podCells,
+		CellPaths: []string{
+			"metadata.name", "metadata.creationTimestamp", "metadata.deletionTimestamp",
+			"spec.containers.name", "spec.initContainers.name", "spec.initContainers.restartPolicy", "spec.nodeName", "spec.readinessGates",
+			"status.phase", "status.reason", "status.conditions", "status.podIPs", "status.nominatedNodeName",
+			"status.containerStatuses", "status.initContainerStatuses",
+		},
 
 		Subresources: []resource.Sub[corev1.Pod]{
 			{Subresource: resource.Subresource{Name: "attach", Verbs: []string{"create", "get"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "PodAttachOptions"}}},

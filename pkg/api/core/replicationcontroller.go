@@ -32,6 +32,7 @@ func replicationControllerRow() *resource.Row {
 		ValidateUpdate:           validateReplicationControllerUpdate,
 		Warnings:                 warnReplicationController,
 		Fields:                   replicationControllerFields,
+		FieldPaths:               []string{"status.replicas"},
 		SelectableFields:         []string{"status.replicas"},
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},

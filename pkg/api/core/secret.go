@@ -23,6 +23,7 @@ func secretRow() *resource.Row {
 		ValidateUpdate:           validateSecretUpdate,
 		Warnings:                 warnSecret,
 		Fields:                   secretFields,
+		FieldPaths:               []string{"type"},
 		SelectableFields:         []string{"type"},
 		AllowUnconditionalUpdate: true,
 

@@ -31,6 +31,7 @@ func serviceRow() *resource.Row {
 		Warnings:                 warnService,
 		ValidateName:             nameService,
 		Fields:                   serviceFields,
+		FieldPaths:               []string{"spec.clusterIP", "spec.type"},
 		SelectableFields:         []string{"spec.clusterIP", "spec.type"},
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,

@@ -27,6 +27,8 @@ type Pods struct {
 	Graph *Graph
 	// Store has the pods; Run asks for it when it begins.
 	Store func() store.Interface
+	// Part decodes PodPaths of the bytes of a pod that has not been decoded, if it can.
+	Part  func(data []byte) (store.Object, bool)
 	Clock clock.Clock
 	Log   *slog.Logger
 
@@ -86,9 +88,7 @@ func (p *Pods) follow(ctx context.Context) error {
 			case e.Type == store.Deleted:
 				p.Graph.deletePod(podOf(e.Record))
 			default:
-				if err := p.set(e.Record); err != nil {
-					return err
-				}
+				p.set(e.Record)
 				if present != nil {
 					present[podOf(e.Record)] = struct{}{}
 				}
@@ -98,19 +98,35 @@ func (p *Pods) follow(ctx context.Context) error {
 }
 
 // set takes over the state of a pod.
-func (p *Pods) set(rec *store.Record) error {
+func (p *Pods) set(rec *store.Record) {
 	if rec.Fields["spec.nodeName"] == "" {
 		p.Graph.deletePod(podOf(rec)) // refers to nothing
-		return nil
+		return
 	}
-	obj, err := rec.Read()
-	if err != nil {
-		return err
+	obj, err := rec.ReadPart(p.Part)
+	pod, ok := obj.(*corev1.Pod)
+	if err != nil || !ok {
+		// Its node reaches nothing by it: a kubelet cannot read it either.
+		p.Log.Error("Pod not understood", "pod", rec.Key, "err", err)
+		p.Graph.deletePod(podOf(rec))
+		return
 	}
-	if pod, ok := obj.(*corev1.Pod); ok {
-		p.Graph.SetPod(pod)
+	p.Graph.SetPod(pod)
+}
+
+// PodPaths returns the fields that a graph looks at in a pod.
+func PodPaths() []string {
+	paths := []string{
+		"metadata.name", "metadata.namespace", "metadata.annotations",
+		"spec.nodeName", "spec.serviceAccountName", "spec.imagePullSecrets", "spec.volumes", "spec.resourceClaims",
+		"status.resourceClaimStatuses", "status.extendedResourceClaimStatus",
 	}
-	return nil
+	for _, list := range []string{"initContainers", "containers", "ephemeralContainers"} {
+		for _, ref := range []string{"env.valueFrom.secretKeyRef", "env.valueFrom.configMapKeyRef", "envFrom"} {
+			paths = append(paths, "spec."+list+"."+ref)
+		}
+	}
+	return paths
 }
 
 // podOf is the pod of a record.

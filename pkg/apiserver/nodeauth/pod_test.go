@@ -4,11 +4,20 @@
 package nodeauth
 
 import (
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/randfill"
+
+	"keelson.dev/apiserver/registry"
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/apiserver/transcode"
+	"keelson.dev/keelson/pkg/api"
 )
 
 // TestPods follows what two pods make their nodes reach.
@@ -48,4 +57,42 @@ func TestPods(t *testing.T) {
 	g.SetAttachment(&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va"}, Spec: storagev1.VolumeAttachmentSpec{NodeName: "n1"}})
 	check("attachment", "n1", object{attachment, "", "va"}, true)
 	check("attachment", "n2", object{attachment, "", "va"}, false)
+}
+
+// TestPodPaths holds what the graph makes of a part of a pod to what it makes of
+// the whole.
+func TestPodPaths(t *testing.T) {
+	at := slices.IndexFunc(api.Rows(), func(r *resource.Row) bool { return r.Group == "" && r.Resource == "pods" })
+	row := api.Rows()[at]
+	part, codec := registry.Part(row, transcode.NewTypes(), PodPaths()...), registry.Codec(row, nil)
+	fill := randfill.NewWithSeed(1).NilChance(0.3).NumElements(1, 3).Funcs(
+		func(q *apiresource.Quantity, _ randfill.Continue) { *q = apiresource.MustParse("1") },
+		func(v *intstr.IntOrString, _ randfill.Continue) { *v = intstr.FromInt32(1) },
+		func(tm *metav1.Time, _ randfill.Continue) { *tm = metav1.Unix(1, 0) },
+		func(v *metav1.FieldsV1, _ randfill.Continue) { v.Raw = []byte("{}") },
+	)
+	refs := 0
+	for range 100 {
+		p := &corev1.Pod{}
+		fill.Fill(p)
+		data, err := codec.Encode(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		obj, ok := part(data)
+		if !ok {
+			t.Fatal("not decoded")
+		}
+		whole, partly, self := NewGraph(), NewGraph(), object{pod, p.Namespace, p.Name}
+		whole.SetPod(p)
+		partly.SetPod(obj.(*corev1.Pod))
+		want, got := whole.direct[self], partly.direct[self]
+		if want.node != got.node || !slices.Equal(want.refs, got.refs) {
+			t.Fatalf("%v, want %v", got, want)
+		}
+		refs += len(want.refs)
+	}
+	if refs < 1000 {
+		t.Errorf("only %d references", refs)
+	}
 }

@@ -3,18 +3,20 @@
 
 package nodeauth
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
 
 // refs collects objects of one namespace.
 type refs struct {
 	namespace string
 	out       []object
-	seen      map[object]bool
 }
 
 func (r *refs) add(k kind, name string) {
-	if o := (object{k, r.namespace, name}); name != "" && !r.seen[o] {
-		r.seen[o] = true
+	if o := (object{k, r.namespace, name}); name != "" && !slices.Contains(r.out, o) {
 		r.out = append(r.out, o)
 	}
 }
@@ -27,7 +29,7 @@ func (r *refs) local(ref *corev1.LocalObjectReference) {
 
 // podRefs is everything a pod makes its node need.
 func podRefs(p *corev1.Pod) []object {
-	r := &refs{namespace: p.Namespace, seen: map[object]bool{}}
+	r := &refs{namespace: p.Namespace}
 	r.add(serviceAccount, p.Spec.ServiceAccountName)
 	for _, s := range p.Spec.ImagePullSecrets {
 		r.add(secret, s.Name)

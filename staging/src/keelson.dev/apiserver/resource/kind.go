@@ -42,14 +42,15 @@ type Kind[T, L any] struct {
 
 	AllowCreateOnUpdate, AllowUnconditionalUpdate bool
 	ResetFields                                   []string
-	SelectableFields                              []string
+	SelectableFields, FieldPaths                  []string
 	GracefulDelete                                func(ctx context.Context, obj *T, options *metav1.DeleteOptions) bool
 	DefaultGarbageCollection                      metav1.DeletionPropagation
 	ReturnDeleted                                 bool
 	TTL                                           func(obj *T) int64
 
-	Columns []metav1.TableColumnDefinition
-	Cells   func(obj *T, env CellEnv) []any
+	Columns   []metav1.TableColumnDefinition
+	Cells     func(obj *T, env CellEnv) []any
+	CellPaths []string
 
 	Subresources []Sub[T]
 }
@@ -69,9 +70,10 @@ func (k Kind[T, L]) Row() *Row {
 		Resource: k.Resource, Singular: k.Singular, Kind: k.Kind, ListKind: k.Kind + "List",
 		ShortNames: k.ShortNames, Categories: k.Categories, Namespaced: k.Namespaced,
 		StoragePrefix: k.StoragePrefix, Verbs: k.Verbs, Ephemeral: k.Ephemeral, Computed: k.Computed,
-		New:     func() Object { return any(new(T)).(Object) },
-		NewList: func() runtime.Object { return any(new(L)).(runtime.Object) },
-		Columns: k.Columns,
+		New:       func() Object { return any(new(T)).(Object) },
+		NewList:   func() runtime.Object { return any(new(L)).(runtime.Object) },
+		Columns:   k.Columns,
+		CellPaths: k.CellPaths,
 		Strategy: Strategy{
 			Default:                  erase(k.Default),
 			PrepareCreate:            eraseCtx(k.PrepareCreate),
@@ -87,6 +89,7 @@ func (k Kind[T, L]) Row() *Row {
 			AllowUnconditionalUpdate: k.AllowUnconditionalUpdate,
 			ResetFields:              k.ResetFields,
 			SelectableFields:         k.SelectableFields,
+			FieldPaths:               k.FieldPaths,
 			DefaultGarbageCollection: k.DefaultGarbageCollection,
 			ReturnDeleted:            k.ReturnDeleted,
 		},

@@ -80,6 +80,9 @@ type Row struct {
 	// Cells answers one value for each column.
 	Columns []metav1.TableColumnDefinition
 	Cells   func(obj Object, env CellEnv) []any
+	// CellPaths are the fields that Cells looks at, so that rows are made without
+	// decoding the rest ("status.phase", "spec.containers.name"). Nil: all.
+	CellPaths []string
 
 	Subresources []Subresource
 }
@@ -164,6 +167,9 @@ type Strategy struct {
 	AnyFinalizer bool
 	// Fields are the selectable fields beside metadata.name and metadata.namespace.
 	Fields func(obj Object) fields.Set
+	// FieldPaths are the fields that Fields looks at, beside metadata, so that
+	// objects are found without decoding the rest ("spec.nodeName"). Nil: all.
+	FieldPaths []string
 	// AllowCreateOnUpdate: PUT of an absent object creates it (leases, endpoints, RBAC ...).
 	AllowCreateOnUpdate bool
 	// AllowUnconditionalUpdate: PUT without resourceVersion overwrites.

@@ -21,6 +21,7 @@ import (
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
+	"keelson.dev/apiserver/transcode"
 )
 
 // Config is what a Server is made of. Rows, Scheme, Store and Clock are required.
@@ -81,6 +82,9 @@ type Config struct {
 	MaxBodyBytes int64
 	// Metrics receives the apiserver_request_* metrics; nil: none are kept.
 	Metrics prometheus.Registerer
+	// Transcode keeps what the encodings of the kinds have in common; nil: tables of
+	// the server's own.
+	Transcode *transcode.Types
 	// Random makes the suffix of a generated name; nil: apimachinery's.
 	Random func(n int) string
 	// UID makes the uid of a new object; nil: a random one.

@@ -15,8 +15,10 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"keelson.dev/apiserver/negotiate"
+	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
+	"keelson.dev/apiserver/table"
 	"keelson.dev/apiserver/transcode"
 	"keelson.dev/apiserver/wire"
 )
@@ -32,8 +34,9 @@ type view struct {
 
 	jsonHead  []byte // `"kind":"K","apiVersion":"V",`, put into typed objects
 	header    wire.Header
-	stored    wire.Header               // of what is stored
-	program   func() *transcode.Program // makes JSON of that; nil: of the object
+	stored    wire.Header                               // of what is stored
+	program   func() *transcode.Program                 // makes JSON of that; nil: of the object
+	cells     func(data []byte) (resource.Object, bool) // decodes of that what a row of a Table shows
 	buffers   *pools
 	formJSON  store.Form
 	formProto store.Form
@@ -63,6 +66,7 @@ func newView(row *resource.Row, version string, types *transcode.Types, buffers 
 	v.jsonHead = fmt.Appendf(nil, `"kind":%q,"apiVersion":%q`, v.gvk.Kind, apiVersion)
 	v.header = wire.NewHeader(apiVersion, row.Kind)
 	v.stored = wire.NewHeader(row.GroupVersionKind().GroupVersion().String(), row.Kind)
+	v.cells = registry.Part(row, types, table.CellPaths(row)...)
 	v.program = sync.OnceValue(func() *transcode.Program {
 		if row.Codec != nil || row.New == nil {
 			return nil

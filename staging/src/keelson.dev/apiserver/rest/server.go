@@ -43,8 +43,6 @@ type Server struct {
 	scaleFields *managedfields.FieldManager
 	// ownership keeps what the managedFields of the kinds have in common.
 	ownership *ownership.Types
-	// transcode keeps what the encodings of the kinds have in common.
-	transcode *transcode.Types
 
 	mu    sync.Mutex // serialises changes of state
 	state atomic.Pointer[state]
@@ -113,6 +111,9 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	if cfg.Transcode == nil {
+		cfg.Transcode = transcode.NewTypes()
+	}
 	if cfg.MaxBodyBytes == 0 {
 		cfg.MaxBodyBytes = maxBody
 	}
@@ -128,7 +129,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("request metrics: %w", err)
 	}
 	s.metrics, s.auditCodecs = m, newAuditCodecs(cfg.Scheme)
-	s.ownership, s.transcode = ownership.NewTypes(), transcode.NewTypes()
+	s.ownership = ownership.NewTypes()
 	if s.scaleFields, err = newScaleFields(&cfg); err != nil {
 		return nil, fmt.Errorf("managed fields of scales: %w", err)
 	}
@@ -169,7 +170,7 @@ func (s *Server) newEndpoint(row *resource.Row, options RowOptions, old *endpoin
 	}
 	for _, v := range row.Versions {
 		if row.Serves(v.Name) {
-			e.views[v.Name] = newView(row, v.Name, s.transcode, s.pools)
+			e.views[v.Name] = newView(row, v.Name, s.cfg.Transcode, s.pools)
 		}
 	}
 	if options.TypeConverter == nil {

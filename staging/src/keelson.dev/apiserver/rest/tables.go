@@ -81,7 +81,7 @@ func (s *Server) tableRows(v *view, metaVersion string, o tableOptions) *items {
 	return &items{Joiner: store.Joiner{
 		Form: store.Form{MediaType: negotiate.JSON, Variant: variant}, Separator: ",",
 		Append: func(dst []byte, rec *store.Record) ([]byte, error) {
-			obj, err := rec.Read()
+			obj, err := rec.ReadPart(v.cells)
 			if err != nil {
 				return nil, err
 			}

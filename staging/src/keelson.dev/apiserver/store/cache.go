@@ -39,7 +39,8 @@ type cache struct {
 	prefix string // of full keys, with the slash at its end
 	codec  Codec
 	attrs  func(Object) Attrs
-	fields []string // indexed
+	peek   func(data []byte) (Attrs, bool) // may be nil
+	fields []string                        // indexed
 	log    *slog.Logger
 	writes ownWrites
 
@@ -63,7 +64,7 @@ type cache struct {
 
 func newCache(b *Backend, prefix string, cfg *Config) *cache {
 	c := &cache{
-		b: b, prefix: b.root + prefix, codec: cfg.Codec, attrs: cfg.Attrs, fields: cfg.IndexFields,
+		b: b, prefix: b.root + prefix, codec: cfg.Codec, attrs: cfg.Attrs, peek: cfg.Peek, fields: cfg.IndexFields,
 		log: b.log.With("resource", cfg.GroupResource.String()), loaded: make(chan struct{}),
 		writes: ownWrites{byKey: map[string][]*ownWrite{}},
 	}
@@ -309,6 +310,11 @@ func (c *cache) record(e *kv.Event, prev *Record) *Record {
 // and the error is its reader's.
 func (c *cache) decode(it *kv.Item, prev *Record) *Record {
 	key := strings.TrimPrefix(it.Key, c.prefix)
+	if c.peek != nil {
+		if attrs, ok := c.peek(it.Value); ok {
+			return c.newRecord(key, it.ModRevision, it.Value, c.b.attrs.shrink(attrs, prev), nil)
+		}
+	}
 	obj, err := c.codec.Decode(it.Value, it.ModRevision)
 	if err != nil {
 		c.log.Error("Stored object cannot be decoded", "key", key, "err", err)

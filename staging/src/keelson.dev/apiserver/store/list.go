@@ -154,8 +154,9 @@ func (s *Store) page(p *listPlan, snap *snapshot) *Page {
 
 // pick fills a page with what a selector selects, and tells whether that is more.
 func (p *listPlan) pick(page *Page, snap *snapshot, prefix string) (remaining int64) {
+	seen := verdicts{}
 	snap.ascend(prefix, p.start, func(_ *Block, _ int, records []*Record) bool {
-		page.Records = p.match.filter(page.Records, records)
+		page.Records = p.match.filter(page.Records, records, seen)
 		return p.limit == 0 || int64(len(page.Records)) <= p.limit // one more is all we need to know
 	})
 	if p.limit > 0 && int64(len(page.Records)) > p.limit {

@@ -4,6 +4,7 @@
 package store
 
 import (
+	"reflect"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/fields"
@@ -61,17 +62,33 @@ func (m *matcher) matches(r *Record) bool {
 		(m.fields == nil || m.fields.Matches(r.Attrs.Fields))
 }
 
-// filter appends those of records that match.
-func (m *matcher) filter(dst, records []*Record) []*Record {
+// filter appends those of records that match, which have been found by the prefix
+// of their keys. seen has what is known of sets of labels, which many records share.
+func (m *matcher) filter(dst, records []*Record, seen verdicts) []*Record {
 	if !m.selective() {
-		return append(dst, records...) // found by their keys
+		return append(dst, records...)
 	}
 	for _, r := range records {
-		if m.matches(r) {
+		if (m.name == "" || nameOf(r.Key) == m.name) && (m.labels == nil || seen.matches(m.labels, r.Labels)) &&
+			(m.fields == nil || m.fields.Matches(r.Attrs.Fields)) {
 			dst = append(dst, r)
 		}
 	}
 	return dst
+}
+
+// verdicts says which sets of labels one selector matches, by the sets' identity:
+// they are kept once, and a list meets the same few again and again.
+type verdicts map[uintptr]bool
+
+func (v verdicts) matches(selector labels.Selector, set labels.Set) bool {
+	id := reflect.ValueOf(set).Pointer()
+	verdict, known := v[id]
+	if !known {
+		verdict = selector.Matches(set)
+		v[id] = verdict
+	}
+	return verdict
 }
 
 // indexed returns the first of the index fields that the matcher fixes.

@@ -134,6 +134,25 @@ func (r *Record) Read() (Object, error) {
 	return r.Object()
 }
 
+// ReadPart is Read for what needs a part of the object only, which part decodes of
+// the stored bytes if it can; nil cannot.
+func (r *Record) ReadPart(part func(data []byte) (Object, bool)) (obj Object, err error) {
+	r.mu.Lock()
+	obj = r.obj
+	r.mu.Unlock()
+	if obj != nil {
+		return obj, nil
+	}
+	ok := false
+	if part != nil {
+		r.Use(func(data []byte) { obj, ok = part(data) })
+	}
+	if ok {
+		return obj, nil
+	}
+	return r.Object()
+}
+
 // Remembered returns the record in form f if that has been made and not forgotten.
 func (r *Record) Remembered(f Form) ([]byte, bool) { return r.form(f) }
 

@@ -26,6 +26,9 @@ type Config struct {
 	// Attrs returns what selection needs of an object. It keeps no reference to
 	// what may change.
 	Attrs func(obj Object) Attrs
+	// Peek returns what Attrs does of the object that stored bytes decode into,
+	// without decoding all of it, if it can. May be nil.
+	Peek func(data []byte) (Attrs, bool)
 	// IndexFields are the selectable fields by which lists and watches find
 	// objects without looking at all of them.
 	IndexFields []string

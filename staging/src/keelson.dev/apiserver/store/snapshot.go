@@ -118,8 +118,9 @@ func (s *snapshot) collect(m *matcher) []*Record {
 	if !m.selective() && m.namespace == "" {
 		out = make([]*Record, 0, s.records.n)
 	}
+	seen := verdicts{}
 	s.ascend(m.prefix(), "", func(_ *Block, _ int, records []*Record) bool {
-		out = m.filter(out, records)
+		out = m.filter(out, records, seen)
 		return true
 	})
 	return out

@@ -27,6 +27,15 @@ func Columns(row *resource.Row) []metav1.TableColumnDefinition {
 	}
 }
 
+// CellPaths are the fields that the cells of a row's objects are made of; none
+// means all.
+func CellPaths(row *resource.Row) []string {
+	if row.Cells == nil {
+		return []string{"metadata.name", "metadata.creationTimestamp"}
+	}
+	return row.CellPaths
+}
+
 // Cells are the cells of obj.
 func Cells(row *resource.Row, obj resource.Object, now time.Time) []any {
 	return cells(row, obj, func(t metav1.Time) string { return Age(t, now) })

@@ -1,0 +1,69 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"sync"
+
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/apiserver/store"
+	"keelson.dev/apiserver/transcode"
+	"keelson.dev/apiserver/wire"
+)
+
+// Part returns a function that decodes of a row's stored objects what paths name,
+// and nothing else. It reports false where it has to be decoded whole: without
+// paths, what is stored otherwise than as the storage version's envelope, types that types do
+// not know. Objects are not given defaults: they have them when they are stored.
+func Part(row *resource.Row, types *transcode.Types, paths ...string) func(data []byte) (store.Object, bool) {
+	header := wire.NewHeader(row.GroupVersionKind().GroupVersion().String(), row.Kind)
+	picker := sync.OnceValue(func() *transcode.Picker {
+		if row.Codec != nil || row.New == nil || len(paths) == 0 {
+			return nil
+		}
+		p, err := types.Picker(row.New(), paths...)
+		if err != nil {
+			return nil // a type of another make
+		}
+		return p
+	})
+	buffers := sync.Pool{New: func() any { return new([]byte) }}
+	return func(data []byte) (store.Object, bool) {
+		p := picker()
+		if p == nil {
+			return nil, false
+		}
+		raw, ok := header.Open(data)
+		if !ok {
+			return nil, false
+		}
+		buf := buffers.Get().(*[]byte)
+		defer buffers.Put(buf)
+		part, ok := p.Append((*buf)[:0], raw)
+		*buf = part[:0]
+		if !ok {
+			return nil, false
+		}
+		obj := row.New()
+		message, ok := obj.(protoObject)
+		return obj, ok && message.Unmarshal(part) == nil
+	}
+}
+
+// Peek returns a function that does to stored bytes what that of Attrs does to the
+// objects they decode into; nil where that needs the whole object.
+func Peek(row *resource.Row, types *transcode.Types) func(data []byte) (store.Attrs, bool) {
+	if row.Codec != nil || row.Fields != nil && row.FieldPaths == nil {
+		return nil
+	}
+	paths := append([]string{"metadata.name", "metadata.namespace", "metadata.labels"}, row.FieldPaths...)
+	part, attrs := Part(row, types, paths...), Attrs(row)
+	return func(data []byte) (store.Attrs, bool) {
+		obj, ok := part(data)
+		if !ok {
+			return store.Attrs{}, false
+		}
+		return attrs(obj), true
+	}
+}
