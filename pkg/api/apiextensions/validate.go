@@ -60,7 +60,26 @@ func judge(by func(...*apiextensions.CustomResourceDefinition) field.ErrorList, 
 			return field.ErrorList{field.InternalError(nil, fmt.Errorf("convert %s: %w", crd.Name, err))}
 		}
 	}
+	// The library walks schemas by the paths of selectable fields before it knows
+	// that they can be walked: it is asked about the schemas first.
+	if fields := in[0].Spec.SelectableFields; len(fields) > 0 || selects(in[0]) {
+		whole := in[0]
+		in[0] = whole.DeepCopy()
+		in[0].Spec.SelectableFields = nil
+		for i := range in[0].Spec.Versions {
+			in[0].Spec.Versions[i].SelectableFields = nil
+		}
+		if errs := by(in...); len(errs) > 0 {
+			return slices.DeleteFunc(errs, checkedForAllKinds)
+		}
+		in[0] = whole
+	}
 	return slices.DeleteFunc(by(in...), checkedForAllKinds)
+}
+
+// selects reports whether any version has selectable fields of its own.
+func selects(crd *apiextensions.CustomResourceDefinition) bool {
+	return slices.ContainsFunc(crd.Spec.Versions, func(v apiextensions.CustomResourceDefinitionVersion) bool { return len(v.SelectableFields) > 0 })
 }
 
 // checkedForAllKinds is true of findings that the server has of the metadata of

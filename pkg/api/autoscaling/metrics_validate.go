@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson.dev/keelson/pkg/api/podspec"
 	"keelson.dev/keelson/pkg/api/report"
 )
 
@@ -43,6 +44,9 @@ func sources(m *autoscalingv2.MetricSpec) []source {
 		}},
 		{autoscalingv2.ContainerResourceMetricSourceType, "containerResource", m.ContainerResource != nil, func(r *report.Report, path *field.Path) {
 			resourceName(r, path, m.ContainerResource.Name)
+			if m.ContainerResource.Name != "" {
+				r.Add(podspec.ContainerResourceName(m.ContainerResource.Name, path.Child("name"))...)
+			}
 			if m.ContainerResource.Container == "" {
 				r.Required(path.Child("container"), "must specify a container")
 			} else {

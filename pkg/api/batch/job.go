@@ -31,6 +31,7 @@ func jobRow() *resource.Row {
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 		DefaultGarbageCollection: metav1.DeletePropagationOrphan,
+		OrphanWarning:            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning",
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),

@@ -54,7 +54,9 @@ func checkNodeResources(r *report.Report, n *corev1.Node) {
 func checkFeatures(r *report.Report, features []string, path *field.Path) {
 	form := regexp.MustCompile(`^[A-Z][a-zA-Z0-9]*(\/[a-zA-Z][a-zA-Z0-9]*)*$`)
 	for i, name := range features {
-		if !form.MatchString(name) {
+		if len(name) > 253 {
+			r.Invalid(path.Index(i), name, fmt.Sprintf("invalid feature name %q: must be no more than 253 characters", name))
+		} else if !form.MatchString(name) {
 			r.Invalid(path.Index(i), name, fmt.Sprintf("invalid feature name %q: must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes", name))
 		}
 		if i+1 == len(features) {

@@ -80,7 +80,20 @@ func checkFamilies(r *report.Report, spec *corev1.ServiceSpec, path *field.Path)
 	}
 }
 
+// clusterIPErrors is all that is said of a service whose addresses make no sense:
+// nothing could be allocated for it.
+func clusterIPErrors(spec, old *corev1.ServiceSpec) field.ErrorList {
+	var r report.Report
+	if spec.Type != corev1.ServiceTypeExternalName {
+		checkClusterIPs(&r, spec, old, field.NewPath("spec"))
+	}
+	return r.Errors
+}
+
 func validateServiceUpdate(_ context.Context, svc, old *corev1.Service) field.ErrorList {
+	if errs := clusterIPErrors(&svc.Spec, &old.Spec); len(errs) > 0 {
+		return errs
+	}
 	var r report.Report
 	spec, was := &svc.Spec, &old.Spec
 	if spec.Type != corev1.ServiceTypeExternalName && was.Type != corev1.ServiceTypeExternalName {

@@ -20,6 +20,9 @@ import (
 )
 
 func validateService(_ context.Context, svc *corev1.Service) field.ErrorList {
+	if errs := clusterIPErrors(&svc.Spec, &corev1.ServiceSpec{}); len(errs) > 0 {
+		return errs
+	}
 	return validateServiceContent(svc, &corev1.Service{})
 }
 

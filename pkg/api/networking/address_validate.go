@@ -71,6 +71,12 @@ func validateServiceCIDRUpdate(ctx context.Context, c, old *networkingv1.Service
 	if len(old.Spec.CIDRs) == 1 && len(c.Spec.CIDRs) == maxCIDRs && c.Spec.CIDRs[0] == old.Spec.CIDRs[0] {
 		return validateServiceCIDR(ctx, c)
 	}
+	if len(c.Spec.CIDRs) == len(old.Spec.CIDRs) {
+		for i, cidr := range c.Spec.CIDRs {
+			r.Immutable(path.Index(i), cidr, old.Spec.CIDRs[i])
+		}
+		return r.Errors
+	}
 	if !slices.Equal(c.Spec.CIDRs, old.Spec.CIDRs) {
 		r.Immutable(path, c.Spec.CIDRs, old.Spec.CIDRs)
 	}

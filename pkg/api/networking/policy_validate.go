@@ -17,14 +17,19 @@ import (
 )
 
 func validateNetworkPolicy(_ context.Context, p *networkingv1.NetworkPolicy) field.ErrorList {
+	return checkPolicy(p, nil)
+}
+
+// checkPolicy lets ranges stay that are written as they were before.
+func checkPolicy(p *networkingv1.NetworkPolicy, ranges []string) field.ErrorList {
 	var r report.Report
 	path := field.NewPath("spec")
 	r.Selector(path.Child("podSelector"), &p.Spec.PodSelector)
 	for i, rule := range p.Spec.Ingress {
-		policyRule(&r, path.Child("ingress").Index(i), rule.Ports, "from", rule.From)
+		policyRule(&r, path.Child("ingress").Index(i), rule.Ports, "from", rule.From, ranges)
 	}
 	for i, rule := range p.Spec.Egress {
-		policyRule(&r, path.Child("egress").Index(i), rule.Ports, "to", rule.To)
+		policyRule(&r, path.Child("egress").Index(i), rule.Ports, "to", rule.To, ranges)
 	}
 	at := path.Child("policyTypes")
 	if len(p.Spec.PolicyTypes) > 2 {
@@ -37,16 +42,30 @@ func validateNetworkPolicy(_ context.Context, p *networkingv1.NetworkPolicy) fie
 	return r.Errors
 }
 
-func validateNetworkPolicyUpdate(ctx context.Context, p, _ *networkingv1.NetworkPolicy) field.ErrorList {
-	return validateNetworkPolicy(ctx, p)
+func validateNetworkPolicyUpdate(_ context.Context, p, old *networkingv1.NetworkPolicy) field.ErrorList {
+	var ranges []string
+	note := func(peers []networkingv1.NetworkPolicyPeer) {
+		for _, peer := range peers {
+			if b := peer.IPBlock; b != nil {
+				ranges = append(append(ranges, b.CIDR), b.Except...)
+			}
+		}
+	}
+	for _, rule := range old.Spec.Ingress {
+		note(rule.From)
+	}
+	for _, rule := range old.Spec.Egress {
+		note(rule.To)
+	}
+	return checkPolicy(p, ranges)
 }
 
-func policyRule(r *report.Report, path *field.Path, ports []networkingv1.NetworkPolicyPort, side string, peers []networkingv1.NetworkPolicyPeer) {
+func policyRule(r *report.Report, path *field.Path, ports []networkingv1.NetworkPolicyPort, side string, peers []networkingv1.NetworkPolicyPeer, ranges []string) {
 	for i := range ports {
 		policyPort(r, path.Child("ports").Index(i), &ports[i])
 	}
 	for i := range peers {
-		policyPeer(r, path.Child(side).Index(i), &peers[i])
+		policyPeer(r, path.Child(side).Index(i), &peers[i], ranges)
 	}
 }
 
@@ -78,7 +97,7 @@ func policyPort(r *report.Report, path *field.Path, p *networkingv1.NetworkPolic
 	}
 }
 
-func policyPeer(r *report.Report, path *field.Path, p *networkingv1.NetworkPolicyPeer) {
+func policyPeer(r *report.Report, path *field.Path, p *networkingv1.NetworkPolicyPeer, ranges []string) {
 	if p.PodSelector != nil {
 		r.Selector(path.Child("podSelector"), p.PodSelector)
 	}
@@ -92,29 +111,28 @@ func policyPeer(r *report.Report, path *field.Path, p *networkingv1.NetworkPolic
 		}
 		return
 	}
-	ipBlock(r, path.Child("ipBlock"), p.IPBlock)
+	ipBlock(r, path.Child("ipBlock"), p.IPBlock, ranges)
 	if bySelector {
 		r.Forbidden(path, "may not specify both ipBlock and another peer")
 	}
 }
 
-func ipBlock(r *report.Report, path *field.Path, b *networkingv1.IPBlock) {
-	const notCIDR = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+func ipBlock(r *report.Report, path *field.Path, b *networkingv1.IPBlock, ranges []string) {
 	if b.CIDR == "" {
 		r.Required(path.Child("cidr"), "")
 		return
 	}
+	r.Add(validation.IsValidCIDRForLegacyField(path.Child("cidr"), b.CIDR, true, ranges)...)
 	_, all, err := netutils.ParseCIDRSloppy(b.CIDR)
 	if err != nil {
-		r.Invalid(path.Child("cidr"), b.CIDR, notCIDR)
 		return
 	}
 	size, _ := all.Mask.Size()
 	for i, text := range b.Except {
 		at := path.Child("except").Index(i)
+		r.Add(validation.IsValidCIDRForLegacyField(at, text, true, ranges)...)
 		_, part, err := netutils.ParseCIDRSloppy(text)
 		if err != nil {
-			r.Invalid(at, text, notCIDR)
 			continue
 		}
 		if n, _ := part.Mask.Size(); n <= size || !all.Contains(part.IP) {

@@ -54,6 +54,7 @@ func ValidateSpec(spec *corev1.PodSpec, meta *metav1.ObjectMeta, path *field.Pat
 	c.checkDNSConfig(path.Child("dnsConfig"))
 	c.checkGates(path)
 	c.checkSpread(path.Child("topologySpreadConstraints"))
+	c.checkHostProcess(path)
 	c.checkHostUsers(path)
 	c.checkNames(path)
 	c.checkOS(path)

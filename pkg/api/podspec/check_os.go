@@ -4,6 +4,8 @@
 package podspec
 
 import (
+	"fmt"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -93,5 +95,47 @@ func (c *check) checkWindows(path *field.Path) {
 			flag{at.Child("runAsUser"), sc.RunAsUser != nil},
 			flag{at.Child("runAsGroup"), sc.RunAsGroup != nil},
 		)
+	}
+}
+
+// checkHostProcess wants of Windows containers that are processes of the host that
+// all are, in the host's network, and that pod and containers agree.
+func (c *check) checkHostProcess(path *field.Path) {
+	of := func(o *corev1.WindowsSecurityContextOptions) *bool {
+		if o == nil {
+			return nil
+		}
+		return o.HostProcess
+	}
+	var pod *bool
+	if sc := c.spec.SecurityContext; sc != nil {
+		pod = of(sc.WindowsOptions)
+	}
+	some, all := false, true
+	for _, list := range []struct {
+		name       string
+		containers []corev1.Container
+	}{{"initContainers", c.spec.InitContainers}, {"containers", c.spec.Containers}} {
+		for i := range list.containers {
+			is := pod
+			if sc := list.containers[i].SecurityContext; sc != nil && of(sc.WindowsOptions) != nil {
+				is = of(sc.WindowsOptions)
+				if pod != nil && *pod != *is {
+					c.Invalid(path.Child(list.name).Index(i).Child("securityContext", "windowsOptions", "hostProcess"), *is,
+						fmt.Sprintf("pod hostProcess value must be identical if both are specified, was %v", *pod))
+				}
+			}
+			on := is != nil && *is
+			some, all = some || on, all && on
+		}
+	}
+	if !some {
+		return
+	}
+	if !all {
+		c.Invalid(path, "", "If pod contains any hostProcess containers then all containers must be HostProcess containers")
+	}
+	if !c.spec.HostNetwork {
+		c.Invalid(path.Child("hostNetwork"), false, "hostNetwork must be true if pod contains any hostProcess containers")
 	}
 }

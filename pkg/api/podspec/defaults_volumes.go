@@ -26,21 +26,27 @@ func defaultVolume(v *corev1.Volume) {
 	if ptr.AllPtrFieldsNil(&v.VolumeSource) {
 		v.EmptyDir = &corev1.EmptyDirVolumeSource{}
 	}
-	switch {
-	case v.HostPath != nil:
+	// A volume of two sources is refused, in words that show both as they are filled.
+	if v.HostPath != nil {
 		DefaultHostPath(v.HostPath)
-	case v.Secret != nil:
+	}
+	if v.Secret != nil {
 		unset.Point(&v.Secret.DefaultMode, fileMode)
-	case v.ConfigMap != nil:
+	}
+	if v.ConfigMap != nil {
 		unset.Point(&v.ConfigMap.DefaultMode, fileMode)
-	case v.DownwardAPI != nil:
+	}
+	if v.DownwardAPI != nil {
 		unset.Point(&v.DownwardAPI.DefaultMode, fileMode)
 		defaultDownward(v.DownwardAPI.Items)
-	case v.Projected != nil:
+	}
+	if v.Projected != nil {
 		defaultProjected(v.Projected)
-	case v.Image != nil:
+	}
+	if v.Image != nil {
 		unset.Fill(&v.Image.PullPolicy, pullPolicy(v.Image.Reference))
-	case v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil:
+	}
+	if v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil {
 		DefaultClaimSpec(&v.Ephemeral.VolumeClaimTemplate.Spec)
 	}
 	defaultNetworkVolume(v)
@@ -66,38 +72,48 @@ func defaultDownward(items []corev1.DownwardAPIVolumeFile) {
 }
 
 func defaultNetworkVolume(v *corev1.Volume) {
-	switch {
-	case v.ISCSI != nil:
-		unset.Fill(&v.ISCSI.ISCSIInterface, iscsiInterface)
-	case v.RBD != nil:
-		unset.Fill(&v.RBD.RBDPool, rbdPool)
-		unset.Fill(&v.RBD.RadosUser, rbdUser)
-		unset.Fill(&v.RBD.Keyring, rbdKeyring)
-	case v.AzureDisk != nil:
+	if s := v.ISCSI; s != nil {
+		unset.Fill(&s.ISCSIInterface, iscsiInterface)
+	}
+	if s := v.RBD; s != nil {
+		defaultRBD(&s.RBDPool, &s.RadosUser, &s.Keyring)
+	}
+	if v.AzureDisk != nil {
 		defaultAzureDisk(v.AzureDisk)
-	case v.ScaleIO != nil:
-		unset.Fill(&v.ScaleIO.StorageMode, scaleIOStorage)
-		unset.Fill(&v.ScaleIO.FSType, scaleIOFilesystem)
+	}
+	if s := v.ScaleIO; s != nil {
+		defaultScaleIO(&s.StorageMode, &s.FSType)
 	}
 }
 
 // DefaultPersistentSource fills the source of a persistent volume.
 func DefaultPersistentSource(s *corev1.PersistentVolumeSource) {
-	switch {
-	case s.HostPath != nil:
+	if s.HostPath != nil {
 		DefaultHostPath(s.HostPath)
-	case s.ISCSI != nil:
-		unset.Fill(&s.ISCSI.ISCSIInterface, iscsiInterface)
-	case s.RBD != nil:
-		unset.Fill(&s.RBD.RBDPool, rbdPool)
-		unset.Fill(&s.RBD.RadosUser, rbdUser)
-		unset.Fill(&s.RBD.Keyring, rbdKeyring)
-	case s.AzureDisk != nil:
-		defaultAzureDisk(s.AzureDisk)
-	case s.ScaleIO != nil:
-		unset.Fill(&s.ScaleIO.StorageMode, scaleIOStorage)
-		unset.Fill(&s.ScaleIO.FSType, scaleIOFilesystem)
 	}
+	if s := s.ISCSI; s != nil {
+		unset.Fill(&s.ISCSIInterface, iscsiInterface)
+	}
+	if s := s.RBD; s != nil {
+		defaultRBD(&s.RBDPool, &s.RadosUser, &s.Keyring)
+	}
+	if s.AzureDisk != nil {
+		defaultAzureDisk(s.AzureDisk)
+	}
+	if s := s.ScaleIO; s != nil {
+		defaultScaleIO(&s.StorageMode, &s.FSType)
+	}
+}
+
+func defaultRBD(pool, user, keyring *string) {
+	unset.Fill(pool, rbdPool)
+	unset.Fill(user, rbdUser)
+	unset.Fill(keyring, rbdKeyring)
+}
+
+func defaultScaleIO(mode, filesystem *string) {
+	unset.Fill(mode, scaleIOStorage)
+	unset.Fill(filesystem, scaleIOFilesystem)
 }
 
 // DefaultHostPath fills a directory or file of the node.

@@ -65,7 +65,8 @@ func ValidateResourceName(name corev1.ResourceName, path *field.Path) field.Erro
 	return r.Errors
 }
 
-func containerResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
+// ContainerResourceName judges the name of a resource that containers have.
+func ContainerResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
 	r := report.Report{Errors: ValidateResourceName(name, path)}
 	counted := name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage || hugePages(name)
 	switch {
@@ -106,7 +107,7 @@ func ValidateQuantity(name corev1.ResourceName, value resource.Quantity, path *f
 // ValidateResources judges what a container asks for and may use. claims are the
 // names of the pod's resource claims.
 func ValidateResources(req *corev1.ResourceRequirements, claims sets.Set[string], path *field.Path) field.ErrorList {
-	return validateRequirements(req, containerResourceName, claims, path)
+	return validateRequirements(req, ContainerResourceName, claims, path)
 }
 
 type nameFunc func(corev1.ResourceName, *field.Path) field.ErrorList
@@ -247,7 +248,7 @@ func CountsInQuota(name corev1.ResourceName) bool {
 
 // ValidateContainerResourceName judges the name of what a container may ask for.
 func ValidateContainerResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
-	return containerResourceName(name, path)
+	return ContainerResourceName(name, path)
 }
 
 // Overcommits is true of resources whose requests may be below their limits.

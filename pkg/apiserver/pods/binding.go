@@ -129,12 +129,6 @@ func (b *Binder) assign(ctx context.Context, namespace string, binding *corev1.B
 }
 
 func bindable(pod *corev1.Pod, binding *corev1.Binding) error {
-	if uid := binding.UID; uid != "" && uid != pod.UID {
-		return fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, pod.UID) // Kubernetes' words
-	}
-	if rv := binding.ResourceVersion; rv != "" && rv != pod.ResourceVersion {
-		return fmt.Errorf("Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", rv, pod.ResourceVersion) // Kubernetes' words
-	}
 	switch {
 	case pod.DeletionTimestamp != nil:
 		return fmt.Errorf("pod %s is being deleted, cannot be assigned to a host", pod.Name)
@@ -142,6 +136,12 @@ func bindable(pod *corev1.Pod, binding *corev1.Binding) error {
 		return fmt.Errorf("pod %v is already assigned to node %q", pod.Name, pod.Spec.NodeName)
 	case len(pod.Spec.SchedulingGates) > 0:
 		return fmt.Errorf("pod %v has non-empty .spec.schedulingGates", pod.Name)
+	}
+	if uid := binding.UID; uid != "" && uid != pod.UID {
+		return fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, pod.UID) // Kubernetes' words
+	}
+	if rv := binding.ResourceVersion; rv != "" && rv != pod.ResourceVersion {
+		return fmt.Errorf("Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", rv, pod.ResourceVersion) // Kubernetes' words
 	}
 	return nil
 }

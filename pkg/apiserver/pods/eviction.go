@@ -96,6 +96,12 @@ func deleteOptions(ev *policyv1.Eviction, options *metav1.CreateOptions) (*metav
 	return ev.DeleteOptions.DeepCopy(), nil
 }
 
+// conditional reports whether the client names the pod's revision or identity: no
+// retry makes it another's.
+func (x *eviction) conditional() bool {
+	return x.hasVersion() || x.options.Preconditions != nil && x.options.Preconditions.UID != nil
+}
+
 // hasVersion reports whether the client names the pod's revision.
 func (x *eviction) hasVersion() bool {
 	return x.options.Preconditions != nil && x.options.Preconditions.ResourceVersion != nil
@@ -104,7 +110,7 @@ func (x *eviction) hasVersion() bool {
 func (x *eviction) run(ctx context.Context) error {
 	var pod *corev1.Pod
 	deleted := false
-	err := retry.OnError(retries(), func(err error) bool { return apierrors.IsConflict(err) && !x.hasVersion() }, func() error {
+	err := retry.OnError(retries(), func(err error) bool { return apierrors.IsConflict(err) && !x.conditional() }, func() error {
 		var err error
 		if pod, err = x.Client.CoreV1().Pods(x.namespace).Get(ctx, x.name, metav1.GetOptions{}); err != nil {
 			return err
@@ -282,17 +288,29 @@ func refusal(pdb *policyv1.PodDisruptionBudget) error {
 	return tooMany(0, fmt.Sprintf("The disruption budget %s does not allow evicting pods currently", pdb.Name))
 }
 
+// atRevision is the part of preconditions that is of a revision.
+func atRevision(p *metav1.Preconditions) *metav1.Preconditions {
+	if p == nil || p.ResourceVersion == nil {
+		return nil
+	}
+	return &metav1.Preconditions{ResourceVersion: p.ResourceVersion}
+}
+
 // delete marks the pod as disrupted and deletes it.
 func (x *eviction) delete(ctx context.Context, options *metav1.DeleteOptions) error {
 	reg := x.Registry()
 	if !x.dryRun {
 		rec, _, err := reg.Update(ctx, registry.Update{
-			Namespace: x.namespace, Name: x.name, Subresource: "status", SkipAdmission: true,
-			Preconditions: options.Preconditions,
+			Namespace: x.namespace, Name: x.name, Subresource: "status", SkipAdmission: true, OwnFields: true,
+			Preconditions: atRevision(options.Preconditions),
 			Transform: func(_ context.Context, cur resource.Object) (resource.Object, error) {
 				pod, ok := cur.(*corev1.Pod)
 				if !ok {
 					return nil, fmt.Errorf("unexpected object: %T", cur)
+				}
+				if p := options.Preconditions; p != nil && p.UID != nil && *p.UID != pod.UID {
+					return nil, apierrors.NewConflict(schema.GroupResource{Resource: "Pod"}, pod.Name, // Kubernetes names the kind here
+						fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *p.UID, pod.UID))
 				}
 				setCondition(&pod.Status, corev1.PodCondition{
 					Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,

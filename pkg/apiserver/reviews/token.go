@@ -51,7 +51,14 @@ const (
 
 // Connector answers serviceaccounts/token.
 func (t *Tokens) Connector() rest.Connector {
-	return rest.Creater{New: func() runtime.Object { return &authenticationv1.TokenRequest{} }, Create: t.create, Own: true}
+	return rest.Creater{New: func() runtime.Object { return &authenticationv1.TokenRequest{} }, Create: t.create, Own: true, Default: defaultRequest}
+}
+
+func defaultRequest(obj runtime.Object) {
+	if tr, ok := obj.(*authenticationv1.TokenRequest); ok && tr.Spec.ExpirationSeconds == nil {
+		seconds := int64(defaultExpiry)
+		tr.Spec.ExpirationSeconds = &seconds
+	}
 }
 
 type validateFunc = func(context.Context, runtime.Object) error
@@ -114,10 +121,6 @@ func invalidToken(name string, err *field.Error) error {
 func (t *Tokens) complete(tr *authenticationv1.TokenRequest, sa *corev1.ServiceAccount, now time.Time) {
 	if len(tr.Spec.Audiences) == 0 {
 		tr.Spec.Audiences = slices.Clone(t.Audiences)
-	}
-	if tr.Spec.ExpirationSeconds == nil {
-		seconds := int64(defaultExpiry)
-		tr.Spec.ExpirationSeconds = &seconds
 	}
 	tr.Name, tr.Namespace, tr.UID = sa.Name, sa.Namespace, sa.UID
 	tr.CreationTimestamp = metav1.NewTime(now)

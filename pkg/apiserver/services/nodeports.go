@@ -93,7 +93,7 @@ func (a *Allocator) allocatePorts(ctx context.Context, svc, old *corev1.Service,
 	if old != nil {
 		held = portsOf(old)
 	}
-	if needsNew(svc, held) {
+	if needsNew(svc, held) || old != nil && repeatsPort(svc) {
 		var p *portPlan
 		err := a.Ports.change(ctx, dryRun, func(b *bitmap) error {
 			p = &portPlan{svc: svc, held: held, ports: a.Ports, bitmap: b, dry: dryRun, chosen: slices.Clone(svc.Spec.Ports)}
@@ -117,6 +117,16 @@ func (a *Allocator) allocatePorts(ctx context.Context, svc, old *corev1.Service,
 		}
 	}
 	return nil
+}
+
+// repeatsPort reports whether two ports of svc have one node port and protocol.
+func repeatsPort(svc *corev1.Service) bool {
+	for i, p := range svc.Spec.Ports {
+		if p.NodePort != 0 && slices.ContainsFunc(svc.Spec.Ports[:i], func(o corev1.ServicePort) bool { return o.NodePort == p.NodePort && o.Protocol == p.Protocol }) {
+			return true
+		}
+	}
+	return false
 }
 
 // needsNew reports whether svc needs a port that is not held.
@@ -190,6 +200,9 @@ func (p *portPlan) port(i int, update bool) error {
 		}
 	}
 	n := int(sp.NodePort)
+	if update && n != 0 && slices.ContainsFunc(p.chosen[:i], func(o corev1.ServicePort) bool { return o.NodePort == sp.NodePort && o.Protocol == sp.Protocol }) {
+		return fmt.Errorf("duplicate nodePort: {%s %d}", sp.Protocol, n)
+	}
 	if n != 0 && (slices.Contains(p.held, n) || slices.Contains(p.taken, n)) {
 		return nil
 	}

@@ -26,7 +26,8 @@ func Codec(row *resource.Row, _ *runtime.Scheme) store.Codec {
 	gv := schema.GroupVersion{Group: row.Group, Version: row.StorageVersion}
 	return &envelopeCodec{
 		row: row, apiVersion: gv.String(),
-		header: wire.NewHeader(gv.String(), row.Kind),
+		header:  wire.NewHeader(gv.String(), row.Kind),
+		hollows: newHollows(row.New()),
 	}
 }
 
@@ -35,6 +36,7 @@ type envelopeCodec struct {
 	row        *resource.Row
 	apiVersion string
 	header     wire.Header
+	hollows    func(store.Object)
 }
 
 // protoObject is what generated API types can do.
@@ -44,11 +46,13 @@ type protoObject interface {
 }
 
 // Encode writes obj without resourceVersion and selfLink; it sets both back.
+// Empty lists and maps become none, as they are to whoever reads what is stored.
 func (c *envelopeCodec) Encode(obj store.Object) ([]byte, error) {
 	message, ok := obj.(wire.Message)
 	if !ok {
 		return nil, fmt.Errorf("encode %T: not a protobuf type", obj)
 	}
+	c.hollows(obj)
 	rv, link := obj.GetResourceVersion(), obj.GetSelfLink()
 	obj.SetResourceVersion("")
 	obj.SetSelfLink("")

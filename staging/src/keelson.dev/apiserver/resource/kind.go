@@ -45,6 +45,7 @@ type Kind[T, L any] struct {
 	SelectableFields, FieldPaths                  []string
 	GracefulDelete                                func(ctx context.Context, obj *T, options *metav1.DeleteOptions) bool
 	DefaultGarbageCollection                      metav1.DeletionPropagation
+	OrphanWarning                                 string
 	ReturnDeleted                                 bool
 	TTL                                           func(obj *T) int64
 
@@ -91,6 +92,7 @@ func (k Kind[T, L]) Row() *Row {
 			SelectableFields:         k.SelectableFields,
 			FieldPaths:               k.FieldPaths,
 			DefaultGarbageCollection: k.DefaultGarbageCollection,
+			OrphanWarning:            k.OrphanWarning,
 			ReturnDeleted:            k.ReturnDeleted,
 		},
 	}

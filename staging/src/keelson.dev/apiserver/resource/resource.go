@@ -185,6 +185,8 @@ type Strategy struct {
 	// DefaultGarbageCollection is what a delete without propagationPolicy does
 	// with dependents; empty: background.
 	DefaultGarbageCollection metav1.DeletionPropagation
+	// OrphanWarning goes with a delete that does not say what becomes of dependents.
+	OrphanWarning string
 	// ReturnDeleted answers a delete with the object's last state, instead of a
 	// Status (pods, services, namespaces, claims ...).
 	ReturnDeleted bool

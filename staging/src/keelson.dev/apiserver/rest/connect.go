@@ -189,6 +189,9 @@ func (c Creater) ServeAPI(w http.ResponseWriter, r *http.Request, req *Request) 
 	if err := req.identify(obj); err != nil {
 		return err
 	}
+	if c.Default != nil {
+		c.Default(obj)
+	}
 	if c.Own {
 		obj = req.own(ctx, c.New(), obj, options.FieldManager)
 	}

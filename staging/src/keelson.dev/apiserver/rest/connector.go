@@ -42,6 +42,8 @@ type Creater struct {
 	// Create does the deed. obj has passed mutating admission; validate runs
 	// the validating part and is called when obj is known to be well-formed.
 	Create func(ctx context.Context, req *Request, obj runtime.Object, validate func(context.Context, runtime.Object) error, options *metav1.CreateOptions) (runtime.Object, error)
+	// Default fills what the body leaves out; nil: nothing.
+	Default func(runtime.Object)
 	// Own is set where the object that came in is the answer: it says then who
 	// set its fields.
 	Own bool

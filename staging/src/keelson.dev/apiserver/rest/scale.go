@@ -19,7 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
 	"sigs.k8s.io/yaml"
 
 	"keelson.dev/apiserver/negotiate"
@@ -63,7 +65,7 @@ func (s *Server) scale(w http.ResponseWriter, r *http.Request, t *target) error 
 	switch out.As {
 	case "":
 	case "Table":
-		return s.scaleTable(w, r, out, scale)
+		return s.scaleTable(w, r, t, out, scale)
 	default:
 		return negotiate.NotAcceptable(offer.MediaTypes)
 	}
@@ -72,18 +74,24 @@ func (s *Server) scale(w http.ResponseWriter, r *http.Request, t *target) error 
 }
 
 // scaleTable answers with a Scale as a Table.
-func (s *Server) scaleTable(w http.ResponseWriter, r *http.Request, out negotiate.Output, scale *autoscaling.Scale) error {
+func (s *Server) scaleTable(w http.ResponseWriter, r *http.Request, t *target, out negotiate.Output, scale *autoscaling.Scale) error {
 	o, err := parseTableOptions(r, out)
 	if err != nil {
 		return err
 	}
 	docs := metav1.ObjectMeta{}.SwaggerDoc()
-	doc, err := table.AppendHead(nil, out.AsVersion, metav1.ListMeta{ResourceVersion: scale.ResourceVersion}, []metav1.TableColumnDefinition{
+	columns := []metav1.TableColumnDefinition{
 		{Name: "Name", Type: "string", Format: "name", Description: docs["name"]},
 		{Name: "Desired", Type: "integer", Description: "Number of desired replicas"},
 		{Name: "Available", Type: "integer", Description: "Number of actual replicas"},
 		{Name: "Age", Type: "date", Description: docs["creationTimestamp"]},
-	})
+	}
+	if t.row.Only == "" { // built-in kinds have other words
+		columns[0].Format, columns[3].Type = "", "string"
+		columns[1].Description = autoscaling.ScaleSpec{}.SwaggerDoc()["replicas"]
+		columns[2].Description = autoscaling.ScaleStatus{}.SwaggerDoc()["replicas"]
+	}
+	doc, err := table.AppendHead(nil, out.AsVersion, metav1.ListMeta{ResourceVersion: scale.ResourceVersion}, columns)
 	if err != nil {
 		return err
 	}
@@ -162,13 +170,14 @@ func (s *Server) putScale(r *http.Request, t *target) (resource.Object, error) {
 	if _, err := s.decode(r, body, scaleKind(), want, mode, nil); err != nil {
 		return nil, err
 	}
-	if err := matchNamespace(t, want); err != nil {
+	if err := sameObject(t, want); err != nil {
 		return nil, err
 	}
-	if err := registry.CheckName(want, t.namespace, t.name); err != nil {
-		return nil, err
+	var same *metav1.Preconditions
+	if want.UID != "" {
+		same = &metav1.Preconditions{UID: &want.UID}
 	}
-	return s.applyScale(r.Context(), t, options, func(have *autoscaling.Scale, who string) (*autoscaling.Scale, error) {
+	return s.applyScale(r.Context(), t, options, same, func(have *autoscaling.Scale, who string) (*autoscaling.Scale, error) {
 		return s.ownScale(have, want.DeepCopy(), who), nil
 	})
 }
@@ -178,11 +187,12 @@ func (s *Server) putScale(r *http.Request, t *target) (resource.Object, error) {
 type scaleChange func(have *autoscaling.Scale, who string) (*autoscaling.Scale, error)
 
 // applyScale writes what change makes of the present Scale into the object.
-func (s *Server) applyScale(ctx context.Context, t *target, options metav1.UpdateOptions, change scaleChange) (resource.Object, error) {
+func (s *Server) applyScale(ctx context.Context, t *target, options metav1.UpdateOptions, same *metav1.Preconditions, change scaleChange) (resource.Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	rec, _, err := t.registry.Update(ctx, registry.Update{
 		Namespace: t.namespace, Name: t.name, Subresource: "scale", Version: t.info.APIVersion, Options: options, OwnFields: true, As: facadeOf(t),
+		Preconditions: same,
 		Transform: func(ctx context.Context, cur resource.Object) (resource.Object, error) {
 			return s.scaled(t, cur, registry.ManagerName(ctx, options.FieldManager), change)
 		},
@@ -237,7 +247,9 @@ func (s *Server) scaled(t *target, cur resource.Object, who string, change scale
 		}
 	}
 	if want.UID != "" && want.UID != cur.GetUID() {
-		return nil, apierrors.NewConflict(t.row.GroupResource(), t.name,
+		gr := t.row.GroupResource()
+		gr.Resource += "/scale"
+		return nil, apierrors.NewConflict(gr, t.name,
 			fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", want.UID, cur.GetUID())) // Kubernetes' words
 	}
 	if want.ResourceVersion != "" {
@@ -325,11 +337,18 @@ func (s *Server) patchScale(r *http.Request, t *target) (resource.Object, error)
 	if strict.Mode == "" {
 		strict.Mode = metav1.FieldValidationWarn
 	}
-	return s.applyScale(r.Context(), t, options, func(have *autoscaling.Scale, who string) (*autoscaling.Scale, error) {
+	return s.applyScale(r.Context(), t, options, nil, func(have *autoscaling.Scale, who string) (*autoscaling.Scale, error) {
 		if kind == types.ApplyYAMLPatchType {
-			return s.applyScaleConfig(have, body, who, po.Force != nil && *po.Force)
+			want, err := s.applyScaleConfig(have, body, who, po.Force != nil && *po.Force)
+			if err == nil {
+				err = sameObject(t, want)
+			}
+			return want, err
 		}
-		want, err := patchedScale(kind, have, body, strict)
+		want, err := s.patchedScale(kind, have, body, strict)
+		if err == nil {
+			err = sameObject(t, want)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -337,7 +356,15 @@ func (s *Server) patchScale(r *http.Request, t *target) (resource.Object, error)
 	})
 }
 
-func patchedScale(kind types.PatchType, have *autoscaling.Scale, body []byte, strict patch.Strict) (*autoscaling.Scale, error) {
+// sameObject refuses a Scale of another object than the path's.
+func sameObject(t *target, scale *autoscaling.Scale) error {
+	if err := matchNamespace(t, scale); err != nil {
+		return err
+	}
+	return registry.CheckName(scale, t.namespace, t.name)
+}
+
+func (s *Server) patchedScale(kind types.PatchType, have *autoscaling.Scale, body []byte, strict patch.Strict) (*autoscaling.Scale, error) {
 	from := have.DeepCopy()
 	from.SetGroupVersionKind(scaleKind())
 	want := &autoscaling.Scale{}
@@ -348,7 +375,10 @@ func patchedScale(kind types.PatchType, have *autoscaling.Scale, body []byte, st
 	if err != nil {
 		return nil, err
 	}
-	return want, patch.JSON(kind, doc, body, strict, func(b []byte) error { return json.Unmarshal(b, want) })
+	return want, patch.JSON(kind, doc, body, strict, func(b []byte) error {
+		_, err := s.decodeAs(negotiate.JSON, b, scaleKind(), want, strict.On())
+		return err
+	})
 }
 
 // applyScaleConfig is server-side apply of a Scale.
@@ -360,6 +390,9 @@ func (s *Server) applyScaleConfig(have *autoscaling.Scale, body []byte, who stri
 	if s.scaleFields == nil {
 		return nil, errMethod()
 	}
+	if err := declared(config); err != nil {
+		return nil, err
+	}
 	obj, err := s.scaleFields.Apply(have, config, who, force)
 	if err != nil {
 		return nil, err
@@ -369,4 +402,22 @@ func (s *Server) applyScaleConfig(have *autoscaling.Scale, body []byte, who stri
 		return nil, fmt.Errorf("apply of a Scale made %T", obj)
 	}
 	return scale, nil
+}
+
+// declared refuses fields that no Scale has, which a deduced schema does not know.
+func declared(config *unstructured.Unstructured) error {
+	doc, err := config.MarshalJSON()
+	if err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	findings, err := kjson.UnmarshalStrict(doc, &autoscaling.Scale{})
+	if err != nil || len(findings) == 0 {
+		return nil //nolint:nilerr // what is of a wrong type is told with the patch itself
+	}
+	var errs typed.ValidationErrors
+	for _, finding := range findings {
+		path := strings.TrimSuffix(strings.TrimPrefix(finding.Error(), `unknown field "`), `"`)
+		errs = append(errs, typed.ValidationError{Path: "." + path, ErrorMessage: "field not declared in schema"})
+	}
+	return fmt.Errorf("failed to create typed patch object (%s/%s; %s): %w", config.GetNamespace(), config.GetName(), scaleKind(), errs)
 }

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/warning"
+	"sigs.k8s.io/yaml"
 
 	"keelson.dev/apiserver/negotiate"
 	"keelson.dev/apiserver/registry"
@@ -254,7 +256,7 @@ func (s *Server) deleteOptions(r *http.Request, t *target) (metav1.DeleteOptions
 			return options, err
 		}
 		kind := schema.GroupVersionKind{Version: "v1", Kind: "DeleteOptions"}
-		if _, err := s.decodeAs(mediaType, body, kind, &options, false); err != nil {
+		if err := s.decodeDeleteOptions(mediaType, body, kind, &options); err != nil {
 			return options, apierrors.NewBadRequest(err.Error())
 		}
 		s.auditRequest(r, t, &options)
@@ -262,7 +264,20 @@ func (s *Server) deleteOptions(r *http.Request, t *target) (metav1.DeleteOptions
 		return options, err
 	}
 	options.IgnoreStoreReadErrorWithClusterBreakingPotential = nil
+	if t.row.OrphanWarning != "" && options.PropagationPolicy == nil && options.OrphanDependents == nil { //nolint:staticcheck // part of the API
+		warning.AddWarning(r.Context(), "", t.row.OrphanWarning)
+	}
 	return options, invalidOptions("DeleteOptions", validation.ValidateDeleteOptions(&options))
+}
+
+// decodeDeleteOptions reads options of whatever version: they are the same in all.
+func (s *Server) decodeDeleteOptions(mediaType string, body []byte, kind schema.GroupVersionKind, into *metav1.DeleteOptions) error {
+	gvk, err := s.decodeAs(mediaType, body, kind, into, false)
+	if !runtime.IsNotRegisteredError(err) || gvk == nil || gvk.Kind != kind.Kind {
+		return err
+	}
+	*into = metav1.DeleteOptions{}
+	return yaml.Unmarshal(body, into) // JSON is YAML
 }
 
 func (s *Server) delete(w http.ResponseWriter, r *http.Request, t *target, out negotiate.Output) error {
