@@ -74,7 +74,7 @@ func (d *deletion) run(ctx context.Context) (*store.Record, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	obj, err := d.first(rec)
+	obj, err := d.view(rec)
 	if err != nil {
 		return nil, false, err
 	}
@@ -100,8 +100,8 @@ func (d *deletion) run(ctx context.Context) (*store.Record, bool, error) {
 	return d.remove(ctx, marked, graceful)
 }
 
-// first is the object that the deletion begins with. Hooks may change it.
-func (d *deletion) first(rec *store.Record) (resource.Object, error) {
+// view is an object of which the deletion changes metadata. Hooks may change all of it.
+func (d *deletion) view(rec *store.Record) (resource.Object, error) {
 	if d.r.cfg.Hooks.BeforeDelete != nil || d.r.cfg.Hooks.Ending != nil {
 		return rec.Object()
 	}
@@ -116,7 +116,7 @@ func (d *deletion) mark(ctx context.Context) (rec *store.Record, now bool, err e
 	var kept bool
 	up := func(ctx context.Context, cur *store.Record) (resource.Object, error) {
 		seen = cur
-		obj, err := cur.Object()
+		obj, err := d.view(cur)
 		if err != nil {
 			return nil, err
 		}
