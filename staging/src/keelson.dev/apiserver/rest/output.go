@@ -49,16 +49,26 @@ func (p *pools) putBuffer(b *[]byte) {
 	}
 }
 
-// made returns what fill appends to an empty buffer, in memory of its size.
-func (p *pools) made(fill func(dst []byte) ([]byte, error)) ([]byte, error) {
+// used has fill append a text to a buffer that is used again, and use read it.
+func (p *pools) used(fill func(dst []byte) ([]byte, error), use func(text []byte) error) error {
 	buf := p.buffers.Get().(*[]byte)
 	defer p.putBuffer(buf)
 	out, err := fill((*buf)[:0])
 	if err != nil {
-		return nil, err
+		return err
 	}
 	*buf = out
-	return bytes.Clone(out), nil
+	return use(out)
+}
+
+// made returns what fill appends to a buffer that is used again: a text of its own
+// that is no larger than it has to be.
+func (p *pools) made(fill func(dst []byte) ([]byte, error)) (text []byte, err error) {
+	err = p.used(fill, func(b []byte) error {
+		text = bytes.Clone(b)
+		return nil
+	})
+	return text, err
 }
 
 // putText takes the buffer of a text back, unless an unusual object has made it large.

@@ -13,6 +13,7 @@ import (
 	"keelson.dev/apiserver/negotiate"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
+	"keelson.dev/apiserver/wire"
 )
 
 // errNoList has no code of its own in Kubernetes either: clients see 500.
@@ -29,23 +30,39 @@ func (s *Server) respondRecord(w http.ResponseWriter, r *http.Request, out negot
 	case out.As == "Table":
 		return s.respondTable(w, r, out, code, v, &store.Page{Records: []*store.Record{rec}, Revision: rec.Revision})
 	case out.MediaType == negotiate.Protobuf:
-		data, err := v.protoAs(rec, out)
-		if err != nil {
-			return err
-		}
-		return s.send(w, r, code, negotiate.Protobuf, data)
+		return s.pools.used(func(dst []byte) ([]byte, error) { return v.appendProtoAs(dst, rec, out) }, func(data []byte) error {
+			return s.send(w, r, code, negotiate.Protobuf, data)
+		})
 	case out.As == "" && out.MediaType == negotiate.JSON && !out.Pretty:
-		item, err := v.item(rec)
-		if err != nil {
-			return err
-		}
-		return s.sendItem(w, r, code, v, item)
+		return s.pools.used(func(dst []byte) ([]byte, error) { return v.appendOnce(dst, rec) }, func(item []byte) error {
+			return s.sendItem(w, r, code, v, item)
+		})
 	}
 	doc, err := v.appendAs(nil, rec, out)
 	if err != nil {
 		return err
 	}
 	return s.pools.writeJSON(w, r, out, code, doc)
+}
+
+// appendProtoAs appends the record as an envelope, or its metadata's. What can be
+// made of the stored bytes at once is not remembered.
+func (v *view) appendProtoAs(dst []byte, rec *store.Record, out negotiate.Output) ([]byte, error) {
+	if out.As == "" && v.splice(rec, func(item *wire.Item) { dst = v.header.AppendItem(dst, item) }) {
+		return dst, nil
+	}
+	data, err := v.protoAs(rec, out)
+	return append(dst, data...), err
+}
+
+// appendOnce appends the item of one answer. What can be made of the stored bytes at
+// once is not remembered: it would take more room than it saves time.
+func (v *view) appendOnce(dst []byte, rec *store.Record) ([]byte, error) {
+	if v.program != nil && v.program() != nil {
+		return v.appendItem(dst, rec)
+	}
+	item, err := v.item(rec)
+	return append(dst, item...), err
 }
 
 // protoAs is the record as an envelope, or its metadata's.
