@@ -23,6 +23,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/garbagecollector"
 	"keelson.dev/keelson/pkg/controllers/horizontalpodautoscaler"
 	"keelson.dev/keelson/pkg/controllers/job"
+	"keelson.dev/keelson/pkg/controllers/legacytokens"
 	"keelson.dev/keelson/pkg/controllers/loadbalancer"
 	"keelson.dev/keelson/pkg/controllers/namespace"
 	"keelson.dev/keelson/pkg/controllers/nodeipam"
@@ -65,6 +66,7 @@ func Table() []Entry {
 		{serviceaccount.Name, "service-account-controller", serviceaccount.New, nil},
 		{rootca.Name, "root-ca-cert-publisher", rootca.New, func(o controller.Options) bool { return len(o.RootCA) > 0 }},
 		{tokensecret.Name, "", tokensecret.New, func(o controller.Options) bool { return len(o.TokenKey) > 0 }},
+		{legacytokens.Name, "legacy-service-account-token-cleaner", legacytokens.New, nil},
 		{nodeipam.Name, "node-controller", nodeipam.New, func(o controller.Options) bool { return o.AllocateNodeCIDRs }},
 		{nodelifecycle.Name, "node-controller", nodelifecycle.New, nil},
 		{tainteviction.Name, "node-controller", tainteviction.New, nil},

@@ -5,11 +5,14 @@ package audit
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	auditapi "k8s.io/apiserver/pkg/apis/audit"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
@@ -299,13 +302,48 @@ func (q *queue) insist(ctx context.Context, batch []*auditapi.Event) error {
 	wait := q.target.retry()
 	for i := 1; ; i++ {
 		err := q.target.deliver(ctx, batch...)
-		if err == nil || i == attempts || ctx.Err() != nil {
+		if err == nil || i == attempts || ctx.Err() != nil || refused(err) {
 			return err
 		}
 		q.metrics.retried.Inc()
 		q.pause(ctx, wait)
 		wait = min(wait*3/2, maxPause)
 	}
+}
+
+// divide delivers a batch. Of one that is refused for what is in it, all is
+// delivered but the events that are refused alone: they would be for ever, and
+// must not hold up what comes behind them.
+func (q *queue) divide(ctx context.Context, batch []*auditapi.Event) error {
+	q.throttle(ctx)
+	err := q.insist(ctx, batch)
+	if !refused(err) {
+		return err
+	}
+	if len(batch) == 1 {
+		q.log.Error("Audit event refused", "auditID", batch[0].AuditID, "err", err)
+		q.metrics.dropped.Inc()
+		return nil
+	}
+	half := len(batch) / 2
+	if err := q.divide(ctx, batch[:half]); err != nil {
+		return err
+	}
+	return q.divide(ctx, batch[half:])
+}
+
+// refused reports whether a receiver has answered that it will never take what it
+// was sent: it is wrong, or too large.
+func refused(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	switch status.Status().Code {
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+		return true
+	}
+	return false
 }
 
 // settle waits until no delivery is on its way.
@@ -334,8 +372,7 @@ func (q *queue) drain(ctx context.Context) {
 		broken = f.lines
 	}
 	for batch := range slices.Chunk(events, q.cfg.MaxSize) {
-		q.throttle(ctx)
-		if err := q.insist(ctx, batch); err != nil {
+		if err := q.divide(ctx, batch); err != nil {
 			if ctx.Err() == nil {
 				q.log.Error("Audit events not delivered", "events", len(batch), "err", err)
 				q.pause(ctx, maxPause)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	auditapi "k8s.io/apiserver/pkg/apis/audit"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
@@ -33,6 +34,7 @@ import (
 type sink struct {
 	mu  sync.Mutex
 	ill bool
+	bad []string // events that it will never take
 	got []string
 	max int // largest batch
 }
@@ -46,6 +48,11 @@ func (s *sink) deliver(_ context.Context, events ...*auditapi.Event) error {
 	defer s.mu.Unlock()
 	if s.ill {
 		return errors.New("ill")
+	}
+	for _, e := range events {
+		if slices.Contains(s.bad, string(e.AuditID)) {
+			return fmt.Errorf("sink: %w", apierrors.NewBadRequest("no"))
+		}
 	}
 	for _, e := range events {
 		s.got = append(s.got, string(e.AuditID))
@@ -144,6 +151,41 @@ func TestQueueUnderOverload(t *testing.T) {
 		}
 		if n := testutil.ToFloat64(m.dropped.WithLabelValues("sink")); n != 0 {
 			t.Errorf("%v events dropped", n)
+		}
+		close(stop)
+		q.Shutdown()
+	})
+}
+
+// TestRefusedEvents: what the receiver will never take is dropped, and nothing
+// else that came with it or behind it is.
+func TestRefusedEvents(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s := &sink{bad: []string{"0002", "0007"}}
+		q, m := newTestQueue(t, s, dir, 1<<20)
+		stop := make(chan struct{})
+		if err := q.Run(stop); err != nil {
+			t.Fatal(err)
+		}
+		var want []string
+		for _, id := range put(q, 0, 20) {
+			if !slices.Contains(s.bad, id) {
+				want = append(want, id)
+			}
+		}
+		<-time.After(5 * time.Minute)
+		synctest.Wait()
+		got := s.taken()
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("got %q", got)
+		}
+		if n := testutil.ToFloat64(m.dropped.WithLabelValues("sink")); n != 2 {
+			t.Errorf("%v events dropped, want 2", n)
+		}
+		if !q.files.empty() {
+			t.Error("files are left")
 		}
 		close(stop)
 		q.Shutdown()

@@ -101,6 +101,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.DurationVar(&as.CPUInitialization, "horizontal-pod-autoscaler-cpu-initialization-period", as.CPUInitialization, "for how long after its start what a pod uses may tell nothing")
 	fs.DurationVar(&as.ReadinessDelay, "horizontal-pod-autoscaler-initial-readiness-delay", as.ReadinessDelay, "until how long after its start a pod that is not ready has not been yet")
 	fs.DurationVar(&o.controller.Periods.Quotas, "resource-quota-sync-period", o.controller.Periods.Quotas, "how often everything that quotas limit is counted in any case")
+	fs.DurationVar(&o.controller.Periods.LegacyTokens, "legacy-service-account-token-clean-up-period", o.controller.Periods.LegacyTokens, "how long a token that nobody asked for may be unused before it is marked as invalid, and how long after that it is deleted")
 	fs.DurationVar(&o.controller.Periods.Claims, "pvclaimbinder-sync-period", o.controller.Periods.Claims, "how often claims that wait for volumes are looked at in any case")
 	fs.BoolVar(&o.collects, "enable-garbage-collector", true, "run the garbage collector; it has to be as the API server has it")
 	fs.StringVar(&o.master, "master", "", "URL of the API server, instead of that of --kubeconfig")

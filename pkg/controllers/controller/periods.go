@@ -22,6 +22,9 @@ type Autoscaling struct {
 type Periods struct {
 	// Quotas: count everything. Claims: look at those that wait for a volume.
 	Quotas, Claims time.Duration
+	// LegacyTokens: how long a token nobody asked for may be unused, and then
+	// marked, before it goes.
+	LegacyTokens time.Duration
 }
 
 // DefaultAutoscaling is what Kubernetes has.
@@ -34,5 +37,5 @@ func DefaultAutoscaling() Autoscaling {
 
 // DefaultPeriods are what Kubernetes has.
 func DefaultPeriods() Periods {
-	return Periods{Quotas: 5 * time.Minute, Claims: 15 * time.Second}
+	return Periods{Quotas: 5 * time.Minute, Claims: 15 * time.Second, LegacyTokens: 365 * 24 * time.Hour}
 }

@@ -1,0 +1,191 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package legacytokens does away with tokens in Secrets that were made for
+// service accounts without anybody asking, as old clusters did, and that nobody
+// uses: after a year without use they are marked, and refused from then on; a year
+// after that they are deleted. To take the mark away is to take the token back.
+//
+// The API server notes the last use of each, and since when it does. Tokens that
+// somebody asked for, and those that pods mount, are left alone.
+package legacytokens
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// Name is the controller's name.
+const Name = "legacy-serviceaccount-token-cleaner-controller"
+
+const (
+	// lastUsed and invalidSince are labels whose values are days.
+	lastUsed     = "kubernetes.io/legacy-token-last-used"
+	invalidSince = "kubernetes.io/legacy-token-invalid-since"
+	// tracking is the config map that says since when uses are noted.
+	tracking = "kube-apiserver-legacy-service-account-token-tracking"
+	interval = 24 * time.Hour
+	day      = 24 * time.Hour
+)
+
+// Controller implements controller.Controller.
+type Controller struct {
+	controller.Deps
+	secrets  corelisters.SecretLister
+	accounts corelisters.ServiceAccountLister
+	pods     corelisters.PodLister
+}
+
+// New returns the controller.
+func New(d controller.Deps) (controller.Controller, error) {
+	core := d.Informers.Core().V1()
+	// To ask for a lister is not enough to have its informer run.
+	core.Secrets().Informer()
+	core.ServiceAccounts().Informer()
+	core.Pods().Informer()
+	return &Controller{Deps: d, secrets: core.Secrets().Lister(), accounts: core.ServiceAccounts().Lister(), pods: core.Pods().Lister()}, nil
+}
+
+// Run implements controller.Controller.
+func (c *Controller) Run(ctx context.Context) error {
+	c.sweep(ctx)
+	controller.Every(ctx, c.Clock, interval, c.sweep)
+	return nil
+}
+
+// sweep looks at all tokens. What fails is tried again a day later.
+func (c *Controller) sweep(ctx context.Context) {
+	if err := c.clean(ctx); err != nil && ctx.Err() == nil {
+		c.Log.Error("Tokens not cleaned", "err", err)
+	}
+}
+
+func (c *Controller) clean(ctx context.Context) error {
+	now, period := c.Clock.Now().UTC(), c.Options.Periods.LegacyTokens
+	cm, err := c.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, tracking, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("since when uses are noted: %w", err)
+	}
+	since, err := time.Parse(time.DateOnly, cm.Data["since"])
+	if err != nil {
+		return fmt.Errorf("since when uses are noted: %w", err)
+	}
+	if over(since, period).After(now) {
+		return nil // nobody knows yet what is in use
+	}
+	secrets, err := c.secrets.List(labels.Everything())
+	if err != nil {
+		return err
+	}
+	mounted, err := c.mounted()
+	if err != nil {
+		return err
+	}
+	for _, s := range secrets {
+		if s.Type != v1.SecretTypeServiceAccountToken || mounted.Has(controller.Key(s)) || !c.unasked(s) {
+			continue
+		}
+		switch plan(s, since, now, period) {
+		case mark:
+			err = errors.Join(err, c.mark(ctx, s, now))
+		case remove:
+			err = errors.Join(err, c.remove(ctx, s))
+		case keep:
+		}
+	}
+	return err
+}
+
+// mounted are the secrets that pods have as volumes, by their keys.
+func (c *Controller) mounted() (sets.Set[string], error) {
+	pods, err := c.pods.List(labels.Everything())
+	out := sets.New[string]()
+	for _, p := range pods {
+		for _, v := range p.Spec.Volumes {
+			if v.Secret != nil {
+				out.Insert(p.Namespace + "/" + v.Secret.SecretName)
+			}
+		}
+	}
+	return out, err
+}
+
+// unasked tells whether a token was made along with its account, which then lists it.
+func (c *Controller) unasked(s *v1.Secret) bool {
+	account, err := c.accounts.ServiceAccounts(s.Namespace).Get(s.Annotations[v1.ServiceAccountNameKey])
+	if err != nil || string(account.UID) != s.Annotations[v1.ServiceAccountUIDKey] {
+		return false // another controller removes it
+	}
+	return slices.ContainsFunc(account.Secrets, func(r v1.ObjectReference) bool { return r.Name == s.Name })
+}
+
+// What is to be done with a token.
+type action int
+
+const (
+	keep action = iota
+	mark
+	remove
+)
+
+// plan decides about a token that was made unasked and that no pod mounts.
+func plan(s *v1.Secret, since, now time.Time, period time.Duration) action {
+	used := since
+	if at, err := time.Parse(time.DateOnly, s.Labels[lastUsed]); err == nil && at.After(used) {
+		used = at
+	}
+	if s.CreationTimestamp.Add(period).After(now) || over(used, period).After(now) {
+		return keep
+	}
+	invalid, err := time.Parse(time.DateOnly, s.Labels[invalidSince])
+	switch {
+	case err != nil:
+		return mark
+	case over(invalid, period).After(now):
+		return keep
+	}
+	return remove
+}
+
+// over is when a period is over that began at some time of a day.
+func over(from time.Time, period time.Duration) time.Time { return from.Add(day).Add(period) }
+
+func (c *Controller) mark(ctx context.Context, s *v1.Secret, now time.Time) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": s.UID, "resourceVersion": s.ResourceVersion, "labels": map[string]string{invalidSince: now.Format(time.DateOnly)},
+	}})
+	if err != nil {
+		return err
+	}
+	_, err = c.Client.CoreV1().Secrets(s.Namespace).Patch(ctx, s.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	return tolerate("mark token", err)
+}
+
+func (c *Controller) remove(ctx context.Context, s *v1.Secret) error {
+	err := c.Client.CoreV1().Secrets(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion},
+	})
+	return tolerate("remove token", err)
+}
+
+// tolerate leaves tokens for the next time that were changed meanwhile.
+func tolerate(what string, err error) error {
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
