@@ -24,6 +24,10 @@ if [[ ${1:-} == e2e ]]; then
 	if [[ $out/operator -nt $out/operator.tar ]]; then
 		go run ./hack/images -out "$out" -operator "$out/operator"
 	fi
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$out/csi" ./test/csi
+	if [[ $out/csi -nt $out/csi.tar ]]; then
+		go run ./hack/images -out "$out" -driver "$out/csi"
+	fi
 	exit
 fi
 out=.build/images

@@ -34,6 +34,9 @@ type inputs struct {
 	// Operator, when it is given, asks for the image of the e2e tests' operator
 	// alone: it is the program.
 	Operator string
+	// Driver, when it is given, asks for the image of the e2e tests' storage driver
+	// alone: it is the program.
+	Driver string
 	// Debian is a directory with Debian packages, the base of agnhost.
 	Debian string
 }
@@ -51,6 +54,7 @@ func run(args []string, stderr io.Writer) error {
 	flags.StringVar(&in.Sources, "sources", "", "directory of the suite's sources of images")
 	flags.StringVar(&in.Debian, "debian", "", "directory with the Debian packages that agnhost stands on")
 	flags.StringVar(&in.Operator, "operator", "", "the program of the e2e tests' operator; makes its image")
+	flags.StringVar(&in.Driver, "driver", "", "the program of the e2e tests' storage driver; makes its image")
 	out := flags.String("out", "", "directory to write the archives to")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -64,6 +68,9 @@ func run(args []string, stderr io.Writer) error {
 	}
 	if in.Operator != "" {
 		list = in.operator
+	}
+	if in.Driver != "" {
+		list = in.driver
 	}
 	specs, err := list()
 	if err != nil {

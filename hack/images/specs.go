@@ -75,6 +75,15 @@ func (in inputs) operator() ([]spec, error) {
 	}}, nil
 }
 
+// driver is the image of the e2e tests' storage driver.
+func (in inputs) driver() ([]spec, error) {
+	return []spec{{
+		File: "csi", Names: []string{"keelson.dev/e2e/csi:1"},
+		Layers: []layer{{program("driver", in.Driver), directory("tmp", 0o1777)}},
+		Config: v1.Config{Entrypoint: []string{"/driver"}, WorkingDir: "/", Env: []string{path}},
+	}}, nil
+}
+
 func names(repository string, tags ...string) []string {
 	out := make([]string, 0, len(tags))
 	for _, t := range tags {

@@ -283,7 +283,7 @@ func claims(node string, a admission.Attributes) error {
 	}
 	plain := func(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
 		c = c.DeepCopy()
-		c.ResourceVersion, c.ManagedFields = "", nil
+		c.TypeMeta, c.ResourceVersion, c.ManagedFields = metav1.TypeMeta{}, "", nil
 		c.Status.Capacity, c.Status.Conditions = nil, nil
 		c.Status.AllocatedResourceStatuses, c.Status.AllocatedResources = nil, nil
 		return c

@@ -1,0 +1,357 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	csi "github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/moby/sys/mountinfo"
+	"google.golang.org/grpc"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+	"keelson.dev/keelson/pkg/kubelet/plugins"
+	testdriver "keelson.dev/keelson/test/csi/driver"
+	"keelson.dev/keelson/test/unshare"
+)
+
+func TestMain(m *testing.M) { unshare.Run(m, unshare.Mount) }
+
+// errKilled is what a call returns during which the kubelet is killed.
+var errKilled = errors.New("killed")
+
+// bench is a node with a driver, whose calls can be cut.
+type bench struct {
+	t      *testing.T
+	client kubernetes.Interface
+	root   string
+	driver *testdriver.Driver
+	socket string
+
+	mu    sync.Mutex
+	calls []string
+	// cut ends the call of this name, before the driver does it or after.
+	cut   string
+	after bool
+}
+
+func newBench(t *testing.T, client kubernetes.Interface) *bench {
+	t.Helper()
+	unshare.Need(t)
+	sockets, err := os.MkdirTemp("", "k") // the names of sockets are short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(sockets) })
+	b := &bench{t: t, client: client, root: t.TempDir(), socket: filepath.Join(sockets, "s")}
+	b.driver = &testdriver.Driver{Name: "d", Node: "n", Root: t.TempDir()}
+	l, err := net.Listen("unix", b.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer(grpc.UnaryInterceptor(b.intercept))
+	b.driver.Serve(s)
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(s.Stop)
+	return b
+}
+
+func (b *bench) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, do grpc.UnaryHandler) (any, error) {
+	name := info.FullMethod[strings.LastIndex(info.FullMethod, "/")+1:]
+	b.mu.Lock()
+	b.calls = append(b.calls, name)
+	cut, after := b.cut == name, b.after
+	b.mu.Unlock()
+	if cut && !after {
+		return nil, errKilled
+	}
+	got, err := do(ctx, req)
+	if cut {
+		return nil, errKilled
+	}
+	return got, err
+}
+
+// kubelet is a Manager, as of a kubelet that starts.
+func (b *bench) kubelet() *Manager {
+	b.t.Helper()
+	m, err := New(Config{RootDir: b.root, NodeName: "n", Client: b.client, Changed: func() {}, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := m.Register(b.t.Context(), plugins.Plugin{Name: "d", Endpoint: b.socket, Versions: []string{"1.0.0"}}); err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { m.Unregister(plugins.Plugin{Name: "d", Endpoint: b.socket}) })
+	return m
+}
+
+// volume makes a volume in the driver.
+func (b *bench) volume(name string, mode v1.PersistentVolumeMode) Volume {
+	b.t.Helper()
+	c := &csi.VolumeCapability{AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER}}
+	if mode == v1.PersistentVolumeBlock {
+		c.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
+	}
+	_, err := b.driver.CreateVolume(b.t.Context(), &csi.CreateVolumeRequest{Name: name, VolumeCapabilities: []*csi.VolumeCapability{c}, CapacityRange: &csi.CapacityRange{RequiredBytes: 1 << 20}})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return Volume{PV: &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PersistentVolumeSpec{
+		AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, VolumeMode: &mode, Capacity: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")},
+		PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: name}},
+	}}}
+}
+
+// left lists what is mounted below the kubelet's directory, and what lies there.
+func (b *bench) left() []string {
+	b.t.Helper()
+	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(b.root))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var out []string
+	for _, m := range mounts {
+		out = append(out, "mount "+m.Mountpoint)
+	}
+	err = filepath.WalkDir(b.root, func(path string, e fs.DirEntry, err error) error {
+		base := filepath.Base(filepath.Dir(path))
+		if err == nil && (!e.IsDir() || base == pluginDir || base == "d" || base == "volumeDevices" && e.Name() != "staging" && e.Name() != "publish" && e.Name() != pluginDir) {
+			out = append(out, path)
+		}
+		return err
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return out
+}
+
+func cluster(t *testing.T, attach bool) kubernetes.Interface {
+	t.Helper()
+	s := testserver.Start(t, testserver.Options{})
+	if _, err := s.Client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	d := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "d"}, Spec: storagev1.CSIDriverSpec{
+		AttachRequired: &attach, PodInfoOnMount: ptr.To(true), VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent, storagev1.VolumeLifecycleEphemeral},
+	}}
+	if _, err := s.Client.StorageV1().CSIDrivers().Create(t.Context(), d, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return s.Client
+}
+
+func pod(uid string) *v1.Pod {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: uid, UID: types.UID(uid)}}
+}
+
+// TestKilled: at whatever call the kubelet is killed, before the driver does it or
+// after, the next kubelet takes everything away, and no data.
+func TestKilled(t *testing.T) {
+	client := cluster(t, false)
+	for _, mode := range []v1.PersistentVolumeMode{v1.PersistentVolumeFilesystem, v1.PersistentVolumeBlock} {
+		for _, call := range []string{"NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"} {
+			for _, after := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/%s/after=%v", mode, call, after), func(t *testing.T) { killed(t, client, mode, call, after) })
+			}
+		}
+	}
+}
+
+func killed(t *testing.T, client kubernetes.Interface, mode v1.PersistentVolumeMode, call string, after bool) {
+	b := newBench(t, client)
+	if _, err := os.Stat("/dev/loop-control"); err != nil && mode == v1.PersistentVolumeBlock {
+		t.Skip("needs loop devices")
+	}
+	v, p := b.volume("v", mode), pod("u")
+	b.cut, b.after = call, after
+	v.PV.Spec.CSI.VolumeAttributes = map[string]string{"x": "y"}
+	first := b.kubelet()
+	_, err := first.Mount(t.Context(), p, v)
+	if err == nil {
+		if mode == v1.PersistentVolumeFilesystem {
+			if err := os.WriteFile(filepath.Join(b.root, "pods/u/volumes", pluginDir, "v", mountName, "data"), []byte("kept"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err = first.Teardown(t.Context(), p.UID)
+	}
+	if err == nil {
+		t.Fatal("nothing was cut")
+	}
+	b.mu.Lock()
+	b.cut = ""
+	b.mu.Unlock()
+	next := b.kubelet()
+	if call != "NodeUnstageVolume" && len(next.InUse()) != 1 {
+		t.Errorf("in use: %v", next.InUse())
+	}
+	if err := errors.Join(next.Teardown(t.Context(), p.UID), next.sweep(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if left := b.left(); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+	if used := next.InUse(); len(used) > 0 {
+		t.Errorf("still in use: %v", used)
+	}
+	if strings.Contains(call, "Un") && mode == v1.PersistentVolumeFilesystem {
+		if got, err := os.ReadFile(filepath.Join(b.driver.Root, "volumes/v/files/data")); string(got) != "kept" {
+			t.Errorf("the data: %q, %v", got, err)
+		}
+	}
+}
+
+// TestTwoPods: a volume that two pods have is staged once, and unstaged with the last.
+func TestTwoPods(t *testing.T) {
+	b := newBench(t, cluster(t, false))
+	v, m := b.volume("v", v1.PersistentVolumeFilesystem), b.kubelet()
+	for _, p := range []string{"a", "b"} {
+		if _, err := m.Mount(t.Context(), pod(p), v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := m.Teardown(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if slices.Contains(b.calls, "NodeUnstageVolume") {
+		t.Error("unstaged while a pod has it")
+	}
+	if err := m.Teardown(t.Context(), "b"); err != nil {
+		t.Fatal(err)
+	}
+	if left := b.left(); len(left) > 0 || !slices.Contains(b.calls, "NodeUnstageVolume") {
+		t.Errorf("left: %q; calls: %q", left, b.calls)
+	}
+}
+
+// TestInline: a volume of a pod's own goes with it, and is never in use for the control plane.
+func TestInline(t *testing.T) {
+	b := newBench(t, cluster(t, false))
+	m, p := b.kubelet(), pod("u")
+	got, err := m.Mount(t.Context(), p, Volume{Name: "own", Inline: &v1.CSIVolumeSource{Driver: "d"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(got.Path, "f"), nil, 0o600); err != nil {
+		t.Error(err)
+	}
+	if used := m.InUse(); len(used) > 0 {
+		t.Errorf("in use: %v", used)
+	}
+	if err := m.Teardown(t.Context(), p.UID); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(filepath.Join(b.driver.Root, "volumes")); len(left) > 0 || len(b.left()) > 0 {
+		t.Errorf("left: %v, %q, %v", left, b.left(), err)
+	}
+}
+
+// TestNeverDeletesThroughAMount: a driver that says that a volume is away while it is
+// still mounted is not believed.
+func TestNeverDeletesThroughAMount(t *testing.T) {
+	b := newBench(t, cluster(t, false))
+	v, p := b.volume("v", v1.PersistentVolumeFilesystem), pod("u")
+	m := b.kubelet()
+	got, err := m.Mount(t.Context(), p, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := removeTarget(got.Path); err == nil || !strings.Contains(err.Error(), "still mounted") {
+		t.Errorf("removed a mount: %v", err)
+	}
+	if err := m.Teardown(t.Context(), p.UID); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAttached: a volume is used only once the control plane knows that it is in use,
+// and while the node is told that it is attached.
+func TestAttached(t *testing.T) {
+	client := cluster(t, true)
+	b := newBench(t, client)
+	m, i := b.kubelet(), id{"d", "v"}
+	nodes, attachments := client.CoreV1().Nodes(), client.StorageV1().VolumeAttachments()
+	say := func(patch string) {
+		t.Helper()
+		if _, err := nodes.Patch(t.Context(), "n", types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := func(want string) {
+		t.Helper()
+		if _, err := m.attached(t.Context(), i); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+	refused("not yet reported to be in use")
+	say(`{"status":{"volumesInUse":["` + i.String() + `"]}}`)
+	refused("there is no VolumeAttachment yet")
+	a, err := attachments.Create(t.Context(), &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: AttachmentName("v", "d", "n")},
+		Spec:       storagev1.VolumeAttachmentSpec{Attacher: "d", NodeName: "n", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("pv")}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused("is not attached")
+	a.Status.Attached, a.Status.AttachmentMetadata = true, map[string]string{"node": "n"}
+	if _, err := attachments.UpdateStatus(t.Context(), a, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	refused("is not attached") // it may be about to be detached
+	say(`{"status":{"volumesAttached":[{"name":"` + i.String() + `","devicePath":""}]}}`)
+	if got, err := m.attached(t.Context(), i); err != nil || got["node"] != "n" {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// TestPublished: drivers come into the CSINode and leave it.
+func TestPublished(t *testing.T) {
+	client := cluster(t, false)
+	b := newBench(t, client)
+	m := b.kubelet()
+	drivers := func() int {
+		t.Helper()
+		n, err := client.StorageV1().CSINodes().Get(t.Context(), "n", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(n.Spec.Drivers)
+	}
+	if n := drivers(); n != 1 {
+		t.Errorf("%d drivers", n)
+	}
+	m.Unregister(plugins.Plugin{Name: "d", Endpoint: b.socket})
+	if err := m.withdraw(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	node, err := client.CoreV1().Nodes().Get(t.Context(), "n", metav1.GetOptions{})
+	if err != nil || node.Annotations[nodeIDs] != "" || drivers() != 0 {
+		t.Errorf("%d drivers, annotations %v, %v", drivers(), node.Annotations, err)
+	}
+	if err := m.Register(t.Context(), plugins.Plugin{Name: "d", Endpoint: b.socket, Versions: []string{"0.3.0"}}); err == nil {
+		t.Error("an old version was taken")
+	}
+}

@@ -1,0 +1,317 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	csi "github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/moby/sys/mountinfo"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"golang.org/x/sys/unix"
+)
+
+// NodeGetInfo implements csi.NodeServer.
+func (d *Driver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
+	return &csi.NodeGetInfoResponse{NodeId: d.Node}, nil
+}
+
+// NodeGetCapabilities implements csi.NodeServer.
+func (d *Driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
+	out := &csi.NodeGetCapabilitiesResponse{}
+	for _, t := range []csi.NodeServiceCapability_RPC_Type{
+		csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME, csi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
+		csi.NodeServiceCapability_RPC_EXPAND_VOLUME, csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
+	} {
+		out.Capabilities = append(out.Capabilities, &csi.NodeServiceCapability{Type: &csi.NodeServiceCapability_Rpc{Rpc: &csi.NodeServiceCapability_RPC{Type: t}}})
+	}
+	return out, nil
+}
+
+// NodeStageVolume implements csi.NodeServer: a directory is bound, a file gets a loop device.
+func (d *Driver) NodeStageVolume(_ context.Context, r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+	if r.GetVolumeId() == "" || r.GetStagingTargetPath() == "" || r.GetVolumeCapability() == nil {
+		return nil, status.Error(codes.InvalidArgument, "which volume, where, for what?")
+	}
+	return locked(d, func() (*csi.NodeStageVolumeResponse, error) {
+		i, err := d.find(volumes, r.GetVolumeId())
+		if err != nil {
+			return nil, err
+		}
+		if i.Block != (r.GetVolumeCapability().GetBlock() != nil) {
+			return nil, status.Errorf(codes.InvalidArgument, "volume %s is of another kind", i.Name)
+		}
+		if at, attached := r.GetPublishContext()["node"]; attached && at != d.Node {
+			return nil, status.Errorf(codes.FailedPrecondition, "volume %s is attached to %q, this is %q", i.Name, at, d.Node)
+		}
+		if i.Block {
+			_, err = d.loop(i)
+		} else {
+			err = bind(filepath.Join(d.dir(volumes, i.Name), filesName), r.GetStagingTargetPath(), false)
+		}
+		return &csi.NodeStageVolumeResponse{}, err
+	})
+}
+
+// NodeUnstageVolume implements csi.NodeServer.
+func (d *Driver) NodeUnstageVolume(_ context.Context, r *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+	if r.GetVolumeId() == "" || r.GetStagingTargetPath() == "" {
+		return nil, status.Error(codes.InvalidArgument, "which volume, where?")
+	}
+	return locked(d, func() (*csi.NodeUnstageVolumeResponse, error) {
+		if err := unbind(r.GetStagingTargetPath()); err != nil {
+			return nil, err
+		}
+		i, err := d.find(volumes, r.GetVolumeId())
+		if err == nil && i.Block {
+			return &csi.NodeUnstageVolumeResponse{}, unloop(d.disk(i))
+		}
+		return &csi.NodeUnstageVolumeResponse{}, nil
+	})
+}
+
+// NodePublishVolume implements csi.NodeServer.
+func (d *Driver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+	if r.GetVolumeId() == "" || r.GetTargetPath() == "" || r.GetVolumeCapability() == nil {
+		return nil, status.Error(codes.InvalidArgument, "which volume, where, for what?")
+	}
+	return locked(d, func() (*csi.NodePublishVolumeResponse, error) {
+		if r.GetVolumeContext()["csi.storage.k8s.io/ephemeral"] == "true" {
+			if err := d.own(r.GetVolumeId()); err != nil {
+				return nil, err
+			}
+		}
+		i, err := d.find(volumes, r.GetVolumeId())
+		if err != nil {
+			return nil, err
+		}
+		source, target := filepath.Join(d.dir(volumes, i.Name), filesName), r.GetTargetPath()
+		if i.Block {
+			if source, err = d.loop(i); err == nil {
+				err = file(target)
+			}
+		} else {
+			err = os.MkdirAll(target, 0o750)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return &csi.NodePublishVolumeResponse{}, bind(source, target, r.GetReadonly())
+	})
+}
+
+// own makes a volume that belongs to one pod.
+func (d *Driver) own(id string) error {
+	if _, err := d.find(volumes, id); status.Code(err) != codes.NotFound {
+		return err
+	}
+	i := &item{Name: id, Size: defaultSize, Source: "pod"}
+	if err := content(d.dir(volumes, id), i, ""); err != nil {
+		return err
+	}
+	return d.keep(volumes, id, i)
+}
+
+func file(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// NodeUnpublishVolume implements csi.NodeServer.
+func (d *Driver) NodeUnpublishVolume(_ context.Context, r *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+	if r.GetVolumeId() == "" || r.GetTargetPath() == "" {
+		return nil, status.Error(codes.InvalidArgument, "which volume, where?")
+	}
+	return locked(d, func() (*csi.NodeUnpublishVolumeResponse, error) {
+		if err := unbind(r.GetTargetPath()); err != nil {
+			return nil, err
+		}
+		if err := os.Remove(r.GetTargetPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		if i, err := d.find(volumes, r.GetVolumeId()); err == nil && i.Source == "pod" {
+			return &csi.NodeUnpublishVolumeResponse{}, d.drop(volumes, i.Name)
+		}
+		return &csi.NodeUnpublishVolumeResponse{}, nil
+	})
+}
+
+// NodeExpandVolume implements csi.NodeServer.
+func (d *Driver) NodeExpandVolume(_ context.Context, r *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
+	if r.GetVolumeId() == "" || r.GetVolumePath() == "" {
+		return nil, status.Error(codes.InvalidArgument, "which volume, where?")
+	}
+	i, err := d.find(volumes, r.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(r.GetVolumePath()); err != nil {
+		return nil, status.Errorf(codes.NotFound, "volume path: %v", err)
+	}
+	if i.Block {
+		err = relook(d.disk(i))
+	}
+	return &csi.NodeExpandVolumeResponse{CapacityBytes: i.Size}, err
+}
+
+// NodeGetVolumeStats implements csi.NodeServer.
+func (d *Driver) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
+	if r.GetVolumeId() == "" || r.GetVolumePath() == "" {
+		return nil, status.Error(codes.InvalidArgument, "which volume, where?")
+	}
+	i, err := d.find(volumes, r.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	var fsys unix.Statfs_t
+	if err := unix.Statfs(r.GetVolumePath(), &fsys); err != nil {
+		return nil, status.Errorf(codes.NotFound, "volume path: %v", err)
+	}
+	bytes := &csi.VolumeUsage{Unit: csi.VolumeUsage_BYTES, Total: i.Size}
+	if i.Block {
+		return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{bytes}}, nil
+	}
+	used, files, err := usage(r.GetVolumePath())
+	bytes.Used, bytes.Available = used, max(i.Size-used, 0)
+	inodes := &csi.VolumeUsage{Unit: csi.VolumeUsage_INODES, Total: int64(fsys.Files), Used: files, Available: int64(fsys.Ffree)}
+	return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{bytes, inodes}}, err
+}
+
+func usage(dir string) (bytes, files int64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) { // a pod works there
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		files++
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
+			bytes += info.Size()
+		}
+		return nil
+	})
+	return bytes, files, err
+}
+
+// bind makes source visible at target, unless something is mounted there.
+func bind(source, target string, readOnly bool) error {
+	mounted, err := mountinfo.Mounted(target)
+	if err != nil || mounted {
+		return err
+	}
+	if err := unix.Mount(source, target, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("bind %s to %s: %w", source, target, err)
+	}
+	if !readOnly {
+		return nil
+	}
+	return unix.Mount("", target, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")
+}
+
+func unbind(target string) error {
+	for {
+		mounted, err := mountinfo.Mounted(target)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && !mounted {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW); err != nil {
+			return fmt.Errorf("unmount %s: %w", target, err)
+		}
+	}
+}
+
+func (d *Driver) disk(i *item) string { return filepath.Join(d.dir(volumes, i.Name), diskName) }
+
+// loop is the loop device of a volume, made if need be.
+func (d *Driver) loop(i *item) (string, error) {
+	if dev := loopOf(d.disk(i)); dev != "" {
+		return dev, nil
+	}
+	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = control.Close() }()
+	f, err := os.OpenFile(d.disk(i), os.O_RDWR, 0)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }()
+	for range 16 { // others take free devices as well
+		n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
+		if err != nil {
+			return "", fmt.Errorf("free loop device: %w", err)
+		}
+		path := fmt.Sprintf("/dev/loop%d", n)
+		if err := unix.Mknod(path, unix.S_IFBLK|0o600, int(unix.Mkdev(7, uint32(n)))); err != nil && !errors.Is(err, unix.EEXIST) {
+			return "", err
+		}
+		dev, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			return "", err
+		}
+		config := &unix.LoopConfig{Fd: uint32(f.Fd())}
+		copy(config.Info.File_name[:], d.disk(i))
+		err = unix.IoctlLoopConfigure(int(dev.Fd()), config)
+		_ = dev.Close()
+		if err == nil || !errors.Is(err, unix.EBUSY) {
+			return path, err
+		}
+	}
+	return "", errors.New("no free loop device")
+}
+
+// loopOf is the loop device of a file, or "".
+func loopOf(path string) string {
+	var want unix.Stat_t
+	if unix.Stat(path, &want) != nil {
+		return ""
+	}
+	found, _ := filepath.Glob("/sys/block/loop*/loop/backing_file") // the pattern is fine
+	for _, f := range found {
+		name := strings.Split(f, "/")[3]
+		dev, err := os.OpenFile("/dev/"+name, os.O_RDONLY, 0)
+		if err != nil {
+			continue
+		}
+		info, err := unix.IoctlLoopGetStatus64(int(dev.Fd()))
+		_ = dev.Close()
+		if err == nil && info.Inode == want.Ino && info.Device == want.Dev {
+			return "/dev/" + name
+		}
+	}
+	return ""
+}
+
+func unloop(path string) error { return onLoop(path, unix.LOOP_CLR_FD) }
+
+// relook has a loop device see that its file has grown.
+func relook(path string) error { return onLoop(path, unix.LOOP_SET_CAPACITY) }
+
+func onLoop(path string, request uint) error {
+	name := loopOf(path)
+	if name == "" {
+		return nil
+	}
+	dev, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(unix.IoctlSetInt(int(dev.Fd()), request, 0), dev.Close())
+}
