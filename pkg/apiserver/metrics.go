@@ -15,21 +15,23 @@ import (
 
 // storageMetrics are Kubernetes' metrics of what is stored.
 type storageMetrics struct {
-	a             *assembly
-	objects, size *prometheus.Desc
+	a                        *assembly
+	objects, resources, size *prometheus.Desc
 }
 
 func (a *assembly) storageMetrics() *storageMetrics {
 	return &storageMetrics{
-		a:       a,
-		objects: prometheus.NewDesc("apiserver_storage_objects", "Number of stored objects at the time of last check split by kind.", []string{"resource"}, nil),
-		size:    prometheus.NewDesc("apiserver_storage_size_bytes", "Size of the storage database file physically allocated in bytes.", []string{"storage_cluster_id"}, nil),
+		a:         a,
+		objects:   prometheus.NewDesc("apiserver_storage_objects", "[STABLE] (Deprecated since 1.34.0) [DEPRECATED, consider using apiserver_resource_objects instead] Number of stored objects at the time of last check split by kind.", []string{"resource"}, nil),
+		resources: prometheus.NewDesc("apiserver_resource_objects", "Number of stored objects at the time of last check split by kind.", []string{"group", "resource"}, nil),
+		size:      prometheus.NewDesc("apiserver_storage_size_bytes", "[STABLE] Size of the storage database file physically allocated in bytes.", []string{"storage_cluster_id"}, nil),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (m *storageMetrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- m.objects
+	ch <- m.resources
 	ch <- m.size
 }
 
@@ -38,6 +40,7 @@ func (m *storageMetrics) Collect(ch chan<- prometheus.Metric) {
 	for _, gr := range m.a.api.Resources() {
 		if n, _, ok := m.a.objects(gr); ok {
 			ch <- prometheus.MustNewConstMetric(m.objects, prometheus.GaugeValue, float64(n), gr.String())
+			ch <- prometheus.MustNewConstMetric(m.resources, prometheus.GaugeValue, float64(n), gr.Group, gr.Resource)
 		}
 	}
 	sized, ok := m.a.kv.(interface {

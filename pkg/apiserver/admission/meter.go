@@ -36,11 +36,11 @@ func newMeters(clk clock.Clock, r prometheus.Registerer) (*meters, error) {
 		clock: clk,
 		controller: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "controller_admission_duration_seconds", Buckets: buckets,
-			Help: "Admission controller latency histogram in seconds, identified by name and broken out for each operation and API resource and type (validate or admit).",
+			Help: "[STABLE] Admission controller latency histogram in seconds, identified by name and broken out for each operation and API resource and type (validate or admit).",
 		}, append([]string{"name"}, labels...)),
 		step: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "step_admission_duration_seconds", Buckets: buckets,
-			Help: "Admission sub-step latency histogram in seconds, broken out for each operation and API resource and step type (validate or admit).",
+			Help: "[STABLE] Admission sub-step latency histogram in seconds, broken out for each operation and API resource and step type (validate or admit).",
 		}, labels),
 		summary: prometheus.NewSummaryVec(prometheus.SummaryOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "step_admission_duration_seconds_summary",

@@ -62,7 +62,9 @@ type operation struct {
 	bodyRequired            bool
 	codes                   []string
 	streams, patch          bool
-	custom                  bool // of custom resources, which have no protobuf
+	custom                  bool     // of custom resources, which have no protobuf
+	tag                     string   // groups operations: "apps_v1"
+	text                    []string // what a string is answered in; nil: a definition is
 }
 
 type parameter struct{ name, kind string }
@@ -71,18 +73,19 @@ var (
 	listParameters = []parameter{
 		{"allowWatchBookmarks", "boolean"}, {"continue", "string"}, {"fieldSelector", "string"}, {"labelSelector", "string"},
 		{"limit", "integer"}, {"resourceVersion", "string"}, {"resourceVersionMatch", "string"}, {"sendInitialEvents", "boolean"},
-		{"timeoutSeconds", "integer"}, {"watch", "boolean"},
+		{"shardSelector", "string"}, {"timeoutSeconds", "integer"}, {"watch", "boolean"},
 	}
 	selectParameters = []parameter{
 		{"continue", "string"}, {"fieldSelector", "string"}, {"labelSelector", "string"}, {"limit", "integer"},
-		{"resourceVersion", "string"}, {"resourceVersionMatch", "string"}, {"sendInitialEvents", "boolean"}, {"timeoutSeconds", "integer"},
+		{"resourceVersion", "string"}, {"resourceVersionMatch", "string"}, {"sendInitialEvents", "boolean"},
+		{"shardSelector", "string"}, {"timeoutSeconds", "integer"},
 	}
 	writeParameters  = []parameter{{"dryRun", "string"}, {"fieldManager", "string"}, {"fieldValidation", "string"}}
 	deleteParameters = []parameter{
 		{"dryRun", "string"}, {"gracePeriodSeconds", "integer"}, {"ignoreStoreReadErrorWithClusterBreakingPotential", "boolean"},
 		{"orphanDependents", "boolean"}, {"propagationPolicy", "string"},
 	}
-	mediaTypes  = []string{"application/json", "application/vnd.kubernetes.protobuf", "application/yaml"}
+	mediaTypes  = []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf"}
 	customTypes = []string{"application/json", "application/yaml"}
 	streamTypes = []string{"application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"}
 	patchTypes  = []string{
@@ -139,6 +142,9 @@ func (d dialect) query(docs map[string]string, list []parameter) []any {
 // operation writes op in the dialect.
 func (d dialect) operation(op operation) map[string]any {
 	out := map[string]any{"description": op.description, "operationId": op.id, "responses": d.responses(op)}
+	if op.tag != "" {
+		out["tags"] = []string{op.tag}
+	}
 	if op.action != "" {
 		out["x-kubernetes-action"] = op.action
 		out[kindExtension] = kindOf(op.gvk)
@@ -170,11 +176,16 @@ func consumed(op operation) []string {
 		return patchTypes
 	case op.custom:
 		return customTypes
+	case op.action == "":
+		return mediaTypes
 	}
 	return []string{"*/*"}
 }
 
 func produced(op operation) []string {
+	if op.text != nil {
+		return op.text
+	}
 	if op.custom {
 		return customTypes
 	}
@@ -200,15 +211,27 @@ func (d dialect) content(types []string, name string) map[string]any {
 	return content
 }
 
+// answer is the schema of what op answers.
+func (d dialect) answer(op operation) map[string]any {
+	if op.text != nil {
+		return map[string]any{"type": "string"}
+	}
+	return d.reference(op.answer)
+}
+
 func (d dialect) responses(op operation) map[string]any {
 	words := map[string]string{"200": "OK", "201": "Created", "202": "Accepted"}
 	out := map[string]any{"401": map[string]any{"description": "Unauthorized"}}
 	for _, code := range op.codes {
 		r := map[string]any{"description": words[code]}
 		if d.v == 2 {
-			r["schema"] = d.reference(op.answer)
+			r["schema"] = d.answer(op)
 		} else {
-			r["content"] = d.content(produced(op), op.answer)
+			content := make(map[string]any)
+			for _, t := range produced(op) {
+				content[t] = map[string]any{"schema": d.answer(op)}
+			}
+			r["content"] = content
 		}
 		out[code] = r
 	}

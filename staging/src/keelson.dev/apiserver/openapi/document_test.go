@@ -4,11 +4,15 @@
 package openapi_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"maps"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson.dev/apiserver/openapi"
 	"keelson.dev/apiserver/resource"
@@ -28,5 +32,55 @@ func TestDocumentsLeaveLibraryAlone(t *testing.T) {
 	}
 	if !maps.Equal(before, metav1.ListOptions{}.SwaggerDoc()) {
 		t.Error("the descriptions of ListOptions have changed")
+	}
+}
+
+// TestConnectors looks at what is said of subresources that are ways to a process:
+// one operation for each method, the options as parameters, an answer of any type.
+func TestConnectors(t *testing.T) {
+	options := schema.GroupVersionKind{Version: "v1", Kind: "PodExecOptions"}
+	row := resource.Kind[corev1.Pod, corev1.PodList]{
+		Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true,
+		Subresources: []resource.Sub[corev1.Pod]{
+			{Subresource: resource.Subresource{Name: "exec", Verbs: []string{"create", "get"}, Kind: options}},
+			{Subresource: resource.Subresource{Name: "proxy", Verbs: []string{"get"}, Kind: options}},
+		},
+	}.Row()
+	defs, err := openapi.Parse([]byte(`{"x.PodExecOptions":{"properties":{"kind":{"type":"string"},"command":{"type":"array"},"tty":{"type":"boolean"}},
+		"x-kubernetes-group-version-kind":[{"group":"","version":"v1","kind":"PodExecOptions"}]}}`), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := openapi.V3(defs, "v1.36.0", "", "v1", []*resource.Row{row})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc struct {
+		Paths map[string]map[string]json.RawMessage
+	}
+	if err := json.Unmarshal(data, &doc); err != nil {
+		t.Fatal(err)
+	}
+	const item = "/api/v1/namespaces/{namespace}/pods/{name}"
+	for path, methods := range map[string][]string{
+		item + "/exec":         {"get", "parameters", "post"},
+		item + "/proxy/{path}": {"get", "head", "options", "parameters"},
+	} {
+		if have := slices.Sorted(maps.Keys(doc.Paths[path])); !slices.Equal(have, methods) {
+			t.Errorf("%s: %q, want %q", path, have, methods)
+		}
+	}
+	exec := doc.Paths[item+"/exec"]
+	for part, want := range map[string]string{
+		"get":        `"operationId":"connectCoreV1GetNamespacedPodExec"`,
+		"post":       `"content":{"*/*":{"schema":{"type":"string"}}}`,
+		"parameters": `"name":"tty"`,
+	} {
+		if !bytes.Contains(exec[part], []byte(want)) {
+			t.Errorf("%s of exec is %s, want %s in it", part, exec[part], want)
+		}
+	}
+	if bytes.Contains(exec["parameters"], []byte(`"kind"`)) || !bytes.Contains(exec["get"], []byte(`"tags":["core_v1"]`)) {
+		t.Errorf("%s", exec)
 	}
 }

@@ -53,9 +53,15 @@ func newPaths(d dialect, defs *Definitions, group, version string) *paths {
 // root adds the path that a group version has by itself.
 func (p *paths) root() {
 	p.out[p.base+"/"] = map[string]any{"get": p.operation(operation{
-		description: "get available resources", id: "get" + p.prefix() + "APIResources",
+		description: "get available resources", id: "get" + p.prefix() + "APIResources", tag: p.tag(),
 		answer: p.use(metaPackage + "APIResourceList"), codes: []string{"200"},
 	})}
+}
+
+// tag is the group and version as operations are grouped by: apps_v1, core_v1.
+func (p *paths) tag() string {
+	group := strings.TrimSuffix(p.prefix(), title(p.version))
+	return strings.ToLower(group[:1]) + group[1:] + "_" + p.version
 }
 
 // prefix is the group and version in operation ids: AppsV1, CoreV1.
@@ -133,12 +139,21 @@ func (p *paths) row(row *resource.Row) {
 func (p *paths) subresource(e endpoint, item, name string, s *resource.Subresource) {
 	if !s.Kind.Empty() {
 		e.gvk = s.Kind
-		e.self = p.kind(s.Kind)
+		if !s.Connects() {
+			e.self = p.kind(s.Kind)
+		}
 	}
 	e.id, e.of = p.prefix()+"@"+name+title(s.Name), title(s.Name)
 	e.what = s.Name + " of the specified " + strings.TrimPrefix(name, "Namespaced")
 	e.has = func(v string) bool { return slices.Contains(s.Verbs, v) }
+	if s.Connects() {
+		p.connector(e, item, name, s)
+		return
+	}
 	ops := e.item()
+	if s.Name == "log" {
+		ops = p.log(e, strings.TrimPrefix(name, "Namespaced"))
+	}
 	if e.has("create") {
 		ops["post"] = e.operation(e.createOperation("create " + s.Name + " of a " + strings.TrimPrefix(name, "Namespaced")))
 	}
@@ -163,7 +178,7 @@ type endpoint struct {
 
 // operation writes one operation of the endpoint.
 func (e endpoint) operation(op operation) map[string]any {
-	op.custom = e.custom
+	op.custom, op.tag = e.custom, e.p.tag()
 	return e.p.operation(op)
 }
 

@@ -1,0 +1,82 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package openapi
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson.dev/apiserver/resource"
+)
+
+// connector adds the paths of a subresource that is a way to a process: its kind
+// is that of the query's options, and what it answers is anything.
+func (p *paths) connector(e endpoint, item, name string, s *resource.Subresource) {
+	kind := strings.TrimPrefix(name, "Namespaced")
+	named := []any{p.pathParameter("name", "name of the "+e.gvk.Kind)}
+	if e.common != nil {
+		named = append(named, e.common[1:len(e.common)-1]...) // without the row's name and pretty
+	}
+	query := p.options(e.gvk)
+	add := func(path, suffix string, parameters []any) {
+		ops := map[string]any{"parameters": parameters}
+		for verb, method := range methods() {
+			if !slices.Contains(s.Verbs, verb) && (s.Name != "proxy" || verb != "head" && verb != "options") {
+				continue
+			}
+			ops[method] = e.operation(operation{
+				description: "connect " + strings.ToUpper(method) + " requests to " + s.Name + " of " + kind,
+				id:          "connect" + p.prefix() + title(method) + name + title(s.Name) + suffix,
+				action:      "connect", gvk: e.gvk, text: []string{"*/*"}, codes: []string{"200"},
+			})
+		}
+		p.out[path] = ops
+	}
+	add(item+"/"+s.Name, "", slices.Concat(named, query))
+	if s.Name == "proxy" {
+		add(item+"/"+s.Name+"/{path}", "WithPath", slices.Concat(named, []any{p.pathParameter("path", "path to the resource")}, query))
+	}
+}
+
+// methods are those of the verbs of connectors.
+func methods() map[string]string {
+	return map[string]string{
+		"get": "get", "create": "post", "update": "put", "patch": "patch", "delete": "delete", "head": "head", "options": "options",
+	}
+}
+
+// log is the operation of a subresource that answers text.
+func (p *paths) log(e endpoint, kind string) map[string]any {
+	return map[string]any{"get": e.operation(operation{
+		description: e.words("read"), id: e.named("read"), action: "get", gvk: e.gvk, codes: []string{"200"},
+		text:       append([]string{"text/plain"}, mediaTypes...),
+		parameters: p.options(schema.GroupVersionKind{Group: p.group, Version: p.version, Kind: kind + "LogOptions"}),
+	})}
+}
+
+// options are the query parameters that a kind of options has as fields.
+func (p *paths) options(gvk schema.GroupVersionKind) []any {
+	var def struct {
+		Properties map[string]struct{ Type, Description string }
+	}
+	if err := json.Unmarshal(p.defs.Schemas[p.defs.Name(gvk)], &def); err != nil {
+		return nil // no such definition
+	}
+	var out []any
+	for _, name := range slices.Sorted(maps.Keys(def.Properties)) {
+		field := def.Properties[name]
+		if name == "apiVersion" || name == "kind" {
+			continue
+		}
+		if field.Type == "array" {
+			field.Type = "string"
+		}
+		out = append(out, p.parameter(name, "query", field.Type, field.Description))
+	}
+	return out
+}
