@@ -47,6 +47,7 @@ func Pace(ctx context.Context, c clock.Clock, log *slog.Logger, mapped ...string
 	defer ticker.Stop()
 	percent := 100
 	busy, cycles := false, collections()
+	tired := false // has been busy, and not given back what that took
 	for n := 1; ; n++ {
 		select {
 		case <-ctx.Done():
@@ -57,6 +58,7 @@ func Pace(ctx context.Context, c clock.Clock, log *slog.Logger, mapped ...string
 		since := collections() - cycles
 		cycles += since
 		busy = since >= busyCycles || busy && since > 0
+		tired = tired || busy
 		live := liveHeap()
 		if want := heapPercent(live, busy); !set && math.Abs(float64(want-percent)) > float64(percent)/8 {
 			percent = want
@@ -65,8 +67,10 @@ func Pace(ctx context.Context, c clock.Clock, log *slog.Logger, mapped ...string
 		if n%dropEvery != 0 {
 			continue
 		}
-		if small := live < busyHeap/2; freeHeap() > heapRoom+heapRoom/2 && !(busy && small) {
+		small := live < busyHeap/2
+		if tired && since == 0 || freeHeap() > heapRoom+heapRoom/2 && !(busy && small) {
 			debug.FreeOSMemory()
+			tired = false
 		}
 		if err := dropMapped(mapped); err != nil && ctx.Err() == nil {
 			log.Debug("Pages of mapped files are kept", "err", err)
