@@ -26,7 +26,7 @@ func main() {
 
 // inputs are the programs that images are made of.
 type inputs struct {
-	Pause, CoreDNS, Busybox, Web, Index string
+	Pause, CoreDNS, Ingress, Busybox, Web, Index string
 	// Programs, when it is given, asks for the images of the Conformance suite
 	// instead of those that every node holds: it is the directory of the programs
 	// in them, and Sources that of the other files.
@@ -47,6 +47,7 @@ func run(args []string, stderr io.Writer) error {
 	flags.SetOutput(stderr)
 	flags.StringVar(&in.Pause, "pause", "", "the sandbox's program")
 	flags.StringVar(&in.CoreDNS, "coredns", "", "the CoreDNS program")
+	flags.StringVar(&in.Ingress, "ingress", "", "the ingress proxy's program")
 	flags.StringVar(&in.Busybox, "busybox", "", "a static busybox")
 	flags.StringVar(&in.Web, "web", "", "the web server's program")
 	flags.StringVar(&in.Index, "index", "", "the web server's first page")

@@ -43,6 +43,12 @@ func (in inputs) specs() ([]spec, error) {
 			Config: v1.Config{Entrypoint: []string{"/coredns"}, WorkingDir: "/", Env: []string{path}},
 		},
 		{
+			File:   "ingress",
+			Names:  []string{"keelson.dev/ingress:1.36"},
+			Layers: []layer{{program("ingress", in.Ingress), directory("tmp", 0o1777)}},
+			Config: v1.Config{Entrypoint: []string{"/ingress"}, User: "65532:65532", WorkingDir: "/", Env: []string{path}},
+		},
+		{
 			File:   "busybox",
 			Names:  names("docker.io/library/busybox", "latest", "1.28", "1.36", "1.37", "stable", "musl", "glibc"),
 			Layers: []layer{base},

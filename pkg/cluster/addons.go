@@ -24,6 +24,9 @@ import (
 	"keelson.dev/api/clock"
 )
 
+// ingressAccount is the service account in manifests/ingress.yaml.
+const ingressAccount = "kube-system/ingress"
+
 // manifests are what every cluster starts with.
 //
 //go:embed manifests/*.yaml
@@ -33,7 +36,7 @@ var manifests embed.FS
 func addonResource(kind schema.GroupVersionKind) (schema.GroupVersionResource, bool) {
 	resource := map[string]string{
 		"ServiceAccount": "serviceaccounts", "ConfigMap": "configmaps", "Service": "services", "Deployment": "deployments",
-		"ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings",
+		"IngressClass": "ingressclasses", "PodDisruptionBudget": "poddisruptionbudgets", "ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings",
 	}[kind.Kind]
 	return kind.GroupVersion().WithResource(resource), resource != ""
 }
@@ -51,7 +54,11 @@ func applyAddons(ctx context.Context, c *Config, clk clock.Clock) error {
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
 	}
-	for _, file := range []string{"manifests/rbac.yaml", "manifests/coredns.yaml"} {
+	files := []string{"manifests/rbac.yaml", "manifests/coredns.yaml"}
+	if c.Ingress {
+		files = append(files, "manifests/ingress.yaml")
+	}
+	for _, file := range files {
 		objects, err := readManifest(file)
 		if err != nil {
 			return err

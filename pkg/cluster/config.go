@@ -68,6 +68,8 @@ type Config struct {
 	// LoadBalancers are the addresses of services of type LoadBalancer: ranges on the nodes' link, as
 	// FIRST-LAST or as a prefix, separated by commas.
 	LoadBalancers string `json:"loadBalancers"`
+	// Ingress has Ingresses of the class keelson served.
+	Ingress bool `json:"ingress,omitempty"`
 	// Kubeconfig is the file that administrators' credentials are merged into.
 	Kubeconfig string `json:"kubeconfig"`
 }

@@ -72,7 +72,7 @@ func controlProcesses(c *Config, machine *os.File) []process {
 			argv: append([]string{
 				filepath.Join(c.BinDir, controllerManager), "--kubeconfig=" + d.kubeconfig(controllerManager),
 				"--allocate-node-cidrs=true", "--cluster-cidr=" + podCIDR, "--service-cluster-ip-range=" + serviceCIDR,
-				"--load-balancer-addresses=" + c.LoadBalancers,
+				"--load-balancer-addresses=" + c.LoadBalancers, "--ingress-service-account=" + ingressAccount,
 				"--service-account-private-key-file=" + d.pki("sa.key"), "--root-ca-file=" + d.pki("ca.crt"),
 				"--cluster-signing-cert-file=" + d.pki("ca.crt"), "--cluster-signing-key-file=" + d.pki("ca.key"),
 				"--use-service-account-credentials=true", "--leader-elect=false", "--approve-kubelet-serving=true",

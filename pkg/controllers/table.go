@@ -22,6 +22,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/expander"
 	"keelson.dev/keelson/pkg/controllers/garbagecollector"
 	"keelson.dev/keelson/pkg/controllers/horizontalpodautoscaler"
+	"keelson.dev/keelson/pkg/controllers/ingresstls"
 	"keelson.dev/keelson/pkg/controllers/job"
 	"keelson.dev/keelson/pkg/controllers/legacytokens"
 	"keelson.dev/keelson/pkg/controllers/loadbalancer"
@@ -98,6 +99,7 @@ func Table() []Entry {
 		{disruption.Name, "disruption-controller", disruption.New, nil},
 		{vacprotection.Name, "volumeattributesclass-protection-controller", vacprotection.New, nil},
 		{loadbalancer.Name, "service-controller", loadbalancer.New, func(o controller.Options) bool { return len(o.LoadBalancerRanges) > 0 }},
+		{ingresstls.Name, "ingress-tls-controller", ingresstls.New, func(o controller.Options) bool { return o.IngressAccount.Name != "" }},
 		{servicecidr.Name, "service-cidrs-controller", servicecidr.New, nil},
 		{volumebinder.Name, "persistent-volume-binder", volumebinder.New, nil},
 		{attachdetach.Name, "attachdetach-controller", attachdetach.New, nil},

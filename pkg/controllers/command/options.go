@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"keelson.dev/keelson/pkg/controllers"
@@ -49,6 +50,7 @@ type options struct {
 
 	clusterCIDR, serviceCIDR, rootCA string
 	loadBalancers                    []string
+	ingressAccount                   string
 	mask, mask4, mask6               int
 	// Credentials that controllers which sign things use.
 	saKey, signCert, signKey string
@@ -76,6 +78,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.BoolVar(&o.controller.AllocateNodeCIDRs, "allocate-node-cidrs", false, "give nodes ranges of --cluster-cidr")
 	fs.StringVar(&o.clusterCIDR, "cluster-cidr", "", "addresses of pods, one range for each family, separated by a comma")
 	fs.StringVar(&o.serviceCIDR, "service-cluster-ip-range", "", "addresses of services, which pods do not get")
+	fs.StringVar(&o.ingressAccount, "ingress-service-account", "", "namespace/name of the service account that may read the certificates of Ingresses, those of the class of Keelson's ingress proxy; empty: none")
 	fs.StringSliceVar(&o.loadBalancers, "load-balancer-addresses", nil, "addresses for services of type LoadBalancer, which nodes announce on their link: ranges as FIRST-LAST or as a prefix, separated by commas; without any, another controller's task")
 	fs.IntVar(&o.mask, "node-cidr-mask-size", 0, "size of a node's range, of either family")
 	fs.IntVar(&o.mask4, "node-cidr-mask-size-ipv4", 24, "size of a node's IPv4 range")
@@ -159,6 +162,13 @@ func (o *options) complete() error {
 			return fmt.Errorf("--load-balancer-addresses: %w", err)
 		}
 		o.controller.LoadBalancerRanges = append(o.controller.LoadBalancerRanges, r)
+	}
+	if o.ingressAccount != "" {
+		namespace, name, ok := strings.Cut(o.ingressAccount, "/")
+		if !ok || namespace == "" || name == "" {
+			return fmt.Errorf("--ingress-service-account: %q is not namespace/name", o.ingressAccount)
+		}
+		o.controller.IngressAccount = types.NamespacedName{Namespace: namespace, Name: name}
 	}
 	if o.controller.AllocateNodeCIDRs && len(o.controller.ClusterCIDRs) == 0 {
 		return fmt.Errorf("--allocate-node-cidrs needs --cluster-cidr")

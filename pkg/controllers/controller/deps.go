@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -61,6 +62,8 @@ type Options struct {
 	NodeMasks         []int
 	// LoadBalancerRanges are what Services of type LoadBalancer get addresses from.
 	LoadBalancerRanges []AddressRange
+	// IngressAccount is the service account of the ingress proxy, which may read the Secrets that Ingresses name; zero: there is none.
+	IngressAccount types.NamespacedName
 	// RootCA is the certificate by which pods know the API server, in PEM.
 	RootCA []byte
 	// TokenKey is the private key that signs tokens of service accounts, in PEM.

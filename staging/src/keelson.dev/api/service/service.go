@@ -10,6 +10,10 @@ package service
 // the controller manager has addresses to give.
 const LoadBalancerClass = "keelson.dev/announced"
 
+// IngressController is the controller of IngressClasses, in spec.controller, whose Ingresses
+// Keelson's ingress proxy serves.
+const IngressController = "keelson.dev/ingress"
+
 // AnnouncedBy is the annotation of a Service that names the node that answers for the
 // addresses in its status.loadBalancer. The controller manager writes it, the proxy reads it.
 const AnnouncedBy = "loadbalancer.keelson.dev/announced-by"

@@ -1,0 +1,168 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ingresstls lets the ingress proxy read the Secrets that Ingresses
+// name for their certificates, and no others: in each namespace with such an
+// Ingress it keeps one Role with the Secrets' names, and its binding to the
+// proxy's service account.
+//
+// What an Ingress may name is a Secret of its own namespace: who may write
+// Ingresses there makes the proxy serve with it, and learns nothing of it.
+package ingresstls
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	rbacapply "k8s.io/client-go/applyconfigurations/rbac/v1"
+	networkinglisters "k8s.io/client-go/listers/networking/v1"
+	rbaclisters "k8s.io/client-go/listers/rbac/v1"
+
+	"keelson.dev/api/service"
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// Name is the controller's name.
+const Name = "ingress-tls-controller"
+
+// roleName names the Role and its binding.
+const roleName = "keelson:ingress-tls"
+
+// Controller implements controller.Controller.
+type Controller struct {
+	controller.Deps
+	loop      *controller.Loop
+	ingresses networkinglisters.IngressLister
+	classes   networkinglisters.IngressClassLister
+	roles     rbaclisters.RoleLister
+	bindings  rbaclisters.RoleBindingLister
+}
+
+// New returns the controller.
+func New(d controller.Deps) (controller.Controller, error) {
+	ingresses, classes := d.Informers.Networking().V1().Ingresses(), d.Informers.Networking().V1().IngressClasses()
+	roles, bindings := d.Informers.Rbac().V1().Roles(), d.Informers.Rbac().V1().RoleBindings()
+	c := &Controller{Deps: d, ingresses: ingresses.Lister(), classes: classes.Lister(), roles: roles.Lister(), bindings: bindings.Lister()}
+	c.loop = controller.NewLoop(Name, d.Clock, d.Log, 1, c.sync)
+	return c, errors.Join(
+		controller.OnChange(ingresses.Informer(), func(old, i *networkingv1.Ingress) { c.loop.Add(controller.Either(old, i).Namespace) }),
+		controller.OnChange(classes.Informer(), func(_, _ *networkingv1.IngressClass) { c.all() }),
+		controller.OnChange(roles.Informer(), func(old, r *rbacv1.Role) {
+			if r := controller.Either(old, r); r.Name == roleName {
+				c.loop.Add(r.Namespace)
+			}
+		}),
+		controller.OnChange(bindings.Informer(), func(old, b *rbacv1.RoleBinding) {
+			if b := controller.Either(old, b); b.Name == roleName {
+				c.loop.Add(b.Namespace)
+			}
+		}),
+	)
+}
+
+// Run implements controller.Controller.
+func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+
+// all has every namespace with an Ingress looked at.
+func (c *Controller) all() {
+	list, err := c.ingresses.List(labels.Everything())
+	if err != nil {
+		return // a cache does not fail
+	}
+	for _, i := range list {
+		c.loop.Add(i.Namespace)
+	}
+}
+
+func (c *Controller) sync(ctx context.Context, namespace string) error {
+	names, err := c.named(namespace)
+	if err != nil {
+		return err
+	}
+	if len(names) == 0 {
+		return c.revoke(ctx, namespace)
+	}
+	return c.grant(ctx, namespace, names)
+}
+
+// named are the Secrets that the namespace's Ingresses of our classes name.
+func (c *Controller) named(namespace string) ([]string, error) {
+	list, err := c.ingresses.Ingresses(namespace).List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("ingresses: %w", err)
+	}
+	names := map[string]bool{}
+	for _, i := range list {
+		if i.Spec.IngressClassName == nil {
+			continue
+		}
+		class, err := c.classes.Get(*i.Spec.IngressClassName)
+		if err != nil || class.Spec.Controller != service.IngressController {
+			continue
+		}
+		for _, section := range i.Spec.TLS {
+			if section.SecretName != "" {
+				names[section.SecretName] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names)), nil
+}
+
+// grant lets the proxy read the Secrets.
+func (c *Controller) grant(ctx context.Context, namespace string, names []string) error {
+	want := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "watch"}, ResourceNames: names}}
+	if has, err := c.roles.Roles(namespace).Get(roleName); err != nil || !equality.Semantic.DeepEqual(has.Rules, want) {
+		rule := rbacapply.PolicyRule().WithAPIGroups("").WithResources("secrets").WithVerbs(want[0].Verbs...).WithResourceNames(names...)
+		if _, err := c.Client.RbacV1().Roles(namespace).Apply(ctx, rbacapply.Role(roleName, namespace).WithRules(rule), c.applying()); err != nil {
+			return ending(err, "role")
+		}
+	}
+	account := c.Options.IngressAccount
+	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: account.Namespace, Name: account.Name}}
+	if has, err := c.bindings.RoleBindings(namespace).Get(roleName); err == nil && equality.Semantic.DeepEqual(has.Subjects, subjects) {
+		return nil
+	}
+	binding := rbacapply.RoleBinding(roleName, namespace).
+		WithRoleRef(rbacapply.RoleRef().WithAPIGroup(rbacv1.GroupName).WithKind("Role").WithName(roleName)).
+		WithSubjects(rbacapply.Subject().WithKind(rbacv1.ServiceAccountKind).WithNamespace(account.Namespace).WithName(account.Name))
+	_, err := c.Client.RbacV1().RoleBindings(namespace).Apply(ctx, binding, c.applying())
+	return ending(err, "binding")
+}
+
+// revoke takes back what was granted.
+func (c *Controller) revoke(ctx context.Context, namespace string) error {
+	if _, err := c.bindings.RoleBindings(namespace).Get(roleName); err == nil {
+		if err := c.Client.RbacV1().RoleBindings(namespace).Delete(ctx, roleName, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("binding: %w", err)
+		}
+	}
+	if _, err := c.roles.Roles(namespace).Get(roleName); err == nil {
+		if err := c.Client.RbacV1().Roles(namespace).Delete(ctx, roleName, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("role: %w", err)
+		}
+	}
+	return nil
+}
+
+func (c *Controller) applying() metav1.ApplyOptions {
+	return metav1.ApplyOptions{FieldManager: Name, Force: true}
+}
+
+// ending forgives what a namespace that ends refuses.
+func ending(err error, what string) error {
+	if err == nil || apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}

@@ -1,0 +1,177 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package command is the ingress proxy as a process: flags, client and servers
+// around an ingress.Proxy and its controller.
+package command
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/pflag"
+	"golang.org/x/net/netutil"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/daemon"
+	"keelson.dev/keelson/pkg/health"
+	"keelson.dev/keelson/pkg/ingress"
+)
+
+const (
+	defaultPort       = 10254
+	maxConnections    = 16384 // to one port
+	maxHeaderBytes    = 64 << 10
+	readHeaderTimeout = 10 * time.Second
+	idleTimeout       = 120 * time.Second
+	// lameDuck is how long after the request to end requests are still taken:
+	// until no one sends them here any more. Then drain ends those under way.
+	lameDuck = 5 * time.Second
+	drain    = 20 * time.Second
+)
+
+type options struct {
+	daemon.Flags
+	serving     daemon.ServingFlags
+	http, https string
+	publish     string
+}
+
+func parse(args []string, stderr io.Writer) (*options, error) {
+	o := &options{serving: daemon.ServingFlags{BindAddress: net.IPv4zero, SecurePort: defaultPort, NoProfiling: true}}
+	fs := pflag.NewFlagSet("ingress", pflag.ContinueOnError)
+	fs.SetOutput(stderr)
+	o.Flags.Add(fs)
+	o.serving.Add(fs)
+	fs.StringVar(&o.http, "http-address", ":8080", "address to serve HTTP on")
+	fs.StringVar(&o.https, "https-address", ":8443", "address to serve HTTPS on")
+	fs.StringVar(&o.publish, "publish-service", "", "namespace/name of the Service whose addresses are told in the status of Ingresses")
+	if err := fs.Parse(args); err != nil {
+		return nil, err
+	}
+	if _, _, ok := strings.Cut(o.publish, "/"); !ok && o.publish != "" {
+		return nil, fmt.Errorf("--publish-service %q is not namespace/name", o.publish)
+	}
+	return o, nil
+}
+
+// Run is the process: it returns when ctx ends, or when the process cannot go on.
+func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	o, err := parse(args, stderr)
+	if errors.Is(err, pflag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if o.ShowVersion {
+		_, err := fmt.Fprintln(stdout, "Keelson", daemon.Version)
+		return err
+	}
+	rc, err := restConfig(o.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(rc)
+	if err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
+	return run(ctx, o, client, daemon.NewLog(stderr, o.Verbosity))
+}
+
+// restConfig is that of the kubeconfig, or of the pod that this runs in.
+func restConfig(kubeconfig string) (*rest.Config, error) {
+	if kubeconfig != "" {
+		return daemon.RESTConfig(kubeconfig, "ingress")
+	}
+	c, err := rest.InClusterConfig()
+	if err != nil {
+		return nil, fmt.Errorf("no --kubeconfig, and not in a pod: %w", err)
+	}
+	c.UserAgent = "ingress/" + daemon.Version
+	return c, nil
+}
+
+func run(ctx context.Context, o *options, client kubernetes.Interface, log *slog.Logger) error {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	proxy := ingress.NewProxy(log, registry)
+	namespace, name, _ := strings.Cut(o.publish, "/")
+	control, err := ingress.NewController(client, proxy, types.NamespacedName{Namespace: namespace, Name: name}, clock.Real(), log)
+	if err != nil {
+		return err
+	}
+	guard, err := daemon.NewGuard(client, o.serving.ClientCAFile)
+	if err != nil {
+		return err
+	}
+	table := health.NewGate("table", "no Ingress was read yet")
+	g, ctx := errgroup.WithContext(ctx)
+	ending := health.Check{Name: "shutdown", Run: func(context.Context) error { return ctx.Err() }}
+	// What tells that the end has come is served to the end.
+	served, stop := context.WithCancel(context.WithoutCancel(ctx))
+	g.Go(func() error { guard.Run(ctx); return nil })
+	g.Go(func() error { return control.Run(ctx, table.Open) })
+	g.Go(func() error {
+		return daemon.Serve(served, daemon.Endpoints{Flags: o.serving, Guard: guard, Metrics: registry, Ready: []health.Check{table.Check(), ending}, Log: log})
+	})
+	g.Go(func() error {
+		defer stop()
+		return serve(ctx, o, proxy, clock.Real(), log)
+	})
+	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// serve serves both ports until some time after ctx has ended.
+func serve(ctx context.Context, o *options, p *ingress.Proxy, clk clock.Clock, log *slog.Logger) error {
+	plain := server(p, log)
+	secure := server(p, log)
+	secure.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: p.Certificate}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", o.http)
+	if err != nil {
+		return fmt.Errorf("listen on --http-address: %w", err)
+	}
+	ls, err := lc.Listen(ctx, "tcp", o.https)
+	if err != nil {
+		return errors.Join(fmt.Errorf("listen on --https-address: %w", err), l.Close())
+	}
+	var g errgroup.Group
+	g.Go(func() error { return plain.Serve(netutil.LimitListener(l, maxConnections)) })
+	g.Go(func() error { return secure.ServeTLS(netutil.LimitListener(ls, maxConnections), "", "") })
+	g.Go(func() error {
+		<-ctx.Done()
+		<-clk.After(lameDuck)
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
+		defer cancel()
+		return errors.Join(plain.Shutdown(end), secure.Shutdown(end))
+	})
+	if err := g.Wait(); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve: %w", err)
+	}
+	return nil
+}
+
+func server(p *ingress.Proxy, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler: p, MaxHeaderBytes: maxHeaderBytes, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+}

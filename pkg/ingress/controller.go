@@ -1,0 +1,205 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ingress
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	discoverylisters "k8s.io/client-go/listers/discovery/v1"
+	networkinglisters "k8s.io/client-go/listers/networking/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/api/service"
+)
+
+// settle is how long further changes are waited for before a table is built.
+const settle = 20 * time.Millisecond
+
+// Controller keeps a proxy's table as the cluster asks for.
+type Controller struct {
+	client    kubernetes.Interface
+	proxy     *Proxy
+	publish   types.NamespacedName
+	clock     clock.Clock
+	log       *slog.Logger
+	informers informers.SharedInformerFactory
+
+	ingresses networkinglisters.IngressLister
+	classes   networkinglisters.IngressClassLister
+	services  corelisters.ServiceLister
+	slices    discoverylisters.EndpointSliceLister
+	secrets   *secrets
+
+	changed chan struct{}
+}
+
+// NewController returns a controller. Addresses of the Service publish are told
+// in the status of Ingresses; a zero name tells none.
+func NewController(client kubernetes.Interface, p *Proxy, publish types.NamespacedName, clk clock.Clock, log *slog.Logger) (*Controller, error) {
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagedFields))
+	networking, core, discovery := factory.Networking().V1(), factory.Core().V1(), factory.Discovery().V1()
+	c := &Controller{
+		client: client, proxy: p, publish: publish, clock: clk, log: log, informers: factory,
+		ingresses: networking.Ingresses().Lister(), classes: networking.IngressClasses().Lister(),
+		services: core.Services().Lister(), slices: discovery.EndpointSlices().Lister(),
+		changed: make(chan struct{}, 1),
+	}
+	c.secrets = newSecrets(client, log, c.change)
+	on := cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { c.change() }, UpdateFunc: func(_, _ any) { c.change() }, DeleteFunc: func(any) { c.change() },
+	}
+	var errs []error
+	for _, i := range []cache.SharedIndexInformer{
+		networking.Ingresses().Informer(), networking.IngressClasses().Informer(), core.Services().Informer(), discovery.EndpointSlices().Informer(),
+	} {
+		_, err := i.AddEventHandler(on)
+		errs = append(errs, err)
+	}
+	return c, errors.Join(errs...)
+}
+
+// withoutManagedFields keeps what nobody here reads out of memory.
+func withoutManagedFields(obj any) (any, error) {
+	if m, err := meta.Accessor(obj); err == nil {
+		m.SetManagedFields(nil)
+	}
+	return obj, nil
+}
+
+func (c *Controller) change() {
+	select {
+	case c.changed <- struct{}{}:
+	default: // it is known
+	}
+}
+
+// Run keeps the table until ctx ends; ready is called with the first.
+func (c *Controller) Run(ctx context.Context, ready func()) error {
+	c.informers.Start(ctx.Done())
+	defer c.informers.Shutdown()
+	defer c.secrets.stop()
+	for _, ok := range c.informers.WaitForCacheSync(ctx.Done()) {
+		if !ok {
+			return ctx.Err()
+		}
+	}
+	for first := true; ; first = false {
+		if err := c.sync(ctx); err != nil {
+			return err
+		}
+		if first {
+			ready()
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.changed:
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.clock.After(settle):
+		}
+	}
+}
+
+// sync builds the table of now, and tells in the Ingresses where it is served.
+func (c *Controller) sync(ctx context.Context) error {
+	mine, err := c.mine()
+	if err != nil {
+		return err
+	}
+	c.secrets.want(ctx, mine)
+	c.proxy.Use(Build(mine, NewBackends(c.service, c.endpoints), c.secrets.certificate))
+	for _, ing := range mine {
+		if err := c.tell(ctx, ing); err != nil {
+			c.log.Warn("Status of an Ingress is not written", "ingress", ing.Namespace+"/"+ing.Name, "err", err)
+		}
+	}
+	return nil
+}
+
+// mine are the Ingresses of our classes.
+func (c *Controller) mine() ([]*networkingv1.Ingress, error) {
+	classes, err := c.classes.List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("classes: %w", err)
+	}
+	ours := map[string]bool{}
+	for _, class := range classes {
+		ours[class.Name] = class.Spec.Controller == service.IngressController
+	}
+	all, err := c.ingresses.List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("ingresses: %w", err)
+	}
+	var out []*networkingv1.Ingress
+	for _, ing := range all {
+		if name := ing.Spec.IngressClassName; name != nil && ours[*name] {
+			out = append(out, ing)
+		}
+	}
+	return out, nil
+}
+
+// service is a Service; nil: there is none.
+func (c *Controller) service(namespace, name string) *v1.Service {
+	s, err := c.services.Services(namespace).Get(name)
+	if err != nil {
+		return nil
+	}
+	return s
+}
+
+func (c *Controller) endpoints(namespace, name string) []*discoveryv1.EndpointSlice {
+	out, err := c.slices.EndpointSlices(namespace).List(labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: name}))
+	if err != nil {
+		return nil // a cache does not fail
+	}
+	return out
+}
+
+// tell writes into an Ingress where it is served, unless it says so already.
+func (c *Controller) tell(ctx context.Context, ing *networkingv1.Ingress) error {
+	at := []networkingv1.IngressLoadBalancerIngress{}
+	if s := c.service(c.publish.Namespace, c.publish.Name); s != nil {
+		for _, i := range s.Status.LoadBalancer.Ingress {
+			at = append(at, networkingv1.IngressLoadBalancerIngress{IP: i.IP, Hostname: i.Hostname})
+		}
+	}
+	has := ing.Status.LoadBalancer.Ingress
+	if len(at) == 0 && len(has) == 0 || reflect.DeepEqual(at, has) {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": ing.UID},
+		"status":   map[string]any{"loadBalancer": map[string]any{"ingress": at}},
+	})
+	if err != nil {
+		return fmt.Errorf("patch: %w", err)
+	}
+	_, err = c.client.NetworkingV1().Ingresses(ing.Namespace).Patch(ctx, ing.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
