@@ -112,5 +112,7 @@ func TestIngress(t *testing.T) {
 		}
 	}
 	ctl(t, n("delete", "ingress", "web")...)
-	eventually(t, "nothing is served", func() bool { return strings.HasSuffix(curl("-o", "/dev/null", "http://web.example.org/hostname"), " 404") })
+	eventually(t, "nothing is served", func() bool {
+		return strings.HasSuffix(curl("-o", "/dev/null", "http://web.example.org/hostname"), " 404")
+	})
 }
