@@ -62,6 +62,9 @@ type Graph struct {
 	// secret to volumes, volume to claims.
 	through map[object][]object
 	volumes map[string][]object // what a volume contributes to through
+
+	recent [16][]object // see alike
+	oldest int
 }
 
 type contribution struct {
@@ -99,6 +102,7 @@ func (g *Graph) set(source object, node string, refs []object) {
 		delete(g.direct, source)
 		return
 	}
+	refs = g.alike(refs)
 	g.direct[source] = contribution{node, refs}
 	for _, o := range refs {
 		if g.nodes[o] == nil {
@@ -106,6 +110,22 @@ func (g *Graph) set(source object, node string, refs []object) {
 		}
 		g.nodes[o][node]++
 	}
+}
+
+// alike returns refs, or what lately came and equals it: the pods of a Deployment
+// refer to the same things.
+func (g *Graph) alike(refs []object) []object {
+	if len(refs) == 0 {
+		return nil
+	}
+	for _, known := range g.recent {
+		if slices.Equal(known, refs) {
+			return known
+		}
+	}
+	g.recent[g.oldest] = refs
+	g.oldest = (g.oldest + 1) % len(g.recent)
+	return refs
 }
 
 // reaches reports whether o belongs to node.

@@ -140,8 +140,9 @@ func (v *view) jsonItems(out negotiate.Output) *items {
 type items struct {
 	store.Joiner
 	// one is an item of a list of few, which the record remembers; nil where it is
-	// as well made anew.
-	one func(rec *store.Record) ([]byte, error)
+	// as well made anew. head, where there is one, makes what stands before it.
+	one  func(rec *store.Record) ([]byte, error)
+	head func(dst []byte, size int) []byte
 }
 
 // blocked reports whether a run is made of the text of its block.
@@ -225,6 +226,10 @@ func (a *answer) single(records []*store.Record, j *items, fill func(text []byte
 		}
 		if err != nil {
 			return err
+		}
+		if j.head != nil {
+			scratch = j.head(scratch[:0], len(item))
+			_, _ = a.Write(scratch)
 		}
 		if fill != nil {
 			fill(item)

@@ -34,15 +34,6 @@ func (p protoItems) message(rec *store.Record) ([]byte, error) {
 	return e.Raw, err
 }
 
-// one is a record's item as a list of few holds it.
-func (p protoItems) one(rec *store.Record) ([]byte, error) {
-	raw, err := p.message(rec)
-	if err != nil {
-		return nil, err
-	}
-	return append(wire.AppendItemHeader(nil, len(raw)), raw...), nil
-}
-
 // append appends a record's item, spliced where its bytes allow that.
 func (p protoItems) append(dst []byte, rec *store.Record) ([]byte, error) {
 	if p.v.splice(rec, func(item *wire.Item) {
@@ -121,7 +112,7 @@ func (s *Server) respondProtoPage(w http.ResponseWriter, r *http.Request, out ne
 	if err != nil {
 		return err
 	}
-	j := &items{Joiner: store.Joiner{Form: p.form(), Append: p.append}, one: p.one}
+	j := &items{Joiner: store.Joiner{Form: p.form(), Append: p.append}, one: p.message, head: wire.AppendItemHeader}
 	size, err := p.size(meta, page, j)
 	if err != nil {
 		return err

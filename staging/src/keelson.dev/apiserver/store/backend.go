@@ -21,7 +21,7 @@ import (
 
 const (
 	defaultRoot       = "/registry"
-	defaultFormBytes  = 64 << 20
+	defaultFormBytes  = 48 << 20
 	followRetry       = time.Second
 	housekeepInterval = 15 * time.Second
 	// replayRevisions is how far back the watch of a starting server begins, if
@@ -39,7 +39,7 @@ type BackendConfig struct {
 	Clock clock.Clock
 	Log   *slog.Logger
 	// FormBytes bounds the memory of encodings and decoded objects that records
-	// and blocks of all stores remember; 64 MiB when 0.
+	// and blocks of all stores remember; 48 MiB when 0. Blocks get two thirds of it.
 	FormBytes int64
 	// Window is how long events stay available to watches and to lists of the
 	// past; 75 seconds, as in Kubernetes, when 0.
@@ -108,8 +108,8 @@ func NewBackend(cfg BackendConfig) *Backend {
 	if cfg.FormBytes == 0 {
 		cfg.FormBytes = defaultFormBytes
 	}
-	b.forms = newFormBudget(cfg.FormBytes / 2)
-	b.pieces = newPieceCache(cfg.FormBytes / 2)
+	b.forms = newFormBudget(cfg.FormBytes / 3)
+	b.pieces = newPieceCache(cfg.FormBytes / 3 * 2)
 	b.packs, b.attrs = newPacks(), newAttrSets()
 	b.fresh = newFreshness(cfg.Clock)
 	b.revision.read = cfg.KV.Revision

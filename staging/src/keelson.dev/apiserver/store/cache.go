@@ -12,7 +12,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/fields"
 
 	"keelson.dev/apiserver/store/kv"
 )
@@ -318,8 +317,7 @@ func (c *cache) decode(it *kv.Item, prev *Record) *Record {
 	obj, err := c.codec.Decode(it.Value, it.ModRevision)
 	if err != nil {
 		c.log.Error("Stored object cannot be decoded", "key", key, "err", err)
-		attrs := Attrs{Fields: fields.Set{"metadata.name": nameOf(key), "metadata.namespace": namespaceOf(key)}}
-		return c.newRecord(key, it.ModRevision, it.Value, attrs, nil)
+		return c.newRecord(key, it.ModRevision, it.Value, Attrs{}, nil)
 	}
 	attrs := c.attrs(obj)
 	return c.newRecord(key, it.ModRevision, it.Value, c.b.attrs.shrink(attrs, prev), nil)

@@ -27,10 +27,10 @@ func newMatcher(p Predicate) matcher {
 	}
 	if p.Fields != nil && !p.Fields.Empty() {
 		m.fields = p.Fields
-		if ns, ok := p.Fields.RequiresExactMatch("metadata.namespace"); ok && m.namespace == "" {
+		if ns, ok := p.Fields.RequiresExactMatch(namespaceField); ok && m.namespace == "" {
 			m.namespace = ns
 		}
-		if name, ok := p.Fields.RequiresExactMatch("metadata.name"); ok && m.name == "" {
+		if name, ok := p.Fields.RequiresExactMatch(nameField); ok && m.name == "" {
 			m.name = name
 		}
 	}
@@ -59,7 +59,29 @@ func (m *matcher) matches(r *Record) bool {
 	return (m.namespace == "" || strings.HasPrefix(r.Key, m.namespace) && len(r.Key) > len(m.namespace) && r.Key[len(m.namespace)] == '/') &&
 		(m.name == "" || nameOf(r.Key) == m.name) &&
 		(m.labels == nil || m.labels.Matches(r.Labels)) &&
-		(m.fields == nil || m.fields.Matches(r.Attrs.Fields))
+		(m.fields == nil || m.fields.Matches(selectable{r}))
+}
+
+// selectable is a record's fields as selectors see them: the key has the name and
+// the namespace.
+type selectable struct{ *Record }
+
+// Get implements fields.Fields.
+func (r selectable) Get(field string) string {
+	switch field {
+	case nameField:
+		return nameOf(r.Key)
+	case namespaceField:
+		return namespaceOf(r.Key)
+	default:
+		return r.Attrs.Fields[field]
+	}
+}
+
+// Has implements fields.Fields.
+func (r selectable) Has(field string) bool {
+	_, ok := r.Attrs.Fields[field]
+	return ok || field == nameField || field == namespaceField && namespaceOf(r.Key) != ""
 }
 
 // filter appends those of records that match, which have been found by the prefix
@@ -70,7 +92,7 @@ func (m *matcher) filter(dst, records []*Record, seen verdicts) []*Record {
 	}
 	for _, r := range records {
 		if (m.name == "" || nameOf(r.Key) == m.name) && (m.labels == nil || seen.matches(m.labels, r.Labels)) &&
-			(m.fields == nil || m.fields.Matches(r.Attrs.Fields)) {
+			(m.fields == nil || m.fields.Matches(selectable{r})) {
 			dst = append(dst, r)
 		}
 	}

@@ -45,7 +45,7 @@ func predicate(n int) Predicate {
 // matches says by the definition of a predicate whether a record is selected.
 func matches(p Predicate, r *Record) bool {
 	return (p.Namespace == "" || strings.HasPrefix(r.Key, p.Namespace+"/")) &&
-		(p.Labels == nil || p.Labels.Matches(r.Labels)) && (p.Fields == nil || p.Fields.Matches(r.Attrs.Fields))
+		(p.Labels == nil || p.Labels.Matches(r.Labels)) && (p.Fields == nil || p.Fields.Matches(selectable{r}))
 }
 
 // at is the state at a revision between our writes.

@@ -95,15 +95,17 @@ func TestShrink(t *testing.T) {
 		if rapid.Bool().Draw(t, "known") {
 			prev = NewRecord("k", 1, nil, sets.shrink(Attrs{Labels: labels.Set(set.Draw(t, "labels")), Fields: fields.Set(set.Draw(t, "fields"))}, nil), nil, nil)
 		}
+		given.Fields[nameField], given.Fields[namespaceField] = "x", "y"
 		kept := sets.shrink(given, prev)
+		record := NewRecord("y/x", 1, nil, kept, nil, nil)
 		if !maps.Equal(kept.Labels, given.Labels) {
 			t.Fatalf("labels %v, want %v", kept.Labels, given.Labels)
 		}
-		for _, name := range []string{"a", "b", "c"} {
+		for _, name := range []string{"a", "b", "c", nameField, namespaceField} {
 			for _, value := range []string{"", "x", "y"} {
 				for _, s := range []fields.Selector{fields.OneTermEqualSelector(name, value), fields.OneTermNotEqualSelector(name, value)} {
-					if s.Matches(kept.Fields) != s.Matches(given.Fields) {
-						t.Fatalf("%s of %v: %t", s, given.Fields, s.Matches(kept.Fields))
+					if s.Matches(selectable{record}) != s.Matches(given.Fields) {
+						t.Fatalf("%s of %v: %t", s, given.Fields, s.Matches(selectable{record}))
 					}
 				}
 			}

@@ -56,7 +56,7 @@ type Codec interface {
 // Attrs is what selection needs of an object.
 type Attrs struct {
 	Labels labels.Set
-	Fields fields.Set // selectable fields, metadata.name and metadata.namespace included
+	Fields fields.Set // selectable fields; metadata.name and metadata.namespace may be missing
 }
 
 // Form names an encoding of a record for the wire, for example
