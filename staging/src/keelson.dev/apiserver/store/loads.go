@@ -116,41 +116,62 @@ func (c *cache) load(ctx context.Context) {
 }
 
 // readAll reads all objects of the resource at one revision, page by page; at 0
-// that of the moment. The bytes of each page are packed before the next is read.
+// that of the moment. A page is read while the one before it is decoded, and the
+// bytes of each are packed before the one after the next is read.
 func (c *cache) readAll(ctx context.Context, at int64) ([]*Record, int64, error) {
 	opts := kv.RangeOptions{Prefix: c.prefix, Limit: loadPage, Revision: at}
 	var records []*Record
-	for {
-		res, err := c.b.kv.Range(ctx, opts)
-		if err != nil {
-			return nil, 0, err
+	for next := c.readPage(ctx, opts); ; {
+		read := <-next
+		if read.err != nil {
+			return nil, 0, read.err
 		}
 		if opts.Revision == 0 {
-			opts.Revision = res.Revision
+			opts.Revision = read.Revision
 		}
 		if records == nil {
-			records = make([]*Record, 0, res.Count)
+			records = make([]*Record, 0, read.Count)
 		}
-		page := c.decodeAll(res.Items)
-		c.b.packs.block(page)
-		records = append(records, page...)
-		if int64(len(res.Items)) >= res.Count || len(res.Items) == 0 {
+		last := int64(len(read.Items)) >= read.Count || len(read.Items) == 0
+		if !last {
+			opts.Start = read.Items[len(read.Items)-1].Key + "\x00"
+			next = c.readPage(ctx, opts)
+		}
+		records = append(records, c.decodeAll(read.Items)...)
+		if last {
 			return records, opts.Revision, nil
 		}
-		opts.Start = res.Items[len(res.Items)-1].Key + "\x00"
 	}
 }
 
-// decodeAll makes the records of a page, on all processors.
+// pageRead is what has come of reading a page.
+type pageRead struct {
+	kv.RangeResult
+	err error
+}
+
+// readPage reads a page beside what its caller does, who takes the result.
+func (c *cache) readPage(ctx context.Context, opts kv.RangeOptions) <-chan pageRead {
+	out := make(chan pageRead, 1)
+	go func() {
+		res, err := c.b.kv.Range(ctx, opts)
+		out <- pageRead{res, err}
+	}()
+	return out
+}
+
+// decodeAll makes the records of a page and packs them, on all processors.
 func (c *cache) decodeAll(items []kv.Item) []*Record {
 	records := make([]*Record, len(items))
 	var wg sync.WaitGroup
 	part := max(16, (len(items)+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
 	for from := 0; from < len(items); from += part {
 		wg.Go(func() {
-			for i := from; i < min(from+part, len(items)); i++ {
-				records[i] = c.decode(&items[i], nil)
+			mine := records[from:min(from+part, len(items))]
+			for i := range mine {
+				mine[i] = c.decode(&items[from+i], nil)
 			}
+			c.b.packs.block(mine)
 		})
 	}
 	wg.Wait()
