@@ -157,6 +157,20 @@ func TestFairness(t *testing.T) {
 	if resp, _ := answerTo(t, s.Config, "/version"); resp.StatusCode != http.StatusOK {
 		t.Errorf("an administrator was answered with %d", resp.StatusCode)
 	}
+	for dump, want := range map[string][]string{
+		"dump_priority_levels": {"PriorityLevelName, ", "bobs, ", "exempt, "}, "dump_queues": {"PriorityLevelName, "},
+		"dump_requests?includeRequestDetails=1": {"PriorityLevelName, FlowSchemaName, ", "bob, ", "/api/v1/namespaces/default/configmaps"},
+	} {
+		_, body := answerTo(t, s.Config, "/debug/api_priority_and_fairness/"+dump)
+		for _, part := range want {
+			if !strings.Contains(body, part) {
+				t.Errorf("%s has no %q:\n%s", dump, part, body)
+			}
+		}
+	}
+	if resp, _ := answerTo(t, s.UserConfig(t, "eve"), "/debug/api_priority_and_fairness/dump_requests"); resp.StatusCode != http.StatusForbidden {
+		t.Errorf("who may not see requests is answered with %d", resp.StatusCode)
+	}
 	if _, err := io.WriteString(more, `{"metadata":{"name":"slow"}}`); err != nil {
 		t.Fatal(err)
 	}
