@@ -6,6 +6,7 @@ package core
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -159,5 +160,29 @@ func validatePersistentVolumeClaimStatus(_ context.Context, pvc, _ *corev1.Persi
 			r.Invalid(field.NewPath("status", "capacity").Key(string(name)), value.Value(), "must be a valid resource quantity")
 		}
 	}
+	checkAllocated(&r, &pvc.Status, field.NewPath("status"))
 	return r.Errors
+}
+
+// checkAllocated judges what a claim that grows says of it. A state that is none
+// is told by the resource it is of.
+func checkAllocated(r *report.Report, status *corev1.PersistentVolumeClaimStatus, path *field.Path) {
+	states := []corev1.ClaimResourceStatus{
+		corev1.PersistentVolumeClaimControllerResizeInProgress, corev1.PersistentVolumeClaimControllerResizeInfeasible,
+		corev1.PersistentVolumeClaimNodeResizeInProgress, corev1.PersistentVolumeClaimNodeResizeInfeasible, corev1.PersistentVolumeClaimNodeResizePending,
+	}
+	at := path.Child("allocatedResourceStatuses")
+	for _, name := range report.Keys(status.AllocatedResourceStatuses) {
+		r.LabelName(at, string(name))
+		if !slices.Contains(states, status.AllocatedResourceStatuses[name]) {
+			r.Add(field.NotSupported(at, corev1.ClaimResourceStatus(name), states))
+		}
+	}
+	at = path.Child("allocatedResources")
+	for _, name := range report.Keys(status.AllocatedResources) {
+		r.LabelName(at, string(name))
+		if value := status.AllocatedResources[name]; value.Value() < 0 {
+			r.Invalid(at.Key(string(name)), value.Value(), "must be a valid resource quantity")
+		}
+	}
 }
