@@ -49,8 +49,10 @@ func (f fault) levels() [4]int {
 	}
 }
 
-// maxCrashes bounds how often the process of one run dies.
-const maxCrashes = 6
+// maxCrashes bounds how often the process of one run dies, maxCuts how often the
+// watches of one resource end: a client that asks for all objects by a watch
+// asks again at once, and would never get a hundred of them at a stretch.
+const maxCrashes, maxCuts = 6, 20
 
 // Faults decides what is disturbed in one run. It is safe for concurrent use.
 type Faults struct {
@@ -62,13 +64,14 @@ type Faults struct {
 	over    chan struct{} // closed when nothing is disturbed any more
 	times   map[string]int
 	crashes int
+	cuts    map[string]int
 	log     []string
 	began   time.Time
 }
 
 // NewFaults returns those of a seed. Seed 0 has none.
 func NewFaults(c clock.Clock, seed uint64) *Faults {
-	f := &Faults{seed: seed, clock: c, over: make(chan struct{}), times: map[string]int{}, began: c.Now()}
+	f := &Faults{seed: seed, clock: c, over: make(chan struct{}), times: map[string]int{}, cuts: map[string]int{}, began: c.Now()}
 	if seed == 0 {
 		close(f.over)
 	}
@@ -123,7 +126,7 @@ func (f *Faults) hit(kind fault, what string) bool {
 func (f *Faults) draw(kind fault, what string) (bool, uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.ended() || kind == crash && f.crashes >= maxCrashes {
+	if f.ended() || kind == crash && f.crashes >= maxCrashes || kind == cut && f.cuts[what] >= maxCuts {
 		return false, 0
 	}
 	key := string(kind) + " " + what
@@ -137,8 +140,11 @@ func (f *Faults) draw(kind fault, what string) (bool, uint64) {
 	if int(x%1000) >= level {
 		return false, 0
 	}
-	if kind == crash {
+	switch kind {
+	case crash:
 		f.crashes++
+	case cut:
+		f.cuts[what]++
 	}
 	f.log = append(f.log, fmt.Sprintf("%v %s #%d", f.clock.Since(f.began), key, n))
 	return true, x / 1000
