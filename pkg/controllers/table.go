@@ -112,4 +112,6 @@ func Table() []Entry {
 }
 
 // signs tells whether there is an authority to sign with.
-func signs(o controller.Options) bool { return len(o.SigningCert) > 0 && len(o.SigningKey) > 0 }
+func signs(o controller.Options) bool {
+	return len(o.SigningCert) > 0 && len(o.SigningKey) > 0 || len(o.Signers) > 0
+}

@@ -156,6 +156,29 @@ func authority(t *testing.T, life time.Duration) (cert, key []byte) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
 }
 
+// A signer that has an authority of its own signs with that; without a common
+// one the others do not sign.
+func TestIssuers(t *testing.T) {
+	cert, key := authority(t, time.Hour)
+	s := testserver.Start(t, testserver.Options{})
+	for name, tc := range map[string]struct {
+		o    controller.Options
+		want [2]bool // kubelet-serving, legacy-unknown
+	}{
+		"common": {controller.Options{SigningCert: cert, SigningKey: key}, [2]bool{true, true}},
+		"one":    {controller.Options{Signers: map[string]controller.KeyPair{certificatesv1.KubeletServingSignerName: {Cert: cert, Key: key}}}, [2]bool{true, false}},
+	} {
+		made, err := NewSigning(controller.Deps{Informers: controller.NewInformers(s.Client, 0), Options: tc.o})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := made.(*signing)
+		if got := [2]bool{c.of(certificatesv1.KubeletServingSignerName) != nil, c.of(legacyUnknown) != nil}; got != tc.want {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
+	}
+}
+
 // A node that joins asks by a bootstrap user; its request is approved because
 // the user's group may ask, and signed. One of a user who may not ask waits.
 func TestKubeletJoins(t *testing.T) {

@@ -4,6 +4,7 @@
 package certificates
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"crypto/rand"
@@ -12,6 +13,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"maps"
 	"math/big"
 	"slices"
 	"time"
@@ -43,23 +45,33 @@ type signing struct {
 	controller.Deps
 	loop     *controller.Loop
 	requests certificateslisters.CertificateSigningRequestLister
-	ca       *x509.Certificate
-	key      crypto.Signer
+	// by has the authority of each signer, and under "" that of those it does not name.
+	by map[string]*issuer
+}
+
+// issuer is what certificates are signed with.
+type issuer struct {
+	ca  *x509.Certificate
+	key crypto.Signer
 }
 
 // NewSigning returns the controller that signs what was approved, with the
 // authority of the options.
 func NewSigning(d controller.Deps) (controller.Controller, error) {
-	pair, err := tls.X509KeyPair(d.Options.SigningCert, d.Options.SigningKey)
-	if err != nil {
-		return nil, fmt.Errorf("signing authority: %w", err)
+	by := map[string]*issuer{}
+	pairs := maps.Clone(d.Options.Signers)
+	if len(d.Options.SigningCert) > 0 {
+		pairs = map[string]controller.KeyPair{"": {Cert: d.Options.SigningCert, Key: d.Options.SigningKey}}
 	}
-	key, ok := pair.PrivateKey.(crypto.Signer)
-	if !ok {
-		return nil, fmt.Errorf("signing authority: a %T cannot sign", pair.PrivateKey)
+	for signer, pair := range pairs {
+		a, err := newIssuer(pair)
+		if err != nil {
+			return nil, fmt.Errorf("signing authority %s: %w", signer, err)
+		}
+		by[signer] = a
 	}
 	requests := d.Informers.Certificates().V1().CertificateSigningRequests()
-	c := &signing{Deps: d, requests: requests.Lister(), ca: pair.Leaf, key: key}
+	c := &signing{Deps: d, requests: requests.Lister(), by: by}
 	c.loop = controller.NewLoop(SigningName, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, controller.OnChange(requests.Informer(), func(_, csr *certificatesv1.CertificateSigningRequest) {
 		if csr != nil && toSign(csr) {
@@ -67,6 +79,21 @@ func NewSigning(d controller.Deps) (controller.Controller, error) {
 		}
 	})
 }
+
+func newIssuer(p controller.KeyPair) (*issuer, error) {
+	pair, err := tls.X509KeyPair(p.Cert, p.Key)
+	if err != nil {
+		return nil, err
+	}
+	key, ok := pair.PrivateKey.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("a %T cannot sign", pair.PrivateKey)
+	}
+	return &issuer{pair.Leaf, key}, nil
+}
+
+// of is the authority of a signer, or nil.
+func (c *signing) of(signer string) *issuer { return cmp.Or(c.by[signer], c.by[""]) }
 
 // Run implements controller.Controller.
 func (c *signing) Run(ctx context.Context) error { return c.loop.Run(ctx) }
@@ -94,7 +121,7 @@ func (c *signing) sync(ctx context.Context, name string) error {
 	}
 	next := csr.DeepCopy()
 	switch known, wrong := check(csr, req); {
-	case !known:
+	case !known || c.of(csr.Spec.SignerName) == nil:
 		return nil
 	case wrong != nil:
 		next.Status.Conditions = append(next.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
@@ -122,7 +149,8 @@ func (c *signing) sign(csr *certificatesv1.CertificateSigningRequest, req *x509.
 	if err != nil {
 		return nil, fmt.Errorf("serial number: %w", err)
 	}
-	from, to, err := c.validity(csr.Spec.ExpirationSeconds)
+	by := c.of(csr.Spec.SignerName)
+	from, to, err := c.validity(csr.Spec.ExpirationSeconds, by.ca.NotAfter)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +163,7 @@ func (c *signing) sign(csr *certificatesv1.CertificateSigningRequest, req *x509.
 		DNSNames: req.DNSNames, IPAddresses: req.IPAddresses, EmailAddresses: req.EmailAddresses, URIs: req.URIs,
 		KeyUsage: usage, ExtKeyUsage: extended, BasicConstraintsValid: true,
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, c.ca, req.PublicKey, c.key)
+	der, err := x509.CreateCertificate(rand.Reader, template, by.ca, req.PublicKey, by.key)
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +174,7 @@ var errAuthorityExpired = errors.New("the signer has expired")
 
 // validity is from when to when a certificate is valid: as long as was asked
 // for, but no longer than the options or the authority allow.
-func (c *signing) validity(seconds *int32) (from, to time.Time, err error) {
+func (c *signing) validity(seconds *int32, end time.Time) (from, to time.Time, err error) {
 	life := c.Options.SigningDuration
 	if seconds != nil {
 		life = min(max(time.Duration(*seconds)*time.Second, minLife), life)
@@ -156,11 +184,11 @@ func (c *signing) validity(seconds *int32) (from, to time.Time, err error) {
 	if life >= shortLife {
 		to = to.Add(-backdate)
 	}
-	if !now.Before(c.ca.NotAfter) {
-		return from, to, fmt.Errorf("%w: NotAfter=%v", errAuthorityExpired, c.ca.NotAfter)
+	if !now.Before(end) {
+		return from, to, fmt.Errorf("%w: NotAfter=%v", errAuthorityExpired, end)
 	}
-	if to.After(c.ca.NotAfter) {
-		to = c.ca.NotAfter
+	if to.After(end) {
+		to = end
 	}
 	return from, to, nil
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"runtime"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -58,6 +59,9 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	log := daemon.NewLog(stderr, o.Verbosity)
 	tellUnused(o.flags, log)
+	if o.contention {
+		runtime.SetBlockProfileRate(1)
+	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	guard, err := daemon.NewGuard(client, o.serving.ClientCAFile)
@@ -112,7 +116,13 @@ func run(ctx context.Context, o *options, rc *rest.Config, client kubernetes.Int
 		daemon.Breathe(ctx, clock.Real(), log)
 		return nil
 	})
-	for _, c := range made {
+	for i, c := range made {
+		if i > 0 && o.pause > 0 {
+			select {
+			case <-ctx.Done():
+			case <-shared.Clock.After(o.pause):
+			}
+		}
 		g.Go(func() error { return c.Run(ctx) })
 	}
 	return g.Wait()
@@ -122,7 +132,7 @@ func run(ctx context.Context, o *options, rc *rest.Config, client kubernetes.Int
 func sharedDeps(o *options, client kubernetes.Interface, registry prometheus.Registerer, log *slog.Logger) controller.Deps {
 	cached := memory.NewMemCacheClient(client.Discovery())
 	return controller.Deps{
-		Informers: controller.NewInformers(client, informers.WithTransform(withoutManagedFields)),
+		Informers: controller.NewInformers(client, o.resyncPeriod(), informers.WithTransform(withoutManagedFields)),
 		Mapper:    restmapper.NewDeferredDiscoveryRESTMapper(cached),
 		Clock:     clock.Real(), Log: log, Metrics: registry, Options: o.controller,
 	}

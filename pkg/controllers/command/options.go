@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 
 	"keelson.dev/keelson/pkg/controllers"
@@ -31,7 +32,8 @@ const (
 	startupGrace = 60 * time.Second
 	signedLife   = 365 * 24 * time.Hour
 	endedPods    = 12500
-	workers      = 5 // of controllers that have no flag for it
+	maxSlice     = 1000 // endpoints, as the API has it
+	workers      = 5    // of controllers that have no flag for it
 )
 
 type options struct {
@@ -52,6 +54,13 @@ type options struct {
 	loadBalancers                    []string
 	ingressAccount                   string
 	mask, mask4, mask6               int
+	// contention has it profiled where goroutines wait; pause is between the starts
+	// of two controllers; resync is how often at least controllers look at
+	// everything again, 0 never; provisions: there is somebody who makes volumes.
+	contention, provisions bool
+	pause, resync          time.Duration
+	// signers are the files of the authorities of single signers.
+	signers map[string]*keyFiles
 	// Credentials that controllers which sign things use.
 	saKey, signCert, signKey string
 	// syncs is how many keys a controller works on at once, where a flag of its own says so.
@@ -65,7 +74,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		election: daemon.DefaultElection("kube-controller-manager"), controllers: []string{"*"},
 		controller: controller.Options{
 			NodeGrace: nodeGrace, NodeStartupGrace: startupGrace,
-			Autoscaling: controller.DefaultAutoscaling(), Periods: controller.DefaultPeriods(),
+			Autoscaling: controller.DefaultAutoscaling(), Periods: controller.DefaultPeriods(), Slices: controller.DefaultSlices(),
 		},
 	}
 	fs := pflag.NewFlagSet("controller-manager", pflag.ContinueOnError)
@@ -87,6 +96,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.StringVar(&o.saKey, "service-account-private-key-file", "", "key that signs the tokens of service accounts")
 	fs.StringVar(&o.signCert, "cluster-signing-cert-file", "", "authority that signs certificates")
 	fs.StringVar(&o.signKey, "cluster-signing-key-file", "", "key of --cluster-signing-cert-file")
+	o.addSigners(fs)
 	fs.DurationVar(&o.controller.SigningDuration, "cluster-signing-duration", signedLife, "longest life of certificates that are signed")
 	fs.BoolVar(&o.controller.ApproveServing, "approve-kubelet-serving", false, "approve kubelets' requests for serving certificates for their own nodes' names and addresses")
 	fs.DurationVar(&o.controller.NodeGrace, "node-monitor-grace-period", nodeGrace, "how long a node may be silent")
@@ -106,6 +116,16 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.DurationVar(&o.controller.Periods.Quotas, "resource-quota-sync-period", o.controller.Periods.Quotas, "how often everything that quotas limit is counted in any case")
 	fs.DurationVar(&o.controller.Periods.LegacyTokens, "legacy-service-account-token-clean-up-period", o.controller.Periods.LegacyTokens, "how long a token that nobody asked for may be unused before it is marked as invalid, and how long after that it is deleted")
 	fs.DurationVar(&o.controller.Periods.Claims, "pvclaimbinder-sync-period", o.controller.Periods.Claims, "how often claims that wait for volumes are looked at in any case")
+	fs.DurationVar(&o.controller.Periods.Namespaces, "namespace-sync-period", o.controller.Periods.Namespaces, "how often namespaces that are being deleted are looked at in any case")
+	sl := &o.controller.Slices
+	fs.IntVar(&sl.MaxEndpoints, "max-endpoints-per-slice", sl.MaxEndpoints, "how many endpoints a slice has at most")
+	fs.DurationVar(&sl.Batch, "endpointslice-updates-batch-period", 0, "how long changes of pods are gathered before slices are written")
+	fs.IntVar(&sl.MaxMirrored, "mirroring-max-endpoints-per-subset", sl.MaxMirrored, "how many addresses of a subset of Endpoints are mirrored at most")
+	fs.DurationVar(&sl.MirrorBatch, "mirroring-endpointslice-updates-batch-period", 0, "how long changes of Endpoints are gathered before slices are written")
+	fs.BoolVar(&o.provisions, "enable-dynamic-provisioning", true, "hand claims over to provisioners")
+	fs.BoolVar(&o.contention, "contention-profiling", false, "profile where goroutines wait")
+	fs.DurationVar(&o.pause, "controller-start-interval", 0, "pause between the starts of two controllers")
+	fs.DurationVar(&o.resync, "min-resync-period", 0, "how often at least controllers look at everything again; 0: they follow changes alone")
 	fs.BoolVar(&o.collects, "enable-garbage-collector", true, "run the garbage collector; it has to be as the API server has it")
 	fs.StringVar(&o.master, "master", "", "URL of the API server, instead of that of --kubeconfig")
 	fs.Float32Var(&o.qps, "kube-api-qps", -1, "calls in a second that each controller may make; not limited if it is negative")
@@ -129,6 +149,12 @@ func (o *options) connect(rc *rest.Config) {
 		rc.Host = o.master
 	}
 	rc.QPS, rc.Burst, rc.ContentType = o.qps, o.burst, o.contentType
+}
+
+// resyncPeriod is up to twice as long as it has to be at least, so that not all
+// processes look at everything at the same time.
+func (o *options) resyncPeriod() time.Duration {
+	return wait.Jitter(o.resync, 1)
 }
 
 func names() []string {
@@ -155,6 +181,16 @@ func (o *options) complete() error {
 	}
 	if o.controller.ServiceCIDRs, err = prefixes(o.serviceCIDR); err != nil {
 		return fmt.Errorf("--service-cluster-ip-range: %w", err)
+	}
+	if n := o.controller.Slices.MaxEndpoints; n < 1 || n > maxSlice {
+		return fmt.Errorf("--max-endpoints-per-slice must be from 1 to %d", maxSlice)
+	}
+	if n := o.controller.Slices.MaxMirrored; n < 1 || n > maxSlice {
+		return fmt.Errorf("--mirroring-max-endpoints-per-subset must be from 1 to %d", maxSlice)
+	}
+	o.controller.NoProvisioning = !o.provisions
+	if err := o.readSigners(); err != nil {
+		return err
 	}
 	for _, text := range o.loadBalancers {
 		r, err := controller.ParseAddressRange(text)

@@ -5,8 +5,13 @@ package command
 
 import (
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
 
 	"keelson.dev/keelson/pkg/controllers"
 )
@@ -83,7 +88,38 @@ func TestFlagsOfKubernetes(t *testing.T) {
 	if o.runs("garbage-collector-controller") || !o.runs("job-controller") || o.qps != 50 || o.burst != 100 {
 		t.Errorf("garbage collector runs: %v, %v calls in a second, %d at once", o.runs("garbage-collector-controller"), o.qps, o.burst)
 	}
+	if o.resync != 12*time.Hour || o.resyncPeriod() < 12*time.Hour {
+		t.Errorf("caches are synced anew after %v", o.resync)
+	}
 	if _, err := parse([]string{"--min-resync"}, io.Discard); err == nil {
 		t.Error("a flag that nobody knows was accepted")
+	}
+}
+
+// Flags with bounds, and those of which only one may be set.
+func TestBounds(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pem")
+	if err := os.WriteFile(file, []byte("pem"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	serving := []string{"--cluster-signing-kubelet-serving-cert-file=" + file, "--cluster-signing-kubelet-serving-key-file=" + file}
+	for name, tc := range map[string]struct {
+		args []string
+		ok   bool
+	}{
+		"slices":                    {[]string{"--max-endpoints-per-slice=1000", "--endpointslice-updates-batch-period=1s"}, true},
+		"slices that are too large": {[]string{"--max-endpoints-per-slice=1001"}, false},
+		"empty slices":              {[]string{"--mirroring-max-endpoints-per-subset=0"}, false},
+		"a signer":                  {serving, true},
+		"half a signer":             {serving[:1], false},
+		"a signer and a common one": {append([]string{"--cluster-signing-cert-file=" + file}, serving...), false},
+	} {
+		o, err := parse(tc.args, io.Discard)
+		if (err == nil) != tc.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+		if name == "a signer" && err == nil && string(o.controller.Signers[certificatesv1.KubeletServingSignerName].Cert) != "pem" {
+			t.Errorf("%s: %v", name, o.controller.Signers)
+		}
 	}
 }

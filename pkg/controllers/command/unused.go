@@ -16,13 +16,8 @@ var unused = map[string]string{
 	"attach-detach-reconcile-sync-period":        "volumes are attached by their drivers",
 	"disable-attach-detach-reconcile-sync":       "volumes are attached by their drivers",
 	"disable-force-detach-on-timeout":            "volumes are attached by their drivers",
-	"contention-profiling":                       "there is no profiling of locks",
-	"controller-start-interval":                  "controllers start at once",
-	"enable-dynamic-provisioning":                "volumes are provisioned by their drivers",
 	"enable-hostpath-provisioner":                "volumes are provisioned by their drivers",
 	"flex-volume-plugin-dir":                     "there are no flex volumes",
-	"min-resync-period":                          "caches follow watches and are not synced anew",
-	"namespace-sync-period":                      "namespaces that go are looked at when something in them goes",
 	"pv-recycler-increment-timeout-nfs":          "volumes are not recycled",
 	"pv-recycler-minimum-timeout-hostpath":       "volumes are not recycled",
 	"pv-recycler-minimum-timeout-nfs":            "volumes are not recycled",
@@ -33,8 +28,8 @@ var unused = map[string]string{
 
 // switches are those of them that need no value.
 var switches = map[string]bool{
-	"contention-profiling": true, "disable-attach-detach-reconcile-sync": true, "disable-force-detach-on-timeout": true,
-	"enable-dynamic-provisioning": true, "enable-hostpath-provisioner": true,
+	"disable-attach-detach-reconcile-sync": true, "disable-force-detach-on-timeout": true,
+	"enable-hostpath-provisioner": true,
 }
 
 // addUnused adds the flags that have nothing to act on.

@@ -53,6 +53,19 @@ type Evictions struct {
 	Threshold           float64
 }
 
+// KeyPair is a certificate with its key, in PEM.
+type KeyPair struct{ Cert, Key []byte }
+
+// Slices bound what is written of the endpoints of a Service.
+type Slices struct {
+	// MaxEndpoints is how many endpoints a slice has at most, MaxMirrored how many
+	// addresses of a subset of Endpoints are mirrored.
+	MaxEndpoints, MaxMirrored int
+	// Batch is how long changes of pods are gathered before slices are written,
+	// MirrorBatch the same for Endpoints that are mirrored.
+	Batch, MirrorBatch time.Duration
+}
+
 // Options are what the operator sets.
 type Options struct {
 	// AllocateNodeCIDRs gives nodes ranges of ClusterCIDRs of the size of NodeMasks, one for each family.
@@ -76,6 +89,8 @@ type Options struct {
 	EndedPods int
 	// SigningCert and SigningKey are the authority that signs certificates, in PEM.
 	SigningCert, SigningKey []byte
+	// Signers are the authorities of single signers, by their names, instead of that one.
+	Signers map[string]KeyPair
 	// SigningDuration is for how long what it signs is valid.
 	SigningDuration time.Duration
 	// ApproveServing has kubelets' requests for serving certificates approved, if
@@ -83,6 +98,10 @@ type Options struct {
 	ApproveServing bool
 	// Autoscaling is how autoscalers of pods go about.
 	Autoscaling Autoscaling
+	// Slices bound slices of endpoints.
+	Slices Slices
+	// NoProvisioning has claims wait for volumes that somebody made.
+	NoProvisioning bool
 	// Periods are how often things are done in any case.
 	Periods Periods
 	// Workers is how many keys a controller works on at once.

@@ -4,15 +4,18 @@
 package controller
 
 import (
+	"time"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 )
 
-// NewInformers makes the caches that controllers share.
-func NewInformers(client kubernetes.Interface, options ...informers.SharedInformerOption) informers.SharedInformerFactory {
+// NewInformers makes the caches that controllers share. After each period of
+// resync, if it is not 0, controllers look at everything again.
+func NewInformers(client kubernetes.Interface, resync time.Duration, options ...informers.SharedInformerOption) informers.SharedInformerFactory {
 	options = append(options, informers.WithTweakListOptions(Present))
-	return informers.NewSharedInformerFactoryWithOptions(client, 0, options...)
+	return informers.NewSharedInformerFactoryWithOptions(client, resync, options...)
 }
 
 // Present has a cache filled with the present state. A list that may be as old

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -37,15 +38,15 @@ type Loop struct {
 	clock   clock.Clock
 	log     *slog.Logger
 
-	mu    sync.Mutex
-	until map[string]time.Time // before which a key is not synced for what is paced
+	mu   sync.Mutex
+	pace map[string]pace
 }
 
 // NewLoop returns a loop that runs sync for keys.
 func NewLoop(name string, c clock.Clock, log *slog.Logger, workers int, sync func(ctx context.Context, key string) error) *Loop {
 	limits := workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryMax)
 	return &Loop{
-		name: name, sync: sync, workers: max(workers, 1), clock: c, log: log, until: map[string]time.Time{},
+		name: name, sync: sync, workers: max(workers, 1), clock: c, log: log, pace: map[string]pace{},
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(limits, workqueue.TypedRateLimitingQueueConfig[string]{Name: name, Clock: c}),
 	}
 }
@@ -69,9 +70,16 @@ const (
 // API server is, the more changes one write of a status shows.
 func (l *Loop) AddPaced(key string) {
 	l.mu.Lock()
-	rest := l.until[key].Sub(l.clock.Now())
+	p := l.pace[key]
+	if p.running {
+		p.again = true
+		l.pace[key] = p
+		l.mu.Unlock()
+		return
+	}
+	rest := p.until.Sub(l.clock.Now())
 	if rest <= 0 {
-		delete(l.until, key)
+		delete(l.pace, key)
 	}
 	l.mu.Unlock()
 	if rest > 0 {
@@ -81,19 +89,34 @@ func (l *Loop) AddPaced(key string) {
 	l.queue.Add(key)
 }
 
-// paced remembers how long a sync took that ends now.
-func (l *Loop) paced(key string, began time.Time) {
-	now := l.clock.Now()
+// pace is what is known of a key's rest.
+type pace struct {
+	// until: before then it is not synced for what is paced.
+	until time.Time
+	// running: it is being synced; again: something changed meanwhile.
+	running, again bool
+}
+
+// begin remembers that a key is being synced.
+func (l *Loop) begin(key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.until[key] = now.Add(min(share*now.Sub(began), maxPause))
-	if len(l.until) < forgetFrom {
-		return
+	l.pace[key] = pace{running: true}
+}
+
+// end remembers how long a sync took that ends now.
+func (l *Loop) end(key string, began time.Time) {
+	now := l.clock.Now()
+	rest := min(share*now.Sub(began), maxPause)
+	l.mu.Lock()
+	again := l.pace[key].again
+	l.pace[key] = pace{until: now.Add(rest)}
+	if len(l.pace) >= forgetFrom {
+		maps.DeleteFunc(l.pace, func(_ string, p pace) bool { return !p.running && p.until.Before(now) })
 	}
-	for k, t := range l.until {
-		if t.Before(now) {
-			delete(l.until, k)
-		}
+	l.mu.Unlock()
+	if again {
+		l.queue.AddAfter(key, rest)
 	}
 }
 
@@ -128,8 +151,9 @@ func (l *Loop) work(ctx context.Context) {
 func (l *Loop) one(ctx context.Context, key string) {
 	defer l.queue.Done(key)
 	began := l.clock.Now()
+	l.begin(key)
 	err := l.guarded(ctx, key)
-	l.paced(key, began)
+	l.end(key, began)
 	switch {
 	case err == nil:
 		l.queue.Forget(key)

@@ -21,7 +21,8 @@ type Autoscaling struct {
 // Periods are how often things are done in any case.
 type Periods struct {
 	// Quotas: count everything. Claims: look at those that wait for a volume.
-	Quotas, Claims time.Duration
+	// Namespaces: look at those that are being deleted.
+	Quotas, Claims, Namespaces time.Duration
 	// LegacyTokens: how long a token nobody asked for may be unused, and then
 	// marked, before it goes.
 	LegacyTokens time.Duration
@@ -35,7 +36,10 @@ func DefaultAutoscaling() Autoscaling {
 	}
 }
 
+// DefaultSlices are what Kubernetes has.
+func DefaultSlices() Slices { return Slices{MaxEndpoints: 100, MaxMirrored: 1000} }
+
 // DefaultPeriods are what Kubernetes has.
 func DefaultPeriods() Periods {
-	return Periods{Quotas: 5 * time.Minute, Claims: 15 * time.Second, LegacyTokens: 365 * 24 * time.Hour}
+	return Periods{Quotas: 5 * time.Minute, Claims: 15 * time.Second, Namespaces: 5 * time.Minute, LegacyTokens: 365 * 24 * time.Hour}
 }

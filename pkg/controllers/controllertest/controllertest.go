@@ -56,9 +56,9 @@ func run(t *testing.T, s *testserver.Server, own *rest.Config, o controller.Opti
 		t.Fatal(err)
 	}
 	o.Workers = max(o.Workers, 2)
-	o.Autoscaling, o.Periods = controller.DefaultAutoscaling(), controller.DefaultPeriods()
+	o.Autoscaling, o.Periods, o.Slices = controller.DefaultAutoscaling(), controller.DefaultPeriods(), controller.DefaultSlices()
 	d := controller.Deps{
-		Client: client, Informers: controller.NewInformers(s.Client), Metadata: md, Discovery: client.Discovery(),
+		Client: client, Informers: controller.NewInformers(s.Client, 0), Metadata: md, Discovery: client.Discovery(),
 		Mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(s.Client.Discovery())),
 		Events: &record.FakeRecorder{}, Clock: clock.Real(), Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Options: o,
 	}

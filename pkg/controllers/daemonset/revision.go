@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/history"
 )
 
@@ -24,7 +25,7 @@ const hashLabel = appsv1.DefaultDaemonSetUniqueLabelKey
 // revisions, the oldest first. The present revision is made when there is none,
 // and always has the highest number.
 func (c *Controller) revise(ctx context.Context, set *appsv1.DaemonSet, sorted []*appsv1.ControllerRevision, pods []*v1.Pod) (hash string, old []*appsv1.ControllerRevision, err error) {
-	wanted, err := history.New(set, kind, hashLabel, &set.Spec.Template, 0, collisions(set))
+	wanted, err := history.New(set, kind, hashLabel, &set.Spec.Template, 0, 0)
 	if err != nil {
 		return "", nil, err
 	}
@@ -41,6 +42,7 @@ func (c *Controller) revise(ctx context.Context, set *appsv1.DaemonSet, sorted [
 	}
 	wanted.Revision = history.Next(old)
 	if len(present) == 0 {
+		history.Rename(wanted, set.Name, hashLabel, controller.TemplateHash(&set.Spec.Template, set.Status.CollisionCount))
 		return wanted.Labels[hashLabel], old, c.record(ctx, set, wanted)
 	}
 	keep := present[len(present)-1]
@@ -54,8 +56,6 @@ func (c *Controller) revise(ctx context.Context, set *appsv1.DaemonSet, sorted [
 	}
 	return keep.Labels[hashLabel], old, nil
 }
-
-func collisions(set *appsv1.DaemonSet) int32 { return *cmp.Or(set.Status.CollisionCount, new(int32)) }
 
 // label gives a revision the label by which its pods are known, if it lacks it.
 func (c *Controller) label(ctx context.Context, r *appsv1.ControllerRevision) (*appsv1.ControllerRevision, error) {
@@ -78,7 +78,7 @@ func (c *Controller) record(ctx context.Context, set *appsv1.DaemonSet, r *appsv
 		return err
 	}
 	next := set.DeepCopy()
-	next.Status.CollisionCount = new(collisions(set) + 1)
+	next.Status.CollisionCount = new(*cmp.Or(set.Status.CollisionCount, new(int32)) + 1)
 	if _, err := c.Client.AppsV1().DaemonSets(set.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("collision count: %w", err)
 	}

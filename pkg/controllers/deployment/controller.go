@@ -122,6 +122,15 @@ type work struct {
 }
 
 func (c *Controller) sync(ctx context.Context, key string) error {
+	err := c.step(ctx, key)
+	if apierrors.IsNotFound(err) {
+		return nil // what was to be changed has gone, and its end will be seen
+	}
+	return err
+}
+
+// step brings one Deployment closer to its template.
+func (c *Controller) step(ctx context.Context, key string) error {
 	namespace, name := controller.Split(key)
 	d, err := c.deployments.Deployments(namespace).Get(name)
 	if apierrors.IsNotFound(err) {

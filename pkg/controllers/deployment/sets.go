@@ -5,9 +5,7 @@ package deployment
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"strconv"
 	"strings"
@@ -16,7 +14,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/rand"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
 // Annotations of ReplicaSets, as Kubernetes names them.
@@ -136,7 +135,7 @@ func (w *work) setRevision(ctx context.Context, revision string) error {
 }
 
 func (w *work) create(ctx context.Context, revision string) error {
-	hash := w.hash()
+	hash := controller.TemplateHash(&w.d.Spec.Template, w.d.Status.CollisionCount)
 	template := w.d.Spec.Template.DeepCopy()
 	if template.Labels == nil {
 		template.Labels = map[string]string{}
@@ -204,20 +203,6 @@ func (w *work) collide(ctx context.Context, name string, cause error) error {
 		return fmt.Errorf("collision count: %w", err)
 	}
 	return fmt.Errorf("create replica set: %w", cause)
-}
-
-// hash names a template.
-func (w *work) hash() string {
-	h := fnv.New32a()
-	b, err := json.Marshal(w.d.Spec.Template)
-	if err != nil {
-		panic("deployment: template does not encode: " + err.Error()) // plain data always does
-	}
-	_, _ = h.Write(b)
-	if n := w.d.Status.CollisionCount; n != nil {
-		fmt.Fprint(h, *n)
-	}
-	return rand.SafeEncodeString(strconv.FormatUint(uint64(h.Sum32()), 10))
 }
 
 // resize scales a ReplicaSet.

@@ -31,9 +31,6 @@ const (
 	managedBy = "endpointslice-controller.k8s.io"
 )
 
-// maxEndpoints is how many endpoints a slice has at most.
-const maxEndpoints = 100
-
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
@@ -56,7 +53,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 		tracker: endpointsliceutil.NewEndpointSliceTracker(), triggers: endpointsliceutil.NewTriggerTimeTracker(),
 		topology: topologycache.NewTopologyCache(),
 	}
-	c.reconciler = endpointslice.NewReconciler(d.Client, c.nodes, maxEndpoints, c.tracker, c.topology, d.Events, managedBy)
+	c.reconciler = endpointslice.NewReconciler(d.Client, c.nodes, int32(d.Options.Slices.MaxEndpoints), c.tracker, c.topology, d.Events, managedBy)
 	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.OnChange(core.Services().Informer(), func(old, s *v1.Service) { c.loop.AddObject(controller.Either(old, s)) }),
@@ -85,7 +82,7 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 	}
 	for _, s := range services {
 		if selects(s, old) || selects(s, pod) {
-			c.loop.AddObject(s)
+			c.loop.AddAfter(controller.Key(s), c.Options.Slices.Batch)
 		}
 	}
 }

@@ -29,8 +29,6 @@ const Name = "endpointslice-mirroring-controller"
 const (
 	// managedBy is the label by which slices are its own.
 	managedBy = "endpointslicemirroring-controller.k8s.io"
-	// maxEndpoints is how many addresses of a subset are mirrored at most.
-	maxEndpoints = 1000
 )
 
 // Controller implements controller.Controller.
@@ -54,7 +52,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 	return c, errors.Join(
 		controller.OnChange(core.Endpoints().Informer(), func(old, e *v1.Endpoints) {
 			if old != nil && mirrored(old) || e != nil && mirrored(e) {
-				c.loop.AddObject(controller.Either(old, e))
+				c.loop.AddAfter(controller.Key(controller.Either(old, e)), c.Options.Slices.MirrorBatch)
 			}
 		}),
 		controller.OnChange(core.Services().Informer(), func(old, s *v1.Service) {
@@ -119,13 +117,13 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	if c.tracker.StaleSlices(service, existing) {
 		return errStale
 	}
-	groups, invalid, skipped := groupsOf(e)
+	groups, invalid, skipped := groupsOf(e, c.Options.Slices.MaxMirrored)
 	if invalid > 0 {
 		c.Events.Eventf(e, v1.EventTypeWarning, "InvalidIPAddress", "Skipped %d invalid IP addresses when mirroring to EndpointSlices", invalid)
 	}
 	if skipped > invalid {
 		c.Events.Eventf(e, v1.EventTypeWarning, "TooManyAddressesToMirror",
-			"A max of %d addresses can be mirrored to EndpointSlices per Endpoints subset. %d addresses were skipped", maxEndpoints, skipped)
+			"A max of %d addresses can be mirrored to EndpointSlices per Endpoints subset. %d addresses were skipped", c.Options.Slices.MaxMirrored, skipped)
 	}
 	return c.apply(ctx, e, plan(e, groups, existing), existing)
 }

@@ -31,7 +31,7 @@ func subset(port int32, ips ...string) v1.EndpointSubset {
 }
 
 func TestGroups(t *testing.T) {
-	many := make([]string, maxEndpoints+7)
+	many := make([]string, 1000+7)
 	for i := range many {
 		many[i] = fmt.Sprintf("10.0.%d.%d", i/256, i%256)
 	}
@@ -43,10 +43,10 @@ func TestGroups(t *testing.T) {
 		"two families": {endpointsOf(subset(80, "10.0.0.1", "fd00::1", "10.0.0.2")), map[string]int{"IPv4 80": 2, "IPv6 80": 1}, 0, 0},
 		"two ports":    {endpointsOf(subset(80, "10.0.0.1"), subset(81, "10.0.0.2")), map[string]int{"IPv4 80": 1, "IPv4 81": 1}, 0, 0},
 		"no address":   {endpointsOf(subset(80, "nonsense", "10.0.0.2")), map[string]int{"IPv4 80": 1}, 1, 1},
-		"too many":     {endpointsOf(subset(80, many...)), map[string]int{"IPv4 80": maxEndpoints}, 0, 7},
+		"too many":     {endpointsOf(subset(80, many...)), map[string]int{"IPv4 80": 1000}, 0, 7},
 	} {
 		t.Run(name, func(t *testing.T) {
-			groups, invalid, skipped := groupsOf(tc.e)
+			groups, invalid, skipped := groupsOf(tc.e, 1000)
 			got := map[string]int{}
 			for _, g := range groups {
 				got[fmt.Sprint(g.family, " ", *g.ports[0].Port)] = len(g.endpoints)
@@ -60,7 +60,7 @@ func TestGroups(t *testing.T) {
 
 func TestPlan(t *testing.T) {
 	made := func(e *v1.Endpoints, names ...string) []*discoveryv1.EndpointSlice {
-		groups, _, _ := groupsOf(e)
+		groups, _, _ := groupsOf(e, 1000)
 		var out []*discoveryv1.EndpointSlice
 		for i, g := range groups {
 			out = append(out, slice(e, g, names[i]))
@@ -92,7 +92,7 @@ func TestPlan(t *testing.T) {
 		"no addresses":             {endpointsOf(subset(80)), one, "", "", "one,"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			groups, _, _ := groupsOf(tc.e)
+			groups, _, _ := groupsOf(tc.e, 1000)
 			got := plan(tc.e, groups, tc.existing)
 			names := func(slices []*discoveryv1.EndpointSlice) (out string) {
 				for _, s := range slices {

@@ -42,13 +42,14 @@ func mirrored(e *v1.Endpoints) bool {
 	return !lock && e.Labels[discoveryv1.LabelSkipMirror] != "true"
 }
 
-// groupsOf are the groups of Endpoints. It also counts the addresses that are none,
+// groupsOf are the groups of Endpoints, of whose subsets no more than most addresses
+// are taken. It also counts the addresses that are none,
 // and those of both kinds that are left out.
-func groupsOf(e *v1.Endpoints) (groups []*group, invalid, skipped int) {
+func groupsOf(e *v1.Endpoints, most int) (groups []*group, invalid, skipped int) {
 	byKey := map[key]*group{}
 	for _, subset := range endpoints.Repack(e.Subsets) {
 		ports := portsOf(subset.Ports)
-		room := maxEndpoints
+		room := most
 		add := func(addresses []v1.EndpointAddress, ready bool) {
 			for _, a := range addresses {
 				if room == 0 {

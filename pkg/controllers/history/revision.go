@@ -87,6 +87,11 @@ func Hash(data []byte, collisions int32) string {
 	return rand.SafeEncodeString(strconv.FormatUint(uint64(h.Sum32()), 10))
 }
 
+// Rename gives a revision of an owner another hash.
+func Rename(r *appsv1.ControllerRevision, owner, label, hash string) {
+	r.Name, r.Labels[label] = Name(owner, hash), hash
+}
+
 // Name is the name of an owner's revision with a hash.
 func Name(owner, hash string) string {
 	return owner[:min(len(owner), maxPrefix)] + "-" + hash

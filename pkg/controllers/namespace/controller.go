@@ -11,12 +11,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -32,6 +35,9 @@ const (
 	againFirst = 100 * time.Millisecond
 	againMax   = 5 * time.Second
 )
+
+// atOnce is of how many resources objects are deleted at the same time.
+const atOnce = 8
 
 // Controller implements controller.Controller.
 type Controller struct {
@@ -60,7 +66,28 @@ func New(d controller.Deps) (controller.Controller, error) {
 }
 
 // Run implements controller.Controller.
-func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+func (c *Controller) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.loop.Run(ctx) })
+	g.Go(func() error {
+		controller.Every(ctx, c.Clock, c.Options.Periods.Namespaces, func(context.Context) { c.again() })
+		return nil
+	})
+	return g.Wait()
+}
+
+// again has all namespaces looked at that are being deleted.
+func (c *Controller) again() {
+	all, err := c.namespaces.List(labels.Everything())
+	if err != nil {
+		return // a cache does not fail
+	}
+	for _, ns := range all {
+		if ns.DeletionTimestamp != nil {
+			c.loop.Add(ns.Name)
+		}
+	}
+}
 
 // podChanged counts pods, and looks at a namespace once its last one is gone:
 // until then nothing else is deleted.
@@ -132,9 +159,11 @@ func (c *Controller) finish(ctx context.Context, ns *v1.Namespace) error {
 	return nil
 }
 
-// remains are what is left in a namespace.
+// remains are what is left in a namespace. What several resources add to is
+// guarded by the lock.
 type remains struct {
 	discovery  error
+	mu         sync.Mutex
 	failures   []error
 	counts     map[string]int // objects by resource
 	finalizers map[string]int // objects by finalizer
@@ -186,9 +215,13 @@ func (c *Controller) empty(ctx context.Context, namespace string) *remains {
 		}
 		all = slices.Delete(all, pods, pods+1)
 	}
+	var g errgroup.Group
+	g.SetLimit(atOnce)
 	for _, r := range all {
-		c.clear(ctx, namespace, r, left)
+		g.Go(func() error { c.clear(ctx, namespace, r, left); return nil })
 	}
+	_ = g.Wait() // what goes wrong is in left
+	slices.SortFunc(left.failures, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return left
 }
 
@@ -212,6 +245,8 @@ func (c *Controller) clear(ctx context.Context, namespace string, r resource, le
 			list, err = client.List(ctx, metav1.ListOptions{})
 		}
 	}
+	left.mu.Lock()
+	defer left.mu.Unlock()
 	switch {
 	case apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err):
 		return // not served any more

@@ -59,7 +59,7 @@ func (p *process) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
 	}
-	factory := controller.NewInformers(client)
+	factory := controller.NewInformers(client, 0)
 	var made []controller.Controller
 	for _, m := range p.members {
 		c, err := p.make(m, factory, rt)

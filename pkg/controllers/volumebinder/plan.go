@@ -38,6 +38,8 @@ type claimFacts struct {
 	class, standard *storagev1.StorageClass
 	// pods wait, with the claim, for a node.
 	pods []string
+	// fixed: no volumes are made.
+	fixed bool
 }
 
 // claimPlan is what is to be done for a claim: bind it, or give it a class, or
@@ -62,6 +64,8 @@ func planClaim(claim *v1.PersistentVolumeClaim, f claimFacts) claimPlan {
 		return claimPlan{class: f.standard.Name}
 	case f.delayed && !volume.IsDelayBindingProvisioning(claim):
 		return claimPlan{phase: v1.ClaimPending, event: waiting(f.pods)}
+	case volume.GetPersistentVolumeClaimClass(claim) != "" && f.fixed:
+		return claimPlan{phase: v1.ClaimPending}
 	case volume.GetPersistentVolumeClaimClass(claim) != "":
 		return planProvisioning(claim, f.class)
 	}

@@ -79,6 +79,7 @@ func TestPlanClaim(t *testing.T) {
 		"provisioned":           {claim(classed), claimFacts{class: class("example.com/p")}, claimPlan{provisioner: "example.com/p"}, "ExternalProvisioning"},
 		"provisioned by heirs":  {claim(classed), claimFacts{class: class("kubernetes.io/aws-ebs")}, claimPlan{provisioner: "ebs.csi.aws.com"}, "ExternalProvisioning"},
 		"provisioned by nobody": {claim(classed), claimFacts{class: class(volume.NotSupportedProvisioner)}, claimPlan{}, "ProvisioningFailed"},
+		"not provisioned":       {claim(classed), claimFacts{class: class("example.com/p"), fixed: true}, claimPlan{phase: v1.ClaimPending}, ""},
 		"no such class":         {claim(classed), claimFacts{}, claimPlan{}, "ProvisioningFailed"},
 		"delayed":               {claim(classed), claimFacts{class: class("p"), delayed: true}, claimPlan{phase: v1.ClaimPending}, "WaitForFirstConsumer"},
 		"delayed, with a pod":   {claim(classed), claimFacts{class: class("p"), delayed: true, pods: []string{"a"}}, claimPlan{phase: v1.ClaimPending}, "WaitForPodScheduled"},

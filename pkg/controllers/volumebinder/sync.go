@@ -74,7 +74,7 @@ func (c *Controller) tell(o runtime.Object, e event, changed bool) {
 
 // factsOf is what is known about a claim.
 func (c *Controller) factsOf(ctx context.Context, claim *v1.PersistentVolumeClaim) (claimFacts, error) {
-	var f claimFacts
+	f := claimFacts{fixed: c.Options.NoProvisioning}
 	var err error
 	done := metav1.HasAnnotation(claim.ObjectMeta, volume.AnnBindCompleted)
 	if claim.Spec.VolumeName != "" || done {

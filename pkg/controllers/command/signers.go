@@ -1,0 +1,74 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/pflag"
+	certificatesv1 "k8s.io/api/certificates/v1"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// signerFlags are the signers that may have an authority of their own, by what
+// their flags call them.
+func signerFlags() map[string]string {
+	return map[string]string{
+		"kubelet-serving":       certificatesv1.KubeletServingSignerName,
+		"kubelet-client":        certificatesv1.KubeAPIServerClientKubeletSignerName,
+		"kube-apiserver-client": certificatesv1.KubeAPIServerClientSignerName,
+		"legacy-unknown":        "kubernetes.io/legacy-unknown",
+	}
+}
+
+// keyFiles are a certificate and its key.
+type keyFiles struct{ cert, key string }
+
+func (o *options) addSigners(fs *pflag.FlagSet) {
+	o.signers = map[string]*keyFiles{}
+	for name := range signerFlags() {
+		f := &keyFiles{}
+		o.signers[name] = f
+		fs.StringVar(&f.cert, "cluster-signing-"+name+"-cert-file", "", "authority that signs for "+signerFlags()[name]+", instead of --cluster-signing-cert-file")
+		fs.StringVar(&f.key, "cluster-signing-"+name+"-key-file", "", "key of --cluster-signing-"+name+"-cert-file")
+	}
+}
+
+var (
+	errHalfSigner = errors.New("a certificate and a key are needed")
+	errTwoSigners = errors.New("cannot be set together with --cluster-signing-cert-file and --cluster-signing-key-file")
+)
+
+// readSigners reads the authorities of single signers.
+func (o *options) readSigners() error {
+	for name, f := range o.signers {
+		var err error
+		switch {
+		case f.cert == "" && f.key == "":
+			continue
+		case o.signCert != "" || o.signKey != "":
+			err = errTwoSigners
+		case f.cert == "" || f.key == "":
+			err = errHalfSigner
+		}
+		var pair controller.KeyPair
+		if err == nil {
+			pair.Cert, err = os.ReadFile(f.cert)
+		}
+		if err == nil {
+			pair.Key, err = os.ReadFile(f.key)
+		}
+		if err != nil {
+			return fmt.Errorf("--cluster-signing-%s-{cert,key}-file: %w", name, err)
+		}
+		if o.controller.Signers == nil {
+			o.controller.Signers = map[string]controller.KeyPair{}
+		}
+		o.controller.Signers[signerFlags()[name]] = pair
+	}
+	return nil
+}
