@@ -48,7 +48,8 @@ func TestAddPaced(t *testing.T) {
 			if first != 0 || seen != made {
 				t.Errorf("%s: the first sync after %v; %d of %d changes seen", name, first, seen, made)
 			}
-			if few := syncs <= changes/int(took/time.Millisecond)/share+2; few != paced {
+			// Half as many again as there would be if no two things happened at the same instant.
+			if few := 2*syncs <= 3*changes/int(took/time.Millisecond)/share; few != paced {
 				t.Errorf("%s: %d syncs", name, syncs)
 			}
 		})
