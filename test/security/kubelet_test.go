@@ -26,6 +26,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 	"k8s.io/utils/ptr"
@@ -55,10 +56,15 @@ func (content) ServiceAccountToken(context.Context, *v1.Pod, string, []string, t
 
 func (content) Subscribe(func(objects.Ref, []*v1.Pod)) func() { return func() {} }
 
+// drivers has none, so that nothing is left of one either.
+type drivers struct{ volume.Drivers }
+
+func (drivers) Teardown(context.Context, types.UID) error { return nil }
+
 func volumes(t *testing.T) *volume.Manager {
 	return volume.New(volume.Config{
 		RootDir: t.TempDir(), Objects: content{}, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
-		Allocatable: func() v1.ResourceList { return nil },
+		Allocatable: func() v1.ResourceList { return nil }, Drivers: drivers{},
 	})
 }
 
