@@ -87,6 +87,10 @@ func (m *Model) indexer(obj runtime.Object) cache.Indexer {
 		return f.Storage().V1().StorageClasses().Informer().GetIndexer()
 	case *storagev1.CSINode:
 		return f.Storage().V1().CSINodes().Informer().GetIndexer()
+	case *storagev1.CSIDriver:
+		return f.Storage().V1().CSIDrivers().Informer().GetIndexer()
+	case *storagev1.CSIStorageCapacity:
+		return f.Storage().V1().CSIStorageCapacities().Informer().GetIndexer()
 	case *storagev1.VolumeAttachment:
 		return m.view.sources.attachments.GetIndexer()
 	}

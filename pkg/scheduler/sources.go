@@ -43,6 +43,8 @@ type sources struct {
 	volumes      corelisters.PersistentVolumeLister
 	classes      storagelisters.StorageClassLister
 	csiNodes     storagelisters.CSINodeLister
+	csiDrivers   storagelisters.CSIDriverLister
+	capacities   storagelisters.CSIStorageCapacityLister
 	attachments  cache.SharedIndexInformer // of volumes, by node
 	budgets      policylisters.PodDisruptionBudgetLister
 	synced       []cache.InformerSynced
@@ -80,6 +82,8 @@ func newSourcesOf(f informers.SharedInformerFactory, client kubernetes.Interface
 		volumes:      core.PersistentVolumes().Lister(),
 		classes:      f.Storage().V1().StorageClasses().Lister(),
 		csiNodes:     f.Storage().V1().CSINodes().Lister(),
+		csiDrivers:   f.Storage().V1().CSIDrivers().Lister(),
+		capacities:   f.Storage().V1().CSIStorageCapacities().Lister(),
 		attachments:  f.Storage().V1().VolumeAttachments().Informer(),
 		budgets:      f.Policy().V1().PodDisruptionBudgets().Lister(),
 	}
@@ -119,6 +123,8 @@ func (s *sources) follow(h handlers) error {
 		{core.PersistentVolumes().Informer(), notify(scheduling.VolumesChanged)},
 		{storage.StorageClasses().Informer(), notify(scheduling.VolumesChanged)},
 		{storage.CSINodes().Informer(), notify(scheduling.VolumesChanged)},
+		{storage.CSIDrivers().Informer(), notify(scheduling.VolumesChanged)},
+		{storage.CSIStorageCapacities().Informer(), notify(scheduling.VolumesChanged)},
 		{s.attachments, notify(scheduling.VolumesChanged)},
 	} {
 		registration, err := w.informer.AddEventHandler(w.handler)

@@ -4,6 +4,8 @@
 package scheduler
 
 import (
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -134,6 +136,19 @@ func (v *view) AvailableVolumes(class string) []*v1.PersistentVolume {
 		}
 	}
 	return out
+}
+
+// Capacities implements scheduling.VolumeView.
+func (v *view) Capacities(driver, class string) ([]*storagev1.CSIStorageCapacity, bool) {
+	d := found(v.sources.csiDrivers.Get(driver))
+	if d == nil || d.Spec.StorageCapacity == nil || !*d.Spec.StorageCapacity {
+		return nil, false
+	}
+	all, err := v.sources.capacities.List(labels.Everything())
+	if err != nil {
+		return nil, true // a cache does not fail
+	}
+	return slices.DeleteFunc(all, func(c *storagev1.CSIStorageCapacity) bool { return c.StorageClassName != class }), true
 }
 
 // CSINode implements scheduling.VolumeView.

@@ -14,6 +14,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/component-helpers/storage/volume"
 
 	"keelson.dev/scheduling"
@@ -25,6 +27,7 @@ const Name = "VolumeBinding"
 var (
 	affinityConflict = unresolvable("node(s) didn't match PersistentVolume's node affinity")
 	volumeMissing    = unresolvable("node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)")
+	notEnough        = unresolvable("node(s) did not have enough free storage")
 	nothingToBind    = unresolvable("node(s) didn't find available persistent volumes to bind")
 )
 
@@ -169,9 +172,36 @@ func (f *Filter) plan(n *scheduling.Node) (Plan, *scheduling.Status) {
 		if class.Provisioner == volume.NotSupportedProvisioner || !topologyAllows(class.AllowedTopologies, n) {
 			return Plan{}, nothingToBind
 		}
+		if !f.fits(claim, class, n) {
+			return Plan{}, notEnough
+		}
 		p.Provision = append(p.Provision, claim)
 	}
 	return p, nil
+}
+
+// fits tells whether the class's driver can make a volume for the claim that the
+// node reaches, as far as the driver says.
+func (f *Filter) fits(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass, n *scheduling.Node) bool {
+	size, asks := claim.Spec.Resources.Requests[v1.ResourceStorage]
+	published, limited := f.view.Capacities(class.Provisioner, class.Name)
+	return !asks || !limited || slices.ContainsFunc(published, func(c *storagev1.CSIStorageCapacity) bool {
+		most := c.Capacity
+		if c.MaximumVolumeSize != nil {
+			most = c.MaximumVolumeSize
+		}
+		return most != nil && most.Value() >= size.Value() && reaches(c, n)
+	})
+}
+
+// reaches tells whether a node reaches what a capacity is about. A selector that does
+// not parse selects none.
+func reaches(c *storagev1.CSIStorageCapacity, n *scheduling.Node) bool {
+	if c.NodeTopology == nil {
+		return false
+	}
+	s, err := metav1.LabelSelectorAsSelector(c.NodeTopology)
+	return err == nil && s.Matches(labels.Set(n.Labels))
 }
 
 // match finds the smallest volume that serves the claim on the node. A selector

@@ -99,6 +99,9 @@ type VolumeView interface {
 	// AvailableVolumes are the volumes of a class that no claim has, not even by
 	// a decision of the scheduler that is being carried out.
 	AvailableVolumes(class string) []*v1.PersistentVolume
+	// Capacities is how much a driver can make of a class, and where; limited is
+	// false for a driver that does not say.
+	Capacities(driver, class string) (published []*storagev1.CSIStorageCapacity, limited bool)
 	// CSINode tells what the CSI drivers of a node can do.
 	CSINode(node string) *storagev1.CSINode
 	// Attachments are the volumes attached, or to be attached, to a node.
