@@ -42,6 +42,7 @@ func TestAnswers(t *testing.T) {
 		{"no rules", "POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles", `{"metadata":{"name":"r"},"rules":[]}`, 201, `"rules":null`, ""},
 		{"no rules, read", "GET", "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles/r", ``, 200, `"rules":null`, ""},
 		{"no endpoints", "POST", "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", `{"metadata":{"name":"e"},"addressType":"IPv4","endpoints":[],"ports":[]}`, 201, `"endpoints":null,"ports":null`, ""},
+		{"nothing allocatable", "POST", "/api/v1/nodes", `{"metadata":{"name":"n"},"status":{"capacity":{"cpu":"1"},"allocatable":{}}}`, 201, `"allocatable":{"cpu":"1"}`, ""},
 		{"job", "POST", jobs, `{"metadata":{"name":"j"},"spec":{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}}`, 201, "", ""},
 		{"job left alone", "DELETE", jobs + "/j?dryRun=All", ``, 200, "", "child pods are preserved by default"},
 		{"job with pods", "DELETE", jobs + "/j?propagationPolicy=Background", ``, 200, "", ""},

@@ -60,26 +60,26 @@ func judge(by func(...*apiextensions.CustomResourceDefinition) field.ErrorList, 
 			return field.ErrorList{field.InternalError(nil, fmt.Errorf("convert %s: %w", crd.Name, err))}
 		}
 	}
-	// The library walks schemas by the paths of selectable fields before it knows
-	// that they can be walked: it is asked about the schemas first.
-	if fields := in[0].Spec.SelectableFields; len(fields) > 0 || selects(in[0]) {
-		whole := in[0]
-		in[0] = whole.DeepCopy()
+	errs, ok := attempt(by, in)
+	if !ok {
 		in[0].Spec.SelectableFields = nil
 		for i := range in[0].Spec.Versions {
 			in[0].Spec.Versions[i].SelectableFields = nil
 		}
-		if errs := by(in...); len(errs) > 0 {
-			return slices.DeleteFunc(errs, checkedForAllKinds)
-		}
-		in[0] = whole
+		errs = by(in...)
 	}
-	return slices.DeleteFunc(by(in...), checkedForAllKinds)
+	return slices.DeleteFunc(errs, checkedForAllKinds)
 }
 
-// selects reports whether any version has selectable fields of its own.
-func selects(crd *apiextensions.CustomResourceDefinition) bool {
-	return slices.ContainsFunc(crd.Spec.Versions, func(v apiextensions.CustomResourceDefinitionVersion) bool { return len(v.SelectableFields) > 0 })
+// attempt reports false where the library stumbles: it walks schemas by the paths
+// of selectable fields also where it has found that they cannot be walked.
+func attempt(by func(...*apiextensions.CustomResourceDefinition) field.ErrorList, in []*apiextensions.CustomResourceDefinition) (errs field.ErrorList, ok bool) {
+	defer func() {
+		if recover() != nil {
+			errs, ok = nil, false
+		}
+	}()
+	return by(in...), true
 }
 
 // checkedForAllKinds is true of findings that the server has of the metadata of

@@ -36,7 +36,7 @@ type envelopeCodec struct {
 	row        *resource.Row
 	apiVersion string
 	header     wire.Header
-	hollows    func(store.Object)
+	hollows    func(store.Object) bool
 }
 
 // protoObject is what generated API types can do.
@@ -52,7 +52,9 @@ func (c *envelopeCodec) Encode(obj store.Object) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("encode %T: not a protobuf type", obj)
 	}
-	c.hollows(obj)
+	if c.hollows(obj) && c.row.Default != nil {
+		c.row.Default(obj) // as it would be when it is decoded
+	}
 	rv, link := obj.GetResourceVersion(), obj.GetSelfLink()
 	obj.SetResourceVersion("")
 	obj.SetSelfLink("")

@@ -22,14 +22,15 @@ type hollowField struct {
 	below *hollows // of the struct, or of the elements; nil: nothing
 }
 
-// newHollows returns what makes empty lists and maps of objects like sample none.
-func newHollows(sample any) func(store.Object) {
+// newHollows returns what makes empty lists and maps of objects like sample none,
+// and reports whether there were any.
+func newHollows(sample any) func(store.Object) bool {
 	t := reflect.TypeOf(sample)
 	if t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct {
-		return func(store.Object) {}
+		return func(store.Object) bool { return false }
 	}
 	plan := hollowsOf(t.Elem(), map[reflect.Type]*hollows{})
-	return func(obj store.Object) { plan.clear(reflect.ValueOf(obj).Elem()) }
+	return func(obj store.Object) bool { return plan.clear(reflect.ValueOf(obj).Elem()) }
 }
 
 // hollowsOf plans a struct type. Types may contain themselves.
@@ -64,36 +65,37 @@ func hollowsOf(t reflect.Type, known map[reflect.Type]*hollows) *hollows {
 	return plan
 }
 
-func (h *hollows) clear(v reflect.Value) {
+func (h *hollows) clear(v reflect.Value) bool {
+	found := false
 	for _, f := range h.fields {
-		clearField(v.Field(f.index), f.below)
+		found = clearField(v.Field(f.index), f.below) || found
 	}
+	return found
 }
 
-func clearField(v reflect.Value, below *hollows) {
+func clearField(v reflect.Value, below *hollows) bool {
 	switch v.Kind() {
-	case reflect.Map:
-		if !v.IsNil() && v.Len() == 0 {
+	case reflect.Map, reflect.Slice:
+		if v.IsNil() {
+			return false
+		}
+		if v.Len() == 0 {
 			v.SetZero()
+			return true
 		}
-	case reflect.Slice:
-		if !v.IsNil() && v.Len() == 0 {
-			v.SetZero()
+		if v.Kind() == reflect.Map || below == nil {
+			return false
 		}
-		if below == nil {
-			return
-		}
+		found := false
 		for i := range v.Len() {
-			clearField(v.Index(i), below)
+			found = clearField(v.Index(i), below) || found
 		}
+		return found
 	case reflect.Pointer:
-		if !v.IsNil() && below != nil {
-			clearField(v.Elem(), below)
-		}
+		return !v.IsNil() && below != nil && clearField(v.Elem(), below)
 	case reflect.Struct:
-		if below != nil {
-			below.clear(v)
-		}
+		return below != nil && below.clear(v)
 	default:
+		return false
 	}
 }
