@@ -21,6 +21,10 @@ import (
 
 // collect looks at one object: whether it has to go, or to let go.
 func (c *Controller) collect(ctx context.Context, key string) error {
+	if !c.whole() {
+		c.loop.AddAfter(key, retry)
+		return nil
+	}
 	uid := types.UID(key)
 	v, ok := c.graph.snapshot(uid)
 	if !ok {

@@ -25,8 +25,15 @@ import (
 // Name is the controller's name.
 const Name = "garbage-collector-controller"
 
-// discoveryPeriod is how often it is looked for kinds that came or went.
-const discoveryPeriod = 10 * time.Second
+const (
+	// discoveryPeriod is how often it is looked for kinds that came or went.
+	discoveryPeriod = 10 * time.Second
+	// syncPatience is for how long the objects of a kind that came are waited for: a
+	// kind that cannot be listed does not hold up all others.
+	syncPatience = 30 * time.Second
+	// retry is after how long it is tried again what could not be done yet.
+	retry = time.Second
+)
 
 // Controller implements controller.Controller.
 type Controller struct {
@@ -43,6 +50,7 @@ type Controller struct {
 type monitor struct {
 	cancel context.CancelFunc
 	synced cache.InformerSynced
+	since  time.Time
 }
 
 // New returns the controller.
@@ -57,19 +65,27 @@ func New(d controller.Deps) (controller.Controller, error) {
 
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	c.discover(ctx)
-	// Nothing is judged before the whole graph is there.
-	c.mu.Lock()
-	synced := make([]cache.InformerSynced, 0, len(c.monitors))
-	for _, m := range c.monitors {
-		synced = append(synced, m.synced)
-	}
-	c.mu.Unlock()
-	cache.WaitForCacheSync(ctx.Done(), synced...) // false: ctx has ended, and so does what follows
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.loop.Run(ctx) })
-	g.Go(func() error { controller.Every(ctx, c.Clock, discoveryPeriod, c.discover); return nil })
+	g.Go(func() error {
+		c.discover(ctx)
+		controller.Every(ctx, c.Clock, discoveryPeriod, c.discover)
+		return nil
+	})
 	return g.Wait()
+}
+
+// whole tells whether the graph shows all objects. Of one that does not, it cannot
+// be told what depends on an object: that would be deleted instead of orphaned.
+func (c *Controller) whole() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range c.monitors {
+		if !m.synced() && c.Clock.Since(m.since) < syncPatience {
+			return false
+		}
+	}
+	return len(c.monitors) > 0 // else it is not known yet what there is
 }
 
 // discover watches what is served now, and nothing else. Kinds whose group
@@ -105,6 +121,7 @@ func (c *Controller) discover(ctx context.Context) {
 	for gvr, gvk := range want {
 		if c.monitors[gvr] == nil {
 			c.monitors[gvr] = c.watch(ctx, gvr, gvk)
+			c.monitors[gvr].since = c.Clock.Now()
 			changed = true
 		}
 	}
@@ -129,7 +146,7 @@ func (c *Controller) watch(ctx context.Context, gvr schema.GroupVersionResource,
 		panic(fmt.Sprintf("garbagecollector: handler of a new informer: %v", err)) // it has not stopped
 	}
 	go informer.RunWithContext(ctx)
-	return &monitor{cancel, registration.HasSynced}
+	return &monitor{cancel: cancel, synced: registration.HasSynced}
 }
 
 // pods are what comes and goes most, and what other controllers watch anyway.
@@ -140,9 +157,9 @@ func (c *Controller) share(gvk schema.GroupVersionKind) *monitor {
 	registration, err := c.pods.AddEventHandler(c.follow(gvk))
 	if err != nil {
 		c.Log.Warn("pods are not followed", "error", err) // the process is at its end
-		return &monitor{func() {}, func() bool { return true }}
+		return &monitor{cancel: func() {}, synced: func() bool { return true }}
 	}
-	return &monitor{func() { _ = c.pods.RemoveEventHandler(registration) }, registration.HasSynced}
+	return &monitor{cancel: func() { _ = c.pods.RemoveEventHandler(registration) }, synced: registration.HasSynced}
 }
 
 // follow tells the graph of the objects of a kind.

@@ -1,0 +1,41 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package garbagecollector
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// Nothing is decided while objects may be missing in the graph, but a kind that
+// cannot be listed does not hold up the others for ever.
+func TestWhole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		synced := false
+		c := &Controller{Deps: controller.Deps{Clock: clock.Real()}, monitors: map[schema.GroupVersionResource]*monitor{}}
+		want := func(what string, yes bool) {
+			t.Helper()
+			if c.whole() != yes {
+				t.Errorf("%s: %v", what, !yes)
+			}
+		}
+		want("nobody knows what there is", false)
+		c.monitors[schema.GroupVersionResource{Resource: "a"}] = &monitor{synced: func() bool { return true }, since: c.Clock.Now()}
+		want("one kind", true)
+		c.monitors[schema.GroupVersionResource{Resource: "b"}] = &monitor{synced: func() bool { return synced }, since: c.Clock.Now()}
+		want("a kind that came", false)
+		<-c.Clock.After(syncPatience - time.Second)
+		want("still not listed", false)
+		<-c.Clock.After(time.Second)
+		want("not listed for long", true)
+		synced = true
+		want("listed", true)
+	})
+}
