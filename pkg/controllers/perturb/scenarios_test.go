@@ -160,6 +160,7 @@ func exempt() map[string]string {
 		"certificatesigningrequest-cleaner-controller":   "one deletion for a request",
 		"certificatesigningrequest-signing-controller":   "one write for a request, which is its last",
 		"horizontal-pod-autoscaler-controller":           "needs metrics that nobody serves here",
+		"legacy-serviceaccount-token-cleaner-controller": "one label, and a year later one deletion",
 		"persistentvolume-expander-controller":           "writes nothing but events",
 		"ingress-tls-controller":                         "two objects applied whole",
 		"service-lb-controller":                          "has a model of its own",
