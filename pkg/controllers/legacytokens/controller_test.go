@@ -98,7 +98,7 @@ func TestClean(t *testing.T) {
 	after := func(years int) error {
 		t.Helper()
 		d := controller.Deps{
-			Client: own, Informers: controller.NewInformers(s.Client), Clock: later{clock.Real(), time.Duration(years)*year + 10*day}, Log: slog.New(slog.DiscardHandler),
+			Client: own, Informers: controller.NewInformers(s.Client, 0), Clock: later{clock.Real(), time.Duration(years)*year + 10*day}, Log: slog.New(slog.DiscardHandler),
 			Options: controller.Options{Periods: controller.DefaultPeriods()},
 		}
 		made, err := New(d)
