@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,6 +23,9 @@ import (
 const Name = "serviceaccount-controller"
 
 const account = "default"
+
+// recheck is after how long it is looked whether the cache shows what was made.
+const recheck = time.Minute
 
 // Controller implements controller.Controller.
 type Controller struct {
@@ -69,5 +73,7 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 	if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
 		return fmt.Errorf("create service account: %w", err)
 	}
+	// It may go before the cache has shown that it came, and then nobody would be told.
+	c.loop.AddAfter(namespace, recheck)
 	return nil
 }

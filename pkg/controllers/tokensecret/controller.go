@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,6 +23,9 @@ import (
 
 // Name is the controller's name.
 const Name = "serviceaccount-token-controller"
+
+// recheck is after how long it is looked whether the cache shows the account of a token.
+const recheck = time.Minute
 
 // Controller implements controller.Controller.
 type Controller struct {
@@ -101,6 +105,8 @@ func (c *Controller) account(ctx context.Context, s *v1.Secret) (*v1.ServiceAcco
 	if apierrors.IsNotFound(err) || err == nil && !right(sa) {
 		return nil, nil
 	}
+	// It may go before the cache has shown that it came, and then nobody would be told.
+	c.loop.AddAfter(controller.Key(s), recheck)
 	return sa, err
 }
 

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -29,6 +30,9 @@ const (
 	// byClass is an index of volumes and claims by the classes they name.
 	byClass = "volumeattributesclass"
 )
+
+// recheck is after how long a class is looked at again whose users the caches do not show.
+const recheck = time.Minute
 
 // Controller implements controller.Controller.
 type Controller struct {
@@ -122,8 +126,12 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	if class.DeletionTimestamp == nil {
 		next.Finalizers = append(next.Finalizers, finalizer)
 	} else {
-		used, err := c.used(name)
-		if err != nil || used {
+		if used, err := c.used(name); err != nil || used {
+			return err
+		}
+		if used, err := c.stillUsed(ctx, name); err != nil || used {
+			// What uses it may go before the caches have shown that it came.
+			c.loop.AddAfter(name, recheck)
 			return err
 		}
 		next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == finalizer })
@@ -135,8 +143,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	return nil
 }
 
-// used tells whether a volume or a claim names the class. A claim that is made in
-// the same moment may be missed: it then waits until there is such a class again.
+// used tells whether a volume or a claim names the class, as the caches show it.
 func (c *Controller) used(name string) (bool, error) {
 	for _, u := range c.users {
 		keys, err := u.IndexKeys(byClass, name)
@@ -145,4 +152,22 @@ func (c *Controller) used(name string) (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+// stillUsed asks the API server: the caches may be behind, and what is used stays.
+func (c *Controller) stillUsed(ctx context.Context, name string) (bool, error) {
+	volumes, err := c.Client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return true, fmt.Errorf("volumes: %w", err)
+	}
+	for i := range volumes.Items {
+		if slices.Contains(ofVolume(&volumes.Items[i]), name) {
+			return true, nil
+		}
+	}
+	claims, err := c.Client.CoreV1().PersistentVolumeClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return true, fmt.Errorf("claims: %w", err)
+	}
+	return slices.ContainsFunc(claims.Items, func(p v1.PersistentVolumeClaim) bool { return slices.Contains(ofClaim(&p), name) }), nil
 }
