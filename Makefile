@@ -39,7 +39,7 @@ images: tools ## the images that nodes are loaded with, into .build/images/
 
 test: lint unit e2e ## everything that must hold
 
-unit: ## unit and integration tests, and the rules of the house
+unit: tools ## unit and integration tests, and the rules of the house
 	@hack/test.sh
 
 fuzz: ## every fuzz target for FUZZTIME
