@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	patience = 20 * time.Second
+	patience = 2 * time.Minute
 	interval = 5 * time.Millisecond
 )
 

@@ -16,7 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	corelisters "k8s.io/client-go/listers/core/v1"
-	discoverylisters "k8s.io/client-go/listers/discovery/v1"
 	"k8s.io/endpointslice"
 	"k8s.io/endpointslice/topologycache"
 	endpointsliceutil "k8s.io/endpointslice/util"
@@ -38,9 +37,8 @@ type Controller struct {
 	services   corelisters.ServiceLister
 	pods       corelisters.PodLister
 	nodes      corelisters.NodeLister
-	slices     discoverylisters.EndpointSliceLister
+	slices     *controller.SliceView
 	reconciler *endpointslice.Reconciler
-	tracker    *endpointsliceutil.EndpointSliceTracker
 	triggers   *endpointsliceutil.TriggerTimeTracker
 	topology   *topologycache.TopologyCache
 }
@@ -49,11 +47,11 @@ type Controller struct {
 func New(d controller.Deps) (controller.Controller, error) {
 	core, slices := d.Informers.Core().V1(), d.Informers.Discovery().V1().EndpointSlices()
 	c := &Controller{
-		Deps: d, services: core.Services().Lister(), pods: core.Pods().Lister(), nodes: core.Nodes().Lister(), slices: slices.Lister(),
-		tracker: endpointsliceutil.NewEndpointSliceTracker(), triggers: endpointsliceutil.NewTriggerTimeTracker(),
+		Deps: d, services: core.Services().Lister(), pods: core.Pods().Lister(), nodes: core.Nodes().Lister(),
+		slices: controller.NewSliceView(managedBy, slices.Lister(), d.Client.DiscoveryV1()), triggers: endpointsliceutil.NewTriggerTimeTracker(),
 		topology: topologycache.NewTopologyCache(),
 	}
-	c.reconciler = endpointslice.NewReconciler(d.Client, c.nodes, int32(d.Options.Slices.MaxEndpoints), c.tracker, c.topology, d.Events, managedBy)
+	c.reconciler = endpointslice.NewReconciler(d.Client, c.nodes, int32(d.Options.Slices.MaxEndpoints), c.slices.Tracker, c.topology, d.Events, managedBy)
 	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.OnChange(core.Services().Informer(), func(old, s *v1.Service) { c.loop.AddObject(controller.Either(old, s)) }),
@@ -125,36 +123,18 @@ func (c *Controller) nodesChanged() {
 
 // sliceChanged has a Service looked at whose slices somebody else changed.
 func (c *Controller) sliceChanged(old, slice *discoveryv1.EndpointSlice) {
-	s := controller.Either(old, slice)
-	service := s.Labels[discoveryv1.LabelServiceName]
-	if service == "" || !c.reconciler.ManagedByController(s) {
-		if old == nil || !c.reconciler.ManagedByController(old) {
-			return
-		}
-		service = old.Labels[discoveryv1.LabelServiceName]
-	}
-	foreign := false
-	switch {
-	case slice == nil:
-		foreign = c.tracker.Has(old) && !c.tracker.HandleDeletion(old)
-	case old == nil:
-		foreign = c.tracker.ShouldSync(slice)
-	default:
-		foreign = c.tracker.ShouldSync(slice) || c.reconciler.ManagedByChanged(old, slice) ||
-			old.Labels[discoveryv1.LabelServiceName] != slice.Labels[discoveryv1.LabelServiceName]
-	}
-	if foreign {
-		c.loop.Add(s.Namespace + "/" + service)
+	for _, key := range c.slices.Foreign(old, slice) {
+		c.loop.Add(key)
 	}
 }
 
-func (c *Controller) sync(_ context.Context, key string) error {
+func (c *Controller) sync(ctx context.Context, key string) error {
 	namespace, name := controller.Split(key)
 	service, err := c.services.Services(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
 		c.triggers.DeleteService(namespace, name)
 		c.reconciler.DeleteService(namespace, name)
-		c.tracker.DeleteService(namespace, name)
+		c.slices.Forget(namespace, name)
 		return nil
 	}
 	if err != nil {
@@ -167,27 +147,14 @@ func (c *Controller) sync(_ context.Context, key string) error {
 	if err != nil {
 		return fmt.Errorf("pods: %w", err)
 	}
-	slices, err := c.slices.EndpointSlices(namespace).List(labels.SelectorFromSet(labels.Set{
-		discoveryv1.LabelServiceName: name, discoveryv1.LabelManagedBy: managedBy,
-	}))
+	slices, err := c.slices.Of(ctx, service)
 	if err != nil {
-		return fmt.Errorf("slices: %w", err)
-	}
-	kept := slices[:0:0]
-	for _, s := range slices {
-		if s.DeletionTimestamp == nil {
-			kept = append(kept, s)
-		}
-	}
-	if c.tracker.StaleSlices(service, kept) {
-		return errStale
+		return err
 	}
 	trigger := c.triggers.ComputeEndpointLastChangeTriggerTime(namespace, service, pods)
-	if err := c.reconciler.Reconcile(klog.Background(), service, pods, kept, trigger); err != nil {
+	if err := c.reconciler.Reconcile(klog.Background(), service, pods, slices, trigger); err != nil {
 		c.Events.Eventf(service, v1.EventTypeWarning, "FailedToUpdateEndpointSlices", "Error updating Endpoint Slices for Service %s/%s: %v", namespace, name, err)
 		return err
 	}
 	return nil
 }
-
-var errStale = errors.New("the cache does not show the slices that were written last")

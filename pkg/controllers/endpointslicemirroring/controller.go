@@ -15,10 +15,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	corelisters "k8s.io/client-go/listers/core/v1"
-	discoverylisters "k8s.io/client-go/listers/discovery/v1"
-	endpointsliceutil "k8s.io/endpointslice/util"
 
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
@@ -37,16 +34,15 @@ type Controller struct {
 	loop      *controller.Loop
 	services  corelisters.ServiceLister
 	endpoints corelisters.EndpointsLister
-	slices    discoverylisters.EndpointSliceLister
-	tracker   *endpointsliceutil.EndpointSliceTracker
+	slices    *controller.SliceView
 }
 
 // New returns the controller.
 func New(d controller.Deps) (controller.Controller, error) {
 	core, slices := d.Informers.Core().V1(), d.Informers.Discovery().V1().EndpointSlices()
 	c := &Controller{
-		Deps: d, services: core.Services().Lister(), endpoints: core.Endpoints().Lister(), slices: slices.Lister(),
-		tracker: endpointsliceutil.NewEndpointSliceTracker(),
+		Deps: d, services: core.Services().Lister(), endpoints: core.Endpoints().Lister(),
+		slices: controller.NewSliceView(managedBy, slices.Lister(), d.Client.DiscoveryV1()),
 	}
 	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
@@ -69,39 +65,13 @@ func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
 
 // sliceChanged has Endpoints looked at whose slices somebody else changed.
 func (c *Controller) sliceChanged(old, slice *discoveryv1.EndpointSlice) {
-	foreign := false
-	switch {
-	case slice == nil:
-		foreign = mine(old) && c.tracker.Has(old) && !c.tracker.HandleDeletion(old)
-	case old == nil:
-		foreign = mine(slice) && c.tracker.ShouldSync(slice)
-	default:
-		foreign = mine(old) != mine(slice) || mine(slice) && (c.tracker.ShouldSync(slice) || serviceOf(old) != serviceOf(slice))
-	}
-	if !foreign {
-		return
-	}
-	for _, s := range []*discoveryv1.EndpointSlice{old, slice} {
-		if s != nil && serviceOf(s) != "" {
-			c.loop.Add(s.Namespace + "/" + serviceOf(s))
-		}
+	for _, key := range c.slices.Foreign(old, slice) {
+		c.loop.Add(key)
 	}
 }
-
-func mine(s *discoveryv1.EndpointSlice) bool {
-	return s.Labels[discoveryv1.LabelManagedBy] == managedBy
-}
-
-func serviceOf(s *discoveryv1.EndpointSlice) string { return s.Labels[discoveryv1.LabelServiceName] }
 
 func (c *Controller) sync(ctx context.Context, key string) error {
 	namespace, name := controller.Split(key)
-	existing, err := c.slices.EndpointSlices(namespace).List(labels.SelectorFromSet(labels.Set{
-		discoveryv1.LabelServiceName: name, discoveryv1.LabelManagedBy: managedBy,
-	}))
-	if err != nil {
-		return fmt.Errorf("slices: %w", err)
-	}
 	e, err := c.endpoints.Endpoints(namespace).Get(name)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
@@ -111,11 +81,11 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		return serviceErr
 	}
 	if err != nil || serviceErr != nil || !mirrored(e) || service.Spec.Selector != nil {
-		c.tracker.DeleteService(namespace, name)
-		return c.removeAll(ctx, existing)
+		return c.removeAll(ctx, namespace, name)
 	}
-	if c.tracker.StaleSlices(service, existing) {
-		return errStale
+	existing, err := c.slices.Of(ctx, service)
+	if err != nil {
+		return err
 	}
 	groups, invalid, skipped := groupsOf(e, c.Options.Slices.MaxMirrored)
 	if invalid > 0 {
@@ -128,9 +98,13 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	return c.apply(ctx, e, plan(e, groups, existing), existing)
 }
 
-var errStale = errors.New("the cache does not show the slices that were written last")
-
-func (c *Controller) removeAll(ctx context.Context, slices []*discoveryv1.EndpointSlice) error {
+// removeAll removes the slices of a Service that is not to have any.
+func (c *Controller) removeAll(ctx context.Context, namespace, service string) error {
+	c.slices.Forget(namespace, service)
+	slices, err := c.slices.Cached(namespace, service)
+	if err != nil {
+		return err
+	}
 	var errs []error
 	for _, s := range slices {
 		err := c.Client.DiscoveryV1().EndpointSlices(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{})
@@ -152,7 +126,7 @@ func (c *Controller) apply(ctx context.Context, e *v1.Endpoints, todo changes, e
 			if err != nil {
 				return fmt.Errorf("create slice: %w", err)
 			}
-			c.tracker.Update(got)
+			c.slices.Tracker.Update(got)
 		}
 	}
 	for _, s := range todo.update {
@@ -160,17 +134,17 @@ func (c *Controller) apply(ctx context.Context, e *v1.Endpoints, todo changes, e
 		if err != nil {
 			return fmt.Errorf("update slice %s: %w", s.Name, err)
 		}
-		c.tracker.Update(got)
+		c.slices.Tracker.Update(got)
 	}
 	for _, s := range todo.remove {
 		if err := client.Delete(ctx, s.Name, metav1.DeleteOptions{}); err != nil {
 			return fmt.Errorf("delete slice %s: %w", s.Name, err)
 		}
-		c.tracker.ExpectDeletion(s)
+		c.slices.Tracker.ExpectDeletion(s)
 	}
 	for _, s := range existing {
-		if !c.tracker.Has(s) {
-			c.tracker.Update(s) // of a former life: from now on its changes are told apart
+		if !c.slices.Tracker.Has(s) {
+			c.slices.Tracker.Update(s) // of a former life: from now on its changes are told apart
 		}
 	}
 	return nil

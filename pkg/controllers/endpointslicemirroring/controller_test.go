@@ -4,8 +4,8 @@
 package endpointslicemirroring
 
 import (
-	"context"
 	"fmt"
+	"net/http"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -116,40 +116,58 @@ func TestServer(t *testing.T) {
 	if _, err := core.Services("default").Create(t.Context(), service, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	mirrors := func(addresses ...string) func(ctx context.Context) (any, bool) {
-		return func(ctx context.Context) (any, bool) {
-			list, err := s.Client.DiscoveryV1().EndpointSlices("default").List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=s"})
-			if err != nil {
-				return err, false
-			}
-			var got []string
-			for _, s := range list.Items {
-				for _, e := range s.Endpoints {
-					got = append(got, e.Addresses...)
-				}
-			}
-			return list.Items, cmp.Equal(addresses, got)
-		}
-	}
 	e := endpointsOf(subset(80, "10.1.2.3"))
 	e.UID = ""
 	e, err := core.Endpoints("default").Create(t.Context(), e, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	controllertest.Eventually(t, "a slice comes", mirrors("10.1.2.3"))
+	controllertest.Eventually(t, "a slice comes", controllertest.Addresses(s, "s", "10.1.2.3"))
 	e.Subsets = []v1.EndpointSubset{subset(90, "10.2.3.4")}
 	if _, err := core.Endpoints("default").Update(t.Context(), e, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	controllertest.Eventually(t, "it follows", mirrors("10.2.3.4"))
+	controllertest.Eventually(t, "it follows", controllertest.Addresses(s, "s", "10.2.3.4"))
 	slices := s.Client.DiscoveryV1().EndpointSlices("default")
 	if err := slices.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: discoveryv1.LabelManagedBy + "=" + managedBy}); err != nil {
 		t.Fatal(err)
 	}
-	controllertest.Eventually(t, "it comes back", mirrors("10.2.3.4"))
+	controllertest.Eventually(t, "it comes back", controllertest.Addresses(s, "s", "10.2.3.4"))
 	if err := core.Endpoints("default").Delete(t.Context(), "s", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	controllertest.Eventually(t, "it goes", mirrors())
+	controllertest.Eventually(t, "it goes", controllertest.Addresses(s, "s"))
+}
+
+func TestSlicesLostBetween(t *testing.T) {
+	for _, method := range []string{http.MethodPost, http.MethodPut} {
+		t.Run(method, func(t *testing.T) {
+			s := testserver.Start(t, testserver.Options{})
+			lost := controllertest.SlicesLostBetween(t, s, method, New)
+			core := s.Client.CoreV1()
+			service := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: v1.ServiceSpec{Ports: []v1.ServicePort{{Port: 80}}}}
+			if _, err := core.Services("default").Create(t.Context(), service, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			e := endpointsOf(subset(80, "10.1.2.3"))
+			e.UID = ""
+			e, err := core.Endpoints("default").Create(t.Context(), e, metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if method == http.MethodPut {
+				controllertest.Eventually(t, "a slice comes", controllertest.Addresses(s, "s", "10.1.2.3"))
+				e.Subsets = []v1.EndpointSubset{subset(80, "10.1.2.3", "10.2.3.4")}
+				if e, err = core.Endpoints("default").Update(t.Context(), e, metav1.UpdateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			<-lost
+			var want []string
+			for _, a := range e.Subsets[0].Addresses {
+				want = append(want, a.IP)
+			}
+			controllertest.Eventually(t, "it comes back", controllertest.Addresses(s, "s", want...))
+		})
+	}
 }

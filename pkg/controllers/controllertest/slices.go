@@ -1,0 +1,81 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controllertest
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/rest"
+
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// SlicesLostBetween has a controller's slices deleted by somebody else right after
+// its first write of one by method, before the answer to that write reaches it, and
+// when its cache has seen both. It runs the controller; the channel that it returns
+// is closed when the slices are lost.
+func SlicesLostBetween(t *testing.T, s *testserver.Server, method string, build func(controller.Deps) (controller.Controller, error)) <-chan struct{} {
+	t.Helper()
+	lost := make(chan struct{})
+	client := s.Client.DiscoveryV1().EndpointSlices("default")
+	var deps controller.Deps
+	var once sync.Once
+	own := rest.CopyConfig(s.Config)
+	own.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			answer, err := next.RoundTrip(r)
+			if err == nil && r.Method == method && strings.Contains(r.URL.Path, "/endpointslices") {
+				once.Do(func() {
+					if err := client.DeleteCollection(r.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+						t.Errorf("delete slices: %v", err)
+					}
+					Eventually(t, "the cache sees the deletion", func(context.Context) (any, bool) {
+						cached, err := deps.Informers.Discovery().V1().EndpointSlices().Lister().List(labels.Everything())
+						return cached, err == nil && len(cached) == 0
+					})
+					close(lost)
+				})
+			}
+			return answer, err
+		})
+	})
+	run(t, s, own, controller.Options{}, func(d controller.Deps) (controller.Controller, error) {
+		deps = d
+		return build(d)
+	})
+	return lost
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements http.RoundTripper.
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// Addresses returns what Eventually waits for: the slices of a Service in the
+// namespace default have these addresses and no others.
+func Addresses(s *testserver.Server, service string, addresses ...string) func(context.Context) (any, bool) {
+	return func(ctx context.Context) (any, bool) {
+		list, err := s.Client.DiscoveryV1().EndpointSlices("default").List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
+		if err != nil {
+			return err, false
+		}
+		var got []string
+		for _, slice := range list.Items {
+			for _, e := range slice.Endpoints {
+				got = append(got, e.Addresses...)
+			}
+		}
+		slices.Sort(got)
+		return list.Items, slices.Equal(addresses, got)
+	}
+}

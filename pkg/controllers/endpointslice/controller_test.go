@@ -1,0 +1,62 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package endpointslice
+
+import (
+	"net/http"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+	"keelson.dev/keelson/pkg/controllers/controllertest"
+)
+
+// pod makes a pod with an address that is ready, as its kubelet would say.
+func pod(t *testing.T, s *testserver.Server, name, ip string) {
+	t.Helper()
+	pods := s.Client.CoreV1().Pods("default")
+	p, err := pods.Create(t.Context(), &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "a"}},
+		Spec:       v1.PodSpec{NodeName: "n", Containers: []v1.Container{{Name: "c", Image: "i"}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Ready(p)
+	p.Status.PodIP, p.Status.PodIPs = ip, []v1.PodIP{{IP: ip}}
+	if _, err := pods.UpdateStatus(t.Context(), p, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSlicesLostBetween(t *testing.T) {
+	for _, method := range []string{http.MethodPost, http.MethodPut} {
+		t.Run(method, func(t *testing.T) {
+			s := testserver.Start(t, testserver.Options{})
+			controllertest.Account(t, s)
+			node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+			if _, err := s.Client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			lost := controllertest.SlicesLostBetween(t, s, method, New)
+			service := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: v1.ServiceSpec{
+				Selector: map[string]string{"app": "a"}, Ports: []v1.ServicePort{{Port: 80}},
+			}}
+			if _, err := s.Client.CoreV1().Services("default").Create(t.Context(), service, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			pod(t, s, "p1", "10.1.2.3")
+			want := []string{"10.1.2.3"}
+			if method == http.MethodPut {
+				controllertest.Eventually(t, "a slice comes", controllertest.Addresses(s, "s", want...))
+				pod(t, s, "p2", "10.2.3.4")
+				want = append(want, "10.2.3.4")
+			}
+			<-lost
+			controllertest.Eventually(t, "it comes back", controllertest.Addresses(s, "s", want...))
+		})
+	}
+}
