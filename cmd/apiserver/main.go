@@ -42,7 +42,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	log := daemon.NewLog(stderr, cfg.Verbosity)
-	s, err := apiserver.New(cfg, apiserver.Deps{Log: log, Getenv: os.Getenv})
+	s, err := apiserver.New(cfg, apiserver.Deps{Log: log, Getenv: os.Getenv, OwnProcess: true})
 	if err != nil {
 		return fmt.Errorf("build apiserver: %w", err)
 	}

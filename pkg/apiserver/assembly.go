@@ -396,9 +396,14 @@ func (a *assembly) run(ctx context.Context) {
 	wg.Go(func() { a.custom.Run(ctx) })
 	wg.Go(func() { a.aggregator.Run(ctx) })
 	wg.Go(func() { a.runFairness(ctx) })
-	wg.Go(func() {
-		database := etcd.Embedded{Dir: a.server.cfg.DataDir}.Database()
-		daemon.Pace(ctx, a.server.deps.Clock, a.server.log, database)
-	})
+	if a.server.deps.OwnProcess {
+		wg.Go(func() { a.pace(ctx) })
+	}
 	wg.Go(func() { a.services.RunRepair(ctx, a.self.client, a.server.deps.Clock) })
+}
+
+// pace keeps the process's memory close to what the server needs.
+func (a *assembly) pace(ctx context.Context) {
+	database := etcd.Embedded{Dir: a.server.cfg.DataDir}.Database()
+	daemon.Pace(ctx, a.server.deps.Clock, a.server.log, database)
 }

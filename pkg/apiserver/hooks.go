@@ -52,14 +52,16 @@ func (a *assembly) buildHooks() {
 		{name: "bootstrap-controller", run: kubernetes.Ensure, after: kubernetes.Run},
 		{name: "start-cluster-authentication-info-controller", run: a.publishAuthentication,
 			after: a.keep(5*time.Minute, a.publishAuthentication)},
-		{name: "priority-and-fairness-config-producer",
-			run:   func(ctx context.Context) error { return bootstrap.FlowControl(ctx, client) },
-			after: a.keep(time.Minute, func(ctx context.Context) error { return bootstrap.FlowControl(ctx, client) })},
 		{name: "start-legacy-token-tracking-controller",
 			run:   func(ctx context.Context) error { return bootstrap.TokenTracking(ctx, client, a.server.deps.Clock) },
 			after: a.keep(time.Minute, func(ctx context.Context) error { return bootstrap.TokenTracking(ctx, client, a.server.deps.Clock) })},
 		{name: "start-service-ip-repair-controllers",
 			run: func(ctx context.Context) error { return a.services.Repair(ctx, client) }},
+	}
+	if a.cfg.PriorityAndFairness {
+		a.hooks = append(a.hooks, &hook{name: "priority-and-fairness-config-producer",
+			run:   func(ctx context.Context) error { return bootstrap.FlowControl(ctx, client) },
+			after: a.keep(time.Minute, func(ctx context.Context) error { return bootstrap.FlowControl(ctx, client) })})
 	}
 	for _, h := range a.hooks {
 		h.gate = health.NewGate("poststarthook/"+h.name, "not finished")

@@ -45,6 +45,9 @@ type Deps struct {
 	// Getenv is the environment, by which a parent names the sockets it hands
 	// down to be served as well (LISTEN_FDS); nil: there are none.
 	Getenv func(string) string
+	// OwnProcess says that the process is the server's alone, so that the memory
+	// of the process is the server's to keep small.
+	OwnProcess bool
 }
 
 // Server is an API server.

@@ -7,7 +7,10 @@ import (
 	"sync"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"keelson.dev/api/clock"
 )
@@ -17,7 +20,9 @@ const patience = 5 * time.Minute
 
 // Expectations remember, by key, the writes of a controller that its cache does
 // not show yet. While there are some, what the cache shows must not be counted:
-// it would be made good twice. They are safe for concurrent use.
+// it would be made good twice. What is waited for is known by its UID: a cache that
+// is being filled, or a creation whose answer was lost, shows objects that nobody
+// waits for. They are safe for concurrent use.
 type Expectations struct {
 	clock clock.Clock
 	mu    sync.Mutex
@@ -25,9 +30,13 @@ type Expectations struct {
 }
 
 type expected struct {
-	creates int
-	deletes map[types.UID]struct{}
-	since   time.Time
+	// calls are creations whose answer has not come; early are the objects that
+	// were seen meanwhile, of which one may be what a call has made.
+	calls int
+	early sets.Set[types.UID]
+	// creates are objects that were made and not seen, deletes those to be seen to go.
+	creates, deletes sets.Set[types.UID]
+	since            time.Time
 }
 
 // NewExpectations returns none.
@@ -35,11 +44,49 @@ func NewExpectations(c clock.Clock) *Expectations {
 	return &Expectations{clock: c, byKey: map[string]*expected{}}
 }
 
-// Creates notes n creations to come, or (n negative) that so many will not.
-func (e *Expectations) Creates(key string, n int) {
+// Create makes n objects in Batches, and has each of them expected. It returns how
+// many were made. That nothing is made in a namespace which goes is no error: the
+// owner goes with it.
+func (e *Expectations) Create(key string, n int, create func(i int) (types.UID, error)) (int, error) {
+	e.calling(key, n)
+	made, err := Batches(n, func(i int) error {
+		uid, err := create(i)
+		if err == nil {
+			e.created(key, uid)
+		}
+		return err
+	})
+	e.calling(key, made-n)
+	if apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
+		return made, nil
+	}
+	return made, err
+}
+
+// calling notes n more creations on their way, or (n negative) that so many failed.
+func (e *Expectations) calling(key string, n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.of(key).creates += n
+	if n > 0 {
+		e.of(key).calls += n
+	} else if x := e.byKey[key]; x != nil {
+		x.calls += n
+		e.tidy(key)
+	}
+}
+
+// created notes what a creation has made.
+func (e *Expectations) created(key string, uid types.UID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	x := e.byKey[key]
+	if x == nil {
+		return // forgotten, with its key
+	}
+	x.calls--
+	if !x.early.Has(uid) {
+		x.creates.Insert(uid)
+	}
 	e.tidy(key)
 }
 
@@ -47,17 +94,22 @@ func (e *Expectations) Creates(key string, n int) {
 func (e *Expectations) Deletes(key string, uid types.UID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.of(key).deletes[uid] = struct{}{}
+	e.of(key).deletes.Insert(uid)
 }
 
-// Created tells of a creation seen.
-func (e *Expectations) Created(key string) {
+// Created tells of an object that is seen for the first time.
+func (e *Expectations) Created(key string, uid types.UID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if x := e.byKey[key]; x != nil && x.creates > 0 {
-		x.creates--
-		e.tidy(key)
+	x := e.byKey[key]
+	if x == nil {
+		return
 	}
+	x.creates.Delete(uid)
+	if x.calls > 0 {
+		x.early.Insert(uid)
+	}
+	e.tidy(key)
 }
 
 // Deleted tells of a deletion seen, or that it will not come.
@@ -65,7 +117,7 @@ func (e *Expectations) Deleted(key string, uid types.UID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if x := e.byKey[key]; x != nil {
-		delete(x.deletes, uid)
+		x.deletes.Delete(uid)
 		e.tidy(key)
 	}
 }
@@ -92,15 +144,21 @@ func (e *Expectations) Forget(key string) {
 func (e *Expectations) of(key string) *expected {
 	x := e.byKey[key]
 	if x == nil {
-		x = &expected{deletes: map[types.UID]struct{}{}}
+		x = &expected{early: sets.New[types.UID](), creates: sets.New[types.UID](), deletes: sets.New[types.UID]()}
 		e.byKey[key] = x
 	}
 	x.since = e.clock.Now()
 	return x
 }
 
+// tidy forgets what is not needed any more. The caller has the lock.
 func (e *Expectations) tidy(key string) {
-	if x := e.byKey[key]; x.creates <= 0 && len(x.deletes) == 0 {
+	x := e.byKey[key]
+	if x.calls > 0 {
+		return
+	}
+	x.early.Clear()
+	if len(x.creates)+len(x.deletes) == 0 {
 		delete(e.byKey, key)
 	}
 }

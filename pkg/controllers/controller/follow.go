@@ -35,7 +35,7 @@ func (f Follower) PodChanged(old, pod *v1.Pod) {
 			continue
 		}
 		if old == nil {
-			f.Expected.Created(key)
+			f.Expected.Created(key, p.UID)
 		}
 		if pod == nil || pod.DeletionTimestamp != nil {
 			f.Expected.Deleted(key, p.UID)

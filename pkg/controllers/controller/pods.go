@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
 )
@@ -48,17 +49,17 @@ func prefix(name string) string {
 	return name + "-"
 }
 
-// Create creates a pod of the owner.
-func (p *Pods) Create(ctx context.Context, owner runtime.Object, pod *v1.Pod) (*v1.Pod, error) {
+// Create creates a pod of the owner and returns its UID.
+func (p *Pods) Create(ctx context.Context, owner runtime.Object, pod *v1.Pod) (types.UID, error) {
 	got, err := p.Client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
 	if err != nil {
 		if !apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) && ctx.Err() == nil {
 			p.Events.Eventf(owner, v1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
 		}
-		return nil, fmt.Errorf("create pod: %w", err)
+		return "", fmt.Errorf("create pod: %w", err)
 	}
 	p.Events.Eventf(owner, v1.EventTypeNormal, "SuccessfulCreate", "Created pod: %v", got.Name)
-	return got, nil
+	return got.UID, nil
 }
 
 // Delete deletes a pod of the owner; it is no error when the pod is gone.

@@ -277,19 +277,13 @@ func (c *Controller) bring(ctx context.Context, key string, s *state) error {
 		c.Events.Eventf(s.set, v1.EventTypeNormal, "SucceededDaemonPod", "Found succeeded daemon pod %s/%s on node %s, will try to delete it", pod.Namespace, pod.Name, target(pod))
 	}
 	create, remove := p.create[:min(len(p.create), burst)], p.delete[:min(len(p.delete), burst)]
-	c.expected.Creates(key, len(create))
 	return errors.Join(c.create(ctx, key, s, create), c.pods.DeleteAll(ctx, s.set, remove, c.expected, key))
 }
 
 func (c *Controller) create(ctx context.Context, key string, s *state, nodes []string) error {
-	made, err := controller.Batches(len(nodes), func(i int) error {
-		_, err := c.pods.Create(ctx, s.set, newPod(s.set, s.hash, nodes[i]))
-		return err
+	_, err := c.expected.Create(key, len(nodes), func(i int) (types.UID, error) {
+		return c.pods.Create(ctx, s.set, newPod(s.set, s.hash, nodes[i]))
 	})
-	c.expected.Creates(key, made-len(nodes))
-	if apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
-		return nil // the set will go with its namespace
-	}
 	return err
 }
 

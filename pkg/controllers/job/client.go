@@ -23,9 +23,8 @@ type client struct {
 	pods controller.Pods
 }
 
-func (c client) create(ctx context.Context, job *batchv1.Job, pod *v1.Pod) error {
-	_, err := c.pods.Create(ctx, job, pod)
-	return err
+func (c client) create(ctx context.Context, job *batchv1.Job, pod *v1.Pod) (types.UID, error) {
+	return c.pods.Create(ctx, job, pod)
 }
 
 func (c client) remove(ctx context.Context, job *batchv1.Job, pod *v1.Pod) error {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 
 	"keelson.dev/api/clock"
@@ -26,7 +27,8 @@ const parallel = 32
 
 // hands do what a sync decides.
 type hands interface {
-	create(ctx context.Context, job *batchv1.Job, pod *v1.Pod) error
+	// create returns the UID of what it made.
+	create(ctx context.Context, job *batchv1.Job, pod *v1.Pod) (types.UID, error)
 	// remove and release, which takes the tracking finalizer from a pod, return a
 	// not found error when there is no such pod any more.
 	remove(ctx context.Context, job *batchv1.Job, pod *v1.Pod) error
@@ -142,15 +144,10 @@ func (y *syncer) discard(s *survey, pods []*v1.Pod, remove func(*v1.Pod) error) 
 }
 
 func (y *syncer) create(ctx context.Context, key string, s *survey, indexes []int) error {
-	y.expected.Creates(key, len(indexes))
-	made, err := controller.Batches(len(indexes), func(i int) error {
+	made, err := y.expected.Create(key, len(indexes), func(i int) (types.UID, error) {
 		return y.hands.create(ctx, s.job, podOf(s.job, indexes[i], s.predecessors[indexes[i]]))
 	})
-	y.expected.Creates(key, made-len(indexes))
 	s.running += int32(made)
-	if apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
-		return nil // the job will go with its namespace
-	}
 	return err
 }
 

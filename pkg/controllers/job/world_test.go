@@ -106,7 +106,7 @@ func (w *world) see(uid types.UID) {
 		fallthrough
 	default:
 		if was == nil {
-			w.syncer.expected.Created(key)
+			w.syncer.expected.Created(key, uid)
 		}
 	}
 	w.seenPods[uid] = is
@@ -173,8 +173,8 @@ func (w *world) change(uid types.UID, f func(*v1.Pod)) error {
 	return nil
 }
 
-func (w *world) create(_ context.Context, _ *batchv1.Job, pod *v1.Pod) error {
-	return w.write(func() error {
+func (w *world) create(_ context.Context, _ *batchv1.Job, pod *v1.Pod) (types.UID, error) {
+	err := w.write(func() error {
 		w.made++
 		pod.UID = types.UID(fmt.Sprintf("pod%03d", w.made))
 		pod.Name, pod.ResourceVersion, pod.CreationTimestamp = string(pod.UID), w.next(), metav1.NewTime(w.clock.Now())
@@ -182,6 +182,7 @@ func (w *world) create(_ context.Context, _ *batchv1.Job, pod *v1.Pod) error {
 		w.pods[pod.UID] = pod
 		return nil
 	})
+	return pod.UID, err
 }
 
 func (w *world) remove(_ context.Context, _ *batchv1.Job, pod *v1.Pod) error {

@@ -73,6 +73,7 @@ func NewCell(tb testing.TB) *Cell {
 // lean leaves out what has work to do every so often and means nothing to controllers.
 func lean(cfg *config.Config) {
 	cfg.PriorityAndFairness = false
+	cfg.AdvertiseAddress = "127.0.0.1" // such a server publishes no endpoints
 	cfg.DisableAdmission = append(cfg.DisableAdmission,
 		"ValidatingAdmissionPolicy", "MutatingAdmissionPolicy", "ValidatingAdmissionWebhook", "MutatingAdmissionWebhook")
 }

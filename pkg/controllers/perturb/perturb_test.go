@@ -68,6 +68,9 @@ func compare(t *testing.T, s perturb.Scenario) {
 	}
 	for seed := *first; seed < *first+*seeds; seed++ {
 		got, err := c.Run(s, seed, log)
+		if *explain {
+			t.Logf("seed %d: disturbed:\n%s\nwritten:\n%s", seed, strings.Join(got.Faults, "\n"), strings.Join(got.Trace, "\n"))
+		}
 		if err != nil {
 			t.Errorf("seed %d: %v", seed, err)
 			continue
@@ -77,9 +80,6 @@ func compare(t *testing.T, s perturb.Scenario) {
 		}
 		if got.Restless > 0 {
 			t.Errorf("seed %d: %d writes when everything was done; last: %v", seed, got.Restless, tail(got.Trace))
-		}
-		if *explain {
-			t.Logf("seed %d: disturbed:\n%s\nwritten:\n%s", seed, strings.Join(got.Faults, "\n"), strings.Join(got.Trace, "\n"))
 		}
 	}
 }

@@ -113,6 +113,7 @@ func (c *Cell) Run(s Scenario, seed uint64, log *slog.Logger) (Outcome, error) {
 		return last.writes.Load()
 	}
 	if err := s.Script(ctx, &Users{c}); err != nil {
+		out.Faults = faults.Log()
 		return out, fmt.Errorf("script: %w", err)
 	}
 	c.settle(stale) // what was disturbed last may have its effect yet

@@ -41,6 +41,11 @@ type step struct {
 	Grace       *int64                     `json:"grace"`
 }
 
+// patience is for how many seconds a step is tried again whose object is not there
+// yet: twenty watches, each of which ends after an event that came 20 s late, and
+// what a client waits in between.
+const patience = 900
+
 // script reads testdata/NAME.yaml. The account that pods are given is there
 // before it begins, unless the script is about accounts.
 func script(name string) func(context.Context, *perturb.Users) error {
@@ -68,7 +73,7 @@ func script(name string) func(context.Context, *perturb.Users) error {
 				continue
 			}
 			err := take(ctx, u, raw)
-			for tries := 0; apierrors.IsNotFound(err) && tries < 120; tries++ {
+			for tries := 0; apierrors.IsNotFound(err) && tries < patience; tries++ {
 				u.Wait(time.Second) // what a controller makes comes later when it is disturbed
 				err = take(ctx, u, raw)
 			}

@@ -183,15 +183,9 @@ func (c *Controller[T]) leaving(namespace string) bool {
 }
 
 func (c *Controller[T]) create(ctx context.Context, key string, set *appsv1.ReplicaSet, n int) error {
-	c.expected.Creates(key, n)
-	made, err := controller.Batches(n, func(int) error {
-		_, err := c.pods.Create(ctx, set, controller.FromTemplate(&set.Spec.Template, set, c.kind.Kind))
-		return err
+	_, err := c.expected.Create(key, n, func(int) (types.UID, error) {
+		return c.pods.Create(ctx, set, controller.FromTemplate(&set.Spec.Template, set, c.kind.Kind))
 	})
-	c.expected.Creates(key, made-n)
-	if apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
-		return nil // the set will go with its namespace
-	}
 	return err
 }
 

@@ -52,18 +52,19 @@ func TestExpectations(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		old, pod *v1.Pod
-		creates  int
+		creates  []types.UID
 		deletes  types.UID
 		met      bool
 	}{
-		"created":          {nil, pod("a", false), 1, "", true},
-		"one of two":       {nil, pod("a", false), 2, "", false},
-		"changed":          {pod("a", false), pod("a", false), 1, "", false},
-		"is to go":         {pod("a", false), pod("a", true), 0, "a", true},
-		"gone":             {pod("a", true), nil, 0, "a", true},
-		"another goes":     {pod("b", true), nil, 0, "a", false},
-		"replaced":         {pod("a", false), pod("b", false), 0, "a", true},
-		"replaced by ours": {pod("a", false), pod("b", false), 1, "a", true},
+		"created":          {nil, pod("a", false), []types.UID{"a"}, "", true},
+		"one of two":       {nil, pod("a", false), []types.UID{"a", "b"}, "", false},
+		"another created":  {nil, pod("b", false), []types.UID{"a"}, "", false},
+		"changed":          {pod("a", false), pod("a", false), []types.UID{"a"}, "", false},
+		"is to go":         {pod("a", false), pod("a", true), nil, "a", true},
+		"gone":             {pod("a", true), nil, nil, "a", true},
+		"another goes":     {pod("b", true), nil, nil, "a", false},
+		"replaced":         {pod("a", false), pod("b", false), nil, "a", true},
+		"replaced by ours": {pod("a", false), pod("b", false), []types.UID{"b"}, "a", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, err := kubernetes.NewForConfig(&rest.Config{})
@@ -79,8 +80,8 @@ func TestExpectations(t *testing.T) {
 			if err := c.kind.Informer.GetIndexer().Add(example(1)); err != nil {
 				t.Fatal(err)
 			}
-			if tc.creates > 0 {
-				c.expected.Creates(key, tc.creates)
+			if _, err := c.expected.Create(key, len(tc.creates), func(i int) (types.UID, error) { return tc.creates[i], nil }); err != nil {
+				t.Fatal(err)
 			}
 			if tc.deletes != "" {
 				c.expected.Deletes(key, tc.deletes)
