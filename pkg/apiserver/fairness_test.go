@@ -45,7 +45,7 @@ func answerTo(t *testing.T, cfg *rest.Config, path string) (*http.Response, stri
 
 func poll(t *testing.T, what string, done func(context.Context) bool) {
 	t.Helper()
-	if err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 20*time.Second, true,
+	if err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 3*time.Minute, true,
 		func(ctx context.Context) (bool, error) { return done(ctx), nil }); err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
@@ -141,13 +141,17 @@ func TestFairness(t *testing.T) {
 	}
 	more, ended := send()
 	defer func() { _ = more.Close() }()
-	poll(t, "requests are refused", func(context.Context) bool {
+	poll(t, "the slow request has a seat", func(context.Context) bool {
 		select {
 		case <-ended:
 			_ = more.Close()
 			more, ended = send()
 		default:
 		}
+		_, body := answerTo(t, s.Config, "/debug/api_priority_and_fairness/dump_requests?includeRequestDetails=1")
+		return strings.Contains(body, "/api/v1/namespaces/default/configmaps")
+	})
+	poll(t, "requests are refused", func(context.Context) bool {
 		resp, body := answerTo(t, bob, "/version")
 		return resp.StatusCode == http.StatusTooManyRequests && resp.Header.Get("Retry-After") != "" && body == "Too many requests, please try again later.\n"
 	})

@@ -14,24 +14,23 @@ func TestListenersOfTheKernelsTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := int32(l.Addr().(*net.TCPAddr).Port)
-	look := func() bool {
-		f, err := os.Open("/proc/self/net/tcp")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = f.Close() }()
-		open := map[int32]bool{}
-		listeners(f, open)
-		return open[port]
-	}
-	if !look() {
-		t.Errorf("listener at port %d is not seen", port)
-	}
-	if err := l.Close(); err != nil {
+	defer l.Close()
+	client, err := net.Dial("tcp4", l.Addr().String())
+	if err != nil {
 		t.Fatal(err)
 	}
-	if look() {
-		t.Errorf("port %d is seen after it was closed", port)
+	defer client.Close()
+	f, err := os.Open("/proc/self/net/tcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	open := map[int32]bool{}
+	listeners(f, open)
+	if port := int32(l.Addr().(*net.TCPAddr).Port); !open[port] {
+		t.Errorf("listener at port %d is not seen", port)
+	}
+	if port := int32(client.LocalAddr().(*net.TCPAddr).Port); open[port] {
+		t.Errorf("a connection from port %d is taken for a listener", port)
 	}
 }

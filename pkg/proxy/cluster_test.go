@@ -97,19 +97,16 @@ func (c *cluster) start(change func(*proxy.Config)) (stop func()) {
 // eventually waits for something that comes by itself.
 func (c *cluster) eventually(what string, ok func() bool) {
 	c.t.Helper()
-	for range 3000 {
-		if ok() {
-			return
+	clk := clock.Real()
+	for deadline := clk.Now().Add(patience); !ok(); clk.Sleep(10 * time.Millisecond) {
+		if clk.Now().After(deadline) {
+			c.t.Fatal("not seen: " + what)
 		}
-		pause()
 	}
-	c.t.Fatal("not seen: " + what)
 }
 
-func pause() {
-	t := clock.Real().NewTimer(10 * time.Millisecond)
-	<-t.C()
-}
+// patience bounds how long a failing test takes.
+const patience = 3 * time.Minute
 
 func (c *cluster) create(objects ...metav1.Object) {
 	c.t.Helper()

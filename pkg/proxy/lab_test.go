@@ -275,7 +275,7 @@ func (s *space) dial(network, to string, limit time.Duration) (net.Conn, error) 
 
 func ask(c net.Conn) (answer, error) {
 	var a answer
-	_ = c.SetDeadline(clock.Real().Now().Add(5 * time.Second))
+	_ = c.SetDeadline(clock.Real().Now().Add(patience))
 	if _, err := io.WriteString(c, "?\n"); err != nil {
 		return a, err
 	}
@@ -293,7 +293,7 @@ func ask(c net.Conn) (answer, error) {
 
 // get makes one connection and asks once.
 func (s *space) get(to string) (answer, error) {
-	c, err := s.dial("tcp", to, 5*time.Second)
+	c, err := s.dial("tcp", to, patience)
 	if err != nil {
 		return answer{}, err
 	}

@@ -13,7 +13,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
@@ -27,17 +26,19 @@ import (
 type load struct {
 	stopped      atomic.Bool
 	asked, wrong atomic.Int64
+	turns        []atomic.Int64 // requests of each client that have ended
 	first        atomic.Value
 	running      sync.WaitGroup
 }
 
 func (s *space) load(to string, clients int) *load {
-	l := &load{}
-	for range clients {
+	l := &load{turns: make([]atomic.Int64, clients)}
+	for i := range clients {
 		l.running.Go(func() {
 			for !l.stopped.Load() {
 				_, err := s.get(to)
 				l.asked.Add(1)
+				l.turns[i].Add(1)
 				if err != nil {
 					l.wrong.Add(1)
 					l.first.CompareAndSwap(nil, fmt.Sprint(err))
@@ -53,6 +54,15 @@ func (l *load) until(c *cluster, more int64) {
 	c.t.Helper()
 	goal := l.asked.Load() + more
 	c.eventually("requests", func() bool { return l.asked.Load() >= goal })
+}
+
+// settled waits until every request that was under way has ended.
+func (l *load) settled(c *cluster) {
+	c.t.Helper()
+	for i := range l.turns {
+		now := l.turns[i].Load()
+		c.eventually("a client's turn", func() bool { return l.turns[i].Load() > now })
+	}
 }
 
 func (l *load) stop(t *testing.T) {
@@ -73,7 +83,7 @@ func TestRollingUpdate(t *testing.T) {
 	now := []endpoint{on("n1", c.pod()), on("n1", c.pod()), on("n1", c.pod())}
 	s := c.svc("roll", corev1.ProtocolTCP, nil, now...)
 	c.reachable(client.space, vip(s))
-	long, err := client.dial("tcp", vip(s), time.Second)
+	long, err := client.dial("tcp", vip(s), patience)
 	c.must(err)
 	defer long.Close()
 	first, err := ask(long)
@@ -95,6 +105,7 @@ func TestRollingUpdate(t *testing.T) {
 				t.Errorf("established connection: %v, %v", a, err)
 			}
 		}
+		l.settled(c) // nobody is on the way to the old one
 		old.stop()
 		l.until(c, 50)
 	}

@@ -164,6 +164,12 @@ func TestPodsAreSpread(t *testing.T) {
 	c := setup(t)
 	addNode(t, c, "a", nil)
 	addNode(t, c, "b", nil)
+	// The scheduler follows nodes and pods apart from each other. It has seen both nodes once
+	// each has a pod.
+	for _, name := range []string{"a", "b"} {
+		create(t, c, pod("on-"+name, func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{v1.LabelHostname: name} }))
+		await(t, c, "on-"+name, "bound", bound)
+	}
 	count := map[string]int{}
 	for i := range 10 {
 		create(t, c, pod(fmt.Sprintf("p%d", i), nil))

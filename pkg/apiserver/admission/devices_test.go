@@ -64,7 +64,7 @@ func TestClaimStatus(t *testing.T) {
 	}
 	jane := client.ResourceV1().ResourceClaims("default")
 	var claim *resourcev1.ResourceClaim
-	allowed := wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+	allowed := wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, 3*time.Minute, true, func(ctx context.Context) (bool, error) {
 		claim, err = jane.Create(ctx, &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{
 			Requests: []resourcev1.DeviceRequest{{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "c"}}},
 		}}}, metav1.CreateOptions{})
@@ -92,7 +92,7 @@ func TestClaimStatus(t *testing.T) {
 	if _, err := s.Client.RbacV1().ClusterRoles().Update(ctx, role, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	allowed = wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+	allowed = wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, 3*time.Minute, true, func(ctx context.Context) (bool, error) {
 		claim, err = jane.UpdateStatus(ctx, told, metav1.UpdateOptions{})
 		return err == nil, nil
 	})

@@ -152,7 +152,7 @@ func install(t *testing.T, s *testserver.Server, v []admissionregistrationv1.Val
 
 func eventually(t *testing.T, what string, done func(context.Context) bool) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 20*time.Second, true,
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 3*time.Minute, true,
 		func(ctx context.Context) (bool, error) { return done(ctx), nil })
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)

@@ -162,7 +162,7 @@ func get(t *testing.T, cfg *rest.Config, path, accept string) (int, string) {
 
 func eventually(t *testing.T, what string, done func(context.Context) bool) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 20*time.Second, true,
+	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 3*time.Minute, true,
 		func(ctx context.Context) (bool, error) { return done(ctx), nil })
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)

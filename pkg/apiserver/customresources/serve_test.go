@@ -67,7 +67,7 @@ func (e *env) define(t testing.TB, doc string) *apiextensionsv1.CustomResourceDe
 // await waits until a definition is as it should be; nil is one that is gone.
 func (e *env) await(t testing.TB, name string, ok func(*apiextensionsv1.CustomResourceDefinition) bool) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	for {
 		crd, err := e.crds.ApiextensionsV1().CustomResourceDefinitions().Get(ctx, name, metav1.GetOptions{})
@@ -87,7 +87,7 @@ func (e *env) await(t testing.TB, name string, ok func(*apiextensionsv1.CustomRe
 // eventually waits until ok.
 func eventually(t testing.TB, ok func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	for !ok() {
 		if ctx.Err() != nil {

@@ -232,7 +232,7 @@ func TestReload(t *testing.T) {
 		t.Fatalf("with a broken file: stored %q", v)
 	}
 	write(t, file, newer, older)
-	for deadline := time.Now().Add(30 * time.Second); !strings.HasPrefix(put(), "k8s:enc:secretbox:v1:b:"); {
+	for deadline := time.Now().Add(3 * time.Minute); !strings.HasPrefix(put(), "k8s:enc:secretbox:v1:b:"); {
 		if time.Now().After(deadline) {
 			t.Fatal("the new key is not used")
 		}
@@ -301,7 +301,7 @@ func startPlugin(t *testing.T) *plugin {
 }
 
 func (p *plugin) provider(name string) string {
-	return fmt.Sprintf("kms: {apiVersion: v2, name: %s, endpoint: 'unix://%s', timeout: 5s}", name, p.socket)
+	return fmt.Sprintf("kms: {apiVersion: v2, name: %s, endpoint: 'unix://%s', timeout: 3m}", name, p.socket)
 }
 
 func (p *plugin) Status(context.Context, *kms.StatusRequest) (*kms.StatusResponse, error) {

@@ -129,7 +129,8 @@ func quiet() {
 	klog.SetOutput(io.Discard)
 }
 
-const startTimeout = 30 * time.Second
+// startTimeout bounds how long a failing test takes.
+const startTimeout = 3 * time.Minute
 
 // Stop ends the server and waits for it. A test need not call it.
 func (s *Server) Stop(tb testing.TB) {
@@ -178,7 +179,6 @@ func (s *Server) TokenConfig(token string) *rest.Config {
 func (s *Server) config(tb testing.TB) config.Config {
 	cfg := config.Default()
 	cfg.BindAddress, cfg.SecurePort = "127.0.0.1", 0
-	cfg.AdvertiseAddress = "192.0.2.1" // of the documentation range: endpoints may not be on loopback
 	cfg.AdvertiseAddress = "192.0.2.1" // an endpoint may not be a loopback address
 	cfg.DataDir = filepath.Join(tb.TempDir(), "etcd")
 	cfg.ClientCAFile = filepath.Join(s.Dir, "ca.crt")

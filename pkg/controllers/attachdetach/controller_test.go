@@ -23,13 +23,16 @@ import (
 func TestServer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	controllertest.Account(t, s)
-	bound(t, s.Client)
-	for _, name := range []string{"n", "m"} {
+	bound(t, s.Client, "")
+	addNode := func(name string) {
+		t.Helper()
 		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{managed: "true"}}}
 		if _, err := s.Client.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
+	addNode("n")
+	addNode("m")
 	controllertest.RunAs(t, s, "attachdetach-controller", controller.Options{}, New)
 	vol := target{"d", "h"}
 	attachments, nodes := s.Client.StorageV1().VolumeAttachments(), s.Client.CoreV1().Nodes()
@@ -57,12 +60,21 @@ func TestServer(t *testing.T) {
 		n, err := nodes.Get(ctx, "n", metav1.GetOptions{})
 		return n, err == nil && len(n.Status.VolumesAttached) == 1 && n.Status.VolumesAttached[0].Name == vol.name()
 	}
-	user(t, s.Client, "first", "n")
+	user(t, s.Client, "first", "n", "")
 	controllertest.Eventually(t, "the volume is to be attached", asked("n"))
 	status(patchAttachment, vol.attachment("n"), `{"status":{"attached":true}}`)
 	controllertest.Eventually(t, "the node is told", listed)
 	status(patchNode, "n", `{"status":{"volumesInUse":["`+string(vol.name())+`"]}}`)
-	user(t, s.Client, "second", "m")
+	// Nodes and pods are followed apart from each other: who has seen a node that is made now
+	// has seen what is in use.
+	addNode("later")
+	bound(t, s.Client, "2")
+	user(t, s.Client, "witness", "later", "2")
+	controllertest.Eventually(t, "the controller has seen what is in use", func(ctx context.Context) (any, bool) {
+		_, err := attachments.Get(ctx, target{"d", "h2"}.attachment("later"), metav1.GetOptions{})
+		return err, err == nil
+	})
+	user(t, s.Client, "second", "m", "")
 	zero := int64(0)
 	if err := s.Client.CoreV1().Pods("default").Delete(t.Context(), "first", metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil {
 		t.Fatal(err)
@@ -81,20 +93,20 @@ func TestServer(t *testing.T) {
 }
 
 // bound makes a claim and a volume that are bound to each other.
-func bound(t *testing.T, client kubernetes.Interface) {
+func bound(t *testing.T, client kubernetes.Interface, suffix string) {
 	t.Helper()
 	size := v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}
 	modes := []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}
 	claims := client.CoreV1().PersistentVolumeClaims("default")
-	claim, err := claims.Create(t.Context(), &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: v1.PersistentVolumeClaimSpec{
-		AccessModes: modes, VolumeName: "pv", Resources: v1.VolumeResourceRequirements{Requests: size},
+	claim, err := claims.Create(t.Context(), &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "c" + suffix}, Spec: v1.PersistentVolumeClaimSpec{
+		AccessModes: modes, VolumeName: "pv" + suffix, Resources: v1.VolumeResourceRequirements{Requests: size},
 	}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = client.CoreV1().PersistentVolumes().Create(t.Context(), &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: v1.PersistentVolumeSpec{
-		AccessModes: modes, Capacity: size, ClaimRef: &v1.ObjectReference{Namespace: "default", Name: "c", UID: claim.UID},
-		PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}},
+	_, err = client.CoreV1().PersistentVolumes().Create(t.Context(), &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv" + suffix}, Spec: v1.PersistentVolumeSpec{
+		AccessModes: modes, Capacity: size, ClaimRef: &v1.ObjectReference{Namespace: "default", Name: "c" + suffix, UID: claim.UID},
+		PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h" + suffix}},
 	}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -105,12 +117,12 @@ func bound(t *testing.T, client kubernetes.Interface) {
 	}
 }
 
-// user makes a pod on a node that uses the claim.
-func user(t *testing.T, client kubernetes.Interface, name, node string) {
+// user makes a pod on a node that uses the claim of a suffix.
+func user(t *testing.T, client kubernetes.Interface, name, node, suffix string) {
 	t.Helper()
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{
 		NodeName: node, Containers: []v1.Container{{Name: "c", Image: "i"}},
-		Volumes: []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}},
+		Volumes: []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c" + suffix}}}},
 	}}
 	if _, err := client.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ package replicaset
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -124,9 +125,18 @@ func TestServer(t *testing.T) {
 	if _, err := s.Client.CoreV1().Pods(namespace).Patch(ctx, dear, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Client.CoreV1().Pods(namespace).Delete(ctx, pods.Items[0].Name, metav1.DeleteOptions{}); err != nil {
+	gone := pods.Items[0].Name
+	if err := s.Client.CoreV1().Pods(namespace).Delete(ctx, gone, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	// The controller has seen what pods cost, too, when it replaces the one that went.
+	controllertest.Eventually(t, "another pod instead", func(ctx context.Context) (any, bool) {
+		now, err := s.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err, false
+		}
+		return now.Items, len(now.Items) == 3 && !slices.ContainsFunc(now.Items, func(p v1.Pod) bool { return p.Name == gone })
+	})
 	ready(3)
 	if _, err := sets.Patch(ctx, "rs", types.MergePatchType, []byte(`{"spec":{"replicas":1}}`), metav1.PatchOptions{}, "scale"); err != nil {
 		t.Fatal(err)

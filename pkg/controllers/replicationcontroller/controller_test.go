@@ -72,10 +72,12 @@ func TestServer(t *testing.T) {
 	})
 
 	loose := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "loose", Labels: map[string]string{"app": "x"}}, Spec: example().Spec.Template.Spec}
+	loose.Spec.ServiceAccountName = "" // it is there before the controller can make any
+	controllertest.Eventually(t, "the loose pod is let in", func(ctx context.Context) (any, bool) {
+		_, err := core.Pods(namespace).Create(ctx, loose, create)
+		return err, err == nil
+	})
 	if _, err := core.ServiceAccounts(namespace).Create(ctx, &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "late"}}, create); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := core.Pods(namespace).Create(ctx, loose, create); err != nil {
 		t.Fatal(err)
 	}
 	pods := func(ctx context.Context) []v1.Pod {

@@ -145,7 +145,7 @@ func (n *node) has(t *testing.T, capacity, allocatable int64) {
 		}
 		select {
 		case <-n.changed:
-		case <-time.NewTimer(20 * time.Second).C:
+		case <-time.NewTimer(3 * time.Minute).C:
 			t.Fatalf("capacity %d, allocatable %d; want %d and %d", c.Value(), a.Value(), capacity, allocatable)
 		}
 	}

@@ -29,7 +29,7 @@ import (
 const (
 	name = "n1"
 	// patience is how long something that must happen may take; no test waits for it in vain.
-	patience = 30 * time.Second
+	patience = 3 * time.Minute
 )
 
 // machine is what a Node is told.

@@ -98,16 +98,15 @@ func TestTCP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := l.Addr().(*net.TCPAddr).Port
-	probe := &v1.Probe{ProbeHandler: v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt(port)}}}
-	target := Target{Container: &v1.Container{}, IP: "127.0.0.1"}
-	if ok, text := (&Handler{}).Probe(t.Context(), target, probe); !ok {
+	defer l.Close()
+	probe := func(port int) (bool, string) {
+		target := Target{Container: &v1.Container{}, IP: "127.0.0.1"}
+		return (&Handler{}).Probe(t.Context(), target, &v1.Probe{ProbeHandler: v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt(port)}}})
+	}
+	if ok, text := probe(l.Addr().(*net.TCPAddr).Port); !ok {
 		t.Errorf("a port that is listened at: %s", text)
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if ok, text := (&Handler{}).Probe(t.Context(), target, probe); ok || !strings.Contains(text, "refused") {
+	if ok, text := probe(1); ok || !strings.Contains(text, "refused") { // a port that no other process is given
 		t.Errorf("a port that nobody listens at: %t %q", ok, text)
 	}
 }
@@ -125,7 +124,7 @@ func TestGRPC(t *testing.T) {
 	t.Cleanup(func() { s.Stop(); <-done })
 	target := Target{Container: &v1.Container{}, IP: "127.0.0.1"}
 	for service, want := range map[string]string{"": "", "down": `service unhealthy (responded with "NOT_SERVING")`, "none": "error: health rpc probe failed: rpc error: code = NotFound desc = unknown service"} {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 		ok, text := (&Handler{}).Probe(ctx, target, &v1.Probe{ProbeHandler: v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: int32(l.Addr().(*net.TCPAddr).Port), Service: &service}}})
 		cancel()
 		if ok != (want == "") || text != want {

@@ -251,8 +251,9 @@ func TestRevisionReads(t *testing.T) {
 		results <- got
 	}
 	busy := func() bool { r.mu.Lock(); defer r.mu.Unlock(); return r.busy }
+	begun := func() bool { mu.Lock(); defer mu.Unlock(); return reads > 0 }
 	go call(t.Context())
-	for !busy() {
+	for !begun() {
 		runtime.Gosched()
 	}
 	mu.Lock()

@@ -11,7 +11,6 @@ import (
 	"maps"
 	"strconv"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -139,8 +138,7 @@ func onEach(t *testing.T, test func(t *testing.T, e *env)) {
 
 func TestSmoke(t *testing.T) {
 	onEach(t, func(t *testing.T, e *env) {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
+		ctx := patient(t)
 		s := e.store
 		w, err := s.Watch(ctx, WatchOptions{})
 		if err != nil {

@@ -23,7 +23,7 @@ import (
 )
 
 // patience bounds what a test waits for; it is reached only when one fails.
-const patience = 20 * time.Second
+const patience = 3 * time.Minute
 
 func patient(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -277,7 +277,8 @@ type brokenWatches struct {
 
 type brokenWatch struct {
 	kv.Watch
-	fail chan error
+	broken context.Context // its cause is what Next fails with
+	fail   context.CancelCauseFunc
 }
 
 func (b *brokenWatches) Watch(ctx context.Context, prefix string, from int64) (kv.Watch, error) {
@@ -287,33 +288,33 @@ func (b *brokenWatches) Watch(ctx context.Context, prefix string, from int64) (k
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	bw := &brokenWatch{Watch: w, fail: make(chan error, 1)}
+	bw := &brokenWatch{Watch: w}
+	bw.broken, bw.fail = context.WithCancelCause(ctx)
 	b.open = append(b.open, bw)
 	return bw, nil
 }
 
 func (w *brokenWatch) Next(ctx context.Context) (kv.Batch, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	go func() {
-		select {
-		case err := <-w.fail:
-			cancel(err)
-		case <-ctx.Done():
-		}
-	}()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(w.broken, cancel)()
 	batch, err := w.Watch.Next(ctx)
-	if cause := context.Cause(ctx); err != nil && cause != nil {
+	if cause := context.Cause(w.broken); err != nil && cause != nil {
 		return batch, cause
 	}
 	return batch, err
+}
+
+func (w *brokenWatch) Stop() {
+	w.fail(context.Canceled)
+	w.Watch.Stop()
 }
 
 func (b *brokenWatches) breakAll(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, w := range b.open {
-		w.fail <- err
+		w.fail(err)
 	}
 	b.open = nil
 }

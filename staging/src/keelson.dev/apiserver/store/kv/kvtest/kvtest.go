@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +16,7 @@ import (
 )
 
 // patience bounds what a test waits for; it is reached only when one fails.
-const patience = 20 * time.Second
+const patience = 3 * time.Minute
 
 // Run runs the suite. open returns an empty store, which the suite does not close.
 func Run(t *testing.T, open func(t *testing.T) kv.Store) {
@@ -323,35 +322,38 @@ func testTTL(t *testing.T, ctx context.Context, s kv.Store) {
 		t.Fatal(err)
 	}
 	w := watch(t, s, "/", rev+1)
-	for _, key := range []string{"/a", "/b", "/kept"} {
-		if res, err := s.Put(ctx, key, []byte("v"), 0, 1); err != nil || !res.OK {
-			t.Fatalf("Put(%q) = %+v, %v", key, res, err)
+	write := func(key string, expect, ttl int64) kv.WriteResult {
+		t.Helper()
+		res, err := s.Put(ctx, key, []byte("v"), expect, ttl)
+		if err != nil {
+			t.Fatalf("Put(%q): %v", key, err)
+		}
+		return res
+	}
+	// A write without TTL ends that of the one before. On a slow machine the key may be
+	// gone before that second write: then once more.
+	for {
+		passing := write("/kept", 0, 1)
+		if passing.OK && write("/kept", passing.Revision, 0).OK {
+			break
 		}
 	}
-	kept, _, err := s.Get(ctx, "/kept")
-	if err != nil {
-		t.Fatal(err)
+	for _, key := range []string{"/a", "/b"} {
+		if res := write(key, 0, 1); !res.OK {
+			t.Fatalf("Put(%q) = %+v", key, res)
+		}
 	}
-	put(t, s, "/kept", "for ever", kept.ModRevision) // a write without TTL ends that of the one before
-	events(t, ctx, w, 4)
-	var gone []string
-	for len(gone) < 2 {
+	gone := map[string]bool{} // what expires together does so in any order
+	for !gone["/a"] || !gone["/b"] {
 		b, err := w.Next(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, e := range b.Events {
-			if !e.Deleted {
-				t.Errorf("unexpected event %+v", e)
-			}
-			gone = append(gone, e.Key)
+			gone[e.Key] = e.Deleted
 		}
 	}
-	slices.Sort(gone) // what expires together does so in any order
-	if got := strings.Join(gone, " "); got != "/a /b" {
-		t.Errorf("expired %s, want /a /b", got)
-	}
-	if got := list(t, s, kv.RangeOptions{Prefix: "/"}); got != "/kept=for ever of 1" {
+	if got := list(t, s, kv.RangeOptions{Prefix: "/"}); got != "/kept=v of 1" || gone["/kept"] {
 		t.Errorf("left: %s", got)
 	}
 }
