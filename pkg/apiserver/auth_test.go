@@ -4,6 +4,7 @@
 package apiserver_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -81,17 +82,6 @@ func TestAnonymousAndForbidden(t *testing.T) {
 
 func TestRBACFollowsBindings(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	eventually := func(what string, ok func() bool) {
-		t.Helper()
-		for range 200 {
-			if ok() {
-				return
-			}
-			// The server's own informers follow its store at once; each round trip gives them time.
-			_, _ = s.Client.Discovery().ServerVersion()
-		}
-		t.Fatal("never: ", what)
-	}
 	bob := clientFor(t, s.UserConfig(t, "bob"))
 	_, err := s.Client.RbacV1().RoleBindings("default").Create(t.Context(), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "bob"},
@@ -101,7 +91,7 @@ func TestRBACFollowsBindings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually("bob may create config maps", func() bool {
+	poll(t, "bob may create config maps", func(context.Context) bool {
 		_, err := bob.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "c-"}}, metav1.CreateOptions{})
 		return err == nil
 	})
@@ -117,7 +107,7 @@ func TestRBACFollowsBindings(t *testing.T) {
 	if err := s.Client.RbacV1().RoleBindings("default").Delete(t.Context(), "bob", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually("bob may no more", func() bool {
+	poll(t, "bob may no more", func(context.Context) bool {
 		_, err := bob.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "c-"}}, metav1.CreateOptions{})
 		return apierrors.IsForbidden(err)
 	})
@@ -159,13 +149,7 @@ func TestNobodyGrantsWhatHeLacks(t *testing.T) {
 		}, metav1.CreateOptions{})
 		return err
 	}
-	for i := 0; i < 200; i++ {
-		if err := role("pods", "pods"); err == nil {
-			break
-		} else if i == 199 {
-			t.Fatal(err)
-		}
-	}
+	poll(t, "eve may grant what she has", func(context.Context) bool { return role("pods", "pods") == nil })
 	err = role("secrets", "pods", "secrets")
 	want := "roles.rbac.authorization.k8s.io \"secrets\" is forbidden: user \"eve\" (groups=[\"system:authenticated\"]) is attempting to grant RBAC permissions not currently held:\n" +
 		`{APIGroups:[""], Resources:["secrets"], Verbs:["get"]}`
@@ -257,14 +241,10 @@ func TestNodesSeeTheirOwn(t *testing.T) {
 	if _, err := s.Client.CoreV1().Pods("default").Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for i := 0; i < 200; i++ {
-		if _, err = node.CoreV1().Secrets("default").Get(t.Context(), "mine", metav1.GetOptions{}); err == nil {
-			break
-		}
-	}
-	if err != nil {
-		t.Errorf("a secret of its pod: %v", err)
-	}
+	poll(t, "a secret of its pod", func(ctx context.Context) bool {
+		_, err := node.CoreV1().Secrets("default").Get(ctx, "mine", metav1.GetOptions{})
+		return err == nil
+	})
 	_, err = node.CoreV1().Secrets("default").Get(t.Context(), "other", metav1.GetOptions{})
 	want = `secrets "other" is forbidden: User "system:node:n1" cannot get resource "secrets" in API group "" in the namespace "default": no relationship found between node 'n1' and this object`
 	if err == nil || err.Error() != want {

@@ -182,9 +182,10 @@ func TestFairness(t *testing.T) {
 	if code := <-ended; code != http.StatusCreated {
 		t.Errorf("the slow request was answered with %d", code)
 	}
-	if _, metrics := answerTo(t, s.Config, "/metrics"); !strings.Contains(metrics, `apiserver_flowcontrol_rejected_requests_total{flow_schema="bobs",priority_level="bobs",reason="concurrency-limit"}`) {
-		t.Error("refused requests are not counted")
-	}
+	poll(t, "refused requests are counted", func(context.Context) bool {
+		_, metrics := answerTo(t, s.Config, "/metrics")
+		return strings.Contains(metrics, `apiserver_flowcontrol_rejected_requests_total{flow_schema="bobs",priority_level="bobs",reason="concurrency-limit"}`)
+	})
 }
 
 // TestFairnessOfWatches has a watch give its seat back once it has begun.

@@ -237,7 +237,7 @@ func TestCVE_2020_8561(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Name: "evil"},
 			Webhooks: []admissionregistrationv1.ValidatingWebhook{{
 				Name: "evil.example.com", AdmissionReviewVersions: []string{"v1"}, SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone),
-				FailurePolicy: ptr.To(admissionregistrationv1.Fail), TimeoutSeconds: ptr.To(int32(5)),
+				FailurePolicy: ptr.To(admissionregistrationv1.Fail), TimeoutSeconds: ptr.To(int32(30)),
 				ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: ptr.To(server.URL + "/"), CABundle: encodeCertificate(server)},
 				Rules: []admissionregistrationv1.RuleWithOperations{{Operations: []admissionregistrationv1.OperationType{"CREATE"},
 					Rule: admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}}}},

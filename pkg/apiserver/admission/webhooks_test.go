@@ -122,14 +122,14 @@ func rules(resource string, operations ...admissionregistrationv1.OperationType)
 func validating(h *hooks, path, resource string, operations ...admissionregistrationv1.OperationType) admissionregistrationv1.ValidatingWebhook {
 	return admissionregistrationv1.ValidatingWebhook{
 		Name: path + ".example.com", ClientConfig: h.client(path), Rules: rules(resource, operations...),
-		SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+		SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"}, TimeoutSeconds: ptr.To(int32(30)),
 	}
 }
 
 func mutating(h *hooks, path, resource string) admissionregistrationv1.MutatingWebhook {
 	return admissionregistrationv1.MutatingWebhook{
 		Name: path + ".example.com", ClientConfig: h.client(path), Rules: rules(resource, admissionregistrationv1.Create),
-		SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+		SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"}, TimeoutSeconds: ptr.To(int32(30)),
 	}
 }
 

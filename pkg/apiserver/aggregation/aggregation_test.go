@@ -279,9 +279,10 @@ func TestExtensionServer(t *testing.T) {
 	if code, body := get(t, s.UserConfig(t, "nobody"), path, ""); code != http.StatusForbidden {
 		t.Errorf("a user without rights: %d %s", code, body)
 	}
-	if _, metrics := get(t, s.Config, "/metrics", ""); !strings.Contains(metrics, `aggregator_unavailable_apiservice{name="v1.things.example.com"} 0`) {
-		t.Error("the metrics do not tell of the APIService")
-	}
+	eventually(t, "the metrics tell of the APIService", func(context.Context) bool {
+		_, metrics := get(t, s.Config, "/metrics", "")
+		return strings.Contains(metrics, `aggregator_unavailable_apiservice{name="v1.things.example.com"} 0`)
+	})
 	checkUpgrade(t, bob)
 	checkDocuments(t, s.Config)
 	checkEndless(t, s.Config, e)

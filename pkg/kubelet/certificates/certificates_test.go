@@ -38,8 +38,17 @@ const (
 	joiners              = "system:bootstrappers:joiners"
 )
 
-// cluster is a server that signs what kubelets ask for, for so long a life.
-func cluster(t *testing.T, life time.Duration) *testserver.Server {
+// slow is a clock that is behind.
+type slow struct {
+	clock.Clock
+	by time.Duration
+}
+
+func (s slow) Now() time.Time { return s.Clock.Now().Add(-s.by) }
+
+// cluster is a server that signs what kubelets ask for, for so long a life that
+// began so long ago.
+func cluster(t *testing.T, life, ago time.Duration) *testserver.Server {
 	s := testserver.Start(t, testserver.Options{})
 	ca, err := os.ReadFile(filepath.Join(s.Dir, "ca.crt"))
 	if err != nil {
@@ -68,7 +77,10 @@ func cluster(t *testing.T, life time.Duration) *testserver.Server {
 		t.Fatal(err)
 	}
 	controllertest.Run(t, s, controller.Options{Workers: 1, SigningCert: ca, SigningKey: key, SigningDuration: life, ApproveServing: true},
-		certificates.NewApproving, certificates.NewSigning)
+		certificates.NewApproving, func(d controller.Deps) (controller.Controller, error) {
+			d.Clock = slow{d.Clock, ago}
+			return certificates.NewSigning(d)
+		})
 	return s
 }
 
@@ -90,7 +102,7 @@ func writeBootstrap(t *testing.T, s *testserver.Server, dir string) string {
 // TestJoin: a kubelet with nothing but a join token gets its client certificate,
 // which is its node's and no other's, and then its serving certificate.
 func TestJoin(t *testing.T) {
-	s := cluster(t, time.Hour)
+	s := cluster(t, time.Hour, 0)
 	dir := t.TempDir()
 	bootstrap, kubeconfig := writeBootstrap(t, s, dir), filepath.Join(dir, "etc", "kubelet.conf")
 	c := Config{NodeName: "n1", Dir: filepath.Join(dir, "pki"), Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)}
@@ -142,12 +154,12 @@ func TestJoin(t *testing.T) {
 	})
 }
 
-// TestRotation: certificates that are near their end from the beginning (they are
-// valid for five minutes that are past and half a minute to come) are asked for
+// TestRotation: certificates that are near their end from the beginning (ten hours
+// of eleven are past, and one is more than any machine needs here) are asked for
 // again and again, by the node itself. Its kubeconfig stays as it is, and its server
 // has the next one without being started anew.
 func TestRotation(t *testing.T) {
-	s := cluster(t, 30*time.Second)
+	s := cluster(t, 11*time.Hour, 10*time.Hour)
 	dir := t.TempDir()
 	bootstrap, kubeconfig := writeBootstrap(t, s, dir), filepath.Join(dir, "kubelet.conf")
 	c := Config{NodeName: "n1", Dir: filepath.Join(dir, "pki"), Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)}

@@ -101,12 +101,19 @@ func (c *cluster) expect(want string) {
 // value reads until there is an object or an error that stays: the Node authorizer may learn of the pod a moment later.
 func (c *cluster) value(name string) string {
 	c.t.Helper()
-	cm, err := c.m.ConfigMap(c.t.Context(), "default", name)
-	if apierrors.IsNotFound(err) {
-		return "not found"
+	ctx, cancel := context.WithTimeout(c.t.Context(), 3*time.Minute)
+	defer cancel()
+	for {
+		cm, err := c.m.ConfigMap(ctx, "default", name)
+		switch {
+		case apierrors.IsNotFound(err):
+			return "not found"
+		case err == nil:
+			return cm.Data["k"]
+		case ctx.Err() != nil:
+			c.t.Fatal(err)
+		}
 	}
-	c.must(err)
-	return cm.Data["k"]
 }
 
 func TestWatch(t *testing.T) {

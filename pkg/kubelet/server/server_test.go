@@ -24,9 +24,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/tools/remotecommand"
@@ -217,12 +219,33 @@ func (f *fixture) grant(t *testing.T, account string, rules ...rbacv1.PolicyRule
 		if err != nil {
 			t.Fatal(err)
 		}
+		f.granted(t, sa, rules)
 	}
 	tr, err := c.CoreV1().ServiceAccounts(sa.Namespace).CreateToken(ctx, account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.token[account] = tr.Status.Token
+}
+
+// granted waits until the API server knows of the rights: the kubelet believes a
+// refusal for a while.
+func (f *fixture) granted(t *testing.T, account *v1.ServiceAccount, rules []rbacv1.PolicyRule) {
+	t.Helper()
+	for _, rule := range rules {
+		resource, sub, _ := strings.Cut(rule.Resources[len(rule.Resources)-1], "/")
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User:               "system:serviceaccount:" + account.Namespace + ":" + account.Name,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: rule.Verbs[0], Resource: resource, Subresource: sub},
+		}}
+		err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 3*time.Minute, true, func(ctx context.Context) (bool, error) {
+			got, err := f.api.Client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+			return err == nil && got.Status.Allowed, err
+		})
+		if err != nil {
+			t.Fatalf("rights of %s: %v", account.Name, err)
+		}
+	}
 }
 
 func (f *fixture) config(account string) *rest.Config {
