@@ -93,6 +93,8 @@ func TestDeadWebhooks(t *testing.T) {
 	}
 	list := []admissionregistrationv1.ValidatingWebhook{dead("absent", admissionregistrationv1.WebhookClientConfig{
 		Service: &admissionregistrationv1.ServiceReference{Namespace: "hooks", Name: "absent"},
+	}), dead("bundle", admissionregistrationv1.WebhookClientConfig{
+		Service: &admissionregistrationv1.ServiceReference{Namespace: "hooks", Name: "bundle"}, CABundle: []byte("\n"),
 	})}
 	for name, how := range dying {
 		server := httptest.NewTLSServer(how.serve)
@@ -111,8 +113,12 @@ func TestDeadWebhooks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			want := dying[name[:strings.Index(name, ".")]].want
-			if want == "" {
+			inside := want == "" // it is to be served in the cluster
+			switch name {
+			case "absent.example.com":
 				want = `service "absent" not found`
+			case "bundle.example.com":
+				want = "unable to load root certificates: unable to parse bytes as PEM block"
 			}
 			beat := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"case": name}}}
 			eventually(t, "a heartbeat passes", func(ctx context.Context) bool {
@@ -131,8 +137,8 @@ func TestDeadWebhooks(t *testing.T) {
 				t.Errorf("shown as %+v", h)
 			}
 			_, err = s.Client.CoreV1().ConfigMaps("hooks").Create(t.Context(), configMap("a", map[string]string{"case": name}), metav1.CreateOptions{DryRun: []string{"All"}})
-			if (err == nil) != (name == "absent.example.com") {
-				t.Errorf("in the namespace of the absent webhook: %v", err)
+			if (err == nil) != inside {
+				t.Errorf("in the webhook's own namespace: %v", err)
 			}
 		})
 	}

@@ -5,6 +5,7 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -43,6 +44,22 @@ func newValidatingWebhook(deps Deps) (admission.Interface, error) {
 	static := deps.settings != nil
 	p, err := validatingwebhook.NewValidatingAdmissionWebhook(deps.settings)
 	return &validating{p, configured(deps.Informers.Admissionregistration().V1().ValidatingWebhookConfigurations().Informer(), static)}, err
+}
+
+// newBook has the book see to the configurations of webhooks before anybody else.
+func newBook(deps Deps) (*webhooks.Book, error) {
+	book, err := webhooks.NewBook(deps.Clock, deps.Log)
+	if err != nil {
+		return nil, fmt.Errorf("webhooks: %w", err)
+	}
+	in := deps.Informers.Admissionregistration().V1()
+	if err := errors.Join(
+		in.MutatingWebhookConfigurations().Informer().SetTransform(book.Readable),
+		in.ValidatingWebhookConfigurations().Informer().SetTransform(book.Readable),
+	); err != nil {
+		return nil, fmt.Errorf("configurations of webhooks: %w", err)
+	}
+	return book, nil
 }
 
 // configured returns whether there may be webhooks: not all of them are known, or

@@ -128,7 +128,11 @@ func New(_ context.Context, deps Deps) (*Chain, error) {
 		}
 	}
 	registered := admission.NewPlugins()
-	chain := &Chain{Webhooks: webhooks.NewBook(deps.Clock, deps.Log)}
+	book, err := newBook(deps)
+	if err != nil {
+		return nil, err
+	}
+	chain := &Chain{Webhooks: book}
 	for _, p := range all {
 		if (p.optional && !slices.Contains(deps.Enable, p.name)) || slices.Contains(deps.Disable, p.name) {
 			continue

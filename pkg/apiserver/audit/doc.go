@@ -10,7 +10,8 @@
 // bounded by bytes; then the oldest file is dropped, and counted. Batches leave a
 // queue in the order in which events came; one that has to be sent again may
 // come after later ones. What a killed process left in files, the next one sends:
-// the oldest file twice, perhaps.
+// the oldest file twice, perhaps. Events at which the backend errs each time, and
+// not at others, let these go first and are given up in the end.
 //
 // Without a policy there is nothing of this, and requests pay nothing for it.
 package audit

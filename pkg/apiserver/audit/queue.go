@@ -32,6 +32,10 @@ const (
 	attempts = 5
 	// maxPause is the longest pause between attempts.
 	maxPause = time.Minute
+	// tries is how often what is on disk has its turn before the receiver, who
+	// answers it with an error each time and takes other events, is believed that
+	// it will never take it.
+	tries = 3
 )
 
 // queue gathers events and delivers them in batches.
@@ -51,6 +55,7 @@ type queue struct {
 	bytes  int
 	files  *ring
 	closed bool
+	taken  uint64 // deliveries that succeeded
 }
 
 var _ audit.Backend = &queue{}
@@ -297,11 +302,22 @@ func (q *queue) send(ctx context.Context, batch []*auditapi.Event) {
 	}
 }
 
+// deliver makes one attempt, and counts those that succeed.
+func (q *queue) deliver(ctx context.Context, batch []*auditapi.Event) error {
+	err := q.target.deliver(ctx, batch...)
+	if err == nil {
+		q.mu.Lock()
+		q.taken++
+		q.mu.Unlock()
+	}
+	return err
+}
+
 // insist delivers a batch, after several attempts if need be.
 func (q *queue) insist(ctx context.Context, batch []*auditapi.Event) error {
 	wait := q.target.retry()
 	for i := 1; ; i++ {
-		err := q.target.deliver(ctx, batch...)
+		err := q.deliver(ctx, batch)
 		if err == nil || i == attempts || ctx.Err() != nil || refused(err) {
 			return err
 		}
@@ -321,8 +337,7 @@ func (q *queue) divide(ctx context.Context, batch []*auditapi.Event) error {
 		return err
 	}
 	if len(batch) == 1 {
-		q.log.Error("Audit event refused", "auditID", batch[0].AuditID, "err", err)
-		q.metrics.dropped.Inc()
+		q.drop(batch[0], err)
 		return nil
 	}
 	half := len(batch) / 2
@@ -330,6 +345,34 @@ func (q *queue) divide(ctx context.Context, batch []*auditapi.Event) error {
 		return err
 	}
 	return q.divide(ctx, batch[half:])
+}
+
+// drop gives up an event that the receiver will not have.
+func (q *queue) drop(e *auditapi.Event, why error) {
+	q.log.Error("Audit event refused", "auditID", e.AuditID, "err", why)
+	q.metrics.dropped.Inc()
+}
+
+// each delivers the events of a batch one by one, with one attempt for each, and
+// gives up those at which the receiver errs.
+func (q *queue) each(ctx context.Context, batch []*auditapi.Event) error {
+	for _, e := range batch {
+		q.throttle(ctx)
+		switch err := q.deliver(ctx, []*auditapi.Event{e}); {
+		case err == nil:
+		case ctx.Err() != nil || !answered(err):
+			return err
+		default:
+			q.drop(e, err)
+		}
+	}
+	return nil
+}
+
+// answered reports whether it was the receiver who said that something was wrong.
+func answered(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status)
 }
 
 // refused reports whether a receiver has answered that it will never take what it
@@ -356,8 +399,8 @@ func (q *queue) settle() {
 	}
 }
 
-// drain delivers the oldest file of the ring. If that fails the file stays, and
-// goes when the ring is full.
+// drain delivers the oldest file of the ring. If that fails the others have their
+// turn first, and the file stays, or goes when the ring is full.
 func (q *queue) drain(ctx context.Context) {
 	q.settle() // what is in files came later
 	q.mu.Lock()
@@ -371,14 +414,12 @@ func (q *queue) drain(ctx context.Context) {
 	if err != nil && f != nil {
 		broken = f.lines
 	}
-	for batch := range slices.Chunk(events, q.cfg.MaxSize) {
-		if err := q.divide(ctx, batch); err != nil {
-			if ctx.Err() == nil {
-				q.log.Error("Audit events not delivered", "events", len(batch), "err", err)
-				q.pause(ctx, maxPause)
-			}
-			return
+	if err := q.empty(ctx, f, events); err != nil {
+		if ctx.Err() == nil {
+			q.log.Error("Audit events not delivered", "err", err)
+			q.pause(ctx, maxPause)
 		}
+		return
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -390,6 +431,42 @@ func (q *queue) drain(ctx context.Context) {
 		q.log.Error("Audit ring not trimmed", "err", err)
 	}
 	q.metrics.bytes.Set(float64(q.files.size))
+}
+
+// empty delivers the events of a file that have not been delivered yet.
+func (q *queue) empty(ctx context.Context, f *ringFile, events []*auditapi.Event) error {
+	for f != nil && f.done < len(events) {
+		batch := events[f.done:min(len(events), f.done+q.cfg.MaxSize)]
+		err := q.divide(ctx, batch)
+		if err != nil && answered(err) && q.hopeless(f) {
+			err = q.each(ctx, batch)
+		}
+		if err != nil {
+			return errors.Join(err, q.postpone(f))
+		}
+		f.done, f.failed = f.done+len(batch), 0
+	}
+	return nil
+}
+
+// hopeless takes down that the receiver erred at the next events of a file, and
+// reports whether it is to be believed: it has erred often, and took others
+// in the meantime.
+func (q *queue) hopeless(f *ringFile) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if f.failed == 0 {
+		f.taken = q.taken
+	}
+	f.failed++
+	return f.failed >= tries && q.taken > f.taken
+}
+
+// postpone has the other files come before f.
+func (q *queue) postpone(f *ringFile) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.files.postpone(f)
 }
 
 // decode reads rows; a row that a killed process did not finish is broken.

@@ -35,6 +35,7 @@ type sink struct {
 	mu  sync.Mutex
 	ill bool
 	bad []string // events that it will never take
+	odd []string // events at which it errs
 	got []string
 	max int // largest batch
 }
@@ -52,6 +53,9 @@ func (s *sink) deliver(_ context.Context, events ...*auditapi.Event) error {
 	for _, e := range events {
 		if slices.Contains(s.bad, string(e.AuditID)) {
 			return fmt.Errorf("sink: %w", apierrors.NewBadRequest("no"))
+		}
+		if slices.Contains(s.odd, string(e.AuditID)) {
+			return fmt.Errorf("sink: %w", apierrors.NewInternalError(errors.New("oops")))
 		}
 	}
 	for _, e := range events {
@@ -186,6 +190,77 @@ func TestRefusedEvents(t *testing.T) {
 		}
 		if !q.files.empty() {
 			t.Error("files are left")
+		}
+		close(stop)
+		q.Shutdown()
+	})
+}
+
+// TestErringReceiver: events at which the receiver errs each time hold up no others,
+// and are dropped in the end, and counted.
+func TestErringReceiver(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s := &sink{odd: []string{"0002", "0057", "0140"}}
+		q, m := newTestQueue(t, s, dir, 64<<10)
+		stop := make(chan struct{})
+		if err := q.Run(stop); err != nil {
+			t.Fatal(err)
+		}
+		var want []string
+		for i := 0; i < 200; i += 10 {
+			for _, id := range put(q, i, i+10) {
+				if !slices.Contains(s.odd, id) {
+					want = append(want, id)
+				}
+			}
+			<-time.After(time.Second)
+		}
+		<-time.After(30 * time.Minute)
+		synctest.Wait()
+		got := s.taken()
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("got %d events, want %d: %q", len(got), len(want), got)
+		}
+		if n := testutil.ToFloat64(m.dropped.WithLabelValues("sink")); n != 3 {
+			t.Errorf("%v events dropped, want 3", n)
+		}
+		if !q.files.empty() || q.files.size != 0 {
+			t.Error("files are left")
+		}
+		close(stop)
+		q.Shutdown()
+	})
+}
+
+// TestReceiverDown: nothing is given up because a receiver answers everything
+// with an error: it may be well again tomorrow.
+func TestReceiverDown(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s := &sink{}
+		q, m := newTestQueue(t, s, dir, 1<<20)
+		stop := make(chan struct{})
+		if err := q.Run(stop); err != nil {
+			t.Fatal(err)
+		}
+		s.mu.Lock()
+		for i := range 100 {
+			s.odd = append(s.odd, fmt.Sprintf("%04d", i))
+		}
+		s.mu.Unlock()
+		want := put(q, 0, 100)
+		<-time.After(time.Hour)
+		s.mu.Lock()
+		s.odd = nil
+		s.mu.Unlock()
+		<-time.After(time.Hour)
+		synctest.Wait()
+		got := s.taken()
+		slices.Sort(got)
+		if n := testutil.ToFloat64(m.dropped.WithLabelValues("sink")); n != 0 || !slices.Equal(got, want) {
+			t.Errorf("got %d events, %v dropped", len(got), n)
 		}
 		close(stop)
 		q.Shutdown()

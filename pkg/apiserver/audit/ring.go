@@ -33,6 +33,10 @@ type ringFile struct {
 	path  string
 	size  int64
 	lines int
+
+	done   int    // events that have been delivered
+	failed int    // how often the receiver erred at the next ones
+	taken  uint64 // what it had taken of others when it erred first
 }
 
 // newRing finds what a former process has left in dir. It creates nothing.
@@ -52,7 +56,7 @@ func newRing(dir string, max int64) *ring {
 		if err != nil {
 			continue
 		}
-		r.files = append(r.files, &ringFile{path, int64(len(data)), bytes.Count(data, []byte("\n"))})
+		r.files = append(r.files, &ringFile{path: path, size: int64(len(data)), lines: bytes.Count(data, []byte("\n"))})
 		r.size, r.next = r.size+int64(len(data)), n+1
 	}
 	return r
@@ -138,6 +142,19 @@ func (r *ring) oldest() (*ringFile, [][]byte, error) {
 		return f, nil, fmt.Errorf("audit ring: %w", err)
 	}
 	return f, slices.Collect(bytes.Lines(data)), nil
+}
+
+// postpone makes a file the last, to which no more is added.
+func (r *ring) postpone(f *ringFile) error {
+	i := slices.Index(r.files, f)
+	if i < 0 || i == len(r.files)-1 {
+		return nil
+	}
+	if err := r.close(); err != nil {
+		return err
+	}
+	r.files = append(slices.Delete(r.files, i, i+1), f)
+	return nil
 }
 
 // remove forgets a file. One that has gone already is no error.

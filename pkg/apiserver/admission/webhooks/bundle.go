@@ -1,0 +1,91 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhooks
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net/http"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+)
+
+// A caBundle without a certificate in it (a line feed, until somebody puts one in
+// its place) is a failure of its webhook like any other. But the library finds it
+// before it makes a connection that a caller could stand in front of, so that the
+// webhook would have no circuit. So it is shown the certificate of an authority
+// that has signed nothing and never will, by which callers know what is meant.
+
+// authority is that authority.
+type authority struct {
+	bundle []byte
+	pool   *x509.CertPool
+}
+
+// newAuthority makes one, and forgets its key.
+func newAuthority() (*authority, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("key of nobody: %w", err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("certificate of nobody: %w", err)
+	}
+	a := &authority{bundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pool: x509.NewCertPool()}
+	a.pool.AppendCertsFromPEM(a.bundle)
+	return a, nil
+}
+
+// signs reports whether the transport inside believes a and nobody else.
+func (a *authority) signs(rt http.RoundTripper) bool {
+	c, err := utilnet.TLSClientConfig(rt)
+	return err == nil && c != nil && c.RootCAs != nil && c.RootCAs.Equal(a.pool)
+}
+
+// stand puts a in the place of a bundle that has no certificate. An empty one
+// stands for the authorities that the machine knows.
+func (a *authority) stand(bundle *[]byte) {
+	if len(*bundle) > 0 && !x509.NewCertPool().AppendCertsFromPEM(*bundle) {
+		*bundle = a.bundle
+	}
+}
+
+// Readable is the transform of the informers that webhooks come from.
+func (b *Book) Readable(obj any) (any, error) {
+	switch c := obj.(type) {
+	case *admissionregistrationv1.MutatingWebhookConfiguration:
+		c.ManagedFields = nil
+		for i := range c.Webhooks {
+			b.nobody.stand(&c.Webhooks[i].ClientConfig.CABundle)
+		}
+	case *admissionregistrationv1.ValidatingWebhookConfiguration:
+		c.ManagedFields = nil
+		for i := range c.Webhooks {
+			b.nobody.stand(&c.Webhooks[i].ClientConfig.CABundle)
+		}
+	}
+	return obj, nil
+}
+
+var errBundle = errors.New("unable to load root certificates: unable to parse bytes as PEM block") // Kubernetes' words
+
+// unreadable takes the place of the transport of such a webhook.
+type unreadable struct{}
+
+// RoundTrip connects to nobody.
+func (unreadable) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body != nil {
+		_ = r.Body.Close()
+	}
+	return nil, errBundle
+}
