@@ -33,7 +33,17 @@ func validateCustomResourceDefinitionUpdate(ctx context.Context, crd, old *apiex
 func validateCustomResourceDefinitionStatus(_ context.Context, crd, old *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
 	return judge(func(in ...*apiextensions.CustomResourceDefinition) field.ErrorList {
 		return validation.ValidateUpdateCustomResourceDefinitionStatus(in[0], in[1])
-	}, crd, old)
+	}, withoutSchemas(crd), withoutSchemas(old))
+}
+
+// withoutSchemas is crd without its bulk, which a status has nothing to do with.
+func withoutSchemas(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinition {
+	out := *crd
+	out.Spec.Versions = slices.Clone(crd.Spec.Versions)
+	for i := range out.Spec.Versions {
+		out.Spec.Versions[i].Schema = nil
+	}
+	return &out
 }
 
 // hollow reports versions whose schema says nothing at all, over which the

@@ -92,10 +92,11 @@ type Aggregator struct {
 
 	merged merged
 
-	mu      sync.Mutex
-	own     map[schema.GroupVersion]bool
-	defined map[schema.GroupVersion]bool // by definitions
-	pending map[string]bool              // own APIServices that have not been available yet
+	mu       sync.Mutex
+	own      map[schema.GroupVersion]bool
+	versions map[string][]schema.GroupVersion // that are served, by the definition's name
+	defined  map[schema.GroupVersion]int      // by how many definitions
+	pending  map[string]bool                  // own APIServices that have not been available yet
 }
 
 // registrar keeps APIServices that nobody has to write.
@@ -110,7 +111,10 @@ type proof struct{ cert, key []byte }
 // New returns an Aggregator. It starts nothing.
 func New(cfg Config) (*Aggregator, error) {
 	dial := &transport.DialHolder{Dial: outbound.NewDialer(cfg.Outbound).DialContext}
-	a := &Aggregator{cfg: cfg, dial: dial, own: map[schema.GroupVersion]bool{}, pending: map[string]bool{}}
+	a := &Aggregator{
+		cfg: cfg, dial: dial, own: map[schema.GroupVersion]bool{}, pending: map[string]bool{},
+		versions: map[string][]schema.GroupVersion{}, defined: map[schema.GroupVersion]int{},
+	}
 	client, err := aggregatorclient.NewForConfig(cfg.Client)
 	if err != nil {
 		return nil, fmt.Errorf("client of APIServices: %w", err)
@@ -251,7 +255,8 @@ func (a *Aggregator) loadIdentity() bool {
 func (a *Aggregator) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	if err := a.followDefinitions(); err != nil {
+	known, err := a.followDefinitions()
+	if err != nil {
 		a.cfg.Log.Error("Definitions are not followed", "err", err)
 		return
 	}
@@ -264,8 +269,7 @@ func (a *Aggregator) Run(ctx context.Context) {
 	wg.Go(func() { a.runDiscovery(ctx) })
 	wg.Go(func() { a.followIdentity(ctx) })
 	// What is not known yet must not pass for what is not wanted any more.
-	if cache.WaitForCacheSync(ctx.Done(), a.definitions.Informer().HasSynced) {
-		a.definitionsChanged()
+	if cache.WaitForCacheSync(ctx.Done(), known) {
 		a.registrar.Run(workers, ctx.Done())
 	}
 }

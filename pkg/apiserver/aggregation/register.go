@@ -9,7 +9,6 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/tools/cache"
@@ -120,38 +119,42 @@ func groupOf(obj any) ([]string, error) {
 	return nil, nil
 }
 
-// definitionsChanged keeps the APIServices of custom resources: one for each
-// version that is served, whether it is established yet or not.
-func (a *Aggregator) definitionsChanged() {
-	list, err := a.definitions.Lister().List(labels.Everything())
-	if err != nil {
-		return // never: the list is of memory
+// define has the APIServices follow a definition: one for each version that is
+// served, whether it is established yet or not, of this definition or another.
+func (a *Aggregator) define(name string, crd *apiextensionsv1.CustomResourceDefinition) {
+	var versions []schema.GroupVersion
+	for i := range crd.Spec.Versions {
+		if v := &crd.Spec.Versions[i]; v.Served {
+			versions = append(versions, schema.GroupVersion{Group: crd.Spec.Group, Version: v.Name})
+		}
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	want := make(map[schema.GroupVersion]bool)
-	for _, crd := range list {
-		for i := range crd.Spec.Versions {
-			if v := &crd.Spec.Versions[i]; v.Served {
-				want[schema.GroupVersion{Group: crd.Spec.Group, Version: v.Name}] = true
-			}
-		}
+	old := a.versions[name]
+	if slices.Equal(old, versions) {
+		return
 	}
-	for gv := range want {
-		if !a.defined[gv] && !a.own[gv] {
+	if delete(a.versions, name); len(versions) > 0 {
+		a.versions[name] = versions
+	}
+	for _, gv := range versions {
+		if a.defined[gv]++; a.defined[gv] == 1 && !a.own[gv] {
 			a.registrar.AddAPIServiceToSync(local(gv, custom()))
 		}
 	}
-	for gv := range a.defined {
-		if !want[gv] && !a.own[gv] {
+	for _, gv := range old {
+		if a.defined[gv]--; a.defined[gv] > 0 {
+			continue
+		}
+		if delete(a.defined, gv); !a.own[gv] {
 			a.registrar.RemoveAPIServiceToSync(gv.Version + "." + gv.Group)
 		}
 	}
-	a.defined = want
 }
 
-// followDefinitions has definitionsChanged called.
-func (a *Aggregator) followDefinitions() error {
+// followDefinitions has define called. The function that it returns reports
+// whether all that existed at the start has been seen.
+func (a *Aggregator) followDefinitions() (synced func() bool, err error) {
 	// Schemas are the bulk of definitions, and of no interest here.
 	if err := a.definitions.Informer().SetTransform(func(obj any) (any, error) {
 		if crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition); ok {
@@ -162,14 +165,26 @@ func (a *Aggregator) followDefinitions() error {
 		}
 		return obj, nil
 	}); err != nil {
-		return err
+		return nil, err
 	}
-	_, err := a.definitions.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { a.definitionsChanged() },
-		UpdateFunc: func(_, _ any) { a.definitionsChanged() },
-		DeleteFunc: func(any) { a.definitionsChanged() },
+	set := func(obj any) {
+		if crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition); ok {
+			a.define(crd.Name, crd)
+		}
+	}
+	reg, err := a.definitions.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    set,
+		UpdateFunc: func(_, obj any) { set(obj) },
+		DeleteFunc: func(obj any) {
+			if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
+				a.define(name, &apiextensionsv1.CustomResourceDefinition{})
+			}
+		},
 	})
-	return err
+	if err != nil {
+		return nil, err
+	}
+	return reg.HasSynced, nil
 }
 
 // versionOrder puts v2 before v1 before v1beta1.

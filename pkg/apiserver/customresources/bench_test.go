@@ -31,7 +31,7 @@ func BenchmarkEstablish(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				b.StopTimer()
-				e := newEnv(b, testserver.Options{Etcd: etcd})
+				e, crds := newEnv(b, testserver.Options{Etcd: etcd}), many(b)
 				before := heap()
 				watch, err := e.crds.ApiextensionsV1().CustomResourceDefinitions().Watch(b.Context(), metav1.ListOptions{})
 				if err != nil {
@@ -39,7 +39,7 @@ func BenchmarkEstablish(b *testing.B) {
 				}
 				b.StartTimer()
 				start, used := time.Now(), cpu(b)
-				e.applyMany(b)
+				e.applyMany(b, crds)
 				applied := time.Now()
 				awaitMany(b, watch)
 				b.ReportMetric(applied.Sub(start).Seconds(), "s-to-apply")
@@ -63,7 +63,7 @@ func BenchmarkDocuments(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	e.applyMany(b)
+	e.applyMany(b, many(b))
 	awaitMany(b, watch)
 	watch.Stop()
 	const v2 = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
@@ -115,27 +115,35 @@ func (e *env) changeOne(b *testing.B, what string) {
 	}
 }
 
-// applyMany creates the definitions, in fifty groups.
-func (e *env) applyMany(b *testing.B) {
-	const clients, groups = 16, 50
+// many are the definitions, in fifty groups.
+func many(b *testing.B) (crds []*apiextensionsv1.CustomResourceDefinition) {
+	const groups = 50
+	for i := range definitions {
+		doc := strings.NewReplacer(
+			"stable.example.com", fmt.Sprintf("g%d.example.com", i%groups), "[ct]", "[]",
+			"crontab", fmt.Sprintf("crontab%d", i), "CronTab", fmt.Sprintf("CronTab%d", i),
+		).Replace(crontabs)
+		crds = append(crds, parse[apiextensionsv1.CustomResourceDefinition](b, doc))
+	}
+	return crds
+}
+
+// applyMany creates definitions.
+func (e *env) applyMany(b *testing.B, crds []*apiextensionsv1.CustomResourceDefinition) {
+	const clients = 16
 	var wg sync.WaitGroup
-	queue := make(chan int)
+	queue := make(chan *apiextensionsv1.CustomResourceDefinition)
 	for range clients {
 		wg.Go(func() {
-			for i := range queue {
-				doc := strings.NewReplacer(
-					"stable.example.com", fmt.Sprintf("g%d.example.com", i%groups), "[ct]", "[]",
-					"crontab", fmt.Sprintf("crontab%d", i), "CronTab", fmt.Sprintf("CronTab%d", i),
-				).Replace(crontabs)
-				crd := parse[apiextensionsv1.CustomResourceDefinition](b, doc)
+			for crd := range queue {
 				if _, err := e.crds.ApiextensionsV1().CustomResourceDefinitions().Create(b.Context(), crd, metav1.CreateOptions{}); err != nil {
 					b.Error(err)
 				}
 			}
 		})
 	}
-	for i := range definitions {
-		queue <- i
+	for _, crd := range crds {
+		queue <- crd
 	}
 	close(queue)
 	wg.Wait()

@@ -66,7 +66,7 @@ func (s *Server) Change(gone []schema.GroupResource, rows []Addition) error {
 		closing = append(closing, resources[gr]...)
 		resources[gr] = list
 	}
-	s.publish(resources)
+	s.publish(before, resources, append(slices.Collect(maps.Keys(added)), gone...))
 	for _, e := range closing {
 		if !kept[e.life] {
 			e.close()
@@ -75,27 +75,46 @@ func (s *Server) Change(gone []schema.GroupResource, rows []Addition) error {
 	return errors.Join(errs...)
 }
 
-// publish makes resources the server's state.
-func (s *Server) publish(resources map[schema.GroupResource][]*endpoint) {
+// publish makes resources the server's state, which differ from those before by
+// what has changed: of a thousand resources that come one after the other, each
+// is looked at once.
+func (s *Server) publish(before *state, resources map[schema.GroupResource][]*endpoint, changed []schema.GroupResource) {
 	st := &state{
-		endpoints: make(map[schema.GroupVersionResource]*endpoint, len(resources)),
-		resources: resources, groups: make(map[string][]string), own: make(map[string]bool),
+		endpoints: maps.Clone(before.endpoints), resources: resources, groups: maps.Clone(before.groups), own: maps.Clone(before.own),
 	}
-	for _, list := range resources {
+	groups := make(map[string]bool)
+	for _, gr := range changed {
+		for _, e := range before.resources[gr] {
+			for v := range e.views {
+				delete(st.endpoints, gr.WithVersion(v))
+			}
+		}
+		for _, e := range resources[gr] {
+			for v := range e.views {
+				st.endpoints[gr.WithVersion(v)] = e
+			}
+		}
+		delete(st.groups, gr.Group)
+		delete(st.own, gr.Group)
+		groups[gr.Group] = true
+	}
+	for gr, list := range resources {
+		if !groups[gr.Group] {
+			continue
+		}
 		for _, e := range list {
 			if e.row.Only == "" {
-				st.own[e.row.Group] = true
+				st.own[gr.Group] = true
 			}
 			for v := range e.views {
-				st.endpoints[e.row.GroupResource().WithVersion(v)] = e
-				if !slices.Contains(st.groups[e.row.Group], v) {
-					st.groups[e.row.Group] = append(st.groups[e.row.Group], v)
+				if !slices.Contains(st.groups[gr.Group], v) {
+					st.groups[gr.Group] = append(st.groups[gr.Group], v)
 				}
 			}
 		}
 	}
-	for _, versions := range st.groups {
-		sortVersions(versions)
+	for group := range groups {
+		sortVersions(st.groups[group])
 	}
 	st.parts = s.partsBefore()
 	st.docs = sync.OnceValue(func() *documents { return s.newDocuments(st) })

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -145,7 +146,8 @@ func New(cfg Config) (*Server, error) {
 		}
 		resources[gr] = []*endpoint{e}
 	}
-	s.publish(resources)
+	nothing := &state{endpoints: map[schema.GroupVersionResource]*endpoint{}, groups: map[string][]string{}, own: map[string]bool{}}
+	s.publish(nothing, resources, slices.Collect(maps.Keys(resources)))
 	return s, nil
 }
 
