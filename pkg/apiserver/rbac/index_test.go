@@ -5,6 +5,7 @@ package rbac
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -62,7 +63,7 @@ func (m *model) ruleAllows(r rbacv1.PolicyRule, a authorizer.Attributes) bool {
 	}
 	if !a.IsResourceRequest() {
 		for _, u := range r.NonResourceURLs {
-			if u == a.GetPath() || (strings.HasSuffix(u, "*") && strings.HasPrefix(a.GetPath(), strings.TrimSuffix(u, "*"))) {
+			if u == a.GetPath() || (strings.HasSuffix(u, "*") && strings.HasPrefix(a.GetPath(), strings.TrimRight(u, "*"))) {
 				return true
 			}
 		}
@@ -85,74 +86,101 @@ func some(values ...string) *rapid.Generator[[]string] {
 	return rapid.SliceOfN(rapid.SampledFrom(values), 1, 2)
 }
 
-func TestIndexDecidesAsTheModel(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		x := NewIndex()
-		m := &model{map[roleKey][]rbacv1.PolicyRule{}, map[roleKey]binding{}}
-		namespaces := rapid.SampledFrom([]string{"", "a", "b"})
-		names := rapid.SampledFrom([]string{"one", "two", "three"})
-		rule := rapid.Custom(func(t *rapid.T) rbacv1.PolicyRule {
-			if rapid.IntRange(0, 3).Draw(t, "kind") == 0 {
-				return rbacv1.PolicyRule{Verbs: some("get", "*").Draw(t, "verbs"), NonResourceURLs: some("/healthz", "/api/*", "*").Draw(t, "urls")}
-			}
-			r := rbacv1.PolicyRule{
-				Verbs: some("get", "list", "*").Draw(t, "verbs"), APIGroups: some("", "apps", "*").Draw(t, "groups"),
-				Resources: some("pods", "pods/log", "*/scale", "*").Draw(t, "resources"),
-			}
-			if rapid.Bool().Draw(t, "named") {
-				r.ResourceNames = some("x", "y").Draw(t, "names")
-			}
-			return r
-		})
-		subjects := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) rbacv1.Subject {
-			return rbacv1.Subject{
-				Kind: rapid.SampledFrom([]string{"User", "Group", "ServiceAccount"}).Draw(t, "kind"),
-				Name: rapid.SampledFrom([]string{"u", "v", "g"}).Draw(t, "name"), Namespace: namespaces.Draw(t, "ns"),
-			}
-		}), 0, 3)
-		t.Repeat(map[string]func(*rapid.T){
-			"set role": func(t *rapid.T) {
-				k := roleKey{namespaces.Draw(t, "ns"), names.Draw(t, "name")}
-				m.roles[k] = rapid.SliceOfN(rule, 0, 3).Draw(t, "rules")
-				x.SetRole(k.namespace, k.name, m.roles[k])
-			},
-			"delete role": func(t *rapid.T) {
-				k := roleKey{namespaces.Draw(t, "ns"), names.Draw(t, "name")}
-				delete(m.roles, k)
-				x.DeleteRole(k.namespace, k.name)
-			},
-			"set binding": func(t *rapid.T) {
-				k := roleKey{namespaces.Draw(t, "ns"), names.Draw(t, "name")}
-				ref := rbacv1.RoleRef{Kind: "ClusterRole", Name: names.Draw(t, "role")}
-				b := binding{key: k, role: roleKey{"", ref.Name}, subjects: subjects.Draw(t, "subjects")}
-				if k.namespace != "" && rapid.Bool().Draw(t, "local") {
-					ref.Kind, b.role.namespace = "Role", k.namespace
+// TestIndexDecidesAsTheModel changes roles and bindings, and asks.
+func TestIndexDecidesAsTheModel(t *testing.T) { rapid.Check(t, decidesAsTheModel) }
+
+// FuzzIndex does so as a fuzzer wants it.
+func FuzzIndex(f *testing.F) {
+	for _, length := range []int{64, 512, 4096} {
+		seed := make([]byte, length)
+		_, _ = rand.NewChaCha8([32]byte{byte(length)}).Read(seed)
+		f.Add(seed)
+	}
+	f.Fuzz(rapid.MakeFuzz(decidesAsTheModel))
+}
+
+func drawRule(t *rapid.T) rbacv1.PolicyRule {
+	if rapid.IntRange(0, 3).Draw(t, "kind") == 0 {
+		return rbacv1.PolicyRule{Verbs: some("get", "*").Draw(t, "verbs"), NonResourceURLs: some("/healthz", "/api/*", "/api**", "*").Draw(t, "urls")}
+	}
+	r := rbacv1.PolicyRule{
+		Verbs: some("get", "list", "*").Draw(t, "verbs"), APIGroups: some("", "apps", "*").Draw(t, "groups"),
+		Resources: some("pods", "pods/log", "pods/*", "*/scale", "*", "/log", "*/").Draw(t, "resources"),
+	}
+	if rapid.Bool().Draw(t, "named") {
+		r.ResourceNames = some("x", "y", "").Draw(t, "names")
+	}
+	return r
+}
+
+// requests are what one user may ask for, as far as rules tell it apart.
+func requests(u user.Info) (out []authorizer.AttributesRecord) {
+	for _, verb := range []string{"get", "list"} {
+		for _, path := range []string{"/healthz", "/api/v1", "/api", ""} {
+			out = append(out, authorizer.AttributesRecord{User: u, Verb: verb, Path: path})
+		}
+		for _, namespace := range []string{"", "a", "b"} {
+			for _, group := range []string{"", "apps"} {
+				for _, resource := range []string{"pods", "secrets", "pods/log"} {
+					for _, sub := range []string{"", "log", "scale", "log/x"} {
+						for _, name := range []string{"", "x"} {
+							out = append(out, authorizer.AttributesRecord{
+								User: u, Verb: verb, Namespace: namespace, APIGroup: group, Resource: resource, Subresource: sub, Name: name, ResourceRequest: true,
+							})
+						}
+					}
 				}
-				m.bindings[k] = b
-				x.SetBinding(k.namespace, k.name, ref, b.subjects)
-			},
-			"delete binding": func(t *rapid.T) {
-				k := roleKey{namespaces.Draw(t, "ns"), names.Draw(t, "name")}
-				delete(m.bindings, k)
-				x.DeleteBinding(k.namespace, k.name)
-			},
-			"": func(t *rapid.T) {
-				attrs := authorizer.AttributesRecord{
-					User: &user.DefaultInfo{
-						Name:   rapid.SampledFrom([]string{"u", "v", "system:serviceaccount:a:u", "system:serviceaccount:b:g"}).Draw(t, "user"),
-						Groups: rapid.SliceOfN(rapid.SampledFrom([]string{"g", "u", "h"}), 0, 2).Draw(t, "groups"),
-					},
-					Verb: rapid.SampledFrom([]string{"get", "list", "create"}).Draw(t, "verb"),
-				}
-				if attrs.ResourceRequest = rapid.Bool().Draw(t, "resource"); attrs.ResourceRequest {
-					attrs.Namespace = namespaces.Draw(t, "ns")
-					attrs.APIGroup = rapid.SampledFrom([]string{"", "apps"}).Draw(t, "group")
-					attrs.Resource = rapid.SampledFrom([]string{"pods", "secrets"}).Draw(t, "res")
-					attrs.Subresource = rapid.SampledFrom([]string{"", "log", "scale"}).Draw(t, "sub")
-					attrs.Name = rapid.SampledFrom([]string{"", "x", "z"}).Draw(t, "name")
-				} else {
-					attrs.Path = rapid.SampledFrom([]string{"/healthz", "/api/v1", "/metrics"}).Draw(t, "path")
-				}
+			}
+		}
+	}
+	return out
+}
+
+func decidesAsTheModel(t *rapid.T) {
+	x := NewIndex()
+	m := &model{map[roleKey][]rbacv1.PolicyRule{}, map[roleKey]binding{}}
+	namespaces := rapid.SampledFrom([]string{"", "a", "b"})
+	names := rapid.SampledFrom([]string{"one", "two", "three"})
+	rules := rapid.SliceOfN(rapid.Custom(drawRule), 0, 3)
+	subjects := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) rbacv1.Subject {
+		return rbacv1.Subject{
+			Kind: rapid.SampledFrom([]string{"User", "Group", "ServiceAccount", "Node"}).Draw(t, "kind"),
+			Name: rapid.SampledFrom([]string{"u", "v", "g"}).Draw(t, "name"), Namespace: namespaces.Draw(t, "ns"),
+		}
+	}), 0, 3)
+	t.Repeat(map[string]func(*rapid.T){
+		"set role": func(t *rapid.T) {
+			k := roleKey{namespaces.Draw(t, "ns"), names.Draw(t, "name")}
+			m.roles[k] = rules.Draw(t, "rules")
+			x.SetRole(k.namespace, k.name, m.roles[k])
+		},
+		"delete role": func(t *rapid.T) {
+			k := roleKey{namespaces.Draw(t, "ns"), names.Draw(t, "name")}
+			delete(m.roles, k)
+			x.DeleteRole(k.namespace, k.name)
+		},
+		"set binding": func(t *rapid.T) {
+			k := roleKey{namespaces.Draw(t, "ns"), names.Draw(t, "name")}
+			ref := rbacv1.RoleRef{Kind: "ClusterRole", Name: names.Draw(t, "role")}
+			b := binding{key: k, role: roleKey{"", ref.Name}, subjects: subjects.Draw(t, "subjects")}
+			if k.namespace != "" && rapid.Bool().Draw(t, "local") {
+				ref.Kind, b.role.namespace = "Role", k.namespace
+			}
+			m.bindings[k] = b
+			x.SetBinding(k.namespace, k.name, ref, b.subjects)
+		},
+		"delete binding": func(t *rapid.T) {
+			k := roleKey{namespaces.Draw(t, "ns"), names.Draw(t, "name")}
+			delete(m.bindings, k)
+			x.DeleteBinding(k.namespace, k.name)
+		},
+		"": func(t *rapid.T) {
+			u := &user.DefaultInfo{
+				Name:   rapid.SampledFrom([]string{"u", "v", "system:serviceaccount:a:u", "system:serviceaccount:b:g"}).Draw(t, "user"),
+				Groups: rapid.SliceOfN(rapid.SampledFrom([]string{"g", "u", "h"}), 0, 2).Draw(t, "groups"),
+			}
+			grants := guarded{m: m, x: x, user: u, rules: rules.Draw(t, "granted"), may: map[string]bool{}}
+			for _, attrs := range requests(u) {
 				decision, reason, err := x.Authorize(t.Context(), attrs)
 				if err != nil {
 					t.Fatal(err)
@@ -160,9 +188,34 @@ func TestIndexDecidesAsTheModel(t *testing.T) {
 				if got, want := decision == authorizer.DecisionAllow, m.allows(attrs); got != want {
 					t.Fatalf("Authorize(%+v) = %v (%s), the model says %v", attrs, got, reason, want)
 				}
-			},
-		})
+				grants.check(t, attrs)
+			}
+		},
 	})
+}
+
+// guarded holds the guard to this: who is let grant rules may do himself what they allow.
+type guarded struct {
+	m     *model
+	x     *Index
+	user  user.Info
+	rules []rbacv1.PolicyRule
+	may   map[string]bool // grant them, by namespace
+}
+
+func (g *guarded) check(t *rapid.T, attrs authorizer.AttributesRecord) {
+	i := slices.IndexFunc(g.rules, func(r rbacv1.PolicyRule) bool { return g.m.ruleAllows(r, attrs) })
+	if i < 0 || g.m.allows(attrs) {
+		return
+	}
+	may, known := g.may[attrs.Namespace]
+	if !known {
+		may = (&Guard{Rules: g.x}).holds(g.user, attrs.Namespace, g.rules) == nil
+		g.may[attrs.Namespace] = may
+	}
+	if may {
+		t.Fatalf("%v may grant %+v, which allows %+v, and may not do that", g.user, g.rules[i], attrs)
+	}
 }
 
 func TestReasons(t *testing.T) {

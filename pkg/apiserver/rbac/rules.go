@@ -48,21 +48,28 @@ func has(list []string, want string) bool {
 	return false
 }
 
-// matchesResource compares without building "resource/subresource".
+// matchesResource compares without building "resource/subresource". A review may
+// ask for both in the resource's place.
 func matchesResource(list []string, resource, sub string) bool {
 	for _, s := range list {
-		if s == rbacv1.ResourceAll {
+		switch {
+		case s == rbacv1.ResourceAll:
 			return true
-		}
-		r, want, isSub := strings.Cut(s, "/")
-		if want != sub || isSub != (sub != "") {
-			continue
-		}
-		if r == resource || (isSub && r == "*") {
+		case sub == "":
+			if s == resource {
+				return true
+			}
+		case ends(s, sub) && (s[:len(s)-len(sub)-1] == resource || s[:len(s)-len(sub)-1] == rbacv1.ResourceAll):
 			return true
 		}
 	}
 	return false
+}
+
+// ends reports whether s is something, a slash and sub.
+func ends(s, sub string) bool {
+	at := len(s) - len(sub) - 1
+	return at >= 0 && s[at] == '/' && s[at+1:] == sub
 }
 
 func matchesPath(list []string, path string) bool {
