@@ -1,0 +1,136 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+
+	"keelson.dev/keelson/pkg/apiserver/config"
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+)
+
+// makeFlow has a user's requests be of a priority level of his name, with a queue.
+func makeFlow(t *testing.T, s *testserver.Server, name string, borrow *int32) {
+	t.Helper()
+	api := s.Client.FlowcontrolV1()
+	if _, err := api.PriorityLevelConfigurations().Create(t.Context(), &flowcontrolv1.PriorityLevelConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: flowcontrolv1.PriorityLevelConfigurationSpec{
+			Type: flowcontrolv1.PriorityLevelEnablementLimited, Limited: &flowcontrolv1.LimitedPriorityLevelConfiguration{
+				NominalConcurrencyShares: ptr.To(int32(10)), BorrowingLimitPercent: borrow,
+				LimitResponse: flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeQueue, Queuing: &flowcontrolv1.QueuingConfiguration{Queues: 1, HandSize: 1, QueueLengthLimit: 50}},
+			},
+		},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := api.FlowSchemas().Create(t.Context(), &flowcontrolv1.FlowSchema{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: flowcontrolv1.FlowSchemaSpec{
+			MatchingPrecedence: 100, PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: name},
+			Rules: []flowcontrolv1.PolicyRulesWithSubjects{{
+				Subjects:      []flowcontrolv1.Subject{{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: name}}},
+				ResourceRules: []flowcontrolv1.ResourcePolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}, Namespaces: []string{"*"}}},
+			}},
+		},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// hold keeps n requests on their way that do not end before the test does.
+func hold(t *testing.T, cfg *rest.Config, n int) {
+	t.Helper()
+	client, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	t.Cleanup(func() {
+		cancel()
+		wg.Wait()
+	})
+	for range n {
+		wg.Go(func() {
+			for ctx.Err() == nil { // what has waited for too long is refused, and sent again
+				body, _ := io.Pipe()
+				r, err := http.NewRequestWithContext(ctx, http.MethodPost, cfg.Host+"/api/v1/namespaces/default/configmaps", body)
+				if err != nil {
+					return
+				}
+				r.Header.Set("Content-Type", "application/json")
+				if resp, err := client.Do(r); err == nil {
+					_ = resp.Body.Close()
+				}
+			}
+		})
+	}
+}
+
+// levels reads a column of the dump of priority levels.
+func levels(t *testing.T, cfg *rest.Config, column string) map[string]int {
+	t.Helper()
+	_, dump := answerTo(t, cfg, "/debug/api_priority_and_fairness/dump_priority_levels")
+	lines, at, out := strings.Split(dump, "\n"), -1, map[string]int{}
+	for i, name := range strings.Split(lines[0], ",") {
+		if strings.TrimSpace(name) == column {
+			at = i
+		}
+	}
+	if at < 0 {
+		t.Fatalf("no %s in %s", column, lines[0])
+	}
+	for _, line := range lines[1:] {
+		if cells := strings.Split(line, ","); len(cells) > at {
+			out[strings.TrimSpace(cells[0])], _ = strconv.Atoi(strings.TrimSpace(cells[at]))
+		}
+	}
+	return out
+}
+
+// TestBorrowing has a priority level with more requests than seats take over the
+// seats of others that do not need them; and one that may not borrow keep to its own.
+func TestBorrowing(t *testing.T) {
+	t.Parallel() // levels are looked at every ten seconds
+	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) { c.MaxReads, c.MaxWrites = 30, 30 }})
+	makeFlow(t, s, "borrower", nil)
+	makeFlow(t, s, "modest", ptr.To(int32(0)))
+	makeAdmin(t, s, "borrower")
+	makeAdmin(t, s, "modest")
+	const requests = 12
+	hold(t, s.UserConfig(t, "borrower"), requests)
+	hold(t, s.UserConfig(t, "modest"), requests)
+	_, metrics := answerTo(t, s.Config, "/metrics")
+	nominal := 0
+	for line := range strings.Lines(metrics) {
+		if value, ok := strings.CutPrefix(line, `apiserver_flowcontrol_nominal_limit_seats{priority_level="modest"} `); ok {
+			nominal, _ = strconv.Atoi(strings.TrimSpace(value))
+		}
+	}
+	if nominal == 0 || nominal >= requests {
+		t.Fatalf("a level has %d seats of its own", nominal)
+	}
+	var executing map[string]int
+	if err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 2*time.Minute, true, func(context.Context) (bool, error) {
+		executing = levels(t, s.Config, "ExecutingRequests")
+		if executing["modest"] > nominal {
+			t.Fatalf("a level that may not borrow has %d requests at once, with %d seats", executing["modest"], nominal)
+		}
+		return executing["borrower"] == requests && executing["modest"] == nominal, nil
+	}); err != nil {
+		t.Fatalf("of %d requests each, and %d seats: %v at once", requests, nominal, executing)
+	}
+}
