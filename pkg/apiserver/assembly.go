@@ -28,7 +28,6 @@ import (
 	"keelson.dev/apiserver/rest"
 	"keelson.dev/apiserver/store"
 	"keelson.dev/apiserver/store/kv"
-	"keelson.dev/apiserver/store/kv/etcd"
 	"keelson.dev/apiserver/transcode"
 	"keelson.dev/keelson/pkg/api"
 	"keelson.dev/keelson/pkg/api/openapi"
@@ -396,14 +395,5 @@ func (a *assembly) run(ctx context.Context) {
 	wg.Go(func() { a.custom.Run(ctx) })
 	wg.Go(func() { a.aggregator.Run(ctx) })
 	wg.Go(func() { a.runFairness(ctx) })
-	if a.server.deps.OwnProcess {
-		wg.Go(func() { a.pace(ctx) })
-	}
 	wg.Go(func() { a.services.RunRepair(ctx, a.self.client, a.server.deps.Clock) })
-}
-
-// pace keeps the process's memory close to what the server needs.
-func (a *assembly) pace(ctx context.Context) {
-	database := etcd.Embedded{Dir: a.server.cfg.DataDir}.Database()
-	daemon.Pace(ctx, a.server.deps.Clock, a.server.log, database)
 }

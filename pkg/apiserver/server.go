@@ -22,6 +22,7 @@ import (
 	"keelson.dev/api/clock"
 	"keelson.dev/apiserver/store"
 	"keelson.dev/apiserver/store/kv"
+	"keelson.dev/apiserver/store/kv/etcd"
 	"keelson.dev/keelson/pkg/apiserver/audit"
 	"keelson.dev/keelson/pkg/apiserver/authn"
 	"keelson.dev/keelson/pkg/apiserver/authz"
@@ -169,6 +170,9 @@ func (s *Server) Run(ctx context.Context) error {
 	defer background.Wait()
 	defer stop()
 
+	if s.deps.OwnProcess {
+		background.Go(func() { s.pace(inner) })
+	}
 	kvs, closer := s.deps.KV, io.Closer(nil)
 	if kvs == nil {
 		var err error
@@ -217,6 +221,12 @@ func (s *Server) Run(ctx context.Context) error {
 	background.Go(func() { s.authorizers.Run(inner) })
 	background.Go(func() { a.run(inner) })
 	return s.serve(ctx, listener, a)
+}
+
+// pace keeps the process's memory close to what the server needs.
+func (s *Server) pace(ctx context.Context) {
+	database := etcd.Embedded{Dir: s.cfg.DataDir}.Database()
+	daemon.Pace(ctx, s.deps.Clock, s.log, s.ready, database)
 }
 
 func (s *Server) runAudit(ctx context.Context) {

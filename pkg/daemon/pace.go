@@ -23,7 +23,13 @@ import (
 
 const (
 	paceEvery = time.Second
-	dropEvery = 5 // paces
+	// While a process starts it makes much of which it keeps little: it is looked
+	// after more often, and has busyHeap for what it does not keep.
+	startPace = 50 * time.Millisecond
+	// startDrop is after how many paces of the start mapped files are looked at, of
+	// which startRoom may be resident then.
+	startDrop, startRoom = 10, 128 << 20
+	dropEvery            = 5 // paces
 	// heapRoom is how much garbage may gather beside what is in use, and heapShare
 	// which part of that may come on top of it. A process that keeps data would
 	// otherwise take twice its size, a small one collect all the time.
@@ -40,12 +46,13 @@ const (
 // ctx is done: the heap is collected when a bounded amount of garbage has gathered,
 // instead of as much as is in use, and the pages of mapped files are given back
 // that have gathered: of the program, and of files that are named. What is needed
-// again comes from the page cache. It leaves the heap to GOGC where that is set.
-func Pace(ctx context.Context, c clock.Clock, log *slog.Logger, mapped ...string) {
+// again comes from the page cache. The start is over when started is closed.
+// The heap is left to GOGC where that is set.
+func Pace(ctx context.Context, c clock.Clock, log *slog.Logger, started <-chan struct{}, mapped ...string) {
 	_, set := os.LookupEnv("GOGC")
+	percent := paceStart(ctx, c, log, started, set, mapped)
 	ticker := c.NewTicker(paceEvery)
 	defer ticker.Stop()
-	percent := 100
 	busy, cycles := false, collections()
 	tired := false // has been busy, and not given back what that took
 	for n := 1; ; n++ {
@@ -60,7 +67,7 @@ func Pace(ctx context.Context, c clock.Clock, log *slog.Logger, mapped ...string
 		busy = since >= busyCycles || busy && since > 0
 		tired = tired || busy
 		live := liveHeap()
-		if want := heapPercent(live, busy); !set && math.Abs(float64(want-percent)) > float64(percent)/8 {
+		if want := heapPercent(live, busy); !set && differs(want, percent) {
 			percent = want
 			debug.SetGCPercent(percent)
 		}
@@ -72,10 +79,40 @@ func Pace(ctx context.Context, c clock.Clock, log *slog.Logger, mapped ...string
 			debug.FreeOSMemory()
 			tired = false
 		}
-		if err := dropMapped(mapped); err != nil && ctx.Err() == nil {
+		if err := dropMapped(mapped, mappedRoom); err != nil && ctx.Err() == nil {
 			log.Debug("Pages of mapped files are kept", "err", err)
 		}
 	}
+}
+
+// paceStart is Pace until the start is over. It returns GOGC as it leaves it.
+func paceStart(ctx context.Context, c clock.Clock, log *slog.Logger, started <-chan struct{}, set bool, mapped []string) (percent int) {
+	ticker := c.NewTicker(startPace)
+	defer ticker.Stop()
+	percent = 100
+	for n := 0; ; n++ {
+		if want := int(busyHeap * 100 / max(liveHeap(), 8<<20)); !set && differs(want, percent) {
+			percent = want
+			debug.SetGCPercent(percent)
+		}
+		if n%startDrop == startDrop-1 {
+			if err := dropMapped(mapped, startRoom); err != nil {
+				log.Debug("Pages of mapped files are kept", "err", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return percent
+		case <-started:
+			return percent
+		case <-ticker.C():
+		}
+	}
+}
+
+// differs reports whether it is worth to set GOGC to want.
+func differs(want, percent int) bool {
+	return math.Abs(float64(want-percent)) > float64(percent)/8
 }
 
 // heapPercent is GOGC for a heap of which live bytes are in use.
@@ -99,10 +136,10 @@ func metric(name string) uint64 {
 	return sample[0].Value.Uint64()
 }
 
-// dropMapped drops the pages of the program and of files, when there are many.
-func dropMapped(files []string) error {
+// dropMapped drops the pages of the program and of files, when there are more than room.
+func dropMapped(files []string, room uint64) error {
 	resident, err := residentFiles()
-	if err != nil || resident < mappedRoom {
+	if err != nil || resident < room {
 		return err
 	}
 	errs := []error{dropProgram()}

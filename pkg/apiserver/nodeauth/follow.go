@@ -6,7 +6,9 @@ package nodeauth
 import (
 	"context"
 	"log/slog"
+	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,8 +19,12 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// followAgain is how long after an error pods are followed again.
-const followAgain = time.Second
+const (
+	// followAgain is how long after an error pods are followed again.
+	followAgain = time.Second
+	// readAtLeast is how many pods are worth a goroutine.
+	readAtLeast = 32
+)
 
 // Pods tells a graph of the pods in a store. It reads the store's own records:
 // what this server has written need not be decoded, and nobody keeps a second
@@ -75,6 +81,7 @@ func (p *Pods) follow(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		contents := p.read(events)
 		for i := range events {
 			e := &events[i]
 			switch {
@@ -88,7 +95,7 @@ func (p *Pods) follow(ctx context.Context) error {
 			case e.Type == store.Deleted:
 				p.Graph.deletePod(podOf(e.Record))
 			default:
-				p.set(e.Record)
+				p.set(e.Record, contents[i])
 				if present != nil {
 					present[podOf(e.Record)] = struct{}{}
 				}
@@ -97,17 +104,47 @@ func (p *Pods) follow(ctx context.Context) error {
 	}
 }
 
-// set takes over the state of a pod.
-func (p *Pods) set(rec *store.Record) {
-	if rec.Fields["spec.nodeName"] == "" {
-		p.Graph.deletePod(podOf(rec)) // refers to nothing
-		return
+// read decodes the pods of events that have a node, on all processors when there
+// are many: at a start there may be very many. What cannot be decoded is nil.
+func (p *Pods) read(events []store.Event) []*corev1.Pod {
+	pods := make([]*corev1.Pod, len(events))
+	part := max(readAtLeast, (len(events)+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
+	var wg sync.WaitGroup
+	for from := 0; from < len(events); from += part {
+		some := func() {
+			for i := from; i < min(from+part, len(events)); i++ {
+				if e := &events[i]; e.Type != store.Bookmark && e.Type != store.Deleted && bound(e.Record) {
+					pods[i] = p.readOne(e.Record)
+				}
+			}
+		}
+		if from+part < len(events) {
+			wg.Go(some)
+		} else {
+			some()
+		}
 	}
+	wg.Wait()
+	return pods
+}
+
+func (p *Pods) readOne(rec *store.Record) *corev1.Pod {
 	obj, err := rec.ReadPart(p.Part)
 	pod, ok := obj.(*corev1.Pod)
 	if err != nil || !ok {
-		// Its node reaches nothing by it: a kubelet cannot read it either.
 		p.Log.Error("Pod not understood", "pod", rec.Key, "err", err)
+		return nil
+	}
+	return pod
+}
+
+// bound reports whether a pod has a node. Without one it refers to nothing.
+func bound(rec *store.Record) bool { return rec.Fields["spec.nodeName"] != "" }
+
+// set takes over the state of a pod. By one that is not understood its node reaches
+// nothing: a kubelet cannot read it either.
+func (p *Pods) set(rec *store.Record, pod *corev1.Pod) {
+	if pod == nil {
 		p.Graph.deletePod(podOf(rec))
 		return
 	}

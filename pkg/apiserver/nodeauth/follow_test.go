@@ -5,6 +5,7 @@ package nodeauth
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"testing"
 	"testing/synctest"
@@ -100,6 +101,10 @@ func testFollow(t *testing.T, end error) {
 	write("a", "n1")
 	write("b", "n1")
 	write("unbound", "")
+	const many = 3 * readAtLeast
+	for i := range many {
+		write(fmt.Sprint("many-", i), "n2")
+	}
 
 	g := NewGraph()
 	f := &Pods{Graph: g, Store: func() store.Interface { return pods }, Clock: clk, Log: slog.New(slog.DiscardHandler)}
@@ -122,6 +127,11 @@ func testFollow(t *testing.T, end error) {
 		}
 	}
 	reaches("at the start", "a", "b")
+	for i := range many {
+		if !g.reaches("n2", object{serviceAccount, "ns", fmt.Sprint("of-many-", i)}) {
+			t.Errorf("pod %d of many has not been read", i)
+		}
+	}
 	if !f.Synced() {
 		t.Error("not synced")
 	}

@@ -12,6 +12,7 @@ package nodeauth
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"unique"
 
@@ -123,6 +124,9 @@ func (g *Graph) alike(refs []object) []object {
 			return known
 		}
 	}
+	for i := range refs {
+		refs[i] = refs[i].shared()
+	}
 	g.recent[g.oldest] = refs
 	g.oldest = (g.oldest + 1) % len(g.recent)
 	return refs
@@ -153,10 +157,7 @@ func (g *Graph) SetPod(p *corev1.Pod) {
 	if _, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]; !mirror && p.Spec.NodeName != "" {
 		refs = podRefs(p)
 	}
-	for i := range refs {
-		refs[i] = refs[i].shared()
-	}
-	g.set(object{pod, p.Namespace, p.Name}.shared(), shared(p.Spec.NodeName), refs)
+	g.set(object{pod, shared(p.Namespace), strings.Clone(p.Name)}, shared(p.Spec.NodeName), refs)
 }
 
 // deletePod forgets a pod.

@@ -17,6 +17,15 @@ import (
 // paths, what is stored otherwise than as the storage version's envelope, types that types do
 // not know. Objects are not given defaults: they have them when they are stored.
 func Part(row *resource.Row, types *transcode.Types, paths ...string) func(data []byte) (store.Object, bool) {
+	read := partReader(row, types, paths)
+	return func(data []byte) (store.Object, bool) {
+		obj := row.New()
+		return obj, read(data, obj)
+	}
+}
+
+// partReader returns a function that decodes into an empty object what Part does.
+func partReader(row *resource.Row, types *transcode.Types, paths []string) func(data []byte, into resource.Object) bool {
 	header := wire.NewHeader(row.GroupVersionKind().GroupVersion().String(), row.Kind)
 	picker := sync.OnceValue(func() *transcode.Picker {
 		if row.Codec != nil || row.New == nil || len(paths) == 0 {
@@ -29,25 +38,21 @@ func Part(row *resource.Row, types *transcode.Types, paths ...string) func(data 
 		return p
 	})
 	buffers := sync.Pool{New: func() any { return new([]byte) }}
-	return func(data []byte) (store.Object, bool) {
+	return func(data []byte, into resource.Object) bool {
 		p := picker()
 		if p == nil {
-			return nil, false
+			return false
 		}
 		raw, ok := header.Open(data)
 		if !ok {
-			return nil, false
+			return false
 		}
 		buf := buffers.Get().(*[]byte)
 		defer buffers.Put(buf)
 		part, ok := p.Append((*buf)[:0], raw)
 		*buf = part[:0]
-		if !ok {
-			return nil, false
-		}
-		obj := row.New()
-		message, ok := obj.(protoObject)
-		return obj, ok && message.Unmarshal(part) == nil
+		message, isProto := into.(protoObject)
+		return ok && isProto && message.Unmarshal(part) == nil
 	}
 }
 
@@ -58,12 +63,18 @@ func Peek(row *resource.Row, types *transcode.Types) func(data []byte) (store.At
 		return nil
 	}
 	paths := append([]string{"metadata.name", "metadata.namespace", "metadata.labels"}, row.FieldPaths...)
-	part, attrs := Part(row, types, paths...), Attrs(row)
+	read, attrs := partReader(row, types, paths), Attrs(row)
+	objects := sync.Pool{New: func() any { return row.New() }}
 	return func(data []byte) (store.Attrs, bool) {
-		obj, ok := part(data)
-		if !ok {
+		obj := objects.Get().(resource.Object)
+		if !read(data, obj) {
 			return store.Attrs{}, false
 		}
-		return attrs(obj), true
+		found := attrs(obj)
+		if empty, ok := obj.(interface{ Reset() }); ok {
+			empty.Reset()
+			objects.Put(obj)
+		}
+		return found, true
 	}
 }

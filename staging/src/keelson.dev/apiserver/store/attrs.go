@@ -4,12 +4,8 @@
 package store
 
 import (
-	"encoding/binary"
-	"maps"
-	"slices"
+	"hash/maphash"
 	"sync"
-
-	"k8s.io/apimachinery/pkg/fields"
 )
 
 // attrsKept is how many sets of each kind are remembered.
@@ -28,67 +24,90 @@ const (
 // attrSets has sets of labels and of fields that many objects have: the replicas of
 // a workload are labelled alike, and what runs on a node is found by the same terms.
 type attrSets struct {
-	mu     sync.Mutex
-	labels map[string]map[string]string
-	fields map[string]map[string]string
-	key    []byte // scratch
+	seed maphash.Seed
+
+	mu             sync.Mutex
+	labels, fields map[uint64]map[string]string // by hash; of two with one hash, the later
 }
 
 func newAttrSets() *attrSets {
-	return &attrSets{labels: map[string]map[string]string{}, fields: map[string]map[string]string{}}
+	return &attrSets{seed: maphash.MakeSeed(), labels: map[uint64]map[string]string{}, fields: map[uint64]map[string]string{}}
 }
 
 // shrink makes attributes small that are to be kept: they share what equal ones
 // have, those of prev before all, which may be nil.
 func (s *attrSets) shrink(a Attrs, prev *Record) Attrs {
-	if prev != nil && maps.Equal(a.Labels, prev.Labels) {
-		a.Labels = prev.Labels
-	} else {
-		a.Labels = s.share(s.labels, a.Labels)
+	var was Attrs
+	if prev != nil {
+		was = prev.Attrs
 	}
-	a.Fields = filled(a.Fields)
-	if prev != nil && maps.Equal(a.Fields, prev.Attrs.Fields) {
-		a.Fields = prev.Attrs.Fields
-	} else {
-		a.Fields = s.share(s.fields, a.Fields)
-	}
+	a.Labels = s.share(s.labels, a.Labels, was.Labels, func(string, string) bool { return true })
+	a.Fields = s.share(s.fields, a.Fields, was.Fields, telling)
 	return a
 }
 
-// filled leaves out what the key has, and fields without a value, which are
+// telling leaves out what the key has, and fields without a value, which are
 // selected by the same terms as those that are not there.
-func filled(set fields.Set) fields.Set {
-	out := make(fields.Set, len(set))
+func telling(k, v string) bool { return v != "" && k != nameField && k != namespaceField }
+
+// share returns was, or the set of sets, that equals what keep wants of set.
+func (s *attrSets) share(sets map[uint64]map[string]string, set, was map[string]string, keep func(k, v string) bool) map[string]string {
+	n, hash := 0, uint64(0)
 	for k, v := range set {
-		if v != "" && k != nameField && k != namespaceField {
-			out[k] = v
+		if keep(k, v) {
+			n++
+			hash += (maphash.String(s.seed, k)*hashStep + maphash.String(s.seed, v)) * hashStep
 		}
 	}
-	return out
-}
-
-// share returns the set of sets that equals set.
-func (s *attrSets) share(sets map[string]map[string]string, set map[string]string) map[string]string {
-	if len(set) == 0 {
+	switch {
+	case n == 0:
 		return nil
-	}
-	if len(set) > sharedSize {
-		return set
+	case equalPart(was, set, n, keep):
+		return was
+	case n > sharedSize:
+		return part(set, n, keep)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.key = s.key[:0]
-	for _, k := range slices.Sorted(maps.Keys(set)) {
-		for _, text := range [...]string{k, set[k]} {
-			s.key = append(binary.AppendUvarint(s.key, uint64(len(text))), text...)
-		}
-	}
-	if known, ok := sets[string(s.key)]; ok {
+	if known := sets[hash]; equalPart(known, set, n, keep) {
 		return known
 	}
 	if len(sets) >= attrsKept {
 		clear(sets)
 	}
-	sets[string(s.key)] = set
-	return set
+	sets[hash] = part(set, n, keep)
+	return sets[hash]
+}
+
+// hashStep tells a key from a value, and what belongs together from what does not.
+const hashStep = 0x9e3779b97f4a7c15
+
+// equalPart reports whether known is the n entries of set that keep wants.
+func equalPart(known, set map[string]string, n int, keep func(k, v string) bool) bool {
+	if len(known) != n {
+		return false
+	}
+	for k, v := range set {
+		if !keep(k, v) {
+			continue
+		}
+		if have, ok := known[k]; !ok || have != v {
+			return false
+		}
+	}
+	return true
+}
+
+// part returns the n entries of set that keep wants.
+func part(set map[string]string, n int, keep func(k, v string) bool) map[string]string {
+	if n == len(set) {
+		return set
+	}
+	out := make(map[string]string, n)
+	for k, v := range set {
+		if keep(k, v) {
+			out[k] = v
+		}
+	}
+	return out
 }

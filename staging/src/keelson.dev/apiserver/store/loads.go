@@ -14,8 +14,12 @@ import (
 )
 
 const (
-	// loadPage is how many keys an initial load reads at a time.
+	// loadPage is how many keys an initial load reads first; of the pages after
+	// that each has about loadBytes, and at most loadMost keys. Small pages cost
+	// more: etcd counts all the keys from the first of a page on.
 	loadPage  = 1000
+	loadBytes = 16 << 20
+	loadMost  = 10_000
 	loadRetry = 500 * time.Millisecond
 )
 
@@ -135,6 +139,7 @@ func (c *cache) readAll(ctx context.Context, at int64) ([]*Record, int64, error)
 		last := int64(len(read.Items)) >= read.Count || len(read.Items) == 0
 		if !last {
 			opts.Start = read.Items[len(read.Items)-1].Key + "\x00"
+			opts.Limit = nextPage(read.Items)
 			next = c.readPage(ctx, opts)
 		}
 		records = append(records, c.decodeAll(read.Items)...)
@@ -142,6 +147,15 @@ func (c *cache) readAll(ctx context.Context, at int64) ([]*Record, int64, error)
 			return records, opts.Revision, nil
 		}
 	}
+}
+
+// nextPage is how many keys to read after items.
+func nextPage(items []kv.Item) int64 {
+	bytes := 0
+	for i := range items {
+		bytes += len(items[i].Value)
+	}
+	return int64(min(max(loadBytes*len(items)/max(bytes, 1), 1), loadMost))
 }
 
 // pageRead is what has come of reading a page.

@@ -27,15 +27,17 @@ func (p *pack) bytes(i int32) (out []byte) {
 	return out
 }
 
-// use calls f with the bytes of the record at index i, while no other pack is opened.
+// use calls f with the bytes of the record at index i.
 func (p *pack) use(i int32, f func(data []byte)) {
-	p.cache.mu.Lock()
-	defer p.cache.mu.Unlock()
+	o := p.cache.open(p)
+	defer p.cache.release(o)
 	from := uint32(0)
 	if i > 0 {
 		from = p.ends[i-1]
 	}
-	f(p.cache.openLocked(p)[from:p.ends[i]])
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	f(o.text[from:p.ends[i]])
 }
 
 // share is what the record at index i contributes to the pack's size.
@@ -52,15 +54,23 @@ type packs struct {
 	// through.
 	group, least, many int64
 
-	loose atomic.Int64 // bytes that have come since the last look
-	wake  chan struct{}
+	loose   atomic.Int64 // bytes that have come since the last look
+	wake    chan struct{}
+	buffers sync.Pool // *packBuffers
 
 	mu   sync.Mutex
-	last []opened // the latest first
+	last []*opened // the latest first
 }
 
+// packBuffers is what making packs needs for a while.
+type packBuffers struct{ text, packed []byte }
+
+// opened is a pack with its text, for whose sake it is held while it is made.
 type opened struct {
-	pack *pack
+	pack  *pack // guarded by packs.mu
+	users int   // guarded by packs.mu
+
+	mu   sync.RWMutex
 	text []byte
 }
 
@@ -72,7 +82,10 @@ const (
 )
 
 func newPacks() *packs {
-	return &packs{group: 64 << 10, least: 24 << 10, many: 8 << 20, wake: make(chan struct{}, 1)}
+	return &packs{
+		group: 64 << 10, least: 24 << 10, many: 8 << 20, wake: make(chan struct{}, 1),
+		buffers: sync.Pool{New: func() any { return new(packBuffers) }},
+	}
 }
 
 // came notes that records with n bytes have been made.
@@ -86,42 +99,80 @@ func (p *packs) came(n int) {
 	}
 }
 
-// openLocked returns the bytes of a pack, until another one is opened.
-func (p *packs) openLocked(want *pack) []byte {
-	at := slices.IndexFunc(p.last, func(o opened) bool { return o.pack == want })
-	if at < 0 {
-		if at = len(p.last); at < opensKept {
-			p.last = append(p.last, opened{})
-		} else {
-			at--
-		}
-		text, err := s2.Decode(p.last[at].text[:cap(p.last[at].text)], want.packed)
-		if err != nil {
-			panic("store: a pack cannot be opened: " + err.Error()) // nobody writes what closeOne wrote
-		}
-		p.last[at] = opened{want, text}
+// open returns a pack opened, which is to be released.
+func (p *packs) open(want *pack) *opened {
+	p.mu.Lock()
+	o, known := p.placeLocked(want)
+	o.users++
+	if known {
+		p.mu.Unlock()
+		return o
 	}
-	found := p.last[at]
+	o.pack = want
+	o.mu.Lock() // at once: nobody else uses it
+	p.mu.Unlock()
+	defer o.mu.Unlock()
+	var err error
+	if o.text, err = s2.Decode(o.text[:cap(o.text)], want.packed); err != nil {
+		panic("store: a pack cannot be opened: " + err.Error()) // nobody writes what closeOne wrote
+	}
+	return o
+}
+
+func (p *packs) release(o *opened) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	o.users--
+}
+
+// placeLocked returns where want is open, or else where it may be opened: a new
+// place as long as there are few, or that which nobody has used for longest.
+func (p *packs) placeLocked(want *pack) (o *opened, known bool) {
+	at := slices.IndexFunc(p.last, func(o *opened) bool { return o.pack == want })
+	known = at >= 0
+	if !known {
+		if at = len(p.last); at < opensKept {
+			p.last = append(p.last, &opened{})
+		} else if at = p.unusedLocked(); at < 0 {
+			return &opened{}, false // for once
+		}
+	}
+	o = p.last[at]
 	copy(p.last[1:at+1], p.last[:at])
-	p.last[0] = found
-	return found.text
+	p.last[0] = o
+	return o, known
+}
+
+func (p *packs) unusedLocked() int {
+	for at := len(p.last) - 1; at >= 0; at-- {
+		if p.last[at].users == 0 {
+			return at
+		}
+	}
+	return -1
 }
 
 // close packs records, in their order. Those that do not become smaller stay loose
 // and are not looked at again.
 func (p *packs) close(records []*Record) {
-	var text []byte
+	buf := p.buffers.Get().(*packBuffers)
+	defer p.buffers.Put(buf)
+	text := buf.text[:0]
 	for from, i := 0, 0; i < len(records); i++ {
 		text = append(text, records[i].Bytes()...)
 		if int64(len(text)) >= p.group || i == len(records)-1 {
-			p.closeOne(records[from:i+1], text)
+			buf.packed = s2.Encode(buf.packed[:cap(buf.packed)], text)
+			p.closeOne(records[from:i+1], text, buf.packed)
 			from, text = i+1, text[:0]
 		}
 	}
+	if buf.text = text; cap(text) > 4*int(p.group) { // of an unusual object
+		*buf = packBuffers{}
+	}
 }
 
-func (p *packs) closeOne(records []*Record, text []byte) {
-	packed := s2.Encode(nil, text)
+// closeOne gives records their place in packed, which is text.
+func (p *packs) closeOne(records []*Record, text, packed []byte) {
 	if len(packed) > len(text)-len(text)/4 {
 		for _, r := range records {
 			r.stayLoose()

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"sync"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/fields"
@@ -82,6 +83,46 @@ func TestPacked(t *testing.T) {
 	p.block([]*Record{noise})
 	if in, loose := noise.packedIn(); in != nil || loose {
 		t.Error("noise has been packed, or will be looked at again")
+	}
+}
+
+// TestOpened has more packs open at once than are remembered, and many readers.
+func TestOpened(t *testing.T) {
+	p := newPacks()
+	p.group, p.least = 1, 1
+	records, want := make([]*Record, 3*opensKept), make([][]byte, 3*opensKept)
+	for i := range records {
+		want[i] = bytes.Repeat(fmt.Appendf(nil, "record %d ", i), 20)
+		records[i] = NewRecord(fmt.Sprint(i), 1, bytes.Clone(want[i]), Attrs{}, nil, nil)
+	}
+	p.block(records)
+	var all func(i int)
+	all = func(i int) {
+		if i == len(records) {
+			return
+		}
+		records[i].Use(func(data []byte) {
+			all(i + 1)
+			if !bytes.Equal(data, want[i]) {
+				t.Errorf("record %d: %q", i, data)
+			}
+		})
+	}
+	all(0)
+	var wg sync.WaitGroup
+	for reader := range 8 {
+		wg.Go(func() {
+			for n := range records {
+				i := (n*(2*reader+1) + reader) % len(records)
+				if got := records[i].Bytes(); !bytes.Equal(got, want[i]) {
+					t.Errorf("record %d: %q", i, got)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if len(p.last) != opensKept {
+		t.Errorf("%d packs are remembered", len(p.last))
 	}
 }
 

@@ -46,7 +46,7 @@ func (r *Record) Bytes() []byte {
 }
 
 // Use calls f with the stored bytes, which are f's to read until it returns: what
-// Bytes returns may have to be copied. f is short and uses no other record.
+// Bytes returns may have to be copied.
 func (r *Record) Use(f func(data []byte)) {
 	r.mu.Lock()
 	data, pack, slot := r.data, r.pack, r.slot

@@ -95,6 +95,9 @@ func (e Embedded) config() *embed.Config {
 	cfg.TickMs, cfg.ElectionMs = 30, 150
 	// How much of the log stays in memory for members that lag behind: there are none.
 	cfg.SnapshotCatchUpEntries = 100
+	// A start reads the whole log, and goes through what came after the snapshot;
+	// of more than 5000 entries it complains until it is done.
+	cfg.SnapshotCount, cfg.MaxWalFiles = 4000, 2
 	cfg.UnsafeNoFsync = e.UnsafeNoFsync
 	cfg.WatchProgressNotifyInterval = 10 * time.Second
 	cfg.EnableGRPCGateway = false
