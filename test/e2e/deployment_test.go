@@ -96,7 +96,7 @@ func TestDeployment(t *testing.T) {
 }
 
 func followLogs(t *testing.T, ns string) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	c := shared.command(ctx, "-n", ns, "logs", "-f", "--tail=1", "loop")
 	out, err := c.StdoutPipe()
@@ -118,7 +118,7 @@ func followLogs(t *testing.T, ns string) {
 
 // execTerminal runs a shell at a terminal, as a person has one.
 func execTerminal(t *testing.T, ns, pod string) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	line := fmt.Sprintf("%s -n %s exec -it %s -- sh", shared.ctl, ns, pod)
 	c := exec.CommandContext(ctx, "script", "-qec", line, "/dev/null")
@@ -151,7 +151,7 @@ func execTerminal(t *testing.T, ns, pod string) {
 }
 
 func portForward(t *testing.T, ns string) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	c := shared.command(ctx, "-n", ns, "port-forward", "deployment/nginx-deployment", ":80")
 	out, err := c.StdoutPipe()

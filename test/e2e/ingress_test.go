@@ -90,7 +90,7 @@ func TestIngress(t *testing.T) {
 		return address != ""
 	})
 	curl := func(args ...string) string {
-		out, _ := try(t, "", append([]string{"cluster", "exec", "--name", clusterName, "--", "curl", "-s", "-m", "3", "--cacert", cert,
+		out, _ := try(t, "", append([]string{"cluster", "exec", "--name", clusterName, "--", "curl", "-s", "-m", "20", "--cacert", cert,
 			"--resolve", "*:80:" + address, "--resolve", "*:443:" + address, "-w", " %{http_code}"}, args...)...)
 		return out
 	}

@@ -48,7 +48,7 @@ spec:
     args:
     - |
       while :; do
-        if answer=$(wget -q -T 10 -O - http://nginx-deployment/hostname 2>&1); then echo "ok $answer"; else echo "failed $answer"; fi
+        if answer=$(wget -q -T 60 -O - http://nginx-deployment/hostname 2>&1); then echo "ok $answer"; else echo "failed $answer"; fi
       done
 `
 
