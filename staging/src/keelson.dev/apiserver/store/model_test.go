@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"testing"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"pgregory.net/rapid"
@@ -101,7 +100,7 @@ func (m *model) boot() {
 }
 
 func (m *model) run(ops []op, fatal func(format string, args ...any)) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	m.ctx, m.fatal = ctx, fatal
 	rev, err := m.kv.Revision(ctx)
