@@ -144,9 +144,9 @@ func TestRun(t *testing.T) {
 	if err := json.Unmarshal(content, &conf); err != nil || conf.Plugins[0].IPAM.Ranges[0][0].Subnet != "10.244.0.0/24" || conf.Plugins[0].MTU != 1500 {
 		t.Errorf("%v %s", err, content)
 	}
-	if got := routesTo(t); !slices.Equal(got, []string{"10.244.0.0/24 via <nil>", "10.244.1.0/24 via 10.50.0.12"}) {
-		t.Errorf("routes %v", got)
-	}
+	eventually(t, "routes to itself and n2", func() bool {
+		return slices.Equal(routesTo(t), []string{"10.244.0.0/24 via <nil>", "10.244.1.0/24 via 10.50.0.12"})
+	})
 	createNode(t, api, "n3", "10.244.2.0/24", "10.50.0.13")
 	eventually(t, "route to n3", func() bool { return slices.Contains(routesTo(t), "10.244.2.0/24 via 10.50.0.13") })
 
