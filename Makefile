@@ -51,7 +51,7 @@ perturb: ## every controller, disturbed in SEEDS ways
 e2e: deps tools build images ## a real cluster with real containers
 	@hack/tools.sh helm
 	@hack/images.sh e2e
-	@KEELSON_E2E=1 go test -count=1 -timeout 20m ./test/e2e
+	@KEELSON_E2E=1 go test -count=1 -timeout 45m ./test/e2e
 
 lint: ## go vet and staticcheck
 	@hack/lint.sh

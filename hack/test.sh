@@ -17,5 +17,5 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 for module in staging/src/keelson.dev/api staging/src/keelson.dev/apiserver staging/src/keelson.dev/scheduling .; do
 	echo "test: $module"
-	(cd "$module" && go test -timeout 10m "$@" ./... | { grep -v 'no test files' || true; })
+	(cd "$module" && go test -timeout 30m "$@" ./... | { grep -v 'no test files' || true; })
 done
