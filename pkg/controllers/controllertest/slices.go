@@ -13,7 +13,6 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 
 	"keelson.dev/keelson/pkg/apiserver/testserver"
@@ -36,14 +35,21 @@ func SlicesLostBetween(t *testing.T, s *testserver.Server, method string, build 
 			answer, err := next.RoundTrip(r)
 			if err == nil && r.Method == method && strings.Contains(r.URL.Path, "/endpointslices") {
 				once.Do(func() {
-					if err := client.DeleteCollection(r.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+					defer close(lost) // also when Eventually ends this goroutine
+					// Not the API server's own, which come back.
+					controllers := metav1.ListOptions{LabelSelector: discoveryv1.LabelManagedBy}
+					if err := client.DeleteCollection(r.Context(), metav1.DeleteOptions{}, controllers); err != nil {
 						t.Errorf("delete slices: %v", err)
 					}
+					// Who sees a slice that is made now has seen all that was before.
+					witness := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "witness"}, AddressType: discoveryv1.AddressTypeIPv4}
+					if _, err := client.Create(r.Context(), witness, metav1.CreateOptions{}); err != nil {
+						t.Errorf("create a slice: %v", err)
+					}
 					Eventually(t, "the cache sees the deletion", func(context.Context) (any, bool) {
-						cached, err := deps.Informers.Discovery().V1().EndpointSlices().Lister().List(labels.Everything())
-						return cached, err == nil && len(cached) == 0
+						cached, err := deps.Informers.Discovery().V1().EndpointSlices().Lister().EndpointSlices(metav1.NamespaceDefault).Get(witness.Name)
+						return cached, err == nil
 					})
-					close(lost)
 				})
 			}
 			return answer, err

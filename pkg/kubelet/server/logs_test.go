@@ -76,7 +76,14 @@ func TestFollow(t *testing.T) {
 		}
 	}
 	var ended atomic.Bool
-	f.kubelet.log = LogSource{Path: path, Running: func(context.Context) (bool, error) { return !ended.Load(), nil }}
+	waiting := make(chan struct{}, 1)
+	f.kubelet.log = LogSource{Path: path, Running: func(context.Context) (bool, error) {
+		select {
+		case waiting <- struct{}{}:
+		default:
+		}
+		return !ended.Load(), nil
+	}}
 	write("one")
 	req, err := http.NewRequestWithContext(t.Context(), "GET", f.url+"/containerLogs/ns/p/c?follow=true", nil)
 	if err != nil {
@@ -100,6 +107,7 @@ func TestFollow(t *testing.T) {
 	expect("one")
 	write("two")
 	expect("two")
+	<-waiting // the reader asks when it watches the directory: from here on it sees the rotation
 	if err := os.Rename(path, path+".1"); err != nil {
 		t.Fatal(err)
 	}
