@@ -25,6 +25,8 @@ import (
 const (
 	retryFirst = 5 * time.Millisecond
 	retryMax   = 1000 * time.Second
+	// conflictPause is how long a key at least waits that met a newer version.
+	conflictPause = 50 * time.Millisecond
 )
 
 // Loop is a queue of keys and the workers that sync them. A key that is added
@@ -35,6 +37,7 @@ type Loop struct {
 	queue   workqueue.TypedRateLimitingInterface[string]
 	sync    func(ctx context.Context, key string) error
 	workers int
+	limits  workqueue.TypedRateLimiter[string]
 	clock   clock.Clock
 	log     *slog.Logger
 
@@ -46,7 +49,7 @@ type Loop struct {
 func NewLoop(name string, c clock.Clock, log *slog.Logger, workers int, sync func(ctx context.Context, key string) error) *Loop {
 	limits := workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryMax)
 	return &Loop{
-		name: name, sync: sync, workers: max(workers, 1), clock: c, log: log, pace: map[string]pace{},
+		name: name, sync: sync, workers: max(workers, 1), limits: limits, clock: c, log: log, pace: map[string]pace{},
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(limits, workqueue.TypedRateLimitingQueueConfig[string]{Name: name, Clock: c}),
 	}
 }
@@ -161,8 +164,10 @@ func (l *Loop) one(ctx context.Context, key string) {
 	case ctx.Err() != nil:
 		return
 	case apierrors.IsConflict(err):
-		// Somebody was faster; the cache will show what he wrote.
+		// Somebody was faster; the cache will show what he wrote, but hardly at once.
 		l.log.Debug("sync met a newer version", "controller", l.name, "key", key, "error", err)
+		l.queue.AddAfter(key, max(l.limits.When(key), conflictPause))
+		return
 	default:
 		l.log.Warn("sync failed", "controller", l.name, "key", key, "error", err)
 	}

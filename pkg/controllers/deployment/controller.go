@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	appslisters "k8s.io/client-go/listers/apps/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"keelson.dev/keelson/pkg/controllers/controller"
@@ -39,6 +40,7 @@ type Controller struct {
 	deployments appslisters.DeploymentLister
 	setCache    cache.SharedIndexInformer
 	podCache    cache.SharedIndexInformer
+	spaces      corelisters.NamespaceLister
 }
 
 // New returns the controller.
@@ -47,6 +49,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 	c := &Controller{
 		Deps: d, deployments: apps.Deployments().Lister(),
 		setCache: apps.ReplicaSets().Informer(), podCache: d.Informers.Core().V1().Pods().Informer(),
+		spaces: d.Informers.Core().V1().Namespaces().Lister(),
 	}
 	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
@@ -71,7 +74,7 @@ func (c *Controller) setChanged(old, set *appsv1.ReplicaSet) {
 			continue
 		}
 		if ref := metav1.GetControllerOfNoCopy(s); ref != nil && ref.Kind == kind.Kind {
-			c.loop.AddPaced(s.Namespace + "/" + ref.Name)
+			c.loop.AddShown(c.spaces, s.Namespace+"/"+ref.Name)
 		}
 	}
 	if set == nil || metav1.GetControllerOfNoCopy(set) != nil {

@@ -77,7 +77,8 @@ func (w *work) refresh(ctx context.Context, revision string) error {
 		w.replace(got)
 	}
 	w.noteFound()
-	return w.setRevision(ctx, w.newest.Annotations[annotationRevision])
+	w.setRevision(w.newest.Annotations[annotationRevision])
+	return nil
 }
 
 // annotate sets the annotations of the newest ReplicaSet and tells whether any changed.
@@ -118,20 +119,10 @@ func (w *work) sizeAnnotations(set *appsv1.ReplicaSet) bool {
 	return changed
 }
 
-func (w *work) setRevision(ctx context.Context, revision string) error {
-	if w.d.Annotations[annotationRevision] == revision {
-		return nil
-	}
-	next := w.d.DeepCopy()
-	metav1.SetMetaDataAnnotation(&next.ObjectMeta, annotationRevision, revision)
-	got, err := w.Client.AppsV1().Deployments(next.Namespace).Update(ctx, next, metav1.UpdateOptions{})
-	if err != nil {
-		return fmt.Errorf("revision: %w", err)
-	}
-	conditions := w.d.Status.Conditions // set in this sync and not written yet
-	w.d = got.DeepCopy()
-	w.d.Status.Conditions = conditions
-	return nil
+// setRevision has the Deployment's revision written with its status: a change of
+// annotations by itself would be taken for a new generation of the Deployment.
+func (w *work) setRevision(revision string) {
+	metav1.SetMetaDataAnnotation(&w.d.ObjectMeta, annotationRevision, revision)
 }
 
 func (w *work) create(ctx context.Context, revision string) error {
@@ -177,7 +168,8 @@ func (w *work) create(ctx context.Context, revision string) error {
 	w.newest = got
 	w.sets = append(w.sets, got)
 	w.setCondition(condition(appsv1.DeploymentProgressing, v1.ConditionTrue, reasonNewSet, fmt.Sprintf("Created new replica set %q", got.Name)))
-	return w.setRevision(ctx, revision)
+	w.setRevision(revision)
+	return nil
 }
 
 // collide deals with a ReplicaSet of the wanted name: it is ours, not yet in the

@@ -147,7 +147,8 @@ func (w *work) writeStatus(ctx context.Context) error {
 	w.progress(&s)
 	w.failure(&s)
 	known, err := w.deployments.Deployments(w.d.Namespace).Get(w.d.Name)
-	if err == nil && known.ResourceVersion == w.d.ResourceVersion && equality.Semantic.DeepEqual(known.Status, s) {
+	same := err == nil && known.ResourceVersion == w.d.ResourceVersion && known.Annotations[annotationRevision] == w.d.Annotations[annotationRevision]
+	if same && equality.Semantic.DeepEqual(known.Status, s) {
 		return nil
 	}
 	next := w.d.DeepCopy()

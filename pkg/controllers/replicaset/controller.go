@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
@@ -30,6 +31,10 @@ const Name = "replicaset-controller"
 
 // burst is how many pods are made or deleted in one sync at most.
 const burst = 500
+
+// showWithin is after how long a status is written although the cache does not
+// show yet what was done.
+const showWithin = 500 * time.Millisecond
 
 // Controller implements controller.Controller for sets of type T.
 type Controller[T any] struct {
@@ -67,8 +72,12 @@ func NewFor[T any](d controller.Deps, kind Kind[T]) (controller.Controller, erro
 func (c *Controller[T]) Run(ctx context.Context) error { return c.loop.Run(ctx) }
 
 func (c *Controller[T]) follower() controller.Follower {
-	return controller.Follower{Owner: c.ownerOf, Selecting: c.selecting, Expected: c.expected, Add: c.loop.AddPaced}
+	return controller.Follower{Owner: c.ownerOf, Selecting: c.selecting, Expected: c.expected, Add: c.podsChanged}
 }
+
+// podsChanged has a set synced some of whose pods have changed. One that goes
+// makes no pods any more: its status alone is left.
+func (c *Controller[T]) podsChanged(key string) { c.loop.AddShown(c.spaces, key) }
 
 func (c *Controller[T]) setChanged(old, obj *T) {
 	set := c.kind.Read(controller.Either(old, obj))
@@ -154,7 +163,12 @@ func (c *Controller[T]) sync(ctx context.Context, key string) error {
 	active := slices.DeleteFunc(slices.Clone(mine), func(p *v1.Pod) bool { return !controller.Active(p) })
 	var failure error
 	if met && set.DeletionTimestamp == nil {
-		failure = c.scale(ctx, key, set, active)
+		var acted bool
+		if acted, failure = c.scale(ctx, key, set, active); acted && failure == nil {
+			// The cache will show what was done, and then the status does.
+			c.loop.AddAfter(key, showWithin)
+			return nil
+		}
 	}
 	if err := c.writeStatus(ctx, set, mine, active, failure); err != nil {
 		return err
@@ -162,24 +176,19 @@ func (c *Controller[T]) sync(ctx context.Context, key string) error {
 	return failure
 }
 
-// scale makes or deletes pods until there are as many as the set asks for.
-func (c *Controller[T]) scale(ctx context.Context, key string, set *appsv1.ReplicaSet, active []*v1.Pod) error {
+// scale makes or deletes pods until there are as many as the set asks for, and
+// tells whether there were any to make or delete.
+func (c *Controller[T]) scale(ctx context.Context, key string, set *appsv1.ReplicaSet, active []*v1.Pod) (bool, error) {
 	diff := len(active) - int(*set.Spec.Replicas)
 	switch {
-	case diff < 0 && c.leaving(set.Namespace):
-		return nil // it takes no new pods, and the set will go with it
+	case diff < 0 && controller.Leaving(c.spaces, set.Namespace):
+		return false, nil // it takes no new pods, and the set will go with it
 	case diff < 0:
-		return c.create(ctx, key, set, min(-diff, burst))
+		return true, c.create(ctx, key, set, min(-diff, burst))
 	case diff > 0:
-		return c.pods.DeleteAll(ctx, set, c.victims(set, active, min(diff, burst)), c.expected, key)
+		return true, c.pods.DeleteAll(ctx, set, c.victims(set, active, min(diff, burst)), c.expected, key)
 	}
-	return nil
-}
-
-// leaving tells whether a namespace is being deleted.
-func (c *Controller[T]) leaving(namespace string) bool {
-	ns, err := c.spaces.Get(namespace)
-	return err == nil && ns.DeletionTimestamp != nil
+	return false, nil
 }
 
 func (c *Controller[T]) create(ctx context.Context, key string, set *appsv1.ReplicaSet, n int) error {
