@@ -63,7 +63,7 @@ func (l *Loop) AddAfter(key string, d time.Duration) { l.queue.AddAfter(key, d) 
 // A key is paced to be worked on for at most one part in share of the time,
 // but not to wait for longer than maxPause.
 const (
-	share    = 5
+	share    = 10
 	maxPause = 500 * time.Millisecond
 )
 
@@ -234,6 +234,13 @@ func OnChange[T any](informer cache.SharedIndexInformer, changed func(old, obj *
 		return fmt.Errorf("watch: %w", err)
 	}
 	return nil
+}
+
+// OnlyStatus tells whether nothing of an object has changed that its controller acts
+// upon: mostly that is the controller's own write of the status.
+func OnlyStatus(old, obj metav1.Object) bool {
+	return old.GetUID() == obj.GetUID() && old.GetGeneration() == obj.GetGeneration() &&
+		old.GetDeletionTimestamp().Equal(obj.GetDeletionTimestamp())
 }
 
 // Either returns the new object, or the old one when it is gone.

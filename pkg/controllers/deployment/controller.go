@@ -55,7 +55,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 	return c, errors.Join(
 		controller.IndexByController(c.setCache),
 		controller.IndexByController(c.podCache),
-		controller.OnChange(apps.Deployments().Informer(), func(old, o *appsv1.Deployment) { c.loop.AddObject(controller.Either(old, o)) }),
+		controller.OnChange(apps.Deployments().Informer(), c.changed),
 		controller.OnChange(c.setCache, c.setChanged),
 		controller.OnChange(c.podCache, func(old, pod *v1.Pod) {
 			if pod == nil || !controller.Active(pod) {
@@ -67,6 +67,14 @@ func New(d controller.Deps) (controller.Controller, error) {
 
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+
+func (c *Controller) changed(old, d *appsv1.Deployment) {
+	if old != nil && d != nil && controller.OnlyStatus(old, d) {
+		c.loop.AddShown(c.spaces, controller.Key(d))
+		return
+	}
+	c.loop.AddObject(controller.Either(old, d))
+}
 
 func (c *Controller) setChanged(old, set *appsv1.ReplicaSet) {
 	for _, s := range []*appsv1.ReplicaSet{old, set} {

@@ -81,10 +81,15 @@ func (c *Controller[T]) podsChanged(key string) { c.loop.AddShown(c.spaces, key)
 
 func (c *Controller[T]) setChanged(old, obj *T) {
 	set := c.kind.Read(controller.Either(old, obj))
+	key := controller.Key(set)
 	if obj == nil || old != nil && c.kind.Read(old).UID != set.UID {
-		c.expected.Forget(controller.Key(set))
+		c.expected.Forget(key)
 	}
-	c.loop.AddObject(set)
+	if old != nil && obj != nil && controller.OnlyStatus(c.kind.Read(old), set) {
+		c.loop.AddShown(c.spaces, key)
+		return
+	}
+	c.loop.Add(key)
 }
 
 // selecting are the keys of the sets that select a pod.
