@@ -69,6 +69,7 @@ func Chain(api http.Handler, cfg Config) http.Handler {
 	h = withRequestInfo(h, cfg)
 	h = withAuditID(h, cfg)
 	h = withRecovery(h, cfg)
+	h = withStack(h)
 	return h
 }
 
