@@ -84,6 +84,8 @@ type answer struct {
 	w     http.ResponseWriter
 	code  int
 	gzip  bool // the client takes gzip
+	// indent makes a JSON document one for people; nil: it stays as it is.
+	indent *indenter
 
 	held *[]byte
 	to   io.Writer // once the header is sent
@@ -109,8 +111,28 @@ func acceptsGzip(r *http.Request) bool {
 	return false
 }
 
+// pretty has what is written indented, if out asks for that.
+func (a *answer) pretty(out negotiate.Output) *answer {
+	if out.Pretty {
+		a.indent = &indenter{}
+	}
+	return a
+}
+
 // Write holds back or sends b.
-func (a *answer) Write(b []byte) (int, error) {
+func (a *answer) Write(b []byte) (n int, err error) {
+	if a.indent == nil {
+		return a.put(b)
+	}
+	for ; n < len(b) && err == nil; n = min(n+indentStep, len(b)) {
+		a.indent.scratch = a.indent.append(a.indent.scratch[:0], b[n:min(n+indentStep, len(b))])
+		_, err = a.put(a.indent.scratch)
+	}
+	return n, err
+}
+
+// put holds back or sends b as it is.
+func (a *answer) put(b []byte) (int, error) {
 	if a.err != nil {
 		return 0, a.err
 	}

@@ -40,7 +40,7 @@ func (s *Server) respondPage(w http.ResponseWriter, r *http.Request, out negotia
 		return s.respondTable(w, r, out, http.StatusOK, v, page)
 	case out.MediaType == negotiate.Protobuf:
 		return s.respondProtoPage(w, r, out, v, page)
-	case out.MediaType == negotiate.YAML || out.Pretty:
+	case out.MediaType == negotiate.YAML:
 		doc, err := v.appendPage(nil, out, page)
 		if err != nil {
 			return err
@@ -109,13 +109,15 @@ func (s *Server) streamPage(w http.ResponseWriter, r *http.Request, out negotiat
 	if err != nil {
 		return err
 	}
-	a := s.pools.answer(w, r, http.StatusOK, negotiate.JSON)
+	a := s.pools.answer(w, r, http.StatusOK, negotiate.JSON).pretty(out)
 	_, _ = a.Write(head)
 	if err := a.items(page, v.jsonItems(out), nil); err != nil {
 		return a.fail(err)
 	}
 	_, _ = a.Write(tail)
-	_, _ = a.Write([]byte{'\n'})
+	if !out.Pretty {
+		_, _ = a.Write([]byte{'\n'})
+	}
 	_ = a.Close()
 	return nil
 }
@@ -181,7 +183,7 @@ func (a *answer) items(page *store.Page, j *items, fill func(text []byte)) error
 
 // block writes items of a block, compressed before where the client takes that.
 func (a *answer) block(run store.Run, j *items, fill func(text []byte)) error {
-	if a.gzip && fill == nil && run.N == run.Block.Len() {
+	if a.gzip && a.indent == nil && fill == nil && run.N == run.Block.Len() {
 		p, err := run.Block.Deflated(&j.Joiner)
 		if err != nil {
 			return err

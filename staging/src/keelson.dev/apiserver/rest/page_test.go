@@ -57,6 +57,22 @@ func (e *env) get(t *testing.T, path, accept string) string {
 	return plain.body
 }
 
+// checkPretty holds a list for people to the same list as it is.
+func (e *env) checkPretty(t *testing.T, path, accept string) {
+	t.Helper()
+	plain, pretty := e.get(t, path, accept), path+"?pretty=1"
+	if strings.Contains(path, "?") {
+		pretty = path + "&pretty=1"
+	}
+	var want bytes.Buffer
+	if err := json.Indent(&want, []byte(strings.TrimSpace(plain)), "", "  "); err != nil {
+		t.Fatal(err)
+	}
+	if got := e.get(t, pretty, accept); got != want.String() {
+		t.Errorf("%s as %s for people: %d bytes, want %d", path, accept, len(got), want.Len())
+	}
+}
+
 // checkPods holds lists of pods in every form to what Kubernetes' encoders make of
 // the objects.
 func (e *env) checkPods(t *testing.T, path string, now time.Time) int {
@@ -75,6 +91,8 @@ func (e *env) checkPods(t *testing.T, path string, now time.Time) int {
 	var again bytes.Buffer
 	err := json.NewEncoder(&again).Encode(&list)
 	equal("JSON", doc, again.Bytes(), err)
+	e.checkPretty(t, path, "application/json")
+	e.checkPretty(t, path, asTable)
 	want, err := wire.NewHeader("v1", "PodList").Marshal(&list)
 	equal("protobuf", e.get(t, path, asProto), want, err)
 

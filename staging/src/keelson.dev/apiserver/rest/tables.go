@@ -49,7 +49,7 @@ func (s *Server) respondTable(w http.ResponseWriter, r *http.Request, out negoti
 	}
 	now := s.cfg.Clock.Now()
 	rows := s.tableRows(v, out.AsVersion, o)
-	if out.MediaType == negotiate.YAML || out.Pretty {
+	if out.MediaType == negotiate.YAML {
 		doc := head
 		for i, rec := range page.Records {
 			if i > 0 {
@@ -61,7 +61,7 @@ func (s *Server) respondTable(w http.ResponseWriter, r *http.Request, out negoti
 		}
 		return s.pools.writeJSON(w, r, out, code, table.AppendTail(doc))
 	}
-	a := s.pools.answer(w, r, code, negotiate.JSON)
+	a := s.pools.answer(w, r, code, negotiate.JSON).pretty(out)
 	_, _ = a.Write(head)
 	err = a.items(page, rows, func(text []byte) {
 		s.ages.Fill(text, now, func(part []byte) { _, _ = a.Write(part) })
@@ -69,7 +69,10 @@ func (s *Server) respondTable(w http.ResponseWriter, r *http.Request, out negoti
 	if err != nil {
 		return a.fail(err)
 	}
-	_, _ = a.Write(append(table.AppendTail(nil), '\n'))
+	_, _ = a.Write(table.AppendTail(nil))
+	if !out.Pretty {
+		_, _ = a.Write([]byte{'\n'})
+	}
 	_ = a.Close()
 	return nil
 }

@@ -98,6 +98,9 @@ func (e Embedded) config() *embed.Config {
 	// A start reads the whole log, and goes through what came after the snapshot;
 	// of more than 5000 entries it complains until it is done.
 	cfg.SnapshotCount, cfg.MaxWalFiles = 4000, 2
+	// What is acknowledged is in the log; into the database it goes by the batch,
+	// and everything that is to be applied waits for that.
+	cfg.BackendBatchInterval = 500 * time.Millisecond
 	cfg.UnsafeNoFsync = e.UnsafeNoFsync
 	cfg.WatchProgressNotifyInterval = 10 * time.Second
 	cfg.EnableGRPCGateway = false

@@ -1,0 +1,81 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rest
+
+// indentStep is how much of a text is indented at a time.
+const indentStep = 32 << 10
+
+// indenter indents a JSON document that comes in pieces, as json.Indent does with
+// two spaces to a whole one. What is no JSON comes out as something else that is none.
+type indenter struct {
+	depth                 int
+	text, escaped, opened bool // in a string; after a backslash there; after a bracket
+
+	scratch []byte
+}
+
+// append appends what becomes of b.
+func (in *indenter) append(dst, b []byte) []byte {
+	for i := 0; i < len(b); i++ {
+		if in.text {
+			from := i
+			for ; i < len(b) && in.text; i++ {
+				in.step(b[i])
+			}
+			dst = append(dst, b[from:i]...)
+			i--
+			continue
+		}
+		dst = in.token(dst, b[i])
+	}
+	return dst
+}
+
+// step goes over a byte of a string.
+func (in *indenter) step(c byte) {
+	switch {
+	case in.escaped:
+		in.escaped = false
+	case c == '\\':
+		in.escaped = true
+	case c == '"':
+		in.text = false
+	}
+}
+
+// token appends what becomes of a byte outside of strings.
+func (in *indenter) token(dst []byte, c byte) []byte {
+	if c == ' ' || c == '\t' || c == '\r' || c == '\n' {
+		return dst
+	}
+	closing := c == '}' || c == ']'
+	if in.opened && !closing {
+		in.depth++
+		dst = in.newline(dst)
+	}
+	switch {
+	case closing && !in.opened:
+		in.depth--
+		dst = in.newline(dst)
+	case c == '"':
+		in.text = true
+	}
+	in.opened = c == '{' || c == '['
+	dst = append(dst, c)
+	switch c {
+	case ',':
+		dst = in.newline(dst)
+	case ':':
+		dst = append(dst, ' ')
+	}
+	return dst
+}
+
+func (in *indenter) newline(dst []byte) []byte {
+	dst = append(dst, '\n')
+	for range in.depth {
+		dst = append(dst, ' ', ' ')
+	}
+	return dst
+}
