@@ -303,7 +303,9 @@ func (a *assembly) buildHandler() error {
 	}
 	served := a.aggregator.Handler(a.api)
 	a.self.open(filters.Trusted(served, cfg))
-	a.buildHooks()
+	if err := a.buildHooks(); err != nil {
+		return err
+	}
 	m, err := a.buildMux(served)
 	if err != nil {
 		return err

@@ -26,25 +26,97 @@ func (a *assembly) checks() map[string][]health.Check {
 		_, err := a.kv.Revision(ctx)
 		return err
 	}}
-	log := health.Check{Name: "log", Run: func(context.Context) error { return nil }}
-	live := []health.Check{health.Ping(), log, etcd}
-	ready := []health.Check{
-		health.Ping(), log, etcd,
-		{Name: "etcd-readiness", Run: etcd.Run},
-		a.started.Check(),
+	log := health.Check{Name: "log", Run: holds}
+	// The server calls itself in memory: there is no certificate that runs out.
+	loopback := health.Check{Name: "loopback-serving-certificate", Run: holds}
+	informed := health.Check{Name: "informer-sync", Run: a.informed}
+	start := a.startChecks()
+	// What has begun once is alive, even while its storage is away.
+	alive := make([]health.Check, 0, len(start))
+	for _, c := range start {
+		alive = append(alive, health.Once(c))
 	}
-	for _, h := range a.hooks {
-		live, ready = append(live, h.gate.Check()), append(ready, h.gate.Check())
-	}
-	ready = append(ready,
-		health.Check{Name: "autoregister-completion", Run: func(context.Context) error { return a.aggregator.Registered() }},
-		health.Check{Name: "poststarthook/storage-readiness", Run: func(context.Context) error { return a.stores.backend.Ready() }},
-		health.Check{Name: "authorization-sync", Run: func(context.Context) error { return a.authorizationSynced() }},
-		a.server.shutdown.Check(),
-	)
+	live := slices.Concat([]health.Check{health.Ping(), loopback, log, etcd}, alive)
+	ready := slices.Concat([]health.Check{health.Ping(), log, etcd, {Name: "etcd-readiness", Run: etcd.Run}, informed},
+		start, []health.Check{a.server.shutdown.Check()})
 	// A restart would not bring a key server back: livez does not ask it.
 	keys := a.server.keyServers
 	return map[string][]health.Check{"/healthz": slices.Concat(live, keys), "/livez": live, "/readyz": slices.Concat(ready, keys)}
+}
+
+func holds(context.Context) error { return nil }
+
+// informed holds when all that the server follows by informers is known.
+func (a *assembly) informed(ctx context.Context) error {
+	if err := a.started.Check().Run(ctx); err != nil {
+		return err
+	}
+	return a.authorizationSynced()
+}
+
+// startChecks are the checks of what happens at the start, by the names and in
+// the order of Kubernetes' server. Where that takes several steps and this one
+// takes one, they share its condition.
+func (a *assembly) startChecks() []health.Check {
+	type condition = func(context.Context) error
+	stored := func(context.Context) error { return a.stores.backend.Ready() }
+	registered := func(context.Context) error { return a.aggregator.Registered() }
+	gates := map[string]condition{}
+	for _, h := range a.hooks {
+		gates[h.name] = h.gate.Check().Run
+	}
+	definitions, identity, fairness := gates["crd-informer-synced"], gates["start-kube-apiserver-identity-lease-controller"], a.informed
+	if a.fairness == nil {
+		fairness = nil
+	}
+	var out []health.Check
+	for _, c := range []struct {
+		name string
+		run  condition // nil: the hook's own
+	}{
+		{"start-apiserver-admission-initializer", a.informed},
+		{"generic-apiserver-start-informers", a.informed},
+		{"priority-and-fairness-config-consumer", fairness},
+		{"priority-and-fairness-filter", fairness},
+		{"storage-object-count-tracker-hook", stored},
+		{"start-apiextensions-informers", definitions},
+		{"start-apiextensions-controllers", definitions},
+		{"crd-informer-synced", definitions},
+		{"start-system-namespaces-controller", nil},
+		{"peer-endpoint-reconciler-controller", identity},
+		{"start-cluster-authentication-info-controller", nil},
+		{"start-kube-apiserver-identity-lease-controller", identity},
+		{"start-kube-apiserver-identity-lease-garbage-collector", identity},
+		{"storage-readiness", stored},
+		{"start-legacy-token-tracking-controller", nil},
+		{"start-service-ip-repair-controllers", nil},
+		{"rbac/bootstrap-roles", nil},
+		{"scheduling/bootstrap-system-priority-classes", nil},
+		{"priority-and-fairness-config-producer", nil},
+		{"bootstrap-controller", nil},
+		{"start-kubernetes-service-cidr-controller", nil},
+		{"start-kube-aggregator-informers", a.informed},
+		{"apiservice-status-local-available-controller", registered},
+		{"apiservice-status-remote-available-controller", registered},
+		{"apiservice-registration-controller", registered},
+		{"apiservice-discovery-controller", registered},
+		{"kube-apiserver-autoregistration", registered},
+		{"autoregister-completion", registered},
+		{"apiservice-openapi-controller", registered},
+		{"apiservice-openapiv3-controller", registered},
+	} {
+		if c.run == nil {
+			c.run = gates[c.name]
+		}
+		if c.run == nil {
+			continue // switched off
+		}
+		if c.name != "autoregister-completion" {
+			c.name = "poststarthook/" + c.name
+		}
+		out = append(out, health.Check{Name: c.name, Run: c.run})
+	}
+	return out
 }
 
 func (a *assembly) authorizationSynced() error {

@@ -30,12 +30,16 @@ type hook struct {
 
 // buildHooks lists what happens at the start. The first runs alone: the others
 // need its namespaces.
-func (a *assembly) buildHooks() {
+func (a *assembly) buildHooks() error {
 	client := a.self.client
 	kubernetes := bootstrap.Kubernetes{
 		Client: client, Members: a.members, Address: a.advertised(), Port: a.port(),
 		Ranges: a.cfg.ServiceClusterIPRanges, Renew: serverRenew, TTL: serverLease,
 		Clock: a.server.deps.Clock, Log: a.server.log,
+	}
+	identity, err := bootstrap.NewIdentity(client, a.address(), a.server.deps.Clock, a.server.log)
+	if err != nil {
+		return err
 	}
 	a.hooks = []*hook{
 		{name: "start-system-namespaces-controller",
@@ -52,6 +56,7 @@ func (a *assembly) buildHooks() {
 		{name: "bootstrap-controller", run: kubernetes.Ensure, after: kubernetes.Run},
 		{name: "start-cluster-authentication-info-controller", run: a.publishAuthentication,
 			after: a.keep(5*time.Minute, a.publishAuthentication)},
+		{name: "start-kube-apiserver-identity-lease-controller", run: identity.Renew, after: identity.Run},
 		{name: "start-legacy-token-tracking-controller",
 			run:   func(ctx context.Context) error { return bootstrap.TokenTracking(ctx, client, a.server.deps.Clock) },
 			after: a.keep(time.Minute, func(ctx context.Context) error { return bootstrap.TokenTracking(ctx, client, a.server.deps.Clock) })},
@@ -64,9 +69,10 @@ func (a *assembly) buildHooks() {
 			after: a.keep(time.Minute, func(ctx context.Context) error { return bootstrap.FlowControl(ctx, client) })})
 	}
 	for _, h := range a.hooks {
-		h.gate = health.NewGate("poststarthook/"+h.name, "not finished")
+		h.gate = health.NewGate(h.name, "not finished")
 	}
 	a.leaveCluster = kubernetes.Leave
+	return nil
 }
 
 func (a *assembly) runHooks(ctx context.Context) {

@@ -54,6 +54,21 @@ func (g *Gate) Check() Check {
 	}}
 }
 
+// Once is c until it has held, and holds from then on.
+func Once(c Check) Check {
+	var held atomic.Bool
+	return Check{Name: c.Name, Run: func(ctx context.Context) error {
+		if held.Load() {
+			return nil
+		}
+		err := c.Run(ctx)
+		if err == nil {
+			held.Store(true)
+		}
+		return err
+	}}
+}
+
 // Handler serves root ("/readyz") and one path below it for each check.
 func Handler(root string, log *slog.Logger, checks ...Check) http.Handler {
 	name := strings.TrimPrefix(root, "/")

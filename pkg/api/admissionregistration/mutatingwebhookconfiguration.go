@@ -20,7 +20,7 @@ func mutatingWebhookConfigurationRow(j *judge) *resource.Row {
 
 		Default:       defaultMutatingWebhookConfiguration,
 		PrepareCreate: strategy.StartGeneration[admissionregistrationv1.MutatingWebhookConfiguration],
-		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.MutatingWebhookConfiguration) *[]admissionregistrationv1.MutatingWebhook {
+		PrepareUpdate: strategy.CountSpecExactly(func(o *admissionregistrationv1.MutatingWebhookConfiguration) *[]admissionregistrationv1.MutatingWebhook {
 			return &o.Webhooks
 		}),
 		AnyFinalizer:   true,

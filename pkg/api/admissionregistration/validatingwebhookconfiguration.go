@@ -20,7 +20,7 @@ func validatingWebhookConfigurationRow(j *judge) *resource.Row {
 
 		Default:       defaultValidatingWebhookConfiguration,
 		PrepareCreate: strategy.StartGeneration[admissionregistrationv1.ValidatingWebhookConfiguration],
-		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.ValidatingWebhookConfiguration) *[]admissionregistrationv1.ValidatingWebhook {
+		PrepareUpdate: strategy.CountSpecExactly(func(o *admissionregistrationv1.ValidatingWebhookConfiguration) *[]admissionregistrationv1.ValidatingWebhook {
 			return &o.Webhooks
 		}),
 		AnyFinalizer:   true,

@@ -96,7 +96,7 @@ func attempt(by func(...*apiextensions.CustomResourceDefinition) field.ErrorList
 // every kind: all but that a definition's name follows from its other names, and
 // that one in a group of Kubernetes' own says who approved it.
 func checkedForAllKinds(err *field.Error) bool {
-	if err.Field == "metadata.name" && err.Type == field.ErrorTypeInvalid || strings.HasPrefix(err.Field, "metadata.annotations[") {
+	if (err.Field == "metadata.name" || err.Field == "metadata.generateName") && err.Type == field.ErrorTypeInvalid || strings.HasPrefix(err.Field, "metadata.annotations[") {
 		return false
 	}
 	return err.Field == "metadata" || strings.HasPrefix(err.Field, "metadata.")

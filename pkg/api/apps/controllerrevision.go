@@ -16,7 +16,7 @@ func controllerRevisionRow() *resource.Row {
 	return resource.Kind[appsv1.ControllerRevision, appsv1.ControllerRevisionList]{
 		Group: "apps", Version: "v1", Resource: "controllerrevisions", Kind: "ControllerRevision", Namespaced: true,
 
-		NameOnUpdate:             true,
+		MetaOnUpdate:             resource.MetaRules{Whole: 1},
 		Validate:                 validateControllerRevision,
 		ValidateUpdate:           validateControllerRevisionUpdate,
 		AllowUnconditionalUpdate: true,

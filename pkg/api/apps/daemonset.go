@@ -41,7 +41,8 @@ func daemonSetRow() *resource.Row {
 			{Name: "Images", Type: "string", Description: "Images referenced by each container in the template.", Priority: column.Wide},
 			{Name: "Selector", Type: "string", Description: appsv1.DaemonSetSpec{}.SwaggerDoc()["selector"], Priority: column.Wide},
 		},
-		Cells: daemonSetCells,
+		Unlisted: []string{appsv1.DeprecatedTemplateGeneration},
+		Cells:    daemonSetCells,
 
 		Subresources: []resource.Sub[appsv1.DaemonSet]{
 			{Subresource: strategy.View("status", "spec"), PrepareUpdate: prepareDaemonSetStatus, ValidateUpdate: validateDaemonSetStatus},

@@ -45,7 +45,7 @@ func cronJobRow() *resource.Row {
 		Cells: cronJobCells,
 
 		Subresources: []resource.Sub[batchv1.CronJob]{
-			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec},
+			{Subresource: strategy.View("status", "spec").JudgingMeta(resource.MetaRules{NoChanges: true}), PrepareUpdate: parts.KeepSpec},
 		},
 	}.Row()
 }

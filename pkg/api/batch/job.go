@@ -19,9 +19,10 @@ func jobRow() *resource.Row {
 		Categories: []string{"all"},
 
 		Default:                  defaultJob,
-		NameOnUpdate:             true,
+		MetaOnUpdate:             resource.MetaRules{Whole: 1},
 		PrepareCreate:            prepareJobCreate,
 		Validate:                 validateJob,
+		Canonicalize:             inheritLabels,
 		PrepareUpdate:            prepareJobUpdate,
 		ValidateUpdate:           validateJobUpdate,
 		Warnings:                 warnJob,

@@ -24,10 +24,13 @@ const (
 )
 
 func prepareJobCreate(_ context.Context, j *batchv1.Job) {
+	labelled := len(j.Spec.Template.Labels) > 0
 	if j.Spec.ManualSelector == nil || !*j.Spec.ManualSelector {
 		generateSelector(j)
 	}
-	inheritLabels(j)
+	if labelled {
+		inheritLabels(j) // generated labels alone become the job's own when all is judged
+	}
 	j.Status = batchv1.JobStatus{}
 	j.Generation = 1
 	podspec.DropDisabled(&j.Spec.Template.Spec, nil)

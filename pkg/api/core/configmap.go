@@ -18,7 +18,7 @@ func configMapRow() *resource.Row {
 		ShortNames: []string{"cm"},
 
 		Default:                  defaultConfigMap,
-		NameOnUpdate:             true,
+		MetaOnUpdate:             resource.MetaRules{Whole: 1},
 		Validate:                 validateConfigMap,
 		ValidateUpdate:           validateConfigMapUpdate,
 		AllowUnconditionalUpdate: true,

@@ -20,7 +20,7 @@ func endpointsRow() *resource.Row {
 		StoragePrefix: "services/endpoints",
 
 		Default:                  defaultEndpoints,
-		NameOnUpdate:             true,
+		MetaOnUpdate:             resource.MetaRules{Whole: 1},
 		Validate:                 validateEndpoints,
 		ValidateUpdate:           validateEndpointsUpdate,
 		Warnings:                 warnEndpoints,

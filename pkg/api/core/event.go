@@ -20,6 +20,7 @@ func eventRow() *resource.Row {
 
 		AnyFinalizer:             true,
 		ValidateName:             report.SegmentName,
+		MetaOnUpdate:             resource.MetaRules{NoChanges: true},
 		Validate:                 validateEvent,
 		ValidateUpdate:           validateEventUpdate,
 		Fields:                   eventFields,

@@ -18,7 +18,7 @@ func limitRangeRow() *resource.Row {
 		ShortNames: []string{"limits"},
 
 		Default:                  defaultLimitRange,
-		NameOnUpdate:             true,
+		MetaOnUpdate:             resource.MetaRules{Whole: 1, NoChanges: true},
 		PrepareCreate:            prepareLimitRangeCreate,
 		Validate:                 validateLimitRange,
 		ValidateUpdate:           validateLimitRangeUpdate,

@@ -138,10 +138,15 @@ func checkLimitRatio(r *report.Report, item *corev1.LimitRangeItem, name corev1.
 	}
 	least, hasMin := item.Min[name]
 	most, hasMax := item.Max[name]
-	if !hasMin || !hasMax || least.IsZero() {
+	if !hasMin || !hasMax {
 		return
 	}
-	if highest := most.AsApproximateFloat64() / least.AsApproximateFloat64(); ratio.AsApproximateFloat64() > highest {
+	// In whole units where one of them is too large for thousandths.
+	asked, low, high := float64(ratio.Value()), least.Value(), most.Value()
+	if max(ratio.Value(), low, high) < resource.MaxMilliValue {
+		asked, low, high = float64(ratio.MilliValue())/1000, least.MilliValue(), most.MilliValue()
+	}
+	if highest := float64(high) / float64(low); asked > highest {
 		r.Invalid(path, ratio, fmt.Sprintf("ratio %s is greater than max/min = %f", ratio.String(), highest))
 	}
 }

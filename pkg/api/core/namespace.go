@@ -23,6 +23,7 @@ func namespaceRow() *resource.Row {
 		Verbs:      []string{"create", "delete", "get", "list", "patch", "update", "watch"},
 
 		Default:                  defaultNamespace,
+		MetaOnUpdate:             resource.MetaRules{Whole: 1},
 		PrepareCreate:            prepareNamespaceCreate,
 		Validate:                 validateNamespace,
 		PrepareUpdate:            prepareNamespaceUpdate,

@@ -21,7 +21,7 @@ func nodeRow() *resource.Row {
 		StoragePrefix: "minions",
 
 		Default:                  defaultNode,
-		NameOnUpdate:             true,
+		MetaOnUpdate:             resource.MetaRules{Whole: 1},
 		PrepareCreate:            prepareNodeCreate,
 		Validate:                 validateNode,
 		PrepareUpdate:            prepareNodeUpdate,

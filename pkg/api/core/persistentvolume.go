@@ -22,7 +22,7 @@ func persistentVolumeRow() *resource.Row {
 		ShortNames: []string{"pv"},
 
 		Default:                  defaultPersistentVolume,
-		NameOnUpdate:             true,
+		MetaOnUpdate:             resource.MetaRules{Whole: 2, NoChanges: true},
 		PrepareCreate:            preparePersistentVolumeCreate,
 		Validate:                 validatePersistentVolume,
 		PrepareUpdate:            parts.KeepStatus,

@@ -22,7 +22,7 @@ func persistentVolumeClaimRow() *resource.Row {
 		ShortNames: []string{"pvc"},
 
 		Default:                  defaultPersistentVolumeClaim,
-		NameOnUpdate:             true,
+		MetaOnUpdate:             resource.MetaRules{Whole: 1},
 		PrepareCreate:            preparePersistentVolumeClaimCreate,
 		Validate:                 validatePersistentVolumeClaim,
 		PrepareUpdate:            preparePersistentVolumeClaimUpdate,

@@ -84,9 +84,12 @@ func keepObservedGenerations(pod, old *corev1.Pod) {
 	}
 }
 
-// dropStatusFields drops what belongs to a feature that is off: the digests of
-// image volumes.
+// dropStatusFields drops what belongs to features that are off: claims for what
+// nodes share out by themselves, and the digests of image volumes.
 func dropStatusFields(status, old *corev1.PodStatus) {
+	if len(old.NodeAllocatableResourceClaimStatuses) == 0 {
+		status.NodeAllocatableResourceClaimStatuses = nil
+	}
 	if eachMount(old, func(m *corev1.VolumeMountStatus) bool { return m.VolumeStatus != nil }) {
 		return
 	}

@@ -22,7 +22,7 @@ func validatePodResize(_ context.Context, pod, old *corev1.Pod) field.ErrorList 
 	if old.Spec.OS != nil && old.Spec.OS.Name == corev1.Windows {
 		return field.ErrorList{field.Forbidden(field.NewPath(""), "windows pods cannot be resized")}
 	}
-	r := report.Report{Errors: validatePodContent(pod)}
+	r := report.Report{Errors: validatePodContent(pod, &old.Spec)}
 	spec := field.NewPath("spec")
 	if old.Status.QOSClass != podspec.QOSClass(&pod.Spec) {
 		r.Invalid(spec, pod.Status.QOSClass, "Pod QOS Class may not change as a result of resizing")

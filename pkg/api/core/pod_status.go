@@ -36,7 +36,15 @@ func validatePodStatus(_ context.Context, pod, old *corev1.Pod) field.ErrorList 
 	never := func(string, int32) bool { return false }
 	checkTransitions(&r, status.EphemeralContainerStatuses, was.EphemeralContainerStatuses, path.Child("ephemeralContainerStatuses"), never)
 	checkClaimStatuses(&r, pod, path.Child("resourceClaimStatuses"))
+	checkExtendedClaim(&r, pod, path.Child("extendedResourceClaimStatus"))
 	checkPodIPs(&r, pod, old, path)
+	ordinary, initial, ephemeral := path.Child("containerStatuses"), path.Child("initContainerStatuses"), path.Child("ephemeralContainerStatuses")
+	checkUsers(&r, status.ContainerStatuses, ordinary, pod.Spec.OS)
+	checkUsers(&r, status.InitContainerStatuses, initial, pod.Spec.OS)
+	checkUsers(&r, status.EphemeralContainerStatuses, ephemeral, pod.Spec.OS)
+	checkAllocatedHealth(&r, status.ContainerStatuses, ordinary, pod.Spec.Containers)
+	checkAllocatedHealth(&r, status.InitContainerStatuses, initial, pod.Spec.InitContainers)
+	checkUnallocated(&r, status.EphemeralContainerStatuses, ephemeral)
 	return r.Errors
 }
 

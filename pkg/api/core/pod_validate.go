@@ -20,7 +20,7 @@ import (
 )
 
 func validatePod(_ context.Context, pod *corev1.Pod) field.ErrorList {
-	r := report.Report{Errors: validatePodContent(pod)}
+	r := report.Report{Errors: validatePodContent(pod, nil)}
 	spec := field.NewPath("spec")
 	if len(pod.Spec.EphemeralContainers) > 0 {
 		r.Forbidden(spec.Child("ephemeralContainers"), "cannot be set on create")
@@ -31,12 +31,13 @@ func validatePod(_ context.Context, pod *corev1.Pod) field.ErrorList {
 	return r.Errors
 }
 
-// validatePodContent judges what must hold of a pod at any time.
-func validatePodContent(pod *corev1.Pod) field.ErrorList {
+// validatePodContent judges what must hold of a pod at any time; was is what the
+// pod's specification replaces, or nil.
+func validatePodContent(pod *corev1.Pod, was *corev1.PodSpec) field.ErrorList {
 	var r report.Report
 	spec := field.NewPath("spec")
 	r.Add(podspec.ValidateAnnotations(pod.Annotations, &pod.Spec, field.NewPath("metadata", "annotations"))...)
-	r.Add(podspec.ValidateSpec(&pod.Spec, &pod.ObjectMeta, spec)...)
+	r.Add(podspec.ValidateSpecUpdate(&pod.Spec, was, &pod.ObjectMeta, spec)...)
 	if pod.Spec.ServiceAccountName == "" {
 		for i := range pod.Spec.Volumes {
 			refuseTokens(&r, pod.Spec.Volumes[i].Projected, spec.Child("volumes").Index(i).Child("projected", "sources"))
@@ -78,7 +79,7 @@ const mutable = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec
 	"`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 
 func validatePodUpdate(_ context.Context, pod, old *corev1.Pod) field.ErrorList {
-	r := report.Report{Errors: validatePodContent(pod)}
+	r := report.Report{Errors: validatePodContent(pod, &old.Spec)}
 	r.Add(podspec.ValidateAnnotationUpdate(pod, old, field.NewPath("metadata", "annotations"))...)
 	spec := field.NewPath("spec")
 	if !sameContainers(&r, pod.Spec.Containers, old.Spec.Containers, spec.Child("containers")) ||
@@ -246,7 +247,7 @@ func validatePodEphemeralContainers(_ context.Context, pod, old *corev1.Pod) fie
 	if _, mirror := old.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods do not support ephemeral containers")}
 	}
-	r := report.Report{Errors: validatePodContent(pod)}
+	r := report.Report{Errors: validatePodContent(pod, &old.Spec)}
 	r.Add(podspec.ValidateAnnotationUpdate(pod, old, field.NewPath("metadata", "annotations"))...)
 	path := field.NewPath("spec", "ephemeralContainers")
 	named := map[string]*corev1.EphemeralContainer{}

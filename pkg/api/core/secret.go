@@ -17,7 +17,7 @@ func secretRow() *resource.Row {
 		Group: "", Version: "v1", Resource: "secrets", Kind: "Secret", Namespaced: true,
 
 		Default:                  defaultSecret,
-		NameOnUpdate:             true,
+		MetaOnUpdate:             resource.MetaRules{Whole: 1},
 		Validate:                 validateSecret,
 		PrepareUpdate:            prepareSecretUpdate,
 		ValidateUpdate:           validateSecretUpdate,

@@ -18,7 +18,7 @@ func serviceAccountRow() *resource.Row {
 		Group: "", Version: "v1", Resource: "serviceaccounts", Kind: "ServiceAccount", Namespaced: true,
 		ShortNames: []string{"sa"},
 
-		NameOnUpdate:             true,
+		MetaOnUpdate:             resource.MetaRules{Whole: 1},
 		PrepareCreate:            prepareServiceAccountCreate,
 		PrepareUpdate:            prepareServiceAccountUpdate,
 		Warnings:                 warnServiceAccount,

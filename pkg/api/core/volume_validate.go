@@ -94,7 +94,7 @@ func validatePersistentVolumeUpdate(ctx context.Context, pv, old *corev1.Persist
 			fmt.Sprintf("spec.persistentvolumesource is immutable after creation\n%v", diff.Diff(report.Untagged(old.Spec.PersistentVolumeSource), report.Untagged(*source))))
 	}
 	r.Immutable(field.NewPath("volumeMode"), pv.Spec.VolumeMode, old.Spec.VolumeMode)
-	if old.Spec.NodeAffinity != nil && !equality.Semantic.DeepEqual(pv.Spec.NodeAffinity, old.Spec.NodeAffinity) {
+	if old.Spec.NodeAffinity != nil && !sameAffinity(pv.Spec.NodeAffinity, old.Spec.NodeAffinity) {
 		r.Invalid(field.NewPath("nodeAffinity"), pv.Spec.NodeAffinity, apivalidation.FieldImmutableErrorMsg+", except for updating from beta label to GA")
 	}
 	if old.Spec.VolumeAttributesClassName != nil && pv.Spec.VolumeAttributesClassName == nil {
@@ -107,10 +107,49 @@ func validatePersistentVolumeClaim(_ context.Context, pvc *corev1.PersistentVolu
 	return podspec.ValidateClaimSpec(&pvc.Spec, field.NewPath("spec"))
 }
 
+// sameAffinity reports whether a volume is where it was; labels may have got the
+// names they have today.
+func sameAffinity(affinity, old *corev1.VolumeNodeAffinity) bool {
+	was := old.DeepCopy()
+	if affinity != nil && affinity.Required != nil && was.Required != nil {
+		for i := range min(len(affinity.Required.NodeSelectorTerms), len(was.Required.NodeSelectorTerms)) {
+			renameLabels(affinity.Required.NodeSelectorTerms[i].MatchExpressions, was.Required.NodeSelectorTerms[i].MatchExpressions)
+		}
+	}
+	return equality.Semantic.DeepEqual(affinity, was)
+}
+
+func renameLabels(is, was []corev1.NodeSelectorRequirement) {
+	today := map[string]string{
+		corev1.LabelFailureDomainBetaZone:   corev1.LabelTopologyZone,
+		corev1.LabelFailureDomainBetaRegion: corev1.LabelTopologyRegion,
+		"beta." + corev1.LabelOSStable:      corev1.LabelOSStable,
+		"beta." + corev1.LabelArchStable:    corev1.LabelArchStable,
+		corev1.LabelInstanceType:            corev1.LabelInstanceTypeStable,
+	}
+	for i := range min(len(is), len(was)) {
+		// A key that has no other name is found wanting elsewhere when it is empty.
+		if is[i].Key == today[was[i].Key] {
+			was[i].Key = is[i].Key
+		}
+	}
+}
+
+// namesGroup is true of a claim that came to be with the group of its source: an
+// update does not judge it again.
+func namesGroup(spec *corev1.PersistentVolumeClaimSpec) bool {
+	return spec.DataSource != nil && spec.DataSource.APIGroup != nil || spec.DataSourceRef != nil && spec.DataSourceRef.APIGroup != nil
+}
+
 // validatePersistentVolumeClaimUpdate lets a claim be bound, a bound claim grow,
 // and a class be named where there was none.
 func validatePersistentVolumeClaimUpdate(ctx context.Context, pvc, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	r := report.Report{Errors: validatePersistentVolumeClaim(ctx, pvc)}
+	if namesGroup(&old.Spec) {
+		r.Errors = slices.DeleteFunc(r.Errors, func(err *field.Error) bool {
+			return err.Field == "spec.dataSource.apiGroup" || err.Field == "spec.dataSourceRef.apiGroup"
+		})
+	}
 	spec, was := pvc.Spec.DeepCopy(), old.Spec.DeepCopy()
 	if was.VolumeName == "" {
 		was.VolumeName = spec.VolumeName

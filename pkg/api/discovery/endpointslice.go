@@ -17,7 +17,7 @@ func endpointSliceRow() *resource.Row {
 		Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices", Kind: "EndpointSlice", Namespaced: true,
 
 		Default:                  defaultEndpointSlice,
-		NameOnUpdate:             true,
+		MetaOnUpdate:             resource.MetaRules{Whole: 1, NoChanges: true},
 		PrepareCreate:            prepareEndpointSliceCreate,
 		Validate:                 validateEndpointSlice,
 		PrepareUpdate:            prepareEndpointSliceUpdate,

@@ -21,7 +21,7 @@ func resourceClaimRow() *resource.Row {
 		Group: "resource.k8s.io", Version: "v1", Resource: "resourceclaims", Kind: "ResourceClaim", Namespaced: true,
 
 		Default:                  defaultResourceClaim,
-		NameOnUpdate:             true,
+		MetaOnUpdate:             resource.MetaRules{Whole: 1},
 		PrepareCreate:            parts.ClearStatus,
 		PrepareUpdate:            parts.KeepStatus,
 		Validate:                 validateClaim,

@@ -17,7 +17,7 @@ func resourceClaimTemplateRow() *resource.Row {
 		Group: "resource.k8s.io", Version: "v1", Resource: "resourceclaimtemplates", Kind: "ResourceClaimTemplate", Namespaced: true,
 
 		Default:                  defaultResourceClaimTemplate,
-		NameOnUpdate:             true,
+		MetaOnUpdate:             resource.MetaRules{Whole: 1},
 		Validate:                 validateTemplate,
 		ValidateUpdate:           validateTemplateUpdate,
 		AllowUnconditionalUpdate: true,

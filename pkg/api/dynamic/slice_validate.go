@@ -344,9 +344,11 @@ func prepareSlice(ctx context.Context, s *resourcev1.ResourceSlice) {
 }
 
 func prepareSliceUpdate(ctx context.Context, s, old *resourcev1.ResourceSlice) {
+	// What a client sends is counted, whether or not it is kept.
+	same := equality.Semantic.DeepEqual(s.Spec, old.Spec)
 	dropAlpha(s)
 	stampTaints(ctx, s)
-	strategy.Count(s, old, equality.Semantic.DeepEqual(s.Spec, old.Spec))
+	strategy.Count(s, old, same)
 }
 
 // dropAlpha clears the fields of features that are off in this release.

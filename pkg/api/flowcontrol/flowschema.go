@@ -21,7 +21,7 @@ func flowSchemaRow() *resource.Row {
 		Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Resource: "flowschemas", Kind: "FlowSchema",
 
 		Default:                  defaultFlowSchema,
-		NameOnUpdate:             true,
+		MetaOnUpdate:             resource.MetaRules{Whole: 1, NoChanges: true},
 		PrepareCreate:            parts.Create,
 		PrepareUpdate:            parts.Update,
 		Validate:                 validateFlowSchema,

@@ -21,7 +21,7 @@ func priorityLevelConfigurationRow() *resource.Row {
 		Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Resource: "prioritylevelconfigurations", Kind: "PriorityLevelConfiguration",
 
 		Default:                  defaultPriorityLevelConfiguration,
-		NameOnUpdate:             true,
+		MetaOnUpdate:             resource.MetaRules{Whole: 1, NoChanges: true},
 		PrepareCreate:            parts.Create,
 		PrepareUpdate:            parts.Update,
 		Validate:                 validatePriorityLevel,

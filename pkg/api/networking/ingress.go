@@ -22,7 +22,7 @@ func ingressRow() *resource.Row {
 		ShortNames:    []string{"ing"},
 		StoragePrefix: "ingress",
 
-		NameOnUpdate:             true,
+		MetaOnUpdate:             resource.MetaRules{Whole: 1},
 		PrepareCreate:            parts.Create,
 		PrepareUpdate:            parts.Update,
 		AllowUnconditionalUpdate: true,

@@ -18,7 +18,7 @@ func ingressClassRow() *resource.Row {
 		Group: "networking.k8s.io", Version: "v1", Resource: "ingressclasses", Kind: "IngressClass",
 
 		Default:                  defaultIngressClass,
-		NameOnUpdate:             true,
+		MetaOnUpdate:             resource.MetaRules{Whole: 1},
 		PrepareCreate:            strategy.StartGeneration[networkingv1.IngressClass],
 		PrepareUpdate:            strategy.CountSpec(func(o *networkingv1.IngressClass) *networkingv1.IngressClassSpec { return &o.Spec }),
 		AllowUnconditionalUpdate: true,

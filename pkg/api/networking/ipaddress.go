@@ -19,7 +19,7 @@ func ipAddressRow() *resource.Row {
 
 		ValidateName:             nameIPAddress,
 		AllowUnconditionalUpdate: true,
-		NameOnUpdate:             true,
+		MetaOnUpdate:             resource.MetaRules{Whole: 1},
 		Validate:                 validateIPAddress,
 		ValidateUpdate:           validateIPAddressUpdate,
 

@@ -38,12 +38,16 @@ func validateIngressUpdate(_ context.Context, in, _ *networkingv1.Ingress) field
 	return ingress(in).Errors
 }
 
-func validateIngressStatus(_ context.Context, in, _ *networkingv1.Ingress) field.ErrorList {
+func validateIngressStatus(_ context.Context, in, old *networkingv1.Ingress) field.ErrorList {
 	var r report.Report
 	path := field.NewPath("status", "loadBalancer", "ingress")
+	var known []string // may be spelled as they were
+	for _, at := range old.Status.LoadBalancer.Ingress {
+		known = append(known, at.IP)
+	}
 	for i, at := range in.Status.LoadBalancer.Ingress {
-		if at.IP != "" && netutils.ParseIPSloppy(at.IP) == nil {
-			r.Invalid(path.Index(i).Child("ip"), at.IP, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")
+		if at.IP != "" {
+			r.Add(validation.IsValidIPForLegacyField(path.Index(i).Child("ip"), at.IP, true, known)...)
 		}
 		if at.Hostname == "" {
 			continue

@@ -24,6 +24,8 @@ type check struct {
 	spec *corev1.PodSpec
 	// meta is the pod's; nil in a template.
 	meta *metav1.ObjectMeta
+	// old is what an update replaces; nil: what it has need not be let be.
+	old *corev1.PodSpec
 	// volumes are the well-formed volumes by name, and claims the names of the
 	// pod's resource claims: what containers may refer to.
 	volumes map[string]*corev1.VolumeSource
@@ -33,7 +35,13 @@ type check struct {
 // ValidateSpec reports everything wrong with a pod's specification at path. meta
 // is the pod's own, or nil for the specification of a template.
 func ValidateSpec(spec *corev1.PodSpec, meta *metav1.ObjectMeta, path *field.Path) field.ErrorList {
-	c := &check{spec: spec, meta: meta, volumes: map[string]*corev1.VolumeSource{}, claims: sets.New[string]()}
+	return ValidateSpecUpdate(spec, nil, meta, path)
+}
+
+// ValidateSpecUpdate is ValidateSpec for what replaces old: fields of features
+// that are off may be had by what has had them.
+func ValidateSpecUpdate(spec, old *corev1.PodSpec, meta *metav1.ObjectMeta, path *field.Path) field.ErrorList {
+	c := &check{spec: spec, old: old, meta: meta, volumes: map[string]*corev1.VolumeSource{}, claims: sets.New[string]()}
 	if spec.TerminationGracePeriodSeconds == nil {
 		c.Required(path.Child("terminationGracePeriodSeconds"), "")
 	}

@@ -54,7 +54,11 @@ func (c *check) checkPodSecurity(path *field.Path) {
 		report.OneOf(&c.Report, path.Child("supplementalGroupsPolicy"), *p, corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict)
 	}
 	if p := sc.SELinuxChangePolicy; p != nil {
-		report.OneOf(&c.Report, path.Child("seLinuxChangePolicy"), *p, corev1.SELinuxChangePolicyRecursive)
+		allowed := []corev1.PodSELinuxChangePolicy{corev1.SELinuxChangePolicyRecursive}
+		if c.old != nil && c.old.SecurityContext != nil && c.old.SecurityContext.SELinuxChangePolicy != nil {
+			allowed = append([]corev1.PodSELinuxChangePolicy{corev1.SELinuxChangePolicyMountOption}, allowed...)
+		}
+		report.OneOf(&c.Report, path.Child("seLinuxChangePolicy"), *p, allowed...)
 	}
 }
 

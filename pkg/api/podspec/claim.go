@@ -41,6 +41,9 @@ func ValidateClaimSpec(spec *corev1.PersistentVolumeClaimSpec, path *field.Path)
 	}
 	if ref := spec.DataSourceRef; ref != nil {
 		checkDataSource(&r, ref.APIGroup, ref.Kind, ref.Name, path.Child("dataSourceRef"))
+		if ref.Namespace != nil && *ref.Namespace != "" {
+			r.Each(path.Child("dataSourceRef", "namespace"), *ref.Namespace, apivalidation.ValidateNamespaceName(*ref.Namespace, false))
+		}
 		checkSameSource(&r, spec, path)
 	}
 	if name := spec.VolumeAttributesClassName; name != nil && *name != "" {

@@ -18,6 +18,7 @@ func roleBindingRow() *resource.Row {
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings", Kind: "RoleBinding", Namespaced: true,
 
 		Default:                  defaultRoleBinding,
+		MetaOnUpdate:             resource.MetaRules{Whole: 1},
 		Validate:                 validateRoleBinding,
 		ValidateUpdate:           validateRoleBindingUpdate,
 		ValidateName:             nameRoleBinding,

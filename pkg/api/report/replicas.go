@@ -30,16 +30,14 @@ func (r *Report) Replicas(path *field.Path, replicas int32, generation int64, co
 	}
 }
 
-// NotDecremented reports a counter that went back. Counters start unset, at 0.
+// NotDecremented reports a counter that went back or was lost. One that there was
+// not may begin anywhere.
 func (r *Report) NotDecremented(path *field.Path, is, was *int32) {
-	n, m := int32(0), int32(0)
-	if is != nil {
-		n = *is
-	}
-	if was != nil {
-		m = *was
-	}
-	if n < m {
-		r.Invalid(path, n, "cannot be decremented")
+	switch {
+	case was == nil:
+	case is == nil:
+		r.Invalid(path, int32(0), "cannot be decremented")
+	case *is < *was:
+		r.Invalid(path, *is, "cannot be decremented")
 	}
 }

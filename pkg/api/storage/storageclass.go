@@ -20,7 +20,7 @@ func storageClassRow() *resource.Row {
 		Default:                  defaultStorageClass,
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,
-		NameOnUpdate:             true,
+		MetaOnUpdate:             resource.MetaRules{Whole: 1},
 		Validate:                 validateStorageClass,
 		ValidateUpdate:           validateStorageClassUpdate,
 		Warnings:                 warnStorageClass,

@@ -19,7 +19,7 @@ func volumeAttributesClassRow() *resource.Row {
 
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,
-		NameOnUpdate:             true,
+		MetaOnUpdate:             resource.MetaRules{Whole: 1},
 		Validate:                 validateVolumeAttributesClass,
 		ValidateUpdate:           validateVolumeAttributesClassUpdate,
 

@@ -159,7 +159,10 @@ func (c *convertor) typed(in runtime.Object) (resource.Object, error) {
 	if _, dynamic := out.(*unstructured.Unstructured); dynamic {
 		return obj, nil
 	}
-	return out, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out); err != nil {
+		return nil, fmt.Errorf("unable to convert unstructured object to %v: %w", u.GroupVersionKind(), err)
+	}
+	return out, nil
 }
 
 func (c *convertor) between(obj resource.Object, from, to string) (resource.Object, error) {

@@ -15,10 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	serializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/apiserver/pkg/warning"
 	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 
 	"keelson.dev/apiserver/ownership"
 	"keelson.dev/apiserver/patch"
@@ -178,6 +179,9 @@ func (pp *patching) decode(doc []byte, out resource.Object) error {
 		err = kjson.UnmarshalCaseSensitivePreserveInts(doc, out)
 	}
 	if err != nil {
+		if _, kindErr := serializer.DefaultMetaFactory.Interpret(doc); kindErr != nil {
+			return kindErr // found before anything else is read
+		}
 		return err
 	}
 	if structure := pp.r.cfg.Structure; structure != nil {

@@ -202,7 +202,7 @@ func (up *updating) store(ctx context.Context, key string, apply store.UpdateFun
 // ends what the hook began.
 func (up *updating) next(ctx context.Context, existing resource.Object) (obj resource.Object, done func(bool), err error) {
 	r := up.r
-	if err := r.checkPreconditions(existing, up.preconditions); err != nil {
+	if err := r.checkPreconditions(existing, up.preconditions, up.dry); err != nil {
 		return nil, nil, err
 	}
 	obj, err = up.transform(ctx, existing)
@@ -256,7 +256,7 @@ func (r *Registry) checkVersion(obj, existing resource.Object) error {
 
 // checkPreconditions refuses in the words of Kubernetes' storage, which name the
 // key in etcd.
-func (r *Registry) checkPreconditions(obj resource.Object, p *metav1.Preconditions) error {
+func (r *Registry) checkPreconditions(obj resource.Object, p *metav1.Preconditions, dryRun bool) error {
 	if p == nil {
 		return nil
 	}
@@ -269,9 +269,13 @@ func (r *Registry) checkPreconditions(obj resource.Object, p *metav1.Preconditio
 	default:
 		return nil
 	}
+	root := "/registry"
+	if dryRun {
+		root = "" // found before the store is asked
+	}
 	return apierrors.NewConflict(r.row.GroupResource(), obj.GetName(), fmt.Errorf(
-		"StorageError: invalid object, Code: 4, Key: /registry/%s/%s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: %s",
-		r.row.StoragePrefix, r.key(obj.GetNamespace(), obj.GetName()), finding))
+		"StorageError: invalid object, Code: 4, Key: %s/%s/%s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: %s",
+		root, r.row.StoragePrefix, r.key(obj.GetNamespace(), obj.GetName()), finding))
 }
 
 // prepare is the strategy's part of an update.
@@ -281,9 +285,9 @@ func (up *updating) prepare(ctx context.Context, obj, old resource.Object) error
 		return err
 	}
 	obj.SetGeneration(old.GetGeneration())
-	prepare, validate, warnings := row.PrepareUpdate, row.ValidateUpdate, row.Warnings
+	prepare, validate, warnings, rules := row.PrepareUpdate, row.ValidateUpdate, row.Warnings, row.MetaOnUpdate
 	if up.sub != nil {
-		prepare, validate, warnings = up.sub.PrepareUpdate, up.sub.ValidateUpdate, up.sub.Warnings
+		prepare, validate, warnings, rules = up.sub.PrepareUpdate, up.sub.ValidateUpdate, up.sub.Warnings, up.sub.MetaOnUpdate
 	}
 	if prepare != nil {
 		prepare(ctx, obj, old)
@@ -292,7 +296,7 @@ func (up *updating) prepare(ctx context.Context, obj, old resource.Object) error
 	if errs := r.validateKind(obj); len(errs) > 0 {
 		return r.invalid(obj, errs)
 	}
-	errs := r.validateMetaUpdate(obj, old)
+	errs := r.validateMetaUpdate(obj, old, rules)
 	if validate != nil {
 		errs = append(errs, validate(ctx, obj, old)...)
 	}
@@ -322,15 +326,16 @@ func keepSystemFields(obj, old resource.Object) {
 	}
 }
 
-func (r *Registry) validateMetaUpdate(obj, old resource.Object) field.ErrorList {
+func (r *Registry) validateMetaUpdate(obj, old resource.Object, rules resource.MetaRules) field.ErrorList {
 	meta := field.NewPath("metadata")
 	errs := validation.ValidateObjectMetaAccessor(obj, r.row.Namespaced, anyName, meta)
 	changes := validation.ValidateObjectMetaAccessorUpdate(obj, old, meta)
-	// Kubernetes finds these twice, once for all kinds and once for each, and
-	// clients see both causes.
-	errs = append(append(errs, changes...), changes...)
-	errs = append(errs, r.validateFinalizers(obj)...)
-	if r.row.NameOnUpdate {
+	// Kubernetes finds these for all kinds and most kinds by themselves again.
+	errs = append(errs, changes...)
+	if !rules.NoChanges {
+		errs = append(append(errs, changes...), r.validateFinalizers(obj)...)
+	}
+	for range rules.Whole {
 		errs = append(errs, r.validateMeta(obj)...)
 	}
 	return errs

@@ -37,7 +37,7 @@ type Kind[T, L any] struct {
 	Canonicalize   func(obj *T)
 	ValidateName   func(name string, prefix bool) []string
 	AnyFinalizer   bool
-	NameOnUpdate   bool
+	MetaOnUpdate   MetaRules
 	Fields         func(obj *T) fields.Set
 
 	AllowCreateOnUpdate, AllowUnconditionalUpdate bool
@@ -52,6 +52,7 @@ type Kind[T, L any] struct {
 	Columns   []metav1.TableColumnDefinition
 	Cells     func(obj *T, env CellEnv) []any
 	CellPaths []string
+	Unlisted  []string
 
 	Subresources []Sub[T]
 }
@@ -75,6 +76,7 @@ func (k Kind[T, L]) Row() *Row {
 		NewList:   func() runtime.Object { return any(new(L)).(runtime.Object) },
 		Columns:   k.Columns,
 		CellPaths: k.CellPaths,
+		Unlisted:  k.Unlisted,
 		Strategy: Strategy{
 			Default:                  erase(k.Default),
 			PrepareCreate:            eraseCtx(k.PrepareCreate),
@@ -85,7 +87,7 @@ func (k Kind[T, L]) Row() *Row {
 			Canonicalize:             erase(k.Canonicalize),
 			ValidateName:             k.ValidateName,
 			AnyFinalizer:             k.AnyFinalizer,
-			NameOnUpdate:             k.NameOnUpdate,
+			MetaOnUpdate:             k.MetaOnUpdate,
 			AllowCreateOnUpdate:      k.AllowCreateOnUpdate,
 			AllowUnconditionalUpdate: k.AllowUnconditionalUpdate,
 			ResetFields:              k.ResetFields,

@@ -84,6 +84,10 @@ type Row struct {
 	// decoding the rest ("status.phase", "spec.containers.name"). Nil: all.
 	CellPaths []string
 
+	// Unlisted are annotations in which a version keeps what is no metadata: only
+	// the whole object shows them.
+	Unlisted []string
+
 	Subresources []Subresource
 }
 
@@ -160,9 +164,8 @@ type Strategy struct {
 	// ValidateName says what is wrong with metadata.name; prefix is true for a
 	// generateName. Nil: DNS subdomain (apimachinery's NameIsDNSSubdomain).
 	ValidateName func(name string, prefix bool) []string
-	// NameOnUpdate has an update judge the whole metadata as creation does, names
-	// and prefixes of names included.
-	NameOnUpdate bool
+	// MetaOnUpdate says how an update of the main endpoint judges metadata.
+	MetaOnUpdate MetaRules
 	// AnyFinalizer lets finalizers be that are neither standard nor qualified.
 	AnyFinalizer bool
 	// Fields are the selectable fields beside metadata.name and metadata.namespace.
@@ -197,6 +200,17 @@ type Strategy struct {
 	SelectableFields []string
 }
 
+// MetaRules say how an update judges metadata beside what is done for every kind.
+// Kubernetes' kinds do so more or less often, and clients see each finding as
+// often as it is made.
+type MetaRules struct {
+	// Whole is how often all of it is judged as at creation, names and prefixes of
+	// names included.
+	Whole int
+	// NoChanges leaves out the kind's own look at what has changed.
+	NoChanges bool
+}
+
 // Subresource is a path below an object.
 type Subresource struct {
 	Name  string   // "status", "scale", "log", "proxy" ...
@@ -214,9 +228,16 @@ type Subresource struct {
 	ValidateUpdate func(ctx context.Context, obj, old Object) field.ErrorList
 	Warnings       func(ctx context.Context, obj, old Object) []string
 	ResetFields    []string
+	MetaOnUpdate   MetaRules
 
 	// Scale maps the object to autoscaling/v1 Scale; set for "scale" only.
 	Scale *Scale
+}
+
+// JudgingMeta is s with rules for metadata.
+func (s Subresource) JudgingMeta(rules MetaRules) Subresource {
+	s.MetaOnUpdate = rules
+	return s
 }
 
 // Connects reports whether the subresource is a way to a process: what goes

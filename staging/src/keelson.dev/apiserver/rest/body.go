@@ -96,6 +96,9 @@ func (s *Server) decode(r *http.Request, body []byte, kind schema.GroupVersionKi
 	}
 	strict := fieldValidation != metav1.FieldValidationIgnore
 	gvk, err := s.decodeAs(mediaType, body, kind, into, strict)
+	if errors.Is(err, errOtherVersion) {
+		return gvk, checkVersion(gvk.GroupVersion(), kind.GroupVersion())
+	}
 	if err != nil {
 		findings, ok := runtime.AsStrictDecodingError(err)
 		if !ok || fieldValidation == metav1.FieldValidationStrict {
@@ -113,6 +116,10 @@ func (s *Server) decode(r *http.Request, body []byte, kind schema.GroupVersionKi
 	}
 	return gvk, checkVersion(gvk.GroupVersion(), kind.GroupVersion())
 }
+
+// errOtherVersion is a body whose kind is the right one, in a version or a group
+// that is not served here.
+var errOtherVersion = errors.New("another version of the kind")
 
 func checkVersion(have, want schema.GroupVersion) error {
 	if have == want {
@@ -139,6 +146,9 @@ func (s *Server) decodeAs(mediaType string, body []byte, kind schema.GroupVersio
 		return gvk, err
 	}
 	if obj != into {
+		if gvk.Kind == kind.Kind {
+			return gvk, errOtherVersion
+		}
 		return gvk, fmt.Errorf("converting (%s) to (%s): unknown conversion", typeName(obj), resource.InternalName(kind))
 	}
 	return gvk, err

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -238,7 +239,14 @@ func (v *view) metadata(rec *store.Record) (*metav1.PartialObjectMetadata, error
 	if err != nil {
 		return nil, err
 	}
-	return partial(obj), nil
+	p := partial(obj)
+	if len(v.row.Unlisted) > 0 {
+		p.Annotations = maps.Clone(p.Annotations)
+		for _, name := range v.row.Unlisted {
+			delete(p.Annotations, name)
+		}
+	}
+	return p, nil
 }
 
 // partial is obj's metadata. It shares memory with obj.
@@ -284,8 +292,10 @@ func (v *view) encodePartial(rec *store.Record, metaVersion string) ([]byte, err
 
 func (v *view) makePartial(dst []byte, rec *store.Record, metaVersion string) ([]byte, error) {
 	head := append(dst, `{"kind":"PartialObjectMetadata","apiVersion":"`+metav1.GroupName+`/`+metaVersion+`","metadata":`...)
-	if out, ok := v.transcode(head, rec, (*transcode.Program).AppendMetadata); ok {
-		return append(out, '}'), nil
+	if len(v.row.Unlisted) == 0 {
+		if out, ok := v.transcode(head, rec, (*transcode.Program).AppendMetadata); ok {
+			return append(out, '}'), nil
+		}
 	}
 	p, err := v.metadata(rec)
 	if err != nil {
