@@ -45,7 +45,8 @@ func podRow() *resource.Row {
 			{Name: "Nominated Node", Type: "string", Description: corev1.PodStatus{}.SwaggerDoc()["nominatedNodeName"], Priority: column.Wide},
 			{Name: "Readiness Gates", Type: "string", Description: corev1.PodSpec{}.SwaggerDoc()["readinessGates"], Priority: column.Wide},
 		},
-		Cells: podCells,
+		RowConditions: podRowConditions,
+		Cells:         podCells,
 		CellPaths: []string{
 			"metadata.name", "metadata.creationTimestamp", "metadata.deletionTimestamp",
 			"spec.containers.name", "spec.initContainers.name", "spec.initContainers.restartPolicy", "spec.nodeName", "spec.readinessGates",

@@ -33,6 +33,20 @@ func podCells(pod *corev1.Pod, env resource.CellEnv) []any {
 	}
 }
 
+// podRowConditions say that a pod has ended, for who prints it in another colour.
+func podRowConditions(pod *corev1.Pod) []metav1.TableRowCondition {
+	ended := metav1.TableRowCondition{Type: metav1.RowCompleted, Status: metav1.ConditionTrue, Reason: string(pod.Status.Phase)}
+	switch pod.Status.Phase {
+	case corev1.PodSucceeded:
+		ended.Message = "The pod has completed successfully."
+	case corev1.PodFailed:
+		ended.Message = "The pod failed."
+	default:
+		return nil
+	}
+	return []metav1.TableRowCondition{ended}
+}
+
 // podSummary is a pod in a word and three numbers.
 type podSummary struct {
 	ready, total int

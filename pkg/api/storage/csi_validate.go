@@ -9,11 +9,13 @@ import (
 	"math"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson.dev/keelson/pkg/api/podspec"
 	"keelson.dev/keelson/pkg/api/report"
 )
 
@@ -185,7 +187,38 @@ func attachmentSource(r *report.Report, path *field.Path, s storagev1.VolumeAtta
 		r.Forbidden(path, one)
 	case name != nil && *name == "":
 		r.Required(path.Child("persistentVolumeName"), "must specify non empty persistentVolumeName")
+	case inline != nil:
+		inlineVolume(r, path.Child("inlineVolumeSpec"), inline)
 	}
+}
+
+// inlineVolume wants a volume of a CSI driver that says nothing of claims.
+func inlineVolume(r *report.Report, path *field.Path, v *corev1.PersistentVolumeSpec) {
+	const inline = " in the context of inline volumes"
+	forbid := func(set bool, child, may string) {
+		if set {
+			r.Forbidden(path.Child(child), may+inline)
+		}
+	}
+	forbid(v.ClaimRef != nil, "claimRef", "may not be specified")
+	forbid(len(v.Capacity) > 0, "capacity", "may not be specified")
+	if v.CSI == nil {
+		r.Required(path.Child("csi"), "has to be specified"+inline)
+	}
+	podspec.ValidateAccessModes(r, v.AccessModes, path.Child("accessModes"), "")
+	policy, mode := v.PersistentVolumeReclaimPolicy, v.VolumeMode
+	forbid(policy != "" && policy != corev1.PersistentVolumeReclaimRetain, "persistentVolumeReclaimPolicy", "may only be "+string(corev1.PersistentVolumeReclaimRetain))
+	forbid(v.NodeAffinity != nil, "nodeAffinity", "may not be specified")
+	if v.CSI != nil {
+		r.Add(podspec.ValidateDriverName(v.CSI.Driver, path.Child("csi", "driver"))...)
+		if v.CSI.VolumeHandle == "" {
+			r.Required(path.Child("csi", "volumeHandle"), "")
+		}
+	} else if v.PersistentVolumeSource == (corev1.PersistentVolumeSource{}) {
+		r.Required(path, "must specify a volume type")
+	}
+	forbid(v.StorageClassName != "", "storageClassName", "may not be specified")
+	forbid(mode != nil && *mode != corev1.PersistentVolumeFilesystem, "volumeMode", "may not specify volumeMode other than "+string(corev1.PersistentVolumeFilesystem))
 }
 
 func volumeError(r *report.Report, path *field.Path, e *storagev1.VolumeError) {

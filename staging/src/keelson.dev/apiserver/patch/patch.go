@@ -206,7 +206,7 @@ func Strategic(from, into runtime.Object, patch []byte, strict Strict) error {
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
-	patched, err := strategicpatch.StrategicMergeMapPatch(doc, changes, into)
+	patched, err := mergeMaps(doc, changes, into)
 	if err != nil {
 		return strategicError(err)
 	}
@@ -222,6 +222,17 @@ func Strategic(from, into runtime.Object, patch []byte, strict Strict) error {
 		return nil
 	}
 	return strict.report(words(), findings)
+}
+
+// mergeMaps merges changes into doc. The library stumbles over directives that
+// list objects where what the list holds is known by its value.
+func mergeMaps(doc, changes map[string]any, into runtime.Object) (out map[string]any, err error) {
+	defer func() {
+		if recover() != nil {
+			out, err = nil, mergepatch.ErrUnsupportedStrategicMergePatchFormat
+		}
+	}()
+	return strategicpatch.StrategicMergeMapPatch(doc, changes, into)
 }
 
 func strategicError(err error) error {

@@ -179,7 +179,7 @@ func (pp *patching) decode(doc []byte, out resource.Object) error {
 		err = kjson.UnmarshalCaseSensitivePreserveInts(doc, out)
 	}
 	if err != nil {
-		if _, kindErr := serializer.DefaultMetaFactory.Interpret(doc); kindErr != nil {
+		if kindErr := pp.wrongKind(doc); kindErr != nil {
 			return kindErr // found before anything else is read
 		}
 		return err
@@ -192,11 +192,34 @@ func (pp *patching) decode(doc []byte, out resource.Object) error {
 		findings = append(findings, more...)
 	}
 	got, want := out.GetObjectKind().GroupVersionKind(), pp.kind()
+	if got.Kind == "" {
+		got.Kind = want.Kind // taken out: the request says it
+	}
+	if got.GroupVersion() != want.GroupVersion() || got.Kind != want.Kind {
+		if err := pp.wrongKind(doc); err != nil {
+			return err
+		}
+	}
 	if got.GroupVersion() != want.GroupVersion() || got.Kind != want.Kind && pp.r.row.Only == "" {
 		return fmt.Errorf("converting (%s.%s) to (%s): unknown conversion", got.Version, got.Kind, resource.InternalName(want))
 	}
 	if len(findings) > 0 {
 		return runtime.NewStrictDecodingError(findings)
+	}
+	return nil
+}
+
+// wrongKind says what is wrong with the kind that a patched document says it is of.
+func (pp *patching) wrongKind(doc []byte) error {
+	gvk, err := serializer.DefaultMetaFactory.Interpret(doc)
+	if err != nil {
+		return err
+	}
+	if gvk.Kind == "" {
+		return nil
+	}
+	if scheme := pp.r.convert.scheme; !pp.r.dynamic() && scheme != nil && !scheme.Recognizes(*gvk) {
+		return runtime.NewNotRegisteredErrForKind(scheme.Name(), *gvk)
 	}
 	return nil
 }

@@ -52,6 +52,9 @@ type Kind[T, L any] struct {
 	Columns   []metav1.TableColumnDefinition
 	Cells     func(obj *T, env CellEnv) []any
 	CellPaths []string
+
+	RowConditions func(obj *T) []metav1.TableRowCondition
+
 	Unlisted  []string
 
 	Subresources []Sub[T]
@@ -115,6 +118,9 @@ func (k Kind[T, L]) Row() *Row {
 	}
 	if f := k.Cells; f != nil {
 		row.Cells = func(obj Object, env CellEnv) []any { return f(any(obj).(*T), env) }
+	}
+	if f := k.RowConditions; f != nil {
+		row.RowConditions = func(obj Object) []metav1.TableRowCondition { return f(any(obj).(*T)) }
 	}
 	for _, s := range k.Subresources {
 		sub := s.Subresource

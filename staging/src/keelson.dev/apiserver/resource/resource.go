@@ -80,6 +80,8 @@ type Row struct {
 	// Cells answers one value for each column.
 	Columns []metav1.TableColumnDefinition
 	Cells   func(obj Object, env CellEnv) []any
+	// RowConditions are what a row of a table says of its object beside the cells.
+	RowConditions func(obj Object) []metav1.TableRowCondition
 	// CellPaths are the fields that Cells looks at, so that rows are made without
 	// decoding the rest ("status.phase", "spec.containers.name"). Nil: all.
 	CellPaths []string

@@ -112,7 +112,7 @@ func (e *env) checkPods(t *testing.T, path string, now time.Time) int {
 		if i > 0 {
 			rows = append(rows, ',')
 		}
-		if rows, err = table.AppendRow(rows, table.Cells(podRow(), p, now), object); err != nil {
+		if rows, err = table.AppendRow(rows, table.LineOf(podRow(), p, now), object); err != nil {
 			t.Fatal(err)
 		}
 	}

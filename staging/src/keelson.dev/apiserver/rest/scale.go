@@ -109,7 +109,7 @@ func (s *Server) scaleTable(w http.ResponseWriter, r *http.Request, t *target, o
 		return err
 	}
 	cells := []any{scale.Name, scale.Spec.Replicas, scale.Status.Replicas, table.Age(scale.CreationTimestamp, s.cfg.Clock.Now())}
-	if doc, err = table.AppendRow(doc, cells, object); err != nil {
+	if doc, err = table.AppendRow(doc, table.Line{Cells: cells}, object); err != nil {
 		return err
 	}
 	return s.pools.writeJSON(w, r, out, http.StatusOK, table.AppendTail(doc))

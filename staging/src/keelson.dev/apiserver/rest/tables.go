@@ -92,7 +92,7 @@ func (s *Server) tableRows(v *view, metaVersion string, o tableOptions) *items {
 			if err != nil {
 				return nil, err
 			}
-			return table.AppendRow(dst, s.ages.Cells(v.row, obj), object)
+			return table.AppendRow(dst, s.ages.LineOf(v.row, obj), object)
 		},
 	}}
 }
@@ -123,5 +123,5 @@ func (s *Server) appendRow(dst []byte, v *view, rec *store.Record, metaVersion s
 	if err != nil {
 		return nil, err
 	}
-	return table.AppendRow(dst, table.Cells(v.row, obj, now), object)
+	return table.AppendRow(dst, table.LineOf(v.row, obj, now), object)
 }

@@ -226,7 +226,7 @@ func (e *eventEncoder) appendBookmarkRow(dst []byte, ev *store.Event) ([]byte, e
 	if e.tables.include == metav1.IncludeNone && !ev.InitialEventsEnd {
 		object = nil
 	}
-	return table.AppendRow(dst, table.Cells(e.v.row, e.v.row.New(), e.s.cfg.Clock.Now()), object)
+	return table.AppendRow(dst, table.LineOf(e.v.row, e.v.row.New(), e.s.cfg.Clock.Now()), object)
 }
 
 func (e *eventEncoder) appendProto(dst []byte, ev *store.Event) ([]byte, error) {

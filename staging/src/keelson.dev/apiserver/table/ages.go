@@ -28,9 +28,9 @@ const openSize = 24
 // digits only, and nobody who makes objects knows it.
 func NewAges(secret string) *Ages { return &Ages{[]byte(secret)} }
 
-// Cells are the cells of obj, with ages open.
-func (a *Ages) Cells(row *resource.Row, obj resource.Object) []any {
-	return cells(row, obj, a.open)
+// LineOf is the line of obj, with ages open.
+func (a *Ages) LineOf(row *resource.Row, obj resource.Object) Line {
+	return line(row, obj, a.open)
 }
 
 // open stands for the time since t.

@@ -32,11 +32,11 @@ func TestAges(t *testing.T) {
 	for name, moment := range moments {
 		event := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "a<b>secre"}, FirstTimestamp: metav1.NewTime(moment)}
 		event.LastTimestamp, event.EventTime = metav1.NewTime(now.Add(-time.Minute)), metav1.NewMicroTime(moment)
-		want, err := table.AppendRow(nil, table.Cells(row, event, now), []byte(`{}`))
+		want, err := table.AppendRow(nil, table.LineOf(row, event, now), []byte(`{}`))
 		if err != nil {
 			t.Fatal(err)
 		}
-		open, err := table.AppendRow(nil, ages.Cells(row, event), []byte(`{}`))
+		open, err := table.AppendRow(nil, ages.LineOf(row, event), []byte(`{}`))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -36,16 +36,26 @@ func CellPaths(row *resource.Row) []string {
 	return row.CellPaths
 }
 
-// Cells are the cells of obj.
-func Cells(row *resource.Row, obj resource.Object, now time.Time) []any {
-	return cells(row, obj, func(t metav1.Time) string { return Age(t, now) })
+// Line is what a row says of its object.
+type Line struct {
+	Cells      []any                      `json:"cells"`
+	Conditions []metav1.TableRowCondition `json:"conditions,omitempty"`
 }
 
-func cells(row *resource.Row, obj resource.Object, age func(metav1.Time) string) []any {
-	if row.Cells != nil {
-		return row.Cells(obj, resource.CellEnv{Age: age})
+// LineOf is the line of obj.
+func LineOf(row *resource.Row, obj resource.Object, now time.Time) Line {
+	return line(row, obj, func(t metav1.Time) string { return Age(t, now) })
+}
+
+func line(row *resource.Row, obj resource.Object, age func(metav1.Time) string) Line {
+	if row.Cells == nil {
+		return Line{Cells: []any{obj.GetName(), obj.GetCreationTimestamp().UTC().Format(time.RFC3339)}}
 	}
-	return []any{obj.GetName(), obj.GetCreationTimestamp().UTC().Format(time.RFC3339)}
+	l := Line{Cells: row.Cells(obj, resource.CellEnv{Age: age})}
+	if row.RowConditions != nil {
+		l.Conditions = row.RowConditions(obj)
+	}
+	return l
 }
 
 // Age prints the time since t as kubectl does.
@@ -57,13 +67,12 @@ func Age(t metav1.Time, now time.Time) string {
 }
 
 // AppendRow appends a row as JSON; object is what it includes, encoded, or empty.
-func AppendRow(dst []byte, cells []any, object []byte) ([]byte, error) {
-	encoded, err := json.Marshal(cells)
+func AppendRow(dst []byte, line Line, object []byte) ([]byte, error) {
+	encoded, err := json.Marshal(line)
 	if err != nil {
 		return nil, err
 	}
-	dst = append(dst, `{"cells":`...)
-	dst = append(dst, encoded...)
+	dst = append(dst, encoded[:len(encoded)-1]...)
 	dst = append(dst, `,"object":`...)
 	if len(object) == 0 {
 		object = []byte("null")
