@@ -34,7 +34,6 @@ func namespaceRow() *resource.Row {
 		SelectableFields:         []string{"status.phase"},
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
-		ReturnDeleted:            true,
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),

@@ -62,7 +62,10 @@ func (p *paths) log(e endpoint, kind string) map[string]any {
 // options are the query parameters that a kind of options has as fields.
 func (p *paths) options(gvk schema.GroupVersionKind) []any {
 	var def struct {
-		Properties map[string]struct{ Type, Description string }
+		Properties map[string]struct {
+			Type, Description string
+			Items             struct{ Type string }
+		}
 	}
 	if err := json.Unmarshal(p.defs.Schemas[p.defs.Name(gvk)], &def); err != nil {
 		return nil // no such definition
@@ -74,7 +77,10 @@ func (p *paths) options(gvk schema.GroupVersionKind) []any {
 			continue
 		}
 		if field.Type == "array" {
-			field.Type = "string"
+			field.Type = field.Items.Type
+		}
+		if field.Type == "" {
+			continue // a type of its own, which no query holds
 		}
 		out = append(out, p.parameter(name, "query", field.Type, field.Description))
 	}

@@ -5,12 +5,15 @@ package openapi
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"encoding/base64"
+	"encoding/json"
+	"hash/fnv"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
 // dialect is a version of OpenAPI, 2 or 3: they say the same in other places. In
@@ -39,18 +42,51 @@ func (d dialect) parameter(name, in, kind, description string) any {
 		}
 		return d.typed(p, kind)
 	}
-	if d.shared == nil {
+	switch {
+	case d.shared == nil, name == "name":
 		return make()
+	case in == "query" && (name == "dryRun" || name == "fieldValidation"):
+		return make() // old clients look whether an operation itself has them
 	}
-	says := name + "|" + in + "|" + kind + "|" + description
-	ref, ok := d.shared.refs[says]
+	return d.shared.reference(name, name+"|"+in+"|"+kind+"|"+description, make)
+}
+
+// reference is where the parameter that make makes is said; says tells it apart
+// from others.
+func (s *parameters) reference(name, says string, make func() map[string]any) any {
+	ref, ok := s.refs[says]
 	if !ok {
-		sum := sha256.Sum256([]byte(says))
-		key := name + "-" + base64.RawURLEncoding.EncodeToString(sum[:6])
+		p := make()
+		key := name + "-" + sharedHash(p)
 		ref = map[string]any{"$ref": "#/parameters/" + key}
-		d.shared.defs[key], d.shared.refs[says] = make(), ref
+		s.defs[key], s.refs[says] = p, ref
 	}
 	return ref
+}
+
+// body is the parameter that is the body of a request. Those of Kubernetes' own
+// machinery are shared.
+func (d dialect) body(op operation) any {
+	body := map[string]any{"name": "body", "in": "body", "schema": d.reference(op.body)}
+	if op.bodyRequired {
+		body["required"] = true
+	}
+	if !strings.HasPrefix(op.body, metaPackage) {
+		return body
+	}
+	return d.shared.reference("body", "body|"+op.body, func() map[string]any { return body })
+}
+
+// sharedHash is what Kubernetes' documents tell shared parameters of one name apart by.
+func sharedHash(p map[string]any) string {
+	hash := fnv.New64()
+	// The order of members is that of the library's type.
+	var parameter spec.Parameter
+	if text, err := json.Marshal(p); err == nil && json.Unmarshal(text, &parameter) == nil {
+		text, _ = json.Marshal(parameter)
+		_, _ = hash.Write(text)
+	}
+	return base64.URLEncoding.EncodeToString(hash.Sum(nil)[:6])
 }
 
 // operation is a method of a path.
@@ -89,7 +125,7 @@ var (
 	customTypes = []string{"application/json", "application/yaml"}
 	streamTypes = []string{"application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"}
 	patchTypes  = []string{
-		string(types.ApplyYAMLPatchType), string(types.JSONPatchType), string(types.MergePatchType), string(types.StrategicMergePatchType),
+		string(types.JSONPatchType), string(types.MergePatchType), string(types.StrategicMergePatchType), string(types.ApplyYAMLPatchType),
 	}
 )
 
@@ -153,11 +189,7 @@ func (d dialect) operation(op operation) map[string]any {
 	if d.v == 2 {
 		out["consumes"], out["produces"], out["schemes"] = consumed(op), produced(op), []string{"https"}
 		if op.body != "" || op.bodyRequired {
-			body := map[string]any{"name": "body", "in": "body", "schema": d.reference(op.body)}
-			if op.bodyRequired {
-				body["required"] = true
-			}
-			parameters = append([]any{body}, parameters...)
+			parameters = append([]any{d.body(op)}, parameters...)
 		}
 	} else if op.body != "" || op.bodyRequired {
 		out["requestBody"] = d.requestBody(op)
@@ -171,7 +203,7 @@ func (d dialect) operation(op operation) map[string]any {
 func consumed(op operation) []string {
 	switch {
 	case op.patch && op.custom:
-		return patchTypes[:len(patchTypes)-1]
+		return slices.DeleteFunc(slices.Clone(patchTypes), func(t string) bool { return t == string(types.StrategicMergePatchType) })
 	case op.patch:
 		return patchTypes
 	case op.custom:

@@ -5,12 +5,48 @@ package openapi
 
 import (
 	"encoding/json"
+	"fmt"
+	"slices"
+
+	semver "k8s.io/apimachinery/pkg/util/version"
 
 	"keelson.dev/apiserver/resource"
 )
 
+// info names the release that a document is of: 1.36 of v1.36.3.
 func info(version string) map[string]any {
+	if v, err := semver.ParseGeneric(version); err == nil {
+		version = fmt.Sprintf("%d.%d", v.Major(), v.Minor())
+	}
 	return map[string]any{"title": "Kubernetes", "version": version}
+}
+
+// ofGroup has options that are of every group say of which they are in one.
+func ofGroup(schemas map[string]json.RawMessage, group, version string) map[string]json.RawMessage {
+	const options = metaPackage + "DeleteOptions"
+	var fields map[string]json.RawMessage
+	var kinds []kindName
+	if json.Unmarshal(schemas[options], &fields) != nil || json.Unmarshal(fields[kindExtension], &kinds) != nil {
+		return schemas // there are none, or they do not say
+	}
+	kinds = slices.DeleteFunc(kinds, func(k kindName) bool {
+		return k.Group != "" && (k.Group != group || k.Version != version)
+	})
+	said, err := json.Marshal(kinds)
+	if err != nil {
+		return schemas
+	}
+	fields[kindExtension] = said
+	if whole, err := json.Marshal(fields); err == nil {
+		schemas[options] = whole
+	}
+	return schemas
+}
+
+type kindName struct {
+	Group   string `json:"group"`
+	Kind    string `json:"kind"`
+	Version string `json:"version"`
 }
 
 func bearer() map[string]any {
@@ -25,6 +61,6 @@ func V3(defs *Definitions, serverVersion, group, version string, rows []*resourc
 	p := groupPaths(dialect{v: 3}, defs, group, version, rows)
 	return json.Marshal(map[string]any{
 		"openapi": "3.0.0", "info": info(serverVersion), "paths": p.out,
-		"components": map[string]any{"schemas": defs.closure(p.used), "securitySchemes": bearer()},
+		"components": map[string]any{"schemas": ofGroup(defs.closure(p.used), group, version), "securitySchemes": bearer()},
 	})
 }

@@ -5,6 +5,7 @@ package openapi
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -105,16 +106,15 @@ func (p *paths) row(row *resource.Row) {
 	list := gvk
 	list.Kind = listKind(row)
 	verbs := discovery.Verbs(row)
-	e := endpoint{p: p, custom: row.Only != "", gvk: gvk, self: p.kind(gvk), list: p.kind(list), has: func(v string) bool { return slices.Contains(verbs, v) }}
+	e := endpoint{p: p, custom: row.Only != "", returned: row.ReturnDeleted, gvk: gvk, self: p.kind(gvk), list: p.kind(list), has: func(v string) bool { return slices.Contains(verbs, v) }}
 	collection, scope := p.base+"/"+row.Resource, ""
 	var inPath []any
 	if row.Namespaced {
 		scope = "Namespaced"
 		if e.has("list") {
-			p.out[collection] = map[string]any{
-				"get":        e.operation(e.listOperation("list" + p.prefix() + row.Kind + "ForAllNamespaces")),
-				"parameters": append([]any{p.pretty()}, p.query(metav1.ListOptions{}.SwaggerDoc(), listParameters)...),
-			}
+			all := e.listOperation("list" + p.prefix() + row.Kind + "ForAllNamespaces")
+			all.parameters = p.query(metav1.ListOptions{}.SwaggerDoc(), listParameters)
+			p.out[collection] = hoist(map[string]any{"get": e.operation(all), "parameters": []any{p.pretty()}})
 		}
 		collection = p.base + "/namespaces/{namespace}/" + row.Resource
 		inPath = []any{p.pathParameter("namespace", "object name and auth scope, such as for teams and projects")}
@@ -122,13 +122,13 @@ func (p *paths) row(row *resource.Row) {
 	e.id, e.common = p.prefix()+"@"+scope+row.Kind, append(inPath, p.pretty())
 	if ops := e.collection(); len(ops) > 0 {
 		ops["parameters"] = e.common
-		p.out[collection] = ops
+		p.out[collection] = hoist(ops)
 	}
 	item := collection + "/{name}"
 	e.common = append([]any{p.pathParameter("name", "name of the "+row.Kind)}, e.common...)
 	if ops := e.item(); len(ops) > 0 {
 		ops["parameters"] = e.common
-		p.out[item] = ops
+		p.out[item] = hoist(ops)
 	}
 	for i := range row.Subresources {
 		p.subresource(e, item, scope+row.Kind, &row.Subresources[i])
@@ -143,6 +143,7 @@ func (p *paths) subresource(e endpoint, item, name string, s *resource.Subresour
 			e.self = p.kind(s.Kind)
 		}
 	}
+	e.common = append([]any{p.pathParameter("name", "name of the "+e.gvk.Kind)}, e.common[1:]...)
 	e.id, e.of = p.prefix()+"@"+name+title(s.Name), title(s.Name)
 	e.what = s.Name + " of the specified " + strings.TrimPrefix(name, "Namespaced")
 	e.has = func(v string) bool { return slices.Contains(s.Verbs, v) }
@@ -155,12 +156,54 @@ func (p *paths) subresource(e endpoint, item, name string, s *resource.Subresour
 		ops = p.log(e, strings.TrimPrefix(name, "Namespaced"))
 	}
 	if e.has("create") {
-		ops["post"] = e.operation(e.createOperation("create " + s.Name + " of a " + strings.TrimPrefix(name, "Namespaced")))
+		ops["post"] = e.operation(e.createOperation("create " + s.Name + " of " + article(strings.TrimPrefix(name, "Namespaced"))))
 	}
 	if len(ops) > 0 {
 		ops["parameters"] = e.common
-		p.out[item+"/"+s.Name] = ops
+		p.out[item+"/"+s.Name] = hoist(ops)
 	}
+}
+
+// hoist makes parameters that all operations of a path have the path's own.
+func hoist(ops map[string]any) map[string]any {
+	own, _ := ops["parameters"].([]any)
+	var methods []map[string]any
+	for key, op := range ops {
+		if key != "parameters" {
+			methods = append(methods, op.(map[string]any))
+		}
+	}
+	said := func(op map[string]any) []any { list, _ := op["parameters"].([]any); return list }
+	of := func(op map[string]any, p any) bool {
+		return slices.ContainsFunc(said(op), func(q any) bool { return reflect.DeepEqual(p, q) })
+	}
+	for _, p := range slices.Clone(said(methods[0])) {
+		if p.(map[string]any)["in"] == "body" || slices.ContainsFunc(methods, func(op map[string]any) bool { return !of(op, p) }) {
+			continue
+		}
+		own = append(slices.Clip(own), p)
+		for _, op := range methods {
+			op["parameters"] = slices.DeleteFunc(slices.Clone(said(op)), func(q any) bool { return reflect.DeepEqual(p, q) })
+		}
+	}
+	for _, op := range methods {
+		if len(said(op)) == 0 {
+			delete(op, "parameters")
+		}
+	}
+	ops["parameters"] = own
+	return ops
+}
+
+// article is a kind with its article, where it has one: an Event, Endpoints.
+func article(kind string) string {
+	switch {
+	case strings.HasSuffix(kind, "s") && !strings.HasSuffix(kind, "ss"):
+		return kind
+	case strings.ContainsAny(kind[:1], "AEIOU"):
+		return "an " + kind
+	}
+	return "a " + kind
 }
 
 // endpoint is what the operations of one path have in common.
@@ -174,6 +217,7 @@ type endpoint struct {
 	common     []any
 	has        func(verb string) bool
 	custom     bool
+	returned   bool // a delete answers with the object
 }
 
 // operation writes one operation of the endpoint.
@@ -196,7 +240,11 @@ func (e endpoint) words(verb string) string {
 }
 
 func (e endpoint) listOperation(id string) operation {
-	return operation{description: "list or watch objects of kind " + e.gvk.Kind, id: id, action: "list", gvk: e.gvk, answer: e.list, codes: []string{"200"}, streams: true}
+	words := "list or watch"
+	if !e.has("watch") {
+		words = "list"
+	}
+	return operation{description: words + " objects of kind " + e.gvk.Kind, id: id, action: "list", gvk: e.gvk, answer: e.list, codes: []string{"200"}, streams: true}
 }
 
 func (e endpoint) createOperation(description string) operation {
@@ -215,7 +263,7 @@ func (e endpoint) collection() map[string]any {
 		ops["get"] = e.operation(op)
 	}
 	if e.has("create") {
-		ops["post"] = e.operation(e.createOperation("create a " + e.gvk.Kind))
+		ops["post"] = e.operation(e.createOperation("create " + article(e.gvk.Kind)))
 	}
 	if e.has("deletecollection") {
 		docs := maps.Clone(metav1.ListOptions{}.SwaggerDoc()) // the library's map is everybody's
@@ -249,9 +297,13 @@ func (e endpoint) item() map[string]any {
 		})
 	}
 	if e.has("delete") {
+		answer := e.self
+		if !e.returned {
+			answer = p.use(metaPackage + "Status")
+		}
 		ops["delete"] = e.operation(operation{
-			description: "delete a " + e.gvk.Kind, id: e.named("delete"), action: "delete", gvk: e.gvk,
-			body: p.use(metaPackage + "DeleteOptions"), answer: p.use(metaPackage + "Status"), codes: []string{"200", "202"},
+			description: "delete " + article(e.gvk.Kind), id: e.named("delete"), action: "delete", gvk: e.gvk,
+			body: p.use(metaPackage + "DeleteOptions"), answer: answer, codes: []string{"200", "202"},
 			parameters: p.query(metav1.DeleteOptions{}.SwaggerDoc(), deleteParameters),
 		})
 	}
