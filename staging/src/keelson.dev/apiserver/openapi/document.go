@@ -21,24 +21,25 @@ func info(version string) map[string]any {
 	return map[string]any{"title": "Kubernetes", "version": version}
 }
 
-// ofGroup has options that are of every group say of which they are in one.
+// ofGroup has the kinds that every group has say of which they are in one.
 func ofGroup(schemas map[string]json.RawMessage, group, version string) map[string]json.RawMessage {
-	const options = metaPackage + "DeleteOptions"
-	var fields map[string]json.RawMessage
-	var kinds []kindName
-	if json.Unmarshal(schemas[options], &fields) != nil || json.Unmarshal(fields[kindExtension], &kinds) != nil {
-		return schemas // there are none, or they do not say
-	}
-	kinds = slices.DeleteFunc(kinds, func(k kindName) bool {
-		return k.Group != "" && (k.Group != group || k.Version != version)
-	})
-	said, err := json.Marshal(kinds)
-	if err != nil {
-		return schemas
-	}
-	fields[kindExtension] = said
-	if whole, err := json.Marshal(fields); err == nil {
-		schemas[options] = whole
+	for _, name := range []string{metaPackage + "DeleteOptions", metaPackage + "WatchEvent"} {
+		var fields map[string]json.RawMessage
+		var kinds []kindName
+		if json.Unmarshal(schemas[name], &fields) != nil || json.Unmarshal(fields[kindExtension], &kinds) != nil {
+			continue // there are none, or they do not say
+		}
+		kinds = slices.DeleteFunc(kinds, func(k kindName) bool {
+			return k.Group != "" && (k.Group != group || k.Version != version)
+		})
+		said, err := json.Marshal(kinds)
+		if err != nil {
+			continue
+		}
+		fields[kindExtension] = said
+		if whole, err := json.Marshal(fields); err == nil {
+			schemas[name] = whole
+		}
 	}
 	return schemas
 }

@@ -133,6 +133,34 @@ func (p *paths) row(row *resource.Row) {
 	for i := range row.Subresources {
 		p.subresource(e, item, scope+row.Kind, &row.Subresources[i])
 	}
+	if e.has("watch") && !e.custom {
+		p.watches(e, row, scope)
+	}
+}
+
+// watches adds the old paths of watches, which have the query of lists.
+func (p *paths) watches(e endpoint, row *resource.Row, scope string) {
+	const old = ". deprecated: use the 'watch' parameter with a list operation instead"
+	query := append([]any{p.pretty()}, p.query(metav1.ListOptions{}.SwaggerDoc(), listParameters)...)
+	add := func(path, action, words, id string, inPath ...any) {
+		p.out[path] = map[string]any{"get": e.operation(operation{
+			description: words, id: "watch" + p.prefix() + id, action: action, gvk: e.gvk,
+			answer: p.use(metaPackage + "WatchEvent"), codes: []string{"200"}, streams: true,
+		}), "parameters": append(inPath, query...)}
+	}
+	all := "watch individual changes to a list of " + row.Kind + old + "."
+	collection := p.base + "/watch/" + row.Resource
+	var inPath []any
+	if row.Namespaced {
+		add(collection, "watchlist", all, row.Kind+"ListForAllNamespaces")
+		collection = p.base + "/watch/namespaces/{namespace}/" + row.Resource
+		inPath = []any{p.pathParameter("namespace", "object name and auth scope, such as for teams and projects")}
+	}
+	add(collection, "watchlist", all, scope+row.Kind+"List", inPath...)
+	if e.has("get") {
+		one := "watch changes to an object of kind " + row.Kind + old + ", filtered to a single item with the 'fieldSelector' parameter."
+		add(collection+"/{name}", "watch", one, scope+row.Kind, append([]any{p.pathParameter("name", "name of the "+row.Kind)}, inPath...)...)
+	}
 }
 
 // subresource adds the path of a view, a scale or a connector.

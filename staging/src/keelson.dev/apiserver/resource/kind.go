@@ -55,7 +55,7 @@ type Kind[T, L any] struct {
 
 	RowConditions func(obj *T) []metav1.TableRowCondition
 
-	Unlisted  []string
+	Unlisted []string
 
 	Subresources []Sub[T]
 }
