@@ -65,6 +65,25 @@ func TestAnswers(t *testing.T) {
 		{"other range", "PATCH", net + "servicecidrs/c", `{"spec":{"cidrs":["192.168.1.0/24"]}}`, 422, `spec.cidrs[0]: Invalid value: \"192.168.1.0/24\": field is immutable`, ""},
 		{"container resource", "POST", "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers", `{"metadata":{"name":"h"},"spec":{"maxReplicas":2,"scaleTargetRef":{"kind":"D","name":"d"},"metrics":[{"type":"ContainerResource","containerResource":{"name":"x","container":"c","target":{"type":"Utilization","averageUtilization":5}}}]}}`, 422,
 			`spec.metrics[0].containerResource.name: Invalid value: \"x\": must be a standard resource for containers`, ""},
+		{"definition of a generated name", "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{"metadata":{"name":"as.x.example.com","generateName":"x"},"spec":{"group":"x.example.com","scope":"Cluster","names":{"plural":"as","kind":"A"},
+			"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`, 422, `metadata.generateName: Invalid value: \"x\": must be spec.names.plural+\".\"+spec.group`, ""},
+		{"older version", "POST", deps, `{"apiVersion":"apps/v1beta1","kind":"Deployment","metadata":{"name":"d"}}`, 400, `the API version in the data (apps/v1beta1) does not match the expected API version (apps/v1)`, ""},
+		{"older definition", "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{"apiVersion":"apiextensions.k8s.io/v1beta1","kind":"CustomResourceDefinition"}`, 400, `the API version in the data (apiextensions.k8s.io/v1beta1) does not match`, ""},
+		{"patch to no kind", "PATCH", deps + "/d", `{"kind":"Foo"}`, 422, `no kind \"Foo\" is registered for version \"apps/v1\" in scheme \"pkg/runtime/scheme.go:111\"`, ""},
+		{"patch to a number", "PATCH", deps + "/d", `{"kind":1}`, 422, `couldn't get version/kind; json parse error: json: cannot unmarshal number into Go struct field .kind of type string`, ""},
+		{"applied number", "PATCH", deps + "/d?fieldManager=f", `{"apiVersion":"apps/v1","kind":"Deployment","spec":{"paused":1099511627776}}`, 500, `.spec.paused: expected boolean, got \u0026{1099511627776}`, ""},
+		{"applied time", "PATCH", deps + "/d?fieldManager=f", `{"apiVersion":"apps/v1","kind":"Deployment","spec":{"replicas":1.5}}`, 500, `to proper version: unable to convert unstructured object to apps/v1, Kind=Deployment: cannot convert float64 to int32`, ""},
+		{"long job", "POST", jobs, `{"metadata":{"name":"` + strings.Repeat("j", 64) + `"},"spec":{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}}`, 422, ` is invalid: spec.template.labels: Invalid value: `, ""},
+		{"another's uid, tried", "PUT", core + "persistentvolumeclaims/c?dryRun=All", `{"metadata":{"name":"c","uid":"x"}}`, 409, `Code: 4, Key: /persistentvolumeclaims/default/c, ResourceVersion: 0`, ""},
+		{"huge limit", "POST", core + "limitranges", `{"metadata":{"name":"l"},"spec":{"limits":[{"type":"Container","min":{"cpu":"1"},"max":{"cpu":"4"},"maxLimitRequestRatio":{"cpu":"10"}}]}}`, 422, `ratio 10 is greater than max/min = 4.000000`, ""},
+		{"inline volume", "POST", "/apis/storage.k8s.io/v1/volumeattachments", `{"metadata":{"name":"v"},"spec":{"attacher":"a.b","nodeName":"n","source":{"inlineVolumeSpec":{"accessModes":["ReadWriteOnce"],"capacity":{"storage":"1"}}}}}`, 422,
+			`[spec.source.inlineVolumeSpec.capacity: Forbidden: may not be specified in the context of inline volumes, spec.source.inlineVolumeSpec.csi: Required value: has to be specified`, ""},
+		{"another pod", "POST", core + "pods", `{"metadata":{"name":"q"},` + pod + `}`, 201, "", ""},
+		{"claim of no container", "PATCH", core + "pods/q/status", `{"status":{"extendedResourceClaimStatus":{"resourceClaimName":"r","requestMappings":[{"containerName":"x","resourceName":"a.b/c","requestName":"q"}]}}}`, 422,
+			`status.extendedResourceClaimStatus.requestMappings[0].containerName: Invalid value: \"x\": must match the name of an entry in spec.initContainers.name or spec.containers.name`, ""},
+		{"health of what was not asked for", "PATCH", core + "pods/q/status", `{"status":{"containerStatuses":[{"name":"c","ready":true,"restartCount":0,"image":"i","imageID":"","allocatedResourcesStatus":[{"name":"a.b/c"}]}]}}`, 422,
+			`status.containerStatuses[0].allocatedResourcesStatus[0].name: Invalid value: \"a.b/c\": must match one of the container's resource requests`, ""},
+		{"status with a bad label", "PATCH", core + "pods/q/status", `{"metadata":{"generateName":"Bad_","finalizers":["x"]}}`, 422, `is invalid: metadata.finalizers[0]: Invalid value: \"x\": name is neither a standard finalizer name nor is it fully qualified"`, ""},
 		{"schema that cannot be walked", "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd, 422, "$ref is not supported", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -75,6 +94,9 @@ func TestAnswers(t *testing.T) {
 			req.Header.Set("Content-Type", "application/json")
 			if tc.method == http.MethodPatch {
 				req.Header.Set("Content-Type", "application/merge-patch+json")
+			}
+			if strings.Contains(tc.path, "fieldManager=") {
+				req.Header.Set("Content-Type", "application/apply-patch+yaml")
 			}
 			resp, err := client.Do(req)
 			if err != nil {
@@ -90,5 +112,57 @@ func TestAnswers(t *testing.T) {
 				t.Errorf("%d %s (warning %q), want %d %s (warning %q)", resp.StatusCode, body, warning, tc.code, tc.want, tc.warning)
 			}
 		})
+	}
+}
+
+// TestForms looks at answers in other forms than the object's own.
+func TestForms(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	client, err := rest.HTTPClientFor(s.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const (
+		tables = "application/json;as=Table;g=meta.k8s.io;v=v1"
+		part   = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+		pods   = "/api/v1/namespaces/default/pods"
+		daemon = "/apis/apps/v1/namespaces/default/daemonsets"
+	)
+	for _, step := range []struct {
+		method, path, mediaType, body string
+		has, hasNone                  string
+	}{
+		{"POST", "/api/v1/namespaces/default/serviceaccounts", "", `{"metadata":{"name":"default"}}`, "", "Failure"},
+		{"POST", pods, "", `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`, "", "Failure"},
+		{"GET", pods + "/p", tables, "", `,"object":`, `"conditions"`},
+		{"PATCH", pods + "/p/status", "", `{"status":{"phase":"Succeeded"}}`, "", "Failure"},
+		{"GET", pods, tables, "", `"conditions":[{"type":"Completed","status":"True","reason":"Succeeded","message":"The pod has completed successfully."}],"object":`, ""},
+		{"POST", daemon, "", `{"metadata":{"name":"d","annotations":{"a":"b"}},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`, `"deprecated.daemonset.template.generation":"1"`, ""},
+		{"GET", daemon + "/d", part, "", `"annotations":{"a":"b"}`, `"deprecated`},
+		{"GET", daemon, tables, "", `"annotations":{"a":"b"}`, `"deprecated`},
+		{"GET", "/openapi/v2", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf", "", "io.k8s.api.core.v1.Pod", `"status":"Failure"`},
+		{"GET", "/openapi/v3/api/v1", "application/json", "", `"/api/v1/watch/pods"`, "sinceTime-"},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), step.method, s.Config.Host+step.path, strings.NewReader(step.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Accept", step.mediaType)
+		req.Header.Set("Content-Type", "application/json")
+		if step.method == http.MethodPatch {
+			req.Header.Set("Content-Type", "application/merge-patch+json")
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(body), step.has) || step.hasNone != "" && strings.Contains(string(body), step.hasNone) {
+			t.Errorf("%s %s as %q: %.2000s, want %s in it, and not %s", step.method, step.path, step.mediaType, body, step.has, step.hasNone)
+		}
 	}
 }

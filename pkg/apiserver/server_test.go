@@ -55,6 +55,10 @@ func TestPaths(t *testing.T) {
 	}{
 		{anonymous, "/readyz", 200, "ok", "ping"},
 		{anonymous, "/livez?verbose", 200, "[+]poststarthook/rbac/bootstrap-roles ok\n", "[-]"},
+		{anonymous, "/livez?verbose", 200, "[+]ping ok\n[+]loopback-serving-certificate ok\n[+]log ok\n[+]etcd ok\n[+]poststarthook/start-apiserver-admission-initializer ok\n", "etcd-readiness"},
+		{anonymous, "/readyz?verbose", 200, "[+]ping ok\n[+]log ok\n[+]etcd ok\n[+]etcd-readiness ok\n[+]informer-sync ok\n[+]poststarthook/start-apiserver-admission-initializer ok\n" +
+			"[+]poststarthook/generic-apiserver-start-informers ok\n[+]poststarthook/priority-and-fairness-config-consumer ok\n", "authorization-sync"},
+		{s.Config, "/readyz/poststarthook/start-kube-apiserver-identity-lease-controller", 200, "ok", "["},
 		{anonymous, "/healthz?verbose&exclude=etcd&exclude=nothing", 200, "[+]etcd excluded: ok\n", "[-]"},
 		{anonymous, "/healthz?verbose&exclude=nothing", 200, "warn: some health checks cannot be excluded: no matches for \"nothing\"\nhealthz check passed\n", "[-]"},
 		{s.Config, "/readyz/ping", 200, "ok", "["},

@@ -24,7 +24,7 @@ func (p *paths) connector(e endpoint, item, name string, s *resource.Subresource
 	}
 	query := p.options(e.gvk)
 	add := func(path, suffix string, parameters []any) {
-		ops := map[string]any{"parameters": parameters}
+		ops := map[string]any{"parameters": sortParameters(slices.Clone(parameters))}
 		for verb, method := range methods() {
 			if !slices.Contains(s.Verbs, verb) && (s.Name != "proxy" || verb != "head" && verb != "options") {
 				continue

@@ -175,6 +175,20 @@ func (d dialect) query(docs map[string]string, list []parameter) []any {
 	return out
 }
 
+// sortParameters sorts parameters, and references to them, by name.
+func sortParameters(list []any) []any {
+	name := func(p any) string {
+		fields := p.(map[string]any)
+		if ref, ok := fields["$ref"].(string); ok {
+			before, _, _ := strings.Cut(strings.TrimPrefix(ref, "#/parameters/"), "-")
+			return before
+		}
+		return fields["name"].(string)
+	}
+	slices.SortStableFunc(list, func(p, q any) int { return cmp.Compare(name(p), name(q)) })
+	return list
+}
+
 // operation writes op in the dialect.
 func (d dialect) operation(op operation) map[string]any {
 	out := map[string]any{"description": op.description, "operationId": op.id, "responses": d.responses(op)}
@@ -195,7 +209,7 @@ func (d dialect) operation(op operation) map[string]any {
 		out["requestBody"] = d.requestBody(op)
 	}
 	if len(parameters) > 0 {
-		out["parameters"] = parameters
+		out["parameters"] = sortParameters(slices.Clone(parameters))
 	}
 	return out
 }

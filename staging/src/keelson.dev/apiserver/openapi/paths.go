@@ -146,7 +146,7 @@ func (p *paths) watches(e endpoint, row *resource.Row, scope string) {
 		p.out[path] = map[string]any{"get": e.operation(operation{
 			description: words, id: "watch" + p.prefix() + id, action: action, gvk: e.gvk,
 			answer: p.use(metaPackage + "WatchEvent"), codes: []string{"200"}, streams: true,
-		}), "parameters": append(inPath, query...)}
+		}), "parameters": sortParameters(append(inPath, query...))}
 	}
 	all := "watch individual changes to a list of " + row.Kind + old + "."
 	collection := p.base + "/watch/" + row.Resource
@@ -219,7 +219,7 @@ func hoist(ops map[string]any) map[string]any {
 			delete(op, "parameters")
 		}
 	}
-	ops["parameters"] = own
+	ops["parameters"] = sortParameters(slices.Clone(own))
 	return ops
 }
 
