@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"strconv"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,7 +26,21 @@ import (
 	"keelson.dev/apiserver/store/kv/memory"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if code == 0 {
+		// What was told to end may need a while for it where much else runs.
+		err := goleak.Find()
+		for deadline := time.Now().Add(patience); err != nil && time.Now().Before(deadline); {
+			err = goleak.Find()
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "store:", err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
 
 // thing is the kind that these tests store: it runs on a node, as pods do.
 type thing struct {
