@@ -23,18 +23,20 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// makeFlow has a user's requests be of a priority level of his name, with a queue.
+// makeFlow has a user, who may do everything, make requests of a priority level of
+// his name, with a queue.
 func makeFlow(t *testing.T, s *testserver.Server, name string, borrow *int32) {
 	t.Helper()
 	api := s.Client.FlowcontrolV1()
-	if _, err := api.PriorityLevelConfigurations().Create(t.Context(), &flowcontrolv1.PriorityLevelConfiguration{
+	level, err := api.PriorityLevelConfigurations().Create(t.Context(), &flowcontrolv1.PriorityLevelConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: flowcontrolv1.PriorityLevelConfigurationSpec{
 			Type: flowcontrolv1.PriorityLevelEnablementLimited, Limited: &flowcontrolv1.LimitedPriorityLevelConfiguration{
 				NominalConcurrencyShares: ptr.To(int32(10)), BorrowingLimitPercent: borrow,
 				LimitResponse: flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeQueue, Queuing: &flowcontrolv1.QueuingConfiguration{Queues: 1, HandSize: 1, QueueLengthLimit: 50}},
 			},
 		},
-	}, metav1.CreateOptions{}); err != nil {
+	}, metav1.CreateOptions{})
+	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := api.FlowSchemas().Create(t.Context(), &flowcontrolv1.FlowSchema{
@@ -48,6 +50,12 @@ func makeFlow(t *testing.T, s *testserver.Server, name string, borrow *int32) {
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	makeAdmin(t, s, name)
+	cfg := s.UserConfig(t, name)
+	poll(t, "requests of "+name+" are classified", func(context.Context) bool {
+		resp, _ := answerTo(t, cfg, "/api/v1/namespaces/default/configmaps")
+		return resp.Header.Get("X-Kubernetes-Pf-Prioritylevel-Uid") == string(level.UID)
+	})
 }
 
 // hold keeps n requests on their way that do not end before the test does.
@@ -108,8 +116,6 @@ func TestBorrowing(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) { c.MaxReads, c.MaxWrites = 30, 30 }})
 	makeFlow(t, s, "borrower", nil)
 	makeFlow(t, s, "modest", ptr.To(int32(0)))
-	makeAdmin(t, s, "borrower")
-	makeAdmin(t, s, "modest")
 	const requests = 12
 	hold(t, s.UserConfig(t, "borrower"), requests)
 	hold(t, s.UserConfig(t, "modest"), requests)
@@ -124,7 +130,7 @@ func TestBorrowing(t *testing.T) {
 		t.Fatalf("a level has %d seats of its own", nominal)
 	}
 	var executing map[string]int
-	if err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 2*time.Minute, true, func(context.Context) (bool, error) {
+	if err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 3*time.Minute, true, func(context.Context) (bool, error) {
 		executing = levels(t, s.Config, "ExecutingRequests")
 		if executing["modest"] > nominal {
 			t.Fatalf("a level that may not borrow has %d requests at once, with %d seats", executing["modest"], nominal)
