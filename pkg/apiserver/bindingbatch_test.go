@@ -72,7 +72,7 @@ func TestBatchesAreAdmitted(t *testing.T) {
 	if _, err := api.ValidatingWebhookConfigurations().Create(ctx, &admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: meta, Webhooks: []admissionregistrationv1.ValidatingWebhook{{
 			Name: meta.Name, Rules: []admissionregistrationv1.RuleWithOperations{bindingRules()}, AdmissionReviewVersions: []string{"v1"},
-			SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone),
+			SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), TimeoutSeconds: ptr.To(int32(30)),
 			ClientConfig: admissionregistrationv1.WebhookClientConfig{
 				URL: ptr.To(hook.URL), CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}),
 			},

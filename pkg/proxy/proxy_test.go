@@ -111,7 +111,7 @@ func TestSessionAffinity(t *testing.T) {
 	for range 4 {
 		pods = append(pods, on("n1", c.pod()))
 	}
-	seconds := int32(60)
+	seconds := int32(10800)
 	s := c.svc("sticky", corev1.ProtocolTCP, func(s *corev1.ServiceSpec) {
 		s.SessionAffinity = corev1.ServiceAffinityClientIP
 		s.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}

@@ -99,13 +99,18 @@ func TestDeadWebhooks(t *testing.T) {
 	for name, how := range dying {
 		server := httptest.NewTLSServer(how.serve)
 		t.Cleanup(server.Close)
+		url := server.URL
 		if how.serve == nil {
-			server.Close()
+			url = "https://127.0.0.1:1" // a port that no other server is given
 		}
-		list = append(list, dead(name, admissionregistrationv1.WebhookClientConfig{
-			URL:      ptr.To(server.URL + "/" + name),
+		webhook := dead(name, admissionregistrationv1.WebhookClientConfig{
+			URL:      ptr.To(url + "/" + name),
 			CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
-		}))
+		})
+		if name == "hanging" {
+			webhook.TimeoutSeconds = ptr.To(int32(1))
+		}
+		list = append(list, webhook)
 	}
 	install(t, s, list, nil)
 	for i := range list {
@@ -156,7 +161,7 @@ func dead(name string, at admissionregistrationv1.WebhookClientConfig) admission
 	return admissionregistrationv1.ValidatingWebhook{
 		Name: name + ".example.com", ClientConfig: at, Rules: rules("*/*", admissionregistrationv1.OperationAll),
 		ObjectSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"case": name + ".example.com"}},
-		TimeoutSeconds: ptr.To(int32(1)), SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+		TimeoutSeconds: ptr.To(int32(30)), SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
 	}
 }
 

@@ -65,7 +65,7 @@ func writeFile(t *testing.T, file, text string) {
 const header = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers:\n"
 
 func (h *hook) entry(name, policy, condition string) string {
-	e := fmt.Sprintf("- type: Webhook\n  name: %s\n  webhook:\n    timeout: 3s\n    authorizedTTL: 1m\n    unauthorizedTTL: 1m\n    subjectAccessReviewVersion: v1\n    matchConditionSubjectAccessReviewVersion: v1\n    failurePolicy: %s\n    connectionInfo: {type: KubeConfigFile, kubeConfigFile: %s}\n", name, policy, h.kubeconfig)
+	e := fmt.Sprintf("- type: Webhook\n  name: %s\n  webhook:\n    timeout: 30s\n    authorizedTTL: 1m\n    unauthorizedTTL: 1m\n    subjectAccessReviewVersion: v1\n    matchConditionSubjectAccessReviewVersion: v1\n    failurePolicy: %s\n    connectionInfo: {type: KubeConfigFile, kubeConfigFile: %s}\n", name, policy, h.kubeconfig)
 	if condition != "" {
 		e += "    matchConditions: [{expression: \"" + condition + "\"}]\n"
 	}
