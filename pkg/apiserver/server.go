@@ -16,7 +16,6 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 
 	"keelson.dev/api/clock"
@@ -87,8 +86,7 @@ func New(cfg config.Config, deps Deps) (*Server, error) {
 		deps.Log = slog.New(slog.DiscardHandler)
 	}
 	if deps.Metrics == nil {
-		deps.Metrics = prometheus.NewRegistry()
-		deps.Metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		deps.Metrics = daemon.NewMetrics()
 	}
 	s := &Server{
 		cfg: cfg, deps: deps, log: deps.Log,

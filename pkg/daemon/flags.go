@@ -17,16 +17,14 @@ import (
 // Flags are those that the clients of the API server have in common, under
 // upstream's names.
 type Flags struct {
-	Kubeconfig  string
-	Verbosity   int
-	ShowVersion bool
+	Kubeconfig string
+	Verbosity  int
 }
 
 // Add defines the flags.
 func (f *Flags) Add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.Kubeconfig, "kubeconfig", f.Kubeconfig, "file with the address of the API server and the credentials to use")
 	fs.IntVarP(&f.Verbosity, "v", "v", f.Verbosity, "log level; debug messages are written from 4 on")
-	fs.BoolVar(&f.ShowVersion, "version", false, "print the version and exit")
 }
 
 // ServingFlags say where a process serves its endpoints.

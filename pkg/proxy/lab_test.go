@@ -31,7 +31,7 @@ const asProxy = "KEELSON_TEST_PROXY_PROCESS"
 // node. The test binary is also the proxy that tests kill.
 func TestMain(m *testing.M) {
 	if os.Getenv(asProxy) != "" {
-		if err := command.Run(context.Background(), os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		if err := command.Run(context.Background(), os.Args[1:], os.Stderr); err != nil {
 			panic(err)
 		}
 		return

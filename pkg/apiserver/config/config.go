@@ -98,8 +98,6 @@ type Config struct {
 
 	// Verbosity of the log, as klog's -v.
 	Verbosity int
-	// ShowVersion asks for the version instead of a server.
-	ShowVersion bool
 }
 
 // RequestHeader says which proxies may name the user in headers.

@@ -12,11 +12,12 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"keelson.dev/keelson/pkg/daemon"
 )
 
 // Parse reads flags into a Config and validates it. Usage and errors of the
-// flags themselves are written to stderr. pflag.ErrHelp means that help was
-// asked for and given.
+// flags themselves are written to stderr.
 func Parse(args []string, stderr io.Writer) (Config, error) {
 	c := Default()
 	fs := pflag.NewFlagSet("apiserver", pflag.ContinueOnError)
@@ -30,19 +31,13 @@ func Parse(args []string, stderr io.Writer) (Config, error) {
 	c.Authentication.addFlags(fs)
 	c.Authorization.addFlags(fs)
 	c.Transport.add(fs)
-	if err := fs.Parse(args); err != nil {
+	if err := daemon.Parse(fs, args); err != nil {
 		return c, err
 	}
 	c.Flags = make(map[string]string)
 	fs.VisitAll(func(f *pflag.Flag) { c.Flags[f.Name] = f.Value.String() })
 	c.AnonymousAuthSet = fs.Changed("anonymous-auth")
 	c.Authorization.note(fs)
-	if fs.NArg() > 0 {
-		return c, fmt.Errorf("unexpected argument %q", fs.Arg(0))
-	}
-	if c.ShowVersion {
-		return c, nil
-	}
 	return c, c.Validate()
 }
 
@@ -74,7 +69,6 @@ func (c *Config) addServing(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.PriorityAndFairness, "enable-priority-and-fairness", c.PriorityAndFairness, "share the limits of requests in flight between flows, by FlowSchemas and PriorityLevelConfigurations")
 	fs.BoolVar(&c.Profiling, "profiling", c.Profiling, "serve /debug/pprof")
 	fs.IntVarP(&c.Verbosity, "v", "v", 0, "verbosity of the log")
-	fs.BoolVar(&c.ShowVersion, "version", false, "print the version and exit")
 }
 
 func (c *Config) addAuthn(fs *pflag.FlagSet) {

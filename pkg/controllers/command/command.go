@@ -12,8 +12,6 @@ import (
 	"runtime"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,16 +34,9 @@ import (
 )
 
 // Run is the process: it returns when ctx ends, or when the process cannot go on.
-func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	o, err := parse(args, stderr)
-	if errors.Is(err, pflag.ErrHelp) {
-		return nil
-	}
 	if err != nil {
-		return err
-	}
-	if o.ShowVersion {
-		_, err := fmt.Fprintln(stdout, "Keelson", daemon.Version)
 		return err
 	}
 	rc, err := daemon.RESTConfig(o.Kubeconfig, "controller-manager")
@@ -62,8 +53,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if o.contention {
 		runtime.SetBlockProfileRate(1)
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry := daemon.NewMetrics()
 	guard, err := daemon.NewGuard(client, o.serving.ClientCAFile)
 	if err != nil {
 		return err

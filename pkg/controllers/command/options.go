@@ -134,11 +134,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	addUnused(fs)
 	o.flags = fs
 	o.syncs = addSyncs(fs)
-	if err := fs.Parse(args); err != nil {
+	if err := daemon.Parse(fs, args); err != nil {
 		return nil, err
-	}
-	if o.ShowVersion {
-		return o, nil
 	}
 	return o, o.complete()
 }

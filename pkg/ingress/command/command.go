@@ -17,8 +17,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/pflag"
 	"golang.org/x/net/netutil"
 	"golang.org/x/sync/errgroup"
@@ -60,7 +58,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.StringVar(&o.http, "http-address", ":8080", "address to serve HTTP on")
 	fs.StringVar(&o.https, "https-address", ":8443", "address to serve HTTPS on")
 	fs.StringVar(&o.publish, "publish-service", "", "namespace/name of the Service whose addresses are told in the status of Ingresses")
-	if err := fs.Parse(args); err != nil {
+	if err := daemon.Parse(fs, args); err != nil {
 		return nil, err
 	}
 	if _, _, ok := strings.Cut(o.publish, "/"); !ok && o.publish != "" {
@@ -70,16 +68,9 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 }
 
 // Run is the process: it returns when ctx ends, or when the process cannot go on.
-func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	o, err := parse(args, stderr)
-	if errors.Is(err, pflag.ErrHelp) {
-		return nil
-	}
 	if err != nil {
-		return err
-	}
-	if o.ShowVersion {
-		_, err := fmt.Fprintln(stdout, "Keelson", daemon.Version)
 		return err
 	}
 	rc, err := restConfig(o.Kubeconfig)
@@ -107,8 +98,7 @@ func restConfig(kubeconfig string) (*rest.Config, error) {
 }
 
 func run(ctx context.Context, o *options, client kubernetes.Interface, log *slog.Logger) error {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry := daemon.NewMetrics()
 	proxy := ingress.NewProxy(log, registry)
 	namespace, name, _ := strings.Cut(o.publish, "/")
 	control, err := ingress.NewController(client, proxy, types.NamespacedName{Namespace: namespace, Name: name}, clock.Real(), log)

@@ -16,8 +16,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
@@ -58,7 +56,7 @@ func parse(args []string, stderr io.Writer) (*options, *kubeletconfig.KubeletCon
 	fs.StringVar(&o.network, "network-plugin", o.network, "who makes the pod network: keelson, or external for a CNI plugin that was installed")
 	fs.StringToStringVar(&o.labels, "node-labels", nil, "labels to register the node with")
 	fs.StringSliceVar(&o.taints, "register-with-taints", nil, "taints to register the node with, KEY=VALUE:EFFECT")
-	if err := fs.Parse(args); err != nil {
+	if err := daemon.Parse(fs, args); err != nil {
 		return nil, nil, err
 	}
 	if o.network != networkOwn && o.network != networkExternal {
@@ -115,16 +113,9 @@ func addresses(text string) ([]string, error) {
 }
 
 // Run is the process: it returns when ctx ends, or when the process cannot go on.
-func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	o, c, err := parse(args, stderr)
-	if errors.Is(err, pflag.ErrHelp) {
-		return nil
-	}
 	if err != nil {
-		return err
-	}
-	if o.ShowVersion {
-		_, err := fmt.Fprintln(stdout, "Keelson", daemon.Version)
 		return err
 	}
 	ips, err := addresses(o.nodeIP)
@@ -144,8 +135,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := os.MkdirAll(o.rootDir, 0o750); err != nil {
 		return fmt.Errorf("--root-dir: %w", err)
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry := daemon.NewMetrics()
 	name := strings.ToLower(strings.TrimSpace(hostname))
 	log := daemon.NewLog(stderr, o.Verbosity)
 	id := &identity{options: o, config: certificates.Config{NodeName: name, Dir: o.certDir, Clock: clock.Real(), Log: log, Metrics: registry}}

@@ -16,9 +16,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -37,16 +34,9 @@ import (
 )
 
 // Run runs the proxy until ctx ends.
-func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	cfg, err := config.Parse(args, stderr)
-	if errors.Is(err, pflag.ErrHelp) {
-		return nil
-	}
 	if err != nil {
-		return err
-	}
-	if cfg.ShowVersion {
-		_, err := fmt.Fprintln(stdout, "Keelson", daemon.Version)
 		return err
 	}
 	log := daemon.NewLog(stderr, cfg.Verbosity)
@@ -69,8 +59,7 @@ func run(ctx context.Context, cfg *config.Config, client kubernetes.Interface, l
 		log.Info("The only mode is nftables", "asked", cfg.Mode)
 	}
 	tune(&cfg.KubeProxyConfiguration, log)
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry := daemon.NewMetrics()
 	events := newEvents(client, cfg.Hostname)
 	defer events.broadcaster.Shutdown()
 	started := make(chan struct{})

@@ -75,11 +75,8 @@ func Parse(args []string, output io.Writer) (*Config, error) {
 	fs.BoolVar(&c.Cleanup, "cleanup", false, "If true remove the nftables tables and exit.")
 	addFlags(fs, &c.KubeProxyConfiguration)
 	c.addMetrics(fs)
-	if err := fs.Parse(args); err != nil {
+	if err := daemon.Parse(fs, args); err != nil {
 		return nil, err
-	}
-	if fs.NArg() > 0 {
-		return nil, fmt.Errorf("unknown arguments: %s", strings.Join(fs.Args(), " "))
 	}
 	if file != "" {
 		if err := c.read(file); err != nil {

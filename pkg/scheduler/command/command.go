@@ -13,8 +13,6 @@ import (
 	"net"
 	"net/http"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
@@ -48,7 +46,7 @@ func parse(args []string, stderr io.Writer) (*options, *configv1.KubeSchedulerCo
 	o.serving.Add(fs)
 	o.election.Add(fs)
 	fs.StringVar(&o.config, "config", "", "file with a KubeSchedulerConfiguration; flags that are given win over it")
-	if err := fs.Parse(args); err != nil {
+	if err := daemon.Parse(fs, args); err != nil {
 		return nil, nil, err
 	}
 	cfg := &configv1.KubeSchedulerConfiguration{}
@@ -68,16 +66,9 @@ func parse(args []string, stderr io.Writer) (*options, *configv1.KubeSchedulerCo
 }
 
 // Run is the process: it returns when ctx ends, or when the process cannot go on.
-func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	o, cfg, err := parse(args, stderr)
-	if errors.Is(err, pflag.ErrHelp) {
-		return nil
-	}
 	if err != nil {
-		return err
-	}
-	if o.ShowVersion {
-		_, err := fmt.Fprintln(stdout, "Keelson", daemon.Version)
 		return err
 	}
 	profiles, err := profile.Build(cfg, nil)
@@ -97,8 +88,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 func run(ctx context.Context, o *options, client kubernetes.Interface, profiles *profile.Set, stderr io.Writer) error {
 	log := daemon.NewLog(stderr, o.Verbosity)
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry := daemon.NewMetrics()
 	s, err := scheduler.New(scheduler.Config{
 		Client: client, Profiles: profiles, Clock: clock.Real(), Rand: clock.NewRand(), Log: log, Metrics: registry,
 	})

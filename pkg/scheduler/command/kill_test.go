@@ -33,7 +33,7 @@ const asScheduler = "KEELSON_TEST_SCHEDULER"
 
 func TestMain(m *testing.M) {
 	if args := os.Getenv(asScheduler); args != "" {
-		if err := command.Run(context.Background(), strings.Fields(args), os.Stdout, os.Stderr); err != nil {
+		if err := command.Run(context.Background(), strings.Fields(args), os.Stderr); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
