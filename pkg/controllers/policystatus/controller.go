@@ -32,7 +32,7 @@ type Controller struct {
 	controller.Deps
 	loop     *controller.Loop
 	policies admissionregistrationlisters.ValidatingAdmissionPolicyLister
-	checker  *validating.TypeChecker
+	schemas  resolver.SchemaResolver
 }
 
 // New returns the controller.
@@ -40,7 +40,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 	policies := d.Informers.Admissionregistration().V1().ValidatingAdmissionPolicies()
 	c := &Controller{
 		Deps: d, policies: policies.Lister(),
-		checker: &validating.TypeChecker{SchemaResolver: &resolver.ClientDiscoveryResolver{Discovery: d.Discovery}, RestMapper: d.Mapper},
+		schemas: &resolver.ClientDiscoveryResolver{Discovery: d.Discovery},
 	}
 	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, controller.OnChange(policies.Informer(), func(_, p *admissionregistrationv1.ValidatingAdmissionPolicy) {
@@ -61,8 +61,13 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	types := &knownTypes{ResettableRESTMapper: c.Mapper, schemas: c.schemas}
+	warnings := (&validating.TypeChecker{SchemaResolver: types, RestMapper: types}).Check(policy)
+	if types.failure != nil {
+		return fmt.Errorf("types of policy: %w", types.failure)
+	}
 	checked := applyadmissionregistrationv1.TypeChecking()
-	for _, w := range c.checker.Check(policy) {
+	for _, w := range warnings {
 		checked.WithExpressionWarnings(applyadmissionregistrationv1.ExpressionWarning().WithFieldRef(w.FieldRef).WithWarning(w.Warning))
 	}
 	status := applyadmissionregistrationv1.ValidatingAdmissionPolicyStatus().WithObservedGeneration(policy.Generation).WithTypeChecking(checked)
