@@ -36,13 +36,7 @@ args() {
 }
 declare -A arguments
 for p in apiserver controller-manager scheduler; do arguments[$p]=$(args "$p"); done
-node=$(sed -n 's/^kubelet-\(.*\)=.*/\1/p' <<<"$pids" | head -1)
-if [[ -n $node ]]; then
-	arguments[kubelet]=$(args "kubelet-$node")
-	arguments[proxy]=$(args "proxy-$node")
-	kubelet=$data/nodes/$node/var/lib/kubelet/config.yaml
-	proxy=$data/nodes/$node/var/lib/kube-proxy/config.conf
-fi
+mapfile -t nodes < <(sed -n 's/^kubelet-\(.*\)=.*/\1/p' <<<"$pids" | sort)
 
 # value PROCESS FLAG: what a flag is set to; nothing if it is not.
 value() { sed -n "s/^--$2=//p" <<<"${arguments[$1]}" | tail -1; }
@@ -93,7 +87,7 @@ strong() { # strong SUITES: all have forward secrecy and authenticated encryptio
 	done
 }
 
-echo "CIS Kubernetes Benchmark 1.12: cluster $name, node ${node:-none}"
+echo "CIS Kubernetes Benchmark 1.12: cluster $name, nodes ${nodes[*]:-none}"
 echo "1.1 Control plane node configuration files"
 mapfile -t pki < <(find "$data/pki" -type f)
 no_spec="no pod specifications: the supervisor starts it from cluster.json"
@@ -102,11 +96,9 @@ for i in 1:"API server" 3:"controller manager" 5:scheduler 7:etcd; do
 	result "1.1.$n" A "$(yes within "$data/cluster.json" 600)" "$what specification file permissions 600" "$no_spec"
 	result "1.1.$((n + 1))" A "$(yes owned "$data/cluster.json")" "$what specification file ownership root:root" "$no_spec"
 done
-if [[ -n $node ]]; then
-	mapfile -t cni < <(find "$data/nodes/$node/etc/cni/net.d" -type f)
-	result 1.1.9 M "$(yes every 644 "${cni[@]}")" "CNI file permissions"
-	result 1.1.10 M "$(yes every owned "${cni[@]}")" "CNI file ownership root:root"
-fi
+mapfile -t cni < <(for node in "${nodes[@]}"; do find "$data/nodes/$node/etc/cni/net.d" -type f; done)
+result 1.1.9 M "$(yes every 644 "${cni[@]}")" "CNI file permissions"
+result 1.1.10 M "$(yes every owned "${cni[@]}")" "CNI file ownership root:root"
 result 1.1.11 A "$(yes within "$data/etcd" 700)" "etcd data directory permissions 700"
 result 1.1.12 A "$(yes owned "$data/etcd")" "etcd data directory ownership" "etcd is in the API server's process, which runs as root: root:root"
 result 1.1.13 A "$(yes every 600 "$data/admin.conf" "$data/super-admin.conf")" "administrative credential file permissions 600"
@@ -185,8 +177,13 @@ for i in 1:"--cert-file and --key-file" 2:--client-cert-auth=true 3:"--auto-tls 
 done
 result 2.7 M "$(yes alone)" "a certificate authority of its own" "$no_etcd"
 
-if [[ -n $node ]]; then
+for node in "${nodes[@]}"; do
+	arguments[kubelet]=$(args "kubelet-$node")
+	arguments[proxy]=$(args "proxy-$node")
 	inside_node=$data/nodes/$node
+	kubelet=$inside_node/var/lib/kubelet/config.yaml
+	proxy=$inside_node/var/lib/kube-proxy/config.conf
+	echo "4 Node $node"
 	echo "4.1 Worker node configuration files"
 	unit="no unit file: the node's host starts it from node.json"
 	result 4.1.1 A "$(yes within "$inside_node/node.json" 600)" "kubelet service file permissions 600" "$unit"
@@ -226,7 +223,7 @@ if [[ -n $node ]]; then
 
 	echo "4.3 kube-proxy"
 	result 4.3.1 A "$(yes eval '[[ $(field "$proxy" metricsBindAddress) == 127.0.0.1:* ]]')" "metrics at 127.0.0.1" "by TLS, to whom the API server allows: --secure-metrics=$(value proxy secure-metrics)"
-fi
+done
 
 echo
 echo "$passed passed, $failed failed, $manual manual checks to look at"

@@ -26,6 +26,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -45,8 +46,13 @@ const (
 	serverStore = "kubelet-server"
 )
 
-// poll is how often a kubelet that waits for its first certificate looks for it.
-const poll = 100 * time.Millisecond
+const (
+	// poll is how often a kubelet that waits for its first certificate looks for it.
+	poll = 100 * time.Millisecond
+	// reread is how often a kubelet looks whether somebody else has renewed its
+	// certificate.
+	reread = time.Minute
+)
 
 // Config is what both kinds of certificate need.
 type Config struct {
@@ -63,26 +69,50 @@ func (c *Config) subject() pkix.Name {
 }
 
 // ClientFile is where the client certificate is, with its key, for a kubeconfig to name.
-func ClientFile(dir string) string { return filepath.Join(dir, clientStore+"-current.pem") }
+func ClientFile(dir string) string { return currentFile(dir, clientStore) }
+
+func currentFile(dir, store string) string { return filepath.Join(dir, store+"-current.pem") }
 
 // Manager keeps one certificate.
-type Manager struct{ inner certificate.Manager }
+type Manager struct {
+	inner certificate.Manager
+	file  string // where the latest is, with its key
+	clock clock.Clock
+	found atomic.Pointer[tls.Certificate] // in file
+}
 
 // Run keeps the certificate until ctx ends.
 func (m *Manager) Run(ctx context.Context) {
 	m.inner.Start()
-	<-ctx.Done()
-	m.inner.Stop()
+	defer m.inner.Stop()
+	ticker := m.clock.NewTicker(reread)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+		}
+		// What cannot be read leaves what was read before.
+		if cert, err := tls.LoadX509KeyPair(m.file, m.file); err == nil {
+			m.found.Store(&cert)
+		}
+	}
 }
 
 var errNoCertificate = errors.New("no serving certificate available for the kubelet")
 
-// Get is the present certificate, for a TLS server.
+// Get is the present certificate, for a TLS server: its own latest, or one that
+// lasts longer and was put in its place.
 func (m *Manager) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	if cert := m.inner.Current(); cert != nil {
-		return cert, nil
+	cert, found := m.inner.Current(), m.found.Load()
+	if found != nil && (cert == nil || cert.Leaf == nil || found.Leaf.NotAfter.After(cert.Leaf.NotAfter)) {
+		cert = found
 	}
-	return nil, errNoCertificate
+	if cert == nil {
+		return nil, errNoCertificate
+	}
+	return cert, nil
 }
 
 // Bootstrap writes kubeconfig unless there is one that works: it has a client
@@ -200,7 +230,8 @@ func NewClient(c Config, with func() (*rest.Config, error)) (*Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client certificate: %w", err)
 	}
-	return &Manager{inner}, c.measure(inner, "client", "client certificate", failures)
+	m := &Manager{inner: inner, file: ClientFile(c.Dir), clock: c.Clock}
+	return m, c.measure(inner, "client", "client certificate", failures)
 }
 
 // NewServer returns the manager of the serving certificate, for the node's
@@ -222,7 +253,8 @@ func NewServer(c Config, client kubernetes.Interface, names []string, addresses 
 	if err != nil {
 		return nil, fmt.Errorf("serving certificate: %w", err)
 	}
-	return &Manager{inner}, c.measure(inner, "server", "serving certificate", failures)
+	m := &Manager{inner: inner, file: currentFile(c.Dir, serverStore), clock: c.Clock}
+	return m, c.measure(inner, "server", "serving certificate", failures)
 }
 
 func (c *Config) serving(names []string, addresses []net.IP) *x509.CertificateRequest {

@@ -5,6 +5,9 @@ package certificates
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -15,6 +18,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -276,4 +280,79 @@ func TestUsable(t *testing.T) {
 	if usable(filepath.Join(dir, strings.Repeat("x", 9)), cert.NotBefore) {
 		t.Error("no file counts")
 	}
+}
+
+// asked has asked for a certificate, and got it.
+type asked struct{ cert *tls.Certificate }
+
+func (a asked) Current() *tls.Certificate { return a.cert }
+func (asked) Start()                      {}
+func (asked) Stop()                       {}
+func (asked) ServerHealthy() bool         { return true }
+
+// TestRenewedByOthers: a serving certificate that somebody has put in the place of
+// the kubelet's own is presented without a restart, and half a file is not.
+func TestRenewedByOthers(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		clk := clock.Real()
+		file := currentFile(dir, serverStore)
+		put := func() *big.Int {
+			t.Helper()
+			key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+			if err != nil {
+				t.Fatal(err)
+			}
+			template := &x509.Certificate{
+				SerialNumber: big.NewInt(clk.Now().UnixNano()), NotBefore: clk.Now().Add(-time.Hour), NotAfter: clk.Now().AddDate(1, 0, 0),
+			}
+			der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			private, err := x509.MarshalPKCS8PrivateKey(key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pair := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})...)
+			if err := os.WriteFile(file, pair, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return template.SerialNumber
+		}
+		first := put()
+		own, err := tls.LoadX509KeyPair(file, file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := &Manager{inner: asked{&own}, file: file, clock: clk}
+		presents := func(when string, want *big.Int) {
+			t.Helper()
+			cert, err := m.Get(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if cert.Leaf.SerialNumber.Cmp(want) != 0 {
+				t.Errorf("%s: presents number %v, want %v", when, cert.Leaf.SerialNumber, want)
+			}
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			m.Run(ctx)
+		}()
+		clk.Sleep(reread * 3 / 2)
+		presents("at first", first)
+		second := put()
+		clk.Sleep(reread)
+		presents("renewed", second)
+		if err := os.WriteFile(file, []byte("half"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		clk.Sleep(reread)
+		presents("with half a file", second)
+		stop()
+		<-done
+	})
 }
