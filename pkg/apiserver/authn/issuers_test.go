@@ -27,7 +27,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-func writeFile(t *testing.T, file, text string) {
+func writeFile(t testing.TB, file, text string) {
 	t.Helper()
 	if err := os.WriteFile(file+".next", []byte(text), 0o600); err != nil {
 		t.Fatal(err)

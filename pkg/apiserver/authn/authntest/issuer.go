@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package authntest has an issuer of tokens on loopback, for tests: discovery
-// and keys over TLS, and tokens with any claims.
+// and keys over TLS, and tokens with any claims. It reads what answers say, too.
 package authntest
 
 import (

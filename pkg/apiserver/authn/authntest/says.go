@@ -1,0 +1,26 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package authntest
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+)
+
+// Says reports whether a JSON document has a field of a name that is true,
+// wherever it is: of several the first may count, or the last.
+func Says(doc []byte, name string) bool {
+	d, last := json.NewDecoder(bytes.NewReader(doc)), ""
+	for {
+		token, err := d.Token()
+		if err != nil {
+			return false
+		}
+		if token == true && strings.EqualFold(last, name) {
+			return true
+		}
+		last, _ = token.(string)
+	}
+}

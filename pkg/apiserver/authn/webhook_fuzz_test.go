@@ -1,0 +1,53 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package authn
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"testing"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+
+	"keelson.dev/keelson/pkg/apiserver/authn/authntest"
+	"keelson.dev/keelson/pkg/apiserver/config"
+)
+
+// FuzzTokenWebhook: whatever a webhook answers, a token lets nobody in but by a
+// review that says that it does.
+func FuzzTokenWebhook(f *testing.F) {
+	var answer atomic.Pointer[[]byte]
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(*answer.Load())
+	}))
+	f.Cleanup(server.Close)
+	file := filepath.Join(f.TempDir(), "webhook.kubeconfig")
+	writeFile(f, file, fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u}]\nclusters: [{name: c, cluster: {server: %q}}]\n", server.URL))
+	hook, err := newTokenWebhook(config.TokenWebhook{ConfigFile: file, Version: "v1"}, authenticator.Audiences{"api"})
+	if err != nil {
+		f.Fatal(err)
+	}
+	review := `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","status":{"authenticated":%t,"user":{"username":%q},"audiences":[%q]}}`
+	for _, audience := range []string{"api", "another", ""} {
+		f.Add([]byte(fmt.Sprintf(review, true, "alice", audience)))
+		f.Add([]byte(fmt.Sprintf(review, false, "alice", audience)))
+	}
+	f.Add([]byte(`{"apiVersion":"v1","kind":"Status","status":"Failure"}`))
+	ctx := authenticator.WithAudiences(f.Context(), authenticator.Audiences{"api"})
+	var n atomic.Int64
+	f.Fuzz(func(t *testing.T, body []byte) {
+		answer.Store(&body)
+		token := strconv.FormatInt(n.Add(1), 10) // none is remembered
+		if resp, ok, _ := hook.AuthenticateToken(ctx, token); ok && !authntest.Says(body, "authenticated") {
+			t.Errorf("%q lets in %v", body, resp.User)
+		}
+	})
+}
