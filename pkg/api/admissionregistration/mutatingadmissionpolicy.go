@@ -18,6 +18,7 @@ func mutatingAdmissionPolicyRow(j *judge) *resource.Row {
 		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingadmissionpolicies", Kind: "MutatingAdmissionPolicy",
 		Categories: []string{"api-extensions"},
 
+		MetaOnUpdate:  resource.MetaRules{Whole: 1, NoChanges: true},
 		Default:       defaultMutatingAdmissionPolicy,
 		PrepareCreate: strategy.StartGeneration[admissionregistrationv1.MutatingAdmissionPolicy],
 		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.MutatingAdmissionPolicy) *admissionregistrationv1.MutatingAdmissionPolicySpec {

@@ -18,6 +18,7 @@ func mutatingAdmissionPolicyBindingRow() *resource.Row {
 		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingadmissionpolicybindings", Kind: "MutatingAdmissionPolicyBinding",
 		Categories: []string{"api-extensions"},
 
+		MetaOnUpdate:  resource.MetaRules{Whole: 1, NoChanges: true},
 		Default:       defaultMutatingAdmissionPolicyBinding,
 		PrepareCreate: strategy.StartGeneration[admissionregistrationv1.MutatingAdmissionPolicyBinding],
 		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.MutatingAdmissionPolicyBinding) *admissionregistrationv1.MutatingAdmissionPolicyBindingSpec {

@@ -18,6 +18,7 @@ func mutatingWebhookConfigurationRow(j *judge) *resource.Row {
 		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingwebhookconfigurations", Kind: "MutatingWebhookConfiguration",
 		Categories: []string{"api-extensions"},
 
+		MetaOnUpdate:  resource.MetaRules{Whole: 1, NoChanges: true},
 		Default:       defaultMutatingWebhookConfiguration,
 		PrepareCreate: strategy.StartGeneration[admissionregistrationv1.MutatingWebhookConfiguration],
 		PrepareUpdate: strategy.CountSpecExactly(func(o *admissionregistrationv1.MutatingWebhookConfiguration) *[]admissionregistrationv1.MutatingWebhook {

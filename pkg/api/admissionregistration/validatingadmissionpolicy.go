@@ -21,6 +21,7 @@ func validatingAdmissionPolicyRow(j *judge) *resource.Row {
 		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies", Kind: "ValidatingAdmissionPolicy",
 		Categories: []string{"api-extensions"},
 
+		MetaOnUpdate:   resource.MetaRules{Whole: 1, NoChanges: true},
 		Default:        defaultValidatingAdmissionPolicy,
 		PrepareCreate:  parts.Create,
 		PrepareUpdate:  parts.Update,

@@ -18,6 +18,7 @@ func validatingAdmissionPolicyBindingRow() *resource.Row {
 		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings", Kind: "ValidatingAdmissionPolicyBinding",
 		Categories: []string{"api-extensions"},
 
+		MetaOnUpdate:  resource.MetaRules{Whole: 1, NoChanges: true},
 		Default:       defaultValidatingAdmissionPolicyBinding,
 		PrepareCreate: strategy.StartGeneration[admissionregistrationv1.ValidatingAdmissionPolicyBinding],
 		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.ValidatingAdmissionPolicyBinding) *admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec {

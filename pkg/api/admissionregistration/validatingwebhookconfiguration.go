@@ -18,6 +18,7 @@ func validatingWebhookConfigurationRow(j *judge) *resource.Row {
 		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingwebhookconfigurations", Kind: "ValidatingWebhookConfiguration",
 		Categories: []string{"api-extensions"},
 
+		MetaOnUpdate:  resource.MetaRules{Whole: 1, NoChanges: true},
 		Default:       defaultValidatingWebhookConfiguration,
 		PrepareCreate: strategy.StartGeneration[admissionregistrationv1.ValidatingWebhookConfiguration],
 		PrepareUpdate: strategy.CountSpecExactly(func(o *admissionregistrationv1.ValidatingWebhookConfiguration) *[]admissionregistrationv1.ValidatingWebhook {

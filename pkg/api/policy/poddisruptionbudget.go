@@ -22,6 +22,7 @@ func podDisruptionBudgetRow() *resource.Row {
 		Group: "policy", Version: "v1", Resource: "poddisruptionbudgets", Kind: "PodDisruptionBudget", Namespaced: true,
 		ShortNames: []string{"pdb"},
 
+		MetaOnUpdate:   resource.MetaRules{NoChanges: true},
 		PrepareCreate:  parts.Create,
 		ValidateName:   report.SegmentName,
 		AnyFinalizer:   true,
@@ -40,7 +41,7 @@ func podDisruptionBudgetRow() *resource.Row {
 		Cells: podDisruptionBudgetCells,
 
 		Subresources: []resource.Sub[policyv1.PodDisruptionBudget]{
-			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validatePodDisruptionBudgetStatus},
+			{Subresource: strategy.View("status", "spec").JudgingMeta(resource.MetaRules{NoChanges: true}), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validatePodDisruptionBudgetStatus},
 		},
 	}.Row()
 }

@@ -17,6 +17,7 @@ func csiNodeRow() *resource.Row {
 		Group: "storage.k8s.io", Version: "v1", Resource: "csinodes", Kind: "CSINode",
 
 		ReturnDeleted:  true,
+		MetaOnUpdate:   resource.MetaRules{Whole: 1, NoChanges: true},
 		Validate:       validateCSINode,
 		ValidateUpdate: validateCSINodeUpdate,
 

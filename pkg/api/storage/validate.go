@@ -81,8 +81,8 @@ func validateCSIStorageCapacity(_ context.Context, c *storagev1.CSIStorageCapaci
 	return r.Errors
 }
 
-func validateCSIStorageCapacityUpdate(_ context.Context, c, old *storagev1.CSIStorageCapacity) field.ErrorList {
-	var r report.Report
+func validateCSIStorageCapacityUpdate(ctx context.Context, c, old *storagev1.CSIStorageCapacity) field.ErrorList {
+	r := report.Report{Errors: validateCSIStorageCapacity(ctx, c)}
 	r.Immutable(field.NewPath("nodeTopology"), c.NodeTopology, old.NodeTopology)
 	r.Immutable(field.NewPath("storageClassName"), c.StorageClassName, old.StorageClassName)
 	return r.Errors

@@ -20,6 +20,7 @@ func volumeAttachmentRow() *resource.Row {
 	return resource.Kind[storagev1.VolumeAttachment, storagev1.VolumeAttachmentList]{
 		Group: "storage.k8s.io", Version: "v1", Resource: "volumeattachments", Kind: "VolumeAttachment",
 
+		MetaOnUpdate:   resource.MetaRules{Whole: 1, NoChanges: true},
 		Default:        defaultVolumeAttachment,
 		PrepareCreate:  parts.ClearStatus,
 		PrepareUpdate:  parts.KeepStatus,
@@ -39,7 +40,7 @@ func volumeAttachmentRow() *resource.Row {
 		Cells: volumeAttachmentCells,
 
 		Subresources: []resource.Sub[storagev1.VolumeAttachment]{
-			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: parts.KeepSpecAndMeta},
+			{Subresource: strategy.View("status", "spec", "metadata").JudgingMeta(resource.MetaRules{Whole: 1, NoChanges: true}), PrepareUpdate: parts.KeepSpecAndMeta},
 		},
 	}.Row()
 }

@@ -216,7 +216,7 @@ func (pp *patching) wrongKind(doc []byte) error {
 		return err
 	}
 	if gvk.Kind == "" {
-		return nil
+		gvk.Kind = pp.kind().Kind
 	}
 	if scheme := pp.r.convert.scheme; !pp.r.dynamic() && scheme != nil && !scheme.Recognizes(*gvk) {
 		return runtime.NewNotRegisteredErrForKind(scheme.Name(), *gvk)
