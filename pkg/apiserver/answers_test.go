@@ -84,6 +84,8 @@ func TestAnswers(t *testing.T) {
 		{"health of what was not asked for", "PATCH", core + "pods/q/status", `{"status":{"containerStatuses":[{"name":"c","ready":true,"restartCount":0,"image":"i","imageID":"","allocatedResourcesStatus":[{"name":"a.b/c"}]}]}}`, 422,
 			`status.containerStatuses[0].allocatedResourcesStatus[0].name: Invalid value: \"a.b/c\": must match one of the container's resource requests`, ""},
 		{"status with a bad label", "PATCH", core + "pods/q/status", `{"metadata":{"generateName":"Bad_","finalizers":["x"]}}`, 422, `is invalid: metadata.finalizers[0]: Invalid value: \"x\": name is neither a standard finalizer name nor is it fully qualified"`, ""},
+		{"no field of jobs", "GET", jobs + "?fieldSelector=status.x%3Dy", ``, 400, `field label \"status.x\" not supported for Job`, ""},
+		{"no field of replica sets", "GET", "/apis/apps/v1/replicasets?fieldSelector=status.replicas%3D1", ``, 400, `\"status.replicas\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"`, ""},
 		{"schema that cannot be walked", "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd, 422, "$ref is not supported", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -140,6 +142,8 @@ func TestForms(t *testing.T) {
 		{"POST", daemon, "", `{"metadata":{"name":"d","annotations":{"a":"b"}},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`, `"deprecated.daemonset.template.generation":"1"`, ""},
 		{"GET", daemon + "/d", part, "", `"annotations":{"a":"b"}`, `"deprecated`},
 		{"GET", daemon, tables, "", `"annotations":{"a":"b"}`, `"deprecated`},
+		{"GET", "/api/v1/limitranges", tables, "", `"rows":null}`, ""},
+		{"GET", "/api/v1/resourcequotas", tables, "", `"rows":[]}`, ""},
 		{"GET", "/openapi/v2", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf", "", "io.k8s.api.core.v1.Pod", `"status":"Failure"`},
 		{"GET", "/openapi/v3/api/v1", "application/json", "", `"/api/v1/watch/pods"`, "sinceTime-"},
 	} {

@@ -5,10 +5,8 @@ package apiextensions
 
 import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
-	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
@@ -31,12 +29,6 @@ func customResourceDefinitionRow() *resource.Row {
 		AnyFinalizer:             true,
 		Validate:                 validateCustomResourceDefinition,
 		ValidateUpdate:           validateCustomResourceDefinitionUpdate,
-
-		Columns: []metav1.TableColumnDefinition{
-			column.Name(),
-			column.CreatedAt(),
-		},
-		Cells: customResourceDefinitionCells,
 
 		Subresources: []resource.Sub[apiextensionsv1.CustomResourceDefinition]{
 			{Subresource: strategy.View("status", "spec"), PrepareUpdate: prepareCustomResourceDefinitionStatus, ValidateUpdate: validateCustomResourceDefinitionStatus},

@@ -28,9 +28,6 @@ func replicaSetRow() *resource.Row {
 		PrepareUpdate:            prepareReplicaSetUpdate,
 		ValidateUpdate:           validateReplicaSetUpdate,
 		Warnings:                 warnReplicaSet,
-		Fields:                   replicaSetFields,
-		FieldPaths:               []string{"status.replicas"},
-		SelectableFields:         []string{"status.replicas"},
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 

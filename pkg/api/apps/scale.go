@@ -4,11 +4,8 @@
 package apps
 
 import (
-	"strconv"
-
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 
 	"keelson.dev/apiserver/resource"
 )
@@ -50,8 +47,4 @@ func scale[T any](parts func(*T) (replicas **int32, status int32, selector *meta
 		},
 		SpecPath: "spec.replicas",
 	}
-}
-
-func replicaSetFields(rs *appsv1.ReplicaSet) fields.Set {
-	return fields.Set{"status.replicas": strconv.Itoa(int(rs.Status.Replicas))}
 }

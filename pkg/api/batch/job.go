@@ -29,6 +29,7 @@ func jobRow() *resource.Row {
 		Fields:                   jobFields,
 		FieldPaths:               []string{"status.succeeded"},
 		SelectableFields:         []string{"status.successful"},
+		UnknownField:             "field label %[1]q not supported for Job",
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 		DefaultGarbageCollection: metav1.DeletePropagationOrphan,

@@ -8,7 +8,6 @@ package column
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,14 +28,6 @@ func Name() metav1.TableColumnDefinition {
 func Age() metav1.TableColumnDefinition {
 	return metav1.TableColumnDefinition{
 		Name: "Age", Type: "string",
-		Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"],
-	}
-}
-
-// CreatedAt is the column of the time at which the object was created.
-func CreatedAt() metav1.TableColumnDefinition {
-	return metav1.TableColumnDefinition{
-		Name: "Created At", Type: "date",
 		Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"],
 	}
 }
@@ -83,9 +74,6 @@ func Deref[T any](p *T, otherwise string) string {
 
 // Unset is what a cell says of a field that was left out.
 const Unset = "<unset>"
-
-// Time is a moment as a date column shows it.
-func Time(t metav1.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // FewOrUnset is Few, and Unset when there are none.
 func FewOrUnset(items []string, n int) string {

@@ -30,10 +30,6 @@ func namespaceCells(ns *corev1.Namespace, env resource.CellEnv) []any {
 	return []any{ns.Name, string(ns.Status.Phase), env.Age(ns.CreationTimestamp)}
 }
 
-func limitRangeCells(l *corev1.LimitRange, _ resource.CellEnv) []any {
-	return []any{l.Name, column.Time(l.CreationTimestamp)}
-}
-
 func podTemplateCells(t *corev1.PodTemplate, _ resource.CellEnv) []any {
 	names, images := column.Containers(t.Template.Spec.Containers)
 	return []any{t.Name, names, images, labels.FormatLabels(t.Template.Labels)}

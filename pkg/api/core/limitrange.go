@@ -5,10 +5,8 @@ package core
 
 import (
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
-	"keelson.dev/keelson/pkg/api/column"
 )
 
 // limitRangeRow declares limitranges.
@@ -24,11 +22,5 @@ func limitRangeRow() *resource.Row {
 		ValidateUpdate:           validateLimitRangeUpdate,
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,
-
-		Columns: []metav1.TableColumnDefinition{
-			column.Name(),
-			column.CreatedAt(),
-		},
-		Cells: limitRangeCells,
 	}.Row()
 }

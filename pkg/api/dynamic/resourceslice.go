@@ -23,6 +23,7 @@ func resourceSliceRow() *resource.Row {
 		Warnings:                 warnSlice,
 		Fields:                   resourceSliceFields,
 		SelectableFields:         []string{"spec.nodeName", "spec.driver"},
+		UnknownField:             "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: %[1]s",
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,
 

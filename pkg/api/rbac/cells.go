@@ -9,16 +9,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"keelson.dev/apiserver/resource"
-	"keelson.dev/keelson/pkg/api/column"
 )
-
-func clusterRoleCells(r *rbacv1.ClusterRole, _ resource.CellEnv) []any {
-	return []any{r.Name, column.Time(r.CreationTimestamp)}
-}
-
-func roleCells(r *rbacv1.Role, _ resource.CellEnv) []any {
-	return []any{r.Name, column.Time(r.CreationTimestamp)}
-}
 
 func clusterRoleBindingCells(b *rbacv1.ClusterRoleBinding, env resource.CellEnv) []any {
 	return append([]any{b.Name, b.RoleRef.Kind + "/" + b.RoleRef.Name, env.Age(b.CreationTimestamp)}, subjects(b.Subjects)...)

@@ -5,10 +5,8 @@ package rbac
 
 import (
 	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
-	"keelson.dev/keelson/pkg/api/column"
 )
 
 // clusterRoleRow declares clusterroles.
@@ -22,11 +20,5 @@ func clusterRoleRow() *resource.Row {
 		ValidateName:             nameClusterRole,
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,
-
-		Columns: []metav1.TableColumnDefinition{
-			column.Name(),
-			column.CreatedAt(),
-		},
-		Cells: clusterRoleCells,
 	}.Row()
 }

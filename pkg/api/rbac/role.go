@@ -5,10 +5,8 @@ package rbac
 
 import (
 	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
-	"keelson.dev/keelson/pkg/api/column"
 )
 
 // roleRow declares roles.
@@ -22,11 +20,5 @@ func roleRow() *resource.Row {
 		ValidateName:             nameRole,
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,
-
-		Columns: []metav1.TableColumnDefinition{
-			column.Name(),
-			column.CreatedAt(),
-		},
-		Cells: roleCells,
 	}.Row()
 }

@@ -43,10 +43,6 @@ func csiNodeCells(n *storagev1.CSINode, env resource.CellEnv) []any {
 	return []any{n.Name, int64(len(n.Spec.Drivers)), env.Age(n.CreationTimestamp)}
 }
 
-func csiStorageCapacityCells(c *storagev1.CSIStorageCapacity, _ resource.CellEnv) []any {
-	return []any{c.Name, column.Time(c.CreationTimestamp)}
-}
-
 func csiDriverCells(d *storagev1.CSIDriver, env resource.CellEnv) []any {
 	spec := &d.Spec
 	modes := make([]string, len(spec.VolumeLifecycleModes))

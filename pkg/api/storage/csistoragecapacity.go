@@ -5,10 +5,8 @@ package storage
 
 import (
 	storagev1 "k8s.io/api/storage/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
-	"keelson.dev/keelson/pkg/api/column"
 )
 
 // csiStorageCapacityRow declares csistoragecapacities.
@@ -19,11 +17,5 @@ func csiStorageCapacityRow() *resource.Row {
 		Validate:       validateCSIStorageCapacity,
 		ValidateUpdate: validateCSIStorageCapacityUpdate,
 		Warnings:       warnCSIStorageCapacity,
-
-		Columns: []metav1.TableColumnDefinition{
-			column.Name(),
-			column.CreatedAt(),
-		},
-		Cells: csiStorageCapacityCells,
 	}.Row()
 }

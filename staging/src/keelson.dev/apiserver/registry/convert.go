@@ -215,5 +215,8 @@ func (c *convertor) fieldLabel(label, value string) (string, string, error) {
 	case len(c.row.SelectableFields) == 0 && c.row.Only == "":
 		return "", "", fmt.Errorf("%q is not a known field selector: only %q, %q", label, "metadata.name", "metadata.namespace")
 	}
+	if say := c.row.UnknownField; say != "" {
+		return "", "", fmt.Errorf(say, label)
+	}
 	return "", "", fmt.Errorf("field label not supported: %s", label)
 }

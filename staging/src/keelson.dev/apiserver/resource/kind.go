@@ -46,6 +46,7 @@ type Kind[T, L any] struct {
 	GracefulDelete                                func(ctx context.Context, obj *T, options *metav1.DeleteOptions) bool
 	DefaultGarbageCollection                      metav1.DeletionPropagation
 	OrphanWarning                                 string
+	UnknownField                                  string
 	ReturnDeleted                                 bool
 	TTL                                           func(obj *T) int64
 
@@ -98,6 +99,7 @@ func (k Kind[T, L]) Row() *Row {
 			FieldPaths:               k.FieldPaths,
 			DefaultGarbageCollection: k.DefaultGarbageCollection,
 			OrphanWarning:            k.OrphanWarning,
+			UnknownField:             k.UnknownField,
 			ReturnDeleted:            k.ReturnDeleted,
 		},
 	}

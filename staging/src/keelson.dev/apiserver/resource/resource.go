@@ -197,6 +197,9 @@ type Strategy struct {
 	ReturnDeleted bool
 	// TTL is how many seconds an object is kept; 0: for ever (events: 3600).
 	TTL func(obj Object) int64
+	// UnknownField is the refusal of a field selector that clients may not use,
+	// with %[1]s for the field; empty: as most kinds with fields of their own say it.
+	UnknownField string
 	// SelectableFields names the field selectors clients may use, beside
 	// metadata.name and metadata.namespace, which are always there.
 	SelectableFields []string

@@ -4,6 +4,7 @@
 package rest
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"time"
@@ -46,6 +47,10 @@ func (s *Server) respondTable(w http.ResponseWriter, r *http.Request, out negoti
 	head, err := table.AppendHead(nil, out.AsVersion, listMeta(page), table.Columns(v.row))
 	if err != nil {
 		return err
+	}
+	if len(page.Records) == 0 && v.row.Columns == nil && v.row.Only == "" {
+		// Kinds without columns of their own have no list of rows then.
+		return s.pools.writeJSON(w, r, out, code, append(bytes.TrimSuffix(head, []byte("[")), "null}"...))
 	}
 	now := s.cfg.Clock.Now()
 	rows := s.tableRows(v, out.AsVersion, o)
