@@ -219,8 +219,6 @@ func drawVolume(t *rapid.T) corev1.Volume {
 		s.Secret = &corev1.SecretVolumeSource{SecretName: local.Name}
 	case 1:
 		s.ConfigMap = &corev1.ConfigMapVolumeSource{LocalObjectReference: *local}
-	default: // often: a claim leads on to volumes and their secrets
-		s.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: local.Name}
 	case 3:
 		s.Ephemeral = &corev1.EphemeralVolumeSource{VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{}}
 	case 4:
@@ -247,6 +245,8 @@ func drawVolume(t *rapid.T) corev1.Volume {
 		s.ISCSI = &corev1.ISCSIVolumeSource{SecretRef: local}
 	case 13:
 		s.EmptyDir = &corev1.EmptyDirVolumeSource{}
+	default: // often: a claim leads on to volumes and their secrets
+		s.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: local.Name}
 	}
 	return v
 }
