@@ -267,7 +267,7 @@ func (s *Server) serve(ctx context.Context, l net.Listener, a *assembly) error {
 	listeners := append([]net.Listener{l}, s.inherited...)
 	failed := make(chan error, len(listeners))
 	for _, l := range listeners {
-		go func() { failed <- server.ServeTLS(l, "", "") }()
+		go func() { failed <- server.ServeTLS(newGathering(l, s.deps.Clock), "", "") }()
 	}
 	s.log.Info("Serving", "address", l.Addr().String())
 	select {
