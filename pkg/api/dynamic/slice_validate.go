@@ -344,10 +344,10 @@ func prepareSlice(ctx context.Context, s *resourcev1.ResourceSlice) {
 }
 
 func prepareSliceUpdate(ctx context.Context, s, old *resourcev1.ResourceSlice) {
+	stampTaints(ctx, s)
 	// What a client sends is counted, whether or not it is kept.
 	same := equality.Semantic.DeepEqual(s.Spec, old.Spec)
 	dropAlpha(s)
-	stampTaints(ctx, s)
 	strategy.Count(s, old, same)
 }
 
