@@ -75,6 +75,8 @@ type nodeFacts struct {
 	known []target
 	// since is when a volume was first found not to be wanted any more.
 	since map[v1.UniqueVolumeName]time.Time
+	// keep has volumes in use stay attached for however long a node is unwell.
+	keep bool
 }
 
 // nodePlan is what is to be done for a node.
@@ -165,7 +167,7 @@ func (f nodeFacts) wait(name v1.UniqueVolumeName, now time.Time) time.Duration {
 	if since, ok := f.since[name]; ok {
 		left = since.Add(patience).Sub(now)
 	}
-	if left <= 0 && f.node != nil && ready(f.node) {
+	if left <= 0 && (f.keep || f.node != nil && ready(f.node)) {
 		return patience // it is the kubelet's to say when it has let go
 	}
 	return left

@@ -55,6 +55,8 @@ func TestPlan(t *testing.T) {
 		"in use for long, well":          {facts: nodeFacts{node: node(), inUse: inUse, attachments: attachment(true, false), since: long}, attached: 1, waiting: 1, again: patience},
 		"in use for a while, unwell":     {facts: nodeFacts{node: node(unwell), inUse: inUse, attachments: attachment(true, false), since: short}, attached: 1, waiting: 1, again: patience - time.Minute},
 		"in use for long, unwell":        {facts: nodeFacts{node: node(unwell), inUse: inUse, attachments: attachment(true, false), since: long}, detach: 1},
+		"in use for long, to be kept":    {facts: nodeFacts{node: node(unwell), inUse: inUse, attachments: attachment(true, false), since: long, keep: true}, attached: 1, waiting: 1, again: patience},
+		"out of service, to be kept":     {facts: nodeFacts{node: node(unwell, fenced), inUse: inUse, attachments: attachment(true, false), since: long, keep: true}, detach: 1},
 		"in use, out of service":         {facts: nodeFacts{node: node(unwell, fenced), inUse: inUse, attachments: attachment(true, false)}, detach: 1},
 		"in use, node gone":              {facts: nodeFacts{inUse: inUse, attachments: attachment(true, false)}, attached: 1, waiting: 1, again: patience},
 		"in use, node gone for long":     {facts: nodeFacts{inUse: inUse, attachments: attachment(true, false), since: long}, detach: 1},

@@ -53,7 +53,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 
 // factsOf is what is known about a node.
 func (c *Controller) factsOf(name string) (nodeFacts, error) {
-	f := nodeFacts{name: name, attachments: map[string]*storagev1.VolumeAttachment{}}
+	f := nodeFacts{name: name, keep: c.Options.KeepAttached, attachments: map[string]*storagev1.VolumeAttachment{}}
 	node, err := c.nodes.Get(name)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return f, fmt.Errorf("node: %w", err)

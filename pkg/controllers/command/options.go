@@ -6,6 +6,7 @@
 package command
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -58,7 +59,9 @@ type options struct {
 	// of two controllers; resync is how often at least controllers look at
 	// everything again, 0 never; provisions: there is somebody who makes volumes.
 	contention, provisions bool
-	pause, resync          time.Duration
+	// noAttachedSync has nodes looked at for their volumes only when something changes.
+	noAttachedSync bool
+	pause, resync  time.Duration
 	// signers are the files of the authorities of single signers.
 	signers map[string]*keyFiles
 	// Credentials that controllers which sign things use.
@@ -117,6 +120,9 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.DurationVar(&o.controller.Periods.LegacyTokens, "legacy-service-account-token-clean-up-period", o.controller.Periods.LegacyTokens, "how long a token that nobody asked for may be unused before it is marked as invalid, and how long after that it is deleted")
 	fs.DurationVar(&o.controller.Periods.Claims, "pvclaimbinder-sync-period", o.controller.Periods.Claims, "how often claims that wait for volumes are looked at in any case")
 	fs.DurationVar(&o.controller.Periods.Namespaces, "namespace-sync-period", o.controller.Periods.Namespaces, "how often namespaces that are being deleted are looked at in any case")
+	fs.DurationVar(&o.controller.Periods.Attachments, "attach-detach-reconcile-sync-period", o.controller.Periods.Attachments, "how often the volumes of all nodes are looked at in any case; more than a second")
+	fs.BoolVar(&o.noAttachedSync, "disable-attach-detach-reconcile-sync", false, "look at the volumes of nodes only when something changes")
+	fs.BoolVar(&o.controller.KeepAttached, "disable-force-detach-on-timeout", false, "detach nothing that a node may have in use, however long the node has been unwell, until it is tainted as out of service")
 	sl := &o.controller.Slices
 	fs.IntVar(&sl.MaxEndpoints, "max-endpoints-per-slice", sl.MaxEndpoints, "how many endpoints a slice has at most")
 	fs.DurationVar(&sl.Batch, "endpointslice-updates-batch-period", 0, "how long changes of pods are gathered before slices are written")
@@ -184,6 +190,11 @@ func (o *options) complete() error {
 	}
 	if n := o.controller.Slices.MaxMirrored; n < 1 || n > maxSlice {
 		return fmt.Errorf("--mirroring-max-endpoints-per-subset must be from 1 to %d", maxSlice)
+	}
+	if p := &o.controller.Periods.Attachments; o.noAttachedSync {
+		*p = 0
+	} else if *p <= time.Second {
+		return errors.New("--attach-detach-reconcile-sync-period must be longer than a second")
 	}
 	o.controller.NoProvisioning = !o.provisions
 	if err := o.readSigners(); err != nil {

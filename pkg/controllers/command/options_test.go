@@ -81,6 +81,7 @@ func TestFlagsOfKubernetes(t *testing.T) {
 	o, err := parse([]string{
 		"--enable-garbage-collector=false", "--kube-api-qps=50", "--kube-api-burst=100", "--min-resync-period=12h",
 		"--enable-hostpath-provisioner", "--flex-volume-plugin-dir=/x",
+		"--disable-attach-detach-reconcile-sync", "--disable-force-detach-on-timeout",
 	}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
@@ -90,6 +91,9 @@ func TestFlagsOfKubernetes(t *testing.T) {
 	}
 	if o.resync != 12*time.Hour || o.resyncPeriod() < 12*time.Hour {
 		t.Errorf("caches are synced anew after %v", o.resync)
+	}
+	if o.controller.Periods.Attachments != 0 || !o.controller.KeepAttached {
+		t.Errorf("volumes of all nodes are looked at every %v, and detached by force: %v", o.controller.Periods.Attachments, !o.controller.KeepAttached)
 	}
 	if _, err := parse([]string{"--min-resync"}, io.Discard); err == nil {
 		t.Error("a flag that nobody knows was accepted")
@@ -111,6 +115,9 @@ func TestBounds(t *testing.T) {
 		"slices that are too large": {[]string{"--max-endpoints-per-slice=1001"}, false},
 		"empty slices":              {[]string{"--mirroring-max-endpoints-per-subset=0"}, false},
 		"a signer":                  {serving, true},
+		"volumes looked at often":   {[]string{"--attach-detach-reconcile-sync-period=2s"}, true},
+		"too often":                 {[]string{"--attach-detach-reconcile-sync-period=1s"}, false},
+		"not at all":                {[]string{"--attach-detach-reconcile-sync-period=0", "--disable-attach-detach-reconcile-sync"}, true},
 		"half a signer":             {serving[:1], false},
 		"a signer and a common one": {append([]string{"--cluster-signing-cert-file=" + file}, serving...), false},
 	} {

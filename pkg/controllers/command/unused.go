@@ -13,9 +13,6 @@ import (
 // here, with the reason. They are accepted with a word in the log, so that a
 // command line of Kubernetes starts this process as well.
 var unused = map[string]string{
-	"attach-detach-reconcile-sync-period":        "volumes are attached by their drivers",
-	"disable-attach-detach-reconcile-sync":       "volumes are attached by their drivers",
-	"disable-force-detach-on-timeout":            "volumes are attached by their drivers",
 	"enable-hostpath-provisioner":                "volumes are provisioned by their drivers",
 	"flex-volume-plugin-dir":                     "there are no flex volumes",
 	"pv-recycler-increment-timeout-nfs":          "volumes are not recycled",
@@ -28,7 +25,6 @@ var unused = map[string]string{
 
 // switches are those of them that need no value.
 var switches = map[string]bool{
-	"disable-attach-detach-reconcile-sync": true, "disable-force-detach-on-timeout": true,
 	"enable-hostpath-provisioner": true,
 }
 

@@ -102,6 +102,9 @@ type Options struct {
 	Slices Slices
 	// NoProvisioning has claims wait for volumes that somebody made.
 	NoProvisioning bool
+	// KeepAttached has volumes stay attached that a node may have in use, however
+	// long the node has been unwell, until it is tainted as out of service.
+	KeepAttached bool
 	// Periods are how often things are done in any case.
 	Periods Periods
 	// Workers is how many keys a controller works on at once.

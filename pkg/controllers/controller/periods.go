@@ -22,7 +22,8 @@ type Autoscaling struct {
 type Periods struct {
 	// Quotas: count everything. Claims: look at those that wait for a volume.
 	// Namespaces: look at those that are being deleted.
-	Quotas, Claims, Namespaces time.Duration
+	// Attachments: look at the volumes of all nodes; 0: never.
+	Quotas, Claims, Namespaces, Attachments time.Duration
 	// LegacyTokens: how long a token nobody asked for may be unused, and then
 	// marked, before it goes.
 	LegacyTokens time.Duration
@@ -41,5 +42,5 @@ func DefaultSlices() Slices { return Slices{MaxEndpoints: 100, MaxMirrored: 1000
 
 // DefaultPeriods are what Kubernetes has.
 func DefaultPeriods() Periods {
-	return Periods{Quotas: 5 * time.Minute, Claims: 15 * time.Second, Namespaces: 5 * time.Minute, LegacyTokens: 365 * 24 * time.Hour}
+	return Periods{Quotas: 5 * time.Minute, Claims: 15 * time.Second, Namespaces: 5 * time.Minute, Attachments: time.Minute, LegacyTokens: 365 * 24 * time.Hour}
 }
