@@ -5,10 +5,6 @@ package authn
 
 import (
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
-	"path/filepath"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -22,15 +18,7 @@ import (
 // FuzzTokenWebhook: whatever a webhook answers, a token lets nobody in but by a
 // review that says that it does.
 func FuzzTokenWebhook(f *testing.F) {
-	var answer atomic.Pointer[[]byte]
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(*answer.Load())
-	}))
-	f.Cleanup(server.Close)
-	file := filepath.Join(f.TempDir(), "webhook.kubeconfig")
-	writeFile(f, file, fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u}]\nclusters: [{name: c, cluster: {server: %q}}]\n", server.URL))
+	file, answer := authntest.Webhook(f)
 	hook, err := newTokenWebhook(config.TokenWebhook{ConfigFile: file, Version: "v1"}, authenticator.Audiences{"api"})
 	if err != nil {
 		f.Fatal(err)

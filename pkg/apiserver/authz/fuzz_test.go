@@ -5,11 +5,6 @@ package authz
 
 import (
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
-	"path/filepath"
-	"sync/atomic"
 	"testing"
 
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -22,15 +17,7 @@ import (
 // FuzzWebhook: whatever a webhook answers, nobody is let do a thing but by a
 // review that says so.
 func FuzzWebhook(f *testing.F) {
-	var answer atomic.Pointer[[]byte]
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(*answer.Load())
-	}))
-	f.Cleanup(server.Close)
-	file := filepath.Join(f.TempDir(), "hook.kubeconfig")
-	writeFile(f, file, fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u}]\nclusters: [{name: c, cluster: {server: %q}}]\n", server.URL))
+	file, answer := authntest.Webhook(f)
 	c, err := Load(Config{Authorization: config.Authorization{Webhook: config.AccessWebhook{ConfigFile: file, Version: "v1"}}, Modes: []string{config.ModeWebhook}})
 	if err != nil {
 		f.Fatal(err)

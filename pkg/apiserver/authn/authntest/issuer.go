@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package authntest has an issuer of tokens on loopback, for tests: discovery
-// and keys over TLS, and tokens with any claims. It reads what answers say, too.
+// and keys over TLS, and tokens with any claims; and a webhook that answers as it is told. It reads what answers
+// say, too.
 package authntest
 
 import (
