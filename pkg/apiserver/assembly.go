@@ -322,7 +322,7 @@ func (a *assembly) buildMux(served http.Handler) (*mux, error) {
 		}
 	}
 	m := &mux{api: served, served: a.groupVersions, exact: map[string]http.Handler{}, prefixes: map[string]http.Handler{}}
-	m.bindings = a.bindingBatches()
+	m.batches = a.batches()
 	version, err := versionDocument()
 	if err != nil {
 		return nil, err

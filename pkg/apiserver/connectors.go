@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"keelson.dev/api/scheduling/v1alpha1"
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/rest"
 	"keelson.dev/keelson/pkg/apiserver/connect"
@@ -57,14 +58,15 @@ func (a *assembly) connectors() (map[string]rest.Connector, error) {
 	return all, nil
 }
 
-// bindingBatches binds many pods in one request.
-func (a *assembly) bindingBatches() http.Handler {
+// batches do for many pods in one request what the scheduler has decided.
+func (a *assembly) batches() map[string]http.HandlerFunc {
 	of := func(gr schema.GroupResource) func() *registry.Registry {
 		return func() *registry.Registry { return a.api.Registry(gr) }
 	}
-	return &pods.Batch{
+	b := &pods.Batch{
 		Binder:    &pods.Binder{Registry: of(schema.GroupResource{Resource: "pods"}), Clock: a.server.deps.Clock},
 		Events:    of(schema.GroupResource{Group: "events.k8s.io", Resource: "events"}),
 		Admission: a.admission, Scheme: a.scheme,
 	}
+	return map[string]http.HandlerFunc{v1alpha1.BatchPath: b.Bindings, v1alpha1.VerdictPath: b.Verdicts}
 }

@@ -11,8 +11,6 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"keelson.dev/api/scheduling/v1alpha1"
 )
 
 // mux sends requests to the API or to one of the server's own paths.
@@ -21,8 +19,8 @@ type mux struct {
 	exact map[string]http.Handler
 	// served are the groups and versions of the API.
 	served func() []schema.GroupVersion
-	// bindings answers batches of bindings, which are no resource.
-	bindings http.Handler
+	// batches answers the scheduler's batches, which are no resources, by path.
+	batches map[string]http.HandlerFunc
 	// prefixes end in a slash.
 	prefixes map[string]http.Handler
 	// delegate answers what nobody else does (aggregation); nil: 404.
@@ -32,9 +30,10 @@ type mux struct {
 // ServeHTTP finds the handler of a request that has passed all filters.
 func (m *mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := r.URL.Path
+	batch := m.batches[path]
 	switch {
-	case path == v1alpha1.BatchPath:
-		m.bindings.ServeHTTP(w, r)
+	case batch != nil:
+		batch(w, r)
 		return
 	case isAPI(path):
 		m.api.ServeHTTP(w, r)

@@ -83,7 +83,5 @@ func (s *Scheduler) fail(ctx context.Context, p *profile.Profile, item *queue.It
 	s.metrics.attempt(resultError, p.Name, s.cfg.Clock.Since(start))
 	s.cfg.Log.Warn("pod not scheduled", "pod", pod.Namespace+"/"+pod.Name, "error", err)
 	s.queue.Retry(item)
-	s.reports.add(pod.UID, func() {
-		s.report(ctx, p, pod, verdictOf(reasonSchedulerError, err.Error(), pod.Status.NominatedNodeName))
-	})
+	s.report(&verdict{profile: p, pod: pod, condition: conditionOf(reasonSchedulerError, err.Error()), nominated: pod.Status.NominatedNodeName})
 }

@@ -5,17 +5,13 @@ package scheduler
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"net/http"
 	"sync"
 	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"keelson.dev/api/scheduling/v1alpha1"
 )
@@ -43,14 +39,13 @@ type binding struct {
 // binder binds pods: many in one request where the server takes that, and by
 // pods/binding elsewhere.
 type binder struct {
-	client   kubernetes.Interface
-	instance string // reported in events
-	single   atomic.Bool
-	waiting  chan *binding
+	client  kubernetes.Interface
+	batches *batches
+	waiting chan *binding
 }
 
-func newBinder(client kubernetes.Interface, instance string) *binder {
-	return &binder{client: client, instance: instance, waiting: make(chan *binding, maxBinding)}
+func newBinder(client kubernetes.Interface, b *batches) *binder {
+	return &binder{client: client, batches: b, waiting: make(chan *binding, maxBinding)}
 }
 
 // add takes a binding over. It waits while too many are under way, which slows
@@ -107,7 +102,7 @@ func (b *binder) bind(ctx context.Context, batch []*binding) {
 		byProfile[x.profile] = append(byProfile[x.profile], x)
 	}
 	for profile, some := range byProfile {
-		if !b.single.Load() && b.bindBatch(ctx, profile, some) {
+		if b.bindBatch(ctx, profile, some) {
 			continue
 		}
 		b.bindEach(ctx, some)
@@ -116,31 +111,17 @@ func (b *binder) bind(ctx context.Context, batch []*binding) {
 
 // bindBatch returns false when the server knows no batches.
 func (b *binder) bindBatch(ctx context.Context, profile string, some []*binding) bool {
-	c, ok := b.client.CoreV1().RESTClient().(*rest.RESTClient)
-	if !ok || c == nil {
-		b.single.Store(true)
-		return false
-	}
 	body := v1alpha1.BindingBatch{
 		APIVersion: v1alpha1.Group + "/" + v1alpha1.Version, Kind: "BindingBatch",
-		ReportingController: profile, ReportingInstance: b.instance,
+		ReportingController: profile, ReportingInstance: b.batches.instance,
 	}
 	for _, x := range some {
 		body.Bindings = append(body.Bindings, v1alpha1.Binding{Namespace: x.pod.Namespace, Name: x.pod.Name, UID: x.pod.UID, Node: x.node})
 	}
-	enc, err := json.Marshal(body)
 	var answer v1alpha1.BindingBatchResult
-	if err == nil {
-		var raw []byte
-		raw, err = c.Post().AbsPath(v1alpha1.BatchPath).SetHeader("Content-Type", "application/json").
-			SetHeader("Accept", "application/json").Body(enc).DoRaw(ctx)
-		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) {
-			b.single.Store(true)
-			return false
-		}
-		if err == nil {
-			err = json.Unmarshal(raw, &answer)
-		}
+	served, err := b.batches.post(ctx, v1alpha1.BatchPath, body, &answer)
+	if !served {
+		return false
 	}
 	if err == nil && len(answer.Results) != len(some) {
 		err = fmt.Errorf("%d results for %d bindings", len(answer.Results), len(some))
@@ -150,19 +131,9 @@ func (b *binder) bindBatch(ctx context.Context, profile string, some []*binding)
 			x.done(err, false)
 			continue
 		}
-		x.done(bindingError(&answer.Results[i]), true)
+		x.done(answered(&answer.Results[i]), true)
 	}
 	return true
-}
-
-// bindingError is the error that pods/binding would have answered.
-func bindingError(r *v1alpha1.Result) error {
-	if r.Code == http.StatusCreated {
-		return nil
-	}
-	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: r.Code, Reason: metav1.StatusReason(r.Reason), Message: r.Message,
-	}}
 }
 
 func (b *binder) bindEach(ctx context.Context, some []*binding) {

@@ -34,6 +34,17 @@ func interested(all []*extender.Extender, pod *v1.Pod) []*extender.Extender {
 	return out
 }
 
+// runExtended decides about pods that extenders are asked about until ctx ends.
+func (s *Scheduler) runExtended(ctx context.Context) {
+	for {
+		some := s.extended.take(ctx, 1)
+		if len(some) == 0 {
+			return
+		}
+		some[0]()
+	}
+}
+
 // scheduleExtended decides about a pod with the help of extenders. Extenders are
 // asked while other pods are decided about, one pod after the other; then the
 // cell is looked at again.

@@ -28,8 +28,6 @@ import (
 const (
 	// flushPeriod is how often pods that wait for too long are looked for.
 	flushPeriod = 30 * time.Second
-	// reporters is how many calls about pods without a node are under way at a time.
-	reporters = 16
 )
 
 // Config is what a scheduler is made of.
@@ -52,10 +50,11 @@ type Scheduler struct {
 	metrics *metrics
 	events  recorders
 
+	batches      *batches
 	binder       *binder
-	reports      *reports
-	extended     *reports // pods extenders are asked about
-	volumesMoved signal   // claims, volumes or classes changed
+	verdicts     *mailbox[*verdict]
+	extended     *mailbox[func()] // pods extenders are asked about
+	volumesMoved signal           // claims, volumes or classes changed
 	running      sync.WaitGroup
 
 	mu        sync.Mutex // guards what follows
@@ -69,10 +68,11 @@ func New(cfg Config) (*Scheduler, error) {
 	if cfg.Profiles.Sort == nil {
 		return nil, errors.New("no queue sort plugin is enabled")
 	}
+	b := newBatches(cfg.Client, cfg.Identity)
 	s := &Scheduler{
 		cfg: cfg, sources: newSources(cfg.Client, len(cfg.Profiles.Extenders) > 0),
 		evaluator: newEvaluator(), nominated: newNominations(), volumesMoved: newSignal(),
-		binder: newBinder(cfg.Client, instance(cfg.Identity)), reports: newReports(), extended: newReports(),
+		batches: b, binder: newBinder(cfg.Client, b), verdicts: newMailbox[*verdict](), extended: newMailbox[func()](),
 	}
 	s.view = &view{Cell: cell.New(), keeper: newKeeper(), sources: s.sources, reserved: map[string]bool{}, evicting: map[types.UID]bool{}}
 	s.view.nominated, s.nominated.changed = s.nominated, s.view.Touch
@@ -104,9 +104,9 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	defer s.events.shutdown()
 	s.running.Go(func() { s.flush(ctx) })
 	s.running.Go(func() { s.binder.run(ctx) })
-	s.running.Go(func() { s.extended.run(ctx) })
+	s.running.Go(func() { s.runExtended(ctx) })
 	for range reporters {
-		s.running.Go(func() { s.reports.run(ctx) })
+		s.running.Go(func() { s.runVerdicts(ctx) })
 	}
 	for {
 		item, err := s.queue.Pop(ctx)
@@ -140,7 +140,7 @@ func (s *Scheduler) schedule(ctx context.Context, item *queue.Item) {
 	}
 	start := s.cfg.Clock.Now()
 	if exts := interested(s.cfg.Profiles.Extenders, pod); len(exts) > 0 {
-		s.extended.add(pod.UID, func() { s.scheduleExtended(ctx, p, item, exts, start) })
+		s.extended.put(pod.UID, func() { s.scheduleExtended(ctx, p, item, exts, start) }, false)
 		return
 	}
 	d, err := s.decide(p, item)
@@ -158,7 +158,7 @@ func (s *Scheduler) conclude(ctx context.Context, p *profile.Profile, item *queu
 		return
 	}
 	s.metrics.attempt(resultUnschedulable, p.Name, s.cfg.Clock.Since(start))
-	s.reject(ctx, p, item, d)
+	s.reject(p, item, d)
 }
 
 // decision is what came out for one pod.

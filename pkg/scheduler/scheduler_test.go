@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -24,6 +25,7 @@ import (
 	configv1 "k8s.io/kube-scheduler/config/v1"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/api/scheduling/v1alpha1"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/scheduler"
 	"keelson.dev/keelson/pkg/scheduler/profile"
@@ -33,12 +35,29 @@ import (
 func start(t *testing.T) kubernetes.Interface {
 	t.Helper()
 	server := testserver.Start(t, testserver.Options{})
+	follow(t, server.Client)
+	return server.Client
+}
+
+// withoutBatches hides from a client that the server takes batches.
+type withoutBatches struct{ http.RoundTripper }
+
+func (w withoutBatches) RoundTrip(r *http.Request) (*http.Response, error) {
+	if strings.HasPrefix(r.URL.Path, "/apis/"+v1alpha1.Group+"/") {
+		return &http.Response{StatusCode: http.StatusNotFound, Body: http.NoBody, Header: http.Header{}, Request: r}, nil
+	}
+	return w.RoundTripper.RoundTrip(r)
+}
+
+// follow runs a scheduler until the test ends.
+func follow(t *testing.T, client kubernetes.Interface) {
+	t.Helper()
 	set, err := profile.Build(&configv1.KubeSchedulerConfiguration{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s, err := scheduler.New(scheduler.Config{
-		Client: server.Client, Profiles: set, Clock: clock.Real(), Rand: rand.New(rand.NewPCG(1, 2)),
+		Client: client, Profiles: set, Clock: clock.Real(), Rand: rand.New(rand.NewPCG(1, 2)),
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Metrics: prometheus.NewRegistry(),
 	})
 	if err != nil {
@@ -56,7 +75,6 @@ func start(t *testing.T) kubernetes.Interface {
 			t.Error(err)
 		}
 	})
-	return server.Client
 }
 
 func addNode(t *testing.T, c kubernetes.Interface, name string, change func(*v1.Node)) {
@@ -151,13 +169,15 @@ func refused(words string) func(*v1.Pod) bool {
 
 func setup(t *testing.T) kubernetes.Interface {
 	c := start(t)
-	ctx := t.Context()
-	for _, name := range []string{"default"} {
-		if _, err := c.CoreV1().ServiceAccounts("default").Create(ctx, &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	addAccount(t, c)
 	return c
+}
+
+func addAccount(t *testing.T, c kubernetes.Interface) {
+	t.Helper()
+	if _, err := c.CoreV1().ServiceAccounts("default").Create(t.Context(), &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestPodsAreSpread(t *testing.T) {
@@ -216,8 +236,24 @@ func TestGatedPodWaits(t *testing.T) {
 	await(t, c, "gated", "bound", bound)
 }
 
-func TestPreemption(t *testing.T) {
-	c := setup(t)
+func TestPreemption(t *testing.T) { preempts(t, setup(t)) }
+
+// TestPreemptionWithoutBatches: a server that takes no batches is told pod by pod.
+func TestPreemptionWithoutBatches(t *testing.T) {
+	server := testserver.Start(t, testserver.Options{})
+	addAccount(t, server.Client)
+	config := *server.Config
+	config.Wrap(func(rt http.RoundTripper) http.RoundTripper { return withoutBatches{rt} })
+	client, err := kubernetes.NewForConfig(&config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	follow(t, client)
+	preempts(t, server.Client)
+}
+
+func preempts(t *testing.T, c kubernetes.Interface) {
+	t.Helper()
 	addNode(t, c, "a", nil)
 	if _, err := c.SchedulingV1().PriorityClasses().Create(t.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "high"}, Value: 1000}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

@@ -24,18 +24,17 @@ import (
 
 	"keelson.dev/api/scheduling/v1alpha1"
 	"keelson.dev/apiserver/registry"
-	"keelson.dev/apiserver/resource"
 )
 
 const (
 	// maxBatch bounds the body of a batch.
 	maxBatch = 1 << 20
-	// batchWorkers bounds the bindings of one batch that are under way at a time.
+	// batchWorkers bounds the parts of one batch that are under way at a time.
 	// The store writes them to disk together.
 	batchWorkers = 32
 )
 
-// Batch answers scheduling.keelson.dev BindingBatches.
+// Batch answers the batches of scheduling.keelson.dev.
 type Batch struct {
 	Binder *Binder
 	// Events is the registry of events, once the server has it.
@@ -48,39 +47,51 @@ type Batch struct {
 	Scheme *runtime.Scheme
 }
 
-// ServeHTTP implements http.Handler. The request has passed authorization.
-func (b *Batch) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodPost {
-		writeStatus(w, apierrors.NewMethodNotSupported(schema.GroupResource{Group: v1alpha1.Group, Resource: "bindingbatches"}, r.Method))
-		return
-	}
+// Bindings answers BindingBatches. The request has passed authorization.
+func (b *Batch) Bindings(w http.ResponseWriter, r *http.Request) {
 	var batch v1alpha1.BindingBatch
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBatch)).Decode(&batch); err != nil {
-		writeStatus(w, apierrors.NewBadRequest(err.Error()))
+	if !accept(w, r, "bindingbatches", &batch) || !bounded(w, len(batch.Bindings), v1alpha1.MaxBindings, "bindings") {
 		return
 	}
-	if n := len(batch.Bindings); n > v1alpha1.MaxBindings {
-		writeStatus(w, apierrors.NewBadRequest(fmt.Sprintf("%d bindings, at most %d are allowed", n, v1alpha1.MaxBindings)))
-		return
-	}
+	results := make([]v1alpha1.Result, len(batch.Bindings))
+	each(len(results), func(i int) { results[i] = b.bindOne(r.Context(), &batch, &batch.Bindings[i]) })
 	writeJSON(w, http.StatusCreated, v1alpha1.BindingBatchResult{
-		APIVersion: v1alpha1.Group + "/" + v1alpha1.Version, Kind: "BindingBatch", Results: b.bind(r.Context(), &batch),
+		APIVersion: v1alpha1.Group + "/" + v1alpha1.Version, Kind: "BindingBatch", Results: results,
 	})
 }
 
-func (b *Batch) bind(ctx context.Context, batch *v1alpha1.BindingBatch) []v1alpha1.Result {
-	results := make([]v1alpha1.Result, len(batch.Bindings))
+// accept reads the body of a batch. It tells whether there is one to answer.
+func accept(w http.ResponseWriter, r *http.Request, resource string, into any) bool {
+	if r.Method != http.MethodPost {
+		writeStatus(w, apierrors.NewMethodNotSupported(schema.GroupResource{Group: v1alpha1.Group, Resource: resource}, r.Method))
+		return false
+	}
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBatch)).Decode(into); err != nil {
+		writeStatus(w, apierrors.NewBadRequest(err.Error()))
+		return false
+	}
+	return true
+}
+
+func bounded(w http.ResponseWriter, n, limit int, of string) bool {
+	if n > limit {
+		writeStatus(w, apierrors.NewBadRequest(fmt.Sprintf("%d %s, at most %d are allowed", n, of, limit)))
+	}
+	return n <= limit
+}
+
+// each calls f for 0 to n-1, some at a time.
+func each(n int, f func(int)) {
 	var next atomic.Int64
 	var workers sync.WaitGroup
-	for range min(batchWorkers, len(results)) {
+	for range min(batchWorkers, n) {
 		workers.Go(func() {
-			for i := next.Add(1) - 1; int(i) < len(results); i = next.Add(1) - 1 {
-				results[i] = b.bindOne(ctx, batch, &batch.Bindings[i])
+			for i := next.Add(1) - 1; int(i) < n; i = next.Add(1) - 1 {
+				f(int(i))
 			}
 		})
 	}
 	workers.Wait()
-	return results
 }
 
 func (b *Batch) bindOne(ctx context.Context, batch *v1alpha1.BindingBatch, in *v1alpha1.Binding) v1alpha1.Result {
@@ -93,14 +104,34 @@ func (b *Batch) bindOne(ctx context.Context, batch *v1alpha1.BindingBatch, in *v
 		err = b.Binder.bind(ctx, in.Namespace, binding, false)
 	}
 	if err != nil {
-		status := statusOf(err)
-		return v1alpha1.Result{Code: status.Code, Reason: string(status.Reason), Message: status.Message}
+		return refused(err)
 	}
 	if batch.ReportingController != "" {
-		// As for any client that writes events: one that cannot be written is lost.
-		_, _ = b.Events().Create(ctx, in.Namespace, b.event(batch, in), metav1.CreateOptions{})
+		b.tell(ctx, &eventsv1.Event{
+			ReportingController: batch.ReportingController, ReportingInstance: batch.ReportingInstance,
+			Type: corev1.EventTypeNormal, Reason: "Scheduled", Action: "Binding",
+			Regarding: reference(v1alpha1.PodRef{Namespace: in.Namespace, Name: in.Name, UID: in.UID}),
+			Note:      fmt.Sprintf("Successfully assigned %s/%s to %s", in.Namespace, in.Name, in.Node),
+		})
 	}
 	return v1alpha1.Result{Code: http.StatusCreated}
+}
+
+func refused(err error) v1alpha1.Result {
+	status := statusOf(err)
+	return v1alpha1.Result{Code: status.Code, Reason: string(status.Reason), Message: status.Message}
+}
+
+// tell writes an event as Kubernetes' scheduler does: one that cannot be written is lost.
+func (b *Batch) tell(ctx context.Context, e *eventsv1.Event) {
+	now := b.Binder.Clock.Now()
+	e.ObjectMeta = metav1.ObjectMeta{Namespace: e.Regarding.Namespace, Name: e.Regarding.Name + "." + strconv.FormatInt(now.UnixNano(), 16)}
+	e.EventTime = metav1.NewMicroTime(now)
+	_, _ = b.Events().Create(ctx, e.Namespace, e, metav1.CreateOptions{})
+}
+
+func reference(p v1alpha1.PodRef) corev1.ObjectReference {
+	return corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID}
 }
 
 func (b *Batch) admit(ctx context.Context, binding *corev1.Binding) error {
@@ -118,19 +149,6 @@ func (b *Batch) admit(ctx context.Context, binding *corev1.Binding) error {
 		return err // the client is told as it is
 	}
 	return b.Admission.Validate(ctx, attrs, objects) // the client is told as it is
-}
-
-// event is the one that Kubernetes' scheduler writes when it has bound a pod.
-func (b *Batch) event(batch *v1alpha1.BindingBatch, in *v1alpha1.Binding) resource.Object {
-	now := b.Binder.Clock.Now()
-	return &eventsv1.Event{
-		ObjectMeta:          metav1.ObjectMeta{Namespace: in.Namespace, Name: in.Name + "." + strconv.FormatInt(now.UnixNano(), 16)},
-		EventTime:           metav1.NewMicroTime(now),
-		ReportingController: batch.ReportingController, ReportingInstance: batch.ReportingInstance,
-		Type: corev1.EventTypeNormal, Reason: "Scheduled", Action: "Binding",
-		Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: in.Namespace, Name: in.Name, UID: in.UID},
-		Note:      fmt.Sprintf("Successfully assigned %s/%s to %s", in.Namespace, in.Name, in.Node),
-	}
 }
 
 func statusOf(err error) metav1.Status {

@@ -6,7 +6,14 @@
 // A BindingBatch binds many pods in one request: each as a POST of a Binding to
 // pods/binding would, with the same preconditions and errors, and without the
 // cost of a request for each. Bindings do not depend on each other: some may
-// fail. A server that is not Keelson's answers 404.
+// fail.
+//
+// A VerdictBatch tells of many pods that got no node: of each what its status is
+// to say, and which pods are to make room for it. It stands for a write of
+// pods/status of each pod, and for a write of pods/status and a delete of each
+// victim.
+//
+// A server that is not Keelson's answers 404.
 package v1alpha1
 
 import "k8s.io/apimachinery/pkg/types"
@@ -20,6 +27,13 @@ const (
 	BatchPath = "/apis/" + Group + "/" + Version + "/bindingbatches"
 	// MaxBindings is how many bindings a batch may have.
 	MaxBindings = 512
+	// VerdictPath is where a VerdictBatch is posted to. Who posts needs the verb
+	// create on verdictbatches of the group.
+	VerdictPath = "/apis/" + Group + "/" + Version + "/verdictbatches"
+	// MaxVerdicts is how many verdicts a batch may have, MaxVictims how many
+	// victims they may have together.
+	MaxVerdicts = 256
+	MaxVictims  = 1024
 )
 
 // BindingBatch is the body of a request.
@@ -54,4 +68,53 @@ type Result struct {
 	Code    int32  `json:"code"`
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
+}
+
+// VerdictBatch is the body of a request.
+type VerdictBatch struct {
+	APIVersion string    `json:"apiVersion"`
+	Kind       string    `json:"kind"`
+	Verdicts   []Verdict `json:"verdicts"`
+	// ReportingController is who decided, and who events are written for;
+	// ReportingInstance is which one of them.
+	ReportingController string `json:"reportingController"`
+	ReportingInstance   string `json:"reportingInstance,omitempty"`
+}
+
+// Verdict is what a pod that got no node is to be told. Its victims are told to
+// go after its status has been written, and not at all when it is gone itself.
+type Verdict struct {
+	PodRef `json:",inline"`
+	// Reason and Message are those of its condition PodScheduled, which is False
+	// for the Generation that was looked at. No Reason: the condition stays.
+	Reason     string `json:"reason,omitempty"`
+	Message    string `json:"message,omitempty"`
+	Generation int64  `json:"generation,omitempty"`
+	// NominatedNode is the node that is cleared for it; empty: none.
+	NominatedNode string `json:"nominatedNode,omitempty"`
+	// Event asks for a FailedScheduling event with the Message.
+	Event bool `json:"event,omitempty"`
+	// Victims are deleted, as those whom the scheduler has preempted.
+	Victims []PodRef `json:"victims,omitempty"`
+}
+
+// PodRef names a pod. A UID is a precondition.
+type PodRef struct {
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	UID       types.UID `json:"uid,omitempty"`
+}
+
+// VerdictBatchResult is the answer; Results are in the order of the verdicts.
+type VerdictBatchResult struct {
+	APIVersion string          `json:"apiVersion"`
+	Kind       string          `json:"kind"`
+	Results    []VerdictResult `json:"results"`
+}
+
+// VerdictResult is what became of a verdict: how the write of the pod's status
+// ended, and of each victim how its deletion did.
+type VerdictResult struct {
+	Result  `json:",inline"`
+	Victims []Result `json:"victims,omitempty"`
 }

@@ -1,0 +1,120 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pods
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson.dev/api/scheduling/v1alpha1"
+	"keelson.dev/apiserver/registry"
+	"keelson.dev/apiserver/resource"
+)
+
+// Verdicts answers VerdictBatches. The request has passed authorization;
+// admission judges each write as if it came alone.
+func (b *Batch) Verdicts(w http.ResponseWriter, r *http.Request) {
+	var batch v1alpha1.VerdictBatch
+	if !accept(w, r, "verdictbatches", &batch) || !bounded(w, len(batch.Verdicts), v1alpha1.MaxVerdicts, "verdicts") {
+		return
+	}
+	victims := 0
+	for i := range batch.Verdicts {
+		victims += len(batch.Verdicts[i].Victims)
+	}
+	if !bounded(w, victims, v1alpha1.MaxVictims, "victims") {
+		return
+	}
+	results := make([]v1alpha1.VerdictResult, len(batch.Verdicts))
+	each(len(results), func(i int) { results[i] = b.pass(r.Context(), &batch, &batch.Verdicts[i]) })
+	writeJSON(w, http.StatusCreated, v1alpha1.VerdictBatchResult{
+		APIVersion: v1alpha1.Group + "/" + v1alpha1.Version, Kind: "VerdictBatch", Results: results,
+	})
+}
+
+// pass carries one verdict out. The nomination comes before the victims go: were
+// that cut off, the room made would be kept all the same.
+func (b *Batch) pass(ctx context.Context, batch *v1alpha1.VerdictBatch, v *v1alpha1.Verdict) v1alpha1.VerdictResult {
+	out := v1alpha1.VerdictResult{Result: v1alpha1.Result{Code: http.StatusOK}}
+	err := b.updateStatus(ctx, v.PodRef, func(pod *corev1.Pod) {
+		pod.Status.NominatedNodeName = v.NominatedNode
+		if v.Reason != "" {
+			setCondition(&pod.Status, corev1.PodCondition{
+				Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: v.Reason, Message: v.Message, ObservedGeneration: v.Generation,
+			}, metav1.NewTime(b.Binder.Clock.Now()))
+		}
+	})
+	if err != nil {
+		out.Result = refused(err)
+	}
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		for range v.Victims {
+			out.Victims = append(out.Victims, out.Result)
+		}
+		return out
+	}
+	if v.Event {
+		b.tell(ctx, &eventsv1.Event{
+			ReportingController: batch.ReportingController, ReportingInstance: batch.ReportingInstance,
+			Type: corev1.EventTypeWarning, Reason: "FailedScheduling", Action: "Scheduling", Regarding: reference(v.PodRef), Note: v.Message,
+		})
+	}
+	for _, victim := range v.Victims {
+		out.Victims = append(out.Victims, b.preempt(ctx, batch, v, victim))
+	}
+	return out
+}
+
+// preempt deletes a pod that makes room for another, with the reason in its status.
+func (b *Batch) preempt(ctx context.Context, batch *v1alpha1.VerdictBatch, v *v1alpha1.Verdict, victim v1alpha1.PodRef) v1alpha1.Result {
+	err := b.updateStatus(ctx, victim, func(pod *corev1.Pod) {
+		setCondition(&pod.Status, corev1.PodCondition{
+			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler,
+			Message:            fmt.Sprintf("%s: preempting to accommodate a higher priority pod", batch.ReportingController),
+			ObservedGeneration: pod.Generation,
+		}, metav1.NewTime(b.Binder.Clock.Now()))
+	})
+	if err == nil {
+		_, _, err = b.Binder.Registry().Delete(ctx, victim.Namespace, victim.Name, metav1.DeleteOptions{Preconditions: preconditions(victim.UID)})
+	}
+	if err != nil {
+		return refused(err)
+	}
+	related := reference(v.PodRef)
+	b.tell(ctx, &eventsv1.Event{
+		ReportingController: batch.ReportingController, ReportingInstance: batch.ReportingInstance,
+		Type: corev1.EventTypeNormal, Reason: "Preempted", Action: "Preempting", Regarding: reference(victim), Related: &related,
+		Note: fmt.Sprintf("Preempted by pod %s on node %s", v.UID, v.NominatedNode),
+	})
+	return v1alpha1.Result{Code: http.StatusOK}
+}
+
+func (b *Batch) updateStatus(ctx context.Context, pod v1alpha1.PodRef, change func(*corev1.Pod)) error {
+	_, _, err := b.Binder.Registry().Update(ctx, registry.Update{
+		Namespace: pod.Namespace, Name: pod.Name, Subresource: "status", Preconditions: preconditions(pod.UID),
+		Transform: func(_ context.Context, cur resource.Object) (resource.Object, error) {
+			p, ok := cur.(*corev1.Pod)
+			if !ok {
+				return nil, fmt.Errorf("unexpected object: %T", cur)
+			}
+			change(p)
+			return p, nil
+		},
+	})
+	return err
+}
+
+func preconditions(uid types.UID) *metav1.Preconditions {
+	if uid == "" {
+		return nil
+	}
+	return &metav1.Preconditions{UID: &uid}
+}

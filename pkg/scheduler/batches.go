@@ -1,0 +1,80 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"sync/atomic"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"keelson.dev/api/scheduling/v1alpha1"
+)
+
+// batches posts what is decided about many pods in one request, where the
+// server takes that.
+type batches struct {
+	client   kubernetes.Interface
+	instance string // reported in events
+	absent   atomic.Bool
+}
+
+func newBatches(client kubernetes.Interface, identity string) *batches {
+	return &batches{client: client, instance: instance(identity)}
+}
+
+// post sends a batch. served is false when the server takes none.
+func (b *batches) post(ctx context.Context, path string, body, answer any) (served bool, err error) {
+	if b.absent.Load() {
+		return false, nil
+	}
+	c, ok := b.client.CoreV1().RESTClient().(*rest.RESTClient)
+	if !ok || c == nil {
+		b.absent.Store(true)
+		return false, nil
+	}
+	enc, err := json.Marshal(body)
+	if err != nil {
+		return true, fmt.Errorf("batch: %w", err)
+	}
+	raw, err := c.Post().AbsPath(path).SetHeader("Content-Type", "application/json").
+		SetHeader("Accept", "application/json").Body(enc).DoRaw(ctx)
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) {
+		b.absent.Store(true)
+		return false, nil
+	}
+	if err != nil {
+		return true, err // as that of a request for one pod
+	}
+	return true, json.Unmarshal(raw, answer)
+}
+
+// answered is the error that a request for one pod would have been answered with.
+func answered(r *v1alpha1.Result) error {
+	if r.Code < http.StatusBadRequest {
+		return nil
+	}
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: r.Code, Reason: metav1.StatusReason(r.Reason), Message: r.Message,
+	}}
+}
+
+// instance is what events say a scheduler is.
+func instance(identity string) string {
+	if identity != "" {
+		return identity
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return "unknown" // events are written all the same
+	}
+	return host
+}

@@ -1,0 +1,55 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"slices"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+)
+
+// TestMailbox compares a mailbox with plain lists: of each pod what must be done
+// comes in order, the latest of the rest comes after it, and nothing twice.
+func TestMailbox(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := newMailbox[int]()
+		type entry struct {
+			of   int
+			must bool
+		}
+		model := map[types.UID][]entry{}
+		for i := range rapid.IntRange(0, 60).Draw(t, "steps") {
+			if rapid.Bool().Draw(t, "put") {
+				uid := types.UID(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "pod"))
+				must := rapid.Bool().Draw(t, "must")
+				model[uid] = append(slices.DeleteFunc(model[uid], func(e entry) bool { return !e.must }), entry{i, must})
+				m.put(uid, i, must)
+				continue
+			}
+			limit := rapid.IntRange(1, 4).Draw(t, "limit")
+			got := m.poll(limit)
+			waiting := 0
+			for _, w := range model {
+				waiting += min(len(w), 1)
+			}
+			if len(got) != min(limit, waiting) {
+				t.Fatalf("took %v, %d pods wait", got, waiting)
+			}
+			for _, of := range got {
+				found := false
+				for uid, w := range model {
+					if len(w) > 0 && w[0].of == of {
+						model[uid], found = w[1:], true
+						break
+					}
+				}
+				if !found {
+					t.Fatalf("took %d, which is not the first of any pod in %v", of, model)
+				}
+			}
+		}
+	})
+}
