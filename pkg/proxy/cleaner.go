@@ -44,15 +44,15 @@ func (w work) put(f ruleset.Family, n ruleset.Name, s conntrack.Service) {
 }
 
 // hold notes the UDP ports of a service that a change may leave stale flows of.
-func (c *cleaner) hold(f ruleset.Family, old, plan service.Plan) {
-	for name, p := range plan.Ports[f] {
-		if p.VIP.Protocol != ruleset.UDP {
+func (c *cleaner) hold(f ruleset.Family, old, plan *service.Plan) {
+	for _, p := range plan.Ports {
+		if p.Family() != f || p.VIP.Protocol != ruleset.UDP {
 			continue
 		}
-		now := conntrack.Service{Frontends: p.Frontends(), Serving: plan.Serving[f][name]}
-		before := old.Ports[f][name]
-		if before == nil || !slices.Equal(before.Frontends(), now.Frontends) || leavesStale(old.Serving[f][name], now.Serving) {
-			c.held.put(f, name, now)
+		now := conntrack.Service{Frontends: p.Frontends(), Serving: slices.Collect(p.Serving.All())}
+		before := old.Port(f, p.Name)
+		if before == nil || !slices.Equal(before.Frontends(), now.Frontends) || leavesStale(slices.Collect(before.Serving.All()), now.Serving) {
+			c.held.put(f, p.Name, now)
 		}
 	}
 }

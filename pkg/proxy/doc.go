@@ -5,11 +5,14 @@
 // Services, EndpointSlices, ServiceCIDRs and its own Node, and keeps nftables tables that
 // send new connections to endpoints.
 //
-//	informers → dirty names → Proxy.loop (one goroutine owns the state)
+//	objects → dirty names → Proxy.loop (one goroutine owns the state)
 //	                            service.Decide    what a service means here
 //	                            ruleset.Table     as elements of sets and maps
 //	                            kernel.Table      in one transaction
 //	                            conntrack, healthcheck
+//
+// What there is of Services and their endpoints is kept once, as bytes where there is
+// much of it (types service.Slice, ruleset.Endpoints): not as objects of the API.
 //
 // Nothing waits for a period: a change is made as soon as the one before it is, and what
 // comes meanwhile is made together. The cost of a change is its own size.

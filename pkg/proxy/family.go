@@ -43,7 +43,7 @@ func (f *family) set(name ruleset.Name, p *ruleset.Port) {
 		}
 		delete(f.lacking[i], name)
 	}
-	if p == nil || !p.Anywhere || len(p.Local) > 0 {
+	if p == nil || !p.Anywhere || p.Local.Len() > 0 {
 		return
 	}
 	if p.InternalLocal {
@@ -66,8 +66,8 @@ func (p *Proxy) openFamilies() error {
 		}
 		if ok {
 			f.found = found
-			f.table.Adopt(found)
 		}
+		f.table.Adopt(found)
 	}
 	return nil
 }

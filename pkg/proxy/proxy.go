@@ -82,7 +82,7 @@ type Proxy struct {
 	families []*family
 	node     service.Node
 	ranges   kernel.Ranges
-	known    map[types.NamespacedName]service.Plan
+	plans    map[types.NamespacedName]service.Plan
 	checks   *healthcheck.Services
 	cleaner  *cleaner
 	// announcer has the node answer for addresses of load balancers; announce: which ones
@@ -101,7 +101,7 @@ func New(cfg Config, deps Deps) (*Proxy, error) {
 	}
 	p := &Proxy{
 		cfg: cfg, deps: deps, log: deps.Log, metrics: newMetrics(deps.Metrics), dirty: newDirty(deps.Clock.Now()),
-		known: map[types.NamespacedName]service.Plan{}, node: service.Node{Name: cfg.Node},
+		plans: map[types.NamespacedName]service.Plan{}, node: service.Node{Name: cfg.Node},
 	}
 	p.health = healthcheck.NewProxy(deps.Clock, cfg.HealthTimeout, p.metrics.answered)
 	var err error
@@ -148,7 +148,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	if err := p.openFamilies(); err != nil {
 		return err
 	}
-	p.log.Info("Proxy started", "node", p.cfg.Node, "zone", p.node.Zone, "services", len(p.sources.names()))
+	p.log.Info("Proxy started", "node", p.cfg.Node, "zone", p.node.Zone, "services", len(p.sources.objects.names()))
 	p.deps.Started()
 	p.loop(ctx)
 	return nil
@@ -197,12 +197,12 @@ func (p *Proxy) loop(ctx context.Context) {
 
 // all marks every service for decision.
 func (p *Proxy) all() {
-	names := p.sources.names()
+	names := p.sources.objects.names()
 	p.dirty.note(func(b *batch) {
 		for _, n := range names {
 			b.services[n] = true
 		}
-		for n := range p.known {
+		for n := range p.plans {
 			b.services[n] = true
 		}
 	})
@@ -250,34 +250,38 @@ func (p *Proxy) round(ctx context.Context) bool {
 func (p *Proxy) observe(b batch) {
 	now := p.deps.Clock.Now()
 	for name, at := range b.triggers {
-		for f := range p.known[name].Ports {
-			p.metrics.programming.WithLabelValues(f.String()).Observe(now.Sub(at).Seconds())
+		plan := p.plans[name]
+		for _, f := range p.families {
+			if plan.In(f.Family) {
+				p.metrics.programming.WithLabelValues(f.String()).Observe(now.Sub(at).Seconds())
+			}
 		}
 	}
 }
 
 // decide brings one service up to date in the tables.
 func (p *Proxy) decide(ctx context.Context, name types.NamespacedName) {
-	svc, endpoints := p.sources.get(name)
+	svc, endpoints := p.sources.objects.get(name)
 	plan := service.Decide(svc, endpoints, p.node)
-	old := p.known[name]
+	old := p.plans[name]
 	for _, f := range p.families {
-		ports := plan.Ports[f.Family]
-		for n := range old.Ports[f.Family] {
-			if ports[n] == nil {
-				f.set(n, nil)
+		for _, port := range old.Ports {
+			if port.Family() == f.Family && plan.Port(f.Family, port.Name) == nil {
+				f.set(port.Name, nil)
 			}
 		}
-		for n, port := range ports {
-			f.set(n, port)
+		for _, port := range plan.Ports {
+			if port.Family() == f.Family {
+				f.set(port.Name, port.Port)
+			}
 		}
-		p.cleaner.hold(f.Family, old, plan)
+		p.cleaner.hold(f.Family, &old, &plan)
 	}
 	p.announce = p.announce || !slices.Equal(old.Announced, plan.Announced)
 	if svc == nil {
-		delete(p.known, name)
+		delete(p.plans, name)
 	} else {
-		p.known[name] = plan
+		p.plans[name] = plan
 	}
 	var check service.Health
 	if plan.Health != nil {
@@ -289,7 +293,7 @@ func (p *Proxy) decide(ctx context.Context, name types.NamespacedName) {
 // followAnnounced takes over which addresses the node answers for.
 func (p *Proxy) followAnnounced() {
 	p.ranges.Announced = nil
-	for _, plan := range p.known {
+	for _, plan := range p.plans {
 		for _, a := range plan.Announced {
 			p.ranges.Announced = append(p.ranges.Announced, netip.PrefixFrom(a, a.BitLen()))
 		}

@@ -86,7 +86,7 @@ func run(ctx context.Context, cfg *config.Config, client kubernetes.Interface, l
 	if guard != nil {
 		served.Go(func() { guard.Run(ctx) })
 	}
-	served.Go(func() { daemon.Settle(ctx, clock.Real(), log) })
+	served.Go(func() { daemon.Frugal(ctx, clock.Real(), log) })
 	if cfg.NetworkPolicy {
 		agent, err := netpolicy.New(policyConfig(cfg), netpolicy.Deps{Client: client, Clock: clock.Real(), Log: log, Metrics: registry})
 		if err != nil {

@@ -71,7 +71,7 @@ func (l layout) classRules(c ruleset.Class) [][]expr.Any {
 		rules = append(rules, nft.SetMark(l.bit()))
 	}
 	if c.Sticky == 0 {
-		return append(rules, rule(identity, slot, nft.Get(ruleset.Endpoints.String(), service, endpoint), translate))
+		return append(rules, rule(identity, slot, nft.Get(ruleset.EndpointSlots.String(), service, endpoint), translate))
 	}
 	remember := func(op uint32) expr.Any {
 		return &expr.Dynset{

@@ -282,7 +282,7 @@ func (l layout) sets(t *nftables.Table) []*nftables.Set {
 		named(ruleset.ClusterIPs, addr), to(named(ruleset.Services, frontend), padded),
 		to(named(ruleset.Externals, nft.Concat(addr, proto, port, number)), padded),
 		to(named(ruleset.Frontends, frontend), nft.Concat(number, addr, proto, port)),
-		to(named(ruleset.Endpoints, nft.Concat(addr, proto, port, number)), endpoint),
+		to(named(ruleset.EndpointSlots, nft.Concat(addr, proto, port, number)), endpoint),
 		to(named(ruleset.StickyEndpoints, nft.Concat(addr, proto, port, number)), nft.Concat(port, addr, port)),
 		named(ruleset.StickyCluster, nft.Concat(addr, proto, port, addr, port)), named(ruleset.StickyLocal, nft.Concat(addr, proto, port, addr, port)),
 		named(ruleset.Hairpins, nft.Concat(addr, addr)), named(ruleset.Guarded, frontend), sources,

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -52,9 +53,11 @@ func port(f ruleset.Family, i, n int) *ruleset.Port {
 		vips, pods = "fd96::", "fd44::"
 	}
 	p := &ruleset.Port{VIP: ruleset.Frontend{Addr: number(vips, i+1), Protocol: ruleset.TCP, Port: 80}, Anywhere: n > 0}
+	var list []netip.AddrPort
 	for e := range n {
-		p.Cluster = append(p.Cluster, netip.AddrPortFrom(number(pods, i*50+e), 8080))
+		list = append(list, netip.AddrPortFrom(number(pods, i*50+e), 8080))
 	}
+	p.Cluster = ruleset.Pack(list)
 	return p
 }
 
@@ -67,7 +70,8 @@ func everything(f ruleset.Family) *ruleset.Port {
 	}
 	p.External, p.Guarded, p.Sources = external, external, sources
 	p.NodePort, p.Sticky, p.ExternalLocal = 30080, 60, true
-	p.Local, p.OnNode = p.Cluster[:1], []netip.Addr{p.Cluster[0].Addr()}
+	first := slices.Collect(p.Cluster.All())[:1]
+	p.Local, p.OnNode = ruleset.Pack(first), []netip.Addr{first[0].Addr()}
 	return p
 }
 

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"strconv"
 )
 
 // Set is one of the sets and maps of a table.
@@ -26,8 +27,8 @@ const (
 	// Frontends maps frontends that are not cluster IPs to the cluster IP,
 	// protocol and port of their service, after a word of padding.
 	Frontends
-	// Endpoints maps cluster IP.protocol.port.slot to address.port.
-	Endpoints
+	// EndpointSlots maps cluster IP.protocol.port.slot to address.port.
+	EndpointSlots
 	// StickyEndpoints is the same for services with session affinity; the values have the
 	// service's port before the address.
 	StickyEndpoints
@@ -108,6 +109,19 @@ const (
 	SCTP Protocol = 132
 )
 
+// String is the protocol's name as Kubernetes has it.
+func (p Protocol) String() string {
+	switch p {
+	case TCP:
+		return "TCP"
+	case UDP:
+		return "UDP"
+	case SCTP:
+		return "SCTP"
+	}
+	return strconv.Itoa(int(p))
+}
+
 // Frontend is where packets to a service arrive.
 type Frontend struct {
 	Addr     netip.Addr
@@ -120,19 +134,6 @@ type Frontend struct {
 func (f Frontend) key() string {
 	b := append(make([]byte, 0, 24), f.Addr.AsSlice()...)
 	return string(append(b, byte(f.Protocol), 0, 0, 0, byte(f.Port>>8), byte(f.Port), 0, 0))
-}
-
-func endpointKey(a netip.AddrPort) string {
-	b := append(make([]byte, 0, 20), a.Addr().AsSlice()...)
-	return string(append(b, byte(a.Port()>>8), byte(a.Port()), 0, 0))
-}
-
-func parseEndpoint(b string, f Family) (netip.AddrPort, bool) {
-	if len(b) != f.Size()+4 {
-		return netip.AddrPort{}, false
-	}
-	a, ok := netip.AddrFromSlice([]byte(b[:f.Size()]))
-	return netip.AddrPortFrom(a, binary.BigEndian.Uint16([]byte(b[f.Size():]))), ok
 }
 
 // mark is a number as the kernel has it in a register.

@@ -31,7 +31,7 @@ type Port struct {
 	// InternalLocal and ExternalLocal are the traffic policies.
 	InternalLocal, ExternalLocal bool
 	// Cluster and Local are the endpoints of the two lists, sorted and unique.
-	Cluster, Local []netip.AddrPort
+	Cluster, Local Endpoints
 	// Anywhere: some node has an endpoint that works.
 	Anywhere bool
 	// OnNode are the addresses of endpoints in use that are on this node.
@@ -69,7 +69,7 @@ func (p *Port) uses(l List) bool {
 	return !p.InternalLocal || p.external()
 }
 
-func (p *Port) list(l List) []netip.AddrPort {
+func (p *Port) list(l List) Endpoints {
 	if l == LocalList {
 		return p.Local
 	}
@@ -81,37 +81,40 @@ func (p *Port) list(l List) []netip.AddrPort {
 type compiled struct {
 	vip    string
 	sticky bool
-	fixed  map[Element]struct{}
-	shared map[Element]struct{} // that other ports may want as well
-	slots  [2][]netip.AddrPort
+	fixed  []Element
+	shared []Element // that other ports may want as well
+	slots  [2]Endpoints
 }
 
 // compile makes the elements of a port on those frontends that it has won; old
 // are the slots that the endpoints have had.
-func compile(p *Port, won func(Frontend) bool, old [2][]netip.AddrPort) *compiled {
-	c := &compiled{vip: p.VIP.key(), sticky: p.Sticky != 0, fixed: map[Element]struct{}{}, shared: map[Element]struct{}{}}
+func compile(p *Port, won func(Frontend) bool, old [2]Endpoints) *compiled {
+	c := &compiled{vip: p.VIP.key(), sticky: p.Sticky != 0}
 	if !won(p.VIP) { // its elements would be those of the port that has it
 		return c
 	}
-	c.shared[Element{Set: ClusterIPs, Key: string(p.VIP.Addr.AsSlice())}] = struct{}{}
 	for l := range c.slots {
 		if p.Anywhere && p.uses(List(l)) {
 			c.slots[l] = place(old[l], p.list(List(l)))
 		}
 	}
-	c.add(Services, p.VIP.key(), p.internal().Value())
-	for _, f := range p.Frontends()[1:] {
-		if f != p.VIP && won(f) {
+	frontends := p.Frontends()
+	c.fixed = make([]Element, 0, len(frontends))
+	c.add(Services, c.vip, p.internal().Value())
+	for i, f := range frontends {
+		if !slices.Contains(frontends[:i], f) && f != p.VIP && won(f) {
 			c.addExternal(p, f)
 		}
 	}
+	c.shared = make([]Element, 0, 1+len(p.OnNode))
+	c.shared = append(c.shared, Element{Set: ClusterIPs, Key: c.vip[:Of(p.VIP.Addr).Size()]})
 	for _, a := range p.OnNode {
-		c.shared[Element{Set: Hairpins, Key: string(a.AsSlice()) + string(a.AsSlice())}] = struct{}{}
+		c.shared = append(c.shared, Element{Set: Hairpins, Key: string(a.AsSlice()) + string(a.AsSlice())})
 	}
 	return c
 }
 
-func (c *compiled) add(s Set, key, value string) { c.fixed[Element{s, key, value}] = struct{}{} }
+func (c *compiled) add(s Set, key, value string) { c.fixed = append(c.fixed, Element{s, key, value}) }
 
 // internal is what happens to packets to the cluster IP.
 func (p *Port) internal() Class {
@@ -122,14 +125,14 @@ func (p *Port) internal() Class {
 	switch {
 	case !p.Anywhere:
 		return Class{Action: Reject}
-	case len(p.list(list)) == 0:
+	case p.list(list).Len() == 0:
 		return Class{Action: Drop}
 	}
 	return p.pick(Direct, list, false)
 }
 
 func (p *Port) pick(s Source, l List, masquerade bool) Class {
-	return Class{Action: Pick, Source: s, List: l, Masquerade: masquerade, Sticky: p.Sticky, N: uint32(len(p.list(l)))}
+	return Class{Action: Pick, Source: s, List: l, Masquerade: masquerade, Sticky: p.Sticky, N: uint32(p.list(l).Len())}
 }
 
 func (c *compiled) addExternal(p *Port, f Frontend) {
@@ -144,18 +147,18 @@ func (c *compiled) addExternal(p *Port, f Frontend) {
 		c.add(Services, key, Class{Action: Reject}.Value())
 		return
 	}
-	c.add(Frontends, key, mark(0)+p.VIP.key())
+	c.add(Frontends, key, mark(0)+c.vip)
 	if !p.ExternalLocal {
 		// The endpoint may be on another node, which has to answer through us.
 		c.add(Services, key, p.pick(source, ClusterList, true).Value())
 		return
 	}
 	action := SplitDrop
-	if len(p.Local) > 0 {
+	if p.Local.Len() > 0 {
 		action = Split
 		c.add(Externals, key+mark(uint32(LocalList)), p.pick(source, LocalList, false).Value())
 	}
-	if len(p.Cluster) > 0 {
+	if p.Cluster.Len() > 0 {
 		c.add(Externals, key+mark(uint32(ClusterList)), p.pick(source, ClusterList, false).Value())
 	}
 	c.add(Services, key, Class{Action: action, Source: source}.Value())
@@ -174,55 +177,58 @@ func (c *compiled) addGuard(p *Port, f Frontend) {
 // place puts the wanted endpoints into slots 0..n-1 so that as few as possible
 // change: those that stay keep their slots, as far as these are below n, and
 // the others fill the gaps.
-func place(old, want []netip.AddrPort) []netip.AddrPort {
-	left := make(map[netip.AddrPort]bool, len(want))
-	for _, e := range want {
+func place(old, want Endpoints) Endpoints {
+	if old.Len() == 0 {
+		return want
+	}
+	left := make(map[string]bool, want.Len())
+	for e := range want.each {
 		left[e] = true
 	}
-	out := make([]netip.AddrPort, len(left))
-	for i, e := range old {
-		if i < len(out) && left[e] {
+	out := make([]string, len(left))
+	for i := range min(len(out), old.Len()) {
+		if e := old.at(i); left[e] {
 			out[i] = e
 			delete(left, e)
 		}
 	}
 	gap := 0
-	for _, e := range want {
+	for e := range want.each {
 		if !left[e] {
 			continue
 		}
 		delete(left, e)
-		for out[gap].IsValid() {
+		for out[gap] != "" {
 			gap++
 		}
 		out[gap] = e
 	}
-	return out
+	return want.of(out)
 }
 
 // each calls f with every element that the port has to itself.
 func (c *compiled) each(f func(Element)) {
-	for e := range c.fixed {
+	for _, e := range c.fixed {
 		f(e)
 	}
 	for l := range c.slots {
-		for i := range c.slots[l] {
+		for i := range c.slots[l].Len() {
 			f(c.slotElement(List(l), i))
 			if c.sticky {
-				f(c.stickyElement(List(l), c.slots[l][i]))
+				f(c.stickyElement(List(l), c.slots[l].at(i)))
 			}
 		}
 	}
 }
 
 func (c *compiled) slotElement(l List, i int) Element {
-	key, value := c.vip+mark(l.slot(i)), endpointKey(c.slots[l][i])
+	key, value := c.vip+mark(l.slot(i)), c.slots[l].at(i)
 	if c.sticky {
 		return Element{StickyEndpoints, key, c.vip[len(c.vip)-4:] + value}
 	}
-	return Element{Endpoints, key, value}
+	return Element{EndpointSlots, key, value}
 }
 
-func (c *compiled) stickyElement(l List, e netip.AddrPort) Element {
-	return Element{Set: l.sticky(), Key: c.vip + endpointKey(e)}
+func (c *compiled) stickyElement(l List, e string) Element {
+	return Element{Set: l.sticky(), Key: c.vip + e}
 }

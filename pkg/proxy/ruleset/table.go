@@ -6,21 +6,26 @@ package ruleset
 import (
 	"cmp"
 	"encoding/binary"
-	"net/netip"
 	"slices"
+	"strings"
 )
 
 // Table is the elements that the services of one family want, and those
 // changes of them that have not been taken yet.
 type Table struct {
 	family  Family
-	ports   map[Name]*Port
-	built   map[Name]*compiled
-	claims  map[Frontend][]Name // sorted: the first has it
-	shared  map[Element]int     // how many ports want it
+	ports   map[Name]*entry
+	claims  map[string][]Name // by key of the frontend; sorted: the first has it
+	shared  map[Element]int   // how many ports want it
 	classes map[Class]int
-	pending map[address]*change
-	seed    map[string][2][]netip.AddrPort // slots found in the kernel, by cluster IP key
+	pending map[address]*change     // nil: not kept until the next Diff
+	seed    map[string][2]Endpoints // slots found in the kernel, by cluster IP key
+}
+
+// entry is a port and the elements that it has been made to.
+type entry struct {
+	port  *Port
+	built *compiled
 }
 
 // address is where an element is.
@@ -35,7 +40,7 @@ type change struct{ before, after *string }
 // NewTable returns the table of no services.
 func NewTable(f Family) *Table {
 	return &Table{
-		family: f, ports: map[Name]*Port{}, built: map[Name]*compiled{}, claims: map[Frontend][]Name{},
+		family: f, ports: map[Name]*entry{}, claims: map[string][]Name{},
 		shared: map[Element]int{}, classes: map[Class]int{}, pending: map[address]*change{},
 	}
 }
@@ -46,15 +51,16 @@ func (t *Table) Set(name Name, p *Port) {
 	if old == nil && p == nil {
 		return
 	}
-	affected := map[Name]bool{name: true}
+	affected := map[Name]*compiled{name: nil} // what has been built
 	if old != nil {
-		for _, f := range old.Frontends() {
+		affected[name] = old.built
+		for _, f := range old.port.Frontends() {
 			t.unclaim(f, name, affected)
 		}
 		delete(t.ports, name)
 	}
 	if p != nil {
-		t.ports[name] = p
+		t.ports[name] = &entry{port: p, built: affected[name]}
 		for _, f := range p.Frontends() {
 			t.claim(f, name, affected)
 		}
@@ -63,14 +69,15 @@ func (t *Table) Set(name Name, p *Port) {
 }
 
 func (t *Table) order(a, b Name) int {
-	if c := cmp.Compare(t.ports[a].Created, t.ports[b].Created); c != 0 {
+	if c := cmp.Compare(t.ports[a].port.Created, t.ports[b].port.Created); c != 0 {
 		return c
 	}
 	return cmp.Compare(a, b)
 }
 
-func (t *Table) claim(f Frontend, name Name, affected map[Name]bool) {
-	list := t.claims[f]
+func (t *Table) claim(f Frontend, name Name, affected map[Name]*compiled) {
+	key := f.key()
+	list := t.claims[key]
 	if slices.Contains(list, name) {
 		return
 	}
@@ -79,47 +86,46 @@ func (t *Table) claim(f Frontend, name Name, affected map[Name]bool) {
 		loser := list[0]
 		slices.SortFunc(list, t.order)
 		if list[0] != loser {
-			affected[loser] = true
+			affected[loser] = t.ports[loser].built
 		}
 	}
-	t.claims[f] = list
+	t.claims[key] = list
 }
 
-func (t *Table) unclaim(f Frontend, name Name, affected map[Name]bool) {
-	list := t.claims[f]
+func (t *Table) unclaim(f Frontend, name Name, affected map[Name]*compiled) {
+	key := f.key()
+	list := t.claims[key]
 	i := slices.Index(list, name)
 	if i < 0 {
 		return
 	}
 	if i == 0 && len(list) > 1 {
-		affected[list[1]] = true
+		affected[list[1]] = t.ports[list[1]].built
 	}
 	if list = slices.Delete(list, i, i+1); len(list) == 0 {
-		delete(t.claims, f)
+		delete(t.claims, key)
 		return
 	}
-	t.claims[f] = list
+	t.claims[key] = list
 }
 
-// rebuild compiles the ports again. What one of them gives up may be what
-// another one gets, so first all removals are noted, then all additions.
-func (t *Table) rebuild(names map[Name]bool) {
+// rebuild compiles the ports again, which have been built as told. What one of them gives
+// up may be what another one gets, so first all removals are noted, then all additions.
+func (t *Table) rebuild(affected map[Name]*compiled) {
 	type step struct{ old, new *compiled }
 	var steps []step
-	for n := range names {
-		s := step{old: t.built[n]}
-		if p := t.ports[n]; p != nil {
-			won := func(f Frontend) bool { return t.claims[f][0] == n }
-			s.new = compile(p, won, t.slots(s.old, p.VIP.key()))
-			t.built[n] = s.new
-		} else {
-			delete(t.built, n)
+	for n, old := range affected {
+		s := step{old: old}
+		if e := t.ports[n]; e != nil {
+			won := func(f Frontend) bool { return t.claims[f.key()][0] == n }
+			e.built = compile(e.port, won, t.slots(old, e.port.VIP.key()))
+			s.new = e.built
 		}
 		steps = append(steps, s)
 	}
 	for _, s := range steps {
 		missing(s.old, s.new, t.remove)
-		for e := range sharedOf(s.old) {
+		for _, e := range sharedOf(s.old) {
 			if t.shared[e]--; t.shared[e] == 0 {
 				delete(t.shared, e)
 				t.remove(e)
@@ -128,7 +134,7 @@ func (t *Table) rebuild(names map[Name]bool) {
 	}
 	for _, s := range steps {
 		missing(s.new, s.old, t.add)
-		for e := range sharedOf(s.new) {
+		for _, e := range sharedOf(s.new) {
 			if t.shared[e]++; t.shared[e] == 1 {
 				t.add(e)
 			}
@@ -136,7 +142,7 @@ func (t *Table) rebuild(names map[Name]bool) {
 	}
 }
 
-func sharedOf(c *compiled) map[Element]struct{} {
+func sharedOf(c *compiled) []Element {
 	if c == nil {
 		return nil
 	}
@@ -144,7 +150,7 @@ func sharedOf(c *compiled) map[Element]struct{} {
 }
 
 // slots are the slots that the endpoints of a cluster IP have now.
-func (t *Table) slots(c *compiled, vip string) [2][]netip.AddrPort {
+func (t *Table) slots(c *compiled, vip string) [2]Endpoints {
 	if c != nil && c.vip == vip {
 		return c.slots
 	}
@@ -160,14 +166,15 @@ func missing(a, b *compiled, f func(Element)) {
 		a.each(f)
 		return
 	}
-	for e := range a.fixed {
-		if _, ok := b.fixed[e]; !ok {
+	has := contains(b.fixed)
+	for _, e := range a.fixed {
+		if !has(e) {
 			f(e)
 		}
 	}
 	for l := range a.slots {
-		for i, e := range a.slots[l] {
-			if i >= len(b.slots[l]) || b.slots[l][i] != e {
+		for i := range a.slots[l].Len() {
+			if i >= b.slots[l].Len() || b.slots[l].at(i) != a.slots[l].at(i) {
 				f(a.slotElement(List(l), i))
 			}
 		}
@@ -177,12 +184,27 @@ func missing(a, b *compiled, f func(Element)) {
 	}
 }
 
+// few is up to how many elements are looked for one after the other.
+const few = 8
+
+// contains returns whether something is in the list.
+func contains(list []Element) func(Element) bool {
+	if len(list) <= few {
+		return func(e Element) bool { return slices.Contains(list, e) }
+	}
+	set := make(map[Element]bool, len(list))
+	for _, e := range list {
+		set[e] = true
+	}
+	return func(e Element) bool { return set[e] }
+}
+
 func missingSticky(a, b *compiled, l List, f func(Element)) {
-	kept := map[netip.AddrPort]bool{}
-	for _, e := range b.slots[l] {
+	kept := map[string]bool{}
+	for e := range b.slots[l].each {
 		kept[e] = true
 	}
-	for _, e := range a.slots[l] {
+	for e := range a.slots[l].each {
 		if !kept[e] {
 			f(a.stickyElement(l, e))
 		}
@@ -191,6 +213,9 @@ func missingSticky(a, b *compiled, l List, f func(Element)) {
 
 func (t *Table) remove(e Element) {
 	t.count(e, -1)
+	if t.pending == nil {
+		return
+	}
 	at := address{e.Set, e.Key}
 	c, ok := t.pending[at]
 	if !ok {
@@ -204,6 +229,9 @@ func (t *Table) remove(e Element) {
 
 func (t *Table) add(e Element) {
 	t.count(e, 1)
+	if t.pending == nil {
+		return
+	}
 	at := address{e.Set, e.Key}
 	c, ok := t.pending[at]
 	if !ok {
@@ -267,47 +295,77 @@ func NewContents() *Contents {
 	return &c
 }
 
+func (c *Contents) len() int {
+	n := 0
+	for _, elements := range c {
+		n += len(elements)
+	}
+	return n
+}
+
 // Contents returns all elements that are wanted.
 func (t *Table) Contents() *Contents {
 	out := NewContents()
-	put := func(e Element) { out[e.Set][e.Key] = e.Value }
-	for _, c := range t.built {
-		c.each(put)
-	}
-	for e := range t.shared {
-		put(e)
-	}
+	t.each(func(e Element) { out[e.Set][e.Key] = e.Value })
 	return out
 }
 
+// each calls f with every element that is wanted.
+func (t *Table) each(f func(Element)) {
+	for _, e := range t.ports {
+		e.built.each(f)
+	}
+	for e := range t.shared {
+		f(e)
+	}
+}
+
 // Adopt tells the table what is in the kernel, before the first Set: endpoints
-// found there keep their slots.
+// found there keep their slots. Next, after all that is to be Set, comes a Diff:
+// changes are not kept before it.
 func (t *Table) Adopt(found *Contents) {
-	t.seed = map[string][2][]netip.AddrPort{}
-	for key, value := range found[Endpoints] {
-		t.adoptSlot(key, value, len(found[Endpoints]))
+	t.pending = nil
+	slots := map[string]*[2][]string{}
+	for key, value := range found[EndpointSlots] {
+		t.adoptSlot(slots, key, value, len(found[EndpointSlots]))
 	}
 	for key, value := range found[StickyEndpoints] {
-		if len(value) > 4 {
-			t.adoptSlot(key, value[4:], len(found[StickyEndpoints]))
+		if len(value) > portSize {
+			t.adoptSlot(slots, key, value[portSize:], len(found[StickyEndpoints]))
 		}
+	}
+	t.seed = make(map[string][2]Endpoints, len(slots))
+	size := t.family.Size() + portSize
+	for vip, lists := range slots {
+		var seed [2]Endpoints
+		for l, list := range lists {
+			for i := range list {
+				if list[i] == "" { // a slot that is empty is one that nobody wants
+					list[i] = strings.Repeat("\x00", size)
+				}
+			}
+			seed[l] = Endpoints{size: size}.of(list)
+		}
+		t.seed[vip] = seed
 	}
 }
 
 // adoptSlot notes one slot; there cannot be more of them than limit.
-func (t *Table) adoptSlot(key, value string, limit int) {
+func (t *Table) adoptSlot(slots map[string]*[2][]string, key, value string, limit int) {
 	vip, slot, ok := splitSlot(key)
-	e, valid := parseEndpoint(value, t.family)
 	list, i := slot/LocalSlots, int(slot%LocalSlots)
-	if !ok || !valid || i >= limit {
+	if !ok || len(value) != t.family.Size()+portSize || i >= limit {
 		return
 	}
-	slots := t.seed[vip]
-	for len(slots[list]) <= i {
-		slots[list] = append(slots[list], netip.AddrPort{})
+	lists := slots[vip]
+	if lists == nil {
+		lists = new([2][]string)
+		slots[vip] = lists
 	}
-	slots[list][i] = e
-	t.seed[vip] = slots
+	for len(lists[list]) <= i {
+		lists[list] = append(lists[list], "")
+	}
+	lists[list][i] = value
 }
 
 func splitSlot(key string) (vip string, slot uint32, ok bool) {
@@ -323,7 +381,12 @@ func splitSlot(key string) (vip string, slot uint32, ok bool) {
 func (t *Table) Diff(found *Contents) Changes {
 	t.pending = map[address]*change{}
 	t.seed = nil
-	return diff(found, t.Contents())
+	if found.len() > 0 {
+		return diff(found, t.Contents())
+	}
+	var out Changes
+	t.each(func(e Element) { out.Add = append(out.Add, e) })
+	return out
 }
 
 func diff(found, want *Contents) Changes {

@@ -23,10 +23,16 @@ func vip(i int) Frontend {
 
 func web(n int) *Port {
 	p := &Port{VIP: vip(1), Anywhere: n > 0}
-	for i := range n {
-		p.Cluster = append(p.Cluster, addrPort(i))
-	}
+	p.Cluster = Pack(addrPorts(n))
 	return p
+}
+
+func addrPorts(n int) []netip.AddrPort {
+	var out []netip.AddrPort
+	for i := range n {
+		out = append(out, addrPort(i))
+	}
+	return out
 }
 
 // portGen makes ports that often claim what others have: few addresses, few node ports, few
@@ -46,7 +52,7 @@ func portGen(t *rapid.T) *Port {
 		NodePort:      uint16(rapid.IntRange(0, 2).Draw(t, "nodePort")),
 		Sticky:        uint32(rapid.IntRange(0, 1).Draw(t, "sticky") * 60),
 		InternalLocal: rapid.Bool().Draw(t, "internalLocal"), ExternalLocal: rapid.Bool().Draw(t, "externalLocal"),
-		Cluster: pick("cluster"), Local: pick("local"),
+		Cluster: Pack(pick("cluster")), Local: Pack(pick("local")),
 	}
 	for i := range rapid.IntRange(0, 2).Draw(t, "external") {
 		p.External = append(p.External, netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}))
@@ -55,8 +61,8 @@ func portGen(t *rapid.T) *Port {
 		p.Guarded = p.External
 		p.Sources = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("192.0.2.128/25")}
 	}
-	p.Anywhere = len(p.Cluster)+len(p.Local) > 0
-	for _, e := range p.Local {
+	p.Anywhere = p.Cluster.Len()+p.Local.Len() > 0
+	for e := range p.Local.All() {
 		p.OnNode = append(p.OnNode, e.Addr())
 	}
 	return p
@@ -87,7 +93,7 @@ func unordered(t rapid.TB, c *Contents) map[string][]string {
 		slots := map[string][]uint32{}
 		for k, v := range c[s] {
 			at := Set(s).String() + " " + fmt.Sprintf("%x", k)
-			if Set(s) == Endpoints || Set(s) == StickyEndpoints {
+			if Set(s) == EndpointSlots || Set(s) == StickyEndpoints {
 				vip, slot, ok := splitSlot(k)
 				if !ok {
 					t.Fatalf("key %x", k)
@@ -190,7 +196,7 @@ func TestCostOfAChange(t *testing.T) {
 			t.Errorf("an endpoint more than %d: %d elements, want 3", n, got)
 		}
 		less := web(n + 1)
-		less.Cluster = less.Cluster[1:]
+		less.Cluster = Pack(addrPorts(n + 1)[1:])
 		table.Set("web", less)
 		got := table.Take()
 		if got.Len() != 5 { // the last one moves into the first slot
@@ -201,7 +207,7 @@ func TestCostOfAChange(t *testing.T) {
 			t.Error("the same again is a change")
 		}
 		swapped := *less
-		swapped.Cluster = append(slices.Clone(less.Cluster[1:]), addrPort(5000))
+		swapped.Cluster = Pack(append(addrPorts(n + 1)[2:], addrPort(5000)))
 		table.Set("web", &swapped)
 		if got := table.Take().Len(); got != 2 {
 			t.Errorf("one endpoint for another of %d: %d elements, want 2", n, got)

@@ -7,9 +7,6 @@ import (
 	"net/netip"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-
 	"keelson.dev/keelson/pkg/proxy/ruleset"
 )
 
@@ -23,18 +20,15 @@ type endpoint struct {
 
 // endpointsOf returns the endpoints of one port in the slices of a family. Where slices
 // overlap, as they may while a controller moves endpoints, the one that is ready counts.
-func endpointsOf(slicesOf []*discoveryv1.EndpointSlice, f ruleset.Family, port *corev1.ServicePort, n Node) []endpoint {
+func endpointsOf(list []*Slice, f ruleset.Family, p *port) []endpoint {
 	found := map[netip.AddrPort]endpoint{}
-	for _, s := range slicesOf {
-		number := portOf(s, port)
-		if number == 0 || familyOf(s.AddressType) != f {
+	for _, s := range list {
+		number := s.number(p)
+		if number == 0 || s.family != f {
 			continue
 		}
-		for i := range s.Endpoints {
-			e, ok := newEndpoint(&s.Endpoints[i], number, f, n)
-			if !ok {
-				continue
-			}
+		for i := range s.states {
+			e := s.endpoint(i, number)
 			if have, ok := found[e.addr]; !ok || !have.ready && (e.ready || !have.serving) {
 				found[e.addr] = e
 			}
@@ -46,58 +40,6 @@ func endpointsOf(slicesOf []*discoveryv1.EndpointSlice, f ruleset.Family, port *
 	}
 	slices.SortFunc(out, func(a, b endpoint) int { return a.addr.Compare(b.addr) })
 	return out
-}
-
-func portOf(s *discoveryv1.EndpointSlice, port *corev1.ServicePort) uint16 {
-	for _, p := range s.Ports {
-		name, protocol := "", corev1.ProtocolTCP
-		if p.Name != nil {
-			name = *p.Name
-		}
-		if p.Protocol != nil {
-			protocol = *p.Protocol
-		}
-		if name == port.Name && protocol == port.Protocol && p.Port != nil {
-			return uint16(*p.Port)
-		}
-	}
-	return 0
-}
-
-func familyOf(t discoveryv1.AddressType) ruleset.Family {
-	switch t {
-	case discoveryv1.AddressTypeIPv4:
-		return ruleset.IPv4
-	case discoveryv1.AddressTypeIPv6:
-		return ruleset.IPv6
-	}
-	return 0
-}
-
-func newEndpoint(e *discoveryv1.Endpoint, port uint16, f ruleset.Family, n Node) (endpoint, bool) {
-	if len(e.Addresses) == 0 {
-		return endpoint{}, false
-	}
-	addr, err := netip.ParseAddr(e.Addresses[0]) // the others mean the same, and none is made with more
-	if err != nil || ruleset.Of(addr) != f || addr.Zone() != "" {
-		return endpoint{}, false
-	}
-	ready := e.Conditions.Ready == nil || *e.Conditions.Ready
-	out := endpoint{
-		addr: netip.AddrPortFrom(addr, port), ready: ready,
-		serving:     e.Conditions.Serving == nil && ready || e.Conditions.Serving != nil && *e.Conditions.Serving,
-		terminating: e.Conditions.Terminating != nil && *e.Conditions.Terminating,
-		onNode:      e.NodeName != nil && *e.NodeName == n.Name,
-	}
-	if e.Hints != nil {
-		for _, z := range e.Hints.ForZones {
-			out.zones = append(out.zones, z.Name)
-		}
-		for _, h := range e.Hints.ForNodes {
-			out.nodes = append(out.nodes, h.Name)
-		}
-	}
-	return out, true
 }
 
 // fallback is an endpoint to use if none is ready.
@@ -154,12 +96,12 @@ func localEndpoints(list []endpoint) []endpoint {
 	return usable(filter(list, func(e endpoint) bool { return e.onNode }))
 }
 
-func addresses(list []endpoint) []netip.AddrPort {
+func pack(list []endpoint) ruleset.Endpoints {
 	out := make([]netip.AddrPort, 0, len(list))
 	for _, e := range list {
 		out = append(out, e.addr)
 	}
-	return out
+	return ruleset.Pack(out)
 }
 
 // onNode are the addresses of those endpoints that are on this node.

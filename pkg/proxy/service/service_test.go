@@ -4,7 +4,9 @@
 package service
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -76,10 +78,34 @@ func loadBalancer(s *corev1.Service) {
 	s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}}
 }
 
-// numbers are the last numbers of addresses.
-func numbers(list []netip.AddrPort) string {
-	var out []string
+// decide is Decide for objects of the API.
+func decide(s *corev1.Service, list []*discoveryv1.EndpointSlice, n Node) Plan {
+	var kept []*Slice
 	for _, e := range list {
+		e.Labels = maps.Clone(e.Labels)
+		if e.Labels == nil {
+			e.Labels = map[string]string{}
+		}
+		e.Labels[discoveryv1.LabelServiceName] = s.Name
+		if k := NewSlice(e, n.Name); k != nil {
+			kept = append(kept, k)
+		}
+	}
+	return Decide(New(s), kept, n)
+}
+
+// the is a port of a plan without what other packages do not see; nil if there is none.
+func the(p Plan, f ruleset.Family) *ruleset.Port {
+	if port := p.Port(f, "ns/web:http/TCP"); port != nil {
+		return port.Port
+	}
+	return nil
+}
+
+// numbers are the last numbers of addresses.
+func numbers(list ruleset.Endpoints) string {
+	var out []string
+	for e := range list.All() {
 		out = append(out, strconv.Itoa(int(e.Addr().As4()[3])))
 	}
 	return strings.Join(out, " ")
@@ -117,8 +143,7 @@ func TestEndpoints(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			plan := Decide(svc(tt.change), tt.slices, Node{Name: "here", Zone: "zone"})
-			p := plan.Ports[ruleset.IPv4]["ns/web:http/TCP"]
+			p := the(decide(svc(tt.change), tt.slices, Node{Name: "here", Zone: "zone"}), ruleset.IPv4)
 			if p == nil {
 				t.Fatal("no port")
 			}
@@ -136,7 +161,7 @@ func TestEndpoints(t *testing.T) {
 }
 
 func headless(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
-	s.Labels = map[string]string{labelHeadless: ""}
+	s.Labels = map[string]string{corev1.IsHeadlessService: ""}
 	return s
 }
 
@@ -212,9 +237,9 @@ func TestPort(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := Decide(svc(tt.change), nil, tt.node).Ports[ruleset.IPv4]["ns/web:http/TCP"]
+			got := the(decide(svc(tt.change), nil, tt.node), ruleset.IPv4)
 			if diff := cmp.Diff(tt.want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
-				cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmpopts.EquateEmpty()); diff != "" {
+				cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b ruleset.Endpoints) bool { return a == b }), cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tt.reason, diff)
 			}
 		})
@@ -222,11 +247,11 @@ func TestPort(t *testing.T) {
 }
 
 func TestHealth(t *testing.T) {
-	plan := Decide(svc(loadBalancer), []*discoveryv1.EndpointSlice{slice("1rsh", "2rs", "3sth", "4rsh")}, Node{Name: "here"})
+	plan := decide(svc(loadBalancer), []*discoveryv1.EndpointSlice{slice("1rsh", "2rs", "3sth", "4rsh")}, Node{Name: "here"})
 	if diff := cmp.Diff(&Health{Port: 30081, Local: 2}, plan.Health); diff != "" {
 		t.Error(diff)
 	}
-	if plan := Decide(svc(nil), nil, Node{}); plan.Health != nil {
+	if plan := decide(svc(nil), nil, Node{}); plan.Health != nil {
 		t.Error("a health check of a service that asks for none")
 	}
 }
@@ -236,11 +261,11 @@ func TestDualStack(t *testing.T) {
 	six := slice()
 	six.AddressType = discoveryv1.AddressTypeIPv6
 	six.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"fd44::1"}}}
-	plan := Decide(s, []*discoveryv1.EndpointSlice{slice("1rs"), six}, Node{})
-	if got := numbers(plan.Ports[ruleset.IPv4]["ns/web:http/TCP"].Cluster); got != "1" {
+	plan := decide(s, []*discoveryv1.EndpointSlice{slice("1rs"), six}, Node{})
+	if got := numbers(the(plan, ruleset.IPv4).Cluster); got != "1" {
 		t.Errorf("IPv4: %s", got)
 	}
-	if got := plan.Ports[ruleset.IPv6]["ns/web:http/TCP"].Cluster; len(got) != 1 || got[0].String() != "[fd44::1]:8080" {
+	if got := slices.Collect(the(plan, ruleset.IPv6).Cluster.All()); len(got) != 1 || got[0].String() != "[fd44::1]:8080" {
 		t.Errorf("IPv6: %v", got)
 	}
 }

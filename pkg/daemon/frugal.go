@@ -1,0 +1,46 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"keelson.dev/api/clock"
+)
+
+const (
+	// frugalPercent is GOGC of a frugal process: it collects more often than
+	// others, and has a quarter of what it keeps in garbage at most.
+	frugalPercent = 25
+	// frugalRoom is how much of the program may be resident, which is looked at every
+	// frugalEvery.
+	frugalRoom, frugalEvery = 8 << 20, time.Minute
+)
+
+// Frugal is Settle for a process that is on every node and does little after its start:
+// from then on it also trades some processor time for memory, until ctx is done. The
+// heap is left to GOGC where that is set.
+func Frugal(ctx context.Context, c clock.Clock, log *slog.Logger) {
+	Settle(ctx, c, log)
+	if _, set := os.LookupEnv("GOGC"); !set {
+		debug.SetGCPercent(frugalPercent)
+		defer debug.SetGCPercent(100)
+	}
+	ticker := c.NewTicker(frugalEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+		}
+		if err := dropMapped(nil, frugalRoom); err != nil {
+			log.Debug("Pages of the program are kept", "err", err)
+		}
+	}
+}

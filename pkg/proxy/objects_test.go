@@ -1,0 +1,156 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+)
+
+// world is what objects should know: services and, by slice, the service that it is of.
+type world struct {
+	services map[string]bool
+	slices   map[string]string
+}
+
+func (w world) list() (services, endpointSlices []any) {
+	for name := range w.services {
+		services = append(services, aService(name))
+	}
+	for name, of := range w.slices {
+		endpointSlices = append(endpointSlices, aSlice(name, of))
+	}
+	return services, endpointSlices
+}
+
+func aService(name string) *corev1.Service {
+	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.1"}}
+}
+
+func aSlice(name, of string) *discoveryv1.EndpointSlice {
+	return &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: of}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+	}
+}
+
+// names are the slices of a service.
+func (w world) names(of string) []string {
+	var out []string
+	for name, s := range w.slices {
+		if s == of {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// TestObjects: whatever reflectors tell, in whatever order, what is known is what they told, and
+// every service that has changed has been noted.
+func TestObjects(t *testing.T) {
+	some := func(kind string) *rapid.Generator[string] {
+		return rapid.Map(rapid.IntRange(0, 3), func(i int) string { return fmt.Sprint(kind, i) })
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		d := newDirty(time.Time{})
+		o := newObjects("here", d)
+		w := world{services: map[string]bool{}, slices: map[string]string{}}
+		seen := world{services: map[string]bool{}, slices: map[string]string{}} // when the dirty ones were taken
+		must := func(err error) {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"service": func(t *rapid.T) {
+				name := some("s").Draw(t, "name")
+				w.services[name] = true
+				must(o.services.Update(aService(name)))
+			},
+			"no service": func(t *rapid.T) {
+				name := some("s").Draw(t, "name")
+				delete(w.services, name)
+				must(o.services.Delete(aService(name)))
+			},
+			"not ours": func(t *rapid.T) {
+				name := some("s").Draw(t, "name")
+				delete(w.services, name)
+				s := aService(name)
+				s.Spec.Type = corev1.ServiceTypeExternalName
+				must(o.services.Update(s))
+			},
+			"slice": func(t *rapid.T) {
+				name, of := some("e").Draw(t, "name"), some("s").Draw(t, "of")
+				w.slices[name] = of
+				must(o.slices.Add(aSlice(name, of)))
+			},
+			"no slice": func(t *rapid.T) {
+				name := some("e").Draw(t, "name")
+				must(o.slices.Delete(aSlice(name, w.slices[name])))
+				delete(w.slices, name)
+			},
+			"list": func(t *rapid.T) {
+				w = world{
+					services: rapid.MapOf(some("s"), rapid.Just(true)).Draw(t, "services"),
+					slices:   rapid.MapOf(some("e"), some("s")).Draw(t, "slices"),
+				}
+				services, endpointSlices := w.list()
+				if rapid.Bool().Draw(t, "converted") { // as reflectors do that list by a watch
+					for i := range endpointSlices {
+						var err error
+						endpointSlices[i], err = o.slices.Transformer()(endpointSlices[i])
+						must(err)
+					}
+				}
+				must(o.services.Replace(services, ""))
+				must(o.slices.Replace(endpointSlices, ""))
+			},
+			"take": func(t *rapid.T) {
+				dirty := d.take().services
+				for i := range 4 {
+					name := fmt.Sprint("s", i)
+					changed := w.services[name] != seen.services[name] || !slices.Equal(w.names(name), seen.names(name))
+					if changed && !dirty[types.NamespacedName{Namespace: "ns", Name: name}] {
+						t.Fatalf("%s has changed and is not noted", name)
+					}
+				}
+				seen = world{services: maps.Clone(w.services), slices: maps.Clone(w.slices)}
+			},
+			"": func(t *rapid.T) {
+				for i := range 4 {
+					name := fmt.Sprint("s", i)
+					svc, list := o.get(types.NamespacedName{Namespace: "ns", Name: name})
+					if (svc != nil) != w.services[name] {
+						t.Fatalf("service %s: %v, want %v", name, svc, w.services[name])
+					}
+					var got []string
+					for _, s := range list {
+						got = append(got, s.Key().Name)
+					}
+					slices.Sort(got)
+					if diff := cmp.Diff(w.names(name), got); diff != "" {
+						t.Fatalf("slices of %s (-want +got):\n%s", name, diff)
+					}
+				}
+				if got := len(o.names()); got != len(w.services) {
+					t.Fatalf("%d services, want %d", got, len(w.services))
+				}
+				if len(o.known) > 4 || len(o.owners) != len(w.slices) {
+					t.Fatalf("%d and %d kept", len(o.known), len(o.owners))
+				}
+			},
+		})
+	})
+}

@@ -1,0 +1,153 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson.dev/keelson/pkg/proxy/ruleset"
+)
+
+// Slice is what the proxy keeps of an EndpointSlice: together they may have hundreds of
+// thousands of endpoints. It is not changed.
+type Slice struct {
+	Service types.NamespacedName
+	name    string // of the slice itself
+	family  ruleset.Family
+	ports   []port   // nodePort is 0
+	addrs   string   // one after the other
+	states  []state  // of each address
+	hints   []*hints // of each address; nil: none has any
+}
+
+// state is the conditions of an endpoint, and where it is.
+type state uint8
+
+const (
+	ready state = 1 << iota
+	serving
+	terminating
+	onThisNode
+)
+
+// hints are the zones and nodes that an endpoint is meant for.
+type hints struct{ zones, nodes []string }
+
+// NewSlice returns what a node keeps of an EndpointSlice; nil if it is not of a service, or
+// of one that we have nothing to do with.
+func NewSlice(s *discoveryv1.EndpointSlice, node string) *Slice {
+	f, name := familyOf(s.AddressType), s.Labels[discoveryv1.LabelServiceName]
+	if _, headless := s.Labels[corev1.IsHeadlessService]; headless || f == 0 || name == "" {
+		return nil
+	}
+	out := &Slice{Service: types.NamespacedName{Namespace: shared(s.Namespace), Name: name}, name: s.Name, family: f, states: make([]state, 0, len(s.Endpoints))}
+	for _, p := range s.Ports {
+		name, protocol := "", corev1.ProtocolTCP
+		if p.Name != nil {
+			name = *p.Name
+		}
+		if p.Protocol != nil {
+			protocol = *p.Protocol
+		}
+		if number := protocolOf(protocol); number != 0 && p.Port != nil {
+			out.ports = append(out.ports, port{name: shared(name), protocol: number, port: uint16(*p.Port)})
+		}
+	}
+	addrs := make([]byte, 0, len(s.Endpoints)*f.Size())
+	for i := range s.Endpoints {
+		addrs = out.add(addrs, &s.Endpoints[i], node)
+	}
+	out.addrs = string(addrs)
+	return out
+}
+
+// Key is the EndpointSlice's name.
+func (s *Slice) Key() types.NamespacedName {
+	return types.NamespacedName{Namespace: s.Service.Namespace, Name: s.name}
+}
+
+func familyOf(t discoveryv1.AddressType) ruleset.Family {
+	switch t {
+	case discoveryv1.AddressTypeIPv4:
+		return ruleset.IPv4
+	case discoveryv1.AddressTypeIPv6:
+		return ruleset.IPv6
+	}
+	return 0
+}
+
+// add takes an endpoint over, and appends its address if it is one.
+func (s *Slice) add(addrs []byte, e *discoveryv1.Endpoint, node string) []byte {
+	if len(e.Addresses) == 0 {
+		return addrs
+	}
+	addr, err := netip.ParseAddr(e.Addresses[0]) // the others mean the same, and none is made with more
+	if err != nil || ruleset.Of(addr) != s.family || addr.Zone() != "" {
+		return addrs
+	}
+	s.states = append(s.states, stateOf(e, node))
+	if h := newHints(e.Hints); h != nil || s.hints != nil {
+		s.hints = append(s.hints, make([]*hints, len(s.states)-1-len(s.hints))...)
+		s.hints = append(s.hints, h)
+	}
+	return append(addrs, addr.AsSlice()...)
+}
+
+func stateOf(e *discoveryv1.Endpoint, node string) state {
+	var out state
+	set := func(s state, yes bool) {
+		if yes {
+			out |= s
+		}
+	}
+	isReady := e.Conditions.Ready == nil || *e.Conditions.Ready
+	set(ready, isReady)
+	set(serving, e.Conditions.Serving == nil && isReady || e.Conditions.Serving != nil && *e.Conditions.Serving)
+	set(terminating, e.Conditions.Terminating != nil && *e.Conditions.Terminating)
+	set(onThisNode, e.NodeName != nil && *e.NodeName == node)
+	return out
+}
+
+func newHints(h *discoveryv1.EndpointHints) *hints {
+	if h == nil || len(h.ForZones)+len(h.ForNodes) == 0 {
+		return nil
+	}
+	var out hints
+	for _, z := range h.ForZones {
+		out.zones = append(out.zones, shared(z.Name))
+	}
+	for _, n := range h.ForNodes {
+		out.nodes = append(out.nodes, shared(n.Name))
+	}
+	return &out
+}
+
+// number is the number of the port that a service's port means; 0: the slice has none.
+func (s *Slice) number(of *port) uint16 {
+	i := slices.IndexFunc(s.ports, func(p port) bool { return p.name == of.name && p.protocol == of.protocol })
+	if i < 0 {
+		return 0
+	}
+	return s.ports[i].port
+}
+
+// endpoint is the ith, at a port.
+func (s *Slice) endpoint(i int, number uint16) endpoint {
+	size := s.family.Size()
+	addr, _ := netip.AddrFromSlice([]byte(s.addrs[i*size : (i+1)*size]))
+	st := s.states[i]
+	out := endpoint{
+		addr:  netip.AddrPortFrom(addr, number),
+		ready: st&ready != 0, serving: st&serving != 0, terminating: st&terminating != 0, onNode: st&onThisNode != 0,
+	}
+	if i < len(s.hints) && s.hints[i] != nil {
+		out.zones, out.nodes = s.hints[i].zones, s.hints[i].nodes
+	}
+	return out
+}
