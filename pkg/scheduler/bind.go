@@ -17,20 +17,35 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// bind carries out a decision: first the volumes, which may take minutes, then
-// the binding.
+// bind carries out a decision: first volumes and devices, which may take
+// minutes, then the binding.
 func (s *Scheduler) bind(ctx context.Context, p *profile.Profile, item *queue.Item, d decision, start time.Time) {
 	b := &binding{profile: p.Name, pod: item.Pod, node: d.node, done: func(err error, told bool) {
 		s.finish(ctx, p, item, d, start, err, told)
 	}}
 	ext := binderOf(s.cfg.Profiles.Extenders, item.Pod)
-	if d.volumes.empty() && ext == nil {
+	if d.volumes.empty() && len(d.claims) == 0 && ext == nil {
 		s.binder.add(ctx, b)
 		return
 	}
 	// Waiting for a provisioner, or for an extender, must not hold up others.
 	s.running.Go(func() {
-		if err := s.prepareVolumes(ctx, item.Pod, d); err != nil {
+		if len(d.claims) > 0 {
+			b.done = func(err error, told bool) {
+				// Beside the answers to other bindings.
+				s.running.Go(func() {
+					if err != nil {
+						s.unreserve(ctx, item.Pod, d, err)
+					}
+					s.finish(ctx, p, item, d, start, err, told)
+				})
+			}
+		}
+		err := s.prepareVolumes(ctx, item.Pod, d)
+		if err == nil {
+			err = s.prepareClaims(ctx, p, item.Pod, d)
+		}
+		if err != nil {
 			b.done(err, false)
 			return
 		}
@@ -65,9 +80,14 @@ func (s *Scheduler) finish(ctx context.Context, p *profile.Profile, item *queue.
 func (s *Scheduler) undo(pod *v1.Pod, d decision) {
 	s.mu.Lock()
 	d.volumes.reserve(s.view.reserved, false)
+	s.view.devices.release(d.claims)
 	s.view.Forget(pod.UID)
 	s.mu.Unlock()
-	s.queue.Happened(scheduling.PodRemoved)
+	events := scheduling.PodRemoved
+	if len(d.claims) > 0 {
+		events |= scheduling.DevicesChanged
+	}
+	s.queue.Happened(events)
 }
 
 // fail puts a pod back after an error; a pod that is gone just leaves the queue.

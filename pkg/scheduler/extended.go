@@ -70,14 +70,19 @@ func (s *Scheduler) decideExtended(ctx context.Context, p *profile.Profile, item
 	}
 	if n := e.bestOf(said); n != nil {
 		defer s.mu.Unlock()
-		return s.assume(e, n), nil
+		return s.assume(e, n)
 	}
 	e.objectAlso(said)
 	d := decision{events: e.events() | scheduling.PodRemoved | scheduling.NodeAdded, objected: e.objections(), reject: e.reject}
 	var found []candidate
 	why := ""
-	if p.Preemption != nil {
-		found, why = s.found(e)
+	if !d.silent() {
+		why = e.deallocate(&d)
+		if p.Preemption != nil {
+			var none string
+			found, none = s.found(e)
+			why = joinReasons(why, none)
+		}
 	}
 	s.mu.Unlock()
 	if found, err = preemptAlso(ctx, item.Pod, exts, found); err != nil {

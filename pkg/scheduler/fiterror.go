@@ -28,6 +28,14 @@ func fitMessage(nodes int, reject *scheduling.Status, objections map[*scheduling
 	return b.String()
 }
 
+// joinReasons joins what plugins say that may still help a pod.
+func joinReasons(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + ", " + b
+}
+
 // objections counts the nodes by what speaks against them.
 func (e *evaluation) objections() map[*scheduling.Status]int {
 	switch {

@@ -5,6 +5,7 @@ package scheduler
 
 import (
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"keelson.dev/keelson/pkg/scheduler/queue"
@@ -31,6 +32,15 @@ func (s *Scheduler) handlers() handlers {
 				}
 			},
 		},
+		claims: cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(o any) { s.claimSet(o.(*resourcev1.ResourceClaim), false) },
+			UpdateFunc: func(_, o any) { s.claimSet(o.(*resourcev1.ResourceClaim), false) },
+			DeleteFunc: func(o any) {
+				if c := last[*resourcev1.ResourceClaim](o); c != nil {
+					s.claimSet(c, true)
+				}
+			},
+		},
 		changed: func(e scheduling.Event) {
 			if e&scheduling.VolumesChanged != 0 {
 				s.volumesMoved.raise()
@@ -38,6 +48,15 @@ func (s *Scheduler) handlers() handlers {
 			s.queue.Happened(e)
 		},
 	}
+}
+
+// claimSet is told of a claim of devices, and whether it was deleted.
+func (s *Scheduler) claimSet(c *resourcev1.ResourceClaim, gone bool) {
+	s.mu.Lock()
+	s.view.devices.seen(c, gone)
+	s.mu.Unlock()
+	s.devicesMoved.raise()
+	s.queue.Happened(scheduling.DevicesChanged)
 }
 
 // last is the last known state of a deleted object.

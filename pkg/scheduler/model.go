@@ -10,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -39,7 +40,7 @@ func NewModel(p *profile.Profile, r *rand.Rand) (*Model, error) {
 	}
 	return &Model{
 		profile: p, rand: r, evaluator: newEvaluator(), nominated: newNominations(),
-		view: &view{Cell: cell.New(), keeper: newKeeper(), sources: s, reserved: map[string]bool{}},
+		view: &view{Cell: cell.New(), keeper: newKeeper(), sources: s, devices: s.devices, reserved: map[string]bool{}},
 	}, nil
 }
 
@@ -91,6 +92,12 @@ func (m *Model) indexer(obj runtime.Object) cache.Indexer {
 		return f.Storage().V1().CSIDrivers().Informer().GetIndexer()
 	case *storagev1.CSIStorageCapacity:
 		return f.Storage().V1().CSIStorageCapacities().Informer().GetIndexer()
+	case *resourcev1.ResourceClaim:
+		return f.Resource().V1().ResourceClaims().Informer().GetIndexer()
+	case *resourcev1.DeviceClass:
+		return f.Resource().V1().DeviceClasses().Informer().GetIndexer()
+	case *resourcev1.ResourceSlice:
+		return f.Resource().V1().ResourceSlices().Informer().GetIndexer()
 	case *storagev1.VolumeAttachment:
 		return m.view.sources.attachments.GetIndexer()
 	}

@@ -60,7 +60,7 @@ func preempted(pod *v1.Pod) bool {
 
 func (e *evaluation) unresolvable(n *scheduling.Node) bool {
 	if e.reject != nil {
-		return e.reject.Code == scheduling.Unresolvable
+		return e.reject.Code != scheduling.Unschedulable
 	}
 	st := e.statuses[n.Index]
 	return st != nil && st.Code == scheduling.Unresolvable

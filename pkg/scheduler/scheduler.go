@@ -10,16 +10,19 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/scheduler/cell"
+	"keelson.dev/keelson/pkg/scheduler/plugins/dynamicresources"
 	"keelson.dev/keelson/pkg/scheduler/profile"
 	"keelson.dev/keelson/pkg/scheduler/queue"
 	"keelson.dev/scheduling"
@@ -54,6 +57,7 @@ type Scheduler struct {
 	binder       *binder
 	verdicts     *mailbox[*verdict]
 	extended     *mailbox[func()] // pods extenders are asked about
+	devicesMoved signal           // claims of devices, classes or slices changed
 	volumesMoved signal           // claims, volumes or classes changed
 	running      sync.WaitGroup
 
@@ -71,10 +75,10 @@ func New(cfg Config) (*Scheduler, error) {
 	b := newBatches(cfg.Client, cfg.Identity)
 	s := &Scheduler{
 		cfg: cfg, sources: newSources(cfg.Client, len(cfg.Profiles.Extenders) > 0),
-		evaluator: newEvaluator(), nominated: newNominations(), volumesMoved: newSignal(),
+		evaluator: newEvaluator(), nominated: newNominations(), volumesMoved: newSignal(), devicesMoved: newSignal(),
 		batches: b, binder: newBinder(cfg.Client, b), verdicts: newMailbox[*verdict](), extended: newMailbox[func()](),
 	}
-	s.view = &view{Cell: cell.New(), keeper: newKeeper(), sources: s.sources, reserved: map[string]bool{}, evicting: map[types.UID]bool{}}
+	s.view = &view{Cell: cell.New(), keeper: newKeeper(), sources: s.sources, devices: s.sources.devices, reserved: map[string]bool{}, evicting: map[types.UID]bool{}}
 	s.view.nominated, s.nominated.changed = s.nominated, s.view.Touch
 	s.queue = queue.New(queue.Config{
 		Clock: cfg.Clock, Less: cfg.Profiles.Sort.Less, Gate: cfg.Profiles.Gate,
@@ -157,7 +161,13 @@ func (s *Scheduler) conclude(ctx context.Context, p *profile.Profile, item *queu
 		s.bind(ctx, p, item, d, start)
 		return
 	}
+	if d.silent() {
+		return
+	}
 	s.metrics.attempt(resultUnschedulable, p.Name, s.cfg.Clock.Since(start))
+	if c := d.deallocate; c != nil {
+		s.running.Go(func() { s.freeDevices(ctx, c) })
+	}
 	s.reject(p, item, d)
 }
 
@@ -165,6 +175,7 @@ func (s *Scheduler) conclude(ctx context.Context, p *profile.Profile, item *queu
 type decision struct {
 	node    string // "": none
 	volumes volumePlan
+	claims  dynamicresources.Plan
 
 	// Of a pod that has no node:
 	message   string
@@ -175,7 +186,12 @@ type decision struct {
 	nominate  string
 	victims   []*scheduling.Pod
 	displaced []*scheduling.Pod // pods of less priority nominated to the same node
+	// deallocate is a claim that is to give back its devices.
+	deallocate *resourcev1.ResourceClaim
 }
+
+// silent tells whether nobody is to be told yet.
+func (d *decision) silent() bool { return d.reject != nil && d.reject.Code == scheduling.Waiting }
 
 // decide finds a node and assumes the pod there, or finds out what is in the way.
 func (s *Scheduler) decide(p *profile.Profile, item *queue.Item) (decision, error) {
@@ -186,15 +202,20 @@ func (s *Scheduler) decide(p *profile.Profile, item *queue.Item) (decision, erro
 		return decision{}, err
 	}
 	if n := e.best(s.cfg.Rand); n != nil {
-		return s.assume(e, n), nil
+		return s.assume(e, n)
 	}
 	d := decision{events: e.events(), local: e.local(), reject: e.reject, objected: e.objections()}
-	after := ""
-	if p.Preemption != nil {
-		after = s.preempt(e, &d)
+	if !d.silent() {
+		after := e.deallocate(&d)
+		if p.Preemption != nil {
+			after = joinReasons(after, s.preempt(e, &d))
+		}
+		if len(d.victims) > 0 {
+			after = ""
+		}
+		s.nominated.set(e.pod, d.nominate)
+		d.message = fitMessage(len(s.view.Nodes()), d.reject, d.objected, after)
 	}
-	s.nominated.set(e.pod, d.nominate)
-	d.message = fitMessage(len(s.view.Nodes()), d.reject, d.objected, after)
 	s.park(item, &d)
 	return d, nil
 }
@@ -202,6 +223,10 @@ func (s *Scheduler) decide(p *profile.Profile, item *queue.Item) (decision, erro
 // park puts a pod that got no node where it waits. s.mu is held since the cell
 // was looked at, so that no pod can leave a node unnoticed.
 func (s *Scheduler) park(item *queue.Item, d *decision) {
+	if d.silent() {
+		s.queue.Await(item, d.events)
+		return
+	}
 	s.queue.Unschedulable(item, d.events, d.local)
 	if len(d.victims) > 0 {
 		// Others make room for it: before they are told to go it would only push
@@ -220,12 +245,20 @@ func (s *Scheduler) evaluateItem(p *profile.Profile, item *queue.Item) (*evaluat
 }
 
 // assume accounts for the pod on the node it gets.
-func (s *Scheduler) assume(e *evaluation, n *scheduling.Node) decision {
+func (s *Scheduler) assume(e *evaluation, n *scheduling.Node) (decision, error) {
 	d := decision{node: n.Name, volumes: e.planVolumes(n)}
+	if f := e.claimsFilter(); f != nil {
+		plan, st := f.Plan(n)
+		if st != nil {
+			return decision{}, fmt.Errorf("node %s: %s", n.Name, strings.Join(st.Reasons, ", "))
+		}
+		d.claims = plan
+		s.view.devices.reserve(plan)
+	}
 	d.volumes.reserve(s.view.reserved, true)
 	s.nominated.remove(e.pod.UID)
 	s.view.Assume(e.pod, n.Name)
-	return d
+	return d, nil
 }
 
 // compiled is what a pod in the queue comes to, made once.

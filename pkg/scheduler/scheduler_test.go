@@ -209,7 +209,7 @@ func TestUnschedulableUntilSomethingChanges(t *testing.T) {
 	create(t, c, pod("fills", cpu("1500m")))
 	await(t, c, "fills", "bound", bound)
 	create(t, c, pod("waits", cpu("1")))
-	const want = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s). " +
+	const want = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s). no new claims to deallocate, " +
 		"preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling."
 	await(t, c, "waits", want, refused(want))
 	if err := c.CoreV1().Pods("default").Delete(t.Context(), "fills", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
@@ -47,6 +48,7 @@ type sources struct {
 	capacities   storagelisters.CSIStorageCapacityLister
 	attachments  cache.SharedIndexInformer // of volumes, by node
 	budgets      policylisters.PodDisruptionBudgetLister
+	devices      *devices
 	synced       []cache.InformerSynced
 
 	namespacesChanged atomic.Uint64 // counts changes of namespaces' labels
@@ -86,13 +88,17 @@ func newSourcesOf(f informers.SharedInformerFactory, client kubernetes.Interface
 		capacities:   f.Storage().V1().CSIStorageCapacities().Lister(),
 		attachments:  f.Storage().V1().VolumeAttachments().Informer(),
 		budgets:      f.Policy().V1().PodDisruptionBudgets().Lister(),
+		devices: &devices{
+			claims: f.Resource().V1().ResourceClaims().Lister(), classes: f.Resource().V1().DeviceClasses().Lister(),
+			slices: f.Resource().V1().ResourceSlices().Lister(), chosen: map[types.UID]chosenClaim{},
+		},
 	}
 	return s
 }
 
 // handlers are told of changes of the kinds that matter for the cell.
 type handlers struct {
-	pods, nodes cache.ResourceEventHandler
+	pods, nodes, claims cache.ResourceEventHandler // claims of devices
 	// changed is told that something pods may wait for has changed.
 	changed func(scheduling.Event)
 }
@@ -126,6 +132,9 @@ func (s *sources) follow(h handlers) error {
 		{storage.CSIDrivers().Informer(), notify(scheduling.VolumesChanged)},
 		{storage.CSIStorageCapacities().Informer(), notify(scheduling.VolumesChanged)},
 		{s.attachments, notify(scheduling.VolumesChanged)},
+		{s.factory.Resource().V1().ResourceClaims().Informer(), h.claims},
+		{s.factory.Resource().V1().DeviceClasses().Informer(), notify(scheduling.DevicesChanged)},
+		{s.factory.Resource().V1().ResourceSlices().Informer(), notify(scheduling.DevicesChanged)},
 	} {
 		registration, err := w.informer.AddEventHandler(w.handler)
 		if err != nil {

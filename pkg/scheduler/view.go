@@ -23,6 +23,7 @@ type view struct {
 	keeper    *keeper
 	nominated *nominations
 	sources   *sources
+	devices   *devices
 	// evicting are pods that are being told to go.
 	evicting map[types.UID]bool
 	// reserved are volumes chosen for claims by decisions under way.
@@ -39,6 +40,9 @@ func (v *view) Repelled() bool { return v.nominated != nil && len(v.nominated.re
 
 // Volumes implements scheduling.View.
 func (v *view) Volumes() scheduling.VolumeView { return v }
+
+// Devices implements scheduling.View.
+func (v *view) Devices() scheduling.DeviceView { return v.devices }
 
 // NamespaceLabels implements scheduling.View.
 func (v *view) NamespaceLabels(namespace string) labels.Set {

@@ -11,9 +11,11 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 	"sigs.k8s.io/yaml"
 
+	"keelson.dev/keelson/pkg/scheduler/plugins/dynamicresources"
 	"keelson.dev/keelson/pkg/scheduler/plugins/imagelocality"
 	"keelson.dev/keelson/pkg/scheduler/plugins/interpodaffinity"
 	"keelson.dev/keelson/pkg/scheduler/plugins/nodeaffinity"
@@ -82,6 +84,7 @@ var builtins = []builtin{
 	{volumezone.Name, 0, plain(volumezone.Plugin{})},
 	{podtopologyspread.Name, 2, newSpread},
 	{interpodaffinity.Name, 2, newInterPodAffinity},
+	{dynamicresources.Name, 2, newDynamicResources},
 	{PreemptionName, 0, newPreemption},
 	{noderesources.BalancedName, 1, newBalanced},
 	{imagelocality.Name, 1, plain(imagelocality.Plugin{})},
@@ -175,6 +178,23 @@ func newVolumeBinding(args []byte) (scheduling.Plugin, error) {
 		p.BindTimeout = time.Duration(*a.BindTimeoutSeconds) * time.Second
 	}
 	return p, nil
+}
+
+func newDynamicResources(args []byte) (scheduling.Plugin, error) {
+	a := configv1.DynamicResourcesArgs{
+		FilterTimeout:  &metav1.Duration{Duration: configv1.DynamicResourcesFilterTimeoutDefault},
+		BindingTimeout: &metav1.Duration{Duration: configv1.DynamicResourcesBindingTimeoutDefault},
+	}
+	if err := decode(args, &a); err != nil {
+		return nil, err
+	}
+	if a.FilterTimeout.Duration < 0 || a.BindingTimeout.Duration < time.Second {
+		return nil, fmt.Errorf("filterTimeout must not be negative, bindingTimeout at least one second")
+	}
+	if a.FilterTimeout.Duration == 0 {
+		a.FilterTimeout.Duration = configv1.DynamicResourcesFilterTimeoutDefault // a search without end would hold up all pods
+	}
+	return dynamicresources.New(a.FilterTimeout.Duration, a.BindingTimeout.Duration), nil
 }
 
 func newSpread(args []byte) (scheduling.Plugin, error) {

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"keelson.dev/keelson/pkg/scheduler/extender"
+	"keelson.dev/keelson/pkg/scheduler/plugins/dynamicresources"
 	"keelson.dev/keelson/pkg/scheduler/plugins/noderesources"
 	"keelson.dev/keelson/pkg/scheduler/plugins/volumebinding"
 	"keelson.dev/scheduling"
@@ -36,6 +37,9 @@ type Profile struct {
 	NodeScores, CellScores   []Weighted
 	Gates                    []scheduling.GatePlugin
 	Preemption               *Preemption // nil: pods of this profile never preempt
+	// DeviceTimeout is how long a pod waits for its devices to be attached; 0:
+	// claims of devices are not looked at.
+	DeviceTimeout time.Duration
 }
 
 // Preemption bounds how many nodes are looked at for victims.
@@ -185,6 +189,9 @@ func (s *Set) place(p *Profile, plugin scheduling.Plugin, chosen *selection) err
 	}
 	if v, ok := plugin.(volumebinding.Plugin); ok && v.BindTimeout > 0 {
 		s.BindTimeout = v.BindTimeout
+	}
+	if d, ok := plugin.(*dynamicresources.Plugin); ok && chosen.filter.has(name) {
+		p.DeviceTimeout = d.BindingTimeout
 	}
 	if f, ok := plugin.(scheduling.FilterPlugin); ok && chosen.filter.has(name) {
 		if f.Scope() == scheduling.NodeScope {

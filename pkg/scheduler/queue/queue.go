@@ -132,10 +132,11 @@ func (q *Queue) Set(pod *v1.Pod) {
 	}
 }
 
-// changed tells whether something a plugin may look at is different: not the
-// status, which the scheduler itself writes.
+// changed tells whether something a plugin may look at is different: of the
+// status only the claims made for the pod, the scheduler itself writes the rest.
 func changed(old, pod *v1.Pod) bool {
-	return old.Generation != pod.Generation || old.Generation == 0 || !equal(old.Labels, pod.Labels)
+	return old.Generation != pod.Generation || old.Generation == 0 || !equal(old.Labels, pod.Labels) ||
+		len(old.Status.ResourceClaimStatuses) != len(pod.Status.ResourceClaimStatuses)
 }
 
 func equal(a, b map[string]string) bool {
@@ -242,6 +243,25 @@ func (q *Queue) Unschedulable(item *Item, events scheduling.Event, local bool) {
 	}
 	item.events, item.local, item.failed = events|scheduling.PodChanged, local, false
 	item.ready = q.cfg.Clock.Now().Add(q.backoffOf(item))
+	q.park(item)
+}
+
+// Await ends a pod's flight that does not count as a try: it waits for one of
+// events, and not for a back-off.
+func (q *Queue) Await(item *Item, events scheduling.Event) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.items[item.Pod.UID] != item || item.place != inFlight {
+		return
+	}
+	item.Attempts--
+	item.events, item.local, item.failed = events|scheduling.PodChanged, false, false
+	item.ready = q.cfg.Clock.Now()
+	q.park(item)
+}
+
+// park puts an item among the unschedulable ones, if nothing has happened that helps it.
+func (q *Queue) park(item *Item) {
 	if item.changed || q.missed(item) {
 		q.retry(item)
 		return

@@ -5,6 +5,7 @@ package scheduling
 
 import (
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,6 +23,9 @@ const (
 	Unschedulable Code = iota + 1
 	// Unresolvable: it does not fit, and removing pods would change nothing.
 	Unresolvable
+	// Waiting: something it needs is about to be made for it. It is looked at
+	// again then, and nobody is told before. For a pod on all nodes only.
+	Waiting
 )
 
 // Status is a plugin's reason against a node or a pod. A nil Status is no
@@ -61,6 +65,7 @@ const (
 	PodChanged     // the waiting pod itself
 	NamespaceChanged
 	NodeFeaturesChanged // declared features
+	DevicesChanged      // claims of devices, device classes, resource slices
 )
 
 // View is the cell as one scheduling cycle sees it.
@@ -89,6 +94,7 @@ type View interface {
 	// belongs to, merged; nil when there are none.
 	Selectors(pod *v1.Pod) labels.Selector
 	Volumes() VolumeView
+	Devices() DeviceView
 }
 
 // VolumeView reads storage objects. Each getter returns nil for what is not there.
@@ -108,6 +114,21 @@ type VolumeView interface {
 	Attachments(node string) []*storagev1.VolumeAttachment
 	// ClaimUsers are the UIDs of pods on nodes that use the claim.
 	ClaimUsers(namespace, name string) []types.UID
+}
+
+// DeviceView reads objects of dynamic resource allocation. Each getter returns nil
+// for what is not there. A claim shows what the scheduler has written to it, even
+// before that is seen back.
+type DeviceView interface {
+	Claim(namespace, name string) *resourcev1.ResourceClaim
+	// Pending tells whether devices have been chosen for a claim by a decision
+	// that is being carried out.
+	Pending(claim types.UID) bool
+	// Allocated are the claims that have devices, the pending ones included.
+	Allocated() []*resourcev1.ResourceClaim
+	Class(name string) *resourcev1.DeviceClass
+	Classes() []*resourcev1.DeviceClass
+	Slices() []*resourcev1.ResourceSlice
 }
 
 // Plugin is the part all plugins share.

@@ -1,0 +1,349 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	resourcelisters "k8s.io/client-go/listers/resource/v1"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+
+	"keelson.dev/keelson/pkg/scheduler/plugins/dynamicresources"
+	"keelson.dev/keelson/pkg/scheduler/profile"
+	"keelson.dev/scheduling"
+)
+
+// devices are the caches of dynamic resource allocation, and over them what the
+// scheduler has decided and not yet seen back.
+type devices struct {
+	claims  resourcelisters.ResourceClaimLister
+	classes resourcelisters.DeviceClassLister
+	slices  resourcelisters.ResourceSliceLister
+	// chosen are claims as the scheduler has decided (written: and written).
+	chosen map[types.UID]chosenClaim
+}
+
+type chosenClaim struct {
+	*resourcev1.ResourceClaim
+	written bool
+}
+
+var _ scheduling.DeviceView = (*devices)(nil)
+
+// Claim implements scheduling.DeviceView.
+func (d *devices) Claim(namespace, name string) *resourcev1.ResourceClaim {
+	c := found(d.claims.ResourceClaims(namespace).Get(name))
+	if c == nil {
+		return nil
+	}
+	return d.latest(c)
+}
+
+// latest is a claim as it was written last, by the cache or by the scheduler.
+func (d *devices) latest(c *resourcev1.ResourceClaim) *resourcev1.ResourceClaim {
+	w, ok := d.chosen[c.UID]
+	switch {
+	case !ok || !w.written:
+		return c
+	case revision(c) >= revision(w.ResourceClaim):
+		return c
+	}
+	return w.ResourceClaim
+}
+
+// seen takes down what the API shows of a claim; gone says that it was deleted.
+func (d *devices) seen(c *resourcev1.ResourceClaim, gone bool) {
+	if w, ok := d.chosen[c.UID]; ok && (gone || w.written && revision(c) >= revision(w.ResourceClaim)) {
+		delete(d.chosen, c.UID)
+	}
+}
+
+// revision orders the states of one object; what is no number comes last, so
+// that what the API shows wins.
+func revision(c *resourcev1.ResourceClaim) uint64 {
+	n, err := strconv.ParseUint(c.ResourceVersion, 10, 64)
+	if err != nil {
+		return ^uint64(0)
+	}
+	return n
+}
+
+// Pending implements scheduling.DeviceView.
+func (d *devices) Pending(claim types.UID) bool {
+	w, ok := d.chosen[claim]
+	return ok && !w.written
+}
+
+// Allocated implements scheduling.DeviceView.
+func (d *devices) Allocated() []*resourcev1.ResourceClaim {
+	all, err := d.claims.List(labels.Everything())
+	if err != nil {
+		return nil // a cache does not fail
+	}
+	var out []*resourcev1.ResourceClaim
+	for _, c := range all {
+		if w, ok := d.chosen[c.UID]; ok && !w.written {
+			c = w.ResourceClaim
+		} else {
+			c = d.latest(c)
+		}
+		if c.Status.Allocation != nil {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// Class implements scheduling.DeviceView.
+func (d *devices) Class(name string) *resourcev1.DeviceClass { return found(d.classes.Get(name)) }
+
+// Classes implements scheduling.DeviceView.
+func (d *devices) Classes() []*resourcev1.DeviceClass {
+	return listed(d.classes.List(labels.Everything()))
+}
+
+// Slices implements scheduling.DeviceView.
+func (d *devices) Slices() []*resourcev1.ResourceSlice {
+	return listed(d.slices.List(labels.Everything()))
+}
+
+// listed drops the error of a cache's list, which does not fail.
+func listed[T any](all []T, err error) []T {
+	if err != nil {
+		return nil
+	}
+	return all
+}
+
+// reserve keeps the devices of a plan from other decisions.
+func (d *devices) reserve(plan dynamicresources.Plan) {
+	for _, u := range plan {
+		if u.Allocation == nil {
+			continue
+		}
+		c := u.Claim.DeepCopy()
+		c.Status.Allocation = u.Allocation
+		d.chosen[c.UID] = chosenClaim{ResourceClaim: c}
+	}
+}
+
+// release gives free what of a plan was not written.
+func (d *devices) release(plan dynamicresources.Plan) {
+	for _, u := range plan {
+		if d.Pending(u.Claim.UID) && u.Allocation != nil {
+			delete(d.chosen, u.Claim.UID)
+		}
+	}
+}
+
+// wrote takes down a claim as it was written.
+func (d *devices) wrote(c *resourcev1.ResourceClaim) {
+	d.chosen[c.UID] = chosenClaim{c, true}
+	now := found(d.claims.ResourceClaims(c.Namespace).Get(c.Name))
+	switch {
+	case now == nil || now.UID != c.UID:
+		d.seen(c, true) // gone by now, or not to be seen any more
+	default:
+		d.seen(now, false)
+	}
+}
+
+// claimsFilter is the filter of a pod with claims; nil: it has none.
+func (e *evaluation) claimsFilter() *dynamicresources.Filter {
+	for _, f := range e.cell {
+		if d, ok := f.(*dynamicresources.Filter); ok {
+			return d
+		}
+	}
+	return nil
+}
+
+// deallocate has a claim give back devices that nobody uses and that keep the pod
+// from other nodes. It returns what there is to say of that.
+func (e *evaluation) deallocate(d *decision) string {
+	switch f := e.claimsFilter(); {
+	case e.profile.DeviceTimeout == 0:
+		return ""
+	case len(e.pod.Spec.ResourceClaims) == 0:
+		return "no new claims to deallocate"
+	case f != nil && f.Idle() != nil:
+		d.deallocate = f.Idle()
+		return "deallocation of ResourceClaim completed"
+	}
+	return "still not schedulable"
+}
+
+// errDevicesFailed says that devices could not be attached.
+var errDevicesFailed = errors.New("device binding failed")
+
+// prepareClaims writes into the claims what was chosen and that the pod uses
+// them, and waits until the devices are attached. What fails is taken back.
+func (s *Scheduler) prepareClaims(ctx context.Context, p *profile.Profile, pod *v1.Pod, d decision) error {
+	if len(d.claims) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.DeviceTimeout)
+	defer cancel()
+	for _, u := range d.claims {
+		if err := s.reserveClaim(ctx, pod, u); err != nil {
+			return err
+		}
+	}
+	return s.awaitDevices(ctx, pod, d)
+}
+
+func (s *Scheduler) reserveClaim(ctx context.Context, pod *v1.Pod, u dynamicresources.Use) error {
+	api := s.cfg.Client.ResourceV1().ResourceClaims(u.Claim.Namespace)
+	c := u.Claim.DeepCopy()
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		if c == nil {
+			var err error
+			if c, err = api.Get(ctx, u.Claim.Name, metav1.GetOptions{}); err != nil {
+				return err
+			}
+		}
+		next := c
+		c = nil // for another try
+		switch {
+		case next.UID != u.Claim.UID || next.DeletionTimestamp != nil:
+			return fmt.Errorf("claim %s/%s got deleted in the meantime", next.Namespace, next.Name)
+		case u.Allocation != nil && next.Status.Allocation != nil:
+			return fmt.Errorf("claim %s/%s got allocated elsewhere in the meantime", next.Namespace, next.Name)
+		case u.Allocation == nil && next.Status.Allocation == nil:
+			return fmt.Errorf("claim %s/%s got deallocated elsewhere in the meantime", next.Namespace, next.Name)
+		case resourceclaim.IsReservedForPod(pod, next, false):
+			return nil
+		}
+		if u.Allocation != nil {
+			if !slices.Contains(next.Finalizers, resourcev1.Finalizer) {
+				next.Finalizers = append(next.Finalizers, resourcev1.Finalizer)
+				var err error
+				if next, err = api.Update(ctx, next, metav1.UpdateOptions{}); err != nil {
+					return err
+				}
+			}
+			next.Status.Allocation = u.Allocation.DeepCopy()
+		}
+		if next.Status.Allocation.AllocationTimestamp == nil {
+			now := metav1.NewTime(s.cfg.Clock.Now())
+			next.Status.Allocation.AllocationTimestamp = &now
+		}
+		next.Status.ReservedFor = append(next.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID})
+		written, err := api.UpdateStatus(ctx, next, metav1.UpdateOptions{})
+		if err == nil {
+			s.mu.Lock()
+			s.view.devices.wrote(written)
+			s.mu.Unlock()
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("reserve claim %s/%s: %w", u.Claim.Namespace, u.Claim.Name, err)
+	}
+	return nil
+}
+
+// awaitDevices waits until the devices of a pod are attached, where drivers ask for that.
+func (s *Scheduler) awaitDevices(ctx context.Context, pod *v1.Pod, d decision) error {
+	for {
+		moved := s.devicesMoved.next()
+		ready := true
+		for _, u := range d.claims {
+			s.mu.Lock()
+			c := s.view.devices.Claim(pod.Namespace, u.Claim.Name)
+			s.mu.Unlock()
+			if c == nil || c.UID != u.Claim.UID || c.Status.Allocation == nil {
+				return fmt.Errorf("claim %s/%s got deallocated elsewhere in the meantime", pod.Namespace, u.Claim.Name)
+			}
+			attached, err := attached(c)
+			if err != nil {
+				return err
+			}
+			ready = ready && attached
+		}
+		if ready {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: devices are not attached: %w", errDevicesFailed, ctx.Err())
+		}
+	}
+}
+
+// attached tells whether all devices of a claim meet the conditions for binding.
+func attached(c *resourcev1.ResourceClaim) (bool, error) {
+	for i := range c.Status.Allocation.Devices.Results {
+		r := &c.Status.Allocation.Devices.Results[i]
+		if len(r.BindingConditions) == 0 {
+			continue
+		}
+		at := slices.IndexFunc(c.Status.Devices, func(s resourcev1.AllocatedDeviceStatus) bool {
+			return s.Driver == r.Driver && s.Pool == r.Pool && s.Device == r.Device &&
+				(s.ShareID == nil) == (r.ShareID == nil) && (s.ShareID == nil || *s.ShareID == string(*r.ShareID))
+		})
+		if at < 0 {
+			return false, nil
+		}
+		conditions := c.Status.Devices[at].Conditions
+		for _, name := range r.BindingFailureConditions {
+			if f := meta.FindStatusCondition(conditions, name); f != nil && f.Status == metav1.ConditionTrue {
+				return false, fmt.Errorf("%w: claim=%s, reason=%s, message=%q", errDevicesFailed, c.Name, f.Reason, f.Message)
+			}
+		}
+		for _, name := range r.BindingConditions {
+			if !meta.IsStatusConditionTrue(conditions, name) {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
+}
+
+// unreserve takes back that a pod uses claims, and the devices of those that
+// could not be attached.
+func (s *Scheduler) unreserve(ctx context.Context, pod *v1.Pod, d decision, because error) {
+	for _, u := range d.claims {
+		s.mu.Lock()
+		c := s.view.devices.Claim(pod.Namespace, u.Claim.Name)
+		s.mu.Unlock()
+		if c == nil || !resourceclaim.IsReservedForPod(pod, c, false) {
+			continue
+		}
+		if errors.Is(because, errDevicesFailed) && len(c.Status.ReservedFor) == 1 {
+			s.freeDevices(ctx, c)
+			continue
+		}
+		patch := fmt.Sprintf(`{"metadata":{"uid":%q},"status":{"reservedFor":[{"$patch":"delete","uid":%q}]}}`, c.UID, pod.UID)
+		_, err := s.cfg.Client.ResourceV1().ResourceClaims(c.Namespace).Patch(ctx, c.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+		s.claimWritten(ctx, c, err)
+	}
+}
+
+// freeDevices has a claim give its devices back.
+func (s *Scheduler) freeDevices(ctx context.Context, c *resourcev1.ResourceClaim) {
+	c = c.DeepCopy()
+	c.Status.ReservedFor, c.Status.Allocation, c.Status.Devices = nil, nil, nil
+	_, err := s.cfg.Client.ResourceV1().ResourceClaims(c.Namespace).UpdateStatus(ctx, c, metav1.UpdateOptions{})
+	s.claimWritten(ctx, c, err)
+}
+
+func (s *Scheduler) claimWritten(ctx context.Context, c *resourcev1.ResourceClaim, err error) {
+	if err != nil && ctx.Err() == nil {
+		// The next attempt, or the controller of claims, comes to it again.
+		s.cfg.Log.Warn("resource claim not given back", "claim", c.Namespace+"/"+c.Name, "error", err)
+	}
+}

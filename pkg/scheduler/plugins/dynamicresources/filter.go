@@ -1,0 +1,203 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dynamicresources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/dynamic-resource-allocation/structured"
+
+	"keelson.dev/scheduling"
+)
+
+// Filter is the filter of a pod with claims.
+type Filter struct {
+	pod       *v1.Pod
+	devices   scheduling.DeviceView
+	claims    []claim
+	wanting   []*resourcev1.ResourceClaim // those of claims that have no devices
+	allocator structured.Allocator
+	ctx       context.Context // ends the search for devices
+	idle      *resourcev1.ResourceClaim
+}
+
+// claim is one of the pod's.
+type claim struct {
+	*resourcev1.ResourceClaim
+	nodes *nodeaffinity.NodeSelector // where its devices can be used; nil: anywhere
+}
+
+func (f *Filter) add(c *resourcev1.ResourceClaim) *scheduling.Status {
+	out := claim{ResourceClaim: c}
+	switch allocation := c.Status.Allocation; {
+	case allocation != nil:
+		if !resourceclaim.CanBeReserved(c) && !resourceclaim.IsReservedForPod(f.pod, c, false) {
+			return inUse
+		}
+		if allocation.NodeSelector != nil {
+			nodes, err := nodeaffinity.NewNodeSelector(allocation.NodeSelector)
+			if err != nil {
+				return unresolvable(err.Error())
+			}
+			out.nodes = nodes
+		}
+	case f.devices.Pending(c.UID):
+		return unresolvable(fmt.Sprintf("resource claim %s/%s is in the process of being allocated", c.Namespace, c.Name))
+	default:
+		if st := f.known(c); st != nil {
+			return st
+		}
+		f.wanting = append(f.wanting, c)
+	}
+	f.claims = append(f.claims, out)
+	return nil
+}
+
+// known checks that the classes a claim names are there.
+func (f *Filter) known(c *resourcev1.ResourceClaim) *scheduling.Status {
+	missing := func(request, class string) *scheduling.Status {
+		if f.devices.Class(class) != nil {
+			return nil
+		}
+		return unresolvable(fmt.Sprintf("request %s: device class %s does not exist", request, class))
+	}
+	for i := range c.Spec.Devices.Requests {
+		r := &c.Spec.Devices.Requests[i]
+		if r.Exactly == nil && len(r.FirstAvailable) == 0 {
+			return unresolvable(fmt.Sprintf("resource claim %s/%s, request %s: unknown request type", c.Namespace, c.Name, r.Name))
+		}
+		if r.Exactly != nil {
+			if st := missing(r.Name, r.Exactly.DeviceClassName); st != nil {
+				return st
+			}
+		}
+		for j := range r.FirstAvailable {
+			if st := missing(r.Name+"/"+r.FirstAvailable[j].Name, r.FirstAvailable[j].DeviceClassName); st != nil {
+				return st
+			}
+		}
+	}
+	return nil
+}
+
+// Filter implements scheduling.Filter.
+func (f *Filter) Filter(n *scheduling.Node) *scheduling.Status {
+	for i := range f.claims {
+		c := &f.claims[i]
+		if c.nodes == nil || c.nodes.Match(n.Node) {
+			continue
+		}
+		if r := c.Status.ReservedFor; len(r) == 0 || len(r) == 1 && r[0].UID == f.pod.UID {
+			f.idle = c.ResourceClaim
+		}
+		return unavailable
+	}
+	_, st := f.allocate(n)
+	return st
+}
+
+// Idle is a claim whose devices nobody else uses and which keep the pod from a
+// node that was asked about; nil: there is none.
+func (f *Filter) Idle() *resourcev1.ResourceClaim { return f.idle }
+
+func (f *Filter) allocate(n *scheduling.Node) ([]resourcev1.AllocationResult, *scheduling.Status) {
+	if len(f.wanting) == 0 {
+		return nil, nil
+	}
+	got, err := f.allocator.Allocate(f.ctx, n.Node, f.wanting)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, unresolvable("timed out trying to allocate devices")
+	case err != nil:
+		return nil, unresolvable(err.Error())
+	case len(got) != len(f.wanting):
+		return nil, notAll
+	}
+	return got, nil
+}
+
+// Plan is what must be written to claims before a pod can be bound to a node.
+type Plan []Use
+
+// Use is a claim that the pod uses.
+type Use struct {
+	Claim *resourcev1.ResourceClaim
+	// Allocation is what the claim gets; nil: it has it already.
+	Allocation *resourcev1.AllocationResult
+}
+
+// Plan chooses devices on a node that passed the filter.
+func (f *Filter) Plan(n *scheduling.Node) (Plan, *scheduling.Status) {
+	got, st := f.allocate(n)
+	if st != nil {
+		return nil, st
+	}
+	var out Plan
+	for i := range f.claims {
+		u := Use{Claim: f.claims[i].ResourceClaim}
+		if u.Claim.Status.Allocation == nil {
+			u.Allocation, got = &got[0], got[1:]
+		}
+		out = append(out, u)
+	}
+	return out, nil
+}
+
+// CompileScore implements scheduling.ScorePlugin: nodes where a claim gets what
+// it would rather have are better.
+func (p *Plugin) CompileScore(view scheduling.View, pod *scheduling.Pod) scheduling.Scorer {
+	if len(pod.Spec.ResourceClaims) == 0 {
+		return nil
+	}
+	f, st := p.compile(view, pod)
+	if st != nil || f == nil {
+		return nil
+	}
+	for i := range f.claims {
+		for _, r := range f.claims[i].Spec.Devices.Requests {
+			if len(r.FirstAvailable) > 0 {
+				return &scorer{f}
+			}
+		}
+	}
+	return nil
+}
+
+type scorer struct{ *Filter }
+
+// Score implements scheduling.Scorer.
+func (s *scorer) Score(n *scheduling.Node) int64 {
+	plan, st := s.Plan(n)
+	if st != nil {
+		return 0
+	}
+	var total int64
+	for _, u := range plan {
+		allocation := u.Allocation
+		if allocation == nil {
+			allocation = u.Claim.Status.Allocation
+		}
+		got := map[string]bool{}
+		for i := range allocation.Devices.Results {
+			got[allocation.Devices.Results[i].Request] = true
+		}
+		for _, r := range u.Claim.Spec.Devices.Requests {
+			for i := range r.FirstAvailable {
+				if got[resourceclaim.CreateSubRequestRef(r.Name, r.FirstAvailable[i].Name)] {
+					total += int64(resourcev1.FirstAvailableDeviceRequestMaxSize - i)
+				}
+			}
+		}
+	}
+	return total
+}
+
+// Normalize implements scheduling.Scorer.
+func (*scorer) Normalize(_ []int32, scores []int64) { scheduling.ByMax.Apply(scores) }

@@ -1,0 +1,206 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package dynamicresources rejects nodes on which the devices that a pod's
+// resource claims ask for cannot be had, and plans which devices each claim gets
+// on the node that was chosen. What a claim gets is found by Kubernetes' own
+// allocator (k8s.io/dynamic-resource-allocation/structured). Carrying out the
+// plan is the scheduler's business.
+//
+// Extended resources that a device class stands for are not turned into claims.
+// An expression that cannot be evaluated is an objection against the node, where
+// Kubernetes ends the attempt with an error.
+package dynamicresources
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/dynamic-resource-allocation/cel"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/dynamic-resource-allocation/structured"
+
+	"keelson.dev/scheduling"
+)
+
+// Name is the plugin's name in configuration, logs and metrics.
+const Name = "DynamicResources"
+
+// maxExpressions bounds the compiled expressions that are kept.
+const maxExpressions = 128
+
+var (
+	inUse       = unresolvable("resourceclaim in use")
+	unavailable = unresolvable("resourceclaim not available on the node")
+	notAll      = unresolvable("cannot allocate all claims")
+)
+
+func unresolvable(reason string) *scheduling.Status {
+	return &scheduling.Status{Code: scheduling.Unresolvable, Plugin: Name, Reasons: []string{reason}}
+}
+
+// waiting is said while a claim is yet to be made for the pod.
+func waiting(err error) *scheduling.Status {
+	return &scheduling.Status{Code: scheduling.Waiting, Plugin: Name, Reasons: []string{err.Error()}}
+}
+
+// features are those that Kubernetes 1.36 has on.
+func features() structured.Features {
+	return structured.Features{
+		AdminAccess: true, ConsumableCapacity: true, DeviceBindingAndStatus: true, DeviceTaints: true,
+		PartitionableDevices: true, PrioritizedList: true,
+	}
+}
+
+// Plugin implements scheduling.FilterPlugin and scheduling.ScorePlugin.
+type Plugin struct {
+	// FilterTimeout bounds the search for devices of one attempt, over all nodes.
+	FilterTimeout time.Duration
+	// BindingTimeout is how long a pod waits for its devices to be attached.
+	BindingTimeout time.Duration
+	expressions    *cel.Cache
+}
+
+var (
+	_ scheduling.FilterPlugin = (*Plugin)(nil)
+	_ scheduling.ScorePlugin  = (*Plugin)(nil)
+)
+
+// New returns the plugin.
+func New(filter, binding time.Duration) *Plugin {
+	return &Plugin{
+		FilterTimeout: filter, BindingTimeout: binding,
+		expressions: cel.NewCache(maxExpressions, cel.Features{EnableConsumableCapacity: true}),
+	}
+}
+
+// Name implements scheduling.Plugin.
+func (*Plugin) Name() string { return Name }
+
+// Scope implements scheduling.FilterPlugin.
+func (*Plugin) Scope() scheduling.Scope { return scheduling.CellScope }
+
+// ScoreScope implements scheduling.ScorePlugin.
+func (*Plugin) ScoreScope() scheduling.Scope { return scheduling.CellScope }
+
+// Events implements scheduling.FilterPlugin.
+func (*Plugin) Events() scheduling.Event {
+	return scheduling.DevicesChanged | scheduling.NodeAdded | scheduling.NodeLabelsChanged | scheduling.NodeResourcesGrown
+}
+
+// Compile implements scheduling.FilterPlugin.
+func (p *Plugin) Compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
+	if len(pod.Spec.ResourceClaims) == 0 {
+		return nil, nil
+	}
+	f, st := p.compile(view, pod)
+	if st != nil {
+		return nil, st
+	}
+	if f == nil {
+		return nil, nil
+	}
+	return f, nil
+}
+
+func (p *Plugin) compile(view scheduling.View, pod *scheduling.Pod) (*Filter, *scheduling.Status) {
+	f := &Filter{pod: pod.Pod, devices: view.Devices()}
+	claims, err := claimsOf(f.devices, pod.Pod)
+	if err != nil {
+		return nil, waiting(err)
+	}
+	for _, c := range claims {
+		if st := f.add(c); st != nil {
+			return nil, st
+		}
+	}
+	if len(f.claims) == 0 {
+		return nil, nil
+	}
+	if len(f.wanting) > 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), p.FilterTimeout)
+		context.AfterFunc(ctx, cancel)
+		f.ctx = ctx
+		f.allocator, err = structured.NewAllocator(ctx, features(), taken(f.devices.Allocated()), classes{f.devices}, f.devices.Slices(), p.expressions)
+		if err != nil {
+			return nil, unresolvable(err.Error())
+		}
+	}
+	return f, nil
+}
+
+// claimsOf are a pod's claims. An error says which of them is not there yet.
+func claimsOf(view scheduling.DeviceView, pod *v1.Pod) ([]*resourcev1.ResourceClaim, error) {
+	var out []*resourcev1.ResourceClaim
+	for i := range pod.Spec.ResourceClaims {
+		name, owned, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
+		if err != nil {
+			return nil, err // Kubernetes' words
+		}
+		if name == nil {
+			continue // none was needed
+		}
+		claim := view.Claim(pod.Namespace, *name)
+		switch {
+		case claim == nil:
+			return nil, apierrors.NewNotFound(resourcev1.Resource("resourceclaim"), *name)
+		case claim.DeletionTimestamp != nil:
+			return nil, fmt.Errorf("resourceclaim %q is being deleted", claim.Name)
+		}
+		if owned {
+			if err := resourceclaim.IsForPod(pod, claim, false); err != nil {
+				return nil, err // Kubernetes' words
+			}
+		}
+		if !slices.Contains(out, claim) {
+			out = append(out, claim)
+		}
+	}
+	return out, nil
+}
+
+// taken is what claims have of devices.
+func taken(claims []*resourcev1.ResourceClaim) structured.AllocatedState {
+	out := structured.AllocatedState{
+		AllocatedDevices: sets.New[structured.DeviceID](), AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
+		AggregatedCapacity: structured.NewConsumedCapacityCollection(),
+	}
+	for _, c := range claims {
+		for i := range c.Status.Allocation.Devices.Results {
+			r := &c.Status.Allocation.Devices.Results[i]
+			if r.AdminAccess != nil && *r.AdminAccess {
+				continue // it looks on, and takes nothing
+			}
+			id := structured.MakeDeviceID(r.Driver, r.Pool, r.Device)
+			if r.ShareID == nil {
+				out.AllocatedDevices.Insert(id)
+				continue
+			}
+			out.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(id, r.ShareID))
+			if r.ConsumedCapacity != nil {
+				out.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(id, r.ConsumedCapacity))
+			}
+		}
+	}
+	return out
+}
+
+// classes shows device classes to the allocator.
+type classes struct{ view scheduling.DeviceView }
+
+// List implements structured.DeviceClassLister.
+func (c classes) List() ([]*resourcev1.DeviceClass, error) { return c.view.Classes(), nil }
+
+// Get implements structured.DeviceClassLister.
+func (c classes) Get(name string) (*resourcev1.DeviceClass, error) {
+	if class := c.view.Class(name); class != nil {
+		return class, nil
+	}
+	return nil, apierrors.NewNotFound(resourcev1.Resource("deviceclasses"), name)
+}
