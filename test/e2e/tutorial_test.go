@@ -1,0 +1,181 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// tutorialUpdate names an environment variable: when it is set, pages get the output that
+// the commands have had, where it is another than the page shows.
+const tutorialUpdate = "KEELSON_TUTORIAL_UPDATE"
+
+// TestTutorial does what each page of docs/tutorial says: files are written, commands
+// run by a shell, and their output has to be what the page shows. A line "..." of a page
+// stands for any lines; see same for what else may differ.
+func TestTutorial(t *testing.T) {
+	pages, err := filepath.Glob("../../docs/tutorial/*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatalf("%d pages, %v", len(pages), err)
+	}
+	for _, page := range pages {
+		name := strings.TrimSuffix(filepath.Base(page), ".md")
+		if name == "README" {
+			continue
+		}
+		t.Run(name, func(t *testing.T) { follow(t, page) })
+	}
+}
+
+func follow(t *testing.T, page string) {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sh := newShell(t, strings.TrimSuffix(filepath.Base(page), ".md"))
+	var out []string
+	lines := strings.Split(string(text), "\n")
+	for i := 0; i < len(lines); {
+		out = append(out, lines[i])
+		info, fence := strings.CutPrefix(lines[i], "```")
+		i++
+		if !fence {
+			continue
+		}
+		n := slices.Index(lines[i:], "```")
+		if n < 0 {
+			t.Fatalf("%s:%d: no end", page, i)
+		}
+		body := lines[i : i+n]
+		switch kind, file, _ := strings.Cut(info, " "); {
+		case kind == "console":
+			body = sh.console(body)
+		case file != "":
+			sh.write(file, body)
+		}
+		out = append(append(out, body...), "```")
+		i += n + 1
+	}
+	if os.Getenv(tutorialUpdate) != "" {
+		if err := os.WriteFile(page, []byte(strings.Join(out, "\n")), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// shell is where the reader of a page works: a directory, and a namespace that the page starts in.
+type shell struct {
+	t   *testing.T
+	dir string
+	env []string
+}
+
+func newShell(t *testing.T, page string) *shell {
+	t.Helper()
+	ns := namespace(t, "tutorial-"+page)
+	s := &shell{t: t, dir: t.TempDir()}
+	config, err := os.ReadFile(shared.kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.write("kubeconfig", []string{string(config)})
+	s.env = append(os.Environ(), "KUBECONFIG="+filepath.Join(s.dir, "kubeconfig"), "HOME="+s.dir, "NS="+ns, "PATH="+filepath.Dir(shared.ctl)+":"+os.Getenv("PATH"))
+	s.run("ctl config set-context --current --namespace=" + ns)
+	return s
+}
+
+func (s *shell) write(file string, lines []string) {
+	s.t.Helper()
+	if err := os.WriteFile(filepath.Join(s.dir, filepath.Base(file)), []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// run returns what a command wrote.
+func (s *shell) run(command string) string {
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-c", command)
+	cmd.Dir, cmd.Env = s.dir, s.env
+	out, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		s.t.Fatalf("$ %s\n%s\n%v", command, out, err)
+	}
+	return string(out)
+}
+
+// console runs the commands of a block and returns the block with the output that they had.
+func (s *shell) console(block []string) []string {
+	s.t.Helper()
+	var out []string
+	for i := 0; i < len(block); {
+		command := strings.TrimPrefix(block[i], "$ ")
+		out = append(out, block[i])
+		i++
+		for strings.HasSuffix(command, "\\") && i < len(block) {
+			command += "\n" + block[i]
+			out = append(out, block[i])
+			i++
+		}
+		end := i
+		for end < len(block) && !strings.HasPrefix(block[end], "$ ") {
+			end++
+		}
+		want := block[i:end]
+		i = end
+		got := strings.Split(strings.TrimRight(s.run(command), "\n"), "\n")
+		if len(got) == 1 && got[0] == "" {
+			got = nil
+		}
+		if match(want, got) {
+			out = append(out, want...)
+			continue
+		}
+		out = append(out, got...)
+		if os.Getenv(tutorialUpdate) == "" {
+			s.t.Fatalf("$ %s\n%s\n--- the page shows\n%s", command, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+	return out
+}
+
+// match tells whether lines are those of a page.
+func match(want, got []string) bool {
+	if len(want) == 0 {
+		return len(got) == 0
+	}
+	if strings.TrimSpace(want[0]) == "..." {
+		return match(want[1:], got) || len(got) > 0 && match(want, got[1:])
+	}
+	return len(got) > 0 && same(want[0]) == same(got[0]) && match(want[1:], got[1:])
+}
+
+// differing are what differs from cluster to cluster and from time to time, with what stands for
+// it: parts of names that are made up, addresses, times, and the number of blanks.
+var differing = []struct {
+	pattern *regexp.Regexp
+	by      string
+}{
+	{regexp.MustCompile(`-[bcdfghjklmnpqrstvwxz2456789]{5,10}\b`), "-#"},
+	{regexp.MustCompile(`\b\d+\.\d+\.\d+\.\d+\b`), "ADDRESS"},
+	{regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ?\b`), "DATE"},
+	{regexp.MustCompile(`\b\d\d/\w{3}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4}\b`), "DATE"},
+	{regexp.MustCompile(`\b(\d+[dhms]|\d+\.\d+s)+\b`), "TIME"},
+	{regexp.MustCompile(`\s+`), " "},
+}
+
+// same is a line without what may differ.
+func same(line string) string {
+	for _, d := range differing {
+		line = d.pattern.ReplaceAllString(line, d.by)
+	}
+	return strings.TrimSpace(line)
+}
