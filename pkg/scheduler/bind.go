@@ -79,9 +79,7 @@ func (s *Scheduler) finish(ctx context.Context, p *profile.Profile, item *queue.
 // undo takes back what decide assumed. Another pod may fit now.
 func (s *Scheduler) undo(pod *v1.Pod, d decision) {
 	s.mu.Lock()
-	d.volumes.reserve(s.view.reserved, false)
-	s.view.devices.release(d.claims)
-	s.view.Forget(pod.UID)
+	s.forget(pod, d)
 	s.mu.Unlock()
 	events := scheduling.PodRemoved
 	if len(d.claims) > 0 {

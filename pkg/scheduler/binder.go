@@ -111,8 +111,19 @@ func (b *binder) bind(ctx context.Context, batch []*binding) {
 
 // bindBatch returns false when the server knows no batches.
 func (b *binder) bindBatch(ctx context.Context, profile string, some []*binding) bool {
+	return b.send(ctx, profile, some, false)
+}
+
+// bindGang binds all pods or none. It returns false when the server knows no
+// batches, or not so large ones.
+func (b *binder) bindGang(ctx context.Context, profile string, all []*binding) bool {
+	return len(all) <= v1alpha1.MaxGang && b.send(ctx, profile, all, true)
+}
+
+func (b *binder) send(ctx context.Context, profile string, some []*binding, whole bool) bool {
 	body := v1alpha1.BindingBatch{
-		APIVersion: v1alpha1.Group + "/" + v1alpha1.Version, Kind: "BindingBatch",
+		AllOrNothing: whole,
+		APIVersion:   v1alpha1.Group + "/" + v1alpha1.Version, Kind: "BindingBatch",
 		ReportingController: profile, ReportingInstance: b.batches.instance,
 	}
 	for _, x := range some {

@@ -76,6 +76,7 @@ func (s *Scheduler) podSet(old, pod *v1.Pod) {
 		s.queue.Delete(pod.UID)
 		s.mu.Lock()
 		s.view.SetPod(pod)
+		s.gangs.set(pod, true)
 		s.nominated.remove(pod.UID)
 		s.mu.Unlock()
 		s.queue.Happened(placedEvents(old, pod))
@@ -124,6 +125,7 @@ func (s *Scheduler) podGone(pod *v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.nominated.remove(pod.UID)
+	s.gangs.set(pod, false)
 	delete(s.view.evicting, pod.UID)
 	node, _, known := s.view.Placed(pod.UID)
 	if !known {

@@ -65,6 +65,7 @@ type Scheduler struct {
 	view      *view
 	evaluator *evaluator
 	nominated *nominations
+	gangs     *gangs
 }
 
 // New returns a scheduler that has not yet talked to anybody.
@@ -75,13 +76,13 @@ func New(cfg Config) (*Scheduler, error) {
 	b := newBatches(cfg.Client, cfg.Identity)
 	s := &Scheduler{
 		cfg: cfg, sources: newSources(cfg.Client, len(cfg.Profiles.Extenders) > 0),
-		evaluator: newEvaluator(), nominated: newNominations(), volumesMoved: newSignal(), devicesMoved: newSignal(),
+		evaluator: newEvaluator(), nominated: newNominations(), gangs: newGangs(), volumesMoved: newSignal(), devicesMoved: newSignal(),
 		batches: b, binder: newBinder(cfg.Client, b), verdicts: newMailbox[*verdict](), extended: newMailbox[func()](),
 	}
 	s.view = &view{Cell: cell.New(), keeper: newKeeper(), sources: s.sources, devices: s.sources.devices, reserved: map[string]bool{}, evicting: map[types.UID]bool{}}
 	s.view.nominated, s.nominated.changed = s.nominated, s.view.Touch
 	s.queue = queue.New(queue.Config{
-		Clock: cfg.Clock, Less: cfg.Profiles.Sort.Less, Gate: cfg.Profiles.Gate,
+		Clock: cfg.Clock, Less: cfg.Profiles.Sort.Less, Gate: cfg.Profiles.Gate, Gang: gangKey,
 		InitialBackoff: cfg.Profiles.InitialBackoff, MaxBackoff: cfg.Profiles.MaxBackoff,
 	})
 	var err error
@@ -143,6 +144,15 @@ func (s *Scheduler) schedule(ctx context.Context, item *queue.Item) {
 		return
 	}
 	start := s.cfg.Clock.Now()
+	switch s.stage(pod) {
+	case together:
+		s.scheduleGang(ctx, p, item, start)
+		return
+	case underWay:
+		s.queue.Await(item, scheduling.PodAdded)
+		return
+	case alone:
+	}
 	if exts := interested(s.cfg.Profiles.Extenders, pod); len(exts) > 0 {
 		s.extended.put(pod.UID, func() { s.scheduleExtended(ctx, p, item, exts, start) }, false)
 		return

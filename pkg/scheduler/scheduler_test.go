@@ -50,7 +50,7 @@ func (w withoutBatches) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // follow runs a scheduler until the test ends.
-func follow(t *testing.T, client kubernetes.Interface) {
+func follow(t testing.TB, client kubernetes.Interface) {
 	t.Helper()
 	set, err := profile.Build(&configv1.KubeSchedulerConfiguration{}, nil)
 	if err != nil {
@@ -173,7 +173,7 @@ func setup(t *testing.T) kubernetes.Interface {
 	return c
 }
 
-func addAccount(t *testing.T, c kubernetes.Interface) {
+func addAccount(t testing.TB, c kubernetes.Interface) {
 	t.Helper()
 	if _, err := c.CoreV1().ServiceAccounts("default").Create(t.Context(), &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

@@ -7,6 +7,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+
+	"keelson.dev/api/scheduling/v1alpha1"
 )
 
 // slim drops from objects what no plugin looks at, before they are kept: most of
@@ -32,7 +34,7 @@ func slim(obj any) (any, error) {
 }
 
 func slimPod(p *v1.Pod) {
-	p.Annotations = nil
+	p.Annotations = gangAnnotations(p.Annotations)
 	p.Spec.DNSConfig, p.Spec.HostAliases, p.Spec.ImagePullSecrets = nil, nil, nil
 	for i := range p.Spec.Containers {
 		slimContainer(&p.Spec.Containers[i])
@@ -49,6 +51,13 @@ func slimPod(p *v1.Pod) {
 	p.Status.PodIPs, p.Status.HostIPs, p.Status.EphemeralContainerStatuses = nil, nil, nil
 	slimStatuses(p.Status.ContainerStatuses)
 	slimStatuses(p.Status.InitContainerStatuses)
+}
+
+func gangAnnotations(all map[string]string) map[string]string {
+	if all[v1alpha1.AnnGang] == "" {
+		return nil
+	}
+	return map[string]string{v1alpha1.AnnGang: all[v1alpha1.AnnGang], v1alpha1.AnnGangSize: all[v1alpha1.AnnGangSize]}
 }
 
 func slimContainer(c *v1.Container) {

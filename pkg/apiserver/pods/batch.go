@@ -28,7 +28,7 @@ import (
 
 const (
 	// maxBatch bounds the body of a batch.
-	maxBatch = 1 << 20
+	maxBatch = 4 << 20
 	// batchWorkers bounds the parts of one batch that are under way at a time.
 	// The store writes them to disk together.
 	batchWorkers = 32
@@ -50,11 +50,22 @@ type Batch struct {
 // Bindings answers BindingBatches. The request has passed authorization.
 func (b *Batch) Bindings(w http.ResponseWriter, r *http.Request) {
 	var batch v1alpha1.BindingBatch
-	if !accept(w, r, "bindingbatches", &batch) || !bounded(w, len(batch.Bindings), v1alpha1.MaxBindings, "bindings") {
+	if !accept(w, r, "bindingbatches", &batch) {
+		return
+	}
+	limit := v1alpha1.MaxBindings
+	if batch.AllOrNothing {
+		limit = v1alpha1.MaxGang
+	}
+	if !bounded(w, len(batch.Bindings), limit, "bindings") {
 		return
 	}
 	results := make([]v1alpha1.Result, len(batch.Bindings))
-	each(len(results), func(i int) { results[i] = b.bindOne(r.Context(), &batch, &batch.Bindings[i]) })
+	if batch.AllOrNothing {
+		b.bindGang(r.Context(), &batch, results)
+	} else {
+		each(len(results), func(i int) { results[i] = b.bindOne(r.Context(), &batch, &batch.Bindings[i]) })
+	}
 	writeJSON(w, http.StatusCreated, v1alpha1.BindingBatchResult{
 		APIVersion: v1alpha1.Group + "/" + v1alpha1.Version, Kind: "BindingBatch", Results: results,
 	})
@@ -95,15 +106,53 @@ func each(n int, f func(int)) {
 }
 
 func (b *Batch) bindOne(ctx context.Context, batch *v1alpha1.BindingBatch, in *v1alpha1.Binding) v1alpha1.Result {
-	binding := &corev1.Binding{
+	binding := bindingOf(in)
+	if err := b.admit(ctx, binding); err != nil {
+		return refused(err)
+	}
+	return b.assign(ctx, batch, in, binding)
+}
+
+// bindGang binds all pods or none: first it looks for what speaks against any.
+// It is not cut off by a client that goes away between.
+func (b *Batch) bindGang(ctx context.Context, batch *v1alpha1.BindingBatch, results []v1alpha1.Result) {
+	bindings := make([]*corev1.Binding, len(results))
+	var bad atomic.Int64
+	each(len(results), func(i int) {
+		in := &batch.Bindings[i]
+		bindings[i] = bindingOf(in)
+		err := b.admit(ctx, bindings[i])
+		if err == nil {
+			err = b.Binder.check(ctx, in.Namespace, bindings[i])
+		}
+		if err != nil {
+			results[i] = refused(err)
+			bad.Add(1)
+		}
+	})
+	if n := bad.Load(); n > 0 {
+		for i, in := range batch.Bindings {
+			if results[i].Code == 0 {
+				results[i] = refused(apierrors.NewConflict(schema.GroupResource{Resource: "pods/binding"}, in.Name,
+					fmt.Errorf("%d other bindings of the batch are refused, and it is all or nothing", n)))
+			}
+		}
+		return
+	}
+	ctx = context.WithoutCancel(ctx)
+	each(len(results), func(i int) { results[i] = b.assign(ctx, batch, &batch.Bindings[i], bindings[i]) })
+}
+
+func bindingOf(in *v1alpha1.Binding) *corev1.Binding {
+	return &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: in.Namespace, Name: in.Name, UID: in.UID},
 		Target:     corev1.ObjectReference{Kind: "Node", Name: in.Node},
 	}
-	err := b.admit(ctx, binding)
-	if err == nil {
-		err = b.Binder.bind(ctx, in.Namespace, binding, false)
-	}
-	if err != nil {
+}
+
+// assign binds a pod whose binding has been admitted.
+func (b *Batch) assign(ctx context.Context, batch *v1alpha1.BindingBatch, in *v1alpha1.Binding, binding *corev1.Binding) v1alpha1.Result {
+	if err := b.Binder.bind(ctx, in.Namespace, binding, false); err != nil {
 		return refused(err)
 	}
 	if batch.ReportingController != "" {

@@ -64,12 +64,40 @@ func (b *Binder) create(ctx context.Context, req *rest.Request, obj runtime.Obje
 
 // bind assigns the pod, and says what is in the way as pods/binding does.
 func (b *Binder) bind(ctx context.Context, namespace string, binding *corev1.Binding, dryRun bool) error {
-	err := b.assign(ctx, namespace, binding, dryRun)
+	return worded(binding, b.assign(ctx, namespace, binding, dryRun))
+}
+
+// worded is an error as pods/binding answers it.
+func worded(binding *corev1.Binding, err error) error {
 	var status *apierrors.StatusError
 	if err != nil && !errors.As(err, &status) {
 		err = apierrors.NewConflict(schema.GroupResource{Resource: "pods/binding"}, binding.Name, err)
 	}
 	return err
+}
+
+// check tells what speaks against a binding. What is in the cache will do for a
+// yes; a no has to be of the present.
+func (b *Binder) check(ctx context.Context, namespace string, binding *corev1.Binding) error {
+	var err error
+	for _, version := range []string{"0", ""} {
+		var rec *store.Record
+		if rec, err = b.Registry().Store().Get(ctx, namespace+"/"+binding.Name, version); err != nil {
+			continue
+		}
+		var obj store.Object
+		if obj, err = rec.Shared(); err != nil {
+			return err
+		}
+		pod, ok := obj.(*corev1.Pod)
+		if !ok {
+			return fmt.Errorf("unexpected object: %T", obj)
+		}
+		if err = bindable(pod, binding); err == nil {
+			return nil
+		}
+	}
+	return worded(binding, err)
 }
 
 func validateBinding(b *corev1.Binding) field.ErrorList {

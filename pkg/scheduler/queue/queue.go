@@ -38,7 +38,9 @@ type Config struct {
 	Clock clock.Clock
 	Less  func(a, b scheduling.QueuedPod) bool
 	// Gate says why a pod must not be tried; nil Status: it may.
-	Gate           func(*v1.Pod) *scheduling.Status
+	Gate func(*v1.Pod) *scheduling.Status
+	// Gang names the gang a pod belongs to; "": none.
+	Gang           func(*v1.Pod) string
 	InitialBackoff time.Duration
 	MaxBackoff     time.Duration
 }
@@ -64,6 +66,7 @@ type Item struct {
 	wanted  bool             // an event that can help came while held
 	turn    int64
 	gatedBy *scheduling.Status
+	gang    string // "": none
 }
 
 type place int8
@@ -86,6 +89,7 @@ type Queue struct {
 	backoff itemHeap
 	parked  map[*Item]struct{} // the unschedulable ones
 	turns   turns
+	gangs   gangs
 	// happened counts the events so far, latest has the number of the last one of
 	// each kind: what an item in flight has missed is found without a list of them.
 	happened uint64
@@ -95,7 +99,7 @@ type Queue struct {
 
 // New returns an empty queue.
 func New(cfg Config) *Queue {
-	q := &Queue{cfg: cfg, items: map[types.UID]*Item{}, parked: map[*Item]struct{}{}, turns: turns{}, wake: make(chan struct{}, 1)}
+	q := &Queue{cfg: cfg, items: map[types.UID]*Item{}, parked: map[*Item]struct{}{}, turns: turns{}, gangs: gangs{}, wake: make(chan struct{}, 1)}
 	q.active.less = func(a, b *Item) bool { return cfg.Less(queued(a), queued(b)) }
 	q.backoff.less = func(a, b *Item) bool { return a.ready.Before(b.ready) }
 	return q
@@ -112,12 +116,14 @@ func (q *Queue) Set(pod *v1.Pod) {
 	item := q.items[pod.UID]
 	if item == nil {
 		item = &Item{Pod: pod, Since: q.cfg.Clock.Now()}
+		q.join(item)
 		q.items[pod.UID] = item
 		q.enqueue(item)
 		return
 	}
 	old := item.Pod
 	item.Pod = pod
+	q.join(item)
 	switch item.place {
 	case active:
 		heap.Fix(&q.active, item.index)
@@ -135,7 +141,7 @@ func (q *Queue) Set(pod *v1.Pod) {
 // changed tells whether something a plugin may look at is different: of the
 // status only the claims made for the pod, the scheduler itself writes the rest.
 func changed(old, pod *v1.Pod) bool {
-	return old.Generation != pod.Generation || old.Generation == 0 || !equal(old.Labels, pod.Labels) ||
+	return old.Generation != pod.Generation || old.Generation == 0 || !equal(old.Labels, pod.Labels) || !equal(old.Annotations, pod.Annotations) ||
 		len(old.Status.ResourceClaimStatuses) != len(pod.Status.ResourceClaimStatuses)
 }
 
@@ -157,6 +163,7 @@ func (q *Queue) Delete(uid types.UID) {
 	defer q.mu.Unlock()
 	if item := q.items[uid]; item != nil {
 		q.remove(item)
+		q.gangs.remove(item)
 		delete(q.items, uid)
 	}
 }

@@ -6,7 +6,7 @@
 // A BindingBatch binds many pods in one request: each as a POST of a Binding to
 // pods/binding would, with the same preconditions and errors, and without the
 // cost of a request for each. Bindings do not depend on each other: some may
-// fail.
+// fail. With AllOrNothing none is done unless every one can be.
 //
 // A VerdictBatch tells of many pods that got no node: of each what its status is
 // to say, and which pods are to make room for it. It stands for a write of
@@ -27,6 +27,8 @@ const (
 	BatchPath = "/apis/" + Group + "/" + Version + "/bindingbatches"
 	// MaxBindings is how many bindings a batch may have.
 	MaxBindings = 512
+	// MaxGang is how many bindings a batch may have that is all or nothing.
+	MaxGang = 8192
 	// VerdictPath is where a VerdictBatch is posted to. Who posts needs the verb
 	// create on verdictbatches of the group.
 	VerdictPath = "/apis/" + Group + "/" + Version + "/verdictbatches"
@@ -41,6 +43,10 @@ type BindingBatch struct {
 	APIVersion string    `json:"apiVersion"`
 	Kind       string    `json:"kind"`
 	Bindings   []Binding `json:"bindings"`
+	// AllOrNothing asks for no binding to be done when one of them is refused; the
+	// others are answered with a conflict then. Once begun, all are done: a pod
+	// that is deleted or bound by another meanwhile is as one that was right after.
+	AllOrNothing bool `json:"allOrNothing,omitempty"`
 	// ReportingController, if set, is who a Scheduled event is written for with
 	// each pod that is bound; ReportingInstance is which one of them.
 	ReportingController string `json:"reportingController,omitempty"`
@@ -118,3 +124,10 @@ type VerdictResult struct {
 	Result  `json:",inline"`
 	Victims []Result `json:"victims,omitempty"`
 }
+
+// The annotations by which pods form a gang: those of one namespace with the same
+// name in AnnGang are placed only when as many as AnnGangSize says fit at once.
+const (
+	AnnGang     = Group + "/gang"
+	AnnGangSize = Group + "/gang-size"
+)

@@ -1,0 +1,190 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler_test
+
+import (
+	"fmt"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"keelson.dev/api/scheduling/v1alpha1"
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+)
+
+func inGang(name, size, cpus string) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		p.Annotations = map[string]string{v1alpha1.AnnGang: name, v1alpha1.AnnGangSize: size}
+		p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse(cpus)
+	}
+}
+
+func mustBeUnbound(t *testing.T, c kubernetes.Interface, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		p, err := c.CoreV1().Pods("default").Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil || bound(p) {
+			t.Fatalf("pod %s is on %q, want none; error %v", name, p.Spec.NodeName, err)
+		}
+	}
+}
+
+// TestGangFitsAsAWhole: while one pod of a gang does not fit, none gets a node,
+// and what would be theirs is free for others.
+func TestGangFitsAsAWhole(t *testing.T) {
+	c := setup(t)
+	addNode(t, c, "a", nil)
+	addNode(t, c, "b", nil)
+	var names []string
+	for i := range 5 {
+		names = append(names, fmt.Sprint("g", i))
+		create(t, c, pod(names[i], inGang("g", "5", "1"))) // two nodes of two CPUs
+	}
+	for _, name := range names {
+		await(t, c, name, "refused", refused("0/2 nodes are available: "))
+	}
+	mustBeUnbound(t, c, names...)
+	create(t, c, pod("other", cpu("2")))
+	await(t, c, "other", "bound", bound)
+	addNode(t, c, "c", nil)
+	addNode(t, c, "d", nil)
+	if err := c.CoreV1().Pods("default").Delete(t.Context(), "other", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		await(t, c, name, "bound", bound)
+	}
+}
+
+// TestGangWaitsForItsPods: a gang is not looked at before its pods are there; one
+// that comes when it has begun is placed alone.
+func TestGangWaitsForItsPods(t *testing.T) {
+	c := setup(t)
+	addNode(t, c, "a", nil)
+	create(t, c, pod("g0", inGang("g", "3", "100m")))
+	create(t, c, pod("g1", inGang("g", "3", "100m")))
+	create(t, c, pod("after", nil)) // bound after the others were looked at
+	await(t, c, "after", "bound", bound)
+	mustBeUnbound(t, c, "g0", "g1")
+	create(t, c, pod("g2", inGang("g", "3", "100m")))
+	for i := range 3 {
+		await(t, c, fmt.Sprint("g", i), "bound", bound)
+	}
+	create(t, c, pod("g3", inGang("g", "3", "100m")))
+	await(t, c, "g3", "bound", bound)
+	create(t, c, pod("bad", inGang("h", "many", "100m")))
+	const want = "0/1 nodes are available: the annotation scheduling.keelson.dev/gang-size is not a number from 1 to 8192."
+	await(t, c, "bad", want, refused(want))
+	p, err := c.CoreV1().Pods("default").Get(t.Context(), "bad", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Annotations[v1alpha1.AnnGangSize] = "1"
+	if _, err := c.CoreV1().Pods("default").Update(t.Context(), p, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, c, "bad", "bound", bound)
+}
+
+// TestGangWithDevices: devices are allocated for all pods of a gang or for none.
+func TestGangWithDevices(t *testing.T) {
+	c := withDevices(t) // three devices
+	addClaim(t, c, "extra", exactly("any", 1))
+	create(t, c, pod("extra", uses("extra")))
+	await(t, c, "extra", "bound", bound)
+	for i := range 3 {
+		name := fmt.Sprint("g", i)
+		addClaim(t, c, name, exactly("any", 1))
+		create(t, c, pod(name, func(p *v1.Pod) {
+			inGang("g", "3", "100m")(p)
+			uses(name)(p)
+		}))
+	}
+	for i := range 3 {
+		await(t, c, fmt.Sprint("g", i), "refused", refused("0/2 nodes are available: "))
+	}
+	mustBeUnbound(t, c, "g0", "g1", "g2")
+	for i := range 3 {
+		if claim := getClaim(t, c, fmt.Sprint("g", i)); claim.Status.Allocation != nil {
+			t.Errorf("claim %d has devices", i)
+		}
+	}
+	extra := getClaim(t, c, "extra")
+	extra.Status.Allocation, extra.Status.ReservedFor = nil, nil
+	if _, err := c.ResourceV1().ResourceClaims("default").UpdateStatus(t.Context(), extra, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		await(t, c, fmt.Sprint("g", i), "bound", bound)
+	}
+}
+
+// BenchmarkGang places gangs of 5,000 pods on as many nodes: from the creation of
+// the last pod until all are seen bound.
+func BenchmarkGang(b *testing.B) {
+	const pods = 5000
+	c := testserver.Start(b, testserver.Options{Etcd: true}).Client
+	addAccount(b, c)
+	createAll(b, pods, func(i int) error {
+		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i)}}
+		n, err := c.CoreV1().Nodes().Create(b.Context(), n, metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		n.Spec.Taints = nil
+		if n, err = c.CoreV1().Nodes().Update(b.Context(), n, metav1.UpdateOptions{}); err != nil {
+			return err
+		}
+		n.Status.Allocatable = v1.ResourceList{v1.ResourceCPU: resource.MustParse("32"), v1.ResourceMemory: resource.MustParse("64Gi"), v1.ResourcePods: resource.MustParse("110")}
+		n.Status.Capacity = n.Status.Allocatable
+		_, err = c.CoreV1().Nodes().UpdateStatus(b.Context(), n, metav1.UpdateOptions{})
+		return err
+	})
+	follow(b, c)
+	round := 0
+	for b.Loop() {
+		b.StopTimer()
+		round++
+		w, err := c.CoreV1().Pods("default").Watch(b.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName!="})
+		if err != nil {
+			b.Fatal(err)
+		}
+		add := func(i int) error {
+			p := pod(fmt.Sprintf("r%d-%d", round, i), inGang(fmt.Sprint("g", round), fmt.Sprint(pods), "100m"))
+			_, err := c.CoreV1().Pods("default").Create(b.Context(), p, metav1.CreateOptions{})
+			return err
+		}
+		createAll(b, pods-1, add)
+		b.StartTimer()
+		if err := add(pods - 1); err != nil {
+			b.Fatal(err)
+		}
+		seen := map[string]bool{}
+		for e := range w.ResultChan() {
+			if p, ok := e.Object.(*v1.Pod); ok && p.Annotations[v1alpha1.AnnGang] == fmt.Sprint("g", round) {
+				if seen[p.Name] = true; len(seen) == pods {
+					break
+				}
+			}
+		}
+		w.Stop()
+	}
+}
+
+// createAll makes n objects, some at a time.
+func createAll(tb testing.TB, n int, make func(int) error) {
+	tb.Helper()
+	var g errgroup.Group
+	g.SetLimit(16)
+	for i := range n {
+		g.Go(func() error { return make(i) })
+	}
+	if err := g.Wait(); err != nil {
+		tb.Fatal(err)
+	}
+}
