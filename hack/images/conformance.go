@@ -45,6 +45,7 @@ func (in inputs) agnhosts(debian layer) []spec {
 	pictures.Cmd = []string{"test-webserver"}
 	out := []spec{
 		{File: "agnhost", Names: names(suite+"agnhost", "2.63.0", "2.55"), Layers: []layer{debian, program}, Config: config},
+		{File: "distroless-iptables", Names: names("registry.k8s.io/build-image/distroless-iptables", "v0.9.6"), Layers: []layer{debian}, Config: v1.Config{Cmd: []string{"bash"}, Env: []string{path}}},
 		{File: "glibc-dns-testing", Names: names(suite+"glibc-dns-testing", "2.0.0"), Layers: []layer{debian}, Config: v1.Config{Cmd: []string{"bash"}, Env: []string{path}}},
 	}
 	for _, name := range []string{"kitten", "nautilus"} {

@@ -11,6 +11,7 @@ case ${1:-} in
 	cat <<-'USAGE'
 		usage: test/conformance/run.sh [FOCUS]
 
+		LABELS   label filter of the specs, as ginkgo has it (Conformance)
 		PROCS    parallel processes (6)
 		TIMEOUT  of the whole run (60m)
 		SKIP     regular expression of specs to leave out (none)
@@ -19,6 +20,7 @@ case ${1:-} in
 	;;
 esac
 focus=${1:-}
+labels=${LABELS:-Conformance}
 procs=${PROCS:-6}
 timeout=${TIMEOUT:-60m}
 skip=${SKIP:-}
@@ -49,7 +51,7 @@ if [[ ! -f $bin/.stamp || $(<"$bin/.stamp") != "$digest" ]]; then
 	go build -o "$bin/registry" ./hack/registry
 	echo "$digest" >"$bin/.stamp"
 fi
-hack/debian.sh .build/image-parts/debian bash curl bind9-dnsutils iproute2 netcat-openbsd iperf util-linux coreutils dash grep sed procps libc-bin
+hack/debian.sh .build/image-parts/debian bash curl wget hostname conntrack bind9-dnsutils iproute2 netcat-openbsd iperf util-linux coreutils dash grep sed procps libc-bin
 go run ./hack/images -out "$images" -debian .build/image-parts/debian -busybox .build/image-parts/busybox -coredns bin/tools/coredns -web .build/image-parts/web \
 	-index test/images/web/index.html -programs "$bin/images" \
 	-sources "$(cd test/conformance && GOWORK=off go list -m -f '{{.Dir}}' k8s.io/kubernetes)/test/images"
@@ -86,9 +88,9 @@ sed 's#server: https://127.0.0.1:.*#server: https://10.50.0.1:6443#' "$work/mach
 
 echo "conformance: running, at most $timeout"
 bin/ctl cluster exec --name "$name" -- env KUBECONFIG="$work/kubeconfig" PATH="$root/bin:$PATH" HOME="$work" \
-	"$root/$bin/ginkgo" --procs="$procs" --timeout="$timeout" --label-filter=Conformance --focus="$focus" --skip="$skip" \
+	"$root/$bin/ginkgo" --procs="$procs" --timeout="$timeout" --label-filter="$labels" --focus="$focus" --skip="$skip" \
 	--no-color --succinct --keep-going --output-dir="$work" --json-report=report.json "$root/$bin/e2e.test" -- \
 	--provider=skeleton --kubeconfig="$work/kubeconfig" --kubectl-path="$root/bin/kubectl" --report-dir= \
 	--num-nodes=2 >"$root/.build/conformance.log" 2>&1 || echo "conformance: not all specs passed; see .build/conformance.log"
-"$bin/report" -in "$work/report.json" -out docs/conformance.md -focus "$focus" -cluster "$(bin/ctl version --client | head -n 1), $procs processes, at most $timeout."
+"$bin/report" -in "$work/report.json" -out docs/conformance.md -focus "$focus" -labels "$labels" -cluster "$(bin/ctl version --client | head -n 1), $procs processes, at most $timeout."
 sed -n '/^| SIG/,/^$/p' docs/conformance.md

@@ -20,6 +20,9 @@ import (
 	"github.com/onsi/ginkgo/v2/types"
 )
 
+// conformance is the label of the suite's specs.
+const conformance = "Conformance"
+
 func main() {
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "report:", err)
@@ -31,6 +34,7 @@ func run() error {
 	in := flag.String("in", "", "JSON report of ginkgo")
 	out := flag.String("out", "", "file to write the section into")
 	focus := flag.String("focus", "", "regular expression of the specs that were asked for; empty: all")
+	labels := flag.String("labels", conformance, "label filter of the specs that were asked for, as ginkgo has it")
 	cluster := flag.String("cluster", "", "what was tested")
 	flag.Parse()
 	data, err := os.ReadFile(*in)
@@ -41,7 +45,7 @@ func run() error {
 	if err := json.Unmarshal(data, &reports); err != nil {
 		return fmt.Errorf("%s: %w", *in, err)
 	}
-	s, err := summarize(reports, *focus)
+	s, err := summarize(reports, *focus, *labels)
 	if err != nil {
 		return err
 	}
@@ -50,7 +54,11 @@ func run() error {
 		return err
 	}
 	title := "Full run"
-	if *focus != "" {
+	switch {
+	case *labels != conformance:
+		title = "Beyond Conformance"
+		*cluster += fmt.Sprintf("\n\nLabels: `%s`", *labels)
+	case *focus != "":
 		title = "Focused run"
 	}
 	return os.WriteFile(*out, []byte(replace(string(before), title, s.markdown(*focus, *cluster))), 0o644)
@@ -68,17 +76,21 @@ type summary struct {
 
 var sig = regexp.MustCompile(`\[(sig-[a-z-]+)\]`)
 
-func summarize(reports []types.Report, focus string) (*summary, error) {
+func summarize(reports []types.Report, focus, labels string) (*summary, error) {
 	wanted, err := regexp.Compile(focus)
 	if err != nil {
 		return nil, fmt.Errorf("focus: %w", err)
+	}
+	labelled, err := types.ParseLabelFilter(labels)
+	if err != nil {
+		return nil, fmt.Errorf("labels: %w", err)
 	}
 	s := &summary{bySIG: map[string]*count{}}
 	for _, r := range reports {
 		for i := range r.SpecReports {
 			spec := &r.SpecReports[i]
 			name := spec.FullText()
-			if spec.LeafNodeType != types.NodeTypeIt || !slices.Contains(spec.Labels(), "Conformance") || !wanted.MatchString(name) {
+			if spec.LeafNodeType != types.NodeTypeIt || !labelled(spec.Labels()) || !wanted.MatchString(name) {
 				continue
 			}
 			s.add(name, ending(spec))

@@ -25,7 +25,7 @@ func TestSummary(t *testing.T) {
 		spec("[sig-node] Pods dance", types.SpecStatePassed),
 		cut,
 	}}}
-	s, err := summarize(reports, "")
+	s, err := summarize(reports, "", conformance)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,8 +35,11 @@ func TestSummary(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
-	if s, err = summarize(reports, "Deployment"); err != nil || s.bySIG["sig-apps"].total != 2 || s.bySIG["sig-node"] != nil {
+	if s, err = summarize(reports, "Deployment", conformance); err != nil || s.bySIG["sig-apps"].total != 2 || s.bySIG["sig-node"] != nil {
 		t.Errorf("with a focus: %+v, %v", s, err)
+	}
+	if s, err = summarize(reports, "", "!Conformance"); err != nil || s.bySIG["sig-node"].passed != 1 || s.bySIG["sig-apps"] != nil {
+		t.Errorf("without the suite's own: %+v, %v", s, err)
 	}
 }
 
