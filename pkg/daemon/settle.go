@@ -52,7 +52,7 @@ func dropProgram() error {
 
 // dropFile takes pages of a mapped file out of the process that it does not write to.
 func dropFile(path string) error {
-	maps, err := os.Open("/proc/self/maps")
+	maps, err := os.Open("/proc/self/smaps")
 	if err != nil {
 		return fmt.Errorf("memory map: %w", err)
 	}
@@ -72,21 +72,29 @@ func dropFile(path string) error {
 // addresses is a range of addresses.
 type addresses struct{ from, to uintptr }
 
-// readOnly finds where a file is mapped without being written to: what is dropped
-// there comes back as it was.
+// readOnly finds where a file is mapped and has not been written to: what is
+// dropped there comes back as it was. That nothing may be written there now is
+// not enough: a dynamic linker fills in its tables before it makes them so.
 func readOnly(maps io.Reader, path string) ([]addresses, error) {
 	var out []addresses
+	var at addresses
+	of := false // what follows is told of the range at
 	lines := bufio.NewScanner(maps)
 	for lines.Scan() {
 		fields := strings.Fields(lines.Text())
-		if len(fields) < 6 || strings.Join(fields[5:], " ") != path || fields[1] != "r-xp" && fields[1] != "r--p" && fields[1] != "r--s" {
+		if len(fields) > 1 && strings.HasSuffix(fields[0], ":") {
+			if of && fields[0] == "Anonymous:" && fields[1] == "0" {
+				out = append(out, at)
+			}
 			continue
 		}
-		var a addresses
-		if _, err := fmt.Sscanf(fields[0], "%x-%x", &a.from, &a.to); err != nil {
+		of = len(fields) >= 6 && strings.Join(fields[5:], " ") == path && (fields[1] == "r-xp" || fields[1] == "r--p" || fields[1] == "r--s")
+		if !of {
+			continue
+		}
+		if _, err := fmt.Sscanf(fields[0], "%x-%x", &at.from, &at.to); err != nil {
 			return nil, fmt.Errorf("memory map: %q: %w", lines.Text(), err)
 		}
-		out = append(out, a)
 	}
 	return out, lines.Err()
 }
