@@ -12,6 +12,7 @@ import (
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/apiserver/bootstrap"
+	"keelson.dev/keelson/pkg/apiserver/config"
 	"keelson.dev/keelson/pkg/apiserver/rbac"
 	"keelson.dev/keelson/pkg/daemon"
 	"keelson.dev/keelson/pkg/health"
@@ -131,33 +132,49 @@ func (a *assembly) keep(every time.Duration, fn func(context.Context) error) fun
 	}
 }
 
+// bootstrapRoles makes the default policy, and waits until requests are decided
+// by it: a server that says that it is ready lets in whom the policy lets in.
 func (a *assembly) bootstrapRoles(ctx context.Context) error {
 	policy, err := bootstrap.DefaultPolicy()
 	if err != nil {
 		return err
 	}
-	return policy.Reconcile(ctx, a.self.client)
+	if err := policy.Reconcile(ctx, a.self.client); err != nil || !a.server.authorizers.Has(config.ModeRBAC) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, policySeen)
+	defer cancel()
+	return a.poll(ctx, func(context.Context) bool { return policy.KnownTo(a.rules) })
+}
+
+// poll waits until done reports true, looking less and less often.
+func (a *assembly) poll(ctx context.Context, done func(context.Context) bool) error {
+	for wait := announceInterval; !done(ctx); wait = min(2*wait, time.Second) {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-a.server.deps.Clock.After(wait):
+		}
+	}
+	return nil
 }
 
 // announce closes Server.Ready once every check of readyz passes.
 func (a *assembly) announce(ctx context.Context) {
 	checks := a.checks()["/readyz"]
-	for wait := announceInterval; ctx.Err() == nil; wait = min(2*wait, time.Second) {
+	err := a.poll(ctx, func(ctx context.Context) bool {
 		ok := true
 		for _, c := range checks {
 			ok = ok && c.Run(ctx) == nil
 		}
-		if ok {
-			close(a.server.ready)
-			a.server.log.Info("Ready")
-			daemon.Settle(ctx, a.server.deps.Clock, a.server.log)
-			return
-		}
-		select {
-		case <-ctx.Done():
-		case <-a.server.deps.Clock.After(wait):
-		}
+		return ok
+	})
+	if err != nil {
+		return
 	}
+	close(a.server.ready)
+	a.server.log.Info("Ready")
+	daemon.Settle(ctx, a.server.deps.Clock, a.server.log)
 }
 
 // leave tells the cluster that this server is going.

@@ -16,6 +16,9 @@ const (
 	informerResync = 0
 	// hookRetry is how long a start hook waits before another attempt.
 	hookRetry = 500 * time.Millisecond
+	// policySeen is how long the authorizer may take to see the default policy
+	// before it is looked for what of it is missing.
+	policySeen = 10 * time.Second
 	// announceInterval is how soon a starting server looks again whether it is
 	// ready; it waits twice as long each time.
 	announceInterval = 5 * time.Millisecond

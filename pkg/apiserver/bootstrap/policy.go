@@ -17,6 +17,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -127,6 +128,20 @@ func NodeRules() ([]rbacv1.PolicyRule, error) {
 		}
 	}
 	return nil, errors.New("RBAC policy: no role system:node")
+}
+
+// Known is a view of roles and bindings; namespace is empty for those of the cluster.
+type Known interface {
+	HasRole(namespace, name string) bool
+	HasBinding(namespace, name string) bool
+}
+
+// KnownTo reports whether a view has everything of p.
+func (p *Policy) KnownTo(k Known) bool {
+	return !slices.ContainsFunc(p.ClusterRoles, func(r *rbacv1.ClusterRole) bool { return !k.HasRole("", r.Name) }) &&
+		!slices.ContainsFunc(p.Roles, func(r *rbacv1.Role) bool { return !k.HasRole(r.Namespace, r.Name) }) &&
+		!slices.ContainsFunc(p.ClusterRoleBindings, func(b *rbacv1.ClusterRoleBinding) bool { return !k.HasBinding("", b.Name) }) &&
+		!slices.ContainsFunc(p.RoleBindings, func(b *rbacv1.RoleBinding) bool { return !k.HasBinding(b.Namespace, b.Name) })
 }
 
 // Reconcile creates what is missing of p, and adds missing rules and subjects

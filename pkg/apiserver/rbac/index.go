@@ -82,6 +82,14 @@ func (x *Index) DeleteRole(namespace, name string) {
 	delete(x.roles, roleKey{namespace, name})
 }
 
+// HasRole reports whether a role is known; namespace is empty for a cluster role.
+func (x *Index) HasRole(namespace, name string) bool {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	_, ok := x.roles[roleKey{namespace, name}]
+	return ok
+}
+
 // SetBinding stores a binding; namespace is empty for a cluster role binding.
 func (x *Index) SetBinding(namespace, name string, ref rbacv1.RoleRef, subjects []rbacv1.Subject) {
 	b := &binding{key: roleKey{namespace, name}, ref: ref, role: roleKey{"", ref.Name}, subjects: subjects}
@@ -109,6 +117,14 @@ func (x *Index) DeleteBinding(namespace, name string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.unbind(roleKey{namespace, name})
+}
+
+// HasBinding reports whether a binding is known; namespace is empty for a
+// cluster role binding.
+func (x *Index) HasBinding(namespace, name string) bool {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.bindings[roleKey{namespace, name}] != nil
 }
 
 // unbind undoes SetBinding. x.mu is held.
