@@ -1,0 +1,162 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package authn
+
+import (
+	"encoding/base64"
+	"encoding/csv"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/klog/v2"
+
+	"keelson.dev/api/clock"
+)
+
+// FuzzTokenFile holds static tokens against a naive account of them: who sends a
+// token of the file, as a bearer's or as a browser does, is whom the last line
+// with it names, and has the groups of that line; everybody else is nobody.
+func FuzzTokenFile(f *testing.F) {
+	klog.LogToStderr(false) // the library tells of tokens that are there twice
+	klog.SetOutput(io.Discard)
+	path := filepath.Join(f.TempDir(), "tokens.csv")
+	f.Add("secret", "alice", "1", "devs,ops", "other", "bob", "2", "", "secret", false)
+	f.Add("secret", "alice", "1", "devs", "secret", "bob", "", "system:masters", "secret", true)
+	f.Add("secret", "alice", "1", "devs", "", "bob", "", "system:masters", "", true)
+	f.Add("a b", "alice", "1", "", "a", "", "", "", "a b", false)
+	f.Add("secret", "alice", "1", "\"", "secret\n", "bob", "#", ",", " secret", false)
+	f.Add("#secret", "alice", "1", "g", "x,y", "bob", "", "system:masters", "x", true)
+	f.Fuzz(func(t *testing.T, token1, user1, uid1, groups1, token2, user2, uid2, groups2, sent string, browser bool) {
+		lines := [][]string{{token1, user1, uid1, groups1}, {token2, user2, uid2, groups2}}
+		out, err := os.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := csv.NewWriter(out).WriteAll(lines); err != nil {
+			t.Fatal(err)
+		}
+		if err := out.Close(); err != nil {
+			t.Fatal(err)
+		}
+		auth, _, err := New(Config{TokenFile: path, Clock: clock.Real()})
+		if err != nil {
+			return // the server does not start
+		}
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		if browser {
+			r.Header.Set("Connection", "upgrade")
+			r.Header.Set("Upgrade", "websocket")
+			r.Header.Set("Sec-WebSocket-Protocol", "base64url.bearer.authorization.k8s.io."+base64.RawURLEncoding.EncodeToString([]byte(sent))+",p")
+		} else {
+			r.Header.Set("Authorization", "Bearer "+sent)
+		}
+		resp, ok, _ := auth.AuthenticateRequest(r)
+
+		// A header says no more than its first word; a line is read as it is
+		// written but for its ends of lines.
+		whole := sent
+		if !browser {
+			sent, _, _ = strings.Cut(strings.TrimRightFunc(sent, unicode.IsSpace), " ")
+		}
+		var want []string
+		for _, line := range lines {
+			if read := strings.ReplaceAll(line[0], "\r\n", "\n"); read != "" && read == sent {
+				want = line
+			}
+		}
+		switch {
+		case ok && want == nil:
+			t.Fatalf("%q lets in %v", sent, resp.User)
+		case !ok && want != nil && plain(whole):
+			t.Fatalf("%q does not let in %q", sent, want)
+		case !ok:
+			return
+		}
+		for i := range want {
+			want[i] = strings.ReplaceAll(want[i], "\r\n", "\n")
+		}
+		if resp.User.GetName() != want[1] || resp.User.GetUID() != want[2] {
+			t.Errorf("is %q, %q, want %q", resp.User.GetName(), resp.User.GetUID(), want)
+		}
+		for _, g := range resp.User.GetGroups() {
+			if g != user.AllAuthenticated && !slices.Contains(strings.Split(want[3], ","), g) {
+				t.Errorf("is in %q, want %q", g, want[3])
+			}
+		}
+		for g := range strings.SplitSeq(want[3], ",") {
+			if g != "" && !slices.Contains(resp.User.GetGroups(), g) {
+				t.Errorf("is in %q, not in %q", resp.User.GetGroups(), g)
+			}
+		}
+	})
+}
+
+// plain reports whether a token is one that every way of sending it carries whole.
+func plain(token string) bool {
+	return !strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' })
+}
+
+// FuzzAnonymous holds what is answered to nobody against a naive account of it:
+// a request without credentials is system:anonymous's where that is on, and if
+// paths are named, at those to the letter; one with a bearer's token that is not
+// known is refused there too.
+func FuzzAnonymous(f *testing.F) {
+	file := filepath.Join(f.TempDir(), "tokens.csv")
+	if err := os.WriteFile(file, []byte("secret,alice,1\n"), 0o600); err != nil {
+		f.Fatal(err)
+	}
+	for _, path := range []string{"/livez", "/livez/", "/livez/ping", "//livez", "/LIVEZ", "/livez\x00", "/api/v1/../../livez", ""} {
+		f.Add(true, "/livez", "/readyz", path, "")
+		f.Add(true, "", "", path, "Bearer wrong")
+		f.Add(false, "/livez", "", path, "Basic YWRtaW46YWRtaW4=")
+	}
+	f.Add(true, "", "", "/", "bearer secret")
+	f.Add(true, "", "", "/", "Bearer  secret")
+	f.Fuzz(func(t *testing.T, on bool, path1, path2, asked, credentials string) {
+		cfg := apiserver.AnonymousAuthConfig{Enabled: on}
+		for _, p := range []string{path1, path2} {
+			if p != "" {
+				cfg.Conditions = append(cfg.Conditions, apiserver.AnonymousAuthCondition{Path: p})
+			}
+		}
+		auth, _, err := New(Config{TokenFile: file, Anonymous: cfg, Clock: clock.Real()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.URL.Path = asked
+		if credentials != "" {
+			r.Header.Set("Authorization", credentials)
+		}
+		resp, ok, err := auth.AuthenticateRequest(r)
+
+		token, bearer := strings.CutPrefix(strings.ToLower(credentials), "bearer ")
+		wrong := bearer && plain(token) && token != ""
+		reached := on && (len(cfg.Conditions) == 0 || asked == path1 && path1 != "" || asked == path2 && path2 != "")
+		switch {
+		case ok && resp.User.GetName() == "alice":
+			if words := strings.Fields(credentials); len(words) < 2 || words[1] != "secret" {
+				t.Errorf("%q is alice", credentials)
+			}
+		case ok:
+			if !reached || wrong {
+				t.Errorf("%q with %q is let in as %v", asked, credentials, resp.User)
+			}
+			if resp.User.GetName() != user.Anonymous || !slices.Equal(resp.User.GetGroups(), []string{user.AllUnauthenticated}) {
+				t.Errorf("nobody is %v", resp.User)
+			}
+		case reached && credentials == "":
+			t.Errorf("%q refuses nobody: %v", asked, err)
+		}
+	})
+}
