@@ -5,13 +5,9 @@ package kubelet
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,7 +29,7 @@ func (u *usage) storage(ctx context.Context, s *statsapi.PodStats, pod *v1.Pod) 
 	var bytes, inodes uint64
 	for i := range s.Containers {
 		c := &s.Containers[i]
-		used, files, err := filesIn(filepath.Join(dir, c.Name))
+		used, files, err := eviction.Files(filepath.Join(dir, c.Name))
 		if err != nil {
 			return fmt.Errorf("logs of %s: %w", s.PodRef.UID, err)
 		}
@@ -48,7 +44,7 @@ func (u *usage) storage(ctx context.Context, s *statsapi.PodStats, pod *v1.Pod) 
 			bytes, inodes = bytes+value(v.UsedBytes), inodes+value(v.InodesUsed)
 		}
 	}
-	given, files := filesBelow(filepath.Join(u.cfg.RootDir, "pods", s.PodRef.UID), "etc-hosts", "containers")
+	given, files := eviction.Given(filepath.Join(u.cfg.RootDir, "pods", s.PodRef.UID))
 	bytes, inodes = bytes+given, inodes+files
 	s.EphemeralStorage = &statsapi.FsStats{Time: now, UsedBytes: &bytes, InodesUsed: &inodes}
 	return nil
@@ -59,51 +55,6 @@ func onNode(pod *v1.Pod, volume string) bool {
 	return pod != nil && slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool {
 		return v.Name == volume && (v.ConfigMap != nil || v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumDefault)
 	})
-}
-
-// blockUnit is what st_blocks counts in.
-const blockUnit = 512
-
-// filesIn is what the files of a directory take up; one that is not there takes up nothing.
-func filesIn(dir string) (bytes, inodes uint64, err error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return 0, 0, err
-	}
-	for _, e := range entries {
-		info, err := e.Info()
-		if err != nil {
-			continue // logs come and go
-		}
-		if s, ok := info.Sys().(*syscall.Stat_t); ok {
-			bytes += uint64(max(s.Blocks, 0)) * blockUnit
-			inodes++
-		}
-	}
-	return bytes, inodes, nil
-}
-
-// filesBelow is what some of a pod's directory takes up: the files that the
-// kubelet gives containers to write to, each as large as they like.
-func filesBelow(dir string, names ...string) (bytes, inodes uint64) {
-	for _, name := range names {
-		// What cannot be read is not there any more.
-		_ = filepath.WalkDir(filepath.Join(dir, name), func(_ string, e fs.DirEntry, err error) error {
-			if err != nil || e.IsDir() {
-				return nil
-			}
-			info, err := e.Info()
-			if err != nil {
-				return nil
-			}
-			if s, ok := info.Sys().(*syscall.Stat_t); ok {
-				bytes += uint64(max(s.Blocks, 0)) * blockUnit
-				inodes++
-			}
-			return nil
-		})
-	}
-	return bytes, inodes
 }
 
 // disks adds the node's file systems and process numbers; what cannot be

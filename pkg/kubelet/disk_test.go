@@ -4,8 +4,6 @@
 package kubelet
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -13,40 +11,6 @@ import (
 
 	"keelson.dev/keelson/pkg/kubelet/eviction"
 )
-
-func TestFilesIn(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "0.log"), make([]byte, 10000), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if bytes, inodes, err := filesIn(dir); err != nil || bytes < 10000 || inodes != 1 {
-		t.Errorf("%d bytes in %d files, %v", bytes, inodes, err)
-	}
-	if bytes, inodes, err := filesIn(filepath.Join(dir, "none")); err != nil || bytes != 0 || inodes != 0 {
-		t.Errorf("a directory that is not there: %d bytes in %d files, %v", bytes, inodes, err)
-	}
-}
-
-// TestGivenFilesCount is CVE-2020-8557: what containers write to their hosts
-// files and termination messages is their pod's use of the disk.
-func TestGivenFilesCount(t *testing.T) {
-	dir := t.TempDir()
-	for _, file := range []string{"etc-hosts", "containers/c/0", "containers/c/1"} {
-		path := filepath.Join(dir, file)
-		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, make([]byte, 1<<20), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.Symlink("/proc/kcore", filepath.Join(dir, "containers/c/2")); err != nil {
-		t.Fatal(err)
-	}
-	if bytes, inodes := filesBelow(dir, "etc-hosts", "containers", "none"); bytes < 3<<20 || bytes > 4<<20 || inodes != 4 {
-		t.Errorf("%d bytes in %d files", bytes, inodes)
-	}
-}
 
 func TestOnNode(t *testing.T) {
 	pod := &v1.Pod{Spec: v1.PodSpec{Volumes: []v1.Volume{

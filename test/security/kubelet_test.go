@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,6 +26,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
@@ -33,6 +35,7 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/kubelet/cri"
+	"keelson.dev/keelson/pkg/kubelet/eviction"
 	"keelson.dev/keelson/pkg/kubelet/objects"
 	"keelson.dev/keelson/pkg/kubelet/server"
 	"keelson.dev/keelson/pkg/kubelet/volume"
@@ -228,6 +231,42 @@ func TestCVE_2019_11245(t *testing.T) {
 	}
 }
 
+// TestCVE_2020_8557: what a container wrote to its hosts file, or as its
+// termination message, was nobody's use of the disk: the node's disk ran full,
+// and no limit was exceeded.
+func TestCVE_2020_8557(t *testing.T) {
+	limit := resource.MustParse("2Mi")
+	var pods []*v1.Pod
+	dirs := map[types.UID]string{}
+	for name, file := range map[string]string{"hosts": "etc-hosts", "message": "containers/c/0", "modest": ""} {
+		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: v1.PodSpec{Containers: []v1.Container{
+			{Name: "c", Resources: v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceEphemeralStorage: limit}}},
+		}}}
+		dir := t.TempDir()
+		pods, dirs[pod.UID] = append(pods, pod), dir
+		check(t, os.MkdirAll(filepath.Join(dir, "containers/c"), 0o750))
+		// A link is as large as it is, and not as what it points to.
+		check(t, os.Symlink("/proc/kcore", filepath.Join(dir, "containers/c/link")))
+		if file != "" {
+			check(t, os.WriteFile(filepath.Join(dir, file), make([]byte, 3<<20), 0o600))
+		}
+	}
+	var evicted []string
+	eviction.New(eviction.Config{
+		Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Pods: func() []*v1.Pod { return pods },
+		Observe: func(context.Context) (eviction.Observation, error) { return eviction.Observation{}, nil },
+		Usage: func(_ context.Context, pod *v1.Pod) (*statsapi.PodStats, error) {
+			bytes, inodes := eviction.Given(dirs[pod.UID])
+			return &statsapi.PodStats{EphemeralStorage: &statsapi.FsStats{UsedBytes: &bytes, InodesUsed: &inodes}}, nil
+		},
+		Evict: func(e eviction.Eviction) { evicted = append(evicted, e.Pod.Name) }, Changed: func() {},
+	}).Look(t.Context())
+	slices.Sort(evicted)
+	if !slices.Equal(evicted, []string{"hosts", "message"}) {
+		t.Errorf("ended for what they wrote: %q", evicted)
+	}
+}
+
 // TestCVE_2021_20206: the type of a CNI plugin was a path to any program.
 func TestCVE_2021_20206(t *testing.T) {
 	dir := t.TempDir()
@@ -273,21 +312,20 @@ func (n *node) Run(context.Context, *v1.Pod, string, []string) ([]byte, error) {
 	return nil, err
 }
 
-// TestKubelet attacks a kubelet's server: without credentials (2025-0426,
-// 2019-11248, 2020-8551), and by reading what runs commands (KEP-2862).
-func TestKubelet(t *testing.T) {
-	lab := newLab(t, nil)
-	lab.user(t, "reader", "", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes/proxy", "nodes/metrics", "nodes/stats", "nodes/log"}, Verbs: []string{"get"}})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// kubelet runs a kubelet's server, which believes what an authority has signed
+// and asks the lab who may do what, and returns what it asks and where it is.
+func (l *lab) kubelet(t *testing.T, clientCA string) (n *node, address string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	check(t, err)
-	n := &node{}
+	n = &node{}
 	s, err := server.New(server.Config{
-		Listener: l, NodeName: "n1", CertDir: t.TempDir(), NodeAddresses: []string{"127.0.0.1"}, Client: lab.Client, Pods: n, Runtime: n, Stats: n,
+		Listener: listener, NodeName: "n1", CertDir: t.TempDir(), NodeAddresses: []string{"127.0.0.1"}, Client: l.Client, Pods: n, Runtime: n, Stats: n,
 		LogDir: t.TempDir(), Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
 		Kubelet: &kubeletconfig.KubeletConfiguration{
 			EnableProfilingHandler: ptr.To(false),
 			Authentication: kubeletconfig.KubeletAuthentication{
-				X509:    kubeletconfig.KubeletX509Authentication{ClientCAFile: filepath.Join(lab.Dir, "ca.crt")},
+				X509:    kubeletconfig.KubeletX509Authentication{ClientCAFile: clientCA},
 				Webhook: kubeletconfig.KubeletWebhookAuthentication{Enabled: ptr.To(true), CacheTTL: metav1.Duration{Duration: time.Minute}},
 			},
 			Authorization: kubeletconfig.KubeletAuthorization{Mode: kubeletconfig.KubeletAuthorizationModeWebhook},
@@ -303,6 +341,15 @@ func TestKubelet(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	return n, listener.Addr().String()
+}
+
+// TestKubelet attacks a kubelet's server: without credentials (2025-0426,
+// 2019-11248, 2020-8551), and by reading what runs commands (KEP-2862).
+func TestKubelet(t *testing.T) {
+	lab := newLab(t, nil)
+	lab.user(t, "reader", "", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes/proxy", "nodes/metrics", "nodes/stats", "nodes/log"}, Verbs: []string{"get"}})
+	n, address := lab.kubelet(t, filepath.Join(lab.Dir, "ca.crt"))
 	ask := func(user, request string) int {
 		t.Helper()
 		c := &tls.Config{InsecureSkipVerify: true} // its certificate signs itself
@@ -312,7 +359,7 @@ func TestKubelet(t *testing.T) {
 			check(t, err)
 			c.Certificates = []tls.Certificate{cert}
 		}
-		conn, err := tls.Dial("tcp", l.Addr().String(), c)
+		conn, err := tls.Dial("tcp", address, c)
 		check(t, err)
 		defer conn.Close()
 		_, err = io.WriteString(conn, request+"\r\n\r\n")

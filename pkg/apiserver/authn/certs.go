@@ -6,6 +6,7 @@ package authn
 import (
 	"context"
 	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"net/http"
 	"os"
@@ -29,6 +30,7 @@ type CAFile struct {
 type caState struct {
 	pem  string
 	pool *x509.CertPool
+	ends []time.Time // of the authorities' own certificates
 }
 
 // LoadCAFile reads the bundle at path.
@@ -39,18 +41,25 @@ func LoadCAFile(path string) (*CAFile, error) {
 
 // Reload reads the file again; on an error the former bundle stays.
 func (c *CAFile) Reload() error {
-	pem, err := os.ReadFile(c.path)
+	data, err := os.ReadFile(c.path)
 	if err != nil {
 		return fmt.Errorf("certificate authorities: %w", err)
 	}
-	if old := c.state.Load(); old != nil && old.pem == string(pem) {
+	if old := c.state.Load(); old != nil && old.pem == string(data) {
 		return nil
 	}
 	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
+	if !pool.AppendCertsFromPEM(data) {
 		return fmt.Errorf("certificate authorities: no certificate in %s", c.path)
 	}
-	c.state.Store(&caState{string(pem), pool})
+	state := &caState{pem: string(data), pool: pool}
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		// What cannot be read is not in the pool either.
+		if a, err := x509.ParseCertificate(block.Bytes); err == nil {
+			state.ends = append(state.ends, a.NotAfter)
+		}
+	}
+	c.state.Store(state)
 	return nil
 }
 
@@ -108,24 +117,31 @@ func (a *clientCerts) AuthenticateRequest(r *http.Request) (*authenticator.Respo
 	state := a.ca.state.Load()
 	conn.mu.Lock()
 	defer conn.mu.Unlock()
-	if conn.state == state && a.clock.Now().Before(conn.until) {
+	now := a.clock.Now()
+	if conn.state == state && now.Before(conn.until) {
 		return conn.resp, true, nil
 	}
 	resp, ok, err := a.verify.AuthenticateRequest(r)
 	if err != nil || !ok {
 		return resp, ok, err
 	}
-	conn.state, conn.resp, conn.until = state, resp, chainEnd(r.TLS.PeerCertificates)
+	conn.state, conn.resp, conn.until = state, resp, chainEnd(r.TLS.PeerCertificates, state.ends, now)
 	return resp, true, nil
 }
 
-// chainEnd is when the first certificate of a chain ends. An intermediate may
-// not be part of the verified chain; an early end only costs a verification.
-func chainEnd(chain []*x509.Certificate) time.Time {
+// chainEnd is when the first certificate of a chain ends that was valid now, the
+// authority's included. Intermediates and other authorities may not be part of
+// the verified chain; an early end only costs a verification.
+func chainEnd(chain []*x509.Certificate, authorities []time.Time, now time.Time) time.Time {
 	end := chain[0].NotAfter
 	for _, c := range chain[1:] {
 		if c.NotAfter.Before(end) {
 			end = c.NotAfter
+		}
+	}
+	for _, a := range authorities {
+		if a.After(now) && a.Before(end) {
+			end = a
 		}
 	}
 	return end
