@@ -125,19 +125,25 @@ func TestQuotaUnderLoad(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	quotas := s.Client.CoreV1().ResourceQuotas("default")
 	q, err := quotas.Create(t.Context(), &corev1.ResourceQuota{
-		ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/configmaps": *resource.NewQuantity(hard, resource.DecimalSI)}},
+		ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{
+			"count/configmaps": *resource.NewQuantity(hard, resource.DecimalSI), "count/secrets": resource.MustParse("0"),
+		}},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	// What the controller of quotas would do at first.
-	q.Status = corev1.ResourceQuotaStatus{Hard: q.Spec.Hard, Used: corev1.ResourceList{"count/configmaps": resource.MustParse("0")}}
+	q.Status = corev1.ResourceQuotaStatus{Hard: q.Spec.Hard, Used: corev1.ResourceList{
+		"count/configmaps": resource.MustParse("0"), "count/secrets": resource.MustParse("0"),
+	}}
 	if _, err := quotas.UpdateStatus(t.Context(), q, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	// A refusal shows that it is known. That something is let in does not: the
+	// plugin may remember for a while that the namespace had no quota.
 	eventually(t, "the quota is known", func(ctx context.Context) bool {
-		_, err := s.Client.CoreV1().ConfigMaps("default").Create(ctx, configMap("probe", nil), metav1.CreateOptions{DryRun: []string{"All"}})
-		return err == nil
+		_, err := s.Client.CoreV1().Secrets("default").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "probe"}}, metav1.CreateOptions{DryRun: []string{"All"}})
+		return err != nil && strings.Contains(err.Error(), "exceeded quota: q")
 	})
 	var made, refused atomic.Int64
 	var wg sync.WaitGroup

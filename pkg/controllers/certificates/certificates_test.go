@@ -215,9 +215,10 @@ func TestKubeletJoins(t *testing.T) {
 				SignerName: certificatesv1.KubeAPIServerClientKubeletSignerName, ExpirationSeconds: ptr.To[int32](3600),
 			},
 		}
-		if _, err := c.CertificatesV1().CertificateSigningRequests().Create(t.Context(), csr, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		controllertest.Eventually(t, "the right to ask", func(ctx context.Context) (any, bool) {
+			_, err := c.CertificatesV1().CertificateSigningRequests().Create(ctx, csr, metav1.CreateOptions{})
+			return err, err == nil
+		})
 	}
 	ask("stranger", "strangers", sign, client)
 	ask("wrong", "system:bootstrappers", sign, server)

@@ -303,10 +303,14 @@ func TestAdoption(t *testing.T) {
 	})
 	b.create(sample(2))
 	set := b.status("web", "the pods are its own", func(s *appsv1.StatefulSet) bool { return s.Status.ReadyReplicas == 2 && s.Status.CurrentReplicas == 2 })
-	revisions, err := b.Client.AppsV1().ControllerRevisions("default").List(t.Context(), metav1.ListOptions{})
-	if err != nil || len(revisions.Items) != 1 || metav1.GetControllerOf(&revisions.Items[0]).UID != set.UID {
-		t.Errorf("revisions: %+v, %v", revisions, err)
-	}
+	controllertest.Eventually(t, "the revision is its own", func(ctx context.Context) (any, bool) {
+		revisions, err := b.Client.AppsV1().ControllerRevisions("default").List(ctx, metav1.ListOptions{})
+		if err != nil || len(revisions.Items) != 1 {
+			return revisions, false
+		}
+		owner := metav1.GetControllerOf(&revisions.Items[0])
+		return owner, owner != nil && owner.UID == set.UID
+	})
 	if got := b.seen(0); len(got) != 0 {
 		t.Errorf("pods came or went: %v", got)
 	}

@@ -7,6 +7,12 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +25,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -53,28 +60,59 @@ func process(t *testing.T, kubeconfig string) *exec.Cmd {
 	return cmd
 }
 
-func kubeconfig(t *testing.T, s *testserver.Server) string {
+// front is an address of the API server for one scheduler, which needs no
+// credentials there. What the scheduler has begun to write is written to the end,
+// whatever becomes of it, and Close waits for that.
+func front(t *testing.T, s *testserver.Server) *httptest.Server {
 	t.Helper()
-	user := s.UserConfig(t, "system:kube-scheduler")
-	ca := user.CAData
-	if len(ca) == 0 {
-		var err error
-		if ca, err = os.ReadFile(user.CAFile); err != nil {
-			t.Fatal(err)
+	transport, err := rest.TransportFor(s.UserConfig(t, "system:kube-scheduler"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	target, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }, Transport: transport,
+		FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
+	}
+	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+			defer cancel()
+			r = r.WithContext(ctx)
 		}
-	}
+		proxy.ServeHTTP(w, r)
+	}))
+}
+
+// killable is a scheduler that can be killed.
+type killable struct {
+	front   *httptest.Server
+	process *exec.Cmd
+}
+
+func newKillable(t *testing.T, s *testserver.Server) *killable {
+	t.Helper()
 	out := clientcmdapi.NewConfig()
-	out.Clusters["c"] = &clientcmdapi.Cluster{Server: user.Host, CertificateAuthorityData: ca}
-	out.AuthInfos["u"] = &clientcmdapi.AuthInfo{
-		ClientCertificateData: user.CertData, ClientKeyData: user.KeyData, ClientCertificate: user.CertFile, ClientKey: user.KeyFile,
-	}
-	out.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	f := front(t, s)
+	out.Clusters["c"] = &clientcmdapi.Cluster{Server: f.URL}
+	out.Contexts["x"] = &clientcmdapi.Context{Cluster: "c"}
 	out.CurrentContext = "x"
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := clientcmd.WriteToFile(*out, path); err != nil {
 		t.Fatal(err)
 	}
-	return path
+	return &killable{f, process(t, path)}
+}
+
+// kill ends the process, and returns when nothing that it has asked for is still
+// under way: the next one would not know of it and give its room away again.
+func (k *killable) kill() {
+	_ = k.process.Process.Kill()
+	_ = k.process.Wait() // it was killed
+	k.front.Close()
 }
 
 // TestKill kills the scheduler three times while it binds pods: none is lost,
@@ -94,9 +132,8 @@ func TestKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Stop()
-	config := kubeconfig(t, s)
-	scheduler := process(t, config)
-	defer func() { _ = scheduler.Process.Kill(); _ = scheduler.Wait() }()
+	scheduler := newKillable(t, s)
+	defer func() { scheduler.kill() }()
 	var creating sync.WaitGroup
 	creating.Go(func() { createPods(ctx, t, c, *killPods) })
 	nodes := map[string]string{}
@@ -115,11 +152,8 @@ func TestKill(t *testing.T) {
 		nodes[pod.Name] = pod.Spec.NodeName
 		if kills < 3 && len(nodes) > (kills+1)**killPods/5 {
 			kills++
-			if err := scheduler.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
-			_ = scheduler.Wait()
-			scheduler = process(t, config)
+			scheduler.kill()
+			scheduler = newKillable(t, s)
 		}
 		if len(nodes) == *killPods {
 			break
