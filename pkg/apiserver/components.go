@@ -173,6 +173,11 @@ func (c *components) Delete(context.Context, string, func(*store.Record) error) 
 	return nil, c.refuse("delete")
 }
 
+// DeleteAll is refused.
+func (c *components) DeleteAll(context.Context, []*store.Record) (bool, error) {
+	return false, c.refuse("delete")
+}
+
 // Watch is refused.
 func (c *components) Watch(context.Context, store.WatchOptions) (store.Watcher, error) {
 	return nil, c.refuse("watch")

@@ -123,6 +123,11 @@ func (s *Store) Delete(ctx context.Context, key string, expect int64) (kv.WriteR
 	return s.result(ctx)(s.inner.Delete(ctx, key, expect))
 }
 
+// DeleteAll implements kv.Store.
+func (s *Store) DeleteAll(ctx context.Context, keys []kv.Expected) (kv.WriteResult, error) {
+	return s.inner.DeleteAll(ctx, keys)
+}
+
 // result decrypts what stood in the way of a write.
 func (s *Store) result(ctx context.Context) func(kv.WriteResult, error) (kv.WriteResult, error) {
 	return func(res kv.WriteResult, err error) (kv.WriteResult, error) {

@@ -75,8 +75,10 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 // run makes the controllers, fills their caches and runs them.
 func run(ctx context.Context, o *options, rc *rest.Config, client kubernetes.Interface, registry prometheus.Registerer, log *slog.Logger) error {
 	shared := sharedDeps(o, client, registry, log)
-	events := record.NewBroadcaster(record.WithContext(ctx))
-	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(metav1.NamespaceAll)})
+	events, err := broadcaster(ctx, rc)
+	if err != nil {
+		return err
+	}
 	var made []controller.Controller
 	for _, e := range controllers.Table() {
 		if !o.runs(e.Name) || e.Enabled != nil && !e.Enabled(o.controller) {
@@ -116,6 +118,25 @@ func run(ctx context.Context, o *options, rc *rest.Config, client kubernetes.Int
 		g.Go(func() error { return c.Run(ctx) })
 	}
 	return g.Wait()
+}
+
+// Events of which there are more than this in a second wait, as those of
+// Kubernetes' controllers do: telling of a rollout shall not hold it up.
+const eventsPerSecond, eventsAtOnce = 20, 100
+
+// broadcaster writes the events of all controllers.
+func broadcaster(ctx context.Context, rc *rest.Config) (record.EventBroadcaster, error) {
+	paced := rest.CopyConfig(rc)
+	if paced.QPS <= 0 {
+		paced.QPS, paced.Burst = eventsPerSecond, eventsAtOnce
+	}
+	client, err := typedcorev1.NewForConfig(paced)
+	if err != nil {
+		return nil, fmt.Errorf("client of events: %w", err)
+	}
+	events := record.NewBroadcaster(record.WithContext(ctx))
+	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.Events(metav1.NamespaceAll)})
+	return events, nil
 }
 
 // sharedDeps are those that all controllers have in common.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -75,12 +76,25 @@ func (c *Controller) collectKnown(ctx context.Context, v vertex) (bool, error) {
 			return false, nil
 		}
 	}
+	if wait := c.leaving(v.namespace); wait > 0 {
+		c.loop.AddAfter(string(v.uid), wait)
+		return true, nil
+	}
 	seen := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{UID: v.uid, ResourceVersion: v.version}}
 	err := c.delete(ctx, seen, v.identity, metav1.DeletePropagationBackground)
 	if apierrors.IsConflict(err) || meta.IsNoMatchError(err) {
 		return false, nil // the graph is behind
 	}
 	return true, err
+}
+
+// leaving is for how long a namespace is left to its controller.
+func (c *Controller) leaving(namespace string) time.Duration {
+	ns, err := c.spaces.Get(namespace)
+	if err != nil || ns.DeletionTimestamp == nil {
+		return 0
+	}
+	return min(leavingPause-c.Clock.Since(ns.DeletionTimestamp.Time), leavingPause) // the clocks may differ
 }
 
 // unknownKind deals with an object of a kind that is not served (any more).

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/tools/cache"
 
@@ -31,6 +32,9 @@ const (
 	// syncPatience is for how long the objects of a kind that came are waited for: a
 	// kind that cannot be listed does not hold up all others.
 	syncPatience = 30 * time.Second
+	// leavingPause is for how long a namespace that is being deleted is left to its
+	// own controller, which deletes all that is in it anyway.
+	leavingPause = 10 * time.Second
 	// retry is after how long it is tried again what could not be done yet.
 	retry = time.Second
 )
@@ -38,9 +42,10 @@ const (
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	graph *graph
-	loop  *controller.Loop
-	pods  cache.SharedIndexInformer
+	graph  *graph
+	loop   *controller.Loop
+	pods   cache.SharedIndexInformer
+	spaces corelisters.NamespaceLister
 
 	mu       sync.Mutex
 	monitors map[schema.GroupVersionResource]*monitor
@@ -57,7 +62,8 @@ type monitor struct {
 func New(d controller.Deps) (controller.Controller, error) {
 	c := &Controller{
 		Deps: d, graph: newGraph(), monitors: map[schema.GroupVersionResource]*monitor{},
-		pods: d.Informers.Core().V1().Pods().Informer(),
+		pods:   d.Informers.Core().V1().Pods().Informer(),
+		spaces: d.Informers.Core().V1().Namespaces().Lister(),
 	}
 	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.collect)
 	return c, nil

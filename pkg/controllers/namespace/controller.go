@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -202,6 +203,16 @@ func (c *Controller) resources() ([]resource, error) {
 	return out, err
 }
 
+// withoutTwins leaves out the older form of objects that two groups serve: they
+// are deleted once.
+func withoutTwins(all []resource) []resource {
+	older, newer := schema.GroupResource{Resource: "events"}, schema.GroupResource{Group: eventsv1.GroupName, Resource: "events"}
+	if !slices.ContainsFunc(all, func(r resource) bool { return r.GroupResource() == newer }) {
+		return all
+	}
+	return slices.DeleteFunc(all, func(r resource) bool { return r.GroupResource() == older })
+}
+
 // empty deletes what is in the namespace and tells what is still there.
 func (c *Controller) empty(ctx context.Context, namespace string) *remains {
 	left := &remains{counts: map[string]int{}, finalizers: map[string]int{}}
@@ -217,7 +228,7 @@ func (c *Controller) empty(ctx context.Context, namespace string) *remains {
 	}
 	var g errgroup.Group
 	g.SetLimit(atOnce)
-	for _, r := range all {
+	for _, r := range withoutTwins(all) {
 		g.Go(func() error { c.clear(ctx, namespace, r, left); return nil })
 	}
 	_ = g.Wait() // what goes wrong is in left

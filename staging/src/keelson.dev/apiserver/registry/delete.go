@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,11 +18,6 @@ import (
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
-)
-
-const (
-	collectionWorkers = 4    // concurrent deletes of a collection
-	collectionPage    = 1000 // objects listed at a time
 )
 
 var (
@@ -42,9 +36,18 @@ func (r *Registry) Delete(ctx context.Context, namespace, name string, options m
 
 // DeleteIn is Delete for a request made in a served version.
 func (r *Registry) DeleteIn(ctx context.Context, version, namespace, name string, options metav1.DeleteOptions) (rec *store.Record, gone bool, err error) {
+	d, err := r.deletion(version, namespace, name, options)
+	if err != nil {
+		return nil, false, err
+	}
+	return d.run(r.context(ctx, namespace))
+}
+
+// deletion returns the deletion of an object, if it is asked for with valid options.
+func (r *Registry) deletion(version, namespace, name string, options metav1.DeleteOptions) (*deletion, error) {
 	options.TypeMeta = metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "DeleteOptions"}
 	if errs := validation.ValidateDeleteOptions(&options); len(errs) > 0 {
-		return nil, false, apierrors.NewInvalid(metaDeleteKind, "", errs)
+		return nil, apierrors.NewInvalid(metaDeleteKind, "", errs)
 	}
 	d := &deletion{r: r, key: r.key(namespace, name), name: name, options: &options, dry: isDryRun(options.DryRun)}
 	d.w = &write{
@@ -54,7 +57,7 @@ func (r *Registry) DeleteIn(ctx context.Context, version, namespace, name string
 	if r.row.Group == "" && r.row.Resource == "namespaces" {
 		d.w.namespace = name
 	}
-	return d.run(r.context(ctx, namespace))
+	return d, nil
 }
 
 // deletion is one delete on its way.
@@ -349,86 +352,4 @@ func markDeleting(ctx context.Context, obj resource.Object) {
 		obj.SetDeletionTimestamp(&now)
 	}
 	obj.SetDeletionGracePeriodSeconds(new(int64(0)))
-}
-
-// DeleteCollection deletes every object that list selects, and returns the list
-// as it was.
-func (r *Registry) DeleteCollection(ctx context.Context, namespace string, options metav1.DeleteOptions, list metav1.ListOptions) (*store.Page, error) {
-	return r.DeleteCollectionIn(ctx, r.row.StorageVersion, namespace, options, list)
-}
-
-// DeleteCollectionIn is DeleteCollection for a request made in a served version.
-func (r *Registry) DeleteCollectionIn(ctx context.Context, version, namespace string, options metav1.DeleteOptions, list metav1.ListOptions) (*store.Page, error) {
-	limited := list.Limit > 0
-	if !limited {
-		list.Limit = collectionPage
-	}
-	var all *store.Page
-	for {
-		page, err := r.List(ctx, namespace, list)
-		if err != nil {
-			return nil, err
-		}
-		if err := r.deletePage(ctx, version, page.Records, options); err != nil {
-			return nil, err
-		}
-		if all == nil {
-			all = page
-		} else {
-			all.Records = append(all.Records, page.Records...)
-			all.Continue, all.Remaining = "", nil
-		}
-		if limited || page.Continue == "" {
-			return all, nil
-		}
-		list.Continue, list.ResourceVersion, list.ResourceVersionMatch = page.Continue, "", ""
-	}
-}
-
-// deletePage deletes records with a few workers; the first error stops them.
-func (r *Registry) deletePage(ctx context.Context, version string, records []*store.Record, options metav1.DeleteOptions) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	queue := make(chan *store.Record)
-	var workers sync.WaitGroup
-	for range min(collectionWorkers, len(records)) {
-		workers.Go(func() {
-			for rec := range queue {
-				if err := r.deleteRecord(ctx, version, rec, options); err != nil {
-					cancel(err)
-					return
-				}
-			}
-		})
-	}
-feed:
-	for _, rec := range records {
-		select {
-		case queue <- rec:
-		case <-ctx.Done():
-			break feed
-		}
-	}
-	close(queue)
-	workers.Wait()
-	return context.Cause(ctx)
-}
-
-func (r *Registry) deleteRecord(ctx context.Context, version string, rec *store.Record, options metav1.DeleteOptions) error {
-	namespace, name := r.split(rec.Key)
-	_, _, err := r.DeleteIn(ctx, version, namespace, name, *options.DeepCopy())
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
-}
-
-// split takes a key apart.
-func (r *Registry) split(key string) (namespace, name string) {
-	for i := len(key) - 1; r.row.Namespaced && i >= 0; i-- {
-		if key[i] == '/' {
-			return key[:i], key[i+1:]
-		}
-	}
-	return "", key
 }

@@ -157,6 +157,10 @@ type Interface interface {
 	// Delete removes an object after check has accepted its present state; check
 	// may be nil. It returns the last state, at the revision of the deletion.
 	Delete(ctx context.Context, key string, check func(cur *Record) error) (*Record, error)
+	// DeleteAll removes the objects of at most kv.MaxDeletes records at one
+	// revision, as an expired lease would, if none has changed since; it reports
+	// false and removes none otherwise.
+	DeleteAll(ctx context.Context, records []*Record) (bool, error)
 	// Get returns one object; resourceVersion as in ListOptions.
 	Get(ctx context.Context, key string, resourceVersion string) (*Record, error)
 	List(ctx context.Context, opts ListOptions) (*Page, error)

@@ -117,6 +117,19 @@ func (s *Store) Delete(ctx context.Context, key string, check func(cur *Record) 
 	return nil, err
 }
 
+// DeleteAll implements Interface.
+func (s *Store) DeleteAll(ctx context.Context, records []*Record) (bool, error) {
+	keys := make([]kv.Expected, len(records))
+	for i, r := range records {
+		if err := s.checkKey(r.Key); err != nil {
+			return false, err
+		}
+		keys[i] = kv.Expected{Key: s.fullKey(r.Key), ModRevision: r.Revision}
+	}
+	res, err := s.b.kv.DeleteAll(ctx, keys)
+	return err == nil && res.OK, translate(ctx, err)
+}
+
 // present returns an object's state for a first try: the cache's if it has one.
 // fresh says that it is known to be the present state.
 func (s *Store) present(ctx context.Context, key string) (cur *Record, fresh bool, err error) {

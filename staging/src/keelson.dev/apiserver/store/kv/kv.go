@@ -9,7 +9,7 @@
 // Invariants:
 //   - Revisions belong to the whole store. Each successful write has one greater
 //     than every write before it; a key's ModRevision is that of its last write.
-//   - An expired lease deletes all of its keys at one revision.
+//   - An expired lease deletes all of its keys at one revision, as DeleteAll does.
 //   - Get, Put, Delete and Revision are linearizable.
 //   - A watch delivers events in revision order without gap or repetition, and
 //     never splits the events of one revision over two batches.
@@ -47,6 +47,16 @@ type WriteResult struct {
 	Revision int64
 	// Current is the key's present state where not OK; nil when it is absent.
 	Current *Item
+}
+
+// MaxDeletes is how many keys one DeleteAll may have: as many operations as etcd
+// allows in one transaction.
+const MaxDeletes = 128
+
+// Expected is a key with the ModRevision that it is expected to have.
+type Expected struct {
+	Key         string
+	ModRevision int64
 }
 
 // RangeOptions says what a Range returns.
@@ -112,6 +122,9 @@ type Store interface {
 	Put(ctx context.Context, key string, value []byte, expect, ttl int64) (WriteResult, error)
 	// Delete removes key if its present ModRevision is expect.
 	Delete(ctx context.Context, key string, expect int64) (WriteResult, error)
+	// DeleteAll removes at most MaxDeletes keys at one revision if the present
+	// ModRevision of each is expected; else none. The result has no Current.
+	DeleteAll(ctx context.Context, keys []Expected) (WriteResult, error)
 	// Watch delivers the changes of keys with the prefix from revision from on,
 	// which is greater than 0 and may be in the future.
 	Watch(ctx context.Context, prefix string, from int64) (Watch, error)

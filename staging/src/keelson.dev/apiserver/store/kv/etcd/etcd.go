@@ -97,6 +97,21 @@ func (s *Store) Delete(ctx context.Context, key string, expect int64) (kv.WriteR
 	return s.write(ctx, key, expect, clientv3.OpDelete(key))
 }
 
+// DeleteAll implements kv.Store.
+func (s *Store) DeleteAll(ctx context.Context, keys []kv.Expected) (kv.WriteResult, error) {
+	conditions, deletes := make([]clientv3.Cmp, len(keys)), make([]clientv3.Op, len(keys))
+	for i, k := range keys {
+		// An absent key has the revision 0; one that was created has another.
+		conditions[i] = clientv3.Compare(clientv3.ModRevision(k.Key), "=", max(k.ModRevision, 1))
+		deletes[i] = clientv3.OpDelete(k.Key)
+	}
+	resp, err := s.client.Txn(ctx).If(conditions...).Then(deletes...).Commit()
+	if err != nil {
+		return kv.WriteResult{}, translate(err)
+	}
+	return kv.WriteResult{OK: resp.Succeeded, Revision: resp.Header.Revision}, nil
+}
+
 // write does op if key is at revision expect, and reads it otherwise.
 func (s *Store) write(ctx context.Context, key string, expect int64, op clientv3.Op) (kv.WriteResult, error) {
 	resp, err := s.client.Txn(ctx).

@@ -26,6 +26,7 @@ func Run(t *testing.T, open func(t *testing.T) kv.Store) {
 	}{
 		{"Put", testPut},
 		{"Delete", testDelete},
+		{"DeleteAll", testDeleteAll},
 		{"Range", testRange},
 		{"RangeInThePast", testRangeInThePast},
 		{"Revision", testRevision},
@@ -109,6 +110,44 @@ func testDelete(t *testing.T, ctx context.Context, s kv.Store) {
 }
 
 // list formats a range as "key=value ..." and its count.
+// testDeleteAll removes all keys at one revision, or none.
+func testDeleteAll(t *testing.T, ctx context.Context, s kv.Store) {
+	at := []kv.Expected{{Key: "/a", ModRevision: put(t, s, "/a", "1", 0)}, {Key: "/b", ModRevision: put(t, s, "/b", "1", 0)}}
+	kept := put(t, s, "/c", "1", 0)
+	for name, wrong := range map[string]kv.Expected{
+		"a key with another revision": {Key: "/c", ModRevision: kept + 1}, "an absent key": {Key: "/d", ModRevision: 1},
+		"a key expected to be absent": {Key: "/d"}, "a present one expected to be absent": {Key: "/c"},
+	} {
+		if res, err := s.DeleteAll(ctx, []kv.Expected{at[0], at[1], wrong}); err != nil || res.OK {
+			t.Errorf("%s: %+v, %v", name, res, err)
+		}
+	}
+	w, err := s.Watch(ctx, "/", kept+1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	res, err := s.DeleteAll(ctx, at)
+	if err != nil || !res.OK || res.Revision != kept+1 {
+		t.Fatalf("DeleteAll = %+v, %v, want revision %d", res, err, kept+1)
+	}
+	b, err := w.Next(ctx)
+	for err == nil && len(b.Events) == 0 {
+		b, err = w.Next(ctx)
+	}
+	if err != nil || len(b.Events) != len(at) {
+		t.Fatalf("the watch shows %+v, %v", b, err)
+	}
+	for _, e := range b.Events {
+		if !e.Deleted || e.ModRevision != res.Revision {
+			t.Errorf("the watch shows %+v", e)
+		}
+	}
+	if got := list(t, s, kv.RangeOptions{Prefix: "/"}); got != "/c=1 of 1" {
+		t.Errorf("left: %s", got)
+	}
+}
+
 func list(t *testing.T, s kv.Store, opts kv.RangeOptions) string {
 	t.Helper()
 	res, err := s.Range(t.Context(), opts)

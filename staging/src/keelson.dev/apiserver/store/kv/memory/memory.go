@@ -129,6 +129,28 @@ func (s *Store) Delete(ctx context.Context, key string, expect int64) (kv.WriteR
 	return kv.WriteResult{OK: true, Revision: s.rev}, nil
 }
 
+// DeleteAll implements kv.Store.
+func (s *Store) DeleteAll(ctx context.Context, keys []kv.Expected) (kv.WriteResult, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usableLocked(ctx); err != nil {
+		return kv.WriteResult{}, err
+	}
+	going := make([]*kv.Item, len(keys))
+	for i, k := range keys {
+		going[i] = s.getLocked(k.Key)
+		if going[i] == nil || going[i].ModRevision != k.ModRevision {
+			return kv.WriteResult{Revision: s.rev}, nil
+		}
+	}
+	s.rev++
+	for _, item := range going {
+		s.deleteLocked(item)
+	}
+	s.wakeLocked()
+	return kv.WriteResult{OK: true, Revision: s.rev}, nil
+}
+
 // Compact implements kv.Store.
 func (s *Store) Compact(ctx context.Context, revision int64) error {
 	s.mu.Lock()

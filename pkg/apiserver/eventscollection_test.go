@@ -1,0 +1,82 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver_test
+
+import (
+	"fmt"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"keelson.dev/apiserver/store/kv"
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+)
+
+// Events of a collection end together, as those of one lease do: at as few
+// revisions as a transaction may have operations. Those who watch see each, and one
+// that a finalizer keeps stays.
+func TestEventsEndTogether(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	ctx, events := t.Context(), s.Client.CoreV1().Events("default")
+	const count = 2*kv.MaxDeletes + 10
+	create := func(name string, labels map[string]string, finalizers ...string) *v1.Event {
+		t.Helper()
+		e, err := events.Create(ctx, &v1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Name: name, Labels: labels, Finalizers: finalizers},
+			InvolvedObject: v1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "a"}, Reason: "Tested",
+		}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	mine := map[string]string{"of": "test"}
+	create("other", nil)
+	var last *v1.Event
+	for i := range count {
+		last = create(fmt.Sprintf("e%03d", i), mine)
+	}
+	w, err := events.Watch(ctx, metav1.ListOptions{LabelSelector: "of=test", ResourceVersion: last.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	selected := metav1.ListOptions{LabelSelector: "of=test"}
+	if err := events.DeleteCollection(ctx, metav1.DeleteOptions{}, selected); err != nil {
+		t.Fatal(err)
+	}
+	gone, revisions := map[string]bool{}, map[string]bool{}
+	for len(gone) < count {
+		e, ok := <-w.ResultChan()
+		if !ok || e.Type != watch.Deleted {
+			t.Fatalf("%d of %d have ended, then %v", len(gone), count, e)
+		}
+		o := e.Object.(*v1.Event)
+		gone[o.Name], revisions[o.ResourceVersion] = true, true
+	}
+	if len(revisions) != 3 {
+		t.Errorf("%d revisions, want 3", len(revisions))
+	}
+
+	create("kept", mine, "example.com/kept")
+	create("free", mine)
+	if err := events.DeleteCollection(ctx, metav1.DeleteOptions{}, selected); err != nil {
+		t.Fatal(err)
+	}
+	left, err := events.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range left.Items {
+		if e.Name == "free" || e.Name == "kept" && e.DeletionTimestamp == nil {
+			t.Errorf("%s is left: %v", e.Name, e.DeletionTimestamp)
+		}
+		delete(gone, e.Name)
+	}
+	if len(gone) != count {
+		t.Errorf("%d of %d events have gone", len(gone), count)
+	}
+}

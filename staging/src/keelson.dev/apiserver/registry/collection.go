@@ -1,0 +1,169 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson.dev/apiserver/store"
+	"keelson.dev/apiserver/store/kv"
+)
+
+const (
+	collectionWorkers = 4             // concurrent deletes of a collection
+	collectionPage    = 1000          // objects listed at a time
+	together          = kv.MaxDeletes // objects deleted at one revision
+)
+
+// DeleteCollection deletes every object that list selects, and returns the list
+// as it was.
+func (r *Registry) DeleteCollection(ctx context.Context, namespace string, options metav1.DeleteOptions, list metav1.ListOptions) (*store.Page, error) {
+	return r.DeleteCollectionIn(ctx, r.row.StorageVersion, namespace, options, list)
+}
+
+// DeleteCollectionIn is DeleteCollection for a request made in a served version.
+func (r *Registry) DeleteCollectionIn(ctx context.Context, version, namespace string, options metav1.DeleteOptions, list metav1.ListOptions) (*store.Page, error) {
+	limited := list.Limit > 0
+	if !limited {
+		list.Limit = collectionPage
+	}
+	var all *store.Page
+	for {
+		page, err := r.List(ctx, namespace, list)
+		if err != nil {
+			return nil, err
+		}
+		if err := r.deletePage(ctx, version, page.Records, options); err != nil {
+			return nil, err
+		}
+		if all == nil {
+			all = page
+		} else {
+			all.Records = append(all.Records, page.Records...)
+			all.Continue, all.Remaining = "", nil
+		}
+		if limited || page.Continue == "" {
+			return all, nil
+		}
+		list.Continue, list.ResourceVersion, list.ResourceVersionMatch = page.Continue, "", ""
+	}
+}
+
+// deletePage deletes records with a few workers; the first error stops them.
+func (r *Registry) deletePage(ctx context.Context, version string, records []*store.Record, options metav1.DeleteOptions) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	size, remove := 1, func(ctx context.Context, records []*store.Record) error {
+		return r.deleteRecord(ctx, version, records[0], options)
+	}
+	if r.goesTogether(&options) {
+		size, remove = together, func(ctx context.Context, records []*store.Record) error {
+			return r.deleteTogether(ctx, version, records, options)
+		}
+	}
+	queue := make(chan []*store.Record)
+	var workers sync.WaitGroup
+	for range min(collectionWorkers, len(records)) {
+		workers.Go(func() {
+			for part := range queue {
+				if err := remove(ctx, part); err != nil {
+					cancel(err)
+					return
+				}
+			}
+		})
+	}
+feed:
+	for part := range slices.Chunk(records, size) {
+		select {
+		case queue <- part:
+		case <-ctx.Done():
+			break feed
+		}
+	}
+	close(queue)
+	workers.Wait()
+	return context.Cause(ctx)
+}
+
+// goesTogether reports whether objects of the kind may end at one revision. A
+// client that lost its watch between two changes of one revision misses the second:
+// those who watch objects that expire have to live with that, others have not.
+// Nothing else happens when such an object goes.
+func (r *Registry) goesTogether(options *metav1.DeleteOptions) bool {
+	h := &r.cfg.Hooks
+	return r.row.TTL != nil && r.row.GracefulDelete == nil && r.row.DefaultGarbageCollection == unsupportedGarbageCollection &&
+		h.BeforeDelete == nil && h.Ending == nil && h.AfterDelete == nil && !isDryRun(options.DryRun)
+}
+
+// deleteTogether deletes records at one revision, or one after the other if one of
+// them is not what it was or is kept by finalizers.
+func (r *Registry) deleteTogether(ctx context.Context, version string, records []*store.Record, options metav1.DeleteOptions) error {
+	done := true
+	for _, rec := range records {
+		admitted, err := r.admitEnd(ctx, version, rec, options)
+		if err != nil {
+			return err
+		}
+		done = done && admitted
+	}
+	if done {
+		var err error
+		if done, err = r.store.DeleteAll(ctx, records); err != nil {
+			return err
+		}
+	}
+	for i := 0; !done && i < len(records); i++ {
+		if err := r.deleteRecord(ctx, version, records[i], options); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// admitEnd asks the plugins whether a record may go. It reports false if something
+// else is to be decided about it.
+func (r *Registry) admitEnd(ctx context.Context, version string, rec *store.Record, options metav1.DeleteOptions) (bool, error) {
+	namespace, name := r.split(rec.Key)
+	d, err := r.deletion(version, namespace, name, *options.DeepCopy())
+	if err != nil {
+		return false, err
+	}
+	ctx = r.context(ctx, namespace)
+	if err := d.w.mutateDelete(ctx); err != nil {
+		return false, err
+	}
+	obj, err := r.glance(rec)
+	if err != nil {
+		return false, err
+	}
+	if err := d.preconditions(obj); err != nil {
+		return false, err
+	}
+	return len(obj.GetFinalizers()) == 0, d.w.validate(ctx, nil, obj)
+}
+
+func (r *Registry) deleteRecord(ctx context.Context, version string, rec *store.Record, options metav1.DeleteOptions) error {
+	namespace, name := r.split(rec.Key)
+	_, _, err := r.DeleteIn(ctx, version, namespace, name, *options.DeepCopy())
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// split takes a key apart.
+func (r *Registry) split(key string) (namespace, name string) {
+	for i := len(key) - 1; r.row.Namespaced && i >= 0; i-- {
+		if key[i] == '/' {
+			return key[:i], key[i+1:]
+		}
+	}
+	return "", key
+}
