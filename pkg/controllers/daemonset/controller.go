@@ -61,6 +61,7 @@ type Controller struct {
 	sets     appslisters.DaemonSetLister
 	nodes    corelisters.NodeLister
 	podCache cache.SharedIndexInformer
+	skip     controller.StaleSkips
 }
 
 // New returns the controller.
@@ -74,6 +75,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 	c := &Controller{
 		Deps: d, pods: controller.Pods{Client: d.Client, Events: d.Events}, expected: controller.NewExpectations(d.Clock), history: store,
 		backoff: flowcontrol.NewBackOff(retryFirst, retryMax), sets: sets.Lister(), nodes: nodes.Lister(), podCache: d.Informers.Core().V1().Pods().Informer(),
+		skip: controller.NewStaleSkips(d.Metrics, "daemonset_controller", "DaemonSet"),
 	}
 	c.backoff.Clock = d.Clock
 	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
@@ -207,6 +209,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		held: func(node string) time.Duration { return c.held(backoffKey(set, node)) },
 	}
 	if !met {
+		c.skip(v1.Resource("pods"))
 		return c.writeStatus(ctx, s, false)
 	}
 	if err := c.bring(ctx, key, s); err != nil {

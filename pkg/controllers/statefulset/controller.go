@@ -25,6 +25,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -59,6 +60,7 @@ type Controller struct {
 	// wrote, and deleted.
 	written  *written
 	expected *controller.Expectations
+	metrics  *metrics
 }
 
 // New returns the controller.
@@ -70,7 +72,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 	}
 	c := &Controller{
 		Deps: d, sets: sets.Lister(), claimsOf: pvcs.Lister(), history: store, written: newWritten(), expected: controller.NewExpectations(d.Clock),
-		setCache: sets.Informer(), podCache: pods, claimCache: pvcs.Informer(),
+		setCache: sets.Informer(), podCache: pods, claimCache: pvcs.Informer(), metrics: newMetrics(d.Metrics),
 	}
 	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
@@ -132,12 +134,14 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	if apierrors.IsNotFound(err) {
 		c.written.forget(key)
 		c.expected.Forget(key)
+		c.metrics.forget(namespace, name)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if !c.written.shown(key) || !c.expected.Met(key) {
+	if late := c.written.behind(key); late != nil || !c.expected.Met(key) {
+		c.metrics.skip(c.resource(late))
 		c.loop.AddAfter(key, catchUp)
 		return nil
 	}
@@ -215,6 +219,7 @@ func (c *Controller) bring(ctx context.Context, set *appsv1.StatefulSet, pods []
 	if err != nil {
 		return err
 	}
+	c.metrics.planned(set, p)
 	a := &actor{Controller: c, state: s}
 	failure := a.carryOut(ctx, p)
 	st, again := status(s, r.collisions, a.replaced.Load())
@@ -222,6 +227,18 @@ func (c *Controller) bring(ctx context.Context, set *appsv1.StatefulSet, pods []
 		c.loop.AddAfter(controller.Key(set), again)
 	}
 	return errors.Join(failure, c.writeStatus(ctx, set, st))
+}
+
+// resource is what a cache shows. It is a pod that was deleted that no cache is
+// known to be late with.
+func (c *Controller) resource(informer cache.SharedIndexInformer) schema.GroupResource {
+	switch informer {
+	case c.setCache:
+		return appsv1.Resource("statefulsets")
+	case c.claimCache:
+		return v1.Resource("persistentvolumeclaims")
+	}
+	return v1.Resource("pods")
 }
 
 func template(r *appsv1.ControllerRevision) (revision, error) {

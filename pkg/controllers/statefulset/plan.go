@@ -35,7 +35,13 @@ type step struct {
 
 // plan is what one sync does: phase after phase, each when the one before went
 // through; the steps of a phase one by one, or in parallel if the set wants it so.
-type plan struct{ phases [][]step }
+type plan struct {
+	phases [][]step
+	// update says that all pods asked for are there and may be replaced by newer
+	// ones, most of which may be unavailable at once; so many are.
+	update            bool
+	most, unavailable int
+}
 
 // state is what a plan is made from. Nothing in it is changed.
 type state struct {
@@ -72,13 +78,34 @@ func decide(s state) (plan, error) {
 	}
 	d := &decision{state: s, ordered: s.set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement, doomed: map[*v1.Pod]bool{}}
 	d.sort()
-	if !d.keep() || !d.settleCondemned() || !d.shrink() || s.set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
-		return plan{d.phases}, nil
-	}
-	if err := d.roll(); err != nil {
+	most, err := mostUnavailable(s.set)
+	if err != nil {
 		return plan{}, err
 	}
-	return plan{d.phases}, nil
+	if !d.keep() || !d.settleCondemned() || !d.shrink() || s.set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
+		return plan{phases: d.phases, most: most}, nil
+	}
+	unavailable := 0
+	for _, pod := range d.replicas {
+		if !d.available(pod) {
+			unavailable++
+		}
+	}
+	d.roll(most - unavailable)
+	return plan{d.phases, true, most, unavailable}, nil
+}
+
+// mostUnavailable is how many pods may be unavailable at once for an update.
+func mostUnavailable(set *appsv1.StatefulSet) (int, error) {
+	rolling := set.Spec.UpdateStrategy.RollingUpdate
+	if rolling == nil || rolling.MaxUnavailable == nil {
+		return 1, nil
+	}
+	most, err := intstr.GetScaledValueFromIntOrPercent(rolling.MaxUnavailable, size(set), false)
+	if err != nil {
+		return 0, fmt.Errorf("maxUnavailable: %w", err)
+	}
+	return max(most, 1), nil
 }
 
 // sort puts the pods where they belong and makes up those that are missing.
@@ -258,36 +285,13 @@ func (d *decision) shrink() bool {
 	})
 }
 
-// roll ends pods of other revisions than the newest, the highest ordinals first.
-func (d *decision) roll() error {
-	rolling := d.set.Spec.UpdateStrategy.RollingUpdate
-	if rolling != nil && rolling.MaxUnavailable != nil {
-		most, err := intstr.GetScaledValueFromIntOrPercent(rolling.MaxUnavailable, size(d.set), false)
-		if err != nil {
-			return fmt.Errorf("maxUnavailable: %w", err)
-		}
-		d.rollMany(max(most, 1))
-		return nil
-	}
-	for i := len(d.replicas) - 1; i >= partition(d.set); i-- {
-		pod := d.replicas[i]
-		if d.outdated(pod) {
-			d.phases = append(d.phases, []step{{replace, pod}})
-			return nil
-		}
-		if !d.available(pod) {
-			return nil
-		}
-	}
-	return nil
-}
-
-// rollMany lets as many pods be unavailable at once.
-func (d *decision) rollMany(most int) {
-	for _, pod := range d.replicas {
-		if !d.available(pod) {
-			most--
-		}
+// roll ends pods of other revisions than the newest, the highest ordinals first: so
+// many where several may be unavailable at once, else one when all above it are
+// available.
+func (d *decision) roll(most int) {
+	if rolling := d.set.Spec.UpdateStrategy.RollingUpdate; rolling == nil || rolling.MaxUnavailable == nil {
+		d.rollOne()
+		return
 	}
 	var phase []step
 	for i := len(d.replicas) - 1; i >= partition(d.set) && len(phase) < most; i-- {
@@ -297,6 +301,19 @@ func (d *decision) rollMany(most int) {
 	}
 	if len(phase) > 0 {
 		d.phases = append(d.phases, phase)
+	}
+}
+
+func (d *decision) rollOne() {
+	for i := len(d.replicas) - 1; i >= partition(d.set); i-- {
+		pod := d.replicas[i]
+		if d.outdated(pod) {
+			d.phases = append(d.phases, []step{{replace, pod}})
+			return
+		}
+		if !d.available(pod) {
+			return
+		}
 	}
 }
 

@@ -34,17 +34,17 @@ func (w *written) note(key string, informer cache.SharedIndexInformer, version s
 	}
 }
 
-// shown tells whether the caches show all writes for a key.
-func (w *written) shown(key string) bool {
+// behind is a cache that does not show all writes for a key; nil: there is none.
+func (w *written) behind(key string) cache.SharedIndexInformer {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for informer, version := range w.byKey[key] {
 		if older(informer.GetStore().LastStoreSyncResourceVersion(), version) {
-			return false
+			return informer
 		}
 	}
 	delete(w.byKey, key)
-	return true
+	return nil
 }
 
 // forget drops what is known of a key that is gone.

@@ -1,0 +1,48 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package statefulset
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	appsv1 "k8s.io/api/apps/v1"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// metrics have the names, labels and help of Kubernetes. A set that is gone has
+// none of its own.
+type metrics struct {
+	most, unavailable *prometheus.GaugeVec
+	skip              controller.StaleSkips
+}
+
+// newMetrics registers the metrics; a nil registerer has none.
+func newMetrics(r prometheus.Registerer) *metrics {
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		return promauto.With(r).NewGaugeVec(prometheus.GaugeOpts{Subsystem: "statefulset_controller", Name: name, Help: help},
+			[]string{"statefulset_namespace", "statefulset_name", "pod_management_policy"})
+	}
+	return &metrics{
+		most:        gauge("statefulset_max_unavailable", "[ALPHA] Maximum number of unavailable pods allowed during StatefulSet rolling updates"),
+		unavailable: gauge("statefulset_unavailable_replicas", "[ALPHA] Current number of unavailable pods in StatefulSet"),
+		skip:        controller.NewStaleSkips(r, "statefulset_controller", "StatefulSet"),
+	}
+}
+
+// planned notes what a plan found.
+func (m *metrics) planned(set *appsv1.StatefulSet, p plan) {
+	labels := []string{set.Namespace, set.Name, string(set.Spec.PodManagementPolicy)}
+	m.most.WithLabelValues(labels...).Set(float64(p.most))
+	if p.update {
+		m.unavailable.WithLabelValues(labels...).Set(float64(p.unavailable))
+	}
+}
+
+// forget drops what is told of a set.
+func (m *metrics) forget(namespace, name string) {
+	labels := prometheus.Labels{"statefulset_namespace": namespace, "statefulset_name": name}
+	m.most.DeletePartialMatch(labels)
+	m.unavailable.DeletePartialMatch(labels)
+}
