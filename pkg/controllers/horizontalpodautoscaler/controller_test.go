@@ -6,8 +6,11 @@ package horizontalpodautoscaler
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,8 +18,9 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
+	aggregator "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 	"k8s.io/utils/ptr"
 
 	"keelson.dev/api/clock"
@@ -25,44 +29,65 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// serveMetrics serves what two pods use, as a metrics server does.
-func serveMetrics(t *testing.T) rest.Interface {
+// serveMetrics has the API server serve what two pods use, by an extension server as
+// a metrics server is one.
+func serveMetrics(t *testing.T, s *testserver.Server) {
 	t.Helper()
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods" || r.URL.Query().Get("labelSelector") != "app=a" {
-			http.NotFound(w, r)
-			return
-		}
-		items := ""
-		for i := range 2 {
-			if i > 0 {
-				items += ","
-			}
-			items += fmt.Sprintf(`{"metadata":{"name":"p%d","namespace":"default"},"timestamp":%q,"window":"30s","containers":[{"name":"c","usage":{"cpu":"900m","memory":"1Mi"}}]}`,
-				i, clock.Real().Now().UTC().Format(time.RFC3339))
-		}
-		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintf(w, `{"kind":"PodMetricsList","apiVersion":"metrics.k8s.io/v1beta1","items":[%s]}`, items)
-	}))
-	t.Cleanup(s.Close)
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: s.URL})
+	extension := httptest.NewTLSServer(http.HandlerFunc(answerMetrics))
+	t.Cleanup(extension.Close)
+	_, text, err := net.SplitHostPort(extension.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return client.Discovery().RESTClient()
+	port, err := strconv.ParseInt(text, 10, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// No endpoint may be on loopback: the Service is a name for its address.
+	if _, err := s.Client.CoreV1().Services("default").Create(t.Context(), &v1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "metrics"},
+		Spec:       v1.ServiceSpec{Type: v1.ServiceTypeExternalName, ExternalName: "localhost", Ports: []v1.ServicePort{{Port: int32(port)}}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	services := aggregator.NewForConfigOrDie(s.Config).ApiregistrationV1().APIServices()
+	if _, err := services.Create(t.Context(), &apiregistrationv1.APIService{
+		ObjectMeta: metav1.ObjectMeta{Name: "v1beta1.metrics.k8s.io"},
+		Spec: apiregistrationv1.APIServiceSpec{
+			Group: "metrics.k8s.io", Version: "v1beta1", GroupPriorityMinimum: 100, VersionPriority: 100, InsecureSkipTLSVerify: true,
+			Service: &apiregistrationv1.ServiceReference{Namespace: "default", Name: "metrics", Port: ptr.To(int32(port))},
+		},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, "metrics are served", func(ctx context.Context) (any, bool) {
+		got, err := services.Get(ctx, "v1beta1.metrics.k8s.io", metav1.GetOptions{})
+		return got, err == nil && helper.IsAPIServiceConditionTrue(got, apiregistrationv1.Available)
+	})
+}
+
+func answerMetrics(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	switch {
+	case r.URL.Path == "/apis/metrics.k8s.io/v1beta1":
+		fmt.Fprint(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"metrics.k8s.io/v1beta1","resources":[{"name":"pods","singularName":"","namespaced":true,"kind":"PodMetrics","verbs":["get","list"]}]}`)
+	case r.URL.Path == "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods" && r.URL.Query().Get("labelSelector") == "app=a":
+		var items []string
+		for i := range 2 {
+			items = append(items, fmt.Sprintf(`{"metadata":{"name":"p%d","namespace":"default"},"timestamp":%q,"window":"30s","containers":[{"name":"c","usage":{"cpu":"900m","memory":"1Mi"}}]}`,
+				i, clock.Real().Now().UTC().Format(time.RFC3339)))
+		}
+		fmt.Fprintf(w, `{"kind":"PodMetricsList","apiVersion":"metrics.k8s.io/v1beta1","items":[%s]}`, strings.Join(items, ","))
+	default:
+		http.NotFound(w, r)
+	}
 }
 
 func TestServer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	served := serveMetrics(t)
+	serveMetrics(t, s)
 	controllertest.Account(t, s)
-	controllertest.RunAs(t, s, "horizontal-pod-autoscaler", controller.Options{}, func(d controller.Deps) (controller.Controller, error) {
-		c, err := New(d)
-		if err == nil {
-			c.(*Controller).metrics.client = served
-		}
-		return c, err
-	})
+	controllertest.RunAs(t, s, "horizontal-pod-autoscaler", controller.Options{}, New)
 	core := s.Client.CoreV1()
 	labels := map[string]string{"app": "a"}
 	template := v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod("").Spec}
