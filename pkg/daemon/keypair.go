@@ -8,16 +8,15 @@ import (
 	"fmt"
 	"os"
 	"sync"
-	"time"
 )
 
 // KeyPair is the certificate in two files. It follows when they are replaced.
 type KeyPair struct {
 	CertFile, KeyFile string
 
-	mu      sync.Mutex
-	changed [2]time.Time // modification times of what cert was read from
-	cert    *tls.Certificate
+	mu   sync.Mutex
+	read [2]os.FileInfo // what cert was read from
+	cert *tls.Certificate
 }
 
 // Get returns the present certificate; files that cannot be read, being
@@ -25,21 +24,30 @@ type KeyPair struct {
 func (k *KeyPair) Get() (*tls.Certificate, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	var changed [2]time.Time
+	var present [2]os.FileInfo
 	for i, path := range []string{k.CertFile, k.KeyFile} {
 		if info, err := os.Stat(path); err == nil {
-			changed[i] = info.ModTime()
+			present[i] = info
 		}
 	}
-	if k.cert != nil && changed == k.changed {
+	if k.cert != nil && same(present[0], k.read[0]) && same(present[1], k.read[1]) {
 		return k.cert, nil
 	}
 	cert, err := tls.LoadX509KeyPair(k.CertFile, k.KeyFile)
 	if err == nil {
-		k.cert, k.changed = &cert, changed
+		k.cert, k.read = &cert, present
 	}
 	if k.cert == nil {
 		return nil, fmt.Errorf("read key pair: %w", err)
 	}
 	return k.cert, nil
+}
+
+// same reports whether a file is the one that it was. Times alone do not tell: a
+// file can be replaced within the time that they count in, or by an older one.
+func same(a, b os.FileInfo) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
 }
