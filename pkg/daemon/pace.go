@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"runtime/metrics"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,22 +25,27 @@ import (
 const (
 	paceEvery = time.Second
 	// While a process starts it makes much of which it keeps little: it is looked
-	// after more often, and has busyHeap for what it does not keep.
-	startPace = 50 * time.Millisecond
-	// startDrop is after how many paces of the start mapped files are looked at, of
-	// which startRoom may be resident then.
-	startDrop, startRoom = 10, 128 << 20
-	dropEvery            = 5 // paces
+	// after more often. What it does not keep may take startHeap, and of mapped files
+	// startRoom may be resident, or startHeapPart and startRoomPart of the files that
+	// it reads, if that is more.
+	startPace                = 20 * time.Millisecond
+	startHeap, startHeapPart = 80 << 20, 5. / 16
+	startRoom, startRoomPart = 64 << 20, 1. / 4
+	// mappedRoom is how much of mapped files may be resident, which is looked at every
+	// dropEvery paces; when it is mappedMost they are looked at at once.
+	mappedRoom, mappedMost = 24 << 20, 40 << 20
+	dropEvery              = 5 // paces
 	// heapRoom is how much garbage may gather beside what is in use, and heapShare
 	// which part of that may come on top of it. A process that keeps data would
 	// otherwise take twice its size, a small one collect all the time.
 	heapRoom, heapShare = 40 << 20, 8
 	// busyHeap is how large the heap of a busy process may become although it has
-	// less in use: a sixth of the work of small objects would be to collect it.
-	// busyCycles is how many collections between two paces show that it is busy.
-	busyHeap, busyCycles = 128 << 20, 2
-	// mappedRoom is how much of mapped files may be resident.
-	mappedRoom = 24 << 20
+	// less in use, and busyGarbage what may gather in any: a fifth of its work would be
+	// to collect it. busyCycles is how many collections between two paces show that it
+	// is busy.
+	busyHeap, busyGarbage, busyCycles = 160 << 20, 80 << 20, 2
+	// leastHeap is what GOGC counts from, however little is in use.
+	leastHeap = 8 << 20
 )
 
 // Pace keeps the memory of a process that holds data close to what it needs, until
@@ -50,7 +56,10 @@ const (
 // The heap is left to GOGC where that is set.
 func Pace(ctx context.Context, c clock.Clock, log *slog.Logger, started <-chan struct{}, mapped ...string) {
 	_, set := os.LookupEnv("GOGC")
-	percent := paceStart(ctx, c, log, started, set, mapped)
+	program, err := os.Readlink("/proc/self/exe")
+	kept(log, err)
+	all := append(slices.Clone(mapped), program)
+	percent := paceStart(ctx, c, log, started, set, mapped, all)
 	ticker := c.NewTicker(paceEvery)
 	defer ticker.Stop()
 	busy, cycles := false, collections()
@@ -67,39 +76,43 @@ func Pace(ctx context.Context, c clock.Clock, log *slog.Logger, started <-chan s
 		busy = since >= busyCycles || busy && since > 0
 		tired = tired || busy
 		live := liveHeap()
-		if want := heapPercent(live, busy); !set && differs(want, percent) {
+		room := roomFor(live, busy)
+		if want := heapPercent(live, room); !set && differs(want, percent) {
 			percent = want
 			debug.SetGCPercent(percent)
 		}
 		if n%dropEvery != 0 {
+			kept(log, dropMapped(mappedMost, mapped...))
 			continue
 		}
 		small := live < busyHeap/2
-		if tired && since == 0 || freeHeap() > heapRoom+heapRoom/2 && !(busy && small) {
+		if tired && since == 0 || freeHeap() > room+room/2 && !(busy && small) {
 			debug.FreeOSMemory()
 			tired = false
 		}
-		if err := dropMapped(mapped, mappedRoom); err != nil && ctx.Err() == nil {
-			log.Debug("Pages of mapped files are kept", "err", err)
-		}
+		kept(log, dropMapped(mappedRoom, all...))
+	}
+}
+
+// kept notes why pages of mapped files could not be given back.
+func kept(log *slog.Logger, err error) {
+	if err != nil {
+		log.Debug("Pages of mapped files are kept", "err", err)
 	}
 }
 
 // paceStart is Pace until the start is over. It returns GOGC as it leaves it.
-func paceStart(ctx context.Context, c clock.Clock, log *slog.Logger, started <-chan struct{}, set bool, mapped []string) (percent int) {
+func paceStart(ctx context.Context, c clock.Clock, log *slog.Logger, started <-chan struct{}, set bool, mapped, all []string) (percent int) {
 	ticker := c.NewTicker(startPace)
 	defer ticker.Stop()
 	percent = 100
-	for n := 0; ; n++ {
-		if want := int(busyHeap * 100 / max(liveHeap(), 8<<20)); !set && differs(want, percent) {
+	size := float64(sizeOf(mapped))
+	for {
+		if want := heapPercent(liveHeap(), max(startHeap, uint64(startHeapPart*size))); !set && differs(want, percent) {
 			percent = want
 			debug.SetGCPercent(percent)
 		}
-		if n%startDrop == startDrop-1 {
-			if err := dropMapped(mapped, startRoom); err != nil {
-				log.Debug("Pages of mapped files are kept", "err", err)
-			}
-		}
+		kept(log, dropMapped(max(startRoom, uint64(startRoomPart*size)), all...))
 		select {
 		case <-ctx.Done():
 			return percent
@@ -115,15 +128,17 @@ func differs(want, percent int) bool {
 	return math.Abs(float64(want-percent)) > float64(percent)/8
 }
 
-// heapPercent is GOGC for a heap of which live bytes are in use.
-func heapPercent(live uint64, busy bool) int {
-	live = max(live, 8<<20)
+// roomFor is how much garbage may gather beside live bytes that are in use.
+func roomFor(live uint64, busy bool) uint64 {
 	room := heapRoom + live/heapShare
-	if busy && live+room < busyHeap {
-		room = busyHeap - live
+	if busy {
+		room = max(room, busyGarbage, busyHeap-min(live, busyHeap))
 	}
-	return int(room * 100 / live)
+	return room
 }
+
+// heapPercent is GOGC for a heap of which live bytes are in use, with room for garbage.
+func heapPercent(live, room uint64) int { return int(room * 100 / max(live, leastHeap)) }
 
 // liveHeap is what the last collection has found to be in use, freeHeap what the
 // heap has had and not given back.
@@ -136,13 +151,14 @@ func metric(name string) uint64 {
 	return sample[0].Value.Uint64()
 }
 
-// dropMapped drops the pages of the program and of files, when there are more than room.
-func dropMapped(files []string, room uint64) error {
+// dropMapped drops the pages of files, when more than room are resident of all that
+// is mapped.
+func dropMapped(room uint64, files ...string) error {
 	resident, err := residentFiles()
 	if err != nil || resident < room {
 		return err
 	}
-	errs := []error{dropProgram()}
+	var errs []error
 	for _, f := range files {
 		path, err := filepath.EvalSymlinks(f)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -154,6 +170,16 @@ func dropMapped(files []string, room uint64) error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// sizeOf is the size of those files that are there.
+func sizeOf(files []string) (size int64) {
+	for _, f := range files {
+		if info, err := os.Stat(f); err == nil {
+			size += info.Size()
+		}
+	}
+	return size
 }
 
 // residentFiles is how much of the mapped files is resident.

@@ -4,23 +4,30 @@
 package daemon
 
 import (
+	"context"
+	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
+	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+	testingclock "k8s.io/utils/clock/testing"
 )
 
 // A small heap may grow by some megabytes, more while it is busy, a large one by
 // a part of itself.
 func TestHeapPercent(t *testing.T) {
-	for live, want := range map[uint64]int{0: 512, 8 << 20: 512, 20 << 20: 212, 40 << 20: 112, 320 << 20: 25, 4 << 30: 13} {
-		if got := heapPercent(live, false); got != want {
+	for live, want := range map[uint64]int{0: 500, 8 << 20: 512, 20 << 20: 212, 40 << 20: 112, 320 << 20: 25, 4 << 30: 13} {
+		if got := heapPercent(live, roomFor(live, false)); got != want {
 			t.Errorf("%d bytes in use: %d, want %d", live, got, want)
 		}
 	}
-	for live, want := range map[uint64]int{8 << 20: 1500, 64 << 20: 100, 128 << 20: 43, 320 << 20: 25} {
-		if got := heapPercent(live, true); got != want {
+	for live, want := range map[uint64]int{8 << 20: 1900, 64 << 20: 150, 80 << 20: 100, 160 << 20: 50, 320 << 20: 25, 4 << 30: 13} {
+		if got := heapPercent(live, roomFor(live, true)); got != want {
 			t.Errorf("busy with %d bytes in use: %d, want %d", live, got, want)
 		}
 	}
@@ -48,10 +55,66 @@ func TestDropFile(t *testing.T) {
 	if err := dropFile(path); err != nil || string(mem) != "content" {
 		t.Error(string(mem), err)
 	}
-	if err := dropMapped([]string{path, path + "-none"}, 0); err != nil {
+	if err := dropMapped(0, path, path+"-none"); err != nil {
 		t.Error(err)
 	}
 	if n, err := residentFiles(); err != nil || n == 0 {
 		t.Error(n, err)
 	}
+}
+
+// Many pages of a mapped file are given back at the next pace, at the start of a
+// process and later.
+func TestPaceDrops(t *testing.T) {
+	for _, begun := range []bool{false, true} {
+		path := filepath.Join(t.TempDir(), "db")
+		if err := os.WriteFile(path, make([]byte, 2*startRoom), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mem, err := unix.Mmap(int(f.Fd()), 0, 2*startRoom, unix.PROT_READ, unix.MAP_SHARED)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clk := testingclock.NewFakeClock(time.Unix(0, 0))
+		started := make(chan struct{})
+		if begun {
+			close(started)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		var done sync.WaitGroup
+		before := touched(t, mem)
+		done.Go(func() { Pace(ctx, clk, slog.New(slog.DiscardHandler), started, path) })
+		for ; ; runtime.Gosched() { // until it is done, or the test's time is over
+			clk.Step(paceEvery)
+			if n, err := residentFiles(); err != nil {
+				t.Fatal(err)
+			} else if n < before-startRoom {
+				break
+			}
+		}
+		cancel()
+		done.Wait()
+		if err := errors.Join(unix.Munmap(mem), f.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// touched reads each page of mem, and returns how much of all mapped files is resident then.
+func touched(t *testing.T, mem []byte) uint64 {
+	t.Helper()
+	for i := 0; i < len(mem); i += os.Getpagesize() {
+		if mem[i] != 0 {
+			t.Fatal("something is in the file")
+		}
+	}
+	n, err := residentFiles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
