@@ -12,6 +12,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"slices"
@@ -31,10 +32,10 @@ const (
 	startPace                = 20 * time.Millisecond
 	startHeap, startHeapPart = 80 << 20, 5. / 16
 	startRoom, startRoomPart = 64 << 20, 1. / 4
-	// mappedRoom is how much of mapped files may be resident, which is looked at every
-	// dropEvery paces; when it is mappedMost they are looked at at once.
-	mappedRoom, mappedMost = 24 << 20, 40 << 20
-	dropEvery              = 5 // paces
+	// mappedRoom is how much of mapped files may be resident.
+	mappedRoom = 24 << 20
+	// After every restEvery paces memory is given back that the heap does not use.
+	restEvery = 5
 	// heapRoom is how much garbage may gather beside what is in use, and heapShare
 	// which part of that may come on top of it. A process that keeps data would
 	// otherwise take twice its size, a small one collect all the time.
@@ -43,7 +44,7 @@ const (
 	// less in use, and busyGarbage what may gather in any: a fifth of its work would be
 	// to collect it. busyCycles is how many collections between two paces show that it
 	// is busy.
-	busyHeap, busyGarbage, busyCycles = 160 << 20, 80 << 20, 2
+	busyHeap, busyGarbage, busyCycles = 128 << 20, 64 << 20, 2
 	// leastHeap is what GOGC counts from, however little is in use.
 	leastHeap = 8 << 20
 )
@@ -62,27 +63,30 @@ func Pace(ctx context.Context, c clock.Clock, log *slog.Logger, started <-chan s
 	percent := paceStart(ctx, c, log, started, set, mapped, all)
 	ticker := c.NewTicker(paceEvery)
 	defer ticker.Stop()
+	defer debug.SetGCPercent(100)
 	busy, cycles := false, collections()
 	tired := false // has been busy, and not given back what that took
-	for n := 1; ; n++ {
-		select {
-		case <-ctx.Done():
-			debug.SetGCPercent(100)
-			return
-		case <-ticker.C():
-		}
-		since := collections() - cycles
-		cycles += since
-		busy = since >= busyCycles || busy && since > 0
-		tired = tired || busy
+	collected := afterCollections(ctx)
+	for n := 1; ; {
 		live := liveHeap()
 		room := roomFor(live, busy)
 		if want := heapPercent(live, room); !set && differs(want, percent) {
 			percent = want
 			debug.SetGCPercent(percent)
 		}
-		if n%dropEvery != 0 {
-			kept(log, dropMapped(mappedMost, mapped...))
+		select {
+		case <-ctx.Done():
+			return
+		case <-collected:
+			continue
+		case <-ticker.C():
+		}
+		since := collections() - cycles
+		cycles += since
+		busy = since >= busyCycles || busy && since > 0
+		tired = tired || busy
+		kept(log, dropMapped(mappedRoom, all...))
+		if n++; n%restEvery != 0 {
 			continue
 		}
 		small := live < busyHeap/2
@@ -90,8 +94,29 @@ func Pace(ctx context.Context, c clock.Clock, log *slog.Logger, started <-chan s
 			debug.FreeOSMemory()
 			tired = false
 		}
-		kept(log, dropMapped(mappedRoom, all...))
 	}
+}
+
+// afterCollections tells, until ctx is done, when the heap has been collected: what
+// is in use is known then, and GOGC is a part of that. Set by what was in use a
+// second ago it would let a heap that grows have several times its room.
+func afterCollections(ctx context.Context) <-chan struct{} {
+	collected := make(chan struct{}, 1)
+	var arm func()
+	tell := func(struct{}) {
+		if ctx.Err() != nil {
+			return
+		}
+		select {
+		case collected <- struct{}{}:
+		default:
+		}
+		arm()
+	}
+	// What nobody refers to is cleaned up after the next collection.
+	arm = func() { runtime.AddCleanup(new(*byte), tell, struct{}{}) }
+	arm()
+	return collected
 }
 
 // kept notes why pages of mapped files could not be given back.

@@ -26,7 +26,7 @@ func TestHeapPercent(t *testing.T) {
 			t.Errorf("%d bytes in use: %d, want %d", live, got, want)
 		}
 	}
-	for live, want := range map[uint64]int{8 << 20: 1900, 64 << 20: 150, 80 << 20: 100, 160 << 20: 50, 320 << 20: 25, 4 << 30: 13} {
+	for live, want := range map[uint64]int{8 << 20: 1500, 32 << 20: 300, 64 << 20: 100, 128 << 20: 50, 320 << 20: 25, 4 << 30: 13} {
 		if got := heapPercent(live, roomFor(live, true)); got != want {
 			t.Errorf("busy with %d bytes in use: %d, want %d", live, got, want)
 		}
@@ -117,4 +117,22 @@ func touched(t *testing.T, mem []byte) uint64 {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// It is told of each collection, and no longer when nobody wants to know.
+func TestAfterCollections(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	collected := afterCollections(ctx)
+	for range 3 {
+		for told := false; !told; { // cleanups run some time after the collection
+			runtime.GC()
+			select {
+			case <-collected:
+				told = true
+			default:
+			}
+		}
+	}
+	cancel()
+	runtime.GC()
 }
