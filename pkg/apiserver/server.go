@@ -267,7 +267,7 @@ func (s *Server) serve(ctx context.Context, l net.Listener, a *assembly) error {
 	listeners := append([]net.Listener{l}, s.inherited...)
 	failed := make(chan error, len(listeners))
 	for _, l := range listeners {
-		go func() { failed <- server.ServeTLS(newGathering(l, s.deps.Clock), "", "") }()
+		go func() { failed <- server.ServeTLS(newGathering(l, s.deps.Clock.AfterFunc), "", "") }()
 	}
 	s.log.Info("Serving", "address", l.Addr().String())
 	select {
@@ -312,7 +312,7 @@ func (s *Server) httpServer(h http.Handler, base context.Context) (*http.Server,
 		MaxHeaderBytes:    1 << 20,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return base },
-		ConnContext:       func(ctx context.Context, _ net.Conn) context.Context { return authn.WithConnection(ctx) },
+		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return announced(authn.WithConnection(ctx), c) },
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams:          s.cfg.MaxHTTP2Streams,
 			MaxReadFrameSize:              16 << 10,

@@ -5,6 +5,7 @@ package rest
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -87,6 +88,7 @@ type answer struct {
 	// indent makes a JSON document one for people; nil: it stays as it is.
 	indent *indenter
 
+	conn Announcer // may be nil
 	held *[]byte
 	to   io.Writer // once the header is sent
 	zip  *deflate.Stream
@@ -95,7 +97,31 @@ type answer struct {
 
 func (p *pools) answer(w http.ResponseWriter, r *http.Request, code int, mediaType string) *answer {
 	w.Header().Set("Content-Type", mediaType)
-	return &answer{pools: p, w: w, code: code, gzip: acceptsGzip(r), held: p.buffers.Get().(*[]byte)}
+	return &answer{pools: p, w: w, code: code, gzip: acceptsGzip(r), conn: announcer(r), held: p.buffers.Get().(*[]byte)}
+}
+
+// Announcer is a connection that is told of an answer of which the size is known
+// before its header and its body are written one after the other. It may send them
+// together. Announce is called at most once per answer, by any goroutine.
+type Announcer interface {
+	Announce(size int)
+}
+
+type announcerKey struct{}
+
+// WithAnnouncer adds the connection to the context of its requests.
+func WithAnnouncer(ctx context.Context, conn Announcer) context.Context {
+	return context.WithValue(ctx, announcerKey{}, conn)
+}
+
+// announcer returns the connection, if it is one of HTTP/2 and there will be a body:
+// of HTTP/1.1 header and body are written together.
+func announcer(r *http.Request) Announcer {
+	if r.ProtoMajor < 2 || r.Method == http.MethodHead {
+		return nil
+	}
+	conn, _ := r.Context().Value(announcerKey{}).(Announcer)
+	return conn
 }
 
 func acceptsGzip(r *http.Request) bool {
@@ -181,6 +207,9 @@ func (a *answer) piece(p deflate.Piece) {
 func (a *answer) Close() error {
 	if a.to == nil {
 		a.w.Header().Set("Content-Length", strconv.Itoa(len(*a.held)))
+		if a.conn != nil && len(*a.held) > 0 {
+			a.conn.Announce(len(*a.held))
+		}
 		a.w.WriteHeader(a.code)
 		_, a.err = a.w.Write(*a.held)
 	} else {
