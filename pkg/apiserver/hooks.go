@@ -65,9 +65,11 @@ func (a *assembly) buildHooks() error {
 			run: func(ctx context.Context) error { return a.services.Repair(ctx, client) }},
 	}
 	if a.cfg.PriorityAndFairness {
+		produce := func(ctx context.Context) error {
+			return bootstrap.FlowControl(ctx, client, a.self.informers.Flowcontrol().V1())
+		}
 		a.hooks = append(a.hooks, &hook{name: "priority-and-fairness-config-producer",
-			run:   func(ctx context.Context) error { return bootstrap.FlowControl(ctx, client) },
-			after: a.keep(time.Minute, func(ctx context.Context) error { return bootstrap.FlowControl(ctx, client) })})
+			run: produce, after: a.keep(time.Minute, produce)})
 	}
 	for _, h := range a.hooks {
 		h.gate = health.NewGate(h.name, "not finished")

@@ -12,8 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
+	informers "k8s.io/client-go/informers/flowcontrol/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 )
 
 // flowControlManager owns the fields of the default objects.
@@ -21,16 +24,18 @@ const flowControlManager = "api-priority-and-fairness-config-producer-v1"
 
 // FlowControl keeps the default flow schemas and priority levels: those that
 // every server needs as they have to be, the others as long as their annotation
-// says, or nobody has changed them. Defaults of other versions go.
-func FlowControl(ctx context.Context, client kubernetes.Interface) error {
+// says, or nobody has changed them. Defaults of other versions go. What the
+// informers know is not asked for again.
+func FlowControl(ctx context.Context, client kubernetes.Interface, known informers.Interface) error {
 	api := client.FlowcontrolV1()
+	knownSchemas, knownLevels := known.FlowSchemas(), known.PriorityLevelConfigurations()
 	schemas := &defaults[*flowcontrolv1.FlowSchema]{
-		kind: "flow schema", api: api.FlowSchemas(),
+		kind: "flow schema", api: api.FlowSchemas(), known: knownSchemas.Lister().Get,
 		same: func(a, b *flowcontrolv1.FlowSchema) bool { return equality.Semantic.DeepEqual(a.Spec, b.Spec) },
 		take: func(into, from *flowcontrolv1.FlowSchema) { from.Spec.DeepCopyInto(&into.Spec) },
 	}
 	levels := &defaults[*flowcontrolv1.PriorityLevelConfiguration]{
-		kind: "priority level", api: api.PriorityLevelConfigurations(),
+		kind: "priority level", api: api.PriorityLevelConfigurations(), known: knownLevels.Lister().Get,
 		same: sameLevel,
 		take: func(into, from *flowcontrolv1.PriorityLevelConfiguration) { from.Spec.DeepCopyInto(&into.Spec) },
 	}
@@ -41,18 +46,38 @@ func FlowControl(ctx context.Context, client kubernetes.Interface) error {
 	if err := parallel(ctx, 8, tasks); err != nil {
 		return err
 	}
-	allSchemas, err := api.FlowSchemas().List(ctx, metav1.ListOptions{})
+	allSchemas, err := all(knownSchemas.Informer(), knownSchemas.Lister().List, func() ([]*flowcontrolv1.FlowSchema, error) {
+		list, err := api.FlowSchemas().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, err
+		}
+		return pointers(list.Items), nil
+	})
 	if err != nil {
 		return named("flow schemas", "", err)
 	}
-	allLevels, err := api.PriorityLevelConfigurations().List(ctx, metav1.ListOptions{})
+	allLevels, err := all(knownLevels.Informer(), knownLevels.Lister().List, func() ([]*flowcontrolv1.PriorityLevelConfiguration, error) {
+		list, err := api.PriorityLevelConfigurations().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, err
+		}
+		return pointers(list.Items), nil
+	})
 	if err != nil {
 		return named("priority levels", "", err)
 	}
 	return parallel(ctx, 8, slices.Concat(
-		schemas.drop(ctx, pointers(allSchemas.Items), slices.Concat(bootstrap.MandatoryFlowSchemas, bootstrap.SuggestedFlowSchemas)),
-		levels.drop(ctx, pointers(allLevels.Items), slices.Concat(bootstrap.MandatoryPriorityLevelConfigurations, bootstrap.SuggestedPriorityLevelConfigurations)),
+		schemas.drop(ctx, allSchemas, slices.Concat(bootstrap.MandatoryFlowSchemas, bootstrap.SuggestedFlowSchemas)),
+		levels.drop(ctx, allLevels, slices.Concat(bootstrap.MandatoryPriorityLevelConfigurations, bootstrap.SuggestedPriorityLevelConfigurations)),
 	))
+}
+
+// all returns what the informer knows, or asks as long as it does not know all.
+func all[T any](informer cache.SharedInformer, known func(labels.Selector) ([]T, error), ask func() ([]T, error)) ([]T, error) {
+	if informer.HasSynced() {
+		return known(labels.Everything())
+	}
+	return ask()
 }
 
 // sameLevel compares priority levels. The share of the exempt one is the
@@ -66,15 +91,20 @@ func sameLevel(want, have *flowcontrolv1.PriorityLevelConfiguration) bool {
 }
 
 // defaults keeps the default objects of a kind.
-type defaults[T interface {
-	comparable
-	metav1.Object
-}] struct {
+type defaults[T flowControlObject[T]] struct {
 	kind string
 	api  flowControlClient[T]
+	// known returns what an informer knows, if it does.
+	known func(name string) (T, error)
 	// same reports whether two objects have the same spec; take copies it.
 	same func(want, have T) bool
 	take func(into, from T)
+}
+
+// flowControlObject is what they have in common.
+type flowControlObject[T any] interface {
+	metav1.Object
+	DeepCopy() T
 }
 
 // flowControlClient is what is needed of the client of a kind.
@@ -91,6 +121,9 @@ func (d *defaults[T]) ensure(ctx context.Context, want []T, mandatory bool) []fu
 	var tasks []func() error
 	for _, w := range want {
 		tasks = append(tasks, func() error {
+			if known, err := d.known(w.GetName()); err == nil && !d.revise(known.DeepCopy(), w, mandatory) {
+				return nil
+			}
 			have, err := d.api.Get(ctx, w.GetName(), metav1.GetOptions{})
 			if apierrors.IsNotFound(err) {
 				_, err = d.api.Create(ctx, w, metav1.CreateOptions{FieldManager: flowControlManager})
