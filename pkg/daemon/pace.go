@@ -15,7 +15,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -57,10 +56,7 @@ const (
 // The heap is left to GOGC where that is set.
 func Pace(ctx context.Context, c clock.Clock, log *slog.Logger, started <-chan struct{}, mapped ...string) {
 	_, set := os.LookupEnv("GOGC")
-	program, err := os.Readlink("/proc/self/exe")
-	kept(log, err)
-	all := append(slices.Clone(mapped), program)
-	percent := paceStart(ctx, c, log, started, set, mapped, all)
+	percent := paceStart(ctx, c, log, started, set, mapped)
 	ticker := c.NewTicker(paceEvery)
 	defer ticker.Stop()
 	defer debug.SetGCPercent(100)
@@ -85,7 +81,7 @@ func Pace(ctx context.Context, c clock.Clock, log *slog.Logger, started <-chan s
 		cycles += since
 		busy = since >= busyCycles || busy && since > 0
 		tired = tired || busy
-		kept(log, dropMapped(mappedRoom, all...))
+		kept(log, dropMapped(mapped, mappedRoom))
 		if n++; n%restEvery != 0 {
 			continue
 		}
@@ -127,7 +123,7 @@ func kept(log *slog.Logger, err error) {
 }
 
 // paceStart is Pace until the start is over. It returns GOGC as it leaves it.
-func paceStart(ctx context.Context, c clock.Clock, log *slog.Logger, started <-chan struct{}, set bool, mapped, all []string) (percent int) {
+func paceStart(ctx context.Context, c clock.Clock, log *slog.Logger, started <-chan struct{}, set bool, mapped []string) (percent int) {
 	ticker := c.NewTicker(startPace)
 	defer ticker.Stop()
 	percent = 100
@@ -137,7 +133,7 @@ func paceStart(ctx context.Context, c clock.Clock, log *slog.Logger, started <-c
 			percent = want
 			debug.SetGCPercent(percent)
 		}
-		kept(log, dropMapped(max(startRoom, uint64(startRoomPart*size)), all...))
+		kept(log, dropMapped(mapped, max(startRoom, uint64(startRoomPart*size))))
 		select {
 		case <-ctx.Done():
 			return percent
@@ -176,14 +172,13 @@ func metric(name string) uint64 {
 	return sample[0].Value.Uint64()
 }
 
-// dropMapped drops the pages of files, when more than room are resident of all that
-// is mapped.
-func dropMapped(room uint64, files ...string) error {
+// dropMapped drops the pages of the program and of files, when there are more than room.
+func dropMapped(files []string, room uint64) error {
 	resident, err := residentFiles()
 	if err != nil || resident < room {
 		return err
 	}
-	var errs []error
+	errs := []error{dropProgram()}
 	for _, f := range files {
 		path, err := filepath.EvalSymlinks(f)
 		if errors.Is(err, fs.ErrNotExist) {
