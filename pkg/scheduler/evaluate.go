@@ -103,6 +103,9 @@ func (e *evaluation) filterAll() {
 			rejectMore(e.statuses, e.view.Nodes(), f)
 		}
 	}
+	if e.class.fits == 0 {
+		return // the nodes that pods are nominated to are no exception
+	}
 	for name := range e.nominated.byNode {
 		n := e.view.NodeByName(name)
 		if n == nil || e.statuses[n.Index] != nil {

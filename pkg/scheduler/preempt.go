@@ -4,6 +4,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -74,7 +75,7 @@ func (e *evaluation) preempt(budgets []*policyv1.PodDisruptionBudget, r *rand.Ra
 	}
 	nodes := e.view.Nodes()
 	statuses := make([]*scheduling.Status, len(nodes))
-	var potential []*scheduling.Node
+	potential := make([]*scheduling.Node, 0, len(nodes))
 	for i, n := range nodes {
 		if e.unresolvable(n) {
 			statuses[i] = &scheduling.Status{Reasons: []string{reasonNotHelpful}}
@@ -238,18 +239,17 @@ func covers(b *policyv1.PodDisruptionBudget, sel labels.Selector, pod *v1.Pod) b
 // budgets, lowest highest priority, lowest sum of priorities, fewest victims,
 // latest start of the most important victims.
 func compareCandidates(a, b candidate) int {
-	for _, d := range []int64{
-		int64(a.violations - b.violations),
-		highest(a) - highest(b),
-		sum(a) - sum(b),
-		int64(len(a.victims) - len(b.victims)),
-	} {
-		if d != 0 {
-			if d < 0 {
-				return -1
-			}
-			return 1
-		}
+	if d := cmp.Compare(a.violations, b.violations); d != 0 {
+		return d
+	}
+	if d := cmp.Compare(highest(a), highest(b)); d != 0 {
+		return d
+	}
+	if d := cmp.Compare(sum(a), sum(b)); d != 0 {
+		return d
+	}
+	if d := cmp.Compare(len(a.victims), len(b.victims)); d != 0 {
+		return d
 	}
 	return -compareStart(earliest(a), earliest(b))
 }
