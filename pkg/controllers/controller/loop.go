@@ -25,8 +25,10 @@ import (
 const (
 	retryFirst = 5 * time.Millisecond
 	retryMax   = 1000 * time.Second
-	// conflictPause is how long a key at least waits that met a newer version.
+	// conflictPause is how long a key at least waits that met a newer version,
+	// conflictMax how long at most: a change that the cache shows has it synced earlier.
 	conflictPause = 50 * time.Millisecond
+	conflictMax   = 10 * time.Second
 )
 
 // Loop is a queue of keys and the workers that sync them. A key that is added
@@ -37,9 +39,11 @@ type Loop struct {
 	queue   workqueue.TypedRateLimitingInterface[string]
 	sync    func(ctx context.Context, key string) error
 	workers int
-	limits  workqueue.TypedRateLimiter[string]
-	clock   clock.Clock
-	log     *slog.Logger
+	// conflicts is the back-off of keys that met newer versions. Those come many at a
+	// time while a cache is behind, and are no failures.
+	conflicts workqueue.TypedRateLimiter[string]
+	clock     clock.Clock
+	log       *slog.Logger
 
 	mu   sync.Mutex
 	pace map[string]pace
@@ -49,8 +53,9 @@ type Loop struct {
 func NewLoop(name string, c clock.Clock, log *slog.Logger, workers int, sync func(ctx context.Context, key string) error) *Loop {
 	limits := workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryMax)
 	return &Loop{
-		name: name, sync: sync, workers: max(workers, 1), limits: limits, clock: c, log: log, pace: map[string]pace{},
-		queue: workqueue.NewTypedRateLimitingQueueWithConfig(limits, workqueue.TypedRateLimitingQueueConfig[string]{Name: name, Clock: c}),
+		name: name, sync: sync, workers: max(workers, 1), clock: c, log: log, pace: map[string]pace{},
+		conflicts: workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, conflictMax),
+		queue:     workqueue.NewTypedRateLimitingQueueWithConfig(limits, workqueue.TypedRateLimitingQueueConfig[string]{Name: name, Clock: c}),
 	}
 }
 
@@ -160,13 +165,14 @@ func (l *Loop) one(ctx context.Context, key string) {
 	switch {
 	case err == nil:
 		l.queue.Forget(key)
+		l.conflicts.Forget(key)
 		return
 	case ctx.Err() != nil:
 		return
 	case apierrors.IsConflict(err):
 		// Somebody was faster; the cache will show what he wrote, but hardly at once.
 		l.log.Debug("sync met a newer version", "controller", l.name, "key", key, "error", err)
-		l.queue.AddAfter(key, max(l.limits.When(key), conflictPause))
+		l.queue.AddAfter(key, max(l.conflicts.When(key), conflictPause))
 		return
 	default:
 		l.log.Warn("sync failed", "controller", l.name, "key", key, "error", err)

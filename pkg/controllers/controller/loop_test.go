@@ -6,9 +6,13 @@ package controller
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson.dev/api/clock"
 )
@@ -54,4 +58,43 @@ func TestAddPaced(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Conflicts are what caches that are behind bring about, many at a time: they do not
+// make a key wait for long that then fails for another reason, of which no change tells.
+func TestConflictsAreNoFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const conflicts = 30
+		var calls atomic.Int32
+		l := NewLoop("test", clock.Real(), slog.New(slog.DiscardHandler), 1, func(context.Context, string) error {
+			switch n := calls.Add(1); {
+			case n <= conflicts:
+				return apierrors.NewConflict(schema.GroupResource{Resource: "things"}, "a", nil)
+			case n == conflicts+1:
+				return apierrors.NewTimeoutError("lost", 0)
+			}
+			return nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- l.Run(ctx) }()
+		for calls.Load() < conflicts {
+			l.Add("default/a") // somebody else's change, each time
+			synctest.Wait()
+		}
+		<-l.clock.After(conflictMax)
+		synctest.Wait()
+		if got := calls.Load(); got < conflicts+1 {
+			t.Errorf("%v after the last conflict it has not been tried again", conflictMax)
+		}
+		<-l.clock.After(time.Second)
+		synctest.Wait()
+		if got := calls.Load(); got < conflicts+2 {
+			t.Error("a second after its first failure it has not been tried again")
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }
