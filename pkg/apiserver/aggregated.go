@@ -4,11 +4,14 @@
 package apiserver
 
 import (
+	"net/http"
+
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/apiserver/admission"
 	"keelson.dev/keelson/pkg/apiserver/aggregation"
+	"keelson.dev/keelson/pkg/apiserver/resourcemetrics"
 )
 
 // groupVersions are all that can be asked for: the server's own and those of
@@ -39,7 +42,14 @@ func (a *assembly) newAggregator(rows []*resource.Row) (*aggregation.Aggregator,
 			own = append(own, schema.GroupVersion{Group: row.Group, Version: v.Name})
 		}
 	}
+	served := map[schema.GroupVersion]http.Handler{}
+	if a.cfg.ResourceMetrics {
+		served[resourcemetrics.GroupVersion] = resourcemetrics.New(resourcemetrics.Config{
+			Client: a.self.client, Kubelets: a.kubelets, Clock: a.server.deps.Clock,
+		})
+	}
 	return aggregation.New(aggregation.Config{
+		Served: served,
 		Client: a.self.config, Informers: a.self.informers, Resolver: services, Own: own, Outbound: policy,
 		CertFile: a.cfg.ProxyClientCert, KeyFile: a.cfg.ProxyClientKey,
 		Clock: a.server.deps.Clock, Log: a.server.log,

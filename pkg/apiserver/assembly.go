@@ -38,6 +38,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/authz"
 	"keelson.dev/keelson/pkg/apiserver/bootstrap"
 	"keelson.dev/keelson/pkg/apiserver/config"
+	"keelson.dev/keelson/pkg/apiserver/connect"
 	"keelson.dev/keelson/pkg/apiserver/customresources"
 	"keelson.dev/keelson/pkg/apiserver/filters"
 	"keelson.dev/keelson/pkg/apiserver/nodeauth"
@@ -75,6 +76,7 @@ type assembly struct {
 	api        *rest.Server
 	custom     *customresources.Controller
 	aggregator *aggregation.Aggregator
+	kubelets   *connect.Kubelets
 	fairness   *filters.Fairness // nil: requests in flight are limited instead
 	members    store.Interface   // running servers
 
@@ -210,17 +212,16 @@ func (a *assembly) buildAPI() error {
 	}
 	a.guardRows(rows)
 	var err error
-	if a.aggregator, err = a.newAggregator(rows); err != nil {
+	if err = a.reachKubelets(); err != nil {
 		return err
 	}
-	connectors, err := a.connectors()
-	if err != nil {
+	if a.aggregator, err = a.newAggregator(rows); err != nil {
 		return err
 	}
 	a.api, err = rest.New(rest.Config{
 		Rows: rows, Scheme: a.scheme, Store: a.storeOf, Clock: a.server.deps.Clock, Log: a.server.log,
 		Admission: a.admission, Authorizer: a.authz,
-		Connectors: connectors, Hooks: a.registryHooks(),
+		Connectors: a.connectors(), Hooks: a.registryHooks(),
 		TypeConverter: newTypeConverter(a.scheme, openapi.Source{}),
 		OpenAPI:       openapi.Source{},
 		Groups:        groups, MinWatchTimeout: a.cfg.MinRequestWatch, Missing: a.arrived,

@@ -17,22 +17,28 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/reviews"
 )
 
-// connectors are what answers beside the generic verbs.
-func (a *assembly) connectors() (map[string]rest.Connector, error) {
-	client, clk := a.self.client, a.server.deps.Clock
+// reachKubelets sets up how kubelets are reached.
+func (a *assembly) reachKubelets() error {
 	policy, err := a.cfg.Transport.Outbound()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	kubelets, err := connect.NewKubelets(connect.KubeletConfig{
+	a.kubelets, err = connect.NewKubelets(connect.KubeletConfig{
 		CertFile: a.cfg.KubeletClientCert, KeyFile: a.cfg.KubeletClientKey,
 		CAFile: a.cfg.KubeletCAFile, AddressTypes: a.cfg.KubeletAddressTypes, Outbound: policy,
-	}, client)
+	}, a.self.client)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	proxies := connect.NewProxies(client, kubelets, a.authz, newRand())
-	a.close = append(a.close, kubelets.Close, proxies.Close)
+	a.close = append(a.close, a.kubelets.Close)
+	return nil
+}
+
+// connectors are what answers beside the generic verbs.
+func (a *assembly) connectors() map[string]rest.Connector {
+	client, clk := a.self.client, a.server.deps.Clock
+	proxies := connect.NewProxies(client, a.kubelets, a.authz, newRand())
+	a.close = append(a.close, proxies.Close)
 
 	podRegistry := func() *registry.Registry { return a.api.Registry(schema.GroupResource{Resource: "pods"}) }
 	binder := &pods.Binder{Registry: podRegistry, Clock: clk}
@@ -47,7 +53,7 @@ func (a *assembly) connectors() (map[string]rest.Connector, error) {
 		"pods/eviction":         evicter.Connector(),
 		"serviceaccounts/token": tokens.Connector(),
 	}
-	streams := &connect.Pods{Client: client, Kubelets: kubelets, Authorizer: a.authz}
+	streams := &connect.Pods{Client: client, Kubelets: a.kubelets, Authorizer: a.authz}
 	identity := &reviews.Identity{Tokens: a.tokens, Audiences: a.audiences, Clock: clk}
 	access := &reviews.Access{Authorizer: a.authz, Rules: a.ruleSource}
 	for _, more := range []map[string]rest.Connector{
@@ -55,7 +61,7 @@ func (a *assembly) connectors() (map[string]rest.Connector, error) {
 	} {
 		maps.Copy(all, more)
 	}
-	return all, nil
+	return all
 }
 
 // batches do for many pods in one request what the scheduler has decided.

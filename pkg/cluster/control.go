@@ -97,6 +97,7 @@ func apiserverArgs(c *Config) []string {
 		"--service-cluster-ip-range=" + serviceCIDR, "--authorization-mode=Node,RBAC",
 		"--kubelet-client-certificate=" + d.pki("apiserver-kubelet-client.crt"), "--kubelet-client-key=" + d.pki("apiserver-kubelet-client.key"),
 		"--kubelet-certificate-authority=" + d.pki("ca.crt"), "--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
+		"--resource-metrics",
 		"--requestheader-client-ca-file=" + d.pki("front-proxy-ca.crt"), "--requestheader-allowed-names=front-proxy-client",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-", "--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-username-headers=X-Remote-User",

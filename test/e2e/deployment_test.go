@@ -77,6 +77,12 @@ func TestDeployment(t *testing.T) {
 	t.Run("exec -it", func(t *testing.T) { execTerminal(t, ns, pod) })
 	t.Run("port-forward", func(t *testing.T) { portForward(t, ns) })
 	t.Run("cp", func(t *testing.T) { copyFiles(t, ns, pod) })
+	t.Run("top", func(t *testing.T) {
+		eventually(t, "figures of the pod", func() bool {
+			out, err := try(t, "", n("top", "pod", pod, "--no-headers")...)
+			return err == nil && strings.HasPrefix(out, pod)
+		})
+	})
 	t.Run("describe", func(t *testing.T) {
 		out := ctl(t, n("describe", "pod", pod)...)
 		for _, want := range []string{"Successfully assigned " + ns + "/" + pod, "Container started", "Ready             True", "Controlled By:  ReplicaSet/nginx-deployment-"} {

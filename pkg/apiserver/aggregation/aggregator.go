@@ -60,6 +60,8 @@ type Config struct {
 	Outbound outbound.Policy
 	// Own are the built-in groups and versions.
 	Own []schema.GroupVersion
+	// Served answer groups and versions beside those, unless an APIService names a service for them.
+	Served map[schema.GroupVersion]http.Handler
 	// CertFile and KeyFile prove to extension servers who names the users of
 	// requests to them. They may change.
 	CertFile, KeyFile string
@@ -147,6 +149,10 @@ func (a *Aggregator) keepServices(client aggregatorclient.Interface) error {
 		a.pending[s.Name] = true
 		a.registrar.AddAPIServiceToSyncOnStart(s)
 	}
+	for gv := range a.cfg.Served {
+		a.own[gv] = true
+		a.registrar.AddAPIServiceToSyncOnStart(local(gv, served()))
+	}
 	unavailable := metrics.New()
 	registry := componentmetrics.NewKubeRegistry()
 	if err := unavailable.Register(registry.Register, registry.CustomRegister); err != nil {
@@ -191,12 +197,22 @@ func (a *Aggregator) learn(obj any) {
 		a.change(s, a.newCarrier(s))
 		return
 	}
-	a.change(s, nil)
+	a.change(s, a.servedBy(s))
 	if helper.IsAPIServiceConditionTrue(s, apiregistrationv1.Available) {
 		a.mu.Lock()
 		delete(a.pending, s.Name)
 		a.mu.Unlock()
 	}
+}
+
+// servedBy returns the carrier of an APIService that this server answers beside its
+// groups; nil: it does not.
+func (a *Aggregator) servedBy(s *apiregistrationv1.APIService) *carrier {
+	gv := schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}
+	if h := a.cfg.Served[gv]; h != nil {
+		return &carrier{name: s.Name, gv: gv, available: true, served: h}
+	}
+	return nil
 }
 
 // change makes c the carrier of an APIService; nil: it has none, or is gone.

@@ -37,9 +37,11 @@ func locationOf(s *apiregistrationv1.ServiceReference) location {
 	return l
 }
 
-// carrier takes requests to the service of one APIService. It is immutable.
+// carrier takes requests to the service of one APIService, or to a handler of this
+// server. It is immutable.
 type carrier struct {
-	name      string // of the APIService
+	served    http.Handler // nil: there is a service
+	name      string       // of the APIService
 	gv        schema.GroupVersion
 	service   location
 	available bool
@@ -64,6 +66,9 @@ func (a *Aggregator) newCarrier(s *apiregistrationv1.APIService) *carrier {
 func (c *carrier) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	const unavailable = "service unavailable"
 	switch {
+	case c.served != nil:
+		c.served.ServeHTTP(w, r)
+		return
 	case !c.available:
 		http.Error(w, unavailable, http.StatusServiceUnavailable)
 		return

@@ -21,6 +21,9 @@ type priority struct{ group, version int32 }
 // custom is the priority of groups of custom resources.
 func custom() priority { return priority{group: 1000, version: 100} }
 
+// served is the priority of groups that are served beside the built-in ones.
+func served() priority { return priority{group: 100, version: 100} }
+
 // groupPriorities are those of the built-in groups. The group of APIServices
 // has none of its own, and comes before all.
 func groupPriorities() map[string]int32 {

@@ -90,8 +90,10 @@ type Config struct {
 
 	// Aggregation.
 	AggregatorRouting bool
-	ProxyClientCert   string
-	ProxyClientKey    string
+	// ResourceMetrics has the server answer metrics.k8s.io itself, from what kubelets say.
+	ResourceMetrics bool
+	ProxyClientCert string
+	ProxyClientKey  string
 
 	// Transport is how connections are made.
 	Transport Transport

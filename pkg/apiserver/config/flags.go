@@ -105,6 +105,7 @@ func (c *Config) addPolicy(fs *pflag.FlagSet) {
 	fs.StringVar(&c.KubeletClientKey, "kubelet-client-key", "", "key of --kubelet-client-certificate")
 	fs.StringVar(&c.KubeletCAFile, "kubelet-certificate-authority", "", "authority of the kubelets' serving certificates; empty: they are not verified")
 	fs.StringSliceVar(&c.KubeletAddressTypes, "kubelet-preferred-address-types", c.KubeletAddressTypes, "which of a node's addresses to use, best first")
+	fs.BoolVar(&c.ResourceMetrics, "resource-metrics", false, "answer metrics.k8s.io from what kubelets say, unless an APIService names another server for it")
 	fs.BoolVar(&c.AggregatorRouting, "enable-aggregator-routing", false, "send aggregated requests to endpoints rather than to cluster IPs")
 	fs.StringVar(&c.ProxyClientCert, "proxy-client-cert-file", "", "client certificate that proves this server to aggregated ones")
 	fs.StringVar(&c.ProxyClientKey, "proxy-client-key-file", "", "key of --proxy-client-cert-file")
