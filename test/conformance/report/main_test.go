@@ -38,6 +38,10 @@ func TestSummary(t *testing.T) {
 	if s, err = summarize(reports, "Deployment", conformance); err != nil || s.bySIG["sig-apps"].total != 2 || s.bySIG["sig-node"] != nil {
 		t.Errorf("with a focus: %+v, %v", s, err)
 	}
+	why := &summary{bySIG: map[string]*count{}, failed: []string{"[sig-network] Networking should check kube-proxy urls"}}
+	if text := why.markdown("", ""); !strings.Contains(text, "kube-proxy urls: the proxy's metrics are by TLS") {
+		t.Errorf("no reason in\n%s", text)
+	}
 	if s, err = summarize(reports, "", "!Conformance"); err != nil || s.bySIG["sig-node"].passed != 1 || s.bySIG["sig-apps"] != nil {
 		t.Errorf("without the suite's own: %+v, %v", s, err)
 	}
@@ -47,7 +51,9 @@ func TestSectionsAreReplaced(t *testing.T) {
 	file := replace("", "Full run", "one")
 	file = replace(file, "Focused run", "two")
 	file = replace(file, "Full run", "three")
-	if strings.Contains(file, "one") || !strings.Contains(file, "## Full run\n\nthree\n") || !strings.Contains(file, "## Focused run\n\ntwo\n") {
+	file = replace(file, beyond, "four")
+	if strings.Contains(file, "one") || !strings.Contains(file, "## Full run\n\nthree\n") || !strings.Contains(file, "## Focused run\n\ntwo\n") ||
+		!strings.Contains(file, "## Beyond Conformance\n\nfour\n") {
 		t.Errorf("got\n%s", file)
 	}
 }
