@@ -85,7 +85,7 @@ func (in inputs) onBusybox(base layer) []spec {
 		},
 		{
 			File: "resource-consumer", Names: names(suite+"resource-consumer", "1.14"), Config: runs("/consumer"),
-			Layers: []layer{base, {program("consumer", in.program("resource-consumer")), program("consume-cpu", in.program("consume-cpu"))}},
+			Layers: []layer{base, {program("consumer", in.program("resource-consumer")), program("consume-cpu/consume-cpu", in.program("consume-cpu"))}},
 		},
 	}
 }
