@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"keelson.dev/api/scheduling/v1alpha1"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
@@ -37,18 +38,7 @@ func TestBatchBindsWhatItCan(t *testing.T) {
 		batch.Bindings = append(batch.Bindings, b)
 	}
 	batch.Bindings = append(batch.Bindings, v1alpha1.Binding{Namespace: "default", Name: "absent", Node: "n"}, v1alpha1.Binding{Namespace: "default", Name: "a"})
-	body, err := json.Marshal(batch)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := c.CoreV1().RESTClient().Post().AbsPath(v1alpha1.BatchPath).SetHeader("Content-Type", "application/json").Body(body).DoRaw(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var result v1alpha1.BindingBatchResult
-	if err := json.Unmarshal(answer, &result); err != nil {
-		t.Fatal(err)
-	}
+	result := sendBatch(t, c, &batch)
 	want := []int32{http.StatusCreated, http.StatusCreated, http.StatusConflict, http.StatusNotFound, http.StatusUnprocessableEntity}
 	for i, code := range want {
 		if result.Results[i].Code != code {
@@ -87,18 +77,7 @@ func TestAllOrNothing(t *testing.T) {
 	}
 	send := func() map[int32]int {
 		t.Helper()
-		body, err := json.Marshal(batch)
-		if err != nil {
-			t.Fatal(err)
-		}
-		answer, err := c.CoreV1().RESTClient().Post().AbsPath(v1alpha1.BatchPath).SetHeader("Content-Type", "application/json").Body(body).DoRaw(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var result v1alpha1.BindingBatchResult
-		if err := json.Unmarshal(answer, &result); err != nil {
-			t.Fatal(err)
-		}
+		result := sendBatch(t, c, &batch)
 		codes := map[int32]int{}
 		for _, r := range result.Results {
 			codes[r.Code]++
@@ -126,4 +105,22 @@ func TestAllOrNothing(t *testing.T) {
 	if codes := send(); codes[http.StatusConflict] != pods {
 		t.Errorf("once more: %v", codes)
 	}
+}
+
+// sendBatch has a batch carried out.
+func sendBatch(t *testing.T, c kubernetes.Interface, batch *v1alpha1.BindingBatch) v1alpha1.BindingBatchResult {
+	t.Helper()
+	body, err := json.Marshal(batch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := c.CoreV1().RESTClient().Post().AbsPath(v1alpha1.BatchPath).SetHeader("Content-Type", "application/json").Body(body).DoRaw(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var result v1alpha1.BindingBatchResult
+	if err := json.Unmarshal(answer, &result); err != nil {
+		t.Fatal(err)
+	}
+	return result
 }

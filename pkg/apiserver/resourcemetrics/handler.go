@@ -106,12 +106,12 @@ func acceptsJSON(accept []string) bool {
 }
 
 func resources() *metav1.APIResourceList {
-	of := func(name, singular, kind string, namespaced bool) metav1.APIResource {
-		return metav1.APIResource{Name: name, SingularName: singular, Namespaced: namespaced, Kind: kind, Verbs: metav1.Verbs{"get", "list"}}
+	of := func(name, kind string, namespaced bool) metav1.APIResource {
+		return metav1.APIResource{Name: name, Namespaced: namespaced, Kind: kind, Verbs: metav1.Verbs{"get", "list"}}
 	}
 	return &metav1.APIResourceList{
 		TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: GroupVersion.String(),
-		APIResources: []metav1.APIResource{of("nodes", "", "NodeMetrics", false), of("pods", "", "PodMetrics", true)},
+		APIResources: []metav1.APIResource{of("nodes", "NodeMetrics", false), of("pods", "PodMetrics", true)},
 	}
 }
 
