@@ -31,6 +31,7 @@ func Frugal(ctx context.Context, c clock.Clock, log *slog.Logger) {
 		debug.SetGCPercent(frugalPercent)
 		defer debug.SetGCPercent(100)
 	}
+	var pages mapped
 	ticker := c.NewTicker(frugalEvery)
 	defer ticker.Stop()
 	for {
@@ -39,7 +40,7 @@ func Frugal(ctx context.Context, c clock.Clock, log *slog.Logger) {
 			return
 		case <-ticker.C():
 		}
-		if err := dropMapped(nil, frugalRoom); err != nil {
+		if err := pages.drop(frugalRoom); err != nil {
 			log.Debug("Pages of the program are kept", "err", err)
 		}
 	}

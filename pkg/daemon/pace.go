@@ -54,9 +54,10 @@ const (
 // that have gathered: of the program, and of files that are named. What is needed
 // again comes from the page cache. The start is over when started is closed.
 // The heap is left to GOGC where that is set.
-func Pace(ctx context.Context, c clock.Clock, log *slog.Logger, started <-chan struct{}, mapped ...string) {
+func Pace(ctx context.Context, c clock.Clock, log *slog.Logger, started <-chan struct{}, files ...string) {
 	_, set := os.LookupEnv("GOGC")
-	percent := paceStart(ctx, c, log, started, set, mapped)
+	pages := &mapped{files: files}
+	percent := paceStart(ctx, c, log, started, set, pages)
 	ticker := c.NewTicker(paceEvery)
 	defer ticker.Stop()
 	defer debug.SetGCPercent(100)
@@ -81,7 +82,7 @@ func Pace(ctx context.Context, c clock.Clock, log *slog.Logger, started <-chan s
 		cycles += since
 		busy = since >= busyCycles || busy && since > 0
 		tired = tired || busy
-		kept(log, dropMapped(mapped, mappedRoom))
+		kept(log, pages.drop(mappedRoom))
 		if n++; n%restEvery != 0 {
 			continue
 		}
@@ -123,17 +124,17 @@ func kept(log *slog.Logger, err error) {
 }
 
 // paceStart is Pace until the start is over. It returns GOGC as it leaves it.
-func paceStart(ctx context.Context, c clock.Clock, log *slog.Logger, started <-chan struct{}, set bool, mapped []string) (percent int) {
+func paceStart(ctx context.Context, c clock.Clock, log *slog.Logger, started <-chan struct{}, set bool, pages *mapped) (percent int) {
 	ticker := c.NewTicker(startPace)
 	defer ticker.Stop()
 	percent = 100
-	size := float64(sizeOf(mapped))
+	size := float64(sizeOf(pages.files))
 	for {
 		if want := heapPercent(liveHeap(), max(startHeap, uint64(startHeapPart*size))); !set && differs(want, percent) {
 			percent = want
 			debug.SetGCPercent(percent)
 		}
-		kept(log, dropMapped(mapped, max(startRoom, uint64(startRoomPart*size))))
+		kept(log, pages.drop(max(startRoom, uint64(startRoomPart*size))))
 		select {
 		case <-ctx.Done():
 			return percent
@@ -172,14 +173,23 @@ func metric(name string) uint64 {
 	return sample[0].Value.Uint64()
 }
 
-// dropMapped drops the pages of the program and of files, when there are more than room.
-func dropMapped(files []string, room uint64) error {
+// mapped is what pages are given back of.
+type mapped struct {
+	files   []string
+	program []addresses // once it is known
+}
+
+// drop drops the pages of the program and of files, when there are more than room.
+func (m *mapped) drop(room uint64) error {
 	resident, err := residentFiles()
 	if err != nil || resident < room {
 		return err
 	}
-	errs := []error{dropProgram()}
-	for _, f := range files {
+	if m.program == nil {
+		m.program, err = programRanges()
+	}
+	errs := []error{err, drop(m.program)}
+	for _, f := range m.files {
 		path, err := filepath.EvalSymlinks(f)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

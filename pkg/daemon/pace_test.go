@@ -55,7 +55,7 @@ func TestDropFile(t *testing.T) {
 	if err := dropFile(path); err != nil || string(mem) != "content" {
 		t.Error(string(mem), err)
 	}
-	if err := dropMapped([]string{path, path + "-none"}, 0); err != nil {
+	if err := (&mapped{files: []string{path, path + "-none"}}).drop(0); err != nil {
 		t.Error(err)
 	}
 	if n, err := residentFiles(); err != nil || n == 0 {

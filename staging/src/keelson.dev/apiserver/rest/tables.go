@@ -93,24 +93,24 @@ func (s *Server) tableRows(v *view, metaVersion string, o tableOptions) *items {
 			if err != nil {
 				return nil, err
 			}
-			object, err := v.rowObject(rec, metaVersion, o)
-			if err != nil {
+			if dst, err = table.AppendLine(dst, s.ages.LineOf(v.row, obj)); err != nil {
 				return nil, err
 			}
-			return table.AppendRow(dst, s.ages.LineOf(v.row, obj), object)
+			dst, err = v.appendRowObject(dst, rec, metaVersion, o)
+			return append(dst, '}'), err
 		},
 	}}
 }
 
-// rowObject is what a row includes of its object, encoded, or nothing.
-func (v *view) rowObject(rec *store.Record, metaVersion string, o tableOptions) ([]byte, error) {
+// appendRowObject appends what a row includes of its object.
+func (v *view) appendRowObject(dst []byte, rec *store.Record, metaVersion string, o tableOptions) ([]byte, error) {
 	switch o.include {
 	case metav1.IncludeObject:
-		return v.appendObject(nil, rec)
+		return v.appendObject(dst, rec)
 	case metav1.IncludeMetadata:
-		return v.appendPartial(nil, rec, metaVersion)
+		return v.appendPartial(dst, rec, metaVersion)
 	}
-	return nil, nil
+	return append(dst, "null"...), nil
 }
 
 // appendRow appends the row of a record as it is at a moment.
@@ -119,14 +119,16 @@ func (s *Server) appendRow(dst []byte, v *view, rec *store.Record, metaVersion s
 	if err != nil {
 		return nil, err
 	}
-	var object []byte
 	if o.include == metav1.IncludeMetadata {
-		object, err = v.partialJSON(rec, metaVersion)
-	} else {
-		object, err = v.rowObject(rec, metaVersion, o)
+		object, err := v.partialJSON(rec, metaVersion)
+		if err != nil {
+			return nil, err
+		}
+		return table.AppendRow(dst, table.LineOf(v.row, obj, now), object)
 	}
-	if err != nil {
+	if dst, err = table.AppendLine(dst, table.LineOf(v.row, obj, now)); err != nil {
 		return nil, err
 	}
-	return table.AppendRow(dst, table.LineOf(v.row, obj, now), object)
+	dst, err = v.appendRowObject(dst, rec, metaVersion, o)
+	return append(dst, '}'), err
 }

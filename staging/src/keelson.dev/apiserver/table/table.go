@@ -7,12 +7,14 @@ package table
 
 import (
 	"encoding/json"
+	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/apiserver/transcode"
 )
 
 // Columns are the column definitions of row.
@@ -38,8 +40,8 @@ func CellPaths(row *resource.Row) []string {
 
 // Line is what a row says of its object.
 type Line struct {
-	Cells      []any                      `json:"cells"`
-	Conditions []metav1.TableRowCondition `json:"conditions,omitempty"`
+	Cells      []any
+	Conditions []metav1.TableRowCondition
 }
 
 // LineOf is the line of obj.
@@ -68,17 +70,55 @@ func Age(t metav1.Time, now time.Time) string {
 
 // AppendRow appends a row as JSON; object is what it includes, encoded, or empty.
 func AppendRow(dst []byte, line Line, object []byte) ([]byte, error) {
-	encoded, err := json.Marshal(line)
+	dst, err := AppendLine(dst, line)
 	if err != nil {
 		return nil, err
 	}
-	dst = append(dst, encoded[:len(encoded)-1]...)
-	dst = append(dst, `,"object":`...)
 	if len(object) == 0 {
 		object = []byte("null")
 	}
 	dst = append(dst, object...)
 	return append(dst, '}'), nil
+}
+
+// AppendLine appends the beginning of a row, up to the object that it includes.
+func AppendLine(dst []byte, line Line) ([]byte, error) {
+	dst = append(dst, `{"cells":`...)
+	if line.Cells == nil {
+		dst = append(dst, "null"...)
+	} else {
+		dst = append(dst, '[')
+		for i, cell := range line.Cells {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			var err error
+			if dst, err = appendCell(dst, cell); err != nil {
+				return nil, err
+			}
+		}
+		dst = append(dst, ']')
+	}
+	if len(line.Conditions) > 0 {
+		encoded, err := json.Marshal(line.Conditions)
+		if err != nil {
+			return nil, err
+		}
+		dst = append(append(dst, `,"conditions":`...), encoded...)
+	}
+	return append(dst, `,"object":`...), nil
+}
+
+// appendCell appends what a cell holds, of which nearly all is text and numbers.
+func appendCell(dst []byte, cell any) ([]byte, error) {
+	switch c := cell.(type) {
+	case string:
+		return transcode.AppendString(dst, c), nil
+	case int64:
+		return strconv.AppendInt(dst, c, 10), nil
+	}
+	encoded, err := json.Marshal(cell)
+	return append(dst, encoded...), err
 }
 
 // AppendHead appends the beginning of a Table, up to and with the bracket that

@@ -24,6 +24,7 @@ import (
 type Types struct {
 	mu       sync.Mutex
 	messages map[reflect.Type]*message
+	fields   int // of all messages
 	known    memo
 }
 
@@ -42,14 +43,15 @@ type message struct {
 // kind is how a value is written.
 type kind uint8
 
+// The first ones are numbers.
 const (
-	stringKind kind = iota
-	bytesKind
-	boolKind
+	boolKind kind = iota
 	int32Kind
 	int64Kind
 	uint32Kind
 	uint64Kind
+	stringKind
+	bytesKind
 	messageKind
 	timeKind
 	microTimeKind
@@ -69,6 +71,7 @@ type value struct {
 // field is one member of an object.
 type field struct {
 	value
+	id     int    // counts the fields of all types
 	name   string // in Go
 	json   string // in JSON
 	head   string // `"json":`
@@ -81,16 +84,15 @@ type field struct {
 	dict     bool
 	omit     bool // left out when it is the zero value
 	revision bool // is given the object's revision
+	own      bool // holds that: what it makes is not made of its bytes alone
 }
 
 // wireType is what the value's tag says.
 func (v *value) wireType() protowire.Type {
-	switch v.kind {
-	case boolKind, int32Kind, int64Kind, uint32Kind, uint64Kind:
+	if v.kind <= uint64Kind {
 		return protowire.VarintType
-	default:
-		return protowire.BytesType
 	}
+	return protowire.BytesType
 }
 
 func (m *message) field(n protowire.Number) *field {
@@ -133,6 +135,8 @@ func (t *Types) compile(m *message) error {
 			}
 			names[name] = true
 		}
+		t.fields++
+		f.id = t.fields
 		m.fields = append(m.fields, f)
 		for len(m.byNumber) <= int(f.number) {
 			m.byNumber = append(m.byNumber, 0)

@@ -45,7 +45,7 @@ func (t *Types) Program(object any) (*Program, error) {
 	own.field(6).revision = true
 	own.setAlways()
 	root = &message{typ: root.typ, fields: slices.Clone(root.fields), byNumber: root.byNumber}
-	root.field(1).sub = own
+	root.field(1).sub, root.field(1).own = own, true
 	root.setAlways()
 	return &Program{types: t, root: root, meta: own, runs: sync.Pool{New: func() any { return new(run) }}}, nil
 }
@@ -87,6 +87,7 @@ type run struct {
 	types    *Types
 	revision string
 	spans    []span // of the messages that are open, the innermost last
+	repeats  repeats
 }
 
 // span is where the occurrences of a field are in its message: from is after the
@@ -177,10 +178,15 @@ func (m *message) locate(spans []span, raw []byte) (there uint64, ok bool) {
 	return there, true
 }
 
-// tag reads a field's number and type.
+// tag reads a field's number and type, most of which take one byte or two.
 func tag(raw []byte) (protowire.Number, protowire.Type, int) {
-	if len(raw) > 0 && raw[0] < 0x80 && raw[0] >= 8 {
-		return protowire.Number(raw[0] >> 3), protowire.Type(raw[0] & 7), 1
+	if len(raw) > 1 && raw[0] >= 8 {
+		if raw[0] < 0x80 {
+			return protowire.Number(raw[0] >> 3), protowire.Type(raw[0] & 7), 1
+		}
+		if n := protowire.Number(raw[1]); n > 0 && n < 0x80 {
+			return n<<4 | protowire.Number(raw[0]>>3&15), protowire.Type(raw[0] & 7), 2
+		}
 	}
 	return protowire.ConsumeTag(raw)
 }
@@ -214,7 +220,7 @@ func (r *run) appendRevision(dst []byte, f *field) []byte {
 	if r.revision == "" {
 		return dst
 	}
-	return append(appendString(append(dst, f.head...), []byte(r.revision)), ',')
+	return append(AppendString(append(dst, f.head...), r.revision), ',')
 }
 
 // member appends one member, or nothing.
@@ -228,17 +234,10 @@ func (r *run) member(dst []byte, f *field, s span, raw []byte) ([]byte, bool) {
 		return dst, true
 	}
 	dst = append(dst, f.head...)
-	var ok bool
-	switch {
-	case f.list:
-		dst, ok = r.list(dst, f, raw[s.from:s.to])
-	case f.dict:
-		dst, ok = r.dict(dst, f, raw[s.from:s.to])
-	case f.wireType() == protowire.VarintType:
-		dst, ok = f.appendNumber(dst, s.number), true
-	default:
-		dst, ok = r.value(dst, &f.value, content(raw[s.from:s.to]))
+	if !f.list && !f.dict && f.wireType() == protowire.VarintType {
+		return append(f.appendNumber(dst, s.number), ','), true
 	}
+	dst, ok := r.part(dst, f, 0, raw[s.from:s.to])
 	return append(dst, ','), ok
 }
 
@@ -272,14 +271,14 @@ func next(b []byte) (value, rest []byte) {
 // list appends the values of a list.
 func (r *run) list(dst []byte, f *field, values []byte) ([]byte, bool) {
 	dst = append(dst, '[')
-	for ok := true; ; {
+	for i, ok := 0, true; ; i++ {
 		if f.wireType() == protowire.VarintType {
 			v, n := varint(values)
 			dst, values = f.appendNumber(dst, v), values[n:]
 		} else {
 			var v []byte
 			v, values = next(values)
-			if dst, ok = r.value(dst, &f.value, v); !ok {
+			if dst, ok = r.part(dst, f, 1+i%repeatValues, v); !ok {
 				return nil, false
 			}
 		}
@@ -304,7 +303,7 @@ func (r *run) dict(dst []byte, f *field, entries []byte) ([]byte, bool) {
 			return nil, false // an empty value of a map may be another one than that of a field
 		}
 		before = key
-		dst = append(appendString(dst, key), ':')
+		dst = append(AppendString(dst, key), ':')
 		if f.wireType() == protowire.VarintType {
 			dst = f.appendNumber(dst, number)
 		} else if dst, ok = r.value(dst, &f.value, v); !ok {

@@ -134,6 +134,38 @@ func TestValues(t *testing.T) {
 	})
 }
 
+// TestRepeats has objects that are alike in parts come one after the other: what is
+// remembered of one is not told of another.
+func TestRepeats(t *testing.T) {
+	program := programOf(t, &corev1.Pod{})
+	rapid.Check(t, func(t *rapid.T) {
+		for range rapid.IntRange(1, 40).Draw(t, "pods") {
+			p := pod()
+			p.Name = rapid.SampledFrom([]string{"a", "b"}).Draw(t, "name")
+			for range rapid.IntRange(0, 12).Draw(t, "containers") {
+				c := p.Spec.Containers[0]
+				c.Name = rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "container")
+				c.Args = rapid.SliceOfN(rapid.SampledFrom([]string{"--long-option-of-a-program=1", "--long-option-of-a-program=2"}), 0, 12).Draw(t, "args")
+				p.Spec.Containers = append(p.Spec.Containers, c)
+			}
+			p.Annotations["a"] = rapid.SampledFrom([]string{"1", "2"}).Draw(t, "annotation")
+			raw, err := p.Marshal()
+			if err != nil {
+				t.Fatal(err)
+			}
+			revision := rapid.SampledFrom([]string{"7", "8"}).Draw(t, "revision")
+			p.ResourceVersion = revision
+			want, err := json.Marshal(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, ok := program.Append(nil, raw, revision); !ok || string(got) != string(want) {
+				t.Fatalf("transcoded %v\n%s\nencoded\n%s", ok, got, want)
+			}
+		}
+	})
+}
+
 // fieldSets are sets of managed fields, some of them not as they are stored.
 func fieldSets(depth int) *rapid.Generator[string] {
 	if depth == 0 {

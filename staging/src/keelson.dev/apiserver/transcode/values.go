@@ -22,7 +22,7 @@ import (
 func (r *run) value(dst []byte, v *value, b []byte) ([]byte, bool) {
 	switch v.kind {
 	case stringKind:
-		return appendString(dst, b), true
+		return AppendString(dst, b), true
 	case bytesKind:
 		return append(base64.StdEncoding.AppendEncode(append(dst, '"'), b), '"'), true
 	case messageKind:
@@ -90,15 +90,16 @@ var plain = func() (t [256]bool) {
 	return t
 }()
 
-func appendString(dst, b []byte) []byte {
-	for _, c := range b {
-		if !plain[c] {
-			quoted, _ := json.Marshal(string(b)) // a string can be encoded
+// AppendString appends text as a JSON string as encoding/json writes it.
+func AppendString[S string | []byte](dst []byte, text S) []byte {
+	for i := range len(text) {
+		if !plain[text[i]] {
+			quoted, _ := json.Marshal(string(text)) // a string can be encoded
 			return append(dst, quoted...)
 		}
 	}
 	dst = append(dst, '"')
-	dst = append(dst, b...)
+	dst = append(dst, text...)
 	return append(dst, '"')
 }
 
@@ -191,7 +192,7 @@ func appendIntOrString(dst, b []byte) ([]byte, bool) {
 	case intstr.Int:
 		return strconv.AppendInt(dst, int64(v.IntVal), 10), true
 	case intstr.String:
-		return appendString(dst, []byte(v.StrVal)), true
+		return AppendString(dst, v.StrVal), true
 	default:
 		return nil, false
 	}
