@@ -4,7 +4,8 @@
 #
 # Builds the daemons that a cluster runs beside Keelson's own processes, each
 # from the Go module that hack/tools pins: containerd, its shim, ctr, runc, the
-# CNI plugins, CoreDNS; staticcheck for the linters; and Helm for the e2e tests.
+# CNI plugins, CoreDNS; etcd for clusters of several control planes; staticcheck for the
+# linters; and Helm for the e2e tests.
 # They land in bin/tools. A stamp per group holds a digest of what the group is made from,
 # so a second run does nothing.
 set -euo pipefail
@@ -13,7 +14,7 @@ usage() {
 	cat <<-'USAGE'
 		usage: hack/tools.sh [GROUP...]
 
-		Builds bin/tools. Groups: runtime (containerd, ctr, runc), cni, coredns, lint, helm.
+		Builds bin/tools. Groups: runtime (containerd, ctr, runc), cni, coredns, etcd, lint, helm.
 		Without a group: runtime cni coredns.
 	USAGE
 }
@@ -96,6 +97,12 @@ coredns() {
 	CGO_ENABLED=0 group coredns "$root/hack/tools/coredns" "$out" github.com/coredns/coredns
 }
 
+# etcd is of the version that the API server embeds.
+etcd() {
+	local flags=()
+	CGO_ENABLED=0 group etcd "$root/hack/tools/etcd" "$out" keelson.dev/keelson/hack/tools/etcd
+}
+
 lint() {
 	local flags=()
 	CGO_ENABLED=0 group lint "$root/hack/tools/lint" "$out" honnef.co/go/tools/cmd/staticcheck
@@ -118,7 +125,7 @@ groups=("$@")
 ((${#groups[@]})) || groups=(runtime cni coredns)
 for g in "${groups[@]}"; do
 	case $g in
-	runtime | cni | coredns | lint | helm) "$g" ;;
+	runtime | cni | coredns | etcd | lint | helm) "$g" ;;
 	*)
 		usage >&2
 		exit 2

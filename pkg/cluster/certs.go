@@ -55,7 +55,7 @@ func Certificates(c *Config, clk clock.Clock) ([]Certificate, error) {
 		files = append(files, d.kubeconfig(a.file))
 	}
 	roots := x509.NewCertPool()
-	for _, name := range []string{"ca", "front-proxy-ca"} {
+	for name := range authorityNames(c) {
 		if ca, err := readCertificate(d.pki(name + ".crt")); err == nil {
 			roots.AddCert(ca)
 		}
@@ -135,7 +135,7 @@ func (d dirs) certificateIn(file string) (cert *x509.Certificate, key string, er
 // stay as they are.
 func RenewCertificates(c *Config, deps Deps) error {
 	d := c.dirs()
-	if err := errors.Join(issueAll(d, deps.Clock, true), makeKubeconfigs(d, c, deps.Clock)); err != nil {
+	if err := errors.Join(issueAll(c, deps.Clock, true), makeKubeconfigs(d, c, deps.Clock)); err != nil {
 		return err
 	}
 	if c.Kubeconfig != "" && exists(c.Kubeconfig) {
@@ -182,7 +182,7 @@ func (s *supervisor) keepCertificates(ctx context.Context) {
 			return
 		case <-s.deps.Clock.After(certInterval):
 		}
-		err := makePKI(d, s.deps.Clock)
+		err := makePKI(s.cfg, s.deps.Clock)
 		nodes, nodesErr := d.allNodes()
 		err = errors.Join(err, nodesErr)
 		for _, n := range nodes {

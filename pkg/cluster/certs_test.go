@@ -25,13 +25,13 @@ func TestCertificates(t *testing.T) {
 	if err := os.Mkdir(c.ToolsDir+"/cni", 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(makePKI(d, clk), makeKubeconfigs(d, c, clk), makeNode(c, Node{Name: "n1", Index: 1}, clk)); err != nil {
+	if err := errors.Join(makePKI(c, clk), makeKubeconfigs(d, c, clk), makeNode(c, Node{Name: "n1", Index: 1}, clk)); err != nil {
 		t.Fatal(err)
 	}
 	problems := func(at clock.Clock) map[string]string {
 		t.Helper()
 		list, err := Certificates(c, at)
-		if err != nil || len(list) != 2+len(controlCertificates())+len(administrators)+4 {
+		if err != nil || len(list) != 2+len(controlCertificates(c))+len(administrators)+4 {
 			t.Fatalf("%d certificates, %v", len(list), err)
 		}
 		out := map[string]string{}
@@ -46,7 +46,7 @@ func TestCertificates(t *testing.T) {
 		t.Errorf("new certificates: %v", p)
 	}
 	later := testclock.NewFakeClock(clk.Now().Add(leafLife * 3 / 4))
-	if p := problems(later); len(p) != len(controlCertificates())+len(administrators)+4 || p["pki/apiserver.crt"] != "it is to be renewed" {
+	if p := problems(later); len(p) != len(controlCertificates(c))+len(administrators)+4 || p["pki/apiserver.crt"] != "it is to be renewed" {
 		t.Errorf("near their end: %v", p)
 	}
 	if p := problems(testclock.NewFakeClock(clk.Now().Add(2 * leafLife))); !strings.Contains(p["pki/scheduler.crt"], "expired") {
@@ -73,7 +73,7 @@ func TestCertificates(t *testing.T) {
 // what a cluster promises.
 func TestHardenedAPIServer(t *testing.T) {
 	c := &Config{Name: "one", DataDir: t.TempDir(), BinDir: "/bin"}
-	cfg, err := config.Parse(apiserverArgs(c)[1:], io.Discard)
+	cfg, err := config.Parse(apiserverArgs(c, c.replicas()[0]), io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,6 +55,9 @@ type Config struct {
 	// Nodes is how many node hosts the cluster starts with; 0 is a control
 	// plane alone.
 	Nodes int `json:"nodes"`
+	// ControlPlanes is how many there are of each of the control plane's processes; 0: as many as
+	// the cluster has, or one. Several share an etcd of three members.
+	ControlPlanes int `json:"controlPlanes,omitempty"`
 	// Port is where the API server listens on the machine's loopback; 0: any free one.
 	Port int `json:"port"`
 	// DataDir holds everything the cluster keeps.
@@ -98,6 +101,9 @@ func (c *Config) Complete() error {
 	}
 	if c.Nodes < 0 || c.Nodes > maxNodes {
 		return fmt.Errorf("nodes: want 0 to %d, have %d", maxNodes, c.Nodes)
+	}
+	if c.ControlPlanes < 0 || c.ControlPlanes > maxControlPlanes {
+		return fmt.Errorf("control planes: want 1 to %d, have %d", maxControlPlanes, c.ControlPlanes)
 	}
 	if c.Port < 0 || c.Port > 65535 {
 		return fmt.Errorf("port: want 0 to 65535, have %d", c.Port)
@@ -146,7 +152,7 @@ func (d dirs) kubeconfig(n string) string { return filepath.Join(d.data, n+".con
 func (d dirs) file(name string) string    { return filepath.Join(d.data, name) }
 func (d dirs) encryption() string         { return filepath.Join(d.data, "encryption.yaml") }
 func (d dirs) store() string              { return filepath.Join(d.data, "etcd") }
-func (d dirs) auditLog() string           { return filepath.Join(d.data, "audit", "audit.log") }
+func (d dirs) auditLog(of string) string  { return filepath.Join(d.data, "audit", "audit"+of+".log") }
 func (d dirs) logs() string               { return filepath.Join(d.data, "logs") }
 func (d dirs) log(name string) string     { return filepath.Join(d.logs(), name+".log") }
 func (d dirs) nodes() string              { return filepath.Join(d.data, "nodes") }

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	componentconfig "k8s.io/component-base/config/v1alpha1"
@@ -28,7 +28,7 @@ func proxyClient() componentconfig.ClientConnectionConfiguration {
 
 // makeControlPlane writes the control plane's configuration files.
 func makeControlPlane(c *Config) error {
-	if err := os.MkdirAll(filepath.Dir(c.dirs().auditLog()), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(c.dirs().auditLog("")), 0o700); err != nil {
 		return fmt.Errorf("directory of the audit log: %w", err)
 	}
 	// A policy that somebody has changed stays.
@@ -37,11 +37,11 @@ func makeControlPlane(c *Config) error {
 			return err
 		}
 	}
-	no := false
+	elect := c.replicated()
 	cfg := &schedulerconfig.KubeSchedulerConfiguration{
 		TypeMeta:         metav1.TypeMeta{APIVersion: "kubescheduler.config.k8s.io/v1", Kind: "KubeSchedulerConfiguration"},
 		ClientConnection: componentconfig.ClientConnectionConfiguration{Kubeconfig: c.dirs().kubeconfig(scheduler)},
-		LeaderElection:   componentconfig.LeaderElectionConfiguration{LeaderElect: &no},
+		LeaderElection:   componentconfig.LeaderElectionConfiguration{LeaderElect: &elect},
 	}
 	data, err := yaml.Marshal(cfg)
 	if err != nil {
@@ -55,41 +55,49 @@ func makeControlPlane(c *Config) error {
 }
 
 // controlProcesses is the control plane, in the order of starting. machine is
-// the socket on the machine's loopback, for the API server to serve as well.
+// the socket on the machine's loopback, for the only API server to serve as well.
 func controlProcesses(c *Config, machine *os.File) []process {
-	d := c.dirs()
 	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=/root", "LANG=C.UTF-8"}
-	attr := func() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL} }
-	server := process{
-		name: apiserver, log: d.log(apiserver), attr: attr(), argv: apiserverArgs(c),
+	if !c.replicated() {
+		out := planeProcesses(c, c.replicas()[0], env)
 		// The convention of socket activation: sockets from descriptor 3 on.
-		env: append([]string{"LISTEN_FDS=1"}, env...), inherit: []*os.File{machine},
+		out[0].env, out[0].inherit = append([]string{"LISTEN_FDS=1"}, env...), []*os.File{machine}
+		return out
+	}
+	out := etcdProcesses(c, env)
+	for _, r := range c.replicas() {
+		out = append(out, planeProcesses(c, r, env)...)
+	}
+	return out
+}
+
+// planeProcesses are those of one control plane, the API server first.
+func planeProcesses(c *Config, r replica, env []string) []process {
+	d := c.dirs()
+	one := func(name string, args ...string) process {
+		return process{
+			name: name + r.suffix, log: d.log(name + r.suffix), env: env, attr: controlAttr(),
+			argv: append([]string{filepath.Join(c.BinDir, name)}, args...),
+		}
 	}
 	return []process{
-		server,
-		{
-			name: controllerManager, log: d.log(controllerManager), attr: attr(), env: env,
-			argv: append([]string{
-				filepath.Join(c.BinDir, controllerManager), "--kubeconfig=" + d.kubeconfig(controllerManager),
-				"--allocate-node-cidrs=true", "--cluster-cidr=" + podCIDR, "--service-cluster-ip-range=" + serviceCIDR,
-				"--load-balancer-addresses=" + c.LoadBalancers, "--ingress-service-account=" + ingressAccount,
-				"--service-account-private-key-file=" + d.pki("sa.key"), "--root-ca-file=" + d.pki("ca.crt"),
-				"--cluster-signing-cert-file=" + d.pki("ca.crt"), "--cluster-signing-key-file=" + d.pki("ca.key"),
-				"--use-service-account-credentials=true", "--leader-elect=false", "--approve-kubelet-serving=true",
-			}, hardenedManager(d, controllerManager)...),
-		},
-		{
-			name: scheduler, log: d.log(scheduler), attr: attr(), env: env,
-			argv: append([]string{filepath.Join(c.BinDir, scheduler), "--config=" + d.file("scheduler.yaml")}, hardenedManager(d, scheduler)...),
-		},
+		one(apiserver, apiserverArgs(c, r)...),
+		one(controllerManager, append([]string{
+			"--kubeconfig=" + d.kubeconfig(controllerManager),
+			"--allocate-node-cidrs=true", "--cluster-cidr=" + podCIDR, "--service-cluster-ip-range=" + serviceCIDR,
+			"--load-balancer-addresses=" + c.LoadBalancers, "--ingress-service-account=" + ingressAccount,
+			"--service-account-private-key-file=" + d.pki("sa.key"), "--root-ca-file=" + d.pki("ca.crt"),
+			"--cluster-signing-cert-file=" + d.pki("ca.crt"), "--cluster-signing-key-file=" + d.pki("ca.key"),
+			"--use-service-account-credentials=true", fmt.Sprintf("--leader-elect=%t", c.replicated()), "--approve-kubelet-serving=true",
+		}, hardenedManager(d, controllerManager, r.local)...)...),
+		one(scheduler, append([]string{"--config=" + d.file("scheduler.yaml")}, hardenedManager(d, scheduler, r.local)...)...),
 	}
 }
 
-func apiserverArgs(c *Config) []string {
+func apiserverArgs(c *Config, r replica) []string {
 	d := c.dirs()
-	return append([]string{
-		filepath.Join(c.BinDir, apiserver), "--data-dir=" + d.store(),
-		"--bind-address=0.0.0.0", fmt.Sprintf("--secure-port=%d", controlPort), "--advertise-address=" + controlAddress,
+	return slices.Concat(storeArgs(c), []string{
+		"--bind-address=" + r.bind, fmt.Sprintf("--secure-port=%d", controlPort), "--advertise-address=" + r.advertise,
 		"--client-ca-file=" + d.pki("ca.crt"),
 		"--tls-cert-file=" + d.pki("apiserver.crt"), "--tls-private-key-file=" + d.pki("apiserver.key"),
 		"--service-account-key-file=" + d.pki("sa.pub"), "--service-account-signing-key-file=" + d.pki("sa.key"),
@@ -103,5 +111,5 @@ func apiserverArgs(c *Config) []string {
 		"--requestheader-username-headers=X-Remote-User",
 		"--proxy-client-cert-file=" + d.pki("front-proxy-client.crt"), "--proxy-client-key-file=" + d.pki("front-proxy-client.key"),
 		"--enable-aggregator-routing=true", "--allow-privileged=true", "--enable-bootstrap-token-auth=true",
-	}, hardenedAPIServer(d)...)
+	}, hardenedAPIServer(c, r))
 }

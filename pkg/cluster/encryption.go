@@ -161,6 +161,9 @@ func (e *encryption) write(file string) (hash string, err error) {
 // and forgets the old one. It goes on with a change that has been begun, and may
 // be interrupted at any point.
 func RotateEncryption(ctx context.Context, c *Config, deps Deps) error {
+	if c.replicated() {
+		return fmt.Errorf("%w: which of its API servers work with a new key cannot be seen through the balancer", errOwnEtcd)
+	}
 	unlock, err := lockFile(filepath.Join(runRoot, c.Name+".lock"))
 	if err != nil {
 		return err

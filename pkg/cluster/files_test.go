@@ -65,7 +65,7 @@ func TestKubeconfigs(t *testing.T) {
 	for _, name := range []string{"one", "two"} {
 		c := &Config{Name: name, DataDir: t.TempDir(), Port: 7000}
 		d := c.dirs()
-		if err := errors.Join(makePKI(d, clock.Real()), makeKubeconfigs(d, c, clock.Real())); err != nil {
+		if err := errors.Join(makePKI(c, clock.Real()), makeKubeconfigs(d, c, clock.Real())); err != nil {
 			t.Fatal(err)
 		}
 		if err := mergeKubeconfig(d.kubeconfig("admin"), file); err != nil {
@@ -92,15 +92,16 @@ func TestKubeconfigs(t *testing.T) {
 
 // TestPKI: certificates are made once, and are good for what they are for.
 func TestPKI(t *testing.T) {
-	d := dirs{data: t.TempDir()}
-	if err := makePKI(d, clock.Real()); err != nil {
+	c := &Config{Name: "one", DataDir: t.TempDir()}
+	d := c.dirs()
+	if err := makePKI(c, clock.Real()); err != nil {
 		t.Fatal(err)
 	}
 	before, err := os.ReadFile(d.pki("apiserver.crt"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := makePKI(d, clock.Real()); err != nil {
+	if err := makePKI(c, clock.Real()); err != nil {
 		t.Fatal(err)
 	}
 	after, err := os.ReadFile(d.pki("apiserver.crt"))

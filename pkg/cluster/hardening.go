@@ -42,24 +42,31 @@ func servingFlags() []string {
 
 // hardenedAPIServer are the flags by which the API server differs from one that
 // is started alone.
-func hardenedAPIServer(d dirs) []string {
+func hardenedAPIServer(c *Config, r replica) []string {
+	d := c.dirs()
+	own := []string{"special", controlAddress + "/32"}
+	for _, each := range c.replicas() {
+		if each.advertise != controlAddress {
+			own = append(own, each.advertise+"/32")
+		}
+	}
 	return append(servingFlags(),
 		"--anonymous-auth=false",
 		"--service-account-lookup=true", "--service-account-extend-token-expiration=false",
 		"--enable-admission-plugins=NodeRestriction,DenyServiceExternalIPs,EndpointOwnership",
 		// Nobody's webhook, APIService or Node leads the server to itself, to its
 		// machine or to a cloud's metadata.
-		"--outbound-deny=special,"+controlAddress+"/32",
+		"--outbound-deny="+strings.Join(own, ","),
 		"--encryption-provider-config="+d.encryption(), "--encryption-provider-config-automatic-reload=true",
-		"--audit-policy-file="+d.file("audit-policy.yaml"), "--audit-log-path="+d.auditLog(),
+		"--audit-policy-file="+d.file("audit-policy.yaml"), "--audit-log-path="+d.auditLog(r.suffix),
 		fmt.Sprintf("--audit-log-maxage=%d", auditDays), fmt.Sprintf("--audit-log-maxbackup=%d", auditFiles), fmt.Sprintf("--audit-log-maxsize=%d", auditSize),
 	)
 }
 
 // hardenedManager are the flags of a process that only the API server's own
 // machine asks for metrics: the controller manager and the scheduler.
-func hardenedManager(d dirs, name string) []string {
-	return append(servingFlags(), "--bind-address=127.0.0.1",
+func hardenedManager(d dirs, name, address string) []string {
+	return append(servingFlags(), "--bind-address="+address,
 		"--tls-cert-file="+d.pki(name+".crt"), "--tls-private-key-file="+d.pki(name+".key"), "--client-ca-file="+d.pki("ca.crt"))
 }
 

@@ -22,7 +22,7 @@ const (
 // setupClusterNetwork arranges the namespace that the supervisor was born in:
 // the bridge that joins the nodes, and an end for what no route leads to. There
 // is no uplink: what is sent out of the cluster ends here.
-func setupClusterNetwork() error {
+func setupClusterNetwork(c *Config) error {
 	if err := setUp("lo"); err != nil {
 		return err
 	}
@@ -32,6 +32,11 @@ func setupClusterNetwork() error {
 	}
 	if err := addAddress(bridge, controlAddress); err != nil {
 		return err
+	}
+	for _, r := range c.replicas() {
+		if err := addAddress(bridge, r.advertise); err != nil {
+			return err
+		}
 	}
 	for _, s := range []struct{ file, value string }{
 		{"ipv4/ip_forward", "1"},

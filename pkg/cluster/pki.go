@@ -46,32 +46,28 @@ type leaf struct {
 
 // makePKI makes what is missing of the cluster's keys and certificates, in the
 // layout of /etc/kubernetes/pki, and renews what is about to expire.
-func makePKI(d dirs, c clock.Clock) error { return issueAll(d, c, false) }
+func makePKI(c *Config, clk clock.Clock) error { return issueAll(c, clk, false) }
 
 // issueAll is makePKI; with anew every certificate is issued again, by the same
 // authorities.
-func issueAll(d dirs, c clock.Clock, anew bool) error {
+func issueAll(c *Config, clk clock.Clock, anew bool) error {
+	d := c.dirs()
 	if err := os.MkdirAll(d.pki(""), 0o700); err != nil {
 		return fmt.Errorf("PKI directory: %w", err)
 	}
-	ca, err := authority(d.pki("ca"), "kubernetes", c)
-	if err != nil {
-		return err
+	authorities := map[string]*pair{}
+	for file, name := range authorityNames(c) {
+		var err error
+		if authorities[file], err = authority(d.pki(file), name, clk); err != nil {
+			return err
+		}
 	}
-	front, err := authority(d.pki("front-proxy-ca"), "front-proxy-ca", c)
-	if err != nil {
-		return err
-	}
-	for _, want := range controlCertificates() {
+	for _, want := range controlCertificates(c) {
 		crt, key := d.pki(want.file+".crt"), d.pki(want.file+".key")
-		if !anew && current(crt, key, c) {
+		if !anew && current(crt, key, clk) {
 			continue
 		}
-		signer := ca
-		if want.frontProxy {
-			signer = front
-		}
-		if err := issue(signer, want.leaf, c, crt, key); err != nil {
+		if err := issue(authorities[want.authority], want.leaf, clk, crt, key); err != nil {
 			return fmt.Errorf("certificate %s: %w", want.file, err)
 		}
 	}
@@ -82,22 +78,39 @@ func issueAll(d dirs, c clock.Clock, anew bool) error {
 type control struct {
 	file string
 	leaf
-	frontProxy bool // signed by the authority of front proxies
+	authority string // that signs it, by its file
+}
+
+// authorityNames are the subjects of a cluster's authorities, by their files. Front
+// proxies and etcd have one each of their own: who is trusted by one is not by another.
+func authorityNames(c *Config) map[string]string {
+	names := map[string]string{"ca": "kubernetes", "front-proxy-ca": "front-proxy-ca"}
+	if c.replicated() {
+		names["etcd-ca"] = "etcd-ca"
+	}
+	return names
 }
 
 // controlCertificates are those of the control plane, by their files.
-func controlCertificates() []control {
-	local := []string{"localhost", "127.0.0.1", "::1"}
-	return []control{
-		{file: "apiserver", leaf: leaf{name: "kube-apiserver", hosts: serverHosts()}},
-		// What it may do on kubelets is bound to its name.
-		{file: "apiserver-kubelet-client", leaf: leaf{name: "kube-apiserver-kubelet-client", client: true}},
-		{file: "front-proxy-client", leaf: leaf{name: "front-proxy-client", client: true}, frontProxy: true},
-		{file: controllerManager, leaf: leaf{name: "kube-controller-manager", hosts: local}},
-		{file: scheduler, leaf: leaf{name: "kube-scheduler", hosts: local}},
-		{file: controllerManager + "-client", leaf: leaf{name: "system:kube-controller-manager", client: true}},
-		{file: scheduler + "-client", leaf: leaf{name: "system:kube-scheduler", client: true}},
+func controlCertificates(c *Config) []control {
+	local := []string{"localhost", "::1"}
+	for _, r := range c.replicas() {
+		local = append(local, r.local)
 	}
+	out := []control{
+		{file: "apiserver", leaf: leaf{name: "kube-apiserver", hosts: serverHosts(c)}, authority: "ca"},
+		// What it may do on kubelets is bound to its name.
+		{file: "apiserver-kubelet-client", leaf: leaf{name: "kube-apiserver-kubelet-client", client: true}, authority: "ca"},
+		{file: "front-proxy-client", leaf: leaf{name: "front-proxy-client", client: true}, authority: "front-proxy-ca"},
+		{file: controllerManager, leaf: leaf{name: "kube-controller-manager", hosts: local}, authority: "ca"},
+		{file: scheduler, leaf: leaf{name: "kube-scheduler", hosts: local}, authority: "ca"},
+		{file: controllerManager + "-client", leaf: leaf{name: "system:kube-controller-manager", client: true}, authority: "ca"},
+		{file: scheduler + "-client", leaf: leaf{name: "system:kube-scheduler", client: true}, authority: "ca"},
+	}
+	if c.replicated() {
+		out = append(out, replicatedCertificates()...)
+	}
+	return out
 }
 
 // current tells whether the certificate in a file, with its key, need not be
@@ -116,11 +129,17 @@ func due(cert *x509.Certificate, now time.Time) bool {
 }
 
 // serverHosts is every name and address that clients reach the API server by.
-func serverHosts() []string {
-	return []string{
+func serverHosts(c *Config) []string {
+	out := []string{
 		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + clusterDomain, "localhost",
 		serviceAPI, controlAddress, "127.0.0.1", "::1",
 	}
+	for _, r := range c.replicas() {
+		if r.advertise != controlAddress {
+			out = append(out, r.advertise)
+		}
+	}
+	return out
 }
 
 // authority reads or makes a self-signed authority in base.crt and base.key.
@@ -171,14 +190,16 @@ func writePair(certFile string, cert []byte, keyFile string, key []byte) error {
 // issuePEM signs a certificate for l.
 func issuePEM(by *pair, l leaf, c clock.Clock) (cert, key []byte, err error) {
 	template := &x509.Certificate{
-		Subject:     pkix.Name{CommonName: l.name, Organization: l.organizations},
-		NotBefore:   c.Now().Add(-backdate),
-		NotAfter:    c.Now().Add(leafLife),
-		KeyUsage:    x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		Subject:   pkix.Name{CommonName: l.name, Organization: l.organizations},
+		NotBefore: c.Now().Add(-backdate),
+		NotAfter:  c.Now().Add(leafLife),
+		KeyUsage:  x509.KeyUsageDigitalSignature,
+	}
+	if !l.client || len(l.hosts) > 0 {
+		template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
 	}
 	if l.client {
-		template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+		template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageClientAuth)
 	}
 	for _, h := range l.hosts {
 		if ip := net.ParseIP(h); ip != nil {

@@ -52,7 +52,7 @@ func waitControlPlane(ctx context.Context, c *Config, p *progress) error {
 		return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 	})
 	if err != nil {
-		return p.failed("control plane", err, c.dirs().log(apiserver))
+		return p.failed("control plane", err, c.logsOf(apiserver)...)
 	}
 	p.say("control plane ready at %s", machineServer(c.Port))
 	return nil
@@ -147,7 +147,7 @@ func waitDNS(ctx context.Context, c *Config, p *progress) error {
 		if last != nil {
 			err = fmt.Errorf("%w (%d of %d replicas exist)", err, last.Status.Replicas, *last.Spec.Replicas)
 		}
-		return p.failed("CoreDNS", err, c.dirs().log(controllerManager), c.dirs().log(scheduler))
+		return p.failed("CoreDNS", err, append(c.logsOf(controllerManager), c.logsOf(scheduler)...)...)
 	}
 	p.say("CoreDNS answers at %s", serviceDNS)
 	return nil

@@ -24,6 +24,9 @@ import (
 // compressed tar archive, taken while the API server is stopped for a moment.
 // Secrets in it are encrypted. The keys are not in it, but their names are.
 func Snapshot(ctx context.Context, c *Config, file string, deps Deps) error {
+	if c.replicated() {
+		return fmt.Errorf("%w: save it with etcdctl snapshot save", errOwnEtcd)
+	}
 	var keys []string // unknown if they are not those of ctl
 	e, err := readEncryption(c.dirs().encryption())
 	switch {
@@ -42,6 +45,9 @@ func Snapshot(ctx context.Context, c *Config, file string, deps Deps) error {
 // old changes for new ones. The cluster's own processes are started anew for
 // that reason; programs in pods that watch have to be by their owners.
 func Restore(ctx context.Context, c *Config, file string, deps Deps) error {
+	if c.replicated() {
+		return fmt.Errorf("%w: restore its members with etcdutl snapshot restore", errOwnEtcd)
+	}
 	fresh, old := c.dirs().store()+".new", c.dirs().store()+".old"
 	if err := errors.Join(os.RemoveAll(fresh), os.RemoveAll(old)); err != nil {
 		return fmt.Errorf("old store: %w", err)

@@ -59,7 +59,7 @@ func Supervise(ctx context.Context, dataDir string, deps Deps) error {
 	if err != nil {
 		return err
 	}
-	if err := setupClusterNetwork(); err != nil {
+	if err := setupClusterNetwork(s.cfg); err != nil {
 		return err
 	}
 	listener, err := s.listen(ctx)
@@ -69,7 +69,13 @@ func Supervise(ctx context.Context, dataDir string, deps Deps) error {
 	collector, endCollector := context.WithCancel(context.WithoutCancel(ctx))
 	defer endCollector()
 	go s.reaper.run(collector) // ends with endCollector; every child has been collected before
-	for _, p := range controlProcesses(s.cfg, os.NewFile(machineFile, "machine")) {
+	machine := os.NewFile(machineFile, "machine")
+	if s.cfg.replicated() {
+		if err := s.startBalancer(machine); err != nil {
+			return fmt.Errorf("balancer: %w", err)
+		}
+	}
+	for _, p := range controlProcesses(s.cfg, machine) {
 		s.control[p.name] = s.keep(p)
 	}
 	if err := s.resumeNodes(); err != nil {

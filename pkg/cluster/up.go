@@ -84,7 +84,7 @@ var (
 
 // start writes the cluster's files and starts its supervisor.
 func start(ctx context.Context, c *Config, p *progress) error {
-	if err := checkPrograms(c); err != nil {
+	if err := errors.Join(settleReplicas(c), checkPrograms(c)); err != nil {
 		return err
 	}
 	d := c.dirs()
@@ -103,7 +103,7 @@ func start(ctx context.Context, c *Config, p *progress) error {
 		return err
 	}
 	defer machine.Close()
-	if err := errors.Join(makePKI(d, p.deps.Clock), makeKubeconfigs(d, c, p.deps.Clock), makeEncryption(d), makeControlPlane(c)); err != nil {
+	if err := errors.Join(makePKI(c, p.deps.Clock), makeKubeconfigs(d, c, p.deps.Clock), makeEncryption(d), makeControlPlane(c)); err != nil {
 		return err
 	}
 	if err := errors.Join(writeJSON(d.config(), c), writeJSON(d.record(), c)); err != nil {
@@ -122,6 +122,9 @@ func checkPrograms(c *Config) error {
 		for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr", "runc", "cni/bridge"} {
 			programs = append(programs, filepath.Join(c.ToolsDir, name))
 		}
+	}
+	if c.replicated() {
+		programs = append(programs, filepath.Join(c.ToolsDir, etcd))
 	}
 	var err error
 	for _, name := range programs {
@@ -218,7 +221,7 @@ func bringUp(ctx context.Context, c *Config, p *progress) error {
 	group, until := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		if err := applyAddons(until, c, p.deps.Clock); err != nil {
-			return p.failed("add-ons", err, c.dirs().log(apiserver))
+			return p.failed("add-ons", err, c.logsOf(apiserver)...)
 		}
 		return nil
 	})

@@ -79,6 +79,7 @@ func (s *clusters) upCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	f.IntVar(&cfg.Nodes, "nodes", cluster.DefaultNodes, "how many nodes; 0: a control plane alone")
+	f.IntVar(&cfg.ControlPlanes, "control-planes", 0, "how many control planes; several share an etcd of three members (default 1)")
 	f.StringVar(&cfg.LoadBalancers, "load-balancer-addresses", "", fmt.Sprintf("addresses of services of type LoadBalancer, on the nodes' link (default %s)", cluster.DefaultLoadBalancers))
 	f.BoolVar(&cfg.Ingress, "ingress", false, "serve Ingresses of the class keelson, at the address of the Service kube-system/ingress")
 	f.IntVar(&cfg.Port, "port", 0, fmt.Sprintf("port of the API server on 127.0.0.1 (default %d, or the next that is free)", cluster.DefaultPort))

@@ -1,0 +1,108 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/netutil"
+)
+
+const (
+	// balanced is how many connections a balancer holds at once.
+	balanced = 10_000
+	// dialPatience is how long a server may take to accept.
+	dialPatience = time.Second
+)
+
+// balancer hands connections to servers in turn. A server that does not accept
+// is passed over; when none does, the connection is closed. It knows nothing of
+// what is said on a connection: clients see the servers' own certificates.
+type balancer struct {
+	servers []string
+	turn    atomic.Uint32
+	log     *slog.Logger
+}
+
+// startBalancer balances what comes to the cluster's address, and to the socket
+// on the machine's loopback, between its API servers, until s.alive is done.
+func (s *supervisor) startBalancer(machine *os.File) error {
+	b := &balancer{log: s.deps.Log}
+	for _, r := range s.cfg.replicas() {
+		b.servers = append(b.servers, net.JoinHostPort(r.bind, strconv.Itoa(controlPort)))
+	}
+	outer, err := net.FileListener(machine)
+	if err != nil {
+		return err
+	}
+	inner, err := (&net.ListenConfig{}).Listen(s.alive, "tcp", net.JoinHostPort(controlAddress, strconv.Itoa(controlPort)))
+	if err != nil {
+		return err
+	}
+	for _, l := range []net.Listener{outer, inner} {
+		s.tasks.Go(func() { b.serve(s.alive, netutil.LimitListener(l, balanced)) })
+	}
+	return nil
+}
+
+// serve joins what l accepts to servers, until ctx is done.
+func (b *balancer) serve(ctx context.Context, l net.Listener) {
+	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
+	var open sync.WaitGroup
+	defer open.Wait()
+	for {
+		client, err := l.Accept()
+		if err != nil {
+			if ctx.Err() == nil {
+				b.log.Error("Balancer ended", "address", l.Addr(), "err", err)
+			}
+			return
+		}
+		open.Go(func() { b.join(ctx, client) })
+	}
+}
+
+// join carries bytes between a client and the next server that accepts.
+func (b *balancer) join(ctx context.Context, client net.Conn) {
+	defer client.Close()
+	server := b.dial(ctx)
+	if server == nil {
+		return
+	}
+	defer server.Close()
+	ctx, done := context.WithCancel(ctx)
+	defer done()
+	// The end of either direction, or of the cluster, ends both: neither side of
+	// this protocol goes on without the other.
+	defer context.AfterFunc(ctx, func() { _, _ = client.Close(), server.Close() })()
+	var up sync.WaitGroup
+	up.Go(func() {
+		defer done()
+		_, _ = io.Copy(server, client)
+	})
+	_, _ = io.Copy(client, server)
+	done()
+	up.Wait()
+}
+
+// dial connects to the next server that accepts; nil: none does.
+func (b *balancer) dial(ctx context.Context) net.Conn {
+	first := int(b.turn.Add(1) % uint32(len(b.servers)))
+	for i := range b.servers {
+		address := b.servers[(first+i)%len(b.servers)]
+		conn, err := (&net.Dialer{Timeout: dialPatience}).DialContext(ctx, "tcp", address)
+		if err == nil {
+			return conn
+		}
+	}
+	return nil
+}

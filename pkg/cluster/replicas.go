@@ -1,0 +1,155 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// A cluster has one control plane, whose API server has its store inside it, or
+// several, which share an etcd of its own and are reached through a balancer.
+
+const (
+	maxControlPlanes = 3
+	// etcdMembers is how many an etcd of its own has: one may be lost.
+	etcdMembers = 3
+	etcdQuota   = 8 << 30 // bytes
+	etcd        = "etcd"
+)
+
+// replica is one of a cluster's control planes.
+type replica struct {
+	// suffix ends the names of its processes; that of the only one is empty.
+	suffix string
+	// bind is where its API server listens, advertise where pods find it.
+	bind, advertise string
+	// local is where its other processes listen: for this machine alone.
+	local string
+}
+
+// replicated tells whether there are several control planes.
+func (c *Config) replicated() bool { return c.ControlPlanes > 1 }
+
+// replicas are the cluster's control planes.
+func (c *Config) replicas() []replica {
+	if !c.replicated() {
+		return []replica{{bind: "0.0.0.0", advertise: controlAddress, local: "127.0.0.1"}}
+	}
+	out := make([]replica, c.ControlPlanes)
+	for i := range out {
+		address := above(controlAddress, i+1)
+		out[i] = replica{suffix: fmt.Sprintf("-%d", i+1), bind: address, advertise: address, local: above("127.0.0.1", i)}
+	}
+	return out
+}
+
+// above is the nth address above another.
+func above(address string, n int) string {
+	a := netip.MustParseAddr(address).As4()
+	a[3] += byte(n)
+	return netip.AddrFrom4(a).String()
+}
+
+// logsOf are the logs of a process in all control planes.
+func (c *Config) logsOf(name string) []string {
+	var out []string
+	for _, r := range c.replicas() {
+		out = append(out, c.dirs().log(name+r.suffix))
+	}
+	return out
+}
+
+var (
+	errOtherPlanes = errors.New("how many control planes a cluster has is settled when it is made")
+	errOwnEtcd     = errors.New("the cluster has several control planes and an etcd of its own")
+)
+
+// settleReplicas takes over how many control planes the cluster in its directory
+// has, or refuses what was asked for.
+func settleReplicas(c *Config) error {
+	was := Config{}
+	if !exists(c.dirs().config()) {
+		return nil
+	}
+	if err := readJSON(c.dirs().config(), &was); err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
+	had := max(was.ControlPlanes, 1)
+	if c.ControlPlanes != 0 && c.ControlPlanes != had {
+		return fmt.Errorf("%s has %d, want %d: %w", c.DataDir, had, c.ControlPlanes, errOtherPlanes)
+	}
+	c.ControlPlanes = was.ControlPlanes
+	return nil
+}
+
+// storeArgs tell the API server where its objects are.
+func storeArgs(c *Config) []string {
+	d := c.dirs()
+	if !c.replicated() {
+		return []string{"--data-dir=" + d.store()}
+	}
+	var servers []string
+	for i := range etcdMembers {
+		servers = append(servers, etcdURL(i, "2379"))
+	}
+	return []string{
+		"--etcd-servers=" + strings.Join(servers, ","), "--etcd-cafile=" + d.pki("etcd-ca.crt"),
+		"--etcd-certfile=" + d.pki("apiserver-etcd-client.crt"), "--etcd-keyfile=" + d.pki("apiserver-etcd-client.key"),
+	}
+}
+
+func etcdURL(member int, port string) string {
+	return "https://" + above("127.0.0.1", member) + ":" + port
+}
+
+func etcdName(member int) string { return fmt.Sprintf("%s-%d", etcd, member+1) }
+
+// etcdProcesses are the members of the cluster's own etcd. Only who has a
+// certificate of etcd's own authority may speak to them.
+func etcdProcesses(c *Config, env []string) []process {
+	d := c.dirs()
+	var all []string
+	for i := range etcdMembers {
+		all = append(all, etcdName(i)+"="+etcdURL(i, "2380"))
+	}
+	out := make([]process, etcdMembers)
+	for i := range out {
+		client, peer := etcdURL(i, "2379"), etcdURL(i, "2380")
+		out[i] = process{
+			name: etcdName(i), log: d.log(etcdName(i)), env: env, attr: controlAttr(),
+			argv: []string{
+				filepath.Join(c.ToolsDir, etcd), "--name=" + etcdName(i), "--data-dir=" + d.file(etcdName(i)), "--logger=zap", "--log-level=warn",
+				"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
+				"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer,
+				"--initial-cluster=" + strings.Join(all, ","), "--initial-cluster-token=" + c.Name,
+				fmt.Sprintf("--quota-backend-bytes=%d", etcdQuota), "--tls-min-version=TLS1.2",
+				"--client-cert-auth", "--trusted-ca-file=" + d.pki("etcd-ca.crt"), "--cert-file=" + d.pki("etcd.crt"), "--key-file=" + d.pki("etcd.key"),
+				"--peer-client-cert-auth", "--peer-trusted-ca-file=" + d.pki("etcd-ca.crt"), "--peer-cert-file=" + d.pki("etcd.crt"), "--peer-key-file=" + d.pki("etcd.key"),
+			},
+		}
+	}
+	return out
+}
+
+// controlAttr has a process die with its supervisor.
+func controlAttr() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// replicatedCertificates are those that only a cluster of several control planes has.
+func replicatedCertificates() []control {
+	var members []string
+	for i := range etcdMembers {
+		members = append(members, above("127.0.0.1", i))
+	}
+	return []control{
+		{file: etcd, leaf: leaf{name: etcd, hosts: members, client: true}, authority: "etcd-ca"},
+		{file: "apiserver-etcd-client", leaf: leaf{name: "kube-apiserver-etcd-client", client: true}, authority: "etcd-ca"},
+	}
+}
