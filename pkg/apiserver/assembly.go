@@ -63,6 +63,7 @@ type assembly struct {
 	tokens     authenticator.Token
 	rules      *rbac.Index
 	synced     []func() bool // what authorization knows by informers
+	decides    chan struct{} // closed once authorization knows all that it decides by
 	authz      authorizer.Authorizer
 	ruleSource authorizer.RuleResolver
 	graph      *nodeauth.Graph
@@ -97,6 +98,7 @@ func (s *Server) assemble(ctx context.Context, kvs kv.Store, backend *store.Back
 	a := &assembly{
 		server: s, cfg: &s.cfg, scheme: scheme, kv: kvs, stores: stores{backend, scheme, transcode.NewTypes()},
 		started: health.NewGate("informer-sync", "informers not synced yet"),
+		decides: make(chan struct{}),
 	}
 	if a.self, err = newSelf(); err != nil {
 		return nil, err
@@ -165,7 +167,7 @@ func (a *assembly) buildAuthz() error {
 		}
 		members[config.ModeNode] = nodeauth.NewAuthorizer(a.graph, rbac.Allows(rules), known)
 	}
-	if err := chain.Build(members); err != nil {
+	if err := chain.Build(members, a.decides); err != nil {
 		return err
 	}
 	a.authz, a.ruleSource = chain, chain

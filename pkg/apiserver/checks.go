@@ -128,6 +128,15 @@ func (a *assembly) authorizationSynced() error {
 	return nil
 }
 
+// awaitAuthorization follows the making of the default policy. It lets requests be
+// refused once it is known that they are to be: roles, bindings and nodes are loaded.
+func (a *assembly) awaitAuthorization(ctx context.Context) {
+	err := a.poll(ctx, func(context.Context) bool { return a.authorizationSynced() == nil })
+	if err == nil {
+		close(a.decides)
+	}
+}
+
 // hostAddress is the machine's first global unicast address, or loopback.
 func hostAddress() net.IP {
 	addresses, err := net.InterfaceAddrs()

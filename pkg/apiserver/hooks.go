@@ -47,7 +47,7 @@ func (a *assembly) buildHooks() error {
 			run:   func(ctx context.Context) error { return bootstrap.Namespaces(ctx, client) },
 			after: a.keep(time.Minute, func(ctx context.Context) error { return bootstrap.Namespaces(ctx, client) })},
 		{name: "crd-informer-synced", run: a.custom.WaitSynced},
-		{name: "rbac/bootstrap-roles", run: a.bootstrapRoles},
+		{name: "rbac/bootstrap-roles", run: a.bootstrapRoles, after: a.awaitAuthorization},
 		{name: "scheduling/bootstrap-system-priority-classes",
 			run: func(ctx context.Context) error { return bootstrap.PriorityClasses(ctx, client) }},
 		{name: "start-kubernetes-service-cidr-controller",

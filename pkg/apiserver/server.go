@@ -121,7 +121,7 @@ func (s *Server) load() error {
 		return err
 	}
 	s.authorizers, err = authz.Load(authz.Config{
-		Authorization: s.cfg.Authorization, Modes: s.cfg.AuthorizationModes, ServerID: daemon.ServerID(), Log: s.log,
+		Authorization: s.cfg.Authorization, Modes: s.cfg.AuthorizationModes, ServerID: daemon.ServerID(), Clock: s.deps.Clock, Log: s.log,
 	})
 	if err != nil {
 		return err

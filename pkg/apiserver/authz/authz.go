@@ -6,7 +6,9 @@
 // about webhooks may change, while the authorizers within the server stay those
 // of the start.
 //
-// The first that allows or denies decides. Nobody having an opinion is a refusal.
+// The first that allows or denies decides. Nobody having an opinion is a refusal,
+// but not before what the authorizers within the server follow has been loaded:
+// until then a request that nobody has an opinion on waits.
 package authz
 
 import (
@@ -33,6 +35,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/union"
 	"k8s.io/apiserver/pkg/server/options/authorizationconfig/metrics"
 
+	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/apiserver/abac"
 	"keelson.dev/keelson/pkg/apiserver/config"
 	"keelson.dev/keelson/pkg/apiserver/follow"
@@ -43,8 +46,14 @@ type Config struct {
 	config.Authorization
 	Modes    []string // where no file is given
 	ServerID string
+	Clock    clock.Clock
 	Log      *slog.Logger
 }
+
+// patience is how long a request waits for what the authorizers follow.
+const patience = 10 * time.Second
+
+var errNotLoaded = errors.New("roles, bindings or nodes have not been loaded yet")
 
 // Authorizer decides, and knows what users may do.
 type Authorizer interface {
@@ -60,6 +69,7 @@ type Chain struct {
 	compiler authorizationcel.Compiler
 	policies abac.Policies
 	members  map[string]Authorizer // within the server, by mode
+	loaded   <-chan struct{}       // closed once members know what they follow; nil: they follow nothing
 	current  atomic.Pointer[order]
 }
 
@@ -159,9 +169,9 @@ func (c *Chain) parse(text string) (*apiserver.AuthorizationConfiguration, error
 }
 
 // Build makes the chain of the start. members are RBAC and Node, where Has says
-// that there are.
-func (c *Chain) Build(members map[string]Authorizer) error {
-	c.members = members
+// that there are; loaded is closed once they know what they follow.
+func (c *Chain) Build(members map[string]Authorizer, loaded <-chan struct{}) error {
+	c.members, c.loaded = members, loaded
 	if c.policies != nil {
 		c.members[config.ModeABAC] = c.policies
 	}
@@ -209,9 +219,27 @@ func (c *Chain) one(a *apiserver.AuthorizerConfiguration) (Authorizer, error) {
 	}
 }
 
-// Authorize implements authorizer.Authorizer.
+// Authorize implements authorizer.Authorizer. A server that has just been started
+// does not refuse what it would allow a moment later: clients take a refusal for
+// the truth.
 func (c *Chain) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	return c.current.Load().Authorize(ctx, a)
+	wait := c.loaded
+	select {
+	case <-wait:
+		wait = nil
+	default:
+	}
+	decision, reason, err := c.current.Load().Authorize(ctx, a)
+	if decision != authorizer.DecisionNoOpinion || wait == nil {
+		return decision, reason, err
+	}
+	select {
+	case <-wait:
+		return c.current.Load().Authorize(ctx, a)
+	case <-ctx.Done():
+	case <-c.cfg.Clock.After(patience):
+	}
+	return authorizer.DecisionNoOpinion, "", errNotLoaded
 }
 
 // RulesFor implements authorizer.RuleResolver.

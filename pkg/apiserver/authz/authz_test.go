@@ -4,13 +4,16 @@
 package authz
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -20,6 +23,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	testclock "k8s.io/utils/clock/testing"
 
 	"keelson.dev/keelson/pkg/apiserver/config"
 	"keelson.dev/keelson/pkg/apiserver/rbac"
@@ -83,7 +87,7 @@ func newChain(t *testing.T, cfg config.Authorization, modes ...string) *Chain {
 	index := rbac.NewIndex()
 	index.SetRole("", "reader", []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}})
 	index.SetBinding("", "readers", rbacv1.RoleRef{Kind: "ClusterRole", Name: "reader"}, []rbacv1.Subject{{Kind: "User", Name: "bob"}, {Kind: "User", Name: "mallory"}})
-	if err := c.Build(map[string]Authorizer{config.ModeRBAC: index}); err != nil {
+	if err := c.Build(map[string]Authorizer{config.ModeRBAC: index}, nil); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -95,6 +99,53 @@ func decide(t *testing.T, c *Chain, name, resource string, groups ...string) aut
 		User: &user.DefaultInfo{Name: name, Groups: groups}, Verb: "get", APIVersion: "v1", Resource: resource, Namespace: "n", ResourceRequest: true,
 	})
 	return d
+}
+
+// TestNotLoaded: nobody is refused for what the server has not loaded yet.
+func TestNotLoaded(t *testing.T) {
+	clk := testclock.NewFakeClock(time.Now())
+	c, err := Load(Config{Modes: []string{config.ModeRBAC}, ServerID: "test", Clock: clk, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	index, loaded := rbac.NewIndex(), make(chan struct{})
+	if err := c.Build(map[string]Authorizer{config.ModeRBAC: index}, loaded); err != nil {
+		t.Fatal(err)
+	}
+	if d := decide(t, c, "root", "pods", user.SystemPrivilegedGroup); d != authorizer.DecisionAllow {
+		t.Errorf("administrator, before anything is loaded: %v", d)
+	}
+	ask := func() <-chan error {
+		done := make(chan error, 1)
+		go func() {
+			d, _, err := c.Authorize(context.Background(), authorizer.AttributesRecord{
+				User: &user.DefaultInfo{Name: "bob"}, Verb: "get", APIVersion: "v1", Resource: "pods", Namespace: "n", ResourceRequest: true,
+			})
+			if err == nil && d != authorizer.DecisionAllow {
+				err = fmt.Errorf("decision %v", d)
+			}
+			done <- err
+		}()
+		for !clk.HasWaiters() {
+			runtime.Gosched()
+		}
+		return done
+	}
+	late := ask()
+	clk.Step(patience)
+	if err := <-late; !errors.Is(err, errNotLoaded) {
+		t.Errorf("after %v: %v", patience, err)
+	}
+	early := ask()
+	index.SetRole("", "reader", []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}})
+	index.SetBinding("", "readers", rbacv1.RoleRef{Kind: "ClusterRole", Name: "reader"}, []rbacv1.Subject{{Kind: "User", Name: "bob"}})
+	close(loaded)
+	if err := <-early; err != nil {
+		t.Errorf("once roles are loaded: %v", err)
+	}
+	if d := decide(t, c, "eve", "pods"); d != authorizer.DecisionNoOpinion {
+		t.Errorf("somebody without a role: %v", d)
+	}
 }
 
 func TestChain(t *testing.T) {

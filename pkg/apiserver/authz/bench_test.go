@@ -40,7 +40,7 @@ func BenchmarkAuthorize(b *testing.B) {
 	x.SetRole("ns-7", "last", []rbacv1.PolicyRule{{Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"pods"}}})
 	x.SetBinding("ns-7", "last", rbacv1.RoleRef{Kind: "Role", Name: "last"}, []rbacv1.Subject{{Kind: "ServiceAccount", Name: "default", Namespace: "ns-7"}})
 	node := nodeauth.NewAuthorizer(nodeauth.NewGraph(), rbac.Allows(nil), func() bool { return true })
-	if err := c.Build(map[string]Authorizer{config.ModeRBAC: x, config.ModeNode: node}); err != nil {
+	if err := c.Build(map[string]Authorizer{config.ModeRBAC: x, config.ModeNode: node}, nil); err != nil {
 		b.Fatal(err)
 	}
 	who := &user.DefaultInfo{Name: "system:serviceaccount:ns-7:default", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:ns-7", "system:authenticated", "team-7"}}

@@ -22,7 +22,7 @@ func FuzzWebhook(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	if err := c.Build(map[string]Authorizer{}); err != nil {
+	if err := c.Build(map[string]Authorizer{}, nil); err != nil {
 		f.Fatal(err)
 	}
 	review := `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":%t,"denied":%t,"reason":"x"}}`
