@@ -168,6 +168,11 @@ func (c *components) Update(context.Context, string, store.UpdateFunc) (*store.R
 	return nil, c.refuse("update")
 }
 
+// UpdateAll is refused.
+func (c *components) UpdateAll(context.Context, []string, func(context.Context, int, *store.Record) (store.Object, error)) ([]error, error) {
+	return nil, c.refuse("update")
+}
+
 // Delete is refused.
 func (c *components) Delete(context.Context, string, func(*store.Record) error) (*store.Record, error) {
 	return nil, c.refuse("delete")

@@ -21,7 +21,7 @@ import (
 func TestEventsEndTogether(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	ctx, events := t.Context(), s.Client.CoreV1().Events("default")
-	const count = 2*kv.MaxDeletes + 10
+	const count = 2*kv.MaxChanges + 10
 	create := func(name string, labels map[string]string, finalizers ...string) *v1.Event {
 		t.Helper()
 		e, err := events.Create(ctx, &v1.Event{

@@ -6,6 +6,7 @@ package encryption
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -108,12 +109,9 @@ func (s *Store) Range(ctx context.Context, opts kv.RangeOptions) (kv.RangeResult
 
 // Put implements kv.Store.
 func (s *Store) Put(ctx context.Context, key string, data []byte, expect, ttl int64) (kv.WriteResult, error) {
-	if t := s.transformer(key); t != nil {
-		sealed, err := t.TransformToStorage(ctx, data, value.DefaultContext(key))
-		if err != nil {
-			return kv.WriteResult{}, fmt.Errorf("encrypt %q: %w", key, err)
-		}
-		data = sealed
+	data, err := s.seal(ctx, key, data)
+	if err != nil {
+		return kv.WriteResult{}, err
 	}
 	return s.result(ctx)(s.inner.Put(ctx, key, data, expect, ttl))
 }
@@ -123,9 +121,33 @@ func (s *Store) Delete(ctx context.Context, key string, expect int64) (kv.WriteR
 	return s.result(ctx)(s.inner.Delete(ctx, key, expect))
 }
 
-// DeleteAll implements kv.Store.
-func (s *Store) DeleteAll(ctx context.Context, keys []kv.Expected) (kv.WriteResult, error) {
-	return s.inner.DeleteAll(ctx, keys)
+// WriteAll implements kv.Store.
+func (s *Store) WriteAll(ctx context.Context, changes []kv.Change) (kv.WriteResult, error) {
+	sealed := slices.Clone(changes)
+	for i := range sealed {
+		c := &sealed[i]
+		if c.Delete {
+			continue
+		}
+		var err error
+		if c.Value, err = s.seal(ctx, c.Key, c.Value); err != nil {
+			return kv.WriteResult{}, err
+		}
+	}
+	return s.inner.WriteAll(ctx, sealed)
+}
+
+// seal is a value as it is to be stored.
+func (s *Store) seal(ctx context.Context, key string, data []byte) ([]byte, error) {
+	t := s.transformer(key)
+	if t == nil {
+		return data, nil
+	}
+	sealed, err := t.TransformToStorage(ctx, data, value.DefaultContext(key))
+	if err != nil {
+		return nil, fmt.Errorf("encrypt %q: %w", key, err)
+	}
+	return sealed, nil
 }
 
 // result decrypts what stood in the way of a write.

@@ -19,11 +19,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"keelson.dev/api/scheduling/v1alpha1"
 	"keelson.dev/apiserver/registry"
+	"keelson.dev/apiserver/store/kv"
 )
 
 const (
@@ -113,34 +115,78 @@ func (b *Batch) bindOne(ctx context.Context, batch *v1alpha1.BindingBatch, in *v
 	return b.assign(ctx, batch, in, binding)
 }
 
-// bindGang binds all pods or none: first it looks for what speaks against any.
-// It is not cut off by a client that goes away between.
+// bindGang binds all pods or none, in one transaction of the store.
 func (b *Batch) bindGang(ctx context.Context, batch *v1alpha1.BindingBatch, results []v1alpha1.Result) {
-	bindings := make([]*corev1.Binding, len(results))
-	var bad atomic.Int64
+	bindings, errs := make([]*corev1.Binding, len(results)), repeated(batch)
 	each(len(results), func(i int) {
-		in := &batch.Bindings[i]
-		bindings[i] = bindingOf(in)
-		err := b.admit(ctx, bindings[i])
-		if err == nil {
-			err = b.Binder.check(ctx, in.Namespace, bindings[i])
-		}
-		if err != nil {
-			results[i] = refused(err)
-			bad.Add(1)
+		bindings[i] = bindingOf(&batch.Bindings[i])
+		if errs[i] == nil {
+			errs[i] = b.admit(ctx, bindings[i])
 		}
 	})
-	if n := bad.Load(); n > 0 {
-		for i, in := range batch.Bindings {
-			if results[i].Code == 0 {
-				results[i] = refused(apierrors.NewConflict(schema.GroupResource{Resource: "pods/binding"}, in.Name,
-					fmt.Errorf("%d other bindings of the batch are refused, and it is all or nothing", n)))
-			}
+	if b.refuseAll(batch, errs, results) {
+		return
+	}
+	errs, err := b.Binder.bindAll(ctx, bindings)
+	switch {
+	case errors.Is(err, kv.ErrTooLarge):
+		b.bindCarefully(ctx, batch, bindings, results)
+	case err != nil:
+		for i := range results {
+			results[i] = refused(err)
 		}
+	case !b.refuseAll(batch, errs, results):
+		ctx = context.WithoutCancel(ctx)
+		each(len(results), func(i int) { results[i] = b.bound(ctx, batch, &batch.Bindings[i]) })
+	}
+}
+
+// repeated has an error for each binding of a pod that an earlier one is of.
+func repeated(batch *v1alpha1.BindingBatch) []error {
+	errs, seen := make([]error, len(batch.Bindings)), map[types.NamespacedName]bool{}
+	for i, in := range batch.Bindings {
+		pod := types.NamespacedName{Namespace: in.Namespace, Name: in.Name}
+		if seen[pod] {
+			errs[i] = apierrors.NewBadRequest(fmt.Sprintf("pod %s is in the batch more than once", pod))
+		}
+		seen[pod] = true
+	}
+	return errs
+}
+
+// bindCarefully binds the pods of a gang that is too large for one transaction:
+// first it looks for what speaks against any. It is not cut off by a client that
+// goes away between.
+func (b *Batch) bindCarefully(ctx context.Context, batch *v1alpha1.BindingBatch, bindings []*corev1.Binding, results []v1alpha1.Result) {
+	errs := make([]error, len(results))
+	each(len(results), func(i int) { errs[i] = b.Binder.check(ctx, bindings[i].Namespace, bindings[i]) })
+	if b.refuseAll(batch, errs, results) {
 		return
 	}
 	ctx = context.WithoutCancel(ctx)
 	each(len(results), func(i int) { results[i] = b.assign(ctx, batch, &batch.Bindings[i], bindings[i]) })
+}
+
+// refuseAll tells what speaks against some bindings, and with them against all.
+// It returns false when nothing does.
+func (b *Batch) refuseAll(batch *v1alpha1.BindingBatch, errs []error, results []v1alpha1.Result) bool {
+	bad := 0
+	for i, err := range errs {
+		if err != nil {
+			results[i] = refused(err)
+			bad++
+		}
+	}
+	if bad == 0 {
+		return false
+	}
+	for i, in := range batch.Bindings {
+		if results[i].Code == 0 {
+			results[i] = refused(apierrors.NewConflict(schema.GroupResource{Resource: "pods/binding"}, in.Name,
+				fmt.Errorf("%d other bindings of the batch are refused, and it is all or nothing", bad)))
+		}
+	}
+	return true
 }
 
 func bindingOf(in *v1alpha1.Binding) *corev1.Binding {
@@ -155,6 +201,11 @@ func (b *Batch) assign(ctx context.Context, batch *v1alpha1.BindingBatch, in *v1
 	if err := b.Binder.bind(ctx, in.Namespace, binding, false); err != nil {
 		return refused(err)
 	}
+	return b.bound(ctx, batch, in)
+}
+
+// bound tells of a pod that has been bound.
+func (b *Batch) bound(ctx context.Context, batch *v1alpha1.BindingBatch, in *v1alpha1.Binding) v1alpha1.Result {
 	if batch.ReportingController != "" {
 		b.tell(ctx, &eventsv1.Event{
 			ReportingController: batch.ReportingController, ReportingInstance: batch.ReportingInstance,

@@ -5,7 +5,6 @@ package pods_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"testing"
 
@@ -60,21 +59,8 @@ func TestBatchBindsWhatItCan(t *testing.T) {
 // TestAllOrNothing: none of a gang is bound unless all can be; then all are.
 func TestAllOrNothing(t *testing.T) {
 	c := testserver.Start(t, testserver.Options{}).Client
-	ctx := t.Context()
-	if _, err := c.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	batch := v1alpha1.BindingBatch{AllOrNothing: true}
 	const pods = v1alpha1.MaxBindings + 8 // more than a plain batch may have
-	for i := range pods {
-		pod, err := c.CoreV1().Pods("default").Create(ctx, &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("p", i)}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
-		}, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		batch.Bindings = append(batch.Bindings, v1alpha1.Binding{Namespace: "default", Name: pod.Name, UID: pod.UID, Node: "n"})
-	}
+	batch := gangOn(t, c, pods)
 	send := func() map[int32]int {
 		t.Helper()
 		result := sendBatch(t, c, &batch)
@@ -84,23 +70,15 @@ func TestAllOrNothing(t *testing.T) {
 		}
 		return codes
 	}
-	bound := func() int {
-		t.Helper()
-		list, err := c.CoreV1().Pods("default").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=n"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(list.Items)
-	}
 	last := &batch.Bindings[pods-1]
 	name := last.Name
 	last.Name = "absent"
-	if codes := send(); codes[http.StatusConflict] != pods-1 || codes[http.StatusNotFound] != 1 || bound() != 0 {
-		t.Errorf("with a pod that is absent: %v, %d pods are bound", codes, bound())
+	if codes := send(); codes[http.StatusConflict] != pods-1 || codes[http.StatusNotFound] != 1 || boundTo(t, c, "n") != 0 {
+		t.Errorf("with a pod that is absent: %v, %d pods are bound", codes, boundTo(t, c, "n"))
 	}
 	last.Name = name
-	if codes := send(); codes[http.StatusCreated] != pods || bound() != pods {
-		t.Errorf("with all pods there: %v, %d pods are bound", codes, bound())
+	if codes := send(); codes[http.StatusCreated] != pods || boundTo(t, c, "n") != pods {
+		t.Errorf("with all pods there: %v, %d pods are bound", codes, boundTo(t, c, "n"))
 	}
 	if codes := send(); codes[http.StatusConflict] != pods {
 		t.Errorf("once more: %v", codes)

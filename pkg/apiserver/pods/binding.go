@@ -119,31 +119,7 @@ func validateBinding(b *corev1.Binding) field.ErrorList {
 // against it. It goes past strategies: what it changes, updates may not.
 func (b *Binder) assign(ctx context.Context, namespace string, binding *corev1.Binding, dryRun bool) error {
 	reg := b.Registry()
-	change := func(_ context.Context, cur *store.Record) (store.Object, error) {
-		obj, err := cur.Object()
-		if err != nil {
-			return nil, err
-		}
-		pod, ok := obj.(*corev1.Pod)
-		if !ok {
-			return nil, fmt.Errorf("unexpected object: %T", obj)
-		}
-		if err := bindable(pod, binding); err != nil {
-			return nil, err
-		}
-		pod.Spec.NodeName = binding.Target.Name
-		pod.Status.NominatedNodeName = ""
-		if len(binding.Annotations) > 0 && pod.Annotations == nil {
-			pod.Annotations = map[string]string{}
-		}
-		maps.Copy(pod.Annotations, binding.Annotations)
-		if len(binding.Labels) > 0 && pod.Labels == nil {
-			pod.Labels = map[string]string{}
-		}
-		maps.Copy(pod.Labels, binding.Labels)
-		setCondition(&pod.Status, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, metav1.NewTime(b.Clock.Now()))
-		return pod, nil
-	}
+	change := func(_ context.Context, cur *store.Record) (store.Object, error) { return b.assigned(cur, binding) }
 	key := namespace + "/" + binding.Name
 	if dryRun {
 		rec, err := reg.Store().Get(ctx, key, "")
@@ -154,6 +130,48 @@ func (b *Binder) assign(ctx context.Context, namespace string, binding *corev1.B
 	}
 	_, err := reg.Store().Update(ctx, key, change)
 	return err
+}
+
+// bindAll assigns all pods at once, or says what is in the way of which.
+func (b *Binder) bindAll(ctx context.Context, bindings []*corev1.Binding) (refused []error, err error) {
+	keys := make([]string, len(bindings))
+	for i, binding := range bindings {
+		keys[i] = binding.Namespace + "/" + binding.Name
+	}
+	refused, err = b.Registry().Store().UpdateAll(ctx, keys, func(_ context.Context, i int, cur *store.Record) (store.Object, error) {
+		return b.assigned(cur, bindings[i])
+	})
+	for i := range refused {
+		refused[i] = worded(bindings[i], refused[i])
+	}
+	return refused, err
+}
+
+// assigned is a pod with the node that a binding gives it.
+func (b *Binder) assigned(cur *store.Record, binding *corev1.Binding) (store.Object, error) {
+	obj, err := cur.Object()
+	if err != nil {
+		return nil, err
+	}
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return nil, fmt.Errorf("unexpected object: %T", obj)
+	}
+	if err := bindable(pod, binding); err != nil {
+		return nil, err
+	}
+	pod.Spec.NodeName = binding.Target.Name
+	pod.Status.NominatedNodeName = ""
+	if len(binding.Annotations) > 0 && pod.Annotations == nil {
+		pod.Annotations = map[string]string{}
+	}
+	maps.Copy(pod.Annotations, binding.Annotations)
+	if len(binding.Labels) > 0 && pod.Labels == nil {
+		pod.Labels = map[string]string{}
+	}
+	maps.Copy(pod.Labels, binding.Labels)
+	setCondition(&pod.Status, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, metav1.NewTime(b.Clock.Now()))
+	return pod, nil
 }
 
 func bindable(pod *corev1.Pod, binding *corev1.Binding) error {

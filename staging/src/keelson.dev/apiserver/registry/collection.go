@@ -18,7 +18,7 @@ import (
 const (
 	collectionWorkers = 4             // concurrent deletes of a collection
 	collectionPage    = 1000          // objects listed at a time
-	together          = kv.MaxDeletes // objects deleted at one revision
+	together          = kv.MaxChanges // objects deleted at one revision
 )
 
 // DeleteCollection deletes every object that list selects, and returns the list

@@ -212,6 +212,7 @@ func (c *cache) install(gen int, records []*Record, rev int64) {
 	}
 	c.base, c.rev = rev, rev
 	c.window.reset(rev)
+	c.recallLocked(records)
 	c.writes.clear()
 	for i := range c.buffer {
 		if e := &c.buffer[i]; e.ModRevision > rev {
@@ -221,6 +222,22 @@ func (c *cache) install(gen int, records []*Record, rev int64) {
 	c.buffer = nil
 	c.state, c.problem = ready, nil
 	close(c.loaded)
+}
+
+// recallLocked has the window hold what has changed at the revision of the load,
+// if that was several objects: see window.resume.
+func (c *cache) recallLocked(records []*Record) {
+	latest := func(r *Record) bool { return r.Revision == c.base }
+	first := slices.IndexFunc(records, latest)
+	if first < 0 || !slices.ContainsFunc(records[first+1:], latest) {
+		return
+	}
+	now := c.b.clock.Now()
+	for _, r := range records[first:] {
+		if latest(r) {
+			c.window.add(&change{rev: c.base, cur: r, at: now})
+		}
+	}
 }
 
 // fail notes that stored values cannot be read, so that nobody waits for them.

@@ -154,10 +154,16 @@ type Interface interface {
 	// Update applies fn to the present state until no other write interferes.
 	// The first try uses the cached state.
 	Update(ctx context.Context, key string, fn UpdateFunc) (*Record, error)
+	// UpdateAll is Update for several objects at one revision: all are written, or
+	// none. fn is told which of keys is meant, and may be called for several at
+	// once. refused has what fn, or an object's absence, says against a key, in
+	// the order of keys; where it is not nil nothing is written.
+	// kv.ErrTooLarge says that the store does not take so many at once.
+	UpdateAll(ctx context.Context, keys []string, fn func(ctx context.Context, i int, cur *Record) (Object, error)) (refused []error, err error)
 	// Delete removes an object after check has accepted its present state; check
 	// may be nil. It returns the last state, at the revision of the deletion.
 	Delete(ctx context.Context, key string, check func(cur *Record) error) (*Record, error)
-	// DeleteAll removes the objects of at most kv.MaxDeletes records at one
+	// DeleteAll removes the objects of at most kv.MaxChanges records at one
 	// revision, as an expired lease would, if none has changed since; it reports
 	// false and removes none otherwise.
 	DeleteAll(ctx context.Context, records []*Record) (bool, error)

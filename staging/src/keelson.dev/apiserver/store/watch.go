@@ -75,7 +75,11 @@ func (c *cache) join(w *watcher, wantState bool) (bool, error) {
 	case w.after < c.window.floor:
 		return false, tooOld(w.after, c.window.floor)
 	default:
-		if pos := c.window.after(w.after); pos < c.window.end() {
+		pos, again := c.window.resume(w.after)
+		if again {
+			w.after--
+		}
+		if pos < c.window.end() {
 			w.notify(pos)
 		}
 	}

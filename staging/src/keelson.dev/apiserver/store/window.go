@@ -76,6 +76,18 @@ func (w *window) after(rev int64) uint64 {
 	return w.first + uint64(sort.Search(len(live), func(i int) bool { return live[i].rev > rev }))
 }
 
+// resume returns the position of the first change that a watch is to be told of
+// which has got as far as rev, and whether it is one of that revision: where
+// several objects have changed at once the watch may have been told of some, and
+// all are told again.
+func (w *window) resume(rev int64) (pos uint64, again bool) {
+	first, pos := w.after(rev-1), w.after(rev)
+	if pos-first > 1 {
+		return first, true
+	}
+	return pos, false
+}
+
 // add appends a change.
 func (w *window) add(c *change) {
 	w.changes = append(w.changes, c)

@@ -119,14 +119,14 @@ func (s *Store) Delete(ctx context.Context, key string, check func(cur *Record) 
 
 // DeleteAll implements Interface.
 func (s *Store) DeleteAll(ctx context.Context, records []*Record) (bool, error) {
-	keys := make([]kv.Expected, len(records))
+	changes := make([]kv.Change, len(records))
 	for i, r := range records {
 		if err := s.checkKey(r.Key); err != nil {
 			return false, err
 		}
-		keys[i] = kv.Expected{Key: s.fullKey(r.Key), ModRevision: r.Revision}
+		changes[i] = kv.Change{Key: s.fullKey(r.Key), Expect: r.Revision, Delete: true}
 	}
-	res, err := s.b.kv.DeleteAll(ctx, keys)
+	res, err := s.b.kv.WriteAll(ctx, changes)
 	return err == nil && res.OK, translate(ctx, err)
 }
 
@@ -160,14 +160,10 @@ func (s *Store) verify(ctx context.Context, key string, cached *Record, reason e
 // put writes obj in the place of cur, which is nil for a new object. The record
 // it returns is the one that the cache will have.
 func (s *Store) put(ctx context.Context, key string, obj Object, data []byte, cur *Record, ttl int64) (*Record, kv.WriteResult, error) {
-	if lossy, ok := s.Codec.(interface{ Lossy() bool }); ok && lossy.Lossy() {
-		// Readers see what has been stored, not what was meant to be.
-		var err error
-		if obj, err = s.Codec.Decode(data, 0); err != nil {
-			return nil, kv.WriteResult{}, err
-		}
+	w, err := s.own(key, obj, data, cur)
+	if err != nil {
+		return nil, kv.WriteResult{}, err
 	}
-	w := &ownWrite{key: key, data: data, attrs: s.b.attrs.shrink(s.Attrs(obj), cur), obj: obj}
 	var expect int64
 	if cur != nil {
 		expect = cur.Revision
@@ -181,6 +177,18 @@ func (s *Store) put(ctx context.Context, key string, obj Object, data []byte, cu
 		return nil, res, translate(ctx, err)
 	}
 	return w.at(s.cache, res.Revision), res, nil
+}
+
+// own is a write that the cache is to be told of.
+func (s *Store) own(key string, obj Object, data []byte, cur *Record) (*ownWrite, error) {
+	if lossy, ok := s.Codec.(interface{ Lossy() bool }); ok && lossy.Lossy() {
+		// Readers see what has been stored, not what was meant to be.
+		var err error
+		if obj, err = s.Codec.Decode(data, 0); err != nil {
+			return nil, err
+		}
+	}
+	return &ownWrite{key: key, data: data, attrs: s.b.attrs.shrink(s.Attrs(obj), cur), obj: obj}, nil
 }
 
 // expect announces a write, if the cache is there to see it.

@@ -9,7 +9,7 @@
 // Invariants:
 //   - Revisions belong to the whole store. Each successful write has one greater
 //     than every write before it; a key's ModRevision is that of its last write.
-//   - An expired lease deletes all of its keys at one revision, as DeleteAll does.
+//   - An expired lease deletes all of its keys at one revision, as WriteAll does.
 //   - Get, Put, Delete and Revision are linearizable.
 //   - A watch delivers events in revision order without gap or repetition, and
 //     never splits the events of one revision over two batches.
@@ -27,6 +27,8 @@ var (
 	ErrFutureRevision = errors.New("required revision is a future revision")
 	// ErrUnreadable says that a value is there and cannot be read, at present.
 	ErrUnreadable = errors.New("value cannot be read")
+	// ErrTooLarge says that a store does not take so much in one transaction.
+	ErrTooLarge = errors.New("too much for one transaction of the key-value store")
 	// ErrClosed says that the store, or the watch, has been closed.
 	ErrClosed = errors.New("key-value store closed")
 )
@@ -49,14 +51,17 @@ type WriteResult struct {
 	Current *Item
 }
 
-// MaxDeletes is how many keys one DeleteAll may have: as many operations as etcd
-// allows in one transaction.
-const MaxDeletes = 128
+// MaxChanges is how many changes every store takes in one WriteAll: as many
+// operations as etcd allows in one transaction unless it is told otherwise.
+const MaxChanges = 128
 
-// Expected is a key with the ModRevision that it is expected to have.
-type Expected struct {
-	Key         string
-	ModRevision int64
+// Change is what a WriteAll does to one key.
+type Change struct {
+	Key string
+	// Expect is the ModRevision that the key, which is there, is expected to have.
+	Expect int64
+	Value  []byte
+	Delete bool // instead of setting Value
 }
 
 // RangeOptions says what a Range returns.
@@ -122,9 +127,10 @@ type Store interface {
 	Put(ctx context.Context, key string, value []byte, expect, ttl int64) (WriteResult, error)
 	// Delete removes key if its present ModRevision is expect.
 	Delete(ctx context.Context, key string, expect int64) (WriteResult, error)
-	// DeleteAll removes at most MaxDeletes keys at one revision if the present
-	// ModRevision of each is expected; else none. The result has no Current.
-	DeleteAll(ctx context.Context, keys []Expected) (WriteResult, error)
+	// WriteAll makes all changes, of different keys, at one revision if the present
+	// ModRevision of each is expected; else none. The result has no Current. A
+	// store may refuse more than MaxChanges, or some large ones, with ErrTooLarge.
+	WriteAll(ctx context.Context, changes []Change) (WriteResult, error)
 	// Watch delivers the changes of keys with the prefix from revision from on,
 	// which is greater than 0 and may be in the future.
 	Watch(ctx context.Context, prefix string, from int64) (Watch, error)

@@ -23,6 +23,12 @@ import (
 // DefaultQuota is the size at which an embedded etcd refuses further writes.
 const DefaultQuota = 8 << 30
 
+// Bounds of one transaction: as many pods as a gang may have, of 8 KB each.
+const (
+	maxTxnOps   = 8192
+	maxTxnBytes = 64 << 20
+)
+
 // Embedded configures an etcd in this process.
 type Embedded struct {
 	// Dir is the data directory. One process at a time may use it.
@@ -61,6 +67,7 @@ func Start(ctx context.Context, e Embedded) (*Store, error) {
 		return nil, ctx.Err()
 	}
 	s := newStore(v3client.New(server.Server), e.Clock)
+	s.maxRequest = embed.DefaultMaxRequestBytes
 	// With a single member every acknowledged write has been applied here, so
 	// what this process sees is the truth and needs no round of consensus.
 	s.revision = func(context.Context) (int64, error) { return server.Server.KV().Rev(), nil }
@@ -101,6 +108,9 @@ func (e Embedded) config() *embed.Config {
 	// What is acknowledged is in the log; into the database it goes by the batch,
 	// and everything that is to be applied waits for that.
 	cfg.BackendBatchInterval = 500 * time.Millisecond
+	// One transaction binds all pods of a gang. What a single object may have
+	// stays what it is in etcd: see maxRequest.
+	cfg.MaxTxnOps, cfg.MaxRequestBytes = maxTxnOps, maxTxnBytes
 	cfg.UnsafeNoFsync = e.UnsafeNoFsync
 	cfg.WatchProgressNotifyInterval = 10 * time.Second
 	cfg.EnableGRPCGateway = false

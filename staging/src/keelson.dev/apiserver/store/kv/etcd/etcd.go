@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"unsafe"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -22,6 +23,13 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
+// overSized is what the client says of a message that it does not send.
+const overSized = "trying to send message larger than max"
+
+// requestOverhead is what a transaction of one Put has beside the value and
+// three times the key.
+const requestOverhead = 64
+
 // Store is a kv.Store on etcd.
 type Store struct {
 	client   *clientv3.Client
@@ -29,6 +37,9 @@ type Store struct {
 	revision func(ctx context.Context) (int64, error)
 	size     func(ctx context.Context) (int64, error)
 	close    func() error
+	// maxRequest bounds the request for one Put where etcd itself takes more; 0 is
+	// what etcd takes.
+	maxRequest int
 }
 
 var _ kv.Store = (*Store)(nil)
@@ -84,9 +95,14 @@ func (s *Store) Put(ctx context.Context, key string, value []byte, expect, ttl i
 		}
 		opts = append(opts, clientv3.WithLease(lease))
 	}
-	// OpPut copies what it is given.
-	return s.write(ctx, key, expect, clientv3.OpPut(key, unsafe.String(unsafe.SliceData(value), len(value)), opts...))
+	if s.maxRequest > 0 && len(value)+3*len(key)+requestOverhead > s.maxRequest {
+		return kv.WriteResult{}, rpctypes.ErrRequestTooLarge
+	}
+	return s.write(ctx, key, expect, clientv3.OpPut(key, text(value), opts...))
 }
+
+// text is a value for OpPut, which copies what it is given.
+func text(value []byte) string { return unsafe.String(unsafe.SliceData(value), len(value)) }
 
 // Delete implements kv.Store.
 func (s *Store) Delete(ctx context.Context, key string, expect int64) (kv.WriteResult, error) {
@@ -97,16 +113,24 @@ func (s *Store) Delete(ctx context.Context, key string, expect int64) (kv.WriteR
 	return s.write(ctx, key, expect, clientv3.OpDelete(key))
 }
 
-// DeleteAll implements kv.Store.
-func (s *Store) DeleteAll(ctx context.Context, keys []kv.Expected) (kv.WriteResult, error) {
-	conditions, deletes := make([]clientv3.Cmp, len(keys)), make([]clientv3.Op, len(keys))
-	for i, k := range keys {
+// WriteAll implements kv.Store.
+func (s *Store) WriteAll(ctx context.Context, changes []kv.Change) (kv.WriteResult, error) {
+	conditions, ops := make([]clientv3.Cmp, len(changes)), make([]clientv3.Op, len(changes))
+	for i, c := range changes {
 		// An absent key has the revision 0; one that was created has another.
-		conditions[i] = clientv3.Compare(clientv3.ModRevision(k.Key), "=", max(k.ModRevision, 1))
-		deletes[i] = clientv3.OpDelete(k.Key)
+		conditions[i] = clientv3.Compare(clientv3.ModRevision(c.Key), "=", max(c.Expect, 1))
+		if c.Delete {
+			ops[i] = clientv3.OpDelete(c.Key)
+		} else {
+			ops[i] = clientv3.OpPut(c.Key, text(c.Value))
+		}
 	}
-	resp, err := s.client.Txn(ctx).If(conditions...).Then(deletes...).Commit()
-	if err != nil {
+	resp, err := s.client.Txn(ctx).If(conditions...).Then(ops...).Commit()
+	switch {
+	case err == nil:
+	case errors.Is(err, rpctypes.ErrTooManyOps), errors.Is(err, rpctypes.ErrRequestTooLarge), strings.Contains(err.Error(), overSized):
+		return kv.WriteResult{}, kv.ErrTooLarge
+	default:
 		return kv.WriteResult{}, translate(err)
 	}
 	return kv.WriteResult{OK: resp.Succeeded, Revision: resp.Header.Revision}, nil

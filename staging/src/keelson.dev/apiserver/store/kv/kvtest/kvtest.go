@@ -26,7 +26,7 @@ func Run(t *testing.T, open func(t *testing.T) kv.Store) {
 	}{
 		{"Put", testPut},
 		{"Delete", testDelete},
-		{"DeleteAll", testDeleteAll},
+		{"WriteAll", testWriteAll},
 		{"Range", testRange},
 		{"RangeInThePast", testRangeInThePast},
 		{"Revision", testRevision},
@@ -109,17 +109,21 @@ func testDelete(t *testing.T, ctx context.Context, s kv.Store) {
 	put(t, s, "/a", "again", 0)
 }
 
-// list formats a range as "key=value ..." and its count.
-// testDeleteAll removes all keys at one revision, or none.
-func testDeleteAll(t *testing.T, ctx context.Context, s kv.Store) {
-	at := []kv.Expected{{Key: "/a", ModRevision: put(t, s, "/a", "1", 0)}, {Key: "/b", ModRevision: put(t, s, "/b", "1", 0)}}
+// testWriteAll changes all keys at one revision, or none.
+func testWriteAll(t *testing.T, ctx context.Context, s kv.Store) {
+	all := []kv.Change{
+		{Key: "/a", Expect: put(t, s, "/a", "1", 0), Delete: true}, {Key: "/b", Expect: put(t, s, "/b", "1", 0), Value: []byte("2")},
+		{Key: "/e", Expect: put(t, s, "/e", "1", 0), Delete: true},
+	}
 	kept := put(t, s, "/c", "1", 0)
-	for name, wrong := range map[string]kv.Expected{
-		"a key with another revision": {Key: "/c", ModRevision: kept + 1}, "an absent key": {Key: "/d", ModRevision: 1},
+	for name, wrong := range map[string]kv.Change{
+		"a key with another revision": {Key: "/c", Expect: kept + 1}, "an absent key": {Key: "/d", Expect: 1},
 		"a key expected to be absent": {Key: "/d"}, "a present one expected to be absent": {Key: "/c"},
 	} {
-		if res, err := s.DeleteAll(ctx, []kv.Expected{at[0], at[1], wrong}); err != nil || res.OK {
-			t.Errorf("%s: %+v, %v", name, res, err)
+		for _, wrong.Delete = range []bool{false, true} {
+			if res, err := s.WriteAll(ctx, append(all[:len(all):len(all)], wrong)); err != nil || res.OK {
+				t.Errorf("%s: %+v, %v", name, res, err)
+			}
 		}
 	}
 	w, err := s.Watch(ctx, "/", kept+1)
@@ -127,27 +131,28 @@ func testDeleteAll(t *testing.T, ctx context.Context, s kv.Store) {
 		t.Fatal(err)
 	}
 	defer w.Stop()
-	res, err := s.DeleteAll(ctx, at)
+	res, err := s.WriteAll(ctx, all)
 	if err != nil || !res.OK || res.Revision != kept+1 {
-		t.Fatalf("DeleteAll = %+v, %v, want revision %d", res, err, kept+1)
+		t.Fatalf("WriteAll = %+v, %v, want revision %d", res, err, kept+1)
 	}
 	b, err := w.Next(ctx)
 	for err == nil && len(b.Events) == 0 {
 		b, err = w.Next(ctx)
 	}
-	if err != nil || len(b.Events) != len(at) {
+	if err != nil || len(b.Events) != len(all) {
 		t.Fatalf("the watch shows %+v, %v", b, err)
 	}
-	for _, e := range b.Events {
-		if !e.Deleted || e.ModRevision != res.Revision {
-			t.Errorf("the watch shows %+v", e)
+	for i, e := range b.Events {
+		if e.Key != all[i].Key || e.Deleted != all[i].Delete || e.ModRevision != res.Revision || string(e.Value) != string(all[i].Value) {
+			t.Errorf("the watch shows %+v for %+v", e, all[i])
 		}
 	}
-	if got := list(t, s, kv.RangeOptions{Prefix: "/"}); got != "/c=1 of 1" {
+	if got := list(t, s, kv.RangeOptions{Prefix: "/"}); got != "/b=2 /c=1 of 2" {
 		t.Errorf("left: %s", got)
 	}
 }
 
+// list formats a range as "key=value ..." and its count.
 func list(t *testing.T, s kv.Store, opts kv.RangeOptions) string {
 	t.Helper()
 	res, err := s.Range(t.Context(), opts)

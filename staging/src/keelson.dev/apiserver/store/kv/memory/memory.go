@@ -101,10 +101,7 @@ func (s *Store) Put(ctx context.Context, key string, value []byte, expect, ttl i
 		return kv.WriteResult{Revision: s.rev, Current: cur}, nil
 	}
 	s.rev++
-	item := kv.Item{Key: key, Value: value, ModRevision: s.rev}
-	s.items.ReplaceOrInsert(item)
-	s.log = append(s.log, entry{Event: kv.Event{Item: item}, prev: cur})
-	delete(s.expiry, key)
+	s.setLocked(key, value, cur)
 	if ttl > 0 {
 		s.endLocked(key, s.clock.Now().Add(time.Duration(ttl)*time.Second))
 	}
@@ -129,23 +126,27 @@ func (s *Store) Delete(ctx context.Context, key string, expect int64) (kv.WriteR
 	return kv.WriteResult{OK: true, Revision: s.rev}, nil
 }
 
-// DeleteAll implements kv.Store.
-func (s *Store) DeleteAll(ctx context.Context, keys []kv.Expected) (kv.WriteResult, error) {
+// WriteAll implements kv.Store.
+func (s *Store) WriteAll(ctx context.Context, changes []kv.Change) (kv.WriteResult, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usableLocked(ctx); err != nil {
 		return kv.WriteResult{}, err
 	}
-	going := make([]*kv.Item, len(keys))
-	for i, k := range keys {
-		going[i] = s.getLocked(k.Key)
-		if going[i] == nil || going[i].ModRevision != k.ModRevision {
+	before := make([]*kv.Item, len(changes))
+	for i, c := range changes {
+		before[i] = s.getLocked(c.Key)
+		if before[i] == nil || before[i].ModRevision != c.Expect {
 			return kv.WriteResult{Revision: s.rev}, nil
 		}
 	}
 	s.rev++
-	for _, item := range going {
-		s.deleteLocked(item)
+	for i, c := range changes {
+		if c.Delete {
+			s.deleteLocked(before[i])
+		} else {
+			s.setLocked(c.Key, c.Value, before[i])
+		}
 	}
 	s.wakeLocked()
 	return kv.WriteResult{OK: true, Revision: s.rev}, nil
@@ -228,6 +229,14 @@ func (s *Store) getLocked(key string) *kv.Item {
 		return &it
 	}
 	return nil
+}
+
+// setLocked sets a key in the place of cur, to stay.
+func (s *Store) setLocked(key string, value []byte, cur *kv.Item) {
+	item := kv.Item{Key: key, Value: value, ModRevision: s.rev}
+	s.items.ReplaceOrInsert(item)
+	s.log = append(s.log, entry{Event: kv.Event{Item: item}, prev: cur})
+	delete(s.expiry, key)
 }
 
 func (s *Store) deleteLocked(cur *kv.Item) {
