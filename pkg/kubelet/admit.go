@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+	"k8s.io/utils/cpuset"
 
 	"keelson.dev/keelson/pkg/kubelet/allocation"
 	"keelson.dev/keelson/pkg/kubelet/eviction"
@@ -27,8 +28,8 @@ func (k *Kubelet) check(pod *v1.Pod, others []*v1.Pod) *allocation.Refusal {
 	if r := k.sysctls.Check(pod); r != nil {
 		return r
 	}
-	if err := k.hardware.devices.Allocate(context.Background(), pod); err != nil {
-		return &allocation.Refusal{Reason: "UnexpectedAdmissionError", Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)}
+	if r := k.hardware.admit(context.Background(), pod); r != nil {
+		return r
 	}
 	n := allocation.Node{Object: k.node.Current(), Allocatable: k.limits, AppArmor: appArmor()}
 	r := allocation.Check(pod, others, n)
@@ -72,21 +73,39 @@ func appArmor() bool {
 	return err == nil && strings.HasPrefix(string(b), "Y")
 }
 
+// reserved is what of the machine is for no pod.
+type reserved struct {
+	// nodes is what the system and Kubernetes keep, list that and what eviction keeps free.
+	nodes, list v1.ResourceList
+	// cpus are the CPUs that were named, count how many there are if none were.
+	cpus  cpuset.CPUSet
+	count int
+	// memory is all that the machine has.
+	memory int64
+}
+
 // reservations are what of the capacity pods do not get.
-func reservations(c *kubeletconfig.KubeletConfiguration, capacity v1.ResourceList) ([]v1.ResourceList, error) {
-	var out []v1.ResourceList
+func reservations(c *kubeletconfig.KubeletConfiguration, capacity v1.ResourceList) (reserved, error) {
+	out := reserved{nodes: v1.ResourceList{}, memory: capacity.Memory().Value()}
+	var err error
+	if out.cpus, err = cpuset.Parse(c.ReservedSystemCPUs); err != nil {
+		return out, fmt.Errorf("reservedSystemCPUs: %w", err)
+	}
 	for field, list := range map[string]map[string]string{"kubeReserved": c.KubeReserved, "systemReserved": c.SystemReserved} {
-		r := v1.ResourceList{}
 		for name, text := range list {
 			q, err := resource.ParseQuantity(text)
 			if err != nil {
-				return nil, fmt.Errorf("%s.%s: %w", field, name, err)
+				return out, fmt.Errorf("%s.%s: %w", field, name, err)
 			}
-			r[v1.ResourceName(name)] = q
+			q.Add(out.nodes[v1.ResourceName(name)])
+			out.nodes[v1.ResourceName(name)] = q
 		}
-		out = append(out, r)
 	}
-	kept := v1.ResourceList{}
+	if n := out.cpus.Size(); n > 0 { // it is said which, so how many does not count
+		out.nodes[v1.ResourceCPU] = *resource.NewQuantity(int64(n), resource.DecimalSI)
+	}
+	cpu := out.nodes[v1.ResourceCPU]
+	out.count, out.list = int((cpu.MilliValue()+999)/1000), out.nodes.DeepCopy()
 	for signal, name := range map[string]v1.ResourceName{"memory.available": v1.ResourceMemory, "nodefs.available": v1.ResourceEphemeralStorage} {
 		text, ok := c.EvictionHard[signal]
 		if !ok {
@@ -94,11 +113,12 @@ func reservations(c *kubeletconfig.KubeletConfiguration, capacity v1.ResourceLis
 		}
 		q, err := threshold(text, capacity[name])
 		if err != nil {
-			return nil, fmt.Errorf("evictionHard.%s: %w", signal, err)
+			return out, fmt.Errorf("evictionHard.%s: %w", signal, err)
 		}
-		kept[name] = q
+		q.Add(out.list[name])
+		out.list[name] = q
 	}
-	return append(out, kept), nil
+	return out, nil
 }
 
 // threshold reads an eviction threshold: an amount, or a percentage of the capacity.

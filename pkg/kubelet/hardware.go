@@ -17,17 +17,25 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	deviceapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+	"k8s.io/utils/cpuset"
 
+	"keelson.dev/keelson/pkg/kubelet/allocation"
+	"keelson.dev/keelson/pkg/kubelet/cpus"
 	"keelson.dev/keelson/pkg/kubelet/devices"
 	"keelson.dev/keelson/pkg/kubelet/dra"
+	"keelson.dev/keelson/pkg/kubelet/memory"
+	"keelson.dev/keelson/pkg/kubelet/numa"
 	"keelson.dev/keelson/pkg/kubelet/plugins"
 	"keelson.dev/keelson/pkg/kubelet/userns"
 	"keelson.dev/keelson/pkg/kubelet/worker"
 )
 
 // hardware is what of the node belongs to one pod at a time: devices of plugins,
-// claims of drivers, ranges of user IDs.
+// claims of drivers, ranges of user IDs, CPUs, memory of NUMA nodes.
 type hardware struct {
+	align   *numa.Manager
+	cpus    *cpus.Manager
+	memory  *memory.Manager
 	devices *devices.Manager
 	claims  *dra.Manager
 	users   *userns.Manager
@@ -36,7 +44,9 @@ type hardware struct {
 
 var _ worker.Devices = (*hardware)(nil)
 
-func newHardware(cfg Config, storage plugins.Handler, changed func()) (*hardware, error) {
+// newHardware looks at what the machine has. Of it, kept is for no pod. It calls changed when
+// there are other devices, shared when pods that have no CPUs of their own have others than before.
+func newHardware(cfg Config, kept reserved, storage plugins.Handler, changed, shared func()) (*hardware, error) {
 	length := int64(userns.DefaultLength)
 	if u := cfg.Kubelet.UserNamespaces; u != nil && u.IDsPerPod != nil && *u.IDsPerPod != 0 {
 		length = *u.IDsPerPod
@@ -45,10 +55,14 @@ func newHardware(cfg Config, storage plugins.Handler, changed func()) (*hardware
 	if err != nil {
 		return nil, err
 	}
+	layout, err := numa.Read("/sys", kept.memory)
+	if err != nil {
+		return nil, fmt.Errorf("layout of the machine: %w", err)
+	}
 	h := &hardware{
 		users: users,
 		devices: devices.NewManager(devices.Config{
-			Dir: filepath.Join(cfg.RootDir, "device-plugins"), Clock: cfg.Clock, Log: cfg.Log, Changed: changed,
+			Dir: filepath.Join(cfg.RootDir, "device-plugins"), Nodes: layout.NodeIDs(), Clock: cfg.Clock, Log: cfg.Log, Changed: changed,
 		}),
 		claims: dra.NewManager(dra.Config{
 			File: filepath.Join(cfg.RootDir, "dra_manager_state"), Log: cfg.Log,
@@ -57,11 +71,66 @@ func newHardware(cfg Config, storage plugins.Handler, changed func()) (*hardware
 			},
 		}),
 	}
+	if err := h.pin(cfg, layout, kept, shared); err != nil {
+		return nil, err
+	}
 	h.plugins = plugins.New(plugins.Config{
 		Dir: filepath.Join(cfg.RootDir, "plugins_registry"), Clock: cfg.Clock, Log: cfg.Log,
 		Handlers: map[string]plugins.Handler{registration.DRAPlugin: h.claims, registration.DevicePlugin: h.devices, registration.CSIPlugin: storage},
 	})
 	return h, nil
+}
+
+// pin makes the managers of CPUs and memory, and the one that brings them together with devices.
+func (h *hardware) pin(cfg Config, layout *numa.Layout, kept reserved, shared func()) error {
+	c := cfg.Kubelet
+	options, err := cpus.ParseOptions(c.CPUManagerPolicyOptions, c.FeatureGates)
+	if err != nil {
+		return fmt.Errorf("cpuManagerPolicyOptions: %w", err)
+	}
+	h.cpus, err = cpus.New(cpus.Config{
+		Layout: layout, Policy: c.CPUManagerPolicy, Options: options, TopologyPolicy: c.TopologyManagerPolicy, Reserved: kept.cpus, Count: kept.count,
+		File: filepath.Join(cfg.RootDir, "cpu_manager_state"), Changed: shared, Log: cfg.Log, Metrics: cfg.Metrics,
+	})
+	if err != nil {
+		return fmt.Errorf("CPU manager: %w", err)
+	}
+	h.memory, err = memory.New(memory.Config{
+		Layout: layout, Policy: c.MemoryManagerPolicy, Reserved: c.ReservedMemory, NodeReserved: kept.list,
+		File: filepath.Join(cfg.RootDir, "memory_manager_state"), Log: cfg.Log, Metrics: cfg.Metrics,
+	})
+	if err != nil {
+		return fmt.Errorf("memory manager: %w", err)
+	}
+	h.align, err = numa.New(numa.Config{
+		Layout: layout, Policy: c.TopologyManagerPolicy, Scope: c.TopologyManagerScope, Options: c.TopologyManagerPolicyOptions,
+		Providers: []numa.Provider{h.devices, h.cpus, h.memory}, Metrics: cfg.Metrics,
+	})
+	if err != nil {
+		return fmt.Errorf("topology manager: %w", err)
+	}
+	return nil
+}
+
+// admit gives the pod what is to be its own, or says why that cannot be.
+func (h *hardware) admit(ctx context.Context, pod *v1.Pod) *allocation.Refusal {
+	err := h.align.Admit(ctx, pod)
+	var far *numa.AffinityError
+	var threads *cpus.AlignmentError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &far):
+		return &allocation.Refusal{Reason: numa.ReasonAffinity, Message: far.Error()}
+	case errors.As(err, &threads):
+		return &allocation.Refusal{Reason: cpus.ReasonAlignment, Message: threads.Error()}
+	}
+	return &allocation.Refusal{Reason: "UnexpectedAdmissionError", Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)}
+}
+
+// pinned are the CPUs and the NUMA nodes of a container, as lists.
+func (h *hardware) pinned(pod types.UID, container string) (cpuList, nodes string) {
+	return h.cpus.On(pod, container).String(), cpuset.New(h.memory.On(pod, container).Nodes()...).String()
 }
 
 // Prepare implements worker.Devices.
@@ -90,12 +159,14 @@ func (h *hardware) release(ctx context.Context, uid types.UID) error {
 		return err
 	}
 	h.devices.Free(uid)
+	h.cpus.Free(uid)
+	h.memory.Free(uid)
 	return h.users.Free(uid)
 }
 
 // pods are those that hold something.
 func (h *hardware) pods() []types.UID {
-	return slices.Concat(h.users.Pods(), h.claims.Pods(), h.devices.Pods())
+	return slices.Concat(h.users.Pods(), h.claims.Pods(), h.devices.Pods(), h.cpus.Pods(), h.memory.Pods())
 }
 
 // userNamespace is the pod's own user namespace, or nil for that of the machine.

@@ -97,12 +97,14 @@ type Kubelet struct {
 	handler *prober.Handler
 	qos     qos.Node
 	limits  v1.ResourceList // allocatable
+	kept    reserved
 
 	loop       *loop
 	listAgain  chan struct{} // holds one token when the runtime is to be listed now
 	allocation *allocation.Manager
 	sysctls    *allocation.Sysctls
 	hardware   *hardware
+	pins       *pins
 
 	logs      *logs.Keeper
 	collector *images.Collector
@@ -115,7 +117,7 @@ func New(cfg Config) (*Kubelet, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Kubelet{cfg: cfg, events: newEvents(cfg), loop: &loop{clock: cfg.Clock}, listAgain: make(chan struct{}, 1)}
+	k := &Kubelet{cfg: cfg, events: newEvents(cfg), loop: &loop{clock: cfg.Clock}, listAgain: make(chan struct{}, 1), pins: newPins()}
 	if k.machine, err = node.ReadMachine(cfg.RootDir); err != nil {
 		return nil, fmt.Errorf("look at the machine: %w", err)
 	}
@@ -146,7 +148,7 @@ func New(cfg Config) (*Kubelet, error) {
 	if err != nil {
 		return nil, err
 	}
-	if k.hardware, err = newHardware(cfg, k.drivers, func() { k.node.Poke() }); err != nil {
+	if k.hardware, err = newHardware(cfg, k.kept, k.drivers, func() { k.node.Poke() }, k.pins.again); err != nil {
 		return nil, err
 	}
 	k.node = node.New(k.nodeConfig())
@@ -171,11 +173,11 @@ func New(cfg Config) (*Kubelet, error) {
 func (k *Kubelet) resources() error {
 	c := k.cfg.Kubelet
 	capacity := k.machine.Capacity(c.MaxPods)
-	reserved, err := reservations(c, capacity)
-	if err != nil {
+	var err error
+	if k.kept, err = reservations(c, capacity); err != nil {
 		return err
 	}
-	k.limits = node.Allocatable(capacity, reserved...)
+	k.limits = node.Allocatable(capacity, k.kept.list)
 	k.qos = qos.Node{
 		Memory: k.machine.Memory, CFSQuota: c.CPUCFSQuota == nil || *c.CPUCFSQuota, Period: c.CPUCFSQuotaPeriod.Duration,
 		Unified: cgroup.Unified(cgroupMount), MinOOMScore: minOOMScore(),
@@ -306,6 +308,9 @@ func (k *Kubelet) work(ctx context.Context) error {
 		k.relistNow() // what nobody knows can be told apart now
 		return k.tidy(ctx)
 	})
+	if k.hardware.cpus.Static() {
+		g.Go(func() error { return k.repin(ctx) })
+	}
 	g.Go(func() error { return k.logs.Run(ctx) })
 	g.Go(func() error { return k.collector.Run(ctx) })
 	return g.Wait()
@@ -331,7 +336,7 @@ func (k *Kubelet) takeUp(ctx context.Context) error {
 func (k *Kubelet) workerConfig() worker.Config {
 	c := k.cfg.Kubelet
 	return worker.Config{
-		Clock: k.cfg.Clock, Log: k.cfg.Log, Runtime: k.runtime.client, Volumes: k.volumes, Objects: k.objects, Cgroups: k.cgroups, Devices: k.hardware, Released: k.hardware.release, UserNamespace: k.userNamespace,
+		Clock: k.cfg.Clock, Log: k.cfg.Log, Runtime: k.runtime.client, Volumes: k.volumes, Objects: k.objects, Cgroups: k.cgroups, Devices: k.hardware, Released: k.hardware.release, UserNamespace: k.userNamespace, Pinned: k.hardware.pinned,
 		Images: images.New(images.Config{
 			Runtime: k.runtime.client, Secrets: k.objects, Clock: k.cfg.Clock, Event: k.events.pod,
 			Parallel: parallelPulls(c), Allow: pullRate(c),

@@ -54,6 +54,11 @@ func complete(c *kubeletconfig.KubeletConfiguration) {
 	orPointer(&c.PodPidsLimit, -1)
 	orElse(&c.CgroupDriver, "cgroupfs")
 	orElse(&c.CgroupRoot, "/")
+	orElse(&c.CPUManagerPolicy, "none")
+	orDuration(&c.CPUManagerReconcilePeriod, 10*time.Second)
+	orElse(&c.MemoryManagerPolicy, kubeletconfig.NoneMemoryManagerPolicy)
+	orElse(&c.TopologyManagerPolicy, kubeletconfig.NoneTopologyManagerPolicy)
+	orElse(&c.TopologyManagerScope, kubeletconfig.ContainerTopologyManagerScope)
 	orPointer(&c.CPUCFSQuota, true)
 	if c.CPUCFSQuotaPeriod == nil {
 		c.CPUCFSQuotaPeriod = &metav1.Duration{Duration: 100 * time.Millisecond}

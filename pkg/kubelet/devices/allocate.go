@@ -11,85 +11,94 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"keelson.dev/keelson/pkg/kubelet/numa"
 )
 
-// Allocate gives the pod's containers the devices that they ask for. It asks the
-// plugins, and gives nothing if one of them refuses. A container that has its
-// devices keeps them.
-func (m *Manager) Allocate(ctx context.Context, pod *v1.Pod) error {
+// Allocate implements numa.Provider: it gives a container the devices that it asks for, and
+// none of a resource whose plugin refuses. A container that has its devices keeps them.
+func (m *Manager) Allocate(ctx context.Context, pod *v1.Pod, c *v1.Container, near numa.Hint) error {
 	m.allocating.Lock() // plugins are asked meanwhile, and may take their time
 	defer m.allocating.Unlock()
-	reusable := map[string][]string{} // by resource, of init containers that will be over
-	fresh := map[string]map[string]*grant{}
-	for i := range pod.Spec.InitContainers {
-		c := &pod.Spec.InitContainers[i]
-		sidecar := c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
-		if err := m.allocate(ctx, pod, c, reusable, fresh, !sidecar); err != nil {
+	for _, key := range slices.Sorted(maps.Keys(c.Resources.Limits)) {
+		name, count := string(key), c.Resources.Limits[key]
+		o := m.snapshot(pod, c.Name, name)
+		if o == nil || count.Value() <= 0 || o.has != nil {
+			continue
+		}
+		ids, err := o.choose(ctx, int(count.Value()), near.Nodes)
+		if err != nil {
 			return err
 		}
-	}
-	for i := range pod.Spec.Containers {
-		if err := m.allocate(ctx, pod, &pod.Spec.Containers[i], reusable, fresh, false); err != nil {
+		g, err := o.plugin.allocate(ctx, ids)
+		if err != nil {
 			return err
 		}
+		m.give(pod.UID, c.Name, name, g)
 	}
-	if len(fresh) == 0 {
-		return nil
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.given[pod.UID] == nil {
-		m.given[pod.UID] = map[string]map[string]*grant{}
-	}
-	for container, grants := range fresh {
-		if m.given[pod.UID][container] == nil {
-			m.given[pod.UID][container] = map[string]*grant{}
-		}
-		maps.Copy(m.given[pod.UID][container], grants)
-	}
-	m.save()
 	return nil
 }
 
-// snapshot is what is known of a resource, and what a container has of it.
-func (m *Manager) snapshot(pod *v1.Pod, container, name string) (p *plugin, healthy map[string]bool, g *grant, known bool) {
+// give notes what a container has.
+func (m *Manager) give(pod types.UID, container, name string, g *grant) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.given[pod] == nil {
+		m.given[pod] = map[string]map[string]*grant{}
+	}
+	if m.given[pod][container] == nil {
+		m.given[pod][container] = map[string]*grant{}
+	}
+	m.given[pod][container][name] = g
+	m.save()
+}
+
+// stock is what is known of a resource when a container asks for it.
+type stock struct {
+	name    string
+	plugin  *plugin
+	devices map[string]device // all of them
+	healthy map[string]bool
+	has     *grant // what the container has of it
+	// reusable are what init containers leave to it, free what nobody has.
+	reusable, free []string
+}
+
+// snapshot is what is known of a resource; nil if no plugin offers it.
+func (m *Manager) snapshot(pod *v1.Pod, container, name string) *stock {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	o := m.resources[name]
 	if o == nil {
-		return nil, nil, nil, false
+		return nil
 	}
-	return o.plugin, o.healthy(), m.given[pod.UID][container][name], true
+	s := &stock{name: name, plugin: o.plugin, devices: o.devices, healthy: o.healthy(), has: m.given[pod.UID][container][name]}
+	s.reusable = m.reusable(pod, name)
+	s.free = m.free(name, s.healthy)
+	return s
 }
 
-// allocate chooses and gets the devices of one container. What it leaves to others is added to reusable.
-func (m *Manager) allocate(ctx context.Context, pod *v1.Pod, c *v1.Container, reusable map[string][]string, fresh map[string]map[string]*grant, leaves bool) error {
-	for _, key := range slices.Sorted(maps.Keys(c.Resources.Limits)) {
-		name, count := string(key), c.Resources.Limits[key]
-		p, healthy, g, known := m.snapshot(pod, c.Name, name)
-		if !known || count.Value() <= 0 {
-			continue
-		}
-		if g == nil {
-			ids, err := m.choose(ctx, name, p, healthy, int(count.Value()), reusable[name], fresh)
-			if err != nil {
-				return err
+// reusable are the devices of init containers that will be over, in order. The caller holds the lock.
+func (m *Manager) reusable(pod *v1.Pod, name string) []string {
+	left := map[string]bool{}
+	note := func(c *v1.Container, leaves bool) {
+		if g := m.given[pod.UID][c.Name][name]; g != nil {
+			for _, id := range g.Devices {
+				left[id] = leaves
 			}
-			if g, err = p.allocate(ctx, ids); err != nil {
-				return err
-			}
-			if fresh[c.Name] == nil {
-				fresh[c.Name] = map[string]*grant{}
-			}
-			fresh[c.Name][name] = g
-		}
-		reusable[name] = slices.DeleteFunc(reusable[name], func(id string) bool { return slices.Contains(g.Devices, id) })
-		if leaves {
-			reusable[name] = append(reusable[name], g.Devices...)
 		}
 	}
-	return nil
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		note(c, c.RestartPolicy == nil || *c.RestartPolicy != v1.ContainerRestartPolicyAlways)
+	}
+	for i := range pod.Spec.Containers {
+		note(&pod.Spec.Containers[i], false)
+	}
+	maps.DeleteFunc(left, func(_ string, leaves bool) bool { return !leaves })
+	return slices.Sorted(maps.Keys(left))
 }
 
 // allocate asks the plugin how a container gets at devices.
@@ -106,41 +115,57 @@ func (p *plugin) allocate(ctx context.Context, ids []string) (*grant, error) {
 	return &grant{Devices: ids, Response: r.GetContainerResponses()[0]}, nil
 }
 
-// choose takes devices: those that an init container leaves, those that the plugin prefers, and then any.
-func (m *Manager) choose(ctx context.Context, name string, p *plugin, healthy map[string]bool, count int, reusable []string, fresh map[string]map[string]*grant) ([]string, error) {
-	if len(healthy) == 0 {
-		return nil, fmt.Errorf("no healthy devices present; cannot allocate unhealthy devices %s", name)
+// choose takes devices: those that an init container leaves, those on the nodes, those that the plugin prefers, and then any.
+func (s *stock) choose(ctx context.Context, count int, near numa.Mask) ([]string, error) {
+	if len(s.healthy) == 0 {
+		return nil, fmt.Errorf("no healthy devices present; cannot allocate unhealthy devices %s", s.name)
 	}
-	for _, id := range reusable {
-		if !healthy[id] {
-			return nil, fmt.Errorf("previously allocated devices are no longer healthy; cannot allocate unhealthy devices %s", name)
+	for _, id := range s.reusable {
+		if !s.healthy[id] {
+			return nil, fmt.Errorf("previously allocated devices are no longer healthy; cannot allocate unhealthy devices %s", s.name)
 		}
 	}
-	chosen := slices.Sorted(slices.Values(reusable))
-	chosen = chosen[:min(len(chosen), count)]
+	chosen := slices.Clone(s.reusable[:min(len(s.reusable), count)])
 	if len(chosen) == count {
 		return chosen, nil
 	}
-	free := m.free(name, healthy, fresh)
-	if needed := count - len(chosen); len(free) < needed {
-		return nil, fmt.Errorf("requested number of devices unavailable for %s. Requested: %d, Available: %d", name, needed, len(free))
+	if needed := count - len(chosen); len(s.free) < needed {
+		return nil, fmt.Errorf("requested number of devices unavailable for %s. Requested: %d, Available: %d", s.name, needed, len(s.free))
 	}
-	preferred, err := prefer(ctx, p, append(slices.Clone(chosen), free...), chosen, count)
-	if err != nil {
-		return nil, err
-	}
-	for _, id := range append(preferred, free...) {
-		if len(chosen) < count && !slices.Contains(chosen, id) && slices.Contains(free, id) {
-			chosen = append(chosen, id)
+	take := func(ids []string) {
+		for _, id := range ids {
+			if len(chosen) < count && !slices.Contains(chosen, id) && slices.Contains(s.free, id) {
+				chosen = append(chosen, id)
+			}
 		}
 	}
+	must := slices.Clone(chosen)
+	aligned := slices.DeleteFunc(slices.Clone(s.free), func(id string) bool { return s.devices[id].nodes&near == 0 })
+	among := s.free
+	if len(must)+len(aligned) > count {
+		among = aligned // there is a choice of those on the nodes only
+	} else {
+		take(aligned)
+		must = slices.Clone(chosen)
+	}
+	if len(chosen) < count {
+		preferred, err := prefer(ctx, s.plugin, append(slices.Clone(must), among...), must, count)
+		if err != nil {
+			return nil, err
+		}
+		take(slices.DeleteFunc(preferred, func(id string) bool { return !slices.Contains(among, id) }))
+	}
+	take(aligned)
+	// What is on other nodes is nobody's loss; what is on none suits everybody.
+	take(slices.DeleteFunc(slices.Clone(s.free), func(id string) bool { return near != 0 && s.devices[id].nodes == 0 }))
+	take(s.free)
 	return chosen, nil
 }
 
-// free are the healthy devices that nobody has, in order.
-func (m *Manager) free(name string, healthy map[string]bool, fresh map[string]map[string]*grant) []string {
+// free are the healthy devices that nobody has, in order. The caller holds the lock.
+func (m *Manager) free(name string, healthy map[string]bool) []string {
 	out := maps.Clone(healthy)
-	take := func(containers map[string]map[string]*grant) {
+	for _, containers := range m.given {
 		for _, grants := range containers {
 			if g := grants[name]; g != nil {
 				for _, id := range g.Devices {
@@ -148,12 +173,6 @@ func (m *Manager) free(name string, healthy map[string]bool, fresh map[string]ma
 				}
 			}
 		}
-	}
-	take(fresh)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, containers := range m.given {
-		take(containers)
 	}
 	return slices.Sorted(maps.Keys(out))
 }

@@ -14,5 +14,6 @@
 // in a file: containers are started again after the kubelet's restart without asking
 // the plugin, and nothing is given twice.
 //
-// Devices are not aligned with CPUs or memory.
+// Where a plugin says which NUMA nodes its devices are near to, devices are given near to
+// the container's CPUs and memory, as the topology manager says.
 package devices

@@ -36,7 +36,7 @@ func (m *Manager) load() {
 	}
 	m.given = s.Pods
 	for _, name := range s.Resources {
-		m.resources[name] = &offer{since: m.cfg.Clock.Now(), devices: map[string]bool{}}
+		m.resources[name] = &offer{since: m.cfg.Clock.Now(), devices: map[string]device{}}
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/kubelet/numa"
 )
 
 // graceWithoutPlugin is how long the resource of a plugin that is gone is still told of.
@@ -27,6 +28,8 @@ type Config struct {
 	Dir   string
 	Clock clock.Clock
 	Log   *slog.Logger
+	// Nodes are the machine's NUMA nodes.
+	Nodes []int
 	// Changed is called when there are more devices, or fewer. It must not block.
 	Changed func()
 }
@@ -45,9 +48,15 @@ type Manager struct {
 
 // offer is a resource with the plugin that offers it.
 type offer struct {
-	plugin  *plugin         // nil until it registers anew
-	since   time.Time       // without a plugin
-	devices map[string]bool // by ID: healthy
+	plugin  *plugin   // nil until it registers anew
+	since   time.Time // without a plugin
+	devices map[string]device
+}
+
+// device is one of a resource.
+type device struct {
+	healthy bool
+	nodes   numa.Mask // that it is near to; none if that does not matter
 }
 
 // grant are the devices of one resource that a container has.
@@ -87,8 +96,8 @@ func (m *Manager) Resources() (capacity, allocatable v1.ResourceList, gone []v1.
 // healthy are the devices that can be given away.
 func (o *offer) healthy() map[string]bool {
 	out := map[string]bool{}
-	for id, ok := range o.devices {
-		if ok && o.plugin != nil {
+	for id, d := range o.devices {
+		if d.healthy && o.plugin != nil {
 			out[id] = true
 		}
 	}
@@ -100,7 +109,7 @@ func (m *Manager) connected(name string, p *plugin) {
 	m.mu.Lock()
 	o := m.resources[name]
 	if o == nil {
-		o = &offer{devices: map[string]bool{}}
+		o = &offer{devices: map[string]device{}}
 		m.resources[name] = o
 	}
 	old := o.plugin
@@ -121,9 +130,13 @@ func (m *Manager) listed(name string, p *plugin, list []*api.Device) {
 	if o == nil || o.plugin != p {
 		return // it was replaced
 	}
-	o.devices = map[string]bool{}
+	o.devices = map[string]device{} // the old ones may be in use by an allocation
 	for _, d := range list {
-		o.devices[d.GetID()] = d.GetHealth() == api.Healthy
+		var nodes numa.Mask
+		for _, n := range d.GetTopology().GetNodes() {
+			nodes |= numa.MaskOf(int(n.GetID()))
+		}
+		o.devices[d.GetID()] = device{healthy: d.GetHealth() == api.Healthy, nodes: nodes}
 	}
 	m.cfg.Changed()
 }

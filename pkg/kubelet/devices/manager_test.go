@@ -26,6 +26,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"keelson.dev/keelson/pkg/kubelet/numa"
 )
 
 const gadget = "example.com/gadget"
@@ -134,6 +136,16 @@ func (n *node) plug(t *testing.T, dir string, f *fakePlugin, name string) error 
 	return err
 }
 
+// admit gives all of a pod's containers what they ask for.
+func (n *node) admit(t *testing.T, pod *v1.Pod) error {
+	t.Helper()
+	align, err := numa.New(numa.Config{Layout: &numa.Layout{}, Providers: []numa.Provider{n.Manager}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return align.Admit(t.Context(), pod)
+}
+
 // has waits until the node tells of so many devices.
 func (n *node) has(t *testing.T, capacity, allocatable int64) {
 	t.Helper()
@@ -196,20 +208,20 @@ func TestDevices(t *testing.T) {
 
 	// An init container leaves its devices to the next; what the plugin prefers comes first.
 	pod := podOf("u", "i1", "2")
-	if err := n.Allocate(t.Context(), pod); err != nil {
+	if err := n.admit(t, pod); err != nil {
 		t.Fatal(err)
 	}
 	if got := fmt.Sprint(f.asked); got != "[[d3] [d3 d1]]" {
 		t.Errorf("asked for %s", got)
 	}
-	if err := n.Allocate(t.Context(), pod); err != nil || len(f.asked) != 2 {
+	if err := n.admit(t, pod); err != nil || len(f.asked) != 2 {
 		t.Errorf("asked for again: %v, %v", f.asked, err)
 	}
 	given, err := n.Container(t.Context(), pod, &pod.Spec.Containers[0])
 	if err != nil || len(given) != 1 || given[0].Envs["IDS"] != "d3,d1" || fmt.Sprint(f.started) != "[[d3 d1]]" {
 		t.Errorf("given %v, started %v, %v", given, f.started, err)
 	}
-	err = n.Allocate(t.Context(), podOf("v", "2"))
+	err = n.admit(t, podOf("v", "2"))
 	if want := "requested number of devices unavailable for example.com/gadget. Requested: 2, Available: 1"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
@@ -217,21 +229,21 @@ func TestDevices(t *testing.T) {
 	f.mu.Lock()
 	f.refuses = errors.New("no")
 	f.mu.Unlock()
-	if err := n.Allocate(t.Context(), podOf("v", "1")); err == nil || len(n.given) != 1 {
+	if err := n.admit(t, podOf("v", "1")); err == nil || len(n.given) != 1 {
 		t.Errorf("%v, %d pods have devices", err, len(n.given))
 	}
 	n.Free("u")
 	f.mu.Lock()
 	f.refuses = nil
 	f.mu.Unlock()
-	if err := n.Allocate(t.Context(), podOf("v", "3")); err != nil {
+	if err := n.admit(t, podOf("v", "3")); err != nil {
 		t.Errorf("after devices were given back: %v", err)
 	}
 
 	// A plugin that goes leaves its resource for a while, with nothing to give.
 	f.server.Stop()
 	n.has(t, 4, 0)
-	if err := n.Allocate(t.Context(), podOf("w", "1")); err == nil || err.Error() != "no healthy devices present; cannot allocate unhealthy devices example.com/gadget" {
+	if err := n.admit(t, podOf("w", "1")); err == nil || err.Error() != "no healthy devices present; cannot allocate unhealthy devices example.com/gadget" {
 		t.Errorf("without a plugin: %v", err)
 	}
 	n.clock.Step(graceWithoutPlugin + time.Second)
@@ -252,7 +264,7 @@ func TestRestart(t *testing.T) {
 	f.lists <- healthy("d1", "d2")
 	n.has(t, 2, 2)
 	pod := podOf("u", "1")
-	if err := n.Allocate(t.Context(), pod); err != nil {
+	if err := n.admit(t, pod); err != nil {
 		t.Fatal(err)
 	}
 	n.stop()
@@ -271,7 +283,7 @@ func TestRestart(t *testing.T) {
 	}
 	again.lists <- healthy("d1", "d2")
 	n.has(t, 2, 2)
-	if err := n.Allocate(t.Context(), podOf("v", "1")); err != nil || fmt.Sprint(again.asked) != "[[d2]]" {
+	if err := n.admit(t, podOf("v", "1")); err != nil || fmt.Sprint(again.asked) != "[[d2]]" {
 		t.Errorf("asked for %v, %v", again.asked, err)
 	}
 }

@@ -49,6 +49,8 @@ type Config struct {
 	RuntimeHandler func(class string) (string, error)
 	// UserNamespace returns the pod's own user namespace, or nil for that of the machine.
 	UserNamespace func(pod *v1.Pod, handler string) (*runtimeapi.UserNamespace, error)
+	// Pinned are the CPUs and the NUMA nodes that a container is to run on, as lists; empty stands for all.
+	Pinned func(pod types.UID, container string) (cpus, nodes string)
 	// Allocatable are the node's resources.
 	Allocatable func() v1.ResourceList
 

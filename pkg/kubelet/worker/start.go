@@ -261,6 +261,7 @@ func (s *starter) containerConfig(ctx context.Context, c *v1.Container, image *r
 		Envs: envs, Mounts: mounts, Devices: devices, Resources: qos.Container(s.pod, c, s.cfg.Node),
 		UserNamespace: s.users(), Target: s.target(c), SeccompRoot: s.cfg.SeccompRoot, SeccompDefault: s.cfg.SeccompDefault,
 	}
+	in.Resources.CpusetCpus, in.Resources.CpusetMems = s.cfg.Pinned(s.uid, c.Name)
 	if uid := image.GetUid(); uid != nil {
 		in.ImageUID = &uid.Value
 	}

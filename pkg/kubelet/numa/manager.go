@@ -1,0 +1,182 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package numa
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+)
+
+// Policies and scopes, as Kubernetes names them.
+const (
+	PolicyNone       = "none"
+	PolicyBestEffort = "best-effort"
+	PolicyRestricted = "restricted"
+	PolicySingleNode = "single-numa-node"
+
+	ScopeContainer = "container"
+	ScopePod       = "pod"
+
+	optionClosest = "prefer-closest-numa-nodes"
+	optionMaximum = "max-allowable-numa-nodes"
+	// defaultMaximum is how many nodes a machine may have if nothing is said: the number of sets grows fast.
+	defaultMaximum = 8
+)
+
+// Reason and messages of pods that are refused, which users see.
+const (
+	ReasonAffinity  = "TopologyAffinityError"
+	messageAffinity = "Resources cannot be allocated with Topology locality"
+	messagePod      = "Pod Scope " + messageAffinity
+)
+
+// AffinityError is why a pod cannot have its resources near to each other.
+type AffinityError struct{ message string }
+
+// Error returns the message.
+func (e *AffinityError) Error() string { return e.message }
+
+// Provider gives a resource of the machine to containers.
+type Provider interface {
+	// Hints are where the provider could give what the container asks for.
+	Hints(pod *v1.Pod, c *v1.Container) Hints
+	// PodHints are where it could give what all of the pod's containers ask for.
+	PodHints(pod *v1.Pod) Hints
+	// Allocate gives the container what it asks for, near to what the hint says. A container that has it keeps it.
+	Allocate(ctx context.Context, pod *v1.Pod, c *v1.Container, near Hint) error
+}
+
+// Config is what a Manager is made of.
+type Config struct {
+	Layout *Layout
+	// Policy, Scope and Options are those of the kubelet's configuration.
+	Policy, Scope string
+	Options       map[string]string
+	// Providers are asked in this order.
+	Providers []Provider
+	Metrics   prometheus.Registerer
+}
+
+// Manager has a pod's resources given. It is safe for concurrent use if its providers are;
+// pods are to be admitted one at a time.
+type Manager struct {
+	cfg             Config
+	closest         bool
+	requests, fails prometheus.Counter
+}
+
+// New makes a Manager.
+func New(cfg Config) (*Manager, error) {
+	m := &Manager{cfg: cfg}
+	if m.cfg.Policy == "" {
+		m.cfg.Policy = PolicyNone
+	}
+	if m.cfg.Scope == "" {
+		m.cfg.Scope = ScopeContainer
+	}
+	switch m.cfg.Policy {
+	case PolicyNone, PolicyBestEffort, PolicyRestricted, PolicySingleNode:
+	default:
+		return nil, fmt.Errorf("unknown policy: %q", cfg.Policy)
+	}
+	if m.cfg.Scope != ScopeContainer && m.cfg.Scope != ScopePod {
+		return nil, fmt.Errorf("unknown scope: %q", cfg.Scope)
+	}
+	maximum := defaultMaximum
+	for name, value := range cfg.Options {
+		var err error
+		switch name {
+		case optionClosest:
+			m.closest, err = strconv.ParseBool(value)
+		case optionMaximum:
+			if maximum, err = strconv.Atoi(value); err == nil && maximum < defaultMaximum {
+				return nil, fmt.Errorf("the minimum value of %q should not be less than %v", name, defaultMaximum)
+			}
+		default:
+			return nil, fmt.Errorf("unknown Topology Manager Policy option: %q", name)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("bad value for option %q: %w", name, err)
+		}
+	}
+	if n := len(cfg.Layout.Nodes); m.cfg.Policy != PolicyNone && n > min(maximum, maxNode+1) {
+		return nil, fmt.Errorf("unsupported on machines with more than %v NUMA Nodes", maximum)
+	}
+	m.requests = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_topology_manager_admission_requests_total",
+		Help: "[ALPHA] The number of admission requests where resources have to be aligned."})
+	m.fails = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_topology_manager_admission_errors_total",
+		Help: "[ALPHA] The number of admission request failures where resources could not be aligned."})
+	if cfg.Metrics != nil {
+		cfg.Metrics.MustRegister(m.requests, m.fails)
+	}
+	return m, nil
+}
+
+// Admit has the pod's containers given what they ask for. What was given is kept when
+// it fails: whoever admitted the pod frees what a refused pod has.
+func (m *Manager) Admit(ctx context.Context, pod *v1.Pod) error {
+	m.requests.Inc()
+	err := m.admit(ctx, pod)
+	if err != nil {
+		m.fails.Inc()
+	}
+	return err
+}
+
+func (m *Manager) admit(ctx context.Context, pod *v1.Pod) error {
+	near := Hint{}
+	whole := m.cfg.Policy != PolicyNone && m.cfg.Scope == ScopePod
+	if whole {
+		var all []Hints
+		for _, p := range m.cfg.Providers {
+			all = append(all, p.PodHints(pod))
+		}
+		var ok bool
+		if near, ok = m.decide(all); !ok {
+			return &AffinityError{messagePod}
+		}
+	}
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			c := &list[i]
+			if m.cfg.Policy != PolicyNone && !whole {
+				var all []Hints
+				for _, p := range m.cfg.Providers {
+					all = append(all, p.Hints(pod, c))
+				}
+				var ok bool
+				if near, ok = m.decide(all); !ok {
+					return &AffinityError{messageAffinity}
+				}
+			}
+			for _, p := range m.cfg.Providers {
+				if err := p.Allocate(ctx, pod, c, near); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// decide merges hints by the policy and tells whether the pod may run with what came out.
+func (m *Manager) decide(all []Hints) (Hint, bool) {
+	hints := lists(all)
+	switch m.cfg.Policy {
+	case PolicyBestEffort:
+		return merge(m.cfg.Layout, m.closest, hints), true
+	case PolicyRestricted:
+		h := merge(m.cfg.Layout, m.closest, hints)
+		return h, h.Preferred
+	}
+	h := merge(m.cfg.Layout, false, onlySingle(hints))
+	if h.Nodes == m.cfg.Layout.mask() {
+		h.Nodes = 0 // nobody cares
+	}
+	return h, h.Preferred
+}
