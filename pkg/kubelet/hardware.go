@@ -26,6 +26,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/memory"
 	"keelson.dev/keelson/pkg/kubelet/numa"
 	"keelson.dev/keelson/pkg/kubelet/plugins"
+	"keelson.dev/keelson/pkg/kubelet/qos"
 	"keelson.dev/keelson/pkg/kubelet/userns"
 	"keelson.dev/keelson/pkg/kubelet/worker"
 )
@@ -126,6 +127,31 @@ func (h *hardware) admit(ctx context.Context, pod *v1.Pod) *allocation.Refusal {
 		return &allocation.Refusal{Reason: cpus.ReasonAlignment, Message: threads.Error()}
 	}
 	return &allocation.Refusal{Reason: "UnexpectedAdmissionError", Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)}
+}
+
+// fixed tells why the resources of a pod cannot be others than it has, or nil.
+func (h *hardware) fixed(pod, has *v1.Pod) *allocation.Refusal {
+	if qos.Class(pod) != v1.PodQOSGuaranteed {
+		return nil
+	}
+	differs := func(name v1.ResourceName) bool {
+		for _, lists := range [][2][]v1.Container{{pod.Spec.InitContainers, has.Spec.InitContainers}, {pod.Spec.Containers, has.Spec.Containers}} {
+			for i := range lists[0] {
+				if !lists[0][i].Resources.Requests[name].Equal(lists[1][i].Resources.Requests[name]) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	const text = "Resize is infeasible for Guaranteed Pods alongside %s Manager policy %q"
+	switch {
+	case h.cpus.Static() && differs(v1.ResourceCPU):
+		return &allocation.Refusal{Reason: v1.PodReasonInfeasible, Message: fmt.Sprintf(text, "CPU", cpus.PolicyStatic)}
+	case h.memory.Static() && differs(v1.ResourceMemory):
+		return &allocation.Refusal{Reason: v1.PodReasonInfeasible, Message: fmt.Sprintf(text, "Memory", memory.PolicyStatic)}
+	}
+	return nil
 }
 
 // pinned are the CPUs and the NUMA nodes of a container, as lists.

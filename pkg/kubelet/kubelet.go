@@ -35,6 +35,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/logs"
 	"keelson.dev/keelson/pkg/kubelet/node"
 	"keelson.dev/keelson/pkg/kubelet/objects"
+	"keelson.dev/keelson/pkg/kubelet/podresources"
 	"keelson.dev/keelson/pkg/kubelet/prober"
 	"keelson.dev/keelson/pkg/kubelet/qos"
 	"keelson.dev/keelson/pkg/kubelet/server"
@@ -158,7 +159,7 @@ func New(cfg Config) (*Kubelet, error) {
 	if k.sysctls, err = allocation.NewSysctls(k.machine.Info.KernelVersion, cfg.Kubelet.AllowedUnsafeSysctls); err != nil {
 		return nil, fmt.Errorf("allowedUnsafeSysctls: %w", err)
 	}
-	k.allocation = allocation.NewManager(allocation.Config{Log: cfg.Log, Dir: cfg.RootDir, Pods: k.Pods, Check: k.check, Freed: k.wake})
+	k.allocation = allocation.NewManager(allocation.Config{Log: cfg.Log, Dir: cfg.RootDir, Pods: k.Pods, Check: k.check, Fixed: k.hardware.fixed, Freed: k.wake})
 	k.volumes = volume.New(volume.Config{
 		RootDir: cfg.RootDir, NodeName: cfg.NodeName, Client: cfg.Client, Objects: k.objects, Drivers: k.drivers, Allocatable: k.allocatable,
 		NodeLabels: k.node.Labels, Clock: cfg.Clock, Log: cfg.Log,
@@ -257,6 +258,9 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	g.Go(func() error { return k.node.Run(ctx) })
 	g.Go(func() error { return k.hardware.devices.Run(ctx) })
 	g.Go(func() error { return k.hardware.plugins.Run(ctx) })
+	g.Go(func() error {
+		return podresources.New(filepath.Join(k.cfg.RootDir, "pod-resources", "kubelet.sock"), resources{k}).Run(ctx)
+	})
 	g.Go(func() error { return serve.Run(ctx) })
 	g.Go(func() error { return k.health(ctx, serve.Health()) })
 	g.Go(func() error { return k.status.Run(ctx) })

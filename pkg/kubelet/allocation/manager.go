@@ -23,6 +23,8 @@ type Config struct {
 	Pods func() []*v1.Pod
 	// Check returns why the pod cannot run beside the others, or nil.
 	Check func(pod *v1.Pod, others []*v1.Pod) *Refusal
+	// Fixed returns why a pod that has something cannot have something else, or nil; it may be nil itself.
+	Fixed func(pod, has *v1.Pod) *Refusal
 	// Freed is told of pods that may now get what they did not before. It must not block.
 	Freed func(uid types.UID)
 }

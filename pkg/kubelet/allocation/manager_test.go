@@ -87,3 +87,20 @@ func TestRestart(t *testing.T) {
 		t.Error("a broken file was believed")
 	}
 }
+
+// TestFixed: a pod that can never have something else is told so, and not refused by what there is on the node.
+func TestFixed(t *testing.T) {
+	pod := podOf("a", asks(v1.ResourceCPU, "1"))
+	m := manager(t, t.TempDir(), pod)
+	m.cfg.Fixed = func(_, has *v1.Pod) *Refusal { return &Refusal{v1.PodReasonInfeasible, has.Name} }
+	if r := m.Admit(pod); r != nil {
+		t.Fatal(r)
+	}
+	if r := m.Resize(pod); r.Pending != nil {
+		t.Errorf("nothing else was asked for: %v", r.Pending)
+	}
+	other := podOf("a", asks(v1.ResourceCPU, "20"))
+	if r := m.Resize(other); r.Pending == nil || r.Pending.Reason != v1.PodReasonInfeasible || r.Granted {
+		t.Errorf("%+v", r)
+	}
+}

@@ -22,7 +22,7 @@ type Had struct {
 type Resize struct {
 	// Pod is the pod with what it is given.
 	Pod *v1.Pod
-	// Pending is why it is not given what it asks for, or nil.
+	// Pending is why it is not given what it asks for, or nil. With the reason Infeasible it never will be.
 	Pending *Refusal
 	// Granted tells that it was given something else just now.
 	Granted bool
@@ -43,7 +43,12 @@ func (m *Manager) Resize(pod *v1.Pod) Resize {
 	allocated, differs := m.allocated(pod)
 	r := Resize{Pod: allocated}
 	if differs {
-		r.Pending = m.cfg.Check(pod, m.others(pod.UID))
+		if m.cfg.Fixed != nil {
+			r.Pending = m.cfg.Fixed(pod, allocated)
+		}
+		if r.Pending == nil {
+			r.Pending = m.cfg.Check(pod, m.others(pod.UID))
+		}
 		if r.Granted = r.Pending == nil; r.Granted {
 			shrinks := less(pod, allocated)
 			g.grant(pod, allocated)

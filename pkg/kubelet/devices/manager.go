@@ -153,6 +153,38 @@ func (m *Manager) disconnected(name string, p *plugin) {
 	m.cfg.Changed()
 }
 
+// Given are the devices of a container by resource, with the nodes that they are near to.
+func (m *Manager) Given(uid types.UID, container string) map[string]map[string]numa.Mask {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := map[string]map[string]numa.Mask{}
+	for name, g := range m.given[uid][container] {
+		out[name] = map[string]numa.Mask{}
+		for _, id := range g.Devices {
+			if o := m.resources[name]; o != nil {
+				out[name][id] = o.devices[id].nodes
+			} else {
+				out[name][id] = 0
+			}
+		}
+	}
+	return out
+}
+
+// Allocatable are the healthy devices by resource, with the nodes that they are near to.
+func (m *Manager) Allocatable() map[string]map[string]numa.Mask {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := map[string]map[string]numa.Mask{}
+	for name, o := range m.resources {
+		out[name] = map[string]numa.Mask{}
+		for id := range o.healthy() {
+			out[name][id] = o.devices[id].nodes
+		}
+	}
+	return out
+}
+
 // Pods are the pods that have devices.
 func (m *Manager) Pods() []types.UID {
 	m.mu.Lock()

@@ -53,6 +53,8 @@ type claim struct {
 
 // device is a device of a claim, for some of its requests or for all.
 type device struct {
+	Pool     string   `json:"pool,omitempty"`
+	Name     string   `json:"name,omitempty"`
 	Requests []string `json:"requests,omitempty"`
 	CDI      []string `json:"cdi,omitempty"`
 }
@@ -197,14 +199,53 @@ func (m *Manager) ask(ctx context.Context, name string, c *resourceapi.ResourceC
 	}
 	var out []*device
 	for _, d := range result.GetDevices() {
-		out = append(out, &device{Requests: d.GetRequestNames(), CDI: d.GetCdiDeviceIds()})
+		out = append(out, &device{Pool: d.GetPoolName(), Name: d.GetDeviceName(), Requests: d.GetRequestNames(), CDI: d.GetCdiDeviceIds()})
 	}
 	return out, nil
 }
 
+// Claim is a claim of a container with the devices that the container has of it.
+type Claim struct {
+	Namespace, Name string
+	Devices         []Device
+}
+
+// Device is a device of a claim.
+type Device struct {
+	Driver, Pool, Name string
+	CDI                []string
+}
+
 // Container returns the CDI names of the devices that a container asks for.
 func (m *Manager) Container(pod *v1.Pod, c *v1.Container) ([]string, error) {
+	claims, err := m.claimed(pod, c)
+	if err != nil {
+		return nil, err
+	}
 	var out []string
+	for _, claim := range claims {
+		for _, d := range claim.Devices {
+			for _, n := range d.CDI {
+				if !slices.Contains(out, n) {
+					out = append(out, n)
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+// Devices are the claims of a container that are prepared.
+func (m *Manager) Devices(pod *v1.Pod, c *v1.Container) []Claim {
+	claims, err := m.claimed(pod, c)
+	if err != nil {
+		return nil // they are not there yet
+	}
+	return claims
+}
+
+func (m *Manager) claimed(pod *v1.Pod, c *v1.Container) ([]Claim, error) {
+	var out []Claim
 	for _, want := range c.Resources.Claims {
 		i := slices.IndexFunc(pod.Spec.ResourceClaims, func(r v1.PodResourceClaim) bool { return r.Name == want.Name })
 		if i < 0 {
@@ -217,31 +258,27 @@ func (m *Manager) Container(pod *v1.Pod, c *v1.Container) ([]string, error) {
 		if name == nil {
 			continue
 		}
-		names, err := m.devices(pod, *name, want.Request)
+		devices, err := m.devices(pod, *name, want.Request)
 		if err != nil {
 			return nil, err
 		}
-		for _, n := range names {
-			if !slices.Contains(out, n) {
-				out = append(out, n)
-			}
-		}
+		out = append(out, Claim{pod.Namespace, *name, devices})
 	}
 	return out, nil
 }
 
-func (m *Manager) devices(pod *v1.Pod, name, request string) ([]string, error) {
+func (m *Manager) devices(pod *v1.Pod, name, request string) ([]Device, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range m.claims {
 		if c.Namespace != pod.Namespace || c.Name != name || !c.Pods[pod.UID] {
 			continue
 		}
-		var out []string
+		var out []Device
 		for _, driver := range slices.Sorted(maps.Keys(c.Devices)) {
 			for _, d := range c.Devices[driver] {
 				if request == "" || len(d.Requests) == 0 || slices.Contains(d.Requests, request) {
-					out = append(out, d.CDI...)
+					out = append(out, Device{driver, d.Pool, d.Name, d.CDI})
 				}
 			}
 		}

@@ -50,8 +50,8 @@ type Input struct {
 
 // Resize is where the change of a pod's resources stands.
 type Resize struct {
-	// Pending is why the pod is not given what it asks for; "" if it is.
-	Pending string
+	// Pending is why the pod is not given what it asks for; "" if it is. Reason tells whether it may be later.
+	Pending, Reason string
 	// InProgress tells that containers do not have what the pod was given at that
 	// generation, Error why.
 	InProgress bool

@@ -56,7 +56,7 @@ func resize(s *v1.PodStatus, in Input) {
 		generation      int64
 		reason, message string
 	}{
-		{r.Pending != "", v1.PodResizePending, in.Pod.Generation, v1.PodReasonDeferred, r.Pending},
+		{r.Pending != "", v1.PodResizePending, in.Pod.Generation, r.Reason, r.Pending},
 		{r.InProgress, v1.PodResizeInProgress, r.Since, "", ""},
 		{r.InProgress && r.Error != "", v1.PodResizeInProgress, r.Since, v1.PodReasonError, r.Error},
 	} {

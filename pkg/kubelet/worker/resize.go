@@ -90,10 +90,13 @@ func (w *worker) negotiate(l *look) {
 	case r.Pending == nil:
 		w.refused = 0
 	default:
-		l.resize.Pending = r.Pending.Message
+		l.resize.Pending, l.resize.Reason = r.Pending.Message, v1.PodReasonDeferred
+		if r.Pending.Reason == v1.PodReasonInfeasible {
+			l.resize.Reason = v1.PodReasonInfeasible
+		}
 		if w.refused != asked.Generation {
 			w.refused = asked.Generation
-			w.cfg.Event(asked, "", v1.EventTypeWarning, "ResizeDeferred", resizeMessage("Pod resize "+v1.PodReasonDeferred, asked, asked.Generation, r.Pending.Message))
+			w.cfg.Event(asked, "", v1.EventTypeWarning, "Resize"+l.resize.Reason, resizeMessage("Pod resize "+l.resize.Reason, asked, asked.Generation, r.Pending.Message))
 		}
 	}
 	if w.resizing && !l.resize.InProgress {

@@ -1,0 +1,120 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package podresources tells what of the node's devices, CPUs and memory containers have:
+// Kubernetes' pod-resources API, v1, at a socket of the node. Agents of monitoring and of
+// networks ask it. It answers a hundred requests a second at most, and changes nothing.
+package podresources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	api "k8s.io/kubelet/pkg/apis/podresources/v1"
+)
+
+// The bounds of Kubernetes.
+const (
+	perSecond = 100
+	burst     = 10
+)
+
+// Source knows what containers have.
+type Source interface {
+	// Pods are those that have not ended.
+	Pods() []*v1.Pod
+	// Container is what a container has, without its name.
+	Container(pod *v1.Pod, c *v1.Container) *api.ContainerResources
+	// Allocatable is what containers can have.
+	Allocatable() *api.AllocatableResourcesResponse
+}
+
+// Server serves the API.
+type Server struct {
+	api.UnimplementedPodResourcesListerServer
+	source Source
+	socket string
+}
+
+// New makes a Server for a socket.
+func New(socket string, source Source) *Server { return &Server{socket: socket, source: source} }
+
+// Run serves until ctx ends.
+func (s *Server) Run(ctx context.Context) error {
+	if err := os.MkdirAll(filepath.Dir(s.socket), 0o750); err != nil {
+		return fmt.Errorf("pod resources: %w", err)
+	}
+	if err := os.Remove(s.socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("pod resources: %w", err)
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", s.socket)
+	if err != nil {
+		return fmt.Errorf("pod resources: %w", err)
+	}
+	limit := rate.NewLimiter(perSecond, burst)
+	server := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+		if !limit.Allow() {
+			return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
+		}
+		return next(ctx, req)
+	}))
+	api.RegisterPodResourcesListerServer(server, s)
+	defer context.AfterFunc(ctx, server.Stop)()
+	if err := server.Serve(l); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("serve pod resources: %w", err)
+	}
+	return nil
+}
+
+// List implements the API.
+func (s *Server) List(context.Context, *api.ListPodResourcesRequest) (*api.ListPodResourcesResponse, error) {
+	out := &api.ListPodResourcesResponse{}
+	for _, pod := range s.source.Pods() {
+		out.PodResources = append(out.PodResources, s.pod(pod))
+	}
+	return out, nil
+}
+
+// Get implements the API.
+func (s *Server) Get(_ context.Context, r *api.GetPodResourcesRequest) (*api.GetPodResourcesResponse, error) {
+	for _, pod := range s.source.Pods() {
+		if pod.Namespace == r.GetPodNamespace() && pod.Name == r.GetPodName() {
+			return &api.GetPodResourcesResponse{PodResources: s.pod(pod)}, nil
+		}
+	}
+	return nil, fmt.Errorf("pod %s in namespace %s not found", r.GetPodName(), r.GetPodNamespace())
+}
+
+// GetAllocatableResources implements the API.
+func (s *Server) GetAllocatableResources(context.Context, *api.AllocatableResourcesRequest) (*api.AllocatableResourcesResponse, error) {
+	return s.source.Allocatable(), nil
+}
+
+// pod is what a pod's lasting containers have.
+func (s *Server) pod(pod *v1.Pod) *api.PodResources {
+	out := &api.PodResources{Name: pod.Name, Namespace: pod.Namespace}
+	add := func(c *v1.Container) {
+		has := s.source.Container(pod, c)
+		has.Name = c.Name
+		out.Containers = append(out.Containers, has)
+	}
+	for i := range pod.Spec.InitContainers {
+		if c := &pod.Spec.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
+			add(c)
+		}
+	}
+	for i := range pod.Spec.Containers {
+		add(&pod.Spec.Containers[i])
+	}
+	return out
+}
