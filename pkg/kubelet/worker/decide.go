@@ -25,7 +25,7 @@ type Facts struct {
 	// Failed tells whether a probe wants a running container restarted.
 	Failed func(id string) (prober.Kind, bool)
 	// Backoff is the restart delay of a container.
-	Backoff func(container string) *restart.Backoff
+	Backoff func(c *v1.Container) *restart.Backoff
 	// Behind is what containers run with that are given something else now.
 	Behind map[string]allocation.Had
 	// Again are containers that were stopped to be started anew, whatever their restart policy is.
@@ -259,7 +259,7 @@ func (d *decider) start(c *v1.Container) {
 	run := d.Seen.Latest(c.Name)
 	began := d.current(c.Name) != nil || run != nil && run.FinishedAt.Equal(d.epoch) // what ends an epoch may do so again
 	if run != nil && run.State == cri.Exited && run.Hash == cri.Hash(c) && began && !d.Again[c.Name] {
-		b := d.Backoff(c.Name)
+		b := d.Backoff(c)
 		if until := b.Until(run.FinishedAt); d.Now.Before(until) {
 			d.plan.Waiting[c.Name] = v1.ContainerStateWaiting{
 				Reason:  reasonCrashLoop,

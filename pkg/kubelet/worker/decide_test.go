@@ -129,7 +129,7 @@ func TestDecide(t *testing.T) {
 				Pod: tc.pod, Seen: tc.seen, Now: now,
 				Started: func(id string) bool { return id != tc.unborn },
 				Failed:  func(id string) (prober.Kind, bool) { return prober.Liveness, id == tc.failed },
-				Backoff: func(string) *restart.Backoff { return &restart.Backoff{} },
+				Backoff: func(*v1.Container) *restart.Backoff { return &restart.Backoff{} },
 			})
 			if got := told(plan); got != tc.want {
 				t.Errorf("got %q, want %q", got, tc.want)
@@ -144,7 +144,7 @@ func TestBackoffIsWaitedOut(t *testing.T) {
 	facts := Facts{
 		Pod: testPod("Always", "a"), Seen: seen("a=exit1"), Now: now.Add(time.Second),
 		Started: func(string) bool { return true }, Failed: func(string) (prober.Kind, bool) { return "", false },
-		Backoff: func(string) *restart.Backoff { return b },
+		Backoff: func(*v1.Container) *restart.Backoff { return b },
 	}
 	plan := Decide(facts)
 	if want := "back-off 10s restarting failed container=a pod=p_ns(u)"; plan.Waiting["a"].Message != want || plan.Waiting["a"].Reason != "CrashLoopBackOff" {
@@ -165,10 +165,25 @@ func TestChangedImageIsStartedAnew(t *testing.T) {
 	for state, want := range map[string]string{"a=running": "stop a", "a=exit137": "start a"} {
 		plan := Decide(Facts{
 			Pod: pod, Seen: seen(state), Now: now, Started: func(string) bool { return true },
-			Failed: func(string) (prober.Kind, bool) { return "", false }, Backoff: func(string) *restart.Backoff { return &restart.Backoff{} },
+			Failed: func(string) (prober.Kind, bool) { return "", false }, Backoff: func(*v1.Container) *restart.Backoff { return &restart.Backoff{} },
 		})
 		if got := told(plan); got != want {
 			t.Errorf("%s: got %q, want %q", state, got, want)
 		}
+	}
+}
+
+// TestBackoffIsOfTheImage: a container that is given another image does not wait for what the old one did.
+func TestBackoffIsOfTheImage(t *testing.T) {
+	w := newWorker(nil, "u")
+	old := w.backoff(&v1.Container{Name: "c", Image: "old"})
+	for range 5 {
+		old.Next(time.Time{}, time.Time{})
+	}
+	if again := w.backoff(&v1.Container{Name: "c", Image: "old"}); again != old {
+		t.Error("forgotten at once")
+	}
+	if fresh := w.backoff(&v1.Container{Name: "c", Image: "new"}); *fresh != (restart.Backoff{}) {
+		t.Errorf("still waits %s", fresh.Delay())
 	}
 }

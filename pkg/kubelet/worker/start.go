@@ -171,7 +171,7 @@ func (s *starter) start(ctx context.Context, c *v1.Container) error {
 	}
 	s.cfg.Event(s.pod, c.Name, v1.EventTypeNormal, "Created", "Container created")
 	if last != nil && last.State == cri.Exited {
-		s.backoff(c.Name).Next(last.FinishedAt, s.cfg.Clock.Now())
+		s.backoff(c).Next(last.FinishedAt, s.cfg.Clock.Now())
 	}
 	if err := s.cfg.Runtime.StartContainer(ctx, id); err != nil {
 		s.cfg.Event(s.pod, c.Name, v1.EventTypeWarning, "Failed", "Error: "+cri.Message(err))

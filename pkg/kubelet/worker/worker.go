@@ -46,7 +46,7 @@ type worker struct {
 	// Of the worker's goroutine alone:
 	admitted bool
 	failures int
-	backoffs map[string]*restart.Backoff
+	backoffs map[string]*imageBackoff
 	stopping *stopping
 	again    map[string]bool // containers that were stopped to be started anew
 	// Of resizes: the generation that was refused, whether one is under way, and what is wrong with it.
@@ -59,7 +59,7 @@ type worker struct {
 
 func newWorker(p *Pool, uid types.UID) *worker {
 	return &worker{
-		Pool: p, uid: uid, wake: make(chan struct{}, 1), backoffs: map[string]*restart.Backoff{},
+		Pool: p, uid: uid, wake: make(chan struct{}, 1), backoffs: map[string]*imageBackoff{},
 		again: map[string]bool{}, shown: shown{waiting: map[string]v1.ContainerStateWaiting{}}, kills: kills{runs: map[string]*kill{}}, events: map[string]bool{},
 	}
 }
@@ -231,11 +231,19 @@ func (w *worker) facts(l *look) Facts {
 	}
 }
 
-func (w *worker) backoff(container string) *restart.Backoff {
-	if w.backoffs[container] == nil {
-		w.backoffs[container] = &restart.Backoff{}
+// backoff is that of a container with its image: one that was given another image begins anew.
+func (w *worker) backoff(c *v1.Container) *restart.Backoff {
+	b := w.backoffs[c.Name]
+	if b == nil || b.image != c.Image {
+		b = &imageBackoff{image: c.Image}
+		w.backoffs[c.Name] = b
 	}
-	return w.backoffs[container]
+	return &b.Backoff
+}
+
+type imageBackoff struct {
+	restart.Backoff
+	image string
 }
 
 // failed notes a failure and returns when to try again.
