@@ -201,7 +201,7 @@ func TestAccount(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := range rapid.IntRange(1, 6).Draw(t, "steps") {
+		for i := range rapid.IntRange(1, 5).Draw(t, "steps") {
 			switch rapid.IntRange(0, 4).Draw(t, "what") {
 			case 0:
 				if pods := m.Pods(); len(pods) > 0 {
