@@ -5,12 +5,12 @@ package cluster
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"embed"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -35,7 +35,7 @@ var manifests embed.FS
 // addonResources says where the kinds in manifests are served.
 func addonResource(kind schema.GroupVersionKind) (schema.GroupVersionResource, bool) {
 	resource := map[string]string{
-		"ServiceAccount": "serviceaccounts", "ConfigMap": "configmaps", "Service": "services", "Deployment": "deployments",
+		"ServiceAccount": "serviceaccounts", "ConfigMap": "configmaps", "Service": "services", "Deployment": "deployments", "DaemonSet": "daemonsets",
 		"IngressClass": "ingressclasses", "PodDisruptionBudget": "poddisruptionbudgets", "ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings",
 	}[kind.Kind]
 	return kind.GroupVersion().WithResource(resource), resource != ""
@@ -59,7 +59,7 @@ func applyAddons(ctx context.Context, c *Config, clk clock.Clock) error {
 		files = append(files, "manifests/ingress.yaml")
 	}
 	for _, file := range files {
-		objects, err := readManifest(file)
+		objects, err := readManifest(file, c.IPFamily)
 		if err != nil {
 			return err
 		}
@@ -72,12 +72,14 @@ func applyAddons(ctx context.Context, c *Config, clk clock.Clock) error {
 	return nil
 }
 
-func readManifest(file string) ([]*unstructured.Unstructured, error) {
+// readManifest reads a file of manifests, which may name the addresses of the cluster's DNS.
+func readManifest(file string, f IPFamily) ([]*unstructured.Unstructured, error) {
 	data, err := manifests.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("add-on: %w", err)
 	}
-	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	text := strings.NewReplacer("{{dns}}", f.primary().dns, "{{allDNS}}", f.join(func(r ranges) string { return r.dns })).Replace(string(data))
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(text)))
 	var out []*unstructured.Unstructured
 	for {
 		doc, err := reader.Read()

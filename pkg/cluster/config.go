@@ -9,27 +9,19 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 
 	"keelson.dev/api/clock"
 )
 
-// The addresses inside a cluster. Clusters do not see each other, so all of
-// them use the same.
 const (
-	controlAddress = "10.50.0.1"
-	controlPort    = 6443
-	linkPrefix     = 24
-	firstNode      = 10 // node n1 has the address 10.50.0.11
-	maxNodes       = 200
-	podCIDR        = "10.244.0.0/16"
-	serviceCIDR    = "10.96.0.0/16"
-	serviceAPI     = "10.96.0.1"
-	serviceDNS     = "10.96.0.10"
-	clusterDomain  = "cluster.local"
+	controlPort   = 6443
+	firstNode     = 10 // node n1 has the address 10.50.0.11
+	maxNodes      = 200
+	clusterDomain = "cluster.local"
 )
 
 // Defaults of [Config].
@@ -37,8 +29,6 @@ const (
 	DefaultName  = "keelson"
 	DefaultPort  = 6443
 	DefaultNodes = 2
-	// DefaultLoadBalancers is on the nodes' link, above the last node.
-	DefaultLoadBalancers = "10.50.0.224-10.50.0.254"
 	// DefaultRoot holds the data directories of clusters that name none.
 	DefaultRoot = "/var/lib/keelson"
 )
@@ -68,6 +58,8 @@ type Config struct {
 	ToolsDir string `json:"toolsDir"`
 	// ImagesDir holds the archives of the images that each node starts with.
 	ImagesDir string `json:"imagesDir"`
+	// IPFamily is that of all addresses in the cluster.
+	IPFamily IPFamily `json:"ipFamily,omitempty"`
 	// LoadBalancers are the addresses of services of type LoadBalancer: ranges on the nodes' link, as
 	// FIRST-LAST or as a prefix, separated by commas.
 	LoadBalancers string `json:"loadBalancers"`
@@ -96,8 +88,11 @@ func (c *Config) Complete() error {
 	if ok, _ := regexp.MatchString("^[a-z]([a-z0-9-]{0,18}[a-z0-9])?$", c.Name); !ok {
 		return errName
 	}
+	if !slices.Contains([]IPFamily{"", IPv4, IPv6, Dual}, c.IPFamily) {
+		return errFamily
+	}
 	if c.LoadBalancers == "" {
-		c.LoadBalancers = DefaultLoadBalancers
+		c.LoadBalancers = c.IPFamily.LoadBalancers()
 	}
 	if c.Nodes < 0 || c.Nodes > maxNodes {
 		return fmt.Errorf("nodes: want 0 to %d, have %d", maxNodes, c.Nodes)
@@ -201,6 +196,8 @@ var ErrNoCluster = errors.New("there is no such cluster on this machine")
 type Node struct {
 	Name  string `json:"name"`
 	Index int    `json:"index"`
+	// IPFamily is the cluster's.
+	IPFamily IPFamily `json:"ipFamily,omitempty"`
 	// Stopped nodes are left alone until they are started again.
 	Stopped bool `json:"stopped,omitempty"`
 	// Joins: its kubelet starts with a join token, and asks for its certificates
@@ -208,11 +205,13 @@ type Node struct {
 	Joins bool `json:"joins,omitempty"`
 }
 
-// Address is the node's address on the link that joins the nodes.
-func (n Node) Address() string {
-	a := netip.MustParseAddr(controlAddress).As4()
-	a[3] = byte(firstNode + n.Index)
-	return netip.AddrFrom4(a).String()
+// Addresses are the node's addresses on the link that joins the nodes, one of each family.
+func (n Node) Addresses() []string {
+	var out []string
+	for _, r := range n.IPFamily.ranges() {
+		out = append(out, r.node(n.Index).Addr().String())
+	}
+	return out
 }
 
 func readJSON(file string, into any) error {

@@ -84,7 +84,7 @@ func planeProcesses(c *Config, r replica, env []string) []process {
 		one(apiserver, apiserverArgs(c, r)...),
 		one(controllerManager, append([]string{
 			"--kubeconfig=" + d.kubeconfig(controllerManager),
-			"--allocate-node-cidrs=true", "--cluster-cidr=" + podCIDR, "--service-cluster-ip-range=" + serviceCIDR,
+			"--allocate-node-cidrs=true", "--cluster-cidr=" + c.IPFamily.podCIDRs(), "--service-cluster-ip-range=" + c.IPFamily.serviceCIDRs(),
 			"--load-balancer-addresses=" + c.LoadBalancers, "--ingress-service-account=" + ingressAccount,
 			"--service-account-private-key-file=" + d.pki("sa.key"), "--root-ca-file=" + d.pki("ca.crt"),
 			"--cluster-signing-cert-file=" + d.pki("ca.crt"), "--cluster-signing-key-file=" + d.pki("ca.key"),
@@ -102,7 +102,7 @@ func apiserverArgs(c *Config, r replica) []string {
 		"--tls-cert-file=" + d.pki("apiserver.crt"), "--tls-private-key-file=" + d.pki("apiserver.key"),
 		"--service-account-key-file=" + d.pki("sa.pub"), "--service-account-signing-key-file=" + d.pki("sa.key"),
 		"--service-account-issuer=https://kubernetes.default.svc." + clusterDomain,
-		"--service-cluster-ip-range=" + serviceCIDR, "--authorization-mode=Node,RBAC",
+		"--service-cluster-ip-range=" + c.IPFamily.serviceCIDRs(), "--authorization-mode=Node,RBAC",
 		"--kubelet-client-certificate=" + d.pki("apiserver-kubelet-client.crt"), "--kubelet-client-key=" + d.pki("apiserver-kubelet-client.key"),
 		"--kubelet-certificate-authority=" + d.pki("ca.crt"), "--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
 		"--resource-metrics",

@@ -33,6 +33,8 @@ func TestComplete(t *testing.T) {
 		"negative nodes":    {Config{Nodes: -1}, false},
 		"too many nodes":    {Config{Nodes: maxNodes + 1}, false},
 		"port out of range": {Config{Port: 65536}, false},
+		"both families":     {Config{IPFamily: Dual}, true},
+		"no family":         {Config{IPFamily: "ipv5"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := tc.config
@@ -51,9 +53,11 @@ func TestComplete(t *testing.T) {
 }
 
 func TestNodeAddress(t *testing.T) {
-	for index, want := range map[int]string{1: "10.50.0.11", 2: "10.50.0.12", maxNodes: "10.50.0.210"} {
-		if got := (Node{Index: index}).Address(); got != want {
-			t.Errorf("node %d has %s, want %s", index, got, want)
+	for index, want := range map[int]string{1: "10.50.0.11,fd50::11", 2: "10.50.0.12,fd50::12", maxNodes: "10.50.0.210,fd50::210"} {
+		for family, of := range map[IPFamily]string{"": want[:strings.Index(want, ",")], IPv6: want[strings.Index(want, ",")+1:], Dual: want} {
+			if got := strings.Join(Node{Index: index, IPFamily: family}.Addresses(), ","); got != of {
+				t.Errorf("node %d has %s, want %s", index, got, of)
+			}
 		}
 	}
 }
@@ -90,9 +94,25 @@ func TestKubeconfigs(t *testing.T) {
 	}
 }
 
+// TestSettleFamily: a cluster keeps the addresses that it was made with.
+func TestSettleFamily(t *testing.T) {
+	for _, tc := range []struct {
+		has, want, get IPFamily
+		ok             bool
+	}{
+		{"", "", "", true}, {"", IPv4, "", true}, {Dual, "", Dual, true}, {Dual, Dual, Dual, true},
+		{"", Dual, Dual, false}, {Dual, IPv4, IPv4, false}, {IPv6, Dual, Dual, false},
+	} {
+		c := &Config{IPFamily: tc.want}
+		if err := settleFamily(c, tc.has); (err == nil) != tc.ok || c.IPFamily != tc.get {
+			t.Errorf("has %q, want %q: got %q, %v", tc.has, tc.want, c.IPFamily, err)
+		}
+	}
+}
+
 // TestPKI: certificates are made once, and are good for what they are for.
 func TestPKI(t *testing.T) {
-	c := &Config{Name: "one", DataDir: t.TempDir()}
+	c := &Config{Name: "one", DataDir: t.TempDir(), IPFamily: Dual, ControlPlanes: 2}
 	d := c.dirs()
 	if err := makePKI(c, clock.Real()); err != nil {
 		t.Fatal(err)
@@ -119,7 +139,7 @@ func TestPKI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, host := range []string{"kubernetes.default.svc", "127.0.0.1", controlAddress, serviceAPI} {
+	for _, host := range []string{"kubernetes.default.svc", "127.0.0.1", "10.50.0.1", "10.96.0.1", "::1", "fd50::1", "fd96::1", "10.50.0.2"} {
 		if _, err := cert.Verify(x509.VerifyOptions{Roots: roots, DNSName: host}); err != nil {
 			t.Errorf("%s: %v", host, err)
 		}
@@ -192,7 +212,7 @@ func TestCopyTree(t *testing.T) {
 // TestManifests: every add-on is of a kind that is known where to create.
 func TestManifests(t *testing.T) {
 	for _, file := range []string{"manifests/rbac.yaml", "manifests/coredns.yaml"} {
-		objects, err := readManifest(file)
+		objects, err := readManifest(file, Dual)
 		if err != nil || len(objects) == 0 {
 			t.Fatalf("%s: %d objects, error %v", file, len(objects), err)
 		}

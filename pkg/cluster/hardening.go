@@ -5,6 +5,7 @@ package cluster
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 )
 
@@ -44,11 +45,9 @@ func servingFlags() []string {
 // is started alone.
 func hardenedAPIServer(c *Config, r replica) []string {
 	d := c.dirs()
-	own := []string{"special", controlAddress + "/32"}
-	for _, each := range c.replicas() {
-		if each.advertise != controlAddress {
-			own = append(own, each.advertise+"/32")
-		}
+	own := []string{"special"}
+	for _, each := range c.controlAddresses() {
+		own = append(own, netip.PrefixFrom(each, each.BitLen()).String())
 	}
 	return append(servingFlags(),
 		"--anonymous-auth=false",

@@ -45,7 +45,7 @@ func HostNode(ctx context.Context, dir string, deps Deps) error {
 	if err := unix.Sethostname([]byte(n.Name)); err != nil {
 		return fmt.Errorf("host name: %w", err)
 	}
-	if err := setupNodeNetwork(n.Address()); err != nil {
+	if err := setupNodeNetwork(n); err != nil {
 		return err
 	}
 	raiseFileLimit(deps.Log)
@@ -82,7 +82,7 @@ func nodeProcesses(n Node, deps Deps) []process {
 	}
 	kubelet := []string{
 		filepath.Join(insideBin, "kubelet"), "--config=" + kubeletYAML, "--kubeconfig=" + kubeletConf,
-		"--node-ip=" + n.Address(), "--cert-dir=" + kubeletCerts, // its name is the node's host name
+		"--node-ip=" + strings.Join(n.Addresses(), ","), "--cert-dir=" + kubeletCerts, // its name is the node's host name
 	}
 	if n.Joins {
 		kubelet = append(kubelet, "--bootstrap-kubeconfig="+bootstrapConf)

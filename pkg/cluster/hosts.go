@@ -72,7 +72,7 @@ func (s *supervisor) addNode(name, bootstrap string) (Node, error) {
 	for _, h := range s.nodes {
 		taken[h.Index] = true
 	}
-	n := Node{Name: name, Index: 1, Joins: bootstrap != ""}
+	n := Node{Name: name, Index: 1, IPFamily: s.cfg.IPFamily, Joins: bootstrap != ""}
 	for taken[n.Index] {
 		n.Index++
 	}

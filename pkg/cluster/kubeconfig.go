@@ -5,6 +5,7 @@ package cluster
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 
@@ -25,14 +26,17 @@ var administrators = []struct {
 
 func machineServer(port int) string { return fmt.Sprintf("https://127.0.0.1:%d", port) }
 
-func clusterServer() string { return fmt.Sprintf("https://%s:%d", controlAddress, controlPort) }
+// clusterServer is where the API server is, inside the cluster.
+func (c *Config) clusterServer() string {
+	return fmt.Sprintf("https://%s", netip.AddrPortFrom(c.IPFamily.primary().control, controlPort))
+}
 
 // makeKubeconfigs writes the control plane's kubeconfig files, and the
 // administrators' ones for the port that the machine reaches.
 func makeKubeconfigs(d dirs, c *Config, now clock.Clock) error {
 	for _, name := range []string{controllerManager, scheduler} {
 		user := fileUser(d.pki(name+"-client.crt"), d.pki(name+"-client.key"))
-		if err := writeKubeconfig(d, c.Name, d.kubeconfig(name), name, user, clusterServer()); err != nil {
+		if err := writeKubeconfig(d, c.Name, d.kubeconfig(name), name, user, c.clusterServer()); err != nil {
 			return fmt.Errorf("kubeconfig %s: %w", name, err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 
@@ -30,12 +31,14 @@ func setupClusterNetwork(c *Config) error {
 	if err := netlink.LinkAdd(bridge); err != nil {
 		return fmt.Errorf("bridge: %w", err)
 	}
-	if err := addAddress(bridge, controlAddress); err != nil {
-		return err
-	}
-	for _, r := range c.replicas() {
-		if err := addAddress(bridge, r.advertise); err != nil {
-			return err
+	for _, r := range c.IPFamily.ranges() {
+		for _, a := range c.controlAddresses() {
+			if a.Is4() != r.control.Is4() {
+				continue
+			}
+			if err := addAddress(bridge, netip.PrefixFrom(a, r.bits)); err != nil {
+				return err
+			}
 		}
 	}
 	for _, s := range []struct{ file, value string }{
@@ -51,13 +54,15 @@ func setupClusterNetwork(c *Config) error {
 		}
 	}
 	// Addresses of pods and Services that nobody has: dropped, not sent back.
-	for _, cidr := range []string{podCIDR, serviceCIDR} {
-		_, dst, err := net.ParseCIDR(cidr)
-		if err != nil {
-			return fmt.Errorf("range: %w", err)
-		}
-		if err := netlink.RouteReplace(&netlink.Route{Dst: dst, Type: unix.RTN_BLACKHOLE, Priority: 4096}); err != nil {
-			return fmt.Errorf("route of %s: %w", cidr, err)
+	for _, r := range c.IPFamily.ranges() {
+		for _, cidr := range []string{r.pods, r.services} {
+			_, dst, err := net.ParseCIDR(cidr)
+			if err != nil {
+				return fmt.Errorf("range: %w", err)
+			}
+			if err := netlink.RouteReplace(&netlink.Route{Dst: dst, Type: unix.RTN_BLACKHOLE, Priority: 4096}); err != nil {
+				return fmt.Errorf("route of %s: %w", cidr, err)
+			}
 		}
 	}
 	return nil
@@ -101,7 +106,7 @@ func leaveNode(n Node) error {
 }
 
 // setupNodeNetwork arranges a node's namespace, from inside.
-func setupNodeNetwork(address string) error {
+func setupNodeNetwork(n Node) error {
 	if err := setUp("lo"); err != nil {
 		return err
 	}
@@ -109,8 +114,10 @@ func setupNodeNetwork(address string) error {
 	if err != nil {
 		return fmt.Errorf("link %s: %w", nodeLink, err)
 	}
-	if err := addAddress(link, address); err != nil {
-		return err
+	for _, r := range n.IPFamily.ranges() {
+		if err := addAddress(link, r.node(n.Index)); err != nil {
+			return err
+		}
 	}
 	for _, s := range []struct{ file, value string }{
 		{"ipv4/ip_forward", "1"},
@@ -126,14 +133,20 @@ func setupNodeNetwork(address string) error {
 	}
 	// Without some default route the kernel refuses a Service's address before
 	// the proxy's rules are asked.
-	if err := netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: net.ParseIP(controlAddress)}); err != nil {
-		return fmt.Errorf("default route: %w", err)
+	for _, r := range n.IPFamily.ranges() {
+		if err := netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: r.control.AsSlice()}); err != nil {
+			return fmt.Errorf("default route: %w", err)
+		}
 	}
 	return nil
 }
 
-func addAddress(link netlink.Link, address string) error {
-	addr := &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(address), Mask: net.CIDRMask(linkPrefix, 32)}}
+func addAddress(link netlink.Link, address netip.Prefix) error {
+	a := address.Addr()
+	addr := &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(address.Bits(), a.BitLen())}}
+	if a.Is6() {
+		addr.Flags = unix.IFA_F_NODAD // usable at once; no one else can have it
+	}
 	if err := netlink.AddrReplace(link, addr); err != nil {
 		return fmt.Errorf("address of %s: %w", link.Attrs().Name, err)
 	}

@@ -26,7 +26,7 @@ func kubeletLeaf(n Node, serving bool) leaf {
 	l := leaf{name: "system:node:" + n.Name, organizations: []string{"system:nodes"}, client: !serving}
 	if serving {
 		// As it asks itself for the next: the node's names and addresses, no more.
-		l.hosts = []string{n.Name, n.Address()}
+		l.hosts = append([]string{n.Name}, n.Addresses()...)
 	}
 	return l
 }
@@ -35,7 +35,7 @@ func kubeletLeaf(n Node, serving bool) leaf {
 func proxyCertificates(n Node) map[string]leaf {
 	return map[string]leaf{
 		"client":  {name: "system:kube-proxy", client: true},
-		"metrics": {name: "kube-proxy", hosts: []string{n.Name, n.Address(), "localhost", "127.0.0.1"}},
+		"metrics": {name: "kube-proxy", hosts: append(n.Addresses(), n.Name, "localhost", "127.0.0.1", "::1")},
 	}
 }
 
@@ -53,10 +53,10 @@ func nodeCredentials(d dirs, nd nodeDirs, c *Config, n Node, clk clock.Clock) er
 		return err
 	}
 	if pair := currentPair(kubeletClient); !n.Joins {
-		err = writeKubeconfig(d, c.Name, nd.path(kubeletConf), "system:node:"+n.Name, fileUser(pair, pair), clusterServer())
+		err = writeKubeconfig(d, c.Name, nd.path(kubeletConf), "system:node:"+n.Name, fileUser(pair, pair), c.clusterServer())
 	}
 	client := filepath.Join(proxyRoot, "client")
-	return errors.Join(err, writeKubeconfig(d, c.Name, nd.path(proxyConf), "system:kube-proxy", fileUser(client+".crt", client+".key"), clusterServer()))
+	return errors.Join(err, writeKubeconfig(d, c.Name, nd.path(proxyConf), "system:kube-proxy", fileUser(client+".crt", client+".key"), c.clusterServer()))
 }
 
 // renewNode issues a node's certificates as far as they are due, or all of them

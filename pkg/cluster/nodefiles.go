@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"text/template"
@@ -115,7 +116,7 @@ func nodeFiles(c *Config, n Node) ([]nodeFile, error) {
 		{path: proxyYAML, data: proxy, keep: true},
 		{path: containerdTOML, data: runtime, keep: true},
 		{path: "/etc/hostname", data: []byte(n.Name + "\n"), public: true},
-		{path: "/etc/hosts", data: []byte("127.0.0.1 localhost\n::1 localhost ip6-localhost\n" + n.Address() + " " + n.Name + "\n"), public: true},
+		{path: "/etc/hosts", data: []byte(hostsFile(n)), public: true},
 		// No server is named: nothing answers outside the cluster, and the
 		// machine's own resolver is none of the pods' business.
 		{path: "/etc/resolv.conf", data: []byte("options ndots:1\n"), public: true},
@@ -147,7 +148,7 @@ func kubeletConfiguration(c *Config, n Node) *kubeletconfig.KubeletConfiguration
 	yes, no := true, false
 	return &kubeletconfig.KubeletConfiguration{
 		TypeMeta: metav1.TypeMeta{APIVersion: "kubelet.config.k8s.io/v1beta1", Kind: "KubeletConfiguration"},
-		Address:  "0.0.0.0",
+		Address:  n.IPFamily.primary().all,
 		Authentication: kubeletconfig.KubeletAuthentication{
 			X509:      kubeletconfig.KubeletX509Authentication{ClientCAFile: nodeCA},
 			Webhook:   kubeletconfig.KubeletWebhookAuthentication{Enabled: &yes},
@@ -155,12 +156,13 @@ func kubeletConfiguration(c *Config, n Node) *kubeletconfig.KubeletConfiguration
 		},
 		Authorization: kubeletconfig.KubeletAuthorization{Mode: kubeletconfig.KubeletAuthorizationModeWebhook},
 		// The certificates that it starts with are there; it renews them by itself.
-		ServerTLSBootstrap:       true,
-		RotateCertificates:       true,
-		TLSMinVersion:            tlsVersion,
-		TLSCipherSuites:          tlsSuites(),
-		StaticPodPath:            "/etc/kubernetes/manifests",
-		ClusterDNS:               []string{serviceDNS},
+		ServerTLSBootstrap: true,
+		RotateCertificates: true,
+		TLSMinVersion:      tlsVersion,
+		TLSCipherSuites:    tlsSuites(),
+		StaticPodPath:      "/etc/kubernetes/manifests",
+		// The node's own forwarder, and the Service for when that does not answer.
+		ClusterDNS:               []string{n.Addresses()[0], n.IPFamily.primary().dns},
 		ClusterDomain:            clusterDomain,
 		ResolverConfig:           pointer("/etc/resolv.conf"),
 		CgroupDriver:             "cgroupfs",
@@ -186,16 +188,25 @@ func kubeletConfiguration(c *Config, n Node) *kubeletconfig.KubeletConfiguration
 }
 
 func proxyConfiguration(n Node) *proxyconfig.KubeProxyConfiguration {
+	all := n.IPFamily.primary()
 	return &proxyconfig.KubeProxyConfiguration{
 		TypeMeta:           metav1.TypeMeta{APIVersion: "kubeproxy.config.k8s.io/v1alpha1", Kind: "KubeProxyConfiguration"},
-		BindAddress:        "0.0.0.0",
-		HealthzBindAddress: "127.0.0.1:10256",
-		MetricsBindAddress: "127.0.0.1:10249",
-		ClusterCIDR:        podCIDR,
+		BindAddress:        all.all,
+		HealthzBindAddress: net.JoinHostPort(all.loopback, "10256"),
+		MetricsBindAddress: net.JoinHostPort(all.loopback, "10249"),
+		ClusterCIDR:        n.IPFamily.podCIDRs(),
 		HostnameOverride:   n.Name,
 		Mode:               "nftables",
 		ClientConnection:   proxyClient(),
 	}
+}
+
+func hostsFile(n Node) string {
+	out := "127.0.0.1 localhost\n::1 localhost ip6-localhost\n"
+	for _, a := range n.Addresses() {
+		out += a + " " + n.Name + "\n"
+	}
+	return out
 }
 
 func pointer[T any](v T) *T { return &v }

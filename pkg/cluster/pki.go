@@ -130,14 +130,12 @@ func due(cert *x509.Certificate, now time.Time) bool {
 
 // serverHosts is every name and address that clients reach the API server by.
 func serverHosts(c *Config) []string {
-	out := []string{
-		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + clusterDomain, "localhost",
-		serviceAPI, controlAddress, "127.0.0.1", "::1",
+	out := []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + clusterDomain, "localhost", "127.0.0.1", "::1"}
+	for _, r := range c.IPFamily.ranges() {
+		out = append(out, r.api)
 	}
-	for _, r := range c.replicas() {
-		if r.advertise != controlAddress {
-			out = append(out, r.advertise)
-		}
+	for _, a := range c.controlAddresses() {
+		out = append(out, a.String())
 	}
 	return out
 }

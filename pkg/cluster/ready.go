@@ -149,7 +149,7 @@ func waitDNS(ctx context.Context, c *Config, p *progress) error {
 		}
 		return p.failed("CoreDNS", err, append(c.logsOf(controllerManager), c.logsOf(scheduler)...)...)
 	}
-	p.say("CoreDNS answers at %s", serviceDNS)
+	p.say("CoreDNS answers at %s", c.IPFamily.primary().dns)
 	return nil
 }
 

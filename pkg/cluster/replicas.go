@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -38,12 +39,13 @@ func (c *Config) replicated() bool { return c.ControlPlanes > 1 }
 
 // replicas are the cluster's control planes.
 func (c *Config) replicas() []replica {
+	first := c.IPFamily.primary()
 	if !c.replicated() {
-		return []replica{{bind: "0.0.0.0", advertise: controlAddress, local: "127.0.0.1"}}
+		return []replica{{bind: first.all, advertise: first.control.String(), local: "127.0.0.1"}}
 	}
 	out := make([]replica, c.ControlPlanes)
 	for i := range out {
-		address := above(controlAddress, i+1)
+		address := above(first.control.String(), i+1)
 		out[i] = replica{suffix: fmt.Sprintf("-%d", i+1), bind: address, advertise: address, local: above("127.0.0.1", i)}
 	}
 	return out
@@ -51,9 +53,26 @@ func (c *Config) replicas() []replica {
 
 // above is the nth address above another.
 func above(address string, n int) string {
-	a := netip.MustParseAddr(address).As4()
-	a[3] += byte(n)
-	return netip.AddrFrom4(a).String()
+	a := netip.MustParseAddr(address)
+	for range n {
+		a = a.Next()
+	}
+	return a.String()
+}
+
+// controlAddresses are those of the control planes on the nodes' link: where all
+// of them are reached, and where each is.
+func (c *Config) controlAddresses() []netip.Addr {
+	var out []netip.Addr
+	for _, r := range c.IPFamily.ranges() {
+		out = append(out, r.control)
+	}
+	for _, r := range c.replicas() {
+		if a := netip.MustParseAddr(r.advertise); !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	return out
 }
 
 // logsOf are the logs of a process in all control planes.
@@ -71,7 +90,7 @@ var (
 )
 
 // settleReplicas takes over how many control planes the cluster in its directory
-// has, or refuses what was asked for.
+// has, and of which family its addresses are, or refuses what was asked for.
 func settleReplicas(c *Config) error {
 	was := Config{}
 	if !exists(c.dirs().config()) {
@@ -85,7 +104,7 @@ func settleReplicas(c *Config) error {
 		return fmt.Errorf("%s has %d, want %d: %w", c.DataDir, had, c.ControlPlanes, errOtherPlanes)
 	}
 	c.ControlPlanes = was.ControlPlanes
-	return nil
+	return settleFamily(c, was.IPFamily)
 }
 
 // storeArgs tell the API server where its objects are.

@@ -58,22 +58,28 @@ func routeNode(obj any, set func(*netlink.Route) error) error {
 	if !ok {
 		return nil
 	}
-	var gateway net.IP
-	for _, a := range node.Status.Addresses {
-		if a.Type == core.NodeInternalIP && gateway == nil {
-			gateway = net.ParseIP(a.Address)
-		}
-	}
-	if gateway == nil {
-		return nil // its kubelet has not reported yet
-	}
 	for _, cidr := range node.Spec.PodCIDRs {
 		_, dst, err := net.ParseCIDR(cidr)
 		if err != nil {
 			return fmt.Errorf("node %s: pod range: %w", node.Name, err)
 		}
+		gateway := gatewayTo(node, dst.IP.To4() != nil)
+		if gateway == nil {
+			continue // its kubelet has not reported yet
+		}
 		if err := set(&netlink.Route{Dst: dst, Gw: gateway, Protocol: routeProtocol}); err != nil {
 			return fmt.Errorf("node %s: route to %s: %w", node.Name, cidr, err)
+		}
+	}
+	return nil
+}
+
+// gatewayTo is the first of a node's addresses that is of a family.
+func gatewayTo(node *core.Node, ipv4 bool) net.IP {
+	for _, a := range node.Status.Addresses {
+		ip := net.ParseIP(a.Address)
+		if a.Type == core.NodeInternalIP && ip != nil && (ip.To4() != nil) == ipv4 {
+			return ip
 		}
 	}
 	return nil
@@ -85,7 +91,7 @@ func clusterClient(c *Config) (kubernetes.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.Host = clusterServer()
+	cfg.Host = c.clusterServer()
 	return newClient(cfg)
 }
 

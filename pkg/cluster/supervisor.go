@@ -177,7 +177,7 @@ func (s *supervisor) status() Status {
 		}
 	}
 	for _, h := range s.nodes {
-		n := NodeStatus{Node: h.Node, Address: h.Address(), Pid: h.pid()}
+		n := NodeStatus{Node: h.Node, Address: strings.Join(h.Addresses(), ","), Pid: h.pid()}
 		if n.Pid != 0 {
 			for name, pid := range daemonPids(n.Pid) {
 				st.Pids[name+"-"+h.Name] = pid

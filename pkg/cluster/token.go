@@ -63,7 +63,7 @@ func CreateToken(ctx context.Context, c *Config, life time.Duration, deps Deps) 
 // (--bootstrap-kubeconfig): the cluster's authority and a token.
 func BootstrapKubeconfig(c *Config, token string) ([]byte, error) {
 	cluster := api.NewCluster()
-	cluster.Server = clusterServer()
+	cluster.Server = c.clusterServer()
 	var err error
 	if cluster.CertificateAuthorityData, err = os.ReadFile(c.dirs().pki("ca.crt")); err != nil {
 		return nil, fmt.Errorf("authority: %w", err)

@@ -15,6 +15,7 @@ case ${1:-} in
 		PROCS    parallel processes (6)
 		TIMEOUT  of the whole run (60m)
 		SKIP     regular expression of specs to leave out (none)
+		FAMILY   addresses of the cluster: ipv4 or dual (ipv4)
 	USAGE
 	exit
 	;;
@@ -24,6 +25,7 @@ labels=${LABELS:-Conformance}
 procs=${PROCS:-6}
 timeout=${TIMEOUT:-60m}
 skip=${SKIP:-}
+family=${FAMILY:-ipv4}
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 cd "$root"
@@ -72,7 +74,7 @@ end() {
 	rm -rf "$work"
 }
 trap end EXIT
-bin/ctl cluster up --name "$name" --nodes 2 --kubeconfig "$work/machine" --data-dir "$work/data"
+bin/ctl cluster up --name "$name" --nodes 2 --ip-family "$family" --kubeconfig "$work/machine" --data-dir "$work/data"
 bin/ctl cluster load --name "$name" "$images"/*.tar
 # Images are also pulled: from a registry that stands in for all others, and
 # says at once what it does not have.
@@ -92,5 +94,5 @@ bin/ctl cluster exec --name "$name" -- env KUBECONFIG="$work/kubeconfig" PATH="$
 	--no-color --succinct --keep-going --output-dir="$work" --json-report=report.json "$root/$bin/e2e.test" -- \
 	--provider=skeleton --kubeconfig="$work/kubeconfig" --kubectl-path="$root/bin/kubectl" --report-dir= \
 	--num-nodes=2 >"$root/.build/conformance.log" 2>&1 || echo "conformance: not all specs passed; see .build/conformance.log"
-"$bin/report" -in "$work/report.json" -out docs/conformance.md -focus "$focus" -labels "$labels" -cluster "$(bin/ctl version --client | head -n 1), $procs processes, at most $timeout."
+"$bin/report" -in "$work/report.json" -out docs/conformance.md -focus "$focus" -labels "$labels" -family "$family" -cluster "$(bin/ctl version --client | head -n 1), $procs processes, at most $timeout."
 sed -n '/^| SIG/,/^$/p' docs/conformance.md

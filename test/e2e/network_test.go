@@ -4,8 +4,12 @@
 package e2e
 
 import (
+	"slices"
 	"strings"
 	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // askerManifest is a pod to ask from.
@@ -80,4 +84,35 @@ func TestNetwork(t *testing.T) {
 	eventually(t, "the policy lets the pod in", asks)
 	ctl(t, n("delete", "networkpolicy", "web")...)
 	eventually(t, address+" answers again", outside)
+}
+
+// TestKilledNameServers: a name server that dies, one of the cluster's or that of
+// the node that asks, loses no question.
+func TestKilledNameServers(t *testing.T) {
+	ns := namespace(t, "names")
+	if out, err := try(t, webManifest, "-n", ns, "create", "-f", "-"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	ctl(t, "-n", ns, "expose", "deployment", "nginx-deployment", "--port=80")
+	eventually(t, "2 pods ready", func() bool { return readyPods(t, ns, "app=nginx") == 2 })
+	whole := func() bool {
+		return readyPods(t, "kube-system", "k8s-app=kube-dns") == 2 && readyPods(t, "kube-system", "k8s-app=node-dns") == nodes
+	}
+	eventually(t, "all name servers ready", whole)
+	l := startLoop(t, ns)
+	victims := pods(t, "kube-system", "k8s-app=kube-dns")[:1]
+	at := pods(t, ns, "")
+	at = at[slices.IndexFunc(at, func(p v1.Pod) bool { return p.Name == "loop" }):]
+	victims = append(victims, slices.DeleteFunc(pods(t, "kube-system", "k8s-app=node-dns"), func(p v1.Pod) bool { return p.Spec.NodeName != at[0].Spec.NodeName })...)
+	for _, p := range victims {
+		// Of a pod's cgroup are its container and the sandbox's pause.
+		kill := `for p in $(pidof coredns); do grep -q "$0" /proc/$p/cgroup && kill -9 $p && exit; done; exit 1`
+		ctl(t, "cluster", "exec", p.Spec.NodeName, "--name", clusterName, "--", "sh", "-c", kill, string(p.UID))
+		l.check(t, "kill of "+p.Name)
+		eventually(t, p.Name+" is back", func() bool {
+			now, err := shared.client.CoreV1().Pods(p.Namespace).Get(t.Context(), p.Name, metav1.GetOptions{})
+			return err == nil && now.Status.ContainerStatuses[0].RestartCount > p.Status.ContainerStatuses[0].RestartCount && whole()
+		})
+		l.check(t, "return of "+p.Name)
+	}
 }

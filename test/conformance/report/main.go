@@ -25,12 +25,15 @@ const (
 	conformance = "Conformance"
 	// beyond is the title of a section of specs with other labels.
 	beyond = "Beyond Conformance"
+	// both is the title of a section of specs on a cluster with addresses of both families.
+	both = "Beyond Conformance, IPv4 and IPv6"
 )
 
 // reasons are why specs fail that cannot pass here, or are not meant to, by a part of their
 // names.
 var reasons = map[string]string{
-	"should check kube-proxy urls":                             "the proxy's metrics are by TLS, for those who may read them, in clusters of `ctl cluster`",
+	"should check kube-proxy urls": "the proxy's metrics are by TLS, for those who may read them, in clusters of `ctl cluster`",
+	"sctp":                         "the kernel here has no SCTP",
 	"should forward PTR records lookup to upstream nameserver": "asks a name server of the Internet, and nothing leads out of the cluster",
 }
 
@@ -46,6 +49,7 @@ func run() error {
 	out := flag.String("out", "", "file to write the section into")
 	focus := flag.String("focus", "", "regular expression of the specs that were asked for; empty: all")
 	labels := flag.String("labels", conformance, "label filter of the specs that were asked for, as ginkgo has it")
+	family := flag.String("family", "", "the cluster's addresses, as ctl cluster up has it")
 	cluster := flag.String("cluster", "", "what was tested")
 	flag.Parse()
 	data, err := os.ReadFile(*in)
@@ -68,6 +72,9 @@ func run() error {
 	switch {
 	case *labels != conformance:
 		title = beyond
+		if *family == "dual" {
+			title = both
+		}
 		*cluster += fmt.Sprintf("\n\nLabels: `%s`", *labels)
 	case *focus != "":
 		title = "Focused run"
@@ -206,7 +213,7 @@ func replace(file, title, body string) string {
 	sections[title] = strings.TrimSpace(body)
 	var b strings.Builder
 	b.WriteString(head)
-	for _, name := range []string{"Full run", beyond, "Focused run"} {
+	for _, name := range []string{"Full run", beyond, both, "Focused run"} {
 		if text, ok := sections[name]; ok {
 			fmt.Fprintf(&b, "\n## %s\n\n%s\n", name, text)
 		}

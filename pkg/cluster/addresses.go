@@ -1,0 +1,103 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// IPFamily says of which families the addresses of a cluster's nodes, pods and
+// Services are.
+type IPFamily string
+
+// The families that a cluster can have.
+const (
+	IPv4 IPFamily = "ipv4" // also when nothing is said
+	IPv6 IPFamily = "ipv6"
+	Dual IPFamily = "dual" // both, IPv4 first
+)
+
+var (
+	errFamily      = errors.New("the address family of a cluster is ipv4, ipv6 or dual")
+	errOtherFamily = errors.New("the address family of a cluster is settled when it is made")
+)
+
+// settleFamily takes over the family that a cluster has, or refuses another.
+func settleFamily(c *Config, has IPFamily) error {
+	if c.IPFamily != "" && c.IPFamily != cmp.Or(has, IPv4) {
+		return fmt.Errorf("%s has %s, want %s: %w", c.DataDir, cmp.Or(has, IPv4), c.IPFamily, errOtherFamily)
+	}
+	c.IPFamily = has
+	return nil
+}
+
+// ranges are the addresses of one family inside a cluster. Clusters do not see
+// each other, so all of them use the same.
+type ranges struct {
+	control       netip.Addr // the control plane's, on the link that joins the nodes
+	bits          int        // of that link's network
+	pods          string
+	services      string
+	api, dns      string // of the Services kubernetes and kube-dns
+	loadBalancers string // on the nodes' link, above the last node
+	all           string // every address of the host
+	loopback      string
+}
+
+// ranges are those of f's families, the primary first.
+func (f IPFamily) ranges() []ranges {
+	v4 := ranges{
+		control: netip.MustParseAddr("10.50.0.1"), bits: 24, pods: "10.244.0.0/16", services: "10.96.0.0/16",
+		api: "10.96.0.1", dns: "10.96.0.10", loadBalancers: "10.50.0.224-10.50.0.254", all: "0.0.0.0", loopback: "127.0.0.1",
+	}
+	v6 := ranges{
+		control: netip.MustParseAddr("fd50::1"), bits: 64, pods: "fd44::/48", services: "fd96::/112",
+		api: "fd96::1", dns: "fd96::a", loadBalancers: "fd50::224-fd50::254", all: "::", loopback: "::1",
+	}
+	switch f {
+	case IPv6:
+		return []ranges{v6}
+	case Dual:
+		return []ranges{v4, v6}
+	default:
+		return []ranges{v4}
+	}
+}
+
+// primary are the ranges of the family that comes first.
+func (f IPFamily) primary() ranges { return f.ranges()[0] }
+
+// join is one field of all families' ranges, as flags and files want them.
+func (f IPFamily) join(field func(ranges) string) string {
+	var out []string
+	for _, r := range f.ranges() {
+		out = append(out, field(r))
+	}
+	return strings.Join(out, ",")
+}
+
+func (f IPFamily) podCIDRs() string     { return f.join(func(r ranges) string { return r.pods }) }
+func (f IPFamily) serviceCIDRs() string { return f.join(func(r ranges) string { return r.services }) }
+
+// LoadBalancers are the addresses that Services of type LoadBalancer get unless
+// others are given.
+func (f IPFamily) LoadBalancers() string {
+	return f.join(func(r ranges) string { return r.loadBalancers })
+}
+
+// node is the address of a node on the link: 10.50.0.11 and fd50::11 for the
+// first.
+func (r ranges) node(index int) netip.Prefix {
+	a := netip.MustParseAddr(fmt.Sprintf("fd50::%d", firstNode+index))
+	if r.control.Is4() {
+		b := r.control.As4()
+		b[3] = byte(firstNode + index)
+		a = netip.AddrFrom4(b)
+	}
+	return netip.PrefixFrom(a, r.bits)
+}

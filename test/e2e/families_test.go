@@ -1,0 +1,136 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// familiesManifest is the web server on two nodes, if there are two, at a port
+// of each, with a Service of all the families that there are, and a pod to ask
+// from.
+const familiesManifest = `apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: nginx-deployment
+spec:
+  replicas: NODES
+  selector:
+    matchLabels:
+      app: nginx
+  template:
+    metadata:
+      labels:
+        app: nginx
+    spec:
+      containers:
+      - name: nginx
+        image: nginx:1.27
+        ports:
+        - containerPort: 80
+          hostPort: 8099
+---
+apiVersion: v1
+kind: Service
+metadata:
+  name: nginx-deployment
+spec:
+  type: LoadBalancer
+  ipFamilyPolicy: PreferDualStack
+  selector:
+    app: nginx
+  ports:
+  - port: 80
+---
+` + askerManifest
+
+// TestFamilies: what addresses are for works by those of both families.
+func TestFamilies(t *testing.T) {
+	for family, tc := range map[string]struct {
+		nodes    string
+		families int
+	}{
+		"dual": {"2", 2},
+		"ipv6": {"1", 1},
+	} {
+		t.Run(family, func(t *testing.T) { testFamily(t, "e2e-"+family, family, tc.nodes, tc.families) })
+	}
+}
+
+func testFamily(t *testing.T, name, family, nodes string, families int) {
+	kubeconfig := filepath.Join(shared.dir, family+".conf")
+	t.Cleanup(func() { // the test's own context has ended
+		if out, err := shared.command(context.Background(), "cluster", "down", "--name", name).CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+	})
+	ctl(t, "cluster", "up", "--name", name, "--nodes", nodes, "--ip-family", family, "--data-dir", filepath.Join(shared.dir, family), "--kubeconfig", kubeconfig)
+	k := func(args ...string) string { return ctl(t, append([]string{"--kubeconfig", kubeconfig}, args...)...) }
+	create := func(manifest string) {
+		t.Helper()
+		if out, err := try(t, manifest, "--kubeconfig", kubeconfig, "create", "-f", "-"); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	eventually(t, "a service account", func() bool {
+		_, err := try(t, "", "--kubeconfig", kubeconfig, "get", "serviceaccount", "default")
+		return err == nil
+	})
+	create(strings.Replace(familiesManifest, "NODES", nodes, 1))
+	k("rollout", "status", "deployment", "nginx-deployment")
+	k("wait", "--for=condition=Ready", "pod/asker")
+	// ask is from a pod, outside is from beside the nodes.
+	ask := func(address, path string) (string, error) {
+		return try(t, "", "--kubeconfig", kubeconfig, "exec", "asker", "--", "wget", "-q", "-T", "2", "-O", "-", "http://"+net.JoinHostPort(address, "80")+path)
+	}
+	outside := func(address, port string) bool {
+		out, err := try(t, "", "cluster", "exec", "--name", name, "--", "bash", "-c",
+			"exec 3<>/dev/tcp/"+address+"/"+port+" && printf 'GET /hostname HTTP/1.0\\r\\n\\r\\n' >&3 && timeout 2 cat <&3")
+		return err == nil && strings.Contains(out, "nginx-deployment-")
+	}
+	list := func(path string, args ...string) []string {
+		t.Helper()
+		got := strings.Fields(k(append(append([]string{"get"}, args...), "-o", "jsonpath="+path)...))
+		if len(got) < families {
+			t.Fatalf("%v %s: %v, want %d", args, path, got, families)
+		}
+		return got
+	}
+
+	service := list("{.spec.clusterIPs[*]}", "service", "nginx-deployment")
+	for _, a := range append(service, list("{.items[*].status.podIPs[*].ip}", "pods", "-l", "app=nginx")...) {
+		eventually(t, a+" answers a pod", func() bool {
+			out, err := ask(a, "/hostname")
+			return err == nil && strings.Contains(out, "nginx-deployment-")
+		})
+	}
+	eventually(t, "an address for each family", func() bool {
+		return len(strings.Fields(k("get", "service", "nginx-deployment", "-o", "jsonpath={.status.loadBalancer.ingress[*].ip}"))) == families
+	})
+	for _, a := range list("{.status.loadBalancer.ingress[*].ip}", "service", "nginx-deployment") {
+		eventually(t, a+" answers outside", func() bool { return outside(a, "80") })
+	}
+	for _, a := range list(`{.items[*].status.addresses[?(@.type=="InternalIP")].address}`, "nodes") {
+		eventually(t, "host port at "+a, func() bool { return outside(a, "8099") })
+	}
+	names := k("exec", "asker", "--", "nslookup", "nginx-deployment.default.svc.cluster.local")
+	for _, a := range service {
+		if !strings.Contains(names, "Address: "+a) {
+			t.Errorf("DNS does not tell %s:\n%s", a, names)
+		}
+	}
+
+	create(policyManifest)
+	for _, a := range service {
+		eventually(t, "the policy keeps the pod from "+a, func() bool { _, err := ask(a, "/hostname"); return err != nil })
+	}
+	k("label", "pod", "asker", "access=yes")
+	for _, a := range service {
+		eventually(t, "the policy lets the pod to "+a, func() bool { _, err := ask(a, "/hostname"); return err == nil })
+	}
+}
