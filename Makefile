@@ -9,8 +9,9 @@ KUBECONFIG ?= $(CURDIR)/.build/kubeconfig
 FOCUS      ?=
 FUZZTIME   ?= 5000x
 SEEDS      ?= 1000
+DURATION   ?= 1h
 
-.PHONY: help up down cis deps build tools images test unit fuzz e2e lint conformance clean
+.PHONY: help up down cis deps build tools images test unit fuzz perturb e2e soak lint conformance clean
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +53,11 @@ e2e: deps tools build images ## a real cluster with real containers
 	@hack/tools.sh helm
 	@hack/images.sh e2e
 	@KEELSON_E2E=1 go test -count=1 -timeout 45m ./test/e2e
+
+soak: deps tools build images ## a cluster under load for DURATION while everything is killed at random
+	@hack/tools.sh etcd
+	@hack/images.sh e2e
+	@KEELSON_SOAK=$(DURATION) go test -count=1 -timeout 0 -v ./test/soak
 
 lint: ## go vet and staticcheck
 	@hack/lint.sh

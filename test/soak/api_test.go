@@ -1,0 +1,181 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package soak
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"keelson.dev/keelson/test/soak/history"
+)
+
+// api is a client of one API server that tries everything once: one that tries again
+// by itself would hide what became of the first try.
+type api struct {
+	name, url string
+	http      *http.Client
+}
+
+// apis are clients that all have connections of their own: through the balancer in
+// front of the API servers, and where there are several, to each of them.
+func (s *soak) apis(n int) []*api {
+	st, err := s.status(s.t.Context())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	type server struct {
+		url  string
+		dial func(context.Context, string, string) (net.Conn, error)
+	}
+	servers := []server{{s.rest.Host, (&net.Dialer{}).DialContext}}
+	if s.planes > 1 {
+		for i := range s.planes {
+			servers = append(servers, server{fmt.Sprintf("https://10.50.0.%d:6443", 2+i), dialFrom(st.Supervisor)})
+		}
+	}
+	var out []*api
+	for i := range n {
+		to := servers[i%len(servers)]
+		cfg := rest.CopyConfig(s.rest)
+		cfg.Host, cfg.Dial = to.url, to.dial
+		client, err := rest.HTTPClientFor(cfg)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		out = append(out, &api{name: fmt.Sprintf("client-%d", i), url: to.url, http: client})
+	}
+	return out
+}
+
+// object is what the workload needs of an object.
+type object struct {
+	APIVersion string            `json:"apiVersion,omitempty"`
+	Kind       string            `json:"kind,omitempty"`
+	Metadata   metadata          `json:"metadata"`
+	Data       map[string]string `json:"data,omitempty"`
+	Spec       map[string]any    `json:"spec,omitempty"`
+}
+
+type metadata struct {
+	Name            string            `json:"name,omitempty"`
+	Namespace       string            `json:"namespace,omitempty"`
+	ResourceVersion string            `json:"resourceVersion,omitempty"`
+	UID             string            `json:"uid,omitempty"`
+	Annotations     map[string]string `json:"annotations,omitempty"`
+}
+
+func (o *object) version() int64 { return number(o.Metadata.ResourceVersion) }
+
+func number(version string) int64 {
+	n, err := strconv.ParseInt(version, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// answer is what became of a request.
+type answer struct {
+	outcome history.Outcome
+	code    int
+	err     error
+}
+
+// requestTimeout is longer than a server may take to answer, so that most answers are lost
+// only by kills.
+const requestTimeout = 40 * time.Second
+
+// do makes one request.
+func (a *api) do(ctx context.Context, method, path string, body, into any) answer {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	var payload io.Reader = http.NoBody
+	if body != nil {
+		data, err := json.Marshal(body)
+		if err != nil {
+			return answer{history.Refused, 0, err}
+		}
+		payload = bytes.NewReader(data)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, a.url+path, payload)
+	if err != nil {
+		return answer{history.Refused, 0, err}
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json")
+	resp, err := a.http.Do(req)
+	if err != nil {
+		var op *net.OpError
+		if errors.As(err, &op) && op.Op == "dial" {
+			return answer{history.Refused, 0, err}
+		}
+		return answer{history.Unknown, 0, err}
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return answer{history.Unknown, resp.StatusCode, err}
+	}
+	if resp.StatusCode < 300 {
+		if into != nil {
+			err = json.Unmarshal(data, into)
+		}
+		if err != nil {
+			return answer{history.Unknown, resp.StatusCode, err}
+		}
+		return answer{history.Acknowledged, resp.StatusCode, nil}
+	}
+	return answer{refusal(resp.StatusCode, data), resp.StatusCode, statusError(resp.StatusCode, data)}
+}
+
+// refusal says whether a request that was answered with an error surely had no effect.
+func refusal(code int, body []byte) history.Outcome {
+	if code < 500 || strings.Contains(string(body), "failed calling webhook") {
+		return history.Refused
+	}
+	return history.Unknown
+}
+
+func statusError(code int, body []byte) error {
+	var status metav1.Status
+	if json.Unmarshal(body, &status) == nil && status.Message != "" {
+		return fmt.Errorf("%d: %s", code, status.Message)
+	}
+	return fmt.Errorf("%d: %.200s", code, body)
+}
+
+// resource is where objects of one kind are, and in which of their fields a value is.
+type resource struct {
+	name, path, apiVersion, kind string
+	value                        func(o *object) string
+	set                          func(o *object, value string)
+}
+
+func (r *resource) object(name, value string) *object {
+	o := &object{APIVersion: r.apiVersion, Kind: r.kind, Metadata: metadata{Name: name}}
+	r.set(o, value)
+	return o
+}
+
+func (r *resource) key(name string) string { return r.name + "/" + name }
+
+// precondition has a delete concern one version of one object.
+func precondition(o *object) any {
+	return map[string]any{
+		"apiVersion": "v1", "kind": "DeleteOptions",
+		"preconditions": map[string]any{"uid": o.Metadata.UID, "resourceVersion": o.Metadata.ResourceVersion},
+	}
+}

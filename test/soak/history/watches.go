@@ -1,0 +1,207 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package history
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+)
+
+// EventType is the type of an event of a watch.
+type EventType string
+
+// The types of events.
+const (
+	Added    EventType = "ADDED"
+	Modified EventType = "MODIFIED"
+	Deleted  EventType = "DELETED"
+	Bookmark EventType = "BOOKMARK"
+)
+
+// Event is one event of a watch. Its version is that of the change: for a deleted
+// object, that of the deletion.
+type Event struct {
+	Type    EventType
+	Key     string
+	Value   string
+	Version int64
+	At      time.Duration
+}
+
+// Segment is what one client was told by watches between a list and the next one: a
+// client that is cut off goes on from the last version it knows, and lists again only
+// when it is told that this version is gone.
+type Segment struct {
+	Watcher string
+	// From is the version of the list, Initial what it held.
+	From    int64
+	Initial map[string]int64
+	Events  []Event
+	// Connections is over how many watches the events came.
+	Connections int
+}
+
+// To is the last version that the client was told of.
+func (s *Segment) To() int64 {
+	if len(s.Events) == 0 {
+		return s.From
+	}
+	return s.Events[len(s.Events)-1].Version
+}
+
+// Rules of [Watches].
+const (
+	Gap        = "watch left out a change"
+	Repeated   = "watch told a change twice or out of order"
+	WrongEvent = "watch told of a change that was not made"
+)
+
+// Watches judges watches of keys that have one writer each. belongs says whether a
+// watcher is to see a key.
+func Watches(ops []Op, segments []Segment, belongs func(watcher, key string) bool) []Violation {
+	var v verdict
+	w := newWrites(ops)
+	for i := range segments {
+		s := &segments[i]
+		checkOrder(&v, s)
+		w.check(&v, s, belongs)
+	}
+	return v
+}
+
+// checkOrder judges a segment by itself: versions rise, and each event follows from
+// what was there before it.
+func checkOrder(v *verdict, s *Segment) {
+	present := map[string]int64{}
+	for key, version := range s.Initial {
+		present[key] = version
+	}
+	last := s.From
+	for _, e := range s.Events {
+		if e.Type == Bookmark {
+			if e.Version < last {
+				v.add(Repeated, s.Watcher, "a bookmark of version %d at %v, after version %d", e.Version, e.At, last)
+			}
+			last = max(last, e.Version)
+			continue
+		}
+		if e.Version <= last {
+			v.add(Repeated, e.Key, "%s: %s of version %d at %v, after version %d", s.Watcher, e.Type, e.Version, e.At, last)
+			continue
+		}
+		last = e.Version
+		switch _, there := present[e.Key]; {
+		case e.Type == Added && there:
+			v.add(Gap, e.Key, "%s: the end of version %d before %s of version %d at %v", s.Watcher, present[e.Key], e.Type, e.Version, e.At)
+		case e.Type != Added && !there:
+			v.add(Gap, e.Key, "%s: the creation before %s of version %d at %v", s.Watcher, e.Type, e.Version, e.At)
+		}
+		if e.Type == Deleted {
+			delete(present, e.Key)
+		} else {
+			present[e.Key] = e.Version
+		}
+	}
+}
+
+// writes are the changes that were acknowledged, as watches are to tell them.
+type writes struct {
+	// byVersion are creates and updates, all those of keys that have one writer.
+	byVersion []*Op
+	byValue   map[string]map[string]*Op
+	deletes   []deletion
+	// bounds are the acknowledged writes by beginning, with the least version of those that
+	// begin then or later.
+	bounds []bound
+}
+
+// deletion is a delete that was acknowledged, with the versions that it is between.
+type deletion struct {
+	*Op
+	after, until int64
+}
+
+type bound struct {
+	begin time.Duration
+	least int64
+}
+
+func newWrites(ops []Op) *writes {
+	w := &writes{byValue: map[string]map[string]*Op{}}
+	keys, parts := byKey(ops)
+	for _, key := range keys {
+		values := map[string]*Op{}
+		last := int64(0)
+		for _, o := range parts[key] {
+			switch {
+			case o.write() && o.Outcome != Refused:
+				values[o.Value] = o
+				if o.Outcome == Acknowledged {
+					w.byVersion = append(w.byVersion, o)
+					last = o.Version
+				}
+			case o.Kind == Delete && o.Outcome == Acknowledged:
+				w.deletes = append(w.deletes, deletion{Op: o, after: last})
+			}
+		}
+		w.byValue[key] = values
+	}
+	slices.SortFunc(w.byVersion, func(a, b *Op) int { return cmp.Compare(a.Begin, b.Begin) })
+	least := int64(math.MaxInt64)
+	for _, o := range slices.Backward(w.byVersion) {
+		least = min(least, o.Version)
+		w.bounds = append(w.bounds, bound{o.Begin, least})
+	}
+	slices.Reverse(w.bounds)
+	for i := range w.deletes {
+		d := &w.deletes[i]
+		at, _ := slices.BinarySearchFunc(w.bounds, d.End+1, func(b bound, t time.Duration) int { return cmp.Compare(b.begin, t) })
+		d.until = math.MaxInt64
+		if at < len(w.bounds) {
+			d.until = w.bounds[at].least
+		}
+	}
+	return w
+}
+
+// check judges a segment by what was written.
+func (w *writes) check(v *verdict, s *Segment, belongs func(watcher, key string) bool) {
+	told := map[int64]*Event{}
+	ended := map[string][]int64{} // versions of deletions, rising
+	for i := range s.Events {
+		e := &s.Events[i]
+		switch e.Type {
+		case Bookmark:
+		case Deleted:
+			ended[e.Key] = append(ended[e.Key], e.Version)
+		default:
+			told[e.Version] = e
+			if values, known := w.byValue[e.Key]; known {
+				o := values[e.Value]
+				if o == nil || o.Outcome == Acknowledged && o.Version != e.Version {
+					v.add(WrongEvent, e.Key, "%s: %s of version %d with value %q at %v; written: %v", s.Watcher, e.Type, e.Version, e.Value, e.At, o)
+				}
+			}
+		}
+	}
+	to := s.To()
+	for _, o := range w.byVersion {
+		if !belongs(s.Watcher, o.Key) || o.Version <= s.From || o.Version > to {
+			continue
+		}
+		if e := told[o.Version]; e == nil || e.Key != o.Key {
+			v.add(Gap, o.Key, "%s: %v (versions %d to %d)", s.Watcher, o, s.From, to)
+		}
+	}
+	for _, d := range w.deletes {
+		if !belongs(s.Watcher, d.Key) || d.after < s.From || d.until > to {
+			continue
+		}
+		if !slices.ContainsFunc(ended[d.Key], func(version int64) bool { return version > d.after && version < d.until }) {
+			v.add(Gap, d.Key, "%s: %v (between versions %d and %d)", s.Watcher, d.Op, d.after, d.until)
+		}
+	}
+}

@@ -1,0 +1,139 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package soak
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// identityMark is the variable that the containers of StatefulSets have their identity
+// in, with the run's seed before it.
+const identityMark = "KEELSON_SOAK_IDENTITY="
+
+// identities looks which processes of StatefulSets run on the machine, on which all
+// nodes are.
+type identities struct {
+	mark  []byte
+	looks int
+	// runs are the processes that were seen, by identity.
+	runs map[string]map[string]bool
+	// twice are the pairs that were seen at the same time.
+	twice map[string]bool
+	done  sync.WaitGroup
+}
+
+// process is one that was seen; start tells it from a later one with the same id.
+type process struct{ pid, start, identity string }
+
+func (s *soak) watchIdentities(ctx context.Context) *identities {
+	i := newIdentities(s.seed)
+	i.done.Go(func() {
+		for pause(ctx, time.Second) {
+			for _, pair := range i.look() {
+				s.violate("identity runs twice: %s", pair)
+			}
+		}
+	})
+	return i
+}
+
+func newIdentities(seed uint64) *identities {
+	return &identities{mark: fmt.Appendf(nil, "%s%d/", identityMark, seed), runs: map[string]map[string]bool{}, twice: map[string]bool{}}
+}
+
+func (i *identities) wait() { i.done.Wait() }
+
+// look finds identities that run twice: a process that lived before another was seen,
+// and lived still afterwards. It tells of each pair once.
+func (i *identities) look() (found []string) {
+	files, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil {
+		return nil
+	}
+	i.looks++
+	seen := map[string][]process{}
+	for _, file := range files {
+		p, ok := i.read(filepath.Base(filepath.Dir(file)))
+		if !ok {
+			continue
+		}
+		if i.runs[p.identity] == nil {
+			i.runs[p.identity] = map[string]bool{}
+		}
+		i.runs[p.identity][p.pid+"/"+p.start] = true
+		for _, other := range seen[p.identity] {
+			again, ok := i.read(other.pid)
+			pair := fmt.Sprintf("%s: processes %s and %s", p.identity, other.pid, p.pid)
+			if ok && again == other && !i.twice[pair] {
+				i.twice[pair] = true
+				found = append(found, fmt.Sprintf("%s (cgroups %s and %s)", pair, group(other.pid), group(p.pid)))
+			}
+		}
+		seen[p.identity] = append(seen[p.identity], p)
+	}
+	return found
+}
+
+// read tells whether a process is the main one of an identity's container: the first
+// of its process id namespace.
+func (i *identities) read(pid string) (process, bool) {
+	environ, err := os.ReadFile("/proc/" + pid + "/environ")
+	if err != nil {
+		return process{}, false // it went
+	}
+	identity := ""
+	for v := range bytes.SplitSeq(environ, []byte{0}) {
+		if rest, ok := bytes.CutPrefix(v, i.mark); ok {
+			identity = string(rest)
+		}
+	}
+	if identity == "" {
+		return process{}, false
+	}
+	status, err := os.ReadFile("/proc/" + pid + "/status")
+	if err != nil {
+		return process{}, false
+	}
+	for line := range strings.SplitSeq(string(status), "\n") {
+		ids := strings.Fields(line)
+		if len(ids) > 1 && ids[0] == "NSpid:" && ids[len(ids)-1] != "1" {
+			return process{}, false
+		}
+	}
+	start := startTime(pid)
+	return process{pid, start, identity}, start != ""
+}
+
+// startTime is when a process was started, in the kernel's ticks; empty: it went.
+func startTime(pid string) string {
+	stat, err := os.ReadFile("/proc/" + pid + "/stat")
+	if err != nil {
+		return ""
+	}
+	// The second field is the name in parentheses, with whatever is in it.
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) < 20 {
+		return ""
+	}
+	return fields[19]
+}
+
+// group is the cgroup of a process, which names its node and pod.
+func group(pid string) string {
+	data, err := os.ReadFile("/proc/" + pid + "/cgroup")
+	if err != nil {
+		return "unknown"
+	}
+	lines := strings.Split(string(data), "\n")
+	at := slices.IndexFunc(lines, func(l string) bool { return strings.Contains(l, "/keelson/") })
+	return lines[max(at, 0)]
+}

@@ -1,0 +1,97 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package soak
+
+import (
+	"net/http"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"keelson.dev/keelson/test/soak/history"
+)
+
+// TestIdentitiesSeeTwo: two processes with one identity are seen, one is believed.
+func TestIdentitiesSeeTwo(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("process namespaces need root")
+	}
+	seed := uint64(time.Now().UnixNano())
+	i := newIdentities(seed)
+	start := func(identity string) {
+		c := exec.Command("sleep", "1000")
+		c.Env = []string{string(i.mark) + identity}
+		c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL}
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
+	}
+	start("a-0")
+	start("a-1")
+	if found := i.look(); len(found) > 0 || len(i.runs) != 2 {
+		t.Errorf("different identities: %v, %v", found, i.runs)
+	}
+	start("a-0")
+	if found := i.look(); len(found) != 1 {
+		t.Errorf("an identity that runs twice: %v", found)
+	}
+	if found := i.look(); len(found) != 0 {
+		t.Errorf("told again: %v", found)
+	}
+}
+
+func TestMemoryThatGrowsIsSeen(t *testing.T) {
+	for name, c := range map[string]struct {
+		late  int
+		grown int
+	}{"flat": {late: 50 << 10}, "a little": {late: 90 << 10}, "grown": {late: 100 << 10, grown: 1}} {
+		t.Run(name, func(t *testing.T) {
+			m := &memory{duration: time.Hour}
+			for at := time.Duration(0); at < time.Hour; at += time.Minute {
+				kib := 50 << 10
+				if at > 40*time.Minute {
+					kib = c.late
+				}
+				// An old process is not compared with a young one.
+				m.samples = append(m.samples, sample{"apiserver", at, 90 * time.Second, kib}, sample{"apiserver", at, time.Second, 1}, sample{"etcd", at, at, 1 << 10})
+			}
+			if grown := m.judge(); len(grown) != c.grown {
+				t.Error(grown)
+			}
+		})
+	}
+}
+
+func TestRefusal(t *testing.T) {
+	for name, c := range map[string]struct {
+		code int
+		body string
+		want history.Outcome
+	}{
+		"conflict":     {http.StatusConflict, "", history.Refused},
+		"webhook":      {http.StatusInternalServerError, `{"message":"Internal error occurred: failed calling webhook \"x\": refused"}`, history.Refused},
+		"error":        {http.StatusInternalServerError, "etcdserver: request timed out", history.Unknown},
+		"out of order": {http.StatusServiceUnavailable, "", history.Unknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := refusal(c.code, []byte(c.body)); got != c.want {
+				t.Errorf("want %s, have %s", c.want, got)
+			}
+		})
+	}
+}
+
+func TestRole(t *testing.T) {
+	for name, want := range map[string]string{
+		"apiserver": "apiserver", "apiserver-2": "apiserver", "controller-manager-1": "controller-manager", "kubelet-n1": "kubelet",
+		"containerd-n2": "containerd", "etcd-3": "etcd", "balancer": "balancer",
+	} {
+		if got := role(name); got != want {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}

@@ -1,0 +1,197 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package soak
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"keelson.dev/keelson/pkg/cluster"
+)
+
+const (
+	clusterName = "soak"
+	nodes       = 2
+	// patience is how long anything may take once nothing is killed any more.
+	patience = 6 * time.Minute
+)
+
+// settings are what the environment says.
+type settings struct {
+	duration, every time.Duration
+	seed            uint64
+	planes          int
+	upgrade, report string
+	keep            bool
+}
+
+func readSettings(t *testing.T) settings {
+	t.Helper()
+	text := os.Getenv("KEELSON_SOAK")
+	if text == "" {
+		t.Skip("KEELSON_SOAK is not set: no cluster is made")
+	}
+	s := settings{
+		seed: uint64(time.Now().UnixNano()), planes: 2,
+		upgrade: os.Getenv("KEELSON_SOAK_UPGRADE"), report: os.Getenv("KEELSON_SOAK_REPORT"), keep: os.Getenv("KEELSON_SOAK_KEEP") != "",
+	}
+	must := func(err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var err error
+	s.duration, err = time.ParseDuration(text)
+	must(err)
+	s.every = 20 * time.Second
+	if s.duration < 10*time.Minute {
+		s.every = 8 * time.Second
+	}
+	if text := os.Getenv("KEELSON_SOAK_EVERY"); text != "" {
+		s.every, err = time.ParseDuration(text)
+		must(err)
+	}
+	if text := os.Getenv("KEELSON_SOAK_SEED"); text != "" {
+		s.seed, err = strconv.ParseUint(text, 10, 64)
+		must(err)
+	}
+	if text := os.Getenv("KEELSON_SOAK_CONTROL_PLANES"); text != "" {
+		s.planes, err = strconv.Atoi(text)
+		must(err)
+	}
+	return s
+}
+
+// soak is one run.
+type soak struct {
+	t *testing.T
+	settings
+	dir, ctl string
+	cfg      *cluster.Config
+	rest     *rest.Config
+	client   kubernetes.Interface
+	began    time.Time
+
+	mu sync.Mutex
+	// +guarded by mu
+	violations []string
+	// counts are what the report tells of workloads, in the order of their first mention.
+	counts []count
+}
+
+type count struct {
+	what string
+	n    int
+}
+
+// at is the time since the beginning of the run.
+func (s *soak) at() time.Duration { return time.Since(s.began) }
+
+// random is a source of its own for each part of the run, so that one part does not
+// change what another draws.
+func (s *soak) random(part uint64) *rand.Rand { return rand.New(rand.NewPCG(s.seed, part)) }
+
+// violate notes that something happened which must not.
+func (s *soak) violate(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	s.mu.Lock()
+	s.violations = append(s.violations, text)
+	s.mu.Unlock()
+	s.t.Errorf("at %v: %s", s.at().Round(time.Millisecond), text)
+}
+
+// count adds to a figure of the report.
+func (s *soak) count(what string, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.counts {
+		if s.counts[i].what == what {
+			s.counts[i].n += n
+			return
+		}
+	}
+	s.counts = append(s.counts, count{what, n})
+}
+
+// eventually asks until the answer is none that says what is missing.
+func (s *soak) eventually(what string, missing func(ctx context.Context) error) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	told := time.Now()
+	var err error
+	for {
+		now := missing(ctx)
+		if now == nil {
+			return true
+		}
+		if err == nil || ctx.Err() == nil { // not what the deadline itself brought about
+			err = now
+		}
+		if time.Since(told) > time.Minute {
+			told = time.Now()
+			s.t.Logf("%v: waiting: %s: %v", s.at().Round(time.Millisecond), what, err)
+		}
+		select {
+		case <-ctx.Done():
+			s.violate("not so after %v: %s: %v", patience, what, err)
+			return false
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+}
+
+// pause waits, and says whether to go on.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+func TestSoak(t *testing.T) {
+	s := &soak{t: t, settings: readSettings(t)}
+	// What clients log of connections that are lost is no news here.
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
+	t.Logf("seed %d: %v, a kill every %v", s.seed, s.duration, s.every)
+	s.up()
+	s.began = time.Now()
+	baseline := s.settled(nil)
+
+	w := s.newWorkloads()
+	load, endLoad := context.WithCancel(t.Context())
+	defer endLoad()
+	w.start(load)
+	trouble, endTrouble := context.WithTimeout(t.Context(), s.duration)
+	defer endTrouble()
+	k := s.newKiller()
+	m := s.sampleMemory(trouble)
+	identities := s.watchIdentities(load)
+	k.run(trouble)
+	k.heal()
+	m.wait()
+
+	endLoad()
+	w.finish()
+	identities.wait()
+	if len(identities.runs) != identityCount {
+		s.violate("%d identities were seen of %d", len(identities.runs), identityCount)
+	}
+	w.remove()
+	s.settled(baseline)
+	s.report(k, w, identities, m)
+}

@@ -1,0 +1,114 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package soak
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"keelson.dev/keelson/test/soak/history"
+)
+
+// watcher watches one resource over as many connections as it takes.
+type watcher struct {
+	s      *soak
+	api    *api
+	res    *resource
+	name   string
+	random *rand.Rand
+
+	segments []history.Segment
+	// reached is the last version it was told of.
+	reached atomic.Int64
+}
+
+// list is an answer to a list.
+type list struct {
+	Metadata metadata `json:"metadata"`
+	Items    []object `json:"items"`
+}
+
+// run watches until ctx is done. Only then may segments be read.
+func (w *watcher) run(ctx context.Context) {
+	for pause(ctx, 100*time.Millisecond) {
+		l := &list{}
+		if w.api.do(ctx, http.MethodGet, w.res.path, nil, l).outcome != history.Acknowledged {
+			continue
+		}
+		segment := history.Segment{Watcher: w.name, From: number(l.Metadata.ResourceVersion), Initial: map[string]int64{}}
+		for _, o := range l.Items {
+			segment.Initial[w.res.key(o.Metadata.Name)] = o.version()
+		}
+		w.segments = append(w.segments, segment)
+		w.follow(ctx, &w.segments[len(w.segments)-1])
+	}
+}
+
+// follow goes on from the last version it was told of until that is gone.
+func (w *watcher) follow(ctx context.Context, segment *history.Segment) {
+	w.reached.Store(segment.From)
+	for gone := false; !gone && ctx.Err() == nil; {
+		gone = w.connection(ctx, segment)
+		pause(ctx, 50*time.Millisecond)
+	}
+}
+
+// connection is one watch. It says whether the version it began at is gone.
+func (w *watcher) connection(ctx context.Context, segment *history.Segment) (gone bool) {
+	// One that is silent for longer has lost its server.
+	limit := 20 + w.random.IntN(40)
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(limit+60)*time.Second)
+	defer cancel()
+	url := fmt.Sprintf("%s%s?watch=true&allowWatchBookmarks=true&timeoutSeconds=%d&resourceVersion=%d", w.api.url, w.res.path, limit, segment.To())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		w.s.violate("watch: %v", err)
+		return false
+	}
+	req.Header.Set("Accept", "application/json")
+	resp, err := w.api.http.Do(req)
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return resp.StatusCode == http.StatusGone
+	}
+	segment.Connections++
+	for decoder := json.NewDecoder(resp.Body); ; {
+		var event struct {
+			Type   history.EventType `json:"type"`
+			Object json.RawMessage   `json:"object"`
+		}
+		if decoder.Decode(&event) != nil {
+			return false
+		}
+		if event.Type == "ERROR" {
+			return strings.Contains(string(event.Object), `"code":410`)
+		}
+		o := &object{}
+		if err := json.Unmarshal(event.Object, o); err != nil {
+			w.s.violate("%s: event %s", w.name, event.Object)
+			return false
+		}
+		e := history.Event{Type: event.Type, Version: o.version(), At: w.s.at()}
+		if e.Type != history.Bookmark {
+			e.Key, e.Value = w.res.key(o.Metadata.Name), w.res.value(o)
+		}
+		segment.Events = append(segment.Events, e)
+		w.reached.Store(e.Version)
+	}
+}
+
+// belongs says whether a watcher is to see a key: both begin with the resource.
+func belongs(watcher, key string) bool {
+	resource, _, _ := strings.Cut(key, "/")
+	return strings.HasPrefix(watcher, resource+"#")
+}
