@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+
+	"keelson.dev/keelson/pkg/kubelet/worker"
 )
 
 const (
@@ -172,6 +174,9 @@ func (k *Kubelet) sweep(ctx context.Context) error {
 				return fmt.Errorf("volumes of %s: %w", uid, err)
 			}
 		}
+	}
+	if err := worker.SweepFiles(k.cfg.RootDir, unknown); err != nil {
+		return err
 	}
 	if err := k.logs.Sweep(func(uid types.UID) bool { return !unknown(uid) }); err != nil {
 		return err

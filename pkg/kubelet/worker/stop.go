@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -218,14 +217,5 @@ func (w *worker) erase(ctx context.Context, l look) error {
 	if err := os.RemoveAll(cri.PodLogDir(w.cfg.LogRoot, l.pod)); err != nil {
 		return fmt.Errorf("remove logs: %w", err)
 	}
-	dir := filepath.Join(w.cfg.RootDir, "pods", string(w.uid))
-	for _, name := range []string{"etc-hosts", "containers"} {
-		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
-			return fmt.Errorf("remove files: %w", err)
-		}
-	}
-	if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
-		w.cfg.Log.Debug("pod directory stays", "pod", w.uid, "error", err)
-	}
-	return nil
+	return removeFiles(w.cfg.RootDir, w.uid)
 }
