@@ -228,6 +228,7 @@ func (a *assembly) buildAPI() error {
 		OpenAPI:       openapi.Source{},
 		Groups:        groups, MinWatchTimeout: a.cfg.MinRequestWatch, Missing: a.arrived,
 		GroupPriority: a.aggregator.GroupPriority, RemoteGroups: a.aggregator.Groups, RemoteOpenAPI: a.aggregator.OpenAPI,
+		Pages:     openAPIPages(),
 		Transcode: a.stores.types, Metrics: a.server.deps.Metrics, Version: daemon.Version,
 		ServerAddress: a.address(),
 	})

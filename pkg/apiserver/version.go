@@ -11,11 +11,24 @@ import (
 
 	"k8s.io/apimachinery/pkg/version"
 
+	"keelson.dev/apiserver/openapi"
 	"keelson.dev/keelson/pkg/daemon"
 )
 
 // The release of Kubernetes whose contract this server keeps.
 const major, minor = daemon.Major, daemon.Minor
+
+// openAPIPages is what OpenAPI says of the pages beside the API.
+func openAPIPages() []openapi.Page {
+	return []openapi.Page{
+		{Path: "/version/", Description: "get the version information for this server", ID: "getCodeVersion", Tag: "version",
+			Answer: "io.k8s.apimachinery.pkg.version.Info", Types: []string{"application/json"}},
+		{Path: "/openid/v1/jwks/", Description: "get service account issuer OpenID JSON Web Key Set (contains public token verification keys)",
+			ID: "getServiceAccountIssuerOpenIDKeyset", Tag: "openid", Types: []string{"application/jwk-set+json"}},
+		{Path: "/.well-known/openid-configuration/", Description: "get service account issuer OpenID configuration, also known as the 'OIDC discovery doc'",
+			ID: "getServiceAccountIssuerOpenIDConfiguration", Tag: "WellKnown", Types: []string{"application/json"}},
+	}
+}
 
 // VersionInfo is the body of /version.
 func VersionInfo() version.Info {

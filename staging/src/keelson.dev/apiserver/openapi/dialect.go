@@ -101,6 +101,7 @@ type operation struct {
 	custom                  bool     // of custom resources, which have no protobuf
 	tag                     string   // groups operations: "apps_v1"
 	text                    []string // what a string is answered in; nil: a definition is
+	types                   []string // of a page; nil: those that kinds have
 }
 
 type parameter struct{ name, kind string }
@@ -201,7 +202,10 @@ func (d dialect) operation(op operation) map[string]any {
 	}
 	parameters := op.parameters
 	if d.v == 2 {
-		out["consumes"], out["produces"], out["schemes"] = consumed(op), produced(op), []string{"https"}
+		out["produces"], out["schemes"] = produced(op), []string{"https"}
+		if op.types == nil || op.text == nil {
+			out["consumes"] = consumed(op)
+		}
 		if op.body != "" || op.bodyRequired {
 			parameters = append([]any{d.body(op)}, parameters...)
 		}
@@ -216,6 +220,8 @@ func (d dialect) operation(op operation) map[string]any {
 
 func consumed(op operation) []string {
 	switch {
+	case op.types != nil:
+		return op.types
 	case op.patch && op.custom:
 		return slices.DeleteFunc(slices.Clone(patchTypes), func(t string) bool { return t == string(types.StrategicMergePatchType) })
 	case op.patch:
@@ -231,6 +237,9 @@ func consumed(op operation) []string {
 func produced(op operation) []string {
 	if op.text != nil {
 		return op.text
+	}
+	if op.types != nil {
+		return op.types
 	}
 	if op.custom {
 		return customTypes

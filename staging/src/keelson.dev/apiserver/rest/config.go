@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/openapi"
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
@@ -74,6 +75,9 @@ type Config struct {
 	// RemoteOpenAPI are the OpenAPI v3 documents that other servers answer, as
 	// path → URL relative to this server ("apis/metrics.k8s.io/v1beta1"). Nil: none.
 	RemoteOpenAPI func() map[string]string
+
+	// Pages are the pages that the server has beside its resources, for OpenAPI.
+	Pages []openapi.Page
 
 	// MinWatchTimeout is the shortest time a watch without timeoutSeconds lives;
 	// the longest is twice that. 0: 30 minutes.

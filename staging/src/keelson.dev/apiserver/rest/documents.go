@@ -20,6 +20,7 @@ import (
 
 	"keelson.dev/apiserver/discovery"
 	"keelson.dev/apiserver/negotiate"
+	"keelson.dev/apiserver/openapi"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/wire"
 )
@@ -62,7 +63,8 @@ func (s *Server) newDocuments(st *state) *documents {
 			d.names = append(d.names, group)
 		}
 	}
-	d.openapi.d, d.openapi.parts = d, st.parts
+	d.openapi.d, d.openapi.parts, d.openapi.since = d, st.parts, s.cfg.Clock.Now()
+	d.openapi.pages = append(openapi.GroupPages(order), s.cfg.Pages...)
 	return d
 }
 

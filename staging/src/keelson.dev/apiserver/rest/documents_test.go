@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"keelson.dev/apiserver/openapi"
 	"keelson.dev/apiserver/rest"
 )
 
@@ -112,10 +113,38 @@ func TestOpenAPI(t *testing.T) {
 	if r := e.do(t, "GET", "/openapi/v3/api/v1", "", "If-None-Match", r.header.Get("ETag")); r.code != 304 {
 		t.Errorf("not modified: %d", r.code)
 	}
+	if r := e.do(t, "GET", "/openapi/v3/api/v1", "", "Range", "bytes=0-9"); r.code != 206 || r.body != `{"componen` || r.header.Get("Last-Modified") == "" {
+		t.Errorf("a part: %d %q %v", r.code, r.body, r.header)
+	}
 	r = e.must(t, "GET", "/openapi/v2", "", "Accept", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf")
 	var v2 openapiv2.Document
 	if err := proto.Unmarshal([]byte(r.body), &v2); err != nil || v2.Info.Version != "1.36" {
 		t.Errorf("v2 protobuf: %v %v", v2.Info, err)
+	}
+}
+
+// TestOpenAPIPages looks at what is said of pages that are of no group version.
+func TestOpenAPIPages(t *testing.T) {
+	e := newEnv(t, func(c *rest.Config) {
+		c.OpenAPI, c.Version = definitions{}, "v1.36.0"
+		c.Pages = []openapi.Page{{Path: "/keys/", Description: "get keys", ID: "getKeys", Tag: "keys", Types: []string{"application/jwk-set+json"}}}
+	})
+	index := parse[struct {
+		Paths map[string]struct{ ServerRelativeURL string }
+	}](t, e.must(t, "GET", "/openapi/v3", ""))
+	type documents struct {
+		Paths map[string]map[string]any
+	}
+	v2 := parse[documents](t, e.must(t, "GET", "/openapi/v2", ""))
+	for name, want := range map[string]string{"api": "getCoreAPIVersions", "apis": "getAPIVersions", "keys": "getKeys"} {
+		path := "/" + name + "/"
+		doc := parse[documents](t, e.must(t, "GET", index.Paths[name].ServerRelativeURL, ""))
+		if got, _ := doc.Paths[path]["get"].(map[string]any); got["operationId"] != want {
+			t.Errorf("%s in v3: %v, want %s", path, doc.Paths, want)
+		}
+		if got, _ := v2.Paths[path]["get"].(map[string]any); got["operationId"] != want {
+			t.Errorf("%s in v2: %v, want %s", path, v2.Paths[path], want)
+		}
 	}
 }
 

@@ -36,7 +36,9 @@ const (
 // they are asked for, and those of v3 kept compressed. Their hashes are of what they are
 // made from, so that the index of all needs none of them.
 type openAPIDocuments struct {
-	d *documents
+	d     *documents
+	pages []openapi.Page
+	since time.Time // of the state
 
 	mu   sync.Mutex
 	kept map[string][]byte // gzip'd, by version and group version
@@ -125,6 +127,10 @@ func (o *openAPIDocuments) serveIndex(w http.ResponseWriter, r *http.Request) er
 	for _, gv := range o.all() {
 		index[gv.path()] = place{"/openapi/v3/" + gv.path() + "?hash=" + o.hash("v3", []groupVersion{gv})}
 	}
+	for i := range o.pages {
+		name := o.pages[i].Name()
+		index[name] = place{"/openapi/v3/" + name + "?hash=" + o.pageHash(&o.pages[i])}
+	}
 	if o.d.s.cfg.RemoteOpenAPI != nil {
 		for path, url := range o.d.s.cfg.RemoteOpenAPI() {
 			index[path] = place{url}
@@ -134,19 +140,43 @@ func (o *openAPIDocuments) serveIndex(w http.ResponseWriter, r *http.Request) er
 	if err != nil {
 		return err
 	}
-	return o.d.s.send(w, r, http.StatusOK, "text/plain; charset=utf-8", doc) // as Kubernetes calls it
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8") // as Kubernetes calls it
+	o.content(w, r, doc)
+	return nil
 }
 
-// serveV3 answers the document of one group version.
-func (o *openAPIDocuments) serveV3(w http.ResponseWriter, r *http.Request, path string) error {
+// pageHash is hash of the document of a page.
+func (o *openAPIDocuments) pageHash(g *openapi.Page) string {
+	return fmt.Sprintf("%X", sha512.Sum512([]byte("v3"+o.d.s.cfg.Version+g.Path+g.Answer)))
+}
+
+// found returns the hash of a document of v3 and what makes it; nil for none.
+func (o *openAPIDocuments) found(path string) (hash string, make func() ([]byte, error)) {
 	all := o.all()
-	i := slices.IndexFunc(all, func(gv groupVersion) bool { return gv.path() == path })
-	if i < 0 {
+	if i := slices.IndexFunc(all, func(gv groupVersion) bool { return gv.path() == path }); i >= 0 {
+		return o.hash("v3", all[i:i+1]), func() ([]byte, error) { return o.v3(all[i]) }
+	}
+	for i := range o.pages {
+		if g := &o.pages[i]; g.Name() == path {
+			return o.pageHash(g), func() ([]byte, error) {
+				defs, err := o.definitions(3, nil)
+				if err != nil {
+					return nil, err
+				}
+				return openapi.V3Page(defs, o.d.s.cfg.Version, g)
+			}
+		}
+	}
+	return "", nil
+}
+
+// serveV3 answers the document of one group version, or of a page.
+func (o *openAPIDocuments) serveV3(w http.ResponseWriter, r *http.Request, path string) error {
+	hash, make := o.found(path)
+	if make == nil {
 		w.WriteHeader(http.StatusNotFound)
 		return nil
 	}
-	gv := all[i]
-	hash := o.hash("v3", []groupVersion{gv})
 	if want := r.URL.Query().Get("hash"); want != "" {
 		if want != hash {
 			http.Redirect(w, r, "/openapi/v3/"+path+"?hash="+hash, http.StatusMovedPermanently)
@@ -156,7 +186,7 @@ func (o *openAPIDocuments) serveV3(w http.ResponseWriter, r *http.Request, path 
 		w.Header().Set("Expires", o.d.s.cfg.Clock.Now().AddDate(1, 0, 0).Format(time.RFC1123))
 	}
 	return o.serve(w, r, protoV3, hash, func(asProto bool) ([]byte, error) {
-		doc, err := o.document(path, func() ([]byte, error) { return o.v3(gv) })
+		doc, err := o.document(path, make)
 		if err != nil || !asProto {
 			return doc, err
 		}
@@ -164,9 +194,18 @@ func (o *openAPIDocuments) serveV3(w http.ResponseWriter, r *http.Request, path 
 	})
 }
 
+// content answers with a document as a file: a part of it can be asked for, and
+// whether it is another one since.
+func (o *openAPIDocuments) content(w http.ResponseWriter, r *http.Request, doc []byte) {
+	http.ServeContent(w, r, "", o.since, bytes.NewReader(doc))
+}
+
 // serve answers with a document in the type that the client prefers.
 func (o *openAPIDocuments) serve(w http.ResponseWriter, r *http.Request, protoType, hash string, document func(asProto bool) ([]byte, error)) error {
 	h := w.Header()
+	if protoType == protoV2 { // the one that is compressed
+		h.Add("Vary", "Accept-Encoding")
+	}
 	h.Add("Vary", "Accept")
 	asProto, ok := wantsProto(r, protoType)
 	if !ok {
@@ -186,7 +225,14 @@ func (o *openAPIDocuments) serve(w http.ResponseWriter, r *http.Request, protoTy
 	if err != nil {
 		return err
 	}
-	return o.d.s.send(w, r, http.StatusOK, contentType, doc)
+	h.Set("Content-Type", contentType)
+	if protoType == protoV2 && acceptsGzip(r) && r.Header.Get("Range") == "" {
+		h.Set("Accept-Ranges", "bytes")
+		h.Set("Last-Modified", o.since.UTC().Format(http.TimeFormat))
+		return o.d.s.send(w, r, http.StatusOK, contentType, doc)
+	}
+	o.content(w, r, doc)
+	return nil
 }
 
 // wantsProto reports whether the client's first choice is protobuf, under

@@ -94,6 +94,13 @@ func (m *maker) make() ([]byte, error) {
 		return nil, err
 	}
 	m.sum = openapi.NewSum(1 << 20)
+	for i := range m.o.pages {
+		page, err := openapi.NewPagePart(m.defs, &m.o.pages[i])
+		if err != nil {
+			return nil, err
+		}
+		m.sum.Add(page)
+	}
 	for _, gv := range m.o.all() {
 		root, err := openapi.NewPart(m.defs, gv.group, gv.version, nil, false)
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -180,8 +181,11 @@ func (a *answer) flush() {
 	if a.to == nil {
 		a.to = a.w
 		if a.gzip {
-			a.w.Header().Set("Content-Encoding", "gzip")
-			a.w.Header().Add("Vary", "Accept-Encoding")
+			h := a.w.Header()
+			h.Set("Content-Encoding", "gzip")
+			if !slices.Contains(h["Vary"], "Accept-Encoding") {
+				h.Add("Vary", "Accept-Encoding")
+			}
 		}
 		a.w.WriteHeader(a.code)
 		if a.gzip {

@@ -1,0 +1,77 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package openapi
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Page is a path of a server that is of no group version: the lists of groups and
+// versions, or a page of the server's own.
+type Page struct {
+	Path        string // "/apis/apps/"
+	Description string
+	ID          string // of its only operation
+	Tag         string
+	// Answer is the definition of what it answers; empty: a text.
+	Answer string
+	// Types are the media types that it answers in.
+	Types []string
+}
+
+// Name is what the index of documents calls the page's: "apis/apps".
+func (g *Page) Name() string { return strings.Trim(g.Path, "/") }
+
+// GroupPages are the lists of groups, of the core group's versions and of those of
+// each of groups.
+func GroupPages(groups []string) []Page {
+	out := []Page{
+		{Path: "/api/", Description: "get available API versions", ID: "getCoreAPIVersions", Tag: "core", Answer: metaPackage + "APIVersions", Types: mediaTypes},
+		{Path: "/apis/", Description: "get available API versions", ID: "getAPIVersions", Tag: "apis", Answer: metaPackage + "APIGroupList", Types: mediaTypes},
+	}
+	for _, group := range groups {
+		if group == "" {
+			continue
+		}
+		name := (&paths{group: group}).prefix()
+		out = append(out, Page{
+			Path: "/apis/" + group + "/", Description: "get information of a group", ID: "get" + name + "APIGroup",
+			Tag: strings.ToLower(name[:1]) + name[1:], Answer: metaPackage + "APIGroup", Types: mediaTypes,
+		})
+	}
+	return out
+}
+
+// page adds the path of a page.
+func (p *paths) page(g *Page) {
+	op := operation{description: g.Description, id: g.ID, tag: g.Tag, answer: g.Answer, types: g.Types, codes: []string{"200"}}
+	if g.Answer == "" {
+		op.text = g.Types
+	} else {
+		p.use(g.Answer)
+	}
+	p.out[g.Path] = map[string]any{"get": p.operation(op)}
+}
+
+// V3Page returns the OpenAPI v3 document of a page.
+func V3Page(defs *Definitions, serverVersion string, g *Page) ([]byte, error) {
+	p := newPaths(dialect{v: 3}, defs, "", "")
+	p.page(g)
+	components := map[string]any{"securitySchemes": bearer()}
+	if schemas := defs.closure(p.used); len(schemas) > 0 {
+		components["schemas"] = schemas
+	}
+	return json.Marshal(map[string]any{"openapi": "3.0.0", "info": info(serverVersion), "paths": p.out, "components": components})
+}
+
+// NewPagePart returns the part of a page.
+func NewPagePart(defs *Definitions, g *Page) (*Part, error) {
+	p := newPaths(dialect{v: 2, shared: newParameters()}, defs, "", "")
+	p.page(g)
+	out, err := members(p.out)
+	return &Part{paths: out, uses: slices.Sorted(maps.Keys(p.used))}, err
+}
