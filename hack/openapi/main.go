@@ -18,10 +18,15 @@ import (
 	"slices"
 	"strings"
 
+	admission "k8s.io/api/admission/v1"
+	admissionbeta "k8s.io/api/admission/v1beta1"
+	imagepolicy "k8s.io/api/imagepolicy/v1alpha1"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsbeta "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 	apiregistration "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	apiregistrationbeta "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1beta1"
 	"k8s.io/kube-openapi/pkg/builder"
 	"k8s.io/kube-openapi/pkg/builder3"
 	"k8s.io/kube-openapi/pkg/common"
@@ -95,7 +100,10 @@ func write(path string, v any) error {
 // extensions are the x-kubernetes-group-version-kind of each definition.
 func extensions() (map[string]spec.Extensions, error) {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, apiextensions.AddToScheme, apiregistration.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{
+		scheme.AddToScheme, apiextensions.AddToScheme, apiextensionsbeta.AddToScheme, apiregistration.AddToScheme,
+		apiregistrationbeta.AddToScheme, admission.AddToScheme, admissionbeta.AddToScheme, imagepolicy.AddToScheme,
+	} {
 		if err := add(s); err != nil {
 			return nil, err
 		}

@@ -70,6 +70,9 @@ func TestAnswers(t *testing.T) {
 		{"older version", "POST", deps, `{"apiVersion":"apps/v1beta1","kind":"Deployment","metadata":{"name":"d"}}`, 400, `the API version in the data (apps/v1beta1) does not match the expected API version (apps/v1)`, ""},
 		{"older definition", "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{"apiVersion":"apiextensions.k8s.io/v1beta1","kind":"CustomResourceDefinition"}`, 400, `the API version in the data (apiextensions.k8s.io/v1beta1) does not match`, ""},
 		{"patch to no kind", "PATCH", deps + "/d", `{"kind":"Foo"}`, 422, `no kind \"Foo\" is registered for version \"apps/v1\" in scheme \"pkg/runtime/scheme.go:111\"`, ""},
+		{"patch to no version", "PATCH", deps + "/d?dryRun=All", `{"apiVersion":null}`, 200, `"apiVersion":"apps/v1"`, ""},
+		{"name outside", "POST", core + "services?dryRun=All", `{"metadata":{"name":"x"},"spec":{"type":"ExternalName","externalName":"a.b","internalTrafficPolicy":"Cluster"}}`, 201, `"spec":{"type":"ExternalName","sessionAffinity":"None","externalName":"a.b"}`, ""},
+		{"review in a namespace", "POST", "/apis/authentication.k8s.io/v1/tokenreviews", `{"metadata":{"name":"q","namespace":"x"},"spec":{"token":"x"}}`, 201, `"metadata":{"name":"q","managedFields"`, ""},
 		{"patch to a number", "PATCH", deps + "/d", `{"kind":1}`, 422, `couldn't get version/kind; json parse error: json: cannot unmarshal number into Go struct field .kind of type string`, ""},
 		{"applied number", "PATCH", deps + "/d?fieldManager=f", `{"apiVersion":"apps/v1","kind":"Deployment","spec":{"paused":1099511627776}}`, 500, `.spec.paused: expected boolean, got \u0026{1099511627776}`, ""},
 		{"applied time", "PATCH", deps + "/d?fieldManager=f", `{"apiVersion":"apps/v1","kind":"Deployment","spec":{"replicas":1.5}}`, 500, `to proper version: unable to convert unstructured object to apps/v1, Kind=Deployment: cannot convert float64 to int32`, ""},
@@ -127,6 +130,7 @@ func TestForms(t *testing.T) {
 	const (
 		tables = "application/json;as=Table;g=meta.k8s.io;v=v1"
 		part   = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+		list   = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 		pods   = "/api/v1/namespaces/default/pods"
 		daemon = "/apis/apps/v1/namespaces/default/daemonsets"
 	)
@@ -144,6 +148,7 @@ func TestForms(t *testing.T) {
 		{"GET", daemon, tables, "", `"annotations":{"a":"b"}`, `"deprecated`},
 		{"GET", "/api/v1/limitranges", tables, "", `"rows":null}`, ""},
 		{"GET", "/api/v1/resourcequotas", tables, "", `"rows":[]}`, ""},
+		{"GET", "/api/v1/resourcequotas", list, "", `"items":null}`, ""},
 		{"GET", "/openapi/v2", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf", "", "io.k8s.api.core.v1.Pod", `"status":"Failure"`},
 		{"GET", "/openapi/v3/api/v1", "application/json", "", `"/api/v1/watch/pods"`, "sinceTime-"},
 	} {

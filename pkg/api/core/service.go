@@ -24,6 +24,7 @@ func serviceRow() *resource.Row {
 		StoragePrefix: "services/specs",
 
 		Default:                  defaultService,
+		Canonicalize:             canonicalizeService,
 		PrepareCreate:            parts.ClearStatus,
 		Validate:                 validateService,
 		PrepareUpdate:            prepareServiceUpdate,

@@ -36,6 +36,14 @@ func prepareServiceUpdate(_ context.Context, svc, old *corev1.Service) {
 	}
 }
 
+// canonicalizeService takes off a name for something outside what is about addresses
+// inside: Kubernetes shows none.
+func canonicalizeService(svc *corev1.Service) {
+	if svc.Spec.Type == corev1.ServiceTypeExternalName {
+		svc.Spec.InternalTrafficPolicy = nil
+	}
+}
+
 func forgetClusterIPs(spec, was *corev1.ServiceSpec) {
 	if spec.ClusterIP == was.ClusterIP && slices.Equal(spec.ClusterIPs, was.ClusterIPs) {
 		spec.ClusterIP, spec.ClusterIPs = "", nil

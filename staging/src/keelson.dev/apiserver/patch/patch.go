@@ -9,6 +9,8 @@ package patch
 import (
 	"fmt"
 	"net/http"
+	"reflect"
+	"strings"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -105,7 +107,9 @@ func applyJSON(kind types.PatchType, doc, patch []byte, strict Strict) (patched 
 	if strict.On() {
 		var v []operation
 		if findings, err = kjson.UnmarshalStrict(patch, &v); err != nil {
-			return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
+			// The error names the Go type, as Kubernetes calls its own.
+			words := strings.ReplaceAll(err.Error(), reflect.TypeFor[operation]().String(), "handlers.jsonPatchOp")
+			return nil, nil, apierrors.NewBadRequest("error decoding patch: " + words)
 		}
 		for i, f := range findings {
 			findings[i] = fmt.Errorf("json patch %w", f)

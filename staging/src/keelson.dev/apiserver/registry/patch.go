@@ -191,10 +191,8 @@ func (pp *patching) decode(doc []byte, out resource.Object) error {
 		}
 		findings = append(findings, more...)
 	}
-	got, want := out.GetObjectKind().GroupVersionKind(), pp.kind()
-	if got.Kind == "" {
-		got.Kind = want.Kind // taken out: the request says it
-	}
+	want := pp.kind()
+	got := pp.said(out.GetObjectKind().GroupVersionKind())
 	if got.GroupVersion() != want.GroupVersion() || got.Kind != want.Kind {
 		if err := pp.wrongKind(doc); err != nil {
 			return err
@@ -215,13 +213,24 @@ func (pp *patching) wrongKind(doc []byte) error {
 	if err != nil {
 		return err
 	}
-	if gvk.Kind == "" {
-		gvk.Kind = pp.kind().Kind
-	}
-	if scheme := pp.r.convert.scheme; !pp.r.dynamic() && scheme != nil && !scheme.Recognizes(*gvk) {
-		return runtime.NewNotRegisteredErrForKind(scheme.Name(), *gvk)
+	kind := pp.said(*gvk)
+	if scheme := pp.r.convert.scheme; !pp.r.dynamic() && scheme != nil && !scheme.Recognizes(kind) {
+		return runtime.NewNotRegisteredErrForKind(scheme.Name(), kind)
 	}
 	return nil
+}
+
+// said is the kind that a patched document says it is of, where what has been taken
+// out of it is what the request says.
+func (pp *patching) said(got schema.GroupVersionKind) schema.GroupVersionKind {
+	want := pp.kind()
+	if got.Kind == "" {
+		got.Kind = want.Kind
+	}
+	if got.Version == "" && (got.Group == "" || got.Group == want.Group) && !pp.r.dynamic() {
+		got.Group, got.Version = want.Group, want.Version
+	}
+	return got
 }
 
 func (pp *patching) strategic(ctx context.Context, cur resource.Object) (resource.Object, error) {

@@ -196,9 +196,12 @@ func decodeProto(body []byte, kind schema.GroupVersionKind, into runtime.Object)
 	if !wire.IsEnvelope(body) {
 		return nil, errors.New("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
 	}
+	if len(body) == len(wire.Prefix) {
+		return nil, errors.New("empty body")
+	}
 	e, err := wire.Parse(body)
 	if err != nil {
-		if unknown := (&runtime.Unknown{}).Unmarshal(body[4:]); unknown != nil {
+		if unknown := (&runtime.Unknown{}).Unmarshal(body[len(wire.Prefix):]); unknown != nil {
 			return nil, unknown // in the words of the type itself
 		}
 		return nil, err

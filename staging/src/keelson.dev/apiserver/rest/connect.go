@@ -73,8 +73,13 @@ func (req *Request) Decode(r *http.Request, into runtime.Object) error {
 	if done, err := req.decodeOld(r, body, into, mode); done {
 		return err
 	}
-	_, err = req.server.decode(r, body, req.Kind, into, mode, nil)
-	return err
+	if _, err = req.server.decode(r, body, req.Kind, into, mode, nil); err != nil {
+		return err
+	}
+	if obj, ok := into.(metav1.Object); ok && req.Row.Ephemeral && !req.Row.Namespaced {
+		obj.SetNamespace("") // it has none, whatever it says
+	}
+	return nil
 }
 
 // decodeOld reads a body that says it is of another version of the endpoint's

@@ -66,6 +66,9 @@ func (v *view) pageFrame(out negotiate.Output, page *store.Page) (head, tail []b
 	apiVersion, kind := v.listGVK.GroupVersion().String(), v.listGVK.Kind
 	if out.As == "PartialObjectMetadataList" {
 		apiVersion, kind = metav1.GroupName+"/"+out.AsVersion, out.As
+		if len(page.Records) == 0 { // the list is made by appending to none
+			return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":null`, kind, apiVersion, meta), []byte("}"), nil
+		}
 	} else if v.dynamic {
 		return dynamicFrame(apiVersion, kind, page)
 	}

@@ -96,7 +96,7 @@ func (e *env) checkPods(t *testing.T, path string, now time.Time) int {
 	want, err := wire.NewHeader("v1", "PodList").Marshal(&list)
 	equal("protobuf", e.get(t, path, asProto), want, err)
 
-	metas := &metav1.PartialObjectMetadataList{ListMeta: list.ListMeta, Items: []metav1.PartialObjectMetadata{}}
+	metas := &metav1.PartialObjectMetadataList{ListMeta: list.ListMeta}
 	rows, err := table.AppendHead(nil, "v1", list.ListMeta, podRow().Columns)
 	if err != nil {
 		t.Fatal(err)
