@@ -38,9 +38,7 @@ func scaleKind() schema.GroupVersionKind {
 // scale answers the scale subresource: replicas of any kind, as an
 // autoscaling/v1 Scale.
 func (s *Server) scale(w http.ResponseWriter, r *http.Request, t *target) error {
-	offer := negotiate.Standard()
-	offer.Transforms = true
-	out, err := negotiate.Accept(r, offer)
+	out, err := negotiate.Accept(r, t.offer())
 	if err != nil {
 		return err
 	}
@@ -66,8 +64,15 @@ func (s *Server) scale(w http.ResponseWriter, r *http.Request, t *target) error 
 	case "":
 	case "Table":
 		return s.scaleTable(w, r, t, out, scale)
+	case "PartialObjectMetadata":
+		kind := schema.GroupVersionKind{Group: metav1.GroupName, Version: out.AsVersion, Kind: out.As}
+		return s.pools.writeObject(w, r, out, code, partial(scale), kind)
 	default:
-		return negotiate.NotAcceptable(offer.MediaTypes)
+		name := resource.InternalName(scaleKind())
+		if t.row.Only != "" {
+			name = "v1.Scale" // that of built-in kinds is another type
+		}
+		return negotiate.NotAcceptableMessage(fmt.Sprintf("you requested %s, but the requested object is not a list (*%s)", out.As, name))
 	}
 	s.auditObject(r, scale, scaleKind())
 	return s.pools.writeObject(w, r, out, code, scale, scaleKind())
