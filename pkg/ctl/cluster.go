@@ -48,7 +48,7 @@ the machine's own network changes, and nothing in a cluster can reach out of it.
 	flags.StringVar(&s.dataDir, "data-dir", "", "directory that holds the cluster (default "+cluster.DefaultRoot+"/NAME)")
 	root.AddCommand(
 		s.upCommand(), s.downCommand(), s.statusCommand(), s.pidsCommand(), s.nodeCommand(), s.execCommand(), s.logsCommand(),
-		s.loadCommand(), s.kubeconfigCommand(), s.snapshotCommand(), s.restoreCommand(), s.certsCommand(), s.encryptionCommand(), s.tokenCommand(),
+		s.loadCommand(), s.kubeconfigCommand(), s.snapshotCommand(), s.restoreCommand(), s.upgradeCommand(), s.certsCommand(), s.encryptionCommand(), s.tokenCommand(),
 		s.superviseCommand(), s.nodeHostCommand(), s.seedHostCommand(),
 	)
 	return root
@@ -345,6 +345,24 @@ func (s *clusters) restoreCommand() *cobra.Command {
 			return cluster.Restore(c.Context(), cfg, args[0], s.deps)
 		},
 	}
+}
+
+func (s *clusters) upgradeCommand() *cobra.Command {
+	var from string
+	c := &cobra.Command{
+		Use:   "upgrade",
+		Short: "Start every process anew that runs another program than the one that is there now",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			cfg, err := s.load()
+			if err != nil {
+				return err
+			}
+			return cluster.Upgrade(c.Context(), cfg, from, s.deps)
+		},
+	}
+	c.Flags().StringVar(&from, "from", "", "directory of programs to put in the place of the cluster's first")
+	return c
 }
 
 // The rest are the processes that keep a cluster running; people do not start them.

@@ -87,7 +87,7 @@ func newShell(t *testing.T, page string) *shell {
 		t.Fatal(err)
 	}
 	s.write("kubeconfig", []string{string(config)})
-	s.env = append(os.Environ(), "KUBECONFIG="+filepath.Join(s.dir, "kubeconfig"), "HOME="+s.dir, "NS="+ns, "PATH="+filepath.Dir(shared.ctl)+":"+os.Getenv("PATH"))
+	s.env = append(os.Environ(), "KUBECONFIG="+filepath.Join(s.dir, "kubeconfig"), "HOME="+s.dir, "NS="+ns, "CLUSTER="+clusterName, "PATH="+filepath.Dir(shared.ctl)+":"+os.Getenv("PATH"))
 	s.run("ctl config set-context --current --namespace=" + ns)
 	return s
 }
