@@ -2,8 +2,8 @@
 # Copyright The Keelson Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Runs the upstream Conformance suite, or the part of it that matches a regular
-# expression, against a cluster of its own, and writes docs/conformance.md.
+# Runs the upstream Conformance suite, or a part of it, against a cluster of its
+# own, and writes what came of it down. Ends with an error unless all specs passed.
 set -euo pipefail
 
 case ${1:-} in
@@ -11,11 +11,18 @@ case ${1:-} in
 	cat <<-'USAGE'
 		usage: test/conformance/run.sh [FOCUS]
 
-		LABELS   label filter of the specs, as ginkgo has it (Conformance)
-		PROCS    parallel processes (6)
-		TIMEOUT  of the whole run (60m)
-		SKIP     regular expression of specs to leave out (none)
-		FAMILY   addresses of the cluster: ipv4 or dual (ipv4)
+		FOCUS is a regular expression of specs. Variables:
+
+		LABELS    label filter of the specs, as ginkgo has it (Conformance)
+		PROCS     parallel processes (6)
+		TIMEOUT   of the whole run (60m)
+		SKIP      regular expression of specs to leave out (none)
+		FAMILY    addresses of the cluster: ipv4 or dual (ipv4)
+		SHARE     I/N: one of N parts of the specs (1/1)
+		ATTEMPTS  how often a spec may be tried (1)
+		RESUME    1: go on with the last run, which was cut or had failures
+		OUT       what is written (docs/conformance.md)
+		TITLE     of the section in it (by what was asked for)
 	USAGE
 	exit
 	;;
@@ -26,6 +33,7 @@ procs=${PROCS:-6}
 timeout=${TIMEOUT:-60m}
 skip=${SKIP:-}
 family=${FAMILY:-ipv4}
+out=${OUT:-docs/conformance.md}
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 cd "$root"
@@ -74,6 +82,18 @@ end() {
 	rm -rf "$work"
 }
 trap end EXIT
+# What is to be run, by names: ginkgo knows neither shares nor runs before.
+reports=.build/conformance-reports
+env KUBECONFIG="$work/none" "$bin/e2e.test" --ginkgo.dry-run --ginkgo.label-filter="$labels" --ginkgo.skip="$skip" \
+	--ginkgo.json-report="$work/dry.json" --provider=skeleton --kubeconfig="$work/none" --report-dir= >/dev/null
+[[ -n ${RESUME:-} ]] || rm -rf "$reports"
+mkdir -p "$reports"
+runs=("$reports"/*.json)
+[[ -f ${runs[0]} ]] || runs=()
+joined() { local IFS=,; echo "$*"; }
+"$bin/report" plan -in "$work/dry.json" -share "${SHARE:-1/1}" -focus "$focus" >"$work/all"
+"$bin/report" plan -in "$work/dry.json" -share "${SHARE:-1/1}" -focus "$focus" -done "$(joined "${runs[@]}")" >"$work/plan"
+
 bin/ctl cluster up --name "$name" --nodes 2 --ip-family "$family" --kubeconfig "$work/machine" --data-dir "$work/data"
 bin/ctl cluster load --name "$name" "$images"/*.tar
 # Images are also pulled: from a registry that stands in for all others, and
@@ -90,9 +110,13 @@ sed 's#server: https://127.0.0.1:.*#server: https://10.50.0.1:6443#' "$work/mach
 
 echo "conformance: running, at most $timeout"
 bin/ctl cluster exec --name "$name" -- env KUBECONFIG="$work/kubeconfig" PATH="$root/bin:$PATH" HOME="$work" \
-	"$root/$bin/ginkgo" --procs="$procs" --timeout="$timeout" --label-filter="$labels" --focus="$focus" --skip="$skip" \
+	"$root/$bin/ginkgo" --procs="$procs" --timeout="$timeout" --label-filter="$labels" --focus="$(<"$work/plan")" --flake-attempts="${ATTEMPTS:-1}" \
 	--no-color --succinct --keep-going --output-dir="$work" --json-report=report.json "$root/$bin/e2e.test" -- \
 	--provider=skeleton --kubeconfig="$work/kubeconfig" --kubectl-path="$root/bin/kubectl" --report-dir= \
-	--num-nodes=2 >"$root/.build/conformance.log" 2>&1 || echo "conformance: not all specs passed; see .build/conformance.log"
-"$bin/report" -in "$work/report.json" -out docs/conformance.md -focus "$focus" -labels "$labels" -family "$family" -cluster "$(bin/ctl version --client | head -n 1), $procs processes, at most $timeout."
-sed -n '/^| SIG/,/^$/p' docs/conformance.md
+	--num-nodes=2 >"$root/.build/conformance.log" 2>&1 || echo "conformance: see .build/conformance.log"
+runs+=("$reports/$(printf %03d "${#runs[@]}").json")
+mv "$work/report.json" "${runs[-1]}"
+passed=0
+"$bin/report" write -in "$(joined "${runs[@]}")" -plan "$work/all" -out "$out" -title "${TITLE:-}" -focus "$focus" -labels "$labels" -cluster "$(bin/ctl version --client | head -n 1), $procs processes, at most $timeout." || passed=1
+sed -n '/^| SIG/,/^$/p' "$out"
+exit $passed

@@ -1,17 +1,28 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command report turns the suite's JSON report into a section of
-// docs/conformance.md: a table by SIG, and every spec that did not pass by name.
-// The other sections of the file stay.
+// Command report knows the suite by ginkgo's JSON reports.
+//
+//	report write -in REPORT[,REPORT] -out FILE [-plan PLAN]
+//	report plan -in REPORT [-done REPORT] [-share I/N] [-focus REGEXP]
+//
+// write turns reports into a section of docs/conformance.md: a table by SIG, and
+// every spec that did not pass by name. The other sections of the file stay. What
+// a later report says of a spec is believed over an earlier one.
+//
+// plan prints a regular expression of the specs that are still to be run: of those
+// in a report of a dry run the ones in a share that have not passed in another.
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -24,9 +35,8 @@ const (
 	// conformance is the label of the suite's specs.
 	conformance = "Conformance"
 	// beyond is the title of a section of specs with other labels.
-	beyond = "Beyond Conformance"
-	// both is the title of a section of specs on a cluster with addresses of both families.
-	both = "Beyond Conformance, IPv4 and IPv6"
+	beyond  = "Beyond Conformance"
+	fullRun = "Full run"
 )
 
 // reasons are why specs fail that cannot pass here, or are not meant to, by a part of their
@@ -38,29 +48,72 @@ var reasons = map[string]string{
 }
 
 func main() {
-	if err := run(); err != nil {
+	if err := run(os.Args[1:], os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "report:", err)
 		os.Exit(1)
 	}
 }
 
-func run() error {
-	in := flag.String("in", "", "JSON report of ginkgo")
-	out := flag.String("out", "", "file to write the section into")
-	focus := flag.String("focus", "", "regular expression of the specs that were asked for; empty: all")
-	labels := flag.String("labels", conformance, "label filter of the specs that were asked for, as ginkgo has it")
-	family := flag.String("family", "", "the cluster's addresses, as ctl cluster up has it")
-	cluster := flag.String("cluster", "", "what was tested")
-	flag.Parse()
-	data, err := os.ReadFile(*in)
+var (
+	errUsage  = errors.New("want write or plan, see -h of each")
+	errFailed = errors.New("not all specs passed")
+)
+
+func run(args []string, stdout io.Writer) error {
+	if len(args) == 0 {
+		return errUsage
+	}
+	switch args[0] {
+	case "write":
+		return write(args[1:])
+	case "plan":
+		return plan(args[1:], stdout)
+	}
+	return errUsage
+}
+
+// read reads reports, separated by commas.
+func read(files string) ([]types.Report, error) {
+	var out []types.Report
+	for _, file := range strings.Split(files, ",") {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		var reports []types.Report
+		if err := json.Unmarshal(data, &reports); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		out = append(out, reports...)
+	}
+	return out, nil
+}
+
+func write(args []string) error {
+	flags := flag.NewFlagSet("write", flag.ExitOnError)
+	in := flags.String("in", "", "JSON reports of ginkgo, separated by commas")
+	out := flags.String("out", "", "file to write the section into")
+	focus := flags.String("focus", "", "regular expression of the specs that were asked for; empty: all")
+	planned := flags.String("plan", "", "file with a plan of the specs that were asked for; empty: by focus")
+	labels := flags.String("labels", conformance, "label filter of the specs that were asked for, as ginkgo has it")
+	cluster := flags.String("cluster", "", "what was tested")
+	title := flags.String("title", "", "title of the section; empty: by what was asked for")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	reports, err := read(*in)
 	if err != nil {
 		return err
 	}
-	var reports []types.Report
-	if err := json.Unmarshal(data, &reports); err != nil {
-		return fmt.Errorf("%s: %w", *in, err)
+	counted := *focus
+	if *planned != "" {
+		text, err := os.ReadFile(*planned)
+		if err != nil {
+			return err
+		}
+		counted = strings.TrimSpace(string(text))
 	}
-	s, err := summarize(reports, *focus, *labels)
+	s, err := summarize(reports, counted, *labels)
 	if err != nil {
 		return err
 	}
@@ -68,18 +121,24 @@ func run() error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	title := "Full run"
+	section := fullRun
 	switch {
 	case *labels != conformance:
-		title = beyond
-		if *family == "dual" {
-			title = both
-		}
+		section = beyond
 		*cluster += fmt.Sprintf("\n\nLabels: `%s`", *labels)
 	case *focus != "":
-		title = "Focused run"
+		section = "Focused run"
 	}
-	return os.WriteFile(*out, []byte(replace(string(before), title, s.markdown(*focus, *cluster))), 0o644)
+	if *title != "" {
+		section = *title
+	}
+	if err := os.WriteFile(*out, []byte(replace(string(before), section, s.markdown(*focus, *cluster))), 0o644); err != nil {
+		return err
+	}
+	if len(s.failed)+len(s.missed) > 0 {
+		return fmt.Errorf("%w: %d failed, %d did not run", errFailed, len(s.failed), len(s.missed))
+	}
+	return nil
 }
 
 // count is how many specs there were, and how they ended.
@@ -90,6 +149,7 @@ type summary struct {
 	bySIG  map[string]*count
 	failed []string
 	missed []string // asked for, and not run to their end
+	flaked []string // passed, but not at the first attempt
 }
 
 var sig = regexp.MustCompile(`\[(sig-[a-z-]+)\]`)
@@ -104,20 +164,44 @@ func summarize(reports []types.Report, focus, labels string) (*summary, error) {
 		return nil, fmt.Errorf("labels: %w", err)
 	}
 	s := &summary{bySIG: map[string]*count{}}
-	for _, r := range reports {
-		for i := range r.SpecReports {
-			spec := &r.SpecReports[i]
-			name := spec.FullText()
-			if spec.LeafNodeType != types.NodeTypeIt || !labelled(spec.Labels()) || !wanted.MatchString(name) {
-				continue
-			}
-			s.add(name, ending(spec))
-		}
+	for name, o := range outcomes(reports, func(spec *types.SpecReport) bool {
+		return labelled(spec.Labels()) && wanted.MatchString(spec.FullText())
+	}) {
+		s.add(name, o)
 	}
+	slices.Sort(s.flaked)
 	slices.Sort(s.failed)
 	slices.Sort(s.missed)
 	return s, nil
 }
+
+// outcome is how a spec ended.
+type outcome struct {
+	types.SpecState
+	again bool // not at the first attempt
+}
+
+// outcomes are how the wanted specs ended, by name. A report in which a spec was not
+// run says nothing of it.
+func outcomes(reports []types.Report, wanted func(*types.SpecReport) bool) map[string]outcome {
+	out := map[string]outcome{}
+	for _, r := range reports {
+		for i := range r.SpecReports {
+			spec := &r.SpecReports[i]
+			if spec.LeafNodeType != types.NodeTypeIt || !wanted(spec) {
+				continue
+			}
+			name, o := spec.FullText(), outcome{ending(spec), spec.NumAttempts > 1}
+			if before, ok := out[name]; !ok || before.Is(notRun) || !o.Is(notRun) {
+				out[name] = o
+			}
+		}
+	}
+	return out
+}
+
+// notRun are the states of specs that nothing is known of.
+const notRun = types.SpecStateSkipped | types.SpecStatePending
 
 // ending is how a spec ended; one that was cut by the end of the whole run says
 // nothing, and counts as not run.
@@ -128,7 +212,7 @@ func ending(spec *types.SpecReport) types.SpecState {
 	return spec.State
 }
 
-func (s *summary) add(name string, state types.SpecState) {
+func (s *summary) add(name string, o outcome) {
 	group := "other"
 	if m := sig.FindStringSubmatch(name); m != nil {
 		group = m[1]
@@ -139,9 +223,12 @@ func (s *summary) add(name string, state types.SpecState) {
 	c := s.bySIG[group]
 	c.total++
 	switch {
-	case state.Is(types.SpecStatePassed):
+	case o.Is(types.SpecStatePassed):
 		c.passed++
-	case state.Is(types.SpecStateFailureStates):
+		if o.again {
+			s.flaked = append(s.flaked, name)
+		}
+	case o.Is(types.SpecStateFailureStates):
 		c.failed++
 		s.failed = append(s.failed, name)
 	default:
@@ -169,6 +256,7 @@ func (s *summary) markdown(focus, cluster string) string {
 	}
 	row(&b, "**all**", all)
 	list(&b, "Failed", s.failed)
+	list(&b, "Passed at another attempt", s.flaked)
 	list(&b, "Not run", s.missed)
 	return b.String()
 }
@@ -213,10 +301,18 @@ func replace(file, title, body string) string {
 	sections[title] = strings.TrimSpace(body)
 	var b strings.Builder
 	b.WriteString(head)
-	for _, name := range []string{"Full run", beyond, both, "Focused run"} {
-		if text, ok := sections[name]; ok {
-			fmt.Fprintf(&b, "\n## %s\n\n%s\n", name, text)
-		}
+	names := slices.Sorted(maps.Keys(sections))
+	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(place(a), place(b)) })
+	for _, name := range names {
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n", name, sections[name])
 	}
 	return b.String()
+}
+
+// place is where a section stands: the full run is first.
+func place(title string) int {
+	if title == fullRun {
+		return 0
+	}
+	return 1
 }

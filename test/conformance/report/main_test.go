@@ -4,6 +4,12 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -55,5 +61,103 @@ func TestSectionsAreReplaced(t *testing.T) {
 	if strings.Contains(file, "one") || !strings.Contains(file, "## Full run\n\nthree\n") || !strings.Contains(file, "## Focused run\n\ntwo\n") ||
 		!strings.Contains(file, "## Beyond Conformance\n\nfour\n") {
 		t.Errorf("got\n%s", file)
+	}
+}
+
+func save(t *testing.T, specs ...types.SpecReport) string {
+	t.Helper()
+	data, err := json.Marshal([]types.Report{{SpecReports: specs}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "report.json")
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// TestPlan: shares have every spec once; what has passed is left out; only names that
+// were asked for match.
+func TestPlan(t *testing.T) {
+	var all []types.SpecReport
+	for i := range 50 {
+		all = append(all, spec(fmt.Sprintf("[sig-node] Pods (%d)", i), types.SpecStatePassed, conformance))
+	}
+	dry := save(t, append(all, spec("[sig-node] Pods beyond", types.SpecStateSkipped))...)
+	planned := func(args ...string) map[string]bool {
+		t.Helper()
+		var out bytes.Buffer
+		if err := run(append([]string{"plan", "-in", dry}, args...), &out); err != nil {
+			t.Fatalf("%v: %v", args, err)
+		}
+		re := regexp.MustCompile(strings.TrimSpace(out.String()))
+		found := map[string]bool{}
+		for _, s := range append(all, spec("[sig-node] Pods beyond", 0), spec("[sig-node] Pods (1) again", 0)) {
+			if re.MatchString("Kubernetes e2e suite " + s.FullText()) {
+				found[s.FullText()] = true
+			}
+		}
+		return found
+	}
+	if got := planned(); len(got) != len(all) || got["[sig-node] Pods beyond"] {
+		t.Errorf("all: %d", len(got))
+	}
+	seen := map[string]bool{}
+	for i := 1; i <= 3; i++ {
+		got := planned("-share", fmt.Sprintf("%d/3", i))
+		if len(got) < 5 || len(got) > 30 {
+			t.Errorf("share %d of 3 has %d of %d", i, len(got), len(all))
+		}
+		for name := range got {
+			if seen[name] {
+				t.Errorf("%s is in two shares", name)
+			}
+			seen[name] = true
+		}
+	}
+	if len(seen) != len(all) {
+		t.Errorf("all shares together: %d of %d", len(seen), len(all))
+	}
+	failed := all[1]
+	failed.State = types.SpecStateFailed
+	if got := planned("-done", save(t, append([]types.SpecReport{all[0], failed}, all[4:]...)...)); len(got) != 3 || got[all[0].FullText()] || !got[failed.FullText()] {
+		t.Errorf("after a run: %v", got)
+	}
+	for _, bad := range [][]string{{"-share", "4/3"}, {"-share", "0/3"}, {"-share", "x"}, {"-focus", "("}, {"-focus", "nothing like it"}} {
+		if err := run(append([]string{"plan", "-in", dry}, bad...), &bytes.Buffer{}); err == nil {
+			t.Errorf("%v: no error", bad)
+		}
+	}
+}
+
+// TestWriteMerges: a spec that did not run in one report is what another says of it, and
+// what is missing is an error.
+func TestWriteMerges(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "conformance.md")
+	first := save(t, spec("[sig-node] a", types.SpecStatePassed, conformance), spec("[sig-node] b", types.SpecStateFailed, conformance), spec("[sig-node] c", types.SpecStateInterrupted, conformance))
+	second := save(t, spec("[sig-node] a", types.SpecStateSkipped, conformance), spec("[sig-node] b", types.SpecStatePassed, conformance), spec("[sig-node] c", types.SpecStatePassed, conformance))
+	if err := run([]string{"write", "-in", first, "-out", out}, nil); err == nil {
+		t.Error("a run that was cut is called complete")
+	}
+	if err := run([]string{"write", "-in", first + "," + second, "-out", out}, nil); err != nil {
+		t.Error(err)
+	}
+	planned := filepath.Join(t.TempDir(), "plan")
+	if err := os.WriteFile(planned, []byte("(\\[sig-node\\] a)$\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := run([]string{"write", "-in", first, "-out", filepath.Join(t.TempDir(), "share.md"), "-plan", planned}, nil); err != nil {
+		t.Errorf("of a share all of whose specs passed: %v", err)
+	}
+	flake := spec("[sig-node] d", types.SpecStatePassed, conformance)
+	if flake.NumAttempts = 2; run([]string{"write", "-in", save(t, flake), "-out", out, "-title", "Flaky"}, nil) != nil {
+		t.Error("a spec that passed at a second attempt is an error")
+	}
+	if text, err := os.ReadFile(out); err != nil || !strings.Contains(string(text), "### Passed at another attempt\n\n- [sig-node] d") {
+		t.Errorf("the second attempt is not told: %v\n%s", err, text)
+	}
+	if text, err := os.ReadFile(out); err != nil || !strings.Contains(string(text), "| **all** | 3 | 0 | 0 | 3 |") || strings.Contains(string(text), "Failed") {
+		t.Errorf("%v\n%s", err, text)
 	}
 }
