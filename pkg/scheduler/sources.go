@@ -57,7 +57,7 @@ type sources struct {
 // newSources returns caches of what client serves. With whole, objects are kept
 // as they are.
 func newSources(client kubernetes.Interface, whole bool) *sources {
-	transform := slim
+	transform := newSharer().slim
 	if whole {
 		transform = withoutManagedFields
 	}

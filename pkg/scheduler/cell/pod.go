@@ -49,7 +49,7 @@ func Compile(pod *v1.Pod) *scheduling.Pod {
 func (c *Cell) Join(p *scheduling.Pod) {
 	switch g := c.groups[p.GroupKey]; {
 	case g != nil:
-		p.Group = g
+		p.Group, p.GroupKey = g, c.groupKeys[g] // the key is shared
 	case p.Group == nil || len(p.Group.Nodes) > 0:
 		p.Group = newGroup(p.Pod)
 	}

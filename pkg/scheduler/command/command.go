@@ -113,7 +113,7 @@ func run(ctx context.Context, o *options, client kubernetes.Interface, profiles 
 			return err
 		}
 		ready.Open()
-		g.Go(func() error { daemon.Settle(ctx, clock.Real(), log); return nil })
+		g.Go(func() error { daemon.Contain(ctx, clock.Real(), log); return nil })
 		return daemon.Lead(ctx, o.election, client, clock.Real(), log, s.Run)
 	})
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {

@@ -1,0 +1,15 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import "testing"
+
+func TestContainedPercent(t *testing.T) {
+	const mb = 1 << 20
+	for live, want := range map[uint64]int{0: 100, 5 * mb: 100, 40 * mb: 100, 80 * mb: 62, 160 * mb: 37} {
+		if got := containedPercent(live); got != want {
+			t.Errorf("with %d MB in use: %d, want %d", live/mb, got, want)
+		}
+	}
+}
