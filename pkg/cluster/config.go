@@ -61,7 +61,7 @@ type Config struct {
 	// IPFamily is that of all addresses in the cluster.
 	IPFamily IPFamily `json:"ipFamily,omitempty"`
 	// LoadBalancers are the addresses of services of type LoadBalancer: ranges on the nodes' link, as
-	// FIRST-LAST or as a prefix, separated by commas.
+	// FIRST-LAST or as a prefix, separated by commas. Empty: the family's own.
 	LoadBalancers string `json:"loadBalancers"`
 	// Ingress has Ingresses of the class keelson served.
 	Ingress bool `json:"ingress,omitempty"`
@@ -90,9 +90,6 @@ func (c *Config) Complete() error {
 	}
 	if !slices.Contains([]IPFamily{"", IPv4, IPv6, Dual}, c.IPFamily) {
 		return errFamily
-	}
-	if c.LoadBalancers == "" {
-		c.LoadBalancers = c.IPFamily.LoadBalancers()
 	}
 	if c.Nodes < 0 || c.Nodes > maxNodes {
 		return fmt.Errorf("nodes: want 0 to %d, have %d", maxNodes, c.Nodes)

@@ -4,6 +4,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -85,7 +86,7 @@ func planeProcesses(c *Config, r replica, env []string) []process {
 		one(controllerManager, append([]string{
 			"--kubeconfig=" + d.kubeconfig(controllerManager),
 			"--allocate-node-cidrs=true", "--cluster-cidr=" + c.IPFamily.podCIDRs(), "--service-cluster-ip-range=" + c.IPFamily.serviceCIDRs(),
-			"--load-balancer-addresses=" + c.LoadBalancers, "--ingress-service-account=" + ingressAccount,
+			"--load-balancer-addresses=" + cmp.Or(c.LoadBalancers, c.IPFamily.LoadBalancers()), "--ingress-service-account=" + ingressAccount,
 			"--service-account-private-key-file=" + d.pki("sa.key"), "--root-ca-file=" + d.pki("ca.crt"),
 			"--cluster-signing-cert-file=" + d.pki("ca.crt"), "--cluster-signing-key-file=" + d.pki("ca.key"),
 			"--use-service-account-credentials=true", fmt.Sprintf("--leader-elect=%t", c.replicated()), "--approve-kubelet-serving=true",

@@ -51,7 +51,8 @@ func New(d controller.Deps) (controller.Controller, error) {
 		slices: controller.NewSliceView(managedBy, slices.Lister(), d.Client.DiscoveryV1()), triggers: endpointsliceutil.NewTriggerTimeTracker(),
 		topology: topologycache.NewTopologyCache(),
 	}
-	c.reconciler = endpointslice.NewReconciler(d.Client, c.nodes, int32(d.Options.Slices.MaxEndpoints), c.slices.Tracker, c.topology, d.Events, managedBy)
+	c.reconciler = endpointslice.NewReconciler(d.Client, c.nodes, int32(d.Options.Slices.MaxEndpoints), c.slices.Tracker, c.topology, d.Events, managedBy,
+		endpointslice.WithPreferSameTrafficDistributionEnabled(true))
 	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.OnChange(core.Services().Informer(), func(old, s *v1.Service) { c.loop.AddObject(controller.Either(old, s)) }),

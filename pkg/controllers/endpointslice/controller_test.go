@@ -4,13 +4,17 @@
 package endpointslice
 
 import (
+	"context"
 	"net/http"
+	"reflect"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/keelson/pkg/apiserver/testserver"
+	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
@@ -57,6 +61,43 @@ func TestSlicesLostBetween(t *testing.T) {
 			}
 			<-lost
 			controllertest.Eventually(t, "it comes back", controllertest.Addresses(s, "s", want...))
+		})
+	}
+}
+
+// TestTrafficDistribution: every way of preferring near endpoints is told to
+// proxies by hints.
+func TestTrafficDistribution(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	controllertest.Account(t, s)
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{v1.LabelTopologyZone: "z"}}}
+	if _, err := s.Client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Run(t, s, controller.Options{}, New)
+	pod(t, s, "p", "10.1.2.3")
+	zone, near := []discoveryv1.ForZone{{Name: "z"}}, []discoveryv1.ForNode{{Name: "n"}}
+	for name, tc := range map[string]struct {
+		distribution string
+		want         discoveryv1.EndpointHints
+	}{
+		"close": {v1.ServiceTrafficDistributionPreferClose, discoveryv1.EndpointHints{ForZones: zone}},
+		"zone":  {v1.ServiceTrafficDistributionPreferSameZone, discoveryv1.EndpointHints{ForZones: zone}},
+		"node":  {v1.ServiceTrafficDistributionPreferSameNode, discoveryv1.EndpointHints{ForZones: zone, ForNodes: near}},
+	} {
+		service := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.ServiceSpec{
+			Selector: map[string]string{"app": "a"}, Ports: []v1.ServicePort{{Port: 80}}, TrafficDistribution: &tc.distribution,
+		}}
+		if _, err := s.Client.CoreV1().Services("default").Create(t.Context(), service, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		controllertest.Eventually(t, "hints of "+tc.distribution, func(ctx context.Context) (any, bool) {
+			list, err := s.Client.DiscoveryV1().EndpointSlices("default").List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + name})
+			if err != nil || len(list.Items) != 1 || len(list.Items[0].Endpoints) != 1 {
+				return list, false
+			}
+			got := list.Items[0].Endpoints[0].Hints
+			return got, got != nil && reflect.DeepEqual(*got, tc.want)
 		})
 	}
 }
