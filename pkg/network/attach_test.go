@@ -9,10 +9,14 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/vishvananda/netlink"
 
 	"keelson.dev/keelson/test/unshare"
 )
@@ -30,11 +34,32 @@ func realPlugins(t *testing.T) string {
 	return dir
 }
 
-// TestAttach attaches two pods with the real plugins, lets them talk, forgets one and has its address given back.
+// mustLimit checks the node's end of a pod's link: what the pod is sent is limited, in bytes a second, and may be what it
+// sent itself.
+func mustLimit(t *testing.T, pod *space, rate uint64) {
+	t.Helper()
+	end, err := netlink.LinkByIndex(pod.link("eth0").Attrs().ParentIndex)
+	if err != nil {
+		t.Fatal(err)
+	}
+	disciplines, err := netlink.QdiscList(end)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(disciplines, func(q netlink.Qdisc) bool { tbf, ok := q.(*netlink.Tbf); return ok && tbf.Rate == rate }) {
+		t.Errorf("no limit of %d: %v", rate, disciplines)
+	}
+	if port, err := netlink.LinkGetProtinfo(end); err != nil || !port.Hairpin {
+		t.Errorf("no hairpin: %+v %v", port, err)
+	}
+}
+
+// TestAttach attaches two pods with the real plugins, lets them talk, finds that there are no addresses for a sixth, forgets
+// one and has its address given back.
 func TestAttach(t *testing.T) {
 	unshare.Need(t)
 	n := New(Config{ConfDir: t.TempDir(), BinDir: realPlugins(t), CacheDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
-	if err := n.configure(t.Context(), wanted{podCIDRs: prefixes("10.244.9.0/24", "fd00:9::/64"), mtu: 1400}); err != nil {
+	if err := n.configure(t.Context(), wanted{podCIDRs: prefixes("10.244.9.0/29", "fd00:9::/64"), mtu: 1400}); err != nil {
 		t.Fatal(err)
 	}
 	content, err := os.ReadFile(filepath.Join(n.cfg.ConfDir, confName))
@@ -46,12 +71,17 @@ func TestAttach(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := &lab{t: t}
+	add := func(id string, pod *space) (types.Result, error) {
+		return n.cni().AddNetworkList(t.Context(), list, &libcni.RuntimeConf{
+			ContainerID: id, IfName: "eth0", NetNS: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(pod.ns)),
+			// As the runtime makes it of a pod's annotations, in bits.
+			CapabilityArgs: map[string]any{"bandwidth": map[string]any{"ingressRate": 8_000_000, "ingressBurst": 80_000}},
+		})
+	}
 	attach := func(id string) *labNode {
 		t.Helper()
 		pod := newSpace(t)
-		result, err := n.cni().AddNetworkList(t.Context(), list, &libcni.RuntimeConf{
-			ContainerID: id, IfName: "eth0", NetNS: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(pod.ns)),
-		})
+		result, err := add(id, pod)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,11 +92,18 @@ func TestAttach(t *testing.T) {
 		if mtu := pod.link("eth0").Attrs().MTU; mtu != 1400 {
 			t.Errorf("MTU %d", mtu)
 		}
+		mustLimit(t, pod, 1_000_000)
 		ip, _ := netip.AddrFromSlice(r.IPs[0].Address.IP)
 		return &labNode{node: node{name: id}, pod: pod, podIP: ip.Unmap()}
 	}
 	a, b := attach("a"), attach("b")
 	l.mustReach(a, b)
+	for _, id := range []string{"c", "d", "e"} {
+		attach(id)
+	}
+	if _, err := add("f", newSpace(t)); err == nil || !strings.Contains(err.Error(), "no IP addresses available in range set: 10.244.9.1-10.244.9.6") {
+		t.Errorf("a sixth pod in a range for five: %v", err)
+	}
 
 	dir := filepath.Join(n.cfg.CacheDir, addressesDir, networkName)
 	held := func(p *labNode) bool {

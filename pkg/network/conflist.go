@@ -19,7 +19,7 @@ const (
 	networkName = "keelson"
 	bridgeName  = "cni0"
 	confName    = "10-keelson.conflist"
-	cniVersion  = "1.0.0"
+	cniVersion  = "1.1.0" // the first with STATUS and GC
 )
 
 type confList struct {

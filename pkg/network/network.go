@@ -203,7 +203,8 @@ func (n *Network) resume(ctx context.Context) {
 	}
 }
 
-// check has libcni parse the configuration and ask every plugin whether it is there and speaks its version.
+// check has libcni parse the configuration and ask every plugin whether it is there, speaks its version (VERSION) and
+// can attach pods (STATUS).
 func (n *Network) check(ctx context.Context, content []byte) error {
 	if bytes.Equal(content, n.checked) {
 		return nil
@@ -214,6 +215,9 @@ func (n *Network) check(ctx context.Context, content []byte) error {
 	}
 	if _, err := n.cni().ValidateNetworkList(ctx, list); err != nil {
 		return fmt.Errorf("check CNI configuration: %w", err)
+	}
+	if err := n.cni().GetStatusNetworkList(ctx, list); err != nil {
+		return fmt.Errorf("status of CNI plugins: %w", err)
 	}
 	n.checked = content
 	return nil

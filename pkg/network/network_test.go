@@ -27,14 +27,17 @@ import (
 	"keelson.dev/keelson/test/unshare"
 )
 
-// plugins writes plugins that answer VERSION, and write down what else they are called for.
+// plugins writes plugins that answer VERSION, refuse STATUS while there is a file "ill" beside them, and write down what
+// else they are called for.
 func plugins(t *testing.T) (dir, calls string) {
 	t.Helper()
 	dir = t.TempDir()
 	calls = filepath.Join(dir, "calls")
 	script := `#!/bin/sh
 if [ "$CNI_COMMAND" = VERSION ]; then
-	echo '{"cniVersion":"1.0.0","supportedVersions":["0.4.0","1.0.0"]}'
+	echo '{"cniVersion":"1.1.0","supportedVersions":["1.0.0","1.1.0"]}'
+elif [ "$CNI_COMMAND" = STATUS ]; then
+	[ ! -e ` + dir + `/ill ] || { echo '{"cniVersion":"1.1.0","code":50,"msg":"out of order"}'; exit 1; }
 else
 	echo "${0##*/} $CNI_COMMAND $CNI_CONTAINERID $CNI_IFNAME" >> ` + calls + `
 fi
@@ -189,6 +192,26 @@ func TestMissingPlugin(t *testing.T) {
 	}
 }
 
+// TestIllPlugin: a plugin that says that it cannot attach pods keeps the network from being ready, until it can.
+func TestIllPlugin(t *testing.T) {
+	bin, _ := plugins(t)
+	ill := filepath.Join(bin, "ill")
+	if err := os.WriteFile(ill, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n := New(Config{ConfDir: t.TempDir(), BinDir: bin, CacheDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
+	w := wanted{podCIDRs: prefixes("10.244.0.0/24"), mtu: 1500}
+	if err := n.configure(t.Context(), w); err == nil || !strings.Contains(err.Error(), "out of order") || n.Ready() == nil {
+		t.Errorf("%v, ready %v", err, n.Ready())
+	}
+	if err := os.Remove(ill); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.configure(t.Context(), w); err != nil || n.Ready() != nil {
+		t.Errorf("%v, ready %v", err, n.Ready())
+	}
+}
+
 // TestCollect leaves what sandboxes in use have, detaches one that CNI remembers and frees an address that no one does.
 func TestCollect(t *testing.T) {
 	bin, calls := plugins(t)
@@ -231,7 +254,7 @@ func TestCollect(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(calls)
-	if want := "bandwidth DEL gone eth0\nportmap DEL gone eth0\nbridge DEL gone eth0\n"; err != nil || string(got) != want {
+	if want := "bandwidth DEL gone eth0\nportmap DEL gone eth0\nbridge DEL gone eth0\nbridge GC  \nportmap GC  \nbandwidth GC  \n"; err != nil || string(got) != want {
 		t.Errorf("plugins were called: %q %v, want %q", got, err, want)
 	}
 	entries, err := os.ReadDir(addresses)
