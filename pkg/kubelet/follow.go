@@ -193,6 +193,9 @@ func (k *Kubelet) sweep(ctx context.Context) error {
 			}
 		}
 	}
+	if err := k.collectNetworks(ctx); err != nil {
+		return err
+	}
 	// Last: drivers may be away.
 	for _, uid := range k.hardware.pods() {
 		if unknown(uid) {
@@ -202,4 +205,32 @@ func (k *Kubelet) sweep(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// collectNetworks removes the network namespaces that the runtime left when it was
+// killed while it made sandboxes, and gives back what was allocated to them.
+func (k *Kubelet) collectNetworks(ctx context.Context) error {
+	left, err := k.namespaces.Abandoned()
+	if err != nil || len(left) == 0 {
+		return err
+	}
+	_, err = k.runtime.client.Quietly(func() error { // if not now, at the next sweep
+		for _, file := range left {
+			k.cfg.Log.Warn("network namespace without a sandbox is removed", "file", file)
+			if err := k.namespaces.Remove(file); err != nil {
+				return err
+			}
+		}
+		return k.collectAttachments(ctx)
+	})
+	return err
+}
+
+// collectAttachments gives back addresses of sandboxes that are gone.
+func (k *Kubelet) collectAttachments(ctx context.Context) error {
+	inUse, err := k.runtime.attachments(ctx)
+	if err != nil || k.network == nil {
+		return err
+	}
+	return k.network.Collect(ctx, inUse)
 }

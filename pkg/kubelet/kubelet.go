@@ -92,13 +92,15 @@ type Kubelet struct {
 	status  *status.Manager
 	node    *node.Node
 	network *network.Network // nil with an external network
-	events  *events
-	machine node.Machine
-	pool    *worker.Pool
-	handler *prober.Handler
-	qos     qos.Node
-	limits  v1.ResourceList // allocatable
-	kept    reserved
+	// namespaces are those of sandboxes, with any network.
+	namespaces *network.Namespaces
+	events     *events
+	machine    node.Machine
+	pool       *worker.Pool
+	handler    *prober.Handler
+	qos        qos.Node
+	limits     v1.ResourceList // allocatable
+	kept       reserved
 
 	loop       *loop
 	listAgain  chan struct{} // holds one token when the runtime is to be listed now
@@ -118,7 +120,8 @@ func New(cfg Config) (*Kubelet, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Kubelet{cfg: cfg, events: newEvents(cfg), loop: &loop{clock: cfg.Clock}, listAgain: make(chan struct{}, 1), pins: newPins()}
+	k := &Kubelet{cfg: cfg, events: newEvents(cfg), loop: &loop{clock: cfg.Clock}, listAgain: make(chan struct{}, 1), pins: newPins(),
+		namespaces: network.NewNamespaces(network.NamespacesDir, "/proc", cfg.Clock)}
 	if k.machine, err = node.ReadMachine(cfg.RootDir); err != nil {
 		return nil, fmt.Errorf("look at the machine: %w", err)
 	}
@@ -323,10 +326,7 @@ func (k *Kubelet) work(ctx context.Context) error {
 // takeUp waits for the runtime, and gives back addresses of sandboxes that are gone.
 func (k *Kubelet) takeUp(ctx context.Context) error {
 	for {
-		inUse, err := k.runtime.attachments(ctx)
-		if err == nil && k.network != nil {
-			err = k.network.Collect(ctx, inUse)
-		}
+		err := k.collectAttachments(ctx)
 		if err == nil {
 			return nil
 		}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -30,6 +31,8 @@ type Client struct {
 	conn    *grpc.ClientConn
 	Runtime runtimeapi.RuntimeServiceClient
 	Images  runtimeapi.ImageServiceClient
+	// making is held for reading while a sandbox is made.
+	making sync.RWMutex
 }
 
 // Dial makes a client of the runtime at endpoint, for example unix:///run/containerd/containerd.sock.
@@ -77,11 +80,22 @@ func (c *Client) Version(ctx context.Context) (*runtimeapi.VersionResponse, erro
 func (c *Client) RunSandbox(ctx context.Context, cfg *runtimeapi.PodSandboxConfig, handler string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
 	defer cancel()
+	c.making.RLock()
+	defer c.making.RUnlock()
 	r, err := c.Runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: cfg, RuntimeHandler: handler})
 	if err != nil {
 		return "", err
 	}
 	return r.PodSandboxId, nil
+}
+
+// Quietly runs f while no sandbox is being made, or says that one is.
+func (c *Client) Quietly(f func() error) (ran bool, err error) {
+	if !c.making.TryLock() {
+		return false, nil
+	}
+	defer c.making.Unlock()
+	return true, f()
 }
 
 // StopSandbox stops what runs in a sandbox and takes its network down. A sandbox that is gone is stopped.

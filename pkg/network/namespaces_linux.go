@@ -1,0 +1,136 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// NamespacesDir is where runtimes keep the network namespaces of sandboxes.
+	NamespacesDir = "/run/netns"
+	// abandonedFor is how long nobody may live in a namespace before it counts as abandoned:
+	// much longer than a runtime takes from its making to the sandbox's first process.
+	abandonedFor = 2 * time.Minute
+)
+
+// namespaceName is how runtimes name what they make by the CNI library.
+var namespaceName = regexp.MustCompile(`^cni-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+
+// Namespaces finds the network namespaces that a runtime left that was killed while it
+// made a sandbox: it does not remember them, and nobody lives in them. It is for one
+// goroutine.
+type Namespaces struct {
+	dir, proc string
+	clock     clock.PassiveClock
+	// since is when each was first found without a process.
+	since map[string]time.Time
+}
+
+// NewNamespaces looks in dir, for processes in the file system proc.
+func NewNamespaces(dir, proc string, clk clock.PassiveClock) *Namespaces {
+	return &Namespaces{dir: dir, proc: proc, clock: clk, since: map[string]time.Time{}}
+}
+
+// Abandoned names the files of namespaces in which nobody has lived for a while.
+func (n *Namespaces) Abandoned() ([]string, error) {
+	empty, err := n.empty()
+	if err != nil {
+		return nil, err
+	}
+	since := map[string]time.Time{}
+	var out []string
+	for _, file := range empty {
+		first, known := n.since[file]
+		if !known {
+			first = n.clock.Now()
+		}
+		since[file] = first
+		if n.clock.Since(first) >= abandonedFor {
+			out = append(out, file)
+		}
+	}
+	n.since = since
+	return out, nil
+}
+
+// empty names the files of namespaces that no process is in.
+func (n *Namespaces) empty() ([]string, error) {
+	entries, err := os.ReadDir(n.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list network namespaces: %w", err)
+	}
+	files := map[string]uint64{}
+	for _, e := range entries {
+		file := filepath.Join(n.dir, e.Name())
+		if !namespaceName.MatchString(e.Name()) {
+			continue
+		}
+		if inode, err := inodeOf(file); err == nil { // else it went
+			files[file] = inode
+		}
+	}
+	if len(files) == 0 {
+		return nil, nil
+	}
+	lived, err := n.lived()
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for file, inode := range files {
+		if !lived[inode] {
+			out = append(out, file)
+		}
+	}
+	return out, nil
+}
+
+// lived are the network namespaces that processes are in.
+func (n *Namespaces) lived() (map[uint64]bool, error) {
+	links, err := filepath.Glob(filepath.Join(n.proc, "[0-9]*", "ns", "net"))
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	if len(links) == 0 {
+		return nil, fmt.Errorf("no processes in %s", n.proc)
+	}
+	out := map[uint64]bool{}
+	for _, link := range links {
+		if inode, err := inodeOf(link); err == nil { // else the process went
+			out[inode] = true
+		}
+	}
+	return out, nil
+}
+
+func inodeOf(file string) (uint64, error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return 0, err
+	}
+	return info.Sys().(*syscall.Stat_t).Ino, nil
+}
+
+// Remove removes a namespace's file, and with it the namespace.
+func (n *Namespaces) Remove(file string) error {
+	if err := unix.Unmount(file, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("unmount %s: %w", file, err) // EINVAL: the runtime had not come to mount it
+	}
+	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove network namespace: %w", err)
+	}
+	delete(n.since, file)
+	return nil
+}
