@@ -140,6 +140,10 @@ func (s *soak) down() {
 }
 
 func (s *soak) keepLogs(dir string) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		s.t.Log(err)
+		return
+	}
 	var files []string
 	for _, pattern := range []string{"logs/*.log*", "audit/*", "nodes/*/var/log/*.log*"} {
 		found, _ := filepath.Glob(filepath.Join(s.data(), pattern)) // the pattern is well-formed

@@ -227,11 +227,7 @@ type status struct {
 
 func (r *rollout) roll(ctx context.Context) error {
 	patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"rolled":"%d"}}}}}`, time.Now().UnixNano())
-	err := r.s.client.AppsV1().RESTClient().Patch(types.MergePatchType).Namespace(loadNamespace).Resource(r.kind).Name(r.name).Body([]byte(patch)).Do(ctx).Error()
-	if err == nil {
-		r.rolled++
-	}
-	return err
+	return r.s.client.AppsV1().RESTClient().Patch(types.MergePatchType).Namespace(loadNamespace).Resource(r.kind).Name(r.name).Body([]byte(patch)).Do(ctx).Error()
 }
 
 // incomplete says what is missing of the last rollout.
@@ -255,15 +251,21 @@ func (r *rollout) incomplete(ctx context.Context) error {
 	return nil
 }
 
-// run rolls out, and again when that is complete or has taken too long.
+// run rolls out again and again.
 func (r *rollout) run(ctx context.Context, between time.Duration) {
 	for pause(ctx, between) {
-		if r.roll(ctx) != nil {
-			continue
+		if r.roll(ctx) == nil {
+			r.rolled++
+			r.await(ctx)
 		}
-		deadline := time.Now().Add(time.Minute)
-		for pause(ctx, 500*time.Millisecond) && r.incomplete(ctx) != nil && time.Now().Before(deadline) {
-		}
+	}
+}
+
+// await waits until the rollout is complete or has taken long: the next one is to
+// come while something is wrong, too.
+func (r *rollout) await(ctx context.Context) {
+	deadline := time.Now().Add(time.Minute)
+	for pause(ctx, 500*time.Millisecond) && r.incomplete(ctx) != nil && time.Now().Before(deadline) {
 	}
 }
 
@@ -272,18 +274,23 @@ type identitySet struct{ rollout }
 
 func (i *identitySet) run(ctx context.Context, random *rand.Rand) {
 	for pause(ctx, time.Duration(3+random.IntN(6))*time.Second) {
-		if random.IntN(3) == 0 {
-			_ = i.roll(ctx) // it may well be refused now
-			continue
-		}
-		pods, err := i.s.client.CoreV1().Pods(loadNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + i.name})
-		if err != nil || len(pods.Items) == 0 {
-			continue
-		}
-		if i.s.client.CoreV1().Pods(loadNamespace).Delete(ctx, pods.Items[random.IntN(len(pods.Items))].Name, metav1.DeleteOptions{}) == nil {
+		if i.change(ctx, random) == nil {
 			i.rolled++
+			i.await(ctx)
 		}
 	}
+}
+
+// change has one pod replaced, or all.
+func (i *identitySet) change(ctx context.Context, random *rand.Rand) error {
+	if random.IntN(3) == 0 {
+		return i.roll(ctx)
+	}
+	pods, err := i.s.client.CoreV1().Pods(loadNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + i.name})
+	if err != nil || len(pods.Items) == 0 {
+		return errors.Join(err, errors.New("no pods"))
+	}
+	return i.s.client.CoreV1().Pods(loadNamespace).Delete(ctx, pods.Items[random.IntN(len(pods.Items))].Name, metav1.DeleteOptions{})
 }
 
 // getJSON asks as clients do, trying again where the server says so.
