@@ -146,7 +146,6 @@ const nodeScript = `
 ctr containers ls -q | sed 's/^/container /'
 ctr tasks ls -q | sed 's/^/task /'
 ctr snapshots ls | awk '$3 == "Active" { print "snapshot " $1 }'
-ctr leases ls -q | sed 's/^/lease /'
 awk '{ print "mount " $5 }' /proc/self/mountinfo
 ls /run/netns | sed 's/^/netns /'
 ls /sys/class/net | sed 's/^/link /'
