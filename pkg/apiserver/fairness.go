@@ -34,16 +34,22 @@ func (a *assembly) buildFairness() {
 
 // objects is how many objects of a resource are known, and of how many bytes.
 func (a *assembly) objects(gr schema.GroupResource) (objects, bytes int64, ok bool) {
+	stats, ok := a.stats(gr)
+	return int64(stats.Objects), int64(stats.Bytes), ok
+}
+
+// stats is what the store of a resource knows, once somebody has used it.
+func (a *assembly) stats(gr schema.GroupResource) (stats store.Stats, ok bool) {
 	r := a.api.Registry(gr)
 	if r == nil {
-		return 0, 0, false
+		return stats, false
 	}
 	s, ok := r.Store().(interface{ Stats() store.Stats })
 	if !ok {
-		return 0, 0, false
+		return stats, false
 	}
-	stats := s.Stats()
-	return int64(stats.Objects), int64(stats.Bytes), stats.Started
+	stats = s.Stats()
+	return stats, stats.Started
 }
 
 // runFairness follows the configuration of flow control until ctx is done.

@@ -15,8 +15,8 @@ import (
 
 // storageMetrics are Kubernetes' metrics of what is stored.
 type storageMetrics struct {
-	a                        *assembly
-	objects, resources, size *prometheus.Desc
+	a                                *assembly
+	objects, resources, size, events *prometheus.Desc
 }
 
 func (a *assembly) storageMetrics() *storageMetrics {
@@ -24,6 +24,7 @@ func (a *assembly) storageMetrics() *storageMetrics {
 		a:         a,
 		objects:   prometheus.NewDesc("apiserver_storage_objects", "[STABLE] (Deprecated since 1.34.0) [DEPRECATED, consider using apiserver_resource_objects instead] Number of stored objects at the time of last check split by kind.", []string{"resource"}, nil),
 		resources: prometheus.NewDesc("apiserver_resource_objects", "Number of stored objects at the time of last check split by kind.", []string{"group", "resource"}, nil),
+		events:    prometheus.NewDesc("apiserver_storage_events_received_total", "[BETA] Number of etcd events received split by kind.", []string{"group", "resource"}, nil),
 		size:      prometheus.NewDesc("apiserver_storage_size_bytes", "[STABLE] Size of the storage database file physically allocated in bytes.", []string{"storage_cluster_id"}, nil),
 	}
 }
@@ -32,15 +33,18 @@ func (a *assembly) storageMetrics() *storageMetrics {
 func (m *storageMetrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- m.objects
 	ch <- m.resources
+	ch <- m.events
 	ch <- m.size
 }
 
 // Collect implements prometheus.Collector: what is known at the moment is told.
 func (m *storageMetrics) Collect(ch chan<- prometheus.Metric) {
 	for _, gr := range m.a.api.Resources() {
-		if n, _, ok := m.a.objects(gr); ok {
-			ch <- prometheus.MustNewConstMetric(m.objects, prometheus.GaugeValue, float64(n), gr.String())
-			ch <- prometheus.MustNewConstMetric(m.resources, prometheus.GaugeValue, float64(n), gr.Group, gr.Resource)
+		if stats, ok := m.a.stats(gr); ok {
+			n := float64(stats.Objects)
+			ch <- prometheus.MustNewConstMetric(m.objects, prometheus.GaugeValue, n, gr.String())
+			ch <- prometheus.MustNewConstMetric(m.resources, prometheus.GaugeValue, n, gr.Group, gr.Resource)
+			ch <- prometheus.MustNewConstMetric(m.events, prometheus.CounterValue, float64(stats.Received), gr.Group, gr.Resource)
 		}
 	}
 	sized, ok := m.a.kv.(interface {

@@ -25,6 +25,7 @@ type metrics struct {
 	inFlight    *prometheus.GaugeVec
 	sizes       *prometheus.HistogramVec // of what is read
 	deprecated  *prometheus.GaugeVec
+	watchLists  *prometheus.HistogramVec // until all has been sent that was there
 }
 
 func newMetrics(registerer prometheus.Registerer, clk clock.Clock) (*metrics, error) {
@@ -59,11 +60,16 @@ func newMetrics(registerer prometheus.Registerer, clk clock.Clock) (*metrics, er
 			Name: "apiserver_requested_deprecated_apis",
 			Help: "[STABLE] Gauge of deprecated APIs that have been requested, broken out by API group, version, resource, subresource, and removed_release.",
 		}, []string{"group", "version", "resource", "subresource", "removed_release"}),
+		watchLists: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "apiserver_watch_list_duration_seconds",
+			Help:    "[BETA] Response latency distribution in seconds for watch list requests broken by group, version, resource and scope.",
+			Buckets: []float64{0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2, 4, 6, 8, 10, 15, 20, 30, 45, 60},
+		}, []string{"group", "version", "resource", "scope"}),
 	}
 	if registerer == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.total, m.duration, m.longRunning, m.inFlight, m.sizes, m.deprecated} {
+	for _, c := range []prometheus.Collector{m.total, m.duration, m.longRunning, m.inFlight, m.sizes, m.deprecated, m.watchLists} {
 		if err := registerer.Register(c); err != nil {
 			return nil, err
 		}
@@ -141,6 +147,17 @@ func (m *metrics) begin(w http.ResponseWriter, r *http.Request, info *request.Re
 			m.sizes.WithLabelValues(labels...).Observe(float64(rec.size))
 		}
 		m.total.WithLabelValues(append([]string{strconv.Itoa(rec.code()), dryRun}, labels...)...).Inc()
+	}
+}
+
+// watchList times a watch that begins with what is there; nil where it is none.
+func (m *metrics) watchList(t *target, asked *bool) func() {
+	if asked == nil || !*asked {
+		return nil
+	}
+	start := m.clock.Now()
+	return func() {
+		m.watchLists.WithLabelValues(t.info.APIGroup, t.info.APIVersion, t.info.Resource, metricScope(t.info)).Observe(m.clock.Since(start).Seconds())
 	}
 }
 

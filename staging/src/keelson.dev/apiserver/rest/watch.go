@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -41,6 +42,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out ne
 	ctx, cancel := context.WithTimeout(r.Context(), timeout)
 	defer cancel()
 	defer context.AfterFunc(t.done, cancel)()
+	listed := s.metrics.watchList(t, o.SendInitialEvents)
 	watcher, err := t.registry.Watch(ctx, t.namespace, o)
 	if apierrors.IsResourceExpired(err) {
 		watcher, err = ended{err}, nil // is told as an event
@@ -49,7 +51,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out ne
 		return err
 	}
 	defer watcher.Stop()
-	enc := &eventEncoder{s: s, v: t.view, out: out, tables: tables}
+	enc := &eventEncoder{s: s, v: t.view, out: out, tables: tables, listed: listed}
 	if out.As == "PartialObjectMetadataList" {
 		enc.out.As = "PartialObjectMetadata"
 	}
@@ -89,6 +91,10 @@ func (s *Server) stream(ctx, removed context.Context, w http.ResponseWriter, wat
 		}
 		if !s.sendEvents(w, events, enc) || rc.Flush() != nil {
 			return nil
+		}
+		if enc.listed != nil && slices.ContainsFunc(events, func(e store.Event) bool { return e.InitialEventsEnd }) {
+			enc.listed()
+			enc.listed = nil
 		}
 	}
 }
@@ -131,7 +137,8 @@ type eventEncoder struct {
 	v       *view
 	out     negotiate.Output
 	tables  tableOptions
-	headers bool // the column definitions have been sent
+	headers bool   // the column definitions have been sent
+	listed  func() // told once all has been sent that was there; may be nil
 }
 
 func (e *eventEncoder) contentType() string {

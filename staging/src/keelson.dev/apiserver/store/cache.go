@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -42,6 +43,8 @@ type cache struct {
 	fields []string                        // indexed
 	log    *slog.Logger
 	writes ownWrites
+
+	received atomic.Int64 // events
 
 	mu       sync.RWMutex
 	state    cacheState
@@ -265,6 +268,7 @@ func (c *cache) apply(events []kv.Event) {
 		c.reset(0, time.Time{})
 		return
 	}
+	c.received.Add(int64(len(events)))
 	records, live := c.former(events)
 	if live { // decode what other servers wrote without holding up readers
 		for i := range events {

@@ -70,6 +70,7 @@ type Stats struct {
 	Watchers int   //
 	Events   int   // in the window
 	Revision int64 // of the cache's state
+	Received int64 // events that have come so far
 }
 
 // Stats returns what the store holds. It does not start it.
@@ -84,7 +85,7 @@ func (s *Store) Stats() Stats {
 	return Stats{
 		Bytes:   bytes,
 		Started: c.state != idle, Objects: c.records.n, Watchers: c.watchers.count,
-		Events: int(c.window.end() - c.window.first), Revision: c.reachedLocked(),
+		Events: int(c.window.end() - c.window.first), Revision: c.reachedLocked(), Received: c.received.Load(),
 	}
 }
 
