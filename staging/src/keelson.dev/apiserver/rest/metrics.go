@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -26,12 +27,64 @@ type metrics struct {
 	sizes       *prometheus.HistogramVec // of what is read
 	deprecated  *prometheus.GaugeVec
 	watchLists  *prometheus.HistogramVec // until all has been sent that was there
+
+	reading, mutating prometheus.Gauge // of inFlight
+
+	mu    sync.RWMutex
+	known map[requestLabels]*requestMetrics
 }
+
+// requestLabels are what requests are counted by.
+type requestLabels struct {
+	verb, group, version, resource, subresource, scope, dryRun string
+	code                                                       int
+}
+
+// requestMetrics are the metrics of requests with the same labels, which would take
+// as long to look up as a small request takes to be read.
+type requestMetrics struct {
+	total          prometheus.Counter
+	duration, size prometheus.Observer
+}
+
+// of returns the metrics of requests like one.
+func (m *metrics) of(l requestLabels) *requestMetrics {
+	m.mu.RLock()
+	k := m.known[l]
+	m.mu.RUnlock()
+	if k != nil {
+		return k
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if k = m.known[l]; k != nil {
+		return k
+	}
+	labels := l.values()
+	k = &requestMetrics{total: m.total.WithLabelValues(append([]string{strconv.Itoa(l.code), l.dryRun}, labels...)...)}
+	if !longRunning(l.verb) {
+		k.duration = m.duration.WithLabelValues(append([]string{l.dryRun}, labels...)...)
+	}
+	if reads(l.verb) {
+		k.size = m.sizes.WithLabelValues(labels...)
+	}
+	m.known[l] = k
+	return k
+}
+
+// values are the labels that all metrics of requests have.
+func (l *requestLabels) values() []string {
+	return []string{l.verb, l.group, l.version, l.resource, l.subresource, l.scope, "apiserver"}
+}
+
+func longRunning(verb string) bool { return verb == "WATCH" || verb == "CONNECT" }
+func reads(verb string) bool       { return verb == "GET" || verb == "LIST" }
 
 func newMetrics(registerer prometheus.Registerer, clk clock.Clock) (*metrics, error) {
 	labels := []string{"verb", "group", "version", "resource", "subresource", "scope", "component"}
 	m := &metrics{
 		clock: clk,
+		known: map[requestLabels]*requestMetrics{},
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "apiserver_request_total",
 			Help: "[STABLE] Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, scope, component, and HTTP response code.",
@@ -66,6 +119,7 @@ func newMetrics(registerer prometheus.Registerer, clk clock.Clock) (*metrics, er
 			Buckets: []float64{0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2, 4, 6, 8, 10, 15, 20, 30, 45, 60},
 		}, []string{"group", "version", "resource", "scope"}),
 	}
+	m.reading, m.mutating = m.inFlight.WithLabelValues("readOnly"), m.inFlight.WithLabelValues("mutating")
 	if registerer == nil {
 		return m, nil
 	}
@@ -113,40 +167,36 @@ func (m *metrics) begin(w http.ResponseWriter, r *http.Request, info *request.Re
 		t = &target{}
 	}
 	connect := t.endpoint != nil && t.sub != nil && !t.sub.View && t.sub.Scale == nil
-	verb := metricVerb(r, info, connect)
-	labels := []string{verb, "", "", "", "", metricScope(info), "apiserver"}
+	labels := requestLabels{verb: metricVerb(r, info, connect), scope: metricScope(info)}
 	if t.endpoint != nil {
-		labels = []string{verb, info.APIGroup, info.APIVersion, info.Resource, t.subresource(), metricScope(info), "apiserver"}
+		labels.group, labels.version, labels.resource, labels.subresource = info.APIGroup, info.APIVersion, info.Resource, t.subresource()
 	}
 	if t.deprecated(info.APIVersion) {
 		m.deprecated.WithLabelValues(info.APIGroup, info.APIVersion, info.Resource, t.subresource(), "").Set(1)
 	}
-	dryRun := ""
 	if strings.Contains(r.URL.RawQuery, "dryRun=All") {
-		dryRun = "All"
+		labels.dryRun = "All"
 	}
-	long := verb == "WATCH" || verb == "CONNECT"
-	kind := "readOnly"
-	if verb != "GET" && verb != "LIST" {
-		kind = "mutating"
+	running := m.mutating
+	switch {
+	case longRunning(labels.verb):
+		running = m.longRunning.WithLabelValues(labels.values()...)
+	case reads(labels.verb):
+		running = m.reading
 	}
-	if long {
-		m.longRunning.WithLabelValues(labels...).Inc()
-	} else {
-		m.inFlight.WithLabelValues(kind).Inc()
-	}
+	running.Inc()
 	start := m.clock.Now()
 	return rec, func() {
-		if long {
-			m.longRunning.WithLabelValues(labels...).Dec()
-		} else {
-			m.inFlight.WithLabelValues(kind).Dec()
-			m.duration.WithLabelValues(append([]string{dryRun}, labels...)...).Observe(m.clock.Since(start).Seconds())
+		running.Dec()
+		labels.code = rec.code()
+		k := m.of(labels)
+		if k.duration != nil {
+			k.duration.Observe(m.clock.Since(start).Seconds())
 		}
-		if verb == "GET" || verb == "LIST" {
-			m.sizes.WithLabelValues(labels...).Observe(float64(rec.size))
+		if k.size != nil {
+			k.size.Observe(float64(rec.size))
 		}
-		m.total.WithLabelValues(append([]string{strconv.Itoa(rec.code()), dryRun}, labels...)...).Inc()
+		k.total.Inc()
 	}
 }
 
