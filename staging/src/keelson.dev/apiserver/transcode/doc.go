@@ -9,6 +9,9 @@
 // Picker takes from them what a few paths name, so that decoding the rest is
 // saved.
 //
+// A Program remembers what it has made of parts of the objects before, a bounded
+// number of small ones, and copies that where a part is the same.
+//
 // Neither guesses: bytes that are laid out in an unusual way (a field twice, the
 // keys of a map out of order), or hold what JSON cannot say, are refused, and the
 // caller decodes them. Types whose JSON is not made of their fields, as moments
