@@ -127,27 +127,18 @@ func TestKill(t *testing.T) {
 	for i := range (*killPods + perNode - 1) / perNode { // room for exactly that many, or a few more
 		addNode(t, c, fmt.Sprint("n", i), perNode)
 	}
-	w, err := c.CoreV1().Pods("default").Watch(ctx, metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Stop()
 	scheduler := newKillable(t, s)
 	defer func() { scheduler.kill() }()
 	var creating sync.WaitGroup
 	creating.Go(func() { createPods(ctx, t, c, *killPods) })
 	nodes := map[string]string{}
 	kills := 0
-	for event := range w.ResultChan() {
-		pod, ok := event.Object.(*v1.Pod)
-		if !ok || event.Type == watch.Deleted {
-			t.Fatalf("unexpected event %v %v", event.Type, event.Object)
-		}
+	followPods(ctx, t, c, func(pod *v1.Pod) bool {
 		if before := nodes[pod.Name]; before != "" && pod.Spec.NodeName != before {
 			t.Fatalf("pod %s was on %s and is on %s", pod.Name, before, pod.Spec.NodeName)
 		}
 		if pod.Spec.NodeName == "" {
-			continue
+			return true
 		}
 		nodes[pod.Name] = pod.Spec.NodeName
 		if kills < 3 && len(nodes) > (kills+1)**killPods/5 {
@@ -155,10 +146,8 @@ func TestKill(t *testing.T) {
 			scheduler.kill()
 			scheduler = newKillable(t, s)
 		}
-		if len(nodes) == *killPods {
-			break
-		}
-	}
+		return len(nodes) < *killPods
+	})
 	creating.Wait()
 	if len(nodes) != *killPods || kills != 3 {
 		t.Fatalf("%d of %d pods are on nodes after %d kills", len(nodes), *killPods, kills)
@@ -168,6 +157,42 @@ func TestKill(t *testing.T) {
 		if count[node]++; count[node] > perNode {
 			t.Errorf("node %s has more than %d pods", node, perNode)
 		}
+	}
+}
+
+// followPods calls seen for all pods and what becomes of them, until it returns
+// false. A watch that is cut, since the test is slow, goes on from a new list.
+func followPods(ctx context.Context, t *testing.T, c kubernetes.Interface, seen func(*v1.Pod) bool) {
+	t.Helper()
+	pods := c.CoreV1().Pods("default")
+	for {
+		list, err := pods.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range list.Items {
+			if !seen(&list.Items[i]) {
+				return
+			}
+		}
+		w, err := pods.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for event := range w.ResultChan() {
+			pod, ok := event.Object.(*v1.Pod)
+			if !ok {
+				break
+			}
+			if event.Type == watch.Deleted {
+				t.Fatalf("pod %s was deleted", pod.Name)
+			}
+			if !seen(pod) {
+				w.Stop()
+				return
+			}
+		}
+		w.Stop()
 	}
 }
 

@@ -371,6 +371,14 @@ func (q *Queue) Flush() {
 			q.retry(item)
 		}
 	}
+	late := now.Add(q.cfg.MaxBackoff)
+	for _, item := range q.backoff.items {
+		if item.ready.After(late) { // set back, too
+			item.ready = late
+		}
+	}
+	heap.Init(&q.backoff)
+	q.signal()
 }
 
 // Lengths returns how many pods are in each place, for metrics.
@@ -423,6 +431,11 @@ func (q *Queue) push(item *Item, where place) {
 	} else {
 		heap.Push(&q.backoff, item)
 	}
+	q.signal()
+}
+
+// signal has Pop look again.
+func (q *Queue) signal() {
 	select {
 	case q.wake <- struct{}{}:
 	default:

@@ -1,0 +1,215 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package queue
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"keelson.dev/scheduling"
+)
+
+const (
+	initial = time.Second
+	longest = 10 * time.Second
+)
+
+func newQueue(t *testing.T) (*Queue, *testingclock.FakeClock) {
+	t.Helper()
+	clk := testingclock.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
+	return New(Config{
+		Clock: clk, InitialBackoff: initial, MaxBackoff: longest,
+		Less: func(a, b scheduling.QueuedPod) bool {
+			if pa, pb := *a.Pod.Spec.Priority, *b.Pod.Spec.Priority; pa != pb {
+				return pa > pb
+			}
+			return a.Since < b.Since
+		},
+		Gate: func(p *v1.Pod) *scheduling.Status {
+			if len(p.Spec.SchedulingGates) > 0 {
+				return &scheduling.Status{Reasons: []string{"gated"}}
+			}
+			return nil
+		},
+		Gang: func(p *v1.Pod) string { return p.Annotations["gang"] },
+	}), clk
+}
+
+func pod(name string, priority int32) *v1.Pod {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Generation: 1}, Spec: v1.PodSpec{Priority: &priority}}
+}
+
+// next is the name of the pod that would be tried now, which is in flight then; "": none.
+func next(q *Queue) (string, *Item) {
+	item, _ := q.tryPop()
+	if item == nil {
+		return "", nil
+	}
+	return item.Pod.Name, item
+}
+
+func mustNext(t *testing.T, q *Queue, want string) *Item {
+	t.Helper()
+	got, item := next(q)
+	if got != want {
+		t.Fatalf("next is %q, want %q", got, want)
+	}
+	return item
+}
+
+// TestOrder: by priority, and what cannot be placed is not in the way of others.
+func TestOrder(t *testing.T) {
+	q, clk := newQueue(t)
+	for _, p := range []*v1.Pod{pod("low", 1), pod("high", 9), pod("late", 5), pod("later", 5)} {
+		q.Set(p)
+		clk.Step(time.Millisecond)
+	}
+	for _, want := range []string{"high", "late", "later", "low"} {
+		q.Unschedulable(mustNext(t, q, want), scheduling.NodeAdded, false)
+	}
+	mustNext(t, q, "")
+	q.Set(pod("new", 0))
+	q.Done(mustNext(t, q, "new").Pod.UID)
+	if _, err := q.Pop(canceled(t)); err == nil {
+		t.Error("there is still a pod to try")
+	}
+}
+
+func canceled(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}
+
+// TestEventsThatHelp: a pod waits for those it was told of, also when they come
+// while it is decided about.
+func TestEventsThatHelp(t *testing.T) {
+	q, clk := newQueue(t)
+	q.Set(pod("p", 1))
+	item := mustNext(t, q, "p")
+	q.Unschedulable(item, scheduling.NodeAdded, false)
+	clk.Step(time.Minute) // past the back-off
+	q.Happened(scheduling.PodRemoved)
+	mustNext(t, q, "")
+	q.Happened(scheduling.NodeAdded)
+	item = mustNext(t, q, "p")
+	q.Happened(scheduling.NodeAdded)
+	q.Unschedulable(item, scheduling.NodeAdded, false)
+	item = mustNext(t, q, "p")
+	q.Unschedulable(item, scheduling.PodRemoved, true)
+	clk.Step(time.Minute)
+	q.HappenedFor(scheduling.PodRemoved, func(*Item) bool { return false })
+	mustNext(t, q, "")
+	q.Hold(item)
+	q.HappenedFor(scheduling.PodRemoved, func(*Item) bool { return true })
+	mustNext(t, q, "")
+	q.Release(item)
+	mustNext(t, q, "p")
+}
+
+// TestChangedPods: a gate that opens, and a change of the pod, are reasons to try it.
+func TestChangedPods(t *testing.T) {
+	q, clk := newQueue(t)
+	gated := pod("g", 1)
+	gated.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "wait"}}
+	q.Set(gated)
+	mustNext(t, q, "")
+	if q.GatedBy("g") == nil {
+		t.Error("not gated")
+	}
+	open := pod("g", 1)
+	open.Generation = 2
+	q.Set(open)
+	q.Unschedulable(mustNext(t, q, "g"), 0, false)
+	clk.Step(time.Minute)
+	same := open.DeepCopy()
+	same.Status.Message = "of no interest"
+	q.Set(same)
+	mustNext(t, q, "")
+	other := open.DeepCopy()
+	other.Generation = 3
+	q.Set(other)
+	mustNext(t, q, "g")
+	q.Delete("g")
+	if a, b, c, d := q.Lengths(); a+b+c+d != 0 || q.Get("g") != nil {
+		t.Error("a deleted pod is still there")
+	}
+}
+
+// TestBackoff: it doubles to its bound, and an error is not tried again before it is over.
+func TestBackoff(t *testing.T) {
+	q, clk := newQueue(t)
+	q.Set(pod("p", 1))
+	for _, want := range []time.Duration{1, 2, 4, 8, 10, 10} {
+		q.Retry(mustNext(t, q, "p"))
+		if _, wait := q.tryPop(); wait != want*time.Second {
+			t.Fatalf("waits for %v, want %v", wait, want*time.Second)
+		}
+		clk.Step(want*time.Second - 1)
+		mustNext(t, q, "")
+		clk.Step(1)
+	}
+}
+
+// TestClockJumps: whatever the clock does, a pod is tried again soon after.
+func TestClockJumps(t *testing.T) {
+	for name, jump := range map[string]time.Duration{"back": -20 * 365 * 24 * time.Hour, "ahead": 20 * 365 * 24 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			q, clk := newQueue(t)
+			for i, p := range []string{"fresh", "parked", "failed"} {
+				q.Set(pod(p, int32(i)))
+			}
+			q.Retry(mustNext(t, q, "failed"))
+			q.Unschedulable(mustNext(t, q, "parked"), scheduling.NodeAdded, false)
+			clk.SetTime(clk.Now().Add(jump))
+			q.Flush()
+			clk.Step(longest)
+			var tried []string
+			for got, _ := next(q); got != ""; got, _ = next(q) {
+				tried = append(tried, got)
+			}
+			if slices.Sort(tried); !slices.Equal(tried, []string{"failed", "fresh", "parked"}) {
+				t.Errorf("tried %v", tried)
+			}
+		})
+	}
+}
+
+// TestGang: a gang is taken out as a whole, or not at all.
+func TestGang(t *testing.T) {
+	q, _ := newQueue(t)
+	member := func(name string) *v1.Pod {
+		p := pod(name, 1)
+		p.Annotations = map[string]string{"gang": "g"}
+		return p
+	}
+	q.Set(member("a"))
+	q.Set(pod("other", 0))
+	item := mustNext(t, q, "a")
+	if all, complete := q.Gang(item, 2); complete || len(all) != 1 {
+		t.Fatalf("%d of 2 are complete: %v", len(all), complete)
+	}
+	q.Await(item, 0)
+	q.Set(member("b"))
+	item = mustNext(t, q, "b")
+	all, complete := q.Gang(item, 2)
+	if !complete || len(all) != 2 {
+		t.Fatalf("%d of 2 are complete: %v", len(all), complete)
+	}
+	mustNext(t, q, "other")
+	mustNext(t, q, "")
+	for _, item := range all {
+		q.Done(item.Pod.UID)
+	}
+	if len(q.gangs) != 0 {
+		t.Error("a gang that is gone is remembered")
+	}
+}
