@@ -19,3 +19,6 @@ for module in staging/src/keelson.dev/api staging/src/keelson.dev/apiserver stag
 	echo "test: $module"
 	(cd "$module" && go test -timeout 30m "$@" ./... | { grep -v 'no test files' || true; })
 done
+# The storage driver against csi-sanity, in a module of its own.
+echo "test: test/csi/sanity"
+(cd test/csi/sanity && GOWORK=off go test -timeout 30m "$@" .)

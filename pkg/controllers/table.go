@@ -11,6 +11,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/clusterroleaggregation"
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/cronjob"
+	"keelson.dev/keelson/pkg/controllers/csidrivers"
 	"keelson.dev/keelson/pkg/controllers/daemonset"
 	"keelson.dev/keelson/pkg/controllers/deployment"
 	"keelson.dev/keelson/pkg/controllers/devicetainteviction"
@@ -104,6 +105,7 @@ func Table() []Entry {
 		{volumebinder.Name, "persistent-volume-binder", volumebinder.New, nil},
 		{attachdetach.Name, "attachdetach-controller", attachdetach.New, nil},
 		{expander.Name, "expand-controller", expander.New, nil},
+		{csidrivers.Name, "csi-drivers-controller", csidrivers.New, nil},
 		{ephemeralvolume.Name, "ephemeral-volume-controller", ephemeralvolume.New, nil},
 		{ttl.Name, "ttl-controller", ttl.New, nil},
 		{policystatus.Name, "validatingadmissionpolicy-status-controller", policystatus.New, nil},

@@ -387,7 +387,7 @@ func (k *Kubelet) server() (*server.Server, error) {
 	return server.New(server.Config{
 		Address: net.JoinHostPort(c.Address, strconv.Itoa(int(c.Port))), Kubelet: c, NodeName: k.cfg.NodeName, CertDir: k.cfg.CertDir,
 		NodeAddresses: append([]string{k.cfg.Hostname}, k.cfg.NodeIPs...), Client: k.cfg.Client,
-		Pods: k, Runtime: &streams{k}, Stats: &usage{k},
+		Pods: k, Runtime: &streams{k}, Stats: &usage{k}, Drivers: k.drivers.Bridge,
 		Health: map[string]func(*http.Request) error{
 			"ping":     func(*http.Request) error { return nil },
 			"syncloop": func(*http.Request) error { return k.loop.check() },

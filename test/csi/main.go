@@ -1,10 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command csi is the driver of package driver as a process: the services of a node,
-// with the registration at the kubelet; or, with --controller, what sidecars of other
-// drivers do: volumes are made for claims and deleted, attached, and grown. It looks
-// at everything anew every moment.
+// Command csi is the driver of package driver as a process, with its registration at
+// the kubelet. Who makes, attaches and grows volumes, sidecars or the controller
+// manager through the kubelet, finds it at its socket.
 package main
 
 import (
@@ -22,8 +21,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"keelson.dev/keelson/test/csi/driver"
@@ -47,8 +44,6 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	fs.StringVar(&d.Root, "root", "/csi-data", "directory of the volumes, the same on all nodes")
 	socket := fs.String("socket", "/csi/csi.sock", "socket of the driver, by the same path on the node")
 	registry := fs.String("registry", "", "the kubelet's directory for the registration of plugins; none: not registered")
-	controller := fs.Bool("controller", false, "make, attach and grow volumes")
-	kubeconfig := fs.String("kubeconfig", "", "of --controller; none: the pod's service account")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -62,19 +57,6 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 		g.Go(func() error {
 			return serve(ctx, filepath.Join(*registry, d.Name+"-reg.sock"), func(s *grpc.Server) { registration.RegisterRegistrationServer(s, r) })
 		})
-	}
-	if *controller {
-		config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
-		if err != nil {
-			return err
-		}
-		config.QPS = -1
-		client, err := kubernetes.NewForConfig(config)
-		if err != nil {
-			return err
-		}
-		c := &sidecars{client: client, driver: d, log: log}
-		g.Go(func() error { return c.run(ctx) })
 	}
 	return g.Wait()
 }

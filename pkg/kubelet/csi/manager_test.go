@@ -223,6 +223,35 @@ func killed(t *testing.T, client kubernetes.Interface, mode v1.PersistentVolumeM
 	}
 }
 
+// TestOnePod: a volume that one pod may have another one gets when the first is away, whichever kubelet is asked.
+func TestOnePod(t *testing.T) {
+	b := newBench(t, cluster(t, false))
+	v := b.volume("v", v1.PersistentVolumeFilesystem)
+	v.PV.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}
+	if _, err := b.kubelet().Mount(t.Context(), pod("a"), v); err != nil {
+		t.Fatal(err)
+	}
+	m := b.kubelet()
+	if _, err := m.Mount(t.Context(), pod("b"), v); !errors.Is(err, errInUse) {
+		t.Errorf("the second pod: %v", err)
+	}
+	if _, err := m.Mount(t.Context(), pod("a"), v); err != nil {
+		t.Errorf("the first pod again: %v", err)
+	}
+	if err := m.Teardown(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Mount(t.Context(), pod("b"), v); err != nil {
+		t.Errorf("the second pod, alone: %v", err)
+	}
+	if err := m.Teardown(t.Context(), "b"); err != nil {
+		t.Fatal(err)
+	}
+	if left := b.left(); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
 // TestTwoPods: a volume that two pods have is staged once, and unstaged with the last.
 func TestTwoPods(t *testing.T) {
 	b := newBench(t, cluster(t, false))

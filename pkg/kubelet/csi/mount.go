@@ -17,6 +17,7 @@ import (
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Volume is what a pod asks for: a persistent volume, or one of its own.
@@ -107,9 +108,27 @@ func (m *Manager) Mount(ctx context.Context, pod *v1.Pod, v Volume) (Mounted, er
 	}
 	vol.asking.Lock()
 	defer vol.asking.Unlock()
+	if r.access == v1.ReadWriteOncePod && m.usedByAnother(vol, pod.UID) {
+		return Mounted{}, errInUse
+	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	return m.mount(ctx, d, vol, r, v)
+}
+
+// errInUse is what users see of a volume that one pod may have, and another one has.
+var errInUse = errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod")
+
+// usedByAnother tells whether a pod other than this one has a volume.
+func (m *Manager) usedByAnother(v *volume, pod types.UID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for p := range v.users {
+		if p.pod != pod {
+			return true
+		}
+	}
+	return false
 }
 
 // checkMode tells whether a driver makes volumes of this kind.

@@ -88,6 +88,8 @@ type Config struct {
 	Pods    Pods
 	Runtime Runtime
 	Stats   Stats
+	// Drivers passes what the control plane asks storage drivers, by POST /csi/{driver}/{service}/{method}; nil: nothing is passed.
+	Drivers http.HandlerFunc
 	// Health are the checks of /healthz by name.
 	Health map[string]func(*http.Request) error
 	// Metrics, ProbeMetrics are served at /metrics and /metrics/probes.
@@ -193,6 +195,9 @@ func (s *Server) always(mux *http.ServeMux) {
 	mux.HandleFunc("GET /pods/{$}", s.pods)
 	mux.HandleFunc("GET /stats/summary", s.summary)
 	mux.HandleFunc("POST /stats/summary", s.summary)
+	if s.cfg.Drivers != nil {
+		mux.HandleFunc("POST /csi/{driver}/{service}/{method}", s.cfg.Drivers)
+	}
 	mux.Handle("GET /metrics", metricsHandler(s.cfg.Metrics))
 	mux.Handle("GET /metrics/probes", metricsHandler(s.cfg.ProbeMetrics))
 	resources := prometheus.NewRegistry()

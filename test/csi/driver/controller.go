@@ -151,6 +151,9 @@ func (d *Driver) ControllerPublishVolume(_ context.Context, r *csi.ControllerPub
 		if err != nil {
 			return nil, err
 		}
+		if _, err := os.Stat(d.dir(nodes, r.GetNodeId())); err != nil || !plain.MatchString(r.GetNodeId()) {
+			return nil, status.Errorf(codes.NotFound, "no such node: %q", r.GetNodeId())
+		}
 		if !slices.Contains(i.Nodes, r.GetNodeId()) {
 			if len(i.Nodes) > 0 && single(r.GetVolumeCapability()) {
 				return nil, status.Errorf(codes.FailedPrecondition, "volume %s is attached to %v", i.Name, i.Nodes)

@@ -63,6 +63,7 @@ type item struct {
 const (
 	volumes   = "volumes"
 	snapshots = "snapshots"
+	nodes     = "nodes" // an empty directory for each
 	metaName  = "meta.json"
 	filesName = "files" // of a file system
 	diskName  = "disk"  // of a device

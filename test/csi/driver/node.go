@@ -20,9 +20,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NodeGetInfo implements csi.NodeServer.
+// NodeGetInfo implements csi.NodeServer. From then on volumes are attached to the node.
 func (d *Driver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
-	return &csi.NodeGetInfoResponse{NodeId: d.Node}, nil
+	if !plain.MatchString(d.Node) {
+		return nil, status.Errorf(codes.FailedPrecondition, "%q is no node", d.Node)
+	}
+	return &csi.NodeGetInfoResponse{NodeId: d.Node}, os.MkdirAll(d.dir(nodes, d.Node), 0o750)
 }
 
 // NodeGetCapabilities implements csi.NodeServer.

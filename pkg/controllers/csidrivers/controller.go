@@ -1,0 +1,139 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package csidrivers
+
+import (
+	"context"
+	"errors"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/protoadapt"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	storagelisters "k8s.io/client-go/listers/storage/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// Name is the controller's name.
+const Name = "csi-drivers-controller"
+
+const (
+	// Label is that of a CSIDriver whose volumes this controller cares for, Kubelet its value.
+	Label   = "storage.keelson.dev/control"
+	Kubelet = "kubelet"
+)
+
+// bySource is an index of attachments by the volume they are of.
+const bySource = "csidrivers-source"
+
+// caller has the driver of a node do something. Its errors are those of gRPC.
+type caller interface {
+	call(ctx context.Context, node, driver, method string, in, out protoadapt.MessageV1) error
+}
+
+// Controller implements controller.Controller.
+type Controller struct {
+	controller.Deps
+	drivers                        caller
+	making, going, joining, growth *controller.Loop
+	claims                         corelisters.PersistentVolumeClaimLister
+	volumes                        corelisters.PersistentVolumeLister
+	nodes                          corelisters.NodeLister
+	classes                        storagelisters.StorageClassLister
+	objects                        storagelisters.CSIDriverLister
+	csiNodes                       storagelisters.CSINodeLister
+	attachments                    storagelisters.VolumeAttachmentLister
+	bySource                       cache.Indexer
+	refollow                       []func()
+}
+
+// New returns the controller.
+func New(d controller.Deps) (controller.Controller, error) {
+	core, storage := d.Informers.Core().V1(), d.Informers.Storage().V1()
+	claims, volumes, attachments := core.PersistentVolumeClaims(), core.PersistentVolumes(), storage.VolumeAttachments()
+	c := &Controller{
+		Deps: d, drivers: proxied{d.Client.CoreV1().RESTClient()},
+		claims: claims.Lister(), volumes: volumes.Lister(), nodes: core.Nodes().Lister(),
+		classes: storage.StorageClasses().Lister(), objects: storage.CSIDrivers().Lister(), csiNodes: storage.CSINodes().Lister(),
+		attachments: attachments.Lister(), bySource: attachments.Informer().GetIndexer(),
+	}
+	loop := func(what string, sync func(context.Context, string) error) *controller.Loop {
+		return controller.NewLoop(Name+"/"+what, d.Clock, d.Log, d.Options.Workers, sync)
+	}
+	c.making, c.growth = loop("make", c.syncClaim), loop("grow", c.syncSize)
+	c.going, c.joining = loop("delete", c.syncVolume), loop("attach", c.syncAttachment)
+	c.refollow = []func(){
+		again(claims.Informer(), c.making), again(claims.Informer(), c.growth), again(volumes.Informer(), c.going), again(attachments.Informer(), c.joining),
+	}
+	return c, errors.Join(
+		attachments.Informer().AddIndexers(cache.Indexers{bySource: func(o any) ([]string, error) {
+			if a, ok := o.(*storagev1.VolumeAttachment); ok && a.Spec.Source.PersistentVolumeName != nil {
+				return []string{*a.Spec.Source.PersistentVolumeName}, nil
+			}
+			return nil, nil
+		}}),
+		controller.OnChange(claims.Informer(), func(_, claim *v1.PersistentVolumeClaim) {
+			if claim != nil {
+				c.making.AddObject(claim)
+				c.growth.AddObject(claim)
+			}
+		}),
+		controller.OnChange(volumes.Informer(), func(_, v *v1.PersistentVolume) {
+			if v == nil || v.Spec.CSI == nil {
+				return
+			}
+			c.going.AddObject(v)
+			if v.Spec.ClaimRef != nil {
+				c.making.Add(v.Spec.ClaimRef.Namespace + "/" + v.Spec.ClaimRef.Name)
+			}
+		}),
+		controller.OnChange(attachments.Informer(), func(old, a *storagev1.VolumeAttachment) {
+			if a != nil {
+				c.joining.AddObject(a)
+			} else if old.Spec.Source.PersistentVolumeName != nil {
+				c.going.Add(*old.Spec.Source.PersistentVolumeName)
+			}
+		}),
+		controller.OnChange(storage.CSIDrivers().Informer(), func(_, _ *storagev1.CSIDriver) { c.lookAtAll() }),
+		controller.OnChange(storage.CSINodes().Informer(), func(old, n *storagev1.CSINode) {
+			if n != nil && (old == nil || !equality.Semantic.DeepEqual(old.Spec, n.Spec)) {
+				c.lookAtAll()
+			}
+		}),
+	)
+}
+
+// again has all that a cache shows looked at.
+func again(informer cache.SharedIndexInformer, l *controller.Loop) func() {
+	return func() {
+		for _, o := range informer.GetStore().List() {
+			l.AddObject(o)
+		}
+	}
+}
+
+// lookAtAll has everything looked at: a driver came.
+func (c *Controller) lookAtAll() {
+	if len(c.served()) == 0 {
+		return
+	}
+	for _, f := range c.refollow {
+		f()
+	}
+}
+
+// Run implements controller.Controller.
+func (c *Controller) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, l := range []*controller.Loop{c.making, c.growth, c.going, c.joining} {
+		g.Go(func() error { return l.Run(ctx) })
+	}
+	// Drivers that did not answer are asked again, however long their volumes' back-off is by now.
+	controller.Every(ctx, c.Clock, c.Options.Periods.Attachments, func(context.Context) { c.lookAtAll() })
+	return g.Wait()
+}

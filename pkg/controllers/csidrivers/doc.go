@@ -1,0 +1,21 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package csidrivers does for storage drivers what sidecars do elsewhere: volumes are
+// made for claims and deleted, attached and detached, and grown. It does so for those
+// drivers whose CSIDriver has the label storage.keelson.dev/control with the value
+// kubelet. It asks them through the kubelet of a node where they are registered, so
+// that such a driver is nothing but one pod for each node.
+//
+// What is to be called is known by the API alone, and every call may be repeated:
+// whoever is killed at whatever moment, the next one finishes.
+//
+//   - A claim has a finalizer while a volume is made for it, and that volume one until
+//     the driver has deleted it: no volume is made that nobody knows of.
+//   - An attachment and its volume have the finalizers that attachers set, until the
+//     driver has detached it.
+//   - A claim's status tells how far its growth has come, as resizers do.
+//
+// It does not serve drivers whose calls need secrets, and makes no snapshots: it reads
+// no Secrets at all. Volumes are made from snapshots that somebody else made.
+package csidrivers

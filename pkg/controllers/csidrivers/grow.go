@@ -1,0 +1,192 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package csidrivers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	csi "github.com/container-storage-interface/spec/lib/go/csi"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// syncSize has the volume of a claim grow that asks for more. What is on it the
+// kubelet has grow; the claim's status says whose turn it is.
+func (c *Controller) syncSize(ctx context.Context, key string) error {
+	namespace, name := controller.Split(key)
+	claim, err := c.claims.PersistentVolumeClaims(namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if claim.Status.Phase != v1.ClaimBound || claim.DeletionTimestamp != nil || settled(claim) {
+		return nil
+	}
+	v, err := c.volumes.Get(claim.Spec.VolumeName)
+	if apierrors.IsNotFound(err) || err == nil && (v.Spec.CSI == nil || !c.serves(v.Spec.CSI.Driver) || v.Spec.ClaimRef == nil || v.Spec.ClaimRef.UID != claim.UID) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if allocated, nodes := nodesTurn(claim); nodes {
+		// Whoever was killed between the two writes had told the claim already.
+		if has := v.Spec.Capacity[v1.ResourceStorage]; has.Cmp(allocated) < 0 {
+			return c.volumeSize(ctx, v, allocated)
+		}
+		return nil
+	}
+	return c.grow(ctx, claim, v)
+}
+
+// nodesTurn tells whether all that is left is the kubelet's to do, and to what size.
+func nodesTurn(claim *v1.PersistentVolumeClaim) (resource.Quantity, bool) {
+	want, allocated := claim.Spec.Resources.Requests[v1.ResourceStorage], claim.Status.AllocatedResources[v1.ResourceStorage]
+	step := claim.Status.AllocatedResourceStatuses[v1.ResourceStorage]
+	return allocated, allocated.Cmp(want) >= 0 && (step == v1.PersistentVolumeClaimNodeResizePending || step == v1.PersistentVolumeClaimNodeResizeInProgress)
+}
+
+// settled tells whether nothing is to be done for a claim's size: it has it, or asks
+// for what the driver has refused.
+func settled(claim *v1.PersistentVolumeClaim) bool {
+	want, allocated := claim.Spec.Resources.Requests[v1.ResourceStorage], claim.Status.AllocatedResources[v1.ResourceStorage]
+	step := claim.Status.AllocatedResourceStatuses[v1.ResourceStorage]
+	infeasible := step == v1.PersistentVolumeClaimControllerResizeInfeasible || step == v1.PersistentVolumeClaimNodeResizeInfeasible
+	return want.Cmp(claim.Status.Capacity[v1.ResourceStorage]) <= 0 || infeasible && allocated.Cmp(want) == 0
+}
+
+// target is how large a volume is to become: what was begun is finished first, unless
+// the driver has refused it.
+func target(claim *v1.PersistentVolumeClaim) resource.Quantity {
+	want, allocated := claim.Spec.Resources.Requests[v1.ResourceStorage], claim.Status.AllocatedResources[v1.ResourceStorage]
+	if claim.Status.AllocatedResourceStatuses[v1.ResourceStorage] == v1.PersistentVolumeClaimControllerResizeInProgress && allocated.Cmp(want) > 0 {
+		return allocated
+	}
+	return want
+}
+
+func (c *Controller) grow(ctx context.Context, claim *v1.PersistentVolumeClaim, v *v1.PersistentVolume) error {
+	size := target(claim)
+	claim, err := c.sizeStatus(ctx, claim, size, v1.PersistentVolumeClaimControllerResizeInProgress, v1.PersistentVolumeClaimResizing, "")
+	if err != nil {
+		return err
+	}
+	got, err := c.expand(ctx, v, size)
+	if err != nil {
+		c.Events.Eventf(claim, v1.EventTypeWarning, "VolumeResizeFailed", "resize volume %q by resizer %q failed: %v", v.Name, v.Spec.CSI.Driver, err)
+		if !refused(err) {
+			return err
+		}
+		_, told := c.sizeStatus(ctx, claim, size, v1.PersistentVolumeClaimControllerResizeInfeasible, v1.PersistentVolumeClaimControllerResizeError, err.Error())
+		return told
+	}
+	now := *resource.NewQuantity(got.GetCapacityBytes(), resource.BinarySI)
+	if got.GetNodeExpansionRequired() {
+		// The claim is told first that the node has something to do: the volume's new size starts that.
+		_, err = c.sizeStatus(ctx, claim, now, v1.PersistentVolumeClaimNodeResizePending, v1.PersistentVolumeClaimFileSystemResizePending,
+			"Waiting for user to (re-)start a pod to finish file system resize of volume on node.")
+		if err == nil {
+			c.Events.Event(claim, v1.EventTypeNormal, "FileSystemResizeRequired", "Require file system resize of volume on node")
+			err = c.volumeSize(ctx, v, now)
+		}
+		return err
+	}
+	if err := c.volumeSize(ctx, v, now); err != nil {
+		return err
+	}
+	if _, err := c.sizeStatus(ctx, claim, now, "", "", ""); err != nil {
+		return err
+	}
+	c.Events.Event(claim, v1.EventTypeNormal, "VolumeResizeSuccessful", "Resize volume succeeded")
+	return nil
+}
+
+// expand has the driver make a volume larger. What only nodes can do is left to them.
+func (c *Controller) expand(ctx context.Context, v *v1.PersistentVolume, size resource.Quantity) (*csi.ControllerExpandVolumeResponse, error) {
+	driver := v.Spec.CSI.Driver
+	node, err := c.where(driver, "", reaches(v.Spec.NodeAffinity))
+	if err != nil {
+		return nil, err
+	}
+	able, err := c.abilities(ctx, node.Name, driver)
+	if err != nil {
+		return nil, err
+	}
+	if !able[csi.ControllerServiceCapability_RPC_EXPAND_VOLUME] {
+		return &csi.ControllerExpandVolumeResponse{CapacityBytes: size.Value(), NodeExpansionRequired: true}, nil
+	}
+	got := &csi.ControllerExpandVolumeResponse{}
+	err = c.ask(ctx, node.Name, driver, "ControllerExpandVolume", &csi.ControllerExpandVolumeRequest{
+		VolumeId: v.Spec.CSI.VolumeHandle, CapacityRange: &csi.CapacityRange{RequiredBytes: size.Value()},
+		VolumeCapability: wantedOf(v, able[csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER]),
+	}, got)
+	return got, err
+}
+
+// volumeSize writes a volume's size.
+func (c *Controller) volumeSize(ctx context.Context, v *v1.PersistentVolume, size resource.Quantity) error {
+	now, err := c.Client.CoreV1().PersistentVolumes().Get(ctx, v.Name, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("volume: %w", err)
+	}
+	if has := now.Spec.Capacity[v1.ResourceStorage]; has.Cmp(size) >= 0 {
+		return nil
+	}
+	now.Spec.Capacity[v1.ResourceStorage] = size
+	if _, err := c.Client.CoreV1().PersistentVolumes().Update(ctx, now, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("size of volume: %w", err)
+	}
+	return nil
+}
+
+// sizeStatus writes how far the growth of a claim has come; without a step it is at its end.
+func (c *Controller) sizeStatus(ctx context.Context, claim *v1.PersistentVolumeClaim, size resource.Quantity, step v1.ClaimResourceStatus,
+	condition v1.PersistentVolumeClaimConditionType, message string,
+) (*v1.PersistentVolumeClaim, error) {
+	next := claim.DeepCopy()
+	s := &next.Status
+	set(&s.AllocatedResources, v1.ResourceStorage, size)
+	if step == "" {
+		set(&s.Capacity, v1.ResourceStorage, size)
+		delete(s.AllocatedResourceStatuses, v1.ResourceStorage)
+	} else {
+		set(&s.AllocatedResourceStatuses, v1.ResourceStorage, step)
+	}
+	since := metav1.NewTime(c.Clock.Now())
+	for _, old := range s.Conditions {
+		if old.Type == condition {
+			since = old.LastTransitionTime
+		}
+	}
+	s.Conditions = slices.DeleteFunc(s.Conditions, func(x v1.PersistentVolumeClaimCondition) bool {
+		return x.Type == v1.PersistentVolumeClaimResizing || x.Type == v1.PersistentVolumeClaimFileSystemResizePending || x.Type == v1.PersistentVolumeClaimControllerResizeError
+	})
+	if condition != "" {
+		s.Conditions = append(s.Conditions, v1.PersistentVolumeClaimCondition{Type: condition, Status: v1.ConditionTrue, LastTransitionTime: since, Message: message})
+	}
+	if equality.Semantic.DeepEqual(claim.Status, next.Status) {
+		return claim, nil
+	}
+	got, err := c.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	if err != nil {
+		return claim, fmt.Errorf("size of claim: %w", err)
+	}
+	return got, nil
+}
+
+func set[M ~map[K]V, K comparable, V any](m *M, key K, value V) {
+	if *m == nil {
+		*m = M{}
+	}
+	(*m)[key] = value
+}

@@ -1,0 +1,353 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package csidrivers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/ptr"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+	"keelson.dev/keelson/pkg/controllers/controller"
+	"keelson.dev/keelson/pkg/controllers/controllertest"
+	"keelson.dev/keelson/pkg/controllers/pvcprotection"
+	"keelson.dev/keelson/pkg/controllers/pvprotection"
+	"keelson.dev/keelson/pkg/controllers/volumebinder"
+	"keelson.dev/keelson/test/csi/driver"
+)
+
+const name = "test.csi.keelson.dev"
+
+// errKilled is the answer to a step at which the process is killed.
+var errKilled = errors.New("killed")
+
+// process is one life of the controller. Its steps are its writes to the API and its
+// calls of the driver that change something; it is killed at one of them, before that
+// is done or after.
+type process struct {
+	driver *grpc.ClientConn
+	// at is the step at which it is killed, or when its name.
+	at     int
+	when   string
+	after  bool
+	killed chan struct{}
+
+	mu    sync.Mutex
+	steps int
+	dead  bool
+	last  string
+}
+
+// step does something unless the process is dead, or dies of it.
+func (p *process) step(what string, counts bool, do func() error) error {
+	p.mu.Lock()
+	if p.dead {
+		p.mu.Unlock()
+		return errKilled
+	}
+	hit := false
+	if counts {
+		p.steps++
+		hit = p.steps == p.at || p.when == what
+	}
+	if hit {
+		p.dead, p.last = true, what
+		defer close(p.killed)
+	}
+	p.mu.Unlock()
+	if hit && !p.after {
+		return errKilled
+	}
+	if err := do(); err != nil || !hit {
+		return err
+	}
+	return errKilled
+}
+
+// RoundTrip implements http.RoundTripper.
+func (p *process) RoundTrip(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+	var resp *http.Response
+	err := p.step(r.Method+" "+r.URL.Path, r.Method != http.MethodGet, func() error {
+		var err error
+		resp, err = next.RoundTrip(r)
+		return err
+	})
+	if err != nil && resp != nil {
+		_ = resp.Body.Close()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return resp, nil
+}
+
+func (p *process) call(ctx context.Context, node, driver, method string, in, out protoadapt.MessageV1) error {
+	if node != "n" || driver != name {
+		return status.Errorf(codes.Unavailable, "no driver %s on %s", driver, node)
+	}
+	err := p.step(method, method != controllerService+"ControllerGetCapabilities", func() error {
+		return p.driver.Invoke(ctx, "/"+method, in, out)
+	})
+	if errors.Is(err, errKilled) {
+		return status.Error(codes.Unavailable, err.Error())
+	}
+	return err
+}
+
+type tripper func(*http.Request) (*http.Response, error)
+
+func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// start runs a process until stop is called, which waits for its end.
+func (p *process) start(t *testing.T, s *testserver.Server) (stop func()) {
+	config := rest.CopyConfig(s.Config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return tripper(func(r *http.Request) (*http.Response, error) { return p.RoundTrip(next, r) })
+	})
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		panic(err) // of a configuration that others work with
+	}
+	d := controller.Deps{
+		Client: client, Informers: controller.NewInformers(s.Client, 0), Events: &record.FakeRecorder{}, Clock: clock.Real(),
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Options: controller.Options{Workers: 2, Periods: controller.DefaultPeriods()},
+	}
+	made, err := New(d)
+	if err != nil {
+		panic(err) // nothing was started yet
+	}
+	c := made.(*Controller)
+	c.drivers = p
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	d.Informers.Start(ctx.Done())
+	d.Informers.WaitForCacheSync(ctx.Done())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	return func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("controller: %v", err)
+		}
+		d.Informers.Shutdown()
+	}
+}
+
+// world is an API server with a node, and a driver on it.
+type world struct {
+	*testserver.Server
+	driver *driver.Driver
+	conn   *grpc.ClientConn
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{Server: testserver.Start(t, testserver.Options{}), driver: &driver.Driver{Name: name, Node: "n", Root: t.TempDir()}}
+	sockets, err := os.MkdirTemp("", "k") // the names of sockets are short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(sockets) })
+	l, err := net.Listen("unix", filepath.Join(sockets, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := grpc.NewServer()
+	w.driver.Serve(g)
+	go func() { _ = g.Serve(l) }()
+	t.Cleanup(g.Stop)
+	if w.conn, err = grpc.NewClient("unix://"+l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.conn.Close() })
+
+	ctx := t.Context()
+	if _, err := w.driver.NodeGetInfo(ctx, nil); err != nil { // as its kubelet asks
+		t.Fatal(err)
+	}
+	node, err := w.Client.CoreV1().Nodes().Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}
+	if _, err := w.Client.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	storage := w.Client.StorageV1()
+	_, errNode := storage.CSINodes().Create(ctx, &storagev1.CSINode{
+		ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: name, NodeID: "n"}}},
+	}, metav1.CreateOptions{})
+	_, errDriver := storage.CSIDrivers().Create(ctx, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{Label: Kubelet}}}, metav1.CreateOptions{})
+	_, errClass := storage.StorageClasses().Create(ctx, &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: name, AllowVolumeExpansion: ptr.To(true), Parameters: map[string]string{fsType: "ext4"},
+	}, metav1.CreateOptions{})
+	if err := errors.Join(errNode, errDriver, errClass); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Run(t, w.Server, controller.Options{}, volumebinder.New, pvcprotection.New, pvprotection.New)
+	return w
+}
+
+// alive keeps a controller running until the test ends: when the first is killed, the next one starts.
+func (w *world) alive(t *testing.T, first *process) {
+	t.Helper()
+	stop := first.start(t, w.Server)
+	finish, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-first.killed:
+			stop()
+			stop = (&process{driver: w.conn}).start(t, w.Server)
+			<-finish
+		case <-finish:
+		}
+		stop()
+	}()
+	t.Cleanup(func() {
+		close(finish)
+		<-ended
+	})
+}
+
+func claim(name string) *v1.PersistentVolumeClaim {
+	return &v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
+		Spec: v1.PersistentVolumeClaimSpec{
+			StorageClassName: ptr.To("fast"), AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+			Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}},
+		},
+	}
+}
+
+// live takes a volume through its life: it is made, attached, grown, detached and deleted.
+func (w *world) live(t *testing.T, id string) {
+	t.Helper()
+	claims, attachments := w.Client.CoreV1().PersistentVolumeClaims("default"), w.Client.StorageV1().VolumeAttachments()
+	if _, err := claims.Create(t.Context(), claim(id), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	var volume string
+	controllertest.Eventually(t, "the claim is bound", func(ctx context.Context) (any, bool) {
+		got, err := claims.Get(ctx, id, metav1.GetOptions{})
+		if err == nil {
+			volume = got.Spec.VolumeName
+		}
+		return got, err == nil && got.Status.Phase == v1.ClaimBound
+	})
+	a := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: storagev1.VolumeAttachmentSpec{
+		Attacher: name, NodeName: "n", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume},
+	}}
+	if _, err := attachments.Create(t.Context(), a, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, "it is attached", func(ctx context.Context) (any, bool) {
+		got, err := attachments.Get(ctx, id, metav1.GetOptions{})
+		return got, err == nil && got.Status.Attached && got.Status.AttachmentMetadata["node"] == "n"
+	})
+	if _, err := claims.Patch(t.Context(), id, "application/merge-patch+json", []byte(`{"spec":{"resources":{"requests":{"storage":"3Mi"}}}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, "it is the node's turn to grow it", func(ctx context.Context) (any, bool) {
+		got, err := claims.Get(ctx, id, metav1.GetOptions{})
+		v, errVolume := w.Client.CoreV1().PersistentVolumes().Get(ctx, volume, metav1.GetOptions{})
+		if err != nil || errVolume != nil {
+			return errors.Join(err, errVolume), false
+		}
+		return got, got.Status.AllocatedResourceStatuses[v1.ResourceStorage] == v1.PersistentVolumeClaimNodeResizePending && v.Spec.Capacity.Storage().String() == "3Mi"
+	})
+	if err := attachments.Delete(t.Context(), id, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := claims.Delete(t.Context(), id, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controllertest.Eventually(t, "nothing is left", func(ctx context.Context) (any, bool) {
+		_, errClaim := claims.Get(ctx, id, metav1.GetOptions{})
+		v, errVolume := w.Client.CoreV1().PersistentVolumes().Get(ctx, volume, metav1.GetOptions{})
+		at, errAttachment := attachments.Get(ctx, id, metav1.GetOptions{})
+		return []any{v, at}, apierrors.IsNotFound(errClaim) && apierrors.IsNotFound(errVolume) && apierrors.IsNotFound(errAttachment)
+	})
+	w.empty(t)
+}
+
+// empty looks for volumes that nobody knows of.
+func (w *world) empty(t *testing.T) {
+	t.Helper()
+	left, err := filepath.Glob(filepath.Join(w.driver.Root, "volumes", "*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("left with the driver: %v, %v", left, err)
+	}
+}
+
+// TestKilled kills the controller at each of its steps in turn, before and after it is
+// done. The next one finishes: nothing is made twice, and nothing is left.
+func TestKilled(t *testing.T) {
+	w := newWorld(t)
+	for _, after := range []bool{false, true} {
+		for at, more := 1, true; more; at++ {
+			t.Run(fmt.Sprintf("after %v step %d", after, at), func(t *testing.T) {
+				p := &process{driver: w.conn, at: at, after: after, killed: make(chan struct{})}
+				w.alive(t, p)
+				w.live(t, fmt.Sprintf("c%d-%v", at, after))
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				more = p.dead
+				t.Logf("killed at %q", p.last)
+			})
+			if t.Failed() {
+				return
+			}
+		}
+	}
+}
+
+// TestAbandoned: a claim that goes while its volume is being made leaves none.
+func TestAbandoned(t *testing.T) {
+	w := newWorld(t)
+	// The driver has made it, and nobody has noted that.
+	p := &process{driver: w.conn, when: controllerService + "CreateVolume", after: true, killed: make(chan struct{})}
+	stop := p.start(t, w.Server)
+	claims := w.Client.CoreV1().PersistentVolumeClaims("default")
+	if _, err := claims.Create(t.Context(), claim("c"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	<-p.killed
+	stop()
+	if left, err := filepath.Glob(filepath.Join(w.driver.Root, "volumes", "*")); err != nil || len(left) != 1 {
+		t.Fatalf("the driver has %v, %v, not one volume", left, err)
+	}
+	if err := claims.Delete(t.Context(), "c", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	defer (&process{driver: w.conn}).start(t, w.Server)()
+	controllertest.Eventually(t, "the claim is gone", func(ctx context.Context) (any, bool) {
+		got, err := claims.Get(ctx, "c", metav1.GetOptions{})
+		return got, apierrors.IsNotFound(err)
+	})
+	w.empty(t)
+}

@@ -1,0 +1,315 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package csidrivers
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	csi "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/component-helpers/storage/volume"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+const (
+	// being is the finalizer of a claim for which a volume may be made that the API
+	// does not show yet.
+	being = "storage.keelson.dev/provisioning"
+	// made is the finalizer, known from Kubernetes' provisioner, of a volume that its
+	// driver has not deleted yet.
+	made = "external-provisioner.volume.kubernetes.io/finalizer"
+	// reserved begins the names of parameters of a class that are not the driver's.
+	reserved = "csi.storage.k8s.io/"
+	fsType   = reserved + "fstype"
+)
+
+// served are the names of the drivers that this controller cares for.
+func (c *Controller) served() []string {
+	all, err := c.objects.List(labels.SelectorFromSet(labels.Set{Label: Kubelet}))
+	if err != nil {
+		return nil // the cache has no errors
+	}
+	var out []string
+	for _, d := range all {
+		out = append(out, d.Name)
+	}
+	return out
+}
+
+func (c *Controller) serves(driver string) bool {
+	d, err := c.objects.Get(driver)
+	return err == nil && d.Labels[Label] == Kubelet
+}
+
+// registered is what a node's kubelet says of a driver, or nil.
+func registered(n *storagev1.CSINode, driver string) *storagev1.CSINodeDriver {
+	i := slices.IndexFunc(n.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == driver })
+	if i < 0 {
+		return nil
+	}
+	return &n.Spec.Drivers[i]
+}
+
+// syncClaim has a volume made for a claim that was handed to one of the drivers.
+func (c *Controller) syncClaim(ctx context.Context, key string) error {
+	namespace, name := controller.Split(key)
+	claim, err := c.claims.PersistentVolumeClaims(namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	driver := claim.Annotations[volume.AnnStorageProvisioner]
+	begun := slices.Contains(claim.Finalizers, being)
+	wanted := claim.Spec.VolumeName == "" && claim.DeletionTimestamp == nil
+	if !begun && !wanted || driver == "" {
+		return nil
+	}
+	if !c.serves(driver) {
+		return c.settle(ctx, claim)
+	}
+	class, err := c.classes.Get(volume.GetPersistentVolumeClaimClass(claim))
+	if apierrors.IsNotFound(err) || err == nil && class.Provisioner != driver {
+		return c.settle(ctx, claim)
+	}
+	if err != nil {
+		return fmt.Errorf("class: %w", err)
+	}
+	delayed := class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+	if delayed && claim.Annotations[volume.AnnSelectedNode] == "" {
+		return c.settle(ctx, claim)
+	}
+	// The cache may not show a volume yet that was made a moment ago.
+	_, err = c.Client.CoreV1().PersistentVolumes().Get(ctx, volumeName(claim), metav1.GetOptions{})
+	switch {
+	case err == nil || !wanted && claim.Spec.VolumeName != "":
+		return c.settle(ctx, claim)
+	case !apierrors.IsNotFound(err):
+		return fmt.Errorf("volume: %w", err)
+	case wanted:
+		return c.provide(ctx, claim, class)
+	}
+	return c.abandon(ctx, claim, class)
+}
+
+func volumeName(claim *v1.PersistentVolumeClaim) string { return "pvc-" + string(claim.UID) }
+
+// settle lets a claim go for which nothing is being made any more.
+func (c *Controller) settle(ctx context.Context, claim *v1.PersistentVolumeClaim) error {
+	if !slices.Contains(claim.Finalizers, being) {
+		return nil
+	}
+	next := claim.DeepCopy()
+	next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == being })
+	_, err := c.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, next, metav1.UpdateOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("finalizer of claim: %w", err)
+	}
+	return nil
+}
+
+// provide has the volume made, and shows it.
+func (c *Controller) provide(ctx context.Context, claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) error {
+	if !slices.Contains(claim.Finalizers, being) {
+		next := claim.DeepCopy()
+		next.Finalizers = append(next.Finalizers, being)
+		var err error
+		if claim, err = c.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, next, metav1.UpdateOptions{}); err != nil {
+			return fmt.Errorf("finalizer of claim: %w", err)
+		}
+	}
+	c.Events.Eventf(claim, v1.EventTypeNormal, "Provisioning", "External provisioner is provisioning volume for claim %q", controller.Key(claim))
+	got, err := c.create(ctx, claim, class)
+	if err != nil {
+		c.Events.Eventf(claim, v1.EventTypeWarning, "ProvisioningFailed", "failed to provision volume with StorageClass %q: %v", class.Name, err)
+		if status.Code(err) == codes.ResourceExhausted {
+			return c.elsewhere(ctx, claim, err)
+		}
+		return err
+	}
+	v := persistent(claim, class, got)
+	if _, err := c.Client.CoreV1().PersistentVolumes().Create(ctx, v, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("volume: %w", err)
+	}
+	c.Events.Eventf(claim, v1.EventTypeNormal, "ProvisioningSucceeded", "Successfully provisioned volume %s", v.Name)
+	return c.settle(ctx, claim)
+}
+
+// elsewhere has the scheduler choose another node than the one that has no room.
+func (c *Controller) elsewhere(ctx context.Context, claim *v1.PersistentVolumeClaim, cause error) error {
+	if claim.Annotations[volume.AnnSelectedNode] == "" {
+		return cause
+	}
+	next := claim.DeepCopy()
+	delete(next.Annotations, volume.AnnSelectedNode)
+	next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == being })
+	if _, err := c.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, next, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("selected node: %w", err)
+	}
+	return nil
+}
+
+// abandon has a volume deleted that may have been made for a claim that goes: asking
+// for it once more tells which it is.
+func (c *Controller) abandon(ctx context.Context, claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) error {
+	got, err := c.create(ctx, claim, class)
+	if refused(err) {
+		return c.settle(ctx, claim)
+	}
+	if err != nil {
+		return err
+	}
+	node, err := c.where(class.Provisioner, claim.Annotations[volume.AnnSelectedNode], reaches(affinity(got)))
+	if err != nil {
+		return err
+	}
+	if err := c.ask(ctx, node.Name, class.Provisioner, "DeleteVolume", &csi.DeleteVolumeRequest{VolumeId: got.GetVolumeId()}, &csi.DeleteVolumeResponse{}); err != nil {
+		return fmt.Errorf("delete volume: %w", err)
+	}
+	return c.settle(ctx, claim)
+}
+
+// refused tells whether an error says that nothing was made, and nothing will be.
+func refused(err error) bool {
+	switch status.Code(err) {
+	case codes.InvalidArgument, codes.NotFound, codes.OutOfRange, codes.AlreadyExists, codes.ResourceExhausted, codes.FailedPrecondition,
+		codes.PermissionDenied, codes.Unauthenticated, codes.Unimplemented:
+		return true
+	default:
+		return false
+	}
+}
+
+// create asks the driver for a claim's volume.
+func (c *Controller) create(ctx context.Context, claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) (*csi.Volume, error) {
+	driver := class.Provisioner
+	parameters := map[string]string{}
+	for k, v := range class.Parameters {
+		switch {
+		case strings.HasPrefix(k, reserved) && strings.Contains(k, "secret"):
+			return nil, status.Errorf(codes.InvalidArgument, "storage class %s names secrets: its driver needs sidecars", class.Name)
+		case !strings.HasPrefix(k, reserved):
+			parameters[k] = v
+		}
+	}
+	node, err := c.where(driver, claim.Annotations[volume.AnnSelectedNode], allowed(class))
+	if err != nil {
+		return nil, err
+	}
+	able, err := c.abilities(ctx, node.Name, driver)
+	if err != nil {
+		return nil, err
+	}
+	source, err := c.source(ctx, claim, driver)
+	if apierrors.IsNotFound(err) {
+		return nil, status.Error(codes.NotFound, err.Error())
+	}
+	if err != nil {
+		return nil, err
+	}
+	size, limit := claim.Spec.Resources.Requests[v1.ResourceStorage], claim.Spec.Resources.Limits[v1.ResourceStorage]
+	precise := able[csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER]
+	req := &csi.CreateVolumeRequest{
+		Name: volumeName(claim), Parameters: parameters, VolumeContentSource: source,
+		CapacityRange:      &csi.CapacityRange{RequiredBytes: size.Value(), LimitBytes: limit.Value()},
+		VolumeCapabilities: []*csi.VolumeCapability{capability(claim.Spec.VolumeMode, claim.Spec.AccessModes, class.Parameters[fsType], class.MountOptions, precise)},
+	}
+	if n, err := c.csiNodes.Get(node.Name); err == nil {
+		req.AccessibilityRequirements = requirements(registered(n, driver), node)
+	}
+	got := &csi.CreateVolumeResponse{}
+	if err := c.ask(ctx, node.Name, driver, "CreateVolume", req, got); err != nil {
+		return nil, err
+	}
+	return got.GetVolume(), nil
+}
+
+// requirements are from where a volume is to be reached: from the node by which it is made.
+func requirements(d *storagev1.CSINodeDriver, node *v1.Node) *csi.TopologyRequirement {
+	if d == nil || len(d.TopologyKeys) == 0 {
+		return nil
+	}
+	segments := map[string]string{}
+	for _, k := range d.TopologyKeys {
+		segments[k] = node.Labels[k]
+	}
+	here := []*csi.Topology{{Segments: segments}}
+	return &csi.TopologyRequirement{Requisite: here, Preferred: here}
+}
+
+// allowed tells by which nodes volumes of a class may be made.
+func allowed(class *storagev1.StorageClass) func(*v1.Node) bool {
+	if len(class.AllowedTopologies) == 0 {
+		return nil
+	}
+	return func(n *v1.Node) bool {
+		return slices.ContainsFunc(class.AllowedTopologies, func(t v1.TopologySelectorTerm) bool {
+			return !slices.ContainsFunc(t.MatchLabelExpressions, func(r v1.TopologySelectorLabelRequirement) bool { return !slices.Contains(r.Values, n.Labels[r.Key]) })
+		})
+	}
+}
+
+// affinity is from where a volume can be reached, or nil: from everywhere.
+func affinity(v *csi.Volume) *v1.VolumeNodeAffinity {
+	var terms []v1.NodeSelectorTerm
+	for _, t := range v.GetAccessibleTopology() {
+		var term v1.NodeSelectorTerm
+		for _, k := range slices.Sorted(maps.Keys(t.GetSegments())) {
+			term.MatchExpressions = append(term.MatchExpressions, v1.NodeSelectorRequirement{Key: k, Operator: v1.NodeSelectorOpIn, Values: []string{t.GetSegments()[k]}})
+		}
+		if len(term.MatchExpressions) > 0 {
+			terms = append(terms, term)
+		}
+	}
+	if len(terms) == 0 {
+		return nil
+	}
+	return &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: terms}}
+}
+
+// reaches tells which nodes reach a volume.
+func reaches(a *v1.VolumeNodeAffinity) func(*v1.Node) bool {
+	v := &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{NodeAffinity: a}}
+	return func(n *v1.Node) bool { return volume.CheckNodeAffinity(v, n.Labels) == nil }
+}
+
+// persistent is how the API shows what the driver made.
+func persistent(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass, got *csi.Volume) *v1.PersistentVolume {
+	size := claim.Spec.Resources.Requests[v1.ResourceStorage]
+	if n := got.GetCapacityBytes(); n > 0 {
+		size = *resource.NewQuantity(n, resource.BinarySI)
+	}
+	policy := v1.PersistentVolumeReclaimDelete
+	if class.ReclaimPolicy != nil {
+		policy = *class.ReclaimPolicy
+	}
+	return &v1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: volumeName(claim), Annotations: map[string]string{volume.AnnDynamicallyProvisioned: class.Provisioner}, Finalizers: []string{made},
+		},
+		Spec: v1.PersistentVolumeSpec{
+			Capacity: v1.ResourceList{v1.ResourceStorage: size}, AccessModes: claim.Spec.AccessModes, VolumeMode: claim.Spec.VolumeMode,
+			StorageClassName: class.Name, MountOptions: class.MountOptions, PersistentVolumeReclaimPolicy: policy, NodeAffinity: affinity(got),
+			ClaimRef: &v1.ObjectReference{
+				APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, ResourceVersion: claim.ResourceVersion,
+			},
+			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{
+				Driver: class.Provisioner, VolumeHandle: got.GetVolumeId(), VolumeAttributes: got.GetVolumeContext(), FSType: class.Parameters[fsType],
+			}},
+		},
+	}
+}

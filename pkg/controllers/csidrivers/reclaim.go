@@ -1,0 +1,85 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package csidrivers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	csi "github.com/container-storage-interface/spec/lib/go/csi"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/storage/volume"
+)
+
+// syncVolume has a volume deleted that was made for a claim that is gone, and lets
+// volumes go that are being deleted.
+func (c *Controller) syncVolume(ctx context.Context, name string) error {
+	v, err := c.volumes.Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if v.Spec.CSI == nil || !c.serves(v.Spec.CSI.Driver) {
+		return nil
+	}
+	going, bound := v.DeletionTimestamp != nil, v.Status.Phase == v1.VolumeBound
+	mine := v.Annotations[volume.AnnDynamicallyProvisioned] == v.Spec.CSI.Driver
+	erases := mine && v.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete && (v.Status.Phase == v1.VolumeReleased || going && !bound)
+	if !erases && (!going || bound) {
+		return nil
+	}
+	users, err := c.bySource.ByIndex(bySource, v.Name)
+	if err != nil {
+		return fmt.Errorf("attachments of volume: %w", err)
+	}
+	if len(users) > 0 {
+		c.Events.Eventf(v, v1.EventTypeWarning, "VolumeFailedDelete", "persistentvolume %s is still attached to node %s", v.Name, users[0].(*storagev1.VolumeAttachment).Spec.NodeName)
+		return nil // its end is told
+	}
+	if erases {
+		if err := c.erase(ctx, v); err != nil {
+			c.Events.Event(v, v1.EventTypeWarning, "VolumeFailedDelete", err.Error())
+			return err
+		}
+	}
+	if !going {
+		err := c.Client.CoreV1().PersistentVolumes().Delete(ctx, v.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &v.UID}})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("delete volume: %w", err)
+		}
+	}
+	return c.forget(ctx, v)
+}
+
+// erase has the driver delete a volume.
+func (c *Controller) erase(ctx context.Context, v *v1.PersistentVolume) error {
+	node, err := c.where(v.Spec.CSI.Driver, "", reaches(v.Spec.NodeAffinity))
+	if err != nil {
+		return err
+	}
+	return c.ask(ctx, node.Name, v.Spec.CSI.Driver, "DeleteVolume", &csi.DeleteVolumeRequest{VolumeId: v.Spec.CSI.VolumeHandle}, &csi.DeleteVolumeResponse{})
+}
+
+// forget takes the finalizers off a volume that is being deleted.
+func (c *Controller) forget(ctx context.Context, v *v1.PersistentVolume) error {
+	ours := func(f string) bool { return f == made || f == attached(v.Spec.CSI.Driver) }
+	now, err := c.Client.CoreV1().PersistentVolumes().Get(ctx, v.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && (now.UID != v.UID || !slices.ContainsFunc(now.Finalizers, ours)) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("volume: %w", err)
+	}
+	now.Finalizers = slices.DeleteFunc(now.Finalizers, ours)
+	if _, err = c.Client.CoreV1().PersistentVolumes().Update(ctx, now, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("finalizers of volume: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,100 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package csi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// maxMessage bounds what a driver is asked, in bytes.
+const maxMessage = 4 << 20
+
+// bridged are the services of drivers that the control plane may ask. That of nodes is
+// the kubelet's alone.
+var bridged = [...]string{"csi.v1.Identity", "csi.v1.Controller", "csi.v1.GroupController"}
+
+// Bridge serves POST /csi/{driver}/{service}/{method}: the control plane asks a driver
+// that has registered with this kubelet. Body and answer are those of the call, in
+// protobuf. When the driver refuses, the answer is 424 with the code and the message.
+func (m *Manager) Bridge(w http.ResponseWriter, r *http.Request) {
+	name, service := r.PathValue("driver"), r.PathValue("service")
+	if !slices.Contains(bridged[:], service) {
+		http.NotFound(w, r)
+		return
+	}
+	d, err := m.driver(name)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusNotFound)
+		return
+	}
+	in, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxMessage))
+	if err != nil {
+		code := http.StatusBadRequest
+		if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
+			code = http.StatusRequestEntityTooLarge
+		}
+		http.Error(w, fmt.Sprintf("request: %v", err), code)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
+	defer cancel()
+	var out []byte
+	if err := d.conn.Invoke(ctx, "/"+service+"/"+r.PathValue("method"), &in, &out, grpc.ForceCodec(plain{})); err != nil {
+		refuse(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	_, _ = w.Write(out) // who asked is gone: it will ask again
+}
+
+// refuse tells what a driver answered that did not do what it was asked for.
+func refuse(w http.ResponseWriter, err error) {
+	s := status.Convert(err)
+	b, err := json.Marshal(struct {
+		Code    codes.Code `json:"code"`
+		Message string     `json:"message"`
+	}{s.Code(), s.Message()})
+	if err != nil {
+		http.Error(w, "answer: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusFailedDependency)
+	_, _ = w.Write(b)
+}
+
+// plain carries messages as they are.
+type plain struct{}
+
+// Name implements encoding.Codec.
+func (plain) Name() string { return "proto" }
+
+// Marshal implements encoding.Codec.
+func (plain) Marshal(v any) ([]byte, error) {
+	b, ok := v.(*[]byte)
+	if !ok {
+		return nil, fmt.Errorf("message of type %T", v)
+	}
+	return *b, nil
+}
+
+// Unmarshal implements encoding.Codec.
+func (plain) Unmarshal(data []byte, v any) error {
+	b, ok := v.(*[]byte)
+	if !ok {
+		return fmt.Errorf("message of type %T", v)
+	}
+	*b = slices.Clone(data)
+	return nil
+}

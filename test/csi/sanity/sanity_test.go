@@ -1,0 +1,78 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sanity
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	suite "github.com/kubernetes-csi/csi-test/v5/pkg/sanity"
+	"github.com/onsi/ginkgo/v2"
+	"github.com/onsi/gomega"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"keelson.dev/keelson/test/csi/driver"
+	"keelson.dev/keelson/test/unshare"
+)
+
+func TestMain(m *testing.M) { unshare.Run(m, unshare.Mount) }
+
+// kindOf is the variable that has a process run the suite, and with which kind of volumes.
+const kindOf = "KEELSON_SANITY_KIND"
+
+// TestSanity: what the driver says that it can do, it does as the interface wants it.
+// The suite can be run once in a process: for each kind of volumes there is one.
+func TestSanity(t *testing.T) {
+	unshare.Need(t)
+	if kind := os.Getenv(kindOf); kind != "" {
+		run(t, kind)
+		return
+	}
+	for _, kind := range []string{"mount", "block"} {
+		t.Run(kind, func(t *testing.T) {
+			cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestSanity$", "-ginkgo.no-color", "-ginkgo.succinct")
+			cmd.Env = append(os.Environ(), kindOf+"="+kind)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// run serves the driver, and runs the suite. The suite is given its connection: it
+// waits for one of its own to get ready, for ever if that is ready at once.
+func run(t *testing.T, kind string) {
+	dir, err := os.MkdirTemp("", "k") // the names of sockets are short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	l, err := net.Listen("unix", filepath.Join(dir, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer()
+	d := &driver.Driver{Name: "test.csi.keelson.dev", Node: "n", Root: filepath.Join(dir, "volumes")}
+	d.Serve(s)
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(s.Stop)
+	conn, err := grpc.NewClient("unix://"+l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	c := suite.NewTestConfig()
+	c.TargetPath, c.StagingPath = filepath.Join(dir, "target"), filepath.Join(dir, "staging")
+	c.TestVolumeSize, c.TestVolumeExpandSize = 1<<20, 2<<20
+	c.TestVolumeAccessType = kind
+	specs := suite.GinkgoTest(&c)
+	specs.Conn, specs.ControllerConn = conn, conn
+	gomega.RegisterFailHandler(ginkgo.Fail)
+	ginkgo.RunSpecs(t, "driver")
+	specs.Finalize()
+}
