@@ -60,6 +60,8 @@ type Config struct {
 	ImagesDir string `json:"imagesDir"`
 	// IPFamily is that of all addresses in the cluster.
 	IPFamily IPFamily `json:"ipFamily,omitempty"`
+	// NetworkPlugin is keelson, also when it is empty, or external: the nodes have no pod network until somebody installs one.
+	NetworkPlugin string `json:"networkPlugin,omitempty"`
 	// LoadBalancers are the addresses of services of type LoadBalancer: ranges on the nodes' link, as
 	// FIRST-LAST or as a prefix, separated by commas. Empty: the family's own.
 	LoadBalancers string `json:"loadBalancers"`
@@ -77,6 +79,14 @@ type Deps struct {
 	Out io.Writer
 }
 
+// externalNetwork is the network plugin of a cluster that gets its pod network from somebody else.
+const externalNetwork = "external"
+
+var errNetworkPlugin = errors.New("the network plugin is keelson or external")
+
+// ownNetwork tells whether the cluster has a pod network of its own.
+func (c *Config) ownNetwork() bool { return c.NetworkPlugin != externalNetwork }
+
 var errName = errors.New("a cluster's name is 1 to 20 lowercase letters, digits and dashes, and starts with a letter")
 
 // Complete fills in what was left out and checks the rest.
@@ -90,6 +100,9 @@ func (c *Config) Complete() error {
 	}
 	if !slices.Contains([]IPFamily{"", IPv4, IPv6, Dual}, c.IPFamily) {
 		return errFamily
+	}
+	if !slices.Contains([]string{"", "keelson", externalNetwork}, c.NetworkPlugin) {
+		return errNetworkPlugin
 	}
 	if c.Nodes < 0 || c.Nodes > maxNodes {
 		return fmt.Errorf("nodes: want 0 to %d, have %d", maxNodes, c.Nodes)

@@ -56,7 +56,7 @@ func HostNode(ctx context.Context, dir string, deps Deps) error {
 	defer cancel()
 	tasks.Go(func() { r.run(inner) })
 	var daemons sync.WaitGroup
-	for _, p := range nodeProcesses(n, deps) {
+	for _, p := range nodeProcesses(c, n, deps) {
 		k := &keeper{process: p, reaper: r, clock: deps.Clock, logger: deps.Log}
 		daemons.Go(func() { k.run(ctx) })
 	}
@@ -75,7 +75,7 @@ func awaitLink() error {
 }
 
 // nodeProcesses is a node's daemons, as seen from inside it.
-func nodeProcesses(n Node, deps Deps) []process {
+func nodeProcesses(c *Config, n Node, deps Deps) []process {
 	env := []string{
 		"PATH=" + insideTools + ":" + insideBin + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"HOME=/root", "LANG=C.UTF-8",
@@ -83,6 +83,9 @@ func nodeProcesses(n Node, deps Deps) []process {
 	kubelet := []string{
 		filepath.Join(insideBin, "kubelet"), "--config=" + kubeletYAML, "--kubeconfig=" + kubeletConf,
 		"--node-ip=" + strings.Join(n.Addresses(), ","), "--cert-dir=" + kubeletCerts, // its name is the node's host name
+	}
+	if !c.ownNetwork() {
+		kubelet = append(kubelet, "--network-plugin="+externalNetwork)
 	}
 	if n.Joins {
 		kubelet = append(kubelet, "--bootstrap-kubeconfig="+bootstrapConf)
@@ -101,7 +104,7 @@ func nodeProcesses(n Node, deps Deps) []process {
 		{
 			name: "proxy", log: "/var/log/proxy.log", env: env,
 			argv: []string{
-				filepath.Join(insideBin, "proxy"), "--config=" + proxyYAML, "--hostname-override=" + n.Name, "--network-policy",
+				filepath.Join(insideBin, "proxy"), "--config=" + proxyYAML, "--hostname-override=" + n.Name, fmt.Sprintf("--network-policy=%t", c.ownNetwork()),
 				"--secure-metrics=true", "--metrics-tls-cert-file=" + filepath.Join(proxyRoot, "metrics.crt"),
 				"--metrics-tls-private-key-file=" + filepath.Join(proxyRoot, "metrics.key"), "--metrics-client-ca-file=" + nodeCA,
 				"--metrics-tls-min-version=" + tlsVersion, "--metrics-tls-cipher-suites=" + strings.Join(tlsSuites(), ","),

@@ -61,6 +61,10 @@ func waitControlPlane(ctx context.Context, c *Config, p *progress) error {
 // waitNodes waits until every node that is meant to run is ready, and tells of
 // each.
 func waitNodes(ctx context.Context, c *Config, p *progress) error {
+	if !c.ownNetwork() {
+		p.say("nodes are ready, and names answered, when they have a pod network")
+		return nil
+	}
 	st, err := Inspect(ctx, c)
 	if err != nil {
 		return err
@@ -118,6 +122,9 @@ func nodeReady(n *core.Node) bool {
 
 // waitDNS waits until names of the cluster are answered.
 func waitDNS(ctx context.Context, c *Config, p *progress) error {
+	if !c.ownNetwork() {
+		return nil
+	}
 	client, err := machineClient(c)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@
 package cluster
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -104,6 +105,7 @@ func settleReplicas(c *Config) error {
 		return fmt.Errorf("%s has %d, want %d: %w", c.DataDir, had, c.ControlPlanes, errOtherPlanes)
 	}
 	c.ControlPlanes = was.ControlPlanes
+	c.NetworkPlugin = cmp.Or(c.NetworkPlugin, was.NetworkPlugin)
 	return settleFamily(c, was.IPFamily)
 }
 

@@ -82,6 +82,7 @@ func (s *clusters) upCommand() *cobra.Command {
 	f.IntVar(&cfg.ControlPlanes, "control-planes", 0, "how many control planes; several share an etcd of three members (default 1)")
 	f.StringVar(&cfg.LoadBalancers, "load-balancer-addresses", "", fmt.Sprintf("addresses of services of type LoadBalancer, on the nodes' link (default %s)", cluster.Dual.LoadBalancers()))
 	f.StringVar((*string)(&cfg.IPFamily), "ip-family", "", "addresses of nodes, pods and services: ipv4, ipv6 or dual (default ipv4)")
+	f.StringVar(&cfg.NetworkPlugin, "network-plugin", "", "keelson, or external for a pod network that you install; it enforces network policies, too (default keelson)")
 	f.BoolVar(&cfg.Ingress, "ingress", false, "serve Ingresses of the class keelson, at the address of the Service kube-system/ingress")
 	f.IntVar(&cfg.Port, "port", 0, fmt.Sprintf("port of the API server on 127.0.0.1 (default %d, or the next that is free)", cluster.DefaultPort))
 	f.StringVar(&cfg.Kubeconfig, "kubeconfig", "", "file to add the administrator's credentials to")

@@ -43,6 +43,13 @@ func TestClusterLife(t *testing.T) {
 			if out, err := try(t, "", args...); err == nil || !strings.Contains(out, "connect: ") {
 				t.Errorf("%v: %v %s", where, err, out)
 			}
+			// A pod and a Service that nobody is: refused at once, or dropped.
+			for _, nobody := range []string{"10.244.200.1", "10.96.200.200"} {
+				args := append([]string{"cluster", "--name", name}, append(where, "--", "timeout", "1", "bash", "-c", ": > /dev/tcp/"+nobody+"/80")...)
+				if out, err := try(t, "", args...); err == nil || !strings.Contains(out, "connect: ") && !strings.Contains(err.Error(), "124") && !strings.Contains(out, "124") {
+					t.Errorf("%v to %s: %v %s", where, nobody, err, out)
+				}
+			}
 		}
 	})
 	t.Run("nodes come and go", func(t *testing.T) {

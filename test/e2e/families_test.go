@@ -58,30 +58,47 @@ func TestFamilies(t *testing.T) {
 		"dual": {"2", 2},
 		"ipv6": {"1", 1},
 	} {
-		t.Run(family, func(t *testing.T) { testFamily(t, "e2e-"+family, family, tc.nodes, tc.families) })
+		t.Run(family, func(t *testing.T) { testFamily(t, family, tc.nodes, tc.families) })
 	}
 }
 
-func testFamily(t *testing.T, name, family, nodes string, families int) {
-	kubeconfig := filepath.Join(shared.dir, family+".conf")
+// cluster is one beside the cluster that all tests share.
+type cluster struct{ name, kubeconfig string }
+
+// newCluster makes a cluster that goes with the test.
+func newCluster(t *testing.T, name string, flags ...string) *cluster {
+	t.Helper()
+	c := &cluster{name: "e2e-" + name, kubeconfig: filepath.Join(shared.dir, name+".conf")}
 	t.Cleanup(func() { // the test's own context has ended
-		if out, err := shared.command(context.Background(), "cluster", "down", "--name", name).CombinedOutput(); err != nil {
+		if out, err := shared.command(context.Background(), "cluster", "down", "--name", c.name).CombinedOutput(); err != nil {
 			t.Errorf("%v\n%s", err, out)
 		}
 	})
-	ctl(t, "cluster", "up", "--name", name, "--nodes", nodes, "--ip-family", family, "--data-dir", filepath.Join(shared.dir, family), "--kubeconfig", kubeconfig)
-	k := func(args ...string) string { return ctl(t, append([]string{"--kubeconfig", kubeconfig}, args...)...) }
-	create := func(manifest string) {
-		t.Helper()
-		if out, err := try(t, manifest, "--kubeconfig", kubeconfig, "create", "-f", "-"); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-	}
+	ctl(t, append([]string{"cluster", "up", "--name", c.name, "--data-dir", filepath.Join(shared.dir, name), "--kubeconfig", c.kubeconfig}, flags...)...)
 	eventually(t, "a service account", func() bool {
-		_, err := try(t, "", "--kubeconfig", kubeconfig, "get", "serviceaccount", "default")
+		_, err := try(t, "", "--kubeconfig", c.kubeconfig, "get", "serviceaccount", "default")
 		return err == nil
 	})
-	create(strings.Replace(familiesManifest, "NODES", nodes, 1))
+	return c
+}
+
+func (c *cluster) ctl(t *testing.T, args ...string) string {
+	t.Helper()
+	return ctl(t, append([]string{"--kubeconfig", c.kubeconfig}, args...)...)
+}
+
+func (c *cluster) create(t *testing.T, manifest string) {
+	t.Helper()
+	if out, err := try(t, manifest, "--kubeconfig", c.kubeconfig, "create", "-f", "-"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+func testFamily(t *testing.T, family, nodes string, families int) {
+	c := newCluster(t, family, "--nodes", nodes, "--ip-family", family)
+	name, kubeconfig := c.name, c.kubeconfig
+	k := func(args ...string) string { return c.ctl(t, args...) }
+	c.create(t, strings.Replace(familiesManifest, "NODES", nodes, 1))
 	k("rollout", "status", "deployment", "nginx-deployment")
 	k("wait", "--for=condition=Ready", "pod/asker")
 	// ask is from a pod, outside is from beside the nodes.
@@ -125,12 +142,50 @@ func testFamily(t *testing.T, name, family, nodes string, families int) {
 		}
 	}
 
-	create(policyManifest)
+	c.create(t, policyManifest)
 	for _, a := range service {
 		eventually(t, "the policy keeps the pod from "+a, func() bool { _, err := ask(a, "/hostname"); return err != nil })
 	}
 	k("label", "pod", "asker", "access=yes")
 	for _, a := range service {
 		eventually(t, "the policy lets the pod to "+a, func() bool { _, err := ask(a, "/hostname"); return err == nil })
+	}
+}
+
+// ptpNetwork has no bridge: each pod's link ends on the node.
+const ptpNetwork = `{
+  "cniVersion": "1.0.0",
+  "name": "another",
+  "plugins": [
+    {"type": "ptp", "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.244.0.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
+    {"type": "portmap", "capabilities": {"portMappings": true}, "snat": true}
+  ]
+}
+`
+
+// TestExternalNetwork: a cluster lives with a pod network that somebody else
+// has installed, and adds nothing to it.
+func TestExternalNetwork(t *testing.T) {
+	c := newCluster(t, "external", "--nodes", "1", "--network-plugin", "external")
+	eventually(t, "the node waits for a network", func() bool {
+		out, err := try(t, "", "--kubeconfig", c.kubeconfig, "get", "node", "n1", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
+		return err == nil && out == "False"
+	})
+	if out, err := try(t, ptpNetwork, "cluster", "exec", "n1", "--name", c.name, "--", "tee", "/etc/cni/net.d/50-another.conflist"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	c.create(t, strings.Replace(familiesManifest, "NODES", "1", 1))
+	c.ctl(t, "rollout", "status", "deployment", "nginx-deployment")
+	c.ctl(t, "rollout", "status", "-n", "kube-system", "deployment", "coredns")
+	c.ctl(t, "wait", "--for=condition=Ready", "pod/asker")
+	eventually(t, "the service answers by its name", func() bool {
+		_, err := try(t, "", "--kubeconfig", c.kubeconfig, "exec", "asker", "--", "wget", "-q", "-T", "2", "-O", "-", "http://nginx-deployment/hostname")
+		return err == nil
+	})
+	if out := ctl(t, "cluster", "exec", "n1", "--name", c.name, "--", "ls", "/sys/class/net"); strings.Contains(out, "cni0") {
+		t.Errorf("links of the node:\n%s", out)
+	}
+	if out := ctl(t, "cluster", "exec", "n1", "--name", c.name, "--", "ls", "/etc/cni/net.d"); out != "50-another.conflist\n" {
+		t.Errorf("configurations of the node:\n%s", out)
 	}
 }

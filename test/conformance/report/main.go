@@ -39,11 +39,19 @@ const (
 	fullRun = "Full run"
 )
 
+// nodesInZones is why specs of near endpoints do not run on two nodes.
+const nodesInZones = "wants three zones with two nodes each; passes there"
+
 // reasons are why specs fail that cannot pass here, or are not meant to, by a part of their
 // names.
 var reasons = map[string]string{
 	"should check kube-proxy urls": "the proxy's metrics are by TLS, for those who may read them, in clusters of `ctl cluster`",
 	"sctp":                         "the kernel here has no SCTP",
+	"Traffic Distribution should":  nodesInZones,
+	"Topology Hints should":        nodesInZones,
+	"HealthCheckNodePort correctly when ExternalTrafficPolicy changes": "wants three nodes; passes there",
+	"ExternalIP when the external IP is not assigned":                  "external IPs are denied in clusters of `ctl cluster`",
+	"[Provider:GCE]": "for one cloud",
 	"should forward PTR records lookup to upstream nameserver": "asks a name server of the Internet, and nothing leads out of the cluster",
 }
 
