@@ -10,6 +10,9 @@
 // order are those of Kubernetes, so that what collects logs from nodes finds
 // them where it looks.
 //
+// Read reads a log for a user, and follows it from file to file: it watches the directory before
+// it first looks at the file, and asks at each end whether the name stands for another file.
+//
 // Directories of pods that nobody knows any more are removed.
 //
 // Nothing is remembered: what a process that was killed left half done is

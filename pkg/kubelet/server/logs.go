@@ -15,9 +15,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	internalapi "k8s.io/cri-api/pkg/apis"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-	crilogs "k8s.io/cri-client/pkg/logs"
+
+	"keelson.dev/keelson/pkg/kubelet/logs"
 )
 
 func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
@@ -130,11 +129,8 @@ func hasContainer(pod *v1.Pod, name string) bool {
 }
 
 func (s *Server) copyLog(ctx context.Context, source LogSource, o *v1.PodLogOptions, out io.Writer) error {
-	opts := &crilogs.LogOptions{
-		TailLines:  o.TailLines,
-		LimitBytes: o.LimitBytes,
-		Follow:     o.Follow,
-		Timestamp:  o.Timestamps,
+	opts := logs.Options{
+		Tail: o.TailLines, Limit: o.LimitBytes, Follow: o.Follow, Running: source.Running, Timestamps: o.Timestamps, Stdout: out, Stderr: out, Clock: s.cfg.Clock,
 	}
 	switch {
 	case o.SinceSeconds != nil:
@@ -142,35 +138,15 @@ func (s *Server) copyLog(ctx context.Context, source LogSource, o *v1.PodLogOpti
 	case o.SinceTime != nil:
 		opts.Since = o.SinceTime.Time
 	}
-	stdout, stderr := out, out
 	if o.Stream != nil {
 		switch *o.Stream {
 		case v1.LogStreamStdout:
-			stderr = nil
+			opts.Stderr = nil
 		case v1.LogStreamStderr:
-			stdout = nil
+			opts.Stdout = nil
 		}
 	}
-	return crilogs.ReadLogs(ctx, source.Path, "", opts, runningState{running: source.Running}, stdout, stderr)
-}
-
-// runningState is as much of a runtime as the log reader asks for: whether the container whose log it follows still runs.
-type runningState struct {
-	internalapi.RuntimeService // nil: nothing else is called
-	running                    func(ctx context.Context) (bool, error)
-}
-
-// ContainerStatus tells the state, and only that.
-func (s runningState) ContainerStatus(ctx context.Context, _ string, _ bool) (*runtimeapi.ContainerStatusResponse, error) {
-	running, err := s.running(ctx)
-	if err != nil {
-		return nil, err
-	}
-	state := runtimeapi.ContainerState_CONTAINER_EXITED
-	if running {
-		state = runtimeapi.ContainerState_CONTAINER_RUNNING
-	}
-	return &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{State: state}}, nil
+	return logs.Read(ctx, source.Path, opts)
 }
 
 // flusher sends what is written at once: a log that is followed is read by someone who waits for the next line.

@@ -1,0 +1,294 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package logs
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"keelson.dev/api/clock"
+)
+
+const (
+	// statePeriod is how often it is asked whether the container of a followed log still runs.
+	statePeriod = 5 * time.Second
+	stampFormat = "2006-01-02T15:04:05.000000000Z07:00"
+	tailBlock   = 4096
+)
+
+// Options say what of a log is read.
+type Options struct {
+	// Tail is how many lines from the end there are to be; nil means all.
+	Tail *int64
+	// Limit is how many bytes at most.
+	Limit *int64
+	// Since leaves out what is older.
+	Since time.Time
+	// Follow goes on with what is written, until Running tells that the container does not run.
+	Follow  bool
+	Running func(ctx context.Context) (bool, error)
+	// Timestamps begins each line with its time.
+	Timestamps bool
+	// Stdout and Stderr take what is read; nil leaves it out.
+	Stdout, Stderr io.Writer
+	Clock          clock.Clock
+}
+
+// errEnough ends the reading when there is to be no more.
+var errEnough = errors.New("enough was read")
+
+// Read copies a container's log, in the format of the runtime interface, to where the options say.
+// A log that is followed is followed into the files that take its place.
+func Read(ctx context.Context, path string, o Options) error {
+	path, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return fmt.Errorf("failed to try resolving symlinks in path %q: %w", path, err)
+	}
+	r := &reader{Options: o, path: path, remain: math.MaxInt64, lines: -1, fresh: true}
+	if o.Limit != nil {
+		r.remain = *o.Limit
+	}
+	if o.Follow {
+		// Before the first look at the file: no change is missed then.
+		if r.changes, err = fsnotify.NewWatcher(); err != nil {
+			return fmt.Errorf("failed to create fsnotify watcher: %w", err)
+		}
+		defer func() { _ = r.changes.Close() }()
+		if err := r.changes.Add(filepath.Dir(path)); err != nil {
+			return fmt.Errorf("failed to watch directory %q: %w", filepath.Dir(path), err)
+		}
+	}
+	if r.file, err = os.Open(path); err != nil {
+		return fmt.Errorf("failed to open log file %q: %w", path, err)
+	}
+	defer func() { _ = r.file.Close() }()
+	if o.Tail != nil {
+		if err := r.toTail(*o.Tail); err != nil {
+			return fmt.Errorf("failed to tail %d lines of log file %q: %w", *o.Tail, path, err)
+		}
+	}
+	if err := r.all(ctx); !errors.Is(err, errEnough) {
+		return err
+	}
+	return nil
+}
+
+// reader reads one log.
+type reader struct {
+	Options
+	path    string
+	changes *fsnotify.Watcher // of the directory; nil if it is not followed
+	file    *os.File
+	rest    []byte // the beginning of a line that is being written
+	remain  int64  // bytes to be written yet
+	lines   int64  // lines to be read yet; negative for all
+	fresh   bool   // the next is the beginning of a line
+}
+
+// toTail goes to where so many lines begin, and has no more read of a log that is not followed.
+func (r *reader) toTail(n int64) error {
+	if !r.Follow {
+		r.lines = n
+	}
+	at, err := r.file.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	block, count := make([]byte, tailBlock), int64(0)
+	for at > 0 {
+		size := min(at, tailBlock)
+		if _, err := r.file.ReadAt(block[:size], at-size); err != nil {
+			return err
+		}
+		for i := size - 1; i >= 0; i-- {
+			if block[i] != '\n' {
+				continue
+			}
+			if count++; count > n {
+				_, err := r.file.Seek(at-size+i+1, io.SeekStart)
+				return err
+			}
+		}
+		at -= size
+	}
+	_, err = r.file.Seek(0, io.SeekStart)
+	return err
+}
+
+// all reads the log to its end; that of a log that is followed is the end of its container.
+func (r *reader) all(ctx context.Context) error {
+	if err := r.toEnd(); err != nil {
+		return err
+	}
+	if !r.Follow {
+		return r.line(r.rest) // what is there of the last line
+	}
+	for {
+		running, err := r.Running(ctx)
+		if err != nil {
+			return err
+		}
+		// What was written before that answer is there now.
+		if err := r.onward(); err != nil {
+			return err
+		}
+		if !running {
+			return nil
+		}
+		if err := r.wait(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// onward reads to the end, in the file that has the name now if that is another one.
+func (r *reader) onward() error {
+	for {
+		next, err := os.Open(r.path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return r.toEnd() // it was renamed; the runtime is about to make a new one
+		}
+		if err != nil {
+			return fmt.Errorf("failed to open log file %q: %w", r.path, err)
+		}
+		same, err := sameFile(r.file, next)
+		// The runtime writes to the new one only once that is there: the end of the old one is its end.
+		err = errors.Join(err, r.toEnd())
+		if err == nil && !same {
+			err = r.line(r.rest)
+		}
+		if err != nil || same {
+			return errors.Join(err, next.Close())
+		}
+		_ = r.file.Close() // it was only read
+		r.file, r.rest = next, nil
+	}
+}
+
+func sameFile(a, b *os.File) (bool, error) {
+	x, err := a.Stat()
+	if err != nil {
+		return false, err
+	}
+	y, err := b.Stat()
+	return err == nil && os.SameFile(x, y), err
+}
+
+// wait returns when the log may have changed, or it is time to ask for the container.
+func (r *reader) wait(ctx context.Context) error {
+	t := r.Clock.NewTimer(statePeriod)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-t.C():
+			return nil
+		case e := <-r.changes.Events:
+			if filepath.Base(e.Name) != filepath.Base(r.path) {
+				continue // another run's
+			}
+			// Only what is written is new; whether the container runs is asked at its time.
+			if err := r.onward(); err != nil {
+				return err
+			}
+		case err := <-r.changes.Errors:
+			if !errors.Is(err, fsnotify.ErrEventOverflow) {
+				return fmt.Errorf("watch of the log: %w", err)
+			}
+			return nil // something was missed: look
+		}
+	}
+}
+
+// toEnd reads all whole lines that there are.
+func (r *reader) toEnd() error {
+	in := bufio.NewReader(r.file)
+	for {
+		part, err := in.ReadBytes('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return fmt.Errorf("failed to read log file %q: %w", r.path, err)
+		}
+		if r.rest = append(r.rest, part...); err != nil {
+			return nil
+		}
+		if err := r.line(r.rest); err != nil {
+			return err
+		}
+		r.rest = r.rest[:0]
+	}
+}
+
+// line writes what a line of the file says. A line that cannot be read is passed over.
+func (r *reader) line(text []byte) error {
+	if len(text) == 0 {
+		return nil
+	}
+	if r.lines == 0 {
+		return errEnough
+	}
+	m, ok := parse(text)
+	if !ok {
+		return nil
+	}
+	if r.lines > 0 {
+		r.lines--
+	}
+	beginning := r.fresh
+	r.fresh = len(m.text) == 0 || m.text[len(m.text)-1] == '\n'
+	out := r.Stdout
+	if m.stderr {
+		out = r.Stderr
+	}
+	if out == nil || m.time.Before(r.Since) {
+		return nil
+	}
+	if r.Timestamps && beginning {
+		m.text = append([]byte(m.time.Format(stampFormat)+" "), m.text...)
+	}
+	n, err := out.Write(m.text[:min(int64(len(m.text)), r.remain)])
+	if err != nil {
+		return err
+	}
+	if r.remain -= int64(n); r.remain <= 0 {
+		return errEnough
+	}
+	return nil
+}
+
+// message is a line of the log.
+type message struct {
+	time   time.Time
+	stderr bool
+	text   []byte // with the end of the line, if it has one
+}
+
+// parse reads a line such as "2016-10-06T00:17:09.669794202Z stdout P text": P marks a part of a longer one.
+func parse(line []byte) (message, bool) {
+	parts := bytes.SplitN(line, []byte(" "), 4)
+	if len(parts) != 4 {
+		return message{}, false
+	}
+	stamp, err := time.Parse(time.RFC3339Nano, string(parts[0]))
+	stream := string(parts[1])
+	if err != nil || stream != "stdout" && stream != "stderr" {
+		return message{}, false
+	}
+	text := parts[3]
+	if tag, _, _ := bytes.Cut(parts[2], []byte(":")); string(tag) == "P" {
+		text = bytes.TrimSuffix(text, []byte("\n"))
+	}
+	return message{time: stamp, stderr: stream == "stderr", text: text}, true
+}

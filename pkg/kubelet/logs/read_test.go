@@ -1,0 +1,177 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package logs
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	utilclock "k8s.io/utils/clock"
+	"pgregory.net/rapid"
+
+	"keelson.dev/api/clock"
+)
+
+const stamp = "2026-01-02T03:04:05.000000001Z"
+
+// file is a log as the runtime writes it.
+type file struct {
+	t    *testing.T
+	path string
+}
+
+func (f *file) write(text string) {
+	f.t.Helper()
+	out, err := os.OpenFile(f.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if _, err := out.WriteString(text); err != nil {
+		f.t.Fatal(err)
+	}
+	if err := out.Close(); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *file) line(text string) { f.write(stamp + " stdout F " + text + "\n") }
+
+func (f *file) rotate(to string) {
+	f.t.Helper()
+	if err := os.Rename(f.path, f.path+to); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// TestFollowOverRotations rotates at the moments between two looks of the reader: nothing is lost, nothing comes twice,
+// and it does not wait for what will not come.
+func TestFollowOverRotations(t *testing.T) {
+	f := &file{t, filepath.Join(t.TempDir(), "0.log")}
+	f.line("one")
+	steps := []func(){
+		func() { f.line("two"); f.rotate(".1"); f.line("three") },                           // the file that was read to its end is another one
+		func() { f.rotate(".2") },                                                           // no file has the name
+		func() { f.line("four"); f.write(stamp + " stdout P fi"); f.write("ve\n") },         // a part of a line
+		func() { f.write(stamp + " stdout F !\n") },                                         // and its end
+		func() { f.rotate(".3"); f.line("lost on the way"); f.rotate(".4"); f.line("six") }, // faster than it is read
+	}
+	next := 0
+	// Time passes at once: it is asked for the container, and told that it does not run once all is done.
+	running := func(context.Context) (bool, error) {
+		if next == len(steps) {
+			return false, nil
+		}
+		steps[next]()
+		next++
+		return true, nil
+	}
+	var out strings.Builder
+	if err := Read(t.Context(), f.path, Options{Follow: true, Running: running, Stdout: &out, Stderr: &out, Clock: hurried{clock.Real()}}); err != nil {
+		t.Fatal(err)
+	}
+	if want := "one\ntwo\nthree\nfour\nfive!\nsix\n"; out.String() != want {
+		t.Errorf("%q", out.String())
+	}
+}
+
+// hurried is a clock whose timers have always rung.
+type hurried struct{ clock.Clock }
+
+func (h hurried) NewTimer(time.Duration) utilclock.Timer { return h.Clock.NewTimer(0) }
+
+// TestFollowSees: what is written while it waits is read without its being time for anything.
+func TestFollowSees(t *testing.T) {
+	f := &file{t, filepath.Join(t.TempDir(), "0.log")}
+	f.line("one")
+	out, in := io.Pipe()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- Read(ctx, f.path, Options{Follow: true, Running: func(context.Context) (bool, error) { return true, nil }, Stdout: in, Clock: stopped{clock.Real()}})
+	}()
+	expect := func(want string) {
+		t.Helper()
+		got := make([]byte, len(want))
+		if _, err := io.ReadFull(out, got); err != nil || string(got) != want {
+			t.Fatalf("%q, %v", got, err)
+		}
+	}
+	expect("one\n")
+	f.line("two")
+	expect("two\n")
+	f.rotate(".1")
+	f.line("three")
+	expect("three\n")
+	cancel()
+	if err := <-done; err != context.Canceled {
+		t.Error(err)
+	}
+}
+
+// stopped is a clock whose timers never ring.
+type stopped struct{ clock.Clock }
+
+func (s stopped) NewTimer(time.Duration) utilclock.Timer { return s.Clock.NewTimer(24 * time.Hour) }
+
+// TestTail compares with cutting the lines off in memory, for files of all sizes.
+func TestTail(t *testing.T) {
+	dir := t.TempDir()
+	rapid.Check(t, func(rt *rapid.T) {
+		lines := rapid.SliceOfN(rapid.StringMatching(`[a-z ]{0,300}`), 0, 60).Draw(rt, "lines")
+		n := rapid.Int64Range(0, 70).Draw(rt, "tail")
+		whole := rapid.Bool().Draw(rt, "last line ends")
+		text := ""
+		for i, l := range lines {
+			text += fmt.Sprintf("%s stdout F %s\n", stamp, l)
+			lines[i] += "\n"
+		}
+		if !whole && len(lines) > 0 {
+			text = strings.TrimSuffix(text, "\n")
+			lines[len(lines)-1] = strings.TrimSuffix(lines[len(lines)-1], "\n")
+		}
+		path := filepath.Join(dir, "log")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			rt.Fatal(err)
+		}
+		var out strings.Builder
+		if err := Read(rt.Context(), path, Options{Tail: &n, Stdout: &out, Clock: clock.Real()}); err != nil {
+			rt.Fatal(err)
+		}
+		// A line without its end does not count when the beginning is looked for, but when lines are read.
+		from := len(lines) - int(n)
+		if !whole && len(lines) > 0 {
+			from--
+		}
+		want := lines[max(from, 0):]
+		want = want[:min(len(want), int(n))]
+		if got := out.String(); got != strings.Join(slices.Clone(want), "") {
+			rt.Fatalf("%d of %d: %q", n, len(lines), got)
+		}
+	})
+}
+
+func TestParse(t *testing.T) {
+	for line, want := range map[string]string{
+		stamp + " stdout F text\n":      "text\n",
+		stamp + " stderr P text\n":      "text",
+		stamp + " stderr P:more text\n": "text",
+		stamp + " stdout F \n":          "\n",
+		stamp + " stdin F text\n":       "none",
+		"x stdout F text\n":             "none",
+		stamp + " stdout\n":             "none",
+		"\n":                            "none",
+	} {
+		m, ok := parse([]byte(line))
+		if got := string(m.text); ok != (want != "none") || ok && (got != want || m.stderr != strings.Contains(line, "stderr")) {
+			t.Errorf("%q: %q %v", line, got, ok)
+		}
+	}
+}
