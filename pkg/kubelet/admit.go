@@ -17,11 +17,15 @@ import (
 
 	"keelson.dev/keelson/pkg/kubelet/allocation"
 	"keelson.dev/keelson/pkg/kubelet/eviction"
+	"keelson.dev/keelson/pkg/kubelet/shutdown"
 	"keelson.dev/keelson/pkg/kubelet/status"
 )
 
 // check puts the questions to a new pod in Kubernetes' order: the first answer that refuses counts.
 func (k *Kubelet) check(pod *v1.Pod, others []*v1.Pod) *allocation.Refusal {
+	if k.shutdown.Down() != nil {
+		return &allocation.Refusal{Reason: shutdown.RefusalReason, Message: shutdown.RefusalMessage}
+	}
 	if why := k.eviction.Refuses(pod); why != "" {
 		return &allocation.Refusal{Reason: eviction.Reason, Message: why}
 	}

@@ -39,6 +39,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/prober"
 	"keelson.dev/keelson/pkg/kubelet/qos"
 	"keelson.dev/keelson/pkg/kubelet/server"
+	"keelson.dev/keelson/pkg/kubelet/shutdown"
 	"keelson.dev/keelson/pkg/kubelet/static"
 	"keelson.dev/keelson/pkg/kubelet/status"
 	"keelson.dev/keelson/pkg/kubelet/volume"
@@ -108,6 +109,7 @@ type Kubelet struct {
 	sysctls    *allocation.Sysctls
 	hardware   *hardware
 	pins       *pins
+	shutdown   *shutdown.Manager
 
 	logs      *logs.Keeper
 	collector *images.Collector
@@ -155,6 +157,7 @@ func New(cfg Config) (*Kubelet, error) {
 	if k.hardware, err = newHardware(cfg, k.kept, k.drivers, func() { k.node.Poke() }, k.pins.again); err != nil {
 		return nil, err
 	}
+	k.shutdown = shutdown.New(k.shutdownConfig())
 	k.node = node.New(k.nodeConfig())
 	if err := k.upkeep(); err != nil {
 		return nil, err
@@ -205,7 +208,7 @@ func (k *Kubelet) nodeConfig() node.Config {
 	return node.Config{
 		Client: k.cfg.Client, Clock: k.cfg.Clock, Log: k.cfg.Log, Name: k.cfg.NodeName, Hostname: k.cfg.Hostname, IPs: k.cfg.NodeIPs,
 		Port: c.Port, Labels: k.cfg.Labels, Taints: c.RegisterWithTaints, Capacity: k.machine.Capacity(c.MaxPods), Allocatable: k.limits, Devices: k.hardware.devices.Resources, VolumesInUse: k.drivers.InUse,
-		Info: info, RuntimeVersion: k.runtime.version, Handlers: k.runtime.handlers, Features: k.runtime.features, Ready: k.runtime.ready,
+		Info: info, RuntimeVersion: k.runtime.version, Handlers: k.runtime.handlers, Features: k.runtime.features, Ready: k.ready,
 		Pressures: k.pressures,
 		Images:    k.runtime.images,
 		Period:    c.NodeStatusUpdateFrequency.Duration, LeaseDuration: time.Duration(c.NodeLeaseDurationSeconds) * time.Second,
@@ -318,6 +321,7 @@ func (k *Kubelet) work(ctx context.Context) error {
 	if k.hardware.cpus.Static() {
 		g.Go(func() error { return k.repin(ctx) })
 	}
+	g.Go(func() error { return k.shutdown.Run(ctx) })
 	g.Go(func() error { return k.logs.Run(ctx) })
 	g.Go(func() error { return k.collector.Run(ctx) })
 	return g.Wait()

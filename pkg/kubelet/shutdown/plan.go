@@ -1,0 +1,71 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package shutdown
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+)
+
+// critical is the least priority of pods that the system needs.
+const critical = 2_000_000_000
+
+// group are the pods from a priority upwards, as far as the next group.
+type group struct {
+	from  int32
+	grace time.Duration
+	pods  []*v1.Pod
+}
+
+// groups are those that a configuration makes, the lowest priority first; none if there is to be no time.
+func groups(c *kubeletconfig.KubeletConfiguration) []group {
+	var out []group
+	for _, p := range c.ShutdownGracePeriodByPodPriority {
+		out = append(out, group{from: p.Priority, grace: time.Duration(p.ShutdownGracePeriodSeconds) * time.Second})
+	}
+	if total, last := c.ShutdownGracePeriod.Duration, c.ShutdownGracePeriodCriticalPods.Duration; len(out) == 0 && total > 0 {
+		out = []group{{from: 0, grace: total - last}, {from: critical, grace: last}}
+	}
+	slices.SortFunc(out, func(a, b group) int { return cmp.Compare(a.from, b.from) })
+	return out
+}
+
+// total is the time that all groups take.
+func total(list []group) time.Duration {
+	sum := time.Duration(0)
+	for _, g := range list {
+		sum += g.grace
+	}
+	return sum
+}
+
+// fill puts each pod into its group. Pods below the lowest priority go with the lowest.
+func fill(list []group, pods []*v1.Pod) []group {
+	out := slices.Clone(list)
+	for _, pod := range pods {
+		priority := int32(0)
+		if pod.Spec.Priority != nil {
+			priority = *pod.Spec.Priority
+		}
+		i, exact := slices.BinarySearchFunc(out, priority, func(g group, p int32) int { return cmp.Compare(g.from, p) })
+		if !exact {
+			i = max(i-1, 0)
+		}
+		out[i].pods = append(slices.Clip(out[i].pods), pod)
+	}
+	return out
+}
+
+// graceOf is how many seconds a pod has to end itself: its own, at most those of its group.
+func graceOf(pod *v1.Pod, most time.Duration) int64 {
+	seconds := int64(most.Seconds())
+	if own := pod.Spec.TerminationGracePeriodSeconds; own != nil {
+		seconds = min(seconds, *own)
+	}
+	return seconds
+}
