@@ -113,6 +113,7 @@ type Kubelet struct {
 
 	logs      *logs.Keeper
 	collector *images.Collector
+	records   *images.Records
 	eviction  *eviction.Manager
 }
 
@@ -346,7 +347,7 @@ func (k *Kubelet) workerConfig() worker.Config {
 	return worker.Config{
 		Clock: k.cfg.Clock, Log: k.cfg.Log, Runtime: k.runtime.client, Volumes: k.volumes, Objects: k.objects, Cgroups: k.cgroups, Devices: k.hardware, Released: k.hardware.release, UserNamespace: k.userNamespace, Pinned: k.hardware.pinned,
 		Images: images.New(images.Config{
-			Runtime: k.runtime.client, Secrets: k.objects, Clock: k.cfg.Clock, Event: k.events.pod,
+			Runtime: k.runtime.client, Secrets: k.objects, Records: k.records, Clock: k.cfg.Clock, Event: k.events.pod,
 			Parallel: parallelPulls(c), Allow: pullRate(c),
 		}),
 		Status: k.status, Handler: k.handler, Event: k.events.pod, Listening: k.runtime.listening, Allocation: k.allocation, Left: k.left, Ready: k.runtime.networkReady,

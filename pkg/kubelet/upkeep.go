@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -34,7 +35,12 @@ func (k *Kubelet) upkeep() error {
 	if err != nil {
 		return err
 	}
+	k.records, err = images.NewRecords(filepath.Join(k.cfg.RootDir, "image_manager"), c, k.cfg.Clock, k.cfg.Log)
+	if err != nil {
+		return err
+	}
 	k.collector = images.NewCollector(images.CollectorConfig{
+		Listed: k.records.Prune,
 		Images: k.runtime.client.Images, Clock: k.cfg.Clock, Log: k.cfg.Log,
 		High: int(*c.ImageGCHighThresholdPercent), Low: int(*c.ImageGCLowThresholdPercent),
 		MinAge: c.ImageMinimumGCAge.Duration, MaxAge: c.ImageMaximumGCAge.Duration,

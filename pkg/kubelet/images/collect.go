@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -24,6 +25,8 @@ const collectPeriod = 5 * time.Minute
 
 // CollectorConfig is what a Collector needs.
 type CollectorConfig struct {
+	// Listed is told which images there were after a moment; it may be nil.
+	Listed func(ids []string, at time.Time)
 	Images runtimeapi.ImageServiceClient
 	Clock  clock.Clock
 	Log    *slog.Logger
@@ -139,6 +142,7 @@ func (c *Collector) RemoveUnused(ctx context.Context) error {
 
 // detect brings the records up to date.
 func (c *Collector) detect(ctx context.Context) error {
+	begun := c.cfg.Clock.Now()
 	list, err := c.cfg.Images.ListImages(ctx, &runtimeapi.ListImagesRequest{})
 	if err != nil {
 		return fmt.Errorf("list images: %s", cri.Message(err))
@@ -166,6 +170,9 @@ func (c *Collector) detect(ctx context.Context) error {
 		if !there[id] {
 			delete(c.known, id)
 		}
+	}
+	if c.cfg.Listed != nil {
+		c.cfg.Listed(slices.Collect(maps.Keys(there)), begun)
 	}
 	return nil
 }

@@ -5,7 +5,9 @@ package images
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"net/url"
 	"path"
@@ -15,6 +17,7 @@ import (
 	"github.com/distribution/reference"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 )
 
 // entry is one login of a docker configuration file.
@@ -25,17 +28,30 @@ type entry struct {
 	Email    string `json:"email"`
 }
 
+// credential is a login with the secret that it is from, if it is from one.
+type credential struct {
+	auth   *runtimeapi.AuthConfig
+	secret *kubeletconfig.ImagePullSecret
+}
+
+func credentialOf(s *v1.Secret, auth *runtimeapi.AuthConfig) credential {
+	sum := sha256.Sum256([]byte(auth.GetUsername() + "\x00" + auth.GetPassword()))
+	return credential{auth, &kubeletconfig.ImagePullSecret{
+		UID: string(s.UID), Namespace: s.Namespace, Name: s.Name, CredentialHash: hex.EncodeToString(sum[:]),
+	}}
+}
+
 // credentials returns the logins of the pod's pull secrets that are for the
 // image's registry, the most specific first. A secret that is missing or cannot
 // be read is as if the pod did not name it.
-func (p *Puller) credentials(ctx context.Context, pod *v1.Pod, image string) []*runtimeapi.AuthConfig {
+func (p *Puller) credentials(ctx context.Context, pod *v1.Pod, image string) []credential {
 	named, err := reference.ParseDockerRef(image)
 	if err != nil {
 		return nil
 	}
 	type match struct {
-		key  string
-		auth *runtimeapi.AuthConfig
+		key string
+		credential
 	}
 	var matches []match
 	for _, ref := range pod.Spec.ImagePullSecrets {
@@ -45,14 +61,14 @@ func (p *Puller) credentials(ctx context.Context, pod *v1.Pod, image string) []*
 		}
 		for key, e := range logins(secret) {
 			if matchesRegistry(key, named.Name()) {
-				matches = append(matches, match{key, e.config()})
+				matches = append(matches, match{key, credentialOf(secret, e.config())})
 			}
 		}
 	}
 	slices.SortStableFunc(matches, func(a, b match) int { return strings.Compare(b.key, a.key) })
-	var out []*runtimeapi.AuthConfig
+	var out []credential
 	for _, m := range matches {
-		out = append(out, m.auth)
+		out = append(out, m.credential)
 	}
 	return out
 }

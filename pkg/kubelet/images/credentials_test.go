@@ -58,7 +58,8 @@ func TestCredentials(t *testing.T) {
 		"other.example.com/app":      nil,
 	} {
 		var got []string
-		for _, a := range p.credentials(t.Context(), pod, image) {
+		for _, c := range p.credentials(t.Context(), pod, image) {
+			a := c.auth
 			got = append(got, a.Username+" "+a.Password)
 		}
 		if len(got) != len(want) {

@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/kubelet/cri"
@@ -56,6 +57,8 @@ type Runtime interface {
 // Config is what a Puller needs.
 type Config struct {
 	Runtime Runtime
+	// Records remember with what images were pulled; nil lets every pod use what is on the node.
+	Records *Records
 	// Parallel is how many pulls may go on at a time; 0 means any number.
 	Parallel int
 	// Allow tells whether a pull may begin now, so that registries are not asked too often; nil allows all.
@@ -124,7 +127,7 @@ func (p *Puller) Ensure(ctx context.Context, pod *v1.Pod, c *v1.Container, sandb
 	if err != nil {
 		return nil, p.fail(pod, c, ErrImageInspect, "InspectFailed", fmt.Sprintf("Failed to inspect image %q: %s", c.Image, cri.Message(err)))
 	}
-	if image != nil && c.ImagePullPolicy != v1.PullAlways {
+	if image != nil && c.ImagePullPolicy != v1.PullAlways && p.mayUse(ctx, pod, c.Image, image) {
 		p.event(pod, c, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", c.Image))
 		return image, nil
 	}
@@ -132,6 +135,20 @@ func (p *Puller) Ensure(ctx context.Context, pod *v1.Pod, c *v1.Container, sandb
 		return nil, p.fail(pod, c, ErrImageNeverPull, ErrImageNeverPull, fmt.Sprintf("Container image %q is not present with pull policy of Never", c.Image))
 	}
 	return p.pull(ctx, pod, c, spec, sandbox)
+}
+
+// mayUse tells whether the pod gets at an image that is on the node as it is.
+func (p *Puller) mayUse(ctx context.Context, pod *v1.Pod, name string, image *runtimeapi.Image) bool {
+	if p.cfg.Records == nil {
+		return true
+	}
+	return p.cfg.Records.MayUse(name, image.GetId(), func() []kubeletconfig.ImagePullSecret {
+		var out []kubeletconfig.ImagePullSecret
+		for _, c := range p.credentials(ctx, pod, name) {
+			out = append(out, *c.secret)
+		}
+		return out
+	})
 }
 
 func (p *Puller) pull(ctx context.Context, pod *v1.Pod, c *v1.Container, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
@@ -150,7 +167,7 @@ func (p *Puller) pull(ctx context.Context, pod *v1.Pod, c *v1.Container, spec *r
 	defer done()
 	waited := p.cfg.Clock.Since(now)
 	begun := p.cfg.Clock.Now()
-	ref, err := p.fetch(ctx, pod, spec, sandbox)
+	image, err := p.recorded(ctx, pod, spec, sandbox)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, &Error{Reason: ErrImagePull, Message: ctx.Err().Error(), Retry: p.cfg.Clock.Now()}
@@ -158,17 +175,36 @@ func (p *Puller) pull(ctx context.Context, pod *v1.Pod, c *v1.Container, spec *r
 		return nil, p.failedPull(pod, c, st, err)
 	}
 	took := p.cfg.Clock.Since(begun)
-	image, err := p.cfg.Runtime.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: ref, RuntimeHandler: spec.RuntimeHandler})
-	if err == nil && image == nil {
-		err = errors.New("the image is gone after it was pulled")
-	}
-	if err != nil {
-		return nil, p.failedPull(pod, c, st, err)
-	}
 	p.forget(pod, c.Image)
 	p.event(pod, c, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
 		c.Image, took.Truncate(time.Millisecond), (took+waited).Truncate(time.Millisecond), image.GetSize()))
 	return image, nil
+}
+
+// recorded pulls an image, and has it recorded with what it was pulled.
+func (p *Puller) recorded(ctx context.Context, pod *v1.Pod, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
+	r := p.cfg.Records
+	if r != nil {
+		if err := r.Begin(spec.Image); err != nil {
+			return nil, err
+		}
+	}
+	ref, secret, err := p.fetch(ctx, pod, spec, sandbox)
+	var image *runtimeapi.Image
+	if err == nil {
+		image, err = p.cfg.Runtime.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: ref, RuntimeHandler: spec.RuntimeHandler})
+	}
+	if err == nil && image == nil {
+		err = errors.New("the image is gone after it was pulled")
+	}
+	switch {
+	case r == nil:
+	case err != nil:
+		r.Failed(spec.Image)
+	default:
+		r.Pulled(spec.Image, image.GetId(), secret)
+	}
+	return image, err
 }
 
 func (p *Puller) failedPull(pod *v1.Pod, c *v1.Container, st *state, err error) error {
@@ -202,29 +238,29 @@ func explain(image string, err error) (reason, message string) {
 var errTooOften = errors.New("pull QPS exceeded")
 
 // fetch pulls with each of the pod's credentials that may be meant for the
-// image, or with none.
-func (p *Puller) fetch(ctx context.Context, pod *v1.Pod, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
+// image, or with none. It returns the secret that it took.
+func (p *Puller) fetch(ctx context.Context, pod *v1.Pod, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (ref string, with *kubeletconfig.ImagePullSecret, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
-	auths := p.credentials(ctx, pod, spec.Image)
-	if len(auths) == 0 {
-		auths = []*runtimeapi.AuthConfig{nil}
+	list := p.credentials(ctx, pod, spec.Image)
+	if len(list) == 0 {
+		list = []credential{{}}
 	}
 	var errs []error
-	for _, auth := range auths {
+	for _, c := range list {
 		if p.cfg.Allow != nil && !p.cfg.Allow() {
-			return "", errTooOften
+			return "", nil, errTooOften
 		}
-		ref, err := p.cfg.Runtime.PullImage(ctx, &runtimeapi.PullImageRequest{Image: spec, Auth: auth, SandboxConfig: sandbox})
+		ref, err := p.cfg.Runtime.PullImage(ctx, &runtimeapi.PullImageRequest{Image: spec, Auth: c.auth, SandboxConfig: sandbox})
 		if err == nil {
-			return ref, nil
+			return ref, c.secret, nil
 		}
 		errs = append(errs, err)
 	}
 	if len(errs) == 1 {
-		return "", errs[0]
+		return "", nil, errs[0]
 	}
-	return "", errors.Join(errs...)
+	return "", nil, errors.Join(errs...)
 }
 
 // state returns what is remembered of an image for a pod.

@@ -1,0 +1,249 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package images
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/distribution/reference"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/kubelet/checkpoint"
+)
+
+// maxSecrets bounds how many secrets a record gets beside the one that the image was pulled with.
+const maxSecrets = 100
+
+// Records remember with which secrets images were pulled, in the files that Kubernetes' kubelet
+// has, so that a pod does not get at an image that is on the node without being allowed to pull
+// it. They are safe for concurrent use.
+type Records struct {
+	pulling, pulled string // directories
+	policy          kubeletconfig.ImagePullCredentialsVerificationPolicy
+	allowed         []string // full names; those that end in / stand for all that begin so
+	clock           clock.Clock
+	log             *slog.Logger
+
+	mu     sync.Mutex // held while files are looked at or changed
+	wanted map[string]int
+}
+
+// NewRecords keeps records below a directory.
+func NewRecords(dir string, c *kubeletconfig.KubeletConfiguration, cl clock.Clock, log *slog.Logger) (*Records, error) {
+	r := &Records{
+		pulling: filepath.Join(dir, "pulling"), pulled: filepath.Join(dir, "pulled"),
+		policy: c.ImagePullCredentialsVerificationPolicy, clock: cl, log: log, wanted: map[string]int{},
+	}
+	switch r.policy {
+	case kubeletconfig.NeverVerify, kubeletconfig.NeverVerifyPreloadedImages, kubeletconfig.NeverVerifyAllowlistedImages, kubeletconfig.AlwaysVerify:
+	case "":
+		r.policy = kubeletconfig.NeverVerifyPreloadedImages
+	default:
+		return nil, fmt.Errorf("unknown image pull credential verification policy: %v", r.policy)
+	}
+	for _, pattern := range c.PreloadedImagesVerificationAllowlist {
+		name, all := strings.CutSuffix(pattern, "/*")
+		if strings.Contains(name, "*") {
+			return nil, fmt.Errorf("not a valid wildcard pattern: %q", pattern)
+		}
+		if all {
+			r.allowed = append(r.allowed, name+"/")
+			continue
+		}
+		named, err := reference.ParseNormalizedNamed(name)
+		if err != nil || !reference.IsNameOnly(named) {
+			return nil, fmt.Errorf("failed to parse image name %q", pattern)
+		}
+		r.allowed = append(r.allowed, named.Name())
+	}
+	for _, d := range []string{r.pulling, r.pulled} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return nil, fmt.Errorf("records of images: %w", err)
+		}
+	}
+	return r, nil
+}
+
+func file(dir, of string) string {
+	return filepath.Join(dir, fmt.Sprintf("sha256-%x", sha256.Sum256([]byte(of))))
+}
+
+// bare is an image's full name without tag and digest.
+func bare(image string) string {
+	named, err := reference.ParseDockerRef(image)
+	if err != nil {
+		return image
+	}
+	return named.Name()
+}
+
+// Begin notes that an image is about to be pulled. Without that note it must not be: if the
+// kubelet ended meanwhile, the image would be taken for one that anybody may have.
+func (r *Records) Begin(image string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	intent := kubeletconfig.ImagePullIntent{TypeMeta: typeOf("ImagePullIntent"), Image: image}
+	if err := checkpoint.WriteDurably(file(r.pulling, image), intent); err != nil {
+		return fmt.Errorf("failed to record image pull intent: %w", err)
+	}
+	r.wanted[image]++
+	return nil
+}
+
+func typeOf(kind string) metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: kubeletconfig.SchemeGroupVersion.String(), Kind: kind}
+}
+
+// Failed notes that an image was not pulled.
+func (r *Records) Failed(image string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.end(image)
+}
+
+// end takes a note back when nobody pulls the image any more. The caller holds the lock.
+func (r *Records) end(image string) {
+	if r.wanted[image]--; r.wanted[image] > 0 {
+		return
+	}
+	delete(r.wanted, image)
+	if err := os.Remove(file(r.pulling, image)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		r.log.Warn("Note of a pull stays", "image", image, "err", err)
+	}
+}
+
+// Pulled notes with what an image was pulled; a nil secret stands for what every pod of the node has.
+func (r *Records) Pulled(image, id string, secret *kubeletconfig.ImagePullSecret) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.add(image, id, secret); err != nil {
+		r.log.Warn("Pull is not recorded", "image", image, "err", err)
+		return // the note of the pull stays, so that the image is not for everybody
+	}
+	r.end(image)
+}
+
+// add adds to the record of an image. The caller holds the lock.
+func (r *Records) add(image, id string, secret *kubeletconfig.ImagePullSecret) error {
+	record, found := r.read(id)
+	if !found {
+		record = kubeletconfig.ImagePulledRecord{TypeMeta: typeOf("ImagePulledRecord"), ImageRef: id}
+	}
+	if record.CredentialMapping == nil {
+		record.CredentialMapping = map[string]kubeletconfig.ImagePullCredentials{}
+	}
+	name := bare(image)
+	has := record.CredentialMapping[name]
+	switch {
+	case has.NodePodsAccessible:
+		return nil
+	case secret == nil:
+		has = kubeletconfig.ImagePullCredentials{NodePodsAccessible: true}
+	default:
+		if slices.Contains(has.KubernetesSecrets, *secret) {
+			return nil
+		}
+		has.KubernetesSecrets = append(slices.DeleteFunc(has.KubernetesSecrets, func(s kubeletconfig.ImagePullSecret) bool { return sameSecret(s, *secret) }), *secret)
+	}
+	record.CredentialMapping[name] = has
+	record.LastUpdatedTime = metav1.NewTime(r.clock.Now())
+	return checkpoint.WriteDurably(file(r.pulled, id), record)
+}
+
+func sameSecret(a, b kubeletconfig.ImagePullSecret) bool {
+	return a.UID == b.UID && a.Namespace == b.Namespace && a.Name == b.Name
+}
+
+// read reads the record of an image; one that cannot be read is there and says nothing. The caller holds the lock.
+func (r *Records) read(id string) (kubeletconfig.ImagePulledRecord, bool) {
+	record := kubeletconfig.ImagePulledRecord{}
+	found, err := checkpoint.Read(file(r.pulled, id), &record)
+	if err != nil {
+		r.log.Warn("Record of an image cannot be read", "image", id, "err", err)
+		return kubeletconfig.ImagePulledRecord{TypeMeta: typeOf("ImagePulledRecord"), ImageRef: id}, true
+	}
+	return record, found
+}
+
+// MayUse tells whether a pod with these secrets gets at an image that is on the node without pulling it.
+func (r *Records) MayUse(image, id string, secrets func() []kubeletconfig.ImagePullSecret) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	record, found := r.read(id)
+	if !r.verifies(image, found) {
+		return true
+	}
+	has := record.CredentialMapping[bare(image)]
+	if has.NodePodsAccessible {
+		return true
+	}
+	if len(has.KubernetesSecrets) == 0 {
+		return false
+	}
+	for _, mine := range secrets() {
+		for _, s := range has.KubernetesSecrets {
+			if sameSecret(s, mine) || s.CredentialHash == mine.CredentialHash {
+				if len(has.KubernetesSecrets) < maxSecrets { // the other half of it may change next
+					if err := r.add(image, id, &mine); err != nil {
+						r.log.Warn("Secret of an image is not recorded", "image", image, "err", err)
+					}
+				}
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// verifies tells whether the policy asks for secrets. The caller holds the lock.
+func (r *Records) verifies(image string, recorded bool) bool {
+	switch r.policy {
+	case kubeletconfig.NeverVerify:
+		return false
+	case kubeletconfig.AlwaysVerify:
+		return true
+	case kubeletconfig.NeverVerifyAllowlistedImages:
+		name := bare(image)
+		return !slices.ContainsFunc(r.allowed, func(a string) bool {
+			return name == a || strings.HasSuffix(a, "/") && strings.HasPrefix(name, a)
+		})
+	}
+	_, err := os.Stat(file(r.pulling, image))
+	return recorded || err == nil
+}
+
+// Prune drops the records of images that were not on the node at that time.
+func (r *Records) Prune(ids []string, at time.Time) {
+	keep := map[string]bool{}
+	for _, id := range ids {
+		keep[file(r.pulled, id)] = true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list, err := filepath.Glob(filepath.Join(r.pulled, "sha256-*"))
+	if err != nil {
+		return // the pattern is good
+	}
+	for _, path := range list {
+		record := kubeletconfig.ImagePulledRecord{}
+		if _, err := checkpoint.Read(path, &record); err != nil || keep[path] || !record.LastUpdatedTime.Time.Before(at) {
+			continue
+		}
+		if err := os.Remove(path); err != nil {
+			r.log.Warn("Record of an image stays", "image", record.ImageRef, "err", err)
+		}
+	}
+}
