@@ -141,6 +141,9 @@ func run(t *testing.T, f func(m *machine), c *kubeletconfig.KubeletConfiguration
 	})
 }
 
+// pass lets virtual time go by.
+func pass(d time.Duration) { <-clock.Real().NewTimer(d).C() }
+
 func TestShutdown(t *testing.T) {
 	pods := []*v1.Pod{podOf("web", 0, 5), podOf("slow", 100, 60), podOf("dns", critical, 60), podOf("late", critical+1000, 60)}
 	prepare := func(m *machine) {
@@ -151,7 +154,7 @@ func TestShutdown(t *testing.T) {
 			t.Fatalf("locks %d, delay %s, %v", m.locks, m.delay, s.Down())
 		}
 		m.events <- true
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		want := []string{"0s end web 5", "0s end slow 20", "20s end dns 10", "20s end late 10", "22s let go"}
 		if !slices.Equal(m.story, want) || s.Down() == nil {
 			t.Errorf("%q, %v", m.story, s.Down())
@@ -166,7 +169,7 @@ func TestShutdown(t *testing.T) {
 
 func TestWithoutLogind(t *testing.T) {
 	run(t, func(m *machine) { m.fails = 3 }, times(30*time.Second, 0), func(m *machine, _ *Manager) {
-		time.Sleep(3*retryPeriod + time.Second)
+		pass(3*retryPeriod + time.Second)
 		if m.locks != 1 {
 			t.Errorf("%d locks once there is a bus", m.locks)
 		}
