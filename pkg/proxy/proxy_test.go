@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -74,6 +75,21 @@ func TestClusterIP(t *testing.T) {
 		c.endpoints("web", corev1.ProtocolTCP, old, on("n1", b))
 		c.eventually("only the ready one", func() bool { return client.spread(vip(s), 10)[b.name] == 10 })
 	})
+}
+
+// TestServiceCIDR: what is sent to a range goes on until it becomes one of Services, and is
+// then dropped unless a Service has the address.
+func TestServiceCIDR(t *testing.T) {
+	c := newCluster(t, nil)
+	client, outside := c.pod(), &pod{space: c.outside, name: "outside"}
+	c.outside.address("eth0", "10.97.0.5/32")
+	outside.serve()
+	c.reachable(client.space, "10.97.0.5:8080")
+	_, err := c.client.NetworkingV1().ServiceCIDRs().Create(t.Context(), &networkingv1.ServiceCIDR{
+		ObjectMeta: metav1.ObjectMeta{Name: "more"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.97.0.0/16"}},
+	}, metav1.CreateOptions{})
+	c.must(err)
+	c.refused(client.space, "10.97.0.5:8080")
 }
 
 func TestHairpin(t *testing.T) {

@@ -9,15 +9,18 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
+	"github.com/google/nftables"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"keelson.dev/keelson/pkg/nft"
 	"keelson.dev/keelson/pkg/proxy/kernel"
 	"keelson.dev/keelson/pkg/proxy/ruleset"
 )
@@ -188,7 +191,7 @@ func TestKill(t *testing.T) {
 }
 
 // TestTableRemoved checks that the proxy makes its table again when somebody has flushed
-// the ruleset.
+// the ruleset, and leaves alone what somebody else has there.
 func TestTableRemoved(t *testing.T) {
 	c := newCluster(t, nil)
 	a, client := c.pod(), c.pod()
@@ -197,7 +200,17 @@ func TestTableRemoved(t *testing.T) {
 	k, err := kernel.Open(kernel.Config{Family: ruleset.IPv4, NetNS: int(c.ns)})
 	c.must(err)
 	defer k.Close()
+	conn, err := nft.Open(int(c.ns))
+	c.must(err)
+	defer conn.Close()
+	conn.AddTable(&nftables.Table{Name: "foreign", Family: nftables.TableFamilyIPv4})
+	c.must(conn.Commit(nil))
 	c.must(k.Remove())
 	c.svc("other", corev1.ProtocolTCP, nil, on("n1", a)) // a change that the kernel refuses
 	c.reachable(client.space, vip(s))
+	tables, err := conn.ListTables()
+	c.must(err)
+	if !slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == "foreign" }) {
+		t.Error("somebody else's table is gone")
+	}
 }
