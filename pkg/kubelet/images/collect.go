@@ -97,10 +97,10 @@ func (c *Collector) Run(ctx context.Context) error {
 func (c *Collector) Collect(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.detect(ctx); err != nil {
+	now, err := c.detect(ctx)
+	if err != nil {
 		return err
 	}
-	now := c.cfg.Clock.Now()
 	if c.cfg.MaxAge > 0 {
 		if _, err := c.remove(ctx, expired(c.records(), now, c.begun, c.cfg.MaxAge)); err != nil {
 			return err
@@ -133,23 +133,25 @@ func (c *Collector) Collect(ctx context.Context) error {
 func (c *Collector) RemoveUnused(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.detect(ctx); err != nil {
+	now, err := c.detect(ctx)
+	if err != nil {
 		return err
 	}
-	_, err := c.remove(ctx, choose(c.records(), c.cfg.Clock.Now(), 0, ^uint64(0)))
+	_, err = c.remove(ctx, choose(c.records(), now, 0, ^uint64(0)))
 	return err
 }
 
-// detect brings the records up to date.
-func (c *Collector) detect(ctx context.Context) error {
+// detect brings the records up to date. What is in use has been used at the time it
+// returns, which is the one to judge the records by.
+func (c *Collector) detect(ctx context.Context) (time.Time, error) {
 	begun := c.cfg.Clock.Now()
 	list, err := c.cfg.Images.ListImages(ctx, &runtimeapi.ListImagesRequest{})
 	if err != nil {
-		return fmt.Errorf("list images: %s", cri.Message(err))
+		return time.Time{}, fmt.Errorf("list images: %s", cri.Message(err))
 	}
 	inUse, err := c.cfg.InUse(ctx)
 	if err != nil {
-		return fmt.Errorf("images in use: %w", err)
+		return time.Time{}, fmt.Errorf("images in use: %w", err)
 	}
 	now := c.cfg.Clock.Now()
 	there := map[string]bool{}
@@ -174,7 +176,7 @@ func (c *Collector) detect(ctx context.Context) error {
 	if c.cfg.Listed != nil {
 		c.cfg.Listed(slices.Collect(maps.Keys(there)), begun)
 	}
-	return nil
+	return now, nil
 }
 
 func (c *Collector) records() []record {

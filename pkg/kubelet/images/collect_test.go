@@ -88,6 +88,32 @@ func TestCollect(t *testing.T) {
 	}
 }
 
+// ticking is a clock by which no two looks are at the same time.
+type ticking struct{ *testclock.FakeClock }
+
+func (c ticking) Now() time.Time {
+	c.Step(time.Nanosecond)
+	return c.FakeClock.Now()
+}
+
+// TestImagesInUseStayAsTimeGoesOn: time passes between the look at what is in use and
+// the choice of what goes.
+func TestImagesInUseStayAsTimeGoesOn(t *testing.T) {
+	s := &store{images: []*runtimeapi.Image{{Id: "running", Size: 1}, {Id: "unused", Size: 1}}}
+	k := NewCollector(CollectorConfig{
+		Images: s, Clock: ticking{testclock.NewFakeClock(time.Unix(0, 0))}, Log: slog.New(slog.DiscardHandler), High: 50, Low: 0,
+		Disk:  func(context.Context) (uint64, uint64, error) { return 100, 10, nil },
+		InUse: func(context.Context) (map[string]bool, error) { return map[string]bool{"running": true}, nil },
+		Event: func(string, string) {},
+	})
+	for name, collect := range map[string]func(context.Context) error{"collect": k.Collect, "full": k.RemoveUnused} {
+		_ = collect(t.Context()) // there may be too little to free
+		if got := s.ids(); !slices.Equal(got, []string{"running"}) {
+			t.Errorf("%s: images %v", name, got)
+		}
+	}
+}
+
 func TestExpired(t *testing.T) {
 	begun := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	at := func(h int) time.Time { return begun.Add(time.Duration(h) * time.Hour) }
