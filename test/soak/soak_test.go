@@ -25,7 +25,7 @@ const (
 	clusterName = "soak"
 	nodes       = 2
 	// patience is how long anything may take once nothing is killed any more.
-	patience = 6 * time.Minute
+	patience = 10 * time.Minute
 )
 
 // settings are what the environment says.
