@@ -17,7 +17,6 @@ require (
 	k8s.io/apiserver v0.36.6
 	k8s.io/client-go v0.36.6
 	k8s.io/component-helpers v0.36.6
-	k8s.io/cri-client v0.36.6
 	k8s.io/cri-streaming v0.36.6
 	k8s.io/endpointslice v0.36.6
 	k8s.io/externaljwt v0.36.6
