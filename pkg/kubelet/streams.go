@@ -7,6 +7,9 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"os"
+	"path/filepath"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -78,6 +81,21 @@ func (s *streams) PortForward(ctx context.Context, pod *v1.Pod, ports []int32) (
 		return nil, err
 	}
 	return url.Parse(resp.Url)
+}
+
+// Checkpoint implements server.Runtime.
+func (s *streams) Checkpoint(ctx context.Context, pod *v1.Pod, container string, seconds int64) (string, error) {
+	id, err := s.running(ctx, pod, container)
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(s.cfg.RootDir, "checkpoints")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	file := filepath.Join(dir, fmt.Sprintf("checkpoint-%s_%s-%s-%s.tar", pod.Name, pod.Namespace, container, s.cfg.Clock.Now().Format(time.RFC3339)))
+	_, err = s.runtime.client.Runtime.CheckpointContainer(ctx, &runtimeapi.CheckpointContainerRequest{ContainerId: id, Location: file, Timeout: seconds})
+	return file, err
 }
 
 // Run implements server.Runtime.

@@ -307,6 +307,10 @@ func (n *node) Attach(context.Context, *v1.Pod, string, server.StreamOptions) (*
 	return n.command()
 }
 func (n *node) PortForward(context.Context, *v1.Pod, []int32) (*url.URL, error) { return n.command() }
+func (n *node) Checkpoint(context.Context, *v1.Pod, string, int64) (string, error) {
+	_, err := n.command()
+	return "", err
+}
 func (n *node) Run(context.Context, *v1.Pod, string, []string) ([]byte, error) {
 	_, err := n.command()
 	return nil, err

@@ -37,13 +37,14 @@ type Client struct {
 
 // Dial makes a client of the runtime at endpoint, for example unix:///run/containerd/containerd.sock.
 // It does not wait for a connection.
-func Dial(endpoint string) (*Client, error) {
+func Dial(endpoint string, m *Metrics) (*Client, error) {
 	if strings.HasPrefix(endpoint, "/") {
 		endpoint = "unix://" + endpoint
 	}
 	conn, err := grpc.NewClient(endpoint,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("localhost"),
+		grpc.WithUnaryInterceptor(m.measure),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, MaxDelay: maxReconnect},

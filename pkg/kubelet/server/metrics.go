@@ -68,7 +68,7 @@ func pathRoot(path string) string {
 		root += "/" + parts[1]
 	}
 	switch root {
-	case "exec", "attach", "portForward", "run", "containerLogs", "logs", "pods", "runningpods", "stats", "healthz", "configz", "debug",
+	case "exec", "attach", "portForward", "run", "containerLogs", "logs", "pods", "runningpods", "stats", "healthz", "configz", "debug", "checkpoint",
 		"metrics", "metrics/resource", "metrics/probes":
 		return root
 	}

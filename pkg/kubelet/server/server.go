@@ -59,6 +59,9 @@ type Runtime interface {
 	Exec(ctx context.Context, pod *v1.Pod, container string, command []string, o StreamOptions) (*url.URL, error)
 	Attach(ctx context.Context, pod *v1.Pod, container string, o StreamOptions) (*url.URL, error)
 	PortForward(ctx context.Context, pod *v1.Pod, ports []int32) (*url.URL, error)
+	// Checkpoint writes the state of a running container to a file within so many seconds (0: the
+	// runtime's own time) and returns its name.
+	Checkpoint(ctx context.Context, pod *v1.Pod, container string, seconds int64) (file string, err error)
 	// Run runs a command to its end and returns stdout and stderr together.
 	Run(ctx context.Context, pod *v1.Pod, container string, command []string) ([]byte, error)
 }
@@ -179,7 +182,7 @@ func (s *Server) Handler() http.Handler {
 	if s.cfg.Kubelet.EnableDebuggingHandlers == nil || *s.cfg.Kubelet.EnableDebuggingHandlers {
 		s.debugging(mux)
 	} else {
-		for _, root := range []string{"/run/", "/exec/", "/attach/", "/portForward/", "/containerLogs/", "/runningpods/", "/debug/pprof/", "/logs/", "/configz"} {
+		for _, root := range []string{"/run/", "/exec/", "/attach/", "/portForward/", "/containerLogs/", "/runningpods/", "/debug/pprof/", "/logs/", "/configz", "/checkpoint/"} {
 			mux.Handle(root, disabled("Debug endpoints are disabled."))
 		}
 	}
@@ -224,6 +227,7 @@ func (s *Server) debugging(mux *http.ServeMux) {
 	}
 	mux.HandleFunc("POST /run/{namespace}/{pod}/{container}", s.run)
 	mux.HandleFunc("POST /run/{namespace}/{pod}/{uid}/{container}", s.run)
+	mux.HandleFunc("POST /checkpoint/{namespace}/{pod}/{container}", s.checkpoint)
 	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", s.containerLogs)
 	mux.HandleFunc("GET /runningpods", s.runningPods)
 	mux.HandleFunc("GET /runningpods/{$}", s.runningPods)

@@ -89,6 +89,13 @@ func (k *kubelet) PortForward(_ context.Context, pod *v1.Pod, ports []int32) (*u
 	return url.Parse(r.Url)
 }
 
+func (k *kubelet) Checkpoint(_ context.Context, pod *v1.Pod, container string, seconds int64) (string, error) {
+	if seconds < 0 {
+		return "", errors.New("no time")
+	}
+	return fmt.Sprintf("/c/%s-%s-%d.tar", pod.Name, container, seconds), nil
+}
+
 func (k *kubelet) Run(_ context.Context, _ *v1.Pod, container string, command []string) ([]byte, error) {
 	return []byte(container + ":" + strings.Join(command, "|")), nil
 }
@@ -145,7 +152,7 @@ func start(t *testing.T) *fixture {
 		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "u1"},
 		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c"}}},
 	}}
-	f.grant(t, "operator", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes/proxy", "nodes/stats", "nodes/metrics", "nodes/log"}, Verbs: []string{"*"}})
+	f.grant(t, "operator", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes/proxy", "nodes/stats", "nodes/metrics", "nodes/log", "nodes/checkpoint"}, Verbs: []string{"*"}})
 	f.grant(t, "metrics", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes/metrics", "nodes/pods"}, Verbs: []string{"get"}})
 	f.grant(t, "reader", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes/proxy"}, Verbs: []string{"get"}})
 	f.grant(t, "nobody")
@@ -410,4 +417,24 @@ func TestPortForward(t *testing.T) {
 	}
 	close(stop)
 	<-done
+}
+
+func TestCheckpoint(t *testing.T) {
+	f := start(t)
+	for _, c := range []struct {
+		path string
+		code int
+		body string
+	}{
+		{"/checkpoint/ns/p/c", 200, `{"items":["/c/p-c-0.tar"]}`},
+		{"/checkpoint/ns/p/c?timeout=1&timeout=2", 200, `{"items":["/c/p-c-2.tar"]}`},
+		{"/checkpoint/ns/p/c?timeout=-1", 500, "checkpointing of ns/p/c failed (no time)"},
+		{"/checkpoint/ns/p/c?timeout=x", 404, "cannot parse value of timeout parameter"},
+		{"/checkpoint/ns/q/c", 404, "pod does not exist"},
+		{"/checkpoint/ns/p/d", 404, "container d does not exist"},
+	} {
+		if code, body := f.do(t, "operator", "POST", c.path); code != c.code || strings.TrimSpace(body) != c.body {
+			t.Errorf("%s: %d %q", c.path, code, body)
+		}
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -39,6 +40,8 @@ type Config struct {
 	Allocation Allocation
 	// Released is told of pods of which nothing runs any more.
 	Released func(ctx context.Context, uid types.UID) error
+	// Started is told how long it took from the first sight of a pod until it was seen to run; it may be nil.
+	Started func(took time.Duration)
 	// Left is told of pods of which nothing is left on the node.
 	Left func(uid types.UID)
 	// Ready returns nil once sandboxes can be made.

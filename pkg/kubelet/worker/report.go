@@ -86,11 +86,15 @@ func (w *worker) show() {
 		s.Conditions = foreign(l.pod.Status.Conditions, s.Conditions)
 		base.Status = s
 	}
-	w.cfg.Status.Set(l.pod, status.Compute(status.Input{
+	now := status.Compute(status.Input{
 		Pod: base, Seen: l.seen, Now: w.cfg.Clock.Now(), Waiting: w.shown.waiting, Probed: w.probes.Probed, Message: w.message,
 		HostIPs: w.cfg.HostIPs, SandboxReady: box != nil && box.Ready, Ending: w.shown.ending, Ended: w.shown.over, Verdict: l.verdict, Resize: l.resize,
 		RuntimeName: w.cfg.RuntimeName, RecursiveReadOnly: w.cfg.RecursiveReadOnly(handler),
-	}))
+	})
+	w.cfg.Status.Set(l.pod, now)
+	if now.Phase == v1.PodRunning {
+		w.started()
+	}
 }
 
 // foreign brings the conditions that others have set up to date with the API's.

@@ -34,6 +34,7 @@ type worker struct {
 	in struct { // what others hand in
 		sync.Mutex
 		pod     *v1.Pod
+		seen    time.Time // first, if nothing of it ran then and it was not seen to run since
 		removed bool
 		verdict *status.Verdict
 		grace   *int64             // of an eviction
@@ -73,12 +74,26 @@ func (w *worker) poke() {
 
 func (w *worker) set(pod *v1.Pod) {
 	w.in.Lock()
+	if w.in.pod == nil && pod.Status.StartTime == nil {
+		w.in.seen = w.cfg.Clock.Now()
+	}
 	w.in.pod = pod
 	if pod.DeletionTimestamp != nil {
 		w.interrupt()
 	}
 	w.in.Unlock()
 	w.poke()
+}
+
+// started tells once how long the pod took to run.
+func (w *worker) started() {
+	w.in.Lock()
+	seen := w.in.seen
+	w.in.seen = time.Time{}
+	w.in.Unlock()
+	if !seen.IsZero() && w.cfg.Started != nil {
+		w.cfg.Started(w.cfg.Clock.Since(seen))
+	}
 }
 
 func (w *worker) remove() {
