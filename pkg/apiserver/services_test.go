@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -81,6 +82,41 @@ func TestServersShareServiceRanges(t *testing.T) {
 	}
 	if _, err := two.Client.CoreV1().Services("default").Create(t.Context(), service("again", nil), metav1.CreateOptions{}); err != nil {
 		t.Errorf("after a delete: %v", err)
+	}
+}
+
+// TestNodePortsExhausted: who comes when every node port is taken is told so, and has
+// nothing: no Service, no address. A port that is given back is given out again.
+func TestNodePortsExhausted(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
+		c.ServiceNodePorts = config.PortRange{First: 30000, Last: 30001}
+	}})
+	api := s.Client.CoreV1().Services("default")
+	create := func(name string) error {
+		_, err := api.Create(t.Context(), service(name, func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort }), metav1.CreateOptions{})
+		return err
+	}
+	for _, name := range []string{"one", "two"} {
+		if err := create(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const want = "Internal error occurred: failed to allocate a nodePort: range is full"
+	if err := create("three"); !apierrors.IsInternalError(err) || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+	list, err := s.Client.NetworkingV1().IPAddresses().List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) != 3 { // that of "kubernetes" too
+		t.Errorf("%d addresses are taken, %v", len(list.Items), err)
+	}
+	if _, err := api.Get(t.Context(), "three", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the refused service: %v", err)
+	}
+	if err := api.Delete(t.Context(), "one", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := create("three"); err != nil {
+		t.Errorf("after a port was given back: %v", err)
 	}
 }
 
