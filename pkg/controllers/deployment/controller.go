@@ -296,6 +296,9 @@ func (w *work) recreate(ctx context.Context) error {
 		return w.writeStatus(ctx)
 	}
 	for _, s := range w.old {
+		if s.Status.Replicas > 0 {
+			return w.writeStatus(ctx) // woken when it says that it has none
+		}
 		pods, err := w.podsOf(s)
 		if err != nil {
 			return err

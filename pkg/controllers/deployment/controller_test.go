@@ -68,3 +68,64 @@ func TestRevisions(t *testing.T) {
 		}
 	}
 }
+
+// TestRecreate: new pods are started once the old ReplicaSet has none, by what it says
+// of itself too: whoever follows the Deployment never sees both at once.
+func TestRecreate(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	controllertest.RunAs(t, s, "deployment-controller", controller.Options{}, New)
+	deployments, sets, ctx := s.Client.AppsV1().Deployments(metav1.NamespaceDefault), s.Client.AppsV1().ReplicaSets(metav1.NamespaceDefault), t.Context()
+	replicas, labels := int32(1), map[string]string{"app": "web"}
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: appsv1.DeploymentSpec{
+		Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels}, Strategy: appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType},
+		Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "one"}}}},
+	}}
+	if _, err := deployments.Create(ctx, d, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	count := func(n int, size int32) []appsv1.ReplicaSet {
+		t.Helper()
+		var list *appsv1.ReplicaSetList
+		controllertest.Eventually(t, "replica sets", func(ctx context.Context) (any, bool) {
+			var err error
+			if list, err = sets.List(ctx, metav1.ListOptions{}); err != nil {
+				return err, false
+			}
+			return list, len(list.Items) == n && *list.Items[0].Spec.Replicas == size
+		})
+		return list.Items
+	}
+	say := func(set appsv1.ReplicaSet, pods int32) {
+		t.Helper()
+		set.Status.Replicas = pods
+		if _, err := sets.UpdateStatus(ctx, &set, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	say(count(1, 1)[0], 1)
+	change := func(spec string, generation int64) {
+		t.Helper()
+		if _, err := deployments.Patch(ctx, "web", types.StrategicMergePatchType, []byte(`{"spec":`+spec+`}`), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		controllertest.Eventually(t, "sync", func(ctx context.Context) (any, bool) {
+			d, err := deployments.Get(ctx, "web", metav1.GetOptions{})
+			if err != nil {
+				return err, false
+			}
+			return d, d.Status.ObservedGeneration == generation
+		})
+	}
+	change(`{"template":{"spec":{"containers":[{"name":"c","image":"two"}]}}}`, 2)
+	count(1, 0)
+	// A sync that sees the old set shrunk and without pods, which it has not said yet.
+	change(`{"revisionHistoryLimit":5}`, 3)
+	say(count(1, 0)[0], 0)
+	controllertest.Eventually(t, "new replica set", func(ctx context.Context) (any, bool) {
+		list, err := sets.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err, false
+		}
+		return list, len(list.Items) == 2
+	})
+}
