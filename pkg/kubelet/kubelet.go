@@ -58,6 +58,7 @@ type Config struct {
 	Labels   map[string]string
 	RootDir  string
 	CertDir  string
+	Plugins  Plugins
 	// ExternalNetwork leaves the pod network to what the operator installed.
 	ExternalNetwork bool
 	// Version is what the kubelet says it is.
@@ -68,6 +69,12 @@ type Config struct {
 	Clock          clock.Clock
 	Log            *slog.Logger
 	Metrics        *prometheus.Registry
+}
+
+// Plugins are programs that give logins for images; both empty if there are none.
+type Plugins struct {
+	// Config is a CredentialProviderConfig, or a directory of such files; BinDir has the programs.
+	Config, BinDir string
 }
 
 // Where things are on a node, as everything around Kubernetes expects it.
@@ -115,6 +122,7 @@ type Kubelet struct {
 	logs      *logs.Keeper
 	collector *images.Collector
 	records   *images.Records
+	providers *images.Plugins // nil if there are none
 	eviction  *eviction.Manager
 }
 
@@ -360,7 +368,7 @@ func (k *Kubelet) workerConfig() worker.Config {
 	return worker.Config{
 		Clock: k.cfg.Clock, Log: k.cfg.Log, Runtime: k.runtime.client, Volumes: k.volumes, Objects: k.objects, Cgroups: k.cgroups, Devices: k.hardware, Released: k.hardware.release, UserNamespace: k.userNamespace, Pinned: k.hardware.pinned,
 		Images: images.New(images.Config{
-			Runtime: k.runtime.client, Secrets: k.objects, Records: k.records, Clock: k.cfg.Clock, Event: k.events.pod,
+			Runtime: k.runtime.client, Secrets: k.objects, Records: k.records, Plugins: k.providers, Clock: k.cfg.Clock, Event: k.events.pod,
 			Parallel: parallelPulls(c), Allow: pullRate(c),
 		}),
 		Status: k.status, Handler: k.handler, Event: k.events.pod, Started: k.started, Listening: k.runtime.listening, Allocation: k.allocation, Left: k.left, Ready: k.runtime.networkReady,

@@ -12,6 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson.dev/keelson/pkg/kubelet/cri"
@@ -39,6 +40,11 @@ func (k *Kubelet) upkeep() error {
 	if err != nil {
 		return err
 	}
+	if k.cfg.Plugins.Config != "" {
+		if k.providers, err = images.NewPlugins(k.pluginsConfig()); err != nil {
+			return err
+		}
+	}
 	k.collector = images.NewCollector(images.CollectorConfig{
 		Listed: k.records.Prune,
 		Images: k.runtime.client.Images, Clock: k.cfg.Clock, Log: k.cfg.Log,
@@ -57,6 +63,25 @@ func (k *Kubelet) upkeep() error {
 		Evict: k.evict, Event: k.events.node, Changed: func() { k.node.Poke() },
 	})
 	return nil
+}
+
+// imageToken is how long a service account's token is good for that a credential provider gets.
+const imageToken = 10 * time.Minute
+
+func (k *Kubelet) pluginsConfig() images.PluginsConfig {
+	return images.PluginsConfig{
+		File: k.cfg.Plugins.Config, BinDir: k.cfg.Plugins.BinDir, Clock: k.cfg.Clock, Log: k.cfg.Log, Metrics: k.cfg.Metrics,
+		ServiceAccount: func(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error) {
+			return k.cfg.Client.CoreV1().ServiceAccounts(namespace).Get(ctx, name, metav1.GetOptions{})
+		},
+		Token: func(ctx context.Context, pod *v1.Pod, audience string) (string, error) {
+			t, err := k.objects.ServiceAccountToken(ctx, pod, pod.Spec.ServiceAccountName, []string{audience}, imageToken)
+			if err != nil {
+				return "", err
+			}
+			return t.Token, nil
+		},
+	}
 }
 
 // observe measures the node.

@@ -36,6 +36,7 @@ type options struct {
 	daemon.Flags
 	config, hostname, nodeIP, rootDir, certDir, endpoint, network, manifests string
 	bootstrap                                                                string
+	plugins                                                                  kubelet.Plugins
 	labels                                                                   map[string]string
 	taints                                                                   []string
 }
@@ -53,6 +54,8 @@ func parse(args []string, stderr io.Writer) (*options, *kubeletconfig.KubeletCon
 	fs.StringVar(&o.bootstrap, "bootstrap-kubeconfig", o.bootstrap, "kubeconfig to ask for a client certificate with, if --kubeconfig is not there yet")
 	fs.StringVar(&o.endpoint, "container-runtime-endpoint", o.endpoint, "socket of the container runtime; wins over the configuration")
 	fs.StringVar(&o.manifests, "pod-manifest-path", o.manifests, "directory of static pods, or a file with one; wins over the configuration")
+	fs.StringVar(&o.plugins.Config, "image-credential-provider-config", "", "CredentialProviderConfig, or a directory of them: programs that give logins for images")
+	fs.StringVar(&o.plugins.BinDir, "image-credential-provider-bin-dir", "", "directory of those programs")
 	fs.StringVar(&o.network, "network-plugin", o.network, "who makes the pod network: keelson, or external for a CNI plugin that was installed")
 	fs.StringToStringVar(&o.labels, "node-labels", nil, "labels to register the node with")
 	fs.StringSliceVar(&o.taints, "register-with-taints", nil, "taints to register the node with, KEY=VALUE:EFFECT")
@@ -61,6 +64,9 @@ func parse(args []string, stderr io.Writer) (*options, *kubeletconfig.KubeletCon
 	}
 	if o.network != networkOwn && o.network != networkExternal {
 		return nil, nil, fmt.Errorf("--network-plugin=%s: want %s or %s", o.network, networkOwn, networkExternal)
+	}
+	if (o.plugins.Config == "") != (o.plugins.BinDir == "") {
+		return nil, nil, errors.New("--image-credential-provider-config and --image-credential-provider-bin-dir go together")
 	}
 	c, err := load(o.config)
 	if err != nil {
@@ -150,7 +156,7 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	k, err := kubelet.New(kubelet.Config{
 		GetCertificate: serving,
 		Client:         client, Kubelet: c, NodeName: name, Hostname: name, NodeIPs: ips, Labels: o.labels,
-		RootDir: o.rootDir, CertDir: o.certDir, ExternalNetwork: o.network == networkExternal, Version: daemon.Version,
+		RootDir: o.rootDir, CertDir: o.certDir, Plugins: o.plugins, ExternalNetwork: o.network == networkExternal, Version: daemon.Version,
 		Clock: clock.Real(), Log: log, Metrics: registry,
 	})
 	if err != nil {

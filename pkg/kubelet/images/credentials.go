@@ -28,32 +28,35 @@ type entry struct {
 	Email    string `json:"email"`
 }
 
-// credential is a login with the secret that it is from, if it is from one.
+// credential is a login with the secret or the service account that it is for, if it is for one and not for the whole node.
 type credential struct {
-	auth   *runtimeapi.AuthConfig
-	secret *kubeletconfig.ImagePullSecret
+	auth    *runtimeapi.AuthConfig
+	secret  *kubeletconfig.ImagePullSecret
+	account *kubeletconfig.ImagePullServiceAccount
+}
+
+// login is a credential for the images that its key, the registry, covers.
+type login struct {
+	key string
+	credential
 }
 
 func credentialOf(s *v1.Secret, auth *runtimeapi.AuthConfig) credential {
 	sum := sha256.Sum256([]byte(auth.GetUsername() + "\x00" + auth.GetPassword()))
-	return credential{auth, &kubeletconfig.ImagePullSecret{
+	return credential{auth: auth, secret: &kubeletconfig.ImagePullSecret{
 		UID: string(s.UID), Namespace: s.Namespace, Name: s.Name, CredentialHash: hex.EncodeToString(sum[:]),
 	}}
 }
 
 // credentials returns the logins of the pod's pull secrets that are for the
-// image's registry, the most specific first. A secret that is missing or cannot
-// be read is as if the pod did not name it.
+// image's registry, and then those of the node's plugins, of each the most specific first.
+// A secret that is missing or cannot be read is as if the pod did not name it.
 func (p *Puller) credentials(ctx context.Context, pod *v1.Pod, image string) []credential {
 	named, err := reference.ParseDockerRef(image)
 	if err != nil {
 		return nil
 	}
-	type match struct {
-		key string
-		credential
-	}
-	var matches []match
+	var own []login
 	for _, ref := range pod.Spec.ImagePullSecrets {
 		secret, err := p.cfg.Secrets.Secret(ctx, pod.Namespace, ref.Name)
 		if err != nil {
@@ -61,14 +64,16 @@ func (p *Puller) credentials(ctx context.Context, pod *v1.Pod, image string) []c
 		}
 		for key, e := range logins(secret) {
 			if matchesRegistry(key, named.Name()) {
-				matches = append(matches, match{key, credentialOf(secret, e.config())})
+				own = append(own, login{key, credentialOf(secret, e.config())})
 			}
 		}
 	}
-	slices.SortStableFunc(matches, func(a, b match) int { return strings.Compare(b.key, a.key) })
 	var out []credential
-	for _, m := range matches {
-		out = append(out, m.credential)
+	for _, list := range [][]login{own, p.cfg.Plugins.logins(ctx, pod, named.Name())} {
+		slices.SortStableFunc(list, func(a, b login) int { return strings.Compare(b.key, a.key) })
+		for _, l := range list {
+			out = append(out, l.credential)
+		}
 	}
 	return out
 }

@@ -15,7 +15,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/kubelet/cri"
@@ -67,7 +66,9 @@ type Config struct {
 	Secrets interface {
 		Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
 	}
-	Clock clock.Clock
+	// Plugins give logins beside the pods' secrets; nil if there are none.
+	Plugins *Plugins
+	Clock   clock.Clock
 	// Event records an event on a container of the pod.
 	Event func(pod *v1.Pod, container, eventType, reason, message string)
 }
@@ -142,13 +143,7 @@ func (p *Puller) mayUse(ctx context.Context, pod *v1.Pod, name string, image *ru
 	if p.cfg.Records == nil {
 		return true
 	}
-	return p.cfg.Records.MayUse(name, image.GetId(), func() []kubeletconfig.ImagePullSecret {
-		var out []kubeletconfig.ImagePullSecret
-		for _, c := range p.credentials(ctx, pod, name) {
-			out = append(out, *c.secret)
-		}
-		return out
-	})
+	return p.cfg.Records.MayUse(name, image.GetId(), func() []credential { return p.credentials(ctx, pod, name) })
 }
 
 func (p *Puller) pull(ctx context.Context, pod *v1.Pod, c *v1.Container, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
@@ -189,7 +184,7 @@ func (p *Puller) recorded(ctx context.Context, pod *v1.Pod, spec *runtimeapi.Ima
 			return nil, err
 		}
 	}
-	ref, secret, err := p.fetch(ctx, pod, spec, sandbox)
+	ref, with, err := p.fetch(ctx, pod, spec, sandbox)
 	var image *runtimeapi.Image
 	if err == nil {
 		image, err = p.cfg.Runtime.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: ref, RuntimeHandler: spec.RuntimeHandler})
@@ -202,7 +197,7 @@ func (p *Puller) recorded(ctx context.Context, pod *v1.Pod, spec *runtimeapi.Ima
 	case err != nil:
 		r.Failed(spec.Image)
 	default:
-		r.Pulled(spec.Image, image.GetId(), secret)
+		r.Pulled(spec.Image, image.GetId(), with)
 	}
 	return image, err
 }
@@ -238,8 +233,8 @@ func explain(image string, err error) (reason, message string) {
 var errTooOften = errors.New("pull QPS exceeded")
 
 // fetch pulls with each of the pod's credentials that may be meant for the
-// image, or with none. It returns the secret that it took.
-func (p *Puller) fetch(ctx context.Context, pod *v1.Pod, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (ref string, with *kubeletconfig.ImagePullSecret, err error) {
+// image, or with none. It returns the credential that it took.
+func (p *Puller) fetch(ctx context.Context, pod *v1.Pod, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (ref string, with credential, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
 	list := p.credentials(ctx, pod, spec.Image)
@@ -249,18 +244,18 @@ func (p *Puller) fetch(ctx context.Context, pod *v1.Pod, spec *runtimeapi.ImageS
 	var errs []error
 	for _, c := range list {
 		if p.cfg.Allow != nil && !p.cfg.Allow() {
-			return "", nil, errTooOften
+			return "", with, errTooOften
 		}
 		ref, err := p.cfg.Runtime.PullImage(ctx, &runtimeapi.PullImageRequest{Image: spec, Auth: c.auth, SandboxConfig: sandbox})
 		if err == nil {
-			return ref, c.secret, nil
+			return ref, c, nil
 		}
 		errs = append(errs, err)
 	}
 	if len(errs) == 1 {
-		return "", nil, errs[0]
+		return "", with, errs[0]
 	}
-	return "", nil, errors.Join(errs...)
+	return "", with, errors.Join(errs...)
 }
 
 // state returns what is remembered of an image for a pod.

@@ -125,11 +125,11 @@ func (r *Records) end(image string) {
 	}
 }
 
-// Pulled notes with what an image was pulled; a nil secret stands for what every pod of the node has.
-func (r *Records) Pulled(image, id string, secret *kubeletconfig.ImagePullSecret) {
+// Pulled notes with what an image was pulled: with a secret, for a service account, or with what every pod of the node has.
+func (r *Records) Pulled(image, id string, with credential) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.add(image, id, secret); err != nil {
+	if err := r.add(image, id, with); err != nil {
 		r.log.Warn("Pull is not recorded", "image", image, "err", err)
 		return // the note of the pull stays, so that the image is not for everybody
 	}
@@ -137,7 +137,7 @@ func (r *Records) Pulled(image, id string, secret *kubeletconfig.ImagePullSecret
 }
 
 // add adds to the record of an image. The caller holds the lock.
-func (r *Records) add(image, id string, secret *kubeletconfig.ImagePullSecret) error {
+func (r *Records) add(image, id string, with credential) error {
 	record, found := r.read(id)
 	if !found {
 		record = kubeletconfig.ImagePulledRecord{TypeMeta: typeOf("ImagePulledRecord"), ImageRef: id}
@@ -150,13 +150,18 @@ func (r *Records) add(image, id string, secret *kubeletconfig.ImagePullSecret) e
 	switch {
 	case has.NodePodsAccessible:
 		return nil
-	case secret == nil:
-		has = kubeletconfig.ImagePullCredentials{NodePodsAccessible: true}
-	default:
-		if slices.Contains(has.KubernetesSecrets, *secret) {
+	case with.secret != nil:
+		if slices.Contains(has.KubernetesSecrets, *with.secret) {
 			return nil
 		}
-		has.KubernetesSecrets = append(slices.DeleteFunc(has.KubernetesSecrets, func(s kubeletconfig.ImagePullSecret) bool { return sameSecret(s, *secret) }), *secret)
+		has.KubernetesSecrets = append(slices.DeleteFunc(has.KubernetesSecrets, func(s kubeletconfig.ImagePullSecret) bool { return sameSecret(s, *with.secret) }), *with.secret)
+	case with.account != nil:
+		if slices.Contains(has.KubernetesServiceAccounts, *with.account) {
+			return nil
+		}
+		has.KubernetesServiceAccounts = append(has.KubernetesServiceAccounts, *with.account)
+	default:
+		has = kubeletconfig.ImagePullCredentials{NodePodsAccessible: true}
 	}
 	record.CredentialMapping[name] = has
 	record.LastUpdatedTime = metav1.NewTime(r.clock.Now())
@@ -178,8 +183,8 @@ func (r *Records) read(id string) (kubeletconfig.ImagePulledRecord, bool) {
 	return record, found
 }
 
-// MayUse tells whether a pod with these secrets gets at an image that is on the node without pulling it.
-func (r *Records) MayUse(image, id string, secrets func() []kubeletconfig.ImagePullSecret) bool {
+// MayUse tells whether a pod with these credentials gets at an image that is on the node without pulling it.
+func (r *Records) MayUse(image, id string, credentials func() []credential) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	record, found := r.read(id)
@@ -190,22 +195,32 @@ func (r *Records) MayUse(image, id string, secrets func() []kubeletconfig.ImageP
 	if has.NodePodsAccessible {
 		return true
 	}
-	if len(has.KubernetesSecrets) == 0 {
+	if len(has.KubernetesSecrets)+len(has.KubernetesServiceAccounts) == 0 {
 		return false
 	}
-	for _, mine := range secrets() {
-		for _, s := range has.KubernetesSecrets {
-			if sameSecret(s, mine) || s.CredentialHash == mine.CredentialHash {
-				if len(has.KubernetesSecrets) < maxSecrets { // the other half of it may change next
-					if err := r.add(image, id, &mine); err != nil {
-						r.log.Warn("Secret of an image is not recorded", "image", image, "err", err)
-					}
-				}
-				return true
+	for _, mine := range credentials() {
+		if !covers(has, mine) {
+			continue
+		}
+		if len(has.KubernetesSecrets) < maxSecrets { // the other half of a secret may change next
+			if err := r.add(image, id, mine); err != nil {
+				r.log.Warn("Credential of an image is not recorded", "image", image, "err", err)
 			}
 		}
+		return true
 	}
 	return false
+}
+
+// covers tells whether an image was pulled with a credential: with the same secret, with another one that says the same, or for
+// the same service account.
+func covers(has kubeletconfig.ImagePullCredentials, mine credential) bool {
+	if mine.account != nil {
+		return slices.Contains(has.KubernetesServiceAccounts, *mine.account)
+	}
+	return mine.secret != nil && slices.ContainsFunc(has.KubernetesSecrets, func(s kubeletconfig.ImagePullSecret) bool {
+		return sameSecret(s, *mine.secret) || s.CredentialHash == mine.secret.CredentialHash
+	})
 }
 
 // verifies tells whether the policy asks for secrets. The caller holds the lock.

@@ -32,7 +32,13 @@ func TestRecords(t *testing.T) {
 	}
 	may := func(r *Records, image, id string, secrets []kubeletconfig.ImagePullSecret, want bool) {
 		t.Helper()
-		if got := r.MayUse(image, id, func() []kubeletconfig.ImagePullSecret { return secrets }); got != want {
+		if got := r.MayUse(image, id, func() []credential {
+			var out []credential
+			for i := range secrets {
+				out = append(out, credential{secret: &secrets[i]})
+			}
+			return out
+		}); got != want {
 			t.Errorf("with %v may use %s: %v", secrets, image, got)
 		}
 	}
@@ -47,7 +53,7 @@ func TestRecords(t *testing.T) {
 	if err := r.Begin(image); err != nil {
 		t.Fatal(err)
 	}
-	r.Pulled(image, id, &secret("a", "1")[0])
+	r.Pulled(image, id, credential{secret: &secret("a", "1")[0]})
 	r = open(dir, "")
 	may(r, image, id, nil, false)
 	may(r, image, id, secret("b", "2"), false)
@@ -74,7 +80,7 @@ func TestRecords(t *testing.T) {
 	if err := r.Begin(image); err != nil {
 		t.Fatal(err)
 	}
-	r.Pulled(image, id, nil)
+	r.Pulled(image, id, credential{})
 	may(r, image, id, nil, true) // anybody can pull it
 
 	r.Prune([]string{"sha256:9"}, clock.Now()) // recorded while it was looked
