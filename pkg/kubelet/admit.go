@@ -91,7 +91,10 @@ type reserved struct {
 // reservations are what of the capacity pods do not get.
 func reservations(c *kubeletconfig.KubeletConfiguration, capacity v1.ResourceList) (reserved, error) {
 	out := reserved{nodes: v1.ResourceList{}, memory: capacity.Memory().Value()}
-	var err error
+	err := checkEnforced(c)
+	if err != nil {
+		return out, err
+	}
 	if out.cpus, err = cpuset.Parse(c.ReservedSystemCPUs); err != nil {
 		return out, fmt.Errorf("reservedSystemCPUs: %w", err)
 	}

@@ -143,7 +143,7 @@ func (k *Kubelet) housekeeping(ctx context.Context) error {
 	t := k.cfg.Clock.NewTicker(housekeepingPeriod)
 	defer t.Stop()
 	for {
-		if err := k.sweep(ctx); err != nil && ctx.Err() == nil {
+		if err := errors.Join(k.sweep(ctx), k.share()); err != nil && ctx.Err() == nil {
 			k.cfg.Log.Warn("what pods left behind is not given back", "error", err)
 		}
 		select {

@@ -195,17 +195,10 @@ func (k *Kubelet) resources() error {
 		return err
 	}
 	k.limits = node.Allocatable(capacity, k.kept.list)
-	k.qos = qos.Node{
-		Memory: k.machine.Memory, CFSQuota: c.CPUCFSQuota == nil || *c.CPUCFSQuota, Period: c.CPUCFSQuotaPeriod.Duration,
-		Unified: cgroup.Unified(cgroupMount), MinOOMScore: minOOMScore(),
+	if k.qos, err = k.nodeQOS(); err != nil {
+		return err
 	}
-	pids := int64(-1)
-	if c.PodPidsLimit != nil {
-		pids = *c.PodPidsLimit
-	}
-	k.cgroups, err = cgroup.New(cgroup.Config{
-		Mount: cgroupMount, Root: c.CgroupRoot, Systemd: c.CgroupDriver == "systemd", Node: k.qos, PidsPerPod: pids,
-	})
+	k.cgroups, err = cgroup.New(k.cgroupConfig(capacity))
 	return err
 }
 
@@ -366,7 +359,7 @@ func (k *Kubelet) takeUp(ctx context.Context) error {
 func (k *Kubelet) workerConfig() worker.Config {
 	c := k.cfg.Kubelet
 	return worker.Config{
-		Clock: k.cfg.Clock, Log: k.cfg.Log, Runtime: k.runtime.client, Volumes: k.volumes, Objects: k.objects, Cgroups: k.cgroups, Devices: k.hardware, Released: k.hardware.release, UserNamespace: k.userNamespace, Pinned: k.hardware.pinned,
+		Clock: k.cfg.Clock, Log: k.cfg.Log, Runtime: k.runtime.client, Volumes: k.volumes, Objects: k.objects, Cgroups: classes{k.cgroups, k}, Devices: k.hardware, Released: k.hardware.release, UserNamespace: k.userNamespace, Pinned: k.hardware.pinned,
 		Images: images.New(images.Config{
 			Runtime: k.runtime.client, Secrets: k.objects, Records: k.records, Plugins: k.providers, Clock: k.cfg.Clock, Event: k.events.pod,
 			Parallel: parallelPulls(c), Allow: pullRate(c),

@@ -13,11 +13,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 
 	v1 "k8s.io/api/core/v1"
@@ -41,6 +43,10 @@ type Config struct {
 	Node qos.Node
 	// PidsPerPod limits the processes of a pod; 0 or less means no limit.
 	PidsPerPod int64
+	// Pods are the limits of all pods together; nil: there are none.
+	Pods *qos.PodLimits
+	// Others are cgroups of the system that have limits, by their names.
+	Others map[string]qos.PodLimits
 }
 
 // Manager makes and removes cgroups. It is safe for concurrent use on different pods.
@@ -48,11 +54,14 @@ type Manager struct {
 	cfg     Config
 	unified bool
 	roots   []string // v1: one per mounted controller; v2: the only one
+
+	mu     sync.Mutex
+	shared map[string]string // what was last written of what classes have
 }
 
 // New makes a Manager for the hierarchies that are mounted.
 func New(cfg Config) (*Manager, error) {
-	m := &Manager{cfg: cfg, unified: Unified(cfg.Mount)}
+	m := &Manager{cfg: cfg, unified: Unified(cfg.Mount), shared: map[string]string{}}
 	if m.unified {
 		m.roots = []string{cfg.Mount}
 		return m, nil
@@ -89,7 +98,10 @@ func (m *Manager) Setup() error {
 		}
 	}
 	shares := int64(2)
-	return m.apply(m.path("besteffort"), qos.PodLimits{Shares: &shares})
+	if err := m.apply(m.path("besteffort"), qos.PodLimits{Shares: &shares}); err != nil {
+		return err
+	}
+	return m.enforce()
 }
 
 // Parent returns the cgroup of a pod as the runtime wants it named.
@@ -109,13 +121,9 @@ func (m *Manager) Ensure(pod *v1.Pod) error {
 	if err := m.create(path); err != nil {
 		return err
 	}
-	if err := m.apply(path, qos.Pod(pod, m.cfg.Node)); err != nil {
-		return err
-	}
-	if m.cfg.PidsPerPod > 0 {
-		return m.write("pids", path, "pids.max", strconv.FormatInt(m.cfg.PidsPerPod, 10))
-	}
-	return nil
+	l := qos.Pod(pod, m.cfg.Node)
+	l.Pids = m.cfg.PidsPerPod
+	return m.apply(path, l)
 }
 
 // Widen gives the pod's cgroup the larger of each limit of two versions of the pod.
@@ -238,57 +246,90 @@ func inheritCPUSet(parent, child string) error {
 	return nil
 }
 
+// apply writes limits. What the kernel lacks the files of is left out.
 func (m *Manager) apply(path string, l qos.PodLimits) error {
-	if m.unified {
-		return m.applyUnified(path, l)
-	}
-	if l.Shares != nil {
-		if err := m.write("cpu", path, "cpu.shares", strconv.FormatInt(*l.Shares, 10)); err != nil {
-			return err
+	files := m.files(l)
+	for _, f := range files {
+		if err := m.write(f.controller, path, f.name, f.value); err != nil {
+			return fmt.Errorf("cgroup %s: %s: %w", path, f.name, err)
 		}
-	}
-	if l.Quota != nil && *l.Quota != 0 {
-		if err := m.write("cpu", path, "cpu.cfs_period_us", strconv.FormatInt(*l.Period, 10)); err != nil {
-			return err
-		}
-		if err := m.write("cpu", path, "cpu.cfs_quota_us", strconv.FormatInt(*l.Quota, 10)); err != nil {
-			return err
-		}
-	}
-	if l.Memory != nil && *l.Memory > 0 {
-		return m.write("memory", path, "memory.limit_in_bytes", strconv.FormatInt(*l.Memory, 10))
 	}
 	return nil
 }
 
-func (m *Manager) applyUnified(path string, l qos.PodLimits) error {
+// limitFile is a limit as it is written.
+type limitFile struct{ controller, name, value string }
+
+// files are the limits in the order in which they are to be written.
+func (m *Manager) files(l qos.PodLimits) []limitFile {
+	if m.unified {
+		return unifiedFiles(l)
+	}
+	var out []limitFile
+	add := func(controller, name string, value int64) {
+		out = append(out, limitFile{controller, name, strconv.FormatInt(value, 10)})
+	}
 	if l.Shares != nil {
-		if err := m.write("", path, "cpu.weight", strconv.FormatInt(Weight(*l.Shares), 10)); err != nil {
-			return err
-		}
+		add("cpu", "cpu.shares", *l.Shares)
+	}
+	if l.Quota != nil && *l.Quota != 0 {
+		add("cpu", "cpu.cfs_period_us", *l.Period)
+		add("cpu", "cpu.cfs_quota_us", *l.Quota)
+	}
+	if l.Memory != nil && *l.Memory > 0 {
+		add("memory", "memory.limit_in_bytes", *l.Memory)
+	}
+	if l.Pids > 0 {
+		add("pids", "pids.max", l.Pids)
+	}
+	for _, size := range slices.Sorted(maps.Keys(l.HugePages)) {
+		add("hugetlb", "hugetlb."+size+".limit_in_bytes", l.HugePages[size])
+	}
+	return out
+}
+
+func unifiedFiles(l qos.PodLimits) []limitFile {
+	var out []limitFile
+	add := func(name, value string) { out = append(out, limitFile{"", name, value}) }
+	if l.Shares != nil {
+		add("cpu.weight", strconv.FormatInt(Weight(*l.Shares), 10))
 	}
 	if l.Quota != nil && *l.Quota != 0 {
 		quota := "max"
 		if *l.Quota > 0 {
 			quota = strconv.FormatInt(*l.Quota, 10)
 		}
-		if err := m.write("", path, "cpu.max", fmt.Sprintf("%s %d", quota, *l.Period)); err != nil {
-			return err
-		}
+		add("cpu.max", fmt.Sprintf("%s %d", quota, *l.Period))
 	}
 	if l.Memory != nil && *l.Memory > 0 {
-		return m.write("", path, "memory.max", strconv.FormatInt(*l.Memory, 10))
+		add("memory.max", strconv.FormatInt(*l.Memory, 10))
 	}
-	return nil
+	if l.Min > 0 {
+		add("memory.min", strconv.FormatInt(l.Min, 10))
+	}
+	if l.Low > 0 {
+		add("memory.low", strconv.FormatInt(l.Low, 10))
+	}
+	if l.Pids > 0 {
+		add("pids.max", strconv.FormatInt(l.Pids, 10))
+	}
+	for _, size := range slices.Sorted(maps.Keys(l.HugePages)) {
+		add("hugetlb."+size+".max", strconv.FormatInt(l.HugePages[size], 10))
+	}
+	return out
 }
 
 // Weight turns v1 shares (2..262144) into a v2 weight (1..10000).
 func Weight(shares int64) int64 { return 1 + (shares-2)*9999/262142 }
 
 func (m *Manager) write(controller, path, file, value string) error {
-	err := os.WriteFile(filepath.Join(m.cfg.Mount, controller, path, file), []byte(value), 0o644)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // the controller is not there
+	name := filepath.Join(m.cfg.Mount, controller, path, file)
+	err := os.WriteFile(name, []byte(value), 0o644)
+	if err == nil {
+		return nil
+	}
+	if _, missing := os.Stat(name); errors.Is(missing, fs.ErrNotExist) {
+		return nil // the controller is not there, or lacks this: in cgroup file systems no file can be made
 	}
 	return err
 }

@@ -38,7 +38,7 @@ type options struct {
 	bootstrap                                                                string
 	plugins                                                                  kubelet.Plugins
 	labels                                                                   map[string]string
-	taints                                                                   []string
+	taints, enforce                                                          []string
 }
 
 func parse(args []string, stderr io.Writer) (*options, *kubeletconfig.KubeletConfiguration, error) {
@@ -58,6 +58,7 @@ func parse(args []string, stderr io.Writer) (*options, *kubeletconfig.KubeletCon
 	fs.StringVar(&o.plugins.BinDir, "image-credential-provider-bin-dir", "", "directory of those programs")
 	fs.StringVar(&o.network, "network-plugin", o.network, "who makes the pod network: keelson, or external for a CNI plugin that was installed")
 	fs.StringToStringVar(&o.labels, "node-labels", nil, "labels to register the node with")
+	fs.StringSliceVar(&o.enforce, "enforce-node-allocatable", nil, "what of the node's resources is enforced by cgroups; wins over the configuration")
 	fs.StringSliceVar(&o.taints, "register-with-taints", nil, "taints to register the node with, KEY=VALUE:EFFECT")
 	if err := daemon.Parse(fs, args); err != nil {
 		return nil, nil, err
@@ -77,6 +78,9 @@ func parse(args []string, stderr io.Writer) (*options, *kubeletconfig.KubeletCon
 	}
 	if o.manifests != "" {
 		c.StaticPodPath = o.manifests
+	}
+	if fs.Changed("enforce-node-allocatable") {
+		c.EnforceNodeAllocatable = o.enforce
 	}
 	for _, text := range o.taints {
 		t, err := parseTaint(text)

@@ -52,6 +52,10 @@ func complete(c *kubeletconfig.KubeletConfiguration) {
 	orElse(&c.NodeLeaseDurationSeconds, 40)
 	orElse(&c.MaxPods, 110)
 	orPointer(&c.PodPidsLimit, -1)
+	orPointer(&c.FailSwapOn, true)
+	if c.EnforceNodeAllocatable == nil {
+		c.EnforceNodeAllocatable = []string{"pods"}
+	}
 	orElse(&c.CgroupDriver, "cgroupfs")
 	orElse(&c.CgroupRoot, "/")
 	orElse(&c.CPUManagerPolicy, "none")

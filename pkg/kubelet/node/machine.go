@@ -5,8 +5,11 @@ package node
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
+	iofs "io/fs"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -14,6 +17,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"keelson.dev/keelson/pkg/kubelet/qos"
 )
 
 // Machine is what a machine has and is.
@@ -23,7 +28,9 @@ type Machine struct {
 	Disk    int64 // bytes of the file system of the kubelet's directory
 	Swap    int64 // bytes
 	MaxPIDs int64
-	Info    v1.NodeSystemInfo // without the versions of kubelet and runtime
+	// HugePages are bytes set aside, by the size of the pages.
+	HugePages map[int64]int64
+	Info      v1.NodeSystemInfo // without the versions of kubelet and runtime
 }
 
 // ReadMachine looks at the machine the process runs on.
@@ -39,6 +46,9 @@ func ReadMachine(rootDir string) (Machine, error) {
 		return m, fmt.Errorf("size of %s: %w", rootDir, err)
 	}
 	m.Disk = int64(fs.Blocks) * fs.Bsize
+	if m.HugePages, err = hugePages("/sys/kernel/mm/hugepages"); err != nil {
+		return m, err
+	}
 	if s := text("/proc/sys/kernel/pid_max"); s != "" {
 		m.MaxPIDs, _ = strconv.ParseInt(s, 10, 64) // 0, unknown, when it is not a number
 	}
@@ -50,25 +60,63 @@ func ReadMachine(rootDir string) (Machine, error) {
 	if m.Info.SystemUUID == "" {
 		m.Info.SystemUUID = m.Info.MachineID
 	}
+	if m.Swap > 0 {
+		m.Info.Swap = &v1.NodeSwapStatus{Capacity: &m.Swap}
+	}
 	return m, nil
 }
 
 // Capacity is the machine as a list of resources.
 func (m Machine) Capacity(maxPods int32) v1.ResourceList {
-	return v1.ResourceList{
+	out := v1.ResourceList{
 		v1.ResourceCPU:              *resource.NewQuantity(int64(m.CPUs), resource.DecimalSI),
 		v1.ResourceMemory:           *resource.NewQuantity(m.Memory, resource.BinarySI),
 		v1.ResourceEphemeralStorage: *resource.NewQuantity(m.Disk, resource.BinarySI),
 		v1.ResourcePods:             *resource.NewQuantity(int64(maxPods), resource.DecimalSI),
-		v1.ResourceName(v1.ResourceHugePagesPrefix + "2Mi"): *resource.NewQuantity(0, resource.BinarySI),
-		v1.ResourceName(v1.ResourceHugePagesPrefix + "1Gi"): *resource.NewQuantity(0, resource.BinarySI),
 	}
+	for size, bytes := range m.HugePages {
+		out[qos.HugePages(size)] = *resource.NewQuantity(bytes, resource.BinarySI)
+	}
+	return out
+}
+
+// hugePages reads which sizes of huge pages the kernel has, and how many of each are set aside.
+func hugePages(dir string) (map[int64]int64, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, iofs.ErrNotExist) {
+		return nil, nil // the kernel has none
+	}
+	if err != nil {
+		return nil, fmt.Errorf("huge pages: %w", err)
+	}
+	out := map[int64]int64{}
+	for _, e := range entries {
+		var kib int64
+		if _, err := fmt.Sscanf(e.Name(), "hugepages-%dkB", &kib); err != nil {
+			continue
+		}
+		n, err := strconv.ParseInt(text(filepath.Join(dir, e.Name(), "nr_hugepages")), 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("huge pages of %d KiB: %w", kib, err)
+		}
+		out[kib<<10] = n * kib << 10
+	}
+	return out, nil
 }
 
 // Allocatable is what of the capacity is left for pods: less what is reserved,
-// and less what eviction keeps free.
+// and less what eviction keeps free. Memory that is set aside for huge pages is not to be had otherwise.
 func Allocatable(capacity v1.ResourceList, reserved ...v1.ResourceList) v1.ResourceList {
 	out := capacity.DeepCopy()
+	memory := out[v1.ResourceMemory]
+	for name, q := range capacity {
+		if strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
+			memory.Sub(q)
+		}
+	}
+	if !memory.IsZero() {
+		out[v1.ResourceMemory] = memory
+	}
 	for _, list := range reserved {
 		for name, q := range list {
 			have, ok := out[name]

@@ -172,6 +172,11 @@ type Node struct {
 	Period   time.Duration
 	// Unified tells whether the node has cgroup v2.
 	Unified bool
+	// HugePages are the sizes of huge pages that the machine has.
+	HugePages []int64
+	// Swap tells how containers may use swap, Protection how their memory is protected; both by cgroup v2 alone.
+	Swap       Swap
+	Protection Protection
 	// SingleProcessOOMKill leaves it to the kernel to kill one process of a container only.
 	SingleProcessOOMKill bool
 	// MinOOMScore is the least oom_score_adj that the kubelet may set: -1000 with CAP_SYS_RESOURCE.
@@ -194,9 +199,15 @@ func Container(pod *v1.Pod, c *v1.Container, n Node) *runtimeapi.LinuxContainerR
 	if n.CFSQuota {
 		r.CpuQuota, r.CpuPeriod = Quota(limits.Cpu().MilliValue(), n.Period), n.Period.Microseconds()
 	}
-	if n.Unified && !n.SingleProcessOOMKill {
-		r.Unified = map[string]string{"memory.oom.group": "1"}
+	if !n.Unified {
+		return r
 	}
+	r.Unified = map[string]string{}
+	if !n.SingleProcessOOMKill {
+		r.Unified["memory.oom.group"] = "1"
+	}
+	n.Swap.container(r.Unified, pod, c, n.Memory)
+	n.Protection.container(r.Unified, Class(pod), c.Resources.Requests.Memory().Value(), limits.Memory().Value())
 	return r
 }
 
@@ -224,13 +235,18 @@ func hugepages(l v1.ResourceList) []*runtimeapi.HugepageLimit {
 		if err != nil {
 			continue
 		}
-		out = append(out, &runtimeapi.HugepageLimit{PageSize: pageName(page.Value()), Limit: uint64(q.Value())})
+		out = append(out, &runtimeapi.HugepageLimit{PageSize: PageName(page.Value()), Limit: uint64(q.Value())})
 	}
 	return out
 }
 
-// pageName writes a page size as the kernel's cgroup files do.
-func pageName(size int64) string {
+// HugePages is the resource that huge pages of a size are.
+func HugePages(size int64) v1.ResourceName {
+	return v1.ResourceName(v1.ResourceHugePagesPrefix + resource.NewQuantity(size, resource.BinarySI).String())
+}
+
+// PageName writes a page size as the kernel's cgroup files do.
+func PageName(size int64) string {
 	for _, u := range []struct {
 		unit int64
 		name string
@@ -246,6 +262,12 @@ func pageName(size int64) string {
 // PodLimits are the limits of a pod's own cgroup; a nil field is not written.
 type PodLimits struct {
 	Shares, Quota, Period, Memory *int64
+	// Pids, if more than 0, is how many processes there may be.
+	Pids int64
+	// HugePages are bytes by the kernel's names of page sizes.
+	HugePages map[string]int64
+	// Min and Low are memory that is not taken back, and not taken back while there is other; 0 is not written.
+	Min, Low int64
 }
 
 // Pod returns the limits of the pod's cgroup.
@@ -268,9 +290,10 @@ func Pod(pod *v1.Pod, n Node) PodLimits {
 	class := Class(pod)
 	if class == v1.PodQOSBestEffort {
 		shares = minShares
-		return PodLimits{Shares: &shares}
+		return PodLimits{Shares: &shares, HugePages: n.hugePages(nil)}
 	}
-	out := PodLimits{Shares: &shares}
+	out := PodLimits{Shares: &shares, HugePages: n.hugePages(limits)}
+	out.Min, out.Low = n.Protection.Reserved(class, requests.Memory().Value())
 	if class == v1.PodQOSGuaranteed || cpuLimited {
 		out.Quota, out.Period = &quota, &period
 	}
@@ -293,7 +316,7 @@ func Larger(a, b PodLimits) PodLimits {
 		}
 		return y
 	}
-	out := PodLimits{Shares: larger(a.Shares, b.Shares, minShares), Period: a.Period}
+	out := PodLimits{Shares: larger(a.Shares, b.Shares, minShares), Period: a.Period, Min: b.Min, Low: b.Low}
 	if out.Period == nil {
 		out.Period = b.Period
 	}

@@ -1,0 +1,68 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package qos
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+func podOf(request, limit string) *v1.Pod {
+	r := v1.ResourceRequirements{Requests: v1.ResourceList{}, Limits: v1.ResourceList{}}
+	if request != "" {
+		r.Requests[v1.ResourceMemory], r.Requests[v1.ResourceCPU] = resource.MustParse(request), resource.MustParse("1")
+	}
+	if limit != "" {
+		r.Limits[v1.ResourceMemory], r.Limits[v1.ResourceCPU] = resource.MustParse(limit), resource.MustParse("1")
+	}
+	return &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Resources: r}}}}
+}
+
+// TestUnified: what a container has of cgroup v2 beyond what version 1 has.
+func TestUnified(t *testing.T) {
+	const gi = 1 << 30
+	swap := Swap{Controller: true, Limited: true, Capacity: 2 * gi}
+	protect := Protection{Throttling: 0.5, Reserve: true, Allocatable: 4 * gi}
+	critical := podOf("1Gi", "2Gi")
+	priority := int32(nodeCritical - 1000)
+	critical.Spec.Priority = &priority
+	for name, c := range map[string]struct {
+		pod  *v1.Pod
+		node Node
+		want map[string]string
+	}{
+		"nothing asked of version 1":           {podOf("1Gi", "2Gi"), Node{Swap: swap, Protection: protect}, nil},
+		"a kernel that does not count swap":    {podOf("1Gi", "2Gi"), Node{Unified: true, SingleProcessOOMKill: true}, map[string]string{}},
+		"no swap":                              {podOf("1Gi", "2Gi"), Node{Unified: true, Swap: Swap{Controller: true, Capacity: gi}}, map[string]string{"memory.oom.group": "1", "memory.swap.max": "0"}},
+		"a share of the swap":                  {podOf("1Gi", "2Gi"), Node{Unified: true, Memory: 8 * gi, Swap: swap, SingleProcessOOMKill: true}, map[string]string{"memory.swap.max": "268435456"}},
+		"no swap for guaranteed pods":          {podOf("1Gi", "1Gi"), Node{Unified: true, Memory: 8 * gi, Swap: swap, SingleProcessOOMKill: true}, map[string]string{"memory.swap.max": "0"}},
+		"nor for those that ask for no memory": {podOf("", ""), Node{Unified: true, Memory: 8 * gi, Swap: swap, SingleProcessOOMKill: true}, map[string]string{"memory.swap.max": "0"}},
+		"nor for critical ones":                {critical, Node{Unified: true, Memory: 8 * gi, Swap: swap, SingleProcessOOMKill: true}, map[string]string{"memory.swap.max": "0"}},
+		"guaranteed memory":                    {podOf("1Gi", "1Gi"), Node{Unified: true, Protection: protect, SingleProcessOOMKill: true}, map[string]string{"memory.min": "1073741824"}},
+		"burstable memory":                     {podOf("1Gi", "2Gi"), Node{Unified: true, Protection: protect, SingleProcessOOMKill: true}, map[string]string{"memory.low": "1073741824", "memory.high": "1610612736"}},
+		"memory without a limit":               {podOf("2Gi", ""), Node{Unified: true, Protection: protect, SingleProcessOOMKill: true}, map[string]string{"memory.low": "2147483648", "memory.high": "3221225472"}},
+		"best effort":                          {podOf("", ""), Node{Unified: true, Protection: protect, SingleProcessOOMKill: true}, map[string]string{"memory.high": "2147483648"}},
+	} {
+		c.node.Period = 100 * time.Millisecond
+		if got := Container(c.pod, &c.pod.Spec.Containers[0], c.node).Unified; !maps.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+func TestHugePagesOfPods(t *testing.T) {
+	pod := podOf("1Gi", "1Gi")
+	pod.Spec.Containers[0].Resources.Limits["hugepages-2Mi"] = resource.MustParse("8Mi")
+	got := Pod(pod, Node{HugePages: []int64{2 << 20, 1 << 30}, Period: time.Second}).HugePages
+	if want := map[string]int64{"2MB": 8 << 20, "1GB": 0}; !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got, want := HugePages(2<<20), v1.ResourceName("hugepages-2Mi"); got != want {
+		t.Errorf("2 MiB are %s", got)
+	}
+}
