@@ -31,8 +31,12 @@ func defaultProfile(t testing.TB) *profile.Profile {
 	return set.Profiles[v1.DefaultSchedulerName]
 }
 
-func emptyView() *view {
-	return &view{Cell: cell.New(), keeper: newKeeper(), sources: newSources(fake.NewSimpleClientset(), false), reserved: map[string]bool{}}
+func emptyView(t interface{ Fatal(...any) }) *view {
+	sources, err := newSources(fake.NewSimpleClientset(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &view{Cell: cell.New(), keeper: newKeeper(), sources: sources, reserved: map[string]bool{}}
 }
 
 func testNode(name string, milli int64, taint, zone string) *v1.Node {
@@ -107,7 +111,7 @@ func answers(t *rapid.T, v *view, p *profile.Profile, pod *v1.Pod, ev *evaluator
 func TestKeptVerdictsEqualFreshOnes(t *testing.T) {
 	p := defaultProfile(t)
 	rapid.Check(t, func(t *rapid.T) {
-		v, kept, noms := emptyView(), newEvaluator(), newNominations()
+		v, kept, noms := emptyView(t), newEvaluator(), newNominations()
 		uids := 0
 		node := rapid.Custom(func(t *rapid.T) string { return fmt.Sprint("n", rapid.IntRange(0, 6).Draw(t, "node")) })
 		var placed []types.UID
@@ -152,7 +156,7 @@ func TestKeptVerdictsEqualFreshOnes(t *testing.T) {
 func TestVictimsAreNeeded(t *testing.T) {
 	p := defaultProfile(t)
 	rapid.Check(t, func(t *rapid.T) {
-		v := emptyView()
+		v := emptyView(t)
 		for i := range 3 {
 			v.SetNode(testNode(fmt.Sprint("n", i), 1000, "", fmt.Sprint("z", i%2)))
 		}
@@ -203,7 +207,7 @@ func TestVictimsAreNeeded(t *testing.T) {
 func BenchmarkPlaceAlike(b *testing.B) {
 	for _, nodes := range []int{100, 5000} {
 		b.Run(fmt.Sprint("nodes=", nodes), func(b *testing.B) {
-			p, v, ev, noms, r := defaultProfile(b), emptyView(), newEvaluator(), newNominations(), rand.New(rand.NewPCG(1, 1))
+			p, v, ev, noms, r := defaultProfile(b), emptyView(b), newEvaluator(), newNominations(), rand.New(rand.NewPCG(1, 1))
 			for i := range nodes {
 				n := testNode(fmt.Sprint("n", i), 1_000_000, "", fmt.Sprint("z", i%3))
 				n.Status.Allocatable[v1.ResourcePods] = resource.MustParse("1000000")

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
+	"keelson.dev/keelson/pkg/scheduler/intake"
 	"keelson.dev/keelson/pkg/scheduler/profile"
 )
 
@@ -53,21 +54,14 @@ func runningPod(i int) *v1.Pod {
 	return p
 }
 
-// asRead is what comes out of the client for an object.
-func asRead(tb testing.TB, s *sharer, in interface{ Marshal() ([]byte, error) }, out interface{ Unmarshal([]byte) error }) any {
+// message is an object as the API server sends it.
+func message(tb testing.TB, o interface{ Marshal() ([]byte, error) }) []byte {
 	tb.Helper()
-	enc, err := in.Marshal()
-	if err == nil {
-		err = out.Unmarshal(enc)
-	}
+	enc, err := o.Marshal()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	obj, err := s.slim(out)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return obj
+	return enc
 }
 
 // BenchmarkMemory tells what a cell takes: its nodes and pods in the caches, and
@@ -80,7 +74,11 @@ func BenchmarkMemory(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		s, kept := newSharer(), cache.NewStore(cache.MetaNamespaceKeyFunc)
+		read, err := intake.NewReader()
+		if err != nil {
+			b.Fatal(err)
+		}
+		kept := cache.NewStore(cache.MetaNamespaceKeyFunc)
 		add := func(obj any) {
 			if err := kept.Add(obj); err != nil {
 				b.Fatal(err)
@@ -91,13 +89,22 @@ func BenchmarkMemory(b *testing.B) {
 				v1.LabelHostname: fmt.Sprint("node-", i), v1.LabelTopologyZone: fmt.Sprint("zone-", i%3), v1.LabelOSStable: "linux", v1.LabelArchStable: "amd64",
 			}}}
 			n.Status.Allocatable = v1.ResourceList{v1.ResourceCPU: resource.MustParse("32"), v1.ResourceMemory: resource.MustParse("256Gi"), v1.ResourcePods: resource.MustParse("110")}
-			obj := asRead(b, s, n, &v1.Node{}).(*v1.Node)
+			obj := &v1.Node{}
+			if err := obj.Unmarshal(message(b, n)); err != nil {
+				b.Fatal(err)
+			}
+			if _, err := slim(obj); err != nil {
+				b.Fatal(err)
+			}
 			add(obj)
 			m.view.SetNode(obj)
 		}
 		withNodes := heap()
 		for i := range pods {
-			obj := asRead(b, s, runningPod(i), &v1.Pod{}).(*v1.Pod)
+			obj, err := read.Pod(message(b, runningPod(i)))
+			if err != nil {
+				b.Fatal(err)
+			}
 			add(obj)
 			m.view.SetPod(obj)
 		}
@@ -107,7 +114,7 @@ func BenchmarkMemory(b *testing.B) {
 		b.ReportMetric(float64(after-before)/(1<<20), "MiB")
 		runtime.KeepAlive(m)
 		runtime.KeepAlive(kept)
-		runtime.KeepAlive(s)
+		runtime.KeepAlive(read)
 	}
 }
 

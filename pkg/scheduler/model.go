@@ -34,7 +34,7 @@ type Model struct {
 
 // NewModel returns an empty cell that is scheduled by a profile.
 func NewModel(p *profile.Profile, r *rand.Rand) (*Model, error) {
-	s := newSourcesOf(informers.NewSharedInformerFactory(nil, 0), nil, newSharer().slim)
+	s := newSourcesOf(informers.NewSharedInformerFactory(nil, 0), nil)
 	if err := s.index(); err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ func BenchmarkPreempt(b *testing.B) {
 	}
 	for b.Loop() {
 		b.StopTimer()
-		v, ev, noms := emptyView(), newEvaluator(), newNominations()
+		v, ev, noms := emptyView(b), newEvaluator(), newNominations()
 		v.nominated, noms.changed, v.evicting = noms, v.Touch, map[types.UID]bool{}
 		for i := range nodes {
 			name := fmt.Sprint("n", i)

@@ -73,9 +73,13 @@ func New(cfg Config) (*Scheduler, error) {
 	if cfg.Profiles.Sort == nil {
 		return nil, errors.New("no queue sort plugin is enabled")
 	}
+	sources, err := newSources(cfg.Client, len(cfg.Profiles.Extenders) > 0)
+	if err != nil {
+		return nil, err
+	}
 	b := newBatches(cfg.Client, cfg.Identity)
 	s := &Scheduler{
-		cfg: cfg, sources: newSources(cfg.Client, len(cfg.Profiles.Extenders) > 0),
+		cfg: cfg, sources: sources,
 		evaluator: newEvaluator(), nominated: newNominations(), gangs: newGangs(), volumesMoved: newSignal(), devicesMoved: newSignal(),
 		batches: b, binder: newBinder(cfg.Client, b), verdicts: newMailbox[*verdict](), extended: newMailbox[func()](),
 	}
@@ -85,7 +89,6 @@ func New(cfg Config) (*Scheduler, error) {
 		Clock: cfg.Clock, Less: cfg.Profiles.Sort.Less, Gate: cfg.Profiles.Gate, Gang: gangKey,
 		InitialBackoff: cfg.Profiles.InitialBackoff, MaxBackoff: cfg.Profiles.MaxBackoff,
 	})
-	var err error
 	if s.metrics, err = newMetrics(cfg.Metrics, s.queue); err != nil {
 		return nil, err
 	}

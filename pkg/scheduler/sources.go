@@ -24,15 +24,17 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	policylisters "k8s.io/client-go/listers/policy/v1"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"keelson.dev/api/scheduling/v1alpha1"
+	"keelson.dev/keelson/pkg/scheduler/intake"
 	"keelson.dev/scheduling"
 )
 
 // sources are the caches the scheduler reads.
 type sources struct {
 	factory      informers.SharedInformerFactory
-	transform    cache.TransformFunc
 	pods         cache.SharedIndexInformer // all that have not ended
 	nodes        cache.SharedIndexInformer
 	namespaces   corelisters.NamespaceLister
@@ -56,24 +58,52 @@ type sources struct {
 
 // newSources returns caches of what client serves. With whole, objects are kept
 // as they are.
-func newSources(client kubernetes.Interface, whole bool) *sources {
-	transform := newSharer().slim
+func newSources(client kubernetes.Interface, whole bool) (*sources, error) {
 	if whole {
-		transform = withoutManagedFields
+		pods := wholePods(client)
+		if err := pods.SetTransform(withoutManagedFields); err != nil {
+			return nil, fmt.Errorf("pods: %w", err)
+		}
+		return newSourcesOf(informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagedFields)), pods), nil
 	}
-	return newSourcesOf(informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(transform)), client, transform)
+	pods, err := slimPods(client)
+	if err != nil {
+		return nil, err
+	}
+	return newSourcesOf(informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim)), pods), nil
 }
 
-// newSourcesOf returns caches that are filled by a factory's informers.
-func newSourcesOf(f informers.SharedInformerFactory, client kubernetes.Interface, transform cache.TransformFunc) *sources {
+// presentPods selects the pods that have not ended.
+var presentPods = fields.AndSelectors(
+	fields.OneTermNotEqualSelector("status.phase", string(v1.PodSucceeded)),
+	fields.OneTermNotEqualSelector("status.phase", string(v1.PodFailed))).String()
+
+func wholePods(client kubernetes.Interface) cache.SharedIndexInformer {
+	return coreinformers.NewFilteredPodInformer(client, metav1.NamespaceAll, 0, cache.Indexers{}, func(o *metav1.ListOptions) { o.FieldSelector = presentPods })
+}
+
+// slimPods is a cache of what plugins look at of pods.
+func slimPods(client kubernetes.Interface) (cache.SharedIndexInformer, error) {
+	c, ok := client.CoreV1().RESTClient().(*rest.RESTClient)
+	if !ok || c == nil {
+		return wholePods(client), nil // there is no server behind it
+	}
+	r, err := intake.NewReader(v1alpha1.AnnGang, v1alpha1.AnnGangSize)
+	if err != nil {
+		return nil, fmt.Errorf("pods: %w", err)
+	}
+	lw, err := r.ListWatch(c, presentPods)
+	if err != nil {
+		return nil, fmt.Errorf("pods: %w", err)
+	}
+	return cache.NewSharedIndexInformer(lw, &v1.Pod{}, 0, cache.Indexers{}), nil
+}
+
+// newSourcesOf returns caches that are filled by a factory's informers, and pods.
+func newSourcesOf(f informers.SharedInformerFactory, pods cache.SharedIndexInformer) *sources {
 	core, apps := f.Core().V1(), f.Apps().V1()
 	s := &sources{
-		factory: f, transform: transform,
-		pods: coreinformers.NewFilteredPodInformer(client, metav1.NamespaceAll, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
-			o.FieldSelector = fields.AndSelectors(
-				fields.OneTermNotEqualSelector("status.phase", string(v1.PodSucceeded)),
-				fields.OneTermNotEqualSelector("status.phase", string(v1.PodFailed))).String()
-		}),
+		factory: f, pods: pods,
 		nodes:        core.Nodes().Informer(),
 		namespaces:   core.Namespaces().Lister(),
 		services:     core.Services().Lister(),
@@ -106,9 +136,6 @@ type handlers struct {
 func (s *sources) follow(h handlers) error {
 	if err := s.index(); err != nil {
 		return err
-	}
-	if err := s.pods.SetTransform(s.transform); err != nil {
-		return fmt.Errorf("pod cache: %w", err)
 	}
 	core := s.factory.Core().V1()
 	storage := s.factory.Storage().V1()

@@ -20,6 +20,7 @@ import (
 	configv1 "k8s.io/kube-scheduler/config/v1"
 
 	"keelson.dev/keelson/pkg/scheduler"
+	"keelson.dev/keelson/pkg/scheduler/intake"
 	"keelson.dev/keelson/pkg/scheduler/profile"
 )
 
@@ -72,8 +73,11 @@ func compare(p *profile.Profile, seed uint64) (fits int, err error) {
 		return 0, err
 	}
 	c := d.cluster()
+	if c.reader, err = intake.NewReader(); err != nil {
+		return 0, err
+	}
 	for _, o := range c.objects() {
-		if err := m.Set(o); err != nil {
+		if err := c.set(m, o); err != nil {
 			return 0, err
 		}
 	}
@@ -83,7 +87,7 @@ func compare(p *profile.Profile, seed uint64) (fits int, err error) {
 			pod.Spec.NodeName = pick(d, "n0", "n1")
 		}
 		c.claim(d, pod)
-		got, err := m.Explain(pod)
+		got, err := m.Explain(c.asRead(pod))
 		if err != nil {
 			return fits, err
 		}
@@ -114,7 +118,7 @@ func place(c *cluster, m *scheduler.Model, pod *v1.Pod, want map[string]*answer)
 			best = max(best, a.total)
 		}
 	}
-	node, err := m.Place(pod)
+	node, err := m.Place(c.asRead(pod))
 	switch {
 	case best < 0 && err == nil:
 		return 0, fmt.Errorf("placed on %s, but fits nowhere", node)
@@ -128,7 +132,28 @@ func place(c *cluster, m *scheduler.Model, pod *v1.Pod, want map[string]*answer)
 	on := pod.DeepCopy()
 	on.Spec.NodeName = node
 	c.pods = append(c.pods, on)
-	return 1, m.Set(on)
+	return 1, c.set(m, on)
+}
+
+// asRead is a pod as the scheduler reads it from the API server.
+func (c *cluster) asRead(pod *v1.Pod) *v1.Pod {
+	raw, err := pod.Marshal()
+	if err != nil {
+		panic(err) // plain data
+	}
+	out, err := c.reader.Pod(raw)
+	if err != nil {
+		panic(err)
+	}
+	return out
+}
+
+// set puts an object into the model, pods as they are read.
+func (c *cluster) set(m *scheduler.Model, o apiruntime.Object) error {
+	if pod, ok := o.(*v1.Pod); ok {
+		o = c.asRead(pod)
+	}
+	return m.Set(o)
 }
 
 // differ compares the answers node by node.
@@ -272,7 +297,7 @@ func (d *draw) change(c *cluster, m *scheduler.Model) error {
 			p := c.pods[i].DeepCopy()
 			p.Labels = d.labels()
 			c.pods[i] = p
-			return m.Set(p)
+			return c.set(m, p)
 		}
 	case 5: // a namespace is labelled
 		ns := pick(d, "one", "two", "three")

@@ -8,10 +8,13 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+
+	"keelson.dev/keelson/pkg/scheduler/intake"
 )
 
 // cluster is all that a decision depends on, in plain lists.
 type cluster struct {
+	reader     *intake.Reader
 	nodes      []*v1.Node
 	pods       []*v1.Pod // on nodes
 	namespaces map[string]map[string]string

@@ -1,0 +1,152 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package intake
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	v1 "k8s.io/api/core/v1"
+
+	"keelson.dev/apiserver/transcode"
+)
+
+// What no plugin looks at: most of a pod is what its kubelet needs.
+var (
+	uselessInSpec = []string{
+		"dnsConfig", "ephemeralContainers", "hostAliases", "imagePullSecrets", "securityContext", "serviceAccount", "serviceAccountName",
+		"terminationGracePeriodSeconds",
+	}
+	uselessInContainers = []string{
+		"args", "command", "env", "envFrom", "lifecycle", "livenessProbe", "readinessProbe", "securityContext", "startupProbe",
+		"terminationMessagePath", "terminationMessagePolicy", "volumeDevices", "volumeMounts", "workingDir",
+	}
+	uselessInStatus = []string{"ephemeralContainerStatuses", "hostIP", "hostIPs", "podIP", "podIPs", "qosClass", "message", "reason"}
+)
+
+// What is taken apart and not shared with the rest of the spec.
+var apartInSpec = []string{"nodeName", "hostname", "volumes"}
+
+// pickers take the parts of a pod out of its bytes.
+type pickers struct {
+	own     *transcode.Picker // what is its own, but for volumes
+	volumes *transcode.Picker
+	labels  *transcode.Picker
+	owners  *transcode.Picker
+	spec    *transcode.Picker // what pods of one controller share
+	has     *transcode.Picker // what containers have, which mostly is what they ask for
+}
+
+func newPickers() (*pickers, error) {
+	var out pickers
+	types := transcode.NewTypes()
+	own := []string{
+		"metadata.name", "metadata.namespace", "metadata.uid", "metadata.resourceVersion", "metadata.generation", "metadata.annotations",
+		"metadata.creationTimestamp", "metadata.deletionTimestamp", "spec.nodeName", "spec.hostname",
+	}
+	own = append(own, fields[v1.PodStatus]("status.", uselessInStatus, "containerStatuses", "initContainerStatuses")...)
+	var has []string
+	for _, statuses := range []string{"status.containerStatuses.", "status.initContainerStatuses."} {
+		for _, f := range []string{"name", "resources", "allocatedResources"} {
+			has = append(has, statuses+f)
+		}
+	}
+	spec := fields[v1.PodSpec]("spec.", uselessInSpec, append(slices.Clone(apartInSpec), "containers", "initContainers")...)
+	for _, containers := range []string{"spec.containers.", "spec.initContainers."} {
+		spec = append(spec, fields[v1.Container](containers, uselessInContainers)...)
+	}
+	for into, paths := range map[**transcode.Picker][]string{
+		&out.own: own, &out.spec: spec, &out.has: has, &out.volumes: {"spec.volumes"}, &out.labels: {"metadata.labels"}, &out.owners: {"metadata.ownerReferences"},
+	} {
+		p, err := types.Picker(&v1.Pod{}, paths...)
+		if err != nil {
+			return nil, fmt.Errorf("parts of a pod: %w", err)
+		}
+		*into = p
+	}
+	return &out, nil
+}
+
+// fields are the paths of a type's fields, but for some.
+func fields[T any](prefix string, without []string, more ...string) []string {
+	var out []string
+	for f := range reflect.TypeFor[T]().Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if !slices.Contains(without, name) && !slices.Contains(more, name) {
+			out = append(out, prefix+name)
+		}
+	}
+	return out
+}
+
+// The numbers of fields on the way to the kind of a volume.
+const (
+	specNumber, volumesNumber, sourceNumber protowire.Number = 2, 1, 2
+)
+
+// plainVolumes are the numbers of the kinds of volumes that no plugin looks at.
+var plainVolumes = plainVolumeNumbers()
+
+func plainVolumeNumbers() map[protowire.Number]bool {
+	plain := []string{"configMap", "downwardAPI", "emptyDir", "hostPath", "projected", "secret"}
+	out := map[protowire.Number]bool{}
+	for f := range reflect.TypeFor[v1.VolumeSource]().Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if !slices.Contains(plain, name) {
+			continue
+		}
+		var n int
+		if _, err := fmt.Sscanf(f.Tag.Get("protobuf"), "bytes,%d,", &n); err != nil {
+			panic("intake: field " + f.Name + " has no number") // the types are compiled in
+		}
+		out[protowire.Number(n)] = true
+	}
+	return out
+}
+
+// matters tells whether a volume of the pod in raw is of a kind that plugins look at.
+func matters(raw []byte) bool {
+	return some(raw, specNumber, func(spec []byte) bool {
+		return some(spec, volumesNumber, func(volume []byte) bool {
+			return some(volume, sourceNumber, func(source []byte) bool {
+				return some(source, 0, nil)
+			})
+		})
+	})
+}
+
+// some tells whether a field with a number satisfies is; with number 0, whether
+// there is one that is no plain volume.
+func some(raw []byte, number protowire.Number, is func([]byte) bool) bool {
+	for len(raw) > 0 {
+		n, typ, tag := protowire.ConsumeTag(raw)
+		if tag < 0 {
+			return true // the decoder will tell what is wrong
+		}
+		size := protowire.ConsumeFieldValue(n, typ, raw[tag:])
+		if size < 0 {
+			return true
+		}
+		switch {
+		case number == 0:
+			if !plainVolumes[n] {
+				return true
+			}
+		case n == number && typ == protowire.BytesType:
+			if value, _ := protowire.ConsumeBytes(raw[tag:]); is(value) {
+				return true
+			}
+		}
+		raw = raw[tag+size:]
+	}
+	return false
+}
+
+// isPlain tells whether no plugin looks at a volume.
+func isPlain(v v1.Volume) bool {
+	return v.ConfigMap != nil || v.DownwardAPI != nil || v.EmptyDir != nil || v.HostPath != nil || v.Projected != nil || v.Secret != nil
+}

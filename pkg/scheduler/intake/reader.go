@@ -1,0 +1,253 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package intake
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson.dev/apiserver/transcode"
+)
+
+// maxShared is how many different parts of pods are known at a time. When there
+// are more, all are forgotten: pods keep what they have, and those that come
+// later share anew.
+const maxShared = 1 << 14
+
+var errMalformed = errors.New("malformed pod")
+
+// Reader makes pods of their protobuf messages. It is safe for concurrent use.
+type Reader struct {
+	pick *pickers
+	// annotations are the names of those that are kept.
+	annotations []string
+
+	mu    sync.Mutex
+	words map[string]string
+	// labels, owners, specs and statuses are what is shared, by its bytes.
+	labels map[string]map[string]string
+	owners map[string][]metav1.OwnerReference
+	specs  map[string]*v1.PodSpec
+	has    map[string]statuses
+	buf    []byte
+}
+
+// statuses are those of a pod's containers, and its init containers.
+type statuses struct{ containers, init []v1.ContainerStatus }
+
+// NewReader returns a reader of pods that keeps some of their annotations, beside
+// the one that marks the end of a list that is watched.
+func NewReader(annotations ...string) (*Reader, error) {
+	pick, err := newPickers()
+	if err != nil {
+		return nil, err
+	}
+	r := &Reader{pick: pick, annotations: append(annotations, metav1.InitialEventsAnnotationKey)}
+	r.forget()
+	return r, nil
+}
+
+func (r *Reader) forget() {
+	r.words, r.labels = map[string]string{}, map[string]map[string]string{}
+	r.owners, r.specs, r.has = map[string][]metav1.OwnerReference{}, map[string]*v1.PodSpec{}, map[string]statuses{}
+}
+
+// Pod makes a pod of its message, which it does not keep.
+func (r *Reader) Pod(raw []byte) (*v1.Pod, error) {
+	pod := &v1.Pod{}
+	if err := r.Into(pod, raw); err != nil {
+		return nil, err
+	}
+	return pod, nil
+}
+
+// Into has pod, which is empty, be what its message says.
+func (r *Reader) Into(pod *v1.Pod, raw []byte) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.words)+len(r.labels)+len(r.owners)+len(r.specs)+len(r.has) >= maxShared {
+		r.forget()
+	}
+	if err := r.unmarshal(pod, r.pick.own, raw); err != nil {
+		return err
+	}
+	labels, err := shared(r, r.labels, r.pick.labels, raw, func(p *v1.Pod) map[string]string { return p.Labels })
+	if err != nil {
+		return err
+	}
+	owners, err := shared(r, r.owners, r.pick.owners, raw, func(p *v1.Pod) []metav1.OwnerReference { return p.OwnerReferences })
+	if err != nil {
+		return err
+	}
+	spec, err := shared(r, r.specs, r.pick.spec, raw, sharedSpec)
+	if err != nil {
+		return err
+	}
+	has, err := shared(r, r.has, r.pick.has, raw, func(p *v1.Pod) statuses {
+		return statuses{p.Status.ContainerStatuses, p.Status.InitContainerStatuses}
+	})
+	if err != nil {
+		return err
+	}
+	node, host := pod.Spec.NodeName, pod.Spec.Hostname
+	pod.Labels, pod.OwnerReferences, pod.Spec = labels, owners, *spec
+	pod.Namespace, pod.Spec.NodeName, pod.Spec.Hostname = r.word(pod.Namespace), r.word(node), host
+	if matters(raw) {
+		var own v1.Pod
+		if err := r.unmarshal(&own, r.pick.volumes, raw); err != nil {
+			return err
+		}
+		pod.Spec.Volumes = slices.Clip(slices.DeleteFunc(own.Spec.Volumes, isPlain))
+	}
+	pod.Annotations = r.kept(pod.Annotations)
+	pod.Status.ContainerStatuses = slimStatuses(has.containers, pod.Spec.Containers)
+	pod.Status.InitContainerStatuses = slimStatuses(has.init, pod.Spec.InitContainers)
+	if node != "" {
+		pod.Status.Conditions = slimConditions(pod.Status.Conditions)
+	}
+	return nil
+}
+
+// unmarshal has pod be what a picker takes of its message.
+func (r *Reader) unmarshal(pod *v1.Pod, p *transcode.Picker, raw []byte) error {
+	buf, ok := p.Append(r.buf[:0], raw)
+	r.buf = buf
+	if !ok {
+		return errMalformed
+	}
+	if err := pod.Unmarshal(buf); err != nil {
+		return fmt.Errorf("pod: %w", err)
+	}
+	return nil
+}
+
+// shared returns the part that a picker takes of a pod's message: one that is known,
+// or else what of makes of it.
+func shared[T any](r *Reader, known map[string]T, p *transcode.Picker, raw []byte, of func(*v1.Pod) T) (T, error) {
+	buf, ok := p.Append(r.buf[:0], raw)
+	r.buf = buf
+	if !ok {
+		var none T
+		return none, errMalformed
+	}
+	if part, ok := known[string(buf)]; ok {
+		return part, nil
+	}
+	var pod v1.Pod
+	if err := pod.Unmarshal(buf); err != nil {
+		var none T
+		return none, fmt.Errorf("pod: %w", err)
+	}
+	part := of(&pod)
+	known[string(buf)] = part
+	return part, nil
+}
+
+func (r *Reader) word(w string) string {
+	if known, ok := r.words[w]; ok {
+		return known
+	}
+	r.words[w] = w
+	return w
+}
+
+// sharedSpec is a spec without the ports of containers that take none of the node.
+func sharedSpec(p *v1.Pod) *v1.PodSpec {
+	for _, containers := range [][]v1.Container{p.Spec.Containers, p.Spec.InitContainers} {
+		for i := range containers {
+			c := &containers[i]
+			if !slices.ContainsFunc(c.Ports, func(p v1.ContainerPort) bool { return p.HostPort != 0 }) {
+				c.Ports = nil
+			}
+		}
+	}
+	return &p.Spec
+}
+
+func (r *Reader) kept(annotations map[string]string) map[string]string {
+	var out map[string]string
+	for _, name := range r.annotations {
+		if value, has := annotations[name]; has {
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[name] = value
+		}
+	}
+	return out
+}
+
+// slimConditions leaves those of a pod on a node that tell of evictions and resizes.
+func slimConditions(conditions []v1.PodCondition) []v1.PodCondition {
+	var out []v1.PodCondition
+	for i := range conditions {
+		switch conditions[i].Type {
+		case v1.PodScheduled, v1.PodReadyToStartContainers, v1.PodInitialized, v1.ContainersReady, v1.PodReady:
+		default:
+			out = append(out, conditions[i])
+		}
+	}
+	return out
+}
+
+// slimStatuses leaves what tells of resizes: none, where every container has what
+// it asks for.
+func slimStatuses(statuses []v1.ContainerStatus, containers []v1.Container) []v1.ContainerStatus {
+	for i := range statuses {
+		if !asAsked(&statuses[i], containers) {
+			return statuses
+		}
+	}
+	return nil
+}
+
+// asAsked tells whether what a container has is what it asks for.
+func asAsked(s *v1.ContainerStatus, containers []v1.Container) bool {
+	i := slices.IndexFunc(containers, func(c v1.Container) bool { return c.Name == s.Name })
+	if i < 0 {
+		return false
+	}
+	same := func(have v1.ResourceList) bool {
+		return have == nil || maps.EqualFunc(have, containers[i].Resources.Requests, func(x, y resource.Quantity) bool { return x.Cmp(y) == 0 })
+	}
+	return same(s.AllocatedResources) && (s.Resources == nil || same(s.Resources.Requests))
+}
+
+// list makes a list of the message of one.
+func (r *Reader) list(raw []byte) (*v1.PodList, error) {
+	out := &v1.PodList{}
+	for len(raw) > 0 {
+		number, typ, tag := protowire.ConsumeTag(raw)
+		if tag < 0 {
+			return nil, errMalformed
+		}
+		size := protowire.ConsumeFieldValue(number, typ, raw[tag:])
+		if size < 0 {
+			return nil, errMalformed
+		}
+		value, _ := protowire.ConsumeBytes(raw[tag:])
+		raw = raw[tag+size:]
+		switch {
+		case typ != protowire.BytesType:
+		case number == 1:
+			if err := out.Unmarshal(append(protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.BytesType), uint64(len(value))), value...)); err != nil {
+				return nil, fmt.Errorf("list of pods: %w", err)
+			}
+		case number == 2:
+			out.Items = append(out.Items, v1.Pod{})
+			if err := r.Into(&out.Items[len(out.Items)-1], value); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return out, nil
+}

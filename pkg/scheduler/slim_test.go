@@ -1,0 +1,50 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"keelson.dev/keelson/pkg/scheduler/cell"
+	"keelson.dev/keelson/pkg/scheduler/intake"
+)
+
+// TestSlimKeepsRequests: what a pod takes of its node is the same after statuses
+// have gone, in the middle of a resize too.
+func TestSlimKeepsRequests(t *testing.T) {
+	read, err := intake.NewReader()
+	if err != nil {
+		t.Fatal(err)
+	}
+	more := v1.ResourceList{v1.ResourceCPU: resource.MustParse("300m"), v1.ResourceMemory: resource.MustParse("64Mi")}
+	for name, change := range map[string]func(*v1.Pod){
+		"as asked":          func(*v1.Pod) {},
+		"allocated more":    func(p *v1.Pod) { p.Status.ContainerStatuses[0].AllocatedResources = more },
+		"actual other":      func(p *v1.Pod) { p.Status.ContainerStatuses[1].Resources.Requests = more },
+		"nothing reported":  func(p *v1.Pod) { p.Status.ContainerStatuses = nil },
+		"unknown container": func(p *v1.Pod) { p.Status.ContainerStatuses[0].Name = "x" },
+		"cannot be resized": func(p *v1.Pod) {
+			p.Status.ContainerStatuses[0].AllocatedResources = more
+			p.Status.Conditions = append(p.Status.Conditions, v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonInfeasible})
+		},
+		"asks, and cannot": func(p *v1.Pod) {
+			p.Status.Conditions = append(p.Status.Conditions, v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonInfeasible})
+		},
+	} {
+		p := runningPod(1)
+		change(p)
+		want := cell.Compile(p.DeepCopy())
+		slim, err := read.Pod(message(t, p))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := cell.Compile(slim); !equality.Semantic.DeepEqual(got.Requests, want.Requests) || !equality.Semantic.DeepEqual(got.NonZero, want.NonZero) {
+			t.Errorf("%s: %+v, want %+v", name, got.Requests, want.Requests)
+		}
+	}
+}
