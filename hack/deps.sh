@@ -31,6 +31,7 @@ done <<-'LIST'
 	ca-certificates /etc/ssl/certs/ca-certificates.crt
 	conntrack /usr/sbin/conntrack
 curl /usr/bin/curl
+	e2fsprogs /usr/sbin/mkfs.ext4
 	gcc /usr/bin/gcc
 	iproute2 /usr/bin/ip
 	kmod /usr/sbin/modprobe

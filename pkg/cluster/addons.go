@@ -37,6 +37,8 @@ func addonResource(kind schema.GroupVersionKind) (schema.GroupVersionResource, b
 	resource := map[string]string{
 		"ServiceAccount": "serviceaccounts", "ConfigMap": "configmaps", "Service": "services", "Deployment": "deployments", "DaemonSet": "daemonsets",
 		"IngressClass": "ingressclasses", "PodDisruptionBudget": "poddisruptionbudgets", "ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings",
+		"CSIDriver": "csidrivers", "StorageClass": "storageclasses",
+		"ValidatingAdmissionPolicy": "validatingadmissionpolicies", "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
 	}[kind.Kind]
 	return kind.GroupVersion().WithResource(resource), resource != ""
 }
@@ -54,7 +56,7 @@ func applyAddons(ctx context.Context, c *Config, clk clock.Clock) error {
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
 	}
-	files := []string{"manifests/rbac.yaml", "manifests/coredns.yaml"}
+	files := []string{"manifests/rbac.yaml", "manifests/coredns.yaml", "manifests/storage.yaml"}
 	if c.Ingress {
 		files = append(files, "manifests/ingress.yaml")
 	}

@@ -86,6 +86,15 @@ func removeData(c *Config) error {
 	if !exists(c.dirs().config()) {
 		return fmt.Errorf("%s: %w", c.DataDir, errNotOurs)
 	}
+	nodes, err := filepath.Glob(filepath.Join(c.dirs().nodes(), "*"))
+	if err != nil {
+		return fmt.Errorf("nodes: %w", err)
+	}
+	for _, n := range nodes {
+		if err := freeDisks(nodeDirs{root: n}); err != nil {
+			return err
+		}
+	}
 	if err := os.RemoveAll(c.DataDir); err != nil {
 		return fmt.Errorf("remove data: %w", err)
 	}

@@ -83,6 +83,7 @@ func nodeProcesses(c *Config, n Node, deps Deps) []process {
 	kubelet := []string{
 		filepath.Join(insideBin, "kubelet"), "--config=" + kubeletYAML, "--kubeconfig=" + kubeletConf,
 		"--node-ip=" + strings.Join(n.Addresses(), ","), "--cert-dir=" + kubeletCerts, // its name is the node's host name
+		"--disk-volumes=true",
 	}
 	if !c.ownNetwork() {
 		kubelet = append(kubelet, "--network-plugin="+externalNetwork)

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"keelson.dev/keelson/pkg/loop"
 )
 
 // nodeHost is the supervisor's side of a node.
@@ -131,8 +133,26 @@ func (s *supervisor) removeNode(name string) error {
 		h.host.end()
 	}
 	delete(s.nodes, name)
+	if err := freeDisks(s.cfg.dirs().node(name)); err != nil {
+		return err
+	}
 	if err := os.RemoveAll(s.cfg.dirs().node(name).root); err != nil {
 		return fmt.Errorf("remove node %s: %w", name, err)
+	}
+	return nil
+}
+
+// freeDisks frees the loop devices of a node's volumes that are used as devices. They are the kernel's, and
+// outlive a node whose plug was pulled.
+func freeDisks(d nodeDirs) error {
+	disks, err := filepath.Glob(d.path("var/lib/kubelet/plugins/*/volumes/*/disk"))
+	if err != nil {
+		return fmt.Errorf("disks of node: %w", err)
+	}
+	for _, disk := range disks {
+		if err := loop.Detach(disk); err != nil {
+			return fmt.Errorf("disks of node: %w", err)
+		}
 	}
 	return nil
 }

@@ -29,6 +29,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cgroup"
 	"keelson.dev/keelson/pkg/kubelet/cri"
 	"keelson.dev/keelson/pkg/kubelet/csi"
+	"keelson.dev/keelson/pkg/kubelet/diskimages"
 	"keelson.dev/keelson/pkg/kubelet/dns"
 	"keelson.dev/keelson/pkg/kubelet/eviction"
 	"keelson.dev/keelson/pkg/kubelet/images"
@@ -61,6 +62,8 @@ type Config struct {
 	Plugins  Plugins
 	// ExternalNetwork leaves the pod network to what the operator installed.
 	ExternalNetwork bool
+	// DiskVolumes has volumes made on the node's own disk, by the kubelet's own driver.
+	DiskVolumes bool
 	// Version is what the kubelet says it is.
 	Version string
 	// GetCertificate gives the server's certificate; nil: it is in the files that
@@ -288,6 +291,10 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	g.Go(func() error { return k.objects.Run(ctx) })
 	g.Go(func() error { return k.volumes.Run(ctx) })
 	g.Go(func() error { return k.drivers.Run(ctx) })
+	if k.cfg.DiskVolumes {
+		d := diskimages.New(diskimages.Config{RootDir: k.cfg.RootDir, NodeName: k.cfg.NodeName, Version: k.cfg.Version, Log: k.cfg.Log})
+		g.Go(func() error { return d.Run(ctx) })
+	}
 	g.Go(func() error { return k.runtime.watchState(ctx) })
 	g.Go(func() error { return k.work(ctx) })
 	g.Go(func() error { daemon.Settle(ctx, k.cfg.Clock, k.cfg.Log); return nil })

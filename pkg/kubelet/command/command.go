@@ -24,6 +24,7 @@ import (
 	"keelson.dev/keelson/pkg/daemon"
 	"keelson.dev/keelson/pkg/kubelet"
 	"keelson.dev/keelson/pkg/kubelet/certificates"
+	"keelson.dev/keelson/pkg/kubelet/diskimages"
 )
 
 const (
@@ -37,6 +38,7 @@ type options struct {
 	config, hostname, nodeIP, rootDir, certDir, endpoint, network, manifests string
 	bootstrap                                                                string
 	plugins                                                                  kubelet.Plugins
+	diskVolumes                                                              bool
 	labels                                                                   map[string]string
 	taints, enforce                                                          []string
 }
@@ -57,6 +59,7 @@ func parse(args []string, stderr io.Writer) (*options, *kubeletconfig.KubeletCon
 	fs.StringVar(&o.plugins.Config, "image-credential-provider-config", "", "CredentialProviderConfig, or a directory of them: programs that give logins for images")
 	fs.StringVar(&o.plugins.BinDir, "image-credential-provider-bin-dir", "", "directory of those programs")
 	fs.StringVar(&o.network, "network-plugin", o.network, "who makes the pod network: keelson, or external for a CNI plugin that was installed")
+	fs.BoolVar(&o.diskVolumes, "disk-volumes", false, "serve the storage driver "+diskimages.Name+", whose volumes are on the node's own disk")
 	fs.StringToStringVar(&o.labels, "node-labels", nil, "labels to register the node with")
 	fs.StringSliceVar(&o.enforce, "enforce-node-allocatable", nil, "what of the node's resources is enforced by cgroups; wins over the configuration")
 	fs.StringSliceVar(&o.taints, "register-with-taints", nil, "taints to register the node with, KEY=VALUE:EFFECT")
@@ -160,7 +163,7 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	k, err := kubelet.New(kubelet.Config{
 		GetCertificate: serving,
 		Client:         client, Kubelet: c, NodeName: name, Hostname: name, NodeIPs: ips, Labels: o.labels,
-		RootDir: o.rootDir, CertDir: o.certDir, Plugins: o.plugins, ExternalNetwork: o.network == networkExternal, Version: daemon.Version,
+		RootDir: o.rootDir, CertDir: o.certDir, Plugins: o.plugins, ExternalNetwork: o.network == networkExternal, DiskVolumes: o.diskVolumes, Version: daemon.Version,
 		Clock: clock.Real(), Log: log, Metrics: registry,
 	})
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/moby/sys/mountinfo"
@@ -18,6 +17,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"golang.org/x/sys/unix"
+
+	"keelson.dev/keelson/pkg/loop"
 )
 
 // NodeGetInfo implements csi.NodeServer. From then on volumes are attached to the node.
@@ -57,7 +58,7 @@ func (d *Driver) NodeStageVolume(_ context.Context, r *csi.NodeStageVolumeReques
 			return nil, status.Errorf(codes.FailedPrecondition, "volume %s is attached to %q, this is %q", i.Name, at, d.Node)
 		}
 		if i.Block {
-			_, err = d.loop(i)
+			err = d.attach(i)
 		} else {
 			err = bind(filepath.Join(d.dir(volumes, i.Name), filesName), r.GetStagingTargetPath(), false)
 		}
@@ -76,7 +77,7 @@ func (d *Driver) NodeUnstageVolume(_ context.Context, r *csi.NodeUnstageVolumeRe
 		}
 		i, err := d.find(volumes, r.GetVolumeId())
 		if err == nil && i.Block {
-			return &csi.NodeUnstageVolumeResponse{}, unloop(d.disk(i))
+			return &csi.NodeUnstageVolumeResponse{}, loop.Detach(d.disk(i))
 		}
 		return &csi.NodeUnstageVolumeResponse{}, nil
 	})
@@ -99,7 +100,10 @@ func (d *Driver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRe
 		}
 		source, target := filepath.Join(d.dir(volumes, i.Name), filesName), r.GetTargetPath()
 		if i.Block {
-			if source, err = d.loop(i); err == nil {
+			if err = d.attach(i); err == nil {
+				source, err = loop.Of(d.disk(i))
+			}
+			if err == nil {
 				err = file(target)
 			}
 		} else {
@@ -164,7 +168,7 @@ func (d *Driver) NodeExpandVolume(_ context.Context, r *csi.NodeExpandVolumeRequ
 		return nil, status.Errorf(codes.NotFound, "volume path: %v", err)
 	}
 	if i.Block {
-		err = relook(d.disk(i))
+		err = loop.Resize(d.disk(i))
 	}
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: i.Size}, err
 }
@@ -241,80 +245,11 @@ func unbind(target string) error {
 
 func (d *Driver) disk(i *item) string { return filepath.Join(d.dir(volumes, i.Name), diskName) }
 
-// loop is the loop device of a volume, made if need be.
-func (d *Driver) loop(i *item) (string, error) {
-	if dev := loopOf(d.disk(i)); dev != "" {
-		return dev, nil
-	}
-	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = control.Close() }()
-	f, err := os.OpenFile(d.disk(i), os.O_RDWR, 0)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = f.Close() }()
-	for range 16 { // others take free devices as well
-		n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
-		if err != nil {
-			return "", fmt.Errorf("free loop device: %w", err)
-		}
-		path := fmt.Sprintf("/dev/loop%d", n)
-		if err := unix.Mknod(path, unix.S_IFBLK|0o600, int(unix.Mkdev(7, uint32(n)))); err != nil && !errors.Is(err, unix.EEXIST) {
-			return "", err
-		}
-		dev, err := os.OpenFile(path, os.O_RDWR, 0)
-		if err != nil {
-			return "", err
-		}
-		config := &unix.LoopConfig{Fd: uint32(f.Fd())}
-		copy(config.Info.File_name[:], d.disk(i))
-		err = unix.IoctlLoopConfigure(int(dev.Fd()), config)
-		_ = dev.Close()
-		if err == nil || !errors.Is(err, unix.EBUSY) {
-			return path, err
-		}
-	}
-	return "", errors.New("no free loop device")
-}
-
-// loopOf is the loop device of a file, or "".
-func loopOf(path string) string {
-	var want unix.Stat_t
-	if unix.Stat(path, &want) != nil {
-		return ""
-	}
-	found, _ := filepath.Glob("/sys/block/loop*/loop/backing_file") // the pattern is fine
-	for _, f := range found {
-		name := strings.Split(f, "/")[3]
-		dev, err := os.OpenFile("/dev/"+name, os.O_RDONLY, 0)
-		if err != nil {
-			continue
-		}
-		info, err := unix.IoctlLoopGetStatus64(int(dev.Fd()))
-		_ = dev.Close()
-		if err == nil && info.Inode == want.Ino && info.Device == want.Dev {
-			return "/dev/" + name
-		}
-	}
-	return ""
-}
-
-func unloop(path string) error { return onLoop(path, unix.LOOP_CLR_FD) }
-
-// relook has a loop device see that its file has grown.
-func relook(path string) error { return onLoop(path, unix.LOOP_SET_CAPACITY) }
-
-func onLoop(path string, request uint) error {
-	name := loopOf(path)
-	if name == "" {
-		return nil
-	}
-	dev, err := os.OpenFile(name, os.O_RDWR, 0)
+// attach gives a volume a loop device, if it has none.
+func (d *Driver) attach(i *item) error {
+	dev, err := loop.Attach(d.disk(i), false)
 	if err != nil {
 		return err
 	}
-	return errors.Join(unix.IoctlSetInt(int(dev.Fd()), request, 0), dev.Close())
+	return dev.Close()
 }

@@ -4,10 +4,12 @@
 package sanity
 
 import (
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	suite "github.com/kubernetes-csi/csi-test/v5/pkg/sanity"
@@ -16,13 +18,15 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"keelson.dev/keelson/pkg/kubelet/diskimages"
 	"keelson.dev/keelson/test/csi/driver"
 	"keelson.dev/keelson/test/unshare"
 )
 
 func TestMain(m *testing.M) { unshare.Run(m, unshare.Mount) }
 
-// kindOf is the variable that has a process run the suite, and with which kind of volumes.
+// kindOf is the variable that has a process run the suite, and with which kind of volumes:
+// on a disk in the network (the driver for tests), or on the node's (the kubelet's own).
 const kindOf = "KEELSON_SANITY_KIND"
 
 // TestSanity: what the driver says that it can do, it does as the interface wants it.
@@ -33,7 +37,7 @@ func TestSanity(t *testing.T) {
 		run(t, kind)
 		return
 	}
-	for _, kind := range []string{"mount", "block"} {
+	for _, kind := range []string{"network/mount", "network/block", "node/mount", "node/block"} {
 		t.Run(kind, func(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestSanity$", "-ginkgo.no-color", "-ginkgo.succinct")
 			cmd.Env = append(os.Environ(), kindOf+"="+kind)
@@ -57,8 +61,18 @@ func run(t *testing.T, kind string) {
 		t.Fatal(err)
 	}
 	s := grpc.NewServer()
-	d := &driver.Driver{Name: "test.csi.keelson.dev", Node: "n", Root: filepath.Join(dir, "volumes")}
-	d.Serve(s)
+	where, access, _ := strings.Cut(kind, "/")
+	size := int64(1 << 20)
+	if where == "node" {
+		size = 16 << 20
+		root := filepath.Join(dir, "kubelet")
+		if err := os.MkdirAll(filepath.Join(diskimages.Dir(root), "volumes"), 0o750); err != nil {
+			t.Fatal(err)
+		}
+		diskimages.New(diskimages.Config{RootDir: root, NodeName: "n", Version: "1", Log: slog.New(slog.DiscardHandler)}).Serve(s)
+	} else {
+		(&driver.Driver{Name: "test.csi.keelson.dev", Node: "n", Root: filepath.Join(dir, "volumes")}).Serve(s)
+	}
 	go func() { _ = s.Serve(l) }()
 	t.Cleanup(s.Stop)
 	conn, err := grpc.NewClient("unix://"+l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -68,8 +82,8 @@ func run(t *testing.T, kind string) {
 
 	c := suite.NewTestConfig()
 	c.TargetPath, c.StagingPath = filepath.Join(dir, "target"), filepath.Join(dir, "staging")
-	c.TestVolumeSize, c.TestVolumeExpandSize = 1<<20, 2<<20
-	c.TestVolumeAccessType = kind
+	c.TestVolumeSize, c.TestVolumeExpandSize = size, 2*size
+	c.TestVolumeAccessType = access
 	specs := suite.GinkgoTest(&c)
 	specs.Conn, specs.ControllerConn = conn, conn
 	gomega.RegisterFailHandler(ginkgo.Fail)

@@ -1,0 +1,200 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package diskimages is a driver of the Container Storage Interface whose volumes are on
+// the node's own disk: each is a sparse file of the volume's size with a file system in
+// it, or none for those that are used as devices. What a claim asks for is so a bound that
+// the kernel keeps, on any file system, and a pod sees its own disk and not the node's.
+//
+// It is served at the kubelet's plugin socket like any vendor's, and needs nobody else:
+// the controller manager has volumes made and deleted through the kubelet (package
+// csidrivers). A volume can be reached from its node alone, as its topology says.
+//
+// Invariants:
+//
+//   - A volume is there once its directory has its name, and gone once that is away: it
+//     is made, file system and all, before it gets the name. Whatever a killed process
+//     leaves half done has a name that begins with a dot, and goes at the next start.
+//   - What is promised to volumes and not yet used is not promised to others.
+//   - A file system is made when the volume is, and never later.
+//   - The device of a mounted file system is free as soon as nobody has it mounted.
+//
+// It makes no volumes for several nodes, no snapshots and no clones.
+package diskimages
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	csi "github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+)
+
+const (
+	// Name is the driver's name.
+	Name = "disk.csi.keelson.dev"
+	// TopologyKey is the label of nodes that says where volumes are.
+	TopologyKey = Name + "/node"
+	// maxMessage bounds what the driver is asked, in bytes.
+	maxMessage = 1 << 20
+)
+
+// Config is what a Driver needs.
+type Config struct {
+	// RootDir is the kubelet's directory.
+	RootDir  string
+	NodeName string
+	// Version is the kubelet's.
+	Version string
+	Log     *slog.Logger
+}
+
+// Driver makes volumes. It is safe for concurrent use.
+type Driver struct {
+	csi.UnimplementedIdentityServer
+	csi.UnimplementedControllerServer
+	csi.UnimplementedNodeServer
+	registration.UnimplementedRegistrationServer
+	cfg Config
+
+	promising sync.Mutex // held while room is looked for and taken; taken after a volume
+	mu        sync.Mutex
+	busy      map[string]bool // volumes about which something is being done
+}
+
+// New makes a Driver. It starts nothing.
+func New(cfg Config) *Driver { return &Driver{cfg: cfg, busy: map[string]bool{}} }
+
+// Dir is where the driver's files are, below the kubelet's directory.
+func Dir(rootDir string) string { return filepath.Join(rootDir, "plugins", Name) }
+
+func (d *Driver) socket() string { return filepath.Join(Dir(d.cfg.RootDir), "csi.sock") }
+
+// Run serves the driver until ctx ends. Volumes stay as they are then.
+func (d *Driver) Run(ctx context.Context) error {
+	if err := os.MkdirAll(d.volumes(), 0o750); err != nil {
+		return fmt.Errorf("volumes on the node's disk: %w", err)
+	}
+	if err := d.tidy(); err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return serve(ctx, d.socket(), d.Serve) })
+	g.Go(func() error {
+		socket := filepath.Join(d.cfg.RootDir, "plugins_registry", Name+"-reg.sock")
+		return serve(ctx, socket, func(s *grpc.Server) { registration.RegisterRegistrationServer(s, d) })
+	})
+	return g.Wait()
+}
+
+// Serve makes the driver's services those of a server.
+func (d *Driver) Serve(s *grpc.Server) {
+	csi.RegisterIdentityServer(s, d)
+	csi.RegisterControllerServer(s, d)
+	csi.RegisterNodeServer(s, d)
+}
+
+// serve serves at a socket, in place of an earlier process, until ctx ends.
+func serve(ctx context.Context, socket string, register func(*grpc.Server)) error {
+	if err := os.MkdirAll(filepath.Dir(socket), 0o750); err != nil {
+		return fmt.Errorf("directory of socket: %w", err)
+	}
+	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("earlier socket: %w", err)
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", socket)
+	if err != nil {
+		return fmt.Errorf("socket: %w", err)
+	}
+	if u, ok := l.(*net.UnixListener); ok {
+		u.SetUnlinkOnClose(false) // a plugin whose socket goes has left the node
+	}
+	s := grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage))
+	register(s)
+	stop := context.AfterFunc(ctx, s.Stop)
+	defer stop()
+	if err := s.Serve(l); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("serve %s: %w", socket, err)
+	}
+	return nil
+}
+
+// tidy removes what a killed process left half made or half gone.
+func (d *Driver) tidy() error {
+	entries, err := os.ReadDir(d.volumes())
+	if err != nil {
+		return fmt.Errorf("volumes on the node's disk: %w", err)
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") {
+			if err := os.RemoveAll(filepath.Join(d.volumes(), e.Name())); err != nil {
+				return fmt.Errorf("half of a volume: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// alone calls f while nothing else is done about a volume.
+func alone[T any](d *Driver, id string, f func() (T, error)) (T, error) {
+	var none T
+	d.mu.Lock()
+	if d.busy[id] {
+		d.mu.Unlock()
+		return none, status.Errorf(codes.Aborted, "something else is being done about volume %s", id)
+	}
+	d.busy[id] = true
+	d.mu.Unlock()
+	defer func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.busy, id)
+	}()
+	return f()
+}
+
+// GetInfo implements registration.RegistrationServer.
+func (d *Driver) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
+	return &registration.PluginInfo{Type: registration.CSIPlugin, Name: Name, Endpoint: d.socket(), SupportedVersions: []string{"1.0.0"}}, nil
+}
+
+// NotifyRegistrationStatus implements registration.RegistrationServer.
+func (d *Driver) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+	if !s.GetPluginRegistered() {
+		d.cfg.Log.Warn("Driver of volumes on the node's disk is not registered", "err", s.GetError())
+	}
+	return &registration.RegistrationStatusResponse{}, nil
+}
+
+// GetPluginInfo implements csi.IdentityServer.
+func (d *Driver) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
+	return &csi.GetPluginInfoResponse{Name: Name, VendorVersion: d.cfg.Version}, nil
+}
+
+// GetPluginCapabilities implements csi.IdentityServer.
+func (d *Driver) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
+	service := func(t csi.PluginCapability_Service_Type) *csi.PluginCapability {
+		return &csi.PluginCapability{Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: t}}}
+	}
+	online := &csi.PluginCapability{Type: &csi.PluginCapability_VolumeExpansion_{VolumeExpansion: &csi.PluginCapability_VolumeExpansion{Type: csi.PluginCapability_VolumeExpansion_ONLINE}}}
+	return &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{
+		service(csi.PluginCapability_Service_CONTROLLER_SERVICE), service(csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS), online,
+	}}, nil
+}
+
+// Probe implements csi.IdentityServer.
+func (d *Driver) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
+	return &csi.ProbeResponse{Ready: wrapperspb.Bool(true)}, nil
+}

@@ -1,0 +1,151 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package loop makes files into block devices, by the kernel's loop devices.
+//
+// A file has at most one device by this package: who asks for a second one gets the
+// first. Devices are found by the file that is behind them, not by what anybody
+// remembers, so that one is found whoever made it.
+package loop
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// attempts bounds how often a free device is asked for: others take them as well.
+const attempts = 32
+
+const major = 7
+
+var errNoDevice = errors.New("no free loop device")
+
+// Device is an open loop device.
+type Device struct {
+	// Path is in /dev.
+	Path string
+	file *os.File
+}
+
+// Close gives the descriptor back. A device that was attached to be freed with its last
+// user is free when nothing else uses it.
+func (d *Device) Close() error { return d.file.Close() }
+
+// Attach returns the device of a file, made if need be. One that is transient goes with
+// its last user, be that a mount or a process; another one stays until Detach.
+func Attach(path string, transient bool) (*Device, error) {
+	if d, err := open(path); d != nil || err != nil {
+		return d, err
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return nil, fmt.Errorf("loop device: %w", err)
+	}
+	defer func() { _ = f.Close() }() // the device has it
+	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	if err != nil {
+		return nil, fmt.Errorf("loop device: %w", err)
+	}
+	defer func() { _ = control.Close() }()
+	config := &unix.LoopConfig{Fd: uint32(f.Fd())}
+	// What is written is in the page cache of the device already: once is enough.
+	config.Info.Flags = unix.LO_FLAGS_DIRECT_IO
+	if transient {
+		config.Info.Flags |= unix.LO_FLAGS_AUTOCLEAR
+	}
+	copy(config.Info.File_name[:len(config.Info.File_name)-1], path)
+	for range attempts {
+		d, err := configure(control, config)
+		if !errors.Is(err, unix.EBUSY) {
+			return d, err
+		}
+	}
+	return nil, errNoDevice
+}
+
+// configure takes a free device. Its error is EBUSY if somebody was faster.
+func configure(control *os.File, config *unix.LoopConfig) (*Device, error) {
+	n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
+	if err != nil {
+		return nil, fmt.Errorf("free loop device: %w", err)
+	}
+	path := fmt.Sprintf("/dev/loop%d", n)
+	// Where nobody else makes the file.
+	if err := unix.Mknod(path, unix.S_IFBLK|0o600, int(unix.Mkdev(major, uint32(n)))); err != nil && !errors.Is(err, unix.EEXIST) {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	dev, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return nil, fmt.Errorf("loop device: %w", err)
+	}
+	if err := unix.IoctlLoopConfigure(int(dev.Fd()), config); err != nil {
+		_ = dev.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return &Device{Path: path, file: dev}, nil
+}
+
+// open returns the device of a file, or nil.
+func open(path string) (*Device, error) {
+	var want unix.Stat_t
+	if err := unix.Stat(path, &want); err != nil {
+		return nil, fmt.Errorf("file of loop device %s: %w", path, err)
+	}
+	found, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		return nil, fmt.Errorf("loop devices: %w", err)
+	}
+	for _, f := range found {
+		path := "/dev/" + strings.Split(f, "/")[3]
+		dev, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			continue // it has gone
+		}
+		info, err := unix.IoctlLoopGetStatus64(int(dev.Fd()))
+		if err == nil && info.Inode == want.Ino && info.Device == want.Dev {
+			return &Device{Path: path, file: dev}, nil
+		}
+		_ = dev.Close()
+	}
+	return nil, nil
+}
+
+// Of is the path of the device of a file, or "".
+func Of(path string) (string, error) {
+	d, err := open(path)
+	if d == nil || err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return "", err
+	}
+	return d.Path, d.Close()
+}
+
+// Detach frees the device of a file, if it has one. While somebody uses it, it is freed
+// when the last one closes it.
+func Detach(path string) error { return on(path, unix.LOOP_CLR_FD) }
+
+// Resize has the device of a file, if it has one, see that the file has another size.
+func Resize(path string) error { return on(path, unix.LOOP_SET_CAPACITY) }
+
+func on(path string, request uint) error {
+	d, err := open(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && d == nil {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	err = unix.IoctlSetInt(int(d.file.Fd()), request, 0)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", d.Path, err)
+	}
+	return errors.Join(err, d.Close())
+}

@@ -1,0 +1,104 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package loop
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"keelson.dev/keelson/test/unshare"
+)
+
+func TestMain(m *testing.M) { unshare.Run(m, unshare.Mount) }
+
+func image(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "disk")
+	if err := os.WriteFile(path, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func attach(t *testing.T, path string, transient bool) *Device {
+	t.Helper()
+	d, err := Attach(path, transient)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func of(t *testing.T, path string) string {
+	t.Helper()
+	dev, err := Of(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dev
+}
+
+// TestDevice: a file has one device, which stays until it is detached, and grows with the file.
+func TestDevice(t *testing.T) {
+	unshare.Need(t)
+	path := image(t)
+	t.Cleanup(func() { _ = Detach(path) })
+	if dev := of(t, path); dev != "" {
+		t.Fatalf("has %s already", dev)
+	}
+	first, second := attach(t, path, false), attach(t, path, false)
+	if first.Path != second.Path {
+		t.Errorf("two devices: %s and %s", first.Path, second.Path)
+	}
+	if err := os.Truncate(path, 2<<20); err != nil {
+		t.Fatal(err)
+	}
+	if err := Resize(path); err != nil {
+		t.Fatal(err)
+	}
+	if size, err := unix.Seek(int(first.file.Fd()), 0, unix.SEEK_END); err != nil || size != 2<<20 {
+		t.Errorf("%d bytes, %v", size, err)
+	}
+	_, _ = first.Close(), second.Close()
+	if dev := of(t, path); dev != first.Path {
+		t.Errorf("now it has %q", dev)
+	}
+	if err := Detach(path); err != nil {
+		t.Fatal(err)
+	}
+	if dev := of(t, path); dev != "" {
+		t.Errorf("still has %s", dev)
+	}
+}
+
+// TestTransient: a device goes with its last user.
+func TestTransient(t *testing.T) {
+	unshare.Need(t)
+	path := image(t)
+	d, other := attach(t, path, true), attach(t, path, true)
+	_ = d.Close()
+	if of(t, path) == "" {
+		t.Error("gone too early")
+	}
+	_ = other.Close()
+	if dev := of(t, path); dev != "" {
+		t.Errorf("still has %s", dev)
+	}
+}
+
+// TestNoFile: a file that is gone has no device, and cannot get one.
+func TestNoFile(t *testing.T) {
+	if dev := of(t, "/nonexistent"); dev != "" {
+		t.Error(dev)
+	}
+	if err := Detach("/nonexistent"); err != nil {
+		t.Error(err)
+	}
+	if _, err := Attach("/nonexistent", true); err == nil {
+		t.Error("attached")
+	}
+}

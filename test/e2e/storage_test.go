@@ -1,0 +1,263 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// ownVolumes are the directories of the volumes that the default class makes.
+func ownVolumes() string {
+	return filepath.Join(shared.dir, "data", "nodes", "*", "var/lib/kubelet/plugins/disk.csi.keelson.dev/volumes/*")
+}
+
+// setManifest is a StatefulSet as people find it in tutorials: its claims name no class.
+const setManifest = `apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db}
+spec:
+  replicas: 2
+  serviceName: db
+  podManagementPolicy: Parallel
+  persistentVolumeClaimRetentionPolicy: {whenDeleted: Delete}
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      securityContext: {fsGroup: 4000}
+      containers:
+      - name: db
+        image: busybox:1.36
+        command: [sleep, infinity]
+        securityContext: {runAsUser: 4000}
+        volumeMounts: [{name: data, mountPath: /data}]
+  volumeClaimTemplates:
+  - metadata: {name: data}
+    spec:
+      accessModes: [ReadWriteOnce]
+      resources: {requests: {storage: 32Mi}}
+`
+
+// TestDefaultClass: claims that name no class get volumes on the disk of their pod's
+// node, as large as they ask for; what is on them stays, and nothing is left of them.
+func TestDefaultClass(t *testing.T) {
+	ns := namespace(t, "default-class")
+	n := func(args ...string) []string { return append([]string{"-n", ns}, args...) }
+	in := func(pod, script string) string { return ctl(t, n("exec", pod, "--", "sh", "-c", script)...) }
+	if out, err := try(t, setManifest, n("create", "-f", "-")...); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	eventually(t, "both pods are ready", func() bool { return readyPods(t, ns, "app=db") == 2 })
+	t.Run("holds what it was asked for", func(t *testing.T) {
+		in("db-0", "echo precious > /data/file && sync")
+		if out := in("db-0", "dd if=/dev/zero of=/data/large bs=1M count=64 2>&1; rm /data/large; ls /data"); !strings.Contains(out, "No space left") || !strings.HasSuffix(out, "file\n") {
+			t.Error(out)
+		}
+		if out := in("db-1", "ls /data"); out != "" {
+			t.Errorf("the other volume has %s", out)
+		}
+	})
+	t.Run("grows", func(t *testing.T) {
+		ctl(t, n("patch", "pvc", "data-db-0", "--type=merge", "-p", `{"spec":{"resources":{"requests":{"storage":"96Mi"}}}}`)...)
+		eventually(t, "the disk has grown", func() bool {
+			return ctl(t, n("get", "pvc", "data-db-0", "-o", "jsonpath={.status.allocatedResources.storage}/{.status.allocatedResourceStatuses.storage}")...) == "96Mi/NodeResizePending" ||
+				ctl(t, n("get", "pvc", "data-db-0", "-o", "jsonpath={.status.capacity.storage}")...) == "96Mi"
+		})
+		// A kubelet with all of root's rights has grown it while the pod runs.
+		ctl(t, n("delete", "pod", "db-0")...)
+		eventually(t, "the pod is back", func() bool { return readyPods(t, ns, "app=db") == 2 })
+		eventually(t, "the claim says so", func() bool {
+			return ctl(t, n("get", "pvc", "data-db-0", "-o", "jsonpath={.status.capacity.storage}")...) == "96Mi"
+		})
+		if out := in("db-0", "dd if=/dev/zero of=/data/large bs=1M count=64 2>&1 && cat /data/file"); !strings.HasSuffix(out, "precious\n") {
+			t.Error(out)
+		}
+	})
+	t.Run("a node that is killed", func(t *testing.T) {
+		node := ctl(t, n("get", "pod", "db-0", "-o", "jsonpath={.spec.nodeName}")...)
+		in("db-0", "echo more >> /data/file && sync /data/file")
+		ctl(t, "cluster", "node", "kill", node, "--name", clusterName)
+		ctl(t, "cluster", "node", "start", node, "--name", clusterName)
+		awaitNodes(t, nodes)
+		eventually(t, "its file is there", func() bool {
+			out, err := try(t, "", n("exec", "db-0", "--", "cat", "/data/file")...)
+			return err == nil && out == "precious\nmore\n"
+		})
+	})
+	ctl(t, n("delete", "statefulset", "db")...)
+	eventually(t, "no volume is left in the API", func() bool { return volumesOf(t, ns) == 0 })
+	eventually(t, "no volume is left on a disk", func() bool {
+		left, err := filepath.Glob(ownVolumes())
+		return err == nil && len(left) == 0
+	})
+	eventually(t, "no device is left", func() bool { return len(devicesOf(t, "/disk.csi.keelson.dev/")) == 0 })
+}
+
+// volumesOf counts the volumes of a namespace's claims.
+func volumesOf(t *testing.T, ns string) int {
+	t.Helper()
+	list, err := shared.client.CoreV1().PersistentVolumes().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := 0
+	for _, v := range list.Items {
+		if v.Spec.ClaimRef != nil && v.Spec.ClaimRef.Namespace == ns {
+			count++
+		}
+	}
+	return count
+}
+
+// devicesOf are the machine's loop devices whose file's path has a part.
+func devicesOf(t *testing.T, part string) []string {
+	t.Helper()
+	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, f := range files {
+		if b, err := os.ReadFile(f); err == nil && strings.Contains(string(b), part) {
+			out = append(out, f+": "+string(b))
+		}
+	}
+	return out
+}
+
+// driverImage holds the program of test/csi; driverFiles is its disk in the network.
+const (
+	driverImage = "../../.build/e2e-images/csi.tar"
+	driverFiles = "/srv/keelson-e2e-csi"
+)
+
+// movesManifest is a pod on a node, with a file system and a device from the driver of test/csi.
+const movesManifest = `apiVersion: v1
+kind: Pod
+metadata: {name: user}
+spec:
+  terminationGracePeriodSeconds: 1
+  nodeSelector: {kubernetes.io/hostname: NODE}
+  containers:
+  - name: user
+    image: busybox:1.36
+    command: [sleep, infinity]
+    volumeMounts: [{name: files, mountPath: /files}]
+    volumeDevices: [{name: device, devicePath: /dev/mine}]
+  volumes:
+  - {name: files, persistentVolumeClaim: {claimName: files}}
+  - {name: device, persistentVolumeClaim: {claimName: device}}
+`
+
+const claimsManifest = `apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: files}
+spec: {accessModes: [ReadWriteOnce], storageClassName: csi, resources: {requests: {storage: 16Mi}}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: device}
+spec: {accessModes: [ReadWriteOnce], storageClassName: csi, volumeMode: Block, resources: {requests: {storage: 16Mi}}}
+`
+
+// TestDriver runs a vendor's driver without sidecars through the life of its volumes:
+// they are made when a pod wants them, move with it, grow, and leave nothing.
+func TestDriver(t *testing.T) {
+	installDriver(t)
+	ns := namespace(t, "driver")
+	n := func(args ...string) []string { return append([]string{"-n", ns}, args...) }
+	in := func(script string) string { return ctl(t, n("exec", "user", "--", "sh", "-c", script)...) }
+	create := func(manifest string) {
+		if out, err := try(t, manifest, n("create", "-f", "-")...); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	on := func(node string) {
+		create(strings.Replace(movesManifest, "NODE", node, 1))
+		ctl(t, n("wait", "--for=condition=Ready", "pod/user", "--timeout=2m")...)
+	}
+	create(claimsManifest)
+	on("n1")
+	in("echo precious > /files/file && echo kept | dd of=/dev/mine bs=4096 count=1 conv=sync,fsync")
+	for _, claim := range []string{"files", "device"} {
+		ctl(t, n("patch", "pvc", claim, "--type=merge", "-p", `{"spec":{"resources":{"requests":{"storage":"32Mi"}}}}`)...)
+	}
+	for _, claim := range []string{"files", "device"} {
+		eventually(t, claim+" has grown", func() bool {
+			return ctl(t, n("get", "pvc", claim, "-o", "jsonpath={.status.capacity.storage}")...) == "32Mi"
+		})
+	}
+	in("dd if=/dev/zero of=/dev/mine bs=1M seek=31 count=1 conv=fsync")
+	ctl(t, n("delete", "pod", "user")...)
+	on("n2")
+	if out := in("cat /files/file; head -c 5 /dev/mine"); out != "precious\nkept\n" {
+		t.Errorf("on the other node: %q", out)
+	}
+	attached := attachments(t, "test.csi.keelson.dev")
+	if len(attached) != 2 || attached[0] != "n2" || attached[1] != "n2" {
+		t.Errorf("attached to %v", attached)
+	}
+	ctl(t, n("delete", "pod", "user")...)
+	ctl(t, n("delete", "pvc", "--all")...)
+	eventually(t, "no volume is left in the API", func() bool { return volumesOf(t, ns) == 0 && len(attachments(t, "test.csi.keelson.dev")) == 0 })
+	if left, err := os.ReadDir(filepath.Join(driverFiles, "volumes")); err != nil || len(left) > 0 {
+		t.Errorf("the driver has %v, %v", left, err)
+	}
+	if left := devicesOf(t, driverFiles); len(left) > 0 {
+		t.Errorf("loop devices: %v", left)
+	}
+	noMounts(t)
+}
+
+// installDriver installs the driver of test/csi for the time of a test.
+func installDriver(t *testing.T) {
+	t.Helper()
+	image, err := filepath.Abs(driverImage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(driverFiles); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(driverFiles) })
+	ctl(t, "cluster", "load", "--name", clusterName, "--data-dir", filepath.Join(shared.dir, "data"), image)
+	ctl(t, "apply", "-f", "testdata/csi.yaml")
+	t.Cleanup(func() { _ = shared.command(context.Background(), "delete", "-f", "testdata/csi.yaml").Run() })
+	ctl(t, "-n", "csi", "rollout", "status", "daemonset", "node")
+}
+
+// noMounts fails the test if a node has something of the driver's mounted.
+func noMounts(t *testing.T) {
+	t.Helper()
+	for _, p := range []string{"kubelet-n1", "kubelet-n2"} {
+		mounts, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pids(t)[p]), "mountinfo"))
+		if err != nil || strings.Contains(string(mounts), "/keelson-e2e-csi/volumes/") || strings.Contains(string(mounts), "/kubernetes.io/csi/volumeDevices/") {
+			t.Errorf("mounts of %s, %v:\n%s", p, err, mounts)
+		}
+	}
+}
+
+// attachments are the nodes to which a driver's volumes are attached.
+func attachments(t *testing.T, driver string) []string {
+	t.Helper()
+	list, err := shared.client.StorageV1().VolumeAttachments().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, a := range list.Items {
+		if a.Spec.Attacher == driver {
+			out = append(out, a.Spec.NodeName)
+		}
+	}
+	return out
+}
