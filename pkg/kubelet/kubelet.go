@@ -410,8 +410,11 @@ func deref(s *string) string {
 
 func (k *Kubelet) server() (*server.Server, error) {
 	c := k.cfg.Kubelet
+	containers := prometheus.NewRegistry()
+	containers.MustRegister(k.series())
 	return server.New(server.Config{
-		Address: net.JoinHostPort(c.Address, strconv.Itoa(int(c.Port))), Kubelet: c, NodeName: k.cfg.NodeName, CertDir: k.cfg.CertDir,
+		Containers: containers,
+		Address:    net.JoinHostPort(c.Address, strconv.Itoa(int(c.Port))), Kubelet: c, NodeName: k.cfg.NodeName, CertDir: k.cfg.CertDir,
 		NodeAddresses: append([]string{k.cfg.Hostname}, k.cfg.NodeIPs...), Client: k.cfg.Client,
 		Pods: k, Runtime: &streams{k}, Stats: &usage{k}, Drivers: k.drivers.Bridge,
 		Health: map[string]func(*http.Request) error{

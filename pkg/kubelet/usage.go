@@ -14,7 +14,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"keelson.dev/keelson/pkg/kubelet/cgroup/stat"
 	"keelson.dev/keelson/pkg/kubelet/cri"
+	"keelson.dev/keelson/pkg/kubelet/node"
 	"keelson.dev/keelson/pkg/kubelet/server"
 )
 
@@ -37,6 +39,7 @@ func (u *usage) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.S
 	var cpu, nanocores, memory uint64
 	for _, item := range list.Stats {
 		pod := podStats(item)
+		u.waiting(item, &pod, specs[types.UID(pod.PodRef.UID)])
 		begun(&pod, specs[types.UID(pod.PodRef.UID)])
 		if !onlyCPUAndMemory {
 			if err := u.storage(ctx, &pod, specs[types.UID(pod.PodRef.UID)]); err != nil {
@@ -56,10 +59,35 @@ func (u *usage) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.S
 	available := capacity - min(memory, capacity)
 	s.Node.CPU = &statsapi.CPUStats{Time: now, UsageCoreNanoSeconds: &cpu, UsageNanoCores: &nanocores}
 	s.Node.Memory = &statsapi.MemoryStats{Time: now, WorkingSetBytes: &memory, UsageBytes: &memory, AvailableBytes: &available}
+	s.Node.IO = waits(stat.MachinePressures(), now.Time, s.Node.CPU, s.Node.Memory)
+	u.swap(&s.Node, now)
 	if !onlyCPUAndMemory {
 		u.disks(ctx, &s.Node, now)
 	}
 	return s, nil
+}
+
+// waiting tells what the pod and its containers wait for.
+func (u *usage) waiting(item *runtimeapi.PodSandboxStats, s *statsapi.PodStats, pod *v1.Pod) {
+	if pod == nil {
+		return
+	}
+	r, now := u.cgroupReader(), u.cfg.Clock.Now()
+	s.IO = waits(r.Pressures(u.cgroups.Group(pod)), now, s.CPU, s.Memory)
+	for i, c := range item.GetLinux().GetContainers() {
+		of := &s.Containers[i]
+		of.IO = waits(r.Pressures(u.cgroups.GroupOf(pod, c.GetAttributes().GetId())), now, of.CPU, of.Memory)
+	}
+}
+
+// swap tells how much of the machine's swap is used.
+func (u *usage) swap(n *statsapi.NodeStats, now metav1.Time) {
+	free, err := node.SwapFree()
+	if err != nil || u.machine.Swap == 0 {
+		return
+	}
+	used, left := uint64(max(u.machine.Swap-free, 0)), uint64(free)
+	n.Swap = &statsapi.SwapStats{Time: now, SwapAvailableBytes: &left, SwapUsageBytes: &used}
 }
 
 // one is what one pod uses, with its storage; nil if the runtime has nothing of it.
@@ -108,7 +136,7 @@ func podStats(item *runtimeapi.PodSandboxStats) statsapi.PodStats {
 	for _, c := range l.GetContainers() {
 		pod.Containers = append(pod.Containers, statsapi.ContainerStats{
 			Name: c.GetAttributes().GetMetadata().GetName(), CPU: cpuStats(c.GetCpu()), Memory: memoryStats(c.GetMemory()),
-			Rootfs: fsStats(c.GetWritableLayer()),
+			Rootfs: fsStats(c.GetWritableLayer()), Swap: swapStats(c.GetSwap()),
 		})
 	}
 	if n := l.GetNetwork().GetDefaultInterface(); n != nil {
@@ -147,6 +175,13 @@ func memoryStats(m *runtimeapi.MemoryUsage) *statsapi.MemoryStats {
 		Time: stamp(m.Timestamp), WorkingSetBytes: number(m.WorkingSetBytes), AvailableBytes: number(m.AvailableBytes), UsageBytes: number(m.UsageBytes),
 		RSSBytes: number(m.RssBytes), PageFaults: number(m.PageFaults), MajorPageFaults: number(m.MajorPageFaults),
 	}
+}
+
+func swapStats(s *runtimeapi.SwapUsage) *statsapi.SwapStats {
+	if s == nil {
+		return nil
+	}
+	return &statsapi.SwapStats{Time: stamp(s.Timestamp), SwapAvailableBytes: number(s.SwapAvailableBytes), SwapUsageBytes: number(s.SwapUsageBytes)}
 }
 
 func processStats(p *runtimeapi.ProcessUsage) *statsapi.ProcessStats {

@@ -177,6 +177,40 @@ func (m *Manager) Pods() []types.UID {
 	return uids
 }
 
+// Group is a pod's cgroup as a path below the mount.
+func (m *Manager) Group(pod *v1.Pod) string {
+	if !m.cfg.Systemd {
+		return m.podPath(qos.Class(pod), pod.UID)
+	}
+	return expand(systemdName(m.cfg.Root, qos.Class(pod), pod.UID))
+}
+
+// GroupOf is the cgroup of a container of the pod, or of its sandbox, as runtimes name it.
+func (m *Manager) GroupOf(pod *v1.Pod, id string) string {
+	if m.cfg.Systemd {
+		return filepath.Join(m.Group(pod), "cri-containerd-"+id+".scope")
+	}
+	return filepath.Join(m.Group(pod), id)
+}
+
+// Groups are the cgroups of all pods, and of the classes.
+func (m *Manager) Groups() []string {
+	if m.cfg.Systemd {
+		return []string{"/kubepods.slice", "/kubepods.slice/kubepods-besteffort.slice", "/kubepods.slice/kubepods-burstable.slice"}
+	}
+	return []string{m.path(), m.path("besteffort"), m.path("burstable")}
+}
+
+// expand is where systemd has a slice: a-b.slice is in a.slice.
+func expand(slice string) string {
+	parts := strings.Split(strings.TrimSuffix(strings.TrimPrefix(slice, "/"), ".slice"), "-")
+	path := "/"
+	for i := range parts {
+		path = filepath.Join(path, strings.Join(parts[:i+1], "-")+".slice")
+	}
+	return path
+}
+
 func (m *Manager) path(more ...string) string {
 	return filepath.Join(append([]string{"/", m.cfg.Root, "kubepods"}, more...)...)
 }

@@ -132,6 +132,12 @@ func Allocatable(capacity v1.ResourceList, reserved ...v1.ResourceList) v1.Resou
 	return out
 }
 
+// SwapFree is how much swap is free, in bytes.
+func SwapFree() (int64, error) {
+	memory, err := meminfo()
+	return memory["SwapFree"], err
+}
+
 // meminfo reads /proc/meminfo, in bytes.
 func meminfo() (map[string]int64, error) {
 	f, err := os.Open("/proc/meminfo")

@@ -64,12 +64,12 @@ func (m *requestMetrics) measured(next http.Handler) http.Handler {
 func pathRoot(path string) string {
 	parts := strings.SplitN(strings.TrimPrefix(path, "/"), "/", 3)
 	root := parts[0]
-	if root == "metrics" && len(parts) > 1 && (parts[1] == "resource" || parts[1] == "probes") {
+	if root == "metrics" && len(parts) > 1 && (parts[1] == "resource" || parts[1] == "probes" || parts[1] == "cadvisor") {
 		root += "/" + parts[1]
 	}
 	switch root {
 	case "exec", "attach", "portForward", "run", "containerLogs", "logs", "pods", "runningpods", "stats", "healthz", "configz", "debug", "checkpoint",
-		"metrics", "metrics/resource", "metrics/probes":
+		"metrics", "metrics/resource", "metrics/probes", "metrics/cadvisor":
 		return root
 	}
 	return "other"
@@ -106,6 +106,7 @@ func (c resourceMetrics) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	usage(ch, "node", "the node", summary.Node.CPU, summary.Node.Memory, nil, nil)
+	swap(ch, "node", "the node", summary.Node.Swap, nil, nil)
 	for i := range summary.Pods {
 		p := &summary.Pods[i]
 		for j := range p.Containers {
@@ -116,6 +117,7 @@ func (c resourceMetrics) Collect(ch chan<- prometheus.Metric) {
 				ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(c.StartTime.UnixNano())/float64(time.Second), values...)
 			}
 			usage(ch, "container", "the container", c.CPU, c.Memory, names, values)
+			swap(ch, "container", "the container", c.Swap, names, values)
 		}
 		usage(ch, "pod", "the pod", p.CPU, p.Memory, []string{"pod", "namespace"}, []string{p.PodRef.Name, p.PodRef.Namespace})
 	}
@@ -136,5 +138,13 @@ func usage(ch chan<- prometheus.Metric, prefix, of string, cpu *statsapi.CPUStat
 		desc := prometheus.NewDesc(prefix+"_memory_working_set_bytes", "[STABLE] Current working set of "+of+" in bytes", names, nil)
 		ch <- prometheus.NewMetricWithTimestamp(memory.Time.Time,
 			prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(*memory.WorkingSetBytes), values...))
+	}
+}
+
+// swap sends what something uses of the node's swap.
+func swap(ch chan<- prometheus.Metric, prefix, of string, s *statsapi.SwapStats, names, values []string) {
+	if s != nil && s.SwapUsageBytes != nil {
+		desc := prometheus.NewDesc(prefix+"_swap_usage_bytes", "[ALPHA] Current swap usage of "+of+" in bytes. Reported only on non-windows systems", names, nil)
+		ch <- prometheus.NewMetricWithTimestamp(s.Time.Time, prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(*s.SwapUsageBytes), values...))
 	}
 }

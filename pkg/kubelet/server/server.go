@@ -97,6 +97,8 @@ type Config struct {
 	Health map[string]func(*http.Request) error
 	// Metrics, ProbeMetrics are served at /metrics and /metrics/probes.
 	Metrics, ProbeMetrics prometheus.Gatherer
+	// Containers are served at /metrics/cadvisor; nil: there are none.
+	Containers prometheus.Gatherer
 	// Register takes the server's own metrics; it may be nil.
 	Register prometheus.Registerer
 	// LogDir is what /logs/ serves, /var/log.
@@ -203,6 +205,7 @@ func (s *Server) always(mux *http.ServeMux) {
 	}
 	mux.Handle("GET /metrics", metricsHandler(s.cfg.Metrics))
 	mux.Handle("GET /metrics/probes", metricsHandler(s.cfg.ProbeMetrics))
+	mux.Handle("GET /metrics/cadvisor", metricsHandler(s.cfg.Containers))
 	resources := prometheus.NewRegistry()
 	resources.MustRegister(resourceMetrics{stats: s.cfg.Stats, log: s.cfg.Log})
 	mux.Handle("GET /metrics/resource", metricsHandler(resources))

@@ -1,0 +1,104 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cadvisor tells what the node's cgroups use in the series and with the labels that cAdvisor has
+// (container_*, machine_*), which dashboards and alerts ask for. It reads the kernel's files when it is asked and at no
+// other time, and remembers nothing.
+//
+// Series that cAdvisor makes by walking file systems or by listening to the kernel's log are not here.
+package cadvisor
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
+
+	"keelson.dev/keelson/pkg/kubelet/cgroup/stat"
+)
+
+// Group is a cgroup that is told of.
+type Group struct {
+	// ID is its path.
+	ID string
+	// Container, Image, Name, Namespace and Pod are labels; Container is empty for a pod's own cgroup.
+	Container, Image, Name, Namespace, Pod string
+	// Started is zero if it is not known.
+	Started time.Time
+	// Disk is how many bytes its writable layer takes, nil if that is not known.
+	Disk *uint64
+	// PID is a process that sees its network; 0 if that is somebody else's.
+	PID int
+}
+
+// Machine is what the machine has.
+type Machine struct {
+	CPUs         int
+	Memory, Swap int64
+	Info         v1.NodeSystemInfo
+}
+
+// Collector makes the series.
+type Collector struct {
+	Machine Machine
+	// Groups lists the cgroups.
+	Groups func(ctx context.Context) ([]Group, error)
+	// Read reads one of them, Network the interfaces that a process sees.
+	Read    func(id string) stat.Usage
+	Network func(pid int) []stat.Interface
+	Clock   clock.PassiveClock
+	Log     *slog.Logger
+}
+
+var _ prometheus.Collector = Collector{}
+
+// timeout bounds one reading.
+const timeout = 30 * time.Second
+
+// Describe implements prometheus.Collector: nothing is known beforehand.
+func (Collector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (c Collector) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	groups, err := c.Groups(ctx)
+	failed := 0.0
+	if err != nil {
+		c.Log.Error("Cgroups not listed", "err", err)
+		failed = 1
+	}
+	ch <- plain("container_scrape_error", "1 if there was an error while getting container metrics, 0 otherwise", failed)
+	is := &c.Machine.Info
+	labels := []string{"machine_id", is.MachineID, "system_uuid", is.SystemUUID, "boot_id", is.BootID}
+	ch <- plain("machine_cpu_cores", "Number of logical CPU cores.", float64(c.Machine.CPUs), labels...)
+	ch <- plain("machine_memory_bytes", "Amount of memory installed on the machine.", float64(c.Machine.Memory), labels...)
+	ch <- plain("machine_swap_bytes", "Amount of swap memory available on the machine.", float64(c.Machine.Swap), labels...)
+	ch <- plain("cadvisor_version_info", "A metric with a constant '1' value labeled by kernel version, OS version, docker version, cadvisor version & cadvisor revision.", 1,
+		"kernelVersion", is.KernelVersion, "osVersion", is.OSImage, "dockerVersion", "", "cadvisorVersion", "", "cadvisorRevision", "")
+	for i := range groups {
+		g := &groups[i]
+		u := c.Read(g.ID)
+		s := series{ch: ch, group: g, now: c.Clock.Now()}
+		s.cpu(&u)
+		s.memory(&u)
+		s.disks(&u)
+		s.pressure(&u)
+		s.limits(&u)
+		s.life(&u)
+		if g.PID != 0 {
+			s.network(c.Network(g.PID))
+		}
+	}
+}
+
+func plain(name, help string, value float64, labels ...string) prometheus.Metric {
+	var names, values []string
+	for i := 0; i < len(labels); i += 2 {
+		names, values = append(names, labels[i]), append(values, labels[i+1])
+	}
+	return prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, names, nil), prometheus.GaugeValue, value, values...)
+}
