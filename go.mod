@@ -29,6 +29,7 @@ require (
 	k8s.io/mount-utils v0.36.6
 	k8s.io/pod-security-admission v0.36.6
 	pgregory.net/rapid v1.3.0
+	sigs.k8s.io/network-policy-api v0.2.0
 )
 
 require (

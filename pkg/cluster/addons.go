@@ -39,6 +39,7 @@ func addonResource(kind schema.GroupVersionKind) (schema.GroupVersionResource, b
 		"IngressClass": "ingressclasses", "PodDisruptionBudget": "poddisruptionbudgets", "ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings",
 		"CSIDriver": "csidrivers", "StorageClass": "storageclasses",
 		"ValidatingAdmissionPolicy": "validatingadmissionpolicies", "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+		"CustomResourceDefinition": "customresourcedefinitions",
 	}[kind.Kind]
 	return kind.GroupVersion().WithResource(resource), resource != ""
 }
@@ -57,6 +58,9 @@ func applyAddons(ctx context.Context, c *Config, clk clock.Clock) error {
 		return fmt.Errorf("client: %w", err)
 	}
 	files := []string{"manifests/rbac.yaml", "manifests/coredns.yaml", "manifests/storage.yaml"}
+	if c.ownNetwork() { // which enforces policies
+		files = append(files, "manifests/clusternetworkpolicy.yaml")
+	}
 	if c.Ingress {
 		files = append(files, "manifests/ingress.yaml")
 	}

@@ -12,12 +12,13 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	policyv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"keelson.dev/keelson/pkg/netpolicy"
 )
@@ -47,7 +48,11 @@ the policies say; that somebody listens at the port is another matter.`,
 			if err != nil {
 				return err
 			}
-			cell, err := readPolicies(c.Context(), client)
+			custom, err := dynamic.NewForConfig(cfg)
+			if err != nil {
+				return err
+			}
+			cell, err := readPolicies(c.Context(), client, custom)
 			if err != nil {
 				return err
 			}
@@ -61,7 +66,7 @@ the policies say; that somebody listens at the port is another matter.`,
 			if f.To, err = cell.end(namespace, args[1]); err != nil {
 				return err
 			}
-			return printVerdict(stdout, f, strings.ToUpper(protocol), netpolicy.Explain(f, cell.policies, cell.namespaces))
+			return printVerdict(stdout, f, strings.ToUpper(protocol), netpolicy.Explain(f, cell.Cell))
 		},
 	}
 	c.Flags().Uint16Var(&port, "port", 0, "the port at TO")
@@ -72,13 +77,12 @@ the policies say; that somebody listens at the port is another matter.`,
 
 // policyCell is everything that policies depend on.
 type policyCell struct {
-	pods       []*netpolicy.Pod
-	policies   []*networkingv1.NetworkPolicy
-	namespaces map[string]labels.Set
+	netpolicy.Cell
+	pods []*netpolicy.Pod
 }
 
-func readPolicies(ctx context.Context, client kubernetes.Interface) (*policyCell, error) {
-	cell := &policyCell{namespaces: map[string]labels.Set{}}
+func readPolicies(ctx context.Context, client kubernetes.Interface, custom dynamic.Interface) (*policyCell, error) {
+	cell := &policyCell{Cell: netpolicy.Cell{Namespaces: map[string]labels.Set{}}}
 	pods, err := client.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
@@ -93,16 +97,24 @@ func readPolicies(ctx context.Context, client kubernetes.Interface) (*policyCell
 		return nil, err
 	}
 	for _, n := range namespaces.Items {
-		cell.namespaces[n.Name] = n.Labels
+		cell.Namespaces[n.Name] = n.Labels
+	}
+	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for i := range nodes.Items {
+		cell.Nodes = append(cell.Nodes, netpolicy.NodeOf(&nodes.Items[i]))
 	}
 	policies, err := client.NetworkingV1().NetworkPolicies("").List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
 	for i := range policies.Items {
-		cell.policies = append(cell.policies, &policies.Items[i])
+		cell.Policies = append(cell.Policies, &policies.Items[i])
 	}
-	return cell, nil
+	cell.Cluster, err = netpolicy.ListClusterPolicies(ctx, custom)
+	return cell, err
 }
 
 // end finds one end of a connection by what the user calls it.
@@ -142,14 +154,47 @@ func endName(p netpolicy.Party) string {
 	return fmt.Sprintf("%s (%s)", p.Pod.Name, p.Addr)
 }
 
+// sideText tells who decides a side, and who passed it on.
 func sideText(s netpolicy.Side) string {
-	switch {
-	case len(s.Isolating) == 0:
-		return "no policy is about it"
-	case len(s.Allowing) == 0:
-		return "isolated by " + nameList(s.Isolating) + "; none allows it"
+	var before string
+	if s.Admin != nil {
+		before = decisionText(s.Admin)
+		if s.Admin.Action != policyv1alpha2.ClusterNetworkPolicyRuleActionPass {
+			return before
+		}
+		before += "; "
 	}
-	return "allowed by " + nameList(s.Allowing)
+	switch {
+	case len(s.Isolating) > 0 && s.OwnNode || len(s.Isolating) == 0 && s.Baseline == nil && s.OwnNode:
+		return before + "a pod and its node reach each other"
+	case len(s.Isolating) > 0 && len(s.Allowing) == 0:
+		return before + "isolated by " + nameList(s.Isolating) + "; none allows it"
+	case len(s.Isolating) > 0:
+		return before + "allowed by " + nameList(s.Allowing)
+	case s.Baseline != nil:
+		return before + decisionText(s.Baseline)
+	case before != "":
+		return before + "no other policy is about it"
+	}
+	return "no policy is about it"
+}
+
+// decisionText tells what a rule of a ClusterNetworkPolicy does.
+func decisionText(d *netpolicy.Decision) string {
+	rule := fmt.Sprintf("rule %d", d.Rule)
+	if d.Name != "" {
+		rule += fmt.Sprintf(" (%s)", d.Name)
+	}
+	does := map[policyv1alpha2.ClusterNetworkPolicyRuleAction]string{
+		policyv1alpha2.ClusterNetworkPolicyRuleActionAccept: "accepted",
+		policyv1alpha2.ClusterNetworkPolicyRuleActionDeny:   "denied",
+		policyv1alpha2.ClusterNetworkPolicyRuleActionPass:   "passed on",
+	}[d.Action]
+	out := fmt.Sprintf("%s by %s of cluster network policy %s (%s tier)", does, rule, d.Policy, d.Tier)
+	if d.Problem != nil {
+		out += fmt.Sprintf(", which is not understood: %v", d.Problem)
+	}
+	return out
 }
 
 func nameList(list []types.NamespacedName) string {

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	policyv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 )
 
 // TestWhyConnection: the answer names the policies that decide.
@@ -21,6 +22,7 @@ func TestWhyConnection(t *testing.T) {
 	pod := func(namespace, name, ip string) corev1.Pod {
 		return corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"name": name}},
+			Spec:       corev1.PodSpec{NodeName: "n1"},
 			Status:     corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: ip}}},
 		}
 	}
@@ -31,25 +33,73 @@ func TestWhyConnection(t *testing.T) {
 	answers := map[string]any{
 		"/api/v1/pods":       corev1.PodList{Items: []corev1.Pod{pod("default", "web", "10.0.0.1"), pod("default", "job", "10.0.0.2"), pod("shop", "db", "10.0.0.3")}},
 		"/api/v1/namespaces": corev1.NamespaceList{Items: []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, {ObjectMeta: metav1.ObjectMeta{Name: "shop"}}}},
+		"/api/v1/nodes": corev1.NodeList{Items: []corev1.Node{{
+			ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Address: "192.0.2.1"}}},
+		}}},
 		"/apis/networking.k8s.io/v1/networkpolicies": networkingv1.NetworkPolicyList{Items: []networkingv1.NetworkPolicy{policy}},
 	}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
+		if answers[r.URL.Path] == nil {
+			w.WriteHeader(http.StatusNotFound)
+			_ = json.NewEncoder(w).Encode(metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound})
+			return
+		}
 		_ = json.NewEncoder(w).Encode(answers[r.URL.Path])
 	}))
 	defer s.Close()
-	for _, tc := range []struct{ from, to, want string }{
-		{"web", "shop/db", "default/web (10.0.0.1) → shop/db (10.0.0.3), TCP 5432: allowed\n  egress:  no policy is about it\n  ingress: allowed by shop/db\n"},
-		{"10.0.0.2", "10.0.0.3", "default/job (10.0.0.2) → shop/db (10.0.0.3), TCP 5432: denied\n  egress:  no policy is about it\n  ingress: isolated by shop/db; none allows it\n"},
-		{"pod/web", "192.0.2.1", "default/web (10.0.0.1) → 192.0.2.1, TCP 5432: allowed\n  egress:  no policy is about it\n  ingress: no policy is about it\n"},
-	} {
+	why := func(from, to, want string) {
+		t.Helper()
 		var out bytes.Buffer
-		args := []string{"ctl", "why", "connection", tc.from, tc.to, "--port", "5432", "--server", s.URL, "--kubeconfig", "/dev/null"}
+		args := []string{"ctl", "why", "connection", from, to, "--port", "5432", "--server", s.URL, "--kubeconfig", "/dev/null"}
 		if err := Run(t.Context(), args, strings.NewReader(""), &out, &out); err != nil {
 			t.Fatal(err)
 		}
-		if out.String() != tc.want {
-			t.Errorf("%s to %s: got\n%s", tc.from, tc.to, out.String())
+		if out.String() != want {
+			t.Errorf("%s to %s: got\n%s", from, to, out.String())
 		}
+	}
+	// Where cluster network policies are not defined.
+	for _, tc := range []struct{ from, to, want string }{
+		{"web", "shop/db", "default/web (10.0.0.1) → shop/db (10.0.0.3), TCP 5432: allowed\n  egress:  no policy is about it\n  ingress: allowed by shop/db\n"},
+		{"10.0.0.2", "10.0.0.3", "default/job (10.0.0.2) → shop/db (10.0.0.3), TCP 5432: denied\n  egress:  no policy is about it\n  ingress: isolated by shop/db; none allows it\n"},
+		{"pod/web", "192.0.2.7", "default/web (10.0.0.1) → 192.0.2.7, TCP 5432: allowed\n  egress:  no policy is about it\n  ingress: no policy is about it\n"},
+		{"web", "192.0.2.1", "default/web (10.0.0.1) → 192.0.2.1, TCP 5432: allowed\n  egress:  a pod and its node reach each other\n  ingress: no policy is about it\n"},
+	} {
+		why(tc.from, tc.to, tc.want)
+	}
+
+	everybody := []policyv1alpha2.ClusterNetworkPolicyIngressPeer{{Namespaces: &metav1.LabelSelector{}}}
+	cluster := func(name string, tier policyv1alpha2.Tier, subject map[string]string, rules ...policyv1alpha2.ClusterNetworkPolicyIngressRule) policyv1alpha2.ClusterNetworkPolicy {
+		p := policyv1alpha2.ClusterNetworkPolicy{
+			TypeMeta: metav1.TypeMeta{APIVersion: policyv1alpha2.GroupVersion.String(), Kind: "ClusterNetworkPolicy"}, ObjectMeta: metav1.ObjectMeta{Name: name},
+		}
+		p.Spec.Tier, p.Spec.Ingress = tier, rules
+		p.Spec.Subject.Pods = &policyv1alpha2.NamespacedPod{PodSelector: metav1.LabelSelector{MatchLabels: subject}}
+		return p
+	}
+	answers["/apis/policy.networking.k8s.io/v1alpha2/clusternetworkpolicies"] = policyv1alpha2.ClusterNetworkPolicyList{
+		TypeMeta: metav1.TypeMeta{APIVersion: policyv1alpha2.GroupVersion.String(), Kind: "ClusterNetworkPolicyList"},
+		Items: []policyv1alpha2.ClusterNetworkPolicy{
+			cluster("base", policyv1alpha2.BaselineTier, nil, policyv1alpha2.ClusterNetworkPolicyIngressRule{Action: "Deny", From: everybody}),
+			cluster("admin", policyv1alpha2.AdminTier, map[string]string{"name": "db"},
+				policyv1alpha2.ClusterNetworkPolicyIngressRule{Action: "Accept", Name: "jobs", From: []policyv1alpha2.ClusterNetworkPolicyIngressPeer{{
+					Pods: &policyv1alpha2.NamespacedPod{PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"name": "job"}}},
+				}}},
+				policyv1alpha2.ClusterNetworkPolicyIngressRule{Action: "Pass", From: everybody},
+				policyv1alpha2.ClusterNetworkPolicyIngressRule{Action: "Deny", From: []policyv1alpha2.ClusterNetworkPolicyIngressPeer{{}}}),
+		},
+	}
+	for _, tc := range []struct{ from, to, want string }{
+		{"job", "shop/db", "default/job (10.0.0.2) → shop/db (10.0.0.3), TCP 5432: allowed\n  egress:  no policy is about it\n" +
+			"  ingress: accepted by rule 0 (jobs) of cluster network policy admin (Admin tier)\n"},
+		{"web", "shop/db", "default/web (10.0.0.1) → shop/db (10.0.0.3), TCP 5432: allowed\n  egress:  no policy is about it\n" +
+			"  ingress: passed on by rule 1 of cluster network policy admin (Admin tier); allowed by shop/db\n"},
+		{"10.9.9.9", "shop/db", "10.9.9.9 → shop/db (10.0.0.3), TCP 5432: denied\n  egress:  no policy is about it\n" +
+			"  ingress: denied by rule 2 of cluster network policy admin (Admin tier), which is not understood: peer: must have exactly one field that is known\n"},
+		{"shop/db", "web", "shop/db (10.0.0.3) → default/web (10.0.0.1), TCP 5432: denied\n  egress:  no policy is about it\n" +
+			"  ingress: denied by rule 0 of cluster network policy base (Baseline tier)\n"},
+	} {
+		why(tc.from, tc.to, tc.want)
 	}
 }

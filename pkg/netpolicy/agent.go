@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
 	"keelson.dev/api/clock"
@@ -32,6 +33,7 @@ type Config struct {
 // Deps are what an Agent works with.
 type Deps struct {
 	Client  kubernetes.Interface
+	Custom  dynamic.Interface // for ClusterNetworkPolicies, which are custom resources
 	Clock   clock.Clock
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
@@ -61,7 +63,7 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 	if cfg.Node == "" {
 		return nil, errors.New("node name: must not be empty")
 	}
-	s, err := newSources(cfg.Node, deps.Client)
+	s, err := newSources(cfg.Node, deps.Client, deps.Custom, deps.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -82,8 +84,11 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	defer func() { cancel(); a.sources.factory.Shutdown() }()
-	if err := a.sources.start(ctx); err != nil {
+	defer func() { cancel(); a.sources.end() }()
+	if err := a.sources.begin(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
 		return fmt.Errorf("first list: %w", err)
 	}
 	audit := a.deps.Clock.NewTicker(a.cfg.Audit)
@@ -98,10 +103,14 @@ func (a *Agent) Run(ctx context.Context) error {
 		case <-a.sources.wake:
 		case <-retry.C():
 		case <-audit.C():
+			a.sources.cluster.refused = false
 			a.audit()
 		}
 		done, err := a.round(ctx)
-		if err != nil {
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
 			return err
 		}
 		if done {
@@ -151,8 +160,11 @@ func (a *Agent) close() {
 // round makes what has changed; false means that some of it is to be tried again.
 func (a *Agent) round(ctx context.Context) (bool, error) {
 	start := a.deps.Clock.Now()
+	if err := a.sources.cluster.adjust(ctx, a.sources); err != nil {
+		return false, err
+	}
 	if !a.loaded {
-		if len(a.sources.policies.GetStore().ListKeys()) == 0 {
+		if len(a.sources.policies.GetStore().ListKeys()) == 0 && !a.sources.cluster.any() {
 			return a.idle(), nil
 		}
 		if err := a.sources.followPods(ctx); err != nil {
@@ -164,7 +176,9 @@ func (a *Agent) round(ctx context.Context) (bool, error) {
 		}
 		a.deps.Log.Info("Network policies are enforced", "node", a.cfg.Node)
 	}
-	a.sources.update(a.index, a.sources.take())
+	if err := a.sources.update(ctx, a.index); err != nil {
+		return false, err
+	}
 	changes, done := a.index.Take(), true
 	for _, f := range a.tables {
 		if !f.full && changes.Empty() {

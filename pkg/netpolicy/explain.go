@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	policyv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 )
 
 // Party is one end of a connection: a pod, or an address that is no pod's.
@@ -27,15 +28,37 @@ type Flow struct {
 	Port     uint16
 }
 
+// Cell is everything that policies depend on, but for pods.
+type Cell struct {
+	Policies   []*networkingv1.NetworkPolicy
+	Cluster    []*policyv1alpha2.ClusterNetworkPolicy
+	Namespaces map[string]labels.Set
+	Nodes      []*Node
+}
+
 // Side is what one direction says of a flow.
 type Side struct {
-	// Isolating are the policies that isolate the pod in this direction; without any,
-	// everything is allowed. Allowing are those of them that allow the flow.
+	// Admin is the rule of the Admin tier that the flow is decided by, or passed on; nil: none is about it.
+	Admin *Decision
+	// Isolating are the policies that isolate the pod in this direction; Allowing are
+	// those of them that allow the flow.
 	Isolating, Allowing []types.NamespacedName
+	// Baseline is the rule of the Baseline tier that the flow is decided by, if no NetworkPolicy isolates the pod.
+	Baseline *Decision
+	// OwnNode is true if the other end is the pod's node, which NetworkPolicies have nothing to say about.
+	OwnNode bool
 }
 
 // Allowed tells whether the flow passes this side.
-func (s Side) Allowed() bool { return len(s.Isolating) == 0 || len(s.Allowing) > 0 }
+func (s Side) Allowed() bool {
+	switch {
+	case s.Admin != nil && s.Admin.Action != policyv1alpha2.ClusterNetworkPolicyRuleActionPass:
+		return s.Admin.allows()
+	case len(s.Isolating) > 0:
+		return len(s.Allowing) > 0 || s.OwnNode
+	}
+	return s.Baseline == nil || s.Baseline.allows()
+}
 
 // Verdict is what policies say of a flow.
 type Verdict struct{ Egress, Ingress Side }
@@ -43,15 +66,20 @@ type Verdict struct{ Egress, Ingress Side }
 // Allowed tells whether the connection is let through.
 func (v Verdict) Allowed() bool { return v.Egress.Allowed() && v.Ingress.Allowed() }
 
-// Explain judges a flow by all policies of a cluster, with the labels of its namespaces. It looks at
-// each policy, and is for questions, not for packets.
-func Explain(f Flow, policies []*networkingv1.NetworkPolicy, namespaces map[string]labels.Set) Verdict {
+// Explain judges a flow by all policies of a cluster. It looks at each policy, and is for questions, not for packets.
+func Explain(f Flow, c Cell) Verdict {
 	if f.From.Pod != nil && f.To.Pod != nil && f.From.Pod.Name == f.To.Pod.Name {
 		return Verdict{} // a pod reaches itself
 	}
-	j := judge{Flow: f, namespaces: namespaces}
+	if c.onOwnNode(f.To.Pod, f.From) {
+		return Verdict{Ingress: Side{OwnNode: true}} // its node reaches it
+	}
+	j := judge{Flow: f, Cell: c}
 	var v Verdict
-	for _, np := range policies {
+	j.clusterSide(&v.Egress, Egress)
+	j.clusterSide(&v.Ingress, Ingress)
+	v.Egress.OwnNode = c.onOwnNode(f.From.Pod, f.To)
+	for _, np := range c.Policies {
 		ingress, egress := isolates(np)
 		if egress && selects(np, f.From.Pod) {
 			j.side(&v.Egress, np, slices.ContainsFunc(np.Spec.Egress, func(r networkingv1.NetworkPolicyEgressRule) bool {
@@ -69,7 +97,7 @@ func Explain(f Flow, policies []*networkingv1.NetworkPolicy, namespaces map[stri
 
 type judge struct {
 	Flow
-	namespaces map[string]labels.Set
+	Cell
 }
 
 func selects(np *networkingv1.NetworkPolicy, p *Pod) bool {
@@ -112,7 +140,7 @@ func (j judge) peer(np *networkingv1.NetworkPolicy, other Party, p networkingv1.
 		return false
 	}
 	where := other.Pod.Name.Namespace
-	if p.NamespaceSelector == nil && where != np.Namespace || p.NamespaceSelector != nil && !matches(p.NamespaceSelector, j.namespaces[where]) {
+	if p.NamespaceSelector == nil && where != np.Namespace || p.NamespaceSelector != nil && !matches(p.NamespaceSelector, j.Namespaces[where]) {
 		return false
 	}
 	return p.PodSelector == nil || matches(p.PodSelector, other.Pod.Labels)

@@ -22,6 +22,8 @@ type Index struct {
 	namespaces map[string]labels.Set
 	pods       map[string]map[string]*Pod    // by namespace and name
 	policies   map[string]map[string]*policy // by namespace and name
+	nodes      map[string]*Node
+	tiers      [2][]*clusterPolicy // in the order in which they are asked
 
 	undecided map[types.NamespacedName]bool // local pods
 	guards    map[types.NamespacedName]guard
@@ -34,8 +36,11 @@ type Index struct {
 // guard is what a local pod has in the table.
 type guard struct {
 	ips    []netip.Addr
-	chains [2]string
+	chains gates[string]
 }
+
+// gates is something for each gate.
+type gates[T any] [4]T
 
 type counted[T any] struct {
 	of   T
@@ -56,28 +61,33 @@ type Changes struct {
 	Chains []*chain
 	// Members tells by set which elements are to be there (true) or not.
 	Members map[string]map[element]bool
-	// Guards are by direction and address the chains that guard it now; "": none does.
-	Guards [2]map[netip.Addr]string
+	// Guards are by gate and address the chains that guard it now; "": none does.
+	Guards gates[map[netip.Addr]string]
 	// GoneChains and GoneSets are no longer used.
 	GoneChains, GoneSets []string
 }
 
 // Empty tells that there is nothing to do.
 func (c *Changes) Empty() bool {
-	return len(c.Sets)+len(c.Chains)+len(c.Members)+len(c.Guards[0])+len(c.Guards[1])+len(c.GoneChains)+len(c.GoneSets) == 0
+	for _, guards := range c.Guards {
+		if len(guards) > 0 {
+			return false
+		}
+	}
+	return len(c.Sets)+len(c.Chains)+len(c.Members)+len(c.GoneChains)+len(c.GoneSets) == 0
 }
 
 // NewIndex returns an index of nothing.
 func NewIndex() *Index {
 	return &Index{
 		namespaces: map[string]labels.Set{}, pods: map[string]map[string]*Pod{}, policies: map[string]map[string]*policy{},
-		undecided: map[types.NamespacedName]bool{}, guards: map[types.NamespacedName]guard{},
+		nodes: map[string]*Node{}, undecided: map[types.NamespacedName]bool{}, guards: map[types.NamespacedName]guard{},
 		chains: map[string]*counted[*chain]{}, sets: map[string]*set{}, changes: newChanges(),
 	}
 }
 
 func newChanges() Changes {
-	return Changes{Members: map[string]map[element]bool{}, Guards: [2]map[netip.Addr]string{{}, {}}}
+	return Changes{Members: map[string]map[element]bool{}, Guards: gates[map[netip.Addr]string]{{}, {}, {}, {}}}
 }
 
 // SetPod brings a pod up to date; nil: it is gone.
@@ -109,6 +119,9 @@ func (x *Index) SetNamespace(name string, l labels.Set) {
 	}
 	for _, p := range x.pods[name] {
 		x.contribute(p, 1)
+		if p.Local && len(x.tiers[adminTier])+len(x.tiers[baselineTier]) > 0 {
+			x.undecided[p.Name] = true
+		}
 	}
 }
 
@@ -141,14 +154,14 @@ func put[T any](m map[string]map[string]*T, name types.NamespacedName, v *T) {
 // contribute counts a pod into, or out of, every set that means it.
 func (x *Index) contribute(p *Pod, n int) {
 	for _, s := range x.sets {
-		if s.members != nil && s.selector.matches(p, x.namespaces[p.Name.Namespace]) {
-			x.count(s, p, n)
+		if (s.kind == podsOf || s.kind == portsOf) && s.selector.matches(p, x.namespaces[p.Name.Namespace]) {
+			x.count(s, s.of(p), n)
 		}
 	}
 }
 
-func (x *Index) count(s *set, p *Pod, n int) {
-	for _, e := range s.of(p) {
+func (x *Index) count(s *set, elements []element, n int) {
+	for _, e := range elements {
 		before := s.members[e]
 		s.members[e] += n
 		if s.members[e] == 0 {
@@ -200,33 +213,46 @@ func (x *Index) decide(name types.NamespacedName) {
 	if p := x.pods[name.Namespace][name.Name]; p != nil && p.Local {
 		want.ips = p.IPs
 		for _, d := range []Direction{Ingress, Egress} {
-			if terms, isolated := x.terms(p, d); isolated {
-				want.chains[d] = x.use(newChain(d, terms))
-			}
+			x.guard(p, d, &want)
 		}
 	}
-	for d, c := range old.chains {
+	for g, c := range old.chains {
 		if c == "" {
 			continue
 		}
 		x.chains[c].refs--
 		for _, ip := range old.ips {
-			if want.chains[d] == "" || !slices.Contains(want.ips, ip) {
-				x.changes.Guards[d][ip] = ""
+			if want.chains[g] == "" || !slices.Contains(want.ips, ip) {
+				x.changes.Guards[g][ip] = ""
 				x.others(name, ip)
 			}
 		}
 	}
-	for d, c := range want.chains {
+	for g, c := range want.chains {
 		for _, ip := range want.ips {
 			if c != "" {
-				x.changes.Guards[d][ip] = c
+				x.changes.Guards[g][ip] = c
 			}
 		}
 	}
 	delete(x.guards, name)
-	if want.chains != [2]string{} {
+	if want.chains != (gates[string]{}) {
 		x.guards[name] = want
+	}
+}
+
+// guard has the chains be there that guard a pod in a direction: that of its NetworkPolicies or, if it has none,
+// that of the Baseline tier, and before it that of the Admin tier.
+func (x *Index) guard(p *Pod, d Direction, g *guard) {
+	at := entrance(d)
+	if terms := x.clusterTerms(adminTier, p, d); len(terms) > 0 {
+		g.chains[at] = x.use(newChain(d, terms, pass))
+		at = passed(d)
+	}
+	if terms, isolated := x.terms(p, d); isolated {
+		g.chains[at] = x.use(newChain(d, terms, deny))
+	} else if terms := x.clusterTerms(baselineTier, p, d); len(terms) > 0 {
+		g.chains[at] = x.use(newChain(d, terms, allow))
 	}
 }
 
@@ -272,16 +298,22 @@ func (x *Index) use(c *chain) string {
 	return c.name
 }
 
-// fill counts the pods that a set means.
+// fill counts the pods, or nodes, that a set means.
 func (x *Index) fill(s *set) {
-	if s.kind != podsOf && s.kind != portsOf {
+	if !s.kind.kept() {
 		return
 	}
 	s.members = map[element]int{}
+	if s.kind == nodesOf {
+		for _, n := range x.nodes {
+			x.contributeNode(s, n, 1)
+		}
+		return
+	}
 	for namespace, pods := range x.pods {
 		for _, p := range pods {
 			if s.selector.matches(p, x.namespaces[namespace]) {
-				x.count(s, p, 1)
+				x.count(s, s.of(p), 1)
 			}
 		}
 	}
@@ -325,10 +357,10 @@ func (x *Index) All() Changes {
 		out.Chains = append(out.Chains, x.chains[name].of)
 	}
 	for _, name := range slices.SortedFunc(maps.Keys(x.guards), compareNames) {
-		for d, c := range x.guards[name].chains {
+		for g, c := range x.guards[name].chains {
 			for _, ip := range x.guards[name].ips {
 				if c != "" {
-					out.Guards[d][ip] = c
+					out.Guards[g][ip] = c
 				}
 			}
 		}

@@ -5,6 +5,7 @@ package netpolicy
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
+	policyv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 )
 
 // fake is a table that does what the kernel would. It fails where the kernel would refuse.
@@ -24,11 +26,11 @@ type fake struct {
 	sets   map[string]setDef
 	chains map[string]*chain
 	in     map[string]map[element]bool
-	guards [2]map[netip.Addr]string
+	guards gates[map[netip.Addr]string]
 }
 
 func newFake() *fake {
-	return &fake{map[string]setDef{}, map[string]*chain{}, map[string]map[element]bool{}, [2]map[netip.Addr]string{{}, {}}}
+	return &fake{map[string]setDef{}, map[string]*chain{}, map[string]map[element]bool{}, gates[map[netip.Addr]string]{{}, {}, {}, {}}}
 }
 
 func (f *fake) apply(t *rapid.T, ch Changes) {
@@ -79,24 +81,46 @@ func (f *fake) apply(t *rapid.T, ch Changes) {
 	}
 }
 
+// packet is the first one of a connection.
+type packet struct {
+	from, to netip.Addr
+	protocol uint8
+	port     uint16
+	toNode   bool // it ends on the node that it has come to
+}
+
 // passes walks a packet through the rules.
-func (f *fake) passes(from, to netip.Addr, protocol uint8, port uint16) bool {
-	return from == to || f.side(Egress, from, to, to, protocol, port) && f.side(Ingress, to, from, to, protocol, port)
+func (f *fake) passes(p packet) bool {
+	return p.from == p.to || f.gate(entrance(Egress), p.from, p.to, p) && (p.toNode || f.gate(entrance(Ingress), p.to, p.from, p))
 }
 
-func (f *fake) side(d Direction, of, other, to netip.Addr, protocol uint8, port uint16) bool {
-	c := f.chains[f.guards[d][of]]
-	return c == nil || slices.ContainsFunc(c.terms, func(m term) bool {
-		return f.has(m.peers, other, protocol, port) && f.has(m.ports, to, protocol, port) && f.has(m.named, to, protocol, port)
+func (f *fake) gate(g gate, of, other netip.Addr, p packet) bool {
+	c := f.chains[f.guards[g][of]]
+	if c == nil {
+		return true
+	}
+	v := c.otherwise
+	i := slices.IndexFunc(c.terms, func(m term) bool {
+		return f.has(m.peers, other, p) && f.has(m.ports, p.to, p) && f.has(m.named, p.to, p)
 	})
+	if i >= 0 {
+		v = c.terms[i].verdict
+	}
+	switch v {
+	case deny:
+		return i < 0 && p.toNode
+	case pass:
+		return f.gate(passed(c.direction), of, other, p)
+	}
+	return true
 }
 
-func (f *fake) has(d setDef, a netip.Addr, protocol uint8, port uint16) bool {
+func (f *fake) has(d setDef, a netip.Addr, p packet) bool {
 	switch d.kind {
-	case podsOf:
+	case podsOf, nodesOf:
 		return f.in[d.name][element{addr: a}]
 	case portsOf:
-		return f.in[d.name][element{a, protocol, port}]
+		return f.in[d.name][element{a, p.protocol, p.port}]
 	case blocks:
 		for _, r := range d.ranges {
 			if r.First.Is4() == a.Is4() && !a.Less(r.First) && !r.Last.Less(a) {
@@ -105,7 +129,7 @@ func (f *fake) has(d setDef, a netip.Addr, protocol uint8, port uint16) bool {
 		}
 		return false
 	case numbered:
-		return slices.ContainsFunc(d.numbers, func(r portRange) bool { return r.protocol == protocol && r.from <= port && port <= r.to })
+		return slices.ContainsFunc(d.numbers, func(r portRange) bool { return r.protocol == p.protocol && r.from <= p.port && p.port <= r.to })
 	}
 	return true
 }
@@ -134,7 +158,8 @@ func (w world) protocol() corev1.Protocol {
 }
 
 func (w world) pod(name types.NamespacedName) *Pod {
-	p := &Pod{Name: name, Labels: w.labels(), Local: w.maybe("local")}
+	p := &Pod{Name: name, Labels: w.labels(), Node: rapid.SampledFrom([]string{"here", "there"}).Draw(w.T, "node")}
+	p.Local = p.Node == "here"
 	for _, format := range []string{"10.0.0.%d", "fd00::%d"} {
 		p.IPs = append(p.IPs, netip.MustParseAddr(fmt.Sprintf(format, rapid.IntRange(1, 9).Draw(w.T, "ip"))))
 	}
@@ -197,38 +222,70 @@ func (w world) policy(name types.NamespacedName) *networkingv1.NetworkPolicy {
 	return np
 }
 
+// objects are what the tables follow from.
+type objects struct {
+	Cell
+	pods     map[types.NamespacedName]*Pod
+	policies map[types.NamespacedName]*networkingv1.NetworkPolicy
+	cluster  map[string]*policyv1alpha2.ClusterNetworkPolicy
+}
+
+// step changes something at random, and tells the index.
+func (w world) step(o *objects, x *Index) {
+	namespace := rapid.SampledFrom([]string{"n", "m"}).Draw(w.T, "namespace")
+	name := types.NamespacedName{Namespace: namespace, Name: rapid.SampledFrom([]string{"1", "2", "3"}).Draw(w.T, "name")}
+	switch rapid.IntRange(0, 10).Draw(w.T, "what") {
+	case 0, 1:
+		o.pods[name] = w.pod(name)
+		for n, p := range o.pods { // an address is one pod's
+			if n != name && slices.ContainsFunc(p.IPs, func(a netip.Addr) bool { return slices.Contains(o.pods[name].IPs, a) }) {
+				delete(o.pods, n)
+				x.SetPod(n, nil)
+			}
+		}
+		x.SetPod(name, o.pods[name])
+	case 2:
+		delete(o.pods, name)
+		x.SetPod(name, nil)
+	case 3, 4:
+		o.policies[name] = w.policy(name)
+		x.SetPolicy(name, compile(o.policies[name]))
+	case 5:
+		delete(o.policies, name)
+		x.SetPolicy(name, nil)
+	case 6:
+		o.Namespaces[namespace] = w.labels()
+		x.SetNamespace(namespace, o.Namespaces[namespace])
+	case 7, 8:
+		o.cluster[name.Name] = w.clusterPolicy(name.Name)
+		p, _ := compileCluster(o.cluster[name.Name]) // what is not understood is judged, too
+		x.SetClusterPolicy(name.Name, p)
+	case 9:
+		delete(o.cluster, name.Name)
+		x.SetClusterPolicy(name.Name, nil)
+	case 10:
+		n := w.node()
+		o.Nodes = slices.DeleteFunc(o.Nodes, func(old *Node) bool { return old.Name == n.Name })
+		if !w.maybe("gone") {
+			o.Nodes = append(o.Nodes, n)
+			x.SetNode(n.Name, n)
+		} else {
+			x.SetNode(n.Name, nil)
+		}
+	}
+}
+
 // TestIndex has tables that follow random changes judge packets as Explain does, which looks at the
 // objects alone.
 func TestIndex(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, x, f := world{t}, NewIndex(), newFake()
-		pods, policies, namespaces := map[types.NamespacedName]*Pod{}, map[types.NamespacedName]*networkingv1.NetworkPolicy{}, map[string]labels.Set{}
+		o := &objects{
+			pods: map[types.NamespacedName]*Pod{}, policies: map[types.NamespacedName]*networkingv1.NetworkPolicy{},
+			cluster: map[string]*policyv1alpha2.ClusterNetworkPolicy{}, Cell: Cell{Namespaces: map[string]labels.Set{}},
+		}
 		for range rapid.IntRange(1, 25).Draw(t, "steps") {
-			namespace := rapid.SampledFrom([]string{"n", "m"}).Draw(t, "namespace")
-			name := types.NamespacedName{Namespace: namespace, Name: rapid.SampledFrom([]string{"1", "2", "3"}).Draw(t, "name")}
-			switch rapid.IntRange(0, 6).Draw(t, "what") {
-			case 0, 1:
-				pods[name] = w.pod(name)
-				for n, p := range pods { // an address is one pod's
-					if n != name && slices.ContainsFunc(p.IPs, func(a netip.Addr) bool { return slices.Contains(pods[name].IPs, a) }) {
-						delete(pods, n)
-						x.SetPod(n, nil)
-					}
-				}
-				x.SetPod(name, pods[name])
-			case 2:
-				delete(pods, name)
-				x.SetPod(name, nil)
-			case 3, 4:
-				policies[name] = w.policy(name)
-				x.SetPolicy(name, compile(policies[name]))
-			case 5:
-				delete(policies, name)
-				x.SetPolicy(name, nil)
-			case 6:
-				namespaces[namespace] = w.labels()
-				x.SetNamespace(namespace, namespaces[namespace])
-			}
+			w.step(o, x)
 			if w.maybe("take") {
 				f.apply(t, x.Take())
 			}
@@ -236,42 +293,56 @@ func TestIndex(t *testing.T) {
 		f.apply(t, x.Take())
 		again := newFake()
 		again.apply(t, x.All())
-		compare(t, pods, policies, namespaces, f, again)
+		o.compare(t, f, again)
 
-		for name := range pods {
+		for name := range o.pods {
 			x.SetPod(name, nil)
 		}
 		f.apply(t, x.Take())
-		if len(f.sets)+len(f.chains)+len(f.guards[0])+len(f.guards[1]) > 0 {
+		left := len(f.sets) + len(f.chains)
+		for _, guards := range f.guards {
+			left += len(guards)
+		}
+		if left > 0 {
 			t.Fatalf("left without pods: %v, %v, %v", f.sets, f.chains, f.guards)
 		}
 	})
 }
 
-func compare(t *rapid.T, pods map[types.NamespacedName]*Pod, policies map[types.NamespacedName]*networkingv1.NetworkPolicy, namespaces map[string]labels.Set, tables ...*fake) {
-	var all []*networkingv1.NetworkPolicy
-	for _, np := range policies {
-		all = append(all, np)
+func (o *objects) compare(t *rapid.T, tables ...*fake) {
+	o.Policies, o.Cluster = slices.Collect(maps.Values(o.policies)), slices.Collect(maps.Values(o.cluster))
+	ends := [2][]Party{
+		{{Addr: netip.MustParseAddr("10.0.0.3")}, {Addr: netip.MustParseAddr("192.0.2.1")}, {Addr: netip.MustParseAddr("192.0.2.2")}},
+		{{Addr: netip.MustParseAddr("fd00::3")}, {Addr: netip.MustParseAddr("2001:db8::1")}},
 	}
-	ends := [2][]Party{{{Addr: netip.MustParseAddr("10.0.0.3")}, {Addr: netip.MustParseAddr("192.0.2.1")}}, {{Addr: netip.MustParseAddr("fd00::3")}}}
 	for family := range ends {
-		for _, p := range pods {
+		for _, p := range o.pods {
 			ends[family] = slices.DeleteFunc(ends[family], func(e Party) bool { return e.Pod == nil && e.Addr == p.IPs[family] })
 			ends[family] = append(ends[family], Party{p, p.IPs[family]})
 		}
 		for _, from := range ends[family] {
 			for _, to := range ends[family] {
-				for _, protocol := range []uint8{6, 17, 132} {
+				for _, protocol := range []uint8{protocolTCP, protocolUDP, protocolSCTP} {
 					for _, port := range []uint16{79, 80, 82} {
-						want := Explain(Flow{from, to, protocol, port}, all, namespaces)
-						for _, f := range tables {
-							if got := f.passes(from.Addr, to.Addr, protocol, port); got != allowedHere(want, from, to) {
-								t.Fatalf("%+v → %+v, %d/%d: got %v, want %+v", from, to, protocol, port, got, want)
-							}
-						}
+						o.judge(t, Flow{from, to, protocol, port}, tables)
 					}
 				}
 			}
+		}
+	}
+}
+
+// judge compares one packet, as far as this node sees it: what its own processes send it does not.
+func (o *objects) judge(t *rapid.T, f Flow, tables []*fake) {
+	here := &Pod{Node: "here"}
+	if o.onOwnNode(here, f.From) {
+		return
+	}
+	want := Explain(f, o.Cell)
+	for _, table := range tables {
+		got := table.passes(packet{f.From.Addr, f.To.Addr, f.Protocol, f.Port, o.onOwnNode(here, f.To)})
+		if got != allowedHere(want, f.From, f.To) {
+			t.Fatalf("%+v → %+v, %d/%d: got %v, want %+v", f.From, f.To, f.Protocol, f.Port, got, want)
 		}
 	}
 }

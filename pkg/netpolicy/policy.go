@@ -36,11 +36,21 @@ type policy struct {
 	terms    [2][]term
 }
 
-// term is one way of being allowed: all that it has must hold.
+// verdict is what becomes of a packet in a chain.
+type verdict uint8
+
+const (
+	allow verdict = iota // back to where the chain was entered
+	deny
+	pass // on to what comes after the Admin tier
+)
+
+// term is one way of being decided upon: all that it has must hold.
 type term struct {
-	peers setDef // pods, or blocks, at the other end; zero: anybody
-	ports setDef // protocol and number; zero: any
-	named setDef // destination, protocol and number; zero: any
+	peers   setDef // pods, nodes, or blocks, at the other end; zero: anybody
+	ports   setDef // protocol and number; zero: any
+	named   setDef // destination, protocol and number; zero: any
+	verdict verdict
 }
 
 // compiler makes a policy's terms. An error makes a term that nothing fits: what cannot be
@@ -99,11 +109,16 @@ func (c compiler) terms(d Direction, from []networkingv1.NetworkPolicyPeer, port
 
 // destination is whose containers' ports a name means.
 func (c compiler) destination(d Direction, peer setDef) selector {
-	switch {
-	case d == Ingress:
+	if d == Ingress {
 		return c.own
-	case peer.kind == podsOf:
-		return peer.selector
+	}
+	return destinations(peer)
+}
+
+// destinations are the pods among the peers that packets go to.
+func destinations(peers setDef) selector {
+	if peers.kind == podsOf {
+		return peers.selector
 	}
 	return selectorOf("", &metav1.LabelSelector{}, nil)
 }
@@ -185,7 +200,7 @@ type portRange struct {
 
 // portName is a port that containers name.
 type portName struct {
-	protocol uint8
+	protocol uint8 // 0: whichever
 	name     string
 }
 
@@ -238,14 +253,21 @@ func ParseProtocol(name string) (uint8, error) {
 	return 0, fmt.Errorf("protocol %q: must be TCP, UDP or SCTP", name)
 }
 
+// The numbers of the protocols that policies may name.
+const (
+	protocolTCP  = 6
+	protocolUDP  = 17
+	protocolSCTP = 132
+)
+
 func protocolNumber(p corev1.Protocol) uint8 {
 	switch p {
 	case corev1.ProtocolUDP:
-		return 17
+		return protocolUDP
 	case corev1.ProtocolSCTP:
-		return 132
+		return protocolSCTP
 	}
-	return 6
+	return protocolTCP
 }
 
 // Pod is what policies see of a pod.
@@ -254,6 +276,8 @@ type Pod struct {
 	Labels labels.Set
 	IPs    []netip.Addr
 	Ports  []Port
+	// Node is the name of the node that it is on.
+	Node string
 	// Local is true of the pods of this node, which are guarded here.
 	Local bool
 }
@@ -271,7 +295,7 @@ func PodOf(p *corev1.Pod, node string) *Pod {
 	if p.Spec.HostNetwork || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return nil
 	}
-	out := &Pod{Name: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, Labels: p.Labels, Local: node != "" && p.Spec.NodeName == node}
+	out := &Pod{Name: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, Labels: p.Labels, Node: p.Spec.NodeName, Local: node != "" && p.Spec.NodeName == node}
 	for _, ip := range p.Status.PodIPs {
 		if a, err := netip.ParseAddr(ip.IP); err == nil {
 			out.IPs = append(out.IPs, a)
@@ -285,6 +309,24 @@ func PodOf(p *corev1.Pod, node string) *Pod {
 			if port.Name != "" {
 				out.Ports = append(out.Ports, Port{port.Name, protocolNumber(port.Protocol), uint16(port.ContainerPort)})
 			}
+		}
+	}
+	return out
+}
+
+// Node is what policies see of a node.
+type Node struct {
+	Name   string
+	Labels labels.Set
+	IPs    []netip.Addr
+}
+
+// NodeOf returns what policies see of a node.
+func NodeOf(n *corev1.Node) *Node {
+	out := &Node{Name: n.Name, Labels: n.Labels}
+	for _, address := range n.Status.Addresses {
+		if a, err := netip.ParseAddr(address.Address); err == nil && !slices.Contains(out.IPs, a) {
+			out.IPs = append(out.IPs, a)
 		}
 	}
 	return out

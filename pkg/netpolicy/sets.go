@@ -10,6 +10,8 @@ import (
 	"net/netip"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/labels"
+
 	"keelson.dev/keelson/pkg/nft"
 )
 
@@ -20,6 +22,7 @@ const (
 	none     kind = iota
 	podsOf        // addresses of pods
 	portsOf       // addresses, protocols and numbers of named ports of pods
+	nodesOf       // addresses of nodes
 	blocks        // ranges of addresses
 	numbered      // protocols and ranges of ports
 )
@@ -29,14 +32,18 @@ const (
 type setDef struct {
 	kind     kind
 	name     string
-	selector selector // podsOf, portsOf
-	port     portName // portsOf
+	selector selector        // podsOf, portsOf
+	port     portName        // portsOf
+	nodes    labels.Selector // nodesOf
 	ranges   []nft.Range
 	numbers  []portRange
 }
 
+// kept tells whether the members of such sets come and go.
+func (k kind) kept() bool { return k == podsOf || k == portsOf || k == nodesOf }
+
 func (k kind) named(content string) string {
-	return [...]string{"", "pods-", "ports-", "blocks-", "numbers-"}[k] + hash(content)
+	return [...]string{"", "pods-", "ports-", "nodes-", "blocks-", "numbers-"}[k] + hash(content)
 }
 
 func hash(s string) string {
@@ -62,6 +69,17 @@ func blockSet(p netip.Prefix, except []netip.Prefix) setDef {
 	return d
 }
 
+// networkSet is the addresses of some networks.
+func networkSet(list []netip.Prefix) setDef {
+	d := setDef{kind: blocks, ranges: nft.Ranges(list)}
+	d.name = blocks.named(fmt.Sprint(d.ranges))
+	return d
+}
+
+func nodeSet(s labels.Selector) setDef {
+	return setDef{kind: nodesOf, name: nodesOf.named(text(s)), nodes: s}
+}
+
 func portSet(list []portRange) setDef {
 	return setDef{kind: numbered, name: numbered.named(fmt.Sprint(list)), numbers: list}
 }
@@ -82,7 +100,7 @@ func (d *setDef) of(p *Pod) []element {
 			continue
 		}
 		for _, port := range p.Ports {
-			if port.Name == d.port.name && port.Protocol == d.port.protocol {
+			if port.Name == d.port.name && (d.port.protocol == 0 || port.Protocol == d.port.protocol) {
 				out = append(out, element{a, port.Protocol, port.Number})
 			}
 		}
@@ -90,20 +108,42 @@ func (d *setDef) of(p *Pod) []element {
 	return out
 }
 
-// chain is the terms by which some pods are allowed, in one direction. Its name follows from
+// ofNode returns what a node that the set means contributes.
+func (d *setDef) ofNode(n *Node) []element {
+	out := make([]element, 0, len(n.IPs))
+	for _, a := range n.IPs {
+		out = append(out, element{addr: a})
+	}
+	return out
+}
+
+// chain is the terms by which packets of some pods are decided upon, in one direction. Its name follows from
 // them.
 type chain struct {
 	name      string
 	direction Direction
 	terms     []term
+	otherwise verdict // of packets that none of the terms is about
 }
 
-func newChain(d Direction, terms []term) *chain {
+func newChain(d Direction, terms []term, otherwise verdict) *chain {
 	var b strings.Builder
 	for _, t := range terms {
-		fmt.Fprintln(&b, t.peers.name, t.ports.name, t.named.name)
+		fmt.Fprintln(&b, t.peers.name, t.ports.name, t.named.name, t.verdict)
 	}
-	return &chain{name: d.String() + "-" + hash(b.String()), direction: d, terms: terms}
+	fmt.Fprintln(&b, otherwise)
+	return &chain{name: d.String() + "-" + hash(b.String()), direction: d, terms: terms, otherwise: otherwise}
+}
+
+// gate is where packets of guarded pods are sent to a chain, by the pod's address.
+type gate int
+
+// entrance is the gate of a direction, passed the one after the Admin tier of those that have one.
+func entrance(d Direction) gate { return gate(d) }
+func passed(d Direction) gate   { return gate(d) + 2 }
+
+func (g gate) String() string {
+	return [...]string{"ingress", "egress", "ingress-passed", "egress-passed"}[g]
 }
 
 // sets are those that the chain's rules look into.

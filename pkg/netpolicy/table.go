@@ -17,25 +17,29 @@ import (
 // tableName is that of our table, one for each address family.
 const tableName = "keelson-policy"
 
-// The parts of a table that are always there: the chain that sees what passes between
-// interfaces (or ports of a bridge), the maps from the addresses of guarded pods to chains, and
-// the set of pairs of one and the same address.
+// The parts of a table that are always there: the chains that see what passes between
+// interfaces (or ports of a bridge), and what comes to the node, the maps from the addresses of guarded pods to chains
+// for each gate, and the set of pairs of one and the same address.
 const (
 	chainForward = "forward"
+	chainInput   = "input"
 	setSelf      = "self"
 )
+
+// chainPassed is where packets of a direction go on that the Admin tier passes.
+func chainPassed(d Direction) string { return "after-admin-" + d.String() }
 
 // table is our table of one family in the kernel. It belongs to one goroutine.
 type table struct {
 	nft.Packet
 	conn   *nft.Conn
 	table  *nftables.Table
-	guards [2]*nftables.Set
+	guards gates[*nftables.Set]
 	self   *nftables.Set
 
 	// What is in the kernel.
 	sets    map[string]*nftables.Set
-	guarded [2]map[netip.Addr]string
+	guarded gates[map[netip.Addr]string]
 	// What of it is no longer used. It is deleted some time later: kernels before 6.2 take a
 	// moment to see that nothing refers to a chain.
 	trash struct{ sets, chains map[string]bool }
@@ -48,8 +52,8 @@ func openTable(p nft.Packet, netNS int) (*table, error) {
 		return nil, err
 	}
 	t := &table{Packet: p, conn: conn, table: &nftables.Table{Name: tableName, Family: p.TableFamily()}}
-	for _, d := range []Direction{Ingress, Egress} {
-		t.guards[d] = &nftables.Set{Table: t.table, Name: d.String(), KeyType: t.addr(), IsMap: true, DataType: nftables.TypeVerdict}
+	for g := range t.guards {
+		t.guards[g] = &nftables.Set{Table: t.table, Name: gate(g).String(), KeyType: t.addr(), IsMap: true, DataType: nftables.TypeVerdict}
 	}
 	t.self = &nftables.Set{Table: t.table, Name: setSelf, KeyType: nft.Concat(t.addr(), t.addr()), Concatenation: true}
 	t.forget()
@@ -58,7 +62,7 @@ func openTable(p nft.Packet, netNS int) (*table, error) {
 
 func (t *table) forget() {
 	t.sets = map[string]*nftables.Set{}
-	t.guarded = [2]map[netip.Addr]string{{}, {}}
+	t.guarded = gates[map[netip.Addr]string]{{}, {}, {}, {}}
 	t.trash.sets, t.trash.chains = map[string]bool{}, map[string]bool{}
 }
 
@@ -73,18 +77,42 @@ func (t *table) addr() nftables.SetDatatype {
 func (t *table) replace(all Changes) error {
 	t.forget()
 	t.conn.Renew(t.table)
-	err := errors.Join(t.conn.AddSet(t.guards[Ingress], nil), t.conn.AddSet(t.guards[Egress], nil), t.conn.AddSet(t.self, nil))
-	t.conn.AddChain(&nftables.Chain{
-		Table: t.table, Name: chainForward, Type: nftables.ChainTypeFilter,
-		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter,
-	})
+	err := t.conn.AddSet(t.self, nil)
+	for _, s := range t.guards {
+		err = errors.Join(err, t.conn.AddSet(s, nil))
+	}
+	for _, d := range []Direction{Ingress, Egress} {
+		t.conn.AddChain(&nftables.Chain{Table: t.table, Name: chainPassed(d)})
+		t.rule(chainPassed(d), []expr.Any{t.end(d), nft.Decide(passed(d).String(), 0)})
+	}
+	accept := &expr.Verdict{Kind: expr.VerdictAccept}
+	t.base(chainForward, nftables.ChainHookForward)
+	t.rule(chainForward, []expr.Any{t.Source(0), t.Dest(t.Words()), nft.Member(setSelf, 0), accept})
+	t.rule(chainForward, []expr.Any{t.end(Egress), nft.Decide(entrance(Egress).String(), 0)})
+	t.rule(chainForward, []expr.Any{t.end(Ingress), nft.Decide(entrance(Ingress).String(), 0)})
+	t.base(chainInput, nftables.ChainHookInput)
+	t.rule(chainInput, []expr.Any{t.end(Egress), nft.Decide(entrance(Egress).String(), 0)})
+	return t.commit(errors.Join(err, t.tell(all)))
+}
+
+// end reads the address that a packet has of the pod that a direction is about.
+func (t *table) end(d Direction) expr.Any {
+	if d == Egress {
+		return t.Source(0)
+	}
+	return t.Dest(0)
+}
+
+// base makes a chain that sees packets, and leaves those alone that policies are not about: what belongs to a
+// connection, and what finds neighbours, without which there is none.
+func (t *table) base(name string, hook *nftables.ChainHook) {
+	t.conn.AddChain(&nftables.Chain{Table: t.table, Name: name, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: nftables.ChainPriorityFilter})
 	const establishedOrRelated = 2 | 4
 	accept := &expr.Verdict{Kind: expr.VerdictAccept}
-	t.rule(chainForward, append(append([]expr.Any{&expr.Ct{Key: expr.CtKeySTATE, Register: nft.Reg(0)}}, nft.AnyBit(establishedOrRelated)...), accept))
-	t.rule(chainForward, []expr.Any{t.Source(0), t.Dest(t.Words()), nft.Member(setSelf, 0), accept})
-	t.rule(chainForward, []expr.Any{t.Source(0), nft.Decide(Egress.String(), 0)})
-	t.rule(chainForward, []expr.Any{t.Dest(0), nft.Decide(Ingress.String(), 0)})
-	return t.commit(errors.Join(err, t.tell(all)))
+	t.rule(name, append(append([]expr.Any{&expr.Ct{Key: expr.CtKeySTATE, Register: nft.Reg(0)}}, nft.AnyBit(establishedOrRelated)...), accept))
+	if t.IPv6 {
+		t.rule(name, append(nft.NeighborDiscovery(), accept))
+	}
 }
 
 // apply makes changes, in one transaction. After an error only replace may follow.
@@ -108,8 +136,8 @@ func (t *table) tell(ch Changes) error {
 	for name, elements := range ch.Members {
 		errs = append(errs, t.change(name, elements))
 	}
-	for d, guards := range ch.Guards {
-		errs = append(errs, t.guard(Direction(d), guards))
+	for g, guards := range ch.Guards {
+		errs = append(errs, t.guard(gate(g), guards))
 	}
 	for _, name := range ch.GoneChains {
 		t.trash.chains[name] = true
@@ -124,7 +152,7 @@ func (t *table) tell(ch Changes) error {
 func (t *table) addSet(d setDef) error {
 	if t.trash.sets[d.name] {
 		delete(t.trash.sets, d.name)
-		if d.kind == podsOf || d.kind == portsOf {
+		if d.kind.kept() {
 			t.conn.FlushSet(t.sets[d.name]) // it was not kept up to date
 		}
 		return nil
@@ -152,8 +180,8 @@ func portKey(protocol uint8, port uint16) []byte {
 	return []byte{protocol, 0, 0, 0, byte(port >> 8), byte(port), 0, 0}
 }
 
-// addChain makes a chain of a rule for each term, which goes back to where it was called, and
-// a drop. One that is in the trash is what it was.
+// addChain makes a chain of a rule for each term, and one for what is left. One that is in the trash is what
+// it was.
 func (t *table) addChain(c *chain) {
 	if t.trash.chains[c.name] {
 		delete(t.trash.chains, c.name)
@@ -163,17 +191,18 @@ func (t *table) addChain(c *chain) {
 	for _, m := range c.terms {
 		t.rule(c.name, t.term(c.direction, m))
 	}
-	t.rule(c.name, []expr.Any{&expr.Counter{}, nft.Drop()})
+	if c.otherwise == deny && c.direction == Egress {
+		t.rule(c.name, append(nft.IsLocal(true), t.verdict(c.direction, allow)...)) // a pod reaches its node
+	}
+	if c.otherwise != allow {
+		t.rule(c.name, t.verdict(c.direction, c.otherwise))
+	}
 }
 
 func (t *table) term(d Direction, m term) []expr.Any {
 	var out []expr.Any
 	if m.peers.kind != none {
-		other := t.Source(0)
-		if d == Egress {
-			other = t.Dest(0)
-		}
-		out = append(out, other, nft.Member(m.peers.name, 0))
+		out = append(out, t.end(1-d), nft.Member(m.peers.name, 0))
 	}
 	if m.ports.kind != none {
 		out = append(out, t.Protocol(0), t.DestPort(1), nft.Member(m.ports.name, 0))
@@ -182,7 +211,17 @@ func (t *table) term(d Direction, m term) []expr.Any {
 		w := t.Words()
 		out = append(out, t.Dest(0), t.Protocol(w), t.DestPort(w+1), nft.Member(m.named.name, 0))
 	}
-	return append(out, &expr.Verdict{Kind: expr.VerdictReturn})
+	return append(out, t.verdict(d, m.verdict)...)
+}
+
+func (t *table) verdict(d Direction, v verdict) []expr.Any {
+	switch v {
+	case deny:
+		return []expr.Any{&expr.Counter{}, nft.Drop()}
+	case pass:
+		return []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: chainPassed(d)}}
+	}
+	return []expr.Any{&expr.Verdict{Kind: expr.VerdictReturn}}
 }
 
 func (t *table) rule(chain string, exprs []expr.Any) {
@@ -211,31 +250,42 @@ func (t *table) change(set string, elements map[element]bool) error {
 }
 
 // guard points addresses of this node's pods to their chains.
-func (t *table) guard(d Direction, guards map[netip.Addr]string) error {
+func (t *table) guard(g gate, guards map[netip.Addr]string) error {
 	var errs []error
 	for a, chain := range guards {
-		have := t.guarded[d][a]
+		have := t.guarded[g][a]
 		if a.Is6() != t.IPv6 || have == chain {
 			continue
 		}
 		one := func(e nftables.SetElement) []nftables.SetElement { return []nftables.SetElement{e} }
-		self := one(nftables.SetElement{Key: append(a.AsSlice(), a.AsSlice()...)})
-		if have == "" && t.guarded[1-d][a] == "" {
-			errs = append(errs, t.conn.Put(t.self, self))
-		}
+		was := t.isGuarded(a)
 		if have != "" {
-			errs = append(errs, t.conn.Take(t.guards[d], one(nftables.SetElement{Key: a.AsSlice()})))
-			delete(t.guarded[d], a)
+			errs = append(errs, t.conn.Take(t.guards[g], one(nftables.SetElement{Key: a.AsSlice()})))
+			delete(t.guarded[g], a)
 		}
 		if chain != "" {
 			verdict := &expr.Verdict{Kind: expr.VerdictJump, Chain: chain}
-			errs = append(errs, t.conn.Put(t.guards[d], one(nftables.SetElement{Key: a.AsSlice(), VerdictData: verdict})))
-			t.guarded[d][a] = chain
-		} else if t.guarded[1-d][a] == "" {
+			errs = append(errs, t.conn.Put(t.guards[g], one(nftables.SetElement{Key: a.AsSlice(), VerdictData: verdict})))
+			t.guarded[g][a] = chain
+		}
+		self := one(nftables.SetElement{Key: append(a.AsSlice(), a.AsSlice()...)})
+		switch is := t.isGuarded(a); {
+		case is && !was:
+			errs = append(errs, t.conn.Put(t.self, self))
+		case was && !is:
 			errs = append(errs, t.conn.Take(t.self, self))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+func (t *table) isGuarded(a netip.Addr) bool {
+	for _, chains := range t.guarded {
+		if chains[a] != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // sweep deletes what has not been used since the last time.

@@ -116,6 +116,18 @@ func AnyBit(bits uint32) []expr.Any {
 	}
 }
 
+// NeighborDiscovery continues on the messages by which neighbours on a link find each other, which are of ICMPv6.
+func NeighborDiscovery() []expr.Any {
+	const first, last = 133, 137 // from router solicitations to redirects
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: Reg(0)},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: Reg(0), Data: []byte{unix.IPPROTO_ICMPV6}},
+		&expr.Payload{DestRegister: Reg(0), Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 1},
+		&expr.Cmp{Op: expr.CmpOpGte, Register: Reg(0), Data: []byte{first}},
+		&expr.Cmp{Op: expr.CmpOpLte, Register: Reg(0), Data: []byte{last}},
+	}
+}
+
 // Native is a number as the kernel has it in a register.
 func Native(n uint32) []byte { return binaryutil.NativeEndian.PutUint32(n) }
 

@@ -13,18 +13,25 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/netpolicy"
 )
 
-// enforce runs the agent of network policies on the node; the function returned ends it, and its
+// enforce runs the agent of network policies on the node, as a user; the function returned ends it, and its
 // tables stay.
-func (c *cluster) enforce() (stop func()) {
+func (c *cluster) enforce(as *rest.Config, audit time.Duration) (stop func()) {
 	c.t.Helper()
-	agent, err := netpolicy.New(netpolicy.Config{Node: "n1", IPv6: true, Audit: time.Hour, NetNS: int(c.ns)}, netpolicy.Deps{
-		Client: c.client, Clock: clock.Real(), Log: slog.New(slog.NewTextHandler(c.t.Output(), nil)),
+	client, err := kubernetes.NewForConfig(as)
+	c.must(err)
+	custom, err := dynamic.NewForConfig(as)
+	c.must(err)
+	agent, err := netpolicy.New(netpolicy.Config{Node: "n1", IPv6: true, Audit: audit, NetNS: int(c.ns)}, netpolicy.Deps{
+		Client: client, Custom: custom, Clock: clock.Real(), Log: slog.New(slog.NewTextHandler(c.t.Output(), nil)),
 	})
 	c.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -39,6 +46,13 @@ func (c *cluster) enforce() (stop func()) {
 	}
 	c.t.Cleanup(stop)
 	return stop
+}
+
+// account makes the service account that pods have.
+func (c *cluster) account() {
+	c.t.Helper()
+	_, err := c.client.CoreV1().ServiceAccounts("default").Create(c.t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{})
+	c.must(err)
 }
 
 // register has the API server know a pod of this node.
@@ -73,22 +87,20 @@ func (c *cluster) refused(from *space, to string) {
 // TestNetworkPolicy sends packets through the tables of services and of policies together.
 func TestNetworkPolicy(t *testing.T) {
 	c := newCluster(t, nil)
-	_, err := c.client.CoreV1().ServiceAccounts("default").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{})
-	c.must(err)
+	c.account()
 	server, friend, stranger := c.pod(), c.pod(), c.pod()
 	c.register(server, map[string]string{"app": "server"})
 	c.register(friend, map[string]string{"app": "friend"})
 	c.register(stranger, nil)
 	web := vip(c.svc("web", corev1.ProtocolTCP, nil, on("n1", server)))
 	v4, v6 := server.v4.String()+":8080", "["+server.v6.String()+"]:8080"
-	stop := c.enforce()
+	stop := c.enforce(c.server.Config, time.Hour)
 
 	policies := c.client.NetworkingV1().NetworkPolicies("default")
-	policy := &networkingv1.NetworkPolicy{
+	policy, err := policies.Create(t.Context(), &networkingv1.NetworkPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "p"},
 		Spec:       networkingv1.NetworkPolicySpec{PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "server"}}},
-	}
-	policy, err = policies.Create(t.Context(), policy, metav1.CreateOptions{})
+	}, metav1.CreateOptions{})
 	c.must(err)
 	for _, to := range []string{web, v4, v6} {
 		c.refused(friend.space, to)
@@ -123,9 +135,13 @@ func TestNetworkPolicy(t *testing.T) {
 	policy.Spec.Ingress = nil
 	_, err = policies.Update(t.Context(), policy, metav1.UpdateOptions{})
 	c.must(err)
-	stop = c.enforce()
+	stop = c.enforce(c.server.Config, time.Hour)
 	c.reachable(stranger.space, v4)
 	c.reachable(stranger.space, web)
+	late := c.pod() // which has not met its neighbours
+	c.register(late, nil)
+	c.refused(late.space, friend.v4.String()+":8080")
+	c.reachable(late.space, v6)
 	c.refused(stranger.space, friend.v4.String()+":8080")
 
 	c.must(policies.Delete(t.Context(), "p", metav1.DeleteOptions{}))

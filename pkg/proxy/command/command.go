@@ -18,6 +18,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -51,10 +52,14 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
 	}
-	return run(ctx, cfg, client, log)
+	custom, err := dynamic.NewForConfig(rest)
+	if err != nil {
+		return fmt.Errorf("client of custom resources: %w", err)
+	}
+	return run(ctx, cfg, client, custom, log)
 }
 
-func run(ctx context.Context, cfg *config.Config, client kubernetes.Interface, log *slog.Logger) error {
+func run(ctx context.Context, cfg *config.Config, client kubernetes.Interface, custom dynamic.Interface, log *slog.Logger) error {
 	if cfg.Mode != "nftables" {
 		log.Info("The only mode is nftables", "asked", cfg.Mode)
 	}
@@ -88,7 +93,7 @@ func run(ctx context.Context, cfg *config.Config, client kubernetes.Interface, l
 	}
 	served.Go(func() { daemon.Frugal(ctx, clock.Real(), log) })
 	if cfg.NetworkPolicy {
-		agent, err := netpolicy.New(policyConfig(cfg), netpolicy.Deps{Client: client, Clock: clock.Real(), Log: log, Metrics: registry})
+		agent, err := netpolicy.New(policyConfig(cfg), netpolicy.Deps{Client: client, Custom: custom, Clock: clock.Real(), Log: log, Metrics: registry})
 		if err != nil {
 			return err
 		}

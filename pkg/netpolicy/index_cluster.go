@@ -1,0 +1,62 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package netpolicy
+
+import (
+	"maps"
+	"slices"
+)
+
+// SetClusterPolicy brings a policy of the whole cluster up to date; nil: it is gone.
+func (x *Index) SetClusterPolicy(name string, p *clusterPolicy) {
+	for t := range x.tiers {
+		x.tiers[t] = slices.DeleteFunc(x.tiers[t], func(old *clusterPolicy) bool { return old.name == name })
+	}
+	if p != nil {
+		list := append(x.tiers[p.tier], p)
+		slices.SortFunc(list, compareClusterPolicies)
+		x.tiers[p.tier] = list
+	}
+	for _, pods := range x.pods {
+		for _, pod := range pods {
+			if pod.Local {
+				x.undecided[pod.Name] = true
+			}
+		}
+	}
+}
+
+// SetNode brings a node up to date; nil: it is gone.
+func (x *Index) SetNode(name string, n *Node) {
+	old := x.nodes[name]
+	if old != nil && n != nil && maps.Equal(old.Labels, n.Labels) && slices.Equal(old.IPs, n.IPs) {
+		return
+	}
+	for _, s := range x.sets {
+		x.contributeNode(s, old, -1)
+		x.contributeNode(s, n, 1)
+	}
+	delete(x.nodes, name)
+	if n != nil {
+		x.nodes[name] = n
+	}
+}
+
+// contributeNode counts a node into, or out of, a set if it means it.
+func (x *Index) contributeNode(s *set, n *Node, by int) {
+	if n != nil && s.kind == nodesOf && s.nodes.Matches(n.Labels) {
+		x.count(s, s.ofNode(n), by)
+	}
+}
+
+// clusterTerms are those of the policies of a tier that a pod is a subject of, in their order.
+func (x *Index) clusterTerms(t tier, p *Pod, d Direction) []term {
+	var out []term
+	for _, cp := range x.tiers[t] {
+		if cp.subjects.matches(p, x.namespaces[p.Name.Namespace]) {
+			out = append(out, cp.terms[d]...)
+		}
+	}
+	return out
+}
