@@ -14,7 +14,7 @@ import (
 
 // Contain is Settle for a process that keeps much in large cells and little in
 // small ones: from then on, until ctx is done, a large heap has not as much garbage
-// as it has in use, but what Pace allows. The heap is left to GOGC where that is set.
+// as it has in use, but a bounded amount. The heap is left to GOGC where that is set.
 func Contain(ctx context.Context, c clock.Clock, log *slog.Logger) {
 	Settle(ctx, c, log)
 	if _, set := os.LookupEnv("GOGC"); set {
@@ -35,5 +35,11 @@ func Contain(ctx context.Context, c clock.Clock, log *slog.Logger) {
 	}
 }
 
+// containRoom is how much garbage may gather in a large heap, beside heapShare of
+// what is in use.
+const containRoom = 24 << 20
+
 // containedPercent is GOGC for a heap of which live bytes are in use.
-func containedPercent(live uint64) int { return min(100, heapPercent(live, roomFor(live, false))) }
+func containedPercent(live uint64) int {
+	return min(100, heapPercent(live, containRoom+live/heapShare))
+}

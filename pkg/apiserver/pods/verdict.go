@@ -75,17 +75,14 @@ func (b *Batch) pass(ctx context.Context, batch *v1alpha1.VerdictBatch, v *v1alp
 
 // preempt deletes a pod that makes room for another, with the reason in its status.
 func (b *Batch) preempt(ctx context.Context, batch *v1alpha1.VerdictBatch, v *v1alpha1.Verdict, victim v1alpha1.PodRef) v1alpha1.Result {
-	err := b.updateStatus(ctx, victim, func(pod *corev1.Pod) {
+	told := statusUpdate(victim, func(pod *corev1.Pod) {
 		setCondition(&pod.Status, corev1.PodCondition{
 			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler,
 			Message:            fmt.Sprintf("%s: preempting to accommodate a higher priority pod", batch.ReportingController),
 			ObservedGeneration: pod.Generation,
 		}, metav1.NewTime(b.Binder.Clock.Now()))
 	})
-	if err == nil {
-		_, _, err = b.Binder.Registry().Delete(ctx, victim.Namespace, victim.Name, metav1.DeleteOptions{Preconditions: preconditions(victim.UID)})
-	}
-	if err != nil {
+	if err := b.Binder.Registry().UpdateAndDelete(ctx, told, metav1.DeleteOptions{Preconditions: preconditions(victim.UID)}); err != nil {
 		return refused(err)
 	}
 	related := reference(v.PodRef)
@@ -98,7 +95,12 @@ func (b *Batch) preempt(ctx context.Context, batch *v1alpha1.VerdictBatch, v *v1
 }
 
 func (b *Batch) updateStatus(ctx context.Context, pod v1alpha1.PodRef, change func(*corev1.Pod)) error {
-	_, _, err := b.Binder.Registry().Update(ctx, registry.Update{
+	_, _, err := b.Binder.Registry().Update(ctx, statusUpdate(pod, change))
+	return err
+}
+
+func statusUpdate(pod v1alpha1.PodRef, change func(*corev1.Pod)) registry.Update {
+	return registry.Update{
 		Namespace: pod.Namespace, Name: pod.Name, Subresource: "status", Preconditions: preconditions(pod.UID),
 		Transform: func(_ context.Context, cur resource.Object) (resource.Object, error) {
 			p, ok := cur.(*corev1.Pod)
@@ -108,8 +110,7 @@ func (b *Batch) updateStatus(ctx context.Context, pod v1alpha1.PodRef, change fu
 			change(p)
 			return p, nil
 		},
-	})
-	return err
+	}
 }
 
 func preconditions(uid types.UID) *metav1.Preconditions {

@@ -6,12 +6,14 @@ package pods_test
 import (
 	"encoding/json"
 	"net/http"
+	"reflect"
 	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 
 	"keelson.dev/api/scheduling/v1alpha1"
@@ -140,5 +142,73 @@ func TestVerdictsAreBounded(t *testing.T) {
 	}
 	if _, err := postVerdicts(t, nobody, v1alpha1.VerdictBatch{}); !apierrors.IsForbidden(err) {
 		t.Errorf("without the right: %v", err)
+	}
+}
+
+// TestVictimsEndInOneWrite: whoever watches a victim sees why it ends together with
+// its deletion; one that is ending already is told all the same.
+func TestVictimsEndInOneWrite(t *testing.T) {
+	c := testserver.Start(t, testserver.Options{}).Client
+	ctx := t.Context()
+	if _, err := c.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	ref := map[string]v1alpha1.PodRef{}
+	for name, grace := range map[string]int64{"slow": 30, "fast": 0, "ending": 30, "waits": 0} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
+			NodeName: "n1", TerminationGracePeriodSeconds: &grace, Containers: []corev1.Container{{Name: "c", Image: "i"}},
+		}}
+		if name == "waits" {
+			pod.Spec.NodeName = ""
+		}
+		pod, err := c.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ref[name] = v1alpha1.PodRef{Namespace: "default", Name: name, UID: pod.UID}
+	}
+	if err := c.CoreV1().Pods("default").Delete(ctx, "ending", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	list, err := c.CoreV1().Pods("default").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := c.CoreV1().Pods("default").Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	result, err := postVerdicts(t, c, v1alpha1.VerdictBatch{ReportingController: "test", Verdicts: []v1alpha1.Verdict{
+		{PodRef: ref["waits"], NominatedNode: "n1", Victims: []v1alpha1.PodRef{ref["slow"], ref["ending"], ref["fast"]}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range result.Results[0].Victims {
+		if v.Code != http.StatusOK {
+			t.Errorf("victim %d: %+v", i, v)
+		}
+	}
+	seen := map[string][]watch.EventType{}
+	for e := range w.ResultChan() {
+		p, ok := e.Object.(*corev1.Pod)
+		if !ok {
+			t.Fatalf("%+v", e)
+		}
+		if p.Name == "waits" {
+			continue
+		}
+		seen[p.Name] = append(seen[p.Name], e.Type)
+		if p.DeletionTimestamp == nil || !slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.DisruptionTarget }) {
+			t.Errorf("%s: %s: deleted %v, conditions %+v", p.Name, e.Type, p.DeletionTimestamp, p.Status.Conditions)
+		}
+		if e.Type == watch.Deleted {
+			break // the last of them
+		}
+	}
+	want := map[string][]watch.EventType{"slow": {watch.Modified}, "ending": {watch.Modified}, "fast": {watch.Modified, watch.Deleted}}
+	if !reflect.DeepEqual(seen, want) {
+		t.Errorf("events %v, want %v", seen, want)
 	}
 }

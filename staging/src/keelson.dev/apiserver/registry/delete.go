@@ -67,6 +67,7 @@ type deletion struct {
 	options   *metav1.DeleteOptions
 	w         *write
 	dry       bool
+	first     *updating // written together with the mark; nil: nothing
 }
 
 func (d *deletion) run(ctx context.Context) (*store.Record, bool, error) {
@@ -119,7 +120,7 @@ func (d *deletion) mark(ctx context.Context) (rec *store.Record, now bool, err e
 	var kept bool
 	up := func(ctx context.Context, cur *store.Record) (resource.Object, error) {
 		seen = cur
-		obj, err := d.view(cur)
+		obj, err := d.before(ctx, cur)
 		if err != nil {
 			return nil, err
 		}
@@ -129,6 +130,9 @@ func (d *deletion) mark(ctx context.Context) (rec *store.Record, now bool, err e
 		graceful, pending, err := d.begin(ctx, obj)
 		if err != nil {
 			return nil, err
+		}
+		if d.first != nil && (pending || !graceful) {
+			return nil, errApart
 		}
 		if pending {
 			return nil, errBeingDeleted

@@ -27,10 +27,19 @@ const modified = "the object has been modified; please apply your changes to the
 // object was absent before. Updating away the last finalizer of an object that
 // is being deleted removes it; its last state is returned.
 func (r *Registry) Update(ctx context.Context, u Update) (rec *store.Record, created bool, err error) {
-	u.Options.TypeMeta = metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "UpdateOptions"}
-	up, err := r.newUpdate(&u)
+	up, err := r.updateOf(&u)
 	if err != nil {
 		return nil, false, err
+	}
+	return up.run(r.context(ctx, u.Namespace))
+}
+
+// updateOf is the update that applies u.Transform.
+func (r *Registry) updateOf(u *Update) (*updating, error) {
+	u.Options.TypeMeta = metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "UpdateOptions"}
+	up, err := r.newUpdate(u)
+	if err != nil {
+		return nil, err
 	}
 	up.transform = func(ctx context.Context, cur resource.Object) (resource.Object, error) {
 		live := cur
@@ -54,7 +63,7 @@ func (r *Registry) Update(ctx context.Context, u Update) (rec *store.Record, cre
 		}
 		return r.managerOf(u.Version, u.Subresource).update(ctx, live, obj, ManagerName(ctx, u.Options.FieldManager)), nil
 	}
-	return up.run(r.context(ctx, u.Namespace))
+	return up, nil
 }
 
 // updating is one update on its way: of Update, or of Patch.

@@ -11,7 +11,7 @@
 // A VerdictBatch tells of many pods that got no node: of each what its status is
 // to say, and which pods are to make room for it. It stands for a write of
 // pods/status of each pod, and for a write of pods/status and a delete of each
-// victim.
+// victim, which are written together where the victim ends gracefully.
 //
 // A server that is not Keelson's answers 404.
 package v1alpha1
