@@ -183,12 +183,14 @@ func (c *Client) Pod(ctx context.Context, uid types.UID) (*Pod, error) {
 	return pod, nil
 }
 
+// sort puts the newest first. What was made later has a higher number: the machine's clock may have been set back in between,
+// and then a time says the contrary.
 func (p *Pod) sort() {
 	slices.SortFunc(p.Sandboxes, func(a, b Sandbox) int {
-		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(b.Attempt, a.Attempt), b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID, b.ID))
 	})
 	slices.SortFunc(p.Containers, func(a, b Container) int {
-		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(b.Restarts, a.Restarts), b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID, b.ID))
 	})
 }
 

@@ -35,6 +35,24 @@ func TestStateOfContainers(t *testing.T) {
 	}
 }
 
+// TestNewestAfterTheClockWasSetBack: what was made later is the newest, whatever the clock said.
+func TestNewestAfterTheClockWasSetBack(t *testing.T) {
+	at := func(s int64) time.Time { return time.Unix(s, 0) }
+	p := &Pod{
+		Sandboxes: []Sandbox{{ID: "old", Attempt: 0, CreatedAt: at(5000)}, {ID: "new", Attempt: 1, CreatedAt: at(1000)}},
+		Containers: []Container{
+			{ID: "a0", Name: "a", CreatedAt: at(5000)}, {ID: "b0", Name: "b", CreatedAt: at(5001)}, {ID: "a1", Name: "a", Restarts: 1, CreatedAt: at(1000)},
+		},
+	}
+	p.sort()
+	if got := p.Sandboxes[0].ID; got != "new" {
+		t.Errorf("sandbox %s", got)
+	}
+	if got := p.Latest("a").ID; got != "a1" {
+		t.Errorf("container %s", got)
+	}
+}
+
 // TestAnnotations: what a kubelet writes to a container, the next one reads.
 func TestAnnotations(t *testing.T) {
 	grace := int64(7)

@@ -149,7 +149,7 @@ func (p *Puller) mayUse(ctx context.Context, pod *v1.Pod, name string, image *ru
 func (p *Puller) pull(ctx context.Context, pod *v1.Pod, c *v1.Container, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
 	st := p.state(pod, c.Image)
 	now := p.cfg.Clock.Now()
-	if until := st.backoff.Until(st.failed); !st.failed.IsZero() && now.Before(until) {
+	if until := st.backoff.Until(st.failed, now); !st.failed.IsZero() && now.Before(until) {
 		message := fmt.Sprintf("Back-off pulling image %q: %s", c.Image, st.message)
 		p.cfg.Event(pod, c.Name, v1.EventTypeNormal, "BackOff", fmt.Sprintf("Back-off pulling image %q", c.Image))
 		return nil, &Error{Reason: ErrImagePullBackOff, Message: message, Retry: until}
@@ -208,7 +208,7 @@ func (p *Puller) failedPull(pod *v1.Pod, c *v1.Container, st *state, err error) 
 	p.mu.Lock()
 	st.backoff.Next(now, now)
 	st.failed, st.message = now, reason+": "+message
-	retry := st.backoff.Until(now)
+	retry := st.backoff.Until(now, now)
 	p.mu.Unlock()
 	p.fail(pod, c, reason, "Failed", fmt.Sprintf("Failed to pull image %q: %v", c.Image, err))
 	p.cfg.Event(pod, c.Name, v1.EventTypeWarning, "Failed", "Error: "+reason)

@@ -61,13 +61,22 @@ type Backoff struct {
 	Base, Max time.Duration
 	delay     time.Duration
 	last      time.Time
+	// ahead is an end that lay in the future when it was first seen, at sight.
+	ahead, sight time.Time
 }
 
 // Delay returns the present delay, 0 if there is none.
 func (b *Backoff) Delay() time.Duration { return b.delay }
 
-// Until returns when what ended at ended may start again; that time may have passed.
-func (b *Backoff) Until(ended time.Time) time.Time {
+// Until returns when what ended at ended may start again; that time may have passed. An end in the future, as the clock has it after it
+// was set back, counts as one at the moment in which it is first asked about: nobody waits for the clock to catch up.
+func (b *Backoff) Until(ended, now time.Time) time.Time {
+	if ended.After(now) && !ended.Equal(b.ahead) {
+		b.ahead, b.sight = ended, now
+	}
+	if ended.Equal(b.ahead) {
+		ended = b.sight
+	}
 	if b.delay == 0 || b.expired(ended) {
 		return ended
 	}

@@ -91,20 +91,39 @@ func TestEpoch(t *testing.T) {
 func TestBackoff(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	b := &restart.Backoff{}
-	if !b.Until(now).Equal(now) {
+	if !b.Until(now, now).Equal(now) {
 		t.Error("the first restart is delayed")
 	}
 	for _, want := range []time.Duration{10, 20, 40, 80, 160, 300, 300} {
 		b.Next(now, now)
-		if b.Delay() != want*time.Second || !b.Until(now).Equal(now.Add(want*time.Second)) {
-			t.Errorf("delay %v until %v, want %v s", b.Delay(), b.Until(now), want)
+		if b.Delay() != want*time.Second || !b.Until(now, now).Equal(now.Add(want*time.Second)) {
+			t.Errorf("delay %v until %v, want %v s", b.Delay(), b.Until(now, now), want)
 		}
 	}
 	later := now.Add(2*restart.DefaultMax + time.Second)
-	if !b.Until(later).Equal(later) {
+	if !b.Until(later, later).Equal(later) {
 		t.Error("it is not forgotten")
 	}
 	if b.Next(later, later); b.Delay() != restart.DefaultBase {
 		t.Errorf("delay %v after it was forgotten", b.Delay())
+	}
+}
+
+// TestBackoffWhenTheClockIsSetBack: what ended an hour from now waits for its delay, and not for an hour.
+func TestBackoffWhenTheClockIsSetBack(t *testing.T) {
+	ended := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	b := &restart.Backoff{}
+	b.Next(ended, ended)
+	now := ended.Add(-time.Hour)
+	for range 2 { // asked again it is the same
+		if got, want := b.Until(ended, now), ended.Add(-time.Hour+restart.DefaultBase); !got.Equal(want) {
+			t.Errorf("until %v, want %v", got, want)
+		}
+	}
+	if got, want := b.Until(ended, now.Add(5*time.Second)), now.Add(restart.DefaultBase); !got.Equal(want) {
+		t.Errorf("5 s later: until %v, want %v", got, want)
+	}
+	if next := now.Add(time.Minute); !b.Until(next, next).Equal(next.Add(restart.DefaultBase)) {
+		t.Error("the next end does not count by its own time")
 	}
 }

@@ -260,7 +260,7 @@ func (d *decider) start(c *v1.Container) {
 	began := d.current(c.Name) != nil || run != nil && run.FinishedAt.Equal(d.epoch) // what ends an epoch may do so again
 	if run != nil && run.State == cri.Exited && run.Hash == cri.Hash(c) && began && !d.Again[c.Name] {
 		b := d.Backoff(c)
-		if until := b.Until(run.FinishedAt); d.Now.Before(until) {
+		if until := b.Until(run.FinishedAt, d.Now); d.Now.Before(until) {
 			d.plan.Waiting[c.Name] = v1.ContainerStateWaiting{
 				Reason:  reasonCrashLoop,
 				Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s", b.Delay(), c.Name, cri.Describe(d.Pod)),

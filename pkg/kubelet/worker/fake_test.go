@@ -38,6 +38,7 @@ type fakeRuntime struct {
 	wrong    []string
 	order    []string                 // of updates
 	used     int64                    // memory of every container
+	skew     time.Duration            // by which the machine's clock was set
 	code     int32                    // of containers that were asked to end
 	slow     map[string]time.Duration // how long a container takes to end when asked
 }
@@ -74,7 +75,7 @@ func (f *fakeRuntime) complain(format string, args ...any) {
 // now never gives the same time twice, so that the order of creation can be told.
 func (f *fakeRuntime) now() time.Time {
 	f.seq++
-	return f.clock.Now().Add(time.Duration(f.seq))
+	return f.clock.Now().Add(f.skew + time.Duration(f.seq))
 }
 
 func (f *fakeRuntime) Pod(_ context.Context, uid types.UID) (*cri.Pod, error) {

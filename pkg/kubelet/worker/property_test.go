@@ -69,7 +69,7 @@ func drawSteps(t *rapid.T, pod *v1.Pod) []step {
 	names := namesOf(pod)
 	calls := []string{"Pod", "RunSandbox", "StopSandbox", "RemoveSandbox", "CreateContainer", "StartContainer", "StopContainer", "RemoveContainer", "Prepare", "Teardown", "Remove"}
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) step {
-		s := step{what: rapid.SampledFrom([]string{"exit", "exit", "exit", "fail", "fail", "sandbox", "restart", "sick", "well", "delete", "force", "wake"}).Draw(t, "what")}
+		s := step{what: rapid.SampledFrom([]string{"exit", "exit", "exit", "fail", "fail", "sandbox", "restart", "sick", "well", "delete", "force", "wake", "clock"}).Draw(t, "what")}
 		switch s.what {
 		case "exit":
 			s.name, s.n = rapid.SampledFrom(names).Draw(t, "container"), rapid.SampledFrom([]int64{0, 1, 42}).Draw(t, "code")
@@ -79,6 +79,8 @@ func drawSteps(t *rapid.T, pod *v1.Pod) []step {
 			s.name, s.n = rapid.SampledFrom(calls).Draw(t, "call"), rapid.Int64Range(1, 3).Draw(t, "times")
 		case "delete":
 			s.n = rapid.SampledFrom([]int64{0, 1, 5, 30}).Draw(t, "grace")
+		case "clock":
+			s.n = rapid.SampledFrom([]int64{-3600, -60, 60, 3600}).Draw(t, "seconds")
 		}
 		s.after = rapid.SampledFrom([]time.Duration{0, time.Millisecond, time.Second, 7 * time.Second, time.Minute}).Draw(t, "after")
 		return s
@@ -116,6 +118,10 @@ func (n *testNode) do(s step) {
 		n.remove(0, true)
 	case "wake":
 		n.pool.WakeAll()
+	case "clock": // what the runtime says of times is of another clock than what it said before
+		n.runtime.mu.Lock()
+		n.runtime.skew += time.Duration(s.n) * time.Second
+		n.runtime.mu.Unlock()
 	}
 }
 
