@@ -45,7 +45,8 @@ type Side struct {
 	Isolating, Allowing []types.NamespacedName
 	// Baseline is the rule of the Baseline tier that the flow is decided by, if no NetworkPolicy isolates the pod.
 	Baseline *Decision
-	// OwnNode is true if the other end is the pod's node, which NetworkPolicies have nothing to say about.
+	// OwnNode is true if the other end is the pod's node, which NetworkPolicies have nothing to say about, nor anybody
+	// if it is asked for names.
 	OwnNode bool
 }
 
@@ -74,11 +75,15 @@ func Explain(f Flow, c Cell) Verdict {
 	if c.onOwnNode(f.To.Pod, f.From) {
 		return Verdict{Ingress: Side{OwnNode: true}} // its node reaches it
 	}
+	ownNode := c.onOwnNode(f.From.Pod, f.To)
+	if ownNode && f.Port == dnsPort && (f.Protocol == protocolTCP || f.Protocol == protocolUDP) {
+		return Verdict{Egress: Side{OwnNode: true}} // it asks for names there
+	}
 	j := judge{Flow: f, Cell: c}
 	var v Verdict
 	j.clusterSide(&v.Egress, Egress)
 	j.clusterSide(&v.Ingress, Ingress)
-	v.Egress.OwnNode = c.onOwnNode(f.From.Pod, f.To)
+	v.Egress.OwnNode = ownNode
 	for _, np := range c.Policies {
 		ingress, egress := isolates(np)
 		if egress && selects(np, f.From.Pod) {

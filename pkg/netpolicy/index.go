@@ -87,7 +87,15 @@ func NewIndex() *Index {
 }
 
 func newChanges() Changes {
-	return Changes{Members: map[string]map[element]bool{}, Guards: gates[map[netip.Addr]string]{{}, {}, {}, {}}}
+	return Changes{Members: map[string]map[element]bool{}}
+}
+
+// guard has a chain guard an address at a gate; "": none does.
+func (c *Changes) guard(g int, ip netip.Addr, chain string) {
+	if c.Guards[g] == nil {
+		c.Guards[g] = map[netip.Addr]string{}
+	}
+	c.Guards[g][ip] = chain
 }
 
 // SetPod brings a pod up to date; nil: it is gone.
@@ -223,7 +231,7 @@ func (x *Index) decide(name types.NamespacedName) {
 		x.chains[c].refs--
 		for _, ip := range old.ips {
 			if want.chains[g] == "" || !slices.Contains(want.ips, ip) {
-				x.changes.Guards[g][ip] = ""
+				x.changes.guard(g, ip, "")
 				x.others(name, ip)
 			}
 		}
@@ -231,7 +239,7 @@ func (x *Index) decide(name types.NamespacedName) {
 	for g, c := range want.chains {
 		for _, ip := range want.ips {
 			if c != "" {
-				x.changes.Guards[g][ip] = c
+				x.changes.guard(g, ip, c)
 			}
 		}
 	}
@@ -360,7 +368,7 @@ func (x *Index) All() Changes {
 		for g, c := range x.guards[name].chains {
 			for _, ip := range x.guards[name].ips {
 				if c != "" {
-					out.Guards[g][ip] = c
+					out.guard(g, ip, c)
 				}
 			}
 		}

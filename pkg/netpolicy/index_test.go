@@ -91,7 +91,10 @@ type packet struct {
 
 // passes walks a packet through the rules.
 func (f *fake) passes(p packet) bool {
-	return p.from == p.to || f.gate(entrance(Egress), p.from, p.to, p) && (p.toNode || f.gate(entrance(Ingress), p.to, p.from, p))
+	if p.from == p.to || p.toNode && p.port == dnsPort && p.protocol != protocolSCTP {
+		return true
+	}
+	return f.gate(entrance(Egress), p.from, p.to, p) && (p.toNode || f.gate(entrance(Ingress), p.to, p.from, p))
 }
 
 func (f *fake) gate(g gate, of, other netip.Addr, p packet) bool {
@@ -323,7 +326,7 @@ func (o *objects) compare(t *rapid.T, tables ...*fake) {
 		for _, from := range ends[family] {
 			for _, to := range ends[family] {
 				for _, protocol := range []uint8{protocolTCP, protocolUDP, protocolSCTP} {
-					for _, port := range []uint16{79, 80, 82} {
+					for _, port := range []uint16{dnsPort, 80, 82} {
 						o.judge(t, Flow{from, to, protocol, port}, tables)
 					}
 				}

@@ -91,6 +91,12 @@ func (t *table) replace(all Changes) error {
 	t.rule(chainForward, []expr.Any{t.end(Egress), nft.Decide(entrance(Egress).String(), 0)})
 	t.rule(chainForward, []expr.Any{t.end(Ingress), nft.Decide(entrance(Ingress).String(), 0)})
 	t.base(chainInput, nftables.ChainHookInput)
+	for _, protocol := range []byte{protocolTCP, protocolUDP} {
+		t.rule(chainInput, []expr.Any{
+			t.Protocol(0), &expr.Cmp{Op: expr.CmpOpEq, Register: nft.Reg(0), Data: []byte{protocol}},
+			t.DestPort(0), &expr.Cmp{Op: expr.CmpOpEq, Register: nft.Reg(0), Data: []byte{0, dnsPort}}, accept,
+		})
+	}
 	t.rule(chainInput, []expr.Any{t.end(Egress), nft.Decide(entrance(Egress).String(), 0)})
 	return t.commit(errors.Join(err, t.tell(all)))
 }

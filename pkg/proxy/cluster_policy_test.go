@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"os"
 	"strings"
 	"testing"
@@ -186,6 +187,16 @@ func TestClusterNetworkPolicy(t *testing.T) {
 	c.manifest(baselineTier, "")
 	c.refused(friend.space, outside)
 	c.refused(friend.space, gateway)
+	c.must(c.in(func() error {
+		l, err := net.Listen("tcp", "10.244.1.1:53")
+		if err == nil {
+			t.Cleanup(func() { l.Close() })
+		}
+		return err
+	}))
+	names, err := friend.dial("tcp", "10.244.1.1:53", patience) // names are always asked for
+	c.must(err)
+	names.Close()
 	late := c.pod()
 	c.register(late, map[string]string{"app": "friend"})
 	c.refused(late.space, outside)
