@@ -5,7 +5,9 @@ package proxy_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -138,10 +140,39 @@ func (c *cluster) kubeconfig() string {
 	return path
 }
 
+// ownNode is a node in the namespace of the tests, where a process works. It leaves nothing for the next.
+func ownNode(t *testing.T) *node {
+	n := newNode(t, own(t))
+	t.Cleanup(func() {
+		links, err := n.h.LinkList()
+		n.must(err)
+		for _, l := range links {
+			if l.Attrs().Name != "lo" {
+				n.must(n.h.LinkDel(l))
+			}
+		}
+		for _, f := range []ruleset.Family{ruleset.IPv4, ruleset.IPv6} {
+			k, err := kernel.Open(kernel.Config{Family: f})
+			n.must(err)
+			n.must(errors.Join(k.Remove(), k.Close()))
+		}
+	})
+	return n
+}
+
+// proxyCommand is the proxy as a process of its own.
+func proxyCommand(kubeconfig string, logs io.Writer) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe", "--kubeconfig="+kubeconfig, "--hostname-override=n1", "--cluster-cidr=10.244.0.0/16",
+		"--healthz-bind-address=127.0.0.1:18080", "--metrics-bind-address=127.0.0.1:18081")
+	cmd.Env = append(os.Environ(), asProxy+"=1")
+	cmd.Stdout, cmd.Stderr = logs, logs
+	return cmd
+}
+
 // TestKill kills the proxy's process while requests go on, changes the service
 // while there is no proxy, and starts it again.
 func TestKill(t *testing.T) {
-	c := &cluster{node: newNode(t, own(t))} // where a process works
+	c := &cluster{node: ownNode(t)}
 	c.serve()
 	pod := c.pod()
 	a, b := on("n1", c.pod()), on("n1", c.pod())
@@ -154,10 +185,7 @@ func TestKill(t *testing.T) {
 		}
 	}()
 	start := func() *exec.Cmd {
-		cmd := exec.Command("/proc/self/exe", "--kubeconfig="+kubeconfig, "--hostname-override=n1", "--cluster-cidr=10.244.0.0/16",
-			"--healthz-bind-address=127.0.0.1:18080", "--metrics-bind-address=127.0.0.1:18081")
-		cmd.Env = append(os.Environ(), asProxy+"=1")
-		cmd.Stdout, cmd.Stderr = &logs, &logs
+		cmd := proxyCommand(kubeconfig, &logs)
 		c.must(cmd.Start())
 		t.Cleanup(func() { _ = cmd.Process.Kill() }) // it may have ended
 		return cmd

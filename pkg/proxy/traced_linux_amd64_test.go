@@ -1,0 +1,104 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"os/exec"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// cut is where a process is killed: at its nth transaction, as it hands that to the
+// kernel, or when the kernel has taken it.
+type cut struct {
+	n     int
+	taken bool
+}
+
+const syscallStop = unix.SIGTRAP | 0x80
+
+// runUntil runs a process, and kills it at a cut, to the instruction. It tells whether the cut was
+// reached; before it, idle may end the process.
+func runUntil(cmd *exec.Cmd, at cut, idle <-chan struct{}) (bool, error) {
+	runtime.LockOSThread() // who traces is a thread
+	defer runtime.UnlockOSThread()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
+	if err := cmd.Start(); err != nil {
+		return false, err
+	}
+	defer func() { _ = cmd.Wait() }() // for what it has written; the loop has waited for it
+	pid := cmd.Process.Pid
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() {
+		select {
+		case <-idle:
+			_ = unix.Kill(pid, unix.SIGKILL) // the loop sees that it has ended
+		case <-ended:
+		}
+	}()
+	var status unix.WaitStatus
+	if _, err := unix.Wait4(pid, &status, 0, nil); err != nil {
+		return false, err
+	}
+	const options = unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_EXITKILL
+	if err := errors.Join(unix.PtraceSetOptions(pid, options), unix.PtraceSyscall(pid, 0)); err != nil {
+		return false, err
+	}
+	inside, transactions, reached := map[int]bool{}, 0, false
+	for {
+		tid, err := unix.Wait4(-1, &status, unix.WALL, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return reached, err
+		case tid == pid && (status.Exited() || status.Signaled()):
+			return reached, nil
+		case !status.Stopped():
+			continue
+		}
+		pass := 0
+		switch sig := status.StopSignal(); sig {
+		case unix.SIGTRAP, unix.SIGSTOP: // a thread begins
+		case syscallStop:
+			inside[tid] = !inside[tid]
+			if transaction(tid) {
+				if inside[tid] {
+					transactions++
+				}
+				if transactions == at.n && inside[tid] != at.taken {
+					reached = true
+					_ = unix.Kill(pid, unix.SIGKILL) // the loop sees that it has ended
+				}
+			}
+		default:
+			pass = int(sig)
+		}
+		_ = unix.PtraceSyscall(tid, pass) // it may have ended meanwhile
+	}
+}
+
+// transaction tells whether a thread is at a call that sends a transaction of nftables: a message that begins with the
+// type of a batch's beginning.
+func transaction(tid int) bool {
+	var regs unix.PtraceRegs
+	if err := unix.PtraceGetRegs(tid, &regs); err != nil || regs.Orig_rax != unix.SYS_SENDMSG {
+		return false
+	}
+	word := func(at uint64) uint64 {
+		var b [8]byte
+		if n, err := unix.PtracePeekData(tid, uintptr(at), b[:]); err != nil || n < len(b) {
+			return 0
+		}
+		return binary.LittleEndian.Uint64(b[:])
+	}
+	const vectors, batchBegins = 16, 0x10
+	message := word(word(regs.Rsi + vectors)) // of the header the vectors, of those the first
+	return uint16(word(message)>>32) == batchBegins
+}
