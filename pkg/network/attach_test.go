@@ -54,8 +54,8 @@ func mustLimit(t *testing.T, pod *space, rate uint64) {
 	}
 }
 
-// TestAttach attaches two pods with the real plugins, lets them talk, finds that there are no addresses for a sixth, forgets
-// one and has its address given back.
+// TestAttach attaches two pods with the real plugins, lets them talk, finds that there are no addresses for a sixth until
+// another one goes, forgets one and has its address given back.
 func TestAttach(t *testing.T) {
 	unshare.Need(t)
 	n := New(Config{ConfDir: t.TempDir(), BinDir: realPlugins(t), CacheDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
@@ -71,12 +71,15 @@ func TestAttach(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := &lab{t: t}
-	add := func(id string, pod *space) (types.Result, error) {
-		return n.cni().AddNetworkList(t.Context(), list, &libcni.RuntimeConf{
+	sandbox := func(id string, pod *space) *libcni.RuntimeConf {
+		return &libcni.RuntimeConf{
 			ContainerID: id, IfName: "eth0", NetNS: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(pod.ns)),
 			// As the runtime makes it of a pod's annotations, in bits.
 			CapabilityArgs: map[string]any{"bandwidth": map[string]any{"ingressRate": 8_000_000, "ingressBurst": 80_000}},
-		})
+		}
+	}
+	add := func(id string, pod *space) (types.Result, error) {
+		return n.cni().AddNetworkList(t.Context(), list, sandbox(id, pod))
 	}
 	attach := func(id string) *labNode {
 		t.Helper()
@@ -98,11 +101,18 @@ func TestAttach(t *testing.T) {
 	}
 	a, b := attach("a"), attach("b")
 	l.mustReach(a, b)
-	for _, id := range []string{"c", "d", "e"} {
+	c := attach("c")
+	for _, id := range []string{"d", "e"} {
 		attach(id)
 	}
 	if _, err := add("f", newSpace(t)); err == nil || !strings.Contains(err.Error(), "no IP addresses available in range set: 10.244.9.1-10.244.9.6") {
 		t.Errorf("a sixth pod in a range for five: %v", err)
+	}
+	if err := n.cni().DelNetworkList(t.Context(), list, sandbox("c", c.pod)); err != nil {
+		t.Fatal(err)
+	}
+	if f := attach("f"); f.podIP != c.podIP {
+		t.Errorf("got %v, want the address that is free, %v", f.podIP, c.podIP)
 	}
 
 	dir := filepath.Join(n.cfg.CacheDir, addressesDir, networkName)

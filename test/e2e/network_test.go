@@ -4,6 +4,7 @@
 package e2e
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -84,6 +85,85 @@ func TestNetwork(t *testing.T) {
 	eventually(t, "the policy lets the pod in", asks)
 	ctl(t, n("delete", "networkpolicy", "web")...)
 	eventually(t, address+" answers again", outside)
+	testClusterPolicies(t, ns, asks)
+}
+
+// clusterPolicy lets no pod to the web server.
+const clusterPolicy = `apiVersion: policy.networking.k8s.io/v1alpha2
+kind: ClusterNetworkPolicy
+metadata:
+  name: NAMESPACE-TIER
+spec:
+  tier: TIER
+  priority: 7
+  subject:
+    pods:
+      namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NAMESPACE}}
+      podSelector: {matchLabels: {app: nginx}}
+  ingress:
+  - name: strangers
+    action: Deny
+    from:
+    - namespaces: {}
+`
+
+// testClusterPolicies: each tier has its place before or after a NetworkPolicy that lets the asker in, and ctl tells
+// which policy decides.
+func testClusterPolicies(t *testing.T, ns string, asks func() bool) {
+	n := func(args ...string) []string { return append([]string{"-n", ns}, args...) }
+	create := func(manifest string) {
+		t.Helper()
+		if out, err := try(t, manifest, n("create", "-f", "-")...); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	why := func(want string) {
+		t.Helper()
+		to := pods(t, ns, "app=nginx")[0].Name
+		if out := ctl(t, "why", "connection", ns+"/asker", ns+"/"+to, "--port", "80"); !strings.Contains(out, want) {
+			t.Errorf("got %s, want %s", out, want)
+		}
+	}
+	for _, tier := range []string{"Baseline", "Admin"} {
+		name := strings.ToLower(ns + "-" + tier)
+		t.Cleanup(func() { _, _ = try(t, "", "delete", "clusternetworkpolicy", name) }) // it may have gone
+		create(strings.NewReplacer("NAMESPACE-TIER", name, "NAMESPACE", ns, "TIER", tier).Replace(clusterPolicy))
+		eventually(t, "the "+tier+" tier keeps the pod out", func() bool { return !asks() })
+		why("denied by rule 0 (strangers) of cluster network policy " + name + " (" + tier + " tier)")
+		if tier == "Baseline" {
+			create(policyManifest)
+			eventually(t, "the NetworkPolicy is before the Baseline tier", asks)
+			why("allowed by " + ns + "/web")
+		}
+	}
+	ctl(t, "delete", "clusternetworkpolicy", strings.ToLower(ns+"-admin"))
+	eventually(t, "nothing is before the NetworkPolicy", asks)
+}
+
+// TestExhaustedRange: a pod for which its node has no address is told which range is used up, and starts
+// when an address is free.
+func TestExhaustedRange(t *testing.T) {
+	ns := namespace(t, "range")
+	const node, dir = "n2", "/var/lib/cni/networks/keelson"
+	on := func(script string) {
+		t.Helper()
+		ctl(t, "cluster", "exec", node, "--name", clusterName, "--", "sh", "-c", script)
+	}
+	prefix := strings.TrimSuffix(ctl(t, "get", "node", node, "-o", "jsonpath={.spec.podCIDR}"), "0/24")
+	t.Cleanup(func() {
+		_, _ = shared.command(context.Background(), "cluster", "exec", node, "--name", clusterName, "--", "sh", "-c", "cd "+dir+" && rm -f $(grep -l nobody "+prefix+"*)").CombinedOutput()
+	})
+	// host-local has a file for each address that is given.
+	on("mkdir -p " + dir + " && cd " + dir + " && set -C && for i in $(seq 2 254); do echo nobody > " + prefix + "$i || true; done 2>/dev/null")
+	if out, err := try(t, strings.Replace(askerManifest, "spec:", "spec:\n  nodeName: "+node, 1), "-n", ns, "create", "-f", "-"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	want := "no IP addresses available in range set: " + prefix + "1-" + prefix + "254"
+	eventually(t, "an event that names the range", func() bool {
+		return strings.Contains(ctl(t, "-n", ns, "get", "events", "--field-selector", "involvedObject.name=asker,reason=FailedCreatePodSandBox"), want)
+	})
+	on("cd " + dir + " && rm $(grep -l nobody " + prefix + "* | head -n 1)")
+	eventually(t, "the pod runs", func() bool { return readyPods(t, ns, "app=asker") == 1 })
 }
 
 // TestKilledNameServers: a name server that dies, one of the cluster's or that of
