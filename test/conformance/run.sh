@@ -17,7 +17,9 @@ case ${1:-} in
 		PROCS     parallel processes (6)
 		TIMEOUT   of the whole run (60m)
 		SKIP      regular expression of specs to leave out (none)
-		FAMILY    addresses of the cluster: ipv4 or dual (ipv4)
+		FAMILY    addresses of the cluster: ipv4, ipv6 or dual (ipv4)
+		NODES     of the cluster (2)
+		ZONES     zones that they are in, in turn; 0: none (0)
 		SHARE     I/N: one of N parts of the specs (1/1)
 		ATTEMPTS  how often a spec may be tried (1)
 		RESUME    1: go on with the last run, which was cut or had failures
@@ -33,6 +35,10 @@ procs=${PROCS:-6}
 timeout=${TIMEOUT:-60m}
 skip=${SKIP:-}
 family=${FAMILY:-ipv4}
+nodes=${NODES:-2}
+zones=${ZONES:-0}
+host=10.50.0.1 # of the control plane; what a URL has
+[[ $family != ipv6 ]] || host='[fd50::1]'
 out=${OUT:-docs/conformance.md}
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -94,29 +100,33 @@ joined() { local IFS=,; echo "$*"; }
 "$bin/report" plan -in "$work/dry.json" -share "${SHARE:-1/1}" -focus "$focus" >"$work/all"
 "$bin/report" plan -in "$work/dry.json" -share "${SHARE:-1/1}" -focus "$focus" -done "$(joined "${runs[@]}")" >"$work/plan"
 
-bin/ctl cluster up --name "$name" --nodes 2 --ip-family "$family" --kubeconfig "$work/machine" --data-dir "$work/data"
+bin/ctl cluster up --name "$name" --nodes "$nodes" --ip-family "$family" --kubeconfig "$work/machine" --data-dir "$work/data"
 bin/ctl cluster load --name "$name" "$images"/*.tar
 # Images are also pulled: from a registry that stands in for all others, and
 # says at once what it does not have.
 for node in "$work"/data/nodes/*/; do
 	mkdir -p "$node/etc/containerd/certs.d/_default"
-	printf 'server = "http://10.50.0.1:5000"\n' >"$node/etc/containerd/certs.d/_default/hosts.toml"
+	printf 'server = "http://%s:5000"\n' "$host" >"$node/etc/containerd/certs.d/_default/hosts.toml"
 done
-bin/ctl cluster exec --name "$name" -- "$root/$bin/registry" -listen 10.50.0.1:5000 "$root/$images"/*.tar "$root"/.build/images/*.tar &
+bin/ctl cluster exec --name "$name" -- "$root/$bin/registry" -listen "$host:5000" "$root/$images"/*.tar "$root"/.build/images/*.tar &
 registry=$!
 # The suite runs where nodes and pods can be reached, and there the API server
 # has its own address.
-sed 's#server: https://127.0.0.1:.*#server: https://10.50.0.1:6443#' "$work/machine" >"$work/kubeconfig"
+sed "s#server: https://127.0.0.1:.*#server: https://$host:6443#" "$work/machine" >"$work/kubeconfig"
+
+for ((n = 0; zones > 0 && n < nodes; n++)); do
+	bin/ctl --kubeconfig "$work/machine" label node "n$((n + 1))" "topology.kubernetes.io/zone=z$((n % zones + 1))"
+done
 
 echo "conformance: running, at most $timeout"
 bin/ctl cluster exec --name "$name" -- env KUBECONFIG="$work/kubeconfig" PATH="$root/bin:$PATH" HOME="$work" \
 	"$root/$bin/ginkgo" --procs="$procs" --timeout="$timeout" --label-filter="$labels" --focus="$(<"$work/plan")" --flake-attempts="${ATTEMPTS:-1}" \
 	--no-color --succinct --keep-going --output-dir="$work" --json-report=report.json "$root/$bin/e2e.test" -- \
 	--provider=skeleton --kubeconfig="$work/kubeconfig" --kubectl-path="$root/bin/kubectl" --report-dir= \
-	--num-nodes=2 >"$root/.build/conformance.log" 2>&1 || echo "conformance: see .build/conformance.log"
+	--num-nodes="$nodes" >"$root/.build/conformance.log" 2>&1 || echo "conformance: see .build/conformance.log"
 runs+=("$reports/$(printf %03d "${#runs[@]}").json")
 mv "$work/report.json" "${runs[-1]}"
 passed=0
-"$bin/report" write -in "$(joined "${runs[@]}")" -plan "$work/all" -out "$out" -title "${TITLE:-}" -focus "$focus" -labels "$labels" -cluster "$(bin/ctl version --client | head -n 1), $procs processes, at most $timeout." || passed=1
+"$bin/report" write -in "$(joined "${runs[@]}")" -plan "$work/all" -out "$out" -title "${TITLE:-}" -focus "$focus" -labels "$labels" -cluster "$(bin/ctl version --client | head -n 1), $nodes nodes ($family), $procs processes, at most $timeout." || passed=1
 sed -n '/^| SIG/,/^$/p' "$out"
 exit $passed
