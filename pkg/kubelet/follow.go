@@ -196,6 +196,9 @@ func (k *Kubelet) sweep(ctx context.Context) error {
 	if err := k.collectNetworks(ctx); err != nil {
 		return err
 	}
+	if err := k.collectShims(); err != nil {
+		return err
+	}
 	// Last: drivers may be away.
 	for _, uid := range k.hardware.pods() {
 		if unknown(uid) {
@@ -224,6 +227,21 @@ func (k *Kubelet) collectNetworks(ctx context.Context) error {
 		return k.collectAttachments(ctx)
 	})
 	return err
+}
+
+// collectShims ends the shims that the runtime has lost.
+func (k *Kubelet) collectShims() error {
+	lost, err := k.shims.Lost()
+	if err != nil {
+		return err
+	}
+	for _, s := range lost {
+		k.cfg.Log.Warn("shim that containerd has lost is ended", "pid", s.PID)
+		if err := k.shims.End(s); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // collectAttachments gives back addresses of sandboxes that are gone.

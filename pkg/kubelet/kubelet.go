@@ -40,6 +40,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/prober"
 	"keelson.dev/keelson/pkg/kubelet/qos"
 	"keelson.dev/keelson/pkg/kubelet/server"
+	"keelson.dev/keelson/pkg/kubelet/shims"
 	"keelson.dev/keelson/pkg/kubelet/shutdown"
 	"keelson.dev/keelson/pkg/kubelet/static"
 	"keelson.dev/keelson/pkg/kubelet/status"
@@ -105,6 +106,7 @@ type Kubelet struct {
 	network *network.Network // nil with an external network
 	// namespaces are those of sandboxes, with any network.
 	namespaces *network.Namespaces
+	shims      *shims.Finder
 	events     *events
 	machine    node.Machine
 	pool       *worker.Pool
@@ -136,7 +138,7 @@ func New(cfg Config) (*Kubelet, error) {
 		return nil, err
 	}
 	k := &Kubelet{cfg: cfg, events: newEvents(cfg), loop: &loop{clock: cfg.Clock}, listAgain: make(chan struct{}, 1), pins: newPins(),
-		namespaces: network.NewNamespaces(network.NamespacesDir, "/proc", cfg.Clock), starts: newStarts(cfg.Metrics)}
+		namespaces: network.NewNamespaces(network.NamespacesDir, "/proc", cfg.Clock), shims: shims.New("/proc", cfg.Clock), starts: newStarts(cfg.Metrics)}
 	if k.machine, err = node.ReadMachine(cfg.RootDir); err != nil {
 		return nil, fmt.Errorf("look at the machine: %w", err)
 	}

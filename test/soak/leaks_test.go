@@ -288,9 +288,13 @@ func (s *soak) machineInventory(found inventory) error {
 			found["loop device of "+strings.TrimSpace(string(data))] = true
 		}
 	}
-	kept, err := filepath.Glob(volumes + "/*/*")
-	if err != nil {
-		return err
+	var kept []string
+	for _, pattern := range []string{"/volumes/*", "/nodes/*/*"} {
+		files, err := filepath.Glob(volumes + pattern)
+		if err != nil {
+			return err
+		}
+		kept = append(kept, files...)
 	}
 	for _, file := range kept {
 		found["volume "+file] = true
