@@ -122,7 +122,7 @@ type Kubelet struct {
 	hardware   *hardware
 	pins       *pins
 	shutdown   *shutdown.Manager
-	starts     prometheus.Histogram
+	starts     starts
 
 	logs      *logs.Keeper
 	collector *images.Collector
@@ -150,9 +150,10 @@ func New(cfg Config) (*Kubelet, error) {
 	}
 	k.runtime = newRuntime(client, k.network, cfg)
 	k.sources = newSources(cfg)
-	if path := cfg.Kubelet.StaticPodPath; path != "" {
+	if c := cfg.Kubelet; c.StaticPodPath != "" || c.StaticPodURL != "" {
 		k.sources.static = static.New(static.Config{
-			Path: path, Period: cfg.Kubelet.FileCheckFrequency.Duration, NodeName: cfg.NodeName, Client: cfg.Client,
+			URL: c.StaticPodURL, Header: c.StaticPodURLHeader, URLPeriod: c.HTTPCheckFrequency.Duration,
+			Path: c.StaticPodPath, Period: cfg.Kubelet.FileCheckFrequency.Duration, NodeName: cfg.NodeName, Client: cfg.Client,
 			Node: func() *v1.Node { return k.node.Current() }, Seen: k.sources.bound, Reflect: func() { k.status.Reflect() }, Clock: cfg.Clock, Log: cfg.Log,
 		})
 	}
@@ -221,18 +222,6 @@ func (k *Kubelet) nodeConfig() node.Config {
 		Images:    k.runtime.images,
 		Period:    c.NodeStatusUpdateFrequency.Duration, LeaseDuration: time.Duration(c.NodeLeaseDurationSeconds) * time.Second,
 	}
-}
-
-// started is told how long a pod took from its first sight until it ran. What of that was waiting for the
-// runtime is told by the metrics of the calls to it.
-func (k *Kubelet) started(took time.Duration) { k.starts.Observe(took.Seconds()) }
-
-func newStarts(r prometheus.Registerer) prometheus.Histogram {
-	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_pod_start_duration_seconds",
-		Help:    "[ALPHA] Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run",
-		Buckets: []float64{0.1, 0.25, 0.5, 1, 2, 3, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600}})
-	r.MustRegister(h)
-	return h
 }
 
 // gone is told of pods that the API turned out not to have.
@@ -373,7 +362,7 @@ func (k *Kubelet) workerConfig() worker.Config {
 			Runtime: k.runtime.client, Secrets: k.objects, Records: k.records, Plugins: k.providers, Clock: k.cfg.Clock, Event: k.events.pod,
 			Parallel: parallelPulls(c), Allow: pullRate(c),
 		}),
-		Status: k.status, Handler: k.handler, Event: k.events.pod, Started: k.started, Listening: k.runtime.listening, Allocation: k.allocation, Left: k.left, Ready: k.runtime.networkReady,
+		Status: k.status, Handler: k.handler, Event: k.events.pod, Started: k.starts.observe, Sandbox: k.starts.sandbox, Listening: k.runtime.listening, Allocation: k.allocation, Left: k.left, Ready: k.runtime.networkReady,
 		Services: k.sources.servicesFor, RuntimeHandler: k.sources.runtimeHandler, Allocatable: k.allocatable,
 		DNS: dns.Settings{
 			ClusterDNS: c.ClusterDNS, ClusterDomain: c.ClusterDomain, ResolvConf: deref(c.ResolverConfig), NodeIPs: k.cfg.NodeIPs,

@@ -35,12 +35,12 @@ const (
 
 type options struct {
 	daemon.Flags
-	config, hostname, nodeIP, rootDir, certDir, endpoint, network, manifests string
-	bootstrap                                                                string
-	plugins                                                                  kubelet.Plugins
-	diskVolumes                                                              bool
-	labels                                                                   map[string]string
-	taints, enforce                                                          []string
+	config, hostname, nodeIP, rootDir, certDir, endpoint, network, manifests, url string
+	bootstrap                                                                     string
+	plugins                                                                       kubelet.Plugins
+	diskVolumes                                                                   bool
+	labels                                                                        map[string]string
+	taints, enforce                                                               []string
 }
 
 func parse(args []string, stderr io.Writer) (*options, *kubeletconfig.KubeletConfiguration, error) {
@@ -56,6 +56,7 @@ func parse(args []string, stderr io.Writer) (*options, *kubeletconfig.KubeletCon
 	fs.StringVar(&o.bootstrap, "bootstrap-kubeconfig", o.bootstrap, "kubeconfig to ask for a client certificate with, if --kubeconfig is not there yet")
 	fs.StringVar(&o.endpoint, "container-runtime-endpoint", o.endpoint, "socket of the container runtime; wins over the configuration")
 	fs.StringVar(&o.manifests, "pod-manifest-path", o.manifests, "directory of static pods, or a file with one; wins over the configuration")
+	fs.StringVar(&o.url, "manifest-url", o.url, "where static pods are asked for by HTTP; wins over the configuration")
 	fs.StringVar(&o.plugins.Config, "image-credential-provider-config", "", "CredentialProviderConfig, or a directory of them: programs that give logins for images")
 	fs.StringVar(&o.plugins.BinDir, "image-credential-provider-bin-dir", "", "directory of those programs")
 	fs.StringVar(&o.network, "network-plugin", o.network, "who makes the pod network: keelson, or external for a CNI plugin that was installed")
@@ -78,6 +79,9 @@ func parse(args []string, stderr io.Writer) (*options, *kubeletconfig.KubeletCon
 	}
 	if o.endpoint != "" {
 		c.ContainerRuntimeEndpoint = o.endpoint
+	}
+	if o.url != "" {
+		c.StaticPodURL = o.url
 	}
 	if o.manifests != "" {
 		c.StaticPodPath = o.manifests

@@ -48,6 +48,7 @@ func complete(c *kubeletconfig.KubeletConfiguration) {
 	orDuration(&c.Authorization.Webhook.CacheAuthorizedTTL, 5*time.Minute)
 	orDuration(&c.Authorization.Webhook.CacheUnauthorizedTTL, 30*time.Second)
 	orDuration(&c.FileCheckFrequency, 20*time.Second)
+	orDuration(&c.HTTPCheckFrequency, 20*time.Second)
 	orDuration(&c.NodeStatusUpdateFrequency, 10*time.Second)
 	orElse(&c.NodeLeaseDurationSeconds, 40)
 	orElse(&c.MaxPods, 110)

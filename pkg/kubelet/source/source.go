@@ -21,8 +21,9 @@ const (
 	// AnnotationSeen is when the node first saw the pod.
 	AnnotationSeen = "kubernetes.io/config.seen"
 
-	// File is the source of pods from files; API is that of others.
+	// File and HTTP are the sources of static pods, API is that of others.
 	File = "file"
+	HTTP = "http"
 	API  = "api"
 )
 

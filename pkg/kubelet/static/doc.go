@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package static runs the pods that files on the node describe, and shows them
+// Package static runs the pods that files on the node, or a server that is asked by HTTP, describe, and shows them
 // in the API by mirrors.
 //
 // Static pods need no API server: they are how a control plane can run on the

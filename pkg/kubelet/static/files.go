@@ -85,11 +85,14 @@ func readPod(file, node string) (*v1.Pod, error) {
 	if len(b) > maxFile {
 		return nil, errors.New("file is too large")
 	}
-	return decode(b, file, node)
+	return decode(b, origin{source.File, file}, node)
 }
 
+// origin is where a pod is from: of which source, and where there.
+type origin struct{ source, at string }
+
 // decode reads a pod as YAML or JSON and completes it for the node.
-func decode(b []byte, file, node string) (*v1.Pod, error) {
+func decode(b []byte, from origin, node string) (*v1.Pod, error) {
 	pod := &v1.Pod{}
 	if err := yaml.UnmarshalStrict(b, pod); err != nil {
 		return nil, err
@@ -104,7 +107,7 @@ func decode(b []byte, file, node string) (*v1.Pod, error) {
 	pod.Status = v1.PodStatus{Phase: v1.PodPending}
 	podspec.DefaultPod(pod)
 	if pod.UID == "" {
-		uid, err := hash(pod, file, node)
+		uid, err := hash(pod, from, node)
 		if err != nil {
 			return nil, err
 		}
@@ -120,7 +123,7 @@ func decode(b []byte, file, node string) (*v1.Pod, error) {
 		pod.Annotations = map[string]string{}
 	}
 	pod.Annotations[source.AnnotationHash] = string(pod.UID)
-	pod.Annotations[source.AnnotationSource] = source.File
+	pod.Annotations[source.AnnotationSource] = from.source
 	// Node problems do not evict it: nobody would bring it back.
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute})
 	if errs := podspec.ValidateSpec(&pod.Spec, &pod.ObjectMeta, field.NewPath("spec")); len(errs) > 0 {
@@ -132,15 +135,15 @@ func decode(b []byte, file, node string) (*v1.Pod, error) {
 	return pod, nil
 }
 
-// hash names a version of a file's pod on a node; it is the pod's UID.
-func hash(pod *v1.Pod, file, node string) (types.UID, error) {
+// hash names a version of a static pod on a node; it is the pod's UID.
+func hash(pod *v1.Pod, from origin, node string) (types.UID, error) {
 	b, err := json.Marshal(pod)
 	if err != nil {
 		return "", fmt.Errorf("encode: %w", err)
 	}
 	h := fnv.New128a()
 	_, _ = h.Write(b)
-	_, _ = fmt.Fprintf(h, "host:%sfile:%s", node, file)
+	_, _ = fmt.Fprintf(h, "host:%s%s:%s", node, map[string]string{source.File: "file", source.HTTP: "url"}[from.source], from.at)
 	return types.UID(hex.EncodeToString(h.Sum(nil))), nil
 }
 

@@ -7,6 +7,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"net/http"
 	"sync"
 	"time"
 
@@ -29,12 +31,16 @@ type Pool interface {
 
 // Config is what a Manager needs.
 type Config struct {
-	// Path is a file with a pod, or a directory of such files.
+	// Path is a file with a pod, or a directory of such files; "": there are none.
 	Path string
 	// Period is how often it is read without a reason.
-	Period   time.Duration
-	NodeName string
-	Client   kubernetes.Interface
+	Period time.Duration
+	// URL gives a pod, or a list of pods, to whom asks with Header; "": there are none. URLPeriod is how often it is asked.
+	URL       string
+	Header    http.Header
+	URLPeriod time.Duration
+	NodeName  string
+	Client    kubernetes.Interface
 	// Node is the node as the API has it, or nil.
 	Node func() *v1.Node
 	// Seen are the pods that the API binds to the node, once they are known.
@@ -58,6 +64,9 @@ type Manager struct {
 	want map[string]*v1.Pod // as the files have it
 	runs map[string]*v1.Pod // that the pool has, or had last; an ended one until its follower starts
 	bad  string             // what was last wrong with the files
+
+	files, served map[string]*v1.Pod // as each source last had them
+	complaint     string             // what was last wrong with the URL
 }
 
 // New makes a Manager. It reads nothing yet.
@@ -71,6 +80,8 @@ func (m *Manager) Start(pool Pool) {
 	m.pool = pool
 	m.read()
 	m.apply()
+	// What a server would say is not waited for: what it gave to the kubelet before runs on meanwhile, as the pods of nobody do not
+	// end before the API is heard.
 }
 
 // Poke has pods and mirrors looked at.
@@ -111,6 +122,12 @@ func (m *Manager) Run(ctx context.Context) error {
 	defer stop()
 	t := m.cfg.Clock.NewTicker(m.cfg.Period)
 	defer t.Stop()
+	asked := make(chan struct{}, 1)
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	if m.cfg.URL != "" {
+		asking.Go(func() { m.ask(ctx, asked) })
+	}
 	for {
 		wait := m.cfg.Period
 		if done, err := m.mirrors(ctx); !done {
@@ -132,6 +149,7 @@ func (m *Manager) Run(ctx context.Context) error {
 			m.read()
 		case <-changed:
 			m.read()
+		case <-asked:
 		}
 		retry.Stop()
 		m.apply()
@@ -141,6 +159,9 @@ func (m *Manager) Run(ctx context.Context) error {
 // follow tells of changes of the files; where the kernel cannot, the period has to
 // do. again follows a path that was not there.
 func (m *Manager) follow() (changed <-chan struct{}, again, stop func()) {
+	if m.cfg.Path == "" {
+		return nil, func() {}, func() {}
+	}
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
 		m.cfg.Log.Warn("Files of static pods are not watched", "err", err)
@@ -181,6 +202,9 @@ func (m *Manager) follow() (changed <-chan struct{}, again, stop func()) {
 
 // read takes up what the files have.
 func (m *Manager) read() {
+	if m.cfg.Path == "" {
+		return
+	}
 	pods, bad, err := read(m.cfg.Path, m.cfg.NodeName)
 	if err != nil {
 		m.cfg.Log.Warn("Files of static pods are not read", "err", err)
@@ -195,7 +219,17 @@ func (m *Manager) read() {
 	if text != "" && text != m.bad {
 		m.cfg.Log.Warn("A file is not a pod that can run here", "err", bad)
 	}
-	m.want, m.bad = pods, text
+	m.files, m.bad = pods, text
+	m.merge()
+}
+
+// merge makes what is wanted of what the sources have; a name belongs to the files first. The caller holds the lock.
+func (m *Manager) merge() {
+	m.want = maps.Clone(m.served)
+	if m.want == nil {
+		m.want = map[string]*v1.Pod{}
+	}
+	maps.Copy(m.want, m.files)
 }
 
 // apply brings the pool to what the files have.

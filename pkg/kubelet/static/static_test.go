@@ -36,7 +36,7 @@ spec:
 `
 
 func TestDecode(t *testing.T) {
-	pod, err := decode([]byte(manifest), "f", "n1")
+	pod, err := decode([]byte(manifest), origin{source.File, "f"}, "n1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,9 +52,9 @@ func TestDecode(t *testing.T) {
 	if n := len(pod.Spec.Tolerations); n != 1 || pod.Spec.Tolerations[0].Effect != v1.TaintEffectNoExecute {
 		t.Errorf("tolerations %v", pod.Spec.Tolerations)
 	}
-	again, _ := decode([]byte(manifest), "f", "n1")
-	other, _ := decode([]byte(strings.Replace(manifest, "img", "new", 1)), "f", "n1")
-	elsewhere, _ := decode([]byte(manifest), "f", "n2")
+	again, _ := decode([]byte(manifest), origin{source.File, "f"}, "n1")
+	other, _ := decode([]byte(strings.Replace(manifest, "img", "new", 1)), origin{source.File, "f"}, "n1")
+	elsewhere, _ := decode([]byte(manifest), origin{source.File, "f"}, "n2")
 	if again.UID != pod.UID || other.UID == pod.UID || elsewhere.UID == pod.UID {
 		t.Errorf("UIDs: %s, the same %s, changed %s, elsewhere %s", pod.UID, again.UID, other.UID, elsewhere.UID)
 	}
@@ -68,7 +68,7 @@ func TestDecode(t *testing.T) {
 		strings.Replace(manifest, "spec:", "spec:\n  volumes: [{name: v, configMap: {name: c}}]", 1):                  "static pods may not reference configmaps",
 		strings.Replace(manifest, "spec:", "spec:\n  volumes: [{name: v, persistentVolumeClaim: {claimName: c}}]", 1): "static pods may not reference persistentvolumeclaims",
 	} {
-		if _, err := decode([]byte(text), "f", "n1"); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := decode([]byte(text), origin{source.File, "f"}, "n1"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}

@@ -148,7 +148,9 @@ func (w *worker) act(ctx context.Context, l look, plan Plan) (time.Time, error) 
 
 // startSome starts what the plan says, in a new sandbox if it says so.
 func (w *worker) startSome(ctx context.Context, l look, plan Plan) (time.Time, error) {
+	begun := w.cfg.Clock.Now()
 	mounts, err := w.prepare(ctx, l)
+	w.spend(PhaseVolumes, begun)
 	if err != nil {
 		return time.Time{}, err
 	}

@@ -40,8 +40,11 @@ type Config struct {
 	Allocation Allocation
 	// Released is told of pods of which nothing runs any more.
 	Released func(ctx context.Context, uid types.UID) error
-	// Started is told how long it took from the first sight of a pod until it was seen to run; it may be nil.
-	Started func(took time.Duration)
+	// Sandbox is told what came of each attempt to make a sandbox; it may be nil.
+	Sandbox func(pod *v1.Pod, err error)
+	// Started is told how long it took from the first sight of a pod until it was seen to run, and what of that each phase took;
+	// it may be nil.
+	Started func(took time.Duration, phases map[Phase]time.Duration)
 	// Left is told of pods of which nothing is left on the node.
 	Left func(uid types.UID)
 	// Ready returns nil once sandboxes can be made.

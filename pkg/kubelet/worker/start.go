@@ -61,7 +61,13 @@ func (w *worker) replaceSandbox(ctx context.Context, l look, attempt uint32, han
 	if err := os.MkdirAll(config.LogDirectory, 0o755); err != nil {
 		return nil, fmt.Errorf("log directory: %w", err)
 	}
-	if _, err := w.cfg.Runtime.RunSandbox(ctx, config, handler); err != nil {
+	begun := w.cfg.Clock.Now()
+	_, err = w.cfg.Runtime.RunSandbox(ctx, config, handler)
+	w.spend(PhaseSandbox, begun)
+	if w.cfg.Sandbox != nil && ctx.Err() == nil {
+		w.cfg.Sandbox(l.pod, err)
+	}
+	if err != nil {
 		if ctx.Err() == nil {
 			w.event(l.pod, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+cri.Message(err))
 		}
@@ -143,11 +149,13 @@ func (s *starter) wait(c *v1.Container, reason string, err error) error {
 
 // start starts one container.
 func (s *starter) start(ctx context.Context, c *v1.Container) error {
+	begun := s.cfg.Clock.Now()
 	image, err := s.cfg.Images.Ensure(ctx, s.pod, c, s.config, s.handler)
 	if err != nil {
 		return err
 	}
 	volumes, err := s.imageVolumes(ctx, c)
+	s.spend(PhaseImages, begun)
 	if err != nil {
 		return err
 	}
@@ -164,7 +172,9 @@ func (s *starter) start(ctx context.Context, c *v1.Container) error {
 		s.cfg.Event(s.pod, c.Name, v1.EventTypeWarning, "Failed", "Error: "+err.Error())
 		return s.wait(c, reasonConfig, err)
 	}
+	begun = s.cfg.Clock.Now()
 	id, err := s.cfg.Runtime.CreateContainer(ctx, s.box.ID, config, s.config)
+	s.spend(PhaseCreate, begun)
 	if err != nil {
 		s.cfg.Event(s.pod, c.Name, v1.EventTypeWarning, "Failed", "Error: "+cri.Message(err))
 		return s.wait(c, reasonCreate, err)
@@ -173,7 +183,10 @@ func (s *starter) start(ctx context.Context, c *v1.Container) error {
 	if last != nil && last.State == cri.Exited {
 		s.backoff(c).Next(last.FinishedAt, s.cfg.Clock.Now())
 	}
-	if err := s.cfg.Runtime.StartContainer(ctx, id); err != nil {
+	begun = s.cfg.Clock.Now()
+	err = s.cfg.Runtime.StartContainer(ctx, id)
+	s.spend(PhaseStart, begun)
+	if err != nil {
 		s.cfg.Event(s.pod, c.Name, v1.EventTypeWarning, "Failed", "Error: "+cri.Message(err))
 		return s.wait(c, reasonRun, err)
 	}
@@ -208,7 +221,9 @@ func (s *starter) postStart(ctx context.Context, c *v1.Container, id string) err
 		return nil
 	}
 	target := prober.Target{Container: c, ID: id, IP: s.address(s.pod, s.box)}
+	begun := s.cfg.Clock.Now()
 	err := s.cfg.Handler.Lifecycle(ctx, target, c.Lifecycle.PostStart)
+	s.spend(PhaseHooks, begun)
 	if err == nil || ctx.Err() != nil {
 		return nil
 	}

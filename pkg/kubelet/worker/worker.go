@@ -56,12 +56,14 @@ type worker struct {
 	resizeError string
 	released    bool // volumes and cgroup are given back
 	events      map[string]bool
+	phases      map[Phase]time.Duration // of the pod's start, until it was told
 }
 
 func newWorker(p *Pool, uid types.UID) *worker {
 	return &worker{
 		Pool: p, uid: uid, wake: make(chan struct{}, 1), backoffs: map[string]*imageBackoff{},
 		again: map[string]bool{}, shown: shown{waiting: map[string]v1.ContainerStateWaiting{}}, kills: kills{runs: map[string]*kill{}}, events: map[string]bool{},
+		phases: map[Phase]time.Duration{},
 	}
 }
 
@@ -92,7 +94,8 @@ func (w *worker) started() {
 	w.in.seen = time.Time{}
 	w.in.Unlock()
 	if !seen.IsZero() && w.cfg.Started != nil {
-		w.cfg.Started(w.cfg.Clock.Since(seen))
+		w.cfg.Started(w.cfg.Clock.Since(seen), w.phases)
+		w.phases = map[Phase]time.Duration{}
 	}
 }
 

@@ -1,0 +1,65 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+
+	"keelson.dev/keelson/pkg/kubelet/worker"
+)
+
+// starts are the metrics of pods' starts.
+type starts struct {
+	whole  prometheus.Histogram
+	phases *prometheus.HistogramVec
+	// Of pods in user namespaces of their own, and of those that could not start.
+	userNamespaced, userNamespaceErrors prometheus.Counter
+}
+
+// own is the phase that is the kubelet's own share of a start: all but waiting for the runtime, images and handlers.
+const own = "kubelet"
+
+func newStarts(r prometheus.Registerer) starts {
+	s := starts{
+		whole: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_pod_start_duration_seconds",
+			Help:    "[ALPHA] Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run",
+			Buckets: []float64{0.1, 0.25, 0.5, 1, 2, 3, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600}}),
+		phases: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "keelson_kubelet_pod_start_phase_seconds",
+			Help:    "What each phase of a pod's start took; kubelet is all but waiting for the runtime, images and handlers",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16)}, []string{"phase"}),
+		userNamespaced: prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_user_namespaced_pods_total",
+			Help: "[ALPHA] Cumulative number of pods with user namespaces started. This metric will only be collected on Linux."}),
+		userNamespaceErrors: prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_user_namespaced_pods_errors_total",
+			Help: "[ALPHA] Cumulative number of errors when starting pods with user namespaces. This metric will only be collected on Linux."}),
+	}
+	r.MustRegister(s.whole, s.phases, s.userNamespaced, s.userNamespaceErrors)
+	return s
+}
+
+// observe is told how long a pod took from its first sight until it ran, and what each phase took of that.
+func (s starts) observe(took time.Duration, phases map[worker.Phase]time.Duration) {
+	s.whole.Observe(took.Seconds())
+	rest := took
+	for _, p := range worker.Phases() {
+		s.phases.WithLabelValues(string(p)).Observe(phases[p].Seconds())
+		if p.Runtime() || p == worker.PhaseImages || p == worker.PhaseHooks {
+			rest -= phases[p]
+		}
+	}
+	s.phases.WithLabelValues(own).Observe(max(rest, 0).Seconds())
+}
+
+// sandbox is told of each attempt to make the sandbox of a pod.
+func (s starts) sandbox(pod *v1.Pod, err error) {
+	if pod.Spec.HostUsers == nil || *pod.Spec.HostUsers {
+		return
+	}
+	s.userNamespaced.Inc()
+	if err != nil {
+		s.userNamespaceErrors.Inc()
+	}
+}
