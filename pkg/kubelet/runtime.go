@@ -43,6 +43,7 @@ type runtime struct {
 	named    string
 	knows    []*runtimeapi.RuntimeHandler
 	has      *runtimeapi.RuntimeFeatures
+	last     []v1.ContainerImage // as it last listed them
 }
 
 func newRuntime(client *cri.Client, n *network.Network, cfg Config) *runtime {
@@ -202,11 +203,20 @@ func (r *runtime) handler(name string) *runtimeapi.RuntimeHandler {
 	return nil
 }
 
-// images are the node's images as its status tells them, the largest first.
+// images are the node's images as its status tells them, the largest first. A runtime that is down, or that does not answer,
+// is told of by the Ready condition, which must not wait for it: then they are what they were.
 func (r *runtime) images(ctx context.Context) []v1.ContainerImage {
+	r.mu.Lock()
+	last, down := r.last, r.state != nil
+	r.mu.Unlock()
+	if down {
+		return last
+	}
+	ctx, cancel := context.WithTimeout(ctx, statePoll)
+	defer cancel()
 	list, err := r.client.Images.ListImages(ctx, &runtimeapi.ListImagesRequest{})
 	if err != nil {
-		return nil // a runtime that is down is told of by the Ready condition
+		return last
 	}
 	slices.SortFunc(list.Images, func(a, b *runtimeapi.Image) int {
 		return cmp.Or(cmp.Compare(b.Size, a.Size), cmp.Compare(a.Id, b.Id))
@@ -221,6 +231,9 @@ func (r *runtime) images(ctx context.Context) []v1.ContainerImage {
 			out = append(out, v1.ContainerImage{Names: names, SizeBytes: int64(image.Size)})
 		}
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last = out
 	return out
 }
 
