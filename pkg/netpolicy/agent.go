@@ -164,7 +164,7 @@ func (a *Agent) round(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	if !a.loaded {
-		if len(a.sources.policies.GetStore().ListKeys()) == 0 && !a.sources.cluster.any() {
+		if len(a.sources.policies.GetStore().ListKeys()) == 0 && !a.sources.cluster.exist() {
 			return a.idle(), nil
 		}
 		if err := a.sources.followPods(ctx); err != nil {

@@ -158,8 +158,8 @@ func (c *clusterPolicies) defined() bool {
 	return false
 }
 
-// any tells whether there is a policy.
-func (c *clusterPolicies) any() bool {
+// exist tells whether there is a policy.
+func (c *clusterPolicies) exist() bool {
 	return c.policies != nil && len(c.policies.GetStore().ListKeys()) > 0
 }
 
