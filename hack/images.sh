@@ -28,6 +28,10 @@ if [[ ${1:-} == e2e ]]; then
 	if [[ $out/csi -nt $out/csi.tar ]]; then
 		go run ./hack/images -out "$out" -driver "$out/csi"
 	fi
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$out/walstore" ./test/walstore
+	if [[ $out/walstore -nt $out/walstore.tar ]]; then
+		go run ./hack/images -out "$out" -store "$out/walstore"
+	fi
 	exit
 fi
 out=.build/images

@@ -37,6 +37,9 @@ type inputs struct {
 	// Driver, when it is given, asks for the image of the e2e tests' storage driver
 	// alone: it is the program.
 	Driver string
+	// Store, when it is given, asks for the image of the e2e tests' database alone: it is
+	// the program.
+	Store string
 	// Debian is a directory with Debian packages, the base of agnhost.
 	Debian string
 }
@@ -56,6 +59,7 @@ func run(args []string, stderr io.Writer) error {
 	flags.StringVar(&in.Debian, "debian", "", "directory with the Debian packages that agnhost stands on")
 	flags.StringVar(&in.Operator, "operator", "", "the program of the e2e tests' operator; makes its image")
 	flags.StringVar(&in.Driver, "driver", "", "the program of the e2e tests' storage driver; makes its image")
+	flags.StringVar(&in.Store, "store", "", "the program of the e2e tests' database; makes its image")
 	out := flags.String("out", "", "directory to write the archives to")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -72,6 +76,9 @@ func run(args []string, stderr io.Writer) error {
 	}
 	if in.Driver != "" {
 		list = in.driver
+	}
+	if in.Store != "" {
+		list = in.store
 	}
 	specs, err := list()
 	if err != nil {

@@ -90,6 +90,15 @@ func (in inputs) driver() ([]spec, error) {
 	}}, nil
 }
 
+// store is the image of the e2e tests' database.
+func (in inputs) store() ([]spec, error) {
+	return []spec{{
+		File: "walstore", Names: []string{"keelson.dev/e2e/walstore:1"},
+		Layers: []layer{{program("walstore", in.Store), directory("tmp", 0o1777)}},
+		Config: v1.Config{Entrypoint: []string{"/walstore"}, WorkingDir: "/", Env: []string{path}},
+	}}, nil
+}
+
 func names(repository string, tags ...string) []string {
 	out := make([]string, 0, len(tags))
 	for _, t := range tags {

@@ -22,6 +22,8 @@ case ${1:-} in
 		ZONES     zones that they are in, in turn; 0: none (0)
 		SHARE     I/N: one of N parts of the specs (1/1)
 		ATTEMPTS  how often a spec may be tried (1)
+		STORAGE   1: install the storage driver of test/csi, and have the suite's specs for drivers
+		          (External Storage), which have no label: LABELS='!Disruptive' (none)
 		RESUME    1: go on with the last run, which was cut or had failures
 		OUT       what is written (docs/conformance.md)
 		TITLE     of the section in it (by what was asked for)
@@ -41,12 +43,14 @@ host=10.50.0.1 # of the control plane; what a URL has
 [[ $family != ipv6 ]] || host='[fd50::1]'
 out=${OUT:-docs/conformance.md}
 
+storage=()
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 cd "$root"
 bin=bin/conformance
 images=.build/conformance-images
 name=conformance
 mkdir -p "$bin/images" "$images"
+[[ -z ${STORAGE:-} ]] || storage=(--storage.testdriver="$root/test/csi/testdriver.yaml")
 
 # The suite takes minutes to compile: only when it is not there, or its module changed.
 digest=$(cat go.mod hack/registry/*.go test/conformance/{go.mod,go.sum,*.go,report/*.go} | sha256sum | cut -d' ' -f1)
@@ -85,13 +89,14 @@ end() {
 		mkdir "$logs/$(basename "$node")" && cp "$node"/var/log/*.log "$logs/$(basename "$node")" || true
 	done
 	bin/ctl cluster down --name "$name"
+	rm -rf "/srv/keelson-$name-csi"
 	rm -rf "$work"
 }
 trap end EXIT
 # What is to be run, by names: ginkgo knows neither shares nor runs before.
 reports=.build/conformance-reports
 env KUBECONFIG="$work/none" "$bin/e2e.test" --ginkgo.dry-run --ginkgo.label-filter="$labels" --ginkgo.skip="$skip" \
-	--ginkgo.json-report="$work/dry.json" --provider=skeleton --kubeconfig="$work/none" --report-dir= >/dev/null
+	--ginkgo.json-report="$work/dry.json" --provider=skeleton --kubeconfig="$work/none" --report-dir= "${storage[@]}" >/dev/null
 [[ -n ${RESUME:-} ]] || rm -rf "$reports"
 mkdir -p "$reports"
 runs=("$reports"/*.json)
@@ -102,6 +107,12 @@ joined() { local IFS=,; echo "$*"; }
 
 bin/ctl cluster up --name "$name" --nodes "$nodes" --ip-family "$family" --kubeconfig "$work/machine" --data-dir "$work/data"
 bin/ctl cluster load --name "$name" "$images"/*.tar
+if [[ -n ${STORAGE:-} ]]; then
+	hack/images.sh e2e
+	bin/ctl cluster load --name "$name" .build/e2e-images/csi.tar
+	sed "s#/srv/keelson-e2e-csi#/srv/keelson-$name-csi#" test/e2e/testdata/csi.yaml | bin/ctl --kubeconfig "$work/machine" apply -f -
+	bin/ctl --kubeconfig "$work/machine" -n csi rollout status daemonset node
+fi
 # Images are also pulled: from a registry that stands in for all others, and
 # says at once what it does not have.
 for node in "$work"/data/nodes/*/; do
@@ -123,7 +134,7 @@ bin/ctl cluster exec --name "$name" -- env KUBECONFIG="$work/kubeconfig" PATH="$
 	"$root/$bin/ginkgo" --procs="$procs" --timeout="$timeout" --label-filter="$labels" --focus="$(<"$work/plan")" --flake-attempts="${ATTEMPTS:-1}" \
 	--no-color --succinct --keep-going --output-dir="$work" --json-report=report.json "$root/$bin/e2e.test" -- \
 	--provider=skeleton --kubeconfig="$work/kubeconfig" --kubectl-path="$root/bin/kubectl" --report-dir= \
-	--num-nodes="$nodes" >"$root/.build/conformance.log" 2>&1 || echo "conformance: see .build/conformance.log"
+	--num-nodes="$nodes" "${storage[@]}" >"$root/.build/conformance.log" 2>&1 || echo "conformance: see .build/conformance.log"
 runs+=("$reports/$(printf %03d "${#runs[@]}").json")
 mv "$work/report.json" "${runs[-1]}"
 passed=0

@@ -49,7 +49,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	}
 	log := slog.New(slog.NewJSONHandler(stderr, nil))
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return serve(ctx, *socket, d.Serve) })
+	g.Go(func() error { return serve(ctx, *socket, d.Serve, grpc.UnaryInterceptor(d.Hold)) })
 	if *registry != "" {
 		r := &registrar{info: &registration.PluginInfo{
 			Type: registration.CSIPlugin, Name: d.Name, Endpoint: *socket, SupportedVersions: []string{"1.0.0"},
@@ -62,7 +62,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 }
 
 // serve serves on a socket, in place of who had it before, until ctx ends.
-func serve(ctx context.Context, socket string, register func(*grpc.Server)) error {
+func serve(ctx context.Context, socket string, register func(*grpc.Server), options ...grpc.ServerOption) error {
 	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -70,7 +70,7 @@ func serve(ctx context.Context, socket string, register func(*grpc.Server)) erro
 	if err != nil {
 		return err
 	}
-	s := grpc.NewServer()
+	s := grpc.NewServer(options...)
 	register(s)
 	stop := context.AfterFunc(ctx, s.Stop)
 	defer stop()

@@ -93,6 +93,7 @@ func TestDefaultClass(t *testing.T) {
 			return err == nil && out == "precious\nmore\n"
 		})
 	})
+	t.Run("kubelets are asked for nothing else", askedForNothingElse)
 	ctl(t, n("delete", "statefulset", "db")...)
 	eventually(t, "no volume is left in the API", func() bool { return volumesOf(t, ns) == 0 })
 	eventually(t, "no volume is left on a disk", func() bool {
@@ -100,6 +101,21 @@ func TestDefaultClass(t *testing.T) {
 		return err == nil && len(left) == 0
 	})
 	eventually(t, "no device is left", func() bool { return len(devicesOf(t, "/disk.csi.keelson.dev/")) == 0 })
+}
+
+// askedForNothingElse: who may have drivers called through kubelets may have them do no more.
+func askedForNothingElse(t *testing.T) {
+	for path, want := range map[string]string{
+		"csi/disk.csi.keelson.dev/csi.v1.Identity/Probe":   "",
+		"csi/disk.csi.keelson.dev/csi.v1.Node/NodeGetInfo": "nothing else",
+		"run/kube-system/coredns/coredns?cmd=id":           "nothing else",
+		"exec/kube-system/coredns/coredns?command=id":      "nothing else",
+	} {
+		out, err := try(t, "", "--as=system:serviceaccount:kube-system:csi-drivers-controller", "create", "--raw", "/api/v1/nodes/n1/proxy/"+path, "-f", "-")
+		if (err == nil) != (want == "") || !strings.Contains(out, want) {
+			t.Errorf("%s: %v, %s", path, err, out)
+		}
+	}
 }
 
 // volumesOf counts the volumes of a namespace's claims.

@@ -1,0 +1,126 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package wal is a log of records in one file. What Append has returned from is on the
+// disk. Open reads what is there; a record that was cut by a crash was never
+// acknowledged and is cut off.
+//
+// Each record is its length and its CRC32C, four bytes each, and its bytes.
+package wal
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// MaxRecord bounds a record, in bytes.
+const MaxRecord = 1 << 16
+
+const header = 8
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+var errLarge = errors.New("record is too large")
+
+// Log is an open log. It is safe for concurrent use.
+type Log struct {
+	mu     sync.Mutex
+	file   *os.File
+	failed error // after which nothing is known of the end of the file
+}
+
+// Open opens a log, made if need be, and gives every record of it to each.
+func Open(path string, each func([]byte)) (*Log, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("log: %w", err)
+	}
+	end, err := read(f, each)
+	if err == nil {
+		err = f.Truncate(end)
+	}
+	if err == nil {
+		_, err = f.Seek(end, io.SeekStart)
+	}
+	if err == nil {
+		err = errors.Join(f.Sync(), syncDir(filepath.Dir(path)))
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("log: %w", err), f.Close())
+	}
+	return &Log{file: f}, nil
+}
+
+// read returns where the last whole record ends.
+func read(f io.Reader, each func([]byte)) (int64, error) {
+	r := bufio.NewReader(f)
+	var end int64
+	for {
+		var head [header]byte
+		if _, err := io.ReadFull(r, head[:]); err != nil {
+			return end, cut(err)
+		}
+		size, sum := binary.LittleEndian.Uint32(head[:]), binary.LittleEndian.Uint32(head[4:])
+		if size == 0 || size > MaxRecord {
+			return end, nil
+		}
+		record := make([]byte, size)
+		if _, err := io.ReadFull(r, record); err != nil {
+			return end, cut(err)
+		}
+		if crc32.Checksum(record, castagnoli) != sum {
+			return end, nil
+		}
+		each(record)
+		end += header + int64(size)
+	}
+}
+
+// cut tells the end of a file from an error.
+func cut(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil
+	}
+	return err
+}
+
+// Append adds a record.
+func (l *Log) Append(record []byte) error {
+	if len(record) == 0 || len(record) > MaxRecord {
+		return errLarge
+	}
+	b := make([]byte, header, header+len(record))
+	binary.LittleEndian.PutUint32(b, uint32(len(record)))
+	binary.LittleEndian.PutUint32(b[4:], crc32.Checksum(record, castagnoli))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.failed != nil {
+		return l.failed
+	}
+	_, err := l.file.Write(append(b, record...))
+	if err == nil {
+		err = l.file.Sync()
+	}
+	if err != nil {
+		l.failed = fmt.Errorf("log is not written any more: %w", err)
+	}
+	return l.failed
+}
+
+// Close closes the file.
+func (l *Log) Close() error { return l.file.Close() }
+
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
