@@ -59,7 +59,7 @@ if [[ ! -f $bin/.stamp || $(<"$bin/.stamp") != "$digest" ]]; then
 	(
 		cd test/conformance
 		export GOWORK=off CGO_ENABLED=0
-		go test -c -o "$root/$bin/e2e.test" .
+		go test -c -vet=off -o "$root/$bin/e2e.test" .
 		for program in agnhost nonewprivs regression-issue-74839 resource-consumer resource-consumer/consume-cpu; do
 			go build -trimpath -ldflags '-s -w' -o "$root/$bin/images/$(basename "$program")" "k8s.io/kubernetes/test/images/$program"
 		done
