@@ -11,6 +11,10 @@ FUZZTIME   ?= 5000x
 SEEDS      ?= 1000
 DURATION   ?= 1h
 
+# Programs and tests are compiled alike, so that what they share is compiled once.
+export CGO_ENABLED = 0
+export GOFLAGS = -trimpath
+
 .PHONY: help up down cis deps build tools images test unit fuzz perturb e2e soak lint conformance clean
 
 help: ## what there is to make
@@ -50,9 +54,10 @@ perturb: ## every controller, disturbed in SEEDS ways
 	@go test -count=1 -timeout 0 ./pkg/controllers/perturb -seeds $(SEEDS)
 
 e2e: deps tools build images ## a real cluster with real containers
-	@hack/tools.sh helm
+	@hack/tools.sh etcd helm
 	@hack/images.sh e2e
 	@KEELSON_E2E=1 go test -count=1 -timeout 45m ./test/e2e
+	@KEELSON_SOAK=45s go test -count=1 -timeout 30m ./test/soak
 
 soak: deps tools build images ## a cluster under load for DURATION while everything is killed at random
 	@hack/tools.sh etcd
