@@ -35,6 +35,10 @@ type sample struct {
 // Ages between which processes are compared: young ones hold less.
 var ages = []time.Duration{15 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 24 * time.Hour}
 
+// elected are the roles of which one process works and the others wait: the largest is
+// looked at, which is the one that works.
+var elected = []string{"controller-manager", "scheduler"}
+
 // Growth that is not judged: what the workload's own ups and downs bring about.
 const (
 	growthFactor = 1.5
@@ -62,8 +66,17 @@ func (m *memory) look(ctx context.Context) {
 	for _, n := range st.Nodes {
 		m.add("node host", n.Pid)
 	}
+	leaders := map[string]int{}
 	for name, pid := range st.Pids {
-		m.add(role(name), pid)
+		switch r := role(name); {
+		case !slices.Contains(elected, r):
+			m.add(r, pid)
+		case leaders[r] == 0 || anonymous(pid) > anonymous(leaders[r]):
+			leaders[r] = pid
+		}
+	}
+	for r, pid := range leaders {
+		m.add(r, pid)
 	}
 }
 
@@ -122,13 +135,19 @@ func (m *memory) roles() []string {
 }
 
 // judge compares the first third of the run with the last, among processes of one role
-// and of one age, and says what has grown.
+// and of one age, and says what has grown: what they mostly held beyond what any of them
+// held at first, since one that takes over from another holds little at first.
 func (m *memory) judge() (grown []string) {
 	third := m.duration / 3
 	for _, role := range m.roles() {
 		for i := range len(ages) - 1 {
 			of := func(s sample) bool { return s.role == role && s.age >= ages[i] && s.age < ages[i+1] }
-			early := m.median(func(s sample) bool { return of(s) && s.at < third })
+			early := 0
+			for _, s := range m.samples {
+				if of(s) && s.at < third {
+					early = max(early, s.kib)
+				}
+			}
 			late := m.median(func(s sample) bool { return of(s) && s.at > 2*third })
 			if early > 0 && float64(late) > growthFactor*float64(early)+growthKiB {
 				grown = append(grown, fmt.Sprintf("%s at an age of %v to %v: %d KiB in the first third of the run, %d in the last", role, ages[i], ages[i+1], early, late))
