@@ -30,7 +30,7 @@ done <<-'LIST'
 	bzip2 /usr/bin/bzip2
 	ca-certificates /etc/ssl/certs/ca-certificates.crt
 	conntrack /usr/sbin/conntrack
-curl /usr/bin/curl
+	curl /usr/bin/curl
 	e2fsprogs /usr/sbin/mkfs.ext4
 	gcc /usr/bin/gcc
 	iproute2 /usr/bin/ip
