@@ -73,6 +73,16 @@ func TestDevicesSurvive(t *testing.T) {
 	awaitNodes(t, nodes)
 	eventually(t, "two devices after the kubelet's restart", left(2))
 	create(t, ns, asks("b"))
+	eventually(t, "b is let in", func() bool {
+		p := podNamed(t, ns, "b")
+		if p.Status.Phase != v1.PodFailed {
+			return p.Status.Phase == v1.PodRunning
+		}
+		// It came before its plugin was back: what the node has was said by the kubelet before.
+		ctl(t, "-n", ns, "delete", "pod", "b")
+		create(t, ns, asks("b"))
+		return false
+	})
 	if second := runsWith("b"); second == first {
 		t.Errorf("%s is given twice", first)
 	}

@@ -6,6 +6,7 @@ package e2e
 import (
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -178,6 +179,15 @@ func TestFullDisk(t *testing.T) {
 		killAndAwait(t, "kubelet-"+faulty)
 		awaitNodes(t, nodes)
 	}
+	images, err := filepath.Glob("../../.build/images/*.tar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range images {
+		if images[i], err = filepath.Abs(images[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
 	system := runs(t, "kube-system")
 	// What pods have is left where it is: nothing but the kubelet looks for it by this path.
 	inside(`truncate -s 200M /var/lib/small.img
@@ -193,6 +203,8 @@ mount --bind /var/lib/small /var/lib/kubelet`)
 	defer func() {
 		inside(`umount -l /var/lib/kubelet; umount -l /var/lib/small; rm -rf /var/lib/small /var/lib/small.img`)
 		restart()
+		// The kubelet removed what nobody used.
+		ctl(t, append([]string{"cluster", "load", "--name", clusterName, "--data-dir", filepath.Join(shared.dir, "data")}, images...)...)
 	}()
 	restart()
 	create(t, ns, onNode("calm", faulty, "sleep 10000", ""))
