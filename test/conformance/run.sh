@@ -26,6 +26,7 @@ case ${1:-} in
 		          (External Storage), which have no label: LABELS='!Disruptive' (none)
 		RESUME    1: go on with the last run, which was cut or had failures
 		OUT       what is written (docs/conformance.md)
+		NAME      of the cluster (conformance)
 		TITLE     of the section in it (by what was asked for)
 	USAGE
 	exit
@@ -48,7 +49,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 cd "$root"
 bin=bin/conformance
 images=.build/conformance-images
-name=conformance
+name=${NAME:-conformance}
 mkdir -p "$bin/images" "$images"
 [[ -z ${STORAGE:-} ]] || storage=(--storage.testdriver="$root/test/csi/testdriver.yaml")
 
