@@ -88,6 +88,9 @@ type podVolumes struct {
 
 	mu    sync.Mutex          // held while the pod's volumes are made, refreshed or removed
 	ready map[string]prepared // by volume name
+	// inherited tells that the pod runs with volumes that an earlier process made, and this
+	// one has not made its own yet.
+	inherited bool
 }
 
 // prepared is a volume that is ready.
@@ -158,7 +161,7 @@ func (m *Manager) work(ctx context.Context) {
 	}
 }
 
-// known returns the pods whose volumes this process made.
+// known returns the pods whose volumes this process made, or is to make again.
 func (m *Manager) known() []types.UID {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -184,6 +187,14 @@ func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) (Mounts, error) {
 	pv.mu.Lock()
 	defer pv.mu.Unlock()
 	pv.pod.Store(pod)
+	if err := m.makeAll(ctx, pv, pod); err != nil {
+		return Mounts{}, err
+	}
+	return Mounts{podDir: m.podDir(pod.UID), ready: maps.Clone(pv.ready), log: m.cfg.Log}, nil
+}
+
+// makeAll makes those of the pod's volumes that are not ready. The caller holds pv.mu.
+func (m *Manager) makeAll(ctx context.Context, pv *podVolumes, pod *v1.Pod) error {
 	volumes := usedVolumes(pod)
 	results := make([]prepared, len(volumes))
 	errs := make([]error, len(volumes))
@@ -205,10 +216,11 @@ func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) (Mounts, error) {
 			pv.ready[v.Name] = results[i]
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return Mounts{}, err
+	err := errors.Join(errs...)
+	if err == nil {
+		pv.inherited = false
 	}
-	return Mounts{podDir: m.podDir(pod.UID), ready: maps.Clone(pv.ready), log: m.cfg.Log}, nil
+	return err
 }
 
 // usedVolumes returns the volumes that a container mounts, has as a device or takes variables
@@ -256,19 +268,28 @@ func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, v *v1.Volume) (prepare
 	return prepared{}, setUpError(v.Name, err)
 }
 
-// Update tells the manager of a new version of a pod (labels, annotations, resources), so that downward API volumes follow.
-func (m *Manager) Update(pod *v1.Pod) {
+// Update tells the manager of a new version of a pod (labels, annotations, resources), so that downward API volumes
+// follow. A pod that runs has volumes though this process may not have made them: these are made again soon, as
+// Prepare would, so that they are kept fresh from then on.
+func (m *Manager) Update(pod *v1.Pod, runs bool) {
 	m.mu.Lock()
 	pv, ok := m.pods[pod.UID]
-	m.mu.Unlock()
-	if !ok {
-		return
+	if !ok && runs {
+		pv = &podVolumes{ready: map[string]prepared{}, inherited: true}
+		pv.pod.Store(pod)
+		m.pods[pod.UID] = pv
 	}
-	for old := pv.pod.Load(); old != nil; old = pv.pod.Load() {
-		if pv.pod.CompareAndSwap(old, pod) {
-			m.queue.Add(pod.UID)
-			return
+	m.mu.Unlock()
+	switch {
+	case ok:
+		for old := pv.pod.Load(); old != nil; old = pv.pod.Load() {
+			if pv.pod.CompareAndSwap(old, pod) {
+				m.queue.Add(pod.UID)
+				return
+			}
 		}
+	case runs:
+		m.queue.Add(pod.UID)
 	}
 }
 
@@ -285,6 +306,13 @@ func (m *Manager) refresh(ctx context.Context, uid types.UID) error {
 	pod := pv.pod.Load()
 	if pod == nil { // torn down meanwhile
 		return nil
+	}
+	if pv.inherited {
+		err := m.makeAll(ctx, pv, pod)
+		if err != nil && ctx.Err() == nil {
+			m.event(pod, err)
+		}
+		return err
 	}
 	var errs []error
 	for i := range pod.Spec.Volumes {

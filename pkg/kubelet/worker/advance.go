@@ -32,7 +32,9 @@ func (w *worker) advance(parent context.Context, l look, plan Plan) time.Time {
 
 	w.noteWaiting(l.pod, plan)
 	stops := w.stopSome(l.pod, plan.Stop)
-	idle := !plan.Sandbox && len(plan.Start) == 0 && len(plan.Update) == 0
+	starts := plan.Sandbox || len(plan.Start) > 0
+	idle := !starts && len(plan.Update) == 0
+	w.cfg.Volumes.Update(l.pod, !starts) // what starts has its volumes prepared first
 	if l.pod.Status.StartTime == nil || idle {
 		w.report(l, false, false)
 	}

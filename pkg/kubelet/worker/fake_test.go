@@ -341,7 +341,13 @@ func (f *fakeRuntime) alive() bool {
 // complain when something is taken away from a running container.
 type fakeParts struct{ *fakeRuntime }
 
-func (fakeParts) Update(*v1.Pod) {}
+func (p fakeParts) Update(_ *v1.Pod, runs bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if runs {
+		p.calls["Update of volumes in use"]++
+	}
+}
 
 func (p fakeParts) Prepare(context.Context, *v1.Pod) (volume.Mounts, error) {
 	p.mu.Lock()

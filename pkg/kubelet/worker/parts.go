@@ -56,8 +56,9 @@ type Resizer interface {
 
 // Volumes are the volumes of pods.
 type Volumes interface {
-	// Update brings the content of prepared volumes up to date with the pod.
-	Update(pod *v1.Pod)
+	// Update brings the content of prepared volumes up to date with the pod. If it runs, those that
+	// an earlier process prepared count too.
+	Update(pod *v1.Pod, runs bool)
 	Prepare(ctx context.Context, pod *v1.Pod) (volume.Mounts, error)
 	Teardown(ctx context.Context, uid types.UID) error
 }

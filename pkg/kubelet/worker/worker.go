@@ -191,7 +191,6 @@ func (w *worker) sync(ctx context.Context) (again time.Time, gone bool) {
 	}
 	w.negotiate(&l)
 	w.cfg.Objects.RegisterPod(l.pod)
-	w.cfg.Volumes.Update(l.pod)
 	w.probe(l) // before the decision: a sidecar that is not probed counts as not started
 	plan := Decide(w.facts(&l))
 	if plan.Done {

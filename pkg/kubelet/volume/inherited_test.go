@@ -1,0 +1,91 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+	"keelson.dev/keelson/test/unshare"
+)
+
+// TestInherited: the volumes of a pod that runs since before this process began stay fresh.
+func TestInherited(t *testing.T) {
+	unshare.Need(t)
+	o := newMemory()
+	o.set("cm", map[string]string{"a": "1"})
+	scratch := v1.Volume{Name: "e", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}
+	pod := testPod(configMapVolume("v", "cm"), scratch)
+	earlier := newManager(t, o)
+	ms := prepare(t, earlier, pod)
+	dir := pathOf(t, ms, "v")
+	if err := os.WriteFile(filepath.Join(pathOf(t, ms, "e"), "kept"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	m := newManager(t, o)
+	m.cfg.RootDir = earlier.cfg.RootDir
+	m.Update(pod, false)
+	if m.queue.Len() != 0 || len(m.known()) != 0 {
+		t.Error("a pod that is yet to start has its volumes looked after")
+	}
+	o.set("cm", map[string]string{"a": "2"})
+	for _, want := range []string{"2", "3"} {
+		m.Update(pod, true)
+		o.set("cm", map[string]string{"a": want})
+		if got := m.queue.Len(); got != 1 {
+			t.Errorf("%d pods are to be looked at", got)
+		}
+		if err := m.refresh(t.Context(), pod.UID); err != nil {
+			t.Fatal(err)
+		}
+		if got := read(t, dir, "a"); got != want {
+			t.Errorf("content %q, want %q", got, want)
+		}
+	}
+	if read(t, pathOf(t, ms, "e"), "kept") != "x" {
+		t.Error("what the pod wrote is gone")
+	}
+}
+
+// TestInheritedGrows: a volume grows whose pod runs since before this process began, and a
+// driver that has not registered with it yet is waited for.
+func TestInheritedGrows(t *testing.T) {
+	server := testserver.Start(t, testserver.Options{})
+	bindClaim(t, server.Client, "1Gi", "1Gi", "")
+	m := newManager(t, newMemory())
+	d := &drivers{}
+	m.cfg.Client, m.cfg.Drivers = server.Client, d
+	pod := testPod(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}})
+	pod.Namespace = "default"
+	m.Update(pod, true)
+	if err := m.refresh(t.Context(), pod.UID); err == nil {
+		t.Error("made without a driver")
+	}
+	d.path = t.TempDir()
+	if err := m.refresh(t.Context(), pod.UID); err != nil {
+		t.Fatal(err)
+	}
+	pv, err := server.Client.CoreV1().PersistentVolumes().Get(t.Context(), "pv", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pv.Spec.Capacity[v1.ResourceStorage] = resource.MustParse("2Gi")
+	if _, err := server.Client.CoreV1().PersistentVolumes().Update(t.Context(), pv, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.refresh(t.Context(), pod.UID); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"mount", "mount", "expand"}; !slices.Equal(d.asked, want) {
+		t.Errorf("the driver was asked to %v, want %v", d.asked, want)
+	}
+}

@@ -1,0 +1,28 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"testing"
+	"testing/synctest"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// TestVolumesOfAnEarlierKubelet: a kubelet that finds a pod running looks after its volumes, which it did not prepare.
+func TestVolumesOfAnEarlierKubelet(t *testing.T) {
+	bubble(t, testPod(v1.RestartPolicyAlways, "a"), func(t *testing.T, n *testNode) {
+		n.stop()
+		n.runtime.mu.Lock()
+		n.runtime.calls["Update of volumes in use"] = 0
+		n.runtime.mu.Unlock()
+		n.start()
+		synctest.Wait()
+		n.runtime.mu.Lock()
+		defer n.runtime.mu.Unlock()
+		if n.runtime.calls["Update of volumes in use"] == 0 || n.runtime.calls["Prepare"] != 1 {
+			t.Errorf("calls %v", n.runtime.calls)
+		}
+	})
+}
