@@ -66,6 +66,9 @@ func serve(ctx context.Context, socket string, register func(*grpc.Server), opti
 	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
+	if err := os.MkdirAll(filepath.Dir(socket), 0o750); err != nil {
+		return err
+	}
 	l, err := net.Listen("unix", socket)
 	if err != nil {
 		return err

@@ -25,20 +25,14 @@ var steps = []struct{ method, by string }{
 	{"DeleteVolume", "delete"},
 }
 
-// allVictims is the variable with which also those are killed after whose death the
-// cluster does not always finish in time.
-const allVictims = "KEELSON_E2E_CRASHES"
-
 // victims are who is killed while a driver does something.
 var victims = []struct {
 	name string
 	kill func(t *testing.T)
-	// always: not only with allVictims.
-	always bool
 }{
-	{"kubelet", func(t *testing.T) { killAndAwait(t, "kubelet-n1") }, false},
-	{"controller manager", func(t *testing.T) { killAndAwait(t, "controller-manager") }, true},
-	{"driver", killDriver, false},
+	{"kubelet", func(t *testing.T) { killAndAwait(t, "kubelet-n1") }},
+	{"controller manager", func(t *testing.T) { killAndAwait(t, "controller-manager") }},
+	{"driver", killDriver},
 }
 
 // killDriver kills the processes of the driver, and lets their pods be made anew: the kubelet
@@ -114,9 +108,6 @@ func holdAt(t *testing.T, moment string) (reached, release func()) {
 func TestDriverCrashes(t *testing.T) {
 	installDriver(t)
 	for i, v := range victims {
-		if !v.always && os.Getenv(allVictims) == "" {
-			continue
-		}
 		t.Run(v.name, func(t *testing.T) { crashedLife(t, v.kill, i) })
 	}
 }

@@ -256,7 +256,7 @@ func noMounts(t *testing.T) {
 	t.Helper()
 	for _, p := range []string{"kubelet-n1", "kubelet-n2"} {
 		mounts, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pids(t)[p]), "mountinfo"))
-		if err != nil || strings.Contains(string(mounts), "/keelson-e2e-csi/volumes/") || strings.Contains(string(mounts), "/kubernetes.io/csi/volumeDevices/") {
+		if err != nil || strings.Contains(string(mounts), "/keelson-e2e-csi/volumes/") || strings.Contains(string(mounts), "/plugins/test.csi.keelson.dev ") || strings.Contains(string(mounts), "/kubernetes.io/csi/volumeDevices/") {
 			t.Errorf("mounts of %s, %v:\n%s", p, err, mounts)
 		}
 	}
