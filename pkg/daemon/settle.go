@@ -26,7 +26,7 @@ const settleAfter = 10 * time.Second
 // memory that it alone needed: heap, and the pages of the program that no one
 // comes back to, which is most of them: types and their registration, of which
 // a program that knows all of Kubernetes' kinds has tens of megabytes. What is
-// needed again is read again, from the page cache mostly.
+// needed again is read again, from the page cache mostly, and page by page.
 func Settle(ctx context.Context, c clock.Clock, log *slog.Logger) {
 	t := c.NewTimer(settleAfter)
 	defer t.Stop()
@@ -36,7 +36,14 @@ func Settle(ctx context.Context, c clock.Clock, log *slog.Logger) {
 	case <-t.C():
 	}
 	debug.FreeOSMemory()
-	if err := dropProgram(); err != nil {
+	ranges, err := programRanges()
+	if err == nil {
+		if err := faultSingly(ranges); err != nil {
+			log.Debug("Pages of the program come together with those around them", "err", err)
+		}
+		err = drop(ranges)
+	}
+	if err != nil {
 		log.Warn("Pages of the program are kept", "err", err)
 	}
 }
