@@ -70,9 +70,11 @@ type Config struct {
 	// GetCertificate gives the server's certificate; nil: it is in the files that
 	// the configuration names.
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	Clock          clock.Clock
-	Log            *slog.Logger
-	Metrics        *prometheus.Registry
+	// Tracing is where spans go; nil: nowhere.
+	Tracing *daemon.Tracing
+	Clock   clock.Clock
+	Log     *slog.Logger
+	Metrics *prometheus.Registry
 }
 
 // Plugins are programs that give logins for images; both empty if there are none.
@@ -133,7 +135,7 @@ type Kubelet struct {
 
 // New puts a kubelet together. It starts nothing.
 func New(cfg Config) (*Kubelet, error) {
-	client, err := cri.Dial(cfg.Kubelet.ContainerRuntimeEndpoint, cri.NewMetrics(cfg.Clock, cfg.Metrics))
+	client, err := cri.Dial(cfg.Kubelet.ContainerRuntimeEndpoint, cri.NewMetrics(cfg.Clock, cfg.Metrics), cfg.Tracing.Dial()...)
 	if err != nil {
 		return nil, err
 	}
@@ -362,7 +364,7 @@ func (k *Kubelet) workerConfig() worker.Config {
 			Runtime: k.runtime.client, Secrets: k.objects, Records: k.records, Plugins: k.providers, Clock: k.cfg.Clock, Event: k.events.pod,
 			Parallel: parallelPulls(c), Allow: pullRate(c),
 		}),
-		Status: k.status, Handler: k.handler, Event: k.events.pod, Started: k.starts.observe, Sandbox: k.starts.sandbox, Listening: k.runtime.listening, Allocation: k.allocation, Left: k.left, Ready: k.runtime.networkReady,
+		Status: k.status, Handler: k.handler, Tracer: k.cfg.Tracing.Tracer("keelson.dev/keelson/pkg/kubelet"), Event: k.events.pod, Started: k.starts.observe, Sandbox: k.starts.sandbox, Listening: k.runtime.listening, Allocation: k.allocation, Left: k.left, Ready: k.runtime.networkReady,
 		Services: k.sources.servicesFor, RuntimeHandler: k.sources.runtimeHandler, Allocatable: k.allocatable,
 		DNS: dns.Settings{
 			ClusterDNS: c.ClusterDNS, ClusterDomain: c.ClusterDomain, ResolvConf: deref(c.ResolverConfig), NodeIPs: k.cfg.NodeIPs,
@@ -413,7 +415,7 @@ func (k *Kubelet) server() (*server.Server, error) {
 			"syncloop": func(*http.Request) error { return k.loop.check() },
 		},
 		Metrics: k.cfg.Metrics, ProbeMetrics: prometheus.NewRegistry(), Register: k.cfg.Metrics,
-		LogDir: logDir, Clock: k.cfg.Clock, Log: k.cfg.Log, GetCertificate: k.cfg.GetCertificate,
+		LogDir: logDir, Clock: k.cfg.Clock, Log: k.cfg.Log, GetCertificate: k.cfg.GetCertificate, Tracing: k.cfg.Tracing,
 	})
 }
 

@@ -155,7 +155,16 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	registry := daemon.NewMetrics()
 	name := strings.ToLower(strings.TrimSpace(hostname))
 	log := daemon.NewLog(stderr, o.Verbosity)
-	id := &identity{options: o, config: certificates.Config{NodeName: name, Dir: o.certDir, Clock: clock.Real(), Log: log, Metrics: registry}}
+	spans, err := daemon.NewTracing(ctx, c.Tracing, "kubelet", hostname)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := spans.Shutdown(ctx); err != nil {
+			log.Info("Last spans are lost", "err", err)
+		}
+	}()
+	id := &identity{options: o, tracing: spans, config: certificates.Config{NodeName: name, Dir: o.certDir, Clock: clock.Real(), Log: log, Metrics: registry}}
 	client, err := id.client(ctx)
 	if err != nil {
 		return err
@@ -168,7 +177,7 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 		GetCertificate: serving,
 		Client:         client, Kubelet: c, NodeName: name, Hostname: name, NodeIPs: ips, Labels: o.labels,
 		RootDir: o.rootDir, CertDir: o.certDir, Plugins: o.plugins, ExternalNetwork: o.network == networkExternal, DiskVolumes: o.diskVolumes, Version: daemon.Version,
-		Clock: clock.Real(), Log: log, Metrics: registry,
+		Tracing: spans, Clock: clock.Real(), Log: log, Metrics: registry,
 	})
 	if err != nil {
 		return err

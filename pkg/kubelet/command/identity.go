@@ -23,6 +23,7 @@ type identity struct {
 	config   certificates.Config
 	managers []*certificates.Manager // to be run
 	rest     *rest.Config
+	tracing  *daemon.Tracing
 }
 
 // client is the kubelet's client of the API server, made with the credentials
@@ -39,7 +40,9 @@ func (i *identity) client(ctx context.Context) (kubernetes.Interface, error) {
 	if i.rest, err = i.load(); err != nil {
 		return nil, err
 	}
-	client, err := kubernetes.NewForConfig(i.rest)
+	traced := rest.CopyConfig(i.rest)
+	i.tracing.Client(traced)
+	client, err := kubernetes.NewForConfig(traced)
 	if err != nil {
 		return nil, fmt.Errorf("client: %w", err)
 	}

@@ -36,12 +36,12 @@ type Client struct {
 }
 
 // Dial makes a client of the runtime at endpoint, for example unix:///run/containerd/containerd.sock.
-// It does not wait for a connection.
-func Dial(endpoint string, m *Metrics) (*Client, error) {
+// It does not wait for a connection. Options are added to those of the connection.
+func Dial(endpoint string, m *Metrics, options ...grpc.DialOption) (*Client, error) {
 	if strings.HasPrefix(endpoint, "/") {
 		endpoint = "unix://" + endpoint
 	}
-	conn, err := grpc.NewClient(endpoint,
+	conn, err := grpc.NewClient(endpoint, append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("localhost"),
 		grpc.WithUnaryInterceptor(m.measure),
@@ -49,7 +49,8 @@ func Dial(endpoint string, m *Metrics) (*Client, error) {
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, MaxDelay: maxReconnect},
 			MinConnectTimeout: maxReconnect,
-		}))
+		}),
+	}, options...)...)
 	if err != nil {
 		return nil, fmt.Errorf("runtime endpoint %q: %w", endpoint, err)
 	}

@@ -26,6 +26,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/daemon"
 )
 
 // Pods is what the server asks the kubelet about pods.
@@ -86,6 +87,8 @@ type Config struct {
 	NodeAddresses []string
 	// GetCertificate, if not nil, gives the serving certificate (one that the API server signed and that is renewed).
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	// Tracing is where the spans of requests go; nil: nowhere.
+	Tracing *daemon.Tracing
 	// Client makes token and access reviews.
 	Client  kubernetes.Interface
 	Pods    Pods
@@ -188,7 +191,7 @@ func (s *Server) Handler() http.Handler {
 			mux.Handle(root, disabled("Debug endpoints are disabled."))
 		}
 	}
-	return newRequestMetrics(s.cfg.Register, s.cfg.Clock).measured(s.authorized(mux))
+	return newRequestMetrics(s.cfg.Register, s.cfg.Clock).measured(s.cfg.Tracing.Handler(s.authorized(mux), "kubelet"))
 }
 
 // always installs what is served with any configuration.

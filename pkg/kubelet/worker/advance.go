@@ -46,13 +46,13 @@ func (w *worker) advance(parent context.Context, l look, plan Plan) time.Time {
 	retry, err := w.act(ctx, l, plan)
 	seen, lookErr := w.cfg.Runtime.Pod(parent, w.uid)
 	if lookErr != nil {
-		return w.failed("the runtime does not answer", lookErr)
+		return w.failed(ctx, "the runtime does not answer", lookErr)
 	}
 	l.seen = seen
 	w.probe(l)
 	w.report(l, false, false)
 	if err != nil && ctx.Err() == nil {
-		return earliest(retry, stops, w.failed("pod does not run as it should", err))
+		return earliest(retry, stops, w.failed(ctx, "pod does not run as it should", err))
 	}
 	if retry.IsZero() {
 		w.poke() // there may be more to do now
@@ -150,9 +150,7 @@ func (w *worker) act(ctx context.Context, l look, plan Plan) (time.Time, error) 
 
 // startSome starts what the plan says, in a new sandbox if it says so.
 func (w *worker) startSome(ctx context.Context, l look, plan Plan) (time.Time, error) {
-	begun := w.cfg.Clock.Now()
 	mounts, err := w.prepare(ctx, l)
-	w.spend(PhaseVolumes, begun)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -186,6 +184,8 @@ func deref(s *string) string {
 
 // prepare makes what a pod needs before its sandbox.
 func (w *worker) prepare(ctx context.Context, l look) (volume.Mounts, error) {
+	ctx, spent := w.enter(ctx, PhaseVolumes)
+	defer spent()
 	pod := l.pod
 	if err := w.fit(l); err != nil {
 		w.event(pod, "FailedCreatePodContainer", fmt.Sprintf("unable to ensure pod container exists: %v", err))

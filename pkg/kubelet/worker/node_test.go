@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,6 +42,7 @@ type testNode struct {
 	events  []string
 	given   *allocation.Manager
 	deleted bool // the kubelet has let the pod go
+	tracer  trace.Tracer
 }
 
 func newTestNode(t *testing.T, pod *v1.Pod) *testNode {
@@ -63,6 +65,7 @@ func (n *testNode) start() {
 		Event: func(_ *v1.Pod, container, _, reason, message string) {
 			n.note(reason + " " + container + " " + message)
 		},
+		Tracer:     n.tracer,
 		Listening:  func(context.Context, string, []int32) bool { return true },
 		Allocation: n.allocation(), Left: func(types.UID) {},
 		Ready:    func() error { return nil },

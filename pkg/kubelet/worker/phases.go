@@ -3,7 +3,13 @@
 
 package worker
 
-import "time"
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+	v1 "k8s.io/api/core/v1"
+)
 
 // Phase is a part of a pod's start.
 type Phase string
@@ -26,5 +32,29 @@ func Phases() []Phase {
 	return []Phase{PhaseVolumes, PhaseSandbox, PhaseImages, PhaseCreate, PhaseStart, PhaseHooks}
 }
 
-// spend counts the time since begun for a phase of the pod's start. It is of the worker's goroutine alone.
-func (w *worker) spend(p Phase, begun time.Time) { w.phases[p] += w.cfg.Clock.Since(begun) }
+// enter begins a phase of the pod's start, which is a span, and returns what ends it. It is of the worker's goroutine alone.
+func (w *worker) enter(ctx context.Context, p Phase) (context.Context, func()) {
+	begun := w.cfg.Clock.Now()
+	ctx, span := w.cfg.Tracer.Start(ctx, string(p))
+	return ctx, func() {
+		w.phases[p] += w.cfg.Clock.Since(begun)
+		span.End()
+	}
+}
+
+// Names of the span of one look at a pod, by what is done for it. They are Kubernetes', as are its attributes.
+const (
+	spanSync        = "syncPod"
+	spanTerminating = "syncTerminatingPod"
+	spanTerminated  = "syncTerminatedPod"
+)
+
+// span begins that of one look at a pod.
+func (w *worker) span(ctx context.Context, pod *v1.Pod) (context.Context, trace.Span) {
+	return w.cfg.Tracer.Start(ctx, spanSync, trace.WithAttributes(
+		attribute.String("k8s.pod.uid", string(w.uid)),
+		attribute.String("k8s.pod", pod.Namespace+"/"+pod.Name),
+		attribute.String("k8s.pod.name", pod.Name),
+		attribute.String("k8s.namespace.name", pod.Namespace),
+	))
+}

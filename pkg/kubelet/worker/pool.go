@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -33,6 +35,8 @@ type Config struct {
 	Devices Devices
 	Status  Statuses
 	Handler *prober.Handler
+	// Tracer makes the spans of what is done for pods; nil: there are none.
+	Tracer trace.Tracer
 	// Event records an event on a container of the pod, or on the pod when container is empty.
 	Event func(pod *v1.Pod, container, eventType, reason, message string)
 	// Listening tells whether something listens at all of these TCP ports of a container.
@@ -87,6 +91,9 @@ type Pool struct {
 
 // NewPool returns a pool whose workers stop to work when ctx ends. Pods go on running.
 func NewPool(ctx context.Context, cfg Config) *Pool {
+	if cfg.Tracer == nil {
+		cfg.Tracer = noop.NewTracerProvider().Tracer("")
+	}
 	p := &Pool{cfg: cfg, ctx: ctx, workers: map[types.UID]*worker{}}
 	p.probes = prober.NewManager(ctx, prober.Config{Clock: cfg.Clock, Handler: cfg.Handler, Changed: p.probed, Event: cfg.Event, Listening: cfg.Listening})
 	return p

@@ -61,9 +61,9 @@ func (w *worker) replaceSandbox(ctx context.Context, l look, attempt uint32, han
 	if err := os.MkdirAll(config.LogDirectory, 0o755); err != nil {
 		return nil, fmt.Errorf("log directory: %w", err)
 	}
-	begun := w.cfg.Clock.Now()
-	_, err = w.cfg.Runtime.RunSandbox(ctx, config, handler)
-	w.spend(PhaseSandbox, begun)
+	inPhase, spent := w.enter(ctx, PhaseSandbox)
+	_, err = w.cfg.Runtime.RunSandbox(inPhase, config, handler)
+	spent()
 	if w.cfg.Sandbox != nil && ctx.Err() == nil {
 		w.cfg.Sandbox(l.pod, err)
 	}
@@ -149,13 +149,7 @@ func (s *starter) wait(c *v1.Container, reason string, err error) error {
 
 // start starts one container.
 func (s *starter) start(ctx context.Context, c *v1.Container) error {
-	begun := s.cfg.Clock.Now()
-	image, err := s.cfg.Images.Ensure(ctx, s.pod, c, s.config, s.handler)
-	if err != nil {
-		return err
-	}
-	volumes, err := s.imageVolumes(ctx, c)
-	s.spend(PhaseImages, begun)
+	image, volumes, err := s.images(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -172,9 +166,9 @@ func (s *starter) start(ctx context.Context, c *v1.Container) error {
 		s.cfg.Event(s.pod, c.Name, v1.EventTypeWarning, "Failed", "Error: "+err.Error())
 		return s.wait(c, reasonConfig, err)
 	}
-	begun = s.cfg.Clock.Now()
-	id, err := s.cfg.Runtime.CreateContainer(ctx, s.box.ID, config, s.config)
-	s.spend(PhaseCreate, begun)
+	inPhase, spent := s.enter(ctx, PhaseCreate)
+	id, err := s.cfg.Runtime.CreateContainer(inPhase, s.box.ID, config, s.config)
+	spent()
 	if err != nil {
 		s.cfg.Event(s.pod, c.Name, v1.EventTypeWarning, "Failed", "Error: "+cri.Message(err))
 		return s.wait(c, reasonCreate, err)
@@ -183,9 +177,9 @@ func (s *starter) start(ctx context.Context, c *v1.Container) error {
 	if last != nil && last.State == cri.Exited {
 		s.backoff(c).Next(last.FinishedAt, s.cfg.Clock.Now())
 	}
-	begun = s.cfg.Clock.Now()
-	err = s.cfg.Runtime.StartContainer(ctx, id)
-	s.spend(PhaseStart, begun)
+	inPhase, spent = s.enter(ctx, PhaseStart)
+	err = s.cfg.Runtime.StartContainer(inPhase, id)
+	spent()
 	if err != nil {
 		s.cfg.Event(s.pod, c.Name, v1.EventTypeWarning, "Failed", "Error: "+cri.Message(err))
 		return s.wait(c, reasonRun, err)
@@ -195,6 +189,18 @@ func (s *starter) start(ctx context.Context, c *v1.Container) error {
 		s.cfg.Log.Warn("Log is not linked", "pod", s.uid, "err", err)
 	}
 	return s.postStart(ctx, c, id)
+}
+
+// images gets the container's image, and those that it mounts.
+func (s *starter) images(ctx context.Context, c *v1.Container) (*runtimeapi.Image, map[string]*runtimeapi.ImageSpec, error) {
+	ctx, spent := s.enter(ctx, PhaseImages)
+	defer spent()
+	image, err := s.cfg.Images.Ensure(ctx, s.pod, c, s.config, s.handler)
+	if err != nil {
+		return nil, nil, err
+	}
+	volumes, err := s.imageVolumes(ctx, c)
+	return image, volumes, err
 }
 
 // imageVolumes gets the images that the container mounts, by the names of their volumes.
@@ -221,9 +227,9 @@ func (s *starter) postStart(ctx context.Context, c *v1.Container, id string) err
 		return nil
 	}
 	target := prober.Target{Container: c, ID: id, IP: s.address(s.pod, s.box)}
-	begun := s.cfg.Clock.Now()
-	err := s.cfg.Handler.Lifecycle(ctx, target, c.Lifecycle.PostStart)
-	s.spend(PhaseHooks, begun)
+	inPhase, spent := s.enter(ctx, PhaseHooks)
+	err := s.cfg.Handler.Lifecycle(inPhase, target, c.Lifecycle.PostStart)
+	spent()
 	if err == nil || ctx.Err() != nil {
 		return nil
 	}

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	v1 "k8s.io/api/core/v1"
 
 	"keelson.dev/keelson/pkg/kubelet/cri"
@@ -36,14 +37,17 @@ type stopping struct {
 // place in the API, then what the runtime remembers. It returns when to look
 // again, and whether nothing is left.
 func (w *worker) end(ctx context.Context, l look) (again time.Time, gone bool) {
+	span := trace.SpanFromContext(ctx)
+	span.SetName(spanTerminated)
 	if l.seen.Active() || w.stopping != nil {
+		span.SetName(spanTerminating)
 		if again, stopped := w.stop(ctx, l); !stopped {
 			w.report(l, true, false)
 			return again, false
 		}
 		seen, err := w.cfg.Runtime.Pod(ctx, w.uid)
 		if err != nil {
-			return w.failed("the runtime does not answer", err), false
+			return w.failed(ctx, "the runtime does not answer", err), false
 		}
 		if l.seen = seen; seen.Active() {
 			w.poke() // something was started at the last moment
@@ -53,7 +57,7 @@ func (w *worker) end(ctx context.Context, l look) (again time.Time, gone bool) {
 	w.probes.StopPod(w.uid)
 	if err := w.release(ctx, l.pod); err != nil {
 		w.report(l, true, false)
-		return w.failed("what the pod held is not given back", err), false
+		return w.failed(ctx, "what the pod held is not given back", err), false
 	}
 	w.report(l, true, true)
 	if !l.removed {
@@ -63,7 +67,7 @@ func (w *worker) end(ctx context.Context, l look) (again time.Time, gone bool) {
 		return time.Time{}, false
 	}
 	if err := w.erase(ctx, l); err != nil {
-		return w.failed("what is left of the pod is not removed", err), false
+		return w.failed(ctx, "what is left of the pod is not removed", err), false
 	}
 	return time.Time{}, true
 }
@@ -82,7 +86,7 @@ func (w *worker) stop(ctx context.Context, l look) (again time.Time, stopped boo
 		err := w.stopping.err
 		w.stopping = nil
 		if err != nil {
-			return w.failed("the pod does not stop", err), false
+			return w.failed(ctx, "the pod does not stop", err), false
 		}
 		return time.Time{}, true
 	default:

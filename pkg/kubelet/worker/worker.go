@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -177,9 +179,11 @@ func (w *worker) sync(ctx context.Context) (again time.Time, gone bool) {
 	if l.pod == nil {
 		return time.Time{}, l.removed
 	}
+	ctx, span := w.span(ctx, l.pod)
+	defer span.End()
 	seen, err := w.cfg.Runtime.Pod(ctx, w.uid)
 	if err != nil {
-		return w.failed("the runtime does not answer", err), false
+		return w.failed(ctx, "the runtime does not answer", err), false
 	}
 	l.seen = seen
 	if w.stopping == nil { // who stops the pod may know less than what was just seen
@@ -264,7 +268,10 @@ type imageBackoff struct {
 }
 
 // failed notes a failure and returns when to try again.
-func (w *worker) failed(what string, err error) time.Time {
+func (w *worker) failed(ctx context.Context, what string, err error) time.Time {
+	span := trace.SpanFromContext(ctx)
+	span.RecordError(err)
+	span.SetStatus(codes.Error, what)
 	w.cfg.Log.Warn(what, "pod", w.uid, "error", err)
 	d := delay(w.failures)
 	w.failures++
