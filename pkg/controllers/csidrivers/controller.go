@@ -41,6 +41,7 @@ type Controller struct {
 	controller.Deps
 	drivers                        caller
 	making, going, joining, growth *controller.Loop
+	space                          *controller.Loop // of drivers
 	claims                         corelisters.PersistentVolumeClaimLister
 	volumes                        corelisters.PersistentVolumeLister
 	nodes                          corelisters.NodeLister
@@ -48,6 +49,7 @@ type Controller struct {
 	objects                        storagelisters.CSIDriverLister
 	csiNodes                       storagelisters.CSINodeLister
 	attachments                    storagelisters.VolumeAttachmentLister
+	capacities                     storagelisters.CSIStorageCapacityLister
 	bySource                       cache.Indexer
 	refollow                       []func()
 }
@@ -60,13 +62,14 @@ func New(d controller.Deps) (controller.Controller, error) {
 		Deps: d, drivers: proxied{d.Client.CoreV1().RESTClient()},
 		claims: claims.Lister(), volumes: volumes.Lister(), nodes: core.Nodes().Lister(),
 		classes: storage.StorageClasses().Lister(), objects: storage.CSIDrivers().Lister(), csiNodes: storage.CSINodes().Lister(),
-		attachments: attachments.Lister(), bySource: attachments.Informer().GetIndexer(),
+		capacities: storage.CSIStorageCapacities().Lister(), attachments: attachments.Lister(), bySource: attachments.Informer().GetIndexer(),
 	}
 	loop := func(what string, sync func(context.Context, string) error) *controller.Loop {
 		return controller.NewLoop(Name+"/"+what, d.Clock, d.Log, d.Options.Workers, sync)
 	}
 	c.making, c.growth = loop("make", c.syncClaim), loop("grow", c.syncSize)
 	c.going, c.joining = loop("delete", c.syncVolume), loop("attach", c.syncAttachment)
+	c.space = loop("capacity", c.syncCapacity)
 	c.refollow = []func(){
 		again(claims.Informer(), c.making), again(claims.Informer(), c.growth), again(volumes.Informer(), c.going), again(attachments.Informer(), c.joining),
 	}
@@ -83,7 +86,10 @@ func New(d controller.Deps) (controller.Controller, error) {
 				c.growth.AddObject(claim)
 			}
 		}),
-		controller.OnChange(volumes.Informer(), func(_, v *v1.PersistentVolume) {
+		controller.OnChange(volumes.Informer(), func(old, v *v1.PersistentVolume) {
+			if one := controller.Either(old, v); (old == nil || v == nil) && one.Spec.CSI != nil {
+				c.space.AddPaced(one.Spec.CSI.Driver)
+			}
 			if v == nil || v.Spec.CSI == nil {
 				return
 			}
@@ -99,7 +105,17 @@ func New(d controller.Deps) (controller.Controller, error) {
 				c.going.Add(*old.Spec.Source.PersistentVolumeName)
 			}
 		}),
-		controller.OnChange(storage.CSIDrivers().Informer(), func(_, _ *storagev1.CSIDriver) { c.lookAtAll() }),
+		controller.OnChange(storage.CSIDrivers().Informer(), func(old, d *storagev1.CSIDriver) {
+			c.space.Add(controller.Either(old, d).Name) // it may be one no more
+			c.lookAtAll()
+		}),
+		controller.OnChange(storage.StorageClasses().Informer(), func(old, s *storagev1.StorageClass) { c.space.Add(controller.Either(old, s).Provisioner) }),
+		controller.OnChange(storage.CSIStorageCapacities().Informer(), func(old, o *storagev1.CSIStorageCapacity) {
+			// Those of an earlier process, and those that somebody deleted; not what was just written.
+			if one := controller.Either(old, o); (old == nil || o == nil) && one.Labels[managedBy] == Name {
+				c.space.Add(one.Labels[driverName])
+			}
+		}),
 		controller.OnChange(storage.CSINodes().Informer(), func(old, n *storagev1.CSINode) {
 			if n != nil && (old == nil || !equality.Semantic.DeepEqual(old.Spec, n.Spec)) {
 				c.lookAtAll()
@@ -119,8 +135,12 @@ func again(informer cache.SharedIndexInformer, l *controller.Loop) func() {
 
 // lookAtAll has everything looked at: a driver came.
 func (c *Controller) lookAtAll() {
-	if len(c.served()) == 0 {
+	drivers := c.served()
+	if len(drivers) == 0 {
 		return
+	}
+	for _, d := range drivers {
+		c.space.Add(d)
 	}
 	for _, f := range c.refollow {
 		f()
@@ -130,7 +150,7 @@ func (c *Controller) lookAtAll() {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, l := range []*controller.Loop{c.making, c.growth, c.going, c.joining} {
+	for _, l := range []*controller.Loop{c.making, c.growth, c.going, c.joining, c.space} {
 		g.Go(func() error { return l.Run(ctx) })
 	}
 	// Drivers that did not answer are asked again, however long their volumes' back-off is by now.

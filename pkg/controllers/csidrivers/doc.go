@@ -15,6 +15,9 @@
 //   - An attachment and its volume have the finalizers that attachers set, until the
 //     driver has detached it.
 //   - A claim's status tells how far its growth has come, as resizers do.
+//   - For drivers that want it (storageCapacity of the CSIDriver), objects in kube-system
+//     tell the scheduler how much room there is for volumes of classes that wait for a
+//     pod. They are as old as a minute, and a driver that has less has the last word.
 //
 // It does not serve drivers whose calls need secrets, and makes no snapshots: it reads
 // no Secrets at all. Volumes are made from snapshots that somebody else made.

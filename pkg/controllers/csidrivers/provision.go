@@ -137,6 +137,7 @@ func (c *Controller) provide(ctx context.Context, claim *v1.PersistentVolumeClai
 	if err != nil {
 		c.Events.Eventf(claim, v1.EventTypeWarning, "ProvisioningFailed", "failed to provision volume with StorageClass %q: %v", class.Name, err)
 		if status.Code(err) == codes.ResourceExhausted {
+			c.space.AddPaced(class.Provisioner) // whatever is published, it is not so
 			return c.elsewhere(ctx, claim, err)
 		}
 		return err
@@ -197,14 +198,9 @@ func refused(err error) bool {
 // create asks the driver for a claim's volume.
 func (c *Controller) create(ctx context.Context, claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) (*csi.Volume, error) {
 	driver := class.Provisioner
-	parameters := map[string]string{}
-	for k, v := range class.Parameters {
-		switch {
-		case strings.HasPrefix(k, reserved) && strings.Contains(k, "secret"):
-			return nil, status.Errorf(codes.InvalidArgument, "storage class %s names secrets: its driver needs sidecars", class.Name)
-		case !strings.HasPrefix(k, reserved):
-			parameters[k] = v
-		}
+	given, err := parameters(class)
+	if err != nil {
+		return nil, err
 	}
 	node, err := c.where(driver, claim.Annotations[volume.AnnSelectedNode], allowed(class))
 	if err != nil {
@@ -224,7 +220,7 @@ func (c *Controller) create(ctx context.Context, claim *v1.PersistentVolumeClaim
 	size, limit := claim.Spec.Resources.Requests[v1.ResourceStorage], claim.Spec.Resources.Limits[v1.ResourceStorage]
 	precise := able[csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER]
 	req := &csi.CreateVolumeRequest{
-		Name: volumeName(claim), Parameters: parameters, VolumeContentSource: source,
+		Name: volumeName(claim), Parameters: given, VolumeContentSource: source,
 		CapacityRange:      &csi.CapacityRange{RequiredBytes: size.Value(), LimitBytes: limit.Value()},
 		VolumeCapabilities: []*csi.VolumeCapability{capability(claim.Spec.VolumeMode, claim.Spec.AccessModes, class.Parameters[fsType], class.MountOptions, precise)},
 	}
@@ -238,17 +234,36 @@ func (c *Controller) create(ctx context.Context, claim *v1.PersistentVolumeClaim
 	return got.GetVolume(), nil
 }
 
+// parameters are those of a class that are for its driver.
+func parameters(class *storagev1.StorageClass) (map[string]string, error) {
+	out := map[string]string{}
+	for k, v := range class.Parameters {
+		switch {
+		case strings.HasPrefix(k, reserved) && strings.Contains(k, "secret"):
+			return nil, status.Errorf(codes.InvalidArgument, "storage class %s names secrets: its driver needs sidecars", class.Name)
+		case !strings.HasPrefix(k, reserved):
+			out[k] = v
+		}
+	}
+	return out, nil
+}
+
 // requirements are from where a volume is to be reached: from the node by which it is made.
 func requirements(d *storagev1.CSINodeDriver, node *v1.Node) *csi.TopologyRequirement {
 	if d == nil || len(d.TopologyKeys) == 0 {
 		return nil
 	}
-	segments := map[string]string{}
-	for _, k := range d.TopologyKeys {
-		segments[k] = node.Labels[k]
-	}
-	here := []*csi.Topology{{Segments: segments}}
+	here := []*csi.Topology{{Segments: segments(d, node)}}
 	return &csi.TopologyRequirement{Requisite: here, Preferred: here}
+}
+
+// segments is where a node is, in the words of a driver.
+func segments(d *storagev1.CSINodeDriver, node *v1.Node) map[string]string {
+	out := map[string]string{}
+	for _, k := range d.TopologyKeys {
+		out[k] = node.Labels[k]
+	}
+	return out
 }
 
 // allowed tells by which nodes volumes of a class may be made.

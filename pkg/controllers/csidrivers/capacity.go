@@ -1,0 +1,180 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package csidrivers
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	csi "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Labels of a CSIStorageCapacity, as Kubernetes' provisioner sets them: who writes it, and which driver it is about.
+const (
+	managedBy  = "csi.storage.k8s.io/managed-by"
+	driverName = "csi.storage.k8s.io/drivername"
+)
+
+// room is what one CSIStorageCapacity is about: what a driver has for volumes of a class
+// that are reached from nodes with certain labels.
+type room struct {
+	class    *storagev1.StorageClass
+	segments map[string]string
+	// node is where the driver is asked; nil if nobody there is ready.
+	node *v1.Node
+}
+
+// name is that of the object: who starts anew finds it again.
+func (r room) name(driver string) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%q %q", driver, r.class.Name)
+	for _, k := range slices.Sorted(maps.Keys(r.segments)) {
+		fmt.Fprintf(h, " %q=%q", k, r.segments[k])
+	}
+	return fmt.Sprintf("csisc-%x", h.Sum(nil)[:16])
+}
+
+// syncCapacity publishes how much room a driver has that wants the scheduler to know it.
+func (c *Controller) syncCapacity(ctx context.Context, driver string) error {
+	have, err := c.capacities.List(labels.SelectorFromSet(labels.Set{managedBy: Name, driverName: driver}))
+	if err != nil {
+		return fmt.Errorf("capacities: %w", err)
+	}
+	want, err := c.rooms(driver)
+	if err != nil {
+		return err
+	}
+	old := map[string]*storagev1.CSIStorageCapacity{}
+	var errs []error
+	for _, o := range have {
+		if _, ok := want[o.Name]; ok {
+			old[o.Name] = o
+			continue
+		}
+		if err := c.Client.StorageV1().CSIStorageCapacities(o.Namespace).Delete(ctx, o.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("delete capacity: %w", err))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if want[name].node == nil {
+			continue // what was known last holds
+		}
+		errs = append(errs, c.publish(ctx, driver, want[name], old[name]))
+	}
+	return errors.Join(errs...)
+}
+
+// rooms is what is to be published of a driver, by name: for each class whose volumes wait for a
+// pod, and for each set of nodes that reach the same.
+func (c *Controller) rooms(driver string) (map[string]room, error) {
+	object, err := c.objects.Get(driver)
+	if apierrors.IsNotFound(err) || err == nil && (object.Labels[Label] != Kubelet || object.Spec.StorageCapacity == nil || !*object.Spec.StorageCapacity) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("driver: %w", err)
+	}
+	classes, err := c.classes.List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("classes: %w", err)
+	}
+	classes = slices.DeleteFunc(classes, func(s *storagev1.StorageClass) bool {
+		return s.Provisioner != driver || s.VolumeBindingMode == nil || *s.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer
+	})
+	nodes, err := c.csiNodes.List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("nodes of driver: %w", err)
+	}
+	slices.SortFunc(nodes, func(a, b *storagev1.CSINode) int { return strings.Compare(a.Name, b.Name) })
+	out := map[string]room{}
+	for _, n := range nodes {
+		d := registered(n, driver)
+		node, err := c.nodes.Get(n.Name)
+		if d == nil || err != nil {
+			continue
+		}
+		for _, class := range classes {
+			r := room{class: class, segments: segments(d, node)}
+			name := r.name(driver)
+			if r.node = out[name].node; r.node == nil && ready(node) {
+				r.node = node
+			}
+			out[name] = r
+		}
+	}
+	return out, nil
+}
+
+// publish asks a driver how much room it has, and writes that.
+func (c *Controller) publish(ctx context.Context, driver string, r room, old *storagev1.CSIStorageCapacity) error {
+	req, got := &csi.GetCapacityRequest{}, &csi.GetCapacityResponse{}
+	var err error
+	if req.Parameters, err = parameters(r.class); err != nil {
+		return nil // no volume of this class will be made
+	}
+	if len(r.segments) > 0 {
+		req.AccessibleTopology = &csi.Topology{Segments: r.segments}
+	}
+	err = c.ask(ctx, r.node.Name, driver, "GetCapacity", req, got)
+	if status.Code(err) == codes.Unimplemented {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("capacity of driver %s on %s: %w", driver, r.node.Name, err)
+	}
+	object, err := c.objects.Get(driver)
+	if err != nil {
+		return fmt.Errorf("driver: %w", err)
+	}
+	next := capacity(object, r, got)
+	client := c.Client.StorageV1().CSIStorageCapacities(next.Namespace)
+	switch {
+	case old == nil:
+		// Who made it meanwhile will be seen, and it is asked again.
+		if _, err = client.Create(ctx, next, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+	case equality.Semantic.DeepEqual(old.Capacity, next.Capacity) && equality.Semantic.DeepEqual(old.MaximumVolumeSize, next.MaximumVolumeSize):
+		return nil
+	default:
+		changed := old.DeepCopy()
+		changed.Capacity, changed.MaximumVolumeSize = next.Capacity, next.MaximumVolumeSize
+		_, err = client.Update(ctx, changed, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("capacity: %w", err)
+	}
+	return nil
+}
+
+// capacity is how the API shows what a driver said.
+func capacity(driver *storagev1.CSIDriver, r room, got *csi.GetCapacityResponse) *storagev1.CSIStorageCapacity {
+	out := &storagev1.CSIStorageCapacity{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: metav1.NamespaceSystem, Name: r.name(driver.Name), Labels: map[string]string{managedBy: Name, driverName: driver.Name},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "storage.k8s.io/v1", Kind: "CSIDriver", Name: driver.Name, UID: driver.UID}},
+		},
+		NodeTopology:     &metav1.LabelSelector{MatchLabels: r.segments},
+		StorageClassName: r.class.Name,
+		Capacity:         resource.NewQuantity(got.GetAvailableCapacity(), resource.BinarySI),
+	}
+	if most := got.GetMaximumVolumeSize(); most != nil {
+		out.MaximumVolumeSize = resource.NewQuantity(most.GetValue(), resource.BinarySI)
+	}
+	return out
+}
