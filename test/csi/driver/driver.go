@@ -56,6 +56,8 @@ type item struct {
 	Source string `json:"source,omitempty"`
 	// Nodes are where it is attached.
 	Nodes []string `json:"nodes,omitempty"`
+	// Staged are the nodes that use its device, if it has one.
+	Staged []string `json:"staged,omitempty"`
 	// Made is when, in seconds.
 	Made int64 `json:"made,omitempty"`
 }

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/moby/sys/mountinfo"
@@ -58,7 +59,7 @@ func (d *Driver) NodeStageVolume(_ context.Context, r *csi.NodeStageVolumeReques
 			return nil, status.Errorf(codes.FailedPrecondition, "volume %s is attached to %q, this is %q", i.Name, at, d.Node)
 		}
 		if i.Block {
-			err = d.attach(i)
+			err = d.use(i)
 		} else {
 			err = bind(filepath.Join(d.dir(volumes, i.Name), filesName), r.GetStagingTargetPath(), false)
 		}
@@ -77,7 +78,7 @@ func (d *Driver) NodeUnstageVolume(_ context.Context, r *csi.NodeUnstageVolumeRe
 		}
 		i, err := d.find(volumes, r.GetVolumeId())
 		if err == nil && i.Block {
-			return &csi.NodeUnstageVolumeResponse{}, loop.Detach(d.disk(i))
+			return &csi.NodeUnstageVolumeResponse{}, d.leave(i)
 		}
 		return &csi.NodeUnstageVolumeResponse{}, nil
 	})
@@ -244,6 +245,29 @@ func unbind(target string) error {
 }
 
 func (d *Driver) disk(i *item) string { return filepath.Join(d.dir(volumes, i.Name), diskName) }
+
+// use gives a volume a device that stays until all nodes that use it have left it:
+// those of a test share a kernel, and a file has one device.
+func (d *Driver) use(i *item) error {
+	if !slices.Contains(i.Staged, d.Node) {
+		i.Staged = append(i.Staged, d.Node)
+		if err := d.keep(volumes, i.Name, i); err != nil {
+			return err
+		}
+	}
+	return d.attach(i)
+}
+
+// leave takes a volume's device away when no other node uses it.
+func (d *Driver) leave(i *item) error {
+	i.Staged = slices.DeleteFunc(i.Staged, func(n string) bool { return n == d.Node })
+	if len(i.Staged) == 0 {
+		if err := loop.Detach(d.disk(i)); err != nil {
+			return err
+		}
+	}
+	return d.keep(volumes, i.Name, i)
+}
 
 // attach gives a volume a loop device, if it has none.
 func (d *Driver) attach(i *item) error {
