@@ -48,7 +48,7 @@ func (a *assembly) connectors() map[string]rest.Connector {
 		MaxExpiry: a.server.maxExpiry(), Extend: a.cfg.ExtendTokenExpiration, MaxExtended: a.server.signerMax(), Clock: clk,
 	}
 	all := map[string]rest.Connector{
-		"bindings":              binder.Connector(),
+		"bindings":              binder.Collection(),
 		"pods/binding":          binder.Connector(),
 		"pods/eviction":         evicter.Connector(),
 		"serviceaccounts/token": tokens.Connector(),

@@ -29,7 +29,8 @@ func TestBinding(t *testing.T) {
 		return api.Bind(t.Context(), &corev1.Binding{ObjectMeta: meta, Target: corev1.ObjectReference{Kind: "Node", Name: node}}, options)
 	}
 	err = bind(metav1.ObjectMeta{UID: "another"}, "n1", metav1.CreateOptions{})
-	want := `Operation cannot be fulfilled on pods/binding "p": Precondition failed: UID in precondition: another, UID in object meta: ` + string(p.UID)
+	want := `Operation cannot be fulfilled on pods "p": StorageError: invalid object, Code: 4, Key: /registry/pods/default/p, ResourceVersion: 0, AdditionalErrorMsg: ` +
+		`Precondition failed: UID in precondition: another, UID in object meta: ` + string(p.UID)
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}

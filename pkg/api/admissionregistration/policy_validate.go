@@ -206,7 +206,7 @@ func (x *expressions) auditValue(r *report.Report, path *field.Path, expression 
 	case len(trimmed) > maxAuditExpressionBytes:
 		r.Required(path, fmt.Sprintf("must not exceed %d bytes in length", maxAuditExpressionBytes))
 	default:
-		x.compile(r, path, &validating.AuditAnnotationCondition{ValueExpression: trimmed}, false)
+		x.compile(r, path, &validating.AuditAnnotationCondition{ValueExpression: expression}, false)
 	}
 }
 

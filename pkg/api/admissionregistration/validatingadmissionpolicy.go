@@ -40,7 +40,7 @@ func validatingAdmissionPolicyRow(j *judge) *resource.Row {
 		Cells: validatingAdmissionPolicyCells,
 
 		Subresources: []resource.Sub[admissionregistrationv1.ValidatingAdmissionPolicy]{
-			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: parts.KeepSpecAndMeta, ValidateUpdate: validatePolicyStatus},
+			{Subresource: strategy.View("status", "spec", "metadata").JudgingMeta(resource.MetaRules{NoChanges: true}), PrepareUpdate: parts.KeepSpecAndMeta, ValidateUpdate: validatePolicyStatus},
 		},
 	}.Row()
 }

@@ -19,7 +19,7 @@ func jobRow() *resource.Row {
 		Categories: []string{"all"},
 
 		Default:                  defaultJob,
-		MetaOnUpdate:             resource.MetaRules{Whole: 1},
+		MetaOnUpdate:             resource.MetaRules{Whole: 1, WholeFirst: true},
 		PrepareCreate:            prepareJobCreate,
 		Validate:                 validateJob,
 		Canonicalize:             inheritLabels,

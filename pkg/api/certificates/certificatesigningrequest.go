@@ -20,7 +20,7 @@ func certificateSigningRequestRow() *resource.Row {
 		Group: "certificates.k8s.io", Version: "v1", Resource: "certificatesigningrequests", Kind: "CertificateSigningRequest",
 		ShortNames: []string{"csr"},
 
-		MetaOnUpdate:             resource.MetaRules{Whole: 1},
+		MetaOnUpdate:             resource.MetaRules{Whole: 1, WholeFirst: true},
 		PrepareCreate:            prepareCertificateSigningRequestCreate,
 		PrepareUpdate:            prepareCertificateSigningRequestUpdate,
 		Fields:                   certificateSigningRequestFields,
@@ -41,8 +41,8 @@ func certificateSigningRequestRow() *resource.Row {
 		Cells: certificateSigningRequestCells,
 
 		Subresources: []resource.Sub[certificatesv1.CertificateSigningRequest]{
-			{Subresource: strategy.View("approval", "spec", "status.certificate").JudgingMeta(resource.MetaRules{Whole: 1}), PrepareUpdate: prepareCertificateSigningRequestApproval, ValidateUpdate: validateCertificateSigningRequestState},
-			{Subresource: strategy.View("status", "spec", "status.conditions").JudgingMeta(resource.MetaRules{Whole: 1}), PrepareUpdate: prepareCertificateSigningRequestStatus, ValidateUpdate: validateCertificateSigningRequestStatus},
+			{Subresource: strategy.View("approval", "spec", "status.certificate").JudgingMeta(resource.MetaRules{Whole: 1, WholeFirst: true}), PrepareUpdate: prepareCertificateSigningRequestApproval, ValidateUpdate: validateCertificateSigningRequestState},
+			{Subresource: strategy.View("status", "spec", "status.conditions").JudgingMeta(resource.MetaRules{Whole: 1, WholeFirst: true}), PrepareUpdate: prepareCertificateSigningRequestStatus, ValidateUpdate: validateCertificateSigningRequestStatus},
 		},
 	}.Row()
 }

@@ -23,7 +23,7 @@ func namespaceRow() *resource.Row {
 		Verbs:      []string{"create", "delete", "get", "list", "patch", "update", "watch"},
 
 		Default:                  defaultNamespace,
-		MetaOnUpdate:             resource.MetaRules{Whole: 1},
+		MetaOnUpdate:             resource.MetaRules{Whole: 1, WholeFirst: true},
 		PrepareCreate:            prepareNamespaceCreate,
 		Validate:                 validateNamespace,
 		PrepareUpdate:            prepareNamespaceUpdate,

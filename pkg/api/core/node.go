@@ -21,7 +21,7 @@ func nodeRow() *resource.Row {
 		StoragePrefix: "minions",
 
 		Default:                  defaultNode,
-		MetaOnUpdate:             resource.MetaRules{Whole: 1},
+		MetaOnUpdate:             resource.MetaRules{Whole: 1, WholeFirst: true},
 		PrepareCreate:            prepareNodeCreate,
 		Validate:                 validateNode,
 		PrepareUpdate:            prepareNodeUpdate,

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/diff"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
@@ -212,16 +213,32 @@ func checkAllocated(r *report.Report, status *corev1.PersistentVolumeClaimStatus
 	}
 	at := path.Child("allocatedResourceStatuses")
 	for _, name := range report.Keys(status.AllocatedResourceStatuses) {
-		r.LabelName(at, string(name))
+		checkClaimResource(r, at, name)
 		if !slices.Contains(states, status.AllocatedResourceStatuses[name]) {
 			r.Add(field.NotSupported(at, corev1.ClaimResourceStatus(name), states))
 		}
 	}
 	at = path.Child("allocatedResources")
 	for _, name := range report.Keys(status.AllocatedResources) {
-		r.LabelName(at, string(name))
+		if !checkClaimResource(r, at, name) {
+			continue
+		}
 		if value := status.AllocatedResources[name]; value.Value() < 0 {
 			r.Invalid(at.Key(string(name)), value.Value(), "must be a valid resource quantity")
 		}
 	}
+}
+
+// checkClaimResource reports whether a claim may have some of a resource: of those
+// that Kubernetes itself counts it is storage alone.
+func checkClaimResource(r *report.Report, path *field.Path, name corev1.ResourceName) bool {
+	if msgs := validation.IsQualifiedName(string(name)); len(msgs) > 0 {
+		r.Each(path, string(name), msgs)
+		return false
+	}
+	if podspec.IsNative(name) && name != corev1.ResourceStorage {
+		r.Add(field.NotSupported(path, string(name), []corev1.ResourceName{corev1.ResourceStorage}))
+		return false
+	}
+	return true
 }

@@ -203,16 +203,7 @@ func validateClaimStatus(_ context.Context, c, old *resourcev1.ResourceClaim) fi
 				}
 			}
 		})
-	allocated := sets.New[deviceID]()
-	if s.Allocation != nil {
-		for _, d := range s.Allocation.Devices.Results {
-			id := deviceID{Driver: d.Driver, Pool: d.Pool, Device: d.Device}
-			if d.ShareID != nil {
-				id.ShareID = string(*d.ShareID)
-			}
-			allocated.Insert(id)
-		}
-	}
+	allocated := allocatedDevices(s)
 	checkSet(&r, path.Child("devices"), s.Devices, -1, statusID, func(at *field.Path, d *resourcev1.AllocatedDeviceStatus) {
 		checkDeviceStatus(&r, at, d, allocated)
 	})
@@ -235,6 +226,22 @@ func checkReserved(r *report.Report, path *field.Path, c *resourcev1.ResourceCla
 	case c.DeletionTimestamp != nil && sets.New(c.Status.ReservedFor...).Difference(sets.New(old.ReservedFor...)).Len() > 0:
 		r.Forbidden(path, "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set")
 	}
+}
+
+// allocatedDevices are the devices that a claim has.
+func allocatedDevices(s *resourcev1.ResourceClaimStatus) sets.Set[deviceID] {
+	allocated := sets.New[deviceID]()
+	if s.Allocation == nil {
+		return allocated
+	}
+	for _, d := range s.Allocation.Devices.Results {
+		id := deviceID{Driver: d.Driver, Pool: d.Pool, Device: d.Device}
+		if d.ShareID != nil {
+			id.ShareID = string(*d.ShareID)
+		}
+		allocated.Insert(id)
+	}
+	return allocated
 }
 
 func statusID(d *resourcev1.AllocatedDeviceStatus) deviceID {

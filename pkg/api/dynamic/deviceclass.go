@@ -18,7 +18,7 @@ func deviceClassRow() *resource.Row {
 	return resource.Kind[resourcev1.DeviceClass, resourcev1.DeviceClassList]{
 		Group: "resource.k8s.io", Version: "v1", Resource: "deviceclasses", Kind: "DeviceClass",
 
-		MetaOnUpdate:             resource.MetaRules{Whole: 1},
+		MetaOnUpdate:             resource.MetaRules{Whole: 1, WholeFirst: true},
 		PrepareCreate:            strategy.StartGeneration[resourcev1.DeviceClass],
 		PrepareUpdate:            strategy.CountSpec(func(o *resourcev1.DeviceClass) *resourcev1.DeviceClassSpec { return &o.Spec }),
 		ValidateName:             report.LongName,

@@ -4,6 +4,8 @@
 package dynamic
 
 import (
+	"context"
+
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -21,7 +23,7 @@ func resourceClaimRow() *resource.Row {
 		Group: "resource.k8s.io", Version: "v1", Resource: "resourceclaims", Kind: "ResourceClaim", Namespaced: true,
 
 		Default:                  defaultResourceClaim,
-		MetaOnUpdate:             resource.MetaRules{Whole: 1},
+		MetaOnUpdate:             resource.MetaRules{Whole: 1, WholeFirst: true},
 		PrepareCreate:            parts.ClearStatus,
 		PrepareUpdate:            parts.KeepStatus,
 		Validate:                 validateClaim,
@@ -38,7 +40,10 @@ func resourceClaimRow() *resource.Row {
 		Cells: resourceClaimCells,
 
 		Subresources: []resource.Sub[resourcev1.ResourceClaim]{
-			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: parts.KeepSpecAndMeta, ValidateUpdate: validateClaimStatus},
+			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: func(ctx context.Context, c, old *resourcev1.ResourceClaim) {
+				parts.KeepSpecAndMeta(ctx, c, old)
+				dropFreed(c, old)
+			}, ValidateUpdate: validateClaimStatus},
 		},
 	}.Row()
 }

@@ -4,7 +4,10 @@
 package dynamic_test
 
 import (
+	"slices"
 	"testing"
+
+	resourcev1 "k8s.io/api/resource/v1"
 
 	"keelson.dev/keelson/pkg/api/dynamic"
 	"keelson.dev/keelson/pkg/api/rowtest"
@@ -98,4 +101,32 @@ func TestValidateClaimStatus(t *testing.T) {
 			t.Error(errs)
 		}
 	})
+}
+
+// TestFreedDevices: what is said of a device goes with the device.
+func TestFreedDevices(t *testing.T) {
+	row := rowtest.Row(t, dynamic.Rows(), "resourceclaims")
+	const result, said = `{"request":"r","driver":"d.e","pool":"p","device":`, `{"driver":"d.e","pool":"p","device":`
+	old := rowtest.Decode(t, row, "c", `{"spec":{"devices":{"requests":[{"name":"r"}]}},"status":{"allocation":{"devices":{"results":[`+
+		result+`"a"},`+result+`"b"}]}},"devices":[`+said+`"a"},`+said+`"b"}]}}`)
+	sub := &row.Subresources[0]
+	for _, tc := range []struct {
+		name, allocation string
+		want             []string
+	}{
+		{"one", `"allocation":{"devices":{"results":[` + result + `"b"}]}},`, []string{"b"}},
+		{"all", ``, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			obj := rowtest.Decode(t, row, "c", `{"status":{`+tc.allocation+`"devices":[`+said+`"a"},`+said+`"b"}]}}`)
+			sub.PrepareUpdate(t.Context(), obj, old)
+			var got []string
+			for _, d := range obj.(*resourcev1.ResourceClaim).Status.Devices {
+				got = append(got, d.Device)
+			}
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("devices %v, want %v", got, tc.want)
+			}
+		})
+	}
 }

@@ -40,7 +40,7 @@ func flowSchemaRow() *resource.Row {
 		Cells: flowSchemaCells,
 
 		Subresources: []resource.Sub[flowcontrolv1.FlowSchema]{
-			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: parts.KeepSpecAndMeta, ValidateUpdate: validateFlowSchemaStatus},
+			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: parts.KeepSpecAndAllMeta, ValidateUpdate: validateFlowSchemaStatus},
 		},
 	}.Row()
 }

@@ -41,7 +41,7 @@ func priorityLevelConfigurationRow() *resource.Row {
 		Cells: priorityLevelConfigurationCells,
 
 		Subresources: []resource.Sub[flowcontrolv1.PriorityLevelConfiguration]{
-			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: parts.KeepSpecAndMeta, ValidateUpdate: validatePriorityLevelStatus},
+			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: parts.KeepSpecAndAllMeta, ValidateUpdate: validatePriorityLevelStatus},
 		},
 	}.Row()
 }

@@ -19,7 +19,7 @@ func ipAddressRow() *resource.Row {
 
 		ValidateName:             nameIPAddress,
 		AllowUnconditionalUpdate: true,
-		MetaOnUpdate:             resource.MetaRules{Whole: 1},
+		MetaOnUpdate:             resource.MetaRules{Whole: 1, WholeFirst: true},
 		Validate:                 validateIPAddress,
 		ValidateUpdate:           validateIPAddressUpdate,
 

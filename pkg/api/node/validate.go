@@ -42,8 +42,8 @@ func validateRuntimeClass(_ context.Context, c *nodev1.RuntimeClass) field.Error
 	return r.Errors
 }
 
-func validateRuntimeClassUpdate(_ context.Context, c, old *nodev1.RuntimeClass) field.ErrorList {
-	var r report.Report
+func validateRuntimeClassUpdate(ctx context.Context, c, old *nodev1.RuntimeClass) field.ErrorList {
+	r := report.Report{Errors: validateRuntimeClass(ctx, c)}
 	r.Immutable(field.NewPath("handler"), c.Handler, old.Handler)
 	return r.Errors
 }

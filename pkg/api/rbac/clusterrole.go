@@ -14,7 +14,7 @@ func clusterRoleRow() *resource.Row {
 	return resource.Kind[rbacv1.ClusterRole, rbacv1.ClusterRoleList]{
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles", Kind: "ClusterRole",
 
-		MetaOnUpdate:             resource.MetaRules{Whole: 1},
+		MetaOnUpdate:             resource.MetaRules{Whole: 1, WholeFirst: true},
 		Validate:                 validateClusterRole,
 		ValidateUpdate:           validateClusterRoleUpdate,
 		ValidateName:             nameClusterRole,

@@ -18,7 +18,7 @@ func clusterRoleBindingRow() *resource.Row {
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings", Kind: "ClusterRoleBinding",
 
 		Default:                  defaultClusterRoleBinding,
-		MetaOnUpdate:             resource.MetaRules{Whole: 1},
+		MetaOnUpdate:             resource.MetaRules{Whole: 1, WholeFirst: true},
 		Validate:                 validateClusterRoleBinding,
 		ValidateUpdate:           validateClusterRoleBindingUpdate,
 		ValidateName:             nameClusterRoleBinding,

@@ -14,7 +14,7 @@ func roleRow() *resource.Row {
 	return resource.Kind[rbacv1.Role, rbacv1.RoleList]{
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles", Kind: "Role", Namespaced: true,
 
-		MetaOnUpdate:             resource.MetaRules{Whole: 1},
+		MetaOnUpdate:             resource.MetaRules{Whole: 1, WholeFirst: true},
 		Validate:                 validateRole,
 		ValidateUpdate:           validateRoleUpdate,
 		ValidateName:             nameRole,

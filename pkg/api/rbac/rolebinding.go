@@ -18,7 +18,7 @@ func roleBindingRow() *resource.Row {
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings", Kind: "RoleBinding", Namespaced: true,
 
 		Default:                  defaultRoleBinding,
-		MetaOnUpdate:             resource.MetaRules{Whole: 1},
+		MetaOnUpdate:             resource.MetaRules{Whole: 1, WholeFirst: true},
 		Validate:                 validateRoleBinding,
 		ValidateUpdate:           validateRoleBindingUpdate,
 		ValidateName:             nameRoleBinding,

@@ -13,7 +13,7 @@ import (
 func csiStorageCapacityRow() *resource.Row {
 	return resource.Kind[storagev1.CSIStorageCapacity, storagev1.CSIStorageCapacityList]{
 		Group: "storage.k8s.io", Version: "v1", Resource: "csistoragecapacities", Kind: "CSIStorageCapacity", Namespaced: true,
-		MetaOnUpdate:   resource.MetaRules{Whole: 1},
+		MetaOnUpdate:   resource.MetaRules{Whole: 1, WholeFirst: true},
 		Validate:       validateCSIStorageCapacity,
 		ValidateUpdate: validateCSIStorageCapacityUpdate,
 		Warnings:       warnCSIStorageCapacity,

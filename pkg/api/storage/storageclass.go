@@ -20,7 +20,7 @@ func storageClassRow() *resource.Row {
 		Default:                  defaultStorageClass,
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,
-		MetaOnUpdate:             resource.MetaRules{Whole: 1},
+		MetaOnUpdate:             resource.MetaRules{Whole: 1, WholeFirst: true},
 		Validate:                 validateStorageClass,
 		ValidateUpdate:           validateStorageClassUpdate,
 		Warnings:                 warnStorageClass,

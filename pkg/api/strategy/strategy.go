@@ -62,6 +62,15 @@ func (p Parts[T, Spec, Status]) KeepSpecAndMeta(ctx context.Context, obj, old *T
 	metav1.ResetObjectMetaForStatus(meta(obj), meta(old))
 }
 
+// KeepSpecAndAllMeta keeps the old spec and metadata; of the new metadata only who
+// owns the fields of the status counts.
+func (p Parts[T, Spec, Status]) KeepSpecAndAllMeta(ctx context.Context, obj, old *T) {
+	p.KeepSpec(ctx, obj, old)
+	owners := meta(obj).GetManagedFields()
+	*objectMeta(obj) = *objectMeta(old).DeepCopy()
+	meta(obj).SetManagedFields(owners)
+}
+
 // StartGeneration sets the generation of a new object whose kind has no status.
 func StartGeneration[T any](_ context.Context, obj *T) { meta(obj).SetGeneration(1) }
 
@@ -91,6 +100,10 @@ func CountSpecExactly[T, Spec any](spec func(*T) *Spec) func(context.Context, *T
 }
 
 func meta[T any](obj *T) metav1.Object { return any(obj).(metav1.Object) }
+
+func objectMeta[T any](obj *T) *metav1.ObjectMeta {
+	return any(obj).(metav1.ObjectMetaAccessor).GetObjectMeta().(*metav1.ObjectMeta)
+}
 
 // StatusVerbs are the verbs of subresources that are views of their object.
 func StatusVerbs() []string { return []string{"get", "patch", "update"} }

@@ -13,7 +13,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -34,8 +33,13 @@ type Binder struct {
 
 type validateFunc = func(context.Context, runtime.Object) error
 
-// Connector answers pods/binding and bindings.
+// Connector answers pods/binding.
 func (b *Binder) Connector() rest.Connector {
+	return rest.Creater{New: func() runtime.Object { return &corev1.Binding{} }, Create: b.create, Preconditions: true}
+}
+
+// Collection answers bindings, where any pod of the name is meant.
+func (b *Binder) Collection() rest.Connector {
 	return rest.Creater{New: func() runtime.Object { return &corev1.Binding{} }, Create: b.create}
 }
 
@@ -93,7 +97,7 @@ func (b *Binder) check(ctx context.Context, namespace string, binding *corev1.Bi
 		if !ok {
 			return fmt.Errorf("unexpected object: %T", obj)
 		}
-		if err = bindable(pod, binding); err == nil {
+		if err = b.bindable(pod, binding, false); err == nil {
 			return nil
 		}
 	}
@@ -107,10 +111,6 @@ func validateBinding(b *corev1.Binding) field.ErrorList {
 	}
 	if b.Target.Name == "" {
 		errs = append(errs, field.Required(field.NewPath("target", "name"), ""))
-	} else {
-		for _, msg := range path.IsValidPathSegmentName(b.Target.Name) {
-			errs = append(errs, field.Invalid(field.NewPath("target", "name"), b.Target.Name, msg))
-		}
 	}
 	return errs
 }
@@ -119,7 +119,9 @@ func validateBinding(b *corev1.Binding) field.ErrorList {
 // against it. It goes past strategies: what it changes, updates may not.
 func (b *Binder) assign(ctx context.Context, namespace string, binding *corev1.Binding, dryRun bool) error {
 	reg := b.Registry()
-	change := func(_ context.Context, cur *store.Record) (store.Object, error) { return b.assigned(cur, binding) }
+	change := func(_ context.Context, cur *store.Record) (store.Object, error) {
+		return b.assigned(cur, binding, dryRun)
+	}
 	key := namespace + "/" + binding.Name
 	if dryRun {
 		rec, err := reg.Store().Get(ctx, key, "")
@@ -139,7 +141,7 @@ func (b *Binder) bindAll(ctx context.Context, bindings []*corev1.Binding) (refus
 		keys[i] = binding.Namespace + "/" + binding.Name
 	}
 	refused, err = b.Registry().Store().UpdateAll(ctx, keys, func(_ context.Context, i int, cur *store.Record) (store.Object, error) {
-		return b.assigned(cur, bindings[i])
+		return b.assigned(cur, bindings[i], false)
 	})
 	for i := range refused {
 		refused[i] = worded(bindings[i], refused[i])
@@ -148,7 +150,7 @@ func (b *Binder) bindAll(ctx context.Context, bindings []*corev1.Binding) (refus
 }
 
 // assigned is a pod with the node that a binding gives it.
-func (b *Binder) assigned(cur *store.Record, binding *corev1.Binding) (store.Object, error) {
+func (b *Binder) assigned(cur *store.Record, binding *corev1.Binding, dryRun bool) (store.Object, error) {
 	obj, err := cur.Object()
 	if err != nil {
 		return nil, err
@@ -157,7 +159,7 @@ func (b *Binder) assigned(cur *store.Record, binding *corev1.Binding) (store.Obj
 	if !ok {
 		return nil, fmt.Errorf("unexpected object: %T", obj)
 	}
-	if err := bindable(pod, binding); err != nil {
+	if err := b.bindable(pod, binding, dryRun); err != nil {
 		return nil, err
 	}
 	pod.Spec.NodeName = binding.Target.Name
@@ -174,7 +176,11 @@ func (b *Binder) assigned(cur *store.Record, binding *corev1.Binding) (store.Obj
 	return pod, nil
 }
 
-func bindable(pod *corev1.Pod, binding *corev1.Binding) error {
+// bindable tells what speaks against a binding of pod.
+func (b *Binder) bindable(pod *corev1.Pod, binding *corev1.Binding, dryRun bool) error {
+	if err := b.Registry().CheckPreconditions(pod, meant(binding), dryRun); err != nil {
+		return err
+	}
 	switch {
 	case pod.DeletionTimestamp != nil:
 		return fmt.Errorf("pod %s is being deleted, cannot be assigned to a host", pod.Name)
@@ -183,13 +189,19 @@ func bindable(pod *corev1.Pod, binding *corev1.Binding) error {
 	case len(pod.Spec.SchedulingGates) > 0:
 		return fmt.Errorf("pod %v has non-empty .spec.schedulingGates", pod.Name)
 	}
-	if uid := binding.UID; uid != "" && uid != pod.UID {
-		return fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, pod.UID) // Kubernetes' words
-	}
-	if rv := binding.ResourceVersion; rv != "" && rv != pod.ResourceVersion {
-		return fmt.Errorf("Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", rv, pod.ResourceVersion) // Kubernetes' words
-	}
 	return nil
+}
+
+// meant are the preconditions of a binding: which pod it is about.
+func meant(binding *corev1.Binding) *metav1.Preconditions {
+	var p metav1.Preconditions
+	if binding.UID != "" {
+		p.UID = &binding.UID
+	}
+	if binding.ResourceVersion != "" {
+		p.ResourceVersion = &binding.ResourceVersion
+	}
+	return &p
 }
 
 // setCondition replaces or adds a condition; its transition is now if its

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -198,9 +199,6 @@ func (r *Registry) prepareCreate(ctx context.Context, obj resource.Object) error
 	if r.row.Canonicalize != nil {
 		r.row.Canonicalize(obj)
 	}
-	if obj.GetResourceVersion() != "" {
-		return errVersionSet
-	}
 	return nil
 }
 
@@ -289,8 +287,13 @@ func (r *Registry) insert(ctx context.Context, w *write, obj resource.Object) (*
 		} else if !apierrors.IsNotFound(err) {
 			return nil, err
 		}
-		return r.imagine(key, obj, 0)
+		said, _ := strconv.ParseInt(obj.GetResourceVersion(), 10, 64) // is answered as it came
+		return r.imagine(key, obj, said)
 	}
+	if said, err := parseRevision(obj.GetResourceVersion()); err == nil && said != 0 {
+		return nil, errVersionSet
+	}
+	obj.SetResourceVersion("") // or what is none
 	var ttl int64
 	if r.row.TTL != nil {
 		ttl = r.row.TTL(obj)

@@ -197,7 +197,7 @@ func (d *deletion) remove(ctx context.Context, marked *store.Record, graceful bo
 		if p != nil && p.ResourceVersion != nil && cur.Revision == marked.Revision {
 			p = &metav1.Preconditions{UID: p.UID} // it held before we marked the object
 		}
-		if err := d.r.checkPreconditions(obj, p, d.dry); err != nil {
+		if err := d.r.CheckPreconditions(obj, p, d.dry); err != nil {
 			return err
 		}
 		return d.w.validate(ctx, nil, obj)

@@ -192,6 +192,11 @@ func (pp *patching) decode(doc []byte, out resource.Object) error {
 		findings = append(findings, more...)
 	}
 	want := pp.kind()
+	if out.GetObjectKind().GroupVersionKind().Version == "" && !pp.r.dynamic() {
+		// Kubernetes reads a document of no version into a type whose metadata has
+		// another place, and finds none.
+		out.SetName("")
+	}
 	got := pp.said(out.GetObjectKind().GroupVersionKind())
 	if got.GroupVersion() != want.GroupVersion() || got.Kind != want.Kind {
 		if err := pp.wrongKind(doc); err != nil {

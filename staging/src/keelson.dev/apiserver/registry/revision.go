@@ -25,3 +25,12 @@ func revisionOf(obj resource.Object) int64 {
 	}
 	return rev
 }
+
+// parseRevision reads what a client says is a revision; none is 0. Its error is
+// the one that clients are told.
+func parseRevision(said string) (uint64, error) {
+	if said == "" {
+		return 0, nil
+	}
+	return strconv.ParseUint(said, 10, 64)
+}

@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -211,7 +212,7 @@ func (up *updating) store(ctx context.Context, key string, apply store.UpdateFun
 // ends what the hook began.
 func (up *updating) next(ctx context.Context, existing resource.Object) (obj resource.Object, done func(bool), err error) {
 	r := up.r
-	if err := r.checkPreconditions(existing, up.preconditions, up.dry); err != nil {
+	if err := r.CheckPreconditions(existing, up.preconditions, up.dry); err != nil {
 		return nil, nil, err
 	}
 	obj, err = up.transform(ctx, existing)
@@ -249,10 +250,16 @@ func (up *updating) next(ctx context.Context, existing resource.Object) (obj res
 
 // checkVersion is the optimistic lock.
 func (r *Registry) checkVersion(obj, existing resource.Object) error {
-	switch have := obj.GetResourceVersion(); {
-	case have == existing.GetResourceVersion():
+	if obj.GetResourceVersion() == existing.GetResourceVersion() {
 		return nil
-	case have != "" && have != "0":
+	}
+	have, err := parseRevision(obj.GetResourceVersion())
+	switch {
+	case err != nil:
+		return err // has no code of its own in Kubernetes either: clients see 500
+	case have != 0 && have == uint64(revisionOf(existing)):
+		return nil
+	case have != 0:
 		return apierrors.NewConflict(r.row.GroupResource(), obj.GetName(), errors.New(modified))
 	case r.row.AllowUnconditionalUpdate:
 		obj.SetResourceVersion(existing.GetResourceVersion())
@@ -263,9 +270,9 @@ func (r *Registry) checkVersion(obj, existing resource.Object) error {
 	return apierrors.NewInvalid(schema.GroupKind{Group: r.row.Group, Kind: r.row.Resource}, obj.GetName(), errs)
 }
 
-// checkPreconditions refuses in the words of Kubernetes' storage, which name the
+// CheckPreconditions refuses in the words of Kubernetes' storage, which name the
 // key in etcd.
-func (r *Registry) checkPreconditions(obj resource.Object, p *metav1.Preconditions, dryRun bool) error {
+func (r *Registry) CheckPreconditions(obj resource.Object, p *metav1.Preconditions, dryRun bool) error {
 	if p == nil {
 		return nil
 	}
@@ -337,21 +344,22 @@ func keepSystemFields(obj, old resource.Object) {
 
 func (r *Registry) validateMetaUpdate(obj, old resource.Object, rules resource.MetaRules) field.ErrorList {
 	meta := field.NewPath("metadata")
-	errs := validation.ValidateObjectMetaAccessor(obj, r.row.Namespaced, anyName, meta)
+	errs := validation.ValidateObjectMetaAccessor(obj, r.row.Namespaced, path.ValidatePathSegmentName, meta)
 	changes := validation.ValidateObjectMetaAccessorUpdate(obj, old, meta)
 	// Kubernetes finds these for all kinds and most kinds by themselves again.
 	errs = append(errs, changes...)
+	var whole field.ErrorList
+	for range rules.Whole {
+		whole = append(whole, r.validateMeta(obj)...)
+	}
+	if rules.WholeFirst {
+		errs, whole = append(errs, whole...), nil
+	}
 	if !rules.NoChanges {
 		errs = append(append(errs, changes...), r.validateFinalizers(obj)...)
 	}
-	for range rules.Whole {
-		errs = append(errs, r.validateMeta(obj)...)
-	}
-	return errs
+	return append(errs, whole...)
 }
-
-// anyName accepts names that were accepted at creation.
-func anyName(string, bool) []string { return nil }
 
 // endsByUpdate reports whether obj, the update of old, has lost what kept it
 // from being deleted.

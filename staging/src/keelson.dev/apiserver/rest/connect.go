@@ -191,6 +191,9 @@ func (c Creater) ServeAPI(w http.ResponseWriter, r *http.Request, req *Request) 
 		return err
 	}
 	req.server.auditConnect(r, req, obj)
+	if meta, ok := obj.(metav1.Object); ok && !c.Preconditions {
+		wipe(meta)
+	}
 	if err := req.identify(obj); err != nil {
 		return err
 	}
@@ -241,6 +244,15 @@ func (req *Request) own(ctx context.Context, empty, obj runtime.Object, manager 
 	out := fields.UpdateNoErrors(live, obj, registry.ManagerName(ctx, manager))
 	out.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	return out
+}
+
+// wipe drops what only the server says of a new object.
+func wipe(obj metav1.Object) {
+	obj.SetCreationTimestamp(metav1.Time{})
+	obj.SetUID("")
+	obj.SetDeletionTimestamp(nil)
+	obj.SetDeletionGracePeriodSeconds(nil)
+	obj.SetSelfLink("")
 }
 
 // identify makes obj's namespace that of the path. Its name is its Creater's affair.

@@ -47,6 +47,9 @@ type Creater struct {
 	// Own is set where the object that came in is the answer: it says then who
 	// set its fields.
 	Own bool
+	// Preconditions is set where the object's UID and times are not the server's
+	// to set: they tell which object is meant.
+	Preconditions bool
 	// Status is the code of a success; 0: 201.
 	Status int
 }
