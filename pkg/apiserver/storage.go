@@ -71,6 +71,7 @@ func (s stores) of(row *resource.Row) store.Interface {
 	cfg := store.Config{
 		Backend: s.backend, Prefix: row.StoragePrefix, GroupResource: row.GroupResource(),
 		Codec: registry.Codec(row, s.scheme), Attrs: registry.Attrs(row), Peek: registry.Peek(row, s.types),
+		End: registry.End(row),
 	}
 	if isPods(row) {
 		// Every kubelet watches the pods of its own node.

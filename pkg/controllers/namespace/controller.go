@@ -239,7 +239,11 @@ func (c *Controller) empty(ctx context.Context, namespace string) *remains {
 // clear deletes all objects of one kind and counts those that stay.
 func (c *Controller) clear(ctx context.Context, namespace string, r resource, left *remains) {
 	client := c.Metadata.Resource(r.GroupVersionResource).Namespace(namespace)
-	list, err := client.List(ctx, metav1.ListOptions{})
+	var all metav1.ListOptions
+	if r.collection {
+		all.Limit = 1 // enough to know whether there is anything
+	}
+	list, err := client.List(ctx, all)
 	if err == nil && len(list.Items) > 0 {
 		background := metav1.DeletePropagationBackground
 		options := metav1.DeleteOptions{PropagationPolicy: &background}

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/admission"
 
 	"keelson.dev/apiserver/resource"
@@ -68,6 +69,14 @@ type deletion struct {
 	w         *write
 	dry       bool
 	first     *updating // written together with the mark; nil: nothing
+	ending    types.UID // of the marked object that alone may go; "": whatever has the name
+	seen      glimpse
+}
+
+// glimpse is an object that was read, so that it is not read again.
+type glimpse struct {
+	revision int64
+	obj      store.Object
 }
 
 func (d *deletion) run(ctx context.Context) (*store.Record, bool, error) {
@@ -87,12 +96,21 @@ func (d *deletion) run(ctx context.Context) (*store.Record, bool, error) {
 			return nil, false, err
 		}
 	}
+	ending := obj.GetDeletionTimestamp() != nil
 	graceful, pending, err := d.begin(ctx, obj)
 	if err != nil {
 		return nil, false, err
 	}
 	if pending {
 		return rec, false, nil
+	}
+	if ending && graceful && d.confirms(obj) {
+		d.ending = obj.GetUID()
+		last, gone, err := d.remove(ctx, rec, true)
+		if !errors.Is(err, errApart) {
+			return last, gone, err
+		}
+		d.ending = ""
 	}
 	marked := rec
 	if _, changed := d.finalizers(obj); graceful || changed || len(obj.GetFinalizers()) > 0 || d.keeps(ctx, obj) {
@@ -104,12 +122,35 @@ func (d *deletion) run(ctx context.Context) (*store.Record, bool, error) {
 	return d.remove(ctx, marked, graceful)
 }
 
+// confirms reports whether the deletion is the word that an object has come to its
+// end which is marked as ending gracefully, and nothing else keeps it: then it goes in
+// one write. Those who watch see its last state as if that had been written (see End).
+func (d *deletion) confirms(obj resource.Object) bool {
+	_, changed := d.finalizers(obj)
+	return !d.dry && *d.options.GracePeriodSeconds == 0 && !changed && len(obj.GetFinalizers()) == 0 && d.r.cfg.Hooks.Ending == nil
+}
+
 // view is an object of which the deletion changes metadata. Hooks may change all of it.
 func (d *deletion) view(rec *store.Record) (resource.Object, error) {
 	if d.r.cfg.Hooks.BeforeDelete != nil || d.r.cfg.Hooks.Ending != nil {
 		return rec.Object()
 	}
-	return d.r.glance(rec)
+	return d.glance(rec)
+}
+
+// glance is that of the registry. Of a key there is one object at a revision.
+func (d *deletion) glance(rec *store.Record) (resource.Object, error) {
+	if d.r.dynamic() {
+		return d.r.glance(rec)
+	}
+	if d.seen.obj == nil || d.seen.revision != rec.Revision {
+		obj, err := rec.Read()
+		if err != nil {
+			return nil, err
+		}
+		d.seen = glimpse{rec.Revision, obj}
+	}
+	return d.r.shallow(rec, d.seen.obj)
 }
 
 // mark updates the object to its state before the end. now says that nothing
@@ -189,9 +230,12 @@ func (d *deletion) update(ctx context.Context, fn store.UpdateFunc) (*store.Reco
 // object that ended gracefully meanwhile is no error.
 func (d *deletion) remove(ctx context.Context, marked *store.Record, graceful bool) (*store.Record, bool, error) {
 	check := func(cur *store.Record) error {
-		obj, err := d.r.glance(cur)
+		obj, err := d.glance(cur)
 		if err != nil {
 			return err
+		}
+		if d.ending != "" && (obj.GetUID() != d.ending || len(obj.GetFinalizers()) != 0) {
+			return errApart
 		}
 		p := d.options.Preconditions
 		if p != nil && p.ResourceVersion != nil && cur.Revision == marked.Revision {

@@ -11,11 +11,22 @@ import (
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
+	"keelson.dev/apiserver/wire"
 )
 
-// errApart ends an attempt to write an update together with the mark of a
-// deletion: there is to be no mark.
-var errApart = errors.New("the update is to be written by itself")
+// errApart ends an attempt to make two writes of a deletion one: there is to be no
+// mark that an update could be written with, or no end without a mark.
+var errApart = errors.New("the writes are to be made one by one")
+
+// End returns what store.Config has as End for objects of row. One that was marked as
+// ending gracefully and is gone before its time was deleted without a grace period: it
+// is told of as if that had been written before.
+func End(row *resource.Row) func([]byte) ([]byte, bool) {
+	if row.GracefulDelete == nil || row.Codec != nil {
+		return nil
+	}
+	return wire.EndNow
+}
 
 // UpdateAndDelete is Update, of a subresource, and then Delete. Where an object
 // ends gracefully both are one write: whoever watches sees the update together with

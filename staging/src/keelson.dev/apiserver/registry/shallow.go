@@ -20,6 +20,11 @@ func (r *Registry) glance(rec *store.Record) (resource.Object, error) {
 	if err != nil {
 		return nil, err
 	}
+	return r.shallow(rec, obj)
+}
+
+// shallow returns what glance does of a record that was read as obj, of a Go type.
+func (r *Registry) shallow(rec *store.Record, obj store.Object) (resource.Object, error) {
 	v := reflect.ValueOf(obj)
 	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
 		return rec.Object()

@@ -4,8 +4,20 @@
 package rest_test
 
 import (
+	"context"
 	"fmt"
+	"strings"
 	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"keelson.dev/apiserver/registry"
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/apiserver/rest"
 )
 
 const boundPod = `{"metadata":{"name":"p"},"spec":{"terminationGracePeriodSeconds":30,"nodeName":"n","containers":[{"name":"c","image":"i"}]}}`
@@ -28,6 +40,69 @@ func TestGracefulDelete(t *testing.T) {
 	}
 	if r := e.do(t, "GET", pods+"/p", ""); r.code != 404 {
 		t.Errorf("still there: %s", r.body)
+	}
+}
+
+// TestEndIsOneWrite: what confirms the end of a pod removes it at once, and those who
+// watch see its last state as if the grace period had been cut short before.
+func TestEndIsOneWrite(t *testing.T) {
+	for _, contentType := range []string{"application/json", "application/vnd.kubernetes.protobuf"} {
+		t.Run(contentType, func(t *testing.T) {
+			e := newEnv(t, nil)
+			client := clientset(t, e, contentType).CoreV1().Pods("t")
+			e.must(t, "POST", pods, boundPod)
+			marked := parse[object](t, e.must(t, "DELETE", pods+"/p", ""))
+			w, err := client.Watch(t.Context(), metav1.ListOptions{ResourceVersion: marked.ResourceVersion})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Stop()
+			answer := parse[object](t, e.must(t, "DELETE", pods+"/p?gracePeriodSeconds=0", ""))
+			ev := <-w.ResultChan()
+			pod, ok := ev.Object.(*corev1.Pod)
+			if !ok || ev.Type != watch.Deleted {
+				t.Fatalf("%v %+v, want the pod's end", ev.Type, ev.Object)
+			}
+			asked := marked.DeletionTimestamp.Add(-30 * time.Second)
+			for what, meta := range map[string]metav1.ObjectMeta{"answer": answer.ObjectMeta, "event": pod.ObjectMeta} {
+				if *meta.DeletionGracePeriodSeconds != 0 || !meta.DeletionTimestamp.Time.Equal(asked) || meta.UID != marked.UID {
+					t.Errorf("%s: %v, %v s, want %v, 0", what, meta.DeletionTimestamp, *meta.DeletionGracePeriodSeconds, asked)
+				}
+			}
+			if pod.ResourceVersion != answer.ResourceVersion || pod.Spec.NodeName != "n" {
+				t.Errorf("event %+v, answer %+v", pod, answer)
+			}
+		})
+	}
+}
+
+// TestEndOfAnother: what confirms the end of a pod does not take away another one that
+// has come in its place meanwhile, and that something keeps.
+func TestEndOfAnother(t *testing.T) {
+	var e *env
+	var replaced bool
+	replace := func(context.Context, resource.Object, *metav1.DeleteOptions) error {
+		if !replaced {
+			replaced = true
+			e.must(t, "DELETE", pods+"/p?gracePeriodSeconds=0", "")
+			e.must(t, "POST", pods, strings.Replace(boundPod, `"name":"p"`, `"name":"p","finalizers":["a/b"]`, 1))
+		}
+		return nil
+	}
+	e = newEnv(t, func(c *rest.Config) {
+		c.Hooks = map[schema.GroupResource]registry.Hooks{{Resource: "pods"}: {BeforeDelete: func(ctx context.Context, o resource.Object, d *metav1.DeleteOptions) error {
+			if o.GetDeletionTimestamp() == nil {
+				return nil
+			}
+			return replace(ctx, o, d)
+		}}}
+	})
+	e.must(t, "POST", pods, boundPod)
+	e.must(t, "DELETE", pods+"/p", "")
+	e.must(t, "DELETE", pods+"/p?gracePeriodSeconds=0", "")
+	got := parse[object](t, e.must(t, "GET", pods+"/p", ""))
+	if !replaced || got.DeletionTimestamp == nil || *got.DeletionGracePeriodSeconds != 0 || len(got.Finalizers) != 1 {
+		t.Errorf("%+v, want the new pod, as ending", got.ObjectMeta)
 	}
 }
 

@@ -40,6 +40,7 @@ type cache struct {
 	codec  Codec
 	attrs  func(Object) Attrs
 	peek   func(data []byte) (Attrs, bool) // may be nil
+	end    func([]byte) ([]byte, bool)     // may be nil
 	fields []string                        // indexed
 	log    *slog.Logger
 	writes ownWrites
@@ -66,7 +67,7 @@ type cache struct {
 
 func newCache(b *Backend, prefix string, cfg *Config) *cache {
 	c := &cache{
-		b: b, prefix: b.root + prefix, codec: cfg.Codec, attrs: cfg.Attrs, peek: cfg.Peek, fields: cfg.IndexFields,
+		b: b, prefix: b.root + prefix, codec: cfg.Codec, attrs: cfg.Attrs, peek: cfg.Peek, end: cfg.End, fields: cfg.IndexFields,
 		log: b.log.With("resource", cfg.GroupResource.String()), loaded: make(chan struct{}),
 		writes: ownWrites{byKey: map[string][]*ownWrite{}},
 	}
@@ -373,7 +374,7 @@ func (c *cache) applyLocked(e *kv.Event, cur *Record) {
 	for f, ix := range c.indexes {
 		ix.move(c.b.pieces, f, prev, cur)
 	}
-	ch := &change{rev: e.ModRevision, cur: cur, prev: prev, at: c.b.clock.Now()}
+	ch := &change{rev: e.ModRevision, cur: cur, prev: prev, at: c.b.clock.Now(), end: c.end}
 	pos := c.window.end()
 	c.window.add(ch)
 	c.watchers.notify(c.fields, ch, pos)

@@ -208,6 +208,22 @@ func (r *Record) forget() {
 	r.obj, r.forms = nil, nil
 }
 
+// last returns the state that an object ended in whose end has the revision rev.
+// For end see Config.End.
+func (r *Record) last(rev int64, end func([]byte) ([]byte, bool)) *Record {
+	var data []byte
+	var changed bool
+	if end != nil {
+		r.Use(func(stored []byte) { data, changed = end(stored) })
+	}
+	if !changed {
+		return r.at(rev)
+	}
+	last := NewRecord(r.Key, rev, data, r.Attrs, r.codec, nil)
+	last.budget = r.budget
+	return last
+}
+
 // at returns the record's state under another revision, for an object whose
 // end, or whose leaving of a selection, has a revision of its own.
 func (r *Record) at(rev int64) *Record {

@@ -29,6 +29,10 @@ type Config struct {
 	// Peek returns what Attrs does of the object that stored bytes decode into,
 	// without decoding all of it, if it can. May be nil.
 	Peek func(data []byte) (Attrs, bool)
+	// End returns the last state that is told of an object once it is gone, if that is
+	// another than the stored one, data: so that an end that changes the object takes
+	// one write. What selection looks at is the same. May be nil.
+	End func(data []byte) (last []byte, changed bool)
 	// IndexFields are the selectable fields by which lists and watches find
 	// objects without looking at all of them.
 	IndexFields []string

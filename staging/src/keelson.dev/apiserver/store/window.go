@@ -27,7 +27,8 @@ type change struct {
 	cur  *Record // nil: deleted
 	prev *Record // nil: created
 	at   time.Time
-	kept int64 // what prev's bytes take
+	end  func([]byte) ([]byte, bool) // see Config.End
+	kept int64                       // what prev's bytes take
 
 	once sync.Once
 	last *Record // see gone
@@ -44,7 +45,13 @@ func (c *change) key() string {
 // gone returns the last state as somebody sees it for whom the object ends with
 // this change: at the change's revision. All who do share it.
 func (c *change) gone() *Record {
-	c.once.Do(func() { c.last = c.prev.at(c.rev) })
+	c.once.Do(func() {
+		if c.cur != nil {
+			c.last = c.prev.at(c.rev) // it has left a selection
+			return
+		}
+		c.last = c.prev.last(c.rev, c.end)
+	})
 	return c.last
 }
 

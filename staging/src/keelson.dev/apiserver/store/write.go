@@ -210,7 +210,7 @@ func (s *Store) deleteOnce(ctx context.Context, key string, cur *Record) (*Recor
 	case !res.OK:
 		return nil, &res, nil
 	}
-	return cur.at(res.Revision), nil, nil
+	return cur.last(res.Revision, s.End), nil, nil
 }
 
 // outdated reports whether the stored form of an object is to be renewed although
