@@ -54,8 +54,9 @@ perturb: ## every controller, disturbed in SEEDS ways
 	@go test -count=1 -timeout 0 ./pkg/controllers/perturb -seeds $(SEEDS)
 
 e2e: deps tools build images ## a real cluster with real containers
-	@hack/tools.sh etcd helm
+	@hack/tools.sh etcd helm sidecars
 	@hack/images.sh e2e
+	@hack/images.sh sidecars
 	@KEELSON_E2E=1 go test -count=1 -timeout 45m ./test/e2e
 	@KEELSON_SOAK=45s go test -count=1 -timeout 30m ./test/soak
 

@@ -4,13 +4,14 @@
 #
 # Builds the images that every node is loaded with, as OCI archives in
 # .build/images; or, with the argument e2e, those that the e2e tests load
-# themselves, in .build/e2e-images. Nothing is built when nothing that they are
+# themselves, in .build/e2e-images; or, with the argument sidecars, those of
+# Kubernetes' CSI sidecars, with their types and roles, for the e2e tests too. Nothing is built when nothing that they are
 # made of changed.
 set -euo pipefail
 
 case ${1:-} in
 -h | --help)
-	echo "usage: hack/images.sh [e2e]   (writes .build/images/*.tar, or .build/e2e-images/*.tar; needs hack/tools.sh to have run)"
+	echo "usage: hack/images.sh [e2e|sidecars]   (writes .build/images/*.tar, or what e2e tests load to .build/e2e-images; needs hack/tools.sh to have run)"
 	exit
 	;;
 esac
@@ -32,6 +33,28 @@ if [[ ${1:-} == e2e ]]; then
 	if [[ $out/walstore -nt $out/walstore.tar ]]; then
 		go run ./hack/images -out "$out" -store "$out/walstore"
 	fi
+	exit
+fi
+if [[ ${1:-} == sidecars ]]; then
+	out=.build/e2e-images/sidecars
+	if [[ $out/.stamp -nt bin/tools/.stamp-sidecars && $out/.stamp -nt hack/images.sh ]]; then
+		exit
+	fi
+	mkdir -p "$out/manifests"
+	go run ./hack/images -out "$out" -sidecars bin/tools/sidecars
+	# The types and roles are those that the sidecars' modules come with.
+	module() { (cd hack/tools/sidecars && GOWORK=off go list -m -f '{{.Dir}}' "github.com/kubernetes-csi/$1"); }
+	snapshotter=$(module external-snapshotter/v8)
+	for kind in volumesnapshotclasses volumesnapshotcontents volumesnapshots; do
+		cp "$(module external-snapshotter/client/v8)/config/crd/snapshot.storage.k8s.io_$kind.yaml" "$out/manifests/$kind.yaml"
+	done
+	cp "$snapshotter/deploy/kubernetes/snapshot-controller/rbac-snapshot-controller.yaml" "$out/manifests/snapshot-controller.yaml"
+	cp "$snapshotter/deploy/kubernetes/csi-snapshotter/rbac-csi-snapshotter.yaml" "$out/manifests/snapshotter.yaml"
+	cp "$(module external-provisioner/v6)/deploy/kubernetes/rbac.yaml" "$out/manifests/provisioner.yaml"
+	cp "$(module external-attacher/v4)/deploy/kubernetes/rbac.yaml" "$out/manifests/attacher.yaml"
+	cp "$(module external-resizer/v2)/deploy/kubernetes/rbac.yaml" "$out/manifests/resizer.yaml"
+	chmod -R u+w "$out/manifests"
+	touch "$out/.stamp"
 	exit
 fi
 out=.build/images

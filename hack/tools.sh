@@ -5,7 +5,7 @@
 # Builds the daemons that a cluster runs beside Keelson's own processes, each
 # from the Go module that hack/tools pins: containerd, its shim, ctr, runc, the
 # CNI plugins, CoreDNS; etcd for clusters of several control planes; staticcheck for the
-# linters; and Helm for the e2e tests.
+# linters; Helm and Kubernetes' CSI sidecars for the e2e tests.
 # They land in bin/tools. A stamp per group holds a digest of what the group is made from,
 # so a second run does nothing.
 set -euo pipefail
@@ -14,7 +14,7 @@ usage() {
 	cat <<-'USAGE'
 		usage: hack/tools.sh [GROUP...]
 
-		Builds bin/tools. Groups: runtime (containerd, ctr, runc), cni, coredns, etcd, lint, helm.
+		Builds bin/tools. Groups: runtime (containerd, ctr, runc), cni, coredns, etcd, lint, helm, sidecars.
 		Without a group: runtime cni coredns.
 	USAGE
 }
@@ -113,6 +113,14 @@ helm() {
 	CGO_ENABLED=0 group helm "$root/hack/tools/helm" "$out" helm.sh/helm/v3/cmd/helm
 }
 
+sidecars() {
+	local csi=github.com/kubernetes-csi flags=()
+	CGO_ENABLED=0 group sidecars "$root/hack/tools/sidecars" "$out/sidecars" \
+		$csi/external-provisioner/v6/cmd/csi-provisioner $csi/external-attacher/v4/cmd/csi-attacher \
+		$csi/external-resizer/v2/cmd/csi-resizer $csi/external-snapshotter/v8/cmd/csi-snapshotter \
+		$csi/external-snapshotter/v8/cmd/snapshot-controller
+}
+
 case ${1:-} in
 -h | --help)
 	usage
@@ -125,7 +133,7 @@ groups=("$@")
 ((${#groups[@]})) || groups=(runtime cni coredns)
 for g in "${groups[@]}"; do
 	case $g in
-	runtime | cni | coredns | etcd | lint | helm) "$g" ;;
+	runtime | cni | coredns | etcd | lint | helm | sidecars) "$g" ;;
 	*)
 		usage >&2
 		exit 2

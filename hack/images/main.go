@@ -40,6 +40,9 @@ type inputs struct {
 	// Store, when it is given, asks for the image of the e2e tests' database alone: it is
 	// the program.
 	Store string
+	// Sidecars, when it is given, asks for the images of Kubernetes' CSI sidecars
+	// alone: it is the directory of the programs.
+	Sidecars string
 	// Debian is a directory with Debian packages, the base of agnhost.
 	Debian string
 }
@@ -60,6 +63,7 @@ func run(args []string, stderr io.Writer) error {
 	flags.StringVar(&in.Operator, "operator", "", "the program of the e2e tests' operator; makes its image")
 	flags.StringVar(&in.Driver, "driver", "", "the program of the e2e tests' storage driver; makes its image")
 	flags.StringVar(&in.Store, "store", "", "the program of the e2e tests' database; makes its image")
+	flags.StringVar(&in.Sidecars, "sidecars", "", "directory of Kubernetes' CSI sidecars; makes their images")
 	out := flags.String("out", "", "directory to write the archives to")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -79,6 +83,9 @@ func run(args []string, stderr io.Writer) error {
 	}
 	if in.Store != "" {
 		list = in.store
+	}
+	if in.Sidecars != "" {
+		list = in.sidecars
 	}
 	specs, err := list()
 	if err != nil {

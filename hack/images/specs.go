@@ -6,6 +6,7 @@ package main
 import (
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -88,6 +89,22 @@ func (in inputs) driver() ([]spec, error) {
 		Layers: []layer{{program("driver", in.Driver), directory("tmp", 0o1777)}},
 		Config: v1.Config{Entrypoint: []string{"/driver"}, WorkingDir: "/", Env: []string{path}},
 	}}, nil
+}
+
+// sidecars are the images of Kubernetes' CSI sidecars, by the names that manifests have for them.
+func (in inputs) sidecars() ([]spec, error) {
+	var out []spec
+	for _, s := range []struct{ name, version string }{
+		{"csi-provisioner", "v6.3.0"}, {"csi-attacher", "v4.12.0"}, {"csi-resizer", "v2.2.0"},
+		{"csi-snapshotter", "v8.6.0"}, {"snapshot-controller", "v8.6.0"},
+	} {
+		out = append(out, spec{
+			File: s.name, Names: []string{"registry.k8s.io/sig-storage/" + s.name + ":" + s.version},
+			Layers: []layer{{program(s.name, filepath.Join(in.Sidecars, s.name)), directory("tmp", 0o1777)}},
+			Config: v1.Config{Entrypoint: []string{"/" + s.name}, WorkingDir: "/", Env: []string{path}},
+		})
+	}
+	return out, nil
 }
 
 // store is the image of the e2e tests' database.
