@@ -20,6 +20,7 @@ func daemonSetRow() *resource.Row {
 		ShortNames: []string{"ds"}, Categories: []string{"all"},
 
 		Default:                  defaultDaemonSet,
+		Readable:                 readTemplateGeneration,
 		PrepareCreate:            prepareDaemonSetCreate,
 		Validate:                 validateDaemonSet,
 		PrepareUpdate:            prepareDaemonSetUpdate,

@@ -20,6 +20,16 @@ func templateGeneration(d *appsv1.DaemonSet) int64 {
 	return n
 }
 
+// readTemplateGeneration refuses an annotation that is no number.
+func readTemplateGeneration(d *appsv1.DaemonSet) error {
+	said, ok := d.Annotations[appsv1.DeprecatedTemplateGeneration]
+	if !ok {
+		return nil
+	}
+	_, err := strconv.ParseInt(said, 10, 64)
+	return err
+}
+
 func setTemplateGeneration(d *appsv1.DaemonSet, n int64) {
 	if d.Annotations == nil {
 		d.Annotations = map[string]string{}

@@ -227,7 +227,7 @@ func backendError(resp *http.Response, name string) error {
 	case resp.StatusCode >= 300 && resp.StatusCode < 400:
 		return apierrors.NewGenericServerResponse(http.StatusBadGateway, "get", schema.GroupResource{Resource: "pods/log"}, name, "the backend answered with a redirect", 0, true)
 	}
-	return apierrors.NewGenericServerResponse(resp.StatusCode, "get", schema.GroupResource{Resource: "pods/log"}, name, message, 0, true)
+	return apierrors.NewGenericServerResponse(resp.StatusCode, "", schema.GroupResource{Resource: "pods/log"}, name, message, 0, true)
 }
 
 // location finds where the kubelet serves a container's stream.

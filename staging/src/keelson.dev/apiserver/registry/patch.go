@@ -145,7 +145,7 @@ func (pp *patching) json(ctx context.Context, cur resource.Object) (resource.Obj
 		return nil, apierrors.NewNotFound(pp.r.row.GroupResource(), pp.p.Name)
 	}
 	if pp.p.Type == types.MergePatchType && !pp.r.dynamic() && (pp.v == nil || pp.v.FromStorage == nil) {
-		if obj := cur.DeepCopyObject().(resource.Object); patch.Merge(obj, pp.p.Data) {
+		if obj := cur.DeepCopyObject().(resource.Object); patch.Merge(obj, pp.p.Data) && pp.r.readable(obj) == nil {
 			return pp.finish(ctx, obj, cur)
 		}
 	}
@@ -206,10 +206,21 @@ func (pp *patching) decode(doc []byte, out resource.Object) error {
 	if got.GroupVersion() != want.GroupVersion() || got.Kind != want.Kind && pp.r.row.Only == "" {
 		return fmt.Errorf("converting (%s.%s) to (%s): unknown conversion", got.Version, got.Kind, resource.InternalName(want))
 	}
+	if err := pp.r.readable(out); err != nil {
+		return err
+	}
 	if len(findings) > 0 {
 		return runtime.NewStrictDecodingError(findings)
 	}
 	return nil
+}
+
+// readable finds what makes a patched object one that cannot be read.
+func (r *Registry) readable(obj resource.Object) error {
+	if r.row.Readable == nil {
+		return nil
+	}
+	return r.row.Readable(obj)
 }
 
 // wrongKind says what is wrong with the kind that a patched document says it is of.
@@ -248,6 +259,9 @@ func (pp *patching) strategic(ctx context.Context, cur resource.Object) (resourc
 	}
 	out := pp.r.convert.newObject(pp.v)
 	if err := patch.Strategic(versioned, out, pp.p.Data, pp.strict); err != nil {
+		return nil, err
+	}
+	if err := pp.r.readable(out); err != nil {
 		return nil, err
 	}
 	return pp.finish(ctx, out, cur)

@@ -29,6 +29,7 @@ type Kind[T, L any] struct {
 	Deprecated             string
 
 	Default        func(obj *T)
+	Readable       func(obj *T) error
 	PrepareCreate  func(ctx context.Context, obj *T)
 	Validate       func(ctx context.Context, obj *T) field.ErrorList
 	PrepareUpdate  func(ctx context.Context, obj, old *T)
@@ -83,6 +84,7 @@ func (k Kind[T, L]) Row() *Row {
 		Unlisted:  k.Unlisted,
 		Strategy: Strategy{
 			Default:                  erase(k.Default),
+			Readable:                 eraseReadable(k.Readable),
 			PrepareCreate:            eraseCtx(k.PrepareCreate),
 			Validate:                 eraseValidate(k.Validate),
 			PrepareUpdate:            eraseUpdate(k.PrepareUpdate),
@@ -139,6 +141,13 @@ func erase[T any](f func(*T)) func(Object) {
 		return nil
 	}
 	return func(obj Object) { f(any(obj).(*T)) }
+}
+
+func eraseReadable[T any](f func(*T) error) func(Object) error {
+	if f == nil {
+		return nil
+	}
+	return func(obj Object) error { return f(any(obj).(*T)) }
 }
 
 func eraseCtx[T any](f func(context.Context, *T)) func(context.Context, Object) {

@@ -148,6 +148,9 @@ type Version struct {
 type Strategy struct {
 	// Default fills unset fields. It also runs on objects read from storage.
 	Default func(obj Object)
+	// Readable finds what makes a well-formed object one that cannot be read: a
+	// field that is written down as an annotation. Stored objects are.
+	Readable func(obj Object) error
 	// PrepareCreate drops what a client may not set on create (status) and sets
 	// what the server decides. Nil: nothing.
 	PrepareCreate func(ctx context.Context, obj Object)

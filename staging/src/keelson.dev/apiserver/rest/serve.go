@@ -139,6 +139,9 @@ func (st *state) resolve(info *request.RequestInfo, method string) (*target, err
 			return nil, errMethod()
 		}
 	}
+	if info.Verb == "watch" && method != http.MethodGet && method != http.MethodHead {
+		return nil, errMethod() // of the old paths of watches
+	}
 	return t, t.check(info)
 }
 

@@ -70,6 +70,11 @@ func (s *Server) decodeObject(r *http.Request, t *target, body []byte, fieldVali
 	if err != nil {
 		return nil, err
 	}
+	if readable := t.row.Readable; readable != nil {
+		if err := readable(obj); err != nil {
+			return nil, decodeError(err, t.view.gvk, &t.view.gvk, body)
+		}
+	}
 	s.auditRequest(r, t, obj)
 	switch {
 	case v != nil && v.Default != nil:
