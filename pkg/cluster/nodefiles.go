@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"text/template"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	proxyconfig "k8s.io/kube-proxy/config/v1alpha1"
@@ -24,20 +23,19 @@ import (
 
 // Files of a node, as the node sees them.
 const (
-	kubeletConf     = "/etc/kubernetes/kubelet.conf"
-	bootstrapConf   = "/etc/kubernetes/bootstrap-kubelet.conf"
-	kubeletYAML     = "/var/lib/kubelet/config.yaml"
-	kubeletCerts    = "/var/lib/kubelet/pki"
-	nodeCA          = "/etc/kubernetes/pki/ca.crt"
-	proxyRoot       = "/var/lib/kube-proxy"
-	proxyConf       = proxyRoot + "/kubeconfig.conf"
-	proxyYAML       = proxyRoot + "/config.conf"
-	containerdTOML  = "/etc/containerd/config.toml"
-	containerdRoot  = "/var/lib/containerd"
-	containerdSock  = "/run/containerd/containerd.sock"
-	registryConfig  = "/etc/containerd/certs.d"
-	sandboxImage    = "registry.k8s.io/pause:3.10.2"
-	volumePluginDir = "/var/lib/kubelet/volumeplugins"
+	kubeletConf    = "/etc/kubernetes/kubelet.conf"
+	bootstrapConf  = "/etc/kubernetes/bootstrap-kubelet.conf"
+	kubeletYAML    = "/var/lib/kubelet/config.yaml"
+	kubeletCerts   = "/var/lib/kubelet/pki"
+	nodeCA         = "/etc/kubernetes/pki/ca.crt"
+	proxyRoot      = "/var/lib/kube-proxy"
+	proxyConf      = proxyRoot + "/kubeconfig.conf"
+	proxyYAML      = proxyRoot + "/config.conf"
+	containerdTOML = "/etc/containerd/config.toml"
+	containerdRoot = "/var/lib/containerd"
+	containerdSock = "/run/containerd/containerd.sock"
+	registryConfig = "/etc/containerd/certs.d"
+	sandboxImage   = "registry.k8s.io/pause:3.10.2"
 )
 
 // podProcesses is how many processes and threads a pod may have.
@@ -168,7 +166,6 @@ func kubeletConfiguration(c *Config, n Node) *kubeletconfig.KubeletConfiguration
 		CgroupDriver:             "cgroupfs",
 		CgroupRoot:               cgroupOf(c.Name, n.Name),
 		ContainerRuntimeEndpoint: "unix://" + containerdSock,
-		VolumePluginDir:          volumePluginDir,
 		FailSwapOn:               &no,
 		// The disk is the machine's: a person whose disk is 90% full still
 		// wants pods to run.
@@ -181,9 +178,8 @@ func kubeletConfiguration(c *Config, n Node) *kubeletconfig.KubeletConfiguration
 		EnableProfilingHandler:      &no,
 		ReadOnlyPort:                0,
 		// /healthz is served with everything else, to those who may get it.
-		HealthzPort:               pointer(int32(0)),
-		ShutdownGracePeriod:       metav1.Duration{Duration: 0},
-		NodeStatusUpdateFrequency: metav1.Duration{Duration: 10 * time.Second},
+		HealthzPort:         pointer(int32(0)),
+		ShutdownGracePeriod: metav1.Duration{Duration: 0},
 	}
 }
 

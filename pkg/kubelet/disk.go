@@ -25,7 +25,7 @@ func (u *usage) storage(ctx context.Context, s *statsapi.PodStats, pod *v1.Pod) 
 		return fmt.Errorf("volumes of %s: %w", s.PodRef.UID, err)
 	}
 	now := metav1.NewTime(u.cfg.Clock.Now())
-	dir := filepath.Join(logRoot, s.PodRef.Namespace+"_"+s.PodRef.Name+"_"+s.PodRef.UID)
+	dir := filepath.Join(u.cfg.Kubelet.PodLogsDir, s.PodRef.Namespace+"_"+s.PodRef.Name+"_"+s.PodRef.UID)
 	var bytes, inodes uint64
 	for i := range s.Containers {
 		c := &s.Containers[i]

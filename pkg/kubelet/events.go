@@ -14,6 +14,8 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/tools/reference"
+	"k8s.io/client-go/util/flowcontrol"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 )
 
 // events records what happens to pods on this node.
@@ -21,7 +23,8 @@ type events struct {
 	client      kubernetes.Interface
 	broadcaster record.EventBroadcaster
 	recorder    record.EventRecorder
-	name        string // of the node
+	name        string                  // of the node
+	limit       flowcontrol.RateLimiter // of what is written; nil: none
 	// stop ends the recording at once, also while a write is being tried again.
 	stop context.CancelFunc
 }
@@ -29,11 +32,47 @@ type events struct {
 func newEvents(cfg Config) *events {
 	ctx, stop := context.WithCancel(context.Background())
 	b := record.NewBroadcaster(record.WithContext(ctx))
-	return &events{cfg.Client, b, b.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: cfg.NodeName}), cfg.NodeName, stop}
+	return &events{cfg.Client, b, b.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: cfg.NodeName}), cfg.NodeName, eventRate(cfg.Kubelet), stop}
 }
 
 func (e *events) start(context.Context) {
-	e.broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: e.client.CoreV1().Events("")})
+	var sink record.EventSink = &typedcorev1.EventSinkImpl{Interface: e.client.CoreV1().Events("")}
+	if e.limit != nil {
+		sink = limitedSink{sink, e.limit}
+	}
+	e.broadcaster.StartRecordingToSink(sink)
+}
+
+// eventRate bounds how often events are written; nil does not.
+func eventRate(c *kubeletconfig.KubeletConfiguration) flowcontrol.RateLimiter {
+	if *c.EventRecordQPS == 0 {
+		return nil
+	}
+	return flowcontrol.NewTokenBucketRateLimiter(float32(*c.EventRecordQPS), int(c.EventBurst))
+}
+
+// limitedSink writes no more events than the limit lets through; what comes meanwhile waits in the broadcaster, whose queue is bounded.
+type limitedSink struct {
+	record.EventSink
+	limit flowcontrol.RateLimiter
+}
+
+// Create implements record.EventSink.
+func (s limitedSink) Create(event *v1.Event) (*v1.Event, error) {
+	s.limit.Accept()
+	return s.EventSink.Create(event)
+}
+
+// Update implements record.EventSink.
+func (s limitedSink) Update(event *v1.Event) (*v1.Event, error) {
+	s.limit.Accept()
+	return s.EventSink.Update(event)
+}
+
+// Patch implements record.EventSink.
+func (s limitedSink) Patch(event *v1.Event, data []byte) (*v1.Event, error) {
+	s.limit.Accept()
+	return s.EventSink.Patch(event, data)
 }
 
 // pod records an event on a pod, or on one of its containers.

@@ -85,7 +85,6 @@ type Plugins struct {
 
 // Where things are on a node, as everything around Kubernetes expects it.
 const (
-	logRoot     = "/var/log/pods"
 	linkRoot    = "/var/log/containers"
 	logDir      = "/var/log"
 	cgroupMount = "/sys/fs/cgroup"
@@ -135,7 +134,10 @@ type Kubelet struct {
 
 // New puts a kubelet together. It starts nothing.
 func New(cfg Config) (*Kubelet, error) {
-	client, err := cri.Dial(cfg.Kubelet.ContainerRuntimeEndpoint, cri.NewMetrics(cfg.Clock, cfg.Metrics), cfg.Tracing.Dial()...)
+	client, err := cri.Dial(cri.Target{
+		Endpoint: cfg.Kubelet.ContainerRuntimeEndpoint, Images: cfg.Kubelet.ImageServiceEndpoint, Timeout: cfg.Kubelet.RuntimeRequestTimeout.Duration,
+		Options: cfg.Tracing.Dial(),
+	}, cri.NewMetrics(cfg.Clock, cfg.Metrics))
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +199,7 @@ func New(cfg Config) (*Kubelet, error) {
 // resources reads what the node gives to pods out of the machine and the configuration.
 func (k *Kubelet) resources() error {
 	c := k.cfg.Kubelet
-	capacity := k.machine.Capacity(c.MaxPods)
+	capacity := k.machine.Capacity(k.maxPods())
 	var err error
 	if k.kept, err = reservations(c, capacity); err != nil {
 		return err
@@ -210,6 +212,15 @@ func (k *Kubelet) resources() error {
 	return err
 }
 
+// maxPods is how many pods may be on the node.
+func (k *Kubelet) maxPods() int32 {
+	c := k.cfg.Kubelet
+	if c.PodsPerCore == 0 {
+		return c.MaxPods
+	}
+	return int32(min(int64(c.MaxPods), int64(c.PodsPerCore)*int64(k.machine.CPUs)))
+}
+
 func (k *Kubelet) allocatable() v1.ResourceList { return k.limits }
 
 func (k *Kubelet) nodeConfig() node.Config {
@@ -218,11 +229,11 @@ func (k *Kubelet) nodeConfig() node.Config {
 	info.KubeletVersion = k.cfg.Version
 	return node.Config{
 		Client: k.cfg.Client, Clock: k.cfg.Clock, Log: k.cfg.Log, Name: k.cfg.NodeName, Hostname: k.cfg.Hostname, IPs: k.cfg.NodeIPs,
-		Port: c.Port, Labels: k.cfg.Labels, Taints: c.RegisterWithTaints, Capacity: k.machine.Capacity(c.MaxPods), Allocatable: k.limits, Devices: k.hardware.devices.Resources, VolumesInUse: k.drivers.InUse,
+		Port: c.Port, Labels: k.cfg.Labels, Taints: c.RegisterWithTaints, ProviderID: c.ProviderID, Registered: !*c.RegisterNode, Capacity: k.machine.Capacity(k.maxPods()), Allocatable: k.limits, Devices: k.hardware.devices.Resources, VolumesInUse: k.drivers.InUse,
 		Info: info, RuntimeVersion: k.runtime.version, Handlers: k.runtime.handlers, Features: k.runtime.features, Ready: k.ready,
 		Pressures: k.pressures,
 		Images:    k.runtime.images,
-		Period:    c.NodeStatusUpdateFrequency.Duration, LeaseDuration: time.Duration(c.NodeLeaseDurationSeconds) * time.Second,
+		Period:    c.NodeStatusUpdateFrequency.Duration, ReportPeriod: c.NodeStatusReportFrequency.Duration, LeaseDuration: time.Duration(c.NodeLeaseDurationSeconds) * time.Second,
 	}
 }
 
@@ -278,7 +289,9 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	g.Go(func() error {
 		return podresources.New(filepath.Join(k.cfg.RootDir, "pod-resources", "kubelet.sock"), resources{k}).Run(ctx)
 	})
-	g.Go(func() error { return serve.Run(ctx) })
+	if *k.cfg.Kubelet.EnableServer {
+		g.Go(func() error { return serve.Run(ctx) })
+	}
 	g.Go(func() error { return k.health(ctx, serve.Health()) })
 	g.Go(func() error { return k.status.Run(ctx) })
 	g.Go(func() error { return k.objects.Run(ctx) })
@@ -369,10 +382,18 @@ func (k *Kubelet) workerConfig() worker.Config {
 		DNS: dns.Settings{
 			ClusterDNS: c.ClusterDNS, ClusterDomain: c.ClusterDomain, ResolvConf: deref(c.ResolverConfig), NodeIPs: k.cfg.NodeIPs,
 		},
-		ClusterDomain: c.ClusterDomain, HostIPs: k.cfg.NodeIPs, RootDir: k.cfg.RootDir, LogRoot: logRoot, LinkRoot: linkRoot,
+		ClusterDomain: c.ClusterDomain, HostIPs: k.cfg.NodeIPs, RootDir: k.cfg.RootDir, LogRoot: c.PodLogsDir, LinkRoot: linkRoot,
 		SeccompRoot: filepath.Join(k.cfg.RootDir, "seccomp"), SeccompDefault: c.SeccompDefault != nil && *c.SeccompDefault,
-		Node: k.qos, RuntimeName: "containerd", RecursiveReadOnly: k.runtime.recursiveReadOnly,
+		MaxBackoff: maxBackoff(c), Node: k.qos, RuntimeName: "containerd", RecursiveReadOnly: k.runtime.recursiveReadOnly,
 	}
+}
+
+// maxBackoff is the longest that a container waits for its next start; 0 is Kubernetes' own.
+func maxBackoff(c *kubeletconfig.KubeletConfiguration) time.Duration {
+	if c.CrashLoopBackOff.MaxContainerRestartPeriod == nil {
+		return 0
+	}
+	return c.CrashLoopBackOff.MaxContainerRestartPeriod.Duration
 }
 
 // parallelPulls is how many images may be pulled at a time; 0 means any number.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
@@ -50,7 +51,7 @@ func TestImagesOfAHungRuntime(t *testing.T) {
 	go func() { _ = server.Serve(l) }()
 	defer server.Stop()
 	defer close(m.end)
-	client, err := cri.Dial(socket, cri.NewMetrics(clock.Real(), prometheus.NewRegistry()))
+	client, err := cri.Dial(cri.Target{Endpoint: socket, Timeout: time.Minute}, cri.NewMetrics(clock.Real(), prometheus.NewRegistry()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ func (k *Kubelet) upkeep() error {
 		return fmt.Errorf("containerLogMaxSize: %w", err)
 	}
 	k.logs, err = logs.New(logs.Config{
-		Runtime: containerLogs{k.runtime.client}, Clock: k.cfg.Clock, Log: k.cfg.Log, Root: logRoot, Links: linkRoot,
+		Runtime: containerLogs{k.runtime.client}, Clock: k.cfg.Clock, Log: k.cfg.Log, Root: c.PodLogsDir, Links: linkRoot,
 		MaxSize: size.Value(), MaxFiles: int(*c.ContainerLogMaxFiles), Period: c.ContainerLogMonitorInterval.Duration,
 	})
 	if err != nil {

@@ -152,9 +152,12 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err := os.MkdirAll(o.rootDir, 0o750); err != nil {
 		return fmt.Errorf("--root-dir: %w", err)
 	}
+	log := daemon.NewLog(stderr, o.Verbosity)
+	if err := prepareProcess(c, log); err != nil {
+		return err
+	}
 	registry := daemon.NewMetrics()
 	name := strings.ToLower(strings.TrimSpace(hostname))
-	log := daemon.NewLog(stderr, o.Verbosity)
 	spans, err := daemon.NewTracing(ctx, c.Tracing, "kubelet", hostname)
 	if err != nil {
 		return err
@@ -164,7 +167,7 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 			log.Info("Last spans are lost", "err", err)
 		}
 	}()
-	id := &identity{options: o, tracing: spans, config: certificates.Config{NodeName: name, Dir: o.certDir, Clock: clock.Real(), Log: log, Metrics: registry}}
+	id := &identity{options: o, tracing: spans, qps: c.KubeAPIQPS, burst: c.KubeAPIBurst, config: certificates.Config{NodeName: name, Dir: o.certDir, Clock: clock.Real(), Log: log, Metrics: registry}}
 	client, err := id.client(ctx)
 	if err != nil {
 		return err

@@ -4,7 +4,9 @@
 package command
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"time"
 
@@ -29,6 +31,9 @@ func load(file string) (*kubeletconfig.KubeletConfiguration, error) {
 			return nil, fmt.Errorf("configuration %s: is %s %s, not %s KubeletConfiguration", file, c.APIVersion, c.Kind, kubeletconfig.SchemeGroupVersion)
 		}
 	}
+	if err := refuse(c); err != nil {
+		return nil, fmt.Errorf("configuration %s: %w", file, err)
+	}
 	complete(c)
 	return c, nil
 }
@@ -49,6 +54,8 @@ func complete(c *kubeletconfig.KubeletConfiguration) {
 	orDuration(&c.Authorization.Webhook.CacheUnauthorizedTTL, 30*time.Second)
 	orDuration(&c.FileCheckFrequency, 20*time.Second)
 	orDuration(&c.HTTPCheckFrequency, 20*time.Second)
+	// Who has the status looked at in a period of their own wants it written as often.
+	orDuration(&c.NodeStatusReportFrequency, cmp.Or(c.NodeStatusUpdateFrequency.Duration, 5*time.Minute))
 	orDuration(&c.NodeStatusUpdateFrequency, 10*time.Second)
 	orElse(&c.NodeLeaseDurationSeconds, 40)
 	orElse(&c.MaxPods, 110)
@@ -70,7 +77,12 @@ func complete(c *kubeletconfig.KubeletConfiguration) {
 	}
 	orElse(&c.ContainerRuntimeEndpoint, "unix:///run/containerd/containerd.sock")
 	orPointer(&c.ResolverConfig, "/etc/resolv.conf")
-	orDuration(&c.StreamingConnectionIdleTimeout, 4*time.Hour)
+	orDuration(&c.RuntimeRequestTimeout, 2*time.Minute)
+	orElse(&c.PodLogsDir, "/var/log/pods")
+	orPointer(&c.EventRecordQPS, 50)
+	orElse(&c.EventBurst, 100)
+	orElse(&c.KubeAPIBurst, 100)
+	orPointer(&c.OOMScoreAdj, -999)
 	orElse(&c.ContainerLogMaxSize, "10Mi")
 	orPointer(&c.ContainerLogMaxFiles, 5)
 	if c.ContainerLogMonitorInterval == nil {
@@ -85,11 +97,19 @@ func complete(c *kubeletconfig.KubeletConfiguration) {
 	orDuration(&c.EvictionPressureTransitionPeriod, 5*time.Minute)
 	orPointer(&c.NodeStatusMaxImages, 50)
 	orPointer(&c.RegisterNode, true)
-	if c.EvictionHard == nil {
-		c.EvictionHard = map[string]string{
-			"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%", "imagefs.available": "15%", "imagefs.inodesFree": "5%",
-		}
+	completeEviction(c)
+}
+
+// completeEviction fills in thresholds: all if there are none, else those that are missing if that is asked for.
+func completeEviction(c *kubeletconfig.KubeletConfiguration) {
+	defaults := map[string]string{
+		"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%", "imagefs.available": "15%", "imagefs.inodesFree": "5%",
 	}
+	if c.EvictionHard != nil && (c.MergeDefaultEvictionSettings == nil || !*c.MergeDefaultEvictionSettings) {
+		return
+	}
+	maps.Copy(defaults, c.EvictionHard)
+	c.EvictionHard = defaults
 }
 
 func orElse[T comparable](field *T, value T) {

@@ -24,6 +24,9 @@ type identity struct {
 	managers []*certificates.Manager // to be run
 	rest     *rest.Config
 	tracing  *daemon.Tracing
+	// qps and burst bound the requests to the API server; nil does not.
+	qps   *int32
+	burst int32
 }
 
 // client is the kubelet's client of the API server, made with the credentials
@@ -40,9 +43,12 @@ func (i *identity) client(ctx context.Context) (kubernetes.Interface, error) {
 	if i.rest, err = i.load(); err != nil {
 		return nil, err
 	}
-	traced := rest.CopyConfig(i.rest)
-	i.tracing.Client(traced)
-	client, err := kubernetes.NewForConfig(traced)
+	own := rest.CopyConfig(i.rest)
+	i.tracing.Client(own)
+	if i.qps != nil {
+		own.QPS, own.Burst = float32(*i.qps), int(i.burst)
+	}
+	client, err := kubernetes.NewForConfig(own)
 	if err != nil {
 		return nil, fmt.Errorf("client: %w", err)
 	}

@@ -22,22 +22,49 @@ import (
 const (
 	maxMessage   = 16 << 20
 	maxReconnect = time.Second
-	callTimeout  = 2 * time.Minute
 	stopMargin   = 15 * time.Second
 )
 
 // Client talks to one container runtime. Connections are made at need and again after the runtime's restart.
 type Client struct {
-	conn    *grpc.ClientConn
+	conns   []*grpc.ClientConn
+	timeout time.Duration
 	Runtime runtimeapi.RuntimeServiceClient
 	Images  runtimeapi.ImageServiceClient
 	// making is held for reading while a sandbox is made.
 	making sync.RWMutex
 }
 
-// Dial makes a client of the runtime at endpoint, for example unix:///run/containerd/containerd.sock.
-// It does not wait for a connection. Options are added to those of the connection.
-func Dial(endpoint string, m *Metrics, options ...grpc.DialOption) (*Client, error) {
+// Target says which runtime to talk to, and how long it has.
+type Target struct {
+	// Endpoint is of the runtime, for example unix:///run/containerd/containerd.sock; Images of its images, if that is another.
+	Endpoint, Images string
+	// Timeout is of a call, but those that take as long as what they are for: pulls, and what runs in containers.
+	Timeout time.Duration
+	// Options are added to those of the connection.
+	Options []grpc.DialOption
+}
+
+// Dial makes a client of the runtime. It does not wait for a connection.
+func Dial(t Target, m *Metrics) (*Client, error) {
+	m.timeout = t.Timeout
+	runtime, err := dial(t.Endpoint, m, t.Options)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{conns: []*grpc.ClientConn{runtime}, timeout: t.Timeout, Runtime: runtimeapi.NewRuntimeServiceClient(runtime), Images: runtimeapi.NewImageServiceClient(runtime)}
+	if t.Images == "" || t.Images == t.Endpoint {
+		return c, nil
+	}
+	images, err := dial(t.Images, m, t.Options)
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	c.conns, c.Images = append(c.conns, images), runtimeapi.NewImageServiceClient(images)
+	return c, nil
+}
+
+func dial(endpoint string, m *Metrics, options []grpc.DialOption) (*grpc.ClientConn, error) {
 	if strings.HasPrefix(endpoint, "/") {
 		endpoint = "unix://" + endpoint
 	}
@@ -54,11 +81,17 @@ func Dial(endpoint string, m *Metrics, options ...grpc.DialOption) (*Client, err
 	if err != nil {
 		return nil, fmt.Errorf("runtime endpoint %q: %w", endpoint, err)
 	}
-	return &Client{conn: conn, Runtime: runtimeapi.NewRuntimeServiceClient(conn), Images: runtimeapi.NewImageServiceClient(conn)}, nil
+	return conn, nil
 }
 
-// Close ends the connection.
-func (c *Client) Close() error { return c.conn.Close() }
+// Close ends the connections.
+func (c *Client) Close() error {
+	var errs []error
+	for _, conn := range c.conns {
+		errs = append(errs, conn.Close())
+	}
+	return errors.Join(errs...)
+}
 
 // NotFound tells whether the runtime said that the sandbox, container or image does not exist.
 func NotFound(err error) bool { return status.Code(err) == codes.NotFound }
@@ -73,14 +106,14 @@ func Message(err error) string {
 
 // Version returns the runtime's name and version.
 func (c *Client) Version(ctx context.Context) (*runtimeapi.VersionResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	return c.Runtime.Version(ctx, &runtimeapi.VersionRequest{Version: "0.1.0"})
 }
 
 // RunSandbox creates and starts a sandbox.
 func (c *Client) RunSandbox(ctx context.Context, cfg *runtimeapi.PodSandboxConfig, handler string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*c.timeout)
 	defer cancel()
 	c.making.RLock()
 	defer c.making.RUnlock()
@@ -102,7 +135,7 @@ func (c *Client) Quietly(f func() error) (ran bool, err error) {
 
 // StopSandbox stops what runs in a sandbox and takes its network down. A sandbox that is gone is stopped.
 func (c *Client) StopSandbox(ctx context.Context, id string) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	_, err := c.Runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
 	return ignoreNotFound(err)
@@ -110,7 +143,7 @@ func (c *Client) StopSandbox(ctx context.Context, id string) error {
 
 // RemoveSandbox removes a stopped sandbox with its containers.
 func (c *Client) RemoveSandbox(ctx context.Context, id string) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	_, err := c.Runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
 	return ignoreNotFound(err)
@@ -118,7 +151,7 @@ func (c *Client) RemoveSandbox(ctx context.Context, id string) error {
 
 // CreateContainer creates a container in a sandbox.
 func (c *Client) CreateContainer(ctx context.Context, sandbox string, cfg *runtimeapi.ContainerConfig, sc *runtimeapi.PodSandboxConfig) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	r, err := c.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: sandbox, Config: cfg, SandboxConfig: sc})
 	if err != nil {
@@ -129,7 +162,7 @@ func (c *Client) CreateContainer(ctx context.Context, sandbox string, cfg *runti
 
 // StartContainer starts a created container.
 func (c *Client) StartContainer(ctx context.Context, id string) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	_, err := c.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id})
 	return err
@@ -145,7 +178,7 @@ func (c *Client) StopContainer(ctx context.Context, id string, grace time.Durati
 
 // RemoveContainer removes a stopped container. Its log stays.
 func (c *Client) RemoveContainer(ctx context.Context, id string) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	_, err := c.Runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id})
 	return ignoreNotFound(err)
@@ -153,7 +186,7 @@ func (c *Client) RemoveContainer(ctx context.Context, id string) error {
 
 // UpdateResources changes the resources of a running container.
 func (c *Client) UpdateResources(ctx context.Context, id string, r *runtimeapi.LinuxContainerResources) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	_, err := c.Runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: r})
 	return err
@@ -161,7 +194,7 @@ func (c *Client) UpdateResources(ctx context.Context, id string, r *runtimeapi.L
 
 // MemoryUsage is what a container uses now, in bytes.
 func (c *Client) MemoryUsage(ctx context.Context, id string) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	r, err := c.Runtime.ContainerStats(ctx, &runtimeapi.ContainerStatsRequest{ContainerId: id})
 	if err != nil {
@@ -187,7 +220,7 @@ func (c *Client) Run(ctx context.Context, id string, command []string, timeout t
 
 // ImageStatus returns an image that is on the node, or nil.
 func (c *Client) ImageStatus(ctx context.Context, spec *runtimeapi.ImageSpec) (*runtimeapi.Image, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	r, err := c.Images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: spec})
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 // Digest lists all that the runtime has of pods: by pod, a word that changes when the state of one of
 // its sandboxes or containers does.
 func (c *Client) Digest(ctx context.Context) (map[types.UID]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	boxes, err := c.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {

@@ -6,6 +6,7 @@ package cri
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
@@ -15,6 +16,7 @@ import (
 // Metrics are of the calls to the runtime: how many, how many failed, and how long the kubelet waited.
 type Metrics struct {
 	clock         clock.PassiveClock
+	timeout       time.Duration // of calls that have none
 	total, failed *prometheus.CounterVec
 	duration      *prometheus.HistogramVec
 }
@@ -40,7 +42,7 @@ func (m *Metrics) measure(ctx context.Context, method string, req, reply any, cc
 	name := operation(method)
 	if _, bounded := ctx.Deadline(); !bounded && name != "pull_image" {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, callTimeout)
+		ctx, cancel = context.WithTimeout(ctx, m.timeout)
 		defer cancel()
 	}
 	begun := m.clock.Now()

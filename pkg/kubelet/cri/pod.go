@@ -144,7 +144,7 @@ func (p *Pod) Bare() *v1.Pod {
 
 // Pod reads what the runtime has of a pod. A pod it knows nothing of gives an empty Pod.
 func (c *Client) Pod(ctx context.Context, uid types.UID) (*Pod, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	selector := map[string]string{LabelPodUID: string(uid)}
 	boxes, err := c.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{LabelSelector: selector}})

@@ -25,8 +25,6 @@ import (
 )
 
 const (
-	// statusPeriod is how often the status is written without a change.
-	statusPeriod = 5 * time.Minute
 	// retryPeriod is how soon a write that failed is tried again.
 	retryPeriod = 500 * time.Millisecond
 	// refreshTimeout is how long the API server has to say what the node is.
@@ -63,8 +61,12 @@ type Config struct {
 	Pressures func() map[v1.NodeConditionType]string
 	// Images are those on the node, the largest first.
 	Images func(ctx context.Context) []v1.ContainerImage
-	// Period is how often the status is looked at, LeaseDuration how long the Lease is good for.
-	Period, LeaseDuration time.Duration
+	// ProviderID is what a cloud provider knows the machine by; empty: it has none, or says so itself.
+	ProviderID string
+	// Registered tells that somebody else makes the node.
+	Registered bool
+	// Period is how often the status is looked at, ReportPeriod how often it is written without a change, LeaseDuration how long the Lease is good for.
+	Period, ReportPeriod, LeaseDuration time.Duration
 }
 
 // Node is the node's representative in the API.
@@ -120,8 +122,10 @@ func (n *Node) Refresh(ctx context.Context) (*v1.Node, error) {
 
 // Run registers the node and stands for it until ctx ends.
 func (n *Node) Run(ctx context.Context) error {
-	if err := n.register(ctx); err != nil {
-		return nil // it is tried until ctx ends
+	if !n.cfg.Registered {
+		if err := n.register(ctx); err != nil {
+			return nil // it is tried until ctx ends
+		}
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { n.renew(ctx) })
@@ -171,7 +175,7 @@ func (n *Node) tryRegister(ctx context.Context) error {
 			Name: n.cfg.Name, Labels: n.labels(),
 			Annotations: map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
 		},
-		Spec: v1.NodeSpec{Taints: n.cfg.Taints, Unschedulable: n.cfg.Unschedulable},
+		Spec: v1.NodeSpec{ProviderID: n.cfg.ProviderID, Taints: n.cfg.Taints, Unschedulable: n.cfg.Unschedulable},
 	}
 	want.Status = n.status(ctx, want)
 	got, err := n.cfg.Client.CoreV1().Nodes().Create(ctx, want, metav1.CreateOptions{})
@@ -221,7 +225,7 @@ func (n *Node) saw(node *v1.Node) {
 func (n *Node) update(ctx context.Context) error {
 	// From a cache of the server's: the answer is only compared with.
 	old, err := n.cfg.Client.CoreV1().Nodes().Get(ctx, n.cfg.Name, metav1.GetOptions{ResourceVersion: "0"})
-	if apierrors.IsNotFound(err) {
+	if apierrors.IsNotFound(err) && !n.cfg.Registered {
 		return n.tryRegister(ctx) // somebody deleted the node; the machine is still there
 	}
 	if err != nil {
@@ -231,7 +235,7 @@ func (n *Node) update(ctx context.Context) error {
 	want := old.DeepCopy()
 	want.Status = n.status(ctx, old)
 	now := n.cfg.Clock.Now()
-	if !n.differs(&old.Status, &want.Status) && now.Sub(n.written) < statusPeriod {
+	if !n.differs(&old.Status, &want.Status) && now.Sub(n.written) < n.cfg.ReportPeriod {
 		return nil
 	}
 	got, err := n.patch(ctx, old, want, "status")

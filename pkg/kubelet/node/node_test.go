@@ -37,6 +37,9 @@ type machine struct {
 	mu       sync.Mutex
 	err      error
 	pressure map[v1.NodeConditionType]string
+	// provider is the machine's ID there, registered tells that somebody else makes the node.
+	provider   string
+	registered bool
 }
 
 func (m *machine) set(err error, pressure map[v1.NodeConditionType]string) {
@@ -61,7 +64,7 @@ func start(t *testing.T, client kubernetes.Interface, m *machine) *node.Node {
 		Images: func(context.Context) []v1.ContainerImage {
 			return []v1.ContainerImage{{Names: []string{"a"}, SizeBytes: 1}}
 		},
-		Period: time.Hour, LeaseDuration: 40 * time.Second,
+		ProviderID: m.provider, Registered: m.registered, Period: time.Hour, ReportPeriod: time.Hour, LeaseDuration: 40 * time.Second,
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -195,6 +198,29 @@ func awaitLease(t *testing.T, client kubernetes.Interface) *coordinationv1.Lease
 	}
 	t.Fatal("there is no lease")
 	return nil
+}
+
+// TestProviderID: the node is made with what a cloud provider knows the machine by.
+func TestProviderID(t *testing.T) {
+	client := testserver.Start(t, testserver.Options{}).Client
+	start(t, client, &machine{provider: "cloud://zone/1"})
+	if got := await(t, client, "registration", func(*v1.Node) bool { return true }); got.Spec.ProviderID != "cloud://zone/1" {
+		t.Errorf("provider ID %q", got.Spec.ProviderID)
+	}
+}
+
+// TestRegisteredByAnother: a node that somebody else is to make is not made, and has its status once it is there.
+func TestRegisteredByAnother(t *testing.T) {
+	client := testserver.Start(t, testserver.Options{}).Client
+	start(t, client, &machine{registered: true})
+	made, err := client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"theirs": "1"}}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := await(t, client, "readiness", func(n *v1.Node) bool { return condition(n, v1.NodeReady).Status == v1.ConditionTrue })
+	if got.UID != made.UID || got.Labels["disk"] != "" {
+		t.Errorf("the kubelet made the node: labels %v", got.Labels)
+	}
 }
 
 // TestTakesOverItsNode: what others did to a node that is there already stays.

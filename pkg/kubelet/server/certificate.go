@@ -79,6 +79,9 @@ func tlsConfig(cfg Config) (*tls.Config, error) {
 		return nil, fmt.Errorf("tlsCipherSuites: %w", err)
 	}
 	c := &tls.Config{GetCertificate: get, MinVersion: version, CipherSuites: suites}
+	for _, id := range cfg.Kubelet.TLSCurvePreferences {
+		c.CurvePreferences = append(c.CurvePreferences, tls.CurveID(id))
+	}
 	if cfg.Kubelet.Authentication.X509.ClientCAFile != "" {
 		// The authenticator verifies it: a client with another CA's certificate may still bring a token.
 		c.ClientAuth = tls.RequestClientCert

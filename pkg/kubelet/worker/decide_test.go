@@ -175,7 +175,7 @@ func TestChangedImageIsStartedAnew(t *testing.T) {
 
 // TestBackoffIsOfTheImage: a container that is given another image does not wait for what the old one did.
 func TestBackoffIsOfTheImage(t *testing.T) {
-	w := newWorker(nil, "u")
+	w := newWorker(&Pool{}, "u")
 	old := w.backoff(&v1.Container{Name: "c", Image: "old"})
 	for range 5 {
 		old.Next(time.Time{}, time.Time{})
@@ -185,5 +185,18 @@ func TestBackoffIsOfTheImage(t *testing.T) {
 	}
 	if fresh := w.backoff(&v1.Container{Name: "c", Image: "new"}); *fresh != (restart.Backoff{}) {
 		t.Errorf("still waits %s", fresh.Delay())
+	}
+}
+
+// TestMaxBackoff: the node's configuration may bound how long a container waits.
+func TestMaxBackoff(t *testing.T) {
+	for most, want := range map[time.Duration]time.Duration{0: 40 * time.Second, 15 * time.Second: 15 * time.Second, time.Second: time.Second} {
+		b := newWorker(&Pool{cfg: Config{MaxBackoff: most}}, "u").backoff(&v1.Container{Name: "a"})
+		for range 3 {
+			b.Next(time.Time{}, time.Time{})
+		}
+		if b.Delay() != want {
+			t.Errorf("at most %v: %v after three starts", most, b.Delay())
+		}
 	}
 }

@@ -76,6 +76,8 @@ type Config struct {
 	// RecursiveReadOnly tells whether a handler supports recursive read-only mounts.
 	RecursiveReadOnly func(handler string) bool
 	SeccompDefault    bool
+	// MaxBackoff bounds how long a container waits for its next start; 0 is Kubernetes' own bound.
+	MaxBackoff time.Duration
 }
 
 // Pool has the workers of a node. It is safe for concurrent use.

@@ -256,7 +256,7 @@ func (w *worker) facts(l *look) Facts {
 func (w *worker) backoff(c *v1.Container) *restart.Backoff {
 	b := w.backoffs[c.Name]
 	if b == nil || b.image != c.Image {
-		b = &imageBackoff{image: c.Image}
+		b = &imageBackoff{image: c.Image, Backoff: restart.Backoff{Max: w.cfg.MaxBackoff}}
 		w.backoffs[c.Name] = b
 	}
 	return &b.Backoff

@@ -1,0 +1,99 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+)
+
+// unread are the fields of a KubeletConfiguration that nothing is done with, and why. Kubernetes' own documentation says of some that they
+// have no effect there either. Who sets one to anything but what it is by default is told.
+var unread = map[string]string{
+	"ConfigMapAndSecretChangeDetectionStrategy": "what pods refer to is always watched",
+	"ContainerLogMaxWorkers":                    "logs are looked after one by one",
+	"ContentType":                               "requests are protobuf, and JSON of custom resources",
+	"EnableDebugFlagsHandler":                   "the log level is that of the start",
+	"HairpinMode":                               "the pod network sees to it, whosever it is",
+	"IPTablesDropBit":                           "has no effect in Kubernetes",
+	"IPTablesMasqueradeBit":                     "has no effect in Kubernetes",
+	"KernelMemcgNotification":                   "memory is measured periodically, as by default",
+	"LocalStorageCapacityIsolation":             "local storage is always measured",
+	"Logging":                                   "logs are JSON on the standard error, of the level of -v",
+	"MakeIPTablesUtilChains":                    "nothing here uses iptables",
+	"MaxOpenFiles":                              "the limit is that which the process is started with, of which it takes all",
+	"PodCIDR":                                   "comes from the API server",
+	"QOSReserved":                               "an alpha feature of Kubernetes, off there",
+	"ShowHiddenMetricsForVersion":               "there are no hidden metrics",
+	"StreamingConnectionIdleTimeout":            "has no effect in Kubernetes",
+	"SyncFrequency":                             "pods are looked at when something happens to them",
+	"VolumePluginDir":                           "FlexVolume is not supported",
+	"VolumeStatsAggPeriod":                      "volumes are measured when somebody asks",
+}
+
+// ignored tells of the fields that are set and not read, in order.
+func ignored(c *kubeletconfig.KubeletConfiguration) []string {
+	var out []string
+	v := reflect.ValueOf(c).Elem()
+	for _, name := range slices.Sorted(maps.Keys(unread)) {
+		if !v.FieldByName(name).IsZero() {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+const (
+	leastRestart, mostRestart = time.Second, 5 * time.Minute
+	leastOOM, mostOOM         = -1000, 1000
+)
+
+// refuse finds what a configuration must not ask for: values that Kubernetes refuses, and what is not to be had here
+// and whose absence would surprise who asked for it.
+func refuse(c *kubeletconfig.KubeletConfiguration) error {
+	var errs field.ErrorList
+	require := func(ok bool, name string, value any, detail string) {
+		if !ok {
+			errs = append(errs, field.Invalid(field.NewPath(name), value, detail))
+		}
+	}
+	off := func(b *bool) bool { return b != nil && !*b }
+	on := func(b *bool) bool { return b != nil && *b }
+	require(!off(c.CgroupsPerQOS), "cgroupsPerQOS", false, "there is always a cgroup for each class of pods")
+	require(!off(c.EnableControllerAttachDetach), "enableControllerAttachDetach", false, "volumes are attached by the controller manager")
+	require(!on(c.EnableSystemLogQuery), "enableSystemLogQuery", true, "the journal is not read")
+	require(c.KubeletCgroups == "", "kubeletCgroups", c.KubeletCgroups, "the kubelet stays where it is started")
+	require(c.SystemCgroups == "", "systemCgroups", c.SystemCgroups, "processes of the system are not moved")
+	require(c.ReadOnlyPort == 0, "readOnlyPort", c.ReadOnlyPort, "there is no port without authentication")
+	require(!c.RunOnce, "runOnce", true, "pods are not run without an end to it")
+	require(c.PodsPerCore >= 0, "podsPerCore", c.PodsPerCore, "must not be negative")
+	require(c.EventBurst >= 0, "eventBurst", c.EventBurst, "must not be negative")
+	require(c.KubeAPIBurst >= 0, "kubeAPIBurst", c.KubeAPIBurst, "must not be negative")
+	for name, qps := range map[string]*int32{"eventRecordQPS": c.EventRecordQPS, "kubeAPIQPS": c.KubeAPIQPS} {
+		require(qps == nil || *qps >= 0, name, qps, "must not be negative")
+	}
+	if adj := c.OOMScoreAdj; adj != nil {
+		require(*adj >= leastOOM && *adj <= mostOOM, "oomScoreAdj", *adj, fmt.Sprintf("must be in %d to %d", leastOOM, mostOOM))
+	}
+	if dir := c.PodLogsDir; dir != "" {
+		require(filepath.IsAbs(dir) && ascii(dir), "podLogsDir", dir, "must be an absolute path of ASCII characters")
+		require(filepath.Clean(dir) == dir || filepath.Clean(dir)+"/" == dir, "podLogsDir", dir, "must be a path in its shortest form")
+	}
+	if most := c.CrashLoopBackOff.MaxContainerRestartPeriod; most != nil {
+		require(most.Duration >= leastRestart && most.Duration <= mostRestart, "crashLoopBackOff.maxContainerRestartPeriod", most.Duration.String(),
+			fmt.Sprintf("must be in %v to %v", leastRestart, mostRestart))
+	}
+	return errs.ToAggregate()
+}
+
+func ascii(s string) bool {
+	return !slices.ContainsFunc([]byte(s), func(b byte) bool { return b > '~' || b < ' ' })
+}

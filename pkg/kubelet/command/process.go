@@ -1,0 +1,74 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+
+	"keelson.dev/keelson/pkg/kubelet/cgroup"
+)
+
+const cgroupMount = "/sys/fs/cgroup"
+
+// prepareProcess brings the process, and what it stands on, to what the configuration says.
+func prepareProcess(c *kubeletconfig.KubeletConfiguration, log *slog.Logger) error {
+	for _, name := range ignored(c) {
+		log.Warn("Field of the configuration is not read", "field", name, "reason", unread[name])
+	}
+	// Asked for, and not by default as in Kubernetes: here cgroup v1 is as good.
+	if c.FailCgroupV1 != nil && *c.FailCgroupV1 && !cgroup.Unified(cgroupMount) {
+		return errors.New("failCgroupV1: the machine has cgroup v1")
+	}
+	if c.ProtectKernelDefaults {
+		if err := checkKernel("/proc/sys"); err != nil {
+			return fmt.Errorf("protectKernelDefaults: %w", err)
+		}
+	}
+	// When memory runs out others are to end before who could end them in order. Not everybody may ask for that.
+	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(strconv.Itoa(int(*c.OOMScoreAdj))), 0o600); err != nil {
+		log.Warn("The kernel may end the kubelet like any other process", "err", err)
+	}
+	if c.EnableContentionProfiling && *c.EnableDebuggingHandlers {
+		runtime.SetBlockProfileRate(1)
+	}
+	return nil
+}
+
+// kernelDefaults are the parameters of the kernel that Kubernetes counts upon. They are the machine's, and so
+// never set here: only protectKernelDefaults asks about them.
+var kernelDefaults = map[string]int{
+	"vm/overcommit_memory":      1,
+	"vm/panic_on_oom":           0,
+	"kernel/panic":              10,
+	"kernel/panic_on_oops":      1,
+	"kernel/keys/root_maxkeys":  1_000_000,
+	"kernel/keys/root_maxbytes": 25_000_000,
+}
+
+// checkKernel tells of all parameters that are not as Kubernetes counts upon.
+func checkKernel(root string) error {
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(kernelDefaults)) {
+		b, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			errs = append(errs, fmt.Errorf("kernel flag: %w", err))
+			continue
+		}
+		if is, want := strings.TrimSpace(string(b)), strconv.Itoa(kernelDefaults[name]); is != want {
+			errs = append(errs, fmt.Errorf("invalid kernel flag: %s, expected value: %s, actual value: %s", name, want, is))
+		}
+	}
+	return errors.Join(errs...)
+}
