@@ -244,6 +244,9 @@ func (r *runtime) exec(ctx context.Context, id string, command []string) (output
 		timeout = max(deadline.Sub(r.clock.Now()), time.Second)
 	}
 	resp, err := r.client.Run(ctx, id, command, timeout)
+	if cri.TimedOut(err) { // by the runtime's clock, which may be ahead
+		return "", 0, fmt.Errorf("%s: %w", cri.Message(err), context.DeadlineExceeded)
+	}
 	if err != nil {
 		return "", 0, errors.New(cri.Message(err))
 	}

@@ -96,6 +96,9 @@ func (c *Client) Close() error {
 // NotFound tells whether the runtime said that the sandbox, container or image does not exist.
 func NotFound(err error) bool { return status.Code(err) == codes.NotFound }
 
+// TimedOut tells whether a call, or what the runtime did for it, took too long.
+func TimedOut(err error) bool { return status.Code(err) == codes.DeadlineExceeded }
+
 // Message is what the runtime said, without the wrapping of the transport.
 func Message(err error) string {
 	if s, ok := status.FromError(err); ok {

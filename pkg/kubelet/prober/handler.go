@@ -42,16 +42,31 @@ type Target struct {
 
 // Handler carries out probes and lifecycle handlers. It is safe for concurrent use.
 type Handler struct {
-	// Exec runs a command in a container and returns its output and exit code.
+	// Exec runs a command in a container and returns its output and exit code. When it took too long the error is a context.DeadlineExceeded.
 	Exec  func(ctx context.Context, containerID string, command []string) (output string, exit int32, err error)
 	Clock clock.Clock
 }
 
-// Probe asks once. The message says what was wrong.
-func (h *Handler) Probe(ctx context.Context, t Target, p *v1.Probe) (ok bool, message string) {
+// Probe asks once. The message says what was wrong. An error is no answer: the container could not be asked.
+func (h *Handler) Probe(ctx context.Context, t Target, p *v1.Probe) (ok bool, message string, err error) {
 	switch {
 	case p.Exec != nil:
 		return h.exec(ctx, t, p.Exec.Command)
+	case p.HTTPGet != nil:
+		_, err = portOf(p.HTTPGet.Port, t.Container)
+	case p.TCPSocket != nil:
+		_, err = portOf(p.TCPSocket.Port, t.Container)
+	}
+	if err != nil {
+		return false, "", err
+	}
+	ok, message = h.reach(ctx, t, p)
+	return ok, message, nil
+}
+
+// reach asks over the network.
+func (h *Handler) reach(ctx context.Context, t Target, p *v1.Probe) (ok bool, message string) {
+	switch {
 	case p.HTTPGet != nil:
 		status, body, err := h.get(ctx, t, p.HTTPGet)
 		switch {
@@ -69,15 +84,15 @@ func (h *Handler) Probe(ctx context.Context, t Target, p *v1.Probe) (ok bool, me
 	return false, "missing probe handler"
 }
 
-func (h *Handler) exec(ctx context.Context, t Target, command []string) (bool, string) {
+func (h *Handler) exec(ctx context.Context, t Target, command []string) (bool, string, error) {
 	output, exit, err := h.Exec(ctx, t.ID, command)
 	switch {
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return false, fmt.Sprintf("command timed out: %q timed out", strings.Join(command, " "))
+	case errors.Is(ctx.Err(), context.DeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+		return false, fmt.Sprintf("command timed out: %q timed out", strings.Join(command, " ")), nil
 	case err != nil:
-		return false, err.Error()
+		return false, "", err
 	}
-	return exit == 0, output
+	return exit == 0, output, nil
 }
 
 func (h *Handler) get(ctx context.Context, t Target, g *v1.HTTPGetAction) (status int, body string, err error) {

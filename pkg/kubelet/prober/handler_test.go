@@ -6,6 +6,7 @@ package prober
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -56,7 +57,11 @@ func TestHTTP(t *testing.T) {
 	h := &Handler{}
 	ask := func(g v1.HTTPGetAction) (bool, string) {
 		seen = nil
-		return h.Probe(t.Context(), target, &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &g}})
+		ok, text, err := h.Probe(t.Context(), target, &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &g}})
+		if err != nil {
+			return false, err.Error()
+		}
+		return ok, text
 	}
 	for name, c := range map[string]struct {
 		g    v1.HTTPGetAction
@@ -87,7 +92,7 @@ func TestHTTP(t *testing.T) {
 
 func TestHTTPSAsksForNoIdentity(t *testing.T) {
 	target, port := serve(t, http.NotFoundHandler(), (*httptest.Server).StartTLS)
-	ok, text := (&Handler{}).Probe(t.Context(), target, &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Scheme: v1.URISchemeHTTPS, Port: port}}})
+	ok, text, _ := (&Handler{}).Probe(t.Context(), target, &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Scheme: v1.URISchemeHTTPS, Port: port}}})
 	if ok || text != "HTTP probe failed with statuscode: 404" {
 		t.Errorf("%t %q", ok, text)
 	}
@@ -101,7 +106,11 @@ func TestTCP(t *testing.T) {
 	defer l.Close()
 	probe := func(port int) (bool, string) {
 		target := Target{Container: &v1.Container{}, IP: "127.0.0.1"}
-		return (&Handler{}).Probe(t.Context(), target, &v1.Probe{ProbeHandler: v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt(port)}}})
+		ok, text, err := (&Handler{}).Probe(t.Context(), target, &v1.Probe{ProbeHandler: v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt(port)}}})
+		if err != nil {
+			t.Error(err)
+		}
+		return ok, text
 	}
 	if ok, text := probe(l.Addr().(*net.TCPAddr).Port); !ok {
 		t.Errorf("a port that is listened at: %s", text)
@@ -125,7 +134,7 @@ func TestGRPC(t *testing.T) {
 	target := Target{Container: &v1.Container{}, IP: "127.0.0.1"}
 	for service, want := range map[string]string{"": "", "down": `service unhealthy (responded with "NOT_SERVING")`, "none": "error: health rpc probe failed: rpc error: code = NotFound desc = unknown service"} {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-		ok, text := (&Handler{}).Probe(ctx, target, &v1.Probe{ProbeHandler: v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: int32(l.Addr().(*net.TCPAddr).Port), Service: &service}}})
+		ok, text, _ := (&Handler{}).Probe(ctx, target, &v1.Probe{ProbeHandler: v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: int32(l.Addr().(*net.TCPAddr).Port), Service: &service}}})
 		cancel()
 		if ok != (want == "") || text != want {
 			t.Errorf("service %q: %t %q, want %q", service, ok, text, want)
@@ -144,7 +153,7 @@ func TestExec(t *testing.T) {
 	}{
 		"success": {"fine", 0, nil, true, "fine"},
 		"failure": {"no such file", 1, nil, false, "no such file"},
-		"error":   {"", 0, errors.New("container is gone"), false, "container is gone"},
+		"late":    {"", 0, fmt.Errorf("the runtime: %w", context.DeadlineExceeded), false, `command timed out: "cat /f" timed out`},
 	} {
 		h := &Handler{Exec: func(_ context.Context, id string, command []string) (string, int32, error) {
 			if id != "id" || len(command) != 2 {
@@ -152,15 +161,22 @@ func TestExec(t *testing.T) {
 			}
 			return c.output, c.exit, c.err
 		}}
-		if ok, text := h.Probe(t.Context(), Target{ID: "id"}, probe); ok != c.ok || text != c.want {
-			t.Errorf("%s: %t %q", name, ok, text)
+		if ok, text, err := h.Probe(t.Context(), Target{ID: "id"}, probe); ok != c.ok || text != c.want || err != nil {
+			t.Errorf("%s: %t %q %v", name, ok, text, err)
 		}
 	}
 	late, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0))
 	defer cancel()
 	h := &Handler{Exec: func(context.Context, string, []string) (string, int32, error) { return "", 0, errors.New("cut") }}
-	if ok, text := h.Probe(late, Target{ID: "id"}, probe); ok || text != `command timed out: "cat /f" timed out` {
-		t.Errorf("timeout: %t %q", ok, text)
+	if ok, text, err := h.Probe(late, Target{ID: "id"}, probe); ok || text != `command timed out: "cat /f" timed out` || err != nil {
+		t.Errorf("timeout: %t %q %v", ok, text, err)
+	}
+	if ok, text, err := h.Probe(t.Context(), Target{ID: "id"}, probe); ok || text != "" || err == nil || err.Error() != "cut" {
+		t.Errorf("a runtime that fails: %t %q %v", ok, text, err)
+	}
+	http := &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromString("nowhere")}}}
+	if ok, _, err := h.Probe(t.Context(), Target{Container: &v1.Container{}, IP: "127.0.0.1"}, http); ok || err == nil {
+		t.Errorf("a port that there is not: %t, %v", ok, err)
 	}
 }
 

@@ -173,9 +173,13 @@ func (m *Manager) probe(ctx context.Context, r *run, kind Kind, p *v1.Probe) {
 			return
 		}
 		delay = max(seconds(p.PeriodSeconds), time.Second)
-		ok, message := m.ask(ctx, r, p)
+		ok, message, err := m.ask(ctx, r, p)
 		if ctx.Err() != nil {
 			return
+		}
+		if err != nil { // says nothing of the container
+			m.cfg.Event(r.pod, r.spec.Name, v1.EventTypeWarning, "Unhealthy", fmt.Sprintf("%s probe errored and resulted in unknown state: %v", kind, err))
+			continue
 		}
 		if !ok {
 			m.cfg.Event(r.pod, r.spec.Name, v1.EventTypeWarning, "Unhealthy", fmt.Sprintf("%s probe failed: %s", kind, message))
@@ -223,7 +227,7 @@ func (m *Manager) wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func (m *Manager) ask(ctx context.Context, r *run, p *v1.Probe) (ok bool, message string) {
+func (m *Manager) ask(ctx context.Context, r *run, p *v1.Probe) (ok bool, message string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, max(seconds(p.TimeoutSeconds), time.Second))
 	defer cancel()
 	return m.cfg.Handler.Probe(ctx, Target{Container: r.spec, ID: r.id, IP: r.ip}, p)

@@ -5,6 +5,7 @@ package prober
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -24,6 +25,7 @@ type world struct {
 	*Manager
 	mu      sync.Mutex
 	answers map[string]bool // by the probe's command
+	broken  error           // of the runtime
 	asked   []string        // "after: command"
 	changes int
 	events  []string
@@ -41,6 +43,9 @@ func inTime(t *testing.T, f func(t *testing.T, w *world)) {
 				w.mu.Lock()
 				defer w.mu.Unlock()
 				w.asked = append(w.asked, time.Since(w.begun).String()+" "+command[0])
+				if w.broken != nil {
+					return "", 0, w.broken
+				}
 				if w.answers[command[0]] {
 					return "", 0, nil
 				}
@@ -119,6 +124,25 @@ func TestReadiness(t *testing.T) {
 		}
 		if len(w.events) != 3 || w.events[0] != "Unhealthy: Readiness probe failed: bad" || w.changes != 2 {
 			t.Errorf("events %q, %d changes", w.events, w.changes)
+		}
+	})
+}
+
+// TestNoAnswer: a runtime that cannot run a probe says nothing of the container, neither good nor bad.
+func TestNoAnswer(t *testing.T) {
+	inTime(t, func(t *testing.T, w *world) {
+		w.set("alive", true)
+		w.set("ready", true)
+		w.start(&v1.Container{Name: "c", LivenessProbe: probe("alive", 0, 10, 1, 1), ReadinessProbe: probe("ready", 0, 10, 1, 1)})
+		w.after(time.Second)
+		w.expect(t, true, true, "")
+		w.mu.Lock()
+		w.broken = errors.New("connection refused")
+		w.mu.Unlock()
+		w.after(time.Minute)
+		w.expect(t, true, true, "")
+		if want := "Unhealthy: Liveness probe errored and resulted in unknown state: connection refused"; !slices.Contains(w.events, want) {
+			t.Errorf("events %q, without %q", w.events, want)
 		}
 	})
 }

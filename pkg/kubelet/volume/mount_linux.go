@@ -29,7 +29,7 @@ func (m *Manager) mountTmpfs(dir string, size int64) error {
 	if err != nil || mounted {
 		return err
 	}
-	options := "mode=0777"
+	options := "mode=1777" // as a tmpfs has it of itself
 	if size > 0 {
 		options += fmt.Sprintf(",size=%d", size)
 	}
