@@ -44,6 +44,9 @@ func ignored(c *kubeletconfig.KubeletConfiguration) []string {
 	var out []string
 	v := reflect.ValueOf(c).Elem()
 	for _, name := range slices.Sorted(maps.Keys(unread)) {
+		if name == "Logging" && c.Logging.Format == "" {
+			continue // a configuration that was written by a program has zeros there that are not zero
+		}
 		if !v.FieldByName(name).IsZero() {
 			out = append(out, name)
 		}
