@@ -23,7 +23,8 @@ type cut struct {
 const syscallStop = unix.SIGTRAP | 0x80
 
 // runUntil runs a process, and kills it at a cut, to the instruction. It tells whether the cut was
-// reached; before it, idle may end the process.
+// reached; before it, idle may end the process, and does when all is done that is to be: a call that it was in
+// then had been taken.
 func runUntil(cmd *exec.Cmd, at cut, idle <-chan struct{}) (bool, error) {
 	runtime.LockOSThread() // who traces is a thread
 	defer runtime.UnlockOSThread()
@@ -59,7 +60,7 @@ func runUntil(cmd *exec.Cmd, at cut, idle <-chan struct{}) (bool, error) {
 		case err != nil:
 			return reached, err
 		case tid == pid && (status.Exited() || status.Signaled()):
-			return reached, nil
+			return reached || at.taken && transactions == at.n, nil
 		case !status.Stopped():
 			continue
 		}
