@@ -192,7 +192,7 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 	})
 	background.Go(func() {
-		(&kv.Compactor{Store: kvs, Clock: s.deps.Clock, Interval: kv.CompactInterval, Log: s.log}).Run(inner)
+		(&kv.Compactor{Store: kvs, Clock: s.deps.Clock, Interval: kv.CompactInterval, Log: s.log, Compacted: backend.Compacted}).Run(inner)
 	})
 	background.Go(func() { s.serving.run(inner, s.deps.Clock) })
 	background.Go(func() { s.runAudit(inner) })

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -201,11 +200,17 @@ func (b *Backend) learnCompacted(ctx context.Context) error {
 	if err != nil || item == nil {
 		return err
 	}
-	// Another value than a number is as good as none: reads will tell.
-	if rev, err := strconv.ParseInt(string(item.Value), 10, 64); err == nil {
-		b.compacted.Store(rev)
+	if rev, ok := kv.CompactedRev(item); ok {
+		b.Compacted(rev)
 	}
 	return nil
+}
+
+// Compacted tells the backend that the key-value store keeps no states before rev; else
+// it learns of that within housekeepInterval. Lists of an earlier state fail from now on.
+func (b *Backend) Compacted(rev int64) {
+	for known := b.compacted.Load(); rev > known && !b.compacted.CompareAndSwap(known, rev); known = b.compacted.Load() {
+	}
 }
 
 // position tells where a new watch starts, and has all caches load from there:

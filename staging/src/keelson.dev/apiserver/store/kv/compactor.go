@@ -28,6 +28,10 @@ type Compactor struct {
 	Clock    clock.Clock
 	Interval time.Duration
 	Log      *slog.Logger
+	// Compacted is told up to where history has been dropped, here or by another
+	// server, as soon as that is seen: whoever keeps some of it for himself must not
+	// show it longer than the store would. May be nil.
+	Compacted func(rev int64)
 
 	seen int64 // ModRevision of the common key at our last look
 	rev  int64 // the store's revision at our last look; 0 before the first
@@ -60,6 +64,9 @@ func (c *Compactor) Step(ctx context.Context) error {
 		c.rev, c.seen = res.Revision, 0
 		if res.Current != nil {
 			c.seen = res.Current.ModRevision
+			if rev, ok := CompactedRev(res.Current); ok {
+				c.tell(rev)
+			}
 		}
 		return nil
 	}
@@ -68,5 +75,22 @@ func (c *Compactor) Step(ctx context.Context) error {
 	if old == 0 {
 		return nil // the first look: we do not know yet what is older than an interval
 	}
-	return c.Store.Compact(ctx, old)
+	if err := c.Store.Compact(ctx, old); err != nil {
+		return err
+	}
+	c.tell(old)
+	return nil
+}
+
+func (c *Compactor) tell(rev int64) {
+	if c.Compacted != nil {
+		c.Compacted(rev)
+	}
+}
+
+// CompactedRev is the revision that the value of CompactRevKey tells; another value than
+// a number is as good as none.
+func CompactedRev(item *Item) (int64, bool) {
+	rev, err := strconv.ParseInt(string(item.Value), 10, 64)
+	return rev, err == nil
 }
