@@ -169,8 +169,11 @@ func New(cfg Config) (*Kubelet, error) {
 	k.handler = &prober.Handler{Exec: k.runtime.exec, Clock: cfg.Clock}
 	k.drivers, err = csi.New(csi.Config{
 		RootDir: cfg.RootDir, NodeName: cfg.NodeName, Client: cfg.Client, Token: k.objects.ServiceAccountToken,
-		Changed: func() { k.node.Poke() }, Clock: cfg.Clock, Log: cfg.Log,
+		Changed: func() { k.node.Poke() }, UpdatePeriod: k.sources.updatePeriod, Clock: cfg.Clock, Log: cfg.Log,
 	})
+	if err == nil {
+		err = k.sources.onDrivers(k.drivers.Look)
+	}
 	if err != nil {
 		return nil, err
 	}

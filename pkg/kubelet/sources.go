@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
 	coreinformers "k8s.io/client-go/informers/core/v1"
+	storageinformers "k8s.io/client-go/informers/storage/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	nodelisters "k8s.io/client-go/listers/node/v1"
 	"k8s.io/client-go/tools/cache"
@@ -33,6 +35,7 @@ type sources struct {
 	static   *static.Manager           // nil without files
 	services corelisters.ServiceLister
 	classes  nodelisters.RuntimeClassLister
+	drivers  storageinformers.CSIDriverInformer
 	listed   atomic.Bool // all pods that the API binds to the node are known
 }
 
@@ -46,7 +49,28 @@ func newSources(cfg Config) *sources {
 			}),
 		services: f.Core().V1().Services().Lister(),
 		classes:  f.Node().V1().RuntimeClasses().Lister(),
+		drivers:  f.Storage().V1().CSIDrivers(),
 	}
+}
+
+// updatePeriod is how often a storage driver wants to be asked how many volumes the node takes; zero: never.
+func (s *sources) updatePeriod(driver string) time.Duration {
+	d, err := s.drivers.Lister().Get(driver)
+	if err != nil || d.Spec.NodeAllocatableUpdatePeriodSeconds == nil {
+		return 0
+	}
+	return time.Duration(*d.Spec.NodeAllocatableUpdatePeriodSeconds) * time.Second
+}
+
+// onDrivers calls f when storage drivers have changed.
+func (s *sources) onDrivers(f func()) error {
+	_, err := s.drivers.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { f() }, UpdateFunc: func(any, any) { f() }, DeleteFunc: func(any) { f() },
+	})
+	if err != nil {
+		return fmt.Errorf("storage drivers: %w", err)
+	}
+	return nil
 }
 
 // withoutManagedFields drops what is large and never read.

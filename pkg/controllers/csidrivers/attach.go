@@ -10,10 +10,12 @@ import (
 	"slices"
 
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
 
 // nodeID is the annotation of an attachment with the node's name as the driver knows
@@ -58,7 +60,11 @@ func (c *Controller) tellAttachment(ctx context.Context, a *storagev1.VolumeAtta
 		return cause
 	}
 	old := now.Status
-	set(&now.Status, &storagev1.VolumeError{Time: metav1.NewTime(c.Clock.Now()), Message: cause.Error()})
+	e := &storagev1.VolumeError{Time: metav1.NewTime(c.Clock.Now()), Message: cause.Error()}
+	if s, ok := status.FromError(cause); ok {
+		e.ErrorCode = ptr.To(int32(s.Code())) // the kubelet tells by it whether the node is full
+	}
+	set(&now.Status, e)
 	if same(old.AttachError, now.Status.AttachError) && same(old.DetachError, now.Status.DetachError) {
 		return cause // a write would have it tried again at once
 	}
@@ -69,7 +75,7 @@ func (c *Controller) tellAttachment(ctx context.Context, a *storagev1.VolumeAtta
 }
 
 func same(a, b *storagev1.VolumeError) bool {
-	return (a == nil) == (b == nil) && (a == nil || a.Message == b.Message)
+	return (a == nil) == (b == nil) && (a == nil || a.Message == b.Message && ptr.Equal(a.ErrorCode, b.ErrorCode))
 }
 
 // attach marks what the driver may be going to attach, and has it do so.

@@ -79,6 +79,8 @@ func (m *Manager) attached(ctx context.Context, i id) (map[string]string, error)
 		return nil, fmt.Errorf("volume %s has GET error for volume attachment: %w", i.handle, err)
 	case attachment.DeletionTimestamp != nil:
 		return nil, errors.New("volume attachment is being deleted")
+	case !attachment.Status.Attached && attachment.Status.AttachError != nil && exhausted(attachment.Status.AttachError):
+		return nil, &LimitError{Volume: i.handle, Message: attachment.Status.AttachError.Message}
 	case !attachment.Status.Attached && attachment.Status.AttachError != nil:
 		return nil, errors.New(attachment.Status.AttachError.Message)
 	case !attachment.Status.Attached || !listed:

@@ -28,6 +28,8 @@ type driver struct {
 	endpoint string
 	conn     *grpc.ClientConn
 	node     csi.NodeClient
+	// updated is when it was asked about the node last; for Run alone once it is registered.
+	updated time.Time
 }
 
 // Register implements plugins.Handler. The driver is published before it is told that it is registered.
@@ -39,7 +41,7 @@ func (m *Manager) Register(ctx context.Context, p plugins.Plugin) error {
 	if err != nil {
 		return fmt.Errorf("endpoint of the driver: %w", err)
 	}
-	d := &driver{name: p.Name, endpoint: p.Endpoint, conn: conn, node: csi.NewNodeClient(conn)}
+	d := &driver{name: p.Name, endpoint: p.Endpoint, conn: conn, node: csi.NewNodeClient(conn), updated: m.cfg.Clock.Now()}
 	info, err := d.node.NodeGetInfo(ctx, &csi.NodeGetInfoRequest{})
 	if err == nil {
 		err = m.publish(ctx, p.Name, info)
@@ -54,6 +56,7 @@ func (m *Manager) Register(ctx context.Context, p plugins.Plugin) error {
 		_ = old.conn.Close() // nothing is lost: calls are repeated
 	}
 	m.drivers[p.Name] = d
+	m.Look() // it may want to be asked again
 	return nil
 }
 
@@ -70,7 +73,7 @@ func (m *Manager) Unregister(p plugins.Plugin) {
 		_ = d.conn.Close()
 		delete(m.drivers, p.Name)
 		m.gone[p.Name] = true
-		m.poke()
+		m.Look()
 	}
 }
 

@@ -34,8 +34,11 @@ type Config struct {
 	Token func(ctx context.Context, pod *v1.Pod, account string, audiences []string, expiry time.Duration) (*authenticationv1.TokenRequestStatus, error)
 	// Changed has the node's status written: what is in use has changed.
 	Changed func()
-	Clock   clock.Clock
-	Log     *slog.Logger
+	// UpdatePeriod is how often a driver wants to be asked how many volumes the node takes (zero:
+	// never), as its CSIDriver says. When it changes, Look is called.
+	UpdatePeriod func(driver string) time.Duration
+	Clock        clock.Clock
+	Log          *slog.Logger
 }
 
 // Manager has drivers make the volumes of the node's pods. It is safe for concurrent use.
@@ -75,7 +78,7 @@ func New(cfg Config) (*Manager, error) {
 	return m, m.load()
 }
 
-// Run keeps the CSINode and unstages what no pod uses, until ctx ends. Volumes stay then.
+// Run keeps the CSINode, also when drivers want to be asked again, and unstages what no pod uses, until ctx ends. Volumes stay then.
 func (m *Manager) Run(ctx context.Context) error {
 	t := m.cfg.Clock.NewTicker(sweepPeriod)
 	defer t.Stop()
@@ -86,20 +89,36 @@ func (m *Manager) Run(ctx context.Context) error {
 			err := m.csiNode(ctx, func(*storagev1.CSINode) {})
 			known = err == nil
 		}
-		if err := errors.Join(m.withdraw(ctx), m.sweep(ctx)); err != nil && ctx.Err() == nil {
+		next, err := m.renew(ctx)
+		if err := errors.Join(err, m.withdraw(ctx), m.sweep(ctx)); err != nil && ctx.Err() == nil {
 			m.cfg.Log.Warn("CSI volumes are not in order", "err", err)
 		}
-		select {
-		case <-ctx.Done():
+		if !m.pause(ctx, t.C(), next) {
 			return nil
-		case <-m.wake:
-		case <-t.C():
 		}
 	}
 }
 
-// poke has Run look again.
-func (m *Manager) poke() {
+// pause waits until there is something to do, at the latest until then (zero: whenever), or a tick.
+func (m *Manager) pause(ctx context.Context, tick <-chan time.Time, until time.Time) bool {
+	var due <-chan time.Time
+	if !until.IsZero() {
+		t := m.cfg.Clock.NewTimer(max(until.Sub(m.cfg.Clock.Now()), 0))
+		defer t.Stop()
+		due = t.C()
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-m.wake:
+	case <-tick:
+	case <-due:
+	}
+	return true
+}
+
+// Look has Run look again.
+func (m *Manager) Look() {
 	select {
 	case m.wake <- struct{}{}:
 	default:

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/moby/sys/mountinfo"
@@ -53,6 +54,8 @@ type bench struct {
 	// cut ends the call of this name, before the driver does it or after.
 	cut   string
 	after bool
+	// most is how many volumes the node takes, as the driver says.
+	most int64
 }
 
 func newBench(t *testing.T, client kubernetes.Interface) *bench {
@@ -80,12 +83,15 @@ func (b *bench) intercept(ctx context.Context, req any, info *grpc.UnaryServerIn
 	name := info.FullMethod[strings.LastIndex(info.FullMethod, "/")+1:]
 	b.mu.Lock()
 	b.calls = append(b.calls, name)
-	cut, after := b.cut == name, b.after
+	cut, after, most := b.cut == name, b.after, b.most
 	b.mu.Unlock()
 	if cut && !after {
 		return nil, errKilled
 	}
 	got, err := do(ctx, req)
+	if info, ok := got.(*csi.NodeGetInfoResponse); ok {
+		info.MaxVolumesPerNode = most
+	}
 	if cut {
 		return nil, errKilled
 	}
@@ -95,7 +101,15 @@ func (b *bench) intercept(ctx context.Context, req any, info *grpc.UnaryServerIn
 // kubelet is a Manager, as of a kubelet that starts.
 func (b *bench) kubelet() *Manager {
 	b.t.Helper()
-	m, err := New(Config{RootDir: b.root, NodeName: "n", Client: b.client, Changed: func() {}, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
+	return b.kubeletOf(func(string) time.Duration { return 0 })
+}
+
+// kubeletOf is one whose drivers want to be asked again from time to time.
+func (b *bench) kubeletOf(period func(string) time.Duration) *Manager {
+	b.t.Helper()
+	m, err := New(Config{
+		RootDir: b.root, NodeName: "n", Client: b.client, Changed: func() {}, UpdatePeriod: period, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -96,7 +96,7 @@ func (m *Manager) Mount(ctx context.Context, pod *v1.Pod, v Volume) (Mounted, er
 	defer done()
 	if v.PV != nil && attachRequired(r.object) {
 		if r.publishContext, err = m.awaitAttached(ctx, r.id); err != nil {
-			return Mounted{}, err
+			return Mounted{}, m.full(ctx, r.id.driver, err)
 		}
 	}
 	d, err := m.driver(r.id.driver)

@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson.dev/keelson/pkg/kubelet/cri"
+	"keelson.dev/keelson/pkg/kubelet/csi"
 	"keelson.dev/keelson/pkg/kubelet/images"
 	"keelson.dev/keelson/pkg/kubelet/logs"
 	"keelson.dev/keelson/pkg/kubelet/restart"
@@ -196,6 +197,10 @@ func (w *worker) prepare(ctx context.Context, l look) (volume.Mounts, error) {
 		return volume.Mounts{}, err
 	}
 	mounts, err := w.cfg.Volumes.Prepare(ctx, pod)
+	if limit := (*csi.LimitError)(nil); errors.As(err, &limit) {
+		w.reject(pod, "VolumeAttachmentLimitExceeded", limit.Error())
+		return mounts, err
+	}
 	if err != nil && ctx.Err() == nil {
 		reason := volume.ReasonFailedMount
 		var ve *volume.Error

@@ -41,6 +41,7 @@ type fakeRuntime struct {
 	skew     time.Duration            // by which the machine's clock was set
 	code     int32                    // of containers that were asked to end
 	slow     map[string]time.Duration // how long a container takes to end when asked
+	full     error                    // why there are no volumes
 }
 
 func newFakeRuntime(pod *v1.Pod) *fakeRuntime {
@@ -352,7 +353,7 @@ func (p fakeParts) Update(_ *v1.Pod, runs bool) {
 func (p fakeParts) Prepare(context.Context, *v1.Pod) (volume.Mounts, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return volume.Mounts{}, p.enter("Prepare")
+	return volume.Mounts{}, errors.Join(p.enter("Prepare"), p.full)
 }
 
 func (p fakeParts) Teardown(context.Context, types.UID) error { return p.giveBack("Teardown") }

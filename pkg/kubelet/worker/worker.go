@@ -220,8 +220,7 @@ func (w *worker) judge(l *look) *status.Verdict {
 	var v *status.Verdict
 	if !w.admitted {
 		if r := w.cfg.Allocation.Admit(l.pod); r != nil {
-			w.cfg.Event(l.pod, "", v1.EventTypeWarning, r.Reason, r.Message)
-			v = &status.Verdict{Phase: v1.PodFailed, Reason: r.Reason, Message: "Pod was rejected: " + r.Message}
+			v = w.refuse(l.pod, r.Reason, r.Message)
 		}
 		w.admitted = true
 	}
@@ -236,6 +235,23 @@ func (w *worker) judge(l *look) *status.Verdict {
 		w.in.Unlock()
 	}
 	return v
+}
+
+// refuse tells that the pod cannot run here, and returns that verdict.
+func (w *worker) refuse(pod *v1.Pod, reason, message string) *status.Verdict {
+	w.cfg.Event(pod, "", v1.EventTypeWarning, reason, message)
+	return &status.Verdict{Phase: v1.PodFailed, Reason: reason, Message: "Pod was rejected: " + message}
+}
+
+// reject has a pod end of which it turned out late that it cannot run here.
+func (w *worker) reject(pod *v1.Pod, reason, message string) {
+	v := w.refuse(pod, reason, message)
+	w.in.Lock()
+	if w.in.verdict == nil {
+		w.in.verdict = v
+	}
+	w.in.Unlock()
+	w.poke()
 }
 
 func (w *worker) facts(l *look) Facts {

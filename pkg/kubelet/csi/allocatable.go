@@ -1,0 +1,93 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	csi "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	storagev1 "k8s.io/api/storage/v1"
+)
+
+// LimitError says that the node has as many volumes of a driver as it takes: the scheduler did not
+// know, and the pod is to be run elsewhere.
+type LimitError struct {
+	// Volume is the volume that cannot be attached, Message what its driver said.
+	Volume, Message string
+}
+
+// Error implements error.
+func (e *LimitError) Error() string {
+	return fmt.Sprintf("Node has reached its volume attachment limit, rejecting pod. unattached volumes=[%s]: %s", e.Volume, e.Message)
+}
+
+// exhausted tells whether attaching failed because the node takes no more volumes.
+func exhausted(e *storagev1.VolumeError) bool {
+	return e.ErrorCode != nil && codes.Code(*e.ErrorCode) == codes.ResourceExhausted
+}
+
+// full has a driver asked how many volumes the node takes, if one of its volumes was one too many,
+// and returns the error that says so. Drivers that do not want to be asked have their volumes waited for.
+func (m *Manager) full(ctx context.Context, driver string, err error) error {
+	limit := (*LimitError)(nil)
+	if !errors.As(err, &limit) {
+		return err
+	}
+	if m.cfg.UpdatePeriod(driver) == 0 {
+		return errors.New(limit.Message)
+	}
+	d, found := m.driver(driver)
+	if found == nil {
+		found = m.update(ctx, d)
+	}
+	if found != nil {
+		m.cfg.Log.Warn("It is not known how many volumes the node takes", "driver", driver, "err", found)
+	}
+	return err
+}
+
+// update asks a driver about the node once more, and publishes what it says.
+func (m *Manager) update(ctx context.Context, d *driver) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	info, err := d.node.NodeGetInfo(ctx, &csi.NodeGetInfoRequest{})
+	if err == nil {
+		err = m.publish(ctx, d.name, info)
+	}
+	if err != nil {
+		return fmt.Errorf("update driver %s: %w", d.name, err)
+	}
+	return nil
+}
+
+// renew updates the drivers whose period is over, and returns when the next one's is; zero: none has one.
+func (m *Manager) renew(ctx context.Context) (time.Time, error) {
+	m.mu.Lock()
+	drivers := slices.Collect(maps.Values(m.drivers))
+	m.mu.Unlock()
+	var next time.Time
+	var errs []error
+	for _, d := range drivers {
+		period := m.cfg.UpdatePeriod(d.name)
+		if period == 0 {
+			continue
+		}
+		due := d.updated.Add(period)
+		if now := m.cfg.Clock.Now(); !now.Before(due) {
+			errs = append(errs, m.update(ctx, d))
+			d.updated = now
+			due = now.Add(period)
+		}
+		if next.IsZero() || due.Before(next) {
+			next = due
+		}
+	}
+	return next, errors.Join(errs...)
+}
