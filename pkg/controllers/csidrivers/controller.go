@@ -41,6 +41,7 @@ type Controller struct {
 	controller.Deps
 	drivers                        caller
 	making, going, joining, growth *controller.Loop
+	changing                       *controller.Loop
 	space                          *controller.Loop // of drivers
 	claims                         corelisters.PersistentVolumeClaimLister
 	volumes                        corelisters.PersistentVolumeLister
@@ -50,6 +51,7 @@ type Controller struct {
 	csiNodes                       storagelisters.CSINodeLister
 	attachments                    storagelisters.VolumeAttachmentLister
 	capacities                     storagelisters.CSIStorageCapacityLister
+	attributeClasses               storagelisters.VolumeAttributesClassLister
 	bySource                       cache.Indexer
 	refollow                       []func()
 }
@@ -62,16 +64,16 @@ func New(d controller.Deps) (controller.Controller, error) {
 		Deps: d, drivers: proxied{d.Client.CoreV1().RESTClient()},
 		claims: claims.Lister(), volumes: volumes.Lister(), nodes: core.Nodes().Lister(),
 		classes: storage.StorageClasses().Lister(), objects: storage.CSIDrivers().Lister(), csiNodes: storage.CSINodes().Lister(),
-		capacities: storage.CSIStorageCapacities().Lister(), attachments: attachments.Lister(), bySource: attachments.Informer().GetIndexer(),
+		capacities: storage.CSIStorageCapacities().Lister(), attributeClasses: storage.VolumeAttributesClasses().Lister(), attachments: attachments.Lister(), bySource: attachments.Informer().GetIndexer(),
 	}
 	loop := func(what string, sync func(context.Context, string) error) *controller.Loop {
 		return controller.NewLoop(Name+"/"+what, d.Clock, d.Log, d.Options.Workers, sync)
 	}
 	c.making, c.growth = loop("make", c.syncClaim), loop("grow", c.syncSize)
 	c.going, c.joining = loop("delete", c.syncVolume), loop("attach", c.syncAttachment)
-	c.space = loop("capacity", c.syncCapacity)
+	c.changing, c.space = loop("change", c.syncAttributes), loop("capacity", c.syncCapacity)
 	c.refollow = []func(){
-		again(claims.Informer(), c.making), again(claims.Informer(), c.growth), again(volumes.Informer(), c.going), again(attachments.Informer(), c.joining),
+		again(claims.Informer(), c.making), again(claims.Informer(), c.growth), again(claims.Informer(), c.changing), again(volumes.Informer(), c.going), again(attachments.Informer(), c.joining),
 	}
 	return c, errors.Join(
 		attachments.Informer().AddIndexers(cache.Indexers{bySource: func(o any) ([]string, error) {
@@ -84,6 +86,13 @@ func New(d controller.Deps) (controller.Controller, error) {
 			if claim != nil {
 				c.making.AddObject(claim)
 				c.growth.AddObject(claim)
+				c.changing.AddObject(claim)
+			}
+		}),
+		controller.OnChange(storage.VolumeAttributesClasses().Informer(), func(old, _ *storagev1.VolumeAttributesClass) {
+			if old == nil { // claims may wait for it
+				again(claims.Informer(), c.changing)()
+				again(claims.Informer(), c.making)()
 			}
 		}),
 		controller.OnChange(volumes.Informer(), func(old, v *v1.PersistentVolume) {
@@ -150,7 +159,7 @@ func (c *Controller) lookAtAll() {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, l := range []*controller.Loop{c.making, c.growth, c.going, c.joining, c.space} {
+	for _, l := range []*controller.Loop{c.making, c.growth, c.changing, c.going, c.joining, c.space} {
 		g.Go(func() error { return l.Run(ctx) })
 	}
 	// Drivers that did not answer are asked again, however long their volumes' back-off is by now.

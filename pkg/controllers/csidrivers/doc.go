@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package csidrivers does for storage drivers what sidecars do elsewhere: volumes are
-// made for claims and deleted, attached and detached, and grown. It does so for those
+// made for claims and deleted, attached and detached, grown, and changed. It does so for those
 // drivers whose CSIDriver has the label storage.keelson.dev/control with the value
 // kubelet. It asks them through the kubelet of a node where they are registered, so
 // that such a driver is nothing but one pod for each node.
@@ -14,7 +14,7 @@
 //     the driver has deleted it: no volume is made that nobody knows of.
 //   - An attachment and its volume have the finalizers that attachers set, until the
 //     driver has detached it.
-//   - A claim's status tells how far its growth has come, as resizers do.
+//   - A claim's status tells how far its growth has come, and the change of its attributes, as resizers do.
 //   - For drivers that want it (storageCapacity of the CSIDriver), objects in kube-system
 //     tell the scheduler how much room there is for volumes of classes that wait for a
 //     pod. They are as old as a minute, and a driver that has less has the last word.

@@ -217,10 +217,14 @@ func (c *Controller) create(ctx context.Context, claim *v1.PersistentVolumeClaim
 	if err != nil {
 		return nil, err
 	}
+	mutable, err := c.mutable(claim, able, driver)
+	if err != nil {
+		return nil, err
+	}
 	size, limit := claim.Spec.Resources.Requests[v1.ResourceStorage], claim.Spec.Resources.Limits[v1.ResourceStorage]
 	precise := able[csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER]
 	req := &csi.CreateVolumeRequest{
-		Name: volumeName(claim), Parameters: given, VolumeContentSource: source,
+		Name: volumeName(claim), Parameters: given, MutableParameters: mutable, VolumeContentSource: source,
 		CapacityRange:      &csi.CapacityRange{RequiredBytes: size.Value(), LimitBytes: limit.Value()},
 		VolumeCapabilities: []*csi.VolumeCapability{capability(claim.Spec.VolumeMode, claim.Spec.AccessModes, class.Parameters[fsType], class.MountOptions, precise)},
 	}
@@ -312,13 +316,17 @@ func persistent(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass, 
 	if class.ReclaimPolicy != nil {
 		policy = *class.ReclaimPolicy
 	}
+	attributes := claim.Spec.VolumeAttributesClassName
+	if attributes != nil && *attributes == "" {
+		attributes = nil
+	}
 	return &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: volumeName(claim), Annotations: map[string]string{volume.AnnDynamicallyProvisioned: class.Provisioner}, Finalizers: []string{made},
 		},
 		Spec: v1.PersistentVolumeSpec{
 			Capacity: v1.ResourceList{v1.ResourceStorage: size}, AccessModes: claim.Spec.AccessModes, VolumeMode: claim.Spec.VolumeMode,
-			StorageClassName: class.Name, MountOptions: class.MountOptions, PersistentVolumeReclaimPolicy: policy, NodeAffinity: affinity(got),
+			StorageClassName: class.Name, VolumeAttributesClassName: attributes, MountOptions: class.MountOptions, PersistentVolumeReclaimPolicy: policy, NodeAffinity: affinity(got),
 			ClaimRef: &v1.ObjectReference{
 				APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, ResourceVersion: claim.ResourceVersion,
 			},

@@ -31,9 +31,16 @@ func (d *Driver) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi
 
 // GetPluginCapabilities implements csi.IdentityServer.
 func (d *Driver) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
-	service := &csi.PluginCapability{Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: csi.PluginCapability_Service_CONTROLLER_SERVICE}}}
+	services := []csi.PluginCapability_Service_Type{csi.PluginCapability_Service_CONTROLLER_SERVICE, csi.PluginCapability_Service_GROUP_CONTROLLER_SERVICE}
+	if d.Zone != "" {
+		services = append(services, csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS)
+	}
 	online := &csi.PluginCapability{Type: &csi.PluginCapability_VolumeExpansion_{VolumeExpansion: &csi.PluginCapability_VolumeExpansion{Type: csi.PluginCapability_VolumeExpansion_ONLINE}}}
-	return &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{service, online}}, nil
+	out := &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{online}}
+	for _, t := range services {
+		out.Capabilities = append(out.Capabilities, &csi.PluginCapability{Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: t}}})
+	}
+	return out, nil
 }
 
 // Probe implements csi.IdentityServer.
@@ -48,8 +55,12 @@ func (d *Driver) ControllerGetCapabilities(context.Context, *csi.ControllerGetCa
 		csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME, csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME,
 		csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT, csi.ControllerServiceCapability_RPC_LIST_SNAPSHOTS,
 		csi.ControllerServiceCapability_RPC_CLONE_VOLUME, csi.ControllerServiceCapability_RPC_EXPAND_VOLUME,
-		csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
+		csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER, csi.ControllerServiceCapability_RPC_GET_CAPACITY,
+		csi.ControllerServiceCapability_RPC_MODIFY_VOLUME,
 	} {
+		if d.NoAttach && t == csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME {
+			continue
+		}
 		out.Capabilities = append(out.Capabilities, &csi.ControllerServiceCapability{Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{Type: t}}})
 	}
 	return out, nil
@@ -70,7 +81,10 @@ func (d *Driver) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest) (*c
 	if size > maxSize || limit > 0 && size > limit {
 		return nil, status.Errorf(codes.OutOfRange, "no volumes of %d bytes", size)
 	}
-	want := &item{Name: r.GetName(), Size: size, Block: r.GetVolumeCapabilities()[0].GetBlock() != nil}
+	want := &item{Name: r.GetName(), Size: size, Block: r.GetVolumeCapabilities()[0].GetBlock() != nil, Zone: zone(r.GetAccessibilityRequirements())}
+	if err := want.change(r.GetMutableParameters()); err != nil {
+		return nil, err
+	}
 	return locked(d, func() (*csi.CreateVolumeResponse, error) {
 		from, err := d.source(r.GetVolumeContentSource(), want)
 		if err != nil {
@@ -92,7 +106,9 @@ func (d *Driver) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest) (*c
 				return nil, err
 			}
 		}
-		return &csi.CreateVolumeResponse{Volume: &csi.Volume{VolumeId: want.Name, CapacityBytes: want.Size, ContentSource: r.GetVolumeContentSource()}}, nil
+		return &csi.CreateVolumeResponse{Volume: &csi.Volume{
+			VolumeId: want.Name, CapacityBytes: want.Size, ContentSource: r.GetVolumeContentSource(), AccessibleTopology: reached(want.Zone),
+		}}, nil
 	})
 }
 
@@ -229,27 +245,39 @@ func (d *Driver) CreateSnapshot(_ context.Context, r *csi.CreateSnapshotRequest)
 		return nil, status.Error(codes.InvalidArgument, "a snapshot needs a plain name and a volume")
 	}
 	return locked(d, func() (*csi.CreateSnapshotResponse, error) {
-		have, err := d.find(snapshots, r.GetName())
-		if err == nil {
-			if have.Source != r.GetSourceVolumeId() {
-				return nil, status.Errorf(codes.AlreadyExists, "snapshot %s is of another volume", have.Name)
-			}
-			return &csi.CreateSnapshotResponse{Snapshot: have.snapshot()}, nil
-		}
-		of, err := d.find(volumes, r.GetSourceVolumeId())
+		i, err := d.take(r.GetName(), r.GetSourceVolumeId(), "")
 		if err != nil {
 			return nil, err
 		}
-		i := &item{Name: r.GetName(), Size: of.Size, Block: of.Block, Source: of.Name, Made: clock.Real().Now().Unix()}
-		if err := content(d.dir(snapshots, i.Name), i, d.dir(volumes, of.Name)); err != nil {
-			return nil, err
-		}
-		return &csi.CreateSnapshotResponse{Snapshot: i.snapshot()}, d.keep(snapshots, i.Name, i)
+		return &csi.CreateSnapshotResponse{Snapshot: i.snapshot()}, nil
 	})
 }
 
+// take takes a snapshot of a volume, for a group or for itself, or finds that it is taken.
+func (d *Driver) take(name, volume, group string) (*item, error) {
+	have, err := d.find(snapshots, name)
+	if err == nil {
+		if have.Source != volume || have.Group != group {
+			return nil, status.Errorf(codes.AlreadyExists, "snapshot %s is of another volume", name)
+		}
+		return have, nil
+	}
+	of, err := d.find(volumes, volume)
+	if err != nil {
+		return nil, err
+	}
+	i := &item{Name: name, Size: of.Size, Block: of.Block, Source: of.Name, Group: group, Made: clock.Real().Now().Unix()}
+	if err := content(d.dir(snapshots, i.Name), i, d.dir(volumes, of.Name)); err != nil {
+		return nil, err
+	}
+	return i, d.keep(snapshots, i.Name, i)
+}
+
 func (i *item) snapshot() *csi.Snapshot {
-	return &csi.Snapshot{SnapshotId: i.Name, SourceVolumeId: i.Source, SizeBytes: i.Size, ReadyToUse: true, CreationTime: &timestamppb.Timestamp{Seconds: i.Made}}
+	return &csi.Snapshot{
+		SnapshotId: i.Name, SourceVolumeId: i.Source, SizeBytes: i.Size, ReadyToUse: true, GroupSnapshotId: i.Group,
+		CreationTime: &timestamppb.Timestamp{Seconds: i.Made},
+	}
 }
 
 // DeleteSnapshot implements csi.ControllerServer.

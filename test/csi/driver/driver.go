@@ -4,9 +4,10 @@
 // Package driver is a storage driver for tests, with all that the Container Storage
 // Interface has: volumes are directories, or files behind loop devices, below one
 // directory that all nodes see, as if it were a disk in a network. It can make
-// volumes from snapshots and from each other, lets them grow, measures them, and
-// attaches each to one node at a time if its claim says so. What it is told to do a
-// second time is done already.
+// volumes from snapshots and from each other, takes snapshots of several at once, lets
+// them grow, measures them, keeps what can be changed of them, says how much room there is,
+// and attaches each to one node at a time if its claim says so. Its volumes are those of a zone
+// if it is told of zones. What it is told to do a second time is done already.
 //
 // All it knows is in files, which are replaced as a whole: it may be killed at any
 // moment. Several processes may serve the same directory.
@@ -33,9 +34,17 @@ import (
 type Driver struct {
 	csi.UnimplementedIdentityServer
 	csi.UnimplementedControllerServer
+	csi.UnimplementedGroupControllerServer
 	csi.UnimplementedNodeServer
 	// Name is the driver's name, Node that of the node it runs on.
 	Name, Node string
+	// Zone is where the node is: volumes are reached from the zone that they are made in.
+	// Without it they are reached from everywhere.
+	Zone string
+	// MaxVolumes is how many volumes a node takes; zero: any number.
+	MaxVolumes int64
+	// NoAttach tells that volumes need not be attached to nodes.
+	NoAttach bool
 	// Root is the directory that all nodes see.
 	Root string
 }
@@ -44,6 +53,7 @@ type Driver struct {
 func (d *Driver) Serve(s *grpc.Server) {
 	csi.RegisterIdentityServer(s, d)
 	csi.RegisterControllerServer(s, d)
+	csi.RegisterGroupControllerServer(s, d)
 	csi.RegisterNodeServer(s, d)
 }
 
@@ -60,12 +70,20 @@ type item struct {
 	Staged []string `json:"staged,omitempty"`
 	// Made is when, in seconds.
 	Made int64 `json:"made,omitempty"`
+	// Zone is from where a volume is reached; "": from everywhere.
+	Zone string `json:"zone,omitempty"`
+	// Attributes are what can be changed of a volume.
+	Attributes map[string]string `json:"attributes,omitempty"`
+	// Group is the group that a snapshot is of, Members are the snapshots of a group.
+	Group   string   `json:"group,omitempty"`
+	Members []string `json:"members,omitempty"`
 }
 
 const (
 	volumes   = "volumes"
 	snapshots = "snapshots"
-	nodes     = "nodes" // an empty directory for each
+	groups    = "groups" // of snapshots
+	nodes     = "nodes"  // an empty directory for each
 	metaName  = "meta.json"
 	filesName = "files" // of a file system
 	diskName  = "disk"  // of a device

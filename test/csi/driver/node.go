@@ -27,7 +27,11 @@ func (d *Driver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.Nod
 	if !plain.MatchString(d.Node) {
 		return nil, status.Errorf(codes.FailedPrecondition, "%q is no node", d.Node)
 	}
-	return &csi.NodeGetInfoResponse{NodeId: d.Node}, os.MkdirAll(d.dir(nodes, d.Node), 0o750)
+	out := &csi.NodeGetInfoResponse{NodeId: d.Node, MaxVolumesPerNode: d.MaxVolumes}
+	if d.Zone != "" {
+		out.AccessibleTopology = reached(d.Zone)[0]
+	}
+	return out, os.MkdirAll(d.dir(nodes, d.Node), 0o750)
 }
 
 // NodeGetCapabilities implements csi.NodeServer.

@@ -1,0 +1,226 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package csidrivers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	csi "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// syncAttributes has the volume of a claim changed whose class of attributes is another
+// than the volume's.
+func (c *Controller) syncAttributes(ctx context.Context, key string) error {
+	namespace, name := controller.Split(key)
+	claim, err := c.claims.PersistentVolumeClaims(namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if claim.Status.Phase != v1.ClaimBound || claim.DeletionTimestamp != nil || steady(claim) {
+		return nil
+	}
+	v, err := c.volumes.Get(claim.Spec.VolumeName)
+	if apierrors.IsNotFound(err) || err == nil && (v.Spec.CSI == nil || !c.serves(v.Spec.CSI.Driver) || v.Spec.ClaimRef == nil || v.Spec.ClaimRef.UID != claim.UID) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	claim = claim.DeepCopy() // it becomes what is written of it
+	target := attributes(claim)
+	if target == "" {
+		return c.attributesStatus(ctx, claim, func(s *v1.PersistentVolumeClaimStatus) {
+			s.Conditions = without(s.Conditions, v1.PersistentVolumeClaimVolumeModifyingVolume)
+		})
+	}
+	class, err := c.attributeClasses.Get(target)
+	if apierrors.IsNotFound(err) {
+		c.Events.Eventf(claim, v1.EventTypeWarning, "VolumeModifyFailed", "VAC %q does not exist.", target)
+		return c.attributesStatus(ctx, claim, func(s *v1.PersistentVolumeClaimStatus) {
+			s.ModifyVolumeStatus = &v1.ModifyVolumeStatus{TargetVolumeAttributesClassName: target, Status: v1.PersistentVolumeClaimModifyVolumePending}
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("class of attributes: %w", err)
+	}
+	return c.change(ctx, claim, v, class)
+}
+
+// steady tells whether nothing is to be done for the attributes of a claim's volume: it has them,
+// or it asks for what the driver has refused.
+func steady(claim *v1.PersistentVolumeClaim) bool {
+	want, has, s := ptr.Deref(claim.Spec.VolumeAttributesClassName, ""), ptr.Deref(claim.Status.CurrentVolumeAttributesClassName, ""), claim.Status.ModifyVolumeStatus
+	if s == nil {
+		return want == has
+	}
+	return s.Status == v1.PersistentVolumeClaimModifyVolumeInfeasible && s.TargetVolumeAttributesClassName == want
+}
+
+// attributes is the class that a volume is to get; "": none any more. What was begun is finished first,
+// unless the driver has said that nothing of it is done.
+func attributes(claim *v1.PersistentVolumeClaim) string {
+	want, s := ptr.Deref(claim.Spec.VolumeAttributesClassName, ""), claim.Status.ModifyVolumeStatus
+	if s == nil || s.Status != v1.PersistentVolumeClaimModifyVolumeInProgress {
+		return want
+	}
+	refused := slices.ContainsFunc(claim.Status.Conditions, func(x v1.PersistentVolumeClaimCondition) bool {
+		return x.Type == v1.PersistentVolumeClaimVolumeModifyVolumeError && !mayGoOn(x.Reason)
+	})
+	if refused && want != "" {
+		return want
+	}
+	return s.TargetVolumeAttributesClassName
+}
+
+// mayGoOn tells of an error's code whether the driver may still be doing what was asked for.
+func mayGoOn(code string) bool {
+	return slices.Contains([]string{
+		codes.Canceled.String(), codes.DeadlineExceeded.String(), codes.Unavailable.String(), codes.ResourceExhausted.String(), codes.Aborted.String(),
+	}, code)
+}
+
+// change notes that a volume is being changed, has the driver do so, and notes what came of it.
+func (c *Controller) change(ctx context.Context, claim *v1.PersistentVolumeClaim, v *v1.PersistentVolume, class *storagev1.VolumeAttributesClass) error {
+	begun := c.modifying(fmt.Sprintf("Modifying volume to %q is in progress.", class.Name))
+	err := c.attributesStatus(ctx, claim, func(s *v1.PersistentVolumeClaimStatus) {
+		s.ModifyVolumeStatus = &v1.ModifyVolumeStatus{TargetVolumeAttributesClassName: class.Name, Status: v1.PersistentVolumeClaimModifyVolumeInProgress}
+		if !slices.ContainsFunc(s.Conditions, func(x v1.PersistentVolumeClaimCondition) bool { return x.Type == begun.Type }) {
+			s.Conditions = append(s.Conditions, begun)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.modify(ctx, v, class); err != nil {
+		c.Events.Eventf(claim, v1.EventTypeWarning, "VolumeModifyFailed", "%v", err)
+		return c.notChanged(ctx, claim, class.Name, err)
+	}
+	if err := c.volumeAttributes(ctx, v, class.Name); err != nil {
+		return err
+	}
+	err = c.attributesStatus(ctx, claim, func(s *v1.PersistentVolumeClaimStatus) {
+		s.ModifyVolumeStatus, s.CurrentVolumeAttributesClassName = nil, &class.Name
+		s.Conditions = without(s.Conditions, v1.PersistentVolumeClaimVolumeModifyingVolume, v1.PersistentVolumeClaimVolumeModifyVolumeError)
+	})
+	if err == nil {
+		c.Events.Eventf(claim, v1.EventTypeNormal, "VolumeModifySuccessful", "external resizer modified volume %s with vac %s successfully", claim.Name, class.Name)
+	}
+	return err
+}
+
+// modify asks the driver.
+func (c *Controller) modify(ctx context.Context, v *v1.PersistentVolume, class *storagev1.VolumeAttributesClass) error {
+	driver := v.Spec.CSI.Driver
+	if class.DriverName != driver {
+		return status.Errorf(codes.InvalidArgument, "VAC %s is for driver %s, the volume is of %s", class.Name, class.DriverName, driver)
+	}
+	node, err := c.where(driver, "", reaches(v.Spec.NodeAffinity))
+	if err != nil {
+		return err
+	}
+	able, err := c.abilities(ctx, node.Name, driver)
+	if err != nil {
+		return err
+	}
+	if !able[csi.ControllerServiceCapability_RPC_MODIFY_VOLUME] {
+		return status.Errorf(codes.InvalidArgument, "driver %s does not change volumes", driver)
+	}
+	req := &csi.ControllerModifyVolumeRequest{VolumeId: v.Spec.CSI.VolumeHandle, MutableParameters: class.Parameters}
+	return c.ask(ctx, node.Name, driver, "ControllerModifyVolume", req, &csi.ControllerModifyVolumeResponse{})
+}
+
+// notChanged writes why a volume was not changed. What will never be is not tried again.
+func (c *Controller) notChanged(ctx context.Context, claim *v1.PersistentVolumeClaim, class string, cause error) error {
+	code := status.Code(cause)
+	step, message := v1.PersistentVolumeClaimModifyVolumeInProgress, fmt.Sprintf("Modifying volume to %q failed. Waiting for retry.", class)
+	switch {
+	case code == codes.InvalidArgument:
+		step = v1.PersistentVolumeClaimModifyVolumeInfeasible
+	case mayGoOn(code.String()):
+		message = fmt.Sprintf("Modifying volume to %q is still in progress.", class)
+	}
+	failed := c.modifying(status.Convert(cause).Message())
+	failed.Type, failed.Reason = v1.PersistentVolumeClaimVolumeModifyVolumeError, code.String()
+	told := c.attributesStatus(ctx, claim, func(s *v1.PersistentVolumeClaimStatus) {
+		s.ModifyVolumeStatus = &v1.ModifyVolumeStatus{TargetVolumeAttributesClassName: class, Status: step}
+		s.Conditions = append(without(s.Conditions, v1.PersistentVolumeClaimVolumeModifyingVolume, failed.Type), c.modifying(message), failed)
+	})
+	if told != nil || step == v1.PersistentVolumeClaimModifyVolumeInfeasible {
+		return told
+	}
+	return cause
+}
+
+func (c *Controller) modifying(message string) v1.PersistentVolumeClaimCondition {
+	now := metav1.NewTime(c.Clock.Now())
+	return v1.PersistentVolumeClaimCondition{
+		Type: v1.PersistentVolumeClaimVolumeModifyingVolume, Status: v1.ConditionTrue, LastProbeTime: now, LastTransitionTime: now, Message: message,
+	}
+}
+
+func without(in []v1.PersistentVolumeClaimCondition, kinds ...v1.PersistentVolumeClaimConditionType) []v1.PersistentVolumeClaimCondition {
+	return slices.DeleteFunc(slices.Clone(in), func(x v1.PersistentVolumeClaimCondition) bool { return slices.Contains(kinds, x.Type) })
+}
+
+// volumeAttributes writes which class a volume has.
+func (c *Controller) volumeAttributes(ctx context.Context, v *v1.PersistentVolume, class string) error {
+	now, err := c.Client.CoreV1().PersistentVolumes().Get(ctx, v.Name, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("volume: %w", err)
+	}
+	if ptr.Deref(now.Spec.VolumeAttributesClassName, "") == class {
+		return nil
+	}
+	now.Spec.VolumeAttributesClassName = &class
+	if _, err := c.Client.CoreV1().PersistentVolumes().Update(ctx, now, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("class of volume's attributes: %w", err)
+	}
+	return nil
+}
+
+// attributesStatus changes a claim's status, and shows what it is then.
+func (c *Controller) attributesStatus(ctx context.Context, claim *v1.PersistentVolumeClaim, change func(*v1.PersistentVolumeClaimStatus)) error {
+	next := claim.DeepCopy()
+	change(&next.Status)
+	if equality.Semantic.DeepEqual(claim.Status, next.Status) {
+		return nil
+	}
+	got, err := c.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	if err != nil {
+		return fmt.Errorf("attributes of claim: %w", err)
+	}
+	*claim = *got
+	return nil
+}
+
+// mutable are the parameters that a claim's volume is made with, and that can be changed later.
+func (c *Controller) mutable(claim *v1.PersistentVolumeClaim, able abilities, driver string) (map[string]string, error) {
+	name := ptr.Deref(claim.Spec.VolumeAttributesClassName, "")
+	if name == "" {
+		return nil, nil
+	}
+	class, err := c.attributeClasses.Get(name)
+	if err != nil {
+		return nil, fmt.Errorf("class of attributes: %w", err)
+	}
+	if class.DriverName != driver || !able[csi.ControllerServiceCapability_RPC_MODIFY_VOLUME] {
+		return nil, status.Errorf(codes.InvalidArgument, "VAC %s is for driver %s; the volume is to be of %s, which must be able to change volumes", name, class.DriverName, driver)
+	}
+	return class.Parameters, nil
+}

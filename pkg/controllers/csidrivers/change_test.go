@@ -1,0 +1,142 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package csidrivers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"keelson.dev/keelson/pkg/controllers/controllertest"
+)
+
+// attributesClass makes a class of attributes.
+func (w *world) attributesClass(t *testing.T, name, driver string, parameters map[string]string) {
+	t.Helper()
+	if _, err := w.Client.StorageV1().VolumeAttributesClasses().Create(t.Context(), &storagev1.VolumeAttributesClass{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, DriverName: driver, Parameters: parameters,
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// want has a claim ask for a class of attributes.
+func (w *world) want(t *testing.T, claim, class string) {
+	t.Helper()
+	patch := fmt.Appendf(nil, `{"spec":{"volumeAttributesClassName":%q}}`, class)
+	if _, err := w.Client.CoreV1().PersistentVolumeClaims("default").Patch(t.Context(), claim, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// changed waits until a claim, its volume and the driver have a class of attributes.
+func (w *world) changed(t *testing.T, name, class, iops string) {
+	t.Helper()
+	controllertest.Eventually(t, "the volume has class "+class, func(ctx context.Context) (any, bool) {
+		c, err := w.Client.CoreV1().PersistentVolumeClaims("default").Get(ctx, name, metav1.GetOptions{})
+		if err != nil || c.Spec.VolumeName == "" {
+			return err, false
+		}
+		v, err := w.Client.CoreV1().PersistentVolumes().Get(ctx, c.Spec.VolumeName, metav1.GetOptions{})
+		if err != nil {
+			return err, false
+		}
+		var kept struct{ Attributes map[string]string }
+		b, err := os.ReadFile(filepath.Join(w.driver.Root, "volumes", v.Spec.CSI.VolumeHandle, "meta.json"))
+		if err == nil {
+			err = json.Unmarshal(b, &kept)
+		}
+		s := c.Status
+		return []any{s, v.Spec, kept, err}, err == nil && kept.Attributes["iops"] == iops && ptr.Deref(v.Spec.VolumeAttributesClassName, "") == class &&
+			ptr.Deref(s.CurrentVolumeAttributesClassName, "") == class && s.ModifyVolumeStatus == nil && len(s.Conditions) == 0
+	})
+}
+
+// stuck waits until a claim's change is in a state, and returns its condition of an error, if any.
+func (w *world) stuck(t *testing.T, name string, in v1.PersistentVolumeClaimModifyVolumeStatus) string {
+	t.Helper()
+	var reason string
+	controllertest.Eventually(t, "the change is "+string(in), func(ctx context.Context) (any, bool) {
+		c, err := w.Client.CoreV1().PersistentVolumeClaims("default").Get(ctx, name, metav1.GetOptions{})
+		if err != nil || c.Status.ModifyVolumeStatus == nil || c.Status.ModifyVolumeStatus.Status != in {
+			return c, false
+		}
+		reason = ""
+		for _, x := range c.Status.Conditions {
+			if x.Type == v1.PersistentVolumeClaimVolumeModifyVolumeError {
+				reason = x.Reason
+			}
+		}
+		return c, true
+	})
+	return reason
+}
+
+// TestAttributes: volumes are made with the attributes that their claims ask for, and get others; what
+// the driver refuses is told, and what is asked for then instead is done.
+func TestAttributes(t *testing.T) {
+	w := newWorld(t)
+	defer (&process{driver: w.conn}).start(t, w.Server)()
+	w.attributesClass(t, "slow", name, map[string]string{"iops": "1"})
+	w.attributesClass(t, "quick", name, map[string]string{"iops": "9"})
+	w.attributesClass(t, "wrong", name, map[string]string{"colour": "red"})
+	w.attributesClass(t, "foreign", "other.example.com", map[string]string{"iops": "2"})
+	c := claim("c")
+	c.Spec.VolumeAttributesClassName = ptr.To("slow")
+	if _, err := w.Client.CoreV1().PersistentVolumeClaims("default").Create(t.Context(), c, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.changed(t, "c", "slow", "1")
+	w.want(t, "c", "quick")
+	w.changed(t, "c", "quick", "9")
+	for _, class := range []string{"wrong", "foreign"} {
+		w.want(t, "c", class)
+		if reason := w.stuck(t, "c", v1.PersistentVolumeClaimModifyVolumeInfeasible); reason != "InvalidArgument" {
+			t.Errorf("of class %s: reason %q", class, reason)
+		}
+		w.want(t, "c", "slow")
+		w.changed(t, "c", "slow", "1")
+	}
+	w.want(t, "c", "later")
+	w.stuck(t, "c", v1.PersistentVolumeClaimModifyVolumePending)
+	w.attributesClass(t, "later", name, map[string]string{"iops": "5"})
+	w.changed(t, "c", "later", "5")
+}
+
+// TestKilledDuringChange kills the controller at each step of a change, before and after it is done.
+func TestKilledDuringChange(t *testing.T) {
+	w := newWorld(t)
+	w.attributesClass(t, "quick", name, map[string]string{"iops": "9"})
+	settled := (&process{driver: w.conn}).start(t, w.Server)
+	for _, after := range []bool{false, true} {
+		for at := 1; at <= 4; at++ {
+			id := fmt.Sprintf("c%d-%v", at, after)
+			if _, err := w.Client.CoreV1().PersistentVolumeClaims("default").Create(t.Context(), claim(id), metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			w.changed(t, id, "", "")
+		}
+	}
+	settled()
+	for _, after := range []bool{false, true} {
+		for at := 1; at <= 4; at++ {
+			t.Run(fmt.Sprintf("after %v step %d", after, at), func(t *testing.T) {
+				p := &process{driver: w.conn, at: at, after: after, killed: make(chan struct{})}
+				w.alive(t, p)
+				id := fmt.Sprintf("c%d-%v", at, after)
+				w.want(t, id, "quick")
+				w.changed(t, id, "quick", "9")
+			})
+		}
+	}
+}

@@ -1,0 +1,85 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package driver
+
+import (
+	"context"
+	"maps"
+	"regexp"
+
+	csi "github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// ZoneKey is the label of nodes with the zone that volumes are reached from.
+const ZoneKey = "topology.test.csi.keelson.dev/zone"
+
+// zone is where a volume is to be made; "": it does not matter.
+func zone(r *csi.TopologyRequirement) string {
+	for _, t := range append(r.GetPreferred(), r.GetRequisite()...) {
+		if z := t.GetSegments()[ZoneKey]; z != "" {
+			return z
+		}
+	}
+	return ""
+}
+
+// reached is from where a volume of a zone is reached.
+func reached(zone string) []*csi.Topology {
+	if zone == "" {
+		return nil
+	}
+	return []*csi.Topology{{Segments: map[string]string{ZoneKey: zone}}}
+}
+
+// roomStep is how exactly the driver knows how much room it has: others write to the same disk all the time.
+const roomStep = 1 << 30
+
+// GetCapacity implements csi.ControllerServer. All zones have the same disk.
+func (d *Driver) GetCapacity(context.Context, *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
+	var fsys unix.Statfs_t
+	if err := unix.Statfs(d.Root, &fsys); err != nil {
+		return nil, err
+	}
+	free := int64(fsys.Bavail) * fsys.Bsize
+	return &csi.GetCapacityResponse{AvailableCapacity: free - free%roomStep, MaximumVolumeSize: wrapperspb.Int64(maxSize)}, nil
+}
+
+// attribute is what can be changed of a volume: how fast it is to be, which makes no difference.
+const attribute = "iops"
+
+var number = regexp.MustCompile(`^[0-9]{1,9}$`)
+
+// change sets what can be changed of a volume.
+func (i *item) change(to map[string]string) error {
+	for k, v := range to {
+		if k != attribute || !number.MatchString(v) {
+			return status.Errorf(codes.InvalidArgument, "volumes have no %q of %q", k, v)
+		}
+	}
+	if len(to) > 0 {
+		i.Attributes = maps.Clone(to)
+	}
+	return nil
+}
+
+// ControllerModifyVolume implements csi.ControllerServer.
+func (d *Driver) ControllerModifyVolume(_ context.Context, r *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
+	if r.GetVolumeId() == "" {
+		return nil, status.Error(codes.InvalidArgument, "which volume?")
+	}
+	return locked(d, func() (*csi.ControllerModifyVolumeResponse, error) {
+		i, err := d.find(volumes, r.GetVolumeId())
+		if err != nil {
+			return nil, err
+		}
+		if err := i.change(r.GetMutableParameters()); err != nil {
+			return nil, err
+		}
+		return &csi.ControllerModifyVolumeResponse{}, d.keep(volumes, i.Name, i)
+	})
+}
