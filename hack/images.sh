@@ -5,13 +5,14 @@
 # Builds the images that every node is loaded with, as OCI archives in
 # .build/images; or, with the argument e2e, those that the e2e tests load
 # themselves, in .build/e2e-images; or, with the argument sidecars, those of
-# Kubernetes' CSI sidecars, with their types and roles, for the e2e tests too. Nothing is built when nothing that they are
-# made of changed.
+# Kubernetes' CSI sidecars, with their types and roles, for the e2e tests too; or, with the argument
+# mock, those that the upstream suite deploys with its mock storage driver. Nothing is built when
+# nothing that they are made of changed.
 set -euo pipefail
 
 case ${1:-} in
 -h | --help)
-	echo "usage: hack/images.sh [e2e|sidecars]   (writes .build/images/*.tar, or what e2e tests load to .build/e2e-images; needs hack/tools.sh to have run)"
+	echo "usage: hack/images.sh [e2e|sidecars|mock]   (writes .build/images/*.tar, or what e2e tests load to .build/e2e-images; needs hack/tools.sh to have run)"
 	exit
 	;;
 esac
@@ -35,6 +36,15 @@ if [[ ${1:-} == e2e ]]; then
 	fi
 	exit
 fi
+if [[ ${1:-} == mock ]]; then
+	out=.build/e2e-images/mock
+	mkdir -p "$out"
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$out/mock" ./test/images/csi
+	if [[ $out/mock -nt $out/hostpathplugin.tar ]]; then
+		go run ./hack/images -out "$out" -mock "$out/mock"
+	fi
+	exit
+fi
 if [[ ${1:-} == sidecars ]]; then
 	out=.build/e2e-images/sidecars
 	if [[ $out/.stamp -nt bin/tools/.stamp-sidecars && $out/.stamp -nt hack/images.sh ]]; then
@@ -45,8 +55,8 @@ if [[ ${1:-} == sidecars ]]; then
 	# The types and roles are those that the sidecars' modules come with.
 	module() { (cd hack/tools/sidecars && GOWORK=off go list -m -f '{{.Dir}}' "github.com/kubernetes-csi/$1"); }
 	snapshotter=$(module external-snapshotter/v8)
-	for kind in volumesnapshotclasses volumesnapshotcontents volumesnapshots; do
-		cp "$(module external-snapshotter/client/v8)/config/crd/snapshot.storage.k8s.io_$kind.yaml" "$out/manifests/$kind.yaml"
+	for kind in "$(module external-snapshotter/client/v8)"/config/crd/*.storage.k8s.io_*.yaml; do
+		cp "$kind" "$out/manifests/${kind##*_}"
 	done
 	cp "$snapshotter/deploy/kubernetes/snapshot-controller/rbac-snapshot-controller.yaml" "$out/manifests/snapshot-controller.yaml"
 	cp "$snapshotter/deploy/kubernetes/csi-snapshotter/rbac-csi-snapshotter.yaml" "$out/manifests/snapshotter.yaml"

@@ -37,6 +37,9 @@ type inputs struct {
 	// Driver, when it is given, asks for the image of the e2e tests' storage driver
 	// alone: it is the program.
 	Driver string
+	// Mock, when it is given, asks for the images that the test suite deploys with its mock storage
+	// driver alone: it is the program.
+	Mock string
 	// Store, when it is given, asks for the image of the e2e tests' database alone: it is
 	// the program.
 	Store string
@@ -62,6 +65,7 @@ func run(args []string, stderr io.Writer) error {
 	flags.StringVar(&in.Debian, "debian", "", "directory with the Debian packages that agnhost stands on")
 	flags.StringVar(&in.Operator, "operator", "", "the program of the e2e tests' operator; makes its image")
 	flags.StringVar(&in.Driver, "driver", "", "the program of the e2e tests' storage driver; makes its image")
+	flags.StringVar(&in.Mock, "mock", "", "the program beside the test suite's mock storage driver; makes its images")
 	flags.StringVar(&in.Store, "store", "", "the program of the e2e tests' database; makes its image")
 	flags.StringVar(&in.Sidecars, "sidecars", "", "directory of Kubernetes' CSI sidecars; makes their images")
 	out := flags.String("out", "", "directory to write the archives to")
@@ -80,6 +84,9 @@ func run(args []string, stderr io.Writer) error {
 	}
 	if in.Driver != "" {
 		list = in.driver
+	}
+	if in.Mock != "" {
+		list = in.mock
 	}
 	if in.Store != "" {
 		list = in.store

@@ -91,15 +91,32 @@ func (in inputs) driver() ([]spec, error) {
 	}}, nil
 }
 
-// sidecars are the images of Kubernetes' CSI sidecars, by the names that manifests have for them.
+// mock are the images that Kubernetes' test suite deploys with its mock storage driver.
+func (in inputs) mock() ([]spec, error) {
+	var out []spec
+	for _, s := range []struct{ name, version string }{{"csi-node-driver-registrar", "v2.16.0"}, {"hostpathplugin", "v1.17.1"}} {
+		out = append(out, spec{
+			File: s.name, Names: []string{sidecar + s.name + ":" + s.version},
+			Layers: []layer{{program(s.name, in.Mock), directory("tmp", 0o1777)}},
+			Config: v1.Config{Entrypoint: []string{"/" + s.name}, WorkingDir: "/", Env: []string{path}},
+		})
+	}
+	return out, nil
+}
+
+// sidecar is where Kubernetes has the images of its CSI sidecars.
+const sidecar = "registry.k8s.io/sig-storage/"
+
+// sidecars are the images of Kubernetes' CSI sidecars, by the names that manifests have for them:
+// the test suite's name older ones.
 func (in inputs) sidecars() ([]spec, error) {
 	var out []spec
-	for _, s := range []struct{ name, version string }{
-		{"csi-provisioner", "v6.3.0"}, {"csi-attacher", "v4.12.0"}, {"csi-resizer", "v2.2.0"},
-		{"csi-snapshotter", "v8.6.0"}, {"snapshot-controller", "v8.6.0"},
+	for _, s := range []struct{ name, version, suites string }{
+		{"csi-provisioner", "v6.3.0", "v6.1.1"}, {"csi-attacher", "v4.12.0", "v4.11.0"}, {"csi-resizer", "v2.2.0", "v2.1.0"},
+		{"csi-snapshotter", "v8.6.0", "v8.5.0"}, {"snapshot-controller", "v8.6.0", "v8.5.0"},
 	} {
 		out = append(out, spec{
-			File: s.name, Names: []string{"registry.k8s.io/sig-storage/" + s.name + ":" + s.version},
+			File: s.name, Names: names(sidecar+s.name, s.version, s.suites),
 			Layers: []layer{{program(s.name, filepath.Join(in.Sidecars, s.name)), directory("tmp", 0o1777)}},
 			Config: v1.Config{Entrypoint: []string{"/" + s.name}, WorkingDir: "/", Env: []string{path}},
 		})

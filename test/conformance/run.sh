@@ -22,8 +22,8 @@ case ${1:-} in
 		ZONES     zones that they are in, in turn; 0: none (0)
 		SHARE     I/N: one of N parts of the specs (1/1)
 		ATTEMPTS  how often a spec may be tried (1)
-		STORAGE   1: install the storage driver of test/csi, and have the suite's specs for drivers
-		          (External Storage), which have no label: LABELS='!Disruptive' (none)
+		STORAGE   1: install the storage driver of test/csi, with snapshots, and have the suite's specs
+		          for drivers (External Storage), which have no label: LABELS='!Disruptive' (none)
 		RESUME    1: go on with the last run, which was cut or had failures
 		OUT       what is written (docs/conformance.md)
 		NAME      of the cluster (conformance)
@@ -51,7 +51,15 @@ bin=bin/conformance
 images=.build/conformance-images
 name=${NAME:-conformance}
 mkdir -p "$bin/images" "$images"
-[[ -z ${STORAGE:-} ]] || storage=(--storage.testdriver="$root/test/csi/testdriver.yaml")
+drivers=() # images of the storage driver, of those beside it, and of those beside the suite's own
+if [[ -n ${STORAGE:-} ]]; then
+	storage=(--storage.testdriver="$root/test/csi/testdriver.yaml")
+	hack/tools.sh sidecars
+	for kind in e2e sidecars mock; do
+		hack/images.sh "$kind"
+	done
+	drivers=(.build/e2e-images/csi.tar .build/e2e-images/{sidecars,mock}/*.tar)
+fi
 
 # The suite takes minutes to compile: only when it is not there, or its module changed.
 digest=$(cat go.mod hack/registry/*.go test/conformance/{go.mod,go.sum,*.go,report/*.go} | sha256sum | cut -d' ' -f1)
@@ -108,27 +116,30 @@ joined() { local IFS=,; echo "$*"; }
 
 bin/ctl cluster up --name "$name" --nodes "$nodes" --ip-family "$family" --kubeconfig "$work/machine" --data-dir "$work/data"
 bin/ctl cluster load --name "$name" "$images"/*.tar
-if [[ -n ${STORAGE:-} ]]; then
-	hack/images.sh e2e
-	bin/ctl cluster load --name "$name" .build/e2e-images/csi.tar
-	sed "s#/srv/keelson-e2e-csi#/srv/keelson-$name-csi#" test/e2e/testdata/csi.yaml | bin/ctl --kubeconfig "$work/machine" apply -f -
-	bin/ctl --kubeconfig "$work/machine" -n csi rollout status daemonset node
-fi
+for ((n = 0; zones > 0 && n < nodes; n++)); do
+	bin/ctl --kubeconfig "$work/machine" label node "n$((n + 1))" "topology.kubernetes.io/zone=z$((n % zones + 1))"
+done
 # Images are also pulled: from a registry that stands in for all others, and
 # says at once what it does not have.
 for node in "$work"/data/nodes/*/; do
 	mkdir -p "$node/etc/containerd/certs.d/_default"
 	printf 'server = "http://%s:5000"\n' "$host" >"$node/etc/containerd/certs.d/_default/hosts.toml"
 done
-bin/ctl cluster exec --name "$name" -- "$root/$bin/registry" -listen "$host:5000" "$root/$images"/*.tar "$root"/.build/images/*.tar &
+bin/ctl cluster exec --name "$name" -- "$root/$bin/registry" -listen "$host:5000" "$root/$images"/*.tar "$root"/.build/images/*.tar "${drivers[@]/#/$root/}" &
 registry=$!
+if [[ -n ${STORAGE:-} ]]; then
+	bin/ctl --kubeconfig "$work/machine" apply -f .build/e2e-images/sidecars/manifests
+	bin/ctl --kubeconfig "$work/machine" wait --for=condition=Established crd --all --timeout=1m
+	for file in snapshot-controller csi csi-snapshots; do
+		sed "s#/srv/keelson-e2e-csi#/srv/keelson-$name-csi#" "test/e2e/testdata/$file.yaml" | bin/ctl --kubeconfig "$work/machine" apply -f -
+	done
+	bin/ctl --kubeconfig "$work/machine" -n kube-system rollout status deployment snapshot-controller
+	bin/ctl --kubeconfig "$work/machine" -n csi rollout status daemonset node
+	bin/ctl --kubeconfig "$work/machine" -n csi rollout status deployment snapshots
+fi
 # The suite runs where nodes and pods can be reached, and there the API server
 # has its own address.
 sed "s#server: https://127.0.0.1:.*#server: https://$host:6443#" "$work/machine" >"$work/kubeconfig"
-
-for ((n = 0; zones > 0 && n < nodes; n++)); do
-	bin/ctl --kubeconfig "$work/machine" label node "n$((n + 1))" "topology.kubernetes.io/zone=z$((n % zones + 1))"
-done
 
 echo "conformance: running, at most $timeout"
 bin/ctl cluster exec --name "$name" -- env KUBECONFIG="$work/kubeconfig" PATH="$root/bin:$PATH" HOME="$work" \

@@ -127,8 +127,10 @@ func installSidecars(t *testing.T) {
 	ctl(t, "apply", "-f", sidecarManifests)
 	t.Cleanup(func() { _ = shared.command(context.Background(), "delete", "-f", sidecarManifests).Run() })
 	ctl(t, "wait", "--for=condition=Established", "crd", "--all", "--timeout=1m")
-	ctl(t, "apply", "-f", "testdata/csi-sidecars.yaml")
-	t.Cleanup(func() { _ = shared.command(context.Background(), "delete", "-f", "testdata/csi-sidecars.yaml").Run() })
+	for _, file := range []string{"testdata/snapshot-controller.yaml", "testdata/csi-sidecars.yaml"} {
+		ctl(t, "apply", "-f", file)
+		t.Cleanup(func() { _ = shared.command(context.Background(), "delete", "-f", file).Run() })
+	}
 	for _, w := range []string{"deployment/controller", "daemonset/node"} {
 		ctl(t, "-n", "csi-sidecars", "rollout", "status", w)
 	}

@@ -157,6 +157,8 @@ type summary struct {
 	bySIG  map[string]*count
 	failed []string
 	missed []string // asked for, and not run to their end
+	// left counts those that the suite left out by itself, by what it says of them.
+	left   map[string]int
 	flaked []string // passed, but not at the first attempt
 }
 
@@ -171,7 +173,7 @@ func summarize(reports []types.Report, focus, labels string) (*summary, error) {
 	if err != nil {
 		return nil, fmt.Errorf("labels: %w", err)
 	}
-	s := &summary{bySIG: map[string]*count{}}
+	s := &summary{bySIG: map[string]*count{}, left: map[string]int{}}
 	for name, o := range outcomes(reports, func(spec *types.SpecReport) bool {
 		return labelled(spec.Labels()) && wanted.MatchString(spec.FullText())
 	}) {
@@ -186,7 +188,8 @@ func summarize(reports []types.Report, focus, labels string) (*summary, error) {
 // outcome is how a spec ended.
 type outcome struct {
 	types.SpecState
-	again bool // not at the first attempt
+	again bool   // not at the first attempt
+	why   string // it was left out, in the suite's words
 }
 
 // outcomes are how the wanted specs ended, by name. A report in which a spec was not
@@ -199,7 +202,10 @@ func outcomes(reports []types.Report, wanted func(*types.SpecReport) bool) map[s
 			if spec.LeafNodeType != types.NodeTypeIt || !wanted(spec) {
 				continue
 			}
-			name, o := spec.FullText(), outcome{ending(spec), spec.NumAttempts > 1}
+			name, o := spec.FullText(), outcome{SpecState: ending(spec), again: spec.NumAttempts > 1}
+			if spec.State.Is(types.SpecStateSkipped) {
+				o.why = strings.TrimSpace(spec.Failure.Message)
+			}
 			if before, ok := out[name]; !ok || before.Is(notRun) || !o.Is(notRun) {
 				out[name] = o
 			}
@@ -239,6 +245,8 @@ func (s *summary) add(name string, o outcome) {
 	case o.Is(types.SpecStateFailureStates):
 		c.failed++
 		s.failed = append(s.failed, name)
+	case o.why != "" && reason(name) == "":
+		s.left[strings.TrimRight(strings.TrimSuffix(o.why, "skipping"), " -")]++
 	default:
 		s.missed = append(s.missed, name)
 	}
@@ -266,6 +274,12 @@ func (s *summary) markdown(focus, cluster string) string {
 	list(&b, "Failed", s.failed)
 	list(&b, "Passed at another attempt", s.flaked)
 	list(&b, "Not run", s.missed)
+	if len(s.left) > 0 {
+		b.WriteString("\n### Left out by the suite itself\n\n")
+	}
+	for _, why := range slices.Sorted(maps.Keys(s.left)) {
+		fmt.Fprintf(&b, "- %d: %s\n", s.left[why], why)
+	}
 	return b.String()
 }
 

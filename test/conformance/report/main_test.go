@@ -48,6 +48,15 @@ func TestSummary(t *testing.T) {
 	if text := why.markdown("", ""); !strings.Contains(text, "kube-proxy urls: the proxy's metrics are by TLS") {
 		t.Errorf("no reason in\n%s", text)
 	}
+	left, known := spec("[sig-storage] Volumes on ext4", types.SpecStateSkipped, "Conformance"), spec("[sig-network] DNS [Provider:GCE]", types.SpecStateSkipped, "Conformance")
+	left.Failure.Message, known.Failure.Message = "Driver d doesn't support ext4 -- skipping", "Only for GCE -- skipping"
+	if s, err = summarize([]types.Report{{SpecReports: types.SpecReports{left, known}}}, "", conformance); err != nil {
+		t.Fatal(err)
+	}
+	if text := s.markdown("", ""); !strings.Contains(text, "| sig-storage | 0 | 0 | 1 | 1 |") || !strings.Contains(text, "### Left out by the suite itself\n\n- 1: Driver d doesn't support ext4\n") ||
+		!strings.Contains(text, "### Not run\n\n- [sig-network] DNS [Provider:GCE]: for one cloud\n") {
+		t.Errorf("of specs that the suite leaves out:\n%s", text)
+	}
 	if s, err = summarize(reports, "", "!Conformance"); err != nil || s.bySIG["sig-node"].passed != 1 || s.bySIG["sig-apps"] != nil {
 		t.Errorf("without the suite's own: %+v, %v", s, err)
 	}

@@ -1,0 +1,139 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command csi stands in for two programs that Kubernetes' test suite deploys with its mock storage driver, by
+// the name it is called by. It is no driver that keeps anything.
+//
+//   - csi-node-driver-registrar registers the driver behind a socket with the kubelet.
+//   - hostpathplugin joins the connections at that socket with those that come from the suite, where the
+//     driver then is; or, when it is not told to, is the driver of test/csi, with what the suite asks for.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	csi "github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"keelson.dev/keelson/test/csi/driver"
+)
+
+func main() {
+	if err := run(context.Background(), os.Args, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "csi:", err)
+		os.Exit(1)
+	}
+}
+
+var errName = errors.New("called by a name that it does not know")
+
+func run(ctx context.Context, args []string, stderr io.Writer) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	flags := flag.NewFlagSet(filepath.Base(args[0]), flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Int("v", 0, "ignored: how much is said")
+	switch flags.Name() {
+	case "csi-node-driver-registrar":
+		return registrar(ctx, flags, args[1:], stderr)
+	case "hostpathplugin":
+		return plugin(ctx, flags, args[1:])
+	}
+	return fmt.Errorf("%s: %w", args[0], errName)
+}
+
+func registrar(ctx context.Context, flags *flag.FlagSet, args []string, stderr io.Writer) error {
+	socket := flags.String("csi-address", "/run/csi/socket", "socket of the driver")
+	path := flags.String("kubelet-registration-path", "", "path of that socket on the node")
+	flags.Duration("timeout", 0, "ignored: the driver is waited for")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	conn, err := grpc.NewClient("unix://"+*socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"))
+	if err != nil {
+		return err
+	}
+	info, err := csi.NewIdentityClient(conn).GetPluginInfo(ctx, &csi.GetPluginInfoRequest{}, grpc.WaitForReady(true))
+	if err := errors.Join(err, conn.Close()); err != nil {
+		return fmt.Errorf("name of the driver: %w", err)
+	}
+	return driver.Register(ctx, info.GetName(), *path, "/registration", slog.New(slog.NewJSONHandler(stderr, nil)))
+}
+
+func plugin(ctx context.Context, flags *flag.FlagSet, args []string) error {
+	d := &driver.Driver{}
+	flags.StringVar(&d.Name, "drivername", "hostpath.csi.k8s.io", "name of the driver")
+	flags.StringVar(&d.Node, "nodeid", "", "name of the node")
+	flags.StringVar(&d.Root, "statedir", "/csi-data-dir", "directory of the volumes")
+	flags.Int64Var(&d.MaxVolumes, "attach-limit", 0, "how many volumes a node takes (0: any number)")
+	attach := flags.Bool("enable-attach", false, "volumes are attached to nodes")
+	topology := flags.Bool("enable-topology", false, "volumes are reached from their node alone")
+	flags.Bool("node-expand-required", true, "ignored: it is, always")
+	socket := flags.String("endpoint", "", "socket of the driver")
+	from := flags.String("proxy-endpoint", "", "where the suite connects to (tcp://:PORT); none: it is the driver")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if *from != "" {
+		return proxy(ctx, *socket, strings.TrimPrefix(*from, "tcp://"))
+	}
+	d.NoAttach = !*attach
+	if *topology {
+		d.Zone = d.Node
+	}
+	return driver.ServeAt(ctx, *socket, d.Serve)
+}
+
+// proxy joins each connection at a socket with the next one that comes from the suite. The suite
+// makes its connections in advance.
+func proxy(ctx context.Context, socket, address string) error {
+	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	callers, err := net.Listen("unix", socket)
+	if err != nil {
+		return err
+	}
+	suite, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _, _ = callers.Close(), suite.Close() })
+	defer stop()
+	for {
+		a, err := callers.Accept()
+		if err != nil {
+			return err
+		}
+		b, err := suite.Accept()
+		if err != nil {
+			return err
+		}
+		go join(a, b)
+	}
+}
+
+// join copies both ways until one of the two ends.
+func join(a, b net.Conn) {
+	var g errgroup.Group
+	for _, way := range [][2]net.Conn{{a, b}, {b, a}} {
+		g.Go(func() error {
+			_, err := io.Copy(way[0], way[1])
+			return errors.Join(err, a.Close(), b.Close())
+		})
+	}
+	_ = g.Wait() // they are closed already
+}
