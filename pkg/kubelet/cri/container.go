@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -20,8 +19,8 @@ import (
 // ContainerInput is what a container's configuration is made from besides the pod and the container's spec.
 type ContainerInput struct {
 	Restarts int
-	// Epoch is when all of the pod's containers last had to start anew, if they had to.
-	Epoch time.Time
+	// Epoch is how many times all of the pod's containers had to start anew.
+	Epoch int64
 	// Image is the reference that the image's name was resolved to.
 	Image          string
 	RuntimeHandler string
@@ -78,8 +77,8 @@ func ContainerConfig(pod *v1.Pod, c *v1.Container, in ContainerInput) (*runtimea
 		Linux:       &runtimeapi.LinuxContainerConfig{Resources: in.Resources, SecurityContext: sc},
 	}
 	maps.Copy(cfg.Annotations, in.Annotations)
-	if !in.Epoch.IsZero() {
-		cfg.Annotations[annotationEpoch] = strconv.FormatInt(in.Epoch.UnixNano(), 10)
+	if in.Epoch > 0 {
+		cfg.Annotations[annotationEpoch] = strconv.FormatInt(in.Epoch, 10)
 	}
 	if c.Lifecycle != nil && c.Lifecycle.StopSignal != nil {
 		cfg.StopSignal = runtimeapi.Signal(runtimeapi.Signal_value[string(*c.Lifecycle.StopSignal)])

@@ -9,7 +9,6 @@ import (
 	"hash/fnv"
 	"maps"
 	"strconv"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -71,12 +70,12 @@ func containerAnnotations(pod *v1.Pod, c *v1.Container, restarts int) map[string
 }
 
 // Epoch reads out of a container's annotations which epoch of its pod it was made in.
-func Epoch(annotations map[string]string) time.Time {
-	ns, err := strconv.ParseInt(annotations[annotationEpoch], 10, 64)
+func Epoch(annotations map[string]string) int64 {
+	n, err := strconv.ParseInt(annotations[annotationEpoch], 10, 64)
 	if err != nil {
-		return time.Time{}
+		return 0
 	}
-	return time.Unix(0, ns)
+	return n
 }
 
 // Hash tells apart the versions of a container's spec that need a new container: those with another image.

@@ -58,8 +58,8 @@ type Container struct {
 	State               State
 	Restarts            int
 	Hash                string
-	// Epoch is the epoch of the pod in which it was made; zero for the first.
-	Epoch           time.Time
+	// Epoch is how many times all of the pod's containers had started anew when it was made.
+	Epoch           int64
 	CreatedAt       time.Time
 	StartedAt       time.Time
 	FinishedAt      time.Time

@@ -60,13 +60,12 @@ func TestAnnotations(t *testing.T) {
 		PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"x"}}},
 	}}
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"}, Spec: v1.PodSpec{TerminationGracePeriodSeconds: &grace, Containers: []v1.Container{*c}}}
-	epoch := time.Unix(5, 6)
-	cfg, err := ContainerConfig(pod, c, ContainerInput{Restarts: 3, Epoch: epoch})
+	cfg, err := ContainerConfig(pod, c, ContainerInput{Restarts: 3, Epoch: 5})
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := containerOf(&runtimeapi.ContainerStatus{Labels: cfg.Labels, Annotations: cfg.Annotations})
-	if got.Name != "c" || got.Restarts != 3 || !got.Epoch.Equal(epoch) || got.Hash != Hash(c) || got.MessagePath != "/m" {
+	if got.Name != "c" || got.Restarts != 3 || got.Epoch != 5 || got.Hash != Hash(c) || got.MessagePath != "/m" {
 		t.Errorf("%+v", got)
 	}
 	bare := (&Pod{UID: "u", Namespace: "ns", Name: "p", Containers: []Container{got}}).Bare()

@@ -5,7 +5,6 @@ package restart
 
 import (
 	"slices"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -26,31 +25,48 @@ func CanRestartAll(pod *v1.Pod) bool {
 	return false
 }
 
-// Epoch is when a container last ended in a way that has all of the pod's
-// containers start anew, from the first init container on; zero if none did. A run
-// carries the epoch that was known when it was decided on: what is still being started
-// when a container ends belongs to the epoch that ends with it.
+// Epoch is the number of times that the pod's containers had to start anew, all of
+// them, from the first init container on. A run carries the epoch that was known when it was
+// decided on: what is still being started when a container ends belongs to the epoch
+// that ends with it, however many containers end it.
 //
-// It is read out of the runs themselves, so that a kubelet that dies in the midst of it goes on.
-func Epoch(pod *v1.Pod, seen *cri.Pod) time.Time {
-	var epoch time.Time
+// It is read out of the runs themselves, so that a kubelet that dies in the midst of
+// it goes on: a run that ended an epoch tells of the next, and once something was started
+// in that one, so does its run; who ended the last may then be removed. The clock has
+// no part in it.
+func Epoch(pod *v1.Pod, seen *cri.Pod) int64 {
 	if seen == nil || !CanRestartAll(pod) {
-		return epoch
+		return 0
 	}
-	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			for _, run := range seen.Containers {
-				if run.Name == list[i].Name && run.State == cri.Exited && run.FinishedAt.After(epoch) &&
-					rule(&list[i], run.ExitCode) == v1.ContainerRestartRuleActionRestartAllContainers {
-					epoch = run.FinishedAt
-				}
-			}
+	epoch := int64(0)
+	for i := range seen.Containers {
+		run := &seen.Containers[i]
+		if epoch = max(epoch, run.Epoch); ends(pod, run) {
+			epoch = max(epoch, run.Epoch+1)
 		}
 	}
 	return epoch
 }
 
 // Before tells whether a run is of an earlier epoch.
-func Before(run *cri.Container, epoch time.Time) bool {
-	return run != nil && !epoch.IsZero() && run.Epoch.Before(epoch)
+func Before(run *cri.Container, epoch int64) bool { return run != nil && run.Epoch < epoch }
+
+// Began tells whether the epoch began with the end of a run.
+func Began(pod *v1.Pod, run *cri.Container, epoch int64) bool {
+	return run != nil && run.Epoch+1 == epoch && ends(pod, run)
+}
+
+// ends tells whether a run ended its epoch.
+func ends(pod *v1.Pod, run *cri.Container) bool {
+	if run.State != cri.Exited {
+		return false
+	}
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if list[i].Name == run.Name {
+				return rule(&list[i], run.ExitCode) == v1.ContainerRestartRuleActionRestartAllContainers
+			}
+		}
+	}
+	return false
 }

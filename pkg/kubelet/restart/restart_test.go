@@ -67,23 +67,44 @@ func TestEpoch(t *testing.T) {
 		}},
 		{Name: "b"},
 	}}}
-	seen := &cri.Pod{Containers: []cri.Container{
-		{Name: "a", State: cri.Running, Epoch: at(20)},
-		{Name: "a", State: cri.Exited, ExitCode: 42, FinishedAt: at(20)},
-		{Name: "a", State: cri.Exited, ExitCode: 42, FinishedAt: at(10)},
-		{Name: "a", State: cri.Exited, ExitCode: 1, FinishedAt: at(30)}, // the first rule that matches counts
-		{Name: "b", State: cri.Exited, ExitCode: 42, FinishedAt: at(40)},
-	}}
-	epoch := restart.Epoch(pod, seen)
-	if !epoch.Equal(at(20)) {
-		t.Fatalf("epoch %v", epoch)
+	running := func(name string, epoch int64) cri.Container {
+		return cri.Container{Name: name, State: cri.Running, Epoch: epoch}
 	}
-	for i, want := range []bool{false, true, true, true, true} {
-		if got := restart.Before(&seen.Containers[i], epoch); got != want {
-			t.Errorf("run %d: before %t", i, got)
-		}
+	ended := func(name string, epoch int64, code int32, finished int64) cri.Container {
+		return cri.Container{Name: name, State: cri.Exited, Epoch: epoch, ExitCode: code, FinishedAt: at(finished)}
 	}
-	if pod.Spec.Containers[0].RestartPolicyRules = nil; !restart.Epoch(pod, seen).IsZero() || restart.Before(&seen.Containers[1], time.Time{}) {
+	for name, tc := range map[string]struct {
+		runs   []cri.Container // the newest first
+		want   int64
+		before []bool
+	}{
+		"the first":                           {[]cri.Container{running("a", 0), running("b", 0)}, 0, []bool{false, false}},
+		"one ended it":                        {[]cri.Container{ended("a", 0, 42, 10), running("b", 0)}, 1, []bool{true, true}},
+		"the first rule that matches counts":  {[]cri.Container{ended("a", 0, 1, 30), running("b", 0)}, 0, []bool{false, false}},
+		"who has no rule ends none":           {[]cri.Container{running("a", 0), ended("b", 0, 42, 10)}, 0, []bool{false, false}},
+		"something was started since":         {[]cri.Container{running("a", 1), ended("a", 0, 42, 10), running("b", 0)}, 1, []bool{false, true, true}},
+		"who ended it was removed":            {[]cri.Container{running("a", 1), ended("b", 0, 137, 11), running("b", 1)}, 1, []bool{false, true, false}},
+		"ended again, and the clock set back": {[]cri.Container{ended("a", 1, 42, 10), ended("a", 0, 42, 4000), running("b", 1)}, 2, []bool{true, true, true}},
+		"of an older kubelet, and ended anew": {[]cri.Container{ended("a", 1893456000000000000, 42, 10), running("b", 1893456000000000000)}, 1893456000000000001, []bool{true, true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			seen := &cri.Pod{Containers: tc.runs}
+			epoch := restart.Epoch(pod, seen)
+			if epoch != tc.want {
+				t.Errorf("epoch %d, want %d", epoch, tc.want)
+			}
+			for i, want := range tc.before {
+				if got := restart.Before(&seen.Containers[i], epoch); got != want {
+					t.Errorf("run %d: before %t", i, got)
+				}
+			}
+		})
+	}
+	seen := &cri.Pod{Containers: []cri.Container{ended("a", 0, 42, 10)}}
+	if !restart.Began(pod, &seen.Containers[0], 1) || restart.Began(pod, &seen.Containers[0], 2) {
+		t.Error("it is not known who began the epoch")
+	}
+	if pod.Spec.Containers[0].RestartPolicyRules = nil; restart.Epoch(pod, seen) != 0 {
 		t.Error("a pod without rules has an epoch")
 	}
 }

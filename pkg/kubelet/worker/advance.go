@@ -40,7 +40,7 @@ func (w *worker) advance(parent context.Context, l look, plan Plan) time.Time {
 		w.report(l, false, false)
 	}
 	if idle {
-		w.prune(ctx, l.seen, restart.Epoch(l.pod, l.seen))
+		w.prune(ctx, l.seen)
 		w.failures = 0
 		return earliest(plan.Retry, stops, w.deadline(l.pod))
 	}
@@ -217,13 +217,12 @@ func (w *worker) event(pod *v1.Pod, reason, message string) {
 	w.cfg.Event(pod, "", v1.EventTypeWarning, reason, message)
 }
 
-// prune removes runs of containers but the newest, the one before and the one that
-// began an epoch, and sandboxes that are down and empty.
-func (w *worker) prune(ctx context.Context, seen *cri.Pod, epoch time.Time) {
+// prune removes runs of containers but the newest and the one before, and sandboxes that are down and empty.
+func (w *worker) prune(ctx context.Context, seen *cri.Pod) {
 	runs, used := map[string]int{}, map[string]bool{}
 	for i := range seen.Containers {
 		c := &seen.Containers[i]
-		if runs[c.Name]++; runs[c.Name] > 2 && c.State != cri.Running && (epoch.IsZero() || !c.FinishedAt.Equal(epoch)) {
+		if runs[c.Name]++; runs[c.Name] > 2 && c.State != cri.Running {
 			w.drop(ctx, "container", c.ID, w.cfg.Runtime.RemoveContainer)
 			w.drop(ctx, "log", c.LogPath, func(_ context.Context, path string) error { return logs.Remove(path) })
 			continue
@@ -281,7 +280,7 @@ func (s *starter) showStarted(ctx context.Context) bool {
 	l.seen = seen
 	s.probe(l)
 	s.report(l, false, false)
-	return restart.Epoch(s.pod, seen).Equal(s.epoch)
+	return restart.Epoch(s.pod, seen) == s.epoch
 }
 
 // starter starts containers in a sandbox.
@@ -293,6 +292,6 @@ type starter struct {
 	config  *runtimeapi.PodSandboxConfig
 	handler string
 	mounts  volume.Mounts
-	epoch   time.Time
+	epoch   int64
 	look    look
 }

@@ -51,7 +51,7 @@ type Plan struct {
 	// Done tells that the pod has run its course.
 	Done bool
 	// Epoch is what containers that are started now belong to.
-	Epoch time.Time
+	Epoch int64
 }
 
 // Stop is a container to stop, with the text of its event.
@@ -72,7 +72,7 @@ type decider struct {
 	Facts
 	plan    Plan
 	sandbox *cri.Sandbox // that is up, or nil
-	epoch   time.Time    // since which all containers start anew
+	epoch   int64        // in which containers start now
 }
 
 // Decide returns what to do next.
@@ -257,7 +257,7 @@ func graceOf(p *v1.Probe) *int64 {
 // start has a container started, unless it has to wait out its back-off.
 func (d *decider) start(c *v1.Container) {
 	run := d.Seen.Latest(c.Name)
-	began := d.current(c.Name) != nil || run != nil && run.FinishedAt.Equal(d.epoch) // what ends an epoch may do so again
+	began := d.current(c.Name) != nil || restart.Began(d.Pod, run, d.epoch) // what ends an epoch may do so again
 	if run != nil && run.State == cri.Exited && run.Hash == cri.Hash(c) && began && !d.Again[c.Name] {
 		b := d.Backoff(c)
 		if until := b.Until(run.FinishedAt, d.Now); d.Now.Before(until) {

@@ -213,7 +213,7 @@ func (f *fakeRuntime) checkStart(c *cri.Container) {
 
 func (f *fakeRuntime) lastRun(c *cri.Container) *cri.Container {
 	for i := len(f.runs) - 1; i >= 0; i-- {
-		if o := &f.runs[i]; o.ID != c.ID && o.Name == c.Name && o.State == cri.Exited && !o.Epoch.Before(c.Epoch) {
+		if o := &f.runs[i]; o.ID != c.ID && o.Name == c.Name && o.State == cri.Exited && o.Epoch >= c.Epoch {
 			return o
 		}
 	}
@@ -223,7 +223,7 @@ func (f *fakeRuntime) lastRun(c *cri.Container) *cri.Container {
 // begun tells whether one of the pod's main containers was created in the sandbox and epoch of another.
 func (f *fakeRuntime) begun(c *cri.Container) bool {
 	return slices.ContainsFunc(f.runs, func(o cri.Container) bool {
-		return o.SandboxID == c.SandboxID && o.State != cri.Created && initIndex(f.pod, o.Name) < 0 && !o.Epoch.Before(c.Epoch)
+		return o.SandboxID == c.SandboxID && o.State != cri.Created && initIndex(f.pod, o.Name) < 0 && o.Epoch >= c.Epoch
 	})
 }
 
@@ -231,7 +231,7 @@ func (f *fakeRuntime) begun(c *cri.Container) bool {
 // die at any moment after that.
 func (f *fakeRuntime) done(spec *v1.Container, c *cri.Container) bool {
 	return slices.ContainsFunc(f.runs, func(o cri.Container) bool {
-		return o.Name == spec.Name && o.SandboxID == c.SandboxID && !o.Epoch.Before(c.Epoch) && (o.State == cri.Exited && o.ExitCode == 0 || cri.Sidecar(spec) && !o.StartedAt.IsZero())
+		return o.Name == spec.Name && o.SandboxID == c.SandboxID && o.Epoch >= c.Epoch && (o.State == cri.Exited && o.ExitCode == 0 || cri.Sidecar(spec) && !o.StartedAt.IsZero())
 	})
 }
 

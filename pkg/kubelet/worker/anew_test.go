@@ -1,0 +1,136 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"keelson.dev/keelson/pkg/kubelet/cri"
+)
+
+// restartAll has all containers of the pod start anew when the named one ends with 42.
+func restartAll(pod *v1.Pod, name string) {
+	specIn(pod, name).RestartPolicyRules = []v1.ContainerRestartRule{{
+		Action:    v1.ContainerRestartRuleActionRestartAllContainers,
+		ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}},
+	}}
+}
+
+// TestAllStartAnew: one container ends as its rule says, and all of them start
+// again in order, also when the kubelet dies over it and though none is restarted otherwise.
+func TestAllStartAnew(t *testing.T) {
+	pod := testPod(v1.RestartPolicyNever, "i:x", "s:y", "a", "b")
+	restartAll(pod, "a")
+	preStop(pod, "b")
+	bubble(t, pod, func(t *testing.T, n *testNode) {
+		n.runtime.die(n.runtime.running("x"), 0)
+		pass(time.Second)
+		old := n.runtime.running("b")
+		n.runtime.mu.Lock()
+		n.runtime.failures["StopContainer"] = 2
+		n.runtime.mu.Unlock()
+		n.runtime.die(n.runtime.running("a"), 42)
+		synctest.Wait()
+		if c := n.condition(v1.AllContainersRestarting); c == nil || c.Status != v1.ConditionTrue || c.Reason != "RestartAllContainersStarted" {
+			t.Errorf("condition %+v", c)
+		}
+		if p := n.status().Phase; p != v1.PodRunning {
+			t.Errorf("the pod is %s", p)
+		}
+		n.stop()
+		n.start()
+		pass(10 * time.Second)
+		if n.runtime.running("x") == "" || n.runtime.running("a") != "" || n.runtime.running("b") != "" {
+			t.Fatalf("x %q, a %q, b %q", n.runtime.running("x"), n.runtime.running("a"), n.runtime.running("b"))
+		}
+		n.runtime.die(n.runtime.running("x"), 0)
+		pass(time.Minute)
+		for name, want := range map[string]int{"x": 2, "y": 2, "a": 2, "b": 2} {
+			if got := n.runtime.started[name]; got != want {
+				t.Errorf("%s was started %d times, want %d", name, got, want)
+			}
+		}
+		if n.runtime.running("b") == old || len(n.hooks) != 0 {
+			t.Errorf("b runs as %q, handlers %v", n.runtime.running("b"), n.hooks)
+		}
+		if c := n.condition(v1.AllContainersRestarting); c == nil || c.Status != v1.ConditionFalse {
+			t.Errorf("condition %+v", c)
+		}
+		// Now it is an end like any other.
+		n.runtime.die(n.runtime.running("a"), 1)
+		n.runtime.die(n.runtime.running("b"), 0)
+		pass(time.Minute)
+		if p := n.status().Phase; p != v1.PodFailed || n.runtime.alive() {
+			t.Errorf("the pod is %s, alive: %t", p, n.runtime.alive())
+		}
+	})
+}
+
+// TestEndBeforeTheLastStart: a container ends as its rule says while the next is being started; that starts anew as well.
+func TestEndBeforeTheLastStart(t *testing.T) {
+	pod := testPod(v1.RestartPolicyNever, "i:x", "a", "b")
+	restartAll(pod, "a")
+	n := newTestNode(t, pod)
+	n.runtime.slow["pull b"] = 10 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		n.start()
+		defer n.stop()
+		synctest.Wait()
+		n.runtime.die(n.runtime.running("x"), 0)
+		pass(time.Second)
+		n.runtime.die(n.runtime.running("a"), 42)
+		pass(20 * time.Second)
+		if n.runtime.running("x") == "" || n.runtime.running("b") != "" {
+			t.Fatalf("x %q, b %q", n.runtime.running("x"), n.runtime.running("b"))
+		}
+		n.runtime.die(n.runtime.running("x"), 0)
+		pass(time.Minute)
+		if n.runtime.running("a") == "" || n.runtime.running("b") == "" || n.runtime.started["b"] != 2 {
+			t.Errorf("a %q, b %q, started %v", n.runtime.running("a"), n.runtime.running("b"), n.runtime.started)
+		}
+	})
+	for _, w := range n.runtime.wrong {
+		t.Error(w)
+	}
+}
+
+// TestAllStartAnewAfterTheClockWasSetBack: who ends later begins the next epoch, whatever the clock says of it; and who began one may be
+// forgotten by the runtime, and by the kubelet, without the end of what has run since.
+func TestAllStartAnewAfterTheClockWasSetBack(t *testing.T) {
+	pod := testPod(v1.RestartPolicyAlways, "a", "b")
+	restartAll(pod, "a")
+	bubble(t, pod, func(t *testing.T, n *testNode) {
+		pass(time.Second)
+		for round := range 3 {
+			n.do(step{what: "clock", n: -3600})
+			n.runtime.die(n.runtime.running("a"), 42)
+			pass(2 * time.Minute)
+			for name := range map[string]bool{"a": true, "b": true} {
+				if n.runtime.running(name) == "" || n.runtime.started[name] != round+2 {
+					t.Fatalf("round %d: %s runs as %q and was started %d times", round, name, n.runtime.running(name), n.runtime.started[name])
+				}
+			}
+		}
+		n.stop()
+		a, b := n.runtime.running("a"), n.runtime.running("b")
+		n.runtime.mu.Lock()
+		n.runtime.runs = slices.DeleteFunc(n.runtime.runs, func(c cri.Container) bool { return c.ID != a && c.ID != b })
+		n.runtime.mu.Unlock()
+		n.start()
+		pass(time.Minute)
+		if n.runtime.running("a") != a || n.runtime.running("b") != b {
+			t.Errorf("a runs as %q (was %q), b as %q (was %q)", n.runtime.running("a"), a, n.runtime.running("b"), b)
+		}
+		n.runtime.die(a, 42) // with nothing left of who began the last one
+		pass(10 * time.Minute)
+		if n.runtime.started["a"] != 5 || n.runtime.started["b"] != 5 {
+			t.Errorf("started %v", n.runtime.started)
+		}
+	})
+}
