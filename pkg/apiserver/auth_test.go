@@ -199,6 +199,10 @@ func TestServiceAccountTokens(t *testing.T) {
 	if _, err := token(authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(60))}); err == nil || !strings.Contains(err.Error(), "may not specify a duration less than 10 minutes") {
 		t.Errorf("a short token: %v", err)
 	}
+	_, err = s.Client.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "robot", &authenticationv1.TokenRequest{ObjectMeta: metav1.ObjectMeta{UID: "earlier"}}, metav1.CreateOptions{})
+	if !apierrors.IsConflict(err) || !strings.Contains(err.Error(), "the UID in the token request (earlier) does not match the UID of the service account (") {
+		t.Errorf("a token of an account that is gone: %v", err)
+	}
 	// A pod that is gone takes its tokens with it.
 	second, err := token(authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: "p", UID: p.UID}})
 	if err != nil {

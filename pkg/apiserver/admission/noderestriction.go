@@ -5,7 +5,6 @@ package admission
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -67,11 +66,23 @@ func (p *nodeRestriction) Admit(ctx context.Context, a admission.Attributes, _ a
 	case "storage.k8s.io/csinodes":
 		return csiNodes(node, a)
 	case "resource.k8s.io/resourceslices":
-		return slicesOf(node, a)
+		if a.GetOperation() == admission.Create {
+			return ownSlice(node, a, a.GetObject())
+		}
 	case "certificates.k8s.io/certificatesigningrequests":
 		return signingRequests(node, a)
 	}
 	return nil
+}
+
+// Validate refuses to delete what is another node's: of a deletion it is known here which object goes.
+func (p *nodeRestriction) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	node, isNode := nodeauth.Identity(a.GetUserInfo())
+	gr := a.GetResource().GroupResource()
+	if !isNode || a.GetOperation() != admission.Delete || gr.Group != resourcev1.GroupName || gr.Resource != "resourceslices" {
+		return nil
+	}
+	return ownSlice(node, a, a.GetOldObject())
 }
 
 func (p *nodeRestriction) pods(ctx context.Context, node string, a admission.Attributes) error {
@@ -319,20 +330,13 @@ func csiNodes(node string, a admission.Attributes) error {
 	return nil
 }
 
-func slicesOf(node string, a admission.Attributes) error {
-	own := func(o any) bool {
-		s, ok := o.(*resourcev1.ResourceSlice)
-		return ok && s.Spec.NodeName != nil && *s.Spec.NodeName == node
+func ownSlice(node string, a admission.Attributes, obj any) error {
+	s, ok := obj.(*resourcev1.ResourceSlice)
+	if !ok {
+		return forbid(a, "unexpected type %T", obj)
 	}
-	switch a.GetOperation() {
-	case admission.Create:
-		if !own(a.GetObject()) {
-			return admission.NewForbidden(a, errors.New("can only create ResourceSlice with the same NodeName as the requesting node"))
-		}
-	case admission.Delete:
-		if !own(a.GetOldObject()) {
-			return admission.NewForbidden(a, errors.New("can only delete ResourceSlice with the same NodeName as the requesting node"))
-		}
+	if s.Spec.NodeName == nil || *s.Spec.NodeName != node {
+		return forbid(a, "can only %s ResourceSlice with the same NodeName as the requesting node", strings.ToLower(string(a.GetOperation())))
 	}
 	return nil
 }

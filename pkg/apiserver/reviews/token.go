@@ -75,10 +75,18 @@ func (t *Tokens) create(ctx context.Context, req *rest.Request, obj runtime.Obje
 	if tr.Name != "" && tr.Name != req.Name {
 		return nil, invalidToken(req.Name, field.Invalid(field.NewPath("metadata", "name"), tr.Name, "must match the service account name if specified"))
 	}
+	if tr.Namespace != "" && tr.Namespace != req.Namespace {
+		return nil, invalidToken(req.Name, field.Invalid(field.NewPath("metadata", "namespace"), tr.Namespace, "must match the service account namespace if specified"))
+	}
 	tr.Name = req.Name
 	sa, err := t.Client.CoreV1().ServiceAccounts(req.Namespace).Get(ctx, req.Name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
+	}
+	if tr.UID != "" && tr.UID != sa.UID {
+		gk := tokenRequestKind()
+		return nil, apierrors.NewConflict(schema.GroupResource{Group: gk.Group, Resource: gk.Kind}, req.Name,
+			fmt.Errorf("the UID in the token request (%s) does not match the UID of the service account (%s)", tr.UID, sa.UID))
 	}
 	now := t.Clock.Now()
 	t.complete(tr, sa, now)

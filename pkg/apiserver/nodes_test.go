@@ -1,0 +1,98 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+)
+
+// TestNodesAskForTokens: a kubelet reads the service accounts of its pods, and has tokens of them for those audiences alone that the pods mount or
+// that it is allowed to ask for.
+func TestNodesAskForTokens(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	mustCreateAccount(t, s)
+	if _, err := s.Client.CoreV1().ServiceAccounts("default").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	pods := map[string]*corev1.Pod{}
+	for name, on := range map[string]string{"p": "n1", "q": "n2"} {
+		p := pod(name, on)
+		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+			Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "t", Audience: "mounted"}}},
+		}}}}
+		var err error
+		if pods[name], err = s.Client.CoreV1().Pods("default").Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	node := clientFor(t, s.UserConfig(t, "system:node:n1", "system:nodes"))
+	poll(t, "the account of its pod", func(ctx context.Context) bool {
+		_, err := node.CoreV1().ServiceAccounts("default").Get(ctx, "robot", metav1.GetOptions{})
+		return err == nil
+	})
+	if _, err := node.CoreV1().ServiceAccounts("default").Get(t.Context(), "other", metav1.GetOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("an account of none of its pods: %v", err)
+	}
+	if _, err := node.CoreV1().ServiceAccounts("default").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("all accounts: %v", err)
+	}
+	token := func(pod string, audiences ...string) error {
+		_, err := node.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "robot", &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+			Audiences: audiences, BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod, UID: pods[pod].UID},
+		}}, metav1.CreateOptions{})
+		return err
+	}
+	if err := token("p", "mounted"); err != nil {
+		t.Errorf("for what the pod mounts: %v", err)
+	}
+	for _, tc := range []struct {
+		pod, want string
+		audiences []string
+	}{
+		{"p", `audience "reg" not found in pod spec volume, system:node:n1 is not authorized to request tokens for this audience`, []string{"reg"}},
+		{"p", `audience "secrets" not found in pod spec volume, system:node:n1 is not authorized to request tokens for this audience`, []string{"secrets"}},
+		{"p", `node may only request 0 or 1 audiences`, []string{"mounted", "reg"}},
+		{"q", `node requested token bound to a pod scheduled on a different node`, []string{"mounted"}},
+	} {
+		if err := token(tc.pod, tc.audiences...); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s for %q: %v, want %s", tc.pod, tc.audiences, err, tc.want)
+		}
+	}
+	for i, names := range [][]string{{"other"}, {"robot"}} {
+		allowAudience(t, s, fmt.Sprint("reg-", i), "reg", names...)
+	}
+	poll(t, "a token that it may ask for", func(context.Context) bool { return token("p", "reg") == nil })
+	if err := token("p", "reg2"); !apierrors.IsForbidden(err) {
+		t.Errorf("for another audience: %v", err)
+	}
+}
+
+// allowAudience lets nodes ask for tokens of the accounts for an audience.
+func allowAudience(t *testing.T, s *testserver.Server, name, audience string, accounts ...string) {
+	t.Helper()
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{{
+		Verbs: []string{"request-serviceaccounts-token-audience"}, APIGroups: []string{""}, Resources: []string{audience}, ResourceNames: accounts,
+	}}}
+	if _, err := s.Client.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:nodes"}},
+	}
+	if _, err := s.Client.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
