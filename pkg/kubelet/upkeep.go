@@ -65,22 +65,13 @@ func (k *Kubelet) upkeep() error {
 	return nil
 }
 
-// imageToken is how long a service account's token is good for that a credential provider gets.
-const imageToken = 10 * time.Minute
-
 func (k *Kubelet) pluginsConfig() images.PluginsConfig {
 	return images.PluginsConfig{
 		File: k.cfg.Plugins.Config, BinDir: k.cfg.Plugins.BinDir, Clock: k.cfg.Clock, Log: k.cfg.Log, Metrics: k.cfg.Metrics,
 		ServiceAccount: func(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error) {
 			return k.cfg.Client.CoreV1().ServiceAccounts(namespace).Get(ctx, name, metav1.GetOptions{})
 		},
-		Token: func(ctx context.Context, pod *v1.Pod, audience string) (string, error) {
-			t, err := k.objects.ServiceAccountToken(ctx, pod, pod.Spec.ServiceAccountName, []string{audience}, imageToken)
-			if err != nil {
-				return "", err
-			}
-			return t.Token, nil
-		},
+		Token: k.objects.TokenOfAccount,
 	}
 }
 

@@ -127,16 +127,22 @@ func matchesRegistry(key, image string) bool {
 	if !matchesHost(want, host) {
 		return false
 	}
-	prefix := strings.Trim(u.Path, "/")
-	if prefix == "v1" || prefix == "v2" {
-		prefix = ""
+	prefix := strings.TrimPrefix(u.Path, "/")
+	for _, version := range []string{"v1", "v2"} { // of the registry's own API
+		if prefix == version || strings.HasPrefix(prefix, version+"/") {
+			prefix = strings.TrimPrefix(prefix[len(version):], "/")
+			break
+		}
 	}
-	return prefix == "" || rest == prefix || strings.HasPrefix(rest, prefix+"/")
+	return strings.HasPrefix(rest, prefix)
 }
 
+// matchesHost compares label by label; a pattern in one of them is not for the port.
 func matchesHost(pattern, host string) bool {
+	pattern, wantPort, _ := strings.Cut(pattern, ":")
+	host, port, _ := strings.Cut(host, ":")
 	p, h := strings.Split(pattern, "."), strings.Split(host, ".")
-	if len(p) != len(h) {
+	if wantPort != port || len(p) != len(h) {
 		return false
 	}
 	for i := range p {

@@ -4,23 +4,21 @@
 package images
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/singleflight"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubeletconfigv1 "k8s.io/kubelet/config/v1"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
@@ -29,20 +27,15 @@ import (
 	"keelson.dev/api/clock"
 )
 
-const (
-	// pluginTimeout bounds one call of a plugin, maxAnswer what it may say.
-	pluginTimeout = time.Minute
-	maxAnswer     = 1 << 20
-	// maxAnswers bounds the answers of one plugin that are remembered.
-	maxAnswers = 1000
-)
+// maxAnswers bounds the answers of one plugin that are remembered.
+const maxAnswers = 1000
 
 // PluginsConfig is what Plugins need.
 type PluginsConfig struct {
 	// File names the plugins, in a CredentialProviderConfig; their programs are in BinDir.
 	File, BinDir string
-	// Token is a token of the pod's service account for an audience.
-	Token func(ctx context.Context, pod *v1.Pod, audience string) (string, error)
+	// Token is a token of the pod's service account, which has that UID, for an audience.
+	Token func(ctx context.Context, pod *v1.Pod, account types.UID, audience string) (string, error)
 	// ServiceAccount is the pod's service account.
 	ServiceAccount func(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error)
 	Clock          clock.Clock
@@ -61,7 +54,7 @@ type Plugins struct {
 
 type plugin struct {
 	kubeletconfigv1.CredentialProvider
-	asking sync.Mutex // held while the program runs: what it answers may be for those who wait
+	asking singleflight.Group // who asks the same at the same time shares the answer
 
 	mu      sync.Mutex
 	answers map[answerKey]answer
@@ -77,7 +70,7 @@ type answer struct {
 
 // NewPlugins reads which plugins there are.
 func NewPlugins(cfg PluginsConfig) (*Plugins, error) {
-	list, err := readPlugins(cfg.File, cfg.BinDir)
+	list, sum, err := readPlugins(cfg.File, cfg.BinDir)
 	if err != nil {
 		return nil, fmt.Errorf("credential providers: %w", err)
 	}
@@ -88,12 +81,18 @@ func NewPlugins(cfg PluginsConfig) (*Plugins, error) {
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_credential_provider_plugin_duration",
 			Help: "[ALPHA] Duration of execution in seconds for credential provider plugin"}, []string{"plugin_name"}),
 	}
-	cfg.Metrics.MustRegister(p.errors, p.duration)
+	info := prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_credential_provider_config_info", ConstLabels: prometheus.Labels{"hash": sum},
+		Help: "[ALPHA] Information about the last applied credential provider configuration with hash as label"})
+	info.Set(1)
+	cfg.Metrics.MustRegister(p.errors, p.duration, info)
 	for _, one := range list {
 		p.list = append(p.list, &plugin{CredentialProvider: one, answers: map[answerKey]answer{}})
 	}
 	return p, nil
 }
+
+// errNotForPod is why a plugin is not asked about a pod that it has nothing to do with.
+var errNotForPod = errors.New("the plugin is not for the pod")
 
 // logins are those of all plugins that know the image, in the order of the configuration, by the registries that they are for. A plugin that fails
 // has none.
@@ -106,13 +105,12 @@ func (p *Plugins) logins(ctx context.Context, pod *v1.Pod, image string) []login
 		if !slices.ContainsFunc(one.MatchImages, func(m string) bool { return matchesRegistry(m, image) }) {
 			continue
 		}
-		begun := p.cfg.Clock.Now()
 		auth, account, err := p.ask(ctx, one, pod, image)
-		p.duration.WithLabelValues(one.Name).Observe(p.cfg.Clock.Since(begun).Seconds())
-		if err != nil {
-			p.errors.WithLabelValues(one.Name).Inc()
+		switch {
+		case errors.Is(err, errNotForPod):
+			p.cfg.Log.Debug("Credential provider not asked", "plugin", one.Name, "image", image, "err", err)
+		case err != nil:
 			p.cfg.Log.Warn("Credential provider gives no login", "plugin", one.Name, "image", image, "err", err)
-			continue
 		}
 		for key, a := range auth {
 			if matchesRegistry(key, image) {
@@ -123,33 +121,60 @@ func (p *Plugins) logins(ctx context.Context, pod *v1.Pod, image string) []login
 	return out
 }
 
+// identity is as whom a plugin is asked.
+type identity struct {
+	account     *kubeletconfig.ImagePullServiceAccount // nil: as the node
+	annotations map[string]string
+	token       string
+	as          string // tells apart those whose answers differ
+}
+
 // ask gives what a plugin says, or said. The account is nil if what it says does not depend on it.
 func (p *Plugins) ask(ctx context.Context, one *plugin, pod *v1.Pod, image string) (map[string]pluginapi.AuthConfig, *kubeletconfig.ImagePullServiceAccount, error) {
-	request := &pluginapi.CredentialProviderRequest{
+	who, err := p.identify(ctx, one, pod)
+	if err != nil {
+		return nil, nil, err
+	}
+	if auth, ok := one.remembered(image, who.as, p.cfg.Clock.Now()); ok {
+		return auth, who.account, nil
+	}
+	// Two pods share no answer that is for a token, unless it is remembered: it may be for one of them.
+	flight := fmt.Sprintf("%s\x00%s\x00%x", image, who.as, sha256.Sum256([]byte(who.token)))
+	asked := one.asking.DoChan(flight, func() (any, error) {
+		return p.fresh(context.WithoutCancel(ctx), one, image, who)
+	})
+	select {
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	case said := <-asked:
+		auth, _ := said.Val.(map[string]pluginapi.AuthConfig)
+		return auth, who.account, said.Err
+	}
+}
+
+// fresh asks a plugin, and remembers what it says as long as that is good.
+func (p *Plugins) fresh(ctx context.Context, one *plugin, image string, who identity) (map[string]pluginapi.AuthConfig, error) {
+	response, err := p.run(ctx, one, &pluginapi.CredentialProviderRequest{
 		TypeMeta: metav1.TypeMeta{APIVersion: one.APIVersion, Kind: "CredentialProviderRequest"}, Image: image,
-	}
-	as, account, err := p.identify(ctx, one, pod, request)
+		ServiceAccountToken: who.token, ServiceAccountAnnotations: who.annotations,
+	})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	if auth, ok := one.remembered(image, as, p.cfg.Clock.Now()); ok {
-		return auth, account, nil
-	}
-	one.asking.Lock()
-	defer one.asking.Unlock()
-	if auth, ok := one.remembered(image, as, p.cfg.Clock.Now()); ok { // another pod asked meanwhile
-		return auth, account, nil
-	}
-	response, err := p.run(ctx, one, request)
-	if err != nil {
-		return nil, nil, err
+	if t := one.TokenAttributes; who.token != "" && t.CacheType != kubeletconfigv1.TokenServiceAccountTokenCacheType {
+		for _, a := range response.Auth {
+			if a.Password == who.token { // a pod's own; others are not to have it
+				return nil, errors.New("the plugin gives the service account's token as the password, which only the cacheType Token allows")
+			}
+		}
 	}
 	life := one.DefaultCacheDuration.Duration
 	if response.CacheDuration != nil {
 		life = response.CacheDuration.Duration
 	}
-	one.remember(answerKey{scope(response.CacheKeyType, image), as}, answer{p.cfg.Clock.Now().Add(life), response.Auth}, p.cfg.Clock.Now())
-	return response.Auth, account, nil
+	now := p.cfg.Clock.Now()
+	one.remember(answerKey{scope(response.CacheKeyType, image), who.as}, answer{now.Add(life), response.Auth}, now)
+	return response.Auth, nil
 }
 
 // scope is what an answer about an image is good for.
@@ -188,87 +213,41 @@ func (one *plugin) remember(key answerKey, a answer, now time.Time) {
 	}
 }
 
-// identify completes the request by who the pod is, if the plugin wants to know, and says for whom the answer is.
-func (p *Plugins) identify(ctx context.Context, one *plugin, pod *v1.Pod, request *pluginapi.CredentialProviderRequest) (string, *kubeletconfig.ImagePullServiceAccount, error) {
-	t := one.TokenAttributes
-	if t == nil {
-		return "", nil, nil
-	}
-	name := pod.Spec.ServiceAccountName
-	if name == "" {
-		if *t.RequireServiceAccount {
-			return "", nil, errors.New("the pod has no service account, and the plugin wants one")
-		}
-		return "", nil, nil
+// identify says as whom a plugin is asked about a pod's image: as the node, unless it wants to know who the pod is.
+func (p *Plugins) identify(ctx context.Context, one *plugin, pod *v1.Pod) (identity, error) {
+	t, name := one.TokenAttributes, pod.Spec.ServiceAccountName
+	switch {
+	case t == nil, name == "" && !*t.RequireServiceAccount:
+		return identity{}, nil
+	case name == "":
+		return identity{}, fmt.Errorf("%w: it has no service account", errNotForPod)
 	}
 	sa, err := p.cfg.ServiceAccount(ctx, pod.Namespace, name)
 	if err != nil {
-		return "", nil, fmt.Errorf("service account %s/%s: %w", pod.Namespace, name, err)
+		return identity{}, fmt.Errorf("service account %s/%s: %w", pod.Namespace, name, err)
 	}
-	request.ServiceAccountAnnotations = map[string]string{}
-	for _, key := range t.RequiredServiceAccountAnnotationKeys {
+	who := identity{
+		account:     &kubeletconfig.ImagePullServiceAccount{UID: string(sa.UID), Namespace: pod.Namespace, Name: name},
+		annotations: map[string]string{},
+	}
+	for _, key := range t.RequiredServiceAccountAnnotationKeys { // by which an account asks for it
 		value, ok := sa.Annotations[key]
 		if !ok {
-			return "", nil, fmt.Errorf("service account %s/%s lacks the annotation %s", pod.Namespace, name, key)
+			return identity{}, fmt.Errorf("%w: its service account lacks the annotation %s", errNotForPod, key)
 		}
-		request.ServiceAccountAnnotations[key] = value
+		who.annotations[key] = value
 	}
 	for _, key := range t.OptionalServiceAccountAnnotationKeys {
 		if value, ok := sa.Annotations[key]; ok {
-			request.ServiceAccountAnnotations[key] = value
+			who.annotations[key] = value
 		}
 	}
-	if request.ServiceAccountToken, err = p.cfg.Token(ctx, pod, t.ServiceAccountTokenAudience); err != nil {
-		return "", nil, fmt.Errorf("token of service account %s/%s: %w", pod.Namespace, name, err)
+	if who.token, err = p.cfg.Token(ctx, pod, sa.UID, t.ServiceAccountTokenAudience); err != nil {
+		return identity{}, fmt.Errorf("token of service account %s/%s: %w", pod.Namespace, name, err)
 	}
-	who := []any{pod.Namespace, name, sa.UID, request.ServiceAccountAnnotations}
+	who.as = fmt.Sprintf("%s/%s %s %q", pod.Namespace, name, sa.UID, who.annotations) // which prints a map in the order of its keys
 	if t.CacheType == kubeletconfigv1.TokenServiceAccountTokenCacheType {
-		who = append(who, request.ServiceAccountToken)
+		who.as += fmt.Sprintf(" %x", sha256.Sum256([]byte(who.token)))
 	}
-	return fmt.Sprint(who...), &kubeletconfig.ImagePullServiceAccount{UID: string(sa.UID), Namespace: pod.Namespace, Name: name}, nil
-}
-
-// run runs a plugin's program.
-func (p *Plugins) run(ctx context.Context, one *plugin, request *pluginapi.CredentialProviderRequest) (*pluginapi.CredentialProviderResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, pluginTimeout)
-	defer cancel()
-	body, err := json.Marshal(request)
-	if err != nil {
-		return nil, fmt.Errorf("encode: %w", err)
-	}
-	cmd := exec.CommandContext(ctx, filepath.Join(p.cfg.BinDir, one.Name), one.Args...)
-	cmd.Env = os.Environ()
-	for _, e := range one.Env {
-		cmd.Env = append(cmd.Env, e.Name+"="+e.Value)
-	}
-	out, complaint := &bounded{left: maxAnswer}, &bounded{left: 4 << 10}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(body), out, complaint
-	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("run: %w: %s", err, strings.TrimSpace(complaint.String()))
-	}
-	response := &pluginapi.CredentialProviderResponse{}
-	if err := json.Unmarshal(out.Bytes(), response); err != nil {
-		return nil, fmt.Errorf("answer: %w", err)
-	}
-	switch {
-	case response.APIVersion != one.APIVersion || response.Kind != "CredentialProviderResponse":
-		return nil, fmt.Errorf("answer is %q %q, not %s CredentialProviderResponse", response.APIVersion, response.Kind, one.APIVersion)
-	case !slices.Contains([]pluginapi.PluginCacheKeyType{pluginapi.ImagePluginCacheKeyType, pluginapi.RegistryPluginCacheKeyType, pluginapi.GlobalPluginCacheKeyType}, response.CacheKeyType):
-		return nil, fmt.Errorf("answer has the cacheKeyType %q", response.CacheKeyType)
-	}
-	return response, nil
-}
-
-// bounded keeps the beginning of what is written.
-type bounded struct {
-	bytes.Buffer
-	left int
-}
-
-// Write implements io.Writer.
-func (b *bounded) Write(data []byte) (int, error) {
-	n := min(len(data), b.left)
-	b.left -= n
-	b.Buffer.Write(data[:n])
-	return len(data), nil
+	return who, nil
 }

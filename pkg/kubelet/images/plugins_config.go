@@ -4,53 +4,79 @@
 package images
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	kubeletconfigv1 "k8s.io/kubelet/config/v1"
+	kubeletconfigv1alpha1 "k8s.io/kubelet/config/v1alpha1"
+	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
 	pluginapi "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
+	pluginv1alpha1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1alpha1"
+	pluginv1beta1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1beta1"
 	"sigs.k8s.io/yaml"
 )
 
-// readPlugins reads a CredentialProviderConfig: a file, or a directory whose files are taken in the order of their names.
-func readPlugins(path, bin string) ([]kubeletconfigv1.CredentialProvider, error) {
+// readPlugins reads a CredentialProviderConfig: a file, or a directory whose files are taken in the order of their names. It also gives
+// the sum of what the files say, each with its length before it, as Kubernetes' kubelet shows it.
+func readPlugins(path, bin string) (list []kubeletconfigv1.CredentialProvider, sum string, err error) {
 	files, err := pluginFiles(path)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	var list []kubeletconfigv1.CredentialProvider
+	hash := sha256.New()
 	for _, file := range files {
 		b, err := os.ReadFile(file)
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
-		c := kubeletconfigv1.CredentialProviderConfig{}
-		if err := yaml.UnmarshalStrict(b, &c); err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
+		hash.Write(binary.BigEndian.AppendUint64(nil, uint64(len(b))))
+		hash.Write(b)
+		providers, err := decodePlugins(b)
+		if err != nil {
+			return nil, "", fmt.Errorf("%s: %w", file, err)
 		}
-		if c.APIVersion != kubeletconfigv1.SchemeGroupVersion.String() || c.Kind != "CredentialProviderConfig" {
-			return nil, fmt.Errorf("%s: is %s %s, not %s CredentialProviderConfig", file, c.APIVersion, c.Kind, kubeletconfigv1.SchemeGroupVersion)
-		}
-		list = append(list, c.Providers...)
+		list = append(list, providers...)
 	}
 	if len(list) == 0 {
-		return nil, errors.New("at least 1 item in plugins is required")
+		return nil, "", errors.New("at least 1 item in plugins is required")
 	}
 	names := map[string]bool{}
 	for i := range list {
 		if err := checkPlugin(&list[i], bin); err != nil {
-			return nil, fmt.Errorf("plugin %q: %w", list[i].Name, err)
+			return nil, "", fmt.Errorf("plugin %q: %w", list[i].Name, err)
 		}
 		if names[list[i].Name] {
-			return nil, fmt.Errorf("plugin %q is there twice", list[i].Name)
+			return nil, "", fmt.Errorf("plugin %q is there twice", list[i].Name)
 		}
 		names[list[i].Name] = true
 	}
-	return list, nil
+	return list, fmt.Sprintf("sha256:%x", hash.Sum(nil)), nil
+}
+
+// decodePlugins decodes one file, of any version.
+func decodePlugins(b []byte) ([]kubeletconfigv1.CredentialProvider, error) {
+	c := kubeletconfigv1.CredentialProviderConfig{}
+	if err := yaml.UnmarshalStrict(b, &c); err != nil {
+		return nil, err
+	}
+	versions := []string{kubeletconfigv1.SchemeGroupVersion.String(), kubeletconfigv1beta1.SchemeGroupVersion.String(), kubeletconfigv1alpha1.SchemeGroupVersion.String()}
+	if c.Kind != "CredentialProviderConfig" || !slices.Contains(versions, c.APIVersion) {
+		return nil, fmt.Errorf("is %s %s, not %s CredentialProviderConfig", c.APIVersion, c.Kind, kubeletconfigv1.SchemeGroupVersion)
+	}
+	for _, p := range c.Providers {
+		if p.TokenAttributes != nil && c.APIVersion != versions[0] { // the one field that the others have not
+			return nil, fmt.Errorf("%s has no tokenAttributes", c.APIVersion)
+		}
+	}
+	return c.Providers, nil
 }
 
 func pluginFiles(path string) ([]string, error) {
@@ -68,6 +94,9 @@ func pluginFiles(path string) ([]string, error) {
 			files = append(files, filepath.Join(path, e.Name()))
 		}
 	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("no configuration files found in directory %q", path)
+	}
 	return files, nil
 }
 
@@ -79,20 +108,16 @@ func checkPlugin(p *kubeletconfigv1.CredentialProvider, bin string) error {
 		return errors.New("matchImages is required")
 	case p.DefaultCacheDuration == nil || p.DefaultCacheDuration.Duration < 0:
 		return errors.New("defaultCacheDuration is required, and not less than 0")
-	case p.APIVersion != pluginapi.SchemeGroupVersion.String():
-		return fmt.Errorf("apiVersion %q is not %s", p.APIVersion, pluginapi.SchemeGroupVersion)
+	case !slices.Contains(pluginVersions(), p.APIVersion):
+		return fmt.Errorf("apiVersion %q is none of %v", p.APIVersion, pluginVersions())
 	}
-	if t := p.TokenAttributes; t != nil {
-		switch {
-		case t.ServiceAccountTokenAudience == "":
-			return errors.New("tokenAttributes.serviceAccountTokenAudience is required")
-		case t.CacheType != kubeletconfigv1.ServiceAccountServiceAccountTokenCacheType && t.CacheType != kubeletconfigv1.TokenServiceAccountTokenCacheType:
-			return fmt.Errorf("tokenAttributes.cacheType %q is neither ServiceAccount nor Token", t.CacheType)
-		case t.RequireServiceAccount == nil:
-			return errors.New("tokenAttributes.requireServiceAccount is required")
-		case len(t.RequiredServiceAccountAnnotationKeys) > 0 && !*t.RequireServiceAccount:
-			return errors.New("tokenAttributes.requireServiceAccount must be true where annotations are required")
+	for _, m := range p.MatchImages {
+		if _, err := url.Parse("https://" + m); err != nil {
+			return fmt.Errorf("matchImages: %w", err)
 		}
+	}
+	if err := checkToken(p); err != nil {
+		return fmt.Errorf("tokenAttributes: %w", err)
 	}
 	info, err := os.Stat(filepath.Join(bin, p.Name))
 	if err != nil {
@@ -100,6 +125,42 @@ func checkPlugin(p *kubeletconfigv1.CredentialProvider, bin string) error {
 	}
 	if info.IsDir() || info.Mode()&0o111 == 0 {
 		return fmt.Errorf("%s is not a program", filepath.Join(bin, p.Name))
+	}
+	return nil
+}
+
+// pluginVersions are those of what plugins are asked and answer.
+func pluginVersions() []string {
+	return []string{pluginapi.SchemeGroupVersion.String(), pluginv1beta1.SchemeGroupVersion.String(), pluginv1alpha1.SchemeGroupVersion.String()}
+}
+
+// checkToken checks what a plugin is to know of service accounts.
+func checkToken(p *kubeletconfigv1.CredentialProvider) error {
+	t := p.TokenAttributes
+	if t == nil {
+		return nil
+	}
+	switch {
+	case p.APIVersion != pluginapi.SchemeGroupVersion.String():
+		return fmt.Errorf("is only supported for %s", pluginapi.SchemeGroupVersion)
+	case t.ServiceAccountTokenAudience == "":
+		return errors.New("serviceAccountTokenAudience is required")
+	case t.CacheType != kubeletconfigv1.ServiceAccountServiceAccountTokenCacheType && t.CacheType != kubeletconfigv1.TokenServiceAccountTokenCacheType:
+		return fmt.Errorf("cacheType %q is neither ServiceAccount nor Token", t.CacheType)
+	case t.RequireServiceAccount == nil:
+		return errors.New("requireServiceAccount is required")
+	case len(t.RequiredServiceAccountAnnotationKeys) > 0 && !*t.RequireServiceAccount:
+		return errors.New("requireServiceAccount must be true where annotations are required")
+	}
+	seen := map[string]bool{}
+	for _, key := range slices.Concat(t.RequiredServiceAccountAnnotationKeys, t.OptionalServiceAccountAnnotationKeys) {
+		if msgs := validation.IsQualifiedName(strings.ToLower(key)); len(msgs) > 0 {
+			return fmt.Errorf("annotation %q: %s", key, strings.Join(msgs, ", "))
+		}
+		if seen[key] {
+			return fmt.Errorf("annotation %q is there twice", key)
+		}
+		seen[key] = true
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	clocktesting "k8s.io/utils/clock/testing"
 )
@@ -43,11 +44,14 @@ func pluginsOf(t *testing.T, dir, list string, c *clocktesting.FakeClock) (*Plug
 	}
 	return NewPlugins(PluginsConfig{
 		File: file, BinDir: dir, Clock: c, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
-		Token: func(_ context.Context, pod *v1.Pod, audience string) (string, error) {
+		Token: func(_ context.Context, pod *v1.Pod, account types.UID, audience string) (string, error) {
+			if account != types.UID("u-"+pod.Spec.ServiceAccountName) {
+				return "", fmt.Errorf("token of the account %s", account)
+			}
 			return pod.Name + " for " + audience, nil
 		},
 		ServiceAccount: func(_ context.Context, ns, name string) (*v1.ServiceAccount, error) {
-			return &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, UID: "u-" + "1", Annotations: map[string]string{"role": "r-" + name}}}, nil
+			return &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, UID: types.UID("u-" + name), Annotations: map[string]string{"role": "r-" + name}}}, nil
 		},
 	})
 }
@@ -206,6 +210,11 @@ func TestPluginsThatCannotBe(t *testing.T) {
 		"another version":        "- name: good\n  matchImages: [a]\n  defaultCacheDuration: 1h\n  apiVersion: credentialprovider.kubelet.k8s.io/v9\n",
 		"a field nobody knows":   entryOf("good", "a", "  other: 1\n"),
 		"a token for nobody":     entryOf("good", "a", "  tokenAttributes: {cacheType: Token, requireServiceAccount: true}\n"),
+		"a broken pattern":       entryOf("good", "a b%zz", ""),
+		"a token in an old form": "- name: good\n  matchImages: [a]\n  defaultCacheDuration: 1h\n  apiVersion: credentialprovider.kubelet.k8s.io/v1beta1\n  tokenAttributes: {serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true}\n",
+		"annotations twice":      entryOf("good", "a", "  tokenAttributes: {serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true, optionalServiceAccountAnnotationKeys: [b, b]}\n"),
+		"required and optional":  entryOf("good", "a", "  tokenAttributes: {serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true, requiredServiceAccountAnnotationKeys: [b], optionalServiceAccountAnnotationKeys: [b]}\n"),
+		"no annotation's name":   entryOf("good", "a", "  tokenAttributes: {serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true, optionalServiceAccountAnnotationKeys: [b c]}\n"),
 		"annotations of nothing": entryOf("good", "a", "  tokenAttributes: {serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: false, requiredServiceAccountAnnotationKeys: [b]}\n"),
 	} {
 		if _, err := pluginsOf(t, dir, list, c); err == nil {

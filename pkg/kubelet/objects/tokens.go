@@ -32,7 +32,8 @@ const (
 type tokenKey struct {
 	pod                    types.UID
 	namespace, podName, sa string
-	audiences              string // joined by NUL
+	uid                    types.UID // of the service account, if it must be that one
+	audiences              string    // joined by NUL
 	expiry                 time.Duration
 }
 
@@ -66,6 +67,18 @@ func (m *Manager) ServiceAccountToken(ctx context.Context, pod *v1.Pod, sa strin
 	}, slices.Clone(audiences))
 }
 
+// TokenOfAccount returns a token of pod's service account, provided that the account has that UID, for one audience, valid as long as
+// the server likes. It is bound to pod.
+func (m *Manager) TokenOfAccount(ctx context.Context, pod *v1.Pod, account types.UID, audience string) (string, error) {
+	status, err := m.tokens.get(ctx, tokenKey{
+		pod: pod.UID, namespace: pod.Namespace, podName: pod.Name, sa: pod.Spec.ServiceAccountName, uid: account, audiences: audience,
+	}, []string{audience})
+	if err != nil {
+		return "", err
+	}
+	return status.Token, nil
+}
+
 func (t *tokens) get(ctx context.Context, key tokenKey, audiences []string) (*authenticationv1.TokenRequestStatus, error) {
 	t.mu.Lock()
 	have, ok := t.m[key]
@@ -97,14 +110,18 @@ func (t *tokens) get(ctx context.Context, key tokenKey, audiences []string) (*au
 }
 
 func (t *tokens) request(ctx context.Context, key tokenKey, audiences []string) (token, error) {
-	seconds := int64(key.expiry / time.Second)
-	got, err := t.client.CoreV1().ServiceAccounts(key.namespace).CreateToken(ctx, key.sa, &authenticationv1.TokenRequest{
+	request := &authenticationv1.TokenRequest{
+		ObjectMeta: metav1.ObjectMeta{UID: key.uid},
 		Spec: authenticationv1.TokenRequestSpec{
-			Audiences:         audiences,
-			ExpirationSeconds: &seconds,
-			BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: key.podName, UID: key.pod},
+			Audiences:      audiences,
+			BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: key.podName, UID: key.pod},
 		},
-	}, metav1.CreateOptions{})
+	}
+	seconds := int64(key.expiry / time.Second)
+	if seconds > 0 {
+		request.Spec.ExpirationSeconds = &seconds
+	}
+	got, err := t.client.CoreV1().ServiceAccounts(key.namespace).CreateToken(ctx, key.sa, request, metav1.CreateOptions{})
 	if err != nil {
 		return token{}, err
 	}
