@@ -61,23 +61,18 @@ type Backoff struct {
 	Base, Max time.Duration
 	delay     time.Duration
 	last      time.Time
-	// ahead is an end that lay in the future when it was first seen, at sight.
-	ahead, sight time.Time
+	// odd is an end that cannot have been then, first seen at sight.
+	odd, sight time.Time
 }
 
 // Delay returns the present delay, 0 if there is none.
 func (b *Backoff) Delay() time.Duration { return b.delay }
 
 // Until returns when what ended at ended may start again; that time may have passed. An end in the future, as the clock has it after it
-// was set back, counts as one at the moment in which it is first asked about: nobody waits for the clock to catch up.
+// was set back, or before the start counts as one at the moment in which it is first asked about: nobody waits for the clock to catch up,
+// and nothing is started again and again because it did.
 func (b *Backoff) Until(ended, now time.Time) time.Time {
-	if ended.After(now) && !ended.Equal(b.ahead) {
-		b.ahead, b.sight = ended, now
-	}
-	if ended.Equal(b.ahead) {
-		ended = b.sight
-	}
-	if b.delay == 0 || b.expired(ended) {
+	if ended = b.plausible(ended, now); b.delay == 0 || b.expired(ended) {
 		return ended
 	}
 	return ended.Add(b.delay)
@@ -85,12 +80,23 @@ func (b *Backoff) Until(ended, now time.Time) time.Time {
 
 // Next notes a start at now of what ended before at ended, and raises the delay for the next one.
 func (b *Backoff) Next(ended, now time.Time) {
-	if b.delay == 0 || b.expired(ended) {
+	if ended = b.plausible(ended, now); b.delay == 0 || b.expired(ended) {
 		b.delay = b.base()
 	} else {
 		b.delay = min(2*b.delay, b.max())
 	}
 	b.last = now
+}
+
+// plausible is when something ended, going by what was known when it was first asked about.
+func (b *Backoff) plausible(ended, now time.Time) time.Time {
+	if (ended.After(now) || ended.Before(b.last)) && !ended.Equal(b.odd) {
+		b.odd, b.sight = ended, now
+	}
+	if !b.odd.IsZero() && ended.Equal(b.odd) {
+		return b.sight
+	}
+	return ended
 }
 
 func (b *Backoff) expired(ended time.Time) bool { return ended.Sub(b.last) > 2*b.max() }

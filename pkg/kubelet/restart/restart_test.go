@@ -148,3 +148,23 @@ func TestBackoffWhenTheClockIsSetBack(t *testing.T) {
 		t.Error("the next end does not count by its own time")
 	}
 }
+
+// TestBackoffWhenTheClockIsBehind: what ended before it was started, as the runtime's clock has it, waits for its delay all the same, and is
+// forgiven when it has run for long.
+func TestBackoffWhenTheClockIsBehind(t *testing.T) {
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	b := &restart.Backoff{}
+	for _, delay := range []time.Duration{restart.DefaultBase, 2 * restart.DefaultBase} {
+		b.Next(now.Add(-time.Hour), now)
+		for range 2 { // asked again it is the same
+			if got, want := b.Until(now.Add(-time.Hour+time.Second), now.Add(time.Second)), now.Add(time.Second+delay); !got.Equal(want) {
+				t.Errorf("until %v, want %v", got, want)
+			}
+		}
+		now = now.Add(time.Minute)
+	}
+	later := now.Add(time.Hour)
+	if got := b.Until(later.Add(-2*time.Hour), later); !got.Equal(later) {
+		t.Errorf("after an hour: until %v, want %v", got, later)
+	}
+}
