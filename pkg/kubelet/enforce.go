@@ -76,7 +76,10 @@ func swapController() bool {
 func (k *Kubelet) cgroupConfig(capacity v1.ResourceList) cgroup.Config {
 	c := k.cfg.Kubelet
 	out := cgroup.Config{
-		Mount: cgroupMount, Root: c.CgroupRoot, Systemd: c.CgroupDriver == "systemd", Node: k.qos, PidsPerPod: -1, Others: map[string]qos.PodLimits{},
+		Mount: cgroupMount, Root: c.CgroupRoot, Node: k.qos, PidsPerPod: -1, Others: map[string]qos.PodLimits{},
+	}
+	if c.CgroupDriver == "systemd" {
+		out.Slices = cgroup.System()
 	}
 	if c.PodPidsLimit != nil {
 		out.PidsPerPod = *c.PodPidsLimit

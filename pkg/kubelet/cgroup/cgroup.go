@@ -5,7 +5,8 @@
 // each QoS class and one for each pod. What is inside a pod's cgroup belongs to the runtime.
 //
 // Cgroup v2 and v1 (with every controller in a hierarchy of its own) are both written as plain files. With the
-// systemd driver only the naming differs: slices are made by the runtime through systemd.
+// systemd driver cgroups are slices: systemd makes and ends them and is told of the limits that it knows, so that it
+// keeps them; then they are written as without it, for what systemd rounds or has no name for.
 package cgroup
 
 import (
@@ -37,8 +38,8 @@ type Config struct {
 	Mount string
 	// Root is the cgroup below which "kubepods" is made, for example /.
 	Root string
-	// Systemd selects the naming of the systemd driver.
-	Systemd bool
+	// Slices selects the systemd driver; nil: the cgroupfs driver.
+	Slices *Slices
 	// Node is what limits are computed from.
 	Node qos.Node
 	// PidsPerPod limits the processes of a pod; 0 or less means no limit.
@@ -56,12 +57,12 @@ type Manager struct {
 	roots   []string // v1: one per mounted controller; v2: the only one
 
 	mu     sync.Mutex
-	shared map[string]string // what was last written of what classes have
+	shared map[string]int64 // what was last written of what classes have
 }
 
 // New makes a Manager for the hierarchies that are mounted.
 func New(cfg Config) (*Manager, error) {
-	m := &Manager{cfg: cfg, unified: Unified(cfg.Mount), shared: map[string]string{}}
+	m := &Manager{cfg: cfg, unified: Unified(cfg.Mount), shared: map[string]int64{}}
 	if m.unified {
 		m.roots = []string{cfg.Mount}
 		return m, nil
@@ -89,60 +90,82 @@ func Unified(mount string) bool {
 
 // Setup makes the cgroups above pods.
 func (m *Manager) Setup() error {
-	if m.cfg.Systemd {
-		return nil
-	}
-	for _, parent := range []string{m.path(), m.path("besteffort"), m.path("burstable")} {
-		if err := m.create(parent); err != nil {
+	least := int64(2)
+	for _, one := range []struct {
+		path   string
+		limits qos.PodLimits
+	}{{m.path(), deref(m.cfg.Pods)}, {m.path("besteffort"), qos.PodLimits{Shares: &least}}, {m.path("burstable"), qos.PodLimits{}}} {
+		if err := m.put(one.path, one.limits); err != nil {
 			return err
 		}
-	}
-	shares := int64(2)
-	if err := m.apply(m.path("besteffort"), qos.PodLimits{Shares: &shares}); err != nil {
-		return err
 	}
 	return m.enforce()
 }
 
+func deref(l *qos.PodLimits) qos.PodLimits {
+	if l == nil {
+		return qos.PodLimits{}
+	}
+	return *l
+}
+
+// put makes a cgroup with limits.
+func (m *Manager) put(path string, l qos.PodLimits) error {
+	if m.cfg.Slices != nil {
+		if err := m.cfg.Slices.start(unit(path), unit(filepath.Dir(path)), m.properties(l)); err != nil {
+			return err
+		}
+	}
+	if err := m.create(path); err != nil {
+		return err
+	}
+	return m.apply(path, l)
+}
+
 // Parent returns the cgroup of a pod as the runtime wants it named.
 func (m *Manager) Parent(pod *v1.Pod) string {
-	if m.cfg.Systemd {
-		return systemdName(m.cfg.Root, qos.Class(pod), pod.UID)
+	path := m.Group(pod)
+	if m.cfg.Slices != nil {
+		return "/" + unit(path)
 	}
-	return m.podPath(qos.Class(pod), pod.UID)
+	return path
 }
 
 // Ensure makes the pod's cgroup with its limits.
 func (m *Manager) Ensure(pod *v1.Pod) error {
-	if m.cfg.Systemd {
-		return nil
-	}
-	path := m.Parent(pod)
-	if err := m.create(path); err != nil {
-		return err
-	}
 	l := qos.Pod(pod, m.cfg.Node)
 	l.Pids = m.cfg.PidsPerPod
-	return m.apply(path, l)
+	return m.put(m.Group(pod), l)
 }
 
 // Widen gives the pod's cgroup the larger of each limit of two versions of the pod.
 func (m *Manager) Widen(before, after *v1.Pod) error {
-	if m.cfg.Systemd {
-		return nil
+	return m.change(m.Group(after), qos.Larger(qos.Pod(before, m.cfg.Node), qos.Pod(after, m.cfg.Node)))
+}
+
+// change gives a cgroup that is there limits.
+func (m *Manager) change(path string, l qos.PodLimits) error {
+	if m.cfg.Slices != nil {
+		if err := m.cfg.Slices.set(unit(path), m.properties(l)); err != nil {
+			return err
+		}
 	}
-	return m.apply(m.Parent(after), qos.Larger(qos.Pod(before, m.cfg.Node), qos.Pod(after, m.cfg.Node)))
+	return m.apply(path, l)
 }
 
 // Remove removes the pod's cgroup in every class, bottom-up, killing what is still in it.
-func (m *Manager) Remove(_ context.Context, pod types.UID) error {
-	if m.cfg.Systemd {
-		return nil
-	}
+func (m *Manager) Remove(ctx context.Context, pod types.UID) error {
 	var errs []error
 	for _, class := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
+		path := m.podPath(class, pod)
+		if m.cfg.Slices != nil && m.exists(path) {
+			if err := m.cfg.Slices.stop(ctx, unit(path)); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+		}
 		for _, root := range append(slices.Clip(m.roots), m.hybrid()...) {
-			errs = append(errs, removeTree(filepath.Join(root, m.podPath(class, pod))))
+			errs = append(errs, removeTree(filepath.Join(root, path)))
 		}
 	}
 	return errors.Join(errs...)
@@ -168,8 +191,8 @@ func (m *Manager) Pods() []types.UID {
 				continue
 			}
 			for _, e := range entries {
-				if uid, ok := strings.CutPrefix(e.Name(), "pod"); ok && e.IsDir() && !slices.Contains(uids, types.UID(uid)) {
-					uids = append(uids, types.UID(uid))
+				if uid := m.podOf(parent, e.Name()); uid != "" && e.IsDir() && !slices.Contains(uids, uid) {
+					uids = append(uids, uid)
 				}
 			}
 		}
@@ -177,17 +200,29 @@ func (m *Manager) Pods() []types.UID {
 	return uids
 }
 
-// Group is a pod's cgroup as a path below the mount.
-func (m *Manager) Group(pod *v1.Pod) string {
-	if !m.cfg.Systemd {
-		return m.podPath(qos.Class(pod), pod.UID)
+// podOf is the pod whose cgroup has that name in the one of its class, or "".
+func (m *Manager) podOf(parent, name string) types.UID {
+	prefix := "pod"
+	if m.cfg.Slices != nil {
+		prefix = strings.TrimSuffix(unit(parent), ".slice") + "-pod"
+		name = strings.TrimSuffix(name, ".slice")
 	}
-	return expand(systemdName(m.cfg.Root, qos.Class(pod), pod.UID))
+	uid, ok := strings.CutPrefix(name, prefix)
+	switch {
+	case !ok:
+		return ""
+	case m.cfg.Slices != nil:
+		return types.UID(strings.ReplaceAll(uid, "_", "-"))
+	}
+	return types.UID(uid)
 }
+
+// Group is a pod's cgroup as a path below the mount.
+func (m *Manager) Group(pod *v1.Pod) string { return m.podPath(qos.Class(pod), pod.UID) }
 
 // GroupOf is the cgroup of a container of the pod, or of its sandbox, as runtimes name it.
 func (m *Manager) GroupOf(pod *v1.Pod, id string) string {
-	if m.cfg.Systemd {
+	if m.cfg.Slices != nil {
 		return filepath.Join(m.Group(pod), "cri-containerd-"+id+".scope")
 	}
 	return filepath.Join(m.Group(pod), id)
@@ -195,24 +230,15 @@ func (m *Manager) GroupOf(pod *v1.Pod, id string) string {
 
 // Groups are the cgroups of all pods, and of the classes.
 func (m *Manager) Groups() []string {
-	if m.cfg.Systemd {
-		return []string{"/kubepods.slice", "/kubepods.slice/kubepods-besteffort.slice", "/kubepods.slice/kubepods-burstable.slice"}
-	}
 	return []string{m.path(), m.path("besteffort"), m.path("burstable")}
 }
 
-// expand is where systemd has a slice: a-b.slice is in a.slice.
-func expand(slice string) string {
-	parts := strings.Split(strings.TrimSuffix(strings.TrimPrefix(slice, "/"), ".slice"), "-")
-	path := "/"
-	for i := range parts {
-		path = filepath.Join(path, strings.Join(parts[:i+1], "-")+".slice")
-	}
-	return path
-}
-
 func (m *Manager) path(more ...string) string {
-	return filepath.Join(append([]string{"/", m.cfg.Root, "kubepods"}, more...)...)
+	path := filepath.Join(append([]string{"/", m.cfg.Root, "kubepods"}, more...)...)
+	if m.cfg.Slices == nil {
+		return path
+	}
+	return slicePath(strings.Split(strings.Trim(path, "/"), "/"))
 }
 
 func (m *Manager) podPath(class v1.PodQOSClass, uid types.UID) string {
@@ -404,23 +430,4 @@ func killAll(dir string) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
-}
-
-// systemdName is the slice of a pod: kubepods-burstable-pod<uid>.slice, where dashes in a uid are underscores.
-func systemdName(root string, class v1.PodQOSClass, uid types.UID) string {
-	parts := []string{}
-	for p := range strings.SplitSeq(strings.Trim(root, "/"), "/") {
-		if p != "" {
-			parts = append(parts, strings.ReplaceAll(strings.TrimSuffix(p, ".slice"), "-", "_"))
-		}
-	}
-	parts = append(parts, "kubepods")
-	switch class {
-	case v1.PodQOSBurstable:
-		parts = append(parts, "burstable")
-	case v1.PodQOSBestEffort:
-		parts = append(parts, "besteffort")
-	}
-	parts = append(parts, "pod"+strings.ReplaceAll(string(uid), "-", "_"))
-	return "/" + strings.Join(parts, "-") + ".slice"
 }

@@ -11,25 +11,22 @@ import (
 	"slices"
 	"strconv"
 
+	systemd "github.com/coreos/go-systemd/v22/dbus"
 	v1 "k8s.io/api/core/v1"
 	helpers "k8s.io/component-helpers/resource"
 
 	"keelson.dev/keelson/pkg/kubelet/qos"
 )
 
-// enforce writes what all pods together may have, and what the system's own cgroups may.
+// enforce writes what the system's own cgroups may have.
 func (m *Manager) enforce() error {
-	if m.cfg.Pods != nil {
-		if err := m.apply(m.path(), *m.cfg.Pods); err != nil {
-			return err
-		}
-	}
 	for _, name := range slices.Sorted(maps.Keys(m.cfg.Others)) {
 		// Somebody else made it and put processes into it: an empty one of ours would reserve nothing.
-		if !m.exists(name) {
+		path := m.reserved(name)
+		if !m.exists(path) {
 			return fmt.Errorf("cgroup %s does not exist, and its reservation is to be enforced", name)
 		}
-		if err := m.apply(name, m.cfg.Others[name]); err != nil {
+		if err := m.change(path, m.cfg.Others[name]); err != nil {
 			return err
 		}
 	}
@@ -48,9 +45,6 @@ func (m *Manager) exists(name string) bool {
 // Share gives each class what its pods, those of the node that have not ended, ask for together: Burstable pods as many shares of the CPUs as they
 // request, so that Guaranteed pods beside them have theirs.
 func (m *Manager) Share(pods []*v1.Pod) error {
-	if m.cfg.Systemd {
-		return nil
-	}
 	var milli, least, low int64
 	for _, pod := range pods {
 		requests := helpers.PodRequests(pod, helpers.PodResourcesOptions{})
@@ -61,46 +55,46 @@ func (m *Manager) Share(pods []*v1.Pod) error {
 		podLeast, podLow := m.cfg.Node.Protection.Reserved(class, requests.Memory().Value())
 		least, low = least+podLeast, low+podLow
 	}
-	shares := qos.Shares(milli)
-	if err := m.rewrite("cpu", m.path("burstable"), map[bool]string{true: "cpu.weight", false: "cpu.shares"}[m.unified], m.weight(shares)); err != nil {
-		return err
+	share := shared{m.path("burstable"), "cpu", "cpu.shares", "CPUShares", qos.Shares(milli)}
+	if m.unified {
+		share = shared{share.path, "", "cpu.weight", "CPUWeight", Weight(share.value)}
 	}
-	if !m.unified || !m.cfg.Node.Protection.Reserve {
-		return nil
+	list := []shared{share}
+	if m.unified && m.cfg.Node.Protection.Reserve {
+		// The kernel protects what is below a cgroup only as far as the cgroup itself is protected.
+		list = append(list, shared{m.path(), "", "memory.min", "MemoryMin", least}, shared{m.path(), "", "memory.low", "MemoryLow", low},
+			shared{m.path("burstable"), "", "memory.low", "MemoryLow", low})
 	}
-	// The kernel protects what is below a cgroup only as far as the cgroup itself is protected.
-	for _, f := range []struct {
-		path, file string
-		value      int64
-	}{{m.path(), "memory.min", least}, {m.path(), "memory.low", low}, {m.path("burstable"), "memory.low", low}} {
-		if err := m.rewrite("", f.path, f.file, strconv.FormatInt(f.value, 10)); err != nil {
+	for _, s := range list {
+		if err := m.rewrite(s); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (m *Manager) weight(shares int64) string {
-	if m.unified {
-		shares = Weight(shares)
-	}
-	return strconv.FormatInt(shares, 10)
+// shared is what a class has of something, as the kernel and as systemd have it.
+type shared struct {
+	path, controller, file, property string
+	value                            int64
 }
 
 // rewrite writes a value unless it is what was written last.
-func (m *Manager) rewrite(controller, path, file, value string) error {
-	if m.unified {
-		controller = ""
-	}
-	key := path + "/" + file
+func (m *Manager) rewrite(s shared) error {
+	key := s.path + "/" + s.file
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.shared[key] == value {
+	if last, ok := m.shared[key]; ok && last == s.value {
 		return nil
 	}
-	if err := m.write(controller, path, file, value); err != nil {
-		return fmt.Errorf("cgroup %s: %s: %w", path, file, err)
+	if m.cfg.Slices != nil {
+		if err := m.cfg.Slices.set(unit(s.path), []systemd.Property{property(s.property, uint64(s.value))}); err != nil {
+			return err
+		}
 	}
-	m.shared[key] = value
+	if err := m.write(s.controller, s.path, s.file, strconv.FormatInt(s.value, 10)); err != nil {
+		return fmt.Errorf("cgroup %s: %s: %w", s.path, s.file, err)
+	}
+	m.shared[key] = s.value
 	return nil
 }

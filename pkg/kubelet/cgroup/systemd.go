@@ -1,0 +1,267 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	systemd "github.com/coreos/go-systemd/v22/dbus"
+	"github.com/godbus/dbus/v5"
+
+	"keelson.dev/keelson/pkg/kubelet/qos"
+)
+
+// jobTimeout bounds how long systemd may take to start or to stop a slice.
+const jobTimeout = 30 * time.Second
+
+// Slices makes the cgroups above containers through systemd, which would undo what it was not told of. It is
+// safe for concurrent use.
+type Slices struct {
+	dial func() (*systemd.Conn, error)
+
+	mu   sync.Mutex
+	conn *systemd.Conn
+}
+
+// System is the systemd of the machine.
+func System() *Slices {
+	return NewSlices(func() (*systemd.Conn, error) { return systemd.NewWithContext(context.Background()) })
+}
+
+// NewSlices reaches systemd by dial, and again when the connection is lost.
+func NewSlices(dial func() (*systemd.Conn, error)) *Slices { return &Slices{dial: dial} }
+
+// Close ends the connection.
+func (s *Slices) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn != nil {
+		s.conn.Close()
+		s.conn = nil
+	}
+}
+
+// ask asks systemd for something, and again by another connection if the one there is turns out to be lost.
+func (s *Slices) ask(what func(*systemd.Conn) error) error {
+	for first := true; ; first = false {
+		conn, err := s.connection()
+		if err != nil {
+			return err
+		}
+		err = what(conn)
+		var answer dbus.Error
+		if err == nil || errors.As(err, &answer) || errors.Is(err, errJob) || !first {
+			return err
+		}
+		s.drop(conn)
+	}
+}
+
+func (s *Slices) connection() (*systemd.Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn == nil {
+		conn, err := s.dial()
+		if err != nil {
+			return nil, fmt.Errorf("reach systemd: %w", err)
+		}
+		s.conn = conn
+	}
+	return s.conn, nil
+}
+
+// drop gives a connection up, unless somebody else has.
+func (s *Slices) drop(conn *systemd.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn == conn {
+		s.conn.Close()
+		s.conn = nil
+	}
+}
+
+// start has a slice in its parent run with limits, or gives them to the slice that runs.
+func (s *Slices) start(name, parent string, limits []systemd.Property) error {
+	properties := []systemd.Property{
+		systemd.PropDescription("cgroup of the kubelet " + name), property("DefaultDependencies", false),
+		property("MemoryAccounting", true), property("CPUAccounting", true), property("TasksAccounting", true),
+	}
+	if parent != "" {
+		properties = append(properties, systemd.PropWants(parent))
+	}
+	err := s.ask(func(conn *systemd.Conn) error {
+		ctx, cancel := context.WithTimeout(context.Background(), jobTimeout)
+		defer cancel()
+		done := make(chan string, 1)
+		_, err := conn.StartTransientUnitContext(ctx, name, "replace", append(properties, limits...), done)
+		if err == nil {
+			err = wait(ctx, done)
+		}
+		if err != nil && !named(err, errExists) {
+			_ = conn.ResetFailedUnitContext(ctx, name) // so that it can be tried again
+		}
+		return err
+	})
+	switch {
+	case named(err, errExists):
+		return s.set(name, limits)
+	case err != nil:
+		return fmt.Errorf("start %s: %w", name, err)
+	}
+	return nil
+}
+
+// set gives a slice that runs limits, until the machine is started again.
+func (s *Slices) set(name string, limits []systemd.Property) error {
+	if len(limits) == 0 {
+		return nil
+	}
+	err := s.ask(func(conn *systemd.Conn) error {
+		ctx, cancel := context.WithTimeout(context.Background(), jobTimeout)
+		defer cancel()
+		return conn.SetUnitPropertiesContext(ctx, name, true, limits...)
+	})
+	if err != nil {
+		return fmt.Errorf("limits of %s: %w", name, err)
+	}
+	return nil
+}
+
+// stop ends a slice with all that is in it. One that is not there is stopped.
+func (s *Slices) stop(ctx context.Context, name string) error {
+	err := s.ask(func(conn *systemd.Conn) error {
+		ctx, cancel := context.WithTimeout(ctx, jobTimeout)
+		defer cancel()
+		done := make(chan string, 1)
+		if _, err := conn.StopUnitContext(ctx, name, "replace", done); err != nil {
+			return err
+		}
+		if err := wait(ctx, done); err != nil {
+			return err
+		}
+		_ = conn.ResetFailedUnitContext(ctx, name) // if it ended badly it would stay
+		return nil
+	})
+	if err != nil && !named(err, errNoUnit) {
+		return fmt.Errorf("stop %s: %w", name, err)
+	}
+	return nil
+}
+
+// Errors of systemd by their names, and that a job did not do what it was to.
+const (
+	errExists = "org.freedesktop.systemd1.UnitExists"
+	errNoUnit = "org.freedesktop.systemd1.NoSuchUnit"
+)
+
+var errJob = errors.New("the job is")
+
+// wait waits for a job of systemd.
+func wait(ctx context.Context, done <-chan string) error {
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("%w not over: %w", errJob, ctx.Err())
+	case result := <-done:
+		if result != "done" {
+			return fmt.Errorf("%w %s", errJob, result)
+		}
+		return nil
+	}
+}
+
+func named(err error, name string) bool {
+	var e dbus.Error
+	return errors.As(err, &e) && e.Name == name
+}
+
+func property(name string, value any) systemd.Property {
+	return systemd.Property{Name: name, Value: dbus.MakeVariant(value)}
+}
+
+// infinity is systemd's word for no limit.
+const infinity = uint64(math.MaxUint64)
+
+// hundredth is one percent of a second in microseconds: systemd counts CPU time in whole percents.
+const hundredth = 10000
+
+// quotaProperties are a CPU quota as systemd has it; what it rounds up is written to the cgroup as it is.
+func quotaProperties(quota, period int64) []systemd.Property {
+	second := infinity
+	if quota > 0 && period > 0 {
+		second = uint64(quota) * 1000000 / uint64(period)
+		second = (second + hundredth - 1) / hundredth * hundredth
+	}
+	out := []systemd.Property{property("CPUQuotaPerSecUSec", second)}
+	if period > 0 && period != defaultPeriod {
+		out = append(out, property("CPUQuotaPeriodUSec", uint64(period)))
+	}
+	return out
+}
+
+// defaultPeriod is systemd's own, of which older ones need not be told.
+const defaultPeriod = 100000
+
+// properties are limits as systemd knows them. It has no name for those of huge pages.
+func (m *Manager) properties(l qos.PodLimits) []systemd.Property {
+	var out []systemd.Property
+	add := func(name string, value int64) { out = append(out, property(name, uint64(value))) }
+	if l.Shares != nil && m.unified {
+		add("CPUWeight", Weight(*l.Shares))
+	} else if l.Shares != nil {
+		add("CPUShares", *l.Shares)
+	}
+	if l.Quota != nil && *l.Quota != 0 {
+		out = append(out, quotaProperties(*l.Quota, *l.Period)...)
+	}
+	if l.Memory != nil && *l.Memory > 0 {
+		add(map[bool]string{true: "MemoryMax", false: "MemoryLimit"}[m.unified], *l.Memory)
+	}
+	if l.Pids > 0 {
+		add("TasksMax", l.Pids)
+	}
+	if m.unified && l.Min > 0 {
+		add("MemoryMin", l.Min)
+	}
+	if m.unified && l.Low > 0 {
+		add("MemoryLow", l.Low)
+	}
+	return out
+}
+
+// unit is the slice that a cgroup is, "" for the root.
+func unit(path string) string {
+	if path == "/" {
+		return ""
+	}
+	return filepath.Base(path)
+}
+
+// slicePath is where systemd has the slice of a name that consists of parts: a-b.slice is in a.slice. A dash within a part is an
+// underscore.
+func slicePath(parts []string) string {
+	path, name := "/", ""
+	for i, part := range parts {
+		if part = strings.ReplaceAll(strings.TrimSuffix(part, ".slice"), "-", "_"); i > 0 {
+			name += "-"
+		}
+		name += part
+		path = filepath.Join(path, name+".slice")
+	}
+	return path
+}
+
+// reserved is the cgroup of the system of that name: with systemd the last part of it is a slice.
+func (m *Manager) reserved(name string) string {
+	if m.cfg.Slices == nil {
+		return name
+	}
+	return slicePath(strings.Split(strings.TrimSuffix(filepath.Base(name), ".slice"), "-"))
+}
