@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	deviceapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -46,8 +47,9 @@ type hardware struct {
 var _ worker.Devices = (*hardware)(nil)
 
 // newHardware looks at what the machine has. Of it, kept is for no pod. It calls changed when
-// there are other devices, shared when pods that have no CPUs of their own have others than before.
-func newHardware(cfg Config, kept reserved, storage plugins.Handler, changed, shared func()) (*hardware, error) {
+// there are other devices, shared when pods that have no CPUs of their own have others than before, affected for
+// a pod whose devices are better or worse than before.
+func newHardware(cfg Config, kept reserved, storage plugins.Handler, changed, shared func(), affected func(types.UID)) (*hardware, error) {
 	length := int64(userns.DefaultLength)
 	if u := cfg.Kubelet.UserNamespaces; u != nil && u.IDsPerPod != nil && *u.IDsPerPod != 0 {
 		length = *u.IDsPerPod
@@ -63,10 +65,10 @@ func newHardware(cfg Config, kept reserved, storage plugins.Handler, changed, sh
 	h := &hardware{
 		users: users,
 		devices: devices.NewManager(devices.Config{
-			Dir: filepath.Join(cfg.RootDir, "device-plugins"), Nodes: layout.NodeIDs(), Clock: cfg.Clock, Log: cfg.Log, Changed: changed,
+			Dir: filepath.Join(cfg.RootDir, "device-plugins"), Nodes: layout.NodeIDs(), Clock: cfg.Clock, Log: cfg.Log, Changed: changed, Affected: affected,
 		}),
 		claims: dra.NewManager(dra.Config{
-			File: filepath.Join(cfg.RootDir, "dra_manager_state"), Log: cfg.Log,
+			File: filepath.Join(cfg.RootDir, "dra_manager_state"), Clock: cfg.Clock, Log: cfg.Log, Wipe: wipe(cfg), Changed: affected,
 			Claim: func(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
 				return cfg.Client.ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 			},
@@ -80,6 +82,17 @@ func newHardware(cfg Config, kept reserved, storage plugins.Handler, changed, sh
 		Handlers: map[string]plugins.Handler{registration.DRAPlugin: h.claims, registration.DevicePlugin: h.devices, registration.CSIPlugin: storage},
 	})
 	return h, nil
+}
+
+// wipe removes ResourceSlices of the node.
+func wipe(cfg Config) func(context.Context, string) error {
+	return func(ctx context.Context, driver string) error {
+		of := fields.Set{resourceapi.ResourceSliceSelectorNodeName: cfg.NodeName}
+		if driver != "" {
+			of[resourceapi.ResourceSliceSelectorDriver] = driver
+		}
+		return cfg.Client.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: of.String()})
+	}
 }
 
 // pin makes the managers of CPUs and memory, and the one that brings them together with devices.
@@ -177,6 +190,11 @@ func (h *hardware) Container(ctx context.Context, pod *v1.Pod, c *v1.Container) 
 		claimed.CdiDevices = append(claimed.CdiDevices, &deviceapi.CDIDevice{Name: n})
 	}
 	return append(out, claimed), nil
+}
+
+// Health implements worker.Devices.
+func (h *hardware) Health(pod *v1.Pod, c *v1.Container) []v1.ResourceStatus {
+	return append(h.devices.Health(pod.UID, c.Name), h.claims.Health(pod, c)...)
 }
 
 // release gives back what a pod holds until nothing of it runs any more.

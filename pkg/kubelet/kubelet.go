@@ -177,7 +177,7 @@ func New(cfg Config) (*Kubelet, error) {
 	if err != nil {
 		return nil, err
 	}
-	if k.hardware, err = newHardware(cfg, k.kept, k.drivers, func() { k.node.Poke() }, k.pins.again); err != nil {
+	if k.hardware, err = newHardware(cfg, k.kept, k.drivers, func() { k.node.Poke() }, k.pins.again, k.wake); err != nil {
 		return nil, err
 	}
 	k.shutdown = shutdown.New(k.shutdownConfig())
@@ -289,8 +289,9 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	g.Go(func() error { return k.node.Run(ctx) })
 	g.Go(func() error { return k.hardware.devices.Run(ctx) })
 	g.Go(func() error { return k.hardware.plugins.Run(ctx) })
+	g.Go(func() error { return k.hardware.claims.Run(ctx) })
 	g.Go(func() error {
-		return podresources.New(filepath.Join(k.cfg.RootDir, "pod-resources", "kubelet.sock"), resources{k}).Run(ctx)
+		return podresources.New(filepath.Join(k.cfg.RootDir, "pod-resources", "kubelet.sock"), resources{k}, k.cfg.Metrics).Run(ctx)
 	})
 	if *k.cfg.Kubelet.EnableServer {
 		g.Go(func() error { return serve.Run(ctx) })

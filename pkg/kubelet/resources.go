@@ -37,7 +37,7 @@ func (r resources) Container(pod *v1.Pod, c *v1.Container) *api.ContainerResourc
 	for _, claim := range h.claims.Devices(pod, c) {
 		named := &api.DynamicResource{ClaimName: claim.Name, ClaimNamespace: claim.Namespace}
 		for _, d := range claim.Devices {
-			one := &api.ClaimResource{DriverName: d.Driver, PoolName: d.Pool, DeviceName: d.Name}
+			one := &api.ClaimResource{DriverName: d.Driver, PoolName: d.Pool, DeviceName: d.Name, ShareId: d.Share}
 			for _, name := range d.CDI {
 				one.CdiDevices = append(one.CdiDevices, &api.CDIDevice{Name: name})
 			}

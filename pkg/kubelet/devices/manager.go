@@ -32,6 +32,8 @@ type Config struct {
 	Nodes []int
 	// Changed is called when there are more devices, or fewer. It must not block.
 	Changed func()
+	// Affected is told of pods whose devices are better or worse than before. It must not block.
+	Affected func(pod types.UID)
 }
 
 // Manager knows the devices of the node. It is safe for concurrent use.
@@ -112,9 +114,10 @@ func (m *Manager) connected(name string, p *plugin) {
 		o = &offer{devices: map[string]device{}}
 		m.resources[name] = o
 	}
-	old := o.plugin
+	old, before := o.plugin, m.condition(name)
 	o.plugin = p
 	delete(m.dropped, name)
+	m.tell(name, before)
 	m.save()
 	m.mu.Unlock()
 	if old != nil {
@@ -130,6 +133,7 @@ func (m *Manager) listed(name string, p *plugin, list []*api.Device) {
 	if o == nil || o.plugin != p {
 		return // it was replaced
 	}
+	before := m.condition(name)
 	o.devices = map[string]device{} // the old ones may be in use by an allocation
 	for _, d := range list {
 		var nodes numa.Mask
@@ -138,6 +142,7 @@ func (m *Manager) listed(name string, p *plugin, list []*api.Device) {
 		}
 		o.devices[d.GetID()] = device{healthy: d.GetHealth() == api.Healthy, nodes: nodes}
 	}
+	m.tell(name, before)
 	m.cfg.Changed()
 }
 
@@ -149,7 +154,9 @@ func (m *Manager) disconnected(name string, p *plugin) {
 	if o == nil || o.plugin != p {
 		return
 	}
+	before := m.condition(name)
 	o.plugin, o.since = nil, m.cfg.Clock.Now()
+	m.tell(name, before)
 	m.cfg.Changed()
 }
 

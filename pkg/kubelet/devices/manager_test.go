@@ -86,13 +86,15 @@ type node struct {
 	*Manager
 	clock   *clocktesting.FakeClock
 	changed chan struct{}
-	stop    func()
+	// affected are the pods whose devices are not as they were
+	affected chan types.UID
+	stop     func()
 }
 
 func start(t *testing.T, dir string) *node {
 	t.Helper()
-	n := &node{clock: clocktesting.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)), changed: make(chan struct{}, 100)}
-	m := NewManager(Config{Dir: dir, Clock: n.clock, Log: slog.New(slog.DiscardHandler), Changed: func() { n.changed <- struct{}{} }})
+	n := &node{clock: clocktesting.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)), changed: make(chan struct{}, 100), affected: make(chan types.UID, 100)}
+	m := NewManager(Config{Dir: dir, Clock: n.clock, Log: slog.New(slog.DiscardHandler), Changed: func() { n.changed <- struct{}{} }, Affected: func(uid types.UID) { n.affected <- uid }})
 	n.Manager = m
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	api "k8s.io/kubelet/pkg/apis/dra/v1"
+	"k8s.io/kubelet/pkg/apis/dra/v1beta1"
 
 	"keelson.dev/keelson/pkg/kubelet/plugins"
 )
@@ -21,28 +23,41 @@ const callTimeout = 45 * time.Second
 
 var _ plugins.Handler = (*Manager)(nil)
 
-// driver is a driver that has registered.
+// driver is a process of a driver that has registered. While a driver is replaced there may be two.
 type driver struct {
-	endpoint string
-	conn     *grpc.ClientConn
-	client   api.DRAPluginClient
+	name, endpoint string
+	conn           *grpc.ClientConn
+	client         api.DRAPluginClient
+	end            context.CancelFunc
+
+	up     bool // it can be reached
+	health map[deviceKey]health
 }
 
 // Register implements plugins.Handler.
 func (m *Manager) Register(_ context.Context, p plugins.Plugin) error {
-	if !slices.Contains(p.Versions, api.DRAPluginService) {
+	i := slices.IndexFunc(p.Versions, func(v string) bool { return v == api.DRAPluginService || v == v1beta1.DRAPluginService })
+	if i < 0 {
 		return fmt.Errorf("none of the DRA gRPC API %v is supported by the kubelet", p.Versions)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if slices.ContainsFunc(m.drivers[p.Name], func(d *driver) bool { return d.endpoint == p.Endpoint }) {
+		return fmt.Errorf("endpoint %s already registered for DRA driver plugin %s", p.Endpoint, p.Name)
 	}
 	conn, err := grpc.NewClient("unix://"+p.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"))
 	if err != nil {
 		return fmt.Errorf("endpoint of the driver: %w", err)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if old := m.drivers[p.Name]; old != nil {
-		_ = old.conn.Close() // nothing is lost: calls are repeated
+	life, end := context.WithCancel(context.Background()) // of the process, which is longer than that of a call
+	d := &driver{name: p.Name, endpoint: p.Endpoint, conn: conn, client: api.NewDRAPluginClient(conn), end: end}
+	if p.Versions[i] == v1beta1.DRAPluginService {
+		d.client = v1beta1.V1Beta1ClientWrapper{DRAPluginClient: v1beta1.NewDRAPluginClient(conn)}
 	}
-	m.drivers[p.Name] = &driver{p.Endpoint, conn, api.NewDRAPluginClient(conn)}
+	m.drivers[p.Name] = append(m.drivers[p.Name], d)
+	m.usable(p.Name)
+	m.wg.Go(func() { m.follow(life, d) })
+	m.wg.Go(func() { m.watch(life, d) })
 	return nil
 }
 
@@ -50,17 +65,64 @@ func (m *Manager) Register(_ context.Context, p plugins.Plugin) error {
 func (m *Manager) Unregister(p plugins.Plugin) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if d := m.drivers[p.Name]; d != nil && d.endpoint == p.Endpoint {
-		_ = d.conn.Close()
+	m.drivers[p.Name] = slices.DeleteFunc(m.drivers[p.Name], func(d *driver) bool {
+		if d.endpoint == p.Endpoint {
+			d.end()
+			return true
+		}
+		return false
+	})
+	if len(m.drivers[p.Name]) == 0 {
 		delete(m.drivers, p.Name)
+	}
+	m.usable(p.Name)
+}
+
+// closeAll gives all drivers up.
+func (m *Manager) closeAll() {
+	m.mu.Lock()
+	for _, list := range m.drivers {
+		for _, d := range list {
+			d.end()
+		}
+	}
+	m.drivers = map[string][]*driver{}
+	m.mu.Unlock()
+	m.wg.Wait()
+}
+
+// follow notes whether a driver can be reached, until it is given up.
+func (m *Manager) follow(ctx context.Context, d *driver) {
+	defer func() { _ = d.conn.Close() }()
+	for {
+		state := d.conn.GetState()
+		if state == connectivity.Idle {
+			d.conn.Connect()
+		}
+		m.mu.Lock()
+		if up := state == connectivity.Ready; up != d.up && ctx.Err() == nil {
+			d.up = up
+			m.usable(d.name)
+		}
+		m.mu.Unlock()
+		if !d.conn.WaitForStateChange(ctx, state) {
+			return
+		}
 	}
 }
 
+// driver is the process of a driver to ask: the latest, and sooner one that can be reached.
 func (m *Manager) driver(name string) (api.DRAPluginClient, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if d := m.drivers[name]; d != nil {
-		return d.client, nil
+	list := m.drivers[name]
+	for _, d := range slices.Backward(list) {
+		if d.up {
+			return d.client, nil
+		}
+	}
+	if len(list) > 0 {
+		return list[len(list)-1].client, nil
 	}
 	return nil, fmt.Errorf("DRA driver %s is not registered", name)
 }

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	api "k8s.io/kubelet/pkg/apis/dra/v1"
 
+	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/kubelet/checkpoint"
 )
 
@@ -27,7 +29,12 @@ type Config struct {
 	File string
 	// Claim reads a claim from the API.
 	Claim func(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error)
-	Log   *slog.Logger
+	// Wipe removes the node's ResourceSlices of a driver, or of all if it is "".
+	Wipe func(ctx context.Context, driver string) error
+	// Changed is told of pods whose devices are better or worse than before. It must not block.
+	Changed func(pod types.UID)
+	Clock   clock.Clock
+	Log     *slog.Logger
 }
 
 // Manager prepares claims. It is safe for concurrent use.
@@ -36,8 +43,12 @@ type Manager struct {
 
 	preparing sync.Mutex // held while drivers are asked; taken before mu
 
+	changed chan struct{} // holds a token when Run is to look again
+	wg      sync.WaitGroup
+
 	mu      sync.Mutex
-	drivers map[string]*driver
+	drivers map[string][]*driver // those that registered later come last
+	gone    map[string]time.Time // drivers whose ResourceSlices are to be removed then
 	claims  map[types.UID]*claim
 }
 
@@ -54,6 +65,7 @@ type claim struct {
 // device is a device of a claim, for some of its requests or for all.
 type device struct {
 	Pool     string   `json:"pool,omitempty"`
+	Share    *string  `json:"share,omitempty"`
 	Name     string   `json:"name,omitempty"`
 	Requests []string `json:"requests,omitempty"`
 	CDI      []string `json:"cdi,omitempty"`
@@ -61,7 +73,9 @@ type device struct {
 
 // NewManager makes a Manager with what the file remembers.
 func NewManager(cfg Config) *Manager {
-	m := &Manager{cfg: cfg, drivers: map[string]*driver{}, claims: map[types.UID]*claim{}}
+	m := &Manager{
+		cfg: cfg, changed: make(chan struct{}, 1), drivers: map[string][]*driver{}, gone: map[string]time.Time{}, claims: map[types.UID]*claim{},
+	}
 	if _, err := checkpoint.Read(cfg.File, &m.claims); err != nil {
 		cfg.Log.Warn("Prepared claims are forgotten", "err", err)
 		m.claims = nil
@@ -199,7 +213,11 @@ func (m *Manager) ask(ctx context.Context, name string, c *resourceapi.ResourceC
 	}
 	var out []*device
 	for _, d := range result.GetDevices() {
-		out = append(out, &device{Pool: d.GetPoolName(), Name: d.GetDeviceName(), Requests: d.GetRequestNames(), CDI: d.GetCdiDeviceIds()})
+		one := &device{Pool: d.GetPoolName(), Name: d.GetDeviceName(), Share: d.ShareId, CDI: d.GetCdiDeviceIds()}
+		for _, name := range d.GetRequestNames() { // containers name a request, not which of its alternatives it got
+			one.Requests = append(one.Requests, resourceclaim.BaseRequestRef(name))
+		}
+		out = append(out, one)
 	}
 	return out, nil
 }
@@ -213,6 +231,7 @@ type Claim struct {
 // Device is a device of a claim.
 type Device struct {
 	Driver, Pool, Name string
+	Share              *string // tells apart those who share it
 	CDI                []string
 }
 
@@ -278,7 +297,7 @@ func (m *Manager) devices(pod *v1.Pod, name, request string) ([]Device, error) {
 		for _, driver := range slices.Sorted(maps.Keys(c.Devices)) {
 			for _, d := range c.Devices[driver] {
 				if request == "" || len(d.Requests) == 0 || slices.Contains(d.Requests, request) {
-					out = append(out, Device{driver, d.Pool, d.Name, d.CDI})
+					out = append(out, Device{driver, d.Pool, d.Name, d.Share, d.CDI})
 				}
 			}
 		}

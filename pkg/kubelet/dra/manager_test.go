@@ -7,8 +7,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,12 +20,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/kubelet/pkg/apis/dra/v1"
 
+	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/kubelet/plugins"
 )
 
 // fakeDriver is a driver.
 type fakeDriver struct {
 	api.UnimplementedDRAPluginServer
+
+	request string // of a device that it has besides
 
 	mu    sync.Mutex
 	fails string
@@ -38,13 +39,15 @@ func (d *fakeDriver) NodePrepareResources(_ context.Context, r *api.NodePrepareR
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.calls = append(d.calls, "+"+r.Claims[0].Name)
-	return &api.NodePrepareResourcesResponse{Claims: map[string]*api.NodePrepareResourceResponse{r.Claims[0].Uid: {
-		Error: d.fails, Devices: []*api.Device{
-			{RequestNames: []string{"one"}, CdiDeviceIds: []string{"vendor/class=1"}},
-			{RequestNames: []string{"two"}, CdiDeviceIds: []string{"vendor/class=2"}},
-			{CdiDeviceIds: []string{"vendor/class=all"}},
-		},
-	}}}, nil
+	devices := []*api.Device{
+		{PoolName: "pool", DeviceName: "d1", RequestNames: []string{"one"}, CdiDeviceIds: []string{"vendor/class=1"}},
+		{PoolName: "pool", DeviceName: "d2", RequestNames: []string{"two"}, CdiDeviceIds: []string{"vendor/class=2"}},
+		{CdiDeviceIds: []string{"vendor/class=all"}},
+	}
+	if d.request != "" {
+		devices = append([]*api.Device{{RequestNames: []string{d.request}, CdiDeviceIds: []string{"vendor/class=alternative"}}}, devices...)
+	}
+	return &api.NodePrepareResourcesResponse{Claims: map[string]*api.NodePrepareResourceResponse{r.Claims[0].Uid: {Error: d.fails, Devices: devices}}}, nil
 }
 
 func (d *fakeDriver) NodeUnprepareResources(_ context.Context, r *api.NodeUnprepareResourcesRequest) (*api.NodeUnprepareResourcesResponse, error) {
@@ -71,20 +74,7 @@ func (d *fakeDriver) did() string {
 
 func (d *fakeDriver) serve(t *testing.T) plugins.Plugin {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "k") // the names of sockets are short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	socket := filepath.Join(dir, "s")
-	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := grpc.NewServer()
-	api.RegisterDRAPluginServer(s, d)
-	go func() { _ = s.Serve(l) }()
-	t.Cleanup(s.Stop)
+	socket, _ := serveWith(t, func(s *grpc.Server) { api.RegisterDRAPluginServer(s, d) })
 	return plugins.Plugin{Name: "driver", Endpoint: socket, Versions: []string{api.DRAPluginService}}
 }
 
@@ -114,7 +104,7 @@ func podOf(uid types.UID, claim string) *v1.Pod {
 }
 
 func manager(file string, claims ...*resourceapi.ResourceClaim) *Manager {
-	return NewManager(Config{File: file, Log: slog.New(slog.DiscardHandler), Claim: func(_ context.Context, _, name string) (*resourceapi.ResourceClaim, error) {
+	return NewManager(Config{File: file, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Changed: func(types.UID) {}, Claim: func(_ context.Context, _, name string) (*resourceapi.ResourceClaim, error) {
 		for _, c := range claims {
 			if c.Name == name {
 				return c, nil

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package podresources tells what of the node's devices, CPUs and memory containers have:
-// Kubernetes' pod-resources API, v1, at a socket of the node. Agents of monitoring and of
+// Kubernetes' pod-resources API, v1 and what v1alpha1 had, at a socket of the node. Agents of monitoring and of
 // networks ask it. It answers a hundred requests a second at most, and changes nothing.
 package podresources
 
@@ -15,12 +15,14 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	api "k8s.io/kubelet/pkg/apis/podresources/v1"
+	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 )
 
 // The bounds of Kubernetes.
@@ -42,12 +44,15 @@ type Source interface {
 // Server serves the API.
 type Server struct {
 	api.UnimplementedPodResourcesListerServer
-	source Source
-	socket string
+	source  Source
+	socket  string
+	metrics metrics
 }
 
 // New makes a Server for a socket.
-func New(socket string, source Source) *Server { return &Server{socket: socket, source: source} }
+func New(socket string, source Source, reg prometheus.Registerer) *Server {
+	return &Server{socket: socket, source: source, metrics: newMetrics(reg)}
+}
 
 // Run serves until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
@@ -62,13 +67,16 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("pod resources: %w", err)
 	}
 	limit := rate.NewLimiter(perSecond, burst)
-	server := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	server := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 		if !limit.Allow() {
 			return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
 		}
-		return next(ctx, req)
+		answer, err := next(ctx, req)
+		s.metrics.count(info.FullMethod, err)
+		return answer, err
 	}))
 	api.RegisterPodResourcesListerServer(server, s)
+	v1alpha1.RegisterPodResourcesListerServer(server, alpha{source: s.source})
 	defer context.AfterFunc(ctx, server.Stop)()
 	if err := server.Serve(l); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("serve pod resources: %w", err)

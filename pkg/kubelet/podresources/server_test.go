@@ -5,11 +5,13 @@ package podresources
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -17,6 +19,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	api "k8s.io/kubelet/pkg/apis/podresources/v1"
+	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 )
 
 type fakeSource struct{}
@@ -29,7 +32,7 @@ func (fakeSource) Pods() []*v1.Pod {
 }
 
 func (fakeSource) Container(*v1.Pod, *v1.Container) *api.ContainerResources {
-	return &api.ContainerResources{CpuIds: []int64{1, 2}}
+	return &api.ContainerResources{CpuIds: []int64{1, 2}, Devices: []*api.ContainerDevices{{ResourceName: "r", DeviceIds: []string{"d1"}}}}
 }
 
 func (fakeSource) Allocatable() *api.AllocatableResourcesResponse {
@@ -44,10 +47,13 @@ func TestServer(t *testing.T) {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	socket := filepath.Join(dir, "pod-resources", "kubelet.sock")
 	var client api.PodResourcesListerClient
+	var old v1alpha1.PodResourcesListerClient
+	var registry *prometheus.Registry
 	for range 2 { // the second one finds the socket of the first
+		registry = prometheus.NewRegistry()
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- New(socket, fakeSource{}).Run(ctx) }()
+		go func() { done <- New(socket, fakeSource{}, registry).Run(ctx) }()
 		t.Cleanup(func() {
 			stop()
 			if err := <-done; err != nil {
@@ -59,7 +65,7 @@ func TestServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = conn.Close() }()
-		client = api.NewPodResourcesListerClient(conn)
+		client, old = api.NewPodResourcesListerClient(conn), v1alpha1.NewPodResourcesListerClient(conn)
 		list, err := client.List(t.Context(), &api.ListPodResourcesRequest{}, grpc.WaitForReady(true))
 		if err != nil || len(list.GetPodResources()) != 1 {
 			t.Fatal(list, err)
@@ -83,6 +89,14 @@ func TestServer(t *testing.T) {
 	if err != nil || len(all.GetCpuIds()) != 3 {
 		t.Errorf("%v, %v", all, err)
 	}
+	before, err := old.List(t.Context(), &v1alpha1.ListPodResourcesRequest{})
+	if err != nil || len(before.GetPodResources()) != 1 || len(before.GetPodResources()[0].GetContainers()) != 1 ||
+		before.GetPodResources()[0].GetContainers()[0].GetDevices()[0].GetDeviceIds()[0] != "d1" {
+		t.Errorf("v1alpha1: %v, %v", before, err)
+	}
+	if got, want := counted(t, registry), "errors_get 1 requests_get 2 requests_get_allocatable 1 requests_list 1 requests_total/v1 4 requests_total/v1alpha1 1 "; got != want {
+		t.Errorf("counted %s, want %s", got, want)
+	}
 	// Many at once, until they are more than a second's.
 	refused := make(chan bool)
 	for some := false; !some; {
@@ -96,4 +110,24 @@ func TestServer(t *testing.T) {
 			some = <-refused || some
 		}
 	}
+}
+
+// counted are the metrics that are not 0.
+func counted(t *testing.T, registry *prometheus.Registry) string {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := ""
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := strings.TrimPrefix(f.GetName(), "kubelet_pod_resources_endpoint_")
+			if name == "requests_total" {
+				name += "/" + m.GetLabel()[0].GetValue()
+			}
+			out += fmt.Sprintf("%s %v ", name, m.GetCounter().GetValue())
+		}
+	}
+	return out
 }

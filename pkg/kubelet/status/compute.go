@@ -44,6 +44,8 @@ type Input struct {
 	Verdict       *Verdict
 	Resize        Resize
 	RuntimeName   string
+	// Devices tells how the devices of a container are.
+	Devices func(c *v1.Container) []v1.ResourceStatus
 	// RecursiveReadOnly tells whether the runtime handler supports it.
 	RecursiveReadOnly bool
 }
@@ -74,6 +76,7 @@ func Compute(in Input) v1.PodStatus {
 	spec := in.Pod.Spec
 	s.InitContainerStatuses = containers(in, spec.InitContainers, old.InitContainerStatuses, true)
 	s.ContainerStatuses = containers(in, spec.Containers, old.ContainerStatuses, false)
+	devices(in, &s)
 	s.EphemeralContainerStatuses = containers(in, ephemeral(in.Pod), old.EphemeralContainerStatuses, false)
 	if in.Ended {
 		concludeContainers(in.Pod, &s)
@@ -104,6 +107,24 @@ func Compute(in Input) v1.PodStatus {
 	}
 	setConditions(in, &s, s.Phase)
 	return s
+}
+
+// devices shows how the devices of the main containers are. Of those that were given back it shows how they were.
+func devices(in Input, s *v1.PodStatus) {
+	if in.Devices == nil {
+		return
+	}
+	for i := range s.ContainerStatuses {
+		c := &s.ContainerStatuses[i]
+		j := slices.IndexFunc(in.Pod.Spec.Containers, func(o v1.Container) bool { return o.Name == c.Name })
+		if j < 0 {
+			continue
+		}
+		c.AllocatedResourcesStatus = in.Devices(&in.Pod.Spec.Containers[j])
+		if k := slices.IndexFunc(in.Pod.Status.ContainerStatuses, func(o v1.ContainerStatus) bool { return o.Name == c.Name }); k >= 0 && c.AllocatedResourcesStatus == nil {
+			c.AllocatedResourcesStatus = in.Pod.Status.ContainerStatuses[k].AllocatedResourcesStatus
+		}
+	}
 }
 
 // wouldBe is the terminal phase that conditions show while the phase itself waits for the last container to end.

@@ -385,6 +385,8 @@ func (fakeDevices) Container(context.Context, *v1.Pod, *v1.Container) ([]*device
 	return nil, nil
 }
 
+func (fakeDevices) Health(*v1.Pod, *v1.Container) []v1.ResourceStatus { return nil }
+
 func (fakeParts) RegisterPod(*v1.Pod) {}
 
 func (fakeParts) UnregisterPod(*v1.Pod) {}

@@ -83,6 +83,8 @@ type Devices interface {
 	Prepare(ctx context.Context, pod *v1.Pod) error
 	// Container returns how a container that is about to start gets at its devices.
 	Container(ctx context.Context, pod *v1.Pod, c *v1.Container) ([]*deviceapi.ContainerAllocateResponse, error)
+	// Health tells how the devices are that a container has.
+	Health(pod *v1.Pod, c *v1.Container) []v1.ResourceStatus
 }
 
 // Cgroups are the cgroups of pods.

@@ -1,0 +1,266 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
+	api "k8s.io/kubelet/pkg/apis/dra/v1"
+	"k8s.io/kubelet/pkg/apis/dra/v1beta1"
+
+	"keelson.dev/keelson/pkg/kubelet/plugins"
+)
+
+// serveWith serves a driver at a socket of its own until stop.
+func serveWith(t *testing.T, register func(*grpc.Server)) (endpoint string, stop func()) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "k") // the names of sockets are short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	endpoint = filepath.Join(dir, "s")
+	l, err := net.Listen("unix", endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer()
+	register(s)
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(s.Stop)
+	return endpoint, s.Stop
+}
+
+// TestOlderDriver: a driver that knows the API's earlier version is asked in that; what it says of an alternative is of the request.
+func TestOlderDriver(t *testing.T) {
+	d := &fakeDriver{request: "two/second"}
+	endpoint, _ := serveWith(t, func(s *grpc.Server) { v1beta1.RegisterDRAPluginServer(s, v1beta1.V1ServerWrapper{DRAPluginServer: d}) })
+	m := manager(filepath.Join(t.TempDir(), "state"), claimOf("one", "a"))
+	defer m.closeAll()
+	if err := m.Register(t.Context(), plugins.Plugin{Name: "driver", Endpoint: endpoint, Versions: []string{"v1alpha7.DRAPlugin", v1beta1.DRAPluginService}}); err != nil {
+		t.Fatal(err)
+	}
+	pod := podOf("a", "one")
+	if err := m.Prepare(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := m.Container(pod, &pod.Spec.Containers[1]); err != nil || strings.Join(got, ",") != "vendor/class=alternative,vendor/class=2,vendor/class=all" {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// TestReplacedDriver: while a driver is replaced two of its processes are registered; the one that can be reached is asked.
+func TestReplacedDriver(t *testing.T) {
+	first, second := &fakeDriver{}, &fakeDriver{}
+	m := manager(filepath.Join(t.TempDir(), "state"), claimOf("one", "a"), claimOf("two", "a"))
+	defer m.closeAll()
+	one, two := first.serve(t), second.serve(t)
+	for _, p := range []plugins.Plugin{one, two} {
+		if err := m.Register(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := m.Register(t.Context(), two); err == nil {
+		t.Error("an endpoint is registered twice")
+	}
+	if err := m.Prepare(t.Context(), podOf("a", "one")); err != nil || second.did() != "+one" && first.did() != "+one" {
+		t.Errorf("with two: %v", err)
+	}
+	first.did()
+	m.Unregister(two)
+	if err := m.Prepare(t.Context(), podOf("a", "two")); err != nil || first.did() != "+two" || second.did() != "" {
+		t.Errorf("the earlier one is left: %v", err)
+	}
+	m.Unregister(one)
+	if _, err := m.driver("driver"); err == nil || err.Error() != "DRA driver driver is not registered" {
+		t.Errorf("none is left: %v", err)
+	}
+}
+
+// TestSlicesOfDriversThatAreGone: at first all ResourceSlices of the node are removed, and later those of a driver that cannot be reached for
+// long; what fails is tried again, and a driver that comes back in time keeps its own.
+func TestSlicesOfDriversThatAreGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := manager(filepath.Join(t.TempDir(), "state"))
+		begun := time.Now()
+		wiped, fails := "", 0
+		m.cfg.Wipe = func(_ context.Context, driver string) error {
+			if fails > 0 {
+				fails--
+				return errors.New("refused")
+			}
+			wiped += fmt.Sprintf("%q after %v;", driver, time.Since(begun))
+			return nil
+		}
+		expect := func(want string) {
+			t.Helper()
+			synctest.Wait()
+			if wiped != want {
+				t.Errorf("removed %s, want %s", wiped, want)
+			}
+			wiped = ""
+		}
+		set := func(name string, up bool) {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.drivers[name] = []*driver{{name: name, up: up, end: func() {}}}
+			m.usable(name)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		fails = 2
+		go func() { _ = m.Run(ctx) }()
+		<-time.NewTimer(10 * time.Second).C
+		expect(`"" after 3s;`)
+		set("a", true)
+		set("b", true)
+		set("a", false)
+		<-time.NewTimer(20 * time.Second).C
+		set("b", false)
+		set("a", true)
+		set("a", false)
+		<-time.NewTimer(31 * time.Second).C
+		expect(`"a" after 1m0s;"b" after 1m0s;`)
+		<-time.NewTimer(time.Hour).C
+		expect("")
+		set("b", true)
+		set("b", false)
+		set("b", true)
+		<-time.NewTimer(time.Hour).C
+		expect("")
+		cancel()
+		synctest.Wait()
+	})
+}
+
+// sick is a driver that tells of the health of its devices.
+type sick struct {
+	healthapi.UnimplementedDRAResourceHealthServer
+	say chan []*healthapi.DeviceHealth
+}
+
+func (s *sick) NodeWatchResources(_ *healthapi.NodeWatchResourcesRequest, stream grpc.ServerStreamingServer[healthapi.NodeWatchResourcesResponse]) error {
+	for {
+		select {
+		case <-stream.Context().Done():
+			return nil
+		case list := <-s.say:
+			if err := stream.Send(&healthapi.NodeWatchResourcesResponse{Devices: list}); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// TestHealth: what a driver says of its devices is shown of the containers that have them, and their pods are told of.
+func TestHealth(t *testing.T) {
+	d, s := &fakeDriver{}, &sick{say: make(chan []*healthapi.DeviceHealth)}
+	endpoint, stop := serveWith(t, func(server *grpc.Server) {
+		api.RegisterDRAPluginServer(server, d)
+		healthapi.RegisterDRAResourceHealthServer(server, s)
+	})
+	m := manager(filepath.Join(t.TempDir(), "state"), claimOf("one", "a"))
+	defer m.closeAll()
+	told := make(chan types.UID, 10)
+	m.cfg.Changed = func(uid types.UID) { told <- uid }
+	if err := m.Register(t.Context(), plugins.Plugin{Name: "driver", Endpoint: endpoint, Versions: []string{api.DRAPluginService}}); err != nil {
+		t.Fatal(err)
+	}
+	pod := podOf("a", "one")
+	if got := m.Health(pod, &pod.Spec.Containers[0]); got != nil {
+		t.Errorf("before it is prepared: %v", got)
+	}
+	if err := m.Prepare(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	show := func(i int) string {
+		out := ""
+		for _, r := range m.Health(pod, &pod.Spec.Containers[i]) {
+			out += string(r.Name) + ":"
+			for _, h := range r.Resources {
+				out += fmt.Sprintf(" %s=%s", h.ResourceID, h.Health)
+				if h.Message != nil {
+					out += "(" + shorter(*h.Message) + ")"
+				}
+			}
+		}
+		return out
+	}
+	if got := show(0); got != "claim:c: vendor/class=1=Unknown vendor/class=2=Unknown vendor/class=all=Unknown" {
+		t.Errorf("nothing was said: %s", got)
+	}
+	of := func(name string, h healthapi.HealthStatus, message string) *healthapi.DeviceHealth {
+		return &healthapi.DeviceHealth{Device: &healthapi.DeviceIdentifier{PoolName: "pool", DeviceName: name}, Health: h, Message: message, HealthCheckTimeoutSeconds: 3600}
+	}
+	s.say <- []*healthapi.DeviceHealth{of("d1", healthapi.HealthStatus_HEALTHY, ""), of("d2", healthapi.HealthStatus_UNHEALTHY, strings.Repeat("x", 2000)), of("other", healthapi.HealthStatus_UNHEALTHY, "")}
+	if uid := <-told; uid != "a" {
+		t.Errorf("told of %s", uid)
+	}
+	if got := show(0); got != "claim:c: vendor/class=1=Healthy vendor/class=2=Unhealthy(1024 x...) vendor/class=all=Unknown" {
+		t.Errorf("the first container: %s", got)
+	}
+	if got := show(1); got != "claim:c/two: vendor/class=2=Unhealthy(1024 x...) vendor/class=all=Unknown" {
+		t.Errorf("the second: %s", got)
+	}
+	if got := show(2); got != "" {
+		t.Errorf("one without: %s", got)
+	}
+	s.say <- []*healthapi.DeviceHealth{of("other", healthapi.HealthStatus_HEALTHY, "")} // which nobody has
+	stop()
+	<-told
+	if got := show(1); got != "claim:c/two: vendor/class=2=Unknown vendor/class=all=Unknown" || len(told) != 0 {
+		t.Errorf("the driver is gone: %s, told %d times more", got, len(told))
+	}
+}
+
+// shorter names a long message.
+func shorter(message string) string {
+	return fmt.Sprintf("%d %s%s", len(message), message[:1], message[len(message)-3:])
+}
+
+// TestHealthThatIsOld: what was said long ago does not hold.
+func TestHealthThatIsOld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := manager(filepath.Join(t.TempDir(), "state"))
+		d := &driver{name: "driver"}
+		m.drivers["driver"] = []*driver{d}
+		say := func(name string, seconds int64) time.Duration {
+			return m.hear(d, []*healthapi.DeviceHealth{{Device: &healthapi.DeviceIdentifier{PoolName: "p", DeviceName: name}, Health: healthapi.HealthStatus_HEALTHY, HealthCheckTimeoutSeconds: seconds}})
+		}
+		is := func(name string) v1.ResourceHealthStatus {
+			return m.healthOf(Device{Driver: "driver", Pool: "p", Name: name}).Health
+		}
+		if got := say("short", 10); got != 10*time.Second {
+			t.Errorf("holds for %v", got)
+		}
+		if got := say("usual", -1); got != healthTimeout {
+			t.Errorf("holds for %v", got)
+		}
+		for _, step := range []struct {
+			wait         time.Duration
+			short, usual v1.ResourceHealthStatus
+		}{
+			{9 * time.Second, v1.ResourceHealthStatusHealthy, v1.ResourceHealthStatusHealthy},
+			{time.Second, v1.ResourceHealthStatusUnknown, v1.ResourceHealthStatusHealthy},
+			{20 * time.Second, v1.ResourceHealthStatusUnknown, v1.ResourceHealthStatusUnknown},
+		} {
+			<-time.NewTimer(step.wait).C
+			if is("short") != step.short || is("usual") != step.usual {
+				t.Errorf("after %v more: %s, %s", step.wait, is("short"), is("usual"))
+			}
+		}
+	})
+}

@@ -1,0 +1,200 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dra
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
+)
+
+// What a driver says of a device's health holds for healthTimeout, unless it names another time. A stream that ended is begun anew
+// after retryStream.
+const (
+	healthTimeout = 30 * time.Second
+	retryStream   = 5 * time.Second
+	maxMessage    = 1024
+	maxHolds      = 365 * 24 * 60 * 60 // seconds
+)
+
+// deviceKey names a device of a driver.
+type deviceKey struct{ pool, name string }
+
+// health is what a driver said of a device.
+type health struct {
+	status  v1.ResourceHealthStatus
+	message string
+	until   time.Time
+}
+
+// watch takes over what a driver says of the health of its devices, until it is given up or is known to say nothing.
+func (m *Manager) watch(ctx context.Context, d *driver) {
+	for ctx.Err() == nil {
+		err := m.stream(ctx, d)
+		m.hear(d, nil) // nothing is known of its devices now
+		if status.Code(err) == codes.Unimplemented {
+			return
+		}
+		t := m.cfg.Clock.NewTimer(retryStream)
+		select {
+		case <-ctx.Done():
+		case <-t.C():
+		}
+		t.Stop()
+	}
+}
+
+// stream follows one stream of a driver to its end.
+func (m *Manager) stream(ctx context.Context, d *driver) error {
+	stream, err := healthapi.NewDRAResourceHealthClient(d.conn).NodeWatchResources(ctx, &healthapi.NodeWatchResourcesRequest{})
+	if err != nil {
+		return err
+	}
+	stale := m.cfg.Clock.AfterFunc(maxHolds*time.Second, func() { m.outdated(d) })
+	defer stale.Stop()
+	for {
+		r, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		stale.Reset(m.hear(d, r.GetDevices()))
+	}
+}
+
+// hear notes what a driver says of its devices, nil that it says nothing any more, and returns how long the first of it holds.
+func (m *Manager) hear(d *driver, list []*healthapi.DeviceHealth) time.Duration {
+	now, first := m.cfg.Clock.Now(), time.Duration(maxHolds)*time.Second
+	m.mu.Lock()
+	old := d.health
+	if list == nil {
+		d.health = nil
+		m.mu.Unlock()
+		m.tell(d.name, func(k deviceKey) bool { return old[k].status != "" })
+		return first
+	}
+	said := map[deviceKey]health{}
+	for k, h := range old { // a device that is left out keeps what was said of it until that is outdated
+		if now.Before(h.until) {
+			said[k] = h
+		}
+	}
+	for _, one := range list {
+		holds := healthTimeout
+		if s := one.GetHealthCheckTimeoutSeconds(); s > 0 {
+			holds = time.Duration(min(s, maxHolds)) * time.Second
+		}
+		first = min(first, holds)
+		said[deviceKey{one.GetDevice().GetPoolName(), one.GetDevice().GetDeviceName()}] = health{healthOf(one.GetHealth()), shorten(one.GetMessage()), now.Add(holds)}
+	}
+	d.health = said
+	m.mu.Unlock()
+	m.tell(d.name, func(k deviceKey) bool { return old[k].status != said[k].status || old[k].message != said[k].message })
+	return first
+}
+
+// outdated has the pods shown anew that use devices of a driver of which nothing was heard for long.
+func (m *Manager) outdated(d *driver) {
+	m.mu.Lock()
+	said := d.health
+	m.mu.Unlock()
+	m.tell(d.name, func(k deviceKey) bool {
+		h, ok := said[k]
+		return ok && !m.cfg.Clock.Now().Before(h.until)
+	})
+}
+
+func healthOf(h healthapi.HealthStatus) v1.ResourceHealthStatus {
+	switch h {
+	case healthapi.HealthStatus_HEALTHY:
+		return v1.ResourceHealthStatusHealthy
+	case healthapi.HealthStatus_UNHEALTHY:
+		return v1.ResourceHealthStatusUnhealthy
+	default:
+		return v1.ResourceHealthStatusUnknown
+	}
+}
+
+// shorten cuts a message to what the API takes.
+func shorten(message string) string {
+	if r := []rune(message); len(r) > maxMessage {
+		return string(r[:maxMessage-3]) + "..."
+	}
+	return message
+}
+
+// tell has the pods shown anew that use one of a driver's devices.
+func (m *Manager) tell(driver string, changed func(deviceKey) bool) {
+	m.mu.Lock()
+	users := map[types.UID][]deviceKey{}
+	for _, c := range m.claims {
+		for _, d := range c.Devices[driver] {
+			for uid := range c.Pods {
+				users[uid] = append(users[uid], deviceKey{d.Pool, d.Name})
+			}
+		}
+	}
+	m.mu.Unlock()
+	for uid, keys := range users {
+		if slices.ContainsFunc(keys, changed) {
+			m.cfg.Changed(uid)
+		}
+	}
+}
+
+// Health tells how the devices are that a container has of claims.
+func (m *Manager) Health(pod *v1.Pod, c *v1.Container) []v1.ResourceStatus {
+	var out []v1.ResourceStatus
+	for _, want := range c.Resources.Claims {
+		i := slices.IndexFunc(pod.Spec.ResourceClaims, func(r v1.PodResourceClaim) bool { return r.Name == want.Name })
+		if i < 0 {
+			continue
+		}
+		name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
+		if err != nil || name == nil {
+			continue
+		}
+		devices, err := m.devices(pod, *name, want.Request)
+		if err != nil || len(devices) == 0 {
+			continue // they are not there yet
+		}
+		s := v1.ResourceStatus{Name: v1.ResourceName("claim:" + want.Name)}
+		if want.Request != "" {
+			s.Name += v1.ResourceName("/" + want.Request)
+		}
+		for _, d := range devices {
+			if h := m.healthOf(d); !slices.ContainsFunc(s.Resources, func(o v1.ResourceHealth) bool { return o.ResourceID == h.ResourceID }) {
+				s.Resources = append(s.Resources, h)
+			}
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// healthOf tells how a device is.
+func (m *Manager) healthOf(d Device) v1.ResourceHealth {
+	out := v1.ResourceHealth{ResourceID: v1.ResourceID(fmt.Sprintf("%s/%s/%s", d.Driver, d.Pool, d.Name)), Health: v1.ResourceHealthStatusUnknown}
+	if len(d.CDI) > 0 {
+		out.ResourceID = v1.ResourceID(d.CDI[0])
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, one := range slices.Backward(m.drivers[d.Driver]) {
+		if h, ok := one.health[deviceKey{d.Pool, d.Name}]; ok && m.cfg.Clock.Now().Before(h.until) {
+			if out.Health = h.status; h.message != "" {
+				out.Message = &h.message
+			}
+			break
+		}
+	}
+	return out
+}
