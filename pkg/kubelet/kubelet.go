@@ -169,10 +169,13 @@ func New(cfg Config) (*Kubelet, error) {
 	k.handler = &prober.Handler{Exec: k.runtime.exec, Clock: cfg.Clock}
 	k.drivers, err = csi.New(csi.Config{
 		RootDir: cfg.RootDir, NodeName: cfg.NodeName, Client: cfg.Client, Token: k.objects.ServiceAccountToken,
-		Changed: func() { k.node.Poke() }, UpdatePeriod: k.sources.updatePeriod, Clock: cfg.Clock, Log: cfg.Log,
+		Changed: func() { k.node.Poke() }, UpdatePeriod: k.sources.updatePeriod, Attaches: k.sources.attaches, Clock: cfg.Clock, Log: cfg.Log,
 	})
 	if err == nil {
-		err = k.sources.onDrivers(k.drivers.Look)
+		err = k.sources.onDrivers(func() {
+			k.drivers.Look()
+			k.node.Poke()
+		})
 	}
 	if err != nil {
 		return nil, err

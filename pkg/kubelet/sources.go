@@ -62,6 +62,12 @@ func (s *sources) updatePeriod(driver string) time.Duration {
 	return time.Duration(*d.Spec.NodeAllocatableUpdatePeriodSeconds) * time.Second
 }
 
+// attaches tells whether a storage driver's volumes are attached to nodes. Those of one without a CSIDriver are.
+func (s *sources) attaches(driver string) bool {
+	d, err := s.drivers.Lister().Get(driver)
+	return err != nil || d.Spec.AttachRequired == nil || *d.Spec.AttachRequired
+}
+
 // onDrivers calls f when storage drivers have changed.
 func (s *sources) onDrivers(f func()) error {
 	_, err := s.drivers.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{

@@ -35,8 +35,9 @@ type Config struct {
 	// Changed has the node's status written: what is in use has changed.
 	Changed func()
 	// UpdatePeriod is how often a driver wants to be asked how many volumes the node takes (zero:
-	// never), as its CSIDriver says. When it changes, Look is called.
+	// never), and Attaches tells whether its volumes are attached, as its CSIDriver says. When that changes, Look is called.
 	UpdatePeriod func(driver string) time.Duration
+	Attaches     func(driver string) bool
 	Clock        clock.Clock
 	Log          *slog.Logger
 }
@@ -63,6 +64,9 @@ type volume struct {
 	users map[place]bool
 	// staged is where it is staged, or was begun to be; nil if it is not.
 	staged *stage
+	// surely tells that it was staged once, by this process or perhaps by an earlier one, and not only
+	// tried to; guarded by asking.
+	surely bool
 	// wanted counts the pods that are about to use it.
 	wanted int
 	inline bool
@@ -191,13 +195,13 @@ func (m *Manager) note(v *volume, change func()) {
 	m.tidy(v)
 }
 
-// InUse are the volumes that must not be detached from the node, sorted.
+// InUse are the volumes that must not be detached from the node, sorted: of drivers that attach theirs.
 func (m *Manager) InUse() []v1.UniqueVolumeName {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var out []v1.UniqueVolumeName
 	for i, v := range m.volumes {
-		if !v.inline {
+		if !v.inline && m.cfg.Attaches(i.driver) {
 			out = append(out, v1.UniqueVolumeName(i.String()))
 		}
 	}

@@ -15,12 +15,15 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/moby/sys/mountinfo"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -39,7 +42,7 @@ import (
 func TestMain(m *testing.M) { unshare.Run(m, unshare.Mount) }
 
 // errKilled is what a call returns during which the kubelet is killed.
-var errKilled = errors.New("killed")
+var errKilled = status.Error(codes.Unavailable, "killed")
 
 // bench is a node with a driver, whose calls can be cut.
 type bench struct {
@@ -56,6 +59,10 @@ type bench struct {
 	after bool
 	// most is how many volumes the node takes, as the driver says.
 	most int64
+	// refuse is what the driver answers to calls.
+	refuse map[string]codes.Code
+	// loose tells that the driver's volumes are not attached to nodes.
+	loose atomic.Bool
 }
 
 func newBench(t *testing.T, client kubernetes.Interface) *bench {
@@ -83,8 +90,11 @@ func (b *bench) intercept(ctx context.Context, req any, info *grpc.UnaryServerIn
 	name := info.FullMethod[strings.LastIndex(info.FullMethod, "/")+1:]
 	b.mu.Lock()
 	b.calls = append(b.calls, name)
-	cut, after, most := b.cut == name, b.after, b.most
+	cut, after, most, refuse := b.cut == name, b.after, b.most, b.refuse[name]
 	b.mu.Unlock()
+	if refuse != codes.OK {
+		return nil, status.Error(refuse, "no")
+	}
 	if cut && !after {
 		return nil, errKilled
 	}
@@ -108,7 +118,7 @@ func (b *bench) kubelet() *Manager {
 func (b *bench) kubeletOf(period func(string) time.Duration) *Manager {
 	b.t.Helper()
 	m, err := New(Config{
-		RootDir: b.root, NodeName: "n", Client: b.client, Changed: func() {}, UpdatePeriod: period, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
+		RootDir: b.root, NodeName: "n", Client: b.client, Changed: func() {}, UpdatePeriod: period, Attaches: func(string) bool { return !b.loose.Load() }, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		b.t.Fatal(err)
@@ -209,7 +219,7 @@ func killed(t *testing.T, client kubernetes.Interface, mode v1.PersistentVolumeM
 				t.Fatal(err)
 			}
 		}
-		err = first.Teardown(t.Context(), p.UID)
+		err = errors.Join(first.Teardown(t.Context(), p.UID), first.sweep(t.Context()))
 	}
 	if err == nil {
 		t.Fatal("nothing was cut")

@@ -15,6 +15,8 @@ import (
 	"slices"
 
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -162,8 +164,9 @@ func (m *Manager) mount(ctx context.Context, d *driver, vol *volume, r request, 
 	if v.PV != nil && able.stages() {
 		staging = m.stage(r.id, r.place).path
 		if err := stageVolume(ctx, d, able, r, staging); err != nil {
-			return Mounted{}, err
+			return Mounted{}, errors.Join(err, m.unstaged(vol, r.place, err))
 		}
+		m.note(vol, func() { vol.surely = true })
 	}
 	target := m.target(r.place)
 	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
@@ -208,6 +211,32 @@ func (m *Manager) begin(vol *volume, r request) error {
 		m.note(vol, func() { vol.users[r.place] = true })
 	}
 	return err
+}
+
+// unstaged forgets what was about to be done with a volume, if a driver says that it has not staged it, and
+// that it is not about to: there is nothing to be undone then, and the driver is not asked to. A volume that
+// another pod has, or that may have been staged before, stays.
+func (m *Manager) unstaged(vol *volume, p place, cause error) error {
+	m.mu.Lock()
+	staged, others := vol.staged, len(vol.users) > 1 || !vol.users[p]
+	m.mu.Unlock()
+	if !final(cause) || vol.surely || others || staged == nil {
+		return nil
+	}
+	if err := m.forgetPod(p); err != nil {
+		return err
+	}
+	m.note(vol, func() { delete(vol.users, p) })
+	return m.forgetStage(vol, staged)
+}
+
+// final tells whether a driver that returned an error has given up: nothing of the call is under way.
+func final(err error) bool {
+	switch status.Code(err) {
+	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted:
+		return false
+	}
+	return true
 }
 
 // link makes a link of a pod to its device.

@@ -112,7 +112,8 @@ func (m *Manager) load() error {
 	csiDir := filepath.Dir(m.devicesDir())
 	err = m.each(filepath.Join(csiDir, "*", "*", recordName), func(_ string, r record) {
 		s := m.stage(r.id(), place{})
-		m.volume(r.id()).staged = &s
+		v := m.volume(r.id())
+		v.staged, v.surely = &s, true
 	})
 	if err != nil {
 		return err
@@ -120,7 +121,7 @@ func (m *Manager) load() error {
 	return m.each(filepath.Join(m.devicesDir(), "*", "data", recordName), func(path string, r record) {
 		spec := filepath.Base(filepath.Dir(filepath.Dir(path)))
 		v, s := m.volume(r.id()), m.stage(r.id(), place{spec: spec, block: true})
-		v.staged = &s
+		v.staged, v.surely = &s, true
 		links, _ := filepath.Glob(filepath.Join(pods, "volumeDevices", pluginDir, spec)) // the pattern is fine
 		for _, link := range links {
 			uid := filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(link))))

@@ -15,7 +15,8 @@ import (
 )
 
 // Teardown has all volumes of a pod taken away, whether or not this process made
-// them, and unstages those that no other pod has. It is repeated until it succeeds.
+// them, and unstages those that no other pod has. It is repeated until it succeeds; a volume
+// that is not unstaged keeps no pod: that is tried again by and by.
 func (m *Manager) Teardown(ctx context.Context, pod types.UID) error {
 	type use struct {
 		volume *volume
@@ -46,7 +47,7 @@ func (m *Manager) unmount(ctx context.Context, v *volume, p place) error {
 		return fmt.Errorf("volume %s: %w", p.spec, err)
 	}
 	if err := m.unstage(ctx, v); err != nil {
-		return fmt.Errorf("volume %s: %w", p.spec, err)
+		m.cfg.Log.Warn("A volume is not unstaged", "volume", p.spec, "driver", v.id.driver, "err", err)
 	}
 	return nil
 }
@@ -67,6 +68,15 @@ func (m *Manager) unpublish(ctx context.Context, v *volume, p place) error {
 		return err
 	}
 	// The record goes last: as long as it is there, all of this is done again.
+	if err := m.forgetPod(p); err != nil {
+		return err
+	}
+	m.note(v, func() { delete(v.users, p) })
+	return nil
+}
+
+// forgetPod removes the record of a pod's volume.
+func (m *Manager) forgetPod(p place) error {
 	leftovers := []string{filepath.Join(m.podDir(p), recordName), m.podDir(p)}
 	if p.block {
 		leftovers = []string{m.podDir(p)}
@@ -76,7 +86,6 @@ func (m *Manager) unpublish(ctx context.Context, v *volume, p place) error {
 			return err
 		}
 	}
-	m.note(v, func() { delete(v.users, p) })
 	return nil
 }
 
@@ -106,6 +115,11 @@ func (m *Manager) unstage(ctx context.Context, v *volume) error {
 			return err
 		}
 	}
+	return m.forgetStage(v, staged)
+}
+
+// forgetStage removes the record of where a volume was staged.
+func (m *Manager) forgetStage(v *volume, staged *stage) error {
 	for _, path := range []string{staged.path, staged.record} {
 		if err := removeTarget(path); err != nil {
 			return err
@@ -116,7 +130,7 @@ func (m *Manager) unstage(ctx context.Context, v *volume) error {
 			return err
 		}
 	}
-	m.note(v, func() { v.staged = nil })
+	m.note(v, func() { v.staged, v.surely = nil, false })
 	return nil
 }
 
