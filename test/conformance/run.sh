@@ -23,7 +23,8 @@ case ${1:-} in
 		SHARE     I/N: one of N parts of the specs (1/1)
 		ATTEMPTS  how often a spec may be tried (1)
 		STORAGE   1: install the storage driver of test/csi, with snapshots, and have the suite's specs
-		          for drivers (External Storage), which have no label: LABELS='!Disruptive' (none)
+		          for drivers (External Storage), which have no label: LABELS='!Disruptive'; now: with
+		          volumes that are made at once, not when a pod wants them (none)
 		RESUME    1: go on with the last run, which was cut or had failures
 		OUT       what is written (docs/conformance.md)
 		NAME      of the cluster (conformance)
@@ -53,7 +54,10 @@ name=${NAME:-conformance}
 mkdir -p "$bin/images" "$images"
 drivers=() # images of the storage driver, of those beside it, and of those beside the suite's own
 if [[ -n ${STORAGE:-} ]]; then
-	storage=(--storage.testdriver="$root/test/csi/testdriver.yaml")
+	class=csi
+	[[ $STORAGE != now ]] || class=csi-now
+	sed "/^StorageClass:/,/^[V]/s/: csi$/: $class/" test/csi/testdriver.yaml >"$bin/testdriver.yaml"
+	storage=(--storage.testdriver="$root/$bin/testdriver.yaml")
 	hack/tools.sh sidecars
 	for kind in e2e sidecars mock; do
 		hack/images.sh "$kind"

@@ -51,7 +51,9 @@ var reasons = map[string]string{
 	"Topology Hints should":        nodesInZones,
 	"HealthCheckNodePort correctly when ExternalTrafficPolicy changes": "wants three nodes; passes there",
 	"ExternalIP when the external IP is not assigned":                  "external IPs are denied in clusters of `ctl cluster`",
-	"[Provider:GCE]": "for one cloud",
+	"[Provider:GCE]":                                           "for one cloud",
+	"should modify volumes with a different":                   "wants volumes that are made before a pod wants them (STORAGE=now); passes there",
+	"storage with any volume data source":                      "its populator's images and their sources are not to be had",
 	"should forward PTR records lookup to upstream nameserver": "asks a name server of the Internet, and nothing leads out of the cluster",
 }
 
