@@ -11,6 +11,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -26,7 +27,9 @@ import (
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"keelson.dev/keelson/test/csi/driver"
 )
@@ -50,7 +53,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	case "csi-node-driver-registrar":
 		return registrar(ctx, flags, args[1:], stderr)
 	case "hostpathplugin":
-		return plugin(ctx, flags, args[1:])
+		return plugin(ctx, flags, args[1:], stderr)
 	}
 	return fmt.Errorf("%s: %w", args[0], errName)
 }
@@ -73,7 +76,7 @@ func registrar(ctx context.Context, flags *flag.FlagSet, args []string, stderr i
 	return driver.Register(ctx, info.GetName(), *path, "/registration", slog.New(slog.NewJSONHandler(stderr, nil)))
 }
 
-func plugin(ctx context.Context, flags *flag.FlagSet, args []string) error {
+func plugin(ctx context.Context, flags *flag.FlagSet, args []string, stderr io.Writer) error {
 	d := &driver.Driver{}
 	flags.StringVar(&d.Name, "drivername", "hostpath.csi.k8s.io", "name of the driver")
 	flags.StringVar(&d.Node, "nodeid", "", "name of the node")
@@ -94,7 +97,35 @@ func plugin(ctx context.Context, flags *flag.FlagSet, args []string) error {
 	if *topology {
 		d.Zone = d.Node
 	}
-	return driver.ServeAt(ctx, *socket, d.Serve)
+	return driver.ServeAt(ctx, *socket, d.Serve, grpc.UnaryInterceptor(tell(stderr)))
+}
+
+// call is how the suite reads in a driver's log what it was asked.
+type call struct {
+	Method    string
+	Request   any
+	Error     string
+	FullError struct {
+		Code    codes.Code `json:"code"`
+		Message string     `json:"message"`
+	}
+}
+
+// tell writes a line for each call.
+func tell(w io.Writer) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+		out, err := next(ctx, req)
+		c := call{Method: info.FullMethod, Request: req}
+		if s := status.Convert(err); s.Code() != codes.OK {
+			c.Error, c.FullError.Code, c.FullError.Message = err.Error(), s.Code(), s.Message()
+		}
+		b, bad := json.Marshal(c)
+		if bad != nil {
+			return nil, bad
+		}
+		_, _ = fmt.Fprintf(w, "gRPCCall: %s\n", b) // who reads the log misses it, the caller does not
+		return out, err
+	}
 }
 
 // proxy joins each connection at a socket with the next one that comes from the suite. The suite
