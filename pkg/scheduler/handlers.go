@@ -14,15 +14,7 @@ import (
 
 func (s *Scheduler) handlers() handlers {
 	return handlers{
-		pods: cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { s.podSet(nil, o.(*v1.Pod)) },
-			UpdateFunc: func(old, o any) { s.podSet(old.(*v1.Pod), o.(*v1.Pod)) },
-			DeleteFunc: func(o any) {
-				if pod := last[*v1.Pod](o); pod != nil {
-					s.podGone(pod)
-				}
-			},
-		},
+		podSet: s.podSet, podGone: s.podGone,
 		nodes: cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(o any) { s.nodeSet(o.(*v1.Node)) },
 			UpdateFunc: func(_, o any) { s.nodeSet(o.(*v1.Node)) },

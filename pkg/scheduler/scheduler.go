@@ -63,6 +63,7 @@ type Scheduler struct {
 
 	mu        sync.Mutex // guards what follows
 	view      *view
+	kinds     kinds
 	evaluator *evaluator
 	nominated *nominations
 	gangs     *gangs
@@ -80,7 +81,7 @@ func New(cfg Config) (*Scheduler, error) {
 	b := newBatches(cfg.Client, cfg.Identity)
 	s := &Scheduler{
 		cfg: cfg, sources: sources,
-		evaluator: newEvaluator(), nominated: newNominations(), gangs: newGangs(), volumesMoved: newSignal(), devicesMoved: newSignal(),
+		evaluator: newEvaluator(), kinds: kinds{}, nominated: newNominations(), gangs: newGangs(), volumesMoved: newSignal(), devicesMoved: newSignal(),
 		batches: b, binder: newBinder(cfg.Client, b), verdicts: newMailbox[*verdict](), extended: newMailbox[func()](),
 	}
 	s.view = &view{Cell: cell.New(), keeper: newKeeper(), sources: s.sources, devices: s.sources.devices, reserved: map[string]bool{}, evicting: map[types.UID]bool{}}
@@ -249,7 +250,7 @@ func (s *Scheduler) park(item *queue.Item, d *decision) {
 }
 
 func (s *Scheduler) evaluateItem(p *profile.Profile, item *queue.Item) (*evaluation, error) {
-	c, err := compiledOf(p, item)
+	c, err := s.kinds.of(p, item)
 	if err != nil {
 		return nil, err
 	}
@@ -272,26 +273,6 @@ func (s *Scheduler) assume(e *evaluation, n *scheduling.Node) (decision, error) 
 	s.nominated.remove(e.pod.UID)
 	s.view.Assume(e.pod, n.Name)
 	return d, nil
-}
-
-// compiled is what a pod in the queue comes to, made once.
-type compiled struct {
-	pod   *scheduling.Pod
-	class string
-}
-
-func compiledOf(p *profile.Profile, item *queue.Item) (*compiled, error) {
-	if c, ok := item.Memo.(*compiled); ok && c.pod.Pod == item.Pod {
-		return c, nil
-	}
-	pod := cell.Compile(item.Pod)
-	class, err := classKey(p, pod)
-	if err != nil {
-		return nil, err
-	}
-	c := &compiled{pod, class}
-	item.Memo = c
-	return c, nil
 }
 
 // preempt fills in whom to evict, or returns why nobody is.

@@ -16,9 +16,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/informers"
-	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -35,7 +36,7 @@ import (
 // sources are the caches the scheduler reads.
 type sources struct {
 	factory      informers.SharedInformerFactory
-	pods         cache.SharedIndexInformer // all that have not ended
+	pods         *intake.Store // all that have not ended
 	nodes        cache.SharedIndexInformer
 	namespaces   corelisters.NamespaceLister
 	services     corelisters.ServiceLister
@@ -60,11 +61,7 @@ type sources struct {
 // as they are.
 func newSources(client kubernetes.Interface, whole bool) (*sources, error) {
 	if whole {
-		pods := wholePods(client)
-		if err := pods.SetTransform(withoutManagedFields); err != nil {
-			return nil, fmt.Errorf("pods: %w", err)
-		}
-		return newSourcesOf(informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagedFields)), pods), nil
+		return newSourcesOf(informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagedFields)), wholePods(client)), nil
 	}
 	pods, err := slimPods(client)
 	if err != nil {
@@ -78,12 +75,22 @@ var presentPods = fields.AndSelectors(
 	fields.OneTermNotEqualSelector("status.phase", string(v1.PodSucceeded)),
 	fields.OneTermNotEqualSelector("status.phase", string(v1.PodFailed))).String()
 
-func wholePods(client kubernetes.Interface) cache.SharedIndexInformer {
-	return coreinformers.NewFilteredPodInformer(client, metav1.NamespaceAll, 0, cache.Indexers{}, func(o *metav1.ListOptions) { o.FieldSelector = presentPods })
+func wholePods(client kubernetes.Interface) *intake.Store {
+	pods := client.CoreV1().Pods(metav1.NamespaceAll)
+	return intake.NewStore(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			opts.FieldSelector = presentPods
+			return pods.List(ctx, opts)
+		},
+		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			opts.FieldSelector = presentPods
+			return pods.Watch(ctx, opts)
+		},
+	}, client))
 }
 
-// slimPods is a cache of what plugins look at of pods.
-func slimPods(client kubernetes.Interface) (cache.SharedIndexInformer, error) {
+// slimPods are a store of what plugins look at of pods.
+func slimPods(client kubernetes.Interface) (*intake.Store, error) {
 	c, ok := client.CoreV1().RESTClient().(*rest.RESTClient)
 	if !ok || c == nil {
 		return wholePods(client), nil // there is no server behind it
@@ -96,11 +103,11 @@ func slimPods(client kubernetes.Interface) (cache.SharedIndexInformer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pods: %w", err)
 	}
-	return cache.NewSharedIndexInformer(lw, &v1.Pod{}, 0, cache.Indexers{}), nil
+	return intake.NewStore(lw), nil
 }
 
 // newSourcesOf returns caches that are filled by a factory's informers, and pods.
-func newSourcesOf(f informers.SharedInformerFactory, pods cache.SharedIndexInformer) *sources {
+func newSourcesOf(f informers.SharedInformerFactory, pods *intake.Store) *sources {
 	core, apps := f.Core().V1(), f.Apps().V1()
 	s := &sources{
 		factory: f, pods: pods,
@@ -128,7 +135,9 @@ func newSourcesOf(f informers.SharedInformerFactory, pods cache.SharedIndexInfor
 
 // handlers are told of changes of the kinds that matter for the cell.
 type handlers struct {
-	pods, nodes, claims cache.ResourceEventHandler // claims of devices
+	podSet        func(old, pod *v1.Pod)
+	podGone       func(*v1.Pod)
+	nodes, claims cache.ResourceEventHandler // claims of devices
 	// changed is told that something pods may wait for has changed.
 	changed func(scheduling.Event)
 }
@@ -137,6 +146,8 @@ func (s *sources) follow(h handlers) error {
 	if err := s.index(); err != nil {
 		return err
 	}
+	s.pods.Tell(h.podSet, h.podGone)
+	s.synced = append(s.synced, s.pods.HasSynced)
 	core := s.factory.Core().V1()
 	storage := s.factory.Storage().V1()
 	notify := func(e scheduling.Event) cache.ResourceEventHandler {
@@ -150,7 +161,7 @@ func (s *sources) follow(h handlers) error {
 		informer cache.SharedIndexInformer
 		handler  cache.ResourceEventHandler
 	}{
-		{s.nodes, h.nodes}, {s.pods, h.pods},
+		{s.nodes, h.nodes},
 		{core.Namespaces().Informer(), s.namespaceHandler(h.changed)},
 		{core.PersistentVolumeClaims().Informer(), notify(scheduling.VolumesChanged)},
 		{core.PersistentVolumes().Informer(), notify(scheduling.VolumesChanged)},
@@ -209,7 +220,7 @@ func (s *sources) namespaceHandler(changed func(scheduling.Event)) cache.Resourc
 // when they are filled.
 func (s *sources) run(ctx context.Context) error {
 	s.factory.Start(ctx.Done())
-	go s.pods.RunWithContext(ctx)
+	go s.pods.Run(ctx)
 	for kind, ok := range s.factory.WaitForCacheSync(ctx.Done()) {
 		if !ok {
 			return fmt.Errorf("cache of %v: %w", kind, context.Cause(ctx))

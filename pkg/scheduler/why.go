@@ -154,9 +154,8 @@ func (m *Model) Why(pod *v1.Pod, limit int) (*Why, error) {
 // Why answers for a pod the API has shown. A pod of no profile of this scheduler
 // is none of its business.
 func (s *Scheduler) Why(namespace, name string, limit int) (*Why, error) {
-	obj, known, err := s.sources.pods.GetIndexer().GetByKey(namespace + "/" + name)
-	pod, ok := obj.(*v1.Pod)
-	if err != nil || !known || !ok {
+	pod := s.sources.pods.Get(namespace, name)
+	if pod == nil {
 		return nil, fmt.Errorf("pod %s/%s: %w", namespace, name, ErrUnknown)
 	}
 	p := s.cfg.Profiles.Profiles[pod.Spec.SchedulerName]

@@ -94,14 +94,13 @@ func (d decoder) Decode(data []byte, defaults *schema.GroupVersionKind, into run
 	return d.Decoder.Decode(data, defaults, into)
 }
 
-// eventReader reads watch events without copying the object in them, which is
-// decoded before the next event is read.
+// eventReader reads watch events, which come as bare messages, without copying
+// the object in them: it is decoded before the next event is read.
 type eventReader struct{ runtime.Serializer }
 
 func (e eventReader) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	event, ok := into.(*metav1.WatchEvent)
-	env, err := wire.Parse(data)
-	if !ok || err != nil || !parseEvent(event, env.Raw) {
+	if !ok || !parseEvent(event, data) {
 		return e.Serializer.Decode(data, defaults, into)
 	}
 	return event, defaults, nil

@@ -1,0 +1,85 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"reflect"
+	"unsafe"
+
+	v1 "k8s.io/api/core/v1"
+
+	"keelson.dev/keelson/pkg/scheduler/cell"
+	"keelson.dev/keelson/pkg/scheduler/profile"
+	"keelson.dev/keelson/pkg/scheduler/queue"
+	"keelson.dev/scheduling"
+)
+
+// maxKinds bounds the kinds that are known at a time.
+const maxKinds = 1 << 12
+
+// compiled is what a pod in the queue comes to, made once.
+type compiled struct {
+	pod   *scheduling.Pod
+	class string
+}
+
+// kinds know what pods come to that have their spec and labels in common, as
+// package intake reads those of one controller.
+type kinds map[kindKey]*compiled
+
+// kindKey is equal for pods that are compiled to the same. What it points to is
+// kept by the pod that was compiled first, and so not used for anything else.
+type kindKey struct {
+	profile    *profile.Profile
+	namespace  string
+	containers *v1.Container
+	labels     unsafe.Pointer
+}
+
+// of returns what the pod of an item comes to.
+func (k kinds) of(p *profile.Profile, item *queue.Item) (*compiled, error) {
+	if c, ok := item.Memo.(*compiled); ok && c.pod.Pod == item.Pod {
+		return c, nil
+	}
+	c, err := k.compile(p, item.Pod)
+	if err == nil {
+		item.Memo = c
+	}
+	return c, err
+}
+
+func (k kinds) compile(p *profile.Profile, pod *v1.Pod) (*compiled, error) {
+	if !ordinary(pod) {
+		return compileAlone(p, pod)
+	}
+	key := kindKey{p, pod.Namespace, &pod.Spec.Containers[0], reflect.ValueOf(pod.Labels).UnsafePointer()}
+	known := k[key]
+	if known == nil {
+		var err error
+		if known, err = compileAlone(p, pod); err != nil {
+			return nil, err
+		}
+		if len(k) >= maxKinds {
+			clear(k)
+		}
+		k[key] = known
+	}
+	alike := *known.pod
+	alike.Pod, alike.Group = pod, nil
+	return &compiled{&alike, known.class}, nil
+}
+
+func compileAlone(p *profile.Profile, pod *v1.Pod) (*compiled, error) {
+	out := cell.Compile(pod)
+	class, err := classKey(p, out)
+	return &compiled{out, class}, err
+}
+
+// ordinary tells whether all that plugins look at of a pod are spec and labels,
+// and nothing in them may be the pod's own.
+func ordinary(pod *v1.Pod) bool {
+	s := &pod.Status
+	return len(pod.Spec.Containers) > 0 && len(pod.Spec.Volumes) == 0 && pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil &&
+		len(s.ContainerStatuses)+len(s.InitContainerStatuses) == 0 && s.Resources == nil && s.AllocatedResources == nil
+}
