@@ -38,6 +38,8 @@ type evaluation struct {
 	buffers *buffers
 
 	nominated *nominations
+	// rank is the priority below which pods may have to make room.
+	rank int32
 
 	// reject is set when a plugin rejected the pod on all nodes.
 	reject *scheduling.Status
@@ -60,7 +62,7 @@ func (ev *evaluator) evaluate(v *view, p *profile.Profile, pod *scheduling.Pod, 
 
 // evaluateAs evaluates a pod whose class is known.
 func (ev *evaluator) evaluateAs(v *view, p *profile.Profile, pod *scheduling.Pod, class string, noms *nominations) *evaluation {
-	e := &evaluation{view: v, profile: p, pod: pod, nominated: noms, buffers: &ev.buffers}
+	e := &evaluation{view: v, profile: p, pod: pod, nominated: noms, rank: pod.Priority(), buffers: &ev.buffers}
 	e.class = ev.classes.get(v, p, pod, class)
 	if e.reject = e.class.reject; e.reject != nil {
 		return e

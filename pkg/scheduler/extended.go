@@ -91,7 +91,7 @@ func (s *Scheduler) decideExtended(ctx context.Context, p *profile.Profile, item
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(found) > 0 {
-		s.clear(item.Pod, slices.MinFunc(found, compareCandidates), &d)
+		s.clear((&scheduling.Pod{Pod: item.Pod}).Priority(), slices.MinFunc(found, compareCandidates), &d)
 	}
 	d.message = fitMessage(len(s.view.Nodes()), d.reject, d.objected, why)
 	s.park(item, &d)

@@ -45,10 +45,12 @@ func gangSize(pod *v1.Pod) int {
 type gangs struct {
 	begun   map[string]map[types.UID]struct{}
 	binding map[string]bool // gangs whose bindings are under way
+	// awaited are the pods that make room for a gang and are not gone yet.
+	awaited map[string]map[types.UID]struct{}
 }
 
 func newGangs() *gangs {
-	return &gangs{begun: map[string]map[types.UID]struct{}{}, binding: map[string]bool{}}
+	return &gangs{begun: map[string]map[types.UID]struct{}{}, binding: map[string]bool{}, awaited: map[string]map[types.UID]struct{}{}}
 }
 
 // gangKey names a gang among all: pods for another profile are another gang.
@@ -74,6 +76,24 @@ func (g *gangs) set(pod *v1.Pod, on bool) {
 	if delete(g.begun[key], pod.UID); len(g.begun[key]) == 0 {
 		delete(g.begun, key)
 	}
+}
+
+// left takes down that a pod is gone, or stays after all. It returns the gangs
+// that waited for it last of all.
+func (g *gangs) left(uid types.UID) (ready map[string]bool) {
+	for key, awaited := range g.awaited {
+		if _, ok := awaited[uid]; !ok {
+			continue
+		}
+		if delete(awaited, uid); len(awaited) == 0 {
+			delete(g.awaited, key)
+			if ready == nil {
+				ready = map[string]bool{}
+			}
+			ready[key] = true
+		}
+	}
+	return ready
 }
 
 // stage is how far a pod's gang is.
@@ -107,7 +127,8 @@ func (s *Scheduler) scheduleGang(ctx context.Context, p *profile.Profile, item *
 	size := gangSize(item.Pod)
 	if size == 0 {
 		s.mu.Lock()
-		d := s.refuseGang(item, reasonGangSize, 0)
+		d := s.refusal(reasonGangSize)
+		s.park(item, &d)
 		s.mu.Unlock()
 		s.conclude(ctx, p, item, d, nil, start)
 		return
@@ -131,68 +152,11 @@ func (s *Scheduler) scheduleGang(ctx context.Context, p *profile.Profile, item *
 	}
 }
 
-// refuseGang parks a pod until one of events comes. s.mu is held.
-func (s *Scheduler) refuseGang(item *queue.Item, reason string, events scheduling.Event) decision {
-	d := decision{
-		reject: &scheduling.Status{Code: scheduling.Unresolvable, Plugin: gangPlugin, Reasons: []string{reason}},
-		events: events,
-	}
+// refusal is the decision that a pod gets no node, whichever. s.mu is held.
+func (s *Scheduler) refusal(reason string) decision {
+	d := decision{reject: &scheduling.Status{Code: scheduling.Unresolvable, Plugin: gangPlugin, Reasons: []string{reason}}}
 	d.message = fitMessage(len(s.view.Nodes()), d.reject, nil, "")
-	s.park(item, &d)
 	return d
-}
-
-// decideGang finds nodes for the pods of a gang, each beside those before it. When
-// fewer than size fit, nothing is kept of it.
-func (s *Scheduler) decideGang(p *profile.Profile, items []*queue.Item, size int) []decision {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := make([]decision, len(items))
-	fits, events := 0, scheduling.Event(0)
-	for i, item := range items {
-		if fits+len(items)-i < size {
-			break // it is decided
-		}
-		d, err := s.decideMember(p, item)
-		if err != nil {
-			d.message = err.Error()
-		}
-		if out[i] = d; d.node != "" {
-			fits++
-		} else {
-			events |= d.events
-		}
-	}
-	whole := fits >= size
-	for i, item := range items {
-		d := &out[i]
-		switch {
-		case d.node != "" && whole:
-			s.gangs.set(item.Pod, true)
-			s.gangs.binding[gangKey(item.Pod)] = true
-		case d.node == "" && d.message != "":
-			s.queue.Unschedulable(item, d.events, false)
-		default:
-			s.forget(item.Pod, *d)
-			*d = s.refuseGang(item, reasonGangFits, events)
-		}
-	}
-	return out
-}
-
-// decideMember is decide for a pod of a gang, which preempts nobody: its victims
-// would go in vain when the rest does not fit.
-func (s *Scheduler) decideMember(p *profile.Profile, item *queue.Item) (decision, error) {
-	e, err := s.evaluateItem(p, item)
-	if err != nil {
-		return decision{}, err
-	}
-	if n := e.best(s.cfg.Rand); n != nil {
-		return s.assume(e, n)
-	}
-	d := decision{events: e.events(), reject: e.reject, objected: e.objections()}
-	d.message = fitMessage(len(s.view.Nodes()), d.reject, d.objected, "")
-	return d, nil
 }
 
 // forget takes back what assume did. s.mu is held.

@@ -5,10 +5,13 @@ package scheduler_test
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -122,6 +125,96 @@ func TestGangWithDevices(t *testing.T) {
 	for i := range 3 {
 		await(t, c, fmt.Sprint("g", i), "bound", bound)
 	}
+}
+
+// TestGangPreempts: a gang that outranks others gets their room, as much as it
+// needs; one that would not fit without them either leaves them alone.
+func TestGangPreempts(t *testing.T) {
+	c := setup(t)
+	addNode(t, c, "a", nil)
+	addNode(t, c, "b", nil)
+	if _, err := c.SchedulingV1().PriorityClasses().Create(t.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "high"}, Value: 1000}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 { // two nodes of two CPUs
+		name := fmt.Sprint("low", i)
+		create(t, c, pod(name, func(p *v1.Pod) {
+			cpu("1")(p)
+			p.Labels = map[string]string{"low": ""}
+		}))
+		await(t, c, name, "bound", bound)
+	}
+	gang := func(name, size string) func(*v1.Pod) {
+		return func(p *v1.Pod) {
+			inGang(name, size, "1")(p)
+			p.Spec.PriorityClassName = "high"
+		}
+	}
+	for i := range 5 {
+		create(t, c, pod(fmt.Sprint("large", i), gang("large", "5")))
+	}
+	for i := range 5 {
+		name := fmt.Sprint("large", i)
+		await(t, c, name, "refused", refused("0/2 nodes are available: "))
+		end(t, c, name)
+	}
+	if lows := ending(t, c, 0); len(lows) > 0 {
+		t.Fatalf("%v end for a gang that does not fit", lows)
+	}
+	for i := range 3 {
+		create(t, c, pod(fmt.Sprint("g", i), gang("g", "3")))
+	}
+	for i := range 3 {
+		await(t, c, fmt.Sprint("g", i), "nominated", func(p *v1.Pod) bool { return p.Status.NominatedNodeName != "" })
+	}
+	for _, name := range ending(t, c, 3) {
+		mustBeUnbound(t, c, "g0", "g1", "g2")
+		end(t, c, name)
+	}
+	for i := range 3 {
+		await(t, c, fmt.Sprint("g", i), "bound", bound)
+	}
+	if lows := ending(t, c, 0); len(lows) > 0 {
+		t.Errorf("%v end though the gang has its room", lows)
+	}
+}
+
+// end removes a pod, as its kubelet does.
+func end(t *testing.T, c kubernetes.Interface, name string) {
+	t.Helper()
+	if err := c.CoreV1().Pods("default").Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ending waits until some pods of low priority are told to end, and names all that are.
+func ending(t *testing.T, c kubernetes.Interface, some int) []string {
+	t.Helper()
+	found := map[string]bool{}
+	lows, err := c.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: "low"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range lows.Items {
+		if lows.Items[i].DeletionTimestamp != nil {
+			found[lows.Items[i].Name] = true
+		}
+	}
+	w, err := c.CoreV1().Pods("default").Watch(t.Context(), metav1.ListOptions{LabelSelector: "low", ResourceVersion: lows.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	for len(found) < some {
+		e, open := <-w.ResultChan()
+		if !open {
+			t.Fatal("watch ended")
+		}
+		if p, ok := e.Object.(*v1.Pod); ok && p.DeletionTimestamp != nil {
+			found[p.Name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
 }
 
 // BenchmarkGang places gangs of 5,000 pods on as many nodes: from the creation of

@@ -119,17 +119,18 @@ func (s *Scheduler) podGone(pod *v1.Pod) {
 	s.nominated.remove(pod.UID)
 	s.gangs.set(pod, false)
 	delete(s.view.evicting, pod.UID)
+	ready := s.gangs.left(pod.UID)
 	node, _, known := s.view.Placed(pod.UID)
 	if !known {
 		return
 	}
 	s.view.RemovePod(pod.UID)
-	s.queue.HappenedFor(scheduling.PodRemoved, s.roomOn(node))
+	s.queue.HappenedFor(scheduling.PodRemoved, s.roomOn(node, ready))
 }
 
-// roomOn tells of waiting pods whether they fit a node now. Pods that are alike
-// are asked about once. s.mu is held.
-func (s *Scheduler) roomOn(node string) func(*queue.Item) bool {
+// roomOn tells of waiting pods whether they fit a node now, or are of a gang that
+// is ready. Pods that are alike are asked about once. s.mu is held.
+func (s *Scheduler) roomOn(node string, ready map[string]bool) func(*queue.Item) bool {
 	n := s.view.NodeByName(node)
 	if n == nil {
 		return nil
@@ -140,6 +141,9 @@ func (s *Scheduler) roomOn(node string) func(*queue.Item) bool {
 	}
 	said := map[kind]bool{}
 	return func(item *queue.Item) bool {
+		if key := gangKey(item.Pod); ready[key] || len(s.gangs.awaited[key]) > 0 {
+			return ready[key]
+		}
 		c, ok := item.Memo.(*compiled)
 		if !ok || s.nominated.node[item.Pod.UID] == node {
 			return true

@@ -68,11 +68,11 @@ func (m *nominations) on(node string, pod *scheduling.Pod) []*scheduling.Pod {
 	return out
 }
 
-// below are the pods nominated to a node with less priority than pod has.
-func (m *nominations) below(node string, pod *scheduling.Pod) []*scheduling.Pod {
+// below are the pods nominated to a node with less than a priority.
+func (m *nominations) below(node string, priority int32) []*scheduling.Pod {
 	var out []*scheduling.Pod
 	for _, p := range m.byNode[node] {
-		if p.Priority() < pod.Priority() {
+		if p.Priority() < priority {
 			out = append(out, p)
 		}
 	}

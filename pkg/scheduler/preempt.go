@@ -33,7 +33,7 @@ type candidate struct {
 // ineligible tells why a pod must not preempt, or "".
 func ineligible(view *view, e *evaluation) string {
 	pod := e.pod
-	if pod.Spec.PreemptionPolicy != nil && *pod.Spec.PreemptionPolicy == v1.PreemptNever {
+	if !mayPreempt(pod.Pod) {
 		return "not eligible due to preemptionPolicy=Never."
 	}
 	n := view.NodeByName(pod.Status.NominatedNodeName)
@@ -59,6 +59,11 @@ func preempted(pod *v1.Pod) bool {
 	return false
 }
 
+// mayPreempt tells whether a pod may have others make room.
+func mayPreempt(pod *v1.Pod) bool {
+	return pod.Spec.PreemptionPolicy == nil || *pod.Spec.PreemptionPolicy != v1.PreemptNever
+}
+
 func (e *evaluation) unresolvable(n *scheduling.Node) bool {
 	if e.reject != nil {
 		return e.reject.Code != scheduling.Unschedulable
@@ -69,7 +74,7 @@ func (e *evaluation) unresolvable(n *scheduling.Node) bool {
 
 // preempt looks for nodes where the pod would fit if pods of lower priority left.
 // Without any it returns the message that says why.
-func (e *evaluation) preempt(budgets []*policyv1.PodDisruptionBudget, r *rand.Rand) ([]candidate, string) {
+func (e *evaluation) preempt(budgets []budget, r *rand.Rand) ([]candidate, string) {
 	if why := ineligible(e.view, e); why != "" {
 		return nil, "preemption: " + why
 	}
@@ -115,11 +120,11 @@ type plan struct {
 
 // keptVictims is victims, kept while the node stays as it is. It is not where
 // other nodes or disruption budgets have a say.
-func (e *evaluation) keptVictims(n *scheduling.Node, budgets []*policyv1.PodDisruptionBudget) (candidate, *scheduling.Status) {
+func (e *evaluation) keptVictims(n *scheduling.Node, budgets []budget) (candidate, *scheduling.Status) {
 	if len(e.cell) > 0 || len(budgets) > 0 || e.nominated.node[e.pod.UID] == n.Name {
 		return e.victims(n, budgets)
 	}
-	plans := e.class.plansOf(e.pod.Priority())
+	plans := e.class.plansOf(e.rank)
 	p := &plans[n.Index]
 	if p.generation != n.Generation {
 		p.generation = n.Generation
@@ -129,14 +134,14 @@ func (e *evaluation) keptVictims(n *scheduling.Node, budgets []*policyv1.PodDisr
 }
 
 // victims finds the pods that must leave n for the pod to fit: all of lower
-// priority, less those that turn out to fit beside it, the most important and
+// rank, less those that turn out to fit beside it, the most important and
 // those protected by a budget being spared first.
-func (e *evaluation) victims(n *scheduling.Node, budgets []*policyv1.PodDisruptionBudget) (candidate, *scheduling.Status) {
+func (e *evaluation) victims(n *scheduling.Node, budgets []budget) (candidate, *scheduling.Status) {
 	t := e.trial(n)
 	defer t.end()
 	var lower []*scheduling.Pod
 	for _, p := range n.Pods {
-		if p.Priority() < e.pod.Priority() {
+		if p.Priority() < e.rank {
 			lower = append(lower, p)
 		}
 	}
@@ -195,44 +200,59 @@ func compareStart(a, b *v1.Pod) int {
 	return sa.Compare(sb.Time)
 }
 
+// budget is a disruption budget that evictions are charged to.
+type budget struct {
+	of       *policyv1.PodDisruptionBudget
+	selector labels.Selector
+	left     int32
+}
+
+func compileBudgets(of []*policyv1.PodDisruptionBudget) []budget {
+	out := make([]budget, len(of))
+	for i, b := range of {
+		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+		if err != nil {
+			selector = labels.Nothing()
+		}
+		out[i] = budget{b, selector, b.Status.DisruptionsAllowed}
+	}
+	return out
+}
+
+// charge counts the eviction of a pod. It tells whether a budget is overdrawn by it.
+func charge(budgets []budget, pod *v1.Pod) (overdrawn bool) {
+	for i := range budgets {
+		b := &budgets[i]
+		if !b.covers(pod) {
+			continue
+		}
+		if b.left--; b.left < 0 {
+			overdrawn = true
+		}
+	}
+	return overdrawn
+}
+
+func (b *budget) covers(pod *v1.Pod) bool {
+	if b.of.Namespace != pod.Namespace || len(pod.Labels) == 0 || b.selector.Empty() || !b.selector.Matches(labels.Set(pod.Labels)) {
+		return false
+	}
+	_, counted := b.of.Status.DisruptedPods[pod.Name]
+	return !counted
+}
+
 // splitByBudgets takes out the pods whose eviction, in the order given, would
 // leave a disruption budget overdrawn.
-func splitByBudgets(pods []*scheduling.Pod, budgets []*policyv1.PodDisruptionBudget) (violating, others []*scheduling.Pod) {
-	left := make([]int32, len(budgets))
-	selectors := make([]labels.Selector, len(budgets))
-	for i, b := range budgets {
-		left[i] = b.Status.DisruptionsAllowed
-		sel, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
-		if err != nil {
-			sel = labels.Nothing()
-		}
-		selectors[i] = sel
-	}
+func splitByBudgets(pods []*scheduling.Pod, budgets []budget) (violating, others []*scheduling.Pod) {
+	left := slices.Clone(budgets)
 	for _, p := range pods {
-		overdrawn := false
-		for i, b := range budgets {
-			if !covers(b, selectors[i], p.Pod) {
-				continue
-			}
-			if left[i]--; left[i] < 0 {
-				overdrawn = true
-			}
-		}
-		if overdrawn {
+		if charge(left, p.Pod) {
 			violating = append(violating, p)
 		} else {
 			others = append(others, p)
 		}
 	}
 	return violating, others
-}
-
-func covers(b *policyv1.PodDisruptionBudget, sel labels.Selector, pod *v1.Pod) bool {
-	if b.Namespace != pod.Namespace || len(pod.Labels) == 0 || sel.Empty() || !sel.Matches(labels.Set(pod.Labels)) {
-		return false
-	}
-	_, counted := b.Status.DisruptedPods[pod.Name]
-	return !counted
 }
 
 // compareCandidates orders candidates as Kubernetes does: fewest violated

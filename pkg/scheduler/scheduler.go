@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -63,8 +62,8 @@ type Scheduler struct {
 
 	mu        sync.Mutex // guards what follows
 	view      *view
-	kinds     kinds
 	evaluator *evaluator
+	kinds     kinds
 	nominated *nominations
 	gangs     *gangs
 }
@@ -279,7 +278,7 @@ func (s *Scheduler) assume(e *evaluation, n *scheduling.Node) (decision, error) 
 func (s *Scheduler) preempt(e *evaluation, d *decision) string {
 	found, why := s.found(e)
 	if len(found) > 0 {
-		s.clear(e.pod.Pod, slices.MinFunc(found, compareCandidates), d)
+		s.clear(e.rank, slices.MinFunc(found, compareCandidates), d)
 		return ""
 	}
 	if waits := e.pod.Status.NominatedNodeName; waits != "" && ineligible(s.view, e) != "" {
@@ -293,16 +292,16 @@ func (s *Scheduler) found(e *evaluation) (found []candidate, why string) {
 	if err != nil {
 		return nil, "preemption: " + err.Error()
 	}
-	return e.preempt(budgets, s.cfg.Rand)
+	return e.preempt(compileBudgets(budgets), s.cfg.Rand)
 }
 
-// clear decides on a node to be cleared for a pod.
-func (s *Scheduler) clear(pod *v1.Pod, c candidate, d *decision) {
+// clear decides on a node to be cleared of pods below a rank.
+func (s *Scheduler) clear(rank int32, c candidate, d *decision) {
 	d.nominate, d.victims = c.node, c.victims
 	for _, v := range d.victims {
 		s.view.evicting[v.UID] = true
 	}
-	d.displaced = s.nominated.below(c.node, &scheduling.Pod{Pod: pod})
+	d.displaced = s.nominated.below(c.node, rank)
 	for _, other := range d.displaced {
 		s.nominated.remove(other.UID)
 	}

@@ -214,10 +214,20 @@ func (s *Scheduler) pass(ctx context.Context, v *verdict) {
 
 // spare lets the victims of a verdict stay: the pod needs no room any more.
 func (s *Scheduler) spare(v *verdict) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, victim := range v.victims {
-		delete(s.view.evicting, victim.UID)
+		s.stays(victim)
+	}
+}
+
+// stays takes back that a pod was to make room. A gang that waits for it, and for
+// nobody else, is tried again.
+func (s *Scheduler) stays(victim *scheduling.Pod) {
+	s.mu.Lock()
+	delete(s.view.evicting, victim.UID)
+	ready := s.gangs.left(victim.UID)
+	s.mu.Unlock()
+	if len(ready) > 0 {
+		s.queue.Happened(scheduling.PodRemoved)
 	}
 }
 
@@ -234,9 +244,7 @@ func (s *Scheduler) evicted(ctx context.Context, victim *scheduling.Pod, err err
 		s.metrics.victims.Inc()
 		return
 	}
-	s.mu.Lock()
-	delete(s.view.evicting, victim.UID)
-	s.mu.Unlock()
+	s.stays(victim)
 	if ctx.Err() != nil {
 		return
 	}

@@ -252,14 +252,19 @@ func (c *Cell) place(pod *scheduling.Pod, node string, assumed bool) {
 
 // Without calls f while a pod is not accounted for.
 func (c *Cell) Without(uid types.UID, f func()) {
+	defer c.Lift(uid)()
+	f()
+}
+
+// Lift stops accounting for a pod until back is called, which is to happen before
+// anybody is told of the cell again.
+func (c *Cell) Lift(uid types.UID) (back func()) {
 	p := c.pods[uid]
 	if p == nil {
-		f()
-		return
+		return func() {}
 	}
 	c.RemovePod(uid)
-	defer func() { c.place(p.pod, p.node, p.assumed) }()
-	f()
+	return func() { c.place(p.pod, p.node, p.assumed) }
 }
 
 // RemovePod stops accounting for a pod. It tells whether the pod was known.
