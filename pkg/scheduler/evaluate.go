@@ -21,6 +21,11 @@ type buffers struct {
 	statuses       []*scheduling.Status
 	feasible       []int32
 	scores, totals []int64
+
+	// Of preemption: objections to each node, nodes where it may help, and where it does.
+	unhelpful []*scheduling.Status
+	potential []*scheduling.Node
+	found     []candidate
 }
 
 func newEvaluator() *evaluator {

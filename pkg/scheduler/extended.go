@@ -81,6 +81,7 @@ func (s *Scheduler) decideExtended(ctx context.Context, p *profile.Profile, item
 		if p.Preemption != nil {
 			var none string
 			found, none = s.found(e)
+			found = slices.Clone(found) // others are decided about meanwhile
 			why = joinReasons(why, none)
 		}
 	}
@@ -219,14 +220,14 @@ func preemptAlso(ctx context.Context, pod *v1.Pod, exts []*extender.Extender, fo
 			victims[c.node], byNode[c.node] = v, c
 		}
 		answer, err := ext.Preempt(ctx, pod, victims)
-		if err != nil {
-			if ext.Ignorable() {
-				continue
+		if err == nil {
+			var left []candidate
+			if left, err = chosen(ext, byNode, answer); err == nil {
+				found = left
 			}
-			return nil, fmt.Errorf("preempt: %w", err)
 		}
-		if found, err = chosen(ext, byNode, answer); err != nil && !ext.Ignorable() {
-			return nil, err
+		if err != nil && !ext.Ignorable() {
+			return nil, fmt.Errorf("preempt: %w", err)
 		}
 	}
 	return found, nil
@@ -247,6 +248,12 @@ func chosen(ext *extender.Extender, byNode map[string]candidate, answer map[stri
 			if slices.ContainsFunc(meta.Pods, func(m *extenderv1.MetaPod) bool { return m != nil && m.UID == string(v.UID) }) {
 				kept.victims = append(kept.victims, v)
 			}
+		}
+		if len(meta.Pods) == 0 {
+			if ext.Ignorable() {
+				continue // as in Kubernetes: nobody would make room there
+			}
+			return nil, fmt.Errorf("extender %q names no victim on node %q", ext.Name(), node)
 		}
 		if len(kept.victims) != len(meta.Pods) {
 			return nil, fmt.Errorf("extender %q claims to preempt pods on node %q that it was not asked about", ext.Name(), node)

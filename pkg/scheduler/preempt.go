@@ -23,6 +23,11 @@ const (
 	reasonNoVictims  = "No preemption victims found for incoming pod"
 )
 
+var (
+	notHelpful = &scheduling.Status{Reasons: []string{reasonNotHelpful}}
+	noVictims  = &scheduling.Status{Reasons: []string{reasonNoVictims}}
+)
+
 // candidate is a node on which a pod would fit without the victims.
 type candidate struct {
 	node       string
@@ -72,24 +77,25 @@ func (e *evaluation) unresolvable(n *scheduling.Node) bool {
 	return st != nil && st.Code == scheduling.Unresolvable
 }
 
-// preempt looks for nodes where the pod would fit if pods of lower priority left.
-// Without any it returns the message that says why.
+// preempt looks for nodes where the pod would fit if pods of lower rank left. What
+// it returns is valid until the next evaluation. Without any it returns the
+// message that says why.
 func (e *evaluation) preempt(budgets []budget, r *rand.Rand) ([]candidate, string) {
 	if why := ineligible(e.view, e); why != "" {
 		return nil, "preemption: " + why
 	}
-	nodes := e.view.Nodes()
-	statuses := make([]*scheduling.Status, len(nodes))
-	potential := make([]*scheduling.Node, 0, len(nodes))
+	nodes, b := e.view.Nodes(), e.buffers
+	statuses, potential, found := slices.Grow(b.unhelpful[:0], len(nodes))[:len(nodes)], slices.Grow(b.potential[:0], len(nodes)), b.found[:0]
+	defer func() { b.unhelpful, b.potential, b.found = statuses, potential, found }()
+	clear(statuses)
 	for i, n := range nodes {
 		if e.unresolvable(n) {
-			statuses[i] = &scheduling.Status{Reasons: []string{reasonNotHelpful}}
+			statuses[i] = notHelpful
 			continue
 		}
 		potential = append(potential, n)
 	}
 	want := min(max(len(nodes)*e.profile.Preemption.MinPercent/100, e.profile.Preemption.MinAbsolute), len(potential))
-	var found []candidate
 	if len(potential) > 0 {
 		// From a random node on, so that the same nodes do not always pay.
 		start := r.IntN(len(potential))
@@ -146,7 +152,7 @@ func (e *evaluation) victims(n *scheduling.Node, budgets []budget) (candidate, *
 		}
 	}
 	if len(lower) == 0 {
-		return candidate{}, &scheduling.Status{Reasons: []string{reasonNoVictims}}
+		return candidate{}, noVictims
 	}
 	for _, p := range lower {
 		t.adjust(p, -1)

@@ -52,7 +52,13 @@ func (w withoutBatches) RoundTrip(r *http.Request) (*http.Response, error) {
 // follow runs a scheduler until the test ends.
 func follow(t testing.TB, client kubernetes.Interface) {
 	t.Helper()
-	set, err := profile.Build(&configv1.KubeSchedulerConfiguration{}, nil)
+	followWith(t, client, &configv1.KubeSchedulerConfiguration{})
+}
+
+// followWith is follow with a configuration.
+func followWith(t testing.TB, client kubernetes.Interface, config *configv1.KubeSchedulerConfiguration) {
+	t.Helper()
+	set, err := profile.Build(config, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,69 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	configv1 "k8s.io/kube-scheduler/config/v1"
+
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+)
+
+// TestExtendersThatFail: a pod that an extender is asked about is told what is
+// wrong, others are placed, and what the pod was to have is free.
+func TestExtendersThatFail(t *testing.T) {
+	ended := make(chan struct{})
+	t.Cleanup(func() { close(ended) })
+	for name, c := range map[string]struct {
+		config configv1.Extender
+		answer func(w http.ResponseWriter)
+		want   string
+	}{
+		"hangs when it is to filter": {
+			configv1.Extender{FilterVerb: "do", HTTPTimeout: metav1.Duration{Duration: 50 * time.Millisecond}},
+			func(http.ResponseWriter) { <-ended }, "Client.Timeout exceeded",
+		},
+		"hangs when it is to bind": {
+			configv1.Extender{BindVerb: "do", HTTPTimeout: metav1.Duration{Duration: 50 * time.Millisecond}},
+			func(http.ResponseWriter) { <-ended }, "Client.Timeout exceeded",
+		},
+		"does not bind":       {configv1.Extender{BindVerb: "do"}, func(w http.ResponseWriter) { _, _ = w.Write([]byte(`{"Error":"no"}`)) }, "binding rejected: no"},
+		"makes up a node":     {configv1.Extender{FilterVerb: "do", NodeCacheCapable: true}, func(w http.ResponseWriter) { _, _ = w.Write([]byte(`{"NodeNames":["x"]}`)) }, "not found in the input node list"},
+		"answers with a page": {configv1.Extender{FilterVerb: "do"}, func(w http.ResponseWriter) { _, _ = w.Write([]byte(`<html>`)) }, "answer to do"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ext := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { c.answer(w) }))
+			t.Cleanup(ext.CloseClientConnections)
+			c.config.URLPrefix = ext.URL
+			c.config.ManagedResources = []configv1.ExtenderManagedResource{{Name: "example.com/x", IgnoredByScheduler: true}}
+			server := testserver.Start(t, testserver.Options{})
+			followWith(t, server.Client, &configv1.KubeSchedulerConfiguration{Extenders: []configv1.Extender{c.config}})
+			addAccount(t, server.Client)
+			addNode(t, server.Client, "a", nil)
+			create(t, server.Client, pod("asks", func(p *v1.Pod) {
+				cpu("2")(p)
+				one := v1.ResourceList{"example.com/x": resource.MustParse("1")}
+				p.Spec.Containers[0].Resources.Limits, p.Spec.Containers[0].Resources.Requests["example.com/x"] = one, one["example.com/x"]
+			}))
+			await(t, server.Client, "asks", "told "+c.want, func(p *v1.Pod) bool {
+				for _, cond := range p.Status.Conditions {
+					if cond.Type == v1.PodScheduled && cond.Reason == "SchedulerError" && strings.Contains(cond.Message, c.want) {
+						return true
+					}
+				}
+				return false
+			})
+			create(t, server.Client, pod("plain", cpu("2"))) // all of the node
+			await(t, server.Client, "plain", "bound", bound)
+		})
+	}
+}
