@@ -376,3 +376,29 @@ func TestGangWaitsForItsVictims(t *testing.T) {
 		t.Error("something stays behind")
 	}
 }
+
+// BenchmarkClearing has a gang take the room of as many pods as it has, one on
+// each node: the decision alone.
+func BenchmarkClearing(b *testing.B) {
+	const pods = 5000
+	p, c := defaultProfile(b), &gangCell{cpu: map[string]int64{}, size: pods}
+	for i := range pods {
+		node := fmt.Sprint("n", i)
+		c.cpu[node] = 4000
+		low, high := gangPod(fmt.Sprint("low", i), 3, 0), gangPod(fmt.Sprint("g", i), 3, 10)
+		low.Spec.NodeName = node
+		high.Annotations = map[string]string{v1alpha1.AnnGang: "g", v1alpha1.AnnGangSize: fmt.Sprint(pods)}
+		c.running, c.gang = append(c.running, low), append(c.gang, high)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		b.StopTimer()
+		s, items := c.scheduler(b)
+		b.StartTimer()
+		for _, d := range s.decideGang(p, items, c.size) {
+			if len(d.victims) != 1 {
+				b.Fatalf("%d victims of a pod: %s", len(d.victims), d.message)
+			}
+		}
+	}
+}
