@@ -35,7 +35,8 @@ type Manager struct {
 
 	mu      sync.Mutex
 	given   map[types.UID]*given // guarded by mu, as the file is
-	pending map[types.UID]bool   // of what asks for more than there is; guarded by mu
+	pending []types.UID          // pods that ask for more than there is, in the order in which they did; guarded by mu
+	granted map[types.UID]bool   // pods that were given it meanwhile, and were not told; guarded by mu
 }
 
 // given is what an admitted pod may use.
@@ -50,7 +51,7 @@ type given struct {
 
 // NewManager makes a Manager with what the file remembers.
 func NewManager(cfg Config) *Manager {
-	m := &Manager{cfg: cfg, pending: map[types.UID]bool{}}
+	m := &Manager{cfg: cfg, granted: map[types.UID]bool{}}
 	m.load()
 	return m
 }
@@ -74,11 +75,15 @@ func (m *Manager) Admit(pod *v1.Pod) *Refusal {
 func (m *Manager) Forget(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.pending, uid)
+	m.settled(uid)
+	delete(m.granted, uid)
 	if _, ok := m.given[uid]; ok {
 		delete(m.given, uid)
 		m.save()
-		m.freed()
+		m.settle(nil)
+		for _, other := range m.pending {
+			m.cfg.Freed(other) // it may ask for less by now
+		}
 	}
 }
 

@@ -5,13 +5,16 @@ package allocation
 
 import (
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 func manager(t *testing.T, dir string, pods ...*v1.Pod) *Manager {
@@ -102,5 +105,52 @@ func TestFixed(t *testing.T) {
 	other := podOf("a", asks(v1.ResourceCPU, "20"))
 	if r := m.Resize(other); r.Pending == nil || r.Pending.Reason != v1.PodReasonInfeasible || r.Granted {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestResizeOrder: what becomes free goes to who comes first among those who wait, whoever asks.
+func TestResizeOrder(t *testing.T) {
+	low, high, other, shrinks := podOf("low", asks(v1.ResourceCPU, "400m")), podOf("high", asks(v1.ResourceCPU, "400m")), podOf("other", asks(v1.ResourceCPU, "600m")), podOf("shrinks", asks(v1.ResourceCPU, "600m"))
+	pods := map[string]*v1.Pod{"low": low, "high": high, "other": other, "shrinks": shrinks}
+	m := manager(t, t.TempDir())
+	m.cfg.Pods = func() []*v1.Pod { return slices.Collect(maps.Values(pods)) }
+	var told []string
+	m.cfg.Freed = func(uid types.UID) { told = append(told, string(uid)) }
+	for name, pod := range pods {
+		if r := m.Admit(pod); r != nil {
+			t.Fatal(name, r)
+		}
+	}
+	wants := func(name, cpu string, priority int32) Resize {
+		pod := podOf(types.UID(name), asks(v1.ResourceCPU, cpu))
+		pod.Spec.Priority = &priority
+		pods[name] = pod
+		return m.Resize(pod)
+	}
+	if r := wants("low", "900m", 1); r.Pending == nil || r.Granted {
+		t.Fatalf("there is room for it: %+v", r)
+	}
+	if r := wants("high", "900m", 5); r.Pending == nil {
+		t.Fatalf("there is room for it: %+v", r)
+	}
+	delete(pods, "other") // 600m are free
+	if r := m.Resize(pods["low"]); r.Pending == nil || r.Granted {
+		t.Errorf("it came before a more important pod: %+v", r)
+	}
+	if len(told) != 1 || told[0] != "high" {
+		t.Errorf("told %v", told)
+	}
+	if r := m.Resize(pods["high"]); r.Pending != nil || !r.Granted || r.Pod.Spec.Containers[0].Resources.Requests.Cpu().String() != "900m" {
+		t.Errorf("the more important: %+v", r)
+	}
+	if r := m.Resize(pods["high"]); r.Granted {
+		t.Error("it is granted twice")
+	}
+	// 100m are free; one that gives 500m back makes room.
+	if r := wants("shrinks", "100m", 0); r.Pending != nil || !r.Granted {
+		t.Errorf("one that asks for less: %+v", r)
+	}
+	if r := m.Resize(pods["low"]); r.Pending != nil || !r.Granted || len(told) != 2 || told[1] != "low" {
+		t.Errorf("the last: %+v, told %v", r, told)
 	}
 }

@@ -5,11 +5,14 @@ package allocation
 
 import (
 	"maps"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/resource"
+
+	"keelson.dev/keelson/pkg/kubelet/qos"
 )
 
 // Had is what a container runs with: its own resources, and those of its pod at that time.
@@ -32,7 +35,7 @@ type Resize struct {
 	Since  int64
 }
 
-// Resize gives an admitted pod what it asks for, if the node has it.
+// Resize gives an admitted pod what it asks for, if the node has it and no pod that comes before it waits for it.
 func (m *Manager) Resize(pod *v1.Pod) Resize {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -40,32 +43,105 @@ func (m *Manager) Resize(pod *v1.Pod) Resize {
 	if g == nil {
 		return Resize{Pod: pod}
 	}
-	allocated, differs := m.allocated(pod)
-	r := Resize{Pod: allocated}
-	if differs {
-		if m.cfg.Fixed != nil {
-			r.Pending = m.cfg.Fixed(pod, allocated)
+	r := Resize{Pod: pod}
+	if _, differs := m.allocated(pod); differs {
+		if !slices.Contains(m.pending, pod.UID) {
+			m.pending = append(m.pending, pod.UID)
 		}
-		if r.Pending == nil {
-			r.Pending = m.cfg.Check(pod, m.others(pod.UID))
-		}
-		if r.Granted = r.Pending == nil; r.Granted {
-			shrinks := less(pod, allocated)
-			g.grant(pod, allocated)
-			r.Pod = pod
+		r.Pending = m.settle(pod)
+		r.Pod, _ = m.allocated(pod)
+	} else {
+		m.settled(pod.UID)
+	}
+	r.Granted = m.granted[pod.UID]
+	delete(m.granted, pod.UID)
+	r.Behind, r.Since = maps.Clone(g.Behind), g.Since
+	return r
+}
+
+// settle gives pods that wait what they ask for, those that come first before others: who asks for no more than it has, then by
+// priority, Guaranteed pods before others, and who has waited longest. It returns why the pod that asks now is not given it; the others
+// are looked at anew if they are. The caller holds the lock.
+func (m *Manager) settle(asks *v1.Pod) *Refusal {
+	if len(m.pending) == 0 {
+		return nil
+	}
+	var why *Refusal
+	for again := true; again; { // who gives something back makes room for those who were refused
+		again = false
+		for _, pod := range m.waiting(asks) {
+			allocated, _ := m.allocated(pod)
+			refusal := m.refusal(pod, allocated)
+			if asks != nil && pod.UID == asks.UID {
+				why = refusal
+			}
+			if refusal != nil {
+				continue
+			}
+			again = again || less(pod, allocated)
+			m.given[pod.UID].grant(pod, allocated)
+			m.granted[pod.UID] = true
+			m.settled(pod.UID)
 			m.save()
-			if shrinks {
-				m.freed()
+			if asks == nil || pod.UID != asks.UID {
+				m.cfg.Freed(pod.UID)
 			}
 		}
 	}
-	if r.Pending != nil {
-		m.pending[pod.UID] = true
-	} else {
-		delete(m.pending, pod.UID)
+	return why
+}
+
+func (m *Manager) refusal(pod, allocated *v1.Pod) *Refusal {
+	if m.cfg.Fixed != nil {
+		if r := m.cfg.Fixed(pod, allocated); r != nil {
+			return r
+		}
 	}
-	r.Behind, r.Since = maps.Clone(g.Behind), g.Since
-	return r
+	return m.cfg.Check(pod, m.others(pod.UID))
+}
+
+// waiting are the pods that wait, in the order in which they are to be served. The caller holds the lock.
+func (m *Manager) waiting(asks *v1.Pod) []*v1.Pod {
+	pods := map[types.UID]*v1.Pod{}
+	for _, pod := range m.cfg.Pods() {
+		pods[pod.UID] = pod
+	}
+	if asks != nil {
+		pods[asks.UID] = asks
+	}
+	var out []*v1.Pod
+	for _, uid := range m.pending {
+		pod := pods[uid]
+		if pod == nil || m.given[uid] == nil || pod.Status.Phase == v1.PodFailed || pod.Status.Phase == v1.PodSucceeded {
+			continue
+		}
+		if _, differs := m.allocated(pod); differs {
+			out = append(out, pod)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *v1.Pod) int { return slices.Compare(m.rank(a), m.rank(b)) })
+	return out
+}
+
+// rank is less for who comes first.
+func (m *Manager) rank(pod *v1.Pod) []int {
+	allocated, _ := m.allocated(pod)
+	out := []int{0, 0, 1}
+	if less(allocated, pod) {
+		out[0] = 1
+	}
+	if p := pod.Spec.Priority; p != nil {
+		out[1] = -int(*p)
+	}
+	if qos.Class(pod) == v1.PodQOSGuaranteed {
+		out[2] = 0
+	}
+	return out
+}
+
+// settled notes that a pod does not wait any more. The caller holds the lock.
+func (m *Manager) settled(uid types.UID) {
+	m.pending = slices.DeleteFunc(m.pending, func(other types.UID) bool { return other == uid })
 }
 
 // grant makes what the pod asks for what it has; its containers have to follow.
@@ -109,11 +185,4 @@ func less(pod, before *v1.Pod) bool {
 		}
 	}
 	return false
-}
-
-// freed has those looked at that wait for resources. The caller holds the lock.
-func (m *Manager) freed() {
-	for uid := range m.pending {
-		m.cfg.Freed(uid)
-	}
 }
