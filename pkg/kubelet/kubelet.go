@@ -115,6 +115,9 @@ type Kubelet struct {
 	qos        qos.Node
 	limits     v1.ResourceList // allocatable
 	kept       reserved
+	podMemory  int64 // what pods may have together, if that is enforced
+	nodeCPU    rate
+	begun      time.Time
 
 	loop       *loop
 	listAgain  chan struct{} // holds one token when the runtime is to be listed now
@@ -142,7 +145,7 @@ func New(cfg Config) (*Kubelet, error) {
 		return nil, err
 	}
 	k := &Kubelet{cfg: cfg, events: newEvents(cfg), loop: &loop{clock: cfg.Clock}, listAgain: make(chan struct{}, 1), pins: newPins(),
-		namespaces: network.NewNamespaces(network.NamespacesDir, "/proc", cfg.Clock), shims: shims.New("/proc", cfg.Clock), starts: newStarts(cfg.Metrics)}
+		namespaces: network.NewNamespaces(network.NamespacesDir, "/proc", cfg.Clock), shims: shims.New("/proc", cfg.Clock), starts: newStarts(cfg.Metrics), begun: cfg.Clock.Now()}
 	if k.machine, err = node.ReadMachine(cfg.RootDir); err != nil {
 		return nil, fmt.Errorf("look at the machine: %w", err)
 	}
@@ -214,7 +217,11 @@ func (k *Kubelet) resources() error {
 	if k.qos, err = k.nodeQOS(); err != nil {
 		return err
 	}
-	k.cgroups, err = cgroup.New(k.cgroupConfig(capacity))
+	config := k.cgroupConfig(capacity)
+	if config.Pods != nil && config.Pods.Memory != nil {
+		k.podMemory = *config.Pods.Memory
+	}
+	k.cgroups, err = cgroup.New(config)
 	return err
 }
 

@@ -79,6 +79,11 @@ func (k *Kubelet) pluginsConfig() images.PluginsConfig {
 func (k *Kubelet) observe(ctx context.Context) (eviction.Observation, error) {
 	dir, dirErr := k.runtime.imageDir(ctx)
 	o, err := eviction.Observe(k.cfg.RootDir, dir)
+	if most := k.podMemory; most > 0 {
+		if used := k.cgroupReader().Read(k.cgroups.Groups()[0]).Memory; used != nil {
+			o[eviction.AllocatableMemory] = eviction.Amount{Available: max(most-int64(used.WorkingSet), 0), Capacity: most}
+		}
+	}
 	return o, errors.Join(dirErr, err)
 }
 

@@ -55,10 +55,9 @@ func (u *usage) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.S
 		s.Pods = append(s.Pods, pod)
 	}
 	now := metav1.NewTime(u.cfg.Clock.Now())
-	capacity := uint64(max(u.machine.Memory, 0))
-	available := capacity - min(memory, capacity)
 	s.Node.CPU = &statsapi.CPUStats{Time: now, UsageCoreNanoSeconds: &cpu, UsageNanoCores: &nanocores}
-	s.Node.Memory = &statsapi.MemoryStats{Time: now, WorkingSetBytes: &memory, UsageBytes: &memory, AvailableBytes: &available}
+	s.Node.Memory = &statsapi.MemoryStats{Time: now, WorkingSetBytes: &memory, UsageBytes: &memory}
+	u.whole(&s.Node, now)
 	s.Node.IO = waits(stat.MachinePressures(), now.Time, s.Node.CPU, s.Node.Memory)
 	u.swap(&s.Node, now)
 	if !onlyCPUAndMemory {

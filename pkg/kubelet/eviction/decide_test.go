@@ -36,6 +36,23 @@ func TestParse(t *testing.T) {
 	if !slices.Equal(words, want) {
 		t.Errorf("thresholds %q, want %q", words, want)
 	}
+	got, err = Parse(&kubeletconfig.KubeletConfiguration{
+		EvictionHard: map[string]string{"memory.available": "5%", "nodefs.available": "10%"}, EvictionSoft: map[string]string{"memory.available": "1Gi"},
+		EvictionSoftGracePeriod: map[string]string{"memory.available": "1m"}, EvictionMinimumReclaim: map[string]string{"memory.available": "10Mi"},
+		EnforceNodeAllocatable: []string{"pods"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	words = nil
+	for _, th := range got {
+		words = append(words, strings.Join([]string{string(th.Signal), th.quantity(1000).String(), th.Reclaim.String(), string(condition(th.Signal)), string(resourceOf(th.Signal))}, " "))
+	}
+	want = []string{"allocatableMemory.available 50 10Mi MemoryPressure memory", "memory.available 50 10Mi MemoryPressure memory",
+		"memory.available 1Gi 10Mi MemoryPressure memory", "nodefs.available 100 0 DiskPressure ephemeral-storage"}
+	if !slices.Equal(words, want) {
+		t.Errorf("thresholds %q, want %q", words, want)
+	}
 	for name, c := range map[string]*kubeletconfig.KubeletConfiguration{
 		"signal":   {EvictionHard: map[string]string{"cpu.available": "1"}},
 		"percent":  {EvictionHard: map[string]string{"memory.available": "101%"}},

@@ -26,7 +26,7 @@ func Observe(rootDir, imageDir string) (Observation, error) {
 		}
 		o[s] = a
 	}
-	a, err := memory()
+	a, err := Memory()
 	add(MemoryAvailable, a, err)
 	a, err = processes()
 	add(PIDAvailable, a, err)
@@ -58,10 +58,10 @@ func Disk(dir string) (space, files Amount, err error) {
 	return Amount{Available: int64(fs.Bavail) * block, Capacity: int64(fs.Blocks) * block}, Amount{Available: int64(fs.Ffree), Capacity: int64(fs.Files)}, nil
 }
 
-// memory is what the kernel could give without swapping: what is free, and
+// Memory is what the kernel could give without swapping: what is free, and
 // file pages that were not used lately. That is the whole machine's working set
 // taken from its capacity, on either version of cgroups.
-func memory() (Amount, error) {
+func Memory() (Amount, error) {
 	b, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return Amount{}, err

@@ -27,6 +27,8 @@ const (
 	ImageFsAvailable  Signal = "imagefs.available"
 	ImageFsInodesFree Signal = "imagefs.inodesFree"
 	PIDAvailable      Signal = "pid.available"
+	// AllocatableMemory is what is left of the memory that pods may have together.
+	AllocatableMemory Signal = "allocatableMemory.available"
 )
 
 // Resources that are not of the API, as messages name them.
@@ -71,7 +73,12 @@ func Parse(c *kubeletconfig.KubeletConfiguration) ([]Threshold, error) {
 			if err != nil {
 				return nil, fmt.Errorf("%s.%s: %w", list.field, name, err)
 			}
-			if t != nil {
+			if t == nil {
+				continue
+			}
+			out = append(out, *t)
+			if t.Signal == MemoryAvailable && !t.Soft && slices.Contains(c.EnforceNodeAllocatable, "pods") {
+				t.Signal = AllocatableMemory // sooner than the kernel would end one of them
 				out = append(out, *t)
 			}
 		}
@@ -82,7 +89,7 @@ func Parse(c *kubeletconfig.KubeletConfiguration) ([]Threshold, error) {
 	return out, nil
 }
 
-func order(s Signal) int { return boolOrder(s != MemoryAvailable) }
+func order(s Signal) int { return boolOrder(s != MemoryAvailable && s != AllocatableMemory) }
 
 func boolOrder(b bool) int {
 	if b {
@@ -165,7 +172,7 @@ func (t *Threshold) crossed(a Amount, before bool) bool {
 // condition is the node's condition that a signal is about.
 func condition(s Signal) v1.NodeConditionType {
 	switch s {
-	case MemoryAvailable:
+	case MemoryAvailable, AllocatableMemory:
 		return v1.NodeMemoryPressure
 	case NodeFsAvailable, NodeFsInodesFree, ImageFsAvailable, ImageFsInodesFree:
 		return v1.NodeDiskPressure
@@ -178,7 +185,7 @@ func condition(s Signal) v1.NodeConditionType {
 // resourceOf is what pods are ended to get back.
 func resourceOf(s Signal) v1.ResourceName {
 	switch s {
-	case MemoryAvailable:
+	case MemoryAvailable, AllocatableMemory:
 		return v1.ResourceMemory
 	case NodeFsInodesFree, ImageFsInodesFree:
 		return inodes

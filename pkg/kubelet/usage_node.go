@@ -1,0 +1,87 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"keelson.dev/keelson/pkg/kubelet/cgroup/stat"
+	"keelson.dev/keelson/pkg/kubelet/eviction"
+)
+
+// whole tells what all of the node uses, where its cgroup tells: more than its pods do, and never less CPU time than
+// before, whatever pods are gone meanwhile. What the cgroup does not tell stays as it is.
+func (u *usage) whole(n *statsapi.NodeStats, now metav1.Time) {
+	root, pods := u.cgroupReader().Read(u.cfg.Kubelet.CgroupRoot), u.cgroupReader().Read(u.cgroups.Groups()[0])
+	if cpu, _ := groupStats(root, now); cpu != nil {
+		if rate := u.nodeCPU.of(now.Time, *cpu.UsageCoreNanoSeconds); rate != nil {
+			n.CPU.UsageNanoCores = rate
+		}
+		n.CPU.UsageCoreNanoSeconds = cpu.UsageCoreNanoSeconds
+	}
+	capacity := uint64(max(u.machine.Memory, 0))
+	if _, memory := groupStats(root, now); memory != nil {
+		n.Memory = memory
+	} else if a, err := eviction.Memory(); err == nil { // the root of cgroup v2
+		used := uint64(max(a.Capacity-a.Available, 0))
+		n.Memory.WorkingSetBytes, n.Memory.UsageBytes = &used, &used
+	}
+	n.Memory.AvailableBytes = left(capacity, value(n.Memory.WorkingSetBytes))
+	cpu, memory := groupStats(pods, now)
+	if memory != nil && u.podMemory > 0 {
+		memory.AvailableBytes = left(uint64(u.podMemory), value(memory.WorkingSetBytes))
+	}
+	n.SystemContainers = append(n.SystemContainers, statsapi.ContainerStats{Name: statsapi.SystemContainerPods, StartTime: metav1.NewTime(u.begun), CPU: cpu, Memory: memory})
+}
+
+func left(capacity, used uint64) *uint64 {
+	rest := capacity - min(used, capacity)
+	return &rest
+}
+
+// groupStats are what a cgroup uses; nil what it does not tell.
+func groupStats(g stat.Usage, now metav1.Time) (*statsapi.CPUStats, *statsapi.MemoryStats) {
+	var cpu *statsapi.CPUStats
+	if g.CPU != nil {
+		total := uint64(max(g.CPU.Total, 0))
+		cpu = &statsapi.CPUStats{Time: now, UsageCoreNanoSeconds: &total}
+	}
+	m := g.Memory
+	if m == nil {
+		return cpu, nil
+	}
+	return cpu, &statsapi.MemoryStats{
+		Time: now, UsageBytes: &m.Usage, WorkingSetBytes: &m.WorkingSet, RSSBytes: &m.RSS, PageFaults: &m.Faults, MajorPageFaults: &m.MajorFaults,
+	}
+}
+
+// rate is how fast something grows that is counted. It is safe for concurrent use.
+type rate struct {
+	mu    sync.Mutex
+	at    time.Time
+	total uint64
+	last  *uint64
+}
+
+// minRate is the least time over which a rate is taken.
+const minRate = time.Second
+
+// of takes in a count and returns how much it grows in a second, nil if that is not known yet.
+func (r *rate) of(now time.Time, total uint64) *uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	spent := now.Sub(r.at)
+	switch {
+	case r.at.IsZero(), total < r.total, spent < 0: // at first, or counted anew, or the clock was set back
+		r.at, r.total, r.last = now, total, nil
+	case spent >= minRate:
+		speed := uint64(float64(total-r.total) / spent.Seconds())
+		r.at, r.total, r.last = now, total, &speed
+	}
+	return r.last
+}
