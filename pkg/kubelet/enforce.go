@@ -14,6 +14,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"keelson.dev/keelson/pkg/kubelet/cgroup"
@@ -76,7 +77,8 @@ func swapController() bool {
 func (k *Kubelet) cgroupConfig(capacity v1.ResourceList) cgroup.Config {
 	c := k.cfg.Kubelet
 	out := cgroup.Config{
-		Mount: cgroupMount, Root: c.CgroupRoot, Node: k.qos, PidsPerPod: -1, Others: map[string]qos.PodLimits{},
+		Mount: cgroupMount, Root: c.CgroupRoot, Node: k.qos, PidsPerPod: -1, Exclusive: func(pod types.UID) bool { return k.hardware.exclusive(pod, "") },
+		Others: map[string]qos.PodLimits{},
 	}
 	if c.CgroupDriver == "systemd" {
 		out.Slices = cgroup.System()

@@ -172,6 +172,11 @@ func (h *hardware) pinned(pod types.UID, container string) (cpuList, nodes strin
 	return h.cpus.On(pod, container).String(), cpuset.New(h.memory.On(pod, container).Nodes()...).String()
 }
 
+// exclusive tells whether a container has CPUs of its own, or one of the pod's containers if it is "".
+func (h *hardware) exclusive(pod types.UID, container string) bool {
+	return h.cpus.Exclusive(pod, container)
+}
+
 // Prepare implements worker.Devices.
 func (h *hardware) Prepare(ctx context.Context, pod *v1.Pod) error { return h.claims.Prepare(ctx, pod) }
 

@@ -44,6 +44,8 @@ type Config struct {
 	Node qos.Node
 	// PidsPerPod limits the processes of a pod; 0 or less means no limit.
 	PidsPerPod int64
+	// Exclusive tells whether one of the pod's containers has CPUs to itself, and is not held up on them; nil: none has.
+	Exclusive func(pod types.UID) bool
 	// Pods are the limits of all pods together; nil: there are none.
 	Pods *qos.PodLimits
 	// Others are cgroups of the system that have limits, by their names.
@@ -133,14 +135,20 @@ func (m *Manager) Parent(pod *v1.Pod) string {
 
 // Ensure makes the pod's cgroup with its limits.
 func (m *Manager) Ensure(pod *v1.Pod) error {
-	l := qos.Pod(pod, m.cfg.Node)
+	l := m.limits(pod)
 	l.Pids = m.cfg.PidsPerPod
 	return m.put(m.Group(pod), l)
 }
 
+func (m *Manager) limits(pod *v1.Pod) qos.PodLimits {
+	n := m.cfg.Node
+	n.CFSQuota = n.CFSQuota && (m.cfg.Exclusive == nil || !m.cfg.Exclusive(pod.UID))
+	return qos.Pod(pod, n)
+}
+
 // Widen gives the pod's cgroup the larger of each limit of two versions of the pod.
 func (m *Manager) Widen(before, after *v1.Pod) error {
-	return m.change(m.Group(after), qos.Larger(qos.Pod(before, m.cfg.Node), qos.Pod(after, m.cfg.Node)))
+	return m.change(m.Group(after), qos.Larger(m.limits(before), m.limits(after)))
 }
 
 // change gives a cgroup that is there limits.

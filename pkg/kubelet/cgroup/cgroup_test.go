@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"keelson.dev/keelson/pkg/kubelet/cgroup"
 	"keelson.dev/keelson/pkg/kubelet/qos"
@@ -106,6 +107,31 @@ func steps(t *testing.T, m *cgroup.Manager, read func() string, before, after *v
 	}
 	if got := read(); got != last {
 		t.Errorf("at last %q, want %q", got, last)
+	}
+}
+
+// TestExclusive: a pod with CPUs of its own is not held up on them.
+func TestExclusive(t *testing.T) {
+	for name, c := range map[string]struct {
+		controllers []string
+		file, want  string
+	}{"v1": {[]string{"cpu"}, "cpu/kubepods/poda-b/cpu.cfs_quota_us", "-1"}, "v2": {nil, "kubepods/poda-b/cpu.max", "max 100000"}} {
+		t.Run(name, func(t *testing.T) {
+			_, mount := manager(t, c.controllers == nil, false, c.controllers...)
+			m, err := cgroup.New(cgroup.Config{
+				Mount: mount, Root: "/", Exclusive: func(uid types.UID) bool { return uid == "a-b" },
+				Node: qos.Node{CFSQuota: true, Period: 100 * time.Millisecond, Unified: c.controllers == nil},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := m.Ensure(podOf("2", "64Mi")); err != nil {
+				t.Fatal(err)
+			}
+			if got := content(t, mount, c.file); got != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+		})
 	}
 }
 

@@ -159,6 +159,21 @@ func (m *Manager) On(pod types.UID, container string) cpuset.CPUSet {
 	return m.shared()
 }
 
+// Exclusive tells whether a container has CPUs of its own, or one of the pod's containers if it is "".
+func (m *Manager) Exclusive(pod types.UID, container string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if container != "" {
+		return m.given[pod][container].Size() > 0
+	}
+	for _, set := range m.given[pod] {
+		if set.Size() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // Own returns the CPUs that a container has for itself.
 func (m *Manager) Own(pod types.UID, container string) cpuset.CPUSet {
 	m.mu.Lock()

@@ -190,21 +190,13 @@ func Container(pod *v1.Pod, c *v1.Container, n Node) *runtimeapi.LinuxContainerR
 	if !ok {
 		request = *limits.Cpu()
 	}
-	r := &runtimeapi.LinuxContainerResources{
-		CpuShares:          Shares(request.MilliValue()),
-		MemoryLimitInBytes: limits.Memory().Value(),
-		OomScoreAdj:        max(OOMScore(pod, c, n.Memory), n.MinOOMScore),
-		HugepageLimits:     hugepages(c.Resources.Limits),
-	}
-	if n.CFSQuota {
-		r.CpuQuota, r.CpuPeriod = Quota(limits.Cpu().MilliValue(), n.Period), n.Period.Microseconds()
-	}
+	r := n.linux(&request, limits.Cpu(), limits.Memory())
+	r.OomScoreAdj, r.HugepageLimits = max(OOMScore(pod, c, n.Memory), n.MinOOMScore), hugepages(c.Resources.Limits)
 	if !n.Unified {
 		return r
 	}
-	r.Unified = map[string]string{}
-	if !n.SingleProcessOOMKill {
-		r.Unified["memory.oom.group"] = "1"
+	if r.Unified == nil {
+		r.Unified = map[string]string{}
 	}
 	n.Swap.container(r.Unified, pod, c, n.Memory)
 	n.Protection.container(r.Unified, Class(pod), c.Resources.Requests.Memory().Value(), limits.Memory().Value())

@@ -60,6 +60,7 @@ func (n *testNode) start() {
 	n.pool = NewPool(ctx, Config{
 		Clock: clock.Real(), Log: n.log, Runtime: n.runtime, Volumes: parts, Objects: parts, Images: fakeImages{n.runtime}, Cgroups: parts, Devices: fakeDevices{}, Released: func(context.Context, types.UID) error { return nil },
 		Pinned:        func(types.UID, string) (string, string) { return "", "" },
+		Exclusive:     func(types.UID, string) bool { return false },
 		UserNamespace: func(*v1.Pod, string) (*runtimeapi.UserNamespace, error) { return nil, nil },
 		Status:        &fakeStatuses{node: n}, Handler: &prober.Handler{Exec: n.exec, Clock: clock.Real()},
 		Event: func(_ *v1.Pod, container, _, reason, message string) {

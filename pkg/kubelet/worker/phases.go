@@ -49,6 +49,19 @@ const (
 	spanTerminated  = "syncTerminatedPod"
 )
 
+// updateType notes why a pod that is to run is looked at: it is new to this kubelet, the API has another version of it, or something
+// else happened.
+func (w *worker) updateType(ctx context.Context, pod *v1.Pod) {
+	kind := "sync"
+	if w.looked == nil {
+		kind = "create"
+	} else if w.looked != pod {
+		kind = "update"
+	}
+	w.looked = pod
+	trace.SpanFromContext(ctx).SetAttributes(attribute.String("k8s.pod.update_type", kind))
+}
+
 // span begins that of one look at a pod.
 func (w *worker) span(ctx context.Context, pod *v1.Pod) (context.Context, trace.Span) {
 	return w.cfg.Tracer.Start(ctx, spanSync, trace.WithAttributes(

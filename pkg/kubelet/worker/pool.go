@@ -61,6 +61,8 @@ type Config struct {
 	UserNamespace func(pod *v1.Pod, handler string) (*runtimeapi.UserNamespace, error)
 	// Pinned are the CPUs and the NUMA nodes that a container is to run on, as lists; empty stands for all.
 	Pinned func(pod types.UID, container string) (cpus, nodes string)
+	// Exclusive tells whether CPUs of the node are a container's alone, or one of the pod's containers' if it is "".
+	Exclusive func(pod types.UID, container string) bool
 	// Allocatable are the node's resources.
 	Allocatable func() v1.ResourceList
 

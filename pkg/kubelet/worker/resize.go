@@ -158,7 +158,7 @@ func (w *worker) updateAll(ctx context.Context, l look, list []Update) error {
 			cmp.Compare(a.want.cpuLimit-a.had.cpuLimit, b.want.cpuLimit-b.had.cpuLimit))
 	})
 	for _, u := range list {
-		if err := w.cfg.Runtime.UpdateResources(ctx, u.Run.ID, updated(l.pod, u.Spec, w.cfg.Node)); err != nil {
+		if err := w.cfg.Runtime.UpdateResources(ctx, u.Run.ID, updated(l.pod, u.Spec, w.node(u.Spec.Name))); err != nil {
 			return fmt.Errorf("update container %q: %s", u.Spec.Name, cri.Message(err))
 		}
 		w.cfg.Allocation.Reached(w.uid, u.Spec.Name)

@@ -103,8 +103,15 @@ func (w *worker) sandboxConfig(pod *v1.Pod, attempt uint32, handler string) (*ru
 	}
 	return cri.SandboxConfig(pod, cri.SandboxInput{
 		Attempt: attempt, Hostname: hostname, DNS: resolver, LogRoot: w.cfg.LogRoot, CgroupParent: w.cfg.Cgroups.Parent(pod),
-		UserNamespace: users,
+		UserNamespace: users, Resources: qos.Sandbox(pod, w.node("")), Overhead: qos.Overhead(pod, w.cfg.Node),
 	})
+}
+
+// node is what limits of a container, or of the whole pod, are computed from. Who has CPUs to himself is not held up on them.
+func (w *worker) node(container string) qos.Node {
+	n := w.cfg.Node
+	n.CFSQuota = n.CFSQuota && !w.cfg.Exclusive(w.uid, container)
+	return n
 }
 
 const maxHostname = 63
@@ -279,7 +286,7 @@ func (s *starter) containerConfig(ctx context.Context, c *v1.Container, image *r
 		Restarts: restarts, Epoch: s.epoch, Image: image.GetId(), RuntimeHandler: s.handler,
 		ImageUser: image.GetUsername(),
 		Command:   env.ExpandAll(c.Command, envs), Args: env.ExpandAll(c.Args, envs),
-		Envs: envs, Mounts: mounts, Devices: devices, Resources: qos.Container(s.pod, c, s.cfg.Node),
+		Envs: envs, Mounts: mounts, Devices: devices, Resources: qos.Container(s.pod, c, s.node(c.Name)),
 		UserNamespace: s.users(), Target: s.target(c), SeccompRoot: s.cfg.SeccompRoot, SeccompDefault: s.cfg.SeccompDefault,
 	}
 	in.Resources.CpusetCpus, in.Resources.CpusetMems = s.cfg.Pinned(s.uid, c.Name)

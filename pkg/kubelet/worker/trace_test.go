@@ -29,6 +29,17 @@ func TestTraceOfAPod(t *testing.T) {
 		n.remove(0, false)
 		pass(time.Minute)
 
+		kinds := map[string]int{}
+		for _, s := range recorder.Ended() {
+			for _, a := range s.Attributes() {
+				if a.Key == "k8s.pod.update_type" {
+					kinds[s.Name()+" "+a.Value.AsString()]++
+				}
+			}
+		}
+		if kinds["syncPod create"] != 1 || kinds["syncPod sync"] == 0 || len(kinds) > 3 {
+			t.Errorf("kinds of looks: %v", kinds)
+		}
 		parts, failed := map[string][]string{}, 0
 		var names []string
 		for _, s := range recorder.Ended() {

@@ -59,6 +59,7 @@ type worker struct {
 	released    bool // volumes and cgroup are given back
 	events      map[string]bool
 	phases      map[Phase]time.Duration // of the pod's start, until it was told
+	looked      *v1.Pod                 // that was last to run
 }
 
 func newWorker(p *Pool, uid types.UID) *worker {
@@ -193,6 +194,7 @@ func (w *worker) sync(ctx context.Context) (again time.Time, gone bool) {
 	if l.removed || l.pod.DeletionTimestamp != nil || l.verdict != nil || ended(l.pod) {
 		return w.end(ctx, l)
 	}
+	w.updateType(ctx, l.pod)
 	w.negotiate(&l)
 	w.cfg.Objects.RegisterPod(l.pod)
 	w.probe(l) // before the decision: a sidecar that is not probed counts as not started
