@@ -83,6 +83,8 @@ type nodeFacts struct {
 type nodePlan struct {
 	// attach are to be attached, blocked have to wait for other nodes.
 	attach, blocked []wanted
+	// failed could not be attached so far; why is in their attachments.
+	failed []wanted
 	// attached is what the status is to list.
 	attached []v1.UniqueVolumeName
 	// detach are attachments to be deleted once the status says so.
@@ -109,6 +111,8 @@ func planNode(f nodeFacts, now time.Time) nodePlan {
 			p.attach = append(p.attach, w)
 		case a.DeletionTimestamp == nil && a.Status.Attached:
 			p.attached = append(p.attached, name)
+		case a.Status.AttachError != nil:
+			p.failed = append(p.failed, w)
 		}
 	}
 	for name, a := range f.unwanted(wants) {

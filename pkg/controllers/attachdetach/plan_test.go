@@ -38,39 +38,42 @@ func TestPlan(t *testing.T) {
 	inUse := []v1.UniqueVolumeName{vol.name()}
 	use := []wanted{{target: vol}}
 	long, short := map[v1.UniqueVolumeName]time.Time{vol.name(): now.Add(-patience)}, map[v1.UniqueVolumeName]time.Time{vol.name(): now.Add(-time.Minute)}
+	refused := attachment(false, false)
+	refused[vol.attachment("n")].Status.AttachError = &storagev1.VolumeError{Message: "no"}
 	tests := map[string]struct {
-		facts                                      nodeFacts
-		attach, blocked, attached, detach, waiting int
-		again                                      time.Duration
+		facts                                              nodeFacts
+		attach, blocked, failed, attached, detach, waiting int
+		again                                              time.Duration
 	}{
-		"wanted, not there":              {facts: nodeFacts{node: node(), wanted: use}, attach: 1},
-		"wanted, elsewhere":              {facts: nodeFacts{node: node(), wanted: []wanted{{target: vol, elsewhere: []string{"m"}}}}, blocked: 1},
-		"wanted by nobody's node":        {facts: nodeFacts{wanted: use}},
-		"wanted, being attached":         {facts: nodeFacts{node: node(), wanted: use, attachments: attachment(false, false)}},
-		"wanted, attached":               {facts: nodeFacts{node: node(), wanted: use, attachments: attachment(true, false)}, attached: 1},
-		"wanted again while it goes":     {facts: nodeFacts{node: node(), wanted: use, attachments: attachment(true, true)}},
-		"not wanted, let go":             {facts: nodeFacts{node: node(), attachments: attachment(true, false)}, detach: 1},
-		"not wanted, going":              {facts: nodeFacts{node: node(), attachments: attachment(true, true)}},
-		"not wanted, in use":             {facts: nodeFacts{node: node(), inUse: inUse, attachments: attachment(true, false)}, attached: 1, waiting: 1, again: patience},
-		"in use for long, well":          {facts: nodeFacts{node: node(), inUse: inUse, attachments: attachment(true, false), since: long}, attached: 1, waiting: 1, again: patience},
-		"in use for a while, unwell":     {facts: nodeFacts{node: node(unwell), inUse: inUse, attachments: attachment(true, false), since: short}, attached: 1, waiting: 1, again: patience - time.Minute},
-		"in use for long, unwell":        {facts: nodeFacts{node: node(unwell), inUse: inUse, attachments: attachment(true, false), since: long}, detach: 1},
-		"in use for long, to be kept":    {facts: nodeFacts{node: node(unwell), inUse: inUse, attachments: attachment(true, false), since: long, keep: true}, attached: 1, waiting: 1, again: patience},
-		"out of service, to be kept":     {facts: nodeFacts{node: node(unwell, fenced), inUse: inUse, attachments: attachment(true, false), since: long, keep: true}, detach: 1},
-		"in use, out of service":         {facts: nodeFacts{node: node(unwell, fenced), inUse: inUse, attachments: attachment(true, false)}, detach: 1},
-		"in use, node gone":              {facts: nodeFacts{inUse: inUse, attachments: attachment(true, false)}, attached: 1, waiting: 1, again: patience},
-		"in use, node gone for long":     {facts: nodeFacts{inUse: inUse, attachments: attachment(true, false), since: long}, detach: 1},
-		"let go, node gone":              {facts: nodeFacts{known: []target{vol}, attachments: attachment(true, false)}, detach: 1},
-		"somebody's own":                 {facts: nodeFacts{node: node(), attachments: map[string]*storagev1.VolumeAttachment{"mine": {ObjectMeta: metav1.ObjectMeta{Name: "mine", ResourceVersion: "1"}}}}},
-		"wanted, asked for, not certain": {facts: nodeFacts{node: node(), wanted: use, attachments: map[string]*storagev1.VolumeAttachment{vol.attachment("n"): {}}}, attach: 1},
+		"wanted, and could not be attached": {facts: nodeFacts{node: node(), wanted: use, attachments: refused}, failed: 1},
+		"wanted, not there":                 {facts: nodeFacts{node: node(), wanted: use}, attach: 1},
+		"wanted, elsewhere":                 {facts: nodeFacts{node: node(), wanted: []wanted{{target: vol, elsewhere: []string{"m"}}}}, blocked: 1},
+		"wanted by nobody's node":           {facts: nodeFacts{wanted: use}},
+		"wanted, being attached":            {facts: nodeFacts{node: node(), wanted: use, attachments: attachment(false, false)}},
+		"wanted, attached":                  {facts: nodeFacts{node: node(), wanted: use, attachments: attachment(true, false)}, attached: 1},
+		"wanted again while it goes":        {facts: nodeFacts{node: node(), wanted: use, attachments: attachment(true, true)}},
+		"not wanted, let go":                {facts: nodeFacts{node: node(), attachments: attachment(true, false)}, detach: 1},
+		"not wanted, going":                 {facts: nodeFacts{node: node(), attachments: attachment(true, true)}},
+		"not wanted, in use":                {facts: nodeFacts{node: node(), inUse: inUse, attachments: attachment(true, false)}, attached: 1, waiting: 1, again: patience},
+		"in use for long, well":             {facts: nodeFacts{node: node(), inUse: inUse, attachments: attachment(true, false), since: long}, attached: 1, waiting: 1, again: patience},
+		"in use for a while, unwell":        {facts: nodeFacts{node: node(unwell), inUse: inUse, attachments: attachment(true, false), since: short}, attached: 1, waiting: 1, again: patience - time.Minute},
+		"in use for long, unwell":           {facts: nodeFacts{node: node(unwell), inUse: inUse, attachments: attachment(true, false), since: long}, detach: 1},
+		"in use for long, to be kept":       {facts: nodeFacts{node: node(unwell), inUse: inUse, attachments: attachment(true, false), since: long, keep: true}, attached: 1, waiting: 1, again: patience},
+		"out of service, to be kept":        {facts: nodeFacts{node: node(unwell, fenced), inUse: inUse, attachments: attachment(true, false), since: long, keep: true}, detach: 1},
+		"in use, out of service":            {facts: nodeFacts{node: node(unwell, fenced), inUse: inUse, attachments: attachment(true, false)}, detach: 1},
+		"in use, node gone":                 {facts: nodeFacts{inUse: inUse, attachments: attachment(true, false)}, attached: 1, waiting: 1, again: patience},
+		"in use, node gone for long":        {facts: nodeFacts{inUse: inUse, attachments: attachment(true, false), since: long}, detach: 1},
+		"let go, node gone":                 {facts: nodeFacts{known: []target{vol}, attachments: attachment(true, false)}, detach: 1},
+		"somebody's own":                    {facts: nodeFacts{node: node(), attachments: map[string]*storagev1.VolumeAttachment{"mine": {ObjectMeta: metav1.ObjectMeta{Name: "mine", ResourceVersion: "1"}}}}},
+		"wanted, asked for, not certain":    {facts: nodeFacts{node: node(), wanted: use, attachments: map[string]*storagev1.VolumeAttachment{vol.attachment("n"): {}}}, attach: 1},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			tc.facts.name = "n"
 			p := planNode(tc.facts, now)
-			got := []int{len(p.attach), len(p.blocked), len(p.attached), len(p.detach), len(p.waiting)}
-			if want := []int{tc.attach, tc.blocked, tc.attached, tc.detach, tc.waiting}; !slices.Equal(got, want) || p.again != tc.again {
-				t.Errorf("attach, blocked, attached, detach, waiting %v, again %v; want %v, %v", got, p.again, want, tc.again)
+			got := []int{len(p.attach), len(p.blocked), len(p.failed), len(p.attached), len(p.detach), len(p.waiting)}
+			if want := []int{tc.attach, tc.blocked, tc.failed, tc.attached, tc.detach, tc.waiting}; !slices.Equal(got, want) || p.again != tc.again {
+				t.Errorf("attach, blocked, failed, attached, detach, waiting %v, again %v; want %v, %v", got, p.again, want, tc.again)
 			}
 		})
 	}

@@ -39,6 +39,12 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	for _, w := range p.blocked {
 		c.tellBlocked(w, name)
 	}
+	for _, w := range p.failed {
+		why := f.attachments[w.target.attachment(name)].Status.AttachError.Message
+		for _, pod := range w.pods {
+			c.Events.Eventf(pod, v1.EventTypeWarning, "FailedAttachVolume", "AttachVolume.Attach failed for volume %q : %s", w.volume.Name, why)
+		}
+	}
 	if err := c.report(ctx, f, p.attached); err != nil {
 		return errors.Join(append(errs, err)...)
 	}
