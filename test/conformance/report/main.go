@@ -53,6 +53,7 @@ var reasons = map[string]string{
 	"ExternalIP when the external IP is not assigned":                  "external IPs are denied in clusters of `ctl cluster`",
 	"[Provider:GCE]":                                           "for one cloud",
 	"should modify volumes with a different":                   "wants volumes that are made before a pod wants them (STORAGE=now); passes there",
+	"restoring snapshot to larger size pvc":                    "a directory has the size of its disk, as the driver's description says since",
 	"storage with any volume data source":                      "its populator's images and their sources are not to be had",
 	"should forward PTR records lookup to upstream nameserver": "asks a name server of the Internet, and nothing leads out of the cluster",
 }
