@@ -129,10 +129,13 @@ type Frontend struct {
 	Port     uint16
 }
 
+// frontendRest is how long a frontend's key is after the address.
+const frontendRest = 8
+
 // Each field of a key fills whole registers of four bytes: a protocol or a port
 // is followed by zeros.
 func (f Frontend) key() string {
-	b := append(make([]byte, 0, 24), f.Addr.AsSlice()...)
+	b := append(make([]byte, 0, 16+frontendRest), f.Addr.AsSlice()...)
 	return string(append(b, byte(f.Protocol), 0, 0, 0, byte(f.Port>>8), byte(f.Port), 0, 0))
 }
 

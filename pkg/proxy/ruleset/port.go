@@ -6,6 +6,7 @@ package ruleset
 import (
 	"net/netip"
 	"slices"
+	"unique"
 
 	"keelson.dev/keelson/pkg/nft"
 )
@@ -77,13 +78,15 @@ func (p *Port) list(l List) Endpoints {
 }
 
 // compiled is a port as elements: those that are the same whatever the number
-// of endpoints, and the endpoints in their slots.
+// of endpoints, and the endpoints in their slots. There are as many as services: what
+// can be told from the rest is not kept.
 type compiled struct {
 	vip    string
-	sticky bool
-	fixed  []Element
-	shared []Element // that other ports may want as well
+	class  string       // of packets to the cluster IP; empty: another port has it, and there are no elements
+	fixed  []Element    // of the other frontends
+	onNode []netip.Addr // as the port's
 	slots  [2]Endpoints
+	sticky bool
 }
 
 // compile makes the elements of a port on those frontends that it has won; old
@@ -98,23 +101,29 @@ func compile(p *Port, won func(Frontend) bool, old [2]Endpoints) *compiled {
 			c.slots[l] = place(old[l], p.list(List(l)))
 		}
 	}
+	c.class, c.onNode = unique.Make(p.internal().Value()).Value(), p.OnNode
 	frontends := p.Frontends()
-	c.fixed = make([]Element, 0, len(frontends))
-	c.add(Services, c.vip, p.internal().Value())
 	for i, f := range frontends {
 		if !slices.Contains(frontends[:i], f) && f != p.VIP && won(f) {
 			c.addExternal(p, f)
 		}
 	}
-	c.shared = make([]Element, 0, 1+len(p.OnNode))
-	c.shared = append(c.shared, Element{Set: ClusterIPs, Key: c.vip[:Of(p.VIP.Addr).Size()]})
-	for _, a := range p.OnNode {
-		c.shared = append(c.shared, Element{Set: Hairpins, Key: string(a.AsSlice()) + string(a.AsSlice())})
-	}
+	c.fixed = slices.Clip(c.fixed)
 	return c
 }
 
 func (c *compiled) add(s Set, key, value string) { c.fixed = append(c.fixed, Element{s, key, value}) }
+
+// shared calls f with the elements that other ports may want as well.
+func (c *compiled) shared(f func(Element)) {
+	if c == nil || c.class == "" {
+		return
+	}
+	f(Element{Set: ClusterIPs, Key: c.vip[:len(c.vip)-frontendRest]})
+	for _, a := range c.onNode {
+		f(Element{Set: Hairpins, Key: string(a.AsSlice()) + string(a.AsSlice())})
+	}
+}
 
 // internal is what happens to packets to the cluster IP.
 func (p *Port) internal() Class {
@@ -208,6 +217,9 @@ func place(old, want Endpoints) Endpoints {
 
 // each calls f with every element that the port has to itself.
 func (c *compiled) each(f func(Element)) {
+	if c.class != "" {
+		f(c.internal())
+	}
 	for _, e := range c.fixed {
 		f(e)
 	}
@@ -220,6 +232,9 @@ func (c *compiled) each(f func(Element)) {
 		}
 	}
 }
+
+// internal is the element of the cluster IP, if it has been won.
+func (c *compiled) internal() Element { return Element{Services, c.vip, c.class} }
 
 func (c *compiled) slotElement(l List, i int) Element {
 	key, value := c.vip+mark(l.slot(i)), c.slots[l].at(i)

@@ -125,28 +125,21 @@ func (t *Table) rebuild(affected map[Name]*compiled) {
 	}
 	for _, s := range steps {
 		missing(s.old, s.new, t.remove)
-		for _, e := range sharedOf(s.old) {
+		s.old.shared(func(e Element) {
 			if t.shared[e]--; t.shared[e] == 0 {
 				delete(t.shared, e)
 				t.remove(e)
 			}
-		}
+		})
 	}
 	for _, s := range steps {
 		missing(s.new, s.old, t.add)
-		for _, e := range sharedOf(s.new) {
+		s.new.shared(func(e Element) {
 			if t.shared[e]++; t.shared[e] == 1 {
 				t.add(e)
 			}
-		}
+		})
 	}
-}
-
-func sharedOf(c *compiled) []Element {
-	if c == nil {
-		return nil
-	}
-	return c.shared
 }
 
 // slots are the slots that the endpoints of a cluster IP have now.
@@ -165,6 +158,9 @@ func missing(a, b *compiled, f func(Element)) {
 	if b == nil || a.vip != b.vip || a.sticky != b.sticky {
 		a.each(f)
 		return
+	}
+	if a.class != "" && a.class != b.class {
+		f(a.internal())
 	}
 	has := contains(b.fixed)
 	for _, e := range a.fixed {

@@ -60,7 +60,7 @@ func usable(list []endpoint) []endpoint {
 }
 
 func filter(list []endpoint, keep func(endpoint) bool) []endpoint {
-	var out []endpoint
+	out := make([]endpoint, 0, len(list)) // as a rule all of them are kept
 	for _, e := range list {
 		if keep(e) {
 			out = append(out, e)
@@ -77,7 +77,9 @@ func clusterEndpoints(list []endpoint, n Node) []endpoint {
 	if len(ready) == 0 {
 		return usable(list)
 	}
-	every := func(has func(endpoint) bool) bool { return len(filter(ready, has)) == len(ready) }
+	every := func(has func(endpoint) bool) bool {
+		return !slices.ContainsFunc(ready, func(e endpoint) bool { return !has(e) })
+	}
 	if every(func(e endpoint) bool { return len(e.nodes) > 0 }) {
 		if here := filter(ready, func(e endpoint) bool { return e.near(n) }); len(here) > 0 {
 			return here
