@@ -5,9 +5,11 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -155,4 +157,54 @@ type ttlRecorder struct {
 func (r *ttlRecorder) Put(ctx context.Context, key string, value []byte, expect, ttl int64) (kv.WriteResult, error) {
 	r.ttls = append(r.ttls, ttl)
 	return r.Store.Put(ctx, key, value, expect, ttl)
+}
+
+// TestLostAnswer has the key-value store make a write whose answer is lost: the update fails
+// and is not tried again on what it has made itself, whether it was decided on a state
+// from the cache or not.
+func TestLostAnswer(t *testing.T) {
+	for name, restarted := range map[string]bool{"state from the cache": false, "state from the store": true} {
+		t.Run(name, func(t *testing.T) {
+			kvs := &forgetful{Store: newMemory(t)}
+			e := run(t, kvs, clock.Real())
+			before := create(t, e.store, newThing("ns", "t"))
+			settle(t, e.store)
+			s := e.store
+			if restarted {
+				other, stop := boot(t, kvs, clock.Real(), "/registry")
+				defer stop()
+				s = other.store
+			}
+			kvs.lose = errors.New("connection lost")
+			tries := 0
+			_, err := s.Update(t.Context(), "ns/t", func(_ context.Context, cur *Record) (Object, error) {
+				tries++
+				if cur.Revision != before.Revision {
+					return nil, errors.New("conflict")
+				}
+				obj, err := cur.Object()
+				if err == nil {
+					obj.(*thing).Data = "x"
+				}
+				return obj, err
+			})
+			if err == nil || !strings.Contains(err.Error(), "connection lost") || tries != 1 {
+				t.Errorf("%d tries: %v", tries, err)
+			}
+		})
+	}
+}
+
+// forgetful loses the answers to writes when it has an error to give instead.
+type forgetful struct {
+	kv.Store
+	lose error
+}
+
+func (f *forgetful) Put(ctx context.Context, key string, value []byte, expect, ttl int64) (kv.WriteResult, error) {
+	res, err := f.Store.Put(ctx, key, value, expect, ttl)
+	if f.lose != nil {
+		return kv.WriteResult{}, f.lose
+	}
+	return res, err
 }

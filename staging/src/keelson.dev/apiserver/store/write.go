@@ -5,6 +5,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 
@@ -50,29 +51,36 @@ func (s *Store) Update(ctx context.Context, key string, fn UpdateFunc) (*Record,
 			fresh = true
 			continue
 		}
-		if fresh || err == nil && next != nil {
-			return next, err
+		var r refusal
+		refused := errors.As(err, &r)
+		if fresh || next != nil || err != nil && !refused {
+			return next, cmp.Or(r.error, err)
 		}
 		// fn refused a state from the cache, or wanted no change to it: that counts
 		// only if it is still the state.
-		cur, fresh, err = s.verify(ctx, key, cur, err)
+		cur, fresh, err = s.verify(ctx, key, cur, r.error)
 	}
 	return nil, err
 }
 
+// refusal is an error of an UpdateFunc, which speaks of the state that it was given. Any
+// other error ends an update: when a write has failed nobody knows what became of
+// it, and trying again might do it twice, or find what it did itself in its way.
+type refusal struct{ error }
+
 // attempt applies fn to cur once. It returns no record and no conflict when fn
-// changes nothing and cur may be old.
+// changes nothing and cur may be old. Only errors that cur is the reason of are refusals.
 func (s *Store) attempt(ctx context.Context, key string, cur *Record, fresh bool, fn UpdateFunc) (*Record, *kv.WriteResult, error) {
 	obj, err := fn(ctx, cur)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, refusal{err}
 	}
 	if obj == nil {
 		return s.deleteOnce(ctx, key, cur)
 	}
 	data, err := s.encode(obj)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, refusal{err}
 	}
 	if len(data) == cur.size && bytes.Equal(data, cur.Bytes()) {
 		if !fresh {
