@@ -114,9 +114,33 @@ func (c *Client) Version(ctx context.Context) (*runtimeapi.VersionResponse, erro
 	return c.Runtime.Version(ctx, &runtimeapi.VersionRequest{Version: "0.1.0"})
 }
 
-// RunSandbox creates and starts a sandbox.
+// finishing is how long a call that makes something may go on when its caller has given up.
+const finishing = 30 * time.Second
+
+// lasting is a context for calls that make something. A runtime that is interrupted midway
+// may lose track of what it has made: containerd keeps a task running that no call of the CRI
+// tells of. So a call that has begun goes on when parent ends, for a while, and what it has
+// made is removed as anything else.
+func lasting(parent context.Context, timeout time.Duration) (context.Context, context.CancelFunc, error) {
+	if err := parent.Err(); err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(parent), timeout)
+	stop := context.AfterFunc(parent, func() {
+		defer cancel()
+		last, done := context.WithTimeout(ctx, finishing)
+		defer done()
+		<-last.Done()
+	})
+	return ctx, func() { stop(); cancel() }, nil
+}
+
+// RunSandbox creates and starts a sandbox. Once it has begun it goes on for a while when ctx ends.
 func (c *Client) RunSandbox(ctx context.Context, cfg *runtimeapi.PodSandboxConfig, handler string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*c.timeout)
+	ctx, cancel, err := lasting(ctx, 2*c.timeout)
+	if err != nil {
+		return "", err
+	}
 	defer cancel()
 	c.making.RLock()
 	defer c.making.RUnlock()
@@ -152,9 +176,12 @@ func (c *Client) RemoveSandbox(ctx context.Context, id string) error {
 	return ignoreNotFound(err)
 }
 
-// CreateContainer creates a container in a sandbox.
+// CreateContainer creates a container in a sandbox. Once it has begun it goes on for a while when ctx ends.
 func (c *Client) CreateContainer(ctx context.Context, sandbox string, cfg *runtimeapi.ContainerConfig, sc *runtimeapi.PodSandboxConfig) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	ctx, cancel, err := lasting(ctx, c.timeout)
+	if err != nil {
+		return "", err
+	}
 	defer cancel()
 	r, err := c.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: sandbox, Config: cfg, SandboxConfig: sc})
 	if err != nil {
@@ -163,11 +190,14 @@ func (c *Client) CreateContainer(ctx context.Context, sandbox string, cfg *runti
 	return r.ContainerId, nil
 }
 
-// StartContainer starts a created container.
+// StartContainer starts a created container. Once it has begun it goes on for a while when ctx ends.
 func (c *Client) StartContainer(ctx context.Context, id string) error {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	ctx, cancel, err := lasting(ctx, c.timeout)
+	if err != nil {
+		return err
+	}
 	defer cancel()
-	_, err := c.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id})
+	_, err = c.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id})
 	return err
 }
 
