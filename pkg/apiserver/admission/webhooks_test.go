@@ -133,8 +133,7 @@ func mutating(h *hooks, path, resource string) admissionregistrationv1.MutatingW
 	}
 }
 
-// install registers webhooks and waits until they are asked: the last one of
-// every configuration has to be willing to see config maps.
+// install registers webhooks. The server asks them some time later.
 func install(t *testing.T, s *testserver.Server, v []admissionregistrationv1.ValidatingWebhook, m []admissionregistrationv1.MutatingWebhook) {
 	t.Helper()
 	api, meta := s.Client.AdmissionregistrationV1(), metav1.ObjectMeta{Name: "test"}
@@ -362,6 +361,42 @@ func (w *warnings) HandleWarningHeader(_ int, _ string, text string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.list = append(w.list, text)
+}
+
+// TestMutatingWebhookOfDelete: it sees what is to be deleted as the old object, and nothing of an
+// object that is not there.
+func TestMutatingWebhookOfDelete(t *testing.T) {
+	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
+	h.on("keep", func(r admissionv1.AdmissionRequest) admissionv1.AdmissionResponse {
+		return admissionv1.AdmissionResponse{Allowed: !strings.Contains(string(r.OldObject.Raw), `"keep":"yes"`)}
+	})
+	hook := mutating(h, "keep", "configmaps")
+	hook.Rules = rules("configmaps", admissionregistrationv1.Delete)
+	install(t, s, nil, []admissionregistrationv1.MutatingWebhook{hook})
+	api := s.Client.CoreV1().ConfigMaps("default")
+	for name, keep := range map[string]string{"kept": "yes", "a": "no"} {
+		if _, err := api.Create(t.Context(), configMap(name, map[string]string{"keep": keep}), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const want = `admission webhook "keep.example.com" denied the request without explanation`
+	eventually(t, "webhooks are asked", func(ctx context.Context) bool {
+		err := api.Delete(ctx, "kept", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
+		return err != nil && err.Error() == want
+	})
+	h.take("keep")
+	if err := api.Delete(t.Context(), "none", metav1.DeleteOptions{}); !apierrors.IsNotFound(err) || len(h.take("keep")) != 0 {
+		t.Errorf("deleting nothing: %v", err)
+	}
+	if err := api.Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+		t.Error(err)
+	}
+	if err := api.Delete(t.Context(), "kept", metav1.DeleteOptions{}); err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if err := api.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "metadata.name=kept"}); err == nil {
+		t.Error("a collection was deleted with what is to be kept")
+	}
 }
 
 func TestWebhooksOfEveryOperation(t *testing.T) {

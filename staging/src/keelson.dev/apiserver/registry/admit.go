@@ -128,15 +128,18 @@ func (w *write) prune(obj resource.Object) error {
 	return err
 }
 
-// mutateDelete asks the mutating plugins about a deletion: they see no object,
-// and may refuse it.
-func (w *write) mutateDelete(ctx context.Context) error {
+// admitDelete asks the mutating plugins, and then the validating ones, whether old may
+// go. All of them see it as the old object, and there is no new one to be changed.
+func (w *write) admitDelete(ctx context.Context, old resource.Object) error {
 	plugin, ok := w.registry.cfg.Admission.(admission.MutationInterface)
-	if w.skip || !ok || !plugin.Handles(w.operation) {
-		return nil
+	if !w.skip && ok && plugin.Handles(w.operation) {
+		wrapped, _ := admission.WithAudit(plugin).(admission.MutationInterface)
+		if err := wrapped.Admit(ctx, w.attributes(ctx, nil, old), w.registry.Interfaces()); err != nil {
+			return err
+		}
+		clearKind(old)
 	}
-	wrapped, _ := admission.WithAudit(plugin).(admission.MutationInterface)
-	return wrapped.Admit(ctx, w.attributes(ctx, nil, nil), w.registry.Interfaces())
+	return w.validate(ctx, nil, old)
 }
 
 // validate runs the validating plugins over obj and old, which they do not change

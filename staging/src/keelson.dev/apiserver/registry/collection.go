@@ -136,9 +136,6 @@ func (r *Registry) admitEnd(ctx context.Context, version string, rec *store.Reco
 		return false, err
 	}
 	ctx = r.context(ctx, namespace)
-	if err := d.w.mutateDelete(ctx); err != nil {
-		return false, err
-	}
 	obj, err := r.glance(rec)
 	if err != nil {
 		return false, err
@@ -146,7 +143,7 @@ func (r *Registry) admitEnd(ctx context.Context, version string, rec *store.Reco
 	if err := d.preconditions(obj); err != nil {
 		return false, err
 	}
-	return len(obj.GetFinalizers()) == 0, d.w.validate(ctx, nil, obj)
+	return len(obj.GetFinalizers()) == 0, d.w.admitDelete(ctx, obj)
 }
 
 func (r *Registry) deleteRecord(ctx context.Context, version string, rec *store.Record, options metav1.DeleteOptions) error {

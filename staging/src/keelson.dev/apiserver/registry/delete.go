@@ -80,9 +80,6 @@ type glimpse struct {
 }
 
 func (d *deletion) run(ctx context.Context) (*store.Record, bool, error) {
-	if err := d.w.mutateDelete(ctx); err != nil {
-		return nil, false, err
-	}
 	rec, err := d.r.store.Get(ctx, d.key, "")
 	if err != nil {
 		return nil, false, err
@@ -165,7 +162,7 @@ func (d *deletion) mark(ctx context.Context) (rec *store.Record, now bool, err e
 		if err != nil {
 			return nil, err
 		}
-		if err := d.w.validate(ctx, nil, obj); err != nil {
+		if err := d.w.admitDelete(ctx, obj); err != nil {
 			return nil, err
 		}
 		graceful, pending, err := d.begin(ctx, obj)
@@ -244,7 +241,7 @@ func (d *deletion) remove(ctx context.Context, marked *store.Record, graceful bo
 		if err := d.r.CheckPreconditions(obj, p, d.dry); err != nil {
 			return err
 		}
-		return d.w.validate(ctx, nil, obj)
+		return d.w.admitDelete(ctx, obj)
 	}
 	if d.dry {
 		return marked, true, check(marked)

@@ -58,9 +58,6 @@ func (r *Registry) endTogether(ctx context.Context, u Update, options metav1.Del
 	}
 	d.first = up
 	ctx = r.context(ctx, u.Namespace)
-	if err := d.w.mutateDelete(ctx); err != nil {
-		return false, err
-	}
 	marked, now, err := d.mark(ctx)
 	switch {
 	case errors.Is(err, errApart) || tooLarge(err):
