@@ -13,6 +13,7 @@ import (
 	"keelson.dev/keelson/pkg/api/admissionregistration"
 	"keelson.dev/keelson/pkg/api/apiextensions"
 	"keelson.dev/keelson/pkg/api/apiregistration"
+	"keelson.dev/keelson/pkg/api/apiserverinternal"
 	"keelson.dev/keelson/pkg/api/apps"
 	"keelson.dev/keelson/pkg/api/authentication"
 	"keelson.dev/keelson/pkg/api/authorization"
@@ -31,10 +32,12 @@ import (
 	"keelson.dev/keelson/pkg/api/rbac"
 	"keelson.dev/keelson/pkg/api/scheduling"
 	"keelson.dev/keelson/pkg/api/storage"
+	"keelson.dev/keelson/pkg/api/storagemigration"
 )
 
 // Rows returns every built-in resource, in discovery order. A resource that is
-// not among them does not exist.
+// not among them does not exist. Optional ones are served where they are asked for
+// (Served).
 func Rows() []*resource.Row {
 	return slices.Concat(
 		core.Rows(),
@@ -58,5 +61,7 @@ func Rows() []*resource.Row {
 		discovery.Rows(),
 		dynamic.Rows(),
 		flowcontrol.Rows(),
+		apiserverinternal.Rows(),
+		storagemigration.Rows(),
 	)
 }

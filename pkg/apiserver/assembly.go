@@ -74,6 +74,7 @@ type assembly struct {
 	services   *services.Allocator
 	ports      *services.Ports
 	verifier   *satoken.Verifier
+	rows       []*resource.Row // that are served
 	api        *rest.Server
 	custom     *customresources.Controller
 	aggregator *aggregation.Aggregator
@@ -205,15 +206,12 @@ func (a *assembly) buildAdmission(ctx context.Context) error {
 }
 
 func (a *assembly) buildAPI() error {
-	rows := api.Rows()
-	var groups []string
-	for _, r := range rows {
-		if !slices.Contains(groups, r.Group) {
-			groups = append(groups, r.Group)
-		}
+	rows, err := api.Served(a.cfg.RuntimeConfig)
+	if err != nil {
+		return fmt.Errorf("--runtime-config: %w", err)
 	}
+	a.rows = rows
 	a.guardRows(rows)
-	var err error
 	if err = a.reachKubelets(); err != nil {
 		return err
 	}
@@ -226,7 +224,7 @@ func (a *assembly) buildAPI() error {
 		Connectors: a.connectors(), Hooks: a.registryHooks(),
 		TypeConverter: newTypeConverter(a.scheme, openapi.Source{}),
 		OpenAPI:       openapi.Source{},
-		Groups:        groups, MinWatchTimeout: a.cfg.MinRequestWatch, Missing: a.arrived,
+		Groups:        a.groups(), MinWatchTimeout: a.cfg.MinRequestWatch, Missing: a.arrived,
 		GroupPriority: a.aggregator.GroupPriority, RemoteGroups: a.aggregator.Groups, RemoteOpenAPI: a.aggregator.OpenAPI,
 		Pages:     openAPIPages(),
 		Transcode: a.stores.types, Metrics: a.server.deps.Metrics, Version: daemon.Version,
@@ -240,6 +238,17 @@ func (a *assembly) buildAPI() error {
 	}
 	a.members = a.stores.serverLeases(int64(serverLease.Seconds()))
 	return nil
+}
+
+// groups are those of the rows, in discovery order.
+func (a *assembly) groups() []string {
+	var groups []string
+	for _, r := range a.rows {
+		if !slices.Contains(groups, r.Group) {
+			groups = append(groups, r.Group)
+		}
+	}
+	return groups
 }
 
 // guardRows has rules ask who writes, where that matters.

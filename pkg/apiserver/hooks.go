@@ -6,8 +6,11 @@ package apiserver
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
+
+	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
 
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
@@ -70,6 +73,11 @@ func (a *assembly) buildHooks() error {
 		}
 		a.hooks = append(a.hooks, &hook{name: "priority-and-fairness-config-producer",
 			run: produce, after: a.keep(time.Minute, produce)})
+	}
+	if slices.Contains(a.groups(), apiserverinternalv1alpha1.GroupName) {
+		publish := bootstrap.NewStorageVersions(identity, a.rows).Publish
+		a.hooks = append(a.hooks, &hook{name: "built-in-resources-storage-version-updater",
+			run: publish, after: a.keep(10*time.Minute, publish)})
 	}
 	for _, h := range a.hooks {
 		h.gate = health.NewGate(h.name, "not finished")
@@ -137,7 +145,7 @@ func (a *assembly) keep(every time.Duration, fn func(context.Context) error) fun
 // bootstrapRoles makes the default policy, and waits until requests are decided
 // by it: a server that says that it is ready lets in whom the policy lets in.
 func (a *assembly) bootstrapRoles(ctx context.Context) error {
-	policy, err := bootstrap.DefaultPolicy()
+	policy, err := bootstrap.DefaultPolicy(a.groups()...)
 	if err != nil {
 		return err
 	}

@@ -33,8 +33,8 @@ func groupPriorities() map[string]int32 {
 		"networking.k8s.io": 17200, "policy": 17100, "rbac.authorization.k8s.io": 17000, "storage.k8s.io": 16800,
 		"admissionregistration.k8s.io": 16700, "apiextensions.k8s.io": 16700, "scheduling.k8s.io": 16600,
 		"coordination.k8s.io": 16500, "node.k8s.io": 16300, "discovery.k8s.io": 16200, "resource.k8s.io": 16200,
-		"flowcontrol.apiserver.k8s.io": 16100,
-		apiregistrationv1.GroupName:    20000,
+		"flowcontrol.apiserver.k8s.io": 16100, "internal.apiserver.k8s.io": 16000, "storagemigration.k8s.io": 15800,
+		apiregistrationv1.GroupName: 20000,
 	}
 }
 
@@ -47,6 +47,8 @@ func versionPriority(gv schema.GroupVersion) int32 {
 		return 30
 	case schema.GroupVersion{Group: "flowcontrol.apiserver.k8s.io", Version: "v1"}, schema.GroupVersion{Group: "resource.k8s.io", Version: "v1"}:
 		return 21
+	case schema.GroupVersion{Group: "internal.apiserver.k8s.io", Version: "v1alpha1"}, schema.GroupVersion{Group: "storagemigration.k8s.io", Version: "v1beta1"}:
+		return 9
 	}
 	return 15
 }

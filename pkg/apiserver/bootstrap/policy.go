@@ -17,6 +17,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 	"sync"
@@ -29,7 +30,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-//go:embed policy/*.yaml
+//go:embed policy/*.yaml policy/optional/*.yaml
 var policyFiles embed.FS
 
 // Policy is the RBAC policy of a new cluster.
@@ -40,26 +41,37 @@ type Policy struct {
 	RoleBindings        []*rbacv1.RoleBinding
 }
 
-// DefaultPolicy reads the policy that this server was built with.
-func DefaultPolicy() (*Policy, error) {
-	p := &Policy{}
-	entries, err := policyFiles.ReadDir("policy")
+// DefaultPolicy reads the policy that this server was built with, and what there is
+// beside it for groups that are not always served.
+func DefaultPolicy(groups ...string) (*Policy, error) {
+	files, err := fs.Glob(policyFiles, "policy/*.yaml")
 	if err != nil {
 		return nil, fmt.Errorf("RBAC policy: %w", err)
 	}
-	for _, e := range entries {
-		data, err := policyFiles.ReadFile("policy/" + e.Name())
+	for _, g := range groups {
+		if file := "policy/optional/" + g + ".yaml"; exists(file) {
+			files = append(files, file)
+		}
+	}
+	p := &Policy{}
+	for _, file := range files {
+		data, err := policyFiles.ReadFile(file)
 		if err != nil {
 			return nil, fmt.Errorf("RBAC policy: %w", err)
 		}
 		for doc := range bytes.SplitSeq(data, []byte("\n---\n")) {
 			if err := p.add(doc); err != nil {
-				return nil, fmt.Errorf("RBAC policy %s: %w", e.Name(), err)
+				return nil, fmt.Errorf("RBAC policy %s: %w", file, err)
 			}
 		}
 	}
 	p.bindControllers()
 	return p, nil
+}
+
+func exists(file string) bool {
+	_, err := fs.Stat(policyFiles, file)
+	return err == nil
 }
 
 func (p *Policy) add(doc []byte) error {

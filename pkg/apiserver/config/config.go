@@ -88,6 +88,9 @@ type Config struct {
 	KubeletCAFile       string
 	KubeletAddressTypes []string
 
+	// RuntimeConfig has APIs served that are not by default (api.Served).
+	RuntimeConfig map[string]bool
+
 	// Aggregation.
 	AggregatorRouting bool
 	// ResourceMetrics has the server answer metrics.k8s.io itself, from what kubelets say.

@@ -67,6 +67,7 @@ func (c *Config) addServing(fs *pflag.FlagSet) {
 	fs.IntVar(&c.MaxWrites, "max-mutating-requests-inflight", c.MaxWrites, "most writes in flight; 0: no limit")
 	fs.IntVar(&c.MaxHTTP2Streams, "http2-max-streams-per-connection", c.MaxHTTP2Streams, "most streams of one HTTP/2 connection")
 	fs.BoolVar(&c.PriorityAndFairness, "enable-priority-and-fairness", c.PriorityAndFairness, "share the limits of requests in flight between flows, by FlowSchemas and PriorityLevelConfigurations")
+	fs.Var((*switches)(&c.RuntimeConfig), "runtime-config", "APIs to serve beside those that always are: GROUP/VERSION=true or GROUP/VERSION/RESOURCE=true, api/alpha=true, api/beta=true or api/all=true, separated by commas")
 	fs.BoolVar(&c.Profiling, "profiling", c.Profiling, "serve /debug/pprof")
 	fs.IntVarP(&c.Verbosity, "v", "v", 0, "verbosity of the log")
 }

@@ -71,6 +71,8 @@ type Row struct {
 	// Computed rows are read only: what their store answers is so at the moment,
 	// and nothing is stored.
 	Computed bool
+	// Optional rows are for servers whose operators ask for them.
+	Optional bool
 
 	New     func() Object
 	NewList func() runtime.Object

@@ -1,0 +1,66 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package storagemigration declares migrations of stored objects to the version
+// and the key that they would be written in today. Kubernetes has it off unless
+// an operator asks for it, and so is it here.
+//
+// All of it is pure: no I/O, no state.
+package storagemigration
+
+import (
+	storagemigrationv1beta1 "k8s.io/api/storagemigration/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/strategy"
+)
+
+// Rows returns the rows of the group, in discovery order.
+func Rows() []*resource.Row {
+	return []*resource.Row{migrationRow()}
+}
+
+// migrationRow declares storageversionmigrations.
+func migrationRow() *resource.Row {
+	parts := strategy.Parts[storagemigrationv1beta1.StorageVersionMigration, storagemigrationv1beta1.StorageVersionMigrationSpec, storagemigrationv1beta1.StorageVersionMigrationStatus](func(o *storagemigrationv1beta1.StorageVersionMigration) (*storagemigrationv1beta1.StorageVersionMigrationSpec, *storagemigrationv1beta1.StorageVersionMigrationStatus) {
+		return &o.Spec, &o.Status
+	})
+	return resource.Kind[storagemigrationv1beta1.StorageVersionMigration, storagemigrationv1beta1.StorageVersionMigrationList]{
+		Group: storagemigrationv1beta1.GroupName, Version: "v1beta1", Resource: "storageversionmigrations", Kind: "StorageVersionMigration",
+		Optional: true,
+
+		MetaOnUpdate:   resource.MetaRules{Whole: 1},
+		PrepareCreate:  parts.ClearStatus,
+		PrepareUpdate:  parts.KeepStatus,
+		ResetFields:    []string{"status"},
+		Validate:       validateMigration,
+		ValidateUpdate: validateMigrationUpdate,
+
+		Columns: []metav1.TableColumnDefinition{
+			{Name: "Name", Type: "string", Description: metav1.ObjectMeta{}.SwaggerDoc()["name"]},
+			{Name: "Resource", Type: "string", Description: "GroupResource to migrate"},
+			{Name: "Status", Type: "string", Description: "Status of the migration"},
+		},
+		Cells: cells,
+
+		Subresources: []resource.Sub[storagemigrationv1beta1.StorageVersionMigration]{
+			{Subresource: strategy.View("status", "metadata", "spec"), PrepareUpdate: parts.KeepSpecAndMeta, ValidateUpdate: validateMigrationStatus},
+		},
+	}.Row()
+}
+
+// cells shows the last of the conditions that hold.
+func cells(m *storagemigrationv1beta1.StorageVersionMigration, _ resource.CellEnv) []any {
+	status := "Unknown"
+	for _, c := range m.Status.Conditions {
+		if c.Status != metav1.ConditionTrue {
+			continue
+		}
+		switch t := storagemigrationv1beta1.MigrationConditionType(c.Type); t {
+		case storagemigrationv1beta1.MigrationRunning, storagemigrationv1beta1.MigrationSucceeded, storagemigrationv1beta1.MigrationFailed:
+			status = c.Type
+		}
+	}
+	return []any{m.Name, m.Spec.Resource.String(), status}
+}

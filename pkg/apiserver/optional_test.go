@@ -1,0 +1,99 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson.dev/keelson/pkg/apiserver/config"
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+)
+
+// TestOptionalAPIs: what is not served by default is when it is asked for, with the
+// roles of those who work on it.
+func TestOptionalAPIs(t *testing.T) {
+	for name, tc := range map[string]struct {
+		asked map[string]bool
+		there bool
+	}{
+		"by default": {},
+		"asked for":  {map[string]bool{"api/all": true}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) { c.RuntimeConfig = tc.asked }})
+			ctx := t.Context()
+			_, migrations := s.Client.StoragemigrationV1beta1().StorageVersionMigrations().List(ctx, metav1.ListOptions{})
+			_, versions := s.Client.InternalV1alpha1().StorageVersions().List(ctx, metav1.ListOptions{})
+			_, role := s.Client.RbacV1().ClusterRoles().Get(ctx, "system:controller:storage-version-migrator-controller", metav1.GetOptions{})
+			_, other := s.Client.RbacV1().ClusterRoles().Get(ctx, "system:controller:storage-version-garbage-collector", metav1.GetOptions{})
+			groups, err := s.Client.Discovery().ServerGroups()
+			if err != nil {
+				t.Fatal(err)
+			}
+			listed := false
+			for _, g := range groups.Groups {
+				listed = listed || g.Name == "storagemigration.k8s.io"
+			}
+			doc, err := s.Client.Discovery().RESTClient().Get().AbsPath("/openapi/v2").DoRaw(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(string(doc), "StorageVersionMigration") != tc.there {
+				t.Errorf("described: %v, want %v", !tc.there, tc.there)
+			}
+			for what, err := range map[string]error{"migrations": migrations, "versions": versions, "role": role, "other role": other} {
+				if (err == nil) != tc.there || err != nil && !apierrors.IsNotFound(err) {
+					t.Errorf("%s: %v, want them: %v", what, err, tc.there)
+				}
+			}
+			if listed != tc.there {
+				t.Errorf("listed: %v, want %v", listed, tc.there)
+			}
+		})
+	}
+}
+
+// TestStorageVersionsPublished: two servers tell in which versions they store
+// objects, once for each place where objects are stored.
+func TestStorageVersionsPublished(t *testing.T) {
+	configure := func(host string) func(*config.Config) {
+		return func(c *config.Config) {
+			c.RuntimeConfig = map[string]bool{"internal.apiserver.k8s.io/v1alpha1": true}
+			c.AdvertiseAddress = host
+		}
+	}
+	first := testserver.Start(t, testserver.Options{Configure: configure("127.0.0.1")})
+	second := testserver.Start(t, testserver.Options{Configure: configure("127.0.0.2"), KV: first.KV, Dir: first.Dir})
+	ctx := context.Background()
+	leases, err := second.Client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: "apiserver.kubernetes.io/identity=kube-apiserver"})
+	if err != nil || len(leases.Items) != 2 {
+		t.Fatalf("%d leases, %v", len(leases.Items), err)
+	}
+	for name, want := range map[string]string{
+		"core.pods": "v1", "apps.deployments": "apps/v1", "core.events": "v1", "autoscaling.horizontalpodautoscalers": "autoscaling/v2",
+		"admissionregistration.k8s.io.mutatingadmissionpolicies": "admissionregistration.k8s.io/v1beta1",
+	} {
+		v, err := second.Client.InternalV1alpha1().StorageVersions().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if c := v.Status.CommonEncodingVersion; c == nil || *c != want || len(v.Status.StorageVersions) != 2 {
+			t.Errorf("%s: %+v, want %s of two servers", name, v.Status, want)
+		}
+		for _, s := range v.Status.StorageVersions {
+			if s.APIServerID != leases.Items[0].Name && s.APIServerID != leases.Items[1].Name {
+				t.Errorf("%s: server %s has no lease", name, s.APIServerID)
+			}
+		}
+	}
+	if _, err := second.Client.InternalV1alpha1().StorageVersions().Get(ctx, "events.k8s.io.events", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("one place is told of twice: %v", err)
+	}
+}
