@@ -42,6 +42,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/serviceaccount"
 	"keelson.dev/keelson/pkg/controllers/servicecidr"
 	"keelson.dev/keelson/pkg/controllers/statefulset"
+	"keelson.dev/keelson/pkg/controllers/storageversiongc"
+	"keelson.dev/keelson/pkg/controllers/storageversionmigrator"
 	"keelson.dev/keelson/pkg/controllers/tainteviction"
 	"keelson.dev/keelson/pkg/controllers/tokensecret"
 	"keelson.dev/keelson/pkg/controllers/ttl"
@@ -109,6 +111,8 @@ func Table() []Entry {
 		{ephemeralvolume.Name, "ephemeral-volume-controller", ephemeralvolume.New, nil},
 		{ttl.Name, "ttl-controller", ttl.New, nil},
 		{policystatus.Name, "validatingadmissionpolicy-status-controller", policystatus.New, nil},
+		{storageversiongc.Name, "storage-version-garbage-collector", storageversiongc.New, nil},
+		{storageversionmigrator.Name, "storage-version-migrator-controller", storageversionmigrator.New, nil},
 		{horizontalpodautoscaler.Name, "horizontal-pod-autoscaler", horizontalpodautoscaler.New, nil},
 	}
 }

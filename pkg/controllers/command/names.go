@@ -19,7 +19,8 @@ type known struct {
 	workers int
 	// source is the name under which it tells of events, if that is another one.
 	source string
-	// off tells that '*' does not mean it: it runs when it is named.
+	// off tells that '*' does not mean it: it runs when it is named. Some are about
+	// APIs that have to be asked for, too.
 	off bool
 }
 
@@ -70,8 +71,8 @@ var upstream = map[string]known{
 	"serviceaccount-controller":                                      {alias: "serviceaccount"},
 	"serviceaccount-token-controller":                                {alias: "serviceaccount-token", flag: "concurrent-serviceaccount-token-syncs", workers: 5},
 	"statefulset-controller":                                         {alias: "statefulset", flag: "concurrent-statefulset-syncs", workers: 5},
-	"storage-version-migrator-controller":                            {alias: "svm"},
-	"storageversion-garbage-collector-controller":                    {alias: "storage-version-gc"},
+	"storage-version-migrator-controller":                            {alias: "svm", off: true},
+	"storageversion-garbage-collector-controller":                    {alias: "storage-version-gc", off: true},
 	"taint-eviction-controller":                                      {},
 	"token-cleaner-controller":                                       {alias: "tokencleaner", off: true},
 	"ttl-after-finished-controller":                                  {alias: "ttl-after-finished", flag: "concurrent-ttl-after-finished-syncs", workers: 5},

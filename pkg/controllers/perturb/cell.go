@@ -45,11 +45,15 @@ type revision struct {
 	rv int64
 }
 
-// NewCell starts a server. It has to be called within a bubble, whose test ends it.
-func NewCell(tb testing.TB) *Cell {
+// NewCell starts a server, which serves some APIs beside those that always are. It
+// has to be called within a bubble, whose test ends it.
+func NewCell(tb testing.TB, serve map[string]bool) *Cell {
 	tb.Helper()
 	c := &Cell{tb: tb, clock: clock.Real(), pipes: newPipes()}
-	c.server = testserver.Start(tb, testserver.Options{Listener: c.pipes, Configure: lean})
+	c.server = testserver.Start(tb, testserver.Options{Listener: c.pipes, Configure: func(cfg *config.Config) {
+		lean(cfg)
+		cfg.RuntimeConfig = serve
+	}})
 	tlsConfig, err := rest.TLSConfigFor(c.server.Config)
 	if err != nil {
 		tb.Fatal(err)
@@ -66,7 +70,7 @@ func NewCell(tb testing.TB) *Cell {
 		tb.Fatal(err)
 	}
 	c.settle(startup)
-	c.baseline = c.contents()
+	c.baseline = c.Contents()
 	return c
 }
 
@@ -99,8 +103,8 @@ func (c *Cell) config(rt http.RoundTripper, account string) *rest.Config {
 // settle lets virtual time pass.
 func (c *Cell) settle(d time.Duration) { <-c.clock.After(d) }
 
-// contents are the store's keys and values.
-func (c *Cell) contents() map[string][]byte {
+// Contents are the store's keys and values.
+func (c *Cell) Contents() map[string][]byte {
 	c.tb.Helper()
 	all, err := c.server.KV.Range(context.Background(), kv.RangeOptions{Prefix: "/"})
 	if err != nil {

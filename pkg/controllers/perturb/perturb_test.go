@@ -48,7 +48,7 @@ func TestControllers(t *testing.T) {
 }
 
 func compare(t *testing.T, s perturb.Scenario) {
-	c := perturb.NewCell(t)
+	c := perturb.NewCell(t, s.Serve)
 	log := slog.New(slog.DiscardHandler)
 	if *explain {
 		log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))

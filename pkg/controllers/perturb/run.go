@@ -22,6 +22,8 @@ type Scenario struct {
 	Members []Member
 	// Options are theirs.
 	Options controller.Options
+	// Serve are APIs that the server has beside those that it always has.
+	Serve map[string]bool
 	// Script is what users do. It returns when they are done.
 	Script func(ctx context.Context, u *Users) error
 	// Also is what goes on until the end of the run; nil: nothing.

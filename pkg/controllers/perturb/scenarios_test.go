@@ -9,7 +9,9 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -54,6 +56,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/serviceaccount"
 	"keelson.dev/keelson/pkg/controllers/servicecidr"
 	"keelson.dev/keelson/pkg/controllers/statefulset"
+	"keelson.dev/keelson/pkg/controllers/storageversiongc"
+	"keelson.dev/keelson/pkg/controllers/storageversionmigrator"
 	"keelson.dev/keelson/pkg/controllers/tainteviction"
 	"keelson.dev/keelson/pkg/controllers/tokensecret"
 	"keelson.dev/keelson/pkg/controllers/ttl"
@@ -74,6 +78,7 @@ type row struct {
 	check   func(context.Context, *perturb.Users) error
 	settle  time.Duration
 	spare   []string
+	serve   string
 }
 
 const podKinds = "v1/pods"
@@ -125,6 +130,9 @@ func rows(t *testing.T) []row {
 		{members: of(attachdetach.Name, volumebinder.Name), kinds: "v1/nodes storage.k8s.io/v1/volumeattachments", kubelet: perturb.Running, also: every(5*time.Second, attach), check: neverTwice},
 		{members: of(ephemeralvolume.Name), kinds: "v1/persistentvolumeclaims"},
 		{members: of(ttl.Name), kinds: "v1/nodes"},
+		{members: of(storageversiongc.Name), kinds: "internal.apiserver.k8s.io/v1alpha1/storageversions", serve: "internal.apiserver.k8s.io/v1alpha1"},
+		{members: of(storageversionmigrator.Name), kinds: "storagemigration.k8s.io/v1beta1/storageversionmigrations apiextensions.k8s.io/v1/customresourcedefinitions example.com/v2/things",
+			serve: "storagemigration.k8s.io/v1beta1", check: storedAnew},
 		{members: of(policystatus.Name), kinds: "admissionregistration.k8s.io/v1/validatingadmissionpolicies"},
 	}
 }
@@ -141,6 +149,9 @@ func scenarios(t *testing.T) map[string]perturb.Scenario {
 	for _, r := range rows(t) {
 		s := perturb.Scenario{
 			Kubelet: r.kubelet, Ignore: r.ignore, Options: r.options, Script: script(r.members[0]), Also: r.also, Settle: r.settle, Check: r.check, Spare: r.spare,
+		}
+		if r.serve != "" {
+			s.Serve = map[string]bool{r.serve: true}
 		}
 		for _, name := range r.members {
 			s.Members = append(s.Members, perturb.Member{Account: table[name].Account, New: table[name].New})
@@ -255,6 +266,27 @@ func rangesDiffer(ctx context.Context, u *perturb.Users) error {
 			return fmt.Errorf("nodes %s and %s have both %s", other, n.Name, n.Spec.PodCIDR)
 		}
 		of[n.Spec.PodCIDR] = n.Name
+	}
+	return nil
+}
+
+// storedAnew: no object is left in the version that they were stored in.
+func storedAnew(_ context.Context, u *perturb.Users) error {
+	n := 0
+	for key, value := range u.Contents() {
+		if !strings.Contains(key, "/example.com/things/") {
+			continue
+		}
+		var o metav1.TypeMeta
+		if err := json.Unmarshal(value, &o); err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+		if n++; o.APIVersion != "example.com/v2" {
+			return fmt.Errorf("%s is stored as %s", key, value)
+		}
+	}
+	if n == 0 {
+		return errors.New("there is nothing that was to be stored anew")
 	}
 	return nil
 }

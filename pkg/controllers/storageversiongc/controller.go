@@ -1,0 +1,142 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package storageversiongc takes out of StorageVersions what API servers have said
+// that are gone: those that have no identity lease any more. A StorageVersion that
+// nobody is left in is deleted.
+//
+// A server is gone when the API server says that its lease is not there, or is
+// somebody else's: neither a cache that is behind nor a call that fails will do.
+package storageversiongc
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	listers "k8s.io/client-go/listers/apiserverinternal/v1alpha1"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson.dev/keelson/pkg/api/apiserverinternal"
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// Name is the controller's name.
+const Name = "storageversion-garbage-collector-controller"
+
+// The leases of API servers have this label.
+const (
+	identityLabel  = "apiserver.kubernetes.io/identity"
+	identityServer = "kube-apiserver"
+)
+
+// Controller implements controller.Controller.
+type Controller struct {
+	controller.Deps
+	loop     *controller.Loop
+	versions listers.StorageVersionLister
+	// servers are the leases of API servers alone: those of nodes change all the time.
+	servers informers.SharedInformerFactory
+	leases  cache.SharedIndexInformer
+}
+
+// New returns the controller.
+func New(d controller.Deps) (controller.Controller, error) {
+	versions := d.Informers.Internal().V1alpha1().StorageVersions()
+	c := &Controller{Deps: d, versions: versions.Lister()}
+	c.servers = informers.NewSharedInformerFactoryWithOptions(d.Client, 0, informers.WithNamespace(metav1.NamespaceSystem),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+			controller.Present(o)
+			o.LabelSelector = identityLabel + "=" + identityServer
+		}))
+	c.leases = c.servers.Coordination().V1().Leases().Informer()
+	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	if err := controller.OnChange(c.leases, c.leaseChanged); err != nil {
+		return nil, err
+	}
+	return c, controller.OnChange(versions.Informer(), func(_, v *apiserverinternalv1alpha1.StorageVersion) {
+		if v != nil {
+			c.loop.Add(v.Name)
+		}
+	})
+}
+
+// leaseChanged has all versions looked at that a server which goes has told of.
+func (c *Controller) leaseChanged(_, lease *coordinationv1.Lease) {
+	if lease != nil {
+		return
+	}
+	versions, err := c.versions.List(labels.Everything())
+	if err != nil {
+		c.Log.Error("Storage versions not listed", "err", err)
+	}
+	for _, v := range versions {
+		c.loop.Add(v.Name)
+	}
+}
+
+// Run implements controller.Controller.
+func (c *Controller) Run(ctx context.Context) error {
+	c.servers.Start(ctx.Done())
+	defer c.servers.Shutdown()
+	c.servers.WaitForCacheSync(ctx.Done())
+	return c.loop.Run(ctx)
+}
+
+// sync takes out what servers have said that are gone.
+func (c *Controller) sync(ctx context.Context, name string) error {
+	v, err := c.versions.Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	gone, err := c.gone(ctx, v)
+	if err != nil || len(gone) == 0 {
+		return err
+	}
+	next := v.DeepCopy()
+	next.Status.StorageVersions = slices.DeleteFunc(next.Status.StorageVersions, func(s apiserverinternalv1alpha1.ServerStorageVersion) bool {
+		return slices.Contains(gone, s.APIServerID)
+	})
+	api := c.Client.InternalV1alpha1().StorageVersions()
+	if len(next.Status.StorageVersions) == 0 {
+		// A server that has told of itself meanwhile has changed the version.
+		err = api.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &v.UID, ResourceVersion: &v.ResourceVersion}})
+	} else {
+		apiserverinternal.Agree(next, c.Clock.Now())
+		_, err = api.UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("servers that are gone: %w", err)
+	}
+	return nil
+}
+
+// gone are the servers in a version that are not there any more. Only those whose
+// leases the cache does not show are asked for.
+func (c *Controller) gone(ctx context.Context, v *apiserverinternalv1alpha1.StorageVersion) ([]string, error) {
+	var out []string
+	for _, s := range v.Status.StorageVersions {
+		if _, there, err := c.leases.GetStore().GetByKey(metav1.NamespaceSystem + "/" + s.APIServerID); err == nil && there {
+			continue
+		}
+		lease, err := c.Client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, s.APIServerID, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			out = append(out, s.APIServerID)
+		case err != nil:
+			return nil, fmt.Errorf("lease of server %s: %w", s.APIServerID, err)
+		case lease.Labels[identityLabel] != identityServer:
+			out = append(out, s.APIServerID)
+		}
+	}
+	return out, nil
+}

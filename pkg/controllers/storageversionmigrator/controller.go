@@ -1,0 +1,182 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package storageversionmigrator has all objects of a resource written anew, so that
+// they are stored in the version and under the key of today, as StorageVersionMigrations
+// ask for.
+//
+// Of the migrations of one resource one runs at a time, the oldest first. It notes the
+// resource version as of which it began: what has been written since is stored as it
+// should be. Everything before is written once more by an apply without fields, which
+// changes nothing else. A controller that dies goes on after what has been written, by
+// the same measure; nothing else is remembered.
+//
+// A definition of custom resources says while its objects are migrated; when they are,
+// it forgets the versions that they were stored in, unless it has changed meanwhile.
+package storageversionmigrator
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	storagemigrationv1beta1 "k8s.io/api/storagemigration/v1beta1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	listers "k8s.io/client-go/listers/storagemigration/v1beta1"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// Name is the controller's name.
+const Name = "storage-version-migrator-controller"
+
+// Why a condition holds.
+const (
+	reasonRunning   = "MigrationRunning"
+	reasonCompleted = "MigrationCompleted"
+	reasonSucceeded = "StorageVersionMigrationSucceeded"
+	reasonFailed    = "StorageVersionMigrationFailed"
+)
+
+type migration = storagemigrationv1beta1.StorageVersionMigration
+
+// Controller implements controller.Controller.
+type Controller struct {
+	controller.Deps
+	loop       *controller.Loop
+	migrations listers.StorageVersionMigrationLister
+}
+
+// New returns the controller.
+func New(d controller.Deps) (controller.Controller, error) {
+	migrations := d.Informers.Storagemigration().V1beta1().StorageVersionMigrations()
+	c := &Controller{Deps: d, migrations: migrations.Lister()}
+	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
+	return c, controller.OnChange(migrations.Informer(), func(old, m *migration) {
+		// The next one of the resource may begin when one is gone.
+		c.loop.Add(keyOf(controller.Either(old, m)))
+	})
+}
+
+// keyOf is the resource that a migration is about.
+func keyOf(m *migration) string { return m.Spec.Resource.String() }
+
+// Run implements controller.Controller.
+func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
+
+// sync takes the migrations of a resource a step further.
+func (c *Controller) sync(ctx context.Context, key string) error {
+	all, err := c.migrations.List(labels.Everything())
+	if err != nil {
+		return err
+	}
+	p := next(slices.DeleteFunc(slices.Clone(all), func(m *migration) bool { return keyOf(m) != key }))
+	for _, m := range p.finish {
+		if err := c.finish(ctx, m); err != nil {
+			return err
+		}
+	}
+	switch {
+	case p.start != nil:
+		return c.start(ctx, p.start)
+	case p.run != nil:
+		return c.run(ctx, p.run)
+	}
+	return nil
+}
+
+// start has a migration run.
+func (c *Controller) start(ctx context.Context, m *migration) error {
+	err := c.mark(ctx, m, mark{status: true, reason: reasonRunning, message: fmt.Sprintf("Migration %s is running", m.Name)})
+	if err != nil {
+		return err
+	}
+	return c.say(ctx, m, storagemigrationv1beta1.MigrationRunning, reasonRunning, "The migration is running")
+}
+
+// finish has a migration that has ended not run any more.
+func (c *Controller) finish(ctx context.Context, m *migration) error {
+	how := mark{reason: "MigrationFailed", message: "The migration has failed"}
+	if is(m, storagemigrationv1beta1.MigrationSucceeded) {
+		how = mark{reason: "MigrationSucceeded", message: "The migration has succeeded", migrated: true}
+	}
+	if err := c.mark(ctx, m, how); err != nil {
+		return err
+	}
+	done := m.DeepCopy()
+	condition := conditionOf(done, storagemigrationv1beta1.MigrationRunning)
+	condition.Status, condition.LastTransitionTime = metav1.ConditionFalse, metav1.NewTime(c.Clock.Now())
+	condition.Reason, condition.Message, condition.ObservedGeneration = reasonCompleted, "Migration completed", m.Generation
+	return c.update(ctx, done)
+}
+
+// say adds a condition that holds to a migration.
+func (c *Controller) say(ctx context.Context, m *migration, what storagemigrationv1beta1.MigrationConditionType, reason, message string) error {
+	told := m.DeepCopy()
+	if conditionOf(told, what) != nil {
+		return nil
+	}
+	told.Status.Conditions = append(told.Status.Conditions, metav1.Condition{
+		Type: string(what), Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(c.Clock.Now()), Reason: reason, Message: message,
+	})
+	return c.update(ctx, told)
+}
+
+func (c *Controller) fail(ctx context.Context, m *migration, message string) error {
+	return c.say(ctx, m, storagemigrationv1beta1.MigrationFailed, reasonFailed, message)
+}
+
+func (c *Controller) update(ctx context.Context, m *migration) error {
+	_, err := c.Client.StoragemigrationV1beta1().StorageVersionMigrations().UpdateStatus(ctx, m, metav1.UpdateOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("status: %w", err)
+	}
+	return nil
+}
+
+// Until a resource has been defined for so long it may not be seen yet by all.
+const (
+	patience = time.Minute
+	retry    = 5 * time.Second
+)
+
+// run goes on with a migration: first it notes where that begins.
+func (c *Controller) run(ctx context.Context, m *migration) error {
+	what, err := c.find(m.Spec.Resource)
+	switch {
+	case err != nil:
+		return fmt.Errorf("resource: %w", err)
+	case what == nil && c.Clock.Since(m.CreationTimestamp.Time) < patience:
+		c.Mapper.Reset()
+		c.loop.AddAfter(keyOf(m), retry)
+		return nil
+	case what == nil:
+		return c.fail(ctx, m, "resource does not exist in discovery")
+	case !what.migratable:
+		return c.fail(ctx, m, fmt.Sprintf("resource %q does not support discovery operations: %v", what.gvr.String(), needed()))
+	case m.Status.ResourceVersion == "":
+		return c.note(ctx, m, what)
+	}
+	refused, err := c.migrate(ctx, what, m.Status.ResourceVersion)
+	if err != nil {
+		return err
+	}
+	if refused != nil {
+		return c.fail(ctx, m, fmt.Sprintf("migration encountered unhandled error: %s", refused))
+	}
+	return c.say(ctx, m, storagemigrationv1beta1.MigrationSucceeded, reasonSucceeded, "")
+}
+
+// note writes down as of when a migration runs.
+func (c *Controller) note(ctx context.Context, m *migration, what *target) error {
+	list, err := c.Metadata.Resource(what.gvr).List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return fmt.Errorf("present resource version: %w", err)
+	}
+	noted := m.DeepCopy()
+	noted.Status.ResourceVersion = list.ResourceVersion
+	return c.update(ctx, noted)
+}

@@ -1,0 +1,56 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package storageversionmigrator
+
+import (
+	"cmp"
+	"slices"
+
+	storagemigrationv1beta1 "k8s.io/api/storagemigration/v1beta1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// step is what is to be done about the migrations of one resource.
+type step struct {
+	// finish have ended and still say that they run.
+	finish []*migration
+	// start is to run; run does. There is one of them at most.
+	start, run *migration
+}
+
+// next decides about the migrations of one resource.
+func next(all []*migration) step {
+	var s step
+	for _, m := range all {
+		running := is(m, storagemigrationv1beta1.MigrationRunning)
+		ended := is(m, storagemigrationv1beta1.MigrationSucceeded) || is(m, storagemigrationv1beta1.MigrationFailed)
+		switch {
+		case running && ended:
+			s.finish = append(s.finish, m)
+		case running && (s.run == nil || order(m, s.run) < 0):
+			s.run = m
+		case !running && !ended && (s.start == nil || order(m, s.start) < 0):
+			s.start = m
+		}
+	}
+	if s.run != nil {
+		s.start = nil
+	}
+	slices.SortFunc(s.finish, order)
+	return s
+}
+
+// order is that in which migrations run.
+func order(a, b *migration) int {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+}
+
+func is(m *migration, what storagemigrationv1beta1.MigrationConditionType) bool {
+	return meta.IsStatusConditionTrue(m.Status.Conditions, string(what))
+}
+
+func conditionOf(m *migration, what storagemigrationv1beta1.MigrationConditionType) *metav1.Condition {
+	return meta.FindStatusCondition(m.Status.Conditions, string(what))
+}
