@@ -18,7 +18,16 @@ import (
 // for a patch that is better told of, or decided, by JSON: malformed ones,
 // unknown or repeated fields, changes of kind. obj may be half
 // changed then.
-func Merge(obj any, patch []byte) bool {
+func Merge(obj any, patch []byte) bool { return merger{}.all(obj, patch) }
+
+// StrategicMerge is Merge for strategic merge patches. Of lists that are merged it
+// knows how to take texts out of one, as controllers do with finalizers.
+func StrategicMerge(obj any, patch []byte) bool { return merger{strategic: true}.all(obj, patch) }
+
+// merger merges what it is certain of.
+type merger struct{ strategic bool }
+
+func (m merger) all(obj any, patch []byte) bool {
 	var fields map[string]any
 	if findings, err := kjson.UnmarshalStrict(patch, &fields); err != nil || len(findings) > 0 || fields == nil {
 		return false
@@ -30,7 +39,7 @@ func Merge(obj any, patch []byte) bool {
 		return false
 	}
 	v := reflect.ValueOf(obj)
-	return v.Kind() == reflect.Pointer && v.Elem().Kind() == reflect.Struct && mergeStruct(v.Elem(), patch)
+	return v.Kind() == reflect.Pointer && v.Elem().Kind() == reflect.Struct && m.structure(v.Elem(), patch)
 }
 
 var (
@@ -38,8 +47,8 @@ var (
 	unmarshaler = reflect.TypeFor[json.Unmarshaler]()
 )
 
-// mergeValue merges patch, which is valid JSON, into dst.
-func mergeValue(dst reflect.Value, patch json.RawMessage) bool {
+// value merges patch, which is valid JSON, into dst.
+func (m merger) value(dst reflect.Value, patch json.RawMessage) bool {
 	t := dst.Type()
 	switch {
 	case bytes.Equal(patch, jsonNull):
@@ -55,11 +64,11 @@ func mergeValue(dst reflect.Value, patch json.RawMessage) bool {
 		if dst.IsNil() {
 			dst.Set(reflect.New(t.Elem()))
 		}
-		return mergeValue(dst.Elem(), patch)
+		return m.value(dst.Elem(), patch)
 	case reflect.Struct:
-		return mergeStruct(dst, patch)
+		return m.structure(dst, patch)
 	case reflect.Map:
-		return mergeMap(dst, patch)
+		return m.entries(dst, patch)
 	}
 	return false
 }
@@ -108,23 +117,65 @@ func dropNulls(v any) {
 	}
 }
 
-func mergeStruct(dst reflect.Value, patch json.RawMessage) bool {
+func (m merger) structure(dst reflect.Value, patch json.RawMessage) bool {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(patch, &members) != nil {
 		return false
 	}
 	for name, member := range members {
-		f := fieldNamed(dst, name)
-		if !f.IsValid() || !mergeValue(f, member) {
+		if list, ok := strings.CutPrefix(name, takeOut); ok && m.strategic {
+			if _, both := members[list]; both || !without(dst, list, member) {
+				return false
+			}
+			continue
+		}
+		f, tag := fieldNamed(dst, name)
+		if !f.IsValid() || m.strategic && !whole(tag, member) || !m.value(f, member) {
 			return false
 		}
 	}
 	return true
 }
 
+// takeOut is what the name of a directive begins with that takes items out of a list.
+const takeOut = "$deleteFromPrimitiveList/"
+
+// without takes texts out of a list of a struct, if it is one that patches merge.
+func without(dst reflect.Value, name string, texts json.RawMessage) bool {
+	list, tag := fieldNamed(dst, name)
+	var gone []string
+	if !list.IsValid() || list.Type() != reflect.TypeFor[[]string]() || tag.Get(strategy) != "merge" ||
+		bytes.Contains(texts, jsonNull) || json.Unmarshal(texts, &gone) != nil {
+		return false
+	}
+	left := slices.DeleteFunc(slices.Clone(list.Interface().([]string)), func(s string) bool { return slices.Contains(gone, s) })
+	if len(left) == 0 {
+		left = nil
+	}
+	list.Set(reflect.ValueOf(left))
+	return true
+}
+
+// strategy is the tag of fields that are not merged as all others are.
+const strategy = "patchStrategy"
+
+// whole tells whether a strategic patch of a field is one that replaces it, or merges
+// an object member by member.
+func whole(tag reflect.StructTag, patch json.RawMessage) bool {
+	switch {
+	case bytes.Equal(patch, jsonNull):
+		return true
+	case tag.Get(strategy) != "":
+		return false
+	case patch[0] == '[':
+		return !bytes.Contains(patch, []byte(`"$`)) && !bytes.Contains(patch, jsonNull)
+	}
+	return true
+}
+
 // fieldNamed finds the field of a struct, or of a struct inlined in it, that JSON
-// calls name.
-func fieldNamed(v reflect.Value, name string) reflect.Value {
+// calls name, and its tag.
+func fieldNamed(v reflect.Value, name string) (reflect.Value, reflect.StructTag) {
 	t := v.Type()
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -134,18 +185,18 @@ func fieldNamed(v reflect.Value, name string) reflect.Value {
 		tag, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case tag == name:
-			return v.Field(i)
+			return v.Field(i), f.Tag
 		case f.Anonymous && f.Type.Kind() == reflect.Struct && (tag == "" || slices.Contains(strings.Split(options, ","), "inline")):
-			if found := fieldNamed(v.Field(i), name); found.IsValid() {
-				return found
+			if found, tag := fieldNamed(v.Field(i), name); found.IsValid() {
+				return found, tag
 			}
 		}
 	}
-	return reflect.Value{}
+	return reflect.Value{}, ""
 }
 
-// mergeMap merges entries that are no objects themselves.
-func mergeMap(dst reflect.Value, patch json.RawMessage) bool {
+// entries merges those of a map that are no objects themselves.
+func (m merger) entries(dst reflect.Value, patch json.RawMessage) bool {
 	var entries map[string]json.RawMessage
 	t := dst.Type()
 	if t.Key().Kind() != reflect.String || t.Elem().Kind() == reflect.Interface || json.Unmarshal(patch, &entries) != nil {
@@ -155,13 +206,16 @@ func mergeMap(dst reflect.Value, patch json.RawMessage) bool {
 		dst.Set(reflect.MakeMapWithSize(t, len(entries)))
 	}
 	for name, entry := range entries {
+		if m.strategic && strings.HasPrefix(name, "$") {
+			return false
+		}
 		key := reflect.ValueOf(name).Convert(t.Key())
 		if bytes.Equal(entry, jsonNull) {
 			dst.SetMapIndex(key, reflect.Value{})
 			continue
 		}
 		val := reflect.New(t.Elem()).Elem()
-		if entry[0] == '{' || !decodeInto(val, entry) {
+		if entry[0] == '{' || m.strategic && !whole("", entry) || !decodeInto(val, entry) {
 			return false
 		}
 		dst.SetMapIndex(key, val)

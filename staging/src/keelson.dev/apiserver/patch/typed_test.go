@@ -5,6 +5,7 @@ package patch
 
 import (
 	"encoding/json"
+	"maps"
 	"reflect"
 	"testing"
 
@@ -15,7 +16,7 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-const pod = `{"metadata":{"name":"p","labels":{"a":"1","b":"2"},"annotations":{"x":"y"},"creationTimestamp":"2020-01-01T00:00:00Z"},
+const pod = `{"metadata":{"name":"p","finalizers":["a","b","a"],"labels":{"a":"1","b":"2"},"annotations":{"x":"y"},"creationTimestamp":"2020-01-01T00:00:00Z"},
 "spec":{"nodeName":"n","hostNetwork":true,"terminationGracePeriodSeconds":30,"nodeSelector":{"a":"b"},
  "containers":[{"name":"c","image":"i","resources":{"limits":{"cpu":"1"}}}],"securityContext":{"runAsUser":1},"overhead":{"cpu":"100m"},
  "volumes":[{"name":"v","emptyDir":{}}]},
@@ -74,6 +75,61 @@ func TestMergeLikeJSON(t *testing.T) {
 	}
 }
 
+// TestStrategicMergeLikeMaps compares random strategic merge patches of a pod with what
+// the library makes of them.
+func TestStrategicMergeLikeMaps(t *testing.T) {
+	var doc map[string]any
+	if err := json.Unmarshal([]byte(pod), &doc); err != nil {
+		t.Fatal(err)
+	}
+	handled, tookOut := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		changes := randomPatch(t, doc)
+		directive := rapid.IntRange(0, 1).Draw(t, "directive") == 0
+		if directive {
+			meta := rapid.SampledFrom([]map[string]any{
+				{}, {"uid": "u"}, {"labels": map[string]any{"a": nil, "c": "d"}}, {"finalizers": []any{"z"}}, {"generateName": nil, "resourceVersion": "7"},
+			}).Draw(t, "beside")
+			meta = maps.Clone(meta)
+			name := rapid.SampledFrom([]string{
+				"$deleteFromPrimitiveList/finalizers", "$deleteFromPrimitiveList/labels", "$deleteFromPrimitiveList/ownerReferences", "$deleteFromPrimitiveList/none",
+				"$patch", "$retainKeys", "$setElementOrder/finalizers",
+			}).Draw(t, "which")
+			meta[name] = rapid.SampledFrom([]any{[]any{"a"}, []any{"a", "b"}, []any{"c"}, []any{}, []any{nil}, nil, "replace", []any{7}, map[string]any{}}).Draw(t, "of")
+			changes = map[string]any{"metadata": meta}
+		}
+		patch, err := json.Marshal(changes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, from, want := &corev1.Pod{}, &corev1.Pod{}, &corev1.Pod{}
+		for _, p := range []*corev1.Pod{got, from} {
+			if err := json.Unmarshal([]byte(pod), p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		odd := false
+		err = Strategic(from, want, patch, Strict{Mode: metav1.FieldValidationWarn, Warn: func([]error) { odd = true }})
+		if !StrategicMerge(got, patch) {
+			return
+		}
+		if handled++; directive {
+			tookOut++
+		}
+		if err != nil || odd {
+			t.Fatalf("took %s, which is %v", patch, err)
+		}
+		g, _ := json.Marshal(got)
+		w, _ := json.Marshal(want)
+		if string(g) != string(w) {
+			t.Fatalf("%s:\ngot  %s\nwant %s", patch, g, w)
+		}
+	})
+	if handled == 0 || tookOut == 0 {
+		t.Errorf("%d patches were handled, %d with a directive", handled, tookOut)
+	}
+}
+
 // randomPatch names some members of doc, and some that it has not.
 func randomPatch(t *rapid.T, doc map[string]any) map[string]any {
 	patch := map[string]any{}
@@ -110,6 +166,31 @@ func TestMergeGivesUp(t *testing.T) {
 			}
 		})
 	}
+}
+
+// BenchmarkFinalizer takes a finalizer from a pod, as the one that counts the pods of jobs does.
+func BenchmarkFinalizer(b *testing.B) {
+	patch := []byte(`{"metadata":{"uid":"u","$deleteFromPrimitiveList/finalizers":["a"]}}`)
+	cur := &corev1.Pod{}
+	if err := json.Unmarshal([]byte(pod), cur); err != nil {
+		b.Fatal(err)
+	}
+	b.Run("typed", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if !StrategicMerge(cur.DeepCopy(), patch) {
+				b.Fatal("gave up")
+			}
+		}
+	})
+	b.Run("maps", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := Strategic(cur, &corev1.Pod{}, patch, Strict{Mode: metav1.FieldValidationStrict}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 }
 
 func BenchmarkMerge(b *testing.B) {

@@ -144,8 +144,8 @@ func (pp *patching) json(ctx context.Context, cur resource.Object) (resource.Obj
 	if cur == nil {
 		return nil, apierrors.NewNotFound(pp.r.row.GroupResource(), pp.p.Name)
 	}
-	if pp.p.Type == types.MergePatchType && !pp.r.dynamic() && (pp.v == nil || pp.v.FromStorage == nil) {
-		if obj := cur.DeepCopyObject().(resource.Object); patch.Merge(obj, pp.p.Data) && pp.r.readable(obj) == nil {
+	if pp.p.Type == types.MergePatchType {
+		if obj, ok := pp.typed(cur, patch.Merge); ok {
 			return pp.finish(ctx, obj, cur)
 		}
 	}
@@ -165,6 +165,15 @@ func (pp *patching) json(ctx context.Context, cur resource.Object) (resource.Obj
 		return nil, err
 	}
 	return pp.finish(ctx, out, cur)
+}
+
+// typed merges the patch into a copy of cur, if that is its type and merge is certain.
+func (pp *patching) typed(cur resource.Object, merge func(obj any, patch []byte) bool) (resource.Object, bool) {
+	if pp.r.dynamic() || pp.v != nil && pp.v.FromStorage != nil {
+		return nil, false
+	}
+	obj := cur.DeepCopyObject().(resource.Object)
+	return obj, merge(obj, pp.p.Data) && pp.r.readable(obj) == nil
 }
 
 // decode reads a patched document, which must still be of the request's kind.
@@ -252,6 +261,9 @@ func (pp *patching) said(got schema.GroupVersionKind) schema.GroupVersionKind {
 func (pp *patching) strategic(ctx context.Context, cur resource.Object) (resource.Object, error) {
 	if cur == nil {
 		return nil, apierrors.NewNotFound(pp.r.row.GroupResource(), pp.p.Name)
+	}
+	if obj, ok := pp.typed(cur, patch.StrategicMerge); ok {
+		return pp.finish(ctx, obj, cur)
 	}
 	versioned, err := pp.versioned(cur)
 	if err != nil {
