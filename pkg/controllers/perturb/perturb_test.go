@@ -66,7 +66,11 @@ func compare(t *testing.T, s perturb.Scenario) {
 	if *explain {
 		t.Logf("undisturbed:\n%s\n%s", strings.Join(want.Trace, "\n"), strings.Join(want.State, "\n"))
 	}
+	run := slices.Clone(s.Found)
 	for seed := *first; seed < *first+*seeds; seed++ {
+		run = append(run, seed)
+	}
+	for _, seed := range run {
 		got, err := c.Run(s, seed, log)
 		if *explain {
 			t.Logf("seed %d: disturbed:\n%s\nwritten:\n%s", seed, strings.Join(got.Faults, "\n"), strings.Join(got.Trace, "\n"))

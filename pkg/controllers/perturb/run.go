@@ -34,6 +34,8 @@ type Scenario struct {
 	Kinds []schema.GroupVersionResource
 	// Ignore takes from an object what may differ.
 	Ignore func(*unstructured.Unstructured)
+	// Found are seeds that have failed once, and are run always.
+	Found []uint64
 	// Spare are disturbances that do not happen, each a fault and a call.
 	Spare []string
 	// Settle is how long it takes at most until everything is done after the

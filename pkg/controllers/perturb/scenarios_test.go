@@ -79,6 +79,8 @@ type row struct {
 	settle  time.Duration
 	spare   []string
 	serve   string
+	// found are seeds that failed once.
+	found []uint64
 }
 
 const podKinds = "v1/pods"
@@ -92,7 +94,7 @@ func rows(t *testing.T) []row {
 	key := privateKey(t)
 	return []row{
 		{members: of(serviceaccount.Name), kinds: "v1/serviceaccounts"},
-		{members: of(rootca.Name), kinds: "v1/configmaps", options: controller.Options{RootCA: []byte("-----BEGIN CERTIFICATE-----\n")}},
+		{members: of(rootca.Name), kinds: "v1/configmaps", options: controller.Options{RootCA: []byte("-----BEGIN CERTIFICATE-----\n")}, found: []uint64{486, 575, 624, 861}},
 		{members: of(tokensecret.Name), kinds: "v1/secrets v1/serviceaccounts", options: controller.Options{TokenKey: key}, ignore: without("data", "token")},
 		{members: of(nodeipam.Name), kinds: "v1/nodes", options: controller.Options{
 			AllocateNodeCIDRs: true, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/22")}, NodeMasks: []int{24},
@@ -148,7 +150,7 @@ func scenarios(t *testing.T) map[string]perturb.Scenario {
 	out := map[string]perturb.Scenario{}
 	for _, r := range rows(t) {
 		s := perturb.Scenario{
-			Kubelet: r.kubelet, Ignore: r.ignore, Options: r.options, Script: script(r.members[0]), Also: r.also, Settle: r.settle, Check: r.check, Spare: r.spare,
+			Kubelet: r.kubelet, Ignore: r.ignore, Options: r.options, Script: script(r.members[0]), Also: r.also, Settle: r.settle, Check: r.check, Spare: r.spare, Found: r.found,
 		}
 		if r.serve != "" {
 			s.Serve = map[string]bool{r.serve: true}

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,6 +29,9 @@ const (
 	description           = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. " +
 		"No other usage is guaranteed across distributions of Kubernetes clusters."
 )
+
+// recheck is after how long it is looked whether the cache shows what was made.
+const recheck = time.Minute
 
 // Controller implements controller.Controller.
 type Controller struct {
@@ -75,7 +79,9 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: configMap, Annotations: map[string]string{descriptionAnnotation: description}},
 			Data:       data,
 		}, metav1.CreateOptions{})
-		if apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
+		if err == nil || apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
+			// It may go before the cache has shown that it came, and then nobody would be told.
+			c.loop.AddAfter(namespace, recheck)
 			return nil
 		}
 	case err == nil && !(maps.Equal(cm.Data, data) && len(cm.BinaryData) == 0 && cm.Annotations[descriptionAnnotation] != ""):
