@@ -37,7 +37,7 @@ func (f flags) GetFlagz() map[string]string { return f }
 // addZPages serves the pages that tell people what the server is: its flags and
 // its state.
 func (m *mux) addZPages(values map[string]string) {
-	const release = major + "." + minor
+	const release = daemon.Major + "." + daemon.Minor
 	flagz.Install(m, componentName, flags(values))
 	paths := append(slices.Collect(maps.Keys(m.exact)), "/statusz")
 	version := compatibility.NewEffectiveVersionFromString(daemon.Version, release, release)

@@ -54,9 +54,25 @@ func Parse(fs *pflag.FlagSet, args []string) error {
 	return nil
 }
 
-// NewMetrics returns a registry that has the metrics of Go and of the process.
+// NewMetrics returns a registry that has the metrics of Go, of the process and of
+// how it was built.
 func NewMetrics() *prometheus.Registry {
 	r := prometheus.NewRegistry()
-	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo())
 	return r
+}
+
+// buildInfo is Kubernetes' metric of that.
+func buildInfo() prometheus.Collector {
+	v := VersionInfo()
+	g := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "kubernetes_build_info",
+		Help: "[BETA] A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build date, Go version, and compiler from which Kubernetes was built, and platform on which it is running.",
+		ConstLabels: prometheus.Labels{
+			"major": v.Major, "minor": v.Minor, "git_version": v.GitVersion, "git_commit": v.GitCommit, "git_tree_state": v.GitTreeState,
+			"build_date": v.BuildDate, "go_version": v.GoVersion, "compiler": v.Compiler, "platform": v.Platform,
+		},
+	})
+	g.Set(1)
+	return g
 }

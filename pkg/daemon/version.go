@@ -3,9 +3,41 @@
 
 package daemon
 
+import (
+	"runtime"
+	"runtime/debug"
+
+	"k8s.io/apimachinery/pkg/version"
+)
+
 // The release of Kubernetes whose contract the processes keep.
 const (
 	Major, Minor, Patch = "1", "36", "6"
 	// Version is what every process says it is.
 	Version = "v" + Major + "." + Minor + "." + Patch + "+keelson"
 )
+
+// VersionInfo is what /version answers.
+func VersionInfo() version.Info {
+	info := version.Info{
+		Major: Major, Minor: Minor,
+		EmulationMajor: Major, EmulationMinor: Minor,
+		MinCompatibilityMajor: Major, MinCompatibilityMinor: "35",
+		GitVersion: Version, BuildDate: "1970-01-01T00:00:00Z",
+		GoVersion: runtime.Version(), Compiler: runtime.Compiler,
+		Platform: runtime.GOOS + "/" + runtime.GOARCH,
+	}
+	if build, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range build.Settings {
+			switch s.Key {
+			case "vcs.revision":
+				info.GitCommit = s.Value
+			case "vcs.time":
+				info.BuildDate = s.Value
+			case "vcs.modified":
+				info.GitTreeState = map[string]string{"true": "dirty", "false": "clean"}[s.Value]
+			}
+		}
+	}
+	return info
+}
