@@ -199,7 +199,7 @@ func (a *assembly) buildAdmission(ctx context.Context) error {
 		Enable: a.cfg.EnableAdmission, Disable: a.cfg.DisableAdmission,
 		Client: a.self.client, Dynamic: a.self.dynamic, Informers: a.self.informers,
 		Authorizer: a.authz, Graph: a.graph, Clock: a.server.deps.Clock, Log: a.server.log, Metrics: a.server.deps.Metrics,
-		Mapper: a.mapper, EndpointRouting: a.cfg.AggregatorRouting, Outbound: policy,
+		Mapper: a.mapper, EndpointRouting: a.cfg.AggregatorRouting, Outbound: policy, Tracing: a.server.tracing,
 		AllowPrivileged: a.cfg.AllowPrivileged, ConfigFile: a.cfg.AdmissionConfig, Drained: ctx.Done(),
 	})
 	return err
@@ -310,6 +310,7 @@ func (a *assembly) buildHandler() error {
 		Serializer: serializer.NewCodecFactory(a.scheme).WithoutConversion(), WriteError: rest.WriteError,
 		RequestTimeout: a.cfg.RequestTimeout, MaxReadsInFlight: a.cfg.MaxReads, MaxWrites: a.cfg.MaxWrites, Fairness: a.fairness,
 		Clock: s.deps.Clock, Log: s.log, Metrics: metrics, InFlight: s.inFlight,
+		Spans: s.tracing.Provider(),
 	}
 	if s.audit != nil {
 		cfg.Audit = &filters.Audit{Policy: s.audit.Policy, Sink: s.audit.Sink}

@@ -25,7 +25,7 @@ func (a *assembly) newCustomResources() (*customresources.Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	converters, err := conversion.NewCRConverterFactory(services, admission.Callers(policy))
+	converters, err := conversion.NewCRConverterFactory(services, admission.Callers(policy, a.server.tracing))
 	if err != nil {
 		return nil, fmt.Errorf("conversion of custom resources: %w", err)
 	}

@@ -66,6 +66,7 @@ type Server struct {
 	signer      *satoken.External // nil: tokens are signed in here
 	keyServers  []health.Check    // whether they answer
 	audit       *audit.Log        // nil: nothing is taken down
+	tracing     *daemon.Tracing   // nil: there are no spans
 
 	inFlight  *filters.InFlight
 	inherited []net.Listener
@@ -130,6 +131,9 @@ func (s *Server) load() error {
 	if err != nil {
 		return err
 	}
+	if s.tracing, err = newTracing(s.cfg.TracingConfig); err != nil {
+		return err
+	}
 	if s.serving, err = newServing(&s.cfg, cas, s.deps.Clock, s.log); err != nil {
 		return err
 	}
@@ -165,6 +169,7 @@ func (s *Server) Run(ctx context.Context) error {
 	// What serves requests outlives ctx, until they have drained.
 	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var background sync.WaitGroup
+	defer s.endTracing(ctx)
 	defer background.Wait()
 	defer stop()
 
@@ -174,14 +179,14 @@ func (s *Server) Run(ctx context.Context) error {
 	kvs, closer := s.deps.KV, io.Closer(nil)
 	if kvs == nil {
 		var err error
-		if kvs, closer, err = openKV(ctx, &s.cfg, s.deps.Clock, s.log); err != nil {
+		if kvs, closer, err = s.openKV(ctx); err != nil {
 			return err
 		}
 		defer closer.Close() // the process ends: etcd recovers from its log
 	}
 	defer background.Wait()
 	defer stop()
-	values, sealed, err := s.openEncryption(inner, kvs)
+	values, sealed, err := s.openEncryption(inner, s.traced(kvs))
 	if err != nil {
 		return err
 	}

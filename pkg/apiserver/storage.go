@@ -7,13 +7,11 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"keelson.dev/api/clock"
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
@@ -21,20 +19,19 @@ import (
 	"keelson.dev/apiserver/store/kv/etcd"
 	"keelson.dev/apiserver/transcode"
 	"keelson.dev/keelson/pkg/api"
-	"keelson.dev/keelson/pkg/apiserver/config"
 	"keelson.dev/keelson/pkg/apiserver/encryption"
 )
 
-// openKV opens the key-value store that cfg names. close stops it, if it is ours.
-func openKV(ctx context.Context, cfg *config.Config, clk clock.Clock, log *slog.Logger) (s kv.Store, closer io.Closer, err error) {
-	if len(cfg.EtcdServers) > 0 {
+// openKV opens the key-value store that the configuration names.
+func (s *Server) openKV(ctx context.Context) (kv.Store, io.Closer, error) {
+	if cfg := &s.cfg; len(cfg.EtcdServers) > 0 {
 		e, err := etcd.Dial(etcd.External{
 			Endpoints: cfg.EtcdServers, CAFile: cfg.EtcdCAFile, CertFile: cfg.EtcdCertFile, KeyFile: cfg.EtcdKeyFile,
-			Clock: clk, Log: log,
+			Options: s.tracing.Dial(), Clock: s.deps.Clock, Log: s.log,
 		})
 		return e, e, wrap("etcd client", err)
 	}
-	e, err := etcd.Start(ctx, etcd.Embedded{Dir: cfg.DataDir, Clock: clk, Log: log})
+	e, err := etcd.Start(ctx, etcd.Embedded{Dir: s.cfg.DataDir, Clock: s.deps.Clock, Log: s.log})
 	return e, e, wrap("embedded etcd", err)
 }
 

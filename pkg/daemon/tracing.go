@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 	"google.golang.org/grpc"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/rest"
 	"k8s.io/component-base/tracing"
@@ -66,8 +67,35 @@ func (t *Tracing) Dial() []grpc.DialOption {
 // Client has the requests of an API client be spans.
 func (t *Tracing) Client(c *rest.Config) {
 	if t != nil {
-		c.Wrap(tracing.WrapperFor(t.provider))
+		c.Wrap(t.RoundTripper)
 	}
+}
+
+// RoundTripper has the requests that rt makes be spans.
+func (t *Tracing) RoundTripper(rt http.RoundTripper) http.RoundTripper {
+	if t == nil {
+		return rt
+	}
+	return &tracedTransport{tracing.WrapperFor(t.provider)(rt), rt}
+}
+
+// tracedTransport makes spans of requests, and lets others see whose they are.
+type tracedTransport struct {
+	http.RoundTripper
+	inner http.RoundTripper
+}
+
+var _ utilnet.RoundTripperWrapper = &tracedTransport{}
+
+// WrappedRoundTripper is what makes the requests.
+func (t *tracedTransport) WrappedRoundTripper() http.RoundTripper { return t.inner }
+
+// Provider makes the tracers of libraries; nil if there is no tracing.
+func (t *Tracing) Provider() trace.TracerProvider {
+	if t == nil {
+		return nil
+	}
+	return t.provider
 }
 
 // Handler has the requests to a server be spans of that name.

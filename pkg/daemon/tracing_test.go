@@ -5,74 +5,36 @@ package daemon
 
 import (
 	"context"
-	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 
-	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	tracingapi "k8s.io/component-base/tracing/api/v1"
+
+	"keelson.dev/keelson/pkg/daemon/tracetest"
 )
 
-// spans is a collector that keeps what it is sent.
-type spans struct {
-	collector.UnimplementedTraceServiceServer
-	mu   sync.Mutex
-	sent []*collector.ExportTraceServiceRequest
-}
-
-func (s *spans) Export(_ context.Context, r *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.sent = append(s.sent, r)
-	return &collector.ExportTraceServiceResponse{}, nil
-}
-
-// names are those of the spans, each with that of the span that it is part of.
-func (s *spans) names(t *testing.T) map[string]string {
+// parents are the names of spans, each with that of the span that it is part of.
+func parents(t *testing.T, spans []tracetest.Span) map[string]string {
 	t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	byID, parent, out := map[string]string{}, map[string]string{}, map[string]string{}
-	for _, r := range s.sent {
-		for _, of := range r.ResourceSpans {
-			var about []string
-			for _, a := range of.Resource.Attributes {
-				about = append(about, a.Key+"="+a.Value.GetStringValue())
-			}
-			if got := strings.Join(about, " "); got != "host.name=n1 service.name=kubelet" {
-				t.Errorf("spans are of %s", got)
-			}
-			for _, scope := range of.ScopeSpans {
-				for _, span := range scope.Spans {
-					byID[string(span.SpanId)], parent[span.Name] = span.Name, string(span.ParentSpanId)
-				}
-			}
+	byID, out := map[string]string{}, map[string]string{}
+	for _, s := range spans {
+		byID[s.ID] = s.Name
+		if s.Process != "host.name=n1 service.name=kubelet" {
+			t.Errorf("span %s is of %s", s.Name, s.Process)
 		}
 	}
-	for name, id := range parent {
-		out[name] = byID[id]
+	for _, s := range spans {
+		out[s.Name] = byID[s.Parent]
 	}
 	return out
-}
-
-// serve has a gRPC server listen on an address of the machine's own, and returns it.
-func serve(t *testing.T, register func(*grpc.Server), options ...grpc.ServerOption) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := grpc.NewServer(options...)
-	register(s)
-	go func() { _ = s.Serve(l) }()
-	t.Cleanup(s.Stop)
-	return l.Addr().String()
 }
 
 // TestTracing: what is done and what is asked of others for it arrive at the collector as one trace, which goes on at the others.
@@ -85,16 +47,15 @@ func TestTracing(t *testing.T) {
 		"nothing":   {0, map[string]string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			received := &spans{}
-			endpoint := serve(t, func(s *grpc.Server) { collector.RegisterTraceServiceServer(s, received) })
+			received := tracetest.Start(t)
 			var carried string
-			other := serve(t, func(s *grpc.Server) { grpc_health_v1.RegisterHealthServer(s, health.NewServer()) },
+			other := tracetest.Serve(t, func(s *grpc.Server) { grpc_health_v1.RegisterHealthServer(s, health.NewServer()) },
 				grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 					md, _ := metadata.FromIncomingContext(ctx)
 					carried = strings.Join(md.Get("traceparent"), "")
 					return handler(ctx, req)
 				}))
-			tracing, err := NewTracing(t.Context(), &tracingapi.TracingConfiguration{Endpoint: &endpoint, SamplingRatePerMillion: &tc.rate}, "kubelet", "n1")
+			tracing, err := NewTracing(t.Context(), &tracingapi.TracingConfiguration{Endpoint: &received.Endpoint, SamplingRatePerMillion: &tc.rate}, "kubelet", "n1")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -111,7 +72,7 @@ func TestTracing(t *testing.T) {
 			if err := tracing.Shutdown(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			got := received.names(t)
+			got := parents(t, received.Spans())
 			if len(got) != len(tc.want) {
 				t.Errorf("spans %v, want %v", got, tc.want)
 			}
@@ -141,5 +102,37 @@ func TestNoTracing(t *testing.T) {
 		if _, err := NewTracing(t.Context(), c, "kubelet", "n1"); err == nil || !strings.HasPrefix(err.Error(), "tracing.") {
 			t.Errorf("error %v", err)
 		}
+	}
+}
+
+// TestTracedRequests: who is asked over HTTP is told of the trace, and what asks can still be seen for what it is.
+func TestTracedRequests(t *testing.T) {
+	var carried string
+	other := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { carried = r.Header.Get("Traceparent") }))
+	defer other.Close()
+	received := tracetest.Start(t)
+	rate := int32(1_000_000)
+	tracing, err := NewTracing(t.Context(), &tracingapi.TracingConfiguration{Endpoint: &received.Endpoint, SamplingRatePerMillion: &rate}, "kubelet", "n1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tracing.Shutdown(t.Context()) }()
+	ctx, span := tracing.Tracer("test").Start(t.Context(), "x")
+	defer span.End()
+	rt := tracing.RoundTripper(other.Client().Transport)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, other.URL, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := rt.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if id := span.SpanContext().TraceID().String(); !strings.Contains(carried, id) {
+		t.Errorf("the other was told %q, which is not trace %s", carried, id)
+	}
+	if c, err := utilnet.TLSClientConfig(rt); err != nil || c == nil || c.RootCAs == nil {
+		t.Errorf("configuration of what asks: %v, %v", c, err)
 	}
 }

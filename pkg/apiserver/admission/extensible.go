@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"keelson.dev/keelson/pkg/apiserver/admission/webhooks"
+	"keelson.dev/keelson/pkg/daemon"
 	"keelson.dev/keelson/pkg/outbound"
 )
 
@@ -104,7 +105,7 @@ func webhookInitializer(deps Deps, book *webhooks.Book) (admission.PluginInitial
 	if err != nil {
 		return nil, err
 	}
-	callers := Callers(deps.Outbound)
+	callers := Callers(deps.Outbound, deps.Tracing)
 	kept := func(of webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver {
 		return book.Wrap(callers(of))
 	}
@@ -113,12 +114,13 @@ func webhookInitializer(deps Deps, book *webhooks.Book) (admission.PluginInitial
 
 // Callers is how webhooks are called: at addresses that the policy allows, at
 // no other because the one that was called says so, and with an end to what they answer.
-func Callers(p outbound.Policy) webhook.AuthenticationInfoResolverWrapper {
+func Callers(p outbound.Policy, t *daemon.Tracing) webhook.AuthenticationInfoResolverWrapper {
 	dialer := outbound.NewDialer(p)
 	harden := func(c *rest.Config, err error) (*rest.Config, error) {
 		if err != nil {
 			return nil, err
 		}
+		t.Client(c)
 		c.Wrap(outbound.NoRedirects)
 		c.Wrap(webhooks.Bounded)
 		if p.Restricts() {

@@ -34,6 +34,7 @@ import (
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/apiserver/admission/webhooks"
 	"keelson.dev/keelson/pkg/apiserver/nodeauth"
+	"keelson.dev/keelson/pkg/daemon"
 	"keelson.dev/keelson/pkg/outbound"
 )
 
@@ -54,7 +55,9 @@ type Deps struct {
 	// EndpointRouting reaches webhooks by endpoints instead of cluster IPs.
 	EndpointRouting bool
 	// Outbound says which addresses webhooks may have.
-	Outbound        outbound.Policy
+	Outbound outbound.Policy
+	// Tracing is where the spans of calls go; nil: nowhere.
+	Tracing         *daemon.Tracing
 	AllowPrivileged bool
 	// ConfigFile is an AdmissionConfiguration; empty: plugins keep their defaults.
 	ConfigFile string

@@ -38,6 +38,7 @@ import (
 	remotestatus "k8s.io/kube-aggregator/pkg/controllers/status/remote"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/daemon"
 	"keelson.dev/keelson/pkg/outbound"
 )
 
@@ -58,6 +59,8 @@ type Config struct {
 	Resolver Resolver
 	// Outbound says which addresses extension servers may have.
 	Outbound outbound.Policy
+	// Tracing is where the spans of requests to extension servers go; nil: nowhere.
+	Tracing *daemon.Tracing
 	// Own are the built-in groups and versions.
 	Own []schema.GroupVersion
 	// Served answer groups and versions beside those, unless an APIService names a service for them.

@@ -16,6 +16,8 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
 	"k8s.io/kube-aggregator/pkg/controllers/status/remote"
+
+	"keelson.dev/keelson/pkg/daemon"
 )
 
 // Resolver finds the address of a service's port.
@@ -48,13 +50,14 @@ type carrier struct {
 	resolver  Resolver
 	transport http.RoundTripper
 	// broken is why there is no transport.
-	broken error
+	broken  error
+	tracing *daemon.Tracing
 }
 
 func (a *Aggregator) newCarrier(s *apiregistrationv1.APIService) *carrier {
 	c := &carrier{
 		name: s.Name, gv: schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version},
-		service: locationOf(s.Spec.Service), resolver: a.cfg.Resolver,
+		service: locationOf(s.Spec.Service), resolver: a.cfg.Resolver, tracing: a.cfg.Tracing,
 		available: helper.IsAPIServiceConditionTrue(s, apiregistrationv1.Available),
 	}
 	cert, key := a.identity()
@@ -89,14 +92,15 @@ func (c *carrier) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	target := &url.URL{Scheme: "https", Host: at.Host, Path: r.URL.Path, RawQuery: r.URL.Query().Encode()}
 	out, cancel := proxyutil.NewRequestForProxy(target, r)
 	defer cancel()
+	rt := transport.NewAuthProxyRoundTripper(u.GetName(), u.GetUID(), u.GetGroups(), u.GetExtra(), c.transport)
 	upgrade := httpstream.IsUpgradeRequest(r)
 	if upgrade {
 		// An upgraded connection is dialled past the round tripper.
 		transport.SetAuthProxyHeaders(out, u.GetName(), u.GetUID(), u.GetGroups(), u.GetExtra())
+	} else {
+		rt = c.tracing.RoundTripper(rt)
 	}
-	carry := proxy.NewUpgradeAwareHandler(target,
-		transport.NewAuthProxyRoundTripper(u.GetName(), u.GetUID(), u.GetGroups(), u.GetExtra(), c.transport),
-		true, upgrade, failure{})
+	carry := proxy.NewUpgradeAwareHandler(target, rt, true, upgrade, failure{})
 	carry.RejectForwardingRedirects = true
 	carry.ServeHTTP(w, out)
 }

@@ -101,6 +101,9 @@ type Config struct {
 	// Transport is how connections are made.
 	Transport Transport
 
+	// TracingConfig is the file that says where spans of requests go; empty: nowhere.
+	TracingConfig string
+
 	// Verbosity of the log, as klog's -v.
 	Verbosity int
 }

@@ -69,6 +69,7 @@ func (c *Config) addServing(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.PriorityAndFairness, "enable-priority-and-fairness", c.PriorityAndFairness, "share the limits of requests in flight between flows, by FlowSchemas and PriorityLevelConfigurations")
 	fs.Var((*switches)(&c.RuntimeConfig), "runtime-config", "APIs to serve beside those that always are: GROUP/VERSION=true or GROUP/VERSION/RESOURCE=true, api/alpha=true, api/beta=true or api/all=true, separated by commas")
 	fs.BoolVar(&c.Profiling, "profiling", c.Profiling, "serve /debug/pprof")
+	fs.StringVar(&c.TracingConfig, "tracing-config-file", "", "TracingConfiguration: where spans of requests go")
 	fs.IntVarP(&c.Verbosity, "v", "v", 0, "verbosity of the log")
 }
 

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -42,6 +43,8 @@ type Config struct {
 	Metrics  *Metrics
 	// Audit takes down requests; nil: nobody does.
 	Audit *Audit
+	// Spans makes a span of each request; nil: there are none.
+	Spans trace.TracerProvider
 	// InFlight counts ordinary requests, which a shutdown waits for.
 	InFlight *InFlight
 }
@@ -61,6 +64,7 @@ func Chain(api http.Handler, cfg Config) http.Handler {
 	}
 	h = impersonation.WithConstrainedImpersonation(h, cfg.Authorizer, cfg.Serializer)
 	h = withAudit(h, cfg)
+	h = withTracing(h, cfg)
 	h = withAuthentication(h, cfg)
 	h = withWarnings(h)
 	h = withDeadline(h, cfg)
@@ -76,7 +80,7 @@ func Chain(api http.Handler, cfg Config) http.Handler {
 // Trusted is the part of the chain that requests of the process itself pass:
 // they come with a user, and are not limited.
 func Trusted(api http.Handler, cfg Config) http.Handler {
-	h := withWarnings(api)
+	h := withTracing(withWarnings(api), cfg)
 	if cfg.Audit != nil {
 		h = anew(withAuditID(withRequestInfo(withAudit(h, cfg), cfg), cfg))
 		return withRecovery(h, cfg)

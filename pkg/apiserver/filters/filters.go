@@ -110,6 +110,17 @@ func timeout(r *http.Request, limit time.Duration) (time.Duration, error) {
 // bounds and deduplicates them.
 func withWarnings(next http.Handler) http.Handler { return genericfilters.WithWarningRecorder(next) }
 
+// withTracing makes a span of each request of somebody who is known. A trace that
+// it comes with goes on, sampled or not, if the user is trusted with that decision
+// (system:masters, system:monitoring); else the span begins one of its own that
+// only refers to it.
+func withTracing(next http.Handler, cfg Config) http.Handler {
+	if cfg.Spans == nil {
+		return next
+	}
+	return genericfilters.WithTracing(next, cfg.Spans)
+}
+
 func withAuthentication(next http.Handler, cfg Config) http.Handler {
 	refuse := refused(cfg)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"keelson.dev/api/clock"
 )
@@ -28,8 +29,10 @@ const (
 type External struct {
 	Endpoints                 []string
 	CAFile, CertFile, KeyFile string
-	Clock                     clock.Clock
-	Log                       *slog.Logger
+	// Options are how to dial, beside.
+	Options []grpc.DialOption
+	Clock   clock.Clock
+	Log     *slog.Logger
 }
 
 // Dial returns a store on an etcd cluster. It does not wait for the cluster:
@@ -42,6 +45,7 @@ func Dial(e External) (*Store, error) {
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints:            e.Endpoints,
 		TLS:                  tlsConfig,
+		DialOptions:          e.Options,
 		DialTimeout:          dialTimeout,
 		DialKeepAliveTime:    keepaliveTime,
 		DialKeepAliveTimeout: keepaliveTimeout,

@@ -1,0 +1,121 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/apis/apiserver/install"
+
+	"keelson.dev/apiserver/store/kv"
+	"keelson.dev/keelson/pkg/daemon"
+)
+
+// newTracing is the tracing that a file asks for, a TracingConfiguration in any of
+// the versions that Kubernetes has; none without a file.
+func newTracing(file string) (*daemon.Tracing, error) {
+	if file == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("tracing configuration: %w", err)
+	}
+	scheme := runtime.NewScheme()
+	install.Install(scheme)
+	var c apiserver.TracingConfiguration
+	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDecoder()
+	if err := runtime.DecodeInto(decoder, data, &c); err != nil {
+		return nil, fmt.Errorf("tracing configuration %s: %w", file, err)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("tracing: %w", err)
+	}
+	// Its connection to the collector lives until Shutdown.
+	return daemon.NewTracing(context.Background(), &c.TracingConfiguration, "apiserver", host)
+}
+
+// endTracing hands the last spans over.
+func (s *Server) endTracing(ctx context.Context) {
+	if err := s.tracing.Shutdown(ctx); err != nil {
+		s.log.Info("Last spans are lost", "err", err)
+	}
+}
+
+// traced has the calls of inner that are made for requests be spans, where there are any.
+func (s *Server) traced(inner kv.Store) kv.Store {
+	if s.tracing == nil {
+		return inner
+	}
+	return tracedStore{inner}
+}
+
+// tracedStore has each call of the store below it that is made for a traced request
+// be a span of it. What the server does by itself, such as watching, is none.
+type tracedStore struct{ kv.Store }
+
+// span begins one, unless nobody would see it. What it returns ends it.
+func (tracedStore) span(ctx context.Context, name, key string) (context.Context, func(*error)) {
+	parent := trace.SpanFromContext(ctx)
+	if !parent.IsRecording() {
+		return ctx, func(*error) {}
+	}
+	ctx, span := parent.TracerProvider().Tracer("keelson.dev/keelson/pkg/apiserver").
+		Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attribute.String("key", key)))
+	return ctx, func(err *error) {
+		if *err != nil {
+			span.RecordError(*err)
+			span.SetStatus(codes.Error, (*err).Error())
+		}
+		span.End()
+	}
+}
+
+// Get implements kv.Store.
+func (s tracedStore) Get(ctx context.Context, key string) (_ *kv.Item, _ int64, err error) {
+	ctx, end := s.span(ctx, "etcd Get", key)
+	defer end(&err)
+	return s.Store.Get(ctx, key)
+}
+
+// Range implements kv.Store.
+func (s tracedStore) Range(ctx context.Context, opts kv.RangeOptions) (_ kv.RangeResult, err error) {
+	ctx, end := s.span(ctx, "etcd Range", opts.Prefix)
+	defer end(&err)
+	return s.Store.Range(ctx, opts)
+}
+
+// Put implements kv.Store.
+func (s tracedStore) Put(ctx context.Context, key string, value []byte, expect, ttl int64) (_ kv.WriteResult, err error) {
+	ctx, end := s.span(ctx, "etcd Put", key)
+	defer end(&err)
+	return s.Store.Put(ctx, key, value, expect, ttl)
+}
+
+// Delete implements kv.Store.
+func (s tracedStore) Delete(ctx context.Context, key string, expect int64) (_ kv.WriteResult, err error) {
+	ctx, end := s.span(ctx, "etcd Delete", key)
+	defer end(&err)
+	return s.Store.Delete(ctx, key, expect)
+}
+
+// WriteAll implements kv.Store.
+func (s tracedStore) WriteAll(ctx context.Context, changes []kv.Change) (_ kv.WriteResult, err error) {
+	first := ""
+	if len(changes) > 0 {
+		first = changes[0].Key
+	}
+	ctx, end := s.span(ctx, "etcd WriteAll", first)
+	defer end(&err)
+	return s.Store.WriteAll(ctx, changes)
+}

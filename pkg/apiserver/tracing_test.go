@@ -1,0 +1,129 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"keelson.dev/keelson/pkg/apiserver"
+	"keelson.dev/keelson/pkg/apiserver/config"
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+	"keelson.dev/keelson/pkg/daemon/tracetest"
+)
+
+// tracingConfig is the file that has spans sent to a collector.
+func tracingConfig(t *testing.T, endpoint string, rate int) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "tracing.yaml")
+	text := fmt.Sprintf("apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nendpoint: %s\nsamplingRatePerMillion: %d\n", endpoint, rate)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// TestTracing: requests and what they ask of storage are spans. Whether a trace that
+// a request comes with is followed is not for everybody to say.
+func TestTracing(t *testing.T) {
+	const trusted, other = "0af7651916cd43dd8448eb211c80319c", "1af7651916cd43dd8448eb211c80319c"
+	for name, tc := range map[string]struct {
+		etcd   bool
+		rate   int
+		linked bool // the other's request is a trace of its own
+	}{
+		"what is asked for": {false, 0, false},
+		"all":               {true, 1_000_000, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			collector := tracetest.Start(t)
+			file := tracingConfig(t, collector.Endpoint, tc.rate)
+			s := testserver.Start(t, testserver.Options{Etcd: tc.etcd, Configure: func(c *config.Config) { c.TracingConfig = file }})
+			create := func(c *rest.Config, name, trace string, code int) {
+				t.Helper()
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"/api/v1/namespaces/default/configmaps", strings.NewReader(`{"metadata":{"name":"`+name+`"}}`))
+				if err != nil {
+					t.Fatal(err)
+				}
+				req.Header.Set("Content-Type", "application/json")
+				req.Header.Set("Traceparent", "00-"+trace+"-b7ad6b7169203331-01")
+				client, err := rest.HTTPClientFor(c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp, err := client.Do(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = resp.Body.Close() }()
+				if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != code {
+					t.Fatalf("%s (%v), want %d", resp.Status, err, code)
+				}
+			}
+			create(s.Config, "a", trusted, http.StatusCreated)
+			create(s.UserConfig(t, "u"), "b", other, http.StatusForbidden)
+			create(s.TokenConfig("nobody's"), "c", other, http.StatusUnauthorized)
+			s.Stop(t)
+
+			var request tracetest.Span
+			linked := 0
+			spans := collector.Spans()
+			for _, span := range spans {
+				if !strings.Contains(span.Process, "service.name=apiserver") {
+					t.Errorf("span %s is of %s", span.Name, span.Process)
+				}
+				if span.Trace == other {
+					t.Errorf("span %s follows a stranger's decision", span.Name)
+				}
+				if slices.Contains(span.Links, other) {
+					linked++
+				}
+				if span.Trace == trusted && span.Parent == "b7ad6b7169203331" {
+					request = span
+				}
+			}
+			if request.Name != "POST /api/v1/namespaces/{:namespace}/configmaps" {
+				t.Errorf("request's span %+v", request)
+			}
+			if tc.linked != (linked == 1) {
+				t.Errorf("%d spans refer to the stranger's trace", linked)
+			}
+			if !slices.ContainsFunc(spans, func(s tracetest.Span) bool {
+				return s.Name == "etcd Put" && s.Trace == trusted && s.Parent == request.ID
+			}) {
+				t.Errorf("spans %+v, want the write below the request", spans)
+			}
+		})
+	}
+}
+
+// TestTracingConfig: what cannot be followed ends the start.
+func TestTracingConfig(t *testing.T) {
+	for name, tc := range map[string]struct{ text, want string }{
+		"another kind":  {"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration", "TracingConfiguration"},
+		"unknown field": {"apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nbogus: 1", `unknown field "bogus"`},
+		"rate":          {"apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\nsamplingRatePerMillion: -1", "sampling rate must be positive"},
+		"endpoint":      {"apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nendpoint: http://127.0.0.1:1", "unsupported scheme"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "tracing.yaml")
+			if err := os.WriteFile(file, []byte(tc.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			cfg := config.Default()
+			cfg.TracingConfig, cfg.ServiceAccountSignKey, cfg.ServiceAccountIssuers = file, "x", []string{"https://x"}
+			if _, err := apiserver.New(cfg, apiserver.Deps{}); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("error %v, want %q in it", err, tc.want)
+			}
+		})
+	}
+}

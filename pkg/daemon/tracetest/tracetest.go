@@ -1,0 +1,95 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package tracetest is an OpenTelemetry collector within a test, on a loopback port
+// of its own, that keeps what it is sent by OTLP.
+package tracetest
+
+import (
+	"context"
+	"encoding/hex"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	otlp "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	"google.golang.org/grpc"
+)
+
+// Span is one that has been sent.
+type Span struct {
+	Name string
+	// Process is who made it, as "key=value" with spaces between.
+	Process string
+	// Trace is the trace that it is part of, ID its own, and Parent that of the span
+	// it is part of; empty: none.
+	Trace, ID, Parent string
+	// Links are the traces that it refers to.
+	Links []string
+}
+
+// Collector keeps spans. It is safe for concurrent use.
+type Collector struct {
+	otlp.UnimplementedTraceServiceServer
+	// Endpoint is where to send them to.
+	Endpoint string
+
+	mu   sync.Mutex
+	sent []Span
+}
+
+// Start has a collector listen until the test ends.
+func Start(tb testing.TB) *Collector {
+	tb.Helper()
+	c := &Collector{}
+	c.Endpoint = Serve(tb, func(s *grpc.Server) { otlp.RegisterTraceServiceServer(s, c) })
+	return c
+}
+
+// Serve has a gRPC server listen on a loopback port until the test ends, and returns
+// its address.
+func Serve(tb testing.TB, register func(*grpc.Server), options ...grpc.ServerOption) string {
+	tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s := grpc.NewServer(options...)
+	register(s)
+	go func() { _ = s.Serve(l) }()
+	tb.Cleanup(s.Stop)
+	return l.Addr().String()
+}
+
+// Export implements the service of collectors.
+func (c *Collector) Export(_ context.Context, r *otlp.ExportTraceServiceRequest) (*otlp.ExportTraceServiceResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, of := range r.ResourceSpans {
+		var about []string
+		for _, a := range of.Resource.Attributes {
+			about = append(about, a.Key+"="+a.Value.GetStringValue())
+		}
+		for _, scope := range of.ScopeSpans {
+			for _, s := range scope.Spans {
+				span := Span{
+					Name: s.Name, Process: strings.Join(about, " "),
+					Trace: hex.EncodeToString(s.TraceId), ID: hex.EncodeToString(s.SpanId), Parent: hex.EncodeToString(s.ParentSpanId),
+				}
+				for _, l := range s.Links {
+					span.Links = append(span.Links, hex.EncodeToString(l.TraceId))
+				}
+				c.sent = append(c.sent, span)
+			}
+		}
+	}
+	return &otlp.ExportTraceServiceResponse{}, nil
+}
+
+// Spans are those that have arrived.
+func (c *Collector) Spans() []Span {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]Span(nil), c.sent...)
+}
