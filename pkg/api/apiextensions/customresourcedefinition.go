@@ -31,7 +31,7 @@ func customResourceDefinitionRow() *resource.Row {
 		ValidateUpdate:           validateCustomResourceDefinitionUpdate,
 
 		Subresources: []resource.Sub[apiextensionsv1.CustomResourceDefinition]{
-			{Subresource: strategy.View("status", "spec"), PrepareUpdate: prepareCustomResourceDefinitionStatus, ValidateUpdate: validateCustomResourceDefinitionStatus},
+			{Subresource: strategy.View("status", "spec").WithoutTable(), PrepareUpdate: prepareCustomResourceDefinitionStatus, ValidateUpdate: validateCustomResourceDefinitionStatus},
 		},
 	}.Row()
 	row.Codec = codec{}

@@ -37,7 +37,7 @@ func apiServiceRow() *resource.Row {
 		Cells: apiServiceCells,
 
 		Subresources: []resource.Sub[apiregistrationv1.APIService]{
-			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: prepareAPIServiceStatus, ValidateUpdate: validateAPIServiceStatus},
+			{Subresource: strategy.View("status", "spec", "metadata").WithoutTable(), PrepareUpdate: prepareAPIServiceStatus, ValidateUpdate: validateAPIServiceStatus},
 		},
 	}.Row()
 }

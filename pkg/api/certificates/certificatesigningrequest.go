@@ -41,7 +41,7 @@ func certificateSigningRequestRow() *resource.Row {
 		Cells: certificateSigningRequestCells,
 
 		Subresources: []resource.Sub[certificatesv1.CertificateSigningRequest]{
-			{Subresource: strategy.View("approval", "spec", "status.certificate").JudgingMeta(resource.MetaRules{Whole: 1, WholeFirst: true}), PrepareUpdate: prepareCertificateSigningRequestApproval, ValidateUpdate: validateCertificateSigningRequestState},
+			{Subresource: strategy.View("approval", "spec", "status.certificate").JudgingMeta(resource.MetaRules{Whole: 1, WholeFirst: true}).WithoutTable(), PrepareUpdate: prepareCertificateSigningRequestApproval, ValidateUpdate: validateCertificateSigningRequestState},
 			{Subresource: strategy.View("status", "spec", "status.conditions").JudgingMeta(resource.MetaRules{Whole: 1, WholeFirst: true}), PrepareUpdate: prepareCertificateSigningRequestStatus, ValidateUpdate: validateCertificateSigningRequestStatus},
 		},
 	}.Row()

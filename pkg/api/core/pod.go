@@ -57,13 +57,13 @@ func podRow() *resource.Row {
 		Subresources: []resource.Sub[corev1.Pod]{
 			{Subresource: resource.Subresource{Name: "attach", Verbs: []string{"create", "get"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "PodAttachOptions"}}},
 			{Subresource: resource.Subresource{Name: "binding", Verbs: []string{"create"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "Binding"}}},
-			{Subresource: strategy.View("ephemeralcontainers").JudgingMeta(resource.MetaRules{Whole: 1}), PrepareUpdate: preparePodEphemeralContainers, ValidateUpdate: validatePodEphemeralContainers},
+			{Subresource: strategy.View("ephemeralcontainers").JudgingMeta(resource.MetaRules{Whole: 1}).WithoutTable(), PrepareUpdate: preparePodEphemeralContainers, ValidateUpdate: validatePodEphemeralContainers},
 			{Subresource: resource.Subresource{Name: "eviction", Verbs: []string{"create"}, Kind: schema.GroupVersionKind{Group: "policy", Version: "v1", Kind: "Eviction"}}},
 			{Subresource: resource.Subresource{Name: "exec", Verbs: []string{"create", "get"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "PodExecOptions"}}},
 			{Subresource: resource.Subresource{Name: "log", Verbs: []string{"get"}}},
 			{Subresource: resource.Subresource{Name: "portforward", Verbs: []string{"create", "get"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "PodPortForwardOptions"}}},
 			{Subresource: resource.Subresource{Name: "proxy", Verbs: []string{"create", "delete", "get", "patch", "update"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "PodProxyOptions"}}},
-			{Subresource: strategy.View("resize").JudgingMeta(resource.MetaRules{Whole: 1}), PrepareUpdate: preparePodResize, ValidateUpdate: validatePodResize},
+			{Subresource: strategy.View("resize").JudgingMeta(resource.MetaRules{Whole: 1}).WithoutTable(), PrepareUpdate: preparePodResize, ValidateUpdate: validatePodResize},
 			{Subresource: strategy.View("status", "spec", "metadata.deletionTimestamp", "metadata.ownerReferences"), PrepareUpdate: preparePodStatus, ValidateUpdate: validatePodStatus, Warnings: warnPodStatus},
 		},
 	}.Row()

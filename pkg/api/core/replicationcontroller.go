@@ -4,6 +4,9 @@
 package core
 
 import (
+	"context"
+	"maps"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -52,7 +55,12 @@ func replicationControllerRow() *resource.Row {
 
 		Subresources: []resource.Sub[corev1.ReplicationController]{
 			{Subresource: resource.Subresource{Name: "scale", Verbs: []string{"get", "patch", "update"}, Kind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, Scale: replicationControllerScale()}},
-			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validateReplicationControllerStatus},
+			{Subresource: strategy.View("status", "spec"), PrepareUpdate: func(ctx context.Context, rc, old *corev1.ReplicationController) {
+				parts.KeepSpec(ctx, rc, old)
+				if t := rc.Spec.Template; len(rc.Labels) == 0 && t != nil {
+					rc.Labels = maps.Clone(t.Labels) // the default, which a status without a spec came without
+				}
+			}, ValidateUpdate: validateReplicationControllerStatus},
 		},
 	}.Row()
 }

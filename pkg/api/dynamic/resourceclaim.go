@@ -40,7 +40,7 @@ func resourceClaimRow() *resource.Row {
 		Cells: resourceClaimCells,
 
 		Subresources: []resource.Sub[resourcev1.ResourceClaim]{
-			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: func(ctx context.Context, c, old *resourcev1.ResourceClaim) {
+			{Subresource: strategy.View("status", "spec", "metadata").WithoutTable(), PrepareUpdate: func(ctx context.Context, c, old *resourcev1.ResourceClaim) {
 				parts.KeepSpecAndMeta(ctx, c, old)
 				dropFreed(c, old)
 			}, ValidateUpdate: validateClaimStatus},

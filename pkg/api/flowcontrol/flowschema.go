@@ -4,6 +4,8 @@
 package flowcontrol
 
 import (
+	"cmp"
+
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -38,6 +40,10 @@ func flowSchemaRow() *resource.Row {
 			{Name: "MissingPL", Type: "string", Description: "references a broken or non-existent PriorityLevelConfiguration"},
 		},
 		Cells: flowSchemaCells,
+
+		RowOrder: func(a, b *flowcontrolv1.FlowSchema) int { // as they are asked
+			return cmp.Or(cmp.Compare(a.Spec.MatchingPrecedence, b.Spec.MatchingPrecedence), cmp.Compare(a.Name, b.Name))
+		},
 
 		Subresources: []resource.Sub[flowcontrolv1.FlowSchema]{
 			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: parts.KeepSpecAndAllMeta, ValidateUpdate: validateFlowSchemaStatus},

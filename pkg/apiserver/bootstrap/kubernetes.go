@@ -96,7 +96,7 @@ func (k Kubernetes) service(ctx context.Context) error {
 			Labels: map[string]string{"provider": "kubernetes", "component": "apiserver"},
 		},
 		Spec: corev1.ServiceSpec{
-			Type: corev1.ServiceTypeClusterIP, ClusterIP: ip, ClusterIPs: []string{ip}, IPFamilyPolicy: &policy,
+			Type: corev1.ServiceTypeClusterIP, ClusterIP: ip, IPFamilyPolicy: &policy,
 			SessionAffinity: corev1.ServiceAffinityNone,
 			Ports: []corev1.ServicePort{{
 				Name: "https", Port: 443, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt(k.Port),

@@ -218,13 +218,13 @@ func (p *Proxies) service(ctx context.Context, namespace, id string) (*url.URL, 
 
 // portName turns a service port's number into its name.
 func (p *Proxies) portName(ctx context.Context, namespace, name, port string) (string, error) {
-	number, err := strconv.ParseInt(port, 10, 64)
-	if err != nil {
-		return port, nil
-	}
 	svc, err := p.client.CoreV1().Services(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return "", err
+	}
+	number, err := strconv.ParseInt(port, 10, 64)
+	if err != nil {
+		return port, nil
 	}
 	for _, sp := range svc.Spec.Ports {
 		if int64(sp.Port) == number {

@@ -216,8 +216,8 @@ func stream(w http.ResponseWriter, r *http.Request, location *url.URL, transport
 func backendError(resp *http.Response, name string) error {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 2048))
 	message := string(body)
-	if err != nil || len(body) == 0 {
-		message = "the backend answered without a reason"
+	if err != nil {
+		message = "the backend's answer could not be read"
 	}
 	switch {
 	case resp.StatusCode == http.StatusInternalServerError:
@@ -227,7 +227,7 @@ func backendError(resp *http.Response, name string) error {
 	case resp.StatusCode >= 300 && resp.StatusCode < 400:
 		return apierrors.NewGenericServerResponse(http.StatusBadGateway, "get", schema.GroupResource{Resource: "pods/log"}, name, "the backend answered with a redirect", 0, true)
 	}
-	return apierrors.NewGenericServerResponse(resp.StatusCode, "", schema.GroupResource{Resource: "pods/log"}, name, message, 0, true)
+	return apierrors.NewGenericServerResponse(resp.StatusCode, "", schema.GroupResource{Resource: "pods/log"}, name, message, 0, false)
 }
 
 // location finds where the kubelet serves a container's stream.

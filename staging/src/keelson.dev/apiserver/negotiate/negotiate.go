@@ -35,6 +35,8 @@ type Offer struct {
 	NoProtobufObjects bool
 	// Transforms allows as=Table and as=PartialObjectMetadata(List).
 	Transforms bool
+	// NoTables leaves as=Table out of them.
+	NoTables bool
 }
 
 // Output is how to answer.
@@ -97,7 +99,10 @@ func Routes(r *http.Request, mediaTypes []string) bool {
 
 func matches(clause goautoneg.Accept, mediaType string) bool {
 	major, minor, _ := strings.Cut(mediaType, "/")
-	return (clause.Type == major || clause.Type == "*") && (clause.SubType == minor || clause.SubType == "*")
+	if clause.Type == "*" {
+		return clause.SubType == "*"
+	}
+	return clause.Type == major && (clause.SubType == minor || clause.SubType == "*")
 }
 
 func withParams(mediaType string, params map[string]string, offer Offer) (Output, bool) {
@@ -132,7 +137,7 @@ func withParams(mediaType string, params map[string]string, offer Offer) (Output
 	}
 	switch out.As {
 	case "Table":
-		return out, mediaType == JSON || mediaType == YAML
+		return out, !offer.NoTables && (mediaType == JSON || mediaType == YAML)
 	case "PartialObjectMetadata", "PartialObjectMetadataList":
 		return out, true
 	}

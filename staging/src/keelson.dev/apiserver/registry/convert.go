@@ -157,6 +157,9 @@ func (c *convertor) typed(in runtime.Object) (resource.Object, error) {
 	}
 	out := c.newObject(v)
 	if _, dynamic := out.(*unstructured.Unstructured); dynamic {
+		if gv := u.GroupVersionKind().GroupVersion(); gv.Group != c.row.Group {
+			return nil, fmt.Errorf("convert %s: not a version of %s", gv, c.row.GroupResource())
+		}
 		return obj, nil
 	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out); err != nil {

@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -91,7 +93,13 @@ func (pp *patching) apply(ctx context.Context, cur resource.Object) (obj resourc
 	if err := pp.r.matchNamespace(pp.p.Namespace, obj); err != nil {
 		return nil, err
 	}
-	return obj, CheckName(obj, pp.p.Namespace, pp.p.Name)
+	if err := CheckName(obj, pp.p.Namespace, pp.p.Name); err != nil {
+		return nil, err
+	}
+	if gvk := obj.GetObjectKind().GroupVersionKind(); pp.r.dynamic() && gvk.Version == "" && gvk.Group == "" {
+		return nil, apierrors.NewInternalError(runtime.NewMissingVersionErr("object has no apiVersion field"))
+	}
+	return obj, nil
 }
 
 // CheckName says whether obj is the object that a path names.
@@ -196,24 +204,27 @@ func (pp *patching) decode(doc []byte, out resource.Object) error {
 	if structure := pp.r.cfg.Structure; structure != nil {
 		more, err := structure(pp.kind().Version, out, pp.strict.On())
 		if err != nil {
+			if kindErr := pp.wrongKind(doc); kindErr != nil {
+				return kindErr
+			}
 			return err
 		}
 		findings = append(findings, more...)
 	}
-	want := pp.kind()
-	if out.GetObjectKind().GroupVersionKind().Version == "" && !pp.r.dynamic() {
-		// Kubernetes reads a document of no version into a type whose metadata has
-		// another place, and finds none.
-		out.SetName("")
-	}
-	got := pp.said(out.GetObjectKind().GroupVersionKind())
-	if got.GroupVersion() != want.GroupVersion() || got.Kind != want.Kind {
-		if err := pp.wrongKind(doc); err != nil {
-			return err
+	if !pp.r.dynamic() { // whatever else has no type, and is judged once its name has been
+		if out.GetObjectKind().GroupVersionKind().Version == "" {
+			// Kubernetes reads a document of no version into a type whose fields have
+			// other names, and finds none.
+			out.SetName("")
+			if findings = nil; pp.strict.On() {
+				findings = unknownFields(doc)
+			}
 		}
-	}
-	if got.GroupVersion() != want.GroupVersion() || got.Kind != want.Kind && pp.r.row.Only == "" {
-		return fmt.Errorf("converting (%s.%s) to (%s): unknown conversion", got.Version, got.Kind, resource.InternalName(want))
+		if want := pp.kind(); pp.said(out.GetObjectKind().GroupVersionKind()) != want {
+			if err := pp.wrongKind(doc); err != nil {
+				return err
+			}
+		}
 	}
 	if err := pp.r.readable(out); err != nil {
 		return err
@@ -232,17 +243,44 @@ func (r *Registry) readable(obj resource.Object) error {
 	return r.row.Readable(obj)
 }
 
-// wrongKind says what is wrong with the kind that a patched document says it is of.
+// unknownFields are the findings of a decoder that knows none of a document's fields.
+func unknownFields(doc []byte) []error {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(doc, &fields) != nil {
+		return nil // it has been read before
+	}
+	var findings []error
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if name != "kind" && name != "apiVersion" {
+			findings = append(findings, fmt.Errorf("unknown field %q", name))
+		}
+	}
+	return findings
+}
+
+// wrongKind says what is wrong with the kind that a patched document says it is of:
+// it is read as one of that kind, and is none of the request's.
 func (pp *patching) wrongKind(doc []byte) error {
 	gvk, err := serializer.DefaultMetaFactory.Interpret(doc)
 	if err != nil {
 		return err
 	}
-	kind := pp.said(*gvk)
-	if scheme := pp.r.convert.scheme; !pp.r.dynamic() && scheme != nil && !scheme.Recognizes(kind) {
+	scheme := pp.r.convert.scheme
+	if pp.r.dynamic() || scheme == nil {
+		return nil
+	}
+	kind, want := pp.said(*gvk), pp.kind()
+	if kind == want {
+		return nil
+	}
+	other, err := scheme.New(kind)
+	if err != nil {
 		return runtime.NewNotRegisteredErrForKind(scheme.Name(), kind)
 	}
-	return nil
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(doc, other); err != nil {
+		return err
+	}
+	return fmt.Errorf("converting (%s.%s) to (%s): unknown conversion", kind.Version, kind.Kind, resource.InternalName(want))
 }
 
 // said is the kind that a patched document says it is of, where what has been taken

@@ -55,6 +55,7 @@ type Kind[T, L any] struct {
 	Columns   []metav1.TableColumnDefinition
 	Cells     func(obj *T, env CellEnv) []any
 	CellPaths []string
+	RowOrder  func(a, b *T) int
 
 	RowConditions func(obj *T) []metav1.TableRowCondition
 
@@ -123,6 +124,9 @@ func (k Kind[T, L]) Row() *Row {
 	}
 	if f := k.Cells; f != nil {
 		row.Cells = func(obj Object, env CellEnv) []any { return f(any(obj).(*T), env) }
+	}
+	if f := k.RowOrder; f != nil {
+		row.RowOrder = func(a, b Object) int { return f(any(a).(*T), any(b).(*T)) }
 	}
 	if f := k.RowConditions; f != nil {
 		row.RowConditions = func(obj Object) []metav1.TableRowCondition { return f(any(obj).(*T)) }

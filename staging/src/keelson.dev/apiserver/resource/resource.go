@@ -84,6 +84,8 @@ type Row struct {
 	Cells   func(obj Object, env CellEnv) []any
 	// RowConditions are what a row of a table says of its object beside the cells.
 	RowConditions func(obj Object) []metav1.TableRowCondition
+	// RowOrder is the order of the rows of a table; nil: that of the names.
+	RowOrder func(a, b Object) int
 	// CellPaths are the fields that Cells looks at, so that rows are made without
 	// decoding the rest ("status.phase", "spec.containers.name"). Nil: all.
 	CellPaths []string
@@ -241,6 +243,8 @@ type Subresource struct {
 	Warnings       func(ctx context.Context, obj, old Object) []string
 	ResetFields    []string
 	MetaOnUpdate   MetaRules
+	// NoTable says that it is not shown as a Table.
+	NoTable bool
 
 	// Scale maps the object to autoscaling/v1 Scale; set for "scale" only.
 	Scale *Scale
@@ -249,6 +253,12 @@ type Subresource struct {
 // JudgingMeta is s with rules for metadata.
 func (s Subresource) JudgingMeta(rules MetaRules) Subresource {
 	s.MetaOnUpdate = rules
+	return s
+}
+
+// WithoutTable is s that is not shown as a Table.
+func (s Subresource) WithoutTable() Subresource {
+	s.NoTable = true
 	return s
 }
 

@@ -96,8 +96,9 @@ func (s *Server) decode(r *http.Request, body []byte, kind schema.GroupVersionKi
 	}
 	strict := fieldValidation != metav1.FieldValidationIgnore
 	gvk, err := s.decodeAs(mediaType, body, kind, into, strict)
-	if errors.Is(err, errOtherVersion) {
-		return gvk, checkVersion(gvk.GroupVersion(), kind.GroupVersion())
+	var other *otherVersionError
+	if errors.As(err, &other) {
+		err = other.findings
 	}
 	if err != nil {
 		findings, ok := runtime.AsStrictDecodingError(err)
@@ -105,6 +106,9 @@ func (s *Server) decode(r *http.Request, body []byte, kind schema.GroupVersionKi
 			return nil, decodeError(err, kind, gvk, body)
 		}
 		registry.WarnStrict(r.Context(), findings.Errors())
+	}
+	if other != nil {
+		return gvk, checkVersion(gvk.GroupVersion(), kind.GroupVersion())
 	}
 	if gvk.Kind != kind.Kind || gvk.Group != kind.Group && gvk.GroupVersion() != kind.GroupVersion() && into == nil {
 		return nil, decodeError(fmt.Errorf("expected %s", kind.Kind), kind, gvk, body)
@@ -117,9 +121,11 @@ func (s *Server) decode(r *http.Request, body []byte, kind schema.GroupVersionKi
 	return gvk, checkVersion(gvk.GroupVersion(), kind.GroupVersion())
 }
 
-// errOtherVersion is a body whose kind is the right one, in a version or a group
-// that is not served here.
-var errOtherVersion = errors.New("another version of the kind")
+// otherVersionError is of a body whose kind is the right one, in a version or a
+// group that is not served here.
+type otherVersionError struct{ findings error }
+
+func (*otherVersionError) Error() string { return "another version of the kind" }
 
 func checkVersion(have, want schema.GroupVersion) error {
 	if have == want {
@@ -147,7 +153,7 @@ func (s *Server) decodeAs(mediaType string, body []byte, kind schema.GroupVersio
 	}
 	if obj != into {
 		if gvk.Kind == kind.Kind {
-			return gvk, errOtherVersion
+			return gvk, &otherVersionError{findings: err}
 		}
 		return gvk, fmt.Errorf("converting (%s) to (%s): unknown conversion", typeName(obj), resource.InternalName(kind))
 	}

@@ -103,7 +103,7 @@ func (d *documents) serveDiscovery(w http.ResponseWriter, r *http.Request) {
 		g := discovery.Group(group, versions)
 		d.write(w, r, &g, schema.GroupVersionKind{Version: "v1", Kind: "APIGroup"})
 	default:
-		if err := getOnly(r, negotiate.Standard().MediaTypes...); err != nil {
+		if err := getOnly(r, negotiate.Standard().MediaTypes...); err != nil && d.state.own[group] {
 			WriteError(w, r, err)
 			return
 		}

@@ -395,8 +395,10 @@ func (s *Server) applyScaleConfig(have *autoscaling.Scale, body []byte, who stri
 	if s.scaleFields == nil {
 		return nil, errMethod()
 	}
-	if err := declared(config); err != nil {
-		return nil, err
+	if config.GroupVersionKind() == scaleKind() { // of another kind the keeper knows what to say
+		if err := declared(config); err != nil {
+			return nil, err
+		}
 	}
 	obj, err := s.scaleFields.Apply(have, config, who, force)
 	if err != nil {

@@ -109,7 +109,7 @@ func (s *Server) resolve(r *http.Request, info *request.RequestInfo) (*target, e
 
 // resolve finds what a request is about, or says that there is no such thing.
 func (st *state) resolve(info *request.RequestInfo, method string) (*target, error) {
-	if info.Verb == "watch" && info.Namespace == "" && info.Name != "" && strings.Contains(info.Path, "/watch/") {
+	if info.Namespace == "" && info.Name != "" && oldWatch(info) {
 		if e := st.endpoints[schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}]; e != nil && e.row.Namespaced {
 			return nil, errNotFound()
 		}
@@ -119,6 +119,9 @@ func (st *state) resolve(info *request.RequestInfo, method string) (*target, err
 		return nil, st.noSuch(info.APIGroup)
 	}
 	t := &target{endpoint: e, info: info, view: e.views[info.APIVersion], name: info.Name, verb: verbOf(info, method)}
+	if e.row.Only != "" && info.Subresource != "" {
+		t.verb = info.Verb // nothing knows more of them
+	}
 	if t.view == nil {
 		return nil, errNotFound()
 	}
@@ -143,6 +146,11 @@ func (st *state) resolve(info *request.RequestInfo, method string) (*target, err
 		return nil, errMethod() // of the old paths of watches
 	}
 	return t, t.check(info)
+}
+
+// oldWatch reports whether a request is a watch by its path, and not by a parameter.
+func oldWatch(info *request.RequestInfo) bool {
+	return info.Verb == "watch" && strings.Contains(info.Path, "/watch/")
 }
 
 // noSuch is the answer to a path that leads nowhere. Where no kind is the
@@ -195,6 +203,9 @@ func (t *target) check(info *request.RequestInfo) error {
 			return apierrors.NewMethodNotSupported(t.row.GroupResource(), t.verb)
 		}
 	}
+	if t.verb == "watch" && t.sub == nil && !oldWatch(info) && slices.Contains(verbs, "list") && !slices.Contains(verbs, "watch") {
+		return apierrors.NewMethodNotSupported(t.row.GroupResource(), t.verb)
+	}
 	named := len(info.Parts) > 1
 	if named && t.sub == nil && !slices.ContainsFunc(verbs, func(v string) bool { return fits(v, true) && v != "watch" }) {
 		return errNotFound() // reviews have no paths for single objects
@@ -237,7 +248,7 @@ func fits(verb string, named bool) bool {
 
 // serve answers one request for a resource.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, t *target) error {
-	if v := t.version(); v != nil && v.Deprecated != "" && (t.verb != "watch" || t.row.Only != "") {
+	if v := t.version(); v != nil && v.Deprecated != "" && (t.row.Only != "" || !oldWatch(t.info)) {
 		warning.AddWarning(r.Context(), "", v.Deprecated)
 	}
 	if t.sub != nil && !t.sub.View || t.row.Ephemeral {
@@ -313,5 +324,6 @@ func (t *target) offer() negotiate.Offer {
 	offer := negotiate.Standard()
 	offer.Transforms = true
 	offer.NoProtobufObjects = t.view.dynamic
+	offer.NoTables = t.sub != nil && t.sub.NoTable
 	return offer
 }

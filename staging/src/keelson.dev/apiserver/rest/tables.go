@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -42,6 +43,9 @@ func parseTableOptions(r *http.Request, out negotiate.Output) (tableOptions, err
 func (s *Server) respondTable(w http.ResponseWriter, r *http.Request, out negotiate.Output, code int, v *view, page *store.Page) error {
 	o, err := parseTableOptions(r, out)
 	if err != nil {
+		return err
+	}
+	if page, err = inOrder(v, page); err != nil {
 		return err
 	}
 	head, err := table.AppendHead(nil, out.AsVersion, listMeta(page), table.Columns(v.row))
@@ -80,6 +84,27 @@ func (s *Server) respondTable(w http.ResponseWriter, r *http.Request, out negoti
 	}
 	_ = a.Close()
 	return nil
+}
+
+// inOrder is page in the order that the rows of its table have.
+func inOrder(v *view, page *store.Page) (*store.Page, error) {
+	order := v.row.RowOrder
+	if order == nil || len(page.Records) < 2 {
+		return page, nil
+	}
+	objects := make(map[*store.Record]store.Object, len(page.Records))
+	for _, rec := range page.Records {
+		obj, err := rec.Shared()
+		if err != nil {
+			return nil, err
+		}
+		objects[rec] = obj
+	}
+	out := *page
+	out.Runs = nil
+	out.Records = slices.Clone(page.Records)
+	slices.SortStableFunc(out.Records, func(a, b *store.Record) int { return order(objects[a], objects[b]) })
+	return &out, nil
 }
 
 // tableRows makes the rows of a Table. Ages are left open in them: what a row says

@@ -39,18 +39,20 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out ne
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), timeout)
+	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(t.done, cancel)()
 	listed := s.metrics.watchList(t, o.SendInitialEvents)
 	watcher, err := t.registry.Watch(ctx, t.namespace, o)
-	if apierrors.IsResourceExpired(err) {
+	if apierrors.IsResourceExpired(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
 		watcher, err = ended{err}, nil // is told as an event
 	}
 	if err != nil {
 		return err
 	}
 	defer watcher.Stop()
+	ctx, over := context.WithTimeout(ctx, timeout) // of what there is to be seen from here on
+	defer over()
 	enc := &eventEncoder{s: s, v: t.view, out: out, tables: tables, listed: listed}
 	if out.As == "PartialObjectMetadataList" {
 		enc.out.As = "PartialObjectMetadata"

@@ -99,21 +99,23 @@ func (s *Server) decodeCustom(r *http.Request, t *target, body []byte, obj resou
 	}
 	strict := fieldValidation != metav1.FieldValidationIgnore
 	var findings []error
-	gvk, err := s.decodeAs(mediaType, body, t.view.gvk, obj, strict)
+	want := t.view.gvk
+	gvk, err := s.decodeAs(mediaType, body, want, obj, strict)
 	if err != nil {
 		found, ok := runtime.AsStrictDecodingError(err)
 		if !ok {
-			return decodeError(err, t.view.gvk, gvk, body)
+			return decodeError(err, want, gvk, body)
 		}
 		findings = found.Errors()
+		want.Kind = obj.GetObjectKind().GroupVersionKind().Kind
 	}
 	more, err := t.options.Structure(t.info.APIVersion, obj, strict)
 	if err != nil {
-		return decodeError(err, t.view.gvk, gvk, body)
+		return decodeError(err, want, gvk, body)
 	}
 	if findings = append(findings, more...); len(findings) > 0 {
 		if fieldValidation == metav1.FieldValidationStrict {
-			return decodeError(runtime.NewStrictDecodingError(findings), t.view.gvk, gvk, body)
+			return decodeError(runtime.NewStrictDecodingError(findings), want, gvk, body)
 		}
 		registry.WarnStrict(r.Context(), findings)
 	}
@@ -261,7 +263,7 @@ func (s *Server) deleteOptions(r *http.Request, t *target) (metav1.DeleteOptions
 			return options, err
 		}
 		kind := schema.GroupVersionKind{Version: "v1", Kind: "DeleteOptions"}
-		if err := s.decodeDeleteOptions(mediaType, body, kind, &options); err != nil {
+		if err := s.decodeDeleteOptions(mediaType, body, kind, &options, t.verb == "deletecollection"); err != nil {
 			return options, apierrors.NewBadRequest(err.Error())
 		}
 		s.auditRequest(r, t, &options)
@@ -276,8 +278,12 @@ func (s *Server) deleteOptions(r *http.Request, t *target) (metav1.DeleteOptions
 }
 
 // decodeDeleteOptions reads options of whatever version: they are the same in all.
-func (s *Server) decodeDeleteOptions(mediaType string, body []byte, kind schema.GroupVersionKind, into *metav1.DeleteOptions) error {
+// Those of a collection are read by a scheme that knows no kind of the API.
+func (s *Server) decodeDeleteOptions(mediaType string, body []byte, kind schema.GroupVersionKind, into *metav1.DeleteOptions, collection bool) error {
 	gvk, err := s.decodeAs(mediaType, body, kind, into, false)
+	if err != nil && collection && gvk != nil && gvk.Kind != kind.Kind && s.cfg.Scheme.Recognizes(*gvk) {
+		return runtime.NewNotRegisteredErrForKind(s.cfg.Scheme.Name(), *gvk)
+	}
 	if !runtime.IsNotRegisteredError(err) || gvk == nil || gvk.Kind != kind.Kind {
 		return err
 	}

@@ -23,14 +23,14 @@ const continueVersion = "meta.k8s.io/v1"
 type continueToken struct {
 	Version  string `json:"v"`
 	Revision int64  `json:"rv"`
-	Start    string `json:"start"` // key below the listed prefix
+	Start    string `json:"start"` // key below the listed prefix, after a slash
 }
 
 // encodeContinue returns the token for a list that goes on at key; prefix is
 // that of the list.
 func encodeContinue(key, prefix string, rev int64) string {
 	// A struct of two strings and a number always encodes.
-	data, _ := json.Marshal(continueToken{Version: continueVersion, Revision: rev, Start: strings.TrimPrefix(key, prefix)})
+	data, _ := json.Marshal(continueToken{Version: continueVersion, Revision: rev, Start: "/" + strings.TrimPrefix(key, prefix)})
 	return base64.RawURLEncoding.EncodeToString(data)
 }
 

@@ -50,12 +50,17 @@ func TestBadListOptions(t *testing.T) {
 }
 
 func TestContinueTokenIsKubernetes(t *testing.T) {
-	want := "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTAsInN0YXJ0IjoiYVx1MDAwMCJ9"
+	const (
+		want    = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTAsInN0YXJ0IjoiL2FcdTAwMDAifQ"
+		noSlash = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTAsInN0YXJ0IjoiYVx1MDAwMCJ9" // means the same
+	)
 	if got := encodeContinue("ns/a\x00", "ns/", 10); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	if key, rev, err := decodeContinue(want, "ns/"); err != nil || key != "ns/a\x00" || rev != 10 {
-		t.Errorf("decoded %q at %d, %v", key, rev, err)
+	for _, token := range []string{want, noSlash} {
+		if key, rev, err := decodeContinue(token, "ns/"); err != nil || key != "ns/a\x00" || rev != 10 {
+			t.Errorf("decoded %q at %d, %v", key, rev, err)
+		}
 	}
 }
 
