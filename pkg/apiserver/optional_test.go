@@ -5,11 +5,15 @@ package apiserver_test
 
 import (
 	"context"
+	"maps"
 	"strings"
 	"testing"
+	"time"
 
+	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"keelson.dev/keelson/pkg/apiserver/config"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
@@ -71,27 +75,39 @@ func TestStorageVersionsPublished(t *testing.T) {
 	first := testserver.Start(t, testserver.Options{Configure: configure("127.0.0.1")})
 	second := testserver.Start(t, testserver.Options{Configure: configure("127.0.0.2"), KV: first.KV, Dir: first.Dir})
 	ctx := context.Background()
-	leases, err := second.Client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: "apiserver.kubernetes.io/identity=kube-apiserver"})
-	if err != nil || len(leases.Items) != 2 {
-		t.Fatalf("%d leases, %v", len(leases.Items), err)
-	}
+	told := map[string]bool{}
 	for name, want := range map[string]string{
 		"core.pods": "v1", "apps.deployments": "apps/v1", "core.events": "v1", "autoscaling.horizontalpodautoscalers": "autoscaling/v2",
 		"admissionregistration.k8s.io.mutatingadmissionpolicies": "admissionregistration.k8s.io/v1beta1",
 	} {
-		v, err := second.Client.InternalV1alpha1().StorageVersions().Get(ctx, name, metav1.GetOptions{})
+		// A server tells of itself while it serves already.
+		var v *apiserverinternalv1alpha1.StorageVersion
+		err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 3*time.Minute, true, func(ctx context.Context) (bool, error) {
+			var err error
+			v, err = second.Client.InternalV1alpha1().StorageVersions().Get(ctx, name, metav1.GetOptions{})
+			return err == nil && len(v.Status.StorageVersions) == 2, nil
+		})
 		if err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %+v: %v", name, v, err)
 			continue
 		}
-		if c := v.Status.CommonEncodingVersion; c == nil || *c != want || len(v.Status.StorageVersions) != 2 {
+		if c := v.Status.CommonEncodingVersion; c == nil || *c != want {
 			t.Errorf("%s: %+v, want %s of two servers", name, v.Status, want)
 		}
 		for _, s := range v.Status.StorageVersions {
-			if s.APIServerID != leases.Items[0].Name && s.APIServerID != leases.Items[1].Name {
-				t.Errorf("%s: server %s has no lease", name, s.APIServerID)
-			}
+			told[s.APIServerID] = true
 		}
+	}
+	leases := map[string]bool{}
+	list, err := second.Client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: "apiserver.kubernetes.io/identity=kube-apiserver"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range list.Items {
+		leases[l.Name] = true
+	}
+	if len(leases) != 2 || !maps.Equal(told, leases) {
+		t.Errorf("told by %v, leases of %v", told, leases)
 	}
 	if _, err := second.Client.InternalV1alpha1().StorageVersions().Get(ctx, "events.k8s.io.events", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("one place is told of twice: %v", err)
