@@ -17,29 +17,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
-
-	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
 // syncAttributes has the volume of a claim changed whose class of attributes is another
 // than the volume's.
 func (c *Controller) syncAttributes(ctx context.Context, key string) error {
-	namespace, name := controller.Split(key)
-	claim, err := c.claims.PersistentVolumeClaims(namespace).Get(name)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if claim.Status.Phase != v1.ClaimBound || claim.DeletionTimestamp != nil || steady(claim) {
-		return nil
-	}
-	v, err := c.volumes.Get(claim.Spec.VolumeName)
-	if apierrors.IsNotFound(err) || err == nil && (v.Spec.CSI == nil || !c.serves(v.Spec.CSI.Driver) || v.Spec.ClaimRef == nil || v.Spec.ClaimRef.UID != claim.UID) {
-		return nil
-	}
-	if err != nil {
+	claim, v, err := c.unfinished(key, steady)
+	if claim == nil || err != nil {
 		return err
 	}
 	claim = claim.DeepCopy() // it becomes what is written of it

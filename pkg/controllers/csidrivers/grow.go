@@ -18,25 +18,32 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// syncSize has the volume of a claim grow that asks for more. What is on it the
-// kubelet has grow; the claim's status says whose turn it is.
-func (c *Controller) syncSize(ctx context.Context, key string) error {
+// unfinished returns a bound claim that is not done, and its volume; no claim if there is
+// nothing to do, or others do it.
+func (c *Controller) unfinished(key string, done func(*v1.PersistentVolumeClaim) bool) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
 	namespace, name := controller.Split(key)
 	claim, err := c.claims.PersistentVolumeClaims(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
-		return nil
+		return nil, nil, nil
 	}
-	if err != nil {
-		return err
-	}
-	if claim.Status.Phase != v1.ClaimBound || claim.DeletionTimestamp != nil || settled(claim) {
-		return nil
+	if err != nil || claim.Status.Phase != v1.ClaimBound || claim.DeletionTimestamp != nil || done(claim) {
+		return nil, nil, err
 	}
 	v, err := c.volumes.Get(claim.Spec.VolumeName)
-	if apierrors.IsNotFound(err) || err == nil && (v.Spec.CSI == nil || !c.serves(v.Spec.CSI.Driver) || v.Spec.ClaimRef == nil || v.Spec.ClaimRef.UID != claim.UID) {
-		return nil
+	if apierrors.IsNotFound(err) {
+		return nil, nil, nil
 	}
-	if err != nil {
+	if err != nil || v.Spec.CSI == nil || !c.serves(v.Spec.CSI.Driver) || v.Spec.ClaimRef == nil || v.Spec.ClaimRef.UID != claim.UID {
+		return nil, nil, err
+	}
+	return claim, v, nil
+}
+
+// syncSize has the volume of a claim grow that asks for more. What is on it the
+// kubelet has grow; the claim's status says whose turn it is.
+func (c *Controller) syncSize(ctx context.Context, key string) error {
+	claim, v, err := c.unfinished(key, settled)
+	if claim == nil || err != nil {
 		return err
 	}
 	if allocated, nodes := nodesTurn(claim); nodes {
