@@ -222,7 +222,7 @@ for node in "${nodes[@]}"; do
 	result 4.2.14 M "$(yes is "$(field "$kubelet" seccompDefault)" true)" "seccompDefault is true"
 
 	echo "4.3 kube-proxy"
-	result 4.3.1 A "$(yes eval '[[ $(field "$proxy" metricsBindAddress) == 127.0.0.1:* ]]')" "metrics at 127.0.0.1" "by TLS, to whom the API server allows: --secure-metrics=$(value proxy secure-metrics)"
+	result 4.3.1 A "$(yes eval '[[ $(field "$proxy" metricsBindAddress) == 127.0.0.1:* ]]')" "metrics at 127.0.0.1"
 done
 
 echo

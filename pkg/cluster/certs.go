@@ -44,7 +44,7 @@ func Certificates(c *Config, clk clock.Clock) ([]Certificate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("certificates: %w", err)
 	}
-	for _, pattern := range []string{currentPair(kubeletClient), currentPair(kubeletServer), proxyRoot + "/*.crt"} {
+	for _, pattern := range []string{currentPair(kubeletClient), currentPair(kubeletServer), proxyPair + ".crt"} {
 		more, err := filepath.Glob(filepath.Join(d.nodes(), "*", pattern))
 		if err != nil {
 			return nil, fmt.Errorf("certificates: %w", err)

@@ -31,7 +31,7 @@ func TestCertificates(t *testing.T) {
 	problems := func(at clock.Clock) map[string]string {
 		t.Helper()
 		list, err := Certificates(c, at)
-		if err != nil || len(list) != 2+len(controlCertificates(c))+len(administrators)+4 {
+		if err != nil || len(list) != 2+len(controlCertificates(c))+len(administrators)+3 {
 			t.Fatalf("%d certificates, %v", len(list), err)
 		}
 		out := map[string]string{}
@@ -46,7 +46,7 @@ func TestCertificates(t *testing.T) {
 		t.Errorf("new certificates: %v", p)
 	}
 	later := testclock.NewFakeClock(clk.Now().Add(leafLife * 3 / 4))
-	if p := problems(later); len(p) != len(controlCertificates(c))+len(administrators)+4 || p["pki/apiserver.crt"] != "it is to be renewed" {
+	if p := problems(later); len(p) != len(controlCertificates(c))+len(administrators)+3 || p["pki/apiserver.crt"] != "it is to be renewed" {
 		t.Errorf("near their end: %v", p)
 	}
 	if p := problems(testclock.NewFakeClock(clk.Now().Add(2 * leafLife))); !strings.Contains(p["pki/scheduler.crt"], "expired") {

@@ -106,9 +106,6 @@ func nodeProcesses(c *Config, n Node, deps Deps) []process {
 			name: "proxy", log: "/var/log/proxy.log", env: env,
 			argv: []string{
 				filepath.Join(insideBin, "proxy"), "--config=" + proxyYAML, "--hostname-override=" + n.Name, fmt.Sprintf("--network-policy=%t", c.ownNetwork()),
-				"--secure-metrics=true", "--metrics-tls-cert-file=" + filepath.Join(proxyRoot, "metrics.crt"),
-				"--metrics-tls-private-key-file=" + filepath.Join(proxyRoot, "metrics.key"), "--metrics-client-ca-file=" + nodeCA,
-				"--metrics-tls-min-version=" + tlsVersion, "--metrics-tls-cipher-suites=" + strings.Join(tlsSuites(), ","),
 			},
 			attr: &syscall.SysProcAttr{Setsid: true},
 		},

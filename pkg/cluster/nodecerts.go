@@ -31,14 +31,6 @@ func kubeletLeaf(n Node, serving bool) leaf {
 	return l
 }
 
-// proxyCertificates are those of a node's proxy, by their files.
-func proxyCertificates(n Node) map[string]leaf {
-	return map[string]leaf{
-		"client":  {name: "system:kube-proxy", client: true},
-		"metrics": {name: "kube-proxy", hosts: append(n.Addresses(), n.Name, "localhost", "127.0.0.1", "::1")},
-	}
-}
-
 // nodeCredentials makes what a node's daemons prove themselves by, as far as it
 // is missing or about to expire.
 func nodeCredentials(d dirs, nd nodeDirs, c *Config, n Node, clk clock.Clock) error {
@@ -55,8 +47,7 @@ func nodeCredentials(d dirs, nd nodeDirs, c *Config, n Node, clk clock.Clock) er
 	if pair := currentPair(kubeletClient); !n.Joins {
 		err = writeKubeconfig(d, c.Name, nd.path(kubeletConf), "system:node:"+n.Name, fileUser(pair, pair), c.clusterServer())
 	}
-	client := filepath.Join(proxyRoot, "client")
-	return errors.Join(err, writeKubeconfig(d, c.Name, nd.path(proxyConf), "system:kube-proxy", fileUser(client+".crt", client+".key"), c.clusterServer()))
+	return errors.Join(err, writeKubeconfig(d, c.Name, nd.path(proxyConf), "system:kube-proxy", fileUser(proxyPair+".crt", proxyPair+".key"), c.clusterServer()))
 }
 
 // renewNode issues a node's certificates as far as they are due, or all of them
@@ -74,14 +65,12 @@ func renewNode(d dirs, nd nodeDirs, n Node, clk clock.Clock, anew bool) error {
 			return fmt.Errorf("certificate %s: %w", name, err)
 		}
 	}
-	for name, leaf := range proxyCertificates(n) {
-		base := nd.path(proxyRoot, name)
-		if !anew && current(base+".crt", base+".key", clk) {
-			continue
-		}
-		if err := issue(signer, leaf, clk, base+".crt", base+".key"); err != nil {
-			return fmt.Errorf("certificate of the proxy: %w", err)
-		}
+	cert, key := nd.path(proxyPair+".crt"), nd.path(proxyPair+".key")
+	if !anew && current(cert, key, clk) {
+		return nil
+	}
+	if err := issue(signer, leaf{name: "system:kube-proxy", client: true}, clk, cert, key); err != nil {
+		return fmt.Errorf("certificate of the proxy: %w", err)
 	}
 	return nil
 }

@@ -31,6 +31,7 @@ const (
 	proxyRoot      = "/var/lib/kube-proxy"
 	proxyConf      = proxyRoot + "/kubeconfig.conf"
 	proxyYAML      = proxyRoot + "/config.conf"
+	proxyPair      = proxyRoot + "/client" // .crt and .key
 	containerdTOML = "/etc/containerd/config.toml"
 	containerdRoot = "/var/lib/containerd"
 	containerdSock = "/run/containerd/containerd.sock"
