@@ -233,6 +233,9 @@ state = "/run/containerd"
     default_runtime_name = "runc"
     [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
       runtime_type = "io.containerd.runc.v2"
+      # What the runtime tells kubelets: left out it is systemd's where that runs, and containers are made by cgroupfs.
+      [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+        SystemdCgroup = false
     [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.test-handler]
       runtime_type = "io.containerd.runc.v2"
   [plugins."io.containerd.cri.v1.runtime".cni]

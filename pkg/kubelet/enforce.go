@@ -80,9 +80,6 @@ func (k *Kubelet) cgroupConfig(capacity v1.ResourceList) cgroup.Config {
 		Mount: cgroupMount, Root: c.CgroupRoot, Node: k.qos, PidsPerPod: -1, Exclusive: func(pod types.UID) bool { return k.hardware.exclusive(pod, "") },
 		Others: map[string]qos.PodLimits{},
 	}
-	if c.CgroupDriver == "systemd" {
-		out.Slices = cgroup.System()
-	}
 	if c.PodPidsLimit != nil {
 		out.PidsPerPod = *c.PodPidsLimit
 	}

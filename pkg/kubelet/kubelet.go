@@ -283,9 +283,6 @@ func (k *Kubelet) mirror(pod *v1.Pod) *v1.Pod {
 // Run is the kubelet's life; it ends with ctx. Pods go on running.
 func (k *Kubelet) Run(ctx context.Context) error {
 	defer func() { _ = k.runtime.client.Close() }()
-	if err := k.cgroups.Setup(); err != nil {
-		return fmt.Errorf("cgroups: %w", err)
-	}
 	k.runtime.changed = k.runtimeChanged
 	k.pool = worker.NewPool(ctx, k.workerConfig())
 	serve, err := k.server()
@@ -341,8 +338,15 @@ func (k *Kubelet) objectChanged(_ objects.Ref, pods []*v1.Pod) {
 
 // work takes up what the runtime has, and then follows the API and the runtime.
 func (k *Kubelet) work(ctx context.Context) error {
-	if err := k.takeUp(ctx); err != nil {
+	driver, err := k.runtime.cgroupDriver(ctx)
+	if err == nil {
+		err = k.takeUp(ctx)
+	}
+	if err != nil {
 		return nil // only ctx ends the waiting for the runtime
+	}
+	if err := k.setupCgroups(driver); err != nil {
+		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	if k.network != nil {

@@ -44,11 +44,13 @@ type runtime struct {
 	knows    []*runtimeapi.RuntimeHandler
 	has      *runtimeapi.RuntimeFeatures
 	last     []v1.ContainerImage // as it last listed them
+
+	driver *driver
 }
 
 func newRuntime(client *cri.Client, n *network.Network, cfg Config) *runtime {
 	notYet := errors.New("container runtime status check may not have completed yet")
-	r := &runtime{client: client, network: n, clock: cfg.Clock, state: notYet, netState: notYet, maximum: maxImages}
+	r := &runtime{client: client, network: n, clock: cfg.Clock, state: notYet, netState: notYet, maximum: maxImages, driver: newDriver(cfg)}
 	if m := cfg.Kubelet.NodeStatusMaxImages; m != nil {
 		r.maximum = int(*m)
 	}
@@ -127,7 +129,7 @@ func (r *runtime) ask(ctx context.Context) answer {
 	r.mu.Lock()
 	r.knows, r.has = s.GetRuntimeHandlers(), s.GetFeatures()
 	r.mu.Unlock()
-	a := answer{named: v.GetRuntimeName() + "://" + v.GetRuntimeVersion()}
+	a := answer{named: v.GetRuntimeName() + "://" + v.GetRuntimeVersion(), state: r.driver.settle(ctx, r.client.Runtime)}
 	for _, c := range s.GetStatus().GetConditions() {
 		if c.Status || c.Type != runtimeapi.RuntimeReady && c.Type != runtimeapi.NetworkReady {
 			continue // others are advice

@@ -21,6 +21,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	v1 "k8s.io/api/core/v1"
@@ -38,8 +39,6 @@ type Config struct {
 	Mount string
 	// Root is the cgroup below which "kubepods" is made, for example /.
 	Root string
-	// Slices selects the systemd driver; nil: the cgroupfs driver.
-	Slices *Slices
 	// Node is what limits are computed from.
 	Node qos.Node
 	// PidsPerPod limits the processes of a pod; 0 or less means no limit.
@@ -56,7 +55,8 @@ type Config struct {
 type Manager struct {
 	cfg     Config
 	unified bool
-	roots   []string // v1: one per mounted controller; v2: the only one
+	roots   []string               // v1: one per mounted controller; v2: the only one
+	slices  atomic.Pointer[Slices] // nil: the cgroupfs driver
 
 	mu     sync.Mutex
 	shared map[string]int64 // what was last written of what classes have
@@ -90,6 +90,10 @@ func Unified(mount string) bool {
 	return err == nil
 }
 
+// Use selects the driver: that of systemd, or nil for cgroupfs, which a Manager begins with. Cgroups that
+// are there keep their names, so it is for before Setup.
+func (m *Manager) Use(s *Slices) { m.slices.Store(s) }
+
 // Setup makes the cgroups above pods.
 func (m *Manager) Setup() error {
 	least := int64(2)
@@ -113,8 +117,8 @@ func deref(l *qos.PodLimits) qos.PodLimits {
 
 // put makes a cgroup with limits.
 func (m *Manager) put(path string, l qos.PodLimits) error {
-	if m.cfg.Slices != nil {
-		if err := m.cfg.Slices.start(unit(path), unit(filepath.Dir(path)), m.properties(l)); err != nil {
+	if s := m.slices.Load(); s != nil {
+		if err := s.start(unit(path), unit(filepath.Dir(path)), m.properties(l)); err != nil {
 			return err
 		}
 	}
@@ -127,7 +131,7 @@ func (m *Manager) put(path string, l qos.PodLimits) error {
 // Parent returns the cgroup of a pod as the runtime wants it named.
 func (m *Manager) Parent(pod *v1.Pod) string {
 	path := m.Group(pod)
-	if m.cfg.Slices != nil {
+	if m.slices.Load() != nil {
 		return "/" + unit(path)
 	}
 	return path
@@ -153,8 +157,8 @@ func (m *Manager) Widen(before, after *v1.Pod) error {
 
 // change gives a cgroup that is there limits.
 func (m *Manager) change(path string, l qos.PodLimits) error {
-	if m.cfg.Slices != nil {
-		if err := m.cfg.Slices.set(unit(path), m.properties(l)); err != nil {
+	if s := m.slices.Load(); s != nil {
+		if err := s.set(unit(path), m.properties(l)); err != nil {
 			return err
 		}
 	}
@@ -166,8 +170,8 @@ func (m *Manager) Remove(ctx context.Context, pod types.UID) error {
 	var errs []error
 	for _, class := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
 		path := m.podPath(class, pod)
-		if m.cfg.Slices != nil && m.exists(path) {
-			if err := m.cfg.Slices.stop(ctx, unit(path)); err != nil {
+		if s := m.slices.Load(); s != nil && m.exists(path) {
+			if err := s.stop(ctx, unit(path)); err != nil {
 				errs = append(errs, err)
 				continue
 			}
@@ -211,7 +215,7 @@ func (m *Manager) Pods() []types.UID {
 // podOf is the pod whose cgroup has that name in the one of its class, or "".
 func (m *Manager) podOf(parent, name string) types.UID {
 	prefix := "pod"
-	if m.cfg.Slices != nil {
+	if m.slices.Load() != nil {
 		prefix = strings.TrimSuffix(unit(parent), ".slice") + "-pod"
 		name = strings.TrimSuffix(name, ".slice")
 	}
@@ -219,7 +223,7 @@ func (m *Manager) podOf(parent, name string) types.UID {
 	switch {
 	case !ok:
 		return ""
-	case m.cfg.Slices != nil:
+	case m.slices.Load() != nil:
 		return types.UID(strings.ReplaceAll(uid, "_", "-"))
 	}
 	return types.UID(uid)
@@ -230,7 +234,7 @@ func (m *Manager) Group(pod *v1.Pod) string { return m.podPath(qos.Class(pod), p
 
 // GroupOf is the cgroup of a container of the pod, or of its sandbox, as runtimes name it.
 func (m *Manager) GroupOf(pod *v1.Pod, id string) string {
-	if m.cfg.Slices != nil {
+	if m.slices.Load() != nil {
 		return filepath.Join(m.Group(pod), "cri-containerd-"+id+".scope")
 	}
 	return filepath.Join(m.Group(pod), id)
@@ -243,7 +247,7 @@ func (m *Manager) Groups() []string {
 
 func (m *Manager) path(more ...string) string {
 	path := filepath.Join(append([]string{"/", m.cfg.Root, "kubepods"}, more...)...)
-	if m.cfg.Slices == nil {
+	if m.slices.Load() == nil {
 		return path
 	}
 	return slicePath(strings.Split(strings.Trim(path, "/"), "/"))

@@ -41,16 +41,15 @@ func manager(t *testing.T, unified, systemd bool, dirs ...string) (*cgroup.Manag
 			t.Fatal(err)
 		}
 	}
-	var slices *cgroup.Slices
-	if systemd {
-		slices = cgroup.System() // which nobody reaches for
-	}
 	m, err := cgroup.New(cgroup.Config{
-		Mount: mount, Root: "/keelson", Slices: slices, PidsPerPod: 100,
+		Mount: mount, Root: "/keelson", PidsPerPod: 100,
 		Node: qos.Node{Memory: 1 << 30, CFSQuota: true, Period: 100 * time.Millisecond, Unified: unified},
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if systemd {
+		m.Use(cgroup.System()) // which nobody reaches for
 	}
 	return m, mount
 }

@@ -87,8 +87,8 @@ func (m *Manager) rewrite(s shared) error {
 	if last, ok := m.shared[key]; ok && last == s.value {
 		return nil
 	}
-	if m.cfg.Slices != nil {
-		if err := m.cfg.Slices.set(unit(s.path), []systemd.Property{property(s.property, uint64(s.value))}); err != nil {
+	if driver := m.slices.Load(); driver != nil {
+		if err := driver.set(unit(s.path), []systemd.Property{property(s.property, uint64(s.value))}); err != nil {
 			return err
 		}
 	}

@@ -260,7 +260,7 @@ func slicePath(parts []string) string {
 
 // reserved is the cgroup of the system of that name: with systemd the last part of it is a slice.
 func (m *Manager) reserved(name string) string {
-	if m.cfg.Slices == nil {
+	if m.slices.Load() == nil {
 		return name
 	}
 	return slicePath(strings.Split(strings.TrimSuffix(filepath.Base(name), ".slice"), "-"))

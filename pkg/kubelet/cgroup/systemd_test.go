@@ -303,7 +303,7 @@ func TestSlices(t *testing.T) {
 			f := newFakeSystemd(t, mounts...)
 			f.units["system.slice"] = map[string]string{}
 			m, err := cgroup.New(cgroup.Config{
-				Mount: mount, Root: "/", Slices: f.slices(), PidsPerPod: 100,
+				Mount: mount, Root: "/", PidsPerPod: 100,
 				Node:   qos.Node{Memory: 1 << 30, CFSQuota: true, Period: 100 * time.Millisecond, Unified: c.unified, HugePages: []int64{2 << 20}},
 				Pods:   &qos.PodLimits{Shares: number(1536), Memory: number(3 << 30), Pids: 1000, HugePages: map[string]int64{"2MB": 4 << 20}},
 				Others: map[string]qos.PodLimits{"/system.slice": {Shares: number(512), Memory: number(1 << 30)}},
@@ -311,6 +311,7 @@ func TestSlices(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			m.Use(f.slices())
 			expect := func(unit, want string) {
 				t.Helper()
 				if got := f.limits(unit); got != want {

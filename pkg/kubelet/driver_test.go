@@ -1,0 +1,92 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/kubelet/cri"
+)
+
+// teller is a runtime that is well, and tells how it makes cgroups.
+type teller struct {
+	runtimeapi.RuntimeServiceClient
+	answer *runtimeapi.RuntimeConfigResponse
+	err    error
+	asked  int
+}
+
+func (f *teller) Version(context.Context, *runtimeapi.VersionRequest, ...grpc.CallOption) (*runtimeapi.VersionResponse, error) {
+	return &runtimeapi.VersionResponse{RuntimeName: "r", RuntimeVersion: "1"}, nil
+}
+
+func (f *teller) Status(context.Context, *runtimeapi.StatusRequest, ...grpc.CallOption) (*runtimeapi.StatusResponse, error) {
+	return &runtimeapi.StatusResponse{}, nil
+}
+
+func (f *teller) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigRequest, ...grpc.CallOption) (*runtimeapi.RuntimeConfigResponse, error) {
+	f.asked++
+	return f.answer, f.err
+}
+
+func linux(d runtimeapi.CgroupDriver) *runtimeapi.RuntimeConfigResponse {
+	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: d}}
+}
+
+// TestCgroupDriver: the runtime's word wins; the configuration is for those that do not know the question; and a runtime that does not
+// answer it is not ready, but asked again.
+func TestCgroupDriver(t *testing.T) {
+	for name, c := range map[string]struct {
+		configured string
+		runtime    teller
+		driver     string // "" as long as it is not known
+		losing     bool
+	}{
+		"SystemdOfTheRuntime":  {"cgroupfs", teller{answer: linux(runtimeapi.CgroupDriver_SYSTEMD)}, "systemd", false},
+		"CgroupfsOfTheRuntime": {"systemd", teller{answer: linux(runtimeapi.CgroupDriver_CGROUPFS)}, "cgroupfs", false},
+		"NothingTold":          {"systemd", teller{answer: &runtimeapi.RuntimeConfigResponse{}}, "systemd", false},
+		"NotImplemented":       {"systemd", teller{err: status.Error(codes.Unimplemented, "unknown method")}, "systemd", true},
+		"Unknown":              {"systemd", teller{answer: linux(7)}, "", false},
+		"NoAnswer":             {"systemd", teller{err: status.Error(codes.Unavailable, "starting")}, "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			metrics := prometheus.NewRegistry()
+			r := newRuntime(&cri.Client{Runtime: &c.runtime}, nil, Config{
+				Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Metrics: metrics, Kubelet: &kubeletconfig.KubeletConfiguration{CgroupDriver: c.configured},
+			})
+			r.changed = func() {}
+			_ = r.refresh(t.Context())
+			if (r.ready() == nil) != (c.driver != "") {
+				t.Errorf("ready: %v", r.ready())
+			}
+			families, err := metrics.Gather()
+			if err != nil || (len(families) == 1) != c.losing {
+				t.Errorf("metrics %v, %v", families, err)
+			}
+			if c.driver == "" {
+				c.runtime.answer, c.runtime.err, c.driver = linux(runtimeapi.CgroupDriver_SYSTEMD), nil, "systemd"
+				_ = r.refresh(t.Context())
+			}
+			if got, err := r.cgroupDriver(t.Context()); got != c.driver || err != nil || r.ready() != nil {
+				t.Errorf("driver %q, %v; ready: %v", got, err, r.ready())
+			}
+			asked := c.runtime.asked
+			c.runtime.answer = linux(runtimeapi.CgroupDriver_CGROUPFS)
+			_ = r.refresh(t.Context())
+			if got, _ := r.cgroupDriver(t.Context()); got != c.driver || c.runtime.asked != asked {
+				t.Errorf("%s after the runtime has changed its mind, asked %d times", got, c.runtime.asked)
+			}
+		})
+	}
+}
