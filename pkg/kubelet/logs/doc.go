@@ -8,10 +8,12 @@
 // the time as suffix) and the runtime asked to begin a new one; of the renamed
 // files all but the newest are compressed, and the oldest removed. Names and
 // order are those of Kubernetes, so that what collects logs from nodes finds
-// them where it looks.
+// them where it looks. The order of the names is that in which the files were written, also when
+// the clock is set back or an hour comes twice: a name is never less than one before it.
 //
 // Read reads a log for a user, and follows it from file to file: it watches the directory before
-// it first looks at the file, and asks at each end whether the name stands for another file.
+// it first looks at the file, and asks at each end whether the name stands for another file. A reader that is
+// slower than the log goes on in the renamed files.
 //
 // Directories of pods that nobody knows any more are removed.
 //

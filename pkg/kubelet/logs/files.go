@@ -44,7 +44,7 @@ func decide(names []string, maximum int) plan {
 			keep = append(keep, n)
 		}
 	}
-	slices.Sort(keep) // by time
+	slices.Sort(keep) // as they were written
 	if over := len(keep) - max(maximum-runtimeOwned, 0); over > 0 {
 		p.remove = append(p.remove, keep[:over]...)
 		keep = keep[over:]

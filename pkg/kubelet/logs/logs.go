@@ -124,14 +124,13 @@ func (k *Keeper) look(ctx context.Context, l Log) error {
 			return err
 		}
 	}
-	return k.rename(ctx, l)
+	return k.rename(ctx, l, next(l.Path, names, k.cfg.Clock.Now()))
 }
 
 // rename gives the log that is being written its suffix. When the runtime does
 // not begin a new one the name is given back, so that nobody looks for a log
 // in vain.
-func (k *Keeper) rename(ctx context.Context, l Log) error {
-	to := l.Path + "." + k.cfg.Clock.Now().Format(timeFormat)
+func (k *Keeper) rename(ctx context.Context, l Log, to string) error {
 	if err := os.Rename(l.Path, to); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -105,6 +106,43 @@ func TestRotate(t *testing.T) {
 	}
 	if b, err := io.ReadAll(z); err != nil || string(b) != "two long lines\n" {
 		t.Errorf("compressed log holds %q, %v", b, err)
+	}
+}
+
+// TestRotateByABadClock: files are kept and removed in the order in which they were written, whatever the clock says meanwhile.
+func TestRotateByABadClock(t *testing.T) {
+	dir := t.TempDir()
+	w := &writer{path: filepath.Join(dir, "0.log")}
+	c := testclock.NewFakeClock(time.Date(2026, 1, 2, 3, 4, 58, 0, time.UTC))
+	k := keeper(t, w, c, 5)
+	for i, by := range []time.Duration{0, -time.Hour, 0, time.Minute, -24 * time.Hour, 48 * time.Hour, -time.Second} {
+		c.SetTime(c.Now().Add(by))
+		w.write(t, fmt.Sprintf("%d is long enough", i))
+		if err := k.Rotate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []string
+	for _, name := range listed(t, dir)[1:] {
+		f, err := os.Open(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = f.Close() }()
+		in := io.Reader(f)
+		if strings.HasSuffix(name, ".gz") {
+			if in, err = gzip.NewReader(f); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b, err := io.ReadAll(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, string(b[:1]))
+	}
+	if want := []string{"3", "4", "5", "6"}; !slices.Equal(got, want) {
+		t.Errorf("kept %v of %v, want %v", got, listed(t, dir), want)
 	}
 }
 

@@ -70,7 +70,7 @@ func Read(ctx context.Context, path string, o Options) error {
 			return fmt.Errorf("failed to watch directory %q: %w", filepath.Dir(path), err)
 		}
 	}
-	if r.file, err = os.Open(path); err != nil {
+	if r.file, r.older, err = open(path); err != nil {
 		return fmt.Errorf("failed to open log file %q: %w", path, err)
 	}
 	defer func() { _ = r.file.Close() }()
@@ -91,6 +91,7 @@ type reader struct {
 	path    string
 	changes *fsnotify.Watcher // of the directory; nil if it is not followed
 	file    *os.File
+	older   string // the last of the renamed files that are older than file; "" if there is none
 	rest    []byte // the beginning of a line that is being written
 	remain  int64  // bytes to be written yet
 	lines   int64  // lines to be read yet; negative for all
@@ -129,7 +130,7 @@ func (r *reader) toTail(n int64) error {
 
 // all reads the log to its end; that of a log that is followed is the end of its container.
 func (r *reader) all(ctx context.Context) error {
-	if err := r.toEnd(); err != nil {
+	if err := r.toEnd(r.file); err != nil {
 		return err
 	}
 	if !r.Follow {
@@ -156,24 +157,26 @@ func (r *reader) all(ctx context.Context) error {
 // onward reads to the end, in the file that has the name now if that is another one.
 func (r *reader) onward() error {
 	for {
-		next, err := os.Open(r.path)
+		next, older, err := open(r.path)
 		if errors.Is(err, fs.ErrNotExist) {
-			return r.toEnd() // it was renamed; the runtime is about to make a new one
+			return r.toEnd(r.file) // it was renamed; the runtime is about to make a new one
 		}
 		if err != nil {
 			return fmt.Errorf("failed to open log file %q: %w", r.path, err)
 		}
 		same, err := sameFile(r.file, next)
 		// The runtime writes to the new one only once that is there: the end of the old one is its end.
-		err = errors.Join(err, r.toEnd())
+		err = errors.Join(err, r.toEnd(r.file))
 		if err == nil && !same {
-			err = r.line(r.rest)
+			if err = r.line(r.rest); err == nil {
+				err = r.between(older)
+			}
 		}
 		if err != nil || same {
 			return errors.Join(err, next.Close())
 		}
 		_ = r.file.Close() // it was only read
-		r.file, r.rest = next, nil
+		r.file, r.older, r.rest = next, older, nil
 	}
 }
 
@@ -214,8 +217,8 @@ func (r *reader) wait(ctx context.Context) error {
 }
 
 // toEnd reads all whole lines that there are.
-func (r *reader) toEnd() error {
-	in := bufio.NewReader(r.file)
+func (r *reader) toEnd(file io.Reader) error {
+	in := bufio.NewReader(file)
 	for {
 		part, err := in.ReadBytes('\n')
 		if err != nil && !errors.Is(err, io.EOF) {

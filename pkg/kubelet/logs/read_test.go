@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	utilclock "k8s.io/utils/clock"
+	testclock "k8s.io/utils/clock/testing"
 	"pgregory.net/rapid"
 
 	"keelson.dev/api/clock"
@@ -57,11 +59,11 @@ func TestFollowOverRotations(t *testing.T) {
 	f := &file{t, filepath.Join(t.TempDir(), "0.log")}
 	f.line("one")
 	steps := []func(){
-		func() { f.line("two"); f.rotate(".1"); f.line("three") },                           // the file that was read to its end is another one
-		func() { f.rotate(".2") },                                                           // no file has the name
-		func() { f.line("four"); f.write(stamp + " stdout P fi"); f.write("ve\n") },         // a part of a line
-		func() { f.write(stamp + " stdout F !\n") },                                         // and its end
-		func() { f.rotate(".3"); f.line("lost on the way"); f.rotate(".4"); f.line("six") }, // faster than it is read
+		func() { f.line("two"); f.rotate(".1"); f.line("three") },                   // the file that was read to its end is another one
+		func() { f.rotate(".2") },                                                   // no file has the name
+		func() { f.line("four"); f.write(stamp + " stdout P fi"); f.write("ve\n") }, // a part of a line
+		func() { f.write(stamp + " stdout F !\n") },                                 // and its end
+		func() { f.rotate(".3"); f.line("six"); f.rotate(".4"); f.line("seven") },   // faster than it is read
 	}
 	next := 0
 	// Time passes at once: it is asked for the container, and told that it does not run once all is done.
@@ -77,10 +79,61 @@ func TestFollowOverRotations(t *testing.T) {
 	if err := Read(t.Context(), f.path, Options{Follow: true, Running: running, Stdout: &out, Stderr: &out, Clock: hurried{clock.Real()}}); err != nil {
 		t.Fatal(err)
 	}
-	if want := "one\ntwo\nthree\nfour\nfive!\nsix\n"; out.String() != want {
+	if want := "one\ntwo\nthree\nfour\nfive!\nsix\nseven\n"; out.String() != want {
 		t.Errorf("%q", out.String())
 	}
 }
+
+// TestFollowFromBehind: while the reader stands still, the log is rotated as the Keeper does it, by a clock that is set back. Whatever of it is still
+// there is read, in the order in which it was written; what was removed meanwhile is not.
+func TestFollowFromBehind(t *testing.T) {
+	for name, c := range map[string]struct {
+		files int
+		want  string
+	}{"KeptAll": {9, "0 1 2 3 4 5 6 "}, "KeptSome": {4, "0 3 4 5 6 "}, "KeptOne": {2, "0 5 6 "}} {
+		t.Run(name, func(t *testing.T) {
+			f := &file{t, filepath.Join(t.TempDir(), "0.log")}
+			now := testclock.NewFakeClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+			k, err := New(Config{Runtime: reopened{}, Clock: now, Log: slog.New(slog.DiscardHandler), MaxSize: 1, MaxFiles: c.files, Period: time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.line("old")
+			if err := k.look(t.Context(), Log{Path: f.path}); err != nil {
+				t.Fatal(err)
+			}
+			f.line("0")
+			asked := 0
+			running := func(context.Context) (bool, error) {
+				if asked++; asked > 1 {
+					return false, nil
+				}
+				for i := 1; i < 7; i++ {
+					if i == 3 {
+						now.SetTime(now.Now().Add(-48 * time.Hour))
+					}
+					if err := k.look(t.Context(), Log{Path: f.path}); err != nil {
+						t.Fatal(err)
+					}
+					f.line(fmt.Sprint(i))
+				}
+				return true, nil
+			}
+			var out strings.Builder
+			if err := Read(t.Context(), f.path, Options{Follow: true, Running: running, Stdout: &out, Stderr: &out, Clock: hurried{clock.Real()}}); err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.ReplaceAll(out.String(), "\n", " "); got != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// reopened is a runtime that makes a new file when it next writes.
+type reopened struct{ Runtime }
+
+func (reopened) ReopenLog(context.Context, string) error { return nil }
 
 // hurried is a clock whose timers have always rung.
 type hurried struct{ clock.Clock }

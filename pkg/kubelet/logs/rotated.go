@@ -1,0 +1,156 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package logs
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// headSize is how much of the beginnings of two files is compared to tell whether they are the same: lines begin with their time.
+const headSize = 512
+
+// next is the name for the file that is being written, given those of the renamed files: that of the time, but later than all
+// of them, since their order is that of the names and a clock may be set back.
+func next(path string, names []string, now time.Time) string {
+	at := now.Format(timeFormat)
+	for _, n := range names {
+		before, err := time.Parse(timeFormat, strings.TrimPrefix(plain(n), path+"."))
+		if err != nil {
+			continue // somebody else's
+		}
+		if after := before.Add(time.Second).Format(timeFormat); after > at {
+			at = after
+		}
+	}
+	return path + "." + at
+}
+
+// plain is the name of a renamed file before it was compressed.
+func plain(name string) string { return strings.TrimSuffix(name, compressed) }
+
+// written are the renamed files of a log as they were written, by their names before they were compressed.
+func written(path string) ([]string, error) {
+	names, err := renamed(path)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, n := range names {
+		if !strings.HasSuffix(n, unfinished) {
+			out = append(out, plain(n))
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}
+
+// open opens the log that is being written, and tells the last of the files that are older.
+func open(path string) (file *os.File, older string, err error) {
+	for {
+		before, err := written(path)
+		if err != nil {
+			return nil, "", err
+		}
+		file, err := os.Open(path)
+		if err != nil {
+			return nil, "", err
+		}
+		after, err := written(path)
+		if err == nil && last(before) == last(after) { // it is not one that was renamed meanwhile
+			return file, last(after), nil
+		}
+		if err = errors.Join(err, file.Close()); err != nil {
+			return nil, "", err
+		}
+	}
+}
+
+func last(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return names[len(names)-1]
+}
+
+// between reads what was written after the file that was read to its end, and before the one that is written now, to which older is
+// the last of the older ones. What was removed meanwhile cannot be read.
+func (r *reader) between(older string) error {
+	names, err := written(r.path)
+	if err != nil {
+		return err
+	}
+	first := true
+	for _, n := range names {
+		if n <= r.older || n > older {
+			continue
+		}
+		if err := r.renamed(n, first); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		first = false
+	}
+	return nil
+}
+
+// renamed reads a renamed file, unless it is the one that was read, which only the first may be.
+func (r *reader) renamed(name string, first bool) error {
+	in, err := openRenamed(name)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }() // it is only read
+	var begins []byte
+	if first {
+		var mine []byte
+		if mine, err = head(io.NewSectionReader(r.file, 0, headSize)); err == nil {
+			begins, err = head(in)
+		}
+		if err != nil || bytes.Equal(begins, mine) {
+			return err
+		}
+	}
+	r.rest = nil
+	if err := r.toEnd(io.MultiReader(bytes.NewReader(begins), in)); err != nil {
+		return err
+	}
+	return r.line(r.rest)
+}
+
+// head reads the beginning of a file.
+func head(in io.Reader) ([]byte, error) {
+	out := make([]byte, headSize)
+	n, err := io.ReadFull(in, out)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("read log: %w", err)
+	}
+	return out[:n], nil
+}
+
+// openRenamed opens a renamed file, compressed or not yet.
+func openRenamed(name string) (io.ReadCloser, error) {
+	f, err := os.Open(name)
+	if err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return f, err
+	}
+	if f, err = os.Open(name + compressed); err != nil {
+		return nil, err
+	}
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("log %s: %w", name, err), f.Close())
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{z, f}, nil
+}
