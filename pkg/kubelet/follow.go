@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -154,8 +156,24 @@ func (k *Kubelet) housekeeping(ctx context.Context) error {
 	}
 }
 
+// tracer makes the kubelet's own spans.
+func (k *Kubelet) tracer() trace.Tracer {
+	return k.cfg.Tracing.Tracer("keelson.dev/keelson/pkg/kubelet")
+}
+
 // sweep gives back what pods held that are in neither the API nor the runtime.
 func (k *Kubelet) sweep(ctx context.Context) error {
+	ctx, span := k.tracer().Start(ctx, "Containers/GarbageCollect")
+	defer span.End()
+	err := k.giveBack(ctx)
+	if err != nil {
+		span.RecordError(err)
+		span.SetStatus(codes.Error, "what pods left behind is not given back")
+	}
+	return err
+}
+
+func (k *Kubelet) giveBack(ctx context.Context) error {
 	running, err := k.runtime.client.Digest(ctx)
 	if err != nil {
 		return fmt.Errorf("list the runtime: %w", err)

@@ -395,7 +395,7 @@ func (k *Kubelet) workerConfig() worker.Config {
 			Runtime: k.runtime.client, Secrets: k.objects, Records: k.records, Plugins: k.providers, Clock: k.cfg.Clock, Event: k.events.pod,
 			Parallel: parallelPulls(c), Allow: pullRate(c),
 		}),
-		Status: k.status, Handler: k.handler, Tracer: k.cfg.Tracing.Tracer("keelson.dev/keelson/pkg/kubelet"), Event: k.events.pod, Started: k.starts.observe, Sandbox: k.starts.sandbox, Listening: k.runtime.listening, Allocation: k.allocation, Left: k.left, Ready: k.runtime.networkReady,
+		Status: k.status, Handler: k.handler, Tracer: k.tracer(), Event: k.events.pod, Started: k.starts.observe, Sandbox: k.starts.sandbox, Listening: k.runtime.listening, Allocation: k.allocation, Left: k.left, Ready: k.runtime.networkReady,
 		Services: k.sources.servicesFor, RuntimeHandler: k.sources.runtimeHandler, Allocatable: k.allocatable,
 		DNS: dns.Settings{
 			ClusterDNS: c.ClusterDNS, ClusterDomain: c.ClusterDomain, ResolvConf: deref(c.ResolverConfig), NodeIPs: k.cfg.NodeIPs,

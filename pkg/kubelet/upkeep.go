@@ -50,7 +50,7 @@ func (k *Kubelet) upkeep() error {
 		Images: k.runtime.client.Images, Clock: k.cfg.Clock, Log: k.cfg.Log,
 		High: int(*c.ImageGCHighThresholdPercent), Low: int(*c.ImageGCLowThresholdPercent),
 		MinAge: c.ImageMinimumGCAge.Duration, MaxAge: c.ImageMaximumGCAge.Duration,
-		Disk: k.imageDisk, InUse: k.runtime.imagesInUse, Event: k.events.node,
+		Disk: k.imageDisk, InUse: k.runtime.imagesInUse, Event: k.events.node, Tracer: k.tracer(), Metrics: k.cfg.Metrics,
 	})
 	thresholds, err := eviction.Parse(c)
 	if err != nil {

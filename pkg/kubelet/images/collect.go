@@ -14,6 +14,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson.dev/api/clock"
@@ -22,6 +26,13 @@ import (
 
 // collectPeriod is how often the disk is looked at.
 const collectPeriod = 5 * time.Minute
+
+// Names of Kubernetes': of the span of a look at the disk, and of why images are removed.
+const (
+	spanCollect = "Images/GarbageCollect"
+	reasonAge   = "age"
+	reasonSpace = "space"
+)
 
 // CollectorConfig is what a Collector needs.
 type CollectorConfig struct {
@@ -44,12 +55,17 @@ type CollectorConfig struct {
 	InUse func(ctx context.Context) (map[string]bool, error)
 	// Event records a warning on the node.
 	Event func(reason, message string)
+	// Tracer makes a span of each look at the disk; nil: there are none.
+	Tracer trace.Tracer
+	// Metrics are where it is counted what was removed; nil: nowhere.
+	Metrics prometheus.Registerer
 }
 
 // Collector removes images that no container uses, the ones unused for longest
 // first, when the disk gets full. Images that the runtime pins stay.
 type Collector struct {
-	cfg CollectorConfig
+	cfg     CollectorConfig
+	removed *prometheus.CounterVec
 
 	mu    sync.Mutex
 	known map[string]*record // by image ID
@@ -68,7 +84,17 @@ type record struct {
 
 // NewCollector makes a Collector.
 func NewCollector(cfg CollectorConfig) *Collector {
-	return &Collector{cfg: cfg, known: map[string]*record{}, begun: cfg.Clock.Now()}
+	if cfg.Tracer == nil {
+		cfg.Tracer = noop.NewTracerProvider().Tracer("")
+	}
+	c := &Collector{cfg: cfg, known: map[string]*record{}, begun: cfg.Clock.Now(), removed: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kubelet_image_garbage_collected_total",
+		Help: "[ALPHA] Total number of images garbage collected by the kubelet, whether through disk usage or image age.",
+	}, []string{"reason"})}
+	if cfg.Metrics != nil {
+		cfg.Metrics.MustRegister(c.removed)
+	}
+	return c
 }
 
 // Run looks at the disk until ctx ends.
@@ -95,6 +121,17 @@ func (c *Collector) Run(ctx context.Context) error {
 
 // Collect looks at the disk once and removes what has to go.
 func (c *Collector) Collect(ctx context.Context) error {
+	ctx, span := c.cfg.Tracer.Start(ctx, spanCollect)
+	defer span.End()
+	err := c.collect(ctx)
+	if err != nil {
+		span.RecordError(err)
+		span.SetStatus(codes.Error, "images are not collected")
+	}
+	return err
+}
+
+func (c *Collector) collect(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now, err := c.detect(ctx)
@@ -102,7 +139,7 @@ func (c *Collector) Collect(ctx context.Context) error {
 		return err
 	}
 	if c.cfg.MaxAge > 0 {
-		if _, err := c.remove(ctx, expired(c.records(), now, c.begun, c.cfg.MaxAge)); err != nil {
+		if _, err := c.remove(ctx, expired(c.records(), now, c.begun, c.cfg.MaxAge), reasonAge); err != nil {
 			return err
 		}
 	}
@@ -117,7 +154,7 @@ func (c *Collector) Collect(ctx context.Context) error {
 	if need == 0 {
 		return nil
 	}
-	freed, err := c.remove(ctx, choose(c.records(), now, c.cfg.MinAge, need))
+	freed, err := c.remove(ctx, choose(c.records(), now, c.cfg.MinAge, need), reasonSpace)
 	if err == nil && freed < need {
 		message := fmt.Sprintf("Insufficient free disk space on the node's image filesystem (%d%% of %s used). "+
 			"Failed to free sufficient space by deleting unused images (freed %d bytes). "+
@@ -137,7 +174,7 @@ func (c *Collector) RemoveUnused(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.remove(ctx, choose(c.records(), now, 0, ^uint64(0)))
+	_, err = c.remove(ctx, choose(c.records(), now, 0, ^uint64(0)), reasonSpace)
 	return err
 }
 
@@ -187,7 +224,7 @@ func (c *Collector) records() []record {
 	return out
 }
 
-func (c *Collector) remove(ctx context.Context, list []record) (freed uint64, err error) {
+func (c *Collector) remove(ctx context.Context, list []record, reason string) (freed uint64, err error) {
 	var errs []error
 	for _, r := range list {
 		if _, err := c.cfg.Images.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: r.id}}); err != nil {
@@ -195,6 +232,7 @@ func (c *Collector) remove(ctx context.Context, list []record) (freed uint64, er
 			continue
 		}
 		c.cfg.Log.Info("image removed", "image", r.id, "bytes", r.size)
+		c.removed.WithLabelValues(reason).Inc()
 		delete(c.known, r.id)
 		freed += r.size
 	}

@@ -7,9 +7,15 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	testclock "k8s.io/utils/clock/testing"
@@ -85,6 +91,51 @@ func TestCollect(t *testing.T) {
 	}
 	if got := s.ids(); !slices.Equal(got, []string{"pinned", "running"}) {
 		t.Errorf("images %v", got)
+	}
+}
+
+// TestCollectTells: each look at the disk is a span, and it is counted what was removed and why.
+func TestCollectTells(t *testing.T) {
+	recorder, metrics := tracetest.NewSpanRecorder(), prometheus.NewPedanticRegistry()
+	s := &store{images: []*runtimeapi.Image{{Id: "running", Size: 50}, {Id: "unused", Size: 30}, {Id: "late", Size: 1}}}
+	available := uint64(100)
+	c := testclock.NewFakeClock(time.Unix(0, 0))
+	k := NewCollector(CollectorConfig{
+		Images: s, Clock: c, Log: slog.New(slog.DiscardHandler), High: 50, Low: 0, MaxAge: time.Hour,
+		Disk:  func(context.Context) (uint64, uint64, error) { return 100, available, nil },
+		InUse: func(context.Context) (map[string]bool, error) { return map[string]bool{"running": true}, nil },
+		Event: func(string, string) {}, Metrics: metrics,
+		Tracer: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder)).Tracer("test"),
+	})
+	for range 2 {
+		if err := k.Collect(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c.Step(2 * time.Hour)
+	}
+	s.images = append(s.images, &runtimeapi.Image{Id: "new", Size: 10})
+	available = 10
+	if err := k.Collect(t.Context()); err == nil {
+		t.Error("nobody says that it is not enough")
+	}
+	var failed []bool
+	for _, span := range recorder.Ended() {
+		if span.Name() != "Images/GarbageCollect" {
+			t.Errorf("span %q", span.Name())
+		}
+		failed = append(failed, span.Status().Code == codes.Error)
+	}
+	if want := []bool{false, false, true}; !slices.Equal(failed, want) {
+		t.Errorf("spans that failed %v, want %v", failed, want)
+	}
+	want := `
+# HELP kubelet_image_garbage_collected_total [ALPHA] Total number of images garbage collected by the kubelet, whether through disk usage or image age.
+# TYPE kubelet_image_garbage_collected_total counter
+kubelet_image_garbage_collected_total{reason="age"} 2
+kubelet_image_garbage_collected_total{reason="space"} 1
+`
+	if err := testutil.GatherAndCompare(metrics, strings.NewReader(want)); err != nil {
+		t.Error(err)
 	}
 }
 
