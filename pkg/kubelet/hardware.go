@@ -68,7 +68,7 @@ func newHardware(cfg Config, kept reserved, storage plugins.Handler, changed, sh
 			Dir: filepath.Join(cfg.RootDir, "device-plugins"), Nodes: layout.NodeIDs(), Clock: cfg.Clock, Log: cfg.Log, Changed: changed, Affected: affected,
 		}),
 		claims: dra.NewManager(dra.Config{
-			File: filepath.Join(cfg.RootDir, "dra_manager_state"), Clock: cfg.Clock, Log: cfg.Log, Wipe: wipe(cfg), Changed: affected,
+			File: filepath.Join(cfg.RootDir, "dra_manager_state"), Clock: cfg.Clock, Log: cfg.Log, Metrics: cfg.Metrics, Wipe: wipe(cfg), Changed: affected,
 			Claim: func(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
 				return cfg.Client.ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 			},
@@ -160,9 +160,9 @@ func (h *hardware) fixed(pod, has *v1.Pod) *allocation.Refusal {
 	const text = "Resize is infeasible for Guaranteed Pods alongside %s Manager policy %q"
 	switch {
 	case h.cpus.Static() && differs(v1.ResourceCPU):
-		return &allocation.Refusal{Reason: v1.PodReasonInfeasible, Message: fmt.Sprintf(text, "CPU", cpus.PolicyStatic)}
+		return &allocation.Refusal{Reason: v1.PodReasonInfeasible, Message: fmt.Sprintf(text, "CPU", cpus.PolicyStatic), Detail: "guaranteed_pod_cpu_manager_static_policy"}
 	case h.memory.Static() && differs(v1.ResourceMemory):
-		return &allocation.Refusal{Reason: v1.PodReasonInfeasible, Message: fmt.Sprintf(text, "Memory", memory.PolicyStatic)}
+		return &allocation.Refusal{Reason: v1.PodReasonInfeasible, Message: fmt.Sprintf(text, "Memory", memory.PolicyStatic), Detail: "guaranteed_pod_memory_manager_static_policy"}
 	}
 	return nil
 }

@@ -30,7 +30,11 @@ const (
 )
 
 // Refusal is why a pod cannot run on the node.
-type Refusal struct{ Reason, Message string }
+type Refusal struct {
+	Reason, Message string
+	// Detail names, in a word, why a resize can never be; metrics tell it.
+	Detail string
+}
 
 // Outdated tells whether the refusal hangs on labels or taints of the node, of
 // which the kubelet may have an old state: a pod can be made for a label that
@@ -50,13 +54,13 @@ type Node struct {
 // Check returns why the pod cannot run beside the others, or nil.
 func Check(pod *v1.Pod, others []*v1.Pod, n Node) *Refusal {
 	if os, ok := pod.Labels[v1.LabelOSStable]; ok && os != runtime.GOOS {
-		return &Refusal{reasonOSSelector, "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"}
+		return &Refusal{Reason: reasonOSSelector, Message: "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"}
 	}
 	if os := pod.Spec.OS; os != nil && string(os.Name) != runtime.GOOS {
-		return &Refusal{reasonOSField, "Failed to admit pod as the OS field doesn't match node OS"}
+		return &Refusal{Reason: reasonOSField, Message: "Failed to admit pod as the OS field doesn't match node OS"}
 	}
 	if strictGroups(pod) && !supportsGroups(n.Object) {
-		return &Refusal{reasonGroups, fmt.Sprintf("SupplementalGroupsPolicy=%s is not supported in this node", v1.SupplementalGroupsPolicyStrict)}
+		return &Refusal{Reason: reasonGroups, Message: fmt.Sprintf("SupplementalGroupsPolicy=%s is not supported in this node", v1.SupplementalGroupsPolicyStrict)}
 	}
 	if r := fits(pod, others, n.Allocatable); r != nil {
 		return r
@@ -76,13 +80,13 @@ func Check(pod *v1.Pod, others []*v1.Pod, n Node) *Refusal {
 		return predicate(reasonTaints, "node(s) had taints that the pod didn't tolerate")
 	}
 	if !n.AppArmor && wantsAppArmor(pod) {
-		return &Refusal{reasonAppArmor, "Cannot enforce AppArmor: AppArmor is not enabled on the host"}
+		return &Refusal{Reason: reasonAppArmor, Message: "Cannot enforce AppArmor: AppArmor is not enabled on the host"}
 	}
 	return nil
 }
 
 func predicate(name, why string) *Refusal {
-	return &Refusal{name, fmt.Sprintf("Predicate %s failed: %s", name, why)}
+	return &Refusal{Reason: name, Message: fmt.Sprintf("Predicate %s failed: %s", name, why)}
 }
 
 func strictGroups(pod *v1.Pod) bool {
@@ -151,7 +155,7 @@ func fits(pod *v1.Pod, others []*v1.Pod, limits v1.ResourceList) *Refusal {
 }
 
 func insufficient(name v1.ResourceName, ask, taken, has resource.Quantity) *Refusal {
-	return &Refusal{outOf + string(name), fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
+	return &Refusal{Reason: outOf + string(name), Message: fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
 		name, amount(name, ask), amount(name, taken), amount(name, has))}
 }
 

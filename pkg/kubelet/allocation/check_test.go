@@ -127,7 +127,7 @@ func TestCheck(t *testing.T) {
 			switch {
 			case tc.reason == "" && got != nil:
 				t.Errorf("refused: %+v", *got)
-			case tc.reason != "" && (got == nil || *got != Refusal{tc.reason, tc.message}):
+			case tc.reason != "" && (got == nil || *got != Refusal{Reason: tc.reason, Message: tc.message}):
 				t.Errorf("got %+v, want %s: %s", got, tc.reason, tc.message)
 			}
 		})
@@ -162,7 +162,7 @@ func TestSysctls(t *testing.T) {
 		switch {
 		case tc.message == "" && got != nil:
 			t.Errorf("%s: refused: %+v", tc.name, *got)
-		case tc.message != "" && (got == nil || *got != Refusal{"SysctlForbidden", tc.message}):
+		case tc.message != "" && (got == nil || *got != Refusal{Reason: "SysctlForbidden", Message: tc.message}):
 			t.Errorf("%s: got %+v, want %s", tc.name, got, tc.message)
 		}
 	}

@@ -27,6 +27,10 @@ type Config struct {
 	Fixed func(pod, has *v1.Pod) *Refusal
 	// Freed is told of pods that may now get what they did not before. It must not block.
 	Freed func(uid types.UID)
+	// Infeasible is told once of each version of a pod that asks for what it never can have, Accepted what had a resize accepted that was
+	// deferred before; both may be nil.
+	Infeasible func(detail string)
+	Accepted   func(trigger string)
 }
 
 // Manager admits pods. It is safe for concurrent use.
@@ -37,6 +41,13 @@ type Manager struct {
 	given   map[types.UID]*given // guarded by mu, as the file is
 	pending []types.UID          // pods that ask for more than there is, in the order in which they did; guarded by mu
 	granted map[types.UID]bool   // pods that were given it meanwhile, and were not told; guarded by mu
+	refused map[types.UID]refused
+}
+
+// refused is the version of a pod that was refused what it asks for, guarded by mu.
+type refused struct {
+	generation int64
+	infeasible bool
 }
 
 // given is what an admitted pod may use.
@@ -51,7 +62,7 @@ type given struct {
 
 // NewManager makes a Manager with what the file remembers.
 func NewManager(cfg Config) *Manager {
-	m := &Manager{cfg: cfg, granted: map[types.UID]bool{}}
+	m := &Manager{cfg: cfg, granted: map[types.UID]bool{}, refused: map[types.UID]refused{}}
 	m.load()
 	return m
 }
@@ -80,7 +91,7 @@ func (m *Manager) Forget(uid types.UID) {
 	if _, ok := m.given[uid]; ok {
 		delete(m.given, uid)
 		m.save()
-		m.settle(nil)
+		m.settle(nil, triggerRemoved)
 		for _, other := range m.pending {
 			m.cfg.Freed(other) // it may ask for less by now
 		}

@@ -95,16 +95,72 @@ func TestRestart(t *testing.T) {
 func TestFixed(t *testing.T) {
 	pod := podOf("a", asks(v1.ResourceCPU, "1"))
 	m := manager(t, t.TempDir(), pod)
-	m.cfg.Fixed = func(_, has *v1.Pod) *Refusal { return &Refusal{v1.PodReasonInfeasible, has.Name} }
+	m.cfg.Fixed = func(_, has *v1.Pod) *Refusal { return &Refusal{Reason: v1.PodReasonInfeasible, Message: has.Name} }
 	if r := m.Admit(pod); r != nil {
 		t.Fatal(r)
 	}
 	if r := m.Resize(pod); r.Pending != nil {
 		t.Errorf("nothing else was asked for: %v", r.Pending)
 	}
+	told := 0
+	m.cfg.Infeasible = func(string) { told++ }
 	other := podOf("a", asks(v1.ResourceCPU, "20"))
-	if r := m.Resize(other); r.Pending == nil || r.Pending.Reason != v1.PodReasonInfeasible || r.Granted {
-		t.Errorf("%+v", r)
+	for range 2 { // it is told once
+		if r := m.Resize(other); r.Pending == nil || r.Pending.Reason != v1.PodReasonInfeasible || r.Granted || told != 1 {
+			t.Errorf("%+v, told %d times", r, told)
+		}
+	}
+	other.Generation++
+	if m.Resize(other); told != 2 {
+		t.Errorf("of two versions it was told of %d", told)
+	}
+}
+
+// TestAccepted: of a resize that was deferred it is told what had it accepted.
+func TestAccepted(t *testing.T) {
+	for name, c := range map[string]struct {
+		free func(m *Manager, pods map[types.UID]*v1.Pod)
+		want string
+	}{
+		"AnotherIsGone": {func(m *Manager, pods map[types.UID]*v1.Pod) {
+			delete(pods, "big")
+			m.Forget("big")
+		}, "pods_removed"},
+		"AnotherShrinks": {func(m *Manager, pods map[types.UID]*v1.Pod) {
+			pods["big"] = podOf("big", asks(v1.ResourceCPU, "100m"))
+			m.Resize(pods["big"])
+		}, "pod_resized"},
+		"AsksForLess": {func(m *Manager, pods map[types.UID]*v1.Pod) {
+			pods["waits"] = podOf("waits", asks(v1.ResourceCPU, "500m"))
+			pods["waits"].Generation = 3
+			m.Resize(pods["waits"])
+		}, "pod_updated"},
+		"IsLookedAt": {func(m *Manager, pods map[types.UID]*v1.Pod) {
+			pods["big"].Status.Phase = v1.PodSucceeded
+			m.Resize(pods["waits"])
+		}, "periodic_retry"},
+		"Nothing": {func(m *Manager, pods map[types.UID]*v1.Pod) { m.Resize(pods["waits"]) }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pods := map[types.UID]*v1.Pod{"big": podOf("big", asks(v1.ResourceCPU, "1500m")), "waits": podOf("waits", asks(v1.ResourceCPU, "400m"))}
+			m := manager(t, t.TempDir())
+			var told string
+			m.cfg.Pods = func() []*v1.Pod { return slices.Collect(maps.Values(pods)) }
+			m.cfg.Freed, m.cfg.Accepted = func(types.UID) {}, func(trigger string) { told += trigger }
+			for _, pod := range pods {
+				if r := m.Admit(pod); r != nil {
+					t.Fatal(r)
+				}
+			}
+			pods["waits"] = podOf("waits", asks(v1.ResourceCPU, "1"))
+			pods["waits"].Generation = 2
+			if r := m.Resize(pods["waits"]); r.Pending == nil {
+				t.Fatalf("there is room for it: %+v", r)
+			}
+			if c.free(m, pods); told != c.want {
+				t.Errorf("told %q, want %q", told, c.want)
+			}
+		})
 	}
 }
 

@@ -87,7 +87,7 @@ func Victims(pod *v1.Pod, others []*v1.Pod, n Node, critical func(*v1.Pod) bool)
 		for _, s := range rest {
 			fmt.Fprintf(&told, "(res: %s, q: %d), ", s.name, s.amount)
 		}
-		return nil, &Refusal{"UnexpectedAdmissionError", "Unexpected error while attempting to recover from admission failure: " +
+		return nil, &Refusal{Reason: "UnexpectedAdmissionError", Message: "Unexpected error while attempting to recover from admission failure: " +
 			"preemption: error finding a set of pods to preempt: no set of running pods found to reclaim resources: [" + told.String() + "]"}
 	}
 	// Of a class only what all of the lesser classes together do not give.

@@ -48,7 +48,7 @@ func (m *Manager) Resize(pod *v1.Pod) Resize {
 		if !slices.Contains(m.pending, pod.UID) {
 			m.pending = append(m.pending, pod.UID)
 		}
-		r.Pending = m.settle(pod)
+		r.Pending = m.settle(pod, triggerResized)
 		r.Pod, _ = m.allocated(pod)
 	} else {
 		m.settled(pod.UID)
@@ -61,8 +61,8 @@ func (m *Manager) Resize(pod *v1.Pod) Resize {
 
 // settle gives pods that wait what they ask for, those that come first before others: who asks for no more than it has, then by
 // priority, Guaranteed pods before others, and who has waited longest. It returns why the pod that asks now is not given it; the others
-// are looked at anew if they are. The caller holds the lock.
-func (m *Manager) settle(asks *v1.Pod) *Refusal {
+// are looked at anew if they are, for what is called trigger. The caller holds the lock.
+func (m *Manager) settle(asks *v1.Pod, trigger string) *Refusal {
 	if len(m.pending) == 0 {
 		return nil
 	}
@@ -76,8 +76,10 @@ func (m *Manager) settle(asks *v1.Pod) *Refusal {
 				why = refusal
 			}
 			if refusal != nil {
+				m.refuse(pod, refusal)
 				continue
 			}
+			m.accept(pod, asks, trigger)
 			again = again || less(pod, allocated)
 			m.given[pod.UID].grant(pod, allocated)
 			m.granted[pod.UID] = true
@@ -89,6 +91,40 @@ func (m *Manager) settle(asks *v1.Pod) *Refusal {
 		}
 	}
 	return why
+}
+
+// What has a resize looked at again that was deferred, in Kubernetes' words.
+const (
+	triggerResized  = "pod_resized"
+	triggerUpdated  = "pod_updated"
+	triggerRemoved  = "pods_removed"
+	triggerPeriodic = "periodic_retry"
+)
+
+// refuse notes that a pod is refused what it asks for. The caller holds the lock.
+func (m *Manager) refuse(pod *v1.Pod, why *Refusal) {
+	now := refused{pod.Generation, why.Reason == v1.PodReasonInfeasible}
+	if m.refused[pod.UID] == now {
+		return
+	}
+	m.refused[pod.UID] = now
+	if now.infeasible && m.cfg.Infeasible != nil {
+		m.cfg.Infeasible(why.Detail)
+	}
+}
+
+// accept tells of a pod that now gets what was deferred. The caller holds the lock.
+func (m *Manager) accept(pod, asks *v1.Pod, trigger string) {
+	before, ok := m.refused[pod.UID]
+	if !ok || before.infeasible || m.cfg.Accepted == nil {
+		return
+	}
+	if asks != nil && pod.UID == asks.UID {
+		if trigger = triggerPeriodic; before.generation != pod.Generation {
+			trigger = triggerUpdated
+		}
+	}
+	m.cfg.Accepted(trigger)
 }
 
 func (m *Manager) refusal(pod, allocated *v1.Pod) *Refusal {
@@ -141,6 +177,7 @@ func (m *Manager) rank(pod *v1.Pod) []int {
 
 // settled notes that a pod does not wait any more. The caller holds the lock.
 func (m *Manager) settled(uid types.UID) {
+	delete(m.refused, uid)
 	m.pending = slices.DeleteFunc(m.pending, func(other types.UID) bool { return other == uid })
 }
 

@@ -73,9 +73,9 @@ func (s *Sysctls) Check(pod *v1.Pod) *Refusal {
 		ns, ok := s.namespace(name)
 		switch {
 		case !ok:
-			return &Refusal{reasonSysctl, fmt.Sprintf("forbidden sysctl: %q not allowlisted", name)}
+			return &Refusal{Reason: reasonSysctl, Message: fmt.Sprintf("forbidden sysctl: %q not allowlisted", name)}
 		case ns == sysctl.IPCNamespace && pod.Spec.HostIPC, ns == sysctl.NetNamespace && pod.Spec.HostNetwork:
-			return &Refusal{reasonSysctl, fmt.Sprintf("forbidden sysctl: %q not allowed with host %s enabled", name, ns)}
+			return &Refusal{Reason: reasonSysctl, Message: fmt.Sprintf("forbidden sysctl: %q not allowed with host %s enabled", name, ns)}
 		}
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -35,11 +36,13 @@ type Config struct {
 	Changed func(pod types.UID)
 	Clock   clock.Clock
 	Log     *slog.Logger
+	Metrics prometheus.Registerer // nil: none are kept
 }
 
 // Manager prepares claims. It is safe for concurrent use.
 type Manager struct {
-	cfg Config
+	cfg     Config
+	metrics *metrics
 
 	preparing sync.Mutex // held while drivers are asked; taken before mu
 
@@ -74,7 +77,7 @@ type device struct {
 // NewManager makes a Manager with what the file remembers.
 func NewManager(cfg Config) *Manager {
 	m := &Manager{
-		cfg: cfg, changed: make(chan struct{}, 1), drivers: map[string][]*driver{}, gone: map[string]time.Time{}, claims: map[types.UID]*claim{},
+		cfg: cfg, metrics: newMetrics(cfg.Clock), changed: make(chan struct{}, 1), drivers: map[string][]*driver{}, gone: map[string]time.Time{}, claims: map[types.UID]*claim{},
 	}
 	if _, err := checkpoint.Read(cfg.File, &m.claims); err != nil {
 		cfg.Log.Warn("Prepared claims are forgotten", "err", err)
@@ -82,6 +85,9 @@ func NewManager(cfg Config) *Manager {
 	}
 	if m.claims == nil {
 		m.claims = map[types.UID]*claim{}
+	}
+	if cfg.Metrics != nil {
+		cfg.Metrics.MustRegister(m.metrics.operations, m.metrics.calls, &claimsInUse{m})
 	}
 	return m
 }
@@ -95,10 +101,11 @@ func (m *Manager) save() error {
 }
 
 // Prepare has the pod's claims prepared. It is repeated until it succeeds.
-func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
+func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) (err error) {
 	if len(pod.Spec.ResourceClaims) == 0 {
 		return nil
 	}
+	defer m.metrics.operation("PrepareResources", m.cfg.Clock.Now(), &err)
 	m.preparing.Lock()
 	defer m.preparing.Unlock()
 	for i := range pod.Spec.ResourceClaims {
@@ -308,10 +315,11 @@ func (m *Manager) devices(pod *v1.Pod, name, request string) ([]Device, error) {
 
 // Unprepare undoes what was prepared for a pod of which nothing runs any more. It is
 // repeated until it succeeds.
-func (m *Manager) Unprepare(ctx context.Context, uid types.UID) error {
+func (m *Manager) Unprepare(ctx context.Context, uid types.UID) (err error) {
 	if len(m.of(uid)) == 0 {
 		return nil
 	}
+	defer m.metrics.operation("UnprepareResources", m.cfg.Clock.Now(), &err)
 	m.preparing.Lock()
 	defer m.preparing.Unlock()
 	for id, c := range m.of(uid) {

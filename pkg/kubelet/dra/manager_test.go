@@ -7,12 +7,14 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -170,6 +172,61 @@ func TestClaims(t *testing.T) {
 	if err := m.Unprepare(t.Context(), "b"); err != nil || d.did() != "-shared" || len(m.Pods()) != 0 {
 		t.Errorf("the last pod: %v, pods %v", err, m.Pods())
 	}
+}
+
+// TestMetrics: what is done for claims is counted, and how many are in use; of pods without claims nothing is told.
+func TestMetrics(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	m := manager(filepath.Join(t.TempDir(), "state"), claimOf("shared", "a"))
+	m.cfg.Metrics = registry
+	m = NewManager(m.cfg)
+	d := &fakeDriver{}
+	expect := func(name string, want map[string]float64) {
+		t.Helper()
+		got := map[string]float64{}
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			for _, one := range f.GetMetric() {
+				var labels []string
+				for _, l := range one.GetLabel() {
+					labels = append(labels, l.GetValue())
+				}
+				if f.GetName() == name {
+					got[strings.Join(labels, " ")] = one.GetGauge().GetValue() + float64(one.GetHistogram().GetSampleCount())
+				}
+			}
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+	if err := m.Register(t.Context(), d.serve(t)); err != nil {
+		t.Fatal(err)
+	}
+	expect("dra_resource_claims_in_use", map[string]float64{"<any>": 0})
+	d.set("broken")
+	pod := podOf("a", "shared")
+	_ = m.Prepare(t.Context(), pod)
+	expect("dra_resource_claims_in_use", map[string]float64{"<any>": 0})
+	d.set("")
+	for _, pod := range []*v1.Pod{pod, {}} {
+		if err := m.Prepare(t.Context(), pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect("dra_resource_claims_in_use", map[string]float64{"<any>": 1, "driver": 1})
+	for range 2 {
+		if err := m.Unprepare(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect("dra_resource_claims_in_use", map[string]float64{"<any>": 0})
+	expect("dra_operations_duration_seconds", map[string]float64{"true PrepareResources": 1, "false PrepareResources": 1, "false UnprepareResources": 1})
+	const service = "driver OK /k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/"
+	expect("dra_grpc_operations_duration_seconds", map[string]float64{service + "NodePrepareResources": 2, service + "NodeUnprepareResources": 1})
 }
 
 func TestClaimsThatMayNotBeUsed(t *testing.T) {

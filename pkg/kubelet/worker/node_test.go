@@ -5,6 +5,7 @@ package worker
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -66,6 +67,8 @@ func (n *testNode) start() {
 		Event: func(_ *v1.Pod, container, _, reason, message string) {
 			n.note(reason + " " + container + " " + message)
 		},
+		Asked:      func(_, _ *v1.Pod) { n.note("asked ") },
+		Resized:    func(_ time.Duration, err error) { n.note(fmt.Sprintf("resized %t ", err == nil)) },
 		Tracer:     n.tracer,
 		Listening:  func(context.Context, string, []int32) bool { return true },
 		Allocation: n.allocation(), Left: func(types.UID) {},

@@ -49,6 +49,10 @@ type Config struct {
 	// Started is told how long it took from the first sight of a pod until it was seen to run, and what of that each phase took;
 	// it may be nil.
 	Started func(took time.Duration, phases map[Phase]time.Duration)
+	// Asked is told of each new version of a pod, Resized how long it took to give running containers other resources and what came
+	// of it; they may be nil.
+	Asked   func(before, now *v1.Pod)
+	Resized func(took time.Duration, err error)
 	// Left is told of pods of which nothing is left on the node.
 	Left func(uid types.UID)
 	// Ready returns nil once sandboxes can be made.

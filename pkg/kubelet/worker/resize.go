@@ -133,7 +133,11 @@ func resizeMessage(what string, pod *v1.Pod, generation int64, problem string) s
 // update gives running containers other resources. The pod's cgroup is wide
 // enough for both the old and the new ones meanwhile. What fails is tried again.
 func (w *worker) update(ctx context.Context, l look, list []Update) error {
+	begun := w.cfg.Clock.Now()
 	err := w.updateAll(ctx, l, list)
+	if w.cfg.Resized != nil {
+		w.cfg.Resized(w.cfg.Clock.Since(begun), err)
+	}
 	if err == nil {
 		w.resizeError = ""
 		return nil

@@ -64,6 +64,9 @@ func TestResizeInPlace(t *testing.T) {
 	has(pod, "b", "200m", "64Mi")
 	bubble(t, pod, func(t *testing.T, n *testNode) {
 		a, b := n.runtime.running("a"), n.runtime.running("b")
+		n.runtime.mu.Lock()
+		n.runtime.failures["UpdateResources"] = 1
+		n.runtime.mu.Unlock()
 		n.ask(func(pod *v1.Pod) {
 			has(pod, "a", "300m", "64Mi")
 			has(pod, "b", "100m", "32Mi")
@@ -85,6 +88,9 @@ func TestResizeInPlace(t *testing.T) {
 		}
 		if n.told("ResizeStarted") != 1 || n.told("ResizeCompleted") != 1 {
 			t.Errorf("events %q", n.events)
+		}
+		if n.told("asked") != 1 || n.told("resized false") != 1 || n.told("resized true") != 1 {
+			t.Errorf("told %q", n.events)
 		}
 	})
 }

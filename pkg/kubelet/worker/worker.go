@@ -82,11 +82,15 @@ func (w *worker) set(pod *v1.Pod) {
 	if w.in.pod == nil && pod.Status.StartTime == nil {
 		w.in.seen = w.cfg.Clock.Now()
 	}
+	before := w.in.pod
 	w.in.pod = pod
 	if pod.DeletionTimestamp != nil {
 		w.interrupt()
 	}
 	w.in.Unlock()
+	if before != nil && w.cfg.Asked != nil {
+		w.cfg.Asked(before, pod)
+	}
 	w.poke()
 }
 

@@ -1,0 +1,124 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// resizes are the metrics of pods that are given other resources while they run.
+type resizes struct {
+	requested, never, late *prometheus.CounterVec
+	duration               *prometheus.HistogramVec
+}
+
+func newResizes(r prometheus.Registerer) resizes {
+	s := resizes{
+		requested: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_container_requested_resizes_total",
+			Help: "[ALPHA] Number of requested resizes, counted at the container level."}, []string{"resource", "requirement", "operation"}),
+		never: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_pod_infeasible_resizes_total",
+			Help: "[ALPHA] Number of infeasible resizes for pods."}, []string{"reason_detail"}),
+		late: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_pod_deferred_accepted_resizes_total",
+			Help: "[ALPHA] Cumulative number of resizes that were accepted after being deferred."}, []string{"retry_trigger"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_pod_resize_duration_milliseconds",
+			Help:    "[ALPHA] Duration in milliseconds to actuate a pod resize",
+			Buckets: []float64{10, 50, 100, 500, 1000, 2000, 5000, 10000, 20000, 30000, 60000, 120000, 300000, 600000}}, []string{"success"}),
+	}
+	r.MustRegister(s.requested, s.never, s.late, s.duration)
+	return s
+}
+
+func (s resizes) infeasible(detail string) { s.never.WithLabelValues(detail).Inc() }
+func (s resizes) accepted(trigger string)  { s.late.WithLabelValues(trigger).Inc() }
+func (s resizes) took(d time.Duration, err error) {
+	s.duration.WithLabelValues(strconv.FormatBool(err == nil)).Observe(float64(d.Milliseconds()))
+}
+
+// asked counts what containers that run are to have more or less of.
+func (s resizes) asked(before, now *v1.Pod) {
+	if before.Generation == now.Generation && before.Generation != 0 {
+		return // only the status or the metadata is new
+	}
+	had := map[string]v1.ResourceRequirements{}
+	for _, c := range resizable(before) {
+		had[c.Name] = c.Resources
+	}
+	for _, c := range resizable(now) {
+		old, ok := had[c.Name]
+		if !ok {
+			continue
+		}
+		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+			s.count(name, "requests", old.Requests[name], c.Resources.Requests[name])
+			s.count(name, "limits", old.Limits[name], c.Resources.Limits[name])
+		}
+	}
+}
+
+// resizable are the containers of a pod that may run long enough to be given other resources.
+func resizable(pod *v1.Pod) []v1.Container {
+	var out []v1.Container
+	for _, c := range pod.Spec.InitContainers {
+		if c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
+			out = append(out, c)
+		}
+	}
+	return append(out, pod.Spec.Containers...)
+}
+
+func (s resizes) count(name v1.ResourceName, requirement string, old, now resource.Quantity) {
+	var operation string
+	switch {
+	case now.Cmp(old) == 0:
+		return
+	case now.IsZero():
+		operation = "remove"
+	case old.IsZero():
+		operation = "add"
+	case now.Cmp(old) < 0:
+		operation = "decrease"
+	default:
+		operation = "increase"
+	}
+	s.requested.WithLabelValues(string(name), requirement, operation).Inc()
+}
+
+// waitingResizes tells how many pods wait for other resources, and how many containers are being given them, by the pods' statuses.
+type waitingResizes struct{ pods func() []*v1.Pod }
+
+var (
+	pendingResizes    = prometheus.NewDesc("kubelet_pod_pending_resizes", "[ALPHA] Number of pending resizes for pods.", []string{"reason"}, nil)
+	inProgressResizes = prometheus.NewDesc("kubelet_pod_in_progress_resizes", "[ALPHA] Number of in-progress resizes for pods.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (*waitingResizes) Describe(ch chan<- *prometheus.Desc) {
+	ch <- pendingResizes
+	ch <- inProgressResizes
+}
+
+// Collect implements prometheus.Collector.
+func (w *waitingResizes) Collect(ch chan<- prometheus.Metric) {
+	pending, inProgress := map[string]int{}, 0
+	for _, pod := range w.pods() {
+		for _, c := range pod.Status.Conditions {
+			switch c.Type {
+			case v1.PodResizePending:
+				pending[strings.ToLower(c.Reason)]++
+			case v1.PodResizeInProgress:
+				inProgress++
+			}
+		}
+	}
+	for reason, n := range pending {
+		ch <- prometheus.MustNewConstMetric(pendingResizes, prometheus.GaugeValue, float64(n), reason)
+	}
+	ch <- prometheus.MustNewConstMetric(inProgressResizes, prometheus.GaugeValue, float64(inProgress))
+}
