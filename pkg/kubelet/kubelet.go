@@ -117,7 +117,9 @@ type Kubelet struct {
 	kept       reserved
 	podMemory  int64 // what pods may have together, if that is enforced
 	nodeCPU    rate
-	begun      time.Time
+	// probeMetrics are told apart from others, since there are many.
+	probeMetrics *prometheus.Registry
+	begun        time.Time
 
 	loop       *loop
 	listAgain  chan struct{} // holds one token when the runtime is to be listed now
@@ -146,7 +148,7 @@ func New(cfg Config) (*Kubelet, error) {
 		return nil, err
 	}
 	k := &Kubelet{cfg: cfg, events: newEvents(cfg), loop: &loop{clock: cfg.Clock}, listAgain: make(chan struct{}, 1), pins: newPins(),
-		namespaces: network.NewNamespaces(network.NamespacesDir, "/proc", cfg.Clock), shims: shims.New("/proc", cfg.Clock), starts: newStarts(cfg.Metrics), resizes: newResizes(cfg.Metrics), begun: cfg.Clock.Now()}
+		namespaces: network.NewNamespaces(network.NamespacesDir, "/proc", cfg.Clock), shims: shims.New("/proc", cfg.Clock), starts: newStarts(cfg.Metrics), resizes: newResizes(cfg.Metrics), probeMetrics: prometheus.NewRegistry(), begun: cfg.Clock.Now()}
 	if k.machine, err = node.ReadMachine(cfg.RootDir); err != nil {
 		return nil, fmt.Errorf("look at the machine: %w", err)
 	}
@@ -397,7 +399,7 @@ func (k *Kubelet) workerConfig() worker.Config {
 			Runtime: k.runtime.client, Secrets: k.objects, Records: k.records, Plugins: k.providers, Clock: k.cfg.Clock, Event: k.events.pod,
 			Parallel: parallelPulls(c), Allow: pullRate(c),
 		}),
-		Status: k.status, Handler: k.handler, Tracer: k.tracer(), Event: k.events.pod, Asked: k.resizes.asked, Resized: k.resizes.took, Started: k.starts.observe, Sandbox: k.starts.sandbox, Listening: k.runtime.listening, Allocation: k.allocation, Left: k.left, Ready: k.runtime.networkReady,
+		Status: k.status, Handler: k.handler, ProbeMetrics: k.probeMetrics, Tracer: k.tracer(), Event: k.events.pod, Asked: k.resizes.asked, Resized: k.resizes.took, Started: k.starts.observe, Sandbox: k.starts.sandbox, Listening: k.runtime.listening, Allocation: k.allocation, Left: k.left, Ready: k.runtime.networkReady,
 		Services: k.sources.servicesFor, RuntimeHandler: k.sources.runtimeHandler, Allocatable: k.allocatable,
 		DNS: dns.Settings{
 			ClusterDNS: c.ClusterDNS, ClusterDomain: c.ClusterDomain, ResolvConf: deref(c.ResolverConfig), NodeIPs: k.cfg.NodeIPs,
@@ -455,7 +457,7 @@ func (k *Kubelet) server() (*server.Server, error) {
 			"ping":     func(*http.Request) error { return nil },
 			"syncloop": func(*http.Request) error { return k.loop.check() },
 		},
-		Metrics: k.cfg.Metrics, ProbeMetrics: prometheus.NewRegistry(), Register: k.cfg.Metrics,
+		Metrics: k.cfg.Metrics, ProbeMetrics: k.probeMetrics, Register: k.cfg.Metrics,
 		LogDir: logDir, Clock: k.cfg.Clock, Log: k.cfg.Log, GetCertificate: k.cfg.GetCertificate, Tracing: k.cfg.Tracing,
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -35,6 +36,8 @@ type Config struct {
 	Event func(pod *v1.Pod, container, eventType, reason, message string)
 	// Listening tells whether something listens at all of these TCP ports of a container.
 	Listening func(ctx context.Context, id string, ports []int32) bool
+	// Metrics are where probes are counted; nil: nowhere.
+	Metrics prometheus.Registerer
 }
 
 // A container without a readiness probe is ready when it runs. Between that and
@@ -47,11 +50,13 @@ const (
 
 // Manager probes containers. It is safe for concurrent use.
 type Manager struct {
-	cfg  Config
-	ctx  context.Context // the life of the probes, which is longer than that of a call
-	mu   sync.Mutex
-	runs map[string]*run // by container ID
-	wg   sync.WaitGroup
+	cfg Config
+	ctx context.Context // the life of the probes, which is longer than that of a call
+	wg  sync.WaitGroup
+
+	mu      sync.Mutex
+	runs    map[string]*run // by container ID; guarded by mu, as the metrics are
+	metrics *metrics
 }
 
 // run is one run of a container with its probes.
@@ -74,7 +79,7 @@ type run struct {
 
 // NewManager makes a Manager whose probes end with ctx.
 func NewManager(ctx context.Context, cfg Config) *Manager {
-	return &Manager{cfg: cfg, ctx: ctx, runs: map[string]*run{}}
+	return &Manager{cfg: cfg, ctx: ctx, runs: map[string]*run{}, metrics: newMetrics(cfg.Metrics)}
 }
 
 // Start begins to probe a running container, once.
@@ -123,6 +128,7 @@ func (m *Manager) StopPod(uid types.UID) {
 			delete(m.runs, id)
 		}
 	}
+	m.metrics.forget(uid)
 }
 
 // Wait returns when all probes have ended; the context of NewManager must have.
@@ -173,6 +179,7 @@ func (m *Manager) probe(ctx context.Context, r *run, kind Kind, p *v1.Probe) {
 			return
 		}
 		delay = max(seconds(p.PeriodSeconds), time.Second)
+		asked := m.cfg.Clock.Now()
 		ok, message, err := m.ask(ctx, r, p)
 		if ctx.Err() != nil {
 			return
@@ -184,9 +191,19 @@ func (m *Manager) probe(ctx context.Context, r *run, kind Kind, p *v1.Probe) {
 		if !ok {
 			m.cfg.Event(r.pod, r.spec.Name, v1.EventTypeWarning, "Unhealthy", fmt.Sprintf("%s probe failed: %s", kind, message))
 		}
+		m.count(r, kind, ok, m.cfg.Clock.Since(asked))
 		if reached := count.add(ok); reached && m.settle(r, kind, ok, message) {
 			return
 		}
+	}
+}
+
+// count counts an answer, unless the probes of the run have ended meanwhile: nobody would take it back.
+func (m *Manager) count(r *run, kind Kind, ok bool, took time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.runs[r.id] == r {
+		m.metrics.answer(r, kind, ok, took)
 	}
 }
 

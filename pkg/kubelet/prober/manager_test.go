@@ -7,17 +7,56 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"pgregory.net/rapid"
 )
+
+// TestMetrics: answers are counted by their probe, those that are none are not, and nothing stays of a pod that is gone.
+func TestMetrics(t *testing.T) {
+	inTime(t, func(t *testing.T, w *world) {
+		pod := &v1.Pod{}
+		pod.Namespace, pod.Name, pod.UID = "ns", "p", "u"
+		probe := func(command string, period int32) *v1.Probe {
+			return &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{command}}}, PeriodSeconds: period, FailureThreshold: 100}
+		}
+		w.answers["ready"] = true
+		c := &v1.Container{Name: "c", ReadinessProbe: probe("ready", 10), LivenessProbe: probe("alive", 5)}
+		w.Start(pod, c, "id", "", w.begun)
+		w.after(21 * time.Second) // at 0, 10 and 20; and at 0, 5, 10, 15 and 20
+		w.mu.Lock()
+		w.broken = errors.New("no answer")
+		w.mu.Unlock()
+		w.after(time.Minute)
+		want := `
+# HELP prober_probe_total [BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.
+# TYPE prober_probe_total counter
+prober_probe_total{container="c",namespace="ns",pod="p",pod_uid="u",probe_type="Liveness",result="failed"} 5
+prober_probe_total{container="c",namespace="ns",pod="p",pod_uid="u",probe_type="Readiness",result="successful"} 3
+`
+		if err := testutil.GatherAndCompare(w.metrics, strings.NewReader(want), "prober_probe_total"); err != nil {
+			t.Error(err)
+		}
+		if n, err := testutil.GatherAndCount(w.metrics, "prober_probe_duration_seconds"); n != 1 || err != nil {
+			t.Errorf("durations of %d probes, %v; only of those that succeed", n, err)
+		}
+		w.Stop("id")
+		w.StopPod("u")
+		if n, err := testutil.GatherAndCount(w.metrics); n != 0 || err != nil {
+			t.Errorf("%d series of a pod that is gone, %v", n, err)
+		}
+	})
+}
 
 // world is a node with one container whose probes answer as they are told. It
 // runs in virtual time.
@@ -27,6 +66,7 @@ type world struct {
 	answers map[string]bool // by the probe's command
 	broken  error           // of the runtime
 	asked   []string        // "after: command"
+	metrics *prometheus.Registry
 	changes int
 	events  []string
 	begun   time.Time
@@ -36,7 +76,7 @@ func inTime(t *testing.T, f func(t *testing.T, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		w := &world{answers: map[string]bool{}, begun: time.Now()}
+		w := &world{answers: map[string]bool{}, begun: time.Now(), metrics: prometheus.NewPedanticRegistry()}
 		w.Manager = NewManager(ctx, Config{
 			Clock: clock.RealClock{},
 			Handler: &Handler{Exec: func(_ context.Context, _ string, command []string) (string, int32, error) {
@@ -57,6 +97,7 @@ func inTime(t *testing.T, f func(t *testing.T, w *world)) {
 				w.events = append(w.events, reason+": "+message)
 				w.mu.Unlock()
 			},
+			Metrics:   w.metrics,
 			Listening: func(context.Context, string, []int32) bool { return w.answer("listens") },
 		})
 		f(t, w)

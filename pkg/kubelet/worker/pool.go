@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 	v1 "k8s.io/api/core/v1"
@@ -35,6 +36,8 @@ type Config struct {
 	Devices Devices
 	Status  Statuses
 	Handler *prober.Handler
+	// ProbeMetrics are where probes are counted; nil: nowhere.
+	ProbeMetrics prometheus.Registerer
 	// Tracer makes the spans of what is done for pods; nil: there are none.
 	Tracer trace.Tracer
 	// Event records an event on a container of the pod, or on the pod when container is empty.
@@ -103,7 +106,7 @@ func NewPool(ctx context.Context, cfg Config) *Pool {
 		cfg.Tracer = noop.NewTracerProvider().Tracer("")
 	}
 	p := &Pool{cfg: cfg, ctx: ctx, workers: map[types.UID]*worker{}}
-	p.probes = prober.NewManager(ctx, prober.Config{Clock: cfg.Clock, Handler: cfg.Handler, Changed: p.probed, Event: cfg.Event, Listening: cfg.Listening})
+	p.probes = prober.NewManager(ctx, prober.Config{Clock: cfg.Clock, Handler: cfg.Handler, Changed: p.probed, Event: cfg.Event, Listening: cfg.Listening, Metrics: cfg.ProbeMetrics})
 	return p
 }
 
