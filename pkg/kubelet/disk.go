@@ -65,9 +65,8 @@ func (u *usage) disks(ctx context.Context, n *statsapi.NodeStats, now metav1.Tim
 		u.cfg.Log.Debug("node is not measured", "error", err)
 	}
 	n.Fs = fsOf(o, eviction.NodeFsAvailable, eviction.NodeFsInodesFree, now)
-	if images := fsOf(o, eviction.ImageFsAvailable, eviction.ImageFsInodesFree, now); images != nil {
-		n.Runtime = &statsapi.RuntimeStats{ImageFs: images, ContainerFs: images}
-	}
+	images := fsOf(o, eviction.ImageFsAvailable, eviction.ImageFsInodesFree, now)
+	n.Runtime = &statsapi.RuntimeStats{ImageFs: images, ContainerFs: images}
 	if a, ok := o[eviction.PIDAvailable]; ok {
 		running := a.Capacity - a.Available
 		n.Rlimit = &statsapi.RlimitStats{Time: now, MaxPID: &a.Capacity, NumOfRunningProcesses: &running}

@@ -65,6 +65,8 @@ type Config struct {
 	ExternalNetwork bool
 	// DiskVolumes has volumes made on the node's own disk, by the kubelet's own driver.
 	DiskVolumes bool
+	// RuntimeCgroups is the cgroup of the runtime, to tell what it uses; "" is that of the process which serves the runtime's socket.
+	RuntimeCgroups string
 	// Version is what the kubelet says it is.
 	Version string
 	// GetCertificate gives the server's certificate; nil: it is in the files that
@@ -116,7 +118,7 @@ type Kubelet struct {
 	limits     v1.ResourceList // allocatable
 	kept       reserved
 	podMemory  int64 // what pods may have together, if that is enforced
-	nodeCPU    rate
+	rates      rates
 	// probeMetrics are told apart from others, since there are many.
 	probeMetrics *prometheus.Registry
 	begun        time.Time

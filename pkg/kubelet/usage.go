@@ -6,6 +6,7 @@ package kubelet
 import (
 	"context"
 	"fmt"
+	"os"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -36,6 +37,11 @@ func (u *usage) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.S
 	for _, pod := range u.sources.all() {
 		specs[pod.UID] = pod
 	}
+	now := metav1.NewTime(u.cfg.Clock.Now())
+	if !onlyCPUAndMemory {
+		u.disks(ctx, &s.Node, now)
+		s.Node.Network = nodeNetwork(stat.Network("/proc", os.Getpid()), now)
+	}
 	var cpu, nanocores, memory uint64
 	for _, item := range list.Stats {
 		pod := podStats(item)
@@ -45,6 +51,7 @@ func (u *usage) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.S
 			if err := u.storage(ctx, &pod, specs[types.UID(pod.PodRef.UID)]); err != nil {
 				return nil, err
 			}
+			rooms(&pod, s.Node.Fs, s.Node.Runtime.ImageFs)
 		}
 		if c := pod.CPU; c != nil {
 			cpu, nanocores = cpu+value(c.UsageCoreNanoSeconds), nanocores+value(c.UsageNanoCores)
@@ -54,15 +61,12 @@ func (u *usage) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.S
 		}
 		s.Pods = append(s.Pods, pod)
 	}
-	now := metav1.NewTime(u.cfg.Clock.Now())
 	s.Node.CPU = &statsapi.CPUStats{Time: now, UsageCoreNanoSeconds: &cpu, UsageNanoCores: &nanocores}
 	s.Node.Memory = &statsapi.MemoryStats{Time: now, WorkingSetBytes: &memory, UsageBytes: &memory}
 	u.whole(&s.Node, now)
 	s.Node.IO = waits(stat.MachinePressures(), now.Time, s.Node.CPU, s.Node.Memory)
 	u.swap(&s.Node, now)
-	if !onlyCPUAndMemory {
-		u.disks(ctx, &s.Node, now)
-	}
+	s.Node.StartTime = metav1.NewTime(u.machine.Booted)
 	return s, nil
 }
 
@@ -137,17 +141,36 @@ func podStats(item *runtimeapi.PodSandboxStats) statsapi.PodStats {
 			Name: c.GetAttributes().GetMetadata().GetName(), CPU: cpuStats(c.GetCpu()), Memory: memoryStats(c.GetMemory()),
 			Rootfs: fsStats(c.GetWritableLayer()), Swap: swapStats(c.GetSwap()),
 		})
+		pod.Swap = addSwap(pod.Swap, pod.Containers[len(pod.Containers)-1].Swap)
 	}
 	if n := l.GetNetwork().GetDefaultInterface(); n != nil {
-		pod.Network = &statsapi.NetworkStats{
-			Time: stamp(l.GetNetwork().GetTimestamp()),
-			InterfaceStats: statsapi.InterfaceStats{
-				Name: n.GetName(), RxBytes: number(n.GetRxBytes()), RxErrors: number(n.GetRxErrors()),
-				TxBytes: number(n.GetTxBytes()), TxErrors: number(n.GetTxErrors()),
-			},
+		pod.Network = &statsapi.NetworkStats{Time: stamp(l.GetNetwork().GetTimestamp()), InterfaceStats: interfaceStats(n)}
+		pod.Network.Interfaces = []statsapi.InterfaceStats{pod.Network.InterfaceStats}
+		for _, other := range l.GetNetwork().GetInterfaces() {
+			if other.GetName() != n.GetName() {
+				pod.Network.Interfaces = append(pod.Network.Interfaces, interfaceStats(other))
+			}
 		}
 	}
 	return pod
+}
+
+func interfaceStats(n *runtimeapi.NetworkInterfaceUsage) statsapi.InterfaceStats {
+	return statsapi.InterfaceStats{
+		Name: n.GetName(), RxBytes: number(n.GetRxBytes()), RxErrors: number(n.GetRxErrors()), TxBytes: number(n.GetTxBytes()), TxErrors: number(n.GetTxErrors()),
+	}
+}
+
+// addSwap adds what a container has of the swap to what its pod has.
+func addSwap(sum, one *statsapi.SwapStats) *statsapi.SwapStats {
+	if one == nil || one.SwapUsageBytes == nil {
+		return sum
+	}
+	used := *one.SwapUsageBytes
+	if sum != nil {
+		used += *sum.SwapUsageBytes
+	}
+	return &statsapi.SwapStats{Time: one.Time, SwapUsageBytes: &used}
 }
 
 func number(v *runtimeapi.UInt64Value) *uint64 {

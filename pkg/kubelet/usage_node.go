@@ -17,9 +17,10 @@ import (
 // whole tells what all of the node uses, where its cgroup tells: more than its pods do, and never less CPU time than
 // before, whatever pods are gone meanwhile. What the cgroup does not tell stays as it is.
 func (u *usage) whole(n *statsapi.NodeStats, now metav1.Time) {
-	root, pods := u.cgroupReader().Read(u.cfg.Kubelet.CgroupRoot), u.cgroupReader().Read(u.cgroups.Groups()[0])
+	r := u.cgroupReader()
+	root := r.Read(u.cfg.Kubelet.CgroupRoot)
 	if cpu, _ := groupStats(root, now); cpu != nil {
-		if rate := u.nodeCPU.of(now.Time, *cpu.UsageCoreNanoSeconds); rate != nil {
+		if rate := u.rates.of("node", now.Time, *cpu.UsageCoreNanoSeconds); rate != nil {
 			n.CPU.UsageNanoCores = rate
 		}
 		n.CPU.UsageCoreNanoSeconds = cpu.UsageCoreNanoSeconds
@@ -32,11 +33,7 @@ func (u *usage) whole(n *statsapi.NodeStats, now metav1.Time) {
 		n.Memory.WorkingSetBytes, n.Memory.UsageBytes = &used, &used
 	}
 	n.Memory.AvailableBytes = left(capacity, value(n.Memory.WorkingSetBytes))
-	cpu, memory := groupStats(pods, now)
-	if memory != nil && u.podMemory > 0 {
-		memory.AvailableBytes = left(uint64(u.podMemory), value(memory.WorkingSetBytes))
-	}
-	n.SystemContainers = append(n.SystemContainers, statsapi.ContainerStats{Name: statsapi.SystemContainerPods, StartTime: metav1.NewTime(u.begun), CPU: cpu, Memory: memory})
+	n.SystemContainers = u.systemStats(r, u.systemGroups(r), now)
 }
 
 func left(capacity, used uint64) *uint64 {
@@ -60,9 +57,27 @@ func groupStats(g stat.Usage, now metav1.Time) (*statsapi.CPUStats, *statsapi.Me
 	}
 }
 
-// rate is how fast something grows that is counted. It is safe for concurrent use.
+// rates are how fast things grow that are counted, by name. They are safe for concurrent use.
+type rates struct {
+	mu     sync.Mutex
+	byName map[string]*rate
+}
+
+// of takes in a count and returns how much it grows in a second, nil if that is not known yet.
+func (r *rates) of(name string, now time.Time, total uint64) *uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.byName[name] == nil {
+		if r.byName == nil {
+			r.byName = map[string]*rate{}
+		}
+		r.byName[name] = &rate{}
+	}
+	return r.byName[name].of(now, total)
+}
+
+// rate is how fast one thing grows.
 type rate struct {
-	mu    sync.Mutex
 	at    time.Time
 	total uint64
 	last  *uint64
@@ -71,10 +86,7 @@ type rate struct {
 // minRate is the least time over which a rate is taken.
 const minRate = time.Second
 
-// of takes in a count and returns how much it grows in a second, nil if that is not known yet.
 func (r *rate) of(now time.Time, total uint64) *uint64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	spent := now.Sub(r.at)
 	switch {
 	case r.at.IsZero(), total < r.total, spent < 0: // at first, or counted anew, or the clock was set back

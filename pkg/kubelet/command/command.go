@@ -38,6 +38,7 @@ type options struct {
 	config, hostname, nodeIP, rootDir, certDir, endpoint, network, manifests, url string
 	bootstrap                                                                     string
 	plugins                                                                       kubelet.Plugins
+	runtimeCgroups                                                                string
 	diskVolumes                                                                   bool
 	labels                                                                        map[string]string
 	taints, enforce                                                               []string
@@ -59,6 +60,7 @@ func parse(args []string, stderr io.Writer) (*options, *kubeletconfig.KubeletCon
 	fs.StringVar(&o.url, "manifest-url", o.url, "where static pods are asked for by HTTP; wins over the configuration")
 	fs.StringVar(&o.plugins.Config, "image-credential-provider-config", "", "CredentialProviderConfig, or a directory of them: programs that give logins for images")
 	fs.StringVar(&o.plugins.BinDir, "image-credential-provider-bin-dir", "", "directory of those programs")
+	fs.StringVar(&o.runtimeCgroups, "runtime-cgroups", "", "cgroup of the container runtime, to tell what it uses; that of the process at its socket if empty")
 	fs.StringVar(&o.network, "network-plugin", o.network, "who makes the pod network: keelson, or external for a CNI plugin that was installed")
 	fs.BoolVar(&o.diskVolumes, "disk-volumes", false, "serve the storage driver "+diskimages.Name+", whose volumes are on the node's own disk")
 	fs.StringToStringVar(&o.labels, "node-labels", nil, "labels to register the node with")
@@ -179,7 +181,7 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	k, err := kubelet.New(kubelet.Config{
 		GetCertificate: serving,
 		Client:         client, Kubelet: c, NodeName: name, Hostname: name, NodeIPs: ips, Labels: o.labels,
-		RootDir: o.rootDir, CertDir: o.certDir, Plugins: o.plugins, ExternalNetwork: o.network == networkExternal, DiskVolumes: o.diskVolumes, Version: daemon.Version,
+		RootDir: o.rootDir, CertDir: o.certDir, Plugins: o.plugins, RuntimeCgroups: o.runtimeCgroups, ExternalNetwork: o.network == networkExternal, DiskVolumes: o.diskVolumes, Version: daemon.Version,
 		Tracing: spans, Clock: clock.Real(), Log: log, Metrics: registry,
 	})
 	if err != nil {

@@ -7,10 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
@@ -33,6 +36,8 @@ type Client struct {
 	Images  runtimeapi.ImageServiceClient
 	// making is held for reading while a sandbox is made.
 	making sync.RWMutex
+	// process is that which serves the runtime, as the last connection to it was made.
+	process atomic.Int64
 }
 
 // Target says which runtime to talk to, and how long it has.
@@ -48,11 +53,12 @@ type Target struct {
 // Dial makes a client of the runtime. It does not wait for a connection.
 func Dial(t Target, m *Metrics) (*Client, error) {
 	m.timeout = t.Timeout
-	runtime, err := dial(t.Endpoint, m, t.Options)
+	c := &Client{timeout: t.Timeout}
+	runtime, err := dial(t.Endpoint, m, append([]grpc.DialOption{grpc.WithContextDialer(c.connect)}, t.Options...))
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{conns: []*grpc.ClientConn{runtime}, timeout: t.Timeout, Runtime: runtimeapi.NewRuntimeServiceClient(runtime), Images: runtimeapi.NewImageServiceClient(runtime)}
+	c.conns, c.Runtime, c.Images = []*grpc.ClientConn{runtime}, runtimeapi.NewRuntimeServiceClient(runtime), runtimeapi.NewImageServiceClient(runtime)
 	if t.Images == "" || t.Images == t.Endpoint {
 		return c, nil
 	}
@@ -83,6 +89,43 @@ func dial(endpoint string, m *Metrics, options []grpc.DialOption) (*grpc.ClientC
 	}
 	return conn, nil
 }
+
+// connect makes a connection to the runtime, and notes which process is at its other end.
+func (c *Client) connect(ctx context.Context, address string) (net.Conn, error) {
+	network, path := "tcp", address
+	if rest, ok := strings.CutPrefix(address, "unix:"); ok {
+		network, path = "unix", strings.TrimPrefix(rest, "//")
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, path)
+	if err == nil {
+		c.process.Store(int64(peer(conn)))
+	}
+	return conn, err
+}
+
+// peer is the process that listened for a connection, 0 if it is not of this machine.
+func peer(conn net.Conn) (pid int) {
+	socket, ok := conn.(*net.UnixConn)
+	if !ok {
+		return 0
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	err = raw.Control(func(fd uintptr) {
+		if who, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid = int(who.Pid)
+		}
+	})
+	if err != nil {
+		return 0
+	}
+	return pid
+}
+
+// Process is the process that serves the runtime; 0 if it is not known, or not on this machine.
+func (c *Client) Process() int { return int(c.process.Load()) }
 
 // Close ends the connections.
 func (c *Client) Close() error {

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -28,6 +29,7 @@ type Machine struct {
 	Disk    int64 // bytes of the file system of the kubelet's directory
 	Swap    int64 // bytes
 	MaxPIDs int64
+	Booted  time.Time // zero: not known
 	// HugePages are bytes set aside, by the size of the pages.
 	HugePages map[int64]int64
 	Info      v1.NodeSystemInfo // without the versions of kubelet and runtime
@@ -52,6 +54,7 @@ func ReadMachine(rootDir string) (Machine, error) {
 	if s := text("/proc/sys/kernel/pid_max"); s != "" {
 		m.MaxPIDs, _ = strconv.ParseInt(s, 10, 64) // 0, unknown, when it is not a number
 	}
+	m.Booted = booted(text("/proc/stat"))
 	m.Info = v1.NodeSystemInfo{
 		MachineID: text("/etc/machine-id"), SystemUUID: text("/sys/class/dmi/id/product_uuid"),
 		BootID: text("/proc/sys/kernel/random/boot_id"), KernelVersion: text("/proc/sys/kernel/osrelease"),
@@ -64,6 +67,18 @@ func ReadMachine(rootDir string) (Machine, error) {
 		m.Info.Swap = &v1.NodeSwapStatus{Capacity: &m.Swap}
 	}
 	return m, nil
+}
+
+// booted is when the machine was started, as the kernel's statistics tell.
+func booted(statistics string) time.Time {
+	for line := range strings.Lines(statistics) {
+		if rest, ok := strings.CutPrefix(line, "btime "); ok {
+			if seconds, err := strconv.ParseInt(strings.TrimSpace(rest), 10, 64); err == nil {
+				return time.Unix(seconds, 0)
+			}
+		}
+	}
+	return time.Time{}
 }
 
 // Capacity is the machine as a list of resources.

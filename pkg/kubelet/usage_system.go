@@ -1,0 +1,98 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"keelson.dev/keelson/pkg/kubelet/cgroup/stat"
+)
+
+// systemGroup is a cgroup that is told of beside pods.
+type systemGroup struct {
+	name, path string
+	began      time.Time
+	most       int64 // bytes that it may have; 0 if it may have all
+}
+
+// systemGroups are those of the kubelet, of the runtime and of all pods. What is not in a cgroup of its own, or is not
+// on the machine, is left out.
+func (u *usage) systemGroups(r stat.Reader) []systemGroup {
+	var out []systemGroup
+	if path, err := r.GroupOf("/proc", os.Getpid()); err == nil {
+		out = append(out, systemGroup{name: statsapi.SystemContainerKubelet, path: path, began: u.begun})
+	}
+	path := u.cfg.RuntimeCgroups
+	if pid := u.runtime.client.Process(); path == "" && pid != 0 {
+		path, _ = r.GroupOf("/proc", pid) // "" if it cannot be told
+	}
+	if path != "" {
+		out = append(out, systemGroup{name: statsapi.SystemContainerRuntime, path: path, began: r.Began(path)})
+	}
+	path = u.cgroups.Groups()[0]
+	return append(out, systemGroup{name: statsapi.SystemContainerPods, path: path, began: r.Began(path), most: u.podMemory})
+}
+
+// systemStats are what cgroups use, of those that tell anything.
+func (k *Kubelet) systemStats(r stat.Reader, groups []systemGroup, now metav1.Time) []statsapi.ContainerStats {
+	var out []statsapi.ContainerStats
+	for _, g := range groups {
+		read := r.Read(g.path)
+		s := statsapi.ContainerStats{Name: g.name, StartTime: metav1.NewTime(g.began)}
+		if s.CPU, s.Memory = groupStats(read, now); s.CPU == nil && s.Memory == nil {
+			continue
+		}
+		if s.CPU != nil {
+			s.CPU.UsageNanoCores = k.rates.of(g.name, now.Time, *s.CPU.UsageCoreNanoSeconds)
+		}
+		if s.Memory != nil {
+			s.Swap = &statsapi.SwapStats{Time: now, SwapUsageBytes: &read.Memory.Swap}
+			if g.most > 0 {
+				s.Memory.AvailableBytes = left(uint64(g.most), read.Memory.WorkingSet)
+			}
+		}
+		s.IO = waits(read.Pressure, now.Time, s.CPU, s.Memory)
+		out = append(out, s)
+	}
+	return out
+}
+
+// defaultInterface is the interface that stands for all where only one is told.
+const defaultInterface = "eth0"
+
+// nodeNetwork is what the interfaces of the node have carried, without those that are the other ends of pods'.
+func nodeNetwork(list []stat.Interface, now metav1.Time) *statsapi.NetworkStats {
+	out := &statsapi.NetworkStats{Time: now, Interfaces: []statsapi.InterfaceStats{}}
+	for _, i := range list {
+		if slices.ContainsFunc([]string{"veth", "docker", "nerdctl"}, func(p string) bool { return strings.HasPrefix(i.Name, p) }) {
+			continue
+		}
+		s := statsapi.InterfaceStats{Name: i.Name, RxBytes: &i.RxBytes, RxErrors: &i.RxErrors, TxBytes: &i.TxBytes, TxErrors: &i.TxErrors}
+		if i.Name == defaultInterface {
+			out.InterfaceStats = s
+		}
+		out.Interfaces = append(out.Interfaces, s)
+	}
+	return out
+}
+
+// rooms completes what a pod's containers keep on disks by what those have.
+func rooms(pod *statsapi.PodStats, nodefs, imagefs *statsapi.FsStats) {
+	of := func(s, disk *statsapi.FsStats) {
+		if s != nil && disk != nil {
+			s.CapacityBytes, s.AvailableBytes, s.Inodes, s.InodesFree = disk.CapacityBytes, disk.AvailableBytes, disk.Inodes, disk.InodesFree
+		}
+	}
+	of(pod.EphemeralStorage, nodefs)
+	for i := range pod.Containers {
+		of(pod.Containers[i].Logs, nodefs)
+		of(pod.Containers[i].Rootfs, imagefs)
+	}
+}
