@@ -4,6 +4,7 @@
 package soak
 
 import (
+	"errors"
 	"net/http"
 	"os"
 	"os/exec"
@@ -82,6 +83,20 @@ func TestRefusal(t *testing.T) {
 				t.Errorf("want %s, have %s", c.want, got)
 			}
 		})
+	}
+}
+
+func TestStreamed(t *testing.T) {
+	for text, want := range map[string]history.Outcome{
+		`unable to upgrade streaming request: pods "db-1" not found`:                                  history.Refused,
+		`Internal error occurred: unable to upgrade connection: container not found ("main")`:         history.Refused,
+		`Internal error occurred: error sending request: Post "https://10.50.0.11:10250/exec/x": EOF`: history.Unknown,
+		"error reading from error stream: next reader: websocket: close 1006 (abnormal closure): EOF": history.Unknown,
+		"the command said nothing": history.Unknown,
+	} {
+		if got := streamed(errors.New(text)); got != want {
+			t.Errorf("%s: %s", text, got)
+		}
 	}
 }
 

@@ -330,11 +330,20 @@ func (s *soak) appendLines(ctx context.Context, pod string, random *rand.Rand, l
 			err = errors.New("the command said nothing")
 		}
 		if err != nil {
-			o.Outcome, o.Note = history.Unknown, err.Error()
+			o.Outcome, o.Note = streamed(err), err.Error()
 		}
 		o.End = s.at()
 		log.Add(o)
 	}
+}
+
+// streamed says whether a command whose stream failed was surely not run: a node runs
+// it only once it has agreed to stream.
+func streamed(err error) history.Outcome {
+	if strings.Contains(err.Error(), "unable to upgrade ") {
+		return history.Refused
+	}
+	return history.Unknown
 }
 
 // jobs are created one after the other, a few at a time.
