@@ -14,6 +14,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -135,7 +136,7 @@ func (w *workloads) makePods() {
 	s.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: " + siteNamespace + "}\n")
 	w.rollouts = []*rollout{{s: s, kind: "deployments", name: "web"}, {s: s, kind: "deployments", name: "configured"}, {s: s, kind: "daemonsets", name: "agents"}}
 	w.sets = []*identitySet{{rollout{s: s, kind: "statefulsets", name: "db"}}, {rollout{s: s, kind: "statefulsets", name: "one"}}}
-	w.jobs, w.sites, w.services, w.requests, w.crds = &jobs{s: s}, &sites{s: s}, &services{s: s}, &requests{s: s}, &definitions{s: s}
+	w.jobs, w.sites, w.services, w.requests, w.crds = &jobs{s: s, deleted: map[string]bool{}}, &sites{s: s}, &services{s: s}, &requests{s: s}, &definitions{s: s}
 	for _, r := range w.rollouts {
 		s.eventually(r.name+" is complete", r.incomplete)
 	}
@@ -351,6 +352,7 @@ type jobs struct {
 	s       *soak
 	made    int
 	waiting []string
+	deleted map[string]bool // judged, and asked to be deleted
 }
 
 const (
@@ -384,8 +386,15 @@ const jobManifest = `{"apiVersion":"batch/v1","kind":"Job","metadata":{"name":%q
 func (j *jobs) unfinished(ctx context.Context, name string) error {
 	api := j.s.client.BatchV1().Jobs(loadNamespace)
 	job, err := api.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) && j.deleted[name] {
+		j.s.count("jobs completed", 1) // the answer to its deletion was lost
+		return nil
+	}
 	if err != nil {
 		return err
+	}
+	if j.deleted[name] {
+		return j.remove(ctx, name)
 	}
 	st := job.Status
 	done := slices.IndexFunc(st.Conditions, func(c batchCondition) bool {
@@ -406,12 +415,18 @@ func (j *jobs) unfinished(ctx context.Context, name string) error {
 		// The answer to the creation of a pod was lost.
 		j.s.count("jobs that ran a pod more than they needed", 1)
 	}
+	j.deleted[name] = true
+	return j.remove(ctx, name)
+}
+
+// remove deletes a job that has been judged.
+func (j *jobs) remove(ctx context.Context, name string) error {
 	background := metav1.DeletePropagationBackground
-	if err := api.Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &background}); err != nil {
-		return err
+	err := j.s.client.BatchV1().Jobs(loadNamespace).Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &background})
+	if err == nil {
+		j.s.count("jobs completed", 1)
 	}
-	j.s.count("jobs completed", 1)
-	return nil
+	return err
 }
 
 func (j *jobs) finish() {
