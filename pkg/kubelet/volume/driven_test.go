@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -73,8 +74,7 @@ func TestGrow(t *testing.T) {
 			bindClaim(t, server.Client, tc.has, tc.asks, tc.status)
 			m := newManager(t, newMemory())
 			m.cfg.Client, m.cfg.Drivers = server.Client, &drivers{path: t.TempDir(), expanding: tc.err}
-			pod := testPod(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}})
-			pod.Namespace = "default"
+			pod := claimPod()
 			_, err := m.makeClaim(t.Context(), pod, &pod.Spec.Volumes[0], false)
 			if (err != nil) != tc.fails {
 				t.Errorf("made with %v", err)
@@ -132,7 +132,7 @@ func bindClaim(t *testing.T, client kubernetes.Interface, has, asks string, resi
 			second(volumes.Patch(context.Background(), "pv", types.MergePatchType, none, metav1.PatchOptions{})),
 			volumes.Delete(context.Background(), "pv", metav1.DeleteOptions{}),
 		} {
-			if err != nil {
+			if err != nil && !apierrors.IsNotFound(err) { // of one that was being deleted, the finalizers were all
 				t.Error(err)
 			}
 		}

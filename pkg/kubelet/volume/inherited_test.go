@@ -64,8 +64,7 @@ func TestInheritedGrows(t *testing.T) {
 	m := newManager(t, newMemory())
 	d := &drivers{}
 	m.cfg.Client, m.cfg.Drivers = server.Client, d
-	pod := testPod(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}})
-	pod.Namespace = "default"
+	pod := claimPod()
 	m.Update(pod, true)
 	if err := m.refresh(t.Context(), pod.UID); err == nil {
 		t.Error("made without a driver")

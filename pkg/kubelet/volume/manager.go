@@ -223,41 +223,6 @@ func (m *Manager) makeAll(ctx context.Context, pv *podVolumes, pod *v1.Pod) erro
 	return err
 }
 
-// usedVolumes returns the volumes that a container mounts, has as a device or takes variables
-// from. Kubernetes does not make the others, whatever is wrong with them.
-func usedVolumes(pod *v1.Pod) []*v1.Volume {
-	used := map[string]bool{}
-	use := func(mounts []v1.VolumeMount, devices []v1.VolumeDevice, env []v1.EnvVar) {
-		for i := range mounts {
-			used[mounts[i].Name] = true
-		}
-		for i := range devices {
-			used[devices[i].Name] = true
-		}
-		for i := range env {
-			if f := env[i].ValueFrom; f != nil && f.FileKeyRef != nil {
-				used[f.FileKeyRef.VolumeName] = true
-			}
-		}
-	}
-	for _, containers := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range containers {
-			use(containers[i].VolumeMounts, containers[i].VolumeDevices, containers[i].Env)
-		}
-	}
-	for i := range pod.Spec.EphemeralContainers {
-		c := &pod.Spec.EphemeralContainers[i].EphemeralContainerCommon
-		use(c.VolumeMounts, c.VolumeDevices, c.Env)
-	}
-	var out []*v1.Volume
-	for i := range pod.Spec.Volumes {
-		if used[pod.Spec.Volumes[i].Name] {
-			out = append(out, &pod.Spec.Volumes[i])
-		}
-	}
-	return out
-}
-
 // setUp makes one volume.
 func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, v *v1.Volume) (prepared, error) {
 	p, err := m.make(ctx, pod, v)

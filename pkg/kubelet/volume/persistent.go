@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,12 +25,19 @@ import (
 // defaultFSType is what a device without a file system is formatted with.
 const defaultFSType = "ext4"
 
+// claimProtection is the finalizer that keeps a claim that is being deleted as long as pods use it. A pod
+// that does may begin again on its node, and has its volume then.
+const claimProtection = "kubernetes.io/pvc-protection"
+
 // makeClaim makes the persistent volume that the pod's claim is bound to.
 func (m *Manager) makeClaim(ctx context.Context, pod *v1.Pod, v *v1.Volume, readOnly bool) (prepared, error) {
 	name := claimName(pod, v)
 	pvc, pv, err := m.readClaim(ctx, pod, name, metav1.GetOptions{})
 	if err == nil && v.Ephemeral != nil {
 		err = ephemeral.VolumeIsForPod(pod, pvc)
+	}
+	if err == nil {
+		err = checkUse(pod, v.Name, pv)
 	}
 	if err != nil {
 		return prepared{}, &Error{Reason: ReasonFailedMount, Volume: v.Name, Err: fmt.Errorf(
@@ -60,7 +68,7 @@ func (m *Manager) readClaim(ctx context.Context, pod *v1.Pod, name string, o met
 	switch {
 	case err != nil:
 		return nil, nil, fmt.Errorf("failed to fetch PVC from API server: %w", err)
-	case pvc.DeletionTimestamp != nil:
+	case pvc.DeletionTimestamp != nil && !slices.Contains(pvc.Finalizers, claimProtection):
 		return nil, nil, errors.New("PVC is being deleted")
 	case pvc.Status.Phase != v1.ClaimBound:
 		return nil, nil, errors.New("PVC is not bound")
@@ -80,7 +88,7 @@ func (m *Manager) readClaim(ctx context.Context, pod *v1.Pod, name string, o met
 }
 
 func (m *Manager) makePersistent(ctx context.Context, pod *v1.Pod, pv *v1.PersistentVolume, readOnly bool) (prepared, error) {
-	block := pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock
+	block := isBlock(pv)
 	switch s := &pv.Spec.PersistentVolumeSource; {
 	case s.HostPath != nil:
 		if block {
