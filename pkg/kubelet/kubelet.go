@@ -249,7 +249,7 @@ func (k *Kubelet) nodeConfig() node.Config {
 	return node.Config{
 		Client: k.cfg.Client, Clock: k.cfg.Clock, Log: k.cfg.Log, Name: k.cfg.NodeName, Hostname: k.cfg.Hostname, IPs: k.cfg.NodeIPs,
 		Port: c.Port, Labels: k.cfg.Labels, Taints: c.RegisterWithTaints, ProviderID: c.ProviderID, Registered: !*c.RegisterNode, Capacity: k.machine.Capacity(k.maxPods()), Allocatable: k.limits, Devices: k.hardware.devices.Resources, VolumesInUse: k.drivers.InUse,
-		Info: info, RuntimeVersion: k.runtime.version, Handlers: k.runtime.handlers, Features: k.runtime.features, Ready: k.ready,
+		Info: info, RuntimeVersion: k.runtime.version, Handlers: k.runtime.handlers, Features: k.runtime.features, Declared: declared(c.FeatureGates), Ready: k.ready,
 		Pressures: k.pressures,
 		Images:    k.runtime.images,
 		Period:    c.NodeStatusUpdateFrequency.Duration, ReportPeriod: c.NodeStatusReportFrequency.Duration, LeaseDuration: time.Duration(c.NodeLeaseDurationSeconds) * time.Second,

@@ -55,6 +55,8 @@ type Config struct {
 	RuntimeVersion func() string
 	Handlers       func() []v1.NodeRuntimeHandler
 	Features       func() *v1.NodeFeatures
+	// Declared are the features that pods may need.
+	Declared []string
 	// Ready returns nil when pods can run, or why they cannot.
 	Ready func() error
 	// Pressures are the pressure conditions that hold, with their messages.

@@ -58,7 +58,7 @@ func start(t *testing.T, client kubernetes.Interface, m *machine) *node.Node {
 		Devices: func() (v1.ResourceList, v1.ResourceList, []v1.ResourceName) {
 			return v1.ResourceList{"example.com/gadget": resource.MustParse("3")}, v1.ResourceList{"example.com/gadget": resource.MustParse("2")}, []v1.ResourceName{"example.com/old"}
 		},
-		RuntimeVersion: func() string { return "runtime://1" }, Handlers: func() []v1.NodeRuntimeHandler { return nil }, Features: func() *v1.NodeFeatures { return nil },
+		RuntimeVersion: func() string { return "runtime://1" }, Handlers: func() []v1.NodeRuntimeHandler { return nil }, Features: func() *v1.NodeFeatures { return nil }, Declared: []string{"SomeFeature"},
 		Ready:     func() error { m.mu.Lock(); defer m.mu.Unlock(); return m.err },
 		Pressures: func() map[v1.NodeConditionType]string { m.mu.Lock(); defer m.mu.Unlock(); return m.pressure },
 		Images: func(context.Context) []v1.ContainerImage {
@@ -133,7 +133,7 @@ func TestNode(t *testing.T) {
 	if !slices.Equal(got.Status.Addresses, want) || got.Status.DaemonEndpoints.KubeletEndpoint.Port != 10250 {
 		t.Errorf("addresses %v, endpoints %v", got.Status.Addresses, got.Status.DaemonEndpoints)
 	}
-	if got.Status.Allocatable.Memory().String() != "3Gi" || len(got.Status.Images) != 1 || got.Status.NodeInfo.ContainerRuntimeVersion != "runtime://1" {
+	if got.Status.Allocatable.Memory().String() != "3Gi" || len(got.Status.Images) != 1 || got.Status.NodeInfo.ContainerRuntimeVersion != "runtime://1" || !slices.Equal(got.Status.DeclaredFeatures, []string{"SomeFeature"}) {
 		t.Errorf("status %+v", got.Status)
 	}
 	had, left := got.Status.Capacity["example.com/gadget"], got.Status.Allocatable["example.com/gadget"]

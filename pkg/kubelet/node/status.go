@@ -41,6 +41,7 @@ func (n *Node) status(ctx context.Context, old *v1.Node) v1.NodeStatus {
 	s.NodeInfo.ContainerRuntimeVersion = n.cfg.RuntimeVersion()
 	s.RuntimeHandlers = n.cfg.Handlers()
 	s.Features = n.cfg.Features()
+	s.DeclaredFeatures = n.cfg.Declared
 	s.Images = n.cfg.Images(ctx)
 	if n.cfg.VolumesInUse != nil {
 		s.VolumesInUse = n.cfg.VolumesInUse()
