@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,6 +18,7 @@ import (
 
 	"keelson.dev/keelson/pkg/kubelet/allocation"
 	"keelson.dev/keelson/pkg/kubelet/eviction"
+	"keelson.dev/keelson/pkg/kubelet/qos"
 	"keelson.dev/keelson/pkg/kubelet/shutdown"
 	"keelson.dev/keelson/pkg/kubelet/status"
 )
@@ -58,6 +60,33 @@ func (k *Kubelet) check(pod *v1.Pod, others []*v1.Pod) *allocation.Refusal {
 		k.preempt(victim)
 	}
 	return nil
+}
+
+// fixed tells why the resources of a pod can never be others than it has, or nil.
+func (k *Kubelet) fixed(pod, has *v1.Pod) *allocation.Refusal {
+	if swapFixed(k.qos.Swap, pod, has) {
+		return &allocation.Refusal{
+			Reason: v1.PodReasonInfeasible, Message: "In-place resize of containers with swap is not supported.", Detail: "swap_limitation",
+		}
+	}
+	return k.hardware.fixed(pod, has)
+}
+
+// swapFixed tells whether a container is to ask for other memory, without being started anew, and may use swap before or after: what it
+// has of the swap hangs on that, and is not changed while it runs.
+func swapFixed(swap qos.Swap, pod, has *v1.Pod) bool {
+	for _, lists := range [][2][]v1.Container{{pod.Spec.InitContainers, has.Spec.InitContainers}, {pod.Spec.Containers, has.Spec.Containers}} {
+		for i := range lists[1] {
+			now, old := &lists[0][i], &lists[1][i]
+			anew := slices.ContainsFunc(old.ResizePolicy, func(p v1.ContainerResizePolicy) bool {
+				return p.ResourceName == v1.ResourceMemory && p.RestartPolicy == v1.RestartContainer
+			})
+			if !anew && now.Resources.Requests.Memory().Cmp(*old.Resources.Requests.Memory()) != 0 && (swap.Allows(pod, now) || swap.Allows(has, old)) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // preempt ends a pod for a critical one, within its own grace period.

@@ -199,7 +199,7 @@ func New(cfg Config) (*Kubelet, error) {
 	if k.sysctls, err = allocation.NewSysctls(k.machine.Info.KernelVersion, cfg.Kubelet.AllowedUnsafeSysctls); err != nil {
 		return nil, fmt.Errorf("allowedUnsafeSysctls: %w", err)
 	}
-	k.allocation = allocation.NewManager(allocation.Config{Log: cfg.Log, Dir: cfg.RootDir, Pods: k.Pods, Check: k.check, Fixed: k.hardware.fixed, Freed: k.wake, Infeasible: k.resizes.infeasible, Accepted: k.resizes.accepted})
+	k.allocation = allocation.NewManager(allocation.Config{Log: cfg.Log, Dir: cfg.RootDir, Pods: k.Pods, Check: k.check, Fixed: k.fixed, Freed: k.wake, Infeasible: k.resizes.infeasible, Accepted: k.resizes.accepted})
 	cfg.Metrics.MustRegister(&waitingResizes{k.Pods})
 	k.volumes = volume.New(volume.Config{
 		RootDir: cfg.RootDir, NodeName: cfg.NodeName, Client: cfg.Client, Objects: k.objects, Drivers: k.drivers, Allocatable: k.allocatable,

@@ -20,17 +20,22 @@ type Swap struct {
 	Capacity int64
 }
 
-// container writes the container's limit of swap. Only Burstable pods that are not critical have any, and of them containers that
-// ask for memory and not for as much as they may have: such a container gets the share of the swap that it asks of the memory.
+// Allows tells whether a container may use swap. Only Burstable pods that are not critical have any, and of them containers that
+// ask for memory and not for as much as they may have.
+func (s Swap) Allows(pod *v1.Pod, c *v1.Container) bool {
+	request, limit := c.Resources.Requests.Memory(), c.Resources.Limits.Memory()
+	critical := pod.Spec.Priority != nil && *pod.Spec.Priority >= nodeCritical-1000
+	return s.Controller && s.Limited && !critical && Class(pod) == v1.PodQOSBurstable && !request.IsZero() && request.Cmp(*limit) != 0
+}
+
+// container writes the container's limit of swap: one that may use it gets the share of the swap that it asks of the memory.
 func (s Swap) container(unified map[string]string, pod *v1.Pod, c *v1.Container, memory int64) {
 	if !s.Controller {
 		return
 	}
 	share := int64(0)
-	request, limit := c.Resources.Requests.Memory(), c.Resources.Limits.Memory()
-	critical := pod.Spec.Priority != nil && *pod.Spec.Priority >= nodeCritical-1000
-	if s.Limited && !critical && Class(pod) == v1.PodQOSBurstable && !request.IsZero() && request.Cmp(*limit) != 0 && memory > 0 {
-		share = int64(float64(request.Value()) / float64(memory) * float64(s.Capacity))
+	if s.Allows(pod, c) && memory > 0 {
+		share = int64(float64(c.Resources.Requests.Memory().Value()) / float64(memory) * float64(s.Capacity))
 	}
 	unified["memory.swap.max"] = strconv.FormatInt(share, 10)
 }
