@@ -1,0 +1,84 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"keelson.dev/api/clock"
+)
+
+// systemdSocket is what a unit of systemd tells it things by; the function counts what it was told since it was last asked.
+func systemdSocket(t *testing.T) func() int {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "notify")
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("NOTIFY_SOCKET", path)
+	return func() int {
+		b := make([]byte, 100)
+		for told := 0; ; told++ {
+			n, _, err := unix.Recvfrom(fd, b, unix.MSG_DONTWAIT)
+			if err != nil {
+				return told
+			}
+			if string(b[:n]) != "WATCHDOG=1" {
+				t.Errorf("systemd was told %q", b[:n])
+			}
+		}
+	}
+}
+
+// TestWatchdog: systemd hears of a kubelet that is well in half its time, and nothing of one that hangs.
+func TestWatchdog(t *testing.T) {
+	told := systemdSocket(t)
+	t.Setenv("WATCHDOG_USEC", "1200000000")
+	synctest.Test(t, func(t *testing.T) {
+		k := &Kubelet{cfg: Config{Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)}, loop: &loop{clock: clock.Real()}}
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			if err := k.watchdog(ctx); err != nil {
+				t.Error(err)
+			}
+		}()
+		expect := func(when string, want int) {
+			t.Helper()
+			synctest.Wait()
+			if got := told(); got != want {
+				t.Errorf("%s: told %d times, want %d", when, got, want)
+			}
+		}
+		expect("at first", 1)
+		k.loop.turn()
+		time.Sleep(10*time.Minute + time.Second)
+		expect("a turn that does not end", 0)
+		time.Sleep(8 * time.Minute)
+		k.loop.turn()
+		time.Sleep(2 * time.Minute)
+		expect("the next turn", 1)
+		cancel()
+	})
+}
+
+func TestWatchdogThatIsNot(t *testing.T) {
+	for value, ok := range map[string]bool{"": true, "1000000": false, "soon": false} {
+		t.Setenv("WATCHDOG_USEC", value)
+		if err := (&Kubelet{}).watchdog(t.Context()); (err == nil) != ok {
+			t.Errorf("WATCHDOG_USEC=%q: %v", value, err)
+		}
+	}
+}
