@@ -67,6 +67,15 @@ func (ev *evaluator) evaluate(v *view, p *profile.Profile, pod *scheduling.Pod, 
 
 // evaluateAs evaluates a pod whose class is known.
 func (ev *evaluator) evaluateAs(v *view, p *profile.Profile, pod *scheduling.Pod, class string, noms *nominations) *evaluation {
+	e := ev.begin(v, p, pod, class, noms)
+	if e.reject == nil && !e.nominatedNodeFits() {
+		e.filterAll()
+	}
+	return e
+}
+
+// begin prepares for the evaluation of single nodes.
+func (ev *evaluator) begin(v *view, p *profile.Profile, pod *scheduling.Pod, class string, noms *nominations) *evaluation {
 	e := &evaluation{view: v, profile: p, pod: pod, nominated: noms, rank: pod.Priority(), buffers: &ev.buffers}
 	e.class = ev.classes.get(v, p, pod, class)
 	if e.reject = e.class.reject; e.reject != nil {
@@ -82,10 +91,12 @@ func (ev *evaluator) evaluateAs(v *view, p *profile.Profile, pod *scheduling.Pod
 			e.cell = append(e.cell, f)
 		}
 	}
-	if !e.nominatedNodeFits() {
-		e.filterAll()
-	}
 	return e
+}
+
+// fits tells whether the pod fits a node.
+func (e *evaluation) fits(n *scheduling.Node) bool {
+	return e.reject == nil && n != nil && e.filter(n) == nil
 }
 
 // nominatedNodeFits tries the node that was cleared for the pod before all others.

@@ -138,7 +138,7 @@ func (s *Scheduler) scheduleGang(ctx context.Context, p *profile.Profile, item *
 		s.queue.Await(item, 0) // the next pod of the gang takes it along
 		return
 	}
-	decisions := s.decideGang(p, items, size)
+	decisions := s.decideGang(p, items, size, func() { s.scheduleBefore(ctx, items[0]) })
 	var placed []*placement
 	for i, it := range items {
 		if decisions[i].node == "" {
@@ -149,6 +149,13 @@ func (s *Scheduler) scheduleGang(ctx context.Context, p *profile.Profile, item *
 	}
 	if len(placed) > 0 {
 		s.running.Go(func() { s.bindGang(ctx, p, placed, start) })
+	}
+}
+
+// scheduleBefore decides about the pods that come before an item by now.
+func (s *Scheduler) scheduleBefore(ctx context.Context, item *queue.Item) {
+	for other := s.queue.PopBefore(item); other != nil; other = s.queue.PopBefore(item) {
+		s.schedule(ctx, other)
 	}
 }
 

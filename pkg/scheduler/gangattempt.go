@@ -10,7 +10,7 @@ import (
 )
 
 // attempt is one look at all pods of a gang, each beside those before it. s.mu is
-// held from its beginning to its end.
+// held, but for its breaks.
 type attempt struct {
 	s       *Scheduler
 	profile *profile.Profile
@@ -32,25 +32,44 @@ type attempt struct {
 	apart bool
 	// waits says that the room made for the gang is not free yet.
 	waits bool
+
+	breaks
 }
 
 // decideGang finds nodes for the pods of a gang. When fewer than asked for fit,
 // nothing is kept of it, unless all that are asked for fit when pods of lower
-// priority go: then these are to go.
-func (s *Scheduler) decideGang(p *profile.Profile, items []*queue.Item, size int) []decision {
+// priority go: then these are to go. Now and then yield is called, while the cell
+// is not locked and is as if nobody looked for the gang.
+func (s *Scheduler) decideGang(p *profile.Profile, items []*queue.Item, size int, yield func()) []decision {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	a := s.newAttempt(p, items, size)
-	a.placeAll()
-	if a.fits < size && a.preempts && a.clear() {
-		return a.out
+	for begun := 1; ; begun++ {
+		a := s.newAttempt(p, items, size)
+		a.since = s.cfg.Clock.Now()
+		if begun < maxAttempts {
+			a.yield = yield
+		}
+		if a.decide() {
+			return a.out
+		}
 	}
-	if a.fits >= size {
+}
+
+// decide returns false when it was overtaken, and has left nothing.
+func (a *attempt) decide() bool {
+	a.placeAll()
+	if !a.overtaken && a.fits < a.size && a.preempts && a.clear() {
+		return true
+	}
+	switch {
+	case a.overtaken:
+		return false
+	case a.fits >= a.size:
 		a.settle()
-	} else {
+	default:
 		a.refuse()
 	}
-	return a.out
+	return true
 }
 
 func (s *Scheduler) newAttempt(p *profile.Profile, items []*queue.Item, size int) *attempt {
@@ -76,6 +95,9 @@ func (a *attempt) placeAll() {
 	for i := range a.items {
 		if !a.preempts && a.fits+len(a.items)-i < a.size {
 			return // it is decided
+		}
+		if !a.breathe() {
+			return
 		}
 		a.place(i)
 	}
@@ -105,7 +127,7 @@ func (a *attempt) assume(i int, e *evaluation, n *scheduling.Node) bool {
 		a.out[i].message = err.Error()
 		return false
 	}
-	a.out[i], a.fits = d, a.fits+1
+	a.out[i], a.fits, a.placed = d, a.fits+1, append(a.placed, i)
 	a.apart = a.apart && len(e.cell) == 0
 	return true
 }
@@ -146,6 +168,6 @@ func (a *attempt) refuse() {
 // nominate has a pod expected on a node; "": on none.
 func (a *attempt) nominate(i int, node string) {
 	if c, err := a.s.kinds.of(a.profile, a.items[i]); err == nil {
-		a.s.nominated.set(c.pod, node)
+		a.s.nominateTo(c.pod, node)
 	}
 }

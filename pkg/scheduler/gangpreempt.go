@@ -17,8 +17,7 @@ import (
 // victims are told to go only if that is enough for the whole gang.
 type clearing struct {
 	*attempt
-	budgets []budget // less what the victims so far have taken of them
-	lifted  []lifted
+	budgets []budget   // less what the victims so far have taken of them
 	refused []decision // what was said of the pods before
 }
 
@@ -26,11 +25,12 @@ type clearing struct {
 type lifted struct {
 	pod  *scheduling.Pod
 	node string
-	by   int    // the pod of the gang that it makes room for
-	back func() // nil: it is where it was
+	by   int // the pod of the gang that it makes room for
+	off  bool
+	back func() // has it be where it was
 }
 
-func (l *lifted) off() bool { return l.back != nil }
+func (l *lifted) lift(v *view) { l.back, l.off = v.Lift(l.pod.UID), true }
 
 // clear looks for pods below the gang's rank without which it fits. It returns
 // true when there are enough, and they are to go.
@@ -41,12 +41,15 @@ func (a *attempt) clear() bool {
 	}
 	c := &clearing{attempt: a, budgets: compileBudgets(listed), refused: slices.Clone(a.out)}
 	c.placeRest()
+	if a.overtaken {
+		return false
+	}
 	if a.fits < a.size {
 		c.bringBack(0)
 		return false
 	}
 	c.spare(compileBudgets(listed))
-	if !slices.ContainsFunc(c.lifted, func(l lifted) bool { return l.off() }) {
+	if a.overtaken || !slices.ContainsFunc(c.lifted, func(l lifted) bool { return l.off }) {
 		return false // it fits, beside those that were to go
 	}
 	c.expect()
@@ -56,7 +59,7 @@ func (a *attempt) clear() bool {
 // placeRest places pods that have no node, as many as the gang lacks.
 func (c *clearing) placeRest() {
 	for i := range c.items {
-		if c.waits || c.fits >= c.size {
+		if c.waits || c.fits >= c.size || !c.breathe() {
 			return
 		}
 		if c.out[i].node == "" && !c.placeCleared(i) && c.possible(i+1) < c.size {
@@ -102,11 +105,12 @@ func (c *clearing) makeRoom(i int, e *evaluation) (*scheduling.Node, *evaluation
 	}
 	best, before := slices.MinFunc(found, compareCandidates), len(c.lifted)
 	for _, v := range best.victims {
-		c.lifted = append(c.lifted, lifted{v, best.node, i, c.s.view.Lift(v.UID)})
+		l := lifted{pod: v, node: best.node, by: i}
+		l.lift(c.s.view)
+		c.lifted = append(c.lifted, l)
 	}
-	e, err := c.s.evaluateItem(c.profile, c.items[i])
-	n := c.s.view.NodeByName(best.node)
-	if err != nil || e.reject != nil || e.filter(n) != nil {
+	e, n, err := c.s.evaluateOn(c.profile, c.items[i], best.node)
+	if err != nil || n == nil {
 		c.bringBack(before)
 		return nil, nil
 	}
@@ -133,6 +137,9 @@ func (c *clearing) spare(budgets []budget) {
 		for i := range c.lifted {
 			l := &c.lifted[i]
 			if charge(left, l.pod.Pod) == violating && len(l.pod.Group.Affinity.RequiredAnti) == 0 {
+				if !c.breathe() {
+					return
+				}
 				c.tryBack(l, here[l.node])
 			}
 		}
@@ -141,23 +148,23 @@ func (c *clearing) spare(budgets []budget) {
 
 // tryBack brings a victim back if the pods of the gang on its node fit beside it.
 func (c *clearing) tryBack(l *lifted, members []int) {
-	if !l.off() {
+	if !l.off {
 		return
 	}
 	l.back()
 	for _, i := range members {
 		if !c.fitsWhereItIs(i) {
-			l.back = c.s.view.Lift(l.pod.UID)
+			l.lift(c.s.view)
 			return
 		}
 	}
-	l.back = nil
+	l.off = false
 }
 
 func (c *clearing) fitsWhereItIs(i int) (fits bool) {
 	c.s.view.Without(c.items[i].Pod.UID, func() {
-		e, err := c.s.evaluateItem(c.profile, c.items[i])
-		fits = err == nil && e.reject == nil && e.filter(c.s.view.NodeByName(c.out[i].node)) == nil
+		_, n, err := c.s.evaluateOn(c.profile, c.items[i], c.out[i].node)
+		fits = err == nil && n != nil
 	})
 	return fits
 }
@@ -165,7 +172,7 @@ func (c *clearing) fitsWhereItIs(i int) (fits bool) {
 // bringBack has the victims from one on be where they were.
 func (c *clearing) bringBack(from int) {
 	for i := from; i < len(c.lifted); i++ {
-		if c.lifted[i].off() {
+		if c.lifted[i].off {
 			c.lifted[i].back()
 		}
 	}
@@ -177,7 +184,7 @@ func (c *clearing) bringBack(from int) {
 func (c *clearing) expect() {
 	victims, awaited := make([][]*scheduling.Pod, len(c.items)), map[types.UID]struct{}{}
 	for i := range c.lifted {
-		if l := &c.lifted[i]; l.off() {
+		if l := &c.lifted[i]; l.off {
 			victims[l.by] = append(victims[l.by], l.pod)
 			awaited[l.pod.UID] = struct{}{}
 		}

@@ -123,7 +123,7 @@ func (c *gangCell) scheduler(t interface {
 	}
 	s := &Scheduler{
 		cfg: Config{Clock: clock.Real(), Rand: rand.New(rand.NewPCG(1, 2))}, sources: sources, view: v,
-		evaluator: newEvaluator(), kinds: kinds{}, nominated: newNominations(), gangs: newGangs(),
+		evaluator: newEvaluator(), kinds: kinds{}, nominated: newNominations(), gangs: newGangs(), hold: time.Hour,
 	}
 	v.sources, v.devices, v.evicting = sources, sources.devices, map[types.UID]bool{}
 	v.nominated, s.nominated.changed = s.nominated, v.Touch
@@ -160,7 +160,10 @@ func TestGangPreemption(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawGangCell(t)
 		s, items := c.scheduler(t)
-		out := s.decideGang(p, items, c.size)
+		if rapid.Bool().Draw(t, "breaks") {
+			s.hold = 0
+		}
+		out := s.decideGang(p, items, c.size, func() {})
 		taken, victims, fits, nominated := map[string]int64{}, map[types.UID]*scheduling.Pod{}, 0, 0
 		for i, d := range out {
 			node := d.node
@@ -261,7 +264,7 @@ func TestGangPreemptionAndBudgets(t *testing.T) {
 	c.budgets = []*policyv1.PodDisruptionBudget{b}
 	s, items := c.scheduler(t)
 	guarded, all := 0, 0
-	for _, d := range s.decideGang(p, items, c.size) {
+	for _, d := range s.decideGang(p, items, c.size, func() {}) {
 		for _, v := range d.victims {
 			all++
 			if v.Labels["app"] == "guarded" {
@@ -287,7 +290,7 @@ func TestGangSparesWhoNeedNotGo(t *testing.T) {
 	}
 	s, items := c.scheduler(t)
 	var victims []string
-	for _, d := range s.decideGang(p, items, c.size) {
+	for _, d := range s.decideGang(p, items, c.size, func() {}) {
 		for _, v := range d.victims {
 			victims = append(victims, v.Name)
 		}
@@ -307,7 +310,7 @@ func TestGangNeverPreempts(t *testing.T) {
 	high.Spec.PreemptionPolicy = &never
 	c := &gangCell{cpu: map[string]int64{"n0": 1000}, running: []*v1.Pod{low}, gang: []*v1.Pod{high}, size: 1}
 	s, items := c.scheduler(t)
-	if d := s.decideGang(p, items, 1)[0]; d.nominate != "" || len(d.victims) > 0 {
+	if d := s.decideGang(p, items, 1, func() {})[0]; d.nominate != "" || len(d.victims) > 0 {
 		t.Errorf("%d victims on %q", len(d.victims), d.nominate)
 	}
 }
@@ -331,7 +334,7 @@ func TestGangWaitsForItsVictims(t *testing.T) {
 	}
 	s, items := c.scheduler(t)
 	var victims []*scheduling.Pod
-	out := s.decideGang(p, items, 2)
+	out := s.decideGang(p, items, 2, func() {})
 	for i := range out {
 		victims = append(victims, out[i].victims...)
 		s.queue.Release(items[i])
@@ -352,7 +355,7 @@ func TestGangWaitsForItsVictims(t *testing.T) {
 	if !complete {
 		t.Fatal("the gang is not complete")
 	}
-	for _, d := range s.decideGang(p, again, 2) {
+	for _, d := range s.decideGang(p, again, 2, func() {}) {
 		if len(d.victims) > 0 || d.nominate == "" {
 			t.Errorf("%d more victims, nominated to %q", len(d.victims), d.nominate)
 		}
@@ -367,7 +370,7 @@ func TestGangWaitsForItsVictims(t *testing.T) {
 	if again, complete = s.queue.Gang(first, 2); !complete {
 		t.Fatal("the gang is not complete")
 	}
-	for _, d := range s.decideGang(p, again, 2) {
+	for _, d := range s.decideGang(p, again, 2, func() {}) {
 		if d.node == "" {
 			t.Error("no node, though there is room: ", d.message)
 		}
@@ -395,7 +398,7 @@ func BenchmarkClearing(b *testing.B) {
 		b.StopTimer()
 		s, items := c.scheduler(b)
 		b.StartTimer()
-		for _, d := range s.decideGang(p, items, c.size) {
+		for _, d := range s.decideGang(p, items, c.size, func() {}) {
 			if len(d.victims) != 1 {
 				b.Fatalf("%d victims of a pod: %s", len(d.victims), d.message)
 			}

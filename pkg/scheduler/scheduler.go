@@ -59,6 +59,7 @@ type Scheduler struct {
 	devicesMoved signal           // claims of devices, classes or slices changed
 	volumesMoved signal           // claims, volumes or classes changed
 	running      sync.WaitGroup
+	hold         time.Duration // see maxHold
 
 	mu        sync.Mutex // guards what follows
 	view      *view
@@ -80,7 +81,7 @@ func New(cfg Config) (*Scheduler, error) {
 	b := newBatches(cfg.Client, cfg.Identity)
 	s := &Scheduler{
 		cfg: cfg, sources: sources,
-		evaluator: newEvaluator(), kinds: kinds{}, nominated: newNominations(), gangs: newGangs(), volumesMoved: newSignal(), devicesMoved: newSignal(),
+		hold: maxHold, evaluator: newEvaluator(), kinds: kinds{}, nominated: newNominations(), gangs: newGangs(), volumesMoved: newSignal(), devicesMoved: newSignal(),
 		batches: b, binder: newBinder(cfg.Client, b), verdicts: newMailbox[*verdict](), extended: newMailbox[func()](),
 	}
 	s.view = &view{Cell: cell.New(), keeper: newKeeper(), sources: s.sources, devices: s.sources.devices, reserved: map[string]bool{}, evicting: map[types.UID]bool{}}
@@ -226,7 +227,7 @@ func (s *Scheduler) decide(p *profile.Profile, item *queue.Item) (decision, erro
 		if len(d.victims) > 0 {
 			after = ""
 		}
-		s.nominated.set(e.pod, d.nominate)
+		s.nominateTo(e.pod, d.nominate)
 		d.message = fitMessage(len(s.view.Nodes()), d.reject, d.objected, after)
 	}
 	s.park(item, &d)
@@ -255,6 +256,20 @@ func (s *Scheduler) evaluateItem(p *profile.Profile, item *queue.Item) (*evaluat
 	}
 	s.view.Join(c.pod)
 	return s.evaluator.evaluateAs(s.view, p, c.pod, c.class, s.nominated), nil
+}
+
+// evaluateOn is evaluateItem for one node; n is nil when the pod does not fit there.
+func (s *Scheduler) evaluateOn(p *profile.Profile, item *queue.Item, node string) (e *evaluation, n *scheduling.Node, err error) {
+	c, err := s.kinds.of(p, item)
+	if err != nil {
+		return nil, nil, err
+	}
+	s.view.Join(c.pod)
+	e = s.evaluator.begin(s.view, p, c.pod, c.class, s.nominated)
+	if n = s.view.NodeByName(node); !e.fits(n) {
+		n = nil
+	}
+	return e, n, nil
 }
 
 // assume accounts for the pod on the node it gets.
@@ -305,6 +320,15 @@ func (s *Scheduler) clear(rank int32, c candidate, d *decision) {
 	for _, other := range d.displaced {
 		s.nominated.remove(other.UID)
 	}
+}
+
+// nominateTo has a pod expected on a node; "": on none. One that has left the queue is
+// not: who is told that it is gone takes it out there before s.mu is his.
+func (s *Scheduler) nominateTo(pod *scheduling.Pod, node string) {
+	if s.queue.Get(pod.UID) == nil {
+		node = ""
+	}
+	s.nominated.set(pod, node)
 }
 
 // local tells whether no other node has to do with what speaks against a node:

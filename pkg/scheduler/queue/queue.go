@@ -210,10 +210,7 @@ func (q *Queue) tryPop() (*Item, time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := q.cfg.Clock.Now()
-	for q.backoff.Len() > 0 && !q.backoff.items[0].ready.After(now) {
-		item := heap.Pop(&q.backoff).(*Item)
-		q.push(item, active)
-	}
+	q.endBackoffs(now)
 	if q.active.Len() > 0 {
 		return q.take(heap.Pop(&q.active).(*Item)), 0
 	}
@@ -228,6 +225,24 @@ func (q *Queue) tryPop() (*Item, time.Duration) {
 		return q.take(first), 0
 	}
 	return nil, 0
+}
+
+func (q *Queue) endBackoffs(now time.Time) {
+	for q.backoff.Len() > 0 && !q.backoff.items[0].ready.After(now) {
+		item := heap.Pop(&q.backoff).(*Item)
+		q.push(item, active)
+	}
+}
+
+// PopBefore returns the next pod to try if it comes before one that is in flight; nil: none does.
+func (q *Queue) PopBefore(item *Item) *Item {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.endBackoffs(q.cfg.Clock.Now())
+	if q.active.Len() == 0 || !q.active.less(q.active.items[0], item) {
+		return nil
+	}
+	return q.take(heap.Pop(&q.active).(*Item))
 }
 
 func (q *Queue) take(item *Item) *Item {

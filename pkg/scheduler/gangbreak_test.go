@@ -1,0 +1,171 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+
+	"keelson.dev/api/scheduling/v1alpha1"
+)
+
+// outcome is what came out for each pod of a gang.
+func outcome(out []decision) []string {
+	var all []string
+	for _, d := range out {
+		line := fmt.Sprintf("on %q, nominated to %q, %q:", d.node, d.nominate, d.message)
+		for _, v := range d.victims {
+			line += " " + v.Name
+		}
+		all = append(all, line)
+	}
+	return all
+}
+
+// TestGangBreaksChangeNothing: with a break after each pod comes out what comes out
+// without any, and in each the cell is as if nobody looked for the gang.
+func TestGangBreaksChangeNothing(t *testing.T) {
+	p := defaultProfile(t)
+	rapid.Check(t, func(t *rapid.T) {
+		c := drawGangCell(t)
+		for i, pod := range c.running { // no two victims are equal
+			pod.Status.StartTime = &metav1.Time{Time: time.Unix(int64(i), 0)}
+		}
+		s, items := c.scheduler(t)
+		want := outcome(s.decideGang(p, items, c.size, func() {}))
+		s, items = c.scheduler(t)
+		s.hold = 0
+		breaks := 0
+		got := outcome(s.decideGang(p, items, c.size, func() {
+			breaks++
+			c.mustBeUntouched(t, s)
+		}))
+		if breaks == 0 {
+			t.Fatal("no breaks")
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("with breaks:\n%q\nwithout:\n%q", got, want)
+		}
+	})
+}
+
+// mustBeUntouched: nothing but what runs is on the nodes, and nobody is expected there.
+func (c *gangCell) mustBeUntouched(t *rapid.T, s *Scheduler) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	free := c.free(func(*v1.Pod) bool { return false })
+	for node, has := range c.cpu {
+		if got := s.view.NodeByName(node).Requested.MilliCPU; got != has-free[node] {
+			t.Fatalf("%dm are taken of %s, want %dm", got, node, has-free[node])
+		}
+	}
+	if n := len(s.nominated.node); n > 0 {
+		t.Fatalf("%d pods are expected on nodes", n)
+	}
+}
+
+// TestGangIsOvertaken: pods come to nodes and leave them in the breaks of a gang, and
+// one of its own may go. It gets what is free in the end, or victims that are there.
+func TestGangIsOvertaken(t *testing.T) {
+	p := defaultProfile(t)
+	rapid.Check(t, func(t *rapid.T) {
+		c := drawGangCell(t)
+		s, items := c.scheduler(t)
+		s.hold = 0
+		came := 0
+		out := s.decideGang(p, items, c.size, func() {
+			switch rapid.IntRange(0, 4).Draw(t, "what") {
+			case 0:
+				c.come(t, s, fmt.Sprint("new", came))
+				came++
+			case 1:
+				c.leave(t, s)
+			case 2:
+				pod := rapid.SampledFrom(c.gang).Draw(t, "gone")
+				s.podGone(pod)
+			}
+		})
+		taken, gone := map[string]int64{}, map[string]bool{}
+		fits := 0
+		for i, d := range out {
+			for _, v := range d.victims {
+				gone[v.Name] = true
+				if !slices.ContainsFunc(c.running, func(r *v1.Pod) bool { return r.Name == v.Name && r.Spec.NodeName == d.nominate }) {
+					t.Fatalf("%s is to go from %s, and is not there", v.Name, d.nominate)
+				}
+			}
+			if node := d.node + d.nominate; node != "" {
+				taken[node] += milliOf(items[i].Pod)
+				fits++
+			}
+		}
+		if fits > 0 && fits < c.size || fits == 0 && len(gone) > 0 {
+			t.Fatalf("%d of %d pods get nodes, and %d go", fits, c.size, len(gone))
+		}
+		for node, free := range c.free(func(p *v1.Pod) bool { return gone[p.Name] }) {
+			if taken[node] > free {
+				t.Fatalf("%dm are taken of %s, where %dm are free", taken[node], node, free)
+			}
+		}
+		for uid, node := range s.nominated.node {
+			if s.queue.Get(uid) == nil {
+				t.Fatalf("%s is gone, and expected on %s", uid, node)
+			}
+		}
+	})
+}
+
+// come has a pod bound to a node with room by somebody else, if there is one.
+func (c *gangCell) come(t *rapid.T, s *Scheduler, name string) {
+	node := rapid.SampledFrom(s.view.Nodes()).Draw(t, "node").Name
+	free := c.free(func(*v1.Pod) bool { return false })[node] / 1000
+	if free == 0 {
+		return
+	}
+	pod := gangPod(name, rapid.Int64Range(1, free).Draw(t, "asks"), rapid.Int32Range(0, 4).Draw(t, "priority"))
+	pod.Spec.NodeName = node
+	c.running = append(c.running, pod)
+	s.podSet(nil, pod)
+}
+
+// leave has one of the running pods end, if there are any.
+func (c *gangCell) leave(t *rapid.T, s *Scheduler) {
+	if len(c.running) == 0 {
+		return
+	}
+	i := rapid.IntRange(0, len(c.running)-1).Draw(t, "leaves")
+	pod := c.running[i]
+	c.running = slices.Delete(c.running, i, i+1)
+	s.podGone(pod)
+}
+
+// TestGangLetsThoseBeforeItIn: a pod that comes before a gang is decided about in its
+// breaks; one that comes after it is not.
+func TestGangLetsThoseBeforeItIn(t *testing.T) {
+	c := &gangCell{cpu: map[string]int64{"n0": 1000}, size: 1}
+	c.gang = []*v1.Pod{gangPod("g", 1, 10)}
+	c.gang[0].Annotations = map[string]string{v1alpha1.AnnGang: "g", v1alpha1.AnnGangSize: "1"}
+	s, items := c.scheduler(t)
+	for _, name := range []string{"before", "later"} {
+		s.queue.Set(gangPod(name, 1, 10)) // the queue of this scheduler is in the order of names
+	}
+	for _, want := range []string{"before", ""} {
+		got := ""
+		if item := s.queue.PopBefore(items[0]); item != nil {
+			got = item.Pod.Name
+		}
+		if got != want {
+			t.Errorf("%q comes before the gang, want %q", got, want)
+		}
+	}
+	if first, err := s.queue.Pop(t.Context()); err != nil || first.Pod.Name != "later" {
+		t.Errorf("then comes %v, error %v", first, err)
+	}
+}
