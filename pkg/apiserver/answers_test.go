@@ -27,8 +27,11 @@ func TestAnswers(t *testing.T) {
 		jobs = "/apis/batch/v1/namespaces/default/jobs"
 		deps = "/apis/apps/v1/namespaces/default/deployments"
 		net  = "/apis/networking.k8s.io/v1/"
-		pod  = `"spec":{"containers":[{"name":"c","image":"i"}]}`
-		crd  = `{"metadata":{"name":"as.x.example.com"},"spec":{"group":"x.example.com","scope":"Cluster","names":{"plural":"as","kind":"A"},
+
+		scalers = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
+
+		pod = `"spec":{"containers":[{"name":"c","image":"i"}]}`
+		crd = `{"metadata":{"name":"as.x.example.com"},"spec":{"group":"x.example.com","scope":"Cluster","names":{"plural":"as","kind":"A"},
 			"versions":[{"name":"v1","served":true,"storage":true,"selectableFields":[{"jsonPath":".spec.a"}],"schema":{"openAPIV3Schema":
 			{"type":"object","properties":{"spec":{"type":"object","properties":{"a":{"type":"string","$ref":"x"}}}}}}}]}}`
 	)
@@ -118,6 +121,13 @@ func TestAnswers(t *testing.T) {
 		{"status with a bad label", "PATCH", core + "pods/q/status", `{"metadata":{"generateName":"Bad_","finalizers":["x"]}}`, 422, `is invalid: metadata.finalizers[0]: Invalid value: \"x\": name is neither a standard finalizer name nor is it fully qualified"`, ""},
 		{"no field of jobs", "GET", jobs + "?fieldSelector=status.x%3Dy", ``, 400, `field label \"status.x\" not supported for Job`, ""},
 		{"no field of replica sets", "GET", "/apis/apps/v1/replicasets?fieldSelector=status.replicas%3D1", ``, 400, `\"status.replicas\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"`, ""},
+		{"autoscaler", "POST", scalers, `{"metadata":{"name":"h"},"spec":{"maxReplicas":2,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"D","name":"d"},"metrics":[{"type":"Resource","resource":{"name":"memory","target":{"type":"Utilization","averageUtilization":5}}}]}}`, 201, "", ""},
+		{"patch to the older version", "PATCH", scalers + "/h?dryRun=All", `{"apiVersion":"autoscaling/v1"}`, 200, `"metrics":[{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization","averageUtilization":80}}}]`, `unknown field \"spec.metrics\"`},
+		{"patch to the older version, strictly", "PATCH", scalers + "/h?dryRun=All&fieldValidation=Strict", `{"apiVersion":"autoscaling/v1"}`, 422, `strict decoding error: unknown field \"spec.metrics\"`, ""},
+		{"patch to the newer version", "PATCH", "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers/h?dryRun=All", `{"apiVersion":"autoscaling/v2","spec":{"metrics":[{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization","averageUtilization":7}}}]}}`, 200, `"targetCPUUtilizationPercentage":7`, ""},
+		{"event", "POST", core + "events", `{"metadata":{"name":"e"},"involvedObject":{"kind":"Pod","name":"p","namespace":"default"},"reason":"R","message":"m"}`, 201, "", ""},
+		{"patch to the event of another group", "PATCH", core + "events/e?dryRun=All", `{"apiVersion":"events.k8s.io/v1","note":"n"}`, 200, `"reason":"R","message":"n"`, `unknown field \"firstTimestamp\"`},
+		{"patch to the event of the core", "PATCH", "/apis/events.k8s.io/v1/namespaces/default/events/e?dryRun=All", `{"apiVersion":"v1","message":"n"}`, 422, `message: Invalid value: \"n\": field is immutable`, `unknown field \"deprecatedFirstTimestamp\"`},
 		{"schema that cannot be walked", "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd, 422, "$ref is not supported", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

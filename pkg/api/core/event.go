@@ -4,7 +4,10 @@
 package core
 
 import (
+	"fmt"
+
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
@@ -30,6 +33,11 @@ func eventRow() *resource.Row {
 		AllowUnconditionalUpdate: true,
 		DefaultGarbageCollection: "Unsupported",
 		TTL:                      eventTTL,
+		Others: []resource.Other{{
+			Kind:      eventsv1.SchemeGroupVersion.WithKind("Event"),
+			New:       func() resource.Object { return &eventsv1.Event{} },
+			ToStorage: ofEvents,
+		}},
 
 		Columns: []metav1.TableColumnDefinition{
 			{Name: "Last Seen", Type: "string", Description: corev1.Event{}.SwaggerDoc()["lastTimestamp"]},
@@ -45,4 +53,27 @@ func eventRow() *resource.Row {
 		},
 		Cells: eventCells,
 	}.Row()
+}
+
+// EventOf is an event of events.k8s.io as this group has it. It shares what it points to:
+// an event is converted to be encoded.
+func EventOf(e *eventsv1.Event) *corev1.Event {
+	out := &corev1.Event{
+		ObjectMeta: e.ObjectMeta, EventTime: e.EventTime, ReportingController: e.ReportingController,
+		ReportingInstance: e.ReportingInstance, Action: e.Action, Reason: e.Reason, InvolvedObject: e.Regarding,
+		Related: e.Related, Message: e.Note, Type: e.Type, Source: e.DeprecatedSource,
+		FirstTimestamp: e.DeprecatedFirstTimestamp, LastTimestamp: e.DeprecatedLastTimestamp, Count: e.DeprecatedCount,
+	}
+	if e.Series != nil {
+		out.Series = &corev1.EventSeries{Count: e.Series.Count, LastObservedTime: e.Series.LastObservedTime}
+	}
+	return out
+}
+
+func ofEvents(obj resource.Object) (resource.Object, error) {
+	e, ok := obj.(*eventsv1.Event)
+	if !ok {
+		return nil, fmt.Errorf("convert %T: not an event of events.k8s.io", obj)
+	}
+	return EventOf(e), nil
 }

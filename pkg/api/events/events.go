@@ -17,22 +17,7 @@ import (
 	"keelson.dev/keelson/pkg/api/core"
 )
 
-// toCore and fromCore share what they point to: an event is converted to be
-// encoded, or just after it was decoded.
-
-func toCore(e *eventsv1.Event) *corev1.Event {
-	out := &corev1.Event{
-		ObjectMeta: e.ObjectMeta, EventTime: e.EventTime, ReportingController: e.ReportingController,
-		ReportingInstance: e.ReportingInstance, Action: e.Action, Reason: e.Reason, InvolvedObject: e.Regarding,
-		Related: e.Related, Message: e.Note, Type: e.Type, Source: e.DeprecatedSource,
-		FirstTimestamp: e.DeprecatedFirstTimestamp, LastTimestamp: e.DeprecatedLastTimestamp, Count: e.DeprecatedCount,
-	}
-	if e.Series != nil {
-		out.Series = &corev1.EventSeries{Count: e.Series.Count, LastObservedTime: e.Series.LastObservedTime}
-	}
-	return out
-}
-
+// fromCore shares what it points to: an event is converted just after it was decoded.
 func fromCore(e *corev1.Event) *eventsv1.Event {
 	out := &eventsv1.Event{
 		ObjectMeta: e.ObjectMeta, EventTime: e.EventTime, ReportingController: e.ReportingController,
@@ -54,7 +39,7 @@ func (c codec) Encode(obj store.Object) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("encode %T: not an event", obj)
 	}
-	return c.core.Encode(toCore(e))
+	return c.core.Encode(core.EventOf(e))
 }
 
 func (c codec) Decode(data []byte, rev int64) (store.Object, error) {
@@ -70,18 +55,18 @@ func (c codec) Decode(data []byte, rev int64) (store.Object, error) {
 }
 
 func validateEvent(_ context.Context, e *eventsv1.Event) field.ErrorList {
-	return core.ValidateEvent(toCore(e))
+	return core.ValidateEvent(core.EventOf(e))
 }
 
 func validateEventUpdate(_ context.Context, e, old *eventsv1.Event) field.ErrorList {
-	return core.ValidateEventUpdate(toCore(e), toCore(old))
+	return core.ValidateEventUpdate(core.EventOf(e), core.EventOf(old))
 }
 
 // eventTTL is how many seconds an event is kept.
 func eventTTL(*eventsv1.Event) int64 { return 60 * 60 }
 
 func eventCells(e *eventsv1.Event, env resource.CellEnv) []any {
-	return core.EventCells(toCore(e), env)
+	return core.EventCells(core.EventOf(e), env)
 }
 
 func eventFields(e *eventsv1.Event) fields.Set {
@@ -102,5 +87,16 @@ func eventFields(e *eventsv1.Event) fields.Set {
 // share makes the row store what the core group's row stores.
 func share(row *resource.Row, inner store.Codec) *resource.Row {
 	row.Codec, row.StoredAs = codec{core: inner}, corev1.SchemeGroupVersion.WithKind("Event")
+	row.Others = []resource.Other{{
+		Kind: row.StoredAs,
+		New:  func() resource.Object { return &corev1.Event{} },
+		ToStorage: func(obj resource.Object) (resource.Object, error) {
+			e, ok := obj.(*corev1.Event)
+			if !ok {
+				return nil, fmt.Errorf("convert %T: not an event", obj)
+			}
+			return fromCore(e), nil
+		},
+	}}
 	return row
 }

@@ -71,6 +71,29 @@ func (c *convertor) fromStorage(obj resource.Object, v *resource.Version) (resou
 	return v.FromStorage(obj)
 }
 
+// form finds how objects of a kind become the row's own: one of its versions, or what
+// else they may be written as.
+func (c *convertor) form(kind schema.GroupVersionKind) (resource.Other, bool) {
+	if i := slices.IndexFunc(c.row.Others, func(o resource.Other) bool { return o.Kind == kind }); i >= 0 {
+		return c.row.Others[i], true
+	}
+	if kind.GroupKind() != c.row.GroupVersionKind().GroupKind() {
+		return resource.Other{}, false
+	}
+	v, err := c.version(kind.Version)
+	if err != nil {
+		return resource.Other{}, false
+	}
+	return resource.Other{
+		Kind: kind,
+		New:  func() resource.Object { return c.newObject(v) },
+		ToStorage: func(obj resource.Object) (resource.Object, error) {
+			c.defaults(obj, v)
+			return c.toStorage(obj, v)
+		},
+	}, true
+}
+
 // New makes an empty object of kind.
 func (c *convertor) New(kind schema.GroupVersionKind) (runtime.Object, error) {
 	v, err := c.version(kind.Version)

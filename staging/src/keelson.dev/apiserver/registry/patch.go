@@ -8,8 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,11 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	serializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/apiserver/pkg/warning"
-	kjson "sigs.k8s.io/json"
 
 	"keelson.dev/apiserver/ownership"
 	"keelson.dev/apiserver/patch"
@@ -184,116 +180,12 @@ func (pp *patching) typed(cur resource.Object, merge func(obj any, patch []byte)
 	return obj, merge(obj, pp.p.Data) && pp.r.readable(obj) == nil
 }
 
-// decode reads a patched document, which must still be of the request's kind.
-func (pp *patching) decode(doc []byte, out resource.Object) error {
-	var findings []error
-	var err error
-	if u, ok := out.(*unstructured.Unstructured); ok {
-		err = u.UnmarshalJSON(doc)
-	} else if pp.strict.On() {
-		findings, err = kjson.UnmarshalStrict(doc, out)
-	} else {
-		err = kjson.UnmarshalCaseSensitivePreserveInts(doc, out)
-	}
-	if err != nil {
-		if kindErr := pp.wrongKind(doc); kindErr != nil {
-			return kindErr // found before anything else is read
-		}
-		return err
-	}
-	if structure := pp.r.cfg.Structure; structure != nil {
-		more, err := structure(pp.kind().Version, out, pp.strict.On())
-		if err != nil {
-			if kindErr := pp.wrongKind(doc); kindErr != nil {
-				return kindErr
-			}
-			return err
-		}
-		findings = append(findings, more...)
-	}
-	if !pp.r.dynamic() { // whatever else has no type, and is judged once its name has been
-		if out.GetObjectKind().GroupVersionKind().Version == "" {
-			// Kubernetes reads a document of no version into a type whose fields have
-			// other names, and finds none.
-			out.SetName("")
-			if findings = nil; pp.strict.On() {
-				findings = unknownFields(doc)
-			}
-		}
-		if want := pp.kind(); pp.said(out.GetObjectKind().GroupVersionKind()) != want {
-			if err := pp.wrongKind(doc); err != nil {
-				return err
-			}
-		}
-	}
-	if err := pp.r.readable(out); err != nil {
-		return err
-	}
-	if len(findings) > 0 {
-		return runtime.NewStrictDecodingError(findings)
-	}
-	return nil
-}
-
 // readable finds what makes a patched object one that cannot be read.
 func (r *Registry) readable(obj resource.Object) error {
 	if r.row.Readable == nil {
 		return nil
 	}
 	return r.row.Readable(obj)
-}
-
-// unknownFields are the findings of a decoder that knows none of a document's fields.
-func unknownFields(doc []byte) []error {
-	var fields map[string]json.RawMessage
-	if json.Unmarshal(doc, &fields) != nil {
-		return nil // it has been read before
-	}
-	var findings []error
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		if name != "kind" && name != "apiVersion" {
-			findings = append(findings, fmt.Errorf("unknown field %q", name))
-		}
-	}
-	return findings
-}
-
-// wrongKind says what is wrong with the kind that a patched document says it is of:
-// it is read as one of that kind, and is none of the request's.
-func (pp *patching) wrongKind(doc []byte) error {
-	gvk, err := serializer.DefaultMetaFactory.Interpret(doc)
-	if err != nil {
-		return err
-	}
-	scheme := pp.r.convert.scheme
-	if pp.r.dynamic() || scheme == nil {
-		return nil
-	}
-	kind, want := pp.said(*gvk), pp.kind()
-	if kind == want {
-		return nil
-	}
-	other, err := scheme.New(kind)
-	if err != nil {
-		return runtime.NewNotRegisteredErrForKind(scheme.Name(), kind)
-	}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(doc, other); err != nil {
-		return err
-	}
-	return fmt.Errorf("converting (%s.%s) to (%s): unknown conversion", kind.Version, kind.Kind, resource.InternalName(want))
-}
-
-// said is the kind that a patched document says it is of, where what has been taken
-// out of it is what the request says.
-func (pp *patching) said(got schema.GroupVersionKind) schema.GroupVersionKind {
-	want := pp.kind()
-	if got.Kind == "" {
-		got.Kind = want.Kind
-	}
-	if got.Version == "" && (got.Group == "" || got.Group == want.Group) && !pp.r.dynamic() {
-		got.Group, got.Version = want.Group, want.Version
-	}
-	return got
 }
 
 func (pp *patching) strategic(ctx context.Context, cur resource.Object) (resource.Object, error) {

@@ -60,6 +60,7 @@ type Kind[T, L any] struct {
 	RowConditions func(obj *T) []metav1.TableRowCondition
 
 	Unlisted []string
+	Others   []Other
 
 	Subresources []Sub[T]
 }
@@ -84,6 +85,7 @@ func (k Kind[T, L]) Row() *Row {
 		Columns:   k.Columns,
 		CellPaths: k.CellPaths,
 		Unlisted:  k.Unlisted,
+		Others:    k.Others,
 		Strategy: Strategy{
 			Default:                  erase(k.Default),
 			Readable:                 eraseReadable(k.Readable),

@@ -57,6 +57,9 @@ type Row struct {
 	// StoredAs is what Codec stores objects as, where that is another kind or
 	// version than the row's own.
 	StoredAs schema.GroupVersionKind
+	// Others are kinds of other groups which these objects are too, in another form:
+	// a patch may have one as its result.
+	Others []Other
 	// Codec replaces the scheme's encoding of stored objects.
 	Codec store.Codec
 
@@ -138,6 +141,14 @@ type Version struct {
 	// Default applies this version's defaults when it is not the storage version.
 	Default    func(Object)
 	Deprecated string // warning sent with each use
+}
+
+// Other is a kind of another group that a row's objects may be written as.
+type Other struct {
+	Kind schema.GroupVersionKind
+	New  func() Object
+	// ToStorage makes an object of the row's own type, and may share with the other.
+	ToStorage func(Object) (Object, error)
 }
 
 // Strategy is what a kind means, apart from how it looks. The order in which a

@@ -1,0 +1,147 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	serializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
+	kjson "sigs.k8s.io/json"
+
+	"keelson.dev/apiserver/resource"
+)
+
+// decode reads a patched document, which must still be an object of the row: of the
+// request's kind, or in another form that is converted to it.
+func (pp *patching) decode(doc []byte, out resource.Object) error {
+	findings, err := pp.read(doc, out)
+	if err != nil {
+		return pp.otherwise(doc, out, err)
+	}
+	if structure := pp.r.cfg.Structure; structure != nil {
+		more, err := structure(pp.kind().Version, out, pp.strict.On())
+		if err != nil {
+			return pp.otherwise(doc, out, err)
+		}
+		findings = append(findings, more...)
+	}
+	if !pp.r.dynamic() { // whatever else has no type, and is judged once its name has been
+		if out.GetObjectKind().GroupVersionKind().Version == "" {
+			// Kubernetes reads a document of no version into a type whose fields have
+			// other names, and finds none.
+			out.SetName("")
+			if findings = nil; pp.strict.On() {
+				findings = unknownFields(doc)
+			}
+		}
+		if pp.r.convert.scheme != nil && pp.said(out.GetObjectKind().GroupVersionKind()) != pp.kind() {
+			return pp.otherwise(doc, out, nil)
+		}
+	}
+	return pp.judge(out, findings)
+}
+
+// read decodes a document as what out is.
+func (pp *patching) read(doc []byte, out resource.Object) (findings []error, err error) {
+	if u, ok := out.(*unstructured.Unstructured); ok {
+		return nil, u.UnmarshalJSON(doc)
+	}
+	if pp.strict.On() {
+		return kjson.UnmarshalStrict(doc, out)
+	}
+	return nil, kjson.UnmarshalCaseSensitivePreserveInts(doc, out)
+}
+
+// judge is the verdict on what has been read.
+func (pp *patching) judge(out resource.Object, findings []error) error {
+	if err := pp.r.readable(out); err != nil {
+		return err
+	}
+	if len(findings) > 0 {
+		return runtime.NewStrictDecodingError(findings)
+	}
+	return nil
+}
+
+// otherwise reads a document as what it says it is, which is found before anything
+// else of it is: another version of the request's kind, or another form of it. Where
+// it is of the request's kind after all, the answer is err.
+func (pp *patching) otherwise(doc []byte, out resource.Object, err error) error {
+	gvk, kindErr := serializer.DefaultMetaFactory.Interpret(doc)
+	if kindErr != nil {
+		return kindErr
+	}
+	scheme := pp.r.convert.scheme
+	if pp.r.dynamic() || scheme == nil {
+		return err
+	}
+	kind, want := pp.said(*gvk), pp.kind()
+	if kind == want {
+		return err
+	}
+	if form, ok := pp.r.convert.form(kind); ok {
+		return pp.converted(doc, form, out)
+	}
+	other, err := scheme.New(kind)
+	if err != nil {
+		return runtime.NewNotRegisteredErrForKind(scheme.Name(), kind)
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(doc, other); err != nil {
+		return err
+	}
+	return fmt.Errorf("converting (%s.%s) to (%s): unknown conversion", kind.Version, kind.Kind, resource.InternalName(want))
+}
+
+// converted reads a document in another form than the request's into out.
+func (pp *patching) converted(doc []byte, form resource.Other, out resource.Object) error {
+	in := form.New()
+	findings, err := pp.read(doc, in)
+	if err != nil {
+		return err
+	}
+	obj, err := form.ToStorage(in)
+	if err != nil {
+		return err
+	}
+	if obj, err = pp.r.convert.fromStorage(obj, pp.v); err != nil {
+		return err
+	}
+	reflect.ValueOf(out).Elem().Set(reflect.ValueOf(obj).Elem())
+	return pp.judge(out, findings)
+}
+
+// unknownFields are the findings of a decoder that knows none of a document's fields.
+func unknownFields(doc []byte) []error {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(doc, &fields) != nil {
+		return nil // it has been read before
+	}
+	var findings []error
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if name != "kind" && name != "apiVersion" {
+			findings = append(findings, fmt.Errorf("unknown field %q", name))
+		}
+	}
+	return findings
+}
+
+// said is the kind that a patched document says it is of, where what has been taken
+// out of it is what the request says.
+func (pp *patching) said(got schema.GroupVersionKind) schema.GroupVersionKind {
+	want := pp.kind()
+	if got.Kind == "" {
+		got.Kind = want.Kind
+	}
+	if got.Version == "" && (got.Group == "" || got.Group == want.Group) && !pp.r.dynamic() {
+		got.Group, got.Version = want.Group, want.Version
+	}
+	return got
+}
