@@ -128,6 +128,8 @@ func TestAnswers(t *testing.T) {
 		{"event", "POST", core + "events", `{"metadata":{"name":"e"},"involvedObject":{"kind":"Pod","name":"p","namespace":"default"},"reason":"R","message":"m"}`, 201, "", ""},
 		{"patch to the event of another group", "PATCH", core + "events/e?dryRun=All", `{"apiVersion":"events.k8s.io/v1","note":"n"}`, 200, `"reason":"R","message":"n"`, `unknown field \"firstTimestamp\"`},
 		{"patch to the event of the core", "PATCH", "/apis/events.k8s.io/v1/namespaces/default/events/e?dryRun=All", `{"apiVersion":"v1","message":"n"}`, 422, `message: Invalid value: \"n\": field is immutable`, `unknown field \"deprecatedFirstTimestamp\"`},
+		{"event of a revision that is none", "GET", core + "events/e?resourceVersion=x", ``, 400, `"message":"invalid resource version: resourceVersion: Invalid value: \"x\": strconv.ParseUint: parsing \"x\": invalid syntax","reason":"BadRequest"`, ""},
+		{"event of the future", "GET", core + "events/e?resourceVersion=99999999", ``, 504, `"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}]}`, ""},
 		{"schema that cannot be walked", "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd, 422, "$ref is not supported", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -79,3 +79,28 @@ func parseRevision(rv string) (int64, error) {
 }
 
 func formatRevision(rev int64) string { return strconv.FormatInt(rev, 10) }
+
+// uncached words an error about a revision as Kubernetes does for objects that end
+// by themselves, which it reads past its watch cache: what is no revision is the
+// client's fault, and what is too new is nothing to come back for.
+func (s *Store) uncached(err error) error {
+	if s.TTL == nil {
+		return err
+	}
+	if isTooLarge(err) {
+		var status *apierrors.StatusError
+		if errors.As(err, &status) {
+			status.ErrStatus.Details.RetryAfterSeconds = 0
+		}
+		return err
+	}
+	var invalid *field.Error
+	if errors.As(err, &invalid) {
+		return badRevision(err)
+	}
+	return err
+}
+
+func badRevision(err error) error {
+	return apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
+}

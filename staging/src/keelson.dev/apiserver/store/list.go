@@ -50,7 +50,7 @@ func (s *Store) plan(opts *ListOptions) (*listPlan, error) {
 	}
 	rev, err := parseRevision(opts.ResourceVersion)
 	if err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
+		return nil, badRevision(err)
 	}
 	if opts.ResourceVersion == "0" && opts.Match != metav1.ResourceVersionMatchExact {
 		p.limit = 0 // whatever is at hand is given whole, as Kubernetes gives what it has cached
@@ -95,7 +95,7 @@ func (s *Store) List(ctx context.Context, opts ListOptions) (*Page, error) {
 			if p.current && isTooLarge(err) {
 				return s.listStored(ctx, p)
 			}
-			return nil, err
+			return nil, s.uncached(err)
 		}
 		if p.exact > 0 && p.exact < s.b.compacted.Load() {
 			return s.listStored(ctx, p)

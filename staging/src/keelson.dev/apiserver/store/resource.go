@@ -105,7 +105,7 @@ func (s *Store) Ready() error {
 func (s *Store) Get(ctx context.Context, key string, resourceVersion string) (*Record, error) {
 	rev, err := parseRevision(resourceVersion)
 	if err != nil {
-		return nil, err
+		return nil, s.uncached(err)
 	}
 	if err := s.checkKey(key); err != nil {
 		return nil, err
@@ -117,7 +117,7 @@ func (s *Store) Get(ctx context.Context, key string, resourceVersion string) (*R
 		return nil, err
 	}
 	if err := s.b.fresh.wait(ctx, rev); err != nil {
-		return nil, err
+		return nil, s.uncached(err)
 	}
 	if r := s.cached(key); r != nil {
 		return r, nil
