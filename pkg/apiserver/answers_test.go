@@ -130,6 +130,14 @@ func TestAnswers(t *testing.T) {
 		{"patch to the event of the core", "PATCH", "/apis/events.k8s.io/v1/namespaces/default/events/e?dryRun=All", `{"apiVersion":"v1","message":"n"}`, 422, `message: Invalid value: \"n\": field is immutable`, `unknown field \"deprecatedFirstTimestamp\"`},
 		{"event of a revision that is none", "GET", core + "events/e?resourceVersion=x", ``, 400, `"message":"invalid resource version: resourceVersion: Invalid value: \"x\": strconv.ParseUint: parsing \"x\": invalid syntax","reason":"BadRequest"`, ""},
 		{"event of the future", "GET", core + "events/e?resourceVersion=99999999", ``, 504, `"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}]}`, ""},
+		{"nothing between name and subresource", "DELETE", core + "pods/q//log", ``, 404, `the server could not find the requested resource`, ""},
+		{"nothing between name and subresource, read", "GET", deps + "/d//scale", ``, 404, `the server could not find the requested resource`, ""},
+		{"of no namespace", "GET", "/api/v1/namespaces//configmaps/m", ``, 400, `"message":"Namespace parameter required.","reason":"BadRequest","code":400`, ""},
+		{"patch of no namespace", "PATCH", "/api/v1/namespaces//configmaps/m", `{}`, 400, `Namespace parameter required.`, ""},
+		{"delete in no namespace", "DELETE", "/apis/apps/v1/namespaces//deployments", ``, 400, `Namespace parameter required.`, ""},
+		{"scale of no namespace", "GET", "/apis/apps/v1/namespaces//deployments/d/scale", ``, 400, `Namespace parameter required.`, ""},
+		{"scale of nothing", "GET", "/apis/apps/v1/namespaces//deployments//scale", ``, 400, `name must be provided`, ""},
+		{"posted to one of no namespace", "POST", "/api/v1/namespaces//configmaps/m", `{}`, 405, `the server does not allow this method on the requested resource`, ""},
 		{"schema that cannot be walked", "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd, 422, "$ref is not supported", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

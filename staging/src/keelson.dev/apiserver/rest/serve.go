@@ -119,8 +119,8 @@ func (st *state) resolve(info *request.RequestInfo, method string) (*target, err
 		return nil, st.noSuch(info.APIGroup)
 	}
 	t := &target{endpoint: e, info: info, view: e.views[info.APIVersion], name: info.Name, verb: verbOf(info, method)}
-	if e.row.Only != "" && info.Subresource != "" {
-		t.verb = info.Verb // nothing knows more of them
+	if e.row.Only != "" {
+		t.verb = info.Verb // nothing knows more of them: HEAD is a GET, OPTIONS is nothing
 	}
 	if t.view == nil {
 		return nil, errNotFound()
@@ -132,6 +132,8 @@ func (st *state) resolve(info *request.RequestInfo, method string) (*target, err
 	}
 	if e.row.Namespaced && info.Namespace == "" {
 		switch named := len(info.Parts) > 1; {
+		case e.row.Only == "" && strings.Contains(info.Path, "/namespaces//") && (t.verb != "create" || named) && t.verb != "update":
+			return t, t.check(info) // there is such a path, and checkName misses the namespace
 		case e.row.Only != "" && t.verb != "list" && t.verb != "watch":
 			return nil, st.noSuch(info.APIGroup)
 		case named && t.verb != "watch":
@@ -206,6 +208,12 @@ func (t *target) check(info *request.RequestInfo) error {
 	if t.verb == "watch" && t.sub == nil && !oldWatch(info) && slices.Contains(verbs, "list") && !slices.Contains(verbs, "watch") {
 		return apierrors.NewMethodNotSupported(t.row.GroupResource(), t.verb)
 	}
+	if t.verb == "" && t.row.Only != "" {
+		return apierrors.NewMethodNotSupported(t.row.GroupResource(), t.verb)
+	}
+	if info.Subresource == "" && len(info.Parts) > 2 && t.row.Only == "" {
+		return errNotFound() // a subresource without a name is not the object
+	}
 	named := len(info.Parts) > 1
 	if named && t.sub == nil && !slices.ContainsFunc(verbs, func(v string) bool { return fits(v, true) && v != "watch" }) {
 		return errNotFound() // reviews have no paths for single objects
@@ -220,6 +228,9 @@ func (t *target) check(info *request.RequestInfo) error {
 func (t *target) checkName() error {
 	if t.sub != nil && t.name == "" {
 		return apierrors.NewBadRequest("name must be provided")
+	}
+	if t.row.Namespaced && t.namespace == "" && t.verb != "list" && t.verb != "watch" {
+		return apierrors.NewBadRequest("Namespace parameter required.")
 	}
 	if named := len(t.info.Parts) > 1; named && t.name != "" {
 		if msgs := path.IsValidPathSegmentName(t.name); len(msgs) > 0 {

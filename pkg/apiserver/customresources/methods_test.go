@@ -1,0 +1,61 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package customresources_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+)
+
+// TestMethods: of a custom resource HEAD is a GET without a body, and what is no verb
+// of the API is refused as one without a name.
+func TestMethods(t *testing.T) {
+	e := newEnv(t, testserver.Options{})
+	e.define(t, crontabs)
+	if _, err := e.dynamic.Resource(crontabResource()).Namespace("default").Create(t.Context(), crontab(t, "c", `{cronSpec: "* * * * *"}`), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	client, err := rest.HTTPClientFor(e.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const all = "/apis/stable.example.com/v1/namespaces/default/crontabs"
+	const refused = `"message":" is not supported on resources of kind \"crontabs.stable.example.com\"","reason":"MethodNotAllowed","details":{"group":"stable.example.com","kind":"crontabs"},"code":405}`
+	for _, tc := range []struct {
+		method, path string
+		code         int
+		want         string
+	}{
+		{"HEAD", all, 200, ""},
+		{"HEAD", all + "/c", 200, ""},
+		{"HEAD", all + "/d", 404, ""},
+		{"OPTIONS", all, 405, refused},
+		{"OPTIONS", all + "/c", 405, refused},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), tc.method, e.Config.Host+tc.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Accept", "application/json")
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.StatusCode != tc.code || tc.want == "" != (len(body) == 0) || !strings.Contains(string(body), tc.want) {
+			t.Errorf("%s %s: %d %s, want %d %s", tc.method, tc.path, resp.StatusCode, body, tc.code, tc.want)
+		}
+	}
+}
