@@ -47,7 +47,8 @@ type Handler struct {
 	Clock clock.Clock
 }
 
-// Probe asks once. The message says what was wrong. An error is no answer: the container could not be asked.
+// Probe asks once. The message says what was wrong, or what somebody should be warned of though the answer is good.
+// An error is no answer: the container could not be asked.
 func (h *Handler) Probe(ctx context.Context, t Target, p *v1.Probe) (ok bool, message string, err error) {
 	switch {
 	case p.Exec != nil:
@@ -74,8 +75,10 @@ func (h *Handler) reach(ctx context.Context, t Target, p *v1.Probe) (ok bool, me
 			return false, err.Error()
 		case status < http.StatusOK || status >= http.StatusBadRequest:
 			return false, fmt.Sprintf("HTTP probe failed with statuscode: %d", status)
+		case status >= http.StatusMultipleChoices: // away from the host: not followed
+			return true, "Probe terminated redirects, Response body: " + body
 		}
-		return true, body
+		return true, ""
 	case p.TCPSocket != nil:
 		return h.connect(ctx, t, p.TCPSocket)
 	case p.GRPC != nil:
@@ -92,7 +95,10 @@ func (h *Handler) exec(ctx context.Context, t Target, command []string) (bool, s
 	case err != nil:
 		return false, "", err
 	}
-	return exit == 0, output, nil
+	if exit == 0 {
+		return true, "", nil
+	}
+	return false, output, nil
 }
 
 func (h *Handler) get(ctx context.Context, t Target, g *v1.HTTPGetAction) (status int, body string, err error) {

@@ -188,8 +188,11 @@ func (m *Manager) probe(ctx context.Context, r *run, kind Kind, p *v1.Probe) {
 			m.cfg.Event(r.pod, r.spec.Name, v1.EventTypeWarning, "Unhealthy", fmt.Sprintf("%s probe errored and resulted in unknown state: %v", kind, err))
 			continue
 		}
-		if !ok {
+		switch {
+		case !ok:
 			m.cfg.Event(r.pod, r.spec.Name, v1.EventTypeWarning, "Unhealthy", fmt.Sprintf("%s probe failed: %s", kind, message))
+		case message != "":
+			m.cfg.Event(r.pod, r.spec.Name, v1.EventTypeWarning, "ProbeWarning", fmt.Sprintf("%s probe warning: %s", kind, message))
 		}
 		m.count(r, kind, ok, m.cfg.Clock.Since(asked))
 		if reached := count.add(ok); reached && m.settle(r, kind, ok, message) {

@@ -6,6 +6,8 @@ package prober
 import (
 	"context"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -184,6 +186,23 @@ func TestNoAnswer(t *testing.T) {
 		w.expect(t, true, true, "")
 		if want := "Unhealthy: Liveness probe errored and resulted in unknown state: connection refused"; !slices.Contains(w.events, want) {
 			t.Errorf("events %q, without %q", w.events, want)
+		}
+	})
+}
+
+// TestWarning: an answer that leads away from the host is good, and somebody is told.
+func TestWarning(t *testing.T) {
+	target, port := serve(t, http.RedirectHandler("http://elsewhere.invalid/", http.StatusFound), (*httptest.Server).Start)
+	inTime(t, func(t *testing.T, w *world) {
+		w.start(&v1.Container{Name: "c", LivenessProbe: &v1.Probe{
+			ProbeHandler:  v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Host: target.IP, Port: port}},
+			PeriodSeconds: 10, TimeoutSeconds: 5, FailureThreshold: 1,
+		}})
+		w.after(time.Second)
+		w.expect(t, true, true, "")
+		want := "ProbeWarning: Liveness probe warning: Probe terminated redirects, Response body: "
+		if len(w.events) != 1 || !strings.HasPrefix(w.events[0], want) {
+			t.Errorf("events %q", w.events)
 		}
 	})
 }
