@@ -128,6 +128,9 @@ done
 for node in "$work"/data/nodes/*/; do
 	mkdir -p "$node/etc/containerd/certs.d/_default"
 	printf 'server = "http://%s:5000"\n' "$host" >"$node/etc/containerd/certs.d/_default/hosts.toml"
+	# What a spec pulls from a registry of its own on the node is not to be had elsewhere.
+	mkdir -p "$node/etc/containerd/certs.d/localhost:5000"
+	echo 'server = "http://localhost:5000"' >"$node/etc/containerd/certs.d/localhost:5000/hosts.toml"
 done
 bin/ctl cluster exec --name "$name" -- "$root/$bin/registry" -listen "$host:5000" "$root/$images"/*.tar "$root"/.build/images/*.tar "${drivers[@]/#/$root/}" &
 registry=$!
