@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -277,13 +278,14 @@ func Patch(known *v1.Pod, want v1.PodStatus) ([]byte, error) {
 	return json.Marshal(body)
 }
 
-// merge keeps the conditions that others have set meanwhile: the kubelet's own come from want.
+// merge keeps the conditions that others have set meanwhile: the kubelet's own come from want, and what disrupts the pod, which
+// the kubelet and others say, from want if it is there.
 func merge(known, want []v1.PodCondition) []v1.PodCondition {
 	own := map[v1.PodConditionType]bool{
 		v1.PodReadyToStartContainers: true, v1.PodInitialized: true, v1.PodReady: true, v1.ContainersReady: true,
-		v1.PodScheduled: true, v1.DisruptionTarget: true, v1.PodResizePending: true, v1.PodResizeInProgress: true,
-		v1.AllContainersRestarting: true,
+		v1.PodScheduled: true, v1.PodResizePending: true, v1.PodResizeInProgress: true, v1.AllContainersRestarting: true,
 	}
+	own[v1.DisruptionTarget] = slices.ContainsFunc(want, func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget })
 	var out []v1.PodCondition
 	for _, c := range known {
 		if !own[c.Type] {
