@@ -47,5 +47,5 @@ echo "build: ${programs[*]}"
 # Each program appears by rename: what runs keeps its own file.
 CGO_ENABLED=0 go build -trimpath -ldflags "$flags" -o "$out/" "${programs[@]/#/./cmd/}"
 mv -f "$out"/* bin/
-ln -sfn ctl bin/kubectl
+ln -f bin/ctl bin/kubectl # no symbolic link: it is copied into containers
 touch -r "$began" "$stamp"

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -22,6 +23,7 @@ import (
 	"k8s.io/kubectl/pkg/cmd"
 	"k8s.io/kubectl/pkg/cmd/plugin"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
+	"k8s.io/kubectl/pkg/kuberc"
 )
 
 // Run is the program: args are the process's, with its name first.
@@ -37,11 +39,19 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return root.ExecuteContext(ctx)
 	}
 	root := kubectl(args, stdin, stdout, stderr)
-	root.SetArgs(args[1:])
+	if !slices.ContainsFunc(root.Commands(), isAlias) { // else the arguments are set: those that the alias stands for
+		root.SetArgs(args[1:])
+	}
 	if err := root.ExecuteContext(ctx); err != nil {
 		cmdutil.CheckErr(err) // kubectl's own words and exit code
 	}
 	return nil
+}
+
+// isAlias tells whether a command was made of the user's preferences (kuberc), for the arguments that are given.
+func isAlias(c *cobra.Command) bool {
+	_, ok := c.Annotations[kuberc.KubeRCOriginalCommandAnnotation]
+	return ok
 }
 
 // kubectl is kubectl's tree of commands with Keelson's own added.

@@ -6,6 +6,8 @@ package ctl
 import (
 	"bytes"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -58,5 +60,28 @@ func TestClusterErrors(t *testing.T) {
 				t.Errorf("error %v", err)
 			}
 		})
+	}
+}
+
+// TestPreferences: an alias of the user's preferences stands for its command, options and arguments.
+func TestPreferences(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kuberc")
+	preferences := `apiVersion: kubectl.config.k8s.io/v1beta1
+kind: Preference
+aliases:
+- name: mine
+  command: version
+  options: [{name: client, default: "true"}]
+  appendArgs: ["--output=json"]
+`
+	if err := os.WriteFile(file, []byte(preferences), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := Run(t.Context(), []string{"ctl", "mine", "--kuberc=" + file}, strings.NewReader(""), &out, &out); err != nil {
+		t.Fatal(err)
+	}
+	if got := out.String(); !strings.Contains(got, `"clientVersion": {`) {
+		t.Error(got)
 	}
 }
