@@ -17,13 +17,9 @@ import (
 	"k8s.io/component-helpers/storage/ephemeral"
 	volumehelper "k8s.io/component-helpers/storage/volume"
 	"k8s.io/mount-utils"
-	utilexec "k8s.io/utils/exec"
 
 	"keelson.dev/keelson/pkg/kubelet/csi"
 )
-
-// defaultFSType is what a device without a file system is formatted with.
-const defaultFSType = "ext4"
 
 // claimProtection is the finalizer that keeps a claim that is being deleted as long as pods use it. A pod
 // that does may begin again on its node, and has its volume then.
@@ -122,58 +118,6 @@ func blockDevice(path string, readOnly bool) (prepared, error) {
 		return prepared{}, fmt.Errorf("%s is not a block device", path)
 	}
 	return prepared{device: real, readOnly: readOnly}, nil
-}
-
-// makeLocal binds a directory of the node, or mounts one of its devices.
-func (m *Manager) makeLocal(pod *v1.Pod, pv *v1.PersistentVolume, readOnly bool) (prepared, error) {
-	path := pv.Spec.Local.Path
-	if err := checkBacksteps(path); err != nil {
-		return prepared{}, fmt.Errorf("invalid path: %s %w", path, err)
-	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return prepared{}, fmt.Errorf("path %q does not exist: %w", path, err)
-	}
-	dir := m.volumeDir(pod.UID, pluginLocal, pv.Name)
-	if err := makeDir(dir, 0o750); err != nil {
-		return prepared{}, err
-	}
-	switch {
-	case info.IsDir():
-		err = bindMount(path, dir, readOnly)
-	case isBlockDevice(info.Mode()):
-		err = mountDevice(path, dir, pv, readOnly)
-	default:
-		err = fmt.Errorf("only directories and block devices are supported: %s", path)
-	}
-	if err != nil {
-		return prepared{}, errors.Join(err, removeEmptyDir(dir))
-	}
-	if err := applyGroup(pod, dir, readOnly); err != nil {
-		return prepared{}, err
-	}
-	return prepared{path: dir, readOnly: readOnly, managed: !readOnly}, nil
-}
-
-// mountDevice mounts a device, and makes a file system on it first if it has none.
-func mountDevice(device, dir string, pv *v1.PersistentVolume, readOnly bool) error {
-	mounted, err := isMount(dir)
-	if err != nil || mounted {
-		return err
-	}
-	fsType := defaultFSType
-	if t := pv.Spec.Local.FSType; t != nil && *t != "" {
-		fsType = *t
-	}
-	options := pv.Spec.MountOptions
-	if readOnly {
-		options = append([]string{"ro"}, options...)
-	}
-	mounter := mount.NewSafeFormatAndMount(mount.New(""), utilexec.New())
-	if err := mounter.FormatAndMount(device, dir, fsType, options); err != nil {
-		return fmt.Errorf("mount device: %w", err)
-	}
-	return nil
 }
 
 // makeNFS mounts an export, by the mount helper of the node's NFS client.

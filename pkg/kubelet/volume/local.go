@@ -1,0 +1,118 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/mount-utils"
+	utilexec "k8s.io/utils/exec"
+)
+
+const (
+	// defaultFSType is what a device without a file system is formatted with.
+	defaultFSType = "ext4"
+	// reasonAlreadyMounted is of the event for a pod whose volume another pod has, with another group.
+	reasonAlreadyMounted = "AlreadyMountedVolume"
+)
+
+// makeLocal binds a directory of the node, or mounts one of its devices.
+func (m *Manager) makeLocal(pod *v1.Pod, pv *v1.PersistentVolume, readOnly bool) (prepared, error) {
+	path := pv.Spec.Local.Path
+	if err := checkBacksteps(path); err != nil {
+		return prepared{}, fmt.Errorf("invalid path: %s %w", path, err)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return prepared{}, fmt.Errorf("path %q does not exist: %w", path, err)
+	}
+	dir := m.volumeDir(pod.UID, pluginLocal, pv.Name)
+	if err := makeDir(dir, 0o750); err != nil {
+		return prepared{}, err
+	}
+	other, err := m.elsewhere(pod.UID, pv.Name)
+	switch {
+	case err != nil:
+	case info.IsDir():
+		err = bindMount(path, dir, readOnly)
+	case !isBlockDevice(info.Mode()):
+		err = fmt.Errorf("only directories and block devices are supported: %s", path)
+	case other != "":
+		// A device cannot be mounted to be written in one place, and not to be in another.
+		err = bindMount(other, dir, readOnly)
+	default:
+		err = mountDevice(path, dir, pv, readOnly)
+	}
+	if err != nil {
+		return prepared{}, errors.Join(err, removeEmptyDir(dir))
+	}
+	if other != "" {
+		m.compareGroup(pod, pv.Name, dir)
+	} else if err := applyGroup(pod, dir, readOnly); err != nil {
+		return prepared{}, err
+	}
+	return prepared{path: dir, readOnly: readOnly, managed: !readOnly}, nil
+}
+
+// elsewhere is where another pod of the node has a local volume mounted, or "".
+func (m *Manager) elsewhere(uid types.UID, volume string) (string, error) {
+	dirs, err := filepath.Glob(m.volumeDir("*", pluginLocal, volume))
+	if err != nil {
+		return "", fmt.Errorf("volumes of other pods: %w", err)
+	}
+	for _, dir := range dirs {
+		if dir == m.volumeDir(uid, pluginLocal, volume) {
+			continue
+		}
+		mounted, err := isMount(dir)
+		if mounted {
+			return dir, nil
+		}
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return "", err
+		}
+	}
+	return "", nil
+}
+
+// compareGroup tells the users of a pod whose group is not that of its volume, which another pod has: the
+// first one has the say.
+func (m *Manager) compareGroup(pod *v1.Pod, volume, dir string) {
+	group := fsGroup(pod)
+	info, err := os.Stat(dir)
+	if group == nil || err != nil || m.cfg.Event == nil {
+		return
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int64(stat.Gid) != *group {
+		m.cfg.Event(pod, v1.EventTypeWarning, reasonAlreadyMounted, fmt.Sprintf(
+			"The requested fsGroup is %d, but the volume %s has GID %d. The volume may not be shareable.", *group, volume, stat.Gid))
+	}
+}
+
+// mountDevice mounts a device, and makes a file system on it first if it has none.
+func mountDevice(device, dir string, pv *v1.PersistentVolume, readOnly bool) error {
+	mounted, err := isMount(dir)
+	if err != nil || mounted {
+		return err
+	}
+	fsType := defaultFSType
+	if t := pv.Spec.Local.FSType; t != nil && *t != "" {
+		fsType = *t
+	}
+	options := pv.Spec.MountOptions
+	if readOnly {
+		options = append([]string{"ro"}, options...)
+	}
+	mounter := mount.NewSafeFormatAndMount(mount.New(""), utilexec.New())
+	if err := mounter.FormatAndMount(device, dir, fsType, options); err != nil {
+		return fmt.Errorf("mount device: %w", err)
+	}
+	return nil
+}
