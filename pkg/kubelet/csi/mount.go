@@ -220,7 +220,7 @@ func (m *Manager) unstaged(vol *volume, p place, cause error) error {
 	m.mu.Lock()
 	staged, others := vol.staged, len(vol.users) > 1 || !vol.users[p]
 	m.mu.Unlock()
-	if !final(cause) || vol.surely || others || staged == nil {
+	if !Final(cause) || vol.surely || others || staged == nil {
 		return nil
 	}
 	if err := m.forgetPod(p); err != nil {
@@ -230,8 +230,8 @@ func (m *Manager) unstaged(vol *volume, p place, cause error) error {
 	return m.forgetStage(vol, staged)
 }
 
-// final tells whether a driver that returned an error has given up: nothing of the call is under way.
-func final(err error) bool {
+// Final tells whether a driver that returned an error has given up: nothing of the call is under way.
+func Final(err error) bool {
 	switch status.Code(err) {
 	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted:
 		return false

@@ -64,7 +64,7 @@ func TestGrow(t *testing.T) {
 	}{
 		"as large as it is":       {has: "2Gi", asks: "2Gi", want: "2Gi"},
 		"larger":                  {has: "1Gi", asks: "2Gi", status: v1.PersistentVolumeClaimNodeResizePending, want: "2Gi"},
-		"larger, not now":         {has: "1Gi", asks: "2Gi", err: status.Error(codes.Unavailable, "x"), want: "1Gi", fails: true},
+		"larger, not now":         {has: "1Gi", asks: "2Gi", err: status.Error(codes.Internal, "x"), want: "1Gi", then: v1.PersistentVolumeClaimNodeResizeInProgress, fails: true},
 		"larger, but never":       {has: "1Gi", asks: "2Gi", err: status.Error(codes.OutOfRange, "x"), want: "1Gi", then: v1.PersistentVolumeClaimNodeResizeInfeasible},
 		"larger, known not to be": {has: "1Gi", asks: "2Gi", status: v1.PersistentVolumeClaimNodeResizeInfeasible, want: "1Gi", then: v1.PersistentVolumeClaimNodeResizeInfeasible},
 	}

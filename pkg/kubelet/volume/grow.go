@@ -5,6 +5,7 @@ package volume
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -71,13 +72,22 @@ func (m *Manager) expand(ctx context.Context, pod *v1.Pod, pvc *v1.PersistentVol
 		m.warn(pod, fmt.Sprintf("NodeExpandVolume.NodeExpandVolume failed for volume %q : requested read-only file system", driven.PV.Name))
 		return nil
 	}
-	err := m.cfg.Drivers.Expand(ctx, pod, driven)
+	// Before the driver is asked: whoever asks for less meanwhile learns that it may have been done.
+	err := m.claimStatus(ctx, pvc, func(s *v1.PersistentVolumeClaimStatus) { resizing(s, v1.PersistentVolumeClaimNodeResizeInProgress) })
 	if err != nil {
+		return err
+	}
+	if err = m.cfg.Drivers.Expand(ctx, pod, driven); err != nil {
 		m.warn(pod, fmt.Sprintf("NodeExpandVolume.NodeExpandVolume failed for volume %q : %v", driven.PV.Name, err))
-		if !infeasible(err) {
+		if !csi.Final(err) {
 			return err
 		}
-		return m.claimStatus(ctx, pvc, func(s *v1.PersistentVolumeClaimStatus) { refused(s, err, m.cfg.Clock.Now()) })
+		never := infeasible(err)
+		told := m.claimStatus(ctx, pvc, func(s *v1.PersistentVolumeClaimStatus) { refused(s, err, never, m.cfg.Clock.Now()) })
+		if never {
+			return told
+		}
+		return errors.Join(err, told)
 	}
 	size := driven.PV.Spec.Capacity[v1.ResourceStorage]
 	err = m.claimStatus(ctx, pvc, func(s *v1.PersistentVolumeClaimStatus) {
@@ -123,12 +133,19 @@ func infeasible(err error) bool {
 // inUse tells whether a driver cannot let a volume grow that pods use.
 func inUse(err error) bool { return status.Code(err) == codes.FailedPrecondition }
 
-// refused notes that what is on the volume cannot grow.
-func refused(s *v1.PersistentVolumeClaimStatus, err error, at time.Time) {
+// resizing notes how far the growing of a claim's volume is.
+func resizing(s *v1.PersistentVolumeClaimStatus, step v1.ClaimResourceStatus) {
 	if s.AllocatedResourceStatuses == nil {
 		s.AllocatedResourceStatuses = map[v1.ResourceName]v1.ClaimResourceStatus{}
 	}
-	s.AllocatedResourceStatuses[v1.ResourceStorage] = v1.PersistentVolumeClaimNodeResizeInfeasible
+	s.AllocatedResourceStatuses[v1.ResourceStorage] = step
+}
+
+// refused notes that what is on the volume did not grow, or that it never can.
+func refused(s *v1.PersistentVolumeClaimStatus, err error, never bool, at time.Time) {
+	if never {
+		resizing(s, v1.PersistentVolumeClaimNodeResizeInfeasible)
+	}
 	s.Conditions = slices.DeleteFunc(s.Conditions, func(c v1.PersistentVolumeClaimCondition) bool {
 		return c.Type == v1.PersistentVolumeClaimNodeResizeError
 	})
