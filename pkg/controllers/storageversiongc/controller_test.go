@@ -74,6 +74,11 @@ func TestServersThatGo(t *testing.T) {
 	tell("a.b.twos", "two")
 	tell("a.b.others", "other")
 	tell("a.b.some", "one", "nobody")
+	// The server tells of itself when it serves, which may be later than now.
+	controllertest.Eventually(t, "core.pods", func(ctx context.Context) (any, bool) {
+		v, err := versions.Get(ctx, "core.pods", metav1.GetOptions{})
+		return err, err == nil && len(v.Status.StorageVersions) == 1
+	})
 	controllertest.RunAs(t, s, "storage-version-garbage-collector", controller.Options{}, storageversiongc.New)
 	servers("a.b.others")
 	servers("a.b.some", "one")
