@@ -47,8 +47,10 @@ type Config struct {
 	Seen func() (pods []*v1.Pod, known bool)
 	// Reflect has the statuses of static pods written to their mirrors.
 	Reflect func()
-	Clock   clock.Clock
-	Log     *slog.Logger
+	// Restarted is told of pods that start again since their file was away for a while; it may be nil.
+	Restarted func()
+	Clock     clock.Clock
+	Log       *slog.Logger
 }
 
 // retryMirror is how soon a mirror is tried again that could not be made or deleted.
@@ -64,6 +66,8 @@ type Manager struct {
 	want map[string]*v1.Pod // as the files have it
 	runs map[string]*v1.Pod // that the pool has, or had last; an ended one until its follower starts
 	bad  string             // what was last wrong with the files
+	// ending are those of the pool that were not wanted once: they end even if they are wanted again.
+	ending map[types.UID]bool
 
 	files, served map[string]*v1.Pod // as each source last had them
 	complaint     string             // what was last wrong with the URL
@@ -71,7 +75,7 @@ type Manager struct {
 
 // New makes a Manager. It reads nothing yet.
 func New(cfg Config) *Manager {
-	return &Manager{cfg: cfg, wake: make(chan struct{}, 1), want: map[string]*v1.Pod{}, runs: map[string]*v1.Pod{}}
+	return &Manager{cfg: cfg, wake: make(chan struct{}, 1), want: map[string]*v1.Pod{}, runs: map[string]*v1.Pod{}, ending: map[types.UID]bool{}}
 }
 
 // Start hands the pods of the files to the pool. Until then no pod of the runtime
@@ -238,13 +242,18 @@ func (m *Manager) apply() {
 	defer m.mu.Unlock()
 	for name, pod := range m.runs {
 		want := m.want[name]
-		if want != nil && want.UID == pod.UID {
-			continue
-		}
-		if m.pool.Knows(pod.UID) {
+		same := want != nil && want.UID == pod.UID
+		switch {
+		case same && !m.ending[pod.UID]:
+		case m.pool.Knows(pod.UID):
+			m.ending[pod.UID] = true
 			m.pool.Remove(pod.UID)
-		} else {
+		default:
 			delete(m.runs, name)
+			delete(m.ending, pod.UID)
+			if same && m.cfg.Restarted != nil {
+				m.cfg.Restarted()
+			}
 		}
 	}
 	for name, pod := range m.want {

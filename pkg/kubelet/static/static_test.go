@@ -162,6 +162,32 @@ func TestFollower(t *testing.T) {
 	}
 }
 
+// TestFileThatComesBack: the pod of a file that was away starts again, though what ran of it was not over when the file came back.
+func TestFileThatComesBack(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "web.yaml")
+	restarted := 0
+	m, pool := New(Config{Path: filepath.Dir(file), NodeName: "n1", Log: slog.New(slog.DiscardHandler), Restarted: func() { restarted++ }}), newPool()
+	write(t, file, manifest)
+	m.Start(pool)
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	m.read()
+	m.apply()
+	write(t, file, manifest)
+	m.read()
+	m.apply()
+	if len(pool.removed) != 1 || len(pool.pods) != 1 || restarted != 0 {
+		t.Errorf("%d end, %d are there, %d restarted", len(pool.removed), len(pool.pods), restarted)
+	}
+	pool.end()
+	m.apply()
+	m.apply()
+	if got := pool.images(); got != "img" || restarted != 1 {
+		t.Errorf("pool has %q, %d restarted", got, restarted)
+	}
+}
+
 // TestMirrors: the API shows a static pod whatever others do to its mirror, and no longer than its file is there.
 func TestMirrors(t *testing.T) {
 	client := testserver.Start(t, testserver.Options{}).Client
