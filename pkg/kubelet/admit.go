@@ -49,7 +49,7 @@ func (k *Kubelet) check(pod *v1.Pod, others []*v1.Pod) *allocation.Refusal {
 	if r == nil {
 		return nil
 	}
-	victims, none := allocation.Victims(pod, others, n, eviction.Critical)
+	victims, missing, none := allocation.Victims(pod, others, n, eviction.Critical)
 	switch {
 	case none != nil:
 		return none
@@ -58,6 +58,7 @@ func (k *Kubelet) check(pod *v1.Pod, others []*v1.Pod) *allocation.Refusal {
 	}
 	for _, victim := range victims {
 		k.preempt(victim)
+		k.counts.Preempted(string(missing))
 	}
 	return nil
 }

@@ -34,6 +34,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/eviction"
 	"keelson.dev/keelson/pkg/kubelet/images"
 	"keelson.dev/keelson/pkg/kubelet/logs"
+	"keelson.dev/keelson/pkg/kubelet/metrics"
 	"keelson.dev/keelson/pkg/kubelet/node"
 	"keelson.dev/keelson/pkg/kubelet/objects"
 	"keelson.dev/keelson/pkg/kubelet/podresources"
@@ -130,6 +131,7 @@ type Kubelet struct {
 	hardware   *hardware
 	pins       *pins
 	shutdown   *shutdown.Manager
+	counts     *metrics.Pods
 	starts     starts
 	resizes    resizes
 
@@ -150,7 +152,7 @@ func New(cfg Config) (*Kubelet, error) {
 		return nil, err
 	}
 	k := &Kubelet{cfg: cfg, events: newEvents(cfg), loop: &loop{clock: cfg.Clock}, listAgain: make(chan struct{}, 1), pins: newPins(),
-		namespaces: network.NewNamespaces(network.NamespacesDir, "/proc", cfg.Clock), shims: shims.New("/proc", cfg.Clock), starts: newStarts(cfg.Metrics), resizes: newResizes(cfg.Metrics), probeMetrics: prometheus.NewRegistry(), begun: cfg.Clock.Now()}
+		namespaces: network.NewNamespaces(network.NamespacesDir, "/proc", cfg.Clock), shims: shims.New("/proc", cfg.Clock), counts: metrics.NewPods(cfg.Metrics), starts: newStarts(cfg.Metrics), resizes: newResizes(cfg.Metrics), probeMetrics: prometheus.NewRegistry(), begun: cfg.Clock.Now()}
 	if k.machine, err = node.ReadMachine(cfg.RootDir); err != nil {
 		return nil, fmt.Errorf("look at the machine: %w", err)
 	}
@@ -166,14 +168,14 @@ func New(cfg Config) (*Kubelet, error) {
 		k.sources.static = static.New(static.Config{
 			URL: c.StaticPodURL, Header: c.StaticPodURLHeader, URLPeriod: c.HTTPCheckFrequency.Duration,
 			Path: c.StaticPodPath, Period: cfg.Kubelet.FileCheckFrequency.Duration, NodeName: cfg.NodeName, Client: cfg.Client,
-			Node: func() *v1.Node { return k.node.Current() }, Seen: k.sources.bound, Reflect: func() { k.status.Reflect() }, Clock: cfg.Clock, Log: cfg.Log,
+			Node: func() *v1.Node { return k.node.Current() }, Seen: k.sources.bound, Reflect: func() { k.status.Reflect() }, Restarted: func() { k.counts.Restarted(true) }, Clock: cfg.Clock, Log: cfg.Log,
 		})
 	}
 	if err := k.resources(); err != nil {
 		return nil, err
 	}
 	k.objects = objects.New(objects.Config{Client: cfg.Client, Clock: cfg.Clock, Log: cfg.Log})
-	k.status = status.NewManager(status.Config{Client: cfg.Client, Clock: cfg.Clock, Log: cfg.Log, Mirror: k.mirror, Gone: k.gone})
+	k.status = status.NewManager(status.Config{Client: cfg.Client, Clock: cfg.Clock, Log: cfg.Log, Metrics: k.counts, Mirror: k.mirror, Gone: k.gone})
 	k.handler = &prober.Handler{Exec: k.runtime.exec, Clock: cfg.Clock}
 	k.drivers, err = csi.New(csi.Config{
 		RootDir: cfg.RootDir, NodeName: cfg.NodeName, Client: cfg.Client, Token: k.objects.ServiceAccountToken,
@@ -291,6 +293,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	defer func() { _ = k.runtime.client.Close() }()
 	k.runtime.changed = k.runtimeChanged
 	k.pool = worker.NewPool(ctx, k.workerConfig())
+	k.cfg.Metrics.MustRegister(k.state())
 	serve, err := k.server()
 	if err != nil {
 		return err
@@ -402,7 +405,7 @@ func (k *Kubelet) workerConfig() worker.Config {
 			Runtime: k.runtime.client, Secrets: k.objects, Records: k.records, Plugins: k.providers, Clock: k.cfg.Clock, Event: k.events.pod,
 			Parallel: parallelPulls(c), Allow: pullRate(c),
 		}),
-		Status: k.status, Handler: k.handler, ProbeMetrics: k.probeMetrics, Tracer: k.tracer(), Event: k.events.pod, Asked: k.resizes.asked, Resized: k.resizes.took, Started: k.starts.observe, Sandbox: k.starts.sandbox, Listening: k.runtime.listening, Allocation: k.allocation, Left: k.left, Ready: k.runtime.networkReady,
+		Status: k.status, Handler: k.handler, ProbeMetrics: k.probeMetrics, Tracer: k.tracer(), Event: k.events.pod, Asked: k.resizes.asked, Resized: k.resizes.took, Started: k.starts.observe, Metrics: k.counts, Listening: k.runtime.listening, Allocation: k.allocation, Left: k.left, Ready: k.runtime.networkReady,
 		Services: k.sources.servicesFor, RuntimeHandler: k.sources.runtimeHandler, Allocatable: k.allocatable,
 		DNS: dns.Settings{
 			ClusterDNS: c.ClusterDNS, ClusterDomain: c.ClusterDomain, ResolvConf: deref(c.ResolverConfig), NodeIPs: k.cfg.NodeIPs,

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	v1 "k8s.io/api/core/v1"
 
 	"keelson.dev/keelson/pkg/kubelet/worker"
 )
@@ -16,8 +15,6 @@ import (
 type starts struct {
 	whole  prometheus.Histogram
 	phases *prometheus.HistogramVec
-	// Of pods in user namespaces of their own, and of those that could not start.
-	userNamespaced, userNamespaceErrors prometheus.Counter
 }
 
 // own is the phase that is the kubelet's own share of a start: all but waiting for the runtime, images and handlers.
@@ -31,12 +28,8 @@ func newStarts(r prometheus.Registerer) starts {
 		phases: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "keelson_kubelet_pod_start_phase_seconds",
 			Help:    "What each phase of a pod's start took; kubelet is all but waiting for the runtime, images and handlers",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16)}, []string{"phase"}),
-		userNamespaced: prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_user_namespaced_pods_total",
-			Help: "[ALPHA] Cumulative number of pods with user namespaces started. This metric will only be collected on Linux."}),
-		userNamespaceErrors: prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_user_namespaced_pods_errors_total",
-			Help: "[ALPHA] Cumulative number of errors when starting pods with user namespaces. This metric will only be collected on Linux."}),
 	}
-	r.MustRegister(s.whole, s.phases, s.userNamespaced, s.userNamespaceErrors)
+	r.MustRegister(s.whole, s.phases)
 	return s
 }
 
@@ -51,15 +44,4 @@ func (s starts) observe(took time.Duration, phases map[worker.Phase]time.Duratio
 		}
 	}
 	s.phases.WithLabelValues(own).Observe(max(rest, 0).Seconds())
-}
-
-// sandbox is told of each attempt to make the sandbox of a pod.
-func (s starts) sandbox(pod *v1.Pod, err error) {
-	if pod.Spec.HostUsers == nil || *pod.Spec.HostUsers {
-		return
-	}
-	s.userNamespaced.Inc()
-	if err != nil {
-		s.userNamespaceErrors.Inc()
-	}
 }

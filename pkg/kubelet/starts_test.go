@@ -4,14 +4,11 @@
 package kubelet
 
 import (
-	"errors"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
-	v1 "k8s.io/api/core/v1"
 
 	"keelson.dev/keelson/pkg/kubelet/worker"
 )
@@ -31,17 +28,5 @@ func TestPhases(t *testing.T) {
 		if got := m.Histogram.GetSampleSum(); got < want-1e-9 || got > want+1e-9 || m.Histogram.GetSampleCount() != 1 {
 			t.Errorf("%s: %v, want %v", phase, got, want)
 		}
-	}
-}
-
-func TestUserNamespacedPods(t *testing.T) {
-	s := newStarts(prometheus.NewRegistry())
-	no, yes := false, true
-	s.sandbox(&v1.Pod{}, nil)
-	s.sandbox(&v1.Pod{Spec: v1.PodSpec{HostUsers: &yes}}, nil)
-	s.sandbox(&v1.Pod{Spec: v1.PodSpec{HostUsers: &no}}, nil)
-	s.sandbox(&v1.Pod{Spec: v1.PodSpec{HostUsers: &no}}, errors.New("cannot be"))
-	if all, failed := testutil.ToFloat64(s.userNamespaced), testutil.ToFloat64(s.userNamespaceErrors); all != 2 || failed != 1 {
-		t.Errorf("%v started, %v failed", all, failed)
 	}
 }

@@ -65,15 +65,15 @@ func lessBy(missing []shortage, pods ...*v1.Pod) []shortage {
 	return out
 }
 
-// Victims are pods to end so that a critical one fits: as little as possible of the
+// Victims are pods to end so that a critical one fits, and what is missing for it first: as little as possible of the
 // better classes of service, and of each class those that come closest to what is
 // missing. Without resources being what is missing there are none; that none suffice
 // is a refusal.
-func Victims(pod *v1.Pod, others []*v1.Pod, n Node, critical func(*v1.Pod) bool) ([]*v1.Pod, *Refusal) {
+func Victims(pod *v1.Pod, others []*v1.Pod, n Node, critical func(*v1.Pod) bool) ([]*v1.Pod, v1.ResourceName, *Refusal) {
 	missing := shortages(pod, others, n.Allocatable)
 	n.Allocatable = nil
 	if len(missing) == 0 || !critical(pod) || Check(pod, others, n) != nil {
-		return nil, nil
+		return nil, "", nil
 	}
 	classes := map[v1.PodQOSClass][]*v1.Pod{}
 	for _, other := range others {
@@ -87,14 +87,14 @@ func Victims(pod *v1.Pod, others []*v1.Pod, n Node, critical func(*v1.Pod) bool)
 		for _, s := range rest {
 			fmt.Fprintf(&told, "(res: %s, q: %d), ", s.name, s.amount)
 		}
-		return nil, &Refusal{Reason: "UnexpectedAdmissionError", Message: "Unexpected error while attempting to recover from admission failure: " +
+		return nil, "", &Refusal{Reason: "UnexpectedAdmissionError", Message: "Unexpected error while attempting to recover from admission failure: " +
 			"preemption: error finding a set of pods to preempt: no set of running pods found to reclaim resources: [" + told.String() + "]"}
 	}
 	// Of a class only what all of the lesser classes together do not give.
 	best = closest(best, lessBy(missing, slices.Concat(middle, worst)...))
 	middle = closest(middle, lessBy(missing, slices.Concat(worst, best)...))
 	worst = closest(worst, lessBy(missing, slices.Concat(middle, best)...))
-	return slices.Concat(worst, middle, best), nil
+	return slices.Concat(worst, middle, best), missing[0].name, nil
 }
 
 func preemptable(pod, other *v1.Pod, critical func(*v1.Pod) bool) bool {

@@ -4,6 +4,7 @@
 package allocation
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 
@@ -28,6 +29,7 @@ func TestVictims(t *testing.T) {
 		others []*v1.Pod
 		want   string
 		refuse string
+		first  v1.ResourceName // that is missing; CPU if not told
 	}{
 		"fits":         {pod: podOf("p", static, asks(v1.ResourceCPU, "1")), others: []*v1.Pod{podOf("a", asks(v1.ResourceCPU, "1"))}},
 		"not critical": {pod: podOf("p", asks(v1.ResourceCPU, "2")), others: []*v1.Pod{podOf("a", asks(v1.ResourceCPU, "1"))}},
@@ -44,7 +46,7 @@ func TestVictims(t *testing.T) {
 			others: []*v1.Pod{podOf("a", guaranteed("800m")), podOf("b", asks(v1.ResourceCPU, "600m"))},
 		},
 		"number of pods": {
-			pod: podOf("p", static), want: "a",
+			pod: podOf("p", static), want: "a", first: v1.ResourcePods,
 			others: []*v1.Pod{podOf("a"), podOf("b", asks(v1.ResourceCPU, "1m")), podOf("c", static), podOf("d", static)},
 		},
 		"others are critical too": {
@@ -57,13 +59,16 @@ func TestVictims(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, refused := Victims(tc.pod, tc.others, Node{Allocatable: limits}, source.Static)
+			got, missing, refused := Victims(tc.pod, tc.others, Node{Allocatable: limits}, source.Static)
 			var names []string
 			for _, pod := range got {
 				names = append(names, pod.Name)
 			}
 			if text := strings.Join(names, " "); text != tc.want {
 				t.Errorf("got %q, want %q", text, tc.want)
+			}
+			if first := cmp.Or(tc.first, v1.ResourceCPU); len(got) > 0 && missing != first {
+				t.Errorf("missing first is %s, want %s", missing, first)
 			}
 			if text := message(refused); text != tc.refuse {
 				t.Errorf("refused: %q, want %q", text, tc.refuse)

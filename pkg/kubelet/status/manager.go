@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/kubelet/metrics"
 	"keelson.dev/keelson/pkg/kubelet/source"
 )
 
@@ -33,6 +34,8 @@ type Config struct {
 	Client kubernetes.Interface
 	Clock  clock.Clock
 	Log    *slog.Logger
+	// Metrics count containers that have ended; nil: nobody counts.
+	Metrics *metrics.Pods
 	// Mirror returns the pod of the API that shows a static pod, or nil.
 	Mirror func(pod *v1.Pod) *v1.Pod
 	// Gone is called when the API no longer has a pod, or has another one under its name.
@@ -52,11 +55,17 @@ type entry struct {
 	known  *v1.Pod // the newest version that the API gave
 	want   v1.PodStatus
 	wanted bool
-	delete bool // all that the pod held is given back: delete it from the API once want is written
+	// since is when want became other than what the API has (zero: it is not, as far as is known), changes how often want did.
+	since   time.Time
+	changes int
+	delete  bool // all that the pod held is given back: delete it from the API once want is written
 }
 
 // NewManager makes a Manager. It starts nothing.
 func NewManager(cfg Config) *Manager {
+	if cfg.Metrics == nil {
+		cfg.Metrics = metrics.NewPods(nil)
+	}
 	limits := workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](50*time.Millisecond, 10*time.Second)
 	return &Manager{
 		cfg: cfg, pods: map[types.UID]*entry{},
@@ -125,8 +134,27 @@ func (m *Manager) Set(pod *v1.Pod, s v1.PodStatus) {
 	if e.wanted && equality.Semantic.DeepEqual(e.want, s) {
 		return
 	}
+	before := &e.want
+	if !e.wanted {
+		before = m.shown(e.known)
+	}
+	m.cfg.Metrics.Ended(before, &s)
+	if e.since.IsZero() {
+		e.since = m.cfg.Clock.Now()
+	}
 	e.want, e.wanted = s, true
+	e.changes++
 	m.queue.Add(pod.UID)
+}
+
+// shown is the status that the API has of a pod of which this process has told nothing yet.
+func (m *Manager) shown(pod *v1.Pod) *v1.PodStatus {
+	if source.Static(pod) {
+		if mirror := m.cfg.Mirror(pod); mirror != nil {
+			return &mirror.Status
+		}
+	}
+	return &pod.Status
 }
 
 // Delete tells that the pod, which is marked for deletion, holds nothing on this node any more.
@@ -167,15 +195,21 @@ func (m *Manager) write(ctx context.Context, uid types.UID) error {
 		m.mu.Unlock()
 		return nil
 	}
-	known, want, wanted, del := e.known, e.want, e.wanted, e.delete
+	known, want, wanted, del, changes := e.known, e.want, e.wanted, e.delete, e.changes
 	m.mu.Unlock()
 	if source.Static(known) {
-		return m.reflect(ctx, known, want)
+		written, err := m.reflect(ctx, known, want)
+		if written {
+			m.written(uid, changes, true)
+		}
+		return err
 	}
 	if wanted {
-		if err := m.patch(ctx, known, want); err != nil {
+		written, err := m.patch(ctx, known, want)
+		if err != nil {
 			return err
 		}
+		m.written(uid, changes, written)
 	}
 	if !del {
 		return nil
@@ -191,22 +225,36 @@ func (m *Manager) write(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// reflect writes the status of a static pod to its mirror. Without one there is
+// written notes that the API has the status that was wanted after so many changes, and counts how long it had not if it was told of it.
+func (m *Manager) written(uid types.UID, changes int, told bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.pods[uid]
+	if e == nil || e.changes != changes || e.since.IsZero() {
+		return
+	}
+	if told {
+		m.cfg.Metrics.StatusWritten(m.cfg.Clock.Since(e.since))
+	}
+	e.since = time.Time{}
+}
+
+// reflect writes the status of a static pod to its mirror, and tells whether it did. Without one there is
 // nothing to write: whoever learns of a mirror calls Reflect.
-func (m *Manager) reflect(ctx context.Context, pod *v1.Pod, want v1.PodStatus) error {
+func (m *Manager) reflect(ctx context.Context, pod *v1.Pod, want v1.PodStatus) (bool, error) {
 	mirror := m.cfg.Mirror(pod)
 	if mirror == nil {
-		return nil
+		return false, nil
 	}
 	body, err := Patch(mirror, want)
 	if err != nil || body == nil {
-		return err
+		return false, err
 	}
 	_, err = m.cfg.Client.CoreV1().Pods(mirror.Namespace).Patch(ctx, mirror.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("patch status of the mirror: %w", err)
+		return false, fmt.Errorf("patch status of the mirror: %w", err)
 	}
-	return nil
+	return true, nil
 }
 
 // Reflect has the statuses of static pods compared with what their mirrors show.
@@ -220,25 +268,26 @@ func (m *Manager) Reflect() {
 	}
 }
 
-func (m *Manager) patch(ctx context.Context, known *v1.Pod, want v1.PodStatus) error {
+// patch writes the status of a pod, and tells whether there was something to write.
+func (m *Manager) patch(ctx context.Context, known *v1.Pod, want v1.PodStatus) (bool, error) {
 	body, err := Patch(known, want)
 	if err != nil || body == nil {
-		return err
+		return false, err
 	}
 	got, err := m.cfg.Client.CoreV1().Pods(known.Namespace).Patch(ctx, known.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
 	switch {
 	case apierrors.IsNotFound(err) || apierrors.IsConflict(err) && m.replaced(ctx, known):
 		m.gone(known.UID)
-		return nil
+		return false, nil
 	case err != nil:
-		return fmt.Errorf("patch status: %w", err)
+		return false, fmt.Errorf("patch status: %w", err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if e, ok := m.pods[known.UID]; ok && newer(got, e.known) {
 		e.known = got
 	}
-	return nil
+	return true, nil
 }
 
 // replaced tells whether another pod has the name now.

@@ -4,10 +4,20 @@
 package status_test
 
 import (
+	"context"
+	"log/slog"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+	"keelson.dev/keelson/pkg/kubelet/metrics"
+	"keelson.dev/keelson/pkg/kubelet/metrics/metricstest"
+	"keelson.dev/keelson/pkg/kubelet/source"
 	"keelson.dev/keelson/pkg/kubelet/status"
 )
 
@@ -30,4 +40,58 @@ func TestPatchKeepsWhatDisrupts(t *testing.T) {
 			t.Errorf("%s: %s, %v", name, got, err)
 		}
 	}
+}
+
+func ended(id string) v1.PodStatus {
+	return v1.PodStatus{Phase: v1.PodRunning, ContainerStatuses: []v1.ContainerStatus{{
+		Name: "c", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ContainerID: id, ExitCode: 139, Reason: "Error"}},
+	}}}
+}
+
+const ends = `kubelet_terminated_containers_total{container_type="container",exit_code="139",reason="Error"}`
+
+// TestEndsOfContainersAreCountedOnce: what the API has already was counted by an earlier kubelet, of a static pod by what shows it there.
+func TestEndsOfContainersAreCountedOnce(t *testing.T) {
+	static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "s", UID: "s", Annotations: map[string]string{source.AnnotationSource: source.File}}}
+	r := prometheus.NewRegistry()
+	m := status.NewManager(status.Config{
+		Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Metrics: metrics.NewPods(r),
+		Mirror: func(*v1.Pod) *v1.Pod { return &v1.Pod{Status: ended("1")} },
+	})
+	for _, pod := range []*v1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "p"}, Status: ended("1")}, static} {
+		m.Observe(pod)
+		m.Set(pod, ended("1"))
+		m.Set(pod, ended("2"))
+		m.Set(pod, ended("2"))
+	}
+	metricstest.Want(t, metricstest.Scrape(t, r), map[string]float64{ends: 2})
+}
+
+// TestStatusThatWaitsIsTimed: from the first change that the API has not until it has the newest.
+func TestStatusThatWaitsIsTimed(t *testing.T) {
+	client := testserver.Start(t, testserver.Options{}).Client
+	_, err := client.CoreV1().ServiceAccounts("default").Create(t.Context(), &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod, err := client.CoreV1().Pods("default").Create(t.Context(), &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1.PodSpec{NodeName: "n", Containers: []v1.Container{{Name: "c", Image: "i"}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, gone := prometheus.NewRegistry(), make(chan struct{})
+	m := status.NewManager(status.Config{
+		Client: client, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Metrics: metrics.NewPods(r), Gone: func(types.UID) { close(gone) },
+	})
+	m.Observe(pod)
+	m.Set(pod, ended("1"))
+	m.Delete(pod) // which comes after its last status
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = m.Run(ctx) }()
+	<-gone
+	cancel()
+	<-done
+	metricstest.Want(t, metricstest.Scrape(t, r), map[string]float64{"kubelet_pod_status_sync_duration_seconds_count": 1, ends: 1})
 }

@@ -22,6 +22,7 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/kubelet/allocation"
+	"keelson.dev/keelson/pkg/kubelet/metrics"
 	"keelson.dev/keelson/pkg/kubelet/prober"
 	"keelson.dev/keelson/pkg/kubelet/qos"
 )
@@ -44,6 +45,7 @@ type testNode struct {
 	given   *allocation.Manager
 	deleted bool // the kubelet has let the pod go
 	tracer  trace.Tracer
+	metrics *metrics.Pods
 }
 
 func newTestNode(t *testing.T, pod *v1.Pod) *testNode {
@@ -70,6 +72,7 @@ func (n *testNode) start() {
 		Asked:      func(_, _ *v1.Pod) { n.note("asked ") },
 		Resized:    func(_ time.Duration, err error) { n.note(fmt.Sprintf("resized %t ", err == nil)) },
 		Tracer:     n.tracer,
+		Metrics:    n.metrics,
 		Listening:  func(context.Context, string, []int32) bool { return true },
 		Allocation: n.allocation(), Left: func(types.UID) {},
 		Ready:    func() error { return nil },

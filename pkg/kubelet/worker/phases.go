@@ -9,6 +9,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 	v1 "k8s.io/api/core/v1"
+
+	"keelson.dev/keelson/pkg/kubelet/metrics"
 )
 
 // Phase is a part of a pod's start.
@@ -49,17 +51,30 @@ const (
 	spanTerminated  = "syncTerminatedPod"
 )
 
-// updateType notes why a pod that is to run is looked at: it is new to this kubelet, the API has another version of it, or something
+// updateType notes and returns why a pod that is to run is looked at: it is new to this kubelet, the API has another version of it, or something
 // else happened.
-func (w *worker) updateType(ctx context.Context, pod *v1.Pod) {
-	kind := "sync"
+func (w *worker) updateType(ctx context.Context, pod *v1.Pod) string {
+	kind := metrics.Sync
 	if w.looked == nil {
-		kind = "create"
+		kind = metrics.Create
+		w.taken(pod)
 	} else if w.looked != pod {
-		kind = "update"
+		kind = metrics.Update
 	}
 	w.looked = pod
 	trace.SpanFromContext(ctx).SetAttributes(attribute.String("k8s.pod.update_type", kind))
+	return kind
+}
+
+// taken counts a pod that is about to be run for the first time in this life of the kubelet.
+func (w *worker) taken(pod *v1.Pod) {
+	w.cfg.Metrics.Admitted(pod)
+	w.in.Lock()
+	seen := w.in.seen
+	w.in.Unlock()
+	if !seen.IsZero() {
+		w.cfg.Metrics.First(w.cfg.Clock.Since(seen))
+	}
 }
 
 // span begins that of one look at a pod.

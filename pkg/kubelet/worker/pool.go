@@ -19,6 +19,7 @@ import (
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/kubelet/cri"
 	"keelson.dev/keelson/pkg/kubelet/dns"
+	"keelson.dev/keelson/pkg/kubelet/metrics"
 	"keelson.dev/keelson/pkg/kubelet/prober"
 	"keelson.dev/keelson/pkg/kubelet/qos"
 	"keelson.dev/keelson/pkg/kubelet/status"
@@ -36,6 +37,8 @@ type Config struct {
 	Devices Devices
 	Status  Statuses
 	Handler *prober.Handler
+	// Metrics count what is done; nil: nobody counts.
+	Metrics *metrics.Pods
 	// ProbeMetrics are where probes are counted; nil: nowhere.
 	ProbeMetrics prometheus.Registerer
 	// Tracer makes the spans of what is done for pods; nil: there are none.
@@ -47,8 +50,6 @@ type Config struct {
 	Allocation Allocation
 	// Released is told of pods of which nothing runs any more.
 	Released func(ctx context.Context, uid types.UID) error
-	// Sandbox is told what came of each attempt to make a sandbox; it may be nil.
-	Sandbox func(pod *v1.Pod, err error)
 	// Started is told how long it took from the first sight of a pod until it was seen to run, and what of that each phase took;
 	// it may be nil.
 	Started func(took time.Duration, phases map[Phase]time.Duration)
@@ -105,6 +106,9 @@ func NewPool(ctx context.Context, cfg Config) *Pool {
 	if cfg.Tracer == nil {
 		cfg.Tracer = noop.NewTracerProvider().Tracer("")
 	}
+	if cfg.Metrics == nil {
+		cfg.Metrics = metrics.NewPods(nil)
+	}
 	p := &Pool{cfg: cfg, ctx: ctx, workers: map[types.UID]*worker{}}
 	p.probes = prober.NewManager(ctx, prober.Config{Clock: cfg.Clock, Handler: cfg.Handler, Changed: p.probed, Event: cfg.Event, Listening: cfg.Listening, Metrics: cfg.ProbeMetrics})
 	return p
@@ -135,8 +139,9 @@ func (p *Pool) Orphan(seen *cri.Pod) {
 	if known {
 		return
 	}
+	p.cfg.Metrics.Orphaned()
 	w := p.worker(seen.UID)
-	w.set(seen.Bare())
+	w.setBare(seen.Bare())
 	w.remove()
 }
 

@@ -20,6 +20,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cri"
 	"keelson.dev/keelson/pkg/kubelet/dns"
 	"keelson.dev/keelson/pkg/kubelet/env"
+	"keelson.dev/keelson/pkg/kubelet/images"
 	"keelson.dev/keelson/pkg/kubelet/logs"
 	"keelson.dev/keelson/pkg/kubelet/prober"
 	"keelson.dev/keelson/pkg/kubelet/qos"
@@ -62,10 +63,11 @@ func (w *worker) replaceSandbox(ctx context.Context, l look, attempt uint32, han
 		return nil, fmt.Errorf("log directory: %w", err)
 	}
 	inPhase, spent := w.enter(ctx, PhaseSandbox)
+	over, begun := w.cfg.Metrics.Sandbox(l.pod, handler), w.cfg.Clock.Now()
 	_, err = w.cfg.Runtime.RunSandbox(inPhase, config, handler)
 	spent()
-	if w.cfg.Sandbox != nil && ctx.Err() == nil {
-		w.cfg.Sandbox(l.pod, err)
+	if ctx.Err() == nil { // otherwise the pod is not wanted any more, and nothing is wrong
+		over(w.cfg.Clock.Since(begun), err)
 	}
 	if err != nil {
 		if ctx.Err() == nil {
@@ -150,12 +152,14 @@ func truncate(name string) string {
 
 // wait has the container shown as waiting.
 func (s *starter) wait(c *v1.Container, reason string, err error) error {
+	s.cfg.Metrics.StartFailed(s.kind(c), reason)
 	s.setWaiting(c.Name, v1.ContainerStateWaiting{Reason: reason, Message: cri.Message(err)})
 	return err
 }
 
 // start starts one container.
 func (s *starter) start(ctx context.Context, c *v1.Container) error {
+	s.cfg.Metrics.Start(s.kind(c))
 	image, volumes, err := s.images(ctx, c)
 	if err != nil {
 		return err
@@ -176,6 +180,7 @@ func (s *starter) start(ctx context.Context, c *v1.Container) error {
 	inPhase, spent := s.enter(ctx, PhaseCreate)
 	id, err := s.cfg.Runtime.CreateContainer(inPhase, s.box.ID, config, s.config)
 	spent()
+	s.countImages(c, volumes, err)
 	if err != nil {
 		s.cfg.Event(s.pod, c.Name, v1.EventTypeWarning, "Failed", "Error: "+cri.Message(err))
 		return s.wait(c, reasonCreate, err)
@@ -204,6 +209,9 @@ func (s *starter) images(ctx context.Context, c *v1.Container) (*runtimeapi.Imag
 	defer spent()
 	image, err := s.cfg.Images.Ensure(ctx, s.pod, c, s.config, s.handler)
 	if err != nil {
+		if missing := (*images.Error)(nil); errors.As(err, &missing) {
+			s.cfg.Metrics.StartFailed(s.kind(c), missing.Reason)
+		}
 		return nil, nil, err
 	}
 	volumes, err := s.imageVolumes(ctx, c)

@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"keelson.dev/keelson/pkg/kubelet/cri"
+	"keelson.dev/keelson/pkg/kubelet/metrics"
 )
 
 const (
@@ -39,6 +40,9 @@ type stopping struct {
 func (w *worker) end(ctx context.Context, l look) (again time.Time, gone bool) {
 	span := trace.SpanFromContext(ctx)
 	span.SetName(spanTerminated)
+	if w.ending.IsZero() {
+		w.ending = w.cfg.Clock.Now()
+	}
 	if l.seen.Active() || w.stopping != nil {
 		span.SetName(spanTerminating)
 		if again, stopped := w.stop(ctx, l); !stopped {
@@ -53,6 +57,7 @@ func (w *worker) end(ctx context.Context, l look) (again time.Time, gone bool) {
 			w.poke() // something was started at the last moment
 			return time.Time{}, false
 		}
+		w.cfg.Metrics.Worked(metrics.Kill, w.cfg.Clock.Since(w.ending))
 	}
 	w.probes.StopPod(w.uid)
 	if err := w.release(ctx, l.pod); err != nil {
@@ -191,6 +196,7 @@ func (w *worker) release(ctx context.Context, pod *v1.Pod) error {
 	if w.released {
 		return nil
 	}
+	begun := w.cfg.Clock.Now()
 	if err := w.cfg.Volumes.Teardown(ctx, w.uid); err != nil {
 		return err
 	}
@@ -203,6 +209,7 @@ func (w *worker) release(ctx context.Context, pod *v1.Pod) error {
 		return err
 	}
 	w.released = true
+	w.cfg.Metrics.Worked(metrics.Terminated, w.cfg.Clock.Since(begun))
 	return nil
 }
 

@@ -38,6 +38,7 @@ type worker struct {
 		pod     *v1.Pod
 		seen    time.Time // first, if nothing of it ran then and it was not seen to run since
 		removed bool
+		bare    bool // the pod is what the runtime remembers, and nobody else knew it
 		verdict *status.Verdict
 		grace   *int64             // of an eviction
 		cancel  context.CancelFunc // of what is being done to run the pod
@@ -60,6 +61,7 @@ type worker struct {
 	events      map[string]bool
 	phases      map[Phase]time.Duration // of the pod's start, until it was told
 	looked      *v1.Pod                 // that was last to run
+	ending      time.Time               // when its end was first looked to; zero: not yet
 }
 
 func newWorker(p *Pool, uid types.UID) *worker {
@@ -75,6 +77,14 @@ func (w *worker) poke() {
 	case w.wake <- struct{}{}:
 	default:
 	}
+}
+
+// setBare hands in a pod that the runtime alone has.
+func (w *worker) setBare(pod *v1.Pod) {
+	w.in.Lock()
+	w.in.bare = true
+	w.in.Unlock()
+	w.set(pod)
 }
 
 func (w *worker) set(pod *v1.Pod) {
@@ -186,6 +196,7 @@ func (w *worker) sync(ctx context.Context) (again time.Time, gone bool) {
 	}
 	ctx, span := w.span(ctx, l.pod)
 	defer span.End()
+	begun := w.cfg.Clock.Now()
 	seen, err := w.cfg.Runtime.Pod(ctx, w.uid)
 	if err != nil {
 		return w.failed(ctx, "the runtime does not answer", err), false
@@ -198,7 +209,8 @@ func (w *worker) sync(ctx context.Context) (again time.Time, gone bool) {
 	if l.removed || l.pod.DeletionTimestamp != nil || l.verdict != nil || ended(l.pod) {
 		return w.end(ctx, l)
 	}
-	w.updateType(ctx, l.pod)
+	operation := w.updateType(ctx, l.pod)
+	defer func() { w.cfg.Metrics.Worked(operation, w.cfg.Clock.Since(begun)) }()
 	w.negotiate(&l)
 	w.cfg.Objects.RegisterPod(l.pod)
 	w.probe(l) // before the decision: a sidecar that is not probed counts as not started
@@ -246,6 +258,7 @@ func (w *worker) judge(l *look) *status.Verdict {
 // refuse tells that the pod cannot run here, and returns that verdict.
 func (w *worker) refuse(pod *v1.Pod, reason, message string) *status.Verdict {
 	w.cfg.Event(pod, "", v1.EventTypeWarning, reason, message)
+	w.cfg.Metrics.Rejected(reason)
 	return &status.Verdict{Phase: v1.PodFailed, Reason: reason, Message: "Pod was rejected: " + message}
 }
 

@@ -1,0 +1,55 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package metricstest reads metrics in tests as those who scrape them do.
+package metricstest
+
+import (
+	"maps"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Scrape returns what the handler of /metrics answers, by series: the name with its labels as they are written there.
+func Scrape(t *testing.T, g prometheus.Gatherer) map[string]float64 {
+	t.Helper()
+	w := httptest.NewRecorder()
+	promhttp.HandlerFor(g, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	if w.Code != 200 {
+		t.Fatalf("%d: %s", w.Code, w.Body)
+	}
+	out := map[string]float64{}
+	for line := range strings.Lines(w.Body.String()) {
+		line = strings.TrimSpace(line)
+		cut := strings.LastIndexByte(line, ' ')
+		if cut < 0 || line[0] == '#' {
+			continue
+		}
+		v, err := strconv.ParseFloat(line[cut+1:], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[line[:cut]] = v
+	}
+	return out
+}
+
+// Want compares series with what they are to be; one that is to be -1 is not to be there.
+func Want(t *testing.T, got, want map[string]float64) {
+	t.Helper()
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		v, there := got[name]
+		if !there {
+			v = -1
+		}
+		if v != want[name] {
+			t.Errorf("%s is %v, want %v", name, v, want[name])
+		}
+	}
+}

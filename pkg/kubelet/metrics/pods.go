@@ -1,0 +1,218 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+)
+
+// Kinds of containers, as labels name them.
+const (
+	Container          = "container"
+	InitContainer      = "init_container"
+	EphemeralContainer = "ephemeral_container"
+)
+
+// Operations of workers: a look at a pod that is to run, by what caused it; the end of its containers; and what comes after.
+const (
+	Create     = "create"
+	Update     = "update"
+	Sync       = "sync"
+	Kill       = "kill"
+	Terminated = "terminated"
+)
+
+// Pods count what is done for pods. They are safe for concurrent use.
+type Pods struct {
+	started, failed           prometheus.Counter
+	namespaced, notNamespaced prometheus.Counter
+	sandboxes                 *prometheus.HistogramVec
+	sandboxErrors             *prometheus.CounterVec
+
+	containers, containerErrors, terminated *prometheus.CounterVec
+	requested, mounted, unmounted           prometheus.Counter
+
+	restarted  *prometheus.CounterVec
+	orphaned   prometheus.Counter
+	rejected   *prometheus.CounterVec
+	preempted  *prometheus.CounterVec
+	operations *prometheus.HistogramVec
+	first      prometheus.Histogram
+	size       prometheus.Histogram
+	written    prometheus.Histogram
+}
+
+// NewPods makes them; r may be nil.
+func NewPods(r prometheus.Registerer) *Pods {
+	m := &Pods{
+		sandboxes: histogram("kubelet_run_podsandbox_duration_seconds",
+			"[ALPHA] How long the runtime took to make a sandbox, by the handler of its RuntimeClass.", durations, "runtime_handler"),
+		sandboxErrors: counter("kubelet_run_podsandbox_errors_total",
+			"[ALPHA] Sandboxes that the runtime could not make, by the handler of their RuntimeClass.", "runtime_handler"),
+		containers: counter("kubelet_started_containers_total", "[ALPHA] Attempts to start a container.", "container_type"),
+		containerErrors: counter("kubelet_started_containers_errors_total",
+			"[ALPHA] Attempts to start a container that failed, by the reason that its status shows.", "container_type", "code"),
+		terminated: counter("kubelet_terminated_containers_total",
+			"[ALPHA] Runs of containers that have ended, by how.", "container_type", "exit_code", "reason"),
+		restarted: counter("kubelet_restarted_pods_total",
+			"[ALPHA] Pods that went and came again with the same UID while the kubelet looked, as static pods do.", "static"),
+		rejected:  counter("kubelet_admission_rejections_total", "[ALPHA] Pods that the node did not take, by the reason.", "reason"),
+		preempted: counter("kubelet_preemptions", "[ALPHA] Pods that had to make room for a critical one, by the resource that was missing first.", "preemption_signal"),
+		operations: histogram("kubelet_pod_worker_duration_seconds",
+			"[ALPHA] How long one look at a pod took (create, update, sync), the end of its containers (kill), and giving back what it held (terminated).",
+			durations, "operation_type"),
+	}
+	one := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	m.started = one("kubelet_started_pods_total", "[ALPHA] Attempts to make the sandbox of a pod.")
+	m.failed = one("kubelet_started_pods_errors_total", "[ALPHA] Attempts to make the sandbox of a pod that failed.")
+	m.namespaced = one("kubelet_started_user_namespaced_pods_total", "[ALPHA] Attempts to make the sandbox of a pod with a user namespace of its own.")
+	m.notNamespaced = one("kubelet_started_user_namespaced_pods_errors_total", "[ALPHA] Those of them that failed.")
+	m.requested = one("kubelet_image_volume_requested_total", "[BETA] Images that containers were to mount as volumes.")
+	m.mounted = one("kubelet_image_volume_mounted_succeed_total", "[BETA] Mounts of images that containers got.")
+	m.unmounted = one("kubelet_image_volume_mounted_errors_total", "[BETA] Mounts of images that the runtime could not make.")
+	m.orphaned = one("kubelet_orphaned_runtime_pods_total", "[ALPHA] Pods that the runtime had and nobody else knew of, and that were ended.")
+	span := func(name, help string, buckets []float64) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
+	}
+	m.first = span("kubelet_pod_worker_start_duration_seconds", "[ALPHA] How long a new pod waited for the first look at it.", durations)
+	m.size = span("kubelet_containers_per_pod_count", "[ALPHA] How many containers pods have, without init containers.", prometheus.ExponentialBuckets(1, 2, 5))
+	m.written = span("kubelet_pod_status_sync_duration_seconds",
+		"[ALPHA] How long the API server did not have the newest status of a pod, from the first change that it had not.",
+		[]float64{0.010, 0.050, 0.100, 0.500, 1, 5, 10, 20, 30, 45, 60})
+	for _, is := range []bool{false, true} {
+		m.restarted.WithLabelValues(static(is)) // told from the beginning
+	}
+	register(r, m.started, m.failed, m.namespaced, m.notNamespaced, m.sandboxes, m.sandboxErrors, m.containers, m.containerErrors, m.terminated,
+		m.requested, m.mounted, m.unmounted, m.restarted, m.orphaned, m.rejected, m.preempted, m.operations, m.first, m.size, m.written)
+	return m
+}
+
+// Sandbox counts an attempt to make the sandbox of a pod; the result is called when it is over.
+func (m *Pods) Sandbox(pod *v1.Pod, handler string) (over func(took time.Duration, err error)) {
+	own := pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers
+	m.started.Inc()
+	if own {
+		m.namespaced.Inc()
+	}
+	return func(took time.Duration, err error) {
+		m.sandboxes.WithLabelValues(handler).Observe(took.Seconds())
+		if err == nil {
+			return
+		}
+		m.sandboxErrors.WithLabelValues(handler).Inc()
+		m.failed.Inc()
+		if own {
+			m.notNamespaced.Inc()
+		}
+	}
+}
+
+// Start counts an attempt to start a container of a kind, StartFailed that it failed, for a reason that container statuses have.
+func (m *Pods) Start(kind string) { m.containers.WithLabelValues(kind).Inc() }
+
+// StartFailed counts an attempt that failed.
+func (m *Pods) StartFailed(kind, reason string) {
+	m.containerErrors.WithLabelValues(kind, reason).Inc()
+}
+
+// refusedMount is how the runtime begins what it says of images that it could not mount.
+const refusedMount = "ImageVolumeMountFailed"
+
+// ImageVolumes counts the images that a container was made with, in so many mounts, or was not: then the runtime says why.
+func (m *Pods) ImageVolumes(images, mounts int, refusal string) {
+	m.requested.Add(float64(images))
+	switch {
+	case refusal == "":
+		m.mounted.Add(float64(mounts))
+	case strings.HasPrefix(refusal, refusedMount):
+		m.unmounted.Add(float64(mounts))
+	}
+}
+
+// Ended counts the runs of containers that a status shows as ended, and the one before it does not.
+func (m *Pods) Ended(before, after *v1.PodStatus) {
+	for _, list := range []struct {
+		kind          string
+		before, after []v1.ContainerStatus
+	}{
+		{InitContainer, before.InitContainerStatuses, after.InitContainerStatuses},
+		{Container, before.ContainerStatuses, after.ContainerStatuses},
+		{EphemeralContainer, before.EphemeralContainerStatuses, after.EphemeralContainerStatuses},
+	} {
+		for i := range list.after {
+			known := ended(list.before, list.after[i].Name)
+			for _, t := range ended(list.after, list.after[i].Name) {
+				if !slices.ContainsFunc(known, func(k *v1.ContainerStateTerminated) bool { return k.ContainerID == t.ContainerID }) {
+					m.terminated.WithLabelValues(list.kind, strconv.Itoa(int(t.ExitCode)), t.Reason).Inc()
+				}
+			}
+		}
+	}
+}
+
+// ended are the runs of a container that its status tells the end of: the newest, and the one before.
+func ended(list []v1.ContainerStatus, name string) (out []*v1.ContainerStateTerminated) {
+	for i := range list {
+		if list[i].Name != name {
+			continue
+		}
+		for _, s := range []v1.ContainerState{list[i].State, list[i].LastTerminationState} {
+			if t := s.Terminated; t != nil && (len(out) == 0 || out[0].ContainerID != t.ContainerID) {
+				out = append(out, t)
+			}
+		}
+	}
+	return out
+}
+
+// Restarted counts a pod that came again before what was left of it had gone.
+func (m *Pods) Restarted(isStatic bool) { m.restarted.WithLabelValues(static(isStatic)).Inc() }
+
+// Orphaned counts a pod that the runtime has and nobody knows.
+func (m *Pods) Orphaned() { m.orphaned.Inc() }
+
+// rejections are the reasons that are told as they are. Others may have any name: a resource's, for one.
+var rejections = []string{
+	"AppArmor", "PodOSSelectorNodeLabelDoesNotMatch", "PodOSNotSupported", "InvalidNodeInfo", "InitContainerRestartPolicyForbidden",
+	"SupplementalGroupsPolicyNotSupported", "UnexpectedAdmissionError", "UnknownReason", "UnexpectedPredicateFailureType",
+	"OutOfcpu", "OutOfmemory", "OutOfephemeral-storage", "OutOfpods", "PodLevelResourcesNotSupported", "PodFeatureUnsupported",
+	"Evicted", "SysctlForbidden", "TopologyAffinityError", "NodeShutdown", "VolumeAttachmentLimitExceeded",
+}
+
+// Rejected counts a pod that the node did not take.
+func (m *Pods) Rejected(reason string) {
+	switch {
+	case slices.Contains(rejections, reason):
+	case strings.HasPrefix(reason, "OutOf"):
+		reason = "OutOfExtendedResources"
+	default:
+		reason = "Other"
+	}
+	m.rejected.WithLabelValues(reason).Inc()
+}
+
+// Preempted counts a pod that made room for another; "" if no resource was missing.
+func (m *Pods) Preempted(resource string) { m.preempted.WithLabelValues(resource).Inc() }
+
+// Worked tells how long an operation of a worker took.
+func (m *Pods) Worked(operation string, took time.Duration) {
+	m.operations.WithLabelValues(operation).Observe(took.Seconds())
+}
+
+// First tells how long a new pod waited for its worker.
+func (m *Pods) First(waited time.Duration) { m.first.Observe(waited.Seconds()) }
+
+// Admitted counts the containers of a pod that this kubelet takes up.
+func (m *Pods) Admitted(pod *v1.Pod) { m.size.Observe(float64(len(pod.Spec.Containers))) }
+
+// StatusWritten tells how long the API server had an old status of a pod.
+func (m *Pods) StatusWritten(waited time.Duration) { m.written.Observe(waited.Seconds()) }

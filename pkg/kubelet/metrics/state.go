@@ -1,0 +1,111 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// States of containers.
+const (
+	IsCreated = "created"
+	IsRunning = "running"
+	IsExited  = "exited"
+	IsUnknown = "unknown"
+)
+
+// What a worker does with its pod, and who wants the pod: the API or a file; nobody any more; nobody that the kubelet knows of,
+// since it is in the runtime alone.
+const (
+	Syncing      = "sync"
+	Terminating  = "terminating"
+	IsTerminated = "terminated"
+
+	Desired     = "desired"
+	Orphan      = "orphan"
+	RuntimeOnly = "runtime_only"
+)
+
+// Worker is what a worker is counted as.
+type Worker struct {
+	Lifecycle, Config string
+	Static            bool
+}
+
+// Census is what the workers have.
+type Census struct {
+	// Sandboxes are the pods with a sandbox that is up.
+	Sandboxes int
+	// Containers are all that the runtime has, by their state.
+	Containers map[string]int
+	Workers    map[Worker]int
+}
+
+// Counts are numbers of pods.
+type Counts struct {
+	// Desired and Active pods, of the API and of files: all that are to be here, and those of them that have not ended.
+	Desired, Active map[bool]int
+	Mirrors         int
+	Ephemeral       int // containers of desired pods
+}
+
+// State is what is counted when somebody asks.
+type State struct {
+	// Node is the node's name, CgroupVersion 1 or 2.
+	Node          string
+	CgroupVersion int
+	Census        func() Census
+	Counts        func() Counts
+}
+
+var (
+	nodeName      = desc("kubelet_node_name", "[ALPHA] 1, with the name of the node.", "node")
+	cgroupVersion = desc("kubelet_cgroup_version", "[ALPHA] Version of the cgroups that pods are in.")
+	runningPods   = desc("kubelet_running_pods", "[ALPHA] Pods with a sandbox that is up.")
+	containersBy  = desc("kubelet_running_containers", "[ALPHA] Containers that the runtime has, by their state.", "container_state")
+	desiredPods   = desc("kubelet_desired_pods", "[ALPHA] Pods that are to be on the node; static ones are those of files.", "static")
+	activePods    = desc("kubelet_active_pods", "[ALPHA] Pods that count when another one is to be taken: those that have not ended.", "static")
+	mirrorPods    = desc("kubelet_mirror_pods", "[ALPHA] Pods of the API that show a static pod.")
+	workingPods   = desc("kubelet_working_pods", "[ALPHA] Pods that the kubelet works on: how far they are, who wants them, and whether they are static.",
+		"lifecycle", "config", "static")
+	ephemeral = desc("kubelet_managed_ephemeral_containers", "[ALPHA] Ephemeral containers of the pods that are to be on the node.")
+)
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
+
+// Describe implements prometheus.Collector.
+func (*State) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{nodeName, cgroupVersion, runningPods, containersBy, desiredPods, activePods, mirrorPods, workingPods, ephemeral} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector. What is not there is told as 0.
+func (s *State) Collect(ch chan<- prometheus.Metric) {
+	tell := func(d *prometheus.Desc, n int, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
+	}
+	tell(nodeName, 1, s.Node)
+	tell(cgroupVersion, s.CgroupVersion)
+	counts := s.Counts()
+	for _, is := range []bool{false, true} {
+		tell(desiredPods, counts.Desired[is], static(is))
+		tell(activePods, counts.Active[is], static(is))
+	}
+	tell(mirrorPods, counts.Mirrors)
+	tell(ephemeral, counts.Ephemeral)
+	census := s.Census()
+	tell(runningPods, census.Sandboxes)
+	for _, state := range []string{IsCreated, IsRunning, IsExited, IsUnknown} {
+		tell(containersBy, census.Containers[state], state)
+	}
+	for _, lifecycle := range []string{Syncing, Terminating, IsTerminated} {
+		for _, is := range []bool{false, true} {
+			tell(workingPods, census.Workers[Worker{lifecycle, Desired, is}], lifecycle, Desired, static(is))
+			tell(workingPods, census.Workers[Worker{lifecycle, Orphan, is}], lifecycle, Orphan, static(is))
+		}
+		// Of what the runtime alone knows it cannot be said where it came from.
+		tell(workingPods, census.Workers[Worker{lifecycle, RuntimeOnly, false}], lifecycle, RuntimeOnly, "unknown")
+	}
+}
