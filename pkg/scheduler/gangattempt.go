@@ -141,6 +141,7 @@ func (a *attempt) settle() {
 		if d := &a.out[i]; d.node != "" {
 			a.s.gangs.set(item.Pod, true)
 		} else {
+			d.about = item.Pod
 			a.s.queue.Unschedulable(item, d.events, false)
 		}
 	}

@@ -23,7 +23,7 @@ const reasonSchedulerError = "SchedulerError"
 // reject tells why a pod has no node, and evicts whom it may evict.
 func (s *Scheduler) reject(p *profile.Profile, item *queue.Item, d decision) {
 	v := &verdict{
-		profile: p, pod: item.Pod, condition: conditionOf(v1.PodReasonUnschedulable, d.message),
+		profile: p, pod: d.about, condition: conditionOf(v1.PodReasonUnschedulable, d.message),
 		nominated: d.nominate, victims: d.victims, must: len(d.victims) > 0,
 	}
 	if v.must {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -192,6 +193,7 @@ type decision struct {
 	claims  dynamicresources.Plan
 
 	// Of a pod that has no node:
+	about     *v1.Pod // in the state that it was tried in
 	message   string
 	reject    *scheduling.Status
 	objected  map[*scheduling.Status]int
@@ -237,6 +239,7 @@ func (s *Scheduler) decide(p *profile.Profile, item *queue.Item) (decision, erro
 // park puts a pod that got no node where it waits. s.mu is held since the cell
 // was looked at, so that no pod can leave a node unnoticed.
 func (s *Scheduler) park(item *queue.Item, d *decision) {
+	d.about = item.Pod // the item may be taken out again from here on
 	if d.silent() {
 		s.queue.Await(item, d.events)
 		return

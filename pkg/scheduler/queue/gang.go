@@ -27,7 +27,7 @@ func (g gangs) remove(item *Item) {
 
 // join has an item belong to the gang that its pod names.
 func (q *Queue) join(item *Item) {
-	gang := q.cfg.Gang(item.Pod)
+	gang := q.cfg.Gang(item.latest)
 	if gang == item.gang {
 		return
 	}
@@ -48,7 +48,7 @@ func (q *Queue) Gang(item *Item, size int) (all []*Item, complete bool) {
 		return all, false
 	}
 	for other := range q.gangs[item.gang] {
-		if other != item && other.place != inFlight && other.place != gated && !other.held && other.Pod.DeletionTimestamp == nil {
+		if other != item && other.place != inFlight && other.place != gated && !other.held && other.latest.DeletionTimestamp == nil {
 			all = append(all, other)
 		}
 	}

@@ -47,12 +47,14 @@ type Config struct {
 
 // Item is a pod in the queue.
 type Item struct {
+	// Pod stays as it was when the item was taken out, as long as it is in flight.
 	Pod      *v1.Pod
 	Attempts int
 	Since    time.Time // when the pod came first
 	// Memo is for whoever takes the item out; it is kept with it.
 	Memo any
 
+	latest  *v1.Pod // state
 	place   place
 	index   int       // in the heap of its place
 	ready   time.Time // end of back-off
@@ -106,7 +108,7 @@ func New(cfg Config) *Queue {
 }
 
 func queued(i *Item) scheduling.QueuedPod {
-	return scheduling.QueuedPod{Pod: i.Pod, Since: i.Since.UnixNano(), Turn: i.turn}
+	return scheduling.QueuedPod{Pod: i.latest, Since: i.Since.UnixNano(), Turn: i.turn}
 }
 
 // Set adds a pending pod, or takes over its new state.
@@ -115,14 +117,17 @@ func (q *Queue) Set(pod *v1.Pod) {
 	defer q.mu.Unlock()
 	item := q.items[pod.UID]
 	if item == nil {
-		item = &Item{Pod: pod, Since: q.cfg.Clock.Now()}
+		item = &Item{Pod: pod, latest: pod, Since: q.cfg.Clock.Now()}
 		q.join(item)
 		q.items[pod.UID] = item
 		q.enqueue(item)
 		return
 	}
-	old := item.Pod
-	item.Pod = pod
+	old := item.latest
+	item.latest = pod
+	if item.place != inFlight {
+		item.Pod = pod
+	}
 	q.join(item)
 	switch item.place {
 	case active:
@@ -173,7 +178,7 @@ func (q *Queue) Get(uid types.UID) *v1.Pod {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if item := q.items[uid]; item != nil {
-		return item.Pod
+		return item.latest
 	}
 	return nil
 }
@@ -260,7 +265,7 @@ func (q *Queue) Done(uid types.UID) { q.Delete(uid) }
 func (q *Queue) Unschedulable(item *Item, events scheduling.Event, local bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.items[item.Pod.UID] != item || item.place != inFlight {
+	if !q.land(item) {
 		return
 	}
 	item.events, item.local, item.failed = events|scheduling.PodChanged, local, false
@@ -273,13 +278,22 @@ func (q *Queue) Unschedulable(item *Item, events scheduling.Event, local bool) {
 func (q *Queue) Await(item *Item, events scheduling.Event) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.items[item.Pod.UID] != item || item.place != inFlight {
+	if !q.land(item) {
 		return
 	}
 	item.Attempts--
 	item.events, item.local, item.failed = events|scheduling.PodChanged, false, false
 	item.ready = q.cfg.Clock.Now()
 	q.park(item)
+}
+
+// land ends an item's flight, if it has not ended. The pod's latest state counts again.
+func (q *Queue) land(item *Item) bool {
+	if q.items[item.Pod.UID] != item || item.place != inFlight {
+		return false
+	}
+	item.Pod = item.latest
+	return true
 }
 
 // park puts an item among the unschedulable ones, if nothing has happened that helps it.
@@ -336,7 +350,7 @@ func (q *Queue) missed(item *Item) bool {
 func (q *Queue) Retry(item *Item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.items[item.Pod.UID] != item || item.place != inFlight {
+	if !q.land(item) {
 		return
 	}
 	item.ready, item.failed = q.cfg.Clock.Now().Add(q.backoffOf(item)), true
@@ -419,7 +433,7 @@ func (q *Queue) GatedBy(uid types.UID) *scheduling.Status {
 }
 
 func (q *Queue) enqueue(item *Item) {
-	if st := q.cfg.Gate(item.Pod); st != nil {
+	if st := q.cfg.Gate(item.latest); st != nil {
 		item.place, item.gatedBy = gated, st
 		return
 	}

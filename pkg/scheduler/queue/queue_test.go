@@ -144,6 +144,26 @@ func TestChangedPods(t *testing.T) {
 	}
 }
 
+// TestOneState: whoever has a pod in flight sees one state of it, and whoever asks the
+// queue sees the latest.
+func TestOneState(t *testing.T) {
+	q, clk := newQueue(t)
+	first, second := pod("a", 1), pod("a", 7)
+	second.Generation = 2
+	q.Set(first)
+	item := mustNext(t, q, "a")
+	q.Set(second)
+	if item.Pod != first || q.Get("a") != second {
+		t.Errorf("generations %d in flight, %d in the queue", item.Pod.Generation, q.Get("a").Generation)
+	}
+	q.Unschedulable(item, 0, false)
+	clk.Step(initial)
+	q.Set(pod("b", 3))
+	if again := mustNext(t, q, "a"); again.Pod != second { // by its new priority
+		t.Errorf("taken out in generation %d", again.Pod.Generation)
+	}
+}
+
 // TestBackoff: it doubles to its bound, and an error is not tried again before it is over.
 func TestBackoff(t *testing.T) {
 	q, clk := newQueue(t)

@@ -15,7 +15,7 @@ type rounds struct {
 
 func (t turns) give(item *Item) {
 	priority := int32(0)
-	if p := item.Pod.Spec.Priority; p != nil {
+	if p := item.latest.Spec.Priority; p != nil {
 		priority = *p
 	}
 	r := t[priority]
@@ -29,13 +29,13 @@ func (t turns) give(item *Item) {
 	if len(r.last) >= maxOwners {
 		clear(r.last)
 	}
-	item.turn = max(r.last[item.Pod.Namespace]+1, r.now)
-	r.last[item.Pod.Namespace] = item.turn
+	item.turn = max(r.last[item.latest.Namespace]+1, r.now)
+	r.last[item.latest.Namespace] = item.turn
 }
 
 func (t turns) taken(item *Item) {
 	priority := int32(0)
-	if p := item.Pod.Spec.Priority; p != nil {
+	if p := item.latest.Spec.Priority; p != nil {
 		priority = *p
 	}
 	if r := t[priority]; r != nil {
