@@ -30,6 +30,17 @@ echo "busybox: fetching the source"
 tar -xf busybox_*.orig.tar.bz2
 cd busybox-*/
 
+# musl writes what is up to the first line feed at once, even into a pipe, and what follows
+# later. A reader that wants all in one piece, as dd does, had half of it now and then: what is
+# no terminal gets whole buffers, as with the C library that others build busybox with.
+cat >>libbb/appletlib.c <<-'END'
+	static void __attribute__((constructor)) buffer_whole(void)
+	{
+		if (!isatty(STDOUT_FILENO))
+			setvbuf(stdout, NULL, _IOFBF, 0);
+	}
+END
+
 echo "busybox: building"
 make -s defconfig >/dev/null 2>&1
 set_config() { sed -i -e "s/^CONFIG_$1=.*/CONFIG_$1=$2/" -e "s/^# CONFIG_$1 is not set/CONFIG_$1=$2/" .config; }
@@ -45,6 +56,15 @@ make -s -j"$(nproc)" CC=musl-gcc busybox >build.log 2>&1 || {
 	tail -n 20 build.log >&2
 	exit 1
 }
+# The pipe stays open for a while, so that what is written too early is seen alone.
+whole=$({
+	printf 'ab\ncdef' | base64
+	sleep 1
+} | ./busybox base64 -d | ./busybox dd bs=64 count=1 2>/dev/null)
+if [[ $whole != $'ab\ncdef' ]]; then
+	echo "busybox: writes ${whole@Q} before the rest" >&2
+	exit 1
+fi
 mkdir -p "$(dirname "$file")"
 install -m 0755 busybox "$file"
 echo "$digest" >"$stamp"
