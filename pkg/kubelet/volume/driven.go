@@ -48,13 +48,30 @@ func (m *Manager) makeDriven(ctx context.Context, pod *v1.Pod, v csi.Volume) (pr
 
 // tend has a driver renew what it wants to renew, and has what is on the volume of a claim grow with it.
 func (m *Manager) tend(ctx context.Context, pod *v1.Pod, v *v1.Volume, p prepared) error {
-	if p.driven.PV != nil {
-		return m.grow(ctx, pod, v, *p.driven)
+	if p.driven != nil {
+		if err := m.renew(ctx, pod, *p.driven); err != nil {
+			return err
+		}
 	}
-	again, err := m.cfg.Drivers.Republishes(ctx, p.driven.Inline.Driver)
+	if p.persistent() == nil {
+		return nil
+	}
+	return m.grow(ctx, pod, v, p)
+}
+
+// renew has a driver publish a volume again, if it wants to be asked.
+func (m *Manager) renew(ctx context.Context, pod *v1.Pod, v csi.Volume) error {
+	driver := ""
+	switch {
+	case v.PV != nil:
+		driver = v.PV.Spec.CSI.Driver
+	case v.Inline != nil:
+		driver = v.Inline.Driver
+	}
+	again, err := m.cfg.Drivers.Republishes(ctx, driver)
 	if err != nil || !again {
 		return err
 	}
-	_, err = m.cfg.Drivers.Mount(ctx, pod, *p.driven)
+	_, err = m.cfg.Drivers.Mount(ctx, pod, v)
 	return err
 }

@@ -99,6 +99,11 @@ func TestGrow(t *testing.T) {
 // bindClaim makes a claim that is bound to a volume, with the sizes they have, in place of the last one.
 func bindClaim(t *testing.T, client kubernetes.Interface, has, asks string, resize v1.ClaimResourceStatus) {
 	t.Helper()
+	bindVolume(t, client, v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}}, has, asks, resize)
+}
+
+func bindVolume(t *testing.T, client kubernetes.Interface, source v1.PersistentVolumeSource, has, asks string, resize v1.ClaimResourceStatus) {
+	t.Helper()
 	size := func(s string) v1.ResourceList { return v1.ResourceList{v1.ResourceStorage: resource.MustParse(s)} }
 	modes := []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}
 	claims, volumes := client.CoreV1().PersistentVolumeClaims("default"), client.CoreV1().PersistentVolumes()
@@ -108,11 +113,16 @@ func bindClaim(t *testing.T, client kubernetes.Interface, has, asks string, resi
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = volumes.Create(t.Context(), &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: v1.PersistentVolumeSpec{
+	pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: v1.PersistentVolumeSpec{
 		AccessModes: modes, Capacity: size(asks), ClaimRef: &v1.ObjectReference{Namespace: "default", Name: "c", UID: claim.UID},
-		PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}},
-	}}, metav1.CreateOptions{})
-	if err != nil {
+		PersistentVolumeSource: source,
+	}}
+	if source.Local != nil {
+		pv.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
+			MatchExpressions: []v1.NodeSelectorRequirement{{Key: v1.LabelHostname, Operator: v1.NodeSelectorOpExists}},
+		}}}}
+	}
+	if _, err := volumes.Create(t.Context(), pv, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	claim.Status = v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound, Capacity: size(has), AccessModes: modes}

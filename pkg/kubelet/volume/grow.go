@@ -26,24 +26,24 @@ const (
 	reasonNotGrown = "VolumeResizeFailed"
 )
 
+// persistent is the volume of a claim that can grow, or nil.
+func (p prepared) persistent() *v1.PersistentVolume {
+	if p.driven != nil {
+		return p.driven.PV
+	}
+	return p.local
+}
+
 // grow has what is on a claim's volume grow, if the volume has, and tells the claim.
-func (m *Manager) grow(ctx context.Context, pod *v1.Pod, v *v1.Volume, driven csi.Volume) error {
-	again, err := m.cfg.Drivers.Republishes(ctx, driven.PV.Spec.CSI.Driver)
-	if err == nil && again {
-		_, err = m.cfg.Drivers.Mount(ctx, pod, driven)
-	}
-	if err != nil {
-		return err
-	}
+func (m *Manager) grow(ctx context.Context, pod *v1.Pod, v *v1.Volume, p prepared) error {
 	pvc, pv, err := m.readClaim(ctx, pod, claimName(pod, v), metav1.GetOptions{ResourceVersion: "0"})
 	if err != nil {
 		return nil // the claim is going: its pods' volumes stay as they are
 	}
-	if !toGrow(pvc, pv) || pv.UID != driven.PV.UID {
+	if !toGrow(pvc, pv) || pv.UID != p.persistent().UID {
 		return nil
 	}
-	driven.PV = pv
-	return m.expand(ctx, pod, pvc, driven)
+	return m.expand(ctx, pod, pvc, pv, p)
 }
 
 // claimName is the name of the claim of a pod's volume, or "".
@@ -67,18 +67,18 @@ func toGrow(pvc *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) bool {
 	return there && has.Cmp(pv.Spec.Capacity[v1.ResourceStorage]) < 0
 }
 
-func (m *Manager) expand(ctx context.Context, pod *v1.Pod, pvc *v1.PersistentVolumeClaim, driven csi.Volume) error {
-	if driven.ReadOnly {
-		m.warn(pod, fmt.Sprintf("NodeExpandVolume.NodeExpandVolume failed for volume %q : requested read-only file system", driven.PV.Name))
+func (m *Manager) expand(ctx context.Context, pod *v1.Pod, pvc *v1.PersistentVolumeClaim, pv *v1.PersistentVolume, p prepared) error {
+	if p.readOnly {
+		m.warn(pod, fmt.Sprintf("NodeExpandVolume.NodeExpandVolume failed for volume %q : requested read-only file system", pv.Name))
 		return nil
 	}
-	// Before the driver is asked: whoever asks for less meanwhile learns that it may have been done.
+	// Before anything grows: whoever asks for less meanwhile learns that it may have been done.
 	err := m.claimStatus(ctx, pvc, func(s *v1.PersistentVolumeClaimStatus) { resizing(s, v1.PersistentVolumeClaimNodeResizeInProgress) })
 	if err != nil {
 		return err
 	}
-	if err = m.cfg.Drivers.Expand(ctx, pod, driven); err != nil {
-		m.warn(pod, fmt.Sprintf("NodeExpandVolume.NodeExpandVolume failed for volume %q : %v", driven.PV.Name, err))
+	if err = m.enlarge(ctx, pod, pv, p); err != nil {
+		m.warn(pod, fmt.Sprintf("NodeExpandVolume.NodeExpandVolume failed for volume %q : %v", pv.Name, err))
 		if !csi.Final(err) {
 			return err
 		}
@@ -89,7 +89,7 @@ func (m *Manager) expand(ctx context.Context, pod *v1.Pod, pvc *v1.PersistentVol
 		}
 		return errors.Join(err, told)
 	}
-	size := driven.PV.Spec.Capacity[v1.ResourceStorage]
+	size := pv.Spec.Capacity[v1.ResourceStorage]
 	err = m.claimStatus(ctx, pvc, func(s *v1.PersistentVolumeClaimStatus) {
 		if s.Capacity == nil {
 			s.Capacity = v1.ResourceList{}
@@ -99,9 +99,19 @@ func (m *Manager) expand(ctx context.Context, pod *v1.Pod, pvc *v1.PersistentVol
 		s.Conditions = slices.DeleteFunc(s.Conditions, aboutSize)
 	})
 	if err == nil && m.cfg.Event != nil {
-		m.cfg.Event(pod, v1.EventTypeNormal, reasonGrown, fmt.Sprintf("MountVolume.NodeExpandVolume succeeded for volume %q", driven.PV.Name))
+		m.cfg.Event(pod, v1.EventTypeNormal, reasonGrown, fmt.Sprintf("MountVolume.NodeExpandVolume succeeded for volume %q", pv.Name))
 	}
 	return err
+}
+
+// enlarge has what is on a volume fill it: the driver does, or the node if the volume is its own.
+func (m *Manager) enlarge(ctx context.Context, pod *v1.Pod, pv *v1.PersistentVolume, p prepared) error {
+	if p.driven == nil {
+		return enlargeLocal(pv, p.path)
+	}
+	driven := *p.driven
+	driven.PV = pv
+	return m.cfg.Drivers.Expand(ctx, pod, driven)
 }
 
 func (m *Manager) warn(pod *v1.Pod, message string) {

@@ -23,9 +23,14 @@ const (
 	reasonAlreadyMounted = "AlreadyMountedVolume"
 )
 
-// makeLocal binds a directory of the node, or mounts one of its devices.
+// makeLocal binds a directory of the node, mounts one of its devices, or gives that as it is.
 func (m *Manager) makeLocal(pod *v1.Pod, pv *v1.PersistentVolume, readOnly bool) (prepared, error) {
 	path := pv.Spec.Local.Path
+	if isBlock(pv) {
+		p, err := blockDevice(path, readOnly)
+		p.local = pv
+		return p, err
+	}
 	if err := checkBacksteps(path); err != nil {
 		return prepared{}, fmt.Errorf("invalid path: %s %w", path, err)
 	}
@@ -58,7 +63,21 @@ func (m *Manager) makeLocal(pod *v1.Pod, pv *v1.PersistentVolume, readOnly bool)
 	} else if err := applyGroup(pod, dir, readOnly); err != nil {
 		return prepared{}, err
 	}
-	return prepared{path: dir, readOnly: readOnly, managed: !readOnly}, nil
+	return prepared{path: dir, readOnly: readOnly, managed: !readOnly, local: pv}, nil
+}
+
+// enlargeLocal has the file system of a device fill it, wherever it is mounted. A directory has no size, and what
+// is on a device that containers have is theirs.
+func enlargeLocal(pv *v1.PersistentVolume, dir string) error {
+	if isBlock(pv) {
+		return nil
+	}
+	info, err := os.Stat(pv.Spec.Local.Path)
+	if err != nil || info.IsDir() {
+		return err
+	}
+	_, err = mount.NewResizeFs(utilexec.New()).Resize(pv.Spec.Local.Path, dir)
+	return err
 }
 
 // elsewhere is where another pod of the node has a local volume mounted, or "".

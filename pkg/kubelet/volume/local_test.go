@@ -4,8 +4,11 @@
 package volume
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -13,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/loop"
 	"keelson.dev/keelson/test/unshare"
 )
@@ -75,27 +79,89 @@ func TestLocalGroups(t *testing.T) {
 	}
 }
 
-// TestLocalDeviceShared has one pod write to a device that another one only reads.
-func TestLocalDeviceShared(t *testing.T) {
+// TestLocalGrows has the volume of a claim grow while a pod has it: the file system of a device is resized, a
+// directory is as large as it is said to be. A program of the test's stands for resize2fs, for which not every
+// root may do it.
+func TestLocalGrows(t *testing.T) {
 	unshare.Need(t)
-	file := filepath.Join(t.TempDir(), "disk")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
+	bin := t.TempDir()
+	asked := filepath.Join(bin, "asked")
+	script := "#!/bin/sh\necho \"$@\" >>" + asked + "\n"
+	if err := os.WriteFile(filepath.Join(bin, "resize2fs"), []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(file, 16<<20); err != nil {
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	for name, tc := range map[string]struct {
+		path   func(t *testing.T) string
+		resize bool
+	}{
+		"directory": {path: func(t *testing.T) string { return t.TempDir() }},
+		"device":    {path: testDevice, resize: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := os.RemoveAll(asked); err != nil {
+				t.Fatal(err)
+			}
+			server := testserver.Start(t, testserver.Options{})
+			path := tc.path(t)
+			bindVolume(t, server.Client, v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: path}}, "32Mi", "32Mi", "")
+			m, pod := newManager(t, newMemory()), claimPod()
+			m.cfg.Client = server.Client
+			t.Cleanup(func() {
+				if err := m.Teardown(context.Background(), pod.UID); err != nil {
+					t.Error(err)
+				}
+			})
+			if _, err := m.Prepare(t.Context(), pod); err != nil {
+				t.Fatal(err)
+			}
+			size := []byte(`{"spec":{"capacity":{"storage":"64Mi"}}}`)
+			if _, err := server.Client.CoreV1().PersistentVolumes().Patch(t.Context(), "pv", types.MergePatchType, size, metav1.PatchOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := m.refresh(t.Context(), pod.UID); err != nil {
+				t.Fatal(err)
+			}
+			got, err := server.Client.CoreV1().PersistentVolumeClaims("default").Get(t.Context(), "c", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s := got.Status.Capacity.Storage().String(); s != "64Mi" || len(got.Status.AllocatedResourceStatuses) > 0 {
+				t.Errorf("the claim has %s, resizing %v", s, got.Status.AllocatedResourceStatuses)
+			}
+			resized, err := os.ReadFile(asked)
+			if got := strings.TrimSpace(string(resized)); tc.resize && got != path || !tc.resize && !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("resized %q, %v", got, err)
+			}
+		})
+	}
+}
+
+// testDevice makes a device of the test's own.
+func testDevice(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "disk")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Truncate(file, 16<<20)); err != nil {
 		t.Fatal(err)
 	}
 	device, err := loop.Attach(file, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = device.Close() }()
+	t.Cleanup(func() { _ = device.Close() })
+	return device.Path
+}
+
+// TestLocalDeviceShared has one pod write to a device that another one only reads.
+func TestLocalDeviceShared(t *testing.T) {
+	unshare.Need(t)
+	device := testDevice(t)
 	m := newManager(t, newMemory())
-	writer, err := m.makeLocal(groupPod("1", 1), localVolume(device.Path), false)
+	writer, err := m.makeLocal(groupPod("1", 1), localVolume(device), false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	reader, err := m.makeLocal(groupPod("2", 1), localVolume(device.Path), true)
+	reader, err := m.makeLocal(groupPod("2", 1), localVolume(device), true)
 	if err != nil {
 		t.Fatal(err)
 	}

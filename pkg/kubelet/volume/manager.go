@@ -105,6 +105,8 @@ type prepared struct {
 	managed bool
 	// driven is what a driver made the volume from; nil if none did.
 	driven *csi.Volume
+	// local is what a claim's volume of the node's own was made from; nil for others.
+	local *v1.PersistentVolume
 }
 
 // New makes a Manager. It starts nothing and touches nothing.
@@ -288,7 +290,7 @@ func (m *Manager) refresh(ctx context.Context, uid types.UID) error {
 		case !ready:
 		case hasContent(v):
 			err = m.writeContent(ctx, pod, v, p.path)
-		case p.driven != nil:
+		case p.driven != nil || p.local != nil:
 			err = m.tend(ctx, pod, v, p)
 		}
 		if err != nil {

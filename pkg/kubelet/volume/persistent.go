@@ -49,9 +49,9 @@ func (m *Manager) makeClaim(ctx context.Context, pod *v1.Pod, v *v1.Volume, read
 	if err != nil {
 		return prepared{}, setUpError(pv.Name, err)
 	}
-	if p.driven != nil && toGrow(pvc, pv) {
+	if p.persistent() != nil && toGrow(pvc, pv) {
 		// It grew while no pod had it. That it cannot is no reason not to use it.
-		if err := m.expand(ctx, pod, pvc, *p.driven); err != nil && !inUse(err) {
+		if err := m.expand(ctx, pod, pvc, pv, p); err != nil && !inUse(err) {
 			return prepared{}, setUpError(pv.Name, err)
 		}
 	}
@@ -92,9 +92,6 @@ func (m *Manager) makePersistent(ctx context.Context, pod *v1.Pod, pv *v1.Persis
 		}
 		return makeHostPath(s.HostPath, readOnly)
 	case s.Local != nil:
-		if block {
-			return blockDevice(s.Local.Path, readOnly)
-		}
 		return m.makeLocal(pod, pv, readOnly)
 	case s.NFS != nil:
 		return m.makeNFS(pod, pv.Name, s.NFS, pv.Spec.MountOptions, readOnly || s.NFS.ReadOnly)
