@@ -6,7 +6,6 @@ package attachdetach
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -203,8 +202,6 @@ func (c *Controller) tellFailure(old, a *storagev1.VolumeAttachment) {
 		if w.target.attachment(a.Spec.NodeName) != a.Name {
 			continue
 		}
-		for _, pod := range w.pods {
-			c.Events.Event(pod, v1.EventTypeWarning, "FailedAttachVolume", fmt.Sprintf("AttachVolume.Attach failed for volume %q : %s ", w.volume.Name, e.Message))
-		}
+		c.tellFailed(w, e.Message)
 	}
 }

@@ -18,6 +18,9 @@ import (
 // has it in use.
 const patience = 6 * time.Minute
 
+// attacherPatience is for how long an attacher is waited for before users are told that it says nothing.
+const attacherPatience = 2 * time.Minute
+
 // target is a volume in the words of its driver.
 type target struct{ driver, handle string }
 
@@ -85,11 +88,13 @@ type nodePlan struct {
 	attach, blocked []wanted
 	// failed could not be attached so far; why is in their attachments.
 	failed []wanted
+	// unanswered have been asked for, and no attacher says anything.
+	unanswered []wanted
 	// attached is what the status is to list.
 	attached []v1.UniqueVolumeName
 	// detach are attachments to be deleted once the status says so.
 	detach []*storagev1.VolumeAttachment
-	// waiting are volumes that are not wanted, but in use; again is when to look at them.
+	// waiting are volumes that are not wanted, but in use; again is when to look at the node again.
 	waiting []v1.UniqueVolumeName
 	again   time.Duration
 }
@@ -113,6 +118,13 @@ func planNode(f nodeFacts, now time.Time) nodePlan {
 			p.attached = append(p.attached, name)
 		case a.Status.AttachError != nil:
 			p.failed = append(p.failed, w)
+		case a.DeletionTimestamp == nil:
+			wait := a.CreationTimestamp.Add(attacherPatience).Sub(now)
+			if wait <= 0 {
+				p.unanswered = append(p.unanswered, w)
+				wait = attacherPatience
+			}
+			p.soon(wait)
 		}
 	}
 	for name, a := range f.unwanted(wants) {
@@ -121,9 +133,7 @@ func planNode(f nodeFacts, now time.Time) nodePlan {
 			if a.Status.Attached {
 				p.attached = append(p.attached, name)
 			}
-			if p.again == 0 || wait < p.again {
-				p.again = wait
-			}
+			p.soon(wait)
 			continue
 		}
 		if a.DeletionTimestamp == nil {
@@ -134,6 +144,13 @@ func planNode(f nodeFacts, now time.Time) nodePlan {
 	slices.Sort(p.waiting)
 	slices.SortFunc(p.detach, func(a, b *storagev1.VolumeAttachment) int { return strings.Compare(a.Name, b.Name) })
 	return p
+}
+
+// soon has the node looked at again after a while.
+func (p *nodePlan) soon(wait time.Duration) {
+	if p.again == 0 || wait < p.again {
+		p.again = wait
+	}
 }
 
 // unwanted are the node's attachments that are known to be this controller's, by

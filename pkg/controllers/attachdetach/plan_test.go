@@ -11,6 +11,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/record"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
 func TestPlan(t *testing.T) {
@@ -38,18 +41,24 @@ func TestPlan(t *testing.T) {
 	inUse := []v1.UniqueVolumeName{vol.name()}
 	use := []wanted{{target: vol}}
 	long, short := map[v1.UniqueVolumeName]time.Time{vol.name(): now.Add(-patience)}, map[v1.UniqueVolumeName]time.Time{vol.name(): now.Add(-time.Minute)}
+	asked := func(ago time.Duration) map[string]*storagev1.VolumeAttachment {
+		out := attachment(false, false)
+		out[vol.attachment("n")].CreationTimestamp = metav1.NewTime(now.Add(-ago))
+		return out
+	}
 	refused := attachment(false, false)
 	refused[vol.attachment("n")].Status.AttachError = &storagev1.VolumeError{Message: "no"}
 	tests := map[string]struct {
-		facts                                              nodeFacts
-		attach, blocked, failed, attached, detach, waiting int
-		again                                              time.Duration
+		facts                                                          nodeFacts
+		attach, blocked, failed, unanswered, attached, detach, waiting int
+		again                                                          time.Duration
 	}{
 		"wanted, and could not be attached": {facts: nodeFacts{node: node(), wanted: use, attachments: refused}, failed: 1},
 		"wanted, not there":                 {facts: nodeFacts{node: node(), wanted: use}, attach: 1},
 		"wanted, elsewhere":                 {facts: nodeFacts{node: node(), wanted: []wanted{{target: vol, elsewhere: []string{"m"}}}}, blocked: 1},
 		"wanted by nobody's node":           {facts: nodeFacts{wanted: use}},
-		"wanted, being attached":            {facts: nodeFacts{node: node(), wanted: use, attachments: attachment(false, false)}},
+		"wanted, being attached":            {facts: nodeFacts{node: node(), wanted: use, attachments: asked(time.Minute)}, again: time.Minute},
+		"wanted, and nobody attaches it":    {facts: nodeFacts{node: node(), wanted: use, attachments: asked(attacherPatience)}, unanswered: 1, again: attacherPatience},
 		"wanted, attached":                  {facts: nodeFacts{node: node(), wanted: use, attachments: attachment(true, false)}, attached: 1},
 		"wanted again while it goes":        {facts: nodeFacts{node: node(), wanted: use, attachments: attachment(true, true)}},
 		"not wanted, let go":                {facts: nodeFacts{node: node(), attachments: attachment(true, false)}, detach: 1},
@@ -71,11 +80,26 @@ func TestPlan(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tc.facts.name = "n"
 			p := planNode(tc.facts, now)
-			got := []int{len(p.attach), len(p.blocked), len(p.failed), len(p.attached), len(p.detach), len(p.waiting)}
-			if want := []int{tc.attach, tc.blocked, tc.failed, tc.attached, tc.detach, tc.waiting}; !slices.Equal(got, want) || p.again != tc.again {
-				t.Errorf("attach, blocked, failed, attached, detach, waiting %v, again %v; want %v, %v", got, p.again, want, tc.again)
+			got := []int{len(p.attach), len(p.blocked), len(p.failed), len(p.unanswered), len(p.attached), len(p.detach), len(p.waiting)}
+			if want := []int{tc.attach, tc.blocked, tc.failed, tc.unanswered, tc.attached, tc.detach, tc.waiting}; !slices.Equal(got, want) || p.again != tc.again {
+				t.Errorf("attach, blocked, failed, unanswered, attached, detach, waiting %v, again %v; want %v, %v", got, p.again, want, tc.again)
 			}
 		})
+	}
+}
+
+// TestTellUnanswered: every pod that waits for a volume is told in Kubernetes' words that nobody attaches it.
+func TestTellUnanswered(t *testing.T) {
+	events := record.NewFakeRecorder(2)
+	c := &Controller{Deps: controller.Deps{Events: events}}
+	c.tellUnanswered(wanted{
+		target: target{"d", "h"}, volume: &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}, pods: []*v1.Pod{{}, {}},
+	})
+	for range 2 {
+		const want = `Warning FailedAttachVolume AttachVolume.Attach failed for volume "pv" : timed out waiting for external-attacher of d CSI driver to attach volume h`
+		if got := <-events.Events; got != want {
+			t.Errorf("%q", got)
+		}
 	}
 }
 

@@ -40,10 +40,10 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 		c.tellBlocked(w, name)
 	}
 	for _, w := range p.failed {
-		why := f.attachments[w.target.attachment(name)].Status.AttachError.Message
-		for _, pod := range w.pods {
-			c.Events.Eventf(pod, v1.EventTypeWarning, "FailedAttachVolume", "AttachVolume.Attach failed for volume %q : %s", w.volume.Name, why)
-		}
+		c.tellFailed(w, f.attachments[w.target.attachment(name)].Status.AttachError.Message)
+	}
+	for _, w := range p.unanswered {
+		c.tellUnanswered(w)
 	}
 	if err := c.report(ctx, f, p.attached); err != nil {
 		return errors.Join(append(errs, err)...)
@@ -304,6 +304,18 @@ func (c *Controller) report(ctx context.Context, f nodeFacts, attached []v1.Uniq
 		}
 	}
 	return nil
+}
+
+// tellFailed tells the pods that wait for a volume why it is not attached.
+func (c *Controller) tellFailed(w wanted, why string) {
+	for _, pod := range w.pods {
+		c.Events.Eventf(pod, v1.EventTypeWarning, "FailedAttachVolume", "AttachVolume.Attach failed for volume %q : %s", w.volume.Name, why)
+	}
+}
+
+// tellUnanswered tells the pods that wait for a volume that nobody attaches it.
+func (c *Controller) tellUnanswered(w wanted) {
+	c.tellFailed(w, fmt.Sprintf("timed out waiting for external-attacher of %s CSI driver to attach volume %s", w.target.driver, w.target.handle))
 }
 
 // tellBlocked tells pods that their volume is elsewhere, and who has it.
