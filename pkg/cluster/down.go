@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"keelson.dev/keelson/pkg/loop"
 )
 
 const downPatience = 30 * time.Second
@@ -86,14 +88,8 @@ func removeData(c *Config) error {
 	if !exists(c.dirs().config()) {
 		return fmt.Errorf("%s: %w", c.DataDir, errNotOurs)
 	}
-	nodes, err := filepath.Glob(filepath.Join(c.dirs().nodes(), "*"))
-	if err != nil {
-		return fmt.Errorf("nodes: %w", err)
-	}
-	for _, n := range nodes {
-		if err := freeDisks(nodeDirs{root: n}); err != nil {
-			return err
-		}
+	if err := loop.DetachBelow(c.DataDir); err != nil { // the kernel's, which outlive the nodes
+		return fmt.Errorf("remove data: %w", err)
 	}
 	if err := os.RemoveAll(c.DataDir); err != nil {
 		return fmt.Errorf("remove data: %w", err)

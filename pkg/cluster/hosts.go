@@ -133,26 +133,12 @@ func (s *supervisor) removeNode(name string) error {
 		h.host.end()
 	}
 	delete(s.nodes, name)
-	if err := freeDisks(s.cfg.dirs().node(name)); err != nil {
-		return err
+	// Devices are the kernel's, and outlive a node whose plug was pulled.
+	if err := loop.DetachBelow(s.cfg.dirs().node(name).root); err != nil {
+		return fmt.Errorf("disks of node %s: %w", name, err)
 	}
 	if err := os.RemoveAll(s.cfg.dirs().node(name).root); err != nil {
 		return fmt.Errorf("remove node %s: %w", name, err)
-	}
-	return nil
-}
-
-// freeDisks frees the loop devices of a node's volumes that are used as devices. They are the kernel's, and
-// outlive a node whose plug was pulled.
-func freeDisks(d nodeDirs) error {
-	disks, err := filepath.Glob(d.path("var/lib/kubelet/plugins/*/volumes/*/disk"))
-	if err != nil {
-		return fmt.Errorf("disks of node: %w", err)
-	}
-	for _, disk := range disks {
-		if err := loop.Detach(disk); err != nil {
-			return fmt.Errorf("disks of node: %w", err)
-		}
 	}
 	return nil
 }

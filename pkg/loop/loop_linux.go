@@ -97,6 +97,16 @@ func open(path string) (*Device, error) {
 	if err := unix.Stat(path, &want); err != nil {
 		return nil, fmt.Errorf("file of loop device %s: %w", path, err)
 	}
+	return find(func(f identity) bool { return f == identityOf(&want) })
+}
+
+// identity is what a file is known by, whatever its name.
+type identity struct{ device, inode uint64 }
+
+func identityOf(s *unix.Stat_t) identity { return identity{s.Dev, s.Ino} }
+
+// find returns the first device whose file is what is looked for, or nil.
+func find(match func(identity) bool) (*Device, error) {
 	found, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {
 		return nil, fmt.Errorf("loop devices: %w", err)
@@ -108,7 +118,7 @@ func open(path string) (*Device, error) {
 			continue // it has gone
 		}
 		info, err := unix.IoctlLoopGetStatus64(int(dev.Fd()))
-		if err == nil && info.Inode == want.Ino && info.Device == want.Dev {
+		if err == nil && match(identity{info.Device, info.Inode}) {
 			return &Device{Path: path, file: dev}, nil
 		}
 		_ = dev.Close()
@@ -131,6 +141,35 @@ func Of(path string) (string, error) {
 // Detach frees the device of a file, if it has one. While somebody uses it, it is freed
 // when the last one closes it.
 func Detach(path string) error { return on(path, unix.LOOP_CLR_FD) }
+
+// DetachBelow frees the devices of all files in a directory and in those below it. A device whose file has been
+// removed is nobody's any more: this is to be done before.
+func DetachBelow(dir string) error {
+	used := map[identity]bool{}
+	_, err := find(func(f identity) bool {
+		used[f] = true
+		return false
+	})
+	if err != nil || len(used) == 0 {
+		return err
+	}
+	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		var s unix.Stat_t
+		if err == nil && e.Type().IsRegular() {
+			err = unix.Lstat(path, &s)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // it has gone
+		}
+		if err == nil && used[identityOf(&s)] {
+			err = Detach(path)
+		}
+		if err != nil {
+			err = fmt.Errorf("loop devices below %s: %w", dir, err)
+		}
+		return err
+	})
+}
 
 // Resize has the device of a file, if it has one, see that the file has another size.
 func Resize(path string) error { return on(path, unix.LOOP_SET_CAPACITY) }

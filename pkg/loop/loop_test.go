@@ -90,6 +90,38 @@ func TestTransient(t *testing.T) {
 	}
 }
 
+// TestDetachBelow: the devices of a directory's files go, and no others.
+func TestDetachBelow(t *testing.T) {
+	unshare.Need(t)
+	dir, other := t.TempDir(), image(t)
+	deep := filepath.Join(dir, "a", "b", "disk")
+	if err := os.MkdirAll(filepath.Dir(deep), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(image(t), deep); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(other, filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{deep, other} {
+		t.Cleanup(func() { _ = Detach(path) })
+		_ = attach(t, path, false).Close()
+	}
+	if err := DetachBelow(dir); err != nil {
+		t.Fatal(err)
+	}
+	if dev := of(t, deep); dev != "" {
+		t.Errorf("still has %s", dev)
+	}
+	if of(t, other) == "" {
+		t.Error("another directory's has gone")
+	}
+	if err := DetachBelow(filepath.Join(dir, "none")); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestNoFile: a file that is gone has no device, and cannot get one.
 func TestNoFile(t *testing.T) {
 	if dev := of(t, "/nonexistent"); dev != "" {

@@ -102,6 +102,10 @@ end() {
 		mkdir "$logs/$(basename "$node")" && cp "$node"/var/log/*.log "$logs/$(basename "$node")" || true
 	done
 	bin/ctl cluster down --name "$name"
+	# Devices of volumes that are still there are the kernel's.
+	for disk in "/srv/keelson-$name-csi"/volumes/*/disk; do
+		[[ ! -e $disk ]] || losetup --associated "$disk" --noheadings --output NAME | xargs -r losetup --detach || true
+	done
 	rm -rf "/srv/keelson-$name-csi"
 	rm -rf "$work"
 }

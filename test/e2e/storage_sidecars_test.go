@@ -5,10 +5,13 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	devices "keelson.dev/keelson/pkg/loop"
 )
 
 // sidecarImages are Kubernetes' sidecars, and sidecarFiles is the disk of the driver beside
@@ -112,7 +115,7 @@ func installSidecars(t *testing.T) {
 	if err := os.RemoveAll(sidecarFiles); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(sidecarFiles) })
+	t.Cleanup(func() { _ = errors.Join(devices.DetachBelow(sidecarFiles), os.RemoveAll(sidecarFiles)) })
 	images, err := filepath.Glob(filepath.Join(sidecarImages, "*.tar"))
 	if err != nil || len(images) != 5 {
 		t.Fatalf("images %v, %v", images, err)

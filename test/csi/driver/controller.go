@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/loop"
 )
 
 const (
@@ -141,6 +142,11 @@ func (d *Driver) DeleteVolume(_ context.Context, r *csi.DeleteVolumeRequest) (*c
 		i, err := d.find(volumes, r.GetVolumeId())
 		if err == nil && len(i.Nodes) > 0 {
 			return nil, status.Errorf(codes.FailedPrecondition, "volume %s is attached to %v", i.Name, i.Nodes)
+		}
+		if err == nil && i.Block { // nodes that were not there any more have not unstaged it
+			if err := loop.Detach(d.disk(i)); err != nil {
+				return nil, err
+			}
 		}
 		return &csi.DeleteVolumeResponse{}, d.drop(volumes, r.GetVolumeId())
 	})

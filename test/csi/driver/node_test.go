@@ -4,6 +4,7 @@
 package driver
 
 import (
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -21,16 +22,7 @@ func TestDeviceOfManyNodes(t *testing.T) {
 	unshare.Need(t)
 	root, ctx := t.TempDir(), t.Context()
 	first, second := &Driver{Name: "d", Node: "n1", Root: root}, &Driver{Name: "d", Node: "n2", Root: root}
-	block := &csi.VolumeCapability{
-		AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}},
-		AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY},
-	}
-	if _, err := first.CreateVolume(ctx, &csi.CreateVolumeRequest{
-		Name: "v", CapacityRange: &csi.CapacityRange{RequiredBytes: 1 << 20}, VolumeCapabilities: []*csi.VolumeCapability{block},
-	}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = loop.Detach(filepath.Join(root, volumes, "v", diskName)) })
+	makeBlock(t, first)
 	device := func() string {
 		at, err := loop.Of(filepath.Join(root, volumes, "v", diskName))
 		if err != nil {
@@ -55,5 +47,43 @@ func TestDeviceOfManyNodes(t *testing.T) {
 		if got := device(); got != step.want {
 			t.Errorf("after %s unstaged it: device %q, want %q", step.d.Node, got, step.want)
 		}
+	}
+}
+
+// block is what a volume that is a device is asked for.
+var block = &csi.VolumeCapability{
+	AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}},
+	AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY},
+}
+
+// makeBlock makes the volume v, a device.
+func makeBlock(t *testing.T, d *Driver) {
+	t.Helper()
+	if _, err := d.CreateVolume(t.Context(), &csi.CreateVolumeRequest{
+		Name: "v", CapacityRange: &csi.CapacityRange{RequiredBytes: 1 << 20}, VolumeCapabilities: []*csi.VolumeCapability{block},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = loop.Detach(filepath.Join(d.Root, volumes, "v", diskName)) })
+}
+
+// TestDeviceOfLostNode: a volume that is deleted leaves no device, though the node that staged it is gone.
+func TestDeviceOfLostNode(t *testing.T) {
+	unshare.Need(t)
+	d := &Driver{Name: "d", Node: "n", Root: t.TempDir()}
+	makeBlock(t, d)
+	if _, err := d.NodeStageVolume(t.Context(), &csi.NodeStageVolumeRequest{VolumeId: "v", StagingTargetPath: t.TempDir(), VolumeCapability: block}); err != nil {
+		t.Fatal(err)
+	}
+	kept := filepath.Join(d.Root, "kept") // by this name its device can still be found
+	if err := os.Link(filepath.Join(d.Root, volumes, "v", diskName), kept); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = loop.Detach(kept) })
+	if _, err := d.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: "v"}); err != nil {
+		t.Fatal(err)
+	}
+	if dev, err := loop.Of(kept); err != nil || dev != "" {
+		t.Errorf("device %q, %v", dev, err)
 	}
 }

@@ -1,0 +1,49 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"keelson.dev/keelson/pkg/loop"
+	"keelson.dev/keelson/test/unshare"
+)
+
+func TestMain(m *testing.M) { unshare.Run(m, unshare.Mount) }
+
+// TestRemoveData: no device of a file in the data directory outlives it, whoever made it.
+func TestRemoveData(t *testing.T) {
+	unshare.Need(t)
+	c := &Config{DataDir: filepath.Join(t.TempDir(), "data")}
+	disk := filepath.Join(c.dirs().nodes(), "n1", "tmp", "local-driver", "file")
+	for _, path := range []string{c.dirs().config(), disk} {
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, make([]byte, 1<<20), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept := filepath.Join(filepath.Dir(c.DataDir), "kept") // by this name its device can still be found
+	if err := os.Link(disk, kept); err != nil {
+		t.Fatal(err)
+	}
+	device, err := loop.Attach(disk, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = loop.Detach(kept) })
+	_ = device.Close()
+	if err := removeData(c); err != nil {
+		t.Fatal(err)
+	}
+	if dev, err := loop.Of(kept); err != nil || dev != "" {
+		t.Errorf("device %q, %v", dev, err)
+	}
+	if exists(c.DataDir) {
+		t.Error("the directory is still there")
+	}
+}
