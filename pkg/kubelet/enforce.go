@@ -78,7 +78,7 @@ func (k *Kubelet) cgroupConfig(capacity v1.ResourceList) cgroup.Config {
 	c := k.cfg.Kubelet
 	out := cgroup.Config{
 		Mount: cgroupMount, Root: c.CgroupRoot, Node: k.qos, PidsPerPod: -1, Exclusive: func(pod types.UID) bool { return k.hardware.exclusive(pod, "") },
-		Others: map[string]qos.PodLimits{},
+		Others: map[string]qos.PodLimits{}, Metrics: k.nodeCounts, Clock: k.cfg.Clock,
 	}
 	if c.PodPidsLimit != nil {
 		out.PidsPerPod = *c.PodPidsLimit

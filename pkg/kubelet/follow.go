@@ -72,15 +72,28 @@ func (l *loop) check() error {
 // watch follows the runtime's events; when the stream breaks the runtime is listed anew.
 func (k *Kubelet) watch(ctx context.Context) error {
 	for {
-		err := k.runtime.client.Watch(ctx, k.relistNow, k.pool.Wake)
+		err := k.runtime.client.Watch(ctx, k.opened, k.happened)
 		if ctx.Err() != nil {
 			return nil
 		}
+		k.nodeCounts.Stream(false)
 		k.cfg.Log.Debug("event stream of the runtime ended", "error", err)
 		if !pause(ctx, k.cfg.Clock, startPoll) {
 			return nil
 		}
 	}
+}
+
+// opened is called when the stream of the runtime's events stands.
+func (k *Kubelet) opened() {
+	k.nodeCounts.Stream(true)
+	k.relistNow()
+}
+
+// happened has a pod looked at of which the runtime has told something.
+func (k *Kubelet) happened(pod types.UID, at time.Time) {
+	k.nodeCounts.Event(k.cfg.Clock.Since(at))
+	k.pool.Wake(pod)
 }
 
 // relistNow has the runtime listed without waiting for its turn.
@@ -96,10 +109,14 @@ func (k *Kubelet) relist(ctx context.Context) error {
 	t := k.cfg.Clock.NewTicker(relistPeriod)
 	defer t.Stop()
 	last := map[types.UID]string{}
+	var listed time.Time
 	for {
 		k.loop.turn()
+		begun := k.cfg.Clock.Now()
 		digest, err := k.runtime.client.Digest(ctx)
 		if err == nil {
+			k.nodeCounts.Listed(listed, begun, k.cfg.Clock.Now())
+			listed = begun
 			for uid, word := range digest {
 				if last[uid] != word && !k.changed(ctx, uid) {
 					digest[uid] = "" // again at the next listing

@@ -9,10 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -40,7 +37,6 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/podresources"
 	"keelson.dev/keelson/pkg/kubelet/prober"
 	"keelson.dev/keelson/pkg/kubelet/qos"
-	"keelson.dev/keelson/pkg/kubelet/server"
 	"keelson.dev/keelson/pkg/kubelet/shims"
 	"keelson.dev/keelson/pkg/kubelet/shutdown"
 	"keelson.dev/keelson/pkg/kubelet/static"
@@ -132,6 +128,8 @@ type Kubelet struct {
 	pins       *pins
 	shutdown   *shutdown.Manager
 	counts     *metrics.Pods
+	// nodeCounts are of what keeps the node in order.
+	nodeCounts *metrics.Node
 	starts     starts
 	resizes    resizes
 
@@ -152,7 +150,7 @@ func New(cfg Config) (*Kubelet, error) {
 		return nil, err
 	}
 	k := &Kubelet{cfg: cfg, events: newEvents(cfg), loop: &loop{clock: cfg.Clock}, listAgain: make(chan struct{}, 1), pins: newPins(),
-		namespaces: network.NewNamespaces(network.NamespacesDir, "/proc", cfg.Clock), shims: shims.New("/proc", cfg.Clock), counts: metrics.NewPods(cfg.Metrics), starts: newStarts(cfg.Metrics), resizes: newResizes(cfg.Metrics), probeMetrics: prometheus.NewRegistry(), begun: cfg.Clock.Now()}
+		namespaces: network.NewNamespaces(network.NamespacesDir, "/proc", cfg.Clock), shims: shims.New("/proc", cfg.Clock), counts: metrics.NewPods(cfg.Metrics), nodeCounts: metrics.NewNode(cfg.Metrics), starts: newStarts(cfg.Metrics), resizes: newResizes(cfg.Metrics), probeMetrics: prometheus.NewRegistry(), begun: cfg.Clock.Now()}
 	if k.machine, err = node.ReadMachine(cfg.RootDir); err != nil {
 		return nil, fmt.Errorf("look at the machine: %w", err)
 	}
@@ -177,7 +175,9 @@ func New(cfg Config) (*Kubelet, error) {
 	k.objects = objects.New(objects.Config{Client: cfg.Client, Clock: cfg.Clock, Log: cfg.Log})
 	k.status = status.NewManager(status.Config{Client: cfg.Client, Clock: cfg.Clock, Log: cfg.Log, Metrics: k.counts, Mirror: k.mirror, Gone: k.gone})
 	k.handler = &prober.Handler{Exec: k.runtime.exec, Clock: cfg.Clock}
+	storage := metrics.NewStorage(cfg.Metrics)
 	k.drivers, err = csi.New(csi.Config{
+		Metrics: storage,
 		RootDir: cfg.RootDir, NodeName: cfg.NodeName, Client: cfg.Client, Token: k.objects.ServiceAccountToken,
 		Changed: func() { k.node.Poke() }, UpdatePeriod: k.sources.updatePeriod, Attaches: k.sources.attaches, Clock: cfg.Clock, Log: cfg.Log,
 	})
@@ -205,11 +205,12 @@ func New(cfg Config) (*Kubelet, error) {
 	cfg.Metrics.MustRegister(&waitingResizes{k.Pods})
 	k.volumes = volume.New(volume.Config{
 		RootDir: cfg.RootDir, NodeName: cfg.NodeName, Client: cfg.Client, Objects: k.objects, Drivers: k.drivers, Allocatable: k.allocatable,
-		NodeLabels: k.node.Labels, Clock: cfg.Clock, Log: cfg.Log,
+		NodeLabels: k.node.Labels, Metrics: storage, Clock: cfg.Clock, Log: cfg.Log,
 		Event: func(pod *v1.Pod, eventType, reason, message string) {
 			k.events.pod(pod, "", eventType, reason, message)
 		},
 	})
+	cfg.Metrics.MustRegister(&metrics.Volumes{Claims: k.volumes.ClaimStats, Counts: k.volumes.Counts})
 	return k, nil
 }
 
@@ -402,7 +403,7 @@ func (k *Kubelet) workerConfig() worker.Config {
 	return worker.Config{
 		Clock: k.cfg.Clock, Log: k.cfg.Log, Runtime: k.runtime.client, Volumes: k.volumes, Objects: k.objects, Cgroups: classes{k.cgroups, k}, Devices: k.hardware, Released: k.hardware.release, UserNamespace: k.userNamespace, Pinned: k.hardware.pinned, Exclusive: k.hardware.exclusive,
 		Images: images.New(images.Config{
-			Runtime: k.runtime.client, Secrets: k.objects, Records: k.records, Plugins: k.providers, Clock: k.cfg.Clock, Event: k.events.pod,
+			Runtime: k.runtime.client, Secrets: k.objects, Records: k.records, Plugins: k.providers, Metrics: k.nodeCounts, Clock: k.cfg.Clock, Event: k.events.pod,
 			Parallel: parallelPulls(c), Allow: pullRate(c),
 		}),
 		Status: k.status, Handler: k.handler, ProbeMetrics: k.probeMetrics, Tracer: k.tracer(), Event: k.events.pod, Asked: k.resizes.asked, Resized: k.resizes.took, Started: k.starts.observe, Metrics: k.counts, Listening: k.runtime.listening, Allocation: k.allocation, Left: k.left, Ready: k.runtime.networkReady,
@@ -448,49 +449,4 @@ func deref(s *string) string {
 		return ""
 	}
 	return *s
-}
-
-func (k *Kubelet) server() (*server.Server, error) {
-	c := k.cfg.Kubelet
-	containers := prometheus.NewRegistry()
-	containers.MustRegister(k.series())
-	return server.New(server.Config{
-		Containers: containers,
-		Address:    net.JoinHostPort(c.Address, strconv.Itoa(int(c.Port))), Kubelet: c, NodeName: k.cfg.NodeName, CertDir: k.cfg.CertDir,
-		NodeAddresses: append([]string{k.cfg.Hostname}, k.cfg.NodeIPs...), Client: k.cfg.Client,
-		Pods: k, Runtime: &streams{k}, Stats: &usage{k}, Drivers: k.drivers.Bridge,
-		Health: map[string]func(*http.Request) error{
-			"ping":     func(*http.Request) error { return nil },
-			"syncloop": func(*http.Request) error { return k.loop.check() },
-		},
-		Metrics: k.cfg.Metrics, ProbeMetrics: k.probeMetrics, Register: k.cfg.Metrics,
-		LogDir: logDir, Clock: k.cfg.Clock, Log: k.cfg.Log, GetCertificate: k.cfg.GetCertificate, Tracing: k.cfg.Tracing,
-	})
-}
-
-const (
-	readHeaderTimeout = 10 * time.Second
-	shutdownTimeout   = 2 * time.Second
-)
-
-// health serves /healthz on a port of its own, as Kubernetes does.
-func (k *Kubelet) health(ctx context.Context, h http.Handler) error {
-	c := k.cfg.Kubelet
-	if c.HealthzPort == nil || *c.HealthzPort == 0 {
-		return nil
-	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(c.HealthzBindAddress, strconv.Itoa(int(*c.HealthzPort))))
-	if err != nil {
-		return fmt.Errorf("listen for health checks: %w", err)
-	}
-	s := &http.Server{Handler: h, ReadHeaderTimeout: readHeaderTimeout}
-	defer context.AfterFunc(ctx, func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
-		defer cancel()
-		_ = s.Shutdown(ctx) // what is open then is cut when the process ends
-	})()
-	if err := s.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve health checks: %w", err)
-	}
-	return nil
 }

@@ -60,7 +60,7 @@ func (k *Kubelet) upkeep() error {
 		Clock: k.cfg.Clock, Log: k.cfg.Log, Thresholds: thresholds,
 		Hold: c.EvictionPressureTransitionPeriod.Duration, MaxGrace: int64(c.EvictionMaxPodGracePeriod),
 		Observe: k.observe, Reclaim: k.collector.RemoveUnused, Pods: k.livePods, Usage: (&usage{k}).one,
-		Evict: k.evict, Event: k.events.node, Changed: func() { k.node.Poke() },
+		Evict: k.evict, Event: k.events.node, Changed: func() { k.node.Poke() }, Metrics: k.nodeCounts,
 	})
 	return nil
 }

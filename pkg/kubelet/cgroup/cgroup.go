@@ -27,6 +27,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/kubelet/metrics"
 	"keelson.dev/keelson/pkg/kubelet/qos"
 )
 
@@ -47,6 +49,9 @@ type Config struct {
 	Exclusive func(pod types.UID) bool
 	// Pods are the limits of all pods together; nil: there are none.
 	Pods *qos.PodLimits
+	// Metrics tell how long operations on the cgroups of pods take, by Clock; nil: nobody does.
+	Metrics *metrics.Node
+	Clock   clock.Clock
 	// Others are cgroups of the system that have limits, by their names.
 	Others map[string]qos.PodLimits
 }
@@ -128,6 +133,15 @@ func (m *Manager) put(path string, l qos.PodLimits) error {
 	return m.apply(path, l)
 }
 
+// timed begins an operation; the result ends it.
+func (m *Manager) timed(operation string) (done func()) {
+	if m.cfg.Metrics == nil {
+		return func() {}
+	}
+	begun := m.cfg.Clock.Now()
+	return func() { m.cfg.Metrics.Cgroup(operation, m.cfg.Clock.Since(begun)) }
+}
+
 // Parent returns the cgroup of a pod as the runtime wants it named.
 func (m *Manager) Parent(pod *v1.Pod) string {
 	path := m.Group(pod)
@@ -139,6 +153,11 @@ func (m *Manager) Parent(pod *v1.Pod) string {
 
 // Ensure makes the pod's cgroup with its limits.
 func (m *Manager) Ensure(pod *v1.Pod) error {
+	operation := metrics.CgroupCreate
+	if m.exists(m.Group(pod)) {
+		operation = metrics.CgroupUpdate
+	}
+	defer m.timed(operation)()
 	l := m.limits(pod)
 	l.Pids = m.cfg.PidsPerPod
 	return m.put(m.Group(pod), l)
@@ -152,6 +171,7 @@ func (m *Manager) limits(pod *v1.Pod) qos.PodLimits {
 
 // Widen gives the pod's cgroup the larger of each limit of two versions of the pod.
 func (m *Manager) Widen(before, after *v1.Pod) error {
+	defer m.timed(metrics.CgroupUpdate)()
 	return m.change(m.Group(after), qos.Larger(m.limits(before), m.limits(after)))
 }
 
@@ -167,6 +187,7 @@ func (m *Manager) change(path string, l qos.PodLimits) error {
 
 // Remove removes the pod's cgroup in every class, bottom-up, killing what is still in it.
 func (m *Manager) Remove(ctx context.Context, pod types.UID) error {
+	defer m.timed(metrics.CgroupDestroy)()
 	var errs []error
 	for _, class := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
 		path := m.podPath(class, pod)

@@ -10,12 +10,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/kubelet/cgroup"
+	"keelson.dev/keelson/pkg/kubelet/metrics"
+	"keelson.dev/keelson/pkg/kubelet/metrics/metricstest"
 	"keelson.dev/keelson/pkg/kubelet/qos"
 )
 
@@ -107,6 +111,28 @@ func steps(t *testing.T, m *cgroup.Manager, read func() string, before, after *v
 	if got := read(); got != last {
 		t.Errorf("at last %q, want %q", got, last)
 	}
+}
+
+func TestOperationsAreCounted(t *testing.T) {
+	r, mount := prometheus.NewRegistry(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(mount, "cgroup.controllers"), []byte("cpu memory"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m, err := cgroup.New(cgroup.Config{Mount: mount, Root: "/keelson", Node: qos.Node{Unified: true}, Metrics: metrics.NewNode(r), Clock: clock.Real()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	small, large := podOf("100m", "1Mi"), podOf("200m", "2Mi")
+	for _, err := range []error{m.Ensure(small), m.Widen(small, large), m.Ensure(large)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = m.Remove(t.Context(), small.UID) // these are not the kernel's files, which go by themselves
+	series := func(operation string) string {
+		return `kubelet_cgroup_manager_duration_seconds_count{operation_type="` + operation + `"}`
+	}
+	metricstest.Want(t, metricstest.Scrape(t, r), map[string]float64{series("create"): 1, series("update"): 2, series("destroy"): 1})
 }
 
 // TestExclusive: a pod with CPUs of its own is not held up on them.

@@ -9,6 +9,7 @@ import (
 	"hash/fnv"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -48,9 +49,9 @@ func (c *Client) Digest(ctx context.Context) (map[types.UID]string, error) {
 	return digest, nil
 }
 
-// Watch calls changed with the pod of every event of the runtime, until ctx ends or the stream breaks.
+// Watch calls changed with the pod and the time of every event of the runtime, until ctx ends or the stream breaks.
 // opened is called once the stream stands: what happened before has to be listed.
-func (c *Client) Watch(ctx context.Context, opened func(), changed func(types.UID)) error {
+func (c *Client) Watch(ctx context.Context, opened func(), changed func(pod types.UID, at time.Time)) error {
 	stream, err := c.Runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
 	if err != nil {
 		return fmt.Errorf("container events: %w", err)
@@ -62,7 +63,7 @@ func (c *Client) Watch(ctx context.Context, opened func(), changed func(types.UI
 			return fmt.Errorf("container events: %w", err)
 		}
 		if uid := e.GetPodSandboxStatus().GetMetadata().GetUid(); uid != "" {
-			changed(types.UID(uid))
+			changed(types.UID(uid), time.Unix(0, e.GetCreatedAt()))
 		}
 	}
 }

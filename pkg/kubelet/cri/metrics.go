@@ -58,6 +58,9 @@ func (m *Metrics) measure(ctx context.Context, method string, req, reply any, cc
 // operation is Kubernetes' name of a call: /runtime.v1.RuntimeService/RunPodSandbox is run_podsandbox.
 func operation(method string) string {
 	method = strings.Replace(method[strings.LastIndex(method, "/")+1:], "PodSandbox", "Podsandbox", 1)
+	if method == "UpdateContainerResources" {
+		return "update_container" // as Kubernetes has always called it
+	}
 	var out strings.Builder
 	for i, c := range method {
 		if c >= 'A' && c <= 'Z' {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/kubelet/metrics"
 )
 
 // sweepPeriod is how often it is tried again to undo what nobody uses.
@@ -38,8 +39,10 @@ type Config struct {
 	// never), and Attaches tells whether its volumes are attached, as its CSIDriver says. When that changes, Look is called.
 	UpdatePeriod func(driver string) time.Duration
 	Attaches     func(driver string) bool
-	Clock        clock.Clock
-	Log          *slog.Logger
+	// Metrics count what drivers are asked; nil: nobody counts.
+	Metrics *metrics.Storage
+	Clock   clock.Clock
+	Log     *slog.Logger
 }
 
 // Manager has drivers make the volumes of the node's pods. It is safe for concurrent use.
@@ -76,6 +79,9 @@ func (v *volume) idle() bool { return len(v.users) == 0 && v.wanted == 0 }
 
 // New makes a Manager with what the disk remembers. It starts nothing.
 func New(cfg Config) (*Manager, error) {
+	if cfg.Metrics == nil {
+		cfg.Metrics = metrics.NewStorage(nil)
+	}
 	m := &Manager{
 		cfg: cfg, wake: make(chan struct{}, 1), drivers: map[string]*driver{}, gone: map[string]bool{}, volumes: map[id]*volume{},
 	}

@@ -21,6 +21,7 @@ import (
 
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/moby/sys/mountinfo"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -34,6 +35,8 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
+	"keelson.dev/keelson/pkg/kubelet/metrics"
+	"keelson.dev/keelson/pkg/kubelet/metrics/metricstest"
 	"keelson.dev/keelson/pkg/kubelet/plugins"
 	testdriver "keelson.dev/keelson/test/csi/driver"
 	"keelson.dev/keelson/test/unshare"
@@ -63,6 +66,8 @@ type bench struct {
 	refuse map[string]codes.Code
 	// loose tells that the driver's volumes are not attached to nodes.
 	loose atomic.Bool
+	// metrics count what kubelets ask; nil: nobody counts.
+	metrics *metrics.Storage
 }
 
 func newBench(t *testing.T, client kubernetes.Interface) *bench {
@@ -118,6 +123,7 @@ func (b *bench) kubelet() *Manager {
 func (b *bench) kubeletOf(period func(string) time.Duration) *Manager {
 	b.t.Helper()
 	m, err := New(Config{
+		Metrics: b.metrics,
 		RootDir: b.root, NodeName: "n", Client: b.client, Changed: func() {}, UpdatePeriod: period, Attaches: func(string) bool { return !b.loose.Load() }, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -245,6 +251,29 @@ func killed(t *testing.T, client kubernetes.Interface, mode v1.PersistentVolumeM
 			t.Errorf("the data: %q, %v", got, err)
 		}
 	}
+}
+
+func TestCallsAreCounted(t *testing.T) {
+	b, r := newBench(t, cluster(t, false)), prometheus.NewRegistry()
+	b.metrics = metrics.NewStorage(r)
+	b.refuse = map[string]codes.Code{"NodePublishVolume": codes.Internal}
+	m, v := b.kubelet(), b.volume("v", v1.PersistentVolumeFilesystem)
+	if _, err := m.Mount(t.Context(), pod("a"), v); err == nil {
+		t.Fatal("mounted by a driver that does not")
+	}
+	b.mu.Lock()
+	b.refuse = nil
+	b.mu.Unlock()
+	if err := m.Teardown(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	call := func(method, code string) string {
+		return `csi_operations_seconds_count{driver_name="d",grpc_status_code="` + code + `",method_name="/csi.v1.Node/` + method + `",migrated="false"}`
+	}
+	metricstest.Want(t, metricstest.Scrape(t, r), map[string]float64{
+		call("NodeStageVolume", "OK"): 1, call("NodePublishVolume", "Internal"): 1, call("NodePublishVolume", "OK"): -1, call("NodeUnpublishVolume", "OK"): 1,
+		`storage_operation_duration_seconds_count{migrated="false",operation_name="unmount_device",status="success",volume_plugin="kubernetes.io/csi:d"}`: 1,
+	})
 }
 
 // TestOnePod: a volume that one pod may have another one gets when the first is away, whichever kubelet is asked.

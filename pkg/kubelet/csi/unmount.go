@@ -12,6 +12,8 @@ import (
 
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
 	"k8s.io/apimachinery/pkg/types"
+
+	"keelson.dev/keelson/pkg/kubelet/metrics"
 )
 
 // Teardown has all volumes of a pod taken away, whether or not this process made
@@ -110,12 +112,15 @@ func (m *Manager) unstage(ctx context.Context, v *volume) error {
 	if err != nil {
 		return err
 	}
+	begun := m.cfg.Clock.Now()
 	if able.stages() {
-		if _, err := d.node.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: v.id.handle, StagingTargetPath: staged.path}); err != nil {
-			return err
-		}
+		_, err = d.node.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: v.id.handle, StagingTargetPath: staged.path})
 	}
-	return m.forgetStage(v, staged)
+	if err == nil {
+		err = m.forgetStage(v, staged)
+	}
+	m.cfg.Metrics.Operation("kubernetes.io/csi:"+d.name, metrics.UnmountDevice, m.cfg.Clock.Since(begun), err)
+	return err
 }
 
 // forgetStage removes the record of where a volume was staged.

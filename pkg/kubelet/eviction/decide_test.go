@@ -230,8 +230,9 @@ func TestOverLimit(t *testing.T) {
 		"not measured":  {storage, statsapi.PodStats{}, ""},
 		"not its limit": {podOf("p", 0, ""), statsapi.PodStats{Containers: []statsapi.ContainerStats{logs}}, ""},
 	} {
-		if got := overLimit(c.pod, &c.s); got != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
+		signals := map[string]Signal{"volume": emptyDirLimit, "pod": podLimit, "container": containerLimit}
+		if got, signal := overLimit(c.pod, &c.s); got != c.want || signal != signals[name] {
+			t.Errorf("%s: %q for %q, want %q", name, got, signal, c.want)
 		}
 		if Limited(c.pod) != (name != "not its limit") {
 			t.Errorf("%s: limited %t", name, Limited(c.pod))

@@ -17,6 +17,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/kubelet/metrics"
 )
 
 const (
@@ -38,6 +39,8 @@ type Eviction struct {
 	Grace int64
 	// Disruption tells that it goes for the node's sake, not for a limit of its own.
 	Disruption bool
+	// Signal is what of the node ran short, or the limit.
+	Signal Signal
 }
 
 // Config is what a Manager needs.
@@ -63,6 +66,8 @@ type Config struct {
 	Event func(reason, message string)
 	// Changed is called when a pressure condition came or went.
 	Changed func()
+	// Metrics count evictions; nil: nobody counts.
+	Metrics *metrics.Node
 }
 
 // Manager looks after a node. It is safe for concurrent use.
@@ -79,6 +84,9 @@ type Manager struct {
 
 // New makes a Manager.
 func New(cfg Config) *Manager {
+	if cfg.Metrics == nil {
+		cfg.Metrics = metrics.NewNode(nil)
+	}
 	return &Manager{cfg: cfg, state: state{seen: map[v1.NodeConditionType]time.Time{}}, holds: map[v1.NodeConditionType]bool{}}
 }
 
@@ -132,6 +140,7 @@ func (m *Manager) Look(ctx context.Context) {
 	if m.leaving(pods) || m.limits(ctx, pods) || len(m.cfg.Thresholds) == 0 {
 		return
 	}
+	measured := m.cfg.Clock.Now()
 	o, due := m.measure(ctx)
 	if len(due) == 0 {
 		return
@@ -144,12 +153,17 @@ func (m *Manager) Look(ctx context.Context) {
 		if err := m.cfg.Reclaim(ctx); err != nil {
 			m.cfg.Log.Warn("unused disk is not given back", "error", err)
 		}
+		measured = m.cfg.Clock.Now()
 		if o, due = m.measure(ctx); len(due) == 0 {
 			return
 		}
 		t = &m.cfg.Thresholds[due[0]]
 	}
-	m.evictOne(ctx, pods, t, o[t.Signal])
+	if m.evictOne(ctx, pods, t, o[t.Signal]) {
+		for _, i := range due {
+			m.cfg.Metrics.StatsAge(string(m.cfg.Thresholds[i].Signal), m.cfg.Clock.Since(measured))
+		}
+	}
 }
 
 // leaving tells whether the pod that was ended last still takes up what it had.
@@ -193,15 +207,16 @@ func (m *Manager) limits(ctx context.Context, pods []*v1.Pod) bool {
 		if err != nil || s == nil {
 			continue // it may not have started, or be gone
 		}
-		if why := overLimit(pod, s); why != "" {
-			m.evict(Eviction{Pod: pod, Message: why, Grace: atOnce})
+		if why, signal := overLimit(pod, s); why != "" {
+			m.evict(Eviction{Pod: pod, Message: why, Grace: atOnce, Signal: signal})
 			any = true
 		}
 	}
 	return any
 }
 
-func (m *Manager) evictOne(ctx context.Context, pods []*v1.Pod, t *Threshold, a Amount) {
+// evictOne ends the pod that is to go first, and tells whether there is one.
+func (m *Manager) evictOne(ctx context.Context, pods []*v1.Pod, t *Threshold, a Amount) bool {
 	var list []Candidate
 	for _, pod := range pods {
 		if Critical(pod) {
@@ -216,7 +231,7 @@ func (m *Manager) evictOne(ctx context.Context, pods []*v1.Pod, t *Threshold, a 
 	}
 	if len(list) == 0 {
 		m.cfg.Log.Warn("node is short of a resource, and there is no pod to end", "signal", t.Signal)
-		return
+		return false
 	}
 	rank(list, resourceOf(t.Signal))
 	grace := int64(atOnce)
@@ -226,10 +241,12 @@ func (m *Manager) evictOne(ctx context.Context, pods []*v1.Pod, t *Threshold, a 
 			grace = min(grace, *own)
 		}
 	}
-	m.evict(Eviction{Pod: list[0].Pod, Message: message(list[0], t, a), Grace: grace, Disruption: true})
+	m.evict(Eviction{Pod: list[0].Pod, Message: message(list[0], t, a), Grace: grace, Disruption: true, Signal: t.Signal})
+	return true
 }
 
 func (m *Manager) evict(e Eviction) {
 	m.evicted, m.since = e.Pod.UID, m.cfg.Clock.Now()
+	m.cfg.Metrics.Evicted(string(e.Signal))
 	m.cfg.Evict(e)
 }

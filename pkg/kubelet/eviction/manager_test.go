@@ -10,11 +10,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 	testclock "k8s.io/utils/clock/testing"
+
+	"keelson.dev/keelson/pkg/kubelet/metrics"
+	"keelson.dev/keelson/pkg/kubelet/metrics/metricstest"
 )
 
 // machine is a node for a Manager.
@@ -25,6 +29,7 @@ type machine struct {
 	reclaim   func()
 	evictions []Eviction
 	changes   int
+	metrics   *metrics.Node
 	events    []string
 }
 
@@ -37,7 +42,7 @@ func (m *machine) manager(c *testclock.FakeClock, thresholds ...Threshold) *Mana
 		Usage:   func(_ context.Context, pod *v1.Pod) (*statsapi.PodStats, error) { return m.usage[pod.UID], nil },
 		Evict:   func(e Eviction) { m.evictions = append(m.evictions, e) },
 		Event:   func(reason, message string) { m.events = append(m.events, reason+": "+message) },
-		Changed: func() { m.changes++ },
+		Changed: func() { m.changes++ }, Metrics: m.metrics,
 	})
 }
 
@@ -143,6 +148,25 @@ func TestManagerKeepsPodsToTheirLimits(t *testing.T) {
 	if !slices.Equal(m.evicted(), []string{"a", "b"}) || m.evictions[0].Disruption {
 		t.Errorf("ended %+v", m.evictions)
 	}
+}
+
+// TestEvictionsAreCounted: by the signal that was acted upon, or the limit; how old measurements are of all that were crossed.
+func TestEvictionsAreCounted(t *testing.T) {
+	r := prometheus.NewRegistry()
+	c := testclock.NewFakeClock(time.Unix(0, 0))
+	m := &machine{usage: map[types.UID]*statsapi.PodStats{}, o: Observation{MemoryAvailable: {50, 1000}, PIDAvailable: {1, 100}}, metrics: metrics.NewNode(r)}
+	m.add("p", 0, 1)
+	m.manager(c, Threshold{Signal: MemoryAvailable, Value: resource.MustParse("100")}, Threshold{Signal: PIDAvailable, Value: resource.MustParse("2")}).Look(t.Context())
+	limit, used := resource.MustParse("10"), uint64(11)
+	p := m.add("q", 0, 1)
+	p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &limit}}}}
+	m.usage[p.UID].VolumeStats = []statsapi.VolumeStats{{Name: "v", FsStats: statsapi.FsStats{UsedBytes: &used}}}
+	m.manager(c).Look(t.Context())
+	metricstest.Want(t, metricstest.Scrape(t, r), map[string]float64{
+		`kubelet_evictions{eviction_signal="memory.available"}`: 1, `kubelet_evictions{eviction_signal="pid.available"}`: -1,
+		`kubelet_evictions{eviction_signal="emptydirfs.limit"}`:                        1,
+		`kubelet_eviction_stats_age_seconds_count{eviction_signal="memory.available"}`: 1, `kubelet_eviction_stats_age_seconds_count{eviction_signal="pid.available"}`: 1,
+	})
 }
 
 func TestRefuses(t *testing.T) {

@@ -96,15 +96,15 @@ func Limited(pod *v1.Pod) bool {
 		})
 }
 
-// overLimit returns why a pod must go for the storage that it uses, or "".
-func overLimit(pod *v1.Pod, s *statsapi.PodStats) string {
+// overLimit returns why a pod must go for the storage that it uses, or "", and the limit that it keeps not to.
+func overLimit(pod *v1.Pod, s *statsapi.PodStats) (string, Signal) {
 	if over := volume.OverLimit(pod, s.VolumeStats); len(over) > 0 {
-		return over[0]
+		return over[0], emptyDirLimit
 	}
 	limit, limited := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})[v1.ResourceEphemeralStorage]
 	if e := s.EphemeralStorage; limited && e != nil {
 		if used, known := value(e.UsedBytes); known && used > limit.Value() {
-			return fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String())
+			return fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String()), podLimit
 		}
 	}
 	for i := range s.Containers {
@@ -114,8 +114,8 @@ func overLimit(pod *v1.Pod, s *statsapi.PodStats) string {
 			continue
 		}
 		if limit := pod.Spec.Containers[j].Resources.Limits.StorageEphemeral(); !limit.IsZero() && stored(c) > limit.Value() {
-			return fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, limit.String())
+			return fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, limit.String()), containerLimit
 		}
 	}
-	return ""
+	return "", ""
 }

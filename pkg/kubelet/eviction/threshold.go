@@ -29,6 +29,11 @@ const (
 	PIDAvailable      Signal = "pid.available"
 	// AllocatableMemory is what is left of the memory that pods may have together.
 	AllocatableMemory Signal = "allocatableMemory.available"
+
+	// Limits of pods, for which there are no thresholds.
+	emptyDirLimit  Signal = "emptydirfs.limit"
+	podLimit       Signal = "ephemeralpodfs.limit"
+	containerLimit Signal = "ephemeralcontainerfs.limit"
 )
 
 // Resources that are not of the API, as messages name them.

@@ -18,6 +18,7 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/kubelet/cri"
+	"keelson.dev/keelson/pkg/kubelet/metrics"
 	"keelson.dev/keelson/pkg/kubelet/restart"
 )
 
@@ -68,6 +69,8 @@ type Config struct {
 	}
 	// Plugins give logins beside the pods' secrets; nil if there are none.
 	Plugins *Plugins
+	// Metrics tell how long pulls take; nil: nobody does.
+	Metrics *metrics.Node
 	Clock   clock.Clock
 	// Event records an event on a container of the pod.
 	Event func(pod *v1.Pod, container, eventType, reason, message string)
@@ -99,6 +102,9 @@ type state struct {
 
 // New makes a Puller.
 func New(cfg Config) *Puller {
+	if cfg.Metrics == nil {
+		cfg.Metrics = metrics.NewNode(nil)
+	}
 	p := &Puller{cfg: cfg, states: map[string]*state{}, pulls: map[string]*pull{}}
 	if cfg.Parallel > 0 {
 		p.slots = make(chan struct{}, cfg.Parallel)
@@ -171,6 +177,7 @@ func (p *Puller) pull(ctx context.Context, pod *v1.Pod, c *v1.Container, spec *r
 	}
 	took := p.cfg.Clock.Since(begun)
 	p.forget(pod, c.Image)
+	p.cfg.Metrics.Pulled(image.GetSize(), took+waited)
 	p.event(pod, c, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
 		c.Image, took.Truncate(time.Millisecond), (took+waited).Truncate(time.Millisecond), image.GetSize()))
 	return image, nil

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
@@ -22,6 +23,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/kubelet/metrics"
+	"keelson.dev/keelson/pkg/kubelet/metrics/metricstest"
 )
 
 // registry is a runtime that pulls for a second, or fails.
@@ -107,6 +110,24 @@ func TestParallelPulls(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestPullsAreTimed: with the wait for their turn, and only those that brought an image.
+func TestPullsAreTimed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, e, m := &registry{here: map[string]bool{}}, &told{}, prometheus.NewRegistry()
+		p := New(Config{Runtime: r, Secrets: r, Clock: clock.Real(), Event: e.event, Parallel: 1, Metrics: metrics.NewNode(m)})
+		var wg sync.WaitGroup
+		for i := range 2 {
+			wg.Go(func() { _, _ = p.get(t.Context(), "u", fmt.Sprint("img:", i)) })
+		}
+		wg.Wait()
+		r.fails = errors.New("no")
+		_, _ = p.get(t.Context(), "u", "img:2")
+		metricstest.Want(t, metricstest.Scrape(t, m), map[string]float64{
+			`kubelet_image_pull_duration_seconds_count{image_size_in_bytes="0-10MB"}`: 2, `kubelet_image_pull_duration_seconds_sum{image_size_in_bytes="0-10MB"}`: 3,
+		})
+	})
 }
 
 // TestWaitingForATurnEnds with the pod that waits.

@@ -20,6 +20,9 @@ const (
 	pluginLocal       = "kubernetes.io/local-volume"
 	pluginNFS         = "kubernetes.io/nfs"
 	pluginCSI         = "kubernetes.io/csi"
+	pluginHostPath    = "kubernetes.io/host-path"
+	pluginImage       = "kubernetes.io/image"
+	pluginNone        = "N/A" // in metrics, where it is not known
 )
 
 // localPlugins have nothing but the pod's own content, which goes with the pod.
@@ -27,6 +30,17 @@ var localPlugins = [...]string{pluginEmptyDir, pluginConfigMap, pluginSecret, pl
 
 // make makes one volume, or finds that it is made.
 func (m *Manager) make(ctx context.Context, pod *v1.Pod, v *v1.Volume) (prepared, error) {
+	switch s := &v.VolumeSource; {
+	case s.PersistentVolumeClaim != nil:
+		return m.makeClaim(ctx, pod, v, s.PersistentVolumeClaim.ReadOnly)
+	case s.Ephemeral != nil:
+		return m.makeClaim(ctx, pod, v, false)
+	}
+	return m.mount(pluginOf(&v.VolumeSource), false, func() (prepared, error) { return m.makeUnclaimed(ctx, pod, v) })
+}
+
+// makeUnclaimed makes a volume that the pod alone tells of.
+func (m *Manager) makeUnclaimed(ctx context.Context, pod *v1.Pod, v *v1.Volume) (prepared, error) {
 	switch s := &v.VolumeSource; {
 	case s.EmptyDir != nil:
 		return m.makeEmptyDir(pod, v.Name, s.EmptyDir)
@@ -38,12 +52,8 @@ func (m *Manager) make(ctx context.Context, pod *v1.Pod, v *v1.Volume) (prepared
 		return prepared{readOnly: true}, nil
 	case s.NFS != nil:
 		return m.makeNFS(pod, v.Name, s.NFS, nil, s.NFS.ReadOnly)
-	case s.PersistentVolumeClaim != nil:
-		return m.makeClaim(ctx, pod, v, s.PersistentVolumeClaim.ReadOnly)
 	case s.CSI != nil:
 		return m.makeInline(ctx, pod, v.Name, s.CSI)
-	case s.Ephemeral != nil:
-		return m.makeClaim(ctx, pod, v, false)
 	case s.GitRepo != nil:
 		return prepared{}, errors.New("git-repo volume plugin has been disabled")
 	}

@@ -22,9 +22,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/workqueue"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/kubelet/csi"
+	"keelson.dev/keelson/pkg/kubelet/metrics"
 	"keelson.dev/keelson/pkg/kubelet/objects"
 )
 
@@ -67,6 +69,8 @@ type Config struct {
 	NodeLabels func() map[string]string
 	Clock      clock.Clock
 	Log        *slog.Logger
+	// Metrics count operations; nil: nobody counts.
+	Metrics *metrics.Storage
 	// Event records an event on a pod; it may be nil.
 	Event func(pod *v1.Pod, eventType, reason, message string)
 }
@@ -76,8 +80,9 @@ type Manager struct {
 	cfg   Config
 	queue workqueue.TypedRateLimitingInterface[types.UID]
 
-	mu   sync.Mutex
-	pods map[types.UID]*podVolumes
+	mu       sync.Mutex
+	pods     map[types.UID]*podVolumes
+	measured map[statsapi.PVCReference]bool // claims whose volumes are being measured
 }
 
 // podVolumes are the volumes of one pod as this process knows them.
@@ -86,11 +91,15 @@ type podVolumes struct {
 	// Update never waits for volumes that are being made.
 	pod atomic.Pointer[v1.Pod]
 
+	shown atomic.Pointer[map[string]prepared] // ready, for those who do not wait for the lock
+
 	mu    sync.Mutex          // held while the pod's volumes are made, refreshed or removed
 	ready map[string]prepared // by volume name
 	// inherited tells that the pod runs with volumes that an earlier process made, and this
 	// one has not made its own yet.
 	inherited bool
+	// leaving are those that are being taken away.
+	leaving []prepared
 }
 
 // prepared is a volume that is ready.
@@ -107,16 +116,21 @@ type prepared struct {
 	driven *csi.Volume
 	// local is what a claim's volume of the node's own was made from; nil for others.
 	local *v1.PersistentVolume
+	// plugin is what metrics call the volume's plugin.
+	plugin string
 }
 
 // New makes a Manager. It starts nothing and touches nothing.
 func New(cfg Config) *Manager {
+	if cfg.Metrics == nil {
+		cfg.Metrics = metrics.NewStorage(nil)
+	}
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](500*time.Millisecond, lastRetry)
 	return &Manager{
 		cfg: cfg,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(limiter,
 			workqueue.TypedRateLimitingQueueConfig[types.UID]{Name: "volumes", Clock: cfg.Clock}),
-		pods: map[types.UID]*podVolumes{},
+		pods: map[types.UID]*podVolumes{}, measured: map[statsapi.PVCReference]bool{},
 	}
 }
 
@@ -218,6 +232,7 @@ func (m *Manager) makeAll(ctx context.Context, pv *podVolumes, pod *v1.Pod) erro
 			pv.ready[v.Name] = results[i]
 		}
 	}
+	pv.show()
 	err := errors.Join(errs...)
 	if err == nil {
 		pv.inherited = false

@@ -45,7 +45,9 @@ func (m *Manager) makeClaim(ctx context.Context, pod *v1.Pod, v *v1.Volume, read
 			return prepared{}, &Error{Reason: ReasonFailedMount, Volume: pv.Name, Operation: "MountVolume.NodeAffinity check failed", Err: err}
 		}
 	}
-	p, err := m.makePersistent(ctx, pod, pv, readOnly)
+	p, err := m.mount(persistentPlugin(&pv.Spec.PersistentVolumeSource), isBlock(pv), func() (prepared, error) {
+		return m.makePersistent(ctx, pod, pv, readOnly)
+	})
 	if err != nil {
 		return prepared{}, setUpError(pv.Name, err)
 	}

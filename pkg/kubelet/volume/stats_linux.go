@@ -34,14 +34,12 @@ func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]statsapi.VolumeSt
 	if pod == nil {
 		return nil, nil
 	}
-	pv.mu.Lock()
 	own := map[string]prepared{}
-	for name, p := range pv.ready {
-		if p.driven != nil || strings.HasPrefix(p.path, m.volumesDir(uid)+"/") {
+	for name, p := range pv.seen() {
+		if m.own(uid, p) {
 			own[name] = p
 		}
 	}
-	pv.mu.Unlock()
 	var out []statsapi.VolumeStats
 	var errs []error
 	for i := range pod.Spec.Volumes {

@@ -27,8 +27,15 @@ func (m *Manager) Teardown(ctx context.Context, uid types.UID) error {
 	pv.mu.Lock()
 	defer pv.mu.Unlock()
 	pv.pod.Store(nil) // a refresh that waits for the lock finds nothing to do
+	for _, p := range pv.ready {
+		pv.leaving = append(pv.leaving, p)
+	}
 	clear(pv.ready)
-	if err := m.removeVolumes(ctx, uid); err != nil {
+	pv.show()
+	begun := m.cfg.Clock.Now()
+	err := m.removeVolumes(ctx, uid)
+	m.unmounted(pv.leaving, begun, err)
+	if err != nil {
 		return err
 	}
 	m.mu.Lock()

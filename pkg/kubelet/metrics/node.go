@@ -1,0 +1,111 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Operations on the cgroups of pods.
+const (
+	CgroupCreate  = "create"
+	CgroupUpdate  = "update"
+	CgroupDestroy = "destroy"
+)
+
+// Node counts what is done to keep the node in order. It is safe for concurrent use.
+type Node struct {
+	evictions *prometheus.CounterVec
+	age       *prometheus.HistogramVec
+	pulls     *prometheus.HistogramVec
+	cgroups   *prometheus.HistogramVec
+
+	relist, interval prometheus.Histogram
+	seen             prometheus.Gauge
+	streams, broken  prometheus.Counter
+	latency          prometheus.Histogram
+}
+
+// NewNode makes it; r may be nil.
+func NewNode(r prometheus.Registerer) *Node {
+	m := &Node{
+		evictions: counter("kubelet_evictions", "[ALPHA] Pods that were ended because the node ran short, or because they kept more than they may, by the signal.", "eviction_signal"),
+		age: histogram("kubelet_eviction_stats_age_seconds",
+			"[ALPHA] How old the measurement was, of each signal that had crossed its threshold, when a pod was ended for it.", durations, "eviction_signal"),
+		pulls: histogram("kubelet_image_pull_duration_seconds", "[ALPHA] How long a pull took with the wait for its turn, by the size of the image.",
+			[]float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}, "image_size_in_bytes"),
+		cgroups: histogram("kubelet_cgroup_manager_duration_seconds", "[ALPHA] How long it took to create, update or destroy a cgroup.", durations, "operation_type"),
+		relist: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_pleg_relist_duration_seconds", Buckets: durations,
+			Help: "[ALPHA] How long it took to list what the runtime has."}),
+		interval: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_pleg_relist_interval_seconds", Buckets: durations,
+			Help: "[ALPHA] Time from one listing of the runtime to the next."}),
+		seen: prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_pleg_last_seen_seconds",
+			Help: "[ALPHA] When the runtime was listed last, in seconds since 1970."}),
+		streams: prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_evented_pleg_connection_success_count",
+			Help: "[ALPHA] Streams of events that the runtime opened."}),
+		broken: prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_evented_pleg_connection_error_count",
+			Help: "[ALPHA] Streams of events that the runtime did not open, or that broke."}),
+		latency: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_evented_pleg_connection_latency_seconds", Buckets: durations,
+			Help: "[ALPHA] How long events of the runtime took to arrive."}),
+	}
+	register(r, m.evictions, m.age, m.pulls, m.cgroups, m.relist, m.interval, m.seen, m.streams, m.broken, m.latency)
+	return m
+}
+
+// Evicted counts a pod that was ended for a signal.
+func (m *Node) Evicted(signal string) { m.evictions.WithLabelValues(signal).Inc() }
+
+// StatsAge tells how old the measurement of a signal was when it was acted upon.
+func (m *Node) StatsAge(signal string, age time.Duration) {
+	m.age.WithLabelValues(signal).Observe(age.Seconds())
+}
+
+// sizes are the classes of images, each with what its images are larger than, the largest first.
+var sizes = []struct {
+	above uint64
+	label string
+}{
+	{100 << 30, "GT100GB"}, {60 << 30, "60GB-100GB"}, {40 << 30, "40GB-60GB"}, {30 << 30, "30GB-40GB"}, {20 << 30, "20GB-30GB"}, {10 << 30, "10GB-20GB"},
+	{5 << 30, "5GB-10GB"}, {1 << 30, "1GB-5GB"}, {500 << 20, "500MB-1GB"}, {100 << 20, "100MB-500MB"}, {10 << 20, "10MB-100MB"}, {0, "0-10MB"},
+}
+
+// Pulled tells how long a pull of an image of that size took; 0 is an unknown one.
+func (m *Node) Pulled(size uint64, took time.Duration) {
+	label := "N/A"
+	for _, s := range sizes {
+		if size > s.above {
+			label = s.label
+			break
+		}
+	}
+	m.pulls.WithLabelValues(label).Observe(took.Seconds())
+}
+
+// Cgroup tells how long an operation on a cgroup took.
+func (m *Node) Cgroup(operation string, took time.Duration) {
+	m.cgroups.WithLabelValues(operation).Observe(took.Seconds())
+}
+
+// Listed tells that the runtime was listed, when that began and ended, and when it began the last time (zero: never).
+func (m *Node) Listed(last, begun, ended time.Time) {
+	if !last.IsZero() {
+		m.interval.Observe(begun.Sub(last).Seconds())
+	}
+	m.relist.Observe(ended.Sub(begun).Seconds())
+	m.seen.Set(float64(begun.Unix()))
+}
+
+// Stream counts a stream of events that was opened, or one that was not or broke.
+func (m *Node) Stream(ok bool) {
+	if ok {
+		m.streams.Inc()
+	} else {
+		m.broken.Inc()
+	}
+}
+
+// Event tells how long an event of the runtime took to arrive.
+func (m *Node) Event(took time.Duration) { m.latency.Observe(max(took, 0).Seconds()) }

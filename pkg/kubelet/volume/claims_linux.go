@@ -1,0 +1,106 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// mountedClaim is the volume of a claim that a pod has.
+type mountedClaim struct {
+	pod *v1.Pod
+	ref statsapi.PVCReference
+	prepared
+}
+
+// ClaimStats measures the volumes of claims that pods of the node have, each once, and returns what it has when all are measured or
+// ctx ends. A volume whose server or driver hangs is left out, and not asked again before it has answered.
+func (m *Manager) ClaimStats(ctx context.Context) []statsapi.VolumeStats {
+	claims := m.mountedClaims()
+	results := make(chan *statsapi.VolumeStats, len(claims))
+	asked := 0
+	for _, c := range claims {
+		if !m.beginMeasure(c.ref) {
+			continue
+		}
+		asked++
+		go func() { // nobody waits for it longer than for ctx: what asks a file system cannot be interrupted
+			defer m.endMeasure(c.ref)
+			s, err := m.statsOf(ctx, c.pod, c.prepared)
+			if err != nil {
+				m.cfg.Log.Debug("volume is not measured", "namespace", c.ref.Namespace, "claim", c.ref.Name, "err", err)
+			}
+			if err != nil || s == nil {
+				results <- nil
+				return
+			}
+			results <- &statsapi.VolumeStats{FsStats: *s, PVCRef: &c.ref}
+		}()
+	}
+	var out []statsapi.VolumeStats
+	for range asked {
+		select {
+		case s := <-results:
+			if s != nil {
+				out = append(out, *s)
+			}
+		case <-ctx.Done():
+			return out
+		}
+	}
+	return out
+}
+
+// mountedClaims are the volumes of claims that are ready, but for paths of the node: these are nobody's own.
+func (m *Manager) mountedClaims() []mountedClaim {
+	m.mu.Lock()
+	pods := maps.Clone(m.pods)
+	m.mu.Unlock()
+	found := map[statsapi.PVCReference]mountedClaim{}
+	for uid, pv := range pods {
+		pod := pv.pod.Load()
+		if pod == nil {
+			continue
+		}
+		ready := pv.seen()
+		for i := range pod.Spec.Volumes {
+			v := &pod.Spec.Volumes[i]
+			p, ok := ready[v.Name]
+			name := claimName(pod, v)
+			if ok && name != "" && m.own(uid, p) {
+				ref := statsapi.PVCReference{Namespace: pod.Namespace, Name: name}
+				found[ref] = mountedClaim{pod, ref, p}
+			}
+		}
+	}
+	return slices.Collect(maps.Values(found))
+}
+
+// own tells whether a volume is a driver's or in the pod's directory.
+func (m *Manager) own(uid types.UID, p prepared) bool {
+	return p.driven != nil || strings.HasPrefix(p.path, m.volumesDir(uid)+"/")
+}
+
+func (m *Manager) beginMeasure(ref statsapi.PVCReference) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.measured[ref] {
+		return false
+	}
+	m.measured[ref] = true
+	return true
+}
+
+func (m *Manager) endMeasure(ref statsapi.PVCReference) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.measured, ref)
+}

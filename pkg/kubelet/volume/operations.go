@@ -1,0 +1,122 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"keelson.dev/keelson/pkg/kubelet/metrics"
+)
+
+// pluginOf is the plugin of a volume; that of a claim is known once its volume is.
+func pluginOf(s *v1.VolumeSource) string {
+	switch {
+	case s.EmptyDir != nil:
+		return pluginEmptyDir
+	case s.ConfigMap != nil:
+		return pluginConfigMap
+	case s.Secret != nil:
+		return pluginSecret
+	case s.Projected != nil:
+		return pluginProjected
+	case s.DownwardAPI != nil:
+		return pluginDownwardAPI
+	case s.HostPath != nil:
+		return pluginHostPath
+	case s.Image != nil:
+		return pluginImage
+	case s.NFS != nil:
+		return pluginNFS
+	case s.CSI != nil:
+		return pluginCSI
+	}
+	return pluginNone
+}
+
+// persistentPlugin is the plugin of a persistent volume, with its driver if it has one.
+func persistentPlugin(s *v1.PersistentVolumeSource) string {
+	switch {
+	case s.CSI != nil:
+		return pluginCSI + ":" + s.CSI.Driver
+	case s.HostPath != nil:
+		return pluginHostPath
+	case s.Local != nil:
+		return pluginLocal
+	case s.NFS != nil:
+		return pluginNFS
+	}
+	return pluginNone
+}
+
+// mount has a volume made, and tells how long that took. Whoever makes pods names the drivers of volumes of their own: those are
+// told of by name only once they have made one.
+func (m *Manager) mount(plugin string, block bool, make func() (prepared, error)) (prepared, error) {
+	operation, begun := metrics.VolumeMount, m.cfg.Clock.Now()
+	if block {
+		operation = metrics.MapVolume
+	}
+	p, err := make()
+	if err == nil && plugin == pluginCSI {
+		plugin += ":" + p.driven.Inline.Driver
+	}
+	p.plugin = plugin
+	m.cfg.Metrics.Operation(plugin, operation, m.cfg.Clock.Since(begun), err)
+	return p, err
+}
+
+// unmounted tells how long it took to take the volumes of a pod away, which is done in one step.
+func (m *Manager) unmounted(list []prepared, begun time.Time, err error) {
+	took := m.cfg.Clock.Since(begun)
+	for i := range list {
+		operation := metrics.VolumeUnmount
+		if list[i].device != "" {
+			operation = metrics.UnmapVolume
+		}
+		m.cfg.Metrics.Operation(list[i].plugin, operation, took, err)
+	}
+}
+
+// show has others see what is ready, who are not to wait for what is being made. The caller holds pv.mu.
+func (pv *podVolumes) show() {
+	ready := maps.Clone(pv.ready)
+	pv.shown.Store(&ready)
+}
+
+// seen are the volumes of a pod that were ready when they were last shown.
+func (pv *podVolumes) seen() map[string]prepared {
+	if p := pv.shown.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// Counts tells how many volumes pods have and are to have, by their plugins. It waits for nothing.
+func (m *Manager) Counts() map[metrics.VolumeCount]int {
+	m.mu.Lock()
+	pods := slices.Collect(maps.Values(m.pods))
+	m.mu.Unlock()
+	out := map[metrics.VolumeCount]int{}
+	for _, pv := range pods {
+		ready := pv.seen()
+		for _, p := range ready {
+			out[metrics.VolumeCount{Plugin: p.plugin, There: true}]++
+		}
+		pod := pv.pod.Load()
+		if pod == nil {
+			continue
+		}
+		for _, v := range usedVolumes(pod) {
+			plugin := pluginOf(&v.VolumeSource)
+			if p, ok := ready[v.Name]; ok {
+				plugin = p.plugin
+			}
+			out[metrics.VolumeCount{Plugin: plugin}]++
+		}
+	}
+	return out
+}

@@ -1,0 +1,129 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+	"keelson.dev/keelson/pkg/kubelet/csi"
+	"keelson.dev/keelson/pkg/kubelet/metrics"
+	"keelson.dev/keelson/pkg/kubelet/metrics/metricstest"
+)
+
+// scraped returns a manager and what reads its metrics.
+func scraped(t *testing.T) (*Manager, func() map[string]float64) {
+	t.Helper()
+	m, r := newManager(t, newMemory()), prometheus.NewRegistry()
+	m.cfg.Metrics = metrics.NewStorage(r)
+	r.MustRegister(&metrics.Volumes{Claims: m.ClaimStats, Counts: m.Counts})
+	return m, func() map[string]float64 { return metricstest.Scrape(t, r) }
+}
+
+func operation(plugin, name, status string) string {
+	return `storage_operation_duration_seconds_count{migrated="false",operation_name="` + name + `",status="` + status + `",volume_plugin="` + plugin + `"}`
+}
+
+func total(plugin, state string) string {
+	return `volume_manager_total_volumes{plugin_name="` + plugin + `",state="` + state + `_state_of_world"}`
+}
+
+func TestOperationsAreCounted(t *testing.T) {
+	m, scrape := scraped(t)
+	pod := testPod(
+		v1.Volume{Name: "e", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
+		v1.Volume{Name: "c", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "none"}}}},
+		v1.Volume{Name: "i", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: "whatever users write"}}},
+	)
+	for range 2 {
+		if _, err := m.Prepare(t.Context(), pod); err == nil {
+			t.Fatal("prepared without its objects and drivers")
+		}
+	}
+	metricstest.Want(t, scrape(), map[string]float64{
+		operation("kubernetes.io/empty-dir", "volume_mount", "success"): 1, operation("kubernetes.io/configmap", "volume_mount", "fail-unknown"): 2,
+		operation("kubernetes.io/csi", "volume_mount", "fail-unknown"): 2, operation("kubernetes.io/csi:whatever users write", "volume_mount", "fail-unknown"): -1,
+		total("kubernetes.io/empty-dir", "actual"): 1, total("kubernetes.io/empty-dir", "desired"): 1,
+		total("kubernetes.io/configmap", "actual"): -1, total("kubernetes.io/configmap", "desired"): 1, total("kubernetes.io/csi", "desired"): 1,
+	})
+	m.cfg.Drivers = &drivers{path: t.TempDir()}
+	m.cfg.Objects.(*memory).set("none", nil)
+	if _, err := m.Prepare(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	metricstest.Want(t, scrape(), map[string]float64{
+		operation("kubernetes.io/csi:whatever users write", "volume_mount", "success"): 1, total("kubernetes.io/csi:whatever users write", "actual"): 1,
+	})
+	if err := m.Teardown(t.Context(), pod.UID); err != nil {
+		t.Fatal(err)
+	}
+	metricstest.Want(t, scrape(), map[string]float64{
+		operation("kubernetes.io/empty-dir", "volume_unmount", "success"): 1, operation("kubernetes.io/configmap", "volume_unmount", "success"): 1,
+		total("kubernetes.io/empty-dir", "actual"): -1, total("kubernetes.io/empty-dir", "desired"): -1,
+	})
+}
+
+// slow are drivers that say how full a volume is once they are let.
+type slow struct {
+	*drivers
+	asked chan string
+	let   chan struct{}
+}
+
+func (d *slow) Stats(_ context.Context, pod *v1.Pod, _ csi.Volume) (*statsapi.FsStats, error) {
+	d.asked <- pod.Name
+	<-d.let
+	used, most := uint64(3), uint64(10)
+	return &statsapi.FsStats{UsedBytes: &used, CapacityBytes: &most}, nil
+}
+
+// TestClaimsAreMeasured: once each, however many pods have them, as long as they are mounted; and a driver that hangs holds nobody up, and
+// is not asked again meanwhile.
+func TestClaimsAreMeasured(t *testing.T) {
+	server := testserver.Start(t, testserver.Options{})
+	bindClaim(t, server.Client, "1Gi", "1Gi", "")
+	m, scrape := scraped(t)
+	d := &slow{drivers: &drivers{path: filepath.Join(t.TempDir(), "v")}, asked: make(chan string, 9), let: make(chan struct{})}
+	m.cfg.Client, m.cfg.Drivers = server.Client, d
+	for _, name := range []string{"p", "q"} {
+		pod := claimPod()
+		pod.Name, pod.UID = name, types.UID(name)
+		if _, err := m.Prepare(t.Context(), pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+	late, cancel := context.WithCancel(t.Context())
+	cancel()
+	if got := m.ClaimStats(late); len(got) != 0 {
+		t.Errorf("got %v of a driver that hangs", got)
+	}
+	<-d.asked
+	if got := m.ClaimStats(t.Context()); len(got) != 0 || len(d.asked) != 0 {
+		t.Errorf("got %v of a driver that hangs, asked %d times more", got, len(d.asked))
+	}
+	close(d.let)
+	const labels = `{namespace="default",persistentvolumeclaim="c"}`
+	for scrape()["kubelet_volume_stats_used_bytes"+labels] != 3 { // the first answer comes when it comes
+		if len(d.asked) > 1 {
+			t.Fatal("measured twice at once")
+		}
+	}
+	<-d.asked
+	metricstest.Want(t, scrape(), map[string]float64{
+		"kubelet_volume_stats_capacity_bytes" + labels: 10, "kubelet_volume_stats_inodes" + labels: -1, total("kubernetes.io/csi:d", "actual"): 2,
+	})
+	for _, uid := range m.known() {
+		if err := m.Teardown(t.Context(), uid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	metricstest.Want(t, scrape(), map[string]float64{"kubelet_volume_stats_used_bytes" + labels: -1, operation("kubernetes.io/csi:d", "volume_unmount", "success"): 2})
+}
