@@ -34,6 +34,8 @@ func TestAnswers(t *testing.T) {
 		crd = `{"metadata":{"name":"as.x.example.com"},"spec":{"group":"x.example.com","scope":"Cluster","names":{"plural":"as","kind":"A"},
 			"versions":[{"name":"v1","served":true,"storage":true,"selectableFields":[{"jsonPath":".spec.a"}],"schema":{"openAPIV3Schema":
 			{"type":"object","properties":{"spec":{"type":"object","properties":{"a":{"type":"string","$ref":"x"}}}}}}}]}}`
+		others = `{"metadata":{"name":"bs.y.example.com"},"spec":{"group":"y.example.com","scope":"Namespaced","names":{"plural":"bs","kind":"B"},
+			"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`
 	)
 	for _, tc := range []struct {
 		name, method, path, body string
@@ -137,6 +139,26 @@ func TestAnswers(t *testing.T) {
 		{"delete in no namespace", "DELETE", "/apis/apps/v1/namespaces//deployments", ``, 400, `Namespace parameter required.`, ""},
 		{"scale of no namespace", "GET", "/apis/apps/v1/namespaces//deployments/d/scale", ``, 400, `Namespace parameter required.`, ""},
 		{"scale of nothing", "GET", "/apis/apps/v1/namespaces//deployments//scale", ``, 400, `name must be provided`, ""},
+		{"put to no namespace", "PUT", "/apis/apps/v1/namespaces//deployments/d", `{"metadata":{"name":"d"}}`, 400, `Namespace parameter required.`, ""},
+		{"put of no name to no namespace", "PUT", "/apis/apps/v1/namespaces//deployments/d", `{}`, 400, `the name of the object (d based on URL) was undeterminable`, ""},
+		{"put to what is not put, in no namespace", "PUT", "/api/v1/namespaces//pods/q/log", `{}`, 405, `the server does not allow this method on the requested resource`, ""},
+		{"core group among the others", "GET", "/apis//v1", ``, 404, `404 page not found`, ""},
+		{"core group's kind among the others", "GET", "/apis//v1/configmaps", ``, 404, `404 page not found`, ""},
+		{"root with more slashes", "GET", "/apis//", ``, 404, `404 page not found`, ""},
+		{"old watch of what cannot be watched", "GET", "/api/v1/watch/componentstatuses", ``, 404, `the server could not find the requested resource`, ""},
+		{"old watch of a subresource", "GET", "/apis/apps/v1/watch/namespaces/default/deployments/d/scale", ``, 404, `the server could not find the requested resource`, ""},
+		{"old watch of a subresource by POST", "POST", "/api/v1/watch/namespaces/default/pods/q/status", `{}`, 404, `the server could not find the requested resource`, ""},
+		{"old watch of one in no namespace", "GET", "/apis/apps/v1/watch/namespaces//deployments/d?timeoutSeconds=1", ``, 200, `{"type":"ADDED","object":{"kind":"Deployment"`, ""},
+		{"old watch of one in no namespace by POST", "POST", "/apis/apps/v1/watch/namespaces//deployments/d", `{}`, 405, `the server does not allow this method on the requested resource`, ""},
+		{"old watch of all in no namespace by POST", "POST", "/apis/apps/v1/watch/namespaces//deployments", `{}`, 405, `the server does not allow this method on the requested resource`, ""},
+		{"more after a subresource", "POST", core + "pods/q/eviction/x", `{}`, 404, `the server could not find the requested resource`, ""},
+		{"log of a pod of no node", "GET", core + "pods/q/log", ``, 204, ``, ""},
+		{"definition of others", "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", others, 201, ``, ""},
+		{"put to all others", "PUT", "/apis/y.example.com/v1/namespaces/default/bs", `{}`, 400, `"message":"name must be provided"`, ""},
+		{"patch of all others", "PATCH", "/apis/y.example.com/v1/namespaces/default/bs/", `{}`, 400, `"message":"name must be provided"`, ""},
+		{"posted to another", "POST", "/apis/y.example.com/v1/namespaces/default/bs/x", `{"apiVersion":"y.example.com/v1","kind":"B","metadata":{"name":"b"}}`, 201, ``, ""},
+		{"old watch of another of no namespace", "GET", "/apis/y.example.com/v1/watch/bs/b?timeoutSeconds=1", ``, 200, `{"type":"ADDED","object":{"apiVersion":"y.example.com/v1"`, ""},
+		{"old watch of another by POST", "POST", "/apis/y.example.com/v1/watch/namespaces/default/bs/b?timeoutSeconds=1", ``, 200, `{"type":"ADDED","object":{"apiVersion":"y.example.com/v1"`, ""},
 		{"posted to one of no namespace", "POST", "/api/v1/namespaces//configmaps/m", `{}`, 405, `the server does not allow this method on the requested resource`, ""},
 		{"schema that cannot be walked", "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd, 422, "$ref is not supported", ""},
 	} {
@@ -182,6 +204,9 @@ func TestForms(t *testing.T) {
 		list   = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 		pods   = "/api/v1/namespaces/default/pods"
 		daemon = "/apis/apps/v1/namespaces/default/daemonsets"
+
+		foreign = "k8s\x00\n\x0f\n\x02v1\x12\x09ConfigMap\x12\x02\n\x00" // of another kind
+		initial = "?watch=1&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 	)
 	for _, step := range []struct {
 		method, path, mediaType, body string
@@ -205,6 +230,14 @@ func TestForms(t *testing.T) {
 		{"GET", pods + "/p/status", tables, "", `"kind":"Table"`, ""},
 		{"GET", "/apis", "*/json", "", `"code": 406`, ""},
 		{"GET", "/openapi/v2", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf", "", "io.k8s.api.core.v1.Pod", `"status":"Failure"`},
+		{"GET", pods + initial, "", "", `"k8s.io/initial-events-end":"true"}},"spec":{"containers":null},"status":{}}}`, ""},
+		{"GET", pods + initial, part, "", `"k8s.io/initial-events-end":"true"}}}}`, ""},
+		{"GET", pods + initial, "application/vnd.kubernetes.protobuf", "", "k8s.io/initial-events-end\x12\x04true\x12", ""},
+		{"GET", pods + initial + "&includeObject=Object", tables, "", `"spec":{"containers":null},"status":{}}}]}}`, ""},
+		{"GET", "/apis/autoscaling/v1/horizontalpodautoscalers" + initial, "", "", `"k8s.io/initial-events-end":"true"}},"spec":{"scaleTargetRef":{"kind":"","name":""},"maxReplicas":0},"status":{`, ""},
+		{"POST", pods + "/p/eviction", "", foreign, `converting (v1.ConfigMap) to (policy.Eviction): unknown conversion`, ""},
+		{"DELETE", pods + "/p", "", foreign, `no kind \"ConfigMap\" is registered for version \"v1\" in scheme`, ""},
+		{"POST", "/api/v1/namespaces/default/configmaps", "", strings.Replace(foreign, "v1", "v2", 1), `no kind \"ConfigMap\" is registered for version \"v2\" in scheme`, ""},
 		{"GET", "/openapi/v3/api/v1", "application/json", "", `"/api/v1/watch/pods"`, "sinceTime-"},
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), step.method, s.Config.Host+step.path, strings.NewReader(step.body))
@@ -213,6 +246,9 @@ func TestForms(t *testing.T) {
 		}
 		req.Header.Set("Accept", step.mediaType)
 		req.Header.Set("Content-Type", "application/json")
+		if strings.HasPrefix(step.body, "k8s\x00") {
+			req.Header.Set("Content-Type", "application/vnd.kubernetes.protobuf")
+		}
 		if step.method == http.MethodPatch {
 			req.Header.Set("Content-Type", "application/merge-patch+json")
 		}

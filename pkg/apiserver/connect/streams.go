@@ -106,11 +106,11 @@ func (p *Pods) log(w http.ResponseWriter, r *http.Request, req *rest.Request) er
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Content-Type", "text/plain")
 	if pod.Spec.NodeName == "" {
-		w.WriteHeader(http.StatusOK)
+		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
+	w.Header().Set("Content-Type", "text/plain")
 	k, err := p.Kubelets.of(r.Context(), pod.Spec.NodeName)
 	if err != nil {
 		return err

@@ -136,7 +136,7 @@ func checkVersion(have, want schema.GroupVersion) error {
 
 func (s *Server) decodeAs(mediaType string, body []byte, kind schema.GroupVersionKind, into runtime.Object, strict bool) (*schema.GroupVersionKind, error) {
 	if mediaType == negotiate.Protobuf {
-		return decodeProto(body, kind, into)
+		return s.decodeProto(body, kind, into)
 	}
 	decoder := s.decoders.pick(mediaType, strict)
 	if u, ok := into.(*unstructured.Unstructured); ok {
@@ -195,7 +195,7 @@ func decodeDynamic(decoder runtime.Decoder, body []byte, kind schema.GroupVersio
 	return gvk, err
 }
 
-func decodeProto(body []byte, kind schema.GroupVersionKind, into runtime.Object) (*schema.GroupVersionKind, error) {
+func (s *Server) decodeProto(body []byte, kind schema.GroupVersionKind, into runtime.Object) (*schema.GroupVersionKind, error) {
 	if len(body) == 0 {
 		return nil, errors.New("empty data")
 	}
@@ -223,9 +223,13 @@ func decodeProto(body []byte, kind schema.GroupVersionKind, into runtime.Object)
 		}
 		gvk.Group, gvk.Version = gv.Group, gv.Version
 	}
+	_, anyVersion := into.(*metav1.DeleteOptions)
+	if known := gvk == kind || anyVersion && gvk.Kind == kind.Kind || s.cfg.Scheme.Recognizes(gvk); !known {
+		return &gvk, runtime.NewNotRegisteredErrForKind(s.cfg.Scheme.Name(), gvk)
+	}
 	message, ok := into.(interface{ Unmarshal([]byte) error })
 	if !ok || gvk.Kind != kind.Kind {
-		return &gvk, fmt.Errorf("converting (%s) to (%s): unknown conversion", gvk.Kind, resource.InternalName(kind))
+		return &gvk, fmt.Errorf("converting (%s.%s) to (%s): unknown conversion", gvk.Version, gvk.Kind, resource.InternalName(kind))
 	}
 	return &gvk, message.Unmarshal(e.Raw)
 }

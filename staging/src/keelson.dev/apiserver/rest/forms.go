@@ -96,6 +96,15 @@ func (v *view) object(rec *store.Record) (resource.Object, error) {
 	return v.version.FromStorage(obj)
 }
 
+// empty returns an object of the view's version in which nothing is set.
+func (v *view) empty() (resource.Object, error) {
+	obj := v.row.New()
+	if v.version == nil || v.version.FromStorage == nil {
+		return obj, nil
+	}
+	return v.version.FromStorage(obj)
+}
+
 // item is the record's object as JSON, as lists hold it: typed objects do not
 // say their kind there.
 func (v *view) item(rec *store.Record) ([]byte, error) {

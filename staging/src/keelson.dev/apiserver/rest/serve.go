@@ -57,6 +57,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		WriteError(w, r, apierrors.NewInternalError(errNoRequestInfo))
 		return
 	}
+	if strings.HasPrefix(r.URL.Path, "/apis//") {
+		http.NotFound(w, r) // the core group is no group of this prefix
+		return
+	}
 	if strings.HasPrefix(r.URL.Path, "/openapi/") {
 		st.docs().serveOpenAPI(w, r)
 		return
@@ -109,11 +113,6 @@ func (s *Server) resolve(r *http.Request, info *request.RequestInfo) (*target, e
 
 // resolve finds what a request is about, or says that there is no such thing.
 func (st *state) resolve(info *request.RequestInfo, method string) (*target, error) {
-	if info.Namespace == "" && info.Name != "" && oldWatch(info) {
-		if e := st.endpoints[schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}]; e != nil && e.row.Namespaced {
-			return nil, errNotFound()
-		}
-	}
 	e := st.endpoints[schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}]
 	if e == nil || (info.APIPrefix == "api") != (info.APIGroup == "") {
 		return nil, st.noSuch(info.APIGroup)
@@ -130,10 +129,15 @@ func (st *state) resolve(info *request.RequestInfo, method string) (*target, err
 	} else if info.Namespace != "" && info.Resource != "namespaces" {
 		return nil, st.noSuch(info.APIGroup)
 	}
+	if e.row.Only == "" && oldWatch(info) {
+		if err := t.watched(method); err != nil {
+			return nil, err
+		}
+	}
 	if e.row.Namespaced && info.Namespace == "" {
 		switch named := len(info.Parts) > 1; {
-		case e.row.Only == "" && strings.Contains(info.Path, "/namespaces//") && (t.verb != "create" || named) && t.verb != "update":
-			return t, t.check(info) // there is such a path, and checkName misses the namespace
+		case e.row.Only == "" && noNamespace(info) && (t.verb != "create" || named):
+			return t, t.check(info) // there is such a path, and the namespace is missed later
 		case e.row.Only != "" && t.verb != "list" && t.verb != "watch":
 			return nil, st.noSuch(info.APIGroup)
 		case named && t.verb != "watch":
@@ -144,10 +148,25 @@ func (st *state) resolve(info *request.RequestInfo, method string) (*target, err
 			return nil, errMethod()
 		}
 	}
-	if info.Verb == "watch" && method != http.MethodGet && method != http.MethodHead {
-		return nil, errMethod() // of the old paths of watches
-	}
 	return t, t.check(info)
+}
+
+// watched refuses what is no old path of a watch of a built-in kind, and other
+// methods than that of a watch.
+func (t *target) watched(method string) error {
+	switch {
+	case len(t.info.Parts) > 2, !slices.Contains(t.verbs, "watch"),
+		t.row.Namespaced && t.info.Namespace == "" && t.info.Name != "" && !noNamespace(t.info):
+		return errNotFound()
+	case method != http.MethodGet:
+		return errMethod()
+	}
+	return nil
+}
+
+// noNamespace reports whether a path has the place of a namespace, and nothing there.
+func noNamespace(info *request.RequestInfo) bool {
+	return strings.Contains(info.Path, "/namespaces//")
 }
 
 // oldWatch reports whether a request is a watch by its path, and not by a parameter.
@@ -196,7 +215,7 @@ func (t *target) check(info *request.RequestInfo) error {
 		if i < 0 && t.row.Only != "" {
 			return apierrors.NewNotFound(t.row.GroupResource(), info.Name)
 		}
-		if i < 0 || len(info.Parts) > 3 && t.row.Subresources[i].View {
+		if i < 0 || len(info.Parts) > 3 && (t.row.Subresources[i].View || t.row.Only == "" && info.Subresource != "proxy") {
 			return errNotFound()
 		}
 		t.sub = &t.row.Subresources[i]
@@ -218,24 +237,35 @@ func (t *target) check(info *request.RequestInfo) error {
 	if named && t.sub == nil && !slices.ContainsFunc(verbs, func(v string) bool { return fits(v, true) && v != "watch" }) {
 		return errNotFound() // reviews have no paths for single objects
 	}
-	if !slices.Contains(verbs, t.verb) && !t.carries() || t.sub == nil && !fits(t.verb, named) {
+	if !slices.Contains(verbs, t.verb) && !t.carries() || t.sub == nil && t.row.Only == "" && !fits(t.verb, named) {
 		return errMethod()
 	}
 	return nil
 }
 
-// checkName refuses names that no object can have, and a subresource of no object.
+// checkName refuses names that no object can have, and requests for one object
+// that name none. An update of no namespace is refused once its body is known.
 func (t *target) checkName() error {
-	if t.sub != nil && t.name == "" {
+	if t.name == "" && (t.sub != nil || t.verb == "update" || t.verb == "patch") {
 		return apierrors.NewBadRequest("name must be provided")
 	}
-	if t.row.Namespaced && t.namespace == "" && t.verb != "list" && t.verb != "watch" {
-		return apierrors.NewBadRequest("Namespace parameter required.")
+	put := t.verb == "update" && (t.sub == nil || t.sub.View)
+	if t.verb != "list" && t.verb != "watch" && !put {
+		if err := t.checkNamespace(); err != nil {
+			return err
+		}
 	}
 	if named := len(t.info.Parts) > 1; named && t.name != "" {
 		if msgs := path.IsValidPathSegmentName(t.name); len(msgs) > 0 {
 			return apierrors.NewBadRequest(fmt.Sprintf("Name parameter invalid: %q: %s", t.name, strings.Join(msgs, ";")))
 		}
+	}
+	return nil
+}
+
+func (t *target) checkNamespace() error {
+	if t.row.Namespaced && t.namespace == "" {
+		return apierrors.NewBadRequest("Namespace parameter required.")
 	}
 	return nil
 }

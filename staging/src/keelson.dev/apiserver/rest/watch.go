@@ -13,10 +13,10 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson.dev/apiserver/negotiate"
+	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
 	"keelson.dev/apiserver/table"
 	"keelson.dev/apiserver/wire"
@@ -175,13 +175,9 @@ func (e *eventEncoder) appendObject(dst []byte, ev *store.Event) ([]byte, error)
 		return e.appendTable(dst, ev)
 	}
 	if ev.Record == nil {
-		var mark any = e.bookmark(ev)
-		if e.v.dynamic && e.out.As == "" {
-			fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(mark)
-			if err != nil {
-				return nil, err
-			}
-			mark = fields // for the order of objects that have no type
+		mark, err := e.bookmark(ev, e.out.As == "")
+		if err != nil {
+			return nil, err
 		}
 		b, err := marshalJSON(mark)
 		return append(dst, b...), err
@@ -189,20 +185,24 @@ func (e *eventEncoder) appendObject(dst []byte, ev *store.Event) ([]byte, error)
 	return e.v.appendAs(dst, ev.Record, e.out)
 }
 
-// bookmark is the object of a bookmark: nothing but a resourceVersion, and the
-// mark of the end of the initial events.
-func (e *eventEncoder) bookmark(ev *store.Event) *metav1.PartialObjectMetadata {
-	gvk := e.v.gvk
-	if e.out.As != "" {
-		gvk = schema.GroupVersionKind{Group: metav1.GroupName, Version: e.out.AsVersion, Kind: "PartialObjectMetadata"}
+// bookmark is the object of a bookmark, whole or its metadata only: empty but for
+// a resourceVersion, and the mark of the end of the initial events.
+func (e *eventEncoder) bookmark(ev *store.Event, whole bool) (resource.Object, error) {
+	var obj resource.Object = &metav1.PartialObjectMetadata{}
+	gvk := schema.GroupVersionKind{Group: metav1.GroupName, Version: e.out.AsVersion, Kind: "PartialObjectMetadata"}
+	if whole {
+		var err error
+		if obj, err = e.v.empty(); err != nil {
+			return nil, err
+		}
+		gvk = e.v.gvk
 	}
-	p := &metav1.PartialObjectMetadata{}
-	p.SetGroupVersionKind(gvk)
-	p.ResourceVersion = revision(ev.Revision)
+	obj.GetObjectKind().SetGroupVersionKind(gvk)
+	obj.SetResourceVersion(revision(ev.Revision))
 	if ev.InitialEventsEnd {
-		p.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+		obj.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
 	}
-	return p
+	return obj, nil
 }
 
 func (e *eventEncoder) appendTable(dst []byte, ev *store.Event) ([]byte, error) {
@@ -228,7 +228,11 @@ func (e *eventEncoder) appendTable(dst []byte, ev *store.Event) ([]byte, error) 
 
 // appendBookmarkRow appends the row of an empty object, as the bookmark's is.
 func (e *eventEncoder) appendBookmarkRow(dst []byte, ev *store.Event) ([]byte, error) {
-	object, err := marshalJSON(e.bookmark(ev))
+	mark, err := e.bookmark(ev, e.tables.include == metav1.IncludeObject)
+	if err != nil {
+		return nil, err
+	}
+	object, err := marshalJSON(mark)
 	if err != nil {
 		return nil, err
 	}
@@ -247,8 +251,7 @@ func (e *eventEncoder) appendProto(dst []byte, ev *store.Event) ([]byte, error) 
 	var object []byte
 	var err error
 	if ev.Record == nil {
-		p := e.bookmark(ev)
-		object, err = wire.NewHeader(p.APIVersion, p.Kind).Marshal(p)
+		object, err = e.protoBookmark(ev)
 	} else {
 		object, err = e.v.protoAs(ev.Record, e.out)
 	}
@@ -256,6 +259,15 @@ func (e *eventEncoder) appendProto(dst []byte, ev *store.Event) ([]byte, error) 
 		return nil, err
 	}
 	return wire.AppendWatchEvent(dst, string(ev.Type), object), nil
+}
+
+func (e *eventEncoder) protoBookmark(ev *store.Event) ([]byte, error) {
+	mark, err := e.bookmark(ev, e.out.As == "")
+	if err != nil {
+		return nil, err
+	}
+	gvk := mark.GetObjectKind().GroupVersionKind()
+	return wire.NewHeader(gvk.GroupVersion().String(), gvk.Kind).Marshal(mark.(wire.Message)) // as all that is asked for as protobuf
 }
 
 // appendError appends the event that ends a watch, with a Status as its object.

@@ -144,6 +144,9 @@ func (s *Server) update(w http.ResponseWriter, r *http.Request, t *target, out n
 	if err := registry.CheckName(obj, t.namespace, t.name); err != nil {
 		return err
 	}
+	if err := t.checkNamespace(); err != nil {
+		return err
+	}
 	uid := obj.GetUID()
 	u := registry.Update{
 		Namespace: t.namespace, Name: t.name, Subresource: t.subresource(), Version: t.info.APIVersion, Options: options,
@@ -278,10 +281,11 @@ func (s *Server) deleteOptions(r *http.Request, t *target) (metav1.DeleteOptions
 }
 
 // decodeDeleteOptions reads options of whatever version: they are the same in all.
-// Those of a collection are read by a scheme that knows no kind of the API.
+// Those of a collection, and all of protobuf, are read by a scheme that knows no
+// kind of the API.
 func (s *Server) decodeDeleteOptions(mediaType string, body []byte, kind schema.GroupVersionKind, into *metav1.DeleteOptions, collection bool) error {
 	gvk, err := s.decodeAs(mediaType, body, kind, into, false)
-	if err != nil && collection && gvk != nil && gvk.Kind != kind.Kind && s.cfg.Scheme.Recognizes(*gvk) {
+	if err != nil && (collection || mediaType == negotiate.Protobuf) && gvk != nil && gvk.Kind != kind.Kind && s.cfg.Scheme.Recognizes(*gvk) {
 		return runtime.NewNotRegisteredErrForKind(s.cfg.Scheme.Name(), *gvk)
 	}
 	if !runtime.IsNotRegisteredError(err) || gvk == nil || gvk.Kind != kind.Kind {
