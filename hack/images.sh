@@ -40,8 +40,9 @@ if [[ ${1:-} == mock ]]; then
 	out=.build/e2e-images/mock
 	mkdir -p "$out"
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$out/mock" ./test/images/csi
-	if [[ $out/mock -nt $out/hostpathplugin.tar ]]; then
-		go run ./hack/images -out "$out" -mock "$out/mock"
+	if [[ $out/mock -nt $out/hostpathplugin.tar || hack/images/specs.go -nt $out/hostpathplugin.tar ]]; then
+		hack/busybox.sh .build/image-parts/busybox
+		go run ./hack/images -out "$out" -mock "$out/mock" -busybox .build/image-parts/busybox
 	fi
 	exit
 fi

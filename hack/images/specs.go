@@ -91,13 +91,18 @@ func (in inputs) driver() ([]spec, error) {
 	}}, nil
 }
 
-// mock are the images that Kubernetes' test suite deploys with its mock storage driver.
+// mock are the images that Kubernetes' test suite deploys with its mock storage driver. Its specs of device
+// drivers run commands in the second by a shell.
 func (in inputs) mock() ([]spec, error) {
+	base, err := in.busyboxLayer()
+	if err != nil {
+		return nil, err
+	}
 	var out []spec
 	for _, s := range []struct{ name, version string }{{"csi-node-driver-registrar", "v2.16.0"}, {"hostpathplugin", "v1.17.1"}} {
 		out = append(out, spec{
 			File: s.name, Names: []string{sidecar + s.name + ":" + s.version},
-			Layers: []layer{{program(s.name, in.Mock), directory("tmp", 0o1777)}},
+			Layers: []layer{base, {program(s.name, in.Mock)}},
 			Config: v1.Config{Entrypoint: []string{"/" + s.name}, WorkingDir: "/", Env: []string{path}},
 		})
 	}
