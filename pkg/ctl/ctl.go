@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/component-base/logs"
 	"k8s.io/kubectl/pkg/cmd"
 	"k8s.io/kubectl/pkg/cmd/plugin"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
@@ -38,6 +39,9 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		root.SilenceErrors, root.SilenceUsage = true, true
 		return root.ExecuteContext(ctx)
 	}
+	// What is said while the commands are put together (kuberc) is said as loudly as the rest. That
+	// the level is none is found when the flags are read.
+	_, _ = logs.GlogSetter(cmd.GetLogVerbosity(args))
 	root := kubectl(args, stdin, stdout, stderr)
 	if !slices.ContainsFunc(root.Commands(), isAlias) { // else the arguments are set: those that the alias stands for
 		root.SetArgs(args[1:])
@@ -65,6 +69,7 @@ func kubectl(args []string, stdin io.Reader, stdout, stderr io.Writer) *cobra.Co
 		ConfigFlags:   flags,
 		IOStreams:     streams,
 	})
+	logs.AddFlags(root.PersistentFlags()) // -v and its kin
 	if filepath.Base(args[0]) != "kubectl" {
 		root.Use = "ctl"
 		root.AddCommand(clusterCommand(stdin, stdout, stderr), webhooksCommand(flags, stdout), whyCommand(flags, stdout))

@@ -31,6 +31,9 @@ func TestVerbs(t *testing.T) {
 					t.Errorf("no verb %s", v)
 				}
 			}
+			if f := root.PersistentFlags().Lookup("v"); f == nil || f.Shorthand != "v" {
+				t.Errorf("verbosity: %v", f)
+			}
 			for _, v := range []string{"cluster", "webhooks"} {
 				if have[v] != own {
 					t.Errorf("%s: %t, want %t", v, have[v], own)
