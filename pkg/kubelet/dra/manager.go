@@ -142,6 +142,11 @@ func (m *Manager) prepare(ctx context.Context, pod *v1.Pod, ref *v1.PodResourceC
 	if c.Status.Allocation == nil {
 		return fmt.Errorf("ResourceClaim %s: claim is not allocated", c.Name)
 	}
+	for _, name := range driversOf(c) {
+		if _, err := m.driver(name); err != nil {
+			return err // and nothing to undo: a pod need not wait for a driver that was never asked
+		}
+	}
 	mine, err := m.begin(pod, c)
 	if err != nil {
 		return err
@@ -184,12 +189,7 @@ func (m *Manager) begin(pod *v1.Pod, c *resourceapi.ResourceClaim) (*claim, erro
 	}
 	mine := m.claims[c.UID]
 	if mine == nil {
-		mine = &claim{Namespace: c.Namespace, Name: c.Name, Pods: map[types.UID]bool{}, Devices: map[string][]*device{}}
-		for _, r := range c.Status.Allocation.Devices.Results {
-			if !slices.Contains(mine.Drivers, r.Driver) {
-				mine.Drivers = append(mine.Drivers, r.Driver)
-			}
-		}
+		mine = &claim{Namespace: c.Namespace, Name: c.Name, Drivers: driversOf(c), Pods: map[types.UID]bool{}, Devices: map[string][]*device{}}
 		m.claims[c.UID] = mine
 	}
 	if mine.Devices == nil {
@@ -197,6 +197,16 @@ func (m *Manager) begin(pod *v1.Pod, c *resourceapi.ResourceClaim) (*claim, erro
 	}
 	mine.Pods[pod.UID] = true
 	return mine, m.save()
+}
+
+// driversOf are the drivers whose devices a claim was given.
+func driversOf(c *resourceapi.ResourceClaim) (out []string) {
+	for _, r := range c.Status.Allocation.Devices.Results {
+		if !slices.Contains(out, r.Driver) {
+			out = append(out, r.Driver)
+		}
+	}
+	return out
 }
 
 // ask has a driver prepare a claim.

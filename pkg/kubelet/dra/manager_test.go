@@ -247,3 +247,14 @@ func TestClaimsThatMayNotBeUsed(t *testing.T) {
 		t.Error("a driver of another version was taken up")
 	}
 }
+
+// TestNoDriver: a pod whose driver is not there does not start, and does not wait for it to be gone.
+func TestNoDriver(t *testing.T) {
+	m := manager(filepath.Join(t.TempDir(), "state"), claimOf("c", "a"))
+	if err := m.Prepare(t.Context(), podOf("a", "c")); err == nil || !strings.HasSuffix(err.Error(), "DRA driver driver is not registered") {
+		t.Errorf("prepared: %v", err)
+	}
+	if err := m.Unprepare(t.Context(), "a"); err != nil || len(m.Pods()) != 0 {
+		t.Errorf("%v, pods %v", err, m.Pods())
+	}
+}
