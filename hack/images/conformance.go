@@ -23,11 +23,15 @@ func (in inputs) conformance() ([]spec, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.Concat(in.agnhosts(debian), in.onBusybox(base), in.servers()), nil
+	registry, err := in.pause().registry("pause", "testing")
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(in.agnhosts(debian, registry), in.onBusybox(base), in.servers()), nil
 }
 
-// agnhosts are the images around the suite's own test program.
-func (in inputs) agnhosts(debian layer) []spec {
+// agnhosts are the images around the suite's own test program, which can also be a registry.
+func (in inputs) agnhosts(debian, registry layer) []spec {
 	program := layer{
 		directory("tmp", 0o1777), directory("uploads", 0o755),
 		// What reads it expects the suite's own base by name.
@@ -44,7 +48,7 @@ func (in inputs) agnhosts(debian layer) []spec {
 	pictures := config
 	pictures.Cmd = []string{"test-webserver"}
 	out := []spec{
-		{File: "agnhost", Names: names(suite+"agnhost", "2.63.0", "2.55"), Layers: []layer{debian, program}, Config: config},
+		{File: "agnhost", Names: names(suite+"agnhost", "2.63.0", "2.55"), Layers: []layer{debian, program, registry}, Config: config},
 		{File: "distroless-iptables", Names: names("registry.k8s.io/build-image/distroless-iptables", "v0.9.6"), Layers: []layer{debian}, Config: v1.Config{Cmd: []string{"bash"}, Env: []string{path}}},
 		{File: "glibc-dns-testing", Names: names(suite+"glibc-dns-testing", "2.0.0"), Layers: []layer{debian}, Config: v1.Config{Cmd: []string{"bash"}, Env: []string{path}}},
 	}

@@ -29,12 +29,7 @@ func (in inputs) specs() ([]spec, error) {
 		return nil, err
 	}
 	return []spec{
-		{
-			File:   "pause",
-			Names:  []string{"registry.k8s.io/pause:3.10.2", "registry.k8s.io/pause:3.10", "registry.k8s.io/pause:3.9"},
-			Layers: []layer{{program("pause", in.Pause)}},
-			Config: v1.Config{Entrypoint: []string{"/pause"}, User: "65535:65535", WorkingDir: "/", Env: []string{path}},
-		},
+		in.pause(),
 		{
 			File:  "coredns",
 			Names: []string{"registry.k8s.io/coredns/coredns:v1.15.0"},
@@ -71,6 +66,16 @@ func (in inputs) specs() ([]spec, error) {
 			},
 		},
 	}, nil
+}
+
+// pause is the image of sandboxes.
+func (in inputs) pause() spec {
+	return spec{
+		File:   "pause",
+		Names:  []string{"registry.k8s.io/pause:3.10.2", "registry.k8s.io/pause:3.10", "registry.k8s.io/pause:3.9"},
+		Layers: []layer{{program("pause", in.Pause)}},
+		Config: v1.Config{Entrypoint: []string{"/pause"}, User: "65535:65535", WorkingDir: "/", Env: []string{path}},
+	}
 }
 
 // operator is the image of the e2e tests' operator.

@@ -85,7 +85,7 @@ if [[ ! -f $bin/.stamp || $(<"$bin/.stamp") != "$digest" ]]; then
 	echo "$digest" >"$bin/.stamp"
 fi
 hack/debian.sh .build/image-parts/debian bash curl wget hostname conntrack bind9-dnsutils iproute2 netcat-openbsd iperf util-linux coreutils dash grep sed procps net-tools libc-bin
-go run ./hack/images -out "$images" -debian .build/image-parts/debian -busybox .build/image-parts/busybox -coredns bin/tools/coredns -web .build/image-parts/web \
+go run ./hack/images -out "$images" -debian .build/image-parts/debian -busybox .build/image-parts/busybox -coredns bin/tools/coredns -web .build/image-parts/web -pause .build/image-parts/pause \
 	-index test/images/web/index.html -programs "$bin/images" \
 	-sources "$(cd test/conformance && GOWORK=off go list -m -f '{{.Dir}}' k8s.io/kubernetes)/test/images"
 
