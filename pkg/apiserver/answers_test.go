@@ -4,11 +4,14 @@
 package apiserver_test
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 
 	"keelson.dev/keelson/pkg/apiserver/testserver"
@@ -37,6 +40,7 @@ func TestAnswers(t *testing.T) {
 		others = `{"metadata":{"name":"bs.y.example.com"},"spec":{"group":"y.example.com","scope":"Namespaced","names":{"plural":"bs","kind":"B"},
 			"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`
 	)
+	define(t, client, s.Config.Host, others, "/apis/y.example.com/v1/bs")
 	for _, tc := range []struct {
 		name, method, path, body string
 		code                     int
@@ -153,7 +157,6 @@ func TestAnswers(t *testing.T) {
 		{"old watch of all in no namespace by POST", "POST", "/apis/apps/v1/watch/namespaces//deployments", `{}`, 405, `the server does not allow this method on the requested resource`, ""},
 		{"more after a subresource", "POST", core + "pods/q/eviction/x", `{}`, 404, `the server could not find the requested resource`, ""},
 		{"log of a pod of no node", "GET", core + "pods/q/log", ``, 204, ``, ""},
-		{"definition of others", "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", others, 201, ``, ""},
 		{"put to all others", "PUT", "/apis/y.example.com/v1/namespaces/default/bs", `{}`, 400, `"message":"name must be provided"`, ""},
 		{"patch of all others", "PATCH", "/apis/y.example.com/v1/namespaces/default/bs/", `{}`, 400, `"message":"name must be provided"`, ""},
 		{"posted to another", "POST", "/apis/y.example.com/v1/namespaces/default/bs/x", `{"apiVersion":"y.example.com/v1","kind":"B","metadata":{"name":"b"}}`, 201, ``, ""},
@@ -188,6 +191,27 @@ func TestAnswers(t *testing.T) {
 				t.Errorf("%d %s (warning %q), want %d %s (warning %q)", resp.StatusCode, body, warning, tc.code, tc.want, tc.warning)
 			}
 		})
+	}
+}
+
+// define makes a definition of custom resources, and waits until they are served at path.
+func define(t *testing.T, client *http.Client, host, definition, path string) {
+	t.Helper()
+	resp, err := client.Post(host+"/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "application/json", strings.NewReader(definition))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	err = wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 3*time.Minute, true, func(context.Context) (bool, error) {
+		resp, err := client.Get(host + path)
+		if err != nil {
+			return false, err
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode == http.StatusOK, nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
