@@ -87,3 +87,11 @@ func TestDeviceOfLostNode(t *testing.T) {
 		t.Errorf("device %q, %v", dev, err)
 	}
 }
+
+// TestCapacityAtFirst: there is room before there is any volume.
+func TestCapacityAtFirst(t *testing.T) {
+	d := &Driver{Root: filepath.Join(t.TempDir(), "volumes")}
+	if _, err := d.GetCapacity(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+}

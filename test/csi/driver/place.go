@@ -41,12 +41,14 @@ const roomStep = 1 << 30
 
 // GetCapacity implements csi.ControllerServer. All zones have the same disk.
 func (d *Driver) GetCapacity(context.Context, *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
-	var fsys unix.Statfs_t
-	if err := unix.Statfs(d.Root, &fsys); err != nil {
-		return nil, err
-	}
-	free := int64(fsys.Bavail) * fsys.Bsize
-	return &csi.GetCapacityResponse{AvailableCapacity: free - free%roomStep, MaximumVolumeSize: wrapperspb.Int64(maxSize)}, nil
+	return locked(d, func() (*csi.GetCapacityResponse, error) { // which makes the directory
+		var fsys unix.Statfs_t
+		if err := unix.Statfs(d.Root, &fsys); err != nil {
+			return nil, err
+		}
+		free := int64(fsys.Bavail) * fsys.Bsize
+		return &csi.GetCapacityResponse{AvailableCapacity: free - free%roomStep, MaximumVolumeSize: wrapperspb.Int64(maxSize)}, nil
+	})
 }
 
 // attribute is what can be changed of a volume: how fast it is to be, which makes no difference.
