@@ -5,6 +5,7 @@ package scheduler_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -197,6 +198,35 @@ func TestClaimIsMade(t *testing.T) {
 	await(t, c, "p", "told that there is no class", refused("request r: device class new does not exist"))
 	addClass(t, c, "new", "true")
 	await(t, c, "p", "bound", bound)
+}
+
+// TestSelectorFails: a pod gets no node, not even one with the right devices, while
+// a selector cannot be evaluated for those of another.
+func TestSelectorFails(t *testing.T) {
+	c := testserver.Start(t, testserver.Options{}).Client
+	addAccount(t, c)
+	for _, name := range []string{"a", "b"} {
+		addNode(t, c, name, nil)
+	}
+	addDevices(t, c, "a", "large")
+	addDevices(t, c, "b", "small")
+	addClass(t, c, "odd", `device.attributes["`+driver+`"][device.attributes["`+driver+`"].model == "small" ? "model" : "missing"] == "small"`)
+	follow(t, c)
+	addClaim(t, c, "one", exactly("odd", 1))
+	create(t, c, pod("p", uses("one")))
+	p := await(t, c, "p", "failed", func(p *v1.Pod) bool {
+		return slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool { return c.Reason == "SchedulerError" })
+	})
+	const want = `running "DynamicResources" filter plugin: class odd: selector #0: CEL runtime error: no such key: missing`
+	if got := p.Status.Conditions[0].Message; got != want || bound(p) {
+		t.Errorf("on node %q, message %q, want %q", p.Spec.NodeName, got, want)
+	}
+	if err := c.ResourceV1().ResourceSlices().Delete(t.Context(), "devices-of-a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if p := await(t, c, "p", "bound", bound); p.Spec.NodeName != "b" {
+		t.Errorf("pod is on %s, want b", p.Spec.NodeName)
+	}
 }
 
 // TestDevicesAreGivenOnce: pods that come all at once get each a device of their

@@ -4,7 +4,9 @@
 package scheduler
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"strings"
 
 	"keelson.dev/keelson/pkg/scheduler/profile"
 	"keelson.dev/scheduling"
@@ -46,7 +48,7 @@ type evaluation struct {
 	// rank is the priority below which pods may have to make room.
 	rank int32
 
-	// reject is set when a plugin rejected the pod on all nodes.
+	// reject is set when a plugin rejected the pod on all nodes, or could not judge one.
 	reject *scheduling.Status
 	// statuses has each node's objection by index; nil: the pod fits. nil
 	// altogether when the node cleared for the pod was tried alone, and fits.
@@ -118,7 +120,9 @@ func (e *evaluation) filterAll() {
 	if len(e.cell) > 0 {
 		e.narrow()
 		for _, f := range e.cell {
-			rejectMore(e.statuses, e.view.Nodes(), f)
+			if e.reject = rejectMore(e.statuses, e.view.Nodes(), f); e.reject != nil {
+				return
+			}
 		}
 	}
 	if e.class.fits == 0 {
@@ -129,11 +133,28 @@ func (e *evaluation) filterAll() {
 		if n == nil || e.statuses[n.Index] != nil {
 			continue
 		}
-		if st := e.withNominated(n); st != nil {
+		switch st := e.withNominated(n); {
+		case st == nil:
+		case st.Code == scheduling.Failed:
+			e.reject = st
+			return
+		default:
 			e.narrow()
 			e.statuses[n.Index] = st
 		}
 	}
+}
+
+// failure is the error, in Kubernetes' words, of a pod that could not be judged.
+func (e *evaluation) failure() error {
+	if e.reject == nil || e.reject.Code != scheduling.Failed {
+		return nil
+	}
+	during := "running %q filter plugin: %s"
+	if e.statuses == nil {
+		during = "running PreFilter plugin %q: %s"
+	}
+	return fmt.Errorf(during, e.reject.Plugin, strings.Join(e.reject.Reasons, ", "))
 }
 
 // narrow makes statuses the evaluation's own.
@@ -147,21 +168,27 @@ func (e *evaluation) narrow() {
 	e.statuses = *b
 }
 
-// rejectMore asks a filter about the nodes that have no objection yet.
-func rejectMore(statuses []*scheduling.Status, nodes []*scheduling.Node, f scheduling.Filter) {
+// rejectMore asks a filter about the nodes that have no objection yet. It returns
+// what was said of the first node that could not be judged.
+func rejectMore(statuses []*scheduling.Status, nodes []*scheduling.Node, f scheduling.Filter) *scheduling.Status {
 	if indexed, ok := f.(scheduling.Indexed); ok {
 		for i, st := range statuses {
 			if st == nil {
 				statuses[i] = indexed.FilterAt(i)
 			}
 		}
-		return
+		return nil
 	}
 	for i, st := range statuses {
-		if st == nil {
-			statuses[i] = f.Filter(nodes[i])
+		if st != nil {
+			continue
 		}
+		if st = f.Filter(nodes[i]); st != nil && st.Code == scheduling.Failed {
+			return st
+		}
+		statuses[i] = st
 	}
+	return nil
 }
 
 // filter judges one node.

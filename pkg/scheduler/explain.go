@@ -53,11 +53,11 @@ func objection(st *scheduling.Status) *Objection {
 
 // explain tells all that an evaluation knows.
 func (e *evaluation) explain() *Explanation {
+	if e.reject == nil && e.statuses == nil {
+		e.filterAll()
+	}
 	if e.reject != nil {
 		return &Explanation{Rejected: objection(e.reject)}
-	}
-	if e.statuses == nil {
-		e.filterAll()
 	}
 	nodes := e.view.Nodes()
 	out := &Explanation{Nodes: make([]NodeExplanation, len(nodes))}

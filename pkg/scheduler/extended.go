@@ -72,6 +72,10 @@ func (s *Scheduler) decideExtended(ctx context.Context, p *profile.Profile, item
 		defer s.mu.Unlock()
 		return s.assume(e, n)
 	}
+	if err := e.failure(); err != nil {
+		s.mu.Unlock()
+		return decision{}, err
+	}
 	e.objectAlso(said)
 	d := decision{events: e.events() | scheduling.PodRemoved | scheduling.NodeAdded, objected: e.objections(), reject: e.reject}
 	var found []candidate
@@ -107,11 +111,11 @@ func (s *Scheduler) candidates(p *profile.Profile, item *queue.Item) ([]*v1.Node
 	if err != nil {
 		return nil, err
 	}
-	if e.reject != nil {
-		return nil, nil
-	}
-	if e.statuses == nil {
+	if e.reject == nil && e.statuses == nil {
 		e.filterAll()
+	}
+	if e.reject != nil {
+		return nil, e.failure()
 	}
 	var out []*v1.Node
 	for _, i := range e.feasible() {
@@ -168,11 +172,11 @@ func (o *opinion) note(ext *extender.Extender, failed map[string]string, code sc
 
 // bestOf is the best node that fits still and is allowed.
 func (e *evaluation) bestOf(o opinion) *scheduling.Node {
+	if e.reject == nil && e.statuses == nil {
+		e.filterAll()
+	}
 	if e.reject != nil {
 		return nil
-	}
-	if e.statuses == nil {
-		e.filterAll()
 	}
 	nodes := e.view.Nodes()
 	feasible := e.feasible()

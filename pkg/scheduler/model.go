@@ -142,6 +142,9 @@ func (m *Model) Place(pod *v1.Pod) (node string, err error) {
 	if err != nil {
 		return "", err
 	}
+	if err := e.failure(); err != nil {
+		return "", err
+	}
 	n := e.best(m.rand)
 	if n == nil {
 		return "", ErrNoNode

@@ -217,6 +217,9 @@ func (s *Scheduler) decide(p *profile.Profile, item *queue.Item) (decision, erro
 	if err != nil {
 		return decision{}, err
 	}
+	if err := e.failure(); err != nil {
+		return decision{}, err
+	}
 	if n := e.best(s.cfg.Rand); n != nil {
 		return s.assume(e, n)
 	}

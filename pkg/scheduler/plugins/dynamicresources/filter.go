@@ -44,7 +44,7 @@ func (f *Filter) add(c *resourcev1.ResourceClaim) *scheduling.Status {
 		if allocation.NodeSelector != nil {
 			nodes, err := nodeaffinity.NewNodeSelector(allocation.NodeSelector)
 			if err != nil {
-				return unresolvable(err.Error())
+				return failed(err)
 			}
 			out.nodes = nodes
 		}
@@ -115,8 +115,10 @@ func (f *Filter) allocate(n *scheduling.Node) ([]resourcev1.AllocationResult, *s
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return nil, unresolvable("timed out trying to allocate devices")
-	case err != nil:
+	case errors.Is(err, structured.ErrFailedAllocationOnNode):
 		return nil, unresolvable(err.Error())
+	case err != nil: // of a claim or a class: no node is better than a wrong one
+		return nil, failed(err)
 	case len(got) != len(f.wanting):
 		return nil, notAll
 	}

@@ -45,6 +45,11 @@ func unresolvable(reason string) *scheduling.Status {
 	return &scheduling.Status{Code: scheduling.Unresolvable, Plugin: Name, Reasons: []string{reason}}
 }
 
+// failed is said when it cannot be told whether devices are right, as in Kubernetes.
+func failed(err error) *scheduling.Status {
+	return &scheduling.Status{Code: scheduling.Failed, Plugin: Name, Reasons: []string{err.Error()}}
+}
+
 // waiting is said while a claim is yet to be made for the pod.
 func waiting(err error) *scheduling.Status {
 	return &scheduling.Status{Code: scheduling.Waiting, Plugin: Name, Reasons: []string{err.Error()}}
@@ -129,7 +134,7 @@ func (p *Plugin) compile(view scheduling.View, pod *scheduling.Pod) (*Filter, *s
 		f.ctx = ctx
 		f.allocator, err = structured.NewAllocator(ctx, features(), taken(f.devices.Allocated()), classes{f.devices}, f.devices.Slices(), p.expressions)
 		if err != nil {
-			return nil, unresolvable(err.Error())
+			return nil, failed(err)
 		}
 	}
 	return f, nil

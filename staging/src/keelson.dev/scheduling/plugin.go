@@ -26,6 +26,11 @@ const (
 	// Waiting: something it needs is about to be made for it. It is looked at
 	// again then, and nobody is told before. For a pod on all nodes only.
 	Waiting
+	// Failed: it cannot be told whether it fits. The pod gets no node at all and is
+	// tried again later, as when a plugin of Kubernetes returns an error. Said of a
+	// pod on all nodes, or by filters with CellScope of the first node they cannot
+	// judge.
+	Failed
 )
 
 // Status is a plugin's reason against a node or a pod. A nil Status is no
@@ -173,7 +178,7 @@ type Lasting interface {
 	Adjuster
 }
 
-// Indexed is a Filter that needs no more of a node than its Index.
+// Indexed is a Filter that needs no more of a node than its Index. It never fails.
 type Indexed interface {
 	FilterAt(index int) *Status
 }
