@@ -14,11 +14,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"k8s.io/apiserver/pkg/server/flagz"
-	"k8s.io/apiserver/pkg/server/statusz"
-	"k8s.io/component-base/compatibility"
 
-	"keelson.dev/keelson/pkg/daemon"
+	"keelson.dev/keelson/pkg/daemon/zpages"
 	"keelson.dev/keelson/pkg/health"
 )
 
@@ -28,20 +25,10 @@ const componentName = "apiserver"
 // Handle registers h at path; it lets libraries install their pages.
 func (m *mux) Handle(path string, h http.Handler) { m.handle(path, h) }
 
-// flags tells the values of the server's flags.
-type flags map[string]string
-
-// GetFlagz implements flagz.Reader.
-func (f flags) GetFlagz() map[string]string { return f }
-
 // addZPages serves the pages that tell people what the server is: its flags and
 // its state.
 func (m *mux) addZPages(values map[string]string) {
-	const release = daemon.Major + "." + daemon.Minor
-	flagz.Install(m, componentName, flags(values))
-	paths := append(slices.Collect(maps.Keys(m.exact)), "/statusz")
-	version := compatibility.NewEffectiveVersionFromString(daemon.Version, release, release)
-	statusz.Install(m, componentName, statusz.NewRegistry(version, statusz.WithListedPaths(paths)))
+	zpages.Install(m, componentName, values, slices.Collect(maps.Keys(m.exact))...)
 }
 
 // checkMetrics count what health checks found, for service level indicators.

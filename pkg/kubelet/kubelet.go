@@ -69,6 +69,8 @@ type Config struct {
 	// GetCertificate gives the server's certificate; nil: it is in the files that
 	// the configuration names.
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	// Flags are the values of the process's flags.
+	Flags map[string]string
 	// Tracing is where spans go; nil: nowhere.
 	Tracing *daemon.Tracing
 	Clock   clock.Clock

@@ -31,7 +31,7 @@ func (k *Kubelet) server() (*server.Server, error) {
 			"syncloop": func(*http.Request) error { return k.loop.check() },
 		},
 		Metrics: k.cfg.Metrics, ProbeMetrics: k.probeMetrics, Register: k.cfg.Metrics,
-		LogDir: logDir, Clock: k.cfg.Clock, Log: k.cfg.Log, GetCertificate: k.cfg.GetCertificate, Tracing: k.cfg.Tracing,
+		Flags: k.cfg.Flags, LogDir: logDir, Clock: k.cfg.Clock, Log: k.cfg.Log, GetCertificate: k.cfg.GetCertificate, Tracing: k.cfg.Tracing,
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"keelson.dev/keelson/pkg/daemon"
+	"keelson.dev/keelson/pkg/daemon/zpages"
 )
 
 // Parse reads flags into a Config and validates it. Usage and errors of the
@@ -34,8 +35,7 @@ func Parse(args []string, stderr io.Writer) (Config, error) {
 	if err := daemon.Parse(fs, args); err != nil {
 		return c, err
 	}
-	c.Flags = make(map[string]string)
-	fs.VisitAll(func(f *pflag.Flag) { c.Flags[f.Name] = f.Value.String() })
+	c.Flags = zpages.Flags(fs)
 	c.AnonymousAuthSet = fs.Changed("anonymous-auth")
 	c.Authorization.note(fs)
 	return c, c.Validate()

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"runtime"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -31,6 +32,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers"
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/daemon"
+	"keelson.dev/keelson/pkg/daemon/zpages"
 )
 
 // Run is the process: it returns when ctx ends, or when the process cannot go on.
@@ -61,7 +63,10 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { guard.Run(ctx); return nil })
 	g.Go(func() error {
-		return daemon.Serve(ctx, daemon.Endpoints{Flags: o.serving, Guard: guard, Metrics: registry, Log: log})
+		pages := zpages.Handler("kube-controller-manager", zpages.Flags(o.flags), "/healthz", "/livez", "/metrics", "/readyz")
+		return daemon.Serve(ctx, daemon.Endpoints{
+			Flags: o.serving, Guard: guard, Metrics: registry, Log: log, Others: map[string]http.Handler{zpages.Statusz: pages, zpages.Flagz: pages},
+		})
 	})
 	g.Go(func() error {
 		return daemon.Lead(ctx, o.election, client, clock.Real(), log, func(ctx context.Context) error { return run(ctx, o, rc, client, registry, log) })

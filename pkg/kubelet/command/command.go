@@ -22,6 +22,7 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/daemon"
+	"keelson.dev/keelson/pkg/daemon/zpages"
 	"keelson.dev/keelson/pkg/kubelet"
 	"keelson.dev/keelson/pkg/kubelet/certificates"
 	"keelson.dev/keelson/pkg/kubelet/diskimages"
@@ -42,6 +43,7 @@ type options struct {
 	diskVolumes                                                                   bool
 	labels                                                                        map[string]string
 	taints, enforce                                                               []string
+	values                                                                        map[string]string // of all flags
 }
 
 func parse(args []string, stderr io.Writer) (*options, *kubeletconfig.KubeletConfiguration, error) {
@@ -69,6 +71,7 @@ func parse(args []string, stderr io.Writer) (*options, *kubeletconfig.KubeletCon
 	if err := daemon.Parse(fs, args); err != nil {
 		return nil, nil, err
 	}
+	o.values = zpages.Flags(fs)
 	if o.network != networkOwn && o.network != networkExternal {
 		return nil, nil, fmt.Errorf("--network-plugin=%s: want %s or %s", o.network, networkOwn, networkExternal)
 	}
@@ -182,7 +185,7 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 		GetCertificate: serving,
 		Client:         client, Kubelet: c, NodeName: name, Hostname: name, NodeIPs: ips, Labels: o.labels,
 		RootDir: o.rootDir, CertDir: o.certDir, Plugins: o.plugins, RuntimeCgroups: o.runtimeCgroups, ExternalNetwork: o.network == networkExternal, DiskVolumes: o.diskVolumes, Version: daemon.Version,
-		Tracing: spans, Clock: clock.Real(), Log: log, Metrics: registry,
+		Flags: o.values, Tracing: spans, Clock: clock.Real(), Log: log, Metrics: registry,
 	})
 	if err != nil {
 		return err

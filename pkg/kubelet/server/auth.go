@@ -23,6 +23,7 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/daemon/zpages"
 )
 
 // reviewTimeout bounds one question to the API server about a token.
@@ -183,6 +184,10 @@ func permissions(method, path string) (verb string, subresources []string) {
 		return verb, []string{"log"}
 	case below(path, "/checkpoint"):
 		return verb, []string{"checkpoint"}
+	case below(path, zpages.Statusz):
+		return verb, []string{"statusz"}
+	case below(path, zpages.Flagz):
+		return verb, []string{"configz"}
 	case below(path, "/pods"), below(path, "/runningpods"):
 		return verb, []string{"pods", "proxy"}
 	case below(path, "/healthz"):

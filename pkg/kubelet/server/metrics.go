@@ -68,7 +68,7 @@ func pathRoot(path string) string {
 		root += "/" + parts[1]
 	}
 	switch root {
-	case "exec", "attach", "portForward", "run", "containerLogs", "logs", "pods", "runningpods", "stats", "healthz", "configz", "debug", "checkpoint",
+	case "exec", "attach", "portForward", "run", "containerLogs", "logs", "pods", "runningpods", "stats", "healthz", "configz", "statusz", "flagz", "debug", "checkpoint",
 		"metrics", "metrics/resource", "metrics/probes", "metrics/cadvisor":
 		return root
 	}

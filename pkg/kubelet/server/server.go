@@ -27,6 +27,7 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/daemon"
+	"keelson.dev/keelson/pkg/daemon/zpages"
 )
 
 // Pods is what the server asks the kubelet about pods.
@@ -104,6 +105,8 @@ type Config struct {
 	Containers prometheus.Gatherer
 	// Register takes the server's own metrics; it may be nil.
 	Register prometheus.Registerer
+	// Flags are the values of the process's flags, which /flagz tells.
+	Flags map[string]string
 	// LogDir is what /logs/ serves, /var/log.
 	LogDir string
 	Clock  clock.Clock
@@ -206,6 +209,9 @@ func (s *Server) always(mux *http.ServeMux) {
 	if s.cfg.Drivers != nil {
 		mux.HandleFunc("POST /csi/{driver}/{service}/{method}", s.cfg.Drivers)
 	}
+	pages := zpages.Handler("kubelet", s.cfg.Flags, "/configz", "/debug", "/healthz", "/metrics")
+	mux.Handle("GET "+zpages.Statusz, pages)
+	mux.Handle("GET "+zpages.Flagz, pages)
 	mux.Handle("GET /metrics", metricsHandler(s.cfg.Metrics))
 	mux.Handle("GET /metrics/probes", metricsHandler(s.cfg.ProbeMetrics))
 	mux.Handle("GET /metrics/cadvisor", metricsHandler(s.cfg.Containers))

@@ -152,7 +152,7 @@ func start(t *testing.T) *fixture {
 		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "u1"},
 		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c"}}},
 	}}
-	f.grant(t, "operator", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes/proxy", "nodes/stats", "nodes/metrics", "nodes/log", "nodes/checkpoint"}, Verbs: []string{"*"}})
+	f.grant(t, "operator", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes/proxy", "nodes/stats", "nodes/metrics", "nodes/log", "nodes/checkpoint", "nodes/statusz", "nodes/configz"}, Verbs: []string{"*"}})
 	f.grant(t, "metrics", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes/metrics", "nodes/pods"}, Verbs: []string{"get"}})
 	f.grant(t, "reader", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes/proxy"}, Verbs: []string{"get"}})
 	f.grant(t, "nobody")
@@ -176,6 +176,7 @@ func start(t *testing.T) *fixture {
 		Listener: l, NodeName: "n1", CertDir: t.TempDir(), NodeAddresses: []string{"127.0.0.1"},
 		Client: api.Client, Pods: f.kubelet, Runtime: f.kubelet, Stats: f.kubelet,
 		Health:  map[string]func(*http.Request) error{"syncloop": func(*http.Request) error { return nil }},
+		Flags:   map[string]string{"node-ip": "192.0.2.1"},
 		Metrics: prometheus.NewRegistry(), LogDir: t.TempDir(),
 		Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
 		Kubelet: &kubeletconfig.KubeletConfiguration{
@@ -300,17 +301,21 @@ func TestAuthorization(t *testing.T) {
 			"Forbidden (user=system:serviceaccount:kube-system:reader, verb=create, resource=nodes, subresource(s)=[proxy])\n"},
 		"no reading by other paths": {"metrics", "GET", "/metrics/../exec/ns/p/c", 403, ""},
 		"escaped path":              {"metrics", "GET", "/metrics%2F../exec/ns/p/c", 404, ""},
-		"health":                    {"operator", "GET", "/healthz", 200, "ok"},
-		"one check":                 {"operator", "GET", "/healthz/syncloop", 200, "ok"},
-		"no such check":             {"operator", "GET", "/healthz/nope", 404, "404 page not found\n"},
-		"running pods":              {"operator", "GET", "/runningpods/", 500, "no runtime"},
-		"run":                       {"operator", "POST", "/run/ns/p/c?cmd=echo+a", 200, "c:echo|a"},
-		"run needs POST":            {"operator", "GET", "/run/ns/p/c?cmd=x", 405, "Method Not Allowed\n"},
-		"no pod":                    {"operator", "POST", "/exec/ns/q/c?command=x&output=1", 404, "pod does not exist"},
-		"wrong UID":                 {"operator", "POST", "/exec/ns/p/u2/c?command=x&output=1", 404, "pod not found"},
-		"no stream":                 {"operator", "POST", "/exec/ns/p/c?command=x", 400, "you must specify at least 1 of stdin, stdout, stderr"},
-		"busy":                      {"operator", "POST", "/attach/ns/p/c?output=1", 429, "rpc error: code = ResourceExhausted desc = maximum number of in-flight requests exceeded"},
-		"not an upgrade":            {"operator", "POST", exec, 500, "Upgrade request required\n"},
+		"statusz is its own right": {"reader", "GET", "/statusz", 403,
+			"Forbidden (user=system:serviceaccount:kube-system:reader, verb=get, resource=nodes, subresource(s)=[statusz])\n"},
+		"flagz goes with configz": {"reader", "GET", "/flagz", 403,
+			"Forbidden (user=system:serviceaccount:kube-system:reader, verb=get, resource=nodes, subresource(s)=[configz])\n"},
+		"health":         {"operator", "GET", "/healthz", 200, "ok"},
+		"one check":      {"operator", "GET", "/healthz/syncloop", 200, "ok"},
+		"no such check":  {"operator", "GET", "/healthz/nope", 404, "404 page not found\n"},
+		"running pods":   {"operator", "GET", "/runningpods/", 500, "no runtime"},
+		"run":            {"operator", "POST", "/run/ns/p/c?cmd=echo+a", 200, "c:echo|a"},
+		"run needs POST": {"operator", "GET", "/run/ns/p/c?cmd=x", 405, "Method Not Allowed\n"},
+		"no pod":         {"operator", "POST", "/exec/ns/q/c?command=x&output=1", 404, "pod does not exist"},
+		"wrong UID":      {"operator", "POST", "/exec/ns/p/u2/c?command=x&output=1", 404, "pod not found"},
+		"no stream":      {"operator", "POST", "/exec/ns/p/c?command=x", 400, "you must specify at least 1 of stdin, stdout, stderr"},
+		"busy":           {"operator", "POST", "/attach/ns/p/c?output=1", 429, "rpc error: code = ResourceExhausted desc = maximum number of in-flight requests exceeded"},
+		"not an upgrade": {"operator", "POST", exec, 500, "Upgrade request required\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, body := f.do(t, c.account, c.method, c.path)
@@ -331,6 +336,12 @@ func TestInformation(t *testing.T) {
 	_, body = f.do(t, "operator", "GET", "/configz")
 	if !strings.Contains(body, `{"kubeletconfig":{`) || !strings.Contains(body, `"mode":"Webhook"`) {
 		t.Errorf("configz: %s", body)
+	}
+	if _, body = f.do(t, "operator", "GET", "/flagz"); !strings.Contains(body, "kubelet flagz") || !strings.Contains(body, "node-ip") || !strings.Contains(body, "192.0.2.1") {
+		t.Errorf("flagz: %s", body)
+	}
+	if _, body = f.do(t, "operator", "GET", "/statusz"); !strings.Contains(body, "kubelet statusz") || !strings.Contains(body, "/configz /debug /flagz /healthz /metrics") {
+		t.Errorf("statusz: %s", body)
 	}
 	_, body = f.do(t, "operator", "GET", "/metrics/resource")
 	want := `# HELP node_cpu_usage_seconds_total [STABLE] Cumulative cpu time consumed by the node in core-seconds

@@ -20,6 +20,7 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/daemon"
+	"keelson.dev/keelson/pkg/daemon/zpages"
 	"keelson.dev/keelson/pkg/health"
 	"keelson.dev/keelson/pkg/scheduler"
 	"keelson.dev/keelson/pkg/scheduler/profile"
@@ -33,6 +34,7 @@ type options struct {
 	serving  daemon.ServingFlags
 	election daemon.ElectionFlags
 	config   string
+	values   map[string]string // of all flags
 }
 
 func parse(args []string, stderr io.Writer) (*options, *configv1.KubeSchedulerConfiguration, error) {
@@ -49,6 +51,7 @@ func parse(args []string, stderr io.Writer) (*options, *configv1.KubeSchedulerCo
 	if err := daemon.Parse(fs, args); err != nil {
 		return nil, nil, err
 	}
+	o.values = zpages.Flags(fs)
 	cfg := &configv1.KubeSchedulerConfiguration{}
 	if o.config != "" {
 		var err error
@@ -99,13 +102,14 @@ func run(ctx context.Context, o *options, client kubernetes.Interface, profiles 
 	if err != nil {
 		return err
 	}
+	pages := zpages.Handler("kube-scheduler", o.values, "/healthz", "/livez", "/metrics", "/readyz")
 	ready := health.NewGate("informer-sync", "caches are not filled")
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { guard.Run(ctx); return nil })
 	g.Go(func() error {
 		return daemon.Serve(ctx, daemon.Endpoints{
 			Flags: o.serving, Guard: guard, Metrics: registry, Ready: []health.Check{ready.Check()}, Log: log,
-			Others: map[string]http.Handler{whyPath: whyHandler(s)},
+			Others: map[string]http.Handler{whyPath: whyHandler(s), zpages.Statusz: pages, zpages.Flagz: pages},
 		})
 	})
 	g.Go(func() error {
