@@ -23,6 +23,7 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/daemon"
+	"keelson.dev/keelson/pkg/daemon/zpages"
 	"keelson.dev/keelson/pkg/proxy/config"
 	"keelson.dev/keelson/pkg/proxy/healthcheck"
 )
@@ -41,7 +42,7 @@ type server struct {
 // have no credentials; it says nothing but whether traffic is wanted.
 func servers(cfg *config.Config, guard *daemon.Guard, h *healthcheck.Proxy, g prometheus.Gatherer) ([]server, error) {
 	k := &cfg.KubeProxyConfiguration
-	metrics := server{name: "metrics", address: k.MetricsBindAddress, handler: metricsHandler(k, g)}
+	metrics := server{name: "metrics", address: k.MetricsBindAddress, handler: metricsHandler(cfg, g)}
 	if guard != nil {
 		metrics.handler = guard.Wrap(metrics.handler)
 		c := cfg.Metrics
@@ -128,7 +129,8 @@ func healthHandler(h *healthcheck.Proxy) http.Handler {
 	return mux
 }
 
-func metricsHandler(k *kubeproxy.KubeProxyConfiguration, g prometheus.Gatherer) http.Handler {
+func metricsHandler(cfg *config.Config, g prometheus.Gatherer) http.Handler {
+	k := &cfg.KubeProxyConfiguration
 	mux := http.NewServeMux()
 	text := func(path, s string) {
 		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
@@ -149,11 +151,16 @@ func metricsHandler(k *kubeproxy.KubeProxyConfiguration, g prometheus.Gatherer) 
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(body)
 	})
+	paths := []string{"/configz", "/healthz", "/metrics", "/proxyMode"}
 	if k.EnableProfiling {
+		paths = append(paths, "/debug/pprof")
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
+	pages := zpages.Handler("kube-proxy", cfg.Values, paths...)
+	mux.Handle(zpages.Statusz, pages)
+	mux.Handle(zpages.Flagz, pages)
 	return mux
 }

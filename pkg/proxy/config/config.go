@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"keelson.dev/keelson/pkg/daemon"
+	"keelson.dev/keelson/pkg/daemon/zpages"
 )
 
 // The modes to tell which packets are from pods.
@@ -59,6 +60,8 @@ type Config struct {
 	Metrics       daemon.ServingFlags
 	// NetworkPolicy has NetworkPolicies enforced on the node's pods.
 	NetworkPolicy bool
+	// Values are those of all flags by name, as /flagz tells them.
+	Values map[string]string
 }
 
 // Parse reads the arguments and the file that they name.
@@ -78,6 +81,7 @@ func Parse(args []string, output io.Writer) (*Config, error) {
 	if err := daemon.Parse(fs, args); err != nil {
 		return nil, err
 	}
+	c.Values = zpages.Flags(fs)
 	if file != "" {
 		if err := c.read(file); err != nil {
 			return nil, err

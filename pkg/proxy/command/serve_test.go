@@ -1,0 +1,49 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"io"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"keelson.dev/keelson/pkg/proxy/config"
+)
+
+// TestPages: the metrics server tells people what the proxy is, and which paths it serves.
+func TestPages(t *testing.T) {
+	cfg, err := config.Parse([]string{"--hostname-override=n1", "--masquerade-all", "--profiling"}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := metricsHandler(cfg, prometheus.NewRegistry())
+	get := func(path string) string {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", path, nil))
+		if w.Code != 200 {
+			t.Errorf("%s: %d", path, w.Code)
+		}
+		return w.Body.String()
+	}
+	flags := get("/flagz")
+	for _, want := range []string{"kube-proxy flagz", "hostname-override=n1", "masquerade-all=true"} {
+		if !strings.Contains(flags, want) {
+			t.Errorf("flagz has no %q: %s", want, flags)
+		}
+	}
+	status := get("/statusz")
+	_, line, _ := strings.Cut(status, "Paths")
+	paths := strings.Fields(strings.TrimLeft(line, ":= "))
+	if !strings.Contains(status, "kube-proxy statusz") || len(paths) != 7 {
+		t.Errorf("statusz: %s", status)
+	}
+	for _, path := range paths {
+		if path != "/debug" { // the root of several
+			get(path)
+		}
+	}
+}
