@@ -45,6 +45,7 @@ func (u *usage) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.S
 	var cpu, nanocores, memory uint64
 	for _, item := range list.Stats {
 		pod := podStats(item)
+		u.rates.pod(item, &pod)
 		u.waiting(item, &pod, specs[types.UID(pod.PodRef.UID)])
 		begun(&pod, specs[types.UID(pod.PodRef.UID)])
 		if !onlyCPUAndMemory {

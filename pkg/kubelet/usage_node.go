@@ -4,9 +4,6 @@
 package kubelet
 
 import (
-	"sync"
-	"time"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
@@ -55,45 +52,4 @@ func groupStats(g stat.Usage, now metav1.Time) (*statsapi.CPUStats, *statsapi.Me
 	return cpu, &statsapi.MemoryStats{
 		Time: now, UsageBytes: &m.Usage, WorkingSetBytes: &m.WorkingSet, RSSBytes: &m.RSS, PageFaults: &m.Faults, MajorPageFaults: &m.MajorFaults,
 	}
-}
-
-// rates are how fast things grow that are counted, by name. They are safe for concurrent use.
-type rates struct {
-	mu     sync.Mutex
-	byName map[string]*rate
-}
-
-// of takes in a count and returns how much it grows in a second, nil if that is not known yet.
-func (r *rates) of(name string, now time.Time, total uint64) *uint64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.byName[name] == nil {
-		if r.byName == nil {
-			r.byName = map[string]*rate{}
-		}
-		r.byName[name] = &rate{}
-	}
-	return r.byName[name].of(now, total)
-}
-
-// rate is how fast one thing grows.
-type rate struct {
-	at    time.Time
-	total uint64
-	last  *uint64
-}
-
-// minRate is the least time over which a rate is taken.
-const minRate = time.Second
-
-func (r *rate) of(now time.Time, total uint64) *uint64 {
-	spent := now.Sub(r.at)
-	switch {
-	case r.at.IsZero(), total < r.total, spent < 0: // at first, or counted anew, or the clock was set back
-		r.at, r.total, r.last = now, total, nil
-	case spent >= minRate:
-		speed := uint64(float64(total-r.total) / spent.Seconds())
-		r.at, r.total, r.last = now, total, &speed
-	}
-	return r.last
 }

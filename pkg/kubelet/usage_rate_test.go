@@ -1,0 +1,88 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+func TestRate(t *testing.T) {
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	r := &rate{}
+	for i, step := range []struct {
+		after time.Duration
+		total uint64
+		want  int64 // -1: not known
+	}{
+		{0, 100, -1},
+		{500 * time.Millisecond, 900, -1}, // too soon
+		{1500 * time.Millisecond, 4100, 2000},
+		{8 * time.Second, 4100, 400},
+		{4 * time.Second, 9000, 635}, // since the first
+		{5 * time.Second, 9000, 468}, // the next is of 9 s ago
+		{1 * time.Second, 9000, 490}, // now it is old enough
+		{10 * time.Second, 100, -1},  // counted anew
+		{10 * time.Second, 100, 0},
+		{-time.Hour, 200, -1}, // the clock was set back
+		{2 * time.Second, 400, 100},
+		{time.Hour, 500, -1}, // nobody asked for long
+		{2 * time.Second, 700, 100},
+	} {
+		now = now.Add(step.after)
+		got := int64(-1)
+		if p := r.of(now, step.total); p != nil {
+			got = int64(*p)
+		}
+		if got != step.want {
+			t.Errorf("step %d: %d, want %d", i, got, step.want)
+		}
+		if len(r.counts) > int(rateWindow/countsApart)+2 {
+			t.Errorf("step %d: %d counts are kept", i, len(r.counts))
+		}
+	}
+}
+
+// TestRatesAreForgotten: what is gone does not stay.
+func TestRatesAreForgotten(t *testing.T) {
+	var r rates
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	for i := range 100 {
+		now = now.Add(time.Minute)
+		r.of(fmt.Sprint(i), now, 1)
+	}
+	if len(r.byName) > 4 {
+		t.Errorf("%d are known, want the last few", len(r.byName))
+	}
+}
+
+// TestCatchingUp: a container that was kept waiting and catches up is not taken for one that uses ten times as much,
+// as the runtime says of its last second.
+func TestCatchingUp(t *testing.T) {
+	var r rates
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	var used uint64
+	for i, second := range []uint64{100, 100, 0, 0, 0, 0, 0, 600, 100, 100, 100, 100, 0, 0, 200} {
+		now, used = now.Add(time.Second), used+second*1e6
+		cpu := &runtimeapi.CpuUsage{
+			Timestamp: now.UnixNano(), UsageCoreNanoSeconds: &runtimeapi.UInt64Value{Value: used}, UsageNanoCores: &runtimeapi.UInt64Value{Value: second * 1e6},
+		}
+		item := &runtimeapi.PodSandboxStats{
+			Attributes: &runtimeapi.PodSandboxAttributes{Id: "p"},
+			Linux: &runtimeapi.LinuxPodSandboxStats{Cpu: cpu, Containers: []*runtimeapi.ContainerStats{
+				{Attributes: &runtimeapi.ContainerAttributes{Id: "c"}, Cpu: cpu},
+			}},
+		}
+		pod := podStats(item)
+		r.pod(item, &pod)
+		for _, got := range []*uint64{pod.CPU.UsageNanoCores, pod.Containers[0].CPU.UsageNanoCores} {
+			if *got > 110e6 {
+				t.Errorf("after %d s: %d millicores, want about 100", i, *got/1e6)
+			}
+		}
+	}
+}
