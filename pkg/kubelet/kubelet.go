@@ -275,9 +275,8 @@ func (k *Kubelet) wake(uid types.UID) {
 	}
 }
 
-// left is told of pods of which nothing is left on the node.
-func (k *Kubelet) left(uid types.UID) {
-	k.allocation.Forget(uid)
+// left is told of pods that the pool does not know any more.
+func (k *Kubelet) left(types.UID) {
 	if s := k.sources.static; s != nil {
 		s.Poke()
 	}
@@ -408,7 +407,7 @@ func (k *Kubelet) workerConfig() worker.Config {
 			Runtime: k.runtime.client, Secrets: k.objects, Records: k.records, Plugins: k.providers, Metrics: k.nodeCounts, Clock: k.cfg.Clock, Event: k.events.pod,
 			Parallel: parallelPulls(c), Allow: pullRate(c),
 		}),
-		Status: k.status, Handler: k.handler, ProbeMetrics: k.probeMetrics, Tracer: k.tracer(), Event: k.events.pod, Asked: k.resizes.asked, Resized: k.resizes.took, Started: k.starts.observe, Metrics: k.counts, Listening: k.runtime.listening, Allocation: k.allocation, Left: k.left, Ready: k.runtime.networkReady,
+		Status: k.status, Handler: k.handler, ProbeMetrics: k.probeMetrics, Tracer: k.tracer(), Event: k.events.pod, Asked: k.resizes.asked, Resized: k.resizes.took, Started: k.starts.observe, Metrics: k.counts, Listening: k.runtime.listening, Allocation: k.allocation, Left: k.allocation.Forget, Gone: k.left, Ready: k.runtime.networkReady,
 		Services: k.sources.servicesFor, RuntimeHandler: k.sources.runtimeHandler, Allocatable: k.allocatable,
 		DNS: dns.Settings{
 			ClusterDNS: c.ClusterDNS, ClusterDomain: c.ClusterDomain, ResolvConf: deref(c.ResolverConfig), NodeIPs: k.cfg.NodeIPs,

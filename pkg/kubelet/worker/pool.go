@@ -57,8 +57,10 @@ type Config struct {
 	// of it; they may be nil.
 	Asked   func(before, now *v1.Pod)
 	Resized func(took time.Duration, err error)
-	// Left is told of pods of which nothing is left on the node.
+	// Left is told of pods of which nothing is left on the node, while the pool still knows them; Gone once it does not, so that
+	// whoever waits for that finds it so.
 	Left func(uid types.UID)
+	Gone func(uid types.UID)
 	// Ready returns nil once sandboxes can be made.
 	Ready func() error
 	// Services are those that containers in the namespace get variables of.

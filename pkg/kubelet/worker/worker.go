@@ -143,9 +143,16 @@ func (w *worker) interrupt() {
 
 // run works until the pod is gone or ctx ends.
 func (w *worker) run(ctx context.Context) {
-	defer w.left(w.uid)
+	gone := false
+	defer func() {
+		w.left(w.uid)
+		if gone {
+			w.cfg.Gone(w.uid)
+		}
+	}()
 	for {
-		again, gone := w.sync(ctx)
+		var again time.Time
+		again, gone = w.sync(ctx)
 		if gone {
 			w.cfg.Left(w.uid)
 		}
