@@ -72,7 +72,7 @@ func refuse(c *kubeletconfig.KubeletConfiguration) error {
 	on := func(b *bool) bool { return b != nil && *b }
 	require(!off(c.CgroupsPerQOS), "cgroupsPerQOS", false, "there is always a cgroup for each class of pods")
 	require(!off(c.EnableControllerAttachDetach), "enableControllerAttachDetach", false, "volumes are attached by the controller manager")
-	require(!on(c.EnableSystemLogQuery), "enableSystemLogQuery", true, "the journal is not read")
+	require(!on(c.EnableSystemLogQuery) || !off(c.EnableSystemLogHandler), "enableSystemLogQuery", true, "enableSystemLogHandler is required")
 	require(c.KubeletCgroups == "", "kubeletCgroups", c.KubeletCgroups, "the kubelet stays where it is started")
 	require(c.SystemCgroups == "", "systemCgroups", c.SystemCgroups, "processes of the system are not moved")
 	require(c.ReadOnlyPort == 0, "readOnlyPort", c.ReadOnlyPort, "there is no port without authentication")

@@ -59,7 +59,7 @@ func fieldsRead(t *testing.T) map[string]bool {
 
 // TestEveryField: each field of the configuration is read, or there is a reason why it is not, or some value of it is refused.
 func TestEveryField(t *testing.T) {
-	refused := []string{"CgroupsPerQOS", "EnableControllerAttachDetach", "EnableSystemLogQuery", "KubeletCgroups", "SystemCgroups", "ReadOnlyPort", "RunOnce"}
+	refused := []string{"CgroupsPerQOS", "EnableControllerAttachDetach", "KubeletCgroups", "SystemCgroups", "ReadOnlyPort", "RunOnce"}
 	merged := []string{"MergeDefaultEvictionSettings"} // of which nothing is left once defaults are filled in
 	read := fieldsRead(t)
 	var has []string
@@ -99,22 +99,22 @@ func configured(t *testing.T, text string) (*kubeletconfig.KubeletConfiguration,
 
 func TestRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		"cgroupsPerQOS: false":                "cgroupsPerQOS",
-		"enableControllerAttachDetach: false": "enableControllerAttachDetach",
-		"enableSystemLogQuery: true":          "enableSystemLogQuery",
-		"kubeletCgroups: /k":                  "kubeletCgroups",
-		"systemCgroups: /s":                   "systemCgroups",
-		"readOnlyPort: 10255":                 "readOnlyPort",
-		"runOnce: true":                       "runOnce",
-		"podsPerCore: -1":                     "podsPerCore",
-		"eventRecordQPS: -1":                  "eventRecordQPS",
-		"eventBurst: -1":                      "eventBurst",
-		"oomScoreAdj: 1001":                   "oomScoreAdj",
-		"podLogsDir: logs":                    "podLogsDir",
-		"podLogsDir: /var/../logs":            "podLogsDir",
-		"podLogsDir: /var/log/pöds":           "podLogsDir",
-		"crashLoopBackOff: {maxContainerRestartPeriod: 301s}":  "crashLoopBackOff.maxContainerRestartPeriod",
-		"crashLoopBackOff: {maxContainerRestartPeriod: 500ms}": "crashLoopBackOff.maxContainerRestartPeriod",
+		"cgroupsPerQOS: false":                                      "cgroupsPerQOS",
+		"enableControllerAttachDetach: false":                       "enableControllerAttachDetach",
+		"enableSystemLogQuery: true\nenableSystemLogHandler: false": "enableSystemLogQuery",
+		"kubeletCgroups: /k":                                        "kubeletCgroups",
+		"systemCgroups: /s":                                         "systemCgroups",
+		"readOnlyPort: 10255":                                       "readOnlyPort",
+		"runOnce: true":                                             "runOnce",
+		"podsPerCore: -1":                                           "podsPerCore",
+		"eventRecordQPS: -1":                                        "eventRecordQPS",
+		"eventBurst: -1":                                            "eventBurst",
+		"oomScoreAdj: 1001":                                         "oomScoreAdj",
+		"podLogsDir: logs":                                          "podLogsDir",
+		"podLogsDir: /var/../logs":                                  "podLogsDir",
+		"podLogsDir: /var/log/pöds":                                 "podLogsDir",
+		"crashLoopBackOff: {maxContainerRestartPeriod: 301s}":       "crashLoopBackOff.maxContainerRestartPeriod",
+		"crashLoopBackOff: {maxContainerRestartPeriod: 500ms}":      "crashLoopBackOff.maxContainerRestartPeriod",
 	} {
 		if _, err := configured(t, text); err == nil || !strings.Contains(err.Error(), want+": Invalid value") {
 			t.Errorf("%s: error %v", text, err)

@@ -245,7 +245,7 @@ func (s *Server) debugging(mux *http.ServeMux) {
 	mux.HandleFunc("GET /runningpods/{$}", s.runningPods)
 	mux.HandleFunc("GET /configz", s.configz)
 	if on := s.cfg.Kubelet.EnableSystemLogHandler; on == nil || *on {
-		mux.Handle("GET /logs/", http.StripPrefix("/logs/", http.FileServer(http.Dir(s.cfg.LogDir))))
+		mux.Handle("GET /logs/", http.StripPrefix("/logs/", s.nodeLogs()))
 	} else {
 		mux.Handle("/logs/", disabled("logs endpoint is disabled."))
 	}
@@ -258,6 +258,14 @@ func (s *Server) debugging(mux *http.ServeMux) {
 	} else {
 		mux.Handle("/debug/pprof/", disabled("profiling endpoint is disabled."))
 	}
+}
+
+// nodeLogs serves the files of the log directory and, if it is to, answers queries.
+func (s *Server) nodeLogs() http.Handler {
+	if on := s.cfg.Kubelet.EnableSystemLogQuery; on == nil || !*on {
+		return http.FileServer(http.Dir(s.cfg.LogDir))
+	}
+	return newNodeLogs(s.cfg.LogDir)
 }
 
 func disabled(text string) http.Handler {

@@ -1,0 +1,207 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"os/exec"
+	"path"
+	"strings"
+	"time"
+)
+
+const (
+	// queryTimeout bounds how long one query is answered.
+	queryTimeout = 30 * time.Second
+	// maxQueries is how many queries are answered at a time; others wait.
+	maxQueries = 4
+	// journalTime is how the journal is asked for a time.
+	journalTime = "2006-01-02 15:04:05"
+)
+
+// nodeLogs serves /logs/: the files of a directory and, by queries (/logs/?query=kubelet&tailLines=10), what services
+// log: to systemd's journal, or to files that are named like them.
+type nodeLogs struct {
+	dir   string
+	files http.Handler
+	slots chan struct{}
+}
+
+func newNodeLogs(dir string) *nodeLogs {
+	return &nodeLogs{dir: dir, files: http.FileServer(http.Dir(dir)), slots: make(chan struct{}, maxQueries)}
+}
+
+// ServeHTTP gets the path below /logs/.
+func (l *nodeLogs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	q, errs := parseLogQuery(r.URL.Query())
+	switch {
+	case len(errs) > 0:
+		http.Error(w, errs.ToAggregate().Error(), http.StatusBadRequest)
+		return
+	case q.empty():
+		l.files.ServeHTTP(w, r)
+		return
+	case strings.Trim(r.URL.Path, "/") != "":
+		http.Error(w, "path not allowed in query mode", http.StatusNotAcceptable)
+		return
+	}
+	if errs := q.validate(); len(errs) > 0 {
+		http.Error(w, errs.ToAggregate().Error(), http.StatusNotAcceptable)
+		return
+	}
+	root, err := os.OpenRoot(l.dir)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	defer func() { _ = root.Close() }()
+	if len(q.files) > 0 {
+		serveLogFile(w, r, root, q.files[0])
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), queryTimeout)
+	defer cancel()
+	select {
+	case l.slots <- struct{}{}:
+	case <-ctx.Done():
+		http.Error(w, "too many queries of logs", http.StatusTooManyRequests)
+		return
+	}
+	defer func() { <-l.slots }()
+	w.Header().Set("Content-Type", "text/plain;charset=UTF-8")
+	q.write(ctx, w, root)
+}
+
+// serveLogFile serves a file below root, or lists a directory. Links do not lead out of it.
+func serveLogFile(w http.ResponseWriter, r *http.Request, root *os.Root, name string) {
+	name = path.Clean("/" + strings.ReplaceAll(name, `\`, "/"))
+	info, err := root.Stat(path.Join(".", name))
+	if err != nil {
+		http.Error(w, invalidFile(name, err).Error(), http.StatusNotAcceptable)
+		return
+	}
+	if info.IsDir() && name != "/" {
+		name += "/"
+	}
+	r = r.Clone(r.Context())
+	r.URL.Path = name
+	http.FileServerFS(root.FS()).ServeHTTP(w, r)
+}
+
+// write writes what the services have logged; what is wrong is told in between.
+func (q *logQuery) write(ctx context.Context, w io.Writer, root *os.Root) {
+	units := journalUnits(ctx)
+	var journal, files []string
+	for _, s := range q.services {
+		if units[s+".service"] {
+			journal = append(journal, s)
+		} else {
+			files = append(files, s)
+		}
+	}
+	if len(journal) > 0 {
+		q.writeJournal(ctx, w, journal)
+	}
+	if len(files) > 0 && q.narrowed() {
+		fmt.Fprintf(w, "\noptions present and query resolved to log files for %v\ntry without specifying options\n", files)
+		return
+	}
+	for _, s := range files {
+		switch err := writeServiceFile(ctx, w, root, s); {
+		case errors.Is(err, fs.ErrNotExist):
+			fmt.Fprintf(w, "\nlog not found for %s\n", s)
+		case err != nil:
+			fmt.Fprintf(w, "\nerror getting log for %s: %v\n", s, err)
+		}
+	}
+}
+
+// journalUnits are the units that have logged to the journal; none if there is no journal.
+func journalUnits(ctx context.Context) map[string]bool {
+	out, err := exec.CommandContext(ctx, "journalctl", "--field=_SYSTEMD_UNIT").Output()
+	if err != nil {
+		return nil
+	}
+	units := map[string]bool{}
+	for unit := range strings.Lines(string(out)) {
+		units[strings.TrimSpace(unit)] = true
+	}
+	return units
+}
+
+func (q *logQuery) writeJournal(ctx context.Context, w io.Writer, services []string) {
+	c := exec.CommandContext(ctx, "journalctl", q.journalArgs(services)...)
+	c.Stdout, c.Stderr = w, w
+	exited := &exec.ExitError{}
+	if err := c.Run(); err != nil && !errors.As(err, &exited) { // journalctl itself tells what is wrong
+		fmt.Fprintf(w, "\nerror: journal output not available\n")
+	}
+}
+
+// journalArgs asks the journal for what the query asks of the services.
+func (q *logQuery) journalArgs(services []string) []string {
+	args := []string{"--utc", "--no-pager", "--output=short-precise"}
+	add := func(on bool, name string, value any) {
+		if on {
+			args = append(args, fmt.Sprintf("--%s=%v", name, value))
+		}
+	}
+	add(!q.since.IsZero(), "since", q.since.UTC().Format(journalTime)+" UTC")
+	add(!q.until.IsZero(), "until", q.until.UTC().Format(journalTime)+" UTC")
+	if q.tail != nil {
+		add(true, "lines", *q.tail)
+	}
+	for _, s := range services {
+		add(true, "unit", s)
+	}
+	add(q.pattern != "", "grep", q.pattern)
+	if q.boot != nil {
+		add(true, "boot", *q.boot)
+	}
+	return args
+}
+
+// writeServiceFile writes the first file that may be a service's log.
+func writeServiceFile(ctx context.Context, w io.Writer, root *os.Root, service string) error {
+	for _, name := range []string{service, service + ".log", service + "/" + service + ".log"} {
+		f, err := root.Open(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		defer func() { _ = f.Close() }()
+		info, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		if info.IsDir() { // which may have the file that is looked for
+			continue
+		}
+		_, err = io.Copy(w, whileContext{ctx, f})
+		return err
+	}
+	return fs.ErrNotExist
+}
+
+// whileContext reads until the context ends.
+type whileContext struct {
+	ctx context.Context
+	io.Reader
+}
+
+// Read implements io.Reader.
+func (r whileContext) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(p)
+}
