@@ -37,6 +37,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/podresources"
 	"keelson.dev/keelson/pkg/kubelet/prober"
 	"keelson.dev/keelson/pkg/kubelet/qos"
+	"keelson.dev/keelson/pkg/kubelet/server"
 	"keelson.dev/keelson/pkg/kubelet/shims"
 	"keelson.dev/keelson/pkg/kubelet/shutdown"
 	"keelson.dev/keelson/pkg/kubelet/static"
@@ -296,7 +297,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	k.runtime.changed = k.runtimeChanged
 	k.pool = worker.NewPool(ctx, k.workerConfig())
 	k.cfg.Metrics.MustRegister(k.state())
-	serve, err := k.server()
+	serve, err := server.New(k.serverConfig())
 	if err != nil {
 		return err
 	}

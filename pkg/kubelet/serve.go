@@ -17,11 +17,12 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/server"
 )
 
-func (k *Kubelet) server() (*server.Server, error) {
+// serverConfig is what the HTTPS server asks of the kubelet.
+func (k *Kubelet) serverConfig() server.Config {
 	c := k.cfg.Kubelet
 	containers := prometheus.NewRegistry()
 	containers.MustRegister(k.series())
-	return server.New(server.Config{
+	return server.Config{
 		Containers: containers,
 		Address:    net.JoinHostPort(c.Address, strconv.Itoa(int(c.Port))), Kubelet: c, NodeName: k.cfg.NodeName, CertDir: k.cfg.CertDir,
 		NodeAddresses: append([]string{k.cfg.Hostname}, k.cfg.NodeIPs...), Client: k.cfg.Client,
@@ -32,7 +33,7 @@ func (k *Kubelet) server() (*server.Server, error) {
 		},
 		Metrics: k.cfg.Metrics, ProbeMetrics: k.probeMetrics, Register: k.cfg.Metrics,
 		Flags: k.cfg.Flags, LogDir: logDir, Clock: k.cfg.Clock, Log: k.cfg.Log, GetCertificate: k.cfg.GetCertificate, Tracing: k.cfg.Tracing,
-	})
+	}
 }
 
 const (
