@@ -54,10 +54,10 @@ func (b *Binder) create(ctx context.Context, req *rest.Request, obj runtime.Obje
 	if errs := validateBinding(binding); len(errs) > 0 {
 		return nil, errs.ToAggregate()
 	}
-	if binding.Name == "" {
-		return nil, apierrors.NewBadRequest("Name parameter required.")
-	}
 	if err := validate(ctx, binding); err != nil {
+		return nil, err
+	}
+	if err := req.CheckKey(binding.Name); err != nil {
 		return nil, err
 	}
 	if err := b.bind(ctx, req.Namespace, binding, len(options.DryRun) > 0); err != nil {

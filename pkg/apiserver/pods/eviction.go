@@ -70,6 +70,9 @@ func (e *Evicter) create(ctx context.Context, req *rest.Request, obj runtime.Obj
 	if err := validate(ctx, ev); err != nil {
 		return nil, err
 	}
+	if err := req.CheckKey(req.Name); err != nil {
+		return nil, err
+	}
 	x := &eviction{e, req.Namespace, req.Name, del, len(del.DryRun) > 0}
 	if err := x.run(ctx); err != nil {
 		return nil, err

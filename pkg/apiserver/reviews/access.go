@@ -69,6 +69,9 @@ func (a *Access) local(ctx context.Context, req *rest.Request, obj runtime.Objec
 	if at := r.Spec.NonResourceAttributes; at != nil {
 		errs = append(errs, field.Invalid(field.NewPath("spec.nonResourceAttributes"), report.Untagged(at), "disallowed on this kind of request"))
 	}
+	if len(errs) == 0 && req.Namespace == "" {
+		return nil, apierrors.NewBadRequest("namespace is required on this type: ")
+	}
 	if err := review(ctx, errs, obj, validate); err != nil {
 		return nil, err
 	}

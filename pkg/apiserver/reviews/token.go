@@ -78,6 +78,9 @@ func (t *Tokens) create(ctx context.Context, req *rest.Request, obj runtime.Obje
 	if tr.Namespace != "" && tr.Namespace != req.Namespace {
 		return nil, invalidToken(req.Name, field.Invalid(field.NewPath("metadata", "namespace"), tr.Namespace, "must match the service account namespace if specified"))
 	}
+	if err := req.CheckKey(req.Name); err != nil {
+		return nil, err
+	}
 	tr.Name = req.Name
 	sa, err := t.Client.CoreV1().ServiceAccounts(req.Namespace).Get(ctx, req.Name, metav1.GetOptions{})
 	if err != nil {

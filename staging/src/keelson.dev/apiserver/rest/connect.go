@@ -258,14 +258,20 @@ func wipe(obj metav1.Object) {
 // identify makes obj's namespace that of the path. Its name is its Creater's affair.
 func (req *Request) identify(obj runtime.Object) error {
 	meta, ok := obj.(metav1.Object)
-	if !ok {
+	if !ok || !req.Row.Namespaced {
 		return nil
 	}
-	if req.Row.Namespaced {
-		if have := meta.GetNamespace(); have != "" && have != req.Namespace {
-			return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
-		}
-		meta.SetNamespace(req.Namespace)
+	return matchNamespace(req.Namespace, meta)
+}
+
+// CheckKey refuses what can be no object's place: no namespace where the row has
+// them, no name, a name that cannot be part of a path.
+func (req *Request) CheckKey(name string) error {
+	if err := needsNamespace(req.Row, req.Namespace); err != nil {
+		return err
 	}
-	return nil
+	if name == "" {
+		return apierrors.NewBadRequest("Name parameter required.")
+	}
+	return validName(name)
 }

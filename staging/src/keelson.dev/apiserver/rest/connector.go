@@ -34,8 +34,10 @@ func (f ConnectorFunc) ServeAPI(w http.ResponseWriter, r *http.Request, req *Req
 }
 
 // Creater is a Connector for POST of one object which answers one object:
-// bindings, evictions, tokens, reviews. The server decodes, checks names,
-// runs admission and encodes.
+// bindings, evictions, tokens, reviews. The server decodes, sees to it that the
+// object's namespace is the path's, runs admission and encodes. Whether the path has a
+// namespace, and a name that can be, Create asks (Request.CheckKey) when it has
+// judged the object.
 type Creater struct {
 	// New makes the object the body is decoded into, in the hub version.
 	New func() runtime.Object

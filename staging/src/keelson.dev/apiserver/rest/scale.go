@@ -178,6 +178,9 @@ func (s *Server) putScale(r *http.Request, t *target) (resource.Object, error) {
 	if err := sameObject(t, want); err != nil {
 		return nil, err
 	}
+	if err := t.checkNamespace(); err != nil {
+		return nil, err
+	}
 	var same *metav1.Preconditions
 	if want.UID != "" {
 		same = &metav1.Preconditions{UID: &want.UID}
@@ -363,7 +366,7 @@ func (s *Server) patchScale(r *http.Request, t *target) (resource.Object, error)
 
 // sameObject refuses a Scale of another object than the path's.
 func sameObject(t *target, scale *autoscaling.Scale) error {
-	if err := matchNamespace(t, scale); err != nil {
+	if err := matchNamespace(t.namespace, scale); err != nil {
 		return err
 	}
 	return registry.CheckName(scale, t.namespace, t.name)

@@ -83,6 +83,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err = t.routed(r)
 	}
 	if err == nil {
+		err = t.checkDryRun(r)
+	}
+	if err == nil {
 		err = t.checkName()
 	}
 	if err == nil {
@@ -136,7 +139,7 @@ func (st *state) resolve(info *request.RequestInfo, method string) (*target, err
 	}
 	if e.row.Namespaced && info.Namespace == "" {
 		switch named := len(info.Parts) > 1; {
-		case e.row.Only == "" && noNamespace(info) && (t.verb != "create" || named):
+		case e.row.Only == "" && noNamespace(info):
 			return t, t.check(info) // there is such a path, and the namespace is missed later
 		case e.row.Only != "" && t.verb != "list" && t.verb != "watch":
 			return nil, st.noSuch(info.APIGroup)
@@ -243,29 +246,51 @@ func (t *target) check(info *request.RequestInfo) error {
 	return nil
 }
 
+// checkDryRun refuses a trial of what goes to a process: nobody can take it back.
+func (t *target) checkDryRun(r *http.Request) error {
+	if t.sub != nil && t.sub.Connects() && len(query(r)["dryRun"]) > 0 {
+		return apierrors.NewBadRequest("dryRun is not supported")
+	}
+	return nil
+}
+
 // checkName refuses names that no object can have, and requests for one object
-// that name none. An update of no namespace is refused once its body is known.
+// that name none. Where there is a body, what the path lacks is missed once the
+// body is known: it may be wrong itself.
 func (t *target) checkName() error {
 	if t.name == "" && (t.sub != nil || t.verb == "update" || t.verb == "patch") {
 		return apierrors.NewBadRequest("name must be provided")
 	}
-	put := t.verb == "update" && (t.sub == nil || t.sub.View)
-	if t.verb != "list" && t.verb != "watch" && !put {
+	connects := t.sub != nil && t.sub.Connects()
+	switch {
+	case t.verb == "create" && !connects && t.row.Only == "":
+		return nil
+	case t.verb != "list" && t.verb != "watch" && (t.verb != "update" || connects):
 		if err := t.checkNamespace(); err != nil {
 			return err
 		}
 	}
 	if named := len(t.info.Parts) > 1; named && t.name != "" {
-		if msgs := path.IsValidPathSegmentName(t.name); len(msgs) > 0 {
-			return apierrors.NewBadRequest(fmt.Sprintf("Name parameter invalid: %q: %s", t.name, strings.Join(msgs, ";")))
-		}
+		return validName(t.name)
 	}
 	return nil
 }
 
 func (t *target) checkNamespace() error {
-	if t.row.Namespaced && t.namespace == "" {
+	return needsNamespace(t.row, t.namespace)
+}
+
+func needsNamespace(row *resource.Row, namespace string) error {
+	if row.Namespaced && namespace == "" {
 		return apierrors.NewBadRequest("Namespace parameter required.")
+	}
+	return nil
+}
+
+// validName refuses names that cannot be part of a path.
+func validName(name string) error {
+	if msgs := path.IsValidPathSegmentName(name); len(msgs) > 0 {
+		return apierrors.NewBadRequest(fmt.Sprintf("Name parameter invalid: %q: %s", name, strings.Join(msgs, ";")))
 	}
 	return nil
 }

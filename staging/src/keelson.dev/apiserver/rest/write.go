@@ -138,7 +138,7 @@ func (s *Server) update(w http.ResponseWriter, r *http.Request, t *target, out n
 	if err != nil {
 		return err
 	}
-	if err := matchNamespace(t, obj); err != nil {
+	if err := matchNamespace(t.namespace, obj); err != nil {
 		return err
 	}
 	if err := registry.CheckName(obj, t.namespace, t.name); err != nil {
@@ -160,7 +160,7 @@ func (s *Server) update(w http.ResponseWriter, r *http.Request, t *target, out n
 			if err != nil {
 				return nil, err
 			}
-			return next, matchNamespace(t, next)
+			return next, matchNamespace(t.namespace, next)
 		},
 	}
 	if uid != "" {
@@ -181,12 +181,12 @@ func codeOf(created bool) int {
 }
 
 // matchNamespace sets obj's namespace to the path's, or refuses another.
-func matchNamespace(t *target, obj metav1.Object) error {
+func matchNamespace(namespace string, obj metav1.Object) error {
 	switch have := obj.GetNamespace(); {
-	case have == t.namespace:
+	case have == namespace:
 		return nil
-	case have == "", t.namespace == "":
-		obj.SetNamespace(t.namespace)
+	case have == "", namespace == "":
+		obj.SetNamespace(namespace)
 		return nil
 	}
 	return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
