@@ -4,7 +4,9 @@
 package apiserver_test
 
 import (
+	"encoding/base64"
 	"fmt"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -14,6 +16,42 @@ import (
 	"keelson.dev/apiserver/store/kv"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
+
+// Events have no watch cache in Kubernetes, which shows in its words.
+func TestEventsOfNoCache(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	ctx, events := t.Context(), s.Client.CoreV1().Events("default")
+	for _, name := range []string{"a", "b"} {
+		_, err := events.Create(ctx, &v1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Name: name},
+			InvolvedObject: v1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "p"}, Reason: "Tested",
+		}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	page, err := events.List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := base64.RawURLEncoding.DecodeString(page.Continue)
+	if want := `"start":"a\u0000"}`; err != nil || !strings.HasSuffix(string(token), want) {
+		t.Errorf("continue token %s, %v, want …%s", token, err, want)
+	}
+	rest, err := events.List(ctx, metav1.ListOptions{Continue: page.Continue})
+	if err != nil || len(rest.Items) != 1 || rest.Items[0].Name != "b" {
+		t.Errorf("it continues with %v, %v", rest, err)
+	}
+	w, err := events.Watch(ctx, metav1.ListOptions{ResourceVersion: "1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	e := <-w.ResultChan()
+	if status, ok := e.Object.(*metav1.Status); !ok || status.Code != 410 || status.Message != "The resourceVersion for the provided watch is too old." {
+		t.Errorf("a watch of old says %v", e)
+	}
+}
 
 // Events of a collection end together, as those of one lease do: at as few
 // revisions as a transaction may have operations. Those who watch see each, and one

@@ -42,6 +42,7 @@ type cache struct {
 	peek   func(data []byte) (Attrs, bool) // may be nil
 	end    func([]byte) ([]byte, bool)     // may be nil
 	fields []string                        // indexed
+	ends   bool                            // objects end by themselves
 	log    *slog.Logger
 	writes ownWrites
 
@@ -67,7 +68,7 @@ type cache struct {
 
 func newCache(b *Backend, prefix string, cfg *Config) *cache {
 	c := &cache{
-		b: b, prefix: b.root + prefix, codec: cfg.Codec, attrs: cfg.Attrs, peek: cfg.Peek, end: cfg.End, fields: cfg.IndexFields,
+		b: b, prefix: b.root + prefix, codec: cfg.Codec, attrs: cfg.Attrs, peek: cfg.Peek, end: cfg.End, fields: cfg.IndexFields, ends: cfg.TTL != nil,
 		log: b.log.With("resource", cfg.GroupResource.String()), loaded: make(chan struct{}),
 		writes: ownWrites{byKey: map[string][]*ownWrite{}},
 	}

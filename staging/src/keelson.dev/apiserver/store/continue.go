@@ -23,14 +23,23 @@ const continueVersion = "meta.k8s.io/v1"
 type continueToken struct {
 	Version  string `json:"v"`
 	Revision int64  `json:"rv"`
-	Start    string `json:"start"` // key below the listed prefix, after a slash
+	Start    string `json:"start"` // key below the listed prefix
 }
 
-// encodeContinue returns the token for a list that goes on at key; prefix is
-// that of the list.
-func encodeContinue(key, prefix string, rev int64) string {
+// continueAt returns the token for a list that goes on at key; prefix is that of
+// the list. What is below it begins with a slash, but not where Kubernetes has no
+// watch cache.
+func (s *Store) continueAt(key, prefix string, rev int64) string {
+	start := strings.TrimPrefix(key, prefix)
+	if s.TTL == nil {
+		start = "/" + start
+	}
+	return encodeContinue(start, rev)
+}
+
+func encodeContinue(start string, rev int64) string {
 	// A struct of two strings and a number always encodes.
-	data, _ := json.Marshal(continueToken{Version: continueVersion, Revision: rev, Start: "/" + strings.TrimPrefix(key, prefix)})
+	data, _ := json.Marshal(continueToken{Version: continueVersion, Revision: rev, Start: start})
 	return base64.RawURLEncoding.EncodeToString(data)
 }
 

@@ -25,7 +25,8 @@ const (
 		"to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent " +
 		"list - objects that were created, modified, or deleted between the time the first chunk was returned " +
 		"and now may show up in the list."
-	msgNotReady = "storage is (re)initializing"
+	msgWatchExpired = "The resourceVersion for the provided watch is too old."
+	msgNotReady     = "storage is (re)initializing"
 )
 
 // tooLarge says that rev has not arrived in time; the client may try again in a second.
@@ -43,8 +44,12 @@ func isTooLarge(err error) bool {
 }
 
 // tooOld says that events after rev are no longer all there; oldest is the
-// earliest revision a watch could start from.
-func tooOld(rev, oldest int64) error {
+// earliest revision a watch could start from. Where Kubernetes has no watch cache it
+// does not tell.
+func (c *cache) tooOld(rev, oldest int64) error {
+	if c.ends {
+		return apierrors.NewResourceExpired(msgWatchExpired)
+	}
 	return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", rev, oldest))
 }
 

@@ -195,7 +195,7 @@ func (s *Store) finish(p *listPlan, page *Page, more bool, remaining int64) {
 		return
 	}
 	last := page.Records[len(page.Records)-1].Key
-	page.Continue = encodeContinue(last+"\x00", p.match.prefix(), page.Revision)
+	page.Continue = s.continueAt(last+"\x00", p.match.prefix(), page.Revision)
 	if !p.match.selective() {
 		page.Remaining = &remaining
 	}
@@ -261,7 +261,7 @@ func (s *Store) storedError(ctx context.Context, p *listPlan, err error, rev int
 	switch {
 	case errors.Is(err, kv.ErrCompacted) && p.token:
 		expired := apierrors.NewResourceExpired(msgContinueExpired)
-		expired.ErrStatus.ListMeta.Continue = encodeContinue(p.start, p.match.prefix(), -1)
+		expired.ErrStatus.ListMeta.Continue = s.continueAt(p.start, p.match.prefix(), -1)
 		return expired
 	case errors.Is(err, kv.ErrFutureRevision):
 		return tooLarge(rev, s.b.fresh.reached())

@@ -54,7 +54,7 @@ func TestContinueTokenIsKubernetes(t *testing.T) {
 		want    = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTAsInN0YXJ0IjoiL2FcdTAwMDAifQ"
 		noSlash = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTAsInN0YXJ0IjoiYVx1MDAwMCJ9" // means the same
 	)
-	if got := encodeContinue("ns/a\x00", "ns/", 10); got != want {
+	if got := encodeContinue("/a\x00", 10); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	for _, token := range []string{want, noSlash} {

@@ -73,7 +73,7 @@ func (c *cache) join(w *watcher, wantState bool) (bool, error) {
 	case w.after == 0:
 		w.after = c.reachedLocked()
 	case w.after < c.window.floor:
-		return false, tooOld(w.after, c.window.floor)
+		return false, c.tooOld(w.after, c.window.floor)
 	default:
 		pos, again := c.window.resume(w.after)
 		if again {

@@ -146,13 +146,13 @@ func (w *watcher) read() (changes []*change, more bool, err error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if w.ended {
-		return nil, false, tooOld(w.sent, w.oldest)
+		return nil, false, c.tooOld(w.sent, w.oldest)
 	}
 	if !w.pending {
 		return nil, false, nil
 	}
 	if w.next < c.window.first {
-		return nil, false, tooOld(w.sent, c.window.floor)
+		return nil, false, c.tooOld(w.sent, c.window.floor)
 	}
 	end := min(c.window.end(), w.next+watchBatch)
 	changes = make([]*change, 0, end-w.next)
