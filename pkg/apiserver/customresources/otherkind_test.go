@@ -33,6 +33,8 @@ func TestPatchToAnother(t *testing.T) {
 		"another version":            {merge, `{"apiVersion":"stable.example.com/v9"}`, `Place.stable.example.com "p" is invalid: apiVersion: Invalid value: "stable.example.com/v9": must be stable.example.com/v1`},
 		"another version, strictly":  {merge, `{"apiVersion":"stable.example.com/v9","host":"b"}`, `must be stable.example.com/v1`},
 		"no version":                 {merge, `{"apiVersion":null}`, `Internal error occurred: Object 'apiVersion' is missing in 'object has no apiVersion field'`},
+		"a group alone":              {merge, `{"apiVersion":"stable.example.com/"}`, `Internal error occurred: Object 'apiVersion' is missing in 'object has no apiVersion field'`},
+		"another group alone":        {ops, `[{"op":"replace","path":"/apiVersion","value":"apps/"},{"op":"replace","path":"/kind","value":"Other"}]`, `Object 'apiVersion' is missing in 'object has no apiVersion field'`},
 		"a version that is none":     {merge, `{"apiVersion":5}`, `couldn't get version/kind; json parse error: json: cannot unmarshal number into Go struct field .apiVersion of type string`},
 		"another name":               {merge, `{"metadata":{"name":"q"}}`, `the name of the object (q) does not match the name on the URL (p)`},
 		"another kind and name":      {merge, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"q"}}`, `the name of the object (q) does not match the name on the URL (p)`},

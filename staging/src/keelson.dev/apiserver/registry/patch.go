@@ -63,6 +63,8 @@ type patching struct {
 	manager *manager
 	up      *updating
 	strict  patch.Strict
+
+	versionless bool // the patch leaves a custom resource no version
 }
 
 // apply makes the patched object from cur, and checks that it is still the one
@@ -92,7 +94,7 @@ func (pp *patching) apply(ctx context.Context, cur resource.Object) (obj resourc
 	if err := CheckName(obj, pp.p.Namespace, pp.p.Name); err != nil {
 		return nil, err
 	}
-	if gvk := obj.GetObjectKind().GroupVersionKind(); pp.r.dynamic() && gvk.Version == "" && gvk.Group == "" {
+	if pp.versionless {
 		return nil, apierrors.NewInternalError(runtime.NewMissingVersionErr("object has no apiVersion field"))
 	}
 	return obj, nil
@@ -132,6 +134,7 @@ func (pp *patching) kind() schema.GroupVersionKind {
 // finish defaults a patched object, converts it to the storage version and
 // takes note of its manager.
 func (pp *patching) finish(ctx context.Context, obj, cur resource.Object) (resource.Object, error) {
+	pp.versionless = pp.r.dynamic() && obj.GetObjectKind().GroupVersionKind().Version == "" // noting its manager gives it one
 	pp.r.convert.defaults(obj, pp.v)
 	obj, err := pp.r.convert.toStorage(obj, pp.v)
 	if err != nil {
