@@ -20,7 +20,6 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/eviction"
 	"keelson.dev/keelson/pkg/kubelet/qos"
 	"keelson.dev/keelson/pkg/kubelet/shutdown"
-	"keelson.dev/keelson/pkg/kubelet/status"
 )
 
 // check puts the questions to a new pod in Kubernetes' order: the first answer that refuses counts.
@@ -57,8 +56,7 @@ func (k *Kubelet) check(pod *v1.Pod, others []*v1.Pod) *allocation.Refusal {
 		return r
 	}
 	for _, victim := range victims {
-		k.preempt(victim)
-		k.counts.Preempted(string(missing))
+		k.preempt(pod, victim, missing)
 	}
 	return nil
 }
@@ -88,17 +86,6 @@ func swapFixed(swap qos.Swap, pod, has *v1.Pod) bool {
 		}
 	}
 	return false
-}
-
-// preempt ends a pod for a critical one, within its own grace period.
-func (k *Kubelet) preempt(pod *v1.Pod) {
-	const reason, message = "Preempting", "Preempted in order to admit critical pod"
-	k.events.pod(pod, "", v1.EventTypeWarning, reason, message)
-	grace := int64(30)
-	if g := pod.Spec.TerminationGracePeriodSeconds; g != nil {
-		grace = *g
-	}
-	k.pool.Evict(pod.UID, status.Verdict{Phase: v1.PodFailed, Reason: reason, Message: message, Disruption: true}, grace)
 }
 
 // appArmor tells whether the kernel enforces profiles.

@@ -135,6 +135,8 @@ type Kubelet struct {
 	nodeCounts *metrics.Node
 	starts     starts
 	resizes    resizes
+	// preemptions are of pods by critical ones.
+	preemptions *preemptions
 
 	logs      *logs.Keeper
 	collector *images.Collector
@@ -153,7 +155,7 @@ func New(cfg Config) (*Kubelet, error) {
 		return nil, err
 	}
 	k := &Kubelet{cfg: cfg, events: newEvents(cfg), loop: &loop{clock: cfg.Clock}, listAgain: make(chan struct{}, 1), pins: newPins(),
-		namespaces: network.NewNamespaces(network.NamespacesDir, "/proc", cfg.Clock), shims: shims.New("/proc", cfg.Clock), counts: metrics.NewPods(cfg.Metrics), nodeCounts: metrics.NewNode(cfg.Metrics), starts: newStarts(cfg.Metrics), resizes: newResizes(cfg.Metrics), probeMetrics: prometheus.NewRegistry(), begun: cfg.Clock.Now()}
+		namespaces: network.NewNamespaces(network.NamespacesDir, "/proc", cfg.Clock), shims: shims.New("/proc", cfg.Clock), counts: metrics.NewPods(cfg.Metrics), nodeCounts: metrics.NewNode(cfg.Metrics), starts: newStarts(cfg.Metrics), resizes: newResizes(cfg.Metrics), probeMetrics: prometheus.NewRegistry(), begun: cfg.Clock.Now(), preemptions: newPreemptions(cfg.Clock)}
 	if k.machine, err = node.ReadMachine(cfg.RootDir); err != nil {
 		return nil, fmt.Errorf("look at the machine: %w", err)
 	}
@@ -403,7 +405,7 @@ func (k *Kubelet) takeUp(ctx context.Context) error {
 func (k *Kubelet) workerConfig() worker.Config {
 	c := k.cfg.Kubelet
 	return worker.Config{
-		Clock: k.cfg.Clock, Log: k.cfg.Log, Runtime: k.runtime.client, Volumes: k.volumes, Objects: k.objects, Cgroups: classes{k.cgroups, k}, Devices: k.hardware, Released: k.hardware.release, UserNamespace: k.userNamespace, Pinned: k.hardware.pinned, Exclusive: k.hardware.exclusive,
+		Clock: k.cfg.Clock, Log: k.cfg.Log, Runtime: k.runtime.client, Volumes: k.volumes, Objects: k.objects, Cgroups: classes{k.cgroups, k}, Devices: k.hardware, Released: k.released, Room: k.preemptions.until, UserNamespace: k.userNamespace, Pinned: k.hardware.pinned, Exclusive: k.hardware.exclusive,
 		Images: images.New(images.Config{
 			Runtime: k.runtime.client, Secrets: k.objects, Records: k.records, Plugins: k.providers, Metrics: k.nodeCounts, Clock: k.cfg.Clock, Event: k.events.pod,
 			Parallel: parallelPulls(c), Allow: pullRate(c),

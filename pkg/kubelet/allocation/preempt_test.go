@@ -49,6 +49,10 @@ func TestVictims(t *testing.T) {
 			pod: podOf("p", static), want: "a", first: v1.ResourcePods,
 			others: []*v1.Pod{podOf("a"), podOf("b", asks(v1.ResourceCPU, "1m")), podOf("c", static), podOf("d", static)},
 		},
+		"number of pods before what they ask for": {
+			pod: podOf("p", static, asks(v1.ResourceCPU, "1500m")), want: "b", first: v1.ResourcePods,
+			others: []*v1.Pod{podOf("a", guaranteed("100m")), podOf("b", asks(v1.ResourceCPU, "1")), podOf("c", static), podOf("d", static)},
+		},
 		"others are critical too": {
 			pod: podOf("p", static, asks(v1.ResourceCPU, "1")), others: []*v1.Pod{podOf("a", static, asks(v1.ResourceCPU, "1500m"))},
 			refuse: "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to preempt: " +

@@ -46,6 +46,7 @@ type testNode struct {
 	deleted bool // the kubelet has let the pod go
 	tracer  trace.Tracer
 	metrics *metrics.Pods
+	room    time.Time // until which the pod waits for others to end
 }
 
 func newTestNode(t *testing.T, pod *v1.Pod) *testNode {
@@ -63,6 +64,7 @@ func (n *testNode) start() {
 	n.pool = NewPool(ctx, Config{
 		Clock: clock.Real(), Log: n.log, Runtime: n.runtime, Volumes: parts, Objects: parts, Images: fakeImages{n.runtime}, Cgroups: parts, Devices: fakeDevices{}, Released: func(context.Context, types.UID) error { return nil },
 		Pinned:        func(types.UID, string) (string, string) { return "", "" },
+		Room:          n.roomUntil,
 		Exclusive:     func(types.UID, string) bool { return false },
 		UserNamespace: func(*v1.Pod, string) (*runtimeapi.UserNamespace, error) { return nil, nil },
 		Status:        &fakeStatuses{node: n}, Handler: &prober.Handler{Exec: n.exec, Clock: clock.Real()},
@@ -127,6 +129,15 @@ func (n *testNode) orphan() {
 func (n *testNode) stop() {
 	n.cancel()
 	n.pool.Wait()
+}
+
+func (n *testNode) roomUntil(types.UID) time.Time {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !clock.Real().Now().Before(n.room) {
+		return time.Time{}
+	}
+	return n.room
 }
 
 func (n *testNode) note(event string) {

@@ -50,6 +50,8 @@ type Config struct {
 	Allocation Allocation
 	// Released is told of pods of which nothing runs any more.
 	Released func(ctx context.Context, uid types.UID) error
+	// Room returns when a pod is to be started at the latest, if others end to make room for it; zero: now. Wake tells that they have.
+	Room func(uid types.UID) time.Time
 	// Started is told how long it took from the first sight of a pod until it was seen to run, and what of that each phase took;
 	// it may be nil.
 	Started func(took time.Duration, phases map[Phase]time.Duration)

@@ -216,6 +216,9 @@ func (w *worker) sync(ctx context.Context) (again time.Time, gone bool) {
 	if l.removed || l.pod.DeletionTimestamp != nil || l.verdict != nil || ended(l.pod) {
 		return w.end(ctx, l)
 	}
+	if until := w.cfg.Room(w.uid); !until.IsZero() {
+		return earliest(until, w.deadline(l.pod)), false
+	}
 	operation := w.updateType(ctx, l.pod)
 	defer func() { w.cfg.Metrics.Worked(operation, w.cfg.Clock.Since(begun)) }()
 	w.negotiate(&l)

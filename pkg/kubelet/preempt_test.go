@@ -1,0 +1,55 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+// TestPreemptions: a critical pod waits for all that make room for it, each of which ends once, and for none of them for ever.
+func TestPreemptions(t *testing.T) {
+	start := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	c := clocktesting.NewFakeClock(start)
+	p := newPreemptions(c)
+	if !p.begin("critical", "a", 1) || !p.begin("critical", "b", 60) || !p.begin("critical", "c", 2) {
+		t.Error("a pod that ends for the first time ended before")
+	}
+	if p.begin("other", "a", 1) {
+		t.Error("a pod ends twice")
+	}
+	if got := p.until("critical"); !got.Equal(start.Add(90 * time.Second)) {
+		t.Errorf("waits until %v", got)
+	}
+	if got := p.until("other"); !got.Equal(start.Add(minPatience)) {
+		t.Errorf("the other waits until %v", got)
+	}
+	if got := p.until("a"); !got.IsZero() {
+		t.Errorf("one that makes room waits until %v", got)
+	}
+	for pod, want := range map[types.UID][]types.UID{"b": nil, "nobody": nil} {
+		if got := p.ended(pod); !slices.Equal(got, want) {
+			t.Errorf("%s has ended: %v go on", pod, got)
+		}
+	}
+	if got := p.ended("a"); !slices.Equal(got, []types.UID{"other"}) || !p.until("other").IsZero() {
+		t.Errorf("a has ended: %v go on", got)
+	}
+	if got := p.ended("c"); !slices.Equal(got, []types.UID{"critical"}) || !p.until("critical").IsZero() {
+		t.Errorf("all have ended: %v go on", got)
+	}
+	p.begin("critical", "d", 1)
+	c.Step(minPatience)
+	if got := p.until("critical"); !got.IsZero() || len(p.rooms) > 0 {
+		t.Errorf("waits until %v for a pod that does not end", got)
+	}
+	p.begin("critical", "d", 1)
+	if p.ended("critical"); len(p.rooms) > 0 {
+		t.Error("what has ended waits")
+	}
+}

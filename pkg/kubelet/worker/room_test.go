@@ -1,0 +1,58 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"keelson.dev/api/clock"
+)
+
+// TestRoomIsMadeFirst: a pod for which others end is not started beside them, but as soon as they have ended, or when the time is
+// up; and it can be deleted meanwhile.
+func TestRoomIsMadeFirst(t *testing.T) {
+	waiting := func(t *testing.T, f func(t *testing.T, n *testNode)) {
+		n := newTestNode(t, testPod(v1.RestartPolicyAlways, "a"))
+		synctest.Test(t, func(t *testing.T) {
+			n.room = clock.Real().Now().Add(time.Minute)
+			n.start()
+			defer n.stop()
+			pass(59 * time.Second)
+			if n.runtime.alive() || n.runtime.calls["RunSandbox"] > 0 {
+				t.Error("runs before there is room")
+			}
+			f(t, n)
+		})
+	}
+	t.Run("time is up", func(t *testing.T) {
+		waiting(t, func(t *testing.T, n *testNode) {
+			if pass(3 * time.Second); !n.runtime.alive() {
+				t.Error("does not run")
+			}
+		})
+	})
+	t.Run("others have ended", func(t *testing.T) {
+		waiting(t, func(t *testing.T, n *testNode) {
+			n.mu.Lock()
+			n.room = time.Time{}
+			n.mu.Unlock()
+			n.pool.Wake(n.runtime.pod.UID)
+			if synctest.Wait(); !n.runtime.alive() {
+				t.Error("does not run")
+			}
+		})
+	})
+	t.Run("deleted", func(t *testing.T) {
+		waiting(t, func(t *testing.T, n *testNode) {
+			n.remove(30, false)
+			if synctest.Wait(); !n.deleted {
+				t.Error("is not let go")
+			}
+		})
+	})
+}
