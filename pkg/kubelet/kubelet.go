@@ -210,7 +210,7 @@ func New(cfg Config) (*Kubelet, error) {
 	cfg.Metrics.MustRegister(&waitingResizes{k.Pods})
 	k.volumes = volume.New(volume.Config{
 		RootDir: cfg.RootDir, NodeName: cfg.NodeName, Client: cfg.Client, Objects: k.objects, Drivers: k.drivers, Allocatable: k.allocatable,
-		NodeLabels: k.node.Labels, Metrics: storage, Clock: cfg.Clock, Log: cfg.Log,
+		NodeLabels: k.node.Labels, Label: volume.SELinux(), Metrics: storage, Clock: cfg.Clock, Log: cfg.Log,
 		Event: func(pod *v1.Pod, eventType, reason, message string) {
 			k.events.pod(pod, "", eventType, reason, message)
 		},

@@ -70,6 +70,8 @@ type volume struct {
 	// surely tells that it was staged once, by this process or perhaps by an earlier one, and not only
 	// tried to; guarded by asking.
 	surely bool
+	// context is the SELinux label that it is staged and published with, if with any.
+	context string
 	// wanted counts the pods that are about to use it.
 	wanted int
 	inline bool

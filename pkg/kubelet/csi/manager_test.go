@@ -64,6 +64,8 @@ type bench struct {
 	most int64
 	// refuse is what the driver answers to calls.
 	refuse map[string]codes.Code
+	// mountFlags are those of the last call of each name.
+	mountFlags map[string][]string
 	// loose tells that the driver's volumes are not attached to nodes.
 	loose atomic.Bool
 	// metrics count what kubelets ask; nil: nobody counts.
@@ -95,6 +97,7 @@ func (b *bench) intercept(ctx context.Context, req any, info *grpc.UnaryServerIn
 	name := info.FullMethod[strings.LastIndex(info.FullMethod, "/")+1:]
 	b.mu.Lock()
 	b.calls = append(b.calls, name)
+	b.noteFlags(name, req)
 	cut, after, most, refuse := b.cut == name, b.after, b.most, b.refuse[name]
 	b.mu.Unlock()
 	if refuse != codes.OK {

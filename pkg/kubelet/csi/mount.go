@@ -31,6 +31,9 @@ type Volume struct {
 	ReadOnly bool
 	// Group is what the files are to belong to, if anything.
 	Group *int64
+	// Labels are the SELinux labels that the pod's containers want the files to have, of a volume that may be mounted with one; none
+	// otherwise.
+	Labels []string
 }
 
 // Mounted is a volume that is ready.
@@ -39,6 +42,8 @@ type Mounted struct {
 	Path, Device string
 	// ChangeGroup tells that the files are still to be given to the group.
 	ChangeGroup bool
+	// Labelled tells that the files have their SELinux label by the way they are mounted.
+	Labelled bool
 }
 
 // request is a Volume in the words of drivers.
@@ -49,6 +54,7 @@ type request struct {
 	fsType     string
 	attributes map[string]string
 	options    []string
+	context    string // SELinux label of the files, if they are mounted with one
 	access     v1.PersistentVolumeAccessMode
 	readOnly   bool
 	group      *int64
@@ -108,6 +114,9 @@ func (m *Manager) Mount(ctx context.Context, pod *v1.Pod, v Volume) (Mounted, er
 	if err := m.complete(ctx, pod, v, &r); err != nil {
 		return Mounted{}, err
 	}
+	if r.context, err = contextOf(r.object, v.Labels); err != nil {
+		return Mounted{}, err
+	}
 	vol.asking.Lock()
 	defer vol.asking.Unlock()
 	if r.access == v1.ReadWriteOncePod && m.usedByAnother(vol, pod.UID) {
@@ -115,6 +124,9 @@ func (m *Manager) Mount(ctx context.Context, pod *v1.Pod, v Volume) (Mounted, er
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	if err := m.settleLabel(ctx, vol, &r); err != nil {
+		return Mounted{}, err
+	}
 	return m.mount(ctx, d, vol, r, v)
 }
 
@@ -183,14 +195,14 @@ func (m *Manager) mount(ctx context.Context, d *driver, vol *volume, r request, 
 		return Mounted{Device: target}, nil
 	}
 	changeGroup := !able[csi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP] && groupApplies(r, v.PV)
-	return Mounted{Path: target, ChangeGroup: changeGroup}, nil
+	return Mounted{Path: target, ChangeGroup: changeGroup, Labelled: r.context != ""}, nil
 }
 
 // begin writes what is about to be done.
 func (m *Manager) begin(vol *volume, r request) error {
 	rec := record{
 		Spec: r.place.spec, Handle: r.id.handle, Driver: r.id.driver, Node: m.cfg.NodeName,
-		Attachment: AttachmentName(r.id.handle, r.id.driver, m.cfg.NodeName), Mode: string(r.mode),
+		Attachment: AttachmentName(r.id.handle, r.id.driver, m.cfg.NodeName), Mode: string(r.mode), Context: r.context,
 	}
 	var staged *stage
 	if r.mode == storagev1.VolumeLifecyclePersistent {
@@ -200,7 +212,7 @@ func (m *Manager) begin(vol *volume, r request) error {
 			return err
 		}
 	}
-	m.note(vol, func() { vol.staged = staged })
+	m.note(vol, func() { vol.staged, vol.context = staged, r.context })
 	var err error
 	if r.place.block {
 		err = link(m.target(r.place), m.podDir(r.place))

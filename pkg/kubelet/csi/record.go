@@ -33,6 +33,7 @@ type record struct {
 	Node       string `json:"nodeName,omitempty"`
 	Attachment string `json:"attachmentID,omitempty"`
 	Mode       string `json:"volumeLifecycleMode,omitempty"`
+	Context    string `json:"seLinuxMountContext,omitempty"`
 }
 
 func (r record) id() id { return id{r.Driver, r.Handle} }
@@ -113,7 +114,7 @@ func (m *Manager) load() error {
 	err = m.each(filepath.Join(csiDir, "*", "*", recordName), func(_ string, r record) {
 		s := m.stage(r.id(), place{})
 		v := m.volume(r.id())
-		v.staged, v.surely = &s, true
+		v.staged, v.surely, v.context = &s, true, r.Context
 	})
 	if err != nil {
 		return err

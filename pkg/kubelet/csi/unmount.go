@@ -135,7 +135,7 @@ func (m *Manager) forgetStage(v *volume, staged *stage) error {
 			return err
 		}
 	}
-	m.note(v, func() { v.staged, v.surely = nil, false })
+	m.note(v, func() { v.staged, v.surely, v.context = nil, false, "" })
 	return nil
 }
 

@@ -43,7 +43,7 @@ func (m *Manager) makeDriven(ctx context.Context, pod *v1.Pod, v csi.Volume) (pr
 			return prepared{}, err
 		}
 	}
-	return prepared{path: got.Path, device: got.Device, readOnly: v.ReadOnly, managed: got.Path != "" && !v.ReadOnly, driven: &v}, nil
+	return prepared{path: got.Path, device: got.Device, readOnly: v.ReadOnly, managed: got.Path != "" && !v.ReadOnly, labelled: got.Labelled, driven: &v}, nil
 }
 
 // tend has a driver renew what it wants to renew, and has what is on the volume of a claim grow with it.

@@ -25,6 +25,7 @@ import (
 // drivers are Drivers that make what they are told to have.
 type drivers struct {
 	path      string
+	labelled  bool
 	expanding error
 	asked     []string
 }
@@ -34,7 +35,7 @@ func (d *drivers) Mount(_ context.Context, _ *v1.Pod, _ csi.Volume) (csi.Mounted
 	if d.path == "" {
 		return csi.Mounted{}, errors.New("no driver")
 	}
-	return csi.Mounted{Path: d.path}, nil
+	return csi.Mounted{Path: d.path, Labelled: d.labelled}, nil
 }
 
 func (d *drivers) Teardown(context.Context, types.UID) error {

@@ -67,8 +67,10 @@ type Config struct {
 	Allocatable func() v1.ResourceList
 	// NodeLabels gives the node's labels, for the node affinity of persistent volumes; nil means only the host name is known.
 	NodeLabels func() map[string]string
-	Clock      clock.Clock
-	Log        *slog.Logger
+	// Label gives the SELinux label of the files of a container that runs with these options; nil: the node has no SELinux.
+	Label func(*v1.SELinuxOptions) (string, error)
+	Clock clock.Clock
+	Log   *slog.Logger
 	// Metrics count operations; nil: nobody counts.
 	Metrics *metrics.Storage
 	// Event records an event on a pod; it may be nil.
@@ -112,6 +114,8 @@ type prepared struct {
 	readOnly bool
 	// managed tells that the volume is the pod's own, to relabel and to change the group of.
 	managed bool
+	// labelled tells that the files have their SELinux label already, so that nobody is to relabel them.
+	labelled bool
 	// driven is what a driver made the volume from; nil if none did.
 	driven *csi.Volume
 	// local is what a claim's volume of the node's own was made from; nil for others.

@@ -71,7 +71,7 @@ func (ms Mounts) mount(c *v1.Container, index int, o Options) (*runtimeapi.Mount
 		Readonly:          vm.ReadOnly || p.readOnly,
 		RecursiveReadOnly: recursive,
 		Propagation:       propagation,
-		SelinuxRelabel:    p.managed,
+		SelinuxRelabel:    p.managed && !p.labelled,
 		UidMappings:       o.UIDMappings,
 		GidMappings:       o.GIDMappings,
 	}

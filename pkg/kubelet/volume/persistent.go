@@ -46,7 +46,7 @@ func (m *Manager) makeClaim(ctx context.Context, pod *v1.Pod, v *v1.Volume, read
 		}
 	}
 	p, err := m.mount(persistentPlugin(&pv.Spec.PersistentVolumeSource), isBlock(pv), func() (prepared, error) {
-		return m.makePersistent(ctx, pod, pv, readOnly)
+		return m.makePersistent(ctx, pod, v.Name, pv, readOnly)
 	})
 	if err != nil {
 		return prepared{}, setUpError(pv.Name, err)
@@ -85,7 +85,7 @@ func (m *Manager) readClaim(ctx context.Context, pod *v1.Pod, name string, o met
 	return pvc, pv, nil
 }
 
-func (m *Manager) makePersistent(ctx context.Context, pod *v1.Pod, pv *v1.PersistentVolume, readOnly bool) (prepared, error) {
+func (m *Manager) makePersistent(ctx context.Context, pod *v1.Pod, volume string, pv *v1.PersistentVolume, readOnly bool) (prepared, error) {
 	block := isBlock(pv)
 	switch s := &pv.Spec.PersistentVolumeSource; {
 	case s.HostPath != nil:
@@ -98,7 +98,11 @@ func (m *Manager) makePersistent(ctx context.Context, pod *v1.Pod, pv *v1.Persis
 	case s.NFS != nil:
 		return m.makeNFS(pod, pv.Name, s.NFS, pv.Spec.MountOptions, readOnly || s.NFS.ReadOnly)
 	case s.CSI != nil:
-		return m.makeDriven(ctx, pod, csi.Volume{PV: pv, ReadOnly: readOnly, Group: fsGroup(pod)})
+		labels, err := m.labels(pod, volume, pv)
+		if err != nil {
+			return prepared{}, err
+		}
+		return m.makeDriven(ctx, pod, csi.Volume{PV: pv, ReadOnly: readOnly, Group: fsGroup(pod), Labels: labels})
 	}
 	return prepared{}, errors.New("no volume plugin matched")
 }

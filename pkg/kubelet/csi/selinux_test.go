@@ -1,0 +1,145 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package csi
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	csi "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+)
+
+// driverMounts has the driver say whether it mounts with SELinux labels.
+func driverMounts(t *testing.T, client kubernetes.Interface, can bool) {
+	t.Helper()
+	d, err := client.StorageV1().CSIDrivers().Get(t.Context(), "d", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Spec.SELinuxMount = ptr.To(can)
+	if _, err := client.StorageV1().CSIDrivers().Update(t.Context(), d, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// flags are the mount options of the last calls to stage and to publish.
+func (b *bench) flags() (stage, publish []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.mountFlags["NodeStageVolume"], b.mountFlags["NodePublishVolume"]
+}
+
+func one(v Volume, labels ...string) Volume {
+	v.PV.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}
+	v.Labels = labels
+	return v
+}
+
+// TestLabelledMounts: a driver that can is asked to mount with the label that the containers agree on, and nobody has to label the
+// files; others are asked as ever.
+func TestLabelledMounts(t *testing.T) {
+	const l = "system_u:object_r:container_file_t:s0:c1,c2"
+	for name, c := range map[string]struct {
+		can    bool
+		labels []string
+		want   []string
+		fails  string
+	}{
+		"with a label":         {true, []string{l}, []string{"noatime", `context="` + l + `"`}, ""},
+		"without one":          {true, nil, []string{"noatime"}, ""},
+		"driver cannot":        {false, []string{l}, []string{"noatime"}, ""},
+		"driver need not care": {false, []string{"a", "b"}, []string{"noatime"}, ""},
+		"containers differ":    {true, []string{"a", "b"}, nil, "multiple SELinux labels found: a,b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := cluster(t, false)
+			driverMounts(t, client, c.can)
+			b := newBench(t, client)
+			v := one(b.volume("v", v1.PersistentVolumeFilesystem), c.labels...)
+			v.PV.Spec.MountOptions = []string{"noatime"}
+			for range 2 { // the second time it is there already, and another kubelet's
+				got, err := b.kubelet().Mount(t.Context(), pod("a"), v)
+				if c.fails != "" {
+					if err == nil || err.Error() != c.fails {
+						t.Errorf("%v", err)
+					}
+					return
+				}
+				if stage, publish := b.flags(); err != nil || !slices.Equal(stage, c.want) || !slices.Equal(publish, c.want) {
+					t.Errorf("staged with %q, published with %q, want %q; %v", stage, publish, c.want, err)
+				}
+				if want := len(c.want) > 1; got.Labelled != want {
+					t.Errorf("labelled: %t, want %t", got.Labelled, want)
+				}
+			}
+			if len(v.PV.Spec.MountOptions) != 1 {
+				t.Errorf("options of the volume: %q", v.PV.Spec.MountOptions)
+			}
+			if err := b.kubelet().Teardown(t.Context(), "a"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestOtherLabel: a volume that was left staged with one label is staged anew for a pod with another, whichever kubelet staged it; a
+// pod keeps the label that it has.
+func TestOtherLabel(t *testing.T) {
+	client := cluster(t, false)
+	driverMounts(t, client, true)
+	b := newBench(t, client)
+	first, v := b.kubelet(), b.volume("v", v1.PersistentVolumeFilesystem)
+	if _, err := first.Mount(t.Context(), pod("a"), one(v, "x")); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := first.Mount(t.Context(), pod("a"), one(v, "y")); err != nil || !got.Labelled {
+		t.Errorf("again, with another label: %+v, %v", got, err)
+	}
+	if _, publish := b.flags(); !slices.Equal(publish, []string{`context="x"`}) {
+		t.Errorf("published again with %q", publish)
+	}
+	b.answer("NodeUnstageVolume", codes.Internal)
+	if err := first.Teardown(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	next := b.kubelet()
+	if _, err := next.Mount(t.Context(), pod("b"), one(v, "y")); err == nil || !strings.Contains(err.Error(), `has the SELinux label "x", not "y"`) {
+		t.Errorf("mounted while it is staged with another label: %v", err)
+	}
+	b.answer("NodeUnstageVolume", codes.OK)
+	if _, err := next.Mount(t.Context(), pod("b"), one(v, "y")); err != nil {
+		t.Fatal(err)
+	}
+	if stage, _ := b.flags(); !slices.Equal(stage, []string{`context="y"`}) {
+		t.Errorf("staged with %q", stage)
+	}
+	shared := one(v)
+	shared.PV.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteMany}
+	if _, err := next.Mount(t.Context(), pod("c"), shared); !errors.Is(err, errLabelled) {
+		t.Errorf("mounted for another pod: %v", err)
+	}
+	if err := errors.Join(next.Teardown(t.Context(), "b"), next.sweep(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if left := b.left(); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+// noteFlags remembers how a volume is to be mounted.
+func (b *bench) noteFlags(call string, req any) {
+	if r, ok := req.(interface{ GetVolumeCapability() *csi.VolumeCapability }); ok {
+		if b.mountFlags == nil {
+			b.mountFlags = map[string][]string{}
+		}
+		b.mountFlags[call] = r.GetVolumeCapability().GetMount().GetMountFlags()
+	}
+}

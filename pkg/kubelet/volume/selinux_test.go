@@ -1,0 +1,106 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"keelson.dev/keelson/pkg/kubelet/csi"
+)
+
+// fileLabel is the label that a node gives to files.
+func fileLabel(o *v1.SELinuxOptions) (string, error) {
+	if o.Type == "unknown" {
+		return "", errors.New("no such type")
+	}
+	return "u:object_r:container_file_t:" + o.Level, nil
+}
+
+// TestLabels: the labels of containers count where a volume may be mounted with one, and where every label is known.
+func TestLabels(t *testing.T) {
+	level := func(l string) *v1.SELinuxOptions { return &v1.SELinuxOptions{Level: l} }
+	container := func(volume string, o *v1.SELinuxOptions) v1.Container {
+		return v1.Container{VolumeMounts: []v1.VolumeMount{{Name: volume}}, SecurityContext: &v1.SecurityContext{SELinuxOptions: o}}
+	}
+	rwop := []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}
+	const file = "u:object_r:container_file_t:"
+	for name, c := range map[string]struct {
+		spec  v1.PodSpec
+		modes []v1.PersistentVolumeAccessMode
+		off   bool
+		want  []string
+		fails bool
+	}{
+		"the pod's": {
+			spec: v1.PodSpec{SecurityContext: &v1.PodSecurityContext{SELinuxOptions: level("s0:c1")}, Containers: []v1.Container{container("v", nil)}}, want: []string{file + "s0:c1"},
+		},
+		"a container's before the pod's": {
+			spec: v1.PodSpec{
+				SecurityContext: &v1.PodSecurityContext{SELinuxOptions: level("s0:c1")},
+				InitContainers:  []v1.Container{container("v", level("s0:c2"))}, Containers: []v1.Container{container("v", nil), container("v", level("s0:c2"))},
+			}, want: []string{file + "s0:c1", file + "s0:c2"},
+		},
+		"only of those that have it": {
+			spec: v1.PodSpec{Containers: []v1.Container{container("other", level("s0:c2")), container("v", level("s0:c1")), container("other", nil)}}, want: []string{file + "s0:c1"},
+		},
+		"one that is not known":  {spec: v1.PodSpec{Containers: []v1.Container{container("v", level("s0:c1")), container("v", nil)}}},
+		"one without a level":    {spec: v1.PodSpec{Containers: []v1.Container{container("v", &v1.SELinuxOptions{Type: "container_t"})}}},
+		"no such label":          {spec: v1.PodSpec{Containers: []v1.Container{container("v", &v1.SELinuxOptions{Type: "unknown", Level: "s0"})}}, fails: true},
+		"of more than one pod":   {spec: v1.PodSpec{Containers: []v1.Container{container("v", level("s0:c1"))}}, modes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}},
+		"of one pod, or of many": {spec: v1.PodSpec{Containers: []v1.Container{container("v", level("s0:c1"))}}, modes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod, v1.ReadWriteOnce}},
+		"a node without SELinux": {spec: v1.PodSpec{Containers: []v1.Container{container("v", level("s0:c1"))}}, off: true},
+		"files labelled by one's own wish one by one": {
+			spec: v1.PodSpec{SecurityContext: &v1.PodSecurityContext{SELinuxChangePolicy: ptr(v1.SELinuxChangePolicyRecursive)}, Containers: []v1.Container{container("v", level("s0:c1"))}},
+		},
+		"as is the default": {
+			spec: v1.PodSpec{SecurityContext: &v1.PodSecurityContext{SELinuxChangePolicy: ptr(v1.SELinuxChangePolicyMountOption)}, Containers: []v1.Container{container("v", level("s0:c1"))}},
+			want: []string{file + "s0:c1"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &Manager{cfg: Config{Label: fileLabel}}
+			if c.off {
+				m.cfg.Label = nil
+			}
+			if c.modes == nil {
+				c.modes = rwop
+			}
+			got, err := m.labels(&v1.Pod{Spec: c.spec}, "v", &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{AccessModes: c.modes}})
+			if !slices.Equal(got, c.want) || (err != nil) != c.fails {
+				t.Errorf("%q, %v; want %q", got, err, c.want)
+			}
+		})
+	}
+}
+
+// TestLabelledIsNotRelabelled: the runtime labels the files of what is the pod's own, unless they have been mounted with a label.
+func TestLabelledIsNotRelabelled(t *testing.T) {
+	for _, labelled := range []bool{false, true} {
+		m := &Manager{cfg: Config{Drivers: &drivers{path: t.TempDir(), labelled: labelled}}}
+		p, err := m.makeDriven(t.Context(), &v1.Pod{}, csi.Volume{Labels: []string{"l"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &v1.Container{VolumeMounts: []v1.VolumeMount{{Name: "v", MountPath: "/v"}}}
+		got, err := Mounts{ready: map[string]prepared{"v": p}}.ForContainer(&v1.Pod{}, c, Options{})
+		if err != nil || got[0].SelinuxRelabel == labelled {
+			t.Errorf("labelled %t: relabelled %t, %v", labelled, got[0].SelinuxRelabel, err)
+		}
+	}
+}
+
+// TestLabelOptions: what is not told is left to the node.
+func TestLabelOptions(t *testing.T) {
+	if got := strings.Join(labelOptions(&v1.SELinuxOptions{User: "u", Role: "r", Type: "t", Level: "s0:c1,c2"}), " "); got != "user:u role:r type:t level:s0:c1,c2" {
+		t.Error(got)
+	}
+	if got := labelOptions(&v1.SELinuxOptions{Level: "s0"}); !slices.Equal(got, []string{"level:s0"}) {
+		t.Error(got)
+	}
+}
