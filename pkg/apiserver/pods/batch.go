@@ -31,8 +31,8 @@ import (
 const (
 	// maxBatch bounds the body of a batch.
 	maxBatch = 4 << 20
-	// batchWorkers bounds the parts of one batch that are under way at a time.
-	// The store writes them to disk together.
+	// batchWorkers bounds the parts of one batch that are under way at a time. The
+	// store makes their writes together.
 	batchWorkers = 32
 )
 
@@ -66,7 +66,7 @@ func (b *Batch) Bindings(w http.ResponseWriter, r *http.Request) {
 	if batch.AllOrNothing {
 		b.bindGang(r.Context(), &batch, results)
 	} else {
-		each(len(results), func(i int) { results[i] = b.bindOne(r.Context(), &batch, &batch.Bindings[i]) })
+		b.each(r.Context(), len(results), func(ctx context.Context, i int) { results[i] = b.bindOne(ctx, &batch, &batch.Bindings[i]) })
 	}
 	writeJSON(w, http.StatusCreated, v1alpha1.BindingBatchResult{
 		APIVersion: v1alpha1.Group + "/" + v1alpha1.Version, Kind: "BindingBatch", Results: results,
@@ -93,14 +93,17 @@ func bounded(w http.ResponseWriter, n, limit int, of string) bool {
 	return n <= limit
 }
 
-// each calls f for 0 to n-1, some at a time.
-func each(n int, f func(int)) {
+// each calls f for 0 to n-1, some at a time, who write together.
+func (b *Batch) each(ctx context.Context, n int, f func(ctx context.Context, i int)) {
 	var next atomic.Int64
 	var workers sync.WaitGroup
-	for range min(batchWorkers, n) {
+	callers := min(batchWorkers, n)
+	group, ctx := kv.NewGroup(ctx, b.Binder.Clock, callers)
+	for range callers {
 		workers.Go(func() {
+			defer group.Leave()
 			for i := next.Add(1) - 1; int(i) < n; i = next.Add(1) - 1 {
-				f(int(i))
+				f(ctx, int(i))
 			}
 		})
 	}
@@ -118,7 +121,7 @@ func (b *Batch) bindOne(ctx context.Context, batch *v1alpha1.BindingBatch, in *v
 // bindGang binds all pods or none, in one transaction of the store.
 func (b *Batch) bindGang(ctx context.Context, batch *v1alpha1.BindingBatch, results []v1alpha1.Result) {
 	bindings, errs := make([]*corev1.Binding, len(results)), repeated(batch)
-	each(len(results), func(i int) {
+	b.each(ctx, len(results), func(ctx context.Context, i int) {
 		bindings[i] = bindingOf(&batch.Bindings[i])
 		if errs[i] == nil {
 			errs[i] = b.admit(ctx, bindings[i])
@@ -137,7 +140,7 @@ func (b *Batch) bindGang(ctx context.Context, batch *v1alpha1.BindingBatch, resu
 		}
 	case !b.refuseAll(batch, errs, results):
 		ctx = context.WithoutCancel(ctx)
-		each(len(results), func(i int) { results[i] = b.bound(ctx, batch, &batch.Bindings[i]) })
+		b.each(ctx, len(results), func(ctx context.Context, i int) { results[i] = b.bound(ctx, batch, &batch.Bindings[i]) })
 	}
 }
 
@@ -159,12 +162,12 @@ func repeated(batch *v1alpha1.BindingBatch) []error {
 // goes away between.
 func (b *Batch) bindCarefully(ctx context.Context, batch *v1alpha1.BindingBatch, bindings []*corev1.Binding, results []v1alpha1.Result) {
 	errs := make([]error, len(results))
-	each(len(results), func(i int) { errs[i] = b.Binder.check(ctx, bindings[i].Namespace, bindings[i]) })
+	b.each(ctx, len(results), func(ctx context.Context, i int) { errs[i] = b.Binder.check(ctx, bindings[i].Namespace, bindings[i]) })
 	if b.refuseAll(batch, errs, results) {
 		return
 	}
 	ctx = context.WithoutCancel(ctx)
-	each(len(results), func(i int) { results[i] = b.assign(ctx, batch, &batch.Bindings[i], bindings[i]) })
+	b.each(ctx, len(results), func(ctx context.Context, i int) { results[i] = b.assign(ctx, batch, &batch.Bindings[i], bindings[i]) })
 }
 
 // refuseAll tells what speaks against some bindings, and with them against all.

@@ -34,7 +34,7 @@ func (b *Batch) Verdicts(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	results := make([]v1alpha1.VerdictResult, len(batch.Verdicts))
-	each(len(results), func(i int) { results[i] = b.pass(r.Context(), &batch, &batch.Verdicts[i]) })
+	b.each(r.Context(), len(results), func(ctx context.Context, i int) { results[i] = b.pass(ctx, &batch, &batch.Verdicts[i]) })
 	writeJSON(w, http.StatusCreated, v1alpha1.VerdictBatchResult{
 		APIVersion: v1alpha1.Group + "/" + v1alpha1.Version, Kind: "VerdictBatch", Results: results,
 	})

@@ -237,8 +237,8 @@ func (b *Backend) setWatch(w kv.Watch) {
 // tells everybody how far we are.
 func (b *Backend) dispatch(batch kv.Batch) {
 	b.dispatching.Store(batch.Revision)
-	// The events of one revision are applied at once: only a lease's end has
-	// several, which are in key order, so that those of a resource are together.
+	// The events of one revision are applied at once: where it has several they are
+	// in key order, so that those of a resource are together.
 	var s *shelf
 	first := 0
 	for i := range batch.Events {

@@ -13,6 +13,9 @@
 // pods/status of each pod, and for a write of pods/status and a delete of each
 // victim, which are written together where the victim ends gracefully.
 //
+// What a batch writes to different objects may happen in one transaction of the
+// store: they have the same resourceVersion then.
+//
 // A server that is not Keelson's answers 404.
 package v1alpha1
 

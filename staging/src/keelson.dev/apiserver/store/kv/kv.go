@@ -8,8 +8,10 @@
 //
 // Invariants:
 //   - Revisions belong to the whole store. Each successful write has one greater
-//     than every write before it; a key's ModRevision is that of its last write.
-//   - An expired lease deletes all of its keys at one revision, as WriteAll does.
+//     than every write that was answered before it; a key's ModRevision is that of
+//     its last write.
+//   - An expired lease deletes all of its keys at one revision, as WriteAll does. Writes
+//     of a Group that happen together have one as well, each key once.
 //   - Get, Put, Delete and Revision are linearizable.
 //   - A watch delivers events in revision order without gap or repetition, and
 //     never splits the events of one revision over two batches.

@@ -12,7 +12,6 @@ package etcd
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"unsafe"
 
@@ -87,18 +86,10 @@ func (s *Store) Range(ctx context.Context, opts kv.RangeOptions) (kv.RangeResult
 
 // Put implements kv.Store.
 func (s *Store) Put(ctx context.Context, key string, value []byte, expect, ttl int64) (kv.WriteResult, error) {
-	var opts []clientv3.OpOption
-	if ttl > 0 {
-		lease, err := s.leases.get(ctx, ttl)
-		if err != nil {
-			return kv.WriteResult{}, fmt.Errorf("lease: %w", translate(err))
-		}
-		opts = append(opts, clientv3.WithLease(lease))
-	}
 	if s.maxRequest > 0 && len(value)+3*len(key)+requestOverhead > s.maxRequest {
 		return kv.WriteResult{}, rpctypes.ErrRequestTooLarge
 	}
-	return s.write(ctx, key, expect, clientv3.OpPut(key, text(value), opts...))
+	return s.make(ctx, &kv.Write{Key: key, Value: value, Expect: expect, TTL: ttl})
 }
 
 // text is a value for OpPut, which copies what it is given.
@@ -110,7 +101,7 @@ func (s *Store) Delete(ctx context.Context, key string, expect int64) (kv.WriteR
 		item, rev, err := s.Get(ctx, key)
 		return kv.WriteResult{Revision: rev, Current: item}, err
 	}
-	return s.write(ctx, key, expect, clientv3.OpDelete(key))
+	return s.make(ctx, &kv.Write{Key: key, Expect: expect, Delete: true})
 }
 
 // WriteAll implements kv.Store.
@@ -134,25 +125,6 @@ func (s *Store) WriteAll(ctx context.Context, changes []kv.Change) (kv.WriteResu
 		return kv.WriteResult{}, translate(err)
 	}
 	return kv.WriteResult{OK: resp.Succeeded, Revision: resp.Header.Revision}, nil
-}
-
-// write does op if key is at revision expect, and reads it otherwise.
-func (s *Store) write(ctx context.Context, key string, expect int64, op clientv3.Op) (kv.WriteResult, error) {
-	resp, err := s.client.Txn(ctx).
-		If(clientv3.Compare(clientv3.ModRevision(key), "=", expect)).
-		Then(op).
-		Else(clientv3.OpGet(key)).
-		Commit()
-	if err != nil {
-		return kv.WriteResult{}, translate(err)
-	}
-	res := kv.WriteResult{OK: resp.Succeeded, Revision: resp.Header.Revision}
-	if !resp.Succeeded {
-		if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
-			res.Current = &kv.Item{Key: key, Value: kvs[0].Value, ModRevision: kvs[0].ModRevision}
-		}
-	}
-	return res, nil
 }
 
 // Revision implements kv.Store.

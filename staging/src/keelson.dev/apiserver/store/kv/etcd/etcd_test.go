@@ -4,9 +4,12 @@
 package etcd
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -65,6 +68,30 @@ func TestExternalConformance(t *testing.T) {
 		reset(t, s)
 		return s
 	})
+}
+
+// TestGroupIsOneTransaction: what the callers of a group write together has one revision.
+func TestGroupIsOneTransaction(t *testing.T) {
+	s := start(t, t.TempDir())
+	defer closeStore(t, s)
+	const callers = groupWrites
+	group, ctx := kv.NewGroup(t.Context(), testingclock.NewFakeClock(time.Now()), callers) // nobody hurries
+	revisions := make([]int64, callers)
+	var all sync.WaitGroup
+	for i := range callers {
+		all.Go(func() {
+			defer group.Leave()
+			res, err := s.Put(ctx, fmt.Sprint("/", i), nil, 0, 0)
+			if err != nil || !res.OK {
+				t.Errorf("Put = %+v, %v", res, err)
+			}
+			revisions[i] = res.Revision
+		})
+	}
+	all.Wait()
+	if slices.Min(revisions) != slices.Max(revisions) {
+		t.Errorf("writes of a group have the revisions %v", revisions)
+	}
 }
 
 func closeStore(t *testing.T, s *Store) {

@@ -27,6 +27,7 @@ func Run(t *testing.T, open func(t *testing.T) kv.Store) {
 		{"Put", testPut},
 		{"Delete", testDelete},
 		{"WriteAll", testWriteAll},
+		{"Group", testGroup},
 		{"Range", testRange},
 		{"RangeInThePast", testRangeInThePast},
 		{"Revision", testRevision},

@@ -1,0 +1,134 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"keelson.dev/apiserver/store/kv"
+)
+
+// Bounds of the writes of a group that are made in one transaction: what every etcd
+// takes unless it is told otherwise, with room for what is around them.
+const (
+	groupWrites = kv.MaxChanges / 2 // each is a transaction of its own, with an operation
+	groupBytes  = 1 << 20
+)
+
+// make makes one write, with those of its group if it has one.
+func (s *Store) make(ctx context.Context, w *kv.Write) (kv.WriteResult, error) {
+	g := kv.GroupOf(ctx)
+	if g == nil {
+		s.write(ctx, w)
+	} else {
+		g.Make(w, func(all []*kv.Write) { s.writeEach(ctx, all) })
+	}
+	return w.Result, w.Err
+}
+
+// write does what w says if its key is at the revision it expects, and reads it otherwise.
+func (s *Store) write(ctx context.Context, w *kv.Write) {
+	op, err := s.op(ctx, w)
+	if err != nil {
+		w.Err = err
+		return
+	}
+	resp, err := s.client.Txn(ctx).If(expected(w)).Then(op).Else(clientv3.OpGet(w.Key)).Commit()
+	if err != nil {
+		w.Err = translate(err)
+		return
+	}
+	w.Result = outcome(w, (*pb.TxnResponse)(resp), resp.Header.Revision)
+}
+
+// writeEach makes the writes of a group, as many at a time as go together.
+func (s *Store) writeEach(ctx context.Context, all []*kv.Write) {
+	// Watches deliver the events of one revision in this order: those of a resource
+	// are to be side by side.
+	slices.SortStableFunc(all, func(a, b *kv.Write) int { return cmp.Compare(a.Key, b.Key) })
+	for len(all) > 0 {
+		n := together(all)
+		if n == 1 {
+			s.write(ctx, all[0])
+		} else {
+			s.writeSome(ctx, all[:n])
+		}
+		all = all[n:]
+	}
+}
+
+// together is how many of the first writes go into one transaction, which has
+// every key once: one at least.
+func together(all []*kv.Write) int {
+	size := 0
+	for i, w := range all {
+		size += len(w.Value) + 3*len(w.Key) + requestOverhead
+		if i > 0 && (i == groupWrites || size > groupBytes || w.Key == all[i-1].Key) {
+			return i
+		}
+	}
+	return len(all)
+}
+
+// writeSome makes writes in one transaction, each of which is one within it.
+func (s *Store) writeSome(ctx context.Context, some []*kv.Write) {
+	ops := make([]clientv3.Op, 0, len(some))
+	sent := make([]*kv.Write, 0, len(some))
+	for _, w := range some {
+		op, err := s.op(ctx, w)
+		if err != nil {
+			w.Err = err
+			continue
+		}
+		ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{expected(w)}, []clientv3.Op{op}, []clientv3.Op{clientv3.OpGet(w.Key)}))
+		sent = append(sent, w)
+	}
+	if len(sent) == 0 {
+		return
+	}
+	resp, err := s.client.Txn(ctx).Then(ops...).Commit()
+	for i, w := range sent {
+		if err != nil {
+			w.Err = translate(err)
+			continue
+		}
+		w.Result = outcome(w, resp.Responses[i].GetResponseTxn(), resp.Header.Revision)
+	}
+}
+
+// op is what w does.
+func (s *Store) op(ctx context.Context, w *kv.Write) (clientv3.Op, error) {
+	if w.Delete {
+		return clientv3.OpDelete(w.Key), nil
+	}
+	if w.TTL == 0 {
+		return clientv3.OpPut(w.Key, text(w.Value)), nil
+	}
+	lease, err := s.leases.get(ctx, w.TTL)
+	if err != nil {
+		return clientv3.Op{}, fmt.Errorf("lease: %w", translate(err))
+	}
+	return clientv3.OpPut(w.Key, text(w.Value), clientv3.WithLease(lease)), nil
+}
+
+func expected(w *kv.Write) clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(w.Key), "=", w.Expect)
+}
+
+// outcome is what became of w, by the answer to its transaction.
+func outcome(w *kv.Write, resp *pb.TxnResponse, revision int64) kv.WriteResult {
+	res := kv.WriteResult{OK: resp.Succeeded, Revision: revision}
+	if !resp.Succeeded {
+		if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
+			res.Current = &kv.Item{Key: w.Key, Value: kvs[0].Value, ModRevision: kvs[0].ModRevision}
+		}
+	}
+	return res
+}
