@@ -6,12 +6,14 @@
 //
 // Ranges begin after the first, which is the machine's, and are as many as the node
 // may have pods. A pod's range is kept in a file in its directory: it stays the same
-// over restarts of the kubelet, because files and processes have it.
+// over restarts of the kubelet, because files and processes have it. Pods of different
+// nodes rarely have the same one: they may share files.
 package userns
 
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -95,9 +97,7 @@ func (m *Manager) Get(uid types.UID) (*runtimeapi.UserNamespace, error) {
 	defer m.mu.Unlock()
 	number, ok := m.pods[uid]
 	if !ok {
-		for number = 1; m.used[number]; number++ {
-		}
-		if number > m.most {
+		if number = m.find(uid); number == 0 {
 			return nil, errors.New("could not find an empty slot to allocate a user namespace")
 		}
 		if err := m.write(uid, number); err != nil {
@@ -109,6 +109,18 @@ func (m *Manager) Get(uid types.UID) (*runtimeapi.UserNamespace, error) {
 		return []*runtimeapi.IDMapping{{HostId: number * m.length, ContainerId: 0, Length: m.length}}
 	}
 	return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: ids(), Gids: ids()}, nil
+}
+
+// find is the first range that is free, from one on that depends on the pod; 0: there is none.
+func (m *Manager) find(uid types.UID) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(uid)) // never fails
+	for i := range m.most {
+		if number := 1 + (h.Sum32()%m.most+i)%m.most; !m.used[number] {
+			return number
+		}
+	}
+	return 0
 }
 
 func (m *Manager) write(uid types.UID, number uint32) error {

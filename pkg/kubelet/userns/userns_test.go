@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"pgregory.net/rapid"
 
 	"keelson.dev/keelson/pkg/kubelet/userns"
@@ -68,6 +69,26 @@ func TestRanges(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestNodesDiffer: the first pods of nodes that know nothing of each other have different ranges.
+func TestNodesDiffer(t *testing.T) {
+	const nodes, most = 100, 110
+	seen := map[uint32]bool{}
+	for range nodes {
+		m, err := userns.New(t.TempDir(), userns.DefaultLength, most)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ns, err := m.Get(uuid.NewUUID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[ns.Uids[0].HostId] = true
+	}
+	if len(seen) < nodes/3 {
+		t.Errorf("the first pods of %d nodes have %d ranges", nodes, len(seen))
+	}
 }
 
 func TestFilesThatCannotBeKept(t *testing.T) {
