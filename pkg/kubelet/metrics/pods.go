@@ -75,7 +75,7 @@ func NewPods(r prometheus.Registerer) *Pods {
 	m.started = one("kubelet_started_pods_total", "[ALPHA] Attempts to make the sandbox of a pod.")
 	m.failed = one("kubelet_started_pods_errors_total", "[ALPHA] Attempts to make the sandbox of a pod that failed.")
 	m.namespaced = one("kubelet_started_user_namespaced_pods_total", "[ALPHA] Attempts to make the sandbox of a pod with a user namespace of its own.")
-	m.notNamespaced = one("kubelet_started_user_namespaced_pods_errors_total", "[ALPHA] Those of them that failed.")
+	m.notNamespaced = one("kubelet_started_user_namespaced_pods_errors_total", "[ALPHA] Those of them that failed, or in which a container could not be started at once.")
 	m.requested = one("kubelet_image_volume_requested_total", "[BETA] Images that containers were to mount as volumes.")
 	m.mounted = one("kubelet_image_volume_mounted_succeed_total", "[BETA] Mounts of images that containers got.")
 	m.unmounted = one("kubelet_image_volume_mounted_errors_total", "[BETA] Mounts of images that the runtime could not make.")
@@ -98,9 +98,8 @@ func NewPods(r prometheus.Registerer) *Pods {
 
 // Sandbox counts an attempt to make the sandbox of a pod; the result is called when it is over.
 func (m *Pods) Sandbox(pod *v1.Pod, handler string) (over func(took time.Duration, err error)) {
-	own := pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers
 	m.started.Inc()
-	if own {
+	if ownUsers(pod) {
 		m.namespaced.Inc()
 	}
 	return func(took time.Duration, err error) {
@@ -110,11 +109,19 @@ func (m *Pods) Sandbox(pod *v1.Pod, handler string) (over func(took time.Duratio
 		}
 		m.sandboxErrors.WithLabelValues(handler).Inc()
 		m.failed.Inc()
-		if own {
-			m.notNamespaced.Inc()
-		}
+		m.NotBegun(pod)
 	}
 }
+
+// NotBegun counts a pod whose sandbox was made, but not all of what was to run in it at once: what is wrong with a user
+// namespace is often told by the containers' creation.
+func (m *Pods) NotBegun(pod *v1.Pod) {
+	if ownUsers(pod) {
+		m.notNamespaced.Inc()
+	}
+}
+
+func ownUsers(pod *v1.Pod) bool { return pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers }
 
 // Start counts an attempt to start a container of a kind, StartFailed that it failed, for a reason that container statuses have.
 func (m *Pods) Start(kind string) { m.containers.WithLabelValues(kind).Inc() }

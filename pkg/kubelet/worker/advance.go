@@ -173,7 +173,11 @@ func (w *worker) startSome(ctx context.Context, l look, plan Plan) (time.Time, e
 	if s.config, err = w.sandboxConfig(l.pod, box.Attempt, handler); err != nil {
 		return time.Time{}, err
 	}
-	return s.startAll(ctx, plan.Start)
+	retry, err := s.startAll(ctx, plan.Start)
+	if plan.Sandbox && err != nil && ctx.Err() == nil {
+		w.cfg.Metrics.NotBegun(l.pod)
+	}
+	return retry, err
 }
 
 func deref(s *string) string {

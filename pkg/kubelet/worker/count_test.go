@@ -26,6 +26,7 @@ func (n *testNode) scrape(t *testing.T, r *prometheus.Registry) map[string]float
 // TestLifeOfAPodIsCounted: from its sandbox, which takes two attempts as its first container does, to the end of its worker.
 func TestLifeOfAPodIsCounted(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "i:x", "a", "b")
+	pod.Spec.HostUsers = new(bool)
 	pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "e", Image: "e"}}}
 	n, r := newTestNode(t, pod), prometheus.NewRegistry()
 	n.metrics = metrics.NewPods(r)
@@ -40,6 +41,7 @@ func TestLifeOfAPodIsCounted(t *testing.T) {
 		got := n.scrape(t, r)
 		metricstest.Want(t, got, map[string]float64{
 			"kubelet_started_pods_total": 2, "kubelet_started_pods_errors_total": 1,
+			"kubelet_started_user_namespaced_pods_total": 2, "kubelet_started_user_namespaced_pods_errors_total": 2,
 			`kubelet_started_containers_total{container_type="container"}`: 2, `kubelet_started_containers_total{container_type="ephemeral_container"}`: 1,
 			`kubelet_started_containers_total{container_type="init_container"}`:                                 2,
 			`kubelet_started_containers_errors_total{code="RunContainerError",container_type="init_container"}`: 1,
