@@ -101,7 +101,9 @@ func (k *Kubelet) preempt(critical, pod *v1.Pod, missing v1.ResourceName) {
 		return
 	}
 	k.events.pod(pod, "", v1.EventTypeWarning, reason, message)
-	k.pool.Evict(pod.UID, status.Verdict{Phase: v1.PodFailed, Reason: reason, Message: message, Disruption: true}, grace)
+	k.pool.Evict(pod.UID, status.Verdict{
+		Phase: v1.PodFailed, Reason: reason, Message: message, Disruption: true, Condition: "Pod was preempted by Kubelet to accommodate a critical pod.",
+	}, grace)
 	k.counts.Preempted(string(missing))
 }
 

@@ -22,6 +22,8 @@ type Verdict struct {
 	Reason, Message string
 	// Disruption tells that the pod goes for the node's sake.
 	Disruption bool
+	// Condition is what the condition tells that says so; the message if it is empty.
+	Condition string
 }
 
 // Input is what a pod's status is computed from.
@@ -92,7 +94,7 @@ func Compute(in Input) v1.PodStatus {
 		if in.Verdict.Disruption {
 			set(&s, v1.PodCondition{
 				Type: v1.DisruptionTarget, Status: v1.ConditionTrue, ObservedGeneration: in.Pod.Generation,
-				Reason: v1.PodReasonTerminationByKubelet, Message: in.Verdict.Message,
+				Reason: v1.PodReasonTerminationByKubelet, Message: cmp.Or(in.Verdict.Condition, in.Verdict.Message),
 			}, metav1.NewTime(in.Now))
 		}
 	}
