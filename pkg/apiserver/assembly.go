@@ -346,12 +346,8 @@ func (a *assembly) buildMux(served http.Handler) (*mux, error) {
 	}
 	started := s.deps.Clock.Now()
 	m.handle("/metrics", sinceStart(metricsHandler(prometheus.Gatherers{s.deps.Metrics, a.aggregator.Metrics}), started))
-	results := newCheckMetrics()
-	slis, err := results.handler(started)
-	if err != nil {
-		return nil, fmt.Errorf("metrics: %w", err)
-	}
-	m.handle("/metrics/slis", slis)
+	results := health.NewResults()
+	m.handle(health.ResultsPath, sinceStart(results.Handler(), started))
 	m.handle(webhookhealth.Path, a.admission.Webhooks.Handler(a.self.informers.Admissionregistration().V1()))
 	if a.cfg.Profiling {
 		m.addProfiling()
@@ -369,7 +365,7 @@ func (a *assembly) buildMux(served http.Handler) (*mux, error) {
 		}
 	}
 	for root, checks := range a.checks() {
-		h := health.Handler(root, s.log, results.watch(strings.TrimPrefix(root, "/"), checks)...)
+		h := health.Handler(root, s.log, results.Watch(strings.TrimPrefix(root, "/"), checks)...)
 		m.handle(root, h)
 		for _, c := range checks {
 			m.exact[root+"/"+c.Name] = h

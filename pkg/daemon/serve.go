@@ -79,14 +79,16 @@ func (e *Endpoints) handler() http.Handler {
 	mux := http.NewServeMux()
 	live := append([]health.Check{health.Ping()}, e.Live...)
 	ready := append(append([]health.Check{}, live...), e.Ready...)
+	results := health.NewResults()
 	for root, checks := range map[string][]health.Check{"/healthz": live, "/livez": live, "/readyz": ready} {
-		h := health.Handler(root, e.Log, checks...)
+		h := health.Handler(root, e.Log, results.Watch(root[1:], checks)...)
 		mux.Handle(root, h)
 		mux.Handle(root+"/", h)
 	}
 	if e.Guard == nil {
 		return mux
 	}
+	mux.Handle(health.ResultsPath, e.Guard.Wrap(results.Handler()))
 	if e.Metrics != nil {
 		mux.Handle("/metrics", e.Guard.Wrap(promhttp.HandlerFor(e.Metrics, promhttp.HandlerOpts{})))
 	}

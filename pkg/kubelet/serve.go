@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"keelson.dev/keelson/pkg/health"
 	"keelson.dev/keelson/pkg/kubelet/server"
 )
 
@@ -27,10 +28,7 @@ func (k *Kubelet) serverConfig() server.Config {
 		Address:    net.JoinHostPort(c.Address, strconv.Itoa(int(c.Port))), Kubelet: c, NodeName: k.cfg.NodeName, CertDir: k.cfg.CertDir,
 		NodeAddresses: append([]string{k.cfg.Hostname}, k.cfg.NodeIPs...), Client: k.cfg.Client,
 		Pods: k, Runtime: &streams{k}, Stats: &usage{k}, Drivers: k.drivers.Bridge,
-		Health: map[string]func(*http.Request) error{
-			"ping":     func(*http.Request) error { return nil },
-			"syncloop": func(*http.Request) error { return k.loop.check() },
-		},
+		Health:  []health.Check{health.Ping(), {Name: "syncloop", Run: func(context.Context) error { return k.loop.check() }}},
 		Metrics: k.cfg.Metrics, ProbeMetrics: k.probeMetrics, Register: k.cfg.Metrics,
 		Flags: k.cfg.Flags, LogDir: logDir, Clock: k.cfg.Clock, Log: k.cfg.Log, GetCertificate: k.cfg.GetCertificate, Tracing: k.cfg.Tracing,
 	}

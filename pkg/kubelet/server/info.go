@@ -6,10 +6,7 @@ package server
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
-	"slices"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -65,36 +62,4 @@ func (s *Server) configz(w http.ResponseWriter, _ *http.Request) {
 
 // Health returns the handler of /healthz and of /healthz/NAME for each check, without authorization:
 // for the port of its own that Kubernetes has for it.
-func (s *Server) Health() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		only := strings.Trim(strings.TrimPrefix(r.URL.Path, "/healthz"), "/")
-		var report strings.Builder
-		failed, known := false, only == "" || only == "ping"
-		if known {
-			report.WriteString("[+]ping ok\n")
-		}
-		for _, name := range slices.Sorted(maps.Keys(s.cfg.Health)) {
-			if only != "" && only != name {
-				continue
-			}
-			known = true
-			if err := s.cfg.Health[name](r); err != nil {
-				failed = true
-				fmt.Fprintf(&report, "[-]%s failed: %v\n", name, err)
-			} else {
-				fmt.Fprintf(&report, "[+]%s ok\n", name)
-			}
-		}
-		_, verbose := r.URL.Query()["verbose"]
-		switch {
-		case !known:
-			http.NotFound(w, r)
-		case failed:
-			http.Error(w, report.String()+"healthz check failed", http.StatusInternalServerError)
-		case verbose:
-			writeText(w, http.StatusOK, report.String()+"healthz check passed\n")
-		default:
-			writeText(w, http.StatusOK, "ok")
-		}
-	})
-}
+func (s *Server) Health() http.Handler { return s.health }

@@ -28,6 +28,7 @@ import (
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/daemon"
 	"keelson.dev/keelson/pkg/daemon/zpages"
+	"keelson.dev/keelson/pkg/health"
 )
 
 // Pods is what the server asks the kubelet about pods.
@@ -97,8 +98,8 @@ type Config struct {
 	Stats   Stats
 	// Drivers passes what the control plane asks storage drivers, by POST /csi/{driver}/{service}/{method}; nil: nothing is passed.
 	Drivers http.HandlerFunc
-	// Health are the checks of /healthz by name.
-	Health map[string]func(*http.Request) error
+	// Health are the checks of /healthz.
+	Health []health.Check
 	// Metrics, ProbeMetrics are served at /metrics and /metrics/probes.
 	Metrics, ProbeMetrics prometheus.Gatherer
 	// Containers are served at /metrics/cadvisor; nil: there are none.
@@ -130,11 +131,15 @@ type Server struct {
 	ca    *dynamiccertificates.DynamicFileCAContent // nil without client certificates
 	authz authorizer
 	tls   *tls.Config
+	// What the checks find is counted, whichever of the servers is asked.
+	results *health.Results
+	health  http.Handler
 }
 
 // New makes a Server; it reads certificates but does not listen yet.
 func New(cfg Config) (*Server, error) {
-	s := &Server{cfg: cfg}
+	s := &Server{cfg: cfg, results: health.NewResults()}
+	s.health = health.Handler("/healthz", cfg.Log, s.results.Watch("healthz", cfg.Health)...)
 	var err error
 	if s.authn, s.ca, err = newAuthenticator(cfg.Client, cfg.Kubelet.Authentication); err != nil {
 		return nil, err
@@ -199,9 +204,9 @@ func (s *Server) Handler() http.Handler {
 
 // always installs what is served with any configuration.
 func (s *Server) always(mux *http.ServeMux) {
-	health := s.Health()
-	mux.Handle("/healthz", health)
-	mux.Handle("/healthz/", health)
+	mux.Handle("/healthz", s.health)
+	mux.Handle("/healthz/", s.health)
+	mux.Handle(health.ResultsPath, s.results.Handler())
 	mux.HandleFunc("GET /pods", s.pods)
 	mux.HandleFunc("GET /pods/{$}", s.pods)
 	mux.HandleFunc("GET /stats/summary", s.summary)

@@ -41,6 +41,7 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
+	"keelson.dev/keelson/pkg/health"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -141,13 +142,15 @@ type fixture struct {
 	kubelet *kubelet
 	url     string
 	token   map[string]string // by service account
+	loop    *health.Gate      // whether the kubelet does its work
 }
 
 // start runs a server. The service account "operator" may do everything with nodes/proxy, "metrics" may read metrics and pods.
 func start(t *testing.T) *fixture {
 	t.Helper()
 	api := testserver.Start(t, testserver.Options{})
-	f := &fixture{api: api, token: map[string]string{}}
+	f := &fixture{api: api, token: map[string]string{}, loop: health.NewGate("syncloop", "it hangs")}
+	f.loop.Open()
 	f.kubelet = &kubelet{pod: &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "u1"},
 		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c"}}},
@@ -175,7 +178,7 @@ func start(t *testing.T) *fixture {
 	s, err := New(Config{
 		Listener: l, NodeName: "n1", CertDir: t.TempDir(), NodeAddresses: []string{"127.0.0.1"},
 		Client: api.Client, Pods: f.kubelet, Runtime: f.kubelet, Stats: f.kubelet,
-		Health:  map[string]func(*http.Request) error{"syncloop": func(*http.Request) error { return nil }},
+		Health:  []health.Check{health.Ping(), f.loop.Check()},
 		Flags:   map[string]string{"node-ip": "192.0.2.1"},
 		Metrics: prometheus.NewRegistry(), LogDir: t.TempDir(),
 		Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
@@ -323,6 +326,28 @@ func TestAuthorization(t *testing.T) {
 				t.Errorf("got %d %q, want %d %q", code, body, c.code, c.body)
 			}
 		})
+	}
+}
+
+// TestHealth: what the checks find is told without the reason, and counted.
+func TestHealth(t *testing.T) {
+	f := start(t)
+	f.do(t, "operator", "GET", "/healthz")
+	f.loop.Close()
+	if code, body := f.do(t, "operator", "GET", "/healthz"); code != 500 || body != "[+]ping ok\n[-]syncloop failed: reason withheld\nhealthz check failed\n" {
+		t.Errorf("%d %q", code, body)
+	}
+	code, body := f.do(t, "metrics", "GET", "/metrics/slis")
+	for _, want := range []string{
+		`kubernetes_healthcheck{name="ping",type="healthz"} 1`, `kubernetes_healthcheck{name="syncloop",type="healthz"} 0`,
+		`kubernetes_healthchecks_total{name="syncloop",status="error",type="healthz"} 1`, `kubernetes_healthchecks_total{name="syncloop",status="success",type="healthz"} 1`,
+	} {
+		if code != 200 || !strings.Contains(body, want) {
+			t.Errorf("%d, no %s: %s", code, want, body)
+		}
+	}
+	if code, _ := f.do(t, "reader", "GET", "/metrics/slis"); code != 403 {
+		t.Errorf("who may not read metrics: %d", code)
 	}
 }
 

@@ -81,7 +81,7 @@ func run(ctx context.Context, cfg *config.Config, client kubernetes.Interface, c
 			return err
 		}
 	}
-	all, err := servers(cfg, guard, p.Health(), registry)
+	all, err := servers(cfg, guard, p.Health(), registry, log)
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ import (
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/daemon"
 	"keelson.dev/keelson/pkg/daemon/zpages"
+	"keelson.dev/keelson/pkg/health"
 	"keelson.dev/keelson/pkg/proxy/config"
 	"keelson.dev/keelson/pkg/proxy/healthcheck"
 )
@@ -40,9 +41,9 @@ type server struct {
 
 // servers are those of health and of metrics. Health is for load balancers, which
 // have no credentials; it says nothing but whether traffic is wanted.
-func servers(cfg *config.Config, guard *daemon.Guard, h *healthcheck.Proxy, g prometheus.Gatherer) ([]server, error) {
+func servers(cfg *config.Config, guard *daemon.Guard, h *healthcheck.Proxy, g prometheus.Gatherer, log *slog.Logger) ([]server, error) {
 	k := &cfg.KubeProxyConfiguration
-	metrics := server{name: "metrics", address: k.MetricsBindAddress, handler: metricsHandler(cfg, g)}
+	metrics := server{name: "metrics", address: k.MetricsBindAddress, handler: metricsHandler(cfg, g, log)}
 	if guard != nil {
 		metrics.handler = guard.Wrap(metrics.handler)
 		c := cfg.Metrics
@@ -129,7 +130,7 @@ func healthHandler(h *healthcheck.Proxy) http.Handler {
 	return mux
 }
 
-func metricsHandler(cfg *config.Config, g prometheus.Gatherer) http.Handler {
+func metricsHandler(cfg *config.Config, g prometheus.Gatherer, log *slog.Logger) http.Handler {
 	k := &cfg.KubeProxyConfiguration
 	mux := http.NewServeMux()
 	text := func(path, s string) {
@@ -139,7 +140,9 @@ func metricsHandler(cfg *config.Config, g prometheus.Gatherer) http.Handler {
 			_, _ = io.WriteString(w, s)
 		})
 	}
-	text("/healthz", "ok")
+	results := health.NewResults()
+	mux.Handle("/healthz", health.Handler("/healthz", log, results.Watch("healthz", []health.Check{health.Ping()})...))
+	mux.Handle(health.ResultsPath, results.Handler())
 	text("/proxyMode", "nftables")
 	mux.Handle("/metrics", promhttp.HandlerFor(g, promhttp.HandlerOpts{}))
 	mux.HandleFunc("/configz", func(w http.ResponseWriter, _ *http.Request) {

@@ -5,7 +5,9 @@ package command
 
 import (
 	"io"
+	"log/slog"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -20,7 +22,7 @@ func TestPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := metricsHandler(cfg, prometheus.NewRegistry())
+	h := metricsHandler(cfg, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	get := func(path string) string {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", path, nil))
@@ -29,9 +31,14 @@ func TestPages(t *testing.T) {
 		}
 		return w.Body.String()
 	}
+	get("/healthz")
+	if slis := get("/metrics/slis"); !strings.Contains(slis, `kubernetes_healthchecks_total{name="ping",status="success",type="healthz"} 1`) {
+		t.Errorf("health checks are not counted: %s", slis)
+	}
 	flags := get("/flagz")
-	for _, want := range []string{"kube-proxy flagz", "hostname-override=n1", "masquerade-all=true"} {
-		if !strings.Contains(flags, want) {
+	// What is between name and value is another each time, so that nobody parses it.
+	for _, want := range []string{"kube-proxy flagz", "\nhostname-override[:= ]+n1\n", "\nmasquerade-all[:= ]+true\n"} {
+		if !regexp.MustCompile(want).MatchString(flags) {
 			t.Errorf("flagz has no %q: %s", want, flags)
 		}
 	}
