@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -97,6 +98,50 @@ func TestGrow(t *testing.T) {
 	}
 }
 
+// TestGrowTakenBack: who asks for less after a driver has failed wants the control plane to begin anew, which it
+// may when the node has given up; who still asks for as much waits for the driver.
+func TestGrowTakenBack(t *testing.T) {
+	tests := map[string]struct {
+		asks string
+		want v1.ClaimResourceStatus
+	}{
+		"asked for still": {"2Gi", v1.PersistentVolumeClaimNodeResizeInProgress},
+		"taken back":      {"1500Mi", v1.PersistentVolumeClaimNodeResizeInfeasible},
+	}
+	server := testserver.Start(t, testserver.Options{})
+	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "grows"}, Provisioner: "d", AllowVolumeExpansion: new(true)}
+	if _, err := server.Client.StorageV1().StorageClasses().Create(t.Context(), class, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			bindClaim(t, server.Client, "1Gi", "2Gi", v1.PersistentVolumeClaimNodeResizePending)
+			claims := server.Client.CoreV1().PersistentVolumeClaims("default")
+			m := newManager(t, newMemory())
+			m.cfg.Client, m.cfg.Drivers = server.Client, &drivers{path: t.TempDir(), expanding: status.Error(codes.Internal, "x")}
+			pod := claimPod()
+			attempt := func() v1.ClaimResourceStatus {
+				_, _ = m.makeClaim(t.Context(), pod, &pod.Spec.Volumes[0], false) // what it says is TestGrow's
+				got, err := claims.Get(t.Context(), "c", metav1.GetOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return got.Status.AllocatedResourceStatuses[v1.ResourceStorage]
+			}
+			if got := attempt(); got != v1.PersistentVolumeClaimNodeResizeInProgress {
+				t.Errorf("at first %q", got)
+			}
+			patch := `{"spec":{"resources":{"requests":{"storage":"` + tc.asks + `"}}}}`
+			if _, err := claims.Patch(t.Context(), "c", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if got := attempt(); got != tc.want {
+				t.Errorf("then %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
 // bindClaim makes a claim that is bound to a volume, with the sizes they have, in place of the last one.
 func bindClaim(t *testing.T, client kubernetes.Interface, has, asks string, resize v1.ClaimResourceStatus) {
 	t.Helper()
@@ -109,13 +154,13 @@ func bindVolume(t *testing.T, client kubernetes.Interface, source v1.PersistentV
 	modes := []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}
 	claims, volumes := client.CoreV1().PersistentVolumeClaims("default"), client.CoreV1().PersistentVolumes()
 	claim, err := claims.Create(t.Context(), &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: v1.PersistentVolumeClaimSpec{
-		AccessModes: modes, VolumeName: "pv", Resources: v1.VolumeResourceRequirements{Requests: size(has)},
+		AccessModes: modes, VolumeName: "pv", StorageClassName: new("grows"), Resources: v1.VolumeResourceRequirements{Requests: size(has)},
 	}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: v1.PersistentVolumeSpec{
-		AccessModes: modes, Capacity: size(asks), ClaimRef: &v1.ObjectReference{Namespace: "default", Name: "c", UID: claim.UID},
+		AccessModes: modes, StorageClassName: "grows", Capacity: size(asks), ClaimRef: &v1.ObjectReference{Namespace: "default", Name: "c", UID: claim.UID},
 		PersistentVolumeSource: source,
 	}}
 	if source.Local != nil {

@@ -82,7 +82,7 @@ func (m *Manager) expand(ctx context.Context, pod *v1.Pod, pvc *v1.PersistentVol
 		if !csi.Final(err) {
 			return err
 		}
-		never := infeasible(err)
+		never := infeasible(err) || takenBack(pvc, pv)
 		told := m.claimStatus(ctx, pvc, func(s *v1.PersistentVolumeClaimStatus) { refused(s, err, never, m.cfg.Clock.Now()) })
 		if never {
 			return told
@@ -140,6 +140,17 @@ func infeasible(err error) bool {
 	}
 }
 
+// takenBack tells whether a driver has failed before, and the claim asks for another size since. The control plane looks at that only
+// when the node has given the present one up.
+func takenBack(pvc *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) bool {
+	asked := pvc.Spec.Resources.Requests[v1.ResourceStorage]
+	return asked.Cmp(pv.Spec.Capacity[v1.ResourceStorage]) != 0 && slices.ContainsFunc(pvc.Status.Conditions, nodeFailed)
+}
+
+func nodeFailed(c v1.PersistentVolumeClaimCondition) bool {
+	return c.Type == v1.PersistentVolumeClaimNodeResizeError
+}
+
 // inUse tells whether a driver cannot let a volume grow that pods use.
 func inUse(err error) bool { return status.Code(err) == codes.FailedPrecondition }
 
@@ -156,9 +167,7 @@ func refused(s *v1.PersistentVolumeClaimStatus, err error, never bool, at time.T
 	if never {
 		resizing(s, v1.PersistentVolumeClaimNodeResizeInfeasible)
 	}
-	s.Conditions = slices.DeleteFunc(s.Conditions, func(c v1.PersistentVolumeClaimCondition) bool {
-		return c.Type == v1.PersistentVolumeClaimNodeResizeError
-	})
+	s.Conditions = slices.DeleteFunc(s.Conditions, nodeFailed)
 	s.Conditions = append(s.Conditions, v1.PersistentVolumeClaimCondition{
 		Type: v1.PersistentVolumeClaimNodeResizeError, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(at), Message: err.Error(),
 	})
