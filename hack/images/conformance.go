@@ -39,7 +39,7 @@ func (in inputs) agnhosts(debian, registry layer) []spec {
 		text("etc/passwd", "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/home:/bin/false\nuser-defined-in-image:x:1000:1000::/home:/bin/sh\n"),
 		text("etc/group", "root:x:0:\nnogroup:x:65534:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n"),
 		// The suite's scripts are written for the shell of busybox.
-		program("bin/busybox", in.Busybox), symlink("bin/sh", "busybox"), symlink("bin/wget", "busybox"), symlink("bin/hostname", "busybox"),
+		program("bin/busybox", in.Busybox), symlink("bin/sh", "busybox"), symlink("bin/wget", "busybox"), symlink("bin/hostname", "busybox"), symlink("bin/find", "busybox"),
 		program("coredns", in.CoreDNS),
 		program("agnhost", in.program("agnhost")), symlink("agnhost-2", "agnhost"),
 		data("localhost.crt", in.source("agnhost/porter/localhost.crt")), data("localhost.key", in.source("agnhost/porter/localhost.key")),
