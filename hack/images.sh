@@ -6,7 +6,7 @@
 # .build/images; or, with the argument e2e, those that the e2e tests load
 # themselves, in .build/e2e-images; or, with the argument sidecars, those of
 # Kubernetes' CSI sidecars, with their types and roles, for the e2e tests too; or, with the argument
-# mock, those that the upstream suite deploys with its mock storage driver. Nothing is built when
+# mock, those that the upstream suite deploys with storage drivers. Nothing is built when
 # nothing that they are made of changed.
 set -euo pipefail
 
@@ -40,9 +40,10 @@ if [[ ${1:-} == mock ]]; then
 	out=.build/e2e-images/mock
 	mkdir -p "$out"
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$out/mock" ./test/images/csi
-	if [[ $out/mock -nt $out/hostpathplugin.tar || hack/images/specs.go -nt $out/hostpathplugin.tar ]]; then
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$out/populator" ./test/images/populator
+	if [[ $out/mock -nt $out/hostpathplugin.tar || $out/populator -nt $out/hello-populator.tar || hack/images/specs.go -nt $out/hostpathplugin.tar ]]; then
 		hack/busybox.sh .build/image-parts/busybox
-		go run ./hack/images -out "$out" -mock "$out/mock" -busybox .build/image-parts/busybox
+		go run ./hack/images -out "$out" -mock "$out/mock" -populator "$out/populator" -busybox .build/image-parts/busybox
 	fi
 	exit
 fi

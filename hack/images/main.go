@@ -37,9 +37,9 @@ type inputs struct {
 	// Driver, when it is given, asks for the image of the e2e tests' storage driver
 	// alone: it is the program.
 	Driver string
-	// Mock, when it is given, asks for the images that the test suite deploys with its mock storage
-	// driver alone: it is the program.
-	Mock string
+	// Mock, when it is given, asks for the images that the test suite deploys with storage drivers
+	// alone: it is the program beside the mock driver, and Populator the one that fills volumes.
+	Mock, Populator string
 	// Store, when it is given, asks for the image of the e2e tests' database alone: it is
 	// the program.
 	Store string
@@ -66,6 +66,7 @@ func run(args []string, stderr io.Writer) error {
 	flags.StringVar(&in.Operator, "operator", "", "the program of the e2e tests' operator; makes its image")
 	flags.StringVar(&in.Driver, "driver", "", "the program of the e2e tests' storage driver; makes its image")
 	flags.StringVar(&in.Mock, "mock", "", "the program beside the test suite's mock storage driver; makes its images")
+	flags.StringVar(&in.Populator, "populator", "", "the program that fills volumes for the test suite, with -mock")
 	flags.StringVar(&in.Store, "store", "", "the program of the e2e tests' database; makes its image")
 	flags.StringVar(&in.Sidecars, "sidecars", "", "directory of Kubernetes' CSI sidecars; makes their images")
 	out := flags.String("out", "", "directory to write the archives to")

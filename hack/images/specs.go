@@ -96,7 +96,7 @@ func (in inputs) driver() ([]spec, error) {
 	}}, nil
 }
 
-// mock are the images that Kubernetes' test suite deploys with its mock storage driver. Its specs of device
+// mock are the images that Kubernetes' test suite deploys with storage drivers. Its specs of device
 // drivers run commands in the second by a shell.
 func (in inputs) mock() ([]spec, error) {
 	base, err := in.busyboxLayer()
@@ -104,10 +104,12 @@ func (in inputs) mock() ([]spec, error) {
 		return nil, err
 	}
 	var out []spec
-	for _, s := range []struct{ name, version string }{{"csi-node-driver-registrar", "v2.16.0"}, {"hostpathplugin", "v1.17.1"}} {
+	for _, s := range []struct{ name, version, program string }{
+		{"csi-node-driver-registrar", "v2.16.0", in.Mock}, {"hostpathplugin", "v1.17.1", in.Mock}, {"hello-populator", "v1.0.1", in.Populator},
+	} {
 		out = append(out, spec{
 			File: s.name, Names: []string{sidecar + s.name + ":" + s.version},
-			Layers: []layer{base, {program(s.name, in.Mock)}},
+			Layers: []layer{base, {program(s.name, s.program)}},
 			Config: v1.Config{Entrypoint: []string{"/" + s.name}, WorkingDir: "/", Env: []string{path}},
 		})
 	}
