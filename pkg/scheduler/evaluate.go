@@ -128,21 +128,41 @@ func (e *evaluation) filterAll() {
 	if e.class.fits == 0 {
 		return // the nodes that pods are nominated to are no exception
 	}
-	for name := range e.nominated.byNode {
-		n := e.view.NodeByName(name)
-		if n == nil || e.statuses[n.Index] != nil {
-			continue
+	e.reject = e.leaveRoom()
+}
+
+// leaveRoom objects to nodes where the pod does not fit beside those that are
+// nominated to them. It returns what was said of a node that could not be judged.
+func (e *evaluation) leaveRoom() *scheduling.Status {
+	if e.class.fits < len(e.nominated.byNode) {
+		// Where most of the cell is full and many wait for it, few nodes are left to ask about.
+		for i, n := range e.view.Nodes() {
+			if e.statuses[i] == nil && e.nominated.byNode[n.Name] != nil {
+				if st := e.leaveRoomOn(n); st != nil {
+					return st
+				}
+			}
 		}
-		switch st := e.withNominated(n); {
-		case st == nil:
-		case st.Code == scheduling.Failed:
-			e.reject = st
-			return
-		default:
-			e.narrow()
-			e.statuses[n.Index] = st
+		return nil
+	}
+	for name := range e.nominated.byNode {
+		if n := e.view.NodeByName(name); n != nil && e.statuses[n.Index] == nil {
+			if st := e.leaveRoomOn(n); st != nil {
+				return st
+			}
 		}
 	}
+	return nil
+}
+
+func (e *evaluation) leaveRoomOn(n *scheduling.Node) *scheduling.Status {
+	st := e.withNominated(n)
+	if st == nil || st.Code == scheduling.Failed {
+		return st
+	}
+	e.narrow()
+	e.statuses[n.Index] = st
+	return nil
 }
 
 // failure is the error, in Kubernetes' words, of a pod that could not be judged.

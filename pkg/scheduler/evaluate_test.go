@@ -90,8 +90,12 @@ func answers(t *rapid.T, v *view, p *profile.Profile, pod *v1.Pod, ev *evaluator
 	}
 	out := map[string]string{}
 	for i, st := range e.statuses {
+		n := v.Nodes()[i]
+		if alone := e.filter(n); e.reject == nil && (alone == nil) != (st == nil) {
+			t.Fatalf("among all nodes %s is told %v, alone %v", n.Name, st, alone)
+		}
 		if st != nil {
-			out[v.Nodes()[i].Name] = fmt.Sprint(st.Plugin, st.Reasons)
+			out[n.Name] = fmt.Sprint(st.Plugin, st.Reasons)
 		}
 	}
 	feasible := e.feasible()
