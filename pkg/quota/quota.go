@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package quota says what objects count for in resource quotas: pods by what
-// their containers ask for, claims by their storage, services by their ports,
-// and everything by its number.
+// their containers ask for, claims by their storage or by their devices, services
+// by their ports, and everything by its number.
 //
 // Admission asks it what a write would add, and the quota controller what a
 // namespace uses. Limits, scopes and arithmetic are the library's
@@ -28,7 +28,7 @@ import (
 // Configuration returns the evaluators of the built-in kinds. lister finds what
 // exists, for a controller; nil is enough for admission.
 func Configuration(lister quota.ListerForResourceFunc, clk clock.Clock) quota.Configuration {
-	evaluators := []quota.Evaluator{pods(lister, clk), services(lister), claims(lister)}
+	evaluators := []quota.Evaluator{pods(lister, clk), services(lister), claims(lister), devices(lister)}
 	for name, alias := range map[string]corev1.ResourceName{
 		"configmaps":             corev1.ResourceConfigMaps,
 		"resourcequotas":         corev1.ResourceQuotas,

@@ -4,9 +4,11 @@
 package quota
 
 import (
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	quotav1 "k8s.io/apiserver/pkg/quota/v1"
 
@@ -82,5 +84,31 @@ func TestClaimUsage(t *testing.T) {
 		"fast.storageclass.storage.k8s.io/persistentvolumeclaims", "1", "fast.storageclass.storage.k8s.io/requests.storage", "2Gi")
 	if err != nil || !quotav1.Equals(got, want) {
 		t.Errorf("got %v, %v\nwant %v", got, err, want)
+	}
+}
+
+// TestDeviceUsage: a claim counts for the most devices that each of its requests can get.
+func TestDeviceUsage(t *testing.T) {
+	exactly := func(class string, mode resourcev1.DeviceAllocationMode, n int64) resourcev1.DeviceRequest {
+		return resourcev1.DeviceRequest{Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: class, AllocationMode: mode, Count: n}}
+	}
+	sub := func(class string, mode resourcev1.DeviceAllocationMode, n int64) resourcev1.DeviceSubRequest {
+		return resourcev1.DeviceSubRequest{DeviceClassName: class, AllocationMode: mode, Count: n}
+	}
+	const n, all = resourcev1.DeviceAllocationModeExactCount, resourcev1.DeviceAllocationModeAll
+	claim := &resourcev1.ResourceClaim{Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{
+		exactly("gold", n, 2), exactly("gold", n, 1), exactly("tin", all, 0), exactly("new", "Unheard", 7), {},
+		{FirstAvailable: []resourcev1.DeviceSubRequest{sub("gold", n, 1), sub("gold", n, 4), sub("wood", n, 3)}},
+	}}}}
+	e := devices(nil)
+	got, err := e.Usage(claim)
+	const per = ".deviceclass.resource.k8s.io/devices"
+	want := list("count/resourceclaims.resource.k8s.io", "1", "gold"+per, "7", "wood"+per, "3", "tin"+per, "32", "new"+per, "0")
+	if err != nil || !quotav1.Equals(got, want) {
+		t.Errorf("got %v, %v\nwant %v", got, err, want)
+	}
+	names := e.MatchingResources([]corev1.ResourceName{"pods", "gold" + per, "count/resourceclaims.resource.k8s.io", "count/pods"})
+	if !slices.Equal(names, []corev1.ResourceName{"gold" + per, "count/resourceclaims.resource.k8s.io"}) {
+		t.Errorf("counts for %v", names)
 	}
 }

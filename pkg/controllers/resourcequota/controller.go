@@ -22,6 +22,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -71,11 +72,12 @@ func New(d controller.Deps) (controller.Controller, error) {
 	c.monitors = newMonitors(d.Metadata, c.gone)
 	c.builtin = quota.Configuration(c.lister, d.Clock).Evaluators()
 	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
-	for _, name := range []string{"pods", "services", "persistentvolumeclaims"} {
-		gvr := v1.SchemeGroupVersion.WithResource(name)
+	pods, services, claims := v1.SchemeGroupVersion.WithResource("pods"), v1.SchemeGroupVersion.WithResource("services"), v1.SchemeGroupVersion.WithResource("persistentvolumeclaims")
+	devices := resourcev1.SchemeGroupVersion.WithResource("resourceclaims")
+	for _, gvr := range []schema.GroupVersionResource{pods, services, claims, devices} {
 		shared, err := d.Informers.ForResource(gvr)
 		if err != nil {
-			return nil, fmt.Errorf("cache of %s: %w", name, err)
+			return nil, fmt.Errorf("cache of %s: %w", gvr.Resource, err)
 		}
 		c.watched[gvr.GroupResource()] = shared.Lister()
 	}
@@ -88,9 +90,10 @@ func New(d controller.Deps) (controller.Controller, error) {
 				c.gone(schema.GroupResource{Resource: "resourcequotas"}, old.Namespace)
 			}
 		}),
-		onChange[v1.Pod](c, "pods", core.Pods().Informer()),
-		onChange[v1.Service](c, "services", core.Services().Informer()),
-		onChange[v1.PersistentVolumeClaim](c, "persistentvolumeclaims", core.PersistentVolumeClaims().Informer()),
+		onChange[v1.Pod](c, pods.GroupResource(), core.Pods().Informer()),
+		onChange[v1.Service](c, services.GroupResource(), core.Services().Informer()),
+		onChange[v1.PersistentVolumeClaim](c, claims.GroupResource(), core.PersistentVolumeClaims().Informer()),
+		onChange[resourcev1.ResourceClaim](c, devices.GroupResource(), d.Informers.Resource().V1().ResourceClaims().Informer()),
 	)
 }
 
@@ -102,8 +105,7 @@ type object[T any] interface {
 }
 
 // onChange has quotas counted anew when an object counts for something else, or goes.
-func onChange[T any, P object[T]](c *Controller, name string, informer cache.SharedIndexInformer) error {
-	resource := schema.GroupResource{Resource: name}
+func onChange[T any, P object[T]](c *Controller, resource schema.GroupResource, informer cache.SharedIndexInformer) error {
 	at := slices.IndexFunc(c.builtin, func(e quotav1.Evaluator) bool { return e.GroupResource() == resource })
 	return controller.OnChange(informer, func(old, obj *T) {
 		namespace := P(controller.Either(old, obj)).GetNamespace()

@@ -9,6 +9,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -175,4 +176,32 @@ func TestObjects(t *testing.T) {
 	}
 	// The claim is held by its finalizer, for which no controller runs here.
 	c.used("objects", quotav1.Add(base, list("persistentvolumeclaims", "1", "gold.storageclass.storage.k8s.io/requests.storage", "1Gi")))
+}
+
+// TestDevices: claims of devices count by class, are refused beyond what a quota has, and count no more when they are gone.
+func TestDevices(t *testing.T) {
+	c := start(t)
+	const gold = "gold.deviceclass.resource.k8s.io/devices"
+	c.quota("devices", v1.ResourceQuotaSpec{Hard: list(gold, "3", "count/resourceclaims.resource.k8s.io", "5")})
+	c.used("devices", list(gold, "0", "count/resourceclaims.resource.k8s.io", "0"))
+	claims := c.client.ResourceV1().ResourceClaims("default")
+	create := func(name string) error {
+		_, err := claims.Create(t.Context(), &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourcev1.ResourceClaimSpec{
+			Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{
+				DeviceClassName: "gold", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 2,
+			}}}},
+		}}, metav1.CreateOptions{})
+		return err
+	}
+	if err := create("a"); err != nil {
+		t.Fatal(err)
+	}
+	c.used("devices", list(gold, "2", "count/resourceclaims.resource.k8s.io", "1"))
+	if err := create("b"); !apierrors.IsForbidden(err) {
+		t.Errorf("a claim beyond the quota: %v", err)
+	}
+	if err := claims.Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.used("devices", list(gold, "0", "count/resourceclaims.resource.k8s.io", "0"))
 }
