@@ -182,6 +182,9 @@ func (u volumeUser) writes() {
 		_, err := try(u.t, "", "-n", u.ns, "exec", "user", "--", "sh", "-c", "echo kept | dd of=/dev/mine bs=4096 count=1 conv=sync,fsync")
 		return err == nil
 	})
+	if len(devicesOf(u.t, volumesOf(u.t, u.ns))) != 1 {
+		u.t.Error("the volume in use has no device")
+	}
 }
 
 func (u volumeUser) grow() {
@@ -209,7 +212,7 @@ func (u volumeUser) left() {
 		_, err := shared.client.CoreV1().Pods(u.ns).Get(u.t.Context(), "user", metav1.GetOptions{})
 		return err != nil && len(attachments(u.t, "test.csi.keelson.dev")) == 0
 	})
-	if left := devicesOf(u.t, driverFiles); len(left) > 0 {
+	if left := devicesOf(u.t, volumesOf(u.t, u.ns)); len(left) > 0 {
 		u.t.Errorf("loop devices: %v", left)
 	}
 	noMounts(u.t)
@@ -225,7 +228,7 @@ func (u volumeUser) gone() {
 	u.t.Helper()
 	eventually(u.t, "claim and volume are gone", func() bool {
 		_, err := shared.client.CoreV1().PersistentVolumeClaims(u.ns).Get(u.t.Context(), "device", metav1.GetOptions{})
-		return err != nil && volumesOf(u.t, u.ns) == 0
+		return err != nil && len(volumesOf(u.t, u.ns)) == 0
 	})
 	if left, err := os.ReadDir(filepath.Join(driverFiles, "volumes")); err != nil || len(left) > 0 {
 		u.t.Errorf("the driver has %v, %v", left, err)

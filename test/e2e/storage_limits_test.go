@@ -71,6 +71,6 @@ func TestVolumeLimit(t *testing.T) {
 	allow(3)
 	runs("d")
 	ctl(t, n("delete", "pod,pvc", "--all")...)
-	eventually(t, "no volume is left in the API", func() bool { return volumesOf(t, ns) == 0 })
+	eventually(t, "no volume is left in the API", func() bool { return len(volumesOf(t, ns)) == 0 })
 	noMounts(t)
 }

@@ -143,6 +143,6 @@ func TestMovedDatabase(t *testing.T) {
 	awaitNodes(t, nodes)
 	ctl(t, "taint", "node", old, v1.TaintNodeOutOfService+"-")
 	ctl(t, "-n", ns, "delete", "statefulset", "store")
-	eventually(t, "no volume is left", func() bool { return volumesOf(t, ns) == 0 && len(attachments(t, "test.csi.keelson.dev")) == 0 })
+	eventually(t, "no volume is left", func() bool { return len(volumesOf(t, ns)) == 0 && len(attachments(t, "test.csi.keelson.dev")) == 0 })
 	noMounts(t)
 }

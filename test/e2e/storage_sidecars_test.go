@@ -99,7 +99,7 @@ func TestSidecars(t *testing.T) {
 	ctl(t, n("delete", "volumesnapshot", "--all")...)
 	ctl(t, n("delete", "pvc", "--all")...)
 	eventually(t, "nothing is left in the API", func() bool {
-		return volumesOf(t, ns) == 0 && len(attachments(t, "sidecars.csi.keelson.dev")) == 0 && ctl(t, "get", "volumesnapshotcontents", "-o", "name") == ""
+		return len(volumesOf(t, ns)) == 0 && len(attachments(t, "sidecars.csi.keelson.dev")) == 0 && ctl(t, "get", "volumesnapshotcontents", "-o", "name") == ""
 	})
 	for _, kind := range []string{"volumes", "snapshots"} {
 		if left, err := os.ReadDir(filepath.Join(sidecarFiles, kind)); err != nil || len(left) > 0 {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -97,13 +98,17 @@ func TestDefaultClass(t *testing.T) {
 		})
 	})
 	t.Run("kubelets are asked for nothing else", askedForNothingElse)
+	volumes := volumesOf(t, ns)
+	if len(devicesOf(t, volumes)) != len(volumes) {
+		t.Errorf("volumes %v have the devices %v", volumes, devicesOf(t, volumes))
+	}
 	ctl(t, n("delete", "statefulset", "db")...)
-	eventually(t, "no volume is left in the API", func() bool { return volumesOf(t, ns) == 0 })
+	eventually(t, "no volume is left in the API", func() bool { return len(volumesOf(t, ns)) == 0 })
 	eventually(t, "no volume is left on a disk", func() bool {
 		left, err := filepath.Glob(ownVolumes())
 		return err == nil && len(left) == 0
 	})
-	eventually(t, "no device is left", func() bool { return len(devicesOf(t, "/disk.csi.keelson.dev/")) == 0 })
+	eventually(t, "no device is left", func() bool { return len(devicesOf(t, volumes)) == 0 })
 }
 
 // askedForNothingElse: who may have drivers called through kubelets may have them do no more.
@@ -121,24 +126,25 @@ func askedForNothingElse(t *testing.T) {
 	}
 }
 
-// volumesOf counts the volumes of a namespace's claims.
-func volumesOf(t *testing.T, ns string) int {
+// volumesOf are the names of the volumes of a namespace's claims.
+func volumesOf(t *testing.T, ns string) []string {
 	t.Helper()
 	list, err := shared.client.CoreV1().PersistentVolumes().List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	count := 0
+	var names []string
 	for _, v := range list.Items {
 		if v.Spec.ClaimRef != nil && v.Spec.ClaimRef.Namespace == ns {
-			count++
+			names = append(names, v.Name)
 		}
 	}
-	return count
+	return names
 }
 
-// devicesOf are the machine's loop devices whose file's path has a part.
-func devicesOf(t *testing.T, part string) []string {
+// devicesOf are the machine's loop devices of volumes. A file's path is shown as its driver saw it, in a pod
+// or on the node, and stays when the file is removed; what all drivers here have in it is the volume's name.
+func devicesOf(t *testing.T, volumes []string) []string {
 	t.Helper()
 	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {
@@ -146,7 +152,9 @@ func devicesOf(t *testing.T, part string) []string {
 	}
 	var out []string
 	for _, f := range files {
-		if b, err := os.ReadFile(f); err == nil && strings.Contains(string(b), part) {
+		b, err := os.ReadFile(f)
+		of := func(volume string) bool { return strings.Contains(string(b), "/"+volume+"/") }
+		if err == nil && slices.ContainsFunc(volumes, of) {
 			out = append(out, f+": "+string(b))
 		}
 	}
@@ -225,13 +233,17 @@ func TestDriver(t *testing.T) {
 	if len(attached) != 2 || attached[0] != "n2" || attached[1] != "n2" {
 		t.Errorf("attached to %v", attached)
 	}
+	volumes := volumesOf(t, ns)
+	if len(devicesOf(t, volumes)) != 1 {
+		t.Errorf("volumes %v have the devices %v, want one of the block volume", volumes, devicesOf(t, volumes))
+	}
 	ctl(t, n("delete", "pod", "user")...)
 	ctl(t, n("delete", "pvc", "--all")...)
-	eventually(t, "no volume is left in the API", func() bool { return volumesOf(t, ns) == 0 && len(attachments(t, "test.csi.keelson.dev")) == 0 })
+	eventually(t, "no volume is left in the API", func() bool { return len(volumesOf(t, ns)) == 0 && len(attachments(t, "test.csi.keelson.dev")) == 0 })
 	if left, err := os.ReadDir(filepath.Join(driverFiles, "volumes")); err != nil || len(left) > 0 {
 		t.Errorf("the driver has %v, %v", left, err)
 	}
-	if left := devicesOf(t, driverFiles); len(left) > 0 {
+	if left := devicesOf(t, volumes); len(left) > 0 {
 		t.Errorf("loop devices: %v", left)
 	}
 	noMounts(t)
