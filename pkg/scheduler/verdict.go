@@ -144,16 +144,29 @@ func (s *Scheduler) outgoing(v *verdict) (*v1alpha1.Verdict, []*scheduling.Pod) 
 	default:
 		out.Reason, out.Message, out.Generation, out.Event = c.Reason, c.Message, pod.Generation, true
 	}
-	var victims []*scheduling.Pod
-	for _, victim := range v.victims {
-		if victim.DeletionTimestamp == nil {
-			victims, out.Victims = append(victims, victim), append(out.Victims, ref(victim.Pod))
-		}
+	victims := s.remaining(v)
+	for _, victim := range victims {
+		out.Victims = append(out.Victims, ref(victim.Pod))
 	}
 	if out.Reason == "" && len(victims) == 0 && v.nominated == pod.Status.NominatedNodeName {
 		return nil, nil
 	}
 	return out, victims
+}
+
+// remaining are the victims of a verdict that do not end yet, as they are now: the
+// cell goes on to take over what becomes of them.
+func (s *Scheduler) remaining(v *verdict) []*scheduling.Pod {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []*scheduling.Pod
+	for _, victim := range v.victims {
+		if victim.DeletionTimestamp == nil {
+			now := *victim
+			out = append(out, &now)
+		}
+	}
+	return out
 }
 
 func ref(p *v1.Pod) v1alpha1.PodRef {
@@ -199,10 +212,7 @@ func (s *Scheduler) pass(ctx context.Context, v *verdict) {
 	err := s.patchStatus(ctx, pod, v)
 	gone := apierrors.IsNotFound(err) || apierrors.IsConflict(err)
 	s.unwritten(ctx, pod.Namespace, pod.Name, err)
-	for _, victim := range v.victims {
-		if victim.DeletionTimestamp != nil {
-			continue
-		}
+	for _, victim := range s.remaining(v) {
 		if !gone {
 			err = s.evict(ctx, pod, victim)
 		}
