@@ -242,7 +242,10 @@ func TestTakesOverItsNode(t *testing.T) {
 	client := testserver.Start(t, testserver.Options{}).Client
 	was, err := client.CoreV1().Nodes().Create(t.Context(), &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"disk": "slow", "theirs": "1"}}, Spec: v1.NodeSpec{Unschedulable: true},
-		Status: v1.NodeStatus{Capacity: v1.ResourceList{"example.com/old": resource.MustParse("1"), "example.com/cloud": resource.MustParse("1")}},
+		Status: v1.NodeStatus{
+			Capacity:    v1.ResourceList{"example.com/old": resource.MustParse("1"), "example.com/cloud": resource.MustParse("1k")},
+			Allocatable: v1.ResourceList{"example.com/old": resource.MustParse("1"), "example.com/stray": resource.MustParse("1")},
+		},
 	}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) || err != nil {
 		t.Fatal(err)
@@ -251,6 +254,10 @@ func TestTakesOverItsNode(t *testing.T) {
 	got := await(t, client, "readiness", func(n *v1.Node) bool { return condition(n, v1.NodeReady).Status == v1.ConditionTrue })
 	if _, ok := got.Status.Capacity["example.com/old"]; ok || len(got.Status.Capacity) != 5 {
 		t.Errorf("capacity %v", got.Status.Capacity)
+	}
+	// What others add to the capacity is for pods.
+	if q := got.Status.Allocatable["example.com/cloud"]; q.Value() != 1000 || len(got.Status.Allocatable) != 5 {
+		t.Errorf("allocatable %v", got.Status.Allocatable)
 	}
 	if got.UID != was.UID || !got.Spec.Unschedulable || got.Labels["theirs"] != "1" || got.Labels["disk"] != "fast" {
 		t.Errorf("labels %v, spec %+v", got.Labels, got.Spec)

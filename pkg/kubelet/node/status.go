@@ -22,17 +22,11 @@ func (n *Node) status(ctx context.Context, old *v1.Node) v1.NodeStatus {
 	maps.Copy(s.Allocatable, allocatable)
 	for _, name := range gone {
 		delete(old.Status.Capacity, name)
-		delete(old.Status.Allocatable, name)
 	}
-	// What others have added stays.
+	// What others have added to the capacity stays, and is for pods, as in Kubernetes.
 	for name, q := range old.Status.Capacity {
 		if _, own := s.Capacity[name]; !own {
-			s.Capacity[name] = q
-		}
-	}
-	for name, q := range old.Status.Allocatable {
-		if _, own := s.Allocatable[name]; !own {
-			s.Allocatable[name] = q
+			s.Capacity[name], s.Allocatable[name] = q, q
 		}
 	}
 	s.Addresses = n.addresses()
