@@ -67,11 +67,14 @@ func (s *Scheduler) podSet(old, pod *v1.Pod) {
 	case pod.Spec.NodeName != "":
 		s.queue.Delete(pod.UID)
 		s.mu.Lock()
-		s.view.SetPod(pod)
+		events := placedEvents(old, pod)
+		if s.view.SetPod(pod) {
+			events |= scheduling.PodRemoved // a part of it is gone
+		}
 		s.gangs.set(pod, true)
 		s.nominated.remove(pod.UID)
 		s.mu.Unlock()
-		s.queue.Happened(placedEvents(old, pod))
+		s.queue.Happened(events)
 	case s.cfg.Profiles.Profiles[pod.Spec.SchedulerName] != nil:
 		s.nominate(pod)
 		s.queue.Set(pod)

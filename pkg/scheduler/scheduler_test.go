@@ -309,3 +309,28 @@ func TestAntiAffinityAndNewNode(t *testing.T) {
 		t.Errorf("bound to %s, want b", p.Spec.NodeName)
 	}
 }
+
+// TestShrunkPodMakesRoom: what a pod is resized to counts for others when its kubelet says that it is done.
+func TestShrunkPodMakesRoom(t *testing.T) {
+	c := setup(t)
+	addNode(t, c, "a", nil)
+	create(t, c, pod("large", cpu("500m")))
+	large := await(t, c, "large", "bound", bound)
+	allocated := func(amount string) {
+		t.Helper()
+		list := v1.ResourceList{v1.ResourceCPU: resource.MustParse(amount)}
+		large.Status.ContainerStatuses = []v1.ContainerStatus{{
+			Name: "c", Image: "nginx", ImageID: "nginx", AllocatedResources: list, Resources: &v1.ResourceRequirements{Requests: list},
+			State: v1.ContainerState{Running: &v1.ContainerStateRunning{}},
+		}}
+		var err error
+		if large, err = c.CoreV1().Pods("default").UpdateStatus(t.Context(), large, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	allocated("1800m") // it has been asked to shrink, and has not yet
+	create(t, c, pod("waits", cpu("1")))
+	await(t, c, "waits", "refused", refused("1 Insufficient cpu"))
+	allocated("500m")
+	await(t, c, "waits", "bound", bound)
+}

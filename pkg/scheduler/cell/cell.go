@@ -209,13 +209,32 @@ func (c *Cell) wait(node string, uid types.UID, p *scheduling.Pod) {
 }
 
 // SetPod accounts for a pod that the API shows on a node, replacing what was
-// known of it, an assumption included.
-func (c *Cell) SetPod(pod *v1.Pod) {
-	if p := c.pods[pod.UID]; p != nil && p.node == pod.Spec.NodeName && sameShare(p.pod.Pod, pod) {
+// known of it, an assumption included. It tells whether the pod takes less of
+// something than before.
+func (c *Cell) SetPod(pod *v1.Pod) (less bool) {
+	p := c.pods[pod.UID]
+	known := p != nil && p.node == pod.Spec.NodeName
+	if known && sameShare(p.pod.Pod, pod) {
 		p.pod.Pod, p.assumed = pod, false
-		return
+		return false
 	}
-	c.place(c.NewPod(pod), pod.Spec.NodeName, false)
+	now := c.NewPod(pod)
+	less = known && exceeds(&p.pod.Requests, &now.Requests)
+	c.place(now, pod.Spec.NodeName, false)
+	return less
+}
+
+// exceeds tells whether a has more of anything than b.
+func exceeds(a, b *scheduling.Resources) bool {
+	if a.MilliCPU > b.MilliCPU || a.Memory > b.Memory || a.EphemeralStorage > b.EphemeralStorage {
+		return true
+	}
+	for name, n := range a.Scalar {
+		if n > b.Scalar[name] {
+			return true
+		}
+	}
+	return false
 }
 
 // Assume accounts for pod on node before the API shows it there.
