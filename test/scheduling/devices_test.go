@@ -93,7 +93,10 @@ func compareDevices(p *profile.Profile, r *rand.Rand) (fits, total int, err erro
 		return 0, 0, err
 	}
 	if got.Rejected != nil {
-		return 0, 0, fmt.Errorf("rejected: %v", got.Rejected)
+		if !contradictory(all, claims, same) {
+			return 0, 0, fmt.Errorf("rejected: %v", got.Rejected)
+		}
+		return 0, 0, nil
 	}
 	for _, n := range got.Nodes {
 		var here []device
@@ -197,6 +200,29 @@ func drawClaim(r *rand.Rand, name string) (claim *resourcev1.ResourceClaim, asks
 		d.Requests, asks = append(d.Requests, q), append(asks, ways)
 	}
 	return claim, asks, same
+}
+
+// contradictory tells whether a claim asks for all devices of a class, and for devices of
+// one model, while on some node those that it may get are not. As in Kubernetes that keeps
+// the pod from all nodes.
+func contradictory(all []device, claims [][][]ask, same []bool) bool {
+	for i, requests := range claims {
+		asks := slices.Concat(requests...)
+		if !same[i] || !slices.ContainsFunc(asks, func(a ask) bool { return a.count == 0 }) {
+			continue
+		}
+		models := map[string]string{} // by node
+		for _, d := range all {
+			if !slices.ContainsFunc(asks, func(a ask) bool { return classesOf[a.class].holds(d) }) {
+				continue
+			}
+			if model, known := models[d.node]; d.model == "" || known && model != d.model {
+				return true
+			}
+			models[d.node] = d.model
+		}
+	}
+	return false
 }
 
 func modeOf(a ask) (resourcev1.DeviceAllocationMode, int64) {

@@ -114,7 +114,7 @@ func (f *Filter) allocate(n *scheduling.Node) ([]resourcev1.AllocationResult, *s
 	got, err := f.allocator.Allocate(f.ctx, n.Node, f.wanting)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return nil, unresolvable("timed out trying to allocate devices")
+		return nil, failed(fmt.Errorf("node %s: timed out trying to allocate devices", n.Name))
 	case errors.Is(err, structured.ErrFailedAllocationOnNode):
 		return nil, unresolvable(err.Error())
 	case err != nil: // of a claim or a class: no node is better than a wrong one
