@@ -1,0 +1,83 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/client-go/kubernetes"
+	resourcehelper "k8s.io/component-helpers/resource"
+)
+
+// The causes of a resize that is refused, as Kubernetes names them.
+const (
+	causeNodeCapacity        metav1.CauseType = "NodeCapacity"
+	causeUnsupportedPlatform metav1.CauseType = "UnsupportedPlatform"
+)
+
+// podResize refuses to resize a pod to what its node could not have even for itself. What others leave for it is the
+// kubelet's to tell.
+type podResize struct{ client kubernetes.Interface }
+
+func newPodResize(deps Deps) (admission.Interface, error) {
+	p := &podResize{deps.Client}
+	return &typed[*corev1.Pod]{Handler: admission.NewHandler(admission.Update), resource: "pods", subresource: "resize", validate: p.validate}, nil
+}
+
+func (p *podResize) validate(ctx context.Context, a admission.Attributes, pod *corev1.Pod) error {
+	old, ok := a.GetOldObject().(*corev1.Pod)
+	if !ok {
+		return apierrors.NewBadRequest(fmt.Sprintf("expected an old pod but got a %T", a.GetOldObject()))
+	}
+	if pod.Spec.NodeName == "" || equality.Semantic.DeepEqual(old.Spec, pod.Spec) {
+		return nil
+	}
+	node, err := p.client.CoreV1().Nodes().Get(ctx, pod.Spec.NodeName, metav1.GetOptions{ResourceVersion: "0"})
+	switch {
+	case apierrors.IsNotFound(err):
+		return admission.NewForbidden(a, fmt.Errorf("node %q not found", pod.Spec.NodeName))
+	case err != nil:
+		return admission.NewForbidden(a, fmt.Errorf("failed to get node %q: %w", pod.Spec.NodeName, err))
+	}
+	if system, ok := node.Labels[corev1.LabelOSStable]; ok && system != "linux" {
+		return refusedResize(a, causeUnsupportedPlatform, fmt.Errorf("pod resize is only supported on linux nodes, node %q is %q", node.Name, system))
+	}
+	if err := within(pod, node.Status.Allocatable); err != nil {
+		return refusedResize(a, causeNodeCapacity, err)
+	}
+	return nil
+}
+
+// within tells what a pod requests beyond what a node has for pods.
+func within(pod *corev1.Pod, allocatable corev1.ResourceList) error {
+	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	var beyond []string
+	if asked, has := requests.Cpu(), allocatable.Cpu(); asked.Cmp(*has) > 0 {
+		beyond = append(beyond, fmt.Sprintf("cpu, requested: %d, allocatable: %d", asked.MilliValue(), has.MilliValue()))
+	}
+	if asked, has := requests.Memory(), allocatable.Memory(); asked.Cmp(*has) > 0 {
+		beyond = append(beyond, fmt.Sprintf("memory, requested: %d, allocatable: %d", asked.Value(), has.Value()))
+	}
+	if len(beyond) == 0 {
+		return nil
+	}
+	return fmt.Errorf("node didn't have enough allocatable resources: %s", strings.Join(beyond, "; "))
+}
+
+func refusedResize(a admission.Attributes, cause metav1.CauseType, reason error) error {
+	err := admission.NewForbidden(a, reason)
+	status := (*apierrors.StatusError)(nil)
+	if errors.As(err, &status) && status.ErrStatus.Details != nil {
+		status.ErrStatus.Details.Causes = append(status.ErrStatus.Details.Causes, metav1.StatusCause{Type: cause})
+	}
+	return err
+}
