@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
@@ -74,5 +75,110 @@ func TestResizeBeyondTheNode(t *testing.T) {
 		if got := strings.Join(causes, " "); got != string(tc.cause) {
 			t.Errorf("%s to %s, %s: causes %q, want %q", tc.pod, tc.cpu, tc.memory, got, tc.cause)
 		}
+	}
+}
+
+// resizePod makes a pod on a node of that name, with an init container that ends and one that does not.
+func resizePod(t *testing.T, c kubernetes.Interface, name, node string) {
+	t.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	if _, err := c.CoreV1().ServiceAccounts("default").Create(t.Context(), account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	has := func() corev1.ResourceRequirements {
+		return corev1.ResourceRequirements{Requests: corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("1Mi"), corev1.ResourceEphemeralStorage: resource.MustParse("1Mi")}}
+	}
+	always := corev1.ContainerRestartPolicyAlways
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
+		NodeName: node,
+		InitContainers: []corev1.Container{
+			{Name: "once", Image: "i", Resources: has()}, {Name: "side", Image: "i", RestartPolicy: &always, Resources: has()},
+		},
+		Containers: []corev1.Container{{Name: "c", Image: "i", Resources: has()}},
+	}}
+	if _, err := c.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// resizeNode makes a node with room that declares features.
+func resizeNode(t *testing.T, c kubernetes.Interface, name string, features ...string) {
+	t.Helper()
+	room := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("1Gi")}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{Capacity: room, Allocatable: room, DeclaredFeatures: features}}
+	if _, err := c.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestResizeOfInitContainers: of init containers of either kind CPU and memory may change, and nothing else.
+func TestResizeOfInitContainers(t *testing.T) {
+	c := testserver.Start(t, testserver.Options{}).Client
+	resizeNode(t, c, "n", "InPlacePodVerticalScalingInitContainers")
+	resizePod(t, c, "p", "n")
+	const invalid = `Pod "p" is invalid: `
+	const strategic, direct = types.StrategicMergePatchType, types.JSONPatchType
+	for _, tc := range []struct {
+		name, patch string
+		kind        types.PatchType
+		want        string // of the refusal
+	}{
+		{"once", `{"spec":{"initContainers":[{"name":"once","resources":{"requests":{"cpu":"2","memory":"2Mi"},"limits":{"cpu":"3"}}}]}}`, strategic, ""},
+		{"sidecar", `{"spec":{"initContainers":[{"name":"side","resources":{"requests":{"cpu":"2"}}}]}}`, strategic, ""},
+		{"storage of once", `{"spec":{"initContainers":[{"name":"once","resources":{"requests":{"ephemeral-storage":"2Mi"}}}]}}`, strategic,
+			invalid + "spec.initContainers[0]: Forbidden: only cpu and memory resources for init or sidecar containers are mutable"},
+		{"removal", `[{"op":"remove","path":"/spec/initContainers/0/resources/requests/memory"}]`, direct,
+			invalid + "spec.initContainers[0].resources.requests: Forbidden: resource requests cannot be removed"},
+		{"removal of a limit", `[{"op":"remove","path":"/spec/initContainers/0/resources/limits/cpu"}]`, direct,
+			invalid + "spec.initContainers[0].resources.limits: Forbidden: resource limits cannot be removed"},
+		{"policy", `{"spec":{"initContainers":[{"name":"once","resizePolicy":[{"resourceName":"cpu","restartPolicy":"RestartContainer"}]}]}}`, strategic,
+			invalid + "[spec.initContainers[0].resizePolicy[0].restartPolicy: Invalid value: \"RestartContainer\": must not be set to 'RestartContainer' for non-sidecar initContainers, " +
+				"spec.initContainers[0]: Forbidden: only cpu and memory resources for init or sidecar containers are mutable, " +
+				"spec.initContainers[0]: Forbidden: non-sidecar init containers with a resize policy of RestartContainer cannot be resized]"},
+		{"class", `{"spec":{"initContainers":[{"name":"once","image":"other","resources":{"requests":{"cpu":"1"}}}]}}`, strategic, ""}, // the image is not looked at
+	} {
+		_, err := c.CoreV1().Pods("default").Patch(t.Context(), "p", tc.kind, []byte(tc.patch), metav1.PatchOptions{}, "resize")
+		if tc.want == "" && err != nil || tc.want != "" && (err == nil || err.Error() != tc.want) {
+			t.Errorf("%s: %v, want %q", tc.name, err, tc.want)
+		}
+	}
+	pod, err := c.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	once := pod.Spec.InitContainers[0]
+	if got := once.Resources; got.Requests.Cpu().String() != "1" || got.Requests.Memory().String() != "2Mi" || got.Limits.Cpu().String() != "3" || once.Image != "i" || pod.Generation != 4 {
+		t.Errorf("generation %d, image %s, resources %+v", pod.Generation, once.Image, got)
+	}
+}
+
+// TestResizeWithoutTheFeature: what the kubelet of a node does not know how to do is refused.
+func TestResizeWithoutTheFeature(t *testing.T) {
+	c := testserver.Start(t, testserver.Options{}).Client
+	resizeNode(t, c, "old")
+	resizePod(t, c, "p", "old")
+	resizePod(t, c, "pending", "")
+	for _, tc := range []struct{ pod, patch, want string }{
+		{"p", `{"spec":{"initContainers":[{"name":"once","resources":{"requests":{"cpu":"2"}}}]}}`,
+			`pods "p" is forbidden: pod update requires features InPlacePodVerticalScalingInitContainers which are not available on node "old"`},
+		{"p", `{"spec":{"initContainers":[{"name":"side","resources":{"requests":{"cpu":"2"}}}]}}`, ""},
+		{"p", `{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"2"}}}]}}`, ""},
+		{"p", `{"spec":{"resources":{"requests":{"cpu":"5"}}}}`,
+			`pods "p" is forbidden: pod update requires features InPlacePodLevelResourcesVerticalScaling which are not available on node "old"`},
+		{"pending", `{"spec":{"initContainers":[{"name":"once","resources":{"requests":{"cpu":"2"}}}]}}`, ""},
+	} {
+		_, err := c.CoreV1().Pods("default").Patch(t.Context(), tc.pod, types.StrategicMergePatchType, []byte(tc.patch), metav1.PatchOptions{}, "resize")
+		if tc.want == "" && err != nil || tc.want != "" && (err == nil || err.Error() != tc.want) {
+			t.Errorf("%s of %s: %v, want %q", tc.patch, tc.pod, err, tc.want)
+		}
+	}
+	if err := c.CoreV1().Nodes().Delete(t.Context(), "old", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	patch := []byte(`{"spec":{"initContainers":[{"name":"once","resources":{"requests":{"cpu":"2"}}}]}}`)
+	_, err := c.CoreV1().Pods("default").Patch(t.Context(), "p", types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "resize")
+	if want := `pods "p" is forbidden: node "old" not found`; err == nil || err.Error() != want {
+		t.Errorf("%v, want %q", err, want)
 	}
 }

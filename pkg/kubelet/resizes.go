@@ -4,6 +4,7 @@
 package kubelet
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -41,16 +42,16 @@ func (s resizes) took(d time.Duration, err error) {
 	s.duration.WithLabelValues(strconv.FormatBool(err == nil)).Observe(float64(d.Milliseconds()))
 }
 
-// asked counts what containers that run are to have more or less of.
+// asked counts what containers are to have more or less of.
 func (s resizes) asked(before, now *v1.Pod) {
 	if before.Generation == now.Generation && before.Generation != 0 {
 		return // only the status or the metadata is new
 	}
 	had := map[string]v1.ResourceRequirements{}
-	for _, c := range resizable(before) {
+	for _, c := range slices.Concat(before.Spec.InitContainers, before.Spec.Containers) {
 		had[c.Name] = c.Resources
 	}
-	for _, c := range resizable(now) {
+	for _, c := range slices.Concat(now.Spec.InitContainers, now.Spec.Containers) {
 		old, ok := had[c.Name]
 		if !ok {
 			continue
@@ -60,17 +61,6 @@ func (s resizes) asked(before, now *v1.Pod) {
 			s.count(name, "limits", old.Limits[name], c.Resources.Limits[name])
 		}
 	}
-}
-
-// resizable are the containers of a pod that may run long enough to be given other resources.
-func resizable(pod *v1.Pod) []v1.Container {
-	var out []v1.Container
-	for _, c := range pod.Spec.InitContainers {
-		if c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
-			out = append(out, c)
-		}
-	}
-	return append(out, pod.Spec.Containers...)
 }
 
 func (s resizes) count(name v1.ResourceName, requirement string, old, now resource.Quantity) {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// TestRequestedResizes: of each resource of each container that can be resized it is counted what is asked for.
+// TestRequestedResizes: of each resource of each container it is counted what is asked for, of an init container too.
 func TestRequestedResizes(t *testing.T) {
 	of := func(request, limit string) v1.ResourceRequirements {
 		r := v1.ResourceRequirements{Requests: v1.ResourceList{}, Limits: v1.ResourceList{}}
@@ -48,6 +48,7 @@ func TestRequestedResizes(t *testing.T) {
 kubelet_container_requested_resizes_total{operation="add",requirement="requests",resource="memory"} 1
 kubelet_container_requested_resizes_total{operation="decrease",requirement="limits",resource="memory"} 1
 kubelet_container_requested_resizes_total{operation="increase",requirement="limits",resource="memory"} 1
+kubelet_container_requested_resizes_total{operation="increase",requirement="requests",resource="memory"} 1
 kubelet_container_requested_resizes_total{operation="remove",requirement="limits",resource="memory"} 1
 kubelet_container_requested_resizes_total{operation="remove",requirement="requests",resource="memory"} 1
 `

@@ -41,9 +41,7 @@ func validatePodResize(_ context.Context, pod, old *corev1.Pod) field.ErrorList 
 		return r.Errors
 	}
 	for i := range old.Spec.InitContainers {
-		if podspec.Restartable(&old.Spec.InitContainers[i]) {
-			refuseRemoval(&r, &pod.Spec.InitContainers[i].Resources, &old.Spec.InitContainers[i].Resources, spec.Child("initContainers").Index(i).Child("resources"))
-		}
+		refuseRemoval(&r, &pod.Spec.InitContainers[i].Resources, &old.Spec.InitContainers[i].Resources, spec.Child("initContainers").Index(i).Child("resources"))
 	}
 	for i := range old.Spec.Containers {
 		refuseRemoval(&r, &pod.Spec.Containers[i].Resources, &old.Spec.Containers[i].Resources, spec.Child("containers").Index(i).Child("resources"))
@@ -108,16 +106,24 @@ func checkResized(r *report.Report, rest, old *corev1.PodSpec, spec *field.Path)
 		}
 	}
 	for i := range rest.InitContainers {
-		c, was := &rest.InitContainers[i], &old.InitContainers[i]
-		if !podspec.Restartable(c) {
-			if !equality.Semantic.DeepEqual(*c, *was) {
-				r.Forbidden(spec, "resources for non-sidecar init containers are immutable")
-			}
-			continue
-		}
+		c, was, at := &rest.InitContainers[i], &old.InitContainers[i], spec.Child("initContainers").Index(i)
+		changed := !equality.Semantic.DeepEqual(*c, *was)
 		restoreComputing(&c.Resources, &was.Resources)
 		if !equality.Semantic.DeepEqual(*c, *was) {
-			r.Forbidden(spec.Child("initContainers").Index(i), "only cpu and memory resources for init or sidecar containers are mutable")
+			r.Forbidden(at, "only cpu and memory resources for init or sidecar containers are mutable")
+		}
+		if changed && !podspec.Restartable(c) {
+			refuseRestart(r, c, at)
+		}
+	}
+}
+
+// refuseRestart refuses to resize a container that would have to do its work
+// again for that; pods of before such policies were refused may have one.
+func refuseRestart(r *report.Report, c *corev1.Container, at *field.Path) {
+	for _, p := range c.ResizePolicy {
+		if p.RestartPolicy == corev1.RestartContainer {
+			r.Forbidden(at, "non-sidecar init containers with a resize policy of RestartContainer cannot be resized")
 		}
 	}
 }

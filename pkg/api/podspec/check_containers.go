@@ -5,6 +5,7 @@ package podspec
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -80,12 +81,23 @@ func (c *check) checkRunsOnce(container *corev1.Container, at *field.Path) {
 	if container.StartupProbe != nil {
 		c.Forbidden(at.Child("startupProbe"), detail)
 	}
+	if c.old != nil && slices.ContainsFunc(c.old.InitContainers, runsAgain) {
+		return
+	}
 	for j, policy := range container.ResizePolicy {
 		if policy.RestartPolicy == corev1.RestartContainer {
 			c.Invalid(at.Child("resizePolicy").Index(j).Child("restartPolicy"), policy.RestartPolicy,
 				"must not be set to 'RestartContainer' for non-sidecar initContainers")
 		}
 	}
+}
+
+// runsAgain tells whether a container that must end is to be started anew when
+// it is resized, as earlier versions let it be asked for.
+func runsAgain(container corev1.Container) bool {
+	return !Restartable(&container) && slices.ContainsFunc(container.ResizePolicy, func(p corev1.ContainerResizePolicy) bool {
+		return p.RestartPolicy == corev1.RestartContainer
+	})
 }
 
 func (c *check) checkEphemeral(path *field.Path) {

@@ -113,6 +113,7 @@ func plugins() []plugin {
 		{name: "EndpointOwnership", optional: true, build: newEndpointOwnership},
 		{name: "DenyServiceExternalIPs", optional: true, build: newDenyExternalIPs},
 		{name: "PodTopologyLabels", build: newTopologyLabels},
+		{name: "NodeDeclaredFeatureValidator", build: newDeclaredFeatures},
 		{name: "PodResizeValidator", build: newPodResize},
 		{name: "MutatingAdmissionPolicy", build: newMutatingPolicy},
 		{name: "MutatingAdmissionWebhook", build: newMutatingWebhook},

@@ -34,19 +34,16 @@ func newPodResize(deps Deps) (admission.Interface, error) {
 }
 
 func (p *podResize) validate(ctx context.Context, a admission.Attributes, pod *corev1.Pod) error {
-	old, ok := a.GetOldObject().(*corev1.Pod)
-	if !ok {
-		return apierrors.NewBadRequest(fmt.Sprintf("expected an old pod but got a %T", a.GetOldObject()))
+	old, err := podBefore(a)
+	if err != nil {
+		return err
 	}
 	if pod.Spec.NodeName == "" || equality.Semantic.DeepEqual(old.Spec, pod.Spec) {
 		return nil
 	}
-	node, err := p.client.CoreV1().Nodes().Get(ctx, pod.Spec.NodeName, metav1.GetOptions{ResourceVersion: "0"})
-	switch {
-	case apierrors.IsNotFound(err):
-		return admission.NewForbidden(a, fmt.Errorf("node %q not found", pod.Spec.NodeName))
-	case err != nil:
-		return admission.NewForbidden(a, fmt.Errorf("failed to get node %q: %w", pod.Spec.NodeName, err))
+	node, err := boundNode(ctx, a, p.client, pod)
+	if err != nil {
+		return err
 	}
 	if system, ok := node.Labels[corev1.LabelOSStable]; ok && system != "linux" {
 		return refusedResize(a, causeUnsupportedPlatform, fmt.Errorf("pod resize is only supported on linux nodes, node %q is %q", node.Name, system))
@@ -55,6 +52,27 @@ func (p *podResize) validate(ctx context.Context, a admission.Attributes, pod *c
 		return refusedResize(a, causeNodeCapacity, err)
 	}
 	return nil
+}
+
+// podBefore is the pod that is changed.
+func podBefore(a admission.Attributes) (*corev1.Pod, error) {
+	old, ok := a.GetOldObject().(*corev1.Pod)
+	if !ok {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("expected an old pod but got a %T", a.GetOldObject()))
+	}
+	return old, nil
+}
+
+// boundNode is the node that a pod is bound to. The error says that the pod may not change without it.
+func boundNode(ctx context.Context, a admission.Attributes, client kubernetes.Interface, pod *corev1.Pod) (*corev1.Node, error) {
+	node, err := client.CoreV1().Nodes().Get(ctx, pod.Spec.NodeName, metav1.GetOptions{ResourceVersion: "0"})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, admission.NewForbidden(a, fmt.Errorf("node %q not found", pod.Spec.NodeName))
+	case err != nil:
+		return nil, admission.NewForbidden(a, fmt.Errorf("failed to get node %q: %w", pod.Spec.NodeName, err))
+	}
+	return node, nil
 }
 
 // within tells what a pod requests beyond what a node has for pods.

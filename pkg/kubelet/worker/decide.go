@@ -200,9 +200,11 @@ func (d *decider) initDone(c *v1.Container) bool {
 	run := d.current(c.Name)
 	switch {
 	case run != nil && run.State == cri.Running:
-		d.resized(c, run)
+		if d.resized(c, run) {
+			d.anew(c, run)
+		}
 		return false
-	case run != nil && run.State == cri.Exited && run.ExitCode == 0:
+	case run != nil && run.State == cri.Exited && run.ExitCode == 0 && !d.Again[c.Name]:
 		return true
 	}
 	d.start(c)
@@ -234,8 +236,7 @@ func (d *decider) mustStop(c *v1.Container, run *cri.Container, what string) boo
 	case failed:
 		stop.Message, stop.Grace = fmt.Sprintf("%s %s failed startup probe", what, c.Name), graceOf(c.StartupProbe)
 	case d.resized(c, run):
-		stop.Message, stop.Again = fmt.Sprintf("Container %s resize requires restart", c.Name), true
-		d.plan.Stop = append(d.plan.Stop, stop)
+		d.anew(c, run)
 		return true
 	default:
 		return false
@@ -245,6 +246,11 @@ func (d *decider) mustStop(c *v1.Container, run *cri.Container, what string) boo
 	}
 	d.plan.Stop = append(d.plan.Stop, stop)
 	return true
+}
+
+// anew has a running container stopped that cannot be given other resources while it runs, and started with them.
+func (d *decider) anew(c *v1.Container, run *cri.Container) {
+	d.plan.Stop = append(d.plan.Stop, Stop{Run: run, Spec: c, Message: fmt.Sprintf("Container %s resize requires restart", c.Name), Again: true})
 }
 
 func graceOf(p *v1.Probe) *int64 {

@@ -7,12 +7,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson.dev/keelson/pkg/kubelet/cri"
@@ -215,5 +215,8 @@ func (w *worker) checkMemory(ctx context.Context, list []Update) error {
 			errs = append(errs, fmt.Errorf("attempting to set container %q memory limit (%d) below current usage (%d)", u.Spec.Name, u.want.memoryLimit, used))
 		}
 	}
-	return errors.Join(errs...)
+	if len(errs) == 0 {
+		return nil
+	}
+	return fmt.Errorf("cannot decrease memory limits: %w", utilerrors.NewAggregate(errs))
 }

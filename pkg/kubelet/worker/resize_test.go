@@ -159,7 +159,7 @@ func TestResizeThatFails(t *testing.T) {
 		n.runtime.used = 40 << 20
 		n.ask(func(pod *v1.Pod) { has(pod, "a", "500m", "32Mi") })
 		c := n.condition(v1.PodResizeInProgress)
-		if c == nil || c.Reason != v1.PodReasonError || c.Message != `attempting to set container "a" memory limit (33554432) below current usage (41943040)` {
+		if c == nil || c.Reason != v1.PodReasonError || c.Message != `cannot decrease memory limits: attempting to set container "a" memory limit (33554432) below current usage (41943040)` {
 			t.Fatalf("condition %+v", c)
 		}
 		n.stop()

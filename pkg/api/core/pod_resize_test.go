@@ -1,0 +1,48 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestInitContainerOfBefore: a pod may have an init container that is to begin anew when it is resized, which can no longer be asked
+// for. It can be changed otherwise, but that container cannot be resized.
+func TestInitContainerOfBefore(t *testing.T) {
+	const policy = "must not be set to 'RestartContainer' for non-sidecar initContainers"
+	old := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "n", ResourceVersion: "1"},
+		Spec: corev1.PodSpec{
+			InitContainers: []corev1.Container{{Name: "once", Image: "i", ResizePolicy: []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}}},
+			Containers:     []corev1.Container{{Name: "c", Image: "i"}},
+		},
+	}
+	for _, list := range [][]corev1.Container{old.Spec.InitContainers, old.Spec.Containers} {
+		list[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
+	}
+	defaultPod(old)
+	preparePodCreate(t.Context(), old)
+	if errs := validatePod(t.Context(), old); len(errs) != 1 || errs[0].Detail != policy {
+		t.Errorf("created: %v", errs)
+	}
+	if errs := validatePodUpdate(t.Context(), old.DeepCopy(), old); len(errs) > 0 {
+		t.Errorf("unchanged: %v", errs)
+	}
+	more := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}
+	pod := old.DeepCopy()
+	pod.Spec.Containers[0].Resources.Requests = more
+	if errs := validatePodResize(t.Context(), pod, old); len(errs) > 0 {
+		t.Errorf("another container: %v", errs)
+	}
+	pod.Spec.InitContainers[0].Resources.Requests = more
+	errs := validatePodResize(t.Context(), pod, old)
+	if len(errs) != 1 || !strings.Contains(errs[0].Error(), "spec.initContainers[0]: Forbidden: non-sidecar init containers with a resize policy of RestartContainer cannot be resized") {
+		t.Errorf("resized: %v", errs)
+	}
+}

@@ -1,0 +1,104 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// TestResizeOfInitContainers: one that runs is given more while it runs, and one whose turn has not come starts with what it is given.
+func TestResizeOfInitContainers(t *testing.T) {
+	pod := testPod(v1.RestartPolicyNever, "i:first", "s:side", "i:second", "main")
+	for _, name := range []string{"first", "side", "second", "main"} {
+		has(pod, name, "100m", "64Mi")
+	}
+	bubble(t, pod, func(t *testing.T, n *testNode) {
+		first := n.runtime.running("first")
+		n.ask(func(pod *v1.Pod) {
+			has(pod, "first", "200m", "128Mi")
+			has(pod, "side", "300m", "64Mi")
+			has(pod, "second", "400m", "64Mi")
+		})
+		if n.runtime.running("first") != first || len(n.runtime.order) != 1 {
+			t.Fatalf("runs %q, was %q, updated %v", n.runtime.running("first"), first, n.runtime.order)
+		}
+		if r := n.runtime.find(first).Resources; r.CpuQuota != 20000 || r.MemoryLimitInBytes != 128<<20 {
+			t.Errorf("resources %v", r)
+		}
+		s := n.status().InitContainerStatuses[0]
+		if s.AllocatedResources.Cpu().String() != "200m" || s.Resources.Limits.Memory().String() != "128Mi" || n.condition(v1.PodResizeInProgress) != nil {
+			t.Errorf("status %+v", n.status())
+		}
+		if n.told("ResizeStarted") != 1 || n.told("ResizeCompleted") != 1 {
+			t.Errorf("events %q", n.events)
+		}
+		n.runtime.die(first, 0)
+		pass(time.Second)
+		if run := n.last("side"); run.Resources.CpuQuota != 30000 {
+			t.Errorf("the sidecar has %v", run.Resources)
+		}
+		if run := n.last("second"); run.Resources.CpuQuota != 40000 {
+			t.Errorf("the second has %v", run.Resources)
+		}
+		side := n.runtime.running("side")
+		n.ask(func(pod *v1.Pod) {
+			has(pod, "first", "500m", "64Mi") // it is over
+			has(pod, "side", "100m", "64Mi")
+			has(pod, "main", "200m", "64Mi")
+		})
+		if n.runtime.running("side") != side || n.runtime.find(side).Resources.CpuQuota != 10000 || n.condition(v1.PodResizeInProgress) != nil {
+			t.Errorf("the sidecar has %v, conditions %+v", n.runtime.find(side).Resources, n.status().Conditions)
+		}
+		n.runtime.die(n.runtime.running("second"), 0)
+		pass(time.Second)
+		if run := n.last("main"); run.Resources.CpuQuota != 20000 || n.runtime.started["first"] != 1 {
+			t.Errorf("main has %v, the first started %d times", run.Resources, n.runtime.started["first"])
+		}
+	})
+}
+
+// TestResizeOfInitContainerWithoutRoom: what an init container asks for counts like what the others ask for together.
+func TestResizeOfInitContainerWithoutRoom(t *testing.T) {
+	pod := testPod(v1.RestartPolicyAlways, "i:first", "main")
+	has(pod, "first", "100m", "64Mi")
+	has(pod, "main", "600m", "64Mi")
+	bubble(t, pod, func(t *testing.T, n *testNode) {
+		n.ask(func(pod *v1.Pod) { has(pod, "first", "1", "64Mi") })
+		if len(n.runtime.order) != 1 || n.condition(v1.PodResizePending) != nil {
+			t.Fatalf("updated %v, conditions %+v", n.runtime.order, n.status().Conditions)
+		}
+		n.ask(func(pod *v1.Pod) { has(pod, "first", "2", "64Mi") })
+		c := n.condition(v1.PodResizePending)
+		if c == nil || c.Reason != v1.PodReasonDeferred || len(n.runtime.order) != 1 {
+			t.Fatalf("condition %+v, updated %v", c, n.runtime.order)
+		}
+		if got := n.status().InitContainerStatuses[0].AllocatedResources.Cpu().String(); got != "1" {
+			t.Errorf("given %s", got)
+		}
+	})
+}
+
+// TestResizeOfInitContainerByRestart: a pod of an earlier version may say that its init container has to begin anew. It is over when
+// that run has ended, not when the one before was stopped.
+func TestResizeOfInitContainerByRestart(t *testing.T) {
+	pod := testPod(v1.RestartPolicyAlways, "i:first", "main")
+	has(pod, "first", "100m", "64Mi")
+	specIn(pod, "first").ResizePolicy = []v1.ContainerResizePolicy{{ResourceName: v1.ResourceCPU, RestartPolicy: v1.RestartContainer}}
+	bubble(t, pod, func(t *testing.T, n *testNode) {
+		n.runtime.mu.Lock()
+		n.runtime.code = 0
+		n.runtime.mu.Unlock()
+		n.ask(func(pod *v1.Pod) { has(pod, "first", "200m", "64Mi") })
+		pass(time.Second)
+		if n.runtime.started["first"] != 2 || n.runtime.running("first") == "" || n.runtime.started["main"] != 0 {
+			t.Fatalf("started %v", n.runtime.started)
+		}
+		if run := n.last("first"); run.Resources.CpuQuota != 20000 || n.condition(v1.PodResizeInProgress) != nil {
+			t.Errorf("has %v, conditions %+v", run.Resources, n.status().Conditions)
+		}
+	})
+}
