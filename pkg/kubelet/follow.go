@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -216,9 +217,9 @@ func (k *Kubelet) giveBack(ctx context.Context) error {
 	if err := k.logs.Sweep(func(uid types.UID) bool { return !unknown(uid) }); err != nil {
 		return err
 	}
-	for _, uid := range k.allocation.Pods() {
+	for _, uid := range slices.Concat(k.allocation.Pods(), k.preemptions.all()) {
 		if unknown(uid) {
-			k.allocation.Forget(uid)
+			k.forget(uid)
 		}
 	}
 	for _, uid := range k.cgroups.Pods() {

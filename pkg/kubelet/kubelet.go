@@ -155,7 +155,7 @@ func New(cfg Config) (*Kubelet, error) {
 		return nil, err
 	}
 	k := &Kubelet{cfg: cfg, events: newEvents(cfg), loop: &loop{clock: cfg.Clock}, listAgain: make(chan struct{}, 1), pins: newPins(),
-		namespaces: network.NewNamespaces(network.NamespacesDir, "/proc", cfg.Clock), shims: shims.New("/proc", cfg.Clock), counts: metrics.NewPods(cfg.Metrics), nodeCounts: metrics.NewNode(cfg.Metrics), starts: newStarts(cfg.Metrics), resizes: newResizes(cfg.Metrics), probeMetrics: prometheus.NewRegistry(), begun: cfg.Clock.Now(), preemptions: newPreemptions(cfg.Clock)}
+		namespaces: network.NewNamespaces(network.NamespacesDir, "/proc", cfg.Clock), shims: shims.New("/proc", cfg.Clock), counts: metrics.NewPods(cfg.Metrics), nodeCounts: metrics.NewNode(cfg.Metrics), starts: newStarts(cfg.Metrics), resizes: newResizes(cfg.Metrics), probeMetrics: prometheus.NewRegistry(), begun: cfg.Clock.Now(), preemptions: newPreemptions(cfg.Clock, cfg.Log, cfg.RootDir)}
 	if k.machine, err = node.ReadMachine(cfg.RootDir); err != nil {
 		return nil, fmt.Errorf("look at the machine: %w", err)
 	}
@@ -276,6 +276,13 @@ func (k *Kubelet) wake(uid types.UID) {
 	if k.pool != nil {
 		k.pool.Wake(uid)
 	}
+}
+
+// forget drops what is kept of a pod of which nothing is left on the node.
+func (k *Kubelet) forget(uid types.UID) {
+	k.roomBy(uid)
+	k.preemptions.forget(uid)
+	k.allocation.Forget(uid)
 }
 
 // left is told of pods that the pool does not know any more.
@@ -410,7 +417,7 @@ func (k *Kubelet) workerConfig() worker.Config {
 			Runtime: k.runtime.client, Secrets: k.objects, Records: k.records, Plugins: k.providers, Metrics: k.nodeCounts, Clock: k.cfg.Clock, Event: k.events.pod,
 			Parallel: parallelPulls(c), Allow: pullRate(c),
 		}),
-		Status: k.status, Handler: k.handler, ProbeMetrics: k.probeMetrics, Tracer: k.tracer(), Event: k.events.pod, Asked: k.resizes.asked, Resized: k.resizes.took, Started: k.starts.observe, Metrics: k.counts, Listening: k.runtime.listening, Allocation: k.allocation, Left: k.allocation.Forget, Gone: k.left, Ready: k.runtime.networkReady,
+		Status: k.status, Handler: k.handler, ProbeMetrics: k.probeMetrics, Tracer: k.tracer(), Event: k.events.pod, Asked: k.resizes.asked, Resized: k.resizes.took, Started: k.starts.observe, Metrics: k.counts, Listening: k.runtime.listening, Allocation: k.allocation, Left: k.forget, Doomed: k.doomed, Gone: k.left, Ready: k.runtime.networkReady,
 		Services: k.sources.servicesFor, RuntimeHandler: k.sources.runtimeHandler, Allocatable: k.allocatable,
 		DNS: dns.Settings{
 			ClusterDNS: c.ClusterDNS, ClusterDomain: c.ClusterDomain, ResolvConf: deref(c.ResolverConfig), NodeIPs: k.cfg.NodeIPs,

@@ -4,6 +4,9 @@
 package kubelet
 
 import (
+	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -16,7 +19,7 @@ import (
 func TestPreemptions(t *testing.T) {
 	start := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	c := clocktesting.NewFakeClock(start)
-	p := newPreemptions(c)
+	p := newPreemptions(c, slog.New(slog.DiscardHandler), t.TempDir())
 	if !p.begin("critical", "a", 1) || !p.begin("critical", "b", 60) || !p.begin("critical", "c", 2) {
 		t.Error("a pod that ends for the first time ended before")
 	}
@@ -51,5 +54,51 @@ func TestPreemptions(t *testing.T) {
 	p.begin("critical", "d", 1)
 	if p.ended("critical"); len(p.rooms) > 0 {
 		t.Error("what has ended waits")
+	}
+}
+
+// TestPreemptionsOutliveTheKubelet: one that is killed while pods end goes on to end them, and to wait for them, until nothing is left of them.
+func TestPreemptionsOutliveTheKubelet(t *testing.T) {
+	start := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	c, dir := clocktesting.NewFakeClock(start), t.TempDir()
+	fresh := func() *preemptions { return newPreemptions(c, slog.New(slog.DiscardHandler), dir) }
+	p := fresh()
+	p.begin("critical", "a", 60)
+	p.begin("critical", "b", 1)
+	p.begin("other", "a", 60)
+	if p.resumed("a") || p.resumed("b") {
+		t.Error("what this process ends was begun by an earlier one")
+	}
+	c.Step(time.Minute)
+	p = fresh()
+	if !p.resumed("a") || !p.resumed("b") || p.resumed("critical") {
+		t.Fatalf("an earlier process ends %v", p.all())
+	}
+	if got := p.until("critical"); !got.Equal(c.Now().Add(90 * time.Second)) {
+		t.Errorf("waits until %v", got)
+	}
+	if p.begin("critical", "a", 60) {
+		t.Error("a pod ends twice")
+	}
+	if got := p.ended("a"); !slices.Equal(got, []types.UID{"other"}) {
+		t.Errorf("a has ended: %v go on", got)
+	}
+	if p = fresh(); !p.resumed("a") {
+		t.Error("what the API may not have been told is forgotten")
+	}
+	p.forget("a")
+	if got := p.ended("b"); p.resumed("a") || len(got) != 0 {
+		t.Errorf("a, of which nothing is left, is resumed: %t; b has ended: %v go on", p.resumed("a"), got)
+	}
+	p.ended("a")
+	p.forget("b")
+	if p = fresh(); len(p.all()) > 0 || !p.until("critical").IsZero() {
+		t.Errorf("%v end, the critical one waits until %v", p.all(), p.until("critical"))
+	}
+	if err := os.WriteFile(filepath.Join(dir, preemptionsFile), []byte(`{"a":`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if p = fresh(); len(p.all()) > 0 || !p.begin("critical", "a", 1) {
+		t.Error("a broken file was believed")
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/metrics"
 	"keelson.dev/keelson/pkg/kubelet/prober"
 	"keelson.dev/keelson/pkg/kubelet/qos"
+	"keelson.dev/keelson/pkg/kubelet/status"
 )
 
 // testNode is a kubelet's pool of workers with one pod, a runtime and an API
@@ -47,6 +48,7 @@ type testNode struct {
 	tracer  trace.Tracer
 	metrics *metrics.Pods
 	room    time.Time // until which the pod waits for others to end
+	doomed  *status.Verdict
 }
 
 func newTestNode(t *testing.T, pod *v1.Pod) *testNode {
@@ -65,6 +67,7 @@ func (n *testNode) start() {
 		Clock: clock.Real(), Log: n.log, Runtime: n.runtime, Volumes: parts, Objects: parts, Images: fakeImages{n.runtime}, Cgroups: parts, Devices: fakeDevices{}, Released: func(context.Context, types.UID) error { return nil },
 		Pinned:        func(types.UID, string) (string, string) { return "", "" },
 		Room:          n.roomUntil,
+		Doomed:        n.doomedBy,
 		Exclusive:     func(types.UID, string) bool { return false },
 		UserNamespace: func(*v1.Pod, string) (*runtimeapi.UserNamespace, error) { return nil, nil },
 		Status:        &fakeStatuses{node: n}, Handler: &prober.Handler{Exec: n.exec, Clock: clock.Real()},
@@ -138,6 +141,12 @@ func (n *testNode) roomUntil(types.UID) time.Time {
 		return time.Time{}
 	}
 	return n.room
+}
+
+func (n *testNode) doomedBy(types.UID) *status.Verdict {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.doomed
 }
 
 func (n *testNode) note(event string) {

@@ -52,6 +52,8 @@ type Config struct {
 	Released func(ctx context.Context, uid types.UID) error
 	// Room returns when a pod is to be started at the latest, if others end to make room for it; zero: now. Wake tells that they have.
 	Room func(uid types.UID) time.Time
+	// Doomed returns why a pod ends that an earlier process began to end, or nil; it may be nil itself.
+	Doomed func(uid types.UID) *status.Verdict
 	// Started is told how long it took from the first sight of a pod until it was seen to run, and what of that each phase took;
 	// it may be nil.
 	Started func(took time.Duration, phases map[Phase]time.Duration)

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/kubelet/status"
 )
 
 // TestRoomIsMadeFirst: a pod for which others end is not started beside them, but as soon as they have ended, or when the time is
@@ -54,5 +55,30 @@ func TestRoomIsMadeFirst(t *testing.T) {
 				t.Error("is not let go")
 			}
 		})
+	})
+}
+
+// TestEndIsTakenUp: a pod that an earlier kubelet began to end is ended by the next one, and nothing of it is started first.
+func TestEndIsTakenUp(t *testing.T) {
+	pod := testPod(v1.RestartPolicyAlways, "a", "b")
+	n := newTestNode(t, pod)
+	synctest.Test(t, func(t *testing.T) {
+		n.start()
+		pass(time.Second)
+		n.stop()
+		n.runtime.die(n.runtime.running("b"), 143) // the kubelet was killed when it had stopped one
+		n.mu.Lock()
+		n.doomed = &status.Verdict{Phase: v1.PodFailed, Reason: "Preempting", Message: "why", Disruption: true}
+		n.mu.Unlock()
+		n.start()
+		defer n.stop()
+		pass(time.Minute)
+		s := n.status()
+		if n.runtime.alive() || s.Phase != v1.PodFailed || s.Reason != "Preempting" || n.runtime.started["b"] != 1 {
+			t.Errorf("alive %t, %s %s, started %v", n.runtime.alive(), s.Phase, s.Reason, n.runtime.started)
+		}
+		if c := n.condition(v1.DisruptionTarget); c == nil || c.Status != v1.ConditionTrue {
+			t.Errorf("conditions %+v", s.Conditions)
+		}
 	})
 }

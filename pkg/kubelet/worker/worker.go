@@ -247,8 +247,13 @@ func (w *worker) judge(l *look) *status.Verdict {
 	}
 	var v *status.Verdict
 	if !w.admitted {
-		if r := w.cfg.Allocation.Admit(l.pod); r != nil {
-			v = w.refuse(l.pod, r.Reason, r.Message)
+		if w.cfg.Doomed != nil {
+			v = w.cfg.Doomed(w.uid)
+		}
+		if v == nil {
+			if r := w.cfg.Allocation.Admit(l.pod); r != nil {
+				v = w.refuse(l.pod, r.Reason, r.Message)
+			}
 		}
 		w.admitted = true
 	}
