@@ -241,6 +241,8 @@ state = "/run/containerd"
     [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.test-handler]
       runtime_type = "io.containerd.runc.v2"
   [plugins."io.containerd.cri.v1.runtime".cni]
+    # The loopback interface is brought up without running a plugin for it.
+    use_internal_loopback = true
     bin_dirs = ["/opt/cni/bin"]
     conf_dir = "/etc/cni/net.d"
 

@@ -39,6 +39,7 @@ type plugin struct {
 	IPAM             *ipam           `json:"ipam,omitempty"`
 	Capabilities     map[string]bool `json:"capabilities,omitempty"`
 	SNAT             bool            `json:"snat,omitempty"`
+	Backend          string          `json:"backend,omitempty"`
 }
 
 type ipam struct {
@@ -53,7 +54,8 @@ type ipamRange struct {
 
 // renderConf returns the CNI configuration: pods hang on a bridge that is their gateway, get an address of each of the
 // node's ranges, can reach themselves through a service (hairpin), and have host ports and bandwidth limits.
-// The plugins masquerade nothing, for they would do so between pods too.
+// The plugins masquerade nothing, for they would do so between pods too. Host ports are nftables' as Services are: left to
+// find out what there is, the plugin runs nft twice for each pod, also for those without host ports.
 func renderConf(podCIDRs []netip.Prefix, mtu int, dataDir string) ([]byte, error) {
 	addresses := &ipam{Type: "host-local", DataDir: dataDir}
 	for _, p := range podCIDRs {
@@ -64,7 +66,7 @@ func renderConf(podCIDRs []netip.Prefix, mtu int, dataDir string) ([]byte, error
 		Name:       networkName,
 		Plugins: []plugin{
 			{Type: "bridge", Bridge: bridgeName, IsGateway: true, IsDefaultGateway: true, HairpinMode: true, MTU: mtu, IPAM: addresses},
-			{Type: "portmap", Capabilities: map[string]bool{"portMappings": true}, SNAT: true},
+			{Type: "portmap", Capabilities: map[string]bool{"portMappings": true}, SNAT: true, Backend: "nftables"},
 			{Type: "bandwidth", Capabilities: map[string]bool{"bandwidth": true}},
 		},
 	}, "", "  ")
