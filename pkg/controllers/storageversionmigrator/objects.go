@@ -102,7 +102,9 @@ func (c *Controller) migrate(ctx context.Context, what *target, version string) 
 type refusal struct{ error }
 
 // rewrite has an object stored anew. With its UID and version it is neither made again
-// if it is gone nor written if somebody else has done so meanwhile.
+// if it is gone nor written if somebody else has done so meanwhile. A conflict is an
+// error like others: whether the object has been written since is what the next list
+// tells, not that the server, or something before it, said so.
 func (c *Controller) rewrite(ctx context.Context, what *target, o *metav1.PartialObjectMetadata) error {
 	version, kind := what.gvk.ToAPIVersionAndKind()
 	body, err := json.Marshal(map[string]any{
@@ -113,7 +115,7 @@ func (c *Controller) rewrite(ctx context.Context, what *target, o *metav1.Partia
 	}
 	_, err = c.Metadata.Resource(what.gvr).Namespace(o.Namespace).Patch(ctx, o.Name, types.ApplyPatchType, body, metav1.PatchOptions{FieldManager: Name})
 	switch {
-	case err == nil, apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause):
+	case err == nil, apierrors.IsNotFound(err), apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause):
 		return nil
 	case lasting(err):
 		return refusal{err}
@@ -128,6 +130,6 @@ func lasting(err error) bool {
 		return false
 	}
 	code := s.Status().Code
-	return code >= http.StatusBadRequest && code < http.StatusInternalServerError &&
+	return code >= http.StatusBadRequest && code < http.StatusInternalServerError && code != http.StatusConflict &&
 		code != http.StatusTooManyRequests && code != http.StatusRequestTimeout && code != http.StatusUnauthorized
 }

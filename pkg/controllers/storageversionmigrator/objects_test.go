@@ -1,0 +1,44 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package storageversionmigrator
+
+import (
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+)
+
+// TestConflict: a conflict does not say that an object has been stored anew. It is neither
+// taken for the end of the migration nor for a refusal, but tried again.
+func TestConflict(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := metav1.AddMetaToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	what := &target{gvr: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "things"}, gvk: schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Thing"}}
+	client := fake.NewSimpleMetadataClient(scheme, &metav1.PartialObjectMetadata{
+		TypeMeta: metav1.TypeMeta{APIVersion: "example.com/v1", Kind: "Thing"}, ObjectMeta: metav1.ObjectMeta{Name: "one", Namespace: "default", ResourceVersion: "7"},
+	})
+	writes := 0
+	client.PrependReactor("patch", "things", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if writes++; writes == 1 {
+			return true, nil, apierrors.NewConflict(what.gvr.GroupResource(), "one", nil)
+		}
+		return true, &metav1.PartialObjectMetadata{}, nil
+	})
+	c := &Controller{Deps: controller.Deps{Metadata: client}}
+	if refused, err := c.migrate(t.Context(), what, "10"); refused != nil || !apierrors.IsConflict(err) {
+		t.Errorf("with a conflict: refused %v, error %v", refused, err)
+	}
+	if refused, err := c.migrate(t.Context(), what, "10"); refused != nil || err != nil || writes != 2 {
+		t.Errorf("the second time: refused %v, error %v, %d writes", refused, err, writes)
+	}
+}
