@@ -17,12 +17,15 @@ require (
 	k8s.io/apimachinery v0.36.6
 	k8s.io/apiserver v0.36.6
 	k8s.io/client-go v0.36.6
+	k8s.io/cloud-provider v0.36.6
 	k8s.io/component-helpers v0.36.6
+	k8s.io/controller-manager v0.36.6
 	k8s.io/cri-streaming v0.36.6
 	k8s.io/endpointslice v0.36.6
 	k8s.io/externaljwt v0.36.6
 	k8s.io/kms v0.36.6
 	k8s.io/kube-aggregator v0.36.6
+	k8s.io/kube-controller-manager v0.36.6
 	k8s.io/kube-proxy v0.36.6
 	k8s.io/kube-scheduler v0.36.6
 	k8s.io/kubectl v0.36.6
@@ -65,7 +68,6 @@ require (
 require (
 	github.com/Azure/go-ansiterm v0.0.0-20230124172434-306776ec8161 // indirect
 	github.com/MakeNowJust/heredoc v1.0.0 // indirect
-	github.com/Microsoft/go-winio v0.6.2 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/blang/semver/v4 v4.0.0 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect

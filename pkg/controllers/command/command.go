@@ -63,9 +63,11 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { guard.Run(ctx); return nil })
 	g.Go(func() error {
-		pages := zpages.Handler("kube-controller-manager", zpages.Flags(o.flags), "/healthz", "/livez", "/metrics", "/readyz")
+		pages := zpages.Handler("kube-controller-manager", zpages.Flags(o.flags), daemon.ConfigzPath, "/healthz", "/livez", "/metrics", "/readyz")
 		return daemon.Serve(ctx, daemon.Endpoints{
-			Flags: o.serving, Guard: guard, Metrics: registry, Log: log, Others: map[string]http.Handler{zpages.Statusz: pages, zpages.Flagz: pages},
+			Flags: o.serving, Guard: guard, Metrics: registry, Log: log, Others: map[string]http.Handler{
+				daemon.ConfigzPath: daemon.Configz(configName, o.configuration(rc)), zpages.Statusz: pages, zpages.Flagz: pages,
+			},
 		})
 	})
 	g.Go(func() error {

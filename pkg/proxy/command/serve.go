@@ -6,7 +6,6 @@ package command
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -145,16 +144,8 @@ func metricsHandler(cfg *config.Config, g prometheus.Gatherer, log *slog.Logger)
 	mux.Handle(health.ResultsPath, results.Handler())
 	text("/proxyMode", "nftables")
 	mux.Handle("/metrics", promhttp.HandlerFor(g, promhttp.HandlerOpts{}))
-	mux.HandleFunc("/configz", func(w http.ResponseWriter, _ *http.Request) {
-		body, err := json.Marshal(map[string]any{"kubeproxy.config.k8s.io": k})
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(body)
-	})
-	paths := []string{"/configz", "/healthz", "/metrics", "/proxyMode"}
+	mux.Handle(daemon.ConfigzPath, daemon.Configz("kubeproxy.config.k8s.io", k))
+	paths := []string{daemon.ConfigzPath, "/healthz", "/metrics", "/proxyMode"}
 	if k.EnableProfiling {
 		paths = append(paths, "/debug/pprof")
 		mux.HandleFunc("/debug/pprof/", pprof.Index)

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 
 	"keelson.dev/api/clock"
@@ -86,10 +87,23 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
 	}
-	return run(ctx, o, client, profiles, stderr)
+	shown, err := profile.Effective(cfg, profiles)
+	if err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
+	o.show(shown, rc)
+	return run(ctx, o, client, profiles, shown, stderr)
 }
 
-func run(ctx context.Context, o *options, client kubernetes.Interface, profiles *profile.Set, stderr io.Writer) error {
+// show puts what flags have decided into a configuration.
+func (o *options) show(c *configv1.KubeSchedulerConfiguration, rc *rest.Config) {
+	profiling, contention := !o.serving.NoProfiling, false
+	c.EnableProfiling, c.EnableContentionProfiling = &profiling, &contention
+	c.LeaderElection = o.election.Configuration()
+	c.ClientConnection = daemon.ClientConfiguration(o.Kubeconfig, rc)
+}
+
+func run(ctx context.Context, o *options, client kubernetes.Interface, profiles *profile.Set, shown *configv1.KubeSchedulerConfiguration, stderr io.Writer) error {
 	log := daemon.NewLog(stderr, o.Verbosity)
 	registry := daemon.NewMetrics()
 	s, err := scheduler.New(scheduler.Config{
@@ -102,14 +116,16 @@ func run(ctx context.Context, o *options, client kubernetes.Interface, profiles 
 	if err != nil {
 		return err
 	}
-	pages := zpages.Handler("kube-scheduler", o.values, "/healthz", "/livez", "/metrics", "/readyz")
+	pages := zpages.Handler("kube-scheduler", o.values, daemon.ConfigzPath, "/healthz", "/livez", "/metrics", "/readyz")
 	ready := health.NewGate("informer-sync", "caches are not filled")
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { guard.Run(ctx); return nil })
 	g.Go(func() error {
 		return daemon.Serve(ctx, daemon.Endpoints{
 			Flags: o.serving, Guard: guard, Metrics: registry, Ready: []health.Check{ready.Check()}, Log: log,
-			Others: map[string]http.Handler{whyPath: whyHandler(s), zpages.Statusz: pages, zpages.Flagz: pages},
+			Others: map[string]http.Handler{
+				whyPath: whyHandler(s), daemon.ConfigzPath: daemon.Configz("componentconfig", shown), zpages.Statusz: pages, zpages.Flagz: pages,
+			},
 		})
 	})
 	g.Go(func() error {

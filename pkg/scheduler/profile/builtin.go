@@ -11,9 +11,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	configv1 "k8s.io/kube-scheduler/config/v1"
-	"sigs.k8s.io/yaml"
 
 	"keelson.dev/keelson/pkg/scheduler/plugins/dynamicresources"
 	"keelson.dev/keelson/pkg/scheduler/plugins/imagelocality"
@@ -101,17 +99,9 @@ func plain(p scheduling.Plugin) Factory {
 	}
 }
 
-// decode reads plugin arguments over their defaults.
-func decode(args []byte, into any) error {
-	if len(args) == 0 {
-		return nil
-	}
-	return yaml.UnmarshalStrict(args, into)
-}
-
 func newFit(args []byte) (scheduling.Plugin, error) {
-	a := configv1.NodeResourcesFitArgs{ScoringStrategy: &configv1.ScoringStrategy{Type: configv1.LeastAllocated}}
-	if err := decode(args, &a); err != nil {
+	a, err := fitArgs(args)
+	if err != nil {
 		return nil, err
 	}
 	f := &noderesources.Fit{
@@ -137,27 +127,24 @@ func newFit(args []byte) (scheduling.Plugin, error) {
 }
 
 func newBalanced(args []byte) (scheduling.Plugin, error) {
-	var a configv1.NodeResourcesBalancedAllocationArgs
-	if err := decode(args, &a); err != nil {
+	a, err := balancedArgs(args)
+	if err != nil {
 		return nil, err
 	}
 	return &noderesources.Balanced{Resources: resources(a.Resources)}, nil
 }
 
 func resources(specs []configv1.ResourceSpec) []noderesources.Resource {
-	if len(specs) == 0 {
-		return noderesources.DefaultResources()
-	}
 	var out []noderesources.Resource
 	for _, s := range specs {
-		out = append(out, noderesources.Resource{Name: v1.ResourceName(s.Name), Weight: max(s.Weight, 1)})
+		out = append(out, noderesources.Resource{Name: v1.ResourceName(s.Name), Weight: s.Weight})
 	}
 	return out
 }
 
 func newNodeAffinity(args []byte) (scheduling.Plugin, error) {
-	var a configv1.NodeAffinityArgs
-	if err := decode(args, &a); err != nil {
+	a, err := affinityArgs(args)
+	if err != nil {
 		return nil, err
 	}
 	return nodeaffinity.New(a.AddedAffinity)
@@ -166,26 +153,22 @@ func newNodeAffinity(args []byte) (scheduling.Plugin, error) {
 // newVolumeBinding takes the arguments of the plugin; what of them concerns the
 // binding itself is read by the Set.
 func newVolumeBinding(args []byte) (scheduling.Plugin, error) {
-	var a configv1.VolumeBindingArgs
-	if err := decode(args, &a); err != nil {
+	if len(args) == 0 {
+		return volumebinding.Plugin{}, nil // another profile may say how long
+	}
+	a, err := bindingArgs(args)
+	if err != nil {
 		return nil, err
 	}
-	p := volumebinding.Plugin{}
-	if a.BindTimeoutSeconds != nil {
-		if *a.BindTimeoutSeconds < 0 {
-			return nil, fmt.Errorf("bindTimeoutSeconds must not be negative")
-		}
-		p.BindTimeout = time.Duration(*a.BindTimeoutSeconds) * time.Second
+	if *a.BindTimeoutSeconds < 0 {
+		return nil, fmt.Errorf("bindTimeoutSeconds must not be negative")
 	}
-	return p, nil
+	return volumebinding.Plugin{BindTimeout: time.Duration(*a.BindTimeoutSeconds) * time.Second}, nil
 }
 
 func newDynamicResources(args []byte) (scheduling.Plugin, error) {
-	a := configv1.DynamicResourcesArgs{
-		FilterTimeout:  &metav1.Duration{Duration: configv1.DynamicResourcesFilterTimeoutDefault},
-		BindingTimeout: &metav1.Duration{Duration: configv1.DynamicResourcesBindingTimeoutDefault},
-	}
-	if err := decode(args, &a); err != nil {
+	a, err := deviceArgs(args)
+	if err != nil {
 		return nil, err
 	}
 	if a.FilterTimeout.Duration < 0 || a.BindingTimeout.Duration < time.Second {
@@ -198,8 +181,8 @@ func newDynamicResources(args []byte) (scheduling.Plugin, error) {
 }
 
 func newSpread(args []byte) (scheduling.Plugin, error) {
-	a := configv1.PodTopologySpreadArgs{DefaultingType: configv1.SystemDefaulting}
-	if err := decode(args, &a); err != nil {
+	a, err := spreadArgs(args)
+	if err != nil {
 		return nil, err
 	}
 	if a.DefaultingType == configv1.ListDefaulting {
@@ -212,9 +195,8 @@ func newSpread(args []byte) (scheduling.Plugin, error) {
 }
 
 func newInterPodAffinity(args []byte) (scheduling.Plugin, error) {
-	one := int32(1)
-	a := configv1.InterPodAffinityArgs{HardPodAffinityWeight: &one}
-	if err := decode(args, &a); err != nil {
+	a, err := podAffinityArgs(args)
+	if err != nil {
 		return nil, err
 	}
 	return &interpodaffinity.Plugin{
@@ -223,9 +205,8 @@ func newInterPodAffinity(args []byte) (scheduling.Plugin, error) {
 }
 
 func newPreemption(args []byte) (scheduling.Plugin, error) {
-	percent, absolute := int32(10), int32(100)
-	a := configv1.DefaultPreemptionArgs{MinCandidateNodesPercentage: &percent, MinCandidateNodesAbsolute: &absolute}
-	if err := decode(args, &a); err != nil {
+	a, err := preemptionArgs(args)
+	if err != nil {
 		return nil, err
 	}
 	return &Preemption{MinPercent: int(*a.MinCandidateNodesPercentage), MinAbsolute: int(*a.MinCandidateNodesAbsolute)}, nil

@@ -96,7 +96,7 @@ func Build(c *configv1.KubeSchedulerConfiguration, extra Registry) (*Set, error)
 		Profiles:       map[string]*Profile{},
 		InitialBackoff: seconds(c.PodInitialBackoffSeconds, time.Second),
 		MaxBackoff:     seconds(c.PodMaxBackoffSeconds, 10*time.Second),
-		BindTimeout:    10 * time.Minute,
+		BindTimeout:    bindTimeout,
 	}
 	if s.InitialBackoff <= 0 || s.MaxBackoff < s.InitialBackoff {
 		return nil, fmt.Errorf("podInitialBackoffSeconds must be positive, and podMaxBackoffSeconds at least as large")

@@ -61,21 +61,27 @@ type selection struct {
 // choose applies a profile's plugin lists to the defaults: those of multiPoint
 // for all extension points, those of one extension point for that one.
 func choose(c *configv1.Plugins) *selection {
-	multi := enabled{weights: map[string]int64{}}
-	for _, b := range builtins {
-		multi.names = append(multi.names, b.name)
-		multi.weights[b.name] = b.weight
-	}
 	if c == nil {
 		c = &configv1.Plugins{}
 	}
-	multi.apply(c.MultiPoint)
+	multi := everywhere(c)
 	at := func(set configv1.PluginSet) enabled {
 		e := multi.clone()
 		e.apply(set)
 		return e
 	}
 	return &selection{at(c.Filter), at(c.Score), at(c.PreEnqueue), at(c.QueueSort), at(c.PostFilter)}
+}
+
+// everywhere is what is enabled at all extension points.
+func everywhere(c *configv1.Plugins) enabled {
+	multi := enabled{weights: map[string]int64{}}
+	for _, b := range builtins {
+		multi.names = append(multi.names, b.name)
+		multi.weights[b.name] = b.weight
+	}
+	multi.apply(c.MultiPoint)
+	return multi
 }
 
 // all names every plugin enabled anywhere, filters first.

@@ -93,9 +93,10 @@ feed:
 }
 
 // goesTogether reports whether objects of the kind may end at one revision. A
-// client that lost its watch between two changes of one revision misses the second:
-// those who watch objects that expire have to live with that, others have not.
-// Nothing else happens when such an object goes.
+// client that lost its watch between two changes of one revision is told of both
+// again, and so of a deletion that it knows of: those who watch objects that expire
+// have to live with that, as they do with expired leases. Nothing else happens when
+// such an object goes.
 func (r *Registry) goesTogether(options *metav1.DeleteOptions) bool {
 	h := &r.cfg.Hooks
 	return r.row.TTL != nil && r.row.GracefulDelete == nil && r.row.DefaultGarbageCollection == unsupportedGarbageCollection &&

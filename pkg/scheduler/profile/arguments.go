@@ -1,0 +1,119 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package profile
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	configv1 "k8s.io/kube-scheduler/config/v1"
+	"sigs.k8s.io/yaml"
+
+	"keelson.dev/keelson/pkg/scheduler/plugins/dynamicresources"
+	"keelson.dev/keelson/pkg/scheduler/plugins/interpodaffinity"
+	"keelson.dev/keelson/pkg/scheduler/plugins/nodeaffinity"
+	"keelson.dev/keelson/pkg/scheduler/plugins/noderesources"
+	"keelson.dev/keelson/pkg/scheduler/plugins/podtopologyspread"
+	"keelson.dev/keelson/pkg/scheduler/plugins/volumebinding"
+)
+
+// bindTimeout is how long volumes may take to be bound, unless it is said.
+const bindTimeout = 10 * time.Minute
+
+// arguments read the arguments of the plugins that take some, over their defaults.
+var arguments = map[string]func(args []byte) (runtime.Object, error){
+	PreemptionName:             object(preemptionArgs),
+	dynamicresources.Name:      object(deviceArgs),
+	interpodaffinity.Name:      object(podAffinityArgs),
+	nodeaffinity.Name:          object(affinityArgs),
+	noderesources.BalancedName: object(balancedArgs),
+	noderesources.FitName:      object(fitArgs),
+	podtopologyspread.Name:     object(spreadArgs),
+	volumebinding.Name:         object(bindingArgs),
+}
+
+func object[T runtime.Object](read func([]byte) (T, error)) func([]byte) (runtime.Object, error) {
+	return func(args []byte) (runtime.Object, error) { return read(args) }
+}
+
+// decode reads plugin arguments over their defaults.
+func decode(args []byte, into any) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return yaml.UnmarshalStrict(args, into)
+}
+
+func fitArgs(args []byte) (*configv1.NodeResourcesFitArgs, error) {
+	a := &configv1.NodeResourcesFitArgs{ScoringStrategy: &configv1.ScoringStrategy{Type: configv1.LeastAllocated}}
+	err := decode(args, a)
+	if a.ScoringStrategy == nil {
+		a.ScoringStrategy = &configv1.ScoringStrategy{Type: configv1.LeastAllocated}
+	}
+	a.ScoringStrategy.Resources = weighted(a.ScoringStrategy.Resources)
+	return a, err
+}
+
+func balancedArgs(args []byte) (*configv1.NodeResourcesBalancedAllocationArgs, error) {
+	a := &configv1.NodeResourcesBalancedAllocationArgs{}
+	err := decode(args, a)
+	a.Resources = weighted(a.Resources)
+	return a, err
+}
+
+// weighted are resources with their weights; without any the default ones.
+func weighted(specs []configv1.ResourceSpec) []configv1.ResourceSpec {
+	var out []configv1.ResourceSpec
+	for _, s := range specs {
+		out = append(out, configv1.ResourceSpec{Name: s.Name, Weight: max(s.Weight, 1)})
+	}
+	if len(out) > 0 {
+		return out
+	}
+	for _, r := range noderesources.DefaultResources() {
+		out = append(out, configv1.ResourceSpec{Name: string(r.Name), Weight: r.Weight})
+	}
+	return out
+}
+
+func affinityArgs(args []byte) (*configv1.NodeAffinityArgs, error) {
+	a := &configv1.NodeAffinityArgs{}
+	return a, decode(args, a)
+}
+
+func bindingArgs(args []byte) (*configv1.VolumeBindingArgs, error) {
+	seconds := int64(bindTimeout / time.Second)
+	a := &configv1.VolumeBindingArgs{BindTimeoutSeconds: &seconds}
+	err := decode(args, a)
+	if a.BindTimeoutSeconds == nil {
+		a.BindTimeoutSeconds = &seconds
+	}
+	return a, err
+}
+
+func deviceArgs(args []byte) (*configv1.DynamicResourcesArgs, error) {
+	a := &configv1.DynamicResourcesArgs{
+		FilterTimeout:  &metav1.Duration{Duration: configv1.DynamicResourcesFilterTimeoutDefault},
+		BindingTimeout: &metav1.Duration{Duration: configv1.DynamicResourcesBindingTimeoutDefault},
+	}
+	return a, decode(args, a)
+}
+
+func spreadArgs(args []byte) (*configv1.PodTopologySpreadArgs, error) {
+	a := &configv1.PodTopologySpreadArgs{DefaultingType: configv1.SystemDefaulting}
+	return a, decode(args, a)
+}
+
+func podAffinityArgs(args []byte) (*configv1.InterPodAffinityArgs, error) {
+	one := int32(1)
+	a := &configv1.InterPodAffinityArgs{HardPodAffinityWeight: &one}
+	return a, decode(args, a)
+}
+
+func preemptionArgs(args []byte) (*configv1.DefaultPreemptionArgs, error) {
+	percent, absolute := int32(10), int32(100)
+	a := &configv1.DefaultPreemptionArgs{MinCandidateNodesPercentage: &percent, MinCandidateNodesAbsolute: &absolute}
+	return a, decode(args, a)
+}
