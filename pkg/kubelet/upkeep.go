@@ -30,7 +30,7 @@ func (k *Kubelet) upkeep() error {
 		return fmt.Errorf("containerLogMaxSize: %w", err)
 	}
 	k.logs, err = logs.New(logs.Config{
-		Runtime: containerLogs{k.runtime.client}, Clock: k.cfg.Clock, Log: k.cfg.Log, Root: c.PodLogsDir, Links: linkRoot,
+		Runtime: &containerLogs{client: k.runtime.client}, Clock: k.cfg.Clock, Log: k.cfg.Log, Root: c.PodLogsDir, Links: linkRoot,
 		MaxSize: size.Value(), MaxFiles: int(*c.ContainerLogMaxFiles), Period: c.ContainerLogMonitorInterval.Duration,
 	})
 	if err != nil {
@@ -154,13 +154,17 @@ func (r *runtime) imagesInUse(ctx context.Context) (map[string]bool, error) {
 	return used, nil
 }
 
-// containerLogs is the runtime as package logs sees it.
-type containerLogs struct{ client *cri.Client }
+// containerLogs is the runtime as package logs sees it, for one goroutine. Where a container's log is does not change while it
+// exists: the runtime is asked once for each, and an idle node asks it for its list of containers alone.
+type containerLogs struct {
+	client *cri.Client
+	paths  map[string]string // by the containers' IDs, of those that ran the last time
+}
 
-var _ logs.Runtime = containerLogs{}
+var _ logs.Runtime = (*containerLogs)(nil)
 
 // Logs implements logs.Runtime.
-func (l containerLogs) Logs(ctx context.Context) ([]logs.Log, error) {
+func (l *containerLogs) Logs(ctx context.Context) ([]logs.Log, error) {
 	list, err := l.client.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
 		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
 	}})
@@ -168,18 +172,26 @@ func (l containerLogs) Logs(ctx context.Context) ([]logs.Log, error) {
 		return nil, fmt.Errorf("list containers: %s", cri.Message(err))
 	}
 	var out []logs.Log
+	paths := make(map[string]string, len(list.GetContainers()))
 	for _, c := range list.GetContainers() {
-		s, err := l.client.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.GetId()})
-		if cri.NotFound(err) {
-			continue
+		id := c.GetId()
+		path, known := l.paths[id]
+		if !known {
+			s, err := l.client.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
+			if cri.NotFound(err) {
+				continue
+			}
+			if err != nil {
+				return nil, fmt.Errorf("container status: %s", cri.Message(err))
+			}
+			path = s.GetStatus().GetLogPath()
 		}
-		if err != nil {
-			return nil, fmt.Errorf("container status: %s", cri.Message(err))
-		}
-		if path := s.GetStatus().GetLogPath(); path != "" && s.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
-			out = append(out, logs.Log{ContainerID: c.GetId(), Path: path})
+		paths[id] = path
+		if path != "" {
+			out = append(out, logs.Log{ContainerID: id, Path: path})
 		}
 	}
+	l.paths = paths
 	return out, nil
 }
 
@@ -187,7 +199,7 @@ func (l containerLogs) Logs(ctx context.Context) ([]logs.Log, error) {
 const reopenTimeout = 10 * time.Second
 
 // ReopenLog implements logs.Runtime.
-func (l containerLogs) ReopenLog(ctx context.Context, id string) error {
+func (l *containerLogs) ReopenLog(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, reopenTimeout)
 	defer cancel()
 	if _, err := l.client.Runtime.ReopenContainerLog(ctx, &runtimeapi.ReopenContainerLogRequest{ContainerId: id}); err != nil {
