@@ -115,6 +115,7 @@ func (m *Manager) Mount(ctx context.Context, pod *v1.Pod, v Volume) (Mounted, er
 		return Mounted{}, err
 	}
 	if r.context, err = contextOf(r.object, v.Labels); err != nil {
+		m.cfg.Metrics.Labels.Differ()
 		return Mounted{}, err
 	}
 	vol.asking.Lock()

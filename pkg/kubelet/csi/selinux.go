@@ -46,10 +46,14 @@ func (m *Manager) settleLabel(ctx context.Context, vol *volume, r *request) erro
 			err = errLabelled
 		}
 		if err != nil {
+			m.cfg.Metrics.Labels.Other(vol.id.driver)
 			return fmt.Errorf("volume has the SELinux label %q, not %q: %w", has, r.context, err)
 		}
 	}
 	if r.context != "" {
+		if !mine {
+			m.cfg.Metrics.Labels.Admitted(vol.id.driver)
+		}
 		r.options = append(slices.Clone(r.options), fmt.Sprintf("context=%q", r.context))
 	}
 	return nil

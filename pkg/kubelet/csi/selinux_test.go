@@ -10,11 +10,15 @@ import (
 	"testing"
 
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
+
+	"keelson.dev/keelson/pkg/kubelet/metrics"
+	"keelson.dev/keelson/pkg/kubelet/metrics/metricstest"
 )
 
 // driverMounts has the driver say whether it mounts with SELinux labels.
@@ -142,4 +146,40 @@ func (b *bench) noteFlags(call string, req any) {
 		}
 		b.mountFlags[call] = r.GetVolumeCapability().GetMount().GetMountFlags()
 	}
+}
+
+// TestLabelsAreCounted: volumes that are mounted with a label, each once for a pod, and those that cannot be.
+func TestLabelsAreCounted(t *testing.T) {
+	client := cluster(t, false)
+	driverMounts(t, client, true)
+	b, r := newBench(t, client), prometheus.NewPedanticRegistry()
+	b.metrics = metrics.NewStorage(r)
+	k, v := b.kubelet(), b.volume("v", v1.PersistentVolumeFilesystem)
+	if _, err := k.Mount(t.Context(), pod("a"), one(v, "x", "y")); err == nil {
+		t.Error("mounted with two labels")
+	}
+	for range 2 {
+		if _, err := k.Mount(t.Context(), pod("a"), one(v, "x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.answer("NodeUnstageVolume", codes.Internal)
+	if err := k.Teardown(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Mount(t.Context(), pod("b"), one(v, "y")); err == nil {
+		t.Error("mounted while it is staged with another label")
+	}
+	b.answer("NodeUnstageVolume", codes.OK)
+	if _, err := k.Mount(t.Context(), pod("b"), one(v)); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Teardown(t.Context(), "b"); err != nil {
+		t.Error(err)
+	}
+	metricstest.Want(t, metricstest.Scrape(t, r), map[string]float64{
+		`volume_manager_selinux_pod_context_mismatch_errors_total{access_mode="RWOP"}`:                                        1,
+		`volume_manager_selinux_volume_context_mismatch_errors_total{access_mode="RWOP",volume_plugin="kubernetes.io/csi/d"}`: 1,
+		`volume_manager_selinux_volumes_admitted_total{access_mode="RWOP",volume_plugin="kubernetes.io/csi/d"}`:               1,
+	})
 }

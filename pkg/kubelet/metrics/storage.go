@@ -24,6 +24,9 @@ const (
 
 // Storage counts what is done for volumes. It is safe for concurrent use.
 type Storage struct {
+	// Labels counts mounts with SELinux labels.
+	Labels *Labels
+
 	operations, calls *prometheus.HistogramVec
 }
 
@@ -31,6 +34,7 @@ type Storage struct {
 func NewStorage(r prometheus.Registerer) *Storage {
 	buckets := []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}
 	m := &Storage{
+		Labels: newLabels(r),
 		operations: histogram("storage_operation_duration_seconds", "[ALPHA] How long an operation on a volume took, and what came of it.", buckets,
 			"volume_plugin", "operation_name", "status", "migrated"),
 		calls: histogram("csi_operations_seconds", "[ALPHA] How long storage drivers took to answer, and what.", buckets,

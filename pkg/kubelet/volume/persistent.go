@@ -100,6 +100,7 @@ func (m *Manager) makePersistent(ctx context.Context, pod *v1.Pod, volume string
 	case s.CSI != nil:
 		labels, err := m.labels(pod, volume, pv)
 		if err != nil {
+			m.cfg.Metrics.Labels.Unknown()
 			return prepared{}, err
 		}
 		return m.makeDriven(ctx, pod, csi.Volume{PV: pv, ReadOnly: readOnly, Group: fsGroup(pod), Labels: labels})

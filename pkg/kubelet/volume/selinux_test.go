@@ -9,9 +9,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 
 	"keelson.dev/keelson/pkg/kubelet/csi"
+	"keelson.dev/keelson/pkg/kubelet/metrics"
+	"keelson.dev/keelson/pkg/kubelet/metrics/metricstest"
 )
 
 // fileLabel is the label that a node gives to files.
@@ -77,6 +80,26 @@ func TestLabels(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestUnknownLabelIsCounted: a volume that wants a label which there is not is not made, as often as that is tried.
+func TestUnknownLabelIsCounted(t *testing.T) {
+	r := prometheus.NewPedanticRegistry()
+	m := &Manager{cfg: Config{Label: fileLabel, Metrics: metrics.NewStorage(r)}}
+	pod := &v1.Pod{Spec: v1.PodSpec{
+		SecurityContext: &v1.PodSecurityContext{SELinuxOptions: &v1.SELinuxOptions{Type: "unknown", Level: "s0"}},
+		Containers:      []v1.Container{{VolumeMounts: []v1.VolumeMount{{Name: "v"}}}},
+	}}
+	pv := &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{
+		AccessModes:            []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod},
+		PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d"}},
+	}}
+	for range 2 {
+		if _, err := m.makePersistent(t.Context(), pod, "v", pv, false); err == nil {
+			t.Error("made")
+		}
+	}
+	metricstest.Want(t, metricstest.Scrape(t, r), map[string]float64{`volume_manager_selinux_container_errors_total{access_mode="RWOP"}`: 2})
 }
 
 // TestLabelledIsNotRelabelled: the runtime labels the files of what is the pod's own, unless they have been mounted with a label.
