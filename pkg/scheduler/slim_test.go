@@ -23,9 +23,14 @@ func TestSlimKeepsRequests(t *testing.T) {
 	}
 	more := v1.ResourceList{v1.ResourceCPU: resource.MustParse("300m"), v1.ResourceMemory: resource.MustParse("64Mi")}
 	for name, change := range map[string]func(*v1.Pod){
-		"as asked":          func(*v1.Pod) {},
-		"allocated more":    func(p *v1.Pod) { p.Status.ContainerStatuses[0].AllocatedResources = more },
-		"actual other":      func(p *v1.Pod) { p.Status.ContainerStatuses[1].Resources.Requests = more },
+		"as asked":                 func(*v1.Pod) {},
+		"allocated more":           func(p *v1.Pod) { p.Status.ContainerStatuses[0].AllocatedResources = more },
+		"actual other":             func(p *v1.Pod) { p.Status.ContainerStatuses[1].Resources.Requests = more },
+		"the containers' together": func(p *v1.Pod) { p.Status.AllocatedResources = more },
+		"the pod has more": func(p *v1.Pod) {
+			p.Spec.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("200m")}}
+			p.Status.AllocatedResources, p.Status.Resources = more, &v1.ResourceRequirements{Requests: more}
+		},
 		"nothing reported":  func(p *v1.Pod) { p.Status.ContainerStatuses = nil },
 		"unknown container": func(p *v1.Pod) { p.Status.ContainerStatuses[0].Name = "x" },
 		"cannot be resized": func(p *v1.Pod) {
@@ -42,6 +47,9 @@ func TestSlimKeepsRequests(t *testing.T) {
 		slim, err := read.Pod(message(t, p))
 		if err != nil {
 			t.Fatal(err)
+		}
+		if p.Spec.Resources == nil && slim.Status.AllocatedResources != nil {
+			t.Errorf("%s: keeps %v", name, slim.Status.AllocatedResources)
 		}
 		if got := cell.Compile(slim); !equality.Semantic.DeepEqual(got.Requests, want.Requests) || !equality.Semantic.DeepEqual(got.NonZero, want.NonZero) {
 			t.Errorf("%s: %+v, want %+v", name, got.Requests, want.Requests)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"keelson.dev/keelson/pkg/kubelet/cri"
 	"keelson.dev/keelson/pkg/kubelet/status"
@@ -38,6 +39,29 @@ func TestVerdict(t *testing.T) {
 			if told != c.told {
 				t.Errorf("ended %t: disruption told as %q, want %q", in.Ended, told, c.told)
 			}
+		}
+	}
+}
+
+// TestAllocated: a pod tells what it is given as a whole, or else what its containers are given together.
+func TestAllocated(t *testing.T) {
+	requests := func(cpu string) v1.ResourceRequirements {
+		return v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}}
+	}
+	whole := requests("2")
+	for name, c := range map[string]struct {
+		spec v1.PodSpec
+		want string
+	}{
+		"containers":     {v1.PodSpec{Containers: []v1.Container{{Name: "a", Resources: requests("100m")}, {Name: "b", Resources: requests("200m")}}}, "300m"},
+		"init container": {v1.PodSpec{InitContainers: []v1.Container{{Name: "i", Resources: requests("1")}}, Containers: []v1.Container{{Name: "a", Resources: requests("100m")}}}, "1"},
+		"whole pod":      {v1.PodSpec{Resources: &whole, Containers: []v1.Container{{Name: "a", Resources: requests("100m")}}}, "2"},
+		"nothing":        {v1.PodSpec{Containers: []v1.Container{{Name: "a"}}}, ""},
+	} {
+		s := status.Compute(status.Input{Pod: &v1.Pod{Spec: c.spec}, Seen: &cri.Pod{}, Now: time.Unix(1, 0)})
+		got, there := s.AllocatedResources[v1.ResourceCPU]
+		if there != (c.want != "") || there && got.String() != c.want || !there && s.AllocatedResources != nil {
+			t.Errorf("%s: %v, want %q", name, s.AllocatedResources, c.want)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/resource"
 
 	"keelson.dev/keelson/pkg/kubelet/cri"
 	"keelson.dev/keelson/pkg/kubelet/restart"
@@ -70,8 +71,14 @@ func resize(s *v1.PodStatus, in Input) {
 			s.Conditions = slices.Delete(s.Conditions, i, i+1)
 		}
 	}
+	s.AllocatedResources = nil
 	if whole := in.Pod.Spec.Resources; whole != nil {
 		s.AllocatedResources, s.Resources = whole.Requests.DeepCopy(), whole.DeepCopy()
+	}
+	if len(s.AllocatedResources) == 0 { // what the containers have together
+		if sum := resource.PodRequests(in.Pod, resource.PodResourcesOptions{}); len(sum) > 0 {
+			s.AllocatedResources = sum
+		}
 	}
 }
 

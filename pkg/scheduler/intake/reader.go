@@ -111,6 +111,9 @@ func (r *Reader) Into(pod *v1.Pod, raw []byte) error {
 	pod.Annotations = r.kept(pod.Annotations)
 	pod.Status.ContainerStatuses = slimStatuses(has.containers, pod.Spec.Containers)
 	pod.Status.InitContainerStatuses = slimStatuses(has.init, pod.Spec.InitContainers)
+	if pod.Spec.Resources == nil {
+		pod.Status.AllocatedResources, pod.Status.Resources = nil, nil // the containers' together: each tells its own
+	}
 	if node != "" {
 		pod.Status.Conditions = slimConditions(pod.Status.Conditions)
 	}
