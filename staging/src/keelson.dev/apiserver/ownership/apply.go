@@ -7,7 +7,8 @@ import (
 	"reflect"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	kjson "sigs.k8s.io/json"
+
+	"keelson.dev/apiserver/typedjson"
 )
 
 // lastApplied is kept up to date for kubectl alone.
@@ -36,7 +37,7 @@ func (k *Keeper) Apply(live Object, c Configuration, now metav1.Time) (out Objec
 		return nil, false, false
 	}
 	typed := k.cfg.New()
-	if odd, err := kjson.UnmarshalStrict(c.Data, typed); err != nil || len(odd) > 0 {
+	if !typedjson.Read(c.Data, typed) {
 		return nil, false, false
 	}
 	out, ok = live.DeepCopyObject().(Object)

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	kjson "sigs.k8s.io/json"
+
+	"keelson.dev/apiserver/typedjson"
 )
 
 // Merge applies a merge patch to obj, a pointer to a struct of the API, without a
@@ -82,8 +84,7 @@ func decodeInto(dst reflect.Value, patch json.RawMessage) bool {
 		}
 	}
 	dst.SetZero()
-	findings, err := kjson.UnmarshalStrict(patch, dst.Addr().Interface())
-	return err == nil && len(findings) == 0
+	return typedjson.Read(patch, dst.Addr().Interface())
 }
 
 // withoutNulls drops members that are null, at any depth: a merge patch says so

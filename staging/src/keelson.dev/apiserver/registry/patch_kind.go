@@ -17,6 +17,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/apiserver/typedjson"
 )
 
 // decode reads a patched document, which must still be an object of the row: of the
@@ -54,10 +55,7 @@ func (pp *patching) read(doc []byte, out resource.Object) (findings []error, err
 	if u, ok := out.(*unstructured.Unstructured); ok {
 		return nil, u.UnmarshalJSON(doc)
 	}
-	if pp.strict.On() {
-		return kjson.UnmarshalStrict(doc, out)
-	}
-	return nil, kjson.UnmarshalCaseSensitivePreserveInts(doc, out)
+	return typedjson.Unmarshal(doc, out, pp.strict.On())
 }
 
 // judge is the verdict on what has been read.

@@ -20,11 +20,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	sigsjson "sigs.k8s.io/json"
 
 	"keelson.dev/apiserver/negotiate"
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/apiserver/typedjson"
 	"keelson.dev/apiserver/wire"
 )
 
@@ -164,13 +164,7 @@ func (s *Server) decodeAs(mediaType string, body []byte, kind schema.GroupVersio
 // empty. It reports false, and leaves into empty, for any other: the decoder knows
 // what to say then.
 func decodePlain(body []byte, kind schema.GroupVersionKind, into runtime.Object, strict bool) (gvk *schema.GroupVersionKind, findings error, ok bool) {
-	var odd []error
-	var err error
-	if strict {
-		odd, err = sigsjson.UnmarshalStrict(body, into)
-	} else {
-		err = sigsjson.UnmarshalCaseSensitivePreserveInts(body, into)
-	}
+	odd, err := typedjson.Unmarshal(body, into, strict)
 	if err != nil || into.GetObjectKind().GroupVersionKind() != kind {
 		reflect.ValueOf(into).Elem().SetZero()
 		return nil, nil, false

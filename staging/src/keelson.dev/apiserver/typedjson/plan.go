@@ -1,0 +1,216 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package typedjson
+
+import (
+	"encoding"
+	"encoding/json"
+	"reflect"
+	"strings"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// form is the way in which the values of a type are read.
+type form uint8
+
+const (
+	unknown        form = iota // left to the library
+	own                        // by the type's UnmarshalJSON
+	instant                    // metav1.Time
+	number32OrText             // intstr.IntOrString
+	text
+	boolean
+	signed
+	unsigned
+	floating
+	bytes
+	pointer
+	list
+	dictionary
+	labels // map[string]string
+	structure
+)
+
+// plan says how the values of a type are read. A type of which it has been found
+// that it cannot be read here has the form unknown; so has what is not supported
+// inside of a type, which can then be read as long as it is absent.
+type plan struct {
+	form   form
+	elem   *plan          // of a pointer, a list, a dictionary
+	first  int            // how many elements a list has room for at first
+	fields []field        // of a structure, in the order of the type
+	byName map[string]int // index into fields
+	maps   *sync.Pool     // of *entry, of a dictionary
+}
+
+// field is one of a structure, perhaps of one that is embedded.
+type field struct {
+	name  string
+	index []int
+	plan  *plan
+}
+
+// entry has room for what is put into a map.
+type entry struct{ key, elem reflect.Value }
+
+// maxFields is how many fields a structure may have: the reader notes in so many
+// bits which of them it has seen.
+const maxFields = 128
+
+var (
+	ready     sync.Map // reflect.Type to *plan
+	compiling sync.Mutex
+	compiled  = map[reflect.Type]*plan{} // as ready, and what is being compiled
+)
+
+var (
+	unmarshaler     = reflect.TypeFor[json.Unmarshaler]()
+	textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
+)
+
+func planOf(t reflect.Type) *plan {
+	if p, ok := ready.Load(t); ok {
+		return p.(*plan)
+	}
+	compiling.Lock()
+	defer compiling.Unlock()
+	p := compile(t)
+	ready.Store(t, p)
+	return p
+}
+
+// compile finds out how t is read. Types may contain themselves.
+func compile(t reflect.Type) *plan {
+	if p := compiled[t]; p != nil {
+		return p
+	}
+	p := &plan{}
+	compiled[t] = p
+	p.form = p.compile(t)
+	return p
+}
+
+func (p *plan) compile(t reflect.Type) form {
+	switch {
+	case t == reflect.TypeFor[metav1.Time]():
+		return instant
+	case t == reflect.TypeFor[intstr.IntOrString]():
+		return number32OrText
+	case t.Kind() == reflect.Pointer:
+		return p.compilePointer(t)
+	case reflect.PointerTo(t).Implements(unmarshaler):
+		if t.Name() == "" {
+			return unknown
+		}
+		return own
+	case reflect.PointerTo(t).Implements(textUnmarshaler), t == reflect.TypeFor[json.Number]():
+		return unknown
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return text
+	case reflect.Bool:
+		return boolean
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return signed
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return unsigned
+	case reflect.Float32, reflect.Float64:
+		return floating
+	case reflect.Slice:
+		return p.compileList(t)
+	case reflect.Map:
+		return p.compileMap(t)
+	case reflect.Struct:
+		return p.compileStructure(t)
+	}
+	return unknown
+}
+
+func (p *plan) compilePointer(t reflect.Type) form {
+	if t.Name() != "" || t.Elem().Kind() == reflect.Pointer {
+		return unknown
+	}
+	p.elem = compile(t.Elem())
+	return pointer
+}
+
+func (p *plan) compileList(t reflect.Type) form {
+	if t.Elem().Kind() == reflect.Uint8 {
+		return bytes
+	}
+	p.elem = compile(t.Elem())
+	p.first = 1
+	if t.Elem().Size() <= 64 {
+		p.first = 4
+	}
+	return list
+}
+
+func (p *plan) compileMap(t reflect.Type) form {
+	key := t.Key()
+	switch {
+	case key.Kind() != reflect.String || reflect.PointerTo(key).Implements(textUnmarshaler):
+		return unknown
+	case t == reflect.TypeFor[map[string]string]():
+		return labels
+	}
+	p.elem = compile(t.Elem())
+	p.maps = &sync.Pool{New: func() any {
+		return &entry{reflect.New(key).Elem(), reflect.New(t.Elem()).Elem()}
+	}}
+	return dictionary
+}
+
+func (p *plan) compileStructure(t reflect.Type) form {
+	p.byName = map[string]int{}
+	if !p.addFields(t, nil) || len(p.fields) > maxFields {
+		p.fields, p.byName = nil, nil
+		return unknown
+	}
+	return structure
+}
+
+// addFields adds the fields of t, which is at index of the structure. It reports
+// false where the names of encoding/json follow from more than the tags.
+func (p *plan) addFields(t reflect.Type, index []int) bool {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		tag := f.Tag.Get("json")
+		at := append(index[:len(index):len(index)], i)
+		name, options, _ := strings.Cut(tag, ",")
+		switch {
+		case tag == "-":
+			continue
+		case f.Anonymous && name == "":
+			if !f.IsExported() || f.Type.Kind() != reflect.Struct || !p.addFields(f.Type, at) {
+				return false
+			}
+			continue
+		case !f.IsExported():
+			continue
+		case name == "":
+			name = f.Name
+		case strings.ContainsFunc(name, unusual):
+			return false
+		}
+		if _, taken := p.byName[name]; taken {
+			return false
+		}
+		of := compile(f.Type)
+		if strings.Contains(options, "string") {
+			of = &plan{}
+		}
+		p.byName[name] = len(p.fields)
+		p.fields = append(p.fields, field{name, at, of})
+	}
+	return true
+}
+
+func unusual(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_./$", r)
+}

@@ -1,0 +1,276 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package typedjson
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"reflect"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// maxDepth is how deep documents may be nested. Those of the API are not, save
+// for schemas.
+const maxDepth = 100
+
+// reader reads one document. Its methods report whether they have read what they
+// were to read: false ends the pass.
+type reader struct {
+	data  []byte
+	at    int // what is read next
+	depth int
+	plain []byte // for texts with escapes
+}
+
+// value reads the value at r.at, which is no space, into v. What v holds is zero.
+func (r *reader) value(p *plan, v reflect.Value) bool {
+	if r.at >= len(r.data) {
+		return false
+	}
+	if r.data[r.at] == 'n' && p.form != own && p.form != number32OrText && p.form != unknown {
+		return r.word("null") // nothing is what is there already
+	}
+	switch p.form {
+	case own:
+		return r.own(v)
+	case instant:
+		return r.instant(v)
+	case number32OrText:
+		return r.number32OrText(v)
+	case text:
+		s, ok := r.text()
+		if ok {
+			v.SetString(s)
+		}
+		return ok
+	case boolean:
+		return r.boolean(v)
+	case signed, unsigned, floating:
+		return r.number(p.form, v)
+	case bytes:
+		return r.bytes(v)
+	case pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		return r.value(p.elem, v.Elem())
+	case list:
+		return r.list(p, v)
+	case dictionary:
+		return r.dictionary(p, v)
+	case labels:
+		return r.labels(v)
+	case structure:
+		return r.structure(p, v)
+	}
+	return false
+}
+
+// own lets a type read its value.
+func (r *reader) own(v reflect.Value) bool {
+	start := r.at
+	if !r.skip() {
+		return false
+	}
+	u, ok := v.Addr().Interface().(json.Unmarshaler)
+	return ok && u.UnmarshalJSON(r.data[start:r.at:r.at]) == nil
+}
+
+func (r *reader) instant(v reflect.Value) bool {
+	s, ok := r.literal()
+	if !ok {
+		return false
+	}
+	t, err := time.Parse(time.RFC3339, string(s))
+	if err != nil {
+		return false
+	}
+	v.Addr().Interface().(*metav1.Time).Time = t.Local()
+	return true
+}
+
+func (r *reader) number32OrText(v reflect.Value) bool {
+	into := v.Addr().Interface().(*intstr.IntOrString)
+	if r.next('"') {
+		s, ok := r.text()
+		into.Type, into.StrVal = intstr.String, s
+		return ok
+	}
+	start := r.at
+	if !r.digits() {
+		return false // null among others
+	}
+	n, ok := integer(r.data[start:r.at])
+	into.Type, into.IntVal = intstr.Int, int32(n)
+	return ok && int64(into.IntVal) == n
+}
+
+func (r *reader) boolean(v reflect.Value) bool {
+	if r.data[r.at] == 't' {
+		v.SetBool(true)
+		return r.word("true")
+	}
+	v.SetBool(false)
+	return r.word("false")
+}
+
+func (r *reader) number(as form, v reflect.Value) bool {
+	start := r.at
+	if !r.digits() {
+		return false
+	}
+	s := r.data[start:r.at]
+	switch as {
+	case signed:
+		n, ok := integer(s)
+		if !ok || v.OverflowInt(n) {
+			return false
+		}
+		v.SetInt(n)
+	case unsigned:
+		n, err := strconv.ParseUint(string(s), 10, 64)
+		if err != nil || v.OverflowUint(n) {
+			return false
+		}
+		v.SetUint(n)
+	default:
+		n, err := strconv.ParseFloat(string(s), v.Type().Bits())
+		if err != nil || v.OverflowFloat(n) {
+			return false
+		}
+		v.SetFloat(n)
+	}
+	return true
+}
+
+func (r *reader) bytes(v reflect.Value) bool {
+	s, ok := r.literal()
+	if !ok {
+		return false
+	}
+	b := make([]byte, base64.StdEncoding.DecodedLen(len(s)))
+	n, err := base64.StdEncoding.Decode(b, s)
+	v.SetBytes(b[:n])
+	return err == nil
+}
+
+func (r *reader) list(p *plan, v reflect.Value) bool {
+	if !r.open('[') {
+		return false
+	}
+	if r.next(']') {
+		v.Set(reflect.MakeSlice(v.Type(), 0, 0))
+		return r.close()
+	}
+	for n := 0; ; n++ {
+		if n == 0 {
+			v.Grow(p.first)
+		} else if n == v.Cap() {
+			v.Grow(1)
+		}
+		v.SetLen(n + 1)
+		if !r.value(p.elem, v.Index(n)) {
+			return false
+		}
+		if more, ok := r.more(']'); !more {
+			return ok
+		}
+	}
+}
+
+func (r *reader) dictionary(p *plan, v reflect.Value) bool {
+	if !r.open('{') {
+		return false
+	}
+	v.Set(reflect.MakeMap(v.Type()))
+	if r.next('}') {
+		return r.close()
+	}
+	e := p.maps.Get().(*entry)
+	defer func() {
+		e.key.SetZero()
+		e.elem.SetZero()
+		p.maps.Put(e)
+	}()
+	for n := 1; ; n++ {
+		key, ok := r.text()
+		if !ok || !r.colon() || !r.value(p.elem, e.elem) {
+			return false
+		}
+		e.key.SetString(key)
+		v.SetMapIndex(e.key, e.elem)
+		e.elem.SetZero()
+		if v.Len() != n {
+			return false // one more of the name
+		}
+		if more, ok := r.more('}'); !more {
+			return ok
+		}
+	}
+}
+
+func (r *reader) labels(v reflect.Value) bool {
+	if !r.open('{') {
+		return false
+	}
+	m := map[string]string{}
+	*v.Addr().Interface().(*map[string]string) = m
+	if r.next('}') {
+		return r.close()
+	}
+	for n := 1; ; n++ {
+		key, ok := r.text()
+		if !ok || !r.colon() {
+			return false
+		}
+		s, ok := r.text()
+		m[key] = s
+		if !ok || len(m) != n {
+			return false // also of null, and of one more of the name
+		}
+		if more, ok := r.more('}'); !more {
+			return ok
+		}
+	}
+}
+
+// structure reads an object. Programs write the fields in the order of the type,
+// so the one after the last is looked at before all others.
+func (r *reader) structure(p *plan, v reflect.Value) bool {
+	if !r.open('{') {
+		return false
+	}
+	if r.next('}') {
+		return r.close()
+	}
+	var seen [maxFields / 64]uint64
+	for next := 0; ; next++ {
+		name, ok := r.literal()
+		if !ok || !r.colon() {
+			return false
+		}
+		if next >= len(p.fields) || p.fields[next].name != string(name) {
+			if next, ok = p.byName[string(name)]; !ok {
+				return false
+			}
+		}
+		word, bit := next/64, uint64(1)<<(next%64)
+		if seen[word]&bit != 0 {
+			return false
+		}
+		seen[word] |= bit
+		at := v
+		for _, i := range p.fields[next].index {
+			at = at.Field(i)
+		}
+		if !r.value(p.fields[next].plan, at) {
+			return false
+		}
+		if more, ok := r.more('}'); !more {
+			return ok
+		}
+	}
+}
