@@ -64,7 +64,7 @@ func TestUsageModel(t *testing.T) {
 				}})
 			}
 		}
-		registry := generic.NewRegistry(Configuration(lister, clock.Real()).Evaluators())
+		registry := generic.NewRegistry(Configuration(lister, clock.Real(), seenWith(nil, nil)).Evaluators())
 		usage := func(hard corev1.ResourceList, scopes ...corev1.ResourceQuotaScope) corev1.ResourceList {
 			got, err := quotav1.CalculateUsage("here", scopes, hard, registry, nil)
 			if err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -43,7 +44,7 @@ func mandatory() []corev1.ResourceName {
 
 const requestsPrefix = corev1.DefaultResourceRequestsPrefix
 
-func pods(lister quota.ListerForResourceFunc, clk clock.Clock) quota.Evaluator {
+func pods(lister quota.ListerForResourceFunc, clk clock.Clock) *evaluator[*corev1.Pod] {
 	countName, compute := objects("pods"), computeNames()
 	return &evaluator[*corev1.Pod]{
 		resource: core("pods").GroupResource(),
@@ -99,9 +100,13 @@ func hugePages(n corev1.ResourceName) bool {
 	return strings.HasPrefix(string(n), corev1.ResourceHugePagesPrefix)
 }
 
-// extended reports whether n is a resource that is not Kubernetes' own.
+// extended reports whether n is a resource that is not Kubernetes' own, or the
+// devices of a class.
 func extended(n corev1.ResourceName) bool {
 	s := string(n)
+	if strings.HasPrefix(s, resourcev1.ResourceDeviceClassPrefix) {
+		return true
+	}
 	domain, _, ok := strings.Cut(s, "/")
 	return ok && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io") && !strings.HasPrefix(s, requestsPrefix)
 }

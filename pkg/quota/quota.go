@@ -27,8 +27,9 @@ import (
 
 // Configuration returns the evaluators of the built-in kinds. lister finds what
 // exists, for a controller; nil is enough for admission.
-func Configuration(lister quota.ListerForResourceFunc, clk clock.Clock) quota.Configuration {
-	evaluators := []quota.Evaluator{pods(lister, clk), services(lister), claims(lister), devices(lister)}
+func Configuration(lister quota.ListerForResourceFunc, clk clock.Clock, around Devices) quota.Configuration {
+	pods := pods(lister, clk)
+	evaluators := []quota.Evaluator{pods, services(lister), claims(lister), devices(lister, around, pods.usage)}
 	for name, alias := range map[string]corev1.ResourceName{
 		"configmaps":             corev1.ResourceConfigMaps,
 		"resourcequotas":         corev1.ResourceQuotas,

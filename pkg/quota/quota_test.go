@@ -4,13 +4,18 @@
 package quota
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	quotav1 "k8s.io/apiserver/pkg/quota/v1"
+	resourcelisters "k8s.io/client-go/listers/resource/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"keelson.dev/api/clock"
 )
@@ -100,15 +105,95 @@ func TestDeviceUsage(t *testing.T) {
 		exactly("gold", n, 2), exactly("gold", n, 1), exactly("tin", all, 0), exactly("new", "Unheard", 7), {},
 		{FirstAvailable: []resourcev1.DeviceSubRequest{sub("gold", n, 1), sub("gold", n, 4), sub("wood", n, 3)}},
 	}}}}
-	e := devices(nil)
+	e := devices(nil, seenWith(nil, nil), nil)
 	got, err := e.Usage(claim)
 	const per = ".deviceclass.resource.k8s.io/devices"
-	want := list("count/resourceclaims.resource.k8s.io", "1", "gold"+per, "7", "wood"+per, "3", "tin"+per, "32", "new"+per, "0")
+	want := list("count/resourceclaims.resource.k8s.io", "1", "gold"+per, "7", "wood"+per, "3", "tin"+per, "32", "new"+per, "0",
+		byName+"gold", "7", byName+"wood", "3", byName+"tin", "32")
 	if err != nil || !quotav1.Equals(got, want) {
 		t.Errorf("got %v, %v\nwant %v", got, err, want)
 	}
 	names := e.MatchingResources([]corev1.ResourceName{"pods", "gold" + per, "count/resourceclaims.resource.k8s.io", "count/pods"})
 	if !slices.Equal(names, []corev1.ResourceName{"gold" + per, "count/resourceclaims.resource.k8s.io"}) {
 		t.Errorf("counts for %v", names)
+	}
+}
+
+const byName = "requests." + resourcev1.ResourceDeviceClassPrefix
+
+// seenWith is what claims are seen in the light of: the class gpu stands for example.com/gpu.
+func seenWith(pod *corev1.Pod, claims []*resourcev1.ResourceClaim) Devices {
+	classes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
+	name := "example.com/gpu"
+	_ = classes.Add(&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}, Spec: resourcev1.DeviceClassSpec{ExtendedResourceName: &name}})
+	return Devices{
+		Classes: resourcelisters.NewDeviceClassLister(classes),
+		Pod: func(_, name string) (*corev1.Pod, error) {
+			if pod == nil || pod.Name != name {
+				return nil, errors.New("no such pod")
+			}
+			return pod, nil
+		},
+		Claims: func(string) ([]*resourcev1.ResourceClaim, error) { return claims, nil },
+	}
+}
+
+// TestExtendedUsage: devices count for the extended resource as well, each once.
+func TestExtendedUsage(t *testing.T) {
+	const gpu, per = "example.com/gpu", ".deviceclass.resource.k8s.io/devices"
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "p"}, Spec: corev1.PodSpec{Containers: []corev1.Container{
+		{Resources: corev1.ResourceRequirements{Requests: list(gpu, "2", resourcev1.ResourceDeviceClassPrefix+"gpu", "1")}},
+	}}}
+	claim := func(name string) *resourcev1.ResourceClaim {
+		return &resourcev1.ResourceClaim{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: name, UID: types.UID(name), Annotations: map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"},
+				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(pod, corev1.SchemeGroupVersion.WithKind("Pod"))},
+			},
+			Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{
+				{Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 3}},
+			}}},
+		}
+	}
+	told, other := pod.DeepCopy(), pod.DeepCopy()
+	told.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "b"}
+	other.UID = "later"
+	whole := list("count/resourceclaims.resource.k8s.io", "1", "gpu"+per, "3", "requests."+gpu, "3", byName+"gpu", "3")
+	rest := list("count/resourceclaims.resource.k8s.io", "1", "gpu"+per, "3", "requests."+gpu, "1", byName+"gpu", "2")
+	plain := claim("b")
+	plain.Annotations = nil
+	early, made := claim("c"), claim("b")
+	early.CreationTimestamp, made.CreationTimestamp = metav1.Unix(1, 0), metav1.Unix(2, 0)
+	for name, tc := range map[string]struct {
+		claim  *resourcev1.ResourceClaim
+		pod    *corev1.Pod
+		others []*resourcev1.ResourceClaim
+		want   corev1.ResourceList
+	}{
+		"of the pod":              {claim("b"), told, nil, rest},
+		"about to be made":        {claim(""), pod, nil, rest},
+		"the pod names another":   {claim("a"), told, nil, whole},
+		"another was made":        {claim(""), pod, []*resourcev1.ResourceClaim{claim("a")}, whole},
+		"another was made before": {made, pod, []*resourcev1.ResourceClaim{made, early}, whole},
+		"another was made later":  {early, pod, []*resourcev1.ResourceClaim{made, early}, rest},
+		"of a pod before":         {claim("b"), other, nil, whole},
+		"no pod":                  {claim("b"), nil, nil, whole},
+		"not for extended":        {plain, told, nil, whole},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := devices(nil, seenWith(tc.pod, tc.others), pods(nil, clock.Real()).usage)
+			got, err := e.Usage(tc.claim)
+			if err != nil || !quotav1.Equals(got, tc.want) {
+				t.Errorf("got %v, %v\nwant %v", got, err, tc.want)
+			}
+		})
+	}
+	e := devices(nil, seenWith(nil, nil), nil)
+	names := []corev1.ResourceName{"requests." + gpu, corev1.ResourceName(byName + "gpu")}
+	if got := e.MatchingResources(append(names, "requests.cpu", gpu, corev1.ResourceName(byName+"none"), "requests.example.com/none")); !slices.Equal(got, names) {
+		t.Errorf("counts for %v", got)
+	}
+	if got := pods(nil, clock.Real()).MatchingResources(names); !slices.Equal(got, names) {
+		t.Errorf("pods count for %v", got)
 	}
 }

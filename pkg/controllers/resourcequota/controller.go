@@ -70,7 +70,14 @@ func New(d controller.Deps) (controller.Controller, error) {
 	core := d.Informers.Core().V1()
 	c := &Controller{Deps: d, quotas: core.ResourceQuotas().Lister(), watched: map[schema.GroupResource]cache.GenericLister{}}
 	c.monitors = newMonitors(d.Metadata, c.gone)
-	c.builtin = quota.Configuration(c.lister, d.Clock).Evaluators()
+	resources := d.Informers.Resource().V1()
+	c.builtin = quota.Configuration(c.lister, d.Clock, quota.Devices{
+		Classes: resources.DeviceClasses().Lister(),
+		Pod:     func(namespace, name string) (*v1.Pod, error) { return core.Pods().Lister().Pods(namespace).Get(name) },
+		Claims: func(namespace string) ([]*resourcev1.ResourceClaim, error) {
+			return resources.ResourceClaims().Lister().ResourceClaims(namespace).List(labels.Everything())
+		},
+	}).Evaluators()
 	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	pods, services, claims := v1.SchemeGroupVersion.WithResource("pods"), v1.SchemeGroupVersion.WithResource("services"), v1.SchemeGroupVersion.WithResource("persistentvolumeclaims")
 	devices := resourcev1.SchemeGroupVersion.WithResource("resourceclaims")
@@ -93,7 +100,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 		onChange[v1.Pod](c, pods.GroupResource(), core.Pods().Informer()),
 		onChange[v1.Service](c, services.GroupResource(), core.Services().Informer()),
 		onChange[v1.PersistentVolumeClaim](c, claims.GroupResource(), core.PersistentVolumeClaims().Informer()),
-		onChange[resourcev1.ResourceClaim](c, devices.GroupResource(), d.Informers.Resource().V1().ResourceClaims().Informer()),
+		onChange[resourcev1.ResourceClaim](c, devices.GroupResource(), resources.ResourceClaims().Informer()),
 	)
 }
 

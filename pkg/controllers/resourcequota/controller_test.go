@@ -205,3 +205,46 @@ func TestDevices(t *testing.T) {
 	}
 	c.used("devices", list(gold, "0", "count/resourceclaims.resource.k8s.io", "0"))
 }
+
+// TestExtendedResources: devices count as the extended resource that their class
+// stands for, whether a pod asks for them or a claim, and are refused beyond that.
+func TestExtendedResources(t *testing.T) {
+	c := start(t)
+	name, resources := "example.com/gold", c.client.ResourceV1()
+	class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gold"}, Spec: resourcev1.DeviceClassSpec{ExtendedResourceName: &name}}
+	if _, err := resources.DeviceClasses().Create(t.Context(), class, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	const explicit, implicit = "requests.example.com/gold", "requests.deviceclass.resource.kubernetes.io/gold"
+	c.quota("gold", v1.ResourceQuotaSpec{Hard: list(explicit, "3", implicit, "3")})
+	c.used("gold", list(explicit, "0", implicit, "0"))
+	create := func(name string, n int64) error {
+		_, err := resources.ResourceClaims("default").Create(t.Context(), &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourcev1.ResourceClaimSpec{
+			Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{
+				DeviceClassName: "gold", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: n,
+			}}}},
+		}}, metav1.CreateOptions{})
+		return err
+	}
+	controllertest.Eventually(t, "a claim beyond the quota is refused, once the class is known", func(ctx context.Context) (any, bool) {
+		err := create("beyond", 4)
+		if err == nil {
+			err = resources.ResourceClaims("default").Delete(ctx, "beyond", metav1.DeleteOptions{})
+		}
+		return err, apierrors.IsForbidden(err)
+	})
+	if err := create("a", 1); err != nil {
+		t.Fatal(err)
+	}
+	c.used("gold", list(explicit, "1", implicit, "1"))
+	both := list(name, "1", "deviceclass.resource.kubernetes.io/gold", "2")
+	if _, err := c.client.CoreV1().Pods("default").Create(t.Context(), &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1.PodSpec{Containers: []v1.Container{
+		{Name: "c", Image: "i", Resources: v1.ResourceRequirements{Requests: both, Limits: both}},
+	}}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.used("gold", list(explicit, "2", implicit, "3"))
+	if err := create("b", 1); !apierrors.IsForbidden(err) {
+		t.Errorf("a claim beyond the quota: %v", err)
+	}
+}
