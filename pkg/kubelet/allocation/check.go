@@ -5,6 +5,7 @@ package allocation
 
 import (
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 
@@ -15,6 +16,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 
+	"keelson.dev/keelson/pkg/kubelet/dra"
 	"keelson.dev/keelson/pkg/kubelet/source"
 )
 
@@ -172,7 +174,16 @@ func inOrder(l v1.ResourceList) []v1.ResourceName {
 	return append(first, rest...)
 }
 
+// requests are what a pod asks of the node for. What claims give it is not the node's.
 func requests(pod *v1.Pod) v1.ResourceList {
+	if pod.Status.ExtendedResourceClaimStatus != nil {
+		pod = pod.DeepCopy()
+		for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+			for _, c := range list {
+				maps.DeleteFunc(c.Resources.Requests, func(name v1.ResourceName, _ resource.Quantity) bool { return dra.Serves(pod, c.Name, name) })
+			}
+		}
+	}
 	return resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 }
 

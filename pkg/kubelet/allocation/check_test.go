@@ -36,6 +36,15 @@ func asks(name v1.ResourceName, amount string) func(*v1.Pod) {
 	}
 }
 
+// claimed has a claim give the container an extended resource.
+func claimed(name string) func(*v1.Pod) {
+	return func(pod *v1.Pod) {
+		pod.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{ResourceClaimName: "special", RequestMappings: []v1.ContainerExtendedResourceRequest{
+			{ContainerName: "c", ResourceName: name, RequestName: "r"},
+		}}
+	}
+}
+
 func wantsPort(number int32, ip string, p v1.Protocol) func(*v1.Pod) {
 	return func(pod *v1.Pod) {
 		pod.Spec.Containers[0].Ports = append(pod.Spec.Containers[0].Ports, v1.ContainerPort{HostPort: number, HostIP: ip, Protocol: p})
@@ -75,6 +84,14 @@ func TestCheck(t *testing.T) {
 		{
 			name: "extended resource", pod: podOf("a", asks("example.com/gadget", "1")), others: []*v1.Pod{podOf("b", asks("example.com/gadget", "1"))},
 			reason: "OutOfexample.com/gadget", message: "Node didn't have enough resource: example.com/gadget, requested: 1, used: 1, capacity: 1",
+		},
+		{
+			name: "extended resource that a claim gives", pod: podOf("a", asks("example.com/gadget", "2"), claimed("example.com/gadget")),
+			others: []*v1.Pod{podOf("b", asks("example.com/gadget", "1"))},
+		},
+		{
+			name: "extended resource that a claim gives another", pod: podOf("a", asks("example.com/gadget", "1")),
+			others: []*v1.Pod{podOf("b", asks("example.com/gadget", "1"), claimed("example.com/gadget"))},
 		},
 		{name: "extended resource that the node has not", pod: podOf("a", asks("example.com/cloud", "1"))},
 		{

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"keelson.dev/keelson/pkg/kubelet/dra"
 	"keelson.dev/keelson/pkg/kubelet/numa"
 )
 
@@ -23,6 +24,9 @@ func (m *Manager) Allocate(ctx context.Context, pod *v1.Pod, c *v1.Container, ne
 	m.allocating.Lock() // plugins are asked meanwhile, and may take their time
 	defer m.allocating.Unlock()
 	for _, key := range slices.Sorted(maps.Keys(c.Resources.Limits)) {
+		if dra.Serves(pod, c.Name, key) {
+			continue
+		}
 		name, count := string(key), c.Resources.Limits[key]
 		o := m.snapshot(pod, c.Name, name)
 		if o == nil || count.Value() <= 0 || o.has != nil {

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	helpers "k8s.io/component-helpers/resource"
 
+	"keelson.dev/keelson/pkg/kubelet/dra"
 	"keelson.dev/keelson/pkg/kubelet/numa"
 )
 
@@ -22,7 +23,7 @@ func (m *Manager) Hints(pod *v1.Pod, c *v1.Container) numa.Hints {
 	out := numa.Hints{}
 	for key, count := range c.Resources.Limits {
 		name := string(key)
-		if o := m.resources[name]; o != nil {
+		if o := m.resources[name]; o != nil && !dra.Serves(pod, c.Name, key) {
 			var has []string
 			if g := m.given[pod.UID][c.Name][name]; g != nil {
 				has = g.Devices
@@ -41,7 +42,7 @@ func (m *Manager) PodHints(pod *v1.Pod) numa.Hints {
 	for key, count := range helpers.PodLimits(pod, helpers.PodResourcesOptions{ExcludeOverhead: true}) {
 		name := string(key)
 		o := m.resources[name]
-		if o == nil {
+		if o == nil || slices.ContainsFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), func(c v1.Container) bool { return dra.Serves(pod, c.Name, key) }) {
 			continue
 		}
 		has := map[string]bool{}

@@ -102,14 +102,15 @@ func (m *Manager) save() error {
 
 // Prepare has the pod's claims prepared. It is repeated until it succeeds.
 func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) (err error) {
-	if len(pod.Spec.ResourceClaims) == 0 {
+	claims := claimsOf(pod)
+	if len(claims) == 0 {
 		return nil
 	}
 	defer m.metrics.operation("PrepareResources", m.cfg.Clock.Now(), &err)
 	m.preparing.Lock()
 	defer m.preparing.Unlock()
-	for i := range pod.Spec.ResourceClaims {
-		if err := m.prepare(ctx, pod, &pod.Spec.ResourceClaims[i]); err != nil {
+	for i := range claims {
+		if err := m.prepare(ctx, pod, &claims[i]); err != nil {
 			return fmt.Errorf("prepare dynamic resources: %w", err)
 		}
 	}
@@ -300,7 +301,8 @@ func (m *Manager) claimed(pod *v1.Pod, c *v1.Container) ([]Claim, error) {
 		}
 		out = append(out, Claim{pod.Namespace, *name, devices})
 	}
-	return out, nil
+	extended, err := m.extended(pod, c)
+	return append(out, extended...), err
 }
 
 func (m *Manager) devices(pod *v1.Pod, name, request string) ([]Device, error) {

@@ -1,0 +1,51 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dra
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Serves tells whether a claim, and no device plugin, gives a container an extended
+// resource that it asks for: the scheduler says so in the pod's status.
+func Serves(pod *v1.Pod, container string, resource v1.ResourceName) bool {
+	s := pod.Status.ExtendedResourceClaimStatus
+	return s != nil && slices.ContainsFunc(s.RequestMappings, func(m v1.ContainerExtendedResourceRequest) bool {
+		return m.ContainerName == container && m.ResourceName == string(resource)
+	})
+}
+
+// claimsOf are the claims of a pod, that for its extended resources included.
+func claimsOf(pod *v1.Pod) []v1.PodResourceClaim {
+	s := pod.Status.ExtendedResourceClaimStatus
+	if s == nil {
+		return pod.Spec.ResourceClaims
+	}
+	return append(slices.Clip(pod.Spec.ResourceClaims), v1.PodResourceClaim{ResourceClaimName: &s.ResourceClaimName})
+}
+
+// extended is what a container has of the claim for the pod's extended resources.
+func (m *Manager) extended(pod *v1.Pod, c *v1.Container) ([]Claim, error) {
+	s := pod.Status.ExtendedResourceClaimStatus
+	if s == nil {
+		return nil, nil
+	}
+	var out []Claim
+	for _, r := range s.RequestMappings {
+		if q := c.Resources.Requests[v1.ResourceName(r.ResourceName)]; r.ContainerName != c.Name || q.IsZero() {
+			continue
+		}
+		devices, err := m.devices(pod, s.ResourceClaimName, r.RequestName)
+		if err != nil {
+			return nil, err
+		}
+		if len(out) == 0 {
+			out = []Claim{{Namespace: pod.Namespace, Name: s.ResourceClaimName}}
+		}
+		out[0].Devices = append(out[0].Devices, devices...)
+	}
+	return out, nil
+}
