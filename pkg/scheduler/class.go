@@ -22,6 +22,7 @@ const maxVerdicts = 1 << 18
 // is brought up to date with what has changed in the cell when it is used.
 type class struct {
 	filters []scheduling.Filter
+	looks   []lookingAround    // those of the filters that are versioned
 	reject  *scheduling.Status // of a plugin that rejected the class on all nodes
 	scorers []weightedScorer
 
@@ -39,6 +40,12 @@ type class struct {
 
 	at   cell.Mark // what the verdicts are of
 	used uint64    // when it was used last, for eviction
+}
+
+// lookingAround is a filter with the version of which the verdicts are.
+type lookingAround struct {
+	scheduling.Versioned
+	version uint64
 }
 
 type weightedScorer struct {
@@ -107,8 +114,12 @@ func compile(v *view, p *profile.Profile, pod *scheduling.Pod) *class {
 			k.reject = st
 			return k
 		}
-		if f != nil {
-			k.filters = append(k.filters, f)
+		if f == nil {
+			continue
+		}
+		k.filters = append(k.filters, f)
+		if vs, versioned := f.(scheduling.Versioned); versioned {
+			k.looks = append(k.looks, lookingAround{Versioned: vs})
 		}
 	}
 	for _, plugin := range p.NodeScores {
@@ -164,6 +175,9 @@ func (k *class) follow(v *view) {
 			ok = false
 		}
 	}
+	for i := range k.looks {
+		ok = k.looks[i].Version() == k.looks[i].version && ok
+	}
 	if !ok || len(changes) > len(k.judged) {
 		k.judgeAll(v.Nodes())
 		return
@@ -186,6 +200,9 @@ func (k *class) judgeAll(nodes []*scheduling.Node) {
 	clear(k.counts)
 	clear(k.status)
 	k.fits = len(nodes)
+	for i := range k.looks {
+		k.looks[i].version = k.looks[i].Version()
+	}
 	for i := range k.scorers {
 		k.scorers[i].highest = 0
 		if vs, ok := k.scorers[i].Scorer.(scheduling.Versioned); ok {

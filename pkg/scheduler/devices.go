@@ -92,7 +92,7 @@ func (d *devices) Allocated() []*resourcev1.ResourceClaim {
 	if err != nil {
 		return nil // a cache does not fail
 	}
-	var out []*resourcev1.ResourceClaim
+	out := d.unseen()
 	for _, c := range all {
 		if w, ok := d.chosen[c.UID]; ok && !w.written {
 			c = w.ResourceClaim
@@ -142,7 +142,7 @@ func (d *devices) reserve(plan dynamicresources.Plan) {
 // release gives free what of a plan was not written.
 func (d *devices) release(plan dynamicresources.Plan) {
 	for _, u := range plan {
-		if d.Pending(u.Claim.UID) && u.Allocation != nil {
+		if u.Extended != nil || d.Pending(u.Claim.UID) && u.Allocation != nil {
 			delete(d.chosen, u.Claim.UID)
 		}
 	}
@@ -153,6 +153,8 @@ func (d *devices) wrote(c *resourcev1.ResourceClaim) {
 	d.chosen[c.UID] = chosenClaim{c, true}
 	now := found(d.claims.ResourceClaims(c.Namespace).Get(c.Name))
 	switch {
+	case now == nil && isSpecial(c):
+		// Not to be seen yet: it was made a moment ago.
 	case now == nil || now.UID != c.UID:
 		d.seen(c, true) // gone by now, or not to be seen any more
 	default:
@@ -176,8 +178,11 @@ func (e *evaluation) deallocate(d *decision) string {
 	switch f := e.claimsFilter(); {
 	case e.profile.DeviceTimeout == 0:
 		return ""
-	case len(e.pod.Spec.ResourceClaims) == 0:
+	case len(e.pod.Spec.ResourceClaims) == 0 && f == nil:
 		return "no new claims to deallocate"
+	case f != nil && f.Stale() != nil:
+		d.discard = f.Stale()
+		return "deletion of ResourceClaim completed"
 	case f != nil && f.Idle() != nil:
 		d.deallocate = f.Idle()
 		return "deallocation of ResourceClaim completed"
@@ -196,8 +201,14 @@ func (s *Scheduler) prepareClaims(ctx context.Context, p *profile.Profile, pod *
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.DeviceTimeout)
 	defer cancel()
-	for _, u := range d.claims {
-		if err := s.reserveClaim(ctx, pod, u); err != nil {
+	for i := range d.claims {
+		if err := s.makeClaim(ctx, pod, &d.claims[i]); err != nil {
+			return err
+		}
+		if err := s.reserveClaim(ctx, pod, d.claims[i]); err != nil {
+			return err
+		}
+		if err := s.tellClaim(ctx, pod, d.claims[i]); err != nil {
 			return err
 		}
 	}
@@ -264,6 +275,10 @@ func (s *Scheduler) awaitDevices(ctx context.Context, pod *v1.Pod, d decision) e
 			s.mu.Lock()
 			c := s.view.devices.Claim(pod.Namespace, u.Claim.Name)
 			s.mu.Unlock()
+			if c == nil && u.Extended != nil {
+				ready = false // before the cache shows it, nothing else keeps its devices from others
+				continue
+			}
 			if c == nil || c.UID != u.Claim.UID || c.Status.Allocation == nil {
 				return fmt.Errorf("claim %s/%s got deallocated elsewhere in the meantime", pod.Namespace, u.Claim.Name)
 			}
@@ -317,6 +332,10 @@ func attached(c *resourcev1.ResourceClaim) (bool, error) {
 // could not be attached.
 func (s *Scheduler) unreserve(ctx context.Context, pod *v1.Pod, d decision, because error) {
 	for _, u := range d.claims {
+		if u.Extended != nil {
+			s.deleteClaim(ctx, u.Claim)
+			continue
+		}
 		s.mu.Lock()
 		c := s.view.devices.Claim(pod.Namespace, u.Claim.Name)
 		s.mu.Unlock()

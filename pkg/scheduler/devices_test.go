@@ -82,7 +82,15 @@ func uses(claims ...string) func(*v1.Pod) {
 // withDevices is a cell of two nodes: a has one large and b two small devices. The
 // scheduler knows them all when it begins.
 func withDevices(t *testing.T) kubernetes.Interface {
-	c := testserver.Start(t, testserver.Options{}).Client
+	c := unfollowed(t).Client
+	follow(t, c)
+	return c
+}
+
+// unfollowed is that cell before a scheduler begins.
+func unfollowed(t *testing.T) *testserver.Server {
+	s := testserver.Start(t, testserver.Options{})
+	c := s.Client
 	addAccount(t, c)
 	for _, name := range []string{"a", "b"} {
 		addNode(t, c, name, nil)
@@ -93,8 +101,7 @@ func withDevices(t *testing.T) kubernetes.Interface {
 	for _, model := range []string{"large", "small"} {
 		addClass(t, c, model, `device.attributes["`+driver+`"].model == "`+model+`"`)
 	}
-	follow(t, c)
-	return c
+	return s
 }
 
 func TestClaimsGetTheirDevices(t *testing.T) {

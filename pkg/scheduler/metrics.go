@@ -25,6 +25,7 @@ type metrics struct {
 	duration *prometheus.HistogramVec
 	sli      prometheus.Histogram
 	victims  prometheus.Counter
+	claims   *prometheus.CounterVec
 }
 
 func newMetrics(r prometheus.Registerer, q *queue.Queue) (*metrics, error) {
@@ -43,8 +44,11 @@ func newMetrics(r prometheus.Registerer, q *queue.Queue) (*metrics, error) {
 		victims: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "scheduler_preemption_victims_total", Help: "Pods evicted for others of higher priority.",
 		}),
+		claims: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "scheduler_resourceclaim_creates_total", Help: "Claims for extended resources that were to be made, by how that went.",
+		}, []string{"status"}),
 	}
-	for _, c := range []prometheus.Collector{m.attempts, m.duration, m.sli, m.victims, pending{q, prometheus.NewDesc(
+	for _, c := range []prometheus.Collector{m.attempts, m.duration, m.sli, m.victims, m.claims, pending{q, prometheus.NewDesc(
 		"scheduler_pending_pods", "Pods in the queue, by its part.", []string{"queue"}, nil)}} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("metrics: %w", err)

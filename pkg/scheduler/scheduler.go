@@ -183,6 +183,9 @@ func (s *Scheduler) conclude(ctx context.Context, p *profile.Profile, item *queu
 	if c := d.deallocate; c != nil {
 		s.running.Go(func() { s.freeDevices(ctx, c) })
 	}
+	if c := d.discard; c != nil {
+		s.running.Go(func() { s.deleteClaim(ctx, c) })
+	}
 	s.reject(p, item, d)
 }
 
@@ -204,6 +207,8 @@ type decision struct {
 	displaced []*scheduling.Pod // pods of less priority nominated to the same node
 	// deallocate is a claim that is to give back its devices.
 	deallocate *resourcev1.ResourceClaim
+	// discard is a claim for extended resources that an earlier attempt has left.
+	discard *resourcev1.ResourceClaim
 }
 
 // silent tells whether nobody is to be told yet.

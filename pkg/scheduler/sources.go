@@ -171,7 +171,7 @@ func (s *sources) follow(h handlers) error {
 		{storage.CSIStorageCapacities().Informer(), notify(scheduling.VolumesChanged)},
 		{s.attachments, notify(scheduling.VolumesChanged)},
 		{s.factory.Resource().V1().ResourceClaims().Informer(), h.claims},
-		{s.factory.Resource().V1().DeviceClasses().Informer(), notify(scheduling.DevicesChanged)},
+		{s.factory.Resource().V1().DeviceClasses().Informer(), notify(scheduling.DevicesChanged | scheduling.ClassesChanged)},
 		{s.factory.Resource().V1().ResourceSlices().Informer(), notify(scheduling.DevicesChanged)},
 	} {
 		registration, err := w.informer.AddEventHandler(w.handler)

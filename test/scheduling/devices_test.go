@@ -88,6 +88,10 @@ func compareDevices(p *profile.Profile, r *rand.Rand) (fits, total int, err erro
 		claims, same = append(claims, asks), append(same, equal)
 		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, v1.PodResourceClaim{Name: claim.Name, ResourceClaimName: &claim.Name})
 	}
+	also, err := drawExtended(m, r, pod)
+	if err != nil {
+		return 0, 0, err
+	}
 	got, err := m.Explain(pod)
 	if err != nil {
 		return 0, 0, err
@@ -105,9 +109,9 @@ func compareDevices(p *profile.Profile, r *rand.Rand) (fits, total int, err erro
 				here = append(here, d)
 			}
 		}
-		want := satisfiable(here, claims, same)
+		want := also.satisfiable(n.Node, here, claims, same)
 		if want != (n.Objection == nil) {
-			return 0, 0, fmt.Errorf("node %s with %+v for %v (one model: %v): fits %v, want %v (%v)", n.Node, here, claims, same, n.Objection == nil, want, n.Objection)
+			return 0, 0, fmt.Errorf("node %s with %+v for %v (one model: %v) and %+v: fits %v, want %v (%v)", n.Node, here, claims, same, also, n.Objection == nil, want, n.Objection)
 		}
 		if total++; want {
 			fits++
@@ -120,13 +124,17 @@ func room() v1.ResourceList {
 	return v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourcePods: resource.MustParse("10")}
 }
 
+func classNamed(name string) *resourcev1.DeviceClass {
+	class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	class.Spec.Selectors = []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: classesOf[name].expression}}}
+	return class
+}
+
 // drawDevices puts nodes with devices into the model, some of them in use.
 func drawDevices(m *scheduler.Model, r *rand.Rand) ([]device, error) {
 	var all []device
-	for name, c := range classesOf {
-		class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		class.Spec.Selectors = []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: c.expression}}}
-		if err := m.Set(class); err != nil {
+	for name := range classesOf {
+		if err := m.Set(classNamed(name)); err != nil {
 			return nil, err
 		}
 	}

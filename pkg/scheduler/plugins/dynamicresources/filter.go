@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -17,7 +18,8 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// Filter is the filter of a pod with claims.
+// Filter is the filter of a pod with claims, or with extended resources that device
+// classes stand for.
 type Filter struct {
 	pod       *v1.Pod
 	devices   scheduling.DeviceView
@@ -26,6 +28,8 @@ type Filter struct {
 	allocator structured.Allocator
 	ctx       context.Context // ends the search for devices
 	idle      *resourcev1.ResourceClaim
+	extended  *extended // nil: none
+	stale     *resourcev1.ResourceClaim
 }
 
 // claim is one of the pod's.
@@ -89,6 +93,9 @@ func (f *Filter) known(c *resourcev1.ResourceClaim) *scheduling.Status {
 
 // Filter implements scheduling.Filter.
 func (f *Filter) Filter(n *scheduling.Node) *scheduling.Status {
+	if f.stale != nil {
+		return staleClaim
+	}
 	for i := range f.claims {
 		c := &f.claims[i]
 		if c.nodes == nil || c.nodes.Match(n.Node) {
@@ -107,11 +114,27 @@ func (f *Filter) Filter(n *scheduling.Node) *scheduling.Status {
 // node that was asked about; nil: there is none.
 func (f *Filter) Idle() *resourcev1.ResourceClaim { return f.idle }
 
+// Stale is the claim that an attempt which came to nothing has left for the pod's
+// extended resources; nil: there is none. While it is there, the pod fits no node.
+func (f *Filter) Stale() *resourcev1.ResourceClaim { return f.stale }
+
+// special is the claim for extended resources that the pod needs on a node; nil: none.
+func (f *Filter) special(n *scheduling.Node) *special {
+	if f.extended == nil {
+		return nil
+	}
+	return f.extended.on(n)
+}
+
 func (f *Filter) allocate(n *scheduling.Node) ([]resourcev1.AllocationResult, *scheduling.Status) {
-	if len(f.wanting) == 0 {
+	wanting := f.wanting
+	if s := f.special(n); s != nil {
+		wanting = append(slices.Clip(wanting), s.ResourceClaim)
+	}
+	if len(wanting) == 0 {
 		return nil, nil
 	}
-	got, err := f.allocator.Allocate(f.ctx, n.Node, f.wanting)
+	got, err := f.allocator.Allocate(f.ctx, n.Node, wanting)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return nil, failed(fmt.Errorf("node %s: timed out trying to allocate devices", n.Name))
@@ -119,7 +142,7 @@ func (f *Filter) allocate(n *scheduling.Node) ([]resourcev1.AllocationResult, *s
 		return nil, unresolvable(err.Error())
 	case err != nil: // of a claim or a class: no node is better than a wrong one
 		return nil, failed(err)
-	case len(got) != len(f.wanting):
+	case len(got) != len(wanting):
 		return nil, notAll
 	}
 	return got, nil
@@ -133,6 +156,9 @@ type Use struct {
 	Claim *resourcev1.ResourceClaim
 	// Allocation is what the claim gets; nil: it has it already.
 	Allocation *resourcev1.AllocationResult
+	// Extended is what containers have of a claim that is to be made for extended
+	// resources; nil: it is none.
+	Extended []v1.ContainerExtendedResourceRequest
 }
 
 // Plan chooses devices on a node that passed the filter.
@@ -148,6 +174,9 @@ func (f *Filter) Plan(n *scheduling.Node) (Plan, *scheduling.Status) {
 			u.Allocation, got = &got[0], got[1:]
 		}
 		out = append(out, u)
+	}
+	if s := f.special(n); s != nil {
+		out = append(out, Use{s.ResourceClaim, &got[0], s.mappings})
 	}
 	return out, nil
 }

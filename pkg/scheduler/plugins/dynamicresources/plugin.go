@@ -7,7 +7,10 @@
 // allocator (k8s.io/dynamic-resource-allocation/structured). Carrying out the
 // plan is the scheduler's business.
 //
-// Extended resources that a device class stands for are not turned into claims.
+// What a pod asks for by the name of an extended resource that a device class
+// stands for becomes a claim of its own, made when the pod is bound, on nodes
+// that do not have the resource of themselves.
+//
 // An expression that cannot be evaluated is an objection against the node, where
 // Kubernetes ends the attempt with an error.
 package dynamicresources
@@ -101,7 +104,7 @@ func (*Plugin) Events() scheduling.Event {
 
 // Compile implements scheduling.FilterPlugin.
 func (p *Plugin) Compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
-	if len(pod.Spec.ResourceClaims) == 0 {
+	if len(pod.Spec.ResourceClaims) == 0 && len(pod.Requests.Scalar) == 0 {
 		return nil, nil
 	}
 	f, st := p.compile(view, pod)
@@ -125,10 +128,13 @@ func (p *Plugin) compile(view scheduling.View, pod *scheduling.Pod) (*Filter, *s
 			return nil, st
 		}
 	}
-	if len(f.claims) == 0 {
+	if f.extended = extendedOf(f.devices, pod); f.extended != nil {
+		f.stale = f.devices.MadeFor(pod.Pod)
+	}
+	if len(f.claims) == 0 && f.extended == nil {
 		return nil, nil
 	}
-	if len(f.wanting) > 0 {
+	if len(f.wanting) > 0 || f.extended != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), p.FilterTimeout)
 		context.AfterFunc(ctx, cancel)
 		f.ctx = ctx

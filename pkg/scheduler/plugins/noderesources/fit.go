@@ -7,6 +7,7 @@
 package noderesources
 
 import (
+	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -68,11 +69,11 @@ func (*Fit) Scope() scheduling.Scope { return scheduling.NodeScope }
 
 // Events implements scheduling.FilterPlugin.
 func (*Fit) Events() scheduling.Event {
-	return scheduling.NodeAdded | scheduling.NodeResourcesGrown | scheduling.PodRemoved
+	return scheduling.NodeAdded | scheduling.NodeResourcesGrown | scheduling.PodRemoved | scheduling.ClassesChanged
 }
 
 // Compile implements scheduling.FilterPlugin.
-func (f *Fit) Compile(_ scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
+func (f *Fit) Compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
 	req := pod.Requests.Clone()
 	scalars := make([]v1.ResourceName, 0, len(req.Scalar))
 	for name, v := range req.Scalar {
@@ -82,7 +83,13 @@ func (f *Fit) Compile(_ scheduling.View, pod *scheduling.Pod) (scheduling.Filter
 		scalars = append(scalars, name)
 	}
 	slices.Sort(scalars) // so that reasons come in the same order every time
-	return &fitFilter{req: req, scalars: scalars, said: map[objection]*scheduling.Status{}}, nil
+	out := &fitFilter{req: req, scalars: scalars, said: map[objection]*scheduling.Status{}}
+	if len(scalars) == 0 {
+		return out, nil
+	}
+	classed := &classedFilter{fitFilter: out, devices: view.Devices()}
+	classed.Version()
+	return classed, nil
 }
 
 func (f *Fit) ignores(name v1.ResourceName) bool {
@@ -100,7 +107,33 @@ func (f *Fit) ignores(name v1.ResourceName) bool {
 type fitFilter struct {
 	req     scheduling.Resources
 	scalars []v1.ResourceName
-	said    map[objection]*scheduling.Status // there are few, and many nodes
+	// elsewhere are the scalars that a node without them is not asked for: device
+	// classes stand for them, and DynamicResources looks for their devices.
+	elsewhere map[v1.ResourceName]bool
+	said      map[objection]*scheduling.Status // there are few, and many nodes
+}
+
+// classedFilter is a fitFilter of a pod that asks for what device classes may
+// stand for. It implements scheduling.Versioned.
+type classedFilter struct {
+	*fitFilter
+	devices scheduling.DeviceView
+	version uint64
+}
+
+// Version implements scheduling.Versioned: classes come, go and change.
+func (f *classedFilter) Version() uint64 {
+	now := map[v1.ResourceName]bool{}
+	for _, name := range f.scalars {
+		if f.devices.ClassFor(name) != nil {
+			now[name] = true
+		}
+	}
+	if !maps.Equal(now, f.elsewhere) {
+		f.elsewhere = now
+		f.version++
+	}
+	return f.version
 }
 
 // objection is which resources are short: a bit for each.
@@ -137,6 +170,9 @@ func (f *fitFilter) Filter(n *scheduling.Node) *scheduling.Status {
 	short(shortMemory, f.req.Memory, n.Allocatable.Memory, n.Requested.Memory)
 	short(shortStorage, f.req.EphemeralStorage, n.Allocatable.EphemeralStorage, n.Requested.EphemeralStorage)
 	for i, name := range f.scalars {
+		if f.elsewhere[name] && n.Allocatable.Scalar[name] <= 0 {
+			continue
+		}
 		short(shortScalar<<min(i, maxScalarBits), f.req.Scalar[name], n.Allocatable.Scalar[name], n.Requested.Scalar[name])
 	}
 	if o.short == 0 {

@@ -71,6 +71,7 @@ const (
 	NamespaceChanged
 	NodeFeaturesChanged // declared features
 	DevicesChanged      // claims of devices, device classes, resource slices
+	ClassesChanged      // device classes
 )
 
 // View is the cell as one scheduling cycle sees it.
@@ -132,6 +133,12 @@ type DeviceView interface {
 	// Allocated are the claims that have devices, the pending ones included.
 	Allocated() []*resourcev1.ResourceClaim
 	Class(name string) *resourcev1.DeviceClass
+	// ClassFor is the class whose devices are had by the name of an extended
+	// resource: the one that names it, or the one that is named by it.
+	ClassFor(resource v1.ResourceName) *resourcev1.DeviceClass
+	// MadeFor is the claim that an earlier attempt made for the extended resources
+	// of a pod.
+	MadeFor(pod *v1.Pod) *resourcev1.ResourceClaim
 	Classes() []*resourcev1.DeviceClass
 	Slices() []*resourcev1.ResourceSlice
 }
@@ -211,8 +218,8 @@ type Preparer interface {
 	Prepare(feasible []int32)
 }
 
-// Versioned is a Scorer with NodeScope that looks at something beside the pod
-// and the node; while Version stays the same, so do the scores.
+// Versioned is a Filter or a Scorer with NodeScope that looks at something beside
+// the pod and the node; while Version stays the same, so does what it says.
 type Versioned interface {
 	Version() uint64
 }

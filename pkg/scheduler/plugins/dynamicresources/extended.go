@@ -1,0 +1,168 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dynamicresources
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson.dev/scheduling"
+)
+
+// Unmade is the name of the claim for a pod's extended resources before it is
+// made. It is none that a claim can have.
+const Unmade = "<extended-resources>"
+
+var staleClaim = unresolvable("cannot schedule extended resource claim")
+
+// extended is what a pod asks for by the names of extended resources that device
+// classes stand for. On a node that has such a resource of itself, a device
+// plugin gives it; on the others a claim does, which holds the rest.
+type extended struct {
+	pod     *v1.Pod
+	names   []v1.ResourceName // sorted
+	classes map[v1.ResourceName]string
+	made    map[string]*special // by the resources that it is for
+}
+
+// special is a claim for extended resources with what containers have of it.
+type special struct {
+	*resourcev1.ResourceClaim
+	mappings []v1.ContainerExtendedResourceRequest
+}
+
+// extendedOf is nil when a pod asks for nothing that a class stands for.
+func extendedOf(devices scheduling.DeviceView, pod *scheduling.Pod) *extended {
+	e := &extended{pod: pod.Pod, classes: map[v1.ResourceName]string{}, made: map[string]*special{}}
+	for name, n := range pod.Requests.Scalar {
+		if n <= 0 {
+			continue
+		}
+		if class := devices.ClassFor(name); class != nil {
+			e.names = append(e.names, name)
+			e.classes[name] = class.Name
+		}
+	}
+	if len(e.names) == 0 {
+		return nil
+	}
+	slices.Sort(e.names)
+	return e
+}
+
+// on is the claim that the pod needs on a node; nil: none.
+func (e *extended) on(n *scheduling.Node) *special {
+	var key strings.Builder
+	var names []v1.ResourceName
+	for _, name := range e.names {
+		if n.Allocatable.Scalar[name] <= 0 {
+			names = append(names, name)
+			fmt.Fprintln(&key, name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	s := e.made[key.String()]
+	if s == nil {
+		s = e.claim(names)
+		e.made[key.String()] = s
+	}
+	return s
+}
+
+// claim makes the claim for some of the resources.
+func (e *extended) claim(names []v1.ResourceName) *special {
+	yes := true
+	s := &special{ResourceClaim: &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
+		// Not the UID that it will have, but one that no other claim has.
+		Namespace: e.pod.Namespace, Name: Unmade, UID: types.UID(Unmade) + e.pod.UID, GenerateName: e.pod.Name + "-extended-resources-",
+		Annotations:     map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: e.pod.Name, UID: e.pod.UID, Controller: &yes}},
+	}}}
+	for _, name := range names {
+		s.add(e.pod, name, e.classes[name])
+	}
+	slices.SortFunc(s.Spec.Devices.Requests, func(a, b resourcev1.DeviceRequest) int { return strings.Compare(a.Name, b.Name) })
+	return s
+}
+
+// add adds the requests for a resource: one for each container that lasts as long
+// as the pod. Init containers that end before others begin take what those after
+// them have, and share one more request, as large as any of them still needs.
+func (s *special) add(pod *v1.Pod, name v1.ResourceName, class string) {
+	containers := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
+	ends := func(i int) bool {
+		p := containers[i].RestartPolicy
+		return i < len(pod.Spec.InitContainers) && (p == nil || *p != v1.ContainerRestartPolicyAlways)
+	}
+	has := func(i int, request string) {
+		s.mappings = append(s.mappings, v1.ContainerExtendedResourceRequest{ContainerName: containers[i].Name, ResourceName: string(name), RequestName: request})
+	}
+	lasting := make([]*resourcev1.DeviceRequest, len(containers))
+	for i := range containers {
+		if n := amount(&containers[i], name); n > 0 && !ends(i) {
+			lasting[i] = request(i, &containers[i], name, class, n)
+			s.Spec.Devices.Requests = append(s.Spec.Devices.Requests, *lasting[i])
+			has(i, lasting[i].Name)
+		}
+	}
+	var shared *resourcev1.DeviceRequest
+	var sharing []int // mappings
+	for i := range pod.Spec.InitContainers {
+		if !ends(i) {
+			continue
+		}
+		missing := amount(&containers[i], name)
+		for _, r := range lasting[i:] {
+			if r != nil && missing > 0 {
+				has(i, r.Name)
+				missing -= r.Exactly.Count
+			}
+		}
+		if missing <= 0 {
+			continue
+		}
+		if shared == nil || shared.Exactly.Count < missing {
+			shared = request(i, &containers[i], name, class, missing)
+		}
+		sharing = append(sharing, len(s.mappings))
+		has(i, "")
+	}
+	if shared == nil {
+		return
+	}
+	s.Spec.Devices.Requests = append(s.Spec.Devices.Requests, *shared)
+	for _, at := range sharing {
+		s.mappings[at].RequestName = shared.Name
+	}
+}
+
+func amount(c *v1.Container, name v1.ResourceName) int64 {
+	q := c.Resources.Requests[name]
+	return q.Value()
+}
+
+// request is a request of a container, named by the places of the container in
+// the pod and of the resource among all that the container asks for.
+func request(container int, c *v1.Container, name v1.ResourceName, class string, count int64) *resourcev1.DeviceRequest {
+	at := 0
+	for other := range c.Resources.Requests {
+		if other < name {
+			at++
+		}
+	}
+	return &resourcev1.DeviceRequest{
+		Name: fmt.Sprintf("container-%d-request-%d", container, at),
+		Exactly: &resourcev1.ExactDeviceRequest{
+			DeviceClassName: class, AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: count,
+		},
+	}
+}
