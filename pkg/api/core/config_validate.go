@@ -9,9 +9,9 @@ import (
 	"reflect"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson.dev/apiserver/naming"
 	"keelson.dev/keelson/pkg/api/report"
 )
 
@@ -20,14 +20,14 @@ func validateConfigMap(_ context.Context, cm *corev1.ConfigMap) field.ErrorList 
 	size := 0
 	for _, key := range report.Keys(cm.Data) {
 		at := field.NewPath("data").Key(key)
-		r.Each(at, key, validation.IsConfigMapKey(key))
+		r.Each(at, key, naming.IsConfigMapKey(key))
 		if _, twice := cm.BinaryData[key]; twice {
 			r.Invalid(at, key, "duplicate of key present in binaryData")
 		}
 		size += len(cm.Data[key])
 	}
 	for _, key := range report.Keys(cm.BinaryData) {
-		r.Each(field.NewPath("binaryData").Key(key), key, validation.IsConfigMapKey(key))
+		r.Each(field.NewPath("binaryData").Key(key), key, naming.IsConfigMapKey(key))
 		size += len(cm.BinaryData[key])
 	}
 	if size > corev1.MaxSecretSize {
@@ -70,7 +70,7 @@ func validateSecret(_ context.Context, s *corev1.Secret) field.ErrorList {
 	path := field.NewPath("data")
 	size := 0
 	for _, key := range report.Keys(s.Data) {
-		r.Each(path.Key(key), key, validation.IsConfigMapKey(key))
+		r.Each(path.Key(key), key, naming.IsConfigMapKey(key))
 		size += len(s.Data[key])
 	}
 	if size > corev1.MaxSecretSize {

@@ -8,10 +8,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson.dev/apiserver/naming"
 	"keelson.dev/keelson/pkg/api/report"
 )
 
@@ -41,7 +41,7 @@ func checkEndpointAddress(r *report.Report, a *corev1.EndpointAddress, at *field
 		r.Label(at.Child("hostname"), a.Hostname)
 	}
 	if a.NodeName != nil {
-		r.Each(at.Child("nodeName"), *a.NodeName, apivalidation.NameIsDNSSubdomain(*a.NodeName, false))
+		r.Each(at.Child("nodeName"), *a.NodeName, naming.NameIsDNSSubdomain(*a.NodeName, false))
 	}
 	r.EndpointIP(at.Child("ip"), a.IP)
 }

@@ -10,9 +10,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson.dev/apiserver/naming"
 	"keelson.dev/keelson/pkg/api/report"
 )
 
@@ -58,7 +58,7 @@ func checkEvent(r *report.Report, e *corev1.Event, controller string) {
 			r.Invalid(field.NewPath("message"), "", fmt.Sprintf("can have at most %v characters", maxEventNote))
 		}
 	}
-	r.Each(field.NewPath("namespace"), e.Namespace, validation.IsDNS1123Subdomain(e.Namespace))
+	r.Each(field.NewPath("namespace"), e.Namespace, naming.IsDNS1123Subdomain(e.Namespace))
 }
 
 func checkEventText(r *report.Report, name, text string) {

@@ -11,9 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson.dev/apiserver/naming"
 	"keelson.dev/keelson/pkg/api/podspec"
 	"keelson.dev/keelson/pkg/api/report"
 )
@@ -46,7 +46,7 @@ func validateLimitRangeUpdate(ctx context.Context, l, _ *corev1.LimitRange) fiel
 }
 
 func checkLimitType(r *report.Report, kind corev1.LimitType, path *field.Path) {
-	reasons := validation.IsQualifiedName(string(kind))
+	reasons := naming.IsQualifiedName(string(kind))
 	r.Each(path, kind, reasons)
 	known := kind == corev1.LimitTypePod || kind == corev1.LimitTypeContainer || kind == corev1.LimitTypePersistentVolumeClaim
 	if len(reasons) == 0 && podspec.Unqualified(corev1.ResourceName(kind)) && !known {

@@ -3,10 +3,10 @@
 
 package core
 
-import "k8s.io/apimachinery/pkg/api/validation"
+import "keelson.dev/apiserver/naming"
 
 // Names that stand in a host name are labels; all others are subdomains.
 
-func nameNamespace(name string, prefix bool) []string { return validation.NameIsDNSLabel(name, prefix) }
+func nameNamespace(name string, prefix bool) []string { return naming.NameIsDNSLabel(name, prefix) }
 
-func nameService(name string, prefix bool) []string { return validation.NameIsDNSLabel(name, prefix) }
+func nameService(name string, prefix bool) []string { return naming.NameIsDNSLabel(name, prefix) }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
 
+	"keelson.dev/apiserver/naming"
 	"keelson.dev/keelson/pkg/api/podspec"
 	"keelson.dev/keelson/pkg/api/report"
 )
@@ -77,7 +78,7 @@ func checkTaints(r *report.Report, taints []corev1.Taint, path *field.Path) {
 	for i, t := range taints {
 		at := path.Index(i)
 		r.LabelName(at.Child("key"), t.Key)
-		if reasons := validation.IsValidLabelValue(t.Value); len(reasons) > 0 {
+		if reasons := naming.IsValidLabelValue(t.Value); len(reasons) > 0 {
 			r.Invalid(at.Child("value"), t.Value, strings.Join(reasons, ";"))
 		}
 		if t.Effect == "" {

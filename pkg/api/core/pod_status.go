@@ -9,12 +9,12 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
 
+	"keelson.dev/apiserver/naming"
 	"keelson.dev/keelson/pkg/api/podspec"
 	"keelson.dev/keelson/pkg/api/report"
 )
@@ -65,7 +65,7 @@ func checkNomination(r *report.Report, pod, old *corev1.Pod, path *field.Path) {
 	if name == "" || name == old.Status.NominatedNodeName {
 		return
 	}
-	r.Each(path, name, apivalidation.NameIsDNSSubdomain(name, false))
+	r.Each(path, name, naming.NameIsDNSSubdomain(name, false))
 	if old.Spec.NodeName != "" {
 		r.Forbidden(path, "may not be set on pods that are already bound to a node")
 	}
@@ -141,7 +141,7 @@ func checkClaimStatuses(r *report.Report, pod *corev1.Pod, path *field.Path) {
 		}
 		seen.Insert(s.Name)
 		if s.ResourceClaimName != nil {
-			r.Each(at.Child("resourceClaimName"), s.ResourceClaimName, apivalidation.NameIsDNSSubdomain(*s.ResourceClaimName, false))
+			r.Each(at.Child("resourceClaimName"), s.ResourceClaimName, naming.NameIsDNSSubdomain(*s.ResourceClaimName, false))
 		}
 	}
 }

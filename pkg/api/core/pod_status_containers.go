@@ -8,11 +8,11 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson.dev/apiserver/naming"
 	"keelson.dev/keelson/pkg/api/report"
 )
 
@@ -37,7 +37,7 @@ func checkExtendedClaim(r *report.Report, pod *corev1.Pod, path *field.Path) {
 		} else if _, ok := c.Resources.Requests[corev1.ResourceName(m.ResourceName)]; !ok {
 			r.Invalid(at.Child("resourceName"), m.ResourceName, "must match the extended resource name of an entry in spec.initContainers.resources.requests or spec.containers.resources.requests")
 		}
-		r.Each(path.Child("requestName"), m.RequestName, validation.IsDNS1123Label(m.RequestName))
+		r.Each(path.Child("requestName"), m.RequestName, naming.IsDNS1123Label(m.RequestName))
 		if seen.Has(m) {
 			r.Duplicate(at.Child("containerName"), m.ContainerName)
 			r.Duplicate(at.Child("resourceName"), m.ResourceName)
@@ -50,7 +50,7 @@ func checkExtendedClaim(r *report.Report, pod *corev1.Pod, path *field.Path) {
 		r.Required(name, "")
 		return
 	}
-	r.Each(name, status.ResourceClaimName, apivalidation.NameIsDNSSubdomain(status.ResourceClaimName, false))
+	r.Each(name, status.ResourceClaimName, naming.NameIsDNSSubdomain(status.ResourceClaimName, false))
 }
 
 func containerNamed(containers []corev1.Container, name string) *corev1.Container {

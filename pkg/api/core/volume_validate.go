@@ -12,10 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/diff"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
+	"keelson.dev/apiserver/naming"
 	"keelson.dev/keelson/pkg/api/podspec"
 	"keelson.dev/keelson/pkg/api/report"
 )
@@ -47,7 +47,7 @@ func validatePersistentVolume(_ context.Context, pv *corev1.PersistentVolume) fi
 	checkVolumeAffinity(&r, spec, at.Child("nodeAffinity"))
 	checkVolumeSource(&r, pv, at)
 	if name := spec.StorageClassName; name != "" {
-		r.Each(at.Child("storageClassName"), name, apivalidation.NameIsDNSSubdomain(name, false))
+		r.Each(at.Child("storageClassName"), name, naming.NameIsDNSSubdomain(name, false))
 	}
 	if mode := spec.VolumeMode; mode != nil {
 		report.OneOf(&r, at.Child("volumeMode"), *mode, corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)
@@ -75,7 +75,7 @@ func checkAttributesClass(r *report.Report, spec *corev1.PersistentVolumeSpec, a
 	if *class == "" {
 		r.Required(at.Child("volumeAttributesClassName"), "an empty string is disallowed")
 	} else {
-		r.Each(at.Child("volumeAttributesClassName"), *class, apivalidation.NameIsDNSSubdomain(*class, false))
+		r.Each(at.Child("volumeAttributesClassName"), *class, naming.NameIsDNSSubdomain(*class, false))
 	}
 	if spec.CSI == nil {
 		r.Required(at.Child("csi"), "has to be specified when using volumeAttributesClassName")
@@ -232,7 +232,7 @@ func checkAllocated(r *report.Report, status *corev1.PersistentVolumeClaimStatus
 // checkClaimResource reports whether a claim may have some of a resource: of those
 // that Kubernetes itself counts it is storage alone.
 func checkClaimResource(r *report.Report, path *field.Path, name corev1.ResourceName) bool {
-	if msgs := validation.IsQualifiedName(string(name)); len(msgs) > 0 {
+	if msgs := naming.IsQualifiedName(string(name)); len(msgs) > 0 {
 		r.Each(path, string(name), msgs)
 		return false
 	}

@@ -9,12 +9,12 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson.dev/apiserver/naming"
 	"keelson.dev/keelson/pkg/api/report"
 )
 
@@ -93,10 +93,10 @@ func (c *check) checkNames(path *field.Path) {
 	spec := c.spec
 	c.checkHostname(path)
 	if spec.ServiceAccountName != "" {
-		c.Each(path.Child("serviceAccountName"), spec.ServiceAccountName, apivalidation.ValidateServiceAccountName(spec.ServiceAccountName, false))
+		c.Each(path.Child("serviceAccountName"), spec.ServiceAccountName, naming.NameIsDNSSubdomain(spec.ServiceAccountName, false))
 	}
 	if spec.NodeName != "" {
-		c.Each(path.Child("nodeName"), spec.NodeName, apivalidation.NameIsDNSSubdomain(spec.NodeName, false))
+		c.Each(path.Child("nodeName"), spec.NodeName, naming.NameIsDNSSubdomain(spec.NodeName, false))
 	}
 	if d := spec.ActiveDeadlineSeconds; d != nil && (*d < 1 || *d > math.MaxInt32) {
 		c.Invalid(path.Child("activeDeadlineSeconds"), *d, validation.InclusiveRangeError(1, math.MaxInt32))
@@ -110,10 +110,10 @@ func (c *check) checkNames(path *field.Path) {
 	c.Add(ValidateTolerations(spec.Tolerations, path.Child("tolerations"))...)
 	c.checkHostAliases(path.Child("hostAliases"))
 	if spec.PriorityClassName != "" {
-		c.Each(path.Child("priorityClassName"), spec.PriorityClassName, apivalidation.NameIsDNSSubdomain(spec.PriorityClassName, false))
+		c.Each(path.Child("priorityClassName"), spec.PriorityClassName, naming.NameIsDNSSubdomain(spec.PriorityClassName, false))
 	}
 	if name := spec.RuntimeClassName; name != nil {
-		c.Each(path.Child("runtimeClassName"), *name, apivalidation.NameIsDNSSubdomain(*name, false))
+		c.Each(path.Child("runtimeClassName"), *name, naming.NameIsDNSSubdomain(*name, false))
 	}
 	if p := spec.PreemptionPolicy; p != nil {
 		report.OneOfRequired(&c.Report, path.Child("preemptionPolicy"), *p, corev1.PreemptLowerPriority, corev1.PreemptNever)
@@ -286,9 +286,9 @@ func (c *check) checkClaim(claim *corev1.PodResourceClaim, seen sets.Set[string]
 		c.Invalid(path, claim, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`")
 	}
 	if byName != nil {
-		c.Each(path.Child("resourceClaimName"), *byName, apivalidation.NameIsDNSSubdomain(*byName, false))
+		c.Each(path.Child("resourceClaimName"), *byName, naming.NameIsDNSSubdomain(*byName, false))
 	}
 	if byTemplate != nil {
-		c.Each(path.Child("resourceClaimTemplateName"), *byTemplate, apivalidation.NameIsDNSSubdomain(*byTemplate, false))
+		c.Each(path.Child("resourceClaimTemplateName"), *byTemplate, naming.NameIsDNSSubdomain(*byTemplate, false))
 	}
 }

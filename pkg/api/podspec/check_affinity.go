@@ -7,12 +7,11 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson.dev/apiserver/naming"
 	"keelson.dev/keelson/pkg/api/report"
 )
 
@@ -98,7 +97,7 @@ func checkNodeRequirement(r *report.Report, q *corev1.NodeSelectorRequirement, v
 		return
 	}
 	for i, value := range q.Values {
-		r.Each(at.Child("values").Index(i), value, validation.IsValidLabelValue(value))
+		r.Each(at.Child("values").Index(i), value, naming.IsValidLabelValue(value))
 	}
 }
 
@@ -113,7 +112,7 @@ func checkNodeField(r *report.Report, q *corev1.NodeSelectorRequirement, at *fie
 		return
 	}
 	for i, value := range q.Values {
-		r.Each(at.Child("values").Index(i), value, apivalidation.NameIsDNSSubdomain(value, false))
+		r.Each(at.Child("values").Index(i), value, naming.NameIsDNSSubdomain(value, false))
 	}
 }
 
@@ -132,7 +131,7 @@ func (c *check) checkPodTerm(term *corev1.PodAffinityTerm, at *field.Path) {
 	c.Selector(at.Child("labelSelector"), term.LabelSelector)
 	c.Selector(at.Child("namespaceSelector"), term.NamespaceSelector)
 	for _, name := range term.Namespaces {
-		c.Each(at.Child("namespace"), name, apivalidation.ValidateNamespaceName(name, false))
+		c.Each(at.Child("namespace"), name, naming.NameIsDNSLabel(name, false))
 	}
 	c.checkLabelKeys(term.MatchLabelKeys, term.MismatchLabelKeys, term.LabelSelector, at)
 	if term.TopologyKey == "" {

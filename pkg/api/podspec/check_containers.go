@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson.dev/apiserver/naming"
 	"keelson.dev/keelson/pkg/api/report"
 )
 
@@ -187,7 +188,7 @@ func (c *check) checkPorts(ports []corev1.ContainerPort, path *field.Path) {
 	for i, port := range ports {
 		at := path.Index(i)
 		if port.Name != "" {
-			if reasons := validation.IsValidPortName(port.Name); len(reasons) > 0 {
+			if reasons := naming.IsValidPortName(port.Name); len(reasons) > 0 {
 				c.Each(at.Child("name"), port.Name, reasons)
 			} else if names.Has(port.Name) {
 				c.Duplicate(at.Child("name"), port.Name)

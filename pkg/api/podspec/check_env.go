@@ -10,10 +10,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson.dev/apiserver/naming"
 	"keelson.dev/keelson/pkg/api/report"
 )
 
@@ -181,12 +181,12 @@ func (c *check) checkDivisor(name string, divisor resource.Quantity, path *field
 }
 
 func (c *check) checkKeyRef(name, key string, path *field.Path) {
-	c.Each(path.Child("name"), name, apivalidation.NameIsDNSSubdomain(name, false))
+	c.Each(path.Child("name"), name, naming.NameIsDNSSubdomain(name, false))
 	if key == "" {
 		c.Required(path.Child("key"), "")
 		return
 	}
-	c.Each(path.Child("key"), key, validation.IsConfigMapKey(key))
+	c.Each(path.Child("key"), key, naming.IsConfigMapKey(key))
 }
 
 func (c *check) checkFileRef(ref *corev1.FileKeySelector, path *field.Path) {
@@ -230,5 +230,5 @@ func (c *check) checkObjectName(name string, path *field.Path) {
 		c.Required(path, "")
 		return
 	}
-	c.Each(path, name, apivalidation.NameIsDNSSubdomain(name, true))
+	c.Each(path, name, naming.NameIsDNSSubdomain(name, true))
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson.dev/apiserver/naming"
 	"keelson.dev/keelson/pkg/api/report"
 )
 
@@ -123,7 +124,7 @@ func (c *check) checkPort(port intstr.IntOrString, path *field.Path) {
 func ValidatePort(port intstr.IntOrString, path *field.Path) field.ErrorList {
 	var r report.Report
 	if port.Type == intstr.String {
-		r.Each(path, port.StrVal, validation.IsValidPortName(port.StrVal))
+		r.Each(path, port.StrVal, naming.IsValidPortName(port.StrVal))
 	} else {
 		r.Each(path, port.IntValue(), validation.IsValidPortNum(port.IntValue()))
 	}

@@ -8,11 +8,10 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson.dev/apiserver/naming"
 	"keelson.dev/keelson/pkg/api/report"
 )
 
@@ -283,7 +282,7 @@ func (c *check) checkCSI(csi *corev1.CSIVolumeSource, at *field.Path) {
 		if ref.Name == "" {
 			c.Required(at.Child("nodePublishSecretRef", "name"), "")
 		} else {
-			c.Each(at.Child("name"), ref.Name, apivalidation.NameIsDNSSubdomain(ref.Name, false))
+			c.Each(at.Child("name"), ref.Name, naming.NameIsDNSSubdomain(ref.Name, false))
 		}
 	}
 }
@@ -300,7 +299,7 @@ func ValidateDriverName(name string, path *field.Path) field.ErrorList {
 	if len(name) > maxDriverName {
 		r.TooLong(path, maxDriverName)
 	}
-	r.Each(path, name, validation.IsDNS1123Subdomain(strings.ToLower(name)))
+	r.Each(path, name, naming.IsDNS1123Subdomain(strings.ToLower(name)))
 	return r.Errors
 }
 
@@ -317,7 +316,7 @@ func (c *check) checkEphemeralVolume(v *corev1.Volume, at, volume *field.Path) {
 		return
 	}
 	name := c.meta.Name + "-" + v.Name
-	for _, reason := range apivalidation.NameIsDNSSubdomain(name, false) {
+	for _, reason := range naming.NameIsDNSSubdomain(name, false) {
 		c.Invalid(volume.Child("name"), v.Name, fmt.Sprintf("PVC name %q: %v", name, reason))
 	}
 }

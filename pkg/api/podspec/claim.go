@@ -6,11 +6,10 @@ package podspec
 import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson.dev/apiserver/naming"
 	"keelson.dev/keelson/pkg/api/report"
 )
 
@@ -31,7 +30,7 @@ func ValidateClaimSpec(spec *corev1.PersistentVolumeClaimSpec, path *field.Path)
 		}
 	}
 	if name := spec.StorageClassName; name != nil && *name != "" {
-		r.Each(path.Child("storageClassName"), *name, apivalidation.NameIsDNSSubdomain(*name, false))
+		r.Each(path.Child("storageClassName"), *name, naming.NameIsDNSSubdomain(*name, false))
 	}
 	if mode := spec.VolumeMode; mode != nil {
 		report.OneOf(&r, path.Child("volumeMode"), *mode, corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)
@@ -42,12 +41,12 @@ func ValidateClaimSpec(spec *corev1.PersistentVolumeClaimSpec, path *field.Path)
 	if ref := spec.DataSourceRef; ref != nil {
 		checkDataSource(&r, ref.APIGroup, ref.Kind, ref.Name, path.Child("dataSourceRef"))
 		if ref.Namespace != nil && *ref.Namespace != "" {
-			r.Each(path.Child("dataSourceRef", "namespace"), *ref.Namespace, apivalidation.ValidateNamespaceName(*ref.Namespace, false))
+			r.Each(path.Child("dataSourceRef", "namespace"), *ref.Namespace, naming.NameIsDNSLabel(*ref.Namespace, false))
 		}
 		checkSameSource(&r, spec, path)
 	}
 	if name := spec.VolumeAttributesClassName; name != nil && *name != "" {
-		r.Each(path.Child("volumeAttributesClassName"), *name, apivalidation.NameIsDNSSubdomain(*name, false))
+		r.Each(path.Child("volumeAttributesClassName"), *name, naming.NameIsDNSSubdomain(*name, false))
 	}
 	return r.Errors
 }
@@ -84,7 +83,7 @@ func checkDataSource(r *report.Report, group *string, kind, name string, path *f
 		r.Invalid(path, kind, "must be 'PersistentVolumeClaim' when referencing the default apiGroup")
 	}
 	if apiGroup != "" {
-		r.Each(path.Child("apiGroup"), apiGroup, validation.IsDNS1123Subdomain(apiGroup))
+		r.Each(path.Child("apiGroup"), apiGroup, naming.IsDNS1123Subdomain(apiGroup))
 	}
 }
 

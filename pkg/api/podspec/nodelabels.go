@@ -6,9 +6,9 @@ package podspec
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson.dev/apiserver/naming"
 	"keelson.dev/keelson/pkg/api/report"
 )
 
@@ -50,7 +50,7 @@ func WarnOfNodeTerm(term *corev1.NodeSelectorTerm, values bool, path *field.Path
 			if !values {
 				break
 			}
-			for _, reason := range validation.IsValidLabelValue(value) {
+			for _, reason := range naming.IsValidLabelValue(value) {
 				c.say(at.Child("values").Index(j), "%s is invalid, %s", value, reason)
 			}
 		}

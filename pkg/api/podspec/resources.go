@@ -11,10 +11,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	helper "k8s.io/component-helpers/resource"
 
+	"keelson.dev/apiserver/naming"
 	"keelson.dev/keelson/pkg/api/report"
 )
 
@@ -33,7 +33,7 @@ func IsExtended(name corev1.ResourceName) bool {
 	if IsNative(name) || strings.HasPrefix(string(name), defaultRequestsPrefix) {
 		return false
 	}
-	return len(validation.IsQualifiedName(defaultRequestsPrefix+string(name))) == 0
+	return len(naming.IsQualifiedName(defaultRequestsPrefix+string(name))) == 0
 }
 
 // overcommits is true of resources whose requests may be below their limits.
@@ -58,7 +58,7 @@ func quotaHugePages(name corev1.ResourceName) bool {
 // ValidateResourceName judges the name of any resource.
 func ValidateResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
 	var r report.Report
-	r.Each(path, name, validation.IsQualifiedName(string(name)))
+	r.Each(path, name, naming.IsQualifiedName(string(name)))
 	if len(r.Errors) == 0 && !strings.Contains(string(name), "/") && !IsStandard(name) {
 		r.Invalid(path, name, "must be a standard resource type or fully qualified")
 	}

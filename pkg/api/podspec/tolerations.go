@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson.dev/apiserver/naming"
 	"keelson.dev/keelson/pkg/api/report"
 )
 
@@ -37,7 +37,7 @@ func ValidateTolerations(tolerations []corev1.Toleration, path *field.Path) fiel
 func checkTolerationValue(r *report.Report, t *corev1.Toleration, at *field.Path) {
 	switch t.Operator {
 	case corev1.TolerationOpEqual, "":
-		if reasons := validation.IsValidLabelValue(t.Value); len(reasons) > 0 {
+		if reasons := naming.IsValidLabelValue(t.Value); len(reasons) > 0 {
 			r.Invalid(at, t.Value, strings.Join(reasons, ";"))
 		}
 	case corev1.TolerationOpExists:

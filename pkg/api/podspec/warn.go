@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson.dev/apiserver/naming"
 	"keelson.dev/keelson/pkg/api/report"
 )
 
@@ -56,7 +57,7 @@ func Warn(path *field.Path, meta *metav1.ObjectMeta, spec *corev1.PodSpec) []str
 
 // WarnOfName tells that a name will not do as the name of a host.
 func WarnOfName(name, uses string) []string {
-	reasons := validation.IsDNS1123Label(name)
+	reasons := naming.IsDNS1123Label(name)
 	if len(reasons) == 0 {
 		return nil
 	}

@@ -6,8 +6,9 @@ package report
 import (
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/api/validation/path"
+
+	"keelson.dev/apiserver/naming"
 )
 
 // SegmentName judges the names of kinds that take any: what fits into a path.
@@ -21,7 +22,7 @@ func LongName(name string, prefix bool) []string {
 	if prefix {
 		return nil
 	}
-	reasons := validation.NameIsDNSSubdomain(name, false)
+	reasons := naming.NameIsDNSSubdomain(name, false)
 	for i, reason := range reasons {
 		reasons[i] = strings.Replace(reason, "no more than 253 characters", "no more than 253 bytes", 1)
 	}

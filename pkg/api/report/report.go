@@ -14,8 +14,9 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson.dev/apiserver/naming"
 )
 
 // Report is a list of errors that grows. The zero Report is empty and ready.
@@ -79,17 +80,17 @@ func OneOfRequired[T ~string](r *Report, path *field.Path, value T, supported ..
 
 // Label reports what is no DNS label.
 func (r *Report) Label(path *field.Path, value string) {
-	r.Each(path, value, validation.IsDNS1123Label(value))
+	r.Each(path, value, naming.IsDNS1123Label(value))
 }
 
 // Subdomain reports what is no DNS subdomain.
 func (r *Report) Subdomain(path *field.Path, value string) {
-	r.Each(path, value, validation.IsDNS1123Subdomain(value))
+	r.Each(path, value, naming.IsDNS1123Subdomain(value))
 }
 
 // QualifiedName reports what is no qualified name, as label keys are.
 func (r *Report) QualifiedName(path *field.Path, value string) {
-	r.Each(path, value, validation.IsQualifiedName(value))
+	r.Each(path, value, naming.IsQualifiedName(value))
 }
 
 // RequiredLabel is Label, but reports an empty value as missing.
@@ -103,17 +104,23 @@ func (r *Report) RequiredLabel(path *field.Path, value string) {
 
 // LabelName reports what cannot be a label's key.
 func (r *Report) LabelName(path *field.Path, value string) {
-	r.Add(metav1validation.ValidateLabelName(value, path)...)
+	if len(naming.IsQualifiedName(value)) > 0 {
+		r.Add(metav1validation.ValidateLabelName(value, path)...)
+	}
 }
 
 // Labels reports keys and values that cannot be labels.
 func (r *Report) Labels(path *field.Path, labels map[string]string) {
-	r.Add(metav1validation.ValidateLabels(labels, path)...)
+	if !naming.LabelsOK(labels) {
+		r.Add(metav1validation.ValidateLabels(labels, path)...)
+	}
 }
 
 // Annotations reports annotations that cannot be, or are too large together.
 func (r *Report) Annotations(path *field.Path, annotations map[string]string) {
-	r.Add(apivalidation.ValidateAnnotations(annotations, path)...)
+	if !naming.AnnotationsOK(annotations) {
+		r.Add(apivalidation.ValidateAnnotations(annotations, path)...)
+	}
 }
 
 // Selector reports a label selector that selects by what cannot be a label.

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/warning"
 
+	"keelson.dev/apiserver/naming"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
 )
@@ -205,7 +206,7 @@ func (r *Registry) prepareCreate(ctx context.Context, obj resource.Object) error
 // validateMeta checks the whole ObjectMeta of a new object.
 func (r *Registry) validateMeta(obj resource.Object) field.ErrorList {
 	meta := field.NewPath("metadata")
-	errs := validation.ValidateObjectMetaAccessor(obj, r.row.Namespaced, r.nameFn(), meta)
+	errs := validation.ValidateObjectMetaAccessor(naming.Suspect{Object: obj}, r.row.Namespaced, r.nameFn(), meta)
 	return append(errs, r.validateFinalizers(obj)...)
 }
 
@@ -237,7 +238,7 @@ func (r *Registry) nameFn() validation.ValidateNameFunc {
 	if f := r.row.ValidateName; f != nil {
 		return validation.ValidateNameFunc(f)
 	}
-	return validation.NameIsDNSSubdomain
+	return naming.NameIsDNSSubdomain
 }
 
 func (r *Registry) warn(ctx context.Context, warnings func(context.Context, resource.Object, resource.Object) []string, obj, old resource.Object) {

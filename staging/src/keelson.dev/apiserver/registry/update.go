@@ -17,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"keelson.dev/apiserver/naming"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
 )
@@ -344,8 +345,9 @@ func keepSystemFields(obj, old resource.Object) {
 
 func (r *Registry) validateMetaUpdate(obj, old resource.Object, rules resource.MetaRules) field.ErrorList {
 	meta := field.NewPath("metadata")
-	errs := validation.ValidateObjectMetaAccessor(obj, r.row.Namespaced, path.ValidatePathSegmentName, meta)
-	changes := validation.ValidateObjectMetaAccessorUpdate(obj, old, meta)
+	suspect := naming.Suspect{Object: obj}
+	errs := validation.ValidateObjectMetaAccessor(suspect, r.row.Namespaced, path.ValidatePathSegmentName, meta)
+	changes := validation.ValidateObjectMetaAccessorUpdate(suspect, old, meta)
 	// Kubernetes finds these for all kinds and most kinds by themselves again.
 	errs = append(errs, changes...)
 	var whole field.ErrorList

@@ -1,0 +1,140 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package naming judges the names that objects have and refer to, as
+// apimachinery's validation does. What is well formed is found to be so without
+// a regular expression; whatever else is apimachinery's to judge, whose messages
+// are therefore the messages here.
+//
+// Each function returns why a name is refused, or nothing. It keeps no state.
+package naming
+
+import (
+	"strings"
+
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// IsDNS1123Label wants a label of a DNS name, in lower case.
+func IsDNS1123Label(value string) []string {
+	if len(value) <= validation.DNS1123LabelMaxLength && labels(value, false) {
+		return nil
+	}
+	return validation.IsDNS1123Label(value)
+}
+
+// IsDNS1123Subdomain wants a DNS name, in lower case.
+func IsDNS1123Subdomain(value string) []string {
+	if subdomain(value) {
+		return nil
+	}
+	return validation.IsDNS1123Subdomain(value)
+}
+
+// IsQualifiedName wants what can be the key of a label.
+func IsQualifiedName(value string) []string {
+	prefix, name, found := strings.Cut(value, "/")
+	if !found {
+		name = value
+	}
+	if (!found || subdomain(prefix)) && name != "" && word(name) {
+		return nil
+	}
+	return validation.IsQualifiedName(value)
+}
+
+// IsValidLabelValue wants what can be the value of a label.
+func IsValidLabelValue(value string) []string {
+	if value == "" || word(value) {
+		return nil
+	}
+	return validation.IsValidLabelValue(value)
+}
+
+// IsConfigMapKey wants what can be the name of a file.
+func IsConfigMapKey(value string) []string {
+	if value != "" && value != "." && len(value) <= validation.DNS1123SubdomainMaxLength && !strings.HasPrefix(value, "..") &&
+		all(value, keyByte) {
+		return nil
+	}
+	return validation.IsConfigMapKey(value)
+}
+
+// IsValidPortName wants what can be the name of a service.
+func IsValidPortName(value string) []string {
+	if len(value) <= 15 && labels(value, false) && strings.ContainsAny(value, "abcdefghijklmnopqrstuvwxyz") && !strings.Contains(value, "--") {
+		return nil
+	}
+	return validation.IsValidPortName(value)
+}
+
+// NameIsDNSSubdomain is IsDNS1123Subdomain for names, and for what they begin
+// with if prefix says so.
+func NameIsDNSSubdomain(name string, prefix bool) []string {
+	if subdomain(whole(name, prefix)) {
+		return nil
+	}
+	return apivalidation.NameIsDNSSubdomain(name, prefix)
+}
+
+// NameIsDNSLabel is IsDNS1123Label for names, and for what they begin with if
+// prefix says so.
+func NameIsDNSLabel(name string, prefix bool) []string {
+	if name := whole(name, prefix); len(name) <= validation.DNS1123LabelMaxLength && labels(name, false) {
+		return nil
+	}
+	return apivalidation.NameIsDNSLabel(name, prefix)
+}
+
+// whole is an example of a name with a prefix, which may end in a dash. One that
+// ends in two is left as it is, for apimachinery to judge.
+func whole(name string, prefix bool) string {
+	if prefix && len(name) > 1 && !strings.HasSuffix(name, "--") {
+		return strings.TrimSuffix(name, "-")
+	}
+	return name
+}
+
+// subdomain reports whether s is a DNS name in lower case.
+func subdomain(s string) bool {
+	return len(s) <= validation.DNS1123SubdomainMaxLength && labels(s, true)
+}
+
+// labels reports whether s is a label in lower case, or several with dots between
+// if dots says so.
+func labels(s string, dots bool) bool {
+	before := byte('.')
+	for i := range len(s) {
+		switch c := s[i]; {
+		case lower(c):
+		case c == '-' && before != '.':
+		case c == '.' && dots && lower(before):
+		default:
+			return false
+		}
+		before = s[i]
+	}
+	return lower(before)
+}
+
+// word reports whether s is a name of at most 63 letters, digits and, inside,
+// what keyByte allows.
+func word(s string) bool {
+	return len(s) <= validation.LabelValueMaxLength && alphanumeric(s[0]) && alphanumeric(s[len(s)-1]) && all(s, keyByte)
+}
+
+func all(s string, is func(byte) bool) bool {
+	for i := range len(s) {
+		if !is(s[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func lower(c byte) bool { return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' }
+
+func alphanumeric(c byte) bool { return lower(c) || 'A' <= c && c <= 'Z' }
+
+func keyByte(c byte) bool { return alphanumeric(c) || c == '-' || c == '_' || c == '.' }
