@@ -91,6 +91,10 @@ func (in inputs) onBusybox(base layer) []spec {
 			File: "resource-consumer", Names: names(suite+"resource-consumer", "1.14"), Config: runs("/consumer"),
 			Layers: []layer{base, {program("consumer", in.program("resource-consumer")), program("consume-cpu/consume-cpu", in.program("consume-cpu"))}},
 		},
+		{
+			File: "sample-device-plugin", Names: names(suite+"sample-device-plugin", "1.7"), Config: runs("/sampledeviceplugin"),
+			Layers: []layer{base, {program("sampledeviceplugin", in.program("sample-device-plugin"))}},
+		},
 	}
 }
 

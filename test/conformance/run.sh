@@ -66,14 +66,14 @@ if [[ -n ${STORAGE:-} ]]; then
 fi
 
 # The suite takes minutes to compile: only when it is not there, or its module changed.
-digest=$(cat go.mod hack/registry/*.go test/conformance/{go.mod,go.sum,*.go,report/*.go} | sha256sum | cut -d' ' -f1)
+digest=$(cat go.mod test/conformance/run.sh hack/registry/*.go test/conformance/{go.mod,go.sum,*.go,report/*.go} | sha256sum | cut -d' ' -f1)
 if [[ ! -f $bin/.stamp || $(<"$bin/.stamp") != "$digest" ]]; then
 	echo "conformance: compiling the suite"
 	(
 		cd test/conformance
 		export GOWORK=off CGO_ENABLED=0
 		go test -c -vet=off -o "$root/$bin/e2e.test" .
-		for program in agnhost nonewprivs regression-issue-74839 resource-consumer resource-consumer/consume-cpu; do
+		for program in agnhost nonewprivs regression-issue-74839 resource-consumer resource-consumer/consume-cpu sample-device-plugin; do
 			go build -trimpath -ldflags '-s -w' -o "$root/$bin/images/$(basename "$program")" "k8s.io/kubernetes/test/images/$program"
 		done
 		go build -trimpath -ldflags '-s -w' -o "$root/$bin/images/sample-apiserver" k8s.io/sample-apiserver
