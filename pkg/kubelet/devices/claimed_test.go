@@ -1,0 +1,34 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package devices
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// TestClaimed: what a claim gives a container is not asked of a plugin, even one that has too little.
+func TestClaimed(t *testing.T) {
+	at := dir(t)
+	n, f := start(t, at), &fakePlugin{}
+	if err := n.plug(t, at, f, gadget); err != nil {
+		t.Fatal(err)
+	}
+	f.lists <- healthy("d1")
+	n.has(t, 1, 1)
+	pod := podOf("u", "i2", "1")
+	pod.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{
+		ResourceClaimName: "special", RequestMappings: []v1.ContainerExtendedResourceRequest{{ContainerName: "c0", ResourceName: gadget, RequestName: "r"}},
+	}
+	if err := n.admit(t, pod); err != nil {
+		t.Fatal(err)
+	}
+	if given := n.Given("u", "c0"); len(given) != 0 {
+		t.Errorf("the init container has %v of the plugin", given)
+	}
+	if given := n.Given("u", "c1"); len(given) != 1 {
+		t.Errorf("the other container has %v of the plugin", given)
+	}
+}
