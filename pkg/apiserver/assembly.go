@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -407,5 +408,13 @@ func (a *assembly) run(ctx context.Context) {
 	wg.Go(func() { a.custom.Run(ctx) })
 	wg.Go(func() { a.aggregator.Run(ctx) })
 	wg.Go(func() { a.runFairness(ctx) })
-	wg.Go(func() { a.services.RunRepair(ctx, a.self.client, a.server.deps.Clock) })
+	wg.Go(func() { a.services.RunRepair(ctx, a.allocations(), a.self.client, a.server.deps.Clock) })
+}
+
+// allocations are what the addresses and ports of services are compared with.
+func (a *assembly) allocations() services.Lists {
+	return services.Lists{
+		Services:  a.api.Registry(schema.GroupResource{Resource: "services"}),
+		Addresses: a.api.Registry(schema.GroupResource{Group: networkingv1.GroupName, Resource: "ipaddresses"}),
+	}
 }

@@ -65,7 +65,7 @@ func (a *assembly) buildHooks() error {
 			run:   func(ctx context.Context) error { return bootstrap.TokenTracking(ctx, client, a.server.deps.Clock) },
 			after: a.keep(time.Minute, func(ctx context.Context) error { return bootstrap.TokenTracking(ctx, client, a.server.deps.Clock) })},
 		{name: "start-service-ip-repair-controllers",
-			run: func(ctx context.Context) error { return a.services.Repair(ctx, client) }},
+			run: func(ctx context.Context) error { return a.services.Repair(ctx, a.allocations(), client) }},
 	}
 	if a.cfg.PriorityAndFairness {
 		produce := func(ctx context.Context) error {

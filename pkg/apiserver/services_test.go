@@ -6,6 +6,7 @@ package apiserver_test
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 
@@ -182,5 +183,28 @@ func TestServiceAllocation(t *testing.T) {
 	}
 	if _, err := create("wet", func(s *corev1.Service) { s.Spec.ClusterIP = "10.96.3.3" }); err != nil {
 		t.Errorf("after a dry run: %v", err)
+	}
+}
+
+// TestLostAddressIsRecordedAgain: a server that starts finds an address that a service has
+// and nobody has recorded. It looks into its own store for that, and asks nobody.
+func TestLostAddressIsRecordedAgain(t *testing.T) {
+	one := testserver.Start(t, testserver.Options{})
+	svc, err := one.Client.CoreV1().Services("default").Create(t.Context(), service("s", nil), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := one.Client.NetworkingV1().IPAddresses().Delete(t.Context(), svc.Spec.ClusterIP, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	two := testserver.Start(t, testserver.Options{KV: one.KV, Dir: one.Dir})
+	if _, err := two.Client.NetworkingV1().IPAddresses().Get(t.Context(), svc.Spec.ClusterIP, metav1.GetOptions{}); err != nil {
+		t.Errorf("the address of the service: %v", err)
+	}
+	_, metrics := answerTo(t, two.Config, "/metrics")
+	for line := range strings.Lines(metrics) {
+		if strings.HasPrefix(line, "apiserver_request_total{") && strings.Contains(line, `resource="services"`) && strings.Contains(line, `verb="LIST"`) {
+			t.Errorf("the server asked itself: %s", line)
+		}
 	}
 }

@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/registry"
+	"keelson.dev/apiserver/resource"
 )
 
 const (
@@ -30,9 +32,14 @@ const (
 	leakRounds = 3
 )
 
+// Lists are where the loop reads what it compares: in the server that it is part of, which is
+// no request to anybody.
+type Lists struct{ Services, Addresses *registry.Registry }
+
 // repair is the memory of the repair loop.
 type repair struct {
 	a      *Allocator
+	lists  Lists
 	client kubernetes.Interface
 	now    func() time.Time
 	leaked map[int]int // rounds in which a port had no service
@@ -40,14 +47,14 @@ type repair struct {
 
 // Repair takes what services hold and nobody has recorded. It is one round of
 // RunRepair, which frees nothing.
-func (a *Allocator) Repair(ctx context.Context, client kubernetes.Interface) error {
-	r := &repair{a: a, client: client, leaked: map[int]int{}}
+func (a *Allocator) Repair(ctx context.Context, lists Lists, client kubernetes.Interface) error {
+	r := &repair{a: a, lists: lists, client: client, leaked: map[int]int{}}
 	return r.round(ctx)
 }
 
 // RunRepair compares allocations with services until ctx is done.
-func (a *Allocator) RunRepair(ctx context.Context, client kubernetes.Interface, clk clock.Clock) {
-	r := &repair{a: a, client: client, now: clk.Now, leaked: map[int]int{}}
+func (a *Allocator) RunRepair(ctx context.Context, lists Lists, client kubernetes.Interface, clk clock.Clock) {
+	r := &repair{a: a, lists: lists, client: client, now: clk.Now, leaked: map[int]int{}}
 	ticker := clk.NewTicker(repairInterval)
 	defer ticker.Stop()
 	for {
@@ -63,19 +70,40 @@ func (a *Allocator) RunRepair(ctx context.Context, client kubernetes.Interface, 
 }
 
 func (r *repair) round(ctx context.Context) error {
-	list, err := r.client.CoreV1().Services("").List(ctx, metav1.ListOptions{})
+	all, err := list[*corev1.Service](ctx, r.lists.Services, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("services: %w", err)
 	}
-	return errors.Join(r.ports(ctx, list.Items), r.addresses(ctx, list.Items))
+	return errors.Join(r.ports(ctx, all), r.addresses(ctx, all))
+}
+
+// list returns the objects of a registry, in all namespaces, as of now.
+func list[T resource.Object](ctx context.Context, from *registry.Registry, options metav1.ListOptions) ([]T, error) {
+	page, err := from.List(ctx, metav1.NamespaceAll, options)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]T, 0, len(page.Records))
+	for _, record := range page.Records {
+		obj, err := record.Object()
+		if err != nil {
+			return nil, err
+		}
+		o, ok := obj.(T)
+		if !ok {
+			return nil, fmt.Errorf("unexpected %T", obj)
+		}
+		out = append(out, o)
+	}
+	return out, nil
 }
 
 // ports sets the bits of ports in use, and clears those that nobody has used
 // for some rounds.
-func (r *repair) ports(ctx context.Context, all []corev1.Service) error {
+func (r *repair) ports(ctx context.Context, all []*corev1.Service) error {
 	used := map[int]bool{}
-	for i := range all {
-		for _, p := range portsOf(&all[i]) {
+	for _, svc := range all {
+		for _, p := range portsOf(svc) {
 			used[p] = true
 		}
 	}
@@ -109,19 +137,18 @@ func (r *repair) ports(ctx context.Context, all []corev1.Service) error {
 
 // addresses creates what is missing, and deletes addresses whose service does
 // not have them.
-func (r *repair) addresses(ctx context.Context, all []corev1.Service) error {
-	objects, err := r.client.NetworkingV1().IPAddresses().List(ctx, metav1.ListOptions{LabelSelector: managerLabel + "=" + manager})
+func (r *repair) addresses(ctx context.Context, all []*corev1.Service) error {
+	objects, err := list[*networkingv1.IPAddress](ctx, r.lists.Addresses, metav1.ListOptions{LabelSelector: managerLabel + "=" + manager})
 	if err != nil {
 		return fmt.Errorf("addresses: %w", err)
 	}
 	byName := map[string]*networkingv1.IPAddress{}
-	for i := range objects.Items {
-		byName[objects.Items[i].Name] = &objects.Items[i]
+	for _, o := range objects {
+		byName[o.Name] = o
 	}
 	held := map[string]bool{}
 	var errs []error
-	for i := range all {
-		svc := &all[i]
+	for _, svc := range all {
 		for _, ip := range clusterIPs(svc) {
 			held[ip] = true
 			if byName[ip] != nil {
