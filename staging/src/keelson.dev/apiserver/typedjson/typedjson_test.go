@@ -64,7 +64,8 @@ type everything struct {
 	Any             any                                          `json:"any"`
 	Quoted          int                                          `json:"quoted,string"`
 	Untagged        map[string]map[string][]metav1.ObjectMeta
-	hidden          string
+	//lint:ignore U1000 it is there to be passed over
+	hidden string
 }
 
 type skipped struct{ Skipped string }
