@@ -25,7 +25,7 @@ func Configz(name string, config any) http.Handler {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		_, _ = w.Write(body) // the client is gone, or it is not
+		_, _ = w.Write(body) // a client that is gone misses nothing
 	})
 }
 

@@ -11,8 +11,8 @@
 // stands for becomes a claim of its own, made when the pod is bound, on nodes
 // that do not have the resource of themselves.
 //
-// An expression that cannot be evaluated is an objection against the node, where
-// Kubernetes ends the attempt with an error.
+// An expression that cannot be evaluated, or a search that takes too long, ends
+// the attempt with an error: no node is better than a wrong one.
 package dynamicresources
 
 import (

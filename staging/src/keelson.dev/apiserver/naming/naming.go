@@ -18,7 +18,7 @@ import (
 
 // IsDNS1123Label wants a label of a DNS name, in lower case.
 func IsDNS1123Label(value string) []string {
-	if len(value) <= validation.DNS1123LabelMaxLength && labels(value, false) {
+	if len(value) <= validation.DNS1123LabelMaxLength && dnsLabels(value, false) {
 		return nil
 	}
 	return validation.IsDNS1123Label(value)
@@ -63,7 +63,7 @@ func IsConfigMapKey(value string) []string {
 
 // IsValidPortName wants what can be the name of a service.
 func IsValidPortName(value string) []string {
-	if len(value) <= 15 && labels(value, false) && strings.ContainsAny(value, "abcdefghijklmnopqrstuvwxyz") && !strings.Contains(value, "--") {
+	if len(value) <= 15 && dnsLabels(value, false) && strings.ContainsAny(value, "abcdefghijklmnopqrstuvwxyz") && !strings.Contains(value, "--") {
 		return nil
 	}
 	return validation.IsValidPortName(value)
@@ -81,7 +81,7 @@ func NameIsDNSSubdomain(name string, prefix bool) []string {
 // NameIsDNSLabel is IsDNS1123Label for names, and for what they begin with if
 // prefix says so.
 func NameIsDNSLabel(name string, prefix bool) []string {
-	if name := whole(name, prefix); len(name) <= validation.DNS1123LabelMaxLength && labels(name, false) {
+	if name := whole(name, prefix); len(name) <= validation.DNS1123LabelMaxLength && dnsLabels(name, false) {
 		return nil
 	}
 	return apivalidation.NameIsDNSLabel(name, prefix)
@@ -98,12 +98,12 @@ func whole(name string, prefix bool) string {
 
 // subdomain reports whether s is a DNS name in lower case.
 func subdomain(s string) bool {
-	return len(s) <= validation.DNS1123SubdomainMaxLength && labels(s, true)
+	return len(s) <= validation.DNS1123SubdomainMaxLength && dnsLabels(s, true)
 }
 
-// labels reports whether s is a label in lower case, or several with dots between
+// dnsLabels reports whether s is a label in lower case, or several with dots between
 // if dots says so.
-func labels(s string, dots bool) bool {
+func dnsLabels(s string, dots bool) bool {
 	before := byte('.')
 	for i := range len(s) {
 		switch c := s[i]; {
