@@ -37,7 +37,7 @@ func DefaultSpec(spec *corev1.PodSpec) {
 }
 
 func defaultContainer(c *corev1.Container) {
-	unset.Fill(&c.ImagePullPolicy, pullPolicy(c.Image))
+	defaultPullPolicy(&c.ImagePullPolicy, c.Image)
 	unset.Fill(&c.TerminationMessagePath, corev1.TerminationMessagePathDefault)
 	unset.Fill(&c.TerminationMessagePolicy, corev1.TerminationMessageReadFile)
 	for i := range c.Ports {
@@ -61,6 +61,15 @@ func defaultContainer(c *corev1.Container) {
 	if c.Lifecycle != nil {
 		defaultHook(c.Lifecycle.PostStart)
 		defaultHook(c.Lifecycle.PreStop)
+	}
+}
+
+// defaultPullPolicy looks at the image only where the policy is unset, which that of
+// nothing stored is: every object that is read is defaulted, and names of images are
+// read by regular expressions.
+func defaultPullPolicy(policy *corev1.PullPolicy, image string) {
+	if *policy == "" {
+		*policy = pullPolicy(image)
 	}
 }
 

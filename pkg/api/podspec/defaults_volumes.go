@@ -44,7 +44,7 @@ func defaultVolume(v *corev1.Volume) {
 		defaultProjected(v.Projected)
 	}
 	if v.Image != nil {
-		unset.Fill(&v.Image.PullPolicy, pullPolicy(v.Image.Reference))
+		defaultPullPolicy(&v.Image.PullPolicy, v.Image.Reference)
 	}
 	if v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil {
 		DefaultClaimSpec(&v.Ephemeral.VolumeClaimTemplate.Spec)

@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -212,7 +211,7 @@ func (r *Registry) validateMeta(obj resource.Object) field.ErrorList {
 
 // validateFinalizers wants finalizers that say whose they are.
 func (r *Registry) validateFinalizers(obj resource.Object) field.ErrorList {
-	if r.dynamic() || r.row.AnyFinalizer {
+	if r.dynamic || r.row.AnyFinalizer {
 		return nil
 	}
 	var errs field.ErrorList
@@ -222,12 +221,6 @@ func (r *Registry) validateFinalizers(obj resource.Object) field.ErrorList {
 		}
 	}
 	return errs
-}
-
-// dynamic reports whether the row's objects have no Go type of their own.
-func (r *Registry) dynamic() bool {
-	_, ok := r.row.New().(*unstructured.Unstructured)
-	return ok
 }
 
 func standardFinalizer(name string) bool {

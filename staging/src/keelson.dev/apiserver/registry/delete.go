@@ -137,7 +137,7 @@ func (d *deletion) view(rec *store.Record) (resource.Object, error) {
 
 // glance is that of the registry. Of a key there is one object at a revision.
 func (d *deletion) glance(rec *store.Record) (resource.Object, error) {
-	if d.r.dynamic() {
+	if d.r.dynamic {
 		return d.r.glance(rec)
 	}
 	if d.seen.obj == nil || d.seen.revision != rec.Revision {

@@ -60,7 +60,7 @@ func (r *Registry) makeManager(version, subresource string, reset []string) erro
 	hub := schema.GroupVersion{Group: r.row.Group, Version: r.row.StorageVersion}
 	gvk := schema.GroupVersionKind{Group: r.row.Group, Version: version, Kind: r.row.Kind}
 	construct := managedfields.NewDefaultFieldManager
-	if _, dynamic := r.row.New().(*unstructured.Unstructured); dynamic {
+	if r.dynamic {
 		construct = managedfields.NewDefaultCRDFieldManager
 	}
 	fm, err := construct(r.cfg.TypeConverter, r.convert, r.convert, r.convert, gvk, hub, subresource, r.resetFilters(reset))
@@ -73,7 +73,7 @@ func (r *Registry) makeManager(version, subresource string, reset []string) erro
 
 func (r *Registry) keeper(gvk schema.GroupVersionKind, subresource string, reset []string) *ownership.Keeper {
 	v, err := r.convert.version(gvk.Version)
-	if err != nil || v != nil && (v.New != nil || v.ToStorage != nil) || r.dynamic() || r.cfg.Ownership == nil {
+	if err != nil || v != nil && (v.New != nil || v.ToStorage != nil) || r.dynamic || r.cfg.Ownership == nil {
 		return nil
 	}
 	return ownership.New(ownership.Config{

@@ -134,7 +134,7 @@ func (pp *patching) kind() schema.GroupVersionKind {
 // finish defaults a patched object, converts it to the storage version and
 // takes note of its manager.
 func (pp *patching) finish(ctx context.Context, obj, cur resource.Object) (resource.Object, error) {
-	pp.versionless = pp.r.dynamic() && obj.GetObjectKind().GroupVersionKind().Version == "" // noting its manager gives it one
+	pp.versionless = pp.r.dynamic && obj.GetObjectKind().GroupVersionKind().Version == "" // noting its manager gives it one
 	pp.r.convert.defaults(obj, pp.v)
 	obj, err := pp.r.convert.toStorage(obj, pp.v)
 	if err != nil {
@@ -176,7 +176,7 @@ func (pp *patching) json(ctx context.Context, cur resource.Object) (resource.Obj
 
 // typed merges the patch into a copy of cur, if that is its type and merge is certain.
 func (pp *patching) typed(cur resource.Object, merge func(obj any, patch []byte) bool) (resource.Object, bool) {
-	if pp.r.dynamic() || pp.v != nil && pp.v.FromStorage != nil {
+	if pp.r.dynamic || pp.v != nil && pp.v.FromStorage != nil {
 		return nil, false
 	}
 	obj := cur.DeepCopyObject().(resource.Object)

@@ -34,7 +34,7 @@ func (pp *patching) decode(doc []byte, out resource.Object) error {
 		}
 		findings = append(findings, more...)
 	}
-	if !pp.r.dynamic() { // whatever else has no type, and is judged once its name has been
+	if !pp.r.dynamic { // whatever else has no type, and is judged once its name has been
 		if out.GetObjectKind().GroupVersionKind().Version == "" {
 			// Kubernetes reads a document of no version into a type whose fields have
 			// other names, and finds none.
@@ -78,7 +78,7 @@ func (pp *patching) otherwise(doc []byte, out resource.Object, err error) error 
 		return kindErr
 	}
 	scheme := pp.r.convert.scheme
-	if pp.r.dynamic() || scheme == nil {
+	if pp.r.dynamic || scheme == nil {
 		return err
 	}
 	kind, want := pp.said(*gvk), pp.kind()
@@ -138,7 +138,7 @@ func (pp *patching) said(got schema.GroupVersionKind) schema.GroupVersionKind {
 	if got.Kind == "" {
 		got.Kind = want.Kind
 	}
-	if got.Version == "" && (got.Group == "" || got.Group == want.Group) && !pp.r.dynamic() {
+	if got.Version == "" && (got.Group == "" || got.Group == want.Group) && !pp.r.dynamic {
 		got.Group, got.Version = want.Group, want.Version
 	}
 	return got

@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -25,6 +26,7 @@ type Registry struct {
 	attrs   func(store.Object) store.Attrs
 	convert *convertor
 	managed map[managedKey]*manager
+	dynamic bool // the row's objects have no Go type of their own
 }
 
 // New returns the registry of a row that is not ephemeral.
@@ -34,6 +36,7 @@ func New(row *resource.Row, cfg Config) (*Registry, error) {
 		codec: Codec(row, cfg.Scheme), attrs: Attrs(row),
 		convert: &convertor{row: row, scheme: cfg.Scheme},
 	}
+	_, r.dynamic = row.New().(*unstructured.Unstructured)
 	if err := r.makeManagers(); err != nil {
 		return nil, fmt.Errorf("field managers of %s: %w", row.GroupResource(), err)
 	}

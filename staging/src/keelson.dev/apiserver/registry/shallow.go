@@ -13,7 +13,7 @@ import (
 // glance returns a record's object to look at: its kind and the fields of its
 // metadata may be set, what they lead to is shared and stays as it is.
 func (r *Registry) glance(rec *store.Record) (resource.Object, error) {
-	if r.dynamic() {
+	if r.dynamic {
 		return rec.Object()
 	}
 	obj, err := rec.Read()

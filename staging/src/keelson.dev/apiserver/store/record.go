@@ -96,7 +96,10 @@ func (r *Record) weight() int64 {
 }
 
 // Object returns the decoded object, which is the caller's own to modify.
-func (r *Record) Object() (Object, error) { return r.codec.Decode(r.Bytes(), r.Revision) }
+func (r *Record) Object() (obj Object, err error) {
+	r.Use(func(data []byte) { obj, err = r.codec.Decode(data, r.Revision) })
+	return obj, err
+}
 
 // Shared returns the decoded object for reading only: others see it too. What
 // this server has just written is at hand; other objects are decoded at the

@@ -49,7 +49,8 @@ type Object interface {
 type Codec interface {
 	// Encode returns the stored form: resourceVersion and selfLink unset.
 	Encode(obj Object) ([]byte, error)
-	// Decode returns a new object with resourceVersion set to rev.
+	// Decode returns a new object with resourceVersion set to rev, which has nothing of
+	// data: that is only there to be read until Decode returns.
 	Decode(data []byte, rev int64) (Object, error)
 }
 

@@ -13,36 +13,51 @@ import (
 // period was cut short to nothing, at the moment at which its end was asked for. ok is
 // false when data is no envelope of an object that has time left.
 func EndNow(data []byte) (ended []byte, ok bool) {
-	ended = bytes.Clone(data)
-	e, err := Parse(ended)
-	if err != nil {
+	if _, ok = findEnd(data); !ok { // most objects that go: they are not copied
 		return nil, false
+	}
+	ended = bytes.Clone(data)
+	e, _ := findEnd(ended)
+	putVarint(e.end, e.asked)
+	putVarint(e.grace, 0)
+	return ended, true
+}
+
+// graceful is where an object says when it ends, and how long that takes.
+type graceful struct {
+	end, grace []byte
+	asked      uint64 // when its end was asked for
+}
+
+// findEnd finds it in an envelope of an object that has time left.
+func findEnd(data []byte) (g graceful, ok bool) {
+	e, err := Parse(data)
+	if err != nil {
+		return g, false
 	}
 	meta, err := Metadata(e.Raw)
 	if err != nil {
-		return nil, false
+		return g, false
 	}
-	var end, grace []byte // where the numbers are
 	for len(meta) > 0 {
 		num, value, n := field(meta)
 		switch {
 		case n < 0:
-			return nil, false
+			return g, false
 		case num == endField:
-			end = seconds(value)
+			g.end = seconds(value)
 		case num == graceField:
-			grace = meta[protowire.SizeTag(num):n]
+			g.grace = meta[protowire.SizeTag(num):n]
 		}
 		meta = meta[n:]
 	}
-	at, n := protowire.ConsumeVarint(end)
-	left, m := protowire.ConsumeVarint(grace)
+	at, n := protowire.ConsumeVarint(g.end)
+	left, m := protowire.ConsumeVarint(g.grace)
 	if n < 0 || m < 0 || int64(left) <= 0 || at < left {
-		return nil, false
+		return g, false
 	}
-	putVarint(end, at-left)
-	putVarint(grace, 0)
-	return ended, true
+	g.asked = at - left
+	return g, true
 }
 
 // Numbers of ObjectMeta's deletionTimestamp and deletionGracePeriodSeconds.
