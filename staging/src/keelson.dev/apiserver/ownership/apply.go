@@ -58,7 +58,7 @@ func (k *Keeper) Apply(live Object, c Configuration, now metav1.Time) (out Objec
 	if changed {
 		managers[len(managers)-1].Time = &now
 	}
-	entries, ok := encode(managers)
+	entries, ok := k.encode(managers)
 	if !ok {
 		return nil, false, false
 	}

@@ -92,12 +92,8 @@ func (c *comparison) structures(n *node, l, r operand) (any bool) {
 }
 
 func (c *comparison) dictionaries(n *node, l, r operand) (any bool) {
-	if n.texts && l.state == present && r.state == present {
-		x, _ := l.v.Interface().(map[string]string)
-		y, _ := r.v.Interface().(map[string]string)
-		if len(x) > 0 && maps.Equal(x, y) {
-			return true
-		}
+	if n.texts {
+		return c.texts(l, r)
 	}
 	names := make([]string, 0, 16)
 	if l.state == present {
@@ -116,6 +112,38 @@ func (c *comparison) dictionaries(n *node, l, r operand) (any bool) {
 	for _, name := range names {
 		key := reflect.ValueOf(name).Convert(n.goer.Key())
 		c.step(c.nameOf(name), n.below, n.entryOf(l, key), n.entryOf(r, key))
+	}
+	return len(names) > 0
+}
+
+// texts compares maps of texts, without reflection: labels and the like.
+func (c *comparison) texts(l, r operand) (any bool) {
+	var old, now map[string]string
+	if l.state == present {
+		old, _ = l.v.Interface().(map[string]string)
+	}
+	if r.state == present {
+		now, _ = r.v.Interface().(map[string]string)
+	}
+	if len(old) > 0 && maps.Equal(old, now) {
+		return true
+	}
+	names := slices.AppendSeq(make([]string, 0, len(old)+len(now)), maps.Keys(now))
+	for name := range old {
+		if _, both := now[name]; !both {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		x, before := old[name]
+		y, after := now[name]
+		switch {
+		case !after:
+			c.removed.close(c.nameOf(name), c.removed.begin(), true)
+		case !before || x != y:
+			c.changed.close(c.nameOf(name), c.changed.begin(), true)
+		}
 	}
 	return len(names) > 0
 }

@@ -4,6 +4,8 @@
 package ownership
 
 import (
+	"cmp"
+	"strconv"
 	"strings"
 
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -41,7 +43,7 @@ func compareElements(a, b string) int {
 			return strings.Compare(x, y)
 		}
 	case 'k':
-		if c, ok := compareFirstKey(a[2:], b[2:]); ok {
+		if c, ok := compareKeys(a[2:], b[2:]); ok {
 			return c
 		}
 	}
@@ -56,18 +58,50 @@ func texts(a, b string) (x, y string, ok bool) {
 	return a[1 : len(a)-1], b[1 : len(b)-1], true
 }
 
-// compareFirstKey decides by the first key, when that is a string of the same
-// name in both and differs.
-func compareFirstKey(a, b string) (int, bool) {
-	nameA, restA, ok := strings.Cut(a, ":")
-	nameB, restB, ok2 := strings.Cut(b, ":")
-	if !ok || !ok2 || nameA != nameB || restA[0] != '"' || restB[0] != '"' {
+// compareKeys compares objects of plain values, key by key, when that decides: the same
+// names with texts or integers of either.
+func compareKeys(a, b string) (int, bool) {
+	for len(a) > 0 && len(b) > 0 && a[0] == b[0] { // { or a comma
+		nameA, restA, okA := strings.Cut(a[1:], ":")
+		nameB, restB, okB := strings.Cut(b[1:], ":")
+		if !okA || !okB || nameA != nameB {
+			return 0, false
+		}
+		c, ok := compareScalars(&restA, &restB)
+		if !ok || c != 0 {
+			return c, ok
+		}
+		a, b = restA, restB
+	}
+	return 0, false
+}
+
+// compareScalars compares the plain texts or integers with which a and b begin, and
+// cuts them off.
+func compareScalars(a, b *string) (int, bool) {
+	if len(*a) == 0 || len(*b) == 0 {
 		return 0, false
 	}
-	x, y := restA[1:], restB[1:]
-	x, y = x[:strings.IndexByte(x, '"')], y[:strings.IndexByte(y, '"')]
-	c := strings.Compare(x, y)
-	return c, c != 0
+	if (*a)[0] == '"' && (*b)[0] == '"' {
+		x, restA, okA := strings.Cut((*a)[1:], `"`)
+		y, restB, okB := strings.Cut((*b)[1:], `"`)
+		*a, *b = restA, restB
+		return strings.Compare(x, y), okA && okB
+	}
+	x, okA := cutInteger(a)
+	y, okB := cutInteger(b)
+	return cmp.Compare(x, y), okA && okB
+}
+
+// cutInteger cuts off the integer with which s begins.
+func cutInteger(s *string) (int64, bool) {
+	end := strings.IndexAny(*s, ",}")
+	if end < 1 {
+		return 0, false
+	}
+	i, err := strconv.ParseInt((*s)[:end], 10, 64)
+	*s = (*s)[end:]
+	return i, err == nil
 }
 
 func compareParsed(a, b string) int {

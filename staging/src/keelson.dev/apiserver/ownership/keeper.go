@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"unsafe"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -51,6 +52,8 @@ type Keeper struct {
 	once sync.Once
 	root *node // nil: not a kind for this package
 	err  error // why
+
+	texts sync.Pool // *[]byte, in which FieldsV1 are written
 }
 
 // New returns the Keeper of an endpoint. The kind is compiled at the first write.
@@ -125,7 +128,7 @@ func (k *Keeper) Update(live, obj Object, who string, now metav1.Time) bool {
 		managers[i].loses(removed)
 	}
 	managers = k.gains(managers, who, difference(changed, k.strip), now)
-	entries, ok := encode(managers)
+	entries, ok := k.encode(managers)
 	if !ok {
 		obj.SetManagedFields(said)
 		return false
@@ -161,7 +164,8 @@ func (k *Keeper) read(root *node, entries []metav1.ManagedFieldsEntry) ([]manage
 				return nil, false
 			}
 		}
-		fields, err := parse(e.FieldsV1.GetRawString(), root)
+		raw := e.FieldsV1.GetRawBytes() // nobody writes into what an object has
+		fields, err := parse(unsafe.String(unsafe.SliceData(raw), len(raw)), root)
 		if err != nil {
 			return nil, false
 		}
@@ -203,9 +207,13 @@ func (k *Keeper) gains(managers []manager, who string, paths set, now metav1.Tim
 
 // encode makes entries of managers, in their order. It reports false when there
 // are more than are kept.
-func encode(managers []manager) ([]metav1.ManagedFieldsEntry, bool) {
+func (k *Keeper) encode(managers []manager) ([]metav1.ManagedFieldsEntry, bool) {
 	var out []metav1.ManagedFieldsEntry
-	var room []byte
+	text, ok := k.texts.Get().(*[]byte)
+	if !ok {
+		text = new([]byte)
+	}
+	defer k.texts.Put(text)
 	updaters := 0
 	for i := range managers {
 		m := &managers[i]
@@ -216,9 +224,9 @@ func encode(managers []manager) ([]metav1.ManagedFieldsEntry, bool) {
 			updaters++
 		}
 		if m.touched {
-			room = appendFields(room[:0], m.fields)
+			*text = appendFields((*text)[:0], m.fields)
 			m.FieldsV1 = &metav1.FieldsV1{}
-			m.FieldsV1.SetRawString(string(room))
+			m.FieldsV1.SetRawBytes(*text) // a copy
 		}
 		out = append(out, m.ManagedFieldsEntry)
 	}

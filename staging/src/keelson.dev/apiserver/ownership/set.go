@@ -21,8 +21,14 @@ type entry struct {
 }
 
 // builder makes sets from the leaves up: a place is begun, what is in it is
-// closed, in order, and then it is closed itself.
-type builder struct{ open []entry }
+// closed, in order, and then it is closed itself. The sets of one builder share
+// blocks of memory: they are all forgotten together.
+type builder struct {
+	open  []entry
+	block []entry // the rest of it is for sets to come
+}
+
+const leastBlock, mostBlock = 16, 128
 
 func (b *builder) begin() int { return len(b.open) }
 
@@ -31,9 +37,14 @@ func (b *builder) end(start int) set {
 	if len(b.open) == start {
 		return nil
 	}
-	s := set(slices.Clone(b.open[start:]))
+	done := b.open[start:]
+	if cap(b.block)-len(b.block) < len(done) {
+		b.block = make([]entry, 0, max(min(2*cap(b.block), mostBlock), leastBlock, len(done)))
+	}
+	from := len(b.block)
+	b.block = append(b.block, done...)
 	b.drop(start)
-	return s
+	return b.block[from:len(b.block):len(b.block)]
 }
 
 // close adds an element with what was closed since start below it, if it is a
@@ -50,7 +61,7 @@ func (b *builder) drop(start int) { b.open = b.open[:start] }
 
 // pathSet returns the set of fields that paths name, with dots; they ascend.
 func pathSet(paths []string) set {
-	var b builder
+	var out set
 	for i := 0; i < len(paths); {
 		name, _, _ := strings.Cut(paths[i], ".")
 		var below []string
@@ -66,9 +77,9 @@ func pathSet(paths []string) set {
 				below = append(below, rest[1:])
 			}
 		}
-		b.open = append(b.open, entry{"f:" + name, member, pathSet(below)})
+		out = append(out, entry{"f:" + name, member, pathSet(below)})
 	}
-	return b.end(0)
+	return out
 }
 
 // merge walks two sets in order, each element once, with nil for what one lacks.
