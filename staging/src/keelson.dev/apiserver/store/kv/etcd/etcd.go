@@ -13,7 +13,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"unsafe"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -92,8 +91,12 @@ func (s *Store) Put(ctx context.Context, key string, value []byte, expect, ttl i
 	return s.make(ctx, &kv.Write{Key: key, Value: value, Expect: expect, TTL: ttl})
 }
 
-// text is a value for OpPut, which copies what it is given.
-func text(value []byte) string { return unsafe.String(unsafe.SliceData(value), len(value)) }
+// put is a Put of value, which it does not copy, as OpPut does of a text.
+func put(key string, value []byte, options ...clientv3.OpOption) clientv3.Op {
+	op := clientv3.OpPut(key, "", options...)
+	op.WithValueBytes(value)
+	return op
+}
 
 // Delete implements kv.Store.
 func (s *Store) Delete(ctx context.Context, key string, expect int64) (kv.WriteResult, error) {
@@ -113,7 +116,7 @@ func (s *Store) WriteAll(ctx context.Context, changes []kv.Change) (kv.WriteResu
 		if c.Delete {
 			ops[i] = clientv3.OpDelete(c.Key)
 		} else {
-			ops[i] = clientv3.OpPut(c.Key, text(c.Value))
+			ops[i] = put(c.Key, c.Value)
 		}
 	}
 	resp, err := s.client.Txn(ctx).If(conditions...).Then(ops...).Commit()

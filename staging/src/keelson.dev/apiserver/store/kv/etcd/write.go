@@ -109,13 +109,13 @@ func (s *Store) op(ctx context.Context, w *kv.Write) (clientv3.Op, error) {
 		return clientv3.OpDelete(w.Key), nil
 	}
 	if w.TTL == 0 {
-		return clientv3.OpPut(w.Key, text(w.Value)), nil
+		return put(w.Key, w.Value), nil
 	}
 	lease, err := s.leases.get(ctx, w.TTL)
 	if err != nil {
 		return clientv3.Op{}, fmt.Errorf("lease: %w", translate(err))
 	}
-	return clientv3.OpPut(w.Key, text(w.Value), clientv3.WithLease(lease)), nil
+	return put(w.Key, w.Value, clientv3.WithLease(lease)), nil
 }
 
 func expected(w *kv.Write) clientv3.Cmp {
