@@ -53,7 +53,8 @@ type Keeper struct {
 	root *node // nil: not a kind for this package
 	err  error // why
 
-	texts sync.Pool // *[]byte, in which FieldsV1 are written
+	texts  sync.Pool // *[]byte, in which FieldsV1 are written
+	parsed parsed
 }
 
 // New returns the Keeper of an endpoint. The kind is compiled at the first write.
@@ -164,8 +165,8 @@ func (k *Keeper) read(root *node, entries []metav1.ManagedFieldsEntry) ([]manage
 				return nil, false
 			}
 		}
-		raw := e.FieldsV1.GetRawBytes() // nobody writes into what an object has
-		fields, err := parse(unsafe.String(unsafe.SliceData(raw), len(raw)), root)
+		raw := e.FieldsV1.GetRawBytes()
+		fields, err := k.parsed.parse(unsafe.String(unsafe.SliceData(raw), len(raw)), root)
 		if err != nil {
 			return nil, false
 		}
