@@ -132,3 +132,24 @@ func BenchmarkGet(b *testing.B) {
 	b.Run("any", func(b *testing.B) { run1(b, run(b, newMemory(b), clock.Real()), "0") })
 	b.Run("etcd", func(b *testing.B) { run1(b, run(b, newEmbedded(b), clock.Real()), "") })
 }
+
+// BenchmarkInstall is what takes 100,000 loaded objects into a cache with an index,
+// readers shut out.
+func BenchmarkInstall(b *testing.B) {
+	e := run(b, newMemory(b), clock.Real())
+	c := e.store.cache
+	records := make([]*Record, 100_000)
+	for i := range records {
+		attrs := Attrs{Fields: map[string]string{"spec.nodeName": fmt.Sprintf("n%d", i%1000)}}
+		records[i] = c.newRecord(fmt.Sprintf("ns%02d/t%05d", i/5000, i), int64(i+1), make([]byte, 2000), attrs, nil)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		c.mu.Lock()
+		c.clearLocked()
+		c.state, c.loaded = loading, make(chan struct{})
+		gen := c.gen
+		c.mu.Unlock()
+		c.install(gen, records, int64(len(records)))
+	}
+}

@@ -111,6 +111,7 @@ func TestTree(t *testing.T) {
 		cache := newPieceCache(int64(rapid.IntRange(0, 3000).Draw(t, "cache")))
 		cache.blockRecords, cache.blockBytes = rapid.IntRange(1, 8).Draw(t, "records"), 100
 		tree, model := newTree(cache), map[string]*Record{}
+		tree.fill(loaded(t, model))
 		type moment struct {
 			blocks
 			model map[string]*Record
@@ -147,6 +148,16 @@ func TestTree(t *testing.T) {
 	})
 }
 
+// loaded draws records in key order, and puts them into model.
+func loaded(t *rapid.T, model map[string]*Record) []*Record {
+	var records []*Record
+	for i, size := range rapid.SliceOfN(rapid.IntRange(0, 40), 0, 60).Draw(t, "loaded") {
+		records = append(records, NewRecord(fmt.Sprintf("ns0/t%02d", i), 0, make([]byte, size), Attrs{}, nil, nil))
+		model[records[i].Key] = records[i]
+	}
+	return records
+}
+
 func checkBlocks(t *rapid.T, got blocks, model map[string]*Record, from string) {
 	for _, b := range got.list {
 		size := 0
@@ -155,6 +166,9 @@ func checkBlocks(t *rapid.T, got blocks, model map[string]*Record, from string) 
 		}
 		if len(b.records) == 0 || size != b.size {
 			t.Fatalf("block of %d records with %d bytes, says %d", len(b.records), size, b.size)
+		}
+		if len(b.records) > 1 && (len(b.records) > b.cache.blockRecords || size > b.cache.blockBytes) {
+			t.Fatalf("block of %d records with %d bytes is too large", len(b.records), size)
 		}
 	}
 	for _, prefix := range []string{"", "ns1/", "ns9/"} {

@@ -209,11 +209,9 @@ func (c *cache) install(gen int, records []*Record, rev int64) {
 	if c.state != loading || c.gen != gen {
 		return
 	}
-	for _, r := range records {
-		c.records.put(r)
-		for f, ix := range c.indexes {
-			ix.move(c.b.pieces, f, nil, r)
-		}
+	c.records.fill(records)
+	for f, ix := range c.indexes {
+		ix.fill(c.b.pieces, f, records)
 	}
 	c.base, c.rev = rev, rev
 	c.window.reset(rev)

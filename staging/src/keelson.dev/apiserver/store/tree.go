@@ -31,6 +31,25 @@ type blocks struct {
 
 func newTree(cache *pieceCache) *tree { return &tree{cache: cache} }
 
+// fill puts records, which are in key order, into an empty tree.
+func (t *tree) fill(records []*Record) {
+	from, size := 0, 0
+	cut := func(to int) {
+		t.edit(len(t.blocks), 0, newBlock(t.cache, t.epoch, slices.Clone(records[from:to]), size))
+		from, size = to, 0
+	}
+	for i, r := range records {
+		if i > from && (i-from >= t.cache.blockRecords || size+r.size > t.cache.blockBytes) {
+			cut(i)
+		}
+		size += r.size
+	}
+	if from < len(records) {
+		cut(len(records))
+	}
+	t.n = len(records)
+}
+
 // snapshot returns the present state, which later changes leave alone.
 func (t *tree) snapshot() blocks {
 	if !t.shared {
@@ -161,6 +180,19 @@ func (s blocks) ascend(prefix, from string, yield func(b *Block, i, n int) bool)
 
 // index finds records by the value of one field.
 type index map[string]*tree
+
+// fill puts records, which are in key order, into an empty index.
+func (ix index) fill(cache *pieceCache, field string, records []*Record) {
+	byValue := map[string][]*Record{}
+	for _, r := range records {
+		value := r.Fields[field]
+		byValue[value] = append(byValue[value], r)
+	}
+	for value, of := range byValue {
+		ix[value] = newTree(cache)
+		ix[value].fill(of)
+	}
+}
 
 // move changes r's place from the value of prev to that of cur; either may be nil.
 func (ix index) move(cache *pieceCache, field string, prev, cur *Record) {
