@@ -36,7 +36,7 @@ deps: ## the Debian packages that are missing
 build: ## the six programs, into bin/
 	@hack/build.sh
 
-tools: ## containerd, runc, CNI plugins and CoreDNS, into bin/tools/
+tools: ## containerd, crun, CNI plugins and CoreDNS, into bin/tools/
 	@hack/tools.sh
 
 images: tools ## the images that nodes are loaded with, into .build/images/

@@ -36,7 +36,9 @@ done <<-'LIST'
 	iproute2 /usr/bin/ip
 	kmod /usr/sbin/modprobe
 	libc6-dev /usr/include/stdio.h
+	libcap-dev /usr/include/sys/capability.h
 	libseccomp-dev /usr/include/seccomp.h
+	libyajl-dev /usr/include/yajl/yajl_tree.h
 	make /usr/bin/make
 	mount /usr/bin/mount
 	musl-tools /usr/bin/musl-gcc

@@ -4,7 +4,7 @@
 #
 # Builds the daemons that a cluster runs beside Keelson's own processes, each
 # from the Go module that hack/tools pins: containerd, its shim, ctr, runc, the
-# CNI plugins, CoreDNS; etcd for clusters of several control planes; staticcheck for the
+# CNI plugins, CoreDNS; crun from its source; etcd for clusters of several control planes; staticcheck for the
 # linters; Helm and Kubernetes' CSI sidecars for the e2e tests.
 # They land in bin/tools. A stamp per group holds a digest of what the group is made from,
 # so a second run does nothing.
@@ -14,7 +14,7 @@ usage() {
 	cat <<-'USAGE'
 		usage: hack/tools.sh [GROUP...]
 
-		Builds bin/tools. Groups: runtime (containerd, ctr, runc), cni, coredns, etcd, lint, helm, sidecars.
+		Builds bin/tools. Groups: runtime (containerd, ctr, runc, crun), cni, coredns, etcd, lint, helm, sidecars.
 		Without a group: runtime cni coredns.
 	USAGE
 }
@@ -80,6 +80,7 @@ runtime() {
 	# runc's own set-up code is C, and its seccomp filter is libseccomp's. It is run six times for each pod: linked statically, each costs a fifth less.
 	flags=(-tags seccomp,netgo,osusergo -ldflags '-s -w -extldflags -static')
 	CGO_ENABLED=1 group runc "$root/hack/tools" "$out" github.com/opencontainers/runc
+	"$root/hack/crun.sh" "$out/crun"
 }
 
 cni() {

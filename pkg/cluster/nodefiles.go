@@ -208,8 +208,8 @@ func hostsFile(n Node) string {
 
 func pointer[T any](v T) *T { return &v }
 
-// containerdTemplate is containerd's configuration. The second runtime is the
-// first under another name, for pods that ask for one by a RuntimeClass.
+// containerdTemplate is containerd's configuration. Containers are crun's; runc is
+// there for pods that ask for it by a RuntimeClass, and the first once more under another name.
 var containerdTemplate = template.Must(template.New("containerd").Parse(`version = 3
 root = "{{.Root}}"
 state = "/run/containerd"
@@ -232,14 +232,22 @@ state = "/run/containerd"
   # The kubelet takes rates over ten seconds itself: counting every second is for nobody.
   stats_collect_period = "10s"
   [plugins."io.containerd.cri.v1.runtime".containerd]
-    default_runtime_name = "runc"
-    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+    default_runtime_name = "crun"
+    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.crun]
       runtime_type = "io.containerd.runc.v2"
       # What the runtime tells kubelets: left out it is systemd's where that runs, and containers are made by cgroupfs.
+      [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.crun.options]
+        BinaryName = "{{.Tools}}/crun"
+        SystemdCgroup = false
+    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
       [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
         SystemdCgroup = false
     [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.test-handler]
       runtime_type = "io.containerd.runc.v2"
+      [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.test-handler.options]
+        BinaryName = "{{.Tools}}/crun"
+        SystemdCgroup = false
   [plugins."io.containerd.cri.v1.runtime".cni]
     # The loopback interface is brought up without running a plugin for it.
     use_internal_loopback = true
@@ -253,7 +261,7 @@ state = "/run/containerd"
 func containerdConfig(root string) ([]byte, error) {
 	var buf bytes.Buffer
 	err := containerdTemplate.Execute(&buf, map[string]string{
-		"Root": root, "Socket": containerdSock, "Sandbox": sandboxImage, "Registry": registryConfig,
+		"Root": root, "Socket": containerdSock, "Sandbox": sandboxImage, "Registry": registryConfig, "Tools": insideTools,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("containerd configuration: %w", err)

@@ -119,7 +119,7 @@ func checkPrograms(c *Config) error {
 		for _, name := range []string{"kubelet", "proxy"} {
 			programs = append(programs, filepath.Join(c.BinDir, name))
 		}
-		for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr", "runc", "cni/bridge"} {
+		for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr", "crun", "runc", "cni/bridge"} {
 			programs = append(programs, filepath.Join(c.ToolsDir, name))
 		}
 	}
