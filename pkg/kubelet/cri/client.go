@@ -38,6 +38,8 @@ type Client struct {
 	making sync.RWMutex
 	// process is that which serves the runtime, as the last connection to it was made.
 	process atomic.Int64
+	// statuses are of what Pod has read.
+	statuses statuses
 }
 
 // Target says which runtime to talk to, and how long it has.
@@ -99,6 +101,7 @@ func (c *Client) connect(ctx context.Context, address string) (net.Conn, error) 
 	conn, err := (&net.Dialer{}).DialContext(ctx, network, path)
 	if err == nil {
 		c.process.Store(int64(peer(conn)))
+		c.statuses.reset()
 	}
 	return conn, err
 }
@@ -264,6 +267,7 @@ func (c *Client) RemoveContainer(ctx context.Context, id string) error {
 func (c *Client) UpdateResources(ctx context.Context, id string, r *runtimeapi.LinuxContainerResources) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
+	defer c.statuses.changed(id) // also if it failed: it may have been done all the same
 	_, err := c.Runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: r})
 	return err
 }

@@ -28,6 +28,7 @@ func (c *Client) Digest(ctx context.Context) (map[types.UID]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list containers: %w", err)
 	}
+	c.statuses.retain(boxes.Items, list.Containers)
 	facts := map[types.UID][]string{}
 	for _, b := range boxes.Items {
 		if uid := types.UID(b.GetLabels()[LabelPodUID]); uid != "" {

@@ -154,33 +154,62 @@ func (c *Client) Pod(ctx context.Context, uid types.UID) (*Pod, error) {
 	pod := &Pod{UID: uid}
 	for _, item := range boxes.Items {
 		pod.Namespace, pod.Name = item.GetMetadata().GetNamespace(), item.GetMetadata().GetName()
-		r, err := c.Runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: item.Id})
+		b, err := c.sandbox(ctx, item)
 		if NotFound(err) {
 			continue
 		}
 		if err != nil {
 			return nil, fmt.Errorf("sandbox status: %w", err)
 		}
-		pod.Sandboxes = append(pod.Sandboxes, sandboxOf(r.Status))
+		pod.Sandboxes = append(pod.Sandboxes, b)
 	}
 	list, err := c.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{LabelSelector: selector}})
 	if err != nil {
 		return nil, fmt.Errorf("list containers: %w", err)
 	}
 	for _, item := range list.Containers {
-		r, err := c.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: item.Id})
+		st, err := c.container(ctx, item)
 		if NotFound(err) {
 			continue
 		}
 		if err != nil {
 			return nil, fmt.Errorf("container status: %w", err)
 		}
-		st := containerOf(r.Status)
-		st.SandboxID = item.PodSandboxId
 		pod.Containers = append(pod.Containers, st)
 	}
 	pod.sort()
 	return pod, nil
+}
+
+// sandbox reads a sandbox that was listed.
+func (c *Client) sandbox(ctx context.Context, item *runtimeapi.PodSandbox) (Sandbox, error) {
+	b, known, asked := c.statuses.sandbox(item)
+	if known {
+		return b, nil
+	}
+	r, err := c.Runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: item.Id})
+	if err != nil {
+		return Sandbox{}, err
+	}
+	b = sandboxOf(r.Status)
+	c.statuses.keepSandbox(b, asked)
+	return b, nil
+}
+
+// container reads a container that was listed.
+func (c *Client) container(ctx context.Context, item *runtimeapi.Container) (Container, error) {
+	st, known, asked := c.statuses.container(item)
+	if known {
+		return st, nil
+	}
+	r, err := c.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: item.Id})
+	if err != nil {
+		return Container{}, err
+	}
+	st = containerOf(r.Status)
+	st.SandboxID = item.PodSandboxId
+	c.statuses.keepContainer(st, r.Status.GetState(), asked)
+	return st, nil
 }
 
 // sort puts the newest first. What was made later has a higher number: the machine's clock may have been set back in between,
