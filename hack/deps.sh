@@ -44,6 +44,7 @@ done <<-'LIST'
 	musl-tools /usr/bin/musl-gcc
 	nftables /usr/sbin/nft
 	pkg-config /usr/bin/pkg-config
+	python3-minimal /usr/bin/python3
 	util-linux /usr/bin/nsenter
 LIST
 if ((${#missing[@]})); then
