@@ -7,6 +7,7 @@ import (
 	"sort"
 	"sync"
 	"time"
+	"weak"
 )
 
 // windowLimits bound a window.
@@ -30,8 +31,8 @@ type change struct {
 	end  func([]byte) ([]byte, bool) // see Config.End
 	kept int64                       // what prev's bytes take
 
-	once sync.Once
-	last *Record // see gone
+	mu   sync.Mutex
+	last weak.Pointer[Record] // see gone
 }
 
 // key is the key that changed.
@@ -43,16 +44,23 @@ func (c *change) key() string {
 }
 
 // gone returns the last state as somebody sees it for whom the object ends with
-// this change: at the change's revision. All who do share it.
+// this change: at the change's revision. All who do at about the same time share it;
+// kept, it would hold bytes that the window does not count, and that prev has given
+// up when they were packed.
 func (c *change) gone() *Record {
-	c.once.Do(func() {
-		if c.cur != nil {
-			c.last = c.prev.at(c.rev) // it has left a selection
-			return
-		}
-		c.last = c.prev.last(c.rev, c.end)
-	})
-	return c.last
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last := c.last.Value()
+	switch {
+	case last != nil:
+		return last
+	case c.cur != nil:
+		last = c.prev.at(c.rev) // it has left a selection
+	default:
+		last = c.prev.last(c.rev, c.end)
+	}
+	c.last = weak.Make(last)
+	return last
 }
 
 // window holds the recent changes of a resource, oldest first. Positions count

@@ -1,0 +1,47 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"bytes"
+	"runtime"
+	"testing"
+	"weak"
+)
+
+// TestGone has all who are told of an end at the same time share the last state, and
+// the window hold nothing of it afterwards.
+func TestGone(t *testing.T) {
+	want := bytes.Repeat([]byte("an object that ends "), 200)
+	ended := func(data []byte) ([]byte, bool) { return append(bytes.Clone(data), '!'), true }
+	for name, c := range map[string]struct {
+		end  func([]byte) ([]byte, bool)
+		want []byte
+	}{
+		"as it was":          {nil, want},
+		"changed by its end": {ended, append(bytes.Clone(want), '!')},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data := bytes.Clone(want)
+			held := weak.Make(&data[0])
+			ch := &change{rev: 2, prev: NewRecord("k", 1, data, Attrs{}, nil, nil), end: c.end}
+			first := ch.gone()
+			if second := ch.gone(); second != first {
+				t.Error("the last state was made twice for two at a time")
+			}
+			if first.Revision != 2 || !bytes.Equal(first.Bytes(), c.want) {
+				t.Errorf("the last state is %q at %d", first.Bytes(), first.Revision)
+			}
+			newPacks().close([]*Record{ch.prev})
+			data, first = nil, nil
+			runtime.GC()
+			if held.Value() != nil {
+				t.Error("bytes are kept that have been packed")
+			}
+			if last := ch.gone(); last.Revision != 2 || !bytes.Equal(last.Bytes(), c.want) {
+				t.Errorf("the last state is %q at %d afterwards", last.Bytes(), last.Revision)
+			}
+		})
+	}
+}
