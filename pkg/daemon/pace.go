@@ -40,10 +40,11 @@ const (
 	// otherwise take twice its size, a small one collect all the time.
 	heapRoom, heapShare = 40 << 20, 8
 	// busyHeap is how large the heap of a busy process may become although it has
-	// less in use, and busyGarbage what may gather in any: a fifth of its work would be
-	// to collect it. busyCycles is how many collections between two paces show that it
-	// is busy.
-	busyHeap, busyGarbage, busyCycles = 128 << 20, 64 << 20, 2
+	// less in use, and busyGarbage what may gather in any, or in one with more in use a
+	// busyShare-th of that up to busyHeap: a fifth of its work would be to collect it, of
+	// a large one's two fifths.
+	// busyCycles is how many collections between two paces show that it is busy.
+	busyHeap, busyGarbage, busyShare, busyCycles = 128 << 20, 64 << 20, 2, 2
 	// leastHeap is what GOGC counts from, however little is in use.
 	leastHeap = 8 << 20
 )
@@ -154,7 +155,7 @@ func differs(want, percent int) bool {
 func roomFor(live uint64, busy bool) uint64 {
 	room := heapRoom + live/heapShare
 	if busy {
-		room = max(room, busyGarbage, busyHeap-min(live, busyHeap))
+		room = max(room, busyGarbage, busyHeap-min(live, busyHeap), min(live/busyShare, busyHeap))
 	}
 	return room
 }
