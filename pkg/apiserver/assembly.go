@@ -69,6 +69,7 @@ type assembly struct {
 	ruleSource authorizer.RuleResolver
 	graph      *nodeauth.Graph
 	pods       store.Interface // of the resource; there once the API is
+	nodes      store.Interface // as well
 	podRefs    *nodeauth.Pods  // nil: nobody asks
 	mapper     meta.RESTMapper // of all that is served
 	admission  *admission.Chain
@@ -199,7 +200,8 @@ func (a *assembly) buildAdmission(ctx context.Context) error {
 	a.admission, err = admission.New(ctx, admission.Deps{
 		Enable: a.cfg.EnableAdmission, Disable: a.cfg.DisableAdmission,
 		Client: a.self.client, Dynamic: a.self.dynamic, Informers: a.self.informers,
-		Authorizer: a.authz, Graph: a.graph, Clock: a.server.deps.Clock, Log: a.server.log, Metrics: a.server.deps.Metrics,
+		Authorizer: a.authz, Graph: a.graph, Nodes: func() store.Interface { return a.nodes },
+		Clock: a.server.deps.Clock, Log: a.server.log, Metrics: a.server.deps.Metrics,
 		Mapper: a.mapper, EndpointRouting: a.cfg.AggregatorRouting, Outbound: policy, Tracing: a.server.tracing,
 		AllowPrivileged: a.cfg.AllowPrivileged, ConfigFile: a.cfg.AdmissionConfig, Drained: ctx.Done(),
 	})

@@ -32,6 +32,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/store"
 	"keelson.dev/keelson/pkg/apiserver/admission/webhooks"
 	"keelson.dev/keelson/pkg/apiserver/nodeauth"
 	"keelson.dev/keelson/pkg/daemon"
@@ -47,8 +48,10 @@ type Deps struct {
 	Informers       informers.SharedInformerFactory
 	Authorizer      authorizer.Authorizer
 	Graph           *nodeauth.Graph
-	Clock           clock.Clock
-	Log             *slog.Logger
+	// Nodes is the store of nodes, which is there once requests are.
+	Nodes func() store.Interface
+	Clock clock.Clock
+	Log   *slog.Logger
 	// Metrics registers how long plugins take; nil: nobody asks.
 	Metrics prometheus.Registerer
 	Mapper  meta.RESTMapper // of kinds to resources

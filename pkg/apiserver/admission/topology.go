@@ -9,25 +9,23 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/admission"
-	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"keelson.dev/apiserver/store"
 )
 
 // topologyLabels tells pods where their node is: in which zone and region.
 type topologyLabels struct {
 	*admission.Handler
-	nodes corelisters.NodeLister
+	nodes func() store.Interface
 }
 
 func newTopologyLabels(deps Deps) (admission.Interface, error) {
-	nodes := deps.Informers.Core().V1().Nodes()
-	p := &topologyLabels{admission.NewHandler(admission.Create), nodes.Lister()}
-	p.SetReadyFunc(nodes.Informer().HasSynced)
-	return p, nil
+	return &topologyLabels{admission.NewHandler(admission.Create), deps.Nodes}, nil
 }
 
 // Admit labels a binding, whose labels become the pod's, or a pod that comes
 // with its node.
-func (p *topologyLabels) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+func (p *topologyLabels) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if r := a.GetResource(); r.Resource != "pods" || r.Group != "" {
 		return nil
 	}
@@ -45,7 +43,7 @@ func (p *topologyLabels) Admit(_ context.Context, a admission.Attributes, _ admi
 	if node == "" {
 		return nil
 	}
-	n, err := p.nodes.Get(node)
+	n, err := p.nodes().Get(ctx, node, "0") // the cache has its labels, nothing is decoded
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
