@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -97,20 +98,24 @@ func (n *Namespaces) empty() ([]string, error) {
 	return out, nil
 }
 
-// lived are the network namespaces that processes are in.
+// lived are the network namespaces that processes are in. A pattern would have every
+// process' directory of namespaces read.
 func (n *Namespaces) lived() (map[uint64]bool, error) {
-	links, err := filepath.Glob(filepath.Join(n.proc, "[0-9]*", "ns", "net"))
+	entries, err := os.ReadDir(n.proc)
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
-	if len(links) == 0 {
-		return nil, fmt.Errorf("no processes in %s", n.proc)
-	}
 	out := map[uint64]bool{}
-	for _, link := range links {
-		if inode, err := inodeOf(link); err == nil { // else the process went
+	for _, e := range entries {
+		if _, err := strconv.Atoi(e.Name()); err != nil {
+			continue
+		}
+		if inode, err := inodeOf(filepath.Join(n.proc, e.Name(), "ns", "net")); err == nil { // else the process went
 			out[inode] = true
 		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("no processes in %s", n.proc)
 	}
 	return out, nil
 }
