@@ -73,6 +73,7 @@ type Server struct {
 	shutdown  *health.Gate
 	ready     chan struct{} // closed once everything has started
 	address   atomic.Pointer[net.TCPAddr]
+	backend   atomic.Pointer[store.Backend] // once Run has one
 }
 
 // New checks cfg and reads the files it names. It starts nothing.
@@ -191,6 +192,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	}
 	backend := store.NewBackend(store.BackendConfig{KV: values, Root: s.cfg.EtcdPrefix, Clock: s.deps.Clock, Log: s.log})
+	s.backend.Store(backend)
 	background.Go(func() {
 		if err := backend.Run(inner); err != nil {
 			s.log.Error("Storage backend ended", "err", err)
@@ -226,10 +228,18 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.serve(ctx, listener, a)
 }
 
+// revision is the latest of the storage that the server has seen.
+func (s *Server) revision() int64 {
+	if b := s.backend.Load(); b != nil {
+		return b.Revision()
+	}
+	return 0
+}
+
 // pace keeps the process's memory close to what the server needs.
 func (s *Server) pace(ctx context.Context) {
 	database := etcd.Embedded{Dir: s.cfg.DataDir}.Database()
-	daemon.Pace(ctx, s.deps.Clock, s.log, s.ready, database)
+	daemon.Pace(ctx, s.deps.Clock, s.log, s.ready, s.revision, database)
 }
 
 func (s *Server) runAudit(ctx context.Context) {

@@ -45,6 +45,10 @@ const (
 	// a large one's two fifths.
 	// busyCycles is how many collections between two paces show that it is busy.
 	busyHeap, busyGarbage, busyShare, busyCycles = 128 << 20, 64 << 20, 2, 2
+	// writeHeap is how large the heap of a process may become that is busy with at least
+	// writeRate writes a second, and writeGarbage what may gather in it: a write makes much
+	// more garbage than a read, and what many reads hold at once is not there beside it.
+	writeHeap, writeGarbage, writeRate = 240 << 20, 128 << 20, 200
 	// leastHeap is what GOGC counts from, however little is in use.
 	leastHeap = 8 << 20
 )
@@ -53,9 +57,9 @@ const (
 // ctx is done: the heap is collected when a bounded amount of garbage has gathered,
 // instead of as much as is in use, and the pages of mapped files are given back
 // that have gathered: of the program, and of files that are named. What is needed
-// again comes from the page cache. The start is over when started is closed.
-// The heap is left to GOGC where that is set.
-func Pace(ctx context.Context, c clock.Clock, log *slog.Logger, started <-chan struct{}, files ...string) {
+// again comes from the page cache. The start is over when started is closed. writes
+// counts what the process has written. The heap is left to GOGC where that is set.
+func Pace(ctx context.Context, c clock.Clock, log *slog.Logger, started <-chan struct{}, writes func() int64, files ...string) {
 	_, set := os.LookupEnv("GOGC")
 	pages := &mapped{files: files}
 	percent := paceStart(ctx, c, log, started, set, pages)
@@ -63,11 +67,12 @@ func Pace(ctx context.Context, c clock.Clock, log *slog.Logger, started <-chan s
 	defer ticker.Stop()
 	defer debug.SetGCPercent(100)
 	busy, cycles := false, collections()
+	writing, written := false, writes()
 	tired := false // has been busy, and not given back what that took
 	collected := afterCollections(ctx)
 	for n := 1; ; {
 		live := liveHeap()
-		room := roomFor(live, busy)
+		room := roomFor(live, busy, writing)
 		if want := heapPercent(live, room); !set && differs(want, percent) {
 			percent = want
 			debug.SetGCPercent(percent)
@@ -82,6 +87,9 @@ func Pace(ctx context.Context, c clock.Clock, log *slog.Logger, started <-chan s
 		since := collections() - cycles
 		cycles += since
 		busy = since >= busyCycles || busy && since > 0
+		more := writes() - written
+		written += more
+		writing = busy && more >= int64(writeRate*paceEvery/time.Second)
 		tired = tired || busy
 		kept(log, pages.drop(mappedRoom))
 		if n++; n%restEvery != 0 {
@@ -151,11 +159,15 @@ func differs(want, percent int) bool {
 	return math.Abs(float64(want-percent)) > float64(percent)/8
 }
 
-// roomFor is how much garbage may gather beside live bytes that are in use.
-func roomFor(live uint64, busy bool) uint64 {
+// roomFor is how much garbage may gather beside live bytes that are in use; who is
+// writing is busy.
+func roomFor(live uint64, busy, writing bool) uint64 {
 	room := heapRoom + live/heapShare
 	if busy {
 		room = max(room, busyGarbage, busyHeap-min(live, busyHeap), min(live/busyShare, busyHeap))
+	}
+	if writing {
+		room = max(room, min(writeGarbage, writeHeap-min(live, writeHeap)))
 	}
 	return room
 }

@@ -149,6 +149,9 @@ func (b *Backend) Ready() error {
 	return nil
 }
 
+// Revision is the latest revision of which caches have been told, or are being told; 0 before the first.
+func (b *Backend) Revision() int64 { return b.dispatching.Load() }
+
 // follow opens the watch, where the last one ended if possible, and dispatches
 // what it delivers.
 func (b *Backend) follow(ctx context.Context) error {
