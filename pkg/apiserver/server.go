@@ -228,10 +228,10 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.serve(ctx, listener, a)
 }
 
-// revision is the latest of the storage that the server has seen.
-func (s *Server) revision() int64 {
+// changes is how many of the storage the server has been told of.
+func (s *Server) changes() int64 {
 	if b := s.backend.Load(); b != nil {
-		return b.Revision()
+		return b.Changes()
 	}
 	return 0
 }
@@ -239,7 +239,7 @@ func (s *Server) revision() int64 {
 // pace keeps the process's memory close to what the server needs.
 func (s *Server) pace(ctx context.Context) {
 	database := etcd.Embedded{Dir: s.cfg.DataDir}.Database()
-	daemon.Pace(ctx, s.deps.Clock, s.log, s.ready, s.revision, database)
+	daemon.Pace(ctx, s.deps.Clock, s.log, s.ready, s.changes, database)
 }
 
 func (s *Server) runAudit(ctx context.Context) {

@@ -46,9 +46,10 @@ const (
 	// busyCycles is how many collections between two paces show that it is busy.
 	busyHeap, busyGarbage, busyShare, busyCycles = 128 << 20, 64 << 20, 2, 2
 	// writeHeap is how large the heap of a process may become that is busy with at least
-	// writeRate writes a second, and writeGarbage what may gather in it: a write makes much
+	// writeRate changes a second, and writeGarbage what may gather in it: a write makes much
 	// more garbage than a read, and what many reads hold at once is not there beside it.
-	writeHeap, writeGarbage, writeRate = 240 << 20, 128 << 20, 200
+	// Thousands of nodes that renew their leases make fewer.
+	writeHeap, writeGarbage, writeRate = 240 << 20, 128 << 20, 600
 	// leastHeap is what GOGC counts from, however little is in use.
 	leastHeap = 8 << 20
 )
@@ -57,9 +58,9 @@ const (
 // ctx is done: the heap is collected when a bounded amount of garbage has gathered,
 // instead of as much as is in use, and the pages of mapped files are given back
 // that have gathered: of the program, and of files that are named. What is needed
-// again comes from the page cache. The start is over when started is closed. writes
-// counts what the process has written. The heap is left to GOGC where that is set.
-func Pace(ctx context.Context, c clock.Clock, log *slog.Logger, started <-chan struct{}, writes func() int64, files ...string) {
+// again comes from the page cache. The start is over when started is closed. changes
+// counts those of its data. The heap is left to GOGC where that is set.
+func Pace(ctx context.Context, c clock.Clock, log *slog.Logger, started <-chan struct{}, changes func() int64, files ...string) {
 	_, set := os.LookupEnv("GOGC")
 	pages := &mapped{files: files}
 	percent := paceStart(ctx, c, log, started, set, pages)
@@ -67,7 +68,7 @@ func Pace(ctx context.Context, c clock.Clock, log *slog.Logger, started <-chan s
 	defer ticker.Stop()
 	defer debug.SetGCPercent(100)
 	busy, cycles := false, collections()
-	writing, written := false, writes()
+	writing, changed := false, changes()
 	tired := false // has been busy, and not given back what that took
 	collected := afterCollections(ctx)
 	for n := 1; ; {
@@ -87,8 +88,8 @@ func Pace(ctx context.Context, c clock.Clock, log *slog.Logger, started <-chan s
 		since := collections() - cycles
 		cycles += since
 		busy = since >= busyCycles || busy && since > 0
-		more := writes() - written
-		written += more
+		more := changes() - changed
+		changed += more
 		writing = busy && more >= int64(writeRate*paceEvery/time.Second)
 		tired = tired || busy
 		kept(log, pages.drop(mappedRoom))

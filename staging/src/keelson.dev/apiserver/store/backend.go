@@ -84,7 +84,8 @@ type Backend struct {
 	// dispatching is the revision up to which caches have been told of events, or
 	// are being told at this moment.
 	dispatching atomic.Int64
-	missed      bool // events have been lost to a compaction; used by Run's goroutine only
+	changes     atomic.Int64 // that have been dispatched
+	missed      bool         // events have been lost to a compaction; used by Run's goroutine only
 
 	mu     sync.RWMutex
 	caches map[string]*shelf // by "<prefix>/" below root
@@ -149,8 +150,8 @@ func (b *Backend) Ready() error {
 	return nil
 }
 
-// Revision is the latest revision of which caches have been told, or are being told; 0 before the first.
-func (b *Backend) Revision() int64 { return b.dispatching.Load() }
+// Changes is of how many changes caches have been told.
+func (b *Backend) Changes() int64 { return b.changes.Load() }
 
 // follow opens the watch, where the last one ended if possible, and dispatches
 // what it delivers.
@@ -252,6 +253,7 @@ func (b *Backend) dispatch(batch kv.Batch) {
 		}
 	}
 	s.apply(batch.Events[first:])
+	b.changes.Add(int64(len(batch.Events)))
 	b.fresh.advance(batch.Revision)
 }
 
