@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -70,21 +71,25 @@ func Restore(ctx context.Context, c *Config, file string, deps Deps) error {
 	if err != nil {
 		return err
 	}
-	return restartClients(ctx, c)
+	return restartClients(ctx, c, newProgress(deps))
 }
 
-// restartClients starts the processes anew that follow the API server. Their
-// supervisor or node host starts each again.
-func restartClients(ctx context.Context, c *Config) error {
+// restartClients starts the processes anew that follow the API server, and waits until
+// none of those runs that know what was before. Their supervisor or node host starts
+// each again.
+func restartClients(ctx context.Context, c *Config, p *progress) error {
 	st, err := Inspect(ctx, c)
 	if err != nil {
 		return err
 	}
+	maps.DeleteFunc(st.Pids, func(name string, _ int) bool { return name == apiserver || strings.HasPrefix(name, "containerd-") })
 	for name, pid := range st.Pids {
-		if name == apiserver || strings.HasPrefix(name, "containerd-") {
-			continue
-		}
 		if err := syscall.Kill(pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("restart %s: %w", name, err)
+		}
+	}
+	for name, pid := range st.Pids {
+		if err := waitAnew(ctx, c, p, name, pid); err != nil {
 			return fmt.Errorf("restart %s: %w", name, err)
 		}
 	}

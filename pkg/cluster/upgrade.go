@@ -147,14 +147,7 @@ func restart(ctx context.Context, c *Config, name string, pid int, deps Deps) er
 	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return err
 	}
-	err := p.wait(ctx, restartPatience, func(ctx context.Context) error {
-		st, err := Inspect(ctx, c)
-		if err == nil && (st.Pids[name] == 0 || st.Pids[name] == pid) {
-			err = errNotBack
-		}
-		return err
-	})
-	if err != nil {
+	if err := waitAnew(ctx, c, p, name, pid); err != nil {
 		return err
 	}
 	switch program, node, _ := strings.Cut(name, "-"); program {
@@ -164,4 +157,15 @@ func restart(ctx context.Context, c *Config, name string, pid int, deps Deps) er
 		return waitSign(ctx, c, node, p)
 	}
 	return nil
+}
+
+// waitAnew waits until the keeper of a process that had pid has started it again.
+func waitAnew(ctx context.Context, c *Config, p *progress, name string, pid int) error {
+	return p.wait(ctx, restartPatience, func(ctx context.Context) error {
+		st, err := Inspect(ctx, c)
+		if err == nil && (st.Pids[name] == 0 || st.Pids[name] == pid) {
+			err = errNotBack
+		}
+		return err
+	})
 }

@@ -4,6 +4,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"io/fs"
 	"net"
 	"os"
@@ -78,7 +79,13 @@ func TestClusterLife(t *testing.T) {
 		k("delete", "configmap", "before")
 		k("create", "deployment", "after", "--image=nginx:1.27")
 		k("rollout", "status", "deployment", "after")
+		former := pidsOf(t, c("pids", "-o", "json"))
 		c("restore", file)
+		for name, pid := range pidsOf(t, c("pids", "-o", "json")) {
+			if former[name] == pid && !strings.HasPrefix(name, "containerd-") {
+				t.Errorf("%s still runs that knows what was before", name)
+			}
+		}
 		k("get", "configmap", "before")
 		if out, err := try(t, "", "--kubeconfig", kubeconfig, "get", "deployment", "after"); err == nil {
 			t.Errorf("made after the snapshot:\n%s", out)
@@ -149,4 +156,13 @@ func groupsOf(t *testing.T, cluster string) []string {
 		t.Fatal(err)
 	}
 	return found
+}
+
+// pidsOf reads what the command for pids has written.
+func pidsOf(t *testing.T, out string) (pids map[string]int) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(out), &pids); err != nil || len(pids) == 0 {
+		t.Fatalf("%v in %q", err, out)
+	}
+	return pids
 }
