@@ -69,7 +69,7 @@ type assembly struct {
 	ruleSource authorizer.RuleResolver
 	graph      *nodeauth.Graph
 	pods       store.Interface // of the resource; there once the API is
-	nodes      store.Interface // as well
+	nodes      store.Interface // of the resource; there once the API is
 	podRefs    *nodeauth.Pods  // nil: nobody asks
 	mapper     meta.RESTMapper // of all that is served
 	admission  *admission.Chain

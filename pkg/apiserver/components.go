@@ -73,13 +73,13 @@ func (a *assembly) storeOf(row *resource.Row) store.Interface {
 		return a.components(row)
 	}
 	s := a.stores.of(row)
-	switch row.GroupResource() {
-	case corev1.Resource("pods"):
+	switch {
+	case isPods(row):
 		a.pods = s
 		if a.podRefs != nil {
 			a.podRefs.Part = registry.Part(row, a.stores.types, nodeauth.PodPaths()...)
 		}
-	case corev1.Resource("nodes"):
+	case row.GroupResource() == corev1.Resource("nodes"):
 		a.nodes = s
 	}
 	return s

@@ -228,7 +228,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.serve(ctx, listener, a)
 }
 
-// changes is how many of the storage the server has been told of.
+// changes is how many changes of what is stored the server has been told of.
 func (s *Server) changes() int64 {
 	if b := s.backend.Load(); b != nil {
 		return b.Changes()

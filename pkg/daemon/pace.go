@@ -40,10 +40,10 @@ const (
 	// otherwise take twice its size, a small one collect all the time.
 	heapRoom, heapShare = 40 << 20, 8
 	// busyHeap is how large the heap of a busy process may become although it has
-	// less in use, and busyGarbage what may gather in any, or in one with more in use a
-	// busyShare-th of that up to busyHeap: a fifth of its work would be to collect it, of
-	// a large one's two fifths.
-	// busyCycles is how many collections between two paces show that it is busy.
+	// less in use, and busyGarbage what may gather in any: a fifth of its work would be
+	// to collect it. In a large heap, where it would be two fifths, a busyShare-th of what
+	// is in use may gather, and busyHeap at most. busyCycles is how many collections
+	// between two paces show that it is busy.
 	busyHeap, busyGarbage, busyShare, busyCycles = 128 << 20, 64 << 20, 2, 2
 	// writeHeap is how large the heap of a process may become that is busy with at least
 	// writeRate changes a second, and writeGarbage what may gather in it: a write makes much
@@ -58,8 +58,9 @@ const (
 // ctx is done: the heap is collected when a bounded amount of garbage has gathered,
 // instead of as much as is in use, and the pages of mapped files are given back
 // that have gathered: of the program, and of files that are named. What is needed
-// again comes from the page cache. The start is over when started is closed. changes
-// counts those of its data. The heap is left to GOGC where that is set.
+// again comes from the page cache. The start is over when started is closed; changes
+// tells how often that data has changed so far. The heap is left to GOGC where that is
+// set.
 func Pace(ctx context.Context, c clock.Clock, log *slog.Logger, started <-chan struct{}, changes func() int64, files ...string) {
 	_, set := os.LookupEnv("GOGC")
 	pages := &mapped{files: files}

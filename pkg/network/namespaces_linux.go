@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -98,19 +97,16 @@ func (n *Namespaces) empty() ([]string, error) {
 	return out, nil
 }
 
-// lived are the network namespaces that processes are in. A pattern would have every
-// process' directory of namespaces read.
+// lived are the network namespaces that processes are in. A pattern of the whole path
+// would have every process' directory of namespaces read.
 func (n *Namespaces) lived() (map[uint64]bool, error) {
-	entries, err := os.ReadDir(n.proc)
+	dirs, err := filepath.Glob(filepath.Join(n.proc, "[0-9]*"))
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
 	out := map[uint64]bool{}
-	for _, e := range entries {
-		if _, err := strconv.Atoi(e.Name()); err != nil {
-			continue
-		}
-		if inode, err := inodeOf(filepath.Join(n.proc, e.Name(), "ns", "net")); err == nil { // else the process went
+	for _, dir := range dirs {
+		if inode, err := inodeOf(filepath.Join(dir, "ns", "net")); err == nil { // else the process went
 			out[inode] = true
 		}
 	}

@@ -84,8 +84,7 @@ type Backend struct {
 	// dispatching is the revision up to which caches have been told of events, or
 	// are being told at this moment.
 	dispatching atomic.Int64
-	changes     atomic.Int64 // that have been dispatched
-	missed      bool         // events have been lost to a compaction; used by Run's goroutine only
+	missed      bool // events have been lost to a compaction; used by Run's goroutine only
 
 	mu     sync.RWMutex
 	caches map[string]*shelf // by "<prefix>/" below root
@@ -150,8 +149,13 @@ func (b *Backend) Ready() error {
 	return nil
 }
 
-// Changes is of how many changes caches have been told.
-func (b *Backend) Changes() int64 { return b.changes.Load() }
+// Changes is how many changes the caches that there are have been told of.
+func (b *Backend) Changes() (n int64) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	b.all(func(c *cache) { n += c.received.Load() })
+	return n
+}
 
 // follow opens the watch, where the last one ended if possible, and dispatches
 // what it delivers.
@@ -253,7 +257,6 @@ func (b *Backend) dispatch(batch kv.Batch) {
 		}
 	}
 	s.apply(batch.Events[first:])
-	b.changes.Add(int64(len(batch.Events)))
 	b.fresh.advance(batch.Revision)
 }
 
