@@ -41,6 +41,10 @@ type Controller struct {
 	setCache    cache.SharedIndexInformer
 	podCache    cache.SharedIndexInformer
 	spaces      corelisters.NamespaceLister
+	// expected are the ReplicaSets made for a Deployment that the cache does not show
+	// yet. Without them a Deployment whose template changes once more looks as if it
+	// had no old ReplicaSet, and the new one is given its size at once.
+	expected *controller.Expectations
 }
 
 // New returns the controller.
@@ -49,7 +53,8 @@ func New(d controller.Deps) (controller.Controller, error) {
 	c := &Controller{
 		Deps: d, deployments: apps.Deployments().Lister(),
 		setCache: apps.ReplicaSets().Informer(), podCache: d.Informers.Core().V1().Pods().Informer(),
-		spaces: d.Informers.Core().V1().Namespaces().Lister(),
+		spaces:   d.Informers.Core().V1().Namespaces().Lister(),
+		expected: controller.NewExpectations(d.Clock),
 	}
 	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
@@ -69,6 +74,9 @@ func New(d controller.Deps) (controller.Controller, error) {
 func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
 
 func (c *Controller) changed(old, d *appsv1.Deployment) {
+	if d == nil || old != nil && old.UID != d.UID {
+		c.expected.Forget(controller.Key(old))
+	}
 	if old != nil && d != nil && controller.OnlyStatus(old, d) {
 		c.loop.AddShown(c.spaces, controller.Key(d))
 		return
@@ -82,7 +90,9 @@ func (c *Controller) setChanged(old, set *appsv1.ReplicaSet) {
 			continue
 		}
 		if ref := metav1.GetControllerOfNoCopy(s); ref != nil && ref.Kind == kind.Kind {
-			c.loop.AddShown(c.spaces, s.Namespace+"/"+ref.Name)
+			key := s.Namespace + "/" + ref.Name
+			c.expected.Created(key, s.UID)
+			c.loop.AddShown(c.spaces, key)
 		}
 	}
 	if set == nil || metav1.GetControllerOfNoCopy(set) != nil {
@@ -149,6 +159,9 @@ func (c *Controller) step(ctx context.Context, key string) error {
 	}
 	if err != nil {
 		return err
+	}
+	if !c.expected.Met(key) {
+		return nil // woken when the cache shows what was made
 	}
 	d = d.DeepCopy() // annotations and conditions are changed on the way
 	if len(d.Spec.Selector.MatchLabels)+len(d.Spec.Selector.MatchExpressions) == 0 {

@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
@@ -150,12 +151,19 @@ func (w *work) create(ctx context.Context, revision string) error {
 	}
 	w.annotate(set, revision)
 	w.sizeAnnotations(set)
-	got, err := w.Client.AppsV1().ReplicaSets(set.Namespace).Create(ctx, set, metav1.CreateOptions{})
+	var got *appsv1.ReplicaSet
+	made, err := w.expected.Create(controller.Key(w.d), 1, func(int) (types.UID, error) {
+		var err error
+		if got, err = w.Client.AppsV1().ReplicaSets(set.Namespace).Create(ctx, set, metav1.CreateOptions{}); err != nil {
+			return "", err
+		}
+		return got.UID, nil
+	})
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		return w.collide(ctx, set.Name, err)
-	case apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause):
-		return nil
+	case err == nil && made == 0:
+		return nil // the namespace is going
 	case err != nil:
 		message := fmt.Sprintf("Failed to create new replica set %q: %v", set.Name, err)
 		w.setCondition(condition(appsv1.DeploymentProgressing, v1.ConditionFalse, reasonCreateError, message))
