@@ -6,9 +6,7 @@ package nodeauth
 import (
 	"context"
 	"log/slog"
-	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,14 +17,10 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-const (
-	// followAgain is how long after an error pods are followed again.
-	followAgain = time.Second
-	// readAtLeast is how many pods are worth a goroutine.
-	readAtLeast = 32
-)
+// followAgain is how long after an error pods are followed again.
+const followAgain = time.Second
 
-// Pods tells a graph of the pods in a store. It reads the store's own records:
+// Pods tells a graph of the pods in a store. It hands over the store's own records:
 // what this server has written need not be decoded, and nobody keeps a second
 // copy of what is known of each pod.
 type Pods struct {
@@ -46,6 +40,7 @@ func (p *Pods) Synced() bool { return p.synced.Load() }
 
 // Run follows the pods until ctx is done.
 func (p *Pods) Run(ctx context.Context) {
+	p.Graph.readWith(p.read)
 	for {
 		err := p.follow(ctx)
 		if ctx.Err() != nil {
@@ -72,18 +67,16 @@ func (p *Pods) follow(ctx context.Context) error {
 		return err
 	}
 	defer watcher.Stop()
-	var present map[object]struct{} // of those that may have gone meanwhile; nil: there are none
+	var present map[string]string // of those that may have gone meanwhile; nil: there are none
 	if p.Synced() {
-		present = map[object]struct{}{}
+		present = map[string]string{}
 	}
 	for {
 		events, err := watcher.Next(ctx)
 		if err != nil {
 			return err
 		}
-		contents := p.read(events)
-		for i := range events {
-			e := &events[i]
+		for _, e := range events {
 			switch {
 			case e.InitialEventsEnd:
 				if present != nil {
@@ -93,42 +86,19 @@ func (p *Pods) follow(ctx context.Context) error {
 				p.synced.Store(true)
 			case e.Type == store.Bookmark:
 			case e.Type == store.Deleted:
-				p.Graph.deletePod(podOf(e.Record))
+				p.Graph.deletePod(e.Record)
 			default:
-				p.set(e.Record, contents[i])
+				p.Graph.pod(e.Record)
 				if present != nil {
-					present[podOf(e.Record)] = struct{}{}
+					present[e.Record.Key] = nodeOf(e.Record)
 				}
 			}
 		}
 	}
 }
 
-// read decodes the pods of events that have a node, on all processors when there
-// are many: at a start there may be very many. What cannot be decoded is nil.
-func (p *Pods) read(events []store.Event) []*corev1.Pod {
-	pods := make([]*corev1.Pod, len(events))
-	part := max(readAtLeast, (len(events)+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
-	var wg sync.WaitGroup
-	for from := 0; from < len(events); from += part {
-		some := func() {
-			for i := from; i < min(from+part, len(events)); i++ {
-				if e := &events[i]; e.Type != store.Bookmark && e.Type != store.Deleted && bound(e.Record) {
-					pods[i] = p.readOne(e.Record)
-				}
-			}
-		}
-		if from+part < len(events) {
-			wg.Go(some)
-		} else {
-			some()
-		}
-	}
-	wg.Wait()
-	return pods
-}
-
-func (p *Pods) readOne(rec *store.Record) *corev1.Pod {
+// read decodes what the graph looks at in a pod; nil when it is not understood.
+func (p *Pods) read(rec *store.Record) *corev1.Pod {
 	obj, err := rec.ReadPart(p.Part)
 	pod, ok := obj.(*corev1.Pod)
 	if err != nil || !ok {
@@ -136,19 +106,6 @@ func (p *Pods) readOne(rec *store.Record) *corev1.Pod {
 		return nil
 	}
 	return pod
-}
-
-// bound reports whether a pod has a node. Without one it refers to nothing.
-func bound(rec *store.Record) bool { return rec.Fields["spec.nodeName"] != "" }
-
-// set takes over the state of a pod. By one that is not understood its node reaches
-// nothing: a kubelet cannot read it either.
-func (p *Pods) set(rec *store.Record, pod *corev1.Pod) {
-	if pod == nil {
-		p.Graph.deletePod(podOf(rec))
-		return
-	}
-	p.Graph.SetPod(pod)
 }
 
 // PodPaths returns the fields that a graph looks at in a pod.
@@ -166,8 +123,11 @@ func PodPaths() []string {
 	return paths
 }
 
-// podOf is the pod of a record.
-func podOf(rec *store.Record) object {
-	namespace, name, _ := strings.Cut(rec.Key, "/")
+// podOf is the pod of a record's key.
+func podOf(key string) object {
+	namespace, name, _ := strings.Cut(key, "/")
 	return object{pod, namespace, name}
 }
+
+// nodeOf is the node of a record's pod, or empty.
+func nodeOf(rec *store.Record) string { return rec.Fields["spec.nodeName"] }

@@ -101,7 +101,7 @@ func testFollow(t *testing.T, end error) {
 	write("a", "n1")
 	write("b", "n1")
 	write("unbound", "")
-	const many = 3 * readAtLeast
+	const many = 100
 	for i := range many {
 		write(fmt.Sprint("many-", i), "n2")
 	}

@@ -11,14 +11,16 @@
 package nodeauth
 
 import (
+	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
+
+	"keelson.dev/apiserver/store"
 )
 
 // kind is a kind of object that nodes reach through others.
@@ -64,6 +66,12 @@ type Graph struct {
 	through map[object][]object
 	volumes map[string][]object // what a volume contributes to through
 
+	// unread are the pods, by node and key, that came since their node asked last.
+	// Few changes of a pod concern what it refers to, and many pods are of nodes
+	// that never ask this server: read makes them part of the graph when they do.
+	unread map[string]map[string]*store.Record
+	read   func(*store.Record) *corev1.Pod // nil when the pod is not understood
+
 	recent [16][]object // see alike
 	oldest int
 }
@@ -78,6 +86,7 @@ func NewGraph() *Graph {
 	return &Graph{
 		nodes: map[object]map[string]int{}, direct: map[object]contribution{},
 		through: map[object][]object{}, volumes: map[string][]object{},
+		unread: map[string]map[string]*store.Record{},
 	}
 }
 
@@ -85,6 +94,10 @@ func NewGraph() *Graph {
 func (g *Graph) set(source object, node string, refs []object) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.setLocked(source, node, refs)
+}
+
+func (g *Graph) setLocked(source object, node string, refs []object) {
 	old := g.direct[source]
 	if old.node == node && slices.Equal(old.refs, refs) {
 		return
@@ -134,6 +147,7 @@ func (g *Graph) alike(refs []object) []object {
 
 // reaches reports whether o belongs to node.
 func (g *Graph) reaches(node string, o object) bool {
+	g.readPods(node)
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	return g.reachesLocked(node, o, 3)
@@ -150,31 +164,86 @@ func (g *Graph) reachesLocked(node string, o object, depth int) bool {
 	return slices.ContainsFunc(g.through[o], func(next object) bool { return g.reachesLocked(node, next, depth-1) })
 }
 
-// SetPod records what a pod refers to, without keeping any of p. A pod without a
-// node refers to nothing, nor does a mirror pod: its node makes up its contents.
-func (g *Graph) SetPod(p *corev1.Pod) {
-	var refs []object
-	if _, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]; !mirror && p.Spec.NodeName != "" {
-		refs = podRefs(p)
-	}
-	g.set(object{pod, shared(p.Namespace), strings.Clone(p.Name)}, shared(p.Spec.NodeName), refs)
+// readWith has pods read by read, which Graph calls one at a time.
+func (g *Graph) readWith(read func(*store.Record) *corev1.Pod) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.read = read
 }
 
-// deletePod forgets a pod.
-func (g *Graph) deletePod(p object) { g.set(p, "", nil) }
-
-// retainPods forgets all pods but those in present.
-func (g *Graph) retainPods(present map[object]struct{}) {
-	var gone []object
+// readPods makes the pods of a node that are unread part of the graph. The lock is
+// held for all of them: nobody sees a part, and none is deleted meanwhile.
+func (g *Graph) readPods(node string) {
 	g.mu.RLock()
-	for o := range g.direct {
-		if _, ok := present[o]; !ok && o.kind == pod {
-			gone = append(gone, o)
+	n := len(g.unread[node])
+	g.mu.RUnlock()
+	if n == 0 {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for key, rec := range g.unread[node] {
+		g.setPod(podOf(key), g.read(rec))
+	}
+	clear(g.unread[node])
+}
+
+// setPod records what a pod refers to, without keeping any of p. A mirror pod refers to
+// nothing: its node makes up its contents. By one that is not understood (nil) its node
+// reaches nothing: a kubelet cannot read it either.
+func (g *Graph) setPod(o object, p *corev1.Pod) {
+	if p == nil || p.Spec.NodeName == "" {
+		g.setLocked(o, "", nil)
+		return
+	}
+	var refs []object
+	if _, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]; !mirror {
+		refs = podRefs(p)
+	}
+	o.namespace = shared(o.namespace)
+	g.setLocked(o, shared(p.Spec.NodeName), refs)
+}
+
+// pod takes over the state of a pod. Without a node it refers to nothing.
+func (g *Graph) pod(rec *store.Record) {
+	node, o := nodeOf(rec), podOf(rec.Key)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if known := g.direct[o].node; known != "" && known != node {
+		g.setLocked(o, "", nil) // another pod had this name
+	}
+	if node == "" {
+		return
+	}
+	if g.unread[node] == nil {
+		g.unread[shared(node)] = map[string]*store.Record{}
+	}
+	g.unread[node][rec.Key] = rec
+}
+
+// deletePod forgets a pod, of which rec is the last state.
+func (g *Graph) deletePod(rec *store.Record) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.setLocked(podOf(rec.Key), "", nil)
+	node := nodeOf(rec)
+	delete(g.unread[node], rec.Key)
+	if len(g.unread[node]) == 0 {
+		delete(g.unread, node) // it may have gone too
+	}
+}
+
+// retainPods forgets all pods but those in present, by key with their nodes.
+func (g *Graph) retainPods(present map[string]string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for o, c := range g.direct {
+		if o.kind == pod && present[o.namespace+"/"+o.name] != c.node {
+			g.setLocked(o, "", nil)
 		}
 	}
-	g.mu.RUnlock()
-	for _, o := range gone {
-		g.deletePod(o)
+	for node, pods := range g.unread {
+		maps.DeleteFunc(pods, func(key string, _ *store.Record) bool { return present[key] != node })
 	}
 }
 

@@ -29,6 +29,7 @@ func TestPods(t *testing.T) {
 		return out
 	}
 	g := NewGraph()
+	g.readWith(contents)
 	check := func(step, node string, o object, want bool) {
 		t.Helper()
 		if got := g.reaches(node, o); got != want {
@@ -36,23 +37,35 @@ func TestPods(t *testing.T) {
 		}
 	}
 	s, a := object{secret, "ns", "s"}, object{pod, "ns", "a"}
-	g.SetPod(p("a", "", "s"))
+	g.pod(record(p("a", "", "s")))
 	check("unbound", "", a, false)
 	check("unbound", "n1", s, false)
-	g.SetPod(p("a", "n1", "s"))
-	g.SetPod(p("b", "n1", "s"))
+	g.pod(record(p("a", "n1", "s")))
+	g.pod(record(p("b", "n1", "s")))
 	check("bound", "n1", a, true)
 	check("bound", "n1", s, true)
 	check("bound", "n2", s, false)
 	check("bound", "n2", a, false)
-	g.deletePod(a)
+	g.deletePod(record(p("a", "n1", "s")))
 	check("one is gone", "n1", a, false)
 	check("one is gone", "n1", s, true)
 	mirror := p("b", "n1", "s")
 	mirror.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
-	g.SetPod(mirror)
+	g.pod(record(mirror))
 	check("mirror", "n1", s, false)
 	check("mirror", "n1", object{pod, "ns", "b"}, true)
+
+	// Its end was not seen, and its name is another node's now: asked about or not.
+	for step, ask := range map[string]bool{"unread": false, "read": true} {
+		g.pod(record(p("c", "n1", "t")))
+		if ask {
+			check(step, "n1", object{secret, "ns", "t"}, true)
+		}
+		g.pod(record(p("c", "n2", "t")))
+		g.retainPods(map[string]string{"ns/c": "n2"})
+		check(step, "n1", object{secret, "ns", "t"}, false)
+		check(step, "n2", object{secret, "ns", "t"}, true)
+	}
 
 	g.SetAttachment(&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va"}, Spec: storagev1.VolumeAttachmentSpec{NodeName: "n1"}})
 	check("attachment", "n1", object{attachment, "", "va"}, true)
@@ -84,8 +97,8 @@ func TestPodPaths(t *testing.T) {
 			t.Fatal("not decoded")
 		}
 		whole, partly, self := NewGraph(), NewGraph(), object{pod, p.Namespace, p.Name}
-		whole.SetPod(p)
-		partly.SetPod(obj.(*corev1.Pod))
+		whole.setPod(self, p)
+		partly.setPod(self, obj.(*corev1.Pod))
 		want, got := whole.direct[self], partly.direct[self]
 		if want.node != got.node || !slices.Equal(want.refs, got.refs) {
 			t.Fatalf("%v, want %v", got, want)
