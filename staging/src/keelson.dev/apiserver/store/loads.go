@@ -23,11 +23,11 @@ const (
 	loadRetry = 500 * time.Millisecond
 )
 
-// loadQueue holds the caches that want to be loaded. Nobody is served before it
-// is open.
+// loadQueue holds the caches that want to be loaded. Nobody is loaded before it is
+// open, and nobody served before the watch has come to where the store was then.
 type loadQueue struct {
 	wake   chan struct{}
-	opened chan int64 // the revision to be reached first
+	opened chan int64 // the revision to be reached before anybody is served
 
 	mu     sync.Mutex
 	caches []*cache
@@ -37,7 +37,7 @@ func newLoadQueue() *loadQueue {
 	return &loadQueue{wake: make(chan struct{}, 1), opened: make(chan int64, 1)}
 }
 
-// open lets loads begin once the watch has come to a revision.
+// open lets loads begin.
 func (q *loadQueue) open(target int64) {
 	select {
 	case q.opened <- target:
@@ -67,19 +67,15 @@ func (q *loadQueue) take() []*cache {
 func (b *Backend) runLoads(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	var target int64
 	select {
 	case <-ctx.Done():
 		return
-	case target := <-b.loads.opened:
-		for b.fresh.wait(ctx, target) != nil {
-			if ctx.Err() != nil {
-				return
-			}
-		}
+	case target = <-b.loads.opened:
 	}
 	for {
 		for _, c := range b.loads.take() {
-			wg.Go(func() { c.load(ctx) })
+			wg.Go(func() { c.load(ctx, target) })
 		}
 		select {
 		case <-ctx.Done():
@@ -89,9 +85,11 @@ func (b *Backend) runLoads(ctx context.Context) {
 	}
 }
 
-// load reads the whole resource and puts it into service. It gives up when the
-// cache has been reset meanwhile, for which another load is under way.
-func (c *cache) load(ctx context.Context) {
+// load reads the whole resource and, once the watch has come to target, puts it into
+// service: reading takes the processors, and a watch that begins in the past mostly
+// waits for etcd, which brings it up to date by so many revisions at a time. It gives up
+// when the cache has been reset meanwhile, for which another load is under way.
+func (c *cache) load(ctx context.Context, target int64) {
 	for {
 		gen, at, ok := c.loading()
 		if !ok {
@@ -99,7 +97,9 @@ func (c *cache) load(ctx context.Context) {
 		}
 		records, rev, err := c.readAll(ctx, at)
 		if err == nil {
-			c.install(gen, records, rev)
+			if c.b.reached(ctx, target) {
+				c.install(gen, records, rev)
+			}
 			return
 		}
 		if ctx.Err() != nil {
@@ -117,6 +117,16 @@ func (c *cache) load(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// reached waits until the watch has come to a revision, or ctx is done.
+func (b *Backend) reached(ctx context.Context, rev int64) bool {
+	for b.fresh.wait(ctx, rev) != nil {
+		if ctx.Err() != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // readAll reads all objects of the resource at one revision, page by page; at 0

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -354,6 +355,78 @@ func TestLostWatch(t *testing.T) {
 			t.Errorf("watcher after a resumed watch: %+v, %v", events, err)
 		}
 	})
+}
+
+// slowWatches is a store whose watches bring nothing before they are let go.
+type slowWatches struct {
+	kv.Store
+	let  chan struct{}
+	read chan string // the prefixes of what is read
+}
+
+type slowWatch struct {
+	kv.Watch
+	let chan struct{}
+}
+
+func (s *slowWatches) Watch(ctx context.Context, prefix string, from int64) (kv.Watch, error) {
+	w, err := s.Store.Watch(ctx, prefix, from)
+	return &slowWatch{w, s.let}, err
+}
+
+func (w *slowWatch) Next(ctx context.Context) (kv.Batch, error) {
+	select {
+	case <-w.let:
+		return w.Watch.Next(ctx)
+	case <-ctx.Done():
+		return kv.Batch{}, ctx.Err()
+	}
+}
+
+func (s *slowWatches) Range(ctx context.Context, o kv.RangeOptions) (kv.RangeResult, error) {
+	out, err := s.Store.Range(ctx, o)
+	select {
+	case s.read <- o.Prefix:
+	default:
+	}
+	return out, err
+}
+
+// TestLoadBesideReplay: a server that starts reads a resource while the watch of what
+// happened before is on its way, and serves it no sooner than that has come.
+func TestLoadBesideReplay(t *testing.T) {
+	m := newMemory(t)
+	before, stop := boot(t, m, clock.Real(), "/registry")
+	for i := range 3 {
+		create(t, before.store, newThing("ns", fmt.Sprint(i)))
+	}
+	stop()
+	kvs := &slowWatches{Store: m, let: make(chan struct{}), read: make(chan string, 1)}
+	e := run(t, kvs, clock.Real())
+	listed := make(chan int, 1)
+	go func() {
+		page, err := e.store.List(t.Context(), ListOptions{ResourceVersion: "0"})
+		if err != nil {
+			t.Error(err)
+			page = &Page{}
+		}
+		listed <- len(page.Records)
+	}()
+	if prefix := <-kvs.read; !strings.HasSuffix(prefix, "/things/") {
+		t.Errorf("read %q first", prefix)
+	}
+	for !e.backend.fresh.anyWaiting() {
+		select {
+		case n := <-listed:
+			t.Fatalf("%d objects of the past were served", n)
+		default:
+			runtime.Gosched()
+		}
+	}
+	close(kvs.let)
+	if n := <-listed; n != 3 {
+		t.Errorf("%d objects, want 3", n)
+	}
 }
 
 func TestCloseEndsWatchers(t *testing.T) {
