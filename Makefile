@@ -33,7 +33,7 @@ cis: ## the checks of the CIS Kubernetes Benchmark on the cluster that runs
 deps: ## the Debian packages that are missing
 	@hack/deps.sh
 
-build: ## the six programs, into bin/
+build: ## the six programs and the CNI plugin, into bin/
 	@hack/build.sh
 
 tools: ## containerd, crun, CNI plugins and CoreDNS, into bin/tools/

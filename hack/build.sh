@@ -2,7 +2,7 @@
 # Copyright The Keelson Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Builds the six programs into bin/. Does nothing when no source has changed
+# Builds the six programs and the CNI plugin into bin/. Does nothing when no source has changed
 # since the last time.
 set -euo pipefail
 
@@ -15,7 +15,7 @@ esac
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
-programs=(apiserver scheduler controller-manager kubelet proxy ctl)
+programs=(apiserver scheduler controller-manager kubelet cni proxy ctl)
 stamp=bin/.stamp
 
 fresh() {

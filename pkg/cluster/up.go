@@ -116,10 +116,10 @@ func start(ctx context.Context, c *Config, p *progress) error {
 func checkPrograms(c *Config) error {
 	programs := []string{filepath.Join(c.BinDir, apiserver), filepath.Join(c.BinDir, controllerManager), filepath.Join(c.BinDir, scheduler)}
 	if c.Nodes > 0 {
-		for _, name := range []string{"kubelet", "proxy"} {
+		for _, name := range []string{"kubelet", "cni", "proxy"} {
 			programs = append(programs, filepath.Join(c.BinDir, name))
 		}
-		for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr", "crun", "runc", "cni/bridge"} {
+		for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr", "crun", "runc", "cni/portmap"} {
 			programs = append(programs, filepath.Join(c.ToolsDir, name))
 		}
 	}

@@ -22,7 +22,7 @@ const restartPatience = time.Minute
 
 // programs are Keelson's own, in bin/.
 func programs() []string {
-	return []string{apiserver, controllerManager, scheduler, "kubelet", "proxy", "ctl"}
+	return []string{apiserver, controllerManager, scheduler, "kubelet", "cni", "proxy", "ctl"}
 }
 
 // upgradeOrder is in which order processes are started anew: nobody is newer than

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -95,6 +96,15 @@ const (
 	cniCacheDir = "/var/lib/cni"
 )
 
+// cniPlugin is our CNI plugin's program: it is beside the kubelet's.
+func cniPlugin() string {
+	self, err := os.Executable()
+	if err != nil {
+		return "" // whoever looks for the plugin tells that it is missing
+	}
+	return filepath.Join(filepath.Dir(self), "cni")
+}
+
 // Kubelet is a node's agent.
 type Kubelet struct {
 	cfg     Config
@@ -161,7 +171,7 @@ func New(cfg Config) (*Kubelet, error) {
 	}
 	if !cfg.ExternalNetwork {
 		k.network = network.New(network.Config{
-			NodeName: cfg.NodeName, Client: cfg.Client, ConfDir: cniConfDir, BinDir: cniBinDir, CacheDir: cniCacheDir,
+			NodeName: cfg.NodeName, Client: cfg.Client, ConfDir: cniConfDir, BinDir: cniBinDir, CacheDir: cniCacheDir, Plugin: cniPlugin(),
 			Clock: cfg.Clock, Log: cfg.Log,
 		})
 	}

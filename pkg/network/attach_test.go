@@ -12,24 +12,32 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"keelson.dev/keelson/test/unshare"
 )
 
-// realPlugins returns where hack/tools.sh builds the CNI plugins.
-func realPlugins(t *testing.T) string {
+// realPlugins returns a directory with the plugins that hack/tools.sh builds and ours.
+func realPlugins(t testing.TB, own string) string {
 	t.Helper()
-	dir, err := filepath.Abs("../../bin/tools/cni")
+	built, err := filepath.Abs("../../bin/tools/cni")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(filepath.Join(dir, "bridge")); err != nil {
-		t.Skip("the CNI plugins are not built")
+	dir := t.TempDir()
+	for name, program := range map[string]string{pluginName: own, "portmap": filepath.Join(built, "portmap"), "bandwidth": filepath.Join(built, "bandwidth")} {
+		if _, err := os.Stat(program); err != nil {
+			t.Skip("the CNI plugins are not built")
+		}
+		if err := os.Symlink(program, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return dir
 }
@@ -58,7 +66,11 @@ func mustLimit(t *testing.T, pod *space, rate uint64) {
 // another one goes, forgets one and has its address given back.
 func TestAttach(t *testing.T) {
 	unshare.Need(t)
-	n := New(Config{ConfDir: t.TempDir(), BinDir: realPlugins(t), CacheDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := New(Config{ConfDir: t.TempDir(), BinDir: realPlugins(t, self), CacheDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
 	if err := n.configure(t.Context(), wanted{podCIDRs: prefixes("10.244.9.0/29", "fd00:9::/64"), mtu: 1400}); err != nil {
 		t.Fatal(err)
 	}
@@ -135,4 +147,45 @@ func TestAttach(t *testing.T) {
 	if err := n.Collect(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// BenchmarkAttach attaches a sandbox and detaches it, and tells what processor time the plugins that are built take for that.
+func BenchmarkAttach(b *testing.B) {
+	unshare.Need(b)
+	built, err := filepath.Abs("../../bin/cni")
+	if err != nil {
+		b.Fatal(err)
+	}
+	n := New(Config{ConfDir: b.TempDir(), BinDir: realPlugins(b, built), CacheDir: b.TempDir(), Log: slog.New(slog.DiscardHandler)})
+	content, err := renderConf(prefixes("10.244.9.0/24"), 1400, filepath.Join(n.cfg.CacheDir, addressesDir))
+	if err != nil {
+		b.Fatal(err)
+	}
+	list, err := libcni.NetworkConfFromBytes(content)
+	if err != nil {
+		b.Fatal(err)
+	}
+	spent := func() time.Duration {
+		var u unix.Rusage
+		if err := unix.Getrusage(unix.RUSAGE_CHILDREN, &u); err != nil {
+			b.Fatal(err)
+		}
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	var adding, deleting time.Duration
+	for i := 0; b.Loop(); i++ {
+		pod := newSpace(b)
+		sandbox := &libcni.RuntimeConf{ContainerID: fmt.Sprint(i), IfName: "eth0", NetNS: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(pod.ns))}
+		begun := spent()
+		if _, err := n.cni().AddNetworkList(b.Context(), list, sandbox); err != nil {
+			b.Fatal(err)
+		}
+		added := spent()
+		if err := n.cni().DelNetworkList(b.Context(), list, sandbox); err != nil {
+			b.Fatal(err)
+		}
+		adding, deleting = adding+added-begun, deleting+spent()-added
+	}
+	b.ReportMetric(adding.Seconds()*1000/float64(b.N), "add-cpu-ms/op")
+	b.ReportMetric(deleting.Seconds()*1000/float64(b.N), "del-cpu-ms/op")
 }

@@ -8,17 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/types"
-	"golang.org/x/sys/unix"
 )
 
-// addressesDir is where, below CNI's own directory, host-local keeps what it allocated.
+// addressesDir is where, below CNI's own directory, addresses are kept that are given.
 const addressesDir = "networks"
 
 // Attachment is a sandbox's interface that is in use.
@@ -28,7 +25,7 @@ type Attachment struct {
 }
 
 // Collect gives back what is allocated to sandboxes that are not among those in use: first by
-// detaching those that CNI remembers, then by releasing addresses that no one remembers. No sandbox
+// detaching those that CNI remembers, then, by the plugin, addresses that no one remembers. No sandbox
 // may be made meanwhile; so it is for the start of the kubelet.
 func (n *Network) Collect(ctx context.Context, inUse []Attachment) error {
 	content, err := os.ReadFile(filepath.Join(n.cfg.ConfDir, confName))
@@ -46,55 +43,12 @@ func (n *Network) Collect(ctx context.Context, inUse []Attachment) error {
 	for i, a := range inUse {
 		valid[i] = types.GCAttachment{ContainerID: a.ContainerID, IfName: a.IfName}
 	}
-	gcErr := n.cni().GCNetworkList(ctx, list, &libcni.GCArgs{ValidAttachments: valid})
-	if gcErr != nil {
-		gcErr = fmt.Errorf("detach sandboxes that are gone: %w", gcErr)
+	if err := n.cni().GCNetworkList(ctx, list, &libcni.GCArgs{ValidAttachments: valid}); err != nil {
+		return fmt.Errorf("detach sandboxes that are gone: %w", err)
 	}
-	return errors.Join(gcErr, releaseAddresses(filepath.Join(n.cfg.CacheDir, addressesDir, networkName), inUse))
+	return nil
 }
 
 func (n *Network) cni() *libcni.CNIConfig {
 	return libcni.NewCNIConfigWithCacheDir([]string{n.cfg.BinDir}, n.cfg.CacheDir, nil)
-}
-
-// releaseAddresses removes the reservations in a host-local directory, a file for each address with
-// the sandbox's ID in its first line, of sandboxes that are not in use.
-func releaseAddresses(dir string, inUse []Attachment) error {
-	used := map[string]bool{}
-	for _, a := range inUse {
-		used[a.ContainerID] = true
-	}
-	lock, err := os.Open(filepath.Join(dir, "lock"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("lock addresses: %w", err)
-	}
-	defer lock.Close()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil { // as the plugin does; freed by closing
-		return fmt.Errorf("lock addresses: %w", err)
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return fmt.Errorf("list addresses: %w", err)
-	}
-	for _, e := range entries {
-		if _, err := netip.ParseAddr(e.Name()); err != nil {
-			continue
-		}
-		path := filepath.Join(dir, e.Name())
-		content, err := os.ReadFile(path)
-		if err != nil {
-			return fmt.Errorf("read address: %w", err)
-		}
-		id, _, _ := strings.Cut(string(content), "\n")
-		if used[strings.TrimSpace(id)] {
-			continue
-		}
-		if err := os.Remove(path); err != nil {
-			return fmt.Errorf("release address: %w", err)
-		}
-	}
-	return nil
 }

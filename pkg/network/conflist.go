@@ -12,68 +12,61 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+
+	"keelson.dev/keelson/pkg/network/attach"
 )
 
-// The network's name, its bridge and its file. The file's number comes early: the runtime takes the first.
+// The network's name, its plugin, its bridge and its file. The file's number comes early: the runtime takes the first.
 const (
 	networkName = "keelson"
+	pluginName  = "keelson"
 	bridgeName  = "cni0"
 	confName    = "10-keelson.conflist"
 	cniVersion  = "1.1.0" // the first with STATUS and GC
 )
 
 type confList struct {
-	CNIVersion string   `json:"cniVersion"`
-	Name       string   `json:"name"`
-	Plugins    []plugin `json:"plugins"`
-}
-
-// plugin is the union of the plugins' configurations.
-type plugin struct {
-	Type             string          `json:"type"`
-	Bridge           string          `json:"bridge,omitempty"`
-	IsGateway        bool            `json:"isGateway,omitempty"`
-	IsDefaultGateway bool            `json:"isDefaultGateway,omitempty"`
-	HairpinMode      bool            `json:"hairpinMode,omitempty"`
-	MTU              int             `json:"mtu,omitempty"`
-	IPAM             *ipam           `json:"ipam,omitempty"`
-	Capabilities     map[string]bool `json:"capabilities,omitempty"`
-	SNAT             bool            `json:"snat,omitempty"`
-	Backend          string          `json:"backend,omitempty"`
-}
-
-type ipam struct {
-	DataDir string        `json:"dataDir"`
-	Type    string        `json:"type"`
-	Ranges  [][]ipamRange `json:"ranges"`
-}
-
-type ipamRange struct {
-	Subnet string `json:"subnet"`
+	CNIVersion string          `json:"cniVersion"`
+	Name       string          `json:"name"`
+	Plugins    []attach.Config `json:"plugins"`
 }
 
 // renderConf returns the CNI configuration: pods hang on a bridge that is their gateway, get an address of each of the
 // node's ranges, can reach themselves through a service (hairpin), and have host ports and bandwidth limits.
-// The plugins masquerade nothing, for they would do so between pods too. Host ports are nftables' as Services are: left to
-// find out what there is, the plugin runs nft twice for each pod, also for those without host ports.
 func renderConf(podCIDRs []netip.Prefix, mtu int, dataDir string) ([]byte, error) {
-	addresses := &ipam{Type: "host-local", DataDir: dataDir}
-	for _, p := range podCIDRs {
-		addresses.Ranges = append(addresses.Ranges, []ipamRange{{Subnet: p.String()}})
-	}
 	out, err := json.MarshalIndent(confList{
 		CNIVersion: cniVersion,
 		Name:       networkName,
-		Plugins: []plugin{
-			{Type: "bridge", Bridge: bridgeName, IsGateway: true, IsDefaultGateway: true, HairpinMode: true, MTU: mtu, IPAM: addresses},
-			{Type: "portmap", Capabilities: map[string]bool{"portMappings": true}, SNAT: true, Backend: "nftables"},
-			{Type: "bandwidth", Capabilities: map[string]bool{"bandwidth": true}},
-		},
+		Plugins: []attach.Config{{
+			Type: pluginName, Bridge: bridgeName, MTU: mtu, Subnets: podCIDRs, DataDir: dataDir,
+			Capabilities: map[string]bool{"portMappings": true, "bandwidth": true},
+		}},
 	}, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("render CNI configuration: %w", err)
 	}
 	return append(out, '\n'), nil
+}
+
+// linkPlugin puts our plugin where runtimes look for plugins, if there is none that can be run.
+func linkPlugin(program, dir string) error {
+	link := filepath.Join(dir, pluginName)
+	if _, err := os.Stat(link); err == nil {
+		return nil
+	}
+	if _, err := os.Stat(program); err != nil {
+		return nil // that the plugin is missing is told by whoever looks for it
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make directory of CNI plugins: %w", err)
+	}
+	if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove CNI plugin: %w", err)
+	}
+	if err := os.Symlink(program, link); err != nil {
+		return fmt.Errorf("link CNI plugin: %w", err)
+	}
+	return nil
 }
 
 // writeConf writes the configuration if it is not what is there: the runtime sees the old one or the new one.

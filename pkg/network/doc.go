@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package network keeps the pod network of one node: the CNI configuration by which the container
-// runtime attaches pods to a bridge, and the way to the pods of the other nodes.
+// runtime attaches pods to a bridge (by the plugin of package attach), and the way to the pods of the other nodes.
 //
 // A node whose address is on one of this node's links is reached by a plain route through that
 // address. Any other is reached through one VXLAN device, with static neighbour and forwarding entries, so that

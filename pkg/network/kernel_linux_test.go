@@ -28,7 +28,7 @@ type lab struct {
 
 // space is a network namespace.
 type space struct {
-	t  *testing.T
+	t  testing.TB
 	ns netns.NsHandle
 	h  *netlink.Handle
 }
@@ -40,7 +40,7 @@ type labNode struct {
 }
 
 // in runs f on a thread of its own in the namespace. A thread that could not come back is thrown away.
-func in(t *testing.T, ns netns.NsHandle, f func() error) {
+func in(t testing.TB, ns netns.NsHandle, f func() error) {
 	t.Helper()
 	done := make(chan error)
 	go func() {
@@ -56,7 +56,7 @@ func in(t *testing.T, ns netns.NsHandle, f func() error) {
 	}
 }
 
-func newSpace(t *testing.T) *space {
+func newSpace(t testing.TB) *space {
 	t.Helper()
 	s := &space{t: t}
 	done := make(chan error)

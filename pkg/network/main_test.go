@@ -4,9 +4,19 @@
 package network
 
 import (
+	"os"
 	"testing"
 
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/network/attach"
 	"keelson.dev/keelson/test/unshare"
 )
 
-func TestMain(m *testing.M) { unshare.Run(m, unshare.Network) }
+// TestMain is the plugin when CNI runs the test binary.
+func TestMain(m *testing.M) {
+	if os.Getenv("CNI_COMMAND") != "" {
+		attach.Main(clock.Real())
+		return
+	}
+	unshare.Run(m, unshare.Network)
+}

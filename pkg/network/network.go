@@ -44,6 +44,8 @@ type Config struct {
 	Client kubernetes.Interface
 	// ConfDir, BinDir and CacheDir are CNI's: /etc/cni/net.d, /opt/cni/bin, /var/lib/cni.
 	ConfDir, BinDir, CacheDir string
+	// Plugin is the program that attaches pods; it is linked into BinDir.
+	Plugin string
 	// MTU of pods' interfaces; 0 means that of the link that carries their packets, less VXLAN's overhead if it is used.
 	MTU int
 	// NoMasquerade leaves the addresses of packets that leave the cluster as they are: the network around it knows the way to pods.
@@ -208,6 +210,9 @@ func (n *Network) resume(ctx context.Context) {
 func (n *Network) check(ctx context.Context, content []byte) error {
 	if bytes.Equal(content, n.checked) {
 		return nil
+	}
+	if err := linkPlugin(n.cfg.Plugin, n.cfg.BinDir); err != nil {
+		return err
 	}
 	list, err := libcni.NetworkConfFromBytes(content)
 	if err != nil {

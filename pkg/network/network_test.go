@@ -6,6 +6,7 @@ package network
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -42,7 +43,7 @@ else
 	echo "${0##*/} $CNI_COMMAND $CNI_CONTAINERID $CNI_IFNAME" >> ` + calls + `
 fi
 `
-	for _, name := range []string{"bridge", "portmap", "bandwidth"} {
+	for _, name := range []string{pluginName, "portmap", "bandwidth"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +145,7 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(content, &conf); err != nil || conf.Plugins[0].IPAM.Ranges[0][0].Subnet != "10.244.0.0/24" || conf.Plugins[0].MTU != 1500 {
+	if err := json.Unmarshal(content, &conf); err != nil || !slices.Equal(conf.Plugins[0].Subnets, prefixes("10.244.0.0/24")) || conf.Plugins[0].MTU != 1500 {
 		t.Errorf("%v %s", err, content)
 	}
 	eventually(t, "routes to itself and n2", func() bool {
@@ -179,12 +180,12 @@ func TestRun(t *testing.T) {
 
 func TestMissingPlugin(t *testing.T) {
 	bin, _ := plugins(t)
-	if err := os.Remove(filepath.Join(bin, "portmap")); err != nil {
+	if err := os.Remove(filepath.Join(bin, pluginName)); err != nil {
 		t.Fatal(err)
 	}
 	n := New(Config{ConfDir: t.TempDir(), BinDir: bin, CacheDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
 	err := n.configure(t.Context(), wanted{podCIDRs: prefixes("10.244.0.0/24"), mtu: 1500})
-	if err == nil || !strings.Contains(err.Error(), `failed to find plugin "portmap"`) || n.Ready() == nil {
+	if err == nil || !strings.Contains(err.Error(), `failed to find plugin "keelson"`) || n.Ready() == nil {
 		t.Errorf("%v, ready %v", err, n.Ready())
 	}
 	if entries, _ := os.ReadDir(n.cfg.ConfDir); len(entries) != 0 {
@@ -212,7 +213,7 @@ func TestIllPlugin(t *testing.T) {
 	}
 }
 
-// TestCollect leaves what sandboxes in use have, detaches one that CNI remembers and frees an address that no one does.
+// TestCollect leaves what sandboxes in use have, detaches one that CNI remembers, and has the plugin free what no one remembers.
 func TestCollect(t *testing.T) {
 	bin, calls := plugins(t)
 	n := New(Config{ConfDir: t.TempDir(), BinDir: bin, CacheDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
@@ -223,11 +224,8 @@ func TestCollect(t *testing.T) {
 		t.Fatal(err)
 	}
 	results := filepath.Join(n.cfg.CacheDir, "results")
-	addresses := filepath.Join(n.cfg.CacheDir, addressesDir, networkName)
-	for _, dir := range []string{results, addresses} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+	if err := os.MkdirAll(results, 0o700); err != nil {
+		t.Fatal(err)
 	}
 	content, err := os.ReadFile(filepath.Join(n.cfg.ConfDir, confName))
 	if err != nil {
@@ -245,27 +243,38 @@ func TestCollect(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for name, text := range map[string]string{"10.244.0.2": "used\r\neth0", "10.244.0.3": "lost\r\neth0", "lock": "", "last_reserved_ip.0": "10.244.0.3"} {
-		if err := os.WriteFile(filepath.Join(addresses, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
 	if err := n.Collect(t.Context(), []Attachment{{ContainerID: "used", IfName: "eth0"}}); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(calls)
-	if want := "bandwidth DEL gone eth0\nportmap DEL gone eth0\nbridge DEL gone eth0\nbridge GC  \nportmap GC  \nbandwidth GC  \n"; err != nil || string(got) != want {
+	if want := "keelson DEL gone eth0\nkeelson GC  \n"; err != nil || string(got) != want {
 		t.Errorf("plugins were called: %q %v, want %q", got, err, want)
 	}
-	entries, err := os.ReadDir(addresses)
-	if err != nil {
+}
+
+// TestLinkPlugin: our plugin is put where there is none, also in the place of a link that leads nowhere; one that is there stays.
+func TestLinkPlugin(t *testing.T) {
+	dir, program := filepath.Join(t.TempDir(), "bin"), filepath.Join(t.TempDir(), "cni")
+	link := filepath.Join(dir, pluginName)
+	step := func(what, want string) {
+		t.Helper()
+		if err := linkPlugin(program, dir); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if got, _ := os.Readlink(link); got != want {
+			t.Errorf("%s: a link to %q, want %q", what, got, want)
+		}
+	}
+	step("no program", "")
+	if err := os.WriteFile(program, nil, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	var left []string
-	for _, e := range entries {
-		left = append(left, e.Name())
-	}
-	if !slices.Equal(left, []string{"10.244.0.2", "last_reserved_ip.0", "lock"}) {
-		t.Errorf("left %v", left)
+	step("no directory", program)
+	step("again", program)
+	for target, want := range map[string]string{"/nowhere": program, "/bin/sh": "/bin/sh"} {
+		if err := errors.Join(os.Remove(link), os.Symlink(target, link)); err != nil {
+			t.Fatal(err)
+		}
+		step("a link to "+target, want)
 	}
 }

@@ -1,0 +1,99 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/types"
+)
+
+// delegate is another plugin's configuration.
+type delegate struct {
+	CNIVersion    string        `json:"cniVersion"`
+	Name          string        `json:"name"`
+	Type          string        `json:"type"`
+	SNAT          bool          `json:"snat,omitempty"`
+	Backend       string        `json:"backend,omitempty"`
+	RuntimeConfig RuntimeConfig `json:"runtimeConfig"`
+	PrevResult    types.Result  `json:"prevResult,omitempty"`
+}
+
+// portmap has host ports as nftables', as Services are: left to find out what there is, the plugin runs nft twice.
+func (c *Config) portmap() delegate {
+	return delegate{CNIVersion: c.CNIVersion, Name: c.Name, Type: "portmap", SNAT: true, Backend: "nftables"}
+}
+
+func (c *Config) bandwidth() delegate {
+	return delegate{CNIVersion: c.CNIVersion, Name: c.Name, Type: "bandwidth"}
+}
+
+// delegates are the plugins that a sandbox needs, in the order in which they attach it.
+func (c *Config) delegates() []delegate {
+	var out []delegate
+	if c.RuntimeConfig == nil {
+		return nil
+	}
+	if ports := c.RuntimeConfig.PortMappings; len(ports) > 0 {
+		d := c.portmap()
+		d.RuntimeConfig.PortMappings = ports
+		out = append(out, d)
+	}
+	if limits := c.RuntimeConfig.Bandwidth; len(limits) > 0 {
+		d := c.bandwidth()
+		d.RuntimeConfig.Bandwidth = limits
+		out = append(out, d)
+	}
+	return out
+}
+
+func (d delegate) conf() ([]byte, error) {
+	out, err := json.Marshal(d)
+	if err != nil {
+		return nil, fmt.Errorf("configuration of %s: %w", d.Type, err)
+	}
+	return out, nil
+}
+
+// addDelegates has each plugin go on with what the one before returned.
+func addDelegates(ctx context.Context, plugins []delegate, result types.Result) (types.Result, error) {
+	for _, d := range plugins {
+		d.PrevResult = result
+		conf, err := d.conf()
+		if err != nil {
+			return nil, err
+		}
+		if result, err = invoke.DelegateAdd(ctx, d.Type, conf, nil); err != nil {
+			return nil, fmt.Errorf("%s: %w", d.Type, err)
+		}
+	}
+	return result, nil
+}
+
+// delDelegates goes on after a failure: as much is undone as can be.
+func delDelegates(ctx context.Context, plugins []delegate, result types.Result) error {
+	var errs []error
+	for _, d := range slices.Backward(plugins) {
+		d.PrevResult = result
+		errs = append(errs, d.ask(ctx, invoke.DelegateDel))
+	}
+	return errors.Join(errs...)
+}
+
+// ask runs a plugin that returns nothing.
+func (d delegate) ask(ctx context.Context, how func(context.Context, string, []byte, invoke.Exec) error) error {
+	conf, err := d.conf()
+	if err == nil {
+		err = how(ctx, d.Type, conf, nil)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", d.Type, err)
+	}
+	return nil
+}

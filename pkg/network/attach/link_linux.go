@@ -1,0 +1,308 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// portPatience is how long a bridge may take to let packets through a new port, which is asked for every portPoll.
+	portPatience = 2 * time.Second
+	portPoll     = time.Millisecond
+)
+
+// hostEnd is the name of the node's end of a sandbox's link.
+func hostEnd(args *skel.CmdArgs) string {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(args.ContainerID + "/" + args.IfName))
+	return fmt.Sprintf("veth%010x", h.Sum64()>>24)
+}
+
+// hardwareAddr is the one of whoever has an address.
+func hardwareAddr(a netip.Addr) net.HardwareAddr {
+	b := a.AsSlice()
+	return append(net.HardwareAddr{0x0a, 0x58}, b[len(b)-4:]...)
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
+	a, ok := netip.AddrFromSlice(n.IP)
+	ones, _ := n.Mask.Size()
+	return netip.PrefixFrom(a.Unmap(), ones), ok
+}
+
+// connect links a sandbox with the bridge and gives it its addresses.
+func (p plugin) connect(c *Config, args *skel.CmdArgs, given []netip.Prefix) (*types100.Result, error) {
+	host, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open netlink: %w", err)
+	}
+	defer host.Close()
+	sandbox, err := netns.GetFromPath(args.Netns)
+	if err != nil {
+		return nil, fmt.Errorf("open network namespace: %w", err)
+	}
+	defer sandbox.Close()
+	bridge, err := ensureBridge(host, c)
+	if err != nil {
+		return nil, err
+	}
+	port, err := addVeth(host, c, args, bridge, sandbox, given[0].Addr())
+	if err != nil {
+		return nil, err
+	}
+	err = configure(args, sandbox, given)
+	if err == nil {
+		err = p.awaitPort(host, port)
+	}
+	if err != nil {
+		return nil, errors.Join(err, host.LinkDel(port))
+	}
+	return resultOf(c, args, given), nil
+}
+
+// ensureBridge makes the bridge and gives it the addresses that it does not have.
+func ensureBridge(host *netlink.Handle, c *Config) (netlink.Link, error) {
+	bridge, err := host.LinkByName(c.Bridge)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		bridge, err = addBridge(host, c)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("bridge %s: %w", c.Bridge, err)
+	}
+	if bridge.Type() != "bridge" {
+		return nil, fmt.Errorf("%s is no bridge", c.Bridge)
+	}
+	for _, s := range c.Subnets {
+		addr := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(gateway(s), s.Bits())), Flags: addressFlags(s.Addr())}
+		if err := host.AddrAdd(bridge, addr); err != nil && !errors.Is(err, unix.EEXIST) {
+			return nil, fmt.Errorf("address of bridge %s: %w", c.Bridge, err)
+		}
+	}
+	if bridge.Attrs().Flags&net.FlagUp == 0 {
+		if err := host.LinkSetUp(bridge); err != nil {
+			return nil, fmt.Errorf("set bridge %s up: %w", c.Bridge, err)
+		}
+	}
+	return bridge, nil
+}
+
+// addBridge makes the bridge. With a hardware address that it was given it does not take those of its ports. It does not listen
+// to routers: they would be sandboxes.
+func addBridge(host *netlink.Handle, c *Config) (netlink.Link, error) {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU, attrs.HardwareAddr = c.Bridge, c.MTU, hardwareAddr(gateway(c.Subnets[0]))
+	if err := host.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil && !errors.Is(err, unix.EEXIST) { // another sandbox's plugin
+		return nil, err
+	}
+	if err := writeSysctl("ipv6", c.Bridge, "accept_ra", "0"); err != nil {
+		return nil, err
+	}
+	return host.LinkByName(c.Bridge)
+}
+
+// addressFlags has IPv6 addresses used at once: nobody else has what was given.
+func addressFlags(a netip.Addr) int {
+	if a.Is6() {
+		return unix.IFA_F_NODAD
+	}
+	return 0
+}
+
+// addVeth makes the link, its far end in the sandbox. Packets may leave a bridge by the port by which they came: a sandbox
+// reaches itself through a Service.
+func addVeth(host *netlink.Handle, c *Config, args *skel.CmdArgs, bridge netlink.Link, sandbox netns.NsHandle, addr netip.Addr) (netlink.Link, error) {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU, attrs.MasterIndex, attrs.Flags = hostEnd(args), c.MTU, bridge.Attrs().Index, net.FlagUp
+	port := &netlink.Veth{LinkAttrs: attrs, PeerName: args.IfName, PeerHardwareAddr: hardwareAddr(addr), PeerNamespace: netlink.NsFd(sandbox)}
+	if err := host.LinkAdd(port); err != nil {
+		return nil, fmt.Errorf("add link of %s: %w", args.IfName, err)
+	}
+	if err := host.LinkSetHairpin(port, true); err != nil {
+		return nil, errors.Join(fmt.Errorf("hairpin mode: %w", err), host.LinkDel(port))
+	}
+	return port, nil
+}
+
+// configure gives the sandbox's interface its addresses and routes.
+func configure(args *skel.CmdArgs, sandbox netns.NsHandle, given []netip.Prefix) error {
+	inside, err := netlink.NewHandleAt(sandbox, unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("open netlink: %w", err)
+	}
+	defer inside.Close()
+	link, err := inside.LinkByName(args.IfName)
+	if err != nil {
+		return fmt.Errorf("find %s: %w", args.IfName, err)
+	}
+	for _, p := range given {
+		if p.Addr().Is6() {
+			// Its own link-local address, too, it has at once.
+			if err := within(sandbox, func() error { return writeSysctl("ipv6", args.IfName, "accept_dad", "0") }); err != nil {
+				return err
+			}
+		}
+		if err := inside.AddrAdd(link, &netlink.Addr{IPNet: ipNet(p), Flags: addressFlags(p.Addr())}); err != nil {
+			return fmt.Errorf("address of %s: %w", args.IfName, err)
+		}
+	}
+	if err := inside.LinkSetUp(link); err != nil {
+		return fmt.Errorf("set %s up: %w", args.IfName, err)
+	}
+	for _, p := range given {
+		route := &netlink.Route{LinkIndex: link.Attrs().Index, Gw: gateway(p.Masked()).AsSlice()}
+		if err := inside.RouteAdd(route); err != nil {
+			return fmt.Errorf("default route of %s: %w", args.IfName, err)
+		}
+	}
+	return nil
+}
+
+// awaitPort returns when packets pass.
+func (p plugin) awaitPort(host *netlink.Handle, port netlink.Link) error {
+	for begun := p.clock.Now(); ; p.clock.Sleep(portPoll) {
+		link, err := host.LinkByIndex(port.Attrs().Index)
+		if err != nil {
+			return fmt.Errorf("state of the bridge's port: %w", err)
+		}
+		switch state := link.Attrs().OperState; {
+		case state == netlink.OperUp:
+			return nil
+		case p.clock.Since(begun) > portPatience:
+			return fmt.Errorf("the bridge's port %s is %s", link.Attrs().Name, state)
+		}
+	}
+}
+
+// resultOf tells the runtime what a sandbox has.
+func resultOf(c *Config, args *skel.CmdArgs, given []netip.Prefix) *types100.Result {
+	result := &types100.Result{CNIVersion: types100.ImplementedSpecVersion, Interfaces: []*types100.Interface{
+		{Name: c.Bridge},
+		{Name: hostEnd(args)},
+		{Name: args.IfName, Mac: hardwareAddr(given[0].Addr()).String(), Sandbox: args.Netns},
+	}}
+	for _, p := range given {
+		gw, bits := gateway(p.Masked()).AsSlice(), p.Addr().BitLen()
+		result.IPs = append(result.IPs, &types100.IPConfig{Interface: types100.Int(2), Address: *ipNet(p), Gateway: gw})
+		result.Routes = append(result.Routes, &types.Route{Dst: net.IPNet{IP: make(net.IP, bits/8), Mask: net.CIDRMask(0, bits)}, GW: gw})
+	}
+	return result
+}
+
+// disconnect removes a sandbox's link, if there is one: by the node's end, or, of one that the bridge plugin made, by that in
+// the sandbox.
+func disconnect(args *skel.CmdArgs) error {
+	host, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("open netlink: %w", err)
+	}
+	defer host.Close()
+	removed, err := remove(host, hostEnd(args))
+	if removed || err != nil || args.Netns == "" {
+		return err
+	}
+	sandbox, err := netns.GetFromPath(args.Netns)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open network namespace: %w", err)
+	}
+	defer sandbox.Close()
+	inside, err := netlink.NewHandleAt(sandbox, unix.NETLINK_ROUTE)
+	if errors.Is(err, unix.EINVAL) {
+		return nil // the file is there, the namespace is not
+	}
+	if err != nil {
+		return fmt.Errorf("open netlink: %w", err)
+	}
+	defer inside.Close()
+	_, err = remove(inside, args.IfName)
+	return err
+}
+
+// remove tells whether there was such a link.
+func remove(h *netlink.Handle, name string) (bool, error) {
+	link, err := h.LinkByName(name)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		return false, nil
+	}
+	if err == nil {
+		err = h.LinkDel(link)
+	}
+	if err != nil && !errors.Is(err, unix.ENODEV) { // it went with its other end
+		return false, fmt.Errorf("remove link %s: %w", name, err)
+	}
+	return true, nil
+}
+
+// connected are the addresses of a sandbox's interface.
+func connected(args *skel.CmdArgs) (map[netip.Prefix]bool, error) {
+	sandbox, err := netns.GetFromPath(args.Netns)
+	if err != nil {
+		return nil, fmt.Errorf("open network namespace: %w", err)
+	}
+	defer sandbox.Close()
+	inside, err := netlink.NewHandleAt(sandbox, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open netlink: %w", err)
+	}
+	defer inside.Close()
+	link, err := inside.LinkByName(args.IfName)
+	if err != nil {
+		return nil, fmt.Errorf("find %s: %w", args.IfName, err)
+	}
+	addrs, err := inside.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, fmt.Errorf("addresses of %s: %w", args.IfName, err)
+	}
+	out := map[netip.Prefix]bool{}
+	for _, a := range addrs {
+		if p, ok := prefixOf(a.IPNet); ok {
+			out[p] = true
+		}
+	}
+	return out, nil
+}
+
+// within runs f on a thread of its own in a network namespace. The thread ends with it.
+func within(ns netns.NsHandle, f func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		err := netns.Set(ns)
+		if err == nil {
+			err = f()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+// writeSysctl sets what an interface of the thread's network namespace has. A kernel without the protocol has no such file.
+func writeSysctl(protocol, link, name, value string) error {
+	path := "/proc/sys/net/" + protocol + "/conf/" + link + "/" + name
+	if err := os.WriteFile(path, []byte(value), 0o644); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("sysctl: %w", err)
+	}
+	return nil
+}
