@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
@@ -62,6 +63,13 @@ type stores struct {
 	backend *store.Backend
 	scheme  *runtime.Scheme
 	types   *transcode.Types
+	shared  map[schema.GroupVersionKind]*shared // by what is stored
+}
+
+// shared is the store of a row whose objects other rows serve in other forms.
+type shared struct {
+	store *store.Store
+	forms []resource.Other
 }
 
 func (s stores) of(row *resource.Row) store.Interface {
@@ -77,7 +85,26 @@ func (s stores) of(row *resource.Row) store.Interface {
 	if ttl := row.TTL; ttl != nil {
 		cfg.TTL = func(obj store.Object) int64 { return ttl(obj) }
 	}
-	return store.New(cfg)
+	cfg.Twin = s.twin(row)
+	made := store.New(cfg)
+	if len(row.Others) > 0 && row.StoredAs.Empty() {
+		s.shared[row.GroupVersionKind()] = &shared{made, row.Others}
+	}
+	return made
+}
+
+// twin says whose objects a row serves, if another one has them; that row may not be served.
+func (s stores) twin(row *resource.Row) *store.Twin {
+	of := s.shared[row.StoredAs]
+	if of == nil || row.StoredFields == nil {
+		return nil
+	}
+	for _, form := range of.forms {
+		if form.Kind == row.GroupVersionKind() {
+			return &store.Twin{Of: of.store, Fields: row.StoredFields, Convert: func(obj store.Object) (store.Object, error) { return form.ToStorage(obj) }}
+		}
+	}
+	return nil
 }
 
 func isPods(row *resource.Row) bool { return row.Resource == "pods" && row.Group == "" }

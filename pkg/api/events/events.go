@@ -87,6 +87,16 @@ func eventFields(e *eventsv1.Event) fields.Set {
 // share makes the row store what the core group's row stores.
 func share(row *resource.Row, inner store.Codec) *resource.Row {
 	row.Codec, row.StoredAs = codec{core: inner}, corev1.SchemeGroupVersion.WithKind("Event")
+	row.StoredFields = map[string]string{
+		"regarding.kind":            "involvedObject.kind",
+		"regarding.namespace":       "involvedObject.namespace",
+		"regarding.name":            "involvedObject.name",
+		"regarding.uid":             "involvedObject.uid",
+		"regarding.apiVersion":      "involvedObject.apiVersion",
+		"regarding.resourceVersion": "involvedObject.resourceVersion",
+		"regarding.fieldPath":       "involvedObject.fieldPath",
+		"reportingController":       "reportingComponent",
+	}
 	row.Others = []resource.Other{{
 		Kind: row.StoredAs,
 		New:  func() resource.Object { return &corev1.Event{} },

@@ -57,6 +57,10 @@ type Row struct {
 	// StoredAs is what Codec stores objects as, where that is another kind or
 	// version than the row's own.
 	StoredAs schema.GroupVersionKind
+	// StoredFields is set where a row of StoredAs serves the same objects, and has a
+	// form of this row's among its Others: by it the selectable fields are found that
+	// have another name there.
+	StoredFields map[string]string
 	// Others are kinds of other groups which these objects are too, in another form:
 	// a patch may have one as its result.
 	Others []Other

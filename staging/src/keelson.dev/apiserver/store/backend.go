@@ -260,8 +260,8 @@ func (b *Backend) dispatch(batch kv.Batch) {
 	b.fresh.advance(batch.Revision)
 }
 
-// shelf has the caches of one prefix: one for each group that serves the objects
-// stored there. It does not change; a new one takes its place.
+// shelf has the caches of one prefix: one for each version of a resource that has a
+// store of its own. It does not change; a new one takes its place.
 type shelf struct{ caches []*cache }
 
 func (s *shelf) apply(events []kv.Event) {

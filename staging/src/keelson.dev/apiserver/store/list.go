@@ -28,7 +28,11 @@ type listPlan struct {
 
 // plan reads the options of a list as the Kubernetes API defines them.
 func (s *Store) plan(opts *ListOptions) (*listPlan, error) {
-	p := &listPlan{match: newMatcher(opts.Predicate), limit: max(opts.Limit, 0)} // a negative limit is none, as with Kubernetes
+	selected, err := s.selects(opts.Predicate)
+	if err != nil {
+		return nil, err
+	}
+	p := &listPlan{match: newMatcher(selected), limit: max(opts.Limit, 0)} // a negative limit is none, as with Kubernetes
 	if opts.Continue != "" {
 		start, rev, err := decodeContinue(opts.Continue, p.match.prefix())
 		if err != nil {
@@ -81,6 +85,14 @@ func (s *Store) List(ctx context.Context, opts ListOptions) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
+	page, err := s.list(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	return s.showsAll(page), nil
+}
+
+func (s *Store) list(ctx context.Context, p *listPlan) (page *Page, err error) {
 	for {
 		if err := s.cache.wait(ctx); err != nil {
 			return nil, err

@@ -3,7 +3,10 @@
 
 package store
 
-import "sync"
+import (
+	"sync"
+	"weak"
+)
 
 // Record is one revision of one object. It is immutable but for the encodings
 // it remembers and the place where its bytes are, and safe for concurrent use.
@@ -19,13 +22,14 @@ type Record struct {
 	encoding sync.Mutex // held while a form is made
 
 	mu     sync.Mutex
-	data   []byte          // stored bytes, never modified; nil when they are packed
-	pack   *pack           // that has them
-	slot   int32           // where
-	loose  bool            // they are not to be packed
-	obj    Object          // decoded form, if it is at hand
-	forms  map[Form][]byte // encodings already made
-	making bool            // an object decoded now serves one encoding, and is not kept
+	data   []byte               // stored bytes, never modified; nil when they are packed
+	pack   *pack                // that has them
+	slot   int32                // where
+	loose  bool                 // they are not to be packed
+	making bool                 // an object decoded now serves one encoding, and is not kept
+	obj    Object               // decoded form, if it is at hand
+	forms  map[Form][]byte      // encodings already made
+	twin   weak.Pointer[Record] // see twinAs
 }
 
 // NewRecord returns a record of data. obj is its decoded form where the caller

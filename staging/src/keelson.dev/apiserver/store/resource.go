@@ -36,6 +36,9 @@ type Config struct {
 	// IndexFields are the selectable fields by which lists and watches find
 	// objects without looking at all of them.
 	IndexFields []string
+	// Twin, if set, has the objects: Backend, Prefix, Attrs, Peek, End and IndexFields
+	// are those of its store.
+	Twin *Twin
 	// TTL is how many seconds an updated object is kept; nil or 0: for ever. (A
 	// Create is told by its caller.)
 	TTL func(obj Object) int64
@@ -53,6 +56,9 @@ var _ Interface = (*Store)(nil)
 
 // New returns the store of a resource. Nothing is read before its first use.
 func New(cfg Config) *Store {
+	if cfg.Twin != nil {
+		return newTwin(cfg)
+	}
 	s := &Store{Config: cfg, b: cfg.Backend, prefix: strings.Trim(cfg.Prefix, "/") + "/"}
 	s.cache = newCache(cfg.Backend, s.prefix, &s.Config)
 	s.b.register(s.prefix, s.cache)
@@ -60,8 +66,12 @@ func New(cfg Config) *Store {
 }
 
 // Close ends all watches and releases the cache, for a resource that is no
-// longer served. Stored objects stay.
+// longer served. Stored objects stay. What a twin shows is released with the store
+// that has it.
 func (s *Store) Close() {
+	if s.Twin != nil {
+		return
+	}
 	s.b.unregister(s.prefix, s.cache)
 	s.cache.close()
 }
@@ -158,7 +168,7 @@ func (s *Store) cached(key string) *Record {
 	if s.cache.state != ready {
 		return nil
 	}
-	return s.cache.records.get(key)
+	return s.shows(s.cache.records.get(key))
 }
 
 // found makes a record of what the key-value store has under key.
@@ -169,6 +179,9 @@ func (s *Store) found(key string, item *kv.Item) (*Record, error) {
 	obj, err := s.Codec.Decode(item.Value, item.ModRevision)
 	if err != nil {
 		return nil, apierrors.NewInternalError(fmt.Errorf("decode %s %q: %w", s.GroupResource, key, err))
+	}
+	if s.Twin != nil {
+		return s.shows(s.cache.decode(item, nil)), nil
 	}
 	return s.cache.newRecord(key, item.ModRevision, item.Value, s.Attrs(obj), obj), nil
 }

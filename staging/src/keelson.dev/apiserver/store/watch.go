@@ -12,6 +12,10 @@ func (s *Store) Watch(ctx context.Context, opts WatchOptions) (Watcher, error) {
 	if err != nil {
 		return nil, err
 	}
+	selected, err := s.selects(opts.Predicate)
+	if err != nil {
+		return nil, err
+	}
 	if err := s.cache.wait(ctx); err != nil {
 		return nil, err
 	}
@@ -31,7 +35,7 @@ func (s *Store) Watch(ctx context.Context, opts WatchOptions) (Watcher, error) {
 		wantState = true // the legacy meaning of no revision, or of any
 	}
 	w := &watcher{
-		c: s.cache, match: newMatcher(opts.Predicate), after: rev,
+		s: s, c: s.cache, match: newMatcher(selected), after: rev,
 		endMark:   opts.SendInitialEvents != nil && *opts.SendInitialEvents && opts.AllowBookmarks,
 		bookmarks: opts.AllowBookmarks, wake: make(chan struct{}, 1),
 	}

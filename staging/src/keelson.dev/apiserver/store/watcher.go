@@ -26,7 +26,8 @@ const (
 // that do not concern it pass by, and it can sleep for ever without falling out
 // of the window. A change that may concern it sets its position and wakes it.
 type watcher struct {
-	c     *cache
+	s     *Store
+	c     *cache // the store's
 	match matcher
 	after int64 // only changes after this revision are delivered
 
@@ -125,7 +126,7 @@ func (w *watcher) takeInitial() []Event {
 	n := min(len(w.initial), watchBatch)
 	events := make([]Event, 0, n+1)
 	for _, r := range w.initial[:n] {
-		events = append(events, Event{Type: Added, Record: r, Revision: r.Revision})
+		events = append(events, Event{Type: Added, Record: w.s.announces(r), Revision: r.Revision})
 	}
 	w.initial = w.initial[n:]
 	if len(w.initial) == 0 {
@@ -184,6 +185,7 @@ func (w *watcher) translate(changes []*change) []Event {
 		default:
 			continue
 		}
+		e.Record = w.s.announces(e.Record)
 		events = append(events, e)
 	}
 	if n := len(events); n > 0 {

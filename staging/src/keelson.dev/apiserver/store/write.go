@@ -184,11 +184,19 @@ func (s *Store) put(ctx context.Context, key string, obj Object, data []byte, cu
 		}
 		return nil, res, translate(ctx, err)
 	}
-	return w.at(s.cache, res.Revision), res, nil
+	return s.wrote(w.at(s.cache, res.Revision), obj), res, nil
 }
 
 // own is a write that the cache is to be told of.
 func (s *Store) own(key string, obj Object, data []byte, cur *Record) (*ownWrite, error) {
+	if s.Twin != nil {
+		converted, err := s.Twin.Convert(obj)
+		if err != nil {
+			return nil, err
+		}
+		// Who writes through a twin is seldom the one whose readers ask for the other form.
+		return &ownWrite{key: key, data: data, attrs: s.b.attrs.shrink(s.Attrs(converted), cur)}, nil
+	}
 	if lossy, ok := s.Codec.(interface{ Lossy() bool }); ok && lossy.Lossy() {
 		// Readers see what has been stored, not what was meant to be.
 		var err error

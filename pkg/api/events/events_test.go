@@ -1,0 +1,47 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package events
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson.dev/apiserver/registry"
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/keelson/pkg/api/core"
+)
+
+// What is stored is selected by the core group's fields: each of ours is found there.
+func TestStoredFields(t *testing.T) {
+	row := Rows()[0]
+	var stored *resource.Row
+	for _, r := range core.Rows() {
+		if r.GroupVersionKind() == row.StoredAs {
+			stored = r
+		}
+	}
+	ours, theirs := registry.Attrs(row), registry.Attrs(stored)
+	rnd := rand.New(rand.NewPCG(1, 2))
+	word := func() string { return string(rune('a' + rnd.IntN(26))) }
+	for range 100 {
+		e := &eventsv1.Event{Reason: word(), Type: word(), ReportingController: word()}
+		e.Name, e.Namespace = word(), word()
+		e.Regarding.Kind, e.Regarding.Namespace, e.Regarding.Name, e.Regarding.UID = word(), word(), word(), types.UID(word())
+		e.Regarding.APIVersion, e.Regarding.ResourceVersion, e.Regarding.FieldPath = word(), word(), word()
+		e.DeprecatedSource.Component = word()
+		want, got := ours(e).Fields, theirs(core.EventOf(e)).Fields
+		for _, field := range append(row.SelectableFields, "metadata.name", "metadata.namespace") {
+			name := field
+			if other, ok := row.StoredFields[field]; ok {
+				name = other
+			}
+			if got[name] != want[field] {
+				t.Fatalf("%s is %q, %s of what is stored %q", field, want[field], name, got[name])
+			}
+		}
+	}
+}

@@ -1,0 +1,38 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"log/slog"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/store"
+	"keelson.dev/apiserver/store/kv/memory"
+	"keelson.dev/apiserver/transcode"
+	"keelson.dev/keelson/pkg/api"
+)
+
+// What several rows serve is kept once.
+func TestEventsAreKeptOnce(t *testing.T) {
+	scheme, err := NewScheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kvs := memory.New(clock.Real())
+	defer func() { _ = kvs.Close() }()
+	backend := store.NewBackend(store.BackendConfig{KV: kvs, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
+	s := stores{backend, scheme, transcode.NewTypes(), map[schema.GroupVersionKind]*shared{}}
+	made := map[string]*store.Store{}
+	for _, row := range api.Rows() {
+		if row.Resource == "events" {
+			made[row.Group] = s.of(row).(*store.Store)
+		}
+	}
+	if twin := made["events.k8s.io"].Twin; twin == nil || twin.Of != made[""] {
+		t.Errorf("events.k8s.io is a twin by %+v, want one of the core group's events", twin)
+	}
+}
