@@ -53,8 +53,9 @@ type Keeper struct {
 	root *node // nil: not a kind for this package
 	err  error // why
 
-	texts  sync.Pool // *[]byte, in which FieldsV1 are written
-	parsed parsed
+	texts   sync.Pool // *[]byte, in which FieldsV1 are written
+	parsed  parsed
+	written written
 }
 
 // New returns the Keeper of an endpoint. The kind is compiled at the first write.
@@ -226,8 +227,7 @@ func (k *Keeper) encode(managers []manager) ([]metav1.ManagedFieldsEntry, bool) 
 		}
 		if m.touched {
 			*text = appendFields((*text)[:0], m.fields)
-			m.FieldsV1 = &metav1.FieldsV1{}
-			m.FieldsV1.SetRawBytes(*text) // a copy
+			m.FieldsV1 = k.written.fields(*text)
 		}
 		out = append(out, m.ManagedFieldsEntry)
 	}
