@@ -17,16 +17,22 @@ type comparison struct {
 	odd bool // something is left to structured-merge-diff
 }
 
-// compare compares two objects of the kind that root describes. It reports false
-// when it does not know how.
-func compare(root *node, old, obj any) (changed, removed set, ok bool) {
+// of compares two objects of the kind that root describes. It reports false when it
+// does not know how. The sets are there until reset.
+func (c *comparison) of(root *node, old, obj any) (changed, removed set, ok bool) {
 	l, r := reflect.ValueOf(old), reflect.ValueOf(obj)
 	if l.Type() != r.Type() || l.Kind() != reflect.Pointer || l.Type().Elem() != root.goer || l.IsNil() || r.IsNil() {
 		return nil, nil, false
 	}
-	var c comparison
 	c.structures(root, operand{l.Elem(), present}, operand{r.Elem(), present})
 	return c.changed.end(0), c.removed.end(0), !c.odd
+}
+
+// reset makes the comparison ready for other objects.
+func (c *comparison) reset() {
+	c.changed.reset()
+	c.removed.reset()
+	c.odd = false
 }
 
 // verdict is what became of the field itself, beside what is in it.

@@ -56,6 +56,8 @@ type Keeper struct {
 	texts   sync.Pool // *[]byte, in which FieldsV1 are written
 	parsed  parsed
 	written written
+
+	comparisons sync.Pool // *comparison
 }
 
 // New returns the Keeper of an endpoint. The kind is compiled at the first write.
@@ -119,7 +121,16 @@ func (k *Keeper) Update(live, obj Object, who string, now metav1.Time) bool {
 	}
 	said := obj.GetManagedFields()
 	obj.SetManagedFields(nil)
-	changed, removed, ok := compare(root, live, obj)
+	// Of what differs nothing is left but the texts of entries.
+	c, ok := k.comparisons.Get().(*comparison)
+	if !ok {
+		c = new(comparison)
+	}
+	defer func() {
+		c.reset()
+		k.comparisons.Put(c)
+	}()
+	changed, removed, ok := c.of(root, live, obj)
 	if !ok {
 		obj.SetManagedFields(said)
 		return false

@@ -26,9 +26,28 @@ type entry struct {
 type builder struct {
 	open  []entry
 	block []entry // the rest of it is for sets to come
+	used  int     // how many entries the sets have, those of former blocks too
 }
 
-const leastBlock, mostBlock = 16, 128
+// leastBlock and mostBlock are how large blocks are, keptBlock how large one may be
+// that a builder has for its next sets.
+const leastBlock, mostBlock, keptBlock = 16, 128, 1024
+
+// reset makes the builder one for other sets. Those that it has made are written over.
+func (b *builder) reset() {
+	clear(b.open[:cap(b.open)])
+	b.open = b.open[:0]
+	switch {
+	case b.used > cap(b.block) && b.used <= keptBlock:
+		b.block = make([]entry, 0, b.used) // so many at once the next time
+	case cap(b.block) > keptBlock:
+		b.block = nil
+	default:
+		clear(b.block)
+		b.block = b.block[:0]
+	}
+	b.used = 0
+}
 
 func (b *builder) begin() int { return len(b.open) }
 
@@ -41,6 +60,7 @@ func (b *builder) end(start int) set {
 	if cap(b.block)-len(b.block) < len(done) {
 		b.block = make([]entry, 0, max(min(2*cap(b.block), mostBlock), leastBlock, len(done)))
 	}
+	b.used += len(done)
 	from := len(b.block)
 	b.block = append(b.block, done...)
 	b.drop(start)
