@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -151,9 +152,6 @@ func (s *Store) page(p *listPlan, snap *snapshot) *Page {
 	if key, ok := p.match.key(); ok {
 		prefix = key
 	}
-	if p.limit == 0 && !p.match.selective() && p.match.namespace == "" {
-		page.Records = make([]*Record, 0, snap.records.n)
-	}
 	var remaining int64
 	if p.match.selective() {
 		remaining = p.pick(page, snap, prefix)
@@ -182,13 +180,16 @@ func (p *listPlan) pick(page *Page, snap *snapshot, prefix string) (remaining in
 func (p *listPlan) cut(page *Page, snap *snapshot, prefix string) (remaining int64) {
 	// Of the first page of everything, what remains is known without a walk.
 	whole := p.start == "" && prefix == "" && snap.undo == nil
+	var stretches [][]*Record
+	var taken int64
 	snap.ascend(prefix, p.start, func(b *Block, from int, records []*Record) bool {
 		n := len(records)
 		if p.limit > 0 {
-			n = int(min(int64(n), p.limit-int64(len(page.Records))))
+			n = int(min(int64(n), p.limit-taken))
 		}
 		if n > 0 {
-			page.Records = append(page.Records, records[:n]...)
+			stretches = append(stretches, records[:n])
+			taken += int64(n)
 			page.Runs = append(page.Runs, Run{Block: b, From: from, N: n})
 		}
 		remaining += int64(len(records) - n)
@@ -198,6 +199,7 @@ func (p *listPlan) cut(page *Page, snap *snapshot, prefix string) (remaining int
 		}
 		return true
 	})
+	page.Records = slices.Concat(stretches...) // of the size that they have: many may hold a page at once
 	return remaining
 }
 
