@@ -28,6 +28,7 @@ digest() {
 	shift
 	{
 		cat "$dir/go.mod" "$dir/go.sum" "${BASH_SOURCE[0]}"
+		find "$dir" -name '*.go' | sort | xargs -r cat
 		go version
 		echo "$@"
 	} | sha256sum | cut -d' ' -f1
@@ -76,9 +77,9 @@ runtime() {
 	local containerd=github.com/containerd/containerd/v2/cmd
 	local flags=(-tags no_btrfs,no_devmapper,no_zfs)
 	CGO_ENABLED=0 group containerd "$root/hack/tools" "$out" $containerd/containerd $containerd/ctr
-	# As containerd ships it: there is one for each pod, which is 6 MB smaller and starts in a millisecond less.
+	# Without gRPC, as containerd ships it: there is one for each pod, which is 6 MB smaller and starts in a millisecond less.
 	flags=(-tags no_btrfs,no_devmapper,no_zfs,no_grpc)
-	CGO_ENABLED=0 group shim "$root/hack/tools" "$out" $containerd/containerd-shim-runc-v2
+	CGO_ENABLED=0 group shim "$root/hack/tools" "$out" keelson.dev/keelson/hack/tools/containerd-shim-runc-v2
 	# runc's own set-up code is C, and its seccomp filter is libseccomp's. It is run six times for each pod: linked statically, each costs a fifth less.
 	flags=(-tags seccomp,netgo,osusergo -ldflags '-s -w -extldflags -static')
 	CGO_ENABLED=1 group runc "$root/hack/tools" "$out" github.com/opencontainers/runc
