@@ -36,6 +36,8 @@ type Namespaces struct {
 	clock     clock.PassiveClock
 	// since is when each was first found without a process.
 	since map[string]time.Time
+	// dwellers are the directories of processes that were found in namespaces, by the namespace's inode.
+	dwellers map[uint64]string
 }
 
 // NewNamespaces looks in dir, for processes in the file system proc.
@@ -84,30 +86,53 @@ func (n *Namespaces) empty() ([]string, error) {
 	if len(files) == 0 {
 		return nil, nil
 	}
-	lived, err := n.lived()
-	if err != nil {
+	if err := n.findDwellers(files); err != nil {
 		return nil, err
 	}
 	var out []string
 	for file, inode := range files {
-		if !lived[inode] {
+		if n.dwellers[inode] == "" {
 			out = append(out, file)
 		}
 	}
 	return out, nil
 }
 
-// lived are the network namespaces that processes are in. A pattern of the whole path
+// findDwellers finds a process in each namespace that has any. The one that was there is nearly always there still: all
+// processes are looked at only if some namespace's is not.
+func (n *Namespaces) findDwellers(files map[string]uint64) error {
+	still := map[uint64]string{}
+	for _, inode := range files {
+		dir := n.dwellers[inode]
+		if dir == "" {
+			continue
+		}
+		if at, err := inodeOf(filepath.Join(dir, "ns", "net")); err == nil && at == inode {
+			still[inode] = dir
+		}
+	}
+	n.dwellers = still
+	for _, inode := range files {
+		if still[inode] == "" {
+			lived, err := n.lived()
+			n.dwellers = lived
+			return err
+		}
+	}
+	return nil
+}
+
+// lived are the network namespaces that processes are in, each with the directory of one. A pattern of the whole path
 // would have every process' directory of namespaces read.
-func (n *Namespaces) lived() (map[uint64]bool, error) {
+func (n *Namespaces) lived() (map[uint64]string, error) {
 	dirs, err := filepath.Glob(filepath.Join(n.proc, "[0-9]*"))
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
-	out := map[uint64]bool{}
+	out := map[uint64]string{}
 	for _, dir := range dirs {
 		if inode, err := inodeOf(filepath.Join(dir, "ns", "net")); err == nil { // else the process went
-			out[inode] = true
+			out[inode] = dir
 		}
 	}
 	if len(out) == 0 {

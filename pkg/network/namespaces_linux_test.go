@@ -4,6 +4,7 @@
 package network
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -79,4 +80,46 @@ func TestAbandonedNamespaces(t *testing.T) {
 	expect()
 	clk.Step(abandonedFor)
 	expect(laterFile)
+}
+
+// TestDwellers: of those who live in a namespace one is remembered; when that one has gone, or has moved, another is found.
+func TestDwellers(t *testing.T) {
+	dir, proc := t.TempDir(), t.TempDir()
+	home, other := filepath.Join(dir, "cni-11111111-1111-1111-1111-111111111111"), filepath.Join(dir, "elsewhere")
+	live := func(pid, file string) {
+		t.Helper()
+		link := filepath.Join(proc, pid, "ns", "net")
+		if err := errors.Join(os.MkdirAll(filepath.Dir(link), 0o755), os.RemoveAll(link), os.Symlink(file, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, file := range []string{home, other} {
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := NewNamespaces(dir, proc, testclock.NewFakeClock(time.Unix(0, 0)))
+	empty := func(want bool, when string) {
+		t.Helper()
+		if got, err := n.empty(); err != nil || (len(got) == 1) != want {
+			t.Errorf("%s: %v %v", when, got, err)
+		}
+	}
+	for _, pid := range []string{"1", "2", "3"} {
+		live(pid, home)
+	}
+	empty(false, "three there")
+	for _, pid := range []string{"3", "1"} { // the one that is remembered is one of these or the last
+		if err := os.RemoveAll(filepath.Join(proc, pid)); err != nil {
+			t.Fatal(err)
+		}
+		empty(false, pid+" ended")
+	}
+	live("4", home)
+	live("2", other)
+	empty(false, "2 moved, 4 came")
+	live("4", other)
+	empty(true, "all moved")
+	live("5", home)
+	empty(false, "5 came")
 }
