@@ -26,8 +26,8 @@ import (
 )
 
 // programNames are the programs that an upgrade replaces, in the order in which their
-// processes are restarted.
-var programNames = []string{"apiserver", "controller-manager", "scheduler", "kubelet", "proxy"}
+// processes are restarted. The network plugin has none.
+var programNames = []string{"apiserver", "controller-manager", "scheduler", "kubelet", "cni", "proxy"}
 
 // killer makes trouble.
 type killer struct {
