@@ -282,7 +282,8 @@ func (s *Server) serve(ctx context.Context, l net.Listener, a *assembly) error {
 	listeners := append([]net.Listener{l}, s.inherited...)
 	failed := make(chan error, len(listeners))
 	for _, l := range listeners {
-		go func() { failed <- server.ServeTLS(newGathering(l, s.deps.Clock.AfterFunc), "", "") }()
+		secure := newHandshaking(newGathering(l, s.deps.Clock.AfterFunc), server.TLSConfig, readHeaderTimeout)
+		go func() { failed <- server.Serve(secure) }()
 	}
 	s.log.Info("Serving", "address", l.Addr().String())
 	select {
