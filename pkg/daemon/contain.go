@@ -23,7 +23,7 @@ func Contain(ctx context.Context, c clock.Clock, log *slog.Logger) {
 	defer debug.SetGCPercent(100)
 	percent := 100
 	for collected := afterCollections(ctx); ; {
-		if want := containedPercent(liveHeap()); differs(want, percent) {
+		if want := containedPercent(liveHeap(), besideHeap()); differs(want, percent) {
 			percent = want
 			debug.SetGCPercent(percent)
 		}
@@ -40,6 +40,6 @@ func Contain(ctx context.Context, c clock.Clock, log *slog.Logger) {
 const containRoom = 24 << 20
 
 // containedPercent is GOGC for a heap of which live bytes are in use.
-func containedPercent(live uint64) int {
-	return min(100, heapPercent(live, containRoom+live/heapShare))
+func containedPercent(live, beside uint64) int {
+	return min(100, heapPercent(live, beside, containRoom+live/heapShare))
 }

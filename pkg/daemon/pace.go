@@ -33,7 +33,7 @@ const (
 	startRoom, startRoomPart = 64 << 20, 1. / 4
 	// mappedRoom is how much of mapped files may be resident.
 	mappedRoom = 24 << 20
-	// After every restEvery paces memory is given back that the heap does not use.
+	// Memory that the heap does not use is given back, every restEvery paces at most.
 	restEvery = 5
 	// heapRoom is how much garbage may gather beside what is in use, and heapShare
 	// which part of that may come on top of it. A process that keeps data would
@@ -41,15 +41,16 @@ const (
 	heapRoom, heapShare = 40 << 20, 8
 	// busyHeap is how large the heap of a busy process may become although it has
 	// less in use, and busyGarbage what may gather in any: a fifth of its work would be
-	// to collect it. In a large heap, where it would be two fifths, a busyShare-th of what
-	// is in use may gather, and busyHeap at most. busyCycles is how many collections
-	// between two paces show that it is busy.
-	busyHeap, busyGarbage, busyShare, busyCycles = 128 << 20, 64 << 20, 2, 2
+	// to collect it. busyCycles is how many collections between two paces show that it is
+	// busy.
+	busyHeap, busyGarbage, busyCycles = 128 << 20, 64 << 20, 2
 	// writeHeap is how large the heap of a process may become that is busy with at least
 	// writeRate changes a second, and writeGarbage what may gather in it: a write makes much
 	// more garbage than a read, and what many reads hold at once is not there beside it.
-	// Thousands of nodes that renew their leases make fewer.
-	writeHeap, writeGarbage, writeRate = 240 << 20, 128 << 20, 600
+	// In a large heap, where two fifths of the work would be to collect, a writeShare-th of
+	// what is in use may gather, and writeGarbage at most. Thousands of nodes that renew
+	// their leases make fewer changes.
+	writeHeap, writeGarbage, writeShare, writeRate = 240 << 20, 128 << 20, 2, 600
 	// leastHeap is what GOGC counts from, however little is in use.
 	leastHeap = 8 << 20
 )
@@ -72,10 +73,10 @@ func Pace(ctx context.Context, c clock.Clock, log *slog.Logger, started <-chan s
 	writing, changed := false, changes()
 	tired := false // has been busy, and not given back what that took
 	collected := afterCollections(ctx)
-	for n := 1; ; {
+	for rest := 1; ; {
 		live := liveHeap()
 		room := roomFor(live, busy, writing)
-		if want := heapPercent(live, room); !set && differs(want, percent) {
+		if want := heapPercent(live, besideHeap(), room); !set && differs(want, percent) {
 			percent = want
 			debug.SetGCPercent(percent)
 		}
@@ -94,13 +95,13 @@ func Pace(ctx context.Context, c clock.Clock, log *slog.Logger, started <-chan s
 		writing = busy && more >= int64(writeRate*paceEvery/time.Second)
 		tired = tired || busy
 		kept(log, pages.drop(mappedRoom))
-		if n++; n%restEvery != 0 {
+		if rest++; rest < restEvery {
 			continue
 		}
 		small := live < busyHeap/2
-		if tired && since == 0 || freeHeap() > room+room/2 && !(busy && small) {
+		if tired && since == 0 || heldHeap() > heapGoal()+room/4 && !(busy && small) {
 			debug.FreeOSMemory()
-			tired = false
+			tired, rest = false, 0
 		}
 	}
 }
@@ -141,7 +142,7 @@ func paceStart(ctx context.Context, c clock.Clock, log *slog.Logger, started <-c
 	percent = 100
 	size := float64(sizeOf(pages.files))
 	for {
-		if want := heapPercent(liveHeap(), max(startHeap, uint64(startHeapPart*size))); !set && differs(want, percent) {
+		if want := heapPercent(liveHeap(), besideHeap(), max(startHeap, uint64(startHeapPart*size))); !set && differs(want, percent) {
 			percent = want
 			debug.SetGCPercent(percent)
 		}
@@ -166,21 +167,32 @@ func differs(want, percent int) bool {
 func roomFor(live uint64, busy, writing bool) uint64 {
 	room := heapRoom + live/heapShare
 	if busy {
-		room = max(room, busyGarbage, busyHeap-min(live, busyHeap), min(live/busyShare, busyHeap))
+		room = max(room, busyGarbage, busyHeap-min(live, busyHeap))
 	}
 	if writing {
-		room = max(room, min(writeGarbage, writeHeap-min(live, writeHeap)))
+		room = max(room, min(writeGarbage, max(writeHeap-min(live, writeHeap), live/writeShare)))
 	}
 	return room
 }
 
 // heapPercent is GOGC for a heap of which live bytes are in use, with room for garbage.
-func heapPercent(live, room uint64) int { return int(room * 100 / max(live, leastHeap)) }
+// It counts from what lies beside the heap and is searched with it as well.
+func heapPercent(live, beside, room uint64) int { return int(room * 100 / max(live+beside, leastHeap)) }
 
 // liveHeap is what the last collection has found to be in use, freeHeap what the
 // heap has had and not given back.
 func liveHeap() uint64 { return metric("/gc/heap/live:bytes") }
 func freeHeap() uint64 { return metric("/memory/classes/heap/free:bytes") }
+
+// heldHeap is what the heap takes of the machine's memory, heapGoal what it may take
+// before it is collected. The runtime gives back what is held above that, but takes its time.
+func heldHeap() uint64 {
+	return metric("/memory/classes/heap/objects:bytes") + metric("/memory/classes/heap/unused:bytes") + freeHeap()
+}
+func heapGoal() uint64 { return metric("/gc/heap/goal:bytes") }
+
+// besideHeap is what the last collection has searched besides: stacks and variables.
+func besideHeap() uint64 { return metric("/gc/scan/stack:bytes") + metric("/gc/scan/globals:bytes") }
 
 func metric(name string) uint64 {
 	sample := []metrics.Sample{{Name: name}}

@@ -22,17 +22,20 @@ import (
 // a part of itself.
 func TestHeapPercent(t *testing.T) {
 	for live, want := range map[uint64]int{0: 500, 8 << 20: 512, 20 << 20: 212, 40 << 20: 112, 320 << 20: 25, 4 << 30: 13} {
-		if got := heapPercent(live, roomFor(live, false, false)); got != want {
+		if got := heapPercent(live, 0, roomFor(live, false, false)); got != want {
 			t.Errorf("%d bytes in use: %d, want %d", live, got, want)
 		}
 	}
-	for live, want := range map[uint64]int{8 << 20: 1500, 32 << 20: 300, 64 << 20: 100, 128 << 20: 50, 200 << 20: 50, 320 << 20: 40, 4 << 30: 13} {
-		if got := heapPercent(live, roomFor(live, true, false)); got != want {
+	for live, want := range map[uint64]int{8 << 20: 1500, 32 << 20: 300, 64 << 20: 100, 128 << 20: 50, 200 << 20: 32, 320 << 20: 25, 4 << 30: 13} {
+		if got := heapPercent(live, 0, roomFor(live, true, false)); got != want {
 			t.Errorf("busy with %d bytes in use: %d, want %d", live, got, want)
 		}
 	}
+	if got := heapPercent(100<<20, 28<<20, 64<<20); got != 50 {
+		t.Errorf("with 28 MB beside the heap: %d, want 50", got)
+	}
 	for live, want := range map[uint64]int{8 << 20: 1600, 64 << 20: 200, 128 << 20: 87, 200 << 20: 50, 320 << 20: 40} {
-		if got := heapPercent(live, roomFor(live, true, true)); got != want {
+		if got := heapPercent(live, 0, roomFor(live, true, true)); got != want {
 			t.Errorf("writing with %d bytes in use: %d, want %d", live, got, want)
 		}
 	}
