@@ -5,18 +5,14 @@ package daemon
 
 import (
 	"context"
-	"log/slog"
 	"os"
 	"runtime/debug"
-
-	"keelson.dev/api/clock"
 )
 
-// Contain is Settle for a process that keeps much in large cells and little in
-// small ones: from then on, until ctx is done, a large heap has not as much garbage
-// as it has in use, but a bounded amount. The heap is left to GOGC where that is set.
-func Contain(ctx context.Context, c clock.Clock, log *slog.Logger) {
-	Settle(ctx, c, log)
+// Contain is for a process that keeps much in large cells and little in small ones:
+// until ctx is done a large heap has not as much garbage as it has in use, but what
+// keeps it below a bound, or else a bounded amount. The heap is left to GOGC where that is set.
+func Contain(ctx context.Context) {
 	if _, set := os.LookupEnv("GOGC"); set {
 		return
 	}
@@ -35,11 +31,16 @@ func Contain(ctx context.Context, c clock.Clock, log *slog.Logger) {
 	}
 }
 
-// containRoom is how much garbage may gather in a large heap, beside heapShare of
-// what is in use.
-const containRoom = 24 << 20
+const (
+	// containHeap is how large a heap may become that keeps less than that, at most twice
+	// what it keeps: what is left of it goes into garbage.
+	containHeap = 128 << 20
+	// containRoom is how much garbage may gather in any, beside heapShare of what it keeps.
+	containRoom = 16 << 20
+)
 
 // containedPercent is GOGC for a heap of which live bytes are in use.
 func containedPercent(live, beside uint64) int {
-	return min(100, heapPercent(live, beside, containRoom+live/heapShare))
+	room := max(containRoom+live/heapShare, containHeap-min(live, containHeap))
+	return min(100, heapPercent(live, beside, room))
 }

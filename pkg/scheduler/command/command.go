@@ -120,6 +120,7 @@ func run(ctx context.Context, o *options, client kubernetes.Interface, profiles 
 	ready := health.NewGate("informer-sync", "caches are not filled")
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { guard.Run(ctx); return nil })
+	g.Go(func() error { daemon.Contain(ctx); return nil })
 	g.Go(func() error {
 		return daemon.Serve(ctx, daemon.Endpoints{
 			Flags: o.serving, Guard: guard, Metrics: registry, Ready: []health.Check{ready.Check()}, Log: log,
@@ -133,7 +134,7 @@ func run(ctx context.Context, o *options, client kubernetes.Interface, profiles 
 			return err
 		}
 		ready.Open()
-		g.Go(func() error { daemon.Contain(ctx, clock.Real(), log); return nil })
+		g.Go(func() error { daemon.Settle(ctx, clock.Real(), log); return nil })
 		return daemon.Lead(ctx, o.election, client, clock.Real(), log, s.Run)
 	})
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
