@@ -5,7 +5,6 @@ package prober
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -124,8 +123,7 @@ func (h *Handler) get(ctx context.Context, t Target, g *v1.HTTPGetAction) (statu
 		return 0, "", err
 	}
 	setHeaders(req, g.HTTPHeaders)
-	client := &http.Client{Transport: transport(), CheckRedirect: sameHost}
-	defer client.CloseIdleConnections()
+	client := &http.Client{Transport: once{}, CheckRedirect: sameHost}
 	resp, err := client.Do(req)
 	if err != nil {
 		return 0, "", err
@@ -136,15 +134,6 @@ func (h *Handler) get(ctx context.Context, t Target, g *v1.HTTPGetAction) (statu
 		return 0, "", err
 	}
 	return resp.StatusCode, string(b), nil
-}
-
-// transport makes connections that are used once: a probe must see what a new client would.
-func transport() *http.Transport {
-	return &http.Transport{
-		TLSClientConfig:    &tls.Config{InsecureSkipVerify: true}, // a probe asks for an answer, not for an identity
-		DisableKeepAlives:  true,
-		DisableCompression: true,
-	}
 }
 
 // sameHost follows redirects on the probed host alone; others count as an answer.

@@ -1,0 +1,94 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package prober
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"time"
+)
+
+const (
+	maxAnswer  = 1 << 20 // read of a connection
+	maxInterim = 5       // answers of status 1xx before the one that counts
+)
+
+// once makes each request by HTTP/1.1 on a connection of its own, because a probe must see
+// what a new client would. All of it is done by the goroutine that asks: the two that
+// [http.Transport] has for each connection, and the one that dials, are most of what the
+// probe of an idle node costs.
+type once struct{}
+
+// RoundTrip implements [http.RoundTripper].
+func (once) RoundTrip(req *http.Request) (*http.Response, error) {
+	ctx := req.Context()
+	conn, err := dial(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	end := func() {
+		stop()
+		_ = conn.Close()
+	}
+	resp, err := exchange(conn, req)
+	if err != nil {
+		end()
+		return nil, cmp.Or(ctx.Err(), err)
+	}
+	resp.Body = &lastBody{resp.Body, end}
+	return resp, nil
+}
+
+// lastBody ends the connection when it is closed.
+type lastBody struct {
+	io.ReadCloser
+	end func()
+}
+
+func (b *lastBody) Close() error {
+	err := b.ReadCloser.Close()
+	b.end()
+	return err
+}
+
+// dial connects, with TLS where the request asks for it.
+func dial(ctx context.Context, req *http.Request) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", req.URL.Host)
+	if err != nil || req.URL.Scheme != "https" {
+		return conn, err
+	}
+	// A probe asks for an answer, not for an identity.
+	secure := tls.Client(conn, &tls.Config{ServerName: req.URL.Hostname(), InsecureSkipVerify: true})
+	if err := secure.HandshakeContext(ctx); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return secure, nil
+}
+
+// exchange sends the request and reads the head of its answer.
+func exchange(conn net.Conn, req *http.Request) (*http.Response, error) {
+	last := *req
+	last.Close = true
+	if err := last.Write(conn); err != nil {
+		return nil, err
+	}
+	r := bufio.NewReader(io.LimitReader(conn, maxAnswer))
+	if _, err := r.Peek(1); err != nil {
+		return nil, err // it has been closed without an answer
+	}
+	for range maxInterim {
+		resp, err := http.ReadResponse(r, &last)
+		if err != nil || resp.StatusCode >= http.StatusOK || resp.StatusCode == http.StatusSwitchingProtocols {
+			return resp, err
+		}
+	}
+	return nil, errors.New("too many 1xx informational responses")
+}
