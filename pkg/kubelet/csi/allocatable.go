@@ -59,12 +59,22 @@ func (m *Manager) update(ctx context.Context, d *driver) error {
 	defer cancel()
 	info, err := d.node.NodeGetInfo(ctx, &csi.NodeGetInfoRequest{})
 	if err == nil {
-		err = m.publish(ctx, d.name, info)
+		err = m.republish(ctx, d, info)
 	}
 	if err != nil {
 		return fmt.Errorf("update driver %s: %w", d.name, err)
 	}
 	return nil
+}
+
+// republish publishes what a driver says now, unless it has gone meanwhile or another has taken its place.
+func (m *Manager) republish(ctx context.Context, d *driver, info *csi.NodeGetInfoResponse) error {
+	m.publishing.Lock()
+	defer m.publishing.Unlock()
+	if now, err := m.driver(d.name); err != nil || now != d {
+		return nil
+	}
+	return m.publish(ctx, d.name, info)
 }
 
 // renew updates the drivers whose period is over, and returns when the next one's is; zero: none has one.

@@ -42,21 +42,32 @@ func (m *Manager) Register(ctx context.Context, p plugins.Plugin) error {
 		return fmt.Errorf("endpoint of the driver: %w", err)
 	}
 	d := &driver{name: p.Name, endpoint: p.Endpoint, conn: conn, node: csi.NewNodeClient(conn), updated: m.cfg.Clock.Now()}
-	info, err := d.node.NodeGetInfo(ctx, &csi.NodeGetInfoRequest{})
-	if err == nil {
-		err = m.publish(ctx, p.Name, info)
-	}
-	if err != nil {
+	if err := m.enrol(ctx, d); err != nil {
 		_ = conn.Close()
 		return fmt.Errorf("register CSI driver: %w", err)
 	}
+	m.Look() // it may want to be asked again
+	return nil
+}
+
+// enrol asks a driver about the node and publishes what it says; the driver is one of the node's from then on.
+func (m *Manager) enrol(ctx context.Context, d *driver) error {
+	info, err := d.node.NodeGetInfo(ctx, &csi.NodeGetInfoRequest{})
+	if err != nil {
+		return err
+	}
+	// Published and known at once: who withdraws the driver that it takes the place of would undo what is published.
+	m.publishing.Lock()
+	defer m.publishing.Unlock()
+	if err := m.publish(ctx, d.name, info); err != nil {
+		return err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if old := m.drivers[p.Name]; old != nil {
+	if old := m.drivers[d.name]; old != nil {
 		_ = old.conn.Close() // nothing is lost: calls are repeated
 	}
-	m.drivers[p.Name] = d
-	m.Look() // it may want to be asked again
+	m.drivers[d.name] = d
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -438,5 +439,30 @@ func TestPublished(t *testing.T) {
 	}
 	if err := m.Register(t.Context(), plugins.Plugin{Name: "d", Endpoint: b.socket, Versions: []string{"0.3.0"}}); err == nil {
 		t.Error("an old version was taken")
+	}
+}
+
+// TestPublishedAgain: a driver that was gone for a moment, as when its socket is made anew, is in the
+// CSINode afterwards, whenever it is noticed that it was gone.
+func TestPublishedAgain(t *testing.T) {
+	client := cluster(t, false)
+	b := newBench(t, client)
+	m := b.kubelet()
+	d := plugins.Plugin{Name: "d", Endpoint: b.socket, Versions: []string{"1.0.0"}}
+	for i := range 200 {
+		m.Unregister(d)
+		withdrawn := make(chan error, 1)
+		// At any moment of what follows.
+		time.AfterFunc(rand.N(8*time.Millisecond), func() { withdrawn <- m.withdraw(t.Context()) })
+		if err := m.Register(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-withdrawn; err != nil {
+			t.Fatal(err)
+		}
+		n, err := client.StorageV1().CSINodes().Get(t.Context(), "n", metav1.GetOptions{})
+		if err != nil || len(n.Spec.Drivers) != 1 {
+			t.Fatalf("time %d: %v, %v", i, n, err)
+		}
 	}
 }

@@ -25,13 +25,11 @@ import (
 // nodeIDs is the node's annotation with its names as drivers know it.
 const nodeIDs = "csi.volume.kubernetes.io/nodeid"
 
-// publish writes what a driver told of the node into the Node and its CSINode.
+// publish writes what a driver told of the node into the Node and its CSINode. The caller holds publishing.
 func (m *Manager) publish(ctx context.Context, name string, info *csi.NodeGetInfoResponse) error {
 	if info.GetNodeId() == "" {
 		return fmt.Errorf("driver %s gave no node ID", name)
 	}
-	m.publishing.Lock()
-	defer m.publishing.Unlock()
 	segments := info.GetAccessibleTopology().GetSegments()
 	if err := m.label(ctx, segments, func(ids map[string]string) { ids[name] = info.GetNodeId() }); err != nil {
 		return err

@@ -90,11 +90,19 @@ func (d *Driver) Run(ctx context.Context) error {
 	if err := d.tidy(); err != nil {
 		return err
 	}
+	service, err := listen(ctx, d.socket())
+	if err != nil {
+		return err
+	}
+	// Who finds this one asks for the service at once.
+	registrar, err := listen(ctx, filepath.Join(d.cfg.RootDir, "plugins_registry", Name+"-reg.sock"))
+	if err != nil {
+		return errors.Join(err, service.Close())
+	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return serve(ctx, d.socket(), d.Serve) })
+	g.Go(func() error { return serve(ctx, service, d.Serve) })
 	g.Go(func() error {
-		socket := filepath.Join(d.cfg.RootDir, "plugins_registry", Name+"-reg.sock")
-		return serve(ctx, socket, func(s *grpc.Server) { registration.RegisterRegistrationServer(s, d) })
+		return serve(ctx, registrar, func(s *grpc.Server) { registration.RegisterRegistrationServer(s, d) })
 	})
 	return g.Wait()
 }
@@ -106,27 +114,32 @@ func (d *Driver) Serve(s *grpc.Server) {
 	csi.RegisterNodeServer(s, d)
 }
 
-// serve serves at a socket, in place of an earlier process, until ctx ends.
-func serve(ctx context.Context, socket string, register func(*grpc.Server)) error {
+// listen makes a socket, in place of an earlier process's.
+func listen(ctx context.Context, socket string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(socket), 0o750); err != nil {
-		return fmt.Errorf("directory of socket: %w", err)
+		return nil, fmt.Errorf("directory of socket: %w", err)
 	}
 	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("earlier socket: %w", err)
+		return nil, fmt.Errorf("earlier socket: %w", err)
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", socket)
 	if err != nil {
-		return fmt.Errorf("socket: %w", err)
+		return nil, fmt.Errorf("socket: %w", err)
 	}
 	if u, ok := l.(*net.UnixListener); ok {
 		u.SetUnlinkOnClose(false) // a plugin whose socket goes has left the node
 	}
+	return l, nil
+}
+
+// serve serves at a socket until ctx ends.
+func serve(ctx context.Context, l net.Listener, register func(*grpc.Server)) error {
 	s := grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage))
 	register(s)
 	stop := context.AfterFunc(ctx, s.Stop)
 	defer stop()
 	if err := s.Serve(l); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("serve %s: %w", socket, err)
+		return fmt.Errorf("serve %s: %w", l.Addr(), err)
 	}
 	return nil
 }
