@@ -97,6 +97,7 @@ func TestAnswers(t *testing.T) {
 		{"token of another", "POST", core + "serviceaccounts/default/token", `{"metadata":{"uid":"x"}}`, 409, `Operation cannot be fulfilled on TokenRequest.authentication.k8s.io \"default\": the UID in the token request (x) does not match the UID of the service account (`, ""},
 		{"proxy to no service", "GET", core + "services/nope/proxy/x", ``, 404, `services \"nope\" not found`, ""},
 		{"page", "GET", "/api/v1/namespaces?limit=1", ``, 200, `"continue":"eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6`, ""},
+		{"page after a list", "GET", core + "configmaps?continue=W10", ``, 400, `json: cannot unmarshal array into Go value of type storage.continueToken`, ""},
 		{"watch of what cannot be watched", "GET", "/api/v1/componentstatuses?watch=1", ``, 405, `watch is not supported on resources of kind \"componentstatuses\"`, ""},
 		{"watch of what will go", "GET", core + "endpoints?watch=1&timeoutSeconds=1", ``, 200, ``, "v1 Endpoints is deprecated"},
 		{"watch of the future", "GET", core + "configmaps?watch=1&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=99999999", ``, 200, `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Timeout: Too large resource version: 99999999, current: `, ""},

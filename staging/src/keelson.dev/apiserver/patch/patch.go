@@ -83,7 +83,8 @@ func JSON(kind types.PatchType, doc, patch []byte, strict Strict, decode func([]
 	return strict.report(string(patched), findings)
 }
 
-type operation struct {
+// jsonPatchOp is called as Kubernetes calls its own: errors of decoding name it.
+type jsonPatchOp struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
 	From  string `json:"from"`
@@ -105,10 +106,10 @@ func applyJSON(kind types.PatchType, doc, patch []byte, strict Strict) (patched 
 		return patched, findings, err
 	}
 	if strict.On() {
-		var v []operation
+		var v []jsonPatchOp
 		if findings, err = kjson.UnmarshalStrict(patch, &v); err != nil {
-			// The error names the Go type, as Kubernetes calls its own.
-			words := strings.ReplaceAll(err.Error(), reflect.TypeFor[operation]().String(), "handlers.jsonPatchOp")
+			// The error may name the Go type with its package.
+			words := strings.ReplaceAll(err.Error(), reflect.TypeFor[jsonPatchOp]().String(), "handlers.jsonPatchOp")
 			return nil, nil, apierrors.NewBadRequest("error decoding patch: " + words)
 		}
 		for i, f := range findings {

@@ -5,8 +5,9 @@ package rest
 
 import (
 	"context"
-	"mime"
 	"net/http"
+	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -192,35 +193,42 @@ func matchNamespace(namespace string, obj metav1.Object) error {
 	return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
 }
 
-// patchTypes are the content types of patches; the last is not for dynamic rows.
+// patchTypes are the content types of patches; the strategic one is not for dynamic rows.
 func patchTypes(dynamic bool) []string {
-	all := []string{
-		string(types.JSONPatchType), string(types.MergePatchType), string(types.ApplyYAMLPatchType), string(types.StrategicMergePatchType),
-	}
 	if dynamic {
-		return all[:3]
+		return []string{string(types.JSONPatchType), string(types.MergePatchType), string(types.ApplyYAMLPatchType)}
 	}
-	return all
+	return []string{
+		string(types.JSONPatchType), string(types.MergePatchType), string(types.StrategicMergePatchType), string(types.ApplyYAMLPatchType),
+	}
 }
 
-// patchType is the type of a patch's body.
+// patchType is the type of a patch's body: what stands before the parameters, letter by letter.
 func patchType(r *http.Request, dynamic bool) (types.PatchType, error) {
-	mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	header := r.Header.Get("Content-Type")
 	allowed := patchTypes(dynamic)
-	if err == nil {
-		for _, t := range allowed {
-			if mediaType == t {
-				return types.PatchType(t), nil
-			}
-		}
+	if mediaType, _, _ := strings.Cut(header, ";"); slices.Contains(allowed, mediaType) {
+		return types.PatchType(mediaType), nil
 	}
-	if dynamic {
+	if dynamic || namesOneOf(header, allowed) {
 		return "", negotiate.UnsupportedMediaType(allowed)
 	}
 	return "", &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
 		Message: "415: Unsupported Media Type", Details: &metav1.StatusDetails{},
 	}}
+}
+
+// namesOneOf says whether a header, read as a list, has one of the types: such a request gets past
+// Kubernetes' router, and is refused in the words of its handler.
+func namesOneOf(header string, allowed []string) bool {
+	for part := range strings.SplitSeq(header, ",") {
+		mediaType, _, _ := strings.Cut(part, ";")
+		if slices.Contains(allowed, strings.TrimSpace(mediaType)) {
+			return true
+		}
+	}
+	return false
 }
 
 // patchOptions reads what a patch asks for.

@@ -135,6 +135,31 @@ func TestScale(t *testing.T) {
 }
 
 // TestApply: ownership, conflicts, force, and removal of what is applied no longer.
+// A patch's type is what stands before the parameters, letter by letter, in words of router and handler.
+func TestPatchTypes(t *testing.T) {
+	e := newEnv(t, nil)
+	e.must(t, "POST", configMaps, `{"metadata":{"name":"a"}}`)
+	const unknown = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml"
+	for _, tc := range []struct {
+		contentType, body string
+		code              int
+		want              string
+	}{
+		{"application/merge-patch+json;a", `{}`, 200, ""},
+		{"application/merge-patch+json;a=b;a=c", `{}`, 200, ""},
+		{"Application/merge-patch+json", `{}`, 415, "415: Unsupported Media Type"},
+		{"application/merge-patch+json ;x", `{}`, 415, unknown},
+		{"application/merge-patch+json,a", `{}`, 415, unknown},
+		{"application/json-patch+json", `[{"op":1}]`, 400, "Go struct field jsonPatchOp.op of type string"},
+		{"application/json-patch+json", `{}`, 400, "Go value of type []handlers.jsonPatchOp"},
+	} {
+		r := e.do(t, "PATCH", configMaps+"/a", tc.body, "Content-Type", tc.contentType)
+		if r.code != tc.code || !strings.Contains(r.body, tc.want) {
+			t.Errorf("%s %s: %d %s, want %d %s", tc.contentType, tc.body, r.code, r.body, tc.code, tc.want)
+		}
+	}
+}
+
 func TestApply(t *testing.T) {
 	e := newEnv(t, nil)
 	do := func(manager, data string) reply {

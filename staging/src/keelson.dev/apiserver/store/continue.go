@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"reflect"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -54,7 +55,9 @@ func decodeContinue(token, prefix string) (key string, rev int64, err error) {
 	}
 	var t continueToken
 	if err := json.Unmarshal(data, &t); err != nil {
-		return invalid(fmt.Errorf("continue key is not valid: %w", err))
+		// The error may name the Go type, which is in another package in Kubernetes.
+		words := strings.ReplaceAll(err.Error(), reflect.TypeFor[continueToken]().String(), "storage.continueToken")
+		return invalid(errors.New("continue key is not valid: " + words))
 	}
 	switch {
 	case t.Version != continueVersion:
