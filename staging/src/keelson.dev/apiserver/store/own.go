@@ -60,6 +60,20 @@ func (o *ownWrites) removeLocked(w *ownWrite) {
 	}
 }
 
+// latest returns the last state of an object that was written and not yet seen by
+// the watch; nil if there is none. Somebody else may have changed the object since.
+func (o *ownWrites) latest(key string) *Record {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var last *Record
+	for _, w := range o.byKey[key] {
+		if r := w.acknowledged(); r != nil && (last == nil || last.Revision < r.Revision) {
+			last = r
+		}
+	}
+	return last
+}
+
 // clear forgets all writes: those that happened are in the state just loaded.
 func (o *ownWrites) clear() {
 	o.mu.Lock()
@@ -86,6 +100,13 @@ func (w *ownWrite) fits(rev int64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.record == nil || w.record.Revision == rev
+}
+
+// acknowledged is the write's record, nil while it is under way.
+func (w *ownWrite) acknowledged() *Record {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.record
 }
 
 // at returns the record of the write at revision rev, the same one to the writer

@@ -4,6 +4,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"keelson.dev/api/clock"
@@ -205,6 +207,71 @@ func (f *forgetful) Put(ctx context.Context, key string, value []byte, expect, t
 	res, err := f.Store.Put(ctx, key, value, expect, ttl)
 	if f.lose != nil {
 		return kv.WriteResult{}, f.lose
+	}
+	return res, err
+}
+
+// TestOwnStateIsKnown changes an object before the watch has told of the changes made
+// just before: no write is tried on a state that this server itself has replaced.
+func TestOwnStateIsKnown(t *testing.T) {
+	kvs := &lateWatches{Store: newMemory(t)}
+	e := run(t, kvs, clock.Real())
+	create(t, e.store, newThing("ns", "t"))
+	settle(t, e.store)
+	kvs.late.Lock()
+	defer kvs.late.Unlock()
+	update(t, e.store, "ns/t", func(o *thing) { o.Data = "x" })
+	marked := update(t, e.store, "ns/t", func(o *thing) { o.Data = "y" })
+	last, err := e.store.Delete(t.Context(), "ns/t", func(cur *Record) error {
+		if cur.Revision != marked.Revision {
+			t.Errorf("deletion is shown revision %d, want %d", cur.Revision, marked.Revision)
+		}
+		return nil
+	})
+	if err != nil || !bytes.Equal(last.Bytes(), marked.Bytes()) {
+		t.Errorf("deleted %v, error %v", last, err)
+	}
+	if n := kvs.missed.Load(); n != 0 {
+		t.Errorf("%d writes on an old state", n)
+	}
+}
+
+// lateWatches holds what watches tell while it is locked, and counts the writes that
+// expected another revision.
+type lateWatches struct {
+	kv.Store
+	late   sync.RWMutex
+	missed atomic.Int64
+}
+
+type lateWatch struct {
+	kv.Watch
+	late *sync.RWMutex
+}
+
+func (l *lateWatches) Watch(ctx context.Context, prefix string, from int64) (kv.Watch, error) {
+	w, err := l.Store.Watch(ctx, prefix, from)
+	return &lateWatch{w, &l.late}, err
+}
+
+func (w *lateWatch) Next(ctx context.Context) (kv.Batch, error) {
+	batch, err := w.Watch.Next(ctx)
+	w.late.RLock()
+	defer w.late.RUnlock()
+	return batch, err
+}
+
+func (l *lateWatches) Put(ctx context.Context, key string, value []byte, expect, ttl int64) (kv.WriteResult, error) {
+	return l.count(l.Store.Put(ctx, key, value, expect, ttl))
+}
+
+func (l *lateWatches) Delete(ctx context.Context, key string, expect int64) (kv.WriteResult, error) {
+	return l.count(l.Store.Delete(ctx, key, expect))
+}
+
+func (l *lateWatches) count(res kv.WriteResult, err error) (kv.WriteResult, error) {
+	if err == nil && !res.OK {
+		l.missed.Add(1)
 	}
 	return res, err
 }

@@ -138,15 +138,20 @@ func (s *Store) DeleteAll(ctx context.Context, records []*Record) (bool, error) 
 	return err == nil && res.OK, translate(ctx, err)
 }
 
-// present returns an object's state for a first try: the cache's if it has one.
-// fresh says that it is known to be the present state.
+// present returns an object's state for a first try: the cache's if it has one, or
+// a later one that this server wrote and the cache has not been told of. fresh says
+// that it is known to be the present state.
 func (s *Store) present(ctx context.Context, key string) (cur *Record, fresh bool, err error) {
 	if err := s.checkKey(key); err != nil {
 		return nil, false, err
 	}
 	s.cache.start()
-	if r := s.cached(key); r != nil {
-		return r, false, nil
+	cur = s.cached(key)
+	if r := s.cache.writes.latest(key); r != nil && (cur == nil || cur.Revision < r.Revision) {
+		cur = s.shows(r)
+	}
+	if cur != nil {
+		return cur, false, nil
 	}
 	cur, err = s.getCurrent(ctx, key)
 	return cur, true, err
