@@ -59,7 +59,7 @@ func killDriver(t *testing.T) {
 			killed++
 		}
 	}
-	if killed != nodes {
+	if killed < nodes { // one that ends with its pod may be there still
 		t.Fatalf("killed %d drivers", killed)
 	}
 	ctl(t, "-n", "csi", "delete", "pods", "-l", "app=node", "--force", "--grace-period=0")
