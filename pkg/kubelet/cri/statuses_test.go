@@ -95,12 +95,16 @@ func TestPodIsWhatTheRuntimeHas(t *testing.T) {
 		s := newStore()
 		keeps := &Client{Runtime: s, timeout: time.Minute}
 		ctx := context.Background()
+		var ids [4]string // no runtime gives one twice
 		for n := range rapid.IntRange(1, 40).Draw(t, "steps") {
 			moment := int64(n + 1)
-			id := fmt.Sprint("c", rapid.IntRange(0, 3).Draw(t, "which"))
+			which := rapid.IntRange(0, len(ids)-1).Draw(t, "which")
+			id := ids[which]
 			c := s.containers[id]
 			switch op := rapid.SampledFrom([]string{"advance", "create", "remove", "update", "restart", "list all", "sandbox", "sandbox ends"}).Draw(t, "what"); {
 			case op == "create" && c == nil:
+				id = fmt.Sprint("c", n)
+				ids[which] = id
 				s.containers[id] = &runtimeapi.ContainerStatus{Id: id, State: runtimeapi.ContainerState_CONTAINER_CREATED, CreatedAt: moment}
 			case op == "advance" && c != nil:
 				s.advance(c, moment)
