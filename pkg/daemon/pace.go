@@ -40,10 +40,9 @@ const (
 	// otherwise take twice its size, a small one collect all the time.
 	heapRoom, heapShare = 40 << 20, 8
 	// busyHeap is how large the heap of a busy process may become although it has
-	// less in use, and busyGarbage what may gather in any: a fifth of its work would be
-	// to collect it. busyCycles is how many collections between two paces show that it is
-	// busy.
-	busyHeap, busyGarbage, busyCycles = 128 << 20, 64 << 20, 2
+	// less in use: a small one would collect all the time. busyCycles is how many
+	// collections between two paces show that it is busy.
+	busyHeap, busyCycles = 112 << 20, 2
 	// writeHeap is how large the heap of a process may become that is busy with at least
 	// writeRate changes a second, and writeGarbage what may gather in it: a write makes much
 	// more garbage than a read, and what many reads hold at once is not there beside it.
@@ -167,7 +166,7 @@ func differs(want, percent int) bool {
 func roomFor(live uint64, busy, writing bool) uint64 {
 	room := heapRoom + live/heapShare
 	if busy {
-		room = max(room, busyGarbage, busyHeap-min(live, busyHeap))
+		room = max(room, busyHeap-min(live, busyHeap))
 	}
 	if writing {
 		room = max(room, min(writeGarbage, max(writeHeap-min(live, writeHeap), live/writeShare)))

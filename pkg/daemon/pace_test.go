@@ -26,7 +26,7 @@ func TestHeapPercent(t *testing.T) {
 			t.Errorf("%d bytes in use: %d, want %d", live, got, want)
 		}
 	}
-	for live, want := range map[uint64]int{8 << 20: 1500, 32 << 20: 300, 64 << 20: 100, 128 << 20: 50, 200 << 20: 32, 320 << 20: 25, 4 << 30: 13} {
+	for live, want := range map[uint64]int{8 << 20: 1300, 32 << 20: 250, 64 << 20: 75, 128 << 20: 43, 200 << 20: 32, 320 << 20: 25, 4 << 30: 13} {
 		if got := heapPercent(live, 0, roomFor(live, true, false)); got != want {
 			t.Errorf("busy with %d bytes in use: %d, want %d", live, got, want)
 		}

@@ -30,14 +30,14 @@ const bufferSize = 128 << 10
 // pools are the buffers that answers are made in. They hold no state of requests.
 type pools struct {
 	buffers sync.Pool // *[]byte, empty; put by putBuffer only
-	texts   sync.Pool // *[]byte, for texts of blocks; put by putText only
+	texts   *texts
 	deflate *deflate.Pool
 }
 
-func newPools() *pools {
+func newPools(texts *texts) *pools {
 	return &pools{
 		buffers: sync.Pool{New: func() any { return new(make([]byte, 0, 16<<10)) }},
-		texts:   sync.Pool{New: func() any { return new([]byte) }},
+		texts:   texts,
 		deflate: deflate.NewPool(),
 	}
 }
@@ -71,13 +71,6 @@ func (p *pools) made(fill func(dst []byte) ([]byte, error)) (text []byte, err er
 		return nil
 	})
 	return text, err
-}
-
-// putText takes the buffer of a text back, unless an unusual object has made it large.
-func (p *pools) putText(b *[]byte) {
-	if cap(*b) <= 4<<20 {
-		p.texts.Put(b)
-	}
 }
 
 // answer is one response on its way. Close sends what is held back.
@@ -287,7 +280,7 @@ func (p *pools) writeObject(w http.ResponseWriter, r *http.Request, out negotiat
 // writeStatus answers with a Status. It needs no pools: errors are rare and small.
 func writeStatus(w http.ResponseWriter, r *http.Request, out negotiate.Output, code int, status *metav1.Status) {
 	auditStatus(r, status)
-	if err := newPools().writeObject(w, r, out, code, status, schema.GroupVersionKind{Version: "v1", Kind: "Status"}); err != nil {
+	if err := newPools(nil).writeObject(w, r, out, code, status, schema.GroupVersionKind{Version: "v1", Kind: "Status"}); err != nil {
 		http.Error(w, string(status.Reason)+": "+status.Message, code)
 	}
 }

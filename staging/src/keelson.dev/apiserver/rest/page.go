@@ -196,23 +196,22 @@ func (a *answer) block(run store.Run, j *items, fill func(text []byte)) error {
 			return nil
 		}
 	}
-	buf := a.pools.texts.Get().(*[]byte)
-	defer a.pools.putText(buf)
-	text, ends, err := run.Block.Text(&j.Joiner, (*buf)[:0])
-	if err != nil {
-		return err
-	}
-	*buf = text[:0]
-	text = text[:ends[run.From+run.N-1]]
-	if run.From > 0 {
-		text = text[int(ends[run.From-1])+len(j.Separator):]
-	}
-	if fill != nil {
-		fill(text)
-		return nil
-	}
-	_, _ = a.Write(text)
-	return nil
+	return a.pools.texts.use(func(buf []byte) ([]byte, error) {
+		buf, ends, err := run.Block.Text(&j.Joiner, buf)
+		if err != nil {
+			return buf, err
+		}
+		text := buf[:ends[run.From+run.N-1]]
+		if run.From > 0 {
+			text = text[int(ends[run.From-1])+len(j.Separator):]
+		}
+		if fill != nil {
+			fill(text)
+		} else {
+			_, _ = a.Write(text)
+		}
+		return buf, nil
+	})
 }
 
 // single writes records one by one.

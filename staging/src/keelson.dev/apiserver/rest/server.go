@@ -124,7 +124,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.MinWatchTimeout == 0 {
 		cfg.MinWatchTimeout = 30 * time.Minute
 	}
-	s := &Server{cfg: cfg, decoders: newDecoders(cfg.Scheme), pools: newPools(), ages: table.NewAges(rand.Text())}
+	s := &Server{cfg: cfg, decoders: newDecoders(cfg.Scheme), pools: newPools(newTexts(cfg.Clock)), ages: table.NewAges(rand.Text())}
 	m, err := newMetrics(cfg.Metrics, cfg.Clock)
 	if err != nil {
 		return nil, fmt.Errorf("request metrics: %w", err)
