@@ -34,6 +34,9 @@ func (s *Store) plan(opts *ListOptions) (*listPlan, error) {
 		return nil, err
 	}
 	p := &listPlan{match: newMatcher(selected), limit: max(opts.Limit, 0)} // a negative limit is none, as with Kubernetes
+	if opts.ResourceVersion == "0" {
+		p.limit = 0 // whatever is at hand is given whole, as Kubernetes gives what it has cached
+	}
 	if opts.Continue != "" {
 		start, rev, err := decodeContinue(opts.Continue, p.match.prefix())
 		if err != nil {
@@ -50,15 +53,9 @@ func (s *Store) plan(opts *ListOptions) (*listPlan, error) {
 		}
 		return p, nil
 	}
-	if opts.ResourceVersion == "0" {
-		p.limit = 0 // a list of any age comes whole, as with Kubernetes
-	}
 	rev, err := parseRevision(opts.ResourceVersion)
 	if err != nil {
 		return nil, badRevision(err)
-	}
-	if opts.ResourceVersion == "0" && opts.Match != metav1.ResourceVersionMatchExact {
-		p.limit = 0 // whatever is at hand is given whole, as Kubernetes gives what it has cached
 	}
 	switch opts.Match {
 	case metav1.ResourceVersionMatchExact:

@@ -320,5 +320,11 @@ func TestListOfAnyAge(t *testing.T) {
 		if err != nil || len(page.Records) != want || (page.Continue == "") != (want == 10) {
 			t.Errorf("revision %q: %d records, %q, %v", rv, len(page.Records), page.Continue, err)
 		}
+		if page.Continue != "" {
+			rest, err := e.store.List(t.Context(), ListOptions{ResourceVersion: "0", Limit: 3, Continue: page.Continue})
+			if err != nil || len(rest.Records) != 7 || rest.Continue != "" {
+				t.Errorf("the rest: %+v, %v", rest, err)
+			}
+		}
 	}
 }
