@@ -61,7 +61,7 @@ func Accept(r *http.Request, offer Offer) (Output, error) {
 		return Output{}, NotAcceptable(offer.MediaTypes)
 	}
 	if !out.Pretty && out.MediaType == JSON {
-		out.Pretty = pretty(r)
+		out.Pretty = Pretty(r)
 	}
 	return out, nil
 }
@@ -117,12 +117,12 @@ func withParams(mediaType string, params map[string]string, offer Offer) (Output
 		case "v":
 			out.AsVersion, convert = v, true
 		case "stream":
-			if v != "" && v != "watch" {
+			if v != "" && (v != "watch" || mediaType == YAML) { // YAML has no framing
 				return out, false
 			}
 			out.Stream = v
 		case "sv":
-			if v != "" && v != "v1" {
+			if v != "" && (v != "v1" || !offer.Transforms) {
 				return out, false
 			}
 		case "pretty":
@@ -144,9 +144,9 @@ func withParams(mediaType string, params map[string]string, offer Offer) (Output
 	return out, false
 }
 
-// pretty reports whether a person reads the answer: they said so, or use a
+// Pretty reports whether a person reads the answer: they said so, or use a
 // browser or a command-line fetcher.
-func pretty(r *http.Request) bool {
+func Pretty(r *http.Request) bool {
 	if r.URL != nil && strings.Contains(r.URL.RawQuery, "pretty") {
 		if v := r.URL.Query().Get("pretty"); v != "" {
 			on, _ := strconv.ParseBool(v)

@@ -173,6 +173,8 @@ func aggregatedVersion(r *http.Request) (version, mediaType string) {
 		media, params, _ := strings.Cut(strings.TrimSpace(clause), ";")
 		switch media {
 		case negotiate.JSON, negotiate.YAML, negotiate.Protobuf:
+		case "*/*", "application/*":
+			media = negotiate.JSON
 		default:
 			continue
 		}
@@ -199,7 +201,11 @@ func (d *documents) serveRoot(w http.ResponseWriter, r *http.Request, prefix str
 			return
 		}
 	}
-	if version, mediaType := aggregatedVersion(r); version != "" {
+	version, mediaType := aggregatedVersion(r)
+	if r.URL.Path == "/apis/" {
+		version = "" // the path with a slash has the old form only
+	}
+	if version != "" {
 		d.serveAggregated(w, r, prefix, version, mediaType)
 		return
 	}
@@ -292,6 +298,10 @@ func (d *documents) serveAggregated(w http.ResponseWriter, r *http.Request, pref
 	case negotiate.YAML:
 		doc, err = yaml.JSONToYAML(doc)
 	default:
+		if negotiate.Pretty(r) {
+			doc = new(indenter).append(nil, doc)
+			break
+		}
 		doc = append(doc, '\n')
 	}
 	if err != nil {

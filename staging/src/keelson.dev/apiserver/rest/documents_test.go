@@ -67,6 +67,12 @@ func TestAggregatedDiscovery(t *testing.T) {
 	if r := e.do(t, "GET", "/apis", "", "Accept", accept, "If-None-Match", tag); tag == "" || r.code != 304 || r.body != "" {
 		t.Errorf("second time: %d %q", r.code, r.body)
 	}
+	if r := e.must(t, "GET", "/apis?pretty=1", "", "Accept", strings.Replace(accept, "application/json", "*/*", 1)); !strings.HasPrefix(r.body, "{\n  \"kind\": \"APIGroupDiscoveryList\",\n") || strings.HasSuffix(r.body, "\n") {
+		t.Errorf("for people: %.80q", r.body)
+	}
+	if r := e.must(t, "GET", "/apis/", "", "Accept", accept); !strings.HasPrefix(r.body, `{"kind":"APIGroupList"`) {
+		t.Errorf("with a slash: %.80q", r.body)
+	}
 	if err := e.server.Add(dynamicRow(), rest.RowOptions{}); err != nil {
 		t.Fatal(err)
 	}
