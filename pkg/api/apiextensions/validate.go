@@ -46,22 +46,7 @@ func withoutSchemas(crd *apiextensionsv1.CustomResourceDefinition) *apiextension
 	return &out
 }
 
-// hollow reports versions whose schema says nothing at all, over which the
-// library stumbles.
-func hollow(crd *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
-	var errs field.ErrorList
-	for i := range crd.Spec.Versions {
-		if s := crd.Spec.Versions[i].Schema; s != nil && s.OpenAPIV3Schema == nil {
-			errs = append(errs, field.Required(field.NewPath("spec", "versions").Index(i).Child("schema", "openAPIV3Schema"), "schemas are required"))
-		}
-	}
-	return errs
-}
-
 func judge(by func(...*apiextensions.CustomResourceDefinition) field.ErrorList, crds ...*apiextensionsv1.CustomResourceDefinition) field.ErrorList {
-	if errs := hollow(crds[0]); len(errs) > 0 {
-		return errs
-	}
 	in := make([]*apiextensions.CustomResourceDefinition, len(crds))
 	for i, crd := range crds {
 		in[i] = &apiextensions.CustomResourceDefinition{}
@@ -82,7 +67,8 @@ func judge(by func(...*apiextensions.CustomResourceDefinition) field.ErrorList, 
 }
 
 // attempt reports false where the library stumbles: it walks schemas by the paths
-// of selectable fields also where it has found that they cannot be walked.
+// of selectable fields also where it has found that they cannot be walked, or that
+// they say nothing at all.
 func attempt(by func(...*apiextensions.CustomResourceDefinition) field.ErrorList, in []*apiextensions.CustomResourceDefinition) (errs field.ErrorList, ok bool) {
 	defer func() {
 		if recover() != nil {

@@ -35,7 +35,10 @@ func validateNode(_ context.Context, n *corev1.Node) field.ErrorList {
 	}
 	if len(cidrs) > 1 {
 		dual, err := netutils.IsDualStackCIDRStrings(cidrs)
-		if err != nil || !dual || len(cidrs) > 2 {
+		if err != nil {
+			r.Add(field.InternalError(path, fmt.Errorf("invalid PodCIDRs. failed to check with dual stack with error:%w", err)))
+		}
+		if !dual || len(cidrs) > 2 {
 			r.Invalid(path, cidrs, "may specify no more than one CIDR for each IP family")
 		}
 	}

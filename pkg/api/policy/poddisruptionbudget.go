@@ -26,6 +26,7 @@ func podDisruptionBudgetRow() *resource.Row {
 		PrepareCreate:  parts.Create,
 		ValidateName:   report.SegmentName,
 		AnyFinalizer:   true,
+		MetaLast:       true,
 		Validate:       validatePodDisruptionBudget,
 		PrepareUpdate:  parts.Update,
 		ValidateUpdate: validatePodDisruptionBudgetUpdate,

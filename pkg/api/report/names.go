@@ -17,10 +17,10 @@ func SegmentName(name string, prefix bool) []string {
 }
 
 // LongName judges names that are DNS subdomains, for kinds whose prefixes of
-// names are not judged and whose names' length is counted in bytes.
+// names have but to fit into a path and whose names' length is counted in bytes.
 func LongName(name string, prefix bool) []string {
 	if prefix {
-		return nil
+		return SegmentName(name, prefix)
 	}
 	reasons := naming.NameIsDNSSubdomain(name, false)
 	for i, reason := range reasons {

@@ -88,10 +88,14 @@ func (a *IPs) create(ctx context.Context, svc *corev1.Service, family corev1.IPF
 	return err
 }
 
-// takeAny reserves any free address of family for svc.
+// takeAny reserves any free address of family for svc. A dry run shows the first of
+// the range, as Kubernetes' does: it looks for none that is free.
 func (a *IPs) takeAny(ctx context.Context, svc *corev1.Service, family corev1.IPFamily, dryRun bool) (netip.Addr, error) {
 	for _, r := range a.Ranges(family) {
-		ip, err := a.takeFrom(ctx, svc, family, r, dryRun)
+		if dryRun {
+			return r.Masked().Addr(), nil
+		}
+		ip, err := a.takeFrom(ctx, svc, family, r)
 		if err == nil || !errors.Is(err, errFull) {
 			return ip, err
 		}
@@ -106,7 +110,7 @@ const secondLooks = 256
 // people choose themselves, and is used when nothing else is left. Addresses
 // that were taken as far as this server has heard come last: they may have been
 // returned meanwhile.
-func (a *IPs) takeFrom(ctx context.Context, svc *corev1.Service, family corev1.IPFamily, r netip.Prefix, dryRun bool) (netip.Addr, error) {
+func (a *IPs) takeFrom(ctx context.Context, svc *corev1.Service, family corev1.IPFamily, r netip.Prefix) (netip.Addr, error) {
 	size := hosts(r)
 	low := band(size, 16, 256, 16)
 	var seemedTaken []netip.Addr
@@ -124,13 +128,13 @@ func (a *IPs) takeFrom(ctx context.Context, svc *corev1.Service, family corev1.I
 				}
 				continue
 			}
-			if done, err := a.try(ctx, svc, family, ip, dryRun); done {
+			if done, err := a.try(ctx, svc, family, ip); done {
 				return ip, err
 			}
 		}
 	}
 	for _, ip := range seemedTaken {
-		if done, err := a.try(ctx, svc, family, ip, dryRun); done {
+		if done, err := a.try(ctx, svc, family, ip); done {
 			return ip, err
 		}
 	}
@@ -138,11 +142,11 @@ func (a *IPs) takeFrom(ctx context.Context, svc *corev1.Service, family corev1.I
 }
 
 // try takes ip. It is not done when somebody else has it.
-func (a *IPs) try(ctx context.Context, svc *corev1.Service, family corev1.IPFamily, ip netip.Addr, dryRun bool) (done bool, err error) {
+func (a *IPs) try(ctx context.Context, svc *corev1.Service, family corev1.IPFamily, ip netip.Addr) (done bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return true, err
 	}
-	err = a.take(ctx, svc, family, ip, dryRun)
+	err = a.take(ctx, svc, family, ip, false)
 	return !errors.Is(err, errAllocated), err
 }
 

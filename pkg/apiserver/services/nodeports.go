@@ -18,6 +18,9 @@ func hasPorts(svc *corev1.Service) bool {
 	return svc.Spec.Type == corev1.ServiceTypeNodePort || svc.Spec.Type == corev1.ServiceTypeLoadBalancer
 }
 
+// firstImagined is the first port that a dry run shows, as in Kubernetes: none of the default range.
+const firstImagined = 32769
+
 // wantsPorts reports whether ports that are not set are to be chosen.
 func wantsPorts(svc *corev1.Service) bool {
 	switch svc.Spec.Type {
@@ -203,7 +206,7 @@ func (p *portPlan) port(i int, update bool) error {
 	if update && n != 0 && slices.ContainsFunc(p.chosen[:i], func(o corev1.ServicePort) bool { return o.NodePort == sp.NodePort && o.Protocol == sp.Protocol }) {
 		return fmt.Errorf("duplicate nodePort: {%s %d}", sp.Protocol, n)
 	}
-	if n != 0 && (slices.Contains(p.held, n) || slices.Contains(p.taken, n)) {
+	if n != 0 && p.has(i, update) {
 		return nil
 	}
 	got, err := p.any(n)
@@ -217,10 +220,23 @@ func (p *portPlan) port(i int, update bool) error {
 	return nil
 }
 
+// has reports whether the node port of service port i need not be taken any more. On
+// create that is so where the first port of the same number has it.
+func (p *portPlan) has(i int, update bool) bool {
+	sp := p.chosen[i]
+	if update {
+		return slices.Contains(p.held, int(sp.NodePort)) || slices.Contains(p.taken, int(sp.NodePort))
+	}
+	first := slices.IndexFunc(p.chosen, func(o corev1.ServicePort) bool { return o.Port == sp.Port })
+	return first < i && p.chosen[first].NodePort == sp.NodePort
+}
+
 // any takes port want, or any free one when want is 0.
 func (p *portPlan) any(want int) (int, error) {
 	var err error
 	switch {
+	case want == 0 && p.dry:
+		want = p.imagine()
 	case want == 0:
 		want, err = p.ports.takeAny(p.bitmap)
 	case p.dry && !p.ports.pool.Contains(want): // a dry run asks only whether the port is taken
@@ -231,4 +247,13 @@ func (p *portPlan) any(want int) (int, error) {
 		p.taken = append(p.taken, want)
 	}
 	return want, err
+}
+
+// imagine is the port that a dry run shows: nobody is to rely on it, and Kubernetes
+// does not look for a free one either.
+func (p *portPlan) imagine() int {
+	if len(p.taken) == 0 {
+		return firstImagined
+	}
+	return slices.Max(p.taken) + 1
 }

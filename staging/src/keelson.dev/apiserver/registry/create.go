@@ -188,11 +188,7 @@ func (r *Registry) prepareCreate(ctx context.Context, obj resource.Object) error
 	if errs := r.validateKind(obj); len(errs) > 0 {
 		return r.invalid(obj, errs)
 	}
-	errs := r.validateMeta(obj)
-	if r.row.Validate != nil {
-		errs = append(errs, r.row.Validate(ctx, obj)...)
-	}
-	if len(errs) > 0 {
+	if errs := r.validateNew(ctx, obj); len(errs) > 0 {
 		return r.invalid(obj, errs)
 	}
 	r.warn(ctx, r.row.Warnings, obj, nil)
@@ -200,6 +196,18 @@ func (r *Registry) prepareCreate(ctx context.Context, obj resource.Object) error
 		r.row.Canonicalize(obj)
 	}
 	return nil
+}
+
+// validateNew is what is wrong with a new object.
+func (r *Registry) validateNew(ctx context.Context, obj resource.Object) field.ErrorList {
+	var errs field.ErrorList
+	if r.row.Validate != nil {
+		errs = r.row.Validate(ctx, obj)
+	}
+	if r.row.MetaLast && len(errs) > 0 {
+		return errs
+	}
+	return append(r.validateMeta(obj), errs...)
 }
 
 // validateMeta checks the whole ObjectMeta of a new object.

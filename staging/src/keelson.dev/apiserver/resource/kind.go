@@ -39,6 +39,7 @@ type Kind[T, L any] struct {
 	Canonicalize   func(obj *T)
 	ValidateName   func(name string, prefix bool) []string
 	AnyFinalizer   bool
+	MetaLast       bool
 	MetaOnUpdate   MetaRules
 	Fields         func(obj *T) fields.Set
 
@@ -97,6 +98,7 @@ func (k Kind[T, L]) Row() *Row {
 			Canonicalize:             erase(k.Canonicalize),
 			ValidateName:             k.ValidateName,
 			AnyFinalizer:             k.AnyFinalizer,
+			MetaLast:                 k.MetaLast,
 			MetaOnUpdate:             k.MetaOnUpdate,
 			AllowCreateOnUpdate:      k.AllowCreateOnUpdate,
 			AllowUnconditionalUpdate: k.AllowUnconditionalUpdate,

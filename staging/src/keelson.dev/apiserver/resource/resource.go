@@ -188,6 +188,9 @@ type Strategy struct {
 	// ValidateName says what is wrong with metadata.name; prefix is true for a
 	// generateName. Nil: DNS subdomain (apimachinery's NameIsDNSSubdomain).
 	ValidateName func(name string, prefix bool) []string
+	// MetaLast has the metadata of a new object judged once nothing else is wrong with
+	// it: Kubernetes' kind does not look at them itself.
+	MetaLast bool
 	// MetaOnUpdate says how an update of the main endpoint judges metadata.
 	MetaOnUpdate MetaRules
 	// AnyFinalizer lets finalizers be that are neither standard nor qualified.

@@ -217,8 +217,7 @@ func (s *Server) decodeProto(body []byte, kind schema.GroupVersionKind, into run
 		}
 		gvk.Group, gvk.Version = gv.Group, gv.Version
 	}
-	_, anyVersion := into.(*metav1.DeleteOptions)
-	if known := gvk == kind || anyVersion && gvk.Kind == kind.Kind || s.cfg.Scheme.Recognizes(gvk); !known {
+	if known := gvk == kind || s.cfg.Scheme.Recognizes(gvk); !known {
 		return &gvk, runtime.NewNotRegisteredErrForKind(s.cfg.Scheme.Name(), gvk)
 	}
 	message, ok := into.(interface{ Unmarshal([]byte) error })

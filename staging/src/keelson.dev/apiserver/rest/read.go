@@ -20,6 +20,9 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, t *target, out nego
 	if err := parameters(query(r), &options); err != nil {
 		return err
 	}
+	if err := t.checkKey(); err != nil {
+		return err
+	}
 	rec, err := t.registry.Get(r.Context(), t.namespace, t.name, options.ResourceVersion)
 	if err != nil {
 		return err

@@ -125,6 +125,9 @@ func (s *Server) getScale(r *http.Request, t *target) (resource.Object, error) {
 	if err := parameters(query(r), &options); err != nil {
 		return nil, err
 	}
+	if err := t.checkKey(); err != nil {
+		return nil, err
+	}
 	rec, err := t.registry.Get(r.Context(), t.namespace, t.name, options.ResourceVersion)
 	if err != nil {
 		return nil, err
@@ -178,7 +181,7 @@ func (s *Server) putScale(r *http.Request, t *target) (resource.Object, error) {
 	if err := sameObject(t, want); err != nil {
 		return nil, err
 	}
-	if err := t.checkNamespace(); err != nil {
+	if err := t.checkKey(); err != nil {
 		return nil, err
 	}
 	var same *metav1.Preconditions
@@ -340,6 +343,9 @@ func (s *Server) patchScale(r *http.Request, t *target) (resource.Object, error)
 		return nil, err
 	}
 	auditPatch(r, body)
+	if err := t.checkKey(); err != nil {
+		return nil, err
+	}
 	options := metav1.UpdateOptions{DryRun: po.DryRun, FieldManager: po.FieldManager, FieldValidation: po.FieldValidation}
 	strict := patch.Strict{Mode: po.FieldValidation, Warn: func(errs []error) { registry.WarnStrict(r.Context(), errs) }}
 	if strict.Mode == "" {

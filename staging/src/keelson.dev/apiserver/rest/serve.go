@@ -129,8 +129,11 @@ func (st *state) resolve(info *request.RequestInfo, method string) (*target, err
 	}
 	if e.row.Namespaced {
 		t.namespace = info.Namespace
-	} else if info.Namespace != "" && info.Resource != "namespaces" {
+	} else if info.Namespace != "" && (info.Resource != "namespaces" || inNamespace(info)) {
 		return nil, st.noSuch(info.APIGroup)
+	}
+	if e.row.Only == "" && info.Verb == "proxy" {
+		return nil, errNotFound() // by a path of old; of today's it is a subresource
 	}
 	if e.row.Only == "" && oldWatch(info) {
 		if err := t.watched(method); err != nil {
@@ -170,6 +173,16 @@ func (t *target) watched(method string) error {
 // noNamespace reports whether a path has the place of a namespace, and nothing there.
 func noNamespace(info *request.RequestInfo) bool {
 	return strings.Contains(info.Path, "/namespaces//")
+}
+
+// inNamespace reports whether a path leads into a namespace before it comes to the
+// resource: a namespace's own path names it twice over and has no more segments.
+func inNamespace(info *request.RequestInfo) bool {
+	before := 2 // prefix and version
+	if oldWatch(info) {
+		before++
+	}
+	return strings.Count(strings.Trim(info.Path, "/"), "/")+1 > before+len(info.Parts)
 }
 
 // oldWatch reports whether a request is a watch by its path, and not by a parameter.
@@ -254,9 +267,9 @@ func (t *target) checkDryRun(r *http.Request) error {
 	return nil
 }
 
-// checkName refuses names that no object can have, and requests for one object
-// that name none. Where there is a body, what the path lacks is missed once the
-// body is known: it may be wrong itself.
+// checkName refuses requests for one object that name none, and those that reach a
+// process, or all objects, of a place that there cannot be. For others the place is
+// checked once it is known what is asked (checkKey): that may be wrong itself.
 func (t *target) checkName() error {
 	if t.name == "" && (t.sub != nil || t.verb == "update" || t.verb == "patch") {
 		return apierrors.NewBadRequest("name must be provided")
@@ -265,15 +278,20 @@ func (t *target) checkName() error {
 	switch {
 	case t.verb == "create" && !connects && t.row.Only == "":
 		return nil
-	case t.verb != "list" && t.verb != "watch" && (t.verb != "update" || connects):
-		if err := t.checkNamespace(); err != nil {
-			return err
-		}
-	}
-	if named := len(t.info.Parts) > 1; named && t.name != "" {
-		return validName(t.name)
+	case t.sub != nil && !t.sub.View && t.sub.Scale == nil:
+		return t.checkKey()
+	case t.verb == "create", t.verb == "deletecollection":
+		return t.checkNamespace()
 	}
 	return nil
+}
+
+// checkKey refuses what can be no object's place.
+func (t *target) checkKey() error {
+	if err := t.checkNamespace(); err != nil {
+		return err
+	}
+	return validName(t.name)
 }
 
 func (t *target) checkNamespace() error {

@@ -5,18 +5,19 @@ package rest
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metascheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/warning"
-	"sigs.k8s.io/yaml"
 
 	"keelson.dev/apiserver/negotiate"
 	"keelson.dev/apiserver/registry"
@@ -145,7 +146,7 @@ func (s *Server) update(w http.ResponseWriter, r *http.Request, t *target, out n
 	if err := registry.CheckName(obj, t.namespace, t.name); err != nil {
 		return err
 	}
-	if err := t.checkNamespace(); err != nil {
+	if err := t.checkKey(); err != nil {
 		return err
 	}
 	uid := obj.GetUID()
@@ -251,6 +252,9 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, t *target, out ne
 		return err
 	}
 	auditPatch(r, body)
+	if err := t.checkKey(); err != nil {
+		return err
+	}
 	rec, created, err := t.registry.Patch(r.Context(), registry.Patch{
 		Namespace: t.namespace, Name: t.name, Subresource: t.subresource(), Version: t.info.APIVersion,
 		Type: kind, Data: body, Options: options,
@@ -273,8 +277,7 @@ func (s *Server) deleteOptions(r *http.Request, t *target) (metav1.DeleteOptions
 		if err != nil {
 			return options, err
 		}
-		kind := schema.GroupVersionKind{Version: "v1", Kind: "DeleteOptions"}
-		if err := s.decodeDeleteOptions(mediaType, body, kind, &options, t.verb == "deletecollection"); err != nil {
+		if err := decodeDeleteOptions(mediaType, body, &options); err != nil {
 			return options, apierrors.NewBadRequest(err.Error())
 		}
 		s.auditRequest(r, t, &options)
@@ -289,23 +292,23 @@ func (s *Server) deleteOptions(r *http.Request, t *target) (metav1.DeleteOptions
 }
 
 // decodeDeleteOptions reads options of whatever version: they are the same in all.
-// Those of a collection, and all of protobuf, are read by a scheme that knows no
-// kind of the API.
-func (s *Server) decodeDeleteOptions(mediaType string, body []byte, kind schema.GroupVersionKind, into *metav1.DeleteOptions, collection bool) error {
-	gvk, err := s.decodeAs(mediaType, body, kind, into, false)
-	if err != nil && (collection || mediaType == negotiate.Protobuf) && gvk != nil && gvk.Kind != kind.Kind && s.cfg.Scheme.Recognizes(*gvk) {
-		return runtime.NewNotRegisteredErrForKind(s.cfg.Scheme.Name(), *gvk)
+// The scheme that reads them knows no kind of the API.
+func decodeDeleteOptions(mediaType string, body []byte, into *metav1.DeleteOptions) error {
+	info, _ := runtime.SerializerInfoForMediaType(metascheme.Codecs.SupportedMediaTypes(), mediaType)
+	kind := metav1.SchemeGroupVersion.WithKind("DeleteOptions")
+	obj, _, err := metascheme.Codecs.DecoderToVersion(info.Serializer, kind.GroupVersion()).Decode(body, &kind, into)
+	if err == nil && obj != into {
+		return errors.New("decoded object cannot be converted to DeleteOptions")
 	}
-	if !runtime.IsNotRegisteredError(err) || gvk == nil || gvk.Kind != kind.Kind {
-		return err
-	}
-	*into = metav1.DeleteOptions{}
-	return yaml.Unmarshal(body, into) // JSON is YAML
+	return err
 }
 
 func (s *Server) delete(w http.ResponseWriter, r *http.Request, t *target, out negotiate.Output) error {
 	options, err := s.deleteOptions(r, t)
 	if err != nil {
+		return err
+	}
+	if err := t.checkKey(); err != nil {
 		return err
 	}
 	orphan := options.OrphanDependents // part of the API
