@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"keelson.dev/apiserver/rest"
+	"keelson.dev/apiserver/streams"
 )
 
 const (
@@ -49,7 +50,7 @@ func (g *gathering) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &gatheredConn{Conn: conn, from: g}, nil
+	return &gatheredConn{Socket: streams.NewSocket(conn), from: g}, nil
 }
 
 // announced adds the connection below TLS to the context of its requests, so that
@@ -67,7 +68,7 @@ func announced(ctx context.Context, conn net.Conn) context.Context {
 // that is held back goes with the next, or by itself when there is none in time.
 // Before a connection is closed TLS says farewell, so that nothing stays behind.
 type gatheredConn struct {
-	net.Conn
+	*streams.Socket
 	from *gathering
 
 	mu    sync.Mutex
@@ -97,7 +98,7 @@ func (c *gatheredConn) Write(b []byte) (int, error) {
 	}
 	wait := c.waitLocked(b)
 	if c.held == nil && wait == 0 {
-		return c.Conn.Write(b)
+		return c.Socket.Write(b)
 	}
 	first := c.held == nil
 	if first {
@@ -138,7 +139,7 @@ func (c *gatheredConn) waitLocked(b []byte) time.Duration {
 }
 
 func (c *gatheredConn) sendLocked() error {
-	_, err := c.Conn.Write(*c.held)
+	_, err := c.Socket.Write(*c.held)
 	c.from.buffers.Put(c.held)
 	c.held = nil
 	return err
@@ -147,9 +148,10 @@ func (c *gatheredConn) sendLocked() error {
 // sendLate sends what nothing has followed.
 func (c *gatheredConn) sendLate() {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.more = 0
 	if c.held != nil {
 		c.late = c.sendLocked()
 	}
+	c.mu.Unlock()
+	_ = c.Flush() // who writes next finds out why not
 }

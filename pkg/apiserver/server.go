@@ -22,6 +22,7 @@ import (
 	"keelson.dev/apiserver/store"
 	"keelson.dev/apiserver/store/kv"
 	"keelson.dev/apiserver/store/kv/etcd"
+	"keelson.dev/apiserver/streams"
 	"keelson.dev/keelson/pkg/apiserver/audit"
 	"keelson.dev/keelson/pkg/apiserver/authn"
 	"keelson.dev/keelson/pkg/apiserver/authz"
@@ -320,7 +321,7 @@ func (s *Server) httpServer(h http.Handler, base context.Context) (*http.Server,
 	if err != nil {
 		return nil, err
 	}
-	return &http.Server{
+	server := &http.Server{
 		Handler:           h,
 		TLSConfig:         tlsConfig,
 		ReadHeaderTimeout: readHeaderTimeout,
@@ -337,5 +338,6 @@ func (s *Server) httpServer(h http.Handler, base context.Context) (*http.Server,
 			SendPingTimeout:               idleTimeout / 2,
 			PingTimeout:                   readHeaderTimeout,
 		},
-	}, nil
+	}
+	return server, streams.Configure(server)
 }

@@ -3,8 +3,9 @@
 
 // Command watchfloor measures what it takes to send one watch event to one
 // watcher, without an API server: the processor time of a process that sends the
-// same bytes to many connections at a steady rate, by TCP, by TLS, and by Go's
-// HTTP/2 server. No watch can be cheaper than what it is sent by.
+// same bytes to many connections at a steady rate, by TCP, by TLS, by frames of HTTP/2
+// that are written by one goroutine, and by Go's HTTP/2 server. No watch can be cheaper than
+// what it is sent by.
 //
 //	go run ./test/bench/watchfloor
 //
@@ -23,6 +24,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/net/http2"
 	"golang.org/x/sys/unix"
 	certutil "k8s.io/client-go/util/cert"
 )
@@ -39,7 +41,7 @@ func main() {
 	flag.IntVar(&o.size, "size", 5900, "bytes of an event")
 	flag.IntVar(&o.rate, "rate", 20, "events a second, each to all watchers")
 	flag.DurationVar(&o.duration, "duration", 5*time.Second, "of each measurement")
-	flag.StringVar(&o.read, "read", "", "be the readers: tcp, tls or http2")
+	flag.StringVar(&o.read, "read", "", "be the readers: tcp, tls, frames or http2")
 	flag.StringVar(&o.address, "address", "", "to read from")
 	flag.Parse()
 	if err := run(o); err != nil {
@@ -52,7 +54,7 @@ func run(o options) error {
 	if o.read != "" {
 		return o.readAll()
 	}
-	for _, by := range []string{"tcp", "tls", "http2"} {
+	for _, by := range []string{"tcp", "tls", "frames", "http2"} {
 		each, err := o.measure(by)
 		if err != nil {
 			return fmt.Errorf("%s: %w", by, err)
@@ -65,27 +67,32 @@ func run(o options) error {
 // audience is who is sent events.
 type audience struct {
 	mu     sync.Mutex
-	joined []chan []byte
+	joined []func(event []byte)
 	full   chan struct{} // closed when all have joined
 	want   int
 }
 
 // join returns the events of one watcher.
 func (a *audience) join() <-chan []byte {
+	c := make(chan []byte, 64)
+	a.add(func(event []byte) { c <- event })
+	return c
+}
+
+// add has send called for each event.
+func (a *audience) add(send func(event []byte)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	c := make(chan []byte, 64)
-	if a.joined = append(a.joined, c); len(a.joined) == a.want {
+	if a.joined = append(a.joined, send); len(a.joined) == a.want {
 		close(a.full)
 	}
-	return c
 }
 
 func (a *audience) send(event []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, c := range a.joined {
-		c <- event
+	for _, send := range a.joined {
+		send(event)
 	}
 }
 
@@ -166,13 +173,20 @@ func serve(l net.Listener, by string, cfg *tls.Config, a *audience) {
 		_ = s.ServeTLS(l, "", "")
 		return
 	}
+	if by == "frames" {
+		cfg.NextProtos = []string{http2.NextProtoTLS}
+	}
 	for {
 		c, err := l.Accept()
 		if err != nil {
 			return
 		}
-		if by == "tls" {
+		if by != "tcp" {
 			c = tls.Server(c, cfg)
+		}
+		if by == "frames" {
+			go serveFrames(c, a)
+			continue
 		}
 		go func() {
 			if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
@@ -184,6 +198,32 @@ func serve(l net.Listener, by string, cfg *tls.Config, a *audience) {
 				}
 			}
 		}()
+	}
+}
+
+// serveFrames answers the first request of a connection with events as frames, and reads
+// what the client answers with.
+func serveFrames(c net.Conn, a *audience) {
+	if _, err := io.ReadFull(c, make([]byte, len(http2.ClientPreface))); err != nil {
+		return
+	}
+	framer := http2.NewFramer(c, c)
+	err := framer.WriteSettings()
+	for err == nil {
+		var f http2.Frame
+		if f, err = framer.ReadFrame(); err != nil {
+			return
+		}
+		if settings, ok := f.(*http2.SettingsFrame); ok && !settings.IsAck() {
+			err = framer.WriteSettingsAck()
+		}
+		if _, ok := f.(*http2.HeadersFrame); !ok {
+			continue
+		}
+		id := f.Header().StreamID
+		status := []byte{0x88} // 200, of HPACK's static table
+		err = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: status, EndHeaders: true})
+		a.add(func(event []byte) { _ = framer.WriteData(id, false, event) }) // the process ends
 	}
 }
 
@@ -204,7 +244,7 @@ func (o options) readAll() error {
 
 func (o options) open() (io.Reader, error) {
 	cfg := &tls.Config{InsecureSkipVerify: true} // it is this program that answers
-	if o.read == "http2" {
+	if o.read == "http2" || o.read == "frames" {
 		t := &http.Transport{TLSClientConfig: cfg, ForceAttemptHTTP2: true}
 		resp, err := (&http.Client{Transport: t}).Get("https://" + o.address + "/")
 		if err != nil {

@@ -80,24 +80,22 @@ func (s *Server) stream(ctx, removed context.Context, w http.ResponseWriter, wat
 	rc := http.NewResponseController(w)
 	_ = rc.Flush()
 	defer enc.v.frames.begin()()
+	if pushed, err := s.push(ctx, removed, w, watcher, enc); pushed {
+		return err
+	}
 	for {
 		events, err := watcher.Next(ctx)
 		if err != nil {
-			if ctx.Err() != nil || removed.Err() != nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-				return nil
+			if last := enc.last(ctx, removed, err); last != nil {
+				_, _ = w.Write(last)
+				_ = rc.Flush()
 			}
-			last, _ := enc.appendError(nil, err)
-			_, _ = w.Write(last)
-			_ = rc.Flush()
 			return nil
 		}
 		if !s.sendEvents(w, events, enc) || rc.Flush() != nil {
 			return nil
 		}
-		if enc.listed != nil && slices.ContainsFunc(events, func(e store.Event) bool { return e.InitialEventsEnd }) {
-			enc.listed()
-			enc.listed = nil
-		}
+		enc.told(events)
 	}
 }
 
@@ -105,7 +103,7 @@ func (s *Server) stream(ctx, removed context.Context, w http.ResponseWriter, wat
 // keeps a buffer while there is nothing to be sent.
 func (s *Server) sendEvents(w io.Writer, events []store.Event, enc *eventEncoder) bool {
 	failed := func(err error) bool {
-		s.cfg.Log.Error("Watch event could not be encoded", "resource", enc.v.row.Resource, "err", err)
+		enc.log(err)
 		return false
 	}
 	if len(events) == 1 {
@@ -143,6 +141,28 @@ type eventEncoder struct {
 	listed  func() // told once all has been sent that was there; may be nil
 }
 
+// told notes that events have been sent.
+func (e *eventEncoder) told(events []store.Event) {
+	if e.listed != nil && slices.ContainsFunc(events, func(ev store.Event) bool { return ev.InitialEventsEnd }) {
+		e.listed()
+		e.listed = nil
+	}
+}
+
+// last is what a watch ends with that ended with err, or nil: who goes, or whose resource
+// is gone, is told nothing.
+func (e *eventEncoder) last(ctx, removed context.Context, err error) []byte {
+	if ctx.Err() != nil || removed.Err() != nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return nil
+	}
+	last, _ := e.appendError(nil, err)
+	return last
+}
+
+func (e *eventEncoder) log(err error) {
+	e.s.cfg.Log.Error("Watch event could not be encoded", "resource", e.v.row.Resource, "err", err)
+}
+
 func (e *eventEncoder) contentType() string {
 	if e.out.MediaType == negotiate.Protobuf {
 		return negotiate.Protobuf + ";stream=watch"
@@ -153,6 +173,23 @@ func (e *eventEncoder) contentType() string {
 // shared returns the frame of ev that other watches are sent too, or nil.
 func (e *eventEncoder) shared(ev *store.Event) ([]byte, error) {
 	return e.v.frames.of(ev, e.out, func() ([]byte, error) { return e.append(nil, ev) })
+}
+
+// frames returns the frames of events: one that is shared, which nobody modifies, or what buf has then.
+func (e *eventEncoder) frames(buf *[]byte, events []store.Event) ([]byte, error) {
+	if len(events) == 1 {
+		if frame, err := e.shared(&events[0]); err != nil || frame != nil {
+			return frame, err
+		}
+	}
+	*buf = (*buf)[:0]
+	for i := range events {
+		var err error
+		if *buf, err = e.append(*buf, &events[i]); err != nil {
+			return nil, err
+		}
+	}
+	return *buf, nil
 }
 
 // append appends the frame of ev.

@@ -55,7 +55,7 @@ func (s *Store) Watch(ctx context.Context, opts WatchOptions) (Watcher, error) {
 		}
 	}
 	if w.bookmarks {
-		w.timer = s.b.clock.NewTimer(w.untilBookmark())
+		w.startTimer()
 	}
 	return w, nil
 }

@@ -5,6 +5,7 @@ package store
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -36,21 +37,23 @@ type watcher struct {
 	endMark    bool      // a bookmark is to follow the present state
 
 	bookmarks bool
-	deadline  time.Time // zero: none
-	timer     clock.Timer
-	sent      int64 // revision of the last event or bookmark delivered
+	deadline  time.Time   // zero: none
+	due       atomic.Bool // a bookmark is
+	sent      int64       // revision of the last event or bookmark delivered
 
-	wake chan struct{}
+	wake   chan struct{}
+	prompt atomic.Pointer[func()] // instead of wake; may be nil
 
 	// Guarded by c.mu: notify and end hold it for writing, read for reading, and
-	// only the watcher's own goroutine reads.
+	// only who uses the watcher reads.
+	timer   clock.Timer // of the next bookmark; may be nil
 	pending bool
 	next    uint64
 	ended   bool
 	oldest  int64
 }
 
-var _ Watcher = (*watcher)(nil)
+var _ Prompter = (*watcher)(nil)
 
 // notify says that there is something at pos. The cache's lock is held.
 func (w *watcher) notify(pos uint64) {
@@ -67,7 +70,12 @@ func (w *watcher) end(oldest int64) {
 	w.signal()
 }
 
+// signal says that there may be something to Poll. The cache's lock may be held, or a clock's.
 func (w *watcher) signal() {
+	if prompt := w.prompt.Load(); prompt != nil {
+		(*prompt)()
+		return
+	}
 	select {
 	case w.wake <- struct{}{}:
 	default:
@@ -77,34 +85,55 @@ func (w *watcher) signal() {
 // Next implements Watcher.
 func (w *watcher) Next(ctx context.Context) ([]Event, error) {
 	for {
-		if events := w.takeInitial(); len(events) > 0 {
-			return events, nil
-		}
-		changes, more, err := w.read()
-		if err != nil {
-			return nil, err
-		}
-		if events := w.translate(changes); len(events) > 0 {
-			return events, nil
-		}
-		if more {
-			continue
-		}
-		var due <-chan time.Time
-		if w.timer != nil {
-			due = w.timer.C()
+		if events, err := w.Poll(); err != nil || len(events) > 0 {
+			return events, err
 		}
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-w.wake:
-		case <-due:
-			w.timer.Reset(w.untilBookmark())
-			if e, ok := w.bookmark(); ok {
-				return []Event{e}, nil
-			}
 		}
 	}
+}
+
+// Poll implements Prompter.
+func (w *watcher) Poll() ([]Event, error) {
+	for more := true; more; {
+		if events := w.takeInitial(); len(events) > 0 {
+			return events, nil
+		}
+		var changes []*change
+		var err error
+		if changes, more, err = w.read(); err != nil {
+			return nil, err
+		}
+		if events := w.translate(changes); len(events) > 0 {
+			return events, nil
+		}
+	}
+	if w.due.Swap(false) {
+		w.startTimer()
+		if e, ok := w.bookmark(); ok {
+			return []Event{e}, nil
+		}
+	}
+	return nil, nil
+}
+
+// Prompt implements Prompter.
+func (w *watcher) Prompt(f func()) { w.prompt.Store(&f) }
+
+// startTimer has a bookmark become due.
+func (w *watcher) startTimer() {
+	w.c.mu.Lock()
+	defer w.c.mu.Unlock()
+	if w.ended {
+		return
+	}
+	w.timer = w.c.b.clock.AfterFunc(w.untilBookmark(), func() { // a new one each time: clocks of tests block on one that is reset
+		w.due.Store(true)
+		w.signal()
+	})
 }
 
 // Stop implements Watcher.

@@ -1,0 +1,191 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rest_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	certutil "k8s.io/client-go/util/cert"
+
+	"keelson.dev/apiserver/streams"
+)
+
+// sockets is a listener of connections that watches are pushed by.
+type sockets struct{ net.Listener }
+
+func (l sockets) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return streams.NewSocket(conn), nil
+}
+
+// listen serves e by TLS and returns its address. Handlers that have returned are told.
+func listen(t *testing.T, e *env, returned chan<- string) string {
+	t.Helper()
+	cert, key, err := certutil.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2"}},
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if streams.FromContext(r.Context()) == nil {
+				t.Error("the connection is not one that watches are pushed by")
+			}
+			e.handler.ServeHTTP(w, r)
+			returned <- r.URL.RawQuery
+		})}
+	if err := streams.Configure(server); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(tls.NewListener(sockets{l}, server.TLSConfig)) // until it is closed
+	}()
+	t.Cleanup(func() {
+		_ = server.Close()
+		<-done
+	})
+	return "https://" + l.Addr().String()
+}
+
+// watching opens a watch of config maps, and returns what it is sent up to a line with last.
+func watching(t *testing.T, client *http.Client, host, query, accept, last string) func() []byte {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	req, err := http.NewRequestWithContext(ctx, "GET", host+"/api/v1/configmaps?watch=true&"+query, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Accept", accept)
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() []byte {
+		defer cancel()
+		defer resp.Body.Close() //nolint:errcheck // it is left
+		var got []byte
+		buf := make([]byte, 64<<10)
+		for !bytes.Contains(got[max(0, len(got)-2*len(buf)):], []byte(last)) {
+			n, err := resp.Body.Read(buf)
+			got = append(got, buf[:n]...)
+			if err != nil {
+				t.Errorf("%s: %v after %d bytes", query, err, len(got))
+				break
+			}
+		}
+		return got
+	}
+}
+
+// TestPush opens watches of several forms by connections of their own, and the same in memory,
+// where nothing is pushed: all are sent the same, also to who begins to read when all is over.
+func TestPush(t *testing.T) {
+	e := newEnv(t, nil)
+	returned := make(chan string, 64)
+	host := listen(t, e, returned)
+	for i := range 300 { // is there when they begin
+		e.must(t, "POST", "/api/v1/namespaces/a/configmaps", fmt.Sprintf(`{"metadata":{"name":"old-%d"},"data":{"x":%q}}`, i, strings.Repeat("y", 1000)))
+	}
+	const last = "the-last-one"
+	type pair struct {
+		name                     string
+		plain, pushed, alongside func() []byte
+	}
+	var pairs []pair
+	clients := func() *http.Client {
+		tr := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // the server is the test's
+		t.Cleanup(tr.CloseIdleConnections)
+		return &http.Client{Transport: tr}
+	}
+	shared := clients()
+	for _, query := range []string{"", "labelSelector=l", "resourceVersion=0&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan"} {
+		for _, accept := range []string{"application/json", "application/vnd.kubernetes.protobuf;stream=watch", "application/json;as=Table;g=meta.k8s.io;v=v1"} {
+			pairs = append(pairs, pair{
+				name:      query + " " + accept,
+				plain:     watching(t, &e.client, "http://server", query, accept, last),
+				pushed:    watching(t, clients(), host, query, accept, last),
+				alongside: watching(t, shared, host, query, accept, last),
+			})
+		}
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	early := map[int][]byte{}
+	var reading sync.WaitGroup
+	var mu sync.Mutex
+	for i := range pairs { // the others read when all is over
+		reading.Go(func() {
+			got := pairs[i].alongside()
+			mu.Lock()
+			defer mu.Unlock()
+			early[i] = got
+		})
+	}
+	for n := range 600 {
+		i := random.IntN(20)
+		label := []string{"", `"l":"1"`}[random.IntN(2)]
+		body := fmt.Sprintf(`{"metadata":{"name":"n%d","labels":{%s}},"data":{"n":"%d","x":%q}}`, i, label, n, strings.Repeat("z", random.IntN(30_000)))
+		if r := e.do(t, "PUT", fmt.Sprintf("/api/v1/namespaces/a/configmaps/n%d", i), body); r.code == 404 {
+			e.must(t, "POST", "/api/v1/namespaces/a/configmaps", body)
+		}
+	}
+	e.must(t, "POST", "/api/v1/namespaces/a/configmaps", `{"metadata":{"name":"`+last+`","labels":{"l":"2"}}}`)
+	reading.Wait()
+	for i, p := range pairs {
+		want := p.plain()
+		for how, got := range map[string][]byte{"read at once": early[i], "read later": p.pushed()} {
+			if !bytes.Equal(got, want) {
+				at := 0
+				for at < len(got) && at < len(want) && got[at] == want[at] {
+					at++
+				}
+				t.Errorf("%s, %s: %d bytes, want %d; they differ at %d: %.200q, want %.200q", p.name, how, len(got), len(want), at, got[at:], want[at:])
+			}
+		}
+	}
+	for range 2 * len(pairs) {
+		<-returned
+	}
+}
+
+// TestPushEnds has a watch that is pushed end when its time is over.
+func TestPushEnds(t *testing.T) {
+	e := newEnv(t, nil)
+	returned := make(chan string, 8)
+	host := listen(t, e, returned)
+	transport := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // the server is the test's
+	defer transport.CloseIdleConnections()
+	e.must(t, "POST", "/api/v1/namespaces/a/configmaps", `{"metadata":{"name":"a"}}`)
+	resp, err := (&http.Client{Transport: transport}).Get(host + "/api/v1/configmaps?watch=true&timeoutSeconds=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close() // it has been read
+	if err != nil || !strings.HasPrefix(string(body), `{"type":"ADDED","object":{"kind":"ConfigMap"`) || strings.Count(string(body), "\n") != 1 {
+		t.Errorf("got %s, %v", body, err)
+	}
+	<-returned
+}

@@ -1,0 +1,30 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package streams sends answers of HTTP/2 past the HTTP server, once it has sent
+// their headers. An answer that goes on for hours in small pieces, to many clients at
+// once, costs Go's server three goroutines that wake each other for every piece, and
+// two more for each window update that comes back. Here whoever has a piece sends it
+// by one call, and window updates end where they are read.
+//
+// A Conn stands between the server and TLS, a Socket between TLS and the kernel:
+//
+//	server ─ Conn ─ *tls.Conn ─ Socket ─ net.Conn
+//
+// The Conn lets the frames of both sides pass. Of what the server writes it knows where frames
+// begin, so that it can put its own between them; of what the client writes it takes out the window
+// updates that are its own.
+//
+// Invariants:
+//   - What the client has granted is spent once. Of the window of the connection the Conn
+//     keeps a part from the server, and spends no other; the window of a stream is the
+//     Conn's alone from when it is taken. A connection whose client grants little is left
+//     to the server.
+//   - A stream that was taken is sent frames by its Conn until it is released, and nothing but
+//     its end by the server after that.
+//   - TrySend waits for nobody, whatever the client does: neither for its window, nor for the
+//     kernel, nor for others who write. Writes through a Socket under a Conn never
+//     wait; who may wait does so in the Conn, before and after.
+//
+// The package knows nothing of what is sent. It does not end streams, and it is of no use to HTTP/1.
+package streams

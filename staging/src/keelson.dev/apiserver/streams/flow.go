@@ -1,0 +1,206 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package streams
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"sync"
+)
+
+const (
+	// defaultWindow is the window of a stream unless settings say otherwise.
+	defaultWindow = 64<<10 - 1
+	// reserve is what is kept from the server of the window of the connection, and grant
+	// the least that a client has to grant at once for that. Go's clients grant 1 GiB.
+	reserve, generous = 4 << 20, 16 << 20
+)
+
+var (
+	errClosed   = errors.New("the connection is closed")
+	errEnded    = errors.New("the stream has ended")
+	errSettings = errors.New("settings that are not understood")
+)
+
+// flow is what may be sent to whom. It is safe for concurrent use, and nobody who holds
+// its lock waits for anything.
+type flow struct {
+	mu       sync.Mutex
+	err      error // nothing is sent any more
+	initial  int64 // window of a new stream
+	reserved bool
+	left     int64 // of what is kept from the server
+	streams  map[uint32]*Stream
+	expected []*Stream // taken, but of an unknown number
+}
+
+func (f *flow) init() { f.initial = defaultWindow }
+
+// fail ends all streams that were taken: err says why.
+func (f *flow) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err == nil {
+		f.err = err
+	}
+	f.wakeLocked()
+}
+
+// end notes that a stream is over for the client or the server.
+func (f *flow) end(stream uint32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if s := f.streams[stream]; s != nil {
+		s.ended = true
+		s.signalLocked()
+	}
+}
+
+func (f *flow) wakeLocked() {
+	for _, s := range f.streams {
+		s.signalLocked()
+	}
+}
+
+// setInitial takes a setting over; it counts for streams that are there as well (RFC
+// 9113, section 6.9.2).
+func (f *flow) setInitial(n int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.streams {
+		s.window += n - f.initial
+	}
+	f.initial = n
+	f.wakeLocked()
+}
+
+// grant takes a window update over. left is what the server is to be told of it; nothing
+// if it is the Conn's alone. An update of nothing is an error, which the server notices.
+func (f *flow) grant(stream uint32, n int64) (left int64, mine bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if stream != 0 {
+		s := f.streams[stream]
+		if s == nil || n == 0 {
+			return n, false
+		}
+		s.window += n
+		s.signalLocked()
+		return 0, true
+	}
+	switch {
+	case n == 0:
+		return 0, false
+	case !f.reserved && n >= generous:
+		f.reserved = true
+		f.left = reserve
+		n -= reserve
+	case f.reserved && f.left < reserve:
+		back := min(n, reserve-f.left)
+		f.left += back
+		n -= back
+		f.wakeLocked()
+	}
+	return n, n == 0
+}
+
+// spend reports whether n bytes may be sent on a stream, and takes them off its windows.
+func (f *flow) spend(s *Stream, n int) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.stateLocked(s); err != nil {
+		return false, err
+	}
+	if int64(n) > min(s.window, f.left) {
+		return false, nil
+	}
+	s.window -= int64(n)
+	f.left -= int64(n)
+	return true, nil
+}
+
+// spendSome is spend for as much of n bytes as may be sent. If that is nothing, s is woken when it
+// may be more.
+func (f *flow) spendSome(s *Stream, n int) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.stateLocked(s); err != nil {
+		return 0, err
+	}
+	may := max(0, min(int64(n), s.window, f.left))
+	s.waiting = may == 0 && n > 0
+	s.window -= may
+	f.left -= may
+	return int(may), nil
+}
+
+func (f *flow) stateLocked(s *Stream) error {
+	if f.err == nil && s.ended {
+		return errEnded
+	}
+	return f.err
+}
+
+// expect begins to look for the token of s, if its connection is one that can be shared.
+func (f *flow) expect(s *Stream) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.reserved || f.err != nil || f.initial < defaultWindow {
+		return false
+	}
+	f.expected = append(f.expected, s)
+	return true
+}
+
+func (f *flow) expecting() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.expected) > 0
+}
+
+// failed says why nothing is sent any more, or nil.
+func (f *flow) failed() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
+}
+
+// found reports whether payload is the token of a stream that is expected, which it is
+// then known to be. The server has spent the token's size of the connection's window, the
+// client has not received it: it is the Conn's. A server that has less than a token's size
+// left sends a part, and the stream is lost.
+func (f *flow) found(stream uint32, payload []byte) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at := slices.IndexFunc(f.expected, func(s *Stream) bool { return bytes.HasPrefix(s.token[:], payload) })
+	if at < 0 {
+		return false
+	}
+	s := f.expected[at]
+	f.expected = slices.Delete(f.expected, at, at+1)
+	defer close(s.known)
+	if len(payload) < tokenSize {
+		return false
+	}
+	if f.streams == nil {
+		f.streams = map[uint32]*Stream{}
+	}
+	s.id, s.window = stream, f.initial
+	f.streams[stream] = s
+	f.left += tokenSize
+	return true
+}
+
+// forget ends that s is expected or taken.
+func (f *flow) forget(s *Stream) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.expected = slices.DeleteFunc(f.expected, func(e *Stream) bool { return e == s })
+	s.ended = true
+	s.signalLocked()
+	if f.streams[s.id] == s {
+		delete(f.streams, s.id)
+	}
+}

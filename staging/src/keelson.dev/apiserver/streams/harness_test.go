@@ -1,0 +1,143 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package streams_test
+
+import (
+	"bytes"
+	"crypto/tls"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"testing"
+
+	"go.uber.org/goleak"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	certutil "k8s.io/client-go/util/cert"
+
+	"keelson.dev/apiserver/streams"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// sockets is a listener whose connections have small buffers.
+type sockets struct{ net.Listener }
+
+func (l sockets) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	if err := conn.(*net.TCPConn).SetWriteBuffer(64 << 10); err != nil {
+		return nil, err
+	}
+	return streams.NewSocket(conn), nil
+}
+
+// serve serves h by HTTP/2 and returns the address.
+func serve(t *testing.T, h http.HandlerFunc) string {
+	t.Helper()
+	cert, key, err := certutil.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0),
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2"}}}
+	if err := streams.Configure(server); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(tls.NewListener(sockets{l}, server.TLSConfig)) // until it is closed
+	}()
+	t.Cleanup(func() {
+		_ = server.Close()
+		<-done
+	})
+	return l.Addr().String()
+}
+
+// take takes the answer to a request from the server, or fails.
+func take(t *testing.T, w http.ResponseWriter, r *http.Request) *streams.Stream {
+	w.WriteHeader(http.StatusOK)
+	if err := http.NewResponseController(w).Flush(); err != nil {
+		t.Error(err)
+	}
+	s, err := streams.FromContext(r.Context()).Take(r.Context(), w)
+	if s == nil {
+		t.Errorf("the stream was not taken: %v", err)
+		panic(http.ErrAbortHandler)
+	}
+	return s
+}
+
+// client speaks HTTP/2 frame by frame.
+type client struct {
+	*http2.Framer
+	t       *testing.T
+	conn    *tls.Conn
+	headers bytes.Buffer
+	encoder *hpack.Encoder
+}
+
+// dial opens a connection with settings, and grants so much of its window.
+func dial(t *testing.T, address string, granted uint32, settings ...http2.Setting) *client {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.(*net.TCPConn).SetReadBuffer(64 << 10); err != nil {
+		t.Fatal(err)
+	}
+	secure := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}) //nolint:gosec // the server is the test's
+	t.Cleanup(func() { _ = secure.Close() })
+	if _, err := io.WriteString(secure, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	c := &client{Framer: http2.NewFramer(secure, secure), t: t, conn: secure}
+	c.encoder = hpack.NewEncoder(&c.headers)
+	c.must(c.WriteSettings(settings...))
+	if granted > 0 {
+		c.must(c.WriteWindowUpdate(0, granted))
+	}
+	return c
+}
+
+func (c *client) must(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// get asks for a path on a stream.
+func (c *client) get(stream uint32, path string) {
+	c.t.Helper()
+	c.headers.Reset()
+	for _, f := range []hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "https"}, {Name: ":authority", Value: "x"}, {Name: ":path", Value: path}} {
+		c.must(c.encoder.WriteField(f))
+	}
+	c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: c.headers.Bytes(), EndHeaders: true, EndStream: true}))
+}
+
+// pattern is text of which every place tells where it is.
+func pattern(from, n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		at := from + i
+		b[i] = byte(at ^ at>>8 ^ at>>16)
+	}
+	return b
+}

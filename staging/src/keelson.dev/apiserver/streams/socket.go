@@ -1,0 +1,161 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package streams
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxBehind bounds what a Socket holds for a kernel that takes no more. A Conn sees to it that
+// it is not reached; beyond it are only clients that make TLS answer and do not read.
+const maxBehind = 1 << 20
+
+var errBehind = errors.New("the client reads nothing of what it asks for")
+
+// Socket is a connection to the kernel. It is as any other until a Conn is over it:
+// then Write waits while the Conn says so, and otherwise holds what the kernel does not take at
+// once, until Flush. It is safe for concurrent use; a Conn's TLS writes one record after the other.
+type Socket struct {
+	net.Conn
+	raw syscall.RawConn // nil: always waits
+
+	mu      sync.Mutex
+	prompt  bool                  // a Conn is over it
+	patient bool                  // it waits for the kernel
+	busy    bool                  // somebody does wait
+	idle    sync.Cond             // told when nobody does any more
+	try     func(fd uintptr) bool // writes next, and counts it in taken
+	next    []byte
+	taken   int
+	failed  error // of try
+	behind  []byte
+	err     error // of a write that nobody waited for
+}
+
+// NewSocket returns a Socket over conn.
+func NewSocket(conn net.Conn) *Socket {
+	s := &Socket{Conn: conn}
+	s.idle.L = &s.mu
+	if c, ok := conn.(syscall.Conn); ok {
+		if raw, err := c.SyscallConn(); err == nil {
+			s.raw = raw
+		}
+	}
+	return s
+}
+
+// Lowest is the Socket itself, by which it is found under what embeds it.
+func (s *Socket) Lowest() *Socket { return s }
+
+// makePrompt reports whether writes do not wait from here on.
+func (s *Socket) makePrompt() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.raw == nil {
+		return false
+	}
+	s.try = s.writeNext
+	s.prompt = true
+	return true
+}
+
+// setPatient says whether writes wait from here on.
+func (s *Socket) setPatient(on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.patient = on
+}
+
+// Write implements net.Conn.
+func (s *Socket) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return 0, s.err
+	}
+	n, free := 0, !s.busy && len(s.behind) == 0
+	switch {
+	case !s.prompt || s.patient && free:
+		return s.waitLocked(b)
+	case free:
+		if n, s.err = s.writeNow(b); s.err != nil {
+			return n, s.err
+		}
+	}
+	if len(s.behind)+len(b)-n > maxBehind {
+		s.err = errBehind
+		return n, s.err
+	}
+	s.behind = append(s.behind, b[n:]...)
+	return len(b), nil
+}
+
+// waitLocked writes b, for as long as it takes. The lock is not held meanwhile.
+func (s *Socket) waitLocked(b []byte) (int, error) {
+	s.busy = true
+	s.mu.Unlock()
+	n, err := s.Conn.Write(b)
+	s.mu.Lock()
+	s.busy = false
+	s.idle.Broadcast()
+	return n, err
+}
+
+// writeNow writes what the kernel takes at once. The lock is held.
+func (s *Socket) writeNow(b []byte) (int, error) {
+	s.next, s.taken, s.failed = b, 0, nil
+	err := s.raw.Write(s.try)
+	s.next = nil
+	if err == nil {
+		err = s.failed
+	}
+	return s.taken, err
+}
+
+func (s *Socket) writeNext(fd uintptr) bool {
+	for len(s.next) > s.taken {
+		n, err := unix.Write(int(fd), s.next[s.taken:])
+		switch {
+		case err == nil:
+			s.taken += n
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
+			return true
+		default:
+			s.failed = err
+			return true
+		}
+	}
+	return true
+}
+
+// held reports whether something is held, or waited for.
+func (s *Socket) held() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.behind) > 0 || s.busy
+}
+
+// Flush waits until the kernel has all that is held.
+func (s *Socket) Flush() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.behind) > 0 && s.err == nil {
+		if s.busy { // what is held comes after what is waited for
+			s.idle.Wait()
+			continue
+		}
+		b := s.behind
+		s.behind = nil
+		if _, err := s.waitLocked(b); err != nil && s.err == nil {
+			s.err = err
+		}
+	}
+	return s.err
+}

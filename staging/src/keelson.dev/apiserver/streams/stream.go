@@ -1,0 +1,158 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package streams
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"net/http"
+)
+
+// ErrLost says that a stream could not be found among what the server writes. What has been
+// written of it is not an answer any more: it is to be aborted.
+var ErrLost = errors.New("the stream is not found in its connection")
+
+// maxTry is the most that TrySend sends. maxSend is how much Send sends at a time.
+const maxTry, maxSend = 64 << 10, 64 << 10
+
+// Stream is an answer that was taken from the server. TrySend and Send are used by one
+// goroutine at a time, the other methods by any.
+type Stream struct {
+	c     *Conn
+	token [tokenSize]byte
+	known chan struct{} // closed when id is, or the stream is lost
+	wake  chan struct{}
+
+	// Guarded by the lock of the Conn's flow.
+	id      uint32
+	window  int64
+	ended   bool
+	waiting bool // somebody is told of what is granted
+}
+
+// Take takes an answer from the server, which has sent its header. It returns nil if the
+// connection's client grants too little to be shared. The caller writes nothing more to
+// w, and calls Release before its handler returns. ctx is that of the request.
+func (c *Conn) Take(ctx context.Context, w http.ResponseWriter) (*Stream, error) {
+	s := &Stream{c: c, known: make(chan struct{}), wake: make(chan struct{}, 1)}
+	_, _ = rand.Read(s.token[:]) // never fails (crypto/rand)
+	if !c.flow.expect(s) {
+		return nil, nil
+	}
+	_, err := w.Write(s.token[:])
+	if err == nil {
+		err = http.NewResponseController(w).Flush()
+	}
+	if err == nil {
+		select {
+		case <-s.known: // the server has written it
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	if err == nil && s.id == 0 {
+		err = ErrLost
+	}
+	if err != nil {
+		c.flow.forget(s)
+		return nil, err
+	}
+	return s, nil
+}
+
+// Release gives the stream back to the server, which ends it. Nothing is sent after that.
+func (s *Stream) Release() {
+	s.c.flow.forget(s)
+}
+
+// Sent is what TrySend has done.
+type Sent int
+
+// What TrySend does.
+const (
+	// Nothing was sent: the client, or somebody else who writes to it, has to be waited for.
+	Nothing Sent = iota
+	// Whole is on its way.
+	Whole
+	// Partly is on its way, and the rest is held, until Send is called: the kernel has to be waited for.
+	Partly
+)
+
+// TrySend sends b if that can be done without waiting. An error means that nothing can be
+// sent any more.
+func (s *Stream) TrySend(b []byte) (Sent, error) {
+	c := s.c
+	if len(b) > maxTry || !c.writing.TryLock() {
+		return Nothing, nil
+	}
+	defer c.writing.Unlock()
+	if !c.out.between() || c.socket.held() {
+		return Nothing, nil
+	}
+	if may, err := c.flow.spend(s, len(b)); err != nil || !may {
+		return Nothing, err
+	}
+	if err := c.frames(s.id, b); err != nil {
+		return Nothing, err
+	}
+	if c.socket.held() {
+		return Partly, nil
+	}
+	return Whole, nil
+}
+
+// Send sends what TrySend has left, and b, and waits for the client as long as it takes, or until
+// ctx is done. After an error nothing can be sent any more.
+func (s *Stream) Send(ctx context.Context, b []byte) error {
+	for {
+		n, err := s.c.flow.spendSome(s, min(len(b), maxSend))
+		if err != nil {
+			return err
+		}
+		if n == 0 && len(b) > 0 {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-s.wake:
+			}
+			continue
+		}
+		if err := s.write(b[:n]); err != nil {
+			return err
+		}
+		if b = b[n:]; len(b) == 0 {
+			return nil
+		}
+	}
+}
+
+// write sends b, which has been spent, between the server's frames.
+func (s *Stream) write(b []byte) error {
+	c := s.c
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	for !c.out.between() {
+		if err := c.flow.failed(); err != nil {
+			return err
+		}
+		turn := c.turnLocked() // the server is about to go on
+		c.writing.Unlock()
+		<-turn
+		c.writing.Lock()
+	}
+	return c.patiently(func() error { return c.frames(s.id, b) })
+}
+
+// signalLocked wakes who waits to send. The lock of the flow is held.
+func (s *Stream) signalLocked() {
+	if !s.waiting {
+		return
+	}
+	s.waiting = false
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
