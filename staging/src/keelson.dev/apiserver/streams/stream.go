@@ -14,8 +14,12 @@ import (
 // written of it is not an answer any more: it is to be aborted.
 var ErrLost = errors.New("the stream is not found in its connection")
 
-// maxTry is the most that TrySend sends. maxSend is how much Send sends at a time.
-const maxTry, maxSend = 64 << 10, 64 << 10
+const (
+	// maxTry is the most that TrySend sends.
+	maxTry = 64 << 10
+	// maxSend is how much Send sends at a time: a frame that fills a record of TLS.
+	maxSend = 16<<10 - headerSize
+)
 
 // Stream is an answer that was taken from the server. TrySend and Send are used by one
 // goroutine at a time, the other methods by any.
