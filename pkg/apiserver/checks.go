@@ -36,7 +36,7 @@ func (a *assembly) checks() map[string][]health.Check {
 	for _, c := range start {
 		alive = append(alive, health.Once(c))
 	}
-	live := slices.Concat([]health.Check{health.Ping(), loopback, log, etcd}, alive)
+	live := slices.Concat([]health.Check{health.Ping(), log, loopback, etcd}, alive)
 	ready := slices.Concat([]health.Check{health.Ping(), log, etcd, {Name: "etcd-readiness", Run: etcd.Run}, informed},
 		start, []health.Check{a.server.shutdown.Check()})
 	// A restart would not bring a key server back: livez does not ask it.

@@ -55,7 +55,7 @@ func TestPaths(t *testing.T) {
 	}{
 		{anonymous, "/readyz", 200, "ok", "ping"},
 		{anonymous, "/livez?verbose", 200, "[+]poststarthook/rbac/bootstrap-roles ok\n", "[-]"},
-		{anonymous, "/livez?verbose", 200, "[+]ping ok\n[+]loopback-serving-certificate ok\n[+]log ok\n[+]etcd ok\n[+]poststarthook/start-apiserver-admission-initializer ok\n", "etcd-readiness"},
+		{anonymous, "/livez?verbose", 200, "[+]ping ok\n[+]log ok\n[+]loopback-serving-certificate ok\n[+]etcd ok\n[+]poststarthook/start-apiserver-admission-initializer ok\n", "etcd-readiness"},
 		{anonymous, "/readyz?verbose", 200, "[+]ping ok\n[+]log ok\n[+]etcd ok\n[+]etcd-readiness ok\n[+]informer-sync ok\n[+]poststarthook/start-apiserver-admission-initializer ok\n" +
 			"[+]poststarthook/generic-apiserver-start-informers ok\n[+]poststarthook/priority-and-fairness-config-consumer ok\n", "authorization-sync"},
 		{s.Config, "/readyz/poststarthook/start-kube-apiserver-identity-lease-controller", 200, "ok", "["},
