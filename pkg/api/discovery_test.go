@@ -19,6 +19,7 @@ func TestStorageVersionHashes(t *testing.T) {
 		"admissionregistration.k8s.io/mutatingadmissionpolicies":       "LYmCf+UMVdg=",
 		"admissionregistration.k8s.io/mutatingadmissionpolicybindings": "90V5FRZZ3Zg=",
 		"autoscaling/horizontalpodautoscalers":                         "qwQve8ut294=",
+		"apiextensions.k8s.io/customresourcedefinitions":               "jfWCUB31mvA=",
 	}
 	for _, row := range api.Rows() {
 		for _, r := range discovery.Resources(api.Rows(), row.StorageVersion) {

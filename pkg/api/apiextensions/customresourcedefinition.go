@@ -5,6 +5,7 @@ package apiextensions
 
 import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsv1beta1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1beta1"
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/strategy"
@@ -34,6 +35,6 @@ func customResourceDefinitionRow() *resource.Row {
 			{Subresource: strategy.View("status", "spec").WithoutTable(), PrepareUpdate: prepareCustomResourceDefinitionStatus, ValidateUpdate: validateCustomResourceDefinitionStatus},
 		},
 	}.Row()
-	row.Codec = codec{}
+	row.Codec, row.StoredAs = codec{}, apiextensionsv1beta1.SchemeGroupVersion.WithKind("CustomResourceDefinition")
 	return row
 }
