@@ -284,6 +284,13 @@ func byPriority[G any](d *documents, groups []G, name func(*G) string) {
 
 func (d *documents) serveAggregated(w http.ResponseWriter, r *http.Request, prefix, version, mediaType string) {
 	list := d.aggregated(prefix)
+	bare, err := json.Marshal(list)
+	if err != nil {
+		WriteError(w, r, err)
+		return
+	}
+	// The tag is that of the list before it is told what it is.
+	tag := etag(bare)
 	apiVersion := "apidiscovery.k8s.io/" + version
 	list.TypeMeta = metav1.TypeMeta{APIVersion: apiVersion, Kind: "APIGroupDiscoveryList"}
 	doc, err := json.Marshal(list)
@@ -291,7 +298,6 @@ func (d *documents) serveAggregated(w http.ResponseWriter, r *http.Request, pref
 		WriteError(w, r, err)
 		return
 	}
-	tag := etag(doc)
 	switch mediaType {
 	case negotiate.Protobuf:
 		doc, err = wire.NewHeader(apiVersion, list.Kind).Marshal(list)

@@ -4,7 +4,9 @@
 package rest_test
 
 import (
+	"crypto/sha512"
 	"encoding/json"
+	"fmt"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -64,6 +66,10 @@ func TestAggregatedDiscovery(t *testing.T) {
 		t.Errorf("%+v", list)
 	}
 	tag := r.header.Get("ETag")
+	bare := `{"metadata"` + strings.TrimSuffix(strings.SplitN(r.body, `"metadata"`, 2)[1], "\n")
+	if want := fmt.Sprintf("\"%X\"", sha512.Sum512([]byte(bare))); tag != want {
+		t.Errorf("the tag is %s, that of the list without kind is %s", tag, want)
+	}
 	if r := e.do(t, "GET", "/apis", "", "Accept", accept, "If-None-Match", tag); tag == "" || r.code != 304 || r.body != "" {
 		t.Errorf("second time: %d %q", r.code, r.body)
 	}
