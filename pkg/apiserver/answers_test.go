@@ -47,6 +47,7 @@ func TestAnswers(t *testing.T) {
 		want                     string // in the body
 		warning                  string
 	}{
+		{"range of services", "GET", net + "servicecidrs/kubernetes", ``, 200, `"managedFields":[{"manager":"kubernetes-service-cidr-controller","operation":"Apply","apiVersion":"networking.k8s.io/v1"`, ""},
 		{"account", "POST", core + "serviceaccounts", `{"metadata":{"name":"default"}}`, 201, "", ""},
 		{"no rules", "POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles", `{"metadata":{"name":"r"},"rules":[]}`, 201, `"rules":null`, ""},
 		{"no rules, read", "GET", "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles/r", ``, 200, `"rules":null`, ""},
@@ -300,6 +301,8 @@ func TestForms(t *testing.T) {
 		{"GET", pods + "/p/resize", tables, "", `"code": 406`, ""},
 		{"GET", pods + "/p/status", tables, "", `"kind":"Table"`, ""},
 		{"GET", "/apis", "*/json", "", `"code": 406`, ""},
+		{"GET", "/apis/events.k8s.io/v1/events", part, "", `the requested object is a list (*core.EventList)`, ""},
+		{"PUT", "/api/v1/namespaces/default/finalize", tables, "{}", `"code": 406`, ""},
 		{"GET", "/openapi/v2", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf", "", "io.k8s.api.core.v1.Pod", `"status":"Failure"`},
 		{"GET", pods + initial, "", "", `"k8s.io/initial-events-end":"true"}},"spec":{"containers":null},"status":{}}}`, ""},
 		{"GET", pods + initial, part, "", `"k8s.io/initial-events-end":"true"}}}}`, ""},
@@ -334,6 +337,31 @@ func TestForms(t *testing.T) {
 		}
 		if !strings.Contains(string(body), step.has) || step.hasNone != "" && strings.Contains(string(body), step.hasNone) {
 			t.Errorf("%s %s as %q: %.2000s, want %s in it, and not %s", step.method, step.path, step.mediaType, body, step.has, step.hasNone)
+		}
+	}
+}
+
+// TestLengths looks at which answers tell their length: those that fit into what
+// net/http holds back.
+func TestLengths(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	client, err := rest.HTTPClientFor(s.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, told := range map[string]bool{"/api": true, "/apis": true, "/apis/batch/v1": true, "/api/v1/namespaces/default": true, "/api/v1": false, "/api/v1/namespaces/nope": true} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.Config.Host+path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Accept-Encoding", "identity")
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if got := resp.Header.Get("Content-Length"); (got != "") != told {
+			t.Errorf("%s: Content-Length %q, told %v", path, got, told)
 		}
 	}
 }

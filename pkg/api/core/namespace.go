@@ -43,7 +43,7 @@ func namespaceRow() *resource.Row {
 		Cells: namespaceCells,
 
 		Subresources: []resource.Sub[corev1.Namespace]{
-			{Subresource: resource.Subresource{Name: "finalize", Verbs: []string{"update"}, View: true, ResetFields: []string{"status"}}, PrepareUpdate: parts.KeepStatus, ValidateUpdate: validateNamespaceFinalize},
+			{Subresource: resource.Subresource{Name: "finalize", Verbs: []string{"update"}, View: true, ResetFields: []string{"status"}}.WithoutTable(), PrepareUpdate: parts.KeepStatus, ValidateUpdate: validateNamespaceFinalize},
 			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validateNamespaceStatus},
 		},
 	}.Row()

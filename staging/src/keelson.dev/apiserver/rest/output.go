@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -23,8 +22,9 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// bufferSize is how much of an answer is held back before it is sent: smaller
-// answers get a Content-Length, larger ones are compressed when the client can.
+// bufferSize is how much of an answer is held back before it is sent: larger ones
+// are compressed when the client can. Of what is smaller net/http tells the length
+// where it does so for Kubernetes, of small answers.
 const bufferSize = 128 << 10
 
 // pools are the buffers that answers are made in. They hold no state of requests.
@@ -203,7 +203,6 @@ func (a *answer) piece(p deflate.Piece) {
 // Close ends the answer and gives its buffers back.
 func (a *answer) Close() error {
 	if a.to == nil {
-		a.w.Header().Set("Content-Length", strconv.Itoa(len(*a.held)))
 		if a.conn != nil && len(*a.held) > 0 {
 			a.conn.Announce(len(*a.held))
 		}

@@ -50,11 +50,21 @@ func (s *Server) respondPage(w http.ResponseWriter, r *http.Request, out negotia
 	return s.streamPage(w, r, out, v, page)
 }
 
+// internalName is what Kubernetes calls the Go type of the view's objects or lists:
+// objects that are stored as another group's are of that group in memory.
+func (v *view) internalName(kind string) string {
+	gvk := v.gvk
+	if !v.row.StoredAs.Empty() {
+		gvk = v.row.StoredAs
+	}
+	return resource.InternalName(gvk.GroupVersion().WithKind(kind))
+}
+
 func (v *view) listName() string {
 	if v.dynamic {
 		return "*unstructured.UnstructuredList"
 	}
-	return "*" + resource.InternalName(v.listGVK)
+	return "*" + v.internalName(v.listGVK.Kind)
 }
 
 // pageFrame is what stands before and after the items of a JSON list.

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"keelson.dev/apiserver/negotiate"
-	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
 	"keelson.dev/apiserver/wire"
 )
@@ -26,7 +25,7 @@ func (s *Server) respondRecord(w http.ResponseWriter, r *http.Request, out negot
 	case out.As == "PartialObjectMetadataList" && v.dynamic:
 		return errNoList
 	case out.As == "PartialObjectMetadataList":
-		return negotiate.NotAcceptableMessage(fmt.Sprintf("you requested PartialObjectMetadataList, but the requested object is not a list (*%s)", resource.InternalName(v.gvk)))
+		return negotiate.NotAcceptableMessage(fmt.Sprintf("you requested PartialObjectMetadataList, but the requested object is not a list (*%s)", v.internalName(v.gvk.Kind)))
 	case out.As == "Table":
 		return s.respondTable(w, r, out, code, v, &store.Page{Records: []*store.Record{rec}, Revision: rec.Revision})
 	case out.MediaType == negotiate.Protobuf:
