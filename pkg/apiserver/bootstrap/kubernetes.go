@@ -20,6 +20,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	applymetav1 "k8s.io/client-go/applyconfigurations/meta/v1"
+	applynetworkingv1 "k8s.io/client-go/applyconfigurations/networking/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
@@ -28,7 +30,12 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/services"
 )
 
-const kubernetesService = "kubernetes"
+const (
+	kubernetesService = "kubernetes"
+
+	// serviceCIDRController manages the status of the object of the service ranges.
+	serviceCIDRController = "kubernetes-service-cidr-controller"
+)
 
 // Kubernetes keeps the service default/kubernetes and its endpoints: the
 // addresses of the servers that run. Each server keeps a short-lived record of
@@ -256,11 +263,9 @@ func ServiceCIDR(ctx context.Context, client kubernetes.Interface, ranges []neti
 			return nil
 		}
 	}
-	cur = cur.DeepCopy()
-	cur.Status.Conditions = append(cur.Status.Conditions, metav1.Condition{
-		Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue,
-		Message: "Kubernetes default Service CIDR is ready", LastTransitionTime: cur.CreationTimestamp,
-	})
-	_, err = api.UpdateStatus(ctx, cur, metav1.UpdateOptions{})
+	condition := applymetav1.Condition().WithType(networkingv1.ServiceCIDRConditionReady).WithStatus(metav1.ConditionTrue).
+		WithMessage("Kubernetes default Service CIDR is ready").WithLastTransitionTime(cur.CreationTimestamp)
+	want := applynetworkingv1.ServiceCIDR(cur.Name).WithStatus(applynetworkingv1.ServiceCIDRStatus().WithConditions(condition))
+	_, err = api.ApplyStatus(ctx, want, metav1.ApplyOptions{FieldManager: serviceCIDRController, Force: true})
 	return wrapped("service CIDR", err)
 }
