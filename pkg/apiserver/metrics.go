@@ -22,8 +22,8 @@ type storageMetrics struct {
 func (a *assembly) storageMetrics() *storageMetrics {
 	return &storageMetrics{
 		a:         a,
-		objects:   prometheus.NewDesc("apiserver_storage_objects", "[STABLE] (Deprecated since 1.34.0) [DEPRECATED, consider using apiserver_resource_objects instead] Number of stored objects at the time of last check split by kind.", []string{"resource"}, nil),
-		resources: prometheus.NewDesc("apiserver_resource_objects", "Number of stored objects at the time of last check split by kind.", []string{"group", "resource"}, nil),
+		objects:   prometheus.NewDesc("apiserver_storage_objects", "[STABLE] [DEPRECATED, consider using apiserver_resource_objects instead] Number of stored objects at the time of last check split by kind. In case of a fetching error, the value will be -1.", []string{"resource"}, nil),
+		resources: prometheus.NewDesc("apiserver_resource_objects", "[ALPHA] Number of stored objects at the time of last check split by kind. In case of a fetching error, the value will be -1.", []string{"group", "resource"}, nil),
 		events:    prometheus.NewDesc("apiserver_storage_events_received_total", "[BETA] Number of etcd events received split by kind.", []string{"group", "resource"}, nil),
 		size:      prometheus.NewDesc("apiserver_storage_size_bytes", "[STABLE] Size of the storage database file physically allocated in bytes.", []string{"storage_cluster_id"}, nil),
 	}

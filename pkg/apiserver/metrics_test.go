@@ -27,6 +27,7 @@ func TestMetrics(t *testing.T) {
 	defer w.Stop()
 	for _, want := range []string{
 		`apiserver_storage_objects{resource="namespaces"} 4`,
+		`# HELP apiserver_storage_objects [STABLE] [DEPRECATED, consider using apiserver_resource_objects instead] Number of stored objects`,
 		`apiserver_storage_objects{resource="flowschemas.flowcontrol.apiserver.k8s.io"} 11`,
 		`apiserver_storage_size_bytes{storage_cluster_id="etcd-0"} `,
 		`apiserver_response_sizes_count{component="apiserver",group="",resource="componentstatuses",scope="cluster",subresource="",verb="LIST",version="v1"} 1`,

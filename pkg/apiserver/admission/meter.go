@@ -44,7 +44,7 @@ func newMeters(clk clock.Clock, r prometheus.Registerer) (*meters, error) {
 		}, labels),
 		summary: prometheus.NewSummaryVec(prometheus.SummaryOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "step_admission_duration_seconds_summary",
-			Help: "Admission sub-step latency summary in seconds, broken out for each operation and API resource and step type (validate or admit).",
+			Help: "[ALPHA] Admission sub-step latency summary in seconds, broken out for each operation and API resource and step type (validate or admit).",
 		}, labels),
 	}
 	if r == nil {
