@@ -48,6 +48,9 @@ func TestAnswers(t *testing.T) {
 		warning                  string
 	}{
 		{"range of services", "GET", net + "servicecidrs/kubernetes", ``, 200, `"managedFields":[{"manager":"kubernetes-service-cidr-controller","operation":"Apply","apiVersion":"networking.k8s.io/v1"`, ""},
+		{"group of the aggregator", "DELETE", "/apis/apiregistration.k8s.io", ``, 405, `the server does not allow this method on the requested resource`, ""},
+		{"another group", "DELETE", "/apis/apps", ``, 200, `"kind":"APIGroup"`, ""},
+		{"command line", "GET", "/debug/pprof/cmdline", ``, 404, `Unknown profile`, ""},
 		{"account", "POST", core + "serviceaccounts", `{"metadata":{"name":"default"}}`, 201, "", ""},
 		{"no rules", "POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles", `{"metadata":{"name":"r"},"rules":[]}`, 201, `"rules":null`, ""},
 		{"no rules, read", "GET", "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles/r", ``, 200, `"rules":null`, ""},

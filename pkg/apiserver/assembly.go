@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
@@ -228,7 +229,7 @@ func (a *assembly) buildAPI() error {
 		TypeConverter: newTypeConverter(a.scheme, openapi.Source{}),
 		OpenAPI:       openapi.Source{},
 		Groups:        a.groups(), MinWatchTimeout: a.cfg.MinRequestWatch, Missing: a.arrived,
-		GroupPriority: a.aggregator.GroupPriority, RemoteGroups: a.aggregator.Groups, RemoteOpenAPI: a.aggregator.OpenAPI,
+		GroupPriority: a.aggregator.GroupPriority, Aggregator: apiregistrationv1.GroupName, RemoteGroups: a.aggregator.Groups, RemoteOpenAPI: a.aggregator.OpenAPI,
 		Pages:     openAPIPages(),
 		Transcode: a.stores.types, Metrics: a.server.deps.Metrics, Version: daemon.Version,
 		ServerAddress: a.address(),
@@ -288,12 +289,17 @@ func (a *assembly) advertised() net.IP {
 	return hostAddress()
 }
 
+// address is what documents say of where this server is.
 func (a *assembly) address() string {
 	port := a.cfg.SecurePort
 	if addr := a.server.address.Load(); addr != nil {
 		port = addr.Port
 	}
-	return net.JoinHostPort(a.advertised().String(), strconv.Itoa(port))
+	host := a.advertised()
+	if told := net.ParseIP(a.cfg.AdvertiseAddress); told != nil && !told.IsUnspecified() {
+		host = told // whom it leads to is for who set it to know
+	}
+	return net.JoinHostPort(host.String(), strconv.Itoa(port))
 }
 
 // buildHandler puts the filters before everything that is served.

@@ -123,7 +123,6 @@ func document(contentType string, body []byte) http.Handler {
 func (m *mux) addProfiling() {
 	m.handle("/debug/pprof/", http.HandlerFunc(pprof.Index))
 	m.handle("/debug/pprof", http.RedirectHandler("/debug/pprof/", http.StatusFound))
-	m.handle("/debug/pprof/cmdline", http.HandlerFunc(pprof.Cmdline))
 	m.handle("/debug/pprof/profile", http.HandlerFunc(pprof.Profile))
 	m.handle("/debug/pprof/symbol", http.HandlerFunc(pprof.Symbol))
 	m.handle("/debug/pprof/trace", http.HandlerFunc(pprof.Trace))

@@ -79,6 +79,18 @@ func TestPaths(t *testing.T) {
 	}
 }
 
+// TestToldAddress has a server say the address that it was told, whatever it is.
+func TestToldAddress(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) { c.AdvertiseAddress = "127.0.0.1" }})
+	for path, want := range map[string]string{
+		"/api": `"serverAddress":"127.0.0.1:`, "/.well-known/openid-configuration": `"jwks_uri":"https://127.0.0.1:`,
+	} {
+		if _, body := get(t, s.Config, path); !strings.Contains(body, want) {
+			t.Errorf("%s: %s, want %s in it", path, body, want)
+		}
+	}
+}
+
 func TestOldTLSIsRefused(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	_, err := tls.Dial("tcp", strings.TrimPrefix(s.URL, "https://"), &tls.Config{MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10, InsecureSkipVerify: true}) // the point

@@ -68,6 +68,10 @@ type Config struct {
 	// moment ago, elsewhere. True has the server look again. Nil: never.
 	Missing func(ctx context.Context, gr schema.GroupResource) bool
 
+	// Aggregator is the group of the server that asks the others. Its router knows the
+	// group's document as one to GET; those of the other groups answer any method.
+	Aggregator string
+
 	// RemoteGroups are the groups and versions that other servers answer
 	// (aggregation), for discovery. Nil: none.
 	RemoteGroups func() []apidiscovery.APIGroupDiscovery

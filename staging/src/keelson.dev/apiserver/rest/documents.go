@@ -100,6 +100,10 @@ func (d *documents) serveDiscovery(w http.ResponseWriter, r *http.Request) {
 			WriteError(w, r, err)
 		}
 	case version == "":
+		if err := getOnly(r, negotiate.Standard().MediaTypes...); err != nil && group == d.s.cfg.Aggregator {
+			WriteError(w, r, err)
+			return
+		}
 		g := discovery.Group(group, versions)
 		d.write(w, r, &g, schema.GroupVersionKind{Version: "v1", Kind: "APIGroup"})
 	default:
