@@ -38,7 +38,8 @@ func TestAnswers(t *testing.T) {
 			"versions":[{"name":"v1","served":true,"storage":true,"selectableFields":[{"jsonPath":".spec.a"}],"schema":{"openAPIV3Schema":
 			{"type":"object","properties":{"spec":{"type":"object","properties":{"a":{"type":"string","$ref":"x"}}}}}}}]}}`
 		others = `{"metadata":{"name":"bs.y.example.com"},"spec":{"group":"y.example.com","scope":"Namespaced","names":{"plural":"bs","kind":"B"},
-			"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`
+			"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}},
+			{"name":"v1beta1","served":true,"storage":false,"deprecated":true,"deprecationWarning":"use v1","schema":{"openAPIV3Schema":{"type":"object"}}}]}}`
 	)
 	define(t, client, s.Config.Host, others, "/apis/y.example.com/v1/bs")
 	for _, tc := range []struct {
@@ -51,6 +52,8 @@ func TestAnswers(t *testing.T) {
 		{"group of the aggregator", "DELETE", "/apis/apiregistration.k8s.io", ``, 405, `the server does not allow this method on the requested resource`, ""},
 		{"another group", "DELETE", "/apis/apps", ``, 200, `"kind":"APIGroup"`, ""},
 		{"command line", "GET", "/debug/pprof/cmdline", ``, 404, `Unknown profile`, ""},
+		{"old version", "GET", "/apis/y.example.com/v1beta1/namespaces/default/bs/b", ``, 404, ``, "use v1"},
+		{"status that an old version has not", "GET", "/apis/y.example.com/v1beta1/namespaces/default/bs/b/status", ``, 404, ``, "use v1"},
 		{"account", "POST", core + "serviceaccounts", `{"metadata":{"name":"default"}}`, 201, "", ""},
 		{"no rules", "POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles", `{"metadata":{"name":"r"},"rules":[]}`, 201, `"rules":null`, ""},
 		{"no rules, read", "GET", "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles/r", ``, 200, `"rules":null`, ""},

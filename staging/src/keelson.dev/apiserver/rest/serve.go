@@ -79,6 +79,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	rec, done := s.metrics.begin(w, r, info, t)
 	defer done()
+	if t != nil && t.row.Only != "" {
+		t.warnOfVersion(r) // whatever is asked of it
+	}
 	if err == nil {
 		err = t.routed(r)
 	}
@@ -330,10 +333,17 @@ func fits(verb string, named bool) bool {
 	return named
 }
 
+// warnOfVersion tells that the version asked for will go, if it will.
+func (t *target) warnOfVersion(r *http.Request) {
+	if v := t.version(); v != nil && v.Deprecated != "" {
+		warning.AddWarning(r.Context(), "", v.Deprecated)
+	}
+}
+
 // serve answers one request for a resource.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, t *target) error {
-	if v := t.version(); v != nil && v.Deprecated != "" && (t.row.Only != "" || !oldWatch(t.info)) {
-		warning.AddWarning(r.Context(), "", v.Deprecated)
+	if t.row.Only == "" && !oldWatch(t.info) {
+		t.warnOfVersion(r)
 	}
 	if t.sub != nil && !t.sub.View || t.row.Ephemeral {
 		return s.connect(w, r, t)
