@@ -52,6 +52,8 @@ func TestAnswers(t *testing.T) {
 		{"group of the aggregator", "DELETE", "/apis/apiregistration.k8s.io", ``, 405, `the server does not allow this method on the requested resource`, ""},
 		{"another group", "DELETE", "/apis/apps", ``, 200, `"kind":"APIGroup"`, ""},
 		{"command line", "GET", "/debug/pprof/cmdline", ``, 404, `Unknown profile`, ""},
+		{"document of custom resources", "GET", "/openapi/v3/apis/y.example.com/v1", ``, 200, `"title":"Kubernetes CRD Swagger"`, ""},
+		{"words of custom resources", "GET", "/openapi/v3/apis/y.example.com/v1", ``, 200, `"description":"list objects of kind B"`, ""},
 		{"old version", "GET", "/apis/y.example.com/v1beta1/namespaces/default/bs/b", ``, 404, ``, "use v1"},
 		{"status that an old version has not", "GET", "/apis/y.example.com/v1beta1/namespaces/default/bs/b/status", ``, 404, ``, "use v1"},
 		{"account", "POST", core + "serviceaccounts", `{"metadata":{"name":"default"}}`, 201, "", ""},

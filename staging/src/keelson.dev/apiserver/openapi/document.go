@@ -60,6 +60,12 @@ func bearer() map[string]any {
 // of the group), and the definitions they need.
 func V3(defs *Definitions, serverVersion, group, version string, rows []*resource.Row) ([]byte, error) {
 	p := groupPaths(dialect{v: 3}, defs, group, version, rows)
+	if custom(rows) {
+		return json.Marshal(map[string]any{
+			"openapi": "3.0.0", "info": map[string]any{"title": "Kubernetes CRD Swagger", "version": "v0.1.0"}, "paths": p.out,
+			"components": map[string]any{"schemas": defs.closure(p.used)},
+		})
+	}
 	return json.Marshal(map[string]any{
 		"openapi": "3.0.0", "info": info(serverVersion), "paths": p.out,
 		"components": map[string]any{"schemas": ofGroup(defs.closure(p.used), group, version), "securitySchemes": bearer()},

@@ -31,13 +31,21 @@ type paths struct {
 // groupPaths returns the paths of rows in a version.
 func groupPaths(d dialect, defs *Definitions, group, version string, rows []*resource.Row) *paths {
 	p := newPaths(d, defs, group, version)
-	p.root()
+	if !custom(rows) {
+		p.root()
+	}
 	for _, row := range rows {
 		if row.Serves(version) {
 			p.row(row)
 		}
 	}
 	return p
+}
+
+// custom reports whether a group has custom resources only: its documents are of
+// another maker than the server's own, and tell less.
+func custom(rows []*resource.Row) bool {
+	return len(rows) > 0 && !slices.ContainsFunc(rows, func(r *resource.Row) bool { return r.Only == "" })
 }
 
 func newPaths(d dialect, defs *Definitions, group, version string) *paths {
@@ -166,7 +174,9 @@ func (p *paths) watches(e endpoint, row *resource.Row, scope string) {
 // subresource adds the path of a view, a scale or a connector.
 func (p *paths) subresource(e endpoint, item, name string, s *resource.Subresource) {
 	if !s.Kind.Empty() {
-		e.gvk = s.Kind
+		if !e.custom { // the operations of custom resources are all of their kind
+			e.gvk = s.Kind
+		}
 		if !s.Connects() {
 			e.self = p.kind(s.Kind)
 		}
@@ -269,7 +279,7 @@ func (e endpoint) words(verb string) string {
 
 func (e endpoint) listOperation(id string) operation {
 	words := "list or watch"
-	if !e.has("watch") {
+	if e.custom || !e.has("watch") {
 		words = "list"
 	}
 	return operation{description: words + " objects of kind " + e.gvk.Kind, id: id, action: "list", gvk: e.gvk, answer: e.list, codes: []string{"200"}, streams: true}
@@ -294,13 +304,15 @@ func (e endpoint) collection() map[string]any {
 		ops["post"] = e.operation(e.createOperation("create " + article(e.gvk.Kind)))
 	}
 	if e.has("deletecollection") {
+		op := operation{description: "delete collection of " + e.gvk.Kind, id: e.named("delete+Collection"), action: "deletecollection", gvk: e.gvk, answer: p.use(metaPackage + "Status"), codes: []string{"200"}}
 		docs := maps.Clone(metav1.ListOptions{}.SwaggerDoc()) // the library's map is everybody's
-		maps.Copy(docs, metav1.DeleteOptions{}.SwaggerDoc())
-		ops["delete"] = e.operation(operation{
-			description: "delete collection of " + e.gvk.Kind, id: e.named("delete+Collection"), action: "deletecollection", gvk: e.gvk,
-			body: p.use(metaPackage + "DeleteOptions"), answer: p.use(metaPackage + "Status"), codes: []string{"200"},
-			parameters: p.query(docs, append(slices.Clone(deleteParameters), selectParameters...)),
-		})
+		if e.custom {
+			op.parameters = p.query(docs, listParameters) // what is to be deleted, and not how
+		} else {
+			maps.Copy(docs, metav1.DeleteOptions{}.SwaggerDoc())
+			op.body, op.parameters = p.use(metaPackage+"DeleteOptions"), p.query(docs, append(slices.Clone(deleteParameters), selectParameters...))
+		}
+		ops["delete"] = e.operation(op)
 	}
 	return ops
 }
@@ -309,7 +321,11 @@ func (e endpoint) collection() map[string]any {
 func (e endpoint) item() map[string]any {
 	p, ops := e.p, map[string]any{}
 	if e.has("get") {
-		ops["get"] = e.operation(operation{description: e.words("read"), id: e.named("read"), action: "get", gvk: e.gvk, answer: e.self, codes: []string{"200"}})
+		op := operation{description: e.words("read"), id: e.named("read"), action: "get", gvk: e.gvk, answer: e.self, codes: []string{"200"}}
+		if e.custom {
+			op.parameters = p.query(metav1.GetOptions{}.SwaggerDoc(), []parameter{{"resourceVersion", "string"}})
+		}
+		ops["get"] = e.operation(op)
 	}
 	if e.has("update") {
 		ops["put"] = e.operation(operation{
@@ -318,9 +334,13 @@ func (e endpoint) item() map[string]any {
 		})
 	}
 	if e.has("patch") {
+		codes := []string{"200", "201"}
+		if e.custom {
+			codes = codes[:1]
+		}
 		ops["patch"] = e.operation(operation{
 			description: e.words("partially update"), id: e.named("patch"), action: "patch", gvk: e.gvk, patch: true,
-			body: p.use(metaPackage + "Patch"), bodyRequired: true, answer: e.self, codes: []string{"200", "201"},
+			body: p.use(metaPackage + "Patch"), bodyRequired: true, answer: e.self, codes: codes,
 			parameters: p.query(metav1.PatchOptions{}.SwaggerDoc(), append(slices.Clone(writeParameters), parameter{"force", "boolean"})),
 		})
 	}

@@ -102,11 +102,13 @@ func (m *maker) make() ([]byte, error) {
 		m.sum.Add(page)
 	}
 	for _, gv := range m.o.all() {
-		root, err := openapi.NewPart(m.defs, gv.group, gv.version, nil, false)
-		if err != nil {
-			return nil, err
+		if m.o.d.state.own[gv.group] { // groups of custom resources have no such part
+			root, err := openapi.NewPart(m.defs, gv.group, gv.version, nil, false)
+			if err != nil {
+				return nil, err
+			}
+			m.sum.Add(root)
 		}
-		m.sum.Add(root)
 		for _, e := range m.o.endpoints(gv) {
 			if err := m.add(e, gv.version); err != nil {
 				return nil, fmt.Errorf("openapi of %s: %w", e.row.GroupResource(), err)
