@@ -54,6 +54,8 @@ func TestAnswers(t *testing.T) {
 		{"command line", "GET", "/debug/pprof/cmdline", ``, 404, `Unknown profile`, ""},
 		{"document of custom resources", "GET", "/openapi/v3/apis/y.example.com/v1", ``, 200, `"title":"Kubernetes CRD Swagger"`, ""},
 		{"words of custom resources", "GET", "/openapi/v3/apis/y.example.com/v1", ``, 200, `"description":"list objects of kind B"`, ""},
+		{"export", "GET", "/api/v1/namespaces/nope?export=", ``, 400, `"message":"the export parameter, deprecated since v1.14, is no longer supported","reason":"BadRequest","code":400`, ""},
+		{"no export", "GET", "/api/v1/namespaces/default?export=False", ``, 200, `"kind":"Namespace"`, ""},
 		{"old version", "GET", "/apis/y.example.com/v1beta1/namespaces/default/bs/b", ``, 404, ``, "use v1"},
 		{"status that an old version has not", "GET", "/apis/y.example.com/v1beta1/namespaces/default/bs/b/status", ``, 404, ``, "use v1"},
 		{"account", "POST", core + "serviceaccounts", `{"metadata":{"name":"default"}}`, 201, "", ""},

@@ -5,6 +5,7 @@ package rest
 
 import (
 	"net/http"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -16,8 +17,8 @@ import (
 )
 
 func (s *Server) get(w http.ResponseWriter, r *http.Request, t *target, out negotiate.Output) error {
-	var options metav1.GetOptions
-	if err := parameters(query(r), &options); err != nil {
+	options, err := getOptions(r)
+	if err != nil {
 		return err
 	}
 	if err := t.checkKey(); err != nil {
@@ -28,6 +29,17 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, t *target, out nego
 		return err
 	}
 	return s.respondRecord(w, r, out, http.StatusOK, t.view, rec)
+}
+
+// getOptions reads the options of a read. Who asks for an export is told that there
+// is none any more.
+func getOptions(r *http.Request) (metav1.GetOptions, error) {
+	var o metav1.GetOptions
+	q := query(r)
+	if said := q["export"]; len(said) > 0 && said[0] != "0" && !strings.EqualFold(said[0], "false") {
+		return o, apierrors.NewBadRequest("the export parameter, deprecated since v1.14, is no longer supported")
+	}
+	return o, parameters(q, &o)
 }
 
 // listOptions reads and checks the options of a list or a watch.

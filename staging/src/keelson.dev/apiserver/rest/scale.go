@@ -121,8 +121,8 @@ func (s *Server) scaleTable(w http.ResponseWriter, r *http.Request, t *target, o
 }
 
 func (s *Server) getScale(r *http.Request, t *target) (resource.Object, error) {
-	var options metav1.GetOptions
-	if err := parameters(query(r), &options); err != nil {
+	options, err := getOptions(r)
+	if err != nil {
 		return nil, err
 	}
 	if err := t.checkKey(); err != nil {
