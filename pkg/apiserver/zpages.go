@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"keelson.dev/keelson/pkg/daemon/zpages"
@@ -22,7 +23,8 @@ func (m *mux) Handle(path string, h http.Handler) { m.handle(path, h) }
 // addZPages serves the pages that tell people what the server is: its flags and
 // its state.
 func (m *mux) addZPages(values map[string]string) {
-	zpages.Install(m, componentName, values, slices.Collect(maps.Keys(m.exact))...)
+	listed := slices.DeleteFunc(slices.Collect(maps.Keys(m.exact)), func(p string) bool { return strings.HasPrefix(p, "/debug/") })
+	zpages.Install(m, componentName, values, listed...)
 }
 
 // sinceStart says in a header since when metrics are counted.
