@@ -21,13 +21,16 @@ func (a *assembly) publishAuthentication(ctx context.Context) error {
 	if ca := a.server.proxyCA; ca != nil {
 		data["requestheader-client-ca-file"] = ca.PEM()
 		h := a.cfg.RequestHeader
-		for key, list := range map[string][]string{
+		lists := map[string][]string{
 			"requestheader-username-headers":     h.UsernameHeaders,
-			"requestheader-uid-headers":          h.UIDHeaders,
 			"requestheader-group-headers":        h.GroupHeaders,
 			"requestheader-extra-headers-prefix": h.ExtraHeaderPrefixes,
 			"requestheader-allowed-names":        h.AllowedNames,
-		} {
+		}
+		if len(h.UIDHeaders) > 0 { // extension servers older than this header know no such key
+			lists["requestheader-uid-headers"] = h.UIDHeaders
+		}
+		for key, list := range lists {
 			if list == nil {
 				list = []string{}
 			}
