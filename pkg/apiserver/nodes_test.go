@@ -11,6 +11,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -69,6 +70,10 @@ func TestNodesAskForTokens(t *testing.T) {
 		if err := token(tc.pod, tc.audiences...); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s for %q: %v, want %s", tc.pod, tc.audiences, err, tc.want)
 		}
+	}
+	err := node.CoreV1().Pods("default").EvictV1(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "nope"}})
+	if !apierrors.IsNotFound(err) || err.Error() != `pod "nope" not found` {
+		t.Errorf("eviction of no pod: %v", err)
 	}
 	for i, names := range [][]string{{"other"}, {"robot"}} {
 		allowAudience(t, s, fmt.Sprint("reg-", i), "reg", names...)

@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/kubernetes"
@@ -94,7 +95,7 @@ func (p *nodeRestriction) pods(ctx context.Context, node string, a admission.Att
 		case admission.Delete:
 			pod, err := p.client.CoreV1().Pods(a.GetNamespace()).Get(ctx, a.GetName(), metav1.GetOptions{})
 			if err != nil {
-				return refused(a, err)
+				return refused(a, "pod", a.GetName(), err)
 			}
 			if pod.Spec.NodeName != node {
 				return forbid(a, "node %q can only delete pods with spec.nodeName set to itself", node)
@@ -110,12 +111,18 @@ func (p *nodeRestriction) pods(ctx context.Context, node string, a admission.Att
 	return forbid(a, "unexpected pod subresource %q, only 'status' and 'eviction' are allowed", a.GetSubresource())
 }
 
-// refused passes on that something does not exist, and forbids what cannot be checked.
-func refused(a admission.Attributes, err error) error {
+// refused says that something does not exist, and forbids what cannot be checked.
+func refused(a admission.Attributes, kind, name string, err error) error {
 	if apierrors.IsNotFound(err) {
-		return err
+		return missing(kind, name)
 	}
 	return admission.NewForbidden(a, err)
+}
+
+// missing says that something does not exist in the words of caches, which call it by
+// its kind.
+func missing(kind, name string) error {
+	return apierrors.NewNotFound(schema.GroupResource{Resource: kind}, name)
 }
 
 func (p *nodeRestriction) mirrorPod(ctx context.Context, node string, a admission.Attributes) error {
@@ -146,7 +153,7 @@ func (p *nodeRestriction) mirrorPod(ctx context.Context, node string, a admissio
 	}
 	obj, err := p.client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return err
+		return missing("node", node)
 	}
 	if err != nil {
 		return forbid(a, "error looking up node %s to verify uid: %w", node, err)
@@ -198,7 +205,7 @@ func (p *nodeRestriction) eviction(ctx context.Context, node string, a admission
 	}
 	pod, err := p.client.CoreV1().Pods(a.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return refused(a, err)
+		return refused(a, "pod", name, err)
 	}
 	if pod.Spec.NodeName != node {
 		return forbid(a, "node %s can only evict pods with spec.nodeName set to itself", node)
@@ -381,7 +388,7 @@ func (p *nodeRestriction) tokens(ctx context.Context, a admission.Attributes, no
 	}
 	pod, err := p.client.CoreV1().Pods(a.GetNamespace()).Get(ctx, ref.Name, metav1.GetOptions{})
 	if err != nil {
-		return refused(a, err)
+		return refused(a, "pod", ref.Name, err)
 	}
 	if ref.UID != pod.UID {
 		return forbid(a, "the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID)
