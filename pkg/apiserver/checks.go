@@ -69,6 +69,10 @@ func (a *assembly) startChecks() []health.Check {
 	if a.fairness == nil {
 		fairness = nil
 	}
+	var proves condition // this server, to aggregated ones
+	if a.cfg.ProxyClientCert != "" {
+		proves = registered
+	}
 	var out []health.Check
 	for _, c := range []struct {
 		name string
@@ -95,6 +99,7 @@ func (a *assembly) startChecks() []health.Check {
 		{"priority-and-fairness-config-producer", nil},
 		{"bootstrap-controller", nil},
 		{"start-kubernetes-service-cidr-controller", nil},
+		{"aggregator-reload-proxy-client-cert", proves},
 		{"start-kube-aggregator-informers", a.informed},
 		{"apiservice-status-local-available-controller", registered},
 		{"apiservice-status-remote-available-controller", registered},

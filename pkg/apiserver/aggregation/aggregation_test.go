@@ -215,6 +215,9 @@ func TestExtensionServer(t *testing.T) {
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(ca)
+	if _, body := get(t, s.Config, "/readyz?verbose", ""); !strings.Contains(body, "[+]poststarthook/aggregator-reload-proxy-client-cert ok\n") {
+		t.Errorf("checks of a server that has a certificate for others: %s", body)
+	}
 	e := newExtension(t, pool)
 	at, err := url.Parse(e.URL)
 	if err != nil {
