@@ -126,6 +126,8 @@ func TestAnswers(t *testing.T) {
 		{"impossible name and options of scale", "PATCH", deps + "/a%25b/scale?dryRun=x", `{}`, 422, `PatchOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"x\"]`, ""},
 		{"impossible name and options of its end", "DELETE", core + "configmaps/a%25b", `{"dryRun":["x"]}`, 422, `DeleteOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value`, ""},
 		{"scale of no kind", "PATCH", deps + "/d/scale?fieldManager=f", `{"bogus":1,"metadata":{"name":"d"}}`, 400, `invalid object type: /, Kind=`, ""},
+		{"token bound to nothing", "POST", core + "serviceaccounts/default/token", `{"spec":{"boundObjectRef":{"kind":"Pod","apiVersion":"v1"}}}`, 400, `"message":"Name parameter required."`, ""},
+		{"review of a token that is not signed", "POST", "/apis/authentication.k8s.io/v1/tokenreviews", `{"spec":{"token":"eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJodHRwczovL2t1YmVybmV0ZXMuZGVmYXVsdC5zdmMuY2x1c3Rlci5sb2NhbCJ9.AAAA"}}`, 201, `"error":"[invalid bearer token, `, ""},
 		{"token of another", "POST", core + "serviceaccounts/default/token", `{"metadata":{"uid":"x"}}`, 409, `Operation cannot be fulfilled on TokenRequest.authentication.k8s.io \"default\": the UID in the token request (x) does not match the UID of the service account (`, ""},
 		{"proxy to no service", "GET", core + "services/nope/proxy/x", ``, 404, `services \"nope\" not found`, ""},
 		{"page", "GET", "/api/v1/namespaces?limit=1", ``, 200, `"continue":"eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6`, ""},

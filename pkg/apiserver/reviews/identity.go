@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -38,6 +39,8 @@ func (i *Identity) Connectors() map[string]rest.Connector {
 	}
 }
 
+var errUnknownToken = errors.New("invalid bearer token")
+
 func (i *Identity) token(ctx context.Context, _ *rest.Request, obj runtime.Object, validate validateFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
 	r, ok := obj.(*authenticationv1.TokenReview)
 	if !ok {
@@ -59,11 +62,9 @@ func (i *Identity) token(ctx context.Context, _ *rest.Request, obj runtime.Objec
 	resp, ok, err := i.Tokens.AuthenticateToken(authenticator.WithAudiences(ctx, wanted), r.Spec.Token)
 	r.Status = authenticationv1.TokenReviewStatus{Authenticated: ok && err == nil}
 	switch {
-	case err != nil:
-		r.Status.Error = err.Error()
-		return r, nil
-	case !ok:
-		r.Status.Error = "invalid bearer token"
+	case !ok || err != nil:
+		// The server's own token is not this one either: it is asked first.
+		r.Status.Error = utilerrors.NewAggregate([]error{errUnknownToken, err}).Error()
 		return r, nil
 	case len(wanted) > 0 && len(wanted.Intersect(resp.Audiences)) == 0:
 		return nil, apierrors.NewInternalError(errors.New("error validating audiences"))

@@ -106,7 +106,7 @@ func (t *Tokens) create(ctx context.Context, req *rest.Request, obj runtime.Obje
 		Audiences:      tr.Spec.Audiences, Now: now,
 	}
 	if ref := tr.Spec.BoundObjectRef; ref != nil {
-		if err := t.bind(ctx, &w, ref); err != nil {
+		if err := t.bind(ctx, req, &w, ref); err != nil {
 			return nil, err
 		}
 	}
@@ -178,11 +178,17 @@ func (t *Tokens) extended() time.Duration {
 }
 
 // bind looks up the object that the token is to be bound to.
-func (t *Tokens) bind(ctx context.Context, w *satoken.Wanted, ref *authenticationv1.BoundObjectReference) error {
+func (t *Tokens) bind(ctx context.Context, req *rest.Request, w *satoken.Wanted, ref *authenticationv1.BoundObjectReference) error {
 	gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
+	if gvk.Group != "" || !slices.Contains([]string{"Pod", "Node", "Secret"}, gvk.Kind) {
+		return apierrors.NewBadRequest(fmt.Sprintf("cannot bind token to object of type %s", gvk.String()))
+	}
+	if err := req.CheckKey(ref.Name); err != nil {
+		return err
+	}
 	var uid types.UID
-	switch {
-	case gvk.Group == "" && gvk.Kind == "Pod":
+	switch gvk.Kind {
+	case "Pod":
 		pod, err := t.Client.CoreV1().Pods(w.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -194,20 +200,18 @@ func (t *Tokens) bind(ctx context.Context, w *satoken.Wanted, ref *authenticatio
 		if w.Node, err = t.nodeOf(ctx, pod); err != nil {
 			return err
 		}
-	case gvk.Group == "" && gvk.Kind == "Node":
+	case "Node":
 		node, err := t.Client.CoreV1().Nodes().Get(ctx, ref.Name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		uid, w.Node = node.UID, &satoken.Ref{Name: node.Name, UID: string(node.UID)}
-	case gvk.Group == "" && gvk.Kind == "Secret":
+	case "Secret":
 		secret, err := t.Client.CoreV1().Secrets(w.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		uid, w.Secret = secret.UID, &satoken.Ref{Name: secret.Name, UID: string(secret.UID)}
-	default:
-		return apierrors.NewBadRequest(fmt.Sprintf("cannot bind token to object of type %s", gvk.String()))
 	}
 	if ref.UID != "" && ref.UID != uid {
 		return apierrors.NewConflict(schema.GroupResource{Group: gvk.Group, Resource: gvk.Kind}, ref.Name,
