@@ -154,6 +154,7 @@ func TestAnswers(t *testing.T) {
 		{"huge limit", "POST", core + "limitranges", `{"metadata":{"name":"l"},"spec":{"limits":[{"type":"Container","min":{"cpu":"1"},"max":{"cpu":"4"},"maxLimitRequestRatio":{"cpu":"10"}}]}}`, 422, `ratio 10 is greater than max/min = 4.000000`, ""},
 		{"inline volume", "POST", "/apis/storage.k8s.io/v1/volumeattachments", `{"metadata":{"name":"v"},"spec":{"attacher":"a.b","nodeName":"n","source":{"inlineVolumeSpec":{"accessModes":["ReadWriteOnce"],"capacity":{"storage":"1"}}}}}`, 422,
 			`[spec.source.inlineVolumeSpec.capacity: Forbidden: may not be specified in the context of inline volumes, spec.source.inlineVolumeSpec.csi: Required value: has to be specified`, ""},
+		{"mirror of a pod with an account", "POST", core + "pods", `{"metadata":{"name":"m","annotations":{"kubernetes.io/config.mirror":"x"}},"spec":{"serviceAccountName":"default","containers":[{"name":"c","image":"i"}]}}`, 403, `pods \"m\" is forbidden: a mirror pod may not reference service accounts`, ""},
 		{"another pod", "POST", core + "pods", `{"metadata":{"name":"q"},` + pod + `}`, 201, "", ""},
 		{"claim of no container", "PATCH", core + "pods/q/status", `{"status":{"extendedResourceClaimStatus":{"resourceClaimName":"r","requestMappings":[{"containerName":"x","resourceName":"a.b/c","requestName":"q"}]}}}`, 422,
 			`status.extendedResourceClaimStatus.requestMappings[0].containerName: Invalid value: \"x\": must match the name of an entry in spec.initContainers.name or spec.containers.name`, ""},

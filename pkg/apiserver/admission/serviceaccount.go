@@ -53,8 +53,11 @@ func mirror(pod *corev1.Pod) bool {
 }
 
 func (p *serviceAccounts) admit(ctx context.Context, a admission.Attributes, pod *corev1.Pod) error {
-	if a.GetOperation() != admission.Create || a.GetSubresource() != "" || mirror(pod) {
+	if a.GetOperation() != admission.Create || a.GetSubresource() != "" {
 		return nil
+	}
+	if mirror(pod) {
+		return validateMirror(a, pod) // what the node runs is as it is: nothing is added
 	}
 	if pod.Spec.ServiceAccountName == "" {
 		pod.Spec.ServiceAccountName = "default"
@@ -72,7 +75,8 @@ func (p *serviceAccounts) admit(ctx context.Context, a admission.Attributes, pod
 			pod.Spec.ImagePullSecrets = append(pod.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: s.Name})
 		}
 	}
-	return nil
+	// Secrets are refused before anything else about the pod is judged.
+	return mountable(a, sa, pod, false)
 }
 
 // account waits a moment for accounts that controllers are about to make: the
@@ -177,6 +181,11 @@ func (p *serviceAccounts) validate(ctx context.Context, a admission.Attributes, 
 	if err != nil {
 		return admission.NewForbidden(a, fmt.Errorf("error looking up service account %s/%s: %w", a.GetNamespace(), pod.Spec.ServiceAccountName, err))
 	}
+	return mountable(a, sa, pod, ephemeral)
+}
+
+// mountable refuses secrets that the account does not list, where it asks for that.
+func mountable(a admission.Attributes, sa *corev1.ServiceAccount, pod *corev1.Pod, ephemeral bool) error {
 	if enforced, _ := strconv.ParseBool(sa.Annotations["kubernetes.io/enforce-mountable-secrets"]); !enforced {
 		return nil
 	}
