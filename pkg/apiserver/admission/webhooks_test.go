@@ -454,3 +454,36 @@ func TestWebhooksOfEveryOperation(t *testing.T) {
 		t.Errorf("attach: got %v, want %s", err, want)
 	}
 }
+
+// TestCollectionsHaveNoName: who deletes a collection names no object.
+func TestCollectionsHaveNoName(t *testing.T) {
+	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
+	h.on("end", deny("stays"))
+	h.on("kind", patch(`[{"op":"replace","path":"/kind","value":"Secret"},{"op":"remove","path":"/data"}]`))
+	install(t, s, []admissionregistrationv1.ValidatingWebhook{validating(h, "end", "configmaps", admissionregistrationv1.Delete)}, nil)
+	maps := s.Client.CoreV1().ConfigMaps("default")
+	if _, err := maps.Create(t.Context(), configMap("a", nil), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "webhooks are asked", func(ctx context.Context) bool {
+		return maps.Delete(ctx, "a", metav1.DeleteOptions{DryRun: []string{"All"}}) != nil
+	})
+	if seen := h.take("end"); len(seen) == 0 || seen[0].Name != "a" {
+		t.Errorf("deletion of one seen as %+v", seen)
+	}
+	if err := maps.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err == nil || !strings.Contains(err.Error(), "stays") {
+		t.Errorf("a collection that stays: %v", err)
+	}
+	if seen := h.take("end"); len(seen) != 1 || seen[0].Name != "" || !strings.Contains(string(seen[0].OldObject.Raw), `"name":"a"`) {
+		t.Errorf("deletion of a collection seen as %+v", seen)
+	}
+	install(t, s, nil, []admissionregistrationv1.MutatingWebhook{mutating(h, "kind", "configmaps")})
+	var err error
+	eventually(t, "webhooks are asked", func(ctx context.Context) bool {
+		_, err = try(ctx, s, configMap("b", nil))
+		return err != nil
+	})
+	if want := "converting (v1.Secret) to (core.ConfigMap): unknown conversion"; err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+}

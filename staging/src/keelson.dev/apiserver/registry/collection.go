@@ -131,8 +131,8 @@ func (r *Registry) deleteTogether(ctx context.Context, version string, records [
 // admitEnd asks the plugins whether a record may go. It reports false if something
 // else is to be decided about it.
 func (r *Registry) admitEnd(ctx context.Context, version string, rec *store.Record, options metav1.DeleteOptions) (bool, error) {
-	namespace, name := r.split(rec.Key)
-	d, err := r.deletion(version, namespace, name, *options.DeepCopy())
+	namespace, _ := r.split(rec.Key)
+	d, err := r.partOf(version, rec, options)
 	if err != nil {
 		return false, err
 	}
@@ -148,12 +148,27 @@ func (r *Registry) admitEnd(ctx context.Context, version string, rec *store.Reco
 }
 
 func (r *Registry) deleteRecord(ctx context.Context, version string, rec *store.Record, options metav1.DeleteOptions) error {
-	namespace, name := r.split(rec.Key)
-	_, _, err := r.DeleteIn(ctx, version, namespace, name, *options.DeepCopy())
-	if apierrors.IsNotFound(err) {
+	namespace, _ := r.split(rec.Key)
+	d, err := r.partOf(version, rec, options)
+	if err != nil {
+		return err
+	}
+	if _, _, err = d.run(r.context(ctx, namespace)); apierrors.IsNotFound(err) {
 		return nil
 	}
 	return err
+}
+
+// partOf returns the deletion of one object of a collection. Admission is told of no
+// name: the request has none.
+func (r *Registry) partOf(version string, rec *store.Record, options metav1.DeleteOptions) (*deletion, error) {
+	namespace, name := r.split(rec.Key)
+	d, err := r.deletion(version, namespace, name, *options.DeepCopy())
+	if err != nil {
+		return nil, err
+	}
+	d.w.name = ""
+	return d, nil
 }
 
 // split takes a key apart.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -111,9 +112,11 @@ func (c *convertor) Default(in runtime.Object) {
 	if !ok {
 		return
 	}
-	if v, err := c.version(c.versionOf(obj)); err == nil {
-		c.defaults(obj, v)
+	v, err := c.version(c.versionOf(obj))
+	if err != nil || reflect.TypeOf(obj) != reflect.TypeOf(c.newObject(v)) {
+		return // of another kind: a plugin made it one
 	}
+	c.defaults(obj, v)
 }
 
 // versionOf finds an object's version by its type, or by what it says of itself.
@@ -223,7 +226,8 @@ func (c *convertor) Convert(in, out, _ any) error {
 		}
 	}
 	if reflect.TypeOf(src) != reflect.TypeOf(dst) {
-		return fmt.Errorf("convert %T to %T: unknown conversion", in, out)
+		kind := c.row.GroupVersionKind()
+		return fmt.Errorf("converting (%s) to (%s): unknown conversion", strings.TrimPrefix(fmt.Sprintf("%T", in), "*"), resource.InternalName(kind))
 	}
 	reflect.ValueOf(dst).Elem().Set(reflect.ValueOf(src).Elem())
 	return nil
