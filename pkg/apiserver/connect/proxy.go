@@ -20,6 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/httpstream"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/proxy"
@@ -194,6 +195,9 @@ func (p *Proxies) service(ctx context.Context, namespace, id string) (*url.URL, 
 		return nil, nil, err
 	}
 	eps, err := p.client.CoreV1().Endpoints(namespace).Get(ctx, name, metav1.GetOptions{}) // what the proxy is defined by
+	if apierrors.IsNotFound(err) {
+		err = apierrors.NewNotFound(schema.GroupResource{Resource: "services"}, name) // the request's resource
+	}
 	if err != nil {
 		return nil, nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,7 +27,7 @@ func decodeQuery(q url.Values, into any) error {
 			continue
 		}
 		if err := setField(v.Field(i), values); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			return err // in the words of what reads the value, which are the answer
 		}
 	}
 	return nil
@@ -67,15 +68,14 @@ func setField(f reflect.Value, values []string) error {
 
 // setSlice takes all values; those of numbers may be separated by commas.
 func setSlice(f reflect.Value, values []string) error {
-	if f.Type().Elem().Kind() != reflect.String {
-		values = strings.Split(strings.Join(values, ","), ",")
+	switch into := f.Addr().Interface().(type) {
+	case *[]string:
+		*into = slices.Clone(values)
+	case *[]int32:
+		*into = nil
+		return metav1.Convert_Slice_string_To_Slice_int32(&values, into, nil)
+	default:
+		return fmt.Errorf("field of type %s", f.Type())
 	}
-	out := reflect.MakeSlice(f.Type(), len(values), len(values))
-	for i := range values {
-		if err := setField(out.Index(i), values[i:i+1]); err != nil {
-			return err
-		}
-	}
-	f.Set(out)
 	return nil
 }

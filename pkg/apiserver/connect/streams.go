@@ -91,10 +91,6 @@ func (p *Pods) log(w http.ResponseWriter, r *http.Request, req *rest.Request) er
 	if err := options(r, opts); err != nil {
 		return err
 	}
-	if opts.Stream == nil {
-		all := corev1.LogStreamAll
-		opts.Stream = &all
-	}
 	if errs := checkLog(opts); len(errs) > 0 {
 		return apierrors.NewInvalid(schema.GroupKind{Kind: "PodLogOptions"}, req.Name, errs)
 	}
@@ -111,7 +107,7 @@ func (p *Pods) log(w http.ResponseWriter, r *http.Request, req *rest.Request) er
 		return nil
 	}
 	w.Header().Set("Content-Type", "text/plain")
-	k, err := p.Kubelets.of(r.Context(), pod.Spec.NodeName)
+	k, err := p.kubelet(r.Context(), pod)
 	if err != nil {
 		return err
 	}
@@ -136,11 +132,8 @@ func checkLog(o *corev1.PodLogOptions) field.ErrorList {
 	case o.SinceSeconds != nil && *o.SinceSeconds < 1:
 		errs = append(errs, field.Invalid(field.NewPath("sinceSeconds"), *o.SinceSeconds, "must be greater than 0"))
 	}
-	switch s := *o.Stream; {
-	case s != corev1.LogStreamAll && s != corev1.LogStreamStdout && s != corev1.LogStreamStderr:
-		errs = append(errs, field.NotSupported(field.NewPath("stream"), s, []string{corev1.LogStreamAll, corev1.LogStreamStdout, corev1.LogStreamStderr}))
-	case s != corev1.LogStreamAll && o.TailLines != nil:
-		errs = append(errs, field.Forbidden(field.NewPath(""), "`tailLines` and specific `stream` are mutually exclusive for now"))
+	if o.Stream != nil { // alpha, and off
+		errs = append(errs, field.Forbidden(field.NewPath("stream"), "may not be specified"))
 	}
 	return errs
 }
@@ -166,7 +159,6 @@ func logQuery(o *corev1.PodLogOptions) url.Values {
 	if o.SinceTime != nil {
 		q.Set("sinceTime", o.SinceTime.Format(time.RFC3339))
 	}
-	q.Set("stream", *o.Stream)
 	return q
 }
 
@@ -180,7 +172,7 @@ func stream(w http.ResponseWriter, r *http.Request, location *url.URL, transport
 	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := client.Do(out)
 	if err != nil {
-		return apierrors.NewInternalError(err)
+		return err // as it is: Kubernetes has no reason for it
 	}
 	defer resp.Body.Close() // read to its end, or given up
 	if resp.StatusCode != http.StatusOK {
@@ -230,6 +222,16 @@ func backendError(resp *http.Response, name string) error {
 	return apierrors.NewGenericServerResponse(resp.StatusCode, "", schema.GroupResource{Resource: "pods/log"}, name, message, 0, false)
 }
 
+// kubelet finds the kubelet that runs a pod. A node that is missing is told of as the
+// request's resource.
+func (p *Pods) kubelet(ctx context.Context, pod *corev1.Pod) (kubelet, error) {
+	k, err := p.Kubelets.of(ctx, pod.Spec.NodeName)
+	if apierrors.IsNotFound(err) {
+		err = apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, pod.Spec.NodeName)
+	}
+	return k, err
+}
+
 // location finds where the kubelet serves a container's stream.
 func (p *Pods) location(ctx context.Context, req *rest.Request, name, path string, query url.Values) (*url.URL, error) {
 	pod, err := p.Client.CoreV1().Pods(req.Namespace).Get(ctx, req.Name, metav1.GetOptions{})
@@ -245,7 +247,7 @@ func (p *Pods) location(ctx context.Context, req *rest.Request, name, path strin
 	if pod.Spec.NodeName == "" {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", req.Name))
 	}
-	k, err := p.Kubelets.of(ctx, pod.Spec.NodeName)
+	k, err := p.kubelet(ctx, pod)
 	if err != nil {
 		return nil, err
 	}
@@ -366,9 +368,5 @@ type responder struct{}
 
 // Error answers with err as a Status.
 func (responder) Error(w http.ResponseWriter, r *http.Request, err error) {
-	var status *apierrors.StatusError
-	if !errors.As(err, &status) {
-		err = apierrors.NewServiceUnavailable(err.Error())
-	}
 	rest.WriteError(w, r, err)
 }
