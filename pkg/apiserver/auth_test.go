@@ -157,6 +157,17 @@ func TestNobodyGrantsWhatHeLacks(t *testing.T) {
 	if !apierrors.IsForbidden(err) {
 		t.Errorf("binding cluster-admin: %v", err)
 	}
+	for kind, want := range map[string]string{
+		"ClusterRole": `rolebindings.rbac.authorization.k8s.io "nope" not found`,
+		"Nothing":     `unsupported role reference kind: "Nothing"`,
+	} {
+		_, err = eve.RbacV1().RoleBindings("default").Create(t.Context(), &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "eve"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: "nope"},
+		}, metav1.CreateOptions{})
+		if err == nil || err.Error() != want {
+			t.Errorf("binding what is not: %v, want %s", err, want)
+		}
+	}
 }
 
 func TestServiceAccountTokens(t *testing.T) {

@@ -102,14 +102,14 @@ func (g *Guard) checkRole(ctx context.Context, u user.Info, resource, namespace,
 }
 
 func (g *Guard) checkBinding(ctx context.Context, u user.Info, resource, namespace, name string, ref rbacv1.RoleRef) error {
-	target := "clusterroles"
-	if ref.Kind == "Role" {
-		target = "roles"
-	}
-	if g.may(ctx, u, "bind", target, namespace, ref.Name) {
+	targets := map[string]string{"ClusterRole": "clusterroles", "Role": "roles"}
+	if target, ok := targets[ref.Kind]; ok && g.may(ctx, u, "bind", target, namespace, ref.Name) {
 		return nil
 	}
 	rules, err := g.Rules.RoleRules(ref, namespace)
+	if apierrors.IsNotFound(err) { // told of as the request's resource
+		return apierrors.NewNotFound(schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}, ref.Name)
+	}
 	if err != nil {
 		return err
 	}
