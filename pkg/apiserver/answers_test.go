@@ -40,6 +40,7 @@ func TestAnswers(t *testing.T) {
 		others = `{"metadata":{"name":"bs.y.example.com"},"spec":{"group":"y.example.com","scope":"Namespaced","names":{"plural":"bs","kind":"B"},
 			"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}},
 			{"name":"v1beta1","served":true,"storage":false,"deprecated":true,"deprecationWarning":"use v1","schema":{"openAPIV3Schema":{"type":"object"}}}]}}`
+			"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{"n":{"type":"integer"}}}}}]}}`
 	)
 	define(t, client, s.Config.Host, others, "/apis/y.example.com/v1/bs")
 	for _, tc := range []struct {
@@ -205,6 +206,7 @@ func TestAnswers(t *testing.T) {
 		{"service of no endpoints", "POST", core + "services", `{"metadata":{"name":"empty"},"spec":{"ports":[{"port":80}]}}`, 201, ``, ""},
 		{"proxy to a service of no endpoints", "GET", core + "services/empty/proxy/x", ``, 404, `services \"empty\" not found`, ""},
 		{"log of a pod of no node", "GET", core + "pods/q/log", ``, 204, ``, ""},
+		{"null applied to another", "PATCH", "/apis/y.example.com/v1/namespaces/default/bs/n?fieldManager=f", `{"apiVersion":"y.example.com/v1","kind":"B","metadata":{"name":"n"},"n":null}`, 422, `n: Invalid value: \"null\": n in body must be of type integer: \"null\"`, ""},
 		{"put to all others", "PUT", "/apis/y.example.com/v1/namespaces/default/bs", `{}`, 400, `"message":"name must be provided"`, ""},
 		{"patch of all others", "PATCH", "/apis/y.example.com/v1/namespaces/default/bs/", `{}`, 400, `"message":"name must be provided"`, ""},
 		{"posted to another", "POST", "/apis/y.example.com/v1/namespaces/default/bs/x", `{"apiVersion":"y.example.com/v1","kind":"B","metadata":{"name":"b"}}`, 201, ``, ""},

@@ -13,6 +13,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -100,7 +101,7 @@ func (w *write) mutate(ctx context.Context, obj, old resource.Object) error {
 	if w.as != nil {
 		return w.mutateFacade(ctx, wrapped, obj, old)
 	}
-	attrs := w.attributes(ctx, obj, old)
+	attrs, had := w.attributes(ctx, obj, old), content(obj)
 	if err := wrapped.Admit(ctx, attrs, w.registry.Interfaces()); err != nil {
 		return err
 	}
@@ -111,7 +112,19 @@ func (w *write) mutate(ctx context.Context, obj, old resource.Object) error {
 		warning.AddWarning(ctx, "", fmt.Sprintf(".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: %v", err))
 	}
 	clearKind(obj)
+	if content(obj) == had {
+		return nil
+	}
 	return w.prune(obj)
+}
+
+// content tells the content of an object without a Go type from other content: plugins
+// that change it do not do so in place.
+func content(obj resource.Object) uintptr {
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		return reflect.ValueOf(u.Object).Pointer()
+	}
+	return 0
 }
 
 // prune drops what plugins added that the kind has no place for.
