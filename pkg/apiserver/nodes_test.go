@@ -28,11 +28,14 @@ func TestNodesAskForTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	pods := map[string]*corev1.Pod{}
-	for name, on := range map[string]string{"p": "n1", "q": "n2"} {
+	for name, on := range map[string]string{"p": "n1", "q": "n2", "claims": "n1"} {
 		p := pod(name, on)
 		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
 			Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "t", Audience: "mounted"}}},
 		}}}}
+		if name == "claims" {
+			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "c", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "gone"}}})
+		}
 		var err error
 		if pods[name], err = s.Client.CoreV1().Pods("default").Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -55,8 +58,10 @@ func TestNodesAskForTokens(t *testing.T) {
 		}}, metav1.CreateOptions{})
 		return err
 	}
-	if err := token("p", "mounted"); err != nil {
-		t.Errorf("for what the pod mounts: %v", err)
+	for _, name := range []string{"p", "claims"} {
+		if err := token(name, "mounted"); err != nil {
+			t.Errorf("for what %s mounts: %v", name, err)
+		}
 	}
 	for _, tc := range []struct {
 		pod, want string
@@ -65,6 +70,7 @@ func TestNodesAskForTokens(t *testing.T) {
 		{"p", `audience "reg" not found in pod spec volume, system:node:n1 is not authorized to request tokens for this audience`, []string{"reg"}},
 		{"p", `audience "secrets" not found in pod spec volume, system:node:n1 is not authorized to request tokens for this audience`, []string{"secrets"}},
 		{"p", `node may only request 0 or 1 audiences`, []string{"mounted", "reg"}},
+		{"claims", `error validating audience "reg": persistentvolumeclaim "gone" not found`, []string{"reg"}},
 		{"q", `node requested token bound to a pod scheduled on a different node`, []string{"mounted"}},
 	} {
 		if err := token(tc.pod, tc.audiences...); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), tc.want) {

@@ -15,11 +15,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/kubernetes"
@@ -429,9 +431,9 @@ func (p *nodeRestriction) audience(ctx context.Context, a admission.Attributes, 
 }
 
 // mountsAudience reports whether a volume of the pod, or the CSI driver of one,
-// asks for tokens of audience.
+// asks for tokens of audience. What is not found is an error only if none does.
 func (p *nodeRestriction) mountsAudience(ctx context.Context, pod *corev1.Pod, audience string) (bool, error) {
-	var drivers []string
+	var errs []error
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		if v.Projected != nil {
@@ -441,58 +443,58 @@ func (p *nodeRestriction) mountsAudience(ctx context.Context, pod *corev1.Pod, a
 				}
 			}
 		}
-		if v.CSI != nil {
-			drivers = append(drivers, v.CSI.Driver)
-		}
-		driver, err := p.claimDriver(ctx, pod, v)
-		if err != nil {
-			return false, err
-		}
-		if driver != "" {
-			drivers = append(drivers, driver)
-		}
-	}
-	for _, name := range drivers {
-		driver, err := p.client.StorageV1().CSIDrivers().Get(ctx, name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			continue
+		driver, err := p.driver(ctx, pod, v)
+		if driver != nil && slices.ContainsFunc(driver.Spec.TokenRequests, func(t storagev1.TokenRequest) bool { return t.Audience == audience }) {
+			return true, nil
 		}
 		if err != nil {
-			return false, err
-		}
-		for _, t := range driver.Spec.TokenRequests {
-			if t.Audience == audience {
-				return true, nil
-			}
+			errs = append(errs, err)
 		}
 	}
-	return false, nil
+	return false, utilerrors.NewAggregate(errs)
 }
 
-// claimDriver is the CSI driver of the volume behind a claim; empty when there is none.
-func (p *nodeRestriction) claimDriver(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (string, error) {
-	name := ""
+// driver is the CSI driver of a volume, or of the one behind a claim; nil when there is none.
+func (p *nodeRestriction) driver(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (*storagev1.CSIDriver, error) {
+	name, claim := "", ""
 	switch {
+	case v.CSI != nil:
+		name = v.CSI.Driver
 	case v.PersistentVolumeClaim != nil:
-		name = v.PersistentVolumeClaim.ClaimName
+		claim = v.PersistentVolumeClaim.ClaimName
 	case v.Ephemeral != nil:
-		name = pod.Name + "-" + v.Name
-	default:
-		return "", nil
+		claim = pod.Name + "-" + v.Name
 	}
-	claim, err := p.client.CoreV1().PersistentVolumeClaims(pod.Namespace).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || (err == nil && claim.Spec.VolumeName == "") {
-		return "", nil
+	if claim != "" {
+		pvc, err := p.client.CoreV1().PersistentVolumeClaims(pod.Namespace).Get(ctx, claim, metav1.GetOptions{})
+		if err != nil {
+			return nil, lookedUp("persistentvolumeclaim", claim, err)
+		}
+		if pvc.Spec.VolumeName == "" {
+			return nil, missing("persistentvolume", "")
+		}
+		pv, err := p.client.CoreV1().PersistentVolumes().Get(ctx, pvc.Spec.VolumeName, metav1.GetOptions{})
+		if err != nil {
+			return nil, lookedUp("persistentvolume", pvc.Spec.VolumeName, err)
+		}
+		if pv.Spec.CSI != nil {
+			name = pv.Spec.CSI.Driver
+		}
 	}
-	if err != nil {
-		return "", err
+	if name == "" {
+		return nil, nil
 	}
-	pv, err := p.client.CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || (err == nil && pv.Spec.CSI == nil) {
-		return "", nil
+	driver, err := p.client.StorageV1().CSIDrivers().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Group: storagev1.GroupName, Resource: "csidriver"}, name)
 	}
-	if err != nil {
-		return "", err
+	return driver, err
+}
+
+// lookedUp is err, in the words of caches if something does not exist.
+func lookedUp(kind, name string, err error) error {
+	if apierrors.IsNotFound(err) {
+		return missing(kind, name)
 	}
-	return pv.Spec.CSI.Driver, nil
+	return err
 }
