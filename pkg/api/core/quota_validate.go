@@ -63,16 +63,19 @@ func quotaScopes() []corev1.ResourceQuotaScope {
 	}
 }
 
-// scopeApplies is true when objects of the scope use the resource.
+// scopeApplies is true when objects of the scope use the resource. A scope that is
+// none is refused as such, and for nothing else.
 func scopeApplies(scope corev1.ResourceQuotaScope, name corev1.ResourceName) bool {
 	computing := slices.Contains([]corev1.ResourceName{
 		corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory,
 		corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory,
 	}, name)
-	switch scope {
-	case corev1.ResourceQuotaScopeBestEffort:
+	switch {
+	case !slices.Contains(quotaScopes(), scope):
+		return true
+	case scope == corev1.ResourceQuotaScopeBestEffort:
 		return name == corev1.ResourcePods
-	case corev1.ResourceQuotaScopeVolumeAttributesClass:
+	case scope == corev1.ResourceQuotaScopeVolumeAttributesClass:
 		return name == corev1.ResourcePersistentVolumeClaims || name == corev1.ResourceRequestsStorage
 	default:
 		return name == corev1.ResourcePods || computing

@@ -55,7 +55,7 @@ func validateServiceCIDR(_ context.Context, c *networkingv1.ServiceCIDR) field.E
 		return r.Errors
 	case n == maxCIDRs:
 		if dual, err := netutils.IsDualStackCIDRStrings(c.Spec.CIDRs); err == nil && !dual {
-			r.Invalid(path, struct{ CIDRs []string }{c.Spec.CIDRs}, perIP)
+			r.Invalid(path, c.Spec.CIDRs, perIP)
 		}
 	}
 	for i, cidr := range c.Spec.CIDRs {

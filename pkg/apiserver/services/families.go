@@ -196,17 +196,12 @@ func (f *families) reduce() {
 		}
 		return
 	}
-	if reduced(spec.ClusterIPs, was.ClusterIPs) {
+	if len(was.ClusterIPs) == 2 && len(spec.ClusterIPs) == 1 && was.ClusterIPs[0] == spec.ClusterIPs[0] {
 		f.invalid(path, spec.IPFamilyPolicy, "must be 'SingleStack' to release the secondary cluster IP")
 	}
-	if reduced(spec.IPFamilies, was.IPFamilies) {
+	if len(was.IPFamilies) == 2 && len(spec.IPFamilies) == 1 { // whichever is left
 		f.invalid(path, spec.IPFamilyPolicy, "must be 'SingleStack' to release the secondary IP family")
 	}
-}
-
-// reduced reports whether now is the first of the two in was.
-func reduced[T comparable](now, was []T) bool {
-	return len(was) == 2 && len(now) == 1 && was[0] == now[0]
 }
 
 func (f *families) checkSingle() {
