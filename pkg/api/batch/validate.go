@@ -20,8 +20,13 @@ import (
 )
 
 func validateJob(_ context.Context, j *batchv1.Job) field.ErrorList {
+	return judgeJob(j, true)
+}
+
+// judgeJob judges a job; prefixed says whether its pods need the later labels too.
+func judgeJob(j *batchv1.Job, prefixed bool) field.ErrorList {
 	var r report.Report
-	checkGenerated(&r, j)
+	checkGenerated(&r, j, prefixed)
 	checkJobWithSelector(&r, &j.Spec, field.NewPath("spec"))
 	if indexed(&j.Spec) && j.Spec.Completions != nil && *j.Spec.Completions > 0 {
 		host := fmt.Sprintf("%s-%d", j.Name, *j.Spec.Completions-1)
@@ -37,16 +42,20 @@ func indexed(spec *batchv1.JobSpec) bool {
 }
 
 // checkGenerated judges what generateSelector made, against what the user set.
-func checkGenerated(r *report.Report, j *batchv1.Job) {
+func checkGenerated(r *report.Report, j *batchv1.Job, prefixed bool) {
 	if j.Spec.ManualSelector != nil && *j.Spec.ManualSelector || j.Spec.Selector == nil {
 		return
 	}
 	path := field.NewPath("spec", "template", "metadata", "labels")
 	want := labels.Set{}
-	for _, l := range []struct{ key, value string }{
+	generated := []struct{ key, value string }{
 		{oldControllerUIDLabel, string(j.UID)}, {oldJobNameLabel, j.Name},
 		{batchv1.ControllerUidLabel, string(j.UID)}, {batchv1.JobNameLabel, j.Name},
-	} {
+	}
+	if !prefixed {
+		generated = generated[:2]
+	}
+	for _, l := range generated {
 		want[l.key] = l.value
 		got, ok := j.Spec.Template.Labels[l.key]
 		detail := fmt.Sprintf("must be '%s'", l.value)
@@ -200,8 +209,10 @@ func checkIndexed(r *report.Report, spec *batchv1.JobSpec, path *field.Path) {
 	}
 }
 
-func validateJobUpdate(ctx context.Context, j, old *batchv1.Job) field.ErrorList {
-	r := report.Report{Errors: validateJob(ctx, j)}
+func validateJobUpdate(_ context.Context, j, old *batchv1.Job) field.ErrorList {
+	_, named := old.Spec.Template.Labels[batchv1.JobNameLabel]
+	_, owned := old.Spec.Template.Labels[batchv1.ControllerUidLabel]
+	r := report.Report{Errors: judgeJob(j, named && owned)} // old jobs live on as they are
 	spec, was, path := &j.Spec, &old.Spec, field.NewPath("spec")
 	checkJobWithSelector(&r, spec, path)
 	if !indexed(spec) {

@@ -23,6 +23,7 @@ import (
 
 func validateNode(_ context.Context, n *corev1.Node) field.ErrorList {
 	var r report.Report
+	checkNodeAnnotations(&r, n.Annotations)
 	checkTaints(&r, n.Spec.Taints, field.NewPath("metadata", "taints"))
 	checkNodeResources(&r, n)
 	if swap := n.Status.NodeInfo.Swap; swap != nil && swap.Capacity != nil {
@@ -106,6 +107,7 @@ func validateNodeUpdate(ctx context.Context, n, old *corev1.Node) field.ErrorLis
 // validateNodeStatus judges what changed of a node, in its status or beside it.
 func validateNodeStatus(_ context.Context, n, old *corev1.Node) field.ErrorList {
 	var r report.Report
+	checkNodeAnnotations(&r, n.Annotations)
 	checkNodeResources(&r, n)
 	checkFeatures(&r, n.Status.DeclaredFeatures, field.NewPath("status", "declaredFeatures"))
 	seen := sets.New[corev1.NodeAddress]()

@@ -24,7 +24,7 @@ func persistentVolumeRow() *resource.Row {
 		Default:                  defaultPersistentVolume,
 		MetaOnUpdate:             resource.MetaRules{Whole: 2, NoChanges: true},
 		PrepareCreate:            preparePersistentVolumeCreate,
-		Validate:                 validatePersistentVolume,
+		Validate:                 validateNewVolume,
 		PrepareUpdate:            parts.KeepStatus,
 		ValidateUpdate:           validatePersistentVolumeUpdate,
 		Warnings:                 warnPersistentVolume,

@@ -56,6 +56,24 @@ func validatePersistentVolume(_ context.Context, pv *corev1.PersistentVolume) fi
 	return r.Errors
 }
 
+// validateNewVolume judges a volume and its annotation.
+func validateNewVolume(ctx context.Context, pv *corev1.PersistentVolume) field.ErrorList {
+	return append(validatePersistentVolume(ctx, pv), checkMountAnnotation(pv)...)
+}
+
+// checkMountAnnotation lets only volumes that are mounted by their own programs say with
+// which options, where these were before they had a field.
+func checkMountAnnotation(pv *corev1.PersistentVolume) field.ErrorList {
+	s := &pv.Spec.PersistentVolumeSource
+	takes := s.GCEPersistentDisk != nil || s.AWSElasticBlockStore != nil || s.Glusterfs != nil || s.NFS != nil || s.RBD != nil ||
+		s.Quobyte != nil || s.ISCSI != nil || s.Cinder != nil || s.CephFS != nil || s.AzureFile != nil || s.VsphereVolume != nil ||
+		s.AzureDisk != nil || s.PhotonPersistentDisk != nil
+	if _, said := pv.Annotations[corev1.MountOptionAnnotation]; !said || takes {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(field.NewPath("metadata").Child("annotations", corev1.MountOptionAnnotation), "may not specify mount options for this volume type")}
+}
+
 func checkVolumeAffinity(r *report.Report, spec *corev1.PersistentVolumeSpec, at *field.Path) {
 	if spec.NodeAffinity == nil {
 		return
@@ -85,7 +103,7 @@ func checkAttributesClass(r *report.Report, spec *corev1.PersistentVolumeSpec, a
 func validatePersistentVolumeUpdate(ctx context.Context, pv, old *corev1.PersistentVolume) field.ErrorList {
 	// Kubernetes judges the whole twice, and clients see both causes.
 	whole := validatePersistentVolume(ctx, pv)
-	r := report.Report{Errors: append(whole, whole...)}
+	r := report.Report{Errors: slices.Concat(whole, checkMountAnnotation(pv), whole)}
 	source := pv.Spec.PersistentVolumeSource.DeepCopy()
 	if was := old.Spec.CSI; was != nil && was.ControllerExpandSecretRef == nil && source.CSI != nil {
 		source.CSI.ControllerExpandSecretRef = nil

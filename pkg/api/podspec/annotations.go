@@ -4,6 +4,8 @@
 package podspec
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -22,8 +24,23 @@ func ValidateAnnotations(annotations map[string]string, spec *corev1.PodSpec, pa
 	if value, mirror := annotations[corev1.MirrorPodAnnotationKey]; mirror && spec.NodeName == "" {
 		r.Invalid(path.Key(corev1.MirrorPodAnnotationKey), value, "must set spec.nodeName if mirror pod annotation is set")
 	}
+	if text := annotations[corev1.TolerationsAnnotationKey]; text != "" {
+		var tolerations []corev1.Toleration
+		if err := ReadAnnotation(text, &tolerations); err != nil {
+			r.Invalid(path, corev1.TolerationsAnnotationKey, err.Error())
+		}
+		r.Add(ValidateTolerations(tolerations, path.Child(corev1.TolerationsAnnotationKey))...)
+	}
 	if cost, ok := annotations[corev1.PodDeletionCost]; ok && !deletionCost(cost) {
 		r.Invalid(path.Key(corev1.PodDeletionCost), cost, "must be a 32bit integer")
+	}
+	if profile, ok := annotations[corev1.SeccompPodAnnotationKey]; ok {
+		checkOldSeccomp(&r, profile, path.Child(corev1.SeccompPodAnnotationKey))
+	}
+	for _, key := range report.Keys(annotations) {
+		if strings.HasPrefix(key, corev1.SeccompContainerAnnotationKeyPrefix) {
+			checkOldSeccomp(&r, annotations[key], path.Child(key))
+		}
 	}
 	for _, key := range report.Keys(annotations) {
 		name, ok := strings.CutPrefix(key, appArmorPrefix)
@@ -39,6 +56,30 @@ func ValidateAnnotations(annotations map[string]string, spec *corev1.PodSpec, pa
 		}
 	}
 	return r.Errors
+}
+
+// ReadAnnotation reads what an annotation has as JSON, for a field of later versions. Its
+// errors name the types as Kubernetes has them in memory.
+func ReadAnnotation(text string, into any) error {
+	err := json.Unmarshal([]byte(text), into)
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) && wrong.Struct == "" {
+		return errors.New(strings.ReplaceAll(err.Error(), "v1.", "core."))
+	}
+	return err
+}
+
+// checkOldSeccomp judges the name of a profile, which does nothing since there are fields.
+func checkOldSeccomp(r *report.Report, profile string, path *field.Path) {
+	local, ok := strings.CutPrefix(profile, corev1.SeccompLocalhostProfileNamePrefix)
+	switch {
+	case ok:
+		c := &check{}
+		c.checkDescends(local, path)
+		r.Add(c.Errors...)
+	case profile != corev1.SeccompProfileRuntimeDefault && profile != corev1.DeprecatedSeccompProfileDockerDefault && profile != corev1.SeccompProfileNameUnconfined:
+		r.Invalid(path, profile, "must be a valid seccomp profile")
+	}
 }
 
 // deletionCost is true of integers as they print: no sign, no leading zero.
