@@ -73,15 +73,18 @@ func validateCertificateSigningRequest(_ context.Context, in *certificatesv1.Cer
 func validateCertificateSigningRequestState(_ context.Context, in, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
 	r, path := &report.Report{}, field.NewPath("status", "conditions")
 	conditions(r, path, in.Status.Conditions)
+	was, at := old.Status.Certificate, field.NewPath("status", "certificate")
+	changed := !slices.Equal(was, in.Status.Certificate)
+	if err := certificates(in.Status.Certificate); err != nil && changed && certificates(was) == nil { // what is stored is let be
+		r.Invalid(at, "<certificate data>", err.Error())
+	}
 	for _, kind := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed} {
 		if len(conditionsOf(old, kind)) > 0 && len(conditionsOf(in, kind)) == 0 {
 			r.Forbidden(path, fmt.Sprintf("updates may not remove a condition of type %q", kind))
 		}
 	}
-	if was, is := old.Status.Certificate, in.Status.Certificate; len(was) > 0 && !slices.Equal(was, is) {
-		r.Forbidden(field.NewPath("status", "certificate"), "updates may not modify existing certificate content")
-	} else if err := certificates(is); err != nil {
-		r.Invalid(field.NewPath("status", "certificate"), "<certificate data>", err.Error())
+	if changed && len(was) > 0 {
+		r.Forbidden(at, "updates may not modify existing certificate content")
 	}
 	return r.Errors
 }

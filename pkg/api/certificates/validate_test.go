@@ -1,0 +1,55 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package certificates
+
+import (
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"testing"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+)
+
+// TestCertificateStays wants a certificate that was signed to stay, and one that is none
+// to be told as that too, unless what is stored is none either.
+func TestCertificateStays(t *testing.T) {
+	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
+	der, err := x509.CreateCertificate(nil, &x509.Certificate{SerialNumber: big.NewInt(1)}, &x509.Certificate{}, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signed := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	const (
+		none = `status.certificate: Invalid value: "<certificate data>": must contain at least one CERTIFICATE PEM block`
+		kept = "status.certificate: Forbidden: updates may not modify existing certificate content"
+	)
+	for name, tc := range map[string]struct {
+		was, is []byte
+		want    []string
+	}{
+		"signed":       {nil, signed, nil},
+		"none":         {nil, []byte("x"), []string{none}},
+		"as it was":    {[]byte("x"), []byte("x"), nil},
+		"signed again": {signed, append(signed, signed...), []string{kept}},
+		"spoilt":       {signed, []byte("x"), []string{none, kept}},
+		"none again":   {[]byte("x"), []byte("y"), []string{kept}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			request := func(certificate []byte) *certificatesv1.CertificateSigningRequest {
+				return &certificatesv1.CertificateSigningRequest{Status: certificatesv1.CertificateSigningRequestStatus{Certificate: certificate}}
+			}
+			errs := validateCertificateSigningRequestState(t.Context(), request(tc.is), request(tc.was))
+			if len(errs) != len(tc.want) {
+				t.Fatalf("got %v, want %v", errs, tc.want)
+			}
+			for i, err := range errs {
+				if err.Error() != tc.want[i] {
+					t.Errorf("got %v, want %v", err, tc.want[i])
+				}
+			}
+		})
+	}
+}
