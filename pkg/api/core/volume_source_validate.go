@@ -13,9 +13,8 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// checkVolumeSource judges the one source of a volume.
-func checkVolumeSource(r *report.Report, pv *corev1.PersistentVolume, at *field.Path) {
-	spec := &pv.Spec
+// ValidateVolumeSource judges what the volume of that name is of; at is where spec is.
+func ValidateVolumeSource(r *report.Report, name string, spec *corev1.PersistentVolumeSpec, at *field.Path) {
 	v, s := &spec.PersistentVolumeSource, &podspec.Sources{Report: r, Path: at}
 	s.One("hostPath", v.HostPath != nil, func(p *field.Path) { r.Add(podspec.ValidateHostPath(v.HostPath, p)...) })
 	s.GCE(v.GCEPersistentDisk)
@@ -26,7 +25,7 @@ func checkVolumeSource(r *report.Report, pv *corev1.PersistentVolume, at *field.
 	s.RBD(v.RBD != nil, func() []string { return v.RBD.CephMonitors }, func() string { return v.RBD.RBDImage })
 	s.Quobyte(v.Quobyte)
 	s.CephFS(v.CephFS != nil, func() []string { return v.CephFS.Monitors })
-	s.One("iscsi", v.ISCSI != nil, func(p *field.Path) { checkISCSI(s, pv.Name, v.ISCSI, p) })
+	s.One("iscsi", v.ISCSI != nil, func(p *field.Path) { checkISCSI(s, name, v.ISCSI, p) })
 	s.One("cinder", v.Cinder != nil, func(p *field.Path) {
 		require(r, p.Child("volumeID"), v.Cinder.VolumeID)
 		if ref := v.Cinder.SecretRef; ref != nil {

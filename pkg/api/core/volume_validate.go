@@ -45,7 +45,7 @@ func validatePersistentVolume(_ context.Context, pv *corev1.PersistentVolume) fi
 			corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRecycle, corev1.PersistentVolumeReclaimRetain)
 	}
 	checkVolumeAffinity(&r, spec, at.Child("nodeAffinity"))
-	checkVolumeSource(&r, pv, at)
+	ValidateVolumeSource(&r, pv.Name, spec, at)
 	if name := spec.StorageClassName; name != "" {
 		r.Each(at.Child("storageClassName"), name, naming.NameIsDNSSubdomain(name, false))
 	}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson.dev/keelson/pkg/api/core"
 	"keelson.dev/keelson/pkg/api/podspec"
 	"keelson.dev/keelson/pkg/api/report"
 )
@@ -209,14 +210,7 @@ func inlineVolume(r *report.Report, path *field.Path, v *corev1.PersistentVolume
 	policy, mode := v.PersistentVolumeReclaimPolicy, v.VolumeMode
 	forbid(policy != "" && policy != corev1.PersistentVolumeReclaimRetain, "persistentVolumeReclaimPolicy", "may only be "+string(corev1.PersistentVolumeReclaimRetain))
 	forbid(v.NodeAffinity != nil, "nodeAffinity", "may not be specified")
-	if v.CSI != nil {
-		r.Add(podspec.ValidateDriverName(v.CSI.Driver, path.Child("csi", "driver"))...)
-		if v.CSI.VolumeHandle == "" {
-			r.Required(path.Child("csi", "volumeHandle"), "")
-		}
-	} else if v.PersistentVolumeSource == (corev1.PersistentVolumeSource{}) {
-		r.Required(path, "must specify a volume type")
-	}
+	core.ValidateVolumeSource(r, "", v, path) // a volume of no name
 	forbid(v.StorageClassName != "", "storageClassName", "may not be specified")
 	forbid(mode != nil && *mode != corev1.PersistentVolumeFilesystem, "volumeMode", "may not specify volumeMode other than "+string(corev1.PersistentVolumeFilesystem))
 }
