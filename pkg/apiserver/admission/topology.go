@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apiserver/pkg/admission"
 
 	"keelson.dev/apiserver/store"
@@ -40,7 +41,7 @@ func (p *topologyLabels) Admit(ctx context.Context, a admission.Attributes, _ ad
 			node, to = obj.Spec.NodeName, &obj.Labels
 		}
 	}
-	if node == "" {
+	if node == "" || len(path.IsValidPathSegmentName(node)) > 0 { // none has such a name: validation says so
 		return nil
 	}
 	n, err := p.nodes().Get(ctx, node, "0") // the cache has its labels, nothing is decoded
