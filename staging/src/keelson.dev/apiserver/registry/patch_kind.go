@@ -36,6 +36,9 @@ func (pp *patching) decode(doc []byte, out resource.Object) error {
 	}
 	if !pp.r.dynamic { // whatever else has no type, and is judged once its name has been
 		if out.GetObjectKind().GroupVersionKind().Version == "" {
+			if _, err := serializer.DefaultMetaFactory.Interpret(doc); err != nil {
+				return err // it says a version that cannot be one
+			}
 			// Kubernetes reads a document of no version into a type whose fields have
 			// other names, and finds none.
 			out.SetName("")
