@@ -5,8 +5,11 @@ package apiserver
 
 import (
 	"context"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
@@ -16,6 +19,7 @@ import (
 // whoever is named there has emptied it then.
 func namespaceHooks() registry.Hooks {
 	return registry.Hooks{
+		BeforeDelete: expectedNamespace,
 		Ending: func(_ context.Context, obj resource.Object) bool {
 			ns, ok := obj.(*corev1.Namespace)
 			if !ok || len(ns.Spec.Finalizers) == 0 {
@@ -30,4 +34,24 @@ func namespaceHooks() registry.Hooks {
 			return ok && len(ns.Spec.Finalizers) > 0
 		},
 	}
+}
+
+// expectedNamespace refuses to delete another namespace than the client knows, in words
+// that only namespaces have.
+func expectedNamespace(_ context.Context, obj resource.Object, options *metav1.DeleteOptions) error {
+	p := options.Preconditions
+	if p == nil {
+		return nil
+	}
+	conflict := func(what, said, has string) error {
+		return apierrors.NewConflict(corev1.Resource("namespaces"), obj.GetName(),
+			fmt.Errorf("Precondition failed: %s in precondition: %s, %s in object meta: %s", what, said, what, has)) //nolint:staticcheck // the client reads it as it is
+	}
+	if p.UID != nil && *p.UID != obj.GetUID() {
+		return conflict("UID", string(*p.UID), string(obj.GetUID()))
+	}
+	if p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion() {
+		return conflict("ResourceVersion", *p.ResourceVersion, obj.GetResourceVersion())
+	}
+	return nil
 }
