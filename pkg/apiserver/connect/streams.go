@@ -91,7 +91,7 @@ func (p *Pods) log(w http.ResponseWriter, r *http.Request, req *rest.Request) er
 	if err := options(r, opts); err != nil {
 		return err
 	}
-	if errs := checkLog(opts); len(errs) > 0 {
+	if errs := checkLog(opts, r.URL.Query()); len(errs) > 0 {
 		return apierrors.NewInvalid(schema.GroupKind{Kind: "PodLogOptions"}, req.Name, errs)
 	}
 	pod, err := p.Client.CoreV1().Pods(req.Namespace).Get(r.Context(), req.Name, metav1.GetOptions{})
@@ -118,7 +118,7 @@ func (p *Pods) log(w http.ResponseWriter, r *http.Request, req *rest.Request) er
 	return stream(w, r, k.url("/containerLogs/"+pod.Namespace+"/"+pod.Name+"/"+name, logQuery(opts)), transport, req.Name)
 }
 
-func checkLog(o *corev1.PodLogOptions) field.ErrorList {
+func checkLog(o *corev1.PodLogOptions, q url.Values) field.ErrorList {
 	var errs field.ErrorList
 	if o.TailLines != nil && *o.TailLines < 0 {
 		errs = append(errs, field.Invalid(field.NewPath("tailLines"), *o.TailLines, "must be greater than or equal to 0"))
@@ -132,7 +132,7 @@ func checkLog(o *corev1.PodLogOptions) field.ErrorList {
 	case o.SinceSeconds != nil && *o.SinceSeconds < 1:
 		errs = append(errs, field.Invalid(field.NewPath("sinceSeconds"), *o.SinceSeconds, "must be greater than 0"))
 	}
-	if o.Stream != nil { // alpha, and off
+	if q.Has("stream") { // however empty; one stream alone is an alpha feature that is off
 		errs = append(errs, field.Forbidden(field.NewPath("stream"), "may not be specified"))
 	}
 	return errs
