@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net/http"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -29,8 +30,9 @@ type push struct {
 	// byHandler says that the handler has the watcher, the encoder and the stream, and nobody
 	// else; it changes under mu only, which is not held by one who waits.
 	byHandler bool
-	left      []byte // what the handler has to send first
-	err       error  // the watch has ended
+	left      []byte        // what the handler has to send first
+	next      []store.Event // and then
+	err       error         // the watch has ended
 }
 
 // push serves a watch by pushing its events, and reports whether it could.
@@ -67,8 +69,11 @@ func (p *push) serve(ctx, removed context.Context) bool {
 	if p.to.Send(ctx, p.left) != nil {
 		return false
 	}
-	p.left = nil
-	err := p.err
+	next, err := p.next, p.err
+	p.left, p.next = nil, nil
+	if len(next) > 0 && !p.enc.s.sendEvents(writer{ctx, p.to}, next, p.enc) {
+		return false
+	}
 	for err == nil {
 		var events []store.Event
 		if events, err = p.poll(); err != nil {
@@ -105,38 +110,56 @@ func (p *push) keep() {
 	p.byHandler = true
 }
 
-// send sends what there is, as far as that goes without waiting. buf is its caller's to use.
-func (p *push) send(buf *[]byte) {
+// pushTurn is how many times a watch is looked at before it is another's turn.
+const pushTurn = 8
+
+// send sends what there is, as far as that goes without waiting, and reports whether there may be
+// more. buf is its caller's to use.
+func (p *push) send(buf *[]byte) (more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for !p.byHandler {
+	for range pushTurn {
+		if p.byHandler {
+			return false
+		}
 		events, err := p.watcher.Poll()
-		if err == nil && len(events) == 0 {
-			return
+		if err != nil {
+			p.err = err
+			p.wakeLocked(nil, nil)
+			return false
 		}
-		if p.err = err; err != nil {
-			p.wakeLocked(nil)
-			return
+		if len(events) == 0 {
+			return false
 		}
-		frames, err := p.enc.frames(buf, events)
+		p.sendLocked(events, buf)
+	}
+	return true
+}
+
+func (p *push) sendLocked(events []store.Event, buf *[]byte) {
+	for len(events) > 0 {
+		frames, n, err := p.enc.frames(buf, events)
 		if err != nil {
 			p.enc.log(err)
 			p.err = context.Canceled // nothing more can be told
-			p.wakeLocked(nil)
+			p.wakeLocked(nil, nil)
 			return
 		}
+		events = events[n:]
 		switch sent, err := p.to.TrySend(frames); {
 		case err != nil, sent == streams.Partly: // the handler finds out what is wrong
-			p.wakeLocked(nil)
+			p.wakeLocked(nil, events)
+			return
 		case sent == streams.Nothing:
-			p.wakeLocked(append([]byte(nil), frames...))
+			p.wakeLocked(append([]byte(nil), frames...), events)
+			return
 		}
 	}
 }
 
 // wakeLocked gives the watch to the handler.
-func (p *push) wakeLocked(left []byte) {
-	p.byHandler, p.left = true, left
+func (p *push) wakeLocked(left []byte, next []store.Event) {
+	p.byHandler, p.left, p.next = true, left, next
 	p.awake <- struct{}{} // it sleeps, and is told once
 }
 
@@ -178,6 +201,10 @@ func (q *pushes) add(p *push) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.behind > len(q.queue)/2 { // also a queue that is never empty stays small
+		q.queue = slices.Delete(q.queue, 0, q.behind)
+		q.behind = 0
+	}
 	q.queue = append(q.queue, p)
 	if q.serve < q.processors && len(q.queue)-q.behind > q.serve*pushShare {
 		q.serve++
@@ -189,7 +216,9 @@ func (q *pushes) work() {
 	var buf []byte
 	for p := q.take(); p != nil; p = q.take() {
 		p.queued.Store(false) // before it is looked at
-		p.send(&buf)
+		if p.send(&buf) {
+			q.add(p)
+		}
 	}
 }
 

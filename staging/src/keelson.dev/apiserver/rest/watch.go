@@ -175,21 +175,22 @@ func (e *eventEncoder) shared(ev *store.Event) ([]byte, error) {
 	return e.v.frames.of(ev, e.out, func() ([]byte, error) { return e.append(nil, ev) })
 }
 
-// frames returns the frames of events: one that is shared, which nobody modifies, or what buf has then.
-func (e *eventEncoder) frames(buf *[]byte, events []store.Event) ([]byte, error) {
+// frames returns the frames of the first n events, and of all unless that is much: one that is
+// shared, which nobody modifies, or what buf has then.
+func (e *eventEncoder) frames(buf *[]byte, events []store.Event) (frames []byte, n int, err error) {
 	if len(events) == 1 {
 		if frame, err := e.shared(&events[0]); err != nil || frame != nil {
-			return frame, err
+			return frame, 1, err
 		}
 	}
 	*buf = (*buf)[:0]
-	for i := range events {
-		var err error
-		if *buf, err = e.append(*buf, &events[i]); err != nil {
-			return nil, err
+	for n < len(events) && len(*buf) < flushSize {
+		if *buf, err = e.append(*buf, &events[n]); err != nil {
+			return nil, 0, err
 		}
+		n++
 	}
-	return *buf, nil
+	return *buf, n, nil
 }
 
 // append appends the frame of ev.

@@ -16,10 +16,11 @@
 // updates that are its own.
 //
 // Invariants:
-//   - What the client has granted is spent once. Of the window of the connection the Conn
-//     keeps a part from the server, and spends no other; the window of a stream is the
-//     Conn's alone from when it is taken. A connection whose client grants little is left
-//     to the server.
+//   - What the client has granted is spent once. The window of a stream is the Conn's alone from
+//     when it is taken. That of the connection is shared: what the Conn has spent is left
+//     out of what the server is told of the client's next grants, and until then the server, which
+//     believes that there is more, waits in its writes when there is not. A connection whose client
+//     grants little is left to the server.
 //   - A stream that was taken is sent frames by its Conn until it is released, and nothing but
 //     its end by the server after that.
 //   - TrySend waits for nobody, whatever the client does: neither for its window, nor for the

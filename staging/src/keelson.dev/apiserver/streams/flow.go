@@ -13,9 +13,9 @@ import (
 const (
 	// defaultWindow is the window of a stream unless settings say otherwise.
 	defaultWindow = 64<<10 - 1
-	// reserve is what is kept from the server of the window of the connection, and grant
-	// the least that a client has to grant at once for that. Go's clients grant 1 GiB.
-	reserve, generous = 4 << 20, 16 << 20
+	// generous is the least that a client has to grant of the connection's window at
+	// once for answers to be taken. Go's clients grant 1 GiB.
+	generous = 16 << 20
 )
 
 var (
@@ -27,16 +27,23 @@ var (
 // flow is what may be sent to whom. It is safe for concurrent use, and nobody who holds
 // its lock waits for anything.
 type flow struct {
-	mu       sync.Mutex
-	err      error // nothing is sent any more
-	initial  int64 // window of a new stream
-	reserved bool
-	left     int64 // of what is kept from the server
+	mu      sync.Mutex
+	err     error     // nothing is sent any more
+	initial int64     // window of a new stream
+	shared  bool      // the client is generous
+	left    int64     // of the connection's window
+	more    sync.Cond // left is
+	// debt is what the server believes is left beyond left: what others have sent that the
+	// client has not granted again. Of what it grants the server is told that much less.
+	debt     int64
 	streams  map[uint32]*Stream
 	expected []*Stream // taken, but of an unknown number
 }
 
-func (f *flow) init() { f.initial = defaultWindow }
+func (f *flow) init() {
+	f.initial, f.left = defaultWindow, defaultWindow
+	f.more.L = &f.mu
+}
 
 // fail ends all streams that were taken: err says why.
 func (f *flow) fail(err error) {
@@ -59,6 +66,7 @@ func (f *flow) end(stream uint32) {
 }
 
 func (f *flow) wakeLocked() {
+	f.more.Broadcast()
 	for _, s := range f.streams {
 		s.signalLocked()
 	}
@@ -90,20 +98,38 @@ func (f *flow) grant(stream uint32, n int64) (left int64, mine bool) {
 		s.signalLocked()
 		return 0, true
 	}
-	switch {
-	case n == 0:
+	if n == 0 {
 		return 0, false
-	case !f.reserved && n >= generous:
-		f.reserved = true
-		f.left = reserve
-		n -= reserve
-	case f.reserved && f.left < reserve:
-		back := min(n, reserve-f.left)
-		f.left += back
-		n -= back
-		f.wakeLocked()
 	}
-	return n, n == 0
+	f.shared = f.shared || n >= generous
+	f.left += n
+	f.wakeLocked()
+	back := min(n, f.debt)
+	f.debt -= back
+	return n - back, n == back
+}
+
+// use waits until the server may send n bytes, and takes them off the connection's window: it
+// may believe that it has more than is left. waits is called before that.
+func (f *flow) use(n int, waits func() error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.left < int64(n) {
+		f.mu.Unlock()
+		err := waits()
+		f.mu.Lock()
+		if err != nil {
+			return err
+		}
+	}
+	for f.left < int64(n) && f.err == nil {
+		f.more.Wait()
+	}
+	if f.left < int64(n) {
+		return f.err
+	}
+	f.left -= int64(n)
+	return nil
 }
 
 // spend reports whether n bytes may be sent on a stream, and takes them off its windows.
@@ -116,8 +142,7 @@ func (f *flow) spend(s *Stream, n int) (bool, error) {
 	if int64(n) > min(s.window, f.left) {
 		return false, nil
 	}
-	s.window -= int64(n)
-	f.left -= int64(n)
+	f.takeLocked(s, int64(n))
 	return true, nil
 }
 
@@ -131,9 +156,14 @@ func (f *flow) spendSome(s *Stream, n int) (int, error) {
 	}
 	may := max(0, min(int64(n), s.window, f.left))
 	s.waiting = may == 0 && n > 0
-	s.window -= may
-	f.left -= may
+	f.takeLocked(s, may)
 	return int(may), nil
+}
+
+func (f *flow) takeLocked(s *Stream, n int64) {
+	s.window -= n
+	f.left -= n
+	f.debt += n
 }
 
 func (f *flow) stateLocked(s *Stream) error {
@@ -147,7 +177,7 @@ func (f *flow) stateLocked(s *Stream) error {
 func (f *flow) expect(s *Stream) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.reserved || f.err != nil || f.initial < defaultWindow {
+	if !f.shared || f.err != nil || f.initial < defaultWindow {
 		return false
 	}
 	f.expected = append(f.expected, s)
@@ -168,8 +198,8 @@ func (f *flow) failed() error {
 }
 
 // found reports whether payload is the token of a stream that is expected, which it is
-// then known to be. The server has spent the token's size of the connection's window, the
-// client has not received it: it is the Conn's. A server that has less than a token's size
+// then known to be. The server believes that it has spent the token's size of the connection's
+// window. A server that has less than a token's size
 // left sends a part, and the stream is lost.
 func (f *flow) found(stream uint32, payload []byte) bool {
 	f.mu.Lock()
@@ -189,7 +219,7 @@ func (f *flow) found(stream uint32, payload []byte) bool {
 	}
 	s.id, s.window = stream, f.initial
 	f.streams[stream] = s
-	f.left += tokenSize
+	f.debt -= tokenSize
 	return true
 }
 

@@ -117,7 +117,8 @@ func TestInbound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var f flow
 		f.init()
-		f.reserved, f.left = true, rapid.Int64Range(0, reserve).Draw(t, "left")
+		f.left, f.debt = rapid.Int64Range(0, 1<<24).Draw(t, "left"), rapid.Int64Range(-tokenSize, 1<<24).Draw(t, "debt")
+		server := f.left + f.debt // what it believes
 		taken := &Stream{id: 3, window: 100}
 		f.streams = map[uint32]*Stream{3: taken}
 		var in, want []byte
@@ -127,10 +128,14 @@ func TestInbound(t *testing.T) {
 			update := binary.BigEndian.AppendUint32(nil, granted)
 			switch rapid.IntRange(0, 4).Draw(t, "kind") {
 			case 0: // of the connection
-				mine := min(int64(granted), reserve-all)
-				all += mine
-				if left := int64(granted) - mine; left > 0 || granted == 0 {
-					want = appendFrame(want, http2.FrameWindowUpdate, 0, 0, binary.BigEndian.AppendUint32(nil, uint32(left)))
+				all += int64(granted)
+				if told := max(0, all-server); granted == 0 || told > 0 {
+					told = max(told, 0)
+					if granted == 0 {
+						told = 0
+					}
+					server += told
+					want = appendFrame(want, http2.FrameWindowUpdate, 0, 0, binary.BigEndian.AppendUint32(nil, uint32(told)))
 				}
 				in = appendFrame(in, http2.FrameWindowUpdate, 0, 0, update)
 			case 1: // of the stream that was taken
@@ -172,8 +177,8 @@ func TestInbound(t *testing.T) {
 		if !bytes.Equal(got, want) {
 			t.Fatalf("got  %x\nwant %x", got, want)
 		}
-		if f.left != all || taken.window != window {
-			t.Fatalf("left %d, want %d; window %d, want %d", f.left, all, taken.window, window)
+		if f.left != all || f.left+f.debt != server || taken.window != window {
+			t.Fatalf("left %d, want %d; debt %d, want %d; window %d, want %d", f.left, all, f.debt, server-all, taken.window, window)
 		}
 	})
 }
@@ -201,8 +206,8 @@ func FuzzInbound(f *testing.F) {
 		if total > len(in) {
 			t.Errorf("%d bytes of %d", total, len(in))
 		}
-		if fl.left < 0 || fl.left > reserve {
-			t.Errorf("%d is kept", fl.left)
+		if fl.left < defaultWindow || fl.debt != 0 {
+			t.Errorf("left %d, debt %d", fl.left, fl.debt)
 		}
 	})
 }

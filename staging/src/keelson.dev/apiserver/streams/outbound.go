@@ -16,6 +16,7 @@ const tokenSize = 16
 // outbound is where the server is in what it writes.
 type outbound struct {
 	left  int  // bytes of a frame's payload that are to come
+	data  int  // bytes of the frame that count as data
 	block bool // a header block goes on in the next frame, and nothing may come between
 	part  [headerSize + tokenSize]byte
 	n     int // bytes of part: the beginning of a frame, not yet passed on
@@ -48,6 +49,16 @@ func (o *outbound) pass(b []byte, to io.Writer, f *flow) error {
 			o.n = copy(o.part[:], frame)
 			return nil
 		}
+		if !token && o.data > 0 {
+			err := f.use(o.data, func() error {
+				err := write(to, b[from:begin]) // the client may wait for it
+				from = begin
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
 		used := size - o.n // of b
 		at += used
 		switch {
@@ -74,7 +85,10 @@ func (o *outbound) begin(frame []byte, f *flow) (size int, token, complete bool)
 		return 0, false, false
 	}
 	h := headOf(frame)
-	size = headerSize
+	size, o.data = headerSize, 0
+	if h.kind == http2.FrameData {
+		o.data = h.size
+	}
 	if h.kind == http2.FrameData && 0 < h.size && h.size <= tokenSize && f.expecting() {
 		size += h.size
 		if len(frame) < size {

@@ -16,7 +16,7 @@ var ErrLost = errors.New("the stream is not found in its connection")
 
 const (
 	// maxTry is the most that TrySend sends.
-	maxTry = 64 << 10
+	maxTry = 128 << 10
 	// maxSend is how much Send sends at a time: a frame that fills a record of TLS.
 	maxSend = 16<<10 - headerSize
 )
@@ -111,42 +111,44 @@ func (s *Stream) TrySend(b []byte) (Sent, error) {
 // ctx is done. After an error nothing can be sent any more.
 func (s *Stream) Send(ctx context.Context, b []byte) error {
 	for {
-		n, err := s.c.flow.spendSome(s, min(len(b), maxSend))
+		n, err := s.write(b[:min(len(b), maxSend)])
 		if err != nil {
-			return err
-		}
-		if n == 0 && len(b) > 0 {
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-s.wake:
-			}
-			continue
-		}
-		if err := s.write(b[:n]); err != nil {
 			return err
 		}
 		if b = b[n:]; len(b) == 0 {
 			return nil
 		}
+		if n > 0 {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.wake:
+		}
 	}
 }
 
-// write sends b, which has been spent, between the server's frames.
-func (s *Stream) write(b []byte) error {
+// write sends as much of b as the client has granted, between the server's frames. What is spent
+// is sent at once: the client may grant no more before it has that.
+func (s *Stream) write(b []byte) (int, error) {
 	c := s.c
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	for !c.out.between() {
 		if err := c.flow.failed(); err != nil {
-			return err
+			return 0, err
 		}
 		turn := c.turnLocked() // the server is about to go on
 		c.writing.Unlock()
 		<-turn
 		c.writing.Lock()
 	}
-	return c.patiently(func() error { return c.frames(s.id, b) })
+	n, err := c.flow.spendSome(s, len(b))
+	if err != nil {
+		return 0, err
+	}
+	return n, c.patiently(func() error { return c.frames(s.id, b[:n]) })
 }
 
 // signalLocked wakes who waits to send. The lock of the flow is held.
