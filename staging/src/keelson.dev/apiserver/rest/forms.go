@@ -210,8 +210,8 @@ func (v *view) proto(rec *store.Record) ([]byte, error) {
 
 func (v *view) encodeProto(rec *store.Record) ([]byte, error) {
 	var out []byte
-	if v.splice(rec, func(item *wire.Item) {
-		out = v.header.AppendItem(make([]byte, 0, v.header.Size(item.Size())), item)
+	if v.splice(rec, func(item wire.Item) {
+		out = v.header.AppendItem(make([]byte, 0, v.header.Size(item.Size())), &item)
 	}) {
 		return out, nil
 	}
@@ -229,14 +229,14 @@ func (v *view) encodeProto(rec *store.Record) ([]byte, error) {
 // splice sets the resourceVersion in the stored bytes, when they are of the
 // view's version already, and calls use with what that makes. It reports whether
 // it has.
-func (v *view) splice(rec *store.Record, use func(item *wire.Item)) (ok bool) {
+func (v *view) splice(rec *store.Record, use func(item wire.Item)) (ok bool) {
 	if v.row.Codec != nil || v.version != nil && v.version.FromStorage != nil {
 		return false
 	}
 	rec.Use(func(data []byte) {
 		var item wire.Item
 		if item, ok = v.header.Splice(data, rec.Revision); ok {
-			use(&item)
+			use(item) // a copy stays on the stack
 		}
 	})
 	return ok

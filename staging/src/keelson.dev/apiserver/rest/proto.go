@@ -37,7 +37,7 @@ func (p protoItems) message(rec *store.Record) ([]byte, error) {
 // append appends a record's item, spliced where its bytes allow that.
 func (p protoItems) append(dst []byte, rec *store.Record) ([]byte, error) {
 	whole := p.out.As == "" || len(p.v.row.Unlisted) == 0
-	if whole && p.v.splice(rec, func(item *wire.Item) {
+	if whole && p.v.splice(rec, func(item wire.Item) {
 		if p.out.As != "" {
 			item.Metadata()
 		}

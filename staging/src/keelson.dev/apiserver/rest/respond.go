@@ -47,7 +47,7 @@ func (s *Server) respondRecord(w http.ResponseWriter, r *http.Request, out negot
 // appendProtoAs appends the record as an envelope, or its metadata's. What can be
 // made of the stored bytes at once is not remembered.
 func (v *view) appendProtoAs(dst []byte, rec *store.Record, out negotiate.Output) ([]byte, error) {
-	if out.As == "" && v.splice(rec, func(item *wire.Item) { dst = v.header.AppendItem(dst, item) }) {
+	if out.As == "" && v.splice(rec, func(item wire.Item) { dst = v.header.AppendItem(dst, &item) }) {
 		return dst, nil
 	}
 	data, err := v.protoAs(rec, out)

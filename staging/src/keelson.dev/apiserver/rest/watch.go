@@ -281,8 +281,8 @@ func (e *eventEncoder) appendBookmarkRow(dst []byte, ev *store.Event) ([]byte, e
 }
 
 func (e *eventEncoder) appendProto(dst []byte, ev *store.Event) ([]byte, error) {
-	if ev.Record != nil && e.out.As == "" && e.v.splice(ev.Record, func(item *wire.Item) {
-		dst = e.v.header.AppendWatchItem(dst, string(ev.Type), item)
+	if ev.Record != nil && e.out.As == "" && e.v.splice(ev.Record, func(item wire.Item) {
+		dst = e.v.header.AppendWatchItem(dst, string(ev.Type), &item)
 	}) {
 		return dst, nil
 	}

@@ -91,12 +91,17 @@ func (m *matcher) filter(dst, records []*Record, seen verdicts) []*Record {
 		return append(dst, records...)
 	}
 	for _, r := range records {
-		if (m.name == "" || nameOf(r.Key) == m.name) && (m.labels == nil || seen.matches(m.labels, r.Labels)) &&
-			(m.fields == nil || m.fields.Matches(selectable{r})) {
+		if m.selects(r, seen) {
 			dst = append(dst, r)
 		}
 	}
 	return dst
+}
+
+// selects reports whether a record of the matcher's prefix matches.
+func (m *matcher) selects(r *Record, seen verdicts) bool {
+	return (m.name == "" || nameOf(r.Key) == m.name) && (m.labels == nil || seen.matches(m.labels, r.Labels)) &&
+		(m.fields == nil || m.fields.Matches(selectable{r}))
 }
 
 // verdicts says which sets of labels one selector matches, by the sets' identity:

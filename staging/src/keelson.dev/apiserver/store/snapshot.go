@@ -111,17 +111,3 @@ func (s *snapshot) take(changed []string, records []*Record) []*Record {
 	}
 	return append(out, records...)
 }
-
-// collect returns all records that match.
-func (s *snapshot) collect(m *matcher) []*Record {
-	var out []*Record
-	if !m.selective() && m.namespace == "" {
-		out = make([]*Record, 0, s.records.n)
-	}
-	seen := verdicts{}
-	s.ascend(m.prefix(), "", func(_ *Block, _ int, records []*Record) bool {
-		out = m.filter(out, records, seen)
-		return true
-	})
-	return out
-}

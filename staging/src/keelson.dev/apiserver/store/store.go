@@ -129,7 +129,8 @@ type Event struct {
 
 // Watcher is a cursor into the events of a resource. It is used by one goroutine.
 type Watcher interface {
-	// Next blocks for the next batch of events and returns at least one.
+	// Next blocks for the next batch of events and returns at least one. They are the
+	// caller's until it asks again.
 	// It returns ctx's error when ctx is done, and a StatusError with reason
 	// Expired (410) when the watcher has fallen out of the window.
 	Next(ctx context.Context) ([]Event, error)

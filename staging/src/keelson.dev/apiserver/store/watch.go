@@ -71,7 +71,7 @@ func (c *cache) join(w *watcher, wantState bool) (bool, error) {
 	switch {
 	case wantState:
 		snap := c.snapshotLocked(&w.match)
-		w.initial = snap.collect(&w.match)
+		w.initial = &snap
 		w.initialRev = snap.rev
 		w.after = snap.rev
 	case w.after == 0:

@@ -32,9 +32,11 @@ type watcher struct {
 	match matcher
 	after int64 // only changes after this revision are delivered
 
-	initial    []*Record // present state still to be delivered
-	initialRev int64     // its revision
-	endMark    bool      // a bookmark is to follow the present state
+	initial    *snapshot // present state still to be delivered, from the key from on; nil: none
+	from       string
+	batch      []Event // room for a piece of it
+	initialRev int64   // its revision
+	endMark    bool    // a bookmark is to follow the present state
 
 	bookmarks bool
 	deadline  time.Time   // zero: none
@@ -150,16 +152,30 @@ func (w *watcher) Stop() {
 	w.signal()
 }
 
-// takeInitial delivers the state that the watch began with, piece by piece.
+// takeInitial delivers the state that the watch began with, piece by piece. Of what is
+// there is kept where the watch is, and no list: fifty informers that begin at once would
+// have fifty of them.
 func (w *watcher) takeInitial() []Event {
-	n := min(len(w.initial), watchBatch)
-	events := make([]Event, 0, n+1)
-	for _, r := range w.initial[:n] {
-		events = append(events, Event{Type: Added, Record: w.s.announces(r), Revision: r.Revision})
+	if w.initial == nil {
+		return nil
 	}
-	w.initial = w.initial[n:]
-	if len(w.initial) == 0 {
-		w.initial = nil
+	events, more := w.batch[:0], false
+	seen := verdicts{}
+	w.initial.ascend(w.match.prefix(), w.from, func(_ *Block, _ int, records []*Record) bool {
+		for i, r := range records {
+			if len(events) == watchBatch {
+				w.from, more = records[i].Key, true
+				return false
+			}
+			if w.match.selects(r, seen) {
+				events = append(events, Event{Type: Added, Record: w.s.announces(r), Revision: r.Revision})
+			}
+		}
+		return true
+	})
+	w.batch = events
+	if !more {
+		w.initial, w.batch = nil, nil
 		if w.endMark {
 			w.endMark = false
 			w.sent = w.initialRev
