@@ -107,7 +107,7 @@ func TestPaths(t *testing.T) {
 		if row.Ephemeral || row.Computed || row.Codec != nil {
 			return
 		}
-		cells, attrs, peek := registry.Part(row, types, row.CellPaths...), registry.Attrs(row), registry.Peek(row, types)
+		cells, attrs, peek := registry.Parts(row, types, row.CellPaths...)(), registry.Attrs(row), registry.Peek(row, types)
 		randomObjects(t, row, 30, func(obj resource.Object, data []byte) {
 			if row.CellPaths != nil {
 				part, ok := cells(data)

@@ -35,9 +35,9 @@ type view struct {
 
 	jsonHead  []byte // `"kind":"K","apiVersion":"V",`, put into typed objects
 	header    wire.Header
-	stored    wire.Header                               // of what is stored
-	program   func() *transcode.Program                 // makes JSON of that; nil: of the object
-	cells     func(data []byte) (resource.Object, bool) // decodes of that what a row of a Table shows
+	stored    wire.Header                                      // of what is stored
+	program   func() *transcode.Program                        // makes JSON of that; nil: of the object
+	cells     func() func(data []byte) (resource.Object, bool) // decodes of that what a row of a Table shows
 	buffers   *pools
 	formJSON  store.Form
 	formProto store.Form
@@ -67,7 +67,7 @@ func newView(row *resource.Row, version string, types *transcode.Types, buffers 
 	v.jsonHead = fmt.Appendf(nil, `"kind":%q,"apiVersion":%q`, v.gvk.Kind, apiVersion)
 	v.header = wire.NewHeader(apiVersion, row.Kind)
 	v.stored = wire.NewHeader(row.GroupVersionKind().GroupVersion().String(), row.Kind)
-	v.cells = registry.Part(row, types, table.CellPaths(row)...)
+	v.cells = registry.Parts(row, types, table.CellPaths(row)...)
 	v.program = sync.OnceValue(func() *transcode.Program {
 		if row.Codec != nil || row.New == nil {
 			return nil

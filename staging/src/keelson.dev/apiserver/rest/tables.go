@@ -111,10 +111,11 @@ func inOrder(v *view, page *store.Page) (*store.Page, error) {
 // besides depends on its object alone.
 func (s *Server) tableRows(v *view, metaVersion string, o tableOptions) *items {
 	variant := v.gvk.Version + "/Table/" + metaVersion + "/" + string(o.include)
+	cells := v.cells()
 	return &items{Joiner: store.Joiner{
 		Form: store.Form{MediaType: negotiate.JSON, Variant: variant}, Separator: ",",
 		Append: func(dst []byte, rec *store.Record) ([]byte, error) {
-			obj, err := rec.ReadPart(v.cells)
+			obj, err := rec.ReadPart(cells)
 			if err != nil {
 				return nil, err
 			}
