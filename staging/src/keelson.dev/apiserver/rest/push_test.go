@@ -10,64 +10,26 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
 
-	certutil "k8s.io/client-go/util/cert"
-
 	"keelson.dev/apiserver/streams"
+	"keelson.dev/apiserver/streams/streamstest"
 )
 
-// sockets is a listener of connections that watches are pushed by.
-type sockets struct{ net.Listener }
-
-func (l sockets) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return streams.NewSocket(conn), nil
-}
-
-// listen serves e by TLS and returns its address. Handlers that have returned are told.
+// listen serves e by connections that watches are pushed by, and returns the host. Handlers that
+// have returned are told.
 func listen(t *testing.T, e *env, returned chan<- string) string {
 	t.Helper()
-	cert, key, err := certutil.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := tls.X509KeyPair(cert, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2"}},
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if streams.FromContext(r.Context()) == nil {
-				t.Error("the connection is not one that watches are pushed by")
-			}
-			e.handler.ServeHTTP(w, r)
-			returned <- r.URL.RawQuery
-		})}
-	if err := streams.Configure(server); err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = server.Serve(tls.NewListener(sockets{l}, server.TLSConfig)) // until it is closed
-	}()
-	t.Cleanup(func() {
-		_ = server.Close()
-		<-done
-	})
-	return "https://" + l.Addr().String()
+	return "https://" + streamstest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if streams.FromContext(r.Context()) == nil {
+			t.Error("the connection is not one that watches are pushed by")
+		}
+		e.handler.ServeHTTP(w, r)
+		returned <- r.URL.RawQuery
+	}))
 }
 
 // watching opens a watch of config maps, and returns what it is sent up to a line with last.

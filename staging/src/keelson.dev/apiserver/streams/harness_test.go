@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"crypto/tls"
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"testing"
@@ -15,71 +14,34 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
-	certutil "k8s.io/client-go/util/cert"
 
 	"keelson.dev/apiserver/streams"
+	"keelson.dev/apiserver/streams/streamstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// sockets is a listener whose connections have small buffers.
-type sockets struct{ net.Listener }
-
-func (l sockets) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	if err := conn.(*net.TCPConn).SetWriteBuffer(64 << 10); err != nil {
-		return nil, err
-	}
-	return streams.NewSocket(conn), nil
-}
-
-// serve serves h by HTTP/2 and returns the address.
-func serve(t *testing.T, h http.HandlerFunc) string {
+// serveTaken serves answers that are taken from the server, which send writes, at /taken,
+// and plain ones elsewhere. It returns the address.
+func serveTaken(t *testing.T, send func(s *streams.Stream, r *http.Request)) string {
 	t.Helper()
-	cert, key, err := certutil.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := tls.X509KeyPair(cert, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0),
-		TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2"}}}
-	if err := streams.Configure(server); err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = server.Serve(tls.NewListener(sockets{l}, server.TLSConfig)) // until it is closed
-	}()
-	t.Cleanup(func() {
-		_ = server.Close()
-		<-done
-	})
-	return l.Addr().String()
-}
-
-// take takes the answer to a request from the server, or fails.
-func take(t *testing.T, w http.ResponseWriter, r *http.Request) *streams.Stream {
-	w.WriteHeader(http.StatusOK)
-	if err := http.NewResponseController(w).Flush(); err != nil {
-		t.Error(err)
-	}
-	s, err := streams.FromContext(r.Context()).Take(r.Context(), w)
-	if s == nil {
-		t.Errorf("the stream was not taken: %v", err)
-		panic(http.ErrAbortHandler)
-	}
-	return s
+	return streamstest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/taken" {
+			plain(w, r)
+			return
+		}
+		w.WriteHeader(http.StatusOK)
+		if err := http.NewResponseController(w).Flush(); err != nil {
+			t.Error(err)
+		}
+		s, err := streams.FromContext(r.Context()).Take(r.Context(), w)
+		if s == nil {
+			t.Errorf("the stream was not taken: %v", err)
+			panic(http.ErrAbortHandler)
+		}
+		defer s.Release()
+		send(s, r)
+	}))
 }
 
 // client speaks HTTP/2 frame by frame.

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"keelson.dev/apiserver/streams"
+	"keelson.dev/apiserver/streams/streamstest"
 )
 
 // plain answers with as much of the pattern as its path says.
@@ -32,13 +33,7 @@ func plain(w http.ResponseWriter, r *http.Request) {
 // TestTogether has Go's own client read answers of both kinds, which go by one connection.
 func TestTogether(t *testing.T) {
 	const total = 3 << 20
-	address := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/taken" {
-			plain(w, r)
-			return
-		}
-		s := take(t, w, r)
-		defer s.Release()
+	address := serveTaken(t, func(s *streams.Stream, r *http.Request) {
 		random := rand.New(rand.NewPCG(1, 2))
 		for at := 0; at < total; {
 			piece := pattern(at, min(random.IntN(20_000), total-at))
@@ -90,9 +85,7 @@ func TestTogether(t *testing.T) {
 // accepted is what the client finds later.
 func TestPatience(t *testing.T) {
 	read := make(chan int) // how much has been accepted
-	address := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		s := take(t, w, r)
-		defer s.Release()
+	address := serveTaken(t, func(s *streams.Stream, r *http.Request) {
 		at, sent := 0, streams.Whole
 		for sent != streams.Partly { // or the server is writing
 			piece := pattern(at, 10_000)
@@ -113,7 +106,7 @@ func TestPatience(t *testing.T) {
 		}
 	})
 	c := dial(t, address, 1<<30, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30})
-	c.get(1, "/")
+	c.get(1, "/taken")
 	want := <-read + 300_000
 	var got []byte
 	for {
@@ -136,14 +129,8 @@ func TestPatience(t *testing.T) {
 func TestWindows(t *testing.T) {
 	for seed := range uint64(30) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			const total = 9 << 20 // more than is kept from the server
-			address := serve(t, func(w http.ResponseWriter, r *http.Request) {
-				if r.URL.Path != "/taken" {
-					plain(w, r)
-					return
-				}
-				s := take(t, w, r)
-				defer s.Release()
+			const total = 9 << 20 // more than is granted at once
+			address := serveTaken(t, func(s *streams.Stream, r *http.Request) {
 				if err := s.Send(r.Context(), pattern(0, total)); err != nil {
 					t.Error(err)
 				}
@@ -231,12 +218,12 @@ func account(t *testing.T, address string, random *rand.Rand, want map[uint32]in
 // TestStingy has answers left to the server where the client grants little.
 func TestStingy(t *testing.T) {
 	taken := make(chan bool, 1)
-	address := serve(t, func(w http.ResponseWriter, r *http.Request) {
+	address := streamstest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
 		s, err := streams.FromContext(r.Context()).Take(r.Context(), w)
 		taken <- s != nil || err != nil
 		plain(w, r)
-	})
+	}))
 	for name, settings := range map[string][]http2.Setting{"connection": nil, "stream": {{ID: http2.SettingInitialWindowSize, Val: 100}}} {
 		t.Run(name, func(t *testing.T) {
 			granted := uint32(0)
@@ -271,9 +258,7 @@ func TestEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			sent, failed := make(chan struct{}), make(chan error, 1)
-			address := serve(t, func(w http.ResponseWriter, r *http.Request) {
-				s := take(t, w, r)
-				defer s.Release()
+			address := serveTaken(t, func(s *streams.Stream, r *http.Request) {
 				if err := s.Send(r.Context(), pattern(0, 60_000)); err != nil {
 					t.Error(err)
 				}
@@ -281,7 +266,7 @@ func TestEnds(t *testing.T) {
 				failed <- s.Send(context.Background(), pattern(0, 60_000)) // waits for its window
 			})
 			c := dial(t, address, 1<<30)
-			c.get(1, "/")
+			c.get(1, "/taken")
 			for n := uint32(0); n < 60_000; {
 				f, err := c.ReadFrame()
 				c.must(err)
@@ -301,15 +286,13 @@ func TestEnds(t *testing.T) {
 // TestGivenUp has Send end with its context.
 func TestGivenUp(t *testing.T) {
 	failed := make(chan error, 1)
-	address := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		s := take(t, w, r)
-		defer s.Release()
+	address := serveTaken(t, func(s *streams.Stream, r *http.Request) {
 		ctx, cancel := context.WithCancel(r.Context())
 		cancel()
 		failed <- s.Send(ctx, pattern(0, 100_000))
 	})
 	c := dial(t, address, 1<<30)
-	c.get(1, "/")
+	c.get(1, "/taken")
 	go func() {
 		for _, err := c.ReadFrame(); err == nil; _, err = c.ReadFrame() {
 		}
