@@ -5,10 +5,7 @@ package registry
 
 import (
 	"reflect"
-	"slices"
 	"sync"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
@@ -33,15 +30,15 @@ func Part(row *resource.Row, types *transcode.Types, paths ...string) func(data 
 // decoding a part costs is making objects, which are large.
 func Parts(row *resource.Row, types *transcode.Types, paths ...string) func() func(data []byte) (store.Object, bool) {
 	read := partReader(row, types, paths)
-	layout := sync.OnceValue(func() *layout { return layoutOf(reflect.TypeOf(row.New()).Elem()) })
+	lists := sync.OnceValue(func() [][]int { return listsOn(reflect.TypeOf(row.New()).Elem(), paths) })
 	return func() func(data []byte) (store.Object, bool) {
-		if row.New == nil {
-			return nil
-		}
-		obj := row.New()
+		var r *recycler // once there is something to decode
 		return func(data []byte) (store.Object, bool) {
-			layout().empty(reflect.ValueOf(obj).Elem())
-			return obj, read(data, obj)
+			if r == nil {
+				r = newRecycler(row.New(), lists())
+			}
+			r.empty()
+			return r.obj, read(data, r.obj)
 		}
 	}
 }
@@ -98,40 +95,5 @@ func Peek(row *resource.Row, types *transcode.Types) func(data []byte) (store.At
 			objects.Put(obj)
 		}
 		return found, true
-	}
-}
-
-// layout is what empties a struct but keeps the room of its lists.
-type layout struct{ lists, others [][]int } // indices of fields, as reflect has them
-
-func layoutOf(typ reflect.Type) *layout {
-	l := &layout{}
-	l.add(typ, nil)
-	return l
-}
-
-func (l *layout) add(typ reflect.Type, path []int) {
-	for i := range typ.NumField() {
-		f, at := typ.Field(i), append(slices.Clone(path), i)
-		switch {
-		case !f.IsExported():
-		case f.Type.Kind() == reflect.Slice:
-			l.lists = append(l.lists, at)
-		case f.Type.Kind() == reflect.Struct && f.Type != timeType:
-			l.add(f.Type, at)
-		default:
-			l.others = append(l.others, at)
-		}
-	}
-}
-
-var timeType = reflect.TypeFor[metav1.Time]()
-
-func (l *layout) empty(v reflect.Value) {
-	for _, at := range l.lists {
-		v.FieldByIndex(at).SetLen(0) // what is appended overwrites what was there
-	}
-	for _, at := range l.others {
-		v.FieldByIndex(at).SetZero()
 	}
 }
