@@ -78,6 +78,11 @@ func wellFormed(svc *corev1.Service) bool {
 	if len(spec.ClusterIPs) == 0 && spec.ClusterIP != "" {
 		return false
 	}
+	switch policyOf(svc) {
+	case "", corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack:
+	default:
+		return false
+	}
 	for i, f := range spec.IPFamilies {
 		if f != corev1.IPv4Protocol && f != corev1.IPv6Protocol || slices.Contains(spec.IPFamilies[:i], f) {
 			return false
@@ -196,7 +201,7 @@ func (f *families) reduce() {
 		}
 		return
 	}
-	if len(was.ClusterIPs) == 2 && len(spec.ClusterIPs) == 1 && was.ClusterIPs[0] == spec.ClusterIPs[0] {
+	if len(was.ClusterIPs) == 2 && len(spec.ClusterIPs) == 1 { // whichever is left
 		f.invalid(path, spec.IPFamilyPolicy, "must be 'SingleStack' to release the secondary cluster IP")
 	}
 	if len(was.IPFamilies) == 2 && len(spec.IPFamilies) == 1 { // whichever is left

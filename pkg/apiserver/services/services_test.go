@@ -79,6 +79,22 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
+// TestSecondAddress: a service that gives up one of two addresses, whichever, is to say so by its policy, which is judged first.
+func TestSecondAddress(t *testing.T) {
+	v4, v6 := corev1.IPv4Protocol, corev1.IPv6Protocol
+	prefer, impossible := corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicy("X")
+	spec := corev1.ServiceSpec{ClusterIP: "10.0.0.1", ClusterIPs: []string{"10.0.0.1", "fd00::1"}, IPFamilies: []corev1.IPFamily{v4, v6}, IPFamilyPolicy: &prefer}
+	old, svc := &corev1.Service{Spec: spec}, &corev1.Service{Spec: spec}
+	svc.Spec.ClusterIP, svc.Spec.ClusterIPs = "10.0.0.9", []string{"10.0.0.9"}
+	err := (&families{configured: []corev1.IPFamily{v4, v6}, svc: svc, old: old}).decide()
+	if got, want := errorText(err), `Service "" is invalid: spec.ipFamilyPolicy: Invalid value: "PreferDualStack": must be 'SingleStack' to release the secondary cluster IP`; got != want {
+		t.Errorf("error %q, want %q", got, want)
+	}
+	if svc.Spec.IPFamilyPolicy = &impossible; wellFormed(svc) {
+		t.Error("an impossible policy is well formed")
+	}
+}
+
 func errorText(err error) string {
 	if err == nil {
 		return ""
