@@ -350,9 +350,7 @@ func (a *assembly) buildMux(served http.Handler) (*mux, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, slash := range []string{"", "/"} {
-		m.exact["/version"+slash] = rest.GetOnly(document("application/json", version), "application/json")
-	}
+	m.document("/version", rest.GetOnly(document("application/json", version), "application/json"))
 	started := s.deps.Clock.Now()
 	m.handle("/metrics", sinceStart(metricsHandler(prometheus.Gatherers{s.deps.Metrics, a.aggregator.Metrics}), started))
 	results := health.NewResults()
@@ -368,10 +366,8 @@ func (a *assembly) buildMux(served http.Handler) (*mux, error) {
 	if err != nil {
 		s.log.Info("Service account issuer discovery is off", "err", err)
 	} else {
-		for _, slash := range []string{"", "/"} {
-			m.exact[satoken.DiscoveryPath+slash] = rest.GetOnly(conf, satoken.DiscoveryType)
-			m.exact[satoken.JWKSPath+slash] = rest.GetOnly(jwks, satoken.JWKSType)
-		}
+		m.document(satoken.DiscoveryPath, rest.GetOnly(conf, satoken.DiscoveryType))
+		m.document(satoken.JWKSPath, rest.GetOnly(jwks, satoken.JWKSType))
 	}
 	for root, checks := range a.checks() {
 		h := health.Handler(root, s.log, results.Watch(strings.TrimPrefix(root, "/"), checks)...)

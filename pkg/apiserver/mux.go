@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson.dev/apiserver/rest"
 )
 
 // mux sends requests to the API or to one of the server's own paths.
@@ -74,6 +76,13 @@ func (m *mux) handle(path string, h http.Handler) {
 		return
 	}
 	m.exact[path] = h
+}
+
+// document serves one at a path. What lies below the path is refused in words of
+// the API.
+func (m *mux) document(path string, h http.Handler) {
+	m.exact[path], m.exact[path+"/"] = h, h
+	m.prefixes[path+"/"] = http.HandlerFunc(rest.NotFound)
 }
 
 // paths lists the paths of the server, as / answers them: all but those that

@@ -135,11 +135,7 @@ func serveAll(w http.ResponseWriter, r *http.Request, root string, log *slog.Log
 func excludes(r *http.Request) map[string]bool {
 	out := map[string]bool{}
 	for _, v := range r.URL.Query()["exclude"] {
-		for name := range strings.SplitSeq(v, ",") {
-			if name != "" {
-				out[name] = false
-			}
-		}
+		out[v] = false
 	}
 	return out
 }

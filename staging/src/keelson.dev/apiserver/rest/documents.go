@@ -148,6 +148,10 @@ func GetOnly(document http.Handler, types ...string) http.Handler {
 	})
 }
 
+// NotFound answers, in words of the API, that nothing is at a path: for what lies
+// below the documents of a server.
+func NotFound(w http.ResponseWriter, r *http.Request) { WriteError(w, r, errNotFound()) }
+
 // remoteVersions adds the versions of a group that others serve.
 func (d *documents) remoteVersions(group string, versions []string) []string {
 	for _, g := range d.remote() {
