@@ -37,6 +37,8 @@ rules:
 - level: RequestResponse
   omitManagedFields: true
   resources: [{resources: [configmaps]}]
+- level: Request
+  resources: [{resources: [services]}]
 - level: Metadata
 `
 
@@ -86,6 +88,11 @@ func TestAudit(t *testing.T) {
 	if _, err := bob.ConfigMaps("default").Patch(ctx, "c", types.MergePatchType, []byte(`{"data":{"k":"w"}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := bob.Services("default").Create(ctx, &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "v"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	nobody := s.UserConfig(t, "eve")
 	if resp, _ := answerTo(t, nobody, "/api/v1/namespaces/default/secrets/s"); resp.StatusCode != http.StatusForbidden {
 		t.Fatalf("eve was answered with %d", resp.StatusCode)
@@ -123,6 +130,9 @@ func TestAudit(t *testing.T) {
 	}
 	if e := find("bob", "patch", "configmaps"); string(e.RequestObject.Raw) != `{"data":{"k":"w"}}` || !strings.Contains(string(e.ResponseObject.Raw), `"k":"w"`) {
 		t.Errorf("patch: %+v", e)
+	}
+	if e := find("bob", "create", "services"); !strings.Contains(string(e.RequestObject.Raw), `"sessionAffinity":"None"`) || e.ResponseObject != nil {
+		t.Errorf("service, its defaults filled in: %s", e.RequestObject.Raw)
 	}
 	if e := find("bob", "create", "secrets"); e.ObjectRef.Name != "s" {
 		t.Errorf("secret: %+v", e.ObjectRef)

@@ -31,8 +31,8 @@ func newAuditCodecs(scheme *runtime.Scheme) runtime.NegotiatedSerializer {
 	return serializer.NewCodecFactory(scheme).WithoutConversion()
 }
 
-// auditRequest notes the object a client sent, before defaulting; of its body, if
-// that is not wanted, what it is called.
+// auditRequest notes the object a client sent, its defaults filled in; of its body,
+// if that is not wanted, what it is called.
 func (s *Server) auditRequest(r *http.Request, t *target, obj runtime.Object) {
 	if !audited(r, auditapi.LevelMetadata) {
 		return

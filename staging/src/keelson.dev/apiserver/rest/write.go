@@ -77,7 +77,6 @@ func (s *Server) decodeObject(r *http.Request, t *target, body []byte, fieldVali
 			return nil, decodeError(err, t.view.gvk, &t.view.gvk, body)
 		}
 	}
-	s.auditRequest(r, t, obj)
 	switch {
 	case v != nil && v.Default != nil:
 		v.Default(obj)
@@ -86,6 +85,7 @@ func (s *Server) decodeObject(r *http.Request, t *target, body []byte, fieldVali
 			t.row.Default(obj)
 		}
 	}
+	s.auditRequest(r, t, obj)
 	if v != nil && v.ToStorage != nil {
 		return v.ToStorage(obj)
 	}
