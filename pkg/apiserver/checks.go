@@ -65,9 +65,12 @@ func (a *assembly) startChecks() []health.Check {
 	for _, h := range a.hooks {
 		gates[h.name] = h.gate.Check().Run
 	}
-	definitions, identity, fairness := gates["crd-informer-synced"], gates["start-kube-apiserver-identity-lease-controller"], a.informed
-	if a.fairness == nil {
-		fairness = nil
+	definitions, identity := gates["crd-informer-synced"], gates["start-kube-apiserver-identity-lease-controller"]
+	var fairness, inFlight condition // the one or the other limits requests
+	if a.fairness != nil {
+		fairness = a.informed
+	} else {
+		inFlight = holds
 	}
 	var proves condition // this server, to aggregated ones
 	if a.cfg.ProxyClientCert != "" {
@@ -82,6 +85,7 @@ func (a *assembly) startChecks() []health.Check {
 		{"generic-apiserver-start-informers", a.informed},
 		{"priority-and-fairness-config-consumer", fairness},
 		{"priority-and-fairness-filter", fairness},
+		{"max-in-flight-filter", inFlight},
 		{"storage-object-count-tracker-hook", stored},
 		{"start-apiextensions-informers", definitions},
 		{"start-apiextensions-controllers", definitions},

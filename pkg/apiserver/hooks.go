@@ -67,13 +67,12 @@ func (a *assembly) buildHooks() error {
 		{name: "start-service-ip-repair-controllers",
 			run: func(ctx context.Context) error { return a.services.Repair(ctx, a.allocations(), client) }},
 	}
-	if a.cfg.PriorityAndFairness {
-		produce := func(ctx context.Context) error {
-			return bootstrap.FlowControl(ctx, client, a.self.informers.Flowcontrol().V1())
-		}
-		a.hooks = append(a.hooks, &hook{name: "priority-and-fairness-config-producer",
-			run: produce, after: a.keep(time.Minute, produce)})
+	// Other servers may be governed by what this one is not.
+	produce := func(ctx context.Context) error {
+		return bootstrap.FlowControl(ctx, client, a.self.informers.Flowcontrol().V1())
 	}
+	a.hooks = append(a.hooks, &hook{name: "priority-and-fairness-config-producer",
+		run: produce, after: a.keep(time.Minute, produce)})
 	if slices.Contains(a.groups(), apiserverinternalv1alpha1.GroupName) {
 		publish := bootstrap.NewStorageVersions(identity, a.rows).Publish
 		a.hooks = append(a.hooks, &hook{name: "built-in-resources-storage-version-updater",

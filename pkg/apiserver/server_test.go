@@ -44,6 +44,19 @@ func get(t *testing.T, cfg *rest.Config, path string) (status int, body string) 
 	return resp.StatusCode, string(b)
 }
 
+// TestNoFairness looks at a server that limits requests in flight: its checks say so,
+// and it keeps flow schemas for those that go by them.
+func TestNoFairness(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) { c.PriorityAndFairness = false }})
+	if _, body := get(t, s.Config, "/readyz?verbose"); strings.Contains(body, "priority-and-fairness-filter") ||
+		!strings.Contains(body, "informers ok\n[+]poststarthook/max-in-flight-filter ok\n") || !strings.Contains(body, "[+]poststarthook/priority-and-fairness-config-producer ok\n") {
+		t.Error(body)
+	}
+	if status, body := get(t, s.Config, "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/catch-all"); status != 200 {
+		t.Error(body)
+	}
+}
+
 func TestPaths(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	anonymous := s.TokenConfig("")
