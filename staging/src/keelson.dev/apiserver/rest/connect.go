@@ -175,7 +175,7 @@ func (req *Request) Validate(ctx context.Context, attrs admission.Attributes) er
 func (c Creater) ServeAPI(w http.ResponseWriter, r *http.Request, req *Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), writeTimeout)
 	defer cancel()
-	if _, err := negotiate.Accept(r, negotiate.Standard()); err != nil {
+	if _, err := negotiate.Accept(r, unrecorded()); err != nil {
 		return err
 	}
 	var options metav1.CreateOptions

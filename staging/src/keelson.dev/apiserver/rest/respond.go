@@ -8,9 +8,12 @@ import (
 	"fmt"
 	"net/http"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson.dev/apiserver/negotiate"
+	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
 	"keelson.dev/apiserver/wire"
 )
@@ -25,7 +28,7 @@ func (s *Server) respondRecord(w http.ResponseWriter, r *http.Request, out negot
 	case out.As == "PartialObjectMetadataList" && v.dynamic:
 		return errNoList
 	case out.As == "PartialObjectMetadataList":
-		return negotiate.NotAcceptableMessage(fmt.Sprintf("you requested PartialObjectMetadataList, but the requested object is not a list (*%s)", v.internalName(v.gvk.Kind)))
+		return notAList(v.internalName(v.gvk.Kind))
 	case out.As == "Table":
 		return s.respondTable(w, r, out, code, v, &store.Page{Records: []*store.Record{rec}, Revision: rec.Revision})
 	case out.MediaType == negotiate.Protobuf:
@@ -110,9 +113,16 @@ func (a *answer) item(v *view, item []byte) {
 	_, _ = a.Write(item[1:])
 }
 
-// respond answers with an object that no record holds.
+// unrecorded is what objects that no record holds are answered in: they have no columns.
+func unrecorded() negotiate.Offer {
+	offer := negotiate.Standard()
+	offer.Transforms, offer.NoTables = true, true
+	return offer
+}
+
+// respond answers with an object that no record holds, or with its metadata.
 func (s *Server) respond(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object) error {
-	out, err := negotiate.Accept(r, negotiate.Standard())
+	out, err := negotiate.Accept(r, unrecorded())
 	if err != nil {
 		return err
 	}
@@ -125,5 +135,16 @@ func (s *Server) respond(w http.ResponseWriter, r *http.Request, code int, obj r
 		gvk = kinds[0]
 	}
 	s.auditObject(r, obj, gvk)
+	if meta, ok := obj.(metav1.Object); ok && out.As != "" { // a Status stays one
+		if out.As == "PartialObjectMetadataList" {
+			return notAList(resource.InternalName(gvk))
+		}
+		obj, gvk = partial(meta), schema.GroupVersionKind{Group: metav1.GroupName, Version: out.AsVersion, Kind: out.As}
+	}
 	return s.pools.writeObject(w, r, out, code, obj, gvk)
+}
+
+// notAList refuses to make a list of one object. name is its type's.
+func notAList(name string) error {
+	return negotiate.NotAcceptableMessage(fmt.Sprintf("you requested PartialObjectMetadataList, but the requested object is not a list (*%s)", name))
 }

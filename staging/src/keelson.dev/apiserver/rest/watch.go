@@ -55,7 +55,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out ne
 	defer over()
 	enc := &eventEncoder{s: s, v: t.view, out: out, tables: tables, listed: listed}
 	if out.As == "PartialObjectMetadataList" {
-		enc.out.As = "PartialObjectMetadata"
+		watcher = listless{watcher}
 	}
 	if isWebSocket(r) {
 		return s.serveWebSocket(ctx, cancel, w, r, watcher, enc)
@@ -71,6 +71,19 @@ func (e ended) Next(context.Context) ([]store.Event, error) { return nil, e.err 
 
 // Stop implements store.Watcher.
 func (e ended) Stop() {}
+
+// listless is a watch of which every object is asked for as a list, which none is: it
+// is over, without a word, with the first of them. Errors are told. It implements store.Watcher.
+type listless struct{ store.Watcher }
+
+// Next implements store.Watcher.
+func (l listless) Next(ctx context.Context) ([]store.Event, error) {
+	events, err := l.Watcher.Next(ctx)
+	if len(events) > 0 {
+		return nil, context.Canceled
+	}
+	return nil, err
+}
 
 // stream writes events as HTTP chunks. It ends without a word when removed is
 // done: then the store is gone too.
