@@ -230,8 +230,9 @@ func (a *assembly) buildAPI() error {
 		OpenAPI:       openapi.Source{},
 		Groups:        a.groups(), MinWatchTimeout: a.cfg.MinRequestWatch, Missing: a.arrived,
 		GroupPriority: a.aggregator.GroupPriority, Aggregator: apiregistrationv1.GroupName, RemoteGroups: a.aggregator.Groups, RemoteOpenAPI: a.aggregator.OpenAPI,
-		Pages:     openAPIPages(),
-		Transcode: a.stores.types, Metrics: a.server.deps.Metrics, Version: daemon.Version,
+		Registered: a.aggregator.Versions,
+		Pages:      openAPIPages(),
+		Transcode:  a.stores.types, Metrics: a.server.deps.Metrics, Version: daemon.Version,
 		ServerAddress: a.address(),
 	})
 	if err != nil {

@@ -304,6 +304,41 @@ func TestExtensionServer(t *testing.T) {
 	})
 }
 
+// TestUnanswered looks at how groups are listed that nobody answers.
+func TestUnanswered(t *testing.T) {
+	s := startServer(t)
+	api := aggregatorclient.NewForConfigOrDie(s.Config).ApiregistrationV1().APIServices()
+	nobody := &apiregistrationv1.ServiceReference{Namespace: "default", Name: "nobody", Port: ptr.To(int32(443))}
+	for _, spec := range []apiregistrationv1.APIServiceSpec{
+		{Group: "here.example.com", Version: "v1", GroupPriorityMinimum: 10, VersionPriority: 10},
+		{Group: "batch", Version: "v9", GroupPriorityMinimum: 10, VersionPriority: 10},
+		{Group: "policy", Version: "v9", GroupPriorityMinimum: 10, VersionPriority: 100, Service: nobody, InsecureSkipTLSVerify: true},
+	} {
+		if _, err := api.Create(t.Context(), &apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: spec.Version + "." + spec.Group}, Spec: spec}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []struct {
+		path, accept string
+		code         int
+		body         string
+	}{
+		{"/apis", "", 200, `{"name":"here.example.com","versions":[{"groupVersion":"here.example.com/v1","version":"v1"}],`},
+		{"/apis/here.example.com", "", 200, `{"groupVersion":"here.example.com/v1","version":"v1"}`},
+		{"/apis/here.example.com/v1", "", 404, "404 page not found"},
+		{"/apis/batch", "", 200, `"versions":[{"groupVersion":"batch/v1","version":"v1"},{"groupVersion":"batch/v9","version":"v9"}]`},
+		{"/apis/policy", "", 200, `"preferredVersion":{"groupVersion":"policy/v9","version":"v9"}`},
+		{"/apis", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", 200, `{"metadata":{"name":"policy"},"versions":[{"version":"v9","freshness":"Stale"},{"version":"v1",`},
+		{"/apis/policy/v9/things", "", 503, "service unavailable"},
+		{"/openapi/v3/apis/policy/v9", "", 404, ""},
+	} {
+		eventually(t, want.path+" has "+want.body, func(context.Context) bool {
+			code, body := get(t, s.Config, want.path, want.accept)
+			return code == want.code && strings.Contains(body, want.body)
+		})
+	}
+}
+
 // setPort makes the APIService's port that of the extension server.
 func setPort(t *testing.T, api interface {
 	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, sub ...string) (*apiregistrationv1.APIService, error)

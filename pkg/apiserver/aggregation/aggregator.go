@@ -325,9 +325,9 @@ func (a *Aggregator) Registered() error {
 // Handler sends requests to those who answer them: extension servers, or local.
 func (a *Aggregator) Handler(local http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		path := strings.TrimPrefix(r.URL.Path, "/openapi/v3")
+		path, document := strings.CutPrefix(r.URL.Path, "/openapi/v3")
 		if gv, ok := groupVersion(path); ok {
-			if c := (*a.carriers.Load())[gv]; c != nil {
+			if c := (*a.carriers.Load())[gv]; c != nil && (!document || a.documented(c)) {
 				c.ServeHTTP(w, r)
 				return
 			}

@@ -81,12 +81,28 @@ func (a *Aggregator) OpenAPI() map[string]string {
 	a.found.mu.RLock()
 	defer a.found.mu.RUnlock()
 	for _, c := range *a.carriers.Load() {
-		path := strings.TrimPrefix(c.path(), "/")
-		if s := a.found.specs[c.service]; s != nil && s.v3[path] != "" {
-			out[path] = s.v3[path]
+		if url := a.found.document(c); url != "" {
+			out[strings.TrimPrefix(c.path(), "/")] = url
 		}
 	}
 	return out
+}
+
+// documented reports whether c's server has said that it has a document of c's group
+// version. Until then there is none, even while nobody can be asked.
+func (a *Aggregator) documented(c *carrier) bool {
+	a.found.mu.RLock()
+	defer a.found.mu.RUnlock()
+	return a.found.document(c) != ""
+}
+
+// document is where the document of c's group version is, as its server has said; empty: it
+// has said none. It is called with mu held.
+func (f *found) document(c *carrier) string {
+	if s := f.specs[c.service]; s != nil {
+		return s.v3[strings.TrimPrefix(c.path(), "/")]
+	}
+	return ""
 }
 
 // merged is the OpenAPI v2 document of all servers, made from what it was last

@@ -115,6 +115,18 @@ func (a *Aggregator) inGroup(group string) []*apiregistrationv1.APIService {
 	return list
 }
 
+// Versions are the versions of the groups that have APIServices, the best first,
+// whether anybody answers them or not.
+func (a *Aggregator) Versions() map[string][]string {
+	all := map[string][]string{}
+	for _, group := range a.services.Informer().GetIndexer().ListIndexFuncValues(byGroup) {
+		for _, s := range a.inGroup(group) {
+			all[group] = append(all[group], s.Spec.Version)
+		}
+	}
+	return all
+}
+
 const byGroup = "group"
 
 func groupOf(obj any) ([]string, error) {

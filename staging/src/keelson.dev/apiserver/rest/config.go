@@ -76,6 +76,10 @@ type Config struct {
 	// (aggregation), for discovery. Nil: none.
 	RemoteGroups func() []apidiscovery.APIGroupDiscovery
 
+	// Registered are the versions of every group that is registered for discovery, the
+	// best first. There may be some that nobody answers. They are the caller's. Nil: none.
+	Registered func() map[string][]string
+
 	// RemoteOpenAPI are the OpenAPI v3 documents that other servers answer, as
 	// path → URL relative to this server ("apis/metrics.k8s.io/v1beta1"). Nil: none.
 	RemoteOpenAPI func() map[string]string

@@ -8,6 +8,7 @@ import (
 	"crypto/sha512"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -88,8 +89,7 @@ func (d *documents) serveDiscovery(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	versions := append([]string(nil), d.state.groups[group]...)
-	versions = d.remoteVersions(group, versions)
+	versions := d.ranked(group, d.registered()[group])
 	switch {
 	case len(versions) == 0:
 		http.NotFound(w, r)
@@ -151,6 +151,29 @@ func GetOnly(document http.Handler, types ...string) http.Handler {
 // NotFound answers, in words of the API, that nothing is at a path: for what lies
 // below the documents of a server.
 func NotFound(w http.ResponseWriter, r *http.Request) { WriteError(w, r, errNotFound()) }
+
+// registered are the versions of groups as they are ranked, as far as they are.
+func (d *documents) registered() map[string][]string {
+	if d.s.cfg.Registered == nil {
+		return nil
+	}
+	return d.s.cfg.Registered()
+}
+
+// ranked are the versions of a group: those that are registered, as they are ranked,
+// and others that are served.
+func (d *documents) ranked(group string, registered []string) []string {
+	if group == "" {
+		return d.state.groups[group]
+	}
+	versions := registered
+	for _, v := range d.remoteVersions(group, slices.Clone(d.state.groups[group])) {
+		if !slices.Contains(registered, v) {
+			versions = append(versions, v)
+		}
+	}
+	return versions
+}
 
 // remoteVersions adds the versions of a group that others serve.
 func (d *documents) remoteVersions(group string, versions []string) []string {
@@ -228,15 +251,20 @@ func (d *documents) serveRoot(w http.ResponseWriter, r *http.Request, prefix str
 		return
 	}
 	list := &metav1.APIGroupList{Groups: []metav1.APIGroup{}}
-	seen := make(map[string]bool)
-	for _, name := range d.names {
-		seen[name] = true
-		list.Groups = append(list.Groups, discovery.Group(name, d.remoteVersions(name, slices.Clone(d.state.groups[name]))))
-	}
+	registered := d.registered()
+	names := slices.Clone(d.names)
 	for _, g := range d.remote() {
-		if !seen[g.Name] && len(g.Versions) > 0 {
-			list.Groups = append(list.Groups, discovery.Group(g.Name, d.remoteVersions(g.Name, nil)))
+		if len(g.Versions) > 0 {
+			names = append(names, g.Name)
 		}
+	}
+	names = slices.AppendSeq(names, maps.Keys(registered))
+	seen := map[string]bool{"": true} // the group without a name has a list of its own
+	for _, name := range names {
+		if !seen[name] {
+			list.Groups = append(list.Groups, discovery.Group(name, d.ranked(name, registered[name])))
+		}
+		seen[name] = true
 	}
 	byPriority(d, list.Groups, func(g *metav1.APIGroup) string { return g.Name })
 	d.write(w, r, list, schema.GroupVersionKind{Version: "v1", Kind: "APIGroupList"})
@@ -266,6 +294,16 @@ func (d *documents) aggregated(prefix string) *apidiscovery.APIGroupDiscoveryLis
 			continue
 		}
 		list.Items = append(list.Items, g)
+	}
+	registered := d.registered()
+	for _, g := range list.Items {
+		rank := func(v string) int { // what is not registered comes last
+			if i := slices.Index(registered[g.Name], v); i >= 0 {
+				return i
+			}
+			return len(registered[g.Name])
+		}
+		slices.SortStableFunc(g.Versions, func(x, y apidiscovery.APIVersionDiscovery) int { return rank(x.Version) - rank(y.Version) })
 	}
 	byPriority(d, list.Items, func(g *apidiscovery.APIGroupDiscovery) string { return g.Name })
 	return list
