@@ -42,6 +42,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 	"keelson.dev/keelson/pkg/apiserver/connect"
 	"keelson.dev/keelson/pkg/apiserver/customresources"
+	"keelson.dev/keelson/pkg/apiserver/features"
 	"keelson.dev/keelson/pkg/apiserver/filters"
 	"keelson.dev/keelson/pkg/apiserver/nodeauth"
 	"keelson.dev/keelson/pkg/apiserver/rbac"
@@ -340,7 +341,7 @@ func (a *assembly) buildHandler() error {
 
 func (a *assembly) buildMux(served http.Handler) (*mux, error) {
 	s := a.server
-	for _, c := range []prometheus.Collector{a.storageMetrics(), a.admission.Webhooks.Collector()} {
+	for _, c := range []prometheus.Collector{a.storageMetrics(), a.admission.Webhooks.Collector(), features.Metric()} {
 		if err := s.deps.Metrics.Register(c); err != nil {
 			return nil, fmt.Errorf("metrics: %w", err)
 		}

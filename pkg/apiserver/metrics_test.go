@@ -29,6 +29,8 @@ func TestMetrics(t *testing.T) {
 		`apiserver_storage_objects{resource="namespaces"} 4`,
 		`# HELP apiserver_storage_objects [STABLE] [DEPRECATED, consider using apiserver_resource_objects instead] Number of stored objects`,
 		`apiserver_storage_objects{resource="flowschemas.flowcontrol.apiserver.k8s.io"} 11`,
+		`kubernetes_feature_enabled{name="APIResponseCompression",stage="BETA"} 1`,
+		`kubernetes_feature_enabled{name="AllAlpha",stage="ALPHA"} 0`,
 		`apiserver_storage_size_bytes{storage_cluster_id="etcd-0"} `,
 		`apiserver_response_sizes_count{component="apiserver",group="",resource="componentstatuses",scope="cluster",subresource="",verb="LIST",version="v1"} 1`,
 		`apiserver_requested_deprecated_apis{group="",removed_release="",resource="componentstatuses",subresource="",version="v1"} 1`,
