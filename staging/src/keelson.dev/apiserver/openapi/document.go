@@ -23,15 +23,26 @@ func info(version string) map[string]any {
 
 // ofGroup has the kinds that every group has say of which they are in one.
 func ofGroup(schemas map[string]json.RawMessage, group, version string) map[string]json.RawMessage {
+	return ofKinds(schemas, func(k kindName) bool { return k.Group == "" || k.Group == group && k.Version == version })
+}
+
+// ofClients has the kinds that every group has say of which they are as clients know
+// them: those of servers and of their webhooks are none of clients.
+func ofClients(schemas map[string]json.RawMessage) map[string]json.RawMessage {
+	return ofKinds(schemas, func(k kindName) bool {
+		return !slices.Contains([]string{"admission.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "imagepolicy.k8s.io"}, k.Group)
+	})
+}
+
+// ofKinds has the kinds that every group has say no others than those that are kept.
+func ofKinds(schemas map[string]json.RawMessage, keep func(k kindName) bool) map[string]json.RawMessage {
 	for _, name := range []string{metaPackage + "DeleteOptions", metaPackage + "WatchEvent"} {
 		var fields map[string]json.RawMessage
 		var kinds []kindName
 		if json.Unmarshal(schemas[name], &fields) != nil || json.Unmarshal(fields[kindExtension], &kinds) != nil {
 			continue // there are none, or they do not say
 		}
-		kinds = slices.DeleteFunc(kinds, func(k kindName) bool {
-			return k.Group != "" && (k.Group != group || k.Version != version)
-		})
+		kinds = slices.DeleteFunc(kinds, func(k kindName) bool { return !keep(k) })
 		said, err := json.Marshal(kinds)
 		if err != nil {
 			continue
@@ -61,12 +72,12 @@ func bearer() map[string]any {
 func V3(defs *Definitions, serverVersion, group, version string, rows []*resource.Row) ([]byte, error) {
 	p := groupPaths(dialect{v: 3}, defs, group, version, rows)
 	if custom(rows) {
-		return json.Marshal(map[string]any{
+		return ordered(map[string]any{
 			"openapi": "3.0.0", "info": map[string]any{"title": "Kubernetes CRD Swagger", "version": "v0.1.0"}, "paths": p.out,
-			"components": map[string]any{"schemas": defs.closure(p.used)},
+			"components": map[string]any{"schemas": ofClients(defs.closure(p.used))},
 		})
 	}
-	return json.Marshal(map[string]any{
+	return ordered(map[string]any{
 		"openapi": "3.0.0", "info": info(serverVersion), "paths": p.out,
 		"components": map[string]any{"schemas": ofGroup(defs.closure(p.used), group, version), "securitySchemes": bearer()},
 	})

@@ -4,7 +4,6 @@
 package openapi
 
 import (
-	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -65,7 +64,7 @@ func V3Page(defs *Definitions, serverVersion string, g *Page) ([]byte, error) {
 	if schemas := defs.closure(p.used); len(schemas) > 0 {
 		components["schemas"] = schemas
 	}
-	return json.Marshal(map[string]any{"openapi": "3.0.0", "info": info(serverVersion), "paths": p.out, "components": components})
+	return ordered(map[string]any{"openapi": "3.0.0", "info": info(serverVersion), "paths": p.out, "components": components})
 }
 
 // NewPagePart returns the part of a page.

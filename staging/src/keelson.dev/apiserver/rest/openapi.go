@@ -5,7 +5,6 @@ package rest
 
 import (
 	"bytes"
-	"compress/gzip"
 	"crypto/sha512"
 	"encoding/json"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	openapiv3 "github.com/google/gnostic-models/openapiv3"
@@ -33,17 +31,12 @@ const (
 )
 
 // openAPIDocuments are the OpenAPI documents of one state. They are made when
-// they are asked for, and those of v3 kept compressed. Their hashes are of what they are
-// made from, so that the index of all needs none of them.
+// they, or the index of those of v3, are asked for.
 type openAPIDocuments struct {
 	d     *documents
 	pages []openapi.Page
 	since time.Time // of the state
-
-	mu   sync.Mutex
-	kept map[string][]byte // gzip'd, by version and group version
-
-	parts *parts // of v2, which has one document of all
+	parts *parts    // what outlives the state
 }
 
 // groupVersion is one document's subject: "api/v1", "apis/apps/v1".
@@ -73,7 +66,7 @@ func (d *documents) serveOpenAPI(w http.ResponseWriter, r *http.Request) {
 	var err error
 	switch {
 	case path == "v2":
-		err = d.openapi.serve(w, r, protoV2, d.openapi.hash("v2", d.openapi.all()), d.openapi.v2)
+		err = d.openapi.serve(w, r, protoV2, d.openapi.origin("v2", d.openapi.all()), d.openapi.v2)
 	case path == "v3":
 		err = d.openapi.serveIndex(w, r)
 	case isV3:
@@ -86,8 +79,8 @@ func (d *documents) serveOpenAPI(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// hash identifies a document by what it is made from.
-func (o *openAPIDocuments) hash(kind string, list []groupVersion) string {
+// origin identifies what a document is made from.
+func (o *openAPIDocuments) origin(kind string, list []groupVersion) string {
 	h := sha512.New()
 	_, _ = io.WriteString(h, kind+o.d.s.cfg.Version)
 	for _, gv := range list {
@@ -124,13 +117,21 @@ func (o *openAPIDocuments) serveIndex(w http.ResponseWriter, r *http.Request) er
 		URL string `json:"serverRelativeURL"`
 	}
 	index := make(map[string]place)
+	var paths []string
 	for _, gv := range o.all() {
-		index[gv.path()] = place{"/openapi/v3/" + gv.path() + "?hash=" + o.hash("v3", []groupVersion{gv})}
+		paths = append(paths, gv.path())
 	}
 	for i := range o.pages {
-		name := o.pages[i].Name()
-		index[name] = place{"/openapi/v3/" + name + "?hash=" + o.pageHash(&o.pages[i])}
+		paths = append(paths, o.pages[i].Name())
 	}
+	for _, path := range paths {
+		hash, make := o.found(path)
+		if kept, err := o.parts.document(path, hash, make); err == nil { // who asks for the document is told of the error
+			hash = kept.hash
+		}
+		index[path] = place{"/openapi/v3/" + path + "?hash=" + hash}
+	}
+	o.parts.keep(paths)
 	if o.d.s.cfg.RemoteOpenAPI != nil {
 		for path, url := range o.d.s.cfg.RemoteOpenAPI() {
 			index[path] = place{url}
@@ -145,20 +146,16 @@ func (o *openAPIDocuments) serveIndex(w http.ResponseWriter, r *http.Request) er
 	return nil
 }
 
-// pageHash is hash of the document of a page.
-func (o *openAPIDocuments) pageHash(g *openapi.Page) string {
-	return fmt.Sprintf("%X", sha512.Sum512([]byte("v3"+o.d.s.cfg.Version+g.Path+g.Answer)))
-}
-
-// found returns the hash of a document of v3 and what makes it; nil for none.
-func (o *openAPIDocuments) found(path string) (hash string, make func() ([]byte, error)) {
+// found returns what identifies the origin of a document of v3, and what makes it; nil
+// for none.
+func (o *openAPIDocuments) found(path string) (origin string, make func() ([]byte, error)) {
 	all := o.all()
 	if i := slices.IndexFunc(all, func(gv groupVersion) bool { return gv.path() == path }); i >= 0 {
-		return o.hash("v3", all[i:i+1]), func() ([]byte, error) { return o.v3(all[i]) }
+		return o.origin("v3", all[i:i+1]), func() ([]byte, error) { return o.v3(all[i]) }
 	}
 	for i := range o.pages {
 		if g := &o.pages[i]; g.Name() == path {
-			return o.pageHash(g), func() ([]byte, error) {
+			return g.Path, func() ([]byte, error) { // pages do not change
 				defs, err := o.definitions(3, nil)
 				if err != nil {
 					return nil, err
@@ -172,25 +169,38 @@ func (o *openAPIDocuments) found(path string) (hash string, make func() ([]byte,
 
 // serveV3 answers the document of one group version, or of a page.
 func (o *openAPIDocuments) serveV3(w http.ResponseWriter, r *http.Request, path string) error {
-	hash, make := o.found(path)
+	origin, make := o.found(path)
 	if make == nil {
 		w.WriteHeader(http.StatusNotFound)
 		return nil
 	}
+	kept, err := o.parts.document(path, origin, make)
+	if err != nil {
+		return err
+	}
 	if want := r.URL.Query().Get("hash"); want != "" {
-		if want != hash {
-			http.Redirect(w, r, "/openapi/v3/"+path+"?hash="+hash, http.StatusMovedPermanently)
+		if want != kept.hash {
+			http.Redirect(w, r, "/openapi/v3/"+path+"?hash="+kept.hash, http.StatusMovedPermanently)
 			return nil
 		}
 		w.Header().Set("Cache-Control", "public, immutable")
 		w.Header().Set("Expires", o.d.s.cfg.Clock.Now().AddDate(1, 0, 0).Format(time.RFC1123))
 	}
-	return o.serve(w, r, protoV3, hash, func(asProto bool) ([]byte, error) {
-		doc, err := o.document(path, make)
-		if err != nil || !asProto {
-			return doc, err
+	return o.serve(w, r, protoV3, kept.hash, func(asProto bool) ([]byte, error) {
+		if !asProto {
+			return kept.read()
 		}
-		return o.document(path+"+protobuf", func() ([]byte, error) { return toProto(doc) })
+		kept, err := o.parts.document(path+inProto, origin, func() ([]byte, error) {
+			doc, err := kept.read()
+			if err != nil {
+				return nil, err
+			}
+			return toProto(doc)
+		})
+		if err != nil {
+			return nil, err
+		}
+		return kept.read()
 	})
 }
 
@@ -259,39 +269,6 @@ func toProto(doc []byte) ([]byte, error) {
 		return nil, err
 	}
 	return proto.Marshal(m)
-}
-
-// document returns what is kept, or what make makes.
-func (o *openAPIDocuments) document(key string, make func() ([]byte, error)) ([]byte, error) {
-	o.mu.Lock()
-	packed := o.kept[key]
-	o.mu.Unlock()
-	if packed != nil {
-		r, err := gzip.NewReader(bytes.NewReader(packed))
-		if err != nil {
-			return nil, err
-		}
-		return io.ReadAll(r)
-	}
-	doc, err := make()
-	if err != nil {
-		return nil, err
-	}
-	var out bytes.Buffer
-	z := gzip.NewWriter(&out)
-	if _, err := z.Write(doc); err != nil {
-		return nil, err
-	}
-	if err := z.Close(); err != nil {
-		return nil, err
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.kept == nil {
-		o.kept = map[string][]byte{}
-	}
-	o.kept[key] = out.Bytes()
-	return doc, nil
 }
 
 // definitions are those of the built-in kinds and of the rows that bring their own.

@@ -28,6 +28,8 @@ type parts struct {
 	mu   sync.Mutex // held while a document is made: one at a time
 	kept map[partOf]*packedPart
 	made map[bool]weak.Pointer[madeDocument] // as protobuf, and not
+
+	v3 keptDocuments
 }
 
 // partOf is whose a part is. An endpoint that changes is another one.
@@ -49,7 +51,7 @@ func (s *Server) partsBefore() *parts {
 	if st := s.state.Load(); st != nil {
 		return st.parts
 	}
-	return &parts{kept: map[partOf]*packedPart{}, made: map[bool]weak.Pointer[madeDocument]{}}
+	return &parts{kept: map[partOf]*packedPart{}, made: map[bool]weak.Pointer[madeDocument]{}, v3: keptDocuments{of: map[string]*keptDocument{}}}
 }
 
 // v2 returns the document of everything.

@@ -1,0 +1,46 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package openapi
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/kube-openapi/pkg/spec3"
+)
+
+// operationKind is what an operation is about, in the order that it is written in: not
+// that of the definitions.
+type operationKind struct {
+	Group   string `json:"group"`
+	Version string `json:"version"`
+	Kind    string `json:"kind"`
+}
+
+// ordered writes a v3 document with its keys in the order that the library has:
+// the hashes of documents are those of Kubernetes' then.
+func ordered(doc map[string]any) ([]byte, error) {
+	raw, err := json.Marshal(doc)
+	if err != nil {
+		return nil, err
+	}
+	var out spec3.OpenAPI
+	if err := json.Unmarshal(raw, &out); err != nil {
+		return nil, fmt.Errorf("openapi document: %w", err)
+	}
+	for _, path := range out.Paths.Paths {
+		for _, op := range []*spec3.Operation{path.Get, path.Put, path.Post, path.Delete, path.Options, path.Head, path.Patch} {
+			if op == nil {
+				continue
+			}
+			if kind, ok := op.Extensions[kindExtension].(map[string]any); ok {
+				group, _ := kind["group"].(string)
+				version, _ := kind["version"].(string)
+				name, _ := kind["kind"].(string)
+				op.Extensions[kindExtension] = operationKind{group, version, name}
+			}
+		}
+	}
+	return json.Marshal(&out)
+}
