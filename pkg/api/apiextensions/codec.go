@@ -40,7 +40,7 @@ func (codec) Encode(obj store.Object) ([]byte, error) {
 		return nil, err
 	}
 	out.TypeMeta = metav1.TypeMeta{APIVersion: apiextensionsv1beta1.SchemeGroupVersion.String(), Kind: "CustomResourceDefinition"}
-	out.ResourceVersion, out.SelfLink = "", ""
+	out.ResourceVersion = ""
 	var data bytes.Buffer
 	err := json.NewEncoder(&data).Encode(&out)
 	return data.Bytes(), err

@@ -49,7 +49,7 @@ func (c codec) Encode(obj store.Object) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// withoutVersion is object without resourceVersion and selfLink. It shares
+// withoutVersion is object without resourceVersion. It shares
 // everything else with object.
 func withoutVersion(object map[string]any) map[string]any {
 	meta, ok := object["metadata"].(map[string]any)
@@ -62,7 +62,7 @@ func withoutVersion(object map[string]any) map[string]any {
 	}
 	bare := make(map[string]any, len(meta))
 	for k, v := range meta {
-		if k != "resourceVersion" && k != "selfLink" {
+		if k != "resourceVersion" {
 			bare[k] = v
 		}
 	}

@@ -55,12 +55,10 @@ func (c *envelopeCodec) Encode(obj store.Object) ([]byte, error) {
 	if c.hollows(obj) && c.row.Default != nil {
 		c.row.Default(obj) // as it would be when it is decoded
 	}
-	rv, link := obj.GetResourceVersion(), obj.GetSelfLink()
+	rv := obj.GetResourceVersion()
 	obj.SetResourceVersion("")
-	obj.SetSelfLink("")
 	data, err := c.header.Marshal(message)
 	obj.SetResourceVersion(rv)
-	obj.SetSelfLink(link)
 	return data, err
 }
 

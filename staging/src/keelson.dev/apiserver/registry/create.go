@@ -296,6 +296,7 @@ func (r *Registry) insert(ctx context.Context, w *write, obj resource.Object) (*
 		return nil, errVersionSet
 	}
 	obj.SetResourceVersion("") // or what is none
+	obj.SetSelfLink("")
 	var ttl int64
 	if r.row.TTL != nil {
 		ttl = r.row.TTL(obj)

@@ -240,6 +240,9 @@ func (up *updating) next(ctx context.Context, existing resource.Object) (obj res
 		return nil, done, err
 	}
 	keepTimes(obj, existing)
+	if !up.dry { // nothing is stored, and all is answered, of a dry run
+		obj.SetSelfLink("")
+	}
 	if err := w.validate(ctx, obj, existing); err != nil {
 		return nil, done, err
 	}
