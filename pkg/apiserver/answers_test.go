@@ -241,6 +241,7 @@ func TestAnswers(t *testing.T) {
 		{"put to all others", "PUT", "/apis/y.example.com/v1/namespaces/default/bs", `{}`, 400, `"message":"name must be provided"`, ""},
 		{"patch of all others", "PATCH", "/apis/y.example.com/v1/namespaces/default/bs/", `{}`, 400, `"message":"name must be provided"`, ""},
 		{"posted to another", "POST", "/apis/y.example.com/v1/namespaces/default/bs/x", `{"apiVersion":"y.example.com/v1","kind":"B","metadata":{"name":"b"}}`, 201, ``, ""},
+		{"field twice in a value", "PATCH", "/apis/y.example.com/v1/namespaces/default/bs/b?fieldValidation=Strict", `[{"op":"add","path":"/metadata/labels","value":{"a":"1","a":"2"}}]`, 422, `strict decoding error: json patch duplicate field \"[0].value.a\", duplicate field \"metadata.labels.a\"`, ""},
 		{"old watch of another of no namespace", "GET", "/apis/y.example.com/v1/watch/bs/b?timeoutSeconds=1", ``, 200, `{"type":"ADDED","object":{"apiVersion":"y.example.com/v1"`, ""},
 		{"old watch of another by POST", "POST", "/apis/y.example.com/v1/watch/namespaces/default/bs/b?timeoutSeconds=1", ``, 200, `{"type":"ADDED","object":{"apiVersion":"y.example.com/v1"`, ""},
 		{"posted to one of no namespace", "POST", "/api/v1/namespaces//configmaps/m", `{}`, 405, `the server does not allow this method on the requested resource`, ""},
@@ -275,6 +276,9 @@ func TestAnswers(t *testing.T) {
 			req.Header.Set("Content-Type", "application/json")
 			if tc.method == http.MethodPatch {
 				req.Header.Set("Content-Type", "application/merge-patch+json")
+			}
+			if strings.HasPrefix(tc.body, "[") {
+				req.Header.Set("Content-Type", "application/json-patch+json")
 			}
 			if strings.Contains(tc.path, "fieldManager=") {
 				req.Header.Set("Content-Type", "application/apply-patch+yaml")
@@ -348,6 +352,11 @@ func TestForms(t *testing.T) {
 		{"GET", daemon + "/d", part, "", `"annotations":{"a":"b"}`, `"deprecated`},
 		{"GET", daemon, tables, "", `"annotations":{"a":"b"}`, `"deprecated`},
 		{"GET", "/apis/apps/v1/namespaces/default/deployments/d/scale", part, "", `"kind":"PartialObjectMetadata"`, `"spec"`},
+		{"POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", part, "{}", `"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"creationTimestamp":`, `"userInfo"`},
+		{"POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", list, "{}", `the requested object is not a list (*authentication.SelfSubjectReview)`, ""},
+		{"POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", tables, "{}", `"code": 406`, ""},
+		{"POST", "/api/v1/namespaces/default/serviceaccounts/default/token", part, `{"spec":{}}`, `"subresource":"token"`, `"spec":`},
+		{"POST", pods + "/p/eviction?dryRun=All", part, `{"metadata":{"name":"p"}}`, `"status":"Success","code":201`, ""},
 		{"GET", "/api/v1/limitranges", tables, "", `"rows":null}`, ""},
 		{"GET", "/api/v1/resourcequotas", tables, "", `"rows":[]}`, ""},
 		{"GET", "/api/v1/resourcequotas", list, "", `"items":null}`, ""},
