@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	serializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
+	"k8s.io/apimachinery/pkg/types"
 	kjson "sigs.k8s.io/json"
 
 	"keelson.dev/apiserver/resource"
@@ -53,10 +54,14 @@ func (pp *patching) decode(doc []byte, out resource.Object) error {
 	return pp.judge(out, findings)
 }
 
-// read decodes a document as what out is.
+// read decodes a document as what out is. Where that has no type, only the values
+// of a JSON patch can have brought a field twice: they are taken over as they are.
 func (pp *patching) read(doc []byte, out resource.Object) (findings []error, err error) {
 	if u, ok := out.(*unstructured.Unstructured); ok {
-		return nil, u.UnmarshalJSON(doc)
+		if err := u.UnmarshalJSON(doc); err != nil || !pp.strict.On() || pp.p.Type != types.JSONPatchType {
+			return nil, err
+		}
+		return kjson.UnmarshalStrict(doc, &map[string]any{})
 	}
 	return typedjson.Unmarshal(doc, out, pp.strict.On())
 }
