@@ -158,15 +158,17 @@ func TestNobodyGrantsWhatHeLacks(t *testing.T) {
 	if !apierrors.IsForbidden(err) {
 		t.Errorf("binding cluster-admin: %v", err)
 	}
-	for kind, want := range map[string]string{
-		"ClusterRole": `rolebindings.rbac.authorization.k8s.io "nope" not found`,
-		"Nothing":     `unsupported role reference kind: "Nothing"`,
+	for _, tc := range []struct{ kind, name, want string }{
+		{"ClusterRole", "nope", `rolebindings.rbac.authorization.k8s.io "nope" not found`},
+		{"Nothing", "nope", `unsupported role reference kind: "Nothing"`},
+		{"Role", "", `Name parameter required.`},
+		{"Role", "a/b", `Name parameter invalid: "a/b": may not contain '/'`},
 	} {
 		_, err = eve.RbacV1().RoleBindings("default").Create(t.Context(), &rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: "eve"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: "nope"},
+			ObjectMeta: metav1.ObjectMeta{Name: "eve"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: tc.kind, Name: tc.name},
 		}, metav1.CreateOptions{})
-		if err == nil || err.Error() != want {
-			t.Errorf("binding what is not: %v, want %s", err, want)
+		if err == nil || err.Error() != tc.want {
+			t.Errorf("binding what is not: %v, want %s", err, tc.want)
 		}
 	}
 }

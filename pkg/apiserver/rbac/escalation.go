@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -106,6 +107,9 @@ func (g *Guard) checkBinding(ctx context.Context, u user.Info, resource, namespa
 	if target, ok := targets[ref.Kind]; ok && g.may(ctx, u, "bind", target, namespace, ref.Name) {
 		return nil
 	}
+	if err := findable(ref, namespace); err != nil {
+		return err
+	}
 	rules, err := g.Rules.RoleRules(ref, namespace)
 	if apierrors.IsNotFound(err) { // told of as the request's resource
 		return apierrors.NewNotFound(schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}, ref.Name)
@@ -115,6 +119,23 @@ func (g *Guard) checkBinding(ctx context.Context, u user.Info, resource, namespa
 	}
 	if err := g.holds(u, namespace, rules); err != nil {
 		return apierrors.NewForbidden(schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}, name, err)
+	}
+	return nil
+}
+
+// findable refuses a reference that is no role's place, as a store does that is asked for it.
+func findable(ref rbacv1.RoleRef, namespace string) error {
+	if ref.Kind != "ClusterRole" && ref.Kind != "Role" {
+		return nil // told of by who knows the kinds
+	}
+	if ref.Kind == "Role" && namespace == "" {
+		return apierrors.NewBadRequest("Namespace parameter required.")
+	}
+	if ref.Name == "" {
+		return apierrors.NewBadRequest("Name parameter required.")
+	}
+	if faults := path.IsValidPathSegmentName(ref.Name); len(faults) > 0 {
+		return apierrors.NewBadRequest(fmt.Sprintf("Name parameter invalid: %q: %s", ref.Name, strings.Join(faults, ";")))
 	}
 	return nil
 }
