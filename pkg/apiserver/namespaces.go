@@ -19,7 +19,7 @@ import (
 // whoever is named there has emptied it then.
 func namespaceHooks() registry.Hooks {
 	return registry.Hooks{
-		BeforeDelete: expectedNamespace,
+		BeforeDelete: beforeNamespace,
 		Ending: func(_ context.Context, obj resource.Object) bool {
 			ns, ok := obj.(*corev1.Namespace)
 			if !ok || len(ns.Spec.Finalizers) == 0 {
@@ -34,6 +34,22 @@ func namespaceHooks() registry.Hooks {
 			return ok && len(ns.Spec.Finalizers) > 0
 		},
 	}
+}
+
+// beforeNamespace has a namespace that is being emptied left as it is. Dependents that are
+// not to be orphaned go first, where other kinds' go after.
+func beforeNamespace(ctx context.Context, obj resource.Object, options *metav1.DeleteOptions) error {
+	if err := expectedNamespace(ctx, obj, options); err != nil {
+		return err
+	}
+	if ns, ok := obj.(*corev1.Namespace); ok && ns.DeletionTimestamp != nil && len(ns.Spec.Finalizers) > 0 {
+		return registry.ErrBeingDeleted
+	}
+	if orphan := options.OrphanDependents; orphan != nil && !*orphan { // part of the API
+		foreground := metav1.DeletePropagationForeground
+		options.OrphanDependents, options.PropagationPolicy = nil, &foreground // part of the API
+	}
+	return nil
 }
 
 // expectedNamespace refuses to delete another namespace than the client knows, in words

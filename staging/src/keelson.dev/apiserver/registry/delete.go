@@ -21,9 +21,11 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
+// ErrBeingDeleted says that a deletion changes nothing: an earlier one goes on.
+var ErrBeingDeleted = errors.New("deletion is pending")
+
 var (
 	errDeleteNow     = errors.New("delete now")
-	errBeingDeleted  = errors.New("deletion is pending")
 	metaDeleteKind   = schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}
 	errNoGracePeriod = errors.New("options.GracePeriodSeconds should not be nil")
 )
@@ -89,7 +91,9 @@ func (d *deletion) run(ctx context.Context) (*store.Record, bool, error) {
 		return nil, false, err
 	}
 	if hook := d.r.cfg.Hooks.BeforeDelete; hook != nil {
-		if err := hook(ctx, obj, d.options); err != nil {
+		if err := hook(ctx, obj, d.options); errors.Is(err, ErrBeingDeleted) {
+			return rec, false, nil
+		} else if err != nil {
 			return nil, false, err
 		}
 	}
@@ -173,7 +177,7 @@ func (d *deletion) mark(ctx context.Context) (rec *store.Record, now bool, err e
 			return nil, errApart
 		}
 		if pending {
-			return nil, errBeingDeleted
+			return nil, ErrBeingDeleted
 		}
 		if list, changed := d.finalizers(obj); changed {
 			obj.SetFinalizers(list)
@@ -197,7 +201,7 @@ func (d *deletion) mark(ctx context.Context) (rec *store.Record, now bool, err e
 		return rec, !kept && grace <= 0, nil
 	case errors.Is(err, errDeleteNow):
 		return seen, true, nil
-	case errors.Is(err, errBeingDeleted):
+	case errors.Is(err, ErrBeingDeleted):
 		return seen, false, nil
 	}
 	return nil, false, err
@@ -341,9 +345,6 @@ func (d *deletion) preconditions(obj resource.Object) error {
 // finalizers is the list obj shall have for the garbage collector's sake.
 func (d *deletion) finalizers(obj resource.Object) (list []string, changed bool) {
 	have := obj.GetFinalizers()
-	if d.r.row.DefaultGarbageCollection == unsupportedGarbageCollection {
-		return have, false
-	}
 	for _, f := range have {
 		if f != metav1.FinalizerOrphanDependents && f != metav1.FinalizerDeleteDependents {
 			list = append(list, f)
@@ -359,14 +360,17 @@ func (d *deletion) finalizers(obj resource.Object) (list []string, changed bool)
 	return list, !slices.Equal(slices.Compact(a), slices.Compact(b))
 }
 
-// unsupportedGarbageCollection in a row's DefaultGarbageCollection leaves
-// finalizers alone (events, leases of components that own nothing).
+// unsupportedGarbageCollection in a row's DefaultGarbageCollection says that its
+// objects own nothing, whatever is asked for (events): the collector's finalizers go.
 const unsupportedGarbageCollection metav1.DeletionPropagation = "Unsupported"
 
 // propagation is what happens to dependents: by the request's word, else by the
 // object's finalizers, else by the row.
 func (d *deletion) propagation(have []string) metav1.DeletionPropagation {
 	o := d.options
+	if d.r.row.DefaultGarbageCollection == unsupportedGarbageCollection {
+		return metav1.DeletePropagationBackground
+	}
 	if o.OrphanDependents != nil { // part of the API
 		if *o.OrphanDependents { // part of the API
 			return metav1.DeletePropagationOrphan

@@ -57,7 +57,8 @@ type Hooks struct {
 	BeforeCreate func(ctx context.Context, obj resource.Object, dryRun bool) (finish func(success bool), err error)
 	// BeforeUpdate is BeforeCreate's equal; it runs before PrepareUpdate.
 	BeforeUpdate func(ctx context.Context, obj, old resource.Object, dryRun bool) (finish func(success bool), err error)
-	// BeforeDelete may refuse a delete, or write obj before it goes (namespaces).
+	// BeforeDelete may refuse a delete, change its options, write obj before it goes,
+	// or leave it to an earlier delete, which still goes on (ErrBeingDeleted).
 	BeforeDelete func(ctx context.Context, obj resource.Object, options *metav1.DeleteOptions) error
 	// After... run when the write has been stored (not for dry runs).
 	AfterCreate func(ctx context.Context, obj resource.Object)
