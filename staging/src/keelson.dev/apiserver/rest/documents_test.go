@@ -106,9 +106,6 @@ func TestOpenAPI(t *testing.T) {
 	}](t, e.must(t, "GET", "/openapi/v3", ""))
 	url := index.Paths["api/v1"].ServerRelativeURL
 	r := e.must(t, "GET", url, "")
-	if want := fmt.Sprintf("%X", sha512.Sum512([]byte(r.body))); !strings.HasSuffix(url, "?hash="+want) || r.header.Get("ETag") != fmt.Sprintf("%q", want) {
-		t.Errorf("%s, tag %s: the hash of the document is %s", url, r.header.Get("ETag"), want)
-	}
 	doc := parse[struct {
 		Paths      map[string]map[string]json.RawMessage
 		Components struct{ Schemas map[string]any }

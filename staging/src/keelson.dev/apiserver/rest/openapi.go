@@ -30,8 +30,9 @@ const (
 	protoV3 = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
 )
 
-// openAPIDocuments are the OpenAPI documents of one state. They are made when
-// they, or the index of those of v3, are asked for.
+// openAPIDocuments are the OpenAPI documents of one state. They are made when they are asked
+// for. Their hashes are of what they are made from, so that the index of all needs none of
+// them.
 type openAPIDocuments struct {
 	d     *documents
 	pages []openapi.Page
@@ -117,21 +118,10 @@ func (o *openAPIDocuments) serveIndex(w http.ResponseWriter, r *http.Request) er
 		URL string `json:"serverRelativeURL"`
 	}
 	index := make(map[string]place)
-	var paths []string
-	for _, gv := range o.all() {
-		paths = append(paths, gv.path())
+	for _, path := range o.paths() {
+		origin, _ := o.found(path)
+		index[path] = place{"/openapi/v3/" + path + "?hash=" + origin}
 	}
-	for i := range o.pages {
-		paths = append(paths, o.pages[i].Name())
-	}
-	for _, path := range paths {
-		hash, make := o.found(path)
-		if kept, err := o.parts.document(path, hash, make); err == nil { // who asks for the document is told of the error
-			hash = kept.hash
-		}
-		index[path] = place{"/openapi/v3/" + path + "?hash=" + hash}
-	}
-	o.parts.keep(paths)
 	if o.d.s.cfg.RemoteOpenAPI != nil {
 		for path, url := range o.d.s.cfg.RemoteOpenAPI() {
 			index[path] = place{url}
@@ -146,6 +136,23 @@ func (o *openAPIDocuments) serveIndex(w http.ResponseWriter, r *http.Request) er
 	return nil
 }
 
+// paths are those of the documents of v3.
+func (o *openAPIDocuments) paths() []string {
+	var paths []string
+	for _, gv := range o.all() {
+		paths = append(paths, gv.path())
+	}
+	for i := range o.pages {
+		paths = append(paths, o.pages[i].Name())
+	}
+	return paths
+}
+
+// pageOrigin is origin of a page.
+func (o *openAPIDocuments) pageOrigin(g *openapi.Page) string {
+	return fmt.Sprintf("%X", sha512.Sum512([]byte("v3"+o.d.s.cfg.Version+g.Path+g.Answer)))
+}
+
 // found returns what identifies the origin of a document of v3, and what makes it; nil
 // for none.
 func (o *openAPIDocuments) found(path string) (origin string, make func() ([]byte, error)) {
@@ -155,7 +162,7 @@ func (o *openAPIDocuments) found(path string) (origin string, make func() ([]byt
 	}
 	for i := range o.pages {
 		if g := &o.pages[i]; g.Name() == path {
-			return g.Path, func() ([]byte, error) { // pages do not change
+			return o.pageOrigin(g), func() ([]byte, error) {
 				defs, err := o.definitions(3, nil)
 				if err != nil {
 					return nil, err
@@ -174,33 +181,25 @@ func (o *openAPIDocuments) serveV3(w http.ResponseWriter, r *http.Request, path 
 		w.WriteHeader(http.StatusNotFound)
 		return nil
 	}
-	kept, err := o.parts.document(path, origin, make)
-	if err != nil {
-		return err
-	}
 	if want := r.URL.Query().Get("hash"); want != "" {
-		if want != kept.hash {
-			http.Redirect(w, r, "/openapi/v3/"+path+"?hash="+kept.hash, http.StatusMovedPermanently)
+		if want != origin {
+			http.Redirect(w, r, "/openapi/v3/"+path+"?hash="+origin, http.StatusMovedPermanently)
 			return nil
 		}
 		w.Header().Set("Cache-Control", "public, immutable")
 		w.Header().Set("Expires", o.d.s.cfg.Clock.Now().AddDate(1, 0, 0).Format(time.RFC1123))
 	}
-	return o.serve(w, r, protoV3, kept.hash, func(asProto bool) ([]byte, error) {
+	return o.serve(w, r, protoV3, origin, func(asProto bool) ([]byte, error) {
 		if !asProto {
-			return kept.read()
+			return o.parts.document(path, origin, o.paths, make)
 		}
-		kept, err := o.parts.document(path+inProto, origin, func() ([]byte, error) {
-			doc, err := kept.read()
+		return o.parts.document(path+inProto, origin, o.paths, func() ([]byte, error) {
+			doc, err := make()
 			if err != nil {
 				return nil, err
 			}
 			return toProto(doc)
 		})
-		if err != nil {
-			return nil, err
-		}
-		return kept.read()
 	})
 }
 
