@@ -22,7 +22,8 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	s, err := apiserver.New(cfg, apiserver.Deps{Log: daemon.NewLog(stderr, cfg.Verbosity), Getenv: os.Getenv, OwnProcess: true})
+	verbosity := daemon.NewVerbosity(cfg.Verbosity)
+	s, err := apiserver.New(cfg, apiserver.Deps{Log: verbosity.Log(stderr), Verbosity: verbosity, Getenv: os.Getenv, OwnProcess: true})
 	if err != nil {
 		return fmt.Errorf("build apiserver: %w", err)
 	}

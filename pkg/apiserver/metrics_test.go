@@ -5,10 +5,12 @@ package apiserver_test
 
 import (
 	"context"
+	"net/http"
 	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
@@ -42,5 +44,28 @@ func TestMetrics(t *testing.T) {
 			_, metrics := answerTo(t, s.Config, "/metrics")
 			return strings.Contains(metrics, want)
 		})
+	}
+}
+
+// Answers with metrics say since when they are counted, and nothing of what they vary by.
+func TestMetricsHeaders(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	client, err := rest.HTTPClientFor(s.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/metrics", "/metrics/slis"} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.Config.Host+path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if vary, since := resp.Header.Values("Vary"), resp.Header.Get("Process-Start-Time-Unix"); len(vary) > 0 || since == "" {
+			t.Errorf("%s: Vary %q, counted since %q", path, vary, since)
+		}
 	}
 }

@@ -78,11 +78,17 @@ func (m *mux) handle(path string, h http.Handler) {
 	m.exact[path] = h
 }
 
-// document serves one at a path. What lies below the path is refused in words of
+// document serves one at a path, which may end in slashes. What lies below the path is refused in words of
 // the API.
 func (m *mux) document(path string, h http.Handler) {
-	m.exact[path], m.exact[path+"/"] = h, h
-	m.prefixes[path+"/"] = http.HandlerFunc(rest.NotFound)
+	m.exact[path] = h
+	m.prefixes[path+"/"] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.TrimRight(r.URL.Path, "/") == path {
+			h.ServeHTTP(w, r)
+			return
+		}
+		rest.NotFound(w, r)
+	})
 }
 
 // paths lists the paths of the server, as / answers them: all but those that

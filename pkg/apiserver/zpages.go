@@ -27,11 +27,30 @@ func (m *mux) addZPages(values map[string]string) {
 	zpages.Install(m, componentName, values, listed...)
 }
 
-// sinceStart says in a header since when metrics are counted.
+// sinceStart says in a header of metrics since when they are counted.
 func sinceStart(h http.Handler, started time.Time) http.Handler {
 	value := strconv.FormatInt(started.Unix(), 10)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Process-Start-Time-Unix", value)
-		h.ServeHTTP(w, r)
+		if r.Method != http.MethodDelete {
+			w.Header().Set("Process-Start-Time-Unix", value)
+		}
+		h.ServeHTTP(unvaried{w}, r)
 	})
+}
+
+// unvaried is an answer that caches are told nothing about but that they are not
+// to keep it: the library of metrics says by what it varies, which Kubernetes does not.
+type unvaried struct{ http.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter.
+func (u unvaried) WriteHeader(code int) {
+	u.Header().Del("Vary")
+	u.ResponseWriter.WriteHeader(code)
+}
+
+// Write implements http.ResponseWriter.
+func (u unvaried) Write(p []byte) (int, error) {
+	u.Header().Del("Vary")
+	n, err := u.ResponseWriter.Write(p)
+	return n, err
 }

@@ -14,18 +14,34 @@ import (
 // debugVerbosity is the -v from which on debug messages are written.
 const debugVerbosity = 4
 
-// NewLog returns the JSON log of a process, at klog's verbosity. What the
-// libraries say by klog goes there too. Credentials that stand in it do not.
-func NewLog(w io.Writer, verbosity int) *slog.Logger {
-	level := slog.LevelInfo
-	if verbosity >= debugVerbosity {
-		level = slog.LevelDebug
+// Verbosity is how much the log of a process says, as klog's -v; it may change
+// while the process runs. It is safe for concurrent use.
+type Verbosity struct{ own, libraries slog.LevelVar }
+
+// NewVerbosity returns one that is n.
+func NewVerbosity(n int) *Verbosity {
+	v := &Verbosity{}
+	v.Set(n)
+	return v
+}
+
+// Set changes it to n.
+func (v *Verbosity) Set(n int) {
+	own, libraries := slog.LevelInfo, slog.LevelWarn
+	if n >= debugVerbosity {
+		own, libraries = slog.LevelDebug, slog.LevelDebug
 	}
-	handler := slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: newRedactor().attr})
-	quiet := slog.LevelWarn
-	if verbosity >= debugVerbosity {
-		quiet = level
-	}
-	klog.SetLoggerWithOptions(logr.FromSlogHandler(libraries{handler, quiet}), klog.ContextualLogger(true))
+	v.own.Set(own)
+	v.libraries.Set(libraries)
+}
+
+// Log returns the JSON log of a process, which says as much as v is at the time.
+// What the libraries say by klog goes there too. Credentials that stand in it do not.
+func (v *Verbosity) Log(w io.Writer) *slog.Logger {
+	handler := slog.NewJSONHandler(w, &slog.HandlerOptions{Level: &v.own, ReplaceAttr: newRedactor().attr})
+	klog.SetLoggerWithOptions(logr.FromSlogHandler(libraries{handler, &v.libraries}), klog.ContextualLogger(true))
 	return slog.New(handler)
 }
+
+// NewLog returns the log of a process whose verbosity does not change.
+func NewLog(w io.Writer, verbosity int) *slog.Logger { return NewVerbosity(verbosity).Log(w) }

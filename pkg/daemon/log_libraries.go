@@ -12,12 +12,12 @@ import (
 // operator wants to keep.
 type libraries struct {
 	slog.Handler
-	level slog.Level
+	level slog.Leveler
 }
 
 // Enabled reports whether a record of level is kept.
 func (l libraries) Enabled(ctx context.Context, level slog.Level) bool {
-	return level >= l.level && l.Handler.Enabled(ctx, level)
+	return level >= l.level.Level() && l.Handler.Enabled(ctx, level)
 }
 
 // WithAttrs keeps the level.

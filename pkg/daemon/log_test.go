@@ -58,3 +58,27 @@ func TestLogHasNoCredentials(t *testing.T) {
 		}
 	}
 }
+
+// The verbosity of a log may change, for the process and for the libraries.
+func TestVerbosity(t *testing.T) {
+	var out bytes.Buffer
+	v := NewVerbosity(0)
+	log := v.Log(&out)
+	library := slog.New(libraries{log.Handler(), &v.libraries})
+	say := func() {
+		log.Debug("details")
+		library.Info("chatter")
+	}
+	if say(); out.Len() > 0 {
+		t.Errorf("logged: %s", out.String())
+	}
+	v.Set(debugVerbosity)
+	if say(); !strings.Contains(out.String(), "details") || !strings.Contains(out.String(), "chatter") {
+		t.Errorf("logged: %s", out.String())
+	}
+	out.Reset()
+	v.Set(0)
+	if say(); out.Len() > 0 {
+		t.Errorf("logged: %s", out.String())
+	}
+}
