@@ -22,8 +22,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	verbosity := daemon.NewVerbosity(cfg.Verbosity)
-	s, err := apiserver.New(cfg, apiserver.Deps{Log: verbosity.Log(stderr), Verbosity: verbosity, Getenv: os.Getenv, OwnProcess: true})
+	s, err := apiserver.New(cfg, apiserver.Deps{Log: cfg.Verbosity.Log(stderr), Getenv: os.Getenv, OwnProcess: true})
 	if err != nil {
 		return fmt.Errorf("build apiserver: %w", err)
 	}

@@ -15,14 +15,14 @@ import (
 )
 
 // Served returns the rows that a server has whose operator asks for asked:
-// "group/version", "group/version/resource", or "api/all", "api/beta" and
-// "api/alpha", each on or off. What is more exact counts more. Only optional rows
+// "group/version", "group/version/resource", or "api/all", "api/ga", "api/beta"
+// and "api/alpha", each on or off. What is more exact counts more. Only optional rows
 // can be had or not.
 func Served(asked map[string]bool) ([]*resource.Row, error) {
 	rows := Rows()
 	for _, key := range report.Keys(asked) {
 		if err := known(rows, key, asked[key]); err != nil {
-			return nil, fmt.Errorf("%s: %w", key, err)
+			return nil, err
 		}
 	}
 	return slices.DeleteFunc(rows, func(row *resource.Row) bool { return row.Optional && !wanted(row, asked) }), nil
@@ -31,6 +31,7 @@ func Served(asked map[string]bool) ([]*resource.Row, error) {
 // kinds of versions, by what their names have in them.
 const (
 	allVersions   = "api/all"
+	gaVersions    = "api/ga"
 	betaVersions  = "api/beta"
 	alphaVersions = "api/alpha"
 )
@@ -55,9 +56,18 @@ func known(rows []*resource.Row, key string, on bool) error {
 	switch key {
 	case allVersions, betaVersions, alphaVersions:
 		return nil
+	case gaVersions:
+		if on {
+			return nil
+		}
+		return fmt.Errorf("%s is always served", key)
 	}
-	found, always := false, false
+	if key != "v1" && !strings.Contains(key, "/") {
+		return fmt.Errorf("runtime-config invalid key %s", key)
+	}
+	group, found, always := false, false, false
 	for _, row := range rows {
+		group = group || strings.HasPrefix(key, row.Group+"/")
 		for _, v := range row.Versions {
 			version := schema.GroupVersion{Group: row.Group, Version: v.Name}.String()
 			if key == version || key == version+"/"+row.Resource {
@@ -66,10 +76,14 @@ func known(rows []*resource.Row, key string, on bool) error {
 		}
 	}
 	switch {
+	case !found && !group:
+		return fmt.Errorf("unknown api groups %s", key)
+	case !found && strings.Count(key, "/") == 1:
+		return fmt.Errorf("group version %s that has not been registered", key)
 	case !found:
-		return fmt.Errorf("there is no such API")
+		return fmt.Errorf("%s: there is no such API", key)
 	case always && !on:
-		return fmt.Errorf("is always served")
+		return fmt.Errorf("%s is always served", key)
 	}
 	return nil
 }

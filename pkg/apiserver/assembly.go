@@ -360,7 +360,7 @@ func (a *assembly) buildMux(served http.Handler) (*mux, error) {
 	m.handle(webhookhealth.Path, a.admission.Webhooks.Handler(a.self.informers.Admissionregistration().V1()))
 	if a.cfg.Profiling {
 		m.addProfiling()
-		m.addDebugFlags(s.deps.Verbosity)
+		m.addDebugFlags(a.cfg.Verbosity)
 	}
 	if a.fairness != nil {
 		m.handle(fairnessPath, a.fairnessDebug())

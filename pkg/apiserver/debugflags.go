@@ -23,11 +23,8 @@ const (
 )
 
 // addDebugFlags serves the flags that may be changed while the server runs: how
-// much the log says. Nobody's log is changed where v is nil.
+// much the log says.
 func (m *mux) addDebugFlags(v *daemon.Verbosity) {
-	if v == nil {
-		return
-	}
 	index := document("text/html; charset=utf-8", []byte(debugFlagsPage))
 	m.handle(debugFlagsPath, index)
 	m.handle(debugFlagsPath+"/", index)

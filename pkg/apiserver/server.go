@@ -35,11 +35,9 @@ import (
 
 // Deps are what a server does not make itself. All may be left out.
 type Deps struct {
-	Clock clock.Clock
-	Log   *slog.Logger
-	// Verbosity is that of Log, which administrators may change; nil: they may not.
-	Verbosity *daemon.Verbosity
-	Metrics   *prometheus.Registry
+	Clock   clock.Clock
+	Log     *slog.Logger
+	Metrics *prometheus.Registry
 	// KV is the key-value store; nil: the etcd that the configuration names.
 	// The server does not close what it is given.
 	KV kv.Store

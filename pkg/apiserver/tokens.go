@@ -27,11 +27,7 @@ func (s *Server) loadTokenKeys() error {
 	if s.issuer, err = satoken.LoadIssuer(s.cfg.ServiceAccountIssuers[0], s.cfg.ServiceAccountSignKey); err != nil {
 		return err
 	}
-	files := append([]string{}, s.cfg.ServiceAccountKeyFiles...)
-	if len(files) == 0 {
-		files = append(files, s.cfg.ServiceAccountSignKey)
-	}
-	keys, err := satoken.LoadKeyFiles(files...)
+	keys, err := satoken.LoadKeyFiles(s.cfg.ServiceAccountKeyFiles...)
 	s.keys = keys
 	return err
 }

@@ -121,6 +121,7 @@ func TestTracingConfig(t *testing.T) {
 			}
 			cfg := config.Default()
 			cfg.TracingConfig, cfg.ServiceAccountSignKey, cfg.ServiceAccountIssuers = file, "x", []string{"https://x"}
+			cfg.ServiceAccountKeyFiles = []string{"x"}
 			if _, err := apiserver.New(cfg, apiserver.Deps{}); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error %v, want %q in it", err, tc.want)
 			}

@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/initializer"
@@ -126,15 +127,34 @@ func plugins() []plugin {
 	}
 }
 
+// checkNames says what is wrong with the names of plugins to switch on and off.
+func checkNames(enable, disable []string) error {
+	var errs []error
+	all := plugins()
+	for _, f := range []struct {
+		flag  string
+		names []string
+	}{{"enable-admission-plugins", enable}, {"disable-admission-plugins", disable}} {
+		for _, name := range f.names {
+			if !slices.ContainsFunc(all, func(p plugin) bool { return p.name == name }) {
+				errs = append(errs, fmt.Errorf("%s plugin %q is unknown", f.flag, name))
+			}
+		}
+	}
+	both := sets.List(sets.New(enable...).Intersection(sets.New(disable...)))
+	if len(both) > 0 {
+		errs = append(errs, fmt.Errorf("%v in enable-admission-plugins and disable-admission-plugins overlapped", both))
+	}
+	return utilerrors.NewAggregate(errs)
+}
+
 // New builds the chain. It starts nothing; plugins that work in the background
 // do so until ctx is done or Deps.Drained is closed.
 func New(_ context.Context, deps Deps) (*Chain, error) {
-	all := plugins()
-	for _, name := range slices.Concat(deps.Enable, deps.Disable) {
-		if !slices.ContainsFunc(all, func(p plugin) bool { return p.name == name }) {
-			return nil, fmt.Errorf("admission plugin %q is unknown", name)
-		}
+	if err := checkNames(deps.Enable, deps.Disable); err != nil {
+		return nil, err
 	}
+	all := plugins()
 	registered := admission.NewPlugins()
 	book, err := newBook(deps)
 	if err != nil {

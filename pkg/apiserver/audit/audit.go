@@ -45,12 +45,15 @@ type Log struct {
 // New reads the policy and opens what events go to. It returns nil where
 // nothing is to be taken down.
 func New(cfg config.Audit, dataDir string, deps Deps) (*Log, error) {
-	if cfg.PolicyFile == "" || cfg.Log.Path == "" && cfg.Webhook.ConfigFile == "" {
+	if cfg.PolicyFile == "" {
 		return nil, nil
 	}
 	rules, err := policy.LoadPolicyFromFile(cfg.PolicyFile)
 	if err != nil {
-		return nil, fmt.Errorf("audit policy: %w", err)
+		return nil, fmt.Errorf("loading audit policy file: %w", err)
+	}
+	if cfg.Log.Path == "" && cfg.Webhook.ConfigFile == "" {
+		return nil, nil
 	}
 	m, err := newMetrics(deps.Metrics)
 	if err != nil {

@@ -148,53 +148,58 @@ func (a *Audit) validate(add func(format string, args ...any)) {
 	if l := &a.Log; l.Path != "" {
 		l.Batch.validate("log", add)
 		l.Truncate.validate("log", add)
-		checkAuditVersion("log", l.Version, add)
+		checkAuditVersion(l.Version, add)
 		if l.Format != AuditJSON && l.Format != AuditLegacy {
-			add("--audit-log-format %q is not one of %s,%s", l.Format, AuditLegacy, AuditJSON)
+			add("invalid audit log format %s, allowed formats are \"%s,%s\"", l.Format, AuditLegacy, AuditJSON)
 		}
-		for name, n := range map[string]int{"maxage": l.MaxAge, "maxbackup": l.MaxBackups, "maxsize": l.MaxSize} {
-			if n < 0 {
-				add("--audit-log-%s %d is negative", name, n)
+		for _, f := range []struct {
+			name string
+			n    int
+		}{{"maxage", l.MaxAge}, {"maxbackup", l.MaxBackups}, {"maxsize", l.MaxSize}} {
+			if f.n < 0 {
+				add("--audit-log-%s %d can't be a negative number", f.name, f.n)
 			}
 		}
 	}
 	if w := &a.Webhook; w.ConfigFile != "" {
 		w.Batch.validate("webhook", add)
 		w.Truncate.validate("webhook", add)
-		checkAuditVersion("webhook", w.Version, add)
+		checkAuditVersion(w.Version, add)
 	}
 }
 
 func (b *AuditBatching) validate(name string, add func(format string, args ...any)) {
 	modes := []string{AuditBatch, AuditBlocking, AuditBlockingStrict}
 	if !slices.Contains(modes, b.Mode) {
-		add("--audit-%s-mode %q is not one of %s", name, b.Mode, strings.Join(modes, ","))
+		add("invalid audit %s mode %s, allowed modes are %q", name, b.Mode, strings.Join(modes, ","))
 	}
 	if b.Mode != AuditBatch {
 		return
 	}
-	positive := map[string]float64{"buffer-size": float64(b.BufferSize), "max-size": float64(b.MaxSize)}
-	if b.ThrottleEnable {
-		positive["throttle-qps"], positive["throttle-burst"] = float64(b.ThrottleQPS), float64(b.ThrottleBurst)
-	}
-	for flag, n := range positive {
+	positive := func(what string, n float64) {
 		if n <= 0 {
-			add("--audit-%s-batch-%s must be greater than 0", name, flag)
+			add("invalid audit batch %s %s %v, must be a positive number", name, what, n)
 		}
+	}
+	positive("buffer size", float64(b.BufferSize))
+	positive("max batch size", float64(b.MaxSize))
+	if b.ThrottleEnable {
+		positive("throttle QPS", float64(b.ThrottleQPS))
+		positive("throttle burst", float64(b.ThrottleBurst))
 	}
 }
 
 func (t *AuditTruncation) validate(name string, add func(format string, args ...any)) {
 	if t.MaxEventSize <= 0 {
-		add("--audit-%s-truncate-max-event-size must be greater than 0", name)
+		add("invalid audit truncate %s max event size %v, must be a positive number", name, t.MaxEventSize)
 	}
 	if t.MaxBatchSize < t.MaxEventSize {
-		add("--audit-%s-truncate-max-batch-size is less than max-event-size", name)
+		add("invalid audit truncate %s max batch size %v, must be greater than max event size (%v)", name, t.MaxBatchSize, t.MaxEventSize)
 	}
 }
 
-func checkAuditVersion(name, version string, add func(format string, args ...any)) {
+func checkAuditVersion(version string, add func(format string, args ...any)) {
 	if version != auditVersion {
-		add("--audit-%s-version %q is not %s", name, version, auditVersion)
+		add("invalid group version, allowed versions are %q", []string{auditVersion})
 	}
 }

@@ -5,6 +5,7 @@ package config
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -16,6 +17,8 @@ type Authentication struct {
 	File    string
 	OIDC    OIDC
 	Webhook TokenWebhook
+	// flagged says that a flag of OIDC was given.
+	flagged bool
 }
 
 // OIDC is one issuer, given by flags; an empty IssuerURL is none.
@@ -63,9 +66,14 @@ func (a *Authentication) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&w.CacheTTL, "authentication-token-webhook-cache-ttl", w.CacheTTL, "how long the server's answers are believed")
 }
 
+// note remembers which flags were given.
+func (a *Authentication) note(fs *pflag.FlagSet) {
+	fs.Visit(func(f *pflag.Flag) { a.flagged = a.flagged || strings.HasPrefix(f.Name, "oidc-") })
+}
+
 func (a *Authentication) validate(add func(format string, args ...any)) {
 	o := &a.OIDC
-	given := o.IssuerURL != "" || o.ClientID != ""
+	given := a.flagged || o.IssuerURL != "" || o.ClientID != ""
 	if given && a.File != "" {
 		add("authentication-config file and oidc-* flags are mutually exclusive")
 	}

@@ -8,10 +8,11 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"time"
+
+	"keelson.dev/keelson/pkg/daemon"
 )
 
 // Config is everything an API server is told from outside.
@@ -73,7 +74,7 @@ type Config struct {
 	DisableAdmission   []string
 	AdmissionConfig    string // a file
 	AllowPrivileged    bool
-	EventTTL           time.Duration
+	EventTTL                            time.Duration
 
 	// What is taken down of requests.
 	Audit Audit
@@ -104,8 +105,10 @@ type Config struct {
 	// TracingConfig is the file that says where spans of requests go; empty: nowhere.
 	TracingConfig string
 
-	// Verbosity of the log, as klog's -v.
-	Verbosity int
+	// Verbosity of the log, as klog's -v; administrators may change it.
+	Verbosity *daemon.Verbosity
+
+	flagged bool // made of flags
 }
 
 // RequestHeader says which proxies may name the user in headers.
@@ -134,6 +137,7 @@ func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last
 func Default() Config {
 	return Config{
 		EtcdPrefix:            "/registry",
+		Verbosity:             daemon.NewVerbosity(0),
 		DataDir:               "/var/lib/keelson/apiserver",
 		BindAddress:           "0.0.0.0",
 		SecurePort:            6443,
@@ -170,42 +174,3 @@ const (
 	ModeABAC        = "ABAC"
 	ModeWebhook     = "Webhook"
 )
-
-// Validate reports everything that is wrong with c.
-func (c *Config) Validate() error {
-	var errs []error
-	add := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if c.SecurePort < 0 || c.SecurePort > 65535 {
-		add("--secure-port %d is not a port", c.SecurePort)
-	}
-	if (c.TLSCertFile == "") != (c.TLSKeyFile == "") {
-		add("--tls-cert-file and --tls-private-key-file go together")
-	}
-	if c.ServiceAccountSignKey == "" && c.ServiceAccountSigner == "" || len(c.ServiceAccountIssuers) == 0 {
-		add("--service-account-signing-key-file and --service-account-issuer are required")
-	}
-	if c.ServiceAccountSigner != "" && (c.ServiceAccountSignKey != "" || len(c.ServiceAccountKeyFiles) > 0) {
-		add("can't set `--service-account-signing-key-file` and/or `--service-account-key-file` with `--service-account-signing-endpoint` (They are mutually exclusive)")
-	}
-	if m := c.ServiceAccountMaxExpiry; m != 0 && (m < time.Hour || m > 1<<32*time.Second) {
-		add("the service-account-max-token-expiration must be between 1 hour and 2^32 seconds")
-	}
-	if n := len(c.ServiceClusterIPRanges); n < 1 || n > 2 {
-		add("--service-cluster-ip-range takes one or two ranges")
-	} else if n == 2 && c.ServiceClusterIPRanges[0].Addr().Is4() == c.ServiceClusterIPRanges[1].Addr().Is4() {
-		add("--service-cluster-ip-range: two ranges must be of different IP families")
-	}
-	if r := c.ServiceNodePorts; r.First < 1 || r.Last > 65535 || r.Size() < 1 {
-		add("--service-node-port-range %s is not a range of ports", r)
-	}
-	if err := c.Transport.validate(); err != nil {
-		errs = append(errs, err)
-	}
-	if c.EncryptionReload && c.EncryptionConfig == "" {
-		add("--encryption-provider-config-automatic-reload must be set with --encryption-provider-config")
-	}
-	c.Authentication.validate(add)
-	c.Authorization.validate(c.AuthorizationModes, add)
-	c.Audit.validate(add)
-	return errors.Join(errs...)
-}

@@ -6,6 +6,7 @@ package config
 import (
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -32,12 +33,19 @@ func Parse(args []string, stderr io.Writer) (Config, error) {
 	c.Authentication.addFlags(fs)
 	c.Authorization.addFlags(fs)
 	c.Transport.add(fs)
+	verbosity := fs.IntP("v", "v", 0, "verbosity of the log; administrators may change it by PUT /debug/flags/v")
 	if err := daemon.Parse(fs, args); err != nil {
 		return c, err
 	}
+	c.Verbosity.Set(*verbosity)
 	c.Flags = zpages.Flags(fs)
 	c.AnonymousAuthSet = fs.Changed("anonymous-auth")
+	c.Authentication.note(fs)
 	c.Authorization.note(fs)
+	c.flagged = true
+	if len(c.AuthorizationModes) == 0 && c.Authorization.File == "" {
+		c.AuthorizationModes = []string{ModeAlwaysAllow}
+	}
 	return c, c.Validate()
 }
 
@@ -54,9 +62,9 @@ func (c *Config) addStorage(fs *pflag.FlagSet) {
 }
 
 func (c *Config) addServing(fs *pflag.FlagSet) {
-	fs.StringVar(&c.BindAddress, "bind-address", c.BindAddress, "IP address to listen on")
-	fs.StringVar(&c.AdvertiseAddress, "advertise-address", "", "IP address at which members of the cluster reach this server")
-	fs.IntVar(&c.SecurePort, "secure-port", c.SecurePort, "port to serve HTTPS on; 0: any free port")
+	fs.Var((*address)(&c.BindAddress), "bind-address", "IP address to listen on")
+	fs.Var((*address)(&c.AdvertiseAddress), "advertise-address", "IP address at which members of the cluster reach this server")
+	fs.IntVar(&c.SecurePort, "secure-port", c.SecurePort, "port to serve HTTPS on")
 	fs.StringVar(&c.TLSCertFile, "tls-cert-file", "", "serving certificate with its chain; reloaded when it changes")
 	fs.StringVar(&c.TLSKeyFile, "tls-private-key-file", "", "key of --tls-cert-file")
 	fs.StringVar(&c.ClientCAFile, "client-ca-file", "", "authorities whose client certificates are users; reloaded when it changes")
@@ -70,14 +78,13 @@ func (c *Config) addServing(fs *pflag.FlagSet) {
 	fs.Var((*switches)(&c.RuntimeConfig), "runtime-config", "APIs to serve beside those that always are: GROUP/VERSION=true or GROUP/VERSION/RESOURCE=true, api/alpha=true, api/beta=true or api/all=true, separated by commas")
 	fs.BoolVar(&c.Profiling, "profiling", c.Profiling, "serve /debug/pprof")
 	fs.StringVar(&c.TracingConfig, "tracing-config-file", "", "TracingConfiguration: where spans of requests go")
-	fs.IntVarP(&c.Verbosity, "v", "v", 0, "verbosity of the log")
 }
 
 func (c *Config) addAuthn(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.AnonymousAuth, "anonymous-auth", c.AnonymousAuth, "requests without credentials are user system:anonymous")
 	fs.StringVar(&c.TokenAuthFile, "token-auth-file", "", "CSV of static bearer tokens: token,user,uid,\"groups\"")
 	fs.BoolVar(&c.BootstrapTokenAuth, "enable-bootstrap-token-auth", false, "accept bootstrap tokens (secrets in kube-system)")
-	fs.StringArrayVar(&c.ServiceAccountKeyFiles, "service-account-key-file", nil, "keys that verify service account tokens; may be repeated")
+	fs.StringArrayVar(&c.ServiceAccountKeyFiles, "service-account-key-file", nil, "keys that verify service account tokens; may be repeated; required but with --service-account-signing-endpoint")
 	fs.StringVar(&c.ServiceAccountSignKey, "service-account-signing-key-file", "", "key that signs service account tokens")
 	fs.StringVar(&c.ServiceAccountSigner, "service-account-signing-endpoint", "", "socket of a process that signs service account tokens and has their keys, instead of key files")
 	fs.StringArrayVar(&c.ServiceAccountIssuers, "service-account-issuer", nil, "issuer of tokens; the first issues, all are accepted")
@@ -127,9 +134,25 @@ func (s *seconds) Set(v string) error {
 func (s *seconds) String() string { return strconv.Itoa(int(time.Duration(*s) / time.Second)) }
 func (*seconds) Type() string     { return "int" }
 
+// address is the text of an IP address.
+type address string
+
+func (a *address) Set(v string) error {
+	if v != "" && net.ParseIP(v) == nil {
+		return fmt.Errorf("failed to parse IP: %q", v)
+	}
+	*a = address(v)
+	return nil
+}
+func (a *address) String() string { return string(*a) }
+func (*address) Type() string     { return "ip" }
+
 type prefixes []netip.Prefix
 
 func (p *prefixes) Set(v string) error {
+	if v == "" {
+		return nil // as by default
+	}
 	var out []netip.Prefix
 	for s := range strings.SplitSeq(v, ",") {
 		n, err := netip.ParsePrefix(strings.TrimSpace(s))
@@ -161,17 +184,20 @@ func (r *PortRange) Set(v string) error {
 	}
 	f, err := strconv.Atoi(strings.TrimSpace(first))
 	if err != nil {
-		return fmt.Errorf("port range %q: %w", v, err)
+		return err
 	}
 	l, err := strconv.Atoi(strings.TrimSpace(last))
 	if err != nil {
-		return fmt.Errorf("port range %q: %w", v, err)
+		return err
 	}
 	if count {
 		l += f
 	}
-	if f < 1 || l > 65535 || l < f {
-		return fmt.Errorf("port range %q: not within 1-65535", v)
+	switch {
+	case l > 65535:
+		return fmt.Errorf("the port range cannot be greater than 65535: %s", v)
+	case l < f:
+		return fmt.Errorf("end port cannot be less than start port: %s", v)
 	}
 	*r = PortRange{f, l}
 	return nil

@@ -34,7 +34,6 @@ import (
 	"keelson.dev/apiserver/store/kv/memory"
 	"keelson.dev/keelson/pkg/apiserver"
 	"keelson.dev/keelson/pkg/apiserver/config"
-	"keelson.dev/keelson/pkg/daemon"
 )
 
 // Server is a running server.
@@ -100,7 +99,7 @@ func Start(tb testing.TB, opts Options) *Server {
 	if opts.Log != nil {
 		log = slog.New(slog.NewJSONHandler(opts.Log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
-	api, err := apiserver.New(cfg, apiserver.Deps{Clock: clk, Log: log, Verbosity: daemon.NewVerbosity(0), KV: s.KV, Listener: opts.Listener})
+	api, err := apiserver.New(cfg, apiserver.Deps{Clock: clk, Log: log, KV: s.KV, Listener: opts.Listener})
 	if err != nil {
 		tb.Fatal(err)
 	}

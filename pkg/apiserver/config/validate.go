@@ -1,0 +1,181 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+)
+
+// minHostBits is what the smallest first range of services leaves for addresses:
+// eight of them.
+const minHostBits = 3
+
+// Validate reports everything that is wrong with c, in the order and the words of
+// Kubernetes' server.
+func (c *Config) Validate() error {
+	var errs []error
+	add := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	c.validateLimits(add)
+	if c.EncryptionReload && c.EncryptionConfig == "" {
+		add("--encryption-provider-config-automatic-reload must be set with --encryption-provider-config")
+	}
+	c.validateFairness(add)
+	c.validateServing(add)
+	c.validateTokens(add)
+	c.Authentication.validate(add)
+	c.Authorization.validate(c.AuthorizationModes, add)
+	c.Audit.validate(add)
+	if on, said := c.RuntimeConfig["api/all"]; said && !on && len(c.RuntimeConfig) == 1 {
+		add("invalid runtime-config with only api/all=false")
+	}
+	c.validateTokenRequest(add)
+	c.validateServices(add)
+	if _, err := c.Transport.Outbound(); err != nil {
+		errs = append(errs, err)
+	}
+	return utilerrors.NewAggregate(errs)
+}
+
+// validateLimits looks at what bounds requests.
+func (c *Config) validateLimits(add func(format string, args ...any)) {
+	for _, f := range []struct {
+		flag     string
+		negative bool
+	}{
+		{"max-requests-inflight", c.MaxReads < 0},
+		{"max-mutating-requests-inflight", c.MaxWrites < 0},
+		{"request-timeout", c.RequestTimeout < 0},
+		{"min-request-timeout", c.MinRequestWatch < 0},
+		{"shutdown-delay-duration", c.ShutdownDelay < 0},
+	} {
+		if f.negative {
+			add("--%s can not be negative value", f.flag)
+		}
+	}
+}
+
+// validateFairness looks at what priority and fairness needs.
+func (c *Config) validateFairness(add func(format string, args ...any)) {
+	if !c.PriorityAndFairness {
+		return
+	}
+	for _, key := range []string{"flowcontrol.apiserver.k8s.io/v1", "api/ga", "api/all"} {
+		if on, said := c.RuntimeConfig[key]; said && !on {
+			add("--runtime-config=%s=false conflicts with --enable-priority-and-fairness=true", key)
+		}
+	}
+	if c.MaxReads == 0 && c.MaxWrites == 0 {
+		add("invalid configuration: MaxRequestsInFlight=0 and MaxMutatingRequestsInFlight=0; they must add up to something positive")
+	}
+}
+
+func (c *Config) validateServing(add func(format string, args ...any)) {
+	// Who makes a configuration without flags may want any free port.
+	if c.SecurePort < 0 || c.SecurePort > 65535 || c.SecurePort == 0 && c.flagged {
+		add("--secure-port %d must be between 1 and 65535, inclusive. It cannot be turned off with 0", c.SecurePort)
+	}
+	if (c.TLSCertFile == "") != (c.TLSKeyFile == "") {
+		add("missing filename for serving cert")
+	}
+	if err := c.Transport.validateTLS(); err != nil {
+		add("%w", err)
+	}
+}
+
+// validateTokens looks at whose service account tokens are accepted.
+func (c *Config) validateTokens(add func(format string, args ...any)) {
+	if len(c.ServiceAccountIssuers) == 0 {
+		add("service-account-issuer is a required flag")
+	}
+	for i, issuer := range c.ServiceAccountIssuers {
+		if issuer == "" {
+			add("service-account-issuer should not be an empty string")
+			continue
+		}
+		if strings.Contains(issuer, ":") {
+			if _, err := url.Parse(issuer); err != nil {
+				add("service-account-issuer %q contained a ':' but was not a valid URL: %w", issuer, err)
+				continue
+			}
+		}
+		if slices.Contains(c.ServiceAccountIssuers[:i], issuer) {
+			add("service-account-issuer %q is already specified", issuer)
+		}
+	}
+	if c.ServiceAccountSigner == "" && len(c.ServiceAccountKeyFiles) == 0 {
+		add("either `--service-account-key-file` or `--service-account-signing-endpoint` must be set")
+	}
+	if c.ServiceAccountSigner != "" && (c.ServiceAccountSignKey != "" || len(c.ServiceAccountKeyFiles) > 0) {
+		add("can't set `--service-account-signing-key-file` and/or `--service-account-key-file` with `--service-account-signing-endpoint` (They are mutually exclusive)")
+	}
+	if c.ServiceAccountJWKSURI != "" {
+		if u, err := url.Parse(c.ServiceAccountJWKSURI); err != nil {
+			add("service-account-jwks-uri must be a valid URL: %w", err)
+		} else if u.Scheme != "https" {
+			add("service-account-jwks-uri requires https scheme, parsed as: %v", u)
+		}
+	}
+	if m := c.ServiceAccountMaxExpiry; m != 0 && (m < time.Hour || m > 1<<32*time.Second) {
+		add("the service-account-max-token-expiration must be between 1 hour and 2^32 seconds")
+	}
+}
+
+// validateTokenRequest looks at what issuing tokens needs.
+func (c *Config) validateTokenRequest(add func(format string, args ...any)) {
+	signs := c.ServiceAccountSignKey != "" || c.ServiceAccountSigner != ""
+	issues := len(c.ServiceAccountIssuers) > 0 && c.ServiceAccountIssuers[0] != ""
+	switch {
+	case signs && issues:
+	case signs || issues || len(c.APIAudiences) > 0:
+		add("--service-account-signing-key-file, --service-account-issuer, and --api-audiences should be specified together")
+	default:
+		add("--service-account-signing-key-file and --service-account-issuer are required flags")
+	}
+}
+
+// validateServices looks at the addresses and ports of services.
+func (c *Config) validateServices(add func(format string, args ...any)) {
+	ranges := c.ServiceClusterIPRanges
+	if len(ranges) == 0 {
+		add("--service-cluster-ip-range must contain at least one valid cidr")
+		return
+	}
+	bits := ranges[0].Addr().BitLen()
+	if host := bits - ranges[0].Bits(); host < minHostBits || host >= bits-1 {
+		add("error determining service IP ranges for primary service cidr: the service cluster IP range must be at least %d IP addresses", 1<<minHostBits)
+	}
+	if len(ranges) > 2 {
+		add("--service-cluster-ip-range must not contain more than two entries")
+	} else if len(ranges) == 2 && ranges[0].Addr().Is4() == ranges[1].Addr().Is4() {
+		add("--service-cluster-ip-range[0] and --service-cluster-ip-range[1] must be of different IP family")
+	}
+	if a, ok := c.publicAddress(); ok && a.Is4() != ranges[0].Addr().Is4() {
+		add("service IP family %q must match public address family %q", ranges[0], a)
+	}
+	if r := c.ServiceNodePorts; r.First < 1 || r.Last > 65535 || r.Size() < 1 {
+		add("--service-node-port-range %s is not a range of ports", r)
+	}
+}
+
+// publicAddress is the address of the server that members of the cluster know; it
+// is not known here when it is the machine's.
+func (c *Config) publicAddress() (netip.Addr, bool) {
+	for _, s := range []string{c.AdvertiseAddress, c.BindAddress} {
+		ip := net.ParseIP(s)
+		if ip == nil || ip.IsUnspecified() || ip.IsLoopback() && s != c.AdvertiseAddress {
+			continue
+		}
+		a, ok := netip.AddrFromSlice(ip)
+		return a.Unmap(), ok
+	}
+	return netip.Addr{}, false
+}

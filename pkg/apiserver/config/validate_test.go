@@ -1,0 +1,67 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"io"
+	"testing"
+)
+
+// TestRefusals has what Kubernetes' server refuses at its start, in its words; several
+// things that are wrong are told together.
+func TestRefusals(t *testing.T) {
+	good := []string{
+		"--service-account-issuer=https://a", "--service-account-key-file=a", "--service-account-signing-key-file=a",
+		"--service-cluster-ip-range=10.0.0.0/16", "--advertise-address=10.1.2.3",
+	}
+	const together = "--service-account-signing-key-file, --service-account-issuer, and --api-audiences should be specified together"
+	for name, tc := range map[string]struct {
+		args []string
+		want string
+	}{
+		"nothing":                {nil, ""},
+		"no mode":                {[]string{"--authorization-mode="}, ""},
+		"limits":                 {[]string{"--max-requests-inflight=-1", "--request-timeout=-1s"}, "[--max-requests-inflight can not be negative value, --request-timeout can not be negative value]"},
+		"writes":                 {[]string{"--max-mutating-requests-inflight=-1"}, "--max-mutating-requests-inflight can not be negative value"},
+		"watches":                {[]string{"--min-request-timeout=-1"}, "--min-request-timeout can not be negative value"},
+		"delay":                  {[]string{"--shutdown-delay-duration=-1s"}, "--shutdown-delay-duration can not be negative value"},
+		"no requests":            {[]string{"--max-requests-inflight=0", "--max-mutating-requests-inflight=0"}, "invalid configuration: MaxRequestsInFlight=0 and MaxMutatingRequestsInFlight=0; they must add up to something positive"},
+		"no limits":              {[]string{"--max-requests-inflight=0", "--max-mutating-requests-inflight=0", "--enable-priority-and-fairness=false"}, ""},
+		"port":                   {[]string{"--secure-port=0"}, "--secure-port 0 must be between 1 and 65535, inclusive. It cannot be turned off with 0"},
+		"certificate":            {[]string{"--tls-cert-file=a"}, "missing filename for serving cert"},
+		"address":                {[]string{"--advertise-address=x"}, `invalid argument "x" for "--advertise-address" flag: failed to parse IP: "x"`},
+		"family of the address":  {[]string{"--advertise-address=fd00::1"}, `service IP family "10.0.0.0/16" must match public address family "fd00::1"`},
+		"small range":            {[]string{"--service-cluster-ip-range=10.0.0.0/30"}, "error determining service IP ranges for primary service cidr: the service cluster IP range must be at least 8 IP addresses"},
+		"smallest range":         {[]string{"--service-cluster-ip-range=10.0.0.0/29"}, ""},
+		"everything":             {[]string{"--service-cluster-ip-range=0.0.0.0/0"}, "error determining service IP ranges for primary service cidr: the service cluster IP range must be at least 8 IP addresses"},
+		"small second range":     {[]string{"--service-cluster-ip-range=10.0.0.0/16,fd00::/127"}, ""},
+		"no range":               {[]string{"--service-cluster-ip-range="}, ""},
+		"ranges of one family":   {[]string{"--service-cluster-ip-range=10.0.0.0/16,10.1.0.0/16"}, "--service-cluster-ip-range[0] and --service-cluster-ip-range[1] must be of different IP family"},
+		"three ranges":           {[]string{"--service-cluster-ip-range=10.0.0.0/16,fd00::/108,fd01::/108"}, "--service-cluster-ip-range must not contain more than two entries"},
+		"ports":                  {[]string{"--service-node-port-range=2-1"}, `invalid argument "2-1" for "--service-node-port-range" flag: end port cannot be less than start port: 2-1`},
+		"issuer that is no URL":  {[]string{"--service-account-issuer=http://a b:"}, `service-account-issuer "http://a b:" contained a ':' but was not a valid URL: parse "http://a b:": invalid character " " in host name`},
+		"issuer twice":           {[]string{"--service-account-issuer=https://a"}, `service-account-issuer "https://a" is already specified`},
+		"empty issuer":           {[]string{"--service-account-issuer="}, "service-account-issuer should not be an empty string"},
+		"keys by no TLS":         {[]string{"--service-account-jwks-uri=http://x"}, "service-account-jwks-uri requires https scheme, parsed as: http://x"},
+		"claim without issuer":   {[]string{"--oidc-username-claim=x"}, "oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set"},
+		"format of audit log":    {[]string{"--audit-log-path=-", "--audit-log-format=x"}, `invalid audit log format x, allowed formats are "legacy,json"`},
+		"negative audit log":     {[]string{"--audit-log-path=-", "--audit-log-maxsize=-1", "--audit-log-maxage=-1"}, "[--audit-log-maxage -1 can't be a negative number, --audit-log-maxsize -1 can't be a negative number]"},
+		"batches of audit log":   {[]string{"--audit-log-path=-", "--audit-log-mode=batch", "--audit-log-batch-max-size=0"}, "invalid audit batch log max batch size 0, must be a positive number"},
+		"no APIs":                {[]string{"--runtime-config=api/all=false"}, "[--runtime-config=api/all=false conflicts with --enable-priority-and-fairness=true, invalid runtime-config with only api/all=false]"},
+		"no signing key":         {[]string{"--service-account-signing-key-file="}, together},
+		"neither issuer nor key": {[]string{"bare"}, "[service-account-issuer is a required flag, either `--service-account-key-file` or `--service-account-signing-endpoint` must be set, --service-account-signing-key-file and --service-account-issuer are required flags]"},
+	} {
+		args := append(good[:len(good):len(good)], tc.args...)
+		if len(tc.args) > 0 && tc.args[0] == "bare" {
+			args = good[3:]
+		}
+		got := ""
+		if _, err := Parse(args, io.Discard); err != nil {
+			got = err.Error()
+		}
+		if got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}
