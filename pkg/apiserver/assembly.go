@@ -205,7 +205,8 @@ func (a *assembly) buildAdmission(ctx context.Context) error {
 		Authorizer: a.authz, Graph: a.graph, Nodes: func() store.Interface { return a.nodes },
 		Clock: a.server.deps.Clock, Log: a.server.log, Metrics: a.server.deps.Metrics,
 		Mapper: a.mapper, EndpointRouting: a.cfg.AggregatorRouting, Outbound: policy, Tracing: a.server.tracing,
-		AllowPrivileged: a.cfg.AllowPrivileged, ConfigFile: a.cfg.AdmissionConfig, Drained: ctx.Done(),
+		AllowPrivileged: a.cfg.AllowPrivileged, NotReadySeconds: a.cfg.NotReadySeconds, UnreachableSeconds: a.cfg.UnreachableSeconds,
+		ConfigFile: a.cfg.AdmissionConfig, Drained: ctx.Done(),
 	})
 	return err
 }
@@ -234,7 +235,7 @@ func (a *assembly) buildAPI() error {
 		Registered: a.aggregator.Versions,
 		Pages:      openAPIPages(),
 		Transcode:  a.stores.types, Metrics: a.server.deps.Metrics, Version: daemon.Version,
-		ServerAddress: a.address(),
+		ServerAddress: a.external(),
 	})
 	if err != nil {
 		return fmt.Errorf("API: %w", err)
@@ -304,6 +305,18 @@ func (a *assembly) address() string {
 	return net.JoinHostPort(host.String(), strconv.Itoa(port))
 }
 
+// external is the address by which documents name this server.
+func (a *assembly) external() string {
+	name := a.cfg.HTTP.ExternalHostname
+	if name == "" {
+		return a.address()
+	}
+	if _, _, err := net.SplitHostPort(name); err == nil {
+		return name
+	}
+	return net.JoinHostPort(name, strconv.Itoa(a.port()))
+}
+
 // buildHandler puts the filters before everything that is served.
 func (a *assembly) buildHandler() error {
 	s := a.server
@@ -311,6 +324,10 @@ func (a *assembly) buildHandler() error {
 	metrics, err := filters.NewMetrics(s.deps.Metrics)
 	if err != nil {
 		return fmt.Errorf("metrics: %w", err)
+	}
+	origins, err := a.cfg.HTTP.Origins()
+	if err != nil {
+		return err
 	}
 	cfg := filters.Config{
 		Authenticator: a.authn, Authorizer: a.authz, Audiences: a.audiences,
@@ -321,7 +338,9 @@ func (a *assembly) buildHandler() error {
 		Serializer: serializer.NewCodecFactory(a.scheme).WithoutConversion(), WriteError: rest.WriteError,
 		RequestTimeout: a.cfg.RequestTimeout, MaxReadsInFlight: a.cfg.MaxReads, MaxWrites: a.cfg.MaxWrites, Fairness: a.fairness,
 		Clock: s.deps.Clock, Log: s.log, Metrics: metrics, InFlight: s.inFlight,
-		Spans: s.tracing.Provider(),
+		Spans:       s.tracing.Provider(),
+		CORSOrigins: origins, TransportSecurity: a.cfg.HTTP.TransportSecurity, RetryAfterShutdown: a.cfg.HTTP.RetryAfterShutdown,
+		GoawayChance: a.cfg.HTTP.GoawayChance, Random: newRandom(),
 	}
 	if s.audit != nil {
 		cfg.Audit = &filters.Audit{Policy: s.audit.Policy, Sink: s.audit.Sink}
@@ -365,7 +384,7 @@ func (a *assembly) buildMux(served http.Handler) (*mux, error) {
 	if a.fairness != nil {
 		m.handle(fairnessPath, a.fairnessDebug())
 	}
-	conf, jwks, err := satoken.Discovery(a.cfg.ServiceAccountIssuers[0], a.cfg.ServiceAccountJWKSURI, a.address(), s.keys)
+	conf, jwks, err := satoken.Discovery(a.cfg.ServiceAccountIssuers[0], a.cfg.ServiceAccountJWKSURI, a.external(), s.keys)
 	if err != nil {
 		s.log.Info("Service account issuer discovery is off", "err", err)
 	} else {

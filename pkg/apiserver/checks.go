@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
+	"sync"
 	"time"
 
 	"keelson.dev/api/clock"
@@ -41,7 +42,26 @@ func (a *assembly) checks() map[string][]health.Check {
 		start, []health.Check{a.server.shutdown.Check()})
 	// A restart would not bring a key server back: livez does not ask it.
 	keys := a.server.keyServers
-	return map[string][]health.Check{"/healthz": slices.Concat(live, keys), "/livez": live, "/readyz": slices.Concat(ready, keys)}
+	return map[string][]health.Check{"/healthz": slices.Concat(live, keys), "/livez": a.forgiven(live), "/readyz": slices.Concat(ready, keys)}
+}
+
+// forgiven are checks that hold for some time after the start whatever is amiss.
+func (a *assembly) forgiven(checks []health.Check) []health.Check {
+	grace := a.cfg.HTTP.LivezGrace
+	if grace == 0 {
+		return checks
+	}
+	until := a.server.deps.Clock.Now().Add(grace)
+	out := slices.Clone(checks)
+	for i, c := range checks {
+		out[i].Run = func(ctx context.Context) error {
+			if a.server.deps.Clock.Now().Before(until) {
+				return nil
+			}
+			return c.Run(ctx)
+		}
+	}
+	return out
 }
 
 func holds(context.Context) error { return nil }
@@ -160,3 +180,14 @@ func hostAddress() net.IP {
 }
 
 func newRand() *rand.Rand { return clock.NewRand() }
+
+// newRandom returns numbers from 0 up to 1, to several at once.
+func newRandom() func() float64 {
+	var mu sync.Mutex
+	r := newRand()
+	return func() float64 {
+		mu.Lock()
+		defer mu.Unlock()
+		return r.Float64()
+	}
+}

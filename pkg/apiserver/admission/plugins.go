@@ -63,6 +63,9 @@ type Deps struct {
 	// Tracing is where the spans of calls go; nil: nowhere.
 	Tracing         *daemon.Tracing
 	AllowPrivileged bool
+	// NotReadySeconds and UnreachableSeconds are how long pods stay on a node that is
+	// not ready or does not answer, unless they say otherwise.
+	NotReadySeconds, UnreachableSeconds int64
 	// ConfigFile is an AdmissionConfiguration; empty: plugins keep their defaults.
 	ConfigFile string
 	// Drained is closed when the server stops.

@@ -29,19 +29,18 @@ func newTaintNodes(Deps) (admission.Interface, error) {
 	}, nil
 }
 
-// evictionSeconds is how long pods stay on a node that does not answer, unless
-// they say otherwise.
-const evictionSeconds int64 = 300
-
 // newTolerationSeconds lets pods outlive short absences of their node.
-func newTolerationSeconds(Deps) (admission.Interface, error) {
+func newTolerationSeconds(deps Deps) (admission.Interface, error) {
 	return &podPlugin{
 		Handler: admission.NewHandler(admission.Create, admission.Update),
 		admit: func(_ context.Context, _ admission.Attributes, pod *corev1.Pod) error {
-			for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
-				if !tolerates(pod.Spec.Tolerations, key) {
+			for _, taint := range []struct {
+				key     string
+				seconds int64
+			}{{corev1.TaintNodeNotReady, deps.NotReadySeconds}, {corev1.TaintNodeUnreachable, deps.UnreachableSeconds}} {
+				if !tolerates(pod.Spec.Tolerations, taint.key) {
 					pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{
-						Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To(evictionSeconds),
+						Key: taint.key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To(taint.seconds),
 					})
 				}
 			}

@@ -49,6 +49,7 @@ type Config struct {
 	// requests, instead of limiting each.
 	PriorityAndFairness bool
 	Profiling           bool
+	HTTP                HTTP
 
 	// Who is asking.
 	AnonymousAuth           bool
@@ -74,6 +75,9 @@ type Config struct {
 	DisableAdmission   []string
 	AdmissionConfig    string // a file
 	AllowPrivileged    bool
+	// NotReadySeconds and UnreachableSeconds are how long pods stay on a node that is
+	// not ready or does not answer, unless they say otherwise.
+	NotReadySeconds, UnreachableSeconds int64
 	EventTTL                            time.Duration
 
 	// What is taken down of requests.
@@ -154,6 +158,8 @@ func Default() Config {
 		ExtendTokenExpiration: true,
 		AuthorizationModes:    []string{ModeAlwaysAllow},
 		EventTTL:              time.Hour,
+		NotReadySeconds:       300,
+		UnreachableSeconds:    300,
 		Audit:                 defaultAudit(),
 		Authentication:        defaultAuthentication(),
 		Authorization:         defaultAuthorization(),

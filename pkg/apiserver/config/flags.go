@@ -33,6 +33,7 @@ func Parse(args []string, stderr io.Writer) (Config, error) {
 	c.Authentication.addFlags(fs)
 	c.Authorization.addFlags(fs)
 	c.Transport.add(fs)
+	c.HTTP.addFlags(fs)
 	verbosity := fs.IntP("v", "v", 0, "verbosity of the log; administrators may change it by PUT /debug/flags/v")
 	if err := daemon.Parse(fs, args); err != nil {
 		return c, err
@@ -107,6 +108,8 @@ func (c *Config) addPolicy(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.EnableAdmission, "enable-admission-plugins", nil, "admission plugins beside the default ones")
 	fs.StringVar(&c.AdmissionConfig, "admission-control-config-file", "", "AdmissionConfiguration: what plugins are told")
 	fs.StringSliceVar(&c.DisableAdmission, "disable-admission-plugins", nil, "default admission plugins to leave out")
+	fs.Int64Var(&c.NotReadySeconds, "default-not-ready-toleration-seconds", c.NotReadySeconds, "how long pods stay on a node that is not ready, unless they say otherwise")
+	fs.Int64Var(&c.UnreachableSeconds, "default-unreachable-toleration-seconds", c.UnreachableSeconds, "how long pods stay on a node that does not answer, unless they say otherwise")
 	fs.BoolVar(&c.AllowPrivileged, "allow-privileged", false, "allow privileged containers")
 	fs.Var((*prefixes)(&c.ServiceClusterIPRanges), "service-cluster-ip-range", "range of service addresses, or two of different families")
 	fs.Var(&c.ServiceNodePorts, "service-node-port-range", "range of node ports of services")

@@ -25,6 +25,7 @@ func (c *Config) Validate() error {
 	var errs []error
 	add := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	c.validateLimits(add)
+	c.HTTP.validate(add)
 	if c.EncryptionReload && c.EncryptionConfig == "" {
 		add("--encryption-provider-config-automatic-reload must be set with --encryption-provider-config")
 	}

@@ -9,6 +9,7 @@ package filters
 import (
 	"log/slog"
 	"net/http"
+	"regexp"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -45,6 +46,16 @@ type Config struct {
 	Audit *Audit
 	// Spans makes a span of each request; nil: there are none.
 	Spans trace.TracerProvider
+	// CORSOrigins are those whose pages may read answers.
+	CORSOrigins []*regexp.Regexp
+	// TransportSecurity are the directives of Strict-Transport-Security.
+	TransportSecurity []string
+	// GoawayChance is the share of HTTP/2 requests that end their connection, by Random,
+	// which is safe for concurrent use.
+	GoawayChance float64
+	Random       func() float64
+	// RetryAfterShutdown has requests that come while InFlight drains be told to try again.
+	RetryAfterShutdown bool
 	// InFlight counts ordinary requests, which a shutdown waits for.
 	InFlight *InFlight
 }
@@ -66,10 +77,14 @@ func Chain(api http.Handler, cfg Config) http.Handler {
 	h = withAudit(h, cfg)
 	h = withTracing(h, cfg)
 	h = withAuthentication(h, cfg)
+	h = withCORS(h, cfg.CORSOrigins)
 	h = withWarnings(h)
 	h = withDeadline(h, cfg)
 	h = withInFlight(h, cfg)
+	h = withGoaway(h, cfg.GoawayChance, cfg.Random)
 	h = withCacheControl(h)
+	h = withTransportSecurity(h, cfg.TransportSecurity)
+	h = withRetryAfter(h, cfg)
 	h = withRequestInfo(h, cfg)
 	h = withAuditID(h, cfg)
 	h = withRecovery(h, cfg)

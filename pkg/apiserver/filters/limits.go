@@ -77,6 +77,12 @@ func (f *InFlight) enter() bool {
 	return true
 }
 
+func (f *InFlight) draining() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.closing
+}
+
 func (f *InFlight) leave() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,0 +1,88 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package filters
+
+import (
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// What pages of other origins may do, and see of an answer.
+const (
+	corsMethods = "POST, GET, OPTIONS, PUT, DELETE, PATCH"
+	corsHeaders = "Content-Type, Content-Length, Accept-Encoding, X-CSRF-Token, Authorization, X-Requested-With, If-Modified-Since"
+	corsExposed = "Date"
+)
+
+// withCORS lets pages of the origins that match read answers. A browser asks for
+// leave by OPTIONS, without credentials.
+func withCORS(next http.Handler, origins []*regexp.Regexp) http.Handler {
+	if len(origins) == 0 {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		origin := r.Header.Get("Origin")
+		if origin == "" || !slices.ContainsFunc(origins, func(o *regexp.Regexp) bool { return o.MatchString(origin) }) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		h := w.Header()
+		h.Set("Access-Control-Allow-Origin", origin)
+		h.Set("Access-Control-Allow-Methods", corsMethods)
+		h.Set("Access-Control-Allow-Headers", corsHeaders)
+		h.Set("Access-Control-Expose-Headers", corsExposed)
+		h.Set("Access-Control-Allow-Credentials", "true")
+		if r.Method == http.MethodOptions {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// withTransportSecurity tells browsers to come by HTTPS alone.
+func withTransportSecurity(next http.Handler, directives []string) http.Handler {
+	if len(directives) == 0 {
+		return next
+	}
+	value := strings.Join(directives, "; ")
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Strict-Transport-Security", value)
+		next.ServeHTTP(w, r)
+	})
+}
+
+// withGoaway has a share of HTTP/2 requests end their connection, so that clients
+// spread over the servers behind a load balancer; what is in flight goes on.
+func withGoaway(next http.Handler, chance float64, random func() float64) http.Handler {
+	if chance <= 0 {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if random() < chance {
+			leave(w, r)
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// withRetryAfter tells who comes while the server drains to try again, which will be
+// with another server. Health checks and metrics go on.
+func withRetryAfter(next http.Handler, cfg Config) http.Handler {
+	if !cfg.RetryAfterShutdown || cfg.InFlight == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		watched := slices.ContainsFunc([]string{"/readyz", "/livez", "/healthz", "/metrics"}, func(p string) bool { return strings.HasPrefix(r.URL.Path, p) })
+		if watched || !cfg.InFlight.draining() {
+			next.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Connection", "close")
+		w.Header().Set("Retry-After", "5")
+		http.Error(w, "The apiserver is shutting down, please try again later.", http.StatusTooManyRequests)
+	})
+}
