@@ -93,6 +93,27 @@ func TestAudit(t *testing.T) {
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	as := func(accept string) {
+		t.Helper()
+		client, err := rest.HTTPClientFor(s.UserConfig(t, "bob"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.Config.Host+"/api/v1/namespaces/default/configmaps/c", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Accept", accept)
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+	}
+	as("application/json;as=Table;g=meta.k8s.io;v=v1")
+	if err := bob.ConfigMaps("default").Delete(ctx, "c", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	nobody := s.UserConfig(t, "eve")
 	if resp, _ := answerTo(t, nobody, "/api/v1/namespaces/default/secrets/s"); resp.StatusCode != http.StatusForbidden {
 		t.Fatalf("eve was answered with %d", resp.StatusCode)
@@ -130,6 +151,12 @@ func TestAudit(t *testing.T) {
 	}
 	if e := find("bob", "patch", "configmaps"); string(e.RequestObject.Raw) != `{"data":{"k":"w"}}` || !strings.Contains(string(e.ResponseObject.Raw), `"k":"w"`) {
 		t.Errorf("patch: %+v", e)
+	}
+	if e := find("bob", "get", "configmaps"); !strings.HasPrefix(string(e.ResponseObject.Raw), `{"kind":"Table","apiVersion":"meta.k8s.io/v1"`) {
+		t.Errorf("table: %s", e.ResponseObject.Raw)
+	}
+	if e := find("bob", "delete", "configmaps"); !strings.HasPrefix(string(e.RequestObject.Raw), `{"kind":"DeleteOptions","apiVersion":"meta.k8s.io/__internal"`) {
+		t.Errorf("options: %s", e.RequestObject.Raw)
 	}
 	if e := find("bob", "create", "services"); !strings.Contains(string(e.RequestObject.Raw), `"sessionAffinity":"None"`) || e.ResponseObject != nil {
 		t.Errorf("service, its defaults filled in: %s", e.RequestObject.Raw)

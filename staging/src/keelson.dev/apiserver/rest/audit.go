@@ -4,11 +4,13 @@
 package rest
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metascheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -16,6 +18,7 @@ import (
 	auditapi "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
 
+	"keelson.dev/apiserver/negotiate"
 	"keelson.dev/apiserver/store"
 )
 
@@ -42,6 +45,17 @@ func (s *Server) auditRequest(r *http.Request, t *target, obj runtime.Object) {
 	audit.LogRequestObject(r.Context(), obj, gvk.GroupVersion(), gvr, t.subresource(), s.auditCodecs)
 }
 
+// auditDeleteOptions notes the options a client sent, in the version that Kubernetes
+// says of them: they are the same in all, and read into none.
+func auditDeleteOptions(r *http.Request, t *target, options metav1.DeleteOptions) {
+	if !audited(r, auditapi.LevelMetadata) {
+		return
+	}
+	internal := schema.GroupVersion{Group: metav1.GroupName, Version: runtime.APIVersionInternal}
+	gvr := t.view.gvk.GroupVersion().WithResource(t.row.Resource)
+	audit.LogRequestObject(r.Context(), &options, internal, gvr, t.subresource(), metascheme.Codecs.WithoutConversion())
+}
+
 func (s *Server) auditConnect(r *http.Request, req *Request, obj runtime.Object) {
 	if audited(r, auditapi.LevelMetadata) {
 		audit.LogRequestObject(r.Context(), obj, req.Kind.GroupVersion(), req.resource(), req.subresource(), s.auditCodecs)
@@ -54,9 +68,46 @@ func auditPatch(r *http.Request, body []byte) {
 	}
 }
 
+// auditForm notes an answer in a form that no kind of the scheme has (a table,
+// metadata alone): what respond writes of it as JSON.
+func auditForm(r *http.Request, out negotiate.Output, respond func(w http.ResponseWriter, r *http.Request, out negotiate.Output) error) {
+	plain := r.Clone(r.Context())
+	plain.Header.Del("Accept-Encoding")
+	out.MediaType, out.Pretty = negotiate.JSON, false
+	w := &transcript{header: http.Header{}}
+	if err := respond(w, plain, out); err != nil {
+		return // as the client is told
+	}
+	obj := map[string]runtime.Object{
+		"Table": &metav1.Table{}, "PartialObjectMetadata": &metav1.PartialObjectMetadata{}, "PartialObjectMetadataList": &metav1.PartialObjectMetadataList{},
+	}[out.As]
+	if obj == nil || json.Unmarshal(w.Bytes(), obj) != nil {
+		return
+	}
+	audit.LogResponseObject(r.Context(), obj, obj.GetObjectKind().GroupVersionKind().GroupVersion(), metascheme.Codecs.WithoutConversion())
+}
+
+// transcript is an answer that is kept.
+type transcript struct {
+	bytes.Buffer
+	header http.Header
+}
+
+// Header implements http.ResponseWriter.
+func (t *transcript) Header() http.Header { return t.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (*transcript) WriteHeader(int) {}
+
 // auditResponse notes the object a client gets.
-func (s *Server) auditResponse(r *http.Request, v *view, rec *store.Record) {
+func (s *Server) auditResponse(r *http.Request, out negotiate.Output, v *view, rec *store.Record) {
 	if !audited(r, auditapi.LevelRequestResponse) {
+		return
+	}
+	if out.As != "" {
+		auditForm(r, out, func(w http.ResponseWriter, r *http.Request, out negotiate.Output) error {
+			return s.writeRecord(w, r, out, http.StatusOK, v, rec)
+		})
 		return
 	}
 	obj, err := rec.Object()
@@ -91,8 +142,17 @@ func (s *Server) auditObject(r *http.Request, obj runtime.Object, gvk schema.Gro
 }
 
 // auditPage notes the list a client gets.
-func (s *Server) auditPage(r *http.Request, v *view, page *store.Page) {
-	if !audited(r, auditapi.LevelRequestResponse) || v.row.NewList == nil {
+func (s *Server) auditPage(r *http.Request, out negotiate.Output, v *view, page *store.Page) {
+	if !audited(r, auditapi.LevelRequestResponse) {
+		return
+	}
+	if out.As != "" {
+		auditForm(r, out, func(w http.ResponseWriter, r *http.Request, out negotiate.Output) error {
+			return s.respondPage(w, r, out, v, page)
+		})
+		return
+	}
+	if v.row.NewList == nil {
 		return
 	}
 	list := v.row.NewList()

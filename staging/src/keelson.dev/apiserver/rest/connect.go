@@ -190,15 +190,15 @@ func (c Creater) ServeAPI(w http.ResponseWriter, r *http.Request, req *Request) 
 	if err := req.Decode(r, obj); err != nil {
 		return err
 	}
+	if c.Default != nil {
+		c.Default(obj)
+	}
 	req.server.auditConnect(r, req, obj)
 	if meta, ok := obj.(metav1.Object); ok && !c.Preconditions {
 		wipe(meta)
 	}
 	if err := req.identify(obj); err != nil {
 		return err
-	}
-	if c.Default != nil {
-		c.Default(obj)
 	}
 	if c.Own {
 		obj = req.own(ctx, c.New(), obj, options.FieldManager)

@@ -97,6 +97,6 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, t *target, out neg
 	if err != nil {
 		return err
 	}
-	s.auditPage(r, t.view, page)
+	s.auditPage(r, out, t.view, page)
 	return s.respondPage(w, r, out, t.view, page)
 }

@@ -23,7 +23,12 @@ var errNoList = errors.New("content is not a list")
 
 // respondRecord answers with one object.
 func (s *Server) respondRecord(w http.ResponseWriter, r *http.Request, out negotiate.Output, code int, v *view, rec *store.Record) error {
-	s.auditResponse(r, v, rec)
+	s.auditResponse(r, out, v, rec)
+	return s.writeRecord(w, r, out, code, v, rec)
+}
+
+// writeRecord writes the answer.
+func (s *Server) writeRecord(w http.ResponseWriter, r *http.Request, out negotiate.Output, code int, v *view, rec *store.Record) error {
 	switch {
 	case out.As == "PartialObjectMetadataList" && v.dynamic:
 		return errNoList

@@ -280,7 +280,7 @@ func (s *Server) deleteOptions(r *http.Request, t *target) (metav1.DeleteOptions
 		if err := decodeDeleteOptions(mediaType, body, &options); err != nil {
 			return options, apierrors.NewBadRequest(err.Error())
 		}
-		s.auditRequest(r, t, &options)
+		auditDeleteOptions(r, t, options)
 	} else if err := parameters(query(r), &options); err != nil {
 		return options, err
 	}
@@ -356,6 +356,6 @@ func (s *Server) deleteCollection(w http.ResponseWriter, r *http.Request, t *tar
 	if err != nil {
 		return err
 	}
-	s.auditPage(r, t.view, page)
+	s.auditPage(r, out, t.view, page)
 	return s.respondPage(w, r, out, t.view, page)
 }
