@@ -18,6 +18,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	cliflag "k8s.io/component-base/cli/flag"
+
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/apiserver/authn"
 	"keelson.dev/keelson/pkg/apiserver/config"
@@ -31,6 +33,8 @@ const certReload = time.Minute
 type serving struct {
 	certFile, keyFile string
 	cert              atomic.Pointer[tls.Certificate]
+	namedFiles        []cliflag.NamedCertKey
+	named             atomic.Pointer[map[string]*tls.Certificate] // by name
 	cas               []*authn.CAFile
 	transport         config.Transport
 	log               *slog.Logger
@@ -38,9 +42,9 @@ type serving struct {
 
 // newServing loads the files; without a certificate it makes one that signs itself.
 func newServing(cfg *config.Config, cas []*authn.CAFile, clk clock.Clock, log *slog.Logger) (*serving, error) {
-	s := &serving{certFile: cfg.TLSCertFile, keyFile: cfg.TLSKeyFile, cas: cas, transport: cfg.Transport, log: log}
-	if s.certFile != "" {
-		return s, s.reload()
+	s := &serving{certFile: cfg.TLSCertFile, keyFile: cfg.TLSKeyFile, namedFiles: cfg.SNICerts, cas: cas, transport: cfg.Transport, log: log}
+	if err := s.reload(); err != nil || s.certFile != "" {
+		return s, err
 	}
 	cert, err := selfSigned(clk.Now(), cfg.BindAddress, cfg.AdvertiseAddress)
 	if err != nil {
@@ -51,11 +55,18 @@ func newServing(cfg *config.Config, cas []*authn.CAFile, clk clock.Clock, log *s
 }
 
 func (s *serving) reload() error {
-	cert, err := tls.LoadX509KeyPair(s.certFile, s.keyFile)
+	named, err := loadNamed(s.namedFiles)
 	if err != nil {
-		return fmt.Errorf("serving certificate: %w", err)
+		return err
 	}
-	s.cert.Store(&cert)
+	if s.certFile != "" {
+		cert, err := tls.LoadX509KeyPair(s.certFile, s.keyFile)
+		if err != nil {
+			return fmt.Errorf("serving certificate: %w", err)
+		}
+		s.cert.Store(&cert)
+	}
+	s.named.Store(&named)
 	return nil
 }
 
@@ -70,10 +81,8 @@ func (s *serving) run(ctx context.Context, clk clock.Clock) {
 			return
 		case <-ticker.C():
 		}
-		if s.certFile != "" {
-			if err := s.reload(); err != nil {
-				s.log.Error("Certificate not reloaded", "err", err)
-			}
+		if err := s.reload(); err != nil {
+			s.log.Error("Certificate not reloaded", "err", err)
 		}
 		for _, ca := range s.cas {
 			if err := ca.Reload(); err != nil {
@@ -90,7 +99,7 @@ func (s *serving) config() (*tls.Config, error) {
 		MinVersion:     tls.VersionTLS12,
 		NextProtos:     []string{"h2", "http/1.1"},
 		ClientAuth:     tls.RequestClientCert,
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.cert.Load(), nil },
+		GetCertificate: s.certificate,
 	}
 	if err := s.transport.TLS(base); err != nil {
 		return nil, err

@@ -12,6 +12,8 @@ import (
 	"net/netip"
 	"time"
 
+	cliflag "k8s.io/component-base/cli/flag"
+
 	"keelson.dev/keelson/pkg/daemon"
 )
 
@@ -37,6 +39,7 @@ type Config struct {
 	SecurePort       int
 	TLSCertFile      string
 	TLSKeyFile       string
+	SNICerts         []cliflag.NamedCertKey // for single names
 	ClientCAFile     string
 	RequestTimeout   time.Duration
 	MinRequestWatch  time.Duration // shortest life of a watch without timeoutSeconds

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	cliflag "k8s.io/component-base/cli/flag"
 
 	"keelson.dev/keelson/pkg/daemon"
 	"keelson.dev/keelson/pkg/daemon/zpages"
@@ -68,6 +69,7 @@ func (c *Config) addServing(fs *pflag.FlagSet) {
 	fs.IntVar(&c.SecurePort, "secure-port", c.SecurePort, "port to serve HTTPS on")
 	fs.StringVar(&c.TLSCertFile, "tls-cert-file", "", "serving certificate with its chain; reloaded when it changes")
 	fs.StringVar(&c.TLSKeyFile, "tls-private-key-file", "", "key of --tls-cert-file")
+	fs.Var(cliflag.NewNamedCertKeyArray(&c.SNICerts), "tls-sni-cert-key", "certificate,key or certificate,key:names of another certificate for clients that ask for one of the names, or one of those in it; may be repeated; reloaded when it changes")
 	fs.StringVar(&c.ClientCAFile, "client-ca-file", "", "authorities whose client certificates are users; reloaded when it changes")
 	fs.DurationVar(&c.RequestTimeout, "request-timeout", c.RequestTimeout, "longest time an ordinary request may take")
 	fs.Var((*seconds)(&c.MinRequestWatch), "min-request-timeout", "shortest time, in seconds, that a watch without timeout is kept open")
