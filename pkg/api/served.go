@@ -60,7 +60,7 @@ func known(rows []*resource.Row, key string, on bool) error {
 		if on {
 			return nil
 		}
-		return fmt.Errorf("%s is always served", key)
+		return fmt.Errorf("runtime-config: %s is always served", key)
 	}
 	if key != "v1" && !strings.Contains(key, "/") {
 		return fmt.Errorf("runtime-config invalid key %s", key)
@@ -81,9 +81,9 @@ func known(rows []*resource.Row, key string, on bool) error {
 	case !found && strings.Count(key, "/") == 1:
 		return fmt.Errorf("group version %s that has not been registered", key)
 	case !found:
-		return fmt.Errorf("%s: there is no such API", key)
+		return fmt.Errorf("runtime-config: there is no API %s", key)
 	case always && !on:
-		return fmt.Errorf("%s is always served", key)
+		return fmt.Errorf("runtime-config: %s is always served", key)
 	}
 	return nil
 }

@@ -214,7 +214,7 @@ func (a *assembly) buildAdmission(ctx context.Context) error {
 func (a *assembly) buildAPI() error {
 	rows, err := api.Served(a.cfg.RuntimeConfig)
 	if err != nil {
-		return fmt.Errorf("--runtime-config: %w", err)
+		return err
 	}
 	a.rows = rows
 	a.guardRows(rows)

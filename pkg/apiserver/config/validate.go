@@ -24,6 +24,10 @@ const minHostBits = 3
 func (c *Config) Validate() error {
 	var errs []error
 	add := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	// A range that is too small is told alone, and what does not work though it may be said last.
+	if c.validateRange(add); len(errs) > 0 {
+		return utilerrors.NewAggregate(errs)
+	}
 	c.validateLimits(add)
 	c.HTTP.validate(add)
 	if c.EncryptionReload && c.EncryptionConfig == "" {
@@ -42,6 +46,9 @@ func (c *Config) Validate() error {
 	c.validateServices(add)
 	if _, err := c.Transport.Outbound(); err != nil {
 		errs = append(errs, err)
+	}
+	if len(errs) == 0 {
+		c.validateUse(add)
 	}
 	return utilerrors.NewAggregate(errs)
 }
@@ -74,7 +81,17 @@ func (c *Config) validateFairness(add func(format string, args ...any)) {
 			add("--runtime-config=%s=false conflicts with --enable-priority-and-fairness=true", key)
 		}
 	}
-	if c.MaxReads == 0 && c.MaxWrites == 0 {
+}
+
+// validateUse tells the first thing that does not work though it may be said.
+func (c *Config) validateUse(add func(format string, args ...any)) {
+	err := c.Transport.validateTLS()
+	switch {
+	case (c.TLSCertFile == "") != (c.TLSKeyFile == ""):
+		add("missing filename for serving cert")
+	case err != nil:
+		add("%w", err)
+	case c.PriorityAndFairness && c.MaxReads == 0 && c.MaxWrites == 0:
 		add("invalid configuration: MaxRequestsInFlight=0 and MaxMutatingRequestsInFlight=0; they must add up to something positive")
 	}
 }
@@ -83,12 +100,6 @@ func (c *Config) validateServing(add func(format string, args ...any)) {
 	// Who makes a configuration without flags may want any free port.
 	if c.SecurePort < 0 || c.SecurePort > 65535 || c.SecurePort == 0 && c.flagged {
 		add("--secure-port %d must be between 1 and 65535, inclusive. It cannot be turned off with 0", c.SecurePort)
-	}
-	if (c.TLSCertFile == "") != (c.TLSKeyFile == "") {
-		add("missing filename for serving cert")
-	}
-	if err := c.Transport.validateTLS(); err != nil {
-		add("%w", err)
 	}
 }
 
@@ -143,16 +154,24 @@ func (c *Config) validateTokenRequest(add func(format string, args ...any)) {
 	}
 }
 
+// validateRange looks at the size of the first range of services.
+func (c *Config) validateRange(add func(format string, args ...any)) {
+	if len(c.ServiceClusterIPRanges) == 0 {
+		return
+	}
+	first := c.ServiceClusterIPRanges[0]
+	bits := first.Addr().BitLen()
+	if host := bits - first.Bits(); host < minHostBits || host >= bits-1 {
+		add("error determining service IP ranges for primary service cidr: the service cluster IP range must be at least %d IP addresses", 1<<minHostBits)
+	}
+}
+
 // validateServices looks at the addresses and ports of services.
 func (c *Config) validateServices(add func(format string, args ...any)) {
 	ranges := c.ServiceClusterIPRanges
 	if len(ranges) == 0 {
 		add("--service-cluster-ip-range must contain at least one valid cidr")
 		return
-	}
-	bits := ranges[0].Addr().BitLen()
-	if host := bits - ranges[0].Bits(); host < minHostBits || host >= bits-1 {
-		add("error determining service IP ranges for primary service cidr: the service cluster IP range must be at least %d IP addresses", 1<<minHostBits)
 	}
 	if len(ranges) > 2 {
 		add("--service-cluster-ip-range must not contain more than two entries")

@@ -33,6 +33,8 @@ func TestRefusals(t *testing.T) {
 		"address":                {[]string{"--advertise-address=x"}, `invalid argument "x" for "--advertise-address" flag: failed to parse IP: "x"`},
 		"family of the address":  {[]string{"--advertise-address=fd00::1"}, `service IP family "10.0.0.0/16" must match public address family "fd00::1"`},
 		"small range":            {[]string{"--service-cluster-ip-range=10.0.0.0/30"}, "error determining service IP ranges for primary service cidr: the service cluster IP range must be at least 8 IP addresses"},
+		"small range alone":      {[]string{"--service-cluster-ip-range=10.0.0.0/31", "--secure-port=0"}, "error determining service IP ranges for primary service cidr: the service cluster IP range must be at least 8 IP addresses"},
+		"certificate at last":    {[]string{"--tls-cert-file=a", "--goaway-chance=1"}, "--goaway-chance can not be less than 0 or greater than 0.02"},
 		"smallest range":         {[]string{"--service-cluster-ip-range=10.0.0.0/29"}, ""},
 		"everything":             {[]string{"--service-cluster-ip-range=0.0.0.0/0"}, "error determining service IP ranges for primary service cidr: the service cluster IP range must be at least 8 IP addresses"},
 		"small second range":     {[]string{"--service-cluster-ip-range=10.0.0.0/16,fd00::/127"}, ""},
