@@ -97,18 +97,26 @@ type plugin struct {
 // plugins is the chain, in order.
 func plugins() []plugin {
 	return []plugin{
+		{name: "AlwaysAdmit", optional: true, build: newAlwaysAdmit},
+		{name: "NamespaceAutoProvision", optional: true, build: newNamespaceProvision},
 		{name: lifecycle.PluginName, build: newLifecycle},
+		{name: "NamespaceExists", optional: true, build: newNamespaceExists},
+		{name: "LimitPodHardAntiAffinityTopology", optional: true, build: newAntiAffinity},
 		{name: "LimitRanger", build: newLimitRanger},
 		{name: "ServiceAccount", build: newServiceAccount},
 		{name: "NodeRestriction", optional: true, build: newNodeRestriction},
 		{name: "TaintNodesByCondition", build: newTaintNodes},
 		{name: "AlwaysPullImages", optional: true, build: newAlwaysPull},
 		{name: "PodSecurity", build: newPodSecurity},
+		{name: "PodNodeSelector", optional: true, build: newNodeSelectors},
 		{name: "Priority", build: newPriority},
 		{name: "DefaultTolerationSeconds", build: newTolerationSeconds},
+		{name: "PodTolerationRestriction", optional: true, build: newTolerations},
+		{name: "EventRateLimit", optional: true, build: newEventRates},
 		{name: "ExtendedResourceToleration", optional: true, build: newResourceToleration},
 		{name: "DefaultStorageClass", build: newDefaultStorageClass},
 		{name: "StorageObjectInUseProtection", build: newInUseProtection},
+		{name: "PodGroupProtection", build: newIdle},
 		{name: "OwnerReferencesPermissionEnforcement", optional: true, build: newOwnerReferences},
 		{name: "PersistentVolumeClaimResize", build: newClaimResize},
 		{name: "RuntimeClass", build: newRuntimeClass},
@@ -120,13 +128,16 @@ func plugins() []plugin {
 		{name: "EndpointOwnership", optional: true, build: newEndpointOwnership},
 		{name: "DenyServiceExternalIPs", optional: true, build: newDenyExternalIPs},
 		{name: "PodTopologyLabels", build: newTopologyLabels},
+		{name: "PodGroupWorkloadExists", build: newIdle},
 		{name: "NodeDeclaredFeatureValidator", build: newDeclaredFeatures},
+		{name: "JobValidation", build: newIdle},
 		{name: "PodResizeValidator", build: newPodResize},
 		{name: "MutatingAdmissionPolicy", build: newMutatingPolicy},
 		{name: "MutatingAdmissionWebhook", build: newMutatingWebhook},
 		{name: "ValidatingAdmissionPolicy", build: newValidatingPolicy},
 		{name: "ValidatingAdmissionWebhook", build: newValidatingWebhook},
 		{name: "ResourceQuota", build: newResourceQuota},
+		{name: "AlwaysDeny", optional: true, build: newAlwaysDeny},
 	}
 }
 

@@ -1,0 +1,88 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+)
+
+// namespaces finds the namespaces of writes.
+type namespaces struct {
+	client kubernetes.Interface
+	lister corelisters.NamespaceLister
+}
+
+func newNamespaces(deps Deps) namespaces {
+	return namespaces{deps.Client, deps.Informers.Core().V1().Namespaces().Lister()}
+}
+
+// get is a namespace, by the server's word where the informer has not heard of it.
+func (n namespaces) get(ctx context.Context, name string) (*corev1.Namespace, error) {
+	ns, err := n.lister.Get(name)
+	if apierrors.IsNotFound(err) {
+		ns, err = n.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, apierrors.NewInternalError(err)
+	}
+	return ns, err
+}
+
+// inNamespace reports whether a write needs a namespace that is there.
+func inNamespace(a admission.Attributes) bool {
+	return a.GetNamespace() != "" && a.GetKind().GroupKind() != schema.GroupKind{Kind: "Namespace"}
+}
+
+// namespaceExists refuses writes to namespaces that are not there.
+type namespaceExists struct {
+	*admission.Handler
+	namespaces
+}
+
+func newNamespaceExists(deps Deps) (admission.Interface, error) {
+	return &namespaceExists{admission.NewHandler(admission.Create, admission.Update, admission.Delete), newNamespaces(deps)}, nil
+}
+
+// Validate looks for the namespace.
+func (p *namespaceExists) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if !inNamespace(a) {
+		return nil
+	}
+	_, err := p.get(ctx, a.GetNamespace())
+	return err
+}
+
+// namespaceProvision makes the namespaces that something is to be created in.
+type namespaceProvision struct {
+	*admission.Handler
+	namespaces
+}
+
+func newNamespaceProvision(deps Deps) (admission.Interface, error) {
+	return &namespaceProvision{admission.NewHandler(admission.Create), newNamespaces(deps)}, nil
+}
+
+// Admit makes a namespace that is not there, unless this is a trial.
+func (p *namespaceProvision) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if a.IsDryRun() || !inNamespace(a) {
+		return nil
+	}
+	_, err := p.lister.Get(a.GetNamespace())
+	if apierrors.IsNotFound(err) {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a.GetNamespace()}}
+		_, err = p.client.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{})
+	}
+	if err == nil || apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return admission.NewForbidden(a, err)
+}
