@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/utils/lru"
@@ -132,19 +133,23 @@ func newEventRates(deps Deps) (admission.Interface, error) {
 	return p, nil
 }
 
-// Validate takes one of each limit, and tells of the last that has none left.
+// Validate takes one of each limit, and tells of all that have none left. Trials are
+// free, and so are the events of the other group, as in Kubernetes.
 func (p *eventRates) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if (a.GetKind().GroupKind() != schema.GroupKind{Kind: "Event"}) {
+	if a.IsDryRun() || (a.GetKind().GroupKind() != schema.GroupKind{Kind: "Event"}) {
 		return nil
 	}
-	var refused error
+	var refused []error
 	for _, l := range p.limits {
 		key := l.key(a)
 		if !l.rate(key).AllowN(p.clock.Now(), 1) {
-			refused = apierrors.NewTooManyRequestsError(fmt.Sprintf("limit reached on type %v for key %v", l.Type, key))
+			refused = append(refused, fmt.Errorf("limit reached on type %v for key %v", l.Type, key))
 		}
 	}
-	return refused
+	if len(refused) == 0 {
+		return nil
+	}
+	return apierrors.NewTooManyRequestsError(utilerrors.NewAggregate(refused).Error())
 }
 
 // rate is the rate of a key.

@@ -186,30 +186,33 @@ func TestNamespacePlugins(t *testing.T) {
 	})
 }
 
-// TestEventRateLimit: each key has its own rate; of several limits the last that is
-// reached is told.
+// TestEventRateLimit: each key has its own rate; all limits that are reached are
+// told.
 func TestEventRateLimit(t *testing.T) {
 	s := optionalServer(t, `
 - name: EventRateLimit
   configuration:
     apiVersion: eventratelimit.admission.k8s.io/v1alpha1
     kind: Configuration
-    limits: [{type: Namespace, qps: 1, burst: 5, cacheSize: 2}, {type: SourceAndObject, qps: 1, burst: 2}]
+    limits: [{type: Namespace, qps: 1, burst: 2, cacheSize: 2}, {type: User, qps: 1, burst: 1000}, {type: SourceAndObject, qps: 1, burst: 1}]
 `, "EventRateLimit")
-	event := func(object string) error {
+	event := func(object string, options metav1.CreateOptions) error {
 		_, err := s.Client.CoreV1().Events("default").Create(t.Context(), &corev1.Event{
 			ObjectMeta: metav1.ObjectMeta{GenerateName: "e-"}, Source: corev1.EventSource{Component: "c"},
 			InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: object},
-		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		}, options)
 		return err
+	}
+	for range 4 {
+		refused(t, event("a", metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}), "")
 	}
 	var err error
 	for range 20 {
-		if err = event("a"); err != nil {
+		if err = event("a", metav1.CreateOptions{}); err != nil && strings.Contains(err.Error(), ", ") {
 			break
 		}
 	}
-	if want := "limit reached on type SourceAndObject for key cPoddefaulta"; !apierrors.IsTooManyRequests(err) || !strings.Contains(err.Error(), want) {
+	if want := "[limit reached on type Namespace for key default, limit reached on type SourceAndObject for key cPoddefaulta]"; !apierrors.IsTooManyRequests(err) || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }
