@@ -107,6 +107,7 @@ func plugins() []plugin {
 		{name: "NodeRestriction", optional: true, build: newNodeRestriction},
 		{name: "TaintNodesByCondition", build: newTaintNodes},
 		{name: "AlwaysPullImages", optional: true, build: newAlwaysPull},
+		{name: "ImagePolicyWebhook", optional: true, build: newImagePolicy},
 		{name: "PodSecurity", build: newPodSecurity},
 		{name: "PodNodeSelector", optional: true, build: newNodeSelectors},
 		{name: "Priority", build: newPriority},
