@@ -114,10 +114,10 @@ type eventLimit struct {
 }
 
 func newEventRates(deps Deps) (admission.Interface, error) {
-	var settings rateSettings
 	group := schema.GroupVersion{Group: "eventratelimit.admission.k8s.io", Version: "v1alpha1"}
-	if err := decodeSettings(deps.settings, group, &settings); err != nil {
-		return nil, fmt.Errorf("configuration: %w", err)
+	settings, err := decodeSettings(deps.settings, group, &rateSettings{})
+	if err != nil {
+		return nil, err
 	}
 	if errs := settings.validate(); len(errs) > 0 {
 		return nil, fmt.Errorf("configuration: %w", errs.ToAggregate())

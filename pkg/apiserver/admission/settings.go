@@ -12,18 +12,25 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 )
 
-// decodeSettings reads a plugin's Configuration of a group; without settings into stays
-// as it is. As in Kubernetes, fields that nobody knows are passed over.
-func decodeSettings(settings io.Reader, group schema.GroupVersion, into runtime.Object) error {
+// decodeSettings reads a plugin's Configuration of a group, which has to say that it is
+// one; without settings it is empty. As in Kubernetes, fields that nobody knows are passed over.
+func decodeSettings[T runtime.Object](settings io.Reader, group schema.GroupVersion, empty T) (T, error) {
 	if settings == nil {
-		return nil
+		return empty, nil
 	}
 	data, err := io.ReadAll(settings)
 	if err != nil {
-		return fmt.Errorf("reading: %w", err)
+		return empty, fmt.Errorf("configuration: %w", err)
 	}
 	scheme := runtime.NewScheme()
-	scheme.AddKnownTypeWithName(group.WithKind("Configuration"), into)
-	_, _, err = serializer.NewCodecFactory(scheme).UniversalDeserializer().Decode(data, nil, into)
-	return err
+	scheme.AddKnownTypeWithName(group.WithKind("Configuration"), empty)
+	decoded, _, err := serializer.NewCodecFactory(scheme).UniversalDeserializer().Decode(data, nil, nil)
+	if err != nil {
+		return empty, fmt.Errorf("configuration: %w", err)
+	}
+	found, ok := decoded.(T)
+	if !ok {
+		return empty, fmt.Errorf("configuration: unexpected type: %T", decoded)
+	}
+	return found, nil
 }

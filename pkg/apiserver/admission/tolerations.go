@@ -46,17 +46,18 @@ type tolerations struct {
 }
 
 func newTolerations(deps Deps) (admission.Interface, error) {
-	p := &tolerations{namespaces: newNamespaces(deps)}
 	group := schema.GroupVersion{Group: "podtolerationrestriction.admission.k8s.io", Version: "v1alpha1"}
-	if err := decodeSettings(deps.settings, group, &p.settings); err != nil {
-		return nil, fmt.Errorf("configuration: %w", err)
+	settings, err := decodeSettings(deps.settings, group, &tolerationSettings{})
+	if err != nil {
+		return nil, err
 	}
 	at := field.NewPath("podtolerationrestriction")
-	errs := append(podspec.ValidateTolerations(p.settings.Default, at.Child("default")),
-		podspec.ValidateTolerations(p.settings.Allowed, at.Child("whitelist"))...)
+	errs := append(podspec.ValidateTolerations(settings.Default, at.Child("default")),
+		podspec.ValidateTolerations(settings.Allowed, at.Child("whitelist"))...)
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("configuration: %w", errs.ToAggregate())
 	}
+	p := &tolerations{newNamespaces(deps), *settings}
 	return &podPlugin{Handler: admission.NewHandler(admission.Create, admission.Update), admit: p.admit, validate: p.validate}, nil
 }
 
