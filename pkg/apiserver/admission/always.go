@@ -15,13 +15,13 @@ var errDenied = errors.New("admission control is denying all modifications")
 
 // newAlwaysAdmit refuses nothing, as if it were not there.
 func newAlwaysAdmit(deps Deps) (admission.Interface, error) {
-	deps.Log.Warn("admission plugin AlwaysAdmit is deprecated: it does nothing")
+	deps.Log.Warn("Admission plugin AlwaysAdmit is deprecated: it does nothing")
 	return newIdle(deps)
 }
 
 // newAlwaysDeny refuses everything, the server's own writes included.
 func newAlwaysDeny(deps Deps) (admission.Interface, error) {
-	deps.Log.Warn("admission plugin AlwaysDeny is deprecated")
+	deps.Log.Warn("Admission plugin AlwaysDeny is deprecated")
 	return alwaysDeny{}, nil
 }
 

@@ -177,6 +177,6 @@ func (p *imagePolicy) verdict(ctx context.Context, review *imagepolicyv1alpha1.I
 // annotate adds to the request's audit event.
 func (p *imagePolicy) annotate(a admission.Attributes, key, value string) {
 	if err := a.AddAnnotation(imageAuditPrefix+key, value); err != nil {
-		p.log.Warn("annotation of the image policy webhook", "key", key, "error", err)
+		p.log.Warn("Audit event was not annotated", "key", imageAuditPrefix+key, "err", err)
 	}
 }

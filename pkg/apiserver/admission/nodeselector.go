@@ -38,7 +38,7 @@ func newNodeSelectors(deps Deps) (admission.Interface, error) {
 	if deps.settings != nil {
 		err := yaml.NewYAMLOrJSONDecoder(deps.settings, 4096).Decode(&settings)
 		if err != nil && !errors.Is(err, io.EOF) {
-			deps.Log.Warn("configuration of PodNodeSelector", "error", err) // as Kubernetes, which starts all the same
+			deps.Log.Warn("Configuration of PodNodeSelector cannot be read", "err", err) // as Kubernetes, which starts all the same
 		}
 	}
 	p.selectors = settings.Selectors
