@@ -5,7 +5,6 @@ package apiserver_test
 
 import (
 	"context"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -293,17 +292,9 @@ func TestAnswers(t *testing.T) {
 			if strings.Contains(tc.path, "fieldManager=") {
 				req.Header.Set("Content-Type", "application/apply-patch+yaml")
 			}
-			resp, err := client.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			body, err := io.ReadAll(resp.Body)
-			_ = resp.Body.Close()
-			if err != nil {
-				t.Fatal(err)
-			}
+			resp, body := testserver.Do(t, client, req)
 			warning := resp.Header.Get("Warning")
-			if resp.StatusCode != tc.code || !strings.Contains(string(body), tc.want) || !strings.Contains(warning, tc.warning) || tc.warning == "" && warning != "" {
+			if resp.StatusCode != tc.code || !strings.Contains(body, tc.want) || !strings.Contains(warning, tc.warning) || tc.warning == "" && warning != "" {
 				t.Errorf("%d %s (warning %q), want %d %s (warning %q)", resp.StatusCode, body, warning, tc.code, tc.want, tc.warning)
 			}
 		})
@@ -404,16 +395,8 @@ func TestForms(t *testing.T) {
 		if step.method == http.MethodPatch {
 			req.Header.Set("Content-Type", "application/merge-patch+json")
 		}
-		resp, err := client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(resp.Body)
-		_ = resp.Body.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !strings.Contains(string(body), step.has) || step.hasNone != "" && strings.Contains(string(body), step.hasNone) {
+		_, body := testserver.Do(t, client, req)
+		if !strings.Contains(body, step.has) || step.hasNone != "" && strings.Contains(body, step.hasNone) {
 			t.Errorf("%s %s as %q: %.2000s, want %s in it, and not %s", step.method, step.path, step.mediaType, body, step.has, step.hasNone)
 		}
 	}

@@ -4,7 +4,6 @@
 package apiserver_test
 
 import (
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -56,21 +55,13 @@ func TestToldBesideAnswers(t *testing.T) {
 		if tc.origin != "" {
 			req.Header.Set("Origin", tc.origin)
 		}
-		resp, err := client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(resp.Body)
-		_ = resp.Body.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp, body := testserver.Do(t, client, req)
 		origin := ""
 		if tc.allowed {
 			origin = tc.origin
 		}
 		h := resp.Header
-		if resp.StatusCode != tc.code || h.Get("Access-Control-Allow-Origin") != origin || h.Get("Strict-Transport-Security") != secure || !strings.Contains(string(body), tc.want) {
+		if resp.StatusCode != tc.code || h.Get("Access-Control-Allow-Origin") != origin || h.Get("Strict-Transport-Security") != secure || !strings.Contains(body, tc.want) {
 			t.Errorf("%s: %d %s, headers %v; want %d %s", name, resp.StatusCode, body, h, tc.code, tc.want)
 		}
 	}

@@ -6,7 +6,6 @@ package apiserver_test
 import (
 	"context"
 	"crypto/tls"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -32,16 +31,8 @@ func get(t *testing.T, cfg *rest.Config, path string) (status int, body string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close() // read to its end
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode, string(b)
+	resp, body := testserver.Do(t, client, req)
+	return resp.StatusCode, body
 }
 
 // TestNoFairness looks at a server that limits requests in flight: its checks say so,

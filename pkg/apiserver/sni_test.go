@@ -5,10 +5,7 @@ package apiserver
 
 import (
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -23,22 +20,8 @@ func TestNamedCertificates(t *testing.T) {
 	dir, clk := t.TempDir(), clock.Real()
 	issue := func(name string, names ...string) cliflag.NamedCertKey {
 		t.Helper()
-		cert, err := selfSigned(clk.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		key, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
-		if err != nil {
-			t.Fatal(err)
-		}
 		pair := cliflag.NamedCertKey{Names: names, CertFile: filepath.Join(dir, name+".crt"), KeyFile: filepath.Join(dir, name+".key")}
-		for file, block := range map[string]*pem.Block{
-			pair.CertFile: {Type: "CERTIFICATE", Bytes: cert.Certificate[0]}, pair.KeyFile: {Type: "PRIVATE KEY", Bytes: key},
-		} {
-			if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
+		writePair(t, clk, pair.CertFile, pair.KeyFile)
 		return pair
 	}
 	pairs := []cliflag.NamedCertKey{issue("one", "a.example.com", "*.b.example.com"), issue("two", "a.example.com", "localhost"), issue("three")}

@@ -19,6 +19,26 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
+// writePair writes a certificate that signs itself, and its key.
+func writePair(t *testing.T, clk clock.Clock, certFile, keyFile string) {
+	t.Helper()
+	cert, err := selfSigned(clk.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, block := range map[string]*pem.Block{
+		certFile: {Type: "CERTIFICATE", Bytes: cert.Certificate[0]}, keyFile: {Type: "PRIVATE KEY", Bytes: key},
+	} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestServingFollowsItsFiles: a certificate that is renewed is presented without a
 // restart, and files that make no pair leave what was read before.
 func TestServingFollowsItsFiles(t *testing.T) {
@@ -28,21 +48,7 @@ func TestServingFollowsItsFiles(t *testing.T) {
 		clk := clock.Real()
 		issue := func() *big.Int { // its serial number is the time
 			t.Helper()
-			cert, err := selfSigned(clk.Now())
-			if err != nil {
-				t.Fatal(err)
-			}
-			key, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for file, block := range map[string]*pem.Block{
-				cfg.TLSCertFile: {Type: "CERTIFICATE", Bytes: cert.Certificate[0]}, cfg.TLSKeyFile: {Type: "PRIVATE KEY", Bytes: key},
-			} {
-				if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
+			writePair(t, clk, cfg.TLSCertFile, cfg.TLSKeyFile)
 			return big.NewInt(clk.Now().UnixNano())
 		}
 		first := issue()

@@ -4,7 +4,6 @@
 package customresources_test
 
 import (
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -45,16 +44,8 @@ func TestMethods(t *testing.T) {
 			t.Fatal(err)
 		}
 		req.Header.Set("Accept", "application/json")
-		resp, err := client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(resp.Body)
-		_ = resp.Body.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if resp.StatusCode != tc.code || tc.want == "" != (len(body) == 0) || !strings.Contains(string(body), tc.want) {
+		resp, body := testserver.Do(t, client, req)
+		if resp.StatusCode != tc.code || tc.want == "" != (len(body) == 0) || !strings.Contains(body, tc.want) {
 			t.Errorf("%s %s: %d %s, want %d %s", tc.method, tc.path, resp.StatusCode, body, tc.code, tc.want)
 		}
 	}

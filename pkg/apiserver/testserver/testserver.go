@@ -19,6 +19,7 @@ import (
 	"log/slog"
 	"math/big"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -142,6 +143,21 @@ func (s *Server) Stop(tb testing.TB) {
 		}
 		close(s.done)
 	}
+}
+
+// Do sends a request, and returns the answer with all of its body.
+func Do(tb testing.TB, client *http.Client, req *http.Request) (resp *http.Response, body string) {
+	tb.Helper()
+	resp, err := client.Do(req)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer resp.Body.Close() // read to its end
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return resp, string(b)
 }
 
 // UserConfig is the configuration of a client with a certificate for user and groups.
