@@ -18,8 +18,8 @@ type operationKind struct {
 	Kind    string `json:"kind"`
 }
 
-// ordered writes a v3 document with its keys in the order that the library has:
-// the hashes of documents are those of Kubernetes' then.
+// ordered writes a v3 document with its keys in the order that the library has, and
+// Kubernetes with it.
 func ordered(doc map[string]any) ([]byte, error) {
 	raw, err := json.Marshal(doc)
 	if err != nil {

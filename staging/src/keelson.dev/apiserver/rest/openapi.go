@@ -118,9 +118,12 @@ func (o *openAPIDocuments) serveIndex(w http.ResponseWriter, r *http.Request) er
 		URL string `json:"serverRelativeURL"`
 	}
 	index := make(map[string]place)
-	for _, path := range o.paths() {
-		origin, _ := o.found(path)
-		index[path] = place{"/openapi/v3/" + path + "?hash=" + origin}
+	for _, gv := range o.all() {
+		index[gv.path()] = place{"/openapi/v3/" + gv.path() + "?hash=" + o.origin("v3", []groupVersion{gv})}
+	}
+	for i := range o.pages {
+		name := o.pages[i].Name()
+		index[name] = place{"/openapi/v3/" + name + "?hash=" + o.pageOrigin(&o.pages[i])}
 	}
 	if o.d.s.cfg.RemoteOpenAPI != nil {
 		for path, url := range o.d.s.cfg.RemoteOpenAPI() {
