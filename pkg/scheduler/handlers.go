@@ -76,15 +76,26 @@ func (s *Scheduler) podSet(old, pod *v1.Pod) {
 		s.mu.Unlock()
 		s.queue.Happened(events)
 	case s.cfg.Profiles.Profiles[pod.Spec.SchedulerName] != nil:
-		s.nominate(pod)
-		s.queue.Set(pod)
+		s.podPending(pod)
 	}
 }
 
-// nominate takes over what a pending pod's status says of a node cleared for it.
-func (s *Scheduler) nominate(pod *v1.Pod) {
+func (s *Scheduler) podPending(pod *v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if _, _, placed := s.view.Placed(pod.UID); placed {
+		// It is being bound. Once that is done it is no longer in the queue, and what
+		// comes late must not have it tried again.
+		s.queue.Update(pod)
+		return
+	}
+	s.nominate(pod)
+	s.queue.Set(pod)
+}
+
+// nominate takes over what a pending pod's status says of a node cleared for it.
+// s.mu is held.
+func (s *Scheduler) nominate(pod *v1.Pod) {
 	node := pod.Status.NominatedNodeName
 	if known := s.nominated.node[pod.UID]; node == "" && known == "" {
 		return

@@ -123,6 +123,19 @@ func (q *Queue) Set(pod *v1.Pod) {
 		q.enqueue(item)
 		return
 	}
+	q.update(item, pod)
+}
+
+// Update takes over the new state of a pod, if it is in the queue.
+func (q *Queue) Update(pod *v1.Pod) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if item := q.items[pod.UID]; item != nil {
+		q.update(item, pod)
+	}
+}
+
+func (q *Queue) update(item *Item, pod *v1.Pod) {
 	old := item.latest
 	item.latest = pod
 	if item.place != inFlight {

@@ -1,0 +1,59 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	configv1 "k8s.io/kube-scheduler/config/v1"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/scheduler/profile"
+)
+
+// TestLateEvents: an event that was under way while a pod was bound does not have
+// it bound again; one that comes while it is tried is taken over.
+func TestLateEvents(t *testing.T) {
+	set, err := profile.Build(&configv1.KubeSchedulerConfiguration{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(Config{
+		Client: fake.NewSimpleClientset(), Profiles: set, Clock: clock.Real(), Rand: rand.New(rand.NewPCG(1, 2)),
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Metrics: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default", UID: "u"}, Spec: v1.PodSpec{SchedulerName: v1.DefaultSchedulerName}}
+	s.nodeSet(testNode("a", 1000, "", ""))
+	s.podSet(nil, pod)
+	item, err := s.queue.Pop(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := set.Profiles[v1.DefaultSchedulerName]
+	d, err := s.decide(p, item)
+	if err != nil || d.node != "a" {
+		t.Fatalf("decided for %q, %v; want a", d.node, err)
+	}
+	told := pod.DeepCopy()
+	told.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse}}
+	s.podSet(pod, told)
+	if s.queue.Get(pod.UID) != told {
+		t.Error("the state that came while the pod was tried was not taken over")
+	}
+	s.finish(t.Context(), p, item, d, s.cfg.Clock.Now(), nil, true)
+	s.podSet(told, told.DeepCopy())
+	if s.queue.Get(pod.UID) != nil {
+		t.Error("a bound pod is tried again")
+	}
+}
