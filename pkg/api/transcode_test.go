@@ -117,6 +117,11 @@ func TestPaths(t *testing.T) {
 				if diff := cmp.Diff(row.Cells(obj, env), row.Cells(part, env)); diff != "" {
 					t.Error(diff)
 				}
+				if row.RowConditions != nil {
+					if diff := cmp.Diff(row.RowConditions(obj), row.RowConditions(part)); diff != "" {
+						t.Error(diff)
+					}
+				}
 			}
 			if peek == nil || row.Resource == "statefulsets" {
 				return

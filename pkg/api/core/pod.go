@@ -50,8 +50,11 @@ func podRow() *resource.Row {
 		CellPaths: []string{
 			"metadata.name", "metadata.creationTimestamp", "metadata.deletionTimestamp",
 			"spec.containers.name", "spec.initContainers.name", "spec.initContainers.restartPolicy", "spec.nodeName", "spec.readinessGates",
-			"status.phase", "status.reason", "status.conditions", "status.podIPs", "status.nominatedNodeName",
-			"status.containerStatuses", "status.initContainerStatuses",
+			"status.phase", "status.reason", "status.podIPs", "status.nominatedNodeName",
+			"status.conditions.type", "status.conditions.status", "status.conditions.reason",
+			"status.containerStatuses.ready", "status.containerStatuses.restartCount", "status.containerStatuses.state", "status.containerStatuses.lastState",
+			"status.initContainerStatuses.name", "status.initContainerStatuses.ready", "status.initContainerStatuses.started",
+			"status.initContainerStatuses.restartCount", "status.initContainerStatuses.state", "status.initContainerStatuses.lastState",
 		},
 
 		Subresources: []resource.Sub[corev1.Pod]{

@@ -28,7 +28,7 @@ func podCells(pod *corev1.Pod, env resource.CellEnv) []any {
 		ip = pod.Status.PodIPs[0].IP
 	}
 	return []any{
-		pod.Name, fmt.Sprintf("%d/%d", s.ready, s.total), s.reason, restarts, env.Age(pod.CreationTimestamp),
+		pod.Name, strconv.Itoa(s.ready) + "/" + strconv.Itoa(s.total), s.reason, restarts, env.Age(pod.CreationTimestamp),
 		column.OrNone(ip), column.OrNone(pod.Spec.NodeName), column.OrNone(pod.Status.NominatedNodeName), readinessGates(pod),
 	}
 }

@@ -14,17 +14,20 @@ import (
 // recycler empties an object for the next, and keeps the room of its lists.
 type recycler struct {
 	obj   resource.Object
-	reset func()        // nil: nothing is decoded into it
-	v     reflect.Value // the object
-	room  reflect.Value // of a struct like it, for the lists meanwhile
-	lists [][]int
+	reset func()          // nil: nothing is decoded into it
+	lists []reflect.Value // of the object
+	room  []reflect.Value // of lists like them, for those of the object meanwhile
 }
 
 func newRecycler(obj resource.Object, lists [][]int) *recycler {
-	r := &recycler{obj: obj, v: reflect.ValueOf(obj).Elem(), lists: lists}
-	r.room = reflect.New(r.v.Type()).Elem()
+	r := &recycler{obj: obj}
 	if m, ok := obj.(interface{ Reset() }); ok {
 		r.reset = m.Reset
+	}
+	for _, at := range lists {
+		list := reflect.ValueOf(obj).Elem().FieldByIndex(at)
+		r.lists = append(r.lists, list)
+		r.room = append(r.room, reflect.New(list.Type()).Elem())
 	}
 	return r
 }
@@ -33,13 +36,12 @@ func (r *recycler) empty() {
 	if r.reset == nil {
 		return
 	}
-	for _, at := range r.lists {
-		r.room.FieldByIndex(at).Set(r.v.FieldByIndex(at))
+	for i, list := range r.lists {
+		r.room[i].Set(list)
 	}
 	r.reset()
-	for _, at := range r.lists {
-		list := r.v.FieldByIndex(at)
-		list.Set(r.room.FieldByIndex(at))
+	for i, list := range r.lists {
+		list.Set(r.room[i])
 		list.SetLen(0) // what is appended overwrites what was there
 	}
 }

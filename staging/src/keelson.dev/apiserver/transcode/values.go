@@ -92,15 +92,44 @@ var plain = func() (t [256]bool) {
 
 // AppendString appends text as a JSON string as encoding/json writes it.
 func AppendString[S string | []byte](dst []byte, text S) []byte {
-	for i := range len(text) {
-		if !plain[text[i]] {
-			quoted, _ := json.Marshal(string(text)) // a string can be encoded
-			return append(dst, quoted...)
-		}
-	}
+	start := len(dst)
 	dst = append(dst, '"')
-	dst = append(dst, text...)
+	from := 0
+	for i := range len(text) {
+		c := text[i]
+		if plain[c] {
+			continue
+		}
+		if c >= 0x7f {
+			quoted, _ := json.Marshal(string(text)) // a string can be encoded
+			return append(dst[:start], quoted...)
+		}
+		dst = append(dst, text[from:i]...)
+		dst = appendEscape(dst, c)
+		from = i + 1
+	}
+	dst = append(dst, text[from:]...)
 	return append(dst, '"')
+}
+
+// appendEscape appends what stands for an ASCII character that is not plain.
+func appendEscape(dst []byte, c byte) []byte {
+	switch c {
+	case '"', '\\':
+		return append(dst, '\\', c)
+	case '\b':
+		return append(dst, `\b`...)
+	case '\f':
+		return append(dst, `\f`...)
+	case '\n':
+		return append(dst, `\n`...)
+	case '\r':
+		return append(dst, `\r`...)
+	case '\t':
+		return append(dst, `\t`...)
+	}
+	const digits = "0123456789abcdef"
+	return append(dst, '\\', 'u', '0', '0', digits[c>>4], digits[c&0xf])
 }
 
 // plainFields reports whether a set of managed fields is JSON that encoding/json
