@@ -320,29 +320,6 @@ func (q *Queue) park(item *Item) {
 	q.parked[item] = struct{}{}
 }
 
-// Hold keeps an unschedulable pod from being tried, whatever happens, until it is
-// released: what is begun for it must be carried out first.
-func (q *Queue) Hold(item *Item) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.items[item.Pod.UID] == item && item.place == unschedulable {
-		item.held, item.wanted = true, false
-	}
-}
-
-// Release ends Hold. The pod is tried if something happened that can help it.
-func (q *Queue) Release(item *Item) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !item.held {
-		return
-	}
-	item.held = false
-	if item.wanted && item.place == unschedulable {
-		q.retry(item)
-	}
-}
-
 // missed tells whether an event that can help an item came while it was in
 // flight. Of pods that leave a node, local items miss none: whoever tells of one
 // does not while an item is decided about.
