@@ -47,7 +47,7 @@ func runningPod() *corev1.Pod {
 func BenchmarkPodRow(b *testing.B) {
 	all := api.Rows()
 	row := all[slices.IndexFunc(all, func(r *resource.Row) bool { return r.Group == "" && r.Resource == "pods" })]
-	data, err := registry.Codec(row, nil).Encode(runningPod())
+	data, err := registry.Codec(row).Encode(runningPod())
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -171,7 +171,7 @@ func TestRoundTrip(t *testing.T) {
 		if row.Ephemeral {
 			return
 		}
-		fill, codec := filler(row), registry.Codec(row, nil)
+		fill, codec := filler(row), registry.Codec(row)
 		for range 20 {
 			obj := row.New()
 			fill.Fill(obj)

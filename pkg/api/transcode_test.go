@@ -19,7 +19,7 @@ import (
 
 // randomObjects calls check with random objects of a row as they are stored.
 func randomObjects(t *testing.T, row *resource.Row, n int, check func(obj resource.Object, data []byte)) {
-	fill, codec := filler(row), registry.Codec(row, nil)
+	fill, codec := filler(row), registry.Codec(row)
 	for i := range n {
 		obj := row.New()
 		if i > 0 {

@@ -101,7 +101,7 @@ func (s *Server) assemble(ctx context.Context, kvs kv.Store, backend *store.Back
 		return nil, err
 	}
 	a := &assembly{
-		server: s, cfg: &s.cfg, scheme: scheme, kv: kvs, stores: stores{backend, scheme, transcode.NewTypes(), map[schema.GroupVersionKind]*shared{}},
+		server: s, cfg: &s.cfg, scheme: scheme, kv: kvs, stores: stores{backend, transcode.NewTypes(), map[schema.GroupVersionKind]*shared{}},
 		started: health.NewGate("informer-sync", "informers not synced yet"),
 		decides: make(chan struct{}),
 	}

@@ -49,7 +49,7 @@ type componentCheck struct {
 }
 
 func (a *assembly) components(row *resource.Row) store.Interface {
-	c := &components{row: row, codec: registry.Codec(row, a.scheme), attrs: registry.Attrs(row)}
+	c := &components{row: row, codec: registry.Codec(row), attrs: registry.Attrs(row)}
 	// Their certificates are their own: nobody has to vouch for them here.
 	client := &http.Client{Timeout: componentTimeout, Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}, DisableKeepAlives: true, // as Kubernetes: on loopback

@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson.dev/apiserver/registry"
@@ -61,7 +60,6 @@ func wrap(what string, err error) error {
 // stores makes the store of each row over one backend.
 type stores struct {
 	backend *store.Backend
-	scheme  *runtime.Scheme
 	types   *transcode.Types
 	shared  map[schema.GroupVersionKind]*shared // by what is stored
 }
@@ -75,7 +73,7 @@ type shared struct {
 func (s stores) of(row *resource.Row) store.Interface {
 	cfg := store.Config{
 		Backend: s.backend, Prefix: row.StoragePrefix, GroupResource: row.GroupResource(),
-		Codec: registry.Codec(row, s.scheme), Attrs: registry.Attrs(row), Peek: registry.Peek(row, s.types),
+		Codec: registry.Codec(row), Attrs: registry.Attrs(row), Peek: registry.Peek(row, s.types),
 		End: registry.End(row),
 	}
 	if isPods(row) {

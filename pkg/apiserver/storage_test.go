@@ -18,14 +18,10 @@ import (
 
 // What several rows serve is kept once.
 func TestEventsAreKeptOnce(t *testing.T) {
-	scheme, err := NewScheme()
-	if err != nil {
-		t.Fatal(err)
-	}
 	kvs := memory.New(clock.Real())
 	defer func() { _ = kvs.Close() }()
 	backend := store.NewBackend(store.BackendConfig{KV: kvs, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
-	s := stores{backend, scheme, transcode.NewTypes(), map[schema.GroupVersionKind]*shared{}}
+	s := stores{backend, transcode.NewTypes(), map[schema.GroupVersionKind]*shared{}}
 	made := map[string]*store.Store{}
 	for _, row := range api.Rows() {
 		if row.Resource == "events" {

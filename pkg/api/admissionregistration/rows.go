@@ -30,6 +30,6 @@ func storedAsBeta(row *resource.Row) *resource.Row {
 	stored := *row
 	stored.StorageVersion = "v1beta1"
 	stored.Versions = []resource.Version{{Name: "v1beta1"}, {Name: "v1", New: row.New}}
-	row.Codec, row.StoredAs = registry.Codec(&stored, nil), stored.GroupVersionKind()
+	row.Codec, row.StoredAs = registry.Codec(&stored), stored.GroupVersionKind()
 	return row
 }

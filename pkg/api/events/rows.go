@@ -16,7 +16,7 @@ func Rows() []*resource.Row {
 	var rows []*resource.Row
 	for _, row := range core.Rows() {
 		if row.Resource == "events" {
-			rows = append(rows, share(eventRow(), registry.Codec(row, nil)))
+			rows = append(rows, share(eventRow(), registry.Codec(row)))
 		}
 	}
 	return rows

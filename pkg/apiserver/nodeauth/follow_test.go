@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/apiserver/registry"
@@ -84,7 +83,7 @@ func testFollow(t *testing.T, end error) {
 	}.Row()
 	pods := &cutting{store.New(store.Config{
 		Backend: backend, Prefix: "pods", GroupResource: row.GroupResource(),
-		Codec: registry.Codec(row, runtime.NewScheme()), Attrs: registry.Attrs(row),
+		Codec: registry.Codec(row), Attrs: registry.Attrs(row),
 	}), make(chan error)}
 	write := func(name, node string) {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}

@@ -77,7 +77,7 @@ func TestPods(t *testing.T) {
 func TestPodPaths(t *testing.T) {
 	at := slices.IndexFunc(api.Rows(), func(r *resource.Row) bool { return r.Group == "" && r.Resource == "pods" })
 	row := api.Rows()[at]
-	part, codec := registry.Part(row, transcode.NewTypes(), PodPaths()...), registry.Codec(row, nil)
+	part, codec := registry.Part(row, transcode.NewTypes(), PodPaths()...), registry.Codec(row)
 	fill := randfill.NewWithSeed(1).NilChance(0.3).NumElements(1, 3).Funcs(
 		func(q *apiresource.Quantity, _ randfill.Continue) { *q = apiresource.MustParse("1") },
 		func(v *intstr.IntOrString, _ randfill.Continue) { *v = intstr.FromInt32(1) },

@@ -129,7 +129,7 @@ func newLibrary(ctx context.Context) (http.Handler, error) {
 		Store: func(row *resource.Row) store.Interface {
 			return store.New(store.Config{
 				Backend: backend, Prefix: row.StoragePrefix, GroupResource: row.GroupResource(),
-				Codec: registry.Codec(row, scheme), Attrs: registry.Attrs(row),
+				Codec: registry.Codec(row), Attrs: registry.Attrs(row),
 			})
 		},
 	})

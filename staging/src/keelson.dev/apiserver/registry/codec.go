@@ -19,7 +19,7 @@ import (
 
 // Codec returns how objects of row are stored: row.Codec, or Kubernetes'
 // protobuf envelope in the row's storage version.
-func Codec(row *resource.Row, _ *runtime.Scheme) store.Codec {
+func Codec(row *resource.Row) store.Codec {
 	if row.Codec != nil {
 		return row.Codec
 	}

@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
@@ -18,7 +17,7 @@ import (
 // written and read again, the same.
 func FuzzStored(f *testing.F) {
 	row := resource.Kind[corev1.ConfigMap, corev1.ConfigMapList]{Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true}.Row()
-	codec := registry.Codec(row, runtime.NewScheme())
+	codec := registry.Codec(row)
 	whole, err := codec.Encode(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"b": "c"}}, Data: map[string]string{"d": "e"}})
 	if err != nil {
 		f.Fatal(err)

@@ -33,7 +33,7 @@ type Registry struct {
 func New(row *resource.Row, cfg Config) (*Registry, error) {
 	r := &Registry{
 		row: row, cfg: cfg, store: cfg.Store(row),
-		codec: Codec(row, cfg.Scheme), attrs: Attrs(row),
+		codec: Codec(row), attrs: Attrs(row),
 		convert: &convertor{row: row, scheme: cfg.Scheme},
 	}
 	_, r.dynamic = row.New().(*unstructured.Unstructured)
