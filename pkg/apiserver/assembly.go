@@ -283,8 +283,10 @@ func (a *assembly) registryHooks() map[schema.GroupResource]registry.Hooks {
 }
 
 // advertised is the address by which the cluster reaches this server.
-func (a *assembly) advertised() net.IP {
-	for _, s := range []string{a.cfg.AdvertiseAddress, a.cfg.BindAddress} {
+func (a *assembly) advertised() net.IP { return advertised(a.cfg) }
+
+func advertised(cfg *config.Config) net.IP {
+	for _, s := range []string{cfg.AdvertiseAddress, cfg.BindAddress} {
 		if ip := net.ParseIP(s); ip != nil && !ip.IsUnspecified() && !ip.IsLoopback() {
 			return ip
 		}

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
 // failsOnce is a listener that has no file descriptor left for the first connection.
@@ -40,7 +40,11 @@ func (l *failsOnce) Accept() (net.Conn, error) {
 // not speak TLS is told so; an error that passes does not end the listener, and closing it
 // ends all of it.
 func TestHandshaking(t *testing.T) {
-	cert, err := selfSigned(clock.Real().Now())
+	certPEM, keyPEM, err := selfSigned(&config.Config{BindAddress: "127.0.0.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +63,7 @@ func TestHandshaking(t *testing.T) {
 	}
 	server := &http.Server{
 		Handler:   http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }),
-		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*cert}, NextProtos: []string{"h2", "http/1.1"}},
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2", "http/1.1"}},
 		ErrorLog:  slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
 	}
 	l := newHandshaking(&failsOnce{Listener: inner}, server.TLSConfig, 500*time.Millisecond)

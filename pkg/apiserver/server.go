@@ -5,6 +5,7 @@ package apiserver
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -136,7 +137,7 @@ func (s *Server) load() error {
 	if s.tracing, err = newTracing(s.cfg.TracingConfig); err != nil {
 		return err
 	}
-	if s.serving, err = newServing(&s.cfg, cas, s.deps.Clock, s.log); err != nil {
+	if s.serving, err = newServing(&s.cfg, cas, s.log); err != nil {
 		return err
 	}
 	if err := s.loadTokenKeys(); err != nil || s.deps.Getenv == nil {
@@ -255,7 +256,7 @@ func (s *Server) runAudit(ctx context.Context) {
 func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 	l := s.deps.Listener
 	if l == nil {
-		var lc net.ListenConfig
+		lc := net.ListenConfig{Control: shareSocket(&s.cfg.Serving)}
 		var err error
 		address := net.JoinHostPort(s.cfg.BindAddress, fmt.Sprint(s.cfg.SecurePort))
 		if l, err = lc.Listen(ctx, "tcp", address); err != nil {
@@ -338,6 +339,10 @@ func (s *Server) httpServer(h http.Handler, base context.Context) (*http.Server,
 			SendPingTimeout:               idleTimeout / 2,
 			PingTimeout:                   readHeaderTimeout,
 		},
+	}
+	if s.cfg.Serving.DisableHTTP2 {
+		server.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){}
+		return server, nil
 	}
 	return server, streams.Configure(server)
 }

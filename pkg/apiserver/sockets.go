@@ -4,10 +4,16 @@
 package apiserver
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
 // firstInherited is the first descriptor that a parent hands down (sd_listen_fds(3)).
@@ -41,4 +47,27 @@ func inheritedSockets(getenv func(string) string) ([]net.Listener, error) {
 		out = append(out, l)
 	}
 	return out, nil
+}
+
+// shareSocket sets what lets others listen where the server does; nil: nothing does.
+func shareSocket(cfg *config.Serving) func(network, address string, c syscall.RawConn) error {
+	var options []int
+	if cfg.PermitPortSharing {
+		options = append(options, unix.SO_REUSEPORT)
+	}
+	if cfg.PermitAddressSharing {
+		options = append(options, unix.SO_REUSEADDR)
+	}
+	if len(options) == 0 {
+		return nil
+	}
+	return func(_, _ string, c syscall.RawConn) error {
+		var err error
+		controlled := c.Control(func(fd uintptr) {
+			for _, o := range options {
+				err = errors.Join(err, unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, o, 1))
+			}
+		})
+		return errors.Join(controlled, err)
+	}
 }

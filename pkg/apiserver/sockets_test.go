@@ -4,9 +4,12 @@
 package apiserver
 
 import (
+	"net"
 	"os"
 	"strconv"
 	"testing"
+
+	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
 func TestInheritedSockets(t *testing.T) {
@@ -25,5 +28,28 @@ func TestInheritedSockets(t *testing.T) {
 				t.Errorf("got %v, %v", got, err)
 			}
 		})
+	}
+}
+
+// TestSharedPort: two listen at one port where both permit it.
+func TestSharedPort(t *testing.T) {
+	listen := func(address string, cfg config.Serving) (net.Listener, error) {
+		lc := net.ListenConfig{Control: shareSocket(&cfg)}
+		return lc.Listen(t.Context(), "tcp", address)
+	}
+	shared := config.Serving{PermitAddressSharing: true, PermitPortSharing: true}
+	first, err := listen("127.0.0.1:0", shared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	second, err := listen(first.Addr().String(), shared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	if third, err := listen(first.Addr().String(), config.Serving{}); err == nil {
+		third.Close()
+		t.Error("one that does not permit it listens as well")
 	}
 }

@@ -5,16 +5,9 @@ package apiserver
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"fmt"
 	"log/slog"
-	"math/big"
-	"net"
 	"sync/atomic"
 	"time"
 
@@ -37,20 +30,34 @@ type serving struct {
 	named             atomic.Pointer[map[string]*tls.Certificate] // by name
 	cas               []*authn.CAFile
 	transport         config.Transport
+	protocols         []string // that clients may speak, best first
 	log               *slog.Logger
 }
 
 // newServing loads the files; without a certificate it makes one that signs itself.
-func newServing(cfg *config.Config, cas []*authn.CAFile, clk clock.Clock, log *slog.Logger) (*serving, error) {
-	s := &serving{certFile: cfg.TLSCertFile, keyFile: cfg.TLSKeyFile, namedFiles: cfg.SNICerts, cas: cas, transport: cfg.Transport, log: log}
+func newServing(cfg *config.Config, cas []*authn.CAFile, log *slog.Logger) (*serving, error) {
+	s := &serving{
+		certFile: cfg.TLSCertFile, keyFile: cfg.TLSKeyFile, namedFiles: cfg.SNICerts, cas: cas, transport: cfg.Transport,
+		protocols: protocols(&cfg.Serving), log: log,
+	}
 	if err := s.reload(); err != nil || s.certFile != "" {
 		return s, err
 	}
-	cert, err := selfSigned(clk.Now(), cfg.BindAddress, cfg.AdvertiseAddress)
+	if dir := cfg.Serving.CertDir; dir != "" {
+		if err := s.keepSelfSigned(dir, cfg); err != nil {
+			return nil, fmt.Errorf("error creating self-signed certificates: %w", err)
+		}
+		return s, s.reload()
+	}
+	certPEM, keyPEM, err := selfSigned(cfg)
 	if err != nil {
 		return nil, err
 	}
-	s.cert.Store(cert)
+	cert, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("self-signed certificate: %w", err)
+	}
+	s.cert.Store(&cert)
 	return s, nil
 }
 
@@ -97,7 +104,7 @@ func (s *serving) run(ctx context.Context, clk clock.Clock) {
 func (s *serving) config() (*tls.Config, error) {
 	base := &tls.Config{
 		MinVersion:     tls.VersionTLS12,
-		NextProtos:     []string{"h2", "http/1.1"},
+		NextProtos:     s.protocols,
 		ClientAuth:     tls.RequestClientCert,
 		GetCertificate: s.certificate,
 	}
@@ -115,32 +122,4 @@ func (s *serving) config() (*tls.Config, error) {
 		return c, nil
 	}
 	return base, nil
-}
-
-// selfSigned makes a certificate for a server that was given none.
-func selfSigned(now time.Time, addresses ...string) (*tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, fmt.Errorf("self-signed certificate: %w", err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(now.UnixNano()),
-		Subject:      pkix.Name{CommonName: "keelson-apiserver"},
-		NotBefore:    now.Add(-time.Hour), NotAfter: now.AddDate(1, 0, 0),
-		KeyUsage:    x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		DNSNames:    []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
-		IsCA:        true, BasicConstraintsValid: true,
-	}
-	for _, a := range addresses {
-		if ip := net.ParseIP(a); ip != nil && !ip.IsUnspecified() {
-			template.IPAddresses = append(template.IPAddresses, ip)
-		}
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return nil, fmt.Errorf("self-signed certificate: %w", err)
-	}
-	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }

@@ -5,15 +5,23 @@ package apiserver
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"log/slog"
 	"math/big"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
+
+	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/apiserver/config"
@@ -22,20 +30,23 @@ import (
 // writePair writes a certificate that signs itself, and its key.
 func writePair(t *testing.T, clk clock.Clock, certFile, keyFile string) {
 	t.Helper()
-	cert, err := selfSigned(clk.Now())
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(clk.Now().UnixNano()), NotBefore: clk.Now(), NotAfter: clk.Now().AddDate(1, 0, 0),
+		Subject: pkix.Name{CommonName: "keelson-apiserver"}, DNSNames: []string{"localhost", "kubernetes"},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for file, block := range map[string]*pem.Block{
-		certFile: {Type: "CERTIFICATE", Bytes: cert.Certificate[0]}, keyFile: {Type: "PRIVATE KEY", Bytes: key},
-	} {
-		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	if err := certutil.WriteCert(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})); err != nil {
+		t.Fatal(err)
+	}
+	if err := keyutil.WriteKey(keyFile, pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -52,7 +63,7 @@ func TestServingFollowsItsFiles(t *testing.T) {
 			return big.NewInt(clk.Now().UnixNano())
 		}
 		first := issue()
-		s, err := newServing(cfg, nil, clk, slog.New(slog.DiscardHandler))
+		s, err := newServing(cfg, nil, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,4 +107,49 @@ func TestServingFollowsItsFiles(t *testing.T) {
 		stop()
 		<-done
 	})
+}
+
+// TestOwnCertificate: the certificate of a server that was given none stays in a directory, for the
+// next start as well, and half a pair is not replaced.
+func TestOwnCertificate(t *testing.T) {
+	cfg := config.Default()
+	cfg.BindAddress, cfg.AdvertiseAddress, cfg.Serving.CertDir = "0.0.0.0", "192.0.2.1", filepath.Join(t.TempDir(), "certs")
+	log := slog.New(slog.DiscardHandler)
+	first, err := newServing(&cfg, nil, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf := first.cert.Load().Leaf
+	names := slices.Concat(leaf.DNSNames, []string{fmt.Sprint(leaf.IPAddresses)})
+	if want := []string{"kubernetes.default.svc", "kubernetes.default", "kubernetes", "localhost", "[192.0.2.1 10.0.0.1]"}; !slices.Equal(names, want) {
+		t.Errorf("the certificate is for %v, want %v", names, want)
+	}
+	second, err := newServing(&cfg, nil, log)
+	if err != nil || !second.cert.Load().Leaf.Equal(leaf) {
+		t.Errorf("another start has another certificate, or %v", err)
+	}
+	key := filepath.Join(cfg.Serving.CertDir, "apiserver.key")
+	if err := os.Remove(key); err != nil {
+		t.Fatal(err)
+	}
+	want := "error creating self-signed certificates: error reading " + key + ", certificate and key must be supplied as a pair"
+	if _, err := newServing(&cfg, nil, log); err == nil || err.Error() != want {
+		t.Errorf("without the key: %v, want %s", err, want)
+	}
+}
+
+// TestProtocols: clients are offered HTTP/2 unless it is switched off.
+func TestProtocols(t *testing.T) {
+	for off, want := range map[bool][]string{false: {"h2", "http/1.1"}, true: {"http/1.1"}} {
+		cfg := config.Default()
+		cfg.Serving.DisableHTTP2 = off
+		s, err := newServing(&cfg, nil, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := s.config()
+		if err != nil || !slices.Equal(c.NextProtos, want) {
+			t.Errorf("switched off %t: %v, %v; want %v", off, c.NextProtos, err, want)
+		}
+	}
 }

@@ -53,6 +53,7 @@ type Config struct {
 	PriorityAndFairness bool
 	Profiling           bool
 	HTTP                HTTP
+	Serving             Serving
 
 	// Who is asking.
 	AnonymousAuth           bool

@@ -18,6 +18,7 @@ import (
 type Transport struct {
 	MinTLSVersion string   // empty: TLS 1.2
 	CipherSuites  []string // empty: Go's default
+	Curves        []int32  // key exchanges, by Go's numbers; empty: Go's default
 
 	// Deny and Allow are ranges, as outbound.ParseRanges reads them: what the
 	// server does not connect to for a user's object, and what of it it does.
@@ -27,12 +28,13 @@ type Transport struct {
 func (t *Transport) add(fs *pflag.FlagSet) {
 	fs.StringVar(&t.MinTLSVersion, "tls-min-version", "", "lowest version of TLS to speak: VersionTLS12, VersionTLS13")
 	fs.StringSliceVar(&t.CipherSuites, "tls-cipher-suites", nil, "cipher suites of TLS 1.2; empty: Go's default")
+	fs.Int32SliceVar(&t.Curves, "tls-curve-preferences", nil, "key exchanges, by the numbers of Go's tls.CurveID, in no order; empty: Go's default")
 	fs.StringSliceVar(&t.Deny, "outbound-deny", nil,
 		"ranges (CIDR) that webhooks, aggregated servers and node addresses may not be in; "+outbound.SpecialName+": loopback, link-local, metadata and the like")
 	fs.StringSliceVar(&t.Allow, "outbound-allow", nil, "ranges that --outbound-deny does not forbid")
 }
 
-// TLS sets the version and the suites of c.
+// TLS sets the version, the suites and the key exchanges of c.
 func (t *Transport) TLS(c *tls.Config) error {
 	c.MinVersion = tls.VersionTLS12
 	if t.MinTLSVersion != "" {
@@ -47,7 +49,8 @@ func (t *Transport) TLS(c *tls.Config) error {
 		return err
 	}
 	c.CipherSuites = suites
-	return nil
+	c.CurvePreferences, err = cliflag.TLSCurvePreferences(t.Curves)
+	return err
 }
 
 // Outbound is the policy for the server's own connections.
