@@ -37,7 +37,7 @@ type hook struct {
 func (a *assembly) buildHooks() error {
 	client := a.self.client
 	kubernetes := bootstrap.Kubernetes{
-		Client: client, Members: a.members, Address: a.advertised(), Port: a.port(),
+		Config: a.cfg.Endpoints, Client: client, Members: a.members, Address: a.advertised(), Port: a.port(),
 		Ranges: a.cfg.ServiceClusterIPRanges, Renew: serverRenew, TTL: serverLease,
 		Clock: a.server.deps.Clock, Log: a.server.log,
 	}

@@ -27,6 +27,7 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/apiserver/store"
+	"keelson.dev/keelson/pkg/apiserver/config"
 	"keelson.dev/keelson/pkg/apiserver/services"
 )
 
@@ -39,8 +40,9 @@ const (
 
 // Kubernetes keeps the service default/kubernetes and its endpoints: the
 // addresses of the servers that run. Each server keeps a short-lived record of
-// itself; the endpoints are those that have one.
+// itself; the endpoints are those that have one, unless Config says otherwise.
 type Kubernetes struct {
+	Config     config.Endpoints
 	Client     kubernetes.Interface
 	Members    store.Interface // the records, by address
 	Address    net.IP
@@ -51,15 +53,44 @@ type Kubernetes struct {
 	Log        *slog.Logger
 }
 
-// Ensure brings service, record and endpoints about.
+// Ensure brings service, record and endpoints about. Of a service that is there already
+// type and ports are made what this server would have them be.
 func (k Kubernetes) Ensure(ctx context.Context) error {
-	if err := k.service(ctx); err != nil || k.Address.IsLoopback() {
-		return err // nobody else reaches a loopback address: there is nothing to publish
+	if err := k.service(ctx, true); err != nil {
+		return err
+	}
+	return k.publish(ctx)
+}
+
+// keep is Ensure for a server that has started: other servers may have changed the service since.
+func (k Kubernetes) keep(ctx context.Context) error {
+	if err := k.service(ctx, false); err != nil {
+		return err
+	}
+	return k.publish(ctx)
+}
+
+// silent tells that endpoints are not for this server to keep. Nobody else reaches a loopback
+// address: there is nothing to publish.
+func (k Kubernetes) silent() bool {
+	return k.Address.IsLoopback() || k.Config.Reconciler == config.EndpointsNone
+}
+
+func (k Kubernetes) publish(ctx context.Context) error {
+	switch {
+	case k.silent():
+		return nil
+	case k.Config.Reconciler == config.EndpointsMasterCount:
+		published, err := k.published(ctx)
+		if err != nil {
+			return err
+		}
+		return k.endpoints(ctx, counted(published, k.Address.String(), k.Config.Count))
 	}
 	if err := k.enlist(ctx); err != nil {
 		return err
 	}
-	return k.endpoints(ctx)
+	return k.endpointsOfMembers(ctx)
 }
 
 // Run keeps them until ctx is done.
@@ -71,7 +102,7 @@ func (k Kubernetes) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C():
-			if err := k.Ensure(ctx); err != nil && ctx.Err() == nil {
+			if err := k.keep(ctx); err != nil && ctx.Err() == nil {
 				k.Log.Info("Endpoints of the kubernetes service not kept", "err", err)
 			}
 		}
@@ -80,18 +111,37 @@ func (k Kubernetes) Run(ctx context.Context) {
 
 // Leave takes this server off the endpoints.
 func (k Kubernetes) Leave(ctx context.Context) error {
-	if k.Address.IsLoopback() {
+	switch {
+	case k.silent():
 		return nil
+	case k.Config.Reconciler == config.EndpointsMasterCount:
+		published, err := k.published(ctx)
+		if err != nil {
+			return err
+		}
+		return k.endpoints(ctx, slices.DeleteFunc(published, func(a string) bool { return a == k.Address.String() }))
 	}
 	if _, err := k.Members.Delete(ctx, k.Address.String(), nil); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("server record: %w", err)
 	}
-	return k.endpoints(ctx)
+	return k.endpointsOfMembers(ctx)
 }
 
-func (k Kubernetes) service(ctx context.Context) error {
+// service makes the service, or with change has one that is there be what is wanted.
+func (k Kubernetes) service(ctx context.Context, change bool) error {
+	kind := corev1.ServiceTypeClusterIP
+	ports := []corev1.ServicePort{{
+		Name: "https", Port: 443, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt(k.Port),
+	}}
+	if k.Config.NodePort > 0 {
+		kind, ports[0].NodePort = corev1.ServiceTypeNodePort, int32(k.Config.NodePort)
+	}
 	api := k.Client.CoreV1().Services(metav1.NamespaceDefault)
-	_, err := api.Get(ctx, kubernetesService, metav1.GetOptions{})
+	cur, err := api.Get(ctx, kubernetesService, metav1.GetOptions{})
+	if err == nil && change && (cur.Spec.Type != kind || !equality.Semantic.DeepEqual(cur.Spec.Ports, ports)) {
+		cur.Spec.Type, cur.Spec.Ports = kind, ports
+		_, err = api.Update(ctx, cur, metav1.UpdateOptions{})
+	}
 	if !apierrors.IsNotFound(err) {
 		return named("service", kubernetesService, err)
 	}
@@ -103,11 +153,9 @@ func (k Kubernetes) service(ctx context.Context) error {
 			Labels: map[string]string{"provider": "kubernetes", "component": "apiserver"},
 		},
 		Spec: corev1.ServiceSpec{
-			Type: corev1.ServiceTypeClusterIP, ClusterIP: ip, IPFamilyPolicy: &policy,
+			Type: kind, ClusterIP: ip, IPFamilyPolicy: &policy,
 			SessionAffinity: corev1.ServiceAffinityNone,
-			Ports: []corev1.ServicePort{{
-				Name: "https", Port: 443, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt(k.Port),
-			}},
+			Ports:           ports,
 		},
 	}, metav1.CreateOptions{})
 	return named("service", kubernetesService, ignoreExists(err))
@@ -157,11 +205,44 @@ func (k Kubernetes) members(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-func (k Kubernetes) endpoints(ctx context.Context) error {
+// published are the addresses that the endpoints have.
+func (k Kubernetes) published(ctx context.Context) ([]string, error) {
+	cur, err := k.Client.CoreV1().Endpoints(metav1.NamespaceDefault).Get(ctx, kubernetesService, metav1.GetOptions{})
+	if err != nil {
+		return nil, wrapped("endpoints", ignoreNotFound(err))
+	}
+	var out []string
+	for _, s := range cur.Subsets {
+		for _, a := range s.Addresses {
+			out = append(out, a.IP)
+		}
+	}
+	return out, nil
+}
+
+// counted adds own to addresses, and takes those that come after it, in a circle, until there
+// are no more than count.
+func counted(addresses []string, own string, count int) []string {
+	if !slices.Contains(addresses, own) {
+		addresses = append(addresses, own)
+		slices.Sort(addresses)
+	}
+	for len(addresses) > max(1, count) {
+		i := (slices.Index(addresses, own) + 1) % len(addresses)
+		addresses = slices.Delete(addresses, i, i+1)
+	}
+	return addresses
+}
+
+func (k Kubernetes) endpointsOfMembers(ctx context.Context) error {
 	members, err := k.members(ctx)
 	if err != nil {
 		return err
 	}
+	return k.endpoints(ctx, members)
+}
+
+func (k Kubernetes) endpoints(ctx context.Context, members []string) error {
 	var v4, v6 []string
 	for _, m := range members {
 		ip, err := netip.ParseAddr(m)

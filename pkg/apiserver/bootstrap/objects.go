@@ -104,3 +104,10 @@ func ignoreExists(err error) error {
 	}
 	return err
 }
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

@@ -90,6 +90,7 @@ type Config struct {
 	// Services.
 	ServiceClusterIPRanges []netip.Prefix
 	ServiceNodePorts       PortRange
+	Endpoints              Endpoints // of the kubernetes service
 
 	// Kubelets.
 	KubeletClientCert   string
@@ -168,6 +169,7 @@ func Default() Config {
 		Authentication:        defaultAuthentication(),
 		Authorization:         defaultAuthorization(),
 		ServiceNodePorts:      PortRange{30000, 32767},
+		Endpoints:             defaultEndpoints(),
 		ServiceClusterIPRanges: []netip.Prefix{
 			netip.MustParsePrefix("10.0.0.0/24"),
 		},

@@ -36,6 +36,7 @@ func Parse(args []string, stderr io.Writer) (Config, error) {
 	c.Transport.add(fs)
 	c.HTTP.addFlags(fs)
 	c.Serving.addFlags(fs)
+	c.Endpoints.addFlags(fs)
 	verbosity := fs.IntP("v", "v", 0, "verbosity of the log; administrators may change it by PUT /debug/flags/v")
 	if err := daemon.Parse(fs, args); err != nil {
 		return c, err

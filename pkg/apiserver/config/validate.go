@@ -86,6 +86,7 @@ func (c *Config) validateFairness(add func(format string, args ...any)) {
 // validateUse tells the first thing that does not work though it may be said.
 func (c *Config) validateUse(add func(format string, args ...any)) {
 	err := c.Transport.validateTLS()
+	reconciler := c.Endpoints.validateUse()
 	switch {
 	case (c.TLSCertFile == "") != (c.TLSKeyFile == ""):
 		add("missing filename for serving cert")
@@ -93,6 +94,8 @@ func (c *Config) validateUse(add func(format string, args ...any)) {
 		add("%w", err)
 	case c.PriorityAndFairness && c.MaxReads == 0 && c.MaxWrites == 0:
 		add("invalid configuration: MaxRequestsInFlight=0 and MaxMutatingRequestsInFlight=0; they must add up to something positive")
+	case reconciler != nil:
+		add("%w", reconciler)
 	}
 }
 
@@ -184,6 +187,7 @@ func (c *Config) validateServices(add func(format string, args ...any)) {
 	if r := c.ServiceNodePorts; r.First < 1 || r.Last > 65535 || r.Size() < 1 {
 		add("--service-node-port-range %s is not a range of ports", r)
 	}
+	c.Endpoints.validate(c.ServiceNodePorts, add)
 }
 
 // publicAddress is the address of the server that members of the cluster know; it
