@@ -22,7 +22,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	s, err := apiserver.New(cfg, apiserver.Deps{Log: cfg.Verbosity.Log(stderr), Getenv: os.Getenv, OwnProcess: true})
+	s, err := apiserver.New(cfg, apiserver.Deps{Log: cfg.Log.Log(cfg.Verbosity, stderr), Getenv: os.Getenv, OwnProcess: true})
 	if err != nil {
 		return fmt.Errorf("build apiserver: %w", err)
 	}

@@ -38,9 +38,14 @@ func (v *Verbosity) Set(n int) {
 // Log returns the JSON log of a process, which says as much as v is at the time.
 // What the libraries say by klog goes there too. Credentials that stand in it do not.
 func (v *Verbosity) Log(w io.Writer) *slog.Logger {
-	handler := slog.NewJSONHandler(w, &slog.HandlerOptions{Level: &v.own, ReplaceAttr: newRedactor().attr})
-	klog.SetLoggerWithOptions(logr.FromSlogHandler(libraries{handler, &v.libraries}), klog.ContextualLogger(true))
-	return slog.New(handler)
+	return v.log(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: newRedactor().attr}), nil)
+}
+
+// log returns the log that handler writes. The libraries say more at Info than an operator wants
+// to keep.
+func (v *Verbosity) log(handler slog.Handler, modules Modules) *slog.Logger {
+	klog.SetLoggerWithOptions(logr.FromSlogHandler(filter{handler, &v.libraries, modules}), klog.ContextualLogger(true))
+	return slog.New(filter{handler, &v.own, modules})
 }
 
 // NewLog returns the log of a process whose verbosity does not change.

@@ -64,7 +64,7 @@ func TestVerbosity(t *testing.T) {
 	var out bytes.Buffer
 	v := NewVerbosity(0)
 	log := v.Log(&out)
-	library := slog.New(libraries{log.Handler(), &v.libraries})
+	library := slog.New(filter{log.Handler(), &v.libraries, nil})
 	say := func() {
 		log.Debug("details")
 		library.Info("chatter")

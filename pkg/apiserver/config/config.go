@@ -117,6 +117,9 @@ type Config struct {
 	// Verbosity of the log, as klog's -v; administrators may change it.
 	Verbosity *daemon.Verbosity
 
+	// Log says in which format the log is.
+	Log daemon.LogFlags
+
 	flagged bool // made of flags
 }
 

@@ -37,8 +37,12 @@ func Parse(args []string, stderr io.Writer) (Config, error) {
 	c.HTTP.addFlags(fs)
 	c.Serving.addFlags(fs)
 	c.Endpoints.addFlags(fs)
+	c.Log.Add(fs)
 	verbosity := fs.IntP("v", "v", 0, "verbosity of the log; administrators may change it by PUT /debug/flags/v")
 	if err := daemon.Parse(fs, args); err != nil {
+		return c, err
+	}
+	if err := c.Log.Validate(); err != nil {
 		return c, err
 	}
 	c.Verbosity.Set(*verbosity)

@@ -1,0 +1,185 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"path/filepath"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/klog/v2/textlogger"
+)
+
+// The formats of Kubernetes' logs.
+const (
+	FormatText = "text"
+	FormatJSON = "json"
+)
+
+// LogFlags say in which of Kubernetes' formats a process logs, to its standard error and without a buffer.
+type LogFlags struct {
+	Format         string
+	FlushFrequency time.Duration
+	Modules        Modules
+
+	text, json streams
+}
+
+// streams is what the flags can say of where one format goes.
+type streams struct {
+	split  bool
+	buffer resource.QuantityValue
+}
+
+// Add defines the flags.
+func (f *LogFlags) Add(fs *pflag.FlagSet) {
+	fs.StringVar(&f.Format, "logging-format", FormatText, `format of the log: "text" or "json"`)
+	fs.DurationVar(&f.FlushFrequency, "log-flush-frequency", 5*time.Second, "longest time between flushes of the log; without effect: nothing of it is buffered")
+	fs.Var(&f.Modules, "vmodule", "verbosity of single files of the program, for --logging-format=text: pattern=N, separated by commas")
+	f.text.add(fs, FormatText)
+	f.json.add(fs, FormatJSON)
+}
+
+func (s *streams) add(fs *pflag.FlagSet, format string) {
+	fs.BoolVar(&s.split, "log-"+format+"-split-stream", false, "an alpha feature of Kubernetes that is refused: the log is one stream")
+	fs.Var(&s.buffer, "log-"+format+"-info-buffer-size", "an alpha feature of Kubernetes that is refused: the log is not buffered")
+}
+
+// Validate tells what is wrong with the flags in Kubernetes' words.
+func (f *LogFlags) Validate() error {
+	var errs field.ErrorList
+	if f.FlushFrequency <= 0 {
+		errs = append(errs, field.Invalid(field.NewPath("flushFrequency"), f.FlushFrequency.String(), "Must be greater than zero"))
+	}
+	if f.Format != FormatText && f.Format != FormatJSON {
+		errs = append(errs, field.Invalid(field.NewPath("format"), f.Format, "Unsupported log format"))
+	}
+	if f.Format != FormatText && len(f.Modules) > 0 {
+		errs = append(errs, field.Forbidden(field.NewPath("vmodule"), "Only supported for text log format"))
+	}
+	for _, s := range []struct {
+		format string
+		streams
+	}{{FormatText, f.text}, {FormatJSON, f.json}} {
+		at := field.NewPath("options", s.format)
+		if s.split {
+			errs = append(errs, field.Forbidden(at.Child("splitStream"), "Feature LoggingAlphaOptions is disabled"))
+		}
+		if !s.buffer.IsZero() {
+			errs = append(errs, field.Forbidden(at.Child("infoBufferSize"), "Feature LoggingAlphaOptions is disabled"))
+		}
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return errs.ToAggregate()
+}
+
+// Log returns the log of a process that says as much as v does at the time; what the libraries say
+// goes there too. Credentials that stand in it do not.
+func (f *LogFlags) Log(v *Verbosity, w io.Writer) *slog.Logger {
+	if f.Format == FormatJSON {
+		return v.log(jsonLines{newJSONLines(w)}, f.Modules)
+	}
+	text := logr.ToSlogHandler(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(w), textlogger.Verbosity(math.MaxInt32))))
+	return v.log(redacting{text, newRedactor()}, f.Modules)
+}
+
+// newJSONLines has Kubernetes' names for what every line has.
+func newJSONLines(w io.Writer) slog.Handler {
+	redactor := newRedactor()
+	return slog.NewJSONHandler(w, &slog.HandlerOptions{AddSource: true, Level: slog.Level(-1 << 15), ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+		if len(groups) > 0 {
+			return redactor.attr(groups, a)
+		}
+		switch a.Key {
+		case slog.TimeKey:
+			return slog.Float64("ts", float64(a.Value.Time().UnixNano())/float64(time.Millisecond))
+		case slog.LevelKey:
+			return slog.Attr{} // errors have none, others have a verbosity
+		case slog.SourceKey:
+			if at, ok := a.Value.Any().(*slog.Source); ok {
+				dir, name := filepath.Split(at.File)
+				return slog.String("caller", fmt.Sprintf("%s/%s:%d", filepath.Base(dir), name, at.Line))
+			}
+		}
+		return redactor.attr(groups, a)
+	}})
+}
+
+// jsonLines tells the verbosity of each record that is no error.
+type jsonLines struct{ slog.Handler }
+
+// Handle writes r.
+func (j jsonLines) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level >= slog.LevelError {
+		return j.Handler.Handle(ctx, r)
+	}
+	told := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
+	told.AddAttrs(slog.Int("v", max(0, -int(r.Level))))
+	r.Attrs(func(a slog.Attr) bool {
+		told.AddAttrs(a)
+		return true
+	})
+	return j.Handler.Handle(ctx, told)
+}
+
+// WithAttrs keeps telling the verbosity.
+func (j jsonLines) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return jsonLines{j.Handler.WithAttrs(attrs)}
+}
+
+// WithGroup keeps telling the verbosity.
+func (j jsonLines) WithGroup(name string) slog.Handler { return jsonLines{j.Handler.WithGroup(name)} }
+
+// redacting takes credentials out of records before a handler that has no means to.
+type redacting struct {
+	slog.Handler
+	redactor *redactor
+}
+
+// Handle writes r.
+func (h redacting) Handle(ctx context.Context, r slog.Record) error {
+	told := slog.NewRecord(r.Time, r.Level, h.redactor.text(r.Message), r.PC)
+	r.Attrs(func(a slog.Attr) bool {
+		told.AddAttrs(h.attr(a))
+		return true
+	})
+	return h.Handler.Handle(ctx, told)
+}
+
+// attr is a without credentials, in groups as well.
+func (h redacting) attr(a slog.Attr) slog.Attr {
+	a.Value = a.Value.Resolve()
+	if a.Value.Kind() != slog.KindGroup {
+		return h.redactor.attr(nil, a)
+	}
+	return slog.Attr{Key: a.Key, Value: slog.GroupValue(h.attrs(a.Value.Group())...)}
+}
+
+func (h redacting) attrs(attrs []slog.Attr) []slog.Attr {
+	out := make([]slog.Attr, 0, len(attrs))
+	for _, a := range attrs {
+		out = append(out, h.attr(a))
+	}
+	return out
+}
+
+// WithAttrs keeps them without credentials.
+func (h redacting) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return redacting{h.Handler.WithAttrs(h.attrs(attrs)), h.redactor}
+}
+
+// WithGroup goes on as before.
+func (h redacting) WithGroup(name string) slog.Handler {
+	return redacting{h.Handler.WithGroup(name), h.redactor}
+}

@@ -1,0 +1,86 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"fmt"
+	"log/slog"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// Modules are files of the program whose verbosity is their own: "pattern=N,...", as the flag --vmodule
+// takes it. A pattern with a slash is one of the whole path, another one of the file's name;
+// neither has the ending .go.
+type Modules []module
+
+type module struct {
+	pattern   string
+	verbosity uint64
+}
+
+// Set reads the flag's value, which takes the place of what was said before.
+func (m *Modules) Set(v string) error {
+	var out Modules
+	for s := range strings.SplitSeq(v, ",") {
+		if s == "" {
+			continue
+		}
+		pattern, n, ok := strings.Cut(s, "=")
+		if !ok || pattern == "" || n == "" {
+			return fmt.Errorf("%q does not have the pattern=N format", s)
+		}
+		verbosity, err := strconv.ParseUint(n, 10, 31)
+		if err != nil {
+			return fmt.Errorf("parsing verbosity in %q: %w", s, err)
+		}
+		out = append(out, module{pattern, verbosity})
+	}
+	*m = out
+	return nil
+}
+
+// String is what Set takes.
+func (m *Modules) String() string {
+	var out []string
+	for _, one := range *m {
+		out = append(out, fmt.Sprintf("%s=%d", one.pattern, one.verbosity))
+	}
+	return strings.Join(out, ",")
+}
+
+// Type names the flag's value in usage.
+func (*Modules) Type() string { return "pattern=N,..." }
+
+// lowest is the lowest level of any module.
+func (m Modules) lowest() slog.Level {
+	out := slog.LevelError
+	for _, one := range m {
+		out = min(out, one.level())
+	}
+	return out
+}
+
+// keep reports whether r comes from a module that is to say as much.
+func (m Modules) keep(r slog.Record) bool {
+	if len(m) == 0 {
+		return false
+	}
+	file, _ := caller(r)
+	file = strings.TrimSuffix(file, ".go")
+	for _, one := range m {
+		name := file
+		if !strings.Contains(one.pattern, "/") {
+			name = path.Base(file)
+		}
+		if ok, err := path.Match(one.pattern, name); ok && err == nil {
+			return r.Level >= one.level()
+		}
+	}
+	return false
+}
+
+// level is that of the least important records that are kept; those of verbosity N have level -N.
+func (m module) level() slog.Level { return -slog.Level(min(m.verbosity, 1<<15)) }
