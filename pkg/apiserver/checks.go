@@ -16,17 +16,10 @@ import (
 	"keelson.dev/keelson/pkg/health"
 )
 
-// etcdTimeout is how long the store may take to answer a health check.
-const etcdTimeout = 2 * time.Second
-
 // checks are the health checks of each path, in order.
 func (a *assembly) checks() map[string][]health.Check {
-	etcd := health.Check{Name: "etcd", Run: func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, etcdTimeout)
-		defer cancel()
-		_, err := a.kv.Revision(ctx)
-		return err
-	}}
+	etcd := health.Check{Name: "etcd", Run: a.answers(a.cfg.Etcd.HealthTimeout)}
+	prompt := health.Check{Name: "etcd-readiness", Run: a.answers(a.cfg.Etcd.ReadyTimeout)}
 	log := health.Check{Name: "log", Run: holds}
 	// The server calls itself in memory: there is no certificate that runs out.
 	loopback := health.Check{Name: "loopback-serving-certificate", Run: holds}
@@ -38,11 +31,21 @@ func (a *assembly) checks() map[string][]health.Check {
 		alive = append(alive, health.Once(c))
 	}
 	live := slices.Concat([]health.Check{health.Ping(), log, loopback, etcd}, alive)
-	ready := slices.Concat([]health.Check{health.Ping(), log, etcd, {Name: "etcd-readiness", Run: etcd.Run}, informed},
+	ready := slices.Concat([]health.Check{health.Ping(), log, etcd, prompt, informed},
 		start, []health.Check{a.server.shutdown.Check()})
 	// A restart would not bring a key server back: livez does not ask it.
 	keys := a.server.keyServers
 	return map[string][]health.Check{"/healthz": slices.Concat(live, keys), "/livez": a.forgiven(live), "/readyz": slices.Concat(ready, keys)}
+}
+
+// answers holds when the store answers in time.
+func (a *assembly) answers(timeout time.Duration) func(context.Context) error {
+	return func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		_, err := a.kv.Revision(ctx)
+		return err
+	}
 }
 
 // forgiven are checks that hold for some time after the start whatever is amiss.

@@ -6,12 +6,16 @@ package apiserver
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
 	"k8s.io/component-base/metrics/legacyregistry"
 )
+
+// sizeTimeout is how long the store may take to tell its size.
+const sizeTimeout = 2 * time.Second
 
 // storageMetrics are Kubernetes' metrics of what is stored.
 type storageMetrics struct {
@@ -41,19 +45,20 @@ func (m *storageMetrics) Describe(ch chan<- *prometheus.Desc) {
 func (m *storageMetrics) Collect(ch chan<- prometheus.Metric) {
 	for _, gr := range m.a.api.Resources() {
 		if stats, ok := m.a.stats(gr); ok {
-			n := float64(stats.Objects)
-			ch <- prometheus.MustNewConstMetric(m.objects, prometheus.GaugeValue, n, gr.String())
-			ch <- prometheus.MustNewConstMetric(m.resources, prometheus.GaugeValue, n, gr.Group, gr.Resource)
+			if n := float64(stats.Objects); m.a.cfg.Etcd.CountPeriod > 0 {
+				ch <- prometheus.MustNewConstMetric(m.objects, prometheus.GaugeValue, n, gr.String())
+				ch <- prometheus.MustNewConstMetric(m.resources, prometheus.GaugeValue, n, gr.Group, gr.Resource)
+			}
 			ch <- prometheus.MustNewConstMetric(m.events, prometheus.CounterValue, float64(stats.Received), gr.Group, gr.Resource)
 		}
 	}
 	sized, ok := m.a.kv.(interface {
 		Size(ctx context.Context) (int64, error)
 	})
-	if !ok {
+	if !ok || m.a.cfg.Etcd.SizePeriod <= 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), etcdTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), sizeTimeout)
 	defer cancel()
 	if n, err := sized.Size(ctx); err == nil {
 		ch <- prometheus.MustNewConstMetric(m.size, prometheus.GaugeValue, float64(n), "etcd-0")

@@ -200,9 +200,10 @@ func (s *Server) Run(ctx context.Context) error {
 			s.log.Error("Storage backend ended", "err", err)
 		}
 	})
-	background.Go(func() {
-		(&kv.Compactor{Store: kvs, Clock: s.deps.Clock, Interval: kv.CompactInterval, Log: s.log, Compacted: backend.Compacted}).Run(inner)
-	})
+	if every := s.cfg.Etcd.CompactionInterval; every > 0 {
+		compactor := &kv.Compactor{Store: kvs, Clock: s.deps.Clock, Interval: every, Log: s.log, Compacted: backend.Compacted}
+		background.Go(func() { compactor.Run(inner) })
+	}
 	background.Go(func() { s.serving.run(inner, s.deps.Clock) })
 	background.Go(func() { s.runAudit(inner) })
 	if err := s.startTokens(inner, &background); err != nil {

@@ -27,11 +27,11 @@ func (s *Server) openKV(ctx context.Context) (kv.Store, io.Closer, error) {
 	if cfg := &s.cfg; len(cfg.EtcdServers) > 0 {
 		e, err := etcd.Dial(etcd.External{
 			Endpoints: cfg.EtcdServers, CAFile: cfg.EtcdCAFile, CertFile: cfg.EtcdCertFile, KeyFile: cfg.EtcdKeyFile,
-			Options: s.tracing.Dial(), Clock: s.deps.Clock, Log: s.log,
+			Options: s.tracing.Dial(), LeaseReuse: cfg.Etcd.LeaseReuse, Clock: s.deps.Clock, Log: s.log,
 		})
 		return e, e, wrap("etcd client", err)
 	}
-	e, err := etcd.Start(ctx, etcd.Embedded{Dir: s.cfg.DataDir, Clock: s.deps.Clock, Log: s.log})
+	e, err := etcd.Start(ctx, etcd.Embedded{Dir: s.cfg.DataDir, LeaseReuse: s.cfg.Etcd.LeaseReuse, Clock: s.deps.Clock, Log: s.log})
 	return e, e, wrap("embedded etcd", err)
 }
 

@@ -29,6 +29,7 @@ type Config struct {
 	EtcdKeyFile  string
 	EtcdPrefix   string
 	DataDir      string
+	Etcd         Etcd
 	// EncryptionConfig says how values are encrypted in etcd; empty: they are not.
 	EncryptionConfig string
 	EncryptionReload bool // follow EncryptionConfig
@@ -149,6 +150,7 @@ func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last
 func Default() Config {
 	return Config{
 		EtcdPrefix:            "/registry",
+		Etcd:                  defaultEtcd(),
 		Verbosity:             daemon.NewVerbosity(0),
 		DataDir:               "/var/lib/keelson/apiserver",
 		BindAddress:           "0.0.0.0",

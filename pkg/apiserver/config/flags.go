@@ -35,6 +35,7 @@ func Parse(args []string, stderr io.Writer) (Config, error) {
 	c.Authorization.addFlags(fs)
 	c.Transport.add(fs)
 	c.HTTP.addFlags(fs)
+	c.Etcd.addFlags(fs)
 	c.Serving.addFlags(fs)
 	c.Endpoints.addFlags(fs)
 	c.Log.Add(fs)

@@ -29,6 +29,8 @@ type HTTP struct {
 	ExternalHostname string
 	// LivezGrace is how long after the start /livez holds whatever is amiss.
 	LivezGrace time.Duration
+	// WatchGrace is how long watches may go on when the server drains. They end at once.
+	WatchGrace time.Duration
 	// RetryAfterShutdown has requests that come while the server drains be told to
 	// try again instead of being refused.
 	RetryAfterShutdown bool
@@ -40,6 +42,7 @@ func (h *HTTP) addFlags(fs *pflag.FlagSet) {
 	fs.Float64Var(&h.GoawayChance, "goaway-chance", 0, "share of HTTP/2 requests after which a client has to make another connection, so that clients spread over several servers; at most 0.02; 0: none")
 	fs.StringVar(&h.ExternalHostname, "external-hostname", "", "name of this server in discovery and in the document of its issuer; empty: its address")
 	fs.DurationVar(&h.LivezGrace, "livez-grace-period", 0, "how long after the start /livez holds whatever is amiss")
+	fs.DurationVar(&h.WatchGrace, "shutdown-watch-termination-grace-period", 0, "longest time that watches take to end when the server drains; without effect: they end at once when all other requests have")
 	fs.BoolVar(&h.RetryAfterShutdown, "shutdown-send-retry-after", false, "answer requests that come while the server drains by 429, to be tried again")
 }
 
@@ -63,16 +66,8 @@ func (h *HTTP) Origins() ([]*regexp.Regexp, error) {
 	return out, nil
 }
 
-func (h *HTTP) validate(add func(format string, args ...any)) {
-	if _, err := h.Origins(); err != nil {
-		add("%w", err)
-	}
-	if h.LivezGrace < 0 {
-		add("--livez-grace-period can not be a negative value")
-	}
-	if h.GoawayChance < 0 || h.GoawayChance > maxGoawayChance {
-		add("--goaway-chance can not be less than 0 or greater than %v", maxGoawayChance)
-	}
+// validateBrowsers looks at what the pages of browsers are told.
+func (h *HTTP) validateBrowsers(add func(format string, args ...any)) {
 	for _, d := range h.TransportSecurity {
 		if strings.TrimSpace(d) == "" {
 			add("empty value in strict-transport-security-directives")
@@ -81,5 +76,8 @@ func (h *HTTP) validate(add func(format string, args ...any)) {
 		if age := strings.Split(d, "="); d != "includeSubDomains" && d != "preload" && (len(age) != 2 || age[0] != "max-age") {
 			add("--strict-transport-security-directives invalid, allowed values: max-age=expireTime, includeSubDomains, preload. see https://tools.ietf.org/html/rfc6797#section-6.1 for more information")
 		}
+	}
+	if _, err := h.Origins(); err != nil {
+		add("%w", err)
 	}
 }

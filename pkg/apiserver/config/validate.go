@@ -24,15 +24,16 @@ const minHostBits = 3
 func (c *Config) Validate() error {
 	var errs []error
 	add := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	// A range that is too small is told alone, and what does not work though it may be said last.
+	// A range that is too small and sizes are told alone, and what does not work though it may be said last.
+	if err := c.Etcd.validateWatchCaches(); err != nil {
+		return err
+	}
 	if c.validateRange(add); len(errs) > 0 {
 		return utilerrors.NewAggregate(errs)
 	}
 	c.validateLimits(add)
-	c.HTTP.validate(add)
-	if c.EncryptionReload && c.EncryptionConfig == "" {
-		add("--encryption-provider-config-automatic-reload must be set with --encryption-provider-config")
-	}
+	c.HTTP.validateBrowsers(add)
+	c.Etcd.validate(c.EncryptionReload && c.EncryptionConfig == "", add)
 	c.validateFairness(add)
 	c.validateServing(add)
 	c.validateTokens(add)
@@ -55,19 +56,25 @@ func (c *Config) Validate() error {
 
 // validateLimits looks at what bounds requests.
 func (c *Config) validateLimits(add func(format string, args ...any)) {
-	for _, f := range []struct {
-		flag     string
-		negative bool
-	}{
-		{"max-requests-inflight", c.MaxReads < 0},
-		{"max-mutating-requests-inflight", c.MaxWrites < 0},
-		{"request-timeout", c.RequestTimeout < 0},
-		{"min-request-timeout", c.MinRequestWatch < 0},
-		{"shutdown-delay-duration", c.ShutdownDelay < 0},
-	} {
-		if f.negative {
-			add("--%s can not be negative value", f.flag)
+	notNegative := func(flag string, negative bool) {
+		if negative {
+			add("--%s can not be negative value", flag)
 		}
+	}
+	if c.HTTP.LivezGrace < 0 {
+		add("--livez-grace-period can not be a negative value")
+	}
+	notNegative("max-requests-inflight", c.MaxReads < 0)
+	notNegative("max-mutating-requests-inflight", c.MaxWrites < 0)
+	notNegative("request-timeout", c.RequestTimeout < 0)
+	if chance := c.HTTP.GoawayChance; chance < 0 || chance > maxGoawayChance {
+		add("--goaway-chance can not be less than 0 or greater than %v", maxGoawayChance)
+	}
+	notNegative("min-request-timeout", c.MinRequestWatch < 0)
+	notNegative("storage-initialization-timeout", c.Etcd.initialization < 0)
+	notNegative("shutdown-delay-duration", c.ShutdownDelay < 0)
+	if c.HTTP.WatchGrace < 0 {
+		add("shutdown-watch-termination-grace-period, if provided, can not be a negative value")
 	}
 }
 
@@ -86,7 +93,7 @@ func (c *Config) validateFairness(add func(format string, args ...any)) {
 // validateUse tells the first thing that does not work though it may be said.
 func (c *Config) validateUse(add func(format string, args ...any)) {
 	err := c.Transport.validateTLS()
-	reconciler := c.Endpoints.validateUse()
+	reconciler, etcd := c.Endpoints.validateUse(), c.Etcd.validateUse()
 	switch {
 	case (c.TLSCertFile == "") != (c.TLSKeyFile == ""):
 		add("missing filename for serving cert")
@@ -96,6 +103,8 @@ func (c *Config) validateUse(add func(format string, args ...any)) {
 		add("invalid configuration: MaxRequestsInFlight=0 and MaxMutatingRequestsInFlight=0; they must add up to something positive")
 	case reconciler != nil:
 		add("%w", reconciler)
+	case etcd != nil:
+		add("%w", etcd)
 	}
 }
 

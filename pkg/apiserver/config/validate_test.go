@@ -51,22 +51,40 @@ func TestRefusals(t *testing.T) {
 		"log":                       {[]string{"--log-json-info-buffer-size=1k", "--log-json-split-stream", "--log-text-info-buffer-size=1", "--log-text-split-stream", "--logging-format=x", "--log-flush-frequency=0", "--vmodule=a=1", "--secure-port=0"}, `[flushFrequency: Invalid value: "0s": Must be greater than zero, format: Invalid value: "x": Unsupported log format, vmodule: Forbidden: Only supported for text log format, options.text.splitStream: Forbidden: Feature LoggingAlphaOptions is disabled, options.text.infoBufferSize: Forbidden: Feature LoggingAlphaOptions is disabled, options.json.splitStream: Forbidden: Feature LoggingAlphaOptions is disabled, options.json.infoBufferSize: Forbidden: Feature LoggingAlphaOptions is disabled]`},
 		"modules":                   {[]string{"--vmodule=a"}, `invalid argument "a" for "--vmodule" flag: "a" does not have the pattern=N format`},
 		"verbosity of a module":     {[]string{"--vmodule=a=x"}, `invalid argument "a=x" for "--vmodule" flag: parsing verbosity in "a=x": strconv.ParseUint: parsing "x": invalid syntax`},
-		"issuer that is no URL":     {[]string{"--service-account-issuer=http://a b:"}, `service-account-issuer "http://a b:" contained a ':' but was not a valid URL: parse "http://a b:": invalid character " " in host name`},
-		"issuer twice":              {[]string{"--service-account-issuer=https://a"}, `service-account-issuer "https://a" is already specified`},
-		"empty issuer":              {[]string{"--service-account-issuer="}, "service-account-issuer should not be an empty string"},
-		"keys by no TLS":            {[]string{"--service-account-jwks-uri=http://x"}, "service-account-jwks-uri requires https scheme, parsed as: http://x"},
-		"claim without issuer":      {[]string{"--oidc-username-claim=x"}, "oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set"},
-		"format of audit log":       {[]string{"--audit-log-path=-", "--audit-log-format=x"}, `invalid audit log format x, allowed formats are "legacy,json"`},
-		"negative audit log":        {[]string{"--audit-log-path=-", "--audit-log-maxsize=-1", "--audit-log-maxage=-1"}, "[--audit-log-maxage -1 can't be a negative number, --audit-log-maxsize -1 can't be a negative number]"},
-		"batches of audit log":      {[]string{"--audit-log-path=-", "--audit-log-mode=batch", "--audit-log-batch-max-size=0"}, "invalid audit batch log max batch size 0, must be a positive number"},
-		"any origin":                {[]string{"--cors-allowed-origins=example.com"}, "--cors-allowed-origins has an invalid regular expression: regular expression does not pin to start/end of host in the origin header"},
-		"no expression":             {[]string{"--cors-allowed-origins=["}, "--cors-allowed-origins has an invalid regular expression: error parsing regexp: missing closing ]: `[`"},
-		"origin":                    {[]string{"--cors-allowed-origins=//example.com(:|$)", "--strict-transport-security-directives=max-age=1,preload", "--goaway-chance=0.02"}, ""},
-		"connections":               {[]string{"--goaway-chance=0.03", "--livez-grace-period=-1s"}, "[--livez-grace-period can not be a negative value, --goaway-chance can not be less than 0 or greater than 0.02]"},
-		"transport security":        {[]string{"--strict-transport-security-directives=x"}, "--strict-transport-security-directives invalid, allowed values: max-age=expireTime, includeSubDomains, preload. see https://tools.ietf.org/html/rfc6797#section-6.1 for more information"},
-		"no APIs":                   {[]string{"--runtime-config=api/all=false"}, "[--runtime-config=api/all=false conflicts with --enable-priority-and-fairness=true, invalid runtime-config with only api/all=false]"},
-		"no signing key":            {[]string{"--service-account-signing-key-file="}, together},
-		"neither issuer nor key":    {[]string{"bare"}, "[service-account-issuer is a required flag, either `--service-account-key-file` or `--service-account-signing-endpoint` must be set, --service-account-signing-key-file and --service-account-issuer are required flags]"},
+		"watch cache":               {[]string{"--watch-cache-sizes=pods#1,x", "--secure-port=0"}, "invalid value of watch cache size: x"},
+		"size of watch cache":       {[]string{"--watch-cache-sizes=pods#x"}, "invalid size of watch cache size: pods#x"},
+		"negative watch cache":      {[]string{"--watch-cache-sizes=pods#-1,x"}, "watch cache size cannot be negative: pods#-1"},
+		"order": {[]string{
+			"--max-requests-inflight=-1", "--request-timeout=-1s", "--min-request-timeout=-1", "--shutdown-delay-duration=-1s", "--shutdown-watch-termination-grace-period=-1s",
+			"--livez-grace-period=-1s", "--goaway-chance=1", "--strict-transport-security-directives= ", "--storage-initialization-timeout=-1s", "--encryption-provider-config-automatic-reload",
+			"--storage-backend=x", "--storage-media-type=x", "--etcd-servers-overrides=x,/pods#y", "--runtime-config=api/all=false", "--secure-port=0", "--apiserver-count=0",
+		}, `[--livez-grace-period can not be a negative value, --max-requests-inflight can not be negative value, --request-timeout can not be negative value, --goaway-chance can not be less than 0 or greater than 0.02, ` +
+			`--min-request-timeout can not be negative value, --storage-initialization-timeout can not be negative value, --shutdown-delay-duration can not be negative value, ` +
+			`shutdown-watch-termination-grace-period, if provided, can not be a negative value, empty value in strict-transport-security-directives, ` +
+			`--storage-backend invalid, allowed values: etcd3. If not specified, it will default to 'etcd3', --etcd-servers-overrides invalid, must be of format: group/resource#servers, where servers are URLs, semicolon separated, ` +
+			`--encryption-provider-config-automatic-reload must be set with --encryption-provider-config, --storage-media-type "x" invalid, allowed values: application/json, application/vnd.kubernetes.protobuf, application/yaml, ` +
+			`--runtime-config=api/all=false conflicts with --enable-priority-and-fairness=true, --secure-port 0 must be between 1 and 65535, inclusive. It cannot be turned off with 0, invalid runtime-config with only api/all=false, ` +
+			`--apiserver-count should be a positive number, but value '0' provided]`},
+		"etcd of its own":        {[]string{"--etcd-servers-overrides=/events#http://127.0.0.1:2381"}, "--etcd-servers-overrides is not supported: all resources are stored in --etcd-servers"},
+		"stored as JSON":         {[]string{"--storage-media-type=application/json"}, "--storage-media-type application/json is not supported: objects are stored as application/vnd.kubernetes.protobuf"},
+		"no garbage collector":   {[]string{"--enable-garbage-collector=false"}, "--enable-garbage-collector=false is not supported: what objects own is always left to the garbage collector"},
+		"store":                  {[]string{"--watch-cache=false", "--delete-collection-workers=4", "--default-watch-cache-size=0", "--storage-backend=etcd3", "--etcd-compaction-interval=0"}, ""},
+		"issuer that is no URL":  {[]string{"--service-account-issuer=http://a b:"}, `service-account-issuer "http://a b:" contained a ':' but was not a valid URL: parse "http://a b:": invalid character " " in host name`},
+		"issuer twice":           {[]string{"--service-account-issuer=https://a"}, `service-account-issuer "https://a" is already specified`},
+		"empty issuer":           {[]string{"--service-account-issuer="}, "service-account-issuer should not be an empty string"},
+		"keys by no TLS":         {[]string{"--service-account-jwks-uri=http://x"}, "service-account-jwks-uri requires https scheme, parsed as: http://x"},
+		"claim without issuer":   {[]string{"--oidc-username-claim=x"}, "oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set"},
+		"format of audit log":    {[]string{"--audit-log-path=-", "--audit-log-format=x"}, `invalid audit log format x, allowed formats are "legacy,json"`},
+		"negative audit log":     {[]string{"--audit-log-path=-", "--audit-log-maxsize=-1", "--audit-log-maxage=-1"}, "[--audit-log-maxage -1 can't be a negative number, --audit-log-maxsize -1 can't be a negative number]"},
+		"batches of audit log":   {[]string{"--audit-log-path=-", "--audit-log-mode=batch", "--audit-log-batch-max-size=0"}, "invalid audit batch log max batch size 0, must be a positive number"},
+		"any origin":             {[]string{"--cors-allowed-origins=example.com"}, "--cors-allowed-origins has an invalid regular expression: regular expression does not pin to start/end of host in the origin header"},
+		"no expression":          {[]string{"--cors-allowed-origins=["}, "--cors-allowed-origins has an invalid regular expression: error parsing regexp: missing closing ]: `[`"},
+		"origin":                 {[]string{"--cors-allowed-origins=//example.com(:|$)", "--strict-transport-security-directives=max-age=1,preload", "--goaway-chance=0.02"}, ""},
+		"connections":            {[]string{"--goaway-chance=0.03", "--livez-grace-period=-1s"}, "[--livez-grace-period can not be a negative value, --goaway-chance can not be less than 0 or greater than 0.02]"},
+		"transport security":     {[]string{"--strict-transport-security-directives=x"}, "--strict-transport-security-directives invalid, allowed values: max-age=expireTime, includeSubDomains, preload. see https://tools.ietf.org/html/rfc6797#section-6.1 for more information"},
+		"no APIs":                {[]string{"--runtime-config=api/all=false"}, "[--runtime-config=api/all=false conflicts with --enable-priority-and-fairness=true, invalid runtime-config with only api/all=false]"},
+		"no signing key":         {[]string{"--service-account-signing-key-file="}, together},
+		"neither issuer nor key": {[]string{"bare"}, "[service-account-issuer is a required flag, either `--service-account-key-file` or `--service-account-signing-endpoint` must be set, --service-account-signing-key-file and --service-account-issuer are required flags]"},
 	} {
 		args := append(good[:len(good):len(good)], tc.args...)
 		if len(tc.args) > 0 && tc.args[0] == "bare" {

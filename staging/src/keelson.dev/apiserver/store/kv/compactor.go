@@ -17,9 +17,6 @@ import (
 // compacted), so that servers of both kinds can share a store.
 const CompactRevKey = "compact_rev_key"
 
-// CompactInterval is how often, and how far back, Kubernetes compacts.
-const CompactInterval = 5 * time.Minute
-
 // Compactor drops history that is older than its interval. Several may run on
 // one store: in each interval one of them wins the write of a common key, and
 // the others see that and stand back.

@@ -37,8 +37,10 @@ type Embedded struct {
 	QuotaBytes int64
 	// UnsafeNoFsync trades durability for speed, for tests.
 	UnsafeNoFsync bool
-	Clock         clock.Clock
-	Log           *slog.Logger
+	// LeaseReuse is for how many seconds a lease takes in further keys of the same life.
+	LeaseReuse int64
+	Clock      clock.Clock
+	Log        *slog.Logger
 }
 
 // Database is the file that holds the data, which is mapped into memory.
@@ -66,7 +68,7 @@ func Start(ctx context.Context, e Embedded) (*Store, error) {
 		server.Close()
 		return nil, ctx.Err()
 	}
-	s := newStore(v3client.New(server.Server), e.Clock)
+	s := newStore(v3client.New(server.Server), e.LeaseReuse, e.Clock)
 	s.maxRequest = embed.DefaultMaxRequestBytes
 	// With a single member every acknowledged write has been applied here, so
 	// what this process sees is the truth and needs no round of consensus.

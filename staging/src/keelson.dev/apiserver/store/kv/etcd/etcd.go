@@ -42,8 +42,8 @@ type Store struct {
 
 var _ kv.Store = (*Store)(nil)
 
-func newStore(client *clientv3.Client, clock clock.Clock) *Store {
-	return &Store{client: client, leases: newLeases(client, clock)}
+func newStore(client *clientv3.Client, reuse int64, clock clock.Clock) *Store {
+	return &Store{client: client, leases: newLeases(client, reuse, clock)}
 }
 
 // Close releases the client, and stops an embedded etcd.

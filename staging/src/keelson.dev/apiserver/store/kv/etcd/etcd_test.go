@@ -23,7 +23,8 @@ import (
 func start(t *testing.T, dir string) *Store {
 	t.Helper()
 	s, err := Start(t.Context(), Embedded{
-		Dir: dir, UnsafeNoFsync: true, Clock: clock.Real(), Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		LeaseReuse: 60,
+		Dir:        dir, UnsafeNoFsync: true, Clock: clock.Real(), Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	if err != nil {
 		t.Fatal(err)

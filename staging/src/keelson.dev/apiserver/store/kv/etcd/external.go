@@ -31,8 +31,10 @@ type External struct {
 	CAFile, CertFile, KeyFile string
 	// Options are how to dial, beside.
 	Options []grpc.DialOption
-	Clock   clock.Clock
-	Log     *slog.Logger
+	// LeaseReuse is for how many seconds a lease takes in further keys of the same life.
+	LeaseReuse int64
+	Clock      clock.Clock
+	Log        *slog.Logger
 }
 
 // Dial returns a store on an etcd cluster. It does not wait for the cluster:
@@ -55,7 +57,7 @@ func Dial(e External) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("etcd client: %w", err)
 	}
-	s := newStore(client, e.Clock)
+	s := newStore(client, e.LeaseReuse, e.Clock)
 	s.revision, s.size = s.readRevision, s.readSize
 	s.close = client.Close
 	return s, nil

@@ -14,9 +14,8 @@ import (
 )
 
 const (
-	// leaseReuse is how long a lease takes in further keys, but at most a
-	// twentieth of its time: Kubernetes' figures.
-	leaseReuse     = 60
+	// leaseReusePart is the part of its time for which a lease takes in further
+	// keys at most: Kubernetes' figure.
 	leaseReusePart = 20
 	// leaseKeys bounds how many keys go at one revision when a lease ends.
 	leaseKeys = 1000
@@ -27,6 +26,7 @@ const (
 type leases struct {
 	client *clientv3.Client
 	clock  clock.Clock
+	reuse  int64 // seconds for which a lease takes in further keys
 
 	mu    sync.Mutex
 	byTTL map[int64]*lease // latest lease of each TTL asked for; TTLs are few
@@ -38,8 +38,8 @@ type lease struct {
 	keys int
 }
 
-func newLeases(client *clientv3.Client, clock clock.Clock) *leases {
-	return &leases{client: client, clock: clock, byTTL: map[int64]*lease{}}
+func newLeases(client *clientv3.Client, reuse int64, clock clock.Clock) *leases {
+	return &leases{client: client, clock: clock, reuse: max(0, reuse), byTTL: map[int64]*lease{}}
 }
 
 // get returns a lease that ends in ttl seconds or a little later.
@@ -51,7 +51,7 @@ func (l *leases) get(ctx context.Context, ttl int64) (clientv3.LeaseID, error) {
 		cur.keys++
 		return cur.id, nil
 	}
-	granted := ttl + min(leaseReuse, ttl/leaseReusePart)
+	granted := ttl + min(l.reuse, ttl/leaseReusePart)
 	resp, err := l.client.Grant(ctx, granted)
 	if err != nil {
 		return 0, err

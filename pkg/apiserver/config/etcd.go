@@ -1,0 +1,116 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// storedType is the encoding of what is stored, which is that of Kubernetes.
+const storedType = "application/vnd.kubernetes.protobuf"
+
+// Etcd says how the server treats its store.
+type Etcd struct {
+	// CompactionInterval is how often history is dropped, and how much is kept; not
+	// positive: somebody else drops it.
+	CompactionInterval time.Duration
+	// HealthTimeout and ReadyTimeout are how long it may take to answer /livez and /readyz.
+	HealthTimeout, ReadyTimeout time.Duration
+	// CountPeriod and SizePeriod have metrics tell of its objects and its size; 0: they do not.
+	CountPeriod, SizePeriod time.Duration
+	// LeaseReuse is for how many seconds a lease takes in further keys.
+	LeaseReuse int64
+
+	backend, mediaType string
+	overrides          []string
+	initialization     time.Duration
+	watchCache         bool
+	watchCacheSizes    []string
+	watchCacheSize     int
+	deleteWorkers      int
+	garbageCollector   bool
+}
+
+func defaultEtcd() Etcd {
+	return Etcd{
+		CompactionInterval: 5 * time.Minute, HealthTimeout: 2 * time.Second, ReadyTimeout: 2 * time.Second,
+		CountPeriod: time.Minute, SizePeriod: 30 * time.Second, LeaseReuse: 60,
+		mediaType: storedType, garbageCollector: true,
+	}
+}
+
+func (e *Etcd) addFlags(fs *pflag.FlagSet) {
+	fs.DurationVar(&e.CompactionInterval, "etcd-compaction-interval", e.CompactionInterval, "how often history is dropped from etcd, and how much is kept; 0: somebody else drops it")
+	fs.DurationVar(&e.HealthTimeout, "etcd-healthcheck-timeout", e.HealthTimeout, "how long etcd may take to answer for /livez and /healthz")
+	fs.DurationVar(&e.ReadyTimeout, "etcd-readycheck-timeout", e.ReadyTimeout, "how long etcd may take to answer for /readyz")
+	fs.DurationVar(&e.CountPeriod, "etcd-count-metric-poll-period", e.CountPeriod, "0: no metrics of how many objects there are; else without effect: they are counted as they change")
+	fs.DurationVar(&e.SizePeriod, "etcd-db-metric-poll-interval", e.SizePeriod, "0: no metric of the size of etcd's database; else without effect: it is asked for when somebody asks for metrics")
+	fs.Int64Var(&e.LeaseReuse, "lease-reuse-duration-seconds", e.LeaseReuse, "for how many seconds a lease of etcd takes in further events")
+	fs.StringVar(&e.backend, "storage-backend", "", "what objects are stored in: etcd3")
+	fs.StringVar(&e.mediaType, "storage-media-type", e.mediaType, "encoding of stored objects: application/vnd.kubernetes.protobuf; objects that are stored as JSON are read")
+	fs.StringSliceVar(&e.overrides, "etcd-servers-overrides", nil, "etcd servers of single resources (group/resource#servers); refused: all resources are in --etcd-servers")
+	fs.DurationVar(&e.initialization, "storage-initialization-timeout", time.Minute, "how long a server waits for its storage before it is ready nevertheless; without effect: it is not ready before")
+	fs.BoolVar(&e.watchCache, "watch-cache", true, "keep objects in memory for lists and watches; without effect: the store has one cache, whose answers are as fresh as etcd's")
+	fs.StringSliceVar(&e.watchCacheSizes, "watch-cache-sizes", []string{"events#0", "events.events.k8s.io#0"}, "resource[.group]#size; without effect: the store has one cache")
+	fs.IntVar(&e.watchCacheSize, "default-watch-cache-size", 100, "without effect, as in Kubernetes")
+	_ = fs.MarkDeprecated("default-watch-cache-size", "watch caches are sized automatically and this flag will be removed in a future version") // which there is
+	fs.IntVar(&e.deleteWorkers, "delete-collection-workers", 1, "how many objects of a collection are deleted at once; without effect: many are deleted in one transaction")
+	fs.BoolVar(&e.garbageCollector, "enable-garbage-collector", e.garbageCollector, "let the garbage collector delete dependents; false is refused")
+}
+
+// validateWatchCaches looks at sizes that have no effect here.
+func (e *Etcd) validateWatchCaches() error {
+	for _, size := range e.watchCacheSizes {
+		tokens := strings.Split(size, "#")
+		if len(tokens) != 2 {
+			return fmt.Errorf("invalid value of watch cache size: %s", size)
+		}
+		n, err := strconv.Atoi(tokens[1])
+		switch {
+		case err != nil:
+			return fmt.Errorf("invalid size of watch cache size: %s", size)
+		case n < 0:
+			return fmt.Errorf("watch cache size cannot be negative: %s", size)
+		}
+	}
+	return nil
+}
+
+func (e *Etcd) validate(encryptionWithoutFile bool, add func(format string, args ...any)) {
+	if e.backend != "" && e.backend != "etcd3" {
+		add("--storage-backend invalid, allowed values: etcd3. If not specified, it will default to 'etcd3'")
+	}
+	for _, o := range e.overrides {
+		resource, servers, ok := strings.Cut(o, "#")
+		if !ok || strings.Contains(servers, "#") || strings.Count(resource, "/") != 1 {
+			add("--etcd-servers-overrides invalid, must be of format: group/resource#servers, where servers are URLs, semicolon separated")
+		}
+	}
+	if encryptionWithoutFile {
+		add("--encryption-provider-config-automatic-reload must be set with --encryption-provider-config")
+	}
+	if !slices.Contains([]string{"application/json", storedType, "application/yaml"}, e.mediaType) {
+		add("--storage-media-type %q invalid, allowed values: application/json, application/vnd.kubernetes.protobuf, application/yaml", e.mediaType)
+	}
+}
+
+// validateUse tells what cannot be done though it may be said.
+func (e *Etcd) validateUse() error {
+	switch {
+	case len(e.overrides) > 0:
+		return errors.New("--etcd-servers-overrides is not supported: all resources are stored in --etcd-servers")
+	case e.mediaType != storedType:
+		return fmt.Errorf("--storage-media-type %s is not supported: objects are stored as %s", e.mediaType, storedType)
+	case !e.garbageCollector:
+		return errors.New("--enable-garbage-collector=false is not supported: what objects own is always left to the garbage collector")
+	}
+	return nil
+}
