@@ -200,7 +200,7 @@ func (a *assembly) buildAdmission(ctx context.Context) error {
 		return err
 	}
 	a.admission, err = admission.New(ctx, admission.Deps{
-		Enable: a.cfg.EnableAdmission, Disable: a.cfg.DisableAdmission,
+		Only: a.cfg.OnlyAdmission, Enable: a.cfg.EnableAdmission, Disable: a.cfg.DisableAdmission,
 		Client: a.self.client, Dynamic: a.self.dynamic, Informers: a.self.informers,
 		Authorizer: a.authz, Graph: a.graph, Nodes: func() store.Interface { return a.nodes },
 		Clock: a.server.deps.Clock, Log: a.server.log, Metrics: a.server.deps.Metrics,
@@ -375,13 +375,16 @@ func (a *assembly) buildMux(served http.Handler) (*mux, error) {
 	}
 	m.document("/version", rest.GetOnly(document("application/json", version), "application/json"))
 	started := s.deps.Clock.Now()
-	m.handle("/metrics", sinceStart(metricsHandler(prometheus.Gatherers{s.deps.Metrics, a.aggregator.Metrics}), started))
+	m.handle("/metrics", sinceStart(metricsHandler(prometheus.Gatherers{s.deps.Metrics, a.aggregator.Metrics}, s.told), started))
 	results := health.NewResults()
 	m.handle(health.ResultsPath, sinceStart(results.Handler(), started))
 	m.handle(webhookhealth.Path, a.admission.Webhooks.Handler(a.self.informers.Admissionregistration().V1()))
 	if a.cfg.Profiling {
-		m.addProfiling()
+		m.addProfiling(a.cfg.Debug.Contention)
 		m.addDebugFlags(a.cfg.Verbosity)
+	}
+	if a.cfg.Debug.Logs {
+		m.addLogs()
 	}
 	if a.fairness != nil {
 		m.handle(fairnessPath, a.fairnessDebug())

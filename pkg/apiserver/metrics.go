@@ -67,7 +67,7 @@ func (m *storageMetrics) Collect(ch chan<- prometheus.Metric) {
 
 // metricsHandler answers with the server's metrics, and with those that the
 // libraries keep in their own registry. A name that both have is the server's.
-func metricsHandler(own prometheus.Gatherer) http.Handler {
+func metricsHandler(own prometheus.Gatherer, told *told) http.Handler {
 	gather := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		mine, err := own.Gather()
 		if err != nil {
@@ -86,7 +86,7 @@ func metricsHandler(own prometheus.Gatherer) http.Handler {
 				mine = append(mine, f)
 			}
 		}
-		return mine, nil
+		return told.of(mine), nil
 	})
 	return promhttp.HandlerFor(gather, promhttp.HandlerOpts{})
 }

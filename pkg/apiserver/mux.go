@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/pprof"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -44,6 +45,12 @@ func (m *mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		m.index(w)
 		return
 	}
+	m.own(w, r)
+}
+
+// own finds the handler among the server's own paths.
+func (m *mux) own(w http.ResponseWriter, r *http.Request) {
+	path := r.URL.Path
 	if h, ok := m.exact[path]; ok {
 		h.ServeHTTP(w, r)
 		return
@@ -135,7 +142,10 @@ func document(contentType string, body []byte) http.Handler {
 	})
 }
 
-func (m *mux) addProfiling() {
+func (m *mux) addProfiling(contention bool) {
+	if contention {
+		runtime.SetBlockProfileRate(1)
+	}
 	m.handle("/debug/pprof/", http.HandlerFunc(pprof.Index))
 	m.handle("/debug/pprof", http.RedirectHandler("/debug/pprof/", http.StatusFound))
 	m.handle("/debug/pprof/profile", http.HandlerFunc(pprof.Profile))

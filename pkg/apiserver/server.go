@@ -69,6 +69,7 @@ type Server struct {
 	keyServers  []health.Check    // whether they answer
 	audit       *audit.Log        // nil: nothing is taken down
 	tracing     *daemon.Tracing   // nil: there are no spans
+	told        *told
 
 	inFlight  *filters.InFlight
 	inherited []net.Listener
@@ -132,6 +133,12 @@ func (s *Server) load() error {
 	}
 	s.audit, err = audit.New(s.cfg.Audit, s.cfg.DataDir, audit.Deps{Clock: s.deps.Clock, Log: s.log, Metrics: s.deps.Metrics})
 	if err != nil {
+		return err
+	}
+	if s.told, err = newTold(&s.cfg.Metrics); err != nil {
+		return err
+	}
+	if err = checkEgress(s.cfg.EgressSelector); err != nil {
 		return err
 	}
 	if s.tracing, err = newTracing(s.cfg.TracingConfig); err != nil {
@@ -228,6 +235,9 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	background.Go(func() { s.authorizers.Run(inner) })
 	background.Go(func() { a.run(inner) })
+	if err := s.serveDebugSocket(inner, &background); err != nil {
+		return err
+	}
 	return s.serve(ctx, listener, a)
 }
 

@@ -12,6 +12,7 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -44,11 +45,13 @@ import (
 type Deps struct {
 	// Enable and Disable change which plugins run.
 	Enable, Disable []string
-	Client          kubernetes.Interface
-	Dynamic         dynamic.Interface
-	Informers       informers.SharedInformerFactory
-	Authorizer      authorizer.Authorizer
-	Graph           *nodeauth.Graph
+	// Only are the plugins that run, in the place of Enable and Disable; empty: those say.
+	Only       []string
+	Client     kubernetes.Interface
+	Dynamic    dynamic.Interface
+	Informers  informers.SharedInformerFactory
+	Authorizer authorizer.Authorizer
+	Graph      *nodeauth.Graph
 	// Nodes is the store of nodes, which is there once requests are.
 	Nodes func() store.Interface
 	Clock clock.Clock
@@ -143,13 +146,16 @@ func plugins() []plugin {
 }
 
 // checkNames says what is wrong with the names of plugins to switch on and off.
-func checkNames(enable, disable []string) error {
+func checkNames(only, enable, disable []string) error {
 	var errs []error
+	if len(only) > 0 && len(enable)+len(disable) > 0 {
+		errs = append(errs, errors.New("admission-control and enable-admission-plugins/disable-admission-plugins flags are mutually exclusive"))
+	}
 	all := plugins()
 	for _, f := range []struct {
 		flag  string
 		names []string
-	}{{"enable-admission-plugins", enable}, {"disable-admission-plugins", disable}} {
+	}{{"admission-control", only}, {"enable-admission-plugins", enable}, {"disable-admission-plugins", disable}} {
 		for _, name := range f.names {
 			if !slices.ContainsFunc(all, func(p plugin) bool { return p.name == name }) {
 				errs = append(errs, fmt.Errorf("%s plugin %q is unknown", f.flag, name))
@@ -163,10 +169,18 @@ func checkNames(enable, disable []string) error {
 	return utilerrors.NewAggregate(errs)
 }
 
+// runs tells whether a plugin is in the chain.
+func (d *Deps) runs(p plugin) bool {
+	if len(d.Only) > 0 {
+		return slices.Contains(d.Only, p.name)
+	}
+	return (!p.optional || slices.Contains(d.Enable, p.name)) && !slices.Contains(d.Disable, p.name)
+}
+
 // New builds the chain. It starts nothing; plugins that work in the background
 // do so until ctx is done or Deps.Drained is closed.
 func New(_ context.Context, deps Deps) (*Chain, error) {
-	if err := checkNames(deps.Enable, deps.Disable); err != nil {
+	if err := checkNames(deps.Only, deps.Enable, deps.Disable); err != nil {
 		return nil, err
 	}
 	all := plugins()
@@ -177,7 +191,7 @@ func New(_ context.Context, deps Deps) (*Chain, error) {
 	}
 	chain := &Chain{Webhooks: book}
 	for _, p := range all {
-		if (p.optional && !slices.Contains(deps.Enable, p.name)) || slices.Contains(deps.Disable, p.name) {
+		if !deps.runs(p) {
 			continue
 		}
 		registered.Register(p.name, func(settings io.Reader) (admission.Interface, error) {

@@ -59,6 +59,8 @@ type Config struct {
 	Resolver Resolver
 	// Outbound says which addresses extension servers may have.
 	Outbound outbound.Policy
+	// PassRedirects passes redirects of extension servers on to clients.
+	PassRedirects bool
 	// Tracing is where the spans of requests to extension servers go; nil: nowhere.
 	Tracing *daemon.Tracing
 	// Own are the built-in groups and versions.

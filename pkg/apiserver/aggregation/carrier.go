@@ -49,6 +49,7 @@ type carrier struct {
 	available bool
 	resolver  Resolver
 	transport http.RoundTripper
+	redirects bool // are passed on
 	// broken is why there is no transport.
 	broken  error
 	tracing *daemon.Tracing
@@ -57,7 +58,7 @@ type carrier struct {
 func (a *Aggregator) newCarrier(s *apiregistrationv1.APIService) *carrier {
 	c := &carrier{
 		name: s.Name, gv: schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version},
-		service: locationOf(s.Spec.Service), resolver: a.cfg.Resolver, tracing: a.cfg.Tracing,
+		service: locationOf(s.Spec.Service), resolver: a.cfg.Resolver, tracing: a.cfg.Tracing, redirects: a.cfg.PassRedirects,
 		available: helper.IsAPIServiceConditionTrue(s, apiregistrationv1.Available),
 	}
 	cert, key := a.identity()
@@ -101,7 +102,7 @@ func (c *carrier) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		rt = c.tracing.RoundTripper(rt)
 	}
 	carry := proxy.NewUpgradeAwareHandler(target, rt, true, upgrade, failure{})
-	carry.RejectForwardingRedirects = true
+	carry.RejectForwardingRedirects = !c.redirects
 	carry.ServeHTTP(w, out)
 }
 

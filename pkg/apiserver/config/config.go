@@ -78,8 +78,10 @@ type Config struct {
 	Authorization      Authorization
 	EnableAdmission    []string
 	DisableAdmission   []string
-	AdmissionConfig    string // a file
-	AllowPrivileged    bool
+	// OnlyAdmission are the plugins that run, instead of the default ones and those two.
+	OnlyAdmission   []string
+	AdmissionConfig string // a file
+	AllowPrivileged bool
 	// NotReadySeconds and UnreachableSeconds are how long pods stay on a node that is
 	// not ready or does not answer, unless they say otherwise.
 	NotReadySeconds, UnreachableSeconds int64
@@ -104,6 +106,8 @@ type Config struct {
 
 	// Aggregation.
 	AggregatorRouting bool
+	// PassRedirects passes redirects of extension servers on to clients.
+	PassRedirects bool
 	// ResourceMetrics has the server answer metrics.k8s.io itself, from what kubelets say.
 	ResourceMetrics bool
 	ProxyClientCert string
@@ -115,13 +119,20 @@ type Config struct {
 	// TracingConfig is the file that says where spans of requests go; empty: nowhere.
 	TracingConfig string
 
+	// Debug says what is told who looks into the server, Metrics what is told of it.
+	Debug   Debug
+	Metrics Metrics
+	// EgressSelector is a file that says how connections are made; empty: directly.
+	EgressSelector string
+
 	// Verbosity of the log, as klog's -v; administrators may change it.
 	Verbosity *daemon.Verbosity
 
 	// Log says in which format the log is.
 	Log daemon.LogFlags
 
-	flagged bool // made of flags
+	accepted accepted
+	flagged  bool // made of flags
 }
 
 // RequestHeader says which proxies may name the user in headers.
@@ -175,6 +186,7 @@ func Default() Config {
 		Authorization:         defaultAuthorization(),
 		ServiceNodePorts:      PortRange{30000, 32767},
 		Endpoints:             defaultEndpoints(),
+		accepted:              defaultAccepted(),
 		ServiceClusterIPRanges: []netip.Prefix{
 			netip.MustParsePrefix("10.0.0.0/24"),
 		},

@@ -38,6 +38,9 @@ func Parse(args []string, stderr io.Writer) (Config, error) {
 	c.Etcd.addFlags(fs)
 	c.Serving.addFlags(fs)
 	c.Endpoints.addFlags(fs)
+	c.Debug.addFlags(fs)
+	c.Metrics.addFlags(fs)
+	c.accepted.addFlags(fs)
 	c.Log.Add(fs)
 	verbosity := fs.IntP("v", "v", 0, "verbosity of the log; administrators may change it by PUT /debug/flags/v")
 	if err := daemon.Parse(fs, args); err != nil {
@@ -115,6 +118,9 @@ func (c *Config) addAuthn(fs *pflag.FlagSet) {
 func (c *Config) addPolicy(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.AuthorizationModes, "authorization-mode", c.AuthorizationModes, "authorizers in order: AlwaysAllow, AlwaysDeny, ABAC, Webhook, RBAC, Node")
 	fs.StringSliceVar(&c.EnableAdmission, "enable-admission-plugins", nil, "admission plugins beside the default ones")
+	fs.StringSliceVar(&c.OnlyAdmission, "admission-control", nil, "admission plugins that run, and no other; not with the flags that add to the default ones")
+	_ = fs.MarkDeprecated("admission-control", "Use --enable-admission-plugins or --disable-admission-plugins instead. Will be removed in a future version.") // which there is
+	fs.Lookup("admission-control").Hidden = false
 	fs.StringVar(&c.AdmissionConfig, "admission-control-config-file", "", "AdmissionConfiguration: what plugins are told")
 	fs.StringSliceVar(&c.DisableAdmission, "disable-admission-plugins", nil, "default admission plugins to leave out")
 	fs.Int64Var(&c.NotReadySeconds, "default-not-ready-toleration-seconds", c.NotReadySeconds, "how long pods stay on a node that is not ready, unless they say otherwise")
@@ -128,6 +134,9 @@ func (c *Config) addPolicy(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.KubeletAddressTypes, "kubelet-preferred-address-types", c.KubeletAddressTypes, "which of a node's addresses to use, best first")
 	fs.BoolVar(&c.ResourceMetrics, "resource-metrics", false, "answer metrics.k8s.io from what kubelets say, unless an APIService names another server for it")
 	fs.BoolVar(&c.AggregatorRouting, "enable-aggregator-routing", false, "send aggregated requests to endpoints rather than to cluster IPs")
+	fs.Var(&inverse{&c.PassRedirects}, "aggregator-reject-forwarding-redirect", "do not pass redirects of aggregated servers on to clients")
+	fs.Lookup("aggregator-reject-forwarding-redirect").NoOptDefVal = "true"
+	fs.StringVar(&c.EgressSelector, "egress-selector-config-file", "", "EgressSelectorConfiguration: how connections are made; other protocols than Direct are refused")
 	fs.StringVar(&c.ProxyClientCert, "proxy-client-cert-file", "", "client certificate that proves this server to aggregated ones")
 	fs.StringVar(&c.ProxyClientKey, "proxy-client-key-file", "", "key of --proxy-client-cert-file")
 }
@@ -145,6 +154,17 @@ func (s *seconds) Set(v string) error {
 }
 func (s *seconds) String() string { return strconv.Itoa(int(time.Duration(*s) / time.Second)) }
 func (*seconds) Type() string     { return "int" }
+
+// inverse is a flag that is on unless it is switched off.
+type inverse struct{ off *bool }
+
+func (i *inverse) Set(v string) error {
+	on, err := strconv.ParseBool(v)
+	*i.off = !on
+	return err
+}
+func (i *inverse) String() string { return strconv.FormatBool(i.off == nil || !*i.off) }
+func (*inverse) Type() string     { return "bool" }
 
 // address is the text of an IP address.
 type address string

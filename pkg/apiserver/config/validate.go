@@ -44,6 +44,8 @@ func (c *Config) Validate() error {
 		add("invalid runtime-config with only api/all=false")
 	}
 	c.validateTokenRequest(add)
+	c.Metrics.validate(add)
+	c.accepted.validate(add)
 	c.validateServices(add)
 	if _, err := c.Transport.Outbound(); err != nil {
 		errs = append(errs, err)
@@ -93,7 +95,7 @@ func (c *Config) validateFairness(add func(format string, args ...any)) {
 // validateUse tells the first thing that does not work though it may be said.
 func (c *Config) validateUse(add func(format string, args ...any)) {
 	err := c.Transport.validateTLS()
-	reconciler, etcd := c.Endpoints.validateUse(), c.Etcd.validateUse()
+	reconciler, etcd, beside := c.Endpoints.validateUse(), c.Etcd.validateUse(), c.accepted.validateUse(c.ProxyClientCert)
 	switch {
 	case (c.TLSCertFile == "") != (c.TLSKeyFile == ""):
 		add("missing filename for serving cert")
@@ -105,6 +107,8 @@ func (c *Config) validateUse(add func(format string, args ...any)) {
 		add("%w", reconciler)
 	case etcd != nil:
 		add("%w", etcd)
+	case beside != nil:
+		add("%w", beside)
 	}
 }
 

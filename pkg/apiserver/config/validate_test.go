@@ -65,10 +65,20 @@ func TestRefusals(t *testing.T) {
 			`--encryption-provider-config-automatic-reload must be set with --encryption-provider-config, --storage-media-type "x" invalid, allowed values: application/json, application/vnd.kubernetes.protobuf, application/yaml, ` +
 			`--runtime-config=api/all=false conflicts with --enable-priority-and-fairness=true, --secure-port 0 must be between 1 and 65535, inclusive. It cannot be turned off with 0, invalid runtime-config with only api/all=false, ` +
 			`--apiserver-count should be a positive number, but value '0' provided]`},
-		"etcd of its own":        {[]string{"--etcd-servers-overrides=/events#http://127.0.0.1:2381"}, "--etcd-servers-overrides is not supported: all resources are stored in --etcd-servers"},
-		"stored as JSON":         {[]string{"--storage-media-type=application/json"}, "--storage-media-type application/json is not supported: objects are stored as application/vnd.kubernetes.protobuf"},
-		"no garbage collector":   {[]string{"--enable-garbage-collector=false"}, "--enable-garbage-collector=false is not supported: what objects own is always left to the garbage collector"},
-		"store":                  {[]string{"--watch-cache=false", "--delete-collection-workers=4", "--default-watch-cache-size=0", "--storage-backend=etcd3", "--etcd-compaction-interval=0"}, ""},
+		"etcd of its own":      {[]string{"--etcd-servers-overrides=/events#http://127.0.0.1:2381"}, "--etcd-servers-overrides is not supported: all resources are stored in --etcd-servers"},
+		"stored as JSON":       {[]string{"--storage-media-type=application/json"}, "--storage-media-type application/json is not supported: objects are stored as application/vnd.kubernetes.protobuf"},
+		"no garbage collector": {[]string{"--enable-garbage-collector=false"}, "--enable-garbage-collector=false is not supported: what objects own is always left to the garbage collector"},
+		"store":                {[]string{"--watch-cache=false", "--delete-collection-workers=4", "--default-watch-cache-size=0", "--storage-backend=etcd3", "--etcd-compaction-interval=0"}, ""},
+		"hidden metrics": {[]string{"--show-hidden-metrics-for-version=1.34", "--disabled-metrics=x-", "--allow-metric-labels=foo=bar", "--coordinated-leadership-lease-duration=1s"}, `[metrics.showHiddenMetricsForVersion: Invalid value: "1.34": must be omitted or have the value '1.35'; only the previous minor version is allowed, ` +
+			`metrics.disabledMetrics: Invalid value: ["x-"]: must be fully qualified metric names matching "^[a-zA-Z_:][a-zA-Z0-9_:]*$", got "x-", ` +
+			"metrics.allowListMapping: Invalid value: {\"foo\":\"bar\"}: must have keys with format `metricName,labelName` where metricName matches \"[a-zA-Z_:][a-zA-Z0-9_:]*\" and labelName matches \"[a-zA-Z_][a-zA-Z0-9_]*\", " +
+			"--coordinated-leadership-lease-duration must be greater than --coordinated-leadership-renew-deadline]"},
+		"labels":                 {[]string{"--allow-metric-labels=foo"}, `invalid argument "foo" for "--allow-metric-labels" flag: foo must be formatted as key=value`},
+		"election":               {[]string{"--coordinated-leadership-renew-deadline=1s"}, "--coordinated-leadership-renew-deadline must be greater than --coordinated-leadership-retry-period"},
+		"peers":                  {[]string{"--peer-ca-file=a"}, "error building peer proxy handler, proxy-cert-file not specified"},
+		"slow streams":           {[]string{"--max-connection-bytes-per-sec=1000"}, "--max-connection-bytes-per-sec is not supported: streams are as fast as the network"},
+		"port of kubelets":       {[]string{"--kubelet-port=-1"}, `invalid argument "-1" for "--kubelet-port" flag: strconv.ParseUint: parsing "-1": invalid syntax`},
+		"accepted":               {[]string{"--kubelet-timeout=1s", "--kubelet-port=1", "--kubelet-read-only-port=0", "--peer-advertise-ip=x", "--aggregator-reject-forwarding-redirect", "--show-hidden-metrics-for-version=1.35", "--enable-logs-handler", "--admission-control=AlwaysAdmit"}, ""},
 		"issuer that is no URL":  {[]string{"--service-account-issuer=http://a b:"}, `service-account-issuer "http://a b:" contained a ':' but was not a valid URL: parse "http://a b:": invalid character " " in host name`},
 		"issuer twice":           {[]string{"--service-account-issuer=https://a"}, `service-account-issuer "https://a" is already specified`},
 		"empty issuer":           {[]string{"--service-account-issuer="}, "service-account-issuer should not be an empty string"},

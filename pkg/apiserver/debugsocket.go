@@ -1,0 +1,60 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"os"
+	"sync"
+)
+
+// logsDir is what /logs/ serves.
+const logsDir = "/var/log"
+
+// addLogs serves the files of logsDir.
+func (m *mux) addLogs() {
+	m.handle("/logs", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", "logs/")
+		w.WriteHeader(http.StatusMovedPermanently)
+	}))
+	m.handle("/logs/", http.StripPrefix("/logs/", http.FileServer(http.Dir(logsDir))))
+}
+
+// serveDebugSocket serves profiles, and the flags that may be changed, to everybody who may open the
+// configured socket, until ctx is done.
+func (s *Server) serveDebugSocket(ctx context.Context, background *sync.WaitGroup) error {
+	path := s.cfg.Debug.Socket
+	if path == "" {
+		return nil
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // one that a killed server left
+		return fmt.Errorf("debug socket: %w", err)
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "unix", path)
+	if err != nil {
+		return fmt.Errorf("debug socket: %w", err)
+	}
+	m := &mux{exact: map[string]http.Handler{}, prefixes: map[string]http.Handler{}}
+	m.addProfiling(false)
+	m.handle("/debug/pprof/cmdline", http.HandlerFunc(pprof.Cmdline))
+	m.addDebugFlags(s.cfg.Verbosity)
+	server := &http.Server{Handler: http.HandlerFunc(m.own), ReadHeaderTimeout: readHeaderTimeout}
+	background.Go(func() {
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			s.log.Error("Debug socket ended", "err", err)
+		}
+	})
+	background.Go(func() {
+		<-ctx.Done()
+		_ = server.Close() // nobody is left to be told
+	})
+	return nil
+}
