@@ -10,6 +10,8 @@ const (
 	readHeaderTimeout = 32 * time.Second
 	// idleTimeout is how long a connection without requests is kept.
 	idleTimeout = 90 * time.Second
+	// maxStreams is how many streams an HTTP/2 connection has unless that is configured.
+	maxStreams = 250
 	// lastWords is how long idle connections are given to take leave.
 	lastWords = 100 * time.Millisecond
 	// informerResync: informers replay nothing; what they feed is level driven.

@@ -55,7 +55,7 @@ func (m *storageMetrics) Collect(ch chan<- prometheus.Metric) {
 	sized, ok := m.a.kv.(interface {
 		Size(ctx context.Context) (int64, error)
 	})
-	if !ok || m.a.cfg.Etcd.SizePeriod <= 0 {
+	if !ok {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), sizeTimeout)

@@ -4,6 +4,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -236,7 +237,7 @@ func (s *Server) Run(ctx context.Context) error {
 	background.Go(func() { s.authorizers.Run(inner) })
 	background.Go(func() { a.run(inner) })
 	if err := s.serveDebugSocket(inner, &background); err != nil {
-		return err
+		s.log.Error("Debug socket not served", "err", err) // which nobody needs for anything else
 	}
 	return s.serve(ctx, listener, a)
 }
@@ -343,7 +344,7 @@ func (s *Server) httpServer(h http.Handler, base context.Context) (*http.Server,
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return announced(authn.WithConnection(ctx), c) },
 		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams:          s.cfg.MaxHTTP2Streams,
+			MaxConcurrentStreams:          cmp.Or(s.cfg.MaxHTTP2Streams, maxStreams),
 			MaxReadFrameSize:              16 << 10,
 			MaxReceiveBufferPerStream:     256 << 10,
 			MaxReceiveBufferPerConnection: 256 << 10 * 64,

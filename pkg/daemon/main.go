@@ -49,7 +49,7 @@ func Parse(fs *pflag.FlagSet, args []string) error {
 		return errVersion
 	}
 	if fs.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q", fs.Arg(0))
+		return fmt.Errorf("%q does not take any arguments, got %q", fs.Name(), fs.Args())
 	}
 	return nil
 }

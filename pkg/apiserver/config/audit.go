@@ -118,6 +118,8 @@ func (a *Audit) addFlags(fs *pflag.FlagSet) {
 	w := &a.Webhook
 	fs.StringVar(&w.ConfigFile, "audit-webhook-config-file", "", "kubeconfig of the server that audit events are sent to")
 	fs.DurationVar(&w.InitialBackoff, "audit-webhook-initial-backoff", w.InitialBackoff, "how long to wait before a failed batch is sent again")
+	fs.DurationVar(&w.InitialBackoff, "audit-webhook-batch-initial-backoff", w.InitialBackoff, "as --audit-webhook-initial-backoff")
+	_ = fs.MarkDeprecated("audit-webhook-batch-initial-backoff", "Deprecated, use --audit-webhook-initial-backoff instead.") // which there is
 	fs.StringVar(&w.Version, "audit-webhook-version", w.Version, "API version of events that are sent")
 	w.Batch.addFlags(fs, "webhook")
 	w.Truncate.addFlags(fs, "webhook")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	cliflag "k8s.io/component-base/cli/flag"
 )
 
 // Authentication says whose tokens are accepted beside the server's own.
@@ -59,7 +60,7 @@ func (a *Authentication) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.GroupsClaim, "oidc-groups-claim", "", "claim that is the user's groups")
 	fs.StringVar(&o.GroupsPrefix, "oidc-groups-prefix", "", "prefix of groups")
 	fs.StringSliceVar(&o.SigningAlgs, "oidc-signing-algs", o.SigningAlgs, "algorithms that tokens may be signed by")
-	fs.StringToStringVar(&o.RequiredClaims, "oidc-required-claim", nil, "claim=value that tokens must have; may be repeated")
+	fs.Var(cliflag.NewMapStringStringNoSplit(&o.RequiredClaims), "oidc-required-claim", "claim=value that tokens must have; may be repeated")
 	w := &a.Webhook
 	fs.StringVar(&w.ConfigFile, "authentication-token-webhook-config-file", "", "kubeconfig of the server that is asked about tokens")
 	fs.StringVar(&w.Version, "authentication-token-webhook-version", w.Version, "version of TokenReview to ask with: v1, v1beta1")

@@ -48,7 +48,7 @@ type Config struct {
 	ShutdownTimeout  time.Duration
 	MaxReads         int // non-mutating requests in flight; 0: no limit
 	MaxWrites        int // mutating requests in flight; 0: no limit
-	MaxHTTP2Streams  int
+	MaxHTTP2Streams  int // 0: 250
 	// PriorityAndFairness shares MaxReads and MaxWrites together between flows of
 	// requests, instead of limiting each.
 	PriorityAndFairness bool
@@ -171,7 +171,6 @@ func Default() Config {
 		ShutdownTimeout:       time.Minute,
 		MaxReads:              400,
 		MaxWrites:             200,
-		MaxHTTP2Streams:       250,
 		Profiling:             true,
 		PriorityAndFairness:   true,
 		AnonymousAuth:         true,

@@ -24,14 +24,15 @@ type Etcd struct {
 	CompactionInterval time.Duration
 	// HealthTimeout and ReadyTimeout are how long it may take to answer /livez and /readyz.
 	HealthTimeout, ReadyTimeout time.Duration
-	// CountPeriod and SizePeriod have metrics tell of its objects and its size; 0: they do not.
-	CountPeriod, SizePeriod time.Duration
+	// CountPeriod has metrics tell of its objects; 0: they do not.
+	CountPeriod time.Duration
 	// LeaseReuse is for how many seconds a lease takes in further keys.
 	LeaseReuse int64
 
 	backend, mediaType string
 	overrides          []string
 	initialization     time.Duration
+	sizePeriod         time.Duration
 	watchCache         bool
 	watchCacheSizes    []string
 	watchCacheSize     int
@@ -42,7 +43,7 @@ type Etcd struct {
 func defaultEtcd() Etcd {
 	return Etcd{
 		CompactionInterval: 5 * time.Minute, HealthTimeout: 2 * time.Second, ReadyTimeout: 2 * time.Second,
-		CountPeriod: time.Minute, SizePeriod: 30 * time.Second, LeaseReuse: 60,
+		CountPeriod: time.Minute, LeaseReuse: 60,
 		mediaType: storedType, garbageCollector: true,
 	}
 }
@@ -52,7 +53,7 @@ func (e *Etcd) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&e.HealthTimeout, "etcd-healthcheck-timeout", e.HealthTimeout, "how long etcd may take to answer for /livez and /healthz")
 	fs.DurationVar(&e.ReadyTimeout, "etcd-readycheck-timeout", e.ReadyTimeout, "how long etcd may take to answer for /readyz")
 	fs.DurationVar(&e.CountPeriod, "etcd-count-metric-poll-period", e.CountPeriod, "0: no metrics of how many objects there are; else without effect: they are counted as they change")
-	fs.DurationVar(&e.SizePeriod, "etcd-db-metric-poll-interval", e.SizePeriod, "0: no metric of the size of etcd's database; else without effect: it is asked for when somebody asks for metrics")
+	fs.DurationVar(&e.sizePeriod, "etcd-db-metric-poll-interval", 30*time.Second, "how often etcd is asked for the size of its database; without effect: it is when somebody asks for metrics")
 	fs.Int64Var(&e.LeaseReuse, "lease-reuse-duration-seconds", e.LeaseReuse, "for how many seconds a lease of etcd takes in further events")
 	fs.StringVar(&e.backend, "storage-backend", "", "what objects are stored in: etcd3")
 	fs.StringVar(&e.mediaType, "storage-media-type", e.mediaType, "encoding of stored objects: application/vnd.kubernetes.protobuf; objects that are stored as JSON are read")
@@ -97,7 +98,7 @@ func (e *Etcd) validate(encryptionWithoutFile bool, add func(format string, args
 	if encryptionWithoutFile {
 		add("--encryption-provider-config-automatic-reload must be set with --encryption-provider-config")
 	}
-	if !slices.Contains([]string{"application/json", storedType, "application/yaml"}, e.mediaType) {
+	if !slices.Contains([]string{"", "application/json", storedType, "application/yaml"}, e.mediaType) {
 		add("--storage-media-type %q invalid, allowed values: application/json, application/vnd.kubernetes.protobuf, application/yaml", e.mediaType)
 	}
 }
@@ -107,7 +108,7 @@ func (e *Etcd) validateUse() error {
 	switch {
 	case len(e.overrides) > 0:
 		return errors.New("--etcd-servers-overrides is not supported: all resources are stored in --etcd-servers")
-	case e.mediaType != storedType:
+	case e.mediaType != "" && e.mediaType != storedType:
 		return fmt.Errorf("--storage-media-type %s is not supported: objects are stored as %s", e.mediaType, storedType)
 	case !e.garbageCollector:
 		return errors.New("--enable-garbage-collector=false is not supported: what objects own is always left to the garbage collector")

@@ -6,6 +6,7 @@ package config
 import (
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/netip"
 	"strconv"
@@ -42,14 +43,14 @@ func Parse(args []string, stderr io.Writer) (Config, error) {
 	c.Metrics.addFlags(fs)
 	c.accepted.addFlags(fs)
 	c.Log.Add(fs)
-	verbosity := fs.IntP("v", "v", 0, "verbosity of the log; administrators may change it by PUT /debug/flags/v")
+	verbosity := fs.UintP("v", "v", 0, "verbosity of the log; administrators may change it by PUT /debug/flags/v")
 	if err := daemon.Parse(fs, args); err != nil {
 		return c, err
 	}
 	if err := c.Log.Validate(); err != nil {
 		return c, err
 	}
-	c.Verbosity.Set(*verbosity)
+	c.Verbosity.Set(int(min(*verbosity, math.MaxInt32)))
 	c.Flags = zpages.Flags(fs)
 	c.AnonymousAuthSet = fs.Changed("anonymous-auth")
 	c.Authentication.note(fs)
@@ -86,7 +87,7 @@ func (c *Config) addServing(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.ShutdownDelay, "shutdown-delay-duration", 0, "how long to serve with failing readyz before shutting down")
 	fs.IntVar(&c.MaxReads, "max-requests-inflight", c.MaxReads, "most reads in flight; 0: no limit")
 	fs.IntVar(&c.MaxWrites, "max-mutating-requests-inflight", c.MaxWrites, "most writes in flight; 0: no limit")
-	fs.IntVar(&c.MaxHTTP2Streams, "http2-max-streams-per-connection", c.MaxHTTP2Streams, "most streams of one HTTP/2 connection")
+	fs.IntVar(&c.MaxHTTP2Streams, "http2-max-streams-per-connection", c.MaxHTTP2Streams, "most streams of one HTTP/2 connection; 0: 250")
 	fs.BoolVar(&c.PriorityAndFairness, "enable-priority-and-fairness", c.PriorityAndFairness, "share the limits of requests in flight between flows, by FlowSchemas and PriorityLevelConfigurations")
 	fs.Var((*switches)(&c.RuntimeConfig), "runtime-config", "APIs to serve beside those that always are: GROUP/VERSION=true or GROUP/VERSION/RESOURCE=true, api/alpha=true, api/beta=true or api/all=true, separated by commas")
 	fs.BoolVar(&c.Profiling, "profiling", c.Profiling, "serve /debug/pprof")

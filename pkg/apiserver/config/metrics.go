@@ -43,6 +43,7 @@ func (m *Metrics) validate(add func(format string, args ...any)) {
 	for _, d := range m.Disabled {
 		if !name.MatchString(d) {
 			add("%w", field.Invalid(at.Child("disabledMetrics"), m.Disabled, fmt.Sprintf("must be fully qualified metric names matching %q, got %q", name, d)))
+			break // the first is told
 		}
 	}
 	if err := CheckLabels(at.Child("allowListMapping"), m.AllowLabels); err != nil {

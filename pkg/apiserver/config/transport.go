@@ -36,20 +36,18 @@ func (t *Transport) add(fs *pflag.FlagSet) {
 
 // TLS sets the version, the suites and the key exchanges of c.
 func (t *Transport) TLS(c *tls.Config) error {
-	c.MinVersion = tls.VersionTLS12
-	if t.MinTLSVersion != "" {
-		v, err := cliflag.TLSVersion(t.MinTLSVersion)
-		if err != nil {
-			return err
-		}
-		c.MinVersion = v
-	}
 	suites, err := cliflag.TLSCipherSuites(t.CipherSuites)
 	if err != nil {
 		return err
 	}
-	c.CipherSuites = suites
-	c.CurvePreferences, err = cliflag.TLSCurvePreferences(t.Curves)
+	curves, err := cliflag.TLSCurvePreferences(t.Curves)
+	if err != nil {
+		return err
+	}
+	c.CipherSuites, c.CurvePreferences, c.MinVersion = suites, curves, tls.VersionTLS12
+	if t.MinTLSVersion != "" {
+		c.MinVersion, err = cliflag.TLSVersion(t.MinTLSVersion)
+	}
 	return err
 }
 

@@ -49,7 +49,7 @@ func TestParse(t *testing.T) {
 		"PrimaryAlone": {reason: "primary or ranges", args: []string{"--nodeport-addresses=primary,10.0.0.0/8"}, err: "can't use both 'primary' and CIDRs"},
 		"BadHostPort":  {reason: "no port number", args: []string{"--metrics-bind-address=1.2.3.4:x"}, err: "must be a valid port"},
 		"NoBridge":     {reason: "the mode wants a name", args: []string{"--detect-local-mode=BridgeInterface"}, err: "must not be empty"},
-		"Arguments":    {reason: "flags only", args: []string{"start"}, err: "unexpected argument"},
+		"Arguments":    {reason: "flags only", args: []string{"start"}, err: "does not take any arguments"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
