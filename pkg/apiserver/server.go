@@ -136,6 +136,11 @@ func (s *Server) load() error {
 	if err != nil {
 		return err
 	}
+	if cert, key := s.cfg.ProxyClientCert, s.cfg.ProxyClientKey; cert != "" && key != "" {
+		if _, err = tls.LoadX509KeyPair(cert, key); err != nil {
+			return fmt.Errorf("certificate for extension servers: %w", err)
+		}
+	}
 	if s.told, err = newTold(&s.cfg.Metrics); err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/pflag"
 	cliflag "k8s.io/component-base/cli/flag"
+	netutils "k8s.io/utils/net"
 
 	"keelson.dev/keelson/pkg/daemon"
 	"keelson.dev/keelson/pkg/daemon/zpages"
@@ -146,9 +147,9 @@ func (c *Config) addPolicy(fs *pflag.FlagSet) {
 type seconds time.Duration
 
 func (s *seconds) Set(v string) error {
-	n, err := strconv.Atoi(v)
+	n, err := strconv.ParseInt(v, 0, strconv.IntSize)
 	if err != nil {
-		return fmt.Errorf("seconds %q: %w", v, err)
+		return err
 	}
 	*s = seconds(time.Duration(n) * time.Second)
 	return nil
@@ -188,14 +189,24 @@ func (p *prefixes) Set(v string) error {
 	}
 	var out []netip.Prefix
 	for s := range strings.SplitSeq(v, ",") {
-		n, err := netip.ParsePrefix(strings.TrimSpace(s))
-		if err != nil {
-			return fmt.Errorf("range %q: %w", s, err)
-		}
-		out = append(out, n.Masked())
+		out = append(out, parsePrefix(strings.TrimSpace(s)))
 	}
 	*p = out
 	return nil
+}
+
+// parsePrefix is not valid where s is no range: it is told which one it is, and when, by validation. Numbers
+// may begin with zeros, as of old.
+func parsePrefix(s string) netip.Prefix {
+	_, n, err := netutils.ParseCIDRSloppy(s)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	p, err := netip.ParsePrefix(n.String())
+	if err != nil {
+		return netip.Prefix{}
+	}
+	return p
 }
 
 func (p *prefixes) String() string {

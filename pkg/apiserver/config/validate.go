@@ -4,6 +4,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -24,12 +25,11 @@ const minHostBits = 3
 func (c *Config) Validate() error {
 	var errs []error
 	add := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	// A range that is too small and sizes are told alone, and what does not work though it may be said last.
-	if err := c.Etcd.validateWatchCaches(); err != nil {
-		return err
-	}
-	if c.validateRange(add); len(errs) > 0 {
-		return utilerrors.NewAggregate(errs)
+	// What is wrong with ranges, with who signs and with sizes is told alone, and what does not work though it may be said last.
+	for _, alone := range []func() error{c.validateRanges, c.validateSigner, c.Etcd.validateWatchCaches} {
+		if err := alone(); err != nil {
+			return err
+		}
 	}
 	c.validateLimits(add)
 	c.HTTP.validateBrowsers(add)
@@ -170,16 +170,31 @@ func (c *Config) validateTokenRequest(add func(format string, args ...any)) {
 	}
 }
 
-// validateRange looks at the size of the first range of services.
-func (c *Config) validateRange(add func(format string, args ...any)) {
-	if len(c.ServiceClusterIPRanges) == 0 {
-		return
+// validateRanges looks at the ranges of services, and at the size of the first.
+func (c *Config) validateRanges() error {
+	ranges := c.ServiceClusterIPRanges
+	if len(ranges) == 0 {
+		return nil
 	}
-	first := c.ServiceClusterIPRanges[0]
-	bits := first.Addr().BitLen()
-	if host := bits - first.Bits(); host < minHostBits || host >= bits-1 {
-		add("error determining service IP ranges for primary service cidr: the service cluster IP range must be at least %d IP addresses", 1<<minHostBits)
+	if !ranges[0].IsValid() {
+		return errors.New("service-cluster-ip-range[0] is not a valid cidr")
 	}
+	bits := ranges[0].Addr().BitLen()
+	if host := bits - ranges[0].Bits(); host < minHostBits || host >= bits-1 {
+		return fmt.Errorf("error determining service IP ranges for primary service cidr: the service cluster IP range must be at least %d IP addresses", 1<<minHostBits)
+	}
+	if len(ranges) > 1 && !ranges[1].IsValid() {
+		return errors.New("service-cluster-ip-range[1] is not an ip net")
+	}
+	return nil
+}
+
+// validateSigner looks at who signs tokens.
+func (c *Config) validateSigner() error {
+	if c.ServiceAccountSigner != "" && c.ServiceAccountSignKey != "" {
+		return errors.New("service-account-signing-key-file and service-account-signing-endpoint are mutually exclusive and cannot be set at the same time")
+	}
+	return nil
 }
 
 // validateServices looks at the addresses and ports of services.
@@ -191,7 +206,8 @@ func (c *Config) validateServices(add func(format string, args ...any)) {
 	}
 	if len(ranges) > 2 {
 		add("--service-cluster-ip-range must not contain more than two entries")
-	} else if len(ranges) == 2 && ranges[0].Addr().Is4() == ranges[1].Addr().Is4() {
+	}
+	if len(ranges) > 1 && ranges[0].Addr().Is4() == ranges[1].Addr().Is4() {
 		add("--service-cluster-ip-range[0] and --service-cluster-ip-range[1] must be of different IP family")
 	}
 	if a, ok := c.publicAddress(); ok && a.Is4() != ranges[0].Addr().Is4() {
