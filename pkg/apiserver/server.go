@@ -117,6 +117,10 @@ func (s *Server) load() error {
 			return err
 		}
 		cas = append(cas, s.proxyCA)
+		if s.clientCA != nil && len(s.cfg.RequestHeader.AllowedNames) == 0 && s.clientCA.Shares(s.proxyCA) {
+			return errors.New("--requestheader-client-ca-file and --client-ca-file contain overlapping certificates; " +
+				"--requestheader-allowed-names must be specified to ensure regular client certificates cannot set authenticating proxy headers for arbitrary users")
+		}
 	}
 	s.issuers, err = authn.LoadIssuers(authn.IssuersConfig{
 		Authentication: s.cfg.Authentication, Own: s.cfg.ServiceAccountIssuers, Audiences: s.audiences(),

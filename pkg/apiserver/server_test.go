@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -231,6 +232,23 @@ func TestBadConfigurationStartsNothing(t *testing.T) {
 	_, err := apiserver.New(cfg, apiserver.Deps{})
 	if err == nil || !strings.Contains(err.Error(), `authorization-mode "Guess"`) || !strings.Contains(err.Error(), "--service-account-issuer") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// Who may prove who he is by a certificate may not name others in headers, unless by a name that is told.
+func TestSharedAuthorities(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	cfg := config.Default()
+	cfg.ServiceAccountIssuers, cfg.ServiceAccountSignKey = []string{"https://a"}, filepath.Join(s.Dir, "sa.key")
+	cfg.ServiceAccountKeyFiles = []string{cfg.ServiceAccountSignKey}
+	cfg.ClientCAFile = filepath.Join(s.Dir, "ca.crt")
+	cfg.RequestHeader.ClientCAFile = cfg.ClientCAFile
+	if _, err := apiserver.New(cfg, apiserver.Deps{}); err == nil || !strings.Contains(err.Error(), "--requestheader-client-ca-file and --client-ca-file contain overlapping certificates") {
+		t.Errorf("got %v", err)
+	}
+	cfg.RequestHeader.AllowedNames = []string{"front-proxy"}
+	if _, err := apiserver.New(cfg, apiserver.Deps{}); err != nil {
+		t.Errorf("with a name: %v", err)
 	}
 }
 

@@ -63,6 +63,20 @@ func (c *CAFile) Reload() error {
 	return nil
 }
 
+// Shares reports whether c and other have a certificate in common.
+func (c *CAFile) Shares(other *CAFile) bool {
+	have := map[string]bool{}
+	for block, rest := pem.Decode([]byte(c.PEM())); block != nil; block, rest = pem.Decode(rest) {
+		have[string(block.Bytes)] = true
+	}
+	for block, rest := pem.Decode([]byte(other.PEM())); block != nil; block, rest = pem.Decode(rest) {
+		if have[string(block.Bytes)] {
+			return true
+		}
+	}
+	return false
+}
+
 // PEM is the bundle as it was read.
 func (c *CAFile) PEM() string { return c.state.Load().pem }
 

@@ -178,24 +178,25 @@ func (b *AuditBatching) validate(name string, add func(format string, args ...an
 	if b.Mode != AuditBatch {
 		return
 	}
-	positive := func(what string, n float64) {
-		if n <= 0 {
-			add("invalid audit batch %s %s %v, must be a positive number", name, what, n)
+	for _, f := range []struct {
+		what   string
+		n      float64
+		looked bool
+	}{
+		{"buffer size", float64(b.BufferSize), true}, {"max batch size", float64(b.MaxSize), true},
+		{"throttle QPS", float64(b.ThrottleQPS), b.ThrottleEnable}, {"throttle burst", float64(b.ThrottleBurst), b.ThrottleEnable},
+	} {
+		if f.looked && f.n <= 0 {
+			add("invalid audit batch %s %s %v, must be a positive number", name, f.what, f.n)
+			return // the first is told
 		}
-	}
-	positive("buffer size", float64(b.BufferSize))
-	positive("max batch size", float64(b.MaxSize))
-	if b.ThrottleEnable {
-		positive("throttle QPS", float64(b.ThrottleQPS))
-		positive("throttle burst", float64(b.ThrottleBurst))
 	}
 }
 
 func (t *AuditTruncation) validate(name string, add func(format string, args ...any)) {
 	if t.MaxEventSize <= 0 {
 		add("invalid audit truncate %s max event size %v, must be a positive number", name, t.MaxEventSize)
-	}
-	if t.MaxBatchSize < t.MaxEventSize {
+	} else if t.MaxBatchSize < t.MaxEventSize {
 		add("invalid audit truncate %s max batch size %v, must be greater than max event size (%v)", name, t.MaxBatchSize, t.MaxEventSize)
 	}
 }

@@ -152,9 +152,6 @@ func (c *Config) validateTokens(add func(format string, args ...any)) {
 			add("service-account-jwks-uri requires https scheme, parsed as: %v", u)
 		}
 	}
-	if m := c.ServiceAccountMaxExpiry; m != 0 && (m < time.Hour || m > 1<<32*time.Second) {
-		add("the service-account-max-token-expiration must be between 1 hour and 2^32 seconds")
-	}
 }
 
 // validateTokenRequest looks at what issuing tokens needs.
@@ -189,8 +186,11 @@ func (c *Config) validateRanges() error {
 	return nil
 }
 
-// validateSigner looks at who signs tokens.
+// validateSigner looks at who signs tokens, and for how long.
 func (c *Config) validateSigner() error {
+	if m := c.ServiceAccountMaxExpiry; m != 0 && (m < time.Hour || m > 1<<32*time.Second) {
+		return errors.New("the service-account-max-token-expiration must be between 1 hour and 2^32 seconds")
+	}
 	if c.ServiceAccountSigner != "" && c.ServiceAccountSignKey != "" {
 		return errors.New("service-account-signing-key-file and service-account-signing-endpoint are mutually exclusive and cannot be set at the same time")
 	}
