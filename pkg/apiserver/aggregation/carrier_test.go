@@ -1,0 +1,38 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package aggregation
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"testing"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// fixed resolves every service to one address.
+type fixed struct{ at *url.URL }
+
+func (f fixed) ResolveEndpoint(string, string, int32) (*url.URL, error) { return f.at, nil }
+
+// TestRedirects: a redirect is an error of the extension server, unless clients are to have it.
+func TestRedirects(t *testing.T) {
+	elsewhere := httptest.NewTLSServer(http.RedirectHandler("https://192.0.2.9/", http.StatusFound))
+	defer elsewhere.Close()
+	at, err := url.Parse(elsewhere.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for passed, want := range map[bool]int{false: http.StatusBadGateway, true: http.StatusFound} {
+		c := &carrier{available: true, resolver: fixed{at}, transport: elsewhere.Client().Transport, redirects: passed}
+		w := httptest.NewRecorder()
+		r := httptest.NewRequestWithContext(request.WithUser(t.Context(), &user.DefaultInfo{Name: "bob"}), http.MethodGet, "/apis/things.example.com/v1/things", nil)
+		c.ServeHTTP(w, r)
+		if w.Code != want {
+			t.Errorf("passed on %t: %d, want %d", passed, w.Code, want)
+		}
+	}
+}
