@@ -362,7 +362,11 @@ func (a *assembly) buildHandler() error {
 
 func (a *assembly) buildMux(served http.Handler) (*mux, error) {
 	s := a.server
-	for _, c := range []prometheus.Collector{a.storageMetrics(), a.admission.Webhooks.Collector(), features.Metric()} {
+	enabled, err := features.Metric(a.cfg.Features.Turned)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range []prometheus.Collector{a.storageMetrics(), a.admission.Webhooks.Collector(), enabled} {
 		if err := s.deps.Metrics.Register(c); err != nil {
 			return nil, fmt.Errorf("metrics: %w", err)
 		}
@@ -403,7 +407,7 @@ func (a *assembly) buildMux(served http.Handler) (*mux, error) {
 			m.exact[root+"/"+c.Name] = h
 		}
 	}
-	m.addZPages(a.cfg.Flags)
+	m.addZPages(a.cfg.Flags, a.cfg.Features.Turned.Enabled)
 	return m, nil
 }
 

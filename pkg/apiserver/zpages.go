@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"keelson.dev/keelson/pkg/apiserver/features"
 	"keelson.dev/keelson/pkg/daemon/zpages"
 )
 
@@ -21,10 +22,16 @@ const componentName = "apiserver"
 func (m *mux) Handle(path string, h http.Handler) { m.handle(path, h) }
 
 // addZPages serves the pages that tell people what the server is: its flags and
-// its state.
-func (m *mux) addZPages(values map[string]string) {
+// its state, as far as they are enabled.
+func (m *mux) addZPages(values map[string]string, enabled func(feature string) bool) {
 	listed := slices.DeleteFunc(slices.Collect(maps.Keys(m.exact)), func(p string) bool { return strings.HasPrefix(p, "/debug/") })
-	zpages.Install(m, componentName, values, listed...)
+	if enabled(features.ComponentFlagz) {
+		zpages.InstallFlagz(m, componentName, values)
+		listed = append(listed, zpages.Flagz)
+	}
+	if enabled(features.ComponentStatusz) {
+		zpages.InstallStatusz(m, componentName, listed...)
+	}
 }
 
 // sinceStart says in a header of metrics since when they are counted.

@@ -14,6 +14,7 @@ import (
 
 	cliflag "k8s.io/component-base/cli/flag"
 
+	"keelson.dev/keelson/pkg/apiserver/features"
 	"keelson.dev/keelson/pkg/daemon"
 )
 
@@ -103,6 +104,8 @@ type Config struct {
 
 	// RuntimeConfig has APIs served that are not by default (api.Served).
 	RuntimeConfig map[string]bool
+	// Features says which features are not as they are by default.
+	Features features.Options
 
 	// Aggregation.
 	AggregatorRouting bool

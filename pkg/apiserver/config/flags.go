@@ -44,8 +44,14 @@ func Parse(args []string, stderr io.Writer) (Config, error) {
 	c.Metrics.addFlags(fs)
 	c.accepted.addFlags(fs)
 	c.Log.Add(fs)
+	if err := c.Features.AddFlags(fs); err != nil {
+		return c, err
+	}
 	verbosity := fs.UintP("v", "v", 0, "verbosity of the log; administrators may change it by PUT /debug/flags/v")
 	if err := daemon.Parse(fs, args); err != nil {
+		return c, err
+	}
+	if err := c.Features.Note(); err != nil {
 		return c, err
 	}
 	if err := c.Log.Validate(); err != nil {

@@ -33,6 +33,7 @@ func (c *Config) Validate() error {
 	}
 	c.validateLimits(add)
 	c.HTTP.validateBrowsers(add)
+	c.Features.Validate(add)
 	c.Etcd.validate(c.EncryptionReload && c.EncryptionConfig == "", add)
 	c.validateFairness(add)
 	c.validateServing(add)

@@ -15,7 +15,11 @@ import (
 // TestMetric looks at whether every line of the list is a feature.
 func TestMetric(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(features.Metric())
+	enabled, err := features.Metric(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry.MustRegister(enabled)
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -44,10 +44,20 @@ type Mux interface {
 
 // Install installs the pages of a process, which name the other paths that it serves.
 func Install(m Mux, component string, values map[string]string, paths ...string) {
-	const release = daemon.Major + "." + daemon.Minor
+	InstallFlagz(m, component, values)
+	InstallStatusz(m, component, append(paths, Flagz)...)
+}
+
+// InstallFlagz installs the page that tells the flags of a process.
+func InstallFlagz(m Mux, component string, values map[string]string) {
 	flagz.Install(m, component, flags(values))
+}
+
+// InstallStatusz installs the page that tells the state of a process, and which other paths it serves.
+func InstallStatusz(m Mux, component string, paths ...string) {
+	const release = daemon.Major + "." + daemon.Minor
 	version := compatibility.NewEffectiveVersionFromString(daemon.Version, release, release)
-	statusz.Install(m, component, statusz.NewRegistry(version, statusz.WithListedPaths(append(paths, Statusz, Flagz))))
+	statusz.Install(m, component, statusz.NewRegistry(version, statusz.WithListedPaths(append(paths, Statusz))))
 }
 
 // Handler serves the pages; what they are made with is made when somebody asks.

@@ -1,0 +1,105 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"keelson.dev/keelson/pkg/apiserver/features"
+)
+
+// needed are flags without which no server starts.
+func needed(args ...string) []string {
+	return append([]string{
+		"--service-account-issuer=https://a", "--service-account-key-file=a", "--service-account-signing-key-file=a",
+		"--service-cluster-ip-range=10.0.0.0/16",
+	}, args...)
+}
+
+// TestFeatureGates: what Kubernetes' server refuses is refused in its words.
+func TestFeatureGates(t *testing.T) {
+	const fixed = " cannot be had: this server has these features as they are by default"
+	for _, tc := range []struct {
+		args   string
+		turned features.Turned
+		wrong  string
+	}{
+		{args: ""},
+		{args: "--feature-gates="},
+		{args: "--feature-gates=Foo=true", wrong: "unrecognized feature gate: Foo"},
+		{args: "--feature-gates==true", wrong: "unrecognized feature gate: "},
+		{args: "--feature-gates=:Foo=true", wrong: "unrecognized feature gate: Foo"},
+		{args: "--feature-gates=Foo", wrong: "missing bool value for Foo"},
+		{args: "--feature-gates=AllAlpha=maybe", wrong: `invalid value of AllAlpha=maybe, err: strconv.ParseBool: parsing "maybe": invalid syntax`},
+		{args: "--feature-gates=APIServerTracing=false", wrong: "cannot set feature gate APIServerTracing to false, feature is locked to true"},
+		{args: "--feature-gates=GitRepoVolumeDriver=true", wrong: "cannot set feature gate GitRepoVolumeDriver to true, feature is locked to false"},
+		{args: "--feature-gates=wardle:Foo=true", wrong: "component not registered: wardle"},
+		{args: "--feature-gates=kube:ClusterTrustBundle=false,OpenAPIEnums=true", wrong: "set kube feature gates with default empty prefix or kube: prefix consistently, do not mix use"},
+		{args: "--feature-gates=APIServerTracing=true,ClusterTrustBundle=false,AllAlpha=false"},
+		{args: "--feature-gates=kube:OpenAPIEnums=true --feature-gates=kube:APIServerTracing=true"},
+		{args: "--feature-gates=ClusterTrustBundle=true,ClusterTrustBundle=false"},
+		{args: "--feature-gates=ClusterTrustBundle=true --feature-gates=ClusterTrustBundle=false"},
+		{args: "--feature-gates=ClusterTrustBundle=true,OpenAPIEnums=false", wrong: "--feature-gates: ClusterTrustBundle=true,OpenAPIEnums=false" + fixed},
+		{args: "--feature-gates=AllAlpha=true", wrong: "--feature-gates: AllAlpha=true" + fixed},
+		{args: "--feature-gates=WorkloadAwarePreemption=true", wrong: "WorkloadAwarePreemption is enabled, but depends on features that are disabled: [GangScheduling]"},
+		{args: "--feature-gates=EventedPLEG=true,SchedulerAsyncPreemption=false", turned: features.Turned{"EventedPLEG": true, "SchedulerAsyncPreemption": false}},
+
+		{args: "--emulated-version=1.36"},
+		{args: "--emulated-version=kube=1.36 --min-compatibility-version=kube=1.35"},
+		{args: "--emulated-version=1.36.0"},
+		{args: "--emulated-version="},
+		{args: "--emulated-version=1.35", wrong: "--emulated-version: this server cannot be like 1.35, only like 1.36"},
+		{args: "--emulated-version=1.37", wrong: "emulation version 1.37 is not between [1.33, 1.36.0]"},
+		{args: "--emulated-version=1.31", wrong: "[emulation version 1.31 is not between [1.33, 1.36.0], minCompatibilityVersion version 1.33 is not between [1.33, 1.31]]"},
+		{args: "--emulated-version=1.36.1", wrong: "patch version not allowed, got: kube=1.36.1"},
+		{args: "--emulated-version=x", wrong: `could not parse "x" as version`},
+		{args: "--emulated-version=foo=1.36", wrong: "component not registered: foo"},
+		{args: "--emulated-version=kube=1.36,kube=1.35", wrong: "duplicate version flag, kube=1.36 and kube=1.35"},
+		{args: "--min-compatibility-version=1.37", wrong: "minCompatibilityVersion version 1.37 is not between [1.33, 1.36]"},
+		{args: "--min-compatibility-version=1.20", wrong: "minCompatibilityVersion version 1.20 is not between [1.33, 1.36]"},
+		{args: "--min-compatibility-version=1.36", wrong: "--min-compatibility-version: this server cannot be next to those of 1.36 and no older ones, only of 1.35"},
+		{args: "--emulation-forward-compatible", wrong: "ServerRunOptions.EmulationForwardCompatible cannot be set to true if the emulation version is the same as the binary version"},
+		{args: "--runtime-config-emulation-forward-compatible", wrong: "ServerRunOptions.RuntimeConfigEmulationForwardCompatible cannot be set to true if the emulation version is the same as the binary version"},
+		{args: "--emulation-forward-compatible=x", wrong: `invalid argument "x" for "--emulation-forward-compatible" flag: strconv.ParseBool: parsing "x": invalid syntax`},
+		{args: "--feature-gates=Foo=true --emulated-version=1.39", wrong: "unrecognized feature gate: Foo"},
+	} {
+		c, err := Parse(needed(strings.Fields(tc.args)...), io.Discard)
+		got := ""
+		if err != nil {
+			got = err.Error()
+		}
+		if got != tc.wrong {
+			t.Errorf("%s: %q, want %q", tc.args, got, tc.wrong)
+		}
+		if err == nil && !maps.Equal(c.Features.Turned, tc.turned) {
+			t.Errorf("%s: turned %v, want %v", tc.args, c.Features.Turned, tc.turned)
+		}
+	}
+}
+
+// TestFeatureGatesHelp: who asks for help is told the gates that are not there for everybody.
+func TestFeatureGatesHelp(t *testing.T) {
+	var out bytes.Buffer
+	if _, err := Parse([]string{"--help"}, &out); !errors.Is(err, pflag.ErrHelp) {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"kube:AllAlpha=true|false (ALPHA - default=false)", "kube:OpenAPIEnums=true|false (BETA - default=true)",
+		"kube=1.33..1.36(default:1.36)", "kube=1.33..1.36(default:1.35)",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not told", want)
+		}
+	}
+	if strings.Contains(out.String(), "kube:APIServerTracing") {
+		t.Error("a feature for everybody is told as one to be turned")
+	}
+}

@@ -1,0 +1,139 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package features
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/component-base/compatibility"
+	"k8s.io/component-base/featuregate"
+
+	"keelson.dev/keelson/pkg/daemon"
+)
+
+// oldest is how many releases back Kubernetes' server can be emulated, and can be next to.
+const oldest = 3
+
+// release is the one that this server is like.
+func release() *version.Version { return version.MustParse(daemon.Major + "." + daemon.Minor) }
+
+// effective is what a server is like that is told nothing.
+func effective() compatibility.MutableEffectiveVersion {
+	floor := release().SubtractMinor(oldest)
+	return compatibility.NewEffectiveVersion(release(), false, floor, floor)
+}
+
+// Options are what a server is told about features and releases. The zero value is
+// everything as it is by default.
+type Options struct {
+	// Turned has the features that are not as they are by default.
+	Turned Turned
+
+	// flags are what a command line said; nil: there was none.
+	flags *flags
+}
+
+// flags are those of features and of releases.
+type flags struct {
+	registry compatibility.ComponentGlobalsRegistry
+	version  compatibility.EffectiveVersion
+	gate     featuregate.FeatureGate
+
+	forward, forwardAPIs bool
+}
+
+// AddFlags adds the flags of features and releases.
+func (o *Options) AddFlags(fs *pflag.FlagSet) error {
+	g, err := gate()
+	if err != nil {
+		return err
+	}
+	v := effective()
+	o.flags = &flags{registry: compatibility.NewComponentGlobalsRegistry(), version: v, gate: g}
+	if err := o.flags.registry.Register(compatibility.DefaultKubeComponent, v, g); err != nil {
+		return fmt.Errorf("features: %w", err)
+	}
+	o.flags.registry.AddFlags(fs)
+	fs.BoolVar(&o.flags.forward, "emulation-forward-compatible", false, "with an emulated version: serve the APIs of later versions that are stable; no other version than the server's own can be emulated")
+	fs.BoolVar(&o.flags.forwardAPIs, "runtime-config-emulation-forward-compatible", false, "with an emulated version: let --runtime-config name APIs of later versions; no other version than the server's own can be emulated")
+	return nil
+}
+
+// Note takes down what the flags said once they are parsed.
+func (o *Options) Note() error {
+	if err := o.flags.registry.Set(); err != nil {
+		return err // in Kubernetes' words
+	}
+	known, err := all()
+	if err != nil {
+		return err
+	}
+	o.Turned = nil
+	for name, f := range known {
+		if on := o.flags.gate.Enabled(featuregate.Feature(name)); on != f.on {
+			if o.Turned == nil {
+				o.Turned = Turned{}
+			}
+			o.Turned[name] = on
+		}
+	}
+	return nil
+}
+
+// Validate adds what is wrong, or what this server cannot be.
+func (o *Options) Validate(add func(format string, args ...any)) {
+	if f := o.flags; f != nil {
+		f.validate(add)
+	}
+	known, err := all()
+	if err != nil {
+		add("%w", err)
+		return
+	}
+	var fixed []string
+	for _, name := range slices.Sorted(maps.Keys(o.Turned)) {
+		if known[name].turns {
+			continue
+		}
+		text := fmt.Sprintf("%s=%t", name, o.Turned[name])
+		if name == allAlpha || name == allBeta {
+			fixed = []string{text} // says all that it stands for
+			break
+		}
+		fixed = append(fixed, text)
+	}
+	if len(fixed) > 0 {
+		add("--feature-gates: %s cannot be had: this server has these features as they are by default", strings.Join(fixed, ","))
+	}
+}
+
+// validate looks at releases.
+func (f *flags) validate(add func(format string, args ...any)) {
+	errs := f.registry.Validate()
+	own := effective()
+	switch emulated := f.version.EmulationVersion(); {
+	case len(errs) > 0:
+	case !emulated.EqualTo(own.EmulationVersion()):
+		errs = append(errs, fmt.Errorf("--emulated-version: this server cannot be like %s, only like %s", emulated, own.EmulationVersion()))
+	case !f.version.MinCompatibilityVersion().EqualTo(own.MinCompatibilityVersion()):
+		errs = append(errs, fmt.Errorf("--min-compatibility-version: this server cannot be next to those of %s and no older ones, only of %s", f.version.MinCompatibilityVersion(), own.MinCompatibilityVersion()))
+	}
+	if f.version.EmulationVersion().EqualTo(own.EmulationVersion()) {
+		if f.forward {
+			errs = append(errs, errors.New("ServerRunOptions.EmulationForwardCompatible cannot be set to true if the emulation version is the same as the binary version"))
+		}
+		if f.forwardAPIs {
+			errs = append(errs, errors.New("ServerRunOptions.RuntimeConfigEmulationForwardCompatible cannot be set to true if the emulation version is the same as the binary version"))
+		}
+	}
+	for _, err := range errs {
+		add("%w", err)
+	}
+}
