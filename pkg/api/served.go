@@ -8,24 +8,47 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// Served returns the rows that a server has whose operator asks for asked:
-// "group/version", "group/version/resource", or "api/all", "api/ga", "api/beta"
-// and "api/alpha", each on or off. What is more exact counts more. Only optional rows
-// can be had or not.
-func Served(asked map[string]bool) ([]*resource.Row, error) {
+// Asked is what an operator says of APIs: "group/version", "group/version/resource",
+// or "api/all", "api/ga", "api/beta" and "api/alpha", each on or off.
+type Asked map[string]bool
+
+// Served returns the rows that a server has whose operator asks for asked, with the
+// versions that it serves of them. What is more exact counts more. What is stable is
+// served unless it is said not to be, the rest if it is said to be.
+//
+// enabled tells of a feature whether there is one; scheme has the kinds of all versions,
+// served or not.
+func Served(asked Asked, enabled func(feature string) bool, scheme *runtime.Scheme) ([]*resource.Row, error) {
 	rows := Rows()
-	for _, key := range report.Keys(asked) {
-		if err := known(rows, key, asked[key]); err != nil {
-			return nil, err
-		}
+	if err := known(asked, scheme); err != nil {
+		return nil, err
 	}
-	return slices.DeleteFunc(rows, func(row *resource.Row) bool { return row.Optional && !wanted(row, asked) }), nil
+	served := make([]*resource.Row, 0, len(rows))
+	for _, row := range rows {
+		versions := slices.DeleteFunc(slices.Clone(row.Versions), func(v resource.Version) bool {
+			return !asked.wants(row, v.Name) || row.Feature != "" && !enabled(row.Feature)
+		})
+		if len(versions) < len(row.Versions) && row.Group == "" {
+			return nil, fmt.Errorf("runtime-config: v1 is always served, with %s", row.Resource)
+		}
+		if len(versions) == 0 {
+			if row.Group == apiregistrationv1.GroupName {
+				return nil, fmt.Errorf("API group/version %s must be enabled", apiregistrationv1.SchemeGroupVersion)
+			}
+			continue
+		}
+		row.Versions = versions
+		served = append(served, row)
+	}
+	return served, nil
 }
 
 // kinds of versions, by what their names have in them.
@@ -34,56 +57,72 @@ const (
 	gaVersions    = "api/ga"
 	betaVersions  = "api/beta"
 	alphaVersions = "api/alpha"
+	// legacyVersions once were those without a group.
+	legacyVersions = "api/legacy"
 )
 
-// wanted tells whether an optional row, which has one version, is asked for.
-func wanted(row *resource.Row, asked map[string]bool) bool {
-	version := schema.GroupVersion{Group: row.Group, Version: row.StorageVersion}.String()
-	stage := alphaVersions
-	if strings.Contains(row.StorageVersion, "beta") {
+// wants tells whether a row is to be served in a version.
+func (a Asked) wants(row *resource.Row, name string) bool {
+	version := schema.GroupVersion{Group: row.Group, Version: name}.String()
+	stage := gaVersions
+	switch {
+	case strings.Contains(name, "alpha"):
+		stage = alphaVersions
+	case strings.Contains(name, "beta"):
 		stage = betaVersions
 	}
 	for _, key := range []string{version + "/" + row.Resource, version, stage, allVersions} {
-		if on, said := asked[key]; said {
+		if on, said := a[key]; said {
 			return on
 		}
+	}
+	return stage == gaVersions
+}
+
+// lacking reports whether Kubernetes can serve a version that has no row.
+func lacking(gv schema.GroupVersion) bool {
+	switch gv.String() {
+	case "admissionregistration.k8s.io/v1alpha1", "admissionregistration.k8s.io/v1beta1", "coordination.k8s.io/v1alpha2", "coordination.k8s.io/v1beta1",
+		"networking.k8s.io/v1beta1", "resource.k8s.io/v1alpha3", "resource.k8s.io/v1beta1", "resource.k8s.io/v1beta2", "storage.k8s.io/v1beta1":
+		return true
 	}
 	return false
 }
 
-// known says what is wrong with asking for something.
-func known(rows []*resource.Row, key string, on bool) error {
-	switch key {
-	case allVersions, betaVersions, alphaVersions:
-		return nil
-	case gaVersions:
-		if on {
-			return nil
+// known says what is wrong with asking for something: first what is no key, then groups
+// that there are not, then versions, then what is not served here though it is asked for
+// by its name.
+func known(asked Asked, scheme *runtime.Scheme) error {
+	var unknown, missing, lacks []string
+	for _, key := range report.Keys(asked) {
+		switch key {
+		case allVersions, gaVersions, betaVersions, alphaVersions, legacyVersions:
+			continue
 		}
-		return fmt.Errorf("runtime-config: %s is always served", key)
-	}
-	if key != "v1" && !strings.Contains(key, "/") {
-		return fmt.Errorf("runtime-config invalid key %s", key)
-	}
-	group, found, always := false, false, false
-	for _, row := range rows {
-		group = group || strings.HasPrefix(key, row.Group+"/")
-		for _, v := range row.Versions {
-			version := schema.GroupVersion{Group: row.Group, Version: v.Name}.String()
-			if key == version || key == version+"/"+row.Resource {
-				found, always = true, always || !row.Optional
-			}
+		parts := strings.Split(key, "/")
+		if key == "v1" || strings.HasPrefix(key, "v1/") {
+			parts = append([]string{""}, parts...)
+		}
+		if len(parts) < 2 || len(parts) > 3 {
+			return fmt.Errorf("runtime-config invalid key %s", key)
+		}
+		version := schema.GroupVersion{Group: parts[0], Version: parts[1]}
+		switch {
+		case !scheme.IsGroupRegistered(version.Group):
+			unknown = append(unknown, version.String())
+		case !scheme.IsVersionRegistered(version):
+			missing = append(missing, version.String())
+		case asked[key] && lacking(version):
+			lacks = append(lacks, version.String())
 		}
 	}
 	switch {
-	case !found && !group:
-		return fmt.Errorf("unknown api groups %s", key)
-	case !found && strings.Count(key, "/") == 1:
-		return fmt.Errorf("group version %s that has not been registered", key)
-	case !found:
-		return fmt.Errorf("runtime-config: there is no API %s", key)
-	case always && !on:
-		return fmt.Errorf("runtime-config: %s is always served", key)
+	case len(unknown) > 0:
+		return fmt.Errorf("unknown api groups %s", strings.Join(slices.Compact(unknown), ","))
+	case len(missing) > 0:
+		return fmt.Errorf("group version %s that has not been registered", missing[0])
+	case len(lacks) > 0:
+		return fmt.Errorf("runtime-config: this server does not have %s", strings.Join(slices.Compact(lacks), ","))
 	}
 	return nil
 }

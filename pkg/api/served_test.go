@@ -4,62 +4,108 @@
 package api_test
 
 import (
-	"slices"
+	"strings"
 	"testing"
 
-	"keelson.dev/apiserver/resource"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
 	"keelson.dev/keelson/pkg/api"
 )
 
 func TestServed(t *testing.T) {
 	t.Parallel()
-	const migrations, versions = "storageversionmigrations", "storageversions"
+	const (
+		migrations, versions = "storageversionmigrations.storagemigration.k8s.io/v1beta1", "storageversions.internal.apiserver.k8s.io/v1alpha1"
+		deployments          = "deployments.apps/v1"
+		autoscalers1         = "horizontalpodautoscalers.autoscaling/v1"
+		autoscalers2         = "horizontalpodautoscalers.autoscaling/v2"
+	)
+	byDefault := names(t, nil, "")
 	for name, tc := range map[string]struct {
-		asked map[string]bool
-		want  []string
-		wrong bool
+		asked   api.Asked
+		feature string
+		more    []string
+		less    []string
+		wrong   string
 	}{
-		"by default":           {},
-		"a version":            {asked: map[string]bool{"storagemigration.k8s.io/v1beta1": true}, want: []string{migrations}},
-		"a resource":           {asked: map[string]bool{"internal.apiserver.k8s.io/v1alpha1/storageversions": true}, want: []string{versions}},
-		"all":                  {asked: map[string]bool{"api/all": true}, want: []string{versions, migrations}},
-		"beta":                 {asked: map[string]bool{"api/beta": true}, want: []string{migrations}},
-		"alpha":                {asked: map[string]bool{"api/alpha": true}, want: []string{versions}},
-		"all but one":          {asked: map[string]bool{"api/all": true, "storagemigration.k8s.io/v1beta1": false}, want: []string{versions}},
-		"a resource of none":   {asked: map[string]bool{"storagemigration.k8s.io/v1beta1": false, "storagemigration.k8s.io/v1beta1/storageversionmigrations": true}, want: []string{migrations}},
-		"what always is":       {asked: map[string]bool{"apps/v1": true, "v1": true}},
-		"without what must be": {asked: map[string]bool{"apps/v1": false}, wrong: true},
-		"what there is not":    {asked: map[string]bool{"apps/v7": true}, wrong: true},
+		"a version":            {asked: api.Asked{"internal.apiserver.k8s.io/v1alpha1": true}, more: []string{versions}},
+		"a feature's":          {asked: api.Asked{"storagemigration.k8s.io/v1beta1": true}, feature: "StorageVersionMigrator", more: []string{migrations}},
+		"without the feature":  {asked: api.Asked{"storagemigration.k8s.io/v1beta1": true}},
+		"a feature":            {feature: "StorageVersionMigrator"},
+		"a resource":           {asked: api.Asked{"internal.apiserver.k8s.io/v1alpha1/storageversions": true}, more: []string{versions}},
+		"all":                  {asked: api.Asked{"api/all": true}, feature: "StorageVersionMigrator", more: []string{versions, migrations}},
+		"beta":                 {asked: api.Asked{"api/beta": true}, feature: "StorageVersionMigrator", more: []string{migrations}},
+		"alpha":                {asked: api.Asked{"api/alpha": true}, feature: "StorageVersionMigrator", more: []string{versions}},
+		"all but one":          {asked: api.Asked{"api/all": true, "internal.apiserver.k8s.io/v1alpha1": false}, feature: "StorageVersionMigrator", more: []string{migrations}},
+		"a resource of none":   {asked: api.Asked{"internal.apiserver.k8s.io/v1alpha1": false, "internal.apiserver.k8s.io/v1alpha1/storageversions": true}, more: []string{versions}},
+		"what is anyway":       {asked: api.Asked{"apps/v1": true, "v1": true, "api/ga": true, "api/legacy": false, "api/beta": false}},
+		"a resource off":       {asked: api.Asked{"apps/v1/deployments": false}, less: []string{deployments}},
+		"a resource not there": {asked: api.Asked{"apps/v1/foos": false}},
+		"one of two versions":  {asked: api.Asked{"autoscaling/v2": false}, less: []string{autoscalers2}},
+		"the other":            {asked: api.Asked{"autoscaling/v1": false}, less: []string{autoscalers1}},
+		"nothing of a group":   {asked: api.Asked{"autoscaling/v1": false, "autoscaling/v2": false}, less: []string{autoscalers1, autoscalers2}},
+		"a group of the past":  {asked: api.Asked{"extensions/v1beta1": true}},
+		"not here":             {asked: api.Asked{"networking.k8s.io/v1beta1": true, "resource.k8s.io/v1beta2/resourceclaims": true}, wrong: "runtime-config: this server does not have networking.k8s.io/v1beta1,resource.k8s.io/v1beta2"},
+		"nor wanted":           {asked: api.Asked{"networking.k8s.io/v1beta1": false}},
+		"an older version":     {asked: api.Asked{"policy/v1beta1": true}},
+		"the core":             {asked: api.Asked{"v1": false}, wrong: "runtime-config: v1 is always served, with bindings"},
+		"of the core":          {asked: api.Asked{"v1/pods": false}, wrong: "runtime-config: v1 is always served, with pods"},
+		"the aggregator":       {asked: api.Asked{"apiregistration.k8s.io/v1/apiservices": false}, wrong: "API group/version apiregistration.k8s.io/v1 must be enabled"},
+		"no version":           {asked: api.Asked{"apps/v7": false}, wrong: "group version apps/v7 that has not been registered"},
+		"a resource of no one": {asked: api.Asked{"apps/v7/deployments": true}, wrong: "group version apps/v7 that has not been registered"},
+		"no groups":            {asked: api.Asked{"foo/v1": true, "bar/v2/things": false, "bar/v2": true, "apps/v7": true}, wrong: "unknown api groups bar/v2,foo/v1"},
+		"no key":               {asked: api.Asked{"foo": true, "bar/v1": true, "z/y/x/w": true}, wrong: "runtime-config invalid key foo"},
+		"a subresource":        {asked: api.Asked{"apps/v1/deployments/status": false}, wrong: "runtime-config invalid key apps/v1/deployments/status"},
+		"nothing":              {asked: api.Asked{"": true}, wrong: "runtime-config invalid key "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rows, err := api.Served(tc.asked)
-			if (err != nil) != tc.wrong {
-				t.Fatalf("error %v, want one: %v", err, tc.wrong)
+			got := names(t, tc.asked, tc.feature, tc.wrong)
+			if tc.wrong != "" {
+				return
 			}
-			var got []string
-			for _, row := range rows {
-				if row.Optional {
-					got = append(got, row.Resource)
+			for _, n := range tc.more {
+				if !got[n] || byDefault[n] {
+					t.Errorf("%s: %v, by default: %v", n, got[n], byDefault[n])
 				}
 			}
-			if !slices.Equal(got, tc.want) {
-				t.Errorf("optional rows %v, want %v", got, tc.want)
+			for _, n := range tc.less {
+				if got[n] || !byDefault[n] {
+					t.Errorf("%s: %v, by default: %v", n, got[n], byDefault[n])
+				}
 			}
-			always := func(row *resource.Row) bool { return !row.Optional }
-			if err == nil && countOf(rows, always) != countOf(api.Rows(), always) {
-				t.Error("a row is missing that always is there")
+			if want := len(byDefault) + len(tc.more) - len(tc.less); len(got) != want {
+				t.Errorf("%d served, want %d", len(got), want)
 			}
 		})
 	}
 }
 
-func countOf(rows []*resource.Row, of func(*resource.Row) bool) int {
-	n := 0
-	for _, row := range rows {
-		if of(row) {
-			n++
+// names are the resources and versions that are served; at most one error is wanted.
+func names(t *testing.T, asked api.Asked, feature string, wrong ...string) map[string]bool {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientscheme.AddToScheme, apiregistrationv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
 		}
 	}
-	return n
+	rows, err := api.Served(asked, func(f string) bool { return f == feature }, scheme)
+	got := ""
+	if err != nil {
+		got = err.Error()
+	}
+	if want := strings.Join(wrong, ""); got != want {
+		t.Errorf("error %q, want %q", got, want)
+	}
+	out := map[string]bool{}
+	for _, row := range rows {
+		for _, v := range row.Versions {
+			out[row.Resource+"."+schema.GroupVersion{Group: row.Group, Version: v.Name}.String()] = true
+		}
+	}
+	return out
 }

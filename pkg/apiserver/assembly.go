@@ -212,7 +212,7 @@ func (a *assembly) buildAdmission(ctx context.Context) error {
 }
 
 func (a *assembly) buildAPI() error {
-	rows, err := api.Served(a.cfg.RuntimeConfig)
+	rows, err := api.Served(a.cfg.RuntimeConfig, a.cfg.Features.Turned.Enabled, a.scheme)
 	if err != nil {
 		return err
 	}

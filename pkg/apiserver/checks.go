@@ -132,6 +132,7 @@ func (a *assembly) startChecks() []health.Check {
 		{"apiservice-status-remote-available-controller", registered},
 		{"apiservice-registration-controller", registered},
 		{"apiservice-discovery-controller", registered},
+		{"built-in-resources-storage-version-updater", nil},
 		{"kube-apiserver-autoregistration", registered},
 		{"autoregister-completion", registered},
 		{"apiservice-openapi-controller", registered},

@@ -10,12 +10,16 @@ import (
 	"sync"
 	"time"
 
-	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/apiserver/bootstrap"
 	"keelson.dev/keelson/pkg/apiserver/config"
+	"keelson.dev/keelson/pkg/apiserver/features"
 	"keelson.dev/keelson/pkg/apiserver/rbac"
 	"keelson.dev/keelson/pkg/daemon"
 	"keelson.dev/keelson/pkg/health"
@@ -25,7 +29,9 @@ import (
 // name is the health check's.
 type hook struct {
 	name string
-	run  func(ctx context.Context) error
+	// group is without which there is nothing to do; empty: there always is.
+	group string
+	run   func(ctx context.Context) error
 	// after is run from then on, until the server stops; may be nil.
 	after func(ctx context.Context)
 
@@ -50,8 +56,8 @@ func (a *assembly) buildHooks() error {
 			run:   func(ctx context.Context) error { return bootstrap.Namespaces(ctx, client) },
 			after: a.keep(time.Minute, func(ctx context.Context) error { return bootstrap.Namespaces(ctx, client) })},
 		{name: "crd-informer-synced", run: a.custom.WaitSynced},
-		{name: "rbac/bootstrap-roles", run: a.bootstrapRoles, after: a.awaitAuthorization},
-		{name: "scheduling/bootstrap-system-priority-classes",
+		{name: "rbac/bootstrap-roles", group: rbacv1.GroupName, run: a.bootstrapRoles, after: a.awaitAuthorization},
+		{name: "scheduling/bootstrap-system-priority-classes", group: schedulingv1.GroupName,
 			run: func(ctx context.Context) error { return bootstrap.PriorityClasses(ctx, client) }},
 		{name: "start-kubernetes-service-cidr-controller",
 			run: func(ctx context.Context) error {
@@ -60,7 +66,7 @@ func (a *assembly) buildHooks() error {
 		{name: "bootstrap-controller", run: kubernetes.Ensure, after: kubernetes.Run},
 		{name: "start-cluster-authentication-info-controller", run: a.publishAuthentication,
 			after: a.keep(5*time.Minute, a.publishAuthentication)},
-		{name: "start-kube-apiserver-identity-lease-controller", run: identity.Renew, after: identity.Run},
+		a.identityHook(identity),
 		{name: "start-legacy-token-tracking-controller",
 			run:   func(ctx context.Context) error { return bootstrap.TokenTracking(ctx, client, a.server.deps.Clock) },
 			after: a.keep(time.Minute, func(ctx context.Context) error { return bootstrap.TokenTracking(ctx, client, a.server.deps.Clock) })},
@@ -71,18 +77,29 @@ func (a *assembly) buildHooks() error {
 	produce := func(ctx context.Context) error {
 		return bootstrap.FlowControl(ctx, client, a.self.informers.Flowcontrol().V1())
 	}
-	a.hooks = append(a.hooks, &hook{name: "priority-and-fairness-config-producer",
+	a.hooks = append(a.hooks, &hook{name: "priority-and-fairness-config-producer", group: flowcontrolv1.GroupName,
 		run: produce, after: a.keep(time.Minute, produce)})
-	if slices.Contains(a.groups(), apiserverinternalv1alpha1.GroupName) {
+	if a.cfg.Features.Turned.Enabled(features.StorageVersionAPI) {
 		publish := bootstrap.NewStorageVersions(identity, a.rows).Publish
 		a.hooks = append(a.hooks, &hook{name: "built-in-resources-storage-version-updater",
 			run: publish, after: a.keep(10*time.Minute, publish)})
 	}
+	served := a.groups()
+	a.hooks = slices.DeleteFunc(a.hooks, func(h *hook) bool { return h.group != "" && !slices.Contains(served, h.group) })
 	for _, h := range a.hooks {
 		h.gate = health.NewGate(h.name, "not finished")
 	}
 	a.leaveCluster = kubernetes.Leave
 	return nil
+}
+
+// identityHook keeps the lease by which others know of this server, where there are leases.
+func (a *assembly) identityHook(identity *bootstrap.Identity) *hook {
+	h := &hook{name: "start-kube-apiserver-identity-lease-controller", run: identity.Renew, after: identity.Run}
+	if !slices.ContainsFunc(a.rows, func(r *resource.Row) bool { return r.Group == coordinationv1.GroupName && r.Resource == "leases" }) {
+		h.run, h.after = func(context.Context) error { return nil }, nil
+	}
+	return h
 }
 
 func (a *assembly) runHooks(ctx context.Context) {
@@ -144,7 +161,7 @@ func (a *assembly) keep(every time.Duration, fn func(context.Context) error) fun
 // bootstrapRoles makes the default policy, and waits until requests are decided
 // by it: a server that says that it is ready lets in whom the policy lets in.
 func (a *assembly) bootstrapRoles(ctx context.Context) error {
-	policy, err := bootstrap.DefaultPolicy(a.groups()...)
+	policy, err := bootstrap.DefaultPolicy(a.cfg.Features.Turned.Enabled)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"keelson.dev/keelson/pkg/apiserver/config"
+	"keelson.dev/keelson/pkg/apiserver/features"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
@@ -23,14 +24,15 @@ import (
 // roles of those who work on it.
 func TestOptionalAPIs(t *testing.T) {
 	for name, tc := range map[string]struct {
-		asked map[string]bool
-		there bool
+		asked  map[string]bool
+		turned features.Turned
+		there  bool
 	}{
 		"by default": {},
-		"asked for":  {map[string]bool{"api/all": true}, true},
+		"asked for":  {map[string]bool{"api/all": true}, features.Turned{features.StorageVersionAPI: true, features.StorageVersionMigrator: true}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) { c.RuntimeConfig = tc.asked }})
+			s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) { c.RuntimeConfig, c.Features.Turned = tc.asked, tc.turned }})
 			ctx := t.Context()
 			_, migrations := s.Client.StoragemigrationV1beta1().StorageVersionMigrations().List(ctx, metav1.ListOptions{})
 			_, versions := s.Client.InternalV1alpha1().StorageVersions().List(ctx, metav1.ListOptions{})
@@ -56,6 +58,10 @@ func TestOptionalAPIs(t *testing.T) {
 					t.Errorf("%s: %v, want them: %v", what, err, tc.there)
 				}
 			}
+			ready, err := s.Client.Discovery().RESTClient().Get().AbsPath("/readyz").Param("verbose", "").DoRaw(ctx)
+			if err != nil || strings.Contains(string(ready), "[+]poststarthook/built-in-resources-storage-version-updater ok") != tc.there {
+				t.Errorf("told to be ready: %s, %v", ready, err)
+			}
 			if listed != tc.there {
 				t.Errorf("listed: %v, want %v", listed, tc.there)
 			}
@@ -69,6 +75,7 @@ func TestStorageVersionsPublished(t *testing.T) {
 	configure := func(host string) func(*config.Config) {
 		return func(c *config.Config) {
 			c.RuntimeConfig = map[string]bool{"internal.apiserver.k8s.io/v1alpha1": true}
+			c.Features.Turned = features.Turned{features.StorageVersionAPI: true}
 			c.AdvertiseAddress = host
 		}
 	}
@@ -111,5 +118,85 @@ func TestStorageVersionsPublished(t *testing.T) {
 	}
 	if _, err := second.Client.InternalV1alpha1().StorageVersions().Get(ctx, "events.k8s.io.events", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("one place is told of twice: %v", err)
+	}
+}
+
+// TestAPIsTurnedOff: what an operator does not want is not served, not described and
+// not found; the rest is as it was.
+func TestAPIsTurnedOff(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
+		c.RuntimeConfig = map[string]bool{"apps/v1/daemonsets": false, "autoscaling/v1": false, "policy/v1": false, "events.k8s.io/v1": false}
+	}})
+	ctx := t.Context()
+	ask := func(path string) (string, error) {
+		body, err := s.Client.Discovery().RESTClient().Get().AbsPath(path).DoRaw(ctx)
+		return string(body), err
+	}
+	for path, want := range map[string]string{
+		"/apis/apps/v1/daemonsets":                                 "the server could not find the requested resource",
+		"/apis/apps/v1/deployments":                                "",
+		"/apis/autoscaling/v1":                                     "the server could not find the requested resource",
+		"/apis/autoscaling/v2/horizontalpodautoscalers":            "",
+		"/apis/policy/v1/poddisruptionbudgets":                     "404 page not found",
+		"/apis/policy":                                             "404 page not found",
+		"/apis/events.k8s.io/v1/events":                            "404 page not found",
+		"/api/v1/events":                                           "",
+		"/apis/apiregistration.k8s.io/v1/apiservices/v1.policy":    "not found",
+		"/apis/apiregistration.k8s.io/v1/apiservices/v1.apps":      "",
+		"/apis/internal.apiserver.k8s.io/v1alpha1/storageversions": "404 page not found",
+	} {
+		body, err := ask(path)
+		switch {
+		case want == "" && err != nil:
+			t.Errorf("%s: %v", path, err)
+		case want != "" && (!apierrors.IsNotFound(err) || !strings.Contains(body, want)):
+			t.Errorf("%s: %s (%v), want %q", path, body, err, want)
+		}
+	}
+	for _, path := range []string{"/apis", "/apis/apps/v1", "/openapi/v3", "/"} {
+		body, err := ask(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, gone := range []string{"policy/v1", "daemonsets", "autoscaling/v1", "events.k8s.io"} {
+			if strings.Contains(body, gone) {
+				t.Errorf("%s tells of %s", path, gone)
+			}
+		}
+	}
+}
+
+// TestPagesTurnedOff: a page whose feature is off is not there, nor told of.
+func TestPagesTurnedOff(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
+		c.Features.Turned = features.Turned{features.ComponentFlagz: false}
+	}})
+	ctx := t.Context()
+	if body, err := s.Client.Discovery().RESTClient().Get().AbsPath("/flagz").DoRaw(ctx); !apierrors.IsNotFound(err) {
+		t.Errorf("%s, %v", body, err)
+	}
+	body, err := s.Client.Discovery().RESTClient().Get().AbsPath("/statusz").DoRaw(ctx)
+	if err != nil || strings.Contains(string(body), "flagz") || !strings.Contains(string(body), "/metrics /readyz /statusz") {
+		t.Errorf("%s, %v", body, err)
+	}
+	body, err = s.Client.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	if want := "kubernetes_feature_enabled{name=\"ComponentFlagz\",stage=\"BETA\"} 0"; err != nil || !strings.Contains(string(body), want) {
+		t.Errorf("no %s, %v", want, err)
+	}
+}
+
+// TestReadyWithout: a server is ready without the APIs that are of no use to itself, and has no
+// checks of what it would else do for them.
+func TestReadyWithout(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
+		c.PriorityAndFairness = false
+		c.RuntimeConfig = map[string]bool{"flowcontrol.apiserver.k8s.io/v1": false, "coordination.k8s.io/v1": false}
+	}})
+	body, err := s.Client.Discovery().RESTClient().Get().AbsPath("/readyz").Param("verbose", "").DoRaw(t.Context())
+	if err != nil {
+		t.Fatalf("%s: %v", body, err)
+	}
+	if text := string(body); strings.Contains(text, "priority-and-fairness-config-producer") || !strings.Contains(text, "[+]poststarthook/start-kube-apiserver-identity-lease-controller ok") {
+		t.Errorf("checks: %s", text)
 	}
 }

@@ -180,7 +180,7 @@ func TestBootstrapIsIdempotent(t *testing.T) {
 }
 
 func TestDefaultPolicy(t *testing.T) {
-	p, err := bootstrap.DefaultPolicy()
+	p, err := bootstrap.DefaultPolicy(func(string) bool { return false })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,6 @@ func storageVersionRow() *resource.Row {
 	})
 	return resource.Kind[apiserverinternalv1alpha1.StorageVersion, apiserverinternalv1alpha1.StorageVersionList]{
 		Group: apiserverinternalv1alpha1.GroupName, Version: "v1alpha1", Resource: "storageversions", Kind: "StorageVersion",
-		Optional: true,
 
 		MetaOnUpdate:  resource.MetaRules{NoChanges: true},
 		PrepareCreate: parts.ClearStatus,

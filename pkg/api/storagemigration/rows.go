@@ -28,7 +28,7 @@ func migrationRow() *resource.Row {
 	})
 	return resource.Kind[storagemigrationv1beta1.StorageVersionMigration, storagemigrationv1beta1.StorageVersionMigrationList]{
 		Group: storagemigrationv1beta1.GroupName, Version: "v1beta1", Resource: "storageversionmigrations", Kind: "StorageVersionMigration",
-		Optional: true,
+		Feature: "StorageVersionMigrator", Deprecated: "storagemigration.k8s.io/v1beta1 StorageVersionMigration is deprecated in v1.38+, unavailable in v1.41+",
 
 		MetaOnUpdate:   resource.MetaRules{Whole: 1},
 		PrepareCreate:  parts.ClearStatus,

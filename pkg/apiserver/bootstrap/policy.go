@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -42,14 +43,18 @@ type Policy struct {
 }
 
 // DefaultPolicy reads the policy that this server was built with, and what there is
-// beside it for groups that are not always served.
-func DefaultPolicy(groups ...string) (*Policy, error) {
+// beside it for features that are not always enabled.
+func DefaultPolicy(enabled func(feature string) bool) (*Policy, error) {
 	files, err := fs.Glob(policyFiles, "policy/*.yaml")
 	if err != nil {
 		return nil, fmt.Errorf("RBAC policy: %w", err)
 	}
-	for _, g := range groups {
-		if file := "policy/optional/" + g + ".yaml"; exists(file) {
+	optional, err := fs.Glob(policyFiles, "policy/optional/*.yaml")
+	if err != nil {
+		return nil, fmt.Errorf("RBAC policy: %w", err)
+	}
+	for _, file := range optional {
+		if enabled(strings.TrimSuffix(path.Base(file), ".yaml")) {
 			files = append(files, file)
 		}
 	}
@@ -67,11 +72,6 @@ func DefaultPolicy(groups ...string) (*Policy, error) {
 	}
 	p.bindControllers()
 	return p, nil
-}
-
-func exists(file string) bool {
-	_, err := fs.Stat(policyFiles, file)
-	return err == nil
 }
 
 func (p *Policy) add(doc []byte) error {
@@ -130,7 +130,7 @@ func (p *Policy) bindControllers() {
 
 // NodeRules are the rules of the role system:node.
 func NodeRules() ([]rbacv1.PolicyRule, error) {
-	p, err := DefaultPolicy()
+	p, err := DefaultPolicy(func(string) bool { return false })
 	if err != nil {
 		return nil, err
 	}

@@ -102,7 +102,7 @@ type Config struct {
 	KubeletCAFile       string
 	KubeletAddressTypes []string
 
-	// RuntimeConfig has APIs served that are not by default (api.Served).
+	// RuntimeConfig has APIs served that are not by default, and others not (api.Served).
 	RuntimeConfig map[string]bool
 	// Features says which features are not as they are by default.
 	Features features.Options

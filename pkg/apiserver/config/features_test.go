@@ -51,6 +51,7 @@ func TestFeatureGates(t *testing.T) {
 		{args: "--feature-gates=AllAlpha=true", wrong: "--feature-gates: AllAlpha=true" + fixed},
 		{args: "--feature-gates=WorkloadAwarePreemption=true", wrong: "WorkloadAwarePreemption is enabled, but depends on features that are disabled: [GangScheduling]"},
 		{args: "--feature-gates=EventedPLEG=true,SchedulerAsyncPreemption=false", turned: features.Turned{"EventedPLEG": true, "SchedulerAsyncPreemption": false}},
+		{args: "--feature-gates=StorageVersionMigrator=true", turned: features.Turned{"StorageVersionMigrator": true}},
 
 		{args: "--emulated-version=1.36"},
 		{args: "--emulated-version=kube=1.36 --min-compatibility-version=kube=1.35"},

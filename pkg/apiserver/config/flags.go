@@ -29,7 +29,8 @@ func Parse(args []string, stderr io.Writer) (Config, error) {
 	fs.SetOutput(stderr)
 	fs.SortFlags = false
 	c.addStorage(fs)
-	c.addServing(fs)
+	var apis switches
+	c.addServing(fs, &apis)
 	c.addAuthn(fs)
 	c.addPolicy(fs)
 	c.Audit.addFlags(fs)
@@ -66,7 +67,12 @@ func Parse(args []string, stderr io.Writer) (Config, error) {
 	if len(c.AuthorizationModes) == 0 && c.Authorization.File == "" {
 		c.AuthorizationModes = []string{ModeAlwaysAllow}
 	}
-	return c, c.Validate()
+	asked, wrong := apis.states()
+	c.RuntimeConfig = asked
+	if err := c.Validate(); err != nil {
+		return c, err
+	}
+	return c, wrong
 }
 
 func (c *Config) addStorage(fs *pflag.FlagSet) {
@@ -81,7 +87,7 @@ func (c *Config) addStorage(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.EventTTL, "event-ttl", c.EventTTL, "how long events are kept")
 }
 
-func (c *Config) addServing(fs *pflag.FlagSet) {
+func (c *Config) addServing(fs *pflag.FlagSet, apis *switches) {
 	fs.Var((*address)(&c.BindAddress), "bind-address", "IP address to listen on")
 	fs.Var((*address)(&c.AdvertiseAddress), "advertise-address", "IP address at which members of the cluster reach this server")
 	fs.IntVar(&c.SecurePort, "secure-port", c.SecurePort, "port to serve HTTPS on")
@@ -96,7 +102,7 @@ func (c *Config) addServing(fs *pflag.FlagSet) {
 	fs.IntVar(&c.MaxWrites, "max-mutating-requests-inflight", c.MaxWrites, "most writes in flight; 0: no limit")
 	fs.IntVar(&c.MaxHTTP2Streams, "http2-max-streams-per-connection", c.MaxHTTP2Streams, "most streams of one HTTP/2 connection; 0: 250")
 	fs.BoolVar(&c.PriorityAndFairness, "enable-priority-and-fairness", c.PriorityAndFairness, "share the limits of requests in flight between flows, by FlowSchemas and PriorityLevelConfigurations")
-	fs.Var((*switches)(&c.RuntimeConfig), "runtime-config", "APIs to serve beside those that always are: GROUP/VERSION=true or GROUP/VERSION/RESOURCE=true, api/alpha=true, api/beta=true or api/all=true, separated by commas")
+	fs.Var(apis, "runtime-config", "APIs to serve or not to, where it is not as by default: GROUP/VERSION=true|false or GROUP/VERSION/RESOURCE=true|false, or all of a kind: api/ga, api/beta, api/alpha, api/all; separated by commas")
 	fs.BoolVar(&c.Profiling, "profiling", c.Profiling, "serve /debug/pprof")
 	fs.StringVar(&c.TracingConfig, "tracing-config-file", "", "TracingConfiguration: where spans of requests go")
 }

@@ -18,6 +18,7 @@ import (
 	"keelson.dev/api/clock"
 	"keelson.dev/apiserver/store/kv"
 	"keelson.dev/keelson/pkg/apiserver/config"
+	"keelson.dev/keelson/pkg/apiserver/features"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
@@ -53,6 +54,10 @@ func NewCell(tb testing.TB, serve map[string]bool) *Cell {
 	c.server = testserver.Start(tb, testserver.Options{Listener: c.pipes, Configure: func(cfg *config.Config) {
 		lean(cfg)
 		cfg.RuntimeConfig = serve
+		cfg.Features.Turned = features.Turned{
+			features.StorageVersionAPI:      serve["internal.apiserver.k8s.io/v1alpha1"],
+			features.StorageVersionMigrator: serve["storagemigration.k8s.io/v1beta1"],
+		}
 	}})
 	tlsConfig, err := rest.TLSConfigFor(c.server.Config)
 	if err != nil {

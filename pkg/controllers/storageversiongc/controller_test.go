@@ -15,6 +15,7 @@ import (
 
 	"keelson.dev/keelson/pkg/api/apiserverinternal"
 	"keelson.dev/keelson/pkg/apiserver/config"
+	"keelson.dev/keelson/pkg/apiserver/features"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
@@ -26,6 +27,7 @@ import (
 func TestServersThatGo(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
 		c.RuntimeConfig = map[string]bool{"internal.apiserver.k8s.io/v1alpha1": true}
+		c.Features.Turned = features.Turned{features.StorageVersionAPI: true}
 	}})
 	ctx, versions, leases := t.Context(), s.Client.InternalV1alpha1().StorageVersions(), s.Client.CoordinationV1().Leases(metav1.NamespaceSystem)
 	lease := func(name, identity string) {

@@ -23,6 +23,7 @@ import (
 
 	"keelson.dev/apiserver/store/kv"
 	"keelson.dev/keelson/pkg/apiserver/config"
+	"keelson.dev/keelson/pkg/apiserver/features"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
@@ -33,6 +34,7 @@ func start(t *testing.T) *testserver.Server {
 	t.Helper()
 	return testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
 		c.RuntimeConfig = map[string]bool{"storagemigration.k8s.io/v1beta1": true}
+		c.Features.Turned = features.Turned{features.StorageVersionMigrator: true}
 	}})
 }
 

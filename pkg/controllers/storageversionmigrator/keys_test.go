@@ -17,6 +17,7 @@ import (
 	"keelson.dev/apiserver/store/kv"
 	"keelson.dev/apiserver/store/kv/memory"
 	"keelson.dev/keelson/pkg/apiserver/config"
+	"keelson.dev/keelson/pkg/apiserver/features"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
@@ -44,6 +45,7 @@ func TestKeys(t *testing.T) {
 		}
 		return testserver.Start(t, testserver.Options{KV: store, Configure: func(c *config.Config) {
 			c.EncryptionConfig, c.RuntimeConfig = file, map[string]bool{"storagemigration.k8s.io/v1beta1": true}
+			c.Features.Turned = features.Turned{features.StorageVersionMigrator: true}
 		}})
 	}
 	before := serve(a)

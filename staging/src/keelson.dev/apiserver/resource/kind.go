@@ -26,7 +26,7 @@ type Kind[T, L any] struct {
 	Verbs                  []string
 	Ephemeral              bool
 	Computed               bool
-	Optional               bool
+	Feature                string
 	Deprecated             string
 
 	Default        func(obj *T)
@@ -80,7 +80,7 @@ func (k Kind[T, L]) Row() *Row {
 		Group: k.Group, Versions: append([]Version{{Name: k.Version, Deprecated: k.Deprecated}}, k.MoreVersions...), StorageVersion: k.Version,
 		Resource: k.Resource, Singular: k.Singular, Kind: k.Kind, ListKind: k.Kind + "List",
 		ShortNames: k.ShortNames, Categories: k.Categories, Namespaced: k.Namespaced,
-		StoragePrefix: k.StoragePrefix, Verbs: k.Verbs, Ephemeral: k.Ephemeral, Computed: k.Computed, Optional: k.Optional,
+		StoragePrefix: k.StoragePrefix, Verbs: k.Verbs, Ephemeral: k.Ephemeral, Computed: k.Computed, Feature: k.Feature,
 		New:       func() Object { return any(new(T)).(Object) },
 		NewList:   func() runtime.Object { return any(new(L)).(runtime.Object) },
 		Columns:   k.Columns,

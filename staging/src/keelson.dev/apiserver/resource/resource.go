@@ -78,8 +78,8 @@ type Row struct {
 	// Computed rows are read only: what their store answers is so at the moment,
 	// and nothing is stored.
 	Computed bool
-	// Optional rows are for servers whose operators ask for them.
-	Optional bool
+	// Feature is without which servers do not have the row; empty: all have it.
+	Feature string
 
 	New     func() Object
 	NewList func() runtime.Object
