@@ -31,7 +31,6 @@ import (
 	"keelson.dev/apiserver/store"
 	"keelson.dev/apiserver/store/kv"
 	"keelson.dev/apiserver/transcode"
-	"keelson.dev/keelson/pkg/api"
 	"keelson.dev/keelson/pkg/api/openapi"
 	"keelson.dev/keelson/pkg/apiserver/admission"
 	"keelson.dev/keelson/pkg/apiserver/admission/webhookhealth"
@@ -96,15 +95,12 @@ type assembly struct {
 
 // assemble builds everything in the order of its needs. It starts nothing.
 func (s *Server) assemble(ctx context.Context, kvs kv.Store, backend *store.Backend) (*assembly, error) {
-	scheme, err := NewScheme()
-	if err != nil {
-		return nil, err
-	}
 	a := &assembly{
-		server: s, cfg: &s.cfg, scheme: scheme, kv: kvs, stores: stores{backend, transcode.NewTypes(), map[schema.GroupVersionKind]*shared{}},
+		server: s, cfg: &s.cfg, scheme: s.scheme, rows: s.rows, kv: kvs, stores: stores{backend, transcode.NewTypes(), map[schema.GroupVersionKind]*shared{}},
 		started: health.NewGate("informer-sync", "informers not synced yet"),
 		decides: make(chan struct{}),
 	}
+	var err error
 	if a.self, err = newSelf(); err != nil {
 		return nil, err
 	}
@@ -212,20 +208,16 @@ func (a *assembly) buildAdmission(ctx context.Context) error {
 }
 
 func (a *assembly) buildAPI() error {
-	rows, err := api.Served(a.cfg.RuntimeConfig, a.cfg.Features.Turned.Enabled, a.scheme)
+	a.guardRows(a.rows)
+	err := a.reachKubelets()
 	if err != nil {
 		return err
 	}
-	a.rows = rows
-	a.guardRows(rows)
-	if err = a.reachKubelets(); err != nil {
-		return err
-	}
-	if a.aggregator, err = a.newAggregator(rows); err != nil {
+	if a.aggregator, err = a.newAggregator(a.rows); err != nil {
 		return err
 	}
 	a.api, err = rest.New(rest.Config{
-		Rows: rows, Scheme: a.scheme, Store: a.storeOf, Clock: a.server.deps.Clock, Log: a.server.log,
+		Rows: a.rows, Scheme: a.scheme, Store: a.storeOf, Clock: a.server.deps.Clock, Log: a.server.log,
 		Admission: a.admission, Authorizer: a.authz,
 		Connectors: a.connectors(), Hooks: a.registryHooks(),
 		TypeConverter: newTypeConverter(a.scheme, openapi.Source{}),

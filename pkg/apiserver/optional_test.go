@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"keelson.dev/keelson/pkg/apiserver"
 	"keelson.dev/keelson/pkg/apiserver/config"
 	"keelson.dev/keelson/pkg/apiserver/features"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
@@ -198,5 +199,15 @@ func TestReadyWithout(t *testing.T) {
 	}
 	if text := string(body); strings.Contains(text, "priority-and-fairness-config-producer") || !strings.Contains(text, "[+]poststarthook/start-kube-apiserver-identity-lease-controller ok") {
 		t.Errorf("checks: %s", text)
+	}
+}
+
+// TestUnknownAPIs: what there is not is refused before any file is read.
+func TestUnknownAPIs(t *testing.T) {
+	cfg := config.Default()
+	cfg.ServiceAccountIssuers, cfg.ServiceAccountKeyFiles, cfg.ServiceAccountSignKey = []string{"https://a"}, []string{"none"}, "none"
+	cfg.RuntimeConfig = map[string]bool{"foo/v1": true}
+	if _, err := apiserver.New(cfg, apiserver.Deps{}); err == nil || err.Error() != "unknown api groups foo/v1" {
+		t.Errorf("%v", err)
 	}
 }

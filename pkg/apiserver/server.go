@@ -18,13 +18,16 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
 	"keelson.dev/apiserver/store/kv"
 	"keelson.dev/apiserver/store/kv/etcd"
 	"keelson.dev/apiserver/streams"
+	"keelson.dev/keelson/pkg/api"
 	"keelson.dev/keelson/pkg/apiserver/audit"
 	"keelson.dev/keelson/pkg/apiserver/authn"
 	"keelson.dev/keelson/pkg/apiserver/authz"
@@ -59,6 +62,8 @@ type Server struct {
 	deps Deps
 	log  *slog.Logger
 
+	scheme      *runtime.Scheme
+	rows        []*resource.Row // that are served
 	serving     *serving
 	clientCA    *authn.CAFile
 	proxyCA     *authn.CAFile
@@ -102,9 +107,15 @@ func New(cfg config.Config, deps Deps) (*Server, error) {
 	return s, s.load()
 }
 
-// load reads certificates and keys.
+// load finds out what is served, and reads certificates and keys.
 func (s *Server) load() error {
 	var err error
+	if s.scheme, err = NewScheme(); err != nil {
+		return err
+	}
+	if s.rows, err = api.Served(s.cfg.RuntimeConfig, s.cfg.Features.Turned.Enabled, s.scheme); err != nil {
+		return err
+	}
 	var cas []*authn.CAFile
 	if s.cfg.ClientCAFile != "" {
 		if s.clientCA, err = authn.LoadCAFile(s.cfg.ClientCAFile); err != nil {
