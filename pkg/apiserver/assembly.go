@@ -222,7 +222,7 @@ func (a *assembly) buildAPI() error {
 		Connectors: a.connectors(), Hooks: a.registryHooks(),
 		TypeConverter: newTypeConverter(a.scheme, openapi.Source{}),
 		OpenAPI:       openapi.Source{},
-		Groups:        a.groups(), MinWatchTimeout: a.cfg.MinRequestWatch, Missing: a.arrived,
+		Groups:        a.groups(), MinWatchTimeout: a.cfg.MinRequestWatch, NoWatchList: !a.cfg.Features.Turned.Enabled(features.WatchList), Missing: a.arrived,
 		GroupPriority: a.aggregator.GroupPriority, Aggregator: apiregistrationv1.GroupName, RemoteGroups: a.aggregator.Groups, RemoteOpenAPI: a.aggregator.OpenAPI,
 		Registered: a.aggregator.Versions,
 		Pages:      openAPIPages(),

@@ -202,6 +202,32 @@ func TestReadyWithout(t *testing.T) {
 	}
 }
 
+// TestWatchListTurnedOff: who asks for the present objects first is refused, and the clients of the
+// server itself go without.
+func TestWatchListTurnedOff(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
+		c.Features.Turned = features.Turned{features.WatchList: false}
+	}})
+	first := true
+	for text, options := range map[string]metav1.ListOptions{
+		"sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled": {
+			SendInitialEvents: &first, AllowWatchBookmarks: true, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
+		},
+		"": {AllowWatchBookmarks: true},
+	} {
+		w, err := s.Client.CoreV1().Namespaces().Watch(t.Context(), options)
+		switch {
+		case err == nil:
+			w.Stop()
+			if text != "" {
+				t.Errorf("watched, want %q", text)
+			}
+		case text == "" || !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), text):
+			t.Errorf("%v, want %q", err, text)
+		}
+	}
+}
+
 // TestUnknownAPIs: what there is not is refused before any file is read.
 func TestUnknownAPIs(t *testing.T) {
 	cfg := config.Default()

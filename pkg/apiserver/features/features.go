@@ -31,6 +31,8 @@ const (
 	StorageVersionAPI = "StorageVersionAPI"
 	// StorageVersionMigrator has all objects of a resource written anew when somebody asks.
 	StorageVersionMigrator = "StorageVersionMigrator"
+	// WatchList has watches send the present objects first to who asks for them.
+	WatchList = "WatchList"
 )
 
 // The gates that stand for others.

@@ -90,6 +90,9 @@ type Config struct {
 	// MinWatchTimeout is the shortest time a watch without timeoutSeconds lives;
 	// the longest is twice that. 0: 30 minutes.
 	MinWatchTimeout time.Duration
+	// NoWatchList refuses watches that ask for the present objects first, and for a mark after
+	// them (sendInitialEvents); their clients list instead.
+	NoWatchList bool
 	// MaxBodyBytes bounds request bodies. 0: 3 MiB.
 	MaxBodyBytes int64
 	// Metrics receives the apiserver_request_* metrics; nil: none are kept.

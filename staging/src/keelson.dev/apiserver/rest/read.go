@@ -43,7 +43,7 @@ func getOptions(r *http.Request) (metav1.GetOptions, error) {
 }
 
 // listOptions reads and checks the options of a list or a watch.
-func listOptions(r *http.Request, t *target) (metav1.ListOptions, error) {
+func (s *Server) listOptions(r *http.Request, t *target) (metav1.ListOptions, error) {
 	var o metav1.ListOptions
 	if err := parameters(query(r), &o); err != nil {
 		return o, err
@@ -54,9 +54,9 @@ func listOptions(r *http.Request, t *target) (metav1.ListOptions, error) {
 		ResourceVersionMatch: o.ResourceVersionMatch, Limit: o.Limit, Continue: o.Continue, SendInitialEvents: o.SendInitialEvents,
 	}
 	// A watch from nowhere is one with initial events, whatever the client's age.
-	internalversion.SetListOptionsDefaults(&internal, true)
+	internalversion.SetListOptionsDefaults(&internal, !s.cfg.NoWatchList)
 	o.SendInitialEvents, o.ResourceVersionMatch = internal.SendInitialEvents, internal.ResourceVersionMatch
-	if err := invalidOptions("ListOptions", optionsvalidation.ValidateListOptions(&internal, true)); err != nil {
+	if err := invalidOptions("ListOptions", optionsvalidation.ValidateListOptions(&internal, !s.cfg.NoWatchList)); err != nil {
 		return o, err
 	}
 	if t.name == "" || t.verb == "deletecollection" {
@@ -83,7 +83,7 @@ func nameSelector(o *metav1.ListOptions, name string) error {
 }
 
 func (s *Server) list(w http.ResponseWriter, r *http.Request, t *target, out negotiate.Output) error {
-	o, err := listOptions(r, t)
+	o, err := s.listOptions(r, t)
 	if err != nil {
 		return err
 	}

@@ -344,7 +344,7 @@ func uidOf(rec *store.Record) types.UID {
 }
 
 func (s *Server) deleteCollection(w http.ResponseWriter, r *http.Request, t *target, out negotiate.Output) error {
-	list, err := listOptions(r, t)
+	list, err := s.listOptions(r, t)
 	if err != nil {
 		return err
 	}
