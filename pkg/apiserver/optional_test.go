@@ -202,6 +202,24 @@ func TestReadyWithout(t *testing.T) {
 	}
 }
 
+// TestStorageVersionHashTurnedOff: discovery does not tell what objects are stored as.
+func TestStorageVersionHashTurnedOff(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
+		c.Features.Turned = features.Turned{features.StorageVersionHash: false}
+	}})
+	for _, version := range []string{"v1", "apps/v1", "apiextensions.k8s.io/v1"} {
+		list, err := s.Client.Discovery().ServerResourcesForGroupVersion(version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range list.APIResources {
+			if r.StorageVersionHash != "" {
+				t.Errorf("%s %s: %s", version, r.Name, r.StorageVersionHash)
+			}
+		}
+	}
+}
+
 // TestWatchListTurnedOff: who asks for the present objects first is refused, and the clients of the
 // server itself go without.
 func TestWatchListTurnedOff(t *testing.T) {

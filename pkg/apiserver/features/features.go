@@ -29,6 +29,8 @@ const (
 	ComponentStatusz = "ComponentStatusz"
 	// StorageVersionAPI has servers tell in which versions they store objects.
 	StorageVersionAPI = "StorageVersionAPI"
+	// StorageVersionHash has discovery tell what objects are stored as.
+	StorageVersionHash = "StorageVersionHash"
 	// StorageVersionMigrator has all objects of a resource written anew when somebody asks.
 	StorageVersionMigrator = "StorageVersionMigrator"
 	// WatchList has watches send the present objects first to who asks for them.

@@ -90,6 +90,9 @@ type Config struct {
 	// MinWatchTimeout is the shortest time a watch without timeoutSeconds lives;
 	// the longest is twice that. 0: 30 minutes.
 	MinWatchTimeout time.Duration
+	// NoStorageVersionHash has discovery not tell what objects of the kinds that are built in
+	// are stored as.
+	NoStorageVersionHash bool
 	// NoWatchList refuses watches that ask for the present objects first, and for a mark after
 	// them (sendInitialEvents); their clients list instead.
 	NoWatchList bool

@@ -113,7 +113,7 @@ func (d *documents) serveDiscovery(w http.ResponseWriter, r *http.Request) {
 		}
 		list := &metav1.APIResourceList{
 			GroupVersion: schema.GroupVersion{Group: group, Version: version}.String(),
-			APIResources: discovery.Resources(d.rows[group], version),
+			APIResources: d.resources(group, version),
 		}
 		gvk := schema.GroupVersionKind{Version: "v1", Kind: "APIResourceList"}
 		if group == "" {
@@ -121,6 +121,21 @@ func (d *documents) serveDiscovery(w http.ResponseWriter, r *http.Request) {
 		}
 		d.write(w, r, list, gvk)
 	}
+}
+
+// resources are those of a version.
+func (d *documents) resources(group, version string) []metav1.APIResource {
+	list := discovery.Resources(d.rows[group], version)
+	if !d.s.cfg.NoStorageVersionHash {
+		return list
+	}
+	for i := range list {
+		// Custom resources tell it all the same.
+		if slices.ContainsFunc(d.rows[group], func(r *resource.Row) bool { return r.Resource == list[i].Name && r.Only == "" }) {
+			list[i].StorageVersionHash = ""
+		}
+	}
+	return list
 }
 
 // getOnly refuses what Kubernetes' router refuses of the documents that it knows
