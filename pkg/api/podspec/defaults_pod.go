@@ -23,7 +23,7 @@ func DefaultPod(pod *corev1.Pod) {
 	for i := range spec.Containers {
 		requestLimits(&spec.Containers[i].Resources)
 	}
-	defaultPodResources(pod)
+	DefaultPodResources(pod)
 	unset.Point(&spec.EnableServiceLinks, corev1.DefaultEnableServiceLinks)
 	if spec.HostNetwork {
 		openHostPorts(spec.InitContainers)
@@ -83,10 +83,10 @@ func openHostPorts(containers []corev1.Container) {
 	}
 }
 
-// defaultPodResources completes a pod's own resources from its containers',
+// DefaultPodResources completes a pod's own resources from its containers',
 // where the pod has some of its own: limits of huge pages first, then requests,
 // and where no container asks, requests from the pod's limits.
-func defaultPodResources(pod *corev1.Pod) {
+func DefaultPodResources(pod *corev1.Pod) {
 	own := pod.Spec.Resources
 	if own == nil || len(own.Limits)+len(own.Requests) == 0 {
 		return

@@ -18,6 +18,8 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	podresources "k8s.io/component-helpers/resource"
+
+	"keelson.dev/keelson/pkg/api/podspec"
 )
 
 // limitRanger applies the limit ranges of a namespace: defaults for containers,
@@ -101,6 +103,7 @@ func applyDefaults(r *corev1.LimitRange, pod *corev1.Pod) {
 	if len(notes) == 0 {
 		return
 	}
+	podspec.DefaultPodResources(pod)
 	if pod.Annotations == nil {
 		pod.Annotations = map[string]string{}
 	}
