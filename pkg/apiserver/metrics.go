@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
 	"k8s.io/component-base/metrics/legacyregistry"
 )
@@ -67,6 +66,7 @@ func (m *storageMetrics) Collect(ch chan<- prometheus.Metric) {
 
 // metricsHandler answers with the server's metrics, and with those that the
 // libraries keep in their own registry. A name that both have is the server's.
+// DELETE resets them.
 func metricsHandler(own prometheus.Gatherer, told *told) http.Handler {
 	gather := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		mine, err := own.Gather()
@@ -88,5 +88,5 @@ func metricsHandler(own prometheus.Gatherer, told *told) http.Handler {
 		}
 		return told.of(mine), nil
 	})
-	return promhttp.HandlerFor(gather, promhttp.HandlerOpts{})
+	return &resettable{from: gather}
 }

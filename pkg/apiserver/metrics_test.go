@@ -45,6 +45,13 @@ func TestMetrics(t *testing.T) {
 			return strings.Contains(metrics, want)
 		})
 	}
+	if body, err := s.Client.CoreV1().RESTClient().Delete().AbsPath("/metrics").DoRaw(t.Context()); err != nil || string(body) != "metrics reset\n" {
+		t.Errorf("reset: %s, %v", body, err)
+	}
+	_, metrics := answerTo(t, s.Config, "/metrics")
+	if !strings.Contains(metrics, "apiserver_requested_deprecated_apis{") || strings.Contains(metrics, "apiserver_watch_list_duration_seconds_count{") {
+		t.Error("gauges are to stay, what was counted is to be forgotten")
+	}
 }
 
 // Answers with metrics say since when they are counted, and nothing of what they vary by.

@@ -1,0 +1,108 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
+)
+
+// resettable gathers what has been counted since it was last reset. The counters
+// themselves count on, as who counts holds them: what they had reached by then is
+// taken off. Gauges tell of the moment, and are left alone.
+type resettable struct {
+	from prometheus.Gatherer
+	past atomic.Pointer[map[string]*dto.Metric]
+}
+
+// ServeHTTP answers with the metrics, and resets them at DELETE.
+func (m *resettable) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodDelete {
+		promhttp.HandlerFor(m, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+		return
+	}
+	if err := m.reset(); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	_, _ = io.WriteString(w, "metrics reset\n")
+}
+
+func (m *resettable) reset() error {
+	families, err := m.from.Gather()
+	if err != nil {
+		return err
+	}
+	past := map[string]*dto.Metric{}
+	for _, f := range families {
+		for _, series := range f.GetMetric() {
+			if series.GetCounter() != nil || series.GetHistogram() != nil {
+				past[seriesName(f, series)] = series
+			}
+		}
+	}
+	m.past.Store(&past)
+	return nil
+}
+
+// Gather implements prometheus.Gatherer. A series of several that has counted
+// nothing since is left out, as is one that nobody has begun.
+func (m *resettable) Gather() ([]*dto.MetricFamily, error) {
+	families, err := m.from.Gather()
+	past := m.past.Load()
+	if err != nil || past == nil {
+		return families, err
+	}
+	kept := families[:0]
+	for _, f := range families {
+		series := f.Metric[:0]
+		for _, s := range f.GetMetric() {
+			was := (*past)[seriesName(f, s)]
+			if was == nil || takeOff(s, was) || len(s.GetLabel()) == 0 {
+				series = append(series, s)
+			}
+		}
+		if f.Metric = series; len(series) > 0 {
+			kept = append(kept, f)
+		}
+	}
+	return kept, nil
+}
+
+// takeOff subtracts what a series had counted, and reports whether anything is left.
+func takeOff(now, was *dto.Metric) bool {
+	if c := now.GetCounter(); c != nil {
+		left := c.GetValue() - was.GetCounter().GetValue()
+		c.Value = &left
+		return left != 0
+	}
+	h, old := now.GetHistogram(), was.GetHistogram()
+	count, sum := h.GetSampleCount()-old.GetSampleCount(), h.GetSampleSum()-old.GetSampleSum()
+	h.SampleCount, h.SampleSum = &count, &sum
+	for i, b := range h.GetBucket() {
+		if i < len(old.GetBucket()) {
+			left := b.GetCumulativeCount() - old.GetBucket()[i].GetCumulativeCount()
+			b.CumulativeCount = &left
+		}
+	}
+	return count != 0
+}
+
+func seriesName(f *dto.MetricFamily, m *dto.Metric) string {
+	var b strings.Builder
+	b.WriteString(f.GetName())
+	for _, l := range m.GetLabel() {
+		b.WriteByte(0)
+		b.WriteString(l.GetName())
+		b.WriteByte(0)
+		b.WriteString(l.GetValue())
+	}
+	return b.String()
+}
