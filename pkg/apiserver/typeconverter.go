@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"sync"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -19,7 +21,8 @@ import (
 )
 
 // typeConverter gives managedFields the schemas of all built-in kinds: client-go
-// has most of them, the kinds that extend the API are in the OpenAPI definitions.
+// has most of them, the kinds that extend the API and reviews are in the OpenAPI
+// definitions.
 type typeConverter struct {
 	managedfields.TypeConverter
 	source rest.OpenAPI
@@ -36,7 +39,7 @@ func newTypeConverter(scheme *runtime.Scheme, source rest.OpenAPI) managedfields
 // ObjectToTyped types an object by the schema of its kind.
 func (t *typeConverter) ObjectToTyped(obj runtime.Object, options ...typed.ValidationOptions) (*typed.TypedValue, error) {
 	switch obj.GetObjectKind().GroupVersionKind().Group {
-	case apiextensionsv1.GroupName, apiregistrationv1.GroupName:
+	case apiextensionsv1.GroupName, apiregistrationv1.GroupName, authenticationv1.GroupName, authorizationv1.GroupName:
 		if t.once.Do(func() { t.extensions, t.err = t.read() }); t.err != nil {
 			return nil, t.err
 		}
@@ -57,6 +60,13 @@ func (t *typeConverter) read() (managedfields.TypeConverter, error) {
 	models, err := defs.Models(
 		defs.Name(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition")),
 		defs.Name(apiregistrationv1.SchemeGroupVersion.WithKind("APIService")),
+		defs.Name(authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview")),
+		defs.Name(authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")),
+		defs.Name(authenticationv1.SchemeGroupVersion.WithKind("TokenReview")),
+		defs.Name(authorizationv1.SchemeGroupVersion.WithKind("LocalSubjectAccessReview")),
+		defs.Name(authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview")),
+		defs.Name(authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectRulesReview")),
+		defs.Name(authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview")),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("schemas of extensions: %w", err)

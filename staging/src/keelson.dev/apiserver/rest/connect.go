@@ -236,7 +236,7 @@ func (req *Request) own(ctx context.Context, empty, obj runtime.Object, manager 
 		New: func() resource.Object { return live.DeepCopyObject().(resource.Object) },
 	}
 	o := registry.InterfacesOf(row, req.server.cfg.Scheme)
-	fields, err := managedfields.NewDefaultFieldManager(managedfields.NewDeducedTypeConverter(), o.GetObjectConvertor(), o.GetObjectDefaulter(), o.GetObjectCreater(),
+	fields, err := managedfields.NewDefaultFieldManager(req.server.cfg.TypeConverter, o.GetObjectConvertor(), o.GetObjectDefaulter(), o.GetObjectCreater(),
 		req.Kind, version, req.subresource(), nil)
 	if err != nil {
 		return obj
