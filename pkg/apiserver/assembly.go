@@ -62,7 +62,6 @@ type assembly struct {
 	self       *self
 	audiences  authenticator.Audiences
 	authn      authenticator.Request
-	tokens     authenticator.Token
 	rules      *rbac.Index
 	synced     []func() bool // what authorization knows by informers
 	decides    chan struct{} // closed once authorization knows all that it decides by
@@ -134,7 +133,7 @@ func (a *assembly) buildAuthn() error {
 		cfg.Bootstrap = get
 	}
 	var err error
-	a.authn, a.tokens, err = authn.New(cfg)
+	a.authn, err = authn.New(cfg)
 	return err
 }
 

@@ -54,7 +54,7 @@ func (a *assembly) connectors() map[string]rest.Connector {
 		"serviceaccounts/token": tokens.Connector(),
 	}
 	streams := &connect.Pods{Client: client, Kubelets: a.kubelets, Authorizer: a.authz}
-	identity := &reviews.Identity{Tokens: a.tokens, Audiences: a.audiences, Clock: clk}
+	identity := &reviews.Identity{Requests: a.authn, Audiences: a.audiences, Clock: clk}
 	access := &reviews.Access{Authorizer: a.authz, Rules: a.ruleSource}
 	for _, more := range []map[string]rest.Connector{
 		streams.Connectors(), proxies.Connectors(), identity.Connectors(), access.Connectors(),

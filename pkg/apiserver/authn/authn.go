@@ -50,9 +50,8 @@ type Config struct {
 // revocation may lag behind.
 const tokenTTL = 10 * time.Second
 
-// New returns the authenticators of requests, and of bare tokens for
-// TokenReview (nil when there are none).
-func New(cfg Config) (authenticator.Request, authenticator.Token, error) {
+// New returns the authenticator of requests.
+func New(cfg Config) (authenticator.Request, error) {
 	var requests []authenticator.Request
 	if cfg.ProxyCA != nil {
 		h := cfg.RequestHeader
@@ -64,16 +63,16 @@ func New(cfg Config) (authenticator.Request, authenticator.Token, error) {
 	}
 	tokens, err := newTokens(cfg)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if tokens != nil {
 		requests = append(requests, bearertoken.New(tokens), websocket.NewProtocolAuthenticator(tokens))
 	}
 	known := group.NewAuthenticatedGroupAdder(requestunion.New(requests...))
 	if !cfg.Anonymous.Enabled {
-		return known, tokens, nil
+		return known, nil
 	}
-	return requestunion.NewFailOnError(known, anonymous.NewAuthenticator(cfg.Anonymous.Conditions)), tokens, nil
+	return requestunion.NewFailOnError(known, anonymous.NewAuthenticator(cfg.Anonymous.Conditions)), nil
 }
 
 func newTokens(cfg Config) (authenticator.Token, error) {

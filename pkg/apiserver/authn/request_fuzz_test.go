@@ -78,7 +78,7 @@ func (a *authority) file(tb testing.TB) *CAFile {
 func FuzzRequests(f *testing.F) {
 	const proxyName = "front-proxy"
 	clients, proxies, others := newAuthority(f), newAuthority(f), newAuthority(f)
-	auth, _, err := New(Config{
+	auth, err := New(Config{
 		ClientCA: clients.file(f), ProxyCA: proxies.file(f), Clock: clock.Real(),
 		RequestHeader: config.RequestHeader{
 			AllowedNames: []string{proxyName}, UsernameHeaders: []string{"X-Remote-User"}, UIDHeaders: []string{"X-Remote-Uid"},

@@ -48,7 +48,7 @@ func FuzzTokenFile(f *testing.F) {
 		if err := out.Close(); err != nil {
 			t.Fatal(err)
 		}
-		auth, _, err := New(Config{TokenFile: path, Clock: clock.Real()})
+		auth, err := New(Config{TokenFile: path, Clock: clock.Real()})
 		if err != nil {
 			return // the server does not start
 		}
@@ -129,7 +129,7 @@ func FuzzAnonymous(f *testing.F) {
 				cfg.Conditions = append(cfg.Conditions, apiserver.AnonymousAuthCondition{Path: p})
 			}
 		}
-		auth, _, err := New(Config{TokenFile: file, Anonymous: cfg, Clock: clock.Real()})
+		auth, err := New(Config{TokenFile: file, Anonymous: cfg, Clock: clock.Real()})
 		if err != nil {
 			t.Fatal(err)
 		}

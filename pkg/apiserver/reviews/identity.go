@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/warning"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/apiserver/rest"
@@ -23,7 +26,9 @@ import (
 
 // Identity says who users are.
 type Identity struct {
-	Tokens    authenticator.Token // nil: no token is anybody's
+	// Requests authenticates requests: a token is judged as that of a request that
+	// has nothing else, so that one that is blank is nobody's in particular.
+	Requests  authenticator.Request
 	Audiences authenticator.Audiences
 	Clock     clock.Clock
 }
@@ -52,30 +57,34 @@ func (i *Identity) token(ctx context.Context, _ *rest.Request, obj runtime.Objec
 	if err := validate(ctx, obj); err != nil {
 		return nil, err
 	}
-	if i.Tokens == nil {
-		return r, nil
-	}
 	wanted := authenticator.Audiences(r.Spec.Audiences)
 	if len(wanted) == 0 {
 		wanted = i.Audiences
 	}
-	resp, ok, err := i.Tokens.AuthenticateToken(authenticator.WithAudiences(ctx, wanted), r.Spec.Token)
+	bare := (&http.Request{URL: &url.URL{}, Header: http.Header{"Authorization": {"Bearer " + r.Spec.Token}}}).
+		WithContext(authenticator.WithAudiences(warning.WithWarningRecorder(ctx, silent{}), wanted))
+	resp, ok, err := i.Requests.AuthenticateRequest(bare)
 	r.Status = authenticationv1.TokenReviewStatus{Authenticated: ok && err == nil}
 	switch {
-	case !ok || err != nil:
+	case err != nil:
 		// The server's own token is not this one either: it is asked first.
 		r.Status.Error = utilerrors.NewAggregate([]error{errUnknownToken, err}).Error()
+		return r, nil
+	case !ok:
 		return r, nil
 	case len(wanted) > 0 && len(wanted.Intersect(resp.Audiences)) == 0:
 		return nil, apierrors.NewInternalError(errors.New("error validating audiences"))
 	}
 	r.Status.User = info(resp.User)
-	if name := resp.User.GetName(); name != user.Anonymous {
-		r.Status.User.Groups = append(append([]string{}, resp.User.GetGroups()...), user.AllAuthenticated)
-	}
 	r.Status.Audiences = resp.Audiences
 	return r, nil
 }
+
+// silent keeps to itself what a client would be told of its own credentials.
+type silent struct{}
+
+// AddWarning implements warning.Recorder.
+func (silent) AddWarning(string, string) {}
 
 func info(u user.Info) authenticationv1.UserInfo {
 	out := authenticationv1.UserInfo{Username: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups()}
