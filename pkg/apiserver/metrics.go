@@ -13,8 +13,8 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// sizeTimeout is how long the store may take to tell its size.
-const sizeTimeout = 2 * time.Second
+// storageTimeout is how long the store may take to tell how much it has.
+const storageTimeout = 2 * time.Second
 
 // storageMetrics are Kubernetes' metrics of what is stored.
 type storageMetrics struct {
@@ -40,14 +40,29 @@ func (m *storageMetrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- m.size
 }
 
-// Collect implements prometheus.Collector: what is known at the moment is told.
+// Collect implements prometheus.Collector. Of a resource that nobody has used yet the
+// storage is asked.
 func (m *storageMetrics) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), storageTimeout)
+	defer cancel()
 	for _, gr := range m.a.api.Resources() {
-		if stats, ok := m.a.stats(gr); ok {
-			if n := float64(stats.Objects); m.a.cfg.Etcd.CountPeriod > 0 {
-				ch <- prometheus.MustNewConstMetric(m.objects, prometheus.GaugeValue, n, gr.String())
-				ch <- prometheus.MustNewConstMetric(m.resources, prometheus.GaugeValue, n, gr.Group, gr.Resource)
+		s := m.a.cached(gr)
+		if s == nil || s.Twin != nil {
+			continue
+		}
+		stats := s.Stats()
+		if m.a.cfg.Etcd.CountPeriod > 0 {
+			n := float64(stats.Objects)
+			if !stats.Started {
+				n = -1
+				if stored, err := s.Count(ctx); err == nil {
+					n = float64(stored)
+				}
 			}
+			ch <- prometheus.MustNewConstMetric(m.objects, prometheus.GaugeValue, n, gr.String())
+			ch <- prometheus.MustNewConstMetric(m.resources, prometheus.GaugeValue, n, gr.Group, gr.Resource)
+		}
+		if stats.Received > 0 {
 			ch <- prometheus.MustNewConstMetric(m.events, prometheus.CounterValue, float64(stats.Received), gr.Group, gr.Resource)
 		}
 	}
@@ -57,8 +72,6 @@ func (m *storageMetrics) Collect(ch chan<- prometheus.Metric) {
 	if !ok {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), sizeTimeout)
-	defer cancel()
 	if n, err := sized.Size(ctx); err == nil {
 		ch <- prometheus.MustNewConstMetric(m.size, prometheus.GaugeValue, float64(n), "etcd-0")
 	}

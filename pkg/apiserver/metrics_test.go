@@ -30,6 +30,7 @@ func TestMetrics(t *testing.T) {
 	for _, want := range []string{
 		`apiserver_storage_objects{resource="namespaces"} 4`,
 		`# HELP apiserver_storage_objects [STABLE] [DEPRECATED, consider using apiserver_resource_objects instead] Number of stored objects`,
+		`apiserver_storage_objects{resource="deployments.apps"} 0`, // which nobody has used
 		`apiserver_storage_objects{resource="flowschemas.flowcontrol.apiserver.k8s.io"} 11`,
 		`kubernetes_feature_enabled{name="APIResponseCompression",stage="BETA"} 1`,
 		`kubernetes_feature_enabled{name="AllAlpha",stage="ALPHA"} 0`,

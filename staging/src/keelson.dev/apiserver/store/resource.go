@@ -103,6 +103,15 @@ func (s *Store) Stats() Stats {
 	}
 }
 
+// Count asks how many objects are stored. It does not start the store.
+func (s *Store) Count(ctx context.Context) (int64, error) {
+	found, err := s.b.kv.Range(ctx, kv.RangeOptions{Prefix: s.b.root + s.prefix, Limit: 1})
+	if err != nil {
+		return 0, fmt.Errorf("count %s: %w", s.prefix, err)
+	}
+	return found.Count, nil
+}
+
 // Ready implements Interface. It also has the cache loaded, if nobody has used it yet.
 func (s *Store) Ready() error {
 	if !s.cache.isReady() {
