@@ -34,7 +34,7 @@ func (s *Store) plan(opts *ListOptions) (*listPlan, error) {
 		return nil, err
 	}
 	p := &listPlan{match: newMatcher(selected), limit: max(opts.Limit, 0)} // a negative limit is none, as with Kubernetes
-	if opts.ResourceVersion == "0" {
+	if _, one := p.match.key(); one || opts.ResourceVersion == "0" && s.TTL == nil {
 		p.limit = 0 // whatever is at hand is given whole, as Kubernetes gives what it has cached
 	}
 	if opts.Continue != "" {
@@ -131,7 +131,11 @@ func (c *cache) snapshot(p *listPlan) (snapshot, cacheState) {
 		return snapshot{}, c.state
 	}
 	if p.exact > 0 {
-		if snap, ok := c.pastLocked(&p.match, p.exact); ok {
+		m := &p.match
+		if p.limit > 0 {
+			m = &matcher{} // a page of a state ends by all its keys, not by an index's
+		}
+		if snap, ok := c.pastLocked(m, p.exact); ok {
 			return snap, ready
 		}
 		return snapshot{}, outside
@@ -159,18 +163,34 @@ func (s *Store) page(p *listPlan, snap *snapshot) *Page {
 	return page
 }
 
-// pick fills a page with what a selector selects, and tells whether that is more.
+// pick fills a page with what a selector selects, and tells whether there are keys after
+// it, selected or not: as with Kubernetes, who goes on may find nothing.
 func (p *listPlan) pick(page *Page, snap *snapshot, prefix string) (remaining int64) {
 	seen := verdicts{}
 	snap.ascend(prefix, p.start, func(_ *Block, _ int, records []*Record) bool {
+		if p.full(page) {
+			remaining = 1
+			return false
+		}
 		page.Records = p.match.filter(page.Records, records, seen)
-		return p.limit == 0 || int64(len(page.Records)) <= p.limit // one more is all we need to know
+		if p.limit > 0 && int64(len(page.Records)) >= p.limit {
+			page.Records = page.Records[:p.limit]
+			if page.Records[p.limit-1] != records[len(records)-1] {
+				remaining = 1
+				return false
+			}
+		}
+		return true
 	})
-	if p.limit > 0 && int64(len(page.Records)) > p.limit {
-		page.Records = page.Records[:p.limit]
-		return 1
+	if remaining > 0 && p.match.only(page.Records[p.limit-1]) {
+		return 0
 	}
-	return 0
+	return remaining
+}
+
+// full reports whether nothing fits into a page any more.
+func (p *listPlan) full(page *Page) bool {
+	return p.limit > 0 && int64(len(page.Records)) == p.limit
 }
 
 // cut fills a page with a stretch of keys, and counts those after it.
@@ -238,12 +258,12 @@ func (s *Store) listStored(ctx context.Context, p *listPlan) (*Page, error) {
 		rest := res.Count - int64(len(res.Items))
 		switch {
 		case full >= 0: // the page is full before the range is
-			s.finish(p, page, true, rest+int64(len(res.Items)-full))
+			s.finish(p, page, !p.match.only(page.Records[p.limit-1]), rest+int64(len(res.Items)-full))
 			return page, nil
 		case rest == 0:
 			return page, nil
-		case p.limit > 0 && int64(len(page.Records)) == p.limit && !p.match.selective():
-			s.finish(p, page, true, rest)
+		case p.full(page):
+			s.finish(p, page, !p.match.only(page.Records[p.limit-1]), rest)
 			return page, nil
 		}
 		opts.Start = res.Items[len(res.Items)-1].Key + "\x00"
@@ -251,17 +271,15 @@ func (s *Store) listStored(ctx context.Context, p *listPlan) (*Page, error) {
 }
 
 // take appends the items that match to a page. It returns the index of the
-// first matching item for which there was no room, or -1.
+// first item for which there was no room, or -1.
 func (s *Store) take(p *listPlan, page *Page, items []kv.Item) (int, error) {
 	for i := range items {
-		r := s.cache.decode(&items[i], nil)
-		if !p.match.matches(r) {
-			continue
-		}
-		if p.limit > 0 && int64(len(page.Records)) == p.limit {
+		if p.full(page) {
 			return i, nil
 		}
-		page.Records = append(page.Records, r)
+		if r := s.cache.decode(&items[i], nil); p.match.matches(r) {
+			page.Records = append(page.Records, r)
+		}
 	}
 	return -1, nil
 }

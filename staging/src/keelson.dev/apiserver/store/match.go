@@ -55,6 +55,10 @@ func (m *matcher) key() (string, bool) {
 	return m.namespace + "/" + m.name, m.namespace != "" && m.name != ""
 }
 
+// only reports whether r, which matches, is the one record that can: that of a name
+// where there are no namespaces.
+func (m *matcher) only(r *Record) bool { return m.name != "" && r.Key == m.name }
+
 func (m *matcher) matches(r *Record) bool {
 	return (m.namespace == "" || strings.HasPrefix(r.Key, m.namespace) && len(r.Key) > len(m.namespace) && r.Key[len(m.namespace)] == '/') &&
 		(m.name == "" || nameOf(r.Key) == m.name) &&

@@ -68,7 +68,7 @@ var guises = schema.GroupResource{Group: "example.org", Resource: "guises"}
 
 // guiseStores are a twin of the things and what it is to be like: a store of its own.
 func guiseStores(e *env) (twin, alone *Store) {
-	cfg := Config{Backend: e.backend, Prefix: "things", GroupResource: guises, Codec: guiseCodec{}, Attrs: guiseAttrs}
+	cfg := Config{Backend: e.backend, Prefix: "things", GroupResource: guises, Codec: guiseCodec{}, Attrs: guiseAttrs, IndexFields: []string{"spec.host"}}
 	alone = New(cfg)
 	cfg.Twin = &Twin{Of: e.store, Convert: thingOf, Fields: map[string]string{"spec.host": "spec.nodeName"}}
 	return New(cfg), alone
