@@ -408,17 +408,15 @@ func (up *updating) remove(ctx context.Context, key string, obj, old resource.Ob
 // create stores what an update found absent.
 func (up *updating) create(ctx context.Context) (*store.Record, error) {
 	r := up.r
+	if p := up.preconditions; p != nil && p.UID != nil {
+		nothing := r.row.New()
+		nothing.SetNamespace(up.u.Namespace)
+		nothing.SetName(up.u.Name)
+		return nil, r.CheckPreconditions(nothing, p, up.dry)
+	}
 	obj, err := up.transform(ctx, nil)
 	if err != nil {
 		return nil, err
-	}
-	if p := up.preconditions; obj.GetUID() != "" || p != nil && p.UID != nil {
-		uid := obj.GetUID()
-		if uid == "" {
-			uid = *p.UID
-		}
-		return nil, apierrors.NewConflict(r.row.GroupResource(), up.u.Name,
-			fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
 	}
 	w := up.write(admission.Create)
 	if err := w.mutate(ctx, obj, nil); err != nil {
