@@ -185,7 +185,10 @@ func (a *Allocator) allocateIPs(ctx context.Context, svc, old *corev1.Service, d
 func (a *Allocator) allocateIP(ctx context.Context, svc *corev1.Service, family corev1.IPFamily, want string, dryRun bool) (string, error) {
 	if want == "" {
 		ip, err := a.IPs.takeAny(ctx, svc, family, dryRun)
-		if err != nil {
+		switch {
+		case apierrors.IsInvalid(err): // the claim of an address says what is wrong with the service
+			return "", invalid(svc, field.Invalid(field.NewPath("spec", "clusterIPs"), svc.Spec.ClusterIPs, fmt.Sprintf("failed to allocate IP: %v", err)))
+		case err != nil:
 			return "", apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP: %w", err))
 		}
 		return ip.String(), nil
