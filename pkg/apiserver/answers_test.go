@@ -87,6 +87,7 @@ func TestAnswers(t *testing.T) {
 		{"budget without name or sense", "POST", "/apis/policy/v1/namespaces/default/poddisruptionbudgets", `{"spec":{"minAvailable":-1}}`, 422, `"message":"PodDisruptionBudget.policy \"\" is invalid: spec.minAvailable: Invalid value: -1: must be greater than or equal to 0"`, ""},
 		{"nothing allocatable", "POST", "/api/v1/nodes", `{"metadata":{"name":"n"},"status":{"capacity":{"cpu":"1"},"allocatable":{}}}`, 201, `"allocatable":{"cpu":"1"}`, ""},
 		{"job", "POST", jobs, `{"metadata":{"name":"j"},"spec":{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}}`, 201, "", ""},
+		{"job with options that are none", "DELETE", jobs + "/j?dryRun=x", ``, 422, `DeleteOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value`, ""},
 		{"job left alone", "DELETE", jobs + "/j?dryRun=All", ``, 200, "", "child pods are preserved by default"},
 		{"job with pods", "DELETE", jobs + "/j?propagationPolicy=Background", ``, 200, "", ""},
 		{"map", "POST", core + "configmaps", `{"metadata":{"name":"m"}}`, 201, "", ""},

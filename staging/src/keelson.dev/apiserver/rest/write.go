@@ -285,10 +285,13 @@ func (s *Server) deleteOptions(r *http.Request, t *target) (metav1.DeleteOptions
 		return options, err
 	}
 	options.IgnoreStoreReadErrorWithClusterBreakingPotential = nil
+	if err := invalidOptions("DeleteOptions", validation.ValidateDeleteOptions(&options)); err != nil {
+		return options, err
+	}
 	if t.row.OrphanWarning != "" && options.PropagationPolicy == nil && options.OrphanDependents == nil { //nolint:staticcheck // part of the API
 		warning.AddWarning(r.Context(), "", t.row.OrphanWarning)
 	}
-	return options, invalidOptions("DeleteOptions", validation.ValidateDeleteOptions(&options))
+	return options, nil
 }
 
 // decodeDeleteOptions reads options of whatever version: they are the same in all.
