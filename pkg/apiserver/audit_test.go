@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -36,7 +37,9 @@ rules:
   resources: [{resources: [secrets, serviceaccounts/token]}]
 - level: RequestResponse
   omitManagedFields: true
-  resources: [{resources: [configmaps]}]
+  resources: [{resources: [configmaps]}, {group: apps}]
+- level: RequestResponse
+  nonResourceURLs: [/api]
 - level: Request
   resources: [{resources: [services]}]
 - level: Metadata
@@ -111,6 +114,15 @@ func TestAudit(t *testing.T) {
 		_ = resp.Body.Close()
 	}
 	as("application/json;as=Table;g=meta.k8s.io;v=v1")
+	as("text/html")
+	if resp, _ := answerTo(t, s.UserConfig(t, "bob"), "/api"); resp.StatusCode != http.StatusOK {
+		t.Fatalf("/api: %d", resp.StatusCode)
+	}
+	if _, err := kubernetes.NewForConfigOrDie(s.UserConfig(t, "bob")).AppsV1().Deployments("default").UpdateScale(ctx, "none", &autoscalingv1.Scale{
+		ObjectMeta: metav1.ObjectMeta{Name: "none"}, Spec: autoscalingv1.ScaleSpec{Replicas: 7},
+	}, metav1.UpdateOptions{}); err == nil {
+		t.Fatal("what is not there was scaled")
+	}
 	if err := bob.ConfigMaps("default").Delete(ctx, "c", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -154,6 +166,21 @@ func TestAudit(t *testing.T) {
 	}
 	if e := find("bob", "get", "configmaps"); !strings.HasPrefix(string(e.ResponseObject.Raw), `{"kind":"Table","apiVersion":"meta.k8s.io/v1"`) {
 		t.Errorf("table: %s", e.ResponseObject.Raw)
+	}
+	if e := find("bob", "update", "deployments"); e.RequestObject == nil || !strings.HasPrefix(string(e.RequestObject.Raw), `{"kind":"Scale","apiVersion":"autoscaling/v1"`) {
+		t.Errorf("scale: %+v", e)
+	}
+	var codes, documents int
+	for _, e := range auditEvents(t, log) {
+		if e.ResponseStatus != nil && e.ResponseStatus.Code == http.StatusNotAcceptable && e.ResponseStatus.Reason == "" && e.ResponseObject == nil {
+			codes++
+		}
+		if e.RequestURI == "/api" && e.ResponseObject != nil && strings.HasPrefix(string(e.ResponseObject.Raw), `{"kind":"APIVersions","versions":["v1"]`) {
+			documents++
+		}
+	}
+	if codes != 1 || documents != 1 {
+		t.Errorf("%d codes of what is not acceptable, %d documents", codes, documents)
 	}
 	if e := find("bob", "delete", "configmaps"); !strings.HasPrefix(string(e.RequestObject.Raw), `{"kind":"DeleteOptions","apiVersion":"meta.k8s.io/__internal"`) {
 		t.Errorf("options: %s", e.RequestObject.Raw)

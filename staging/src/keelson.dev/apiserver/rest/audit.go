@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 
+	autoscaling "k8s.io/api/autoscaling/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metascheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -59,6 +60,14 @@ func auditDeleteOptions(r *http.Request, t *target, options metav1.DeleteOptions
 func (s *Server) auditConnect(r *http.Request, req *Request, obj runtime.Object) {
 	if audited(r, auditapi.LevelMetadata) {
 		audit.LogRequestObject(r.Context(), obj, req.Kind.GroupVersion(), req.resource(), req.subresource(), s.auditCodecs)
+	}
+}
+
+// auditScale notes a Scale that a client sent.
+func (s *Server) auditScale(r *http.Request, t *target, scale *autoscaling.Scale) {
+	if audited(r, auditapi.LevelMetadata) {
+		gvr := t.view.gvk.GroupVersion().WithResource(t.row.Resource)
+		audit.LogRequestObject(r.Context(), scale, scaleKind().GroupVersion(), gvr, t.subresource(), s.auditCodecs)
 	}
 }
 

@@ -383,6 +383,7 @@ func (d *documents) serveAggregated(w http.ResponseWriter, r *http.Request, pref
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
+	d.s.auditObject(r, list, list.GroupVersionKind())
 	a := d.s.pools.answer(w, r, http.StatusOK, fmt.Sprintf("%s;g=apidiscovery.k8s.io;v=%s;as=APIGroupDiscoveryList", mediaType, version))
 	_, _ = a.Write(doc)
 	_ = a.Close()
@@ -394,6 +395,7 @@ func etag(doc []byte) string { return fmt.Sprintf("%q", fmt.Sprintf("%X", sha512
 func (d *documents) write(w http.ResponseWriter, r *http.Request, obj runtime.Object, gvk schema.GroupVersionKind) {
 	out, err := negotiate.Accept(r, negotiate.Standard())
 	if err == nil {
+		d.s.auditObject(r, obj, gvk)
 		err = d.s.pools.writeObject(w, r, out, http.StatusOK, obj, gvk)
 	}
 	if err != nil {

@@ -50,7 +50,10 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	out, negotiateErr := negotiate.Accept(r, negotiate.Standard())
 	if negotiateErr != nil {
+		// Of an error in a form that was not asked for the code alone is noted.
 		out = negotiate.Output{MediaType: negotiate.JSON, Pretty: true}
+	} else {
+		auditStatus(r, status)
 	}
 	writeStatus(w, r, out, code, status)
 }

@@ -278,7 +278,6 @@ func (p *pools) writeObject(w http.ResponseWriter, r *http.Request, out negotiat
 
 // writeStatus answers with a Status. It needs no pools: errors are rare and small.
 func writeStatus(w http.ResponseWriter, r *http.Request, out negotiate.Output, code int, status *metav1.Status) {
-	auditStatus(r, status)
 	if err := newPools(nil).writeObject(w, r, out, code, status, schema.GroupVersionKind{Version: "v1", Kind: "Status"}); err != nil {
 		http.Error(w, string(status.Reason)+": "+status.Message, code)
 	}

@@ -178,6 +178,7 @@ func (s *Server) putScale(r *http.Request, t *target) (resource.Object, error) {
 	if _, err := s.decode(r, body, scaleKind(), want, mode, nil); err != nil {
 		return nil, err
 	}
+	s.auditScale(r, t, want)
 	if err := sameObject(t, want); err != nil {
 		return nil, err
 	}
