@@ -21,6 +21,7 @@ func daemonSetRow() *resource.Row {
 
 		Default:                  defaultDaemonSet,
 		Readable:                 readTemplateGeneration,
+		Blank:                    func(d *appsv1.DaemonSet) { setTemplateGeneration(d, 0) },
 		PrepareCreate:            prepareDaemonSetCreate,
 		Validate:                 validateDaemonSet,
 		PrepareUpdate:            prepareDaemonSetUpdate,

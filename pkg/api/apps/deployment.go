@@ -20,6 +20,7 @@ func deploymentRow() *resource.Row {
 		ShortNames: []string{"deploy"}, Categories: []string{"all"},
 
 		Default:                  defaultDeployment,
+		Blank:                    func(o *appsv1.Deployment) { o.Spec.Replicas = new(int32) },
 		PrepareCreate:            prepareDeploymentCreate,
 		Validate:                 validateDeployment,
 		PrepareUpdate:            prepareDeploymentUpdate,

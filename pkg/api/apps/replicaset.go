@@ -23,6 +23,7 @@ func replicaSetRow() *resource.Row {
 		ShortNames: []string{"rs"}, Categories: []string{"all"},
 
 		Default:                  defaultReplicaSet,
+		Blank:                    func(o *appsv1.ReplicaSet) { o.Spec.Replicas = new(int32) },
 		PrepareCreate:            prepareReplicaSetCreate,
 		Validate:                 validateReplicaSet,
 		PrepareUpdate:            prepareReplicaSetUpdate,

@@ -23,6 +23,7 @@ func statefulSetRow() *resource.Row {
 		ShortNames: []string{"sts"}, Categories: []string{"all"},
 
 		Default:                  defaultStatefulSet,
+		Blank:                    func(o *appsv1.StatefulSet) { o.Spec.Replicas = new(int32) },
 		PrepareCreate:            prepareStatefulSetCreate,
 		Validate:                 validateStatefulSet,
 		PrepareUpdate:            prepareStatefulSetUpdate,

@@ -37,6 +37,7 @@ type Kind[T, L any] struct {
 	ValidateUpdate func(ctx context.Context, obj, old *T) field.ErrorList
 	Warnings       func(ctx context.Context, obj, old *T) []string
 	Canonicalize   func(obj *T)
+	Blank          func(obj *T)
 	ValidateName   func(name string, prefix bool) []string
 	AnyFinalizer   bool
 	MetaLast       bool
@@ -96,6 +97,7 @@ func (k Kind[T, L]) Row() *Row {
 			ValidateUpdate:           eraseValidateUpdate(k.ValidateUpdate),
 			Warnings:                 eraseWarnings(k.Warnings),
 			Canonicalize:             erase(k.Canonicalize),
+			Blank:                    erase(k.Blank),
 			ValidateName:             k.ValidateName,
 			AnyFinalizer:             k.AnyFinalizer,
 			MetaLast:                 k.MetaLast,

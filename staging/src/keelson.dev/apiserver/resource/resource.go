@@ -185,6 +185,9 @@ type Strategy struct {
 	Warnings func(ctx context.Context, obj, old Object) []string
 	// Canonicalize puts a valid object into its one stored form.
 	Canonicalize func(obj Object)
+	// Blank fills in what even an object of nothing has, as bookmarks have one: fields
+	// that Kubernetes cannot leave out.
+	Blank func(obj Object)
 	// ValidateName says what is wrong with metadata.name; prefix is true for a
 	// generateName. Nil: DNS subdomain (apimachinery's NameIsDNSSubdomain).
 	ValidateName func(name string, prefix bool) []string

@@ -99,6 +99,9 @@ func (v *view) object(rec *store.Record) (resource.Object, error) {
 // empty returns an object of the view's version in which nothing is set.
 func (v *view) empty() (resource.Object, error) {
 	obj := v.row.New()
+	if v.row.Blank != nil {
+		v.row.Blank(obj)
+	}
 	if v.version == nil || v.version.FromStorage == nil {
 		return obj, nil
 	}

@@ -251,7 +251,12 @@ func (e *eventEncoder) bookmark(ev *store.Event, whole bool) (resource.Object, e
 	obj.GetObjectKind().SetGroupVersionKind(gvk)
 	obj.SetResourceVersion(revision(ev.Revision))
 	if ev.InitialEventsEnd {
-		obj.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+		annotations := obj.GetAnnotations()
+		if annotations == nil {
+			annotations = make(map[string]string, 1)
+		}
+		annotations[metav1.InitialEventsAnnotationKey] = "true"
+		obj.SetAnnotations(annotations)
 	}
 	return obj, nil
 }
