@@ -20,7 +20,7 @@ import (
 func (c *Controller) follow(ctx context.Context) error {
 	w, err := c.definitions().Watch(ctx, "", metav1.ListOptions{
 		AllowWatchBookmarks: true, SendInitialEvents: new(true), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
-	})
+	}, 0)
 	if err != nil {
 		return err
 	}

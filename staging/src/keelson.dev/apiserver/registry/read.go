@@ -6,6 +6,7 @@ package registry
 import (
 	"context"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -77,15 +78,16 @@ func (r *Registry) List(ctx context.Context, namespace string, options metav1.Li
 	})
 }
 
-// Watch follows the objects of a namespace (all namespaces when empty).
-func (r *Registry) Watch(ctx context.Context, namespace string, options metav1.ListOptions) (store.Watcher, error) {
+// Watch follows the objects of a namespace (all namespaces when empty). Whoever asks
+// ends it after timeout, if that is not 0.
+func (r *Registry) Watch(ctx context.Context, namespace string, options metav1.ListOptions, timeout time.Duration) (store.Watcher, error) {
 	predicate, err := r.predicate(namespace, &options)
 	if err != nil {
 		return nil, err
 	}
 	return r.store.Watch(ctx, store.WatchOptions{
 		Predicate: predicate, ResourceVersion: options.ResourceVersion, Match: options.ResourceVersionMatch,
-		AllowBookmarks: options.AllowWatchBookmarks, SendInitialEvents: options.SendInitialEvents,
+		AllowBookmarks: options.AllowWatchBookmarks, SendInitialEvents: options.SendInitialEvents, Timeout: timeout,
 	})
 }
 

@@ -43,7 +43,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out ne
 	defer cancel()
 	defer context.AfterFunc(t.done, cancel)()
 	listed := s.metrics.watchList(t, o.SendInitialEvents)
-	watcher, err := t.registry.Watch(ctx, t.namespace, o)
+	watcher, err := t.registry.Watch(ctx, t.namespace, o, timeout)
 	if apierrors.IsResourceExpired(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
 		watcher, err = ended{err}, nil // is told as an event
 	}

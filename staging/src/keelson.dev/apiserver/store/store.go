@@ -30,6 +30,7 @@ package store
 
 import (
 	"context"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -102,6 +103,9 @@ type WatchOptions struct {
 	Match             metav1.ResourceVersionMatch
 	AllowBookmarks    bool
 	SendInitialEvents *bool
+	// Timeout is how long the watch is to last; 0: nobody knows. With bookmarks a last
+	// one comes shortly before, if anything has changed.
+	Timeout time.Duration
 }
 
 // EventType is a kind of change, as in the watch protocol.
@@ -183,8 +187,7 @@ type Interface interface {
 	// Get returns one object; resourceVersion as in ListOptions.
 	Get(ctx context.Context, key string, resourceVersion string) (*Record, error)
 	List(ctx context.Context, opts ListOptions) (*Page, error)
-	// Watch begins a watch, which goes on after ctx. If ctx has a deadline, that
-	// of the request, a last bookmark comes shortly before it.
+	// Watch begins a watch, which goes on after ctx.
 	Watch(ctx context.Context, opts WatchOptions) (Watcher, error)
 	// Ready is nil once the cache has loaded. Asking has it loaded.
 	Ready() error

@@ -5,8 +5,7 @@ package store
 
 import "context"
 
-// Watch implements Interface. The deadline of ctx, where it has one, is when a
-// last bookmark is due; ctx otherwise only bounds the call.
+// Watch implements Interface. Ctx only bounds the call.
 func (s *Store) Watch(ctx context.Context, opts WatchOptions) (Watcher, error) {
 	rev, err := parseRevision(opts.ResourceVersion)
 	if err != nil {
@@ -39,9 +38,6 @@ func (s *Store) Watch(ctx context.Context, opts WatchOptions) (Watcher, error) {
 		endMark:   opts.SendInitialEvents != nil && *opts.SendInitialEvents && opts.AllowBookmarks,
 		bookmarks: opts.AllowBookmarks, wake: make(chan struct{}, 1),
 	}
-	if deadline, ok := ctx.Deadline(); ok {
-		w.deadline = deadline
-	}
 	for {
 		joined, err := s.cache.join(w, wantState)
 		if err != nil {
@@ -53,6 +49,9 @@ func (s *Store) Watch(ctx context.Context, opts WatchOptions) (Watcher, error) {
 		if err := s.cache.wait(ctx); err != nil { // it has been reset meanwhile
 			return nil, err
 		}
+	}
+	if opts.Timeout > 0 {
+		w.deadline = s.b.clock.Now().Add(opts.Timeout)
 	}
 	if w.bookmarks {
 		w.startTimer()

@@ -228,16 +228,33 @@ func TestBookmarks(t *testing.T) {
 func TestLastBookmarkComesBeforeTheDeadline(t *testing.T) {
 	clk := testingclock.NewFakeClock(time.Now())
 	e := run(t, memory.New(clk), clk)
-	ctx, cancel := context.WithDeadline(t.Context(), clk.Now().Add(bookmarkEvery/2))
-	defer cancel()
-	w, err := e.store.Watch(ctx, WatchOptions{AllowBookmarks: true})
-	if err != nil {
-		t.Fatal(err)
+	var watchers []Watcher
+	for range 2 {
+		w, err := e.store.Watch(t.Context(), WatchOptions{AllowBookmarks: true, Timeout: bookmarkEvery / 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Stop()
+		watchers = append(watchers, w)
+		if len(watchers) == 1 {
+			create(t, e.store, newThing("ns", "t"))
+			settle(t, e.store)
+		}
 	}
-	defer w.Stop()
 	clk.Step(bookmarkEvery/2 - bookmarkLead)
-	if events, err := w.Next(patient(t)); err != nil || len(events) != 1 || events[0].Type != Bookmark {
-		t.Errorf("before the deadline: %+v, %v", events, err)
+	for _, want := range []EventType{Added, Bookmark} {
+		if events, err := watchers[0].Next(patient(t)); err != nil || len(events) != 1 || events[0].Type != want {
+			t.Errorf("before the deadline: %+v, %v, want %s", events, err, want)
+		}
+	}
+	// The other one has nothing to tell of that it has not begun with.
+	if events, err := watchers[1].Next(patient(t)); err != nil || len(events) != 1 || events[0].Type != Added {
+		t.Errorf("the beginning: %+v, %v", events, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if events, err := watchers[1].Next(ctx); err == nil {
+		t.Errorf("before the deadline: %+v, want nothing", events)
 	}
 }
 

@@ -240,16 +240,22 @@ func (w *watcher) translate(changes []*change) []Event {
 }
 
 // bookmark returns a bookmark at the present revision, if all before it has
-// been delivered.
+// been delivered. Before the deadline there is none, as in Kubernetes, where nothing
+// of the resource has changed.
 func (w *watcher) bookmark() (Event, bool) {
 	w.c.mu.RLock()
 	defer w.c.mu.RUnlock()
 	rev := w.c.reachedLocked()
-	if w.pending || w.ended || rev < w.after {
+	if w.pending || w.ended || rev < w.after || w.closing() && w.c.window.after(w.after) == w.c.window.end() {
 		return Event{}, false
 	}
 	w.sent = max(w.sent, rev)
 	return Event{Type: Bookmark, Revision: w.sent}, true
+}
+
+// closing reports whether the deadline is near.
+func (w *watcher) closing() bool {
+	return !w.deadline.IsZero() && w.deadline.Sub(w.c.b.clock.Now()) <= bookmarkLead
 }
 
 // untilBookmark is the time to the next bookmark: the regular one, or the one
