@@ -81,11 +81,9 @@ func (k Kubernetes) publish(ctx context.Context) error {
 	case k.silent():
 		return nil
 	case k.Config.Reconciler == config.EndpointsMasterCount:
-		published, err := k.published(ctx)
-		if err != nil {
-			return err
-		}
-		return k.endpoints(ctx, counted(published, k.Address.String(), k.Config.Count))
+		return k.revise(ctx, func(published []string) []string {
+			return counted(published, k.Address.String(), k.Config.Count)
+		})
 	}
 	if err := k.enlist(ctx); err != nil {
 		return err
@@ -115,11 +113,9 @@ func (k Kubernetes) Leave(ctx context.Context) error {
 	case k.silent():
 		return nil
 	case k.Config.Reconciler == config.EndpointsMasterCount:
-		published, err := k.published(ctx)
-		if err != nil {
-			return err
-		}
-		return k.endpoints(ctx, slices.DeleteFunc(published, func(a string) bool { return a == k.Address.String() }))
+		return k.revise(ctx, func(published []string) []string {
+			return slices.DeleteFunc(published, func(a string) bool { return a == k.Address.String() })
+		})
 	}
 	if _, err := k.Members.Delete(ctx, k.Address.String(), nil); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("server record: %w", err)
@@ -205,19 +201,21 @@ func (k Kubernetes) members(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-// published are the addresses that the endpoints have.
-func (k Kubernetes) published(ctx context.Context) ([]string, error) {
+// revise has the endpoints be what change makes of the addresses that they have.
+func (k Kubernetes) revise(ctx context.Context, change func(published []string) []string) error {
 	cur, err := k.Client.CoreV1().Endpoints(metav1.NamespaceDefault).Get(ctx, kubernetesService, metav1.GetOptions{})
-	if err != nil {
-		return nil, wrapped("endpoints", ignoreNotFound(err))
+	if ignoreNotFound(err) != nil {
+		return wrapped("endpoints", err)
 	}
-	var out []string
-	for _, s := range cur.Subsets {
-		for _, a := range s.Addresses {
-			out = append(out, a.IP)
+	var published []string
+	if err == nil {
+		for _, s := range cur.Subsets {
+			for _, a := range s.Addresses {
+				published = append(published, a.IP)
+			}
 		}
 	}
-	return out, nil
+	return k.endpoints(ctx, change(published))
 }
 
 // counted adds own to addresses, and takes those that come after it, in a circle, until there

@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-)
+	"k8s.io/apimachinery/pkg/util/version"
 
-// previousVersion is the one before that of Kubernetes whose metrics there are.
-const previousVersion = "1.35"
+	"keelson.dev/keelson/pkg/daemon"
+)
 
 // Metrics says what /metrics leaves out.
 type Metrics struct {
@@ -36,8 +36,9 @@ func (m *Metrics) addFlags(fs *pflag.FlagSet) {
 
 func (m *Metrics) validate(add func(format string, args ...any)) {
 	at := field.NewPath("metrics")
-	if m.showHidden != "" && m.showHidden != previousVersion {
-		add("%w", field.Invalid(at.Child("showHiddenMetricsForVersion"), m.showHidden, fmt.Sprintf("must be omitted or have the value '%s'; only the previous minor version is allowed", previousVersion)))
+	previous := version.MustParse(daemon.Major + "." + daemon.Minor).SubtractMinor(1).String()
+	if m.showHidden != "" && m.showHidden != previous {
+		add("%w", field.Invalid(at.Child("showHiddenMetricsForVersion"), m.showHidden, fmt.Sprintf("must be omitted or have the value '%s'; only the previous minor version is allowed", previous)))
 	}
 	name := regexp.MustCompile(`^[a-zA-Z_:][a-zA-Z0-9_:]*$`)
 	for _, d := range m.Disabled {

@@ -15,6 +15,7 @@ import (
 	_ "embed"
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/util/version"
@@ -58,8 +59,8 @@ type feature struct {
 	needs         []featuregate.Feature
 }
 
-// all are the features by name.
-func all() (map[string]feature, error) {
+// all are the features by name; nobody changes them.
+var all = sync.OnceValues(func() (map[string]feature, error) {
 	out := map[string]feature{}
 	for line := range strings.Lines(list) {
 		words := strings.Fields(line)
@@ -76,7 +77,7 @@ func all() (map[string]feature, error) {
 		out[f.name] = f
 	}
 	return out, nil
-}
+})
 
 // gate returns all features as they are by default.
 func gate() (featuregate.MutableVersionedFeatureGate, error) {
