@@ -28,16 +28,17 @@ type Conn struct {
 // shared is what the connections of a server share.
 type shared struct {
 	buffers sync.Pool // *[]byte, for frames on their way
+	later   *later
 }
 
 func newShared() *shared {
-	return &shared{buffers: sync.Pool{New: func() any { return new([]byte) }}}
+	return &shared{buffers: sync.Pool{New: func() any { return new([]byte) }}, later: newLater(realTime)}
 }
 
 // over returns a Conn over a connection that has shaken hands, and nil where it
 // cannot be written to without waiting. socket is what conn is over.
 func (s *shared) over(conn *tls.Conn, socket *Socket) *Conn {
-	if !socket.makePrompt() {
+	if !socket.makePrompt(s.later) {
 		return nil
 	}
 	c := &Conn{Conn: conn, socket: socket, shared: s}
@@ -49,6 +50,7 @@ func (s *shared) over(conn *tls.Conn, socket *Socket) *Conn {
 // Read implements net.Conn, for the server.
 func (c *Conn) Read(b []byte) (int, error) {
 	n, err := c.in.read(b, c.Conn, &c.flow)
+	c.socket.unread.other() // answers to events do not come to here
 	if err != nil {
 		c.flow.fail(err)
 	}
@@ -69,6 +71,7 @@ func (c *Conn) Write(b []byte) (int, error) {
 
 // patiently calls write, which waits for the kernel, after what is held.
 func (c *Conn) patiently(write func() error) error {
+	c.socket.unread.other()
 	c.socket.setPatient(true)
 	defer c.socket.setPatient(false)
 	if err := c.socket.Flush(); err != nil {

@@ -13,7 +13,8 @@
 //
 // The Conn lets the frames of both sides pass. Of what the server writes it knows where frames
 // begin, so that it can put its own between them; of what the client writes it takes out the window
-// updates that are its own.
+// updates that are its own. A client that grants anew for each piece that it is sent is not read each time: what
+// it answers is left in the kernel until there is more of it, or something else.
 //
 // Invariants:
 //   - What the client has granted is spent once. The window of a stream is the Conn's alone from
@@ -26,6 +27,8 @@
 //   - TrySend waits for nobody, whatever the client does: neither for its window, nor for the
 //     kernel, nor for others who write. Writes through a Socket under a Conn never
 //     wait; who may wait does so in the Conn, before and after.
+//   - What a client asks for is noticed at once if it has answered all that it was sent, soon if it has not, and
+//     whatever it has sent is read after half a second.
 //
 // The package knows nothing of what is sent. It does not end streams, and it is of no use to HTTP/1.
 package streams

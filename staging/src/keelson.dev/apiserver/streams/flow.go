@@ -132,18 +132,19 @@ func (f *flow) use(n int, waits func() error) error {
 	return nil
 }
 
-// spend reports whether n bytes may be sent on a stream, and takes them off its windows.
-func (f *flow) spend(s *Stream, n int) (bool, error) {
+// spend reports whether n bytes may be sent on a stream, and takes them off its windows. left is
+// what may be sent after them.
+func (f *flow) spend(s *Stream, n int) (may bool, left int64, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.stateLocked(s); err != nil {
-		return false, err
+		return false, 0, err
 	}
 	if int64(n) > min(s.window, f.left) {
-		return false, nil
+		return false, 0, nil
 	}
 	f.takeLocked(s, int64(n))
-	return true, nil
+	return true, min(s.window, f.left), nil
 }
 
 // spendSome is spend for as much of n bytes as may be sent. If that is nothing, s is woken when it

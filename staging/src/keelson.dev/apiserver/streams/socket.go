@@ -25,6 +25,8 @@ type Socket struct {
 	net.Conn
 	raw syscall.RawConn // nil: always waits
 
+	unread *unread // nil until a Conn is over it
+
 	mu      sync.Mutex
 	prompt  bool                  // a Conn is over it
 	patient bool                  // it waits for the kernel
@@ -53,8 +55,9 @@ func NewSocket(conn net.Conn) *Socket {
 // Lowest is the Socket itself, by which it is found under what embeds it.
 func (s *Socket) Lowest() *Socket { return s }
 
-// makePrompt reports whether writes do not wait from here on.
-func (s *Socket) makePrompt() bool {
+// makePrompt reports whether writes do not wait from here on, and answers may be left unread. It
+// is called before anything is read again.
+func (s *Socket) makePrompt(l *later) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.raw == nil {
@@ -62,7 +65,17 @@ func (s *Socket) makePrompt() bool {
 	}
 	s.try = s.writeNext
 	s.prompt = true
+	s.unread = newUnread(s, l)
 	return true
+}
+
+// Read implements net.Conn.
+func (s *Socket) Read(b []byte) (int, error) {
+	n, err := s.Conn.Read(b)
+	if s.unread != nil && n > 0 {
+		s.unread.read(n)
+	}
+	return n, err
 }
 
 // setPatient says whether writes wait from here on.

@@ -95,9 +95,11 @@ func (s *Stream) TrySend(b []byte) (Sent, error) {
 	if !c.out.between() || c.socket.held() {
 		return Nothing, nil
 	}
-	if may, err := c.flow.spend(s, len(b)); err != nil || !may {
+	may, left, err := c.flow.spend(s, len(b))
+	if err != nil || !may {
 		return Nothing, err
 	}
+	c.socket.unread.sending(left >= ample)
 	if err := c.frames(s.id, b); err != nil {
 		return Nothing, err
 	}
