@@ -19,21 +19,22 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// settleAfter is when a process has done what only its start does.
-const settleAfter = 10 * time.Second
+const (
+	// settleAfter is when a process has done what only its start does.
+	settleAfter = 10 * time.Second
+	// settleQuiet is for how long nothing must have been collected then: who is at work needs the
+	// heap, and is not made to collect it.
+	settleQuiet = time.Second
+)
 
-// Settle waits until the start of the process is over, and then gives back the
+// Settle waits until the start of the process is over and there is little to do, and then gives back the
 // memory that it alone needed: heap, and the pages of the program that no one
 // comes back to, which is most of them: types and their registration, of which
 // a program that knows all of Kubernetes' kinds has tens of megabytes. What is
 // needed again is read again, from the page cache mostly, and page by page.
 func Settle(ctx context.Context, c clock.Clock, log *slog.Logger) {
-	t := c.NewTimer(settleAfter)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
+	if !calm(ctx, c, collections) {
 		return
-	case <-t.C():
 	}
 	debug.FreeOSMemory()
 	ranges, err := programRanges()
@@ -45,6 +46,34 @@ func Settle(ctx context.Context, c clock.Clock, log *slog.Logger) {
 	}
 	if err != nil {
 		log.Warn("Pages of the program are kept", "err", err)
+	}
+}
+
+// calm waits until the start is over and the heap has not been collected for a while, and
+// reports whether it did. collected is how often the heap has been collected so far.
+func calm(ctx context.Context, c clock.Clock, collected func() uint64) bool {
+	t := c.NewTimer(settleAfter - settleQuiet)
+	defer t.Stop()
+	wait := func() bool {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-t.C():
+			return true
+		}
+	}
+	if !wait() {
+		return false
+	}
+	for {
+		before := collected()
+		t.Reset(settleQuiet)
+		if !wait() {
+			return false
+		}
+		if collected() == before {
+			return true
+		}
 	}
 }
 

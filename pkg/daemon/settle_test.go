@@ -4,13 +4,16 @@
 package daemon
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+	clocktesting "k8s.io/utils/clock/testing"
 )
 
 func TestReadOnly(t *testing.T) {
@@ -40,6 +43,38 @@ Anonymous:             0 kB
 	}
 	if got, err := readOnly(strings.NewReader("nonsense r--p 0 0 0 /x\n"), "/x"); err == nil {
 		t.Errorf("nonsense is %v", got)
+	}
+}
+
+// TestCalm: a process that collects its heap is not calm, and one that does not is, after the start.
+func TestCalm(t *testing.T) {
+	c := clocktesting.NewFakeClock(time.Unix(0, 0))
+	start := c.Now()
+	asked := 0
+	busy := func() uint64 { // for five seconds
+		asked++
+		return uint64(min(asked, 10))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	result := make(chan bool)
+	go func() { result <- calm(ctx, c, busy) }()
+	for {
+		select {
+		case got := <-result:
+			if d := c.Since(start); !got || d < settleAfter+5*settleQuiet || d > settleAfter+7*settleQuiet {
+				t.Errorf("%t after %v", got, d)
+			}
+			go func() { result <- calm(ctx, c, busy) }()
+			cancel()
+			if <-result {
+				t.Error("calm, and has ended")
+			}
+			return
+		default:
+			if c.HasWaiters() {
+				c.Step(time.Second)
+			}
+		}
 	}
 }
 
