@@ -30,6 +30,9 @@ func TestFaultSingly(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = f.Close() }()
+	if err := f.Sync(); err != nil { // pages that are being written do not come with others
+		t.Fatal(err)
+	}
 	data, err := unix.Mmap(int(f.Fd()), 0, pages*size, unix.PROT_READ, unix.MAP_PRIVATE)
 	if err != nil {
 		t.Fatal(err)
