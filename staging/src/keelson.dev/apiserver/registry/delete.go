@@ -345,6 +345,9 @@ func (d *deletion) preconditions(obj resource.Object) error {
 // finalizers is the list obj shall have for the garbage collector's sake.
 func (d *deletion) finalizers(obj resource.Object) (list []string, changed bool) {
 	have := obj.GetFinalizers()
+	if d.r.cfg.NoGarbageCollection {
+		return have, false
+	}
 	for _, f := range have {
 		if f != metav1.FinalizerOrphanDependents && f != metav1.FinalizerDeleteDependents {
 			list = append(list, f)

@@ -37,6 +37,9 @@ type Config struct {
 	// nil leaves all of them to apimachinery, which is slow.
 	Ownership *ownership.Types
 	Hooks     Hooks
+	// NoGarbageCollection says that no garbage collector runs: a delete neither asks it
+	// for anything nor takes back what it was asked for, whatever the request says.
+	NoGarbageCollection bool
 	// Structure prunes and checks an object that a patch made, in a served
 	// version; it returns what strict field validation has to say when unknown
 	// is true. Nil: nothing.

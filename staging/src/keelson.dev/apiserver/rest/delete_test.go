@@ -106,6 +106,28 @@ func TestEndOfAnother(t *testing.T) {
 	}
 }
 
+// Without a garbage collector nobody takes its finalizers off again: none are added, and
+// those that somebody has set stay.
+func TestPropagationWithoutGarbageCollector(t *testing.T) {
+	for finalizers, want := range map[string]string{`[]`: "", `["orphan"]`: "[orphan]", `["foregroundDeletion","a/b"]`: "[foregroundDeletion a/b]"} {
+		for _, query := range []string{"", "?propagationPolicy=Orphan", "?propagationPolicy=Foreground", "?propagationPolicy=Background", "?orphanDependents=true"} {
+			e := newEnv(t, func(c *rest.Config) { c.NoGarbageCollection = true })
+			e.must(t, "POST", configMaps, fmt.Sprintf(`{"metadata":{"name":"a","finalizers":%s}}`, finalizers))
+			e.must(t, "DELETE", configMaps+"/a"+query, "")
+			r := e.do(t, "GET", configMaps+"/a", "")
+			if want == "" {
+				if r.code != 404 {
+					t.Errorf("%q: still there: %s", query, r.body)
+				}
+				continue
+			}
+			if got := parse[object](t, r); fmt.Sprint(got.Finalizers) != want || got.DeletionTimestamp == nil {
+				t.Errorf("%s %q: finalizers %v, deleted %v", finalizers, query, got.Finalizers, got.DeletionTimestamp)
+			}
+		}
+	}
+}
+
 func TestPropagation(t *testing.T) {
 	tests := map[string]struct {
 		finalizers, query string

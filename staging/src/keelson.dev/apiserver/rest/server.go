@@ -192,6 +192,7 @@ func (s *Server) newEndpoint(row *resource.Row, options RowOptions, old *endpoin
 		Clock: s.cfg.Clock, Admission: s.cfg.Admission,
 		Authorizer: s.cfg.Authorizer, TypeConverter: options.TypeConverter, Hooks: options.Hooks,
 		Ownership: s.ownership, Structure: options.Structure, Random: s.cfg.Random, UID: s.cfg.UID,
+		NoGarbageCollection: s.cfg.NoGarbageCollection,
 	})
 	if err != nil {
 		return nil, err
