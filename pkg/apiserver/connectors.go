@@ -37,7 +37,7 @@ func (a *assembly) reachKubelets() error {
 // connectors are what answers beside the generic verbs.
 func (a *assembly) connectors() map[string]rest.Connector {
 	client, clk := a.self.client, a.server.deps.Clock
-	proxies := connect.NewProxies(client, a.kubelets, a.authz, newRand())
+	proxies := connect.NewProxies(client, a.kubelets, a.authz, a.cfg.Serving.MaxConnectionBytes, newRand())
 	a.close = append(a.close, proxies.Close)
 
 	podRegistry := func() *registry.Registry { return a.api.Registry(schema.GroupResource{Resource: "pods"}) }
@@ -53,7 +53,7 @@ func (a *assembly) connectors() map[string]rest.Connector {
 		"pods/eviction":         evicter.Connector(),
 		"serviceaccounts/token": tokens.Connector(),
 	}
-	streams := &connect.Pods{Client: client, Kubelets: a.kubelets, Authorizer: a.authz}
+	streams := &connect.Pods{Client: client, Kubelets: a.kubelets, Authorizer: a.authz, MaxBytesPerSecond: a.cfg.Serving.MaxConnectionBytes}
 	identity := &reviews.Identity{Requests: a.authn, Audiences: a.audiences, Clock: clk}
 	access := &reviews.Access{Authorizer: a.authz, Rules: a.ruleSource}
 	for _, more := range []map[string]rest.Connector{

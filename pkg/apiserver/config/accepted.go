@@ -16,7 +16,6 @@ type accepted struct {
 	kubeletTimeout                            time.Duration
 	kubeletPort, kubeletReadOnlyPort          uint
 	peerCA, peerIP, peerPort                  string
-	bytesPerSecond                            int64
 	leaseDuration, renewDeadline, retryPeriod time.Duration
 }
 
@@ -37,7 +36,6 @@ func (a *accepted) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&a.peerCA, "peer-ca-file", "", "authority of other servers; without effect: all servers of a cluster serve the same APIs, and none asks another")
 	fs.StringVar(&a.peerIP, "peer-advertise-ip", "", "address for other servers; without effect, as --peer-ca-file")
 	fs.StringVar(&a.peerPort, "peer-advertise-port", "", "port for other servers; without effect, as --peer-ca-file")
-	fs.Int64Var(&a.bytesPerSecond, "max-connection-bytes-per-sec", 0, "most bytes per second of a stream; other values than 0 are refused")
 	const election = "; without effect: components elect their leaders themselves"
 	fs.DurationVar(&a.leaseDuration, "coordinated-leadership-lease-duration", a.leaseDuration, "life of the Lease of a leader that the server has chosen"+election)
 	fs.DurationVar(&a.renewDeadline, "coordinated-leadership-renew-deadline", a.renewDeadline, "how long such a leader tries to renew its Lease"+election)
@@ -55,10 +53,7 @@ func (a *accepted) validate(add func(format string, args ...any)) {
 
 // validateUse tells what cannot be done though it may be said.
 func (a *accepted) validateUse(proxyCert string) error {
-	switch {
-	case a.bytesPerSecond != 0:
-		return errors.New("--max-connection-bytes-per-sec is not supported: streams are as fast as the network")
-	case a.peerCA != "" && proxyCert == "":
+	if a.peerCA != "" && proxyCert == "" {
 		return errors.New("error building peer proxy handler, proxy-cert-file not specified")
 	}
 	return nil

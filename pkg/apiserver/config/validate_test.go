@@ -90,7 +90,7 @@ func TestRefusals(t *testing.T) {
 		"labels":                 {[]string{"--allow-metric-labels=foo"}, `invalid argument "foo" for "--allow-metric-labels" flag: foo must be formatted as key=value`},
 		"election":               {[]string{"--coordinated-leadership-renew-deadline=1s"}, "--coordinated-leadership-renew-deadline must be greater than --coordinated-leadership-retry-period"},
 		"peers":                  {[]string{"--peer-ca-file=a"}, "error building peer proxy handler, proxy-cert-file not specified"},
-		"slow streams":           {[]string{"--max-connection-bytes-per-sec=1000"}, "--max-connection-bytes-per-sec is not supported: streams are as fast as the network"},
+		"slow streams":           {[]string{"--max-connection-bytes-per-sec=1000"}, ""},
 		"port of kubelets":       {[]string{"--kubelet-port=-1"}, `invalid argument "-1" for "--kubelet-port" flag: strconv.ParseUint: parsing "-1": invalid syntax`},
 		"accepted":               {[]string{"--kubelet-timeout=1s", "--kubelet-port=1", "--kubelet-read-only-port=0", "--peer-advertise-ip=x", "--aggregator-reject-forwarding-redirect", "--show-hidden-metrics-for-version=1.35", "--enable-logs-handler", "--admission-control=AlwaysAdmit"}, ""},
 		"issuer that is no URL":  {[]string{"--service-account-issuer=http://a b:"}, `service-account-issuer "http://a b:" contained a ':' but was not a valid URL: parse "http://a b:": invalid character " " in host name`},

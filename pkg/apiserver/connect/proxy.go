@@ -37,6 +37,7 @@ type Proxies struct {
 	kubelets  *Kubelets
 	transport *http.Transport
 	authz     authorizer.Authorizer
+	limit     int64
 
 	mu     sync.Mutex
 	random *rand.Rand
@@ -44,11 +45,12 @@ type Proxies struct {
 
 // NewProxies returns proxies that choose endpoints by random, which they own.
 // authz is asked about streams to nodes; nil: they need no more than the request.
+// Upgraded connections are bounded to limit bytes per second each way; 0: they are not.
 // Serving certificates of pods are not verified: nobody vouches for them.
-func NewProxies(client kubernetes.Interface, kubelets *Kubelets, authz authorizer.Authorizer, random *rand.Rand) *Proxies {
+func NewProxies(client kubernetes.Interface, kubelets *Kubelets, authz authorizer.Authorizer, limit int64, random *rand.Rand) *Proxies {
 	insecure := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true} // as Kubernetes: the names of pods are not certified
 	t := transport(insecure, outbound.NewDialer(kubelets.policy))
-	return &Proxies{client: client, kubelets: kubelets, transport: t, authz: authz, random: random}
+	return &Proxies{client: client, kubelets: kubelets, transport: t, authz: authz, limit: limit, random: random}
 }
 
 // Connectors are those of the proxy subresources.
@@ -83,7 +85,9 @@ func (p *Proxies) connector(newOptions func() runtime.Object, where find) rest.C
 			return err
 		}
 		location.Path = utilnet.JoinPreservingTrailingSlash(location.Path, subpath(req))
-		proxy.NewUpgradeAwareHandler(location, transport, true, false, responder{}).ServeHTTP(w, r)
+		h := proxy.NewUpgradeAwareHandler(location, transport, true, false, responder{})
+		h.MaxBytesPerSec = p.limit
+		h.ServeHTTP(w, r)
 		return nil
 	})
 }

@@ -37,6 +37,8 @@ type Pods struct {
 	Client     kubernetes.Interface
 	Kubelets   *Kubelets
 	Authorizer authorizer.Authorizer
+	// MaxBytesPerSecond bounds each upgraded connection to a kubelet; 0 does not.
+	MaxBytesPerSecond int64
 }
 
 // Connectors are those of the pods' streaming subresources.
@@ -327,8 +329,8 @@ func (p *Pods) terminal(w http.ResponseWriter, r *http.Request, req *rest.Reques
 	if err != nil {
 		return err
 	}
-	var handler http.Handler = proxy.NewUpgradeAwareHandler(location, p.Kubelets.verified, false, true, responder{})
-	translating := translator.NewStreamTranslatorHandler(location, p.Kubelets.verified, 0, o)
+	handler := p.upgrading(location)
+	translating := translator.NewStreamTranslatorHandler(location, p.Kubelets.verified, p.MaxBytesPerSecond, o)
 	handler = translator.NewTranslatingHandler(handler, translating, wsstream.IsWebSocketRequestWithStreamCloseProtocol)
 	handler.ServeHTTP(w, r)
 	return nil
@@ -357,10 +359,17 @@ func (p *Pods) portForward(w http.ResponseWriter, r *http.Request, req *rest.Req
 	if err != nil {
 		return err
 	}
-	var handler http.Handler = proxy.NewUpgradeAwareHandler(location, p.Kubelets.verified, false, true, responder{})
+	handler := p.upgrading(location)
 	handler = translator.NewTranslatingHandler(handler, translator.NewTunnelingHandler(handler), wsstream.IsWebSocketRequestWithTunnelingProtocol)
 	handler.ServeHTTP(w, r)
 	return nil
+}
+
+// upgrading carries a connection to a kubelet that both sides agree to use otherwise.
+func (p *Pods) upgrading(location *url.URL) http.Handler {
+	h := proxy.NewUpgradeAwareHandler(location, p.Kubelets.verified, false, true, responder{})
+	h.MaxBytesPerSec = p.MaxBytesPerSecond
+	return h
 }
 
 // responder writes what the proxy could not do.
