@@ -29,7 +29,6 @@ import (
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/rest"
 	"keelson.dev/apiserver/store"
-	"keelson.dev/apiserver/store/kv"
 	"keelson.dev/apiserver/transcode"
 	"keelson.dev/keelson/pkg/api/openapi"
 	"keelson.dev/keelson/pkg/apiserver/admission"
@@ -56,8 +55,9 @@ type assembly struct {
 	server *Server
 	cfg    *config.Config
 	scheme *runtime.Scheme
-	kv     kv.Store
 	stores stores
+
+	databases *databases
 
 	self       *self
 	audiences  authenticator.Audiences
@@ -93,9 +93,9 @@ type assembly struct {
 }
 
 // assemble builds everything in the order of its needs. It starts nothing.
-func (s *Server) assemble(ctx context.Context, kvs kv.Store, backend *store.Backend) (*assembly, error) {
+func (s *Server) assemble(ctx context.Context, d *databases) (*assembly, error) {
 	a := &assembly{
-		server: s, cfg: &s.cfg, scheme: s.scheme, rows: s.rows, kv: kvs, stores: stores{backend, transcode.NewTypes(), map[schema.GroupVersionKind]*shared{}},
+		server: s, cfg: &s.cfg, scheme: s.scheme, rows: s.rows, databases: d, stores: stores{d, transcode.NewTypes(), map[schema.GroupVersionKind]*shared{}},
 		started: health.NewGate("informer-sync", "informers not synced yet"),
 		decides: make(chan struct{}),
 	}
@@ -223,6 +223,7 @@ func (a *assembly) buildAPI() error {
 		OpenAPI:       openapi.Source{},
 		Groups:        a.groups(), MinWatchTimeout: a.cfg.MinRequestWatch, NoWatchList: !a.cfg.Features.Turned.Enabled(features.WatchList), Missing: a.arrived,
 		NoStorageVersionHash: !a.cfg.Features.Turned.Enabled(features.StorageVersionHash),
+		NoGarbageCollection:  !a.cfg.Etcd.GarbageCollector,
 		GroupPriority:        a.aggregator.GroupPriority, Aggregator: apiregistrationv1.GroupName, RemoteGroups: a.aggregator.Groups, RemoteOpenAPI: a.aggregator.OpenAPI,
 		Registered: a.aggregator.Versions,
 		Pages:      openAPIPages(),

@@ -18,8 +18,7 @@ import (
 
 // checks are the health checks of each path, in order.
 func (a *assembly) checks() map[string][]health.Check {
-	etcd := health.Check{Name: "etcd", Run: a.answers(a.cfg.Etcd.HealthTimeout)}
-	prompt := health.Check{Name: "etcd-readiness", Run: a.answers(a.cfg.Etcd.ReadyTimeout)}
+	etcd, prompt := a.storageChecks()
 	log := health.Check{Name: "log", Run: holds}
 	// The server calls itself in memory: there is no certificate that runs out.
 	loopback := health.Check{Name: "loopback-serving-certificate", Run: holds}
@@ -30,20 +29,33 @@ func (a *assembly) checks() map[string][]health.Check {
 	for _, c := range start {
 		alive = append(alive, health.Once(c))
 	}
-	live := slices.Concat([]health.Check{health.Ping(), log, loopback, etcd}, alive)
-	ready := slices.Concat([]health.Check{health.Ping(), log, etcd, prompt, informed},
-		start, []health.Check{a.server.shutdown.Check()})
+	live := slices.Concat([]health.Check{health.Ping(), log, loopback}, etcd, alive)
+	ready := slices.Concat([]health.Check{health.Ping(), log}, prompt, []health.Check{informed}, start, []health.Check{a.server.shutdown.Check()})
 	// A restart would not bring a key server back: livez does not ask it.
 	keys := a.server.keyServers
 	return map[string][]health.Check{"/healthz": slices.Concat(live, keys), "/livez": a.forgiven(live), "/readyz": slices.Concat(ready, keys)}
 }
 
-// answers holds when the store answers in time.
-func (a *assembly) answers(timeout time.Duration) func(context.Context) error {
+// storageChecks are whether the databases answer: for being alive, and for being ready.
+func (a *assembly) storageChecks() (live, ready []health.Check) {
+	for i, db := range a.databases.all {
+		name, prompt := "etcd", "etcd-readiness"
+		if i > 0 {
+			name, prompt = fmt.Sprintf("etcd-override-%d", i-1), fmt.Sprintf("etcd-override-readiness-%d", i-1)
+		}
+		answers := health.Check{Name: name, Group: "etcd", Run: db.answers(a.cfg.Etcd.HealthTimeout)}
+		live = append(live, answers)
+		ready = append(ready, answers, health.Check{Name: prompt, Group: "etcd-readiness", Run: db.answers(a.cfg.Etcd.ReadyTimeout)})
+	}
+	return live, ready
+}
+
+// answers holds when the database answers in time.
+func (db *database) answers(timeout time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
-		_, err := a.kv.Revision(ctx)
+		_, err := db.kv.Revision(ctx)
 		return err
 	}
 }
@@ -82,7 +94,7 @@ func (a *assembly) informed(ctx context.Context) error {
 // takes one, they share its condition.
 func (a *assembly) startChecks() []health.Check {
 	type condition = func(context.Context) error
-	stored := func(context.Context) error { return a.stores.backend.Ready() }
+	stored := func(context.Context) error { return a.databases.ready() }
 	registered := func(context.Context) error { return a.aggregator.Registered() }
 	gates := map[string]condition{}
 	for _, h := range a.hooks {

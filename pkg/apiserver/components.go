@@ -55,9 +55,9 @@ func (a *assembly) components(row *resource.Row) store.Interface {
 		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}, DisableKeepAlives: true, // as Kubernetes: on loopback
 	}}
 	c.checks = append(c.checks, healthz(client, "controller-manager", 10257), healthz(client, "scheduler", 10259))
-	for i := range max(1, len(a.cfg.EtcdServers)) {
+	for i, db := range a.databases.named() {
 		c.checks = append(c.checks, componentCheck{fmt.Sprintf("etcd-%d", i), func(ctx context.Context) (bool, string) {
-			if _, err := a.kv.Revision(ctx); err != nil {
+			if _, err := db.kv.Revision(ctx); err != nil {
 				return false, err.Error()
 			}
 			return true, "ok"

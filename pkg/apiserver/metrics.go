@@ -66,7 +66,8 @@ func (m *storageMetrics) Collect(ch chan<- prometheus.Metric) {
 			ch <- prometheus.MustNewConstMetric(m.events, prometheus.CounterValue, float64(stats.Received), gr.Group, gr.Resource)
 		}
 	}
-	sized, ok := m.a.kv.(interface {
+	// As Kubernetes, which tells of no other database.
+	sized, ok := m.a.databases.first().kv.(interface {
 		Size(ctx context.Context) (int64, error)
 	})
 	if !ok {

@@ -9,7 +9,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -23,7 +22,6 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/apiserver/resource"
-	"keelson.dev/apiserver/store"
 	"keelson.dev/apiserver/store/kv"
 	"keelson.dev/apiserver/store/kv/etcd"
 	"keelson.dev/apiserver/streams"
@@ -82,7 +80,7 @@ type Server struct {
 	shutdown  *health.Gate
 	ready     chan struct{} // closed once everything has started
 	address   atomic.Pointer[net.TCPAddr]
-	backend   atomic.Pointer[store.Backend] // once Run has one
+	databases atomic.Pointer[databases] // once Run has them
 }
 
 // New checks cfg and reads the files it names. It starts nothing.
@@ -207,31 +205,18 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.deps.OwnProcess {
 		background.Go(func() { s.pace(inner) })
 	}
-	kvs, closer := s.deps.KV, io.Closer(nil)
-	if kvs == nil {
-		var err error
-		if kvs, closer, err = s.openKV(ctx); err != nil {
-			return err
-		}
-		defer closer.Close() // the process ends: etcd recovers from its log
-	}
+	d, err := s.openDatabases(ctx)
+	defer d.Close() // the process ends: etcd recovers from its log
 	defer background.Wait()
 	defer stop()
-	values, sealed, err := s.openEncryption(inner, s.traced(kvs))
+	if err == nil {
+		err = d.follow(inner, s)
+	}
 	if err != nil {
 		return err
 	}
-	backend := store.NewBackend(store.BackendConfig{KV: values, Root: s.cfg.EtcdPrefix, Clock: s.deps.Clock, Log: s.log})
-	s.backend.Store(backend)
-	background.Go(func() {
-		if err := backend.Run(inner); err != nil {
-			s.log.Error("Storage backend ended", "err", err)
-		}
-	})
-	if every := s.cfg.Etcd.CompactionInterval; every > 0 {
-		compactor := &kv.Compactor{Store: kvs, Clock: s.deps.Clock, Interval: every, Log: s.log, Compacted: backend.Compacted}
-		background.Go(func() { compactor.Run(inner) })
-	}
+	s.databases.Store(d)
+	background.Go(func() { d.run(inner, s) })
 	background.Go(func() { s.serving.run(inner, s.deps.Clock) })
 	background.Go(func() { s.runAudit(inner) })
 	if err := s.startTokens(inner, &background); err != nil {
@@ -247,12 +232,12 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	}
 	defer listener.Close() // closed by the HTTP server before
-	a, err := s.assemble(inner, kvs, backend)
+	a, err := s.assemble(inner, d)
 	if err != nil {
 		return err
 	}
-	if sealed != nil {
-		background.Go(func() { sealed.Run(inner) })
+	if d.sealed != nil {
+		background.Go(func() { d.sealed.Run(inner) })
 	}
 	background.Go(func() { s.authorizers.Run(inner) })
 	background.Go(func() { a.run(inner) })
@@ -264,8 +249,8 @@ func (s *Server) Run(ctx context.Context) error {
 
 // changes is how many changes of what is stored the server has been told of.
 func (s *Server) changes() int64 {
-	if b := s.backend.Load(); b != nil {
-		return b.Changes()
+	if d := s.databases.Load(); d != nil {
+		return d.changes()
 	}
 	return 0
 }

@@ -4,9 +4,7 @@
 package apiserver
 
 import (
-	"context"
 	"fmt"
-	"io"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -15,40 +13,8 @@ import (
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
-	"keelson.dev/apiserver/store/kv"
-	"keelson.dev/apiserver/store/kv/etcd"
 	"keelson.dev/apiserver/transcode"
-	"keelson.dev/keelson/pkg/api"
-	"keelson.dev/keelson/pkg/apiserver/encryption"
 )
-
-// openKV opens the key-value store that the configuration names.
-func (s *Server) openKV(ctx context.Context) (kv.Store, io.Closer, error) {
-	if cfg := &s.cfg; len(cfg.EtcdServers) > 0 {
-		e, err := etcd.Dial(etcd.External{
-			Endpoints: cfg.EtcdServers, CAFile: cfg.EtcdCAFile, CertFile: cfg.EtcdCertFile, KeyFile: cfg.EtcdKeyFile,
-			Options: s.tracing.Dial(), LeaseReuse: cfg.Etcd.LeaseReuse, Clock: s.deps.Clock, Log: s.log,
-		})
-		return e, e, wrap("etcd client", err)
-	}
-	e, err := etcd.Start(ctx, etcd.Embedded{Dir: s.cfg.DataDir, LeaseReuse: s.cfg.Etcd.LeaseReuse, Clock: s.deps.Clock, Log: s.log})
-	return e, e, wrap("embedded etcd", err)
-}
-
-// openEncryption puts encryption before kvs, if it is configured.
-func (s *Server) openEncryption(ctx context.Context, kvs kv.Store) (kv.Store, *encryption.Encryption, error) {
-	if s.cfg.EncryptionConfig == "" {
-		return kvs, nil, nil
-	}
-	e, err := encryption.Open(ctx, encryption.Config{
-		File: s.cfg.EncryptionConfig, Reload: s.cfg.EncryptionReload, Root: s.cfg.EtcdPrefix, Rows: api.Rows(),
-	}, kvs)
-	if err != nil {
-		return nil, nil, err
-	}
-	s.keyServers = e.Checks()
-	return e.Store, e, nil
-}
 
 func wrap(what string, err error) error {
 	if err == nil {
@@ -57,11 +23,11 @@ func wrap(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// stores makes the store of each row over one backend.
+// stores makes the store of each row over the database that has its objects.
 type stores struct {
-	backend *store.Backend
-	types   *transcode.Types
-	shared  map[schema.GroupVersionKind]*shared // by what is stored
+	databases *databases
+	types     *transcode.Types
+	shared    map[schema.GroupVersionKind]*shared // by what is stored
 }
 
 // shared is the store of a row whose objects other rows serve in other forms.
@@ -70,9 +36,19 @@ type shared struct {
 	forms []resource.Other
 }
 
+// of is the store of a row that is built in.
 func (s stores) of(row *resource.Row) store.Interface {
+	return s.in(s.databases.have(location(row)), row)
+}
+
+// custom is the store of a row that a definition has made.
+func (s stores) custom(row *resource.Row) store.Interface {
+	return s.in(s.databases.first(), row)
+}
+
+func (s stores) in(db *database, row *resource.Row) store.Interface {
 	cfg := store.Config{
-		Backend: s.backend, Prefix: row.StoragePrefix, GroupResource: row.GroupResource(),
+		Backend: db.backend, Prefix: row.StoragePrefix, GroupResource: row.GroupResource(),
 		Codec: registry.Codec(row), Attrs: registry.Attrs(row), Peek: registry.Peek(row, s.types),
 		End: registry.End(row),
 	}
@@ -121,10 +97,10 @@ func hidden[T, L any](kind, prefix string, ttl int64) *resource.Row {
 
 // portRanges holds the bitmap of node ports.
 func (s stores) portRanges() store.Interface {
-	return s.of(hidden[corev1.RangeAllocation, corev1.RangeAllocation]("RangeAllocation", "ranges", 0))
+	return s.in(s.databases.have(portRangesLocation), hidden[corev1.RangeAllocation, corev1.RangeAllocation]("RangeAllocation", "ranges", 0))
 }
 
 // serverLeases holds one short-lived object for each running server.
 func (s stores) serverLeases(ttl int64) store.Interface {
-	return s.of(hidden[corev1.Endpoints, corev1.EndpointsList]("Endpoints", "masterleases", ttl))
+	return s.in(s.databases.have(serverLeasesLocation), hidden[corev1.Endpoints, corev1.EndpointsList]("Endpoints", "masterleases", ttl))
 }

@@ -22,7 +22,9 @@ import (
 // Check is one named condition; Check.Run returns nil when it holds.
 type Check struct {
 	Name string
-	Run  func(ctx context.Context) error
+	// Group is a name by which several checks are excluded at once; may be empty.
+	Group string
+	Run   func(ctx context.Context) error
 }
 
 // Ping always holds.
@@ -57,7 +59,7 @@ func (g *Gate) Check() Check {
 // Once is c until it has held, and holds from then on.
 func Once(c Check) Check {
 	var held atomic.Bool
-	return Check{Name: c.Name, Run: func(ctx context.Context) error {
+	return Check{Name: c.Name, Group: c.Group, Run: func(ctx context.Context) error {
 		if held.Load() {
 			return nil
 		}
@@ -105,6 +107,11 @@ func serveAll(w http.ResponseWriter, r *http.Request, root string, log *slog.Log
 		if _, ok := excluded[c.Name]; ok {
 			excluded[c.Name] = true
 			fmt.Fprintf(&lines, "[+]%s excluded: ok\n", c.Name)
+			continue
+		}
+		if _, ok := excluded[c.Group]; ok && c.Group != "" {
+			excluded[c.Group] = true
+			fmt.Fprintf(&lines, "[+]%s excluded with %s: ok\n", c.Name, c.Group)
 			continue
 		}
 		if err := c.Run(r.Context()); err != nil {

@@ -4,6 +4,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // storedType is the encoding of what is stored, which is that of Kubernetes.
@@ -29,22 +31,26 @@ type Etcd struct {
 	// LeaseReuse is for how many seconds a lease takes in further keys.
 	LeaseReuse int64
 
+	// GarbageCollector says that there is one: what a delete has it do is taken down.
+	GarbageCollector bool
+	// ServersOverrides are etcd servers of single resources, as "group/resource#servers",
+	// where servers are URLs with semicolons between them.
+	ServersOverrides []string
+
 	backend, mediaType string
-	overrides          []string
 	initialization     time.Duration
 	sizePeriod         time.Duration
 	watchCache         bool
 	watchCacheSizes    []string
 	watchCacheSize     int
 	deleteWorkers      int
-	garbageCollector   bool
 }
 
 func defaultEtcd() Etcd {
 	return Etcd{
 		CompactionInterval: 5 * time.Minute, HealthTimeout: 2 * time.Second, ReadyTimeout: 2 * time.Second,
 		CountPeriod: time.Minute, LeaseReuse: 60,
-		mediaType: storedType, garbageCollector: true,
+		mediaType: storedType, GarbageCollector: true,
 	}
 }
 
@@ -57,14 +63,38 @@ func (e *Etcd) addFlags(fs *pflag.FlagSet) {
 	fs.Int64Var(&e.LeaseReuse, "lease-reuse-duration-seconds", e.LeaseReuse, "for how many seconds a lease of etcd takes in further events")
 	fs.StringVar(&e.backend, "storage-backend", "", "what objects are stored in: etcd3")
 	fs.StringVar(&e.mediaType, "storage-media-type", e.mediaType, "encoding of stored objects: application/vnd.kubernetes.protobuf; objects that are stored as JSON are read")
-	fs.StringSliceVar(&e.overrides, "etcd-servers-overrides", nil, "etcd servers of single resources (group/resource#servers); refused: all resources are in --etcd-servers")
+	fs.StringSliceVar(&e.ServersOverrides, "etcd-servers-overrides", nil, "etcd servers of single resources that are built in: group/resource#URL;URL, separated by commas; the resource * is all of a group")
 	fs.DurationVar(&e.initialization, "storage-initialization-timeout", time.Minute, "how long a server waits for its storage before it is ready nevertheless; without effect: it is not ready before")
 	fs.BoolVar(&e.watchCache, "watch-cache", true, "keep objects in memory for lists and watches; without effect: the store has one cache, whose answers are as fresh as etcd's")
 	fs.StringSliceVar(&e.watchCacheSizes, "watch-cache-sizes", []string{"events#0", "events.events.k8s.io#0"}, "resource[.group]#size; without effect: the store has one cache")
 	fs.IntVar(&e.watchCacheSize, "default-watch-cache-size", 100, "without effect, as in Kubernetes")
 	_ = fs.MarkDeprecated("default-watch-cache-size", "watch caches are sized automatically and this flag will be removed in a future version") // which there is
 	fs.IntVar(&e.deleteWorkers, "delete-collection-workers", 1, "how many objects of a collection are deleted at once; without effect: many are deleted in one transaction")
-	fs.BoolVar(&e.garbageCollector, "enable-garbage-collector", e.garbageCollector, "let the garbage collector delete dependents; false is refused")
+	fs.BoolVar(&e.GarbageCollector, "enable-garbage-collector", e.GarbageCollector, "have deletes ask the garbage collector for what they say of dependents; to be as the controller manager has it")
+}
+
+// AllResources is the resource of an Override that is of all of a group.
+const AllResources = "*"
+
+// Override says in which etcd servers the objects of a resource are.
+type Override struct {
+	Resource schema.GroupResource
+	Servers  []string
+}
+
+// Overrides are the etcd servers of single resources, in the order in which they were named.
+func (e *Etcd) Overrides() ([]Override, error) {
+	var out []Override
+	for _, s := range e.ServersOverrides {
+		resource, list, ok := strings.Cut(s, "#")
+		group, name, two := strings.Cut(resource, "/")
+		servers := strings.Split(list, ";")
+		if !ok || !two || strings.Contains(name, "/") || strings.Contains(list, "#") || slices.Contains(servers, "") {
+			return nil, errors.New("--etcd-servers-overrides invalid, must be of format: group/resource#servers, where servers are URLs, semicolon separated")
+		}
+		out = append(out, Override{schema.GroupResource{Group: group, Resource: name}, servers})
+	}
+	return out, nil
 }
 
 // validateWatchCaches looks at sizes that have no effect here.
@@ -89,11 +119,8 @@ func (e *Etcd) validate(encryptionWithoutFile bool, add func(format string, args
 	if e.backend != "" && e.backend != "etcd3" {
 		add("--storage-backend invalid, allowed values: etcd3. If not specified, it will default to 'etcd3'")
 	}
-	for _, o := range e.overrides {
-		resource, servers, ok := strings.Cut(o, "#")
-		if !ok || strings.Contains(servers, "#") || strings.Count(resource, "/") != 1 {
-			add("--etcd-servers-overrides invalid, must be of format: group/resource#servers, where servers are URLs, semicolon separated")
-		}
+	if _, err := e.Overrides(); err != nil {
+		add("%w", err)
 	}
 	if encryptionWithoutFile {
 		add("--encryption-provider-config-automatic-reload must be set with --encryption-provider-config")
@@ -105,13 +132,8 @@ func (e *Etcd) validate(encryptionWithoutFile bool, add func(format string, args
 
 // validateUse tells what cannot be done though it may be said.
 func (e *Etcd) validateUse() error {
-	switch {
-	case len(e.overrides) > 0:
-		return errors.New("--etcd-servers-overrides is not supported: all resources are stored in --etcd-servers")
-	case e.mediaType != "" && e.mediaType != storedType:
-		return fmt.Errorf("--storage-media-type %s is not supported: objects are stored as %s", e.mediaType, storedType)
-	case !e.garbageCollector:
-		return errors.New("--enable-garbage-collector=false is not supported: what objects own is always left to the garbage collector")
+	if e.mediaType != storedType {
+		return fmt.Errorf("--storage-media-type %s is not supported: objects are stored as %s", cmp.Or(e.mediaType, "application/json"), storedType)
 	}
 	return nil
 }

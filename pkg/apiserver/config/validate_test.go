@@ -34,7 +34,7 @@ func TestRefusals(t *testing.T) {
 		"disabled metrics":          {[]string{"--disabled-metrics=x-,y-"}, `metrics.disabledMetrics: Invalid value: ["x-","y-"]: must be fully qualified metric names matching "^[a-zA-Z_:][a-zA-Z0-9_:]*$", got "x-"`},
 		"argument":                  {[]string{"foo"}, `"apiserver" does not take any arguments, got ["foo"]`},
 		"verbosity":                 {[]string{"-v", "x"}, `invalid argument "x" for "-v, --v" flag: strconv.ParseUint: parsing "x": invalid syntax`},
-		"default encoding":          {[]string{"--storage-media-type="}, ""},
+		"default encoding":          {[]string{"--storage-media-type="}, "--storage-media-type application/json is not supported: objects are stored as application/vnd.kubernetes.protobuf"},
 		"key exchange of no number": {[]string{"--tls-curve-preferences=x"}, `invalid argument "x" for "--tls-curve-preferences" flag: strconv.ParseInt: parsing "x": invalid syntax`},
 		"certificate":               {[]string{"--tls-cert-file=a"}, "missing filename for serving cert"},
 		"address":                   {[]string{"--advertise-address=x"}, `invalid argument "x" for "--advertise-address" flag: failed to parse IP: "x"`},
@@ -79,9 +79,10 @@ func TestRefusals(t *testing.T) {
 			`--encryption-provider-config-automatic-reload must be set with --encryption-provider-config, --storage-media-type "x" invalid, allowed values: application/json, application/vnd.kubernetes.protobuf, application/yaml, ` +
 			`--runtime-config=api/all=false conflicts with --enable-priority-and-fairness=true, --secure-port 0 must be between 1 and 65535, inclusive. It cannot be turned off with 0, invalid runtime-config with only api/all=false, ` +
 			`--apiserver-count should be a positive number, but value '0' provided]`},
-		"etcd of its own":      {[]string{"--etcd-servers-overrides=/events#http://127.0.0.1:2381"}, "--etcd-servers-overrides is not supported: all resources are stored in --etcd-servers"},
+		"etcd of its own":      {[]string{"--etcd-servers-overrides=/events#http://127.0.0.1:2381;http://127.0.0.1:2382,apps/*#x"}, ""},
+		"no etcd of its own":   {[]string{"--etcd-servers-overrides=/events#http://127.0.0.1:2381;"}, "--etcd-servers-overrides invalid, must be of format: group/resource#servers, where servers are URLs, semicolon separated"},
 		"stored as JSON":       {[]string{"--storage-media-type=application/json"}, "--storage-media-type application/json is not supported: objects are stored as application/vnd.kubernetes.protobuf"},
-		"no garbage collector": {[]string{"--enable-garbage-collector=false"}, "--enable-garbage-collector=false is not supported: what objects own is always left to the garbage collector"},
+		"no garbage collector": {[]string{"--enable-garbage-collector=false"}, ""},
 		"store":                {[]string{"--watch-cache=false", "--delete-collection-workers=4", "--default-watch-cache-size=0", "--storage-backend=etcd3", "--etcd-compaction-interval=0"}, ""},
 		"hidden metrics": {[]string{"--show-hidden-metrics-for-version=1.34", "--disabled-metrics=x-", "--allow-metric-labels=foo=bar", "--coordinated-leadership-lease-duration=1s"}, `[metrics.showHiddenMetricsForVersion: Invalid value: "1.34": must be omitted or have the value '1.35'; only the previous minor version is allowed, ` +
 			`metrics.disabledMetrics: Invalid value: ["x-"]: must be fully qualified metric names matching "^[a-zA-Z_:][a-zA-Z0-9_:]*$", got "x-", ` +

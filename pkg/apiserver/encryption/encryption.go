@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/apiserver/pkg/server/options/encryptionconfig"
 	"k8s.io/apiserver/pkg/server/options/encryptionconfig/controller"
@@ -31,16 +32,15 @@ type Config struct {
 
 // Encryption is an EncryptionConfiguration at work.
 type Encryption struct {
-	// Store is the store to be used in the place of the one below it.
-	Store *Store
-
-	checks []health.Check
-	follow *controller.DynamicEncryptionConfigContent // nil: the file is not followed
+	source   source
+	resource func(key string) (schema.GroupResource, bool)
+	checks   []health.Check
+	follow   *controller.DynamicEncryptionConfigContent // nil: the file is not followed
 }
 
-// Open reads the configuration and puts encryption before inner. What it starts,
-// connections to key servers and their probes, ends with ctx.
-func Open(ctx context.Context, cfg Config, inner kv.Store) (*Encryption, error) {
+// Open reads the configuration. What it starts, connections to key servers and their
+// probes, ends with ctx.
+func Open(ctx context.Context, cfg Config) (*Encryption, error) {
 	id := daemon.ServerID()
 	ctx, closeProviders := context.WithCancel(ctx)
 	loaded, err := encryptionconfig.LoadEncryptionConfig(ctx, cfg.File, cfg.Reload, id)
@@ -49,9 +49,9 @@ func Open(ctx context.Context, cfg Config, inner kv.Store) (*Encryption, error) 
 		return nil, fmt.Errorf("encryption configuration: %w", err)
 	}
 	metrics.RecordEncryptionConfigLastConfigInfo(id, loaded.EncryptionFileContentHash)
-	e := &Encryption{Store: &Store{inner: inner, resource: newResources(cfg.Root, cfg.Rows).of}}
+	e := &Encryption{resource: newResources(cfg.Root, cfg.Rows).of}
 	if !cfg.Reload {
-		e.Store.source = encryptionconfig.StaticTransformers(loaded.Transformers)
+		e.source = encryptionconfig.StaticTransformers(loaded.Transformers)
 		for _, c := range loaded.HealthChecks {
 			e.checks = append(e.checks, check(c))
 		}
@@ -59,11 +59,16 @@ func Open(ctx context.Context, cfg Config, inner kv.Store) (*Encryption, error) 
 		return e, nil
 	}
 	dynamic := encryptionconfig.NewDynamicTransformers(loaded.Transformers, loaded.HealthChecks[0], closeProviders, loaded.KMSCloseGracePeriod)
-	e.Store.source = dynamic
+	e.source = dynamic
 	e.checks = []health.Check{check(dynamic)}
 	e.follow = controller.NewDynamicEncryptionConfiguration("encryption-provider-config-automatic-reload-controller",
 		cfg.File, dynamic, loaded.EncryptionFileContentHash, id)
 	return e, nil
+}
+
+// Over is a store to be used in the place of inner, which it is over.
+func (e *Encryption) Over(inner kv.Store) *Store {
+	return &Store{inner: inner, source: e.source, resource: e.resource}
 }
 
 // Checks are whether key servers answer. A server whose key server does not is

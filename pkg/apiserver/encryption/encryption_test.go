@@ -56,14 +56,20 @@ func local(kind, name, secret string) string {
 	return fmt.Sprintf("%s: {keys: [{name: %s, secret: %s}]}", kind, name, secret)
 }
 
-func openAll(t *testing.T, file string, reload bool, inner kv.Store) *Encryption {
+// sealed is an Encryption with a store.
+type sealed struct {
+	*Encryption
+	Store *Store
+}
+
+func openAll(t *testing.T, file string, reload bool, inner kv.Store) sealed {
 	t.Helper()
-	e, err := Open(t.Context(), Config{File: file, Reload: reload, Root: "/registry"}, inner)
+	e, err := Open(t.Context(), Config{File: file, Reload: reload, Root: "/registry"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.Store.resource = func(string) (schema.GroupResource, bool) { return schema.GroupResource{Resource: "secrets"}, true }
-	return e
+	e.resource = func(string) (schema.GroupResource, bool) { return schema.GroupResource{Resource: "secrets"}, true }
+	return sealed{e, e.Over(inner)}
 }
 
 // TestStore runs the suite of all stores over encrypted values.

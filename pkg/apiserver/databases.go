@@ -1,0 +1,210 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/apiserver/store"
+	"keelson.dev/apiserver/store/kv"
+	"keelson.dev/apiserver/store/kv/etcd"
+	"keelson.dev/keelson/pkg/api"
+	"keelson.dev/keelson/pkg/apiserver/config"
+	"keelson.dev/keelson/pkg/apiserver/encryption"
+)
+
+// database is one etcd, and what follows it.
+type database struct {
+	kv      kv.Store
+	backend *store.Backend
+}
+
+// databases are where a server stores. It does not change once it is open.
+type databases struct {
+	// all begins with the one that has every object no other has; the others are in
+	// the order in which they were named.
+	all []*database
+	// of says which resources, or groups ("*"), are in one of the others.
+	of        map[schema.GroupResource]*database
+	locations []schema.GroupResource // the keys of of, in the order in which they were named
+	sealed    *encryption.Encryption // nil: values are stored as they are
+	close     []io.Closer
+}
+
+// openDatabases opens the key-value stores that the configuration names; follow is next. What
+// it has opened is to be closed also when it fails.
+func (s *Server) openDatabases(ctx context.Context) (*databases, error) {
+	d := &databases{of: map[schema.GroupResource]*database{}}
+	first := s.deps.KV
+	if first == nil {
+		opened, err := s.openFirst(ctx)
+		if err != nil {
+			return d, err
+		}
+		first = opened
+		d.close = append(d.close, opened)
+	}
+	d.all = []*database{{kv: first}}
+	overrides, err := s.cfg.Etcd.Overrides()
+	if err != nil {
+		return d, err
+	}
+	known := map[string]*database{} // by their servers
+	for _, o := range overrides {
+		key := strings.Join(slices.Sorted(slices.Values(o.Servers)), ";")
+		if known[key] == nil {
+			opened, err := s.dial(o.Servers)
+			if err != nil {
+				return d, err
+			}
+			d.close = append(d.close, opened)
+			known[key] = &database{kv: opened}
+			d.all = append(d.all, known[key])
+		}
+		if d.of[o.Resource] == nil {
+			d.locations = append(d.locations, o.Resource)
+		}
+		d.of[o.Resource] = known[key]
+	}
+	return d, nil
+}
+
+func (s *Server) openFirst(ctx context.Context) (*etcd.Store, error) {
+	if len(s.cfg.EtcdServers) > 0 {
+		return s.dial(s.cfg.EtcdServers)
+	}
+	e, err := etcd.Start(ctx, etcd.Embedded{Dir: s.cfg.DataDir, LeaseReuse: s.cfg.Etcd.LeaseReuse, Clock: s.deps.Clock, Log: s.log})
+	return e, wrap("embedded etcd", err)
+}
+
+func (s *Server) dial(servers []string) (*etcd.Store, error) {
+	cfg := &s.cfg
+	e, err := etcd.Dial(etcd.External{
+		Endpoints: servers, CAFile: cfg.EtcdCAFile, CertFile: cfg.EtcdCertFile, KeyFile: cfg.EtcdKeyFile,
+		Options: s.tracing.Dial(), LeaseReuse: cfg.Etcd.LeaseReuse, Clock: s.deps.Clock, Log: s.log,
+	})
+	return e, wrap("etcd client", err)
+}
+
+// follow puts encryption, if it is configured, and a backend on each.
+func (d *databases) follow(ctx context.Context, s *Server) error {
+	cfg := &s.cfg
+	if cfg.EncryptionConfig != "" {
+		sealed, err := encryption.Open(ctx, encryption.Config{
+			File: cfg.EncryptionConfig, Reload: cfg.EncryptionReload, Root: cfg.EtcdPrefix, Rows: api.Rows(),
+		})
+		if err != nil {
+			return err
+		}
+		d.sealed, s.keyServers = sealed, sealed.Checks()
+	}
+	for _, db := range d.all {
+		values := s.traced(db.kv)
+		if d.sealed != nil {
+			values = d.sealed.Over(values)
+		}
+		db.backend = store.NewBackend(store.BackendConfig{KV: values, Root: cfg.EtcdPrefix, Clock: s.deps.Clock, Log: s.log})
+	}
+	return nil
+}
+
+// run follows what is stored, and drops history where that is wanted, until ctx is done.
+func (d *databases) run(ctx context.Context, s *Server) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for _, db := range d.all {
+		wg.Go(func() {
+			if err := db.backend.Run(ctx); err != nil {
+				s.log.Error("Storage backend ended", "err", err)
+			}
+		})
+		if every := s.cfg.Etcd.CompactionInterval; every > 0 {
+			compactor := &kv.Compactor{Store: db.kv, Clock: s.deps.Clock, Interval: every, Log: s.log, Compacted: db.backend.Compacted}
+			wg.Go(func() { compactor.Run(ctx) })
+		}
+	}
+}
+
+// Close releases what has been opened.
+func (d *databases) Close() error {
+	var errs []error
+	for _, c := range d.close {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// first has all objects that no other has.
+func (d *databases) first() *database { return d.all[0] }
+
+// have is the database of a resource that is built in.
+func (d *databases) have(gr schema.GroupResource) *database {
+	if db := d.of[gr]; db != nil {
+		return db
+	}
+	if db := d.of[schema.GroupResource{Group: gr.Group, Resource: config.AllResources}]; db != nil {
+		return db
+	}
+	return d.first()
+}
+
+// location is the resource that a row's objects are stored as: events of both groups
+// are the core group's. In Kubernetes the definitions of custom resources and APIServices
+// belong to servers of their own, which know nothing of other databases.
+func location(row *resource.Row) schema.GroupResource {
+	gr := row.GroupResource()
+	switch gr.Group {
+	case apiextensionsv1.GroupName, apiregistrationv1.GroupName:
+		return schema.GroupResource{}
+	}
+	if !row.StoredAs.Empty() {
+		gr.Group = row.StoredAs.Group
+	}
+	return gr
+}
+
+// Of resources that are stored and not served, where they are is said by these names.
+var (
+	portRangesLocation   = corev1.Resource("services")
+	serverLeasesLocation = corev1.Resource("apiServerIPInfo")
+)
+
+// named are the first and those that were named, as often as they were, which is how
+// Kubernetes counts them.
+func (d *databases) named() []*database {
+	out := []*database{d.first()}
+	for _, gr := range d.locations {
+		out = append(out, d.of[gr])
+	}
+	return out
+}
+
+// ready is nil while all are followed.
+func (d *databases) ready() error {
+	for _, db := range d.all {
+		if err := db.backend.Ready(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// changes is how many changes the caches have been told of.
+func (d *databases) changes() (n int64) {
+	for _, db := range d.all {
+		n += db.backend.Changes()
+	}
+	return n
+}
