@@ -6,7 +6,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 
@@ -24,7 +23,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	}
 	s, err := apiserver.New(cfg, apiserver.Deps{Log: cfg.Log.Log(cfg.Verbosity, stderr), Getenv: os.Getenv, OwnProcess: true})
 	if err != nil {
-		return fmt.Errorf("build apiserver: %w", err)
+		return err
 	}
 	return s.Run(ctx)
 }

@@ -168,7 +168,7 @@ func (a *assembly) buildAuthz() error {
 		members[config.ModeNode] = nodeauth.NewAuthorizer(a.graph, rbac.Allows(rules), known)
 	}
 	if err := chain.Build(members, a.decides); err != nil {
-		return err
+		return fmt.Errorf("invalid authorization config: %w", err)
 	}
 	a.authz, a.ruleSource = chain, chain
 	return nil

@@ -4,9 +4,11 @@
 package apiserver
 
 import (
+	"fmt"
 	"maps"
 	"net/http"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson.dev/api/scheduling/v1alpha1"
@@ -28,7 +30,7 @@ func (a *assembly) reachKubelets() error {
 		CAFile: a.cfg.KubeletCAFile, AddressTypes: a.cfg.KubeletAddressTypes, Outbound: policy,
 	}, a.self.client)
 	if err != nil {
-		return err
+		return fmt.Errorf("problem initializing API group %q: %w", corev1.GroupName, err)
 	}
 	a.close = append(a.close, a.kubelets.Close)
 	return nil

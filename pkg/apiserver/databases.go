@@ -95,7 +95,7 @@ func (s *Server) dial(servers []string) (*etcd.Store, error) {
 		Endpoints: servers, CAFile: cfg.EtcdCAFile, CertFile: cfg.EtcdCertFile, KeyFile: cfg.EtcdKeyFile,
 		Options: s.tracing.Dial(), LeaseReuse: cfg.Etcd.LeaseReuse, Clock: s.deps.Clock, Log: s.log,
 	})
-	return e, wrap("etcd client", err)
+	return e, wrap("error creating storage factory", err)
 }
 
 // follow puts encryption, if it is configured, and a backend on each.

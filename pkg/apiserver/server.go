@@ -105,40 +105,71 @@ func New(cfg config.Config, deps Deps) (*Server, error) {
 	return s, s.load()
 }
 
-// load finds out what is served, and reads certificates and keys.
+// load finds out what is served, and reads certificates and keys. What is wrong with
+// several is told of the one that Kubernetes' server reads first.
 func (s *Server) load() error {
+	for _, step := range []func() error{s.loadServed, s.loadSigningKey, s.loadServing, s.loadAuthentication, s.loadVerifyingKeys, s.loadPolicies} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	if s.deps.Getenv == nil {
+		return nil
+	}
 	var err error
+	s.inherited, err = inheritedSockets(s.deps.Getenv)
+	return err
+}
+
+func (s *Server) loadServed() (err error) {
+	if s.told, err = newTold(&s.cfg.Metrics); err != nil {
+		return err
+	}
 	if s.scheme, err = NewScheme(); err != nil {
 		return err
 	}
-	if s.rows, err = api.Served(s.cfg.RuntimeConfig, s.cfg.Features.Turned.Enabled, s.scheme); err != nil {
+	s.rows, err = api.Served(s.cfg.RuntimeConfig, s.cfg.Features.Turned.Enabled, s.scheme)
+	return err
+}
+
+func (s *Server) loadServing() (err error) {
+	if s.serving, err = newServing(&s.cfg, s.log); err != nil {
 		return err
 	}
-	var cas []*authn.CAFile
-	if s.cfg.ClientCAFile != "" {
-		if s.clientCA, err = authn.LoadCAFile(s.cfg.ClientCAFile); err != nil {
-			return err
-		}
-		cas = append(cas, s.clientCA)
+	if err = checkEgress(s.cfg.EgressSelector); err != nil {
+		return err
 	}
-	if s.cfg.RequestHeader.ClientCAFile != "" {
-		if s.proxyCA, err = authn.LoadCAFile(s.cfg.RequestHeader.ClientCAFile); err != nil {
+	s.tracing, err = newTracing(s.cfg.TracingConfig)
+	return err
+}
+
+func (s *Server) loadAuthentication() (err error) {
+	if s.cfg.ClientCAFile != "" {
+		if s.clientCA, err = authn.LoadCAFile("client-ca-bundle", s.cfg.ClientCAFile); err != nil {
 			return err
 		}
-		cas = append(cas, s.proxyCA)
-		if s.clientCA != nil && len(s.cfg.RequestHeader.AllowedNames) == 0 && s.clientCA.Shares(s.proxyCA) {
-			return errors.New("--requestheader-client-ca-file and --client-ca-file contain overlapping certificates; " +
-				"--requestheader-allowed-names must be specified to ensure regular client certificates cannot set authenticating proxy headers for arbitrary users")
-		}
+		s.serving.cas = append(s.serving.cas, s.clientCA)
 	}
 	s.issuers, err = authn.LoadIssuers(authn.IssuersConfig{
 		Authentication: s.cfg.Authentication, Own: s.cfg.ServiceAccountIssuers, Audiences: s.audiences(),
 		AnonymousSet: s.cfg.AnonymousAuthSet, Anonymous: s.cfg.AnonymousAuth,
 		ServerID: daemon.ServerID(), Clock: s.deps.Clock, Log: s.log,
 	})
-	if err != nil {
+	if err != nil || s.cfg.RequestHeader.ClientCAFile == "" {
 		return err
 	}
+	if s.proxyCA, err = authn.LoadCAFile("request-header", s.cfg.RequestHeader.ClientCAFile); err != nil {
+		return err
+	}
+	s.serving.cas = append(s.serving.cas, s.proxyCA)
+	if s.clientCA != nil && len(s.cfg.RequestHeader.AllowedNames) == 0 && s.clientCA.Shares(s.proxyCA) {
+		return errors.New("--requestheader-client-ca-file and --client-ca-file contain overlapping certificates; " +
+			"--requestheader-allowed-names must be specified to ensure regular client certificates cannot set authenticating proxy headers for arbitrary users")
+	}
+	return nil
+}
+
+func (s *Server) loadPolicies() (err error) {
 	s.authorizers, err = authz.Load(authz.Config{
 		Authorization: s.cfg.Authorization, Modes: s.cfg.AuthorizationModes, ServerID: daemon.ServerID(), Clock: s.deps.Clock, Log: s.log,
 	})
@@ -150,26 +181,8 @@ func (s *Server) load() error {
 		return err
 	}
 	if cert, key := s.cfg.ProxyClientCert, s.cfg.ProxyClientKey; cert != "" && key != "" {
-		if _, err = tls.LoadX509KeyPair(cert, key); err != nil {
-			return fmt.Errorf("certificate for extension servers: %w", err)
-		}
+		_, err = tls.LoadX509KeyPair(cert, key)
 	}
-	if s.told, err = newTold(&s.cfg.Metrics); err != nil {
-		return err
-	}
-	if err = checkEgress(s.cfg.EgressSelector); err != nil {
-		return err
-	}
-	if s.tracing, err = newTracing(s.cfg.TracingConfig); err != nil {
-		return err
-	}
-	if s.serving, err = newServing(&s.cfg, cas, s.log); err != nil {
-		return err
-	}
-	if err := s.loadTokenKeys(); err != nil || s.deps.Getenv == nil {
-		return err
-	}
-	s.inherited, err = inheritedSockets(s.deps.Getenv)
 	return err
 }
 
@@ -277,7 +290,7 @@ func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 		var err error
 		address := net.JoinHostPort(s.cfg.BindAddress, fmt.Sprint(s.cfg.SecurePort))
 		if l, err = lc.Listen(ctx, "tcp", address); err != nil {
-			return nil, fmt.Errorf("listen: %w", err)
+			return nil, fmt.Errorf("failed to create listener: failed to listen on %s: %w", address, err)
 		}
 	}
 	addr, ok := l.Addr().(*net.TCPAddr)

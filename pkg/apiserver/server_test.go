@@ -6,6 +6,8 @@ package apiserver_test
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
+	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -233,6 +235,61 @@ func TestBadConfigurationStartsNothing(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `authorization-mode "Guess"`) || !strings.Contains(err.Error(), "--service-account-issuer") {
 		t.Errorf("got %v", err)
 	}
+}
+
+// Files that cannot be read are told of in the words of Kubernetes' server, that which it
+// reads first before others.
+func TestUnreadableFiles(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	key, ca := filepath.Join(s.Dir, "sa.key"), filepath.Join(s.Dir, "ca.crt")
+	none := filepath.Join(t.TempDir(), "none")
+	missing := "open " + none + ": no such file or directory"
+	for name, tc := range map[string]struct {
+		change func(*config.Config)
+		want   string
+	}{
+		"signing key":    {func(c *config.Config) { c.ServiceAccountSignKey, c.ClientCAFile = none, none }, "failed to parse service-account-issuer-key-file: " + missing},
+		"no signing key": {func(c *config.Config) { c.ServiceAccountSignKey = ca }, "failed to parse service-account-issuer-key-file: error reading private key file " + ca + ": data does not contain a valid RSA or ECDSA private key"},
+		"certificate":    {func(c *config.Config) { c.TLSCertFile, c.TLSKeyFile, c.TracingConfig = none, none, none }, missing},
+		"spans":          {func(c *config.Config) { c.TracingConfig, c.EncryptionConfig = none, none }, fmt.Sprintf("failed to read tracing config: unable to read tracing configuration from %q: ", none) + missing},
+		"no authority":   {func(c *config.Config) { c.ClientCAFile = key }, fmt.Sprintf("error loading CA bundle for %q: data does not contain any valid RSA or ECDSA certificates", "client-ca-bundle::"+key)},
+		"proxies":        {func(c *config.Config) { c.RequestHeader.ClientCAFile = key }, fmt.Sprintf("error loading CA bundle for %q: data does not contain any valid RSA or ECDSA certificates", "request-header::"+key)},
+		"verifying key":  {func(c *config.Config) { c.ServiceAccountKeyFiles, c.TokenAuthFile = []string{none}, none }, missing},
+		"issuers":        {func(c *config.Config) { c.Authentication.File = none }, fmt.Sprintf("failed to load authentication configuration from file %q: ", none) + missing},
+		"policies":       {func(c *config.Config) { c.AuthorizationModes, c.Authorization.PolicyFile = []string{"ABAC"}, none }, "invalid authorization config: " + missing},
+		"audit":          {func(c *config.Config) { c.Audit.PolicyFile, c.AdmissionConfig = none, none }, fmt.Sprintf("loading audit policy file: failed to read file path %q: ", none) + missing},
+		"tokens":         {func(c *config.Config) { c.TokenAuthFile = none }, missing},
+		"plugins":        {func(c *config.Config) { c.AdmissionConfig = none }, fmt.Sprintf("failed to apply admission: failed to read plugin config: unable to read admission control configuration from %q [%s]", none, missing)},
+		"kubelets":       {func(c *config.Config) { c.KubeletClientKey = none }, `problem initializing API group "": ` + missing},
+		"no kubelets":    {func(c *config.Config) { c.KubeletCAFile = key }, `problem initializing API group "": unable to load root certificates: no valid certificate authority data seen`},
+		"encryption":     {func(c *config.Config) { c.EncryptionConfig = none }, fmt.Sprintf("error while parsing file: error while loading file: error reading encryption provider configuration file %q: ", none) + missing},
+		"etcd":           {func(c *config.Config) { c.EtcdServers, c.EtcdCAFile = []string{"https://127.0.0.1:1"}, none }, "error creating storage factory: " + missing},
+	} {
+		cfg := config.Default()
+		cfg.ServiceAccountIssuers, cfg.ServiceAccountSignKey, cfg.ServiceAccountKeyFiles = []string{"https://a"}, key, []string{key}
+		tc.change(&cfg)
+		deps := apiserver.Deps{KV: s.KV, Listener: listen(t)}
+		if cfg.EtcdCAFile != "" {
+			deps.KV = nil
+		}
+		server, err := apiserver.New(cfg, deps)
+		if err == nil {
+			err = server.Run(t.Context())
+		}
+		if err == nil || err.Error() != tc.want {
+			t.Errorf("%s: %v, want %s", name, err, tc.want)
+		}
+	}
+}
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
 }
 
 // Who may prove who he is by a certificate may not name others in headers, unless by a name that is told.

@@ -25,7 +25,7 @@ func TestNamedCertificates(t *testing.T) {
 		return pair
 	}
 	pairs := []cliflag.NamedCertKey{issue("one", "a.example.com", "*.b.example.com"), issue("two", "a.example.com", "localhost"), issue("three")}
-	s, err := newServing(&config.Config{SNICerts: pairs}, nil, slog.New(slog.DiscardHandler))
+	s, err := newServing(&config.Config{SNICerts: pairs}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func TestNamedCertificates(t *testing.T) {
 	if named["localhost"] == named["a.example.com"] || named["kubernetes"] == named["localhost"] {
 		t.Error("certificates are not told apart")
 	}
-	if _, err := newServing(&config.Config{SNICerts: []cliflag.NamedCertKey{{CertFile: "none", KeyFile: "none"}}}, nil, slog.New(slog.DiscardHandler)); err == nil {
+	if _, err := newServing(&config.Config{SNICerts: []cliflag.NamedCertKey{{CertFile: "none", KeyFile: "none"}}}, slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("a file that is not there was no error")
 	}
 }

@@ -35,9 +35,9 @@ type serving struct {
 }
 
 // newServing loads the files; without a certificate it makes one that signs itself.
-func newServing(cfg *config.Config, cas []*authn.CAFile, log *slog.Logger) (*serving, error) {
+func newServing(cfg *config.Config, log *slog.Logger) (*serving, error) {
 	s := &serving{
-		certFile: cfg.TLSCertFile, keyFile: cfg.TLSKeyFile, namedFiles: cfg.SNICerts, cas: cas, transport: cfg.Transport,
+		certFile: cfg.TLSCertFile, keyFile: cfg.TLSKeyFile, namedFiles: cfg.SNICerts, transport: cfg.Transport,
 		protocols: protocols(&cfg.Serving), log: log,
 	}
 	if err := s.reload(); err != nil || s.certFile != "" {
@@ -69,7 +69,7 @@ func (s *serving) reload() error {
 	if s.certFile != "" {
 		cert, err := tls.LoadX509KeyPair(s.certFile, s.keyFile)
 		if err != nil {
-			return fmt.Errorf("serving certificate: %w", err)
+			return err
 		}
 		s.cert.Store(&cert)
 	}

@@ -63,7 +63,7 @@ func TestServingFollowsItsFiles(t *testing.T) {
 			return big.NewInt(clk.Now().UnixNano())
 		}
 		first := issue()
-		s, err := newServing(cfg, nil, slog.New(slog.DiscardHandler))
+		s, err := newServing(cfg, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +115,7 @@ func TestOwnCertificate(t *testing.T) {
 	cfg := config.Default()
 	cfg.BindAddress, cfg.AdvertiseAddress, cfg.Serving.CertDir = "0.0.0.0", "192.0.2.1", filepath.Join(t.TempDir(), "certs")
 	log := slog.New(slog.DiscardHandler)
-	first, err := newServing(&cfg, nil, log)
+	first, err := newServing(&cfg, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func TestOwnCertificate(t *testing.T) {
 	if want := []string{"kubernetes.default.svc", "kubernetes.default", "kubernetes", "localhost", "[192.0.2.1 10.0.0.1]"}; !slices.Equal(names, want) {
 		t.Errorf("the certificate is for %v, want %v", names, want)
 	}
-	second, err := newServing(&cfg, nil, log)
+	second, err := newServing(&cfg, log)
 	if err != nil || !second.cert.Load().Leaf.Equal(leaf) {
 		t.Errorf("another start has another certificate, or %v", err)
 	}
@@ -133,7 +133,7 @@ func TestOwnCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := "error creating self-signed certificates: error reading " + key + ", certificate and key must be supplied as a pair"
-	if _, err := newServing(&cfg, nil, log); err == nil || err.Error() != want {
+	if _, err := newServing(&cfg, log); err == nil || err.Error() != want {
 		t.Errorf("without the key: %v, want %s", err, want)
 	}
 }
@@ -143,7 +143,7 @@ func TestProtocols(t *testing.T) {
 	for off, want := range map[bool][]string{false: {"h2", "http/1.1"}, true: {"http/1.1"}} {
 		cfg := config.Default()
 		cfg.Serving.DisableHTTP2 = off
-		s, err := newServing(&cfg, nil, slog.New(slog.DiscardHandler))
+		s, err := newServing(&cfg, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,15 +17,19 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/satoken"
 )
 
-// loadTokenKeys reads the keys of service account tokens, unless they are those
-// of a signer beside this process.
-func (s *Server) loadTokenKeys() error {
+// loadSigningKey reads the key of service account tokens, unless a signer beside this
+// process has it.
+func (s *Server) loadSigningKey() (err error) {
+	if s.cfg.ServiceAccountSigner == "" {
+		s.issuer, err = satoken.LoadIssuer(s.cfg.ServiceAccountIssuers[0], s.cfg.ServiceAccountSignKey)
+	}
+	return err
+}
+
+// loadVerifyingKeys reads the keys that tokens are checked by, unless they are the signer's.
+func (s *Server) loadVerifyingKeys() error {
 	if s.cfg.ServiceAccountSigner != "" {
 		return nil
-	}
-	var err error
-	if s.issuer, err = satoken.LoadIssuer(s.cfg.ServiceAccountIssuers[0], s.cfg.ServiceAccountSignKey); err != nil {
-		return err
 	}
 	keys, err := satoken.LoadKeyFiles(s.cfg.ServiceAccountKeyFiles...)
 	s.keys = keys

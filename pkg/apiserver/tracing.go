@@ -28,14 +28,14 @@ func newTracing(file string) (*daemon.Tracing, error) {
 	}
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("tracing configuration: %w", err)
+		return nil, fmt.Errorf("failed to read tracing config: unable to read tracing configuration from %q: %w", file, err)
 	}
 	scheme := runtime.NewScheme()
 	install.Install(scheme)
 	var c apiserver.TracingConfiguration
 	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDecoder()
 	if err := runtime.DecodeInto(decoder, data, &c); err != nil {
-		return nil, fmt.Errorf("tracing configuration %s: %w", file, err)
+		return nil, fmt.Errorf("failed to read tracing config: unable to decode tracing configuration data: %w", err)
 	}
 	host, err := os.Hostname()
 	if err != nil {

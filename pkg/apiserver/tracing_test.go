@@ -108,6 +108,7 @@ func TestTracing(t *testing.T) {
 
 // TestTracingConfig: what cannot be followed ends the start.
 func TestTracingConfig(t *testing.T) {
+	key := filepath.Join(testserver.Start(t, testserver.Options{}).Dir, "sa.key")
 	for name, tc := range map[string]struct{ text, want string }{
 		"another kind":  {"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration", "TracingConfiguration"},
 		"unknown field": {"apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nbogus: 1", `unknown field "bogus"`},
@@ -120,8 +121,8 @@ func TestTracingConfig(t *testing.T) {
 				t.Fatal(err)
 			}
 			cfg := config.Default()
-			cfg.TracingConfig, cfg.ServiceAccountSignKey, cfg.ServiceAccountIssuers = file, "x", []string{"https://x"}
-			cfg.ServiceAccountKeyFiles = []string{"x"}
+			cfg.TracingConfig, cfg.ServiceAccountSignKey, cfg.ServiceAccountIssuers = file, key, []string{"https://x"}
+			cfg.ServiceAccountKeyFiles = []string{key}
 			if _, err := apiserver.New(cfg, apiserver.Deps{}); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error %v, want %q in it", err, tc.want)
 			}

@@ -46,7 +46,7 @@ type Policies []policy
 func Load(path string) (Policies, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("policy file: %w", err)
+		return nil, err
 	}
 	defer f.Close() // only read
 	lines := bufio.NewScanner(f)

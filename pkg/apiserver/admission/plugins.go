@@ -212,7 +212,7 @@ func New(_ context.Context, deps Deps) (*Chain, error) {
 	}
 	config, err := admission.ReadAdmissionConfiguration(chain.names, deps.ConfigFile, configScheme())
 	if err != nil {
-		return nil, fmt.Errorf("admission configuration: %w", err)
+		return nil, fmt.Errorf("failed to apply admission: failed to read plugin config: %w", err)
 	}
 	inner, err := registered.NewFromPlugins(chain.names, config, init, admission.Decorators{
 		admission.DecoratorFunc(meters.plugin),

@@ -9,7 +9,6 @@
 package authn
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -80,7 +79,7 @@ func newTokens(cfg Config) (authenticator.Token, error) {
 	if cfg.TokenFile != "" {
 		static, err := tokenfile.NewCSV(cfg.TokenFile)
 		if err != nil {
-			return nil, fmt.Errorf("static tokens: %w", err)
+			return nil, err
 		}
 		tokens = append(tokens, authenticator.WrapAudienceAgnosticToken(cfg.Audiences, static))
 	}

@@ -22,8 +22,8 @@ import (
 
 // CAFile is a bundle of certificate authorities that follows its file.
 type CAFile struct {
-	path  string
-	state atomic.Pointer[caState]
+	name, path string
+	state      atomic.Pointer[caState]
 }
 
 // caState is one reading of the file. It is immutable.
@@ -33,9 +33,9 @@ type caState struct {
 	ends []time.Time // of the authorities' own certificates
 }
 
-// LoadCAFile reads the bundle at path.
-func LoadCAFile(path string) (*CAFile, error) {
-	c := &CAFile{path: path}
+// LoadCAFile reads the bundle at path. Errors call it by name, beside.
+func LoadCAFile(name, path string) (*CAFile, error) {
+	c := &CAFile{name: name, path: path}
 	return c, c.Reload()
 }
 
@@ -43,14 +43,14 @@ func LoadCAFile(path string) (*CAFile, error) {
 func (c *CAFile) Reload() error {
 	data, err := os.ReadFile(c.path)
 	if err != nil {
-		return fmt.Errorf("certificate authorities: %w", err)
+		return err
 	}
 	if old := c.state.Load(); old != nil && old.pem == string(data) {
 		return nil
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(data) {
-		return fmt.Errorf("certificate authorities: no certificate in %s", c.path)
+		return fmt.Errorf("error loading CA bundle for %q: data does not contain any valid RSA or ECDSA certificates", c.name+"::"+c.path)
 	}
 	state := &caState{pem: string(data), pool: pool}
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {

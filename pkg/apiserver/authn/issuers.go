@@ -79,11 +79,11 @@ func LoadIssuers(cfg IssuersConfig) (*Issuers, error) {
 	case cfg.File != "":
 		data, err := os.ReadFile(cfg.File)
 		if err != nil {
-			return nil, fmt.Errorf("authentication configuration: %w", err)
+			return nil, fmt.Errorf("failed to load authentication configuration from file %q: %w", cfg.File, err)
 		}
 		i.text = string(data)
 		if i.initial, err = parseAuthentication(i.text); err != nil {
-			return nil, fmt.Errorf("authentication configuration %s: %w", cfg.File, err)
+			return nil, fmt.Errorf("failed to load authentication configuration from file %q: %w", cfg.File, err)
 		}
 		i.algorithms = oidc.AllValidSigningAlgorithms()
 	default:
@@ -153,7 +153,7 @@ func fromFlags(o *config.OIDC) (*apiserver.AuthenticationConfiguration, error) {
 	if o.CAFile != "" {
 		ca, err := os.ReadFile(o.CAFile)
 		if err != nil {
-			return nil, fmt.Errorf("authorities of the OIDC issuer: %w", err)
+			return nil, err
 		}
 		jwt.Issuer.CertificateAuthority = string(ca)
 	}
@@ -197,7 +197,7 @@ func (i *Issuers) build(ctx context.Context, c *apiserver.AuthenticationConfigur
 			static, err := dynamiccertificates.NewStaticCAContent("oidc-authenticator", []byte(pem))
 			if err != nil {
 				cancel()
-				return nil, fmt.Errorf("issuer %s: %w", jwt.Issuer.URL, err)
+				return nil, err
 			}
 			ca = static
 		}
@@ -207,7 +207,7 @@ func (i *Issuers) build(ctx context.Context, c *apiserver.AuthenticationConfigur
 		})
 		if err != nil {
 			cancel()
-			return nil, fmt.Errorf("issuer %s: %w", jwt.Issuer.URL, err)
+			return nil, err
 		}
 		tokens, health = append(tokens, t), append(health, t.HealthCheck)
 	}

@@ -64,7 +64,7 @@ func (a *authority) file(tb testing.TB) *CAFile {
 	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}), 0o600); err != nil {
 		tb.Fatal(err)
 	}
-	out, err := LoadCAFile(path)
+	out, err := LoadCAFile("ca", path)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -4,8 +4,6 @@
 package authn
 
 import (
-	"fmt"
-
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/token/cache"
 	"k8s.io/apiserver/pkg/util/webhook"
@@ -20,12 +18,12 @@ import (
 func newTokenWebhook(cfg config.TokenWebhook, audiences authenticator.Audiences) (authenticator.Token, error) {
 	client, err := webhook.LoadKubeconfig(cfg.ConfigFile, nil)
 	if err != nil {
-		return nil, fmt.Errorf("token webhook: %w", err)
+		return nil, err
 	}
 	client.Wrap(outbound.NoRedirects)
 	hook, err := tokenwebhook.New(client, cfg.Version, audiences, *tokenwebhook.DefaultRetryBackoff())
 	if err != nil {
-		return nil, fmt.Errorf("token webhook: %w", err)
+		return nil, err
 	}
 	return cache.New(hook, false, cfg.CacheTTL, cfg.CacheTTL), nil
 }

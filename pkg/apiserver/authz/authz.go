@@ -97,7 +97,7 @@ func Load(cfg Config) (*Chain, error) {
 	if c.Has(config.ModeABAC) {
 		var err error
 		if c.policies, err = abac.Load(cfg.PolicyFile); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("invalid authorization config: %w", err)
 		}
 	}
 	return c, nil
@@ -195,7 +195,7 @@ func (c *Chain) build(cfg *apiserver.AuthorizationConfiguration) (*order, error)
 		a := &cfg.Authorizers[i]
 		one, err := c.one(a)
 		if err != nil {
-			return nil, fmt.Errorf("authorizer %s: %w", a.Name, err)
+			return nil, err
 		}
 		list = append(list, authorizationmetrics.InstrumentedAuthorizer(string(a.Type), a.Name, one))
 		resolvers = append(resolvers, one)

@@ -75,10 +75,10 @@ func (a *Authentication) note(fs *pflag.FlagSet) {
 func (a *Authentication) validate(add func(format string, args ...any)) {
 	o := &a.OIDC
 	given := a.flagged || o.IssuerURL != "" || o.ClientID != ""
-	if given && a.File != "" {
+	switch {
+	case given && a.File != "":
 		add("authentication-config file and oidc-* flags are mutually exclusive")
-	}
-	if given && (o.IssuerURL == "" || o.ClientID == "") {
+	case given && (o.IssuerURL == "" || o.ClientID == ""):
 		add("oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set")
 	}
 	if v := a.Webhook.Version; a.Webhook.ConfigFile != "" && !slices.Contains([]string{"v1", "v1beta1"}, v) {

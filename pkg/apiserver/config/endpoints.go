@@ -19,7 +19,7 @@ const (
 
 // Endpoints says how the kubernetes service leads to the servers.
 type Endpoints struct {
-	// Reconciler is one of the constants Endpoints....
+	// Reconciler is one of the constants Endpoints...; empty is EndpointsLease.
 	Reconciler string
 	// Count is how many servers there are, for EndpointsMasterCount.
 	Count int
@@ -50,7 +50,7 @@ func (e *Endpoints) validate(nodePorts PortRange, add func(format string, args .
 
 // validateUse tells what does not work though it may be said.
 func (e *Endpoints) validateUse() error {
-	if !slices.Contains([]string{EndpointsLease, EndpointsNone, EndpointsMasterCount}, e.Reconciler) {
+	if !slices.Contains([]string{"", EndpointsLease, EndpointsNone, EndpointsMasterCount}, e.Reconciler) {
 		return fmt.Errorf("Reconciler not implemented: %s", e.Reconciler) //nolint:staticcheck // Kubernetes' words
 	}
 	return nil

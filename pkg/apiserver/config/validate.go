@@ -211,7 +211,7 @@ func (c *Config) validateServices(add func(format string, args ...any)) {
 	if len(ranges) > 1 && ranges[0].Addr().Is4() == ranges[1].Addr().Is4() {
 		add("--service-cluster-ip-range[0] and --service-cluster-ip-range[1] must be of different IP family")
 	}
-	if a, ok := c.publicAddress(); ok && a.Is4() != ranges[0].Addr().Is4() {
+	if a, ok := c.publicAddress(); ok && c.Endpoints.Reconciler != EndpointsNone && a.Is4() != ranges[0].Addr().Is4() {
 		add("service IP family %q must match public address family %q", ranges[0], a)
 	}
 	if r := c.ServiceNodePorts; r.First < 1 || r.Last > 65535 || r.Size() < 1 {

@@ -13,6 +13,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -63,10 +64,11 @@ func NewKubelets(cfg KubeletConfig, client kubernetes.Interface) (*Kubelets, err
 		k.types = append(k.types, corev1.NodeAddressType(t))
 	}
 	base := &tls.Config{MinVersion: tls.VersionTLS12}
-	if cfg.CertFile != "" {
-		if _, err := tls.LoadX509KeyPair(cfg.CertFile, cfg.KeyFile); err != nil {
-			return nil, fmt.Errorf("kubelet client certificate: %w", err)
-		}
+	ca, err := readable(cfg.CAFile, cfg.CertFile, cfg.KeyFile)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.CertFile != "" && cfg.KeyFile != "" {
 		base.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			cert, err := tls.LoadX509KeyPair(cfg.CertFile, cfg.KeyFile)
 			return &cert, err
@@ -77,18 +79,32 @@ func NewKubelets(cfg KubeletConfig, client kubernetes.Interface) (*Kubelets, err
 	k.insecure = transport(insecure, dialer)
 	k.verified = k.insecure
 	if cfg.CAFile != "" {
-		pem, err := os.ReadFile(cfg.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("kubelet certificate authority: %w", err)
-		}
 		base.RootCAs = x509.NewCertPool()
-		if !base.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("kubelet certificate authority: no certificate in %s", cfg.CAFile)
+		if !base.RootCAs.AppendCertsFromPEM(ca) {
+			return nil, errors.New("unable to load root certificates: no valid certificate authority data seen")
 		}
 		k.verified = transport(base, dialer)
 	}
 	k.proxied = transport(k.verified.TLSClientConfig.Clone(), outbound.NewDialer(k.policy))
 	return k, nil
+}
+
+// readable reads those of the files that have names, in order, and returns the first. Also
+// half of a pair, which has no effect, is to be there.
+func readable(files ...string) (first []byte, err error) {
+	for i, file := range files {
+		if file == "" {
+			continue
+		}
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		if i == 0 {
+			first = data
+		}
+	}
+	return first, nil
 }
 
 // transport speaks HTTP/1.1 only: upgrades have no other form.

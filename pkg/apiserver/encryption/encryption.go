@@ -5,7 +5,6 @@ package encryption
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -46,7 +45,7 @@ func Open(ctx context.Context, cfg Config) (*Encryption, error) {
 	loaded, err := encryptionconfig.LoadEncryptionConfig(ctx, cfg.File, cfg.Reload, id)
 	if err != nil {
 		closeProviders()
-		return nil, fmt.Errorf("encryption configuration: %w", err)
+		return nil, err
 	}
 	metrics.RecordEncryptionConfigLastConfigInfo(id, loaded.EncryptionFileContentHash)
 	e := &Encryption{resource: newResources(cfg.Root, cfg.Rows).of}

@@ -41,7 +41,7 @@ func LoadKeys(files ...string) (*Keys, error) {
 	for _, file := range files {
 		keys, err := keyutil.PublicKeysFromFile(file)
 		if err != nil {
-			return nil, fmt.Errorf("service account keys: %w", err)
+			return nil, err
 		}
 		for _, key := range keys {
 			if err := k.add(key); err != nil {

@@ -15,7 +15,6 @@ import (
 	"crypto"
 	"encoding/json"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -72,13 +71,9 @@ type Issuer struct {
 
 // LoadIssuer reads the signing key from a PEM file.
 func LoadIssuer(name, file string) (*Issuer, error) {
-	pem, err := os.ReadFile(file)
+	parsed, err := keyutil.PrivateKeyFromFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("service account signing key: %w", err)
-	}
-	parsed, err := keyutil.ParsePrivateKeyPEM(pem)
-	if err != nil {
-		return nil, fmt.Errorf("service account signing key %s: %w", file, err)
+		return nil, fmt.Errorf("failed to parse service-account-issuer-key-file: %w", err)
 	}
 	private, ok := parsed.(crypto.Signer)
 	if !ok {

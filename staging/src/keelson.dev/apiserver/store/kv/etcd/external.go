@@ -5,7 +5,6 @@ package etcd
 
 import (
 	"crypto/tls"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -55,7 +54,7 @@ func Dial(e External) (*Store, error) {
 		Logger:               zap.New(&logCore{handler: e.Log.Handler()}),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("etcd client: %w", err)
+		return nil, err
 	}
 	s := newStore(client, e.LeaseReuse, e.Clock)
 	s.revision, s.size = s.readRevision, s.readSize
@@ -70,7 +69,7 @@ func (e External) tls() (*tls.Config, error) {
 	info := transport.TLSInfo{TrustedCAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile}
 	cfg, err := info.ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("etcd TLS: %w", err)
+		return nil, err
 	}
 	return cfg, nil
 }
