@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/net/websocket"
 )
@@ -50,5 +51,46 @@ func TestLogsOverWebSocket(t *testing.T) {
 	}
 	if len(got) == 0 || got[0] != "" || strings.Join(got, "") != want {
 		t.Errorf("messages %q, want an empty one and %q", got, want)
+	}
+}
+
+// An upgraded connection is as slow as it is said to be.
+func TestMaxBytesPerSecond(t *testing.T) {
+	const size = 3000
+	kubelet := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"+strings.Repeat("a", size))
+		_ = conn.Close()
+	}))
+	defer kubelet.Close()
+	location, err := url.Parse(kubelet.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods := &Pods{Kubelets: &Kubelets{verified: kubelet.Client().Transport.(*http.Transport)}, MaxBytesPerSecond: size / 2}
+	server := httptest.NewServer(pods.upgrading(location))
+	defer server.Close()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Connection", "Upgrade")
+	req.Header.Set("Upgrade", "x")
+	begun := time.Now()
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close() // read to its end
+	body, err := io.ReadAll(resp.Body)
+	if resp.StatusCode != http.StatusSwitchingProtocols || len(body) != size {
+		t.Fatalf("%s, %d bytes, %v", resp.Status, len(body), err)
+	}
+	if took := time.Since(begun); took < 300*time.Millisecond {
+		t.Errorf("%d bytes took %s", size, took)
 	}
 }
