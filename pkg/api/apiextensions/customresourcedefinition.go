@@ -18,7 +18,7 @@ func customResourceDefinitionRow() *resource.Row {
 		ShortNames: []string{"crd", "crds"}, Categories: []string{"api-extensions"},
 		StoragePrefix: "apiextensions.k8s.io/customresourcedefinitions",
 
-		Default:       defaultCustomResourceDefinition,
+		Default:       completeCustomResourceDefinition,
 		PrepareCreate: prepareCustomResourceDefinitionCreate,
 		PrepareUpdate: prepareCustomResourceDefinitionUpdate,
 		ResetFields:   []string{"status"},

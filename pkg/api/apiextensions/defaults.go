@@ -17,6 +17,12 @@ import (
 
 const servicePort int32 = 443
 
+// completeCustomResourceDefinition is what happens to a definition on its way in.
+func completeCustomResourceDefinition(crd *apiextensionsv1.CustomResourceDefinition) {
+	defaultCustomResourceDefinition(crd)
+	settle(crd)
+}
+
 func defaultCustomResourceDefinition(crd *apiextensionsv1.CustomResourceDefinition) {
 	names := &crd.Spec.Names
 	unset.Fill(&names.Singular, strings.ToLower(names.Kind))
