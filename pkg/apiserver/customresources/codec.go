@@ -81,10 +81,9 @@ func (c codec) Decode(data []byte, rev int64) (store.Object, error) {
 	if err := u.UnmarshalJSON(data); err != nil {
 		return nil, err
 	}
-	if _, err := m.coerce(u, coercion{stored: true}); err != nil {
+	if err := m.read(u); err != nil {
 		return nil, err
 	}
-	m.applyDefaults(u)
 	if u.GroupVersionKind().Version != c.version {
 		if u, err = m.to(u, c.version); err != nil {
 			return nil, err

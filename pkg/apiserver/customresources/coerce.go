@@ -91,6 +91,15 @@ func (s *schemas) applyDefaults(u *unstructured.Unstructured) {
 	}
 }
 
+// read does to u what is done to whatever has been stored.
+func (s *schemas) read(u *unstructured.Unstructured) error {
+	if _, err := s.coerce(u, coercion{stored: true}); err != nil {
+		return err
+	}
+	s.applyDefaults(u)
+	return nil
+}
+
 // unknownFields words the paths that coerce returns.
 func unknownFields(paths []string) []error {
 	if len(paths) == 0 {

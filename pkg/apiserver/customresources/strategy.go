@@ -6,6 +6,7 @@ package customresources
 import (
 	"context"
 	"maps"
+	"slices"
 
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel/model"
@@ -85,6 +86,44 @@ func (v *version) prepareStatus(_ context.Context, obj, old resource.Object) {
 	} else {
 		delete(u.Object, "status")
 	}
+}
+
+// settle leaves of a valid object what reading its stored form would leave: an apply
+// brings in members that say nothing, which its schema lets pass.
+func (v *version) settle(obj resource.Object) {
+	u := object(obj)
+	if !hollow(u.Object, "managedFields") {
+		return
+	}
+	m, err := v.d.machine()
+	if err != nil {
+		return // told by who validates
+	}
+	// What cannot be read is left for who reads it to tell of.
+	if read := u.DeepCopy(); m.read(read) == nil {
+		u.Object = read.Object
+	}
+}
+
+// hollow tells whether there is something in value that types may not keep. What is
+// called full is not looked at: the sets of managedFields are made of nothing else.
+func hollow(value any, full string) bool {
+	switch v := value.(type) {
+	case nil:
+		return true
+	case string:
+		return v == ""
+	case map[string]any:
+		for name, below := range v {
+			if name != full && hollow(below, full) {
+				return true
+			}
+		}
+		return len(v) == 0
+	case []any:
+		return len(v) == 0 || slices.ContainsFunc(v, func(below any) bool { return hollow(below, full) })
+	}
+	return false
 }
 
 // judge is who validates objects of the version.
