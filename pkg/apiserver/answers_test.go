@@ -37,7 +37,8 @@ func TestAnswers(t *testing.T) {
 			"versions":[{"name":"v1","served":true,"storage":true,"selectableFields":[{"jsonPath":".spec.a"}],"schema":{"openAPIV3Schema":
 			{"type":"object","properties":{"spec":{"type":"object","properties":{"a":{"type":"string","$ref":"x"}}}}}}}]}}`
 		others = `{"metadata":{"name":"bs.y.example.com"},"spec":{"group":"y.example.com","scope":"Namespaced","names":{"plural":"bs","kind":"B"},
-			"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{"n":{"type":"integer"}}}}},
+			"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{"n":{"type":"integer"},
+				"e":{"type":"object","x-kubernetes-embedded-resource":true,"x-kubernetes-preserve-unknown-fields":true}}}}},
 			{"name":"v1beta1","served":true,"storage":false,"deprecated":true,"deprecationWarning":"use v1","schema":{"openAPIV3Schema":{"type":"object"}}}]}}`
 	)
 	define(t, client, s.Config.Host, others, "/apis/y.example.com/v1/bs")
@@ -65,6 +66,9 @@ func TestAnswers(t *testing.T) {
 		{"custom resource", "POST", "/apis/y.example.com/v1/namespaces/default/bs", `{"apiVersion":"y.example.com/v1","kind":"B","metadata":{"name":"linked"}}`, 201, `"name":"linked"`, ""},
 		{"link of a custom resource, dry run", "PATCH", "/apis/y.example.com/v1/namespaces/default/bs/linked?dryRun=All", `{"metadata":{"selfLink":"/x"}}`, 200, `"selfLink":"/x"`, ""},
 		{"link of a custom resource", "PATCH", "/apis/y.example.com/v1/namespaces/default/bs/linked", `{"metadata":{"selfLink":"/x","labels":{"a":"b"}}}`, 200, `"name":"linked","namespace":"default","resourceVersion":`, ""},
+		{"custom resource of no version", "PUT", "/apis/y.example.com/v1/namespaces/default/bs/linked", `{"apiVersion":null,"kind":"B","metadata":{"name":"linked"}}`, 400, `B in version \"\" cannot be handled as a B: .apiVersion accessor error: \u003cnil\u003e is of the type \u003cnil\u003e, expected string`, ""},
+		{"custom resource without labels", "PATCH", "/apis/y.example.com/v1/namespaces/default/bs/linked?fieldManager=f&force=true", `{"apiVersion":"y.example.com/v1","kind":"B","metadata":{"name":"linked","annotations":{}}}`, 200, `"metadata":{"creationTimestamp"`, ""},
+		{"object without a name in a custom resource", "PATCH", "/apis/y.example.com/v1/namespaces/default/bs/linked?fieldManager=f", `{"apiVersion":"y.example.com/v1","kind":"B","metadata":{"name":"linked"},"e":{"apiVersion":"v1","kind":"C","metadata":{"name":null,"labels":{"a":"b"}}}}`, 200, `"metadata":{"labels":{"a":"b"}}},"kind":"B"`, ""},
 		{"no link is kept", "PATCH", "/apis/y.example.com/v1/namespaces/default/bs/linked", `{"metadata":{"generation":9}}`, 200, `,"uid":`, ""},
 		{"order of a document", "GET", "/openapi/v3/apis/batch/v1", ``, 200, `{"openapi":"3.0.0","info":{"title":"Kubernetes","version":"`, ""},
 		{"kinds of operations", "GET", "/openapi/v3/apis/batch/v1", ``, 200, `"x-kubernetes-group-version-kind":{"group":"batch","version":"v1","kind":"CronJob"}`, ""},

@@ -183,6 +183,11 @@ func decodeDynamic(decoder runtime.Decoder, body []byte, kind schema.GroupVersio
 	if _, isStrict := runtime.AsStrictDecodingError(err); err != nil && !isStrict {
 		return gvk, err
 	}
+	for _, name := range []string{"kind", "apiVersion"} { // nothing is not what is not there
+		if _, _, err := unstructured.NestedString(into.Object, name); err != nil {
+			return gvk, err
+		}
+	}
 	if into.GetKind() == "" || into.GetAPIVersion() == "" {
 		into.SetGroupVersionKind(*gvk)
 	}
