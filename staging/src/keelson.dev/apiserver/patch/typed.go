@@ -216,7 +216,8 @@ func (m merger) entries(dst reflect.Value, patch json.RawMessage) bool {
 			continue
 		}
 		val := reflect.New(t.Elem()).Elem()
-		if entry[0] == '{' || m.strategic && !whole("", entry) || !decodeInto(val, entry) {
+		// The library knows no strategy for a list in a map, and says so where there is one.
+		if entry[0] == '{' || m.strategic && entry[0] == '[' || !decodeInto(val, entry) {
 			return false
 		}
 		dst.SetMapIndex(key, val)

@@ -224,3 +224,17 @@ func BenchmarkMerge(b *testing.B) {
 		}
 	})
 }
+
+// TestListsInMaps: the library has no answer for a list in a map that has been there.
+func TestListsInMaps(t *testing.T) {
+	type object struct {
+		Lists map[string][]string `json:"lists"`
+	}
+	if StrategicMerge(&object{Lists: map[string][]string{"a": {"b"}}}, []byte(`{"lists":{"a":["c"]}}`)) {
+		t.Error("merged")
+	}
+	got := object{Lists: map[string][]string{"a": {"b"}}}
+	if !Merge(&got, []byte(`{"lists":{"a":["c"]}}`)) || got.Lists["a"][0] != "c" {
+		t.Errorf("got %v", got)
+	}
+}
