@@ -124,6 +124,8 @@ func TestAnswers(t *testing.T) {
 		{"older definition", "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{"apiVersion":"apiextensions.k8s.io/v1beta1","kind":"CustomResourceDefinition"}`, 400, `the API version in the data (apiextensions.k8s.io/v1beta1) does not match`, ""},
 		{"patch to no kind", "PATCH", deps + "/d", `{"kind":"Foo"}`, 422, `no kind \"Foo\" is registered for version \"apps/v1\" in scheme \"pkg/runtime/scheme.go:111\"`, ""},
 		{"patch to no version", "PATCH", deps + "/d?dryRun=All", `{"apiVersion":null}`, 400, `the name of the object (d based on URL) was undeterminable: name must be provided`, `unknown field \"metadata\"`},
+		{"patch to no version, of wrong types", "PATCH", deps + "/d?dryRun=All", `{"apiVersion":null,"spec":{"replicas":"x"}}`, 400, `the name of the object (d based on URL) was undeterminable: name must be provided`, `unknown field \"metadata\"`},
+		{"patch to no kind of no version", "PATCH", deps + "/d", `{"apiVersion":null,"kind":"Foo"}`, 422, `no kind \"Foo\" is registered for the internal version of group \"apps\" in scheme \"pkg/runtime/scheme.go:111\"`, ""},
 		{"patch to a version of many parts", "PATCH", deps + "/d", `{"apiVersion":"a/b/c"}`, 422, `\": unexpected GroupVersion string: a/b/c"`, ""},
 		{"patch to a revision that is none", "PATCH", deps + "/d", `{"metadata":{"resourceVersion":"x"}}`, 500, `"message":"strconv.ParseUint: parsing \"x\": invalid syntax","code":500`, ""},
 		{"patch of a prefix", "PATCH", deps + "/d", `{"metadata":{"generateName":"a/b"}}`, 422, `metadata.generateName: Invalid value: \"a/b\": may not contain '/'`, ""},

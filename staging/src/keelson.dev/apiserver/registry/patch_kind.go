@@ -40,12 +40,7 @@ func (pp *patching) decode(doc []byte, out resource.Object) error {
 			if _, err := serializer.DefaultMetaFactory.Interpret(doc); err != nil {
 				return err // it says a version that cannot be one
 			}
-			// Kubernetes reads a document of no version into a type whose fields have
-			// other names, and finds none.
-			out.SetName("")
-			if findings = nil; pp.strict.On() {
-				findings = unknownFields(doc)
-			}
+			findings = pp.none(doc, out)
 		}
 		if pp.r.convert.scheme != nil && pp.said(out.GetObjectKind().GroupVersionKind()) != pp.kind() {
 			return pp.otherwise(doc, out, nil)
@@ -90,6 +85,9 @@ func (pp *patching) otherwise(doc []byte, out resource.Object, err error) error 
 		return err
 	}
 	kind, want := pp.said(*gvk), pp.kind()
+	if kind == want && gvk.Version == "" {
+		return pp.judge(out, pp.none(doc, out))
+	}
 	if kind == want {
 		return err
 	}
@@ -98,6 +96,9 @@ func (pp *patching) otherwise(doc []byte, out resource.Object, err error) error 
 	}
 	other, err := scheme.New(kind)
 	if err != nil {
+		if gvk.Version == "" {
+			kind.Version = runtime.APIVersionInternal
+		}
 		return runtime.NewNotRegisteredErrForKind(scheme.Name(), kind)
 	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(doc, other); err != nil {
@@ -122,6 +123,18 @@ func (pp *patching) converted(doc []byte, form resource.Other, out resource.Obje
 	}
 	reflect.ValueOf(out).Elem().Set(reflect.ValueOf(obj).Elem())
 	return pp.judge(out, findings)
+}
+
+// none is how Kubernetes reads a document of no version: into a type whose fields
+// have other names, and so it finds none, of whatever type they are.
+func (pp *patching) none(doc []byte, out resource.Object) []error {
+	kind := out.GetObjectKind().GroupVersionKind()
+	reflect.ValueOf(out).Elem().SetZero()
+	out.GetObjectKind().SetGroupVersionKind(kind)
+	if !pp.strict.On() {
+		return nil
+	}
+	return unknownFields(doc)
 }
 
 // unknownFields are the findings of a decoder that knows none of a document's fields.
