@@ -152,7 +152,7 @@ func (pp *patching) json(ctx context.Context, cur resource.Object) (resource.Obj
 		return nil, apierrors.NewNotFound(pp.r.row.GroupResource(), pp.p.Name)
 	}
 	if pp.p.Type == types.MergePatchType {
-		if obj, ok := pp.typed(cur, patch.Merge); ok {
+		if obj, ok := pp.typed(cur, patch.Merge, compacted); ok {
 			return pp.finish(ctx, obj, cur)
 		}
 	}
@@ -175,12 +175,17 @@ func (pp *patching) json(ctx context.Context, cur resource.Object) (resource.Obj
 }
 
 // typed merges the patch into a copy of cur, if that is its type and merge is certain.
-func (pp *patching) typed(cur resource.Object, merge func(obj any, patch []byte) bool) (resource.Object, bool) {
+// What cur has of values of no type is written as spelt.
+func (pp *patching) typed(cur resource.Object, merge func(obj any, patch []byte) bool, spelt spelling) (resource.Object, bool) {
 	if pp.r.dynamic || pp.v != nil && pp.v.FromStorage != nil {
 		return nil, false
 	}
 	obj := cur.DeepCopyObject().(resource.Object)
-	return obj, merge(obj, pp.p.Data) && pp.r.readable(obj) == nil
+	if !merge(obj, pp.p.Data) || pp.r.readable(obj) != nil {
+		return nil, false
+	}
+	pp.r.respell(obj, spelt)
+	return obj, true
 }
 
 // readable finds what makes a patched object one that cannot be read.
@@ -195,7 +200,7 @@ func (pp *patching) strategic(ctx context.Context, cur resource.Object) (resourc
 	if cur == nil {
 		return nil, apierrors.NewNotFound(pp.r.row.GroupResource(), pp.p.Name)
 	}
-	if obj, ok := pp.typed(cur, patch.StrategicMerge); ok {
+	if obj, ok := pp.typed(cur, patch.StrategicMerge, sorted); ok {
 		return pp.finish(ctx, obj, cur)
 	}
 	versioned, err := pp.versioned(cur)
@@ -273,6 +278,7 @@ func (pp *patching) plain(ctx context.Context, live resource.Object) (resource.O
 		return nil, false
 	}
 	if changed {
+		pp.r.respell(out, sorted)
 		pp.r.convert.defaults(out, pp.v)
 	}
 	return clearKind(out), true

@@ -6,6 +6,7 @@ package registry
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,6 +29,7 @@ type Registry struct {
 	convert *convertor
 	managed map[managedKey]*manager
 	dynamic bool // the row's objects have no Go type of their own
+	raw     bool // they may hold values of no type
 }
 
 // New returns the registry of a row that is not ephemeral.
@@ -37,7 +39,9 @@ func New(row *resource.Row, cfg Config) (*Registry, error) {
 		codec: Codec(row), attrs: Attrs(row),
 		convert: &convertor{row: row, scheme: cfg.Scheme},
 	}
-	_, r.dynamic = row.New().(*unstructured.Unstructured)
+	obj := row.New()
+	_, r.dynamic = obj.(*unstructured.Unstructured)
+	r.raw = holdsRaw(reflect.TypeOf(obj), make(map[reflect.Type]bool))
 	if err := r.makeManagers(); err != nil {
 		return nil, fmt.Errorf("field managers of %s: %w", row.GroupResource(), err)
 	}
