@@ -63,6 +63,8 @@ func TestAnswers(t *testing.T) {
 		{"document of custom resources", "GET", "/openapi/v3/apis/y.example.com/v1", ``, 200, `"title":"Kubernetes CRD Swagger"`, ""},
 		{"link of a dry run", "PATCH", core[:len(core)-1] + "?dryRun=All", `{"metadata":{"selfLink":"/x"}}`, 200, `"name":"default","selfLink":"/x","uid":`, ""},
 		{"link", "PATCH", core[:len(core)-1], `{"metadata":{"selfLink":"/x"}}`, 200, `"name":"default","uid":`, ""},
+		{"binding", "POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", `{"metadata":{"name":"b"},"roleRef":{"kind":"ClusterRole","name":"view"}}`, 201, ``, ""},
+		{"order of findings", "PATCH", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/b", `{"metadata":{"uid":"x"},"roleRef":{"name":""}}`, 422, `"field":"roleRef.name"},{"reason":"FieldValueInvalid","message":"Invalid value: \"x\": field is immutable","field":"metadata.uid"},`, ""},
 		{"class with parameters", "POST", "/apis/resource.k8s.io/v1/deviceclasses", `{"metadata":{"name":"c"},"spec":{"config":[{"opaque":{"driver":"d","parameters":{"b": 1,"a": 2}}}]}}`, 201, `"generation":1`, ""},
 		{"parameters written anew", "PATCH", "/apis/resource.k8s.io/v1/deviceclasses/c", `{"metadata":{"labels":{"a":"b"}}}`, 200, `"generation":2`, ""},
 		{"parameters written alike", "PATCH", "/apis/resource.k8s.io/v1/deviceclasses/c", `{"metadata":{"labels":{"a":"c"}}}`, 200, `"generation":2`, ""},

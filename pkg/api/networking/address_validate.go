@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
 
+	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/report"
 )
 
@@ -33,7 +34,7 @@ func validateIPAddress(_ context.Context, a *networkingv1.IPAddress) field.Error
 }
 
 func validateIPAddressUpdate(ctx context.Context, a, old *networkingv1.IPAddress) field.ErrorList {
-	r := &report.Report{Errors: validateIPAddress(ctx, a)}
+	r := &report.Report{Errors: append(validateIPAddress(ctx, a), resource.MetaHere())}
 	r.Immutable(field.NewPath("spec").Child("parentRef"), a.Spec.ParentRef, old.Spec.ParentRef)
 	return r.Errors
 }

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/report"
 )
 
@@ -21,7 +22,7 @@ func validateRole(_ context.Context, role *rbacv1.Role) field.ErrorList {
 }
 
 func validateRoleUpdate(ctx context.Context, role, _ *rbacv1.Role) field.ErrorList {
-	return validateRole(ctx, role)
+	return append(validateRole(ctx, role), resource.MetaHere())
 }
 
 func validateClusterRole(_ context.Context, role *rbacv1.ClusterRole) field.ErrorList {
@@ -43,7 +44,7 @@ func validateClusterRole(_ context.Context, role *rbacv1.ClusterRole) field.Erro
 }
 
 func validateClusterRoleUpdate(ctx context.Context, role, _ *rbacv1.ClusterRole) field.ErrorList {
-	return validateClusterRole(ctx, role)
+	return append(validateClusterRole(ctx, role), resource.MetaHere())
 }
 
 func checkRules(r *report.Report, rules []rbacv1.PolicyRule, namespaced bool) {
@@ -76,7 +77,7 @@ func validateRoleBinding(_ context.Context, b *rbacv1.RoleBinding) field.ErrorLi
 }
 
 func validateRoleBindingUpdate(ctx context.Context, b, old *rbacv1.RoleBinding) field.ErrorList {
-	r := report.Report{Errors: validateRoleBinding(ctx, b)}
+	r := report.Report{Errors: append(validateRoleBinding(ctx, b), resource.MetaHere())}
 	keepRef(&r, &b.RoleRef, &old.RoleRef)
 	return r.Errors
 }
@@ -86,7 +87,7 @@ func validateClusterRoleBinding(_ context.Context, b *rbacv1.ClusterRoleBinding)
 }
 
 func validateClusterRoleBindingUpdate(ctx context.Context, b, old *rbacv1.ClusterRoleBinding) field.ErrorList {
-	r := report.Report{Errors: validateClusterRoleBinding(ctx, b)}
+	r := report.Report{Errors: append(validateClusterRoleBinding(ctx, b), resource.MetaHere())}
 	keepRef(&r, &b.RoleRef, &old.RoleRef)
 	return r.Errors
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/report"
 )
 
@@ -39,7 +40,7 @@ func validateStorageClass(_ context.Context, c *storagev1.StorageClass) field.Er
 }
 
 func validateStorageClassUpdate(ctx context.Context, c, old *storagev1.StorageClass) field.ErrorList {
-	r := report.Report{Errors: validateStorageClass(ctx, c)}
+	r := report.Report{Errors: append(validateStorageClass(ctx, c), resource.MetaHere())}
 	r.Immutable(field.NewPath("parameters"), c.Parameters, old.Parameters)
 	r.Immutable(field.NewPath("provisioner"), c.Provisioner, old.Provisioner)
 	r.Immutable(field.NewPath("reclaimPolicy"), c.ReclaimPolicy, old.ReclaimPolicy)
@@ -65,6 +66,7 @@ func validateVolumeAttributesClassUpdate(ctx context.Context, c, old *storagev1.
 	if !equality.Semantic.DeepEqual(c.Parameters, old.Parameters) {
 		r.Forbidden(field.NewPath("parameters"), "updates to parameters are forbidden.")
 	}
+	r.Add(resource.MetaHere())
 	r.Add(validateVolumeAttributesClass(ctx, c)...)
 	return r.Errors
 }
@@ -82,7 +84,7 @@ func validateCSIStorageCapacity(_ context.Context, c *storagev1.CSIStorageCapaci
 }
 
 func validateCSIStorageCapacityUpdate(ctx context.Context, c, old *storagev1.CSIStorageCapacity) field.ErrorList {
-	r := report.Report{Errors: validateCSIStorageCapacity(ctx, c)}
+	r := report.Report{Errors: append(validateCSIStorageCapacity(ctx, c), resource.MetaHere())}
 	r.Immutable(field.NewPath("nodeTopology"), c.NodeTopology, old.NodeTopology)
 	r.Immutable(field.NewPath("storageClassName"), c.StorageClassName, old.StorageClassName)
 	return r.Errors

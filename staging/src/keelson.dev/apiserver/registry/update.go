@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
@@ -316,10 +317,12 @@ func (up *updating) prepare(ctx context.Context, obj, old resource.Object) error
 	if errs := r.validateKind(obj); len(errs) > 0 {
 		return r.invalid(obj, errs)
 	}
-	errs := r.validateMetaUpdate(obj, old, rules)
+	errs, last := r.validateMetaUpdate(obj, old, rules)
+	var found field.ErrorList
 	if validate != nil {
-		errs = append(errs, validate(ctx, obj, old)...)
+		found = validate(ctx, obj, old)
 	}
+	errs = append(errs, resource.PlaceMeta(found, last)...)
 	if len(errs) > 0 {
 		return r.invalid(obj, errs)
 	}
@@ -346,24 +349,26 @@ func keepSystemFields(obj, old resource.Object) {
 	}
 }
 
-func (r *Registry) validateMetaUpdate(obj, old resource.Object, rules resource.MetaRules) field.ErrorList {
+// validateMetaUpdate judges metadata as Kubernetes does for all kinds, and then as the
+// kind's rules say; last is what comes to the place the kind holds for it.
+func (r *Registry) validateMetaUpdate(obj, old resource.Object, rules resource.MetaRules) (errs, last field.ErrorList) {
 	meta := field.NewPath("metadata")
 	suspect := naming.Suspect{Object: obj}
-	errs := validation.ValidateObjectMetaAccessor(suspect, r.row.Namespaced, path.ValidatePathSegmentName, meta)
+	errs = validation.ValidateObjectMetaAccessor(suspect, r.row.Namespaced, path.ValidatePathSegmentName, meta)
 	changes := validation.ValidateObjectMetaAccessorUpdate(suspect, old, meta)
 	// Kubernetes finds these for all kinds and most kinds by themselves again.
 	errs = append(errs, changes...)
-	var whole field.ErrorList
+	var whole, again field.ErrorList
 	for range rules.Whole {
 		whole = append(whole, r.validateMeta(obj)...)
 	}
-	if rules.WholeFirst {
-		errs, whole = append(errs, whole...), nil
-	}
 	if !rules.NoChanges {
-		errs = append(append(errs, changes...), r.validateFinalizers(obj)...)
+		again = append(slices.Clip(changes), r.validateFinalizers(obj)...)
 	}
-	return append(errs, whole...)
+	if rules.WholeFirst {
+		return append(errs, whole...), again
+	}
+	return append(errs, again...), whole
 }
 
 // endsByUpdate reports whether obj, the update of old, has lost what kept it
