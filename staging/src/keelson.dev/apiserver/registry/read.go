@@ -76,10 +76,23 @@ func (r *Registry) List(ctx context.Context, namespace string, options metav1.Li
 	if err != nil {
 		return nil, err
 	}
+	match := options.ResourceVersionMatch
+	if match == "" && options.Continue == "" && options.ResourceVersion != "" && r.single(predicate) {
+		match = metav1.ResourceVersionMatchNotOlderThan // a limit is of many: it does not ask for this very revision
+	}
 	return r.store.List(ctx, store.ListOptions{
-		Predicate: predicate, ResourceVersion: options.ResourceVersion, Match: options.ResourceVersionMatch,
+		Predicate: predicate, ResourceVersion: options.ResourceVersion, Match: match,
 		Limit: options.Limit, Continue: options.Continue,
 	})
+}
+
+// single reports whether a predicate can select no object but one.
+func (r *Registry) single(p store.Predicate) bool {
+	if p.Name == "" || !r.row.Namespaced || p.Namespace != "" {
+		return p.Name != ""
+	}
+	_, ok := p.Fields.RequiresExactMatch("metadata.namespace")
+	return ok
 }
 
 // Watch follows the objects of a namespace (all namespaces when empty). Whoever asks
