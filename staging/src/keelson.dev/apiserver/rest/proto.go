@@ -34,6 +34,17 @@ func (p protoItems) message(rec *store.Record) ([]byte, error) {
 	return e.Raw, err
 }
 
+// itemsFirst reports whether the list has its items before its metadata.
+func (p protoItems) itemsFirst() bool { return p.out.As != "" && p.out.AsVersion == "v1beta1" }
+
+// head appends what comes before an item of n bytes.
+func (p protoItems) head(dst []byte, n int) []byte {
+	if p.itemsFirst() {
+		return wire.AppendFirstItemHeader(dst, n)
+	}
+	return wire.AppendItemHeader(dst, n)
+}
+
 // append appends a record's item, spliced where its bytes allow that.
 func (p protoItems) append(dst []byte, rec *store.Record) ([]byte, error) {
 	whole := p.out.As == "" || len(p.v.row.Unlisted) == 0
@@ -41,7 +52,7 @@ func (p protoItems) append(dst []byte, rec *store.Record) ([]byte, error) {
 		if p.out.As != "" {
 			item.Metadata()
 		}
-		dst = item.Append(wire.AppendItemHeader(dst, item.Size()))
+		dst = item.Append(p.head(dst, item.Size()))
 	}) {
 		return dst, nil
 	}
@@ -49,7 +60,7 @@ func (p protoItems) append(dst []byte, rec *store.Record) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(wire.AppendItemHeader(dst, len(raw)), raw...), nil
+	return append(p.head(dst, len(raw)), raw...), nil
 }
 
 // size is the size of the list without its envelope.
@@ -113,7 +124,7 @@ func (s *Server) respondProtoPage(w http.ResponseWriter, r *http.Request, out ne
 	if err != nil {
 		return err
 	}
-	j := &items{Joiner: store.Joiner{Form: p.form(), Append: p.append}, one: p.message, head: wire.AppendItemHeader}
+	j := &items{Joiner: store.Joiner{Form: p.form(), Append: p.append}, one: p.message, head: p.head}
 	size, err := p.size(meta, page, j)
 	if err != nil {
 		return err
@@ -124,11 +135,17 @@ func (s *Server) respondProtoPage(w http.ResponseWriter, r *http.Request, out ne
 	}
 	a := s.pools.answer(w, r, http.StatusOK, negotiate.Protobuf)
 	scratch := header.Begin(make([]byte, 0, 128), size)
-	_, _ = a.Write(wire.AppendListMeta(scratch, meta))
+	tail := []byte(nil)
+	if p.itemsFirst() {
+		tail = wire.AppendLastListMeta(nil, meta)
+	} else {
+		scratch = wire.AppendListMeta(scratch, meta)
+	}
+	_, _ = a.Write(scratch)
 	if err := a.items(page, j, nil); err != nil {
 		return a.fail(err)
 	}
-	_, _ = a.Write(header.End(scratch[:0]))
+	_, _ = a.Write(header.End(tail))
 	_ = a.Close()
 	return nil
 }

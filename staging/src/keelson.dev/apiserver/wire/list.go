@@ -25,6 +25,19 @@ func AppendListMeta(dst, meta []byte) []byte {
 	return protowire.AppendBytes(dst, meta)
 }
 
+// AppendLastListMeta appends the metadata of a list that has it after its items: the v1beta1
+// PartialObjectMetadataList has its fields the other way round.
+func AppendLastListMeta(dst, meta []byte) []byte {
+	dst = protowire.AppendTag(dst, 2, protowire.BytesType)
+	return protowire.AppendBytes(dst, meta)
+}
+
+// AppendFirstItemHeader is AppendItemHeader of such a list.
+func AppendFirstItemHeader(dst []byte, n int) []byte {
+	dst = protowire.AppendTag(dst, 1, protowire.BytesType)
+	return protowire.AppendVarint(dst, uint64(n))
+}
+
 // AppendItemHeader appends what comes before an item of n bytes in a list.
 func AppendItemHeader(dst []byte, n int) []byte {
 	dst = protowire.AppendTag(dst, 2, protowire.BytesType)
