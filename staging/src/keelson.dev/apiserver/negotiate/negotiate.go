@@ -37,6 +37,8 @@ type Offer struct {
 	Transforms bool
 	// NoTables leaves as=Table out of them.
 	NoTables bool
+	// Aggregated takes only clauses that ask for the aggregated form of discovery.
+	Aggregated bool
 }
 
 // Output is how to answer.
@@ -128,6 +130,9 @@ func withParams(mediaType string, params map[string]string, offer Offer) (Output
 		case "pretty":
 			out.Pretty = v == "1"
 		}
+	}
+	if offer.Aggregated {
+		return out, group == "apidiscovery.k8s.io" && out.AsVersion == "v2" && out.As == "APIGroupDiscoveryList"
 	}
 	if !convert {
 		return out, !offer.NoProtobufObjects || mediaType != Protobuf

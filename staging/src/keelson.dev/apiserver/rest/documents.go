@@ -212,31 +212,13 @@ func (d *documents) remote() []apidiscovery.APIGroupDiscovery {
 	return d.s.cfg.RemoteGroups()
 }
 
-// aggregatedVersion is the version of apidiscovery.k8s.io that a client prefers
-// to the old form; empty: the old form.
-func aggregatedVersion(r *http.Request) (version, mediaType string) {
-	for clause := range strings.SplitSeq(r.Header.Get("Accept"), ",") {
-		media, params, _ := strings.Cut(strings.TrimSpace(clause), ";")
-		switch media {
-		case negotiate.JSON, negotiate.YAML, negotiate.Protobuf:
-		case "*/*", "application/*":
-			media = negotiate.JSON
-		default:
-			continue
-		}
-		p := make(map[string]string)
-		for param := range strings.SplitSeq(params, ";") {
-			k, v, _ := strings.Cut(strings.TrimSpace(param), "=")
-			p[k] = v
-		}
-		if p["as"] == "" && p["g"] == "" {
-			return "", ""
-		}
-		if p["g"] == "apidiscovery.k8s.io" && p["as"] == "APIGroupDiscoveryList" && p["v"] == "v2" {
-			return p["v"], media
-		}
-	}
-	return "", ""
+// aggregatedForm is how a client wants the aggregated form of discovery, if it asks for it in
+// any clause that it would take: whatever else it would take counts for nothing.
+func aggregatedForm(r *http.Request) (out negotiate.Output, ok bool) {
+	offer := negotiate.Standard()
+	offer.Aggregated = true
+	out, err := negotiate.Accept(r, offer)
+	return out, err == nil && out.As != ""
 }
 
 // serveRoot answers /api and /apis in either form.
@@ -247,12 +229,9 @@ func (d *documents) serveRoot(w http.ResponseWriter, r *http.Request, prefix str
 			return
 		}
 	}
-	version, mediaType := aggregatedVersion(r)
-	if r.URL.Path == "/apis/" {
-		version = "" // the path with a slash has the old form only
-	}
-	if version != "" {
-		d.serveAggregated(w, r, prefix, version, mediaType)
+	// The path with a slash has the old form only.
+	if out, ok := aggregatedForm(r); ok && r.URL.Path != "/apis/" {
+		d.serveAggregated(w, r, prefix, out)
 		return
 	}
 	if prefix == "api" {
@@ -343,7 +322,7 @@ func byPriority[G any](d *documents, groups []G, name func(*G) string) {
 	})
 }
 
-func (d *documents) serveAggregated(w http.ResponseWriter, r *http.Request, prefix, version, mediaType string) {
+func (d *documents) serveAggregated(w http.ResponseWriter, r *http.Request, prefix string, out negotiate.Output) {
 	list := d.aggregated(prefix)
 	bare, err := json.Marshal(list)
 	if err != nil {
@@ -352,20 +331,20 @@ func (d *documents) serveAggregated(w http.ResponseWriter, r *http.Request, pref
 	}
 	// The tag is that of the list before it is told what it is.
 	tag := etag(bare)
-	apiVersion := "apidiscovery.k8s.io/" + version
+	apiVersion := "apidiscovery.k8s.io/" + out.AsVersion
 	list.TypeMeta = metav1.TypeMeta{APIVersion: apiVersion, Kind: "APIGroupDiscoveryList"}
 	doc, err := json.Marshal(list)
 	if err != nil {
 		WriteError(w, r, err)
 		return
 	}
-	switch mediaType {
+	switch out.MediaType {
 	case negotiate.Protobuf:
 		doc, err = wire.NewHeader(apiVersion, list.Kind).Marshal(list)
 	case negotiate.YAML:
 		doc, err = yaml.JSONToYAML(doc)
 	default:
-		if negotiate.Pretty(r) {
+		if out.Pretty {
 			doc = new(indenter).append(nil, doc)
 			break
 		}
@@ -384,7 +363,7 @@ func (d *documents) serveAggregated(w http.ResponseWriter, r *http.Request, pref
 		return
 	}
 	d.s.auditObject(r, list, list.GroupVersionKind())
-	a := d.s.pools.answer(w, r, http.StatusOK, fmt.Sprintf("%s;g=apidiscovery.k8s.io;v=%s;as=APIGroupDiscoveryList", mediaType, version))
+	a := d.s.pools.answer(w, r, http.StatusOK, fmt.Sprintf("%s;g=apidiscovery.k8s.io;v=%s;as=APIGroupDiscoveryList", out.MediaType, out.AsVersion))
 	_, _ = a.Write(doc)
 	_ = a.Close()
 }

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -238,13 +239,36 @@ func (o *openAPIDocuments) serve(w http.ResponseWriter, r *http.Request, protoTy
 		return err
 	}
 	h.Set("Content-Type", contentType)
-	if protoType == protoV2 && acceptsGzip(r) && r.Header.Get("Range") == "" {
+	if protoType == protoV2 && weighsGzip(r) && r.Header.Get("Range") == "" {
 		h.Set("Accept-Ranges", "bytes")
 		h.Set("Last-Modified", o.since.UTC().Format(http.TimeFormat))
-		return o.d.s.send(w, r, http.StatusOK, contentType, doc)
+		a := o.d.s.pools.answer(w, r, http.StatusOK, contentType)
+		a.gzip = true
+		_, _ = a.Write(doc)
+		_ = a.Close()
+		return nil
 	}
 	o.content(w, r, doc)
 	return nil
+}
+
+// weighsGzip reports whether the client takes gzip, by the rules of what compresses this one
+// document in Kubernetes: weights count, and case does not.
+func weighsGzip(r *http.Request) bool {
+	weight := 0.0
+	for token := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
+		coding, params, _ := strings.Cut(token, ";")
+		if strings.ToLower(strings.TrimSpace(coding)) != "gzip" {
+			continue
+		}
+		weight = 1
+		for param := range strings.SplitSeq(params, ";") {
+			if q, ok := strings.CutPrefix(strings.TrimSpace(param), "q="); ok {
+				weight, _ = strconv.ParseFloat(q, 64)
+			}
+		}
+	}
+	return weight > 0
 }
 
 // wantsProto reports whether the client's first choice is protobuf, under
