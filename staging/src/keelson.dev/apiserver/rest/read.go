@@ -12,6 +12,7 @@ import (
 	optionsvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"keelson.dev/apiserver/negotiate"
 )
@@ -48,9 +49,11 @@ func (s *Server) listOptions(r *http.Request, t *target) (metav1.ListOptions, er
 	if err := parameters(query(r), &o); err != nil {
 		return o, err
 	}
-	watch := t.verb == "watch"
-	internal := internalversion.ListOptions{
-		Watch: watch, AllowWatchBookmarks: o.AllowWatchBookmarks, ResourceVersion: o.ResourceVersion,
+	if err := readableSelectors(&o); err != nil {
+		return o, err
+	}
+	internal := internalversion.ListOptions{ // a watch is what its options say that it is, whatever the path or the method
+		Watch: o.Watch, AllowWatchBookmarks: o.AllowWatchBookmarks, ResourceVersion: o.ResourceVersion,
 		ResourceVersionMatch: o.ResourceVersionMatch, Limit: o.Limit, Continue: o.Continue, SendInitialEvents: o.SendInitialEvents,
 	}
 	// A watch from nowhere is one with initial events, whatever the client's age.
@@ -65,16 +68,28 @@ func (s *Server) listOptions(r *http.Request, t *target) (metav1.ListOptions, er
 	return o, nameSelector(&o, t.name)
 }
 
+// readableSelectors refuses selectors that cannot be read: Kubernetes reads them with the rest
+// of the options, before it looks at what these mean together.
+func readableSelectors(o *metav1.ListOptions) error {
+	if _, err := labels.Parse(o.LabelSelector); err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	if _, err := fields.ParseSelector(o.FieldSelector); err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	return nil
+}
+
 // nameSelector narrows a list to the object that the path, or a field selector,
 // names.
 func nameSelector(o *metav1.ListOptions, name string) error {
-	if o.FieldSelector == "" {
-		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()
-		return nil
-	}
 	selector, err := fields.ParseSelector(o.FieldSelector)
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
+	}
+	if selector.Empty() { // of no terms, or of a term without words
+		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()
+		return nil
 	}
 	if selected, ok := selector.RequiresExactMatch("metadata.name"); !ok || selected != name {
 		return apierrors.NewBadRequest("fieldSelector metadata.name doesn't match requested name")
@@ -88,9 +103,6 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, t *target, out neg
 		return err
 	}
 	if t.verb == "watch" {
-		if out.MediaType == negotiate.YAML {
-			return negotiate.NotAcceptable([]string{negotiate.JSON + ";stream=watch", negotiate.Protobuf + ";stream=watch"})
-		}
 		return s.watch(w, r, t, out, o)
 	}
 	page, err := t.registry.List(r.Context(), t.namespace, o)

@@ -176,7 +176,7 @@ func (s *Server) putScale(r *http.Request, t *target) (resource.Object, error) {
 	}
 	want := &autoscaling.Scale{}
 	if _, err := s.decode(r, body, scaleKind(), want, mode, nil); err != nil {
-		return nil, err
+		return nil, unreadScale(t, err)
 	}
 	s.auditScale(r, t, want)
 	if err := sameObject(t, want); err != nil {
@@ -192,6 +192,15 @@ func (s *Server) putScale(r *http.Request, t *target) (resource.Object, error) {
 	return s.applyScale(r.Context(), t, options, same, func(have *autoscaling.Scale, who string) (*autoscaling.Scale, error) {
 		return s.ownScale(have, want.DeepCopy(), who), nil
 	})
+}
+
+// unreadScale words a body that is no Scale. Where custom resources are served Kubernetes has no
+// Scale among its own types, and stumbles over that before it tells what is wrong.
+func unreadScale(t *target, err error) error {
+	if t.row.Only != "" && apierrors.IsBadRequest(err) {
+		return apierrors.NewBadRequest(`no kind is registered for the type v1.Scale in scheme "pkg/runtime/scheme.go:111"`)
+	}
+	return err
 }
 
 // scaleChange makes the wanted Scale from the present one, with the fields that

@@ -222,8 +222,10 @@ func verbOf(info *request.RequestInfo, method string) string {
 		return "patch"
 	case http.MethodDelete:
 		return "delete"
+	case http.MethodOptions:
+		return "options" // of no resource but a proxy
 	}
-	return strings.ToLower(method)
+	return "" // methods are told apart by case
 }
 
 // check finds the subresource and whether the verb is one of its own.
@@ -234,8 +236,8 @@ func (t *target) check(info *request.RequestInfo) error {
 		if i < 0 && t.row.Only != "" {
 			return apierrors.NewNotFound(t.row.GroupResource(), info.Name)
 		}
-		if i < 0 || len(info.Parts) > 3 && (t.row.Subresources[i].View || t.row.Only == "" && info.Subresource != "proxy") {
-			return errNotFound()
+		if i < 0 || len(info.Parts) > 3 && t.row.Only == "" && info.Subresource != "proxy" {
+			return errNotFound() // of custom resources nothing looks beyond the third part
 		}
 		t.sub = &t.row.Subresources[i]
 		verbs = t.sub.Verbs
@@ -346,6 +348,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t *target) error 
 		t.warnOfVersion(r)
 	}
 	if t.sub != nil && !t.sub.View || t.row.Ephemeral {
+		if t.subresource() == "log" { // text is no type of the API's own: who wants nothing else gets nothing
+			if _, err := negotiate.Accept(r, unrecorded()); err != nil {
+				return err
+			}
+		}
 		return s.connect(w, r, t)
 	}
 	out, err := negotiate.Accept(r, t.offer())
@@ -393,13 +400,13 @@ func (t *target) version() *resource.Version {
 // routed refuses what Kubernetes' router refuses before it looks at names: it
 // knows what each path of a built-in kind takes and produces.
 func (t *target) routed(r *http.Request) error {
-	if t.view.dynamic || t.sub != nil && t.sub.Connects() {
-		return nil
-	}
-	if t.verb == "patch" {
-		if _, err := patchType(r, false); err != nil {
+	if t.verb == "patch" && (t.sub == nil || !t.sub.Connects()) { // of custom resources too, before it is asked what is accepted
+		if _, err := patchType(r, t.view.dynamic); err != nil {
 			return err
 		}
+	}
+	if t.view.dynamic || t.sub != nil && t.sub.Connects() {
+		return nil
 	}
 	types := t.offer().MediaTypes
 	switch {

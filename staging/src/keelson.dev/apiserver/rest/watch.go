@@ -35,10 +35,6 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out ne
 	if timeout == 0 {
 		timeout = time.Duration(float64(s.cfg.MinWatchTimeout) * (1 + s.cfg.Jitter())) // spreads reconnects
 	}
-	tables, err := parseTableOptions(r, out)
-	if err != nil {
-		return err
-	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(t.done, cancel)()
@@ -51,6 +47,14 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out ne
 		return err
 	}
 	defer watcher.Stop()
+	// Kubernetes looks at the form of what it sends when there is something to be sent.
+	tables, err := parseTableOptions(r, out)
+	if err != nil {
+		return err
+	}
+	if out.MediaType == negotiate.YAML {
+		return negotiate.NotAcceptable([]string{negotiate.JSON + ";stream=watch", negotiate.Protobuf + ";stream=watch"})
+	}
 	ctx, over := context.WithTimeout(ctx, timeout) // of what there is to be seen from here on
 	defer over()
 	enc := &eventEncoder{s: s, v: t.view, out: out, tables: tables, listed: listed}

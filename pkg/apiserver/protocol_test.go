@@ -1,0 +1,107 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+)
+
+// TestProtocol sends requests of which parameters, headers, method and path do not fit together;
+// what is looked at first, and what not at all, is as in Kubernetes 1.36.
+func TestProtocol(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	client, err := rest.HTTPClientFor(s.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const (
+		pods  = "/api/v1/namespaces/default/pods"
+		bs    = "/apis/y.example.com/v1/namespaces/default/bs"
+		table = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
+		aggregated = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+	)
+	define(t, client, s.Config.Host, `{"metadata":{"name":"bs.y.example.com"},"spec":{"group":"y.example.com","scope":"Namespaced","names":{"plural":"bs","kind":"B"},
+		"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","properties":{"n":{"type":"integer"}}}}}},
+		"subresources":{"status":{},"scale":{"specReplicasPath":".spec.n","statusReplicasPath":".status.n"}}}]}}`, bs)
+	for _, tc := range []struct {
+		name, method, path, headers, body string // headers: "Name: value" by lines
+		code                              int
+		want                              string // in the body
+		header                            string // "Name: value" of the answer
+	}{
+		{"account", "POST", "/api/v1/namespaces/default/serviceaccounts", "", `{"metadata":{"name":"default"}}`, 201, "", ""},
+		{"pod", "POST", pods, "", `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`, 201, "", ""},
+		{"custom resource", "POST", bs, "", `{"apiVersion":"y.example.com/v1","kind":"B","metadata":{"name":"b"},"spec":{"n":1}}`, 201, "", ""},
+
+		{"selector before the rest", "GET", pods + "?labelSelector=a+b&resourceVersionMatch=x", "", "", 400, "unable to parse requirement: found 'b'", ""},
+		{"fields before the rest", "DELETE", bs + "?fieldSelector=x&sendInitialEvents=1", "", "", 400, "invalid selector: 'x'", ""},
+		{"watch by path", "GET", "/api/v1/watch/namespaces/default/pods?resourceVersionMatch=Exact&timeoutSeconds=1", "", "", 422, "is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided", ""},
+		{"deletion that is a watch", "DELETE", pods + "?watch=1&resourceVersion=0&sendInitialEvents=1&dryRun=All", "", "", 422, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan", ""},
+		{"watched name, selector without words", "GET", "/api/v1/watch/namespaces/default/pods/p?fieldSelector==&resourceVersion=x", "", "", 500, `strconv.ParseUint: parsing \"x\"`, ""},
+		{"watch of no form, from nowhere", "GET", pods + "?watch=1&resourceVersion=x", "Accept: application/yaml", "", 500, "strconv.ParseUint", ""},
+		{"watch of no form", "GET", pods + "?watch=1", "Accept: application/yaml", "", 406, "application/json;stream=watch", ""},
+		{"limit of one, by its name", "GET", pods + "?limit=2&resourceVersion=1&fieldSelector=metadata.name%3Dp", "", "", 200, `"name":"p"`, ""},
+		{"limit of one, by its names", "GET", "/api/v1/pods?limit=2&resourceVersion=1&fieldSelector=metadata.name%3Dp,metadata.namespace%3Ddefault", "", "", 200, `"name":"p"`, ""},
+		{"limit of all that have a name", "GET", "/api/v1/pods?limit=2&resourceVersion=1&fieldSelector=metadata.name%3Dp", "", "", 200, `"items":[]`, ""},
+		{"limit of one without a namespace", "GET", "/api/v1/namespaces?limit=2&resourceVersion=1&fieldSelector=metadata.name%3Ddefault", "", "", 200, `"name":"default"`, ""},
+
+		{"small letters", "get", pods + "/p/status", "", "", 405, "the server does not allow this method", ""},
+		{"small letters to a process", "get", pods + "/p/exec", "", "", 405, "the server does not allow this method", ""},
+		{"beyond the status", "GET", bs + "/b/status/x", "", "", 200, `"kind":"B"`, ""},
+		{"beyond the status of a pod", "GET", pods + "/p/status/x", "", "", 404, "", ""},
+		{"no scale", "PUT", bs + "/b/scale", "", `{"kind":"Foo","apiVersion":"v1"}`, 400, `"message":"no kind is registered for the type v1.Scale in scheme \"pkg/runtime/scheme.go:111\""`, ""},
+
+		{"log as text alone", "GET", pods + "/p/log", "Accept: text/plain", "", 406, "only the following media types are accepted: application/json", ""},
+		{"log as a table", "GET", pods + "/p/log", "Accept: " + table, "", 406, "only the following media types are accepted: application/json", ""},
+		{"patch of no type and no answer", "PATCH", bs + "/b", "Accept: application/vnd.kubernetes.protobuf\nContent-Type: application/strategic-merge-patch+json", `{}`, 415, "unknown format", ""},
+		{"discovery in the second place", "GET", "/apis", "Accept: application/json, application/vnd.kubernetes.protobuf" + aggregated, "", 200, "APIGroupDiscoveryList", "Content-Type: application/vnd.kubernetes.protobuf" + aggregated},
+		{"discovery behind anything", "GET", "/api", "Accept: */* ,application/json" + aggregated, "", 200, "APIGroupDiscoveryList", "Content-Type: application/json" + aggregated},
+		{"discovery of old", "GET", "/api", "Accept: application/json, application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList", "", 200, "APIVersions", "Content-Type: application/json"},
+		{"compressed by weight", "GET", "/openapi/v2", "Accept-Encoding: br, GZIP;q=0.5", "", 200, "", "Content-Encoding: gzip"},
+		{"compressed by no weight", "GET", "/openapi/v2", "Accept-Encoding: gzip;q=0", "", 200, "", "Content-Encoding: "},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			req, err := http.NewRequestWithContext(t.Context(), tc.method, s.Config.Host+tc.path, strings.NewReader(tc.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Content-Type", "application/json")
+			for line := range strings.SplitSeq(tc.headers, "\n") {
+				if name, value, ok := strings.Cut(line, ": "); ok {
+					req.Header.Set(name, value)
+				}
+			}
+			resp, body := testserver.Do(t, client, req)
+			name, value, _ := strings.Cut(tc.header, ": ")
+			if resp.StatusCode != tc.code || !strings.Contains(body, tc.want) || tc.header != "" && resp.Header.Get(name) != value {
+				t.Errorf("%d %.300s (%v), want %d %s (%s)", resp.StatusCode, body, resp.Header, tc.code, tc.want, tc.header)
+			}
+		})
+	}
+	t.Run("metadata in an old list", func(t *testing.T) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.Config.Host+pods, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Accept", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1beta1;g=meta.k8s.io")
+		_, body := testserver.Do(t, client, req)
+		var envelope runtime.Unknown
+		var list metav1beta1.PartialObjectMetadataList
+		if err := envelope.Unmarshal([]byte(body)[4:]); err != nil {
+			t.Fatal(err)
+		}
+		if err := list.Unmarshal(envelope.Raw); err != nil || len(list.Items) != 1 || list.Items[0].Name != "p" || list.ResourceVersion == "" {
+			t.Errorf("%+v, %v", list, err)
+		}
+	})
+}
