@@ -185,14 +185,6 @@ func (o *openAPIDocuments) serveV3(w http.ResponseWriter, r *http.Request, path 
 		w.WriteHeader(http.StatusNotFound)
 		return nil
 	}
-	if want := r.URL.Query().Get("hash"); want != "" {
-		if want != origin {
-			http.Redirect(w, r, "/openapi/v3/"+path+"?hash="+origin, http.StatusMovedPermanently)
-			return nil
-		}
-		w.Header().Set("Cache-Control", "public, immutable")
-		w.Header().Set("Expires", o.d.s.cfg.Clock.Now().AddDate(1, 0, 0).Format(time.RFC1123))
-	}
 	return o.serve(w, r, protoV3, origin, func(asProto bool) ([]byte, error) {
 		if !asProto {
 			return o.parts.document(path, origin, o.paths, make)
@@ -225,14 +217,17 @@ func (o *openAPIDocuments) serve(w http.ResponseWriter, r *http.Request, protoTy
 		w.WriteHeader(http.StatusNotAcceptable)
 		return nil
 	}
-	h.Set("ETag", fmt.Sprintf("%q", hash))
-	if r.Header.Get("If-None-Match") == h.Get("ETag") {
-		w.WriteHeader(http.StatusNotModified)
-		return nil
-	}
 	contentType := negotiate.JSON
 	if asProto {
 		contentType = protoType
+	}
+	h.Set("ETag", fmt.Sprintf("%q", hash))
+	if protoType == protoV3 && o.moved(w, r, hash, contentType) {
+		return nil
+	}
+	if r.Header.Get("If-None-Match") == h.Get("ETag") {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
 	}
 	doc, err := document(asProto)
 	if err != nil {
@@ -250,6 +245,22 @@ func (o *openAPIDocuments) serve(w http.ResponseWriter, r *http.Request, protoTy
 	}
 	o.content(w, r, doc)
 	return nil
+}
+
+// moved sends those who ask for another state of a document to the present one, and tells those
+// who ask for this one that it stays. The answer has the type of what is not in it, as with Kubernetes.
+func (o *openAPIDocuments) moved(w http.ResponseWriter, r *http.Request, hash, contentType string) bool {
+	switch r.URL.Query().Get("hash") {
+	case "":
+		return false
+	case hash:
+		w.Header().Set("Cache-Control", "public, immutable")
+		w.Header().Set("Expires", o.d.s.cfg.Clock.Now().AddDate(1, 0, 0).Format(time.RFC1123))
+		return false
+	}
+	w.Header().Set("Content-Type", contentType)
+	http.Redirect(w, r, r.URL.Path+"?hash="+hash, http.StatusMovedPermanently)
+	return true
 }
 
 // weighsGzip reports whether the client takes gzip, by the rules of what compresses this one
