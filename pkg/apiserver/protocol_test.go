@@ -23,6 +23,7 @@ func TestProtocol(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	const (
 		pods  = "/api/v1/namespaces/default/pods"
 		bs    = "/apis/y.example.com/v1/namespaces/default/bs"
@@ -42,6 +43,11 @@ func TestProtocol(t *testing.T) {
 		{"account", "POST", "/api/v1/namespaces/default/serviceaccounts", "", `{"metadata":{"name":"default"}}`, 201, "", ""},
 		{"pod", "POST", pods, "", `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`, 201, "", ""},
 		{"custom resource", "POST", bs, "", `{"apiVersion":"y.example.com/v1","kind":"B","metadata":{"name":"b"},"spec":{"n":1}}`, 201, "", ""},
+		{"bytes that are null", "POST", "/api/v1/namespaces/default/configmaps", "", `{"metadata":{"name":"m"},"binaryData":{"a":null}}`, 201, `"binaryData":{"a":""}`, ""},
+		{"secret bytes that are null", "POST", "/api/v1/namespaces/default/secrets", "", `{"metadata":{"name":"s"},"data":{"a":null}}`, 201, `"data":{"a":""}`, ""},
+		{"null label applied", "PATCH", bs + "/c?fieldManager=m", "Content-Type: application/apply-patch+yaml", `{"apiVersion":"y.example.com/v1","kind":"B","metadata":{"name":"c","labels":{"a":null},"annotations":null}}`, 201, `"labels":{"a":""}`, ""},
+		{"null label, read", "GET", bs + "/c", "", "", 200, `"metadata":{"creationTimestamp"`, ""},
+		{"null label applied again", "PATCH", bs + "/c?fieldManager=m", "Content-Type: application/apply-patch+yaml", `{"apiVersion":"y.example.com/v1","kind":"B","metadata":{"name":"c","labels":{"a":null},"annotations":null}}`, 200, `"labels":{"a":""}`, ""},
 
 		{"selector before the rest", "GET", pods + "?labelSelector=a+b&resourceVersionMatch=x", "", "", 400, "unable to parse requirement: found 'b'", ""},
 		{"fields before the rest", "DELETE", bs + "?fieldSelector=x&sendInitialEvents=1", "", "", 400, "invalid selector: 'x'", ""},
@@ -67,6 +73,8 @@ func TestProtocol(t *testing.T) {
 		{"discovery in the second place", "GET", "/apis", "Accept: application/json, application/vnd.kubernetes.protobuf" + aggregated, "", 200, "APIGroupDiscoveryList", "Content-Type: application/vnd.kubernetes.protobuf" + aggregated},
 		{"discovery behind anything", "GET", "/api", "Accept: */* ,application/json" + aggregated, "", 200, "APIGroupDiscoveryList", "Content-Type: application/json" + aggregated},
 		{"discovery of old", "GET", "/api", "Accept: application/json, application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList", "", 200, "APIVersions", "Content-Type: application/json"},
+		{"another document of today", "GET", "/openapi/v3/apis/batch/v1?hash=x", "", "", 301, "", "Content-Type: application/json"},
+		{"another document in no form", "GET", "/openapi/v3/apis/batch/v1?hash=x", "Accept: text/html", "", 406, "", "Cache-Control: no-cache, private"},
 		{"compressed by weight", "GET", "/openapi/v2", "Accept-Encoding: br, GZIP;q=0.5", "", 200, "", "Content-Encoding: gzip"},
 		{"compressed by no weight", "GET", "/openapi/v2", "Accept-Encoding: gzip;q=0", "", 200, "", "Content-Encoding: "},
 	} {

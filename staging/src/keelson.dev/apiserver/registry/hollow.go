@@ -10,7 +10,8 @@ import (
 )
 
 // hollows is where a type has lists and maps: protobuf does not tell an empty one
-// from none, so that what is at hand must not either.
+// from none, so that what is at hand must not either. Bytes that are a map's value are
+// the other way round: there is a value, and so it is an empty one.
 type hollows struct {
 	fields []hollowField
 	done   bool // false while the plan of a type that contains itself is made
@@ -83,7 +84,10 @@ func clearField(v reflect.Value, below *hollows) bool {
 			v.SetZero()
 			return true
 		}
-		if v.Kind() == reflect.Map || below == nil {
+		if v.Kind() == reflect.Map {
+			return fillBytes(v)
+		}
+		if below == nil {
 			return false
 		}
 		found := false
@@ -98,4 +102,16 @@ func clearField(v reflect.Value, below *hollows) bool {
 	default:
 		return false
 	}
+}
+
+// fillBytes makes values of a map empty that are bytes, and none.
+func fillBytes(m reflect.Value) bool {
+	values, ok := m.Interface().(map[string][]byte)
+	found := false
+	for k, v := range values {
+		if ok && v == nil {
+			values[k], found = []byte{}, true
+		}
+	}
+	return found
 }

@@ -40,4 +40,8 @@ func TestHollows(t *testing.T) {
 	if data.Data["a"] == nil {
 		t.Error("bytes are not a list")
 	}
+	none := &corev1.ConfigMap{BinaryData: map[string][]byte{"a": nil}}
+	if newHollows(&corev1.ConfigMap{})(none); none.BinaryData["a"] == nil {
+		t.Error("a value of a map is none")
+	}
 }
