@@ -70,6 +70,8 @@ func TestProtocol(t *testing.T) {
 		{"log as text alone", "GET", pods + "/p/log", "Accept: text/plain", "", 406, "only the following media types are accepted: application/json", ""},
 		{"log as a table", "GET", pods + "/p/log", "Accept: " + table, "", 406, "only the following media types are accepted: application/json", ""},
 		{"patch of no type and no answer", "PATCH", bs + "/b", "Accept: application/vnd.kubernetes.protobuf\nContent-Type: application/strategic-merge-patch+json", `{}`, 415, "unknown format", ""},
+		{"patch of a type with a blank and no answer", "PATCH", pods + "/p", "Accept: text/html\nContent-Type: application/json-patch+json ; a=b", `[]`, 406, "Available representations: application/json", ""},
+		{"patch of a type with a blank", "PATCH", pods + "/p", "Content-Type: application/json-patch+json ; a=b", `[]`, 415, "unknown format", ""},
 		{"discovery in the second place", "GET", "/apis", "Accept: application/json, application/vnd.kubernetes.protobuf" + aggregated, "", 200, "APIGroupDiscoveryList", "Content-Type: application/vnd.kubernetes.protobuf" + aggregated},
 		{"discovery behind anything", "GET", "/api", "Accept: */* ,application/json" + aggregated, "", 200, "APIGroupDiscoveryList", "Content-Type: application/json" + aggregated},
 		{"discovery of old", "GET", "/api", "Accept: application/json, application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList", "", 200, "APIVersions", "Content-Type: application/json"},

@@ -400,13 +400,15 @@ func (t *target) version() *resource.Version {
 // routed refuses what Kubernetes' router refuses before it looks at names: it
 // knows what each path of a built-in kind takes and produces.
 func (t *target) routed(r *http.Request) error {
+	var refused error
 	if t.verb == "patch" && (t.sub == nil || !t.sub.Connects()) { // of custom resources too, before it is asked what is accepted
-		if _, err := patchType(r, t.view.dynamic); err != nil {
-			return err
+		_, refused = patchType(r, t.view.dynamic)
+		if refused != nil && !namesOneOf(r.Header.Get("Content-Type"), patchTypes(false)) {
+			return refused
 		}
 	}
 	if t.view.dynamic || t.sub != nil && t.sub.Connects() {
-		return nil
+		return refused
 	}
 	types := t.offer().MediaTypes
 	switch {
@@ -416,7 +418,7 @@ func (t *target) routed(r *http.Request) error {
 		types = append([]string{"text/plain"}, types...)
 	}
 	if negotiate.Routes(r, types) {
-		return nil
+		return refused // by the handler, which the router has found
 	}
 	return negotiate.NotRouted(types)
 }
