@@ -5,7 +5,6 @@ package networking
 
 import (
 	"context"
-	"slices"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -54,32 +53,34 @@ func validateServiceCIDR(_ context.Context, c *networkingv1.ServiceCIDR) field.E
 		// Kubernetes shows the spec as it has it in memory, with that name.
 		r.Invalid(path, struct{ CIDRs []string }{c.Spec.CIDRs}, "may only hold up to 2 values")
 		return r.Errors
-	case n == maxCIDRs:
-		if dual, err := netutils.IsDualStackCIDRStrings(c.Spec.CIDRs); err == nil && !dual {
-			r.Invalid(path, c.Spec.CIDRs, perIP)
-		}
 	}
 	for i, cidr := range c.Spec.CIDRs {
 		r.Add(validation.IsValidCIDR(path.Index(i), cidr)...)
+	}
+	if len(c.Spec.CIDRs) == maxCIDRs {
+		if family := netutils.IPFamilyOfCIDRString(c.Spec.CIDRs[0]); family != netutils.IPFamilyUnknown && family == netutils.IPFamilyOfCIDRString(c.Spec.CIDRs[1]) {
+			r.Invalid(path, c.Spec.CIDRs, perIP)
+		}
 	}
 	return r.Errors
 }
 
 // validateServiceCIDRUpdate lets a range of the other family be added, and
-// nothing be taken away: addresses are in use.
+// nothing be taken away: addresses are in use. What is as long as before is not
+// judged again: it may have been let in by rules that were less strict.
 func validateServiceCIDRUpdate(ctx context.Context, c, old *networkingv1.ServiceCIDR) field.ErrorList {
 	r, path := &report.Report{}, field.NewPath("spec", "cidrs")
-	if len(old.Spec.CIDRs) == 1 && len(c.Spec.CIDRs) == maxCIDRs && c.Spec.CIDRs[0] == old.Spec.CIDRs[0] {
-		return validateServiceCIDR(ctx, c)
-	}
-	if len(c.Spec.CIDRs) == len(old.Spec.CIDRs) {
-		for i, cidr := range c.Spec.CIDRs {
-			r.Immutable(path.Index(i), cidr, old.Spec.CIDRs[i])
+	now, was := len(c.Spec.CIDRs), len(old.Spec.CIDRs)
+	switch {
+	case now == was, was == 1 && now == maxCIDRs:
+		for i, cidr := range old.Spec.CIDRs {
+			r.Immutable(path.Index(i), c.Spec.CIDRs[i], cidr)
 		}
-		return r.Errors
-	}
-	if !slices.Equal(c.Spec.CIDRs, old.Spec.CIDRs) {
+	default:
 		r.Immutable(path, c.Spec.CIDRs, old.Spec.CIDRs)
+	}
+	if was == 1 && now == maxCIDRs {
+		r.Add(validateServiceCIDR(ctx, c)...)
 	}
 	return r.Errors
 }
