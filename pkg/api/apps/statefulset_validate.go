@@ -146,9 +146,7 @@ func validateStatefulSetStatus(_ context.Context, s, old *appsv1.StatefulSet) fi
 		{Name: "updatedReplicas", N: st.UpdatedReplicas}, {Name: "availableReplicas", N: st.AvailableReplicas},
 	}
 	r.NotNegative(path.Child("replicas"), int64(st.Replicas))
-	for _, c := range counts {
-		r.NotNegative(path.Child(c.Name), int64(c.N))
-	}
+	r.Counts(path, counts...)
 	r.NotNegative(path.Child("observedGeneration"), st.ObservedGeneration)
 	notNegative(&r, path.Child("collisionCount"), st.CollisionCount)
 	for _, c := range counts {

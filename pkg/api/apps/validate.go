@@ -119,13 +119,16 @@ func validateDeploymentUpdate(ctx context.Context, d, old *appsv1.Deployment) fi
 func validateDeploymentStatus(_ context.Context, d, old *appsv1.Deployment) field.ErrorList {
 	var r report.Report
 	s, path := &d.Status, field.NewPath("status")
-	r.Replicas(path, s.Replicas, s.ObservedGeneration,
-		report.Count{Name: "updatedReplicas", N: s.UpdatedReplicas},
-		report.Count{Name: "readyReplicas", N: s.ReadyReplicas},
-		report.Count{Name: "availableReplicas", N: s.AvailableReplicas})
+	counts := []report.Count{
+		{Name: "updatedReplicas", N: s.UpdatedReplicas}, {Name: "readyReplicas", N: s.ReadyReplicas}, {Name: "availableReplicas", N: s.AvailableReplicas},
+	}
+	r.NotNegative(path.Child("observedGeneration"), s.ObservedGeneration)
+	r.NotNegative(path.Child("replicas"), int64(s.Replicas))
+	r.Counts(path, counts...)
 	r.NotNegative(path.Child("unavailableReplicas"), int64(s.UnavailableReplicas))
 	notNegative(&r, path.Child("terminatingReplicas"), s.TerminatingReplicas)
 	notNegative(&r, path.Child("collisionCount"), s.CollisionCount)
+	r.Replicas(path, s.Replicas, counts...)
 	r.NotDecremented(path.Child("collisionCount"), s.CollisionCount, old.Status.CollisionCount)
 	return r.Errors
 }
@@ -149,11 +152,14 @@ func validateReplicaSetUpdate(ctx context.Context, rs, old *appsv1.ReplicaSet) f
 func validateReplicaSetStatus(_ context.Context, rs, _ *appsv1.ReplicaSet) field.ErrorList {
 	var r report.Report
 	s, path := &rs.Status, field.NewPath("status")
-	r.Replicas(path, s.Replicas, s.ObservedGeneration,
-		report.Count{Name: "fullyLabeledReplicas", N: s.FullyLabeledReplicas},
-		report.Count{Name: "readyReplicas", N: s.ReadyReplicas},
-		report.Count{Name: "availableReplicas", N: s.AvailableReplicas})
+	counts := []report.Count{
+		{Name: "fullyLabeledReplicas", N: s.FullyLabeledReplicas}, {Name: "readyReplicas", N: s.ReadyReplicas}, {Name: "availableReplicas", N: s.AvailableReplicas},
+	}
+	r.NotNegative(path.Child("replicas"), int64(s.Replicas))
+	r.Counts(path, counts...)
+	r.NotNegative(path.Child("observedGeneration"), s.ObservedGeneration)
 	notNegative(&r, path.Child("terminatingReplicas"), s.TerminatingReplicas)
+	r.Replicas(path, s.Replicas, counts...)
 	return r.Errors
 }
 

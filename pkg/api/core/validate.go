@@ -96,10 +96,13 @@ func validateReplicationControllerUpdate(ctx context.Context, rc, _ *corev1.Repl
 
 func validateReplicationControllerStatus(_ context.Context, rc, _ *corev1.ReplicationController) field.ErrorList {
 	var r report.Report
-	s := &rc.Status
-	r.Replicas(field.NewPath("status"), s.Replicas, s.ObservedGeneration,
-		report.Count{Name: "fullyLabeledReplicas", N: s.FullyLabeledReplicas},
-		report.Count{Name: "readyReplicas", N: s.ReadyReplicas},
-		report.Count{Name: "availableReplicas", N: s.AvailableReplicas})
+	s, path := &rc.Status, field.NewPath("status")
+	counts := []report.Count{
+		{Name: "fullyLabeledReplicas", N: s.FullyLabeledReplicas}, {Name: "readyReplicas", N: s.ReadyReplicas}, {Name: "availableReplicas", N: s.AvailableReplicas},
+	}
+	r.NotNegative(path.Child("replicas"), int64(s.Replicas))
+	r.Counts(path, counts...)
+	r.NotNegative(path.Child("observedGeneration"), s.ObservedGeneration)
+	r.Replicas(path, s.Replicas, counts...)
 	return r.Errors
 }

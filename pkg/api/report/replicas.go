@@ -11,14 +11,16 @@ type Count struct {
 	N    int32
 }
 
-// Replicas judges the counts of a status against the count of all replicas. The
-// last two are the ready and the available ones.
-func (r *Report) Replicas(path *field.Path, replicas int32, generation int64, counts ...Count) {
-	r.NotNegative(path.Child("replicas"), int64(replicas))
+// Counts judges the counts of a status each by itself.
+func (r *Report) Counts(path *field.Path, counts ...Count) {
 	for _, c := range counts {
 		r.NotNegative(path.Child(c.Name), int64(c.N))
 	}
-	r.NotNegative(path.Child("observedGeneration"), generation)
+}
+
+// Replicas judges the counts of a status against the count of all replicas. The
+// last two are the ready and the available ones.
+func (r *Report) Replicas(path *field.Path, replicas int32, counts ...Count) {
 	for _, c := range counts {
 		if c.N > replicas {
 			r.Invalid(path.Child(c.Name), c.N, "cannot be greater than status.replicas")
