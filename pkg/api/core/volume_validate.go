@@ -23,7 +23,7 @@ import (
 func validatePersistentVolume(_ context.Context, pv *corev1.PersistentVolume) field.ErrorList {
 	var r report.Report
 	spec, at := &pv.Spec, field.NewPath("spec")
-	podspec.ValidateAccessModes(&r, spec.AccessModes, at.Child("accessModes"), "")
+	podspec.ValidateAccessModes(&r, spec.AccessModes, at.Child("accessModes"))
 	if len(spec.Capacity) == 0 {
 		r.Required(at.Child("capacity"), "")
 	}

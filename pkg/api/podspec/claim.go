@@ -16,8 +16,12 @@ import (
 // ValidateClaimSpec reports everything wrong with what a volume claim asks for.
 func ValidateClaimSpec(spec *corev1.PersistentVolumeClaimSpec, path *field.Path) field.ErrorList {
 	var r report.Report
-	ValidateAccessModes(&r, spec.AccessModes, path.Child("accessModes"), "at least 1 access mode is required")
+	modes := path.Child("accessModes")
+	if len(spec.AccessModes) == 0 {
+		r.Required(modes, "at least 1 access mode is required")
+	}
 	r.Selector(path.Child("selector"), spec.Selector)
+	checkAccessModes(&r, spec.AccessModes, modes)
 	storage, ok := spec.Resources.Requests[corev1.ResourceStorage]
 	at := path.Child("resources").Key(string(corev1.ResourceStorage))
 	if !ok {
@@ -87,11 +91,15 @@ func checkDataSource(r *report.Report, group *string, kind, name string, path *f
 	}
 }
 
-// ValidateAccessModes judges the modes of a claim or a volume.
-func ValidateAccessModes(r *report.Report, modes []corev1.PersistentVolumeAccessMode, path *field.Path, missing string) {
+// ValidateAccessModes judges the modes of a volume, which must be there.
+func ValidateAccessModes(r *report.Report, modes []corev1.PersistentVolumeAccessMode, path *field.Path) {
 	if len(modes) == 0 {
-		r.Required(path, missing)
+		r.Required(path, "")
 	}
+	checkAccessModes(r, modes, path)
+}
+
+func checkAccessModes(r *report.Report, modes []corev1.PersistentVolumeAccessMode, path *field.Path) {
 	found := sets.New[corev1.PersistentVolumeAccessMode]()
 	for _, mode := range modes {
 		report.OneOf(r, path, mode, corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOnce, corev1.ReadWriteOncePod)

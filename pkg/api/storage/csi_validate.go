@@ -206,7 +206,7 @@ func inlineVolume(r *report.Report, path *field.Path, v *corev1.PersistentVolume
 	if v.CSI == nil {
 		r.Required(path.Child("csi"), "has to be specified"+inline)
 	}
-	podspec.ValidateAccessModes(r, v.AccessModes, path.Child("accessModes"), "")
+	podspec.ValidateAccessModes(r, v.AccessModes, path.Child("accessModes"))
 	policy, mode := v.PersistentVolumeReclaimPolicy, v.VolumeMode
 	forbid(policy != "" && policy != corev1.PersistentVolumeReclaimRetain, "persistentVolumeReclaimPolicy", "may only be "+string(corev1.PersistentVolumeReclaimRetain))
 	forbid(v.NodeAffinity != nil, "nodeAffinity", "may not be specified")
