@@ -22,6 +22,7 @@ func eventRow() *resource.Row {
 		ShortNames: []string{"ev"},
 
 		AnyFinalizer:             true,
+		MetaLast:                 true,
 		ValidateName:             report.SegmentName,
 		MetaOnUpdate:             resource.MetaRules{NoChanges: true},
 		Validate:                 validateEvent,
