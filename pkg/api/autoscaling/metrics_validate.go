@@ -45,7 +45,7 @@ func sources(m *autoscalingv2.MetricSpec) []source {
 		{autoscalingv2.ContainerResourceMetricSourceType, "containerResource", m.ContainerResource != nil, func(r *report.Report, path *field.Path) {
 			resourceName(r, path, m.ContainerResource.Name)
 			if m.ContainerResource.Name != "" {
-				r.Add(podspec.ContainerResourceName(m.ContainerResource.Name, path.Child("name"))...)
+				r.Add(podspec.MetricResourceName(m.ContainerResource.Name, path.Child("name"))...)
 			}
 			if m.ContainerResource.Container == "" {
 				r.Required(path.Child("container"), "must specify a container")

@@ -57,17 +57,28 @@ func quotaHugePages(name corev1.ResourceName) bool {
 
 // ValidateResourceName judges the name of any resource.
 func ValidateResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
+	return resourceName(name, name, path)
+}
+
+// resourceName judges a name that is shown so when it is no qualified one.
+func resourceName(name corev1.ResourceName, shown any, path *field.Path) field.ErrorList {
 	var r report.Report
-	r.Each(path, name, naming.IsQualifiedName(string(name)))
+	r.Each(path, shown, naming.IsQualifiedName(string(name)))
 	if len(r.Errors) == 0 && !strings.Contains(string(name), "/") && !IsStandard(name) {
 		r.Invalid(path, name, "must be a standard resource type or fully qualified")
 	}
 	return r.Errors
 }
 
-// ContainerResourceName judges the name of a resource that containers have.
-func ContainerResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
-	r := report.Report{Errors: ValidateResourceName(name, path)}
+// MetricResourceName judges the name of a resource of containers that metrics are
+// of. Kubernetes shows one that is no qualified name as plain text, those in
+// containers as JSON.
+func MetricResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
+	return containerResourceName(name, string(name), path)
+}
+
+func containerResourceName(name corev1.ResourceName, shown any, path *field.Path) field.ErrorList {
+	r := report.Report{Errors: resourceName(name, shown, path)}
 	counted := name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage || hugePages(name)
 	switch {
 	case !strings.Contains(string(name), "/"):
@@ -107,7 +118,7 @@ func ValidateQuantity(name corev1.ResourceName, value resource.Quantity, path *f
 // ValidateResources judges what a container asks for and may use. claims are the
 // names of the pod's resource claims.
 func ValidateResources(req *corev1.ResourceRequirements, claims sets.Set[string], path *field.Path) field.ErrorList {
-	return validateRequirements(req, ContainerResourceName, claims, path)
+	return validateRequirements(req, ValidateContainerResourceName, claims, path)
 }
 
 type nameFunc func(corev1.ResourceName, *field.Path) field.ErrorList
@@ -248,7 +259,7 @@ func CountsInQuota(name corev1.ResourceName) bool {
 
 // ValidateContainerResourceName judges the name of what a container may ask for.
 func ValidateContainerResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
-	return ContainerResourceName(name, path)
+	return containerResourceName(name, name, path)
 }
 
 // Overcommits is true of resources whose requests may be below their limits.
