@@ -12,6 +12,7 @@ import (
 
 	autoscaling "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -24,6 +25,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
+	"keelson.dev/apiserver/naming"
 	"keelson.dev/apiserver/negotiate"
 	"keelson.dev/apiserver/patch"
 	"keelson.dev/apiserver/registry"
@@ -339,12 +341,12 @@ func (s *Server) ownScale(have, want *autoscaling.Scale, who string) *autoscalin
 }
 
 func checkScale(scale *autoscaling.Scale) error {
-	if scale.Spec.Replicas >= 0 {
+	errs := apivalidation.ValidateObjectMeta(&scale.ObjectMeta, true, naming.NameIsDNSSubdomain, field.NewPath("metadata"))
+	errs = append(errs, apivalidation.ValidateNonnegativeField(int64(scale.Spec.Replicas), field.NewPath("spec", "replicas"))...)
+	if len(errs) == 0 {
 		return nil
 	}
-	return apierrors.NewInvalid(scaleKind().GroupKind(), scale.Name, field.ErrorList{
-		field.Invalid(field.NewPath("spec", "replicas"), scale.Spec.Replicas, "must be greater than or equal to 0").WithOrigin("minimum"),
-	})
+	return apierrors.NewInvalid(scaleKind().GroupKind(), scale.Name, errs)
 }
 
 func (s *Server) patchScale(r *http.Request, t *target) (resource.Object, error) {
