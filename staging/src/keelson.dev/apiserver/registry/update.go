@@ -431,9 +431,14 @@ func (up *updating) create(ctx context.Context) (*store.Record, error) {
 	if up.dropManaged {
 		obj.SetManagedFields(nil)
 	}
+	if _, err := parseRevision(obj.GetResourceVersion()); err != nil {
+		return nil, err
+	}
 	if err := w.authorizeCreate(ctx, "create"); err != nil {
 		return nil, err
 	}
-	obj.SetResourceVersion("")
+	if !up.dry { // a trial answers what it was told
+		obj.SetResourceVersion("")
+	}
 	return r.create(ctx, w, obj)
 }
