@@ -147,7 +147,9 @@ func (c *convertor) ConvertToVersion(in runtime.Object, gv runtime.GroupVersione
 		candidates = append(candidates, schema.GroupVersionKind{Group: c.row.Group, Version: v.Name, Kind: c.row.Kind})
 	}
 	target, ok := gv.KindForGroupVersionKinds(candidates)
-	if !ok {
+	if _, err := c.version(target.Version); !ok || err != nil {
+		// A managedFields entry of a version that is gone is dropped for this error, and
+		// no other.
 		return nil, runtime.NewNotRegisteredErrForTarget("", reflect.TypeOf(in), gv)
 	}
 	obj, err := c.typed(in)

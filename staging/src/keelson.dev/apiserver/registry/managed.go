@@ -120,7 +120,7 @@ func (m *manager) update(ctx context.Context, live, obj resource.Object, who str
 	if m.keeper != nil && m.keeper.Update(live, obj, who, resource.Time(ctx)) {
 		return obj
 	}
-	if unchanged(obj, live) {
+	if m.keeper == nil && unchanged(obj, live) {
 		obj.SetManagedFields(live.GetManagedFields())
 		return obj
 	}
