@@ -96,11 +96,11 @@ func (a *Allocator) allocatePorts(ctx context.Context, svc, old *corev1.Service,
 	if old != nil {
 		held = portsOf(old)
 	}
-	if needsNew(svc, held) || old != nil && repeatsPort(svc) {
+	if needsNew(svc, old, held) || old != nil && repeatsPort(svc) {
 		var p *portPlan
 		err := a.Ports.change(ctx, dryRun, func(b *bitmap) error {
 			p = &portPlan{svc: svc, held: held, ports: a.Ports, bitmap: b, dry: dryRun, chosen: slices.Clone(svc.Spec.Ports)}
-			return p.make(old != nil)
+			return p.make(old)
 		})
 		if err != nil {
 			return err
@@ -133,8 +133,8 @@ func repeatsPort(svc *corev1.Service) bool {
 }
 
 // needsNew reports whether svc needs a port that is not held.
-func needsNew(svc *corev1.Service, held []int) bool {
-	if wantsHealthPort(svc) && !slices.Contains(held, int(svc.Spec.HealthCheckNodePort)) {
+func needsNew(svc, old *corev1.Service, held []int) bool {
+	if beginsHealthPort(svc, old) && !slices.Contains(held, int(svc.Spec.HealthCheckNodePort)) {
 		return true
 	}
 	return hasPorts(svc) && slices.ContainsFunc(svc.Spec.Ports, func(p corev1.ServicePort) bool {
@@ -143,6 +143,12 @@ func needsNew(svc *corev1.Service, held []int) bool {
 		}
 		return !slices.Contains(held, int(p.NodePort))
 	})
+}
+
+// beginsHealthPort reports whether svc wants a port for health checks and had none
+// before. One that it has cannot be changed for another: validation says so.
+func beginsHealthPort(svc, old *corev1.Service) bool {
+	return wantsHealthPort(svc) && (old == nil || !wantsHealthPort(old))
 }
 
 // portPlan is one attempt at the ports of a service, against one state of the
@@ -159,15 +165,15 @@ type portPlan struct {
 	health int32
 }
 
-func (p *portPlan) make(update bool) error {
+func (p *portPlan) make(old *corev1.Service) error {
 	if hasPorts(p.svc) {
 		for i := range p.chosen {
-			if err := p.port(i, update); err != nil {
+			if err := p.port(i, old != nil); err != nil {
 				return err
 			}
 		}
 	}
-	if !wantsHealthPort(p.svc) {
+	if !beginsHealthPort(p.svc, old) {
 		return nil
 	}
 	want := int(p.svc.Spec.HealthCheckNodePort)
