@@ -104,6 +104,7 @@ func TestAnswers(t *testing.T) {
 		{"options of any version", "DELETE", core + "configmaps/m", `{"kind":"DeleteOptions","apiVersion":"nope/v1"}`, 200, `"Success"`, ""},
 		{"pod", "POST", core + "pods", `{"metadata":{"name":"p"},` + pod + `}`, 201, "", ""},
 		{"pod of another's uid", "POST", core + "pods/p/eviction", `{"metadata":{"name":"p"},"deleteOptions":{"preconditions":{"uid":"x"}}}`, 409, `Operation cannot be fulfilled on Pod \"p\": the UID in the precondition (x)`, ""},
+		{"eviction of what cannot be read", "POST", core + "pods/p/eviction", `{"metadata":{"name":"p"},"deleteOptions":{"dryRun":["All"],"ignoreStoreReadErrorWithClusterBreakingPotential":true}}`, 422, `Eviction.policy \"p\" is invalid: deleteOptions.ignoreStoreReadErrorWithClusterBreakingPotential: Invalid value: true: can not be set for pod eviction, try after removing the option`, ""},
 		{"old eviction", "POST", core + "pods/p/eviction", `{"apiVersion":"policy/v1beta1","kind":"Eviction","metadata":{"name":"p"}}`, 201, `"Success"`, ""},
 		{"deployment", "POST", deps, `{"metadata":{"name":"d"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},` + pod + `}}}`, 201, "", ""},
 		{"another's scale", "PATCH", deps + "/d/scale", `{"metadata":{"name":"e"}}`, 400, "the name of the object (e) does not match the name on the URL (d)", ""},

@@ -17,9 +17,11 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/ptr"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/apiserver/registry"
@@ -62,6 +64,11 @@ func (e *Evicter) create(ctx context.Context, req *rest.Request, obj runtime.Obj
 	}
 	if req.Name != ev.Name {
 		return nil, apierrors.NewBadRequest("name in URL does not match name in Eviction object")
+	}
+	if ev.DeleteOptions != nil && ptr.Deref(ev.DeleteOptions.IgnoreStoreReadErrorWithClusterBreakingPotential, false) {
+		return nil, apierrors.NewInvalid(policyv1.SchemeGroupVersion.WithKind("Eviction").GroupKind(), req.Name, field.ErrorList{
+			field.Invalid(field.NewPath("deleteOptions", "ignoreStoreReadErrorWithClusterBreakingPotential"), true, "can not be set for pod eviction, try after removing the option"),
+		})
 	}
 	del, err := deleteOptions(ev, options)
 	if err != nil {
