@@ -105,6 +105,7 @@ func TestAnswers(t *testing.T) {
 		{"pod", "POST", core + "pods", `{"metadata":{"name":"p"},` + pod + `}`, 201, "", ""},
 		{"pod of another's uid", "POST", core + "pods/p/eviction", `{"metadata":{"name":"p"},"deleteOptions":{"preconditions":{"uid":"x"}}}`, 409, `Operation cannot be fulfilled on Pod \"p\": the UID in the precondition (x)`, ""},
 		{"eviction of what cannot be read", "POST", core + "pods/p/eviction", `{"metadata":{"name":"p"},"deleteOptions":{"dryRun":["All"],"ignoreStoreReadErrorWithClusterBreakingPotential":true}}`, 422, `Eviction.policy \"p\" is invalid: deleteOptions.ignoreStoreReadErrorWithClusterBreakingPotential: Invalid value: true: can not be set for pod eviction, try after removing the option`, ""},
+		{"odd account", "POST", core + "pods", `{"metadata":{"name":"odd"},"spec":{"containers":[{"name":"c","image":"i","securityContext":{"windowsOptions":{"gmsaCredentialSpecName":"<","runAsUserName":"<"}}}]}}`, 422, `gmsaCredentialSpecName: Invalid value: \"\\u003c\": a lowercase RFC 1123 subdomain`, ""},
 		{"old eviction", "POST", core + "pods/p/eviction", `{"apiVersion":"policy/v1beta1","kind":"Eviction","metadata":{"name":"p"}}`, 201, `"Success"`, ""},
 		{"deployment", "POST", deps, `{"metadata":{"name":"d"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},` + pod + `}}}`, 201, "", ""},
 		{"another's scale", "PATCH", deps + "/d/scale", `{"metadata":{"name":"e"}}`, 400, "the name of the object (e) does not match the name on the URL (d)", ""},

@@ -153,7 +153,7 @@ func (u *statusUpdate) checkIndexLists() {
 	}
 	if failed && spec.Completions != nil && spec.BackoffLimitPerIndex != nil && s.FailedIndexes != nil {
 		if _, err := countIndexes(*s.FailedIndexes, *spec.Completions); err != nil {
-			u.Invalid(path.Child("failedIndexes"), *s.FailedIndexes, fmt.Sprintf("error parsing failedIndexes: %s", err))
+			u.Invalid(path.Child("failedIndexes"), s.FailedIndexes, fmt.Sprintf("error parsing failedIndexes: %s", err))
 		}
 	}
 	if completed && s.CompletedIndexes != "" && !indexed(spec) {

@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson.dev/apiserver/naming"
 )
 
 // Limits of Windows: of an account's name and its domain's in characters, of the
@@ -24,54 +26,56 @@ func (c *check) checkWindowsOptions(o *corev1.WindowsSecurityContextOptions, pat
 		return
 	}
 	if name := o.GMSACredentialSpecName; name != nil {
-		c.Subdomain(path.Child("gmsaCredentialSpecName"), *name)
+		c.Each(path.Child("gmsaCredentialSpecName"), name, naming.IsDNS1123Subdomain(*name))
 	}
 	if spec, at := o.GMSACredentialSpec, path.Child("gmsaCredentialSpec"); spec != nil {
 		switch {
 		case *spec == "":
-			c.Invalid(at, *spec, "gmsaCredentialSpec cannot be an empty string")
+			c.Invalid(at, spec, "gmsaCredentialSpec cannot be an empty string")
 		case len(*spec) > largestGMSA*1024:
-			c.Invalid(at, *spec, "gmsaCredentialSpec size must be under 64 KiB")
+			c.Invalid(at, spec, "gmsaCredentialSpec size must be under 64 KiB")
 		}
 	}
 	if o.RunAsUserName != nil {
-		c.checkWindowsUser(*o.RunAsUserName, path.Child("runAsUserName"))
+		c.checkWindowsUser(o.RunAsUserName, path.Child("runAsUserName"))
 	}
 }
 
 // checkWindowsUser judges an account, which a domain and a backslash may precede.
-func (c *check) checkWindowsUser(account string, at *field.Path) {
+// Kubernetes shows what a pointer is to as JSON, and so all of what is here.
+func (c *check) checkWindowsUser(name *string, at *field.Path) {
+	account := *name
 	domain, user, inDomain := strings.Cut(account, `\`)
 	if !inDomain {
 		domain, user = "", account
 	}
 	switch {
 	case account == "":
-		c.Invalid(at, account, "runAsUserName cannot be an empty string")
+		c.Invalid(at, name, "runAsUserName cannot be an empty string")
 		return
 	case regexp.MustCompile(`[[:cntrl:]]+`).MatchString(account):
-		c.Invalid(at, account, "runAsUserName cannot contain control characters")
+		c.Invalid(at, name, "runAsUserName cannot contain control characters")
 		return
 	case strings.Contains(user, `\`):
-		c.Invalid(at, account, "runAsUserName cannot contain more than one backslash")
+		c.Invalid(at, name, "runAsUserName cannot contain more than one backslash")
 		return
 	}
 	if len(domain) >= longestDomain {
-		c.Invalid(at, account, "runAsUserName's Domain length must be under 256 characters")
+		c.Invalid(at, name, "runAsUserName's Domain length must be under 256 characters")
 	}
 	if inDomain && !windowsDomain(domain) {
-		c.Invalid(at, account, "runAsUserName's Domain doesn't match the NetBios nor the DNS format")
+		c.Invalid(at, name, "runAsUserName's Domain doesn't match the NetBios nor the DNS format")
 	}
 	if user == "" {
-		c.Invalid(at, account, "runAsUserName's User cannot be empty")
+		c.Invalid(at, name, "runAsUserName's User cannot be empty")
 	} else if len(user) > longestUser {
-		c.Invalid(at, account, "runAsUserName's User length must not be longer than 104 characters")
+		c.Invalid(at, name, "runAsUserName's User length must not be longer than 104 characters")
 	}
 	if strings.Trim(user, ". ") == "" && user != "" {
-		c.Invalid(at, account, "runAsUserName's User cannot contain only periods or spaces")
+		c.Invalid(at, name, "runAsUserName's User cannot contain only periods or spaces")
 	}
 	if strings.ContainsAny(user, `"/\:;|=,+*?<>@[]`) {
-		c.Invalid(at, account, `runAsUserName's User cannot contain the following characters: "/\:;|=,+*?<>@[]`)
+		c.Invalid(at, name, `runAsUserName's User cannot contain the following characters: "/\:;|=,+*?<>@[]`)
 	}
 }
 
