@@ -374,5 +374,5 @@ func (s *Server) httpServer(h http.Handler, base context.Context) (*http.Server,
 		server.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){}
 		return server, nil
 	}
-	return server, streams.Configure(server)
+	return server, streams.Configure(server, s.deps.Clock)
 }

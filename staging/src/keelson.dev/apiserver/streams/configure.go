@@ -11,20 +11,22 @@ import (
 	"net/http"
 
 	"golang.org/x/net/http2"
+
+	"keelson.dev/api/clock"
 )
 
 // Configure has server speak HTTP/2 on connections whose answers can be taken from it: their
 // requests find them by FromContext. Connections that are not over a Socket are served as
-// by any server. It is called before server serves.
+// by any server. It is called before server serves; c tells when what was left unread has to be looked at.
 //
 // It takes golang.org/x/net's server, since that of net/http serves HTTP/2 over TLS on nothing
 // but a *tls.Conn.
-func Configure(server *http.Server) error {
+func Configure(server *http.Server, c clock.Clock) error {
 	h2 := &http2.Server{}
 	if err := http2.ConfigureServer(server, h2); err != nil {
 		return fmt.Errorf("configure HTTP/2: %w", err)
 	}
-	shared := newShared()
+	shared := newShared(c)
 	server.TLSNextProto[http2.NextProtoTLS] = func(server *http.Server, conn *tls.Conn, h http.Handler) {
 		opts := &http2.ServeConnOpts{Context: baseContext(h), Handler: h, BaseConfig: server}
 		var c net.Conn = conn

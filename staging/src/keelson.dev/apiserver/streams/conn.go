@@ -6,6 +6,8 @@ package streams
 import (
 	"crypto/tls"
 	"sync"
+
+	"keelson.dev/api/clock"
 )
 
 // Conn is a connection of HTTP/2 whose answers can be taken from the server. Reads are
@@ -31,8 +33,8 @@ type shared struct {
 	later   *later
 }
 
-func newShared() *shared {
-	return &shared{buffers: sync.Pool{New: func() any { return new([]byte) }}, later: newLater(realTime)}
+func newShared(c clock.Clock) *shared {
+	return &shared{buffers: sync.Pool{New: func() any { return new([]byte) }}, later: newLater(c)}
 }
 
 // over returns a Conn over a connection that has shaken hands, and nil where it

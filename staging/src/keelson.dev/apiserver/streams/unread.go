@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"keelson.dev/api/clock"
 )
 
 const (
@@ -73,7 +75,7 @@ func newUnread(s *Socket, l *later) *unread {
 func (u *unread) sending(room bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	now := u.later.clock.now()
+	now := u.later.clock.Now()
 	hold := room && u.times >= sureTimes && now.Sub(u.last) < often
 	u.sent++
 	u.last = now
@@ -148,7 +150,7 @@ func (u *unread) check() {
 	if u.mark == 1 {
 		return
 	}
-	if u.later.clock.now().Sub(u.last) < soon { // the last has its time as well
+	if u.later.clock.Now().Sub(u.last) < soon { // the last has its time as well
 		u.lookLocked()
 		return
 	}
@@ -170,32 +172,24 @@ func (u *unread) end() {
 	u.setLocked(1)
 }
 
-// timing is what the time is, and calls f after a while. Tests have their own.
-type timing struct {
-	now   func() time.Time
-	after func(d time.Duration, f func())
-}
-
-var realTime = timing{time.Now, func(d time.Duration, f func()) { time.AfterFunc(d, f) }}
-
 // later is what is to be done to the connections of a server after a while.
 type later struct {
-	clock       timing
+	clock       clock.Clock
 	looks, ends delayed
 }
 
-func newLater(clock timing) *later {
+func newLater(c clock.Clock) *later {
 	return &later{
-		clock: clock,
-		looks: delayed{clock: clock, wait: soon, call: (*unread).check},
-		ends:  delayed{clock: clock, wait: longest, call: (*unread).end},
+		clock: c,
+		looks: delayed{clock: c, wait: soon, call: (*unread).check},
+		ends:  delayed{clock: c, wait: longest, call: (*unread).end},
 	}
 }
 
 // delayed makes calls a fixed time after they were added, in that order. Nothing runs while
 // there are none.
 type delayed struct {
-	clock timing
+	clock clock.Clock
 	wait  time.Duration
 	call  func(*unread)
 
@@ -211,9 +205,9 @@ type due struct {
 func (d *delayed) add(u *unread) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.queue = append(d.queue, due{d.clock.now().Add(d.wait), u})
+	d.queue = append(d.queue, due{d.clock.Now().Add(d.wait), u})
 	if len(d.queue) == 1 {
-		d.clock.after(d.wait, d.run)
+		d.clock.AfterFunc(d.wait, d.run)
 	}
 }
 
@@ -228,7 +222,7 @@ func (d *delayed) run() {
 func (d *delayed) take() []due {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	now, n := d.clock.now(), 0
+	now, n := d.clock.Now(), 0
 	for n < len(d.queue) && !d.queue[n].at.After(now) {
 		n++
 	}
@@ -237,7 +231,7 @@ func (d *delayed) take() []due {
 	if len(rest) == 0 {
 		d.queue = nil
 	} else {
-		d.clock.after(rest[0].at.Sub(now), d.run)
+		d.clock.AfterFunc(rest[0].at.Sub(now), d.run)
 	}
 	return taken
 }

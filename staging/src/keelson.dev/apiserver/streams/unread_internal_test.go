@@ -12,11 +12,16 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	kclock "k8s.io/utils/clock"
 	"pgregory.net/rapid"
+
+	"keelson.dev/api/clock"
 )
 
 // steps is a clock that goes on when it is told to.
 type steps struct {
+	clock.Clock // none: nothing else is asked of it
+
 	mu    sync.Mutex
 	time  time.Time
 	calls []call
@@ -27,16 +32,17 @@ type call struct {
 	f  func()
 }
 
-func (s *steps) now() time.Time {
+func (s *steps) Now() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.time
 }
 
-func (s *steps) after(d time.Duration, f func()) {
+func (s *steps) AfterFunc(d time.Duration, f func()) kclock.Timer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls = append(s.calls, call{s.time.Add(d), f})
+	return nil
 }
 
 // step makes the calls that are due after d.
@@ -89,7 +95,7 @@ func newLine(t *rapid.T) *line {
 		t.Fatal(err)
 	}
 	r := &line{t: t, clock: &steps{}, socket: NewSocket(conn), client: client, raw: raw}
-	if !r.socket.makePrompt(newLater(timing{r.clock.now, r.clock.after})) {
+	if !r.socket.makePrompt(newLater(r.clock)) {
 		t.Fatal("not a socket")
 	}
 	return r

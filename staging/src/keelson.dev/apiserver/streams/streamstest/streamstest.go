@@ -14,6 +14,7 @@ import (
 
 	certutil "k8s.io/client-go/util/cert"
 
+	"keelson.dev/api/clock"
 	"keelson.dev/apiserver/streams"
 )
 
@@ -48,7 +49,7 @@ func Serve(t testing.TB, h http.Handler) (address string) {
 	}
 	server := &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0),
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2"}}}
-	if err := streams.Configure(server); err != nil {
+	if err := streams.Configure(server, clock.Real()); err != nil {
 		t.Fatal(err)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
