@@ -28,7 +28,7 @@
 //     kernel, nor for others who write. Writes through a Socket under a Conn never
 //     wait; who may wait does so in the Conn, before and after.
 //   - What a client asks for is noticed at once if it has answered all that it was sent, soon if it has not, and
-//     whatever it has sent is read after half a second.
+//     whatever it has sent is read after a second.
 //
 // The package knows nothing of what is sent. It does not end streams, and it is of no use to HTTP/1.
 package streams

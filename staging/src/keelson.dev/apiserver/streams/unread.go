@@ -23,7 +23,7 @@ const (
 	// soon is when the answer to an event is looked for. A client that does not answer
 	// may have asked for something, and waits so long.
 	soon = 10 * time.Millisecond
-	// longest bounds the time for which something is left unread.
+	// longest is how long something is left unread, and twice that at most.
 	longest = 500 * time.Millisecond
 	// ample is how much has still to be granted by a client whose grants are left unread.
 	ample = 2 << 20
@@ -47,9 +47,10 @@ type unread struct {
 	sent  int // events since something was read
 	last  time.Time
 
-	expected int // bytes that may lie unread
-	mark     int // of the socket; 1 if nothing is left unread
-	lies     int // bytes that do, as look has found
+	expected int       // bytes that may lie unread
+	mark     int       // of the socket; 1 if nothing is left unread
+	since    time.Time // when it has not been 1
+	lies     int       // bytes that do lie unread, as look has found
 	// set and look are for the socket's descriptor, made once.
 	set, look func(fd uintptr)
 
@@ -131,6 +132,9 @@ func (u *unread) setLocked(mark int) {
 	if u.mark == mark {
 		return
 	}
+	if u.mark == 1 {
+		u.since = u.later.clock.Now()
+	}
 	u.mark = mark
 	_ = u.socket.raw.Control(u.set) // fails if it is closed
 }
@@ -158,18 +162,28 @@ func (u *unread) check() {
 		u.doubtLocked()
 		return
 	}
+	u.endLocked()
+}
+
+func (u *unread) endLocked() {
 	if !u.ends {
 		u.ends = true
 		u.later.ends.add(u)
 	}
 }
 
-// end has all read that lies there.
+// end has what lies there read, if it has for long.
 func (u *unread) end() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.ends = false
-	u.setLocked(1)
+	switch {
+	case u.mark == 1:
+	case u.later.clock.Now().Sub(u.since) < longest:
+		u.endLocked()
+	default:
+		u.setLocked(1)
+	}
 }
 
 // later is what is to be done to the connections of a server after a while.

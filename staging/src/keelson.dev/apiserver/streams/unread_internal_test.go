@@ -261,6 +261,7 @@ func TestNothingIsForgotten(t *testing.T) {
 				if !complete {
 					r.clock.step(soon)
 					r.clock.step(longest)
+					r.clock.step(longest)
 				}
 				r.read(lies)
 				lies, complete = 0, true
