@@ -43,15 +43,21 @@ type databases struct {
 	close     []io.Closer
 }
 
-// openDatabases opens the key-value stores that the configuration names; follow is next. What
-// it has opened is to be closed also when it fails.
+// openDatabases opens the key-value stores that the configuration names; follow is next.
 func (s *Server) openDatabases(ctx context.Context) (*databases, error) {
 	d := &databases{of: map[schema.GroupResource]*database{}}
+	if err := d.open(ctx, s); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+func (d *databases) open(ctx context.Context, s *Server) error {
 	first := s.deps.KV
 	if first == nil {
 		opened, err := s.openFirst(ctx)
 		if err != nil {
-			return d, err
+			return err
 		}
 		first = opened
 		d.close = append(d.close, opened)
@@ -59,7 +65,7 @@ func (s *Server) openDatabases(ctx context.Context) (*databases, error) {
 	d.all = []*database{{kv: first}}
 	overrides, err := s.cfg.Etcd.Overrides()
 	if err != nil {
-		return d, err
+		return err
 	}
 	known := map[string]*database{} // by their servers
 	for _, o := range overrides {
@@ -67,7 +73,7 @@ func (s *Server) openDatabases(ctx context.Context) (*databases, error) {
 		if known[key] == nil {
 			opened, err := s.dial(o.Servers)
 			if err != nil {
-				return d, err
+				return err
 			}
 			d.close = append(d.close, opened)
 			known[key] = &database{kv: opened}
@@ -78,7 +84,7 @@ func (s *Server) openDatabases(ctx context.Context) (*databases, error) {
 		}
 		d.of[o.Resource] = known[key]
 	}
-	return d, nil
+	return nil
 }
 
 func (s *Server) openFirst(ctx context.Context) (*etcd.Store, error) {

@@ -88,7 +88,7 @@ resources:
 	}
 	s := start()
 	ctx := t.Context()
-	events, maps := s.Client.EventsV1().Events("default"), s.Client.CoreV1().ConfigMaps("default")
+	maps := s.Client.CoreV1().ConfigMaps("default")
 	watch, err := maps.Watch(ctx, metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -155,7 +155,8 @@ resources:
 
 	s.Stop(t)
 	s = start()
-	events, maps = s.Client.EventsV1().Events("default"), s.Client.CoreV1().ConfigMaps("default")
+	events := s.Client.EventsV1().Events("default")
+	maps = s.Client.CoreV1().ConfigMaps("default")
 	if list, err := events.List(ctx, metav1.ListOptions{}); err != nil || len(list.Items) != 1 {
 		t.Errorf("events after a restart: %v, %v", list, err)
 	}

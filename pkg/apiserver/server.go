@@ -219,13 +219,13 @@ func (s *Server) Run(ctx context.Context) error {
 		background.Go(func() { s.pace(inner) })
 	}
 	d, err := s.openDatabases(ctx)
-	defer d.Close() // the process ends: etcd recovers from its log
+	if err != nil {
+		return err
+	}
+	defer d.Close() //nolint:errcheck // the process ends: etcd recovers from its log
 	defer background.Wait()
 	defer stop()
-	if err == nil {
-		err = d.follow(inner, s)
-	}
-	if err != nil {
+	if err := d.follow(inner, s); err != nil {
 		return err
 	}
 	s.databases.Store(d)
