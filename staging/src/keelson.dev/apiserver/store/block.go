@@ -68,8 +68,14 @@ func (b *Block) formerPieces() []heldPiece {
 	return out
 }
 
-// split makes two blocks of one. When the last record has just been added and is
-// what made it too large it goes alone, so that objects made in order fill blocks.
+// large reports whether the block has to be split.
+func (b *Block) large() bool {
+	n := len(b.records)
+	return n > 1 && (n > b.cache.blockRecords || b.size > b.cache.blockBytes)
+}
+
+// split makes blocks of one that is too large, two if these are not. When the last record has just
+// been added and is what made it so it goes alone, and objects made in order fill blocks.
 func (b *Block) split(appended bool) []*Block {
 	last := len(b.records) - 1
 	if left := b.size - b.records[last].size; appended && last <= b.cache.blockRecords && left <= b.cache.blockBytes {
@@ -80,7 +86,15 @@ func (b *Block) split(appended bool) []*Block {
 		left += b.records[at].size
 		at++
 	}
-	return b.cut(at, left)
+	var out []*Block
+	for _, half := range b.cut(at, left) {
+		if half.large() {
+			out = append(out, half.split(false)...)
+			continue
+		}
+		out = append(out, half)
+	}
+	return out
 }
 
 func (b *Block) cut(at, left int) []*Block {

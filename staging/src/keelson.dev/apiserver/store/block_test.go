@@ -148,6 +148,29 @@ func TestTree(t *testing.T) {
 	})
 }
 
+// TestSplitLargeRecords puts a record between others that are large as well: neither half of the block may be too
+// large, and where both would be it becomes three.
+func TestSplitLargeRecords(t *testing.T) {
+	for _, sizes := range [][]int{{6, 18, 39, 22, 40}, {40, 60, 90}} {
+		cache := newPieceCache(0)
+		cache.blockRecords, cache.blockBytes = 4, 100
+		tree := newTree(cache)
+		last := len(sizes) - 1
+		for i, size := range sizes {
+			key := fmt.Sprint(2 * i)
+			if i == last {
+				key = fmt.Sprint(2*i - 3) // before the one put last
+			}
+			tree.put(NewRecord(key, int64(i), make([]byte, size), Attrs{}, nil, nil))
+		}
+		for _, b := range tree.blocks {
+			if b.large() {
+				t.Errorf("%v: a block of %d records with %d bytes", sizes, len(b.records), b.size)
+			}
+		}
+	}
+}
+
 // loaded draws records in key order, and puts them into model.
 func loaded(t *rapid.T, model map[string]*Record) []*Record {
 	var records []*Record

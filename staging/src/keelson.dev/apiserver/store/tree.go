@@ -92,7 +92,7 @@ func (t *tree) put(r *Record) {
 		b.records = slices.Insert(b.records, i, r)
 		t.n++
 	}
-	if len(b.records) > 1 && (len(b.records) > t.cache.blockRecords || b.size > t.cache.blockBytes) {
+	if b.large() {
 		t.edit(at, 1, b.split(i == len(b.records)-1 && !found)...)
 	}
 }
