@@ -20,7 +20,7 @@ const servicePort int32 = 443
 // completeCustomResourceDefinition is what happens to a definition on its way in.
 func completeCustomResourceDefinition(crd *apiextensionsv1.CustomResourceDefinition) {
 	defaultCustomResourceDefinition(crd)
-	settle(crd)
+	normalizeValues(crd)
 }
 
 func defaultCustomResourceDefinition(crd *apiextensionsv1.CustomResourceDefinition) {

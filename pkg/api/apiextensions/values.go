@@ -8,11 +8,11 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// settle brings a definition that a client has written into the form that
+// normalizeValues brings a definition that a client has written into the form that
 // Kubernetes' type without a version has. The values of its schemas (defaults, enums,
 // examples) are no bytes there: members come in order, numbers and texts in one
 // spelling. One that cannot be brought there stays, for validation to say why.
-func settle(crd *apiextensionsv1.CustomResourceDefinition) {
+func normalizeValues(crd *apiextensionsv1.CustomResourceDefinition) {
 	var hub apiextensions.CustomResourceDefinition
 	// The conversions alias their input, and give versions parts in common.
 	if apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(crd.DeepCopy(), &hub, nil) != nil {

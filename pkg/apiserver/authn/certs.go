@@ -33,7 +33,7 @@ type caState struct {
 	ends []time.Time // of the authorities' own certificates
 }
 
-// LoadCAFile reads the bundle at path. Errors call it by name, beside.
+// LoadCAFile reads the bundle at path. name says in errors which of the server's bundles it is.
 func LoadCAFile(name, path string) (*CAFile, error) {
 	c := &CAFile{name: name, path: path}
 	return c, c.Reload()

@@ -67,7 +67,7 @@ func (d *definition) row(crd *apiextensionsv1.CustomResourceDefinition, v *apiex
 		Strategy: resource.Strategy{
 			Default: kind.defaults, PrepareCreate: kind.prepareCreate, Validate: kind.validate,
 			PrepareUpdate: kind.prepareUpdate, ValidateUpdate: kind.validateUpdate, Warnings: warnings,
-			Canonicalize: kind.settle,
+			Canonicalize: kind.reread,
 		},
 	}
 	if kind.hasStatus {

@@ -88,11 +88,11 @@ func (v *version) prepareStatus(_ context.Context, obj, old resource.Object) {
 	}
 }
 
-// settle leaves of a valid object what reading its stored form would leave: an apply
-// brings in members that say nothing, which its schema lets pass.
-func (v *version) settle(obj resource.Object) {
+// reread leaves of a valid object what reading its stored form would leave: an apply
+// brings in metadata that says nothing, which schemas let pass.
+func (v *version) reread(obj resource.Object) {
 	u := object(obj)
-	if !hollow(u.Object, "managedFields") {
+	if !hollowMetadata(u.Object) {
 		return
 	}
 	m, err := v.d.machine()
@@ -105,23 +105,48 @@ func (v *version) settle(obj resource.Object) {
 	}
 }
 
-// hollow tells whether there is something in value that types may not keep. What is
-// called full is not looked at: the sets of managedFields are made of nothing else.
-func hollow(value any, full string) bool {
+// hollowMetadata tells whether the metadata of an object, or of one that is embedded in it, has
+// something that types do not keep. managedFields are not looked at: their sets are made of nothing else.
+func hollowMetadata(value any) bool {
+	switch v := value.(type) {
+	case map[string]any:
+		for name, below := range v {
+			if meta, ok := below.(map[string]any); ok && name == "metadata" && hollowMember(meta) || hollowMetadata(below) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(v, hollowMetadata)
+	}
+	return false
+}
+
+func hollowMember(meta map[string]any) bool {
+	for name, value := range meta {
+		if name != "managedFields" && hollow(value) {
+			return true
+		}
+	}
+	return false
+}
+
+// hollow tells whether value says nothing, or something in it has no value at all: an
+// empty text is kept of a label.
+func hollow(value any) bool {
 	switch v := value.(type) {
 	case nil:
 		return true
 	case string:
 		return v == ""
 	case map[string]any:
-		for name, below := range v {
-			if name != full && hollow(below, full) {
+		for _, below := range v {
+			if below == nil {
 				return true
 			}
 		}
 		return len(v) == 0
 	case []any:
-		return len(v) == 0 || slices.ContainsFunc(v, func(below any) bool { return hollow(below, full) })
+		return len(v) == 0 || slices.ContainsFunc(v, hollow)
 	}
 	return false
 }

@@ -247,11 +247,6 @@ func (pp *patching) configuration(ctx context.Context, cur resource.Object) (res
 	if err != nil {
 		return nil, err
 	}
-	if u, ok := obj.(*unstructured.Unstructured); ok && nullMetadata(u) {
-		if obj, err = pp.reread(u); err != nil {
-			return nil, err
-		}
-	}
 	if pp.strict.On() {
 		if err := yaml.UnmarshalStrict(pp.p.Data, &map[string]any{}); err != nil {
 			if pp.strict.Mode == metav1.FieldValidationStrict {
@@ -260,38 +255,6 @@ func (pp *patching) configuration(ctx context.Context, cur resource.Object) (res
 			WarnStrict(ctx, []error{err})
 		}
 	}
-	return obj, nil
-}
-
-// nullMetadata reports whether the metadata of a custom resource has a null in it, which
-// whoever reads what is stored takes for nothing.
-func nullMetadata(u *unstructured.Unstructured) bool {
-	meta, _ := u.Object["metadata"].(map[string]any)
-	for _, v := range meta {
-		if v == nil {
-			return true
-		}
-		texts, _ := v.(map[string]any) // labels or annotations
-		for _, text := range texts {
-			if text == nil {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// reread is u as it will be read once it is stored.
-func (pp *patching) reread(u *unstructured.Unstructured) (resource.Object, error) {
-	data, err := pp.r.codec.Encode(u)
-	if err != nil {
-		return nil, err
-	}
-	obj, err := pp.r.codec.Decode(data, 0)
-	if err != nil {
-		return nil, err
-	}
-	obj.SetResourceVersion(u.GetResourceVersion())
 	return obj, nil
 }
 

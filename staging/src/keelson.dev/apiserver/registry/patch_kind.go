@@ -40,7 +40,7 @@ func (pp *patching) decode(doc []byte, out resource.Object) error {
 			if _, err := serializer.DefaultMetaFactory.Interpret(doc); err != nil {
 				return err // it says a version that cannot be one
 			}
-			findings = pp.none(doc, out)
+			findings = pp.readNothing(doc, out)
 		}
 		if pp.r.convert.scheme != nil && pp.said(out.GetObjectKind().GroupVersionKind()) != pp.kind() {
 			return pp.otherwise(doc, out, nil)
@@ -86,7 +86,7 @@ func (pp *patching) otherwise(doc []byte, out resource.Object, err error) error 
 	}
 	kind, want := pp.said(*gvk), pp.kind()
 	if kind == want && gvk.Version == "" {
-		return pp.judge(out, pp.none(doc, out))
+		return pp.judge(out, pp.readNothing(doc, out))
 	}
 	if kind == want {
 		return err
@@ -125,9 +125,9 @@ func (pp *patching) converted(doc []byte, form resource.Other, out resource.Obje
 	return pp.judge(out, findings)
 }
 
-// none is how Kubernetes reads a document of no version: into a type whose fields
+// readNothing reads a document of no version as Kubernetes does: into a type whose fields
 // have other names, and so it finds none, of whatever type they are.
-func (pp *patching) none(doc []byte, out resource.Object) []error {
+func (pp *patching) readNothing(doc []byte, out resource.Object) []error {
 	kind := out.GetObjectKind().GroupVersionKind()
 	reflect.ValueOf(out).Elem().SetZero()
 	out.GetObjectKind().SetGroupVersionKind(kind)

@@ -4,7 +4,9 @@
 package etcd
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"slices"
@@ -123,8 +125,11 @@ func TestEmbeddedListensNowhere(t *testing.T) {
 	defer closeStore(t, s)
 	for _, table := range []string{"/proc/self/net/tcp", "/proc/self/net/tcp6"} {
 		data, err := os.ReadFile(table)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // a machine without that family
+		}
 		if err != nil {
-			t.Skip(err)
+			t.Fatal(err)
 		}
 		for line := range strings.Lines(string(data)) {
 			f := strings.Fields(line)
@@ -139,7 +144,7 @@ func TestEmbeddedListensNowhere(t *testing.T) {
 func ownsSocket(t *testing.T, inode string) bool {
 	fds, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	for _, fd := range fds {
 		if to, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && to == "socket:["+inode+"]" {
