@@ -22,11 +22,7 @@ func (s *clusters) certsCommand() *cobra.Command {
 	var output string
 	check := &cobra.Command{
 		Use: "check", Short: "Show when certificates expire, and fail if something is wrong with one", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			cfg, err := s.load()
-			if err != nil {
-				return err
-			}
+		RunE: s.on(func(_ *cobra.Command, cfg *cluster.Config, _ []string) error {
 			list, err := cluster.Certificates(cfg, s.deps.Clock)
 			if err != nil {
 				return err
@@ -42,18 +38,14 @@ func (s *clusters) certsCommand() *cobra.Command {
 				}
 			}
 			return err
-		},
+		}),
 	}
 	check.Flags().StringVarP(&output, "output", "o", "", "json, or nothing for people")
 	c.AddCommand(check, &cobra.Command{
 		Use: "renew", Short: "Issue all certificates anew, by the same authorities; nothing is restarted", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			cfg, err := s.load()
-			if err != nil {
-				return err
-			}
+		RunE: s.on(func(_ *cobra.Command, cfg *cluster.Config, _ []string) error {
 			return cluster.RenewCertificates(cfg, s.deps)
-		},
+		}),
 	})
 	return c
 }
@@ -81,11 +73,7 @@ func (s *clusters) tokenCommand() *cobra.Command {
 	var kubeconfig bool
 	create := &cobra.Command{
 		Use: "create", Short: "Make a join token and print it", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			cfg, err := s.load()
-			if err != nil {
-				return err
-			}
+		RunE: s.on(func(c *cobra.Command, cfg *cluster.Config, _ []string) error {
 			token, err := cluster.CreateToken(c.Context(), cfg, life, s.deps)
 			if err != nil {
 				return err
@@ -100,7 +88,7 @@ func (s *clusters) tokenCommand() *cobra.Command {
 			}
 			_, err = s.deps.Out.Write(data)
 			return err
-		},
+		}),
 	}
 	create.Flags().DurationVar(&life, "ttl", cluster.DefaultTokenLife, "how long the token is good for")
 	create.Flags().BoolVar(&kubeconfig, "kubeconfig", false, "print a kubeconfig with the token, for kubelet --bootstrap-kubeconfig")
@@ -117,13 +105,9 @@ func (s *clusters) encryptionCommand() *cobra.Command {
 once in a minute), write every secret again, and drop the old key. A change that
 was interrupted is gone on with.`,
 		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			cfg, err := s.load()
-			if err != nil {
-				return err
-			}
+		RunE: s.on(func(c *cobra.Command, cfg *cluster.Config, _ []string) error {
 			return cluster.RotateEncryption(c.Context(), cfg, s.deps)
-		},
+		}),
 	})
 	return c
 }

@@ -56,6 +56,17 @@ the machine's own network changes, and nothing in a cluster can reach out of it.
 
 func (s *clusters) load() (*cluster.Config, error) { return cluster.Load(s.name, s.dataDir) }
 
+// on returns what a command runs that does something to a cluster which exists.
+func (s *clusters) on(do func(c *cobra.Command, cfg *cluster.Config, args []string) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		cfg, err := s.load()
+		if err != nil {
+			return err
+		}
+		return do(c, cfg, args)
+	}
+}
+
 var errEgress = errors.New("a way out of the cluster needs a link and address translation in the machine's own network, " +
 	"which ctl does not change; join the machine's network by an own router in the cluster's namespace if you must")
 
@@ -195,17 +206,13 @@ func sorted(m map[string]int) []string {
 func (s *clusters) nodeCommand() *cobra.Command {
 	c := &cobra.Command{Use: "node", Short: "Add, join, remove, kill and start nodes"}
 	sub := func(use, short string, args cobra.PositionalArgs, do func(c *cobra.Command, cfg *cluster.Config, name string) error) *cobra.Command {
-		out := &cobra.Command{Use: use, Short: short, Args: args, RunE: func(c *cobra.Command, args []string) error {
-			cfg, err := s.load()
-			if err != nil {
-				return err
-			}
+		out := &cobra.Command{Use: use, Short: short, Args: args, RunE: s.on(func(c *cobra.Command, cfg *cluster.Config, args []string) error {
 			name := ""
 			if len(args) > 0 {
 				name = args[0]
 			}
 			return do(c, cfg, name)
-		}}
+		})}
 		c.AddCommand(out)
 		return out
 	}
@@ -241,11 +248,7 @@ func (s *clusters) execCommand() *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(c *cobra.Command, args []string) error {
-			cfg, err := s.load()
-			if err != nil {
-				return err
-			}
+		RunE: s.on(func(c *cobra.Command, cfg *cluster.Config, args []string) error {
 			node, at := "", c.ArgsLenAtDash()
 			if at == 1 {
 				node = args[0]
@@ -256,7 +259,7 @@ func (s *clusters) execCommand() *cobra.Command {
 			}
 			cmd.Stdin, cmd.Stdout, cmd.Stderr = s.stdin, s.deps.Out, s.stderr
 			return cmd.Run()
-		},
+		}),
 	}
 }
 
@@ -266,13 +269,9 @@ func (s *clusters) logsCommand() *cobra.Command {
 		Use:   "logs PROCESS",
 		Short: "Show the log of a process, by the names that status shows, or of supervisor",
 		Args:  cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			cfg, err := s.load()
-			if err != nil {
-				return err
-			}
+		RunE: s.on(func(c *cobra.Command, cfg *cluster.Config, args []string) error {
 			return cluster.Logs(c.Context(), cfg, args[0], follow, s.deps)
-		},
+		}),
 	}
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what comes")
 	return c
@@ -283,18 +282,15 @@ func (s *clusters) loadCommand() *cobra.Command {
 		Use:   "load ARCHIVE...",
 		Short: "Load OCI archives of images into every running node",
 		Args:  cobra.MinimumNArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			cfg, err := s.load()
-			if err != nil {
-				return err
-			}
+		RunE: s.on(func(c *cobra.Command, cfg *cluster.Config, args []string) error {
 			for i := range args {
+				var err error
 				if args[i], err = filepath.Abs(args[i]); err != nil {
 					return err
 				}
 			}
 			return cluster.LoadImages(c.Context(), cfg, args)
-		},
+		}),
 	}
 }
 
@@ -303,18 +299,14 @@ func (s *clusters) kubeconfigCommand() *cobra.Command {
 		Use:   "kubeconfig",
 		Short: "Print the administrator's kubeconfig",
 		Args:  cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			cfg, err := s.load()
-			if err != nil {
-				return err
-			}
+		RunE: s.on(func(_ *cobra.Command, cfg *cluster.Config, _ []string) error {
 			data, err := cluster.Kubeconfig(cfg)
 			if err != nil {
 				return err
 			}
 			_, err = s.deps.Out.Write(data)
 			return err
-		},
+		}),
 	}
 }
 
@@ -323,13 +315,9 @@ func (s *clusters) snapshotCommand() *cobra.Command {
 		Use:   "snapshot FILE",
 		Short: "Write all objects of a cluster to a file",
 		Args:  cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			cfg, err := s.load()
-			if err != nil {
-				return err
-			}
+		RunE: s.on(func(c *cobra.Command, cfg *cluster.Config, args []string) error {
 			return cluster.Snapshot(c.Context(), cfg, args[0], s.deps)
-		},
+		}),
 	}
 }
 
@@ -338,13 +326,9 @@ func (s *clusters) restoreCommand() *cobra.Command {
 		Use:   "restore FILE",
 		Short: "Replace all objects of a cluster by those of a snapshot",
 		Args:  cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			cfg, err := s.load()
-			if err != nil {
-				return err
-			}
+		RunE: s.on(func(c *cobra.Command, cfg *cluster.Config, args []string) error {
 			return cluster.Restore(c.Context(), cfg, args[0], s.deps)
-		},
+		}),
 	}
 }
 
@@ -354,13 +338,9 @@ func (s *clusters) upgradeCommand() *cobra.Command {
 		Use:   "upgrade",
 		Short: "Start every process anew that runs another program than the one that is there now",
 		Args:  cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			cfg, err := s.load()
-			if err != nil {
-				return err
-			}
+		RunE: s.on(func(c *cobra.Command, cfg *cluster.Config, _ []string) error {
 			return cluster.Upgrade(c.Context(), cfg, from, s.deps)
-		},
+		}),
 	}
 	c.Flags().StringVar(&from, "from", "", "directory of programs to put in the place of the cluster's first")
 	return c
