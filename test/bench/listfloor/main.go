@@ -3,7 +3,7 @@
 
 // Command listfloor measures what a list costs an API server, and beside it, in
 // turns, what it costs a process to serve as many bytes that are ready, through Go's
-// TLS and HTTP/2 in pieces of 64 KB: no list can be cheaper than that.
+// TLS and HTTP/2 in pieces of 64 KB: what a list would cost at least by way of those.
 //
 //	go run ./test/bench/listfloor --kubeconfig FILE --pid PID
 //

@@ -19,6 +19,7 @@ import (
 
 	"keelson.dev/apiserver/deflate"
 	"keelson.dev/apiserver/negotiate"
+	"keelson.dev/apiserver/streams"
 	"keelson.dev/apiserver/wire"
 )
 
@@ -82,16 +83,19 @@ type answer struct {
 	// indent makes a JSON document one for people; nil: it stays as it is.
 	indent *indenter
 
+	r    *http.Request
 	conn Announcer // may be nil
 	held *[]byte
 	to   io.Writer // once the header is sent
 	zip  *deflate.Stream
-	err  error
+	// taken is what a large body is sent by, past the HTTP server; nil: that sends it.
+	taken *streams.Stream
+	err   error
 }
 
 func (p *pools) answer(w http.ResponseWriter, r *http.Request, code int, mediaType string) *answer {
 	w.Header().Set("Content-Type", mediaType)
-	return &answer{pools: p, w: w, code: code, gzip: acceptsGzip(r), conn: announcer(r), held: p.buffers.Get().(*[]byte)}
+	return &answer{pools: p, w: w, code: code, gzip: acceptsGzip(r), r: r, conn: announcer(r), held: p.buffers.Get().(*[]byte)}
 }
 
 // Announcer is a connection that is told of an answer of which the size is known
@@ -172,7 +176,6 @@ func (a *answer) put(b []byte) (int, error) {
 // flush sends what is held back; the answer has no known length then.
 func (a *answer) flush() {
 	if a.to == nil {
-		a.to = a.w
 		if a.gzip {
 			h := a.w.Header()
 			h.Set("Content-Encoding", "gzip")
@@ -181,8 +184,9 @@ func (a *answer) flush() {
 			}
 		}
 		a.w.WriteHeader(a.code)
+		a.to = a.body()
 		if a.gzip {
-			a.zip = a.pools.deflate.Stream(a.w)
+			a.zip = a.pools.deflate.Stream(a.to)
 			a.to = a.zip
 		}
 	}
@@ -218,6 +222,12 @@ func (a *answer) Close() error {
 	}
 	a.pools.putBuffer(a.held)
 	a.held = nil
+	if a.taken != nil {
+		if a.err != nil {
+			a.abort()
+		}
+		a.taken.Release()
+	}
 	return a.err
 }
 

@@ -264,5 +264,6 @@ func (a *answer) fail(err error) error {
 		a.abandon()
 		return err
 	}
-	panic(http.ErrAbortHandler)
+	a.abort()
+	return nil
 }

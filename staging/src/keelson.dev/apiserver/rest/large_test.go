@@ -1,0 +1,140 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rest_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"keelson.dev/apiserver/rest"
+	"keelson.dev/apiserver/streams/streamstest"
+)
+
+// fillLarge makes lists of config maps larger than what a client grants at once.
+func fillLarge(t *testing.T, e *env) {
+	t.Helper()
+	for i := range 400 {
+		e.must(t, "POST", "/api/v1/namespaces/a/configmaps", fmt.Sprintf(`{"metadata":{"name":"c-%d"},"data":{"x":%q}}`, i, strings.Repeat("y", 20_000)))
+	}
+}
+
+// large is a client that unpacks nothing.
+func large(t *testing.T) *http.Client {
+	tr := &http.Transport{ForceAttemptHTTP2: true, DisableCompression: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // the server is the test's
+	t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr}
+}
+
+// listed is the answer to a list, without the date.
+func listed(t *testing.T, client *http.Client, host, accept, encoding string) (http.Header, []byte) {
+	t.Helper()
+	req, err := http.NewRequest("GET", host+"/api/v1/configmaps", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Accept", accept)
+	req.Header.Set("Accept-Encoding", encoding)
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // it has been read
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %d after %d bytes, %v", accept, resp.StatusCode, len(body), err)
+	}
+	resp.Header.Del("Date")
+	return resp.Header, body
+}
+
+// sizes is the sum of what the metric of answers' sizes has been told.
+func sizes(t *testing.T, registry *prometheus.Registry) (sum float64) {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "apiserver_response_sizes" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			sum += m.GetHistogram().GetSampleSum()
+		}
+	}
+	return sum
+}
+
+// TestLargeLists lists by HTTP/2, where bodies are sent past the server, several times at once by one
+// connection, and in memory, where they are not: header, body and what is counted are the same.
+func TestLargeLists(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	e := newEnv(t, func(c *rest.Config) { c.Metrics = registry })
+	fillLarge(t, e)
+	returned := make(chan string, 8)
+	host, client := listen(t, e, returned), large(t)
+	for _, accept := range []string{"application/json", "application/vnd.kubernetes.protobuf"} {
+		for _, encoding := range []string{"identity", "gzip"} {
+			header, want := listed(t, &e.client, "http://server", accept, encoding)
+			before := sizes(t, registry)
+			const times = 3
+			var all sync.WaitGroup
+			for range times {
+				all.Go(func() {
+					h, got := listed(t, client, host, accept, encoding)
+					if !bytes.Equal(got, want) {
+						t.Errorf("%s, %s: %d bytes, want %d", accept, encoding, len(got), len(want))
+					}
+					if !maps.EqualFunc(h, header, func(a, b []string) bool { return fmt.Sprint(a) == fmt.Sprint(b) }) {
+						t.Errorf("%s, %s: header %v, want %v", accept, encoding, h, header)
+					}
+				})
+			}
+			all.Wait()
+			for range times {
+				<-returned
+			}
+			if got := sizes(t, registry) - before; got != float64(times*len(want)) {
+				t.Errorf("%s, %s: %v bytes counted for %d lists of %d", accept, encoding, got, times, len(want))
+			}
+		}
+	}
+}
+
+// TestLargeListIsCut: a client is not left with a part of a list that looks like the whole.
+func TestLargeListIsCut(t *testing.T) {
+	e := newEnv(t, nil)
+	fillLarge(t, e)
+	end, ended := make(chan struct{}), make(chan struct{})
+	host := "https://" + streamstest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		go func() {
+			<-end
+			cancel()
+			close(ended)
+		}()
+		e.handler.ServeHTTP(w, r.WithContext(ctx))
+	}))
+	resp, err := large(t).Get(host + "/api/v1/configmaps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // it is broken
+	close(end)              // the client has read nothing yet, and the server waits for it
+	<-ended
+	if body, err := io.ReadAll(resp.Body); err == nil {
+		t.Errorf("the answer ends after %d bytes as if it were complete", len(body))
+	}
+}
