@@ -200,7 +200,7 @@ func (a *assembly) buildAdmission(ctx context.Context) error {
 		Authorizer: a.authz, Graph: a.graph, Nodes: func() store.Interface { return a.nodes },
 		Clock: a.server.deps.Clock, Log: a.server.log, Metrics: a.server.deps.Metrics,
 		Mapper: a.mapper, EndpointRouting: a.cfg.AggregatorRouting, Outbound: policy, Tracing: a.server.tracing,
-		AllowPrivileged: a.cfg.AllowPrivileged, NotReadySeconds: a.cfg.NotReadySeconds, UnreachableSeconds: a.cfg.UnreachableSeconds,
+		NotReadySeconds: a.cfg.NotReadySeconds, UnreachableSeconds: a.cfg.UnreachableSeconds,
 		ConfigFile: a.cfg.AdmissionConfig, Drained: ctx.Done(),
 	})
 	return err
@@ -251,8 +251,11 @@ func (a *assembly) groups() []string {
 	return groups
 }
 
-// guardRows has rules ask who writes, where that matters.
+// guardRows has rules ask who writes, and what this server allows, where that matters.
 func (a *assembly) guardRows(rows []*resource.Row) {
+	if !a.cfg.AllowPrivileged {
+		withoutPrivileged(rows)
+	}
 	(&admission.ParamGuard{Authorizer: a.authz, Mapper: a.mapper, Client: a.self.client}).Guard(rows)
 	(&admission.DeviceGuard{Authorizer: a.authz, Client: a.self.client}).Guard(rows)
 }

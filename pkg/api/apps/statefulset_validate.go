@@ -17,12 +17,12 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-func validateStatefulSet(_ context.Context, s *appsv1.StatefulSet) field.ErrorList {
-	return validateStatefulSetSpec(&s.Spec, true)
+func validateStatefulSet(ctx context.Context, s *appsv1.StatefulSet) field.ErrorList {
+	return validateStatefulSetSpec(ctx, &s.Spec, true)
 }
 
 // validateStatefulSetSpec judges what an update cannot change only when fixed is true.
-func validateStatefulSetSpec(spec *appsv1.StatefulSetSpec, fixed bool) field.ErrorList {
+func validateStatefulSetSpec(ctx context.Context, spec *appsv1.StatefulSetSpec, fixed bool) field.ErrorList {
 	var r report.Report
 	path := field.NewPath("spec")
 	switch spec.PodManagementPolicy {
@@ -54,7 +54,7 @@ func validateStatefulSetSpec(spec *appsv1.StatefulSetSpec, fixed bool) field.Err
 		r.Label(path.Child("serviceName"), spec.ServiceName)
 	}
 	selector := checkSelector(&r, spec.Selector, "statefulset", path.Child("selector"))
-	checkStatefulTemplate(&r, spec, selector, path.Child("template"))
+	checkStatefulTemplate(ctx, &r, spec, selector, path.Child("template"))
 	return r.Errors
 }
 
@@ -87,7 +87,7 @@ func checkStatefulStrategy(r *report.Report, s *appsv1.StatefulSetUpdateStrategy
 
 // checkStatefulTemplate judges the template as the pods will have it: with the
 // volumes of the claims, and without the names that the set gives them.
-func checkStatefulTemplate(r *report.Report, spec *appsv1.StatefulSetSpec, selector labels.Selector, path *field.Path) {
+func checkStatefulTemplate(ctx context.Context, r *report.Report, spec *appsv1.StatefulSetSpec, selector labels.Selector, path *field.Path) {
 	if selector != nil {
 		t := spec.Template.DeepCopy()
 		if !selector.Empty() && !selector.Matches(labels.Set(t.Labels)) {
@@ -95,7 +95,7 @@ func checkStatefulTemplate(r *report.Report, spec *appsv1.StatefulSetSpec, selec
 		}
 		t.Spec.Subdomain, t.Spec.Hostname = "", ""
 		t.Spec.Volumes = withClaims(t.Spec.Volumes, spec.VolumeClaimTemplates)
-		r.Add(podspec.ValidateTemplate(t, path)...)
+		r.Add(podspec.ValidateTemplate(ctx, t, path)...)
 		// Kubernetes judges the metadata once more, and clients see both causes.
 		r.Labels(path.Child("labels"), t.Labels)
 		r.Annotations(path.Child("annotations"), t.Annotations)
@@ -125,8 +125,8 @@ func withClaims(volumes []corev1.Volume, claims []corev1.PersistentVolumeClaim) 
 	return all
 }
 
-func validateStatefulSetUpdate(_ context.Context, s, old *appsv1.StatefulSet) field.ErrorList {
-	r := report.Report{Errors: validateStatefulSetSpec(&s.Spec, false)}
+func validateStatefulSetUpdate(ctx context.Context, s, old *appsv1.StatefulSet) field.ErrorList {
+	r := report.Report{Errors: validateStatefulSetSpec(ctx, &s.Spec, false)}
 	rest, was := s.Spec, &old.Spec
 	rest.Replicas, rest.Template, rest.UpdateStrategy = was.Replicas, was.Template, was.UpdateStrategy
 	rest.MinReadySeconds, rest.Ordinals, rest.RevisionHistoryLimit = was.MinReadySeconds, was.Ordinals, was.RevisionHistoryLimit

@@ -43,14 +43,14 @@ func checkSelector(r *report.Report, s *metav1.LabelSelector, kind string, path 
 }
 
 // checkTemplate judges pods that run for ever.
-func checkTemplate(r *report.Report, t *corev1.PodTemplateSpec, selector labels.Selector, kind string, path *field.Path) {
+func checkTemplate(ctx context.Context, r *report.Report, t *corev1.PodTemplateSpec, selector labels.Selector, kind string, path *field.Path) {
 	if selector == nil {
 		return
 	}
 	if !selector.Empty() && !selector.Matches(labels.Set(t.Labels)) {
 		r.Invalid(path.Child("metadata", "labels"), t.Labels, "`selector` does not match template `labels`")
 	}
-	r.Add(podspec.ValidateTemplate(t, path)...)
+	r.Add(podspec.ValidateTemplate(ctx, t, path)...)
 	checkForever(r, t, kind, path)
 }
 
@@ -67,12 +67,12 @@ func notNegative(r *report.Report, path *field.Path, n *int32) {
 	}
 }
 
-func validateDeployment(_ context.Context, d *appsv1.Deployment) field.ErrorList {
+func validateDeployment(ctx context.Context, d *appsv1.Deployment) field.ErrorList {
 	var r report.Report
 	spec, path := &d.Spec, field.NewPath("spec")
 	notNegative(&r, path.Child("replicas"), spec.Replicas)
 	selector := checkSelector(&r, spec.Selector, "deployment", path.Child("selector"))
-	checkTemplate(&r, &spec.Template, selector, "ReplicaSet", path.Child("template"))
+	checkTemplate(ctx, &r, &spec.Template, selector, "ReplicaSet", path.Child("template"))
 	checkDeploymentStrategy(&r, &spec.Strategy, path.Child("strategy"))
 	r.NotNegative(path.Child("minReadySeconds"), int64(spec.MinReadySeconds))
 	notNegative(&r, path.Child("revisionHistoryLimit"), spec.RevisionHistoryLimit)
@@ -133,13 +133,13 @@ func validateDeploymentStatus(_ context.Context, d, old *appsv1.Deployment) fiel
 	return r.Errors
 }
 
-func validateReplicaSet(_ context.Context, rs *appsv1.ReplicaSet) field.ErrorList {
+func validateReplicaSet(ctx context.Context, rs *appsv1.ReplicaSet) field.ErrorList {
 	var r report.Report
 	spec, path := &rs.Spec, field.NewPath("spec")
 	notNegative(&r, path.Child("replicas"), spec.Replicas)
 	r.NotNegative(path.Child("minReadySeconds"), int64(spec.MinReadySeconds))
 	selector := checkSelector(&r, spec.Selector, "deployment", path.Child("selector"))
-	checkTemplate(&r, &spec.Template, selector, "ReplicaSet", path.Child("template"))
+	checkTemplate(ctx, &r, &spec.Template, selector, "ReplicaSet", path.Child("template"))
 	return r.Errors
 }
 
@@ -163,7 +163,7 @@ func validateReplicaSetStatus(_ context.Context, rs, _ *appsv1.ReplicaSet) field
 	return r.Errors
 }
 
-func validateDaemonSet(_ context.Context, d *appsv1.DaemonSet) field.ErrorList {
+func validateDaemonSet(ctx context.Context, d *appsv1.DaemonSet) field.ErrorList {
 	var r report.Report
 	spec, path := &d.Spec, field.NewPath("spec")
 	r.Selector(path.Child("selector"), spec.Selector)
@@ -174,7 +174,7 @@ func validateDaemonSet(_ context.Context, d *appsv1.DaemonSet) field.ErrorList {
 	if s := spec.Selector; s != nil && len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
 		r.Invalid(path.Child("selector"), s, "empty selector is invalid for daemonset")
 	}
-	r.Add(podspec.ValidateTemplate(&spec.Template, template)...)
+	r.Add(podspec.ValidateTemplate(ctx, &spec.Template, template)...)
 	checkForever(&r, &spec.Template, "DaemonSet", template)
 	r.NotNegative(path.Child("minReadySeconds"), int64(spec.MinReadySeconds))
 	r.NotNegative(path.Child("templateGeneration"), templateGeneration(d))

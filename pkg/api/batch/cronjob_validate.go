@@ -21,22 +21,22 @@ import (
 // maxCronJobName leaves room for what is added to name a job.
 const maxCronJobName = 52
 
-func validateCronJob(_ context.Context, c *batchv1.CronJob) field.ErrorList {
+func validateCronJob(ctx context.Context, c *batchv1.CronJob) field.ErrorList {
 	var r report.Report
-	checkCronJob(&r, &c.Spec, nil)
+	checkCronJob(ctx, &r, &c.Spec, nil)
 	if len(c.Name) > maxCronJobName {
 		r.Invalid(field.NewPath("metadata", "name"), c.Name, "must be no more than 52 characters")
 	}
 	return r.Errors
 }
 
-func validateCronJobUpdate(_ context.Context, c, old *batchv1.CronJob) field.ErrorList {
+func validateCronJobUpdate(ctx context.Context, c, old *batchv1.CronJob) field.ErrorList {
 	var r report.Report
-	checkCronJob(&r, &c.Spec, &old.Spec)
+	checkCronJob(ctx, &r, &c.Spec, &old.Spec)
 	return r.Errors
 }
 
-func checkCronJob(r *report.Report, spec, old *batchv1.CronJobSpec) {
+func checkCronJob(ctx context.Context, r *report.Report, spec, old *batchv1.CronJobSpec) {
 	path := field.NewPath("spec")
 	if spec.Schedule == "" {
 		r.Required(path.Child("schedule"), "")
@@ -51,7 +51,7 @@ func checkCronJob(r *report.Report, spec, old *batchv1.CronJobSpec) {
 	}
 	report.OneOfRequired(r, path.Child("concurrencyPolicy"), spec.ConcurrencyPolicy,
 		batchv1.AllowConcurrent, batchv1.ForbidConcurrent, batchv1.ReplaceConcurrent)
-	checkJobTemplate(r, &spec.JobTemplate.Spec, path.Child("jobTemplate", "spec"))
+	checkJobTemplate(ctx, r, &spec.JobTemplate.Spec, path.Child("jobTemplate", "spec"))
 	if n := spec.SuccessfulJobsHistoryLimit; n != nil {
 		r.NotNegative(path.Child("successfulJobsHistoryLimit"), int64(*n))
 	}
@@ -60,8 +60,8 @@ func checkCronJob(r *report.Report, spec, old *batchv1.CronJobSpec) {
 	}
 }
 
-func checkJobTemplate(r *report.Report, spec *batchv1.JobSpec, path *field.Path) {
-	checkJob(r, spec, path)
+func checkJobTemplate(ctx context.Context, r *report.Report, spec *batchv1.JobSpec, path *field.Path) {
+	checkJob(ctx, r, spec, path)
 	if spec.Selector != nil {
 		r.Invalid(path.Child("selector"), spec.Selector, "`selector` will be auto-generated")
 	}

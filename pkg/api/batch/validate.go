@@ -19,15 +19,15 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-func validateJob(_ context.Context, j *batchv1.Job) field.ErrorList {
-	return judgeJob(j, true)
+func validateJob(ctx context.Context, j *batchv1.Job) field.ErrorList {
+	return judgeJob(ctx, j, true)
 }
 
 // judgeJob judges a job; prefixed says whether its pods need the later labels too.
-func judgeJob(j *batchv1.Job, prefixed bool) field.ErrorList {
+func judgeJob(ctx context.Context, j *batchv1.Job, prefixed bool) field.ErrorList {
 	var r report.Report
 	checkGenerated(&r, j, prefixed)
-	checkJobWithSelector(&r, &j.Spec, field.NewPath("spec"))
+	checkJobWithSelector(ctx, &r, &j.Spec, field.NewPath("spec"))
 	if indexed(&j.Spec) && j.Spec.Completions != nil && *j.Spec.Completions > 0 {
 		host := fmt.Sprintf("%s-%d", j.Name, *j.Spec.Completions-1)
 		if len(validation.IsDNS1123Label(host)) > 0 {
@@ -70,8 +70,8 @@ func checkGenerated(r *report.Report, j *batchv1.Job, prefixed bool) {
 	}
 }
 
-func checkJobWithSelector(r *report.Report, spec *batchv1.JobSpec, path *field.Path) {
-	checkJob(r, spec, path)
+func checkJobWithSelector(ctx context.Context, r *report.Report, spec *batchv1.JobSpec, path *field.Path) {
+	checkJob(ctx, r, spec, path)
 	if spec.Selector == nil {
 		r.Required(path.Child("selector"), "")
 	} else {
@@ -85,7 +85,7 @@ func checkJobWithSelector(r *report.Report, spec *batchv1.JobSpec, path *field.P
 const maxManagedBy = 63
 
 // checkJob judges what jobs and the templates of cron jobs have in common.
-func checkJob(r *report.Report, spec *batchv1.JobSpec, path *field.Path) {
+func checkJob(ctx context.Context, r *report.Report, spec *batchv1.JobSpec, path *field.Path) {
 	counts := []struct {
 		name string
 		n    *int32
@@ -123,7 +123,7 @@ func checkJob(r *report.Report, spec *batchv1.JobSpec, path *field.Path) {
 		}
 	}
 	checkReplacement(r, spec, path.Child("podReplacementPolicy"))
-	r.Add(podspec.ValidateTemplate(&spec.Template, path.Child("template"))...)
+	r.Add(podspec.ValidateTemplate(ctx, &spec.Template, path.Child("template"))...)
 	checkEnds(r, spec, path.Child("template", "spec", "restartPolicy"))
 }
 
@@ -209,12 +209,12 @@ func checkIndexed(r *report.Report, spec *batchv1.JobSpec, path *field.Path) {
 	}
 }
 
-func validateJobUpdate(_ context.Context, j, old *batchv1.Job) field.ErrorList {
+func validateJobUpdate(ctx context.Context, j, old *batchv1.Job) field.ErrorList {
 	_, named := old.Spec.Template.Labels[batchv1.JobNameLabel]
 	_, owned := old.Spec.Template.Labels[batchv1.ControllerUidLabel]
-	r := report.Report{Errors: judgeJob(j, named && owned)} // old jobs live on as they are
+	r := report.Report{Errors: judgeJob(ctx, j, named && owned)} // old jobs live on as they are
 	spec, was, path := &j.Spec, &old.Spec, field.NewPath("spec")
-	checkJobWithSelector(&r, spec, path)
+	checkJobWithSelector(ctx, &r, spec, path)
 	if !indexed(spec) {
 		r.Immutable(path.Child("completions"), spec.Completions, was.Completions)
 	} else if spec.Completions != nil && !equality.Semantic.DeepEqual(spec.Completions, was.Completions) &&

@@ -15,14 +15,14 @@ import (
 )
 
 // validatePodResize lets CPU and memory of a running pod change, and nothing else.
-func validatePodResize(_ context.Context, pod, old *corev1.Pod) field.ErrorList {
+func validatePodResize(ctx context.Context, pod, old *corev1.Pod) field.ErrorList {
 	if _, mirror := old.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods cannot be resized")}
 	}
 	if old.Spec.OS != nil && old.Spec.OS.Name == corev1.Windows {
 		return field.ErrorList{field.Forbidden(field.NewPath(""), "windows pods cannot be resized")}
 	}
-	r := report.Report{Errors: validatePodContent(pod, &old.Spec)}
+	r := report.Report{Errors: validatePodContent(ctx, pod, &old.Spec)}
 	spec := field.NewPath("spec")
 	if old.Status.QOSClass != podspec.QOSClass(&pod.Spec) {
 		r.Invalid(spec, pod.Status.QOSClass, "Pod QOS Class may not change as a result of resizing")

@@ -19,8 +19,8 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-func validatePod(_ context.Context, pod *corev1.Pod) field.ErrorList {
-	r := report.Report{Errors: validatePodContent(pod, nil)}
+func validatePod(ctx context.Context, pod *corev1.Pod) field.ErrorList {
+	r := report.Report{Errors: validatePodContent(ctx, pod, nil)}
 	spec := field.NewPath("spec")
 	if len(pod.Spec.EphemeralContainers) > 0 {
 		r.Forbidden(spec.Child("ephemeralContainers"), "cannot be set on create")
@@ -28,16 +28,17 @@ func validatePod(_ context.Context, pod *corev1.Pod) field.ErrorList {
 	if pod.Spec.NodeName != "" && len(pod.Spec.SchedulingGates) > 0 {
 		r.Forbidden(spec.Child("nodeName"), "cannot be set until all schedulingGates have been cleared")
 	}
+	r.Add(podspec.ValidateProfiles(pod.Annotations, &pod.Spec, spec)...)
 	return r.Errors
 }
 
 // validatePodContent judges what must hold of a pod at any time; was is what the
 // pod's specification replaces, or nil.
-func validatePodContent(pod *corev1.Pod, was *corev1.PodSpec) field.ErrorList {
+func validatePodContent(ctx context.Context, pod *corev1.Pod, was *corev1.PodSpec) field.ErrorList {
 	var r report.Report
 	spec := field.NewPath("spec")
 	r.Add(podspec.ValidateAnnotations(pod.Annotations, &pod.Spec, field.NewPath("metadata", "annotations"))...)
-	r.Add(podspec.ValidateSpecUpdate(&pod.Spec, was, &pod.ObjectMeta, spec)...)
+	r.Add(podspec.ValidateSpecUpdate(ctx, &pod.Spec, was, &pod.ObjectMeta, spec)...)
 	if pod.Spec.ServiceAccountName == "" {
 		for i := range pod.Spec.Volumes {
 			refuseTokens(&r, pod.Spec.Volumes[i].Projected, spec.Child("volumes").Index(i).Child("projected", "sources"))
@@ -78,8 +79,8 @@ const mutable = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec
 	"`spec.tolerations` (only additions to existing tolerations)," +
 	"`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 
-func validatePodUpdate(_ context.Context, pod, old *corev1.Pod) field.ErrorList {
-	r := report.Report{Errors: validatePodContent(pod, &old.Spec)}
+func validatePodUpdate(ctx context.Context, pod, old *corev1.Pod) field.ErrorList {
+	r := report.Report{Errors: validatePodContent(ctx, pod, &old.Spec)}
 	r.Add(podspec.ValidateAnnotationUpdate(pod, old, field.NewPath("metadata", "annotations"))...)
 	spec := field.NewPath("spec")
 	if !sameContainers(&r, pod.Spec.Containers, old.Spec.Containers, spec.Child("containers")) ||
@@ -243,11 +244,11 @@ func extends(term, old *corev1.NodeSelectorTerm) bool {
 		equal.Values(term.MatchFields[:m], old.MatchFields)
 }
 
-func validatePodEphemeralContainers(_ context.Context, pod, old *corev1.Pod) field.ErrorList {
+func validatePodEphemeralContainers(ctx context.Context, pod, old *corev1.Pod) field.ErrorList {
 	if _, mirror := old.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods do not support ephemeral containers")}
 	}
-	r := report.Report{Errors: validatePodContent(pod, &old.Spec)}
+	r := report.Report{Errors: validatePodContent(ctx, pod, &old.Spec)}
 	r.Add(podspec.ValidateAnnotationUpdate(pod, old, field.NewPath("metadata", "annotations"))...)
 	path := field.NewPath("spec", "ephemeralContainers")
 	named := map[string]*corev1.EphemeralContainer{}

@@ -54,15 +54,15 @@ func validateNamespaceFinalize(_ context.Context, ns, _ *corev1.Namespace) field
 	return r.Errors
 }
 
-func validatePodTemplate(_ context.Context, t *corev1.PodTemplate) field.ErrorList {
-	return podspec.ValidateTemplate(&t.Template, field.NewPath("template"))
+func validatePodTemplate(ctx context.Context, t *corev1.PodTemplate) field.ErrorList {
+	return podspec.ValidateTemplate(ctx, &t.Template, field.NewPath("template"))
 }
 
 func validatePodTemplateUpdate(ctx context.Context, t, _ *corev1.PodTemplate) field.ErrorList {
 	return validatePodTemplate(ctx, t)
 }
 
-func validateReplicationController(_ context.Context, rc *corev1.ReplicationController) field.ErrorList {
+func validateReplicationController(ctx context.Context, rc *corev1.ReplicationController) field.ErrorList {
 	var r report.Report
 	spec, path := &rc.Spec, field.NewPath("spec")
 	r.NotNegative(path.Child("minReadySeconds"), int64(spec.MinReadySeconds))
@@ -82,7 +82,7 @@ func validateReplicationController(_ context.Context, rc *corev1.ReplicationCont
 	if len(spec.Selector) > 0 && !labels.SelectorFromSet(spec.Selector).Matches(labels.Set(spec.Template.Labels)) {
 		r.Invalid(template.Child("metadata", "labels"), spec.Template.Labels, "`selector` does not match template `labels`")
 	}
-	r.Add(podspec.ValidateTemplate(spec.Template, template)...)
+	r.Add(podspec.ValidateTemplate(ctx, spec.Template, template)...)
 	report.OneOf(&r, template.Child("spec", "restartPolicy"), spec.Template.Spec.RestartPolicy, corev1.RestartPolicyAlways)
 	if spec.Template.Spec.ActiveDeadlineSeconds != nil {
 		r.Forbidden(template.Child("spec", "activeDeadlineSeconds"), "activeDeadlineSeconds in ReplicationController is not Supported")

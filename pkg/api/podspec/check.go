@@ -4,6 +4,7 @@
 package podspec
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"strings"
@@ -21,6 +22,7 @@ import (
 // check is one validation of one specification.
 type check struct {
 	report.Report
+	ctx  context.Context
 	spec *corev1.PodSpec
 	// meta is the pod's; nil in a template.
 	meta *metav1.ObjectMeta
@@ -34,14 +36,14 @@ type check struct {
 
 // ValidateSpec reports everything wrong with a pod's specification at path. meta
 // is the pod's own, or nil for the specification of a template.
-func ValidateSpec(spec *corev1.PodSpec, meta *metav1.ObjectMeta, path *field.Path) field.ErrorList {
-	return ValidateSpecUpdate(spec, nil, meta, path)
+func ValidateSpec(ctx context.Context, spec *corev1.PodSpec, meta *metav1.ObjectMeta, path *field.Path) field.ErrorList {
+	return ValidateSpecUpdate(ctx, spec, nil, meta, path)
 }
 
 // ValidateSpecUpdate is ValidateSpec for what replaces old: fields of features
 // that are off may be had by what has had them.
-func ValidateSpecUpdate(spec, old *corev1.PodSpec, meta *metav1.ObjectMeta, path *field.Path) field.ErrorList {
-	c := &check{spec: spec, old: old, meta: meta, volumes: map[string]*corev1.VolumeSource{}, claims: sets.New[string]()}
+func ValidateSpecUpdate(ctx context.Context, spec, old *corev1.PodSpec, meta *metav1.ObjectMeta, path *field.Path) field.ErrorList {
+	c := &check{ctx: ctx, spec: spec, old: old, meta: meta, volumes: map[string]*corev1.VolumeSource{}, claims: sets.New[string]()}
 	if spec.TerminationGracePeriodSeconds == nil {
 		c.Required(path.Child("terminationGracePeriodSeconds"), "")
 	}

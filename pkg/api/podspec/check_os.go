@@ -112,22 +112,17 @@ func (c *check) checkHostProcess(path *field.Path) {
 		pod = of(sc.WindowsOptions)
 	}
 	some, all := false, true
-	for _, list := range []struct {
-		name       string
-		containers []corev1.Container
-	}{{"initContainers", c.spec.InitContainers}, {"containers", c.spec.Containers}} {
-		for i := range list.containers {
-			is := pod
-			if sc := list.containers[i].SecurityContext; sc != nil && of(sc.WindowsOptions) != nil {
-				is = of(sc.WindowsOptions)
-				if pod != nil && *pod != *is {
-					c.Invalid(path.Child(list.name).Index(i).Child("securityContext", "windowsOptions", "hostProcess"), *is,
-						fmt.Sprintf("pod hostProcess value must be identical if both are specified, was %v", *pod))
-				}
+	for place, container := range Containers(c.spec, path) {
+		is := pod
+		if sc := container.SecurityContext; sc != nil && of(sc.WindowsOptions) != nil {
+			is = of(sc.WindowsOptions)
+			if pod != nil && *pod != *is {
+				c.Invalid(place.Path.Child("securityContext", "windowsOptions", "hostProcess"), *is,
+					fmt.Sprintf("pod hostProcess value must be identical if both are specified, was %v", *pod))
 			}
-			on := is != nil && *is
-			some, all = some || on, all && on
 		}
+		on := is != nil && *is
+		some, all = some || on, all && on
 	}
 	if !some {
 		return
@@ -137,5 +132,8 @@ func (c *check) checkHostProcess(path *field.Path) {
 	}
 	if !c.spec.HostNetwork {
 		c.Invalid(path.Child("hostNetwork"), false, "hostNetwork must be true if pod contains any hostProcess containers")
+	}
+	if !mayBePrivileged(c.ctx) {
+		c.Forbidden(path, "hostProcess containers are disallowed by cluster policy")
 	}
 }

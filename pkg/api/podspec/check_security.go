@@ -152,6 +152,9 @@ func (c *check) checkSecurity(sc *corev1.SecurityContext, path *field.Path) {
 	if sc == nil {
 		return
 	}
+	if sc.Privileged != nil && *sc.Privileged && !mayBePrivileged(c.ctx) {
+		c.Forbidden(path.Child("privileged"), "disallowed by cluster policy")
+	}
 	c.checkUser(sc.RunAsUser, path.Child("runAsUser"))
 	c.checkGroup(sc.RunAsGroup, path.Child("runAsGroup"))
 	if mount := sc.ProcMount; mount != nil {

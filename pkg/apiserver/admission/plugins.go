@@ -64,8 +64,7 @@ type Deps struct {
 	// Outbound says which addresses webhooks may have.
 	Outbound outbound.Policy
 	// Tracing is where the spans of calls go; nil: nowhere.
-	Tracing         *daemon.Tracing
-	AllowPrivileged bool
+	Tracing *daemon.Tracing
 	// NotReadySeconds and UnreachableSeconds are how long pods stay on a node that is
 	// not ready or does not answer, unless they say otherwise.
 	NotReadySeconds, UnreachableSeconds int64

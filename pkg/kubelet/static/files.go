@@ -4,6 +4,7 @@
 package static
 
 import (
+	"context"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -126,7 +127,7 @@ func decode(b []byte, from origin, node string) (*v1.Pod, error) {
 	pod.Annotations[source.AnnotationSource] = from.source
 	// Node problems do not evict it: nobody would bring it back.
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute})
-	if errs := podspec.ValidateSpec(&pod.Spec, &pod.ObjectMeta, field.NewPath("spec")); len(errs) > 0 {
+	if errs := podspec.ValidateSpec(context.Background(), &pod.Spec, &pod.ObjectMeta, field.NewPath("spec")); len(errs) > 0 {
 		return nil, fmt.Errorf("invalid pod: %w", errs.ToAggregate())
 	}
 	if what := reference(pod); what != "" {
