@@ -133,7 +133,7 @@ func (s *Socket) writeNow(b []byte) (int, error) {
 
 func (s *Socket) writeNext(fd uintptr) bool {
 	for len(s.next) > s.taken {
-		n, err := unix.Write(int(fd), s.next[s.taken:])
+		n, err := send(fd, s.next[s.taken:])
 		switch {
 		case err == nil:
 			s.taken += n

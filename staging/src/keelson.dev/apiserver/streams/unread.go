@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"keelson.dev/api/clock"
 )
 
@@ -61,11 +59,11 @@ func newUnread(s *Socket, l *later) *unread {
 	u := &unread{socket: s, later: l, mark: 1}
 	u.set = func(fd uintptr) {
 		// A socket that is closed says no, and nobody waits for it.
-		_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVLOWAT, u.mark)
+		_ = setLowWater(fd, int32(u.mark)) // at most maxUnread+1
 	}
 	u.look = func(fd uintptr) {
 		var err error
-		if u.lies, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ); err != nil {
+		if u.lies, err = unreadBytes(fd); err != nil {
 			u.lies = -1
 		}
 	}
