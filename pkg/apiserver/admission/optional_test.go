@@ -127,6 +127,8 @@ func TestPodTolerationRestriction(t *testing.T) {
 			`pod tolerations (possibly merged with namespace default tolerations) conflict with its cluster whitelist`},
 		{"own", map[string]string{defaults: `[{"key":"ok","operator":"Equal","value":"v"}]`, allowed: `[{"key":"ok","operator":"Equal","value":"v"}]`}, "", nil,
 			[]corev1.Toleration{{Key: "ok", Operator: corev1.TolerationOpEqual, Value: "v"}}, ""},
+		{"plain", nil, "", []corev1.Toleration{exists("ok", "NoSchedule"), exists("ok", ""), exists("ok", "")}, []corev1.Toleration{exists("ok", ""), exists("cluster", "")}, ""},
+		{"wide", map[string]string{defaults: `[{"key":"ok"},{"operator":"Exists"}]`, allowed: ""}, "", nil, []corev1.Toleration{exists("", "")}, ""},
 		{"own", nil, "", []corev1.Toleration{exists("cluster", "")}, nil,
 			`pod tolerations (possibly merged with namespace default tolerations) conflict with its namespace whitelist`},
 		{"none", map[string]string{defaults: "null"}, "", nil, nil, ""},

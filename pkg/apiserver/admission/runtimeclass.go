@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -76,11 +75,7 @@ func (p *runtimeClasses) admit(ctx context.Context, a admission.Attributes, pod 
 		}
 		pod.Spec.NodeSelector[k] = v
 	}
-	for _, t := range class.Scheduling.Tolerations {
-		if !slices.ContainsFunc(pod.Spec.Tolerations, func(have corev1.Toleration) bool { return equality.Semantic.DeepEqual(have, t) }) {
-			pod.Spec.Tolerations = append(pod.Spec.Tolerations, t)
-		}
-	}
+	pod.Spec.Tolerations = mergeTolerations(pod.Spec.Tolerations, class.Scheduling.Tolerations)
 	return nil
 }
 

@@ -92,21 +92,3 @@ func tolerates(list []corev1.Toleration, key string) bool {
 		return (t.Key == key || t.Key == "") && (t.Effect == corev1.TaintEffectNoExecute || t.Effect == "")
 	})
 }
-
-// newAlwaysPull makes every pod prove its right to its images at its start.
-func newAlwaysPull(Deps) (admission.Interface, error) {
-	return &podPlugin{
-		Handler: admission.NewHandler(admission.Create, admission.Update), subresources: []string{"ephemeralcontainers"},
-		admit: func(_ context.Context, _ admission.Attributes, pod *corev1.Pod) error {
-			for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-				for i := range list {
-					list[i].ImagePullPolicy = corev1.PullAlways
-				}
-			}
-			for i := range pod.Spec.EphemeralContainers {
-				pod.Spec.EphemeralContainers[i].ImagePullPolicy = corev1.PullAlways
-			}
-			return nil
-		},
-	}, nil
-}

@@ -62,7 +62,7 @@ func newTolerations(deps Deps) (admission.Interface, error) {
 }
 
 func (p *tolerations) admit(ctx context.Context, a admission.Attributes, pod *corev1.Pod) error {
-	all := pod.Spec.Tolerations
+	var more []corev1.Toleration
 	if a.GetOperation() == admission.Create {
 		defaults, err := p.of(ctx, a, defaultTolerationsAnnotation)
 		if err != nil {
@@ -71,17 +71,16 @@ func (p *tolerations) admit(ctx context.Context, a admission.Attributes, pod *co
 		if defaults == nil {
 			defaults = p.settings.Default
 		}
-		all = slices.Concat(all, defaults)
-		if len(defaults) > 0 && len(pod.Spec.Tolerations) > 0 {
-			all = mergeTolerations(all)
-		}
+		more = slices.Clone(defaults)
 	}
 	if podspec.QOSClass(&pod.Spec) != corev1.PodQOSBestEffort { // such pods are not the first that go
-		all = mergeTolerations(append(slices.Clone(all), corev1.Toleration{
+		more = append(more, corev1.Toleration{
 			Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,
-		}))
+		})
 	}
-	pod.Spec.Tolerations = all
+	if len(more) > 0 {
+		pod.Spec.Tolerations = mergeTolerations(pod.Spec.Tolerations, more)
+	}
 	return p.validate(ctx, a, pod)
 }
 
@@ -127,8 +126,9 @@ func (p *tolerations) of(ctx context.Context, a admission.Attributes, annotation
 	return append([]corev1.Toleration{}, list...), nil
 }
 
-// mergeTolerations leaves out what another of the list covers; of equal ones the first stays.
-func mergeTolerations(all []corev1.Toleration) []corev1.Toleration {
+// mergeTolerations puts more behind list, and leaves out what another of them covers; of equal ones the first stays.
+func mergeTolerations(list, more []corev1.Toleration) []corev1.Toleration {
+	all := slices.Concat(list, more)
 	var merged []corev1.Toleration
 	for i, t := range all {
 		covered := func(by corev1.Toleration) bool { return covers(by, t) }
