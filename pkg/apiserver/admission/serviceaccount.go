@@ -189,10 +189,11 @@ func mountable(a admission.Attributes, sa *corev1.ServiceAccount, pod *corev1.Po
 	if enforced, _ := strconv.ParseBool(sa.Annotations["kubernetes.io/enforce-mountable-secrets"]); !enforced {
 		return nil
 	}
-	if err := mountableOnly(sa, pod, ephemeral); err != nil {
-		return admission.NewForbidden(a, err)
+	err := mountableOnly(sa, pod, ephemeral)
+	if err == nil || ephemeral {
+		return err // bare for ephemeral containers: Kubernetes answers 500 with the message alone
 	}
-	return nil
+	return admission.NewForbidden(a, err)
 }
 
 // validateMirror refuses what a node may not get by making up a pod.
