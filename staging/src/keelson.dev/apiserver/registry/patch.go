@@ -44,6 +44,7 @@ func (r *Registry) Patch(ctx context.Context, p Patch) (rec *store.Record, creat
 		return nil, false, err
 	}
 	up.mayCreate = u.CreateAbsent && u.Subresource == ""
+	up.keepManaged = p.Type == types.ApplyYAMLPatchType
 	pp := &patching{
 		r: r, p: &p, v: v, manager: r.managerOf(p.Version, p.Subresource), up: up,
 		strict: patch.Strict{Mode: p.Options.FieldValidation, Warn: func(errs []error) { WarnStrict(ctx, errs) }},

@@ -80,6 +80,7 @@ type updating struct {
 	transform   UpdateFunc
 	mayCreate   bool
 	dropManaged bool // a second try, for an object too large to store
+	keepManaged bool // there is none: an apply that loses what it owns is no apply
 	createOpts  *metav1.CreateOptions
 	dry         bool
 }
@@ -113,7 +114,7 @@ func (r *Registry) newUpdate(u *Update) (*updating, error) {
 
 func (up *updating) run(ctx context.Context) (*store.Record, bool, error) {
 	rec, created, err := up.try(ctx)
-	if tooLarge(err) && !up.dropManaged {
+	if tooLarge(err) && !up.keepManaged {
 		up.dropManaged = true
 		return up.try(ctx)
 	}

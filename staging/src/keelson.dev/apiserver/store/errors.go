@@ -53,21 +53,17 @@ func (c *cache) tooOld(rev, oldest int64) error {
 	return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", rev, oldest))
 }
 
-// translate makes an API error of an error of the key-value store. A context's
-// error stays what it is, and so does an API error.
+// translate makes an API error of an error of the key-value store that clients know
+// what to do about. Any other stays what it is: clients see its bare words, with
+// status 500 and no reason, as in Kubernetes.
 func translate(ctx context.Context, err error) error {
-	var status apierrors.APIStatus
 	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
+	case err != nil && ctx.Err() != nil:
 		return ctx.Err()
-	case errors.As(err, &status):
-		return err
 	case errors.Is(err, kv.ErrCompacted):
 		return apierrors.NewResourceExpired(msgListExpired)
 	}
-	return apierrors.NewInternalError(err)
+	return err
 }
 
 // parseRevision reads a resourceVersion; "" and "0" are 0. Its error is not an
