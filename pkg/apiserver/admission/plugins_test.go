@@ -116,6 +116,14 @@ func TestPodPlugins(t *testing.T) {
 		if want := `pods "host" is forbidden: violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true)`; err == nil || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)
 		}
+		metrics, err := s.Client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		const denied = `pod_security_evaluations_total{decision="deny",mode="enforce",policy_level="baseline",policy_version="latest",request_operation="create",resource="pod",subresource=""}`
+		if !strings.Contains(string(metrics), denied) {
+			t.Errorf("no %s", denied)
+		}
 	})
 }
 

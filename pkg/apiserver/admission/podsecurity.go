@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -18,13 +20,14 @@ import (
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/component-base/metrics/legacyregistry"
 	podsecurity "k8s.io/pod-security-admission/admission"
 	"k8s.io/pod-security-admission/admission/api/load"
 	podsecurityapi "k8s.io/pod-security-admission/api"
 	podsecuritymetrics "k8s.io/pod-security-admission/metrics"
 	"k8s.io/pod-security-admission/policy"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"keelson.dev/keelson/pkg/daemon"
 )
 
 // podSecurity holds pods to the pod security standard of their namespace. The
@@ -43,11 +46,15 @@ func newPodSecurity(deps Deps) (admission.Interface, error) {
 	if err != nil {
 		return nil, fmt.Errorf("checks: %w", err)
 	}
+	recorder, err := podSecurityRecorder()
+	if err != nil {
+		return nil, err
+	}
 	namespaces := deps.Informers.Core().V1().Namespaces()
 	p := &podSecurity{
 		Handler: admission.NewHandler(admission.Create, admission.Update),
 		delegate: &podsecurity.Admission{
-			Configuration: cfg, Evaluator: evaluator, Metrics: noRecorder{},
+			Configuration: cfg, Evaluator: evaluator, Metrics: recorder,
 			PodSpecExtractor: podsecurity.DefaultPodSpecExtractor{},
 			NamespaceGetter:  podsecurity.NamespaceGetterFromListerAndClient(namespaces.Lister(), deps.Client),
 			PodLister:        livePods{deps.Client},
@@ -144,10 +151,13 @@ func (l livePods) ListPods(ctx context.Context, namespace string) ([]*corev1.Pod
 	}), nil
 }
 
-// noRecorder keeps no metrics of evaluations.
-type noRecorder struct{}
-
-func (noRecorder) RecordEvaluation(podsecuritymetrics.Decision, podsecurityapi.LevelVersion, podsecuritymetrics.Mode, podsecurityapi.Attributes) {
-}
-func (noRecorder) RecordExemption(podsecurityapi.Attributes)   {}
-func (noRecorder) RecordError(bool, podsecurityapi.Attributes) {}
+// podSecurityRecorder counts verdicts, in the registry that all servers of a process share.
+var podSecurityRecorder = sync.OnceValues(func() (podsecuritymetrics.Recorder, error) {
+	version, err := podsecurityapi.ParseVersion("v" + daemon.Major + "." + daemon.Minor)
+	if err != nil {
+		return nil, fmt.Errorf("version of this server: %w", err)
+	}
+	r := podsecuritymetrics.NewPrometheusRecorder(version)
+	r.MustRegister(legacyregistry.MustRegister)
+	return r, nil
+})
