@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -107,9 +108,10 @@ func (s *Server) dial(servers []string) (*etcd.Store, error) {
 // follow puts encryption, if it is configured, and a backend on each.
 func (d *databases) follow(ctx context.Context, s *Server) error {
 	cfg := &s.cfg
+	root := path.Join("/", cfg.EtcdPrefix) // as Kubernetes reads a prefix without a slash
 	if cfg.EncryptionConfig != "" {
 		sealed, err := encryption.Open(ctx, encryption.Config{
-			File: cfg.EncryptionConfig, Reload: cfg.EncryptionReload, Root: cfg.EtcdPrefix, Rows: api.Rows(),
+			File: cfg.EncryptionConfig, Reload: cfg.EncryptionReload, Root: root, Rows: api.Rows(),
 		})
 		if err != nil {
 			return err
@@ -121,7 +123,7 @@ func (d *databases) follow(ctx context.Context, s *Server) error {
 		if d.sealed != nil {
 			values = d.sealed.Over(values)
 		}
-		db.backend = store.NewBackend(store.BackendConfig{KV: values, Root: cfg.EtcdPrefix, Clock: s.deps.Clock, Log: s.log})
+		db.backend = store.NewBackend(store.BackendConfig{KV: values, Root: root, Clock: s.deps.Clock, Log: s.log})
 	}
 	return nil
 }

@@ -171,3 +171,23 @@ resources:
 		t.Errorf("what is in the first etcd: %v", err)
 	}
 }
+
+// TestPrefixOfKeys: a prefix begins with a slash whether it is written so or not.
+func TestPrefixOfKeys(t *testing.T) {
+	_, at, client := serveEtcd(t)
+	for prefix, want := range map[string]string{
+		"a/registry": "/a/registry/configmaps/default/c", "/b/": "/b/configmaps/default/c", "": "/configmaps/default/c",
+	} {
+		t.Run(prefix, func(t *testing.T) {
+			s := testserver.Start(t, testserver.Options{Etcd: true, Configure: func(c *config.Config) {
+				c.EtcdServers, c.EtcdPrefix = []string{at}, prefix
+			}})
+			if _, err := s.Client.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}}, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if keys := kept(t, client, want); !slices.Equal(keys, []string{want}) {
+				t.Errorf("no %s among %v", want, kept(t, client, ""))
+			}
+		})
+	}
+}
