@@ -66,3 +66,29 @@ func TestToldBesideAnswers(t *testing.T) {
 		}
 	}
 }
+
+// TestTimeIsOver: who is told that the time is over is told so in a form that is no object,
+// whatever it asked for, as by Kubernetes' handler of timeouts.
+func TestTimeIsOver(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	client, err := rest.HTTPClientFor(s.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const (
+		path = "/api/v1/namespaces/default/configmaps?timeout=1ns"
+		want = `{"metadata":{},"status":"Failure","message":"Timeout: request did not complete within the allotted timeout","reason":"Timeout","details":{},"code":504}` + "\n"
+	)
+	for _, accept := range []string{"application/json", "application/vnd.kubernetes.protobuf", "a/b"} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.Config.Host+path, strings.NewReader(`{"metadata":{"name":"c"}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Accept", accept)
+		resp, body := testserver.Do(t, client, req)
+		if kind := resp.Header.Get("Content-Type"); resp.StatusCode != http.StatusGatewayTimeout || kind != "text/plain; charset=utf-8" || body != want {
+			t.Errorf("%s: %d, %s: %s", accept, resp.StatusCode, kind, body)
+		}
+	}
+}

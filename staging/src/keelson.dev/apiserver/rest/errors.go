@@ -5,6 +5,7 @@ package rest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"strconv"
@@ -37,8 +38,13 @@ func StatusOf(err error) *metav1.Status {
 	return &status
 }
 
-// WriteError answers r with err as a Status, in the content type r asks for.
+// WriteError answers r with err as a Status, in the content type r asks for; if the
+// time that r has is over, whatever err is, with that.
 func WriteError(w http.ResponseWriter, r *http.Request, err error) {
+	if errors.Is(r.Context().Err(), context.DeadlineExceeded) {
+		writeTimeIsOver(w, r)
+		return
+	}
 	status := StatusOf(err)
 	code := int(status.Code)
 	if status.Details != nil && status.Details.RetryAfterSeconds > 0 {
@@ -56,6 +62,17 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 		auditStatus(r, status)
 	}
 	writeStatus(w, r, out, code, status)
+}
+
+// writeTimeIsOver answers as Kubernetes' handler of timeouts does, which knows nothing of the
+// request: the Status has no kind and no content type. Clients take it for a gateway's.
+func writeTimeIsOver(w http.ResponseWriter, r *http.Request) {
+	status := apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0).ErrStatus
+	told := status
+	auditStatus(r, &told)
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(http.StatusGatewayTimeout)
+	_ = json.NewEncoder(w).Encode(status) // who does not read it has gone
 }
 
 // errNotFound is the answer to a path that names no resource.
