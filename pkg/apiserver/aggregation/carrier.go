@@ -66,15 +66,22 @@ func (a *Aggregator) newCarrier(s *apiregistrationv1.APIService) *carrier {
 	return c
 }
 
+const unavailable = "service unavailable"
+
 // ServeHTTP takes a request, and its user's name, to the extension server.
 func (c *carrier) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	const unavailable = "service unavailable"
+	if c.served == nil && !c.available {
+		http.Error(w, unavailable, http.StatusServiceUnavailable)
+		return
+	}
+	c.ask(w, r)
+}
+
+// ask does so whether the extension server is known to be available or not.
+func (c *carrier) ask(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case c.served != nil:
 		c.served.ServeHTTP(w, r)
-		return
-	case !c.available:
-		http.Error(w, unavailable, http.StatusServiceUnavailable)
 		return
 	case c.broken != nil:
 		http.Error(w, c.broken.Error(), http.StatusInternalServerError)

@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"testing"
 
+	apidiscovery "k8s.io/api/apidiscovery/v2"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
@@ -34,5 +36,31 @@ func TestRedirects(t *testing.T) {
 		if w.Code != want {
 			t.Errorf("passed on %t: %d, want %d", passed, w.Code, want)
 		}
+	}
+}
+
+// TestDiscoveryOfUnavailable: an extension server that fails its check, and is sent no requests, may
+// say what it serves.
+func TestDiscoveryOfUnavailable(t *testing.T) {
+	e := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"things.example.com"},"versions":[{"version":"v1","resources":[{"resource":"things"}]}]}]}`))
+	}))
+	defer e.Close()
+	at, err := url.Parse(e.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &carrier{gv: schema.GroupVersion{Group: "things.example.com", Version: "v1"}, resolver: fixed{at}, transport: e.Client().Transport}
+	a := &Aggregator{}
+	if err := a.discover(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if v := a.found.versions[c.gv]; v.Freshness != apidiscovery.DiscoveryFreshnessCurrent || len(v.Resources) != 1 {
+		t.Errorf("found %+v", v)
+	}
+	w := httptest.NewRecorder()
+	c.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/apis/things.example.com/v1/things", nil))
+	if w.Code != http.StatusServiceUnavailable {
+		t.Errorf("a request for things: %d", w.Code)
 	}
 }

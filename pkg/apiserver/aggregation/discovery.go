@@ -112,9 +112,11 @@ func (f *found) forget(gv schema.GroupVersion) {
 	delete(f.versions, gv)
 }
 
+// fetchVersion asks whether c is available or not, as Kubernetes does: what a server serves can be
+// known although a check of it fails.
 func fetchVersion(ctx context.Context, c *carrier) (*apidiscovery.APIVersionDiscovery, error) {
 	var all apidiscovery.APIGroupDiscoveryList
-	code, err := c.get(ctx, "/apis", acceptAggregated, &all)
+	code, err := get(ctx, c.ask, "/apis", acceptAggregated, &all)
 	if err == nil && code == http.StatusServiceUnavailable {
 		err = errUnavailable
 	}
@@ -132,7 +134,7 @@ func fetchVersion(ctx context.Context, c *carrier) (*apidiscovery.APIVersionDisc
 		return nil, nil // it answers, and has nothing of this version
 	}
 	var list metav1.APIResourceList
-	code, err = c.get(ctx, c.path(), "application/json", &list)
+	code, err = get(ctx, c.ask, c.path(), "application/json", &list)
 	if err == nil && code != http.StatusOK {
 		err = fmt.Errorf("code %d", code)
 	}
@@ -170,8 +172,8 @@ func withKinds(v *apidiscovery.APIVersionDiscovery) *apidiscovery.APIVersionDisc
 	return v
 }
 
-// get asks the extension server for a document in JSON, as the aggregator itself.
-func (c *carrier) get(ctx context.Context, path, accept string, into any) (int, error) {
+// get asks of for a document in JSON, as the aggregator itself.
+func get(ctx context.Context, of http.HandlerFunc, path, accept string, into any) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	ctx = request.WithUser(ctx, &user.DefaultInfo{Name: "system:kube-aggregator", Groups: []string{user.SystemPrivilegedGroup}})
@@ -181,7 +183,7 @@ func (c *carrier) get(ctx context.Context, path, accept string, into any) (int, 
 	}
 	r.Header.Set("Accept", accept)
 	w := newAnswer()
-	c.ServeHTTP(w, r)
+	of(w, r)
 	if w.err != nil {
 		return 0, w.err
 	}

@@ -36,14 +36,14 @@ func (a *Aggregator) fetchSpecs(ctx context.Context, c *carrier) error {
 		} `json:"paths"`
 	}
 	next := &spec{v3: map[string]string{}}
-	if _, err := c.get(ctx, "/openapi/v3", "application/json", &index); err != nil {
+	if _, err := get(ctx, c.ServeHTTP, "/openapi/v3", "application/json", &index); err != nil {
 		return fmt.Errorf("OpenAPI: %w", err)
 	}
 	for path, place := range index.Paths {
 		next.v3[path] = place.URL
 	}
 	var v2 json.RawMessage
-	if _, err := c.get(ctx, "/openapi/v2", "application/json", &v2); err != nil {
+	if _, err := get(ctx, c.ServeHTTP, "/openapi/v2", "application/json", &v2); err != nil {
 		return fmt.Errorf("OpenAPI: %w", err)
 	}
 	next.v2 = v2
