@@ -302,8 +302,9 @@ func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 }
 
 // serve answers HTTPS until ctx is done, and then drains: readyz fails first, so
-// that load balancers look elsewhere; then ordinary requests end; then watches
-// and streams are cut.
+// that load balancers look elsewhere; then nobody is let in any more, but to be told to
+// come again where that is configured; then ordinary requests end; then watches and
+// streams are cut.
 func (s *Server) serve(ctx context.Context, l net.Listener, a *assembly) error {
 	streams, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
@@ -330,6 +331,9 @@ func (s *Server) serve(ctx context.Context, l net.Listener, a *assembly) error {
 	}
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ShutdownTimeout)
 	defer cancel()
+	if !s.cfg.HTTP.RetryAfterShutdown {
+		closeListeners(drain, server)
+	}
 	err = s.inFlight.Drain(drain)
 	a.leave(drain)
 	cut()
@@ -343,6 +347,14 @@ func (s *Server) serve(ctx context.Context, l net.Listener, a *assembly) error {
 		<-failed
 	}
 	return wrap("drain", err)
+}
+
+// closeListeners ends what server listens to, and has clients of HTTP/2 told that they are to go
+// elsewhere. What is being served goes on.
+func closeListeners(ctx context.Context, server *http.Server) {
+	now, cancel := context.WithCancel(ctx)
+	cancel()
+	_ = server.Shutdown(now) // which would wait for those that are served: the error says that it did not
 }
 
 // httpServer has the limits that a public endpoint needs: of headers, of the

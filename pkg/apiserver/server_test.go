@@ -7,15 +7,18 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 
 	"keelson.dev/keelson/pkg/apiserver"
@@ -324,4 +327,70 @@ func TestShutdownEndsWatches(t *testing.T) {
 	if err == nil || apierrors.IsAlreadyExists(err) {
 		t.Errorf("a server that has stopped answered: %v", err)
 	}
+}
+
+// TestShutdownAnswersPending: a request whose body is still coming when the server is told to end is
+// answered, and nobody else is let in meanwhile.
+func TestShutdownAnswersPending(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	client, err := rest.HTTPClientFor(rest.CopyConfig(s.Config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, send := io.Pipe()
+	seen := make(chan struct{}) // the server reads the body: the request is being served
+	req, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), http.MethodPost, s.Config.Host+"/api/v1/namespaces/default/configmaps", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	answer := make(chan int, 1)
+	go func() {
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Error(err)
+			answer <- 0
+			return
+		}
+		_ = resp.Body.Close()
+		answer <- resp.StatusCode
+	}()
+	go func() {
+		defer close(seen)
+		if _, err := send.Write([]byte(`{"metadata":`)); err != nil {
+			t.Error(err)
+		}
+	}()
+	<-seen
+	becomes := func(what string, holds func(context.Context) bool) {
+		t.Helper()
+		if err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 3*time.Minute, true, func(ctx context.Context) (bool, error) { return holds(ctx), nil }); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	becomes("the request is served", func(context.Context) bool {
+		metrics, err := s.Client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+		return err == nil && strings.Contains(string(metrics), `apiserver_current_inflight_requests{request_kind="mutating"} 1`)
+	})
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		s.Stop(t)
+	}()
+	address := strings.TrimPrefix(s.Config.Host, "https://")
+	becomes("nobody is let in", func(ctx context.Context) bool {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err != nil
+	})
+	if _, err := send.Write([]byte(`{"name":"late"}}`)); err != nil {
+		t.Error(err)
+	}
+	_ = send.Close()
+	if code := <-answer; code != http.StatusCreated {
+		t.Errorf("answered by %d", code)
+	}
+	<-stopped
 }
