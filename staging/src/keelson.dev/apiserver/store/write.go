@@ -58,7 +58,14 @@ func (s *Store) Update(ctx context.Context, key string, fn UpdateFunc) (*Record,
 		}
 		// fn refused a state from the cache, or wanted no change to it: that counts
 		// only if it is still the state.
+		decided := cur.Revision
 		cur, fresh, err = s.verify(ctx, key, cur, r.error)
+		if err != nil || cur.Revision != decided {
+			continue
+		}
+		if old, err := s.outdated(ctx, key); err != nil || !old {
+			return cur, translate(ctx, err)
+		}
 	}
 	return nil, err
 }
