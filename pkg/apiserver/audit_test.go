@@ -14,6 +14,8 @@ import (
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1beta1 "k8s.io/api/policy/v1beta1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
@@ -38,6 +40,8 @@ rules:
 - level: RequestResponse
   omitManagedFields: true
   resources: [{resources: [configmaps]}, {group: apps}]
+- level: RequestResponse
+  resources: [{resources: [pods/eviction]}, {group: autoscaling}]
 - level: RequestResponse
   nonResourceURLs: [/api]
 - level: Request
@@ -123,6 +127,17 @@ func TestAudit(t *testing.T) {
 	}, metav1.UpdateOptions{}); err == nil {
 		t.Fatal("what is not there was scaled")
 	}
+	old := &policyv1beta1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "none", Namespace: "default"}}
+	if err := bob.Pods("default").EvictV1beta1(ctx, old); !apierrors.IsNotFound(err) {
+		t.Fatalf("eviction of nothing: %v", err)
+	}
+	if _, err := bob.Endpoints("default").List(ctx, metav1.ListOptions{}); err != nil { //nolint:staticcheck // it is deprecated
+		t.Fatal(err)
+	}
+	scaler := &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "h"}}
+	if _, err := kubernetes.NewForConfigOrDie(s.UserConfig(t, "bob")).AutoscalingV1().HorizontalPodAutoscalers("default").Create(ctx, scaler, metav1.CreateOptions{}); err == nil {
+		t.Fatal("a scaler of nothing was made")
+	}
 	if err := bob.ConfigMaps("default").Delete(ctx, "c", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -169,6 +184,15 @@ func TestAudit(t *testing.T) {
 	}
 	if e := find("bob", "update", "deployments"); e.RequestObject == nil || !strings.HasPrefix(string(e.RequestObject.Raw), `{"kind":"Scale","apiVersion":"autoscaling/v1"`) {
 		t.Errorf("scale: %+v", e)
+	}
+	if e := find("bob", "create", "pods"); e.RequestObject == nil || !strings.HasPrefix(string(e.RequestObject.Raw), `{"kind":"Eviction","apiVersion":"policy/v1beta1"`) {
+		t.Errorf("eviction: %+v", e)
+	}
+	if e := find("bob", "list", "endpoints"); e.Annotations["k8s.io/deprecated"] != "true" {
+		t.Errorf("endpoints: %+v", e.Annotations)
+	}
+	if e := find("bob", "create", "horizontalpodautoscalers"); !strings.Contains(string(e.RequestObject.Raw), `"targetCPUUtilizationPercentage":80`) {
+		t.Errorf("scaler: %s", e.RequestObject.Raw)
 	}
 	var codes, documents int
 	for _, e := range auditEvents(t, log) {

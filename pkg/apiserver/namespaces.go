@@ -42,6 +42,11 @@ func beforeNamespace(ctx context.Context, obj resource.Object, options *metav1.D
 	if err := expectedNamespace(ctx, obj, options); err != nil {
 		return err
 	}
+	if p := options.Preconditions; p == nil {
+		options.Preconditions = &metav1.Preconditions{UID: new(obj.GetUID())}
+	} else if p.UID == nil {
+		options.Preconditions = &metav1.Preconditions{UID: new(obj.GetUID()), ResourceVersion: p.ResourceVersion}
+	}
 	if ns, ok := obj.(*corev1.Namespace); ok && ns.DeletionTimestamp != nil && len(ns.Spec.Finalizers) > 0 {
 		return registry.ErrBeingDeleted
 	}

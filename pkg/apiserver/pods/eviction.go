@@ -96,11 +96,7 @@ func deleteOptions(ev *policyv1.Eviction, options *metav1.CreateOptions) (*metav
 		ev.DeleteOptions.DryRun = options.DryRun
 		return ev.DeleteOptions.DeepCopy(), nil
 	}
-	if len(options.DryRun) == 0 {
-		options.DryRun = ev.DeleteOptions.DryRun
-		return ev.DeleteOptions.DeepCopy(), nil
-	}
-	if fmt.Sprint(options.DryRun) != fmt.Sprint(ev.DeleteOptions.DryRun) {
+	if len(options.DryRun) > 0 && fmt.Sprint(options.DryRun) != fmt.Sprint(ev.DeleteOptions.DryRun) {
 		return nil, fmt.Errorf("Non-matching dry-run options in request and content: %v and %v", options.DryRun, ev.DeleteOptions.DryRun) // Kubernetes' words
 	}
 	return ev.DeleteOptions.DeepCopy(), nil
@@ -336,6 +332,6 @@ func (x *eviction) delete(ctx context.Context, options *metav1.DeleteOptions) er
 			options = atVersion(options, fmt.Sprint(rec.Revision))
 		}
 	}
-	_, _, err := reg.Delete(ctx, x.namespace, x.name, *options)
+	_, _, err := reg.DeleteAdmitted(ctx, x.namespace, x.name, *options)
 	return err
 }

@@ -32,11 +32,11 @@ func (a *Access) Connectors() map[string]rest.Connector {
 	const group = ".authorization.k8s.io"
 	return map[string]rest.Connector{
 		"subjectaccessreviews" + group: rest.Creater{
-			New: func() runtime.Object { return &authorizationv1.SubjectAccessReview{} }, Create: a.subject, Own: true},
+			New: func() runtime.Object { return &authorizationv1.SubjectAccessReview{} }, Create: a.subject},
 		"localsubjectaccessreviews" + group: rest.Creater{
-			New: func() runtime.Object { return &authorizationv1.LocalSubjectAccessReview{} }, Create: a.local, Own: true},
+			New: func() runtime.Object { return &authorizationv1.LocalSubjectAccessReview{} }, Create: a.local},
 		"selfsubjectaccessreviews" + group: rest.Creater{
-			New: func() runtime.Object { return &authorizationv1.SelfSubjectAccessReview{} }, Create: a.self, Own: true},
+			New: func() runtime.Object { return &authorizationv1.SelfSubjectAccessReview{} }, Create: a.self},
 		"selfsubjectrulesreviews" + group: rest.Creater{
 			New: func() runtime.Object { return &authorizationv1.SelfSubjectRulesReview{} }, Create: a.rules},
 	}

@@ -38,7 +38,7 @@ func (i *Identity) Connectors() map[string]rest.Connector {
 	const group = ".authentication.k8s.io"
 	return map[string]rest.Connector{
 		"tokenreviews" + group: rest.Creater{
-			New: func() runtime.Object { return &authenticationv1.TokenReview{} }, Create: i.token, Own: true},
+			New: func() runtime.Object { return &authenticationv1.TokenReview{} }, Create: i.token},
 		"selfsubjectreviews" + group: rest.Creater{
 			New: func() runtime.Object { return &authenticationv1.SelfSubjectReview{} }, Create: i.self},
 	}

@@ -51,7 +51,7 @@ const (
 
 // Connector answers serviceaccounts/token.
 func (t *Tokens) Connector() rest.Connector {
-	return rest.Creater{New: func() runtime.Object { return &authenticationv1.TokenRequest{} }, Create: t.create, Own: true, Preconditions: true, Default: defaultRequest}
+	return rest.Creater{New: func() runtime.Object { return &authenticationv1.TokenRequest{} }, Create: t.create, Preconditions: true, Default: defaultRequest}
 }
 
 func defaultRequest(obj runtime.Object) {

@@ -63,46 +63,52 @@ func (w *write) attributes(ctx context.Context, obj, old resource.Object) admiss
 		gv.WithResource(w.registry.row.Resource), w.subresource, w.operation, w.options, w.dryRun, user)
 }
 
-// facade describes the write of what obj and old look like.
-func (w *write) facade(ctx context.Context, obj, old resource.Object) (resource.Object, admission.Attributes, error) {
-	shown, err := w.as.Of(obj)
-	if err != nil {
-		return nil, nil, err
-	}
-	before, err := w.as.Of(old)
-	if err != nil {
-		return nil, nil, err
-	}
+// facade describes the write of what looks like shown over what looked like before.
+func (w *write) facade(ctx context.Context, shown, before resource.Object) admission.Attributes {
 	a := w.attributes(ctx, shown, before)
-	return shown, admission.NewAttributesRecord(shown, before, w.as.Kind, a.GetNamespace(), a.GetName(), a.GetResource(), a.GetSubresource(),
-		a.GetOperation(), a.GetOperationOptions(), a.IsDryRun(), a.GetUserInfo()), nil
+	return admission.NewAttributesRecord(shown, before, w.as.Kind, a.GetNamespace(), a.GetName(), a.GetResource(), a.GetSubresource(),
+		a.GetOperation(), a.GetOperationOptions(), a.IsDryRun(), a.GetUserInfo())
 }
 
-// mutateFacade runs the mutating plugins over what obj looks like.
-func (w *write) mutateFacade(ctx context.Context, plugin admission.MutationInterface, obj, old resource.Object) error {
-	shown, attrs, err := w.facade(ctx, obj, old)
-	if err != nil {
-		return err
+// mutateFacade runs the mutating plugins over what an object looks like.
+func (w *write) mutateFacade(ctx context.Context, shown, before resource.Object) error {
+	if plugin := w.mutator(); plugin != nil {
+		return admit(ctx, plugin, shown, w.facade(ctx, shown, before), SchemeInterfaces(w.registry.cfg.Scheme))
 	}
-	if err := plugin.Admit(ctx, attrs, SchemeInterfaces(w.registry.cfg.Scheme)); err != nil {
-		return err
-	}
-	return w.as.Take(obj, shown)
+	return nil
 }
 
-// mutate runs the mutating plugins over obj.
+// mutate runs the mutating plugins over obj. Over what it looks like, if it has
+// another face, they have run when that was changed.
 func (w *write) mutate(ctx context.Context, obj, old resource.Object) error {
+	plugin := w.mutator()
+	if plugin == nil || w.as != nil {
+		return nil
+	}
+	had := content(obj)
+	if err := admit(ctx, plugin, obj, w.attributes(ctx, obj, old), w.registry.Interfaces()); err != nil {
+		return err
+	}
+	if content(obj) == had {
+		return nil
+	}
+	return w.prune(obj)
+}
+
+// mutator returns the mutating plugins; nil if none is to be asked.
+func (w *write) mutator() admission.MutationInterface {
 	plugin, ok := w.registry.cfg.Admission.(admission.MutationInterface)
 	if w.skip || !ok || !plugin.Handles(w.operation) {
 		return nil
 	}
-	before := slices.Clone(obj.GetManagedFields())
 	wrapped, _ := admission.WithAudit(plugin).(admission.MutationInterface)
-	if w.as != nil {
-		return w.mutateFacade(ctx, wrapped, obj, old)
-	}
-	attrs, had := w.attributes(ctx, obj, old), content(obj)
-	if err := wrapped.Admit(ctx, attrs, w.registry.Interfaces()); err != nil {
+	return wrapped
+}
+
+// admit runs the mutating plugins over obj, of which attrs tell.
+func admit(ctx context.Context, plugin admission.MutationInterface, obj resource.Object, attrs admission.Attributes, o admission.ObjectInterfaces) error {
+	before := slices.Clone(obj.GetManagedFields())
+	if err := plugin.Admit(ctx, attrs, o); err != nil {
 		return err
 	}
 	if after := obj.GetManagedFields(); slices.Equal(before, after) {
@@ -112,10 +118,7 @@ func (w *write) mutate(ctx context.Context, obj, old resource.Object) error {
 		warning.AddWarning(ctx, "", fmt.Sprintf(".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: %v", err))
 	}
 	clearKind(obj)
-	if content(obj) == had {
-		return nil
-	}
-	return w.prune(obj)
+	return nil
 }
 
 // content tells the content of an object without a Go type from other content: plugins
@@ -144,10 +147,8 @@ func (w *write) prune(obj resource.Object) error {
 // admitDelete asks the mutating plugins, and then the validating ones, whether old may
 // go. All of them see it as the old object, and there is no new one to be changed.
 func (w *write) admitDelete(ctx context.Context, old resource.Object) error {
-	plugin, ok := w.registry.cfg.Admission.(admission.MutationInterface)
-	if !w.skip && ok && plugin.Handles(w.operation) {
-		wrapped, _ := admission.WithAudit(plugin).(admission.MutationInterface)
-		if err := wrapped.Admit(ctx, w.attributes(ctx, nil, old), w.registry.Interfaces()); err != nil {
+	if plugin := w.mutator(); plugin != nil {
+		if err := plugin.Admit(ctx, w.attributes(ctx, nil, old), w.registry.Interfaces()); err != nil {
 			return err
 		}
 		clearKind(old)
@@ -164,11 +165,15 @@ func (w *write) validate(ctx context.Context, obj, old resource.Object) error {
 	}
 	wrapped, _ := admission.WithAudit(plugin).(admission.ValidationInterface)
 	if w.as != nil {
-		_, attrs, err := w.facade(ctx, obj, old)
+		shown, err := w.as.Of(obj)
 		if err != nil {
 			return err
 		}
-		return wrapped.Validate(ctx, attrs, SchemeInterfaces(w.registry.cfg.Scheme))
+		before, err := w.as.Of(old)
+		if err != nil {
+			return err
+		}
+		return wrapped.Validate(ctx, w.facade(ctx, shown, before), SchemeInterfaces(w.registry.cfg.Scheme))
 	}
 	err := wrapped.Validate(ctx, w.attributes(ctx, obj, old), w.registry.Interfaces())
 	for _, seen := range []resource.Object{obj, old} {

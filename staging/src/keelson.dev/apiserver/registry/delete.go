@@ -46,6 +46,17 @@ func (r *Registry) DeleteIn(ctx context.Context, version, namespace, name string
 	return d.run(r.context(ctx, namespace))
 }
 
+// DeleteAdmitted is Delete of an object that admission has been asked about in another
+// form.
+func (r *Registry) DeleteAdmitted(ctx context.Context, namespace, name string, options metav1.DeleteOptions) (rec *store.Record, gone bool, err error) {
+	d, err := r.deletion(r.row.StorageVersion, namespace, name, options)
+	if err != nil {
+		return nil, false, err
+	}
+	d.w.skip = true
+	return d.run(r.context(ctx, namespace))
+}
+
 // deletion returns the deletion of an object, if it is asked for with valid options.
 func (r *Registry) deletion(version, namespace, name string, options metav1.DeleteOptions) (*deletion, error) {
 	options.TypeMeta = metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "DeleteOptions"}

@@ -99,7 +99,8 @@ type Update struct {
 	CreateAbsent bool
 	// OwnFields says that Transform has kept managedFields itself.
 	OwnFields bool
-	// As is what admission sees instead of the object; nil: the object.
+	// As is what admission sees instead of the object, and what is changed; nil: the
+	// object, by Transform.
 	As *Facade
 	// SkipAdmission is for the server's own bookkeeping.
 	SkipAdmission bool
@@ -110,9 +111,13 @@ type Facade struct {
 	Kind schema.GroupVersionKind
 	// Of is what obj looks like.
 	Of func(obj resource.Object) (resource.Object, error)
-	// Take makes the change in obj that plugins made in what it looks like.
-	Take func(obj, changed resource.Object) error
+	// Change changes what cur looks like, has admit run the mutating plugins over that,
+	// and returns cur with all of it.
+	Change func(ctx context.Context, cur resource.Object, admit AdmitFunc) (resource.Object, error)
 }
+
+// AdmitFunc runs the mutating plugins over shown, which follows before.
+type AdmitFunc func(shown, before resource.Object) error
 
 // Patch is a patch of an object or one of its views.
 type Patch struct {

@@ -52,7 +52,7 @@ func (r *Registry) updateOf(u *Update) (*updating, error) {
 		case cur != nil:
 			cur = cur.DeepCopyObject().(resource.Object)
 		}
-		obj, err := u.Transform(ctx, cur)
+		obj, err := up.change(ctx, cur)
 		if err != nil {
 			return nil, err
 		}
@@ -67,6 +67,16 @@ func (r *Registry) updateOf(u *Update) (*updating, error) {
 		return r.managerOf(u.Version, u.Subresource).update(ctx, live, obj, ManagerName(ctx, u.Options.FieldManager)), nil
 	}
 	return up, nil
+}
+
+// change asks who updates for the wanted object.
+func (up *updating) change(ctx context.Context, cur resource.Object) (resource.Object, error) {
+	if up.u.As == nil {
+		return up.u.Transform(ctx, cur)
+	}
+	return up.u.As.Change(ctx, cur, func(shown, before resource.Object) error {
+		return up.write(admission.Update).mutateFacade(ctx, shown, before)
+	})
 }
 
 // updating is one update on its way: of Update, or of Patch.

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/audit"
 
 	"keelson.dev/apiserver/negotiate"
+	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
 )
 
@@ -46,6 +47,20 @@ func (s *Server) auditRequest(r *http.Request, t *target, obj runtime.Object) {
 	audit.LogRequestObject(r.Context(), obj, gvk.GroupVersion(), gvr, t.subresource(), s.auditCodecs)
 }
 
+// auditConverted notes an object that a client sent in another version than it is
+// stored in as that is read back: converting has defaults of its own.
+func (s *Server) auditConverted(r *http.Request, t *target, v *resource.Version, stored resource.Object) error {
+	if !audited(r, auditapi.LevelMetadata) {
+		return nil
+	}
+	obj, err := v.FromStorage(stored.DeepCopyObject().(resource.Object))
+	if err != nil {
+		return err
+	}
+	s.auditRequest(r, t, obj)
+	return nil
+}
+
 // auditDeleteOptions notes the options a client sent, in the version that Kubernetes
 // says of them: they are the same in all, and read into none.
 func auditDeleteOptions(r *http.Request, t *target, options metav1.DeleteOptions) {
@@ -57,9 +72,10 @@ func auditDeleteOptions(r *http.Request, t *target, options metav1.DeleteOptions
 	audit.LogRequestObject(r.Context(), &options, internal, gvr, t.subresource(), metascheme.Codecs.WithoutConversion())
 }
 
-func (s *Server) auditConnect(r *http.Request, req *Request, obj runtime.Object) {
+// auditConnect notes an object that a client sent to a connector, in the version it sent.
+func (s *Server) auditConnect(r *http.Request, req *Request, obj runtime.Object, gv schema.GroupVersion) {
 	if audited(r, auditapi.LevelMetadata) {
-		audit.LogRequestObject(r.Context(), obj, req.Kind.GroupVersion(), req.resource(), req.subresource(), s.auditCodecs)
+		audit.LogRequestObject(r.Context(), obj, gv, req.resource(), req.subresource(), s.auditCodecs)
 	}
 }
 

@@ -53,9 +53,9 @@ func (req *Request) subresource() string {
 	return req.Subresource.Name
 }
 
-// Decode reads r's body, at most the server's limit, into a new object made by
-// into, honouring content type and fieldValidation.
-func (req *Request) Decode(r *http.Request, into runtime.Object) error {
+// decode reads r's body, at most the server's limit, into a new object, honouring
+// content type and fieldValidation, fills in its defaults and notes it for the audit.
+func (req *Request) decode(r *http.Request, into runtime.Object, defaults func(runtime.Object)) error {
 	if _, err := negotiate.ContentType(r, negotiate.Standard().MediaTypes); err != nil {
 		return err
 	}
@@ -76,6 +76,10 @@ func (req *Request) Decode(r *http.Request, into runtime.Object) error {
 	if _, err = req.server.decode(r, body, req.Kind, into, mode, nil); err != nil {
 		return err
 	}
+	if defaults != nil {
+		defaults(into)
+	}
+	req.server.auditConnect(r, req, into, req.Kind.GroupVersion())
 	if obj, ok := into.(metav1.Object); ok && req.Row.Ephemeral && !req.Row.Namespaced {
 		obj.SetNamespace("") // it has none, whatever it says
 	}
@@ -106,6 +110,7 @@ func (req *Request) decodeOld(r *http.Request, body []byte, into runtime.Object,
 		if _, err := req.server.decode(r, body, kind, old, mode, nil); err != nil {
 			return true, err
 		}
+		req.server.auditConnect(r, req, old, kind.GroupVersion())
 		data, err := json.Marshal(old)
 		if err == nil {
 			err = json.Unmarshal(data, into)
@@ -139,7 +144,11 @@ func (req *Request) Respond(w http.ResponseWriter, r *http.Request, status int, 
 // Attributes describes the request to admission plugins.
 func (req *Request) Attributes(ctx context.Context, operation admission.Operation, obj, old, options runtime.Object, dryRun bool) admission.Attributes {
 	user, _ := request.UserFrom(ctx)
-	return admission.NewAttributesRecord(obj, old, req.Kind, req.Namespace, req.Name, req.resource(), req.subresource(), operation, options, dryRun, user)
+	name := req.Name
+	if meta, ok := obj.(metav1.Object); ok && name == "" {
+		name = meta.GetName()
+	}
+	return admission.NewAttributesRecord(obj, old, req.Kind, req.Namespace, name, req.resource(), req.subresource(), operation, options, dryRun, user)
 }
 
 // Connect asks admission whether the user may connect (exec, attach, proxy ...).
@@ -187,22 +196,16 @@ func (c Creater) ServeAPI(w http.ResponseWriter, r *http.Request, req *Request) 
 	}
 	options.TypeMeta = metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "CreateOptions"}
 	obj := c.New()
-	if err := req.Decode(r, obj); err != nil {
+	if err := req.decode(r, obj, c.Default); err != nil {
 		return err
 	}
-	if c.Default != nil {
-		c.Default(obj)
-	}
-	req.server.auditConnect(r, req, obj)
 	if meta, ok := obj.(metav1.Object); ok && !c.Preconditions {
 		wipe(meta)
 	}
 	if err := req.identify(obj); err != nil {
 		return err
 	}
-	if c.Own {
-		obj = req.own(ctx, c.New(), obj, options.FieldManager)
-	}
+	obj = req.own(ctx, c.New(), obj, options.FieldManager)
 	attrs := req.Attributes(ctx, admission.Create, obj, nil, &options, len(options.DryRun) > 0)
 	if err := req.Admit(ctx, attrs); err != nil {
 		return err

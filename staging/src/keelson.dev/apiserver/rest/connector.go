@@ -46,9 +46,6 @@ type Creater struct {
 	Create func(ctx context.Context, req *Request, obj runtime.Object, validate func(context.Context, runtime.Object) error, options *metav1.CreateOptions) (runtime.Object, error)
 	// Default fills what the body leaves out; nil: nothing.
 	Default func(runtime.Object)
-	// Own is set where the object that came in is the answer: it says then who
-	// set its fields.
-	Own bool
 	// Preconditions is set where the object's UID and times are not the server's
 	// to set: they tell which object is meant.
 	Preconditions bool

@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"keelson.dev/api/clock"
@@ -171,7 +172,8 @@ func (m *metrics) begin(w http.ResponseWriter, r *http.Request, info *request.Re
 	if t.endpoint != nil {
 		labels.group, labels.version, labels.resource, labels.subresource = info.APIGroup, info.APIVersion, info.Resource, t.subresource()
 	}
-	if t.deprecated(info.APIVersion) {
+	deprecated := t.deprecated(info.APIVersion)
+	if deprecated {
 		m.deprecated.WithLabelValues(info.APIGroup, info.APIVersion, info.Resource, t.subresource(), "").Set(1)
 	}
 	if strings.Contains(r.URL.RawQuery, "dryRun=All") {
@@ -188,6 +190,9 @@ func (m *metrics) begin(w http.ResponseWriter, r *http.Request, info *request.Re
 	start := m.clock.Now()
 	return rec, func() {
 		running.Dec()
+		if deprecated {
+			audit.AddAuditAnnotation(r.Context(), "k8s.io/deprecated", "true")
+		}
 		labels.code = rec.code()
 		k := m.of(labels)
 		if k.duration != nil {

@@ -21,9 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/util/yaml"
-	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
-	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
 	"keelson.dev/apiserver/naming"
 	"keelson.dev/apiserver/negotiate"
@@ -214,11 +212,8 @@ func (s *Server) applyScale(ctx context.Context, t *target, options metav1.Updat
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	rec, _, err := t.registry.Update(ctx, registry.Update{
-		Namespace: t.namespace, Name: t.name, Subresource: "scale", Version: t.info.APIVersion, Options: options, OwnFields: true, As: facadeOf(t),
-		Preconditions: same,
-		Transform: func(ctx context.Context, cur resource.Object) (resource.Object, error) {
-			return s.scaled(t, cur, registry.ManagerName(ctx, options.FieldManager), change)
-		},
+		Namespace: t.namespace, Name: t.name, Subresource: "scale", Version: t.info.APIVersion, Options: options, OwnFields: true,
+		As: s.facadeOf(t, options.FieldManager, change), Preconditions: same,
 	})
 	if err != nil {
 		return nil, err
@@ -227,7 +222,7 @@ func (s *Server) applyScale(ctx context.Context, t *target, options metav1.Updat
 }
 
 // facadeOf has admission see the Scale, as the client does.
-func facadeOf(t *target) *registry.Facade {
+func (s *Server) facadeOf(t *target, manager string, change scaleChange) *registry.Facade {
 	return &registry.Facade{
 		Kind: scaleKind(),
 		Of: func(obj resource.Object) (resource.Object, error) {
@@ -237,17 +232,14 @@ func facadeOf(t *target) *registry.Facade {
 			}
 			return scale, nil
 		},
-		Take: func(obj, changed resource.Object) error {
-			if scale, ok := changed.(*autoscaling.Scale); ok {
-				t.sub.Scale.Set(obj, scale.Spec.Replicas)
-			}
-			return nil
+		Change: func(ctx context.Context, cur resource.Object, admit registry.AdmitFunc) (resource.Object, error) {
+			return s.scaled(t, cur, registry.ManagerName(ctx, manager), change, admit)
 		},
 	}
 }
 
-// scaled is cur with the replicas that change asks for.
-func (s *Server) scaled(t *target, cur resource.Object, who string, change scaleChange) (resource.Object, error) {
+// scaled is cur with the replicas that change asks for, and that admission makes of them.
+func (s *Server) scaled(t *target, cur resource.Object, who string, change scaleChange, admit registry.AdmitFunc) (resource.Object, error) {
 	have, err := scaleOf(t, cur)
 	if err != nil {
 		return nil, err
@@ -259,6 +251,9 @@ func (s *Server) scaled(t *target, cur resource.Object, who string, change scale
 	}
 	want, err := change(have, who)
 	if err != nil {
+		return nil, err
+	}
+	if err := admit(want, have); err != nil {
 		return nil, err
 	}
 	if want.Spec.Replicas == resource.NoReplicas {
@@ -324,8 +319,7 @@ func newScaleFields(cfg *Config) (*managedfields.FieldManager, error) {
 		New: func() resource.Object { return &autoscaling.Scale{} },
 	}
 	o := registry.InterfacesOf(row, cfg.Scheme)
-	// client-go's schemas leave Scale out; it is simple enough to be deduced.
-	return managedfields.NewDefaultFieldManager(managedfields.NewDeducedTypeConverter(), o.GetObjectConvertor(), o.GetObjectDefaulter(), o.GetObjectCreater(),
+	return managedfields.NewDefaultFieldManager(cfg.TypeConverter, o.GetObjectConvertor(), o.GetObjectDefaulter(), o.GetObjectCreater(),
 		scaleKind(), scaleKind().GroupVersion(), "scale", nil)
 }
 
@@ -416,11 +410,6 @@ func (s *Server) applyScaleConfig(have *autoscaling.Scale, body []byte, who stri
 	if s.scaleFields == nil {
 		return nil, errMethod()
 	}
-	if config.GroupVersionKind() == scaleKind() { // of another kind the keeper knows what to say
-		if err := declared(config); err != nil {
-			return nil, err
-		}
-	}
 	obj, err := s.scaleFields.Apply(have, config, who, force)
 	if err != nil {
 		return nil, err
@@ -430,22 +419,4 @@ func (s *Server) applyScaleConfig(have *autoscaling.Scale, body []byte, who stri
 		return nil, fmt.Errorf("apply of a Scale made %T", obj)
 	}
 	return scale, nil
-}
-
-// declared refuses fields that no Scale has, which a deduced schema does not know.
-func declared(config *unstructured.Unstructured) error {
-	doc, err := config.MarshalJSON()
-	if err != nil {
-		return apierrors.NewBadRequest(err.Error())
-	}
-	findings, err := kjson.UnmarshalStrict(doc, &autoscaling.Scale{})
-	if err != nil || len(findings) == 0 {
-		return nil //nolint:nilerr // what is of a wrong type is told with the patch itself
-	}
-	var errs typed.ValidationErrors
-	for _, finding := range findings {
-		path := strings.TrimSuffix(strings.TrimPrefix(finding.Error(), `unknown field "`), `"`)
-		errs = append(errs, typed.ValidationError{Path: "." + path, ErrorMessage: "field not declared in schema"})
-	}
-	return fmt.Errorf("failed to create typed patch object (%s/%s; %s): %w", config.GetNamespace(), config.GetName(), scaleKind(), errs)
 }

@@ -85,11 +85,15 @@ func (s *Server) decodeObject(r *http.Request, t *target, body []byte, fieldVali
 			t.row.Default(obj)
 		}
 	}
-	s.auditRequest(r, t, obj)
-	if v != nil && v.ToStorage != nil {
-		return v.ToStorage(obj)
+	if v == nil || v.ToStorage == nil {
+		s.auditRequest(r, t, obj)
+		return obj, nil
 	}
-	return obj, nil
+	stored, err := v.ToStorage(obj)
+	if err != nil {
+		return nil, err
+	}
+	return stored, s.auditConverted(r, t, v, stored)
 }
 
 // decodeCustom reads a body into obj, of a row that checks the structure of its
