@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -30,6 +31,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/client-go/applyconfigurations"
 	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/apiserver/loopback"
@@ -39,6 +41,19 @@ import (
 	"keelson.dev/apiserver/store"
 	"keelson.dev/apiserver/store/kv/memory"
 )
+
+// scaling deduces the schema of a Scale, which client-go leaves out.
+type scaling struct {
+	managedfields.TypeConverter
+	deduced managedfields.TypeConverter
+}
+
+func (s scaling) ObjectToTyped(obj runtime.Object, options ...typed.ValidationOptions) (*typed.TypedValue, error) {
+	if obj.GetObjectKind().GroupVersionKind().Kind == "Scale" {
+		return s.deduced.ObjectToTyped(obj, options...)
+	}
+	return s.TypeConverter.ObjectToTyped(obj, options...)
+}
 
 // rows is a small kind table: what Kubernetes' kinds of these names do, as far
 // as the tests look.
@@ -192,7 +207,7 @@ func newEnv(t testing.TB, change func(*rest.Config)) *env {
 		t.Fatal(err)
 	}
 	cfg := rest.Config{
-		Rows: rows(), Scheme: sch, Clock: clk, TypeConverter: applyconfigurations.NewTypeConverter(sch),
+		Rows: rows(), Scheme: sch, Clock: clk, TypeConverter: scaling{applyconfigurations.NewTypeConverter(sch), managedfields.NewDeducedTypeConverter()},
 		Store: func(row *resource.Row) store.Interface {
 			return store.New(store.Config{
 				Backend: backend, Prefix: row.StoragePrefix, GroupResource: row.GroupResource(),
