@@ -17,6 +17,7 @@ import (
 	policyv1beta1 "k8s.io/api/policy/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/client-go/kubernetes"
@@ -134,9 +135,15 @@ func TestAudit(t *testing.T) {
 	if _, err := bob.Endpoints("default").List(ctx, metav1.ListOptions{}); err != nil { //nolint:staticcheck // it is deprecated
 		t.Fatal(err)
 	}
-	scaler := &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "h"}}
-	if _, err := kubernetes.NewForConfigOrDie(s.UserConfig(t, "bob")).AutoscalingV1().HorizontalPodAutoscalers("default").Create(ctx, scaler, metav1.CreateOptions{}); err == nil {
-		t.Fatal("a scaler of nothing was made")
+	scaler := &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "h"}, Spec: autoscalingv1.HorizontalPodAutoscalerSpec{
+		MaxReplicas: 3, ScaleTargetRef: autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "d"},
+	}}
+	scalers := kubernetes.NewForConfigOrDie(s.UserConfig(t, "bob")).AutoscalingV1().HorizontalPodAutoscalers("default")
+	if _, err := scalers.Create(ctx, scaler, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := scalers.List(ctx, metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
 	}
 	if err := bob.ConfigMaps("default").Delete(ctx, "c", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -191,8 +198,11 @@ func TestAudit(t *testing.T) {
 	if e := find("bob", "list", "endpoints"); e.Annotations["k8s.io/deprecated"] != "true" {
 		t.Errorf("endpoints: %+v", e.Annotations)
 	}
-	if e := find("bob", "create", "horizontalpodautoscalers"); !strings.Contains(string(e.RequestObject.Raw), `"targetCPUUtilizationPercentage":80`) {
-		t.Errorf("scaler: %s", e.RequestObject.Raw)
+	made, listed := find("bob", "create", "horizontalpodautoscalers"), find("bob", "list", "horizontalpodautoscalers")
+	for _, obj := range []*runtime.Unknown{made.RequestObject, made.ResponseObject, listed.ResponseObject} {
+		if obj == nil || !strings.Contains(string(obj.Raw), `"targetCPUUtilizationPercentage":80`) {
+			t.Errorf("scaler: %s", obj)
+		}
 	}
 	var codes, documents int
 	for _, e := range auditEvents(t, log) {

@@ -180,20 +180,29 @@ func (c *convertor) typed(in runtime.Object) (resource.Object, error) {
 		return obj, nil
 	}
 	v, err := c.version(u.GroupVersionKind().Version)
+	if c.row.Only != "" {
+		return obj, c.convertible(u.GroupVersionKind(), err == nil)
+	}
 	if err != nil {
 		return nil, err
 	}
 	out := c.newObject(v)
-	if _, dynamic := out.(*unstructured.Unstructured); dynamic {
-		if gv := u.GroupVersionKind().GroupVersion(); gv.Group != c.row.Group {
-			return nil, fmt.Errorf("convert %s: not a version of %s", gv, c.row.GroupResource())
-		}
-		return obj, nil
-	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out); err != nil {
 		return nil, fmt.Errorf("unable to convert unstructured object to %v: %w", u.GroupVersionKind(), err)
 	}
 	return out, nil
+}
+
+// convertible refuses a custom object that a plugin has made one of another group, or of
+// no version of its own, in Kubernetes' words.
+func (c *convertor) convertible(kind schema.GroupVersionKind, known bool) error {
+	switch {
+	case kind.Group != c.row.Group:
+		return fmt.Errorf("%s is unstructured and is not suitable for converting to %q", kind, c.row.GroupVersionKind().GroupVersion())
+	case !known:
+		return fmt.Errorf("request to convert CR from an invalid group/version: %s", kind.GroupVersion())
+	}
+	return nil
 }
 
 func (c *convertor) between(obj resource.Object, from, to string) (resource.Object, error) {
@@ -211,6 +220,12 @@ func (c *convertor) between(obj resource.Object, from, to string) (resource.Obje
 	return c.fromStorage(obj, vTo)
 }
 
+// holds reports whether obj is of a type that the row has; plugins make others of them.
+func (c *convertor) holds(obj runtime.Object) bool {
+	t := reflect.TypeOf(obj)
+	return t == reflect.TypeOf(c.row.New()) || slices.ContainsFunc(c.row.Versions, func(v resource.Version) bool { return v.New != nil && t == reflect.TypeOf(v.New()) })
+}
+
 // Convert copies in to out, which are of the same type, or of two versions of the row.
 func (c *convertor) Convert(in, out, _ any) error {
 	src, ok := in.(resource.Object)
@@ -222,10 +237,14 @@ func (c *convertor) Convert(in, out, _ any) error {
 	if err != nil {
 		return err
 	}
-	if from, to := c.versionOf(src), c.versionOf(dst); reflect.TypeOf(src) != reflect.TypeOf(dst) || c.row.Only != "" && from != to {
+	from, to := c.versionOf(src), c.versionOf(dst)
+	switch {
+	case reflect.TypeOf(src) != reflect.TypeOf(dst) && c.holds(src) || c.row.Only != "" && from != to:
 		if src, err = c.between(src, from, to); err != nil {
 			return err
 		}
+	case c.row.Only != "":
+		src = src.DeepCopyObject().(resource.Object) // out gets a kind of its own
 	}
 	if reflect.TypeOf(src) != reflect.TypeOf(dst) {
 		kind := c.row.GroupVersionKind()

@@ -240,7 +240,7 @@ func (up *updating) next(ctx context.Context, existing resource.Object) (obj res
 	if up.dropManaged {
 		obj.SetManagedFields(nil)
 	}
-	if err := r.checkVersion(obj, existing); err != nil {
+	if err := r.checkVersion(up.u.Name, obj, existing); err != nil {
 		return nil, nil, err
 	}
 	if r.cfg.Hooks.BeforeUpdate != nil && up.u.Subresource == "" {
@@ -264,8 +264,8 @@ func (up *updating) next(ctx context.Context, existing resource.Object) (obj res
 	return obj, done, nil
 }
 
-// checkVersion is the optimistic lock.
-func (r *Registry) checkVersion(obj, existing resource.Object) error {
+// checkVersion is the optimistic lock of the object that is called name.
+func (r *Registry) checkVersion(name string, obj, existing resource.Object) error {
 	if obj.GetResourceVersion() == existing.GetResourceVersion() {
 		return nil
 	}
@@ -276,14 +276,14 @@ func (r *Registry) checkVersion(obj, existing resource.Object) error {
 	case have != 0 && have == uint64(revisionOf(existing)):
 		return nil
 	case have != 0:
-		return apierrors.NewConflict(r.row.GroupResource(), obj.GetName(), errors.New(modified))
+		return apierrors.NewConflict(r.row.GroupResource(), name, errors.New(modified))
 	case r.row.AllowUnconditionalUpdate:
 		obj.SetResourceVersion(existing.GetResourceVersion())
 		return nil
 	}
 	// Kubernetes names the resource as the kind, and the version as a number, here.
 	errs := field.ErrorList{field.Invalid(field.NewPath("metadata").Child("resourceVersion"), 0, "must be specified for an update")}
-	return apierrors.NewInvalid(schema.GroupKind{Group: r.row.Group, Kind: r.row.Resource}, obj.GetName(), errs)
+	return apierrors.NewInvalid(schema.GroupKind{Group: r.row.Group, Kind: r.row.Resource}, name, errs)
 }
 
 // CheckPreconditions refuses in the words of Kubernetes' storage, which name the

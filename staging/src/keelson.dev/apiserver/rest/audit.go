@@ -135,10 +135,11 @@ func (s *Server) auditResponse(r *http.Request, out negotiate.Output, v *view, r
 		})
 		return
 	}
-	obj, err := rec.Object()
+	shared, err := v.object(rec)
 	if err != nil {
 		return
 	}
+	obj := shared.DeepCopyObject()
 	obj.GetObjectKind().SetGroupVersionKind(v.gvk)
 	audit.LogResponseObject(r.Context(), obj, v.gvk.GroupVersion(), s.auditCodecs)
 }
@@ -181,7 +182,13 @@ func (s *Server) auditPage(r *http.Request, out negotiate.Output, v *view, page 
 		return
 	}
 	list := v.row.NewList()
-	if err := fillList(list, page); err != nil {
+	if v.version != nil && v.version.FromStorage != nil && v.row.Only == "" {
+		var err error
+		if list, err = s.cfg.Scheme.New(v.listGVK); err != nil {
+			return
+		}
+	}
+	if err := fillList(list, v, page); err != nil {
 		return
 	}
 	list.GetObjectKind().SetGroupVersionKind(v.listGVK)

@@ -230,6 +230,9 @@ func (s *Server) facadeOf(t *target, manager string, change scaleChange) *regist
 			if err != nil {
 				return nil, err
 			}
+			if scale.Spec.Replicas == resource.NoReplicas {
+				scale.Spec.Replicas = 0
+			}
 			return scale, nil
 		},
 		Change: func(ctx context.Context, cur resource.Object, admit registry.AdmitFunc) (resource.Object, error) {

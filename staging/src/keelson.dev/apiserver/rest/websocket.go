@@ -65,15 +65,15 @@ func sendMessage(conn *websocket.Conn, enc *eventEncoder, frame []byte) error {
 	return websocket.Message.Send(conn, string(frame))
 }
 
-// fillList puts the objects of a page into a typed list.
-func fillList(list runtime.Object, page *store.Page) error {
+// fillList puts the objects of a page into a typed list of the view's version.
+func fillList(list runtime.Object, v *view, page *store.Page) error {
 	items := make([]runtime.Object, 0, len(page.Records))
 	for _, rec := range page.Records {
-		obj, err := rec.Object()
+		obj, err := v.object(rec)
 		if err != nil {
 			return err
 		}
-		items = append(items, obj)
+		items = append(items, obj.DeepCopyObject())
 	}
 	return meta.SetList(list, items)
 }

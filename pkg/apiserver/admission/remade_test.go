@@ -1,0 +1,88 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package admission_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+)
+
+// gadgets are custom resources of two versions.
+const gadgets = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"gadgets.example.com"},"spec":{
+	"group":"example.com","scope":"Cluster","names":{"plural":"gadgets","kind":"Gadget"},"versions":[
+	{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}},
+	{"name":"v2","served":true,"storage":false,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}},
+	 "subresources":{"scale":{"specReplicasPath":".spec.n","statusReplicasPath":".status.n"}}}]}}`
+
+// TestRemadeObjects: what is said of objects that a webhook has made something else of.
+func TestRemadeObjects(t *testing.T) {
+	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
+	const path, scaler = "/apis/example.com/v2/gadgets", "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers"
+	api := s.Client.CoreV1().RESTClient()
+	if err := api.Post().AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions").Body([]byte(gadgets)).Do(t.Context()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "gadgets are served", func(ctx context.Context) bool {
+		return api.Post().AbsPath(path).Body([]byte(`{"apiVersion":"example.com/v2","kind":"Gadget","metadata":{"name":"g"}}`)).Do(ctx).Error() == nil
+	})
+	other := `[{"op":"replace","path":"","value":{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"h"}}}]`
+	hooks := []admissionregistrationv1.MutatingWebhook{mutating(h, "first", "*"), mutating(h, "second", "*")}
+	for i := range hooks {
+		hooks[i].Rules[0].Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update}
+		hooks[i].Rules[0].APIGroups = []string{"example.com", "autoscaling"}
+	}
+	hooks[0].Rules[0].APIVersions = []string{"v1"} // others are converted
+	h.on("first", patch(other))
+	h.on("second", allow)
+	install(t, s, nil, hooks)
+	eventually(t, "webhooks are asked", func(ctx context.Context) bool {
+		return api.Patch(types.MergePatchType).AbsPath(path+"/g").Param("dryRun", "All").Body([]byte(`{"spec":{"a":1}}`)).Do(ctx).Error() != nil
+	})
+	for _, test := range []struct{ change, path, want string }{
+		{`[{"op":"replace","path":"/kind","value":"Secret"}]`, path + "/g", `Secret.example.com "g" is invalid: kind: Invalid value: "Secret": must be Gadget`},
+		{`[{"op":"replace","path":"/apiVersion","value":"v1"}]`, path + "/g", `Internal error occurred: Internal error occurred: /v1, Kind=Gadget is unstructured and is not suitable for converting to "example.com/v2"`},
+		{`[{"op":"replace","path":"/apiVersion","value":"example.com/v9"}]`, path + "/g", `Internal error occurred: Internal error occurred: request to convert CR from an invalid group/version: example.com/v9`},
+		{`[{"op":"remove","path":"/metadata"}]`, path + "/g", `gadgets.example.com "g" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update`},
+		{other, scaler, `converting (v1.ConfigMap) to (autoscaling.HorizontalPodAutoscaler): unknown conversion`},
+	} {
+		h.on("first", patch(test.change))
+		r := api.Patch(types.MergePatchType).AbsPath(test.path).Body([]byte(`{"spec":{"b":1}}`))
+		if test.path == scaler {
+			r = api.Post().AbsPath(test.path).Body([]byte(`{"metadata":{"name":"h"}}`))
+		}
+		if err := r.Param("dryRun", "All").Do(t.Context()).Error(); err == nil || err.Error() != test.want {
+			t.Errorf("%s\n got %v\nwant %s", test.change, err, test.want)
+		}
+	}
+}
+
+// TestUnscaled: a validating webhook is told of no replicas where there were none.
+func TestUnscaled(t *testing.T) {
+	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
+	h.on("scale", deny("no"))
+	api := s.Client.CoreV1().RESTClient()
+	if err := api.Post().AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions").Body([]byte(gadgets)).Do(t.Context()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	install(t, s, []admissionregistrationv1.ValidatingWebhook{validating(h, "scale", "gadgets/scale", admissionregistrationv1.Update)}, nil)
+	eventually(t, "gadgets are served", func(ctx context.Context) bool {
+		return api.Post().AbsPath("/apis/example.com/v2/gadgets").Body([]byte(`{"apiVersion":"example.com/v2","kind":"Gadget","metadata":{"name":"g"}}`)).Do(ctx).Error() == nil
+	})
+	var seen []admissionv1.AdmissionRequest
+	eventually(t, "webhooks are asked", func(ctx context.Context) bool {
+		err := api.Patch(types.MergePatchType).AbsPath("/apis/example.com/v2/gadgets/g/scale").Param("dryRun", "All").Body([]byte(`{"spec":{"replicas":3}}`)).Do(ctx).Error()
+		seen = h.take("scale")
+		return err != nil && len(seen) == 1
+	})
+	if got := string(seen[0].OldObject.Raw); !strings.Contains(got, `"spec":{},"status":{"replicas":0}`) || !strings.Contains(string(seen[0].Object.Raw), `"spec":{"replicas":3}`) {
+		t.Errorf("seen %s, before %s", seen[0].Object.Raw, got)
+	}
+}
