@@ -292,7 +292,7 @@ func TestMutatingWebhooks(t *testing.T) {
 	}
 }
 
-// TestMutatedCustomResource is pruned and defaulted after its mutation too.
+// TestMutatedCustomResource is defaulted after its mutation too, and pruned when it has been judged.
 func TestMutatedCustomResource(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	h.on("things", patch(`[{"op":"add","path":"/data","value":{"known":"x","unknown":"y"}}]`))
@@ -313,7 +313,9 @@ func TestMutatedCustomResource(t *testing.T) {
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	install(t, s, nil, []admissionregistrationv1.MutatingWebhook{mutating(h, "things", "things")})
+	h.on("judge", allow)
+	install(t, s, []admissionregistrationv1.ValidatingWebhook{validating(h, "judge", "things", admissionregistrationv1.Create)},
+		[]admissionregistrationv1.MutatingWebhook{mutating(h, "things", "things")})
 	things := dynamic.NewForConfigOrDie(s.Config).Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "things"})
 	var got *unstructured.Unstructured
 	eventually(t, "things are mutated", func(ctx context.Context) bool {
@@ -321,7 +323,8 @@ func TestMutatedCustomResource(t *testing.T) {
 		got, err = things.Create(ctx, &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "example.com/v1", "kind": "Thing", "metadata": map[string]any{"name": "a"},
 		}}, metav1.CreateOptions{DryRun: []string{"All"}})
-		return err == nil && got.Object["data"] != nil
+		seen := h.take("judge")
+		return err == nil && got.Object["data"] != nil && len(seen) == 1 && strings.Contains(string(seen[0].Object.Raw), `"unknown":"y"`)
 	})
 	if want := map[string]any{"known": "x", "late": "z"}; !reflect.DeepEqual(got.Object["data"], want) {
 		t.Errorf("got %v, want %v", got.Object["data"], want)

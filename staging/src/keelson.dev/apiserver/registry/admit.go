@@ -37,6 +37,7 @@ type write struct {
 	dryRun          bool
 	skip            bool
 	as              *Facade
+	remade          bool // by a mutating plugin: what the kind has no place for is there until prune
 }
 
 // attributes describes the write of obj over old to admission plugins. obj and
@@ -89,10 +90,8 @@ func (w *write) mutate(ctx context.Context, obj, old resource.Object) error {
 	if err := admit(ctx, plugin, obj, w.attributes(ctx, obj, old), w.registry.Interfaces()); err != nil {
 		return err
 	}
-	if content(obj) == had {
-		return nil
-	}
-	return w.prune(obj)
+	w.remade = content(obj) != had
+	return nil
 }
 
 // mutator returns the mutating plugins; nil if none is to be asked.
@@ -130,10 +129,11 @@ func content(obj resource.Object) uintptr {
 	return 0
 }
 
-// prune drops what plugins added that the kind has no place for.
+// prune drops what plugins added that the kind has no place for. That happens when the
+// object is stored: it is judged with all of it.
 func (w *write) prune(obj resource.Object) error {
 	structure := w.registry.cfg.Structure
-	if structure == nil {
+	if structure == nil || !w.remade {
 		return nil
 	}
 	version := w.version

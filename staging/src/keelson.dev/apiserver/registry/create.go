@@ -146,6 +146,9 @@ func (r *Registry) create(ctx context.Context, w *write, obj resource.Object) (r
 	if err := w.validate(ctx, obj, nil); err != nil {
 		return nil, err
 	}
+	if err := w.prune(obj); err != nil {
+		return nil, err
+	}
 	if rec, err = r.insert(ctx, w, obj); err != nil {
 		return nil, r.wordCreateError(ctx, err, obj)
 	}

@@ -258,6 +258,9 @@ func (up *updating) next(ctx context.Context, existing resource.Object) (obj res
 	if err := w.validate(ctx, obj, existing); err != nil {
 		return nil, done, err
 	}
+	if err := w.prune(obj); err != nil {
+		return nil, done, err
+	}
 	if r.endsByUpdate(obj, existing) {
 		return obj, done, errGone
 	}
