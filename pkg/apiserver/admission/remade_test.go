@@ -15,11 +15,11 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// gadgets are custom resources of two versions.
+// gadgets are custom resources of two versions. In v2 there is no place for replicas.
 const gadgets = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"gadgets.example.com"},"spec":{
 	"group":"example.com","scope":"Cluster","names":{"plural":"gadgets","kind":"Gadget"},"versions":[
 	{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}},
-	{"name":"v2","served":true,"storage":false,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}},
+	{"name":"v2","served":true,"storage":false,"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object"}}}},
 	 "subresources":{"scale":{"specReplicasPath":".spec.n","statusReplicasPath":".status.n"}}}]}}`
 
 // TestRemadeObjects: what is said of objects that a webhook has made something else of.
@@ -64,7 +64,7 @@ func TestRemadeObjects(t *testing.T) {
 	}
 }
 
-// TestUnscaled: a validating webhook is told of no replicas where there were none.
+// TestUnscaled: of no replicas webhooks are told as of none, and so is the client.
 func TestUnscaled(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	h.on("scale", deny("no"))
@@ -84,5 +84,15 @@ func TestUnscaled(t *testing.T) {
 	})
 	if got := string(seen[0].OldObject.Raw); !strings.Contains(got, `"spec":{},"status":{"replicas":0}`) || !strings.Contains(string(seen[0].Object.Raw), `"spec":{"replicas":3}`) {
 		t.Errorf("seen %s, before %s", seen[0].Object.Raw, got)
+	}
+	h.on("scale", allow)
+	for _, want := range []string{`"spec":{},"status"`, `"spec":{}}`} {
+		r := api.Get().AbsPath("/apis/example.com/v2/gadgets/g")
+		if want != `"spec":{}}` {
+			r = api.Patch(types.MergePatchType).AbsPath("/apis/example.com/v2/gadgets/g/scale").Body([]byte(`{"spec":{"replicas":3}}`))
+		}
+		if got, err := r.DoRaw(t.Context()); err != nil || !strings.Contains(string(got), want) {
+			t.Errorf("got %s, error %v, want %s", got, err, want)
+		}
 	}
 }

@@ -129,11 +129,11 @@ func content(obj resource.Object) uintptr {
 	return 0
 }
 
-// prune drops what plugins added that the kind has no place for. That happens when the
-// object is stored: it is judged with all of it.
+// prune drops what plugins, or who changed what the object looks like, added that the
+// kind has no place for. That happens when the object is stored: it is judged with all of it.
 func (w *write) prune(obj resource.Object) error {
 	structure := w.registry.cfg.Structure
-	if structure == nil || !w.remade {
+	if structure == nil || !w.remade && w.as == nil {
 		return nil
 	}
 	version := w.version

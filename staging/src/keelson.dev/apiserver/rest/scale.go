@@ -60,6 +60,7 @@ func (s *Server) scale(w http.ResponseWriter, r *http.Request, t *target) error 
 	if err != nil {
 		return err
 	}
+	scale = shown(scale)
 	switch out.As {
 	case "":
 	case "Table":
@@ -158,6 +159,14 @@ func scaleOf(t *target, obj resource.Object) (*autoscaling.Scale, error) {
 	}, nil
 }
 
+// shown is a Scale as it is told of: no replicas are none.
+func shown(scale *autoscaling.Scale) *autoscaling.Scale {
+	if scale.Spec.Replicas == resource.NoReplicas {
+		scale.Spec.Replicas = 0
+	}
+	return scale
+}
+
 func (s *Server) putScale(r *http.Request, t *target) (resource.Object, error) {
 	body, err := s.readBody(r)
 	if err != nil {
@@ -230,10 +239,7 @@ func (s *Server) facadeOf(t *target, manager string, change scaleChange) *regist
 			if err != nil {
 				return nil, err
 			}
-			if scale.Spec.Replicas == resource.NoReplicas {
-				scale.Spec.Replicas = 0
-			}
-			return scale, nil
+			return shown(scale), nil
 		},
 		Change: func(ctx context.Context, cur resource.Object, admit registry.AdmitFunc) (resource.Object, error) {
 			return s.scaled(t, cur, registry.ManagerName(ctx, manager), change, admit)
