@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -128,6 +129,19 @@ func TestAudit(t *testing.T) {
 	}, metav1.UpdateOptions{}); err == nil {
 		t.Fatal("what is not there was scaled")
 	}
+	if _, err := bob.Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bob.ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	if _, err := bob.Pods("default").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := bob.Pods("default").Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Target: corev1.ObjectReference{Name: "n"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	old := &policyv1beta1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "none", Namespace: "default"}}
 	if err := bob.Pods("default").EvictV1beta1(ctx, old); !apierrors.IsNotFound(err) {
 		t.Fatalf("eviction of nothing: %v", err)
@@ -192,8 +206,13 @@ func TestAudit(t *testing.T) {
 	if e := find("bob", "update", "deployments"); e.RequestObject == nil || !strings.HasPrefix(string(e.RequestObject.Raw), `{"kind":"Scale","apiVersion":"autoscaling/v1"`) {
 		t.Errorf("scale: %+v", e)
 	}
-	if e := find("bob", "create", "pods"); e.RequestObject == nil || !strings.HasPrefix(string(e.RequestObject.Raw), `{"kind":"Eviction","apiVersion":"policy/v1beta1"`) {
-		t.Errorf("eviction: %+v", e)
+	evicted := slices.IndexFunc(auditEvents(t, log), func(e auditv1.Event) bool { return e.ObjectRef != nil && e.ObjectRef.Subresource == "eviction" })
+	if evicted < 0 || !strings.HasPrefix(string(auditEvents(t, log)[evicted].RequestObject.Raw), `{"kind":"Eviction","apiVersion":"policy/v1beta1"`) {
+		t.Errorf("eviction: event %d", evicted)
+	}
+	bound := slices.IndexFunc(auditEvents(t, log), func(e auditv1.Event) bool { return e.ObjectRef != nil && e.ObjectRef.Subresource == "binding" })
+	if bound < 0 || auditEvents(t, log)[bound].ResponseStatus.Status != metav1.StatusSuccess {
+		t.Errorf("binding: event %d", bound)
 	}
 	if e := find("bob", "list", "endpoints"); e.Annotations["k8s.io/deprecated"] != "true" {
 		t.Errorf("endpoints: %+v", e.Annotations)

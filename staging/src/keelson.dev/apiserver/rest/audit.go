@@ -161,7 +161,9 @@ func auditStatus(r *http.Request, status *metav1.Status) {
 
 // auditObject notes an object that no record holds.
 func (s *Server) auditObject(r *http.Request, obj runtime.Object, gvk schema.GroupVersionKind) {
-	if audited(r, auditapi.LevelRequestResponse) {
+	if status, ok := obj.(*metav1.Status); ok {
+		auditStatus(r, status)
+	} else if audited(r, auditapi.LevelRequestResponse) {
 		obj.GetObjectKind().SetGroupVersionKind(gvk)
 		audit.LogResponseObject(r.Context(), obj, gvk.GroupVersion(), s.auditCodecs)
 	}
