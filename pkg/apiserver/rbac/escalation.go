@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -89,14 +90,14 @@ func onlyOwnership(obj, old runtime.Object) bool {
 }
 
 func (g *Guard) checkRole(ctx context.Context, u user.Info, resource, namespace, name string, rules []rbacv1.PolicyRule, aggregated bool) error {
-	if g.may(ctx, u, "escalate", resource, namespace, requestName(ctx)) {
+	gr := schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}
+	if g.may(ctx, u, "escalate", gr, namespace, requestName(ctx)) {
 		return nil
 	}
-	gr := schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}
-	if err := g.holds(u, namespace, rules); err != nil {
+	if err := g.holds(u, gr, namespace, rules); err != nil {
 		return apierrors.NewForbidden(gr, name, err)
 	}
-	if aggregated && g.holds(u, namespace, fullAuthority()) != nil {
+	if aggregated && g.holds(u, gr, namespace, fullAuthority()) != nil {
 		return apierrors.NewForbidden(gr, name, errors.New("must have cluster-admin privileges to use the aggregationRule"))
 	}
 	return nil
@@ -104,30 +105,35 @@ func (g *Guard) checkRole(ctx context.Context, u user.Info, resource, namespace,
 
 func (g *Guard) checkBinding(ctx context.Context, u user.Info, resource, namespace, name string, ref rbacv1.RoleRef) error {
 	targets := map[string]string{"ClusterRole": "clusterroles", "Role": "roles"}
-	if target, ok := targets[ref.Kind]; ok && g.may(ctx, u, "bind", target, namespace, ref.Name) {
+	target, ok := targets[ref.Kind]
+	if !ok {
+		return fmt.Errorf("unsupported role reference kind: %q", ref.Kind)
+	}
+	if g.may(ctx, u, "bind", schema.GroupResource{Group: ref.APIGroup, Resource: target}, namespace, ref.Name) {
 		return nil
 	}
 	if err := findable(ref, namespace); err != nil {
 		return err
 	}
-	rules, err := g.Rules.RoleRules(ref, namespace)
-	if apierrors.IsNotFound(err) { // told of as the request's resource
-		return apierrors.NewNotFound(schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}, ref.Name)
+	gr := schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}
+	rules, ok := g.Rules.RoleRules(ref, namespace)
+	if !ok {
+		return missing(gr, ref)
 	}
-	if err != nil {
-		return err
-	}
-	if err := g.holds(u, namespace, rules); err != nil {
-		return apierrors.NewForbidden(schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}, name, err)
+	if err := g.holds(u, gr, namespace, rules); err != nil {
+		return apierrors.NewForbidden(gr, name, err)
 	}
 	return nil
 }
 
+// missing says that there is no role in the words of a store, which calls it by the
+// resource of the request.
+func missing(requested schema.GroupResource, role rbacv1.RoleRef) error {
+	return apierrors.NewNotFound(requested, role.Name)
+}
+
 // findable refuses a reference that is no role's place, as a store does that is asked for it.
 func findable(ref rbacv1.RoleRef, namespace string) error {
-	if ref.Kind != "ClusterRole" && ref.Kind != "Role" {
-		return nil // told of by who knows the kinds
-	}
 	if ref.Kind == "Role" && namespace == "" {
 		return apierrors.NewBadRequest("Namespace parameter required.")
 	}
@@ -140,13 +146,13 @@ func findable(ref rbacv1.RoleRef, namespace string) error {
 	return nil
 }
 
-func (g *Guard) may(ctx context.Context, u user.Info, verb, resource, namespace, name string) bool {
+func (g *Guard) may(ctx context.Context, u user.Info, verb string, resource schema.GroupResource, namespace, name string) bool {
 	if g.Authorizer == nil {
 		return false
 	}
 	decision, _, _ := g.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
-		User: u, Verb: verb, APIGroup: rbacv1.GroupName, APIVersion: "*",
-		Resource: resource, Namespace: namespace, Name: name, ResourceRequest: true,
+		User: u, Verb: verb, APIGroup: resource.Group, APIVersion: "*",
+		Resource: resource.Resource, Namespace: namespace, Name: name, ResourceRequest: true,
 	})
 	return decision == authorizer.DecisionAllow
 }
@@ -159,28 +165,36 @@ func requestName(ctx context.Context) string {
 }
 
 // holds is nil when u has all of rules in namespace, and names what is missing otherwise.
-func (g *Guard) holds(u user.Info, namespace string, rules []rbacv1.PolicyRule) error {
-	own, resolveErr := g.Rules.Rules(u, namespace)
-	ok, missing := validation.Covers(own, rules)
+func (g *Guard) holds(u user.Info, requested schema.GroupResource, namespace string, rules []rbacv1.PolicyRule) error {
+	own, unknown := g.Rules.Rules(u, namespace)
+	ok, lacking := validation.Covers(own, rules)
 	if ok {
 		return nil
 	}
 	var lines []string
-	for _, r := range compact(missing) {
+	for _, r := range compact(lacking) {
 		lines = append(lines, describe(r))
 	}
 	slices.Sort(lines)
 	msg := fmt.Sprintf("user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n%s",
 		u.GetName(), u.GetGroups(), strings.Join(slices.Compact(lines), "\n"))
-	if resolveErr != nil {
-		msg += fmt.Sprintf("; resolution errors: %v", []error{resolveErr})
+	if len(unknown) > 0 {
+		var errs []error
+		for _, role := range unknown {
+			errs = append(errs, missing(requested, role))
+		}
+		msg += fmt.Sprintf("; resolution errors: [%v]", utilerrors.NewAggregate(errs))
 	}
 	return errors.New(msg)
 }
 
-// compact joins the rules of one resource that differ in verbs only.
+// compact joins the rules of one resource that differ in verbs only. A verb is there
+// as often as the rules have it.
 func compact(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
-	type simple struct{ group, resource, name string }
+	type simple struct {
+		group, resource, name string
+		named                 bool
+	}
 	at := map[simple]int{}
 	var out []rbacv1.PolicyRule
 	for _, r := range rules {
@@ -190,14 +204,10 @@ func compact(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 		}
 		key := simple{group: r.APIGroups[0], resource: r.Resources[0]}
 		if len(r.ResourceNames) == 1 {
-			key.name = r.ResourceNames[0]
+			key.name, key.named = r.ResourceNames[0], true
 		}
 		if i, ok := at[key]; ok {
-			for _, v := range r.Verbs {
-				if !slices.Contains(out[i].Verbs, v) {
-					out[i].Verbs = append(out[i].Verbs, v)
-				}
-			}
+			out[i].Verbs = append(out[i].Verbs, r.Verbs...)
 			continue
 		}
 		at[key] = len(out)

@@ -11,8 +11,8 @@
 package rbac
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -34,8 +34,8 @@ type Index struct {
 	roles map[roleKey][]rbacv1.PolicyRule
 	// bindings by roleKey of the binding itself, to undo what it added to grants.
 	bindings map[roleKey]*binding
-	// grants by namespace ("" for the cluster's) and subject.
-	grants map[string]map[subject][]grant
+	// grants by namespace ("" for the cluster's) and subject: each binding once.
+	grants map[string]map[subject][]*binding
 }
 
 type roleKey struct{ namespace, name string }
@@ -54,17 +54,12 @@ type binding struct {
 	subjects []rbacv1.Subject
 }
 
-type grant struct {
-	binding *binding
-	subject int // of binding.subjects
-}
-
 // NewIndex returns an empty index.
 func NewIndex() *Index {
 	return &Index{
 		roles:    map[roleKey][]rbacv1.PolicyRule{},
 		bindings: map[roleKey]*binding{},
-		grants:   map[string]map[subject][]grant{},
+		grants:   map[string]map[subject][]*binding{},
 	}
 }
 
@@ -102,12 +97,12 @@ func (x *Index) SetBinding(namespace, name string, ref rbacv1.RoleRef, subjects 
 	x.bindings[b.key] = b
 	bySubject := x.grants[namespace]
 	if bySubject == nil {
-		bySubject = map[subject][]grant{}
+		bySubject = map[subject][]*binding{}
 		x.grants[namespace] = bySubject
 	}
-	for i, s := range subjects {
-		if k, ok := keyOf(s, namespace); ok {
-			bySubject[k] = append(bySubject[k], grant{b, i})
+	for _, s := range subjects {
+		if k, ok := keyOf(s, namespace); ok && !slices.Contains(bySubject[k], b) {
+			bySubject[k] = append(bySubject[k], b)
 		}
 	}
 }
@@ -141,10 +136,10 @@ func (x *Index) unbind(key roleKey) {
 			continue
 		}
 		// A new slice: readers may hold the old one.
-		var rest []grant
-		for _, g := range bySubject[k] {
-			if g.binding != b {
-				rest = append(rest, g)
+		var rest []*binding
+		for _, other := range bySubject[k] {
+			if other != b {
+				rest = append(rest, other)
 			}
 		}
 		if len(rest) == 0 {
@@ -177,10 +172,11 @@ func keyOf(s rbacv1.Subject, namespace string) (subject, bool) {
 	return subject{}, false
 }
 
-// visit calls fn with the rules of every role that u has in namespace: the
-// cluster's bindings first, then the namespace's. Roles that do not exist come
-// with an error. It stops when fn returns false.
-func (x *Index) visit(u user.Info, namespace string, fn func(g grant, rules []rbacv1.PolicyRule, err error) bool) {
+// visit calls fn with every binding of u's in namespace and the rules of its role:
+// the cluster's bindings first, then the namespace's; one that is u's in several
+// ways, as often. Of a role that does not exist found is false. It stops when fn
+// returns false.
+func (x *Index) visit(u user.Info, namespace string, fn func(b *binding, rules []rbacv1.PolicyRule, found bool) bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	if !x.visitIn("", u, fn) || namespace == "" {
@@ -189,7 +185,7 @@ func (x *Index) visit(u user.Info, namespace string, fn func(g grant, rules []rb
 	x.visitIn(namespace, u, fn)
 }
 
-func (x *Index) visitIn(namespace string, u user.Info, fn func(grant, []rbacv1.PolicyRule, error) bool) bool {
+func (x *Index) visitIn(namespace string, u user.Info, fn func(*binding, []rbacv1.PolicyRule, bool) bool) bool {
 	bySubject := x.grants[namespace]
 	if len(bySubject) == 0 {
 		return true
@@ -205,14 +201,10 @@ func (x *Index) visitIn(namespace string, u user.Info, fn func(grant, []rbacv1.P
 	return true
 }
 
-func (x *Index) visitGrants(grants []grant, fn func(grant, []rbacv1.PolicyRule, error) bool) bool {
-	for _, g := range grants {
-		rules, ok := x.roles[g.binding.role]
-		var err error
-		if !ok {
-			err = apierrors.NewNotFound(schema.GroupResource{Group: rbacv1.GroupName, Resource: strings.ToLower(g.binding.ref.Kind)}, g.binding.ref.Name)
-		}
-		if !fn(g, rules, err) {
+func (x *Index) visitGrants(grants []*binding, fn func(*binding, []rbacv1.PolicyRule, bool) bool) bool {
+	for _, b := range grants {
+		rules, found := x.roles[b.role]
+		if !fn(b, rules, found) {
 			return false
 		}
 	}
@@ -225,34 +217,42 @@ func (x *Index) Authorize(_ context.Context, attrs authorizer.Attributes) (autho
 	if u == nil {
 		return authorizer.DecisionNoOpinion, "no user on request", nil
 	}
-	var by grant
-	var errs []error
-	x.visit(u, attrs.GetNamespace(), func(g grant, rules []rbacv1.PolicyRule, err error) bool {
-		if err != nil {
-			errs = append(errs, err)
+	var by *binding
+	var missing []rbacv1.RoleRef
+	x.visit(u, attrs.GetNamespace(), func(b *binding, rules []rbacv1.PolicyRule, found bool) bool {
+		if !found {
+			missing = append(missing, b.ref)
 			return true
 		}
 		if !allowsAny(rules, attrs) {
 			return true
 		}
-		by = g
+		by = b
 		return false
 	})
-	if by.binding != nil {
-		return authorizer.DecisionAllow, "RBAC: allowed by " + by.String(), nil
+	if by != nil {
+		return authorizer.DecisionAllow, "RBAC: allowed by " + by.describe(u), nil
 	}
-	if len(errs) > 0 {
-		return authorizer.DecisionNoOpinion, fmt.Sprintf("RBAC: %v", utilerrors.NewAggregate(errs)), nil
+	if len(missing) > 0 {
+		return authorizer.DecisionNoOpinion, fmt.Sprintf("RBAC: %v", notFound(missing)), nil
 	}
 	return authorizer.DecisionNoOpinion, "", nil
 }
 
-// String describes g as Kubernetes' audit annotations do.
-func (g grant) String() string {
-	b, s := g.binding, g.binding.subjects[g.subject]
-	who := fmt.Sprintf("%s %q", s.Kind, s.Name)
-	if s.Kind == rbacv1.ServiceAccountKind {
-		who = fmt.Sprintf("%s %q", s.Kind, s.Name+"/"+s.Namespace)
+// describe says, as Kubernetes' audit annotations do, what b gives to whom: of its
+// subjects the first that is u.
+func (b *binding) describe(u user.Info) string {
+	var who string
+	for _, s := range b.subjects {
+		k, ok := keyOf(s, b.key.namespace)
+		if !ok || (k.group && !slices.Contains(u.GetGroups(), k.name)) || (!k.group && k.name != u.GetName()) {
+			continue
+		}
+		who = fmt.Sprintf("%s %q", s.Kind, s.Name)
+		if s.Kind == rbacv1.ServiceAccountKind {
+			who = fmt.Sprintf("%s %q", s.Kind, s.Name+"/"+cmp.Or(s.Namespace, b.key.namespace))
+		}
+		break
 	}
 	if b.key.namespace == "" {
 		return fmt.Sprintf("ClusterRoleBinding %q of %s %q to %s", b.key.name, b.ref.Kind, b.ref.Name, who)
@@ -260,21 +260,46 @@ func (g grant) String() string {
 	return fmt.Sprintf("RoleBinding %q of %s %q to %s", b.key.name+"/"+b.key.namespace, b.ref.Kind, b.ref.Name, who)
 }
 
-// Rules returns everything that u may do in namespace. The error says which
-// roles are missing; the rules are then still right, only not complete.
-func (x *Index) Rules(u user.Info, namespace string) ([]rbacv1.PolicyRule, error) {
-	var out []rbacv1.PolicyRule
-	var errs []error
-	x.visit(u, namespace, func(_ grant, rules []rbacv1.PolicyRule, err error) bool {
-		out, errs = append(out, rules...), appendErr(errs, err)
+// Rules returns everything that u may do in namespace, in the order of the
+// bindings' names, the cluster's first; and the roles that are bound to u but
+// missing: without them the rules are right, only not complete.
+func (x *Index) Rules(u user.Info, namespace string) (rules []rbacv1.PolicyRule, missing []rbacv1.RoleRef) {
+	type bound struct {
+		by    *binding
+		rules []rbacv1.PolicyRule
+		found bool
+	}
+	var all []bound
+	x.visit(u, namespace, func(b *binding, rules []rbacv1.PolicyRule, found bool) bool {
+		all = append(all, bound{b, rules, found})
 		return true
 	})
-	return out, utilerrors.NewAggregate(errs)
+	slices.SortFunc(all, func(a, b bound) int {
+		return cmp.Or(strings.Compare(a.by.key.namespace, b.by.key.namespace), strings.Compare(a.by.key.name, b.by.key.name))
+	})
+	all = slices.CompactFunc(all, func(a, b bound) bool { return a.by == b.by })
+	for _, b := range all {
+		if !b.found {
+			missing = append(missing, b.by.ref)
+		}
+		rules = append(rules, b.rules...)
+	}
+	return rules, missing
+}
+
+// notFound says which roles are missing, in the words of caches, which call things by
+// their kind.
+func notFound(roles []rbacv1.RoleRef) error {
+	var errs []error
+	for _, r := range roles {
+		errs = append(errs, apierrors.NewNotFound(schema.GroupResource{Group: rbacv1.GroupName, Resource: strings.ToLower(r.Kind)}, r.Name))
+	}
+	return utilerrors.NewAggregate(errs)
 }
 
 // RulesFor is Rules in the form that SelfSubjectRulesReview asks for.
 func (x *Index) RulesFor(_ context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
-	rules, err := x.Rules(u, namespace)
+	rules, missing := x.Rules(u, namespace)
 	var resource []authorizer.ResourceRuleInfo
 	var nonResource []authorizer.NonResourceRuleInfo
 	for _, r := range rules {
@@ -289,29 +314,17 @@ func (x *Index) RulesFor(_ context.Context, u user.Info, namespace string) ([]au
 			})
 		}
 	}
-	return resource, nonResource, false, err
+	return resource, nonResource, false, notFound(missing)
 }
 
-// RoleRules returns the rules that ref means in a binding of namespace.
-func (x *Index) RoleRules(ref rbacv1.RoleRef, namespace string) ([]rbacv1.PolicyRule, error) {
+// RoleRules returns the rules that ref means in a binding of namespace, if there are such.
+func (x *Index) RoleRules(ref rbacv1.RoleRef, namespace string) (rules []rbacv1.PolicyRule, found bool) {
 	key := roleKey{"", ref.Name}
 	if ref.Kind == "Role" {
 		key.namespace = namespace
-	} else if ref.Kind != "ClusterRole" {
-		return nil, fmt.Errorf("unsupported role reference kind: %q", ref.Kind)
 	}
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	rules, ok := x.roles[key]
-	if !ok {
-		return nil, apierrors.NewNotFound(schema.GroupResource{Group: rbacv1.GroupName, Resource: strings.ToLower(ref.Kind)}, ref.Name)
-	}
-	return slices.Clone(rules), nil
-}
-
-func appendErr(errs []error, err error) []error {
-	if err == nil || slices.ContainsFunc(errs, func(e error) bool { return errors.Is(e, err) }) {
-		return errs
-	}
-	return append(errs, err)
+	rules, found = x.roles[key]
+	return slices.Clone(rules), found
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"pgregory.net/rapid"
@@ -210,7 +211,7 @@ func (g *guarded) check(t *rapid.T, attrs authorizer.AttributesRecord) {
 	}
 	may, known := g.may[attrs.Namespace]
 	if !known {
-		may = (&Guard{Rules: g.x}).holds(g.user, attrs.Namespace, g.rules) == nil
+		may = (&Guard{Rules: g.x}).holds(g.user, schema.GroupResource{}, attrs.Namespace, g.rules) == nil
 		g.may[attrs.Namespace] = may
 	}
 	if may {
@@ -223,6 +224,8 @@ func TestReasons(t *testing.T) {
 	x.SetRole("", "reader", []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}})
 	x.SetBinding("", "readers", rbacv1.RoleRef{Kind: "ClusterRole", Name: "reader"}, []rbacv1.Subject{{Kind: "Group", Name: "g"}})
 	x.SetBinding("ns", "sa", rbacv1.RoleRef{Kind: "ClusterRole", Name: "reader"}, []rbacv1.Subject{{Kind: "ServiceAccount", Name: "s", Namespace: "ns"}})
+	x.SetBinding("ns", "both", rbacv1.RoleRef{Kind: "ClusterRole", Name: "reader"}, []rbacv1.Subject{{Kind: "Group", Name: "h"}, {Kind: "User", Name: "v"}})
+	x.SetBinding("ns", "local", rbacv1.RoleRef{Kind: "ClusterRole", Name: "reader"}, []rbacv1.Subject{{Kind: "ServiceAccount", Name: "l"}})
 	x.SetBinding("", "dangling", rbacv1.RoleRef{Kind: "ClusterRole", Name: "gone"}, []rbacv1.Subject{{Kind: "User", Name: "w"}})
 	for name, tc := range map[string]struct {
 		user user.DefaultInfo
@@ -230,6 +233,8 @@ func TestReasons(t *testing.T) {
 	}{
 		"group":           {user.DefaultInfo{Name: "u", Groups: []string{"g"}}, `RBAC: allowed by ClusterRoleBinding "readers" of ClusterRole "reader" to Group "g"`},
 		"service account": {user.DefaultInfo{Name: "system:serviceaccount:ns:s"}, `RBAC: allowed by RoleBinding "sa/ns" of ClusterRole "reader" to ServiceAccount "s/ns"`},
+		"first subject":   {user.DefaultInfo{Name: "v", Groups: []string{"h"}}, `RBAC: allowed by RoleBinding "both/ns" of ClusterRole "reader" to Group "h"`},
+		"local account":   {user.DefaultInfo{Name: "system:serviceaccount:ns:l"}, `RBAC: allowed by RoleBinding "local/ns" of ClusterRole "reader" to ServiceAccount "l/ns"`},
 		"missing role":    {user.DefaultInfo{Name: "w"}, `RBAC: clusterrole.rbac.authorization.k8s.io "gone" not found`},
 		"nobody":          {user.DefaultInfo{Name: "x"}, ""},
 	} {
@@ -241,6 +246,24 @@ func TestReasons(t *testing.T) {
 				t.Errorf("got %q, %v; want %q", reason, err, tc.want)
 			}
 		})
+	}
+}
+
+// TestRulesAreCountedOnce lists the rules of bindings by name; one that is the user's in several ways counts once.
+func TestRulesAreCountedOnce(t *testing.T) {
+	x := NewIndex()
+	for _, name := range []string{"one", "two"} {
+		x.SetRole("", name, []rbacv1.PolicyRule{{Verbs: []string{name}}})
+	}
+	x.SetBinding("", "b", rbacv1.RoleRef{Kind: "ClusterRole", Name: "two"}, []rbacv1.Subject{{Kind: "User", Name: "u"}, {Kind: "User", Name: "u"}, {Kind: "Group", Name: "g"}})
+	x.SetBinding("", "a", rbacv1.RoleRef{Kind: "ClusterRole", Name: "one"}, []rbacv1.Subject{{Kind: "Group", Name: "g"}})
+	x.SetBinding("", "c", rbacv1.RoleRef{Kind: "ClusterRole", Name: "gone"}, []rbacv1.Subject{{Kind: "User", Name: "u"}, {Kind: "Group", Name: "g"}})
+	rules, missing := x.Rules(&user.DefaultInfo{Name: "u", Groups: []string{"g", "g"}}, "ns")
+	if got := fmt.Sprint(rules); got != "[{[one] [] [] [] []} {[two] [] [] [] []}]" {
+		t.Error(got)
+	}
+	if len(missing) != 1 || missing[0].Name != "gone" {
+		t.Error(missing)
 	}
 }
 
