@@ -47,7 +47,7 @@ func (a *Access) subject(ctx context.Context, _ *rest.Request, obj runtime.Objec
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a SubjectAccessReview: %T", obj))
 	}
-	errs := append(checkSpec(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes), checkSubject(&r.Spec)...)
+	errs := checkSpec(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes, checkSubject(&r.Spec))
 	errs = append(errs, checkEmpty(&r.ObjectMeta, "", "must be empty")...)
 	if err := review(ctx, errs, obj, validate); err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func (a *Access) local(ctx context.Context, req *rest.Request, obj runtime.Objec
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a LocalSubjectAccessReview: %T", obj))
 	}
-	errs := append(checkSpec(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes), checkSubject(&r.Spec)...)
+	errs := checkSpec(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes, checkSubject(&r.Spec))
 	errs = append(errs, checkEmpty(&r.ObjectMeta, r.Namespace, "must be empty except for namespace")...)
 	if at := r.Spec.ResourceAttributes; at != nil && at.Namespace != req.Namespace {
 		errs = append(errs, field.Invalid(field.NewPath("spec.resourceAttributes.namespace"), at.Namespace, "must match metadata.namespace"))
@@ -88,7 +88,7 @@ func (a *Access) self(ctx context.Context, _ *rest.Request, obj runtime.Object, 
 	if !ok {
 		return nil, apierrors.NewBadRequest("no user present on request")
 	}
-	errs := append(checkSpec(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes), checkEmpty(&r.ObjectMeta, "", "must be empty")...)
+	errs := append(checkSpec(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes, nil), checkEmpty(&r.ObjectMeta, "", "must be empty")...)
 	if err := review(ctx, errs, obj, validate); err != nil {
 		return nil, err
 	}
@@ -141,7 +141,8 @@ func review(ctx context.Context, errs field.ErrorList, obj runtime.Object, valid
 	return validate(ctx, obj)
 }
 
-func checkSpec(res *authorizationv1.ResourceAttributes, non *authorizationv1.NonResourceAttributes) field.ErrorList {
+// checkSpec judges what is asked about; subject is what is wrong with who is.
+func checkSpec(res *authorizationv1.ResourceAttributes, non *authorizationv1.NonResourceAttributes, subject field.ErrorList) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("spec")
 	if res != nil && non != nil {
@@ -150,6 +151,7 @@ func checkSpec(res *authorizationv1.ResourceAttributes, non *authorizationv1.Non
 	if res == nil && non == nil {
 		errs = append(errs, field.Invalid(path.Child("resourceAttributes"), non, "exactly one of nonResourceAttributes or resourceAttributes must be specified"))
 	}
+	errs = append(errs, subject...)
 	if res == nil {
 		return errs
 	}
