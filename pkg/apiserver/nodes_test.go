@@ -14,7 +14,9 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
@@ -28,12 +30,15 @@ func TestNodesAskForTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	pods := map[string]*corev1.Pod{}
-	for name, on := range map[string]string{"p": "n1", "q": "n2", "claims": "n1"} {
+	for name, on := range map[string]string{"p": "n1", "q": "n2", "claims": "n1", "disk": "n1"} {
 		p := pod(name, on)
 		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
 			Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "t", Audience: "mounted"}}},
 		}}}}
-		if name == "claims" {
+		switch name {
+		case "disk": // of a plugin whose place a CSI driver took
+			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "d", VolumeSource: corev1.VolumeSource{GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{PDName: "x"}}})
+		case "claims":
 			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "c", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "gone"}}})
 		}
 		var err error
@@ -71,11 +76,16 @@ func TestNodesAskForTokens(t *testing.T) {
 		{"p", `audience "secrets" not found in pod spec volume, system:node:n1 is not authorized to request tokens for this audience`, []string{"secrets"}},
 		{"p", `node may only request 0 or 1 audiences`, []string{"mounted", "reg"}},
 		{"claims", `error validating audience "reg": persistentvolumeclaim "gone" not found`, []string{"reg"}},
+		{"disk", `error validating audience "reg": csidriver.storage.k8s.io "pd.csi.storage.gke.io" not found`, []string{"reg"}},
 		{"q", `node requested token bound to a pod scheduled on a different node`, []string{"mounted"}},
 	} {
 		if err := token(tc.pod, tc.audiences...); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s for %q: %v, want %s", tc.pod, tc.audiences, err, tc.want)
 		}
+	}
+	pods["no/pod"] = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "1"}}
+	if err := token("no/pod"); !apierrors.IsNotFound(err) || err.Error() != `pod "no/pod" not found` {
+		t.Errorf("for what cannot be a pod: %v", err)
 	}
 	err := node.CoreV1().Pods("default").EvictV1(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "nope"}})
 	if !apierrors.IsNotFound(err) || err.Error() != `pod "nope" not found` {
@@ -87,6 +97,37 @@ func TestNodesAskForTokens(t *testing.T) {
 	poll(t, "a token that it may ask for", func(context.Context) bool { return token("p", "reg") == nil })
 	if err := token("p", "reg2"); !apierrors.IsForbidden(err) {
 		t.Errorf("for another audience: %v", err)
+	}
+}
+
+// TestNodesWriteStatusOfClaims: a kubelet writes what it knows of the claims of its pods, and is told what else it tried to.
+func TestNodesWriteStatusOfClaims(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	mustCreateAccount(t, s)
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: corev1.PersistentVolumeClaimSpec{
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+	}}
+	if _, err := s.Client.CoreV1().PersistentVolumeClaims("default").Create(t.Context(), claim, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	p := pod("p", "n1")
+	p.Spec.Volumes = []corev1.Volume{{Name: "c", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}}
+	if _, err := s.Client.CoreV1().Pods("default").Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	node := clientFor(t, s.UserConfig(t, "system:node:n1", "system:nodes"))
+	patch := func(ctx context.Context, data string) error {
+		_, err := node.CoreV1().PersistentVolumeClaims("default").Patch(ctx, "c", types.MergePatchType, []byte(data), metav1.PatchOptions{}, "status")
+		return err
+	}
+	poll(t, "the claim of its pod", func(ctx context.Context) bool { return patch(ctx, `{"status":{"capacity":{"storage":"1Gi"}}}`) == nil })
+	err := patch(t.Context(), `{"status":{"phase":"Bound"}}`)
+	want := `persistentvolumeclaims "c" is forbidden: node "n1" is not allowed to update fields other than status.quantity and status.conditions: ` +
+		"@@ -25,7 +25,7 @@\n   \"VolumeAttributesClassName\": null\n  },\n  \"Status\": {\n-  \"Phase\": \"Pending\",\n+  \"Phase\": \"Bound\",\n" +
+		"   \"AccessModes\": null,\n   \"Capacity\": null,\n   \"Conditions\": null,\n"
+	if err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
 	}
 }
 

@@ -9,24 +9,24 @@ import (
 	"slices"
 	"strings"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/diff"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/kubernetes"
 	kubeletapis "k8s.io/kubelet/pkg/apis"
 
+	"keelson.dev/keelson/pkg/api/report"
 	"keelson.dev/keelson/pkg/apiserver/nodeauth"
 )
 
@@ -95,9 +95,9 @@ func (p *nodeRestriction) pods(ctx context.Context, node string, a admission.Att
 		case admission.Create:
 			return p.mirrorPod(ctx, node, a)
 		case admission.Delete:
-			pod, err := p.client.CoreV1().Pods(a.GetNamespace()).Get(ctx, a.GetName(), metav1.GetOptions{})
+			pod, err := p.pod(ctx, a, a.GetName())
 			if err != nil {
-				return refused(a, "pod", a.GetName(), err)
+				return err
 			}
 			if pod.Spec.NodeName != node {
 				return forbid(a, "node %q can only delete pods with spec.nodeName set to itself", node)
@@ -113,60 +113,26 @@ func (p *nodeRestriction) pods(ctx context.Context, node string, a admission.Att
 	return forbid(a, "unexpected pod subresource %q, only 'status' and 'eviction' are allowed", a.GetSubresource())
 }
 
-// refused says that something does not exist, and forbids what cannot be checked.
-func refused(a admission.Attributes, kind, name string, err error) error {
-	if apierrors.IsNotFound(err) {
-		return missing(kind, name)
+// pod is the pod of a name, for a node that wants to do something with it.
+func (p *nodeRestriction) pod(ctx context.Context, a admission.Attributes, name string) (*corev1.Pod, error) {
+	pod, err := lookUp(ctx, schema.GroupResource{Resource: "pod"}, name, p.client.CoreV1().Pods(a.GetNamespace()).Get)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, admission.NewForbidden(a, err)
 	}
-	return admission.NewForbidden(a, err)
+	return pod, err
 }
 
-// missing says that something does not exist in the words of caches, which call it by
-// its kind.
-func missing(kind, name string) error {
-	return apierrors.NewNotFound(schema.GroupResource{Resource: kind}, name)
-}
-
-func (p *nodeRestriction) mirrorPod(ctx context.Context, node string, a admission.Attributes) error {
-	pod, ok := a.GetObject().(*corev1.Pod)
-	if !ok {
-		return forbid(a, "unexpected type %T", a.GetObject())
+// lookUp gets an object. It says that something does not exist in the words of caches,
+// which call it by its kind and know no name that is not allowed.
+func lookUp[T any](ctx context.Context, kind schema.GroupResource, name string, get func(context.Context, string, metav1.GetOptions) (*T, error)) (*T, error) {
+	if name == "" || len(path.IsValidPathSegmentName(name)) > 0 {
+		return nil, apierrors.NewNotFound(kind, name)
 	}
-	if !mirror(pod) {
-		return forbid(a, "pod does not have %q annotation, node %q can only create mirror pods", corev1.MirrorPodAnnotationKey, node)
-	}
-	if pod.Spec.NodeName != node {
-		return forbid(a, "node %q can only create pods with spec.nodeName set to itself", node)
-	}
-	if len(pod.OwnerReferences) > 1 {
-		return forbid(a, "node %q can only create pods with a single owner reference set to itself", node)
-	}
-	if len(pod.OwnerReferences) == 0 {
-		return forbid(a, "node %q can only create pods with an owner reference set to itself", node)
-	}
-	owner := pod.OwnerReferences[0]
-	switch {
-	case owner.APIVersion != "v1" || owner.Kind != "Node" || owner.Name != node:
-		return forbid(a, "node %q can only create pods with an owner reference set to itself", node)
-	case owner.Controller == nil || !*owner.Controller:
-		return forbid(a, "node %q can only create pods with a controller owner reference set to itself", node)
-	case owner.BlockOwnerDeletion != nil && *owner.BlockOwnerDeletion:
-		return forbid(a, "node %q must not set blockOwnerDeletion on an owner reference", node)
-	}
-	obj, err := p.client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+	obj, err := get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return missing("node", node)
+		return nil, apierrors.NewNotFound(kind, name)
 	}
-	if err != nil {
-		return forbid(a, "error looking up node %s to verify uid: %w", node, err)
-	}
-	if owner.UID != obj.UID {
-		return forbid(a, "node %s UID mismatch: expected %s got %s", node, owner.UID, obj.UID)
-	}
-	if kind := nodeauth.NeedsAPIObjects(pod); kind != "" {
-		return forbid(a, "node %q can not create pods that reference %s", node, kind)
-	}
-	return nil
+	return obj, err
 }
 
 func podStatus(node string, a admission.Attributes) error {
@@ -205,9 +171,9 @@ func (p *nodeRestriction) eviction(ctx context.Context, node string, a admission
 	if name == "" {
 		return forbid(a, "could not determine pod from request data")
 	}
-	pod, err := p.client.CoreV1().Pods(a.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
+	pod, err := p.pod(ctx, a, name)
 	if err != nil {
-		return refused(a, "pod", name, err)
+		return err
 	}
 	if pod.Spec.NodeName != node {
 		return forbid(a, "node %s can only evict pods with spec.nodeName set to itself", node)
@@ -308,8 +274,9 @@ func claims(node string, a admission.Attributes) error {
 		c.Status.AllocatedResourceStatuses, c.Status.AllocatedResources = nil, nil
 		return c
 	}
-	if !equality.Semantic.DeepEqual(plain(old), plain(obj)) {
-		return forbid(a, "node %q is not allowed to update fields other than status.quantity and status.conditions", node)
+	if was, is := plain(old), plain(obj); !equality.Semantic.DeepEqual(was, is) {
+		return forbid(a, "node %q is not allowed to update fields other than status.quantity and status.conditions: %v", node,
+			diff.Diff(report.Untagged(was), report.Untagged(is)))
 	}
 	return nil
 }
@@ -369,132 +336,4 @@ func signingRequests(node string, a admission.Attributes) error {
 		return forbid(a, "can only create a node CSR with CN=system:node:%s", node)
 	}
 	return nil
-}
-
-// tokens lets a node have tokens bound to its own pods, for audiences that they
-// mount or that it is authorized for.
-func (p *nodeRestriction) tokens(ctx context.Context, a admission.Attributes, node string) error {
-	if a.GetOperation() != admission.Create || a.GetSubresource() != "token" {
-		return nil
-	}
-	tr, ok := a.GetObject().(*authenticationv1.TokenRequest)
-	if !ok {
-		return forbid(a, "unexpected type %T", a.GetObject())
-	}
-	ref := tr.Spec.BoundObjectRef
-	if ref == nil || ref.APIVersion != "v1" || ref.Kind != "Pod" || ref.Name == "" {
-		return forbid(a, "node requested token not bound to a pod")
-	}
-	if ref.UID == "" {
-		return forbid(a, "node requested token with a pod binding without a uid")
-	}
-	pod, err := p.client.CoreV1().Pods(a.GetNamespace()).Get(ctx, ref.Name, metav1.GetOptions{})
-	if err != nil {
-		return refused(a, "pod", ref.Name, err)
-	}
-	if ref.UID != pod.UID {
-		return forbid(a, "the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID)
-	}
-	if pod.Spec.NodeName != node {
-		return forbid(a, "node requested token bound to a pod scheduled on a different node")
-	}
-	return p.audience(ctx, a, tr, pod)
-}
-
-func (p *nodeRestriction) audience(ctx context.Context, a admission.Attributes, tr *authenticationv1.TokenRequest, pod *corev1.Pod) error {
-	if len(tr.Spec.Audiences) > 1 {
-		return forbid(a, "node may only request 0 or 1 audiences")
-	}
-	audience := ""
-	if len(tr.Spec.Audiences) == 1 {
-		audience = tr.Spec.Audiences[0]
-	}
-	mounted, err := p.mountsAudience(ctx, pod, audience)
-	if err != nil {
-		return forbid(a, "error validating audience %q: %w", audience, err)
-	}
-	if mounted {
-		return nil
-	}
-	decision, _, err := p.authz.Authorize(ctx, authorizer.AttributesRecord{
-		User: a.GetUserInfo(), Verb: "request-serviceaccounts-token-audience", Namespace: a.GetNamespace(),
-		APIVersion: "v1", Resource: audience, Name: a.GetName(), ResourceRequest: true,
-	})
-	user := a.GetUserInfo().GetName()
-	switch {
-	case decision == authorizer.DecisionAllow:
-		return nil
-	case err != nil:
-		return forbid(a, "audience %q not found in pod spec volume, error authorizing %s to request tokens for this audience: %w", audience, user, err)
-	}
-	return forbid(a, "audience %q not found in pod spec volume, %s is not authorized to request tokens for this audience", audience, user)
-}
-
-// mountsAudience reports whether a volume of the pod, or the CSI driver of one,
-// asks for tokens of audience. What is not found is an error only if none does.
-func (p *nodeRestriction) mountsAudience(ctx context.Context, pod *corev1.Pod, audience string) (bool, error) {
-	var errs []error
-	for i := range pod.Spec.Volumes {
-		v := &pod.Spec.Volumes[i]
-		if v.Projected != nil {
-			for _, s := range v.Projected.Sources {
-				if s.ServiceAccountToken != nil && s.ServiceAccountToken.Audience == audience {
-					return true, nil
-				}
-			}
-		}
-		driver, err := p.driver(ctx, pod, v)
-		if driver != nil && slices.ContainsFunc(driver.Spec.TokenRequests, func(t storagev1.TokenRequest) bool { return t.Audience == audience }) {
-			return true, nil
-		}
-		if err != nil {
-			errs = append(errs, err)
-		}
-	}
-	return false, utilerrors.NewAggregate(errs)
-}
-
-// driver is the CSI driver of a volume, or of the one behind a claim; nil when there is none.
-func (p *nodeRestriction) driver(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (*storagev1.CSIDriver, error) {
-	name, claim := "", ""
-	switch {
-	case v.CSI != nil:
-		name = v.CSI.Driver
-	case v.PersistentVolumeClaim != nil:
-		claim = v.PersistentVolumeClaim.ClaimName
-	case v.Ephemeral != nil:
-		claim = pod.Name + "-" + v.Name
-	}
-	if claim != "" {
-		pvc, err := p.client.CoreV1().PersistentVolumeClaims(pod.Namespace).Get(ctx, claim, metav1.GetOptions{})
-		if err != nil {
-			return nil, lookedUp("persistentvolumeclaim", claim, err)
-		}
-		if pvc.Spec.VolumeName == "" {
-			return nil, missing("persistentvolume", "")
-		}
-		pv, err := p.client.CoreV1().PersistentVolumes().Get(ctx, pvc.Spec.VolumeName, metav1.GetOptions{})
-		if err != nil {
-			return nil, lookedUp("persistentvolume", pvc.Spec.VolumeName, err)
-		}
-		if pv.Spec.CSI != nil {
-			name = pv.Spec.CSI.Driver
-		}
-	}
-	if name == "" {
-		return nil, nil
-	}
-	driver, err := p.client.StorageV1().CSIDrivers().Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, apierrors.NewNotFound(schema.GroupResource{Group: storagev1.GroupName, Resource: "csidriver"}, name)
-	}
-	return driver, err
-}
-
-// lookedUp is err, in the words of caches if something does not exist.
-func lookedUp(kind, name string, err error) error {
-	if apierrors.IsNotFound(err) {
-		return missing(kind, name)
-	}
-	return err
 }

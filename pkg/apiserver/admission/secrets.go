@@ -7,11 +7,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"keelson.dev/keelson/pkg/apiserver/nodeauth"
 )
-
-func referencesSecrets(pod *corev1.Pod) bool { return nodeauth.NeedsSecrets(pod) }
 
 // mountableOnly refuses secrets that the account of the pod does not list.
 func mountableOnly(sa *corev1.ServiceAccount, pod *corev1.Pod, ephemeral bool) error {

@@ -23,6 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/apiserver/nodeauth"
 	"keelson.dev/keelson/pkg/apiserver/satoken"
 )
 
@@ -201,7 +202,7 @@ func validateMirror(a admission.Attributes, pod *corev1.Pod) error {
 	if pod.Spec.ServiceAccountName != "" {
 		return admission.NewForbidden(a, errors.New("a mirror pod may not reference service accounts"))
 	}
-	if referencesSecrets(pod) {
+	if secrets, _ := nodeauth.Needs(pod); secrets {
 		return admission.NewForbidden(a, errors.New("a mirror pod may not reference secrets"))
 	}
 	for _, v := range pod.Spec.Volumes {

@@ -38,7 +38,8 @@ type podModel struct {
 }
 
 // mentions are the names that an object mentions as it is written in JSON: in
-// fields that name secrets, config maps, claims and so on, wherever they are.
+// fields that name secrets, config maps, claims and so on, wherever they are. Only
+// of devices' claims there are names that do not count.
 type mentions struct{ secrets, configMaps, claims, accounts, devices []string }
 
 // find walks a document. Whatever holds a reference is found by its field's name.
@@ -69,8 +70,6 @@ func (m *mentions) find(doc any) {
 				m.claims = append(m.claims, fmt.Sprint(value))
 			case "serviceAccountName":
 				m.accounts = append(m.accounts, fmt.Sprint(value))
-			case "resourceClaimName":
-				m.devices = append(m.devices, fmt.Sprint(value))
 			case "secret": // of a projection
 				if inner["name"] != nil {
 					m.secrets = append(m.secrets, name)
@@ -96,7 +95,26 @@ func mentioned(p *corev1.Pod) (m mentions) {
 			m.claims = append(m.claims, p.Name+"-"+v.Name)
 		}
 	}
+	m.findDevices(p)
 	return m
+}
+
+// findDevices adds the claims that a pod names, and those that were made for it.
+func (m *mentions) findDevices(p *corev1.Pod) {
+	for _, c := range p.Spec.ResourceClaims {
+		if c.ResourceClaimName != nil {
+			m.devices = append(m.devices, *c.ResourceClaimName)
+			continue
+		}
+		for _, s := range p.Status.ResourceClaimStatuses {
+			if s.Name == c.Name && s.ResourceClaimName != nil {
+				m.devices = append(m.devices, *s.ResourceClaimName)
+			}
+		}
+	}
+	if e := p.Status.ExtendedResourceClaimStatus; e != nil {
+		m.devices = append(m.devices, e.ResourceClaimName)
+	}
 }
 
 // podsMention reports whether a pod of node in namespace mentions a name. The
@@ -129,7 +147,7 @@ func (c *cluster) related(node, resource, namespace, name string) bool {
 		}
 		for _, v := range c.volumes {
 			if csi := v.Spec.CSI; csi != nil && c.mounts(node, v) {
-				for _, ref := range []*corev1.SecretReference{csi.NodePublishSecretRef, csi.NodeStageSecretRef, csi.ControllerPublishSecretRef, csi.ControllerExpandSecretRef, csi.NodeExpandSecretRef} {
+				for _, ref := range []*corev1.SecretReference{csi.NodePublishSecretRef, csi.NodeStageSecretRef, csi.NodeExpandSecretRef} {
 					if ref != nil && ref.Namespace == namespace && ref.Name == name {
 						return true
 					}
@@ -292,7 +310,8 @@ func drawPod(t *rapid.T) *corev1.Pod {
 	case 1:
 		p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "x", ResourceClaimName: &name}}
 	case 2:
-		p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "x", ResourceClaimName: &name}}
+		p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: few(t, "claim's name"), ResourceClaimTemplateName: &name}}
+		p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: few(t, "status' name"), ResourceClaimName: &name}}
 	case 3:
 		p.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: name}
 	}

@@ -4,6 +4,7 @@
 package nodeauth
 
 import (
+	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,19 +47,27 @@ func podRefs(p *corev1.Pod) []object {
 		r.volume(p.Name, &p.Spec.Volumes[i])
 	}
 	for _, c := range p.Spec.ResourceClaims {
-		if c.ResourceClaimName != nil {
-			r.add(resourceClaim, *c.ResourceClaimName)
-		}
-	}
-	for _, c := range p.Status.ResourceClaimStatuses {
-		if c.ResourceClaimName != nil {
-			r.add(resourceClaim, *c.ResourceClaimName)
-		}
+		r.claim(c, p.Status.ResourceClaimStatuses)
 	}
 	if e := p.Status.ExtendedResourceClaimStatus; e != nil {
 		r.add(resourceClaim, e.ResourceClaimName)
 	}
 	return r.out
+}
+
+// claim adds the claim that c names; of one made from a template the pod's status has
+// the name. What else a status names is nobody's.
+func (r *refs) claim(c corev1.PodResourceClaim, made []corev1.PodResourceClaimStatus) {
+	name := c.ResourceClaimName
+	if name == nil && c.ResourceClaimTemplateName != nil {
+		i := slices.IndexFunc(made, func(s corev1.PodResourceClaimStatus) bool { return s.Name == c.Name })
+		if i >= 0 {
+			name = made[i].ResourceClaimName
+		}
+	}
+	if name != nil {
+		r.add(resourceClaim, *name)
+	}
 }
 
 func (r *refs) env(env []corev1.EnvVar, from []corev1.EnvFromSource) {
@@ -123,73 +132,60 @@ func (r *refs) volume(podName string, v *corev1.Volume) {
 	}
 }
 
-// volumeSecrets are the secrets a node needs to mount a volume.
+// volumeSecrets are the secrets that a node needs to mount a bound volume. Those of a CSI
+// driver's controller are not for nodes.
 func volumeSecrets(v *corev1.PersistentVolume) []object {
 	var out []object
-	claimNamespace := v.Spec.ClaimRef.Namespace
-	add := func(ref *corev1.SecretReference) {
-		if ref == nil {
-			return
+	add := func(namespace, name string) {
+		if name != "" {
+			out = append(out, object{secret, namespace, name})
 		}
-		namespace := ref.Namespace
-		if namespace == "" {
-			namespace = claimNamespace
+	}
+	claimed := func(ref *corev1.SecretReference) { // by default in the namespace of the claim
+		if ref != nil {
+			add(cmp.Or(ref.Namespace, v.Spec.ClaimRef.Namespace), ref.Name)
 		}
-		out = append(out, object{secret, namespace, ref.Name})
+	}
+	exact := func(ref *corev1.SecretReference) {
+		if ref != nil {
+			add(ref.Namespace, ref.Name)
+		}
 	}
 	s := &v.Spec.PersistentVolumeSource
 	switch {
 	case s.CSI != nil:
-		add(s.CSI.NodePublishSecretRef)
-		add(s.CSI.NodeStageSecretRef)
-		add(s.CSI.ControllerPublishSecretRef)
-		add(s.CSI.ControllerExpandSecretRef)
-		add(s.CSI.NodeExpandSecretRef)
+		exact(s.CSI.NodePublishSecretRef)
+		exact(s.CSI.NodeStageSecretRef)
+		exact(s.CSI.NodeExpandSecretRef)
 	case s.AzureFile != nil:
-		namespace := claimNamespace
+		ref := &corev1.SecretReference{Name: s.AzureFile.SecretName}
 		if n := s.AzureFile.SecretNamespace; n != nil {
-			namespace = *n
+			ref.Namespace = *n
 		}
-		out = append(out, object{secret, namespace, s.AzureFile.SecretName})
+		claimed(ref)
 	case s.CephFS != nil:
-		add(s.CephFS.SecretRef)
+		claimed(s.CephFS.SecretRef)
 	case s.Cinder != nil:
-		add(s.Cinder.SecretRef)
+		exact(s.Cinder.SecretRef)
 	case s.FlexVolume != nil:
-		add(s.FlexVolume.SecretRef)
+		claimed(s.FlexVolume.SecretRef)
 	case s.RBD != nil:
-		add(s.RBD.SecretRef)
+		claimed(s.RBD.SecretRef)
 	case s.ScaleIO != nil:
-		add(s.ScaleIO.SecretRef)
+		claimed(s.ScaleIO.SecretRef)
 	case s.ISCSI != nil:
-		add(s.ISCSI.SecretRef)
+		claimed(s.ISCSI.SecretRef)
 	case s.StorageOS != nil && s.StorageOS.SecretRef != nil:
-		out = append(out, object{secret, s.StorageOS.SecretRef.Namespace, s.StorageOS.SecretRef.Name})
+		add(s.StorageOS.SecretRef.Namespace, s.StorageOS.SecretRef.Name)
 	}
 	return out
 }
 
-// NeedsSecrets reports whether a pod refers to any secret.
-func NeedsSecrets(p *corev1.Pod) bool {
+// Needs reports whether a pod refers to any secret or config map.
+func Needs(p *corev1.Pod) (secrets, configMaps bool) {
 	for _, o := range podRefs(p) {
-		if o.kind == secret {
-			return true
-		}
+		secrets = secrets || o.kind == secret
+		configMaps = configMaps || o.kind == configMap
 	}
-	return false
-}
-
-// NeedsAPIObjects names the first kind of API object, beside its node, that a
-// pod refers to; empty when there is none.
-func NeedsAPIObjects(p *corev1.Pod) string {
-	kinds := map[kind]string{
-		secret: "secrets", configMap: "configmaps", claim: "persistentvolumeclaims",
-		serviceAccount: "serviceaccounts", resourceClaim: "resourceclaims",
-	}
-	for _, o := range podRefs(p) {
-		if name := kinds[o.kind]; name != "" {
-			return name
-		}
-	}
-	return ""
+	return secrets, configMaps
 }

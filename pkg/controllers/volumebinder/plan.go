@@ -11,6 +11,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/storage/volume"
+
+	"keelson.dev/keelson/pkg/api/intree"
 )
 
 // event is what the users of an object are told.
@@ -126,12 +128,7 @@ func planProvisioning(claim *v1.PersistentVolumeClaim, class *storagev1.StorageC
 // provisionerOf is the driver that provisions for a class: for names that were
 // Kubernetes' own it is the driver that took over. Others of these nobody serves.
 func provisionerOf(name string) (driver string, unserved bool) {
-	migrated := map[string]string{
-		"kubernetes.io/aws-ebs": "ebs.csi.aws.com", "kubernetes.io/gce-pd": "pd.csi.storage.gke.io", "kubernetes.io/cinder": "cinder.csi.openstack.org",
-		"kubernetes.io/azure-disk": "disk.csi.azure.com", "kubernetes.io/azure-file": "file.csi.azure.com",
-		"kubernetes.io/vsphere-volume": "csi.vsphere.vmware.com", "kubernetes.io/portworx-volume": "pxd.portworx.com",
-	}
-	if driver, ok := migrated[name]; ok {
+	if driver := intree.ProvisionerDriver(name); driver != "" {
 		return driver, false
 	}
 	return name, strings.HasPrefix(name, "kubernetes.io/")
