@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/subtle"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -65,7 +66,8 @@ func (b *bootstrapTokens) AuthenticateToken(ctx context.Context, token string) (
 			groups = append(groups, g)
 		}
 	}
-	return &authenticator.Response{User: &user.DefaultInfo{Name: "system:bootstrap:" + id, Groups: groups}}, true, nil
+	slices.Sort(groups)
+	return &authenticator.Response{User: &user.DefaultInfo{Name: "system:bootstrap:" + id, Groups: slices.Compact(groups)}}, true, nil
 }
 
 func matches(pattern, s string) bool { return regexp.MustCompile(pattern).MatchString(s) }
