@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package abac decides requests by a file with one policy on each line, in JSON:
-// of version abac.authorization.kubernetes.io/v1beta1, or without a version, as
-// Kubernetes had it first. Policies only allow: what none of them does is left to
+// of version abac.authorization.kubernetes.io/v1beta1, or of v0, as Kubernetes had it
+// first, which need not be named. Policies only allow: what none of them does is left to
 // others. The file is read once.
 package abac
 
@@ -11,7 +11,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -19,13 +18,15 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"sigs.k8s.io/json"
 )
 
 const (
-	apiVersion = "abac.authorization.kubernetes.io/v1beta1"
-	kind       = "Policy"
-	all        = "*"
-	maxLine    = 1 << 20
+	firstVersion = "abac.authorization.kubernetes.io/v0"
+	apiVersion   = "abac.authorization.kubernetes.io/v1beta1"
+	kind         = "Policy"
+	all          = "*"
+	maxLine      = 1 << 20
 )
 
 // policy allows its subjects what it names. Empty fields match nothing.
@@ -75,22 +76,22 @@ func parse(line []byte) (policy, error) {
 		Kind       string `json:"kind"`
 		Spec       policy `json:"spec"`
 	}
-	if err := json.Unmarshal(line, &p); err != nil {
+	if err := json.UnmarshalCaseSensitivePreserveInts(line, &p); err != nil {
 		return policy{}, err
 	}
 	switch {
-	case p.APIVersion == "" && p.Kind == "":
-		return parseUnversioned(line)
+	case (p.APIVersion == "" || p.APIVersion == firstVersion) && (p.Kind == "" || p.Kind == kind):
+		return parseFirst(line)
 	case p.APIVersion != apiVersion || p.Kind != kind:
 		return policy{}, fmt.Errorf("no kind %q is registered for version %q", p.Kind, p.APIVersion)
 	}
 	return p.Spec.everybody(), nil
 }
 
-// parseUnversioned reads the first form, in which what is not said is anything.
-func parseUnversioned(line []byte) (policy, error) {
+// parseFirst reads the first form, in which what is not said is anything.
+func parseFirst(line []byte) (policy, error) {
 	var p policy
-	if err := json.Unmarshal(line, &p); err != nil {
+	if err := json.UnmarshalCaseSensitivePreserveInts(line, &p); err != nil {
 		return policy{}, err
 	}
 	p.APIGroup, p.NonResourcePath = all, ""
