@@ -150,9 +150,12 @@ func (s *Server) loadAuthentication() (err error) {
 		}
 		s.serving.cas = append(s.serving.cas, s.clientCA)
 	}
+	if s.cfg.AnonymousAuth && !s.cfg.Anonymous() {
+		s.log.Info("Anonymous requests are refused", "authorizationMode", config.ModeAlwaysAllow)
+	}
 	s.issuers, err = authn.LoadIssuers(authn.IssuersConfig{
 		Authentication: s.cfg.Authentication, Own: s.cfg.ServiceAccountIssuers, Audiences: s.audiences(),
-		AnonymousSet: s.cfg.AnonymousAuthSet, Anonymous: s.cfg.AnonymousAuth,
+		AnonymousSet: s.cfg.AnonymousAuthSet, Anonymous: s.cfg.Anonymous(),
 		ServerID: daemon.ServerID(), Clock: s.deps.Clock, Log: s.log,
 	})
 	if err != nil || s.cfg.RequestHeader.ClientCAFile == "" {

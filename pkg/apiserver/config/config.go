@@ -10,6 +10,7 @@ package config
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	cliflag "k8s.io/component-base/cli/flag"
@@ -205,3 +206,10 @@ const (
 	ModeABAC        = "ABAC"
 	ModeWebhook     = "Webhook"
 )
+
+// Anonymous reports whether requests without credentials may be anybody's: never where
+// everything is allowed, for then it would be to all the world.
+func (c *Config) Anonymous() bool {
+	everything := c.Authorization.File == "" && slices.Contains(c.AuthorizationModes, ModeAlwaysAllow)
+	return c.AnonymousAuth && !everything
+}

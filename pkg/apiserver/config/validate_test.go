@@ -127,3 +127,26 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 }
+
+func TestAnonymous(t *testing.T) {
+	for name, tc := range map[string]struct {
+		args []string
+		want bool
+	}{
+		"everything is allowed":             {[]string{"--authorization-mode=AlwaysAllow"}, false},
+		"it is by default":                  {nil, false},
+		"among others":                      {[]string{"--authorization-mode=RBAC,AlwaysAllow"}, false},
+		"whatever the flag says":            {[]string{"--anonymous-auth", "--authorization-mode=AlwaysAllow"}, false},
+		"roles say what":                    {[]string{"--authorization-mode=Node,RBAC"}, true},
+		"roles say what, nobody is unknown": {[]string{"--authorization-mode=RBAC", "--anonymous-auth=false"}, false},
+		"a file says what":                  {[]string{"--authorization-config=x"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// What else is missing does not matter.
+			cfg, _ := Parse(append([]string{"--data-dir=x"}, tc.args...), t.Output())
+			if got := cfg.Anonymous(); got != tc.want {
+				t.Errorf("got %t", got)
+			}
+		})
+	}
+}
