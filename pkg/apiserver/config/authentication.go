@@ -82,6 +82,6 @@ func (a *Authentication) validate(add func(format string, args ...any)) {
 		add("oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set")
 	}
 	if v := a.Webhook.Version; a.Webhook.ConfigFile != "" && !slices.Contains([]string{"v1", "v1beta1"}, v) {
-		add("--authentication-token-webhook-version %q is not one of v1,v1beta1", v)
+		add("unsupported authentication webhook version %q, supported versions are %q, %q", v, "v1", "v1beta1")
 	}
 }

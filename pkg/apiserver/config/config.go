@@ -139,16 +139,6 @@ type Config struct {
 	flagged  bool // made of flags
 }
 
-// RequestHeader says which proxies may name the user in headers.
-type RequestHeader struct {
-	ClientCAFile        string
-	AllowedNames        []string
-	UsernameHeaders     []string
-	UIDHeaders          []string
-	GroupHeaders        []string
-	ExtraHeaderPrefixes []string
-}
-
 // PortRange is an inclusive range of ports.
 type PortRange struct{ First, Last int }
 

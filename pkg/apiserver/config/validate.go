@@ -39,6 +39,7 @@ func (c *Config) Validate() error {
 	c.validateServing(add)
 	c.validateTokens(add)
 	c.Authentication.validate(add)
+	c.RequestHeader.validate(add)
 	c.Authorization.validate(c.AuthorizationModes, add)
 	c.Audit.validate(add)
 	if on, said := c.RuntimeConfig["api/all"]; said && !on && len(c.RuntimeConfig) == 1 {

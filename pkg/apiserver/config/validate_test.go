@@ -21,6 +21,9 @@ func TestRefusals(t *testing.T) {
 		want string
 	}{
 		"nothing":                   {nil, ""},
+		"proxies":                   {[]string{"--requestheader-uid-headers=x", "--requestheader-allowed-names=a, "}, `[empty value in "requestheader-allowed-names", --requestheader-uid-headers is set without specifying the standard X-Remote-Uid header - API aggregation will not work]`},
+		"headers of proxies":        {[]string{"--requestheader-uid-headers=x-remote-uid,", "--requestheader-username-headers= "}, `[empty value in "requestheader-username-headers", empty value in "requestheader-uid-headers"]`},
+		"version of token reviews":  {[]string{"--authentication-token-webhook-config-file=a", "--authentication-token-webhook-version=v9"}, `unsupported authentication webhook version "v9", supported versions are "v1", "v1beta1"`},
 		"no mode":                   {[]string{"--authorization-mode="}, ""},
 		"limits":                    {[]string{"--max-requests-inflight=-1", "--request-timeout=-1s"}, "[--max-requests-inflight can not be negative value, --request-timeout can not be negative value]"},
 		"writes":                    {[]string{"--max-mutating-requests-inflight=-1"}, "--max-mutating-requests-inflight can not be negative value"},
