@@ -260,6 +260,8 @@ func TestUnreadableFiles(t *testing.T) {
 		"verifying key":  {func(c *config.Config) { c.ServiceAccountKeyFiles, c.TokenAuthFile = []string{none}, none }, missing},
 		"issuers":        {func(c *config.Config) { c.Authentication.File = none }, fmt.Sprintf("failed to load authentication configuration from file %q: ", none) + missing},
 		"policies":       {func(c *config.Config) { c.AuthorizationModes, c.Authorization.PolicyFile = []string{"ABAC"}, none }, "invalid authorization config: " + missing},
+		"authorizers":    {func(c *config.Config) { c.Authorization.File = none }, missing},
+		"no authorizers": {func(c *config.Config) { c.Authorization.File = key }, "failed to load AuthorizationConfiguration from file: couldn't get version/kind; json parse error: json: cannot unmarshal string into Go value of type struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }"},
 		"audit":          {func(c *config.Config) { c.Audit.PolicyFile, c.AdmissionConfig = none, none }, fmt.Sprintf("loading audit policy file: failed to read file path %q: ", none) + missing},
 		"tokens":         {func(c *config.Config) { c.TokenAuthFile = none }, missing},
 		"plugins":        {func(c *config.Config) { c.AdmissionConfig = none }, fmt.Sprintf("failed to apply admission: failed to read plugin config: unable to read admission control configuration from %q [%s]", none, missing)},

@@ -87,11 +87,11 @@ func Load(cfg Config) (*Chain, error) {
 	} else {
 		data, err := os.ReadFile(cfg.File)
 		if err != nil {
-			return nil, fmt.Errorf("authorization configuration: %w", err)
+			return nil, err
 		}
 		c.text = string(data)
 		if c.initial, err = c.parse(c.text); err != nil {
-			return nil, fmt.Errorf("authorization configuration %s: %w", cfg.File, err)
+			return nil, err
 		}
 	}
 	if c.Has(config.ModeABAC) {
