@@ -38,7 +38,7 @@ spec:
     served: true
     storage: true
     selectableFields: [{jsonPath: .host}]
-    schema: {openAPIV3Schema: {type: object, properties: {host: {type: string}, port: {type: string, default: "80"}}}}
+    schema: {openAPIV3Schema: {type: object, properties: {host: {type: string, x-kubernetes-validations: [{rule: self != "no", message: no is none}]}, port: {type: string, default: "80"}}}}
   - name: v2
     served: true
     storage: false

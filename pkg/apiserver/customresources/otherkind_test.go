@@ -39,6 +39,8 @@ func TestPatchToAnother(t *testing.T) {
 		"another name":               {merge, `{"metadata":{"name":"q"}}`, `the name of the object (q) does not match the name on the URL (p)`},
 		"another kind and name":      {merge, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"q"}}`, `the name of the object (q) does not match the name on the URL (p)`},
 		"another namespace":          {merge, `{"metadata":{"namespace":"q"}}`, `the namespace of the provided object does not match the namespace sent on the request`},
+		"another version and uid":    {merge, `{"apiVersion":"v9","metadata":{"uid":"q"}}`, `Place "p" is invalid: [metadata.uid: Invalid value: "q": field is immutable, apiVersion: Invalid value: "v9": must be stable.example.com/v1]`},
+		"another version, a rule":    {merge, `{"apiVersion":"v9","host":"no"}`, `Place "p" is invalid: [apiVersion: Invalid value: "v9": must be stable.example.com/v1, host: Invalid value: "no": no is none]`},
 		"another uid":                {merge, `{"metadata":{"uid":"q"}}`, `metadata.uid: Invalid value: "q": field is immutable`},
 		"another kind by operations": {ops, `[{"op":"replace","path":"/kind","value":"List"},{"op":"replace","path":"/apiVersion","value":"v1"}]`, `List "p" is invalid: [kind: Invalid value: "List": must be Place, apiVersion: Invalid value: "v1": must be stable.example.com/v1]`},
 		"another name by operations": {ops, `[{"op":"replace","path":"/kind","value":"List"},{"op":"replace","path":"/metadata/name","value":"q"}]`, `the name of the object (q) does not match the name on the URL (p)`},

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"k8s.io/apiserver/pkg/cel/common"
@@ -169,14 +170,23 @@ func (v *version) judge() (*judge, field.ErrorList) {
 	return j, nil
 }
 
+// made tells whether obj is of this version and kind. One that is not, which the registry
+// tells of, is held against the rules and list types of the schema all the same, though not
+// against its types.
+func (v *version) made(obj resource.Object) bool {
+	return obj.GetObjectKind().GroupVersionKind() == schema.GroupVersionKind{Group: v.d.group, Version: v.name, Kind: v.d.kind}
+}
+
 func (v *version) validate(ctx context.Context, obj resource.Object) field.ErrorList {
 	j, errs := v.judge()
 	if errs != nil {
 		return errs
 	}
 	u := object(obj).Object
-	errs = validation.ValidateCustomResource(nil, u, j.object)
-	errs = append(errs, v.scale.validate(u, true)...)
+	if v.made(obj) {
+		errs = validation.ValidateCustomResource(nil, u, j.object)
+		errs = append(errs, v.scale.validate(u, true)...)
+	}
 	errs = append(errs, objectmeta.Validate(nil, u, j.structural, false)...)
 	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, j.structural, u)...)
 	found := errs
@@ -194,8 +204,10 @@ func (v *version) validateUpdate(ctx context.Context, obj, old resource.Object) 
 	}
 	u, was := object(obj).Object, object(old).Object
 	pairs := common.NewCorrelatedObject(u, was, &model.Structural{Structural: j.structural})
-	errs = validation.ValidateCustomResourceUpdate(nil, u, was, j.object, validation.WithRatcheting(pairs))
-	errs = append(errs, v.scale.validate(u, true)...)
+	if v.made(obj) {
+		errs = validation.ValidateCustomResourceUpdate(nil, u, was, j.object, validation.WithRatcheting(pairs))
+		errs = append(errs, v.scale.validate(u, true)...)
+	}
 	errs = append(errs, objectmeta.Validate(nil, u, j.structural, false)...)
 	errs = append(errs, j.newListErrors(u, was)...)
 	return append(errs, j.checkRules(ctx, u, was, errs, cel.WithRatcheting(pairs))...)
@@ -208,14 +220,18 @@ func (v *version) validateStatus(ctx context.Context, obj, old resource.Object) 
 	}
 	u, was := object(obj).Object, object(old).Object
 	pairs := common.NewCorrelatedObject(u, was, &model.Structural{Structural: j.structural})
-	if status, ok := u["status"]; ok {
+	status, ok := u["status"]
+	made := v.made(obj)
+	if ok && made {
 		var ratchet []validation.ValidationOption
 		if j.structural != nil {
 			ratchet = append(ratchet, validation.WithRatcheting(pairs.Key("status")))
 		}
 		errs = validation.ValidateCustomResourceUpdate(field.NewPath("status"), status, was["status"], j.status, ratchet...)
 	}
-	errs = append(errs, v.scale.validate(u, false)...)
+	if made {
+		errs = append(errs, v.scale.validate(u, false)...)
+	}
 	errs = append(errs, j.newListErrors(u, was)...)
 	return append(errs, j.checkRules(ctx, u, was, errs, cel.WithRatcheting(pairs))...)
 }

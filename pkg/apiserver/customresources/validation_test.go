@@ -107,6 +107,7 @@ func TestRefusals(t *testing.T) {
 		`{spec: {must: "1", replicas: 7}}`:                             `spec.replicas: Forbidden: seven is taken`,
 		`{spec: {must: "1", pod: {kind: Pod}}}`:                        `[spec.pod.apiVersion: Required value` + unchecked,
 		`{kind: Other, spec: {must: "1"}}`:                             `kind: Invalid value: "Other": must be Sample`,
+		`{kind: Other, spec: {replicas: 7, set: [a, a]}}`:              `[kind: Invalid value: "Other": must be Sample, spec.set[1]: Duplicate value: "a", spec.replicas: Forbidden: seven is taken]`,
 	} {
 		u := sample(t, "a", fields)
 		_, err := e.samples().Create(t.Context(), u, metav1.CreateOptions{})

@@ -188,9 +188,6 @@ func (r *Registry) prepareCreate(ctx context.Context, obj resource.Object) error
 	if r.row.PrepareCreate != nil {
 		r.row.PrepareCreate(ctx, obj)
 	}
-	if errs := r.validateKind(obj); len(errs) > 0 {
-		return r.invalid(obj, errs)
-	}
 	if errs := r.validateNew(ctx, obj); len(errs) > 0 {
 		return r.invalid(obj, errs)
 	}
@@ -206,6 +203,9 @@ func (r *Registry) validateNew(ctx context.Context, obj resource.Object) field.E
 	var errs field.ErrorList
 	if r.row.Validate != nil {
 		errs = r.row.Validate(ctx, obj)
+	}
+	if other := r.validateKind(obj); len(other) > 0 {
+		return append(other, errs...) // Kubernetes looks at no metadata of another kind
 	}
 	if r.row.MetaLast && len(errs) > 0 {
 		return errs

@@ -328,10 +328,10 @@ func (up *updating) prepare(ctx context.Context, obj, old resource.Object) error
 		prepare(ctx, obj, old)
 	}
 	keepSystemFields(obj, old)
-	if errs := r.validateKind(obj); len(errs) > 0 {
-		return r.invalid(obj, errs)
-	}
 	errs, last := r.validateMetaUpdate(obj, old, rules)
+	if other := r.validateKind(obj); len(other) > 0 {
+		last = other // Kubernetes looks at the metadata of another kind once
+	}
 	var found field.ErrorList
 	if validate != nil {
 		found = validate(ctx, obj, old)
