@@ -32,7 +32,8 @@ var (
 
 // Delete removes an object, or marks it as being deleted where finalizers or a
 // grace period keep it. gone says which; the record is the object's last or
-// marked state.
+// marked state. It has no revision, and a blank object, for a dry run that found that
+// nothing but the garbage collector's finalizers, which go, keep the object.
 func (r *Registry) Delete(ctx context.Context, namespace, name string, options metav1.DeleteOptions) (rec *store.Record, gone bool, err error) {
 	return r.DeleteIn(ctx, r.row.StorageVersion, namespace, name, options)
 }
@@ -210,6 +211,9 @@ func (d *deletion) mark(ctx context.Context) (rec *store.Record, now bool, err e
 	switch {
 	case err == nil:
 		return rec, !kept && grace <= 0, nil
+	case errors.Is(err, errDeleteNow) && d.dry:
+		blank, err := d.r.imagine("", d.r.row.New(), 0)
+		return blank, true, err
 	case errors.Is(err, errDeleteNow):
 		return seen, true, nil
 	case errors.Is(err, ErrBeingDeleted):
@@ -257,6 +261,9 @@ func (d *deletion) remove(ctx context.Context, marked *store.Record, graceful bo
 			return err
 		}
 		return d.w.admitDelete(ctx, obj)
+	}
+	if d.dry && marked.Revision == 0 {
+		return marked, true, nil
 	}
 	if d.dry {
 		return marked, true, check(marked)

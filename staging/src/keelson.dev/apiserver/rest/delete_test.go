@@ -128,6 +128,22 @@ func TestPropagationWithoutGarbageCollector(t *testing.T) {
 	}
 }
 
+// A dry run that takes the garbage collector's finalizers off answers, as in Kubernetes, with an
+// object that it never read.
+func TestDryRunOfReleased(t *testing.T) {
+	e := newEnv(t, nil)
+	e.must(t, "POST", configMaps, `{"metadata":{"name":"a","finalizers":["orphan"]}}`)
+	for _, query := range []string{"&propagationPolicy=Background", "&orphanDependents=false"} {
+		r := e.do(t, "DELETE", configMaps+"/a?dryRun=All"+query, "")
+		if want := `{"kind":"ConfigMap","apiVersion":"v1","metadata":{}}`; r.code != 200 || strings.TrimSpace(r.body) != want {
+			t.Errorf("%s: %d %s, want %s", query, r.code, r.body, want)
+		}
+	}
+	if got := parse[object](t, e.must(t, "GET", configMaps+"/a", "")); got.DeletionTimestamp != nil || len(got.Finalizers) != 1 {
+		t.Errorf("%+v, want it as it was", got.ObjectMeta)
+	}
+}
+
 func TestPropagation(t *testing.T) {
 	tests := map[string]struct {
 		finalizers, query string
