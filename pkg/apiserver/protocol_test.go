@@ -77,6 +77,7 @@ func TestProtocol(t *testing.T) {
 		{"discovery of old", "GET", "/api", "Accept: application/json, application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList", "", 200, "APIVersions", "Content-Type: application/json"},
 		{"another document of today", "GET", "/openapi/v3/apis/batch/v1?hash=x", "", "", 301, "", "Content-Type: application/json"},
 		{"another document in no form", "GET", "/openapi/v3/apis/batch/v1?hash=x", "Accept: text/html", "", 406, "", "Cache-Control: no-cache, private"},
+		{"document for who names no type", "GET", "/openapi/v3/apis/batch/v1", "Accept: nothing", "", 200, "", "Vary: "},
 		{"compressed by weight", "GET", "/openapi/v2", "Accept-Encoding: br, GZIP;q=0.5", "", 200, "", "Content-Encoding: gzip"},
 		{"compressed by no weight", "GET", "/openapi/v2", "Accept-Encoding: gzip;q=0", "", 200, "", "Content-Encoding: "},
 	} {

@@ -5,6 +5,7 @@ package rest
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha512"
 	"encoding/json"
 	"fmt"
@@ -211,8 +212,12 @@ func (o *openAPIDocuments) serve(w http.ResponseWriter, r *http.Request, protoTy
 	if protoType == protoV2 { // the one that is compressed
 		h.Add("Vary", "Accept-Encoding")
 	}
+	clauses := goautoneg.ParseAccept(cmp.Or(r.Header.Get("Accept"), "*/*"))
+	if len(clauses) == 0 && protoType == protoV3 {
+		return nil // Kubernetes has nothing to say to who names no type at all
+	}
 	h.Add("Vary", "Accept")
-	asProto, ok := wantsProto(r, protoType)
+	asProto, ok := wantsProto(clauses, protoType)
 	if !ok {
 		w.WriteHeader(http.StatusNotAcceptable)
 		return nil
@@ -284,16 +289,16 @@ func weighsGzip(r *http.Request) bool {
 
 // wantsProto reports whether the client's first choice is protobuf, under
 // either of the names it has had, and whether anything there is will do.
-func wantsProto(r *http.Request, protoType string) (asProto, ok bool) {
-	header := r.Header.Get("Accept")
-	if header == "" {
-		return false, true
-	}
-	for _, clause := range goautoneg.ParseAccept(header) {
-		switch strings.Replace(clause.Type+"/"+clause.SubType, "@", ".", 1) {
-		case protoType:
+func wantsProto(clauses []goautoneg.Accept, protoType string) (asProto, ok bool) {
+	_, proto, _ := strings.Cut(protoType, "/")
+	for _, clause := range clauses {
+		if clause.Type != "application" && clause.Type != "*" {
+			continue
+		}
+		switch strings.Replace(clause.SubType, "@", ".", 1) {
+		case proto:
 			return true, true
-		case negotiate.JSON, "*/*", "application/*":
+		case "json", "*":
 			return false, true
 		}
 	}
