@@ -104,13 +104,20 @@ func (p *Pods) log(w http.ResponseWriter, r *http.Request, req *rest.Request) er
 	if err != nil {
 		return err
 	}
+	const streamer = "rest.LocationStreamer"
 	if pod.Spec.NodeName == "" {
+		if err := req.Streams(r, streamer); err != nil {
+			return err
+		}
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
 	w.Header().Set("Content-Type", "text/plain")
 	k, err := p.kubelet(r.Context(), pod)
 	if err != nil {
+		return err
+	}
+	if err := req.Streams(r, streamer); err != nil {
 		return err
 	}
 	transport := p.Kubelets.verified

@@ -6,6 +6,7 @@ package rest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,6 +22,8 @@ import (
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
 )
+
+var errNoObject = errors.New("object does not implement the Object interfaces")
 
 // connect hands a request to its connector.
 func (s *Server) connect(w http.ResponseWriter, r *http.Request, t *target) error {
@@ -139,6 +142,19 @@ func (req *Request) alsoAccepts() []string {
 // Respond answers with obj in the content type r asks for.
 func (req *Request) Respond(w http.ResponseWriter, r *http.Request, status int, obj runtime.Object) error {
 	return req.server.respond(w, r, status, obj)
+}
+
+// Streams refuses who wants no more than the metadata of an answer that has none: a
+// stream, which has type in Kubernetes.
+func (req *Request) Streams(r *http.Request, stream string) error {
+	out, err := negotiate.Accept(r, unrecorded())
+	switch {
+	case err != nil || out.As == "":
+		return err
+	case out.As == "PartialObjectMetadataList":
+		return notAList(stream)
+	}
+	return errNoObject
 }
 
 // Attributes describes the request to admission plugins.
