@@ -98,6 +98,7 @@ func TestAnswers(t *testing.T) {
 		{"nothing allocatable", "POST", "/api/v1/nodes", `{"metadata":{"name":"n"},"status":{"capacity":{"cpu":"1"},"allocatable":{}}}`, 201, `"allocatable":{"cpu":"1"}`, ""},
 		{"job", "POST", jobs, `{"metadata":{"name":"j"},"spec":{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}}`, 201, "", ""},
 		{"job with options that are none", "DELETE", jobs + "/j?dryRun=x", ``, 422, `DeleteOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value`, ""},
+		{"object for a port applied", "PATCH", core + "services/s?fieldManager=f", `{"apiVersion":"v1","kind":"Service","metadata":{"name":"s"},"spec":{"ports":[{"port":1,"targetPort":{}}]}}`, 500, `failed to convert new object (/s; /v1, Kind=Service) to proper version: unable to convert unstructured object to /v1, Kind=Service: json: cannot unmarshal object into Go value of type int32`, ""},
 		{"job left alone", "DELETE", jobs + "/j?dryRun=All", ``, 200, "", "child pods are preserved by default"},
 		{"job with pods", "DELETE", jobs + "/j?propagationPolicy=Background", ``, 200, "", ""},
 		{"map", "POST", core + "configmaps", `{"metadata":{"name":"m"}}`, 201, "", ""},

@@ -4,7 +4,9 @@
 package apiserver
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -12,11 +14,13 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/client-go/applyconfigurations"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	smd "sigs.k8s.io/structured-merge-diff/v6/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
 	"keelson.dev/apiserver/openapi"
@@ -25,29 +29,29 @@ import (
 
 // typeConverter gives managedFields the schemas of all built-in kinds: client-go
 // has most of them, the kinds that extend the API, reviews, bindings and scales are
-// in the OpenAPI definitions.
+// in the OpenAPI definitions. Both are read at the first need.
 type typeConverter struct {
-	managedfields.TypeConverter
-	source rest.OpenAPI
-
-	once       sync.Once
-	extensions managedfields.TypeConverter
-	err        error
+	kinds, extensions func() (managedfields.TypeConverter, error)
 }
 
 func newTypeConverter(scheme *runtime.Scheme, source rest.OpenAPI) managedfields.TypeConverter {
-	return &typeConverter{TypeConverter: applyconfigurations.NewTypeConverter(scheme), source: source}
+	return &typeConverter{
+		kinds:      sync.OnceValues(func() (managedfields.TypeConverter, error) { return readKinds(scheme) }),
+		extensions: sync.OnceValues(func() (managedfields.TypeConverter, error) { return readExtensions(source) }),
+	}
 }
 
 // ObjectToTyped types an object by the schema of its kind.
 func (t *typeConverter) ObjectToTyped(obj runtime.Object, options ...typed.ValidationOptions) (*typed.TypedValue, error) {
-	if !defined(obj.GetObjectKind().GroupVersionKind()) {
-		return t.TypeConverter.ObjectToTyped(obj, options...)
+	read := t.kinds
+	if defined(obj.GetObjectKind().GroupVersionKind()) {
+		read = t.extensions
 	}
-	if t.once.Do(func() { t.extensions, t.err = t.read() }); t.err != nil {
-		return nil, t.err
+	converter, err := read()
+	if err != nil {
+		return nil, err
 	}
-	return t.extensions.ObjectToTyped(obj, options...)
+	return converter.ObjectToTyped(obj, options...)
 }
 
 // defined reports whether client-go leaves out a kind that the OpenAPI definitions have.
@@ -59,8 +63,38 @@ func defined(gvk schema.GroupVersionKind) bool {
 	return gvk == corev1.SchemeGroupVersion.WithKind("Binding") || gvk == autoscalingv1.SchemeGroupVersion.WithKind("Scale")
 }
 
-func (t *typeConverter) read() (managedfields.TypeConverter, error) {
-	doc, err := t.source.Definitions(3)
+// TypedToObject is the same for all kinds.
+func (t *typeConverter) TypedToObject(value *typed.TypedValue) (runtime.Object, error) {
+	converter, err := t.kinds()
+	if err != nil {
+		return nil, err
+	}
+	return converter.TypedToObject(value)
+}
+
+// readKinds takes client-go's schemas, which are made of OpenAPI v2. Those that Kubernetes
+// makes of v3 say nothing of what an IntOrString is: an object in its place is found when it is decoded.
+func readKinds(scheme *runtime.Scheme) (managedfields.TypeConverter, error) {
+	sample, err := applyconfigurations.NewTypeConverter(scheme).ObjectToTyped(&corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}})
+	if err != nil {
+		return nil, fmt.Errorf("schemas of client-go: %w", err)
+	}
+	theirs := sample.Schema()
+	untyped, ok := theirs.FindNamedType("__untyped_atomic_")
+	if !ok {
+		return nil, errors.New("schemas of client-go: no untyped values")
+	}
+	parser := &typed.Parser{Schema: smd.Schema{Types: slices.Clone(theirs.Types)}}
+	for i := range parser.Schema.Types {
+		if t := &parser.Schema.Types[i]; t.Name == "io.k8s.apimachinery.pkg.util.intstr.IntOrString" {
+			t.Atom = untyped.Atom
+		}
+	}
+	return managedfields.NewSchemeTypeConverter(scheme, parser), nil
+}
+
+func readExtensions(source rest.OpenAPI) (managedfields.TypeConverter, error) {
+	doc, err := source.Definitions(3)
 	if err != nil {
 		return nil, err
 	}
