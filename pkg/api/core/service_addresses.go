@@ -80,9 +80,9 @@ func checkFamilies(r *report.Report, spec *corev1.ServiceSpec, path *field.Path)
 	}
 }
 
-// clusterIPErrors is all that is said of a service whose addresses make no sense:
+// ClusterIPErrors is all that is said of a service whose addresses make no sense:
 // nothing could be allocated for it.
-func clusterIPErrors(spec, old *corev1.ServiceSpec) field.ErrorList {
+func ClusterIPErrors(spec, old *corev1.ServiceSpec) field.ErrorList {
 	var r report.Report
 	if spec.Type != corev1.ServiceTypeExternalName {
 		checkClusterIPs(&r, spec, old, field.NewPath("spec"))
@@ -91,7 +91,7 @@ func clusterIPErrors(spec, old *corev1.ServiceSpec) field.ErrorList {
 }
 
 func validateServiceUpdate(_ context.Context, svc, old *corev1.Service) field.ErrorList {
-	if errs := clusterIPErrors(&svc.Spec, &old.Spec); len(errs) > 0 {
+	if errs := ClusterIPErrors(&svc.Spec, &old.Spec); len(errs) > 0 {
 		return errs
 	}
 	var r report.Report

@@ -20,7 +20,7 @@ import (
 )
 
 func validateService(_ context.Context, svc *corev1.Service) field.ErrorList {
-	if errs := clusterIPErrors(&svc.Spec, &corev1.ServiceSpec{}); len(errs) > 0 {
+	if errs := ClusterIPErrors(&svc.Spec, &corev1.ServiceSpec{}); len(errs) > 0 {
 		return errs
 	}
 	return validateServiceContent(svc, &corev1.Service{})

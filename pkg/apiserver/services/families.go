@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson.dev/keelson/pkg/api/core"
 )
 
 func headless(svc *corev1.Service) bool { return svc.Spec.ClusterIP == corev1.ClusterIPNone }
@@ -65,46 +67,6 @@ func syncClusterIPs(svc, old *corev1.Service) {
 	}
 }
 
-// wellFormed reports whether the address fields make enough sense to allocate
-// by. What it refuses, validation refuses with a reason.
-func wellFormed(svc *corev1.Service) bool {
-	spec := &svc.Spec
-	if len(spec.ClusterIPs) > 2 || len(spec.IPFamilies) > 2 {
-		return false
-	}
-	if len(spec.ClusterIPs) > 0 && spec.ClusterIPs[0] != spec.ClusterIP {
-		return false
-	}
-	if len(spec.ClusterIPs) == 0 && spec.ClusterIP != "" {
-		return false
-	}
-	switch policyOf(svc) {
-	case "", corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack:
-	default:
-		return false
-	}
-	for i, f := range spec.IPFamilies {
-		if f != corev1.IPv4Protocol && f != corev1.IPv6Protocol || slices.Contains(spec.IPFamilies[:i], f) {
-			return false
-		}
-	}
-	var seen []corev1.IPFamily
-	for i, ip := range spec.ClusterIPs {
-		if ip == corev1.ClusterIPNone {
-			if len(spec.ClusterIPs) > 1 {
-				return false
-			}
-			continue
-		}
-		f, ok := familyOf(ip)
-		if !ok || slices.Contains(seen, f) || (i < len(spec.IPFamilies) && spec.IPFamilies[i] != f) {
-			return false
-		}
-		seen = append(seen, f)
-	}
-	return true
-}
-
 // keepsPreference reports whether svc asks for what it has: a service that
 // prefers two families is not changed because the cluster was.
 func keepsPreference(svc, old *corev1.Service) bool {
@@ -134,12 +96,20 @@ func (f *families) err() error {
 	return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), f.svc.Name, f.errs)
 }
 
-// decide completes the fields of a well-formed service.
+// decide completes the fields of a service whose addresses make sense.
 func (f *families) decide() error {
 	if external(f.svc) || keepsPreference(f.svc, f.old) {
 		return nil
 	}
 	f.defaultPolicy()
+	var was corev1.ServiceSpec
+	if f.old != nil {
+		was = f.old.Spec
+	}
+	f.errs = core.ClusterIPErrors(&f.svc.Spec, &was)
+	if err := f.err(); err != nil {
+		return err
+	}
 	f.reduce()
 	f.checkSingle()
 	f.infer()

@@ -61,9 +61,6 @@ func (a *Allocator) begin(ctx context.Context, svc, old *corev1.Service, dryRun 
 		keepAllocated(svc, old)
 	}
 	syncClusterIPs(svc, old)
-	if !wellFormed(svc) {
-		return nil, nil
-	}
 	f := &families{configured: a.Families, svc: svc, old: old}
 	if err := f.decide(); err != nil {
 		return nil, err

@@ -60,14 +60,7 @@ func (a *IPs) take(ctx context.Context, svc *corev1.Service, family corev1.IPFam
 		return errMismatch
 	}
 	if dryRun {
-		_, err := a.Client.Get(ctx, ip.String(), metav1.GetOptions{})
-		if err == nil {
-			return errAllocated
-		}
-		if !apierrors.IsNotFound(err) {
-			return err
-		}
-		return nil
+		return nil // Kubernetes does not look whether it is free
 	}
 	return a.create(ctx, svc, family, ip)
 }

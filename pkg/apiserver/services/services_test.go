@@ -90,8 +90,10 @@ func TestSecondAddress(t *testing.T) {
 	if got, want := errorText(err), `Service "" is invalid: spec.ipFamilyPolicy: Invalid value: "PreferDualStack": must be 'SingleStack' to release the secondary cluster IP`; got != want {
 		t.Errorf("error %q, want %q", got, want)
 	}
-	if svc.Spec.IPFamilyPolicy = &impossible; wellFormed(svc) {
-		t.Error("an impossible policy is well formed")
+	svc.Spec.IPFamilyPolicy = &impossible
+	err = (&families{configured: []corev1.IPFamily{v4, v6}, svc: svc, old: old}).decide()
+	if got, want := errorText(err), `Service "" is invalid: spec.ipFamilyPolicy: Unsupported value: "X": supported values: "PreferDualStack", "RequireDualStack", "SingleStack"`; got != want {
+		t.Errorf("error %q, want %q", got, want)
 	}
 }
 
@@ -134,7 +136,7 @@ func TestKeepAllocated(t *testing.T) {
 	}
 }
 
-func TestMalformedServicesAreLeftToValidation(t *testing.T) {
+func TestMalformedServices(t *testing.T) {
 	for name, spec := range map[string]corev1.ServiceSpec{
 		"not an address":   {ClusterIP: "x", ClusterIPs: []string{"x"}},
 		"fields disagree":  {ClusterIP: "10.0.0.1", ClusterIPs: []string{"10.0.0.2"}},
@@ -144,12 +146,14 @@ func TestMalformedServicesAreLeftToValidation(t *testing.T) {
 		"family mismatch":  {ClusterIP: "10.0.0.1", ClusterIPs: []string{"10.0.0.1"}, IPFamilies: []corev1.IPFamily{corev1.IPv6Protocol}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if wellFormed(&corev1.Service{Spec: spec}) {
+			f := &families{configured: []corev1.IPFamily{corev1.IPv4Protocol}, svc: &corev1.Service{Spec: spec}}
+			if f.decide() == nil {
 				t.Error("taken for well-formed")
 			}
 		})
 	}
-	if !wellFormed(&corev1.Service{Spec: corev1.ServiceSpec{IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicySingleStack)}}) {
-		t.Error("an empty spec is well-formed")
+	svc := &corev1.Service{Spec: corev1.ServiceSpec{IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicySingleStack)}}
+	if err := (&families{configured: []corev1.IPFamily{corev1.IPv4Protocol}, svc: svc}).decide(); err != nil {
+		t.Errorf("a service that says nothing: %v", err)
 	}
 }
