@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson.dev/apiserver/naming"
+	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/report"
 )
 
@@ -130,6 +131,7 @@ func validateSecretUpdate(ctx context.Context, s, old *corev1.Secret) field.Erro
 	if frozen(&r, s.Immutable, old.Immutable) {
 		refuseChange(&r, field.NewPath("data"), s.Data, old.Data)
 	}
+	r.Add(resource.MetaHere())
 	r.Add(validateSecret(ctx, s)...)
 	return r.Errors
 }

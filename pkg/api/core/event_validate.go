@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson.dev/apiserver/naming"
+	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/report"
 )
 
@@ -75,6 +76,7 @@ func checkEventText(r *report.Report, name, text string) {
 func ValidateEvent(e *corev1.Event) field.ErrorList {
 	var r report.Report
 	checkEvent(&r, e, "reportingController")
+	r.Add(resource.MetaHere())
 	checkSeries(&r, e)
 	if e.EventTime.IsZero() {
 		r.Required(field.NewPath("eventTime"), "")
@@ -115,6 +117,7 @@ func checkSeries(r *report.Report, e *corev1.Event) {
 func ValidateEventUpdate(e, old *corev1.Event) field.ErrorList {
 	var r report.Report
 	checkEvent(&r, e, "reportingController")
+	r.Add(resource.MetaHere())
 	if e.Series != nil && (old.Series == nil || *e.Series != *old.Series) {
 		checkSeries(&r, e)
 	}

@@ -17,6 +17,7 @@ import (
 	netutils "k8s.io/utils/net"
 
 	"keelson.dev/apiserver/naming"
+	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/podspec"
 	"keelson.dev/keelson/pkg/api/report"
 )
@@ -101,7 +102,7 @@ func checkTaints(r *report.Report, taints []corev1.Taint, path *field.Path) {
 }
 
 func validateNodeUpdate(ctx context.Context, n, old *corev1.Node) field.ErrorList {
-	return append(validateNode(ctx, n), validateNodeStatus(ctx, n, old)...)
+	return slices.Concat(validateNode(ctx, n), field.ErrorList{resource.MetaHere()}, validateNodeStatus(ctx, n, old))
 }
 
 // validateNodeStatus judges what changed of a node, in its status or beside it.

@@ -22,7 +22,7 @@ func persistentVolumeRow() *resource.Row {
 		ShortNames: []string{"pv"},
 
 		Default:                  defaultPersistentVolume,
-		MetaOnUpdate:             resource.MetaRules{Whole: 2, NoChanges: true},
+		MetaOnUpdate:             resource.MetaRules{Whole: 2, WholeFirst: true, NoChanges: true},
 		PrepareCreate:            preparePersistentVolumeCreate,
 		Validate:                 validateNewVolume,
 		PrepareUpdate:            parts.KeepStatus,

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"keelson.dev/apiserver/naming"
+	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/podspec"
 	"keelson.dev/keelson/pkg/api/report"
 )
@@ -103,7 +104,7 @@ func checkAttributesClass(r *report.Report, spec *corev1.PersistentVolumeSpec, a
 func validatePersistentVolumeUpdate(ctx context.Context, pv, old *corev1.PersistentVolume) field.ErrorList {
 	// Kubernetes judges the whole twice, and clients see both causes.
 	whole := validatePersistentVolume(ctx, pv)
-	r := report.Report{Errors: slices.Concat(whole, checkMountAnnotation(pv), whole)}
+	r := report.Report{Errors: slices.Concat(whole, checkMountAnnotation(pv), field.ErrorList{resource.MetaHere()}, whole)}
 	source := pv.Spec.PersistentVolumeSource.DeepCopy()
 	if was := old.Spec.CSI; was != nil && was.ControllerExpandSecretRef == nil && source.CSI != nil {
 		source.CSI.ControllerExpandSecretRef = nil

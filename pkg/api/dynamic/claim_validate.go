@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/report"
 )
 
@@ -81,7 +82,7 @@ func validateTemplate(_ context.Context, t *resourcev1.ResourceClaimTemplate) fi
 }
 
 func validateTemplateUpdate(ctx context.Context, t, old *resourcev1.ResourceClaimTemplate) field.ErrorList {
-	r := report.Report{Errors: validateTemplate(ctx, t)}
+	r := report.Report{Errors: append(validateTemplate(ctx, t), resource.MetaHere())}
 	if !equality.Semantic.DeepEqual(t.Spec, old.Spec) {
 		r.Invalid(field.NewPath("spec"), report.Untagged(t.Spec), apivalidation.FieldImmutableErrorMsg)
 	}

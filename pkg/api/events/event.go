@@ -18,6 +18,7 @@ func eventRow() *resource.Row {
 		Group: "events.k8s.io", Version: "v1", Resource: "events", Kind: "Event", Namespaced: true,
 		ShortNames: []string{"ev"},
 
+		MetaOnUpdate:             resource.MetaRules{WholeFirst: true}, // what changed is told where validateEventUpdate has a place for it
 		Validate:                 validateEvent,
 		ValidateUpdate:           validateEventUpdate,
 		Fields:                   eventFields,

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
 
+	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/report"
 )
 
@@ -211,6 +212,7 @@ func validateIngressClass(_ context.Context, c *networkingv1.IngressClass) field
 func validateIngressClassUpdate(ctx context.Context, c, old *networkingv1.IngressClass) field.ErrorList {
 	var r report.Report
 	r.Immutable(field.NewPath("spec", "controller"), c.Spec.Controller, old.Spec.Controller)
+	r.Add(resource.MetaHere())
 	r.Add(validateIngressClass(ctx, c)...)
 	return r.Errors
 }

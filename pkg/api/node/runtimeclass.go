@@ -17,7 +17,7 @@ func runtimeClassRow() *resource.Row {
 		Group: "node.k8s.io", Version: "v1", Resource: "runtimeclasses", Kind: "RuntimeClass",
 
 		AnyFinalizer:        true,
-		MetaOnUpdate:        resource.MetaRules{Whole: 1},
+		MetaOnUpdate:        resource.MetaRules{Whole: 1, WholeFirst: true},
 		Validate:            validateRuntimeClass,
 		ValidateUpdate:      validateRuntimeClassUpdate,
 		Warnings:            warnRuntimeClass,

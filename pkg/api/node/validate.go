@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/podspec"
 	"keelson.dev/keelson/pkg/api/report"
 )
@@ -43,7 +44,7 @@ func validateRuntimeClass(_ context.Context, c *nodev1.RuntimeClass) field.Error
 }
 
 func validateRuntimeClassUpdate(ctx context.Context, c, old *nodev1.RuntimeClass) field.ErrorList {
-	r := report.Report{Errors: validateRuntimeClass(ctx, c)}
+	r := report.Report{Errors: append(validateRuntimeClass(ctx, c), resource.MetaHere())}
 	r.Immutable(field.NewPath("handler"), c.Handler, old.Handler)
 	return r.Errors
 }

@@ -210,7 +210,7 @@ func (r *Registry) validateNew(ctx context.Context, obj resource.Object) field.E
 	if r.row.MetaLast && len(errs) > 0 {
 		return errs
 	}
-	return append(r.validateMeta(obj), errs...)
+	return resource.PlaceMeta(errs, r.validateMeta(obj))
 }
 
 // validateMeta checks the whole ObjectMeta of a new object.

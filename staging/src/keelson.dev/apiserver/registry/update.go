@@ -373,16 +373,22 @@ func (r *Registry) validateMetaUpdate(obj, old resource.Object, rules resource.M
 	// Kubernetes finds these for all kinds and most kinds by themselves again.
 	errs = append(errs, changes...)
 	var whole, again field.ErrorList
-	for range rules.Whole {
-		whole = append(whole, r.validateMeta(obj)...)
+	if rules.Whole > 0 {
+		whole = r.validateMeta(obj)
 	}
 	if !rules.NoChanges {
 		again = append(slices.Clip(changes), r.validateFinalizers(obj)...)
 	}
+	times := rules.Whole
 	if rules.WholeFirst {
-		return append(errs, whole...), again
+		errs, last, times = append(errs, whole...), again, times-1
+	} else {
+		errs = append(errs, again...)
 	}
-	return append(errs, again...), whole
+	for range times {
+		last = append(last, whole...)
+	}
+	return errs, last
 }
 
 // endsByUpdate reports whether obj, the update of old, has lost what kept it

@@ -12,8 +12,8 @@ import (
 // metaHere is no type of a finding that anybody sees.
 const metaHere field.ErrorType = "metadata's findings"
 
-// MetaHere holds a place among the findings of ValidateUpdate: the last that MetaRules
-// make of metadata come there. Without it they come before all.
+// MetaHere holds a place among the findings of Validate, or of ValidateUpdate: those of
+// metadata, or the last that MetaRules make of it, come there. Without it they come before all.
 func MetaHere() *field.Error { return &field.Error{Type: metaHere} }
 
 // PlaceMeta puts the findings of metadata where found has a place for them.

@@ -240,7 +240,7 @@ type MetaRules struct {
 	// Whole is how often all of it is judged as at creation, names and prefixes of
 	// names included.
 	Whole int
-	// WholeFirst has that told before the kind's own look at what has changed.
+	// WholeFirst has that told, once, before the kind's own look at what has changed.
 	WholeFirst bool
 	// NoChanges leaves out the kind's own look at what has changed.
 	NoChanges bool
