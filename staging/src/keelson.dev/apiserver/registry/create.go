@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -255,14 +256,18 @@ func (r *Registry) warn(ctx context.Context, warnings func(context.Context, reso
 }
 
 func (r *Registry) invalid(obj resource.Object, errs field.ErrorList) error {
-	kind := r.row.GroupVersionKind().GroupKind()
-	if !r.row.StoredAs.Empty() {
-		kind = r.row.StoredAs.GroupKind() // events.k8s.io
+	return apierrors.NewInvalid(r.kindOf(obj), obj.GetName(), errs)
+}
+
+// kindOf is the kind that errors about obj name.
+func (r *Registry) kindOf(obj resource.Object) schema.GroupKind {
+	switch {
+	case r.row.Only != "":
+		return obj.GetObjectKind().GroupVersionKind().GroupKind()
+	case !r.row.StoredAs.Empty():
+		return r.row.StoredAs.GroupKind() // events.k8s.io
 	}
-	if r.row.Only != "" {
-		kind = obj.GetObjectKind().GroupVersionKind().GroupKind()
-	}
-	return apierrors.NewInvalid(kind, obj.GetName(), errs)
+	return r.row.GroupVersionKind().GroupKind()
 }
 
 // validateKind checks what custom objects say of themselves; typed ones cannot

@@ -350,7 +350,8 @@ func (d *deletion) preconditions(obj resource.Object) error {
 	if p == nil {
 		return nil
 	}
-	gr := schema.GroupResource{Group: d.r.row.Group, Resource: d.r.row.Kind} // Kubernetes names the kind here
+	kind := d.r.kindOf(obj)
+	gr := schema.GroupResource{Group: kind.Group, Resource: kind.Kind} // Kubernetes names the kind here
 	if p.UID != nil && *p.UID != obj.GetUID() {
 		return apierrors.NewConflict(gr, obj.GetName(), fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *p.UID, obj.GetUID()))
 	}
