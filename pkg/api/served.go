@@ -83,7 +83,7 @@ func (a Asked) wants(row *resource.Row, name string) bool {
 func lacking(gv schema.GroupVersion) bool {
 	switch gv.String() {
 	case "admissionregistration.k8s.io/v1alpha1", "admissionregistration.k8s.io/v1beta1", "coordination.k8s.io/v1alpha2", "coordination.k8s.io/v1beta1",
-		"networking.k8s.io/v1beta1", "resource.k8s.io/v1alpha3", "resource.k8s.io/v1beta1", "resource.k8s.io/v1beta2", "storage.k8s.io/v1beta1":
+		"resource.k8s.io/v1alpha3":
 		return true
 	}
 	return false

@@ -23,6 +23,10 @@ func TestServed(t *testing.T) {
 		autoscalers1         = "horizontalpodautoscalers.autoscaling/v1"
 		autoscalers2         = "horizontalpodautoscalers.autoscaling/v2"
 	)
+	older := []string{"ipaddresses.networking.k8s.io/v1beta1", "servicecidrs.networking.k8s.io/v1beta1", "volumeattributesclasses.storage.k8s.io/v1beta1"}
+	for _, devices := range []string{"deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"} {
+		older = append(older, devices+".resource.k8s.io/v1beta1", devices+".resource.k8s.io/v1beta2")
+	}
 	byDefault := names(t, nil, "")
 	for name, tc := range map[string]struct {
 		asked   api.Asked
@@ -36,10 +40,10 @@ func TestServed(t *testing.T) {
 		"without the feature":  {asked: api.Asked{"storagemigration.k8s.io/v1beta1": true}},
 		"a feature":            {feature: "StorageVersionMigrator"},
 		"a resource":           {asked: api.Asked{"internal.apiserver.k8s.io/v1alpha1/storageversions": true}, more: []string{versions}},
-		"all":                  {asked: api.Asked{"api/all": true}, feature: "StorageVersionMigrator", more: []string{versions, migrations}},
-		"beta":                 {asked: api.Asked{"api/beta": true}, feature: "StorageVersionMigrator", more: []string{migrations}},
+		"all":                  {asked: api.Asked{"api/all": true}, feature: "StorageVersionMigrator", more: append([]string{versions, migrations}, older...)},
+		"beta":                 {asked: api.Asked{"api/beta": true}, feature: "StorageVersionMigrator", more: append([]string{migrations}, older...)},
 		"alpha":                {asked: api.Asked{"api/alpha": true}, feature: "StorageVersionMigrator", more: []string{versions}},
-		"all but one":          {asked: api.Asked{"api/all": true, "internal.apiserver.k8s.io/v1alpha1": false}, feature: "StorageVersionMigrator", more: []string{migrations}},
+		"all but one":          {asked: api.Asked{"api/all": true, "internal.apiserver.k8s.io/v1alpha1": false}, feature: "StorageVersionMigrator", more: append([]string{migrations}, older...)},
 		"a resource of none":   {asked: api.Asked{"internal.apiserver.k8s.io/v1alpha1": false, "internal.apiserver.k8s.io/v1alpha1/storageversions": true}, more: []string{versions}},
 		"what is anyway":       {asked: api.Asked{"apps/v1": true, "v1": true, "api/ga": true, "api/legacy": false, "api/beta": false}},
 		"a resource off":       {asked: api.Asked{"apps/v1/deployments": false}, less: []string{deployments}},
@@ -48,8 +52,8 @@ func TestServed(t *testing.T) {
 		"the other":            {asked: api.Asked{"autoscaling/v1": false}, less: []string{autoscalers1}},
 		"nothing of a group":   {asked: api.Asked{"autoscaling/v1": false, "autoscaling/v2": false}, less: []string{autoscalers1, autoscalers2}},
 		"a group of the past":  {asked: api.Asked{"extensions/v1beta1": true}},
-		"not here":             {asked: api.Asked{"networking.k8s.io/v1beta1": true, "resource.k8s.io/v1beta2/resourceclaims": true}, wrong: "runtime-config: this server does not have networking.k8s.io/v1beta1,resource.k8s.io/v1beta2"},
-		"nor wanted":           {asked: api.Asked{"networking.k8s.io/v1beta1": false}},
+		"not here":             {asked: api.Asked{"coordination.k8s.io/v1beta1": true, "resource.k8s.io/v1alpha3/devicetaintrules": true}, wrong: "runtime-config: this server does not have coordination.k8s.io/v1beta1,resource.k8s.io/v1alpha3"},
+		"nor wanted":           {asked: api.Asked{"coordination.k8s.io/v1beta1": false}},
 		"an older version":     {asked: api.Asked{"policy/v1beta1": true}},
 		"the core":             {asked: api.Asked{"v1": false}, wrong: "runtime-config: v1 is always served, with bindings"},
 		"of the core":          {asked: api.Asked{"v1/pods": false}, wrong: "runtime-config: v1 is always served, with pods"},

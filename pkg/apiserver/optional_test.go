@@ -39,6 +39,9 @@ func TestOptionalAPIs(t *testing.T) {
 			_, versions := s.Client.InternalV1alpha1().StorageVersions().List(ctx, metav1.ListOptions{})
 			_, role := s.Client.RbacV1().ClusterRoles().Get(ctx, "system:controller:storage-version-migrator-controller", metav1.GetOptions{})
 			_, other := s.Client.RbacV1().ClusterRoles().Get(ctx, "system:controller:storage-version-garbage-collector", metav1.GetOptions{})
+			_, claims := s.Client.ResourceV1beta1().ResourceClaims("").List(ctx, metav1.ListOptions{})
+			_, ranges := s.Client.NetworkingV1beta1().ServiceCIDRs().List(ctx, metav1.ListOptions{})
+			_, attributes := s.Client.StorageV1beta1().VolumeAttributesClasses().List(ctx, metav1.ListOptions{})
 			groups, err := s.Client.Discovery().ServerGroups()
 			if err != nil {
 				t.Fatal(err)
@@ -54,7 +57,7 @@ func TestOptionalAPIs(t *testing.T) {
 			if strings.Contains(string(doc), "StorageVersionMigration") != tc.there {
 				t.Errorf("described: %v, want %v", !tc.there, tc.there)
 			}
-			for what, err := range map[string]error{"migrations": migrations, "versions": versions, "role": role, "other role": other} {
+			for what, err := range map[string]error{"migrations": migrations, "versions": versions, "role": role, "other role": other, "claims": claims, "ranges": ranges, "attributes": attributes} {
 				if (err == nil) != tc.there || err != nil && !apierrors.IsNotFound(err) {
 					t.Errorf("%s: %v, want them: %v", what, err, tc.there)
 				}

@@ -16,7 +16,7 @@ import (
 // deviceClassRow declares deviceclasses.
 func deviceClassRow() *resource.Row {
 	return resource.Kind[resourcev1.DeviceClass, resourcev1.DeviceClassList]{
-		Group: "resource.k8s.io", Version: "v1", Resource: "deviceclasses", Kind: "DeviceClass",
+		Group: "resource.k8s.io", Version: "v1", MoreVersions: classVersions(), Resource: "deviceclasses", Kind: "DeviceClass",
 
 		MetaOnUpdate:             resource.MetaRules{Whole: 1, WholeFirst: true},
 		PrepareCreate:            strategy.StartGeneration[resourcev1.DeviceClass],

@@ -20,7 +20,7 @@ func resourceClaimRow() *resource.Row {
 		return &o.Spec, &o.Status
 	})
 	return resource.Kind[resourcev1.ResourceClaim, resourcev1.ResourceClaimList]{
-		Group: "resource.k8s.io", Version: "v1", Resource: "resourceclaims", Kind: "ResourceClaim", Namespaced: true,
+		Group: "resource.k8s.io", Version: "v1", MoreVersions: claimVersions(), Resource: "resourceclaims", Kind: "ResourceClaim", Namespaced: true,
 
 		Default:                  defaultResourceClaim,
 		MetaOnUpdate:             resource.MetaRules{Whole: 1, WholeFirst: true},

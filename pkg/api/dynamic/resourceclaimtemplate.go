@@ -14,7 +14,7 @@ import (
 // resourceClaimTemplateRow declares resourceclaimtemplates.
 func resourceClaimTemplateRow() *resource.Row {
 	return resource.Kind[resourcev1.ResourceClaimTemplate, resourcev1.ResourceClaimTemplateList]{
-		Group: "resource.k8s.io", Version: "v1", Resource: "resourceclaimtemplates", Kind: "ResourceClaimTemplate", Namespaced: true,
+		Group: "resource.k8s.io", Version: "v1", MoreVersions: templateVersions(), Resource: "resourceclaimtemplates", Kind: "ResourceClaimTemplate", Namespaced: true,
 
 		Default:                  defaultResourceClaimTemplate,
 		MetaOnUpdate:             resource.MetaRules{Whole: 1, WholeFirst: true},

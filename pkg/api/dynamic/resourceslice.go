@@ -14,7 +14,7 @@ import (
 // resourceSliceRow declares resourceslices.
 func resourceSliceRow() *resource.Row {
 	return resource.Kind[resourcev1.ResourceSlice, resourcev1.ResourceSliceList]{
-		Group: "resource.k8s.io", Version: "v1", Resource: "resourceslices", Kind: "ResourceSlice",
+		Group: "resource.k8s.io", Version: "v1", MoreVersions: sliceVersions(), Resource: "resourceslices", Kind: "ResourceSlice",
 
 		PrepareCreate:            prepareSlice,
 		PrepareUpdate:            prepareSliceUpdate,

@@ -14,7 +14,7 @@ import (
 // ipAddressRow declares ipaddresses.
 func ipAddressRow() *resource.Row {
 	return resource.Kind[networkingv1.IPAddress, networkingv1.IPAddressList]{
-		Group: "networking.k8s.io", Version: "v1", Resource: "ipaddresses", Kind: "IPAddress",
+		Group: "networking.k8s.io", Version: "v1", MoreVersions: ipAddressVersions(), Resource: "ipaddresses", Kind: "IPAddress",
 		ShortNames: []string{"ip"},
 
 		ValidateName:             nameIPAddress,

@@ -18,7 +18,7 @@ func serviceCIDRRow() *resource.Row {
 		return &o.Spec, &o.Status
 	})
 	return resource.Kind[networkingv1.ServiceCIDR, networkingv1.ServiceCIDRList]{
-		Group: "networking.k8s.io", Version: "v1", Resource: "servicecidrs", Kind: "ServiceCIDR",
+		Group: "networking.k8s.io", Version: "v1", MoreVersions: serviceCIDRVersions(), Resource: "servicecidrs", Kind: "ServiceCIDR",
 
 		PrepareCreate:            parts.ClearStatus,
 		PrepareUpdate:            parts.KeepStatus,

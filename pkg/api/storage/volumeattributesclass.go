@@ -14,7 +14,7 @@ import (
 // volumeAttributesClassRow declares volumeattributesclasses.
 func volumeAttributesClassRow() *resource.Row {
 	return resource.Kind[storagev1.VolumeAttributesClass, storagev1.VolumeAttributesClassList]{
-		Group: "storage.k8s.io", Version: "v1", Resource: "volumeattributesclasses", Kind: "VolumeAttributesClass",
+		Group: "storage.k8s.io", Version: "v1", MoreVersions: attributesClassVersions(), Resource: "volumeattributesclasses", Kind: "VolumeAttributesClass",
 		ShortNames: []string{"vac"},
 
 		AllowUnconditionalUpdate: true,
