@@ -200,7 +200,8 @@ func TestAudit(t *testing.T) {
 	if e := find("bob", "patch", "configmaps"); string(e.RequestObject.Raw) != `{"data":{"k":"w"}}` || !strings.Contains(string(e.ResponseObject.Raw), `"k":"w"`) {
 		t.Errorf("patch: %+v", e)
 	}
-	if e := find("bob", "get", "configmaps"); !strings.HasPrefix(string(e.ResponseObject.Raw), `{"kind":"Table","apiVersion":"meta.k8s.io/v1"`) {
+	if e := find("bob", "get", "configmaps"); !strings.HasPrefix(string(e.ResponseObject.Raw), `{"kind":"Table","apiVersion":"meta.k8s.io/v1"`) ||
+		!strings.Contains(string(e.ResponseObject.Raw), `"object":{"kind":"PartialObjectMetadata"`) || strings.Contains(string(e.ResponseObject.Raw), "managedFields") {
 		t.Errorf("table: %s", e.ResponseObject.Raw)
 	}
 	if e := find("bob", "update", "deployments"); e.RequestObject == nil || !strings.HasPrefix(string(e.RequestObject.Raw), `{"kind":"Scale","apiVersion":"autoscaling/v1"`) {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metascheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -109,7 +110,27 @@ func auditForm(r *http.Request, out negotiate.Output, respond func(w http.Respon
 	if obj == nil || json.Unmarshal(w.Bytes(), obj) != nil {
 		return
 	}
+	if table, ok := obj.(*metav1.Table); ok {
+		openRows(table)
+	}
 	audit.LogResponseObject(r.Context(), obj, obj.GetObjectKind().GroupVersionKind().GroupVersion(), metascheme.Codecs.WithoutConversion())
+}
+
+// openRows makes the objects of a table's rows known to who takes managed fields off them.
+func openRows(table *metav1.Table) {
+	for i := range table.Rows {
+		row := &table.Rows[i].Object
+		if row.Raw == nil {
+			continue
+		}
+		var obj runtime.Object = &metav1.PartialObjectMetadata{}
+		if json.Unmarshal(row.Raw, obj) == nil && obj.GetObjectKind().GroupVersionKind().Kind != "PartialObjectMetadata" {
+			obj = &unstructured.Unstructured{}
+		}
+		if json.Unmarshal(row.Raw, obj) == nil {
+			*row = runtime.RawExtension{Object: obj}
+		}
+	}
 }
 
 // transcript is an answer that is kept.
