@@ -208,6 +208,7 @@ func (a *assembly) buildAdmission(ctx context.Context) error {
 
 func (a *assembly) buildAPI() error {
 	a.guardRows(a.rows)
+	a.services.Restore(a.rows)
 	err := a.reachKubelets()
 	if err != nil {
 		return err

@@ -49,7 +49,7 @@ func (s stores) custom(row *resource.Row) store.Interface {
 func (s stores) in(db *database, row *resource.Row) store.Interface {
 	cfg := store.Config{
 		Backend: db.backend, Prefix: row.StoragePrefix, GroupResource: row.GroupResource(),
-		Codec: registry.Codec(row), Attrs: registry.Attrs(row), Peek: registry.Peek(row, s.types),
+		Codec: registry.Codec(row), Attrs: registry.Attrs(row), Peek: registry.Peek(row, s.types), Renew: registry.Renew(row),
 		End: registry.End(row),
 	}
 	if isPods(row) {

@@ -30,6 +30,7 @@ func daemonSetRow() *resource.Row {
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 
+		Others: olderDaemonSets(),
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
 			{Name: "Desired", Type: "integer", Description: appsv1.DaemonSetStatus{}.SwaggerDoc()["desiredNumberScheduled"]},

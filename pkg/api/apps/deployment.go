@@ -29,6 +29,7 @@ func deploymentRow() *resource.Row {
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 
+		Others: olderDeployments(),
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
 			{Name: "Ready", Type: "string", Description: "Number of the pod with ready state"},

@@ -32,6 +32,7 @@ func replicaSetRow() *resource.Row {
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 
+		Others: olderReplicaSets(),
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
 			{Name: "Desired", Type: "integer", Description: appsv1.ReplicaSetSpec{}.SwaggerDoc()["replicas"]},

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	eventsv1beta1 "k8s.io/api/events/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/apiserver/resource"
@@ -38,7 +39,7 @@ func eventRow() *resource.Row {
 			Kind:      eventsv1.SchemeGroupVersion.WithKind("Event"),
 			New:       func() resource.Object { return &eventsv1.Event{} },
 			ToStorage: ofEvents,
-		}},
+		}, resource.OtherForm(eventsv1beta1.SchemeGroupVersion.WithKind("Event"), ofOlderEvents)},
 
 		Columns: []metav1.TableColumnDefinition{
 			{Name: "Last Seen", Type: "string", Description: corev1.Event{}.SwaggerDoc()["lastTimestamp"]},
@@ -69,6 +70,13 @@ func EventOf(e *eventsv1.Event) *corev1.Event {
 		out.Series = &corev1.EventSeries{Count: e.Series.Count, LastObservedTime: e.Series.LastObservedTime}
 	}
 	return out
+}
+
+// ofOlderEvents takes over what the older version calls otherwise.
+func ofOlderEvents(in *eventsv1beta1.Event, out *corev1.Event) {
+	out.InvolvedObject, out.Message, out.Source = in.Regarding, in.Note, in.DeprecatedSource
+	out.FirstTimestamp, out.LastTimestamp, out.Count = in.DeprecatedFirstTimestamp, in.DeprecatedLastTimestamp, in.DeprecatedCount
+	out.ReportingController = in.ReportingController
 }
 
 func ofEvents(obj resource.Object) (resource.Object, error) {

@@ -25,6 +25,7 @@ func endpointSliceRow() *resource.Row {
 		Warnings:                 warnEndpointSlice,
 		AllowUnconditionalUpdate: true,
 
+		Others: olderEndpointSlices(),
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
 			{Name: "AddressType", Type: "string", Description: discoveryv1.EndpointSlice{}.SwaggerDoc()["addressType"]},

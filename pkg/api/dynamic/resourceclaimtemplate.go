@@ -23,6 +23,7 @@ func resourceClaimTemplateRow() *resource.Row {
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,
 
+		Others: olderTemplates(),
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
 			column.Age(),

@@ -29,6 +29,7 @@ func priorityLevelConfigurationRow() *resource.Row {
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 
+		Others: olderPriorityLevels(),
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
 			{Name: "Type", Type: "string", Description: flowcontrolv1.PriorityLevelConfigurationSpec{}.SwaggerDoc()["type"]},

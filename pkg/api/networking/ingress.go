@@ -31,6 +31,7 @@ func ingressRow() *resource.Row {
 		ValidateUpdate:           validateIngressUpdate,
 		Warnings:                 warnIngress,
 
+		Others: olderIngresses(),
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
 			{Name: "Class", Type: "string", Description: "The name of the IngressClass resource that should be used for additional configuration"},

@@ -26,6 +26,7 @@ func networkPolicyRow() *resource.Row {
 		ValidateUpdate:           validateNetworkPolicyUpdate,
 		Warnings:                 warnNetworkPolicy,
 
+		Others: olderNetworkPolicies(),
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
 			{Name: "Pod-Selector", Type: "string", Description: networkingv1.NetworkPolicySpec{}.SwaggerDoc()["podSelector"]},

@@ -23,6 +23,7 @@ func runtimeClassRow() *resource.Row {
 		Warnings:            warnRuntimeClass,
 		AllowCreateOnUpdate: true,
 
+		Others: olderRuntimeClasses(),
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
 			{Name: "Handler", Type: "string", Description: ""},

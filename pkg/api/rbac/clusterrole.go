@@ -13,6 +13,7 @@ import (
 func clusterRoleRow() *resource.Row {
 	return resource.Kind[rbacv1.ClusterRole, rbacv1.ClusterRoleList]{
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles", Kind: "ClusterRole",
+		Others: olderClusterRoles(),
 
 		MetaOnUpdate:             resource.MetaRules{Whole: 1, WholeFirst: true},
 		Validate:                 validateClusterRole,

@@ -25,6 +25,7 @@ func clusterRoleBindingRow() *resource.Row {
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,
 
+		Others: olderClusterRoleBindings(),
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
 			{Name: "Role", Type: "string", Description: rbacv1beta1.ClusterRoleBinding{}.SwaggerDoc()["roleRef"]},

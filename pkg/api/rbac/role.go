@@ -13,6 +13,7 @@ import (
 func roleRow() *resource.Row {
 	return resource.Kind[rbacv1.Role, rbacv1.RoleList]{
 		Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles", Kind: "Role", Namespaced: true,
+		Others: olderRoles(),
 
 		MetaOnUpdate:             resource.MetaRules{Whole: 1, WholeFirst: true},
 		Validate:                 validateRole,

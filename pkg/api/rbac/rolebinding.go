@@ -25,6 +25,7 @@ func roleBindingRow() *resource.Row {
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,
 
+		Others: olderRoleBindings(),
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
 			{Name: "Role", Type: "string", Description: rbacv1beta1.RoleBinding{}.SwaggerDoc()["roleRef"]},

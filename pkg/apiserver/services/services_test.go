@@ -5,11 +5,14 @@ package services
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
+
+	"keelson.dev/apiserver/resource"
 )
 
 func TestRangeArithmetic(t *testing.T) {
@@ -155,5 +158,38 @@ func TestMalformedServices(t *testing.T) {
 	svc := &corev1.Service{Spec: corev1.ServiceSpec{IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicySingleStack)}}
 	if err := (&families{configured: []corev1.IPFamily{corev1.IPv4Protocol}, svc: svc}).decide(); err != nil {
 		t.Errorf("a service that says nothing: %v", err)
+	}
+}
+
+// TestRestore: services from before families were said look like all others.
+func TestRestore(t *testing.T) {
+	v4, v6 := corev1.IPv4Protocol, corev1.IPv6Protocol
+	selector := map[string]string{"a": "b"}
+	for name, tc := range map[string]struct {
+		spec     corev1.ServiceSpec
+		policy   corev1.IPFamilyPolicy
+		ips      []string
+		families []corev1.IPFamily
+	}{
+		"an address":        {corev1.ServiceSpec{ClusterIP: "10.0.0.1"}, "SingleStack", []string{"10.0.0.1"}, []corev1.IPFamily{v4}},
+		"an IPv6 address":   {corev1.ServiceSpec{ClusterIP: "fd00::1"}, "SingleStack", []string{"fd00::1"}, []corev1.IPFamily{v6}},
+		"two addresses":     {corev1.ServiceSpec{ClusterIP: "10.0.0.1", ClusterIPs: []string{"10.0.0.1", "fd00::1"}}, "RequireDualStack", []string{"10.0.0.1", "fd00::1"}, []corev1.IPFamily{v4, v6}},
+		"headless":          {corev1.ServiceSpec{ClusterIP: "None", Selector: selector}, "SingleStack", []string{"None"}, []corev1.IPFamily{v6}},
+		"without endpoints": {corev1.ServiceSpec{ClusterIP: "None"}, "RequireDualStack", []string{"None"}, []corev1.IPFamily{v6, v4}},
+		"external":          {corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, InternalTrafficPolicy: ptr.To(corev1.ServiceInternalTrafficPolicyCluster)}, "", nil, nil},
+		"of now":            {corev1.ServiceSpec{ClusterIP: "10.0.0.1", ClusterIPs: []string{"10.0.0.1"}, IPFamilies: []corev1.IPFamily{v4}, IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicyPreferDualStack)}, "PreferDualStack", []string{"10.0.0.1"}, []corev1.IPFamily{v4}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			row := &resource.Row{Resource: "services"}
+			(&Allocator{Families: []corev1.IPFamily{v6, v4}}).Restore([]*resource.Row{{Resource: "pods"}, row})
+			svc := &corev1.Service{Spec: tc.spec}
+			row.Restore(svc)
+			if policyOf(svc) != tc.policy || !slices.Equal(svc.Spec.ClusterIPs, tc.ips) || !slices.Equal(svc.Spec.IPFamilies, tc.families) {
+				t.Errorf("got %v %v %v, want %v %v %v", policyOf(svc), svc.Spec.ClusterIPs, svc.Spec.IPFamilies, tc.policy, tc.ips, tc.families)
+			}
+			if external(svc) && svc.Spec.InternalTrafficPolicy != nil {
+				t.Errorf("internal traffic policy %v, want none", *svc.Spec.InternalTrafficPolicy)
+			}
+		})
 	}
 }

@@ -4,13 +4,13 @@
 package registry
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "sigs.k8s.io/json"
 
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
@@ -25,7 +25,7 @@ func Codec(row *resource.Row) store.Codec {
 	}
 	gv := schema.GroupVersion{Group: row.Group, Version: row.StorageVersion}
 	return &envelopeCodec{
-		row: row, apiVersion: gv.String(),
+		row: row, convert: &convertor{row: row}, apiVersion: gv.String(),
 		header:  wire.NewHeader(gv.String(), row.Kind),
 		hollows: newHollows(row.New()),
 	}
@@ -34,6 +34,7 @@ func Codec(row *resource.Row) store.Codec {
 // envelopeCodec stores objects as "k8s\0" protobuf envelopes, and reads JSON too.
 type envelopeCodec struct {
 	row        *resource.Row
+	convert    *convertor
 	apiVersion string
 	header     wire.Header
 	hollows    func(store.Object) bool
@@ -68,11 +69,19 @@ func (c *envelopeCodec) Decode(data []byte, rev int64) (store.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.row.Default != nil {
-		c.row.Default(obj)
-	}
+	complete(c.row, obj)
 	obj.SetResourceVersion(revision(rev))
 	return obj, nil
+}
+
+// complete fills what an object lacks that was stored when it had not to have it.
+func complete(row *resource.Row, obj store.Object) {
+	if row.Default != nil {
+		row.Default(obj)
+	}
+	if row.Restore != nil {
+		row.Restore(obj)
+	}
 }
 
 func (c *envelopeCodec) decode(data []byte) (store.Object, error) {
@@ -83,10 +92,11 @@ func (c *envelopeCodec) decode(data []byte) (store.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	obj, version, err := c.newOf(e.APIVersion)
+	form, err := c.formOf(e.APIVersion)
 	if err != nil {
 		return nil, err
 	}
+	obj := form.New()
 	message, ok := obj.(protoObject)
 	if !ok {
 		return nil, fmt.Errorf("decode %T: not a protobuf type", obj)
@@ -94,56 +104,56 @@ func (c *envelopeCodec) decode(data []byte) (store.Object, error) {
 	if err := message.Unmarshal(e.Raw); err != nil {
 		return nil, fmt.Errorf("stored %s: %w", c.row.Kind, err)
 	}
-	return toStorage(obj, version)
+	return toStorage(obj, form)
 }
 
 func (c *envelopeCodec) decodeJSON(data []byte) (store.Object, error) {
 	var meta runtime.TypeMeta
-	if err := json.Unmarshal(data, &meta); err != nil {
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &meta); err != nil {
 		return nil, fmt.Errorf("stored %s: %w", c.row.Kind, err)
 	}
-	obj, version, err := c.newOf(meta.APIVersion)
+	form, err := c.formOf(meta.APIVersion)
 	if err != nil {
 		return nil, err
 	}
-	if err := json.Unmarshal(data, obj); err != nil {
+	obj := form.New()
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, obj); err != nil {
 		return nil, fmt.Errorf("stored %s: %w", c.row.Kind, err)
 	}
-	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
-	return toStorage(obj, version)
+	return toStorage(obj, form)
 }
 
-// newOf makes the empty object that stored bytes of apiVersion fit.
-func (c *envelopeCodec) newOf(apiVersion string) (store.Object, *resource.Version, error) {
+// formOf is the form that stored bytes of apiVersion have.
+func (c *envelopeCodec) formOf(apiVersion string) (resource.Other, error) {
+	own := resource.Other{New: c.row.New}
 	if apiVersion == c.apiVersion {
-		return c.row.New(), nil, nil
+		return own, nil
 	}
 	gv, err := schema.ParseGroupVersion(apiVersion)
 	if err != nil {
-		return nil, nil, err
+		return own, err
 	}
-	for i := range c.row.Versions {
-		v := &c.row.Versions[i]
-		if v.Name == gv.Version && gv.Group == c.row.Group && v.New != nil {
-			return v.New(), v, nil
-		}
+	if form, ok := c.convert.form(gv.WithKind(c.row.Kind)); ok {
+		return form, nil
 	}
 	if gv.Group != c.row.Group {
-		return nil, nil, fmt.Errorf("stored %s is of version %q, which is not served", c.row.Kind, apiVersion)
+		return own, fmt.Errorf("stored %s is of version %q, which is not served", c.row.Kind, apiVersion)
 	}
-	// Kubernetes may store a kind in an older version than those it serves.
-	// Versions of a kind share the numbers of their fields.
-	return c.row.New(), nil, nil
+	// Kubernetes may store a kind in an older version than those it serves. Versions of a
+	// kind share the numbers of their fields, but for those that have a form of their own.
+	return own, nil
 }
 
-func toStorage(obj store.Object, version *resource.Version) (store.Object, error) {
-	if version == nil || version.ToStorage == nil {
-		return obj, nil
+// toStorage makes of an object in a form the row's own, which does not say its kind.
+func toStorage(obj store.Object, form resource.Other) (store.Object, error) {
+	if form.ToStorage != nil {
+		var err error
+		if obj, err = form.ToStorage(obj); err != nil {
+			return nil, err
+		}
 	}
-	if version.Default != nil {
-		version.Default(obj)
-	}
-	return version.ToStorage(obj)
+	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	return obj, nil
 }
 
 // Attrs returns the function that extracts what selection needs from an object

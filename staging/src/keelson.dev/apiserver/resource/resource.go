@@ -61,7 +61,8 @@ type Row struct {
 	// form of this row's among its Others: by it the selectable fields are found that
 	// have another name there.
 	StoredFields map[string]string
-	// Others are kinds of other groups which these objects are too, in another form:
+	// Others are kinds of other groups, and of versions that are no longer served, which
+	// these objects are too, in another form: they may have been stored in one, and
 	// a patch may have one as its result.
 	Others []Other
 	// Codec replaces the scheme's encoding of stored objects.
@@ -147,7 +148,7 @@ type Version struct {
 	Deprecated string // warning sent with each use
 }
 
-// Other is a kind of another group that a row's objects may be written as.
+// Other is a kind of another group or version that a row's objects may be written as.
 type Other struct {
 	Kind schema.GroupVersionKind
 	New  func() Object
@@ -167,6 +168,9 @@ type Other struct {
 type Strategy struct {
 	// Default fills unset fields. It also runs on objects read from storage.
 	Default func(obj Object)
+	// Restore fills what objects lack that older servers have stored and that no client
+	// may leave to be defaulted. It runs on objects read from storage, after Default.
+	Restore func(obj Object)
 	// Readable finds what makes a well-formed object one that cannot be read: a
 	// field that is written down as an annotation. Stored objects are.
 	Readable func(obj Object) error

@@ -40,6 +40,7 @@ type cache struct {
 	codec  Codec
 	attrs  func(Object) Attrs
 	peek   func(data []byte) (Attrs, bool) // may be nil
+	renew  func([]byte) ([]byte, bool)     // may be nil
 	end    func([]byte) ([]byte, bool)     // may be nil
 	fields []string                        // indexed
 	ends   bool                            // objects end by themselves
@@ -68,7 +69,7 @@ type cache struct {
 
 func newCache(b *Backend, prefix string, cfg *Config) *cache {
 	c := &cache{
-		b: b, prefix: b.root + prefix, codec: cfg.Codec, attrs: cfg.Attrs, peek: cfg.Peek, end: cfg.End, fields: cfg.IndexFields, ends: cfg.TTL != nil,
+		b: b, prefix: b.root + prefix, codec: cfg.Codec, attrs: cfg.Attrs, peek: cfg.Peek, renew: cfg.Renew, end: cfg.End, fields: cfg.IndexFields, ends: cfg.TTL != nil,
 		log: b.log.With("resource", cfg.GroupResource.String()), loaded: make(chan struct{}),
 		writes: ownWrites{byKey: map[string][]*ownWrite{}},
 	}
@@ -330,18 +331,38 @@ func (c *cache) record(e *kv.Event, prev *Record) *Record {
 // and the error is its reader's.
 func (c *cache) decode(it *kv.Item, prev *Record) *Record {
 	key := strings.TrimPrefix(it.Key, c.prefix)
-	if c.peek != nil {
-		if attrs, ok := c.peek(it.Value); ok {
-			return c.newRecord(key, it.ModRevision, it.Value, c.b.attrs.shrink(attrs, prev), nil)
-		}
-	}
-	obj, err := c.codec.Decode(it.Value, it.ModRevision)
+	data, renewed := c.renewed(it.Value)
+	attrs, err := c.attrsOf(data, it.ModRevision)
 	if err != nil {
 		c.log.Error("Stored object cannot be decoded", "key", key, "err", err)
-		return c.newRecord(key, it.ModRevision, it.Value, Attrs{}, nil)
+	} else {
+		attrs = c.b.attrs.shrink(attrs, prev)
 	}
-	attrs := c.attrs(obj)
-	return c.newRecord(key, it.ModRevision, it.Value, c.b.attrs.shrink(attrs, prev), nil)
+	r := c.newRecord(key, it.ModRevision, data, attrs, nil)
+	r.renewed = renewed
+	return r
+}
+
+// renewed is what a record has of stored bytes: readers are answered from it, and are
+// to see defaults that are newer than what is stored.
+func (c *cache) renewed(data []byte) ([]byte, bool) {
+	if c.renew == nil {
+		return data, false
+	}
+	return c.renew(data)
+}
+
+func (c *cache) attrsOf(data []byte, rev int64) (Attrs, error) {
+	if c.peek != nil {
+		if attrs, ok := c.peek(data); ok {
+			return attrs, nil
+		}
+	}
+	obj, err := c.codec.Decode(data, rev)
+	if err != nil {
+		return Attrs{}, err
+	}
+	return c.attrs(obj), nil
 }
 
 func (c *cache) newRecord(key string, rev int64, data []byte, attrs Attrs, obj Object) *Record {

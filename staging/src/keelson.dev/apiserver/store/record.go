@@ -15,9 +15,10 @@ type Record struct {
 	Revision int64  // the object's resourceVersion
 	Attrs
 
-	size   int // of the stored bytes
-	codec  Codec
-	budget *formBudget // nil: what is remembered is kept as long as the record
+	size    int  // of the stored bytes
+	renewed bool // they are not what is stored, see Config.Renew; does not change once others see the record
+	codec   Codec
+	budget  *formBudget // nil: what is remembered is kept as long as the record
 
 	encoding sync.Mutex // held while a form is made
 

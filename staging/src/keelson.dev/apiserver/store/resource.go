@@ -29,6 +29,10 @@ type Config struct {
 	// Peek returns what Attrs does of the object that stored bytes decode into,
 	// without decoding all of it, if it can. May be nil.
 	Peek func(data []byte) (Attrs, bool)
+	// Renew returns what Codec would have written of the object that stored bytes decode
+	// into, if that is not those bytes: they are of another version, or from before a
+	// field had a default. It is asked of what others wrote. May be nil.
+	Renew func(data []byte) (renewed []byte, changed bool)
 	// End returns the last state that is told of an object once it is gone, if that is
 	// another than the stored one, data: so that an end that changes the object takes
 	// one write. What selection looks at is the same. May be nil.
@@ -36,7 +40,7 @@ type Config struct {
 	// IndexFields are the selectable fields by which lists and watches find
 	// objects without looking at all of them.
 	IndexFields []string
-	// Twin, if set, has the objects: Backend, Prefix, Attrs, Peek, End and IndexFields
+	// Twin, if set, has the objects: Backend, Prefix, Attrs, Peek, Renew, End and IndexFields
 	// are those of its store.
 	Twin *Twin
 	// TTL is how many seconds an updated object is kept; nil or 0: for ever. (A
@@ -192,7 +196,10 @@ func (s *Store) found(key string, item *kv.Item) (*Record, error) {
 	if s.Twin != nil {
 		return s.shows(s.cache.decode(item, nil)), nil
 	}
-	return s.cache.newRecord(key, item.ModRevision, item.Value, s.Attrs(obj), obj), nil
+	data, renewed := s.cache.renewed(item.Value)
+	r := s.cache.newRecord(key, item.ModRevision, data, s.Attrs(obj), obj)
+	r.renewed = renewed
+	return r, nil
 }
 
 func (s *Store) fullKey(key string) string { return s.b.root + s.prefix + key }

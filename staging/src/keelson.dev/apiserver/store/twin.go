@@ -21,7 +21,7 @@ type Twin struct {
 // newTwin returns a store that shows what cfg.Twin.Of has.
 func newTwin(cfg Config) *Store {
 	of := cfg.Twin.Of
-	cfg.Prefix, cfg.Attrs, cfg.Peek, cfg.End, cfg.IndexFields = of.Prefix, of.Attrs, of.Peek, of.End, of.IndexFields
+	cfg.Prefix, cfg.Attrs, cfg.Peek, cfg.Renew, cfg.End, cfg.IndexFields = of.Prefix, of.Attrs, of.Peek, of.Renew, of.End, of.IndexFields
 	return &Store{Config: cfg, b: of.b, prefix: of.prefix, cache: of.cache}
 }
 

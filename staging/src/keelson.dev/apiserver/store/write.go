@@ -93,7 +93,7 @@ func (s *Store) attempt(ctx context.Context, key string, cur *Record, fresh bool
 		if !fresh {
 			return nil, nil, nil
 		}
-		if old, err := s.outdated(ctx, key); err != nil || !old {
+		if old, err := s.outdated(ctx, key, cur); err != nil || !old {
 			return cur, nil, translate(ctx, err)
 		}
 	}
@@ -242,8 +242,11 @@ func (s *Store) deleteOnce(ctx context.Context, key string, cur *Record) (*Recor
 }
 
 // outdated reports whether the stored form of an object is to be renewed although
-// the object has not changed: it is encrypted otherwise by now.
-func (s *Store) outdated(ctx context.Context, key string) (bool, error) {
+// the object has not changed: it is written, or encrypted, otherwise by now.
+func (s *Store) outdated(ctx context.Context, key string, cur *Record) (bool, error) {
+	if cur.renewed {
+		return true, nil
+	}
 	if aging, ok := s.b.kv.(interface {
 		Outdated(ctx context.Context, key string) (bool, error)
 	}); ok {

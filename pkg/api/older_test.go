@@ -1,0 +1,129 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package api_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
+
+	"keelson.dev/apiserver/registry"
+	"keelson.dev/apiserver/resource"
+	"keelson.dev/apiserver/wire"
+	"keelson.dev/keelson/pkg/api"
+)
+
+// TestOlder reads what older servers have stored, in protobuf and in JSON.
+func TestOlder(t *testing.T) {
+	t.Parallel()
+	const meta = `"metadata":{"name":"a"}`
+	for name, tc := range map[string]struct {
+		resource, apiVersion string
+		stored, want         string // fields beside metadata; some of them
+	}{
+		"deployment of extensions":  {"apps/deployments", "extensions/v1beta1", `"spec":{"replicas":2,"template":{},"rollbackTo":{"revision":3}}`, `{"metadata":{"annotations":{"deprecated.deployment.rollback.to":"3"}},"spec":{"replicas":2}}`},
+		"deployment of apps/v1beta": {"apps/deployments", "apps/v1beta1", `"spec":{"template":{},"rollbackTo":{"revision":3}}`, `{"metadata":{"annotations":{"deprecated.deployment.rollback.to":"3"}}}`},
+		"daemon set of extensions":  {"apps/daemonsets", "extensions/v1beta1", `"spec":{"template":{},"templateGeneration":4}`, `{"metadata":{"annotations":{"deprecated.daemonset.template.generation":"4"}}}`},
+		"replica set of extensions": {"apps/replicasets", "extensions/v1beta1", `"spec":{"replicas":2}`, `{"spec":{"replicas":2}}`},
+		"policy of extensions":      {"networking.k8s.io/networkpolicies", "extensions/v1beta1", `"spec":{"policyTypes":["Egress"]}`, `{"spec":{"policyTypes":["Egress"]}}`},
+		"ingress of extensions":     {"networking.k8s.io/ingresses", "extensions/v1beta1", `"spec":{"backend":{"serviceName":"s","servicePort":80}}`, `{"spec":{"defaultBackend":{"service":{"name":"s","port":{"number":80}}}}}`},
+		"ingress of v1beta1": {
+			"networking.k8s.io/ingresses", "networking.k8s.io/v1beta1", `"spec":{"rules":[{"http":{"paths":[{"path":"/","backend":{"serviceName":"s","servicePort":"web"}}]}}]}`,
+			`{"spec":{"rules":[{"http":{"paths":[{"path":"/","pathType":"ImplementationSpecific","backend":{"service":{"name":"s","port":{"name":"web"}}}}]}}]}}`,
+		},
+		"slice of endpoints": {
+			"discovery.k8s.io/endpointslices", "discovery.k8s.io/v1beta1", `"endpoints":[{"nodeName":"n","topology":{"topology.kubernetes.io/zone":"z","kubernetes.io/hostname":"n"}},{"topology":{"a":"b"}}]`,
+			`{"endpoints":[{"addresses":null,"conditions":{},"nodeName":"n","zone":"z"},{"addresses":null,"conditions":{},"deprecatedTopology":{"a":"b"}}]}`,
+		},
+		"runtime class":    {"node.k8s.io/runtimeclasses", "node.k8s.io/v1alpha1", `"spec":{"runtimeHandler":"h","overhead":{"podFixed":{"cpu":"1"}},"scheduling":{"nodeSelector":{"a":"b"}}}`, `{"handler":"h","overhead":{"podFixed":{"cpu":"1"}},"scheduling":{"nodeSelector":{"a":"b"}}}`},
+		"role":             {"rbac.authorization.k8s.io/roles", "rbac.authorization.k8s.io/v1alpha1", `"rules":[{"verbs":["get"],"apiGroups":["g"],"resources":["r"]}]`, `{"rules":[{"verbs":["get"],"apiGroups":["g"],"resources":["r"]}]}`},
+		"cluster role":     {"rbac.authorization.k8s.io/clusterroles", "rbac.authorization.k8s.io/v1alpha1", `"rules":[{"verbs":["get"],"nonResourceURLs":["/"]}]`, `{"rules":[{"verbs":["get"],"nonResourceURLs":["/"]}]}`},
+		"cluster binding":  {"rbac.authorization.k8s.io/clusterrolebindings", "rbac.authorization.k8s.io/v1alpha1", `"subjects":[{"kind":"User","name":"*"}],"roleRef":{"kind":"ClusterRole","name":"r"}`, `{"subjects":[{"kind":"Group","apiGroup":"rbac.authorization.k8s.io","name":"system:authenticated"}],"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"r"}}`},
+		"binding":          {"rbac.authorization.k8s.io/rolebindings", "rbac.authorization.k8s.io/v1alpha1", `"subjects":[{"kind":"ServiceAccount","apiVersion":"v1","name":"s","namespace":"n"},{"kind":"X","apiVersion":"g/v1","name":"x"}]`, `{"subjects":[{"kind":"ServiceAccount","name":"s","namespace":"n"},{"kind":"X","apiGroup":"g","name":"x"}]}`},
+		"level of v1beta1": {"flowcontrol.apiserver.k8s.io/prioritylevelconfigurations", "flowcontrol.apiserver.k8s.io/v1beta1", `"spec":{"type":"Limited","limited":{"assuredConcurrencyShares":7}}`, `{"spec":{"limited":{"nominalConcurrencyShares":7}}}`},
+		"level of v1beta2": {"flowcontrol.apiserver.k8s.io/prioritylevelconfigurations", "flowcontrol.apiserver.k8s.io/v1beta2", `"spec":{"type":"Limited","limited":{"assuredConcurrencyShares":7}}`, `{"spec":{"limited":{"nominalConcurrencyShares":7}}}`},
+		"claim":            {"resource.k8s.io/resourceclaims", "resource.k8s.io/v1beta1", `"spec":{"devices":{"requests":[{"name":"r","deviceClassName":"c","count":2}]}}`, `{"spec":{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"c","count":2,"allocationMode":"ExactCount"}}]}}}`},
+		"template":         {"resource.k8s.io/resourceclaimtemplates", "resource.k8s.io/v1beta1", `"spec":{"spec":{"devices":{"requests":[{"name":"r","deviceClassName":"c","allocationMode":"All"}]}}}`, `{"spec":{"spec":{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"c","allocationMode":"All"}}]}}}}`},
+		"slice of devices": {"resource.k8s.io/resourceslices", "resource.k8s.io/v1beta1", `"spec":{"driver":"d","pool":{"name":"p","generation":1,"resourceSliceCount":1},"devices":[{"name":"d","basic":{"capacity":{"m":{"value":"1"}}}}]}`, `{"spec":{"driver":"d","devices":[{"name":"d","capacity":{"m":{"value":"1"}}}]}}`},
+		"autoscaler":       {"autoscaling/horizontalpodautoscalers", "autoscaling/v1", `"spec":{"scaleTargetRef":{"kind":"K","name":"n"},"maxReplicas":3}`, `{"spec":{"maxReplicas":3}}`},
+		"event":            {"/events", "events.k8s.io/v1beta1", `"note":"n","regarding":{"name":"x"},"reportingController":"c"`, `{"message":"n","involvedObject":{"name":"x"},"reportingComponent":"c"}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			row := rowOf(t, tc.resource)
+			gv, err := schema.ParseGroupVersion(tc.apiVersion)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := []byte(`{"kind":"` + row.Kind + `","apiVersion":"` + tc.apiVersion + `",` + meta + `,` + tc.stored + `}`)
+			typed, err := clientscheme.Scheme.New(gv.WithKind(row.Kind))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := json.Unmarshal(text, typed); err != nil {
+				t.Fatal(err)
+			}
+			binary, err := wire.NewHeader(tc.apiVersion, row.Kind).Marshal(typed.(wire.Message))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for form, data := range map[string][]byte{"JSON": text, "protobuf": binary} {
+				obj, err := registry.Codec(row).Decode(data, 1)
+				if err != nil {
+					t.Fatalf("%s: %v", form, err)
+				}
+				if kind := obj.GetObjectKind().GroupVersionKind(); !kind.Empty() {
+					t.Errorf("%s: it says that it is of %s", form, kind)
+				}
+				got, err := json.Marshal(obj)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var all, want any
+				if err := json.Unmarshal(got, &all); err != nil {
+					t.Fatal(err)
+				}
+				if err := json.Unmarshal([]byte(tc.want), &want); err != nil {
+					t.Fatal(err)
+				}
+				if !holds(all, want) {
+					t.Errorf("%s: got %s, want %s in it", form, got, tc.want)
+				}
+			}
+		})
+	}
+}
+
+func rowOf(t *testing.T, name string) *resource.Row {
+	t.Helper()
+	for _, row := range api.Rows() {
+		if row.Group+"/"+row.Resource == name {
+			return row
+		}
+	}
+	t.Fatalf("there are no %s", name)
+	return nil
+}
+
+// holds tells whether all of want is in got: lists are the same length.
+func holds(got, want any) bool {
+	switch want := want.(type) {
+	case map[string]any:
+		have, ok := got.(map[string]any)
+		for k, v := range want {
+			ok = ok && holds(have[k], v)
+		}
+		return ok
+	case []any:
+		have, ok := got.([]any)
+		ok = ok && len(have) == len(want)
+		for i := range want {
+			ok = ok && holds(have[i], want[i])
+		}
+		return ok
+	}
+	return got == want
+}

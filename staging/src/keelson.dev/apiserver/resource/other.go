@@ -1,0 +1,38 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// OtherForm is a form of a row of Out, in which objects are *In. What the two call the same
+// in JSON is taken over; convert does the rest, and may be nil.
+func OtherForm[In, Out any](kind schema.GroupVersionKind, convert func(in *In, out *Out)) Other {
+	return Other{
+		Kind: kind,
+		New:  func() Object { return any(new(In)).(Object) },
+		ToStorage: func(obj Object) (Object, error) {
+			in, ok := any(obj).(*In)
+			if !ok {
+				return nil, fmt.Errorf("convert %T: not of %s", obj, kind)
+			}
+			data, err := json.Marshal(in)
+			if err != nil {
+				return nil, err
+			}
+			out := new(Out)
+			if err := json.Unmarshal(data, out); err != nil {
+				return nil, err
+			}
+			if convert != nil {
+				convert(in, out)
+			}
+			return any(out).(Object), nil
+		},
+	}
+}
