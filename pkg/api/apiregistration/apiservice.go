@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api/column"
 	"keelson.dev/keelson/pkg/api/strategy"
@@ -14,7 +15,7 @@ import (
 
 // apiServiceRow declares apiservices.
 func apiServiceRow() *resource.Row {
-	return resource.Kind[apiregistrationv1.APIService, apiregistrationv1.APIServiceList]{
+	row := resource.Kind[apiregistrationv1.APIService, apiregistrationv1.APIServiceList]{
 		Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices", Kind: "APIService",
 		Categories:    []string{"api-extensions"},
 		StoragePrefix: "apiregistration.k8s.io/apiservices",
@@ -40,4 +41,6 @@ func apiServiceRow() *resource.Row {
 			{Subresource: strategy.View("status", "spec", "metadata").WithoutTable(), PrepareUpdate: prepareAPIServiceStatus, ValidateUpdate: validateAPIServiceStatus},
 		},
 	}.Row()
+	row.Codec = codec{registry.Codec(row)}
+	return row
 }
