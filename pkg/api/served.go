@@ -45,7 +45,7 @@ func Served(asked Asked, enabled func(feature string) bool, scheme *runtime.Sche
 			}
 			continue
 		}
-		row.Versions = versions
+		row.Versions, row.Scheme = versions, scheme
 		served = append(served, row)
 	}
 	return served, nil

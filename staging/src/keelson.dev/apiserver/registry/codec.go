@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	serializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	kjson "sigs.k8s.io/json"
 
 	"keelson.dev/apiserver/resource"
@@ -25,7 +26,7 @@ func Codec(row *resource.Row) store.Codec {
 	}
 	gv := schema.GroupVersion{Group: row.Group, Version: row.StorageVersion}
 	return &envelopeCodec{
-		row: row, convert: &convertor{row: row}, apiVersion: gv.String(),
+		row: row, convert: &convertor{row: row},
 		header:  wire.NewHeader(gv.String(), row.Kind),
 		hollows: newHollows(row.New()),
 	}
@@ -33,11 +34,10 @@ func Codec(row *resource.Row) store.Codec {
 
 // envelopeCodec stores objects as "k8s\0" protobuf envelopes, and reads JSON too.
 type envelopeCodec struct {
-	row        *resource.Row
-	convert    *convertor
-	apiVersion string
-	header     wire.Header
-	hollows    func(store.Object) bool
+	row     *resource.Row
+	convert *convertor
+	header  wire.Header
+	hollows func(store.Object) bool
 }
 
 // protoObject is what generated API types can do.
@@ -92,7 +92,7 @@ func (c *envelopeCodec) decode(data []byte) (store.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	form, err := c.formOf(e.APIVersion)
+	form, err := c.formOf(schema.FromAPIVersionAndKind(e.APIVersion, e.Kind))
 	if err != nil {
 		return nil, err
 	}
@@ -102,42 +102,48 @@ func (c *envelopeCodec) decode(data []byte) (store.Object, error) {
 		return nil, fmt.Errorf("decode %T: not a protobuf type", obj)
 	}
 	if err := message.Unmarshal(e.Raw); err != nil {
-		return nil, fmt.Errorf("stored %s: %w", c.row.Kind, err)
+		return nil, err
 	}
 	return toStorage(obj, form)
 }
 
 func (c *envelopeCodec) decodeJSON(data []byte) (store.Object, error) {
-	var meta runtime.TypeMeta
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &meta); err != nil {
-		return nil, fmt.Errorf("stored %s: %w", c.row.Kind, err)
+	said, err := serializer.DefaultMetaFactory.Interpret(data)
+	if err != nil {
+		return nil, err
 	}
-	form, err := c.formOf(meta.APIVersion)
+	form, err := c.formOf(*said)
 	if err != nil {
 		return nil, err
 	}
 	obj := form.New()
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, obj); err != nil {
-		return nil, fmt.Errorf("stored %s: %w", c.row.Kind, err)
+		return nil, err
 	}
 	return toStorage(obj, form)
 }
 
-// formOf is the form that stored bytes of apiVersion have.
-func (c *envelopeCodec) formOf(apiVersion string) (resource.Other, error) {
-	own := resource.Other{New: c.row.New}
-	if apiVersion == c.apiVersion {
+// formOf is the form of stored bytes that say they are of a kind. What they do not say
+// is as it would be stored now.
+func (c *envelopeCodec) formOf(said schema.GroupVersionKind) (resource.Other, error) {
+	own, kind := resource.Other{New: c.row.New}, c.row.GroupVersionKind()
+	if said.Kind == "" {
+		said.Kind = kind.Kind
+	}
+	if said.Version == "" && said.Group == "" {
+		said.Group, said.Version = kind.Group, kind.Version
+	}
+	if said == kind {
 		return own, nil
 	}
-	gv, err := schema.ParseGroupVersion(apiVersion)
-	if err != nil {
-		return own, err
-	}
-	if form, ok := c.convert.form(gv.WithKind(c.row.Kind)); ok {
+	if form, ok := c.convert.form(said); ok {
 		return form, nil
 	}
-	if gv.Group != c.row.Group {
-		return own, fmt.Errorf("stored %s is of version %q, which is not served", c.row.Kind, apiVersion)
+	switch scheme := c.row.Scheme; {
+	case scheme != nil && !scheme.Recognizes(said):
+		return own, runtime.NewNotRegisteredErrForKind(scheme.Name(), said)
+	case said.GroupKind() != kind.GroupKind():
+		return own, fmt.Errorf("converting (%s.%s) to (%s): unknown conversion", said.Version, said.Kind, resource.InternalName(kind))
 	}
 	// Kubernetes may store a kind in an older version than those it serves. Versions of a
 	// kind share the numbers of their fields, but for those that have a form of their own.

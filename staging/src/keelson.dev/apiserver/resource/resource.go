@@ -65,6 +65,9 @@ type Row struct {
 	// these objects are too, in another form: they may have been stored in one, and
 	// a patch may have one as its result.
 	Others []Other
+	// Scheme knows which kinds there are besides: what is stored may say that it is of
+	// one, or of a version that has the same fields. Nil: nothing is known of others.
+	Scheme *runtime.Scheme
 	// Codec replaces the scheme's encoding of stored objects.
 	Codec store.Codec
 

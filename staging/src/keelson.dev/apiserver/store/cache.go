@@ -339,7 +339,7 @@ func (c *cache) decode(it *kv.Item, prev *Record) *Record {
 		attrs = c.b.attrs.shrink(attrs, prev)
 	}
 	r := c.newRecord(key, it.ModRevision, data, attrs, nil)
-	r.renewed = renewed
+	r.renewed, r.broken = renewed, err != nil
 	return r
 }
 

@@ -59,11 +59,13 @@ func (m *matcher) key() (string, bool) {
 // where there are no namespaces.
 func (m *matcher) only(r *Record) bool { return m.name != "" && r.Key == m.name }
 
+// matches reports whether r is to be seen. Whether one that cannot be decoded would be,
+// nobody knows: its reader gets an error.
 func (m *matcher) matches(r *Record) bool {
 	return (m.namespace == "" || strings.HasPrefix(r.Key, m.namespace) && len(r.Key) > len(m.namespace) && r.Key[len(m.namespace)] == '/') &&
 		(m.name == "" || nameOf(r.Key) == m.name) &&
-		(m.labels == nil || m.labels.Matches(r.Labels)) &&
-		(m.fields == nil || m.fields.Matches(selectable{r}))
+		(r.broken || (m.labels == nil || m.labels.Matches(r.Labels)) &&
+			(m.fields == nil || m.fields.Matches(selectable{r})))
 }
 
 // selectable is a record's fields as selectors see them: the key has the name and
@@ -104,8 +106,8 @@ func (m *matcher) filter(dst, records []*Record, seen verdicts) []*Record {
 
 // selects reports whether a record of the matcher's prefix matches.
 func (m *matcher) selects(r *Record, seen verdicts) bool {
-	return (m.name == "" || nameOf(r.Key) == m.name) && (m.labels == nil || seen.matches(m.labels, r.Labels)) &&
-		(m.fields == nil || m.fields.Matches(selectable{r}))
+	return (m.name == "" || nameOf(r.Key) == m.name) && (r.broken || (m.labels == nil || seen.matches(m.labels, r.Labels)) &&
+		(m.fields == nil || m.fields.Matches(selectable{r})))
 }
 
 // verdicts says which sets of labels one selector matches, by the sets' identity:

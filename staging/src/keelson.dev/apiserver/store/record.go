@@ -16,6 +16,7 @@ type Record struct {
 	Attrs
 
 	size    int  // of the stored bytes
+	broken  bool // they cannot be decoded
 	renewed bool // they are not what is stored, see Config.Renew; does not change once others see the record
 	codec   Codec
 	budget  *formBudget // nil: what is remembered is kept as long as the record

@@ -191,7 +191,7 @@ func (s *Store) found(key string, item *kv.Item) (*Record, error) {
 	}
 	obj, err := s.Codec.Decode(item.Value, item.ModRevision)
 	if err != nil {
-		return nil, apierrors.NewInternalError(fmt.Errorf("decode %s %q: %w", s.GroupResource, key, err))
+		return nil, err
 	}
 	if s.Twin != nil {
 		return s.shows(s.cache.decode(item, nil)), nil

@@ -1,0 +1,41 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package api_test
+
+import (
+	"testing"
+
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
+
+	"keelson.dev/apiserver/registry"
+)
+
+// TestStoredKinds: what is stored is what it says it is, which an object under the
+// wrong key is not.
+func TestStoredKinds(t *testing.T) {
+	t.Parallel()
+	row := rowOf(t, "/configmaps")
+	row.Scheme = clientscheme.Scheme
+	for name, tc := range map[string]struct{ data, want string }{
+		"its own":      {`{"kind":"ConfigMap","apiVersion":"v1","data":{"a":"b"}}`, ""},
+		"nothing said": {`{"data":{"a":"b"}}`, ""},
+		"another kind": {`{"kind":"Secret","apiVersion":"v1"}`, "converting (v1.Secret) to (core.ConfigMap): unknown conversion"},
+		"no such kind": {`{"kind":"Zork","apiVersion":"v1"}`, `no kind "Zork" is registered for version "v1" in scheme "` + clientscheme.Scheme.Name() + `"`},
+		"no version":   {`{"kind":"ConfigMap","apiVersion":"v9"}`, `no kind "ConfigMap" is registered for version "v9" in scheme "` + clientscheme.Scheme.Name() + `"`},
+		"cut":          {`{"kind":"ConfigMap","apiVersion":"v1"`, "couldn't get version/kind; json parse error: unexpected end of JSON input"},
+		"another type": {`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":5}}`, "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.name of type string"},
+		"other case":   {`{"kind":"ConfigMap","apiVersion":"v1","Data":5}`, ""},
+		"protobuf cut": {"k8s\x00\n\x0f\n\x02v1\x12\tConfigMap\x12\x03\n\x05a", "unexpected EOF"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := ""
+			if _, err := registry.Codec(row).Decode([]byte(tc.data), 1); err != nil {
+				got = err.Error()
+			}
+			if got != tc.want {
+				t.Errorf("error %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
