@@ -26,6 +26,9 @@ func TestStoredKinds(t *testing.T) {
 		"cut":          {`{"kind":"ConfigMap","apiVersion":"v1"`, "couldn't get version/kind; json parse error: unexpected end of JSON input"},
 		"another type": {`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":5}}`, "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.name of type string"},
 		"other case":   {`{"kind":"ConfigMap","apiVersion":"v1","Data":5}`, ""},
+		"empty":        {"k8s\x00", "empty body"},
+		"encrypted":    {"k8s:enc:aescbc:v1:key:x", "Internal error occurred: identity transformer tried to read encrypted data"},
+		"envelope cut": {"k8s\x00\xff\xff\xff", "unexpected EOF"},
 		"protobuf cut": {"k8s\x00\n\x0f\n\x02v1\x12\tConfigMap\x12\x03\n\x05a", "unexpected EOF"},
 	} {
 		t.Run(name, func(t *testing.T) {

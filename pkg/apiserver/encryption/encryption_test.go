@@ -186,8 +186,19 @@ func TestUnreadable(t *testing.T) {
 	if !errors.Is(events[0].Err, kv.ErrUnreadable) || events[0].Value != nil || events[1].Err != nil || string(events[1].Value) != "v" {
 		t.Errorf("%+v", events)
 	}
-	if _, err := s.Range(t.Context(), kv.RangeOptions{Prefix: "/registry/"}); !errors.Is(err, kv.ErrUnreadable) {
+	// Who asked for one key knows which.
+	const reason = "no matching key was found for the provided Secretbox transformer"
+	if _, err := s.Range(t.Context(), kv.RangeOptions{Prefix: "/registry/"}); !errors.Is(err, kv.ErrUnreadable) || err.Error() != `unable to transform key "/registry/a": `+reason {
 		t.Errorf("range: %v", err)
+	}
+	if _, _, err := s.Get(t.Context(), "/registry/a"); !errors.Is(err, kv.ErrUnreadable) || err.Error() != reason {
+		t.Errorf("get: %v", err)
+	}
+	if res, err := s.Put(t.Context(), "/registry/a", []byte("v"), 0, 0); err != nil || res.OK {
+		t.Errorf("to make what is there: %+v, %v, want a conflict", res, err)
+	}
+	if _, err := s.Put(t.Context(), "/registry/a", []byte("v"), 99, 0); !errors.Is(err, kv.ErrUnreadable) {
+		t.Errorf("to change what cannot be read: %v", err)
 	}
 }
 

@@ -53,10 +53,17 @@ func (s *Store) open(ctx context.Context, key string, data []byte) (plain []byte
 	}
 	plain, stale, err = t.TransformFromStorage(ctx, data, value.DefaultContext(key))
 	if err != nil {
-		return nil, false, fmt.Errorf("%w: unable to transform key %q: %w", kv.ErrUnreadable, key, err)
+		return nil, false, &unreadable{err}
 	}
 	return plain, stale, nil
 }
+
+// unreadable is why a value is kv.ErrUnreadable. Who asked for one key knows which it is,
+// so that Kubernetes says no more.
+type unreadable struct{ reason error }
+
+func (e *unreadable) Error() string   { return e.reason.Error() }
+func (e *unreadable) Unwrap() []error { return []error{kv.ErrUnreadable, e.reason} }
 
 func (s *Store) openItem(ctx context.Context, it *kv.Item) error {
 	if it == nil {
@@ -100,7 +107,7 @@ func (s *Store) Range(ctx context.Context, opts kv.RangeOptions) (kv.RangeResult
 	copy(items, res.Items)
 	for i := range items {
 		if err := s.openItem(ctx, &items[i]); err != nil {
-			return kv.RangeResult{}, err
+			return kv.RangeResult{}, fmt.Errorf("unable to transform key %q: %w", items[i].Key, err)
 		}
 	}
 	res.Items = items
@@ -113,7 +120,11 @@ func (s *Store) Put(ctx context.Context, key string, data []byte, expect, ttl in
 	if err != nil {
 		return kv.WriteResult{}, err
 	}
-	return s.result(ctx)(s.inner.Put(ctx, key, data, expect, ttl))
+	res, err := s.inner.Put(ctx, key, data, expect, ttl)
+	if opened, oerr := s.result(ctx)(res, err); oerr == nil || expect != 0 {
+		return opened, oerr
+	}
+	return res, err // there is something, and nobody asks what
 }
 
 // Delete implements kv.Store.
@@ -197,7 +208,9 @@ func (w *watch) Next(ctx context.Context) (kv.Batch, error) {
 	copy(events, b.Events)
 	for i := range events {
 		if !events[i].Deleted {
-			events[i].Err = w.s.openItem(ctx, &events[i].Item)
+			if err := w.s.openItem(ctx, &events[i].Item); err != nil {
+				events[i].Err = fmt.Errorf("unable to transform key %q: %w", events[i].Key, err)
+			}
 		}
 	}
 	b.Events = events

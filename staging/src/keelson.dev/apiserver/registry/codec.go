@@ -4,8 +4,12 @@
 package registry
 
 import (
+	"bytes"
+	"cmp"
+	"errors"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -89,7 +93,7 @@ func (c *envelopeCodec) decode(data []byte) (store.Object, error) {
 		return c.decodeJSON(data)
 	}
 	e, err := wire.Parse(data)
-	if err != nil {
+	if err := notEnvelope(data, err); err != nil {
 		return nil, err
 	}
 	form, err := c.formOf(schema.FromAPIVersionAndKind(e.APIVersion, e.Kind))
@@ -107,7 +111,25 @@ func (c *envelopeCodec) decode(data []byte) (store.Object, error) {
 	return toStorage(obj, form)
 }
 
+// notEnvelope says, as Kubernetes does, what is wrong with an envelope that err is about.
+func notEnvelope(data []byte, err error) error {
+	raw := data[len(wire.Prefix):]
+	if len(raw) == 0 {
+		return errors.New("empty body")
+	}
+	if err == nil {
+		return nil
+	}
+	return cmp.Or((&runtime.Unknown{}).Unmarshal(raw), err)
+}
+
+// encrypted is how values begin that no server without the key can read.
+const encrypted = "k8s:enc:"
+
 func (c *envelopeCodec) decodeJSON(data []byte) (store.Object, error) {
+	if bytes.HasPrefix(data, []byte(encrypted)) {
+		return nil, apierrors.NewInternalError(errors.New("identity transformer tried to read encrypted data"))
+	}
 	said, err := serializer.DefaultMetaFactory.Interpret(data)
 	if err != nil {
 		return nil, err
