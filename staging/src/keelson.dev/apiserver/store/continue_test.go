@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
 )
 
 // FuzzContinue decodes arbitrary tokens: none leads out of the list's prefix.
@@ -35,6 +36,30 @@ func FuzzContinue(f *testing.F) {
 		}
 		if again, rev2, err := decodeContinue(encodeContinue("/"+rest, rev), prefix); err != nil || again != key || rev2 != rev {
 			t.Errorf("%q at %d: again %q at %d, %v", key, rev, again, rev2, err)
+		}
+	})
+}
+
+// TestContinueBelowSelectedNamespace: tokens are below what a list is of, and not below the
+// namespace that it selects.
+func TestContinueBelowSelectedNamespace(t *testing.T) {
+	onEach(t, func(t *testing.T, e *env) {
+		ctx := patient(t)
+		for _, key := range []string{"a/x", "b/x", "b/y", "c/x"} {
+			if _, err := e.store.Create(ctx, key, newThing(namespaceOf(key), nameOf(key)), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		selected := Predicate{Fields: fields.OneTermEqualSelector("metadata.namespace", "b")}
+		page, err := e.store.List(ctx, ListOptions{Predicate: selected, Limit: 1})
+		if err != nil || len(page.Records) != 1 || page.Continue != encodeContinue("/b/x\x00", page.Revision) {
+			t.Fatalf("%+v, %v", page, err)
+		}
+		for start, want := range map[string]int{"/a/x\x00": 2, "/b/x\x00": 1, "/c/x": 0} {
+			rest, err := e.store.List(ctx, ListOptions{Predicate: selected, Continue: encodeContinue(start, page.Revision)})
+			if err != nil || len(rest.Records) != want {
+				t.Errorf("from %q: %+v, %v, want %d records", start, rest, err, want)
+			}
 		}
 	})
 }

@@ -38,14 +38,14 @@ func (s *Store) plan(opts *ListOptions) (*listPlan, error) {
 		p.limit = 0 // whatever is at hand is given whole, as Kubernetes gives what it has cached
 	}
 	if opts.Continue != "" {
-		start, rev, err := decodeContinue(opts.Continue, p.match.prefix())
+		start, rev, err := decodeContinue(opts.Continue, p.match.root())
 		if err != nil {
 			return nil, err
 		}
 		if opts.ResourceVersion != "" && opts.ResourceVersion != "0" {
 			return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 		}
-		p.start, p.token = start, true
+		p.start, p.token = max(start, p.match.prefix()), true
 		if rev > 0 {
 			p.exact = rev
 		} else {
@@ -226,7 +226,7 @@ func (s *Store) finish(p *listPlan, page *Page, more bool, remaining int64) {
 		return
 	}
 	last := page.Records[len(page.Records)-1].Key
-	page.Continue = s.continueAt(last+"\x00", p.match.prefix(), page.Revision)
+	page.Continue = s.continueAt(last+"\x00", p.match.root(), page.Revision)
 	if !p.match.selective() {
 		page.Remaining = &remaining
 	}
@@ -290,7 +290,7 @@ func (s *Store) storedError(ctx context.Context, p *listPlan, err error, rev int
 	switch {
 	case errors.Is(err, kv.ErrCompacted) && p.token:
 		expired := apierrors.NewResourceExpired(msgContinueExpired)
-		expired.ErrStatus.ListMeta.Continue = s.continueAt(p.start, p.match.prefix(), -1)
+		expired.ErrStatus.ListMeta.Continue = s.continueAt(p.start, p.match.root(), -1)
 		return expired
 	case errors.Is(err, kv.ErrFutureRevision):
 		return tooLarge(rev, s.b.fresh.reached())

@@ -14,6 +14,7 @@ import (
 // matcher is a predicate made ready: what a selector says about the name and the
 // namespace is found once, and empty selectors cost nothing.
 type matcher struct {
+	listed    string // the namespace that is asked for by itself, and not by a selector
 	namespace string
 	name      string
 	labels    labels.Selector // nil: everything
@@ -21,7 +22,7 @@ type matcher struct {
 }
 
 func newMatcher(p Predicate) matcher {
-	m := matcher{namespace: p.Namespace, name: p.Name}
+	m := matcher{listed: p.Namespace, namespace: p.Namespace, name: p.Name}
 	if p.Labels != nil && !p.Labels.Empty() {
 		m.labels = p.Labels
 	}
@@ -47,6 +48,15 @@ func (m *matcher) prefix() string {
 		return ""
 	}
 	return m.namespace + "/"
+}
+
+// root is what the keys in continue tokens are below: Kubernetes finds a namespace in a
+// selector among all of them, and a list may be continued at a server of either kind.
+func (m *matcher) root() string {
+	if m.listed == "" {
+		return ""
+	}
+	return m.listed + "/"
 }
 
 // key is the only key that can match, if the matcher says so much. Of a
