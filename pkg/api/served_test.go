@@ -4,6 +4,8 @@
 package api_test
 
 import (
+	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +14,8 @@ import (
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"keelson.dev/apiserver/registry"
+	apiresource "keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/api"
 )
 
@@ -112,4 +116,33 @@ func names(t *testing.T, asked api.Asked, feature string, wrong ...string) map[s
 		}
 	}
 	return out
+}
+
+// TestStoredInVersionsNotServed: what was stored when a version was served can be read when it is not.
+func TestStoredInVersionsNotServed(t *testing.T) {
+	t.Parallel()
+	rows, err := api.Served(api.Asked{"autoscaling/v1": false}, func(string) bool { return false }, clientscheme.Scheme)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for resource, tc := range map[string]struct{ stored, want string }{
+		"horizontalpodautoscalers": {
+			`{"kind":"HorizontalPodAutoscaler","apiVersion":"autoscaling/v1","spec":{"maxReplicas":3,"targetCPUUtilizationPercentage":70}}`,
+			`"metrics":[{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization","averageUtilization":70}}}]`,
+		},
+		"resourceclaims": {
+			`{"kind":"ResourceClaim","apiVersion":"resource.k8s.io/v1beta1","spec":{"devices":{"requests":[{"name":"r","deviceClassName":"c","count":2}]}}}`,
+			`"requests":[{"name":"r","exactly":{"deviceClassName":"c","allocationMode":"ExactCount","count":2}}]`,
+		},
+	} {
+		i := slices.IndexFunc(rows, func(r *apiresource.Row) bool { return r.Resource == resource })
+		obj, err := registry.Codec(rows[i]).Decode([]byte(tc.stored), 1)
+		if err != nil {
+			t.Errorf("%s: %v", resource, err)
+			continue
+		}
+		if got, err := json.Marshal(obj); err != nil || !strings.Contains(string(got), tc.want) {
+			t.Errorf("%s: got %s, want %s in it, error %v", resource, got, tc.want, err)
+		}
+	}
 }

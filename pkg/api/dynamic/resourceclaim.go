@@ -32,7 +32,6 @@ func resourceClaimRow() *resource.Row {
 		ResetFields:              []string{"status"},
 		ReturnDeleted:            true,
 
-		Others: olderClaims(),
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
 			{Name: "State", Type: "string", Description: "A summary of the current state (allocated, pending, reserved, etc.)."},

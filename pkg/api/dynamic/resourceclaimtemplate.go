@@ -23,7 +23,6 @@ func resourceClaimTemplateRow() *resource.Row {
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,
 
-		Others: olderTemplates(),
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
 			column.Age(),

@@ -27,7 +27,6 @@ func resourceSliceRow() *resource.Row {
 		AllowUnconditionalUpdate: true,
 		ReturnDeleted:            true,
 
-		Others: olderSlices(),
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
 			{Name: "Node", Type: "string", Description: resourcev1.ResourceSliceSpec{}.SwaggerDoc()["nodeName"]},

@@ -36,3 +36,14 @@ func OtherForm[In, Out any](kind schema.GroupVersionKind, convert func(in *In, o
 		},
 	}
 }
+
+// Other is the version as a form that the row's objects may have been stored in, defaults
+// filled in as they would be when it is served. Kind says that it is of the version.
+func (v *Version) Other(kind schema.GroupVersionKind) Other {
+	return Other{Kind: kind, New: v.New, ToStorage: func(obj Object) (Object, error) {
+		if v.Default != nil {
+			v.Default(obj)
+		}
+		return v.ToStorage(obj)
+	}}
+}

@@ -63,7 +63,7 @@ func (s *Store) Update(ctx context.Context, key string, fn UpdateFunc) (*Record,
 		if err != nil || cur.Revision != decided {
 			continue
 		}
-		if old, err := s.outdated(ctx, key); err != nil || !old {
+		if old, err := s.outdated(ctx, key, cur); err != nil || !old {
 			return cur, translate(ctx, err)
 		}
 	}
