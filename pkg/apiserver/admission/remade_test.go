@@ -96,3 +96,33 @@ func TestUnscaled(t *testing.T) {
 		}
 	}
 }
+
+// TestScaleOfAnotherVersion: who wants to be asked about scales of one version is asked about those
+// of another, as at the path of its own.
+func TestScaleOfAnotherVersion(t *testing.T) {
+	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
+	h.on("scale", deny("no"))
+	api := s.Client.CoreV1().RESTClient()
+	const scaled = `"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}},"subresources":{"scale":{"specReplicasPath":".spec.n","statusReplicasPath":".status.n"}}`
+	gizmos := `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"gizmos.example.com"},"spec":{
+		"group":"example.com","scope":"Cluster","names":{"plural":"gizmos","kind":"Gizmo"},"versions":[
+		{"name":"v1","served":true,"storage":true,` + scaled + `},{"name":"v2","served":true,"storage":false,` + scaled + `}]}}`
+	if err := api.Post().AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions").Body([]byte(gizmos)).Do(t.Context()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	hook := validating(h, "scale", "gizmos/scale", admissionregistrationv1.Update)
+	hook.Rules[0].APIVersions = []string{"v1"}
+	install(t, s, []admissionregistrationv1.ValidatingWebhook{hook}, nil)
+	eventually(t, "gizmos are served", func(ctx context.Context) bool {
+		return api.Post().AbsPath("/apis/example.com/v2/gizmos").Body([]byte(`{"apiVersion":"example.com/v2","kind":"Gizmo","metadata":{"name":"g"},"spec":{"n":1}}`)).Do(ctx).Error() == nil
+	})
+	var seen []admissionv1.AdmissionRequest
+	eventually(t, "webhooks are asked", func(ctx context.Context) bool {
+		err := api.Patch(types.MergePatchType).AbsPath("/apis/example.com/v2/gizmos/g/scale").Param("dryRun", "All").Body([]byte(`{"spec":{"replicas":3}}`)).Do(ctx).Error()
+		seen = h.take("scale")
+		return err != nil && len(seen) == 1
+	})
+	if r := &seen[0]; r.Resource.Version != "v1" || r.RequestResource.Version != "v2" || r.Kind.Kind != "Scale" || r.Kind.Group != "autoscaling" || !strings.Contains(string(r.Object.Raw), `"replicas":3`) {
+		t.Errorf("seen %v of %v, asked at %v: %s", r.Kind, r.Resource, r.RequestResource, r.Object.Raw)
+	}
+}

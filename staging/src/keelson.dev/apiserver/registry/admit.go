@@ -74,7 +74,7 @@ func (w *write) facade(ctx context.Context, shown, before resource.Object) admis
 // mutateFacade runs the mutating plugins over what an object looks like.
 func (w *write) mutateFacade(ctx context.Context, shown, before resource.Object) error {
 	if plugin := w.mutator(); plugin != nil {
-		return admit(ctx, plugin, shown, w.facade(ctx, shown, before), SchemeInterfaces(w.registry.cfg.Scheme))
+		return admit(ctx, plugin, shown, w.facade(ctx, shown, before), w.registry.facadeInterfaces())
 	}
 	return nil
 }
@@ -173,7 +173,7 @@ func (w *write) validate(ctx context.Context, obj, old resource.Object) error {
 		if err != nil {
 			return err
 		}
-		return wrapped.Validate(ctx, w.facade(ctx, shown, before), SchemeInterfaces(w.registry.cfg.Scheme))
+		return wrapped.Validate(ctx, w.facade(ctx, shown, before), w.registry.facadeInterfaces())
 	}
 	err := wrapped.Validate(ctx, w.attributes(ctx, obj, old), w.registry.Interfaces())
 	for _, seen := range []resource.Object{obj, old} {
@@ -348,6 +348,21 @@ func (i schemeInterfaces) GetObjectDefaulter() runtime.ObjectDefaulter { return 
 func (i schemeInterfaces) GetObjectConvertor() runtime.ObjectConvertor { return copier{i.scheme} }
 func (i schemeInterfaces) GetEquivalentResourceMapper() runtime.EquivalentResourceMapper {
 	return runtime.NewEquivalentResourceRegistry()
+}
+
+// facadeInterfaces are for what objects of a row look like, which is of one kind at the
+// paths of all of the row's versions.
+type facadeInterfaces struct {
+	schemeInterfaces
+	row *resource.Row
+}
+
+func (r *Registry) facadeInterfaces() admission.ObjectInterfaces {
+	return facadeInterfaces{schemeInterfaces{r.cfg.Scheme}, r.row}
+}
+
+func (i facadeInterfaces) GetEquivalentResourceMapper() runtime.EquivalentResourceMapper {
+	return equivalents{i.row}
 }
 
 // copier converts between objects of one type.
