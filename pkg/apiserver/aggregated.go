@@ -26,6 +26,16 @@ func (a *assembly) groupVersions() []schema.GroupVersion {
 	return list
 }
 
+// ownVersions are the group versions of rows.
+func ownVersions(rows []*resource.Row) (own []schema.GroupVersion) {
+	for _, row := range rows {
+		for _, v := range row.Versions {
+			own = append(own, schema.GroupVersion{Group: row.Group, Version: v.Name})
+		}
+	}
+	return own
+}
+
 // newAggregator returns what joins the APIs of extension servers to those of rows.
 func (a *assembly) newAggregator(rows []*resource.Row) (*aggregation.Aggregator, error) {
 	services, err := admission.Resolver(a.self.informers, a.cfg.AggregatorRouting)
@@ -36,12 +46,6 @@ func (a *assembly) newAggregator(rows []*resource.Row) (*aggregation.Aggregator,
 	if err != nil {
 		return nil, err
 	}
-	var own []schema.GroupVersion
-	for _, row := range rows {
-		for _, v := range row.Versions {
-			own = append(own, schema.GroupVersion{Group: row.Group, Version: v.Name})
-		}
-	}
 	served := map[schema.GroupVersion]http.Handler{}
 	if a.cfg.ResourceMetrics {
 		served[resourcemetrics.GroupVersion] = resourcemetrics.New(resourcemetrics.Config{
@@ -50,7 +54,7 @@ func (a *assembly) newAggregator(rows []*resource.Row) (*aggregation.Aggregator,
 	}
 	return aggregation.New(aggregation.Config{
 		Served: served,
-		Client: a.self.config, Informers: a.self.informers, Resolver: services, Own: own, Outbound: policy, Tracing: a.server.tracing,
+		Client: a.self.config, Informers: a.self.informers, Resolver: services, Own: ownVersions(rows), Outbound: policy, Tracing: a.server.tracing,
 		CertFile: a.cfg.ProxyClientCert, KeyFile: a.cfg.ProxyClientKey, PassRedirects: a.cfg.PassRedirects,
 		Clock: a.server.deps.Clock, Log: a.server.log,
 	})

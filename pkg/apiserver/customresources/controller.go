@@ -43,6 +43,8 @@ func Definitions() schema.GroupResource {
 type Config struct {
 	// API serves the definitions, and what they define.
 	API *rest.Server
+	// Own are the group versions that the server has itself: no definition adds to them.
+	Own []schema.GroupVersion
 	// Scheme and Store are those of API's registries.
 	Scheme *runtime.Scheme
 	Store  func(*resource.Row) store.Interface

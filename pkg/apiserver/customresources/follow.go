@@ -5,6 +5,7 @@ package customresources
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
@@ -194,7 +195,9 @@ func (c *Controller) serve(e *entry, crd *apiextensionsv1.CustomResourceDefiniti
 		d = e.served // and all that it has made
 	}
 	e.served, e.terminating = d, terminating
-	rows := d.rows(crd, terminating)
+	rows := slices.DeleteFunc(d.rows(crd, terminating), func(a rest.Addition) bool {
+		return slices.Contains(c.cfg.Own, schema.GroupVersion{Group: a.Row.Group, Version: a.Row.Only})
+	})
 	if len(rows) == 0 {
 		ch.remove(gr)
 		return

@@ -206,3 +206,38 @@ func TestLife(t *testing.T) {
 		return apierrors.IsNotFound(err)
 	})
 }
+
+// TestOwnGroupVersions: a definition in a group version that the server has itself is established,
+// and adds nothing to it.
+func TestOwnGroupVersions(t *testing.T) {
+	e := newEnv(t, testserver.Options{})
+	e.define(t, `
+metadata: {name: foos.networking.k8s.io, annotations: {api-approved.kubernetes.io: "unapproved, a test"}}
+spec:
+  group: networking.k8s.io
+  scope: Cluster
+  names: {plural: foos, singular: foo, kind: Foo, listKind: FooList}
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
+  - {name: v9, served: true, storage: false, schema: {openAPIV3Schema: {type: object}}}
+`)
+	foos := func(version string) error {
+		_, err := e.dynamic.Resource(schema.GroupVersionResource{Group: "networking.k8s.io", Version: version, Resource: "foos"}).List(t.Context(), metav1.ListOptions{})
+		return err
+	}
+	if err := foos("v9"); err != nil {
+		t.Errorf("another version: %v", err)
+	}
+	if err := foos("v1"); !apierrors.IsNotFound(err) {
+		t.Errorf("the server's own version: %v", err)
+	}
+	list, err := e.crds.Discovery().ServerResourcesForGroupVersion("networking.k8s.io/v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range list.APIResources {
+		if r.Name == "foos" {
+			t.Error("discovery tells of it")
+		}
+	}
+}
