@@ -264,6 +264,17 @@ func (d *documents) serveRoot(w http.ResponseWriter, r *http.Request, prefix str
 	d.write(w, r, list, schema.GroupVersionKind{Version: "v1", Kind: "APIGroupList"})
 }
 
+// withVersion is list with v, in the place of a version of that name: requests for it go to
+// whoever v is from.
+func withVersion(list []apidiscovery.APIVersionDiscovery, v apidiscovery.APIVersionDiscovery) []apidiscovery.APIVersionDiscovery {
+	i := slices.IndexFunc(list, func(other apidiscovery.APIVersionDiscovery) bool { return other.Version == v.Version })
+	if i < 0 {
+		return append(list, v)
+	}
+	list[i] = v
+	return list
+}
+
 // aggregated is the aggregated document of /api or /apis.
 func (d *documents) aggregated(prefix string) *apidiscovery.APIGroupDiscoveryList {
 	list := &apidiscovery.APIGroupDiscoveryList{}
@@ -281,9 +292,7 @@ func (d *documents) aggregated(prefix string) *apidiscovery.APIGroupDiscoveryLis
 	for _, g := range d.remote() {
 		if i, ok := at[g.Name]; ok {
 			for _, v := range g.Versions {
-				if !slices.Contains(d.state.groups[g.Name], v.Version) {
-					list.Items[i].Versions = append(list.Items[i].Versions, v)
-				}
+				list.Items[i].Versions = withVersion(list.Items[i].Versions, v)
 			}
 			continue
 		}

@@ -57,13 +57,19 @@ func TestAggregatedDiscovery(t *testing.T) {
 	const accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 	e := newEnv(t, func(c *rest.Config) {
 		c.RemoteGroups = func() []apidiscovery.APIGroupDiscovery {
-			return []apidiscovery.APIGroupDiscovery{{ObjectMeta: metav1.ObjectMeta{Name: "metrics.k8s.io"}, Versions: []apidiscovery.APIVersionDiscovery{{Version: "v1beta1"}}}}
+			return []apidiscovery.APIGroupDiscovery{
+				{ObjectMeta: metav1.ObjectMeta{Name: "metrics.k8s.io"}, Versions: []apidiscovery.APIVersionDiscovery{{Version: "v1beta1"}}},
+				{ObjectMeta: metav1.ObjectMeta{Name: "autoscaling"}, Versions: []apidiscovery.APIVersionDiscovery{{Version: "v1", Freshness: apidiscovery.DiscoveryFreshnessStale}, {Version: "v9"}}},
+			}
 		}
 	})
 	r := e.must(t, "GET", "/apis", "", "Accept", accept)
 	list := parse[apidiscovery.APIGroupDiscoveryList](t, r)
 	if list.APIVersion != "apidiscovery.k8s.io/v2" || len(list.Items) != 5 || list.Items[4].Name != "metrics.k8s.io" {
 		t.Errorf("%+v", list)
+	}
+	if v := list.Items[3].Versions; list.Items[3].Name != "autoscaling" || len(v) != 3 || v[1].Version != "v1" || v[1].Freshness != apidiscovery.DiscoveryFreshnessStale || v[2].Version != "v9" {
+		t.Errorf("versions that others have too: %+v", v)
 	}
 	tag := r.header.Get("ETag")
 	bare := `{"metadata"` + strings.TrimSuffix(strings.SplitN(r.body, `"metadata"`, 2)[1], "\n")
