@@ -29,11 +29,13 @@ func (a *assembly) checks() map[string][]health.Check {
 	for _, c := range start {
 		alive = append(alive, health.Once(c))
 	}
-	live := slices.Concat([]health.Check{health.Ping(), log, loopback}, etcd, alive)
-	ready := slices.Concat([]health.Check{health.Ping(), log}, prompt, []health.Check{informed}, start, []health.Check{a.server.shutdown.Check()})
-	// A restart would not bring a key server back: livez does not ask it.
-	keys := a.server.keyServers
-	return map[string][]health.Check{"/healthz": slices.Concat(live, keys), "/livez": a.forgiven(live), "/readyz": slices.Concat(ready, keys)}
+	first, keys := []health.Check{health.Ping(), log, loopback}, a.server.keyServers
+	return map[string][]health.Check{
+		"/healthz": slices.Concat(first, etcd, keys, alive),
+		// A restart would not bring a key server back.
+		"/livez":  a.forgiven(slices.Concat(first, etcd, alive)),
+		"/readyz": slices.Concat(first[:2], prompt, keys, []health.Check{informed}, start, []health.Check{a.server.shutdown.Check()}),
+	}
 }
 
 // storageChecks are whether the databases answer: for being alive, and for being ready.
@@ -111,11 +113,16 @@ func (a *assembly) startChecks() []health.Check {
 	if a.cfg.ProxyClientCert != "" {
 		proves = registered
 	}
+	var reloads condition // what is encrypted how
+	if a.cfg.EncryptionConfig != "" && a.cfg.EncryptionReload {
+		reloads = holds
+	}
 	var out []health.Check
 	for _, c := range []struct {
 		name string
 		run  condition // nil: the hook's own
 	}{
+		{"start-encryption-provider-config-automatic-reload", reloads},
 		{"start-apiserver-admission-initializer", a.informed},
 		{"generic-apiserver-start-informers", a.informed},
 		{"priority-and-fairness-config-consumer", fairness},

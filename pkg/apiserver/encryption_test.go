@@ -106,3 +106,20 @@ func TestEncryption(t *testing.T) {
 		})
 	}
 }
+
+// TestChecksOfEncryption: where Kubernetes shows the checks of a configuration that is read again.
+func TestChecksOfEncryption(t *testing.T) {
+	file := encryptionConfig(t, "identity: {}")
+	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) { c.EncryptionConfig, c.EncryptionReload = file, true }})
+	const hook = "[+]poststarthook/start-encryption-provider-config-automatic-reload ok\n[+]poststarthook/start-apiserver-admission-initializer ok\n"
+	for path, want := range map[string]string{
+		"/readyz":  "[+]etcd-readiness ok\n[+]kms-providers ok\n[+]informer-sync ok\n" + hook,
+		"/healthz": "[+]etcd ok\n[+]kms-providers ok\n" + hook,
+		"/livez":   "[+]etcd ok\n" + hook,
+	} {
+		got, err := s.Client.CoreV1().RESTClient().Get().AbsPath(path).Param("verbose", "").DoRaw(t.Context())
+		if err != nil || !strings.Contains(string(got), want) {
+			t.Errorf("%s: %s, error %v, want %s in it", path, got, err, want)
+		}
+	}
+}
