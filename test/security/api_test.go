@@ -413,7 +413,9 @@ func secretsPastTheAccount(t *testing.T, lab *lab0) {
 		next := pod.DeepCopy()
 		next.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: c}}
 		_, err := pods.UpdateEphemeralContainers(t.Context(), "p", next, metav1.UpdateOptions{})
-		refused(t, what+" of an ephemeral container", err)
+		if err == nil || !strings.HasSuffix(err.Error(), "is not allowed because service account default does not reference that secret") {
+			t.Errorf("%s of an ephemeral container: %v", what, err) // it is refused without a reason, as in Kubernetes
+		}
 	}
 }
 
