@@ -17,29 +17,16 @@ func olderNetworkPolicies() []resource.Other {
 	return []resource.Other{resource.OtherForm[extensionsv1beta1.NetworkPolicy, networkingv1.NetworkPolicy](extensionsv1beta1.SchemeGroupVersion.WithKind("NetworkPolicy"), nil)}
 }
 
-// olderIngresses name a backend's service and port beside each other.
+// olderIngresses name a backend's service and port beside each other. The two are one form, in
+// JSON and in protobuf.
 func olderIngresses() []resource.Other {
 	return []resource.Other{
 		resource.OtherForm(networkingv1beta1.SchemeGroupVersion.WithKind("Ingress"), ofBeta),
-		resource.OtherForm(extensionsv1beta1.SchemeGroupVersion.WithKind("Ingress"), ofExtensions),
+		resource.OtherForm(extensionsv1beta1.SchemeGroupVersion.WithKind("Ingress"), ofBeta),
 	}
 }
 
 func ofBeta(in *networkingv1beta1.Ingress, out *networkingv1.Ingress) {
-	if b := in.Spec.Backend; b != nil {
-		out.Spec.DefaultBackend = &networkingv1.IngressBackend{Resource: b.Resource, Service: serviceOf(b.ServiceName, b.ServicePort)}
-	}
-	for i := range in.Spec.Rules {
-		if http := in.Spec.Rules[i].HTTP; http != nil {
-			for j := range http.Paths {
-				b := &http.Paths[j].Backend
-				completePath(&out.Spec.Rules[i].HTTP.Paths[j], serviceOf(b.ServiceName, b.ServicePort))
-			}
-		}
-	}
-}
-
-func ofExtensions(in *extensionsv1beta1.Ingress, out *networkingv1.Ingress) {
 	if b := in.Spec.Backend; b != nil {
 		out.Spec.DefaultBackend = &networkingv1.IngressBackend{Resource: b.Resource, Service: serviceOf(b.ServiceName, b.ServicePort)}
 	}
