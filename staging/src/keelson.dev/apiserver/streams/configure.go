@@ -19,6 +19,10 @@ import (
 // requests find them by FromContext. Connections that are not over a Socket are served as
 // by any server. It is called before server serves; c tells when what was left unread has to be looked at.
 //
+// server.WriteTimeout bounds each answer, as in any server, and also how long a connection's client may take
+// nothing of what is sent to it: such a connection is closed, also if the deadlines of its answers were taken
+// off.
+//
 // It takes golang.org/x/net's server, since that of net/http serves HTTP/2 over TLS on nothing
 // but a *tls.Conn.
 func Configure(server *http.Server, c clock.Clock) error {
@@ -26,7 +30,7 @@ func Configure(server *http.Server, c clock.Clock) error {
 	if err := http2.ConfigureServer(server, h2); err != nil {
 		return fmt.Errorf("configure HTTP/2: %w", err)
 	}
-	shared := newShared(c)
+	shared := newShared(c, server.WriteTimeout)
 	server.TLSNextProto[http2.NextProtoTLS] = func(server *http.Server, conn *tls.Conn, h http.Handler) {
 		opts := &http2.ServeConnOpts{Context: baseContext(h), Handler: h, BaseConfig: server}
 		var c net.Conn = conn

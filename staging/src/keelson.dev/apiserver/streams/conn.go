@@ -6,6 +6,7 @@ package streams
 import (
 	"crypto/tls"
 	"sync"
+	"time"
 
 	"keelson.dev/api/clock"
 )
@@ -31,21 +32,22 @@ type Conn struct {
 type shared struct {
 	buffers sync.Pool // *[]byte, for frames on their way
 	later   *later
+	stall   time.Duration // longest time that a client may take nothing; 0: no limit
 }
 
-func newShared(c clock.Clock) *shared {
-	return &shared{buffers: sync.Pool{New: func() any { return new([]byte) }}, later: newLater(c)}
+func newShared(c clock.Clock, stall time.Duration) *shared {
+	return &shared{buffers: sync.Pool{New: func() any { return new([]byte) }}, later: newLater(c), stall: stall}
 }
 
 // over returns a Conn over a connection that has shaken hands, and nil where it
 // cannot be written to without waiting. socket is what conn is over.
 func (s *shared) over(conn *tls.Conn, socket *Socket) *Conn {
-	if !socket.makePrompt(s.later) {
+	if !socket.makePrompt(s.later, s.stall) {
 		return nil
 	}
 	c := &Conn{Conn: conn, socket: socket, shared: s}
 	c.in.pass = prefaceSize
-	c.flow.init()
+	c.flow.init(s.later.clock, s.stall)
 	return c
 }
 

@@ -8,6 +8,9 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
+
+	"keelson.dev/api/clock"
 )
 
 const (
@@ -22,11 +25,15 @@ var (
 	errClosed   = errors.New("the connection is closed")
 	errEnded    = errors.New("the stream has ended")
 	errSettings = errors.New("settings that are not understood")
+	errStalled  = errors.New("the client takes nothing of what it asks for")
 )
 
 // flow is what may be sent to whom. It is safe for concurrent use, and nobody who holds
 // its lock waits for anything.
 type flow struct {
+	clock clock.Clock
+	stall time.Duration // longest wait for a window; 0: no limit
+
 	mu      sync.Mutex
 	err     error     // nothing is sent any more
 	initial int64     // window of a new stream
@@ -40,7 +47,8 @@ type flow struct {
 	expected []*Stream // taken, but of an unknown number
 }
 
-func (f *flow) init() {
+func (f *flow) init(c clock.Clock, stall time.Duration) {
+	f.clock, f.stall = c, stall
 	f.initial, f.left = defaultWindow, defaultWindow
 	f.more.L = &f.mu
 }
@@ -110,7 +118,8 @@ func (f *flow) grant(stream uint32, n int64) (left int64, mine bool) {
 }
 
 // use waits until the server may send n bytes, and takes them off the connection's window: it
-// may believe that it has more than is left. waits is called before that.
+// may believe that it has more than is left. waits is called before that. A client that grants too
+// little for too long gets nothing any more: the server's other frames would have to wait as well.
 func (f *flow) use(n int, waits func() error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -120,6 +129,10 @@ func (f *flow) use(n int, waits func() error) error {
 		f.mu.Lock()
 		if err != nil {
 			return err
+		}
+		if f.stall > 0 {
+			timer := f.clock.AfterFunc(f.stall, func() { f.fail(errStalled) })
+			defer timer.Stop()
 		}
 	}
 	for f.left < int64(n) && f.err == nil {
@@ -200,21 +213,18 @@ func (f *flow) failed() error {
 
 // found reports whether payload is the token of a stream that is expected, which it is
 // then known to be. The server believes that it has spent the token's size of the connection's
-// window. A server that has less than a token's size
-// left sends a part, and the stream is lost.
+// window. A part of a token is nothing: the answers of others are as short, and say what others
+// like.
 func (f *flow) found(stream uint32, payload []byte) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	at := slices.IndexFunc(f.expected, func(s *Stream) bool { return bytes.HasPrefix(s.token[:], payload) })
+	at := slices.IndexFunc(f.expected, func(s *Stream) bool { return bytes.Equal(s.token[:], payload) })
 	if at < 0 {
 		return false
 	}
 	s := f.expected[at]
 	f.expected = slices.Delete(f.expected, at, at+1)
 	defer close(s.known)
-	if len(payload) < tokenSize {
-		return false
-	}
 	if f.streams == nil {
 		f.streams = map[uint32]*Stream{}
 	}

@@ -89,7 +89,7 @@ func (o *outbound) begin(frame []byte, f *flow) (size int, token, complete bool)
 	if h.kind == http2.FrameData {
 		o.data = h.size
 	}
-	if h.kind == http2.FrameData && 0 < h.size && h.size <= tokenSize && f.expecting() {
+	if h.kind == http2.FrameData && h.size == tokenSize && f.expecting() {
 		size += h.size
 		if len(frame) < size {
 			return 0, false, false

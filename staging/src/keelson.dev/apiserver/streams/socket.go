@@ -6,8 +6,10 @@ package streams
 import (
 	"errors"
 	"net"
+	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,6 +28,8 @@ type Socket struct {
 	raw syscall.RawConn // nil: always waits
 
 	unread *unread // nil until a Conn is over it
+	// stall is the longest time that a write under a Conn waits for the kernel; 0: no limit.
+	stall time.Duration
 
 	mu      sync.Mutex
 	prompt  bool                  // a Conn is over it
@@ -56,15 +60,15 @@ func NewSocket(conn net.Conn) *Socket {
 func (s *Socket) Lowest() *Socket { return s }
 
 // makePrompt reports whether writes do not wait from here on, and answers may be left unread. It
-// is called before anything is read again.
-func (s *Socket) makePrompt(l *later) bool {
+// is called before anything is read again. A client that takes nothing for stall is cut off.
+func (s *Socket) makePrompt(l *later, stall time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.raw == nil {
 		return false
 	}
 	s.try = s.writeNext
-	s.prompt = true
+	s.prompt, s.stall = true, stall
 	s.unread = newUnread(s, l)
 	return true
 }
@@ -92,13 +96,17 @@ func (s *Socket) Write(b []byte) (int, error) {
 	if s.err != nil {
 		return 0, s.err
 	}
-	n, free := 0, !s.busy && len(s.behind) == 0
-	switch {
-	case !s.prompt || s.patient && free:
+	if !s.prompt {
 		return s.waitLocked(b)
-	case free:
-		if n, s.err = s.writeNow(b); s.err != nil {
+	}
+	n := 0
+	if free := !s.busy && len(s.behind) == 0; free {
+		if n, s.err = s.writeNow(b); s.err != nil || n == len(b) {
 			return n, s.err
+		}
+		if s.patient {
+			more, err := s.waitLocked(b[n:])
+			return n + more, err
 		}
 	}
 	if len(s.behind)+len(b)-n > maxBehind {
@@ -109,14 +117,30 @@ func (s *Socket) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// waitLocked writes b, for as long as it takes. The lock is not held meanwhile.
+// waitLocked writes b, for as long as it takes, or the connection's limit. The lock is not held
+// meanwhile.
 func (s *Socket) waitLocked(b []byte) (int, error) {
 	s.busy = true
 	s.mu.Unlock()
-	n, err := s.Conn.Write(b)
+	n, err := s.wait(b)
 	s.mu.Lock()
 	s.busy = false
 	s.idle.Broadcast()
+	return n, err
+}
+
+// wait writes b. A connection whose client takes too little for too long is closed: whatever is
+// served by it waits for the same client.
+func (s *Socket) wait(b []byte) (int, error) {
+	if s.stall == 0 {
+		return s.Conn.Write(b)
+	}
+	_ = s.Conn.SetWriteDeadline(s.unread.later.clock.Now().Add(s.stall)) // fails if it is closed
+	n, err := s.Conn.Write(b)
+	_ = s.Conn.SetWriteDeadline(time.Time{})
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		_ = s.Conn.Close()
+	}
 	return n, err
 }
 

@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"net/http"
+	"time"
 )
 
 // ErrLost says that a stream could not be found among what the server writes. What has been
@@ -19,6 +20,9 @@ const (
 	maxTry = 128 << 10
 	// maxSend is how much Send sends at a time: a frame that fills a record of TLS.
 	maxSend = 16<<10 - headerSize
+	// maxSearch is how long a stream's token is looked for. The server sends a token in parts, which
+	// are not found, where the connection's window has no room for all of it.
+	maxSearch = 10 * time.Second
 )
 
 // Stream is an answer that was taken from the server. TrySend and Send are used by one
@@ -26,7 +30,7 @@ const (
 type Stream struct {
 	c     *Conn
 	token [tokenSize]byte
-	known chan struct{} // closed when id is, or the stream is lost
+	known chan struct{} // closed when id is
 	wake  chan struct{}
 
 	// Guarded by the lock of the Conn's flow.
@@ -50,20 +54,27 @@ func (c *Conn) Take(ctx context.Context, w http.ResponseWriter) (*Stream, error)
 		err = http.NewResponseController(w).Flush()
 	}
 	if err == nil {
-		select {
-		case <-s.known: // the server has written it
-		case <-ctx.Done():
-			err = ctx.Err()
-		}
-	}
-	if err == nil && s.id == 0 {
-		err = ErrLost
+		err = s.search(ctx)
 	}
 	if err != nil {
 		c.flow.forget(s)
 		return nil, err
 	}
 	return s, nil
+}
+
+// search waits until the server has written the token.
+func (s *Stream) search(ctx context.Context) error {
+	timer := s.c.shared.later.clock.NewTimer(maxSearch)
+	defer timer.Stop()
+	select {
+	case <-s.known:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C():
+		return ErrLost
+	}
 }
 
 // Release gives the stream back to the server, which ends it. Nothing is sent after that.
@@ -109,8 +120,8 @@ func (s *Stream) TrySend(b []byte) (Sent, error) {
 	return Whole, nil
 }
 
-// Send sends what TrySend has left, and b, and waits for the client as long as it takes, or until
-// ctx is done. After an error nothing can be sent any more.
+// Send sends what TrySend has left, and b, and waits for the client until ctx is done, or the client
+// has taken nothing for the server's limit. After an error nothing can be sent any more.
 func (s *Stream) Send(ctx context.Context, b []byte) error {
 	for {
 		n, err := s.write(b[:min(len(b), maxSend)])
@@ -123,11 +134,27 @@ func (s *Stream) Send(ctx context.Context, b []byte) error {
 		if n > 0 {
 			continue
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-s.wake:
+		if err := s.wait(ctx); err != nil {
+			return err
 		}
+	}
+}
+
+// wait waits until the client has granted more.
+func (s *Stream) wait(ctx context.Context) error {
+	var stalled <-chan time.Time
+	if limit := s.c.shared.stall; limit > 0 {
+		timer := s.c.shared.later.clock.NewTimer(limit)
+		defer timer.Stop()
+		stalled = timer.C()
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.wake:
+		return nil
+	case <-stalled:
+		return errStalled
 	}
 }
 

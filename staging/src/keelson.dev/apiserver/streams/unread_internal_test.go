@@ -95,7 +95,7 @@ func newLine(t *rapid.T) *line {
 		t.Fatal(err)
 	}
 	r := &line{t: t, clock: &steps{}, socket: NewSocket(conn), client: client, raw: raw}
-	if !r.socket.makePrompt(newLater(r.clock)) {
+	if !r.socket.makePrompt(newLater(r.clock), 0) {
 		t.Fatal("not a socket")
 	}
 	return r

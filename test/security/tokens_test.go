@@ -1,0 +1,89 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package security
+
+import (
+	"crypto/tls"
+	"io"
+	"net/http"
+	"testing"
+
+	"keelson.dev/apiserver/streams"
+	"keelson.dev/apiserver/streams/streamstest"
+)
+
+// told is a ResponseWriter that calls before the first write.
+type told struct {
+	http.ResponseWriter
+	before func()
+}
+
+func (t *told) Write(b []byte) (int, error) {
+	if t.before != nil {
+		t.before()
+		t.before = nil
+	}
+	return t.ResponseWriter.Write(b)
+}
+
+func (t *told) Unwrap() http.ResponseWriter { return t.ResponseWriter }
+
+// TestTokenOfAnother: a tenant behind the same proxy as others, and so on the same connection to
+// the server, could break their watches with answers of a few bytes each. The server took them for
+// the mark by which it finds a watch that begins.
+func TestTokenOfAnother(t *testing.T) {
+	speak, spoken := make(chan struct{}), make(chan struct{})
+	address := streamstest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(w)
+		w.WriteHeader(http.StatusOK)
+		if err := control.Flush(); err != nil {
+			t.Error(err)
+		}
+		if r.URL.Path == "/tenant" { // one byte at a time, and each that there is
+			<-speak
+			for b := range 256 {
+				if _, err := w.Write([]byte{byte(b)}); err != nil {
+					t.Error(err)
+				}
+				if err := control.Flush(); err != nil {
+					t.Error(err)
+				}
+			}
+			close(spoken)
+			return
+		}
+		watch := &told{w, func() { // the server looks for the mark already
+			close(speak)
+			<-spoken
+		}}
+		s, err := streams.FromContext(r.Context()).Take(r.Context(), watch)
+		if s == nil {
+			t.Errorf("the watch is broken: %v", err)
+			panic(http.ErrAbortHandler)
+		}
+		defer s.Release()
+		if err := s.Send(r.Context(), []byte("event")); err != nil {
+			t.Error(err)
+		}
+	}))
+	transport := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // the server is the test's
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport}
+	tenant, err := client.Get("https://" + address + "/tenant")
+	check(t, err)
+	defer tenant.Body.Close()
+	watch, err := client.Get("https://" + address + "/watch")
+	check(t, err)
+	defer watch.Body.Close()
+	if got, err := io.ReadAll(watch.Body); err != nil || string(got) != "event" {
+		t.Errorf("the watch got %q: %v", got, err)
+	}
+	got, err := io.ReadAll(tenant.Body)
+	check(t, err)
+	for b := range 256 {
+		if b >= len(got) || got[b] != byte(b) {
+			t.Fatalf("the tenant got %d bytes, of which the one at %d is not its own", len(got), b)
+		}
+	}
+}
