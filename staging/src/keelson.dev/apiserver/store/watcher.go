@@ -15,6 +15,9 @@ const (
 	// watchBatch bounds how many changes a watcher looks at, and how many initial
 	// objects it delivers, at a time.
 	watchBatch = 256
+	// watchBatchBytes is after how many bytes a batch of changes ends: a client that does not read
+	// keeps those of its batch in memory, whatever the window has dropped.
+	watchBatchBytes = 1 << 20
 	// bookmarkEvery is about how often a quiet watch gets a bookmark, and
 	// bookmarkLead how long before its deadline the last one.
 	bookmarkEvery = time.Minute
@@ -202,10 +205,12 @@ func (w *watcher) read() (changes []*change, more bool, err error) {
 	}
 	end := min(c.window.end(), w.next+watchBatch)
 	changes = make([]*change, 0, end-w.next)
-	for ; w.next < end; w.next++ {
-		changes = append(changes, c.window.at(w.next))
+	for bytes := 0; w.next < end && bytes < watchBatchBytes; w.next++ {
+		ch := c.window.at(w.next)
+		bytes += ch.size()
+		changes = append(changes, ch)
 	}
-	w.pending = end < c.window.end()
+	w.pending = w.next < c.window.end()
 	return changes, w.pending, nil
 }
 

@@ -43,6 +43,16 @@ func (c *change) key() string {
 	return c.prev.Key
 }
 
+// size is how many bytes both states have, as they are stored.
+func (c *change) size() (bytes int) {
+	for _, r := range []*Record{c.cur, c.prev} {
+		if r != nil {
+			bytes += r.size
+		}
+	}
+	return bytes
+}
+
 // gone returns the last state as somebody sees it for whom the object ends with
 // this change: at the change's revision. All who do at about the same time share it;
 // kept, it would hold bytes that the window does not count, and that prev has given
