@@ -216,13 +216,14 @@ func (a *assembly) buildAPI() error {
 	if a.aggregator, err = a.newAggregator(a.rows); err != nil {
 		return err
 	}
+	_, write := filters.ConnectionTimeouts(a.cfg.RequestTimeout)
 	a.api, err = rest.New(rest.Config{
 		Rows: a.rows, Scheme: a.scheme, Store: a.storeOf, Clock: a.server.deps.Clock, Log: a.server.log,
 		Admission: a.admission, Authorizer: a.authz,
 		Connectors: a.connectors(), Hooks: a.registryHooks(),
 		TypeConverter: newTypeConverter(a.scheme, openapi.Source{}),
 		OpenAPI:       openapi.Source{},
-		Groups:        a.groups(), MinWatchTimeout: a.cfg.MinRequestWatch, NoWatchList: !a.cfg.Features.Turned.Enabled(features.WatchList), Missing: a.arrived,
+		Groups:        a.groups(), MinWatchTimeout: a.cfg.MinRequestWatch, StallTimeout: write, NoWatchList: !a.cfg.Features.Turned.Enabled(features.WatchList), Missing: a.arrived,
 		NoStorageVersionHash: !a.cfg.Features.Turned.Enabled(features.StorageVersionHash),
 		NoGarbageCollection:  !a.cfg.Etcd.GarbageCollector,
 		GroupPriority:        a.aggregator.GroupPriority, Aggregator: apiregistrationv1.GroupName, RemoteGroups: a.aggregator.Groups, RemoteOpenAPI: a.aggregator.OpenAPI,

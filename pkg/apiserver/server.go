@@ -360,17 +360,20 @@ func closeListeners(ctx context.Context, server *http.Server) {
 	_ = server.Shutdown(now) // which would wait for those that are served: the error says that it did not
 }
 
-// httpServer has the limits that a public endpoint needs: of headers, of the
-// time they may take, and of streams.
+// httpServer has the limits that a public endpoint needs: of headers, of the time that they, whole
+// requests and answers may take, and of streams.
 func (s *Server) httpServer(h http.Handler, base context.Context) (*http.Server, error) {
 	tlsConfig, err := s.serving.config()
 	if err != nil {
 		return nil, err
 	}
+	read, write := filters.ConnectionTimeouts(s.cfg.RequestTimeout)
 	server := &http.Server{
 		Handler:           h,
 		TLSConfig:         tlsConfig,
 		ReadHeaderTimeout: readHeaderTimeout,
+		ReadTimeout:       read,
+		WriteTimeout:      write,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    1 << 20,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),

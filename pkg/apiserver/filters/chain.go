@@ -66,7 +66,7 @@ type ProxyHeaders struct{ Names, ExtraPrefixes []string }
 // Chain puts the filters before api. The last one named here is the first a
 // request meets; the order is that of Kubernetes.
 func Chain(api http.Handler, cfg Config) http.Handler {
-	h := api
+	h := withoutDeadline(api)
 	h = withAuthorization(h, cfg)
 	if cfg.Fairness != nil {
 		h = withFairness(h, cfg)

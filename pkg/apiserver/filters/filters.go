@@ -4,15 +4,12 @@
 package filters
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"runtime/debug"
 	"strings"
-	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -65,45 +62,6 @@ func withCacheControl(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-// withDeadline ends the context of ordinary requests after the server's limit,
-// or after what ?timeout asks for if that is less. Handlers do no work that does
-// not heed its context, so none needs to be abandoned in a goroutine of its own.
-func withDeadline(next http.Handler, cfg Config) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		info, ok := request.RequestInfoFrom(r.Context())
-		if !ok || LongRunning(r, info) {
-			next.ServeHTTP(w, r)
-			return
-		}
-		limit, err := timeout(r, cfg.RequestTimeout)
-		if err != nil {
-			failed(cfg, apierrors.NewBadRequest(err.Error())).ServeHTTP(w, r)
-			return
-		}
-		ctx, cancel := context.WithTimeout(r.Context(), limit)
-		defer cancel()
-		next.ServeHTTP(w, r.WithContext(ctx))
-	})
-}
-
-func timeout(r *http.Request, limit time.Duration) (time.Duration, error) {
-	if !strings.Contains(r.URL.RawQuery, "timeout") {
-		return limit, nil
-	}
-	v := r.URL.Query().Get("timeout")
-	if v == "" {
-		return limit, nil
-	}
-	d, err := time.ParseDuration(v)
-	if err != nil {
-		return 0, fmt.Errorf("invalid timeout specified in the request URL - %v", err)
-	}
-	if d <= 0 || d > limit {
-		return limit, nil
-	}
-	return d, nil
 }
 
 // withWarnings collects warnings for the answer's headers. The library's filter

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"reflect"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,8 +29,13 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// maxBody is how large a request body may be unless Config says otherwise.
-const maxBody = 3 << 20
+const (
+	// maxBody is how large a request body may be unless Config says otherwise.
+	maxBody = 3 << 20
+	// trusted is how much room a body gets at once because its header says so. More has to come
+	// first: a header costs its client nothing.
+	trusted = 64 << 10
+)
 
 // readBody reads all of r's body, or refuses one that is too large.
 func (s *Server) readBody(r *http.Request) ([]byte, error) {
@@ -38,9 +44,7 @@ func (s *Server) readBody(r *http.Request) ([]byte, error) {
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", limit))
 	}
 	if r.ContentLength >= 0 {
-		body := make([]byte, r.ContentLength)
-		_, err := io.ReadFull(r.Body, body)
-		return body, readError(err)
+		return readLength(r.Body, int(r.ContentLength))
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
 	if err != nil {
@@ -52,9 +56,24 @@ func (s *Server) readBody(r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
+// readLength reads a body of n bytes.
+func readLength(from io.Reader, n int) ([]byte, error) {
+	body := make([]byte, min(n, trusted))
+	for read := 0; ; {
+		more, err := io.ReadFull(from, body[read:])
+		if read += more; err != nil || read == n {
+			return body, readError(err)
+		}
+		body = append(body, make([]byte, min(n-read, read))...)
+	}
+}
+
 func readError(err error) error {
 	if err == nil || errors.Is(err, io.EOF) {
 		return nil
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)
 	}
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {

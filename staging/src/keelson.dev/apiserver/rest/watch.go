@@ -91,11 +91,11 @@ func (l listless) Next(ctx context.Context) ([]store.Event, error) {
 
 // stream writes events as HTTP chunks. It ends without a word when removed is
 // done: then the store is gone too.
-func (s *Server) stream(ctx, removed context.Context, w http.ResponseWriter, watcher store.Watcher, enc *eventEncoder) error {
+func (s *Server) stream(ctx, removed context.Context, to http.ResponseWriter, watcher store.Watcher, enc *eventEncoder) error {
+	w := s.patient(to)
 	w.Header().Set("Content-Type", enc.contentType())
 	w.WriteHeader(http.StatusOK)
-	rc := http.NewResponseController(w)
-	_ = rc.Flush()
+	_ = w.FlushError()
 	defer enc.v.frames.begin()()
 	if pushed, err := s.push(ctx, removed, w, watcher, enc); pushed {
 		return err
@@ -105,11 +105,11 @@ func (s *Server) stream(ctx, removed context.Context, w http.ResponseWriter, wat
 		if err != nil {
 			if last := enc.last(ctx, removed, err); last != nil {
 				_, _ = w.Write(last)
-				_ = rc.Flush()
+				_ = w.FlushError()
 			}
 			return nil
 		}
-		if !s.sendEvents(w, events, enc) || rc.Flush() != nil {
+		if !s.sendEvents(w, events, enc) || w.FlushError() != nil {
 			return nil
 		}
 		enc.told(events)

@@ -40,7 +40,7 @@ func (s *Server) sendMessages(ctx context.Context, conn *websocket.Conn, watcher
 		if err != nil {
 			if ctx.Err() == nil && !errors.Is(err, context.Canceled) {
 				if buf, err = enc.appendError(buf[:0], err); err == nil {
-					_ = sendMessage(conn, enc, buf)
+					_ = s.sendMessage(conn, enc, buf)
 				}
 			}
 			return
@@ -49,7 +49,7 @@ func (s *Server) sendMessages(ctx context.Context, conn *websocket.Conn, watcher
 			if buf, err = enc.append(buf[:0], &events[i]); err != nil {
 				return
 			}
-			if err := sendMessage(conn, enc, buf); err != nil {
+			if err := s.sendMessage(conn, enc, buf); err != nil {
 				return
 			}
 		}
@@ -58,7 +58,12 @@ func (s *Server) sendMessages(ctx context.Context, conn *websocket.Conn, watcher
 
 // sendMessage sends one frame: text for JSON, binary (without its length) for
 // protobuf.
-func sendMessage(conn *websocket.Conn, enc *eventEncoder, frame []byte) error {
+func (s *Server) sendMessage(conn *websocket.Conn, enc *eventEncoder, frame []byte) error {
+	if limit := s.cfg.StallTimeout; limit > 0 {
+		if err := conn.SetWriteDeadline(s.cfg.Clock.Now().Add(limit)); err != nil {
+			return err
+		}
+	}
 	if enc.out.MediaType == negotiate.Protobuf {
 		return websocket.Message.Send(conn, frame[4:])
 	}
