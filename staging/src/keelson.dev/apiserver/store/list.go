@@ -110,9 +110,10 @@ func (s *Store) list(ctx context.Context, p *listPlan) (page *Page, err error) {
 		if p.exact > 0 && p.exact < s.b.compacted.Load() {
 			return s.listStored(ctx, p)
 		}
-		snap, state := s.cache.snapshot(p)
+		snap, later, state := s.cache.snapshot(p)
 		switch state {
 		case ready:
+			snap.takeBack(later, p.match.prefix())
 			return s.page(p, &snap), nil
 		case outside:
 			return s.listStored(ctx, p)
@@ -122,25 +123,25 @@ func (s *Store) list(ctx context.Context, p *listPlan) (page *Page, err error) {
 }
 
 // snapshot returns the state that p asks for: ready if the cache has it, outside
-// if it is older than the window.
-func (c *cache) snapshot(p *listPlan) (snapshot, cacheState) {
+// if it is older than the window. Later changes are to be taken back.
+func (c *cache) snapshot(p *listPlan) (snap snapshot, later []*change, state cacheState) {
 	// Taking a first snapshot after a change writes to the tree.
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.state != ready {
-		return snapshot{}, c.state
+		return snapshot{}, nil, c.state
 	}
 	if p.exact > 0 {
 		m := &p.match
 		if p.limit > 0 {
 			m = &matcher{} // a page of a state ends by all its keys, not by an index's
 		}
-		if snap, ok := c.pastLocked(m, p.exact); ok {
-			return snap, ready
+		if snap, later, ok := c.pastLocked(m, p.exact); ok {
+			return snap, later, ready
 		}
-		return snapshot{}, outside
+		return snapshot{}, nil, outside
 	}
-	return c.snapshotLocked(&p.match), ready
+	return c.snapshotLocked(&p.match), nil, ready
 }
 
 // page cuts a page out of a snapshot. No lock is held.

@@ -36,24 +36,33 @@ func (c *cache) treeLocked(m *matcher) *tree {
 	return c.records
 }
 
-// pastLocked returns the state at an earlier revision, if the window reaches
-// back that far: the present one with the later changes taken back. That costs
+// pastLocked returns what the state at an earlier revision is made of, if the window reaches
+// back that far: the present one, and the later changes, oldest first. That costs
 // as much as has happened since, and nothing to keep.
-func (c *cache) pastLocked(m *matcher, rev int64) (snapshot, bool) {
+func (c *cache) pastLocked(m *matcher, rev int64) (snapshot, []*change, bool) {
 	if rev < c.window.floor {
-		return snapshot{}, false
+		return snapshot{}, nil, false
 	}
 	s := c.snapshotLocked(m)
 	if rev >= s.rev {
-		return s, true
+		return s, nil, true
 	}
 	s.rev = rev
-	s.undo = map[string]*Record{}
-	for pos, first := c.window.end(), c.window.after(rev); pos > first; pos-- {
-		ch := c.window.at(pos - 1)
-		s.undo[ch.key()] = ch.prev
+	return s, slices.Clone(c.window.since(rev)), true
+}
+
+// takeBack takes back changes of keys with a prefix, given oldest first. No lock is held: there may
+// be many.
+func (s *snapshot) takeBack(changes []*change, prefix string) {
+	if len(changes) == 0 {
+		return
 	}
-	return s, true
+	s.undo = map[string]*Record{}
+	for _, ch := range slices.Backward(changes) {
+		if key := ch.key(); strings.HasPrefix(key, prefix) {
+			s.undo[key] = ch.prev
+		}
+	}
 }
 
 // ascend calls yield for stretches of the records whose keys are not before start

@@ -101,6 +101,12 @@ func (w *window) after(rev int64) uint64 {
 	return w.first + uint64(sort.Search(len(live), func(i int) bool { return live[i].rev > rev }))
 }
 
+// since returns the changes with a revision greater than rev. They are the window's, until it
+// changes.
+func (w *window) since(rev int64) []*change {
+	return w.changes[w.head+int(w.after(rev)-w.first):]
+}
+
 // resume returns the position of the first change that a watch is to be told of
 // which has got as far as rev, and whether it is one of that revision: where
 // several objects have changed at once the watch may have been told of some, and
