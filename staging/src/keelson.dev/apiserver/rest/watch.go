@@ -61,6 +61,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out ne
 	if out.As == "PartialObjectMetadataList" {
 		watcher = listless{watcher}
 	}
+	watcher = apartIfCostly(watcher, &o)
 	if isWebSocket(r) {
 		return s.serveWebSocket(ctx, cancel, w, r, watcher, enc)
 	}
@@ -87,6 +88,23 @@ func (l listless) Next(ctx context.Context) ([]store.Event, error) {
 		return nil, context.Canceled
 	}
 	return nil, err
+}
+
+// costlySelector is how long the selectors of a watch may be for it to be served together with
+// others. Each event is compared with each of their terms.
+const costlySelector = 4 << 10
+
+// apart is a watch that is served by its own goroutine alone. It implements store.Watcher, and
+// nothing more.
+type apart struct{ store.Watcher }
+
+// apartIfCostly keeps watches with very long selectors from those who send events to all: others
+// would wait while their events are compared.
+func apartIfCostly(w store.Watcher, o *metav1.ListOptions) store.Watcher {
+	if len(o.LabelSelector)+len(o.FieldSelector) > costlySelector {
+		return apart{w}
+	}
+	return w
 }
 
 // stream writes events as HTTP chunks. It ends without a word when removed is
