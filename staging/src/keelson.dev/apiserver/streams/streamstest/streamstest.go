@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"testing"
+	"time"
 
 	certutil "k8s.io/client-go/util/cert"
 
@@ -39,6 +40,12 @@ func (l sockets) Accept() (net.Conn, error) {
 // certificate is the server's own word; what the server logs is lost.
 func Serve(t testing.TB, h http.Handler) (address string) {
 	t.Helper()
+	return ServeFor(t, h, 0)
+}
+
+// ServeFor is Serve by a server whose clients have so long to take what they are sent; 0: no limit.
+func ServeFor(t testing.TB, h http.Handler, limit time.Duration) (address string) {
+	t.Helper()
 	cert, key, err := certutil.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +54,7 @@ func Serve(t testing.TB, h http.Handler) (address string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0),
+	server := &http.Server{Handler: h, WriteTimeout: limit, ErrorLog: log.New(io.Discard, "", 0),
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2"}}}
 	if err := streams.Configure(server, clock.Real()); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,110 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package streams_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"keelson.dev/apiserver/streams"
+	"keelson.dev/apiserver/streams/streamstest"
+)
+
+// limit is how long clients may take nothing in these tests.
+const limit = time.Second
+
+// TestStalled ends what waits for a client that reads everything, and grants too little. The handler
+// has no deadline of its own.
+func TestStalled(t *testing.T) {
+	const granted = 17 << 20 // of the connection's window
+	for name, tc := range map[string]struct {
+		window uint32 // of each stream
+		size   int
+		closed bool // the connection is
+	}{
+		"stream":     {64 << 10, 100_000, false},
+		"connection": {1<<31 - 1, granted + 1<<20, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sent := make(chan error, 1)
+			address := streamstest.ServeFor(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path != "/taken" {
+					plain(w, r)
+					return
+				}
+				control := http.NewResponseController(w)
+				w.WriteHeader(http.StatusOK)
+				_ = control.SetWriteDeadline(time.Time{})
+				_ = control.Flush()
+				s, err := streams.FromContext(r.Context()).Take(r.Context(), w)
+				if s == nil {
+					t.Errorf("the stream was not taken: %v", err)
+					return
+				}
+				defer s.Release()
+				sent <- s.Send(context.Background(), pattern(0, tc.size))
+			}), limit)
+			c := dial(t, address, granted, http2.Setting{ID: http2.SettingInitialWindowSize, Val: tc.window})
+			c.get(1, "/taken")
+			frames, gone := make(chan uint32), make(chan struct{})
+			go func() { // until the connection is closed, by the server or at the end of the test
+				defer close(gone)
+				for {
+					f, err := c.ReadFrame()
+					if err != nil {
+						return
+					}
+					if d, ok := f.(*http2.DataFrame); ok && d.StreamID != 1 {
+						frames <- d.Length
+					}
+				}
+			}()
+			if err := <-sent; err == nil {
+				t.Error("it was sent")
+			}
+			c.get(3, "/1000") // of which the server believes that it may be sent
+			select {
+			case n := <-frames:
+				if tc.closed || n != 1000 {
+					t.Errorf("got %d bytes", n)
+				}
+			case <-gone:
+				if !tc.closed {
+					t.Error("the connection is closed")
+				}
+			}
+			_ = c.conn.Close()
+			<-gone
+		})
+	}
+}
+
+// TestUnreadConnection closes a connection of which the client reads nothing, although its answers
+// have no deadline.
+func TestUnreadConnection(t *testing.T) {
+	sent := make(chan error, 1)
+	address := streamstest.ServeFor(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(w)
+		w.WriteHeader(http.StatusOK)
+		_ = control.SetWriteDeadline(time.Time{})
+		_ = control.Flush()
+		s, err := streams.FromContext(r.Context()).Take(r.Context(), w)
+		if s == nil {
+			t.Errorf("the stream was not taken: %v", err)
+			return
+		}
+		defer s.Release()
+		sent <- s.Send(context.Background(), pattern(0, 64<<20)) // more than kernels hold
+		<-r.Context().Done()
+	}), limit)
+	c := dial(t, address, 1<<30, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1})
+	c.get(1, "/taken")
+	if err := <-sent; err == nil {
+		t.Error("it was sent")
+	}
+}
