@@ -25,24 +25,98 @@ type columns struct {
 	parsers []*parser // nil: the path is not one
 }
 
+const (
+	// maxPath is the length, in bytes, of the longest path that is read.
+	maxPath = 4 << 10
+	// maxBranches is how many values the unions of a path (['a','b']) may select of
+	// one. They multiply: a few dozen of two each never end.
+	maxBranches = 64
+	// maxDescent is how many levels an object may have for "..", which visits all of
+	// them once for each level above.
+	maxDescent = 64
+)
+
 // parser reads one path. The library's has state.
 type parser struct {
-	mu   sync.Mutex
-	path *jsonpath.JSONPath
+	mu       sync.Mutex
+	path     *jsonpath.JSONPath
+	descends bool // it has a ".."
 }
 
-// parsePath returns nil for what is no path.
+// parsePath returns nil for what is no path, and for a path that may take more time
+// and memory than its object is large. Whoever defines a kind chooses its paths,
+// and Kubernetes has no bounds for them.
 func parsePath(path string) *parser {
+	template := "{" + path + "}"
 	p := jsonpath.New("column")
 	p.AllowMissingKeys(true)
-	if p.Parse("{"+path+"}") != nil {
+	if len(path) > maxPath || p.Parse(template) != nil {
 		return nil
 	}
-	return &parser{path: p}
+	tree, err := jsonpath.Parse("column", template)
+	if err != nil || len(tree.Root.Nodes) != 1 { // more could be loops in loops
+		return nil
+	}
+	c := pathCost{branches: 1}
+	c.add(tree.Root)
+	if c.branches > maxBranches || c.descents > 1 {
+		return nil
+	}
+	return &parser{path: p, descends: c.descents > 0}
+}
+
+// pathCost counts what makes a path find more values than its object has.
+type pathCost struct{ branches, descents int }
+
+func (c *pathCost) add(list *jsonpath.ListNode) {
+	if list == nil {
+		return
+	}
+	for _, node := range list.Nodes {
+		switch n := node.(type) {
+		case *jsonpath.ListNode:
+			c.add(n)
+		case *jsonpath.RecursiveNode:
+			c.descents++
+		case *jsonpath.UnionNode:
+			c.branches = min(c.branches*len(n.Nodes), maxBranches+1)
+			for _, branch := range n.Nodes {
+				c.add(branch)
+			}
+		case *jsonpath.FilterNode:
+			c.add(n.Left)
+			c.add(n.Right)
+		}
+	}
+}
+
+// deeper reports whether a value has more levels than that.
+func deeper(value any, levels int) bool {
+	if levels < 0 {
+		return true
+	}
+	switch v := value.(type) {
+	case map[string]any:
+		for _, below := range v {
+			if deeper(below, levels-1) {
+				return true
+			}
+		}
+	case []any:
+		for _, below := range v {
+			if deeper(below, levels-1) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // find returns the values at the path.
 func (p *parser) find(u map[string]any) ([]reflect.Value, error) {
+	if p.descends && deeper(u, maxDescent) {
+		return nil, nil
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	results, err := p.path.FindResults(u)
