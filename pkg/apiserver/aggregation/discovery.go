@@ -4,6 +4,7 @@
 package aggregation
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -149,11 +150,13 @@ func fetchVersion(ctx context.Context, c *carrier) (*apidiscovery.APIVersionDisc
 }
 
 // path is that of the carrier's group version.
-func (c *carrier) path() string {
-	if c.gv.Group == "" {
-		return "/api/" + c.gv.Version
+func (c *carrier) path() string { return pathOf(c.gv.Group, c.gv.Version) }
+
+func pathOf(group, version string) string {
+	if group == "" {
+		return "/api/" + version
 	}
-	return "/apis/" + c.gv.Group + "/" + c.gv.Version
+	return "/apis/" + group + "/" + version
 }
 
 // withKinds makes empty kinds of missing ones, over which some clients fall.
@@ -182,13 +185,17 @@ func get(ctx context.Context, of http.HandlerFunc, path, accept string, into any
 		return 0, err
 	}
 	r.Header.Set("Accept", accept)
-	w := newAnswer()
+	w := newAnswer(maxAnswer)
 	of(w, r)
 	if w.err != nil {
 		return 0, w.err
 	}
 	if w.code != http.StatusOK {
 		return w.code, nil
+	}
+	// Of several values all but one have a comma before them.
+	if n := bytes.Count(w.body.Bytes(), []byte{','}); n > maxValues {
+		return w.code, fmt.Errorf("%s: more than %d values", path, maxValues)
 	}
 	if err := json.Unmarshal(w.body.Bytes(), into); err != nil {
 		return w.code, fmt.Errorf("%s: %w", path, err)

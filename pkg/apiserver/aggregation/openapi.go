@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -19,8 +20,17 @@ import (
 	openapi "k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// maxAnswer bounds the documents of extension servers.
-const maxAnswer = 64 << 20
+const (
+	// maxAnswer bounds, in bytes, what an extension server answers about its API.
+	maxAnswer = 16 << 20
+	// maxValues bounds the values in it: one of three bytes takes hundreds once it
+	// has been decoded.
+	maxValues = 1 << 19
+	// maxOwn bounds the server's own document, which has all custom resources.
+	maxOwn = 64 << 20
+	// maxPlace bounds, in bytes, the path of a document, which is told to all clients.
+	maxPlace = 1 << 10
+)
 
 // spec is what a server says of its API.
 type spec struct {
@@ -40,7 +50,7 @@ func (a *Aggregator) fetchSpecs(ctx context.Context, c *carrier) error {
 		return fmt.Errorf("OpenAPI: %w", err)
 	}
 	for path, place := range index.Paths {
-		next.v3[path] = place.URL
+		next.v3[path] = placeOf(path, place.URL)
 	}
 	var v2 json.RawMessage
 	if _, err := get(ctx, c.ServeHTTP, "/openapi/v2", "application/json", &v2); err != nil {
@@ -57,6 +67,16 @@ func (a *Aggregator) fetchSpecs(ctx context.Context, c *carrier) error {
 	}
 	a.found.specs[c.service] = next
 	return nil
+}
+
+// placeOf is where clients ask for the document of a path: at the path itself, with
+// what the extension server adds to have it cached, and at no other of this server.
+func placeOf(path, url string) string {
+	own := "/openapi/v3/" + path
+	if strings.HasPrefix(url, own+"?") && len(url) <= maxPlace {
+		return url
+	}
+	return own
 }
 
 // forgetSpecs drops what servers said that answer nothing any more.
@@ -122,12 +142,12 @@ func (a *Aggregator) serveMerged(w http.ResponseWriter, r *http.Request, local h
 	}
 	plain := r.Clone(r.Context())
 	plain.Header = http.Header{"Accept": {"application/json"}}
-	own := newAnswer()
+	own := newAnswer(maxOwn)
 	local.ServeHTTP(own, plain)
 	if own.code != http.StatusOK || own.err != nil {
 		return false
 	}
-	h, err := a.merged.of(own.body.Bytes(), extensions)
+	h, err := a.merged.of(own.body.Bytes(), extensions, a.cfg.Log)
 	if err != nil {
 		a.cfg.Log.Error("OpenAPI of extension servers not merged", "err", err)
 		return false
@@ -175,8 +195,9 @@ func sorted(carriers map[schema.GroupVersion]*carrier) []schema.GroupVersion {
 	return list
 }
 
-// of returns the handler of the document that is merged from own and extensions.
-func (m *merged) of(own []byte, extensions []extension) (http.Handler, error) {
+// of returns the handler of the document that is merged from own and extensions. An
+// extension server whose document cannot be merged leaves out nothing but its own.
+func (m *merged) of(own []byte, extensions []extension, log *slog.Logger) (http.Handler, error) {
 	sources := [][]byte{own}
 	for _, e := range extensions {
 		sources = append(sources, e.doc, []byte(strings.Join(e.prefixes, " ")))
@@ -190,20 +211,53 @@ func (m *merged) of(own []byte, extensions []extension) (http.Handler, error) {
 	if err := json.Unmarshal(own, &all); err != nil {
 		return nil, fmt.Errorf("own document: %w", err)
 	}
+	confineKinds(&all, nil)
 	for _, e := range extensions {
-		var part openapi.Swagger
-		if err := json.Unmarshal(e.doc, &part); err != nil {
-			return nil, fmt.Errorf("document of %v: %w", e.prefixes, err)
-		}
-		kept := aggregator.FilterSpecByPathsWithoutSideEffects(&part, e.prefixes)
-		if err := aggregator.MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters(&all, kept); err != nil {
-			return nil, fmt.Errorf("document of %v: %w", e.prefixes, err)
+		if err := e.addTo(&all); err != nil {
+			log.Error("OpenAPI document of an extension server left out", "paths", e.prefixes, "err", err)
 		}
 	}
 	mux := pathHandler{http.NewServeMux()}
 	handler.NewOpenAPIService(&all).RegisterOpenAPIVersionedService("/openapi/v2", mux)
 	m.sources, m.handler = sources, mux
 	return mux, nil
+}
+
+// addTo adds what the server says of its own paths, and of kinds of its own.
+func (e *extension) addTo(all *openapi.Swagger) error {
+	var part openapi.Swagger
+	if err := json.Unmarshal(e.doc, &part); err != nil {
+		return err
+	}
+	confineKinds(&part, func(group, version string) bool { return slices.Contains(e.prefixes, pathOf(group, version)+"/") })
+	kept := aggregator.FilterSpecByPathsWithoutSideEffects(&part, e.prefixes)
+	return aggregator.MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters(all, kept)
+}
+
+// kindsOf is where a definition says which kinds it is of. Clients look kinds up by
+// it, and the library joins those of equal definitions.
+const kindsOf = "x-kubernetes-group-version-kind"
+
+// confineKinds takes from definitions the kinds of groups that own does not report to
+// be the document's; nil leaves them. Each definition has a map of extensions then,
+// which the library writes to without looking.
+func confineKinds(doc *openapi.Swagger, own func(group, version string) bool) {
+	for name, def := range doc.Definitions {
+		if def.Extensions == nil {
+			def.Extensions = openapi.Extensions{}
+		}
+		if kinds, ok := def.Extensions[kindsOf].([]any); ok && own != nil {
+			def.Extensions[kindsOf] = slices.DeleteFunc(kinds, func(k any) bool {
+				kind, _ := k.(map[string]any)
+				group, _ := kind["group"].(string)
+				version, _ := kind["version"].(string)
+				return !own(group, version)
+			})
+		} else if own != nil {
+			delete(def.Extensions, kindsOf)
+		}
+		doc.Definitions[name] = def
+	}
 }
 
 // pathHandler is what the library registers its handlers with.
@@ -217,10 +271,13 @@ type answer struct {
 	header http.Header
 	code   int
 	body   bytes.Buffer
+	limit  int // of the body, in bytes
 	err    error
 }
 
-func newAnswer() *answer { return &answer{header: http.Header{}, code: http.StatusOK} }
+func newAnswer(limit int) *answer {
+	return &answer{header: http.Header{}, code: http.StatusOK, limit: limit}
+}
 
 // Header is the response's.
 func (a *answer) Header() http.Header { return a.header }
@@ -230,8 +287,8 @@ func (a *answer) WriteHeader(code int) { a.code = code }
 
 // Write keeps the body, within bounds.
 func (a *answer) Write(p []byte) (int, error) {
-	if a.body.Len()+len(p) > maxAnswer {
-		a.err = fmt.Errorf("answer of more than %d bytes", maxAnswer)
+	if a.body.Len()+len(p) > a.limit {
+		a.err = fmt.Errorf("answer of more than %d bytes", a.limit)
 		return 0, a.err
 	}
 	return a.body.Write(p)
