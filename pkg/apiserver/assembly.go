@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -268,6 +269,8 @@ func (a *assembly) registryHooks() map[schema.GroupResource]registry.Hooks {
 	hooks := map[schema.GroupResource]registry.Hooks{
 		{Resource: "services"}:   a.services.Hooks(),
 		{Resource: "namespaces"}: namespaceHooks(),
+
+		schedulingv1.Resource("priorityclasses"): priorityClassHooks(),
 
 		customresources.Definitions(): customresources.Hooks(),
 	}

@@ -28,6 +28,12 @@ func systemClasses() map[string]int32 {
 	}
 }
 
+// IsSystemClass reports whether every cluster has a priority class of this name.
+func IsSystemClass(name string) bool {
+	_, ok := systemClasses()[name]
+	return ok
+}
+
 func validatePriorityClass(_ context.Context, c *schedulingv1.PriorityClass) field.ErrorList {
 	var r report.Report
 	if strings.HasPrefix(c.Name, systemPrefix) {
