@@ -5,8 +5,10 @@ package daemon
 
 import (
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"regexp"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,43 +17,162 @@ import (
 // redacted stands in the log for what must not be there.
 const redacted = "[redacted]"
 
-// secretPatterns find credentials in text: the second group is what goes.
-func secretPatterns() []*regexp.Regexp {
+// maxText is how many bytes of a message or an attribute are logged: clients choose
+// some of them, and all are searched.
+const maxText = 64 << 10
+
+// secretPattern finds credentials in text that has one of hints in lower case. The
+// second group is what goes.
+type secretPattern struct {
+	hints []string
+	find  *regexp.Regexp
+}
+
+// secretNames are names of parameters and fields, and ends of them, that are
+// credentials, in lower case.
+func secretNames() []string {
+	return []string{
+		"token", "password", "passwd", "passphrase", "clientsecret", "client_secret", "client-secret",
+		"secretkey", "secret_key", "secret-key", "secretaccesskey", "secret_access_key",
+		"privatekey", "private_key", "private-key", "apikey", "api_key", "api-key", "client-key-data",
+	}
+}
+
+// secretValues find what stands behind such a name: a value in double quotes, in those
+// of JSON in JSON, in single ones, in none. The second group is what goes.
+func secretValues() []*regexp.Regexp {
 	return []*regexp.Regexp{
-		// Tokens of service accounts and of OIDC, wherever they stand.
-		regexp.MustCompile(`()(eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*)`),
-		regexp.MustCompile(`(?i)(\b(?:bearer|basic)[ +]+)([A-Za-z0-9._~+/=-]{6,})`),
-		// Parameters and fields by their names, in queries, flags, JSON and YAML.
-		regexp.MustCompile(`(?i)((?:\b|[_-])(?:access_token|auth_token|id_token|token|password|passwd|client_secret|secret_key|private_key)\\?"?\s*[=:]\s*\\?"?)([^\s"'\\&,;}\[]{4,})`),
+		regexp.MustCompile(`^("?\s*[=:]\s*\[?\s*")((?:[^"\\]|\\.)+)`),
+		regexp.MustCompile(`^((?:\\+")?\s*[=:]\s*\[?\s*\\+")((?:[^"\\]|\\{2,3}.)+)`),
+		regexp.MustCompile(`^("?\s*[=:]\s*')([^']+)`),
+		regexp.MustCompile(`^(\\?"?\s*[=:]\s*\[?)([^\s"'\\&,;}\[\]]{4,})`),
+	}
+}
+
+// secretPatterns find credentials by their own form, wherever they stand.
+func secretPatterns() []secretPattern {
+	return []secretPattern{
+		// Tokens of service accounts and of OIDC, wherever they stand; in base64 as well.
+		{[]string{"eyj"}, regexp.MustCompile(`()(eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*)`)},
+		{[]string{"zxlk"}, regexp.MustCompile(`()(\bZXlK[A-Za-z0-9+/_=-]{40,})`)},
+		{[]string{"base64url.bearer"}, regexp.MustCompile(`(?i)(base64url\.bearer\.authorization\.k8s\.io\.)([A-Za-z0-9_-]+)`)},
+		{[]string{"bearer", "basic", "negotiate"}, regexp.MustCompile(`(?i)(\b(?:bearer|basic|negotiate)(?:[ +]|%20)+)([A-Za-z0-9._~+/=-]{6,})`)},
+		{[]string{"authorization"}, regexp.MustCompile(`(?i)(authorization\\*"?\s*[=:]\s*\[?\s*\\*"?(?:bearer|basic|negotiate|digest|token)\s+)([^\s"'\\\[\]][^"'\\\[\]\r\n]*)`)},
+		{[]string{"cookie"}, regexp.MustCompile(`(?i)(\b(?:set-)?cookie\\*"?\s*[=:]\s*\[?\s*\\*"?)([^\s"\\\[\]][^"\\\]\r\n]*)`)},
+		// Passwords, and tokens in the place of users, of URLs.
+		{[]string{"://"}, regexp.MustCompile(`(://[^\s/@:"'\\]*:)([^\s/@"'\\]+)(@)`)},
+		{[]string{"://"}, regexp.MustCompile(`(://)([^\s/@:"'\\]{16,})(@)`)},
 		// Bootstrap tokens.
-		regexp.MustCompile(`(\b[a-z0-9]{6}\.)([a-z0-9]{16}\b)`),
-		regexp.MustCompile(`(?s)()(-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$))`),
+		{[]string{"."}, regexp.MustCompile(`(\b[a-z0-9]{6}\.)([a-z0-9]{16}\b)`)},
+		// Private keys, and their beginnings in base64: RSA, EC, encrypted, of no kind, OpenSSH.
+		{[]string{"private key"}, regexp.MustCompile(`(?s)()(-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$))`)},
+		{[]string{"ls0tls1crudjtib"}, regexp.MustCompile(`()(LS0tLS1CRUdJTiB(?:SU0Eg|FQyBQ|FTkNS|QUklW|PUEVO)[A-Za-z0-9+/=_-]*)`)},
 	}
 }
 
 // redactor takes credentials out of what is logged. Our own code logs none;
 // what libraries and errors quote is not ours to choose.
-type redactor struct{ patterns []*regexp.Regexp }
+type redactor struct {
+	patterns []secretPattern
+	names    []string
+	values   []*regexp.Regexp
+}
 
-func newRedactor() *redactor { return &redactor{secretPatterns()} }
+func newRedactor() *redactor {
+	return &redactor{secretPatterns(), secretNames(), secretValues()}
+}
 
-// text is s without credentials.
+// text is s without credentials, and without what is more than a log has room for.
 func (r *redactor) text(s string) string {
 	if len(s) < 8 {
 		return s
 	}
+	if len(s) > maxText {
+		s = fmt.Sprintf("%s... (%d bytes)", strings.ToValidUTF8(s[:maxText], ""), len(s))
+	}
+	lower := lowerCase(s)
+	s = r.named(s, lower)
 	for _, p := range r.patterns {
-		s = p.ReplaceAllString(s, "${1}"+redacted)
+		if slices.ContainsFunc(p.hints, func(hint string) bool { return strings.Contains(lower, hint) }) {
+			s = p.find.ReplaceAllString(s, "${1}"+redacted+"${3}")
+		}
 	}
 	return s
 }
 
+// named is s without the values of what is named as a credential: in queries, flags,
+// headers, JSON, JSON in JSON, YAML and what Go prints of structs.
+func (r *redactor) named(s, lower string) string {
+	var ends [][2]int // where a name begins and ends
+	for _, name := range r.names {
+		for at := strings.Index(lower, name); at >= 0; {
+			end := at + len(name)
+			ends = append(ends, [2]int{at, end})
+			next := strings.Index(lower[end:], name)
+			if next < 0 {
+				break
+			}
+			at = end + next
+		}
+	}
+	slices.SortFunc(ends, func(a, b [2]int) int { return a[1] - b[1] })
+	var out strings.Builder
+	done := 0
+	for _, name := range ends {
+		if name[0] < done {
+			continue
+		}
+		if from, to := r.value(s, name[0], name[1]); to > 0 {
+			out.WriteString(s[done:from] + redacted)
+			done = to
+		}
+	}
+	return out.String() + s[done:]
+}
+
+// value is where the value of a name stands that begins at begin and ends at end; 0, 0
+// if it is a part of another name, or has none.
+func (r *redactor) value(s string, begin, end int) (from, to int) {
+	values := r.values
+	if begin > 0 && alphanumeric(s[begin-1]) {
+		if s[begin] < 'A' || s[begin] > 'Z' {
+			return 0, 0
+		}
+		// accessToken: what has no quotes is a switch in JSON as often, but not in Go.
+		if end == len(s) || s[end] != ':' && s[end] != '=' {
+			values = values[:len(values)-1]
+		}
+	}
+	for _, value := range values {
+		if m := value.FindStringSubmatchIndex(s[end:]); m != nil {
+			return end + m[4], end + m[5]
+		}
+	}
+	return 0, 0
+}
+
+func alphanumeric(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+}
+
+// lowerCase is s with small letters in the place of those of ASCII: of the same length.
+func lowerCase(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			b[i] = c + 'a' - 'A'
+		}
+	}
+	return string(b)
+}
+
 // attr is what slog asks for each attribute of a record, the message included.
 func (r *redactor) attr(_ []string, a slog.Attr) slog.Attr {
-	if credential(a.Key) && a.Value.Kind() == slog.KindString && a.Value.String() != "" {
+	kind := a.Value.Kind()
+	if credential(a.Key) && (kind == slog.KindString && a.Value.String() != "" || kind == slog.KindAny && a.Value.Any() != nil) {
 		return slog.String(a.Key, redacted)
 	}
-	switch a.Value.Kind() {
+	switch kind {
 	case slog.KindString:
 		a.Value = slog.StringValue(r.text(a.Value.String()))
 	case slog.KindAny:
@@ -71,10 +192,14 @@ func (r *redactor) object(v slog.Value) slog.Value {
 		return slog.StringValue(redacted)
 	case *slog.Source:
 		return v
+	case []byte: // in base64 nothing would be found
+		return slog.StringValue(r.text(string(o)))
+	case json.RawMessage:
+		return slog.StringValue(r.text(string(o)))
 	default:
 		b, err := json.Marshal(o)
 		if err != nil {
-			return v
+			return r.printed(v)
 		}
 		if s := r.text(string(b)); s != string(b) {
 			return slog.StringValue(s)
@@ -83,10 +208,16 @@ func (r *redactor) object(v slog.Value) slog.Value {
 	}
 }
 
+// printed is v, which cannot be encoded, as the text that fmt makes of it.
+func (r *redactor) printed(v slog.Value) slog.Value {
+	return slog.StringValue(r.text(fmt.Sprintf("%+v", v.Any())))
+}
+
 // credential tells whether an attribute's name says that it is one.
 func credential(key string) bool {
-	switch strings.ToLower(key) {
-	case "token", "password", "authorization", "secret", "privatekey", "clientsecret":
+	switch strings.NewReplacer("-", "", "_", "", ".", "").Replace(strings.ToLower(key)) {
+	case "token", "password", "passwd", "passphrase", "authorization", "secret", "privatekey", "clientsecret",
+		"bearertoken", "accesstoken", "refreshtoken", "idtoken", "bootstraptoken", "jointoken", "apikey", "secretkey", "cookie", "setcookie":
 		return true
 	}
 	return false
