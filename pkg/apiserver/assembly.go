@@ -143,12 +143,16 @@ func (a *assembly) buildAuthz() error {
 	chain := a.server.authorizers
 	a.rules = rbac.NewIndex()
 	members := map[string]authz.Authorizer{}
-	if chain.Has(config.ModeRBAC) {
+	// Whoever authorizes, a role gives nobody what its author does not have: other
+	// servers may go by roles, or this one later.
+	if chain.Has(config.ModeRBAC) || slices.Contains(a.groups(), rbacv1.GroupName) {
 		synced, err := a.rules.Watch(a.self.informers.Rbac().V1())
 		if err != nil {
 			return err
 		}
 		a.synced = append(a.synced, synced)
+	}
+	if chain.Has(config.ModeRBAC) {
 		members[config.ModeRBAC] = a.rules
 	}
 	if chain.Has(config.ModeNode) {
@@ -273,9 +277,6 @@ func (a *assembly) registryHooks() map[schema.GroupResource]registry.Hooks {
 		schedulingv1.Resource("priorityclasses"): priorityClassHooks(),
 
 		customresources.Definitions(): customresources.Hooks(),
-	}
-	if !a.server.authorizers.Has(config.ModeRBAC) {
-		return hooks
 	}
 	for _, r := range []string{"roles", "clusterroles", "rolebindings", "clusterrolebindings"} {
 		hooks[schema.GroupResource{Group: rbacv1.GroupName, Resource: r}] = guardHooks(guard)
