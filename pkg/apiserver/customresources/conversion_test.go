@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -168,6 +169,82 @@ func TestWebhookConversion(t *testing.T) {
 		}
 		return err != nil && strings.Contains(err.Error(), "I will not")
 	})
+}
+
+// TestStalledConversion: a webhook that does not answer holds up what is read in
+// another version of its own kind, and nothing else.
+func TestStalledConversion(t *testing.T) {
+	e := newEnv(t, testserver.Options{})
+	hook, _ := webhook(t)
+	stalled, release := make(chan struct{}, 100), make(chan struct{})
+	var ended atomic.Int64
+	server := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // or the end of the request is not seen
+		stalled <- struct{}{}
+		select {
+		case <-r.Context().Done():
+		case <-release:
+		}
+		ended.Add(1)
+	}))
+	t.Cleanup(server.Close)
+	t.Cleanup(func() { close(release) })
+	crd := parse[apiextensionsv1.CustomResourceDefinition](t, endpoints)
+	crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter, Webhook: hook}
+	e.define(t, toYAML(t, crd))
+	ctx := t.Context()
+	v1, v2 := e.dynamic.Resource(places("v1")).Namespace("default"), e.dynamic.Resource(places("v2")).Namespace("default")
+
+	// From now on it does not answer.
+	client := e.crds.ApiextensionsV1().CustomResourceDefinitions()
+	now, err := client.Get(ctx, crd.Name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now.Spec.Conversion.Webhook.ClientConfig.URL = &server.URL
+	now.Spec.Conversion.Webhook.ClientConfig.CABundle = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	if _, err := client.Update(ctx, now, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	configMaps := e.dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace("default")
+	others, err := configMaps.Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer others.Stop()
+	// Until a change of a place has the webhook asked by the cache of v2.
+	for i, asked := 0, false; !asked; i++ {
+		if _, err := v2.List(ctx, metav1.ListOptions{}); err != nil {
+			t.Fatal(err) // of no place
+		}
+		name := fmt.Sprintf("p%d", i)
+		if _, err := v1.Create(ctx, place(name, "v1", map[string]any{"host": "a"}), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		marker := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name}}}
+		if _, err := configMaps.Create(ctx, marker, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for seen := false; !seen; {
+			ev, ok := <-others.ResultChan()
+			if !ok {
+				t.Fatal("watch ended")
+			}
+			u, _ := ev.Object.(*unstructured.Unstructured)
+			seen = u != nil && u.GetName() == name
+		}
+		if n := ended.Load(); n > 0 {
+			t.Fatalf("a watch of another resource waited for %d calls of the webhook to end", n)
+		}
+		select {
+		case <-stalled:
+			asked = true
+		default:
+			if err := v1.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 }
 
 // storeIn changes the version that objects are stored in.

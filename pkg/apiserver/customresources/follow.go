@@ -226,7 +226,7 @@ func (c *Controller) newDefinition(r *store.Record, crd *apiextensionsv1.CustomR
 	mark, err := markOf(crd)
 	return &definition{
 		record: r, mark: mark, group: crd.Spec.Group, kind: crd.Status.AcceptedNames.Kind, stored: stored,
-		convert: c.cfg.Converters, metadata: c.metadata,
+		convert: c.cfg.Converters, metadata: c.metadata, asking: newAsking(c.cfg.Clock),
 	}, err
 }
 

@@ -81,6 +81,9 @@ func (d *definition) row(crd *apiextensionsv1.CustomResourceDefinition, v *apiex
 		row.Subresources = append(row.Subresources, kind.scale.subresource(replicaPaths(crd)))
 	}
 	row.SelectableFields, row.Fields = selectable(v.SelectableFields)
+	if c := crd.Spec.Conversion; c != nil && c.Strategy == apiextensionsv1.WebhookConverter {
+		row.Codec = remoteCodec{codec{d, v.Name}, row.Fields, d.asking}
+	}
 	row.Versions = kind.versions(crd, v)
 	return row
 }

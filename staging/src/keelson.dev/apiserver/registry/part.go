@@ -76,8 +76,14 @@ func partReader(row *resource.Row, types *transcode.Types, paths []string) func(
 }
 
 // Peek returns a function that does to stored bytes what that of Attrs does to the
-// objects they decode into; nil where that needs the whole object.
+// objects they decode into; nil where that needs the whole object. A row's own codec
+// may have it as a method.
 func Peek(row *resource.Row, types *transcode.Types) func(data []byte) (store.Attrs, bool) {
+	if c, ok := row.Codec.(interface {
+		Peek(data []byte) (store.Attrs, bool)
+	}); ok {
+		return c.Peek
+	}
 	if row.Codec != nil || row.Fields != nil && row.FieldPaths == nil {
 		return nil
 	}
