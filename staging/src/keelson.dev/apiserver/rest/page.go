@@ -4,6 +4,7 @@
 package rest
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -172,9 +173,31 @@ func runs(page *store.Page) []store.Run {
 	return []store.Run{{N: len(page.Records)}}
 }
 
+// until is j that makes no more items once ctx is over: each may have to be converted
+// by a webhook, which knows of no context.
+func (j *items) until(ctx context.Context) *items {
+	out := *j
+	out.Append = func(dst []byte, rec *store.Record) ([]byte, error) {
+		if err := ctx.Err(); err != nil {
+			return dst, err
+		}
+		return j.Append(dst, rec)
+	}
+	if j.one != nil {
+		out.one = func(rec *store.Record) ([]byte, error) {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			return j.one(rec)
+		}
+	}
+	return &out
+}
+
 // items writes the items of a page. fill, where there is one, writes a text whose
 // items are not ready to be sent.
 func (a *answer) items(page *store.Page, j *items, fill func(text []byte)) error {
+	j = j.until(a.r.Context())
 	records := page.Records
 	for i, run := range runs(page) {
 		if i > 0 {
