@@ -16,8 +16,17 @@ import (
 // makeNestedMountpoints makes the directories at which other volumes are mounted inside this one: the
 // runtime cannot, because containers see it read-only.
 func makeNestedMountpoints(pod *v1.Pod, name, dir string) error {
-	for _, path := range nestedMountpoints(pod, name) {
-		if err := os.MkdirAll(filepath.Join(dir, path), 0o755); err != nil {
+	paths := nestedMountpoints(pod, name)
+	if len(paths) == 0 {
+		return nil
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fmt.Errorf("unable to create nested volume mountpoints: %w", err)
+	}
+	defer func() { _ = root.Close() }() // nothing is written through it
+	for _, path := range paths {
+		if err := root.MkdirAll(path, 0o755); err != nil {
 			return fmt.Errorf("unable to create nested volume mountpoints: %w", err)
 		}
 	}

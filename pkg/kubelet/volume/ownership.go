@@ -4,22 +4,23 @@
 package volume
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"syscall"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+
+	"keelson.dev/keelson/pkg/kubelet/beneath"
 )
 
 // What a volume's group gets on top of the modes that are there.
 const (
-	groupReadWrite fs.FileMode = 0o660
-	groupReadOnly  fs.FileMode = 0o440
-	groupEnter     fs.FileMode = 0o110
+	groupReadWrite uint32 = 0o660
+	groupReadOnly  uint32 = 0o440
+	groupEnter     uint32 = 0o110
 )
+
+// allModes are the bits of a mode that are not the file's type.
+const allModes uint32 = 0o7777
 
 // fsGroup returns the group that is to own the pod's volumes, if there is one.
 func fsGroup(pod *v1.Pod) *int64 {
@@ -80,68 +81,81 @@ func applyGroup(pod *v1.Pod, dir string, readOnly bool) error {
 
 // changeGroup gives everything in dir to the group: files become readable (and writable) for it, and
 // directories hand it on to what is made in them. The root comes last, so that its
-// state tells whether all below it is done.
+// state tells whether all below it is done. Containers may use the volume meanwhile.
 func changeGroup(dir string, group int64, readOnly bool) error {
-	var dirs []string
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case errors.Is(err, fs.ErrNotExist): // files of a running pod may go at any time
-			return nil
-		case err != nil:
-			return err
-		case d.IsDir():
-			dirs = append(dirs, path)
-			return nil
-		}
-		return changeGroupOf(path, group, readOnly)
-	})
-	if err != nil {
+	c := groupChange{group: int(group), readOnly: readOnly}
+	if err := (tree{visit: c.visit}).walk(dir); err != nil {
 		return fmt.Errorf("change volume's group: %w", err)
-	}
-	for i := len(dirs) - 1; i >= 0; i-- {
-		if err := changeGroupOf(dirs[i], group, readOnly); err != nil {
-			return fmt.Errorf("change volume's group: %w", err)
-		}
 	}
 	return nil
 }
 
-func changeGroupOf(path string, group int64, readOnly bool) error {
-	info, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if err := os.Lchown(path, -1, int(group)); err != nil {
-		return err
-	}
-	if info.Mode().Type() == fs.ModeSymlink {
-		return nil // chmod would change what it points at
-	}
-	return os.Chmod(path, info.Mode()|groupMask(info, readOnly))
+// groupChange gives files and directories to a group.
+type groupChange struct {
+	group    int
+	readOnly bool
 }
 
-func groupMask(info fs.FileInfo, readOnly bool) fs.FileMode {
+// visit gives an entry of an open directory to the group or, if name is empty, the directory itself.
+func (c groupChange) visit(dir int, name string, stat *unix.Stat_t) error {
+	if c.done(stat) {
+		return nil
+	}
+	if name == "" {
+		return c.change(dir, stat)
+	}
+	// The file is looked at again once it is open: it may have been replaced since.
+	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return unlessChanged("open", name, err)
+	}
+	defer func() { _ = unix.Close(fd) }() // it only names the file
+	var now unix.Stat_t
+	if err := unix.Fstat(fd, &now); err != nil {
+		return fmt.Errorf("stat %q: %w", name, err)
+	}
+	return c.change(fd, &now)
+}
+
+// done reports whether there is nothing to change.
+func (c groupChange) done(stat *unix.Stat_t) bool {
+	return int(stat.Gid) == c.group && (isLink(stat) || stat.Mode&c.mask(stat) == c.mask(stat))
+}
+
+// change gives what fd is open on to the group.
+func (c groupChange) change(fd int, stat *unix.Stat_t) error {
+	if err := unix.Fchownat(fd, "", -1, c.group, unix.AT_EMPTY_PATH); err != nil {
+		return fmt.Errorf("chown: %w", err)
+	}
+	if isLink(stat) {
+		return nil // a link has no mode
+	}
+	if err := unix.Chmod(beneath.Path(fd), stat.Mode&allModes|c.mask(stat)); err != nil {
+		return fmt.Errorf("chmod: %w", err)
+	}
+	return nil
+}
+
+func isLink(stat *unix.Stat_t) bool { return stat.Mode&unix.S_IFMT == unix.S_IFLNK }
+
+// mask returns the bits of a mode that the group needs.
+func (c groupChange) mask(stat *unix.Stat_t) uint32 {
 	mask := groupReadWrite
-	if readOnly {
+	if c.readOnly {
 		mask = groupReadOnly
 	}
-	if info.IsDir() {
-		mask |= fs.ModeSetgid | groupEnter
+	if stat.Mode&unix.S_IFMT == unix.S_IFDIR {
+		mask |= unix.S_ISGID | groupEnter
 	}
 	return mask
 }
 
-// groupMatches tells whether the root of a volume already belongs to the group with the right mode,
+// groupMatches reports whether the root of a volume already belongs to the group with the right mode,
 // which is all that fsGroupChangePolicy OnRootMismatch looks at.
 func groupMatches(dir string, group int64, readOnly bool) bool {
-	info, err := os.Stat(dir)
-	if err != nil || !info.IsDir() {
+	var stat unix.Stat_t
+	if err := unix.Stat(dir, &stat); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return false
 	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	mask := groupMask(info, readOnly)
-	return ok && int64(stat.Gid) == group && info.Mode()&mask == mask
+	return groupChange{group: int(group), readOnly: readOnly}.done(&stat)
 }

@@ -7,11 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"path/filepath"
+	"math"
 	"slices"
 	"strings"
-	"syscall"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +18,9 @@ import (
 
 	"golang.org/x/sys/unix"
 )
+
+// blockUnit is what st_blocks counts in, whatever the file system's block size is.
+const blockUnit = 512
 
 // Stats returns how much the volumes of a pod use, sorted by name. Volumes that lie on the node's
 // own disk are walked: ask for them seldom. Paths of the node are not the pod's, and are left out.
@@ -96,8 +97,14 @@ func (m *Manager) measure(ctx context.Context, path string) (statsapi.FsStats, e
 		return statsapi.FsStats{}, err
 	}
 	if !mounted {
-		if used, inodes, err = diskUsage(ctx, path); err != nil {
+		switch own, files, err := diskUsage(ctx, path); {
+		case errors.Is(err, errTooDeep):
+			// All that the file system has counts as the volume's: a pod must not escape its limits by
+			// directories that cannot be measured.
+		case err != nil:
 			return statsapi.FsStats{}, err
+		default:
+			used, inodes = own, files
 		}
 	}
 	return statsapi.FsStats{
@@ -107,51 +114,34 @@ func (m *Manager) measure(ctx context.Context, path string) (statsapi.FsStats, e
 	}, nil
 }
 
-// diskUsage adds up the blocks and inodes below dir on its own file system, a file with several links once.
+// diskUsage adds up the blocks and inodes below dir on its own file system. A file with several links counts once,
+// which each link has a share in: to remember the links would take as much memory as a container makes links.
 func diskUsage(ctx context.Context, dir string) (bytes, inodes uint64, err error) {
-	type inode struct{ dev, ino uint64 }
-	linked := map[inode]bool{}
 	var device uint64
-	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case errors.Is(err, fs.ErrNotExist): // the pod's files may go at any time
-			return nil
-		case err != nil:
-			return err
-		case ctx.Err() != nil:
-			return ctx.Err()
-		}
-		info, err := d.Info()
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		stat, ok := info.Sys().(*syscall.Stat_t)
-		if !ok {
-			return errors.New("no inode")
-		}
-		if path == dir {
-			device = stat.Dev
-		}
-		if stat.Dev != device {
-			return fs.SkipDir
-		}
-		if stat.Nlink > 1 && !d.IsDir() {
-			if linked[inode{stat.Dev, stat.Ino}] {
-				return nil
+	shares := 0.0
+	t := tree{
+		enter: func(stat *unix.Stat_t) bool {
+			if device == 0 {
+				device = stat.Dev
 			}
-			linked[inode{stat.Dev, stat.Ino}] = true
-		}
-		bytes += uint64(stat.Blocks) * 512 // the unit of st_blocks, whatever the file system's is
-		inodes++
-		return nil
-	})
-	if err != nil {
+			return stat.Dev == device
+		},
+		visit: func(_ int, name string, stat *unix.Stat_t) error {
+			links := uint64(1)
+			if name != "" {
+				links = max(stat.Nlink, 1)
+			}
+			if stat.Dev == device {
+				bytes += uint64(stat.Blocks) * blockUnit / links
+				shares += 1 / float64(links)
+			}
+			return ctx.Err()
+		},
+	}
+	if err := t.walk(dir); err != nil {
 		return 0, 0, fmt.Errorf("disk usage: %w", err)
 	}
-	return bytes, inodes, nil
+	return bytes, uint64(math.Round(shares)), nil
 }
 
 // OverLimit returns the emptyDir volumes that use more than their sizeLimit allows, each as the message of the eviction.

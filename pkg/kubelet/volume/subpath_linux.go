@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"keelson.dev/keelson/pkg/kubelet/beneath"
 )
 
 // subpathsName is the directory of a pod in which its subPaths are bound.
@@ -47,13 +49,11 @@ func (s subpath) bind() (string, error) {
 	if err := makeTarget(target, stat.Mode&unix.S_IFMT == unix.S_IFDIR); err != nil {
 		return "", err
 	}
-	if err := unix.Mount(fdPath(source), target, "", unix.MS_BIND, ""); err != nil {
+	if err := unix.Mount(beneath.Path(source), target, "", unix.MS_BIND, ""); err != nil {
 		return "", fmt.Errorf("bind subPath: %w", err)
 	}
 	return target, nil
 }
-
-func fdPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
 // bound tells whether the same file is bound at target already; another one, of
 // the container's last run, is unmounted.
@@ -105,7 +105,7 @@ func (s subpath) open() (int, error) {
 		return -1, fmt.Errorf("open volume: %w", err)
 	}
 	defer unix.Close(root)
-	fd, err := openBeneath(root, s.path, unix.O_PATH)
+	fd, err := beneath.At(root, s.path, unix.O_PATH)
 	if !errors.Is(err, unix.ENOENT) {
 		return fd, err
 	}
@@ -116,31 +116,13 @@ func (s subpath) open() (int, error) {
 	if err := makeDirsBeneath(root, s.path, stat.Mode&0o7777); err != nil {
 		return -1, err
 	}
-	return openBeneath(root, s.path, unix.O_PATH)
-}
-
-// openBeneath opens a path that no symbolic link and no .. leads out of root, whatever anyone does to it meanwhile.
-func openBeneath(root int, path string, flags uint64) (int, error) {
-	how := unix.OpenHow{
-		Flags:   flags | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS,
-	}
-	for {
-		fd, err := unix.Openat2(root, path, &how)
-		switch {
-		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR): // a rename during resolution
-			continue
-		case err != nil:
-			return -1, fmt.Errorf("open subPath: %w", err)
-		}
-		return fd, nil
-	}
+	return beneath.At(root, s.path, unix.O_PATH)
 }
 
 func makeDirsBeneath(root int, path string, mode uint32) error {
 	parts := strings.Split(filepath.Clean(path), "/")
 	for i := range parts {
-		fd, err := openBeneath(root, filepath.Join(parts[:i+1]...), unix.O_PATH|unix.O_DIRECTORY)
+		fd, err := beneath.At(root, filepath.Join(parts[:i+1]...), unix.O_PATH|unix.O_DIRECTORY)
 		if err == nil {
 			unix.Close(fd)
 			continue
@@ -156,7 +138,7 @@ func makeDirsBeneath(root int, path string, mode uint32) error {
 }
 
 func makeDirBeneath(root int, parent, name string, mode uint32) error {
-	in, err := openBeneath(root, parent, unix.O_RDONLY|unix.O_DIRECTORY)
+	in, err := beneath.At(root, parent, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return err
 	}
@@ -167,7 +149,7 @@ func makeDirBeneath(root int, parent, name string, mode uint32) error {
 		}
 		return fmt.Errorf("make subPath: %w", err)
 	}
-	made, err := openBeneath(in, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	made, err := beneath.At(in, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err != nil {
 		return err
 	}

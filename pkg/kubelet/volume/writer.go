@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"strings"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/kubelet/beneath"
 )
 
 // The names of a content volume's own entries, and how long a path in it may be.
@@ -33,6 +35,9 @@ const (
 //
 // New files go into a new directory, then the link ..data is replaced by a rename. It can be killed at
 // any point: the next write goes on from there.
+//
+// Containers see the volume read-only, but root of a user namespace may be able to change that. So nothing in the
+// volume leads the writer out of it or blocks it.
 type writer struct {
 	dir   string
 	clock clock.Clock
@@ -46,27 +51,20 @@ func (w writer) write(files map[string]file) error {
 	if err != nil {
 		return err
 	}
-	old, err := os.Readlink(filepath.Join(w.dir, dataName))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("read data link: %w", err)
-	}
-	current := ""
-	if old != "" {
-		current = filepath.Join(w.dir, old)
-	}
-	have, err := visible(current)
+	root, err := os.OpenRoot(w.dir)
 	if err != nil {
-		return err
+		return fmt.Errorf("open volume: %w", err)
 	}
-	if current == "" || !same(current, have, files) {
-		if err := w.replace(files); err != nil {
+	defer func() { _ = root.Close() }() // nothing is written through it
+	if !w.same(root, files) {
+		if err := w.replace(root, files); err != nil {
 			return err
 		}
 	}
-	if err := w.link(files); err != nil {
+	if err := link(root, files); err != nil {
 		return err
 	}
-	return w.removeStale(files)
+	return w.removeStale(root, files)
 }
 
 // clean returns the files by their cleaned paths.
@@ -105,63 +103,87 @@ func checkPath(path string) error {
 	return nil
 }
 
-// visible returns the paths of the files below dir; none if dir is empty or gone.
-func visible(dir string) ([]string, error) {
-	if dir == "" {
-		return nil, nil
-	}
-	var out []string
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		rel, err := filepath.Rel(dir, path)
-		out = append(out, rel)
-		return err
-	})
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
+// same reports whether the volume has the files already. Modes are not compared: they cannot change while the pod
+// lives, and an fsGroup widens them. What cannot be read is not the same, and is written again.
+func (w writer) same(root *os.Root, want map[string]file) bool {
+	current, err := root.Readlink(dataName)
 	if err != nil {
-		return nil, fmt.Errorf("list volume: %w", err)
+		return false
 	}
-	return out, nil
-}
-
-// same tells whether the files in dir, whose paths are have, are those wanted. Modes are
-// not compared: they cannot change while the pod lives, and an fsGroup widens them.
-func same(dir string, have []string, want map[string]file) bool {
-	if len(have) != len(want) {
+	have, err := w.visible(current)
+	if err != nil || len(have) != len(want) {
 		return false
 	}
 	for path, f := range want {
-		data, err := os.ReadFile(filepath.Join(dir, path))
-		if err != nil || !bytes.Equal(data, f.data) {
+		if !w.has(filepath.Join(current, path), f.data) {
 			return false
 		}
 	}
 	return true
 }
 
+// visible returns the paths of the files below a directory of the volume.
+func (w writer) visible(dir string) ([]string, error) {
+	f, err := beneath.OpenNoLinks(w.dir, dir)
+	if err != nil {
+		return nil, fmt.Errorf("list volume: %w", err)
+	}
+	entries, err := f.ReadDir(-1)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, fmt.Errorf("list volume: %w", err)
+	}
+	var out []string
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		if !e.IsDir() {
+			out = append(out, path)
+			continue
+		}
+		below, err := w.visible(path)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, below...)
+	}
+	return out, nil
+}
+
+// has reports whether a file of the volume has the content.
+func (w writer) has(path string, data []byte) bool {
+	f, err := beneath.OpenNoLinks(w.dir, path)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	got, err := io.ReadAll(io.LimitReader(f, int64(len(data))+1))
+	return err == nil && bytes.Equal(got, data)
+}
+
 // replace writes the files into a new directory and makes it the current one.
-func (w writer) replace(files map[string]file) error {
-	stamp, err := os.MkdirTemp(w.dir, w.clock.Now().UTC().Format(stampLayout))
+func (w writer) replace(root *os.Root, files map[string]file) error {
+	path, err := os.MkdirTemp(w.dir, w.clock.Now().UTC().Format(stampLayout))
 	if err != nil {
 		return fmt.Errorf("new data directory: %w", err)
 	}
-	if err := w.fill(stamp, files); err != nil {
-		_ = os.RemoveAll(stamp) // what is left of it goes with the next write
+	stamp := filepath.Base(path)
+	if err := w.fill(root, stamp, files); err != nil {
+		_ = root.RemoveAll(stamp) // what is left of it goes with the next write
 		return err
 	}
-	return w.removeOldData(filepath.Base(stamp))
+	return w.removeOldData(root, stamp)
 }
 
-func (w writer) fill(stamp string, files map[string]file) error {
-	if err := os.Chmod(stamp, 0o755); err != nil { // MkdirTemp makes it 0700
+func (w writer) fill(root *os.Root, stamp string, files map[string]file) error {
+	data, err := root.OpenRoot(stamp)
+	if err != nil {
+		return fmt.Errorf("new data directory: %w", err)
+	}
+	defer func() { _ = data.Close() }()            // nothing is written through it
+	if err := data.Chmod(".", 0o755); err != nil { // MkdirTemp makes it 0700
 		return fmt.Errorf("new data directory: %w", err)
 	}
 	for path, f := range files {
-		if err := writeFile(filepath.Join(stamp, path), f); err != nil {
+		if err := writeFile(data, path, f); err != nil {
 			return err
 		}
 	}
@@ -170,40 +192,43 @@ func (w writer) fill(stamp string, files map[string]file) error {
 			return err
 		}
 	}
-	tmp := filepath.Join(w.dir, newDataName)
-	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) { // of a writer that was killed here
+	if err := root.Remove(newDataName); err != nil && !errors.Is(err, fs.ErrNotExist) { // of a writer that was killed here
 		return fmt.Errorf("remove old link: %w", err)
 	}
-	if err := os.Symlink(filepath.Base(stamp), tmp); err != nil {
+	if err := root.Symlink(stamp, newDataName); err != nil {
 		return fmt.Errorf("link data: %w", err)
 	}
-	if err := os.Rename(tmp, filepath.Join(w.dir, dataName)); err != nil {
+	if err := root.Rename(newDataName, dataName); err != nil {
 		return fmt.Errorf("switch data: %w", err)
 	}
 	return nil
 }
 
-func writeFile(path string, f file) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+// writeFile makes a file that is not there yet.
+func writeFile(data *os.Root, path string, f file) error {
+	if err := data.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("make directory: %w", err)
 	}
 	mode := fs.FileMode(f.mode) & fs.ModePerm
-	if err := os.WriteFile(path, f.data, mode); err != nil {
+	out, err := data.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
+	if err != nil {
 		return fmt.Errorf("write file: %w", err)
 	}
-	if err := os.Chmod(path, mode); err != nil { // whatever the umask
-		return fmt.Errorf("write file: %w", err)
+	_, err = out.Write(f.data)
+	if err == nil {
+		err = out.Chmod(mode) // whatever the umask
 	}
-	if f.user != nil {
-		if err := os.Chown(path, int(*f.user), -1); err != nil {
-			return fmt.Errorf("write file: %w", err)
-		}
+	if err == nil && f.user != nil {
+		err = out.Chown(int(*f.user), -1)
+	}
+	if err = errors.Join(err, out.Close()); err != nil {
+		return fmt.Errorf("write file: %w", err)
 	}
 	return nil
 }
 
 // removeOldData removes every data directory but the current one.
-func (w writer) removeOldData(current string) error {
+func (w writer) removeOldData(root *os.Root, current string) error {
 	entries, err := os.ReadDir(w.dir)
 	if err != nil {
 		return fmt.Errorf("list volume: %w", err)
@@ -212,7 +237,7 @@ func (w writer) removeOldData(current string) error {
 		if !e.IsDir() || e.Name() == current || !strings.HasPrefix(e.Name(), "..") {
 			continue
 		}
-		if err := os.RemoveAll(filepath.Join(w.dir, e.Name())); err != nil {
+		if err := root.RemoveAll(e.Name()); err != nil {
 			return fmt.Errorf("remove old data: %w", err)
 		}
 	}
@@ -220,9 +245,9 @@ func (w writer) removeOldData(current string) error {
 }
 
 // link makes the links by which users see the files.
-func (w writer) link(files map[string]file) error {
+func link(root *os.Root, files map[string]file) error {
 	for _, name := range firstNames(files) {
-		err := os.Symlink(filepath.Join(dataName, name), filepath.Join(w.dir, name))
+		err := root.Symlink(filepath.Join(dataName, name), name)
 		if err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("link file: %w", err)
 		}
@@ -231,21 +256,20 @@ func (w writer) link(files map[string]file) error {
 }
 
 // removeStale removes the links to what is no more, including those that an earlier writer did not come to.
-func (w writer) removeStale(files map[string]file) error {
+func (w writer) removeStale(root *os.Root, files map[string]file) error {
 	entries, err := os.ReadDir(w.dir)
 	if err != nil {
 		return fmt.Errorf("list volume: %w", err)
 	}
 	keep := firstNames(files)
 	for _, e := range entries {
-		path := filepath.Join(w.dir, e.Name())
 		if e.Type() != fs.ModeSymlink || slices.Contains(keep, e.Name()) {
 			continue
 		}
-		if to, err := os.Readlink(path); err != nil || to != filepath.Join(dataName, e.Name()) {
+		if to, err := root.Readlink(e.Name()); err != nil || to != filepath.Join(dataName, e.Name()) {
 			continue
 		}
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := root.Remove(e.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove link: %w", err)
 		}
 	}

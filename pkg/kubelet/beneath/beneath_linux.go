@@ -1,0 +1,94 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package beneath opens files below directories that containers can change at any time: volumes, logs.
+//
+// A path that is checked first and used later is no protection there: a container replaces a directory by a
+// symbolic link in between. Here the kernel resolves each path in one step, and what it finds is looked at by its
+// descriptor before it is opened.
+//
+// Invariants:
+//
+//   - No symbolic link and no ".." leads out of the directory.
+//   - Only regular files and directories are opened. Opening a named pipe blocks, and opening a device has effects
+//     of its own: a container with CAP_MKNOD could have the kubelet start the node's watchdog.
+//
+// The directory itself is trusted, and so is the path to it.
+package beneath
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrSpecial is the error for a pipe, a socket or a device where a file is expected.
+var ErrSpecial = errors.New("not a regular file")
+
+// maxAttempts bounds how often a path is resolved again because of renames during the resolution.
+const maxAttempts = 1000
+
+// Open opens a regular file or a directory below dir for reading. Symbolic links that stay below dir are followed.
+func Open(dir, name string) (*os.File, error) {
+	return open(dir, name, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_MAGICLINKS)
+}
+
+// OpenNoLinks is Open for a name that has no symbolic link in it.
+func OpenNoLinks(dir, name string) (*os.File, error) {
+	return open(dir, name, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_SYMLINKS)
+}
+
+func open(dir, name string, resolve uint64) (*os.File, error) {
+	path := filepath.Join(dir, name)
+	root, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: dir, Err: err}
+	}
+	defer func() { _ = unix.Close(root) }() // it only names a directory
+	fd, err := openat2(root, name, unix.O_PATH, resolve)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer func() { _ = unix.Close(fd) }() // it only names the file
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return nil, &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	if kind := stat.Mode & unix.S_IFMT; kind != unix.S_IFREG && kind != unix.S_IFDIR {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: ErrSpecial}
+	}
+	opened, err := unix.Open(Path(fd), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(opened), path), nil
+}
+
+// Path returns a path that stands for what a descriptor of this process is open on, whatever its name is by now.
+func Path(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
+
+// At opens a path below the directory that root is open on, with flags of open(2). Symbolic links that stay below
+// root are followed.
+func At(root int, path string, flags uint64) (int, error) {
+	fd, err := openat2(root, path, flags, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_MAGICLINKS)
+	if err != nil {
+		return -1, fmt.Errorf("open %s: %w", path, err)
+	}
+	return fd, nil
+}
+
+func openat2(root int, path string, flags, resolve uint64) (int, error) {
+	how := unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: resolve}
+	for attempt := 1; ; attempt++ {
+		fd, err := unix.Openat2(root, path, &how)
+		again := errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) // a rename during resolution
+		if !again || attempt == maxAttempts {
+			return fd, err
+		}
+	}
+}

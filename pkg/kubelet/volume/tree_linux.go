@@ -1,0 +1,99 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxDepth is how deep directories may be nested: no path has more names. It bounds the descriptors that are
+	// open at a time.
+	maxDepth = unix.PathMax / 2
+	// namesAtOnce is how many names of a directory are read at a time.
+	namesAtOnce = 1024
+)
+
+// errTooDeep is the error for directories that are nested deeper than any path.
+var errTooDeep = errors.New("directories are nested too deep")
+
+// tree visits a directory of a volume and all that is in it, while containers change it. It goes from
+// directory to directory by descriptors and follows no symbolic link, so that nothing leads it out of the volume.
+type tree struct {
+	// enter reports whether a directory is visited; nil if all are.
+	enter func(stat *unix.Stat_t) bool
+	// visit is called for each entry of a directory that is not one itself, by its name in the open directory dir,
+	// and, when it has been called for all that is in it, for the open directory itself, with the name "".
+	visit func(dir int, name string, stat *unix.Stat_t) error
+}
+
+// walk visits the directory at path.
+func (t tree) walk(path string) error {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", path, err)
+	}
+	return t.directory(fd, 1)
+}
+
+// directory visits an open directory and closes it.
+func (t tree) directory(fd, depth int) error {
+	dir := os.NewFile(uintptr(fd), "directory of a volume")
+	defer func() { _ = dir.Close() }() // nothing was written
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return fmt.Errorf("stat directory: %w", err)
+	}
+	if t.enter != nil && !t.enter(&stat) {
+		return nil
+	}
+	if depth > maxDepth {
+		return errTooDeep
+	}
+	for {
+		names, err := dir.Readdirnames(namesAtOnce)
+		for _, name := range names {
+			if err := t.entry(fd, name, depth); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return t.visit(fd, "", &stat)
+		}
+		if err != nil {
+			return fmt.Errorf("list directory: %w", err)
+		}
+	}
+}
+
+// entry visits an entry of an open directory, unless it is gone or has become something else meanwhile.
+func (t tree) entry(dir int, name string, depth int) error {
+	var stat unix.Stat_t
+	if err := unix.Fstatat(dir, name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return unlessChanged("stat", name, err)
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return t.visit(dir, name, &stat)
+	}
+	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return unlessChanged("open", name, err)
+	}
+	return t.directory(fd, depth+1)
+}
+
+// unlessChanged returns nil for the errors of an entry that was removed or replaced: files of a running pod may be
+// at any time.
+func unlessChanged(what, name string, err error) error {
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
+		return nil
+	}
+	return fmt.Errorf("%s %q: %w", what, name, err)
+}
