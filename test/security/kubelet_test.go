@@ -283,8 +283,11 @@ func TestCVE_2021_20206(t *testing.T) {
 	}
 }
 
-// node is what a kubelet's server asks.
-type node struct{ ran atomic.Int32 }
+// node is what a kubelet's server asks. Its logs are in a directory.
+type node struct {
+	ran  atomic.Int32
+	logs string
+}
 
 func (n *node) pod() *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "a", UID: "u"}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
@@ -322,10 +325,10 @@ func (l *lab) kubelet(t *testing.T, clientCA string) (n *node, address string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	check(t, err)
-	n = &node{}
+	n = &node{logs: t.TempDir()}
 	s, err := server.New(server.Config{
 		Listener: listener, NodeName: "n1", CertDir: t.TempDir(), NodeAddresses: []string{"127.0.0.1"}, Client: l.Client, Pods: n, Runtime: n, Stats: n,
-		LogDir: t.TempDir(), Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
+		LogDir: n.logs, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
 		Kubelet: &kubeletconfig.KubeletConfiguration{
 			EnableProfilingHandler: ptr.To(false),
 			Authentication: kubeletconfig.KubeletAuthentication{

@@ -43,6 +43,16 @@ func OpenNoLinks(dir, name string) (*os.File, error) {
 	return open(dir, name, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_SYMLINKS)
 }
 
+// OpenRoot opens a directory below dir, by a name that has no symbolic link in it.
+func OpenRoot(dir, name string) (*os.Root, error) {
+	f, err := OpenNoLinks(dir, name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // the root has its own descriptor
+	return os.OpenRoot(Path(int(f.Fd())))
+}
+
 func open(dir, name string, resolve uint64) (*os.File, error) {
 	path := filepath.Join(dir, name)
 	root, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

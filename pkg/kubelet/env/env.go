@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
@@ -22,6 +21,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"keelson.dev/keelson/pkg/kubelet/beneath"
 	"keelson.dev/keelson/pkg/kubelet/downward"
 )
 
@@ -265,14 +265,10 @@ func (m *maker) fileKey(r *v1.FileKeySelector) (string, error) {
 	return value, nil
 }
 
-// readFileVariable opens the file below dir; no symbolic link leads out of dir.
+// readFileVariable opens the file below dir. A container writes to dir: no symbolic link leads out of it, and no pipe
+// or device is opened.
 func readFileVariable(dir, path, key string) (string, error) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return "", fmt.Errorf("open volume: %w", err)
-	}
-	defer root.Close()
-	f, err := root.Open(path)
+	f, err := beneath.Open(dir, path)
 	if err != nil {
 		return "", fmt.Errorf("open environment variable file: %w", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -85,6 +86,9 @@ func TestMake(t *testing.T) {
 	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "out")); err != nil {
 		t.Fatal(err)
 	}
+	if err := unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	file := func(path, key string, optional bool) v1.EnvVarSource {
 		return v1.EnvVarSource{FileKeyRef: &v1.FileKeySelector{VolumeName: "v", Path: path, Key: key, Optional: &optional}}
 	}
@@ -138,10 +142,11 @@ func TestMake(t *testing.T) {
 			env:  []v1.EnvVar{from("CPU", limit("limits.cpu", "0")), from("MILLI", limit("limits.cpu", "1m")), from("MEM", limit("limits.memory", "1Mi")), from("REQ", limit("requests.cpu", "0"))},
 			want: "CPU=2 MEM=1024 MILLI=1500 REQ=0",
 		},
-		"bad resource":  {env: []v1.EnvVar{from("A", limit("limits.foo", "0"))}, err: "unsupported container resource : limits.foo"},
-		"file":          {env: []v1.EnvVar{from("A", file("env", "A", false)), from("B", file("env", "B", false)), from("D", file("env", "D", true))}, want: "A=1 B=two\nlines"},
-		"file, no key":  {env: []v1.EnvVar{from("A", file("env", "C", false))}, err: fmt.Sprintf("environment variable key \"C\" not found in file %q", dir+"/env")},
-		"file, outside": {env: []v1.EnvVar{from("A", file("out", "A", true))}, err: "couldn't parse env file"},
+		"bad resource":        {env: []v1.EnvVar{from("A", limit("limits.foo", "0"))}, err: "unsupported container resource : limits.foo"},
+		"file":                {env: []v1.EnvVar{from("A", file("env", "A", false)), from("B", file("env", "B", false)), from("D", file("env", "D", true))}, want: "A=1 B=two\nlines"},
+		"file, no key":        {env: []v1.EnvVar{from("A", file("env", "C", false))}, err: fmt.Sprintf("environment variable key \"C\" not found in file %q", dir+"/env")},
+		"file, outside":       {env: []v1.EnvVar{from("A", file("out", "A", true))}, err: "couldn't parse env file"},
+		"file that is a pipe": {env: []v1.EnvVar{from("A", file("pipe", "A", false))}, err: "couldn't parse env file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := input(dir)

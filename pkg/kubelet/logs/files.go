@@ -57,36 +57,22 @@ func decide(names []string, maximum int) plan {
 	return p
 }
 
-// renamed returns the renamed files of a log.
-func renamed(path string) ([]string, error) {
-	entries, err := os.ReadDir(filepath.Dir(path))
-	if err != nil {
-		return nil, fmt.Errorf("list logs: %w", err)
-	}
-	var out []string
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), filepath.Base(path)+".") && !e.IsDir() {
-			out = append(out, filepath.Join(filepath.Dir(path), e.Name()))
-		}
-	}
-	return out, nil
-}
-
-// compress replaces a file by its compressed form.
-func compress(path string) (err error) {
-	in, err := os.Open(path)
+// compress replaces a file of the directory of logs, which is at path, by its compressed form.
+func compress(dir *os.Root, path string) (err error) {
+	in, err := Open(path)
 	if err != nil {
 		return fmt.Errorf("compress log: %w", err)
 	}
 	defer func() { _ = in.Close() }()
-	temporary := path + unfinished
-	out, err := os.OpenFile(temporary, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o640)
+	name := filepath.Base(path)
+	temporary := name + unfinished
+	out, err := dir.OpenFile(temporary, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o640)
 	if err != nil {
 		return fmt.Errorf("compress log: %w", err)
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, os.Remove(temporary))
+			err = errors.Join(err, dir.Remove(temporary))
 		}
 	}()
 	z := gzip.NewWriter(out)
@@ -94,10 +80,10 @@ func compress(path string) (err error) {
 	if err = errors.Join(err, z.Close(), out.Close()); err != nil {
 		return fmt.Errorf("compress log: %w", err)
 	}
-	if err = os.Rename(temporary, path+compressed); err != nil {
+	if err = dir.Rename(temporary, name+compressed); err != nil {
 		return fmt.Errorf("compress log: %w", err)
 	}
-	if err := os.Remove(path); err != nil {
+	if err := dir.Remove(name); err != nil {
 		return fmt.Errorf("compress log: %w", err)
 	}
 	return nil

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/kubelet/beneath"
 )
 
 // Log is the log of a container that runs.
@@ -99,13 +100,20 @@ func (k *Keeper) Rotate(ctx context.Context) error {
 }
 
 func (k *Keeper) look(ctx context.Context, l Log) error {
-	info, err := os.Stat(l.Path)
+	dir, err := openDirectory(l.Path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dir.Close() }() // nothing is written through it
+	info, err := dir.Lstat(filepath.Base(l.Path))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		// It was renamed and the kubelet or the runtime died before there was a new one.
 		return k.cfg.Runtime.ReopenLog(ctx, l.ContainerID)
 	case err != nil:
 		return err
+	case !info.Mode().IsRegular():
+		return beneath.ErrSpecial
 	case info.Size() < k.cfg.MaxSize:
 		return nil
 	}
@@ -115,27 +123,28 @@ func (k *Keeper) look(ctx context.Context, l Log) error {
 	}
 	p := decide(names, k.cfg.MaxFiles)
 	for _, n := range p.remove {
-		if err := os.Remove(n); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := dir.Remove(filepath.Base(n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
 	for _, n := range p.compress {
-		if err := compress(n); err != nil {
+		if err := compress(dir, n); err != nil {
 			return err
 		}
 	}
-	return k.rename(ctx, l, next(l.Path, names, k.cfg.Clock.Now()))
+	return k.rename(ctx, l, dir, next(l.Path, names, k.cfg.Clock.Now()))
 }
 
 // rename gives the log that is being written its suffix. When the runtime does
 // not begin a new one the name is given back, so that nobody looks for a log
 // in vain.
-func (k *Keeper) rename(ctx context.Context, l Log, to string) error {
-	if err := os.Rename(l.Path, to); err != nil {
+func (k *Keeper) rename(ctx context.Context, l Log, dir *os.Root, to string) error {
+	from, to := filepath.Base(l.Path), filepath.Base(to)
+	if err := dir.Rename(from, to); err != nil {
 		return err
 	}
 	if err := k.cfg.Runtime.ReopenLog(ctx, l.ContainerID); err != nil {
-		return errors.Join(fmt.Errorf("reopen: %w", err), os.Rename(to, l.Path))
+		return errors.Join(fmt.Errorf("reopen: %w", err), dir.Rename(to, from))
 	}
 	return nil
 }
@@ -164,12 +173,20 @@ func (k *Keeper) Sweep(known func(uid types.UID) bool) error {
 
 // Remove removes the log of one run of a container, with its renamed files.
 func Remove(path string) error {
+	dir, err := openDirectory(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("remove log: %w", err)
+	}
+	defer func() { _ = dir.Close() }() // nothing is written through it
 	names, err := renamed(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	for _, n := range append(names, path) {
-		if err := os.Remove(n); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := dir.Remove(filepath.Base(n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove log: %w", err)
 		}
 	}

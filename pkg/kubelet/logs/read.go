@@ -26,6 +26,8 @@ const (
 	statePeriod = 5 * time.Second
 	stampFormat = "2006-01-02T15:04:05.000000000Z07:00"
 	tailBlock   = 4096
+	// maxLine is how long a line may be. Runtimes write a longer one in parts, of 16 KiB by default.
+	maxLine = 16 << 20
 )
 
 // Options say what of a log is read.
@@ -52,9 +54,9 @@ var errEnough = errors.New("enough was read")
 // Read copies a container's log, in the format of the runtime interface, to where the options say.
 // A log that is followed is followed into the files that take its place.
 func Read(ctx context.Context, path string, o Options) error {
-	path, err := filepath.EvalSymlinks(path)
+	_, err := os.Lstat(path)
 	if err != nil {
-		return fmt.Errorf("failed to try resolving symlinks in path %q: %w", path, err)
+		return fmt.Errorf("failed to try resolving symlinks in path %q: %w", path, err) // Kubernetes' words; users see them
 	}
 	r := &reader{Options: o, path: path, remain: math.MaxInt64, lines: -1, fresh: true}
 	if o.Limit != nil {
@@ -220,11 +222,17 @@ func (r *reader) wait(ctx context.Context) error {
 func (r *reader) toEnd(file io.Reader) error {
 	in := bufio.NewReader(file)
 	for {
-		part, err := in.ReadBytes('\n')
-		if err != nil && !errors.Is(err, io.EOF) {
+		part, err := in.ReadSlice('\n')
+		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, bufio.ErrBufferFull) {
 			return fmt.Errorf("failed to read log file %q: %w", r.path, err)
 		}
-		if r.rest = append(r.rest, part...); err != nil {
+		if r.rest = append(r.rest, part...); len(r.rest) > maxLine {
+			return fmt.Errorf("failed to read log file %q: a line has more than %d bytes", r.path, maxLine)
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case err != nil:
 			return nil
 		}
 		if err := r.line(r.rest); err != nil {

@@ -61,7 +61,7 @@ func open(path string) (file *os.File, older string, err error) {
 		if err != nil {
 			return nil, "", err
 		}
-		file, err := os.Open(path)
+		file, err := Open(path)
 		if err != nil {
 			return nil, "", err
 		}
@@ -138,11 +138,11 @@ func head(in io.Reader) ([]byte, error) {
 
 // openRenamed opens a renamed file, compressed or not yet.
 func openRenamed(name string) (io.ReadCloser, error) {
-	f, err := os.Open(name)
+	f, err := Open(name)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return f, err
 	}
-	if f, err = os.Open(name + compressed); err != nil {
+	if f, err = Open(name + compressed); err != nil {
 		return nil, err
 	}
 	z, err := gzip.NewReader(f)

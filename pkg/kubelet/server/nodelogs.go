@@ -10,7 +10,6 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
-	"os"
 	"os/exec"
 	"path"
 	"strings"
@@ -29,13 +28,13 @@ const (
 // nodeLogs serves /logs/: the files of a directory and, by queries (/logs/?query=kubelet&tailLines=10), what services
 // log: to systemd's journal, or to files that are named like them.
 type nodeLogs struct {
-	dir   string
+	dir   logFiles
 	files http.Handler
 	slots chan struct{}
 }
 
 func newNodeLogs(dir string) *nodeLogs {
-	return &nodeLogs{dir: dir, files: http.FileServer(http.Dir(dir)), slots: make(chan struct{}, maxQueries)}
+	return &nodeLogs{dir: logFiles(dir), files: http.FileServerFS(logFiles(dir)), slots: make(chan struct{}, maxQueries)}
 }
 
 // ServeHTTP gets the path below /logs/.
@@ -56,14 +55,8 @@ func (l *nodeLogs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, errs.ToAggregate().Error(), http.StatusNotAcceptable)
 		return
 	}
-	root, err := os.OpenRoot(l.dir)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	defer func() { _ = root.Close() }()
 	if len(q.files) > 0 {
-		serveLogFile(w, r, root, q.files[0])
+		serveLogFile(w, r, l.dir, q.files[0])
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), queryTimeout)
@@ -76,13 +69,13 @@ func (l *nodeLogs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer func() { <-l.slots }()
 	w.Header().Set("Content-Type", "text/plain;charset=UTF-8")
-	q.write(ctx, w, root)
+	q.write(ctx, w, l.dir)
 }
 
-// serveLogFile serves a file below root, or lists a directory. Links do not lead out of it.
-func serveLogFile(w http.ResponseWriter, r *http.Request, root *os.Root, name string) {
+// serveLogFile serves a file, or lists a directory.
+func serveLogFile(w http.ResponseWriter, r *http.Request, files logFiles, name string) {
 	name = path.Clean("/" + strings.ReplaceAll(name, `\`, "/"))
-	info, err := root.Stat(path.Join(".", name))
+	info, err := fs.Stat(files, path.Join(".", name))
 	if err != nil {
 		http.Error(w, invalidFile(name, err).Error(), http.StatusNotAcceptable)
 		return
@@ -92,11 +85,11 @@ func serveLogFile(w http.ResponseWriter, r *http.Request, root *os.Root, name st
 	}
 	r = r.Clone(r.Context())
 	r.URL.Path = name
-	http.FileServerFS(root.FS()).ServeHTTP(w, r)
+	http.FileServerFS(files).ServeHTTP(w, r)
 }
 
 // write writes what the services have logged; what is wrong is told in between.
-func (q *logQuery) write(ctx context.Context, w io.Writer, root *os.Root) {
+func (q *logQuery) write(ctx context.Context, w io.Writer, dir logFiles) {
 	units := journalUnits(ctx)
 	var journal, files []string
 	for _, s := range q.services {
@@ -114,7 +107,7 @@ func (q *logQuery) write(ctx context.Context, w io.Writer, root *os.Root) {
 		return
 	}
 	for _, s := range files {
-		switch err := writeServiceFile(ctx, w, root, s); {
+		switch err := writeServiceFile(ctx, w, dir, s); {
 		case errors.Is(err, fs.ErrNotExist):
 			fmt.Fprintf(w, "\nlog not found for %s\n", s)
 		case err != nil:
@@ -169,9 +162,9 @@ func (q *logQuery) journalArgs(services []string) []string {
 }
 
 // writeServiceFile writes the first file that may be a service's log.
-func writeServiceFile(ctx context.Context, w io.Writer, root *os.Root, service string) error {
+func writeServiceFile(ctx context.Context, w io.Writer, dir logFiles, service string) error {
 	for _, name := range []string{service, service + ".log", service + "/" + service + ".log"} {
-		f, err := root.Open(name)
+		f, err := dir.Open(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

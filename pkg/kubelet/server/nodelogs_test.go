@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // journal is a journal that has logs of two services, and tells what it is asked.
@@ -118,5 +120,57 @@ func TestNodeLogsWithoutJournal(t *testing.T) {
 	http.StripPrefix("/logs/", newNodeLogs(logDir(t))).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/logs/?query=foo", nil))
 	if w.Code != http.StatusOK || w.Body.String() != "of foo" {
 		t.Errorf("%d %q", w.Code, w.Body)
+	}
+}
+
+// TestLogFilesAreInTheDirectory: what pods can plant in /var/log is not served, with queries and without.
+func TestLogFilesAreInTheDirectory(t *testing.T) {
+	dir, outside := logDir(t), t.TempDir()
+	if err := os.WriteFile(filepath.Join(outside, "x.log"), []byte("outside"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for link, to := range map[string]string{"absolute": filepath.Join(dir, "foo.log"), "elsewhere": outside, "x": filepath.Join(outside, "x.log"), "up": "../" + filepath.Base(outside)} {
+		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"pipe", "pipe.log"} {
+		if err := unix.Mkfifo(filepath.Join(dir, name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	plain, query := http.FileServerFS(logFiles(dir)), newNodeLogs(dir)
+	for path, c := range map[string]struct {
+		code int
+		want string
+	}{
+		"/":                     {200, `<a href="foo.log">foo.log</a>`},
+		"/in.log":               {200, "of foo"},
+		"/absolute":             {200, "of foo"},
+		"/pods/p/0.log":         {200, "of p"},
+		"/x":                    {403, ""},
+		"/out.log":              {403, ""},
+		"/elsewhere/":           {403, ""},
+		"/elsewhere/x.log":      {403, ""},
+		"/up/x.log":             {403, ""},
+		"/pipe":                 {403, ""},
+		"/../" + outside[1:]:    {404, ""},
+		"/?query=/pipe":         {406, ""},
+		"/?query=/elsewhere":    {406, ""},
+		"/?query=pipe":          {200, "error getting log for pipe"},
+		"/?query=elsewhere":     {200, "error getting log for elsewhere: openat elsewhere: path escapes"},
+		"/?query=x":             {200, "error getting log for x: openat x: path escapes"},
+		"/?query=/pods/p/0.log": {200, "of p"},
+	} {
+		for what, h := range map[string]http.Handler{"plain": plain, "query": query} {
+			if what == "plain" && strings.Contains(path, "?") {
+				continue
+			}
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://x"+path, nil))
+			if w.Code != c.code || !strings.Contains(w.Body.String(), c.want) || strings.Contains(w.Body.String(), "outside") {
+				t.Errorf("%s %s: %d %q", what, path, w.Code, w.Body)
+			}
+		}
 	}
 }

@@ -268,7 +268,7 @@ func (s *Server) debugging(mux *http.ServeMux) {
 // nodeLogs serves the files of the log directory and, if it is to, answers queries.
 func (s *Server) nodeLogs() http.Handler {
 	if on := s.cfg.Kubelet.EnableSystemLogQuery; on == nil || !*on {
-		return http.FileServer(http.Dir(s.cfg.LogDir))
+		return http.FileServerFS(logFiles(s.cfg.LogDir))
 	}
 	return newNodeLogs(s.cfg.LogDir)
 }

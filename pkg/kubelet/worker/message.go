@@ -10,11 +10,14 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
+	"keelson.dev/keelson/pkg/kubelet/beneath"
 	"keelson.dev/keelson/pkg/kubelet/cri"
+	"keelson.dev/keelson/pkg/kubelet/logs"
 )
 
 // How much of a termination message, and of a log in its place, is shown.
@@ -32,14 +35,14 @@ func (w *worker) message(run *cri.Container) string {
 		if run.MessagePath == "" || m.GetContainerPath() != run.MessagePath {
 			continue
 		}
-		b, err := tail(m.GetHostPath(), maxMessage)
+		b, err := tail(openMessage, m.GetHostPath(), maxMessage)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Sprintf("Error on reading termination log %s: %v", run.MessagePath, err)
 		}
 		text = string(b)
 	}
 	if text == "" && run.MessagePolicy == v1.TerminationMessageFallbackToLogsOnError && run.ExitCode != 0 && run.LogPath != "" {
-		b, err := tail(run.LogPath, 2*maxFallback)
+		b, err := tail(logs.Open, run.LogPath, 2*maxFallback)
 		if err != nil {
 			return fmt.Sprintf("Error on reading termination message from logs: %v", err)
 		}
@@ -48,9 +51,15 @@ func (w *worker) message(run *cri.Container) string {
 	return strings.ToValidUTF8(text, "\uFFFD")
 }
 
+// openMessage opens the file that a container has at the path of its message. It need not be the kubelet's: a pod
+// can mount a pipe or a device of a volume there.
+func openMessage(path string) (*os.File, error) {
+	return beneath.Open(filepath.Dir(path), filepath.Base(path))
+}
+
 // tail reads the end of a file, of at most limit bytes.
-func tail(path string, limit int64) ([]byte, error) {
-	f, err := os.Open(path)
+func tail(open func(path string) (*os.File, error), path string, limit int64) ([]byte, error) {
+	f, err := open(path)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,90 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"keelson.dev/keelson/pkg/kubelet/beneath"
+)
+
+// logFiles is the directory of the node's logs as a file system. A pod that has the directory as a volume can put
+// anything there: symbolic links are followed only to what is in the directory too (those in /var/log/containers are
+// absolute and lead to /var/log/pods), and only regular files and directories are opened.
+type logFiles string
+
+var _ fs.StatFS = logFiles("")
+
+// escapeError is the error for a link that leads out of the directory, in the words of [os.Root]. To a client of
+// HTTP it is a file that must not be read.
+type escapeError struct{}
+
+func (escapeError) Error() string        { return "path escapes from parent" }
+func (escapeError) Is(target error) bool { return target == fs.ErrPermission }
+
+// Open implements fs.FS.
+func (l logFiles) Open(name string) (fs.File, error) {
+	f, err := l.open(name)
+	if err != nil {
+		return nil, &fs.PathError{Op: "openat", Path: name, Err: err}
+	}
+	return f, nil
+}
+
+// Stat implements fs.StatFS.
+func (l logFiles) Stat(name string) (fs.FileInfo, error) {
+	f, err := l.open(name)
+	if err != nil {
+		return nil, &fs.PathError{Op: "statat", Path: name, Err: err}
+	}
+	info, err := f.Stat()
+	return info, errors.Join(err, f.Close())
+}
+
+// open opens a file or directory. Its errors say nothing about what is outside of the directory.
+func (l logFiles) open(name string) (*os.File, error) {
+	if !filepath.IsLocal(name) {
+		return nil, escapeError{}
+	}
+	f, err := beneath.Open(string(l), name)
+	switch cause := (syscall.Errno)(0); {
+	case err == nil:
+		return f, nil
+	case errors.Is(err, beneath.ErrSpecial):
+		return nil, fs.ErrPermission
+	case errors.Is(err, unix.EXDEV):
+		return l.openAbsolute(name)
+	case errors.As(err, &cause):
+		return nil, cause
+	}
+	return nil, err
+}
+
+// openAbsolute opens what an absolute link in the directory leads to. The link is resolved first, and what is opened
+// is a name without links, so that it does not matter whether the link is replaced in between.
+func (l logFiles) openAbsolute(name string) (*os.File, error) {
+	dir, err := filepath.EvalSymlinks(string(l))
+	if err != nil {
+		return nil, err
+	}
+	path, err := filepath.EvalSymlinks(filepath.Join(dir, name))
+	if err != nil {
+		return nil, escapeError{}
+	}
+	rel, err := filepath.Rel(dir, path)
+	if err != nil || !filepath.IsLocal(rel) {
+		return nil, escapeError{}
+	}
+	f, err := beneath.OpenNoLinks(dir, rel)
+	if err != nil {
+		return nil, fs.ErrPermission
+	}
+	return f, nil
+}

@@ -1,0 +1,299 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package security
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/kubelet/csi"
+	"keelson.dev/keelson/pkg/kubelet/logs"
+	"keelson.dev/keelson/pkg/kubelet/volume"
+)
+
+// secretText is the content of a file of the node that no pod may read.
+const secretText = "the node's secret\n"
+
+// hostDir makes a directory of the node that no pod may change, with the named files.
+func hostDir(t *testing.T, names ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range names {
+		check(t, os.WriteFile(filepath.Join(dir, name), []byte(secretText), 0o600))
+	}
+	return dir
+}
+
+// sharedVolume is a driver that publishes the same directory to every pod.
+type sharedVolume struct {
+	volume.Drivers
+	dir string
+}
+
+func (d sharedVolume) Mount(context.Context, *v1.Pod, csi.Volume) (csi.Mounted, error) {
+	return csi.Mounted{Path: d.dir, ChangeGroup: true}, nil
+}
+
+func (sharedVolume) Teardown(context.Context, types.UID) error { return nil }
+
+// volumesIn returns a manager of volumes below root.
+func volumesIn(root string, d volume.Drivers) *volume.Manager {
+	return volume.New(volume.Config{
+		RootDir: root, Objects: content{}, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
+		Allocatable: func() v1.ResourceList { return nil }, Drivers: d,
+	})
+}
+
+// whileSwapping runs f while a running pod replaces the directory at path by a symbolic link to target, and
+// back, as fast as it can.
+func whileSwapping(t *testing.T, path, target string, f func()) {
+	t.Helper()
+	link := path + "-link"
+	check(t, os.Symlink(target, link))
+	var stop atomic.Bool
+	var swapping sync.WaitGroup
+	swapping.Go(func() {
+		for !stop.Load() {
+			_ = unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, link, unix.RENAME_EXCHANGE)
+		}
+	})
+	defer func() { stop.Store(true); swapping.Wait() }()
+	f()
+}
+
+// TestFSGroupStaysInVolume: a running pod replaces a directory of a volume by a link while the kubelet gives the
+// volume to the group of another pod. The kubelet changed the owners and modes of the node's own files.
+func TestFSGroupStaysInVolume(t *testing.T) {
+	var names []string
+	for i := range 64 {
+		names = append(names, fmt.Sprintf("file%d", i))
+	}
+	outside, shared := hostDir(t, names...), t.TempDir()
+	check(t, os.Mkdir(filepath.Join(shared, "dir"), 0o755))
+	for _, name := range names {
+		check(t, os.WriteFile(filepath.Join(shared, "dir", name), nil, 0o600))
+	}
+	m := volumesIn(t.TempDir(), sharedVolume{dir: shared})
+	whileSwapping(t, filepath.Join(shared, "dir"), outside, func() {
+		for i := range 300 {
+			pod := withVolume(v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: "d"}}, v1.VolumeMount{})
+			pod.UID = types.UID(fmt.Sprintf("uid%d", i))
+			pod.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr.To(int64(3000 + i))} // so that there is something to change
+			_, err := m.Prepare(t.Context(), pod)
+			check(t, err)
+		}
+	})
+	for _, path := range append([]string{outside}, names...) {
+		info, err := os.Lstat(filepath.Join(outside, filepath.Base(path)))
+		if path == outside {
+			info, err = os.Lstat(outside)
+		}
+		check(t, err)
+		if gid := info.Sys().(*syscall.Stat_t).Gid; gid != 0 || info.Mode().Perm()&0o020 != 0 {
+			t.Fatalf("%s of the node has group %d and mode %v", path, gid, info.Mode())
+		}
+	}
+}
+
+// TestContentVolumesAreNotTrusted: root of a user namespace with CAP_SYS_ADMIN can make the mount of a secret
+// writable. What it then plants must neither lead the kubelet out of the volume nor block it.
+func TestContentVolumesAreNotTrusted(t *testing.T) {
+	for name, plant := range map[string]func(t *testing.T, dir, outside string){
+		"link at a mount point": func(t *testing.T, dir, outside string) { check(t, os.Symlink(outside, filepath.Join(dir, "sub"))) },
+		"pipe as content": func(t *testing.T, dir, _ string) {
+			check(t, os.Remove(filepath.Join(dir, "..data", "key")))
+			check(t, unix.Mkfifo(filepath.Join(dir, "..data", "key"), 0o600))
+		},
+		"data elsewhere": func(t *testing.T, dir, outside string) {
+			check(t, os.Remove(filepath.Join(dir, "..data")))
+			check(t, os.Symlink(outside, filepath.Join(dir, "..data")))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			outside, root := hostDir(t, "key"), t.TempDir()
+			// A config map, since its volume is no mount: a test without root can have it.
+			pod := withVolume(v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "x"}}}, v1.VolumeMount{})
+			pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: "w", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
+			ms, err := volumesIn(root, drivers{}).Prepare(t.Context(), pod)
+			check(t, err)
+			dir, _ := ms.Path("v")
+			plant(t, dir, outside)
+			// The kubelet starts again, and now there is a mount point to make in the volume.
+			pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, v1.VolumeMount{Name: "w", MountPath: "/v/sub/made"})
+			_, _ = volumesIn(root, drivers{}).Prepare(t.Context(), pod) // the pod may fail
+			entries, err := os.ReadDir(outside)
+			check(t, err)
+			if text, err := os.ReadFile(filepath.Join(outside, "key")); len(entries) != 1 || err != nil || string(text) != secretText {
+				t.Errorf("the node's directory has %v, and its file %q", entries, text)
+			}
+		})
+	}
+}
+
+// TestDeepDirectoriesAreMeasured: directories nested so deep that no path can name them made the measurement of
+// the pod's volumes fail, and a pod that is not measured is never evicted for what it uses.
+func TestDeepDirectoriesAreMeasured(t *testing.T) {
+	m := volumesIn(t.TempDir(), drivers{})
+	pod := withVolume(v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: resource.NewQuantity(1<<20, resource.BinarySI)}}, v1.VolumeMount{})
+	ms, err := m.Prepare(t.Context(), pod)
+	check(t, err)
+	dir, _ := ms.Path("v")
+	check(t, os.WriteFile(filepath.Join(dir, "large"), make([]byte, 3<<20), 0o600))
+	for _, depth := range []int{30, 3000} {
+		deepen(t, dir, depth)
+		stats, err := m.Stats(t.Context(), pod.UID)
+		check(t, err)
+		if over := volume.OverLimit(pod, stats); len(over) != 1 {
+			t.Errorf("%d directories deep: the volume is over its limit, and this is said of it: %q", depth, over)
+		}
+	}
+	check(t, m.Teardown(t.Context(), pod.UID))
+}
+
+// deepen nests directories with long names in dir.
+func deepen(t *testing.T, dir string, depth int) {
+	t.Helper()
+	name := strings.Repeat("d", 200)
+	at, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	check(t, err)
+	for range depth {
+		if err := unix.Mkdirat(at, name, 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
+			t.Fatal(err)
+		}
+		next, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		check(t, err)
+		check(t, unix.Close(at))
+		at = next
+	}
+	check(t, unix.Close(at))
+}
+
+// TestNodeLogsStayInDirectory: a pod that has the node's /var/log plants a link, and the kubelet's /logs/ served
+// any file of the node; a pipe blocked a thread of the kubelet with every request.
+func TestNodeLogsStayInDirectory(t *testing.T) {
+	lab := newLab(t, nil)
+	lab.user(t, "reader", "", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes/proxy", "nodes/log"}, Verbs: []string{"get"}})
+	n, address := lab.kubelet(t, filepath.Join(lab.Dir, "ca.crt"))
+	outside := hostDir(t, "shadow")
+	check(t, os.Symlink(filepath.Join(outside, "shadow"), filepath.Join(n.logs, "link")))
+	check(t, os.Symlink(outside, filepath.Join(n.logs, "dir")))
+	check(t, os.Symlink("/", filepath.Join(n.logs, "root")))
+	check(t, unix.Mkfifo(filepath.Join(n.logs, "pipe"), 0o600))
+	check(t, os.MkdirAll(filepath.Join(n.logs, "pods"), 0o755))
+	check(t, os.WriteFile(filepath.Join(n.logs, "pods", "0.log"), []byte("a log"), 0o600))
+	check(t, os.Symlink(filepath.Join(n.logs, "pods", "0.log"), filepath.Join(n.logs, "good"))) // as those in /var/log/containers
+
+	c := lab.UserConfig(t, "reader")
+	c.Host, c.TLSClientConfig.CAData, c.TLSClientConfig.Insecure = "https://"+address, nil, true // its certificate signs itself
+	c.Timeout = time.Minute                                                                     // of an attack that blocks
+	eventually(t, "the reader may read", func(context.Context) bool {
+		code, _, text := get(t, c, "/logs/good")
+		return code == http.StatusOK && text == "a log"
+	})
+	for _, path := range []string{"/logs/link", "/logs/dir/", "/logs/dir/shadow", "/logs/root/" + outside[1:] + "/shadow", "/logs/pipe"} {
+		if code, _, text := get(t, c, path); code == http.StatusOK || strings.Contains(text, "shadow\"") || strings.Contains(text, secretText) {
+			t.Errorf("%s is answered with %d: %q", path, code, text)
+		}
+	}
+}
+
+// running is a runtime that has one container.
+type running struct{ path string }
+
+func (r running) Logs(context.Context) ([]logs.Log, error) {
+	return []logs.Log{{ContainerID: "c", Path: r.path}}, nil
+}
+func (running) ReopenLog(context.Context, string) error { return nil }
+
+// TestLogsOfContainersAreFiles: a pod that has the node's /var/log plants links among the logs of containers. The
+// kubelet compressed what they point to into a file that the pod can read, renamed and removed files elsewhere,
+// and gave the content to whoever reads the log; a pipe blocked it.
+func TestLogsOfContainersAreFiles(t *testing.T) {
+	const line = "2026-01-02T03:04:05.000000001Z stdout F another tenant's secret\n"
+	setUp := func(t *testing.T) (root, dir, outside string) {
+		root, outside = t.TempDir(), hostDir(t)
+		dir = filepath.Join(root, "ns_p_uid", "c")
+		check(t, os.MkdirAll(dir, 0o755))
+		for _, name := range []string{"0.log", "0.log.20260101-000000"} {
+			check(t, os.WriteFile(filepath.Join(outside, name), []byte(line), 0o600))
+		}
+		return root, dir, outside
+	}
+	rotate := func(root, path string) error {
+		k, err := logs.New(logs.Config{
+			Runtime: running{path}, Root: root, MaxSize: 1, MaxFiles: 5, Period: time.Second, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
+		})
+		check(t, err)
+		return k.Rotate(t.Context())
+	}
+	unchanged := func(t *testing.T, outside string) {
+		t.Helper()
+		entries, err := os.ReadDir(outside)
+		check(t, err)
+		if len(entries) != 2 || entries[0].Name() != "0.log" || entries[1].Name() != "0.log.20260101-000000" {
+			t.Errorf("the node's directory has %v", entries)
+		}
+	}
+	t.Run("rotated file", func(t *testing.T) {
+		root, dir, outside := setUp(t)
+		path := filepath.Join(dir, "0.log")
+		check(t, os.WriteFile(path, []byte(line), 0o600))
+		check(t, os.Symlink(filepath.Join(outside, "0.log"), path+".20260101-000000"))
+		_ = rotate(root, path) // it may refuse
+		if f, err := os.Open(path + ".20260101-000000.gz"); err == nil {
+			z, err := gzip.NewReader(f)
+			check(t, err)
+			text, err := io.ReadAll(z)
+			t.Errorf("the pod reads %q, %v", text, err)
+		}
+		unchanged(t, outside)
+	})
+	t.Run("directory", func(t *testing.T) {
+		root, dir, outside := setUp(t)
+		check(t, os.Remove(dir))
+		check(t, os.Symlink(outside, dir))
+		_ = rotate(root, filepath.Join(dir, "0.log"))
+		_ = logs.Remove(filepath.Join(dir, "0.log"))
+		unchanged(t, outside)
+	})
+	t.Run("read", func(t *testing.T) {
+		for name, plant := range map[string]func(t *testing.T, dir, outside string){
+			"link":      func(t *testing.T, dir, outside string) { check(t, os.Symlink(filepath.Join(outside, "0.log"), filepath.Join(dir, "0.log"))) },
+			"directory": func(t *testing.T, dir, outside string) { check(t, os.Remove(dir)); check(t, os.Symlink(outside, dir)) },
+			"pipe":      func(t *testing.T, dir, _ string) { check(t, unix.Mkfifo(filepath.Join(dir, "0.log"), 0o600)) },
+		} {
+			t.Run(name, func(t *testing.T) {
+				_, dir, outside := setUp(t)
+				plant(t, dir, outside)
+				var out bytes.Buffer
+				err := logs.Read(t.Context(), filepath.Join(dir, "0.log"), logs.Options{Stdout: &out, Stderr: &out, Clock: clock.Real()})
+				if err == nil || out.Len() > 0 {
+					t.Errorf("the user reads %q, %v", &out, err)
+				}
+			})
+		}
+	})
+}
