@@ -96,44 +96,32 @@ type groupChange struct {
 	readOnly bool
 }
 
-// visit gives an entry of an open directory to the group or, if name is empty, the directory itself.
-func (c groupChange) visit(dir int, name string, stat *unix.Stat_t) error {
-	if c.done(stat) {
-		return nil
-	}
-	if name == "" {
-		return c.change(dir, stat)
-	}
-	// The file is looked at again once it is open: it may have been replaced since.
-	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return unlessChanged("open", name, err)
-	}
-	defer func() { _ = unix.Close(fd) }() // it only names the file
-	var now unix.Stat_t
-	if err := unix.Fstat(fd, &now); err != nil {
-		return fmt.Errorf("stat %q: %w", name, err)
-	}
-	return c.change(fd, &now)
-}
-
 // done reports whether there is nothing to change.
 func (c groupChange) done(stat *unix.Stat_t) bool {
 	return int(stat.Gid) == c.group && (isLink(stat) || stat.Mode&c.mask(stat) == c.mask(stat))
 }
 
-// change gives what fd is open on to the group.
-func (c groupChange) change(fd int, stat *unix.Stat_t) error {
+// visit gives what fd is open on to the group.
+func (c groupChange) visit(fd int, stat *unix.Stat_t) error {
+	if c.done(stat) {
+		return nil
+	}
 	if err := unix.Fchownat(fd, "", -1, c.group, unix.AT_EMPTY_PATH); err != nil {
 		return fmt.Errorf("chown: %w", err)
 	}
-	if isLink(stat) {
-		return nil // a link has no mode
+	if !c.needsMode(stat) {
+		return nil
 	}
 	if err := unix.Chmod(beneath.Path(fd), stat.Mode&allModes|c.mask(stat)); err != nil {
 		return fmt.Errorf("chmod: %w", err)
 	}
 	return nil
+}
+
+// needsMode reports whether a file that has just been given to the group needs another mode than it has then: it lacks
+// bits for the group, or chown took bits from it. A link has no mode.
+func (c groupChange) needsMode(stat *unix.Stat_t) bool {
+	return !isLink(stat) && (stat.Mode&c.mask(stat) != c.mask(stat) || stat.Mode&(unix.S_ISUID|unix.S_ISGID) != 0)
 }
 
 func isLink(stat *unix.Stat_t) bool { return stat.Mode&unix.S_IFMT == unix.S_IFLNK }

@@ -126,10 +126,10 @@ func diskUsage(ctx context.Context, dir string) (bytes, inodes uint64, err error
 			}
 			return stat.Dev == device
 		},
-		visit: func(_ int, name string, stat *unix.Stat_t) error {
-			links := uint64(1)
-			if name != "" {
-				links = max(stat.Nlink, 1)
+		visit: func(_ int, stat *unix.Stat_t) error {
+			links := max(stat.Nlink, 1)
+			if stat.Mode&unix.S_IFMT == unix.S_IFDIR {
+				links = 1 // the others are its own entries
 			}
 			if stat.Dev == device {
 				bytes += uint64(stat.Blocks) * blockUnit / links

@@ -28,9 +28,9 @@ var errTooDeep = errors.New("directories are nested too deep")
 type tree struct {
 	// enter reports whether a directory is visited; nil if all are.
 	enter func(stat *unix.Stat_t) bool
-	// visit is called for each entry of a directory that is not one itself, by its name in the open directory dir,
-	// and, when it has been called for all that is in it, for the open directory itself, with the name "".
-	visit func(dir int, name string, stat *unix.Stat_t) error
+	// visit is called for each entry of a directory that is not one itself, by a descriptor that only names it
+	// (O_PATH), and, when it has been called for all that is in it, for the open directory itself.
+	visit func(fd int, stat *unix.Stat_t) error
 }
 
 // walk visits the directory at path.
@@ -64,7 +64,7 @@ func (t tree) directory(fd, depth int) error {
 			}
 		}
 		if errors.Is(err, io.EOF) {
-			return t.visit(fd, "", &stat)
+			return t.visit(fd, &stat)
 		}
 		if err != nil {
 			return fmt.Errorf("list directory: %w", err)
@@ -72,28 +72,29 @@ func (t tree) directory(fd, depth int) error {
 	}
 }
 
-// entry visits an entry of an open directory, unless it is gone or has become something else meanwhile.
+// entry visits an entry of an open directory, unless it is gone meanwhile.
 func (t tree) entry(dir int, name string, depth int) error {
-	var stat unix.Stat_t
-	if err := unix.Fstatat(dir, name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return unlessChanged("stat", name, err)
-	}
-	if stat.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return t.visit(dir, name, &stat)
-	}
-	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return unlessChanged("open", name, err)
-	}
-	return t.directory(fd, depth+1)
-}
-
-// unlessChanged returns nil for the errors of an entry that was removed or replaced: files of a running pod may be
-// at any time.
-func unlessChanged(what, name string, err error) error {
-	switch {
-	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
+	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) { // files of a running pod may go at any time
 		return nil
 	}
-	return fmt.Errorf("%s %q: %w", what, name, err)
+	if err != nil {
+		return fmt.Errorf("open %q: %w", name, err)
+	}
+	defer func() { _ = unix.Close(fd) }() // it only names the file
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return fmt.Errorf("stat %q: %w", name, err)
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return t.visit(fd, &stat)
+	}
+	below, err := unix.Openat(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open %q: %w", name, err)
+	}
+	return t.directory(below, depth+1)
 }
