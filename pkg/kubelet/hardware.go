@@ -54,7 +54,7 @@ func newHardware(cfg Config, kept reserved, storage plugins.Handler, changed, sh
 	if u := cfg.Kubelet.UserNamespaces; u != nil && u.IDsPerPod != nil && *u.IDsPerPod != 0 {
 		length = *u.IDsPerPod
 	}
-	users, err := userns.New(filepath.Join(cfg.RootDir, "pods"), uint32(length), int(cfg.Kubelet.MaxPods))
+	users, err := userns.New(filepath.Join(cfg.RootDir, "pods"), length, int(cfg.Kubelet.MaxPods))
 	if err != nil {
 		return nil, err
 	}

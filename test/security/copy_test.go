@@ -71,6 +71,9 @@ func TestCVE_2019_11249(t *testing.T) {
 	add(tar.Header{Name: "data/../../../outside/by-path", Typeflag: tar.TypeReg}, "evil")
 	add(tar.Header{Name: "data" + outside + "/../../outside/by-two-paths", Typeflag: tar.TypeReg}, "evil")
 	add(tar.Header{Name: outside + "/by-root", Typeflag: tar.TypeReg}, "evil")
+	for name, kind := range map[string]byte{"device": tar.TypeChar, "disk": tar.TypeBlock, "pipe": tar.TypeFifo} {
+		add(tar.Header{Name: "data/" + name, Typeflag: kind, Devmajor: 1, Devminor: 3}, "")
+	}
 	check(t, w.Close())
 
 	lab := newLab(t, reaching)
@@ -93,6 +96,11 @@ func TestCVE_2019_11249(t *testing.T) {
 	err := o.Run() // it may refuse the archive, or what is bad in it
 	if good, readErr := os.ReadFile(filepath.Join(dest, "good")); readErr != nil || string(good) != "good" {
 		t.Errorf("the attack does not begin: %q, %v, %v", good, readErr, err)
+	}
+	for _, name := range []string{"device", "disk", "pipe"} {
+		if info, err := os.Lstat(filepath.Join(dest, name)); err == nil && !info.Mode().IsRegular() {
+			t.Errorf("%s has been made: %v", name, info.Mode())
+		}
 	}
 	entries, err := os.ReadDir(outside)
 	check(t, err)

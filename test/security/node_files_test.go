@@ -208,7 +208,7 @@ func TestNodeLogsStayInDirectory(t *testing.T) {
 
 	c := lab.UserConfig(t, "reader")
 	c.Host, c.TLSClientConfig.CAData, c.TLSClientConfig.Insecure = "https://"+address, nil, true // its certificate signs itself
-	c.Timeout = time.Minute                                                                     // of an attack that blocks
+	c.Timeout = time.Minute                                                                      // of an attack that blocks
 	eventually(t, "the reader may read", func(context.Context) bool {
 		code, _, text := get(t, c, "/logs/good")
 		return code == http.StatusOK && text == "a log"
@@ -281,7 +281,9 @@ func TestLogsOfContainersAreFiles(t *testing.T) {
 	})
 	t.Run("read", func(t *testing.T) {
 		for name, plant := range map[string]func(t *testing.T, dir, outside string){
-			"link":      func(t *testing.T, dir, outside string) { check(t, os.Symlink(filepath.Join(outside, "0.log"), filepath.Join(dir, "0.log"))) },
+			"link": func(t *testing.T, dir, outside string) {
+				check(t, os.Symlink(filepath.Join(outside, "0.log"), filepath.Join(dir, "0.log")))
+			},
 			"directory": func(t *testing.T, dir, outside string) { check(t, os.Remove(dir)); check(t, os.Symlink(outside, dir)) },
 			"pipe":      func(t *testing.T, dir, _ string) { check(t, unix.Mkfifo(filepath.Join(dir, "0.log"), 0o600)) },
 		} {

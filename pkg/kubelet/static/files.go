@@ -18,8 +18,10 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
@@ -33,24 +35,24 @@ const maxFile = 1 << 20
 
 // read returns the pods of a file, or of the files of a directory, by
 // "namespace/name". What is wrong with single files is in bad.
-func read(path, node string) (pods map[string]*v1.Pod, bad, err error) {
-	info, err := os.Stat(path)
+func read(from, node string) (pods map[string]*v1.Pod, bad, err error) {
+	info, err := os.Stat(from)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	files := []string{path}
+	files := []string{from}
 	if info.IsDir() {
-		entries, err := os.ReadDir(path)
+		entries, err := os.ReadDir(from)
 		if err != nil {
 			return nil, nil, err
 		}
 		files = files[:0]
 		for _, e := range entries {
 			if !strings.HasPrefix(e.Name(), ".") && !e.IsDir() {
-				files = append(files, filepath.Join(path, e.Name()))
+				files = append(files, filepath.Join(from, e.Name()))
 			}
 		}
 	}
@@ -127,13 +129,29 @@ func decode(b []byte, from origin, node string) (*v1.Pod, error) {
 	pod.Annotations[source.AnnotationSource] = from.source
 	// Node problems do not evict it: nobody would bring it back.
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute})
-	if errs := podspec.ValidateSpec(context.Background(), &pod.Spec, &pod.ObjectMeta, field.NewPath("spec")); len(errs) > 0 {
+	errs := validateMeta(&pod.ObjectMeta, field.NewPath("metadata"))
+	errs = append(errs, podspec.ValidateSpec(context.Background(), &pod.Spec, &pod.ObjectMeta, field.NewPath("spec"))...)
+	if len(errs) > 0 {
 		return nil, fmt.Errorf("invalid pod: %w", errs.ToAggregate())
 	}
 	if what := reference(pod); what != "" {
 		return nil, fmt.Errorf("static pods may not reference %s", what)
 	}
 	return pod, nil
+}
+
+// validateMeta checks what directories of the node are named after.
+func validateMeta(meta *metav1.ObjectMeta, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	check := func(name, value string, reasons []string) {
+		for _, reason := range reasons {
+			errs = append(errs, field.Invalid(at.Child(name), value, reason))
+		}
+	}
+	check("name", meta.Name, validation.IsDNS1123Subdomain(meta.Name))
+	check("namespace", meta.Namespace, validation.IsDNS1123Label(meta.Namespace))
+	check("uid", string(meta.UID), path.IsValidPathSegmentName(string(meta.UID)))
+	return errs
 }
 
 // hash names a version of a static pod on a node; it is the pod's UID.
@@ -162,20 +180,36 @@ func reference(pod *v1.Pod) string {
 		}
 		return "configmaps"
 	}
-	for _, v := range pod.Spec.Volumes {
-		switch {
-		case v.PersistentVolumeClaim != nil:
-			return "persistentvolumeclaims"
-		case v.Projected == nil:
-			continue
+	for i := range pod.Spec.Volumes {
+		if what := volumeReference(&pod.Spec.Volumes[i]); what != "" {
+			return what
 		}
-		for _, s := range v.Projected.Sources {
-			switch {
-			case s.ClusterTrustBundle != nil:
-				return "clustertrustbundles"
-			case s.ServiceAccountToken != nil:
-				return "serviceaccounts"
-			}
+	}
+	return ""
+}
+
+// volumeReference names a resource of the API that a volume refers to beside secrets and config maps, or "".
+func volumeReference(v *v1.Volume) string {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return "persistentvolumeclaims"
+	case v.Ephemeral != nil:
+		return "persistentvolumeclaims (via ephemeral volumes)"
+	case v.CSI != nil:
+		return "csidrivers (via CSI volumes)"
+	case v.Glusterfs != nil:
+		return "endpoints (via glusterFS volumes)"
+	case v.Projected == nil:
+		return ""
+	}
+	for _, s := range v.Projected.Sources {
+		switch {
+		case s.ClusterTrustBundle != nil:
+			return "clustertrustbundles"
+		case s.ServiceAccountToken != nil:
+			return "serviceaccounts"
+		case s.PodCertificate != nil:
+			return "podcertificates"
 		}
 	}
 	return ""

@@ -59,14 +59,20 @@ func TestDecode(t *testing.T) {
 		t.Errorf("UIDs: %s, the same %s, changed %s, elsewhere %s", pod.UID, again.UID, other.UID, elsewhere.UID)
 	}
 	for text, want := range map[string]string{
-		strings.Replace(manifest, "kind: Pod", "kind: Service", 1):                                                    `is "v1" "Service", not v1 Pod`,
-		strings.Replace(manifest, "name: web", "labels: {}", 1):                                                       "invalid pod: name is needed for the pod",
-		strings.Replace(manifest, "spec:", "spec:\n  nonsense: 1", 1):                                                 "nonsense",
-		strings.Replace(manifest, "image: img", "image: img\n    ports: [{containerPort: 100000}]", 1):                "invalid pod: spec.containers[0].ports[0].containerPort",
-		strings.Replace(manifest, "image: img", "image: img\n    envFrom: [{secretRef: {name: s}}]", 1):               "static pods may not reference secrets",
-		strings.Replace(manifest, "spec:", "spec:\n  serviceAccountName: x", 1):                                       "static pods may not reference serviceaccounts",
-		strings.Replace(manifest, "spec:", "spec:\n  volumes: [{name: v, configMap: {name: c}}]", 1):                  "static pods may not reference configmaps",
-		strings.Replace(manifest, "spec:", "spec:\n  volumes: [{name: v, persistentVolumeClaim: {claimName: c}}]", 1): "static pods may not reference persistentvolumeclaims",
+		strings.Replace(manifest, "kind: Pod", "kind: Service", 1):                                                                                                                              `is "v1" "Service", not v1 Pod`,
+		strings.Replace(manifest, "name: web", "labels: {}", 1):                                                                                                                                 "invalid pod: name is needed for the pod",
+		strings.Replace(manifest, "spec:", "spec:\n  nonsense: 1", 1):                                                                                                                           "nonsense",
+		strings.Replace(manifest, "image: img", "image: img\n    ports: [{containerPort: 100000}]", 1):                                                                                          "invalid pod: spec.containers[0].ports[0].containerPort",
+		strings.Replace(manifest, "image: img", "image: img\n    envFrom: [{secretRef: {name: s}}]", 1):                                                                                         "static pods may not reference secrets",
+		strings.Replace(manifest, "spec:", "spec:\n  serviceAccountName: x", 1):                                                                                                                 "static pods may not reference serviceaccounts",
+		strings.Replace(manifest, "spec:", "spec:\n  volumes: [{name: v, configMap: {name: c}}]", 1):                                                                                            "static pods may not reference configmaps",
+		strings.Replace(manifest, "spec:", "spec:\n  volumes: [{name: v, persistentVolumeClaim: {claimName: c}}]", 1):                                                                           "static pods may not reference persistentvolumeclaims",
+		strings.Replace(manifest, "spec:", "spec:\n  volumes: [{name: v, csi: {driver: d}}]", 1):                                                                                                "static pods may not reference csidrivers (via CSI volumes)",
+		strings.Replace(manifest, "spec:", "spec:\n  volumes: [{name: v, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}]", 1): "static pods may not reference persistentvolumeclaims (via ephemeral volumes)",
+		// What names directories of the node must not lead out of those of pods.
+		strings.Replace(manifest, "name: web", "name: ../../../etc/x", 1):              "invalid pod: metadata.name: Invalid value",
+		strings.Replace(manifest, "name: web", "name: web\n  namespace: ../../etc", 1): "invalid pod: metadata.namespace: Invalid value",
+		strings.Replace(manifest, "name: web", "name: web\n  uid: ../../../etc", 1):    "invalid pod: metadata.uid: Invalid value",
 	} {
 		if _, err := decode([]byte(text), origin{source.File, "f"}, "n1"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)

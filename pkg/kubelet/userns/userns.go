@@ -28,6 +28,9 @@ import (
 // DefaultLength is how many IDs a pod gets.
 const DefaultLength = 65536
 
+// maxIDs is how many IDs a machine has. The last one means no ID at all.
+const maxIDs = 1<<32 - 1
+
 const fileName = "userns"
 
 // Manager gives out ranges. It is safe for concurrent use.
@@ -55,10 +58,15 @@ type mappings struct {
 
 // New makes a Manager for the pods below dir, with what their files have. At most
 // that many pods get a range of that length.
-func New(dir string, length uint32, most int) (*Manager, error) {
+func New(dir string, idsPerPod int64, most int) (*Manager, error) {
+	if idsPerPod <= 0 || idsPerPod > maxIDs || idsPerPod%DefaultLength != 0 {
+		return nil, fmt.Errorf("length %d of user namespaces is not a multiple of %d", idsPerPod, DefaultLength)
+	}
+	length := uint32(idsPerPod)
 	m := &Manager{dir: dir, length: length, most: uint32(max(most, 0)), pods: map[types.UID]uint32{}, used: map[uint32]bool{}}
-	if length == 0 || length%DefaultLength != 0 {
-		return nil, fmt.Errorf("length %d of user namespaces is not a multiple of %d", length, DefaultLength)
+	if last := (uint64(m.most) + 1) * uint64(length); last > maxIDs {
+		// A range beyond the last ID would begin at 0 again: it would be the machine's own.
+		return nil, fmt.Errorf("%d user namespaces of %d IDs are more than the machine has", most, length)
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -111,5 +112,24 @@ func TestFilesThatCannotBeKept(t *testing.T) {
 	}
 	if _, err := userns.New(t.TempDir(), 1000, 10); err == nil {
 		t.Error("a length of 1000 was accepted")
+	}
+}
+
+// TestRangesEndWithTheIDs: a range beyond the last ID of the machine began at 0 again, so that root of a pod was root
+// of the node.
+func TestRangesEndWithTheIDs(t *testing.T) {
+	const length, most = 1 << 26, 110
+	m, err := userns.New(t.TempDir(), length, most)
+	if err != nil {
+		return // it is refused
+	}
+	for i := range most {
+		u, err := m.Get(types.UID(strconv.Itoa(i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first := u.GetUids()[0].GetHostId(); first < length {
+			t.Fatalf("pod %d has the IDs from %d", i, first)
+		}
 	}
 }
