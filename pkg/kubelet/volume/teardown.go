@@ -94,7 +94,7 @@ func (m *Manager) removePlugins(uid types.UID) error {
 	for _, plugin := range plugins {
 		dir := filepath.Join(root, plugin.Name())
 		if slices.ContainsFunc(localPlugins[:], func(p string) bool { return escape(p) == plugin.Name() }) {
-			if err := os.RemoveAll(dir); err != nil {
+			if err := removeTree(dir); err != nil {
 				return fmt.Errorf("remove volume: %w", err)
 			}
 			continue

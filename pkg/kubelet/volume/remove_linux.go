@@ -1,0 +1,108 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxOpenLevels is how many levels of directories are open at a time while a volume is removed.
+const maxOpenLevels = 128
+
+// removeTree removes a directory with all that is in it. Containers nest directories as deep as they like, and
+// [os.RemoveAll] needs a descriptor for each level: one pod would take all that the kubelet may have. Here deeper
+// directories are first moved up to the top.
+func removeTree(path string) error {
+	top, err := openDir(unix.AT_FDCWD, path)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open %s: %w", path, err)
+	}
+	defer func() { _ = top.Close() }() // nothing was written
+	r := remover{top: int(top.Fd())}
+	if err := r.empty(top, 1); err != nil {
+		return fmt.Errorf("empty %s: %w", path, err)
+	}
+	return os.Remove(path)
+}
+
+// openDir opens a directory that is no link.
+func openDir(dir int, name string) (*os.File, error) {
+	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), filepath.Base(name)), nil
+}
+
+// remover removes what is in the directory top.
+type remover struct {
+	top   int
+	moved int // directories that were moved there
+}
+
+// empty removes all that is in an open directory.
+func (r *remover) empty(dir *os.File, depth int) error {
+	for {
+		if _, err := dir.Seek(0, io.SeekStart); err != nil { // what was moved here is seen in the next turn
+			return fmt.Errorf("list directory: %w", err)
+		}
+		names, err := dir.Readdirnames(namesAtOnce)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("list directory: %w", err)
+		}
+		for _, name := range names {
+			if err := r.remove(int(dir.Fd()), name, depth); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// remove removes an entry of an open directory, or moves it to the top.
+func (r *remover) remove(dir int, name string, depth int) error {
+	err := unix.Unlinkat(dir, name, 0)
+	switch {
+	case err == nil, errors.Is(err, unix.ENOENT):
+		return nil
+	case !errors.Is(err, unix.EISDIR):
+		return fmt.Errorf("remove %q: %w", name, err)
+	case depth == maxOpenLevels:
+		return r.moveUp(dir, name)
+	}
+	below, err := openDir(dir, name)
+	if err != nil {
+		return fmt.Errorf("open %q: %w", name, err)
+	}
+	if err := errors.Join(r.empty(below, depth+1), below.Close()); err != nil {
+		return err
+	}
+	if err := unix.Unlinkat(dir, name, unix.AT_REMOVEDIR); err != nil {
+		return fmt.Errorf("remove %q: %w", name, err)
+	}
+	return nil
+}
+
+// moveUp moves an entry of an open directory to the top, by a name that nothing there has.
+func (r *remover) moveUp(dir int, name string) error {
+	for {
+		r.moved++
+		err := unix.Renameat2(dir, name, r.top, ".removed-"+strconv.Itoa(r.moved), unix.RENAME_NOREPLACE)
+		if !errors.Is(err, unix.EEXIST) {
+			return err
+		}
+	}
+}
