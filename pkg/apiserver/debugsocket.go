@@ -13,18 +13,20 @@ import (
 	"net/http/pprof"
 	"os"
 	"sync"
+
+	"keelson.dev/keelson/pkg/beneath"
 )
 
 // logsDir is what /logs/ serves.
 const logsDir = "/var/log"
 
-// addLogs serves the files of logsDir.
+// addLogs serves the files of logsDir. Pods of the machine may have it as a volume: no link leads out of it.
 func (m *mux) addLogs() {
 	m.handle("/logs", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Location", "logs/")
 		w.WriteHeader(http.StatusMovedPermanently)
 	}))
-	m.handle("/logs/", http.StripPrefix("/logs/", http.FileServer(http.Dir(logsDir))))
+	m.handle("/logs/", http.StripPrefix("/logs/", http.FileServerFS(beneath.Files(logsDir))))
 }
 
 // serveDebugSocket serves profiles, and the flags that may be changed, to everybody who may open the

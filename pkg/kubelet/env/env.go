@@ -21,7 +21,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"keelson.dev/keelson/pkg/kubelet/beneath"
+	"keelson.dev/keelson/pkg/beneath"
 	"keelson.dev/keelson/pkg/kubelet/downward"
 )
 

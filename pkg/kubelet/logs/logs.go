@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"keelson.dev/api/clock"
-	"keelson.dev/keelson/pkg/kubelet/beneath"
+	"keelson.dev/keelson/pkg/beneath"
 )
 
 // Log is the log of a container that runs.

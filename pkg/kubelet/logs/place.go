@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"keelson.dev/keelson/pkg/kubelet/beneath"
+	"keelson.dev/keelson/pkg/beneath"
 )
 
 // A log is at ROOT/POD/CONTAINER/FILE. Pods that have the node's /var/log as a volume can change what is below the

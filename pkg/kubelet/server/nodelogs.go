@@ -14,6 +14,8 @@ import (
 	"path"
 	"strings"
 	"time"
+
+	"keelson.dev/keelson/pkg/beneath"
 )
 
 const (
@@ -28,13 +30,13 @@ const (
 // nodeLogs serves /logs/: the files of a directory and, by queries (/logs/?query=kubelet&tailLines=10), what services
 // log: to systemd's journal, or to files that are named like them.
 type nodeLogs struct {
-	dir   logFiles
+	dir   beneath.Files
 	files http.Handler
 	slots chan struct{}
 }
 
 func newNodeLogs(dir string) *nodeLogs {
-	return &nodeLogs{dir: logFiles(dir), files: http.FileServerFS(logFiles(dir)), slots: make(chan struct{}, maxQueries)}
+	return &nodeLogs{dir: beneath.Files(dir), files: http.FileServerFS(beneath.Files(dir)), slots: make(chan struct{}, maxQueries)}
 }
 
 // ServeHTTP gets the path below /logs/.
@@ -73,7 +75,7 @@ func (l *nodeLogs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // serveLogFile serves a file, or lists a directory.
-func serveLogFile(w http.ResponseWriter, r *http.Request, files logFiles, name string) {
+func serveLogFile(w http.ResponseWriter, r *http.Request, files beneath.Files, name string) {
 	name = path.Clean("/" + strings.ReplaceAll(name, `\`, "/"))
 	info, err := fs.Stat(files, path.Join(".", name))
 	if err != nil {
@@ -89,7 +91,7 @@ func serveLogFile(w http.ResponseWriter, r *http.Request, files logFiles, name s
 }
 
 // write writes what the services have logged; what is wrong is told in between.
-func (q *logQuery) write(ctx context.Context, w io.Writer, dir logFiles) {
+func (q *logQuery) write(ctx context.Context, w io.Writer, dir beneath.Files) {
 	units := journalUnits(ctx)
 	var journal, files []string
 	for _, s := range q.services {
@@ -162,7 +164,7 @@ func (q *logQuery) journalArgs(services []string) []string {
 }
 
 // writeServiceFile writes the first file that may be a service's log.
-func writeServiceFile(ctx context.Context, w io.Writer, dir logFiles, service string) error {
+func writeServiceFile(ctx context.Context, w io.Writer, dir beneath.Files, service string) error {
 	for _, name := range []string{service, service + ".log", service + "/" + service + ".log"} {
 		f, err := dir.Open(name)
 		if errors.Is(err, fs.ErrNotExist) {

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"keelson.dev/keelson/pkg/beneath"
 )
 
 // journal is a journal that has logs of two services, and tells what it is asked.
@@ -139,7 +141,7 @@ func TestLogFilesAreInTheDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	plain, query := http.FileServerFS(logFiles(dir)), newNodeLogs(dir)
+	plain, query := http.FileServerFS(beneath.Files(dir)), newNodeLogs(dir)
 	for path, c := range map[string]struct {
 		code int
 		want string

@@ -26,6 +26,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/beneath"
 	"keelson.dev/keelson/pkg/daemon"
 	"keelson.dev/keelson/pkg/daemon/zpages"
 	"keelson.dev/keelson/pkg/health"
@@ -268,7 +269,7 @@ func (s *Server) debugging(mux *http.ServeMux) {
 // nodeLogs serves the files of the log directory and, if it is to, answers queries.
 func (s *Server) nodeLogs() http.Handler {
 	if on := s.cfg.Kubelet.EnableSystemLogQuery; on == nil || !*on {
-		return http.FileServerFS(logFiles(s.cfg.LogDir))
+		return http.FileServerFS(beneath.Files(s.cfg.LogDir))
 	}
 	return newNodeLogs(s.cfg.LogDir)
 }

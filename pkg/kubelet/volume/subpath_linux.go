@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"keelson.dev/keelson/pkg/kubelet/beneath"
+	"keelson.dev/keelson/pkg/beneath"
 )
 
 // subpathsName is the directory of a pod in which its subPaths are bound.

@@ -15,7 +15,7 @@ import (
 	"strings"
 
 	"keelson.dev/api/clock"
-	"keelson.dev/keelson/pkg/kubelet/beneath"
+	"keelson.dev/keelson/pkg/beneath"
 )
 
 // The names of a content volume's own entries, and how long a path in it may be.

@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package beneath opens files below directories that containers can change at any time: volumes, logs.
+// Package beneath opens files below directories that containers can change at any time, such as volumes and logs.
 //
 // A path that is checked first and used later is no protection there: a container replaces a directory by a
 // symbolic link in between. Here the kernel resolves each path in one step, and what it finds is looked at by its

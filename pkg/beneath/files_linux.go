@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package server
+package beneath
 
 import (
 	"errors"
@@ -11,16 +11,14 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"keelson.dev/keelson/pkg/kubelet/beneath"
 )
 
-// logFiles is the directory of the node's logs as a file system. A pod that has the directory as a volume can put
+// Files is a directory, such as that of the node's logs, as a file system. A pod that has it as a volume can put
 // anything there: symbolic links are followed only to what is in the directory too (those in /var/log/containers are
 // absolute and lead to /var/log/pods), and only regular files and directories are opened.
-type logFiles string
+type Files string
 
-var _ fs.StatFS = logFiles("")
+var _ fs.StatFS = Files("")
 
 // escapeError is the error for a link that leads out of the directory, in the words of [os.Root]. To a client of
 // HTTP it is a file that must not be read.
@@ -30,7 +28,7 @@ func (escapeError) Error() string        { return "path escapes from parent" }
 func (escapeError) Is(target error) bool { return target == fs.ErrPermission }
 
 // Open implements fs.FS.
-func (l logFiles) Open(name string) (fs.File, error) {
+func (l Files) Open(name string) (fs.File, error) {
 	f, err := l.open(name)
 	if err != nil {
 		return nil, &fs.PathError{Op: "openat", Path: name, Err: err}
@@ -39,7 +37,7 @@ func (l logFiles) Open(name string) (fs.File, error) {
 }
 
 // Stat implements fs.StatFS.
-func (l logFiles) Stat(name string) (fs.FileInfo, error) {
+func (l Files) Stat(name string) (fs.FileInfo, error) {
 	f, err := l.open(name)
 	if err != nil {
 		return nil, &fs.PathError{Op: "statat", Path: name, Err: err}
@@ -49,15 +47,15 @@ func (l logFiles) Stat(name string) (fs.FileInfo, error) {
 }
 
 // open opens a file or directory. Its errors say nothing about what is outside of the directory.
-func (l logFiles) open(name string) (*os.File, error) {
+func (l Files) open(name string) (*os.File, error) {
 	if !filepath.IsLocal(name) {
 		return nil, escapeError{}
 	}
-	f, err := beneath.Open(string(l), name)
+	f, err := Open(string(l), name)
 	switch cause := (syscall.Errno)(0); {
 	case err == nil:
 		return f, nil
-	case errors.Is(err, beneath.ErrSpecial):
+	case errors.Is(err, ErrSpecial):
 		return nil, fs.ErrPermission
 	case errors.Is(err, unix.EXDEV):
 		return l.openAbsolute(name)
@@ -69,7 +67,7 @@ func (l logFiles) open(name string) (*os.File, error) {
 
 // openAbsolute opens what an absolute link in the directory leads to. The link is resolved first, and what is opened
 // is a name without links, so that it does not matter whether the link is replaced in between.
-func (l logFiles) openAbsolute(name string) (*os.File, error) {
+func (l Files) openAbsolute(name string) (*os.File, error) {
 	dir, err := filepath.EvalSymlinks(string(l))
 	if err != nil {
 		return nil, err
@@ -82,7 +80,7 @@ func (l logFiles) openAbsolute(name string) (*os.File, error) {
 	if err != nil || !filepath.IsLocal(rel) {
 		return nil, escapeError{}
 	}
-	f, err := beneath.OpenNoLinks(dir, rel)
+	f, err := OpenNoLinks(dir, rel)
 	if err != nil {
 		return nil, fs.ErrPermission
 	}
