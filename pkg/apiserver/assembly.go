@@ -82,6 +82,7 @@ type assembly struct {
 	custom     *customresources.Controller
 	aggregator *aggregation.Aggregator
 	kubelets   *connect.Kubelets
+	drivers    http.HandlerFunc  // calls of storage drivers; there once the connectors are
 	fairness   *filters.Fairness // nil: requests in flight are limited instead
 	members    store.Interface   // running servers
 
@@ -374,7 +375,7 @@ func (a *assembly) buildMux(served http.Handler) (*mux, error) {
 		}
 	}
 	m := &mux{api: served, served: a.groupVersions, exact: map[string]http.Handler{}, prefixes: map[string]http.Handler{}}
-	m.batches = a.batches()
+	m.batches, m.drivers = a.batches(), a.drivers
 	version, err := versionDocument()
 	if err != nil {
 		return nil, err

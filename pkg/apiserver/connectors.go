@@ -41,6 +41,7 @@ func (a *assembly) connectors() map[string]rest.Connector {
 	client, clk := a.self.client, a.server.deps.Clock
 	proxies := connect.NewProxies(client, a.kubelets, a.authz, a.cfg.Serving.MaxConnectionBytes, newRand())
 	a.close = append(a.close, proxies.Close)
+	a.drivers = proxies.Drivers
 
 	podRegistry := func() *registry.Registry { return a.api.Registry(schema.GroupResource{Resource: "pods"}) }
 	binder := &pods.Binder{Registry: podRegistry, Clock: clk}

@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	storagev1alpha1 "keelson.dev/api/storage/v1alpha1"
 	"keelson.dev/apiserver/rest"
 )
 
@@ -24,6 +25,8 @@ type mux struct {
 	served func() []schema.GroupVersion
 	// batches answers the scheduler's batches, which are no resources, by path.
 	batches map[string]http.HandlerFunc
+	// drivers answers calls of storage drivers, which are no resources either.
+	drivers http.HandlerFunc
 	// prefixes end in a slash.
 	prefixes map[string]http.Handler
 	// delegate answers what nobody else does (aggregation); nil: 404.
@@ -37,6 +40,9 @@ func (m *mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case batch != nil:
 		batch(w, r)
+		return
+	case strings.HasPrefix(path, storagev1alpha1.NodesPath):
+		m.drivers(w, r)
 		return
 	case isAPI(path):
 		m.api.ServeHTTP(w, r)

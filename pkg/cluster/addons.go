@@ -10,9 +10,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -47,7 +49,8 @@ func addonResource(kind schema.GroupVersionKind) (schema.GroupVersionResource, b
 var errAddonKind = errors.New("kind that no add-on has")
 
 // applyAddons creates what is missing of the add-ons. What is there is left as
-// it is: it may have been changed on purpose.
+// it is, because it may have been changed on purpose, except for the rights of the
+// cluster's own parts: see updateRights.
 func applyAddons(ctx context.Context, c *Config, clk clock.Clock) error {
 	cfg, err := adminConfig(c)
 	if err != nil {
@@ -115,14 +118,17 @@ func createAddon(ctx context.Context, client dynamic.Interface, o *unstructured.
 	}
 	objects := client.Resource(resource).Namespace(o.GetNamespace())
 	for {
-		_, err := objects.Get(ctx, o.GetName(), metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
+		present, err := objects.Get(ctx, o.GetName(), metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
 			_, err = objects.Create(ctx, o, metav1.CreateOptions{FieldManager: "ctl"})
+		case err == nil && updateRights(present, o):
+			_, err = objects.Update(ctx, present, metav1.UpdateOptions{FieldManager: "ctl"})
 		}
 		if err == nil || apierrors.IsAlreadyExists(err) {
 			return nil
 		}
-		if !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) && !apierrors.IsServiceUnavailable(err) {
+		if !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) && !apierrors.IsServiceUnavailable(err) && !apierrors.IsConflict(err) {
 			return err
 		}
 		select {
@@ -131,4 +137,24 @@ func createAddon(ctx context.Context, client dynamic.Interface, o *unstructured.
 		case <-clk.After(50 * time.Millisecond):
 		}
 	}
+}
+
+// ownRights is what the names of roles and bindings of the cluster's own parts begin with.
+const ownRights = "keelson:"
+
+// updateRights gives a role or a binding of the cluster's own parts the rules or the
+// subjects of its manifest, and reports whether they were others. A part of a newer
+// version thereby has the rights that it needs, and keeps none that it no longer
+// needs. The annotation that keeps Kubernetes' own roles from being updated keeps
+// these as well.
+func updateRights(present, want *unstructured.Unstructured) bool {
+	field, ok := map[string]string{"ClusterRole": "rules", "ClusterRoleBinding": "subjects"}[want.GetKind()]
+	if !ok || !strings.HasPrefix(want.GetName(), ownRights) || present.GetAnnotations()[rbacv1.AutoUpdateAnnotationKey] == "false" {
+		return false
+	}
+	if reflect.DeepEqual(present.Object[field], want.Object[field]) {
+		return false
+	}
+	present.Object[field] = want.Object[field]
+	return true
 }

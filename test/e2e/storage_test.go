@@ -111,15 +111,17 @@ func TestDefaultClass(t *testing.T) {
 	eventually(t, "no device is left", func() bool { return len(devicesOf(t, volumes)) == 0 })
 }
 
-// askedForNothingElse: who may have drivers called through kubelets may have them do no more.
+// askedForNothingElse: the account that calls drivers through kubelets has them do no more.
 func askedForNothingElse(t *testing.T) {
+	const drivers = "/apis/storage.keelson.dev/v1alpha1/nodes/n1/csi/disk.csi.keelson.dev/"
 	for path, want := range map[string]string{
-		"csi/disk.csi.keelson.dev/csi.v1.Identity/Probe":   "",
-		"csi/disk.csi.keelson.dev/csi.v1.Node/NodeGetInfo": "nothing else",
-		"run/kube-system/coredns/coredns?cmd=id":           "nothing else",
-		"exec/kube-system/coredns/coredns?command=id":      "nothing else",
+		drivers + "csi.v1.Identity/Probe":                                       "",
+		drivers + "csi.v1.Node/NodeGetInfo":                                     "only the services",
+		"/api/v1/nodes/n1/proxy/csi/disk.csi.keelson.dev/csi.v1.Identity/Probe": `cannot create resource "nodes/proxy"`,
+		"/api/v1/nodes/n1/proxy/run/kube-system/coredns/coredns?cmd=id":         `cannot create resource "nodes/proxy"`,
+		"/api/v1/nodes/n1/proxy/exec/kube-system/coredns/coredns?command=id":    `cannot create resource "nodes/proxy"`,
 	} {
-		out, err := try(t, "", "--as=system:serviceaccount:kube-system:csi-drivers-controller", "create", "--raw", "/api/v1/nodes/n1/proxy/"+path, "-f", "-")
+		out, err := try(t, "", "--as=system:serviceaccount:kube-system:csi-drivers-controller", "create", "--raw", path, "-f", "-")
 		if (err == nil) != (want == "") || !strings.Contains(out, want) {
 			t.Errorf("%s: %v, %s", path, err, out)
 		}

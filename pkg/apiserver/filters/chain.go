@@ -21,6 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/api/storage/v1alpha1"
 )
 
 // Config is what the chain needs. Authenticator and Authorizer are required.
@@ -117,6 +118,8 @@ func LongRunning(r *http.Request, info *request.RequestInfo) bool {
 		switch info.Subresource {
 		case "attach", "exec", "proxy", "log", "portforward":
 			return true
+		case v1alpha1.DriversSubresource: // the kubelet bounds the call
+			return info.APIGroup == v1alpha1.Group
 		}
 		return false
 	}

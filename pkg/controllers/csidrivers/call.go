@@ -19,6 +19,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
+
+	"keelson.dev/api/storage/v1alpha1"
 )
 
 // proxied asks drivers through the API server and a kubelet. Its errors are those of
@@ -32,7 +34,7 @@ func (p proxied) call(ctx context.Context, node, driver, method string, in, out 
 		return status.Errorf(codes.Internal, "request: %v", err)
 	}
 	var code int
-	answer, err := p.client.Post().AbsPath("/api/v1/nodes", node, "proxy", "csi", driver, method).Body(body).Do(ctx).StatusCode(&code).Raw()
+	answer, err := p.client.Post().AbsPath(v1alpha1.NodesPath, node, v1alpha1.DriversSubresource, driver, method).Body(body).Do(ctx).StatusCode(&code).Raw()
 	if err != nil {
 		var refused struct {
 			Code    codes.Code `json:"code"`

@@ -40,7 +40,7 @@ func TestCall(t *testing.T) {
 				if err == nil {
 					err = proto.Unmarshal(b, protoadapt.MessageV2Of(in))
 				}
-				if err != nil || r.Method != http.MethodPost || r.URL.Path != "/api/v1/nodes/n/proxy/csi/d/csi.v1.Identity/GetPluginInfo" {
+				if err != nil || r.Method != http.MethodPost || r.URL.Path != "/apis/storage.keelson.dev/v1alpha1/nodes/n/csi/d/csi.v1.Identity/GetPluginInfo" {
 					t.Errorf("%s %s: %v", r.Method, r.URL, err)
 				}
 				w.Header().Set("Content-Type", tc.kind)

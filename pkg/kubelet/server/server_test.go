@@ -158,6 +158,7 @@ func start(t *testing.T) *fixture {
 	f.grant(t, "operator", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes/proxy", "nodes/stats", "nodes/metrics", "nodes/log", "nodes/checkpoint", "nodes/statusz", "nodes/configz"}, Verbs: []string{"*"}})
 	f.grant(t, "metrics", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes/metrics", "nodes/pods"}, Verbs: []string{"get"}})
 	f.grant(t, "reader", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes/proxy"}, Verbs: []string{"get"}})
+	f.grant(t, "drivers", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes/csi"}, Verbs: []string{"create"}})
 	f.grant(t, "nobody")
 
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -308,17 +309,25 @@ func TestAuthorization(t *testing.T) {
 			"Forbidden (user=system:serviceaccount:kube-system:reader, verb=get, resource=nodes, subresource(s)=[statusz])\n"},
 		"flagz goes with configz": {"reader", "GET", "/flagz", 403,
 			"Forbidden (user=system:serviceaccount:kube-system:reader, verb=get, resource=nodes, subresource(s)=[configz])\n"},
-		"health":         {"operator", "GET", "/healthz", 200, "ok"},
-		"one check":      {"operator", "GET", "/healthz/syncloop", 200, "ok"},
-		"no such check":  {"operator", "GET", "/healthz/nope", 404, "404 page not found\n"},
-		"running pods":   {"operator", "GET", "/runningpods/", 500, "no runtime"},
-		"run":            {"operator", "POST", "/run/ns/p/c?cmd=echo+a", 200, "c:echo|a"},
-		"run needs POST": {"operator", "GET", "/run/ns/p/c?cmd=x", 405, "Method Not Allowed\n"},
-		"no pod":         {"operator", "POST", "/exec/ns/q/c?command=x&output=1", 404, "pod does not exist"},
-		"wrong UID":      {"operator", "POST", "/exec/ns/p/u2/c?command=x&output=1", 404, "pod not found"},
-		"no stream":      {"operator", "POST", "/exec/ns/p/c?command=x", 400, "you must specify at least 1 of stdin, stdout, stderr"},
-		"busy":           {"operator", "POST", "/attach/ns/p/c?output=1", 429, "rpc error: code = ResourceExhausted desc = maximum number of in-flight requests exceeded"},
-		"not an upgrade": {"operator", "POST", exec, 500, "Upgrade request required\n"},
+		"calls of drivers":             {"drivers", "POST", "/csi/d/csi.v1.Identity/Probe", 404, ""}, // there are none
+		"calls of drivers go by proxy": {"operator", "POST", "/csi/d/csi.v1.Identity/Probe", 404, ""},
+		"no calls of drivers otherwise": {"reader", "POST", "/csi/d/csi.v1.Identity/Probe", 403,
+			"Forbidden (user=system:serviceaccount:kube-system:reader, verb=create, resource=nodes, subresource(s)=[csi proxy])\n"},
+		"no commands by calls of drivers": {"drivers", "POST", "/run/ns/p/c?cmd=x", 403,
+			"Forbidden (user=system:serviceaccount:kube-system:drivers, verb=create, resource=nodes, subresource(s)=[proxy])\n"},
+		"nor by a longer path": {"drivers", "POST", "/csi/../run/ns/p/c?cmd=x", 403, ""},
+		"nor by a prefix":      {"drivers", "POST", "/csis", 403, ""},
+		"health":               {"operator", "GET", "/healthz", 200, "ok"},
+		"one check":            {"operator", "GET", "/healthz/syncloop", 200, "ok"},
+		"no such check":        {"operator", "GET", "/healthz/nope", 404, "404 page not found\n"},
+		"running pods":         {"operator", "GET", "/runningpods/", 500, "no runtime"},
+		"run":                  {"operator", "POST", "/run/ns/p/c?cmd=echo+a", 200, "c:echo|a"},
+		"run needs POST":       {"operator", "GET", "/run/ns/p/c?cmd=x", 405, "Method Not Allowed\n"},
+		"no pod":               {"operator", "POST", "/exec/ns/q/c?command=x&output=1", 404, "pod does not exist"},
+		"wrong UID":            {"operator", "POST", "/exec/ns/p/u2/c?command=x&output=1", 404, "pod not found"},
+		"no stream":            {"operator", "POST", "/exec/ns/p/c?command=x", 400, "you must specify at least 1 of stdin, stdout, stderr"},
+		"busy":                 {"operator", "POST", "/attach/ns/p/c?output=1", 429, "rpc error: code = ResourceExhausted desc = maximum number of in-flight requests exceeded"},
+		"not an upgrade":       {"operator", "POST", exec, 500, "Upgrade request required\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, body := f.do(t, c.account, c.method, c.path)
