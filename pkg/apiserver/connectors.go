@@ -15,6 +15,7 @@ import (
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/rest"
 	"keelson.dev/keelson/pkg/apiserver/connect"
+	"keelson.dev/keelson/pkg/apiserver/filters"
 	"keelson.dev/keelson/pkg/apiserver/pods"
 	"keelson.dev/keelson/pkg/apiserver/reviews"
 )
@@ -75,7 +76,10 @@ func (a *assembly) batches() map[string]http.HandlerFunc {
 	b := &pods.Batch{
 		Binder:    &pods.Binder{Registry: of(schema.GroupResource{Resource: "pods"}), Clock: a.server.deps.Clock},
 		Events:    of(schema.GroupResource{Group: "events.k8s.io", Resource: "events"}),
-		Admission: a.admission, Scheme: a.scheme,
+		Admission: a.admission, Scheme: a.scheme, Authorizer: a.authz,
+	}
+	if log := a.server.audit; log != nil {
+		b.Audit = &filters.Audit{Policy: log.Policy, Sink: log.Sink}
 	}
 	return map[string]http.HandlerFunc{v1alpha1.BatchPath: b.Bindings, v1alpha1.VerdictPath: b.Verdicts}
 }

@@ -47,9 +47,13 @@ func withAuditID(next http.Handler, cfg Config) http.Handler {
 // server's own ones come with the context of those that they are made for.
 func anew(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		next.ServeHTTP(w, r.WithContext(unaudited{r.Context()}))
+		next.ServeHTTP(w, r.WithContext(Unaudited(r.Context())))
 	})
 }
+
+// Unaudited returns ctx without its request's audit event, for a request that is
+// recorded by itself.
+func Unaudited(ctx context.Context) context.Context { return unaudited{ctx} }
 
 // unaudited is a context without its request's audit event.
 type unaudited struct{ context.Context }

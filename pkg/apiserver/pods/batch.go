@@ -4,6 +4,7 @@
 package pods
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,11 +22,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"keelson.dev/api/scheduling/v1alpha1"
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/store/kv"
+	"keelson.dev/keelson/pkg/apiserver/filters"
 )
 
 const (
@@ -47,9 +50,16 @@ type Batch struct {
 		admission.ValidationInterface
 	}
 	Scheme *runtime.Scheme
+	// Authorizer decides about each part as about a request that came alone.
+	Authorizer authorizer.Authorizer
+	// Audit records each part; nil if nothing is recorded.
+	Audit *filters.Audit
 }
 
-// Bindings answers BindingBatches. The request has passed authorization.
+var errNotRecorded = errors.New("failed to store audit event")
+
+// Bindings answers BindingBatches. The request has passed authorization, which
+// gives no right to any binding in it.
 func (b *Batch) Bindings(w http.ResponseWriter, r *http.Request) {
 	var batch v1alpha1.BindingBatch
 	if !accept(w, r, "bindingbatches", &batch) {
@@ -62,22 +72,29 @@ func (b *Batch) Bindings(w http.ResponseWriter, r *http.Request) {
 	if !bounded(w, len(batch.Bindings), limit, "bindings") {
 		return
 	}
-	results := make([]v1alpha1.Result, len(batch.Bindings))
+	results, from := make([]v1alpha1.Result, len(batch.Bindings)), senderOf(r)
 	if batch.AllOrNothing {
-		b.bindGang(r.Context(), &batch, results)
+		b.bindGang(r.Context(), from, &batch, results)
 	} else {
-		b.each(r.Context(), len(results), func(ctx context.Context, i int) { results[i] = b.bindOne(ctx, &batch, &batch.Bindings[i]) })
+		b.each(r.Context(), len(results), func(ctx context.Context, i int) { results[i] = b.bindOne(ctx, from, &batch, &batch.Bindings[i]) })
 	}
 	writeJSON(w, http.StatusCreated, v1alpha1.BindingBatchResult{
 		APIVersion: v1alpha1.Group + "/" + v1alpha1.Version, Kind: "BindingBatch", Results: results,
 	})
 }
 
-// accept reads the body of a batch. It tells whether there is one to answer.
+// accept reads the body of a batch. It reports whether there is one to answer.
+// Options of writes are refused: none would have an effect.
 func accept(w http.ResponseWriter, r *http.Request, resource string, into any) bool {
 	if r.Method != http.MethodPost {
 		writeStatus(w, apierrors.NewMethodNotSupported(schema.GroupResource{Group: v1alpha1.Group, Resource: resource}, r.Method))
 		return false
+	}
+	for option := range r.URL.Query() {
+		if option != "timeout" && option != "pretty" {
+			writeStatus(w, apierrors.NewBadRequest(fmt.Sprintf("%s does not support the option %q", resource, option)))
+			return false
+		}
 	}
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBatch)).Decode(into); err != nil {
 		writeStatus(w, apierrors.NewBadRequest(err.Error()))
@@ -110,37 +127,53 @@ func (b *Batch) each(ctx context.Context, n int, f func(ctx context.Context, i i
 	workers.Wait()
 }
 
-func (b *Batch) bindOne(ctx context.Context, batch *v1alpha1.BindingBatch, in *v1alpha1.Binding) v1alpha1.Result {
+func (b *Batch) bindOne(ctx context.Context, from *sender, batch *v1alpha1.BindingBatch, in *v1alpha1.Binding) (out v1alpha1.Result) {
 	binding := bindingOf(in)
-	if err := b.admit(ctx, binding); err != nil {
+	p, err := b.beginBinding(ctx, from, binding)
+	defer func() { p.end(out) }()
+	if err == nil {
+		err = b.admit(p.ctx, binding)
+	}
+	if err != nil {
 		return refused(err)
 	}
-	return b.assign(ctx, batch, in, binding)
+	return b.assign(p.ctx, from, batch, in, binding)
+}
+
+func (b *Batch) beginBinding(ctx context.Context, from *sender, binding *corev1.Binding) (*part, error) {
+	return b.begin(ctx, from, ofPod("create", "binding", v1alpha1.PodRef{Namespace: binding.Namespace, Name: binding.Name}), binding)
 }
 
 // bindGang binds all pods or none, in one transaction of the store.
-func (b *Batch) bindGang(ctx context.Context, batch *v1alpha1.BindingBatch, results []v1alpha1.Result) {
-	bindings, errs := make([]*corev1.Binding, len(results)), repeated(batch)
+func (b *Batch) bindGang(ctx context.Context, from *sender, batch *v1alpha1.BindingBatch, results []v1alpha1.Result) {
+	bindings, parts, errs := make([]*corev1.Binding, len(results)), make([]*part, len(results)), repeated(batch)
 	b.each(ctx, len(results), func(ctx context.Context, i int) {
 		bindings[i] = bindingOf(&batch.Bindings[i])
-		if errs[i] == nil {
-			errs[i] = b.admit(ctx, bindings[i])
+		var err error
+		if parts[i], err = b.beginBinding(ctx, from, bindings[i]); err == nil && errs[i] == nil {
+			err = b.admit(parts[i].ctx, bindings[i])
 		}
+		errs[i] = cmp.Or(errs[i], err)
 	})
+	defer func() {
+		for i, p := range parts {
+			p.end(results[i])
+		}
+	}()
 	if b.refuseAll(batch, errs, results) {
 		return
 	}
 	errs, err := b.Binder.bindAll(ctx, bindings)
 	switch {
 	case errors.Is(err, kv.ErrTooLarge):
-		b.bindCarefully(ctx, batch, bindings, results)
+		b.bindCarefully(ctx, from, batch, bindings, results)
 	case err != nil:
 		for i := range results {
 			results[i] = refused(err)
 		}
 	case !b.refuseAll(batch, errs, results):
 		ctx = context.WithoutCancel(ctx)
-		b.each(ctx, len(results), func(ctx context.Context, i int) { results[i] = b.bound(ctx, batch, &batch.Bindings[i]) })
+		b.each(ctx, len(results), func(ctx context.Context, i int) { results[i] = b.bound(ctx, from, batch, &batch.Bindings[i]) })
 	}
 }
 
@@ -160,14 +193,16 @@ func repeated(batch *v1alpha1.BindingBatch) []error {
 // bindCarefully binds the pods of a gang that is too large for one transaction:
 // first it looks for what speaks against any. It is not cut off by a client that
 // goes away between.
-func (b *Batch) bindCarefully(ctx context.Context, batch *v1alpha1.BindingBatch, bindings []*corev1.Binding, results []v1alpha1.Result) {
+func (b *Batch) bindCarefully(ctx context.Context, from *sender, batch *v1alpha1.BindingBatch, bindings []*corev1.Binding, results []v1alpha1.Result) {
 	errs := make([]error, len(results))
 	b.each(ctx, len(results), func(ctx context.Context, i int) { errs[i] = b.Binder.check(ctx, bindings[i].Namespace, bindings[i]) })
 	if b.refuseAll(batch, errs, results) {
 		return
 	}
 	ctx = context.WithoutCancel(ctx)
-	b.each(ctx, len(results), func(ctx context.Context, i int) { results[i] = b.assign(ctx, batch, &batch.Bindings[i], bindings[i]) })
+	b.each(ctx, len(results), func(ctx context.Context, i int) {
+		results[i] = b.assign(ctx, from, batch, &batch.Bindings[i], bindings[i])
+	})
 }
 
 // refuseAll tells what speaks against some bindings, and with them against all.
@@ -200,17 +235,17 @@ func bindingOf(in *v1alpha1.Binding) *corev1.Binding {
 }
 
 // assign binds a pod whose binding has been admitted.
-func (b *Batch) assign(ctx context.Context, batch *v1alpha1.BindingBatch, in *v1alpha1.Binding, binding *corev1.Binding) v1alpha1.Result {
+func (b *Batch) assign(ctx context.Context, from *sender, batch *v1alpha1.BindingBatch, in *v1alpha1.Binding, binding *corev1.Binding) v1alpha1.Result {
 	if err := b.Binder.bind(ctx, in.Namespace, binding, false); err != nil {
 		return refused(err)
 	}
-	return b.bound(ctx, batch, in)
+	return b.bound(ctx, from, batch, in)
 }
 
 // bound tells of a pod that has been bound.
-func (b *Batch) bound(ctx context.Context, batch *v1alpha1.BindingBatch, in *v1alpha1.Binding) v1alpha1.Result {
+func (b *Batch) bound(ctx context.Context, from *sender, batch *v1alpha1.BindingBatch, in *v1alpha1.Binding) v1alpha1.Result {
 	if batch.ReportingController != "" {
-		b.tell(ctx, &eventsv1.Event{
+		b.tell(ctx, from, &eventsv1.Event{
 			ReportingController: batch.ReportingController, ReportingInstance: batch.ReportingInstance,
 			Type: corev1.EventTypeNormal, Reason: "Scheduled", Action: "Binding",
 			Regarding: reference(v1alpha1.PodRef{Namespace: in.Namespace, Name: in.Name, UID: in.UID}),
@@ -225,12 +260,17 @@ func refused(err error) v1alpha1.Result {
 	return v1alpha1.Result{Code: status.Code, Reason: string(status.Reason), Message: status.Message}
 }
 
-// tell writes an event as Kubernetes' scheduler does: one that cannot be written is lost.
-func (b *Batch) tell(ctx context.Context, e *eventsv1.Event) {
+// tell writes an event as Kubernetes' scheduler does: one that cannot be written, or
+// that the sender may not create, is lost.
+func (b *Batch) tell(ctx context.Context, from *sender, e *eventsv1.Event) {
 	now := b.Binder.Clock.Now()
 	e.ObjectMeta = metav1.ObjectMeta{Namespace: e.Regarding.Namespace, Name: e.Regarding.Name + "." + strconv.FormatInt(now.UnixNano(), 16)}
 	e.EventTime = metav1.NewMicroTime(now)
-	_, _ = b.Events().Create(ctx, e.Namespace, e, metav1.CreateOptions{})
+	p, err := b.begin(ctx, from, authorizer.AttributesRecord{Verb: "create", APIGroup: eventsv1.GroupName, Resource: "events", Namespace: e.Namespace}, e)
+	if err == nil {
+		_, err = b.Events().Create(p.ctx, e.Namespace, e, metav1.CreateOptions{})
+	}
+	_ = p.ended(http.StatusCreated, err)
 }
 
 func reference(p v1alpha1.PodRef) corev1.ObjectReference {

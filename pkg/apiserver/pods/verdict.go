@@ -4,6 +4,7 @@
 package pods
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -19,8 +20,9 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// Verdicts answers VerdictBatches. The request has passed authorization;
-// admission judges each write as if it came alone.
+// Verdicts answers VerdictBatches. The request has passed authorization, which
+// gives no right to any write in it: each is authorized, admitted and recorded as
+// if it came alone.
 func (b *Batch) Verdicts(w http.ResponseWriter, r *http.Request) {
 	var batch v1alpha1.VerdictBatch
 	if !accept(w, r, "verdictbatches", &batch) || !bounded(w, len(batch.Verdicts), v1alpha1.MaxVerdicts, "verdicts") {
@@ -33,8 +35,8 @@ func (b *Batch) Verdicts(w http.ResponseWriter, r *http.Request) {
 	if !bounded(w, victims, v1alpha1.MaxVictims, "victims") {
 		return
 	}
-	results := make([]v1alpha1.VerdictResult, len(batch.Verdicts))
-	b.each(r.Context(), len(results), func(ctx context.Context, i int) { results[i] = b.pass(ctx, &batch, &batch.Verdicts[i]) })
+	results, from := make([]v1alpha1.VerdictResult, len(batch.Verdicts)), senderOf(r)
+	b.each(r.Context(), len(results), func(ctx context.Context, i int) { results[i] = b.pass(ctx, from, &batch, &batch.Verdicts[i]) })
 	writeJSON(w, http.StatusCreated, v1alpha1.VerdictBatchResult{
 		APIVersion: v1alpha1.Group + "/" + v1alpha1.Version, Kind: "VerdictBatch", Results: results,
 	})
@@ -42,39 +44,33 @@ func (b *Batch) Verdicts(w http.ResponseWriter, r *http.Request) {
 
 // pass carries one verdict out. The nomination comes before the victims go: were
 // that cut off, the room made would be kept all the same.
-func (b *Batch) pass(ctx context.Context, batch *v1alpha1.VerdictBatch, v *v1alpha1.Verdict) v1alpha1.VerdictResult {
+func (b *Batch) pass(ctx context.Context, from *sender, batch *v1alpha1.VerdictBatch, v *v1alpha1.Verdict) v1alpha1.VerdictResult {
 	out := v1alpha1.VerdictResult{Result: v1alpha1.Result{Code: http.StatusOK}}
-	err := b.updateStatus(ctx, v.PodRef, func(pod *corev1.Pod) {
-		pod.Status.NominatedNodeName = v.NominatedNode
-		if v.Reason != "" {
-			setCondition(&pod.Status, corev1.PodCondition{
-				Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: v.Reason, Message: v.Message, ObservedGeneration: v.Generation,
-			}, metav1.NewTime(b.Binder.Clock.Now()))
-		}
-	})
+	err := b.updateStatus(ctx, from, v)
 	if err != nil {
 		out.Result = refused(err)
 	}
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsForbidden(err) {
 		for range v.Victims {
 			out.Victims = append(out.Victims, out.Result)
 		}
 		return out
 	}
 	if v.Event {
-		b.tell(ctx, &eventsv1.Event{
+		b.tell(ctx, from, &eventsv1.Event{
 			ReportingController: batch.ReportingController, ReportingInstance: batch.ReportingInstance,
 			Type: corev1.EventTypeWarning, Reason: "FailedScheduling", Action: "Scheduling", Regarding: reference(v.PodRef), Note: v.Message,
 		})
 	}
 	for _, victim := range v.Victims {
-		out.Victims = append(out.Victims, b.preempt(ctx, batch, v, victim))
+		out.Victims = append(out.Victims, b.preempt(ctx, from, batch, v, victim))
 	}
 	return out
 }
 
 // preempt deletes a pod that makes room for another, with the reason in its status.
-func (b *Batch) preempt(ctx context.Context, batch *v1alpha1.VerdictBatch, v *v1alpha1.Verdict, victim v1alpha1.PodRef) v1alpha1.Result {
+// It stands for two requests, and does nothing unless both are allowed.
+func (b *Batch) preempt(ctx context.Context, from *sender, batch *v1alpha1.VerdictBatch, v *v1alpha1.Verdict, victim v1alpha1.PodRef) v1alpha1.Result {
 	told := statusUpdate(victim, func(pod *corev1.Pod) {
 		setCondition(&pod.Status, corev1.PodCondition{
 			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler,
@@ -82,11 +78,18 @@ func (b *Batch) preempt(ctx context.Context, batch *v1alpha1.VerdictBatch, v *v1
 			ObservedGeneration: pod.Generation,
 		}, metav1.NewTime(b.Binder.Clock.Now()))
 	})
-	if err := b.Binder.Registry().UpdateAndDelete(ctx, told, metav1.DeleteOptions{Preconditions: preconditions(victim.UID)}); err != nil {
+	options := metav1.DeleteOptions{Preconditions: preconditions(victim.UID)}
+	status, err := b.begin(ctx, from, ofPod("patch", "status", victim), v)
+	deletion, forbidden := b.begin(ctx, from, ofPod("delete", "", victim), options)
+	if err = cmp.Or(err, forbidden); err == nil {
+		err = b.Binder.Registry().UpdateAndDelete(deletion.ctx, told, options)
+	}
+	_ = status.ended(http.StatusOK, err)
+	if deletion.ended(http.StatusOK, err) != nil {
 		return refused(err)
 	}
 	related := reference(v.PodRef)
-	b.tell(ctx, &eventsv1.Event{
+	b.tell(ctx, from, &eventsv1.Event{
 		ReportingController: batch.ReportingController, ReportingInstance: batch.ReportingInstance,
 		Type: corev1.EventTypeNormal, Reason: "Preempted", Action: "Preempting", Regarding: reference(victim), Related: &related,
 		Note: fmt.Sprintf("Preempted by pod %s on node %s", v.UID, v.NominatedNode),
@@ -94,9 +97,20 @@ func (b *Batch) preempt(ctx context.Context, batch *v1alpha1.VerdictBatch, v *v1
 	return v1alpha1.Result{Code: http.StatusOK}
 }
 
-func (b *Batch) updateStatus(ctx context.Context, pod v1alpha1.PodRef, change func(*corev1.Pod)) error {
-	_, _, err := b.Binder.Registry().Update(ctx, statusUpdate(pod, change))
-	return err
+// updateStatus writes what the status of the pod itself is to say.
+func (b *Batch) updateStatus(ctx context.Context, from *sender, v *v1alpha1.Verdict) error {
+	p, err := b.begin(ctx, from, ofPod("patch", "status", v.PodRef), v)
+	if err == nil {
+		_, _, err = b.Binder.Registry().Update(p.ctx, statusUpdate(v.PodRef, func(pod *corev1.Pod) {
+			pod.Status.NominatedNodeName = v.NominatedNode
+			if v.Reason != "" {
+				setCondition(&pod.Status, corev1.PodCondition{
+					Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: v.Reason, Message: v.Message, ObservedGeneration: v.Generation,
+				}, metav1.NewTime(b.Binder.Clock.Now()))
+			}
+		}))
+	}
+	return p.ended(http.StatusOK, err)
 }
 
 func statusUpdate(pod v1alpha1.PodRef, change func(*corev1.Pod)) registry.Update {
