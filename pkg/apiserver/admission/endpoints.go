@@ -73,10 +73,14 @@ func (p *endpointOwnership) podAddresses(ctx context.Context, namespace string) 
 	}
 	out := sets.New[string]()
 	for i := range pods.Items {
-		if pods.Items[i].Spec.HostNetwork {
+		pod := &pods.Items[i]
+		switch {
+		case pod.Spec.HostNetwork:
 			continue // its address is the node's, and so every other pod's there
+		case pod.Status.Phase == corev1.PodSucceeded, pod.Status.Phase == corev1.PodFailed:
+			continue // its status still has the address, which another pod may have by now
 		}
-		for _, ip := range pods.Items[i].Status.PodIPs {
+		for _, ip := range pod.Status.PodIPs {
 			out.Insert(ip.IP)
 		}
 	}

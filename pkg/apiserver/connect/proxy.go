@@ -169,6 +169,9 @@ func (p *Proxies) pod(ctx context.Context, namespace, id string) (*url.URL, http
 			port = strconv.Itoa(int(c.Ports[0].ContainerPort))
 		}
 	}
+	if finished(pod) {
+		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("pod %q has finished: phase is %s", name, pod.Status.Phase))
+	}
 	ip := pod.Status.PodIP
 	if len(pod.Status.PodIPs) > 0 {
 		ip = pod.Status.PodIPs[0].IP
@@ -177,6 +180,12 @@ func (p *Proxies) pod(ctx context.Context, namespace, id string) (*url.URL, http
 		return nil, nil, err
 	}
 	return &url.URL{Scheme: scheme, Host: hostPort(ip, port)}, p.transport, nil
+}
+
+// finished reports whether a pod has no address any more: its status still has the
+// one that it had, but another pod may have been given it.
+func finished(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
 func hostPort(ip, port string) string {
@@ -215,7 +224,7 @@ func (p *Proxies) service(ctx context.Context, namespace, id string) (*url.URL, 
 				continue
 			}
 			for _, j := range p.shuffled(len(subset.Addresses)) {
-				if a := &subset.Addresses[j]; p.isPod(ctx, a) {
+				if a := &subset.Addresses[j]; p.isPod(ctx, namespace, a) {
 					return &url.URL{Scheme: scheme, Host: net.JoinHostPort(a.IP, strconv.Itoa(int(sp.Port)))}, p.transport, nil
 				}
 			}
@@ -242,14 +251,15 @@ func (p *Proxies) portName(ctx context.Context, namespace, name, port string) (s
 	return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %d found for service %q", number, name))
 }
 
-// isPod reports whether an endpoint's address is its pod's: endpoints are
-// written by users, and may name any address at all.
-func (p *Proxies) isPod(ctx context.Context, a *corev1.EndpointAddress) bool {
-	if a.TargetRef == nil || a.TargetRef.Kind != "Pod" || allowed(a.IP) != nil {
+// isPod reports whether an endpoint's address is that of its pod, which has to be
+// one of the service's namespace and not finished, as in Kubernetes but for the
+// last: endpoints are written by users, and may name any address at all.
+func (p *Proxies) isPod(ctx context.Context, namespace string, a *corev1.EndpointAddress) bool {
+	if a.TargetRef == nil || a.TargetRef.Kind != "Pod" || a.TargetRef.Namespace != namespace || allowed(a.IP) != nil {
 		return false
 	}
-	pod, err := p.client.CoreV1().Pods(a.TargetRef.Namespace).Get(ctx, a.TargetRef.Name, metav1.GetOptions{})
-	if err != nil {
+	pod, err := p.client.CoreV1().Pods(namespace).Get(ctx, a.TargetRef.Name, metav1.GetOptions{})
+	if err != nil || finished(pod) {
 		return false
 	}
 	for _, ip := range pod.Status.PodIPs {
