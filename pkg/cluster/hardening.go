@@ -88,10 +88,10 @@ rules:
   - {group: "", resources: [secrets, configmaps, serviceaccounts/token]}
   - {group: authentication.k8s.io}
 - level: None
-  users: ["system:kube-controller-manager", "system:kube-scheduler", "system:kube-proxy", "system:apiserver"]
+  users: ["system:kube-controller-manager", "system:kube-scheduler", "system:apiserver"]
   verbs: [get, list, watch]
 - level: None
-  userGroups: ["system:nodes", "system:serviceaccounts:kube-system"]
+  userGroups: ["system:nodes", "keelson:proxies", "system:serviceaccounts:kube-system"]
   verbs: [get, list, watch]
 - level: None
   userGroups: ["system:nodes"]

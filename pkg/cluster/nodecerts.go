@@ -31,6 +31,12 @@ func kubeletLeaf(n Node, serving bool) leaf {
 	return l
 }
 
+// proxyLeaf is what a node's proxy is certified as. Its rights are those of the
+// group; the name tells in the audit log which node has used them.
+func proxyLeaf(n Node) leaf {
+	return leaf{name: "system:kube-proxy:" + n.Name, organizations: []string{"keelson:proxies"}, client: true}
+}
+
 // nodeCredentials makes what a node's daemons prove themselves by, as far as it
 // is missing or about to expire.
 func nodeCredentials(d dirs, nd nodeDirs, c *Config, n Node, clk clock.Clock) error {
@@ -47,7 +53,7 @@ func nodeCredentials(d dirs, nd nodeDirs, c *Config, n Node, clk clock.Clock) er
 	if pair := currentPair(kubeletClient); !n.Joins {
 		err = writeKubeconfig(d, c.Name, nd.path(kubeletConf), "system:node:"+n.Name, fileUser(pair, pair), c.clusterServer())
 	}
-	return errors.Join(err, writeKubeconfig(d, c.Name, nd.path(proxyConf), "system:kube-proxy", fileUser(proxyPair+".crt", proxyPair+".key"), c.clusterServer()))
+	return errors.Join(err, writeKubeconfig(d, c.Name, nd.path(proxyConf), proxyLeaf(n).name, fileUser(proxyPair+".crt", proxyPair+".key"), c.clusterServer()))
 }
 
 // renewNode issues a node's certificates as far as they are due, or all of them
@@ -65,11 +71,19 @@ func renewNode(d dirs, nd nodeDirs, n Node, clk clock.Clock, anew bool) error {
 			return fmt.Errorf("certificate %s: %w", name, err)
 		}
 	}
+	return renewProxy(signer, nd, proxyLeaf(n), clk, anew)
+}
+
+// renewProxy issues the certificate of a node's proxy if it is due, or names
+// another client: the proxies of older versions had one name in common.
+func renewProxy(by *pair, nd nodeDirs, l leaf, clk clock.Clock, anew bool) error {
 	cert, key := nd.path(proxyPair+".crt"), nd.path(proxyPair+".key")
 	if !anew && current(cert, key, clk) {
-		return nil
+		if present, err := readCertificate(cert); err == nil && present.Subject.CommonName == l.name {
+			return nil
+		}
 	}
-	if err := issue(signer, leaf{name: "system:kube-proxy", client: true}, clk, cert, key); err != nil {
+	if err := issue(by, l, clk, cert, key); err != nil {
 		return fmt.Errorf("certificate of the proxy: %w", err)
 	}
 	return nil

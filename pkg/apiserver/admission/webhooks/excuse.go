@@ -57,8 +57,8 @@ func excused(a admission.Attributes, namespace string) excuse {
 		return serverItself
 	case !component(u):
 		return ""
-	case in(a, metav1.NamespaceSystem), in(a, corev1.NamespaceNodeLease):
-		return systemSpace
+	case !node(u) && (in(a, metav1.NamespaceSystem) || in(a, corev1.NamespaceNodeLease)):
+		return systemSpace // a node has no business there but the below
 	case slices.Contains(vital(), a.GetResource().GroupResource()):
 		return systemObjects
 	case node(u) && podReport(a):
@@ -77,10 +77,11 @@ func in(a admission.Attributes, namespace string) bool {
 }
 
 // component reports whether u is a part of the cluster's system: a node, one of
-// the control plane, or a service account of kube-system.
+// the control plane, or a service account of kube-system. Proxies are none: whoever
+// has taken a node has their credentials, and they write nothing that keeps it alive.
 func component(u user.Info) bool {
 	switch u.GetName() {
-	case user.KubeControllerManager, user.KubeScheduler, user.KubeProxy:
+	case user.KubeControllerManager, user.KubeScheduler:
 		return true
 	}
 	return node(u) || strings.HasPrefix(u.GetName(), serviceaccount.MakeUsername(metav1.NamespaceSystem, ""))

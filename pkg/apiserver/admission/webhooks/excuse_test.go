@@ -22,6 +22,8 @@ func TestExcused(t *testing.T) {
 		posing  = &user.DefaultInfo{Name: "system:node:a"}
 		account = &user.DefaultInfo{Name: "system:serviceaccount:kube-system:daemon-set-controller"}
 		other   = &user.DefaultInfo{Name: "system:serviceaccount:default:kube-system"}
+		proxy   = &user.DefaultInfo{Name: "system:kube-proxy:a", Groups: []string{"keelson:proxies"}}
+		shared  = &user.DefaultInfo{Name: user.KubeProxy}
 		manager = &user.DefaultInfo{Name: user.KubeControllerManager}
 	)
 	plain, mirrored := &corev1.Pod{}, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "x"}}}
@@ -48,6 +50,11 @@ func TestExcused(t *testing.T) {
 		"a node's heartbeat":                  {node, lease, systemObjects},
 		"a node's status":                     {node, what{admission.Update, "nodes/status", "", nil}, systemObjects},
 		"who only has a node's name":          {posing, lease, ""},
+		"an event of a node's proxy":          {proxy, what{admission.Create, "events/", "default", nil}, ""},
+		"a node's proxy in kube-system":       {proxy, what{admission.Create, "events/", "kube-system", nil}, ""},
+		"the proxy that nodes share":          {shared, what{admission.Create, "events/", "kube-system", nil}, ""},
+		"a node in kube-system":               {node, what{admission.Create, "pods/eviction", "kube-system", nil}, ""},
+		"a node's lease":                      {node, what{admission.Update, "leases/.coordination.k8s.io", "kube-node-lease", nil}, systemObjects},
 		"an event of a controller":            {account, what{admission.Create, "events/.events.k8s.io", "default", nil}, systemObjects},
 		"an account that is named alike":      {other, what{admission.Create, "events/", "default", nil}, ""},
 		"a pod of kube-system":                {account, what{admission.Create, "pods/", "kube-system", plain}, systemSpace},
