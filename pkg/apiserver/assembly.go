@@ -132,7 +132,7 @@ func (a *assembly) buildAuthn() error {
 		Audiences: a.audiences, Anonymous: s.issuers.Anonymous(), Clock: s.deps.Clock,
 	}
 	if a.cfg.BootstrapTokenAuth {
-		cfg.Bootstrap = get
+		cfg.Bootstrap = a.self.bootstrapTokens()
 	}
 	var err error
 	a.authn, err = authn.New(cfg)

@@ -6,15 +6,20 @@ package apiserver
 import (
 	"fmt"
 	"net/http"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
 	"keelson.dev/apiserver/loopback"
 )
@@ -58,6 +63,19 @@ func newSelf() (*self, error) {
 		informers.WithTransform(withoutManagedFields))
 	return s, nil
 }
+
+// bootstrapTokens are the secrets that joining nodes present. An informer of their
+// own holds them: of other secrets there may be many.
+func (s *self) bootstrapTokens() corelisters.SecretLister {
+	i := s.informers.InformerFor(&bootstrapSecret{}, func(c kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+		return coreinformers.NewFilteredSecretInformer(c, metav1.NamespaceSystem, resync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
+			func(o *metav1.ListOptions) { o.FieldSelector = "type=" + string(corev1.SecretTypeBootstrapToken) })
+	})
+	return corelisters.NewSecretLister(i.GetIndexer())
+}
+
+// bootstrapSecret is by which type the factory tells the informer from one of all secrets.
+type bootstrapSecret struct{ corev1.Secret }
 
 // withoutManagedFields spares informers what nobody reads in them.
 func withoutManagedFields(obj any) (any, error) {

@@ -24,6 +24,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/token/cache"
 	"k8s.io/apiserver/pkg/authentication/token/tokenfile"
 	tokenunion "k8s.io/apiserver/pkg/authentication/token/union"
+	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/apiserver/config"
@@ -31,11 +32,12 @@ import (
 
 // Config says whom to believe. Nil parts are left out.
 type Config struct {
-	ClientCA        *CAFile
-	ProxyCA         *CAFile // of front proxies; RequestHeader goes with it
-	RequestHeader   config.RequestHeader
-	TokenFile       string
-	Bootstrap       Secrets // where bootstrap tokens are; nil: not accepted
+	ClientCA      *CAFile
+	ProxyCA       *CAFile // of front proxies; RequestHeader goes with it
+	RequestHeader config.RequestHeader
+	TokenFile     string
+	// Bootstrap has the bootstrap tokens of kube-system; nil: they are not accepted.
+	Bootstrap       corelisters.SecretLister
 	ServiceAccounts authenticator.Token
 	Issuers         *Issuers // of other tokens
 	Webhook         config.TokenWebhook

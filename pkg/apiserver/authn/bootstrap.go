@@ -6,7 +6,6 @@ package authn
 import (
 	"context"
 	"crypto/subtle"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -15,32 +14,41 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
+	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"keelson.dev/api/clock"
 )
 
 // bootstrapTokens authenticates joining nodes by tokens "id.secret", each a
 // secret bootstrap-token-<id> of kube-system.
+//
+// Anybody who reaches the server can have it look at tokens. So a token is looked
+// up in an informer, as by Kubernetes, and costs no read of the store: what a
+// watch is behind by is how late a new token is accepted.
 type bootstrapTokens struct {
-	get   Secrets
-	clock clock.Clock
-}
-
-// Secrets reads one secret, consistently.
-type Secrets interface {
-	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+	secrets corelisters.SecretLister
+	clock   clock.Clock
 }
 
 const bootstrapGroup = "system:bootstrappers"
 
+// The lengths of the parts of a token.
+const (
+	bootstrapID     = 6
+	bootstrapSecret = 16
+)
+
 // AuthenticateToken knows a token that is complete, not expired, and meant for
 // authentication. All else is nobody's token.
-func (b *bootstrapTokens) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-	id, secret, ok := strings.Cut(token, ".")
-	if !ok || !matches(`^[a-z0-9]{6}$`, id) || !matches(`^[a-z0-9]{16}$`, secret) {
+func (b *bootstrapTokens) AuthenticateToken(_ context.Context, token string) (*authenticator.Response, bool, error) {
+	if len(token) != bootstrapID+1+bootstrapSecret || token[bootstrapID] != '.' {
 		return nil, false, nil
 	}
-	s, err := b.get.Secret(ctx, metav1.NamespaceSystem, "bootstrap-token-"+id)
+	id, secret := token[:bootstrapID], token[bootstrapID+1:]
+	if !consists(id, "") || !consists(secret, "") {
+		return nil, false, nil
+	}
+	s, err := b.secrets.Secrets(metav1.NamespaceSystem).Get("bootstrap-token-" + id)
 	if err != nil || s.DeletionTimestamp != nil || s.Type != corev1.SecretTypeBootstrapToken {
 		return nil, false, nil
 	}
@@ -60,7 +68,7 @@ func (b *bootstrapTokens) AuthenticateToken(ctx context.Context, token string) (
 	groups := []string{bootstrapGroup}
 	if extra := value("auth-extra-groups"); extra != "" {
 		for g := range strings.SplitSeq(extra, ",") {
-			if !matches(`^system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]$`, g) {
+			if !bootstrapperGroup(g) {
 				return nil, false, nil
 			}
 			groups = append(groups, g)
@@ -70,4 +78,23 @@ func (b *bootstrapTokens) AuthenticateToken(ctx context.Context, token string) (
 	return &authenticator.Response{User: &user.DefaultInfo{Name: "system:bootstrap:" + id, Groups: slices.Compact(groups)}}, true, nil
 }
 
-func matches(pattern, s string) bool { return regexp.MustCompile(pattern).MatchString(s) }
+// bootstrapperGroup reports whether a token may give a group: "system:bootstrappers:"
+// and at most 256 characters, of which the last is a letter or a digit.
+func bootstrapperGroup(name string) bool {
+	rest, ok := strings.CutPrefix(name, bootstrapGroup+":")
+	if !ok || rest == "" || len(rest) > 256 {
+		return false
+	}
+	return consists(rest[:len(rest)-1], ":-") && consists(rest[len(rest)-1:], "")
+}
+
+// consists reports whether s has nothing but lower-case letters, digits and the
+// characters of others.
+func consists(s, others string) bool {
+	for _, c := range []byte(s) {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && strings.IndexByte(others, c) < 0 {
+			return false
+		}
+	}
+	return true
+}

@@ -4,43 +4,28 @@
 package authn
 
 import (
-	"context"
-	"errors"
 	"log/slog"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/apiserver/authn/authntest"
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// secrets has one bootstrap token, and wants to be asked for names only.
-type secrets struct{ t *testing.T }
-
-func (s secrets) Secret(_ context.Context, namespace, name string) (*corev1.Secret, error) {
-	if errs := validation.IsDNS1123Subdomain(name); namespace != metav1.NamespaceSystem || len(errs) > 0 {
-		s.t.Errorf("asked for %q %q", namespace, name)
-	}
-	if name != "bootstrap-token-abcdef" {
-		return nil, errors.New("not found")
-	}
-	return &corev1.Secret{Type: corev1.SecretTypeBootstrapToken, Data: map[string][]byte{
-		"token-id": []byte("abcdef"), "token-secret": []byte("0123456789abcdef"), "usage-bootstrap-authentication": []byte("true"),
-	}}, nil
-}
-
 // FuzzBootstrapTokens: only the token itself is the token.
 func FuzzBootstrapTokens(f *testing.F) {
 	for _, token := range []string{"abcdef.0123456789abcdef", "abcdef.", ".0123456789abcdef", "abcdef.0123456789abcdef\n", "../abc.0123456789abcdef", "ABCDEF.0123456789abcdef"} {
 		f.Add(token)
 	}
+	b := &bootstrapTokens{lister(f, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-abcdef"}, Type: corev1.SecretTypeBootstrapToken, Data: map[string][]byte{
+			"token-id": []byte("abcdef"), "token-secret": []byte("0123456789abcdef"), "usage-bootstrap-authentication": []byte("true"),
+		}}), clock.Real()}
 	f.Fuzz(func(t *testing.T, token string) {
-		b := &bootstrapTokens{secrets{t}, clock.Real()}
 		resp, ok, err := b.AuthenticateToken(t.Context(), token)
 		if want := token == "abcdef.0123456789abcdef"; ok != want || err != nil {
 			t.Errorf("%q: %v %t %v", token, resp, ok, err)
