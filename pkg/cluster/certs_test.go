@@ -4,6 +4,7 @@
 package cluster
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"log/slog"
@@ -66,6 +67,55 @@ func TestCertificates(t *testing.T) {
 	}
 	if p := problems(later); len(p) != 2 || p["pki/apiserver.crt"] != "others may read its key: mode 0644" || p["pki/scheduler.crt"] != "its key is not there" {
 		t.Errorf("with bad keys: %v", p)
+	}
+}
+
+// TestCertificatesOfProxies: the proxy of each node has a name of its own, also where
+// an older version had given it the name that all shared.
+func TestCertificatesOfProxies(t *testing.T) {
+	c := &Config{Name: "one", DataDir: t.TempDir(), Port: 7000, ToolsDir: t.TempDir()}
+	d, clk := c.dirs(), clock.Real()
+	nodes := []Node{{Name: "n1", Index: 1}, {Name: "n2", Index: 2, Joins: true}}
+	if err := errors.Join(os.Mkdir(c.ToolsDir+"/cni", 0o700), makePKI(c, clk), makeNode(c, nodes[0], clk), makeNode(c, nodes[1], clk)); err != nil {
+		t.Fatal(err)
+	}
+	named := func(n Node) []byte {
+		t.Helper()
+		file := d.node(n.Name).path(proxyPair + ".crt")
+		cert, err := readCertificate(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := cert.Subject; got.CommonName != "system:kube-proxy:"+n.Name || len(got.Organization) != 1 || got.Organization[0] != "keelson:proxies" {
+			t.Errorf("the proxy of %s is %v", n.Name, got)
+		}
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	before := named(nodes[0])
+	named(nodes[1])
+	signer, err := readPair(d.pki("ca"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range nodes {
+		nd := d.node(n.Name)
+		if err := renewNode(d, nd, n, clk, false); err != nil {
+			t.Fatal(err)
+		}
+		if n.Index == 1 && !bytes.Equal(named(n), before) {
+			t.Error("a certificate is renewed before it is due")
+		}
+		if err := issue(signer, leaf{name: "system:kube-proxy", client: true}, clk, nd.path(proxyPair+".crt"), nd.path(proxyPair+".key")); err != nil {
+			t.Fatal(err)
+		}
+		if err := renewNode(d, nd, n, clk, false); err != nil {
+			t.Fatal(err)
+		}
+		named(n)
 	}
 }
 

@@ -10,9 +10,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"keelson.dev/api/clock"
@@ -221,6 +224,38 @@ func TestManifests(t *testing.T) {
 				t.Errorf("%s: %s %q", file, o.GroupVersionKind(), o.GetName())
 			}
 		}
+	}
+}
+
+// TestUpdateRights: the rights of the cluster's own parts follow the manifests, those
+// of others and what is kept on purpose do not.
+func TestUpdateRights(t *testing.T) {
+	object := func(kind, name, field, value, keep string) *unstructured.Unstructured {
+		o := &unstructured.Unstructured{Object: map[string]any{"kind": kind, field: []any{value}}}
+		o.SetName(name)
+		if keep != "" {
+			o.SetAnnotations(map[string]string{rbacv1.AutoUpdateAnnotationKey: keep})
+		}
+		return o
+	}
+	for name, c := range map[string]struct {
+		kind, name, field, present, keep string
+		want                             bool
+	}{
+		"other rules":               {"ClusterRole", "keelson:a", "rules", "wide", "", true},
+		"the same rules":            {"ClusterRole", "keelson:a", "rules", "new", "", false},
+		"other subjects":            {"ClusterRoleBinding", "keelson:a", "subjects", "shared", "true", true},
+		"rules kept on purpose":     {"ClusterRole", "keelson:a", "rules", "wide", "false", false},
+		"a role of somebody else":   {"ClusterRole", "system:coredns", "rules", "wide", "", false},
+		"something that is no role": {"ConfigMap", "keelson:a", "data", "own", "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			present, want := object(c.kind, c.name, c.field, c.present, c.keep), object(c.kind, c.name, c.field, "new", "")
+			got := updateRights(present, want)
+			if after := reflect.DeepEqual(present.Object[c.field], want.Object[c.field]); got != c.want || after != (c.want || c.present == "new") {
+				t.Errorf("updated: %t, to %v", got, present.Object[c.field])
+			}
+		})
 	}
 }
 
