@@ -1,0 +1,59 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeclaims
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"keelson.dev/keelson/pkg/outbound"
+)
+
+// Reserved are names and addresses that belong to no node, in addition to those that never do:
+// localhost, the names of services, loopback, link-local, multicast and metadata addresses.
+type Reserved struct {
+	// Names are the API server's.
+	Names []string
+	// Ranges are those of services and the API server's addresses.
+	Ranges []netip.Prefix
+}
+
+// Name returns why a name is no node's; "" if it may be one's. A name that is an address is
+// reserved like the address.
+func (r Reserved) Name(name string) string {
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	if a, err := netip.ParseAddr(name); err == nil {
+		return r.Address(a)
+	}
+	labels := strings.Split(name, ".")
+	switch {
+	case slices.Contains(labels, "localhost"):
+		return "it is the name of the machine itself"
+	case name == "kubernetes" || name == "kubernetes.default" || slices.Contains(labels, "svc"):
+		return "it is the name of a service"
+	case slices.ContainsFunc(r.Names, func(s string) bool { return strings.EqualFold(strings.TrimSuffix(s, "."), name) }):
+		return "it is a name of the API server"
+	}
+	return ""
+}
+
+// Address returns why an address is no node's; "" if it may be one's.
+func (r Reserved) Address(a netip.Addr) string {
+	a = a.Unmap().WithZone("")
+	if why := special(a); why != "" {
+		return why
+	}
+	if slices.ContainsFunc(r.Ranges, func(p netip.Prefix) bool { return p.Contains(a) }) {
+		return "it is an address of the API server or of a service"
+	}
+	return ""
+}
+
+func special(a netip.Addr) string {
+	if (outbound.Policy{Deny: outbound.Special()}).Check(a) != nil {
+		return "it is a loopback, link-local, multicast or metadata address"
+	}
+	return ""
+}
