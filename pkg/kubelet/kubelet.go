@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
@@ -62,6 +63,8 @@ type Config struct {
 	Plugins  Plugins
 	// ExternalNetwork leaves the pod network to what the operator installed.
 	ExternalNetwork bool
+	// PodNetwork are the cluster's ranges of pods; empty if nodes' ranges may be anywhere.
+	PodNetwork []netip.Prefix
 	// DiskVolumes has volumes made on the node's own disk, by the kubelet's own driver.
 	DiskVolumes bool
 	// RuntimeCgroups is the cgroup of the runtime, to tell what it uses; "" is that of the process which serves the runtime's socket.
@@ -172,7 +175,7 @@ func New(cfg Config) (*Kubelet, error) {
 	if !cfg.ExternalNetwork {
 		k.network = network.New(network.Config{
 			NodeName: cfg.NodeName, Client: cfg.Client, ConfDir: cniConfDir, BinDir: cniBinDir, CacheDir: cniCacheDir, Plugin: cniPlugin(),
-			Clock: cfg.Clock, Log: cfg.Log,
+			PodRanges: cfg.PodNetwork, Clock: cfg.Clock, Log: cfg.Log,
 		})
 	}
 	k.runtime = newRuntime(client, k.network, cfg)

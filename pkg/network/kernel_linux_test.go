@@ -174,7 +174,7 @@ func (l *lab) apply(known ...*labNode) {
 		if err != nil {
 			l.t.Fatal(err)
 		}
-		if err := k.apply(plan(n.name, api, links)); err != nil {
+		if err := k.apply(plan(n.name, api, links, nil)); err != nil {
 			l.t.Fatalf("%s: %v", n.name, err)
 		}
 	}

@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/nodeclaims"
 )
 
 const (
@@ -50,8 +51,10 @@ type Config struct {
 	MTU int
 	// NoMasquerade leaves the addresses of packets that leave the cluster as they are: the network around it knows the way to pods.
 	NoMasquerade bool
-	Clock        clock.Clock
-	Log          *slog.Logger
+	// PodRanges are the cluster's ranges, which those of nodes are in; empty if they may be anywhere.
+	PodRanges []netip.Prefix
+	Clock     clock.Clock
+	Log       *slog.Logger
 }
 
 // Network writes the node's CNI configuration and keeps routes to the other nodes' pods.
@@ -63,6 +66,8 @@ type Network struct {
 	checked []byte
 	// lost are the nodes that were last reported to be out of reach. Only Run uses it.
 	lost []string
+	// refused are the claims that were last reported as refused. Only Run uses it.
+	refused []string
 
 	mu    sync.Mutex
 	ready error // nil: the configuration is written and checked
@@ -157,7 +162,7 @@ func trim(obj any) (any, error) {
 		return obj, nil // a tombstone
 	}
 	return &v1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion},
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, CreationTimestamp: n.CreationTimestamp},
 		Spec:       v1.NodeSpec{PodCIDR: n.Spec.PodCIDR, PodCIDRs: n.Spec.PodCIDRs},
 		Status:     v1.NodeStatus{Addresses: n.Status.Addresses},
 	}, nil
@@ -166,31 +171,11 @@ func trim(obj any) (any, error) {
 func sameNode(a, b any) bool {
 	x, okX := a.(*v1.Node)
 	y, okY := b.(*v1.Node)
-	return okX && okY && x.Name == y.Name && slices.Equal(podCIDRsOf(x), podCIDRsOf(y)) && slices.Equal(internalAddresses(x), internalAddresses(y))
-}
-
-func podCIDRsOf(n *v1.Node) []netip.Prefix {
-	texts := n.Spec.PodCIDRs
-	if len(texts) == 0 && n.Spec.PodCIDR != "" {
-		texts = []string{n.Spec.PodCIDR}
+	if !okX || !okY || x.UID != y.UID {
+		return false
 	}
-	var out []netip.Prefix
-	for _, s := range texts {
-		if p, err := netip.ParsePrefix(s); err == nil {
-			out = append(out, p.Masked())
-		}
-	}
-	return out
-}
-
-func internalAddresses(n *v1.Node) []netip.Addr {
-	var out []netip.Addr
-	for _, a := range n.Status.Addresses {
-		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == v1.NodeInternalIP {
-			out = append(out, ip.Unmap())
-		}
-	}
-	return out
+	a1, b1 := nodeclaims.Of(x), nodeclaims.Of(y)
+	return slices.Equal(a1.PodRanges, b1.PodRanges) && slices.Equal(a1.Addresses, b1.Addresses)
 }
 
 // resume makes the network ready at once if an earlier process left a good
@@ -235,7 +220,11 @@ func (n *Network) sync(ctx context.Context, k *kernel, nodes []any) error {
 	if err != nil {
 		return err
 	}
-	w := plan(n.cfg.NodeName, fromAPI(nodes), links)
+	w := plan(n.cfg.NodeName, fromAPI(nodes), links, n.cfg.PodRanges)
+	if !slices.Equal(w.refused, n.refused) {
+		n.refused = w.refused
+		n.cfg.Log.Warn("Claims of nodes refused", "claims", w.refused)
+	}
 	if len(w.podCIDRs) == 0 {
 		if n.Ready() != nil { // otherwise what is there goes on to serve
 			n.setReady(fmt.Errorf("node %s has no pod CIDR", n.cfg.NodeName))
@@ -259,7 +248,8 @@ func fromAPI(objs []any) []node {
 	out := make([]node, 0, len(objs))
 	for _, o := range objs {
 		if n, ok := o.(*v1.Node); ok {
-			out = append(out, node{name: n.Name, podCIDRs: podCIDRsOf(n), addresses: internalAddresses(n)})
+			c := nodeclaims.Of(n)
+			out = append(out, node{name: c.Name, podCIDRs: c.PodRanges, addresses: c.Addresses, uid: c.UID, created: c.Created})
 		}
 	}
 	return out

@@ -9,6 +9,11 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson.dev/keelson/pkg/nodeclaims"
 )
 
 // The VXLAN device: its name, its network identifier and the port that IANA gave the protocol.
@@ -32,6 +37,8 @@ type node struct {
 	name      string
 	podCIDRs  []netip.Prefix
 	addresses []netip.Addr // internal ones, the primary first
+	uid       types.UID
+	created   time.Time
 }
 
 // link is what matters of one of this node's links.
@@ -80,18 +87,29 @@ type wanted struct {
 	masquerade masquerade
 	// unreachable names the nodes that there is no way to.
 	unreachable []string
+	// refused are claims of nodes that are not theirs: nothing leads there.
+	refused []string
 }
 
-// plan decides how this node reaches the others' pods. Nodes without pod ranges are left out; a
-// range that overlaps with one that came before (this node's own first, then by name) is too.
-func plan(self string, nodes []node, links []link) wanted {
-	nodes = slices.SortedFunc(slices.Values(nodes), func(a, b node) int { return strings.Compare(a.name, b.name) })
-	i := slices.IndexFunc(nodes, func(n node) bool { return n.name == self })
-	if i < 0 {
+// plan decides how this node reaches the others' pods. Nodes without pod ranges are left out.
+// A range or an address that is not inside the cluster's ranges, or that an older node has, is left
+// out too: nodes write these themselves (package nodeclaims). within may be empty.
+func plan(self string, nodes []node, links []link, within []netip.Prefix) wanted {
+	said := slices.IndexFunc(nodes, func(n node) bool { return n.name == self })
+	if said < 0 {
 		return wanted{}
 	}
-	p := planner{own: nodes[i], links: links, out: wanted{podCIDRs: nodes[i].podCIDRs}}
-	p.taken = slices.Clone(p.own.podCIDRs)
+	addresses := nodes[said].addresses // its links show which of them it has
+	nodes, refused := settle(nodes, within)
+	i := slices.IndexFunc(nodes, func(n node) bool { return n.name == self })
+	nodes[i].addresses = addresses
+	p := planner{own: nodes[i], links: links, out: wanted{podCIDRs: nodes[i].podCIDRs, refused: refused}}
+	p.macs = map[string]string{}
+	for _, n := range slices.SortedFunc(slices.Values(nodes), func(a, b node) int { return nodeclaims.Older(a.claim(), b.claim()) }) {
+		if mac := hardwareAddress(n.name); p.macs[mac] == "" {
+			p.macs[mac] = n.name
+		}
+	}
 	p.underlay, p.local = p.findUnderlay()
 	for _, peer := range nodes {
 		if peer.name != self {
@@ -103,10 +121,35 @@ func plan(self string, nodes []node, links []link) wanted {
 	return p.out
 }
 
+func (n node) claim() nodeclaims.Claim {
+	return nodeclaims.Claim{Name: n.name, UID: n.uid, Created: n.created, PodRanges: n.podCIDRs, Addresses: n.addresses}
+}
+
+// settle returns the nodes by name, each with what it owns, and what was refused.
+func settle(nodes []node, within []netip.Prefix) ([]node, []string) {
+	claims := make([]nodeclaims.Claim, len(nodes))
+	for i, n := range nodes {
+		claims[i] = n.claim()
+	}
+	claims, refused := nodeclaims.Settle(claims, within)
+	out := make([]node, len(claims))
+	for i, c := range claims {
+		out[i] = node{name: c.Name, podCIDRs: c.PodRanges, addresses: c.Addresses, uid: c.UID, created: c.Created}
+	}
+	slices.SortFunc(out, func(a, b node) int { return strings.Compare(a.name, b.name) })
+	var texts []string
+	for _, r := range refused {
+		texts = append(texts, r.String())
+	}
+	return out, texts
+}
+
 type planner struct {
-	own      node
-	links    []link
-	taken    []netip.Prefix
+	own   node
+	links []link
+	// macs has the node that owns each hardware address: names are chosen, also so that two nodes'
+	// addresses are one.
+	macs     map[string]string
 	underlay link       // carries VXLAN packets
 	local    netip.Addr // this node's address on it; invalid: there is none
 	out      wanted
@@ -127,13 +170,10 @@ func (p *planner) findUnderlay() (link, netip.Addr) {
 // reach adds the way to one node's pods.
 func (p *planner) reach(peer node) {
 	outer, tunnel := p.outer(peer)
+	tunnel = tunnel && p.macs[hardwareAddress(peer.name)] == peer.name
 	tunnelled, lost := false, false
 	for _, dst := range peer.podCIDRs {
-		if slices.ContainsFunc(p.taken, dst.Overlaps) {
-			continue
-		}
 		if via, on, ok := p.sameLink(peer, dst.Addr().Is4()); ok {
-			p.taken = append(p.taken, dst)
 			p.out.routes = append(p.out.routes, route{dst: dst, via: via, link: on})
 			continue
 		}
@@ -141,7 +181,6 @@ func (p *planner) reach(peer node) {
 			lost = true
 			continue
 		}
-		p.taken = append(p.taken, dst)
 		inner := dst.Masked().Addr()
 		p.out.routes = append(p.out.routes, route{dst: dst, via: inner, link: vxlanName, onLink: true})
 		p.out.neighbours = append(p.out.neighbours, neighbour{ip: inner, mac: hardwareAddress(peer.name)})

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -29,12 +30,17 @@ func addrs(s ...string) []netip.Addr {
 	return out
 }
 
+// newNode returns a node; nodes of the tests are of one age, so that the first by name is the oldest.
+func newNode(name string, ranges []netip.Prefix, addresses []netip.Addr) node {
+	return node{name: name, podCIDRs: ranges, addresses: addresses}
+}
+
 func TestPlan(t *testing.T) {
 	eth0 := link{name: "eth0", mtu: 1500, prefixes: prefixes("10.50.0.11/24")}
 	eth6 := link{name: "eth0", mtu: 1500, prefixes: prefixes("10.50.0.11/24", "fd50::11/64")}
-	n1 := node{"n1", prefixes("10.244.0.0/24"), addrs("10.50.0.11")}
-	n2 := node{"n2", prefixes("10.244.1.0/24"), addrs("10.50.0.12")}
-	far := node{"far", prefixes("10.244.2.0/24"), addrs("10.60.0.5")}
+	n1 := newNode("n1", prefixes("10.244.0.0/24"), addrs("10.50.0.11"))
+	n2 := newNode("n2", prefixes("10.244.1.0/24"), addrs("10.50.0.12"))
+	far := newNode("far", prefixes("10.244.2.0/24"), addrs("10.60.0.5"))
 	nowhere := route{dst: netip.MustParsePrefix("10.244.0.0/24")}
 	toN2 := route{dst: netip.MustParsePrefix("10.244.1.0/24"), via: netip.MustParseAddr("10.50.0.12"), link: "eth0"}
 	toFar := route{dst: netip.MustParsePrefix("10.244.2.0/24"), via: netip.MustParseAddr("10.244.2.0"), link: vxlanName, onLink: true}
@@ -57,10 +63,10 @@ func TestPlan(t *testing.T) {
 		}},
 		"no links":   {[]node{n1, n2}, nil, wanted{podCIDRs: n1.podCIDRs, mtu: defaultMTU, routes: []route{nowhere}, unreachable: []string{"n2"}}},
 		"not ready":  {[]node{n1, {name: "n2", addresses: n2.addresses}}, []link{eth0}, wanted{podCIDRs: n1.podCIDRs, mtu: 1500, routes: []route{nowhere}}},
-		"same range": {[]node{n1, n2, {"n3", n2.podCIDRs, addrs("10.50.0.13")}}, []link{eth0}, wanted{podCIDRs: n1.podCIDRs, mtu: 1500, routes: []route{toN2, nowhere}}},
-		"my range":   {[]node{n1, {"n2", n1.podCIDRs, n2.addresses}}, []link{eth0}, wanted{podCIDRs: n1.podCIDRs, mtu: 1500, routes: []route{nowhere}}},
+		"same range": {[]node{n1, n2, newNode("n3", n2.podCIDRs, addrs("10.50.0.13"))}, []link{eth0}, wanted{podCIDRs: n1.podCIDRs, mtu: 1500, routes: []route{toN2, nowhere}}},
+		"my range":   {[]node{n1, newNode("n2", n1.podCIDRs, n2.addresses)}, []link{eth0}, wanted{podCIDRs: n1.podCIDRs, mtu: 1500, routes: []route{nowhere}}},
 		"dual stack, IPv6 not on link": {
-			[]node{{"n1", prefixes("10.244.0.0/24", "fd00:0:0:0::/64"), n1.addresses}, {"n2", prefixes("10.244.1.0/24", "fd00:0:0:1::/64"), n2.addresses}},
+			[]node{newNode("n1", prefixes("10.244.0.0/24", "fd00:0:0:0::/64"), n1.addresses), newNode("n2", prefixes("10.244.1.0/24", "fd00:0:0:1::/64"), n2.addresses)},
 			[]link{eth0},
 			wanted{
 				podCIDRs: prefixes("10.244.0.0/24", "fd00::/64"), mtu: 1450,
@@ -75,7 +81,7 @@ func TestPlan(t *testing.T) {
 			},
 		},
 		"dual stack": {
-			[]node{{"n1", prefixes("fd00::/64"), addrs("10.50.0.11", "fd50::11")}, {"n2", prefixes("fd00:0:0:1::/64"), addrs("10.50.0.12", "fd50::12")}},
+			[]node{newNode("n1", prefixes("fd00::/64"), addrs("10.50.0.11", "fd50::11")), newNode("n2", prefixes("fd00:0:0:1::/64"), addrs("10.50.0.12", "fd50::12"))},
 			[]link{eth6},
 			wanted{podCIDRs: prefixes("fd00::/64"), mtu: 1500, routes: []route{
 				{dst: netip.MustParsePrefix("fd00:0:0:1::/64"), via: netip.MustParseAddr("fd50::12"), link: "eth0"},
@@ -84,8 +90,8 @@ func TestPlan(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := plan("n1", c.nodes, c.links)
-			got.masquerade = masquerade{} // has a test of its own
+			got := plan("n1", c.nodes, c.links, nil)
+			got.masquerade, got.refused = masquerade{}, nil // have tests of their own
 			if !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got\n%+v %+v\nwant\n%+v %+v", got, got.vxlan, c.want, c.want.vxlan)
 			}
@@ -102,8 +108,8 @@ func TestPlanProperties(t *testing.T) {
 			{"eth1", 9000, prefixes("10.51.0.1/24")},
 		}
 		self := "n0"
-		w := plan(self, nodes, links)
-		if again := plan(self, rapid.Permutation(nodes).Draw(t, "order"), links); !reflect.DeepEqual(w, again) {
+		w := plan(self, nodes, links, nil)
+		if again := plan(self, rapid.Permutation(nodes).Draw(t, "order"), links, nil); !reflect.DeepEqual(w, again) {
 			t.Fatalf("depends on the order: %+v, %+v", w, again)
 		}
 		tunnels := map[netip.Addr]bool{}
@@ -139,6 +145,42 @@ func TestPlanProperties(t *testing.T) {
 	})
 }
 
+// TestPlanRefuses checks that a node which lies about its range, its address or its name gets no
+// other node's packets, however it is called and whichever node plans.
+func TestPlanRefuses(t *testing.T) {
+	created := time.Unix(1000, 0)
+	eth0 := link{name: "eth0", mtu: 1500, prefixes: prefixes("10.50.0.11/24")}
+	n1, n2 := newNode("n1", prefixes("10.244.0.0/24"), addrs("10.50.0.11")), newNode("n2", prefixes("10.244.1.0/24"), addrs("10.50.0.12"))
+	n1.created, n2.created = created, created
+	for name, liar := range map[string]node{
+		"another node's range":     newNode("a", prefixes("10.244.1.0/24"), addrs("10.50.0.13")),
+		"a part of it":             newNode("a", prefixes("10.244.1.128/25"), addrs("10.50.0.13")),
+		"every pod's range":        newNode("a", prefixes("10.244.0.0/16"), addrs("10.50.0.13")),
+		"my range":                 newNode("a", prefixes("10.244.0.0/24"), addrs("10.50.0.13")),
+		"the API server's address": newNode("a", prefixes("10.50.0.1/32"), addrs("10.50.0.13")),
+		"another node's address":   newNode("a", prefixes("10.50.0.12/32"), addrs("10.50.0.13")),
+		"everything":               newNode("a", prefixes("0.0.0.0/0"), addrs("10.50.0.13")),
+		"the address of a node":    newNode("a", prefixes("10.244.7.0/24"), addrs("10.50.0.12")),
+		"loopback":                 newNode("a", prefixes("127.0.0.0/24"), addrs("127.0.0.1")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			liar.created = created.Add(time.Second)
+			got := plan("n1", []node{liar, n1, n2}, []link{eth0}, prefixes("10.244.0.0/16"))
+			for _, r := range got.routes {
+				if r.via == addrs("10.50.0.13")[0] || r.dst == prefixes("10.244.7.0/24")[0] {
+					t.Errorf("route %v", r)
+				}
+			}
+			if len(got.routes) != 2 || len(got.refused) == 0 {
+				t.Errorf("routes %v, refused %q", got.routes, got.refused)
+			}
+			if own := plan("a", []node{liar, n1, n2}, []link{eth0}, prefixes("10.244.0.0/16")); len(own.podCIDRs) > 0 && name != "the address of a node" {
+				t.Errorf("its own pods have %v", own.podCIDRs)
+			}
+		})
+	}
+}
+
 func drawNode(t *rapid.T) node {
 	n := node{name: fmt.Sprintf("n%d", rapid.IntRange(0, 9).Draw(t, "name"))}
 	for range rapid.IntRange(0, 2).Draw(t, "ranges") {
@@ -168,8 +210,8 @@ func TestHardwareAddress(t *testing.T) {
 
 func TestPlanMasquerade(t *testing.T) {
 	got := planMasquerade(prefixes("10.244.0.0/24"), []node{
-		{"n1", prefixes("10.244.0.0/24"), addrs("10.50.0.11")},
-		{"n2", prefixes("10.244.1.0/24", "fd00::/64"), addrs("10.244.0.9", "fd50::12")}, // an address in a pod range is in it already
+		newNode("n1", prefixes("10.244.0.0/24"), addrs("10.50.0.11")),
+		newNode("n2", prefixes("10.244.1.0/24", "fd00::/64"), addrs("10.244.0.9", "fd50::12")), // an address in a pod range is in it already
 	})
 	want := masquerade{
 		from:   prefixes("10.244.0.0/24"),

@@ -26,6 +26,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet"
 	"keelson.dev/keelson/pkg/kubelet/certificates"
 	"keelson.dev/keelson/pkg/kubelet/diskimages"
+	"keelson.dev/keelson/pkg/outbound"
 )
 
 const (
@@ -42,7 +43,7 @@ type options struct {
 	runtimeCgroups                                                                string
 	diskVolumes                                                                   bool
 	labels                                                                        map[string]string
-	taints, enforce                                                               []string
+	taints, enforce, podNetwork                                                   []string
 	values                                                                        map[string]string // of all flags
 }
 
@@ -64,6 +65,7 @@ func parse(args []string, stderr io.Writer) (*options, *kubeletconfig.KubeletCon
 	fs.StringVar(&o.plugins.BinDir, "image-credential-provider-bin-dir", "", "directory of those programs")
 	fs.StringVar(&o.runtimeCgroups, "runtime-cgroups", "", "cgroup of the container runtime, to tell what it uses; that of the process at its socket if empty")
 	fs.StringVar(&o.network, "network-plugin", o.network, "who makes the pod network: keelson, or external for a CNI plugin that was installed")
+	fs.StringSliceVar(&o.podNetwork, "pod-network-cidrs", nil, "ranges of the cluster's pods: other nodes' pods are reached only inside these; empty: in any range that a Node has")
 	fs.BoolVar(&o.diskVolumes, "disk-volumes", false, "serve the storage driver "+diskimages.Name+", whose volumes are on the node's own disk")
 	fs.StringToStringVar(&o.labels, "node-labels", nil, "labels to register the node with")
 	fs.StringSliceVar(&o.enforce, "enforce-node-allocatable", nil, "what of the node's resources is enforced by cgroups; wins over the configuration")
@@ -181,10 +183,14 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	pods, err := outbound.ParseRanges(o.podNetwork)
+	if err != nil {
+		return fmt.Errorf("--pod-network-cidrs: %w", err)
+	}
 	k, err := kubelet.New(kubelet.Config{
 		GetCertificate: serving,
 		Client:         client, Kubelet: c, NodeName: name, Hostname: name, NodeIPs: ips, Labels: o.labels,
-		RootDir: o.rootDir, CertDir: o.certDir, Plugins: o.plugins, RuntimeCgroups: o.runtimeCgroups, ExternalNetwork: o.network == networkExternal, DiskVolumes: o.diskVolumes, Version: daemon.Version,
+		RootDir: o.rootDir, CertDir: o.certDir, Plugins: o.plugins, RuntimeCgroups: o.runtimeCgroups, ExternalNetwork: o.network == networkExternal, PodNetwork: pods, DiskVolumes: o.diskVolumes, Version: daemon.Version,
 		Flags: o.values, Tracing: spans, Clock: clock.Real(), Log: log, Metrics: registry,
 	})
 	if err != nil {
