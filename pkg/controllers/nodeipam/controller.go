@@ -4,12 +4,15 @@
 // Package nodeipam gives every node a range of the cluster's addresses for its
 // pods, one of each family. A range belongs to its node as long as the node
 // exists, and to nobody else.
+//
+// A range that somebody else set on a node is never given to another node. If it is not inside the
+// cluster's ranges, or an older node owns it, the controller records an event: no other node routes
+// such a range (package nodeclaims).
 package nodeipam
 
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -19,10 +22,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"keelson.dev/keelson/pkg/controllers/controller"
+	"keelson.dev/keelson/pkg/nodeclaims"
 )
 
 // Name is the controller's name.
@@ -39,19 +44,21 @@ type Controller struct {
 	// promised are the ranges of nodes that do not show them yet: a node that is
 	// looked at again before its own write is seen gets the same.
 	promised map[types.UID][]string
+	// refused are the nodes that have a range which is not theirs and have been told so.
+	refused map[types.UID]bool
 }
 
 // New returns the controller.
 func New(d controller.Deps) (controller.Controller, error) {
 	nodes := d.Informers.Core().V1().Nodes()
-	c := &Controller{Deps: d, nodes: nodes.Lister(), promised: map[types.UID][]string{}}
+	c := &Controller{Deps: d, nodes: nodes.Lister(), promised: map[types.UID][]string{}, refused: map[types.UID]bool{}}
 	for i, prefix := range d.Options.ClusterCIDRs {
 		set, err := newRanges(prefix, d.Options.NodeMasks[i])
 		if err != nil {
 			return nil, err
 		}
-		for _, services := range d.Options.ServiceCIDRs {
-			set.occupy(services)
+		for _, p := range d.Options.ServiceCIDRs {
+			set.occupy(p, services)
 		}
 		c.sets = append(c.sets, set)
 	}
@@ -100,23 +107,55 @@ func (c *Controller) take(n *v1.Node) {
 	if len(n.Spec.PodCIDRs) > 0 {
 		c.withdraw(n.UID, n.Spec.PodCIDRs)
 	}
-	if err := c.occupy(n.Spec.PodCIDRs); err != nil {
-		c.Log.Error("node has a range that is no part of the cluster's", "node", n.Name, "error", err)
+	if c.occupy(n) {
+		return
+	}
+	list, err := c.nodes.List(labels.Everything())
+	if err != nil {
+		c.Log.Error("Failed to list nodes", "err", err)
+		return
+	}
+	c.refuse(list)
+}
+
+// refuse records an event for each node that has a range which is not its own.
+func (c *Controller) refuse(nodes []*v1.Node) {
+	by, claims := map[string]*v1.Node{}, make([]nodeclaims.Claim, len(nodes))
+	for i, n := range nodes {
+		by[n.Name], claims[i] = n, nodeclaims.Of(n)
+	}
+	_, refused := nodeclaims.Settle(claims, c.Options.ClusterCIDRs)
+	for _, r := range refused {
+		n := by[r.Node]
+		if !slices.Contains(nodeclaims.Of(n).PodRanges, r.What) || !c.first(n.UID) {
+			continue // an address, which is not this controller's
+		}
+		c.Log.Warn("Node has a pod range that is not its own", "node", n.Name, "range", r.What, "reason", r.Cause)
+		c.Events.Eventf(n, v1.EventTypeWarning, "PodCIDRRejected",
+			"The pod range %s is not routed: %s. Delete the Node so that it registers again without the range", r.What, r.Cause)
 	}
 }
 
-func (c *Controller) occupy(cidrs []string) error {
+// first reports whether a node is refused for the first time.
+func (c *Controller) first(uid types.UID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var errs []error
-	for i, text := range cidrs {
+	before := c.refused[uid]
+	c.refused[uid] = true
+	return !before
+}
+
+// occupy holds a node's ranges. It reports whether they are inside the cluster's
+// and no other node has them.
+func (c *Controller) occupy(n *v1.Node) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	alone := true
+	for i, text := range n.Spec.PodCIDRs {
 		p, err := netip.ParsePrefix(text)
-		if err == nil && i < len(c.sets) {
-			c.sets[i].occupy(p)
-		}
-		errs = append(errs, err)
+		alone = err == nil && i < len(c.sets) && c.sets[i].occupy(p, n.UID) && alone
 	}
-	return errors.Join(errs...)
+	return alone
 }
 
 // withdraw forgets what was promised to a node, and frees what it does not have of it.
@@ -127,7 +166,7 @@ func (c *Controller) withdraw(uid types.UID, has []string) {
 	delete(c.promised, uid)
 	for i, text := range given {
 		if i >= len(has) || has[i] != text {
-			c.sets[i].release(netip.MustParsePrefix(text))
+			c.sets[i].release(netip.MustParsePrefix(text), uid)
 		}
 	}
 }
@@ -137,9 +176,10 @@ func (c *Controller) release(node *v1.Node) {
 	c.withdraw(node.UID, nil)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	delete(c.refused, node.UID)
 	for i, text := range node.Spec.PodCIDRs {
 		if p, err := netip.ParsePrefix(text); err == nil && i < len(c.sets) {
-			c.sets[i].release(p)
+			c.sets[i].release(p, node.UID)
 		}
 	}
 }
@@ -153,10 +193,10 @@ func (c *Controller) promise(uid types.UID) ([]string, error) {
 	}
 	var given []string
 	for _, set := range c.sets {
-		p, err := set.next()
+		p, err := set.next(uid)
 		if err != nil {
 			for i, text := range given {
-				c.sets[i].release(netip.MustParsePrefix(text))
+				c.sets[i].release(netip.MustParsePrefix(text), uid)
 			}
 			return nil, err
 		}

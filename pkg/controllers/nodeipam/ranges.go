@@ -8,6 +8,9 @@ import (
 	"fmt"
 	"math/big"
 	"net/netip"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // maxBits bounds how many ranges a cluster range is divided into: 2^16, more
@@ -16,13 +19,17 @@ const maxBits = 16
 
 var errFull = errors.New("CIDR allocation failed; there are no remaining CIDRs left to allocate in the accepted range")
 
-// ranges divides a prefix into equal smaller ones, of which some are taken.
-// It is not safe for concurrent use.
+// services is the holder of ranges that services have.
+const services types.UID = "services"
+
+// ranges divides a prefix into equal smaller ones, of which some are taken. A range
+// is free when nobody holds it: of several holders, which only others than this
+// controller make, the last one frees it. It is not safe for concurrent use.
 type ranges struct {
 	whole netip.Prefix
 	mask  int
 	count int
-	taken map[int]bool
+	taken map[int][]types.UID
 	from  int // where the search for a free one begins
 }
 
@@ -31,15 +38,15 @@ func newRanges(whole netip.Prefix, mask int) (*ranges, error) {
 	if bits < 0 || bits > maxBits || mask > whole.Addr().BitLen() {
 		return nil, fmt.Errorf("node mask size /%d does not divide cluster range %s into 1 to %d ranges", mask, whole, 1<<maxBits)
 	}
-	return &ranges{whole: whole.Masked(), mask: mask, count: 1 << bits, taken: map[int]bool{}}, nil
+	return &ranges{whole: whole.Masked(), mask: mask, count: 1 << bits, taken: map[int][]types.UID{}}, nil
 }
 
 // next takes the next range that is free.
-func (r *ranges) next() (netip.Prefix, error) {
+func (r *ranges) next(holder types.UID) (netip.Prefix, error) {
 	for i := range r.count {
 		n := (r.from + i) % r.count
-		if !r.taken[n] {
-			r.taken[n] = true
+		if len(r.taken[n]) == 0 {
+			r.taken[n] = []types.UID{holder}
 			r.from = (n + 1) % r.count
 			return r.at(n), nil
 		}
@@ -73,17 +80,32 @@ func (r *ranges) span(p netip.Prefix) (first, last int, ok bool) {
 	return first, last, true
 }
 
-func (r *ranges) occupy(p netip.Prefix) {
-	if first, last, ok := r.span(p); ok {
-		for n := first; n <= last; n++ {
-			r.taken[n] = true
-		}
+// occupy has a holder hold every range that p touches. It reports whether the
+// holder is the only one of each, and p inside the whole.
+func (r *ranges) occupy(p netip.Prefix, holder types.UID) bool {
+	first, last, ok := r.span(p)
+	if !ok {
+		return false
 	}
+	alone := p.Bits() >= r.whole.Bits()
+	for n := first; n <= last; n++ {
+		if !slices.Contains(r.taken[n], holder) {
+			r.taken[n] = append(r.taken[n], holder)
+		}
+		alone = alone && len(r.taken[n]) == 1
+	}
+	return alone
 }
 
-func (r *ranges) release(p netip.Prefix) {
-	if first, last, ok := r.span(p); ok {
-		for n := first; n <= last; n++ {
+// release ends what occupy or next did for a holder.
+func (r *ranges) release(p netip.Prefix, holder types.UID) {
+	first, last, ok := r.span(p)
+	if !ok {
+		return
+	}
+	for n := first; n <= last; n++ {
+		r.taken[n] = slices.DeleteFunc(r.taken[n], func(uid types.UID) bool { return uid == holder })
+		if len(r.taken[n]) == 0 {
 			delete(r.taken, n)
 		}
 	}

@@ -23,18 +23,18 @@ func TestRangesAgainstNaive(t *testing.T) {
 		var outside netip.Prefix
 		if rapid.Bool().Draw(t, "services") {
 			outside = netip.PrefixFrom(whole.Addr(), mask+1)
-			r.occupy(outside)
+			r.occupy(outside, services)
 		}
 		for range 40 {
 			if len(held) > 0 && rapid.Bool().Draw(t, "release") {
 				for p := range held {
-					r.release(p)
+					r.release(p, "n")
 					delete(held, p)
 					break
 				}
 				continue
 			}
-			p, err := r.next()
+			p, err := r.next("n")
 			free := r.count - len(held)
 			if outside.IsValid() {
 				free--
@@ -58,5 +58,40 @@ func TestRangesRefuseWhatDoesNotDivide(t *testing.T) {
 		if _, err := newRanges(netip.MustParsePrefix("10.244.0.0/16"), mask); err == nil {
 			t.Errorf("/%d: no error", mask)
 		}
+	}
+}
+
+// TestRangesHeldTwice checks that a range which two nodes have is free when both are gone, and not
+// before.
+func TestRangesHeldTwice(t *testing.T) {
+	r, err := newRanges(netip.MustParsePrefix("10.244.0.0/23"), 24)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := netip.MustParsePrefix("10.244.0.0/24")
+	for _, step := range []struct {
+		what string
+		got  bool
+		want bool
+	}{
+		{"the first", r.occupy(p, "a"), true},
+		{"the first again", r.occupy(p, "a"), true},
+		{"the second", r.occupy(p, "b"), false},
+		{"outside", r.occupy(netip.MustParsePrefix("10.50.0.1/32"), "c"), false},
+	} {
+		if step.got != step.want {
+			t.Errorf("%s is alone: %t", step.what, step.got)
+		}
+	}
+	r.release(p, "b")
+	if got, err := r.next("d"); err != nil || got == p {
+		t.Errorf("given %s of node a, %v", got, err)
+	}
+	if got, err := r.next("e"); err == nil {
+		t.Errorf("given %s, and all are taken", got)
+	}
+	r.release(p, "a")
+	if got, err := r.next("e"); err != nil || got != p {
+		t.Errorf("given %s, %v", got, err)
 	}
 }
