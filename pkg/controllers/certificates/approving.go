@@ -7,6 +7,8 @@ import (
 	"context"
 	"crypto/x509"
 	"fmt"
+	"strings"
+	"sync"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -14,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	certificateslisters "k8s.io/client-go/listers/certificates/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
@@ -25,6 +28,12 @@ type approving struct {
 	controller.Deps
 	loop     *controller.Loop
 	requests certificateslisters.CertificateSigningRequestLister
+
+	// With Options.ProtectNodes: requests by their nodes.
+	byNode cache.Indexer
+	mu     sync.Mutex // held while a request for a client certificate is decided
+	// promised are approvals that byNode may not show yet, by their nodes; guarded by mu.
+	promised map[string]promise
 }
 
 // NewApproving returns the controller that approves what kubelets ask for, if
@@ -33,8 +42,19 @@ func NewApproving(d controller.Deps) (controller.Controller, error) {
 	requests := d.Informers.Certificates().V1().CertificateSigningRequests()
 	c := &approving{Deps: d, requests: requests.Lister()}
 	c.loop = controller.NewLoop(ApprovingName, d.Clock, d.Log, d.Options.Workers, c.sync)
-	return c, controller.OnChange(requests.Informer(), func(_, csr *certificatesv1.CertificateSigningRequest) {
-		if csr != nil && !decided(csr) {
+	if d.Options.ProtectNodes {
+		if err := c.protect(d); err != nil {
+			return nil, err
+		}
+	}
+	return c, controller.OnChange(requests.Informer(), func(old, csr *certificatesv1.CertificateSigningRequest) {
+		switch {
+		case csr == nil:
+			c.settled(old)
+			c.again(old)
+		case decided(csr):
+			c.settled(csr)
+		default:
 			c.loop.Add(csr.Name)
 		}
 	})
@@ -44,6 +64,9 @@ func NewApproving(d controller.Deps) (controller.Controller, error) {
 func (c *approving) Run(ctx context.Context) error { return c.loop.Run(ctx) }
 
 func (c *approving) sync(ctx context.Context, name string) error {
+	if node, gone := strings.CutPrefix(name, nodePart); gone {
+		return c.release(ctx, node)
+	}
 	csr, err := c.requests.Get(name)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -67,7 +90,7 @@ func (c *approving) sync(ctx context.Context, name string) error {
 			return err
 		}
 		if may {
-			return c.approve(ctx, csr, k.message)
+			return c.approveClient(ctx, csr, req, k.message)
 		}
 	}
 	return nil // somebody else may approve it

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"slices"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	certificateslisters "k8s.io/client-go/listers/certificates/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
@@ -33,11 +35,17 @@ const (
 type cleaning struct {
 	controller.Deps
 	requests certificateslisters.CertificateSigningRequestLister
+	// nodes is nil without Options.ProtectNodes.
+	nodes corelisters.NodeLister
 }
 
 // NewCleaning returns the controller that deletes requests nobody will ask for again.
 func NewCleaning(d controller.Deps) (controller.Controller, error) {
-	return &cleaning{Deps: d, requests: d.Informers.Certificates().V1().CertificateSigningRequests().Lister()}, nil
+	c := &cleaning{Deps: d, requests: d.Informers.Certificates().V1().CertificateSigningRequests().Lister()}
+	if d.Options.ProtectNodes {
+		c.nodes = d.Informers.Core().V1().Nodes().Lister()
+	}
+	return c, nil
 }
 
 // Run implements controller.Controller.
@@ -59,7 +67,7 @@ func (c *cleaning) sweep(ctx context.Context) error {
 	}
 	now := c.Clock.Now()
 	for _, csr := range list {
-		if !stale(csr, now) {
+		if !stale(csr, now) || c.guards(csr, now) {
 			continue
 		}
 		err := c.Client.CertificatesV1().CertificateSigningRequests().Delete(ctx, csr.Name, metav1.DeleteOptions{
@@ -70,6 +78,19 @@ func (c *cleaning) sweep(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// guards reports whether a request is the only trace of a node's certificate: the node has not
+// registered, and nobody else is to get a certificate of that name.
+func (c *cleaning) guards(csr *certificatesv1.CertificateSigningRequest, now time.Time) bool {
+	if c.nodes == nil || !holds(csr, now) || len(csr.Status.Certificate) == 0 {
+		return false
+	}
+	names, _ := indexByNode(csr)
+	return slices.ContainsFunc(names, func(name string) bool {
+		_, err := c.nodes.Get(name)
+		return apierrors.IsNotFound(err)
+	})
 }
 
 // stale tells whether a request is not kept any longer.

@@ -8,12 +8,15 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson.dev/keelson/pkg/nodeclaims"
 )
 
 // approveServing approves a kubelet's request for a serving certificate, or
@@ -32,10 +35,16 @@ func (c *approving) approveServing(ctx context.Context, csr *certificatesv1.Cert
 	if err != nil {
 		return fmt.Errorf("own endpoints: %w", err)
 	}
-	reserved := slices.Clone(own.Spec.ClusterIPs)
+	reserved := c.reserved()
+	addresses := slices.Concat(own.Spec.ClusterIPs, c.Options.ServerNames)
 	for _, s := range ends.Subsets {
 		for _, a := range s.Addresses {
-			reserved = append(reserved, a.IP)
+			addresses = append(addresses, a.IP)
+		}
+	}
+	for _, text := range addresses {
+		if a, err := netip.ParseAddr(text); err == nil {
+			reserved.Ranges = append(reserved.Ranges, netip.PrefixFrom(a, a.BitLen()))
 		}
 	}
 	if why := refuseServing(csr, req, nodes.Items, reserved); why != "" {
@@ -46,9 +55,9 @@ func (c *approving) approveServing(ctx context.Context, csr *certificatesv1.Cert
 }
 
 // refuseServing says why a request is not for the asking node's own names and
-// addresses; "" if it is. A node writes its addresses itself, so one that another
-// node has too, or that is reserved, is nobody's.
-func refuseServing(csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest, nodes []v1.Node, reserved []string) string {
+// addresses; "" if it is. A node writes its name and its addresses itself: one that
+// is reserved is no node's, and one that several nodes have is the oldest's.
+func refuseServing(csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest, nodes []v1.Node, reserved nodeclaims.Reserved) string {
 	if err := checkKubelet(req, csr.Spec.Usages, true); err != nil {
 		return err.Error()
 	}
@@ -64,19 +73,36 @@ func refuseServing(csr *certificatesv1.CertificateSigningRequest, req *x509.Cert
 		if dns != name {
 			return "the name " + dns + " is not the node's"
 		}
+		if why := reserved.Name(dns); why != "" {
+			return "the name " + dns + " is not for nodes: " + why
+		}
 	}
 	for _, ip := range req.IPAddresses {
-		if !hasAddress(&nodes[at], ip) {
-			return "the address " + ip.String() + " is not the node's"
+		if why := refuseAddress(&nodes[at], ip, nodes, reserved); why != "" {
+			return "the address " + ip.String() + " " + why
 		}
-		for i := range nodes {
-			if i != at && hasAddress(&nodes[i], ip) {
-				return "the address " + ip.String() + " is also that of node " + nodes[i].Name
-			}
+	}
+	return ""
+}
+
+// refuseAddress returns why an address is not a node's; "" if it is.
+func refuseAddress(n *v1.Node, ip net.IP, nodes []v1.Node, reserved nodeclaims.Reserved) string {
+	if !hasAddress(n, ip) {
+		return "is not the node's"
+	}
+	own := nodeclaims.Of(n)
+	for i := range nodes {
+		other := &nodes[i]
+		if other.Name != n.Name && hasAddress(other, ip) && nodeclaims.Older(nodeclaims.Of(other), own) < 0 {
+			return "is also that of node " + other.Name + ", which is older"
 		}
-		if slices.ContainsFunc(reserved, func(s string) bool { return ip.Equal(net.ParseIP(s)) }) {
-			return "the address " + ip.String() + " is the API server's"
-		}
+	}
+	a, ok := netip.AddrFromSlice(ip)
+	if !ok {
+		return "is none"
+	}
+	if why := reserved.Address(a); why != "" {
+		return "is not for nodes: " + why
 	}
 	return ""
 }

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -102,6 +103,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	o.addSigners(fs)
 	fs.DurationVar(&o.controller.SigningDuration, "cluster-signing-duration", signedLife, "longest life of certificates that are signed")
 	fs.BoolVar(&o.controller.ApproveServing, "approve-kubelet-serving", false, "approve kubelets' requests for serving certificates for their own nodes' names and addresses")
+	fs.BoolVar(&o.controller.ProtectNodes, "protect-node-identities", false, "approve kubelets' requests for client certificates only for new nodes and for a node's own renewal; others wait for a person")
 	fs.DurationVar(&o.controller.NodeGrace, "node-monitor-grace-period", nodeGrace, "how long a node may be silent")
 	fs.DurationVar(&o.controller.NodeStartupGrace, "node-startup-grace-period", startupGrace, "how long a new node may be silent")
 	ev := &o.controller.Evictions
@@ -150,6 +152,9 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 func (o *options) connect(rc *rest.Config) {
 	if o.master != "" {
 		rc.Host = o.master
+	}
+	if at, err := url.Parse(rc.Host); err == nil && at.Hostname() != "" {
+		o.controller.ServerNames = []string{at.Hostname()}
 	}
 	rc.QPS, rc.Burst, rc.ContentType = o.qps, o.burst, o.contentType
 }

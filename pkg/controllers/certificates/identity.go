@@ -1,0 +1,215 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package certificates
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson.dev/keelson/pkg/controllers/controller"
+	"keelson.dev/keelson/pkg/nodeclaims"
+)
+
+// A join token is for nodes to come. With Options.ProtectNodes its holder gets no client certificate
+// for a node that exists, nor for one whose certificate somebody else has got and that has not
+// registered yet. What is refused waits for a person; an event on the request says why.
+
+const (
+	// byNode indexes requests for client certificates of kubelets by their nodes.
+	byNode = "node"
+	// reasonProtected is the reason of the event on a request that waits for a person.
+	reasonProtected = "NodeIdentityProtected"
+	// nodePart starts the keys of nodes that are gone; no request's name has a slash.
+	nodePart = "node/"
+)
+
+// promise is an approval that the cache may not show yet.
+type promise struct {
+	request string
+	user    string
+	key     []byte
+}
+
+// protect has the controller follow nodes, and find requests by their nodes.
+func (c *approving) protect(d controller.Deps) error {
+	informer := d.Informers.Certificates().V1().CertificateSigningRequests().Informer()
+	if err := informer.AddIndexers(cache.Indexers{byNode: indexByNode}); err != nil {
+		return fmt.Errorf("index of requests: %w", err)
+	}
+	c.byNode, c.promised = informer.GetIndexer(), map[string]promise{}
+	return controller.OnChange(d.Informers.Core().V1().Nodes().Informer(), func(old, node *v1.Node) {
+		if node == nil {
+			c.loop.Add(nodePart + old.Name)
+		}
+	})
+}
+
+func indexByNode(obj any) ([]string, error) {
+	csr, ok := obj.(*certificatesv1.CertificateSigningRequest)
+	if !ok || csr.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName {
+		return nil, nil
+	}
+	req, err := parse(csr)
+	if err != nil {
+		return nil, nil // it is nobody's
+	}
+	return []string{strings.TrimPrefix(req.Subject.CommonName, nodePrefix)}, nil
+}
+
+// approveClient approves a request that its user may make, unless it is for the identity of another
+// machine. One request is decided at a time: two for one node cannot both be the first.
+func (c *approving) approveClient(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest, message string) error {
+	if !c.Options.ProtectNodes {
+		return c.approve(ctx, csr, message)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	why, err := c.refuseClient(ctx, csr, req)
+	if err != nil {
+		return err
+	}
+	if why != "" {
+		c.Log.Warn("Client certificate left to a person", "request", csr.Name, "user", csr.Spec.Username, "reason", why)
+		c.Events.Event(csr, v1.EventTypeWarning, reasonProtected, "Not approved automatically: "+why)
+		return nil
+	}
+	// Whether or not the answer to the approval arrives, it may have been made.
+	c.promised[strings.TrimPrefix(req.Subject.CommonName, nodePrefix)] = promise{csr.Name, csr.Spec.Username, req.RawSubjectPublicKeyInfo}
+	return c.approve(ctx, csr, message)
+}
+
+// settled forgets the promise of a request that the cache shows to be decided, or gone.
+func (c *approving) settled(csr *certificatesv1.CertificateSigningRequest) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for node, p := range c.promised {
+		if p.request == csr.Name {
+			delete(c.promised, node)
+		}
+	}
+}
+
+// again has the requests looked at that waited because of one that is gone.
+func (c *approving) again(gone *certificatesv1.CertificateSigningRequest) {
+	if c.byNode == nil {
+		return
+	}
+	nodes, _ := indexByNode(gone)
+	for _, node := range nodes {
+		c.waiting(node)
+	}
+}
+
+// waiting has the requests of a node looked at that are not decided.
+func (c *approving) waiting(node string) {
+	requests, err := c.byNode.ByIndex(byNode, node)
+	if err != nil {
+		return // there is no such index: a mistake in this package
+	}
+	for _, obj := range requests {
+		if csr, ok := obj.(*certificatesv1.CertificateSigningRequest); ok && !decided(csr) {
+			c.loop.Add(csr.Name)
+		}
+	}
+}
+
+// refuseClient returns why a request is not for a new node, nor a node's renewal; "" if it is.
+func (c *approving) refuseClient(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest) (string, error) {
+	name := strings.TrimPrefix(req.Subject.CommonName, nodePrefix)
+	if why := c.reserved().Name(name); why != "" {
+		return fmt.Sprintf("no node may be called %q: %s", name, why), nil
+	}
+	_, err := c.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return "", fmt.Errorf("node of request: %w", err)
+	}
+	exists := err == nil
+	self := csr.Spec.Username == req.Subject.CommonName && slices.Contains(csr.Spec.Groups, nodesGroup)
+	switch {
+	case self && !exists:
+		return fmt.Sprintf("node %q has been removed; it joins again with a join token", name), nil
+	case self:
+		return "", nil
+	case exists:
+		return fmt.Sprintf("node %q exists, and %s is not that node. If the machine has lost its key, delete the Node, or approve this request", name, csr.Spec.Username), nil
+	}
+	return c.claimed(csr, req, name)
+}
+
+// claimed returns who has got the certificate of a node that has not registered yet; "" if it is
+// the one who asks, or if nobody has.
+func (c *approving) claimed(csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest, name string) (string, error) {
+	const text = "a certificate for node %q, which has not registered, was given to %s by request %s. If that was another machine's, delete that request, or approve this one"
+	if p, ok := c.promised[name]; ok && p.request != csr.Name && !bytes.Equal(p.key, req.RawSubjectPublicKeyInfo) {
+		return fmt.Sprintf(text, name, p.user, p.request), nil
+	}
+	others, err := c.byNode.ByIndex(byNode, name)
+	if err != nil {
+		return "", fmt.Errorf("requests of node: %w", err)
+	}
+	for _, obj := range others {
+		other, ok := obj.(*certificatesv1.CertificateSigningRequest)
+		if !ok || other.Name == csr.Name || !holds(other, c.Clock.Now()) {
+			continue
+		}
+		if before, err := parse(other); err == nil && bytes.Equal(before.RawSubjectPublicKeyInfo, req.RawSubjectPublicKeyInfo) {
+			continue // the same machine asks again
+		}
+		return fmt.Sprintf(text, name, other.Spec.Username, other.Name), nil
+	}
+	return "", nil
+}
+
+// holds reports whether a request was approved and its certificate is, or will be, valid.
+func holds(csr *certificatesv1.CertificateSigningRequest, now time.Time) bool {
+	return is(csr, certificatesv1.CertificateApproved) && !is(csr, certificatesv1.CertificateDenied) &&
+		!is(csr, certificatesv1.CertificateFailed) && !expired(csr, now)
+}
+
+// release lets the name of a node that was deleted be used again: requests that were answered are
+// deleted, those that wait are looked at again. The certificates themselves stay valid.
+func (c *approving) release(ctx context.Context, name string) error {
+	_, err := c.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if err == nil {
+		return nil // it has registered again
+	}
+	if !apierrors.IsNotFound(err) {
+		return fmt.Errorf("node: %w", err)
+	}
+	requests, err := c.byNode.ByIndex(byNode, name)
+	if err != nil {
+		return fmt.Errorf("requests of node: %w", err)
+	}
+	for _, obj := range requests {
+		csr, ok := obj.(*certificatesv1.CertificateSigningRequest)
+		if !ok || !decided(csr) {
+			continue
+		}
+		err := c.Client.CertificatesV1().CertificateSigningRequests().Delete(ctx, csr.Name, metav1.DeleteOptions{
+			Preconditions: metav1.NewUIDPreconditions(string(csr.UID)),
+		})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return fmt.Errorf("delete request %s: %w", csr.Name, err)
+		}
+	}
+	c.waiting(name)
+	return nil
+}
+
+// reserved returns the names and addresses of the API server and of services, as far as the
+// operator's options say.
+func (c *approving) reserved() nodeclaims.Reserved {
+	return nodeclaims.Reserved{Names: c.Options.ServerNames, Ranges: slices.Clone(c.Options.ServiceCIDRs)}
+}

@@ -1,0 +1,163 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package certificates
+
+import (
+	"context"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"keelson.dev/keelson/pkg/apiserver/testserver"
+	"keelson.dev/keelson/pkg/controllers/controller"
+	"keelson.dev/keelson/pkg/controllers/controllertest"
+)
+
+// joining is a server whose bootstrap users may ask for nodes' certificates.
+func joining(t *testing.T) (*testserver.Server, kubernetes.Interface) {
+	t.Helper()
+	s := testserver.Start(t, testserver.Options{})
+	for _, role := range []string{"system:node-bootstrapper", "system:certificates.k8s.io:certificatesigningrequests:nodeclient"} {
+		_, err := s.Client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: role}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:bootstrappers"}},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := kubernetes.NewForConfig(s.UserConfig(t, "system:bootstrap:aaaaaa", "system:bootstrappers"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, c
+}
+
+func askFor(t *testing.T, c kubernetes.Interface, name, node string) {
+	t.Helper()
+	csr := &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request: newRequest(t, &x509.CertificateRequest{Subject: pkix.Name{CommonName: nodePrefix + node, Organization: []string{nodesGroup}}}),
+			Usages:  []certificatesv1.KeyUsage{sign, client}, SignerName: certificatesv1.KubeAPIServerClientKubeletSignerName,
+		},
+	}
+	controllertest.Eventually(t, "the right to ask", func(ctx context.Context) (any, bool) {
+		_, err := c.CertificatesV1().CertificateSigningRequests().Create(ctx, csr, metav1.CreateOptions{})
+		return err, err == nil || apierrors.IsAlreadyExists(err)
+	})
+}
+
+func approved(ctx context.Context, t *testing.T, s *testserver.Server) map[string]bool {
+	t.Helper()
+	list, err := s.Client.CertificatesV1().CertificateSigningRequests().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]bool{}
+	for i := range list.Items {
+		if is(&list.Items[i], certificatesv1.CertificateApproved) {
+			out[list.Items[i].Name] = true
+		}
+	}
+	return out
+}
+
+// TestOneCertificateForAName has two machines ask for each of several new names at once: one of
+// them gets it, also when the approver's cache lags behind.
+func TestOneCertificateForAName(t *testing.T) {
+	const names = 8
+	s, c := joining(t)
+	for i := range names {
+		askFor(t, c, fmt.Sprintf("first-%d", i), fmt.Sprintf("n%d", i))
+		askFor(t, c, fmt.Sprintf("second-%d", i), fmt.Sprintf("n%d", i))
+	}
+	controllertest.Run(t, s, controller.Options{ProtectNodes: true, Workers: 8}, NewApproving)
+	controllertest.Eventually(t, "an approval for each name", func(ctx context.Context) (any, bool) {
+		got := approved(ctx, t, s)
+		return got, len(got) >= names
+	})
+	askFor(t, c, "last", "last")
+	controllertest.Eventually(t, "the last approval", func(ctx context.Context) (any, bool) {
+		got := approved(ctx, t, s)
+		return got, got["last"]
+	})
+	got := approved(t.Context(), t, s)
+	for i := range names {
+		if got[fmt.Sprintf("first-%d", i)] == got[fmt.Sprintf("second-%d", i)] {
+			t.Errorf("n%d: approved %v", i, got)
+		}
+	}
+}
+
+// TestNameIsReleased checks that a node which was deleted can join again by a request that waits.
+func TestNameIsReleased(t *testing.T) {
+	s, c := joining(t)
+	controllertest.Run(t, s, controller.Options{ProtectNodes: true}, NewApproving)
+	is := func(what, name string) {
+		t.Helper()
+		controllertest.Eventually(t, what, func(ctx context.Context) (any, bool) {
+			got := approved(ctx, t, s)
+			return got, got[name]
+		})
+	}
+	askFor(t, c, "first", "n1")
+	is("the first certificate", "first")
+	if _, err := s.Client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	askFor(t, c, "again", "n1")
+	askFor(t, c, "other", "n2")
+	is("another node's certificate", "other")
+	if approved(t.Context(), t, s)["again"] {
+		t.Error("approved although the node exists")
+	}
+	if err := s.Client.CoreV1().Nodes().Delete(t.Context(), "n1", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	is("the certificate of the node that joins again", "again")
+}
+
+// TestGuards checks that the trace of a certificate stays as long as nobody has registered with it.
+func TestGuards(t *testing.T) {
+	s, c := joining(t)
+	cert, key := authority(t, 48*time.Hour)
+	o := controller.Options{SigningCert: cert, SigningKey: key, SigningDuration: time.Hour, ProtectNodes: true}
+	controllertest.Run(t, s, o, NewApproving, NewSigning)
+	askFor(t, c, "first", "n1")
+	var issued *certificatesv1.CertificateSigningRequest
+	controllertest.Eventually(t, "a certificate", func(ctx context.Context) (any, bool) {
+		got, err := s.Client.CertificatesV1().CertificateSigningRequests().Get(ctx, "first", metav1.GetOptions{})
+		issued = got
+		return got, err == nil && len(got.Status.Certificate) > 0
+	})
+	informers := controller.NewInformers(s.Client, 0)
+	made, err := NewCleaning(controller.Deps{Informers: informers, Options: o})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cleaner, store := made.(*cleaning), informers.Core().V1().Nodes().Informer().GetStore()
+	now := time.Now()
+	if !cleaner.guards(issued, now) {
+		t.Error("the trace of a certificate goes before its node is there")
+	}
+	if cleaner.guards(issued, now.Add(2*time.Hour)) {
+		t.Error("the trace of a certificate stays that has expired")
+	}
+	if err := store.Add(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}); err != nil {
+		t.Fatal(err)
+	}
+	if cleaner.guards(issued, now) {
+		t.Error("the trace of a certificate stays although its node is there")
+	}
+}
