@@ -200,6 +200,10 @@ func (a *assembly) buildAdmission(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	nodes, err := a.cfg.Transport.NodeAddresses()
+	if err != nil {
+		return err
+	}
 	a.admission, err = admission.New(ctx, admission.Deps{
 		Only: a.cfg.OnlyAdmission, Enable: a.cfg.EnableAdmission, Disable: a.cfg.DisableAdmission,
 		Client: a.self.client, Dynamic: a.self.dynamic, Informers: a.self.informers,
@@ -207,7 +211,7 @@ func (a *assembly) buildAdmission(ctx context.Context) error {
 		Clock: a.server.deps.Clock, Log: a.server.log, Metrics: a.server.deps.Metrics,
 		Mapper: a.mapper, EndpointRouting: a.cfg.AggregatorRouting, Outbound: policy, Tracing: a.server.tracing,
 		NotReadySeconds: a.cfg.NotReadySeconds, UnreachableSeconds: a.cfg.UnreachableSeconds,
-		ConfigFile: a.cfg.AdmissionConfig, Drained: ctx.Done(),
+		ConfigFile: a.cfg.AdmissionConfig, Drained: ctx.Done(), Reserved: a.reserved(), NodeAddresses: nodes,
 	})
 	return err
 }

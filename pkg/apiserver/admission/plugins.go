@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -38,6 +39,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/admission/webhooks"
 	"keelson.dev/keelson/pkg/apiserver/nodeauth"
 	"keelson.dev/keelson/pkg/daemon"
+	"keelson.dev/keelson/pkg/nodeclaims"
 	"keelson.dev/keelson/pkg/outbound"
 )
 
@@ -61,6 +63,10 @@ type Deps struct {
 	Mapper  meta.RESTMapper // of kinds to resources
 	// EndpointRouting reaches webhooks by endpoints instead of cluster IPs.
 	EndpointRouting bool
+	// Reserved are names and addresses that no node may have.
+	Reserved nodeclaims.Reserved
+	// NodeAddresses are the ranges that nodes' addresses are in; empty if they may be anywhere.
+	NodeAddresses []netip.Prefix
 	// Outbound says which addresses webhooks may have.
 	Outbound outbound.Policy
 	// Tracing is where the spans of calls go; nil: nowhere.
@@ -107,6 +113,7 @@ func plugins() []plugin {
 		{name: "LimitRanger", build: newLimitRanger},
 		{name: "ServiceAccount", build: newServiceAccount},
 		{name: "NodeRestriction", optional: true, build: newNodeRestriction},
+		{name: "NodeOwnership", optional: true, build: newNodeOwnership},
 		{name: "TaintNodesByCondition", build: newTaintNodes},
 		{name: "AlwaysPullImages", optional: true, build: newAlwaysPull},
 		{name: "ImagePolicyWebhook", optional: true, build: newImagePolicy},

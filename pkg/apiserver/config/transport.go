@@ -6,6 +6,7 @@ package config
 import (
 	"crypto/tls"
 	"fmt"
+	"net/netip"
 
 	"github.com/spf13/pflag"
 	cliflag "k8s.io/component-base/cli/flag"
@@ -23,6 +24,9 @@ type Transport struct {
 	// Deny and Allow are ranges, as outbound.ParseRanges reads them: what the
 	// server does not connect to for a user's object, and what of it it does.
 	Deny, Allow []string
+	// NodeRanges are ranges, as outbound.ParseRanges reads them, that nodes' addresses are in; empty
+	// if they may be anywhere.
+	NodeRanges []string
 }
 
 func (t *Transport) add(fs *pflag.FlagSet) {
@@ -32,6 +36,8 @@ func (t *Transport) add(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&t.Deny, "outbound-deny", nil,
 		"ranges (CIDR) that webhooks, aggregated servers and node addresses may not be in; "+outbound.SpecialName+": loopback, link-local, metadata and the like")
 	fs.StringSliceVar(&t.Allow, "outbound-allow", nil, "ranges that --outbound-deny does not forbid")
+	fs.StringSliceVar(&t.NodeRanges, "node-address-ranges", nil,
+		"ranges (CIDR) of the addresses that nodes may report, checked by the admission plugin NodeOwnership; empty: any address that is not reserved")
 }
 
 // TLS sets the version, the suites and the key exchanges of c.
@@ -62,6 +68,15 @@ func (t *Transport) Outbound() (outbound.Policy, error) {
 		return outbound.Policy{}, fmt.Errorf("--outbound-allow: %w", err)
 	}
 	return outbound.Policy{Deny: deny, Allow: allow}, nil
+}
+
+// NodeAddresses returns the ranges that nodes' addresses are in.
+func (t *Transport) NodeAddresses() ([]netip.Prefix, error) {
+	list, err := outbound.ParseRanges(t.NodeRanges)
+	if err != nil {
+		return nil, fmt.Errorf("--node-address-ranges: %w", err)
+	}
+	return list, nil
 }
 
 func (t *Transport) validateTLS() error { return t.TLS(&tls.Config{}) }

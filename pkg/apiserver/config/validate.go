@@ -52,6 +52,9 @@ func (c *Config) Validate() error {
 	if _, err := c.Transport.Outbound(); err != nil {
 		errs = append(errs, err)
 	}
+	if _, err := c.Transport.NodeAddresses(); err != nil {
+		errs = append(errs, err)
+	}
 	if len(errs) == 0 {
 		c.validateUse(add)
 	}

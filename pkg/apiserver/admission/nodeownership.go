@@ -1,0 +1,157 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/client-go/kubernetes"
+
+	"keelson.dev/keelson/pkg/apiserver/nodeauth"
+	"keelson.dev/keelson/pkg/nodeclaims"
+)
+
+// nodeOwnership confines what a node says of itself to what is the node's own. NodeRestriction,
+// which is Kubernetes', lets a node write its own Node except for a few fields. Other components
+// act on the rest: they route to pod ranges and connect to addresses.
+//
+// It rejects, of a node that writes its own Node:
+//   - pod ranges: the cluster allocates them, and no kubelet sets them;
+//   - names and addresses of the API server, of services and of the machine itself;
+//   - addresses outside --node-address-ranges, and names and addresses of other nodes;
+//   - finalizers, and owners at creation, by which the node decides when it can be removed;
+//   - the end of a cordon.
+type nodeOwnership struct {
+	*admission.Handler
+	client   kubernetes.Interface
+	reserved nodeclaims.Reserved
+	ranges   []netip.Prefix
+}
+
+func newNodeOwnership(deps Deps) (admission.Interface, error) {
+	return &nodeOwnership{admission.NewHandler(admission.Create, admission.Update), deps.Client, deps.Reserved, deps.NodeAddresses}, nil
+}
+
+// Validate rejects what is not the node's.
+func (p *nodeOwnership) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	name, isNode := nodeauth.Identity(a.GetUserInfo())
+	n, ok := a.GetObject().(*corev1.Node)
+	if !isNode || !ok || a.GetResource().GroupResource() != corev1.Resource("nodes") {
+		return nil
+	}
+	old, _ := a.GetOldObject().(*corev1.Node)
+	if old == nil {
+		if why := p.reserved.Name(n.Name); why != "" {
+			return forbid(a, "the name %q is not allowed for a node: %s", n.Name, why)
+		}
+		if len(n.OwnerReferences) > 0 {
+			return forbid(a, "node %q is not allowed to set ownerReferences", name)
+		}
+		old = &corev1.Node{}
+	}
+	switch {
+	case n.Spec.PodCIDR != old.Spec.PodCIDR || !slices.Equal(n.Spec.PodCIDRs, old.Spec.PodCIDRs):
+		return forbid(a, "node %q is not allowed to set podCIDR or podCIDRs: the cluster allocates them", name)
+	case !equality.Semantic.DeepEqual(n.Finalizers, old.Finalizers):
+		return forbid(a, "node %q is not allowed to modify finalizers", name)
+	case old.Spec.Unschedulable && !n.Spec.Unschedulable:
+		return forbid(a, "node %q is not allowed to end its cordon", name)
+	}
+	if why, err := p.addresses(ctx, n, old); why != "" || err != nil {
+		if err != nil {
+			return admission.NewForbidden(a, err)
+		}
+		return forbid(a, "node %q is not allowed to report %s", name, why)
+	}
+	return nil
+}
+
+// addresses returns what is wrong with the addresses that n reports and old did not; "" if nothing.
+func (p *nodeOwnership) addresses(ctx context.Context, n, old *corev1.Node) (string, error) {
+	var fresh []corev1.NodeAddress
+	for _, a := range n.Status.Addresses {
+		if !slices.Contains(old.Status.Addresses, a) {
+			fresh = append(fresh, a)
+		}
+	}
+	if len(fresh) == 0 {
+		return "", nil
+	}
+	if why := repeated(n.Status.Addresses); why != "" {
+		return why, nil
+	}
+	for _, a := range fresh {
+		if why := p.refuse(a); why != "" {
+			return fmt.Sprintf("the address %s: %s", a.Address, why), nil
+		}
+	}
+	// Read from the store, not from an informer: two nodes may come at once.
+	nodes, err := p.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", fmt.Errorf("other nodes: %w", err)
+	}
+	for i := range nodes.Items {
+		other := &nodes.Items[i]
+		if other.Name == n.Name {
+			continue
+		}
+		for _, a := range fresh {
+			if a.Address == other.Name || slices.ContainsFunc(other.Status.Addresses, func(b corev1.NodeAddress) bool { return same(a.Address, b.Address) }) {
+				return fmt.Sprintf("the address %s: it is that of node %s", a.Address, other.Name), nil
+			}
+		}
+	}
+	return "", nil
+}
+
+// refuse returns why an address cannot be that of a node; "" if it can.
+func (p *nodeOwnership) refuse(a corev1.NodeAddress) string {
+	ip, err := netip.ParseAddr(a.Address)
+	if err != nil {
+		return p.reserved.Name(a.Address)
+	}
+	if why := p.reserved.Address(ip); why != "" {
+		return why
+	}
+	inside := func(r netip.Prefix) bool { return r.Contains(ip.Unmap()) }
+	if len(p.ranges) > 0 && !slices.ContainsFunc(p.ranges, inside) {
+		return "it is not in --node-address-ranges"
+	}
+	return ""
+}
+
+// repeated returns what is wrong with a list in which a type has more than one address of a family:
+// a node that may report any number of them could take all addresses of nodes to come.
+func repeated(list []corev1.NodeAddress) string {
+	type kind struct {
+		kind corev1.NodeAddressType
+		bits int
+	}
+	seen := map[kind]bool{}
+	for _, a := range list {
+		k := kind{kind: a.Type}
+		if ip, err := netip.ParseAddr(a.Address); err == nil {
+			k.bits = ip.Unmap().BitLen()
+		}
+		if seen[k] {
+			return fmt.Sprintf("more than one address of type %s in a family", a.Type)
+		}
+		seen[k] = true
+	}
+	return ""
+}
+
+// same reports whether two addresses are one.
+func same(a, b string) bool {
+	x, errX := netip.ParseAddr(a)
+	y, errY := netip.ParseAddr(b)
+	return a == b || errX == nil && errY == nil && x.Unmap() == y.Unmap()
+}
