@@ -44,6 +44,7 @@ type ranges struct {
 	pods          string
 	services      string
 	api, dns      string // of the Services kubernetes and kube-dns
+	nodes         string // on that link, every node's and no control plane's
 	loadBalancers string // on the nodes' link, above the last node
 	all           string // every address of the host
 	loopback      string
@@ -53,11 +54,13 @@ type ranges struct {
 func (f IPFamily) ranges() []ranges {
 	v4 := ranges{
 		control: netip.MustParseAddr("10.50.0.1"), bits: 24, pods: "10.244.0.0/16", services: "10.96.0.0/16",
-		api: "10.96.0.1", dns: "10.96.0.10", loadBalancers: "10.50.0.224-10.50.0.254", all: "0.0.0.0", loopback: "127.0.0.1",
+		api: "10.96.0.1", dns: "10.96.0.10",
+		nodes: "10.50.0.8/29,10.50.0.16/28,10.50.0.32/27,10.50.0.64/26,10.50.0.128/26,10.50.0.192/28,10.50.0.208/29", loadBalancers: "10.50.0.224-10.50.0.254", all: "0.0.0.0", loopback: "127.0.0.1",
 	}
 	v6 := ranges{
 		control: netip.MustParseAddr("fd50::1"), bits: 64, pods: "fd44::/48", services: "fd96::/112",
-		api: "fd96::1", dns: "fd96::a", loadBalancers: "fd50::224-fd50::254", all: "::", loopback: "::1",
+		api: "fd96::1", dns: "fd96::a",
+		nodes: "fd50::10/124,fd50::20/123,fd50::40/122,fd50::80/121,fd50::100/120,fd50::200/123", loadBalancers: "fd50::224-fd50::254", all: "::", loopback: "::1",
 	}
 	switch f {
 	case IPv6:
@@ -81,6 +84,16 @@ func (f IPFamily) join(field func(ranges) string) string {
 	return strings.Join(out, ",")
 }
 
+// hosts are the ranges of nodes' addresses.
+func (r ranges) hosts() []netip.Prefix {
+	var out []netip.Prefix
+	for text := range strings.SplitSeq(r.nodes, ",") {
+		out = append(out, netip.MustParsePrefix(text))
+	}
+	return out
+}
+
+func (f IPFamily) nodeRanges() string   { return f.join(func(r ranges) string { return r.nodes }) }
 func (f IPFamily) podCIDRs() string     { return f.join(func(r ranges) string { return r.pods }) }
 func (f IPFamily) serviceCIDRs() string { return f.join(func(r ranges) string { return r.services }) }
 

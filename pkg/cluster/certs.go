@@ -54,15 +54,22 @@ func Certificates(c *Config, clk clock.Clock) ([]Certificate, error) {
 	for _, a := range administrators {
 		files = append(files, d.kubeconfig(a.file))
 	}
-	roots := x509.NewCertPool()
+	roots, serving := x509.NewCertPool(), x509.NewCertPool()
 	for name := range authorityNames(c) {
 		if ca, err := readCertificate(d.pki(name + ".crt")); err == nil {
 			roots.AddCert(ca)
 		}
 	}
+	if by, err := d.servingAuthority(); err == nil {
+		serving.AddCert(by.cert)
+	}
 	var out []Certificate
 	for _, file := range files {
-		out = append(out, d.examine(file, roots, clk.Now()))
+		trusted := roots
+		if strings.HasSuffix(file, currentPair(kubeletServer)) {
+			trusted = serving
+		}
+		out = append(out, d.examine(file, trusted, clk.Now()))
 	}
 	if len(out) == len(administrators) {
 		return nil, fmt.Errorf("%s: %w", d.pki(""), errNoCertificates)

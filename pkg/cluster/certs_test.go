@@ -32,7 +32,7 @@ func TestCertificates(t *testing.T) {
 	problems := func(at clock.Clock) map[string]string {
 		t.Helper()
 		list, err := Certificates(c, at)
-		if err != nil || len(list) != 2+len(controlCertificates(c))+len(administrators)+3 {
+		if err != nil || len(list) != 3+len(controlCertificates(c))+len(administrators)+3 {
 			t.Fatalf("%d certificates, %v", len(list), err)
 		}
 		out := map[string]string{}
@@ -130,7 +130,7 @@ func TestHardenedAPIServer(t *testing.T) {
 	if cfg.AnonymousAuth || cfg.Profiling || cfg.ExtendTokenExpiration || !cfg.ServiceAccountLookup {
 		t.Errorf("anonymous %t, profiling %t, long tokens %t, look-up %t", cfg.AnonymousAuth, cfg.Profiling, cfg.ExtendTokenExpiration, cfg.ServiceAccountLookup)
 	}
-	for _, name := range []string{"NodeRestriction", "DenyServiceExternalIPs", "EndpointOwnership"} {
+	for _, name := range []string{"NodeRestriction", "NodeOwnership", "DenyServiceExternalIPs", "EndpointOwnership"} {
 		if !slices.Contains(cfg.EnableAdmission, name) {
 			t.Errorf("admission plugin %s is not on", name)
 		}
@@ -157,4 +157,66 @@ func TestLetters(t *testing.T) {
 		}
 		seen[s] = true
 	}
+}
+
+// TestKubeletAuthority checks that kubelets' serving certificates have an authority of their own,
+// which a cluster that was started without one gets when it is started the next time.
+func TestKubeletAuthority(t *testing.T) {
+	c := &Config{Name: "one", DataDir: t.TempDir(), Port: 7000, ToolsDir: t.TempDir()}
+	d, clk := c.dirs(), clock.Real()
+	if err := os.Mkdir(c.ToolsDir+"/cni", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	start := func() {
+		t.Helper()
+		if err := errors.Join(makePKI(c, clk), makeKubeconfigs(d, c, clk), makeNode(c, Node{Name: "n1", Index: 1}, clk)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	signedBy := func(step, authority string) {
+		t.Helper()
+		for _, name := range []string{"ca", kubeletAuthority} {
+			by, err := readCertificate(d.pki(name + ".crt"))
+			if errors.Is(err, os.ErrNotExist) && name != authority {
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			cert, err := readCertificate(d.node("n1").follow(currentPair(kubeletServer)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := cert.CheckSignatureFrom(by) == nil; got != (name == authority) {
+				t.Errorf("%s: signed by %s: %t", step, name, got)
+			}
+		}
+		list, err := Certificates(c, clk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, cert := range list {
+			if cert.Problem != "" {
+				t.Errorf("%s: %s: %s", step, cert.File, cert.Problem)
+			}
+		}
+	}
+	start()
+	signedBy("new", kubeletAuthority)
+	deps := Deps{Clock: clk, Log: slog.New(slog.DiscardHandler), Out: io.Discard}
+
+	// As an older version leaves it: one authority for all.
+	if err := errors.Join(os.Remove(d.pki(kubeletAuthority+".crt")), os.Remove(d.pki(kubeletAuthority+".key"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := RenewCertificates(c, deps); err != nil {
+		t.Fatal(err)
+	}
+	signedBy("renewed while an older version runs", "ca")
+	start()
+	signedBy("started anew", kubeletAuthority)
+	if err := RenewCertificates(c, deps); err != nil {
+		t.Fatal(err)
+	}
+	signedBy("renewed", kubeletAuthority)
 }

@@ -88,11 +88,23 @@ func planeProcesses(c *Config, r replica, env []string) []process {
 			"--allocate-node-cidrs=true", "--cluster-cidr=" + c.IPFamily.podCIDRs(), "--service-cluster-ip-range=" + c.IPFamily.serviceCIDRs(),
 			"--load-balancer-addresses=" + cmp.Or(c.LoadBalancers, c.IPFamily.LoadBalancers()), "--ingress-service-account=" + ingressAccount,
 			"--service-account-private-key-file=" + d.pki("sa.key"), "--root-ca-file=" + d.pki("ca.crt"),
-			"--cluster-signing-cert-file=" + d.pki("ca.crt"), "--cluster-signing-key-file=" + d.pki("ca.key"),
-			"--use-service-account-credentials=true", fmt.Sprintf("--leader-elect=%t", c.replicated()), "--approve-kubelet-serving=true",
-		}, hardenedManager(d, controllerManager, r.local)...)...),
+			"--use-service-account-credentials=true", fmt.Sprintf("--leader-elect=%t", c.replicated()),
+			"--approve-kubelet-serving=true", "--protect-node-identities=true",
+		}, append(signerFlags(d), hardenedManager(d, controllerManager, r.local)...)...)...),
 		one(scheduler, append([]string{"--config=" + d.file("scheduler.yaml")}, hardenedManager(d, scheduler, r.local)...)...),
 	}
+}
+
+// signerFlags say which authority signs what was asked for by a CertificateSigningRequest.
+func signerFlags(d dirs) []string {
+	var out []string
+	for signer, by := range map[string]string{
+		"kubelet-serving": kubeletAuthority, "kubelet-client": "ca", "kube-apiserver-client": "ca", "legacy-unknown": "ca",
+	} {
+		out = append(out, "--cluster-signing-"+signer+"-cert-file="+d.pki(by+".crt"), "--cluster-signing-"+signer+"-key-file="+d.pki(by+".key"))
+	}
+	slices.Sort(out)
+	return out
 }
 
 func apiserverArgs(c *Config, r replica) []string {
@@ -105,7 +117,7 @@ func apiserverArgs(c *Config, r replica) []string {
 		"--service-account-issuer=https://kubernetes.default.svc." + clusterDomain,
 		"--service-cluster-ip-range=" + c.IPFamily.serviceCIDRs(), "--authorization-mode=Node,RBAC",
 		"--kubelet-client-certificate=" + d.pki("apiserver-kubelet-client.crt"), "--kubelet-client-key=" + d.pki("apiserver-kubelet-client.key"),
-		"--kubelet-certificate-authority=" + d.pki("ca.crt"), "--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
+		"--kubelet-certificate-authority=" + d.pki(kubeletAuthority+".crt"), "--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
 		"--resource-metrics",
 		"--requestheader-client-ca-file=" + d.pki("front-proxy-ca.crt"), "--requestheader-allowed-names=front-proxy-client",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-", "--requestheader-group-headers=X-Remote-Group",

@@ -87,6 +87,8 @@ func nodeProcesses(c *Config, n Node, deps Deps) []process {
 	}
 	if !c.ownNetwork() {
 		kubelet = append(kubelet, "--network-plugin="+externalNetwork)
+	} else {
+		kubelet = append(kubelet, "--pod-network-cidrs="+c.IPFamily.podCIDRs())
 	}
 	if n.Joins {
 		kubelet = append(kubelet, "--bootstrap-kubeconfig="+bootstrapConf)

@@ -63,11 +63,18 @@ func renewNode(d dirs, nd nodeDirs, n Node, clk clock.Clock, anew bool) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{kubeletClient, kubeletServer} {
+	serving, err := d.servingAuthority()
+	if err != nil {
+		return err
+	}
+	if err := dropServing(nd, serving); err != nil {
+		return err
+	}
+	for name, by := range map[string]*pair{kubeletClient: signer, kubeletServer: serving} {
 		if file := nd.follow(currentPair(name)); n.Joins || !anew && current(file, file, clk) {
 			continue
 		}
-		if err := seedPair(signer, nd, name, kubeletLeaf(n, name == kubeletServer), clk); err != nil {
+		if err := seedPair(by, nd, name, kubeletLeaf(n, name == kubeletServer), clk); err != nil {
 			return fmt.Errorf("certificate %s: %w", name, err)
 		}
 	}
@@ -85,6 +92,19 @@ func renewProxy(by *pair, nd nodeDirs, l leaf, clk clock.Clock, anew bool) error
 	}
 	if err := issue(by, l, clk, cert, key); err != nil {
 		return fmt.Errorf("certificate of the proxy: %w", err)
+	}
+	return nil
+}
+
+// dropServing removes a serving certificate that another authority signed, as those of older
+// clusters are. A kubelet that starts without one asks for it.
+func dropServing(nd nodeDirs, by *pair) error {
+	cert, err := readCertificate(nd.follow(currentPair(kubeletServer)))
+	if err != nil || cert.CheckSignatureFrom(by.cert) == nil {
+		return nil // none, or a good one
+	}
+	if err := os.Remove(nd.path(currentPair(kubeletServer))); err != nil {
+		return fmt.Errorf("old serving certificate: %w", err)
 	}
 	return nil
 }

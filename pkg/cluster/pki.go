@@ -57,6 +57,9 @@ func issueAll(c *Config, clk clock.Clock, anew bool) error {
 	}
 	authorities := map[string]*pair{}
 	for file, name := range authorityNames(c) {
+		if file == kubeletAuthority && anew && !exists(d.pki(file+".crt")) {
+			continue // the cluster runs without one, and gets it when it is started the next time
+		}
 		var err error
 		if authorities[file], err = authority(d.pki(file), name, clk); err != nil {
 			return err
@@ -81,10 +84,15 @@ type control struct {
 	authority string // that signs it, by its file
 }
 
-// authorityNames are the subjects of a cluster's authorities, by their files. Front
-// proxies and etcd have one each of their own: who is trusted by one is not by another.
+// kubeletAuthority signs kubelets' serving certificates. The API server trusts it when it connects
+// to kubelets. Clients of the API server do not: a node that gets a certificate for another name
+// than its own cannot pass for the API server.
+const kubeletAuthority = "kubelet-ca"
+
+// authorityNames are the subjects of a cluster's authorities, by their files. Front proxies, kubelets
+// and etcd have one each of their own: a certificate that one of them signed is not trusted elsewhere.
 func authorityNames(c *Config) map[string]string {
-	names := map[string]string{"ca": "kubernetes", "front-proxy-ca": "front-proxy-ca"}
+	names := map[string]string{"ca": "kubernetes", "front-proxy-ca": "front-proxy-ca", kubeletAuthority: kubeletAuthority}
 	if c.replicated() {
 		names["etcd-ca"] = "etcd-ca"
 	}
@@ -111,6 +119,15 @@ func controlCertificates(c *Config) []control {
 		out = append(out, replicatedCertificates()...)
 	}
 	return out
+}
+
+// servingAuthority reads the authority that signs kubelets' serving certificates. A cluster that was
+// started by a version without one has them signed by the common authority until it is started anew.
+func (d dirs) servingAuthority() (*pair, error) {
+	if !exists(d.pki(kubeletAuthority + ".crt")) {
+		return readPair(d.pki("ca"))
+	}
+	return readPair(d.pki(kubeletAuthority))
 }
 
 // current tells whether the certificate in a file, with its key, need not be

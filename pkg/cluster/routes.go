@@ -5,16 +5,22 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 	core "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"keelson.dev/keelson/pkg/nodeclaims"
 )
 
 // routeProtocol marks the routes that keepRoutes owns.
@@ -28,22 +34,18 @@ func (s *supervisor) keepRoutes(ctx context.Context) {
 		s.deps.Log.Error("Routes to pods are not kept", "err", err)
 		return
 	}
-	factory := informers.NewSharedInformerFactory(client, 0)
-	nodes := factory.Core().V1().Nodes().Informer()
-	report := func(err error) {
-		if err != nil {
-			s.deps.Log.Error("Route not set", "err", err)
+	nodes := informers.NewSharedInformerFactory(client, 0).Core().V1().Nodes().Informer()
+	routes := &podRoutes{cfg: s.cfg, set: map[string]netip.Addr{}, replace: netlink.RouteReplace, remove: netlink.RouteDel}
+	changed := func() {
+		if err := routes.sync(nodes.GetStore().List()); err != nil {
+			s.deps.Log.Error("Routes to pods not set", "err", err)
 		}
 	}
+	// One handler: its calls come one after the other.
 	_, err = nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { report(routeNode(obj, netlink.RouteReplace)) },
-		UpdateFunc: func(_, obj any) { report(routeNode(obj, netlink.RouteReplace)) },
-		DeleteFunc: func(obj any) {
-			if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = gone.Obj
-			}
-			report(routeNode(obj, netlink.RouteDel))
-		},
+		AddFunc:    func(any) { changed() },
+		UpdateFunc: func(any, any) { changed() },
+		DeleteFunc: func(any) { changed() },
 	})
 	if err != nil {
 		s.deps.Log.Error("Routes to pods are not kept", "err", err)
@@ -52,37 +54,75 @@ func (s *supervisor) keepRoutes(ctx context.Context) {
 	nodes.Run(ctx.Done())
 }
 
-// routeNode hands the routes of a node's pod ranges to set.
-func routeNode(obj any, set func(*netlink.Route) error) error {
-	node, ok := obj.(*core.Node)
-	if !ok {
-		return nil
-	}
-	for _, cidr := range node.Spec.PodCIDRs {
-		_, dst, err := net.ParseCIDR(cidr)
-		if err != nil {
-			return fmt.Errorf("node %s: pod range: %w", node.Name, err)
-		}
-		gateway := gatewayTo(node, dst.IP.To4() != nil)
-		if gateway == nil {
-			continue // its kubelet has not reported yet
-		}
-		if err := set(&netlink.Route{Dst: dst, Gw: gateway, Protocol: routeProtocol}); err != nil {
-			return fmt.Errorf("node %s: route to %s: %w", node.Name, cidr, err)
-		}
-	}
-	return nil
+// podRoutes are the routes to nodes' pods, as far as they have been set.
+type podRoutes struct {
+	cfg             *Config
+	set             map[string]netip.Addr // gateways by ranges
+	replace, remove func(*netlink.Route) error
 }
 
-// gatewayTo is the first of a node's addresses that is of a family.
-func gatewayTo(node *core.Node, ipv4 bool) net.IP {
-	for _, a := range node.Status.Addresses {
-		ip := net.ParseIP(a.Address)
-		if a.Type == core.NodeInternalIP && ip != nil && (ip.To4() != nil) == ipv4 {
-			return ip
+// sync brings the routes up to date with the nodes. A node may lie about its range and its address:
+// only what is inside the cluster's ranges and owned by the node has a route, and a route is removed
+// only when no node owns its range any more.
+func (p *podRoutes) sync(objs []any) error {
+	want := wantedRoutes(p.cfg, objs)
+	var errs []error
+	for dst, gateway := range want {
+		if p.set[dst] == gateway {
+			continue
+		}
+		if err := p.replace(podRoute(dst, gateway)); err != nil {
+			errs = append(errs, fmt.Errorf("route to %s: %w", dst, err))
+			continue
+		}
+		p.set[dst] = gateway
+	}
+	for dst, gateway := range p.set {
+		if want[dst].IsValid() {
+			continue
+		}
+		if err := p.remove(podRoute(dst, gateway)); err != nil && !errors.Is(err, unix.ESRCH) {
+			errs = append(errs, fmt.Errorf("old route to %s: %w", dst, err))
+			continue
+		}
+		delete(p.set, dst)
+	}
+	return errors.Join(errs...)
+}
+
+func podRoute(dst string, gateway netip.Addr) *netlink.Route {
+	p := netip.MustParsePrefix(dst)
+	return &netlink.Route{
+		Dst: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())},
+		Gw:  gateway.AsSlice(), Protocol: routeProtocol,
+	}
+}
+
+// wantedRoutes are the gateways of nodes' pod ranges.
+func wantedRoutes(c *Config, objs []any) map[string]netip.Addr {
+	var claims []nodeclaims.Claim
+	for _, obj := range objs {
+		if n, ok := obj.(*core.Node); ok {
+			claims = append(claims, nodeclaims.Of(n))
 		}
 	}
-	return nil
+	var within, hosts []netip.Prefix
+	for _, r := range c.IPFamily.ranges() {
+		within, hosts = append(within, netip.MustParsePrefix(r.pods)), append(hosts, r.hosts()...)
+	}
+	settled, _ := nodeclaims.Settle(claims, within)
+	want := map[string]netip.Addr{}
+	for _, claim := range settled {
+		for _, dst := range claim.PodRanges {
+			at := slices.IndexFunc(claim.Addresses, func(a netip.Addr) bool {
+				return a.Is4() == dst.Addr().Is4() && slices.ContainsFunc(hosts, func(p netip.Prefix) bool { return p.Contains(a) })
+			})
+			if at >= 0 { // otherwise its kubelet has not reported yet
+				want[dst.String()] = claim.Addresses[at]
+			}
+		}
+	}
+	return want
 }
 
 // clusterClient is a client with all rights, for use in the cluster's namespace.
