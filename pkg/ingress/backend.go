@@ -22,6 +22,8 @@ const h2c = "kubernetes.io/h2c"
 type Backend struct {
 	// Name is the Service's, as namespace/name:port.
 	Name string
+	// Namespace is the Service's.
+	Namespace string
 	// HTTP2 tells that the endpoints speak HTTP/2 from the first byte.
 	HTTP2 bool
 	// Endpoints are addresses with ports; none: nobody is ready.
@@ -51,7 +53,7 @@ func NewBackends(service func(namespace, name string) *v1.Service, slices func(n
 // exist is one without endpoints; a resource that is no Service, likewise.
 func (bs Backends) find(namespace string, ref *networkingv1.IngressBackend) *Backend {
 	if ref.Service == nil {
-		return &Backend{Name: namespace + "/"}
+		return &Backend{Name: namespace + "/", Namespace: namespace}
 	}
 	port := ref.Service.Port.Name
 	if port == "" {
@@ -60,7 +62,7 @@ func (bs Backends) find(namespace string, ref *networkingv1.IngressBackend) *Bac
 	name := namespace + "/" + ref.Service.Name + ":" + port
 	b := bs.made[name]
 	if b == nil {
-		b = &Backend{Name: name}
+		b = &Backend{Name: name, Namespace: namespace}
 		bs.made[name] = b
 		if svc := bs.service(namespace, ref.Service.Name); svc != nil && svc.Spec.Type != v1.ServiceTypeExternalName {
 			b.fill(svc, ref.Service.Port, bs.slices(namespace, svc.Name))

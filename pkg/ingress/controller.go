@@ -5,19 +5,16 @@ package ingress
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"reflect"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
@@ -33,6 +30,9 @@ import (
 
 // settle is how long further changes are waited for before a table is built.
 const settle = 20 * time.Millisecond
+
+// busy is how many times as long as a table took to build the next one waits.
+const busy = 9
 
 // Controller keeps a proxy's table as the cluster asks for.
 type Controller struct {
@@ -50,6 +50,7 @@ type Controller struct {
 	secrets   *secrets
 
 	changed chan struct{}
+	reports chan report
 }
 
 // NewController returns a controller. Addresses of the Service publish are told
@@ -61,7 +62,7 @@ func NewController(client kubernetes.Interface, p *Proxy, publish types.Namespac
 		client: client, proxy: p, publish: publish, clock: clk, log: log, informers: factory,
 		ingresses: networking.Ingresses().Lister(), classes: networking.IngressClasses().Lister(),
 		services: core.Services().Lister(), slices: discovery.EndpointSlices().Lister(),
-		changed: make(chan struct{}, 1),
+		changed: make(chan struct{}, 1), reports: make(chan report, 1),
 	}
 	c.secrets = newSecrets(client, log, c.change)
 	on := cache.ResourceEventHandlerFuncs{
@@ -102,10 +103,19 @@ func (c *Controller) Run(ctx context.Context, ready func()) error {
 			return ctx.Err()
 		}
 	}
+	var reporting sync.WaitGroup
+	defer reporting.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	reporting.Go(func() { c.report(ctx) })
 	for first := true; ; first = false {
+		began := c.clock.Now()
 		if err := c.sync(ctx); err != nil {
 			return err
 		}
+		// However often tenants change their Ingresses, most of the time is left
+		// for requests.
+		pause := max(settle, busy*c.clock.Since(began))
 		if first {
 			ready()
 		}
@@ -117,24 +127,25 @@ func (c *Controller) Run(ctx context.Context, ready func()) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-c.clock.After(settle):
+		case <-c.clock.After(pause):
 		}
 	}
 }
 
-// sync builds the table of now, and tells in the Ingresses where it is served.
+// sync builds the table of now, and has the Ingresses' status written.
 func (c *Controller) sync(ctx context.Context) error {
 	mine, err := c.mine()
 	if err != nil {
 		return err
 	}
 	c.secrets.want(ctx, mine)
-	c.proxy.Use(Build(mine, NewBackends(c.service, c.endpoints), c.secrets.certificate))
-	for _, ing := range mine {
-		if err := c.tell(ctx, ing); err != nil {
-			c.log.Warn("Status of an Ingress is not written", "ingress", ing.Namespace+"/"+ing.Name, "err", err)
-		}
+	t := Build(mine, NewBackends(c.service, c.endpoints), c.secrets.certificate)
+	c.proxy.Use(t)
+	select {
+	case <-c.reports: // it was not begun, and is out of date
+	default:
 	}
+	c.reports <- report{mine, t}
 	return nil
 }
 
@@ -176,30 +187,4 @@ func (c *Controller) endpoints(namespace, name string) []*discoveryv1.EndpointSl
 		return nil // a cache does not fail
 	}
 	return out
-}
-
-// tell writes into an Ingress where it is served, unless it says so already.
-func (c *Controller) tell(ctx context.Context, ing *networkingv1.Ingress) error {
-	at := []networkingv1.IngressLoadBalancerIngress{}
-	if s := c.service(c.publish.Namespace, c.publish.Name); s != nil {
-		for _, i := range s.Status.LoadBalancer.Ingress {
-			at = append(at, networkingv1.IngressLoadBalancerIngress{IP: i.IP, Hostname: i.Hostname})
-		}
-	}
-	has := ing.Status.LoadBalancer.Ingress
-	if len(at) == 0 && len(has) == 0 || reflect.DeepEqual(at, has) {
-		return nil
-	}
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": ing.UID},
-		"status":   map[string]any{"loadBalancer": map[string]any{"ingress": at}},
-	})
-	if err != nil {
-		return fmt.Errorf("patch: %w", err)
-	}
-	_, err = c.client.NetworkingV1().Ingresses(ing.Namespace).Patch(ctx, ing.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
 }

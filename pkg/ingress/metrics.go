@@ -4,7 +4,6 @@
 package ingress
 
 import (
-	"net/http"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,7 +12,11 @@ import (
 type proxyMetrics struct {
 	requests *prometheus.CounterVec
 	failures prometheus.Counter
+	refusals *prometheus.CounterVec
 }
+
+// refused counts what a limit has ended.
+func (m *proxyMetrics) refused(limit string) { m.refusals.WithLabelValues(limit).Inc() }
 
 func newProxyMetrics(r prometheus.Registerer) proxyMetrics {
 	m := proxyMetrics{
@@ -23,33 +26,14 @@ func newProxyMetrics(r prometheus.Registerer) proxyMetrics {
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "keelson_ingress_backend_failures_total", Help: "Requests that no endpoint answered.",
 		}),
+		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "keelson_ingress_refused_total",
+			Help: "Connections and requests ended by a limit: connections, client_connections, requests, client_requests, namespace_requests, slow_body, cancelled_requests.",
+		}, []string{"limit"}),
 	}
-	r.MustRegister(m.requests, m.failures)
+	r.MustRegister(m.requests, m.failures, m.refusals)
 	return m
 }
 
 // class is a code as metrics count it.
 func class(code int) string { return strconv.Itoa(code/100) + "xx" }
-
-// recorder keeps the code of an answer.
-type recorder struct {
-	http.ResponseWriter
-	code int
-}
-
-// WriteHeader keeps the last code: informational ones come before it.
-func (r *recorder) WriteHeader(code int) {
-	r.code = code
-	r.ResponseWriter.WriteHeader(code)
-}
-
-// Write implies the code of success, as everywhere.
-func (r *recorder) Write(b []byte) (int, error) {
-	if r.code < http.StatusOK {
-		r.code = http.StatusOK
-	}
-	return r.ResponseWriter.Write(b)
-}
-
-// Unwrap lets connections be flushed and taken over.
-func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }

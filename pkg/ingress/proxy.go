@@ -13,19 +13,25 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"net/netip"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"keelson.dev/api/clock"
 )
 
 const (
-	dialTimeout     = 2 * time.Second
-	responseTimeout = 60 * time.Second // until an endpoint begins to answer
-	idleConnections = 64               // to one endpoint
-	idleTimeout     = 60 * time.Second
-	attempts        = 3 // of endpoints that cannot be connected to
+	dialTimeout         = 2 * time.Second
+	idleConnections     = 64 // to one endpoint
+	idleTimeout         = 60 * time.Second
+	attempts            = 3         // of endpoints that cannot be connected to
+	copyBytes           = 32 << 10  // of an answer, at once
+	endpointHeaderBytes = 64 << 10  // of an answer
+	endpointWindow      = 128 << 10 // what an endpoint may send by HTTP/2 ahead of the client
 )
 
 // Proxy answers requests by the table that it has at the time.
@@ -33,23 +39,61 @@ type Proxy struct {
 	table   atomic.Pointer[Table]
 	reverse *httputil.ReverseProxy
 	metrics proxyMetrics
+	clock   clock.Clock
+	log     *slog.Logger
+
+	limits      Limits
+	connections *shares[netip.Prefix]
+	requests    *shares[netip.Prefix]
+	namespaces  *shares[string]
 }
 
 // backendKey finds the backend of a request in its context.
 type backendKey struct{}
 
+// Options configure a Proxy.
+type Options struct {
+	Limits  Limits
+	Clock   clock.Clock
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
+	// Dial connects to an endpoint. If nil, the endpoint's address is dialed.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
 // NewProxy returns a proxy with an empty table.
-func NewProxy(log *slog.Logger, metrics prometheus.Registerer) *Proxy {
-	p := &Proxy{metrics: newProxyMetrics(metrics)}
+func NewProxy(o Options) *Proxy {
+	l := o.Limits
+	p := &Proxy{
+		metrics: newProxyMetrics(o.Metrics), clock: o.Clock, log: o.Log, limits: l,
+		connections: newShares[netip.Prefix](l.Connections, l.ClientConnections),
+		requests:    newShares[netip.Prefix](l.Requests, l.ClientRequests),
+		namespaces:  newShares[string](l.Requests, l.NamespaceRequests),
+	}
 	p.table.Store(Build(nil, NewBackends(nil, nil), nil))
 	p.reverse = &httputil.ReverseProxy{
 		Rewrite:      rewrite,
-		Transport:    newEndpoints(),
-		ErrorLog:     slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		Transport:    newEndpoints(o.Dial, l.Answer),
+		BufferPool:   &buffers{},
+		ErrorLog:     slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
 		ErrorHandler: p.failed,
 	}
 	return p
 }
+
+// buffers are those that answers are copied by.
+type buffers struct{ pool sync.Pool }
+
+// Get implements httputil.BufferPool.
+func (b *buffers) Get() []byte {
+	if buf, ok := b.pool.Get().(*[copyBytes]byte); ok {
+		return buf[:]
+	}
+	return make([]byte, copyBytes)
+}
+
+// Put implements httputil.BufferPool.
+func (b *buffers) Put(buf []byte) { b.pool.Put((*[copyBytes]byte)(buf)) }
 
 // Use has requests from now on go by t.
 func (p *Proxy) Use(t *Table) { p.table.Store(t) }
@@ -57,41 +101,99 @@ func (p *Proxy) Use(t *Table) { p.table.Store(t) }
 // Table is the table in use.
 func (p *Proxy) Table() *Table { return p.table.Load() }
 
-// ServeHTTP sends one request on. Over plain HTTP a host that has a certificate
-// is redirected to HTTPS.
+// ServeHTTP sends one request on, within the limits.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	out := &recorder{ResponseWriter: w}
-	defer func() { p.metrics.requests.WithLabelValues(class(out.code)).Inc() }()
-	if ambiguous(r.URL.Path) {
-		http.Error(out, "The path must not have \".\" or \"..\" as an element.", http.StatusBadRequest)
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	e := newExchange(w, r, p, cancel)
+	defer p.end(e, r)
+	from := client(r.RemoteAddr)
+	ok, full := p.requests.take(from)
+	switch {
+	case full:
+		p.refuse(e, "requests", http.StatusServiceUnavailable, "The ingress has as many requests as it can hold.")
+	case !ok:
+		p.refuse(e, "client_requests", http.StatusTooManyRequests, "Too many requests of this client are under way.")
+	default:
+		defer p.requests.give(from)
+		p.serve(e, r.WithContext(ctx))
+	}
+}
+
+// end is called when a request was answered, or given up.
+func (p *Proxy) end(e *exchange, r *http.Request) {
+	e.end()
+	p.metrics.requests.WithLabelValues(class(e.code)).Inc()
+	if e.http2 && e.conn != nil && e.conn.ended(r.Context().Err() != nil) {
+		p.metrics.refused("cancelled_requests")
+	}
+}
+
+// refuse answers what is beyond a limit.
+func (p *Proxy) refuse(e *exchange, limit string, code int, text string) {
+	p.metrics.refused(limit)
+	if !e.http2 {
+		e.Header().Set("Connection", "close")
+	}
+	http.Error(e, text, code)
+}
+
+// serve routes a request. Over plain HTTP a host that has a certificate is
+// redirected to HTTPS; over TLS a host is served by the connections that were
+// made with its certificate.
+func (p *Proxy) serve(e *exchange, r *http.Request) {
+	if !validHost(r.Host) {
+		http.Error(e, "The host is neither a name nor an address.", http.StatusBadRequest)
+		return
+	}
+	if invalidPath(r.URL.Path) {
+		http.Error(e, "The path must be absolute, and must not have \".\" or \"..\" as an element.", http.StatusBadRequest)
 		return
 	}
 	t := p.table.Load()
 	b := t.Route(r.Host, r.URL.Path)
-	switch {
+	switch other := plain(r.URL.Path); {
+	case r.TLS != nil && t.Certificate(r.Host) != t.Certificate(r.TLS.ServerName):
+		http.Error(e, "This connection is for another host.", http.StatusMisdirectedRequest)
+	case other != r.URL.Path && t.Route(r.Host, other) != b:
+		http.Error(e, "The path can be read as that of another rule.", http.StatusBadRequest)
 	case b == nil:
-		http.Error(out, "No Ingress has this host and path.", http.StatusNotFound)
+		http.Error(e, "No Ingress has this host and path.", http.StatusNotFound)
 	case r.TLS == nil && t.Certificate(r.Host) != nil:
-		http.Redirect(out, r, "https://"+bare(r.Host)+r.URL.RequestURI(), http.StatusPermanentRedirect)
+		http.Redirect(e, r, "https://"+bare(r.Host)+r.URL.RequestURI(), http.StatusPermanentRedirect)
 	case len(b.Endpoints) == 0:
-		http.Error(out, "No endpoint of the Service is ready.", http.StatusServiceUnavailable)
+		http.Error(e, "No endpoint of the Service is ready.", http.StatusServiceUnavailable)
 	default:
-		p.reverse.ServeHTTP(out, r.WithContext(context.WithValue(r.Context(), backendKey{}, b)))
+		p.forward(e, r, b)
 	}
 }
 
-// ambiguous tells whether endpoints may read another path than was routed.
-func ambiguous(path string) bool {
-	for element := range strings.SplitSeq(path, "/") {
-		if element == "." || element == ".." {
-			return true
-		}
+// forward sends a request to a backend.
+func (p *Proxy) forward(e *exchange, r *http.Request, b *Backend) {
+	if ok, _ := p.namespaces.take(b.Namespace); !ok {
+		p.refuse(e, "namespace_requests", http.StatusServiceUnavailable, "Too many requests to this namespace are under way.")
+		return
 	}
-	return !strings.HasPrefix(path, "/") && path != "*"
+	defer p.namespaces.give(b.Namespace)
+	// A client of gRPC may wait for an answer before it sends more.
+	if e.http2 && b.HTTP2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
+		e.beMorePatient()
+	}
+	p.reverse.ServeHTTP(e, r.WithContext(context.WithValue(r.Context(), backendKey{}, b)))
 }
 
 // rewrite says who asked: what the client says of that itself is not believed.
 func rewrite(r *httputil.ProxyRequest) {
+	for name := range r.Out.Header {
+		if name == "" || claims(name) {
+			delete(r.Out.Header, name)
+		}
+	}
+	r.Out.Header.Del("Http2-Settings")
+	if upgrade(r.In.Header) == "" {
+		r.Out.Header.Del("Upgrade")
+		r.Out.Header.Del("Connection")
+	}
 	r.Out.URL.Scheme, r.Out.URL.Host = "http", r.In.Host // the endpoint is chosen by the transport
 	r.Out.URL.RawQuery = r.In.URL.RawQuery
 	r.Out.Host = r.In.Host
@@ -100,12 +202,17 @@ func rewrite(r *httputil.ProxyRequest) {
 
 // failed answers for an endpoint that does not.
 func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
-	if r.Context().Err() != nil {
+	if e, ok := w.(*exchange); ok && e.gaveUp() {
+		p.refuse(e, "slow_body", http.StatusRequestTimeout, "The body of the request did not come in time.")
+		return
+	}
+	silent := errors.Is(context.Cause(r.Context()), errSilent)
+	if r.Context().Err() != nil && !silent {
 		return // nobody waits
 	}
 	p.metrics.failures.Inc()
 	code := http.StatusBadGateway
-	if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
+	if timeout := net.Error(nil); silent || errors.As(err, &timeout) && timeout.Timeout() {
 		code = http.StatusGatewayTimeout
 	}
 	http.Error(w, "The Service does not answer.", code)
@@ -114,14 +221,18 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 // endpointsTransport sends a request to an endpoint of its backend.
 type endpointsTransport struct{ plain, http2 *http.Transport }
 
-func newEndpoints() *endpointsTransport {
+func newEndpoints(dial func(ctx context.Context, network, address string) (net.Conn, error), answer time.Duration) *endpointsTransport {
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
+	}
 	transport := func(http2 bool) *http.Transport {
 		protocols := new(http.Protocols)
 		protocols.SetHTTP1(!http2)
 		protocols.SetUnencryptedHTTP2(http2)
 		return &http.Transport{
-			DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext, Protocols: protocols, DisableCompression: true,
-			MaxIdleConnsPerHost: idleConnections, IdleConnTimeout: idleTimeout, ResponseHeaderTimeout: responseTimeout,
+			DialContext: dial, Protocols: protocols, DisableCompression: true,
+			MaxIdleConnsPerHost: idleConnections, IdleConnTimeout: idleTimeout, ResponseHeaderTimeout: answer,
+			MaxResponseHeaderBytes: endpointHeaderBytes, HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: endpointWindow},
 		}
 	}
 	return &endpointsTransport{transport(false), transport(true)}

@@ -19,13 +19,15 @@ import (
 	v1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/utils/ptr"
+
+	"keelson.dev/api/clock"
 )
 
 // front is a proxy that is listened on, and sends all of host to endpoints.
 func front(t *testing.T, endpoints ...string) (*Proxy, *httptest.Server) {
 	t.Helper()
-	p := NewProxy(slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	p.Use(&Table{sites: map[string]*site{"host": {prefixes: map[string]*Backend{"": {Name: "ns/s:80", Endpoints: endpoints}}}}})
+	p := NewProxy(Options{Limits: DefaultLimits(1 << 30), Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+	p.Use(&Table{hosts: map[string]*host{"host": {prefixes: map[string]*Backend{"": {Name: "ns/s:80", Endpoints: endpoints}}}}})
 	s := httptest.NewServer(p)
 	t.Cleanup(s.Close)
 	return p, s
@@ -182,7 +184,7 @@ func TestHTTP2Backend(t *testing.T) {
 	b.Start()
 	defer b.Close()
 	p, s := front(t)
-	p.Use(&Table{sites: map[string]*site{"host": {prefixes: map[string]*Backend{"": {HTTP2: true, Endpoints: []string{b.Listener.Addr().String()}}}}}})
+	p.Use(&Table{hosts: map[string]*host{"host": {prefixes: map[string]*Backend{"": {HTTP2: true, Endpoints: []string{b.Listener.Addr().String()}}}}}})
 	if code, body, _ := ask(t, s, request(t, http.MethodGet, "/", "")); code != http.StatusOK || body != "HTTP/2.0" {
 		t.Errorf("%d %s", code, body)
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -16,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	"keelson.dev/api/service"
 )
 
 // secrets follows the Secrets that Ingresses name, each by itself: nobody need
@@ -40,14 +43,23 @@ func newSecrets(client kubernetes.Interface, log *slog.Logger, changed func()) *
 	return &secrets{client: client, log: log, changed: changed, followed: map[types.NamespacedName]*secret{}}
 }
 
-// want follows the Secrets that the Ingresses name, and no others.
+// want follows the Secrets that the Ingresses name, and no others: of each
+// namespace those that the proxy was given the right to read, the first by name.
 func (s *secrets) want(ctx context.Context, ingresses []*networkingv1.Ingress) {
-	named := map[types.NamespacedName]bool{}
+	namespaces := map[string][]string{}
 	for _, ing := range ingresses {
 		for _, section := range ing.Spec.TLS {
 			if section.SecretName != "" {
-				named[types.NamespacedName{Namespace: ing.Namespace, Name: section.SecretName}] = true
+				namespaces[ing.Namespace] = append(namespaces[ing.Namespace], section.SecretName)
 			}
+		}
+	}
+	named := map[types.NamespacedName]bool{}
+	for namespace, list := range namespaces {
+		slices.Sort(list)
+		list = slices.Compact(list)
+		for _, name := range list[:min(len(list), service.MaxIngressSecrets)] {
+			named[types.NamespacedName{Namespace: namespace, Name: name}] = true
 		}
 	}
 	for name, f := range s.followed {

@@ -14,134 +14,193 @@ import (
 
 // Table says where requests go. It is read concurrently and never changed.
 type Table struct {
-	sites        map[string]*site // by host; "*.example.org" one label below, "" any
-	certificates map[string]*tls.Certificate
-	fallback     *Backend // nil: none
+	hosts        map[string]*host                       // by name; "*.example.org" is one label below
+	rest         *host                                  // of all hosts that nobody has claimed; may be nil
+	certificates map[string]map[string]*tls.Certificate // by namespace, then as hosts; "" is any
+	refused      map[*networkingv1.Ingress][]string
 }
 
-// site is one host's part of a table.
-type site struct {
+// host is what the owner of a host asks for.
+type host struct {
 	exact    map[string]*Backend
 	prefixes map[string]*Backend // without the slash at their end
 	depth    int                 // most slashes in a prefix
 	fallback *Backend
+	owner    string
+	next     *host // what else the owner has for it: its wildcard, its rules without a host
 }
 
 // Certificates finds the certificate in a Secret; nil: there is none, or not yet.
 type Certificates func(namespace, secret string) *tls.Certificate
 
-// Build compiles Ingresses into a table. Of what they claim alike, the oldest
-// has it.
+// Build compiles Ingresses into a table. A host belongs to the namespace of the
+// oldest Ingress that names it. Of what one namespace claims twice, the oldest
+// Ingress has it.
 func Build(ingresses []*networkingv1.Ingress, backends Backends, certificates Certificates) *Table {
-	t := &Table{sites: map[string]*site{}, certificates: map[string]*tls.Certificate{}}
+	t := &Table{hosts: map[string]*host{}, certificates: map[string]map[string]*tls.Certificate{}, refused: map[*networkingv1.Ingress][]string{}}
 	ingresses = slices.Clone(ingresses)
 	slices.SortFunc(ingresses, older)
+	o := ownersOf(ingresses)
+	for name := range o.named {
+		if owner, ok := o.of(name); ok && name != "" {
+			t.hosts[name] = newHost(owner)
+		}
+	}
+	any := map[string]*host{} // rules without a host, by namespace
 	for _, ing := range ingresses {
-		t.add(ing, backends)
+		t.add(ing, any, backends)
 		t.secure(ing, certificates)
+		if refused := o.refused(ing); len(refused) > 0 {
+			t.refused[ing] = refused
+		}
+	}
+	for _, ing := range ingresses {
+		t.addShared(ing, o, backends)
+	}
+	t.link(any)
+	if owner, ok := o.of(""); ok {
+		t.rest = any[owner]
 	}
 	return t
 }
 
-// older orders Ingresses by age, and by name where that does not tell.
-func older(a, b *networkingv1.Ingress) int {
-	if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
-		return c
-	}
-	return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
+func newHost(owner string) *host {
+	return &host{exact: map[string]*Backend{}, prefixes: map[string]*Backend{}, owner: owner}
 }
 
-func (t *Table) add(ing *networkingv1.Ingress, backends Backends) {
+// add adds the rules of one Ingress for what its namespace owns.
+func (t *Table) add(ing *networkingv1.Ingress, any map[string]*host, backends Backends) {
+	find := func(b *networkingv1.IngressBackend) *Backend { return backends.find(ing.Namespace, b) }
+	hostless := func() *host {
+		if any[ing.Namespace] == nil {
+			any[ing.Namespace] = newHost(ing.Namespace)
+		}
+		return any[ing.Namespace]
+	}
 	var fallback *Backend
 	if b := ing.Spec.DefaultBackend; b != nil {
-		fallback = backends.find(ing.Namespace, b)
-		if t.fallback == nil {
-			t.fallback = fallback
+		fallback = find(b)
+		if h := hostless(); h.fallback == nil {
+			h.fallback = fallback
 		}
 	}
-	for _, rule := range ing.Spec.Rules {
-		s := t.site(rule.Host)
-		if s.fallback == nil {
-			s.fallback = fallback
+	for i := range ing.Spec.Rules {
+		rule := &ing.Spec.Rules[i]
+		h := t.hosts[bare(rule.Host)]
+		if rule.Host == "" {
+			h = hostless()
 		}
-		if rule.HTTP == nil {
+		if h == nil || h.owner != ing.Namespace {
 			continue
 		}
-		for i := range rule.HTTP.Paths {
-			s.add(&rule.HTTP.Paths[i], func(b *networkingv1.IngressBackend) *Backend { return backends.find(ing.Namespace, b) })
+		if h.fallback == nil {
+			h.fallback = fallback
+		}
+		h.addRule(rule, find)
+	}
+}
+
+// addShared adds the rules of one Ingress for hosts that other namespaces share
+// with its own. What the owner has asked for stays the owner's.
+func (t *Table) addShared(ing *networkingv1.Ingress, o owners, backends Backends) {
+	for i := range ing.Spec.Rules {
+		name := bare(ing.Spec.Rules[i].Host)
+		if h := t.hosts[name]; h != nil && h.owner != ing.Namespace && o.shared(name, ing.Namespace) {
+			h.addRule(&ing.Spec.Rules[i], func(b *networkingv1.IngressBackend) *Backend { return backends.find(ing.Namespace, b) })
 		}
 	}
 }
 
-func (t *Table) site(host string) *site {
-	host = strings.ToLower(host)
-	s := t.sites[host]
-	if s == nil {
-		s = &site{exact: map[string]*Backend{}, prefixes: map[string]*Backend{}}
-		t.sites[host] = s
+// link has each host go on with what else its owner has for it.
+func (t *Table) link(any map[string]*host) {
+	for name, h := range t.hosts {
+		h.next = any[h.owner]
+		if wild := t.hosts[wildcard(name)]; wild != nil && wild != h && wild.owner == h.owner {
+			h.next = wild
+		}
 	}
-	return s
 }
 
-func (s *site) add(p *networkingv1.HTTPIngressPath, find func(*networkingv1.IngressBackend) *Backend) {
-	paths, path := s.exact, p.Path
+func (h *host) addRule(rule *networkingv1.IngressRule, find func(*networkingv1.IngressBackend) *Backend) {
+	if rule.HTTP == nil {
+		return
+	}
+	for i := range rule.HTTP.Paths {
+		h.add(&rule.HTTP.Paths[i], find)
+	}
+}
+
+func (h *host) add(p *networkingv1.HTTPIngressPath, find func(*networkingv1.IngressBackend) *Backend) {
+	paths, path := h.exact, p.Path
 	if p.PathType == nil || *p.PathType != networkingv1.PathTypeExact {
-		paths, path = s.prefixes, strings.TrimRight(p.Path, "/")
-		s.depth = max(s.depth, strings.Count(path, "/"))
+		paths, path = h.prefixes, strings.TrimRight(p.Path, "/")
+		h.depth = max(h.depth, strings.Count(path, "/"))
 	}
 	if paths[path] == nil {
 		paths[path] = find(&p.Backend)
 	}
 }
 
-// secure takes the certificates of one Ingress. One without hosts is of all
-// hosts in the Ingress's rules.
+// secure takes the certificates of one Ingress, for hosts of its namespace. One
+// without hosts is for all hosts in the Ingress's rules.
 func (t *Table) secure(ing *networkingv1.Ingress, certificates Certificates) {
 	for _, section := range ing.Spec.TLS {
 		cert := certificates(ing.Namespace, section.SecretName)
 		if cert == nil {
 			continue
 		}
-		hosts := section.Hosts
+		hosts := slices.Clone(section.Hosts)
 		if len(hosts) == 0 {
 			for _, rule := range ing.Spec.Rules {
 				hosts = append(hosts, rule.Host)
 			}
 		}
+		own := t.certificates[ing.Namespace]
+		if own == nil {
+			own = map[string]*tls.Certificate{}
+			t.certificates[ing.Namespace] = own
+		}
 		for _, host := range hosts {
-			if host = strings.ToLower(host); t.certificates[host] == nil {
-				t.certificates[host] = cert
+			if host = bare(host); own[host] == nil {
+				own[host] = cert
 			}
 		}
 	}
+}
+
+// Refused returns the names in an Ingress that belong to another namespace: hosts,
+// and "" for rules without a host and the default backend.
+func (t *Table) Refused(ing *networkingv1.Ingress) []string { return t.refused[ing] }
+
+// find returns what the owner of a host asks for; nil if nobody serves it.
+func (t *Table) find(name string) *host {
+	if h := t.hosts[name]; h != nil {
+		return h
+	}
+	if h := t.hosts[wildcard(name)]; h != nil {
+		return h
+	}
+	return t.rest
 }
 
 // Route finds where a request for host and path goes; nil: nowhere. The longest
 // path wins, an exact one before a prefix; a host of its own before a wildcard,
 // a wildcard before the rules of any host.
 func (t *Table) Route(host, path string) *Backend {
-	host = bare(host)
 	var fallback *Backend
-	for _, name := range [...]string{host, wildcard(host), ""} {
-		s := t.sites[name]
-		if s == nil {
-			continue
-		}
-		if b := s.route(path); b != nil {
+	for h := t.find(bare(host)); h != nil; h = h.next {
+		if b := h.route(path); b != nil {
 			return b
 		}
 		if fallback == nil {
-			fallback = s.fallback
+			fallback = h.fallback
 		}
 	}
-	if fallback != nil {
-		return fallback
-	}
-	return t.fallback
+	return fallback
 }
 
-func (s *site) route(path string) *Backend {
-	if b := s.exact[path]; b != nil {
+func (h *host) route(path string) *Backend {
+	if b := h.exact[path]; b != nil {
 		return b
 	}
 	// Prefixes end where an element does: the longest that one may have is
@@ -151,13 +210,13 @@ func (s *site) route(path string) *Backend {
 		if path[i] != '/' {
 			continue
 		}
-		if slashes++; slashes > s.depth {
+		if slashes++; slashes > h.depth {
 			end = i
 			break
 		}
 	}
 	for {
-		if b := s.prefixes[path[:end]]; b != nil {
+		if b := h.prefixes[path[:end]]; b != nil {
 			return b
 		}
 		if end == 0 {
@@ -167,11 +226,17 @@ func (s *site) route(path string) *Backend {
 	}
 }
 
-// Certificate is the certificate to show who asks for host; nil: none.
+// Certificate is the certificate to show who asks for host: one of its owner's.
+// nil: there is none.
 func (t *Table) Certificate(host string) *tls.Certificate {
 	host = bare(host)
+	h := t.find(host)
+	if h == nil {
+		return nil
+	}
+	own := t.certificates[h.owner]
 	for _, name := range [...]string{host, wildcard(host), ""} {
-		if c := t.certificates[name]; c != nil {
+		if c := own[name]; c != nil {
 			return c
 		}
 	}

@@ -95,7 +95,8 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 	return c.grant(ctx, namespace, names)
 }
 
-// named are the Secrets that the namespace's Ingresses of our classes name.
+// named are the Secrets that the namespace's Ingresses of our classes name, up to
+// service.MaxIngressSecrets.
 func (c *Controller) named(namespace string) ([]string, error) {
 	list, err := c.ingresses.Ingresses(namespace).List(labels.Everything())
 	if err != nil {
@@ -116,7 +117,8 @@ func (c *Controller) named(namespace string) ([]string, error) {
 			}
 		}
 	}
-	return slices.Sorted(maps.Keys(names)), nil
+	sorted := slices.Sorted(maps.Keys(names))
+	return sorted[:min(len(sorted), service.MaxIngressSecrets)], nil
 }
 
 // grant lets the proxy read the Secrets.

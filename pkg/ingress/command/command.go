@@ -7,18 +7,17 @@ package command
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
-	"golang.org/x/net/netutil"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -31,11 +30,7 @@ import (
 )
 
 const (
-	defaultPort       = 10254
-	maxConnections    = 16384 // to one port
-	maxHeaderBytes    = 64 << 10
-	readHeaderTimeout = 10 * time.Second
-	idleTimeout       = 120 * time.Second
+	defaultPort = 10254
 	// lameDuck is how long after the request to end requests are still taken:
 	// until no one sends them here any more. Then drain ends those under way.
 	lameDuck = 5 * time.Second
@@ -47,6 +42,7 @@ type options struct {
 	serving     daemon.ServingFlags
 	http, https string
 	publish     string
+	limits      ingress.Limits
 }
 
 func parse(args []string, stderr io.Writer) (*options, error) {
@@ -58,8 +54,25 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.StringVar(&o.http, "http-address", ":8080", "address to serve HTTP on")
 	fs.StringVar(&o.https, "https-address", ":8443", "address to serve HTTPS on")
 	fs.StringVar(&o.publish, "publish-service", "", "namespace/name of the Service whose addresses are told in the status of Ingresses")
+	// The runtime's limit is what GOMEMLIMIT says.
+	o.limits = ingress.DefaultLimits(debug.SetMemoryLimit(-1))
+	limits := map[string]*int{}
+	add := func(name string, value *int, what string) {
+		fs.IntVar(value, name, *value, what)
+		limits[name] = value
+	}
+	add("max-connections", &o.limits.Connections, "connections of all clients at once; the default fits GOMEMLIMIT")
+	add("max-connections-per-client", &o.limits.ClientConnections, "connections of one client at once: an IPv4 address, or an IPv6 network of 64 bits")
+	add("max-requests", &o.limits.Requests, "requests under way at once; the default fits GOMEMLIMIT")
+	add("max-requests-per-client", &o.limits.ClientRequests, "requests of one client under way at once")
+	add("max-requests-per-namespace", &o.limits.NamespaceRequests, "requests under way to the Services of one namespace")
 	if err := daemon.Parse(fs, args); err != nil {
 		return nil, err
+	}
+	for name, value := range limits {
+		if *value < 1 {
+			return nil, fmt.Errorf("--%s must be at least 1", name)
+		}
 	}
 	if _, _, ok := strings.Cut(o.publish, "/"); !ok && o.publish != "" {
 		return nil, fmt.Errorf("--publish-service %q is not namespace/name", o.publish)
@@ -99,7 +112,7 @@ func restConfig(kubeconfig string) (*rest.Config, error) {
 
 func run(ctx context.Context, o *options, client kubernetes.Interface, log *slog.Logger) error {
 	registry := daemon.NewMetrics()
-	proxy := ingress.NewProxy(log, registry)
+	proxy := ingress.NewProxy(ingress.Options{Limits: o.limits, Clock: clock.Real(), Log: log, Metrics: registry})
 	namespace, name, _ := strings.Cut(o.publish, "/")
 	control, err := ingress.NewController(client, proxy, types.NamespacedName{Namespace: namespace, Name: name}, clock.Real(), log)
 	if err != nil {
@@ -131,9 +144,7 @@ func run(ctx context.Context, o *options, client kubernetes.Interface, log *slog
 
 // serve serves both ports until some time after ctx has ended.
 func serve(ctx context.Context, o *options, p *ingress.Proxy, clk clock.Clock, log *slog.Logger) error {
-	plain := server(p, log)
-	secure := server(p, log)
-	secure.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: p.Certificate}
+	plain, secure := p.Server(), p.Server()
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", o.http)
 	if err != nil {
@@ -144,8 +155,8 @@ func serve(ctx context.Context, o *options, p *ingress.Proxy, clk clock.Clock, l
 		return errors.Join(fmt.Errorf("listen on --https-address: %w", err), l.Close())
 	}
 	var g errgroup.Group
-	g.Go(func() error { return plain.Serve(netutil.LimitListener(l, maxConnections)) })
-	g.Go(func() error { return secure.ServeTLS(netutil.LimitListener(ls, maxConnections), "", "") })
+	g.Go(func() error { return plain.Serve(p.Listener(l)) })
+	g.Go(func() error { return secure.ServeTLS(p.Listener(ls), "", "") })
 	g.Go(func() error {
 		<-ctx.Done()
 		<-clk.After(lameDuck)
@@ -157,11 +168,4 @@ func serve(ctx context.Context, o *options, p *ingress.Proxy, clk clock.Clock, l
 		return fmt.Errorf("serve: %w", err)
 	}
 	return nil
-}
-
-func server(p *ingress.Proxy, log *slog.Logger) *http.Server {
-	return &http.Server{
-		Handler: p, MaxHeaderBytes: maxHeaderBytes, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}
 }

@@ -14,6 +14,15 @@ const LoadBalancerClass = "keelson.dev/announced"
 // Keelson's ingress proxy serves.
 const IngressController = "keelson.dev/ingress"
 
+// ShareHosts is the annotation of an Ingress that lets other namespaces add rules to the hosts that
+// it names: their names, separated by commas, or "*". It has an effect only in the namespace that
+// owns the host.
+const ShareHosts = "ingress.keelson.dev/share-hosts"
+
+// MaxIngressSecrets is how many Secrets the Ingresses of one namespace may name for certificates. The
+// controller manager lets the ingress proxy read the first ones by name, and no more.
+const MaxIngressSecrets = 100
+
 // AnnouncedBy is the annotation of a Service that names the node that answers for the
 // addresses in its status.loadBalancer. The controller manager writes it, the proxy reads it.
 const AnnouncedBy = "loadbalancer.keelson.dev/announced-by"

@@ -1,0 +1,194 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ingress
+
+import (
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Limits bound what clients and endpoints may hold of the proxy.
+type Limits struct {
+	// Connections of all clients and of one client, on both ports together.
+	Connections, ClientConnections int
+	// Requests under way: of all clients, of one client, and to the Services of
+	// one namespace.
+	Requests, ClientRequests, NamespaceRequests int
+	// Header is how long a TLS handshake or the header of a request may take.
+	Header time.Duration
+	// Idle is how long a connection is kept between requests.
+	Idle time.Duration
+	// Stall is how long a client may neither send nor take what is due. A body
+	// must also bring minRate on average.
+	Stall time.Duration
+	// Silence is how long nothing may be exchanged in a request that is a stream:
+	// an answer that has begun, a connection with another protocol, gRPC.
+	Silence time.Duration
+	// Answer is how long an endpoint may take to begin its answer.
+	Answer time.Duration
+}
+
+const (
+	// What a connection and a request need of memory when clients send and take
+	// as little as they may: buffers of TLS, of HTTP/2 windows and of copying,
+	// goroutines and headers. TestMemory measures them.
+	connectionMemory, requestMemory = 64 << 10, 256 << 10
+	maxConnections, maxRequests     = 16384, 8192
+	minRate                         = 500 // bytes per second of a request's body
+)
+
+// DefaultLimits returns limits that fit a process that may have this much memory:
+// half of it for connections and half for requests.
+func DefaultLimits(memory int64) Limits {
+	connections := int(min(memory/2/connectionMemory, maxConnections))
+	requests := int(min(memory/2/requestMemory, maxRequests))
+	return Limits{
+		Connections: connections, ClientConnections: max(connections/8, 1),
+		Requests: requests, ClientRequests: max(requests/8, 1), NamespaceRequests: max(requests/2, 1),
+		Header: 10 * time.Second, Idle: time.Minute, Stall: 30 * time.Second, Silence: time.Hour, Answer: time.Minute,
+	}
+}
+
+// shares counts what is held, and what of it by each holder.
+type shares[K comparable] struct {
+	max, each int
+
+	mu   sync.Mutex
+	all  int
+	held map[K]int // no entry is zero
+}
+
+func newShares[K comparable](all, each int) *shares[K] {
+	return &shares[K]{max: all, each: each, held: map[K]int{}}
+}
+
+// take takes one for a holder. If it fails, full reports whether all are taken;
+// otherwise the holder has its share.
+func (s *shares[K]) take(holder K) (ok, full bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all >= s.max {
+		return false, true
+	}
+	if s.held[holder] >= s.each {
+		return false, false
+	}
+	s.all++
+	s.held[holder]++
+	return true, false
+}
+
+// give gives one back.
+func (s *shares[K]) give(holder K) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all--
+	if s.held[holder]--; s.held[holder] == 0 {
+		delete(s.held, holder)
+	}
+}
+
+// client is the network that counts as one client: an IPv4 address, or the /64
+// that IPv6 hosts have for themselves.
+func client(remote string) netip.Prefix {
+	at, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return netip.Prefix{} // all of these count as one
+	}
+	a := at.Addr().Unmap().WithZone("")
+	bits := 64
+	if a.Is4() {
+		bits = 32
+	}
+	prefix, err := a.Prefix(bits)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	return prefix
+}
+
+// listener hands out connections as long as clients have less than their share.
+type listener struct {
+	net.Listener
+	p *Proxy
+}
+
+// Accept implements net.Listener. A connection beyond the limits is closed.
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		from := client(conn.RemoteAddr().String())
+		ok, full := l.p.connections.take(from)
+		if ok {
+			return &connection{Conn: conn, release: sync.OnceFunc(func() { l.p.connections.give(from) })}, nil
+		}
+		reason := "client_connections"
+		if full {
+			reason = "connections"
+		}
+		l.p.metrics.refused(reason)
+		_ = conn.Close()
+	}
+}
+
+// connection is a client's connection, which counts until it is closed.
+type connection struct {
+	net.Conn
+	release func()
+
+	done, cancelled atomic.Int64 // requests by HTTP/2
+}
+
+// Close implements net.Conn.
+func (c *connection) Close() error {
+	defer c.release()
+	return c.Conn.Close()
+}
+
+// cancelsFreely is how many requests of a connection may be cancelled before
+// they are compared with those that were not.
+const cancelsFreely = 100
+
+// ended counts a request. A client that cancels most of what it asks for is
+// disconnected: each costs the endpoint more than the client.
+func (c *connection) ended(cancelled bool) (closed bool) {
+	if !cancelled {
+		c.done.Add(1)
+		return false
+	}
+	if n := c.cancelled.Add(1); n <= cancelsFreely || n <= c.done.Load() {
+		return false
+	}
+	_ = c.Conn.Close()
+	return true
+}
+
+// queued returns how many bytes were sent that the client has not acknowledged.
+func (c *connection) queued() int {
+	tcp, ok := c.Conn.(*net.TCPConn)
+	if !ok {
+		return 0
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	n := 0
+	if raw.Control(func(fd uintptr) {
+		if q, err := unix.IoctlGetInt(int(fd), unix.SIOCOUTQ); err == nil {
+			n = q
+		}
+	}) != nil {
+		return 0
+	}
+	return n
+}

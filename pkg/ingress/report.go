@@ -1,0 +1,140 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ingress
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"reflect"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// refusedReason is the reason of the event on an Ingress that names hosts of
+	// another namespace.
+	refusedReason = "HostOwnedByAnotherNamespace"
+	component     = "ingress"
+	namedHosts    = 10 // how many hosts an event names
+)
+
+// report is what users are told of a table.
+type report struct {
+	ingresses []*networkingv1.Ingress
+	table     *Table
+}
+
+// report writes status and events, apart from the building of tables: these do
+// not wait for writes, of which a tenant can cause many.
+func (c *Controller) report(ctx context.Context) {
+	told := map[types.UID]string{} // the event of each Ingress
+	for {
+		var r report
+		select {
+		case <-ctx.Done():
+			return
+		case r = <-c.reports:
+		}
+		there := make(map[types.UID]bool, len(r.ingresses))
+		for _, ing := range r.ingresses {
+			there[ing.UID] = true
+			refused := r.table.Refused(ing)
+			if err := c.writeStatus(ctx, ing, len(refused) < len(names(ing))); err != nil && ctx.Err() == nil {
+				c.log.Warn("Status of an Ingress is not written", "ingress", ing.Namespace+"/"+ing.Name, "err", err)
+			}
+			message := refusal(refused)
+			if told[ing.UID] == message {
+				continue
+			}
+			if err := c.writeEvent(ctx, ing, message); err != nil && ctx.Err() == nil {
+				c.log.Warn("Event of an Ingress is not written", "ingress", ing.Namespace+"/"+ing.Name, "err", err)
+			}
+			told[ing.UID] = message
+		}
+		for uid := range told {
+			if !there[uid] {
+				delete(told, uid)
+			}
+		}
+	}
+}
+
+// refusal is the message about names that are refused; "" if none are. It does
+// not say whose they are: tenants need not know of each other.
+func refusal(hosts []string) string {
+	var texts []string
+	for _, host := range hosts[:min(len(hosts), namedHosts)] {
+		switch {
+		case host == "":
+			texts = append(texts, "rules without a host and the default backend are used for hosts of this namespace only")
+		default:
+			texts = append(texts, fmt.Sprintf("rules and certificates for %q are not used", host))
+		}
+	}
+	if more := len(hosts) - namedHosts; more > 0 {
+		texts = append(texts, fmt.Sprintf("%d more hosts are not used", more))
+	}
+	if len(texts) == 0 {
+		return ""
+	}
+	return "Another namespace has an older Ingress: " + strings.Join(texts, "; ")
+}
+
+// writeEvent writes an event, once for all replicas: its name is that of the
+// Ingress and its message.
+func (c *Controller) writeEvent(ctx context.Context, ing *networkingv1.Ingress, message string) error {
+	if message == "" {
+		return nil
+	}
+	hash := fnv.New64a()
+	_, _ = fmt.Fprint(hash, ing.UID, message) // never fails (hash)
+	now := metav1.NewTime(c.clock.Now())
+	_, err := c.client.CoreV1().Events(ing.Namespace).Create(ctx, &v1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ing.Namespace, Name: ing.Name + "." + hex.EncodeToString(hash.Sum(nil))},
+		InvolvedObject: v1.ObjectReference{
+			APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "Ingress", Namespace: ing.Namespace, Name: ing.Name, UID: ing.UID, ResourceVersion: ing.ResourceVersion,
+		},
+		Type: v1.EventTypeWarning, Reason: refusedReason, Message: message, Source: v1.EventSource{Component: component}, ReportingController: component,
+		FirstTimestamp: now, LastTimestamp: now, Count: 1,
+	}, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
+		return nil
+	}
+	return err
+}
+
+// writeStatus writes into an Ingress where it is served, unless it says so
+// already. One of which nothing is served has no address.
+func (c *Controller) writeStatus(ctx context.Context, ing *networkingv1.Ingress, served bool) error {
+	at := []networkingv1.IngressLoadBalancerIngress{}
+	if s := c.service(c.publish.Namespace, c.publish.Name); s != nil && served {
+		for _, i := range s.Status.LoadBalancer.Ingress {
+			at = append(at, networkingv1.IngressLoadBalancerIngress{IP: i.IP, Hostname: i.Hostname})
+		}
+	}
+	has := ing.Status.LoadBalancer.Ingress
+	if len(at) == 0 && len(has) == 0 || reflect.DeepEqual(at, has) {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": ing.UID},
+		"status":   map[string]any{"loadBalancer": map[string]any{"ingress": at}},
+	})
+	if err != nil {
+		return fmt.Errorf("patch: %w", err)
+	}
+	_, err = c.client.NetworkingV1().Ingresses(ing.Namespace).Patch(ctx, ing.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
