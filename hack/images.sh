@@ -76,7 +76,7 @@ sources=(hack/images/*.go hack/images.sh hack/busybox.sh test/images/pause/pause
 # Nothing of the commit is in it: a node whose images have not changed keeps them.
 ingress=$parts/ingress
 mkdir -p "$parts"
-if [[ ! -f $ingress || -n $(find cmd/ingress pkg/ingress pkg/daemon pkg/health staging/src/keelson.dev/api go.mod go.sum -newer "$ingress" -type f ! -name '*_test.go' -print -quit) ]]; then
+if [[ ! -f $ingress || -n $(find cmd/ingress pkg/ingress pkg/api/networking/hosts pkg/daemon pkg/health staging/src/keelson.dev/api go.mod go.sum -newer "$ingress" -type f ! -name '*_test.go' -print -quit) ]]; then
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w' -o "$ingress" ./cmd/ingress
 	touch "$ingress"
 fi

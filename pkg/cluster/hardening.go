@@ -52,7 +52,7 @@ func hardenedAPIServer(c *Config, r replica) []string {
 	return append(servingFlags(),
 		"--anonymous-auth=false",
 		"--service-account-lookup=true", "--service-account-extend-token-expiration=false",
-		"--enable-admission-plugins=NodeRestriction,NodeOwnership,DenyServiceExternalIPs,EndpointOwnership",
+		"--enable-admission-plugins=NodeRestriction,NodeOwnership,DenyServiceExternalIPs,EndpointOwnership,IngressHosts",
 		"--node-address-ranges="+c.IPFamily.nodeRanges(),
 		// Nobody's webhook, APIService or Node leads the server to itself, to its
 		// machine or to a cloud's metadata.

@@ -4,52 +4,66 @@
 package ingress
 
 import (
+	"cmp"
 	"slices"
 	"strings"
+	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"keelson.dev/api/service"
+	"keelson.dev/keelson/pkg/api/networking/hosts"
 )
 
 // owners decides which namespace each host belongs to. It depends on the
 // Ingresses alone, not on the order in which they were seen.
 type owners struct {
-	named map[string][]*networkingv1.Ingress // by host, oldest first; "" is every other host
+	named map[string][]claim // by host, oldest first; "" is every other host
 }
 
-// ownersOf returns the owners that Ingresses make, which are sorted by age.
-func ownersOf(sorted []*networkingv1.Ingress) owners {
-	o := owners{named: map[string][]*networkingv1.Ingress{}}
-	for _, ing := range sorted {
-		for _, host := range names(ing) {
-			o.named[host] = append(o.named[host], ing)
+// claim is that an Ingress names a host.
+type claim struct {
+	*networkingv1.Ingress
+	since time.Time
+}
+
+func ownersOf(ingresses []*networkingv1.Ingress) owners {
+	o := owners{named: map[string][]claim{}}
+	for _, ing := range ingresses {
+		times := hosts.Times(ing)
+		for _, host := range hosts.Names(ing) {
+			c := claim{ing, ing.CreationTimestamp.Time}
+			if later, ok := times[host]; ok && later.After(c.since) {
+				c.since = later
+			}
+			o.named[host] = append(o.named[host], c)
 		}
+	}
+	for _, claims := range o.named {
+		slices.SortFunc(claims, earlier)
 	}
 	return o
 }
 
-// names returns the hosts that an Ingress claims: those of its rules, and the
-// exact hosts of its certificates. A rule without a host and a default backend
-// claim "". A wildcard of a certificate claims nothing: it says what the
-// certificate is good for, not what is served.
-func names(ing *networkingv1.Ingress) []string {
-	var out []string
-	if ing.Spec.DefaultBackend != nil {
-		out = append(out, "")
+// earlier orders claims by age. Times have seconds: of two claims within one the
+// UIDs of the Ingresses decide, which nobody can choose.
+func earlier(a, b claim) int {
+	if c := a.since.Compare(b.since); c != 0 {
+		return c
 	}
-	for i := range ing.Spec.Rules {
-		out = append(out, bare(ing.Spec.Rules[i].Host))
+	return byUID(a.Ingress, b.Ingress)
+}
+
+// older orders Ingresses by age.
+func older(a, b *networkingv1.Ingress) int {
+	if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
+		return c
 	}
-	for i := range ing.Spec.TLS {
-		for _, host := range ing.Spec.TLS[i].Hosts {
-			if !strings.HasPrefix(host, "*") {
-				out = append(out, bare(host))
-			}
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	return byUID(a, b)
+}
+
+func byUID(a, b *networkingv1.Ingress) int {
+	return cmp.Or(strings.Compare(string(a.UID), string(b.UID)), strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name))
 }
 
 // of returns the namespace that a name belongs to. An exact host below an older
@@ -66,7 +80,7 @@ func (o owners) of(host string) (namespace string, ok bool) {
 		return claims[0].Namespace, true
 	}
 	for _, ing := range claims {
-		if ing.Namespace == wild[0].Namespace || older(ing, wild[0]) < 0 || o.shared(above, ing.Namespace) {
+		if ing.Namespace == wild[0].Namespace || earlier(ing, wild[0]) < 0 || o.shared(above, ing.Namespace) {
 			return ing.Namespace, true
 		}
 	}
@@ -96,22 +110,10 @@ func (o owners) shared(host, namespace string) bool {
 // refused returns the names of an Ingress that another namespace owns.
 func (o owners) refused(ing *networkingv1.Ingress) []string {
 	var out []string
-	for _, host := range names(ing) {
+	for _, host := range hosts.Names(ing) {
 		if owner, ok := o.of(host); (!ok || owner != ing.Namespace) && !o.shared(host, ing.Namespace) {
 			out = append(out, host)
 		}
 	}
 	return out
-}
-
-// older orders Ingresses by age. Creation times have seconds: of two that were
-// created within one, the UID decides, which nobody can choose.
-func older(a, b *networkingv1.Ingress) int {
-	if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
-		return c
-	}
-	if c := strings.Compare(string(a.UID), string(b.UID)); c != 0 {
-		return c
-	}
-	return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"keelson.dev/api/service"
+	"keelson.dev/keelson/pkg/api/networking/hosts"
 )
 
 // of puts an Ingress into a namespace.
@@ -27,6 +29,12 @@ func of(namespace string, i *networkingv1.Ingress) *networkingv1.Ingress {
 
 func shared(with string, i *networkingv1.Ingress) *networkingv1.Ingress {
 	i.Annotations = map[string]string{service.ShareHosts: with}
+	return i
+}
+
+// later has an Ingress name its first host since a time.
+func later(second int64, i *networkingv1.Ingress) *networkingv1.Ingress {
+	i.Annotations = map[string]string{hosts.Since: fmt.Sprintf("{%q: %q}", i.Spec.Rules[0].Host, time.Unix(second, 0).UTC().Format(time.RFC3339))}
 	return i
 }
 
@@ -69,6 +77,8 @@ func TestOwners(t *testing.T) {
 		"CertificateClaims":       {[]*networkingv1.Ingress{of("a", withTLS(ing(t, 2, "", "Prefix / to s"), host)), of("b", ing(t, 1, host, "Prefix / to s"))}, host, "/", "a/s", 1},
 		"WildcardCertificateNot":  {[]*networkingv1.Ingress{of("a", withTLS(ing(t, 2, "y.example.org", "Prefix / to s"), "*.example.org")), of("b", ing(t, 1, host, "Prefix / to s"))}, host, "/", "b/s", 0},
 		"DottedNameIsTheSameHost": {[]*networkingv1.Ingress{of("a", ing(t, 2, host, "Prefix / to s")), of("b", ing(t, 1, host+".", "Prefix / to s"))}, host + ".", "/", "a/s", 1},
+		"TakenOnLater":            {[]*networkingv1.Ingress{of("b", later(90, ing(t, 20, host, "Prefix / to s"))), of("a", ing(t, 15, host, "Prefix /a to s"))}, host, "/", "", 1},
+		"TakenOnNeverEarlier":     {[]*networkingv1.Ingress{of("b", later(1, ing(t, 10, host, "Prefix / to s"))), of("a", ing(t, 15, host, "Prefix /a to s"))}, host, "/", "", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range 2 { // whatever comes first
@@ -145,7 +155,7 @@ func naiveOwner(all []*networkingv1.Ingress, host string) string {
 // For any set of Ingresses no path of a host is served by another namespace than
 // its owner's, and no certificate of another is shown; whatever order they come in.
 func TestOwnersAgainstModel(t *testing.T) {
-	hosts := []string{"", "a.org", "x.a.org", "y.a.org", "*.a.org", "*.x.a.org", "z.x.a.org"}
+	named := []string{"", "a.org", "x.a.org", "y.a.org", "*.a.org", "*.x.a.org", "z.x.a.org"}
 	paths := []string{"/", "/a", "/a/b"}
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 6).Draw(t, "ingresses")
@@ -159,13 +169,13 @@ func TestOwnersAgainstModel(t *testing.T) {
 				http := &networkingv1.HTTPIngressRuleValue{Paths: []networkingv1.HTTPIngressPath{{
 					Path: rapid.SampledFrom(paths).Draw(t, "path"), PathType: ptr.To(networkingv1.PathTypePrefix), Backend: backend("s"),
 				}}}
-				ing.Spec.Rules = append(ing.Spec.Rules, networkingv1.IngressRule{Host: rapid.SampledFrom(hosts).Draw(t, "host"), IngressRuleValue: networkingv1.IngressRuleValue{HTTP: http}})
+				ing.Spec.Rules = append(ing.Spec.Rules, networkingv1.IngressRule{Host: rapid.SampledFrom(named).Draw(t, "host"), IngressRuleValue: networkingv1.IngressRuleValue{HTTP: http}})
 			}
 			if rapid.Bool().Draw(t, "default") {
 				ing.Spec.DefaultBackend = ptr.To(backend("d"))
 			}
 			if rapid.Bool().Draw(t, "tls") {
-				ing.Spec.TLS = []networkingv1.IngressTLS{{Hosts: rapid.SliceOfN(rapid.SampledFrom(hosts[1:]), 0, 2).Draw(t, "certified"), SecretName: "tls"}}
+				ing.Spec.TLS = []networkingv1.IngressTLS{{Hosts: rapid.SliceOfN(rapid.SampledFrom(named[1:]), 0, 2).Draw(t, "certified"), SecretName: "tls"}}
 			}
 			all = append(all, ing)
 		}

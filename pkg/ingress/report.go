@@ -17,6 +17,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"keelson.dev/keelson/pkg/api/networking/hosts"
 )
 
 const (
@@ -48,7 +50,7 @@ func (c *Controller) report(ctx context.Context) {
 		for _, ing := range r.ingresses {
 			there[ing.UID] = true
 			refused := r.table.Refused(ing)
-			if err := c.writeStatus(ctx, ing, len(refused) < len(names(ing))); err != nil && ctx.Err() == nil {
+			if err := c.writeStatus(ctx, ing, len(refused) < len(hosts.Names(ing))); err != nil && ctx.Err() == nil {
 				c.log.Warn("Status of an Ingress is not written", "ingress", ing.Namespace+"/"+ing.Name, "err", err)
 			}
 			message := refusal(refused)
@@ -70,9 +72,9 @@ func (c *Controller) report(ctx context.Context) {
 
 // refusal is the message about names that are refused; "" if none are. It does
 // not say whose they are: tenants need not know of each other.
-func refusal(hosts []string) string {
+func refusal(names []string) string {
 	var texts []string
-	for _, host := range hosts[:min(len(hosts), namedHosts)] {
+	for _, host := range names[:min(len(names), namedHosts)] {
 		switch {
 		case host == "":
 			texts = append(texts, "rules without a host and the default backend are used for hosts of this namespace only")
@@ -80,7 +82,7 @@ func refusal(hosts []string) string {
 			texts = append(texts, fmt.Sprintf("rules and certificates for %q are not used", host))
 		}
 	}
-	if more := len(hosts) - namedHosts; more > 0 {
+	if more := len(names) - namedHosts; more > 0 {
 		texts = append(texts, fmt.Sprintf("%d more hosts are not used", more))
 	}
 	if len(texts) == 0 {

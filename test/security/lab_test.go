@@ -60,7 +60,7 @@ func (b *buffer) String() string {
 // harden sets what "ctl cluster" sets.
 func harden(c *config.Config) {
 	c.AnonymousAuth, c.Profiling, c.ExtendTokenExpiration = false, false, false
-	c.EnableAdmission = []string{"NodeRestriction", "NodeOwnership", "DenyServiceExternalIPs", "EndpointOwnership"}
+	c.EnableAdmission = []string{"NodeRestriction", "NodeOwnership", "DenyServiceExternalIPs", "EndpointOwnership", "IngressHosts"}
 	c.Transport.Deny = []string{"special"}
 }
 

@@ -136,6 +136,7 @@ func plugins() []plugin {
 		{name: "CertificateSubjectRestriction", build: newSubjectRestriction},
 		{name: "DefaultIngressClass", build: newDefaultIngressClass},
 		{name: "EndpointOwnership", optional: true, build: newEndpointOwnership},
+		{name: "IngressHosts", optional: true, build: newIngressHosts},
 		{name: "DenyServiceExternalIPs", optional: true, build: newDenyExternalIPs},
 		{name: "PodTopologyLabels", build: newTopologyLabels},
 		{name: "PodGroupWorkloadExists", build: newIdle},

@@ -1,0 +1,39 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apiserver/pkg/admission"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/api/networking/hosts"
+)
+
+// ingressHosts records since when an Ingress names its hosts. An ingress proxy
+// gives a host to who has named it longest: without a record a tenant could keep
+// an old Ingress, and have it take on the host of another tenant.
+type ingressHosts struct {
+	*admission.Handler
+	clock clock.Clock
+}
+
+func newIngressHosts(deps Deps) (admission.Interface, error) {
+	return &ingressHosts{admission.NewHandler(admission.Create, admission.Update), deps.Clock}, nil
+}
+
+// Admit implements admission.MutationInterface.
+func (p *ingressHosts) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	ing, ok := a.GetObject().(*networkingv1.Ingress)
+	if !ok {
+		return nil
+	}
+	old, _ := a.GetOldObject().(*networkingv1.Ingress)
+	if err := hosts.Record(ing, old, p.clock.Now()); err != nil {
+		return admission.NewForbidden(a, err)
+	}
+	return nil
+}
