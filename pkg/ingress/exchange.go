@@ -25,6 +25,9 @@ var (
 	errSilent = errors.New("nothing was exchanged for too long")
 )
 
+// longAgo is a deadline that ends what is under way.
+func longAgo() time.Time { return time.Unix(1, 0) }
+
 // exchange is one request and its answer. It implements http.ResponseWriter, and
 // bounds how long the client may take: deadlines begin when the client has
 // something to do, and move on with what it does. Long uploads and downloads,
@@ -106,7 +109,7 @@ func (e *exchange) notSent() {
 		return
 	}
 	e.stalled = true
-	_ = e.control.SetReadDeadline(e.clock.Now().Add(-time.Hour))
+	_ = e.control.SetReadDeadline(longAgo())
 }
 
 // gaveUp reports whether the body did not come in time.
@@ -129,13 +132,12 @@ func (e *exchange) notTaken() {
 			return
 		}
 	}
-	past := e.clock.Now().Add(-time.Hour)
 	switch {
 	case e.hijacked != nil:
-		_ = e.hijacked.SetDeadline(past)
+		_ = e.hijacked.SetDeadline(longAgo())
 	case !e.over:
-		_ = e.control.SetReadDeadline(past) // a write may first read what is left of the body
-		_ = e.control.SetWriteDeadline(past)
+		_ = e.control.SetReadDeadline(longAgo()) // a write may first read what is left of the body
+		_ = e.control.SetWriteDeadline(longAgo())
 	}
 }
 
@@ -161,26 +163,28 @@ func (e *exchange) Write(b []byte) (int, error) {
 	if e.code < http.StatusOK {
 		e.WriteHeader(http.StatusOK)
 	}
-	defer e.taking()()
+	e.take()
+	defer e.taken()
 	return e.ResponseWriter.Write(b)
 }
 
 // FlushError is how a ResponseController flushes.
 func (e *exchange) FlushError() error {
-	defer e.taking()()
+	e.take()
+	defer e.taken()
 	return e.control.Flush()
 }
 
-// taking bounds a write until the function that it returns is called.
-func (e *exchange) taking() (taken func()) {
-	e.writing.Reset(e.limits.Stall)
-	return func() {
-		e.writing.Stop()
-		e.silence.Reset(e.limits.Silence)
-		e.mu.Lock()
-		e.queued = 0
-		e.mu.Unlock()
-	}
+// take bounds a write that begins.
+func (e *exchange) take() { e.writing.Reset(e.limits.Stall) }
+
+// taken is called when a write has ended.
+func (e *exchange) taken() {
+	e.writing.Stop()
+	e.silence.Reset(e.limits.Silence)
+	e.mu.Lock()
+	e.queued = 0
+	e.mu.Unlock()
 }
 
 // Hijack takes the connection over for another protocol.
@@ -210,7 +214,8 @@ func (u *upgraded) Read(b []byte) (int, error) {
 
 // Write implements net.Conn.
 func (u *upgraded) Write(b []byte) (int, error) {
-	defer u.e.taking()()
+	u.e.take()
+	defer u.e.taken()
 	return u.Conn.Write(b)
 }
 
@@ -229,7 +234,9 @@ func (b *body) Read(p []byte) (int, error) {
 		e.mu.Unlock()
 		return 0, http.ErrBodyReadAfterClose
 	}
-	e.reading.Reset(max(e.budget, time.Millisecond))
+	if !e.patient {
+		e.reading.Reset(max(e.budget, time.Millisecond))
+	}
 	e.mu.Unlock()
 	n, err := b.ReadCloser.Read(p)
 	e.reading.Stop()

@@ -1,0 +1,201 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ingress
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	testingclock "k8s.io/utils/clock/testing"
+)
+
+// timed is a proxy of virtual time that sends all of host to an endpoint.
+func timed(t *testing.T, handler http.HandlerFunc) (*testingclock.FakeClock, string) {
+	t.Helper()
+	b := httptest.NewServer(handler)
+	t.Cleanup(b.Close)
+	clk := testingclock.NewFakeClock(time.Now())
+	p := NewProxy(Options{Limits: DefaultLimits(1 << 30), Clock: clk, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+	p.Use(&Table{hosts: map[string]*host{"host": {prefixes: map[string]*Backend{"": {Endpoints: []string{b.Listener.Addr().String()}}}}}})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := p.Server()
+	go func() { _ = s.Serve(p.Listener(l)) }()
+	t.Cleanup(func() { _ = s.Close() })
+	return clk, l.Addr().String()
+}
+
+func open(t *testing.T, address, request string) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if _, err := io.WriteString(conn, request); err != nil {
+		t.Fatal(err)
+	}
+	return conn, bufio.NewReader(conn)
+}
+
+// Events come as seldom as the endpoint likes, but for silence.
+func TestEventsLast(t *testing.T) {
+	next, ended := make(chan struct{}), make(chan struct{})
+	clk, address := timed(t, func(w http.ResponseWriter, r *http.Request) {
+		defer close(ended)
+		w.Header().Set("Content-Type", "text/event-stream")
+		for {
+			select {
+			case <-next:
+				fmt.Fprint(w, "event\n")
+				_ = http.NewResponseController(w).Flush()
+			case <-r.Context().Done():
+				return
+			}
+		}
+	})
+	_, in := open(t, address, "GET / HTTP/1.1\r\nHost: host\r\n\r\n")
+	next <- struct{}{}
+	resp, err := http.ReadResponse(in, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := bufio.NewReader(resp.Body)
+	for range 5 {
+		if line, err := events.ReadString('\n'); err != nil {
+			t.Fatal(line, err)
+		}
+		clk.Step(45 * time.Minute)
+		next <- struct{}{}
+	}
+	if _, err := events.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	clk.Step(61 * time.Minute)
+	<-ended
+	if _, err := events.ReadString('\n'); err == nil {
+		t.Error("an event after the end")
+	}
+}
+
+// A connection with another protocol lasts as long as either side says something.
+func TestUpgradedLasts(t *testing.T) {
+	ended := make(chan struct{})
+	clk, address := timed(t, func(w http.ResponseWriter, _ *http.Request) {
+		defer close(ended)
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		fmt.Fprint(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		_ = rw.Flush()
+		_, _ = io.Copy(conn, rw)
+	})
+	conn, in := open(t, address, "GET / HTTP/1.1\r\nHost: host\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	if resp, err := http.ReadResponse(in, nil); err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatal(resp, err)
+	}
+	for range 5 {
+		fmt.Fprint(conn, "hello\n")
+		if line, err := in.ReadString('\n'); line != "hello\n" {
+			t.Fatal(line, err)
+		}
+		clk.Step(45 * time.Minute)
+	}
+	clk.Step(61 * time.Minute)
+	<-ended
+	if _, err := in.ReadString('\n'); err == nil {
+		t.Error("the connection is kept")
+	}
+}
+
+// dripping gives some bytes with each read, which takes a second.
+type dripping struct {
+	clock *testingclock.FakeClock
+	bytes int
+}
+
+func (d dripping) Read(p []byte) (int, error) {
+	d.clock.Step(time.Second)
+	return min(d.bytes, len(p)), nil
+}
+
+func (d dripping) Close() error { return nil }
+
+// A body comes as fast as it must, or is given up: not for one pause, but for its rate.
+func TestBodyRate(t *testing.T) {
+	for bytes, want := range map[int]bool{1: false, minRate / 2: false, minRate: true, 10 * minRate: true} {
+		clk := testingclock.NewFakeClock(time.Unix(1000, 0))
+		p := &Proxy{clock: clk, limits: DefaultLimits(1 << 30)}
+		r := httptest.NewRequest(http.MethodPost, "/", dripping{clk, bytes})
+		e := newExchange(httptest.NewRecorder(), r, p, func(error) {})
+		for range 1000 {
+			if _, err := r.Body.Read(make([]byte, 1<<16)); err != nil {
+				t.Fatal(err)
+			}
+			if e.gaveUp() {
+				break
+			}
+		}
+		if e.gaveUp() == want {
+			t.Errorf("%d bytes a second: given up %t", bytes, e.gaveUp())
+		}
+		e.end()
+		if _, err := r.Body.Read(make([]byte, 1)); !errors.Is(err, http.ErrBodyReadAfterClose) {
+			t.Errorf("read after the end: %v", err)
+		}
+	}
+}
+
+// What gRPC may wait for, silence alone bounds.
+func TestPatience(t *testing.T) {
+	clk := testingclock.NewFakeClock(time.Unix(1000, 0))
+	p := &Proxy{clock: clk, limits: DefaultLimits(1 << 30)}
+	r := httptest.NewRequest(http.MethodPost, "/", dripping{clk, 1})
+	e := newExchange(httptest.NewRecorder(), r, p, func(error) {})
+	e.beMorePatient()
+	for range 1000 {
+		if _, err := r.Body.Read(make([]byte, 1)); err != nil || e.gaveUp() {
+			t.Fatal("a stream was given up", err)
+		}
+	}
+}
+
+func TestShares(t *testing.T) {
+	s := newShares[string](3, 2)
+	for i, tc := range []struct {
+		holder   string
+		ok, full bool
+	}{{"a", true, false}, {"a", true, false}, {"a", false, false}, {"b", true, false}, {"b", false, true}, {"c", false, true}} {
+		if ok, full := s.take(tc.holder); ok != tc.ok || full != tc.full {
+			t.Errorf("%d: %t %t", i, ok, full)
+		}
+	}
+	for _, holder := range []string{"a", "a", "b"} {
+		s.give(holder)
+	}
+	if len(s.held) > 0 || s.all != 0 {
+		t.Errorf("left over: %v", s.held)
+	}
+	for remote, want := range map[string]string{
+		"192.0.2.1:80": "192.0.2.1/32", "[::ffff:192.0.2.1]:80": "192.0.2.1/32", "[2001:db8::1:2:3:4]:80": "2001:db8::/64", "[fe80::1%eth0]:80": "fe80::/64", "@": "invalid Prefix",
+	} {
+		if got := client(remote).String(); got != want {
+			t.Errorf("%s counts as %s, want %s", remote, got, want)
+		}
+	}
+}
