@@ -35,7 +35,7 @@ import (
 )
 
 // patience is how long a test waits for an answer that a safe ingress gives.
-const patience = 5 * time.Second
+const patience = 30 * time.Second
 
 // door is an ingress proxy that serves HTTP and HTTPS, with its real listeners
 // and servers. Its endpoints are handlers of the test.

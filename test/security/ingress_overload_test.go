@@ -25,7 +25,7 @@ import (
 // short are limits that a test can wait for.
 func short() ingress.Limits {
 	l := defaults()
-	l.Header, l.Idle, l.Stall, l.Silence, l.Answer = 200*time.Millisecond, 300*time.Millisecond, 200*time.Millisecond, 300*time.Millisecond, 300*time.Millisecond
+	l.Header, l.Idle, l.Stall, l.Silence, l.Answer = time.Second, time.Second, 500*time.Millisecond, 5*time.Second, time.Second
 	return l
 }
 
@@ -143,7 +143,7 @@ func TestIngressSlowClients(t *testing.T) {
 		"HTTP2Body": func(t *testing.T) {
 			_, f := framed(t, d)
 			check(t, f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block(t, "POST", "/read"), EndHeaders: true}))
-			answered(t, f)
+			awaitAnswer(t, f)
 		},
 		"HTTP2Window": func(t *testing.T) {
 			_, f := framed(t, d, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
@@ -198,8 +198,8 @@ func TestIngressSlowClients(t *testing.T) {
 	}
 }
 
-// answered waits for the end of the first stream.
-func answered(t *testing.T, f *http2.Framer) {
+// awaitAnswer waits for the end of the first stream.
+func awaitAnswer(t *testing.T, f *http2.Framer) {
 	t.Helper()
 	for {
 		frame, err := f.ReadFrame()
