@@ -155,34 +155,57 @@ func (a addresses) owner(addr netip.Addr) (types.GCAttachment, error) {
 	return types.GCAttachment{ContainerID: id, IfName: ifName}, nil
 }
 
-// release takes back the addresses whose owner is not to keep them.
-func (a addresses) release(keeps func(types.GCAttachment) bool) error {
+// owners are who has addresses, and which.
+func (a addresses) owners() (map[types.GCAttachment][]netip.Addr, error) {
+	taken, err := a.taken()
+	if err != nil {
+		return nil, err
+	}
+	out := map[types.GCAttachment][]netip.Addr{}
+	var errs []error
+	for addr := range taken {
+		owner, err := a.owner(addr)
+		if err == nil {
+			out[owner] = append(out[owner], addr)
+		}
+		errs = append(errs, err)
+	}
+	return out, errors.Join(errs...)
+}
+
+// unbind has an owner send from addresses no longer.
+type unbind func(types.GCAttachment, []netip.Addr) error
+
+// release takes back the addresses whose owner is not to keep them, when they have been unbound.
+func (a addresses) release(keeps func(types.GCAttachment) bool, unbind unbind) error {
 	unlock, err := a.lock()
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	taken, err := a.taken()
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for addr := range taken {
-		owner, err := a.owner(addr)
-		if err == nil && !keeps(owner) {
-			err = os.Remove(a.file(addr))
+	owners, err := a.owners()
+	errs := []error{err}
+	for owner, list := range owners {
+		if keeps(owner) {
+			continue
 		}
-		errs = append(errs, err)
+		if err := unbind(owner, list); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		for _, addr := range list {
+			errs = append(errs, os.Remove(a.file(addr)))
+		}
 	}
 	return errors.Join(errs...)
 }
 
 // releaseOf takes back what one owner has.
-func (a addresses) releaseOf(gone types.GCAttachment) error {
-	return a.release(func(owner types.GCAttachment) bool { return owner != gone })
+func (a addresses) releaseOf(gone types.GCAttachment, unbind unbind) error {
+	return a.release(func(owner types.GCAttachment) bool { return owner != gone }, unbind)
 }
 
 // releaseBut takes back what none of the owners has.
-func (a addresses) releaseBut(owners []types.GCAttachment) error {
-	return a.release(func(owner types.GCAttachment) bool { return slices.Contains(owners, owner) })
+func (a addresses) releaseBut(owners []types.GCAttachment, unbind unbind) error {
+	return a.release(func(owner types.GCAttachment) bool { return slices.Contains(owners, owner) }, unbind)
 }

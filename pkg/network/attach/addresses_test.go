@@ -18,6 +18,9 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
+// unbound is for addresses of which nothing is bound.
+func unbound(types.GCAttachment, []netip.Addr) error { return nil }
+
 func owner(id string) types.GCAttachment {
 	return types.GCAttachment{ContainerID: id, IfName: "eth0"}
 }
@@ -73,14 +76,14 @@ func TestAddresses(t *testing.T) {
 				who := owner(fmt.Sprint(r.IntN(1 + len(n.order)/2)))
 				switch r.IntN(8) {
 				case 0:
-					must(t, a.releaseOf(who))
+					must(t, a.releaseOf(who, unbound))
 					maps.DeleteFunc(n.given, func(_ netip.Addr, o types.GCAttachment) bool { return o == who })
 				case 1:
 					if r.IntN(10) > 0 {
 						break
 					}
 					kept := []types.GCAttachment{who, owner("nobody")}
-					must(t, a.releaseBut(kept))
+					must(t, a.releaseBut(kept, unbound))
 					maps.DeleteFunc(n.given, func(_ netip.Addr, o types.GCAttachment) bool { return o != who })
 				default:
 					got, err := a.give(who, subnets(c.subnet))
@@ -140,7 +143,7 @@ func TestHostLocalsFiles(t *testing.T) {
 	if err != nil || string(content) != "10.0.0.5\r\neth0" {
 		t.Errorf("%q %v", content, err)
 	}
-	must(t, a.releaseOf(owner("old")))
+	must(t, a.releaseOf(owner("old"), unbound))
 	if taken, err := a.taken(); err != nil || len(taken) != 7 || taken[netip.MustParseAddr("10.0.0.2")] {
 		t.Errorf("left: %v %v", sorted(taken), err)
 	}

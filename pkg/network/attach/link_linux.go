@@ -28,9 +28,9 @@ const (
 )
 
 // hostEnd is the name of the node's end of a sandbox's link.
-func hostEnd(args *skel.CmdArgs) string {
+func hostEnd(owner types.GCAttachment) string {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(args.ContainerID + "/" + args.IfName))
+	_, _ = h.Write([]byte(owner.ContainerID + "/" + owner.IfName))
 	return fmt.Sprintf("veth%010x", h.Sum64()>>24)
 }
 
@@ -50,7 +50,8 @@ func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
 	return netip.PrefixFrom(a.Unmap(), ones), ok
 }
 
-// connect links a sandbox with the bridge and gives it its addresses.
+// connect links a sandbox with the bridge and gives it its addresses, which it alone may send from. The port is bound before the
+// sandbox's end is set up.
 func (p plugin) connect(c *Config, args *skel.CmdArgs, given []netip.Prefix) (*types100.Result, error) {
 	host, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -70,12 +71,15 @@ func (p plugin) connect(c *Config, args *skel.CmdArgs, given []netip.Prefix) (*t
 	if err != nil {
 		return nil, err
 	}
-	err = configure(args, sandbox, given)
+	err = c.bind(ownerOf(args), given)
+	if err == nil {
+		err = configure(args, sandbox, given)
+	}
 	if err == nil {
 		err = p.awaitPort(host, port)
 	}
 	if err != nil {
-		return nil, errors.Join(err, host.LinkDel(port))
+		return nil, errors.Join(err, host.LinkDel(port), c.unbind(ownerOf(args), addressesOf(given)))
 	}
 	return resultOf(c, args, given), nil
 }
@@ -132,7 +136,7 @@ func addressFlags(a netip.Addr) int {
 // reaches itself through a Service.
 func addVeth(host *netlink.Handle, c *Config, args *skel.CmdArgs, bridge netlink.Link, sandbox netns.NsHandle, addr netip.Addr) (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MTU, attrs.MasterIndex, attrs.Flags = hostEnd(args), c.MTU, bridge.Attrs().Index, net.FlagUp
+	attrs.Name, attrs.MTU, attrs.MasterIndex, attrs.Flags = hostEnd(ownerOf(args)), c.MTU, bridge.Attrs().Index, net.FlagUp
 	port := &netlink.Veth{LinkAttrs: attrs, PeerName: args.IfName, PeerHardwareAddr: hardwareAddr(addr), PeerNamespace: netlink.NsFd(sandbox)}
 	if err := host.LinkAdd(port); err != nil {
 		return nil, fmt.Errorf("add link of %s: %w", args.IfName, err)
@@ -156,8 +160,10 @@ func configure(args *skel.CmdArgs, sandbox netns.NsHandle, given []netip.Prefix)
 	}
 	for _, p := range given {
 		if p.Addr().Is6() {
-			// Its own link-local address, too, it has at once.
-			if err := within(sandbox, func() error { return writeSysctl("ipv6", args.IfName, "accept_dad", "0") }); err != nil {
+			// Its own link-local address, too, it has at once, and it is the one that is bound.
+			if err := within(sandbox, func() error {
+				return errors.Join(writeSysctl("ipv6", args.IfName, "accept_dad", "0"), writeSysctl("ipv6", args.IfName, "addr_gen_mode", "0"))
+			}); err != nil {
 				return err
 			}
 		}
@@ -197,7 +203,7 @@ func (p plugin) awaitPort(host *netlink.Handle, port netlink.Link) error {
 func resultOf(c *Config, args *skel.CmdArgs, given []netip.Prefix) *types100.Result {
 	result := &types100.Result{CNIVersion: types100.ImplementedSpecVersion, Interfaces: []*types100.Interface{
 		{Name: c.Bridge},
-		{Name: hostEnd(args)},
+		{Name: hostEnd(ownerOf(args))},
 		{Name: args.IfName, Mac: hardwareAddr(given[0].Addr()).String(), Sandbox: args.Netns},
 	}}
 	for _, p := range given {
@@ -216,7 +222,7 @@ func disconnect(args *skel.CmdArgs) error {
 		return fmt.Errorf("open netlink: %w", err)
 	}
 	defer host.Close()
-	removed, err := remove(host, hostEnd(args))
+	removed, err := remove(host, hostEnd(ownerOf(args)))
 	if removed || err != nil || args.Netns == "" {
 		return err
 	}

@@ -48,7 +48,8 @@ func (p plugin) add(args *skel.CmdArgs) error {
 	ctx, plugins := context.Background(), c.delegates()
 	result, err := addDelegates(ctx, plugins, connected)
 	if err != nil {
-		return errors.Join(err, delDelegates(ctx, plugins, connected), disconnect(args), c.addresses().takeBack(given))
+		return errors.Join(err, delDelegates(ctx, plugins, connected), disconnect(args),
+			c.unbind(ownerOf(args), addressesOf(given)), c.addresses().takeBack(given))
 	}
 	return types.PrintResult(result, c.CNIVersion)
 }
@@ -66,7 +67,7 @@ func del(args *skel.CmdArgs) error {
 	if err := errors.Join(delDelegates(context.Background(), c.delegates(), previous), disconnect(args)); err != nil {
 		return err
 	}
-	return c.addresses().releaseOf(ownerOf(args))
+	return c.addresses().releaseOf(ownerOf(args), c.unbind)
 }
 
 // check tells what is not as add has made it.
@@ -125,7 +126,7 @@ func collect(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	return c.addresses().releaseBut(c.ValidAttachments)
+	return c.addresses().releaseBut(c.ValidAttachments, c.unbind)
 }
 
 // status tells whether sandboxes can be attached, also those that need other plugins.

@@ -1,0 +1,83 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package attach
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+
+	"github.com/containernetworking/cni/pkg/types"
+
+	"keelson.dev/keelson/pkg/network/ports"
+)
+
+func addressesOf(given []netip.Prefix) []netip.Addr {
+	out := make([]netip.Addr, len(given))
+	for i, p := range given {
+		out[i] = p.Addr()
+	}
+	return out
+}
+
+// bindingOf is what an owner of addresses may send from. Its hardware address follows from the one of the first range.
+func (c *Config) bindingOf(owner types.GCAttachment, addrs []netip.Addr) ports.Binding {
+	first := slices.MinFunc(addrs, netip.Addr.Compare)
+	for _, a := range addrs {
+		if c.Subnets[0].Contains(a) {
+			first = a
+		}
+	}
+	return ports.Binding{Port: hostEnd(owner), MAC: hardwareAddr(first), Addresses: addrs}
+}
+
+// bind binds a sandbox's port to its addresses. If there is no table, one is made of all addresses that are given.
+func (c *Config) bind(owner types.GCAttachment, given []netip.Prefix) error {
+	t, err := ports.Open(0)
+	if err != nil {
+		return err
+	}
+	err = t.Bind(c.bindingOf(owner, addressesOf(given)))
+	if errors.Is(err, ports.ErrNoTable) {
+		_, err = c.restore(t)
+	}
+	return errors.Join(err, t.Close())
+}
+
+func (c *Config) unbind(owner types.GCAttachment, addrs []netip.Addr) error {
+	t, err := ports.Open(0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(t.Unbind(c.bindingOf(owner, addrs)), t.Close())
+}
+
+// restore reads what is given and binds it while nothing is given or taken back.
+func (c *Config) restore(t *ports.Table) (changed bool, err error) {
+	unlock, err := c.addresses().lock()
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	owners, err := c.addresses().owners()
+	if err != nil {
+		return false, err
+	}
+	var all []ports.Binding
+	for owner, addrs := range owners {
+		all = append(all, c.bindingOf(owner, addrs))
+	}
+	return t.Restore(all)
+}
+
+// Restore has the ports of all sandboxes of a network be bound to their addresses, and no others, and returns whether some were not.
+// It is for whoever keeps the network, because others may flush nftables, and an earlier version of the plugin may have bound nothing.
+func Restore(network Config) (changed bool, err error) {
+	t, err := ports.Open(0)
+	if err != nil {
+		return false, err
+	}
+	changed, err = network.restore(t)
+	return changed, errors.Join(err, t.Close())
+}
