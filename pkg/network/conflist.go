@@ -48,6 +48,20 @@ func renderConf(podCIDRs []netip.Prefix, mtu int, dataDir string) ([]byte, error
 	return append(out, '\n'), nil
 }
 
+// restorePorts has the ports of all pods that a configuration attached be bound to their addresses.
+func restorePorts(content []byte) (changed bool, err error) {
+	var list confList
+	if err := json.Unmarshal(content, &list); err != nil {
+		return false, fmt.Errorf("parse CNI configuration: %w", err)
+	}
+	if len(list.Plugins) == 0 {
+		return false, errors.New("CNI configuration names no plugin")
+	}
+	c := list.Plugins[0]
+	c.Name = list.Name
+	return attach.Restore(c)
+}
+
 // linkPlugin puts our plugin where runtimes look for plugins, if there is none that can be run.
 func linkPlugin(program, dir string) error {
 	link := filepath.Join(dir, pluginName)

@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/network/ports"
 	"keelson.dev/keelson/pkg/nodeclaims"
 )
 
@@ -64,6 +65,8 @@ type Network struct {
 
 	// checked is the configuration that libcni and the plugins found good. Only Run uses it.
 	checked []byte
+	// bridgeSysctls is where the kernel has the settings of br_netfilter.
+	bridgeSysctls string
 	// lost are the nodes that were last reported to be out of reach. Only Run uses it.
 	lost []string
 	// refused are the claims that were last reported as refused. Only Run uses it.
@@ -77,7 +80,7 @@ var errNotYet = errors.New("pod network is not set up yet")
 
 // New makes a Network. It starts nothing and touches nothing.
 func New(cfg Config) *Network {
-	return &Network{cfg: cfg, wake: make(chan struct{}, 1), ready: errNotYet}
+	return &Network{cfg: cfg, wake: make(chan struct{}, 1), ready: errNotYet, bridgeSysctls: "/proc/sys/net/bridge"}
 }
 
 // Ready returns nil when the CNI configuration is written and checked, or why it is not.
@@ -185,9 +188,24 @@ func (n *Network) resume(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	if err := n.check(ctx, content); err == nil {
-		n.setReady(nil)
+	if err := n.check(ctx, content); err != nil {
+		return
 	}
+	if err := n.protect(content); err != nil {
+		n.cfg.Log.Error("Pods are not protected from each other", "err", err)
+		return
+	}
+	n.setReady(nil)
+}
+
+// protect has every port send from its pod's addresses alone, and returns an error if packets between the ports do not pass the rules
+// of network policies.
+func (n *Network) protect(content []byte) error {
+	changed, err := restorePorts(content)
+	if changed {
+		n.cfg.Log.Info("Ports of pods bound to their addresses")
+	}
+	return errors.Join(err, bridgeFiltered(n.bridgeSysctls))
 }
 
 // check has libcni parse the configuration and ask every plugin whether it is there, speaks its version (VERSION) and
@@ -241,6 +259,9 @@ func (n *Network) sync(ctx context.Context, k *kernel, nodes []any) error {
 		n.lost = w.unreachable
 		n.cfg.Log.Error("No way to the pods of some nodes: no common link and no address for VXLAN", "nodes", w.unreachable)
 	}
+	if err := bridgeFiltered(n.bridgeSysctls); err != nil {
+		n.cfg.Log.Error("Network policies do not hold between pods of this node, trying to restore", "err", err)
+	}
 	return errors.Join(enable(sysctls(w.podCIDRs)), k.apply(w), n.configure(ctx, w))
 }
 
@@ -262,6 +283,9 @@ func (n *Network) configure(ctx context.Context, w wanted) error {
 		err = n.check(ctx, content)
 	}
 	if err == nil {
+		err = n.protect(content)
+	}
+	if err == nil {
 		var changed bool
 		if changed, err = writeConf(n.cfg.ConfDir, content); changed {
 			n.cfg.Log.Info("CNI configuration written", "podCIDRs", fmt.Sprint(w.podCIDRs), "mtu", w.mtu)
@@ -280,5 +304,13 @@ func (n *Network) Cleanup(context.Context) error {
 		return err
 	}
 	defer k.close()
-	return errors.Join(removeConf(n.cfg.ConfDir), k.apply(wanted{}))
+	return errors.Join(removeConf(n.cfg.ConfDir), k.apply(wanted{}), removePorts())
+}
+
+func removePorts() error {
+	t, err := ports.Open(0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(t.Remove(), t.Close())
 }

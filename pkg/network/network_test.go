@@ -195,6 +195,7 @@ func TestMissingPlugin(t *testing.T) {
 
 // TestIllPlugin: a plugin that says that it cannot attach pods keeps the network from being ready, until it can.
 func TestIllPlugin(t *testing.T) {
+	unshare.Need(t)
 	bin, _ := plugins(t)
 	ill := filepath.Join(bin, "ill")
 	if err := os.WriteFile(ill, nil, 0o600); err != nil {
@@ -215,6 +216,7 @@ func TestIllPlugin(t *testing.T) {
 
 // TestCollect leaves what sandboxes in use have, detaches one that CNI remembers, and has the plugin free what no one remembers.
 func TestCollect(t *testing.T) {
+	unshare.Need(t)
 	bin, calls := plugins(t)
 	n := New(Config{ConfDir: t.TempDir(), BinDir: bin, CacheDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
 	if err := n.Collect(t.Context(), nil); err != nil {

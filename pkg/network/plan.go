@@ -85,6 +85,7 @@ type wanted struct {
 	neighbours []neighbour
 	forwards   []forward
 	masquerade masquerade
+	guard      guard
 	// unreachable names the nodes that there is no way to.
 	unreachable []string
 	// refused are claims of nodes that are not theirs: nothing leads there.
@@ -118,6 +119,7 @@ func plan(self string, nodes []node, links []link, within []netip.Prefix) wanted
 	}
 	p.finish()
 	p.out.masquerade = planMasquerade(p.own.podCIDRs, nodes)
+	p.out.guard = planGuard(self, p.own.podCIDRs, nodes, p.out.vxlan != nil)
 	return p.out
 }
 

@@ -91,7 +91,7 @@ func TestPlan(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := plan("n1", c.nodes, c.links, nil)
-			got.masquerade, got.refused = masquerade{}, nil // have tests of their own
+			got.masquerade, got.guard, got.refused = masquerade{}, guard{}, nil // have tests of their own
 			if !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got\n%+v %+v\nwant\n%+v %+v", got, got.vxlan, c.want, c.want.vxlan)
 			}

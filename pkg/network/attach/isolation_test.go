@@ -4,13 +4,21 @@
 package attach
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
+
+	"keelson.dev/keelson/pkg/network/ports"
+	"keelson.dev/keelson/pkg/nft"
 )
 
 // dualStack is the ranges of most tests.
@@ -260,5 +268,99 @@ func TestPoisonedNeighbour(t *testing.T) {
 				t.Errorf("%s is taken for the one of %s", n.HardwareAddr, addr)
 			}
 		}
+	}
+}
+
+// bound is how many elements the table has.
+func (n *network) bound() int {
+	n.t.Helper()
+	conn, err := nft.Open(0)
+	must(n.t, err)
+	defer conn.Close()
+	total := 0
+	table := &nftables.Table{Name: ports.TableName, Family: nftables.TableFamilyBridge}
+	for _, set := range []string{"ports", "ipv4", "ipv6"} {
+		elements, err := conn.GetSetElements(&nftables.Set{Table: table, Name: set})
+		must(n.t, err)
+		total += len(elements)
+	}
+	return total
+}
+
+// TestUnbound: what is detached leaves nothing behind, in whichever way it goes.
+func TestUnbound(t *testing.T) {
+	const each = 4 // the port, an IPv4 address, an IPv6 address and the link-local one
+	n := newNetwork(t, dualStack)
+	kept := n.settle("kept", 2)
+	if n.bound() != each {
+		t.Errorf("bound: %d", n.bound())
+	}
+	for name, end := range map[string]func(rt *libcni.RuntimeConf){
+		"detached":                 n.del,
+		"detached when it is gone": func(rt *libcni.RuntimeConf) { rt.NetNS = ""; n.del(rt) },
+		"collected": func(rt *libcni.RuntimeConf) {
+			n.del(&libcni.RuntimeConf{ContainerID: "x", IfName: "eth0"}) // of what was never attached
+			valid := []types.GCAttachment{{ContainerID: kept.rt.ContainerID, IfName: "eth0"}}
+			must(t, n.cni.GCNetworkList(t.Context(), n.list, &libcni.GCArgs{ValidAttachments: valid}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rt, _ := sandbox(t, "a")
+			_, err := n.add(rt)
+			must(t, err)
+			if n.bound() != 2*each {
+				t.Errorf("bound: %d", n.bound())
+			}
+			end(rt)
+			if n.bound() != each {
+				t.Errorf("bound after the end: %d", n.bound())
+			}
+		})
+	}
+	must(t, os.WriteFile(filepath.Join(n.dir, "refuse"), []byte("portmap ADD"), 0o600))
+	rt, _ := sandbox(t, "b")
+	rt.CapabilityArgs = map[string]any{"portMappings": []any{map[string]any{"hostPort": 80, "containerPort": 80}}}
+	if _, err := n.add(rt); err == nil || n.bound() != each {
+		t.Errorf("refused: %v; bound: %d", err, n.bound())
+	}
+}
+
+// TestRestored: a table that others have flushed or changed, or that was never there, is made one of what is attached.
+func TestRestored(t *testing.T) {
+	w := newTown(t)
+	conf := Config{Name: "net", Bridge: "br0", DataDir: w.dir, Subnets: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24"), netip.MustParsePrefix("fd09::/64")}}
+	spoofed := ether(w.alice.mac, w.mallory.mac, 0x0800, ip4(w.bob.v4, w.alice.v4, 17, udp(7, 7, []byte("attack"))))
+	if changed, err := Restore(conf); changed || err != nil {
+		t.Errorf("nothing to restore: %v %v", changed, err)
+	}
+	for name, damage := range map[string]func(*ports.Table) error{
+		"no table": (*ports.Table).Remove,
+		"no binding": func(p *ports.Table) error {
+			return p.Unbind(conf.bindingOf(types.GCAttachment{ContainerID: "mallory", IfName: "eth0"}, []netip.Addr{w.mallory.v4, w.mallory.v6}))
+		},
+		"one too many": func(p *ports.Table) error {
+			return p.Bind(ports.Binding{Port: hostEnd(types.GCAttachment{ContainerID: "mallory", IfName: "eth0"}), MAC: w.mallory.mac, Addresses: []netip.Addr{w.bob.v4}})
+		},
+	} {
+		table, err := ports.Open(0)
+		must(t, err)
+		must(t, errors.Join(damage(table), table.Close()))
+		if !w.arrives(1, spoofed, spoofed[14:]) {
+			t.Errorf("%s: the attack does not work", name)
+		}
+		if changed, err := Restore(conf); !changed || err != nil {
+			t.Errorf("%s: restored %v %v", name, changed, err)
+		}
+		if w.arrives(2, spoofed, spoofed[14:]) || w.bound() != 12 {
+			t.Errorf("%s: not restored; bound: %d", name, w.bound())
+		}
+	}
+	// The next sandbox's plugin restores it, too, if the table is gone.
+	table, err := ports.Open(0)
+	must(t, err)
+	must(t, errors.Join(table.Remove(), table.Close()))
+	w.settle("late", 5)
+	if w.arrives(3, spoofed, spoofed[14:]) || w.bound() != 16 {
+		t.Errorf("not restored by the plugin; bound: %d", w.bound())
 	}
 }

@@ -1,0 +1,192 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"encoding/binary"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"keelson.dev/keelson/test/unshare"
+)
+
+// datagram is an IPv4 packet with a UDP datagram to port 7.
+func datagram(from, to netip.Addr, payload string) []byte {
+	b := append([]byte{0x45, 0, 0, 0, 0, 1, 0, 0, 64, unix.IPPROTO_UDP, 0, 0}, from.AsSlice()...)
+	b = append(b, to.AsSlice()...)
+	binary.BigEndian.PutUint16(b[2:], uint16(28+len(payload)))
+	var sum uint32
+	for i := 0; i < 20; i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(b[i:]))
+	}
+	binary.BigEndian.PutUint16(b[10:], ^uint16(sum>>16+sum&0xffff))
+	b = append(b, 0, 7, 0, 7, 0, byte(8+len(payload)), 0, 0)
+	return append(b, payload...)
+}
+
+// ethernet is a frame with such a packet.
+func ethernet(t *testing.T, to string, packet []byte) []byte {
+	t.Helper()
+	m, err := net.ParseMAC(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(append(m, 2, 0, 0, 0, 0, 9, 8, 0), packet...)
+}
+
+// listen receives datagrams to port 7 in a namespace.
+func listen(t *testing.T, s *space) *net.UDPConn {
+	t.Helper()
+	var c *net.UDPConn
+	in(t, s.ns, func() (err error) {
+		c, err = net.ListenUDP("udp4", &net.UDPAddr{Port: 7})
+		return err
+	})
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// before reads datagrams until one says "end", which send sends until then, and reports whether one said "attack".
+func before(t *testing.T, c *net.UDPConn, send func()) bool {
+	t.Helper()
+	buf, found := make([]byte, 64), false
+	for range 60 { // the first ones may be lost while neighbours are found
+		send()
+		_ = c.SetReadDeadline(time.Now().Add(time.Second))
+		for {
+			n, err := c.Read(buf)
+			if err != nil {
+				break
+			}
+			found = found || string(buf[:n]) == "attack"
+			if string(buf[:n]) == "end" {
+				return found
+			}
+		}
+	}
+	t.Fatal("nothing arrives")
+	return false
+}
+
+// raw sends frames, or packets if link is empty, from a namespace.
+func raw(t *testing.T, s *space, link string, list ...[]byte) {
+	t.Helper()
+	in(t, s.ns, func() error {
+		family, protocol, to := unix.AF_INET, unix.IPPROTO_RAW, unix.Sockaddr(nil)
+		if link != "" {
+			family, protocol, to = unix.AF_PACKET, 0, &unix.SockaddrLinklayer{Ifindex: s.link(link).Attrs().Index}
+		}
+		fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, protocol)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		for _, b := range list {
+			if link == "" {
+				to = &unix.SockaddrInet4{Addr: [4]byte(b[16:20])}
+			}
+			err = errors.Join(err, unix.Sendto(fd, b, 0, to))
+		}
+		return err
+	})
+}
+
+// say sends a datagram as a pod does.
+func say(t *testing.T, from *space, to netip.Addr, port uint16, what []byte) {
+	t.Helper()
+	in(t, from.ns, func() error {
+		c, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, port)))
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_, err = c.Write(what)
+		return err
+	})
+}
+
+// TestGuard: packets with sources that cannot be true are dropped, whichever way they take.
+func TestGuard(t *testing.T) {
+	l := newLab(t)
+	n1 := l.add("n1", 0, "10.50.0.11/24", "10.244.0.0/24")
+	n2 := l.add("n2", 0, "10.50.0.12/24", "10.244.1.0/24")
+	far := l.add("far", 1, "10.60.0.11/24", "10.244.2.0/24")
+	l.apply(n1, n2, far)
+	l.mustReach(n1, n2)
+	l.mustReach(n1, far)
+	ofPod := listen(t, far.pod)
+
+	// A pod makes another node's tunnel deliver what it likes.
+	inner := ethernet(t, hardwareAddress("far"), datagram(netip.MustParseAddr("10.244.1.77"), far.podIP, "attack"))
+	tunnelled := append([]byte{8, 0, 0, 0, 0, 0, vxlanID, 0}, inner...)
+	if before(t, ofPod, func() {
+		say(t, n1.pod, far.addresses[0], vxlanPort, tunnelled)
+		say(t, n1.pod, far.podIP, 7, []byte("end"))
+	}) {
+		t.Error("a pod's packet came out of the tunnel")
+	}
+
+	// Another node sends as one of this node's own pods.
+	ofPod = listen(t, n1.pod)
+	if before(t, ofPod, func() {
+		raw(t, n2.host, "", datagram(netip.MustParseAddr("10.244.0.77"), n1.podIP, "attack"))
+		say(t, n2.pod, n1.podIP, 7, []byte("end"))
+	}) {
+		t.Error("another node sent as a pod of this one")
+	}
+
+	// A pod reaches what listens on the node's loopback address, when host ports have had such packets routed.
+	in(t, n1.host.ns, func() error {
+		return enable([]string{"/proc/sys/net/ipv4/conf/" + bridgeName + "/route_localnet"})
+	})
+	ofNode := listen(t, n1.host)
+	bridge := n1.host.link(bridgeName).Attrs().HardwareAddr.String()
+	if before(t, ofNode, func() {
+		raw(t, n1.pod, "eth0", ethernet(t, bridge, datagram(n1.podIP, netip.MustParseAddr("127.0.0.1"), "attack")),
+			ethernet(t, bridge, datagram(n1.podIP, n1.podCIDRs[0].Addr().Next(), "end")))
+	}) {
+		t.Error("a pod reached the node's loopback address")
+	}
+}
+
+// TestBridgeFiltered: without what has the rules of network policies see the packets between ports, the network is not ready.
+func TestBridgeFiltered(t *testing.T) {
+	unshare.Need(t)
+	bin, _ := plugins(t)
+	n := New(Config{ConfDir: t.TempDir(), BinDir: bin, CacheDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
+	n.bridgeSysctls = filepath.Join(t.TempDir(), "bridge")
+	w := wanted{podCIDRs: prefixes("10.244.0.0/24"), mtu: 1500}
+	mustSay := func(what string) {
+		t.Helper()
+		err := n.configure(t.Context(), w)
+		if ready := n.Ready(); err == nil || ready == nil || !strings.Contains(ready.Error(), what) {
+			t.Errorf("%v; ready: %v; want %q", err, ready, what)
+		}
+	}
+	mustSay("br_netfilter is not loaded")
+	set := func(name, value string) {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(n.bridgeSysctls, 0o700), os.WriteFile(filepath.Join(n.bridgeSysctls, name), []byte(value), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("bridge-nf-call-iptables", "1\n")
+	set("bridge-nf-call-ip6tables", "0\n")
+	mustSay("bridge-nf-call-ip6tables is off")
+	set("bridge-nf-call-ip6tables", "1\n")
+	if err := n.configure(t.Context(), w); err != nil || n.Ready() != nil {
+		t.Errorf("%v %v", err, n.Ready())
+	}
+	set("bridge-nf-call-iptables", "0\n")
+	mustSay("bridge-nf-call-iptables is off")
+}
