@@ -106,7 +106,7 @@ func sorted[V any](m map[netip.Addr]V) []netip.Addr {
 	return slices.SortedFunc(maps.Keys(m), netip.Addr.Compare)
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

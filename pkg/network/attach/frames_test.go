@@ -97,13 +97,13 @@ func arp(op int, fromMAC net.HardwareAddr, from netip.Addr, toMAC net.HardwareAd
 
 // wire is a packet socket on an interface.
 type wire struct {
-	t     *testing.T
+	t     testing.TB
 	fd    int
 	index int
 }
 
 // openWire opens a packet socket in a namespace given by its file; the empty name is the test's own namespace.
-func openWire(t *testing.T, ns *netlink.Handle, file, link string) *wire {
+func openWire(t testing.TB, ns *netlink.Handle, file, link string) *wire {
 	t.Helper()
 	l, err := ns.LinkByName(link)
 	must(t, err)

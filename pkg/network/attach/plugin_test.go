@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 
 // network is a network whose plugin is this program, with others that write down what they are asked for.
 type network struct {
-	t     *testing.T
+	t     testing.TB
 	dir   string
 	cni   *libcni.CNIConfig
 	list  *libcni.NetworkConfigList
@@ -50,7 +50,7 @@ echo "${0##*/} $CNI_COMMAND $CNI_CONTAINERID" >> DIR/calls
 [ "$CNI_COMMAND" != ADD ] || echo "$conf" | sed 's/.*"prevResult"://; s/}$//'
 `
 
-func newNetwork(t *testing.T, ranges string) *network {
+func newNetwork(t testing.TB, ranges string) *network {
 	t.Helper()
 	unshare.Need(t)
 	n := &network{t: t, dir: t.TempDir()}
@@ -73,7 +73,7 @@ func newNetwork(t *testing.T, ranges string) *network {
 }
 
 // sandbox is a network namespace and its ID.
-func sandbox(t *testing.T, id string) (*libcni.RuntimeConf, *netlink.Handle) {
+func sandbox(t testing.TB, id string) (*libcni.RuntimeConf, *netlink.Handle) {
 	t.Helper()
 	made := make(chan netns.NsHandle)
 	go func() {

@@ -73,11 +73,13 @@ func chains() []chain {
 			drop(),
 		}},
 		{name: "ipv4", rules: [][]expr.Any{
+			// What there is most of comes first.
 			rule(network(8, 9, 1), equal(8, unix.IPPROTO_TCP), accept()),
+			rule(network(8, 9, 1), equal(8, unix.IPPROTO_UDP), transport(8, 0, 2), not(8, big(dhcpServer)...), accept()),
+			rule(protocol(unix.IPPROTO_UDP), transport(8, 0, 2), equal(8, big(dhcpServer)...), counted()),
 			rule(protocol(unix.IPPROTO_ICMP), transport(8, 0, 1), equal(8, icmpRedirect), counted()),
 			rule(protocol(unix.IPPROTO_IGMP), transport(8, 0, 1), equal(8, igmpQuery), counted()),
-			rule(protocol(unix.IPPROTO_UDP), transport(8, 0, 2), equal(8, big(dhcpServer)...), counted()),
-			rule(accept()),
+			rule(accept()), // also later fragments: the first one has the header
 		}},
 		{name: "solicitation", rules: discovery(optionSource, network(regAddress, 8, 16))},
 		{name: "advertisement", rules: discovery(optionTarget, transport(regAddress, 8, 16))},
@@ -101,6 +103,8 @@ func chains() []chain {
 		{name: "ipv6", rules: [][]expr.Any{
 			rule(linkLocal(24), gotoChain("link-local")),
 			rule(linkLocal(8), gotoChain("link-local")),
+			rule(network(8, 6, 1), equal(8, unix.IPPROTO_TCP), accept()),
+			rule(network(8, 6, 1), equal(8, unix.IPPROTO_UDP), transport(8, 0, 2), not(8, big(dhcpv6Server)...), accept()),
 			rule(protocol(unix.IPPROTO_ICMPV6), gotoChain("icmpv6")),
 			rule(protocol(unix.IPPROTO_UDP), transport(8, 0, 2), equal(8, big(dhcpv6Server)...), counted()),
 			// A packet whose transport protocol cannot be found could hide one of the messages above.
