@@ -28,6 +28,8 @@ type Config struct {
 	Audit time.Duration
 	// NetNS is a network namespace; 0: that of the process.
 	NetNS int
+	// BridgeSysctls is where the settings of br_netfilter are; empty: nft.BridgeSysctls.
+	BridgeSysctls string
 }
 
 // Deps are what an Agent works with.
@@ -49,6 +51,8 @@ type Agent struct {
 	index  *Index
 	tables []*family
 	loaded bool // the index has what there is
+	// unbridged is why policies were last said not to hold between ports of a bridge; empty if they do.
+	unbridged string
 }
 
 // family is the table of one address family.
@@ -62,6 +66,9 @@ type family struct {
 func New(cfg Config, deps Deps) (*Agent, error) {
 	if cfg.Node == "" {
 		return nil, errors.New("node name: must not be empty")
+	}
+	if cfg.BridgeSysctls == "" {
+		cfg.BridgeSysctls = nft.BridgeSysctls
 	}
 	s, err := newSources(cfg.Node, deps.Client, deps.Custom, deps.Log)
 	if err != nil {
@@ -175,6 +182,7 @@ func (a *Agent) round(ctx context.Context) (bool, error) {
 			f.full = true
 		}
 		a.deps.Log.Info("Network policies are enforced", "node", a.cfg.Node)
+		a.checkBridges()
 	}
 	if err := a.sources.update(ctx, a.index); err != nil {
 		return false, err
@@ -221,11 +229,27 @@ func (a *Agent) idle() bool {
 	return done
 }
 
+// checkBridges logs, and has a metric say, when policies do not hold between pods of one bridge. Whether there is such a bridge depends on
+// the CNI plugin; with the pod network of our own the kubelet is not ready then.
+func (a *Agent) checkBridges() {
+	why := ""
+	a.metrics.bridged.Set(1)
+	if err := nft.BridgeFiltered(a.cfg.BridgeSysctls); err != nil {
+		why = err.Error()
+		a.metrics.bridged.Set(0)
+	}
+	if why != "" && why != a.unbridged {
+		a.deps.Log.Error("Network policies do not hold between pods of one bridge", "err", why)
+	}
+	a.unbridged = why
+}
+
 // audit sees that the tables are there and deletes what is no longer used.
 func (a *Agent) audit() {
 	if !a.loaded {
 		return
 	}
+	a.checkBridges()
 	for _, f := range a.tables {
 		if f.full {
 			continue

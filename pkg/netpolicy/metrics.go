@@ -9,6 +9,7 @@ type metrics struct {
 	sync     *prometheus.HistogramVec
 	failures *prometheus.CounterVec
 	guarded  *prometheus.GaugeVec
+	bridged  prometheus.Gauge
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -23,9 +24,13 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		guarded: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "keelson_networkpolicy_isolated_addresses", Help: "Addresses of pods of this node that policies isolate.",
 		}, []string{"ip_family", "direction"}),
+		bridged: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "keelson_networkpolicy_bridge_filtered",
+			Help: "1 if packets between ports of a bridge pass the rules of policies (br_netfilter), else 0: policies between pods of one bridge are not enforced.",
+		}),
 	}
 	if r != nil {
-		r.MustRegister(m.sync, m.failures, m.guarded)
+		r.MustRegister(m.sync, m.failures, m.guarded, m.bridged)
 	}
 	return m
 }

@@ -26,6 +26,7 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/network/ports"
+	"keelson.dev/keelson/pkg/nft"
 	"keelson.dev/keelson/pkg/nodeclaims"
 )
 
@@ -80,7 +81,7 @@ var errNotYet = errors.New("pod network is not set up yet")
 
 // New makes a Network. It starts nothing and touches nothing.
 func New(cfg Config) *Network {
-	return &Network{cfg: cfg, wake: make(chan struct{}, 1), ready: errNotYet, bridgeSysctls: "/proc/sys/net/bridge"}
+	return &Network{cfg: cfg, wake: make(chan struct{}, 1), ready: errNotYet, bridgeSysctls: nft.BridgeSysctls}
 }
 
 // Ready returns nil when the CNI configuration is written and checked, or why it is not.
@@ -205,7 +206,7 @@ func (n *Network) protect(content []byte) error {
 	if changed {
 		n.cfg.Log.Info("Ports of pods bound to their addresses")
 	}
-	return errors.Join(err, bridgeFiltered(n.bridgeSysctls))
+	return errors.Join(err, nft.BridgeFiltered(n.bridgeSysctls))
 }
 
 // check has libcni parse the configuration and ask every plugin whether it is there, speaks its version (VERSION) and
@@ -259,7 +260,7 @@ func (n *Network) sync(ctx context.Context, k *kernel, nodes []any) error {
 		n.lost = w.unreachable
 		n.cfg.Log.Error("No way to the pods of some nodes: no common link and no address for VXLAN", "nodes", w.unreachable)
 	}
-	if err := bridgeFiltered(n.bridgeSysctls); err != nil {
+	if err := nft.BridgeFiltered(n.bridgeSysctls); err != nil {
 		n.cfg.Log.Error("Network policies do not hold between pods of this node, trying to restore", "err", err)
 	}
 	return errors.Join(enable(sysctls(w.podCIDRs)), k.apply(w), n.configure(ctx, w))
