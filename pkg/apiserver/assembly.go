@@ -82,7 +82,7 @@ type assembly struct {
 	custom     *customresources.Controller
 	aggregator *aggregation.Aggregator
 	kubelets   *connect.Kubelets
-	drivers    http.HandlerFunc  // calls of storage drivers; there once the connectors are
+	drivers    http.HandlerFunc  // calls of storage drivers; set with the connectors
 	fairness   *filters.Fairness // nil: requests in flight are limited instead
 	members    store.Interface   // running servers
 
@@ -144,8 +144,8 @@ func (a *assembly) buildAuthz() error {
 	chain := a.server.authorizers
 	a.rules = rbac.NewIndex()
 	members := map[string]authz.Authorizer{}
-	// Whoever authorizes, a role gives nobody what its author does not have: other
-	// servers may go by roles, or this one later.
+	// The index is needed for escalation checks with any authorizer: a role must not grant rights that
+	// its author lacks, because other servers may use RBAC, or this server may do so later.
 	if chain.Has(config.ModeRBAC) || slices.Contains(a.groups(), rbacv1.GroupName) {
 		synced, err := a.rules.Watch(a.self.informers.Rbac().V1())
 		if err != nil {

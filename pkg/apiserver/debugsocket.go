@@ -20,7 +20,8 @@ import (
 // logsDir is what /logs/ serves.
 const logsDir = "/var/log"
 
-// addLogs serves the files of logsDir. Pods of the machine may have it as a volume: no link leads out of it.
+// addLogs serves the files of logsDir. It follows no link out of the directory, because pods of the
+// machine may have it as a volume and create links there.
 func (m *mux) addLogs() {
 	m.handle("/logs", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Location", "logs/")

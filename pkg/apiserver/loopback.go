@@ -64,8 +64,8 @@ func newSelf() (*self, error) {
 	return s, nil
 }
 
-// bootstrapTokens are the secrets that joining nodes present. An informer of their
-// own holds them: of other secrets there may be many.
+// bootstrapTokens returns the secrets that joining nodes present as tokens. They have an informer
+// of their own, because there may be many other secrets.
 func (s *self) bootstrapTokens() corelisters.SecretLister {
 	i := s.informers.InformerFor(&bootstrapSecret{}, func(c kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
 		return coreinformers.NewFilteredSecretInformer(c, metav1.NamespaceSystem, resync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
@@ -74,7 +74,7 @@ func (s *self) bootstrapTokens() corelisters.SecretLister {
 	return corelisters.NewSecretLister(i.GetIndexer())
 }
 
-// bootstrapSecret is by which type the factory tells the informer from one of all secrets.
+// bootstrapSecret is a type of its own, so that the factory does not reuse an informer of all secrets.
 type bootstrapSecret struct{ corev1.Secret }
 
 // withoutManagedFields spares informers what nobody reads in them.

@@ -25,7 +25,7 @@ type mux struct {
 	served func() []schema.GroupVersion
 	// batches answers the scheduler's batches, which are no resources, by path.
 	batches map[string]http.HandlerFunc
-	// drivers answers calls of storage drivers, which are no resources either.
+	// drivers answers calls of storage drivers, which are not resources.
 	drivers http.HandlerFunc
 	// prefixes end in a slash.
 	prefixes map[string]http.Handler

@@ -16,9 +16,9 @@ import (
 	"keelson.dev/keelson/pkg/api/scheduling"
 )
 
-// priorityClassHooks refuse to delete the priority classes that the system's own
-// pods have: without them no such pod can be created. Kubernetes refuses a single
-// delete and lets the same class go with a collection; here neither deletes it.
+// priorityClassHooks reject deletion of the built-in priority classes, because system pods cannot
+// be created without them. Kubernetes rejects only a single delete and allows deletecollection; here
+// both are rejected.
 func priorityClassHooks() registry.Hooks {
 	return registry.Hooks{
 		BeforeDelete: func(_ context.Context, obj resource.Object, _ *metav1.DeleteOptions) error {

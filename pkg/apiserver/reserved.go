@@ -11,8 +11,8 @@ import (
 	"keelson.dev/keelson/pkg/nodeclaims"
 )
 
-// reserved returns the names and addresses by which clients know this server and services: those of
-// the server's own certificates, where it is reached, and the ranges of services.
+// reserved returns the names and addresses at which clients reach this server and services: the
+// names in the server's own certificates, its own addresses, and the service ranges.
 func (a *assembly) reserved() nodeclaims.Reserved {
 	out := nodeclaims.Reserved{Ranges: slices.Clone(a.cfg.ServiceClusterIPRanges)}
 	add := func(ip netip.Addr, ok bool) {

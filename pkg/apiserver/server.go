@@ -360,8 +360,8 @@ func closeListeners(ctx context.Context, server *http.Server) {
 	_ = server.Shutdown(now) // which would wait for those that are served: the error says that it did not
 }
 
-// httpServer has the limits that a public endpoint needs: of headers, of the time that they, whole
-// requests and answers may take, and of streams.
+// httpServer returns a server with limits on headers, streams, and the time that clients may take to
+// send headers and requests and to read answers.
 func (s *Server) httpServer(h http.Handler, base context.Context) (*http.Server, error) {
 	tlsConfig, err := s.serving.config()
 	if err != nil {

@@ -3,17 +3,17 @@
 
 // Package beneath opens files below directories that containers can change at any time, such as volumes and logs.
 //
-// A path that is checked first and used later is no protection there: a container replaces a directory by a
-// symbolic link in between. Here the kernel resolves each path in one step, and what it finds is looked at by its
-// descriptor before it is opened.
+// Checking a path before using it does not help there: a container can replace a directory by a symbolic link in
+// between. Here the kernel resolves each path in one step, and the file type is checked through a descriptor before
+// the file is opened.
 //
 // Invariants:
 //
 //   - No symbolic link and no ".." leads out of the directory.
-//   - Only regular files and directories are opened. Opening a named pipe blocks, and opening a device has effects
-//     of its own: a container with CAP_MKNOD could have the kubelet start the node's watchdog.
+//   - Only regular files and directories are opened. Opening a named pipe blocks, and opening a device has side
+//     effects: a container with CAP_MKNOD could make the kubelet start the node's watchdog.
 //
-// The directory itself is trusted, and so is the path to it.
+// The directory itself and the path to it are trusted.
 package beneath
 
 import (
@@ -27,10 +27,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrSpecial is the error for a pipe, a socket or a device where a file is expected.
+// ErrSpecial reports that a file is a pipe, a socket or a device.
 var ErrSpecial = errors.New("not a regular file")
 
-// maxAttempts bounds how often a path is resolved again because of renames during the resolution.
+// maxAttempts is how often a path is resolved if renames interfere with the resolution.
 const maxAttempts = 1000
 
 // Open opens a regular file or a directory below dir for reading. Symbolic links that stay below dir are followed.
@@ -38,12 +38,12 @@ func Open(dir, name string) (*os.File, error) {
 	return open(dir, name, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_MAGICLINKS)
 }
 
-// OpenNoLinks is Open for a name that has no symbolic link in it.
+// OpenNoLinks is like Open, but fails if name contains a symbolic link.
 func OpenNoLinks(dir, name string) (*os.File, error) {
 	return open(dir, name, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_SYMLINKS)
 }
 
-// OpenRoot opens a directory below dir, by a name that has no symbolic link in it.
+// OpenRoot opens a directory below dir. It fails if name contains a symbolic link.
 func OpenRoot(dir, name string) (*os.Root, error) {
 	f, err := OpenNoLinks(dir, name)
 	if err != nil {
@@ -59,12 +59,12 @@ func open(dir, name string, resolve uint64) (*os.File, error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: dir, Err: err}
 	}
-	defer func() { _ = unix.Close(root) }() // it only names a directory
+	defer func() { _ = unix.Close(root) }() // opened with O_PATH
 	fd, err := openat2(root, name, unix.O_PATH, resolve)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
-	defer func() { _ = unix.Close(fd) }() // it only names the file
+	defer func() { _ = unix.Close(fd) }() // opened with O_PATH
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
 		return nil, &fs.PathError{Op: "stat", Path: path, Err: err}
@@ -79,7 +79,7 @@ func open(dir, name string, resolve uint64) (*os.File, error) {
 	return os.NewFile(uintptr(opened), path), nil
 }
 
-// Path returns a path that stands for what a descriptor of this process is open on, whatever its name is by now.
+// Path returns a path to the file behind a descriptor of this process, even if the file was renamed.
 func Path(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
 // At opens a path below the directory that root is open on, with flags of open(2). Symbolic links that stay below

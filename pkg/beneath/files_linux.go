@@ -13,15 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Files is a directory, such as that of the node's logs, as a file system. A pod that has it as a volume can put
-// anything there: symbolic links are followed only to what is in the directory too (those in /var/log/containers are
-// absolute and lead to /var/log/pods), and only regular files and directories are opened.
+// Files is a directory, such as the node's log directory, as a file system. A pod that has it as a volume can create
+// any file there. So only symbolic links to targets inside the directory are followed (links in /var/log/containers
+// are absolute and lead to /var/log/pods), and only regular files and directories are opened.
 type Files string
 
 var _ fs.StatFS = Files("")
 
-// escapeError is the error for a link that leads out of the directory, in the words of [os.Root]. To a client of
-// HTTP it is a file that must not be read.
+// escapeError is the error for a link that leads out of the directory. It has the text of [os.Root]'s error. HTTP
+// servers answer it with 403.
 type escapeError struct{}
 
 func (escapeError) Error() string        { return "path escapes from parent" }
@@ -46,7 +46,7 @@ func (l Files) Stat(name string) (fs.FileInfo, error) {
 	return info, errors.Join(err, f.Close())
 }
 
-// open opens a file or directory. Its errors say nothing about what is outside of the directory.
+// open opens a file or directory. Its errors reveal nothing about files outside the directory.
 func (l Files) open(name string) (*os.File, error) {
 	if !filepath.IsLocal(name) {
 		return nil, escapeError{}
@@ -65,8 +65,8 @@ func (l Files) open(name string) (*os.File, error) {
 	return nil, err
 }
 
-// openAbsolute opens what an absolute link in the directory leads to. The link is resolved first, and what is opened
-// is a name without links, so that it does not matter whether the link is replaced in between.
+// openAbsolute opens the target of an absolute link in the directory. It first resolves the link and then opens the
+// resolved name without following links, so that replacing the link in between has no effect.
 func (l Files) openAbsolute(name string) (*os.File, error) {
 	dir, err := filepath.EvalSymlinks(string(l))
 	if err != nil {

@@ -78,7 +78,7 @@ func (p *endpointOwnership) podAddresses(ctx context.Context, namespace string) 
 		case pod.Spec.HostNetwork:
 			continue // its address is the node's, and so every other pod's there
 		case pod.Status.Phase == corev1.PodSucceeded, pod.Status.Phase == corev1.PodFailed:
-			continue // its status still has the address, which another pod may have by now
+			continue // another pod may have been given the address that is still in its status
 		}
 		for _, ip := range pod.Status.PodIPs {
 			out.Insert(ip.IP)

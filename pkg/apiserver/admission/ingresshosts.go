@@ -13,9 +13,9 @@ import (
 	"keelson.dev/keelson/pkg/api/networking/hosts"
 )
 
-// ingressHosts records since when an Ingress names its hosts. An ingress proxy
-// gives a host to who has named it longest: without a record a tenant could keep
-// an old Ingress, and have it take on the host of another tenant.
+// ingressHosts records since when an Ingress names each of its hosts. An ingress proxy gives a host
+// to the namespace that has named it longest. Without the record, a tenant could add the host of
+// another tenant to an old Ingress and so take the host over.
 type ingressHosts struct {
 	*admission.Handler
 	clock clock.Clock

@@ -19,16 +19,16 @@ import (
 	"keelson.dev/keelson/pkg/nodeclaims"
 )
 
-// nodeOwnership confines what a node says of itself to what is the node's own. NodeRestriction,
-// which is Kubernetes', lets a node write its own Node except for a few fields. Other components
-// act on the rest: they route to pod ranges and connect to addresses.
+// nodeOwnership rejects a node's claims to things that are not its own. Kubernetes' NodeRestriction
+// lets a node write all but a few fields of its own Node. Other components trust the rest: they
+// route to pod ranges and connect to addresses.
 //
-// It rejects, of a node that writes its own Node:
-//   - pod ranges: the cluster allocates them, and no kubelet sets them;
+// When a node writes its own Node, the plugin rejects:
+//   - pod ranges, because the cluster allocates them and no kubelet sets them;
 //   - names and addresses of the API server, of services and of the machine itself;
 //   - addresses outside --node-address-ranges, and names and addresses of other nodes;
-//   - finalizers, and owners at creation, by which the node decides when it can be removed;
-//   - the end of a cordon.
+//   - finalizers, and owners at creation, because they would let the node block its own removal;
+//   - removal of its own cordon.
 type nodeOwnership struct {
 	*admission.Handler
 	client   kubernetes.Interface
@@ -40,7 +40,7 @@ func newNodeOwnership(deps Deps) (admission.Interface, error) {
 	return &nodeOwnership{admission.NewHandler(admission.Create, admission.Update), deps.Client, deps.Reserved, deps.NodeAddresses}, nil
 }
 
-// Validate rejects what is not the node's.
+// Validate implements admission.ValidationInterface.
 func (p *nodeOwnership) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	name, isNode := nodeauth.Identity(a.GetUserInfo())
 	n, ok := a.GetObject().(*corev1.Node)
@@ -74,7 +74,7 @@ func (p *nodeOwnership) Validate(ctx context.Context, a admission.Attributes, _ 
 	return nil
 }
 
-// addresses returns what is wrong with the addresses that n reports and old did not; "" if nothing.
+// addresses returns why n must not report the addresses that it adds to those of old; "" if it may.
 func (p *nodeOwnership) addresses(ctx context.Context, n, old *corev1.Node) (string, error) {
 	var fresh []corev1.NodeAddress
 	for _, a := range n.Status.Addresses {
@@ -93,7 +93,7 @@ func (p *nodeOwnership) addresses(ctx context.Context, n, old *corev1.Node) (str
 			return fmt.Sprintf("the address %s: %s", a.Address, why), nil
 		}
 	}
-	// Read from the store, not from an informer: two nodes may come at once.
+	// Read from the store, not from an informer: two nodes may register at the same time.
 	nodes, err := p.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return "", fmt.Errorf("other nodes: %w", err)
@@ -105,14 +105,14 @@ func (p *nodeOwnership) addresses(ctx context.Context, n, old *corev1.Node) (str
 		}
 		for _, a := range fresh {
 			if a.Address == other.Name || slices.ContainsFunc(other.Status.Addresses, func(b corev1.NodeAddress) bool { return same(a.Address, b.Address) }) {
-				return fmt.Sprintf("the address %s: it is that of node %s", a.Address, other.Name), nil
+				return fmt.Sprintf("the address %s: it belongs to node %s", a.Address, other.Name), nil
 			}
 		}
 	}
 	return "", nil
 }
 
-// refuse returns why an address cannot be that of a node; "" if it can.
+// refuse returns why a node must not have an address; "" if it may.
 func (p *nodeOwnership) refuse(a corev1.NodeAddress) string {
 	ip, err := netip.ParseAddr(a.Address)
 	if err != nil {
@@ -128,8 +128,8 @@ func (p *nodeOwnership) refuse(a corev1.NodeAddress) string {
 	return ""
 }
 
-// repeated returns what is wrong with a list in which a type has more than one address of a family:
-// a node that may report any number of them could take all addresses of nodes to come.
+// repeated returns an error text if list has more than one address of the same type and family. A
+// node that could report any number of addresses could claim those of all future nodes.
 func repeated(list []corev1.NodeAddress) string {
 	type kind struct {
 		kind corev1.NodeAddressType
@@ -142,14 +142,14 @@ func repeated(list []corev1.NodeAddress) string {
 			k.bits = ip.Unmap().BitLen()
 		}
 		if seen[k] {
-			return fmt.Sprintf("more than one address of type %s in a family", a.Type)
+			return fmt.Sprintf("more than one address of type %s in one address family", a.Type)
 		}
 		seen[k] = true
 	}
 	return ""
 }
 
-// same reports whether two addresses are one.
+// same reports whether a and b are the same address.
 func same(a, b string) bool {
 	x, errX := netip.ParseAddr(a)
 	y, errY := netip.ParseAddr(b)

@@ -65,7 +65,7 @@ type Deps struct {
 	EndpointRouting bool
 	// Reserved are names and addresses that no node may have.
 	Reserved nodeclaims.Reserved
-	// NodeAddresses are the ranges that nodes' addresses are in; empty if they may be anywhere.
+	// NodeAddresses are the ranges that node addresses must be in; empty allows any address.
 	NodeAddresses []netip.Prefix
 	// Outbound says which addresses webhooks may have.
 	Outbound outbound.Policy

@@ -193,7 +193,7 @@ func get(ctx context.Context, of http.HandlerFunc, path, accept string, into any
 	if w.code != http.StatusOK {
 		return w.code, nil
 	}
-	// Of several values all but one have a comma before them.
+	// Values are separated by commas, so the number of commas bounds their number.
 	if n := bytes.Count(w.body.Bytes(), []byte{','}); n > maxValues {
 		return w.code, fmt.Errorf("%s: more than %d values", path, maxValues)
 	}

@@ -21,14 +21,14 @@ import (
 )
 
 const (
-	// maxAnswer bounds, in bytes, what an extension server answers about its API.
+	// maxAnswer is the maximum size, in bytes, of an extension server's description of its API.
 	maxAnswer = 16 << 20
-	// maxValues bounds the values in it: one of three bytes takes hundreds once it
-	// has been decoded.
+	// maxValues is the maximum number of JSON values in it: a value of three bytes takes
+	// hundreds of bytes in memory once it is decoded.
 	maxValues = 1 << 19
-	// maxOwn bounds the server's own document, which has all custom resources.
+	// maxOwn is the maximum size of the server's own document, which includes all custom resources.
 	maxOwn = 64 << 20
-	// maxPlace bounds, in bytes, the path of a document, which is told to all clients.
+	// maxPlace is the maximum length of a document's URL. All clients receive these URLs.
 	maxPlace = 1 << 10
 )
 
@@ -69,8 +69,9 @@ func (a *Aggregator) fetchSpecs(ctx context.Context, c *carrier) error {
 	return nil
 }
 
-// placeOf is where clients ask for the document of a path: at the path itself, with
-// what the extension server adds to have it cached, and at no other of this server.
+// placeOf returns the URL at which clients find the document of path. An extension server may add a
+// query, which clients use for caching. Any other URL is ignored, because clients would send their
+// request to it.
 func placeOf(path, url string) string {
 	own := "/openapi/v3/" + path
 	if strings.HasPrefix(url, own+"?") && len(url) <= maxPlace {
@@ -195,8 +196,8 @@ func sorted(carriers map[schema.GroupVersion]*carrier) []schema.GroupVersion {
 	return list
 }
 
-// of returns the handler of the document that is merged from own and extensions. An
-// extension server whose document cannot be merged leaves out nothing but its own.
+// of returns the handler of the document that is merged from own and extensions. If the document of
+// an extension server cannot be merged, only that document is left out.
 func (m *merged) of(own []byte, extensions []extension, log *slog.Logger) (http.Handler, error) {
 	sources := [][]byte{own}
 	for _, e := range extensions {
@@ -223,7 +224,7 @@ func (m *merged) of(own []byte, extensions []extension, log *slog.Logger) (http.
 	return mux, nil
 }
 
-// addTo adds what the server says of its own paths, and of kinds of its own.
+// addTo adds the server's own paths and kinds to all.
 func (e *extension) addTo(all *openapi.Swagger) error {
 	var part openapi.Swagger
 	if err := json.Unmarshal(e.doc, &part); err != nil {
@@ -234,13 +235,13 @@ func (e *extension) addTo(all *openapi.Swagger) error {
 	return aggregator.MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters(all, kept)
 }
 
-// kindsOf is where a definition says which kinds it is of. Clients look kinds up by
-// it, and the library joins those of equal definitions.
+// kindsOf is the extension of a definition that lists its kinds. Clients look kinds up by it, and
+// the library merges the lists of equal definitions.
 const kindsOf = "x-kubernetes-group-version-kind"
 
-// confineKinds takes from definitions the kinds of groups that own does not report to
-// be the document's; nil leaves them. Each definition has a map of extensions then,
-// which the library writes to without looking.
+// confineKinds removes from definitions the kinds of groups and versions that own does not accept.
+// If own is nil, all kinds stay. It gives each definition a map of extensions, because the library
+// writes to that map without checking for nil.
 func confineKinds(doc *openapi.Swagger, own func(group, version string) bool) {
 	for name, def := range doc.Definitions {
 		if def.Extensions == nil {

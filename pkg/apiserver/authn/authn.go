@@ -36,7 +36,7 @@ type Config struct {
 	ProxyCA       *CAFile // of front proxies; RequestHeader goes with it
 	RequestHeader config.RequestHeader
 	TokenFile     string
-	// Bootstrap has the bootstrap tokens of kube-system; nil: they are not accepted.
+	// Bootstrap lists the bootstrap tokens in kube-system; nil if they are not accepted.
 	Bootstrap       corelisters.SecretLister
 	ServiceAccounts authenticator.Token
 	Issuers         *Issuers // of other tokens

@@ -22,9 +22,9 @@ import (
 // bootstrapTokens authenticates joining nodes by tokens "id.secret", each a
 // secret bootstrap-token-<id> of kube-system.
 //
-// Anybody who reaches the server can have it look at tokens. So a token is looked
-// up in an informer, as by Kubernetes, and costs no read of the store: what a
-// watch is behind by is how late a new token is accepted.
+// Any client that reaches the server can make it look up tokens. So tokens are looked up in an
+// informer, as in Kubernetes, and cost no read of the store. A new token is accepted as soon as the
+// informer's watch delivers it.
 type bootstrapTokens struct {
 	secrets corelisters.SecretLister
 	clock   clock.Clock
@@ -32,7 +32,7 @@ type bootstrapTokens struct {
 
 const bootstrapGroup = "system:bootstrappers"
 
-// The lengths of the parts of a token.
+// Lengths of the parts of a token.
 const (
 	bootstrapID     = 6
 	bootstrapSecret = 16
@@ -78,8 +78,8 @@ func (b *bootstrapTokens) AuthenticateToken(_ context.Context, token string) (*a
 	return &authenticator.Response{User: &user.DefaultInfo{Name: "system:bootstrap:" + id, Groups: slices.Compact(groups)}}, true, nil
 }
 
-// bootstrapperGroup reports whether a token may give a group: "system:bootstrappers:"
-// and at most 256 characters, of which the last is a letter or a digit.
+// bootstrapperGroup reports whether a token may grant a group: "system:bootstrappers:" and at most
+// 256 characters that end in a letter or a digit.
 func bootstrapperGroup(name string) bool {
 	rest, ok := strings.CutPrefix(name, bootstrapGroup+":")
 	if !ok || rest == "" || len(rest) > 256 {
@@ -88,8 +88,7 @@ func bootstrapperGroup(name string) bool {
 	return consists(rest[:len(rest)-1], ":-") && consists(rest[len(rest)-1:], "")
 }
 
-// consists reports whether s has nothing but lower-case letters, digits and the
-// characters of others.
+// consists reports whether s has only lower-case letters, digits and characters of others.
 func consists(s, others string) bool {
 	for _, c := range []byte(s) {
 		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && strings.IndexByte(others, c) < 0 {

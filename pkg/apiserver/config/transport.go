@@ -24,8 +24,8 @@ type Transport struct {
 	// Deny and Allow are ranges, as outbound.ParseRanges reads them: what the
 	// server does not connect to for a user's object, and what of it it does.
 	Deny, Allow []string
-	// NodeRanges are ranges, as outbound.ParseRanges reads them, that nodes' addresses are in; empty
-	// if they may be anywhere.
+	// NodeRanges are the ranges that node addresses must be in, in the format of
+	// outbound.ParseRanges; empty allows any address.
 	NodeRanges []string
 }
 
@@ -37,7 +37,7 @@ func (t *Transport) add(fs *pflag.FlagSet) {
 		"ranges (CIDR) that webhooks, aggregated servers and node addresses may not be in; "+outbound.SpecialName+": loopback, link-local, metadata and the like")
 	fs.StringSliceVar(&t.Allow, "outbound-allow", nil, "ranges that --outbound-deny does not forbid")
 	fs.StringSliceVar(&t.NodeRanges, "node-address-ranges", nil,
-		"ranges (CIDR) of the addresses that nodes may report, checked by the admission plugin NodeOwnership; empty: any address that is not reserved")
+		"CIDR ranges that the addresses reported by nodes must be in; checked by the admission plugin NodeOwnership. Empty allows any address that is not reserved")
 }
 
 // TLS sets the version, the suites and the key exchanges of c.
@@ -70,7 +70,7 @@ func (t *Transport) Outbound() (outbound.Policy, error) {
 	return outbound.Policy{Deny: deny, Allow: allow}, nil
 }
 
-// NodeAddresses returns the ranges that nodes' addresses are in.
+// NodeAddresses returns the ranges that node addresses must be in.
 func (t *Transport) NodeAddresses() ([]netip.Prefix, error) {
 	list, err := outbound.ParseRanges(t.NodeRanges)
 	if err != nil {

@@ -18,26 +18,26 @@ import (
 	"keelson.dev/apiserver/rest"
 )
 
-// Drivers passes calls of the storage drivers on a node on to its kubelet, by the
-// paths of storage.keelson.dev. The request has passed authorization for nodes/csi
-// of that group, which gives access to nothing else of a kubelet.
+// Drivers forwards calls of storage drivers to the kubelet of their node, at the paths of
+// storage.keelson.dev. The request is already authorized for nodes/csi of that group, which gives
+// no access to other paths of the kubelet.
 func (p *Proxies) Drivers(w http.ResponseWriter, r *http.Request) {
 	if err := p.driver(w, r); err != nil {
 		rest.WriteError(w, r, err)
 	}
 }
 
-// driver returns an error if it has not answered the request.
+// driver returns an error if it did not answer the request.
 func (p *Proxies) driver(w http.ResponseWriter, r *http.Request) error {
 	nodes := schema.GroupResource{Group: v1alpha1.Group, Resource: "nodes"}
 	if r.Method != http.MethodPost {
 		return apierrors.NewMethodNotSupported(nodes, r.Method)
 	}
 	if httpstream.IsUpgradeRequest(r) {
-		return apierrors.NewBadRequest("calls of storage drivers are not upgraded")
+		return apierrors.NewBadRequest("calls of storage drivers do not support upgrades")
 	}
-	// The parts are node, "csi", driver, service and method. The kubelet might
-	// understand paths with other parts in another way.
+	// The parts are node, "csi", driver, service and method. Special or empty parts are rejected:
+	// the kubelet might resolve them to another path.
 	parts := strings.Split(strings.TrimPrefix(r.URL.Path, v1alpha1.NodesPath), "/")
 	if len(parts) != 5 || parts[1] != v1alpha1.DriversSubresource || slices.ContainsFunc(parts, notPlain) {
 		return apierrors.NewNotFound(nodes, strings.Join(parts, "/"))
@@ -54,5 +54,5 @@ func (p *Proxies) driver(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// notPlain reports whether a part of a path changes how the path is read.
+// notPlain reports whether a part of a path is empty or changes the meaning of other parts.
 func notPlain(part string) bool { return part == "" || part == "." || part == ".." }

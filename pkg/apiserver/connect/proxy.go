@@ -182,8 +182,8 @@ func (p *Proxies) pod(ctx context.Context, namespace, id string) (*url.URL, http
 	return &url.URL{Scheme: scheme, Host: hostPort(ip, port)}, p.transport, nil
 }
 
-// finished reports whether a pod has no address any more: its status still has the
-// one that it had, but another pod may have been given it.
+// finished reports whether a pod has finished. Its status still has its address, but another pod
+// may have been given that address.
 func finished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
@@ -251,9 +251,9 @@ func (p *Proxies) portName(ctx context.Context, namespace, name, port string) (s
 	return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %d found for service %q", number, name))
 }
 
-// isPod reports whether an endpoint's address is that of its pod, which has to be
-// one of the service's namespace and not finished, as in Kubernetes but for the
-// last: endpoints are written by users, and may name any address at all.
+// isPod reports whether an endpoint's address belongs to the pod that it refers to. The pod must be
+// in the service's namespace and must not have finished; Kubernetes does not check the latter. The
+// check is needed because users write endpoints and can put any address into them.
 func (p *Proxies) isPod(ctx context.Context, namespace string, a *corev1.EndpointAddress) bool {
 	if a.TargetRef == nil || a.TargetRef.Kind != "Pod" || a.TargetRef.Namespace != namespace || allowed(a.IP) != nil {
 		return false

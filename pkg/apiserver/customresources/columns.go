@@ -26,13 +26,13 @@ type columns struct {
 }
 
 const (
-	// maxPath is the length, in bytes, of the longest path that is read.
+	// maxPath is the maximum length of a path, in bytes.
 	maxPath = 4 << 10
-	// maxBranches is how many values the unions of a path (['a','b']) may select of
-	// one. They multiply: a few dozen of two each never end.
+	// maxBranches is how many values the unions of a path (['a','b']) may select from one value.
+	// Unions multiply: a few dozen unions of two values would never finish.
 	maxBranches = 64
-	// maxDescent is how many levels an object may have for "..", which visits all of
-	// them once for each level above.
+	// maxDescent is how many levels an object may have if the path has "..", which visits each
+	// level once for each level above it.
 	maxDescent = 64
 )
 
@@ -43,9 +43,9 @@ type parser struct {
 	descends bool // it has a ".."
 }
 
-// parsePath returns nil for what is no path, and for a path that may take more time
-// and memory than its object is large. Whoever defines a kind chooses its paths,
-// and Kubernetes has no bounds for them.
+// parsePath returns nil if path is invalid, or if evaluating it may take time and memory out of
+// proportion to the object. Authors of custom resource definitions choose the paths, and Kubernetes
+// has no such bound.
 func parsePath(path string) *parser {
 	template := "{" + path + "}"
 	p := jsonpath.New("column")
@@ -54,7 +54,7 @@ func parsePath(path string) *parser {
 		return nil
 	}
 	tree, err := jsonpath.Parse("column", template)
-	if err != nil || len(tree.Root.Nodes) != 1 { // more could be loops in loops
+	if err != nil || len(tree.Root.Nodes) != 1 { // several templates could be nested loops
 		return nil
 	}
 	c := pathCost{branches: 1}
@@ -65,7 +65,7 @@ func parsePath(path string) *parser {
 	return &parser{path: p, descends: c.descents > 0}
 }
 
-// pathCost counts what makes a path find more values than its object has.
+// pathCost counts the parts of a path that multiply the values it finds.
 type pathCost struct{ branches, descents int }
 
 func (c *pathCost) add(list *jsonpath.ListNode) {
@@ -90,7 +90,7 @@ func (c *pathCost) add(list *jsonpath.ListNode) {
 	}
 }
 
-// deeper reports whether a value has more levels than that.
+// deeper reports whether a value has more than the given number of levels.
 func deeper(value any, levels int) bool {
 	if levels < 0 {
 		return true

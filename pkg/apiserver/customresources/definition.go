@@ -32,7 +32,7 @@ type definition struct {
 	stored      string // the version objects are stored in
 	convert     converters
 	metadata    *metadataSchemas
-	asking      *asking // of the webhook that converts, on behalf of caches
+	asking      *asking // limits how long caches wait for the conversion webhook
 
 	once sync.Once
 	made *machine

@@ -19,23 +19,23 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// patience is how long a cache waits for a webhook to say which fields an object can
-// be selected by. The caches of all resources wait with it.
+// patience is how long a cache waits for a webhook before it treats an object as having no
+// selectable fields. The caches of all resources wait meanwhile.
 const patience = time.Second
 
-// remoteCodec is a codec of a definition whose versions a webhook converts. A cache
-// must know by what an object can be selected before it goes on to the next change,
-// of whatever resource, and may not wait as long for that as a webhook may take.
+// remoteCodec is a codec of a definition whose versions a webhook converts. A cache needs the
+// labels and fields of each object before it can process the next change, of any resource. It
+// cannot wait for them as long as a webhook may take.
 type remoteCodec struct {
 	codec
-	fields func(resource.Object) fields.Set // nil: none but name and namespace
+	fields func(resource.Object) fields.Set // nil if only name and namespace are selectable
 	asking *asking
 }
 
-// Peek returns by what a stored object can be selected. Its labels are those that are
-// stored: a conversion changes none without changing what the object belongs to. The
-// fields of its version are missing if the webhook does not name them in time: then no
-// selector of them finds the object until it changes or is loaded again.
+// Peek returns the labels and fields of a stored object. It uses the stored labels, because a
+// conversion must not change labels. If the webhook does not answer in time, the selectable fields
+// of the version are missing: no selector on these fields finds the object until the object changes
+// or is loaded again.
 func (c remoteCodec) Peek(data []byte) (store.Attrs, bool) {
 	var stored struct {
 		APIVersion string `json:"apiVersion"`
@@ -50,7 +50,7 @@ func (c remoteCodec) Peek(data []byte) (store.Attrs, bool) {
 	}
 	gv, err := schema.ParseGroupVersion(stored.APIVersion)
 	if err != nil || gv.Version == c.version {
-		return store.Attrs{}, false // what is wrong, or needs no webhook, is for Decode
+		return store.Attrs{}, false // Decode reports errors, and handles objects that need no webhook
 	}
 	set := fields.Set{"metadata.name": stored.Metadata.Name}
 	if stored.Metadata.Namespace != "" {
@@ -69,18 +69,18 @@ func (c remoteCodec) Peek(data []byte) (store.Attrs, bool) {
 	return store.Attrs{Labels: labels.Set(stored.Metadata.Labels), Fields: set}, true
 }
 
-// asking bounds how long caches wait for one webhook: one asks at a time, and as long
-// as one has been waiting in vain, the others do not wait.
+// asking bounds how long caches wait for one webhook. One cache waits at a time. If a call takes
+// longer than patience, the other caches do not wait until it has ended.
 type asking struct {
 	clock clock.Clock
-	turn  chan struct{} // holds one
-	since atomic.Int64  // when the present one began, in nanoseconds; 0 if there is none
+	turn  chan struct{} // semaphore of size 1
+	since atomic.Int64  // start of the current call, in nanoseconds; 0 if there is none
 }
 
 func newAsking(c clock.Clock) *asking { return &asking{clock: c, turn: make(chan struct{}, 1)} }
 
-// soon returns what find finds, or nil if that takes longer than a cache may wait. The
-// webhook's own time limit ends a find that nobody waits for.
+// soon returns the result of find, or nil if find takes longer than patience. An abandoned find
+// ends at the webhook's own timeout.
 func (a *asking) soon(find func() fields.Set) fields.Set {
 	if since := a.since.Load(); since != 0 && a.clock.Now().Sub(time.Unix(0, since)) >= patience {
 		return nil

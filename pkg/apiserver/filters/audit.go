@@ -51,8 +51,8 @@ func anew(next http.Handler) http.Handler {
 	})
 }
 
-// Unaudited returns ctx without its request's audit event, for a request that is
-// recorded by itself.
+// Unaudited returns ctx without the audit event of its request. It is for a request that gets an
+// audit event of its own.
 func Unaudited(ctx context.Context) context.Context { return unaudited{ctx} }
 
 // unaudited is a context without its request's audit event.

@@ -118,7 +118,7 @@ func LongRunning(r *http.Request, info *request.RequestInfo) bool {
 		switch info.Subresource {
 		case "attach", "exec", "proxy", "log", "portforward":
 			return true
-		case v1alpha1.DriversSubresource: // the kubelet bounds the call
+		case v1alpha1.DriversSubresource: // the kubelet enforces a timeout
 			return info.APIGroup == v1alpha1.Group
 		}
 		return false

@@ -15,23 +15,22 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// ConnectionTimeouts returns how long the client of a request may take to send it, and how long to
-// read the answer, for a server whose ordinary requests may take limit. Both are longer than that, so
-// that also a request whose time is over is answered. The second is the longer one: the answer to a
-// request that was refused leaves when the rest of its body has come, or its time is over.
+// ConnectionTimeouts returns how long a client may take to send a request and how long to read the
+// answer, if the server lets ordinary requests take limit. Both are longer than limit, so that a
+// request that timed out still gets its answer. The write timeout is the longer one: the answer to
+// a rejected request is sent only after the rest of its body has arrived or timed out.
 //
-// They are the ReadTimeout and the WriteTimeout of the HTTP server, so that they hold also for what
-// no filter sees: the rest of a refused request's body, and what is left of an answer when its
-// handler has returned. Chain takes them off long-running requests.
+// They are the HTTP server's ReadTimeout and WriteTimeout. So they also cover what no filter sees:
+// the rest of a rejected request's body, and output that is still buffered when the handler
+// returns. Chain removes them from long-running requests.
 func ConnectionTimeouts(limit time.Duration) (read, write time.Duration) {
 	return limit + limit/8, limit + limit/4
 }
 
-// withDeadline ends the context of ordinary requests after the server's limit,
-// or after what ?timeout asks for if that is less, and then the reading of their bodies.
-// Handlers do no work that does not heed its context, so none needs to be abandoned in a
-// goroutine of its own. A client that does not read its answer holds the handler for as long as
-// ConnectionTimeouts says.
+// withDeadline cancels the context of ordinary requests after the server's limit, or after
+// ?timeout if that is less, and then makes reads of their bodies fail. All handlers stop when their
+// context ends, so no handler has to be abandoned in a goroutine. A client that does not read its
+// answer can block the handler for as long as ConnectionTimeouts allows.
 func withDeadline(next http.Handler, cfg Config) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
@@ -51,9 +50,8 @@ func withDeadline(next http.Handler, cfg Config) http.Handler {
 	})
 }
 
-// endBody has reads of r's body fail once ctx is done, until the function that it returns is
-// called. A connection that is about to be used otherwise has ConnectionTimeouts alone, and only
-// until then.
+// endBody makes reads of r's body fail once ctx is done, until the caller calls stop. It does
+// nothing for upgrade requests: only ConnectionTimeouts apply to them, until they are upgraded.
 func endBody(ctx context.Context, w http.ResponseWriter, r *http.Request) (stop func()) {
 	if r.Body == nil || r.Body == http.NoBody || httpstream.IsUpgradeRequest(r) {
 		return func() {}
@@ -65,13 +63,13 @@ func endBody(ctx context.Context, w http.ResponseWriter, r *http.Request) (stop 
 	})
 	return func() {
 		if !end() {
-			<-ended // w is not to be used when the handler has returned
+			<-ended // w must not be used after the handler has returned
 		}
 	}
 }
 
-// withoutDeadline takes the deadlines of the connection off long-running requests. It comes after
-// all filters that refuse a request: what they answer has to be read in time.
+// withoutDeadline removes the connection's deadlines from long-running requests. It runs after all
+// filters that can reject a request, so that the deadlines apply to rejections.
 func withoutDeadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if info, ok := request.RequestInfoFrom(r.Context()); ok && LongRunning(r, info) {

@@ -50,16 +50,16 @@ type Batch struct {
 		admission.ValidationInterface
 	}
 	Scheme *runtime.Scheme
-	// Authorizer decides about each part as about a request that came alone.
+	// Authorizer authorizes each part as if it were a request of its own.
 	Authorizer authorizer.Authorizer
-	// Audit records each part; nil if nothing is recorded.
+	// Audit records each part; nil if auditing is off.
 	Audit *filters.Audit
 }
 
 var errNotRecorded = errors.New("failed to store audit event")
 
-// Bindings answers BindingBatches. The request has passed authorization, which
-// gives no right to any binding in it.
+// Bindings answers BindingBatches. The request is already authorized as a batch, but each binding
+// in it needs authorization of its own.
 func (b *Batch) Bindings(w http.ResponseWriter, r *http.Request) {
 	var batch v1alpha1.BindingBatch
 	if !accept(w, r, "bindingbatches", &batch) {
@@ -83,8 +83,8 @@ func (b *Batch) Bindings(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// accept reads the body of a batch. It reports whether there is one to answer.
-// Options of writes are refused: none would have an effect.
+// accept reads the body of a batch and reports whether the caller has to answer it. It rejects
+// write options such as dryRun, because batches do not implement them.
 func accept(w http.ResponseWriter, r *http.Request, resource string, into any) bool {
 	if r.Method != http.MethodPost {
 		writeStatus(w, apierrors.NewMethodNotSupported(schema.GroupResource{Group: v1alpha1.Group, Resource: resource}, r.Method))
@@ -260,8 +260,8 @@ func refused(err error) v1alpha1.Result {
 	return v1alpha1.Result{Code: status.Code, Reason: string(status.Reason), Message: status.Message}
 }
 
-// tell writes an event as Kubernetes' scheduler does: one that cannot be written, or
-// that the sender may not create, is lost.
+// tell writes an event, as Kubernetes' scheduler does. The event is dropped if it cannot be written
+// or the sender may not create it.
 func (b *Batch) tell(ctx context.Context, from *sender, e *eventsv1.Event) {
 	now := b.Binder.Clock.Now()
 	e.ObjectMeta = metav1.ObjectMeta{Namespace: e.Regarding.Namespace, Name: e.Regarding.Name + "." + strconv.FormatInt(now.UnixNano(), 16)}

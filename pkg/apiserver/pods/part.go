@@ -26,16 +26,16 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/filters"
 )
 
-// annBatch is the audit annotation of a part: the audit ID of its batch.
+// annBatch is the audit annotation of a part. Its value is the audit ID of the batch.
 const annBatch = v1alpha1.Group + "/batch"
 
-// sender is the request that a batch came in.
+// sender is the request that carried a batch.
 type sender struct {
 	user     user.Info
 	header   http.Header
 	remote   string
 	received time.Time
-	// audit is the batch's own; nil if nothing is recorded.
+	// audit is the audit context of the batch; nil if auditing is off.
 	audit *audit.AuditContext
 }
 
@@ -45,17 +45,16 @@ func senderOf(r *http.Request) *sender {
 	return &sender{user: u, header: r.Header, remote: r.RemoteAddr, received: received, audit: audit.AuditContextFrom(r.Context())}
 }
 
-// part is one of the requests that a batch stands for. The sender needs the right
-// that this request would need, and the audit log has an event for it as if it had
-// come alone.
+// part is one of the requests that a batch replaces. It needs the same right as that request, and
+// the audit log has an event for it as if it had been sent on its own.
 type part struct {
-	// ctx is what the part is carried out with. It ends with the batch.
+	// ctx is the context of the part's work. It ends with the batch.
 	ctx   context.Context
-	audit *audit.AuditContext // nil if nothing is recorded
+	audit *audit.AuditContext // nil if auditing is off
 }
 
-// begin authorizes a part and begins its audit event, which has body in it where the
-// policy asks for requests' bodies. The part is to be ended also if err is not nil.
+// begin authorizes a part and starts its audit event, which includes body if the audit policy asks
+// for request bodies. The caller must end the part even if err is not nil.
 func (b *Batch) begin(ctx context.Context, from *sender, attrs authorizer.AttributesRecord, body any) (*part, error) {
 	attrs.User, attrs.ResourceRequest, attrs.APIVersion = from.user, true, "v1"
 	p := &part{ctx: ctx}
@@ -77,7 +76,7 @@ func (b *Batch) begin(ctx context.Context, from *sender, attrs authorizer.Attrib
 	return p, responsewriters.ForbiddenStatusError(attrs, reason)
 }
 
-// The annotations by which Kubernetes' audit events say how a request was authorized.
+// Annotations in which Kubernetes' audit events record the authorization decision.
 const (
 	annDecision = "authorization.k8s.io/decision"
 	annReason   = "authorization.k8s.io/reason"
@@ -89,7 +88,7 @@ func (p *part) annotate(decision, reason string) {
 	}
 }
 
-// record begins the audit event of a part.
+// record starts the audit event of a part.
 func (p *part) record(to *filters.Audit, from *sender, attrs *authorizer.AttributesRecord, body any) error {
 	rule := to.Policy.EvaluatePolicyRule(attrs)
 	audit.ObservePolicyLevel(p.ctx, rule.Level)
@@ -104,7 +103,7 @@ func (p *part) record(to *filters.Audit, from *sender, attrs *authorizer.Attribu
 	audit.WithAuditID(p.ctx, types.UID(uuid.NewUUID()))
 	impersonated := from.audit.GetEventImpersonatedUser()
 	by := *attrs
-	if impersonated != nil { // the sender is who is impersonated
+	if impersonated != nil { // the event's user is the impersonated one
 		u := from.audit.GetEventUser()
 		by.User = &user.DefaultInfo{Name: u.Username, UID: u.UID, Groups: u.Groups}
 		p.audit.LogImpersonatedUser(from.user, "")
@@ -126,7 +125,7 @@ func (p *part) record(to *filters.Audit, from *sender, attrs *authorizer.Attribu
 	return nil
 }
 
-// end writes the audit event of a part with what became of it.
+// end completes the audit event of a part with its result.
 func (p *part) end(r v1alpha1.Result) {
 	if p.audit == nil || !p.audit.Enabled() {
 		return
@@ -139,7 +138,7 @@ func (p *part) end(r v1alpha1.Result) {
 	p.audit.ProcessEventStage(p.ctx, auditapi.StageResponseComplete)
 }
 
-// ended ends a part with an error, or with code if there is none, and returns the error.
+// ended ends a part with err, or with code if err is nil, and returns err.
 func (p *part) ended(code int32, err error) error {
 	if err != nil {
 		p.end(refused(err))
@@ -159,7 +158,7 @@ func methodOf(verb string) string {
 	return http.MethodPost
 }
 
-// pathOf is the path of the request that a part stands for.
+// pathOf returns the path of the request that a part replaces.
 func pathOf(a *authorizer.AttributesRecord) string {
 	root := "/api/"
 	if a.APIGroup != "" {
@@ -174,7 +173,7 @@ func pathOf(a *authorizer.AttributesRecord) string {
 	return path
 }
 
-// ofPod are the attributes of a request about a pod, or a subresource of it.
+// ofPod returns the attributes of a request for a pod or a subresource of it.
 func ofPod(verb, subresource string, pod v1alpha1.PodRef) authorizer.AttributesRecord {
 	return authorizer.AttributesRecord{
 		Verb: verb, Resource: string(corev1.ResourcePods), Subresource: subresource, Namespace: pod.Namespace, Name: pod.Name,

@@ -20,9 +20,8 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// Verdicts answers VerdictBatches. The request has passed authorization, which
-// gives no right to any write in it: each is authorized, admitted and recorded as
-// if it came alone.
+// Verdicts answers VerdictBatches. The request is already authorized as a batch. Each write in it is
+// authorized, admitted and audited as if it were a request of its own.
 func (b *Batch) Verdicts(w http.ResponseWriter, r *http.Request) {
 	var batch v1alpha1.VerdictBatch
 	if !accept(w, r, "verdictbatches", &batch) || !bounded(w, len(batch.Verdicts), v1alpha1.MaxVerdicts, "verdicts") {
@@ -68,8 +67,8 @@ func (b *Batch) pass(ctx context.Context, from *sender, batch *v1alpha1.VerdictB
 	return out
 }
 
-// preempt deletes a pod that makes room for another, with the reason in its status.
-// It stands for two requests, and does nothing unless both are allowed.
+// preempt deletes a pod to make room for another and records the reason in its status. It replaces
+// two requests and does nothing unless both are allowed.
 func (b *Batch) preempt(ctx context.Context, from *sender, batch *v1alpha1.VerdictBatch, v *v1alpha1.Verdict, victim v1alpha1.PodRef) v1alpha1.Result {
 	told := statusUpdate(victim, func(pod *corev1.Pod) {
 		setCondition(&pod.Status, corev1.PodCondition{
@@ -97,7 +96,7 @@ func (b *Batch) preempt(ctx context.Context, from *sender, batch *v1alpha1.Verdi
 	return v1alpha1.Result{Code: http.StatusOK}
 }
 
-// updateStatus writes what the status of the pod itself is to say.
+// updateStatus writes the status of the pod that the verdict is about.
 func (b *Batch) updateStatus(ctx context.Context, from *sender, v *v1alpha1.Verdict) error {
 	p, err := b.begin(ctx, from, ofPod("patch", "status", v.PodRef), v)
 	if err == nil {

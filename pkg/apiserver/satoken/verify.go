@@ -90,7 +90,7 @@ func (v *Verifier) AuthenticateToken(ctx context.Context, token string) (*authen
 
 // unverified reads issuer and algorithm of what looks like a JWT.
 func unverified(token string) (issuer string, algorithm jose.SignatureAlgorithm, ok bool) {
-	parts := strings.SplitN(token, ".", 4) // of very many dots no more need be known
+	parts := strings.SplitN(token, ".", 4) // bounds the work if there are very many dots
 	if len(parts) != 3 {
 		return "", "", false
 	}

@@ -1,12 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hosts says which hosts an Ingress names and since when.
+// Package hosts returns the hosts that an Ingress names and the time since when it names each.
 //
-// An Ingress names its hosts since it was created, except those that it took on
-// later: the admission plugin IngressHosts records these in an annotation, and
-// lets no client write it. Without the plugin the annotation is a client's: it can
-// make a claim younger than the Ingress, never older.
+// An Ingress is taken to name its hosts since it was created. For hosts that were added later, the
+// admission plugin IngressHosts records the time in an annotation that clients cannot write.
+// Without the plugin, clients can write the annotation: they can make a claim younger than the
+// Ingress, but never older.
 package hosts
 
 import (
@@ -19,14 +19,13 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Since is the annotation with the times at which an Ingress took on hosts after
-// it was created, as a JSON object.
+// Since is the annotation with the times at which hosts were added to an Ingress after it was
+// created. Its value is a JSON object.
 const Since = "ingress.keelson.dev/hosts-since"
 
-// Names returns the hosts that an Ingress claims: those of its rules, and the
-// exact hosts of its certificates. A rule without a host and a default backend
-// claim "". A wildcard of a certificate claims nothing: it says what the
-// certificate is good for, not what is served.
+// Names returns the hosts that an Ingress claims: the hosts of its rules and the exact hosts of its
+// certificates. A rule without a host and a default backend claim "". A wildcard in a certificate
+// claims nothing: it only limits where the certificate is valid.
 func Names(ing *networkingv1.Ingress) []string {
 	var out []string
 	if ing.Spec.DefaultBackend != nil {
@@ -46,11 +45,10 @@ func Names(ing *networkingv1.Ingress) []string {
 	return slices.Compact(out)
 }
 
-// Name returns a host in lower case, without the dot at its end.
+// Name returns a host in lower case, without the trailing dot.
 func Name(host string) string { return strings.ToLower(strings.TrimSuffix(host, ".")) }
 
-// Times returns when an Ingress took on those hosts that it has not named since
-// its creation.
+// Times returns when hosts were added to an Ingress, for the hosts that were added after creation.
 func Times(ing *networkingv1.Ingress) map[string]time.Time {
 	var out map[string]time.Time
 	if text, ok := ing.Annotations[Since]; ok {
@@ -61,9 +59,8 @@ func Times(ing *networkingv1.Ingress) map[string]time.Time {
 	return out
 }
 
-// Record writes the annotation of an Ingress that is created (old is nil) or
-// updated now, whatever the client has written there. An Ingress of another class
-// than before names all its hosts from now on.
+// Record sets the annotation of an Ingress that is being created (old is nil) or updated at now. It
+// overwrites whatever the client wrote there. If the class changed, all hosts count from now.
 func Record(ing, old *networkingv1.Ingress, now time.Time) error {
 	delete(ing.Annotations, Since)
 	if old == nil {

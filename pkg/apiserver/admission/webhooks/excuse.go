@@ -58,7 +58,7 @@ func excused(a admission.Attributes, namespace string) excuse {
 	case !component(u):
 		return ""
 	case !node(u) && (in(a, metav1.NamespaceSystem) || in(a, corev1.NamespaceNodeLease)):
-		return systemSpace // a node has no business there but the below
+		return systemSpace // nodes need only the objects of the cases below
 	case slices.Contains(vital(), a.GetResource().GroupResource()):
 		return systemObjects
 	case node(u) && podReport(a):
@@ -76,9 +76,9 @@ func in(a admission.Attributes, namespace string) bool {
 	return a.GetNamespace() == namespace
 }
 
-// component reports whether u is a part of the cluster's system: a node, one of
-// the control plane, or a service account of kube-system. Proxies are none: whoever
-// has taken a node has their credentials, and they write nothing that keeps it alive.
+// component reports whether u is a system component: a node, a part of the control plane or a
+// service account of kube-system. Proxies are not components: an attacker who controls a node has
+// its proxy's credentials, and no node depends on what its proxy writes.
 func component(u user.Info) bool {
 	switch u.GetName() {
 	case user.KubeControllerManager, user.KubeScheduler:

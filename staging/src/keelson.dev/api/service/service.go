@@ -14,13 +14,13 @@ const LoadBalancerClass = "keelson.dev/announced"
 // Keelson's ingress proxy serves.
 const IngressController = "keelson.dev/ingress"
 
-// ShareHosts is the annotation of an Ingress that lets other namespaces add rules to the hosts that
-// it names: their names, separated by commas, or "*". It has an effect only in the namespace that
+// ShareHosts is the annotation of an Ingress that lets other namespaces add rules to its hosts. Its
+// value is a comma-separated list of namespaces, or "*". It has an effect only in the namespace that
 // owns the host.
 const ShareHosts = "ingress.keelson.dev/share-hosts"
 
-// MaxIngressSecrets is how many Secrets the Ingresses of one namespace may name for certificates. The
-// controller manager lets the ingress proxy read the first ones by name, and no more.
+// MaxIngressSecrets is how many Secrets the Ingresses of one namespace may use for certificates. The
+// controller manager lets the ingress proxy read that many Secrets, in order of their names.
 const MaxIngressSecrets = 100
 
 // AnnouncedBy is the annotation of a Service that names the node that answers for the

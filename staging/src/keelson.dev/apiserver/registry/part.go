@@ -75,9 +75,9 @@ func partReader(row *resource.Row, types *transcode.Types, paths []string) func(
 	}
 }
 
-// Peek returns a function that does to stored bytes what that of Attrs does to the
-// objects they decode into; nil where that needs the whole object. A row's own codec
-// may have it as a method.
+// Peek returns a function that computes from stored bytes what Attrs computes from the decoded
+// object. It returns nil if that needs the whole object. A row's codec can provide the function as
+// a method.
 func Peek(row *resource.Row, types *transcode.Types) func(data []byte) (store.Attrs, bool) {
 	if c, ok := row.Codec.(interface {
 		Peek(data []byte) (store.Attrs, bool)

@@ -30,10 +30,10 @@ import (
 )
 
 const (
-	// maxBody is how large a request body may be unless Config says otherwise.
+	// maxBody is the default limit on the size of a request body.
 	maxBody = 3 << 20
-	// trusted is how much room a body gets at once because its header says so. More has to come
-	// first: a header costs its client nothing.
+	// trusted is how much memory is allocated for a body because of its Content-Length alone. More
+	// is allocated as the body arrives, because sending a header costs a client nothing.
 	trusted = 64 << 10
 )
 

@@ -92,8 +92,8 @@ type Config struct {
 	// MinWatchTimeout is the shortest time a watch without timeoutSeconds lives;
 	// the longest is twice that. 0: 30 minutes.
 	MinWatchTimeout time.Duration
-	// StallTimeout is the longest time that the client of a watch may take nothing of what it is
-	// sent. The watch ends then. 0: no limit.
+	// StallTimeout is how long the client of a watch may read none of the data sent to it before
+	// the watch ends. 0 means no limit.
 	StallTimeout time.Duration
 	// NoStorageVersionHash has discovery not tell what objects of the kinds that are built in
 	// are stored as.

@@ -173,8 +173,8 @@ func runs(page *store.Page) []store.Run {
 	return []store.Run{{N: len(page.Records)}}
 }
 
-// until is j that makes no more items once ctx is over: each may have to be converted
-// by a webhook, which knows of no context.
+// until returns a copy of j that stops once ctx is done. The check is made for each item because a
+// webhook may have to convert it, and that conversion ignores ctx.
 func (j *items) until(ctx context.Context) *items {
 	out := *j
 	out.Append = func(dst []byte, rec *store.Record) ([]byte, error) {

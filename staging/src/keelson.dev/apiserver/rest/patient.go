@@ -10,13 +10,13 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// patient is the answer to a watch. It is ended when its client takes too long to take what is
-// written: until then all that the watch has yet to send stays in memory for it.
+// patient is the response writer of a watch. It ends the watch if the client takes too long to read
+// what was written, because all events that the watch has yet to send stay in memory until then.
 type patient struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	clock   clock.Clock
-	limit   time.Duration // 0: none
+	limit   time.Duration // 0 means no limit
 }
 
 func (s *Server) patient(w http.ResponseWriter) *patient {
@@ -29,16 +29,16 @@ func (p *patient) Write(b []byte) (int, error) {
 	return p.ResponseWriter.Write(b)
 }
 
-// FlushError is for http.ResponseController.
+// FlushError implements the method that http.ResponseController looks for.
 func (p *patient) FlushError() error {
 	defer p.begin()()
 	return p.control.Flush()
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap implements the method that http.ResponseController looks for.
 func (p *patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
-// begin ends the answer after the limit, unless the function that it returns is called before.
+// begin starts the time limit of a write. The caller calls stop when the write has returned.
 func (p *patient) begin() (stop func()) {
 	if p.limit == 0 {
 		return func() {}
@@ -50,7 +50,7 @@ func (p *patient) begin() (stop func()) {
 	})
 	return func() {
 		if !timer.Stop() {
-			<-ended // the answer is not to be used when its handler has returned
+			<-ended // the response must not be used after its handler has returned
 		}
 	}
 }

@@ -90,16 +90,16 @@ func (l listless) Next(ctx context.Context) ([]store.Event, error) {
 	return nil, err
 }
 
-// costlySelector is how long the selectors of a watch may be for it to be served together with
-// others. Each event is compared with each of their terms.
+// costlySelector is the maximum length of a watch's selectors, in bytes, up to which one goroutine
+// serves the watch together with others. Each event is compared with each term of the selectors.
 const costlySelector = 4 << 10
 
-// apart is a watch that is served by its own goroutine alone. It implements store.Watcher, and
-// nothing more.
+// apart is a watch that is served by its own goroutine. It implements only store.Watcher, so that
+// the shared senders do not take it.
 type apart struct{ store.Watcher }
 
-// apartIfCostly keeps watches with very long selectors from those who send events to all: others
-// would wait while their events are compared.
+// apartIfCostly excludes watches with very long selectors from shared sending: the other watches
+// would wait while events are compared with these selectors.
 func apartIfCostly(w store.Watcher, o *metav1.ListOptions) store.Watcher {
 	if len(o.LabelSelector)+len(o.FieldSelector) > costlySelector {
 		return apart{w}

@@ -123,7 +123,7 @@ func (s *Store) list(ctx context.Context, p *listPlan) (page *Page, err error) {
 }
 
 // snapshot returns the state that p asks for: ready if the cache has it, outside
-// if it is older than the window. Later changes are to be taken back.
+// if it is older than the window. The caller must take back the later changes.
 func (c *cache) snapshot(p *listPlan) (snap snapshot, later []*change, state cacheState) {
 	// Taking a first snapshot after a change writes to the tree.
 	c.mu.Lock()

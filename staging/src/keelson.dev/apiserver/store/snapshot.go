@@ -36,9 +36,9 @@ func (c *cache) treeLocked(m *matcher) *tree {
 	return c.records
 }
 
-// pastLocked returns what the state at an earlier revision is made of, if the window reaches
-// back that far: the present one, and the later changes, oldest first. That costs
-// as much as has happened since, and nothing to keep.
+// pastLocked returns the current state and the changes since rev, oldest first, from which the
+// caller can restore the state at rev. It returns false if the window does not reach back that far.
+// The cost is proportional to the number of these changes; no old states are kept.
 func (c *cache) pastLocked(m *matcher, rev int64) (snapshot, []*change, bool) {
 	if rev < c.window.floor {
 		return snapshot{}, nil, false
@@ -51,8 +51,8 @@ func (c *cache) pastLocked(m *matcher, rev int64) (snapshot, []*change, bool) {
 	return s, slices.Clone(c.window.since(rev)), true
 }
 
-// takeBack takes back changes of keys with a prefix, given oldest first. No lock is held: there may
-// be many.
+// takeBack takes back changes to keys with a prefix; changes is sorted oldest first. The caller
+// holds no lock, because there may be many changes.
 func (s *snapshot) takeBack(changes []*change, prefix string) {
 	if len(changes) == 0 {
 		return

@@ -15,8 +15,8 @@ const (
 	// watchBatch bounds how many changes a watcher looks at, and how many initial
 	// objects it delivers, at a time.
 	watchBatch = 256
-	// watchBatchBytes is after how many bytes a batch of changes ends: a client that does not read
-	// keeps those of its batch in memory, whatever the window has dropped.
+	// watchBatchBytes is the size at which a batch of changes ends. If a client does not read, its
+	// batch keeps the changes in memory, even those that the window has dropped.
 	watchBatchBytes = 1 << 20
 	// bookmarkEvery is about how often a quiet watch gets a bookmark, and
 	// bookmarkLead how long before its deadline the last one.

@@ -43,7 +43,7 @@ func (c *change) key() string {
 	return c.prev.Key
 }
 
-// size is how many bytes both states have, as they are stored.
+// size returns the size of both stored states, in bytes.
 func (c *change) size() (bytes int) {
 	for _, r := range []*Record{c.cur, c.prev} {
 		if r != nil {
@@ -101,7 +101,7 @@ func (w *window) after(rev int64) uint64 {
 	return w.first + uint64(sort.Search(len(live), func(i int) bool { return live[i].rev > rev }))
 }
 
-// since returns the changes with a revision greater than rev. They are the window's, until it
+// since returns the changes with a revision greater than rev. The slice is valid until the window
 // changes.
 func (w *window) since(rev int64) []*change {
 	return w.changes[w.head+int(w.after(rev)-w.first):]

@@ -32,7 +32,7 @@ type Conn struct {
 type shared struct {
 	buffers sync.Pool // *[]byte, for frames on their way
 	later   *later
-	stall   time.Duration // longest time that a client may take nothing; 0: no limit
+	stall   time.Duration // how long a client may read nothing; 0 means no limit
 }
 
 func newShared(c clock.Clock, stall time.Duration) *shared {

@@ -28,9 +28,9 @@
 //   - TrySend waits for nobody, whatever the client does: neither for its window, nor for the
 //     kernel, nor for others who write. Writes through a Socket under a Conn never
 //     wait; who may wait does so in the Conn, before and after.
-//   - A client that takes nothing of what is sent to it for the server's WriteTimeout is given up: a stream
-//     that was taken ends where its client grants no window to it, and the connection is closed where its client
-//     grants none to that, or reads nothing.
+//   - A client that reads none of the data sent to it within the server's WriteTimeout is cut off. If it grants
+//     no window to a stream that was taken, the stream ends. If it grants no window to the connection, or reads
+//     nothing from it, the connection is closed.
 //   - What a client asks for is noticed at once if it has answered all that it was sent, soon if it has not, and
 //     whatever it has sent is read after a second.
 //

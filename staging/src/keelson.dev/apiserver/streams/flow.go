@@ -25,14 +25,14 @@ var (
 	errClosed   = errors.New("the connection is closed")
 	errEnded    = errors.New("the stream has ended")
 	errSettings = errors.New("settings that are not understood")
-	errStalled  = errors.New("the client takes nothing of what it asks for")
+	errStalled  = errors.New("the client does not read what it requested")
 )
 
 // flow is what may be sent to whom. It is safe for concurrent use, and nobody who holds
 // its lock waits for anything.
 type flow struct {
 	clock clock.Clock
-	stall time.Duration // longest wait for a window; 0: no limit
+	stall time.Duration // longest wait for a window; 0 means no limit
 
 	mu      sync.Mutex
 	err     error     // nothing is sent any more
@@ -117,9 +117,10 @@ func (f *flow) grant(stream uint32, n int64) (left int64, mine bool) {
 	return n - back, n == back
 }
 
-// use waits until the server may send n bytes, and takes them off the connection's window: it
-// may believe that it has more than is left. waits is called before that. A client that grants too
-// little for too long gets nothing any more: the server's other frames would have to wait as well.
+// use waits until the server may send n bytes, and takes them off the connection's window. The
+// server may believe that more of the window is left. use calls waits before it waits. If a client
+// grants too little for too long, nothing more is sent to it, because the server's other frames
+// would have to wait as well.
 func (f *flow) use(n int, waits func() error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -211,10 +212,9 @@ func (f *flow) failed() error {
 	return f.err
 }
 
-// found reports whether payload is the token of a stream that is expected, which it is
-// then known to be. The server believes that it has spent the token's size of the connection's
-// window. A part of a token is nothing: the answers of others are as short, and say what others
-// like.
+// found reports whether payload is the token of a stream that is expected, and marks that stream as
+// known. The server believes that it has spent the token's size of the connection's window. Only
+// the whole token counts: other answers can be as short as a part of it and have any content.
 func (f *flow) found(stream uint32, payload []byte) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

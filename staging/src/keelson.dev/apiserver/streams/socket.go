@@ -28,7 +28,7 @@ type Socket struct {
 	raw syscall.RawConn // nil: always waits
 
 	unread *unread // nil until a Conn is over it
-	// stall is the longest time that a write under a Conn waits for the kernel; 0: no limit.
+	// stall is how long a write under a Conn waits for the kernel; 0 means no limit.
 	stall time.Duration
 
 	mu      sync.Mutex
@@ -59,8 +59,8 @@ func NewSocket(conn net.Conn) *Socket {
 // Lowest is the Socket itself, by which it is found under what embeds it.
 func (s *Socket) Lowest() *Socket { return s }
 
-// makePrompt reports whether writes do not wait from here on, and answers may be left unread. It
-// is called before anything is read again. A client that takes nothing for stall is cut off.
+// makePrompt reports whether writes do not wait from now on and answers may be left unread. It must
+// be called before the next read. A client that reads nothing for stall is cut off.
 func (s *Socket) makePrompt(l *later, stall time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,8 +117,8 @@ func (s *Socket) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// waitLocked writes b, for as long as it takes, or the connection's limit. The lock is not held
-// meanwhile.
+// waitLocked writes b and waits until it is written or the connection's limit has passed. It
+// releases the lock meanwhile.
 func (s *Socket) waitLocked(b []byte) (int, error) {
 	s.busy = true
 	s.mu.Unlock()
@@ -129,8 +129,8 @@ func (s *Socket) waitLocked(b []byte) (int, error) {
 	return n, err
 }
 
-// wait writes b. A connection whose client takes too little for too long is closed: whatever is
-// served by it waits for the same client.
+// wait writes b. It closes the connection if the client reads too little for too long, because
+// everything else on the connection waits for the same client.
 func (s *Socket) wait(b []byte) (int, error) {
 	if s.stall == 0 {
 		return s.Conn.Write(b)

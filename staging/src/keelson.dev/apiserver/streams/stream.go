@@ -20,8 +20,8 @@ const (
 	maxTry = 128 << 10
 	// maxSend is how much Send sends at a time: a frame that fills a record of TLS.
 	maxSend = 16<<10 - headerSize
-	// maxSearch is how long a stream's token is looked for. The server sends a token in parts, which
-	// are not found, where the connection's window has no room for all of it.
+	// maxSearch is how long to wait for a stream's token. If the connection's window has no room for
+	// the whole token, the server sends it in parts, which are not found.
 	maxSearch = 10 * time.Second
 )
 
@@ -63,7 +63,7 @@ func (c *Conn) Take(ctx context.Context, w http.ResponseWriter) (*Stream, error)
 	return s, nil
 }
 
-// search waits until the server has written the token.
+// search waits until the server has written the stream's token.
 func (s *Stream) search(ctx context.Context) error {
 	timer := s.c.shared.later.clock.NewTimer(maxSearch)
 	defer timer.Stop()
@@ -120,8 +120,8 @@ func (s *Stream) TrySend(b []byte) (Sent, error) {
 	return Whole, nil
 }
 
-// Send sends what TrySend has left, and b, and waits for the client until ctx is done, or the client
-// has taken nothing for the server's limit. After an error nothing can be sent any more.
+// Send sends what TrySend has left, and b. It waits for the client until ctx is done or the client
+// has read nothing for the server's limit. After an error nothing more can be sent.
 func (s *Stream) Send(ctx context.Context, b []byte) error {
 	for {
 		n, err := s.write(b[:min(len(b), maxSend)])

@@ -13,14 +13,13 @@
 // pods/status of each pod, and for a write of pods/status and a delete of each
 // victim, which are written together where the victim ends gracefully.
 //
-// The verb create on bindingbatches or verdictbatches of the group lets a client send
-// a batch, and gives no right to what is in it: each part needs the right that the
-// request it stands for would need by itself (create on pods/binding; patch on
-// pods/status; patch on pods/status and delete on pods for a victim; create on
-// events of events.k8s.io for an event, which is left out otherwise). The audit log
-// has an event for each of these requests beside that of the batch, whose audit ID
-// is their annotation scheduling.keelson.dev/batch. Options of writes, such as
-// dryRun, are refused with 400.
+// A client needs the verb create on bindingbatches or verdictbatches of the group to send
+// a batch. In addition, each part needs the right that the request it replaces would need:
+// create on pods/binding; patch on pods/status; patch on pods/status and delete on pods for
+// a victim; create on events of events.k8s.io for an event, which is left out if the right
+// is missing. The audit log has an event for the batch and one for each of these requests.
+// The latter have the batch's audit ID in the annotation scheduling.keelson.dev/batch.
+// Write options, such as dryRun, are rejected with 400.
 //
 // What a batch writes to different objects may happen in one transaction of the
 // store: they have the same resourceVersion then.
@@ -34,14 +33,14 @@ const (
 	// Group and Version are those of the kinds here.
 	Group   = "scheduling.keelson.dev"
 	Version = "v1alpha1"
-	// BatchPath is where a BindingBatch is posted to. The client needs the verb
+	// BatchPath is the path to post a BindingBatch to. The client needs the verb
 	// create on bindingbatches of the group, and the right to each binding.
 	BatchPath = "/apis/" + Group + "/" + Version + "/bindingbatches"
 	// MaxBindings is how many bindings a batch may have.
 	MaxBindings = 512
 	// MaxGang is how many bindings a batch may have that is all or nothing.
 	MaxGang = 8192
-	// VerdictPath is where a VerdictBatch is posted to. The client needs the verb
+	// VerdictPath is the path to post a VerdictBatch to. The client needs the verb
 	// create on verdictbatches of the group, and the right to each write.
 	VerdictPath = "/apis/" + Group + "/" + Version + "/verdictbatches"
 	// MaxVerdicts is how many verdicts a batch may have, MaxVictims how many

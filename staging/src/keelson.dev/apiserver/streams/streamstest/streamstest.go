@@ -43,7 +43,7 @@ func Serve(t testing.TB, h http.Handler) (address string) {
 	return ServeFor(t, h, 0)
 }
 
-// ServeFor is Serve by a server whose clients have so long to take what they are sent; 0: no limit.
+// ServeFor is like Serve, but limits how long clients may read nothing; 0 means no limit.
 func ServeFor(t testing.TB, h http.Handler, limit time.Duration) (address string) {
 	t.Helper()
 	cert, key, err := certutil.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
