@@ -3,15 +3,16 @@
 
 // Package beneath opens files below directories that containers can change at any time, such as volumes and logs.
 //
-// Checking a path before using it does not help there: a container can replace a directory by a symbolic link in
-// between. Here the kernel resolves each path in one step, and the file type is checked through a descriptor before
-// the file is opened.
+// Checking a path before using it does not help there: a container can replace a directory by a
+// symbolic link in between. Here the kernel resolves each path in one step, and the file type is
+// checked through a descriptor before the file is opened.
 //
 // Invariants:
 //
 //   - No symbolic link and no ".." leads out of the directory.
-//   - Only regular files and directories are opened. Opening a named pipe blocks, and opening a device has side
-//     effects: a container with CAP_MKNOD could make the kubelet start the node's watchdog.
+//   - Only regular files and directories are opened. Opening a named pipe blocks, and opening a
+//     device has side effects: a container with CAP_MKNOD could make the kubelet start the node's
+//     watchdog.
 //
 // The directory itself and the path to it are trusted.
 package beneath

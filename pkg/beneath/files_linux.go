@@ -13,15 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Files is a directory, such as the node's log directory, as a file system. A pod that has it as a volume can create
-// any file there. So only symbolic links to targets inside the directory are followed (links in /var/log/containers
-// are absolute and lead to /var/log/pods), and only regular files and directories are opened.
+// Files is a directory, such as the node's log directory, as a file system. A pod that has it as a
+// volume can create any file there. So only symbolic links to targets inside the directory are
+// followed (links in /var/log/containers are absolute and lead to /var/log/pods), and only regular
+// files and directories are opened.
 type Files string
 
 var _ fs.StatFS = Files("")
 
-// escapeError is the error for a link that leads out of the directory. It has the text of [os.Root]'s error. HTTP
-// servers answer it with 403.
+// escapeError is the error for a link that leads out of the directory. It has the text of
+// [os.Root]'s error. HTTP servers answer it with 403.
 type escapeError struct{}
 
 func (escapeError) Error() string        { return "path escapes from parent" }
@@ -65,8 +66,9 @@ func (l Files) open(name string) (*os.File, error) {
 	return nil, err
 }
 
-// openAbsolute opens the target of an absolute link in the directory. It first resolves the link and then opens the
-// resolved name without following links, so that replacing the link in between has no effect.
+// openAbsolute opens the target of an absolute link in the directory. It first resolves the link
+// and then opens the resolved name without following links, so that replacing the link in between
+// has no effect.
 func (l Files) openAbsolute(name string) (*os.File, error) {
 	dir, err := filepath.EvalSymlinks(string(l))
 	if err != nil {

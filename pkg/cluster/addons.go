@@ -48,9 +48,9 @@ func addonResource(kind schema.GroupVersionKind) (schema.GroupVersionResource, b
 
 var errAddonKind = errors.New("kind that no add-on has")
 
-// applyAddons creates what is missing of the add-ons. What is there is left as
-// it is, because it may have been changed on purpose, except for the rights of the
-// cluster's own parts: see updateRights.
+// applyAddons creates the objects that are missing of the add-ons. It leaves existing objects as
+// they are, because they may have been changed on purpose, except for the rights of the cluster's
+// own parts: see updateRights.
 func applyAddons(ctx context.Context, c *Config, clk clock.Clock) error {
 	cfg, err := adminConfig(c)
 	if err != nil {
@@ -139,13 +139,12 @@ func createAddon(ctx context.Context, client dynamic.Interface, o *unstructured.
 	}
 }
 
-// ownRights is what the names of roles and bindings of the cluster's own parts begin with.
+// ownRights is the name prefix of roles and bindings of the cluster's own parts.
 const ownRights = "keelson:"
 
-// updateRights gives a role or a binding of the cluster's own parts the rules or the
-// subjects of its manifest, and reports whether they were others. A part of a newer
-// version thereby has the rights that it needs, and keeps none that it no longer
-// needs. The annotation that keeps Kubernetes' own roles from being updated keeps
+// updateRights gives a role or a binding of the cluster's own parts the rules or the subjects of its
+// manifest, and reports whether they differed. So after an upgrade each part has the rights that it
+// needs and no others. The annotation that protects Kubernetes' own roles from updates protects
 // these as well.
 func updateRights(present, want *unstructured.Unstructured) bool {
 	field, ok := map[string]string{"ClusterRole": "rules", "ClusterRoleBinding": "subjects"}[want.GetKind()]

@@ -44,7 +44,7 @@ type ranges struct {
 	pods          string
 	services      string
 	api, dns      string // of the Services kubernetes and kube-dns
-	nodes         string // on that link, every node's and no control plane's
+	nodes         string // on that link; covers all nodes and no control plane
 	loadBalancers string // on the nodes' link, above the last node
 	all           string // every address of the host
 	loopback      string
@@ -84,7 +84,7 @@ func (f IPFamily) join(field func(ranges) string) string {
 	return strings.Join(out, ",")
 }
 
-// hosts are the ranges of nodes' addresses.
+// hosts returns the ranges of node addresses.
 func (r ranges) hosts() []netip.Prefix {
 	var out []netip.Prefix
 	for text := range strings.SplitSeq(r.nodes, ",") {

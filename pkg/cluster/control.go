@@ -95,7 +95,7 @@ func planeProcesses(c *Config, r replica, env []string) []process {
 	}
 }
 
-// signerFlags say which authority signs what was asked for by a CertificateSigningRequest.
+// signerFlags set which authority signs the requests of each signer.
 func signerFlags(d dirs) []string {
 	var out []string
 	for signer, by := range map[string]string{

@@ -31,8 +31,8 @@ func kubeletLeaf(n Node, serving bool) leaf {
 	return l
 }
 
-// proxyLeaf is what a node's proxy is certified as. Its rights are those of the
-// group; the name tells in the audit log which node has used them.
+// proxyLeaf is the certificate of a node's proxy. The group gives the rights; the name shows in the
+// audit log which node used them.
 func proxyLeaf(n Node) leaf {
 	return leaf{name: "system:kube-proxy:" + n.Name, organizations: []string{"keelson:proxies"}, client: true}
 }
@@ -81,8 +81,8 @@ func renewNode(d dirs, nd nodeDirs, n Node, clk clock.Clock, anew bool) error {
 	return renewProxy(signer, nd, proxyLeaf(n), clk, anew)
 }
 
-// renewProxy issues the certificate of a node's proxy if it is due, or names
-// another client: the proxies of older versions had one name in common.
+// renewProxy issues the certificate of a node's proxy if it is due or if its subject is outdated: in
+// older versions all proxies had the same name.
 func renewProxy(by *pair, nd nodeDirs, l leaf, clk clock.Clock, anew bool) error {
 	cert, key := nd.path(proxyPair+".crt"), nd.path(proxyPair+".key")
 	if !anew && current(cert, key, clk) {
@@ -96,12 +96,12 @@ func renewProxy(by *pair, nd nodeDirs, l leaf, clk clock.Clock, anew bool) error
 	return nil
 }
 
-// dropServing removes a serving certificate that another authority signed, as those of older
-// clusters are. A kubelet that starts without one asks for it.
+// dropServing removes a serving certificate that another authority signed, as in clusters of older
+// versions. A kubelet that starts without one requests a new one.
 func dropServing(nd nodeDirs, by *pair) error {
 	cert, err := readCertificate(nd.follow(currentPair(kubeletServer)))
 	if err != nil || cert.CheckSignatureFrom(by.cert) == nil {
-		return nil // none, or a good one
+		return nil // there is no certificate, or the authority signed it
 	}
 	if err := os.Remove(nd.path(currentPair(kubeletServer))); err != nil {
 		return fmt.Errorf("old serving certificate: %w", err)

@@ -58,7 +58,7 @@ func issueAll(c *Config, clk clock.Clock, anew bool) error {
 	authorities := map[string]*pair{}
 	for file, name := range authorityNames(c) {
 		if file == kubeletAuthority && anew && !exists(d.pki(file+".crt")) {
-			continue // the cluster runs without one, and gets it when it is started the next time
+			continue // the cluster runs without this authority; its next start creates it
 		}
 		var err error
 		if authorities[file], err = authority(d.pki(file), name, clk); err != nil {
@@ -84,13 +84,13 @@ type control struct {
 	authority string // that signs it, by its file
 }
 
-// kubeletAuthority signs kubelets' serving certificates. The API server trusts it when it connects
-// to kubelets. Clients of the API server do not: a node that gets a certificate for another name
-// than its own cannot pass for the API server.
+// kubeletAuthority signs kubelets' serving certificates. The API server trusts it for connections to
+// kubelets. Clients of the API server do not trust it, so a node that obtains a certificate for
+// another name cannot impersonate the API server.
 const kubeletAuthority = "kubelet-ca"
 
-// authorityNames are the subjects of a cluster's authorities, by their files. Front proxies, kubelets
-// and etcd have one each of their own: a certificate that one of them signed is not trusted elsewhere.
+// authorityNames returns the subjects of a cluster's authorities by file name. Front proxies,
+// kubelets and etcd have separate authorities, so that a certificate is trusted only in its own place.
 func authorityNames(c *Config) map[string]string {
 	names := map[string]string{"ca": "kubernetes", "front-proxy-ca": "front-proxy-ca", kubeletAuthority: kubeletAuthority}
 	if c.replicated() {
@@ -121,8 +121,8 @@ func controlCertificates(c *Config) []control {
 	return out
 }
 
-// servingAuthority reads the authority that signs kubelets' serving certificates. A cluster that was
-// started by a version without one has them signed by the common authority until it is started anew.
+// servingAuthority reads the authority that signs kubelets' serving certificates. If a version
+// without one started the cluster, the common authority signs them until the next start.
 func (d dirs) servingAuthority() (*pair, error) {
 	if !exists(d.pki(kubeletAuthority + ".crt")) {
 		return readPair(d.pki("ca"))

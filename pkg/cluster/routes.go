@@ -38,10 +38,10 @@ func (s *supervisor) keepRoutes(ctx context.Context) {
 	routes := &podRoutes{cfg: s.cfg, set: map[string]netip.Addr{}, replace: netlink.RouteReplace, remove: netlink.RouteDel}
 	changed := func() {
 		if err := routes.sync(nodes.GetStore().List()); err != nil {
-			s.deps.Log.Error("Routes to pods not set", "err", err)
+			s.deps.Log.Error("Failed to set routes to pods", "err", err)
 		}
 	}
-	// One handler: its calls come one after the other.
+	// There is a single handler, so its calls do not overlap.
 	_, err = nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { changed() },
 		UpdateFunc: func(any, any) { changed() },
@@ -54,15 +54,15 @@ func (s *supervisor) keepRoutes(ctx context.Context) {
 	nodes.Run(ctx.Done())
 }
 
-// podRoutes are the routes to nodes' pods, as far as they have been set.
+// podRoutes are the routes to nodes' pods that have been set.
 type podRoutes struct {
 	cfg             *Config
-	set             map[string]netip.Addr // gateways by ranges
+	set             map[string]netip.Addr // gateways by range
 	replace, remove func(*netlink.Route) error
 }
 
-// sync brings the routes up to date with the nodes. A node may lie about its range and its address:
-// only what is inside the cluster's ranges and owned by the node has a route, and a route is removed
+// sync updates the routes from the nodes. A node may lie about its range and its address. So a range
+// gets a route only if it is inside the cluster's ranges and the node owns it, and a route is removed
 // only when no node owns its range any more.
 func (p *podRoutes) sync(objs []any) error {
 	want := wantedRoutes(p.cfg, objs)
@@ -98,7 +98,7 @@ func podRoute(dst string, gateway netip.Addr) *netlink.Route {
 	}
 }
 
-// wantedRoutes are the gateways of nodes' pod ranges.
+// wantedRoutes returns the gateways of nodes' pod ranges.
 func wantedRoutes(c *Config, objs []any) map[string]netip.Addr {
 	var claims []nodeclaims.Claim
 	for _, obj := range objs {
@@ -117,7 +117,7 @@ func wantedRoutes(c *Config, objs []any) map[string]netip.Addr {
 			at := slices.IndexFunc(claim.Addresses, func(a netip.Addr) bool {
 				return a.Is4() == dst.Addr().Is4() && slices.ContainsFunc(hosts, func(p netip.Prefix) bool { return p.Contains(a) })
 			})
-			if at >= 0 { // otherwise its kubelet has not reported yet
+			if at >= 0 { // otherwise its kubelet has not reported an address yet
 				want[dst.String()] = claim.Addresses[at]
 			}
 		}

@@ -17,19 +17,19 @@ import (
 // redacted stands in the log for what must not be there.
 const redacted = "[redacted]"
 
-// maxText is how many bytes of a message or an attribute are logged: clients choose
-// some of them, and all are searched.
+// maxText is how many bytes of a message or an attribute are searched and logged. It is bounded
+// because clients choose some of these texts.
 const maxText = 64 << 10
 
-// secretPattern finds credentials in text that has one of hints in lower case. The
-// second group is what goes.
+// secretPattern finds credentials in text whose lower-case form contains one of hints. The second
+// group of the expression is redacted.
 type secretPattern struct {
 	hints []string
 	find  *regexp.Regexp
 }
 
-// secretNames are names of parameters and fields, and ends of them, that are
-// credentials, in lower case.
+// secretNames returns lower-case names, or endings of names, of parameters and fields that hold
+// credentials.
 func secretNames() []string {
 	return []string{
 		"token", "password", "passwd", "passphrase", "clientsecret", "client_secret", "client-secret",
@@ -38,8 +38,9 @@ func secretNames() []string {
 	}
 }
 
-// secretValues find what stands behind such a name: a value in double quotes, in those
-// of JSON in JSON, in single ones, in none. The second group is what goes.
+// secretValues returns expressions that match the value after such a name: in double quotes, in
+// escaped double quotes (JSON in JSON), in single quotes, or without quotes. The second group of
+// each is redacted.
 func secretValues() []*regexp.Regexp {
 	return []*regexp.Regexp{
 		regexp.MustCompile(`^("?\s*[=:]\s*\[?\s*")((?:[^"\\]|\\.)+)`),
@@ -49,22 +50,22 @@ func secretValues() []*regexp.Regexp {
 	}
 }
 
-// secretPatterns find credentials by their own form, wherever they stand.
+// secretPatterns returns patterns that recognize credentials by their form alone.
 func secretPatterns() []secretPattern {
 	return []secretPattern{
-		// Tokens of service accounts and of OIDC, wherever they stand; in base64 as well.
+		// Tokens of service accounts and of OIDC, also in base64.
 		{[]string{"eyj"}, regexp.MustCompile(`()(eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*)`)},
 		{[]string{"zxlk"}, regexp.MustCompile(`()(\bZXlK[A-Za-z0-9+/_=-]{40,})`)},
 		{[]string{"base64url.bearer"}, regexp.MustCompile(`(?i)(base64url\.bearer\.authorization\.k8s\.io\.)([A-Za-z0-9_-]+)`)},
 		{[]string{"bearer", "basic", "negotiate"}, regexp.MustCompile(`(?i)(\b(?:bearer|basic|negotiate)(?:[ +]|%20)+)([A-Za-z0-9._~+/=-]{6,})`)},
 		{[]string{"authorization"}, regexp.MustCompile(`(?i)(authorization\\*"?\s*[=:]\s*\[?\s*\\*"?(?:bearer|basic|negotiate|digest|token)\s+)([^\s"'\\\[\]][^"'\\\[\]\r\n]*)`)},
 		{[]string{"cookie"}, regexp.MustCompile(`(?i)(\b(?:set-)?cookie\\*"?\s*[=:]\s*\[?\s*\\*"?)([^\s"\\\[\]][^"\\\]\r\n]*)`)},
-		// Passwords, and tokens in the place of users, of URLs.
+		// Passwords in URLs, and tokens in place of the user.
 		{[]string{"://"}, regexp.MustCompile(`(://[^\s/@:"'\\]*:)([^\s/@"'\\]+)(@)`)},
 		{[]string{"://"}, regexp.MustCompile(`(://)([^\s/@:"'\\]{16,})(@)`)},
 		// Bootstrap tokens.
 		{[]string{"."}, regexp.MustCompile(`(\b[a-z0-9]{6}\.)([a-z0-9]{16}\b)`)},
-		// Private keys, and their beginnings in base64: RSA, EC, encrypted, of no kind, OpenSSH.
+		// Private keys, and the beginnings of their base64 forms: RSA, EC, encrypted, PKCS #8, OpenSSH.
 		{[]string{"private key"}, regexp.MustCompile(`(?s)()(-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$))`)},
 		{[]string{"ls0tls1crudjtib"}, regexp.MustCompile(`()(LS0tLS1CRUdJTiB(?:SU0Eg|FQyBQ|FTkNS|QUklW|PUEVO)[A-Za-z0-9+/=_-]*)`)},
 	}
@@ -82,7 +83,7 @@ func newRedactor() *redactor {
 	return &redactor{secretPatterns(), secretNames(), secretValues()}
 }
 
-// text is s without credentials, and without what is more than a log has room for.
+// text returns s without credentials, and truncated to maxText.
 func (r *redactor) text(s string) string {
 	if len(s) < 8 {
 		return s
@@ -100,8 +101,8 @@ func (r *redactor) text(s string) string {
 	return s
 }
 
-// named is s without the values of what is named as a credential: in queries, flags,
-// headers, JSON, JSON in JSON, YAML and what Go prints of structs.
+// named returns s without the values of credentials that it finds by name: in queries, flags,
+// headers, JSON, JSON in JSON, YAML and Go's formatting of structs.
 func (r *redactor) named(s, lower string) string {
 	var ends [][2]int // where a name begins and ends
 	for _, name := range r.names {
@@ -130,15 +131,16 @@ func (r *redactor) named(s, lower string) string {
 	return out.String() + s[done:]
 }
 
-// value is where the value of a name stands that begins at begin and ends at end; 0, 0
-// if it is a part of another name, or has none.
+// value returns the position of the value that belongs to the name at s[begin:end]. It returns 0, 0
+// if the name is only a part of a longer name or has no value.
 func (r *redactor) value(s string, begin, end int) (from, to int) {
 	values := r.values
 	if begin > 0 && alphanumeric(s[begin-1]) {
 		if s[begin] < 'A' || s[begin] > 'Z' {
 			return 0, 0
 		}
-		// accessToken: what has no quotes is a switch in JSON as often, but not in Go.
+		// A name such as accessToken. In JSON its unquoted value is often a boolean; in Go's format it
+		// may be a credential.
 		if end == len(s) || s[end] != ':' && s[end] != '=' {
 			values = values[:len(values)-1]
 		}
@@ -155,7 +157,7 @@ func alphanumeric(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }
 
-// lowerCase is s with small letters in the place of those of ASCII: of the same length.
+// lowerCase returns s with ASCII letters in lower case. The result has the same length.
 func lowerCase(s string) string {
 	b := []byte(s)
 	for i, c := range b {
@@ -192,7 +194,7 @@ func (r *redactor) object(v slog.Value) slog.Value {
 		return slog.StringValue(redacted)
 	case *slog.Source:
 		return v
-	case []byte: // in base64 nothing would be found
+	case []byte: // JSON would encode it as base64, which hides credentials from the search
 		return slog.StringValue(r.text(string(o)))
 	case json.RawMessage:
 		return slog.StringValue(r.text(string(o)))
@@ -208,7 +210,7 @@ func (r *redactor) object(v slog.Value) slog.Value {
 	}
 }
 
-// printed is v, which cannot be encoded, as the text that fmt makes of it.
+// printed formats v, which cannot be encoded as JSON, with fmt and redacts the result.
 func (r *redactor) printed(v slog.Value) slog.Value {
 	return slog.StringValue(r.text(fmt.Sprintf("%+v", v.Any())))
 }

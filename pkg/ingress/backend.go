@@ -22,7 +22,7 @@ const h2c = "kubernetes.io/h2c"
 type Backend struct {
 	// Name is the Service's, as namespace/name:port.
 	Name string
-	// Namespace is the Service's.
+	// Namespace is the namespace of the Service.
 	Namespace string
 	// HTTP2 tells that the endpoints speak HTTP/2 from the first byte.
 	HTTP2 bool

@@ -31,7 +31,7 @@ import (
 // settle is how long further changes are waited for before a table is built.
 const settle = 20 * time.Millisecond
 
-// busy is how many times as long as a table took to build the next one waits.
+// busy is the pause between two tables, as a multiple of the time that the first one took to build.
 const busy = 9
 
 // Controller keeps a proxy's table as the cluster asks for.
@@ -113,8 +113,7 @@ func (c *Controller) Run(ctx context.Context, ready func()) error {
 		if err := c.sync(ctx); err != nil {
 			return err
 		}
-		// However often tenants change their Ingresses, most of the time is left
-		// for requests.
+		// However often tenants change their Ingresses, most of the time is left for requests.
 		pause := max(settle, busy*c.clock.Since(began))
 		if first {
 			ready()
@@ -132,7 +131,7 @@ func (c *Controller) Run(ctx context.Context, ready func()) error {
 	}
 }
 
-// sync builds the table of now, and has the Ingresses' status written.
+// sync builds a table of the current objects and queues the update of the Ingresses' status.
 func (c *Controller) sync(ctx context.Context) error {
 	mine, err := c.mine()
 	if err != nil {
@@ -142,7 +141,7 @@ func (c *Controller) sync(ctx context.Context) error {
 	t := Build(mine, NewBackends(c.service, c.endpoints), c.secrets.certificate)
 	c.proxy.Use(t)
 	select {
-	case <-c.reports: // it was not begun, and is out of date
+	case <-c.reports: // replaces an outdated report that was not processed yet
 	default:
 	}
 	c.reports <- report{mine, t}

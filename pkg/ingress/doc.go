@@ -9,16 +9,16 @@
 // certificates change, and requests under way go on with the old.
 //
 // Nothing in an Ingress is text of a configuration: hosts, paths and names are
-// compared, never interpreted, and one annotation is read. A Service of type
-// ExternalName and endpoints on loopback or link-local addresses are nowhere to
-// go, so that who may write an Ingress reaches no more than pods.
+// compared, never interpreted, and one annotation is read. Services of type
+// ExternalName and endpoints on loopback or link-local addresses are not used as
+// backends, so that authors of Ingresses can reach only pods.
 //
 // A host belongs to the namespace of the oldest Ingress that names it. No path of
 // it is served from another namespace, and no other certificate is shown for it,
-// unless its owner shares it. This follows from the objects alone, in any order.
+// unless its owner shares it. The owner depends only on the objects, not on their order.
 //
-// Clients and endpoints are not trusted to go on: each has Limits, and what they
-// hold fits the memory of the process. Rates of requests are not limited.
+// Clients and endpoints may stall: Limits bound both, so that the process does not
+// run out of memory. Rates of requests are not limited.
 //
 // Of Secrets it reads those that Ingresses name, one by one: package
 // controllers/ingresstls grants no more.

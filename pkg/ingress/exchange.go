@@ -19,41 +19,41 @@ import (
 )
 
 var (
-	// errStalled ends the body of a client that does not send it.
+	// errStalled ends the body if the client does not send it in time.
 	errStalled = errors.New("the client does not send the body")
-	// errSilent ends a request in which nothing is exchanged any more.
+	// errSilent cancels a request on which no data has been exchanged for too long.
 	errSilent = errors.New("nothing was exchanged for too long")
 )
 
-// longAgo is a deadline that ends what is under way.
+// longAgo returns a deadline in the past, which ends pending reads and writes.
 func longAgo() time.Time { return time.Unix(1, 0) }
 
-// exchange is one request and its answer. It implements http.ResponseWriter, and
-// bounds how long the client may take: deadlines begin when the client has
-// something to do, and move on with what it does. Long uploads and downloads,
-// events and upgraded connections last as long as they make progress.
+// exchange is one request and its answer. It implements http.ResponseWriter and
+// bounds how long the client may take. A deadline starts when it is the client's
+// turn, and moves on as the client sends or reads. So long uploads and downloads,
+// event streams and upgraded connections last as long as they make progress.
 type exchange struct {
 	http.ResponseWriter
 	clock   clock.Clock
 	limits  *Limits
 	control *http.ResponseController
-	conn    *connection // nil if it is not one of the proxy's listener's
+	conn    *connection // nil if the proxy's listener did not accept it
 	http2   bool
 	code    int
 
 	reading, writing, silence utilclock.Timer
-	budget                    time.Duration // that the client has for sending; used by the reader of the body
+	budget                    time.Duration // time left for the client to send; used only by the body's reader
 
 	mu       sync.Mutex
 	over     bool // the handler has returned, or the connection was taken over
-	stalled  bool // reading of the body was given up
-	patient  bool // the body is a stream: silence bounds it
-	unread   bool // the body has not come to its end
-	queued   int  // what waited for the client when a write was last found to take long
+	stalled  bool // the body did not arrive in time
+	patient  bool // the body is a stream: only the silence timer bounds it
+	unread   bool // the body has not been read to its end
+	queued   int  // unacknowledged bytes when the write timer last fired; 0 if it has not
 	hijacked net.Conn
 }
 
-// newExchange begins one. cancel ends the request.
+// newExchange returns the exchange of a request. cancel ends the request.
 func newExchange(w http.ResponseWriter, r *http.Request, p *Proxy, cancel context.CancelCauseFunc) *exchange {
 	e := &exchange{
 		ResponseWriter: w, clock: p.clock, limits: &p.limits, control: http.NewResponseController(w), http2: r.ProtoMajor >= 2,
@@ -76,13 +76,13 @@ func newExchange(w http.ResponseWriter, r *http.Request, p *Proxy, cancel contex
 		r.Body = &body{r.Body, e}
 	}
 	if !e.http2 {
-		_ = e.control.SetWriteDeadline(time.Time{}) // what the last request of the connection has left
+		_ = e.control.SetWriteDeadline(time.Time{}) // clear the deadline of the connection's previous request
 	}
 	return e
 }
 
-// end is called when the handler returns. What the server still writes, and reads
-// of a body that nobody wanted, has a deadline of its own.
+// end must be called when the handler returns. It sets a deadline for what the server still
+// writes, and for reading the rest of a body that the handler did not read.
 func (e *exchange) end() {
 	e.silence.Stop()
 	e.writing.Stop()
@@ -101,7 +101,7 @@ func (e *exchange) end() {
 	e.over = true
 }
 
-// notSent gives up a body that does not come. The answer can still be written.
+// notSent ends reading of a body that did not arrive in time. The answer can still be written.
 func (e *exchange) notSent() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -112,15 +112,15 @@ func (e *exchange) notSent() {
 	_ = e.control.SetReadDeadline(longAgo())
 }
 
-// gaveUp reports whether the body did not come in time.
+// gaveUp reports whether the body did not arrive in time.
 func (e *exchange) gaveUp() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.stalled
 }
 
-// notTaken gives up a client that does not take its answer, unless what waits for
-// it in the kernel has become less: that may be more than one write.
+// notTaken is called when a write takes too long. It disconnects the client unless
+// fewer bytes wait in the kernel than before. These bytes may be from several writes.
 func (e *exchange) notTaken() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -136,20 +136,21 @@ func (e *exchange) notTaken() {
 	case e.hijacked != nil:
 		_ = e.hijacked.SetDeadline(longAgo())
 	case !e.over:
-		_ = e.control.SetReadDeadline(longAgo()) // a write may first read what is left of the body
+		_ = e.control.SetReadDeadline(longAgo()) // a write may first read the rest of the body
 		_ = e.control.SetWriteDeadline(longAgo())
 	}
 }
 
-// beMorePatient has silence alone bound the body: of HTTP/2 whose answer has
-// begun, or that may wait for it.
+// beMorePatient lets only the silence timer bound the body. It is for HTTP/2 requests
+// whose answer has begun, or whose client may wait for an answer before it sends more.
 func (e *exchange) beMorePatient() {
 	e.mu.Lock()
 	e.patient = true
 	e.mu.Unlock()
 }
 
-// WriteHeader keeps the last code: informational ones come before it.
+// WriteHeader implements http.ResponseWriter. It keeps the last code, because informational
+// codes precede it.
 func (e *exchange) WriteHeader(code int) {
 	e.code = code
 	if e.http2 && code >= http.StatusOK {
@@ -158,7 +159,7 @@ func (e *exchange) WriteHeader(code int) {
 	e.ResponseWriter.WriteHeader(code)
 }
 
-// Write implies the code of success, as everywhere.
+// Write implements http.ResponseWriter. Without WriteHeader the code is 200.
 func (e *exchange) Write(b []byte) (int, error) {
 	if e.code < http.StatusOK {
 		e.WriteHeader(http.StatusOK)
@@ -168,17 +169,17 @@ func (e *exchange) Write(b []byte) (int, error) {
 	return e.ResponseWriter.Write(b)
 }
 
-// FlushError is how a ResponseController flushes.
+// FlushError implements the method that http.ResponseController looks for.
 func (e *exchange) FlushError() error {
 	e.take()
 	defer e.taken()
 	return e.control.Flush()
 }
 
-// take bounds a write that begins.
+// take starts the time limit of a write.
 func (e *exchange) take() { e.writing.Reset(e.limits.Stall) }
 
-// taken is called when a write has ended.
+// taken must be called when a write has ended.
 func (e *exchange) taken() {
 	e.writing.Stop()
 	e.silence.Reset(e.limits.Silence)
@@ -187,7 +188,7 @@ func (e *exchange) taken() {
 	e.mu.Unlock()
 }
 
-// Hijack takes the connection over for another protocol.
+// Hijack implements http.Hijacker.
 func (e *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := e.control.Hijack()
 	if err != nil {
@@ -219,7 +220,7 @@ func (u *upgraded) Write(b []byte) (int, error) {
 	return u.Conn.Write(b)
 }
 
-// body is what a client sends, within the time that it has for it.
+// body is the body of a request. Its reads enforce the time limits of the exchange.
 type body struct {
 	io.ReadCloser
 	e *exchange

@@ -13,38 +13,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits bound what clients and endpoints may hold of the proxy.
+// Limits bound the resources that clients and endpoints may hold.
 type Limits struct {
-	// Connections of all clients and of one client, on both ports together.
+	// Connections are the open connections of all clients and of one client, on both ports together.
 	Connections, ClientConnections int
-	// Requests under way: of all clients, of one client, and to the Services of
-	// one namespace.
+	// Requests are the concurrent requests of all clients, of one client, and to the Services of one
+	// namespace.
 	Requests, ClientRequests, NamespaceRequests int
 	// Header is how long a TLS handshake or the header of a request may take.
 	Header time.Duration
 	// Idle is how long a connection is kept between requests.
 	Idle time.Duration
-	// Stall is how long a client may neither send nor take what is due. A body
-	// must also bring minRate on average.
+	// Stall is how long a client may neither send nor read when it is its turn. A body must also
+	// arrive at minRate on average.
 	Stall time.Duration
-	// Silence is how long nothing may be exchanged in a request that is a stream:
-	// an answer that has begun, a connection with another protocol, gRPC.
+	// Silence is how long a stream may exchange no data: an answer that has begun, an upgraded
+	// connection, or gRPC.
 	Silence time.Duration
 	// Answer is how long an endpoint may take to begin its answer.
 	Answer time.Duration
 }
 
 const (
-	// What a connection and a request need of memory when clients send and take
-	// as little as they may: buffers of TLS, of HTTP/2 windows and of copying,
-	// goroutines and headers. TestMemory measures them.
+	// Memory of a connection and of a request whose client sends and reads as slowly as it may:
+	// buffers of TLS, HTTP/2 windows and copying, goroutines and headers. TestMemory measures it.
 	connectionMemory, requestMemory = 64 << 10, 256 << 10
 	maxConnections, maxRequests     = 16384, 8192
 	minRate                         = 500 // bytes per second of a request's body
 )
 
-// DefaultLimits returns limits that fit a process that may have this much memory:
-// half of it for connections and half for requests.
+// DefaultLimits returns limits for a process that may use the given number of bytes: half of it for
+// connections and half for requests.
 func DefaultLimits(memory int64) Limits {
 	connections := int(min(memory/2/connectionMemory, maxConnections))
 	requests := int(min(memory/2/requestMemory, maxRequests))
@@ -55,7 +54,7 @@ func DefaultLimits(memory int64) Limits {
 	}
 }
 
-// shares counts what is held, and what of it by each holder.
+// shares counts units in use, in total and by holder.
 type shares[K comparable] struct {
 	max, each int
 
@@ -68,8 +67,8 @@ func newShares[K comparable](all, each int) *shares[K] {
 	return &shares[K]{max: all, each: each, held: map[K]int{}}
 }
 
-// take takes one for a holder. If it fails, full reports whether all are taken;
-// otherwise the holder has its share.
+// take takes one unit for a holder. If it fails, full reports whether all units are in use;
+// otherwise the holder has used up its share.
 func (s *shares[K]) take(holder K) (ok, full bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +83,7 @@ func (s *shares[K]) take(holder K) (ok, full bool) {
 	return true, false
 }
 
-// give gives one back.
+// give returns one unit.
 func (s *shares[K]) give(holder K) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,12 +93,12 @@ func (s *shares[K]) give(holder K) {
 	}
 }
 
-// client is the network that counts as one client: an IPv4 address, or the /64
-// that IPv6 hosts have for themselves.
+// client returns the network that counts as one client: an IPv4 address, or an IPv6 /64, because
+// IPv6 hosts usually have a whole /64.
 func client(remote string) netip.Prefix {
 	at, err := netip.ParseAddrPort(remote)
 	if err != nil {
-		return netip.Prefix{} // all of these count as one
+		return netip.Prefix{} // all clients without a valid address count as one
 	}
 	a := at.Addr().Unmap().WithZone("")
 	bits := 64
@@ -113,13 +112,13 @@ func client(remote string) netip.Prefix {
 	return prefix
 }
 
-// listener hands out connections as long as clients have less than their share.
+// listener accepts connections up to the limits.
 type listener struct {
 	net.Listener
 	p *Proxy
 }
 
-// Accept implements net.Listener. A connection beyond the limits is closed.
+// Accept implements net.Listener. It closes connections beyond the limits.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
@@ -140,12 +139,12 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// connection is a client's connection, which counts until it is closed.
+// connection is a client's connection. It counts until it is closed.
 type connection struct {
 	net.Conn
 	release func()
 
-	done, cancelled atomic.Int64 // requests by HTTP/2
+	done, cancelled atomic.Int64 // HTTP/2 requests
 }
 
 // Close implements net.Conn.
@@ -154,12 +153,12 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// cancelsFreely is how many requests of a connection may be cancelled before
-// they are compared with those that were not.
+// cancelsFreely is how many requests a client may cancel on a connection before the ratio of
+// cancelled to completed requests matters.
 const cancelsFreely = 100
 
-// ended counts a request. A client that cancels most of what it asks for is
-// disconnected: each costs the endpoint more than the client.
+// ended counts a finished request. It closes the connection of a client that cancels most of its
+// requests, because each of them costs the endpoint more than the client.
 func (c *connection) ended(cancelled bool) (closed bool) {
 	if !cancelled {
 		c.done.Add(1)
@@ -172,7 +171,7 @@ func (c *connection) ended(cancelled bool) (closed bool) {
 	return true
 }
 
-// queued returns how many bytes were sent that the client has not acknowledged.
+// queued returns the number of sent bytes that the client has not acknowledged.
 func (c *connection) queued() int {
 	tcp, ok := c.Conn.(*net.TCPConn)
 	if !ok {

@@ -15,7 +15,7 @@ type proxyMetrics struct {
 	refusals *prometheus.CounterVec
 }
 
-// refused counts what a limit has ended.
+// refused counts a connection or request that a limit has ended.
 func (m *proxyMetrics) refused(limit string) { m.refusals.WithLabelValues(limit).Inc() }
 
 func newProxyMetrics(r prometheus.Registerer) proxyMetrics {
@@ -28,7 +28,7 @@ func newProxyMetrics(r prometheus.Registerer) proxyMetrics {
 		}),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "keelson_ingress_refused_total",
-			Help: "Connections and requests ended by a limit: connections, client_connections, requests, client_requests, namespace_requests, slow_body, cancelled_requests.",
+			Help: "Number of connections and requests that a limit has ended, by limit: connections, client_connections, requests, client_requests, namespace_requests, slow_body, cancelled_requests.",
 		}, []string{"limit"}),
 	}
 	r.MustRegister(m.requests, m.failures, m.refusals)

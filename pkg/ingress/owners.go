@@ -15,13 +15,13 @@ import (
 	"keelson.dev/keelson/pkg/api/networking/hosts"
 )
 
-// owners decides which namespace each host belongs to. It depends on the
-// Ingresses alone, not on the order in which they were seen.
+// owners determines which namespace owns each host. The result depends only on the Ingresses, not
+// on their order.
 type owners struct {
-	named map[string][]claim // by host, oldest first; "" is every other host
+	named map[string][]claim // by host, oldest first; "" stands for rules without a host
 }
 
-// claim is that an Ingress names a host.
+// claim is an Ingress that names a host, and since when it does.
 type claim struct {
 	*networkingv1.Ingress
 	since time.Time
@@ -45,8 +45,8 @@ func ownersOf(ingresses []*networkingv1.Ingress) owners {
 	return o
 }
 
-// earlier orders claims by age. Times have seconds: of two claims within one the
-// UIDs of the Ingresses decide, which nobody can choose.
+// earlier orders claims by age. Times have a resolution of one second. Claims of the same second
+// are ordered by the UIDs of their Ingresses, which users cannot choose.
 func earlier(a, b claim) int {
 	if c := a.since.Compare(b.since); c != 0 {
 		return c
@@ -66,9 +66,8 @@ func byUID(a, b *networkingv1.Ingress) int {
 	return cmp.Or(strings.Compare(string(a.UID), string(b.UID)), strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name))
 }
 
-// of returns the namespace that a name belongs to. An exact host below an older
-// wildcard of another namespace is part of what that wildcard serves: it has no
-// owner of its own, unless the wildcard is shared.
+// of returns the namespace that owns a host. An exact host below an older wildcard of another
+// namespace belongs to that wildcard: it has no owner of its own, unless the wildcard is shared.
 func (o owners) of(host string) (namespace string, ok bool) {
 	claims := o.named[host]
 	if len(claims) == 0 {
@@ -107,7 +106,7 @@ func (o owners) shared(host, namespace string) bool {
 	return false
 }
 
-// refused returns the names of an Ingress that another namespace owns.
+// refused returns the hosts in an Ingress that its namespace may not use.
 func (o owners) refused(ing *networkingv1.Ingress) []string {
 	var out []string
 	for _, host := range hosts.Names(ing) {

@@ -26,12 +26,12 @@ import (
 
 const (
 	dialTimeout         = 2 * time.Second
-	idleConnections     = 64 // to one endpoint
+	idleConnections     = 64 // per endpoint
 	idleTimeout         = 60 * time.Second
-	attempts            = 3         // of endpoints that cannot be connected to
-	copyBytes           = 32 << 10  // of an answer, at once
-	endpointHeaderBytes = 64 << 10  // of an answer
-	endpointWindow      = 128 << 10 // what an endpoint may send by HTTP/2 ahead of the client
+	attempts            = 3         // how many endpoints to try if connecting fails
+	copyBytes           = 32 << 10  // buffer for copying answers
+	endpointHeaderBytes = 64 << 10  // maximum size of an answer's header
+	endpointWindow      = 128 << 10 // HTTP/2 window: how far an endpoint may be ahead of the client
 )
 
 // Proxy answers requests by the table that it has at the time.
@@ -57,7 +57,7 @@ type Options struct {
 	Clock   clock.Clock
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
-	// Dial connects to an endpoint. If nil, the endpoint's address is dialed.
+	// Dial connects to an endpoint. If it is nil, a net.Dialer connects to the endpoint's address.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
@@ -81,7 +81,7 @@ func NewProxy(o Options) *Proxy {
 	return p
 }
 
-// buffers are those that answers are copied by.
+// buffers is the pool of buffers for copying answers.
 type buffers struct{ pool sync.Pool }
 
 // Get implements httputil.BufferPool.
@@ -101,7 +101,7 @@ func (p *Proxy) Use(t *Table) { p.table.Store(t) }
 // Table is the table in use.
 func (p *Proxy) Table() *Table { return p.table.Load() }
 
-// ServeHTTP sends one request on, within the limits.
+// ServeHTTP implements http.Handler. It forwards a request within the limits.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
@@ -111,16 +111,16 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ok, full := p.requests.take(from)
 	switch {
 	case full:
-		p.refuse(e, "requests", http.StatusServiceUnavailable, "The ingress has as many requests as it can hold.")
+		p.refuse(e, "requests", http.StatusServiceUnavailable, "The ingress is at its limit of concurrent requests.")
 	case !ok:
-		p.refuse(e, "client_requests", http.StatusTooManyRequests, "Too many requests of this client are under way.")
+		p.refuse(e, "client_requests", http.StatusTooManyRequests, "This client is at its limit of concurrent requests.")
 	default:
 		defer p.requests.give(from)
 		p.serve(e, r.WithContext(ctx))
 	}
 }
 
-// end is called when a request was answered, or given up.
+// end must be called when a request has ended.
 func (p *Proxy) end(e *exchange, r *http.Request) {
 	e.end()
 	p.metrics.requests.WithLabelValues(class(e.code)).Inc()
@@ -129,7 +129,7 @@ func (p *Proxy) end(e *exchange, r *http.Request) {
 	}
 }
 
-// refuse answers what is beyond a limit.
+// refuse rejects a request beyond a limit.
 func (p *Proxy) refuse(e *exchange, limit string, code int, text string) {
 	p.metrics.refused(limit)
 	if !e.http2 {
@@ -138,9 +138,8 @@ func (p *Proxy) refuse(e *exchange, limit string, code int, text string) {
 	http.Error(e, text, code)
 }
 
-// serve routes a request. Over plain HTTP a host that has a certificate is
-// redirected to HTTPS; over TLS a host is served by the connections that were
-// made with its certificate.
+// serve routes a request. Over plain HTTP a host with a certificate is redirected to HTTPS. Over TLS
+// a host is served only on connections that were made with the host's certificate.
 func (p *Proxy) serve(e *exchange, r *http.Request) {
 	if !validHost(r.Host) {
 		http.Error(e, "The host is neither a name nor an address.", http.StatusBadRequest)
@@ -171,11 +170,11 @@ func (p *Proxy) serve(e *exchange, r *http.Request) {
 // forward sends a request to a backend.
 func (p *Proxy) forward(e *exchange, r *http.Request, b *Backend) {
 	if ok, _ := p.namespaces.take(b.Namespace); !ok {
-		p.refuse(e, "namespace_requests", http.StatusServiceUnavailable, "Too many requests to this namespace are under way.")
+		p.refuse(e, "namespace_requests", http.StatusServiceUnavailable, "This namespace is at its limit of concurrent requests.")
 		return
 	}
 	defer p.namespaces.give(b.Namespace)
-	// A client of gRPC may wait for an answer before it sends more.
+	// A gRPC client may wait for an answer before it sends more.
 	if e.http2 && b.HTTP2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
 		e.beMorePatient()
 	}
@@ -203,7 +202,7 @@ func rewrite(r *httputil.ProxyRequest) {
 // failed answers for an endpoint that does not.
 func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	if e, ok := w.(*exchange); ok && e.gaveUp() {
-		p.refuse(e, "slow_body", http.StatusRequestTimeout, "The body of the request did not come in time.")
+		p.refuse(e, "slow_body", http.StatusRequestTimeout, "The body of the request did not arrive in time.")
 		return
 	}
 	silent := errors.Is(context.Cause(r.Context()), errSilent)

@@ -22,21 +22,20 @@ import (
 )
 
 const (
-	// refusedReason is the reason of the event on an Ingress that names hosts of
-	// another namespace.
+	// refusedReason is the reason of the event on an Ingress that names hosts of another namespace.
 	refusedReason = "HostOwnedByAnotherNamespace"
 	component     = "ingress"
-	namedHosts    = 10 // how many hosts an event names
+	namedHosts    = 10 // maximum number of hosts in an event
 )
 
-// report is what users are told of a table.
+// report is the input for the status and the events of Ingresses.
 type report struct {
 	ingresses []*networkingv1.Ingress
 	table     *Table
 }
 
-// report writes status and events, apart from the building of tables: these do
-// not wait for writes, of which a tenant can cause many.
+// report writes status and events. It runs apart from the building of tables, which must not wait
+// for these writes, because a tenant can cause many of them.
 func (c *Controller) report(ctx context.Context) {
 	told := map[types.UID]string{} // the event of each Ingress
 	for {
@@ -51,14 +50,14 @@ func (c *Controller) report(ctx context.Context) {
 			there[ing.UID] = true
 			refused := r.table.Refused(ing)
 			if err := c.writeStatus(ctx, ing, len(refused) < len(hosts.Names(ing))); err != nil && ctx.Err() == nil {
-				c.log.Warn("Status of an Ingress is not written", "ingress", ing.Namespace+"/"+ing.Name, "err", err)
+				c.log.Warn("Failed to write the status of an Ingress", "ingress", ing.Namespace+"/"+ing.Name, "err", err)
 			}
 			message := refusal(refused)
 			if told[ing.UID] == message {
 				continue
 			}
 			if err := c.writeEvent(ctx, ing, message); err != nil && ctx.Err() == nil {
-				c.log.Warn("Event of an Ingress is not written", "ingress", ing.Namespace+"/"+ing.Name, "err", err)
+				c.log.Warn("Failed to write an event of an Ingress", "ingress", ing.Namespace+"/"+ing.Name, "err", err)
 			}
 			told[ing.UID] = message
 		}
@@ -70,8 +69,8 @@ func (c *Controller) report(ctx context.Context) {
 	}
 }
 
-// refusal is the message about names that are refused; "" if none are. It does
-// not say whose they are: tenants need not know of each other.
+// refusal returns the event message about refused hosts; "" if there are none. It does not name the
+// owning namespace, because tenants need not know of each other.
 func refusal(names []string) string {
 	var texts []string
 	for _, host := range names[:min(len(names), namedHosts)] {
@@ -91,8 +90,8 @@ func refusal(names []string) string {
 	return "Another namespace has an older Ingress: " + strings.Join(texts, "; ")
 }
 
-// writeEvent writes an event, once for all replicas: its name is that of the
-// Ingress and its message.
+// writeEvent writes an event. Its name is derived from the Ingress and the message, so that several
+// replicas write it only once.
 func (c *Controller) writeEvent(ctx context.Context, ing *networkingv1.Ingress, message string) error {
 	if message == "" {
 		return nil
@@ -114,8 +113,8 @@ func (c *Controller) writeEvent(ctx context.Context, ing *networkingv1.Ingress, 
 	return err
 }
 
-// writeStatus writes into an Ingress where it is served, unless it says so
-// already. One of which nothing is served has no address.
+// writeStatus writes the addresses at which an Ingress is served into its status, unless they are
+// there already. An Ingress that is not served has no addresses.
 func (c *Controller) writeStatus(ctx context.Context, ing *networkingv1.Ingress, served bool) error {
 	at := []networkingv1.IngressLoadBalancerIngress{}
 	if s := c.service(c.publish.Namespace, c.publish.Name); s != nil && served {

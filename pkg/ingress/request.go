@@ -12,11 +12,11 @@ import (
 const (
 	digits     = "0123456789"
 	labelChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_" + digits
-	maxHost    = 254 // a name and the dot at its end
+	maxHost    = 254 // a name and its trailing dot
 )
 
-// validHost reports whether a Host header is a name or an address, with or
-// without a port, that every endpoint reads alike. None at all is valid.
+// validHost reports whether a Host header is empty or is a name or an address, with or without a
+// port, that all endpoints read in the same way.
 func validHost(host string) bool {
 	if host == "" {
 		return true
@@ -40,8 +40,8 @@ func validHost(host string) bool {
 
 func only(text, chars string) bool { return strings.Trim(text, chars) == "" }
 
-// invalidPath reports whether endpoints may read a path as one outside of what
-// was routed: "." and ".." as elements, also with a backslash or parameters.
+// invalidPath reports whether endpoints may resolve a path to another than the routed one: it has
+// "." or ".." as an element, possibly with a backslash or parameters.
 func invalidPath(path string) bool {
 	if !strings.HasPrefix(path, "/") || strings.IndexByte(path, 0) >= 0 {
 		return true
@@ -59,8 +59,8 @@ func invalidPath(path string) bool {
 
 func slash(r rune) bool { return r == '/' || r == '\\' }
 
-// plain returns a path as lenient endpoints read it: doubled slashes are one,
-// backslashes are slashes, and parameters (";x=y") are dropped.
+// plain returns a path as lenient endpoints read it: doubled slashes count as one, backslashes
+// become slashes, and parameters (";x=y") are dropped.
 func plain(path string) string {
 	if !strings.ContainsAny(path, `;\`) && !strings.Contains(path, "//") {
 		return path
@@ -79,9 +79,9 @@ func plain(path string) string {
 	return out
 }
 
-// upgrade returns the protocol that a request asks to go on with, if that is
-// passed on. A connection that becomes HTTP or TLS at the endpoint would carry
-// requests that no rule has seen: such offers are ignored, as servers may.
+// upgrade returns the protocol that a request asks to upgrade to; "" if the upgrade is not
+// forwarded. After an upgrade to HTTP/2 or TLS at the endpoint, the connection would carry requests
+// that no rule has checked. Servers are allowed to ignore such upgrades.
 func upgrade(h http.Header) string {
 	offers := h["Upgrade"]
 	if len(offers) != 1 || strings.Contains(offers[0], ",") {
@@ -95,8 +95,8 @@ func upgrade(h http.Header) string {
 	return offers[0]
 }
 
-// claims reports whether a header says what only the ingress knows: where a
-// request came from, or which one it was. Some endpoints read "_" as "-".
+// claims reports whether a header holds information that only the ingress may set: where a request
+// came from, or its original URL. Some endpoints read "_" as "-".
 func claims(header string) bool {
 	switch header[0] | 0x20 {
 	case 'f', 'p', 't', 'x':

@@ -43,8 +43,8 @@ func newSecrets(client kubernetes.Interface, log *slog.Logger, changed func()) *
 	return &secrets{client: client, log: log, changed: changed, followed: map[types.NamespacedName]*secret{}}
 }
 
-// want follows the Secrets that the Ingresses name, and no others: of each
-// namespace those that the proxy was given the right to read, the first by name.
+// want watches the Secrets that the Ingresses name. In each namespace it watches only those that the
+// proxy has the right to read: the first service.MaxIngressSecrets by name.
 func (s *secrets) want(ctx context.Context, ingresses []*networkingv1.Ingress) {
 	namespaces := map[string][]string{}
 	for _, ing := range ingresses {

@@ -13,15 +13,15 @@ import (
 
 const (
 	maxHeaderBytes = 16 << 10
-	streams        = 100       // of a connection, at once
-	frameBytes     = 16 << 10  // the largest frame that is read
-	receiveWindow  = 256 << 10 // what a client may send ahead of the endpoint
+	streams        = 100       // maximum number of concurrent streams per connection
+	frameBytes     = 16 << 10  // maximum size of a received frame
+	receiveWindow  = 256 << 10 // how far a client may be ahead of the endpoint
 )
 
 // connectionKey finds the connection of a request in its context.
 type connectionKey struct{}
 
-// Server returns a server of the proxy's, for one listener.
+// Server returns an http.Server of the proxy for one listener.
 func (p *Proxy) Server() *http.Server {
 	return &http.Server{
 		Handler: p, MaxHeaderBytes: maxHeaderBytes, ReadHeaderTimeout: p.limits.Header, IdleTimeout: p.limits.Idle,
@@ -30,7 +30,7 @@ func (p *Proxy) Server() *http.Server {
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: streams, MaxReadFrameSize: frameBytes,
 			MaxReceiveBufferPerConnection: receiveWindow, MaxReceiveBufferPerStream: receiveWindow,
-			// A peer that is gone is found by pings, one that takes nothing by its writes.
+			// Pings detect a peer that is gone; write timeouts detect a client that does not read.
 			SendPingTimeout: p.limits.Stall, PingTimeout: p.limits.Stall, WriteByteTimeout: 4 * p.limits.Stall,
 		},
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {

@@ -15,27 +15,26 @@ import (
 // Table says where requests go. It is read concurrently and never changed.
 type Table struct {
 	hosts        map[string]*host                       // by name; "*.example.org" is one label below
-	rest         *host                                  // of all hosts that nobody has claimed; may be nil
-	certificates map[string]map[string]*tls.Certificate // by namespace, then as hosts; "" is any
+	rest         *host                                  // for all hosts that no Ingress names; may be nil
+	certificates map[string]map[string]*tls.Certificate // by namespace and host; "" is any host
 	refused      map[*networkingv1.Ingress][]string
 }
 
-// host is what the owner of a host asks for.
+// host holds the rules of one host.
 type host struct {
 	exact    map[string]*Backend
 	prefixes map[string]*Backend // without the slash at their end
 	depth    int                 // most slashes in a prefix
 	fallback *Backend
 	owner    string
-	next     *host // what else the owner has for it: its wildcard, its rules without a host
+	next     *host // rules of the owner to try next: its wildcard, or its rules without a host
 }
 
 // Certificates finds the certificate in a Secret; nil: there is none, or not yet.
 type Certificates func(namespace, secret string) *tls.Certificate
 
-// Build compiles Ingresses into a table. A host belongs to the namespace of the
-// oldest Ingress that names it. Of what one namespace claims twice, the oldest
-// Ingress has it.
+// Build compiles Ingresses into a table. A host belongs to the namespace of the oldest Ingress that
+// names it. If two Ingresses of a namespace have the same path or certificate, the older one wins.
 func Build(ingresses []*networkingv1.Ingress, backends Backends, certificates Certificates) *Table {
 	t := &Table{hosts: map[string]*host{}, certificates: map[string]map[string]*tls.Certificate{}, refused: map[*networkingv1.Ingress][]string{}}
 	ingresses = slices.Clone(ingresses)
@@ -68,7 +67,7 @@ func newHost(owner string) *host {
 	return &host{exact: map[string]*Backend{}, prefixes: map[string]*Backend{}, owner: owner}
 }
 
-// add adds the rules of one Ingress for what its namespace owns.
+// add adds the rules of one Ingress for hosts that its namespace owns.
 func (t *Table) add(ing *networkingv1.Ingress, any map[string]*host, backends Backends) {
 	find := func(b *networkingv1.IngressBackend) *Backend { return backends.find(ing.Namespace, b) }
 	hostless := func() *host {
@@ -100,8 +99,8 @@ func (t *Table) add(ing *networkingv1.Ingress, any map[string]*host, backends Ba
 	}
 }
 
-// addShared adds the rules of one Ingress for hosts that other namespaces share
-// with its own. What the owner has asked for stays the owner's.
+// addShared adds the rules of one Ingress for hosts that other namespaces share with it. The owner's
+// rules for the same path take precedence.
 func (t *Table) addShared(ing *networkingv1.Ingress, o owners, backends Backends) {
 	for i := range ing.Spec.Rules {
 		name := bare(ing.Spec.Rules[i].Host)
@@ -111,7 +110,7 @@ func (t *Table) addShared(ing *networkingv1.Ingress, o owners, backends Backends
 	}
 }
 
-// link has each host go on with what else its owner has for it.
+// link sets the rules that each host falls back to.
 func (t *Table) link(any map[string]*host) {
 	for name, h := range t.hosts {
 		h.next = any[h.owner]
@@ -141,8 +140,8 @@ func (h *host) add(p *networkingv1.HTTPIngressPath, find func(*networkingv1.Ingr
 	}
 }
 
-// secure takes the certificates of one Ingress, for hosts of its namespace. One
-// without hosts is for all hosts in the Ingress's rules.
+// secure adds the certificates of one Ingress for hosts of its namespace. A certificate without
+// hosts is for all hosts in the Ingress's rules.
 func (t *Table) secure(ing *networkingv1.Ingress, certificates Certificates) {
 	for _, section := range ing.Spec.TLS {
 		cert := certificates(ing.Namespace, section.SecretName)
@@ -168,11 +167,11 @@ func (t *Table) secure(ing *networkingv1.Ingress, certificates Certificates) {
 	}
 }
 
-// Refused returns the names in an Ingress that belong to another namespace: hosts,
-// and "" for rules without a host and the default backend.
+// Refused returns the hosts in an Ingress that belong to another namespace; "" stands for rules
+// without a host and the default backend.
 func (t *Table) Refused(ing *networkingv1.Ingress) []string { return t.refused[ing] }
 
-// find returns what the owner of a host asks for; nil if nobody serves it.
+// find returns the rules for a host; nil if there are none.
 func (t *Table) find(name string) *host {
 	if h := t.hosts[name]; h != nil {
 		return h
@@ -226,8 +225,8 @@ func (h *host) route(path string) *Backend {
 	}
 }
 
-// Certificate is the certificate to show who asks for host: one of its owner's.
-// nil: there is none.
+// Certificate returns the certificate for a host, from the namespace that owns it; nil if there is
+// none.
 func (t *Table) Certificate(host string) *tls.Certificate {
 	host = bare(host)
 	h := t.find(host)

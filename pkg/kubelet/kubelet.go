@@ -63,7 +63,7 @@ type Config struct {
 	Plugins  Plugins
 	// ExternalNetwork leaves the pod network to what the operator installed.
 	ExternalNetwork bool
-	// PodNetwork are the cluster's ranges of pods; empty if nodes' ranges may be anywhere.
+	// PodNetwork are the cluster's pod ranges; empty allows any range in a Node.
 	PodNetwork []netip.Prefix
 	// DiskVolumes has volumes made on the node's own disk, by the kubelet's own driver.
 	DiskVolumes bool

@@ -28,7 +28,7 @@ type Config struct {
 	Audit time.Duration
 	// NetNS is a network namespace; 0: that of the process.
 	NetNS int
-	// BridgeSysctls is where the settings of br_netfilter are; empty: nft.BridgeSysctls.
+	// BridgeSysctls is the directory of br_netfilter's settings; empty means nft.BridgeSysctls.
 	BridgeSysctls string
 }
 
@@ -51,7 +51,8 @@ type Agent struct {
 	index  *Index
 	tables []*family
 	loaded bool // the index has what there is
-	// unbridged is why policies were last said not to hold between ports of a bridge; empty if they do.
+	// unbridged is the last logged reason why policies are not enforced within a bridge; empty if
+	// they are.
 	unbridged string
 }
 
@@ -229,8 +230,9 @@ func (a *Agent) idle() bool {
 	return done
 }
 
-// checkBridges logs, and has a metric say, when policies do not hold between pods of one bridge. Whether there is such a bridge depends on
-// the CNI plugin; with the pod network of our own the kubelet is not ready then.
+// checkBridges logs, and shows in a metric, that policies are not enforced between pods of one
+// bridge. Whether pods are on a bridge depends on the CNI plugin. With Keelson's own pod network,
+// the kubelet is not ready in this case.
 func (a *Agent) checkBridges() {
 	why := ""
 	a.metrics.bridged.Set(1)
@@ -239,7 +241,7 @@ func (a *Agent) checkBridges() {
 		a.metrics.bridged.Set(0)
 	}
 	if why != "" && why != a.unbridged {
-		a.deps.Log.Error("Network policies do not hold between pods of one bridge", "err", why)
+		a.deps.Log.Error("Network policies are not enforced between pods of one bridge", "err", why)
 	}
 	a.unbridged = why
 }

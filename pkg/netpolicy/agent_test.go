@@ -15,7 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// TestUnfilteredBridge: a metric and one line of the log say that policies do not hold between pods of one bridge.
+// TestUnfilteredBridge checks that a metric and one log line report that policies are not enforced
+// between pods of one bridge.
 func TestUnfilteredBridge(t *testing.T) {
 	var log bytes.Buffer
 	dir := t.TempDir()
@@ -36,7 +37,7 @@ func TestUnfilteredBridge(t *testing.T) {
 			}
 		}
 		a.checkBridges()
-		if got := testutil.ToFloat64(a.metrics.bridged); got != c.metric || strings.Count(log.String(), "do not hold") != c.lines {
+		if got := testutil.ToFloat64(a.metrics.bridged); got != c.metric || strings.Count(log.String(), "are not enforced") != c.lines {
 			t.Errorf("%q: metric %v, log %q", c.value, got, log.String())
 		}
 	}

@@ -26,7 +26,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		}, []string{"ip_family", "direction"}),
 		bridged: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "keelson_networkpolicy_bridge_filtered",
-			Help: "1 if packets between ports of a bridge pass the rules of policies (br_netfilter), else 0: policies between pods of one bridge are not enforced.",
+			Help: "1 if network policies apply to packets between ports of a bridge (br_netfilter). 0 if they are not enforced between pods of one bridge.",
 		}),
 	}
 	if r != nil {

@@ -48,7 +48,7 @@ func renderConf(podCIDRs []netip.Prefix, mtu int, dataDir string) ([]byte, error
 	return append(out, '\n'), nil
 }
 
-// restorePorts has the ports of all pods that a configuration attached be bound to their addresses.
+// restorePorts binds the ports of all pods that a configuration attached to their addresses.
 func restorePorts(content []byte) (changed bool, err error) {
 	var list confList
 	if err := json.Unmarshal(content, &list); err != nil {

@@ -16,20 +16,22 @@ import (
 	"keelson.dev/keelson/pkg/nft"
 )
 
-// guardName is the name of the tables, one for each address family, that drop packets whose source cannot be true.
+// guardName is the name of the tables, one for each address family, that drop packets with
+// impossible sources.
 const guardName = "keelson-guard"
 
 // guard is what a node knows about the sources of packets.
 type guard struct {
-	// pods are this node's own ranges: their packets come from the bridge alone, where each port is bound to its pod.
+	// pods are this node's own pod ranges. Packets from them may come only from the bridge, where
+	// ports are bound.
 	pods []netip.Prefix
-	// tunnel is whether there is a VXLAN device. It takes whatever it is sent for what a node sent.
+	// tunnel reports whether there is a VXLAN device. The device accepts packets from any sender.
 	tunnel bool
-	// nodes are the addresses that may send to it.
+	// nodes are the addresses that may send to the VXLAN device.
 	nodes []netip.Prefix
 }
 
-// planGuard lets the other nodes send through the tunnel.
+// planGuard returns the guard of node self. Only other nodes may send through the tunnel.
 func planGuard(self string, own []netip.Prefix, nodes []node, tunnel bool) guard {
 	g := guard{pods: nft.Disjoint(own), tunnel: tunnel}
 	var peers []netip.Prefix
@@ -48,8 +50,8 @@ func (g guard) equal(o guard) bool {
 	return g.tunnel == o.tunnel && slices.Equal(g.pods, o.pods) && slices.Equal(g.nodes, o.nodes)
 }
 
-// applyGuard makes the tables anew, in one transaction, unless they are what was applied before and are still there. Without pods there
-// are none.
+// applyGuard replaces the tables in one transaction, unless they are unchanged and still exist.
+// Without pod ranges it removes them.
 func (k *kernel) applyGuard(want guard) error {
 	conn, err := nft.Open(k.netNS)
 	if err != nil {
@@ -109,10 +111,12 @@ func addGuard(conn *nft.Conn, t *nftables.Table, want guard, p nft.Packet) error
 	fromOutside := slices.Concat(notFrom(bridgeName), notFrom("lo"))
 	add(prerouting, fromOutside, []expr.Any{p.Source(0), nft.Member(pods.Name, 0)})
 	if p.IPv6 {
-		// Of IPv4 the kernel itself drops what comes from one of its own addresses.
+		// For IPv4 the kernel itself drops packets from other links with one of its own addresses
+		// as source.
 		add(prerouting, fromOutside, nft.IsLocal(false))
 	} else {
-		// Host ports let packets to loopback addresses be routed; what comes from elsewhere must not begin a connection to one.
+		// Host ports make loopback addresses routable. Packets from other links must not open
+		// connections to them.
 		add(input, notFrom("lo"), loopbackDest(p), notEstablished())
 	}
 	if want.tunnel {
@@ -125,14 +129,14 @@ func addGuard(conn *nft.Conn, t *nftables.Table, want guard, p nft.Packet) error
 	return nil
 }
 
-// notFrom continues on packets that did not come in by a link.
+// notFrom matches packets that came in by another link.
 func notFrom(link string) []expr.Any {
 	name := make([]byte, unix.IFNAMSIZ)
 	copy(name, link)
 	return []expr.Any{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: nft.Reg(0)}, &expr.Cmp{Op: expr.CmpOpNeq, Register: nft.Reg(0), Data: name}}
 }
 
-// loopbackDest continues on IPv4 packets to 127.0.0.0/8.
+// loopbackDest matches IPv4 packets to 127.0.0.0/8.
 func loopbackDest(p nft.Packet) []expr.Any {
 	return []expr.Any{
 		p.Dest(0),
@@ -141,7 +145,7 @@ func loopbackDest(p nft.Packet) []expr.Any {
 	}
 }
 
-// notEstablished continues on packets that do not belong to a connection.
+// notEstablished matches packets that do not belong to an existing connection.
 func notEstablished() []expr.Any {
 	const establishedOrRelated = 2 | 4
 	return []expr.Any{

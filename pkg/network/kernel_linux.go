@@ -26,7 +26,7 @@ type kernel struct {
 	netNS int // descriptor of the namespace; 0: the process's own
 
 	applied *masquerade // last; nil: not yet
-	guarded *guard      // last; nil: not yet
+	guarded *guard      // last applied guard; nil if none was applied yet
 }
 
 func newKernel() (*kernel, error) {
@@ -83,7 +83,7 @@ func ipNet(p netip.Prefix) *net.IPNet {
 
 // apply makes the kernel's state that which is wanted. It goes on after a failure, and returns all of them.
 func (k *kernel) apply(w wanted) error {
-	errs := []error{k.applyGuard(w.guard)} // before there is a device that it protects
+	errs := []error{k.applyGuard(w.guard)} // first, because it protects the devices below
 	index, err := k.applyVXLAN(w.vxlan)
 	errs = append(errs, err)
 	if w.vxlan != nil && err == nil {

@@ -53,7 +53,8 @@ type Config struct {
 	MTU int
 	// NoMasquerade leaves the addresses of packets that leave the cluster as they are: the network around it knows the way to pods.
 	NoMasquerade bool
-	// PodRanges are the cluster's ranges, which those of nodes are in; empty if they may be anywhere.
+	// PodRanges are the cluster's pod ranges; ranges of nodes must be inside them. Empty allows any
+	// range.
 	PodRanges []netip.Prefix
 	Clock     clock.Clock
 	Log       *slog.Logger
@@ -66,11 +67,11 @@ type Network struct {
 
 	// checked is the configuration that libcni and the plugins found good. Only Run uses it.
 	checked []byte
-	// bridgeSysctls is where the kernel has the settings of br_netfilter.
+	// bridgeSysctls is the directory of br_netfilter's settings.
 	bridgeSysctls string
 	// lost are the nodes that were last reported to be out of reach. Only Run uses it.
 	lost []string
-	// refused are the claims that were last reported as refused. Only Run uses it.
+	// refused are the claims that were last logged as refused. Only Run uses it.
 	refused []string
 
 	mu    sync.Mutex
@@ -199,8 +200,8 @@ func (n *Network) resume(ctx context.Context) {
 	n.setReady(nil)
 }
 
-// protect has every port send from its pod's addresses alone, and returns an error if packets between the ports do not pass the rules
-// of network policies.
+// protect restores the binding of every port to its pod's addresses. It returns an error if network
+// policies do not apply to packets between ports of the bridge.
 func (n *Network) protect(content []byte) error {
 	changed, err := restorePorts(content)
 	if changed {
@@ -261,7 +262,7 @@ func (n *Network) sync(ctx context.Context, k *kernel, nodes []any) error {
 		n.cfg.Log.Error("No way to the pods of some nodes: no common link and no address for VXLAN", "nodes", w.unreachable)
 	}
 	if err := nft.BridgeFiltered(n.bridgeSysctls); err != nil {
-		n.cfg.Log.Error("Network policies do not hold between pods of this node, trying to restore", "err", err)
+		n.cfg.Log.Error("Network policies are not enforced between pods of this node, trying to restore", "err", err)
 	}
 	return errors.Join(enable(sysctls(w.podCIDRs)), k.apply(w), n.configure(ctx, w))
 }

@@ -88,19 +88,19 @@ type wanted struct {
 	guard      guard
 	// unreachable names the nodes that there is no way to.
 	unreachable []string
-	// refused are claims of nodes that are not theirs: nothing leads there.
+	// refused are claims of nodes to ranges and addresses that they do not own; these get no routes.
 	refused []string
 }
 
-// plan decides how this node reaches the others' pods. Nodes without pod ranges are left out.
-// A range or an address that is not inside the cluster's ranges, or that an older node has, is left
-// out too: nodes write these themselves (package nodeclaims). within may be empty.
+// plan decides how this node reaches the pods of other nodes. Nodes without pod ranges are left out.
+// Ranges outside the cluster's ranges, and ranges and addresses that an older node owns, are left out
+// too, because nodes write them themselves (package nodeclaims). within may be empty.
 func plan(self string, nodes []node, links []link, within []netip.Prefix) wanted {
 	said := slices.IndexFunc(nodes, func(n node) bool { return n.name == self })
 	if said < 0 {
 		return wanted{}
 	}
-	addresses := nodes[said].addresses // its links show which of them it has
+	addresses := nodes[said].addresses // kept, because the links show which of them the node has
 	nodes, refused := settle(nodes, within)
 	i := slices.IndexFunc(nodes, func(n node) bool { return n.name == self })
 	nodes[i].addresses = addresses
@@ -127,7 +127,7 @@ func (n node) claim() nodeclaims.Claim {
 	return nodeclaims.Claim{Name: n.name, UID: n.uid, Created: n.created, PodRanges: n.podCIDRs, Addresses: n.addresses}
 }
 
-// settle returns the nodes by name, each with what it owns, and what was refused.
+// settle returns the nodes sorted by name, each with the claims that it owns, and the refused claims.
 func settle(nodes []node, within []netip.Prefix) ([]node, []string) {
 	claims := make([]nodeclaims.Claim, len(nodes))
 	for i, n := range nodes {
@@ -149,8 +149,8 @@ func settle(nodes []node, within []netip.Prefix) ([]node, []string) {
 type planner struct {
 	own   node
 	links []link
-	// macs has the node that owns each hardware address: names are chosen, also so that two nodes'
-	// addresses are one.
+	// macs maps each hardware address to the node that owns it. Hardware addresses are derived from node
+	// names, so an attacker can choose a name that collides with another node's.
 	macs     map[string]string
 	underlay link       // carries VXLAN packets
 	local    netip.Addr // this node's address on it; invalid: there is none

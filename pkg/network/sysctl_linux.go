@@ -19,8 +19,9 @@ func sysctls(podCIDRs []netip.Prefix) []string {
 	if slices.ContainsFunc(podCIDRs, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
 		out = append(out, "/proc/sys/net/ipv6/conf/all/forwarding")
 	}
-	// A pod that answers another one on its bridge to a call through a service must pass the translation on its way
-	// back, and network policies must see what passes. Without the module there is no such file, and nft.BridgeFiltered says so.
+	// When a pod answers another pod on its bridge through a service, the answer must pass address
+	// translation, and network policies must see the packet. Without the module these files do not
+	// exist; nft.BridgeFiltered reports that.
 	return append(out, "/proc/sys/net/bridge/bridge-nf-call-iptables", "/proc/sys/net/bridge/bridge-nf-call-ip6tables")
 }
 

@@ -12,12 +12,13 @@ import (
 	"path/filepath"
 )
 
-// BridgeSysctls is where the kernel has the settings of br_netfilter.
+// BridgeSysctls is the directory of br_netfilter's settings.
 const BridgeSysctls = "/proc/sys/net/bridge"
 
-// BridgeFiltered returns an error unless packets that go from one port of a bridge to another pass the rules of IPv4 and IPv6, as
-// those that are routed do. Without that neither network policies nor Services work between pods of one bridge. ARP is not
-// needed: its rules are the bridge family's own. The directory is BridgeSysctls.
+// BridgeFiltered returns an error unless packets between ports of a bridge pass the rules of IPv4
+// and IPv6, as routed packets do. Otherwise neither network policies nor Services work between pods
+// of one bridge. ARP is not checked, because its rules are in the bridge family. dir is
+// BridgeSysctls, except in tests.
 func BridgeFiltered(dir string) error {
 	for _, name := range []string{"bridge-nf-call-iptables", "bridge-nf-call-ip6tables"} {
 		have, err := os.ReadFile(filepath.Join(dir, name))

@@ -1,21 +1,20 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodeclaims decides what a node may say of itself.
+// Package nodeclaims decides which names, addresses and pod ranges a node may claim.
 //
-// A Node is written by its own kubelet: its name, its addresses and, before the cluster gives it
-// one, its pod range. Other components act on these: they route pods' packets, connect to kubelets
-// and sign certificates. A node may lie. This package has the rules that all of these components
-// apply:
+// A kubelet writes its own Node: its name, its addresses and, before the cluster assigns one, its
+// pod range. Other components trust these: they route pods' packets, connect to kubelets and sign
+// certificates. But a node may lie. This package has the rules that all of these components apply:
 //
 //   - Each address and each pod range has one owner, the oldest node that claims it. A node cannot
-//     choose its age: the API server writes creation times.
-//   - A pod range is inside the cluster's own ranges, where these are known.
-//   - Names and addresses that lead to the API server, to services or to the machine itself belong
-//     to no node.
+//     choose its age, because the API server writes creation times.
+//   - A pod range must be inside the cluster's own ranges, if these are known.
+//   - Names and addresses of the API server, of services and of the machine itself belong to no
+//     node.
 //
-// Everything here is a pure function. The package does not watch nodes and does not reject
-// requests: its callers do.
+// All functions are pure. The package does not watch nodes and does not reject requests: its callers
+// do.
 package nodeclaims
 
 import (
@@ -31,7 +30,7 @@ import (
 	"keelson.dev/keelson/pkg/outbound"
 )
 
-// Claim is what a node claims.
+// Claim holds the pod ranges and addresses that a node claims.
 type Claim struct {
 	Name    string
 	UID     types.UID
@@ -62,13 +61,13 @@ func Of(n *v1.Node) Claim {
 	return c
 }
 
-// Older orders claims by age. Creation times are in whole seconds; of two nodes of the same second
-// the UID decides, which the API server chooses.
+// Older orders claims by age. Creation times have a resolution of one second. Nodes of the same
+// second are ordered by UID, which the API server chooses.
 func Older(a, b Claim) int {
 	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID), cmp.Compare(a.Name, b.Name))
 }
 
-// Refusal is a claim that is not a node's.
+// Refusal is a claim that was refused.
 type Refusal struct {
 	Node  string
 	What  netip.Prefix
@@ -78,8 +77,8 @@ type Refusal struct {
 // String returns the refusal for a log.
 func (r Refusal) String() string { return fmt.Sprintf("%s of node %s: %s", r.What, r.Node, r.Cause) }
 
-// Settle returns each claim with what the node owns of it, the oldest first, and what was refused.
-// Pod ranges have to be inside one of within, unless within is empty.
+// Settle returns each claim reduced to what the node owns, the oldest node first, and the refused
+// claims. Pod ranges must be inside one of within, unless within is empty.
 func Settle(claims []Claim, within []netip.Prefix) ([]Claim, []Refusal) {
 	claims = slices.SortedFunc(slices.Values(claims), Older)
 	var owned disjoint
@@ -112,10 +111,10 @@ func Settle(claims []Claim, within []netip.Prefix) ([]Claim, []Refusal) {
 	return claims, refused
 }
 
-// outside returns why a pod range cannot be one; "" if it can.
+// outside returns why p cannot be a pod range; "" if it can.
 func outside(p netip.Prefix, within []netip.Prefix) string {
 	if p.Addr().Is4In6() || slices.ContainsFunc(outbound.Special(), p.Overlaps) {
-		return "it holds addresses that are no pod's"
+		return "it contains addresses that pods cannot have"
 	}
 	inside := func(whole netip.Prefix) bool { return whole.Bits() <= p.Bits() && whole.Contains(p.Addr()) }
 	if len(within) > 0 && !slices.ContainsFunc(within, inside) {
@@ -124,13 +123,13 @@ func outside(p netip.Prefix, within []netip.Prefix) string {
 	return ""
 }
 
-// disjoint is a set of prefixes that do not overlap, in order.
+// disjoint is a sorted set of prefixes that do not overlap.
 type disjoint []netip.Prefix
 
-// add adds p, unless it overlaps with one that is there.
+// add adds p and reports true, unless p overlaps a prefix in the set.
 func (d *disjoint) add(p netip.Prefix) bool {
 	at, found := slices.BinarySearchFunc(*d, p, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
-	// Prefixes that overlap contain each other: only the neighbours can.
+	// Of two overlapping prefixes one contains the other, so only the neighbours can overlap p.
 	if found || at > 0 && (*d)[at-1].Overlaps(p) || at < len(*d) && (*d)[at].Overlaps(p) {
 		return false
 	}

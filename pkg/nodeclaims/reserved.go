@@ -11,17 +11,17 @@ import (
 	"keelson.dev/keelson/pkg/outbound"
 )
 
-// Reserved are names and addresses that belong to no node, in addition to those that never do:
-// localhost, the names of services, loopback, link-local, multicast and metadata addresses.
+// Reserved are names and addresses that belong to no node. In addition, localhost, names of services,
+// and loopback, link-local, multicast and metadata addresses are always reserved.
 type Reserved struct {
-	// Names are the API server's.
+	// Names are the names of the API server.
 	Names []string
-	// Ranges are those of services and the API server's addresses.
+	// Ranges are the service ranges and the API server's addresses.
 	Ranges []netip.Prefix
 }
 
-// Name returns why a name is no node's; "" if it may be one's. A name that is an address is
-// reserved like the address.
+// Name returns why a node cannot have a name; "" if it can. For a name that is an address, the rules
+// of addresses apply.
 func (r Reserved) Name(name string) string {
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
 	if a, err := netip.ParseAddr(name); err == nil {
@@ -39,7 +39,7 @@ func (r Reserved) Name(name string) string {
 	return ""
 }
 
-// Address returns why an address is no node's; "" if it may be one's.
+// Address returns why a node cannot have an address; "" if it can.
 func (r Reserved) Address(a netip.Addr) string {
 	a = a.Unmap().WithZone("")
 	if why := special(a); why != "" {

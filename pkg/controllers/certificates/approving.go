@@ -29,10 +29,10 @@ type approving struct {
 	loop     *controller.Loop
 	requests certificateslisters.CertificateSigningRequestLister
 
-	// With Options.ProtectNodes: requests by their nodes.
+	// byNode indexes requests by node. It is set with Options.ProtectNodes.
 	byNode cache.Indexer
 	mu     sync.Mutex // held while a request for a client certificate is decided
-	// promised are approvals that byNode may not show yet, by their nodes; guarded by mu.
+	// promised are approvals that byNode may not show yet, by node; guarded by mu.
 	promised map[string]promise
 }
 

@@ -80,8 +80,9 @@ func (c *cleaning) sweep(ctx context.Context) error {
 	return nil
 }
 
-// guards reports whether a request is the only trace of a node's certificate: the node has not
-// registered, and nobody else is to get a certificate of that name.
+// guards reports whether a request must be kept because it is the only record that a node's
+// certificate was issued. That is so until the node has registered. Without the record, another
+// machine could get a certificate with the same name.
 func (c *cleaning) guards(csr *certificatesv1.CertificateSigningRequest, now time.Time) bool {
 	if c.nodes == nil || !holds(csr, now) || len(csr.Status.Certificate) == 0 {
 		return false

@@ -22,16 +22,16 @@ import (
 	"keelson.dev/keelson/pkg/nodeclaims"
 )
 
-// A join token is for nodes to come. With Options.ProtectNodes its holder gets no client certificate
-// for a node that exists, nor for one whose certificate somebody else has got and that has not
-// registered yet. What is refused waits for a person; an event on the request says why.
+// A join token is for new nodes. With Options.ProtectNodes its holder gets no client certificate for
+// a node that exists, nor for a node whose certificate was issued to another machine and that has
+// not registered yet. Such a request waits for manual approval; an event on it gives the reason.
 
 const (
-	// byNode indexes requests for client certificates of kubelets by their nodes.
+	// byNode is the index of requests for kubelets' client certificates by node.
 	byNode = "node"
-	// reasonProtected is the reason of the event on a request that waits for a person.
+	// reasonProtected is the reason of the event on a request that waits for manual approval.
 	reasonProtected = "NodeIdentityProtected"
-	// nodePart starts the keys of nodes that are gone; no request's name has a slash.
+	// nodePart is the prefix of queue keys for deleted nodes; names of requests contain no slash.
 	nodePart = "node/"
 )
 
@@ -42,7 +42,7 @@ type promise struct {
 	key     []byte
 }
 
-// protect has the controller follow nodes, and find requests by their nodes.
+// protect makes the controller watch nodes and index requests by node.
 func (c *approving) protect(d controller.Deps) error {
 	informer := d.Informers.Certificates().V1().CertificateSigningRequests().Informer()
 	if err := informer.AddIndexers(cache.Indexers{byNode: indexByNode}); err != nil {
@@ -63,13 +63,14 @@ func indexByNode(obj any) ([]string, error) {
 	}
 	req, err := parse(csr)
 	if err != nil {
-		return nil, nil // it is nobody's
+		return nil, nil // it is for no node
 	}
 	return []string{strings.TrimPrefix(req.Subject.CommonName, nodePrefix)}, nil
 }
 
 // approveClient approves a request that its user may make, unless it is for the identity of another
-// machine. One request is decided at a time: two for one node cannot both be the first.
+// machine. It decides one request at a time, so that of two requests for a new node only one is the
+// first.
 func (c *approving) approveClient(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest, message string) error {
 	if !c.Options.ProtectNodes {
 		return c.approve(ctx, csr, message)
@@ -81,16 +82,16 @@ func (c *approving) approveClient(ctx context.Context, csr *certificatesv1.Certi
 		return err
 	}
 	if why != "" {
-		c.Log.Warn("Client certificate left to a person", "request", csr.Name, "user", csr.Spec.Username, "reason", why)
+		c.Log.Warn("Request for a client certificate needs manual approval", "request", csr.Name, "user", csr.Spec.Username, "reason", why)
 		c.Events.Event(csr, v1.EventTypeWarning, reasonProtected, "Not approved automatically: "+why)
 		return nil
 	}
-	// Whether or not the answer to the approval arrives, it may have been made.
+	// The promise stays even if the call fails, because the server may have stored the approval.
 	c.promised[strings.TrimPrefix(req.Subject.CommonName, nodePrefix)] = promise{csr.Name, csr.Spec.Username, req.RawSubjectPublicKeyInfo}
 	return c.approve(ctx, csr, message)
 }
 
-// settled forgets the promise of a request that the cache shows to be decided, or gone.
+// settled removes the promise of a request once the cache shows the request as decided or deleted.
 func (c *approving) settled(csr *certificatesv1.CertificateSigningRequest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,7 +102,7 @@ func (c *approving) settled(csr *certificatesv1.CertificateSigningRequest) {
 	}
 }
 
-// again has the requests looked at that waited because of one that is gone.
+// again requeues the requests that waited because of a request that has been deleted.
 func (c *approving) again(gone *certificatesv1.CertificateSigningRequest) {
 	if c.byNode == nil {
 		return
@@ -112,11 +113,11 @@ func (c *approving) again(gone *certificatesv1.CertificateSigningRequest) {
 	}
 }
 
-// waiting has the requests of a node looked at that are not decided.
+// waiting requeues the undecided requests of a node.
 func (c *approving) waiting(node string) {
 	requests, err := c.byNode.ByIndex(byNode, node)
 	if err != nil {
-		return // there is no such index: a mistake in this package
+		return // the index does not exist: a bug in this package
 	}
 	for _, obj := range requests {
 		if csr, ok := obj.(*certificatesv1.CertificateSigningRequest); ok && !decided(csr) {
@@ -125,7 +126,8 @@ func (c *approving) waiting(node string) {
 	}
 }
 
-// refuseClient returns why a request is not for a new node, nor a node's renewal; "" if it is.
+// refuseClient returns why a request is neither for a new node nor a node's own renewal; "" if it
+// is one of these.
 func (c *approving) refuseClient(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest) (string, error) {
 	name := strings.TrimPrefix(req.Subject.CommonName, nodePrefix)
 	if why := c.reserved().Name(name); why != "" {
@@ -139,7 +141,7 @@ func (c *approving) refuseClient(ctx context.Context, csr *certificatesv1.Certif
 	self := csr.Spec.Username == req.Subject.CommonName && slices.Contains(csr.Spec.Groups, nodesGroup)
 	switch {
 	case self && !exists:
-		return fmt.Sprintf("node %q has been removed; it joins again with a join token", name), nil
+		return fmt.Sprintf("node %q has been removed; it must use a join token to join again", name), nil
 	case self:
 		return "", nil
 	case exists:
@@ -148,8 +150,8 @@ func (c *approving) refuseClient(ctx context.Context, csr *certificatesv1.Certif
 	return c.claimed(csr, req, name)
 }
 
-// claimed returns who has got the certificate of a node that has not registered yet; "" if it is
-// the one who asks, or if nobody has.
+// claimed returns an error text if another machine got the certificate of a node that has not
+// registered yet; "" if not. A request with the same key is from the same machine.
 func (c *approving) claimed(csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest, name string) (string, error) {
 	const text = "a certificate for node %q, which has not registered, was given to %s by request %s. If that was another machine's, delete that request, or approve this one"
 	if p, ok := c.promised[name]; ok && p.request != csr.Name && !bytes.Equal(p.key, req.RawSubjectPublicKeyInfo) {
@@ -165,21 +167,21 @@ func (c *approving) claimed(csr *certificatesv1.CertificateSigningRequest, req *
 			continue
 		}
 		if before, err := parse(other); err == nil && bytes.Equal(before.RawSubjectPublicKeyInfo, req.RawSubjectPublicKeyInfo) {
-			continue // the same machine asks again
+			continue // a repeated request of the same machine
 		}
 		return fmt.Sprintf(text, name, other.Spec.Username, other.Name), nil
 	}
 	return "", nil
 }
 
-// holds reports whether a request was approved and its certificate is, or will be, valid.
+// holds reports whether a request is approved and its certificate is valid or not issued yet.
 func holds(csr *certificatesv1.CertificateSigningRequest, now time.Time) bool {
 	return is(csr, certificatesv1.CertificateApproved) && !is(csr, certificatesv1.CertificateDenied) &&
 		!is(csr, certificatesv1.CertificateFailed) && !expired(csr, now)
 }
 
-// release lets the name of a node that was deleted be used again: requests that were answered are
-// deleted, those that wait are looked at again. The certificates themselves stay valid.
+// release makes the name of a deleted node available again: it deletes decided requests and requeues
+// undecided ones. It does not revoke certificates.
 func (c *approving) release(ctx context.Context, name string) error {
 	_, err := c.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if err == nil {
@@ -208,8 +210,7 @@ func (c *approving) release(ctx context.Context, name string) error {
 	return nil
 }
 
-// reserved returns the names and addresses of the API server and of services, as far as the
-// operator's options say.
+// reserved returns the names and addresses of the API server and of services that the options give.
 func (c *approving) reserved() nodeclaims.Reserved {
 	return nodeclaims.Reserved{Names: c.Options.ServerNames, Ranges: slices.Clone(c.Options.ServiceCIDRs)}
 }

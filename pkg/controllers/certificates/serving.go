@@ -54,9 +54,9 @@ func (c *approving) approveServing(ctx context.Context, csr *certificatesv1.Cert
 	return c.approve(ctx, csr, "Auto approving kubelet serving certificate for the node's own names and addresses.")
 }
 
-// refuseServing says why a request is not for the asking node's own names and
-// addresses; "" if it is. A node writes its name and its addresses itself: one that
-// is reserved is no node's, and one that several nodes have is the oldest's.
+// refuseServing returns why a request is not for the node's own names and addresses; "" if it is. A
+// node writes its name and addresses itself. So reserved ones are rejected, and an address that
+// several nodes report belongs to the oldest of them.
 func refuseServing(csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest, nodes []v1.Node, reserved nodeclaims.Reserved) string {
 	if err := checkKubelet(req, csr.Spec.Usages, true); err != nil {
 		return err.Error()
@@ -85,7 +85,7 @@ func refuseServing(csr *certificatesv1.CertificateSigningRequest, req *x509.Cert
 	return ""
 }
 
-// refuseAddress returns why an address is not a node's; "" if it is.
+// refuseAddress returns why an address does not belong to a node; "" if it does.
 func refuseAddress(n *v1.Node, ip net.IP, nodes []v1.Node, reserved nodeclaims.Reserved) string {
 	if !hasAddress(n, ip) {
 		return "is not the node's"

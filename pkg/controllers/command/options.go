@@ -103,7 +103,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	o.addSigners(fs)
 	fs.DurationVar(&o.controller.SigningDuration, "cluster-signing-duration", signedLife, "longest life of certificates that are signed")
 	fs.BoolVar(&o.controller.ApproveServing, "approve-kubelet-serving", false, "approve kubelets' requests for serving certificates for their own nodes' names and addresses")
-	fs.BoolVar(&o.controller.ProtectNodes, "protect-node-identities", false, "approve kubelets' requests for client certificates only for new nodes and for a node's own renewal; others wait for a person")
+	fs.BoolVar(&o.controller.ProtectNodes, "protect-node-identities", false, "approve kubelets' requests for client certificates automatically only for new nodes and for a node's own renewal; all other requests wait for manual approval")
 	fs.DurationVar(&o.controller.NodeGrace, "node-monitor-grace-period", nodeGrace, "how long a node may be silent")
 	fs.DurationVar(&o.controller.NodeStartupGrace, "node-startup-grace-period", startupGrace, "how long a new node may be silent")
 	ev := &o.controller.Evictions

@@ -96,10 +96,10 @@ type Options struct {
 	// ApproveServing has kubelets' requests for serving certificates approved, if
 	// they are for names and addresses of their own nodes.
 	ApproveServing bool
-	// ProtectNodes has kubelets' requests for client certificates approved for new nodes and for
-	// a node's own renewal only, not for those of nodes that exist.
+	// ProtectNodes limits automatic approval of kubelets' client certificates to new nodes and to a
+	// node's own renewal. Requests for other existing nodes wait for manual approval.
 	ProtectNodes bool
-	// ServerNames are names and addresses of the API server, which no node may have.
+	// ServerNames are names and addresses of the API server; nodes cannot use them.
 	ServerNames []string
 	// Autoscaling is how autoscalers of pods go about.
 	Autoscaling Autoscaling

@@ -95,7 +95,7 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 	return c.grant(ctx, namespace, names)
 }
 
-// named are the Secrets that the namespace's Ingresses of our classes name, up to
+// named returns the Secrets that the namespace's Ingresses of our classes name, at most
 // service.MaxIngressSecrets.
 func (c *Controller) named(namespace string) ([]string, error) {
 	list, err := c.ingresses.Ingresses(namespace).List(labels.Everything())

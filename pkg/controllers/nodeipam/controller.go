@@ -3,11 +3,11 @@
 
 // Package nodeipam gives every node a range of the cluster's addresses for its
 // pods, one of each family. A range belongs to its node as long as the node
-// exists, and to nobody else.
+// exists, and to no other node.
 //
-// A range that somebody else set on a node is never given to another node. If it is not inside the
-// cluster's ranges, or an older node owns it, the controller records an event: no other node routes
-// such a range (package nodeclaims).
+// A range that another client set on a node is never given to another node. If it is not inside the
+// cluster's ranges, or an older node owns it, the controller records an event: other nodes do not
+// route to such a range (package nodeclaims).
 package nodeipam
 
 import (
@@ -44,7 +44,7 @@ type Controller struct {
 	// promised are the ranges of nodes that do not show them yet: a node that is
 	// looked at again before its own write is seen gets the same.
 	promised map[types.UID][]string
-	// refused are the nodes that have a range which is not theirs and have been told so.
+	// refused are the nodes with a range that is not theirs for which an event was recorded.
 	refused map[types.UID]bool
 }
 
@@ -128,7 +128,7 @@ func (c *Controller) refuse(nodes []*v1.Node) {
 	for _, r := range refused {
 		n := by[r.Node]
 		if !slices.Contains(nodeclaims.Of(n).PodRanges, r.What) || !c.first(n.UID) {
-			continue // an address, which is not this controller's
+			continue // a refused address, which is not this controller's concern
 		}
 		c.Log.Warn("Node has a pod range that is not its own", "node", n.Name, "range", r.What, "reason", r.Cause)
 		c.Events.Eventf(n, v1.EventTypeWarning, "PodCIDRRejected",
@@ -145,7 +145,7 @@ func (c *Controller) first(uid types.UID) bool {
 	return !before
 }
 
-// occupy holds a node's ranges. It reports whether they are inside the cluster's
+// occupy marks a node's ranges as taken. It reports whether they are inside the cluster's ranges
 // and no other node has them.
 func (c *Controller) occupy(n *v1.Node) bool {
 	c.mu.Lock()

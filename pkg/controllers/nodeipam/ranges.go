@@ -19,12 +19,12 @@ const maxBits = 16
 
 var errFull = errors.New("CIDR allocation failed; there are no remaining CIDRs left to allocate in the accepted range")
 
-// services is the holder of ranges that services have.
+// services is the holder of ranges that are reserved for services.
 const services types.UID = "services"
 
-// ranges divides a prefix into equal smaller ones, of which some are taken. A range
-// is free when nobody holds it: of several holders, which only others than this
-// controller make, the last one frees it. It is not safe for concurrent use.
+// ranges divides a prefix into smaller ranges of equal size. A range is free if it has no holder.
+// Other clients can give one range to several nodes; it is free when the last of them releases it.
+// ranges is not safe for concurrent use.
 type ranges struct {
 	whole netip.Prefix
 	mask  int
@@ -80,8 +80,8 @@ func (r *ranges) span(p netip.Prefix) (first, last int, ok bool) {
 	return first, last, true
 }
 
-// occupy has a holder hold every range that p touches. It reports whether the
-// holder is the only one of each, and p inside the whole.
+// occupy adds a holder to every range that overlaps p. It reports whether p is inside the whole
+// prefix and these ranges have no other holder.
 func (r *ranges) occupy(p netip.Prefix, holder types.UID) bool {
 	first, last, ok := r.span(p)
 	if !ok {
@@ -97,7 +97,7 @@ func (r *ranges) occupy(p netip.Prefix, holder types.UID) bool {
 	return alone
 }
 
-// release ends what occupy or next did for a holder.
+// release removes a holder from the ranges that it got by occupy or next.
 func (r *ranges) release(p netip.Prefix, holder types.UID) {
 	first, last, ok := r.span(p)
 	if !ok {

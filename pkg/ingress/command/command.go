@@ -54,18 +54,18 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.StringVar(&o.http, "http-address", ":8080", "address to serve HTTP on")
 	fs.StringVar(&o.https, "https-address", ":8443", "address to serve HTTPS on")
 	fs.StringVar(&o.publish, "publish-service", "", "namespace/name of the Service whose addresses are told in the status of Ingresses")
-	// The runtime's limit is what GOMEMLIMIT says.
+	// A negative limit only reads the current one, which GOMEMLIMIT sets.
 	o.limits = ingress.DefaultLimits(debug.SetMemoryLimit(-1))
 	limits := map[string]*int{}
 	add := func(name string, value *int, what string) {
 		fs.IntVar(value, name, *value, what)
 		limits[name] = value
 	}
-	add("max-connections", &o.limits.Connections, "connections of all clients at once; the default fits GOMEMLIMIT")
-	add("max-connections-per-client", &o.limits.ClientConnections, "connections of one client at once: an IPv4 address, or an IPv6 network of 64 bits")
-	add("max-requests", &o.limits.Requests, "requests under way at once; the default fits GOMEMLIMIT")
-	add("max-requests-per-client", &o.limits.ClientRequests, "requests of one client under way at once")
-	add("max-requests-per-namespace", &o.limits.NamespaceRequests, "requests under way to the Services of one namespace")
+	add("max-connections", &o.limits.Connections, "maximum number of open client connections; the default is derived from GOMEMLIMIT")
+	add("max-connections-per-client", &o.limits.ClientConnections, "maximum number of open connections per client; a client is an IPv4 address or an IPv6 /64 network")
+	add("max-requests", &o.limits.Requests, "maximum number of concurrent requests; the default is derived from GOMEMLIMIT")
+	add("max-requests-per-client", &o.limits.ClientRequests, "maximum number of concurrent requests per client")
+	add("max-requests-per-namespace", &o.limits.NamespaceRequests, "maximum number of concurrent requests to the Services of one namespace")
 	if err := daemon.Parse(fs, args); err != nil {
 		return nil, err
 	}

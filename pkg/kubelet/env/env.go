@@ -265,8 +265,8 @@ func (m *maker) fileKey(r *v1.FileKeySelector) (string, error) {
 	return value, nil
 }
 
-// readFileVariable opens the file below dir. A container writes to dir: no symbolic link leads out of it, and no pipe
-// or device is opened.
+// readFileVariable opens the file below dir. A container can write to dir, so links out of it are
+// not followed, and pipes and devices are not opened.
 func readFileVariable(dir, path, key string) (string, error) {
 	f, err := beneath.Open(dir, path)
 	if err != nil {

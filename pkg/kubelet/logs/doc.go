@@ -15,9 +15,9 @@
 // it first looks at the file, and asks at each end whether the name stands for another file. A reader that is
 // slower than the log goes on in the renamed files.
 //
-// Below their root, logs and their directories are no symbolic links, and logs are regular files: a pod that has
-// /var/log as a volume must not have the kubelet read, compress, rename or remove other files. What is not so is
-// refused.
+// Below the root, logs must be regular files, and neither they nor their directories may be
+// symbolic links; anything else is rejected. A pod that has /var/log as a volume could otherwise
+// make the kubelet read, compress, rename or remove other files.
 //
 // Directories of pods that nobody knows any more are removed.
 //

@@ -57,7 +57,7 @@ func decide(names []string, maximum int) plan {
 	return p
 }
 
-// compress replaces a file of the directory of logs, which is at path, by its compressed form.
+// compress replaces a file in the log directory dir by its compressed form. path is the file's full path.
 func compress(dir *os.Root, path string) (err error) {
 	in, err := Open(path)
 	if err != nil {

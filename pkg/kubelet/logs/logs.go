@@ -104,7 +104,7 @@ func (k *Keeper) look(ctx context.Context, l Log) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = dir.Close() }() // nothing is written through it
+	defer func() { _ = dir.Close() }() // a directory: Close has nothing to write
 	info, err := dir.Lstat(filepath.Base(l.Path))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -180,7 +180,7 @@ func Remove(path string) error {
 	if err != nil {
 		return fmt.Errorf("remove log: %w", err)
 	}
-	defer func() { _ = dir.Close() }() // nothing is written through it
+	defer func() { _ = dir.Close() }() // a directory: Close has nothing to write
 	names, err := renamed(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

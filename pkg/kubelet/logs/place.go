@@ -12,10 +12,11 @@ import (
 	"keelson.dev/keelson/pkg/beneath"
 )
 
-// A log is at ROOT/POD/CONTAINER/FILE. Pods that have the node's /var/log as a volume can change what is below the
-// root, so nothing there is a symbolic link, and no log is anything but a regular file.
+// A log is at ROOT/POD/CONTAINER/FILE. Pods that have the node's /var/log as a volume can change
+// everything below the root. So symbolic links are not followed there, and logs must be regular
+// files.
 
-// place splits the path of a log, or of its directory, of which parts names are below the root.
+// place splits the path of a log or its directory into the root and the last parts elements.
 func place(path string, parts int) (root, name string) {
 	for root = path; parts > 0; parts-- {
 		name = filepath.Join(filepath.Base(root), name)
@@ -29,19 +30,19 @@ const (
 	partsOfFile      = 3
 )
 
-// Open opens a log for reading, or a renamed one.
+// Open opens a log, or a rotated one, for reading.
 func Open(path string) (*os.File, error) {
 	root, name := place(path, partsOfFile)
 	return beneath.OpenNoLinks(root, name)
 }
 
-// openDirectory opens the directory of a log, to change what is in it.
+// openDirectory opens the directory of a log for changes in it.
 func openDirectory(path string) (*os.Root, error) {
 	root, name := place(filepath.Dir(path), partsOfDirectory)
 	return beneath.OpenRoot(root, name)
 }
 
-// renamed returns the paths of the renamed files of a log.
+// renamed returns the paths of the rotated files of a log.
 func renamed(path string) ([]string, error) {
 	root, name := place(filepath.Dir(path), partsOfDirectory)
 	dir, err := beneath.OpenNoLinks(root, name)

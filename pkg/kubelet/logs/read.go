@@ -26,7 +26,7 @@ const (
 	statePeriod = 5 * time.Second
 	stampFormat = "2006-01-02T15:04:05.000000000Z07:00"
 	tailBlock   = 4096
-	// maxLine is how long a line may be. Runtimes write a longer one in parts, of 16 KiB by default.
+	// maxLine is the maximum length of a line. Runtimes split longer lines, by default at 16 KiB.
 	maxLine = 16 << 20
 )
 
@@ -56,7 +56,7 @@ var errEnough = errors.New("enough was read")
 func Read(ctx context.Context, path string, o Options) error {
 	_, err := os.Lstat(path)
 	if err != nil {
-		return fmt.Errorf("failed to try resolving symlinks in path %q: %w", path, err) // Kubernetes' words; users see them
+		return fmt.Errorf("failed to try resolving symlinks in path %q: %w", path, err) // Kubernetes' text, because users see it
 	}
 	r := &reader{Options: o, path: path, remain: math.MaxInt64, lines: -1, fresh: true}
 	if o.Limit != nil {

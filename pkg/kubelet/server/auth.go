@@ -194,7 +194,7 @@ func permissions(method, path string) (verb string, subresources []string) {
 		return verb, []string{"healthz", "proxy"}
 	case below(path, "/configz"):
 		return verb, []string{"configz", "proxy"}
-	case below(path, "/csi"): // not Kubernetes': for those that may call drivers and nothing else
+	case below(path, "/csi"): // not in Kubernetes: a right to call drivers and nothing else
 		return verb, []string{"csi", "proxy"}
 	}
 	return verb, []string{"proxy"}

@@ -140,7 +140,7 @@ func decode(b []byte, from origin, node string) (*v1.Pod, error) {
 	return pod, nil
 }
 
-// validateMeta checks what directories of the node are named after.
+// validateMeta validates the metadata that becomes part of directory names on the node.
 func validateMeta(meta *metav1.ObjectMeta, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	check := func(name, value string, reasons []string) {
@@ -188,7 +188,8 @@ func reference(pod *v1.Pod) string {
 	return ""
 }
 
-// volumeReference names a resource of the API that a volume refers to beside secrets and config maps, or "".
+// volumeReference returns the API resource, other than secrets and config maps, that a volume
+// refers to; "" if none.
 func volumeReference(v *v1.Volume) string {
 	switch {
 	case v.PersistentVolumeClaim != nil:

@@ -28,7 +28,7 @@ import (
 // DefaultLength is how many IDs a pod gets.
 const DefaultLength = 65536
 
-// maxIDs is how many IDs a machine has. The last one means no ID at all.
+// maxIDs is the number of IDs of a machine. The value of the last one means "no ID".
 const maxIDs = 1<<32 - 1
 
 const fileName = "userns"
@@ -65,7 +65,7 @@ func New(dir string, idsPerPod int64, most int) (*Manager, error) {
 	length := uint32(idsPerPod)
 	m := &Manager{dir: dir, length: length, most: uint32(max(most, 0)), pods: map[types.UID]uint32{}, used: map[uint32]bool{}}
 	if last := (uint64(m.most) + 1) * uint64(length); last > maxIDs {
-		// A range beyond the last ID would begin at 0 again: it would be the machine's own.
+		// IDs beyond the last one wrap around to 0, so such a range would contain the machine's own IDs.
 		return nil, fmt.Errorf("%d user namespaces of %d IDs are more than the machine has", most, length)
 	}
 	entries, err := os.ReadDir(dir)

@@ -24,7 +24,7 @@ func makeNestedMountpoints(pod *v1.Pod, name, dir string) error {
 	if err != nil {
 		return fmt.Errorf("unable to create nested volume mountpoints: %w", err)
 	}
-	defer func() { _ = root.Close() }() // nothing is written through it
+	defer func() { _ = root.Close() }() // a directory: Close has nothing to write
 	for _, path := range paths {
 		if err := root.MkdirAll(path, 0o755); err != nil {
 			return fmt.Errorf("unable to create nested volume mountpoints: %w", err)

@@ -19,7 +19,7 @@ const (
 	groupEnter     uint32 = 0o110
 )
 
-// allModes are the bits of a mode that are not the file's type.
+// allModes masks the bits of a mode except for the file type.
 const allModes uint32 = 0o7777
 
 // fsGroup returns the group that is to own the pod's volumes, if there is one.
@@ -79,9 +79,9 @@ func applyGroup(pod *v1.Pod, dir string, readOnly bool) error {
 	return changeGroup(dir, *group, readOnly)
 }
 
-// changeGroup gives everything in dir to the group: files become readable (and writable) for it, and
-// directories hand it on to what is made in them. The root comes last, so that its
-// state tells whether all below it is done. Containers may use the volume meanwhile.
+// changeGroup gives everything in dir to the group: files become readable (and writable) for it,
+// and new files inherit the group from their directories. The root comes last, so that its state
+// shows whether everything below it is done. Containers may use the volume meanwhile.
 func changeGroup(dir string, group int64, readOnly bool) error {
 	c := groupChange{group: int(group), readOnly: readOnly}
 	if err := (tree{visit: c.visit}).walk(dir); err != nil {
@@ -96,12 +96,12 @@ type groupChange struct {
 	readOnly bool
 }
 
-// done reports whether there is nothing to change.
+// done reports whether a file needs no change.
 func (c groupChange) done(stat *unix.Stat_t) bool {
 	return int(stat.Gid) == c.group && (isLink(stat) || stat.Mode&c.mask(stat) == c.mask(stat))
 }
 
-// visit gives what fd is open on to the group.
+// visit gives the file behind fd to the group.
 func (c groupChange) visit(fd int, stat *unix.Stat_t) error {
 	if c.done(stat) {
 		return nil
@@ -118,8 +118,8 @@ func (c groupChange) visit(fd int, stat *unix.Stat_t) error {
 	return nil
 }
 
-// needsMode reports whether a file that has just been given to the group needs another mode than it has then: it lacks
-// bits for the group, or chown took bits from it. A link has no mode.
+// needsMode reports whether the mode of a file must be set after chown: it lacks bits for the
+// group, or chown cleared its set-ID bits. Links have no mode.
 func (c groupChange) needsMode(stat *unix.Stat_t) bool {
 	return !isLink(stat) && (stat.Mode&c.mask(stat) != c.mask(stat) || stat.Mode&(unix.S_ISUID|unix.S_ISGID) != 0)
 }

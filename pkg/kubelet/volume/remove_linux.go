@@ -17,9 +17,9 @@ import (
 // maxOpenLevels is how many levels of directories are open at a time while a volume is removed.
 const maxOpenLevels = 128
 
-// removeTree removes a directory with all that is in it. Containers nest directories as deep as they like, and
-// [os.RemoveAll] needs a descriptor for each level: one pod would take all that the kubelet may have. Here deeper
-// directories are first moved up to the top.
+// removeTree removes a directory and everything in it. Containers can nest directories without a
+// limit, and [os.RemoveAll] needs a descriptor for each level, so that one pod could use up the
+// kubelet's descriptors. removeTree first moves deeper directories up to the top.
 func removeTree(path string) error {
 	top, err := openDir(unix.AT_FDCWD, path)
 	if errors.Is(err, unix.ENOENT) {
@@ -28,7 +28,7 @@ func removeTree(path string) error {
 	if err != nil {
 		return fmt.Errorf("open %s: %w", path, err)
 	}
-	defer func() { _ = top.Close() }() // nothing was written
+	defer func() { _ = top.Close() }() // opened for reading
 	r := remover{top: int(top.Fd())}
 	if err := r.empty(top, 1); err != nil {
 		return fmt.Errorf("empty %s: %w", path, err)
@@ -36,7 +36,7 @@ func removeTree(path string) error {
 	return os.Remove(path)
 }
 
-// openDir opens a directory that is no link.
+// openDir opens a directory without following a link.
 func openDir(dir int, name string) (*os.File, error) {
 	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -45,16 +45,16 @@ func openDir(dir int, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), filepath.Base(name)), nil
 }
 
-// remover removes what is in the directory top.
+// remover removes the contents of the directory top.
 type remover struct {
 	top   int
-	moved int // directories that were moved there
+	moved int // number of directories that were moved to top
 }
 
-// empty removes all that is in an open directory.
+// empty removes everything in an open directory.
 func (r *remover) empty(dir *os.File, depth int) error {
 	for {
-		if _, err := dir.Seek(0, io.SeekStart); err != nil { // what was moved here is seen in the next turn
+		if _, err := dir.Seek(0, io.SeekStart); err != nil { // the next pass sees directories that were moved here
 			return fmt.Errorf("list directory: %w", err)
 		}
 		names, err := dir.Readdirnames(namesAtOnce)
@@ -96,7 +96,7 @@ func (r *remover) remove(dir int, name string, depth int) error {
 	return nil
 }
 
-// moveUp moves an entry of an open directory to the top, by a name that nothing there has.
+// moveUp moves an entry of an open directory to the top under an unused name.
 func (r *remover) moveUp(dir int, name string) error {
 	for {
 		r.moved++

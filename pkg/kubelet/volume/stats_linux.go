@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// blockUnit is what st_blocks counts in, whatever the file system's block size is.
+// blockUnit is the unit of st_blocks, which does not depend on the file system's block size.
 const blockUnit = 512
 
 // Stats returns how much the volumes of a pod use, sorted by name. Volumes that lie on the node's
@@ -99,8 +99,8 @@ func (m *Manager) measure(ctx context.Context, path string) (statsapi.FsStats, e
 	if !mounted {
 		switch own, files, err := diskUsage(ctx, path); {
 		case errors.Is(err, errTooDeep):
-			// All that the file system has counts as the volume's: a pod must not escape its limits by
-			// directories that cannot be measured.
+			// Count all of the file system's usage: a pod must not escape its limits with directories too
+			// deep to measure.
 		case err != nil:
 			return statsapi.FsStats{}, err
 		default:
@@ -114,8 +114,9 @@ func (m *Manager) measure(ctx context.Context, path string) (statsapi.FsStats, e
 	}, nil
 }
 
-// diskUsage adds up the blocks and inodes below dir on its own file system. A file with several links counts once,
-// which each link has a share in: to remember the links would take as much memory as a container makes links.
+// diskUsage adds up the blocks and inodes below dir on its own file system. A file with several
+// links counts once in total: each link counts as a fraction. Remembering the links would take
+// memory in proportion to their number, which containers choose.
 func diskUsage(ctx context.Context, dir string) (bytes, inodes uint64, err error) {
 	var device uint64
 	shares := 0.0
@@ -129,7 +130,7 @@ func diskUsage(ctx context.Context, dir string) (bytes, inodes uint64, err error
 		visit: func(_ int, stat *unix.Stat_t) error {
 			links := max(stat.Nlink, 1)
 			if stat.Mode&unix.S_IFMT == unix.S_IFDIR {
-				links = 1 // the others are its own entries
+				links = 1 // the other links are "." and subdirectories' ".."
 			}
 			if stat.Dev == device {
 				bytes += uint64(stat.Blocks) * blockUnit / links

@@ -13,23 +13,24 @@ import (
 )
 
 const (
-	// maxDepth is how deep directories may be nested: no path has more names. It bounds the descriptors that are
-	// open at a time.
+	// maxDepth is the maximum depth of directories; no path has more elements. It bounds the
+	// descriptors that are open at a time.
 	maxDepth = unix.PathMax / 2
 	// namesAtOnce is how many names of a directory are read at a time.
 	namesAtOnce = 1024
 )
 
-// errTooDeep is the error for directories that are nested deeper than any path.
+// errTooDeep reports directories that are nested more deeply than any path.
 var errTooDeep = errors.New("directories are nested too deep")
 
-// tree visits a directory of a volume and all that is in it, while containers change it. It goes from
-// directory to directory by descriptors and follows no symbolic link, so that nothing leads it out of the volume.
+// tree visits a directory of a volume and everything in it, while containers change it. It opens
+// each directory relative to its parent's descriptor and follows no symbolic link, so that it
+// cannot leave the volume.
 type tree struct {
-	// enter reports whether a directory is visited; nil if all are.
+	// enter reports whether to visit a directory; if nil, all are visited.
 	enter func(stat *unix.Stat_t) bool
-	// visit is called for each entry of a directory that is not one itself, by a descriptor that only names it
-	// (O_PATH), and, when it has been called for all that is in it, for the open directory itself.
+	// visit is called for each entry that is not a directory, with an O_PATH descriptor. It is
+	// called for each directory after all its entries, with the open directory.
 	visit func(fd int, stat *unix.Stat_t) error
 }
 
@@ -45,7 +46,7 @@ func (t tree) walk(path string) error {
 // directory visits an open directory and closes it.
 func (t tree) directory(fd, depth int) error {
 	dir := os.NewFile(uintptr(fd), "directory of a volume")
-	defer func() { _ = dir.Close() }() // nothing was written
+	defer func() { _ = dir.Close() }() // opened for reading
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
 		return fmt.Errorf("stat directory: %w", err)
@@ -72,16 +73,16 @@ func (t tree) directory(fd, depth int) error {
 	}
 }
 
-// entry visits an entry of an open directory, unless it is gone meanwhile.
+// entry visits an entry of an open directory, unless it has been removed meanwhile.
 func (t tree) entry(dir int, name string, depth int) error {
 	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if errors.Is(err, unix.ENOENT) { // files of a running pod may go at any time
+	if errors.Is(err, unix.ENOENT) { // a running pod may remove files at any time
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("open %q: %w", name, err)
 	}
-	defer func() { _ = unix.Close(fd) }() // it only names the file
+	defer func() { _ = unix.Close(fd) }() // opened with O_PATH
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
 		return fmt.Errorf("stat %q: %w", name, err)

@@ -36,8 +36,8 @@ const (
 // New files go into a new directory, then the link ..data is replaced by a rename. It can be killed at
 // any point: the next write goes on from there.
 //
-// Containers see the volume read-only, but root of a user namespace may be able to change that. So nothing in the
-// volume leads the writer out of it or blocks it.
+// Containers see the volume read-only, but root of a user namespace may be able to change that. So
+// the writer does not follow links out of the volume and does not open files that could block it.
 type writer struct {
 	dir   string
 	clock clock.Clock
@@ -55,7 +55,7 @@ func (w writer) write(files map[string]file) error {
 	if err != nil {
 		return fmt.Errorf("open volume: %w", err)
 	}
-	defer func() { _ = root.Close() }() // nothing is written through it
+	defer func() { _ = root.Close() }() // a directory: Close has nothing to write
 	if !w.same(root, files) {
 		if err := w.replace(root, files); err != nil {
 			return err
@@ -104,7 +104,7 @@ func checkPath(path string) error {
 }
 
 // same reports whether the volume has the files already. Modes are not compared: they cannot change while the pod
-// lives, and an fsGroup widens them. What cannot be read is not the same, and is written again.
+// lives, and an fsGroup widens them. Unreadable files count as different and are written again.
 func (w writer) same(root *os.Root, want map[string]file) bool {
 	current, err := root.Readlink(dataName)
 	if err != nil {
@@ -148,13 +148,13 @@ func (w writer) visible(dir string) ([]string, error) {
 	return out, nil
 }
 
-// has reports whether a file of the volume has the content.
+// has reports whether the file at path has the content data.
 func (w writer) has(path string, data []byte) bool {
 	f, err := beneath.OpenNoLinks(w.dir, path)
 	if err != nil {
 		return false
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // opened for reading
 	got, err := io.ReadAll(io.LimitReader(f, int64(len(data))+1))
 	return err == nil && bytes.Equal(got, data)
 }
@@ -167,7 +167,7 @@ func (w writer) replace(root *os.Root, files map[string]file) error {
 	}
 	stamp := filepath.Base(path)
 	if err := w.fill(root, stamp, files); err != nil {
-		_ = root.RemoveAll(stamp) // what is left of it goes with the next write
+		_ = root.RemoveAll(stamp) // the next write removes what is left
 		return err
 	}
 	return w.removeOldData(root, stamp)
@@ -178,7 +178,7 @@ func (w writer) fill(root *os.Root, stamp string, files map[string]file) error {
 	if err != nil {
 		return fmt.Errorf("new data directory: %w", err)
 	}
-	defer func() { _ = data.Close() }()            // nothing is written through it
+	defer func() { _ = data.Close() }()            // a directory: Close has nothing to write
 	if err := data.Chmod(".", 0o755); err != nil { // MkdirTemp makes it 0700
 		return fmt.Errorf("new data directory: %w", err)
 	}
@@ -192,7 +192,7 @@ func (w writer) fill(root *os.Root, stamp string, files map[string]file) error {
 			return err
 		}
 	}
-	if err := root.Remove(newDataName); err != nil && !errors.Is(err, fs.ErrNotExist) { // of a writer that was killed here
+	if err := root.Remove(newDataName); err != nil && !errors.Is(err, fs.ErrNotExist) { // left by a writer that was killed here
 		return fmt.Errorf("remove old link: %w", err)
 	}
 	if err := root.Symlink(stamp, newDataName); err != nil {
@@ -204,7 +204,7 @@ func (w writer) fill(root *os.Root, stamp string, files map[string]file) error {
 	return nil
 }
 
-// writeFile makes a file that is not there yet.
+// writeFile creates a file.
 func writeFile(data *os.Root, path string, f file) error {
 	if err := data.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("make directory: %w", err)
@@ -216,7 +216,7 @@ func writeFile(data *os.Root, path string, f file) error {
 	}
 	_, err = out.Write(f.data)
 	if err == nil {
-		err = out.Chmod(mode) // whatever the umask
+		err = out.Chmod(mode) // the umask does not apply
 	}
 	if err == nil && f.user != nil {
 		err = out.Chown(int(*f.user), -1)

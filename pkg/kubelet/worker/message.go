@@ -51,8 +51,9 @@ func (w *worker) message(run *cri.Container) string {
 	return strings.ToValidUTF8(text, "\uFFFD")
 }
 
-// openMessage opens the file that a container has at the path of its message. It need not be the kubelet's: a pod
-// can mount a pipe or a device of a volume there.
+// openMessage opens the file at a container's termination message path. It may not be the file that
+// the kubelet made: a pod can mount a pipe or a device of a volume there, so only regular files are
+// opened.
 func openMessage(path string) (*os.File, error) {
 	return beneath.Open(filepath.Dir(path), filepath.Base(path))
 }

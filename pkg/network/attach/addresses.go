@@ -155,7 +155,7 @@ func (a addresses) owner(addr netip.Addr) (types.GCAttachment, error) {
 	return types.GCAttachment{ContainerID: id, IfName: ifName}, nil
 }
 
-// owners are who has addresses, and which.
+// owners returns the addresses in use by their owners.
 func (a addresses) owners() (map[types.GCAttachment][]netip.Addr, error) {
 	taken, err := a.taken()
 	if err != nil {
@@ -173,10 +173,10 @@ func (a addresses) owners() (map[types.GCAttachment][]netip.Addr, error) {
 	return out, errors.Join(errs...)
 }
 
-// unbind has an owner send from addresses no longer.
+// unbind revokes an owner's permission to send from addresses.
 type unbind func(types.GCAttachment, []netip.Addr) error
 
-// release takes back the addresses whose owner is not to keep them, when they have been unbound.
+// release unbinds and then frees the addresses of all owners for which keeps returns false.
 func (a addresses) release(keeps func(types.GCAttachment) bool, unbind unbind) error {
 	unlock, err := a.lock()
 	if err != nil {
@@ -200,12 +200,12 @@ func (a addresses) release(keeps func(types.GCAttachment) bool, unbind unbind) e
 	return errors.Join(errs...)
 }
 
-// releaseOf takes back what one owner has.
+// releaseOf frees the addresses of one owner.
 func (a addresses) releaseOf(gone types.GCAttachment, unbind unbind) error {
 	return a.release(func(owner types.GCAttachment) bool { return owner != gone }, unbind)
 }
 
-// releaseBut takes back what none of the owners has.
+// releaseBut frees the addresses of all owners except the given ones.
 func (a addresses) releaseBut(owners []types.GCAttachment, unbind unbind) error {
 	return a.release(func(owner types.GCAttachment) bool { return slices.Contains(owners, owner) }, unbind)
 }

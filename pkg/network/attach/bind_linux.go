@@ -21,7 +21,8 @@ func addressesOf(given []netip.Prefix) []netip.Addr {
 	return out
 }
 
-// bindingOf is what an owner of addresses may send from. Its hardware address follows from the one of the first range.
+// bindingOf returns the binding of an owner of addresses. The hardware address is derived from its
+// address in the first range.
 func (c *Config) bindingOf(owner types.GCAttachment, addrs []netip.Addr) ports.Binding {
 	first := slices.MinFunc(addrs, netip.Addr.Compare)
 	for _, a := range addrs {
@@ -32,7 +33,8 @@ func (c *Config) bindingOf(owner types.GCAttachment, addrs []netip.Addr) ports.B
 	return ports.Binding{Port: hostEnd(owner), MAC: hardwareAddr(first), Addresses: addrs}
 }
 
-// bind binds a sandbox's port to its addresses. If there is no table, one is made of all addresses that are given.
+// bind binds a sandbox's port to its addresses. If there is no table, it creates one for all
+// addresses in use.
 func (c *Config) bind(owner types.GCAttachment, given []netip.Prefix) error {
 	t, err := ports.Open(0)
 	if err != nil {
@@ -53,7 +55,8 @@ func (c *Config) unbind(owner types.GCAttachment, addrs []netip.Addr) error {
 	return errors.Join(t.Unbind(c.bindingOf(owner, addrs)), t.Close())
 }
 
-// restore reads what is given and binds it while nothing is given or taken back.
+// restore binds all addresses in use. It holds the lock, so that no address is given out or freed
+// meanwhile.
 func (c *Config) restore(t *ports.Table) (changed bool, err error) {
 	unlock, err := c.addresses().lock()
 	if err != nil {
@@ -71,8 +74,9 @@ func (c *Config) restore(t *ports.Table) (changed bool, err error) {
 	return t.Restore(all)
 }
 
-// Restore has the ports of all sandboxes of a network be bound to their addresses, and no others, and returns whether some were not.
-// It is for whoever keeps the network, because others may flush nftables, and an earlier version of the plugin may have bound nothing.
+// Restore binds the ports of all sandboxes of a network to their addresses and removes other
+// bindings. It reports whether it changed anything. The kubelet calls it regularly, because other
+// programs may flush nftables, and an earlier version of the plugin may have bound nothing.
 func Restore(network Config) (changed bool, err error) {
 	t, err := ports.Open(0)
 	if err != nil {

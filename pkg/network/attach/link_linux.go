@@ -50,8 +50,8 @@ func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
 	return netip.PrefixFrom(a.Unmap(), ones), ok
 }
 
-// connect links a sandbox with the bridge and gives it its addresses, which it alone may send from. The port is bound before the
-// sandbox's end is set up.
+// connect links a sandbox with the bridge and gives it its addresses. It binds the port to these
+// addresses before it brings up the sandbox's end, so that the sandbox never sends unchecked.
 func (p plugin) connect(c *Config, args *skel.CmdArgs, given []netip.Prefix) (*types100.Result, error) {
 	host, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -160,7 +160,8 @@ func configure(args *skel.CmdArgs, sandbox netns.NsHandle, given []netip.Prefix)
 	}
 	for _, p := range given {
 		if p.Addr().Is6() {
-			// Its own link-local address, too, it has at once, and it is the one that is bound.
+			// accept_dad=0 makes addresses usable at once. addr_gen_mode=0 derives the link-local
+			// address from the hardware address, which is the one that is bound.
 			if err := within(sandbox, func() error {
 				return errors.Join(writeSysctl("ipv6", args.IfName, "accept_dad", "0"), writeSysctl("ipv6", args.IfName, "addr_gen_mode", "0"))
 			}); err != nil {

@@ -16,14 +16,14 @@ import (
 	"keelson.dev/keelson/pkg/nft"
 )
 
-// The sets: ports by name, and what is bound to each as port, hardware address and IP address.
+// Names of the sets: bound ports, and bound combinations of port, hardware address and IP address.
 const (
 	setPorts = "ports"
 	setIPv4  = "ipv4"
 	setIPv6  = "ipv6"
 )
 
-// The registers of a lookup: port, hardware address, IP address.
+// Registers of a lookup: port, hardware address, IP address.
 const (
 	regPort    = 0
 	regMAC     = 4
@@ -50,36 +50,37 @@ const (
 	dhcpServer   = 67
 	dhcpv6Server = 547
 
-	// Lengths of solicitations and advertisements without option and with one hardware address.
+	// Payload lengths of solicitations and advertisements without an option and with one hardware
+	// address.
 	bareLength, optionLength = 24, 32
 )
 
 type chain struct {
 	name  string
-	hook  *nftables.ChainHook // nil if other chains go there
+	hook  *nftables.ChainHook // nil if other chains jump to it
 	rules [][]expr.Any
 }
 
-// chains returns the layout, chains that are gone to before those that go there.
+// chains returns all chains; a chain comes before the chains that jump to it.
 func chains() []chain {
 	bound4, bound6 := nft.Member(setIPv4, regPort), nft.Member(setIPv6, regPort)
 	hardware := link(regMAC, 6, 6)
 	return []chain{
 		{name: "arp", rules: [][]expr.Any{
-			// Ethernet and IPv4, which have the addresses where they are looked for; a request or an answer; and the
-			// sender of the ARP message is the sender of the frame.
+			// The rule accepts only Ethernet and IPv4, whose addresses are at the offsets below, in
+			// a request or an answer in which the ARP sender is the sender of the frame.
 			rule(network(8, 0, 6), equal(8, 0, 1, 8, 0, 6, 4), network(8, 6, 2), atLeast(8, 0, 1), atMost(8, 0, 2),
 				port(), hardware, network(regAddress, 14, 4), bound4, network(regMAC, 8, 6), bound4, accept()),
 			drop(),
 		}},
 		{name: "ipv4", rules: [][]expr.Any{
-			// What there is most of comes first.
+			// The most frequent protocols come first.
 			rule(network(8, 9, 1), equal(8, unix.IPPROTO_TCP), accept()),
 			rule(network(8, 9, 1), equal(8, unix.IPPROTO_UDP), transport(8, 0, 2), not(8, big(dhcpServer)...), accept()),
 			rule(protocol(unix.IPPROTO_UDP), transport(8, 0, 2), equal(8, big(dhcpServer)...), counted()),
 			rule(protocol(unix.IPPROTO_ICMP), transport(8, 0, 1), equal(8, icmpRedirect), counted()),
 			rule(protocol(unix.IPPROTO_IGMP), transport(8, 0, 1), equal(8, igmpQuery), counted()),
-			rule(accept()), // also later fragments: the first one has the header
+			rule(accept()), // also later fragments: only the first one has the header
 		}},
 		{name: "solicitation", rules: discovery(optionSource, network(regAddress, 8, 16))},
 		{name: "advertisement", rules: discovery(optionTarget, transport(regAddress, 8, 16))},
@@ -87,7 +88,7 @@ func chains() []chain {
 			rule(message(neighbourSolicit), gotoChain("solicitation")),
 			rule(message(neighbourAdvert), gotoChain("advertisement")),
 			rule(message(mldQuery), counted()),
-			rule(message(routerSolicit), counted()), // nobody would answer, and its option names a neighbour
+			rule(message(routerSolicit), counted()), // there is no router to answer, and its option sets a neighbour's address
 			rule(message(routerAdvert), counted()),
 			rule(message(redirect), counted()),
 			rule(accept()),
@@ -107,30 +108,33 @@ func chains() []chain {
 			rule(network(8, 6, 1), equal(8, unix.IPPROTO_UDP), transport(8, 0, 2), not(8, big(dhcpv6Server)...), accept()),
 			rule(protocol(unix.IPPROTO_ICMPV6), gotoChain("icmpv6")),
 			rule(protocol(unix.IPPROTO_UDP), transport(8, 0, 2), equal(8, big(dhcpv6Server)...), counted()),
-			// A packet whose transport protocol cannot be found could hide one of the messages above.
+			// A packet whose transport protocol cannot be determined could hide one of the messages
+			// above.
 			rule(&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: nft.Reg(8)}, not(8, unix.IPPROTO_RAW), accept()),
 			drop(),
 		}},
-		// The chain comes before what the kernel does for iptables on bridges, which may translate addresses.
+		// The chain runs before bridge-netfilter's iptables hooks, which may translate addresses.
 		{name: "prerouting", hook: nftables.ChainHookPrerouting, rules: [][]expr.Any{
 			rule(etherType(unix.ETH_P_IP), port(), hardware, network(regAddress, 12, 4), bound4, gotoChain("ipv4")),
 			rule(etherType(unix.ETH_P_IPV6), port(), hardware, network(regAddress, 8, 16), bound6, gotoChain("ipv6")),
 			rule(port(), nft.NotMember(setPorts, regPort), accept()),
 			rule(etherType(unix.ETH_P_ARP), gotoChain("arp")),
-			// Detection of duplicate addresses asks for an address that is bound.
+			// Duplicate address detection asks, from the unspecified address, for a bound address.
 			rule(etherType(unix.ETH_P_IPV6), network(8, 8, 16), equal(8, make([]byte, 16)...), network(8, 6, 1), equal(8, unix.IPPROTO_ICMPV6),
 				message(neighbourSolicit), port(), hardware, transport(regAddress, 8, 16), bound6, accept()),
 			drop(),
 		}},
-		// Frames to 01:80:c2:00:00:0x are for bridges. They come by here alone, and would teach the bridge their source.
+		// Frames to 01:80:c2:00:00:0x are for bridges. They pass this hook only, and the bridge
+		// would learn their source.
 		{name: "input", hook: nftables.ChainHookInput, rules: [][]expr.Any{
 			rule(link(8, 0, 5), equal(8, 0x01, 0x80, 0xc2, 0, 0), port(), nft.Member(setPorts, regPort), counted()),
 		}},
 	}
 }
 
-// discovery accepts a message of neighbour discovery that has no extension header and, if it has an option, the one of the hardware
-// address that is bound to the address that of reads. Another layout could hide a second option.
+// discovery accepts a neighbour discovery message without extension headers. If the message has an
+// option, it must be the hardware address that is bound to the address that of loads. Other layouts
+// are dropped, because they could hide a second option.
 func discovery(option byte, of expr.Any) [][]expr.Any {
 	plain := rule(network(8, 6, 1), equal(8, unix.IPPROTO_ICMPV6), network(8, 4, 2))
 	bound := rule(port(), of, link(regMAC, 6, 6), nft.Member(setIPv6, regPort))
@@ -166,7 +170,7 @@ func network(r, offset, size uint32) expr.Any {
 	return payload(expr.PayloadBaseNetworkHeader, r, offset, size)
 }
 
-// transport also continues only if the packet is no later fragment.
+// transport loads a part of the transport header. It does not match later fragments.
 func transport(r, offset, size uint32) expr.Any {
 	return payload(expr.PayloadBaseTransportHeader, r, offset, size)
 }
@@ -182,22 +186,23 @@ func atMost(r uint32, b ...byte) expr.Any  { return compare(expr.CmpOpLte, r, b)
 
 func big(n uint16) []byte { return binary.BigEndian.AppendUint16(nil, n) }
 
-// etherType continues on frames of a type as they were sent: of one with a VLAN tag it is the tag's.
+// etherType matches the type of a frame as it was sent; for a frame with a VLAN tag that is the
+// tag's type.
 func etherType(n uint16) []expr.Any { return rule(link(8, 12, 2), equal(8, big(n)...)) }
 
 func port() expr.Any {
 	return &expr.Meta{Key: expr.MetaKeyIIFNAME, Register: nft.Reg(regPort)}
 }
 
-// protocol continues on packets of a transport protocol, behind whatever extension headers.
+// protocol matches packets of a transport protocol, after any extension headers.
 func protocol(n byte) []expr.Any {
 	return rule(&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: nft.Reg(8)}, equal(8, n))
 }
 
-// message continues on a type of ICMPv6.
+// message matches a type of ICMPv6 message.
 func message(n byte) []expr.Any { return rule(transport(8, 0, 1), equal(8, n)) }
 
-// linkLocal continues if the IPv6 address at an offset is in fe80::/10.
+// linkLocal matches if the IPv6 address at an offset is in fe80::/10.
 func linkLocal(offset uint32) []expr.Any {
 	return rule(network(8, offset, 2),
 		&expr.Bitwise{SourceRegister: nft.Reg(8), DestRegister: nft.Reg(8), Len: 2, Mask: []byte{0xff, 0xc0}, Xor: []byte{0, 0}},
@@ -208,12 +213,12 @@ func accept() expr.Any { return &expr.Verdict{Kind: expr.VerdictAccept} }
 
 func gotoChain(name string) expr.Any { return &expr.Verdict{Kind: expr.VerdictGoto, Chain: name} }
 
-// counted drops, and counts for whoever lists the table.
+// counted drops the packet and counts it; "nft list table" shows the counter.
 func counted() []expr.Any { return []expr.Any{&expr.Counter{}, nft.Drop()} }
 
 func drop() []expr.Any { return counted() }
 
-// layout is the name of a chain that says which rules a table has.
+// layout returns a chain name that identifies the rules of a table, to detect tables of other versions.
 func layout(list []chain) (string, error) {
 	h := sha256.New()
 	for _, c := range list {

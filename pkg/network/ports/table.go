@@ -18,33 +18,36 @@ import (
 // TableName is the name of the table in nftables' bridge family.
 const TableName = "keelson-ports"
 
-// priority is before that of bridge-netfilter, which is 0.
+// priority runs the chains before bridge-netfilter, whose priority is 0.
 const priority = -300
 
-// Binding is what a pod may send from.
+// Binding is the addresses that a pod may send from.
 type Binding struct {
 	// Port is the name of the bridge's port.
 	Port string
 	// MAC is the pod's hardware address.
 	MAC net.HardwareAddr
-	// Addresses are the pod's. One of IPv6 brings the link-local address that follows from MAC with it.
+	// Addresses are the pod's IP addresses. An IPv6 address also binds the link-local address
+	// derived from MAC.
 	Addresses []netip.Addr
 }
 
-// ErrNoTable is what Bind returns if there is no table.
+// ErrNoTable is returned by Bind if the table does not exist.
 var ErrNoTable = errors.New("no table of bound ports")
 
-// Table is the table in the kernel. It is for one goroutine; several processes may each have one.
+// Table is the table in the kernel. It must not be used concurrently; several processes may each
+// open one.
 type Table struct {
 	conn  *nft.Conn
 	table *nftables.Table
 	sets  [3]*nftables.Set
 }
 
-// elements are the elements of each set of a Table.
+// elements holds the elements of each set of a Table.
 type elements [3][]nftables.SetElement
 
-// Open connects to the kernel, in the network namespace netNS, or in that of the process if it is 0. It changes nothing.
+// Open connects to nftables in the network namespace netNS, or in the process's own if netNS is 0.
+// It changes nothing.
 func Open(netNS int) (*Table, error) {
 	conn, err := nft.Open(netNS)
 	if err != nil {
@@ -59,10 +62,10 @@ func Open(netNS int) (*Table, error) {
 	}}, nil
 }
 
-// Close ends the connection; the table stays.
+// Close closes the connection. The table stays.
 func (t *Table) Close() error { return t.conn.Close() }
 
-// Bind lets a pod send. It returns ErrNoTable if Restore has to make the table first.
+// Bind lets a pod send. It returns ErrNoTable if the table does not exist; Restore creates it.
 func (t *Table) Bind(b Binding) error {
 	err := t.conn.Commit(t.each(elementsOf(b), t.conn.Put))
 	if errors.Is(err, unix.ENOENT) {
@@ -74,10 +77,10 @@ func (t *Table) Bind(b Binding) error {
 	return nil
 }
 
-// Unbind takes back what Bind gave. What is not there need not be taken back.
+// Unbind removes what Bind added. Missing elements are not an error.
 func (t *Table) Unbind(b Binding) error {
 	e := elementsOf(b)
-	// With what is added first there is something to delete.
+	// Add the elements first: deleting a missing element would fail.
 	err := t.conn.Commit(errors.Join(t.each(e, t.conn.Put), t.each(e, t.conn.Take)))
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("unbind port %s: %w", b.Port, err)
@@ -85,7 +88,8 @@ func (t *Table) Unbind(b Binding) error {
 	return nil
 }
 
-// Restore makes the table one of the bindings given, and returns whether it was another.
+// Restore creates or corrects the table so that it has exactly the given bindings. It reports
+// whether it changed anything.
 func (t *Table) Restore(all []Binding) (changed bool, err error) {
 	var want elements
 	for _, b := range all {
@@ -126,7 +130,7 @@ func (t *Table) Restore(all []Binding) (changed bool, err error) {
 	return true, nil
 }
 
-// Remove removes the table: every port is free to send anything.
+// Remove removes the table. Ports can then send anything.
 func (t *Table) Remove() error {
 	t.conn.Drop(t.table)
 	if err := t.conn.Commit(nil); err != nil {
@@ -135,7 +139,7 @@ func (t *Table) Remove() error {
 	return nil
 }
 
-// has reports whether there is a table of the layout that a marker names.
+// has reports whether the table exists and its layout has the given marker.
 func (t *Table) has(marker string) (bool, error) {
 	found, err := t.conn.ListChainsOfTableFamily(t.table.Family)
 	if err != nil {
@@ -149,7 +153,7 @@ func (t *Table) has(marker string) (bool, error) {
 	return false, nil
 }
 
-// renew makes the table anew.
+// renew replaces the table.
 func (t *Table) renew(list []chain, marker string, want elements) error {
 	t.conn.Renew(t.table)
 	var errs []error
@@ -169,7 +173,7 @@ func (t *Table) renew(list []chain, marker string, want elements) error {
 	return errors.Join(append(errs, t.each(want, t.conn.Put))...)
 }
 
-// each does something to the elements of every set that has some.
+// each calls do for every set that has elements in e.
 func (t *Table) each(e elements, do func(*nftables.Set, []nftables.SetElement) error) error {
 	var errs []error
 	for i, s := range t.sets {
@@ -178,7 +182,7 @@ func (t *Table) each(e elements, do func(*nftables.Set, []nftables.SetElement) e
 	return errors.Join(errs...)
 }
 
-// without returns the elements of a list that another does not have.
+// without returns the elements of list that are not in other.
 func without(list, other []nftables.SetElement) []nftables.SetElement {
 	known := make(map[string]bool, len(other))
 	for _, e := range other {
@@ -199,7 +203,7 @@ func elementsOf(b Binding) elements {
 	var out elements
 	out[0] = []nftables.SetElement{{Key: name}}
 	bind := func(set int, a netip.Addr) {
-		key := append(append(append([]byte{}, name...), b.MAC...), 0, 0) // a key's fields fill whole registers
+		key := append(append(append([]byte{}, name...), b.MAC...), 0, 0) // each field of a key fills whole registers
 		out[set] = append(out[set], nftables.SetElement{Key: append(key, a.AsSlice()...)})
 	}
 	for _, a := range b.Addresses {
@@ -215,7 +219,7 @@ func elementsOf(b Binding) elements {
 	return out
 }
 
-// LinkLocal is the link-local address that follows from a hardware address (RFC 4291, appendix A).
+// LinkLocal returns the link-local address derived from a hardware address (RFC 4291, appendix A).
 func LinkLocal(m net.HardwareAddr) netip.Addr {
 	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5]})
 }

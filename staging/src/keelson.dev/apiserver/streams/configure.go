@@ -19,9 +19,9 @@ import (
 // requests find them by FromContext. Connections that are not over a Socket are served as
 // by any server. It is called before server serves; c tells when what was left unread has to be looked at.
 //
-// server.WriteTimeout bounds each answer, as in any server. It also bounds how long a client may read none of
-// the data sent on its connection: then the connection is closed, even if the deadlines of its answers were
-// removed.
+// server.WriteTimeout bounds each answer, as in any server. It also bounds how long a client may
+// read none of the data sent on its connection: then the connection is closed, even if the
+// deadlines of its answers were removed.
 //
 // It takes golang.org/x/net's server, since that of net/http serves HTTP/2 over TLS on nothing
 // but a *tls.Conn.

@@ -28,9 +28,9 @@
 //   - TrySend waits for nobody, whatever the client does: neither for its window, nor for the
 //     kernel, nor for others who write. Writes through a Socket under a Conn never
 //     wait; who may wait does so in the Conn, before and after.
-//   - A client that reads none of the data sent to it within the server's WriteTimeout is cut off. If it grants
-//     no window to a stream that was taken, the stream ends. If it grants no window to the connection, or reads
-//     nothing from it, the connection is closed.
+//   - A client that reads none of the data sent to it within the server's WriteTimeout is cut off.
+//     If it grants no window to a stream that was taken, the stream ends. If it grants no window to
+//     the connection, or reads nothing from it, the connection is closed.
 //   - What a client asks for is noticed at once if it has answered all that it was sent, soon if it has not, and
 //     whatever it has sent is read after a second.
 //
