@@ -70,8 +70,8 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// TestCertificatesOfProxies: the proxy of each node has a name of its own, also where
-// an older version had given it the name that all shared.
+// TestCertificatesOfProxies checks that the proxy of each node has its own name, even if an older
+// version had issued a certificate with the shared name.
 func TestCertificatesOfProxies(t *testing.T) {
 	c := &Config{Name: "one", DataDir: t.TempDir(), Port: 7000, ToolsDir: t.TempDir()}
 	d, clk := c.dirs(), clock.Real()
@@ -107,7 +107,7 @@ func TestCertificatesOfProxies(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n.Index == 1 && !bytes.Equal(named(n), before) {
-			t.Error("a certificate is renewed before it is due")
+			t.Error("the certificate was renewed before it was due")
 		}
 		if err := issue(signer, leaf{name: "system:kube-proxy", client: true}, clk, nd.path(proxyPair+".crt"), nd.path(proxyPair+".key")); err != nil {
 			t.Fatal(err)
@@ -159,8 +159,8 @@ func TestLetters(t *testing.T) {
 	}
 }
 
-// TestKubeletAuthority checks that kubelets' serving certificates have an authority of their own,
-// which a cluster that was started without one gets when it is started the next time.
+// TestKubeletAuthority checks that a separate authority signs kubelets' serving certificates, and that
+// a cluster that was started without it gets it at the next start.
 func TestKubeletAuthority(t *testing.T) {
 	c := &Config{Name: "one", DataDir: t.TempDir(), Port: 7000, ToolsDir: t.TempDir()}
 	d, clk := c.dirs(), clock.Real()
@@ -205,7 +205,7 @@ func TestKubeletAuthority(t *testing.T) {
 	signedBy("new", kubeletAuthority)
 	deps := Deps{Clock: clk, Log: slog.New(slog.DiscardHandler), Out: io.Discard}
 
-	// As an older version leaves it: one authority for all.
+	// An older version has one authority for all certificates.
 	if err := errors.Join(os.Remove(d.pki(kubeletAuthority+".crt")), os.Remove(d.pki(kubeletAuthority+".key"))); err != nil {
 		t.Fatal(err)
 	}

@@ -227,8 +227,8 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// TestUpdateRights: the rights of the cluster's own parts follow the manifests, those
-// of others and what is kept on purpose do not.
+// TestUpdateRights checks that the rights of the cluster's own parts follow the manifests, and that
+// other rights, and rights that are protected by the annotation, do not change.
 func TestUpdateRights(t *testing.T) {
 	object := func(kind, name, field, value, keep string) *unstructured.Unstructured {
 		o := &unstructured.Unstructured{Object: map[string]any{"kind": kind, field: []any{value}}}
@@ -242,12 +242,12 @@ func TestUpdateRights(t *testing.T) {
 		kind, name, field, present, keep string
 		want                             bool
 	}{
-		"other rules":               {"ClusterRole", "keelson:a", "rules", "wide", "", true},
-		"the same rules":            {"ClusterRole", "keelson:a", "rules", "new", "", false},
-		"other subjects":            {"ClusterRoleBinding", "keelson:a", "subjects", "shared", "true", true},
-		"rules kept on purpose":     {"ClusterRole", "keelson:a", "rules", "wide", "false", false},
-		"a role of somebody else":   {"ClusterRole", "system:coredns", "rules", "wide", "", false},
-		"something that is no role": {"ConfigMap", "keelson:a", "data", "own", "", false},
+		"other rules":                  {"ClusterRole", "keelson:a", "rules", "wide", "", true},
+		"the same rules":               {"ClusterRole", "keelson:a", "rules", "new", "", false},
+		"other subjects":               {"ClusterRoleBinding", "keelson:a", "subjects", "shared", "true", true},
+		"rules kept on purpose":        {"ClusterRole", "keelson:a", "rules", "wide", "false", false},
+		"a role that is not ours":      {"ClusterRole", "system:coredns", "rules", "wide", "", false},
+		"an object that is not a role": {"ConfigMap", "keelson:a", "data", "own", "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			present, want := object(c.kind, c.name, c.field, c.present, c.keep), object(c.kind, c.name, c.field, "new", "")

@@ -22,7 +22,7 @@ func routedNode(name, podRange, address string, age int64) *core.Node {
 }
 
 // TestPodRoutes checks that a node which lies about its range or its address gets no route, and
-// that its removal takes no other node's.
+// that its removal removes no other node's route.
 func TestPodRoutes(t *testing.T) {
 	kernel := map[string]string{}
 	routes := &podRoutes{

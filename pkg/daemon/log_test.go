@@ -43,8 +43,8 @@ func TestLogHasNoCredentials(t *testing.T) {
 		"JSON in an object":    {func(l *slog.Logger) { l.Info("x", "body", map[string]string{"a": `{"password":"pa\"hunter22"}`}) }, "hunter22"},
 		"odd password":         {func(l *slog.Logger) { l.Info("x", "body", `{"password":"a,b;c&hunter22 x"}`) }, "hunter22"},
 		"short password":       {func(l *slog.Logger) { l.Info("x", "body", `{"password":"q7z"}`) }, "q7z"},
-		"name of Go":           {func(l *slog.Logger) { l.Info("x", "body", `{"accessToken":"s3cr3tvalue"}`) }, "s3cr3tvalue"},
-		"struct of Go":         {func(l *slog.Logger) { l.Info("config {Host:a BearerToken:s3cr3tvalue}") }, "s3cr3tvalue"},
+		"camel-case name":      {func(l *slog.Logger) { l.Info("x", "body", `{"accessToken":"s3cr3tvalue"}`) }, "s3cr3tvalue"},
+		"Go struct":            {func(l *slog.Logger) { l.Info("config {Host:a BearerToken:s3cr3tvalue}") }, "s3cr3tvalue"},
 		"headers": {func(l *slog.Logger) {
 			l.Info("x", "headers", http.Header{"X-Auth-Token": {"s3cr3tvalue"}})
 		}, "s3cr3tvalue"},
@@ -65,7 +65,7 @@ func TestLogHasNoCredentials(t *testing.T) {
 		"bytes by name":       {func(l *slog.Logger) { l.Info("x", "token", []byte("plain")) }, "cGxhaW4"},
 		"pointer by name":     {func(l *slog.Logger) { l.Info("x", "password", new("plain")) }, "plain"},
 		"another name":        {func(l *slog.Logger) { l.Info("x", "bearer-token", "plain") }, "plain"},
-		"no JSON":             {func(l *slog.Logger) { l.Info("x", "body", map[string]any{"f": func() {}, "password": "hunter22"}) }, "hunter22"},
+		"not JSON":            {func(l *slog.Logger) { l.Info("x", "body", map[string]any{"f": func() {}, "password": "hunter22"}) }, "hunter22"},
 		"Secret": {func(l *slog.Logger) {
 			l.Info("x", "obj", &corev1.Secret{StringData: map[string]string{"a": "s3cr3tvalue"}})
 		}, "s3cr3tvalue"},

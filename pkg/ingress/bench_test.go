@@ -22,8 +22,8 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// BenchmarkProxy measures what a request costs, from client to endpoint and back
-// over loopback: small answers and uploads, and large ones.
+// BenchmarkProxy measures the cost of a request from client to endpoint and back over loopback, with
+// small and with large bodies and answers.
 func BenchmarkProxy(b *testing.B) {
 	for name, size := range map[string]int{"Small": 100, "Large": 4 << 20} {
 		b.Run(name, func(b *testing.B) {

@@ -19,7 +19,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 )
 
-// timed is a proxy of virtual time that sends all of host to an endpoint.
+// timed starts a proxy with a fake clock that forwards all requests for "host" to handler.
 func timed(t *testing.T, handler http.HandlerFunc) (*testingclock.FakeClock, string) {
 	t.Helper()
 	b := httptest.NewServer(handler)
@@ -50,7 +50,7 @@ func open(t *testing.T, address, request string) (net.Conn, *bufio.Reader) {
 	return conn, bufio.NewReader(conn)
 }
 
-// Events come as seldom as the endpoint likes, but for silence.
+// TestEventsLast checks that a stream of events lasts until it is silent for too long.
 func TestEventsLast(t *testing.T) {
 	next, ended := make(chan struct{}), make(chan struct{})
 	clk, address := timed(t, func(w http.ResponseWriter, r *http.Request) {
@@ -90,7 +90,7 @@ func TestEventsLast(t *testing.T) {
 	}
 }
 
-// A connection with another protocol lasts as long as either side says something.
+// TestUpgradedLasts checks that an upgraded connection lasts as long as either side sends something.
 func TestUpgradedLasts(t *testing.T) {
 	ended := make(chan struct{})
 	clk, address := timed(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -119,11 +119,11 @@ func TestUpgradedLasts(t *testing.T) {
 	clk.Step(61 * time.Minute)
 	<-ended
 	if _, err := in.ReadString('\n'); err == nil {
-		t.Error("the connection is kept")
+		t.Error("the connection is still open")
 	}
 }
 
-// dripping gives some bytes with each read, which takes a second.
+// dripping returns some bytes with each read, which takes a second.
 type dripping struct {
 	clock *testingclock.FakeClock
 	bytes int
@@ -136,7 +136,7 @@ func (d dripping) Read(p []byte) (int, error) {
 
 func (d dripping) Close() error { return nil }
 
-// A body comes as fast as it must, or is given up: not for one pause, but for its rate.
+// TestBodyRate checks that a body is given up for its average rate, not for a single pause.
 func TestBodyRate(t *testing.T) {
 	for bytes, want := range map[int]bool{1: false, minRate / 2: false, minRate: true, 10 * minRate: true} {
 		clk := testingclock.NewFakeClock(time.Unix(1000, 0))
@@ -161,7 +161,7 @@ func TestBodyRate(t *testing.T) {
 	}
 }
 
-// What gRPC may wait for, silence alone bounds.
+// TestPatience checks that only the silence timer bounds a body that is a stream.
 func TestPatience(t *testing.T) {
 	clk := testingclock.NewFakeClock(time.Unix(1000, 0))
 	p := &Proxy{clock: clk, limits: DefaultLimits(1 << 30)}

@@ -20,13 +20,12 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// TestMemory measures what connections and requests hold, with the client's and
-// the endpoint's side of them, which are here in the same process. The limits are
-// made of these figures.
+// TestMemory measures the memory of connections and requests. It includes the client's and the
+// endpoint's sides, which run in the same process. The limits are based on these figures.
 func TestMemory(t *testing.T) {
 	const n = 100
 	release, arrived := make(chan struct{}), make(chan struct{}, n)
-	endpoint := httptest.NewTLSServer(nil) // for its certificate
+	endpoint := httptest.NewTLSServer(nil) // only its certificate is used
 	certificate := endpoint.TLS.Certificates[0]
 	endpoint.Close()
 	endpoint = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -53,12 +52,12 @@ func TestMemory(t *testing.T) {
 	defer close(release)
 	var conns []net.Conn
 	header := ""
-	for i := range 100 { // what fits easily into the bound on headers
+	for i := range 100 { // well below the limit on headers
 		header += fmt.Sprintf("X-Header-%d: some text, as headers have\r\n", i)
 	}
 	before := held()
 	for range n {
-		conn, err := tls.Dial("tcp", at.Addr().String(), &tls.Config{ServerName: "host", InsecureSkipVerify: true}) //nolint:gosec // a certificate of this test's
+		conn, err := tls.Dial("tcp", at.Addr().String(), &tls.Config{ServerName: "host", InsecureSkipVerify: true}) //nolint:gosec // the test's own certificate
 		if err != nil {
 			t.Fatal(err)
 		}

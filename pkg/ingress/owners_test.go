@@ -21,7 +21,7 @@ import (
 	"keelson.dev/keelson/pkg/api/networking/hosts"
 )
 
-// of puts an Ingress into a namespace.
+// of moves an Ingress to a namespace.
 func of(namespace string, i *networkingv1.Ingress) *networkingv1.Ingress {
 	i.Namespace = namespace
 	return i
@@ -32,7 +32,7 @@ func shared(with string, i *networkingv1.Ingress) *networkingv1.Ingress {
 	return i
 }
 
-// later has an Ingress name its first host since a time.
+// later records that an Ingress has named its first host only since the given second.
 func later(second int64, i *networkingv1.Ingress) *networkingv1.Ingress {
 	i.Annotations = map[string]string{hosts.Since: fmt.Sprintf("{%q: %q}", i.Spec.Rules[0].Host, time.Unix(second, 0).UTC().Format(time.RFC3339))}
 	return i
@@ -81,7 +81,7 @@ func TestOwners(t *testing.T) {
 		"TakenOnNeverEarlier":     {[]*networkingv1.Ingress{of("b", later(1, ing(t, 10, host, "Prefix / to s"))), of("a", ing(t, 15, host, "Prefix /a to s"))}, host, "/", "", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for range 2 { // whatever comes first
+			for range 2 { // in both orders
 				table, refused := Build(tc.ingresses, noBackends(), noCertificates), 0
 				for _, i := range tc.ingresses {
 					refused += len(table.Refused(i))
@@ -99,7 +99,7 @@ func TestOwners(t *testing.T) {
 	}
 }
 
-// A Secret's certificate is shown for hosts of its namespace.
+// TestCertificatesOfOwners checks that a certificate is used only for hosts of its Secret's namespace.
 func TestCertificatesOfOwners(t *testing.T) {
 	all := []*networkingv1.Ingress{
 		of("a", ing(t, 3, "x.example.org", "Prefix / to s")), of("b", withTLS(ing(t, 2, "x.example.org", "Prefix / to s"), "x.example.org")),
@@ -113,7 +113,7 @@ func TestCertificatesOfOwners(t *testing.T) {
 	}
 }
 
-// A naive account of who owns what, by the words of the documentation.
+// naiveOwner is a simple model of host ownership that follows the text of the documentation.
 func naiveOwner(all []*networkingv1.Ingress, host string) string {
 	claims := func(i *networkingv1.Ingress, name string) bool {
 		if name == "" && i.Spec.DefaultBackend != nil {
@@ -152,8 +152,8 @@ func naiveOwner(all []*networkingv1.Ingress, host string) string {
 	return exact.Namespace
 }
 
-// For any set of Ingresses no path of a host is served by another namespace than
-// its owner's, and no certificate of another is shown; whatever order they come in.
+// TestOwnersAgainstModel checks, for any Ingresses in any order, that each path and each certificate of
+// a host comes from the namespace that owns the host.
 func TestOwnersAgainstModel(t *testing.T) {
 	named := []string{"", "a.org", "x.a.org", "y.a.org", "*.a.org", "*.x.a.org", "z.x.a.org"}
 	paths := []string{"/", "/a", "/a/b"}

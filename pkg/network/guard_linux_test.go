@@ -20,7 +20,7 @@ import (
 	"keelson.dev/keelson/test/unshare"
 )
 
-// datagram is an IPv4 packet with a UDP datagram to port 7.
+// datagram returns an IPv4 packet with a UDP datagram to port 7.
 func datagram(from, to netip.Addr, payload string) []byte {
 	b := append([]byte{0x45, 0, 0, 0, 0, 1, 0, 0, 64, unix.IPPROTO_UDP, 0, 0}, from.AsSlice()...)
 	b = append(b, to.AsSlice()...)
@@ -34,7 +34,7 @@ func datagram(from, to netip.Addr, payload string) []byte {
 	return append(b, payload...)
 }
 
-// ethernet is a frame with such a packet.
+// ethernet returns a frame with an IPv4 packet.
 func ethernet(t *testing.T, to string, packet []byte) []byte {
 	t.Helper()
 	m, err := net.ParseMAC(to)
@@ -44,7 +44,7 @@ func ethernet(t *testing.T, to string, packet []byte) []byte {
 	return append(append(m, 2, 0, 0, 0, 0, 9, 8, 0), packet...)
 }
 
-// listen receives datagrams to port 7 in a namespace.
+// listen opens a UDP socket on port 7 in a namespace.
 func listen(t *testing.T, s *space) *net.UDPConn {
 	t.Helper()
 	var c *net.UDPConn
@@ -56,11 +56,11 @@ func listen(t *testing.T, s *space) *net.UDPConn {
 	return c
 }
 
-// before reads datagrams until one says "end", which send sends until then, and reports whether one said "attack".
+// before calls send until c receives "end", and reports whether c received "attack" before.
 func before(t *testing.T, c *net.UDPConn, send func()) bool {
 	t.Helper()
 	buf, found := make([]byte, 64), false
-	for range 60 { // the first ones may be lost while neighbours are found
+	for range 60 { // the first datagrams may be lost during neighbour discovery
 		send()
 		_ = c.SetReadDeadline(time.Now().Add(time.Second))
 		for {
@@ -78,7 +78,7 @@ func before(t *testing.T, c *net.UDPConn, send func()) bool {
 	return false
 }
 
-// raw sends frames, or packets if link is empty, from a namespace.
+// raw sends frames from a namespace, or packets if link is empty.
 func raw(t *testing.T, s *space, link string, list ...[]byte) {
 	t.Helper()
 	in(t, s.ns, func() error {
@@ -101,7 +101,7 @@ func raw(t *testing.T, s *space, link string, list ...[]byte) {
 	})
 }
 
-// say sends a datagram as a pod does.
+// say sends a datagram through the pod's UDP stack.
 func say(t *testing.T, from *space, to netip.Addr, port uint16, what []byte) {
 	t.Helper()
 	in(t, from.ns, func() error {
@@ -115,7 +115,7 @@ func say(t *testing.T, from *space, to netip.Addr, port uint16, what []byte) {
 	})
 }
 
-// TestGuard: packets with sources that cannot be true are dropped, whichever way they take.
+// TestGuard checks that packets with impossible sources are dropped on every path.
 func TestGuard(t *testing.T) {
 	l := newLab(t)
 	n1 := l.add("n1", 0, "10.50.0.11/24", "10.244.0.0/24")
@@ -126,7 +126,7 @@ func TestGuard(t *testing.T) {
 	l.mustReach(n1, far)
 	ofPod := listen(t, far.pod)
 
-	// A pod makes another node's tunnel deliver what it likes.
+	// A pod sends a VXLAN packet to another node, so that its tunnel would deliver the inner frame.
 	inner := ethernet(t, hardwareAddress("far"), datagram(netip.MustParseAddr("10.244.1.77"), far.podIP, "attack"))
 	tunnelled := append([]byte{8, 0, 0, 0, 0, 0, vxlanID, 0}, inner...)
 	if before(t, ofPod, func() {
@@ -136,7 +136,7 @@ func TestGuard(t *testing.T) {
 		t.Error("a pod's packet came out of the tunnel")
 	}
 
-	// Another node sends as one of this node's own pods.
+	// Another node sends packets with the address of one of this node's pods.
 	ofPod = listen(t, n1.pod)
 	if before(t, ofPod, func() {
 		raw(t, n2.host, "", datagram(netip.MustParseAddr("10.244.0.77"), n1.podIP, "attack"))
@@ -145,7 +145,7 @@ func TestGuard(t *testing.T) {
 		t.Error("another node sent as a pod of this one")
 	}
 
-	// A pod reaches what listens on the node's loopback address, when host ports have had such packets routed.
+	// A pod sends to the node's loopback address, which host ports have made routable.
 	in(t, n1.host.ns, func() error {
 		return enable([]string{"/proc/sys/net/ipv4/conf/" + bridgeName + "/route_localnet"})
 	})
@@ -159,7 +159,8 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// TestBridgeFiltered: without what has the rules of network policies see the packets between ports, the network is not ready.
+// TestBridgeFiltered checks that the network is not ready if network policies do not apply to
+// packets between ports.
 func TestBridgeFiltered(t *testing.T) {
 	unshare.Need(t)
 	bin, _ := plugins(t)

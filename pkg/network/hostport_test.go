@@ -18,8 +18,8 @@ import (
 	"keelson.dev/keelson/test/unshare"
 )
 
-// TestHostPort: a host port is reached by the node at its loopback address, by another pod, and by the pod itself, with ports that are
-// bound and the guard in place.
+// TestHostPort checks that the node (at its loopback address), another pod and the pod itself reach
+// a host port while ports are bound and the guard is in place.
 func TestHostPort(t *testing.T) {
 	unshare.Need(t)
 	self, err := os.Executable()

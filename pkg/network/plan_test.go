@@ -30,7 +30,8 @@ func addrs(s ...string) []netip.Addr {
 	return out
 }
 
-// newNode returns a node; nodes of the tests are of one age, so that the first by name is the oldest.
+// newNode returns a node. All nodes of the tests have the same age, so that the first by name
+// counts as the oldest.
 func newNode(name string, ranges []netip.Prefix, addresses []netip.Addr) node {
 	return node{name: name, podCIDRs: ranges, addresses: addresses}
 }
@@ -91,7 +92,7 @@ func TestPlan(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := plan("n1", c.nodes, c.links, nil)
-			got.masquerade, got.guard, got.refused = masquerade{}, guard{}, nil // have tests of their own
+			got.masquerade, got.guard, got.refused = masquerade{}, guard{}, nil // these have their own tests
 			if !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got\n%+v %+v\nwant\n%+v %+v", got, got.vxlan, c.want, c.want.vxlan)
 			}
@@ -145,8 +146,8 @@ func TestPlanProperties(t *testing.T) {
 	})
 }
 
-// TestPlanRefuses checks that a node which lies about its range, its address or its name gets no
-// other node's packets, however it is called and whichever node plans.
+// TestPlanRefuses checks that a node which lies about its range or its address gets no packets for
+// other nodes, whatever its name is and whichever node plans.
 func TestPlanRefuses(t *testing.T) {
 	created := time.Unix(1000, 0)
 	eth0 := link{name: "eth0", mtu: 1500, prefixes: prefixes("10.50.0.11/24")}

@@ -40,7 +40,7 @@ func TestSettleProperties(t *testing.T) {
 		settled, refused := Settle(claims, within)
 		again, _ := Settle(rapid.Permutation(claims).Draw(t, "order"), within)
 		if !reflect.DeepEqual(settled, again) {
-			t.Fatalf("depends on the order: %v, %v", settled, again)
+			t.Fatalf("the result depends on the order: %v, %v", settled, again)
 		}
 		var owned []netip.Prefix
 		for i, c := range settled {
@@ -59,7 +59,7 @@ func TestSettleProperties(t *testing.T) {
 			for _, p := range own {
 				for _, q := range owned {
 					if p.Overlaps(q) {
-						t.Fatalf("%s and %s have owners each", p, q)
+						t.Fatalf("%s and %s overlap, but each has an owner", p, q)
 					}
 				}
 				owned = append(owned, p)
@@ -68,7 +68,7 @@ func TestSettleProperties(t *testing.T) {
 		if len(settled) > 0 {
 			first, _ := Settle(settled[:1], within)
 			if len(first) != 1 || !reflect.DeepEqual(first[0].PodRanges, settled[0].PodRanges) {
-				t.Fatalf("the oldest owns %v, and %v when others are there", first, settled[0])
+				t.Fatalf("the oldest node alone owns %v, but with other nodes %v", first, settled[0])
 			}
 		}
 		for _, r := range refused {

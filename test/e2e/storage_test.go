@@ -111,7 +111,7 @@ func TestDefaultClass(t *testing.T) {
 	eventually(t, "no device is left", func() bool { return len(devicesOf(t, volumes)) == 0 })
 }
 
-// askedForNothingElse: the account that calls drivers through kubelets has them do no more.
+// askedForNothingElse checks that the account that calls drivers has no other access to kubelets.
 func askedForNothingElse(t *testing.T) {
 	const drivers = "/apis/storage.keelson.dev/v1alpha1/nodes/n1/csi/disk.csi.keelson.dev/"
 	for path, want := range map[string]string{

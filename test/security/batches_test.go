@@ -25,7 +25,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// recorded has a server record all requests, and returns what reads the events.
+// recorded returns a configuration that audits all requests, and a function that reads the events.
 func recorded(t *testing.T) (change func(*config.Config), events func() []auditv1.Event) {
 	t.Helper()
 	dir := t.TempDir()
@@ -47,7 +47,7 @@ func recorded(t *testing.T) (change func(*config.Config), events func() []auditv
 	}
 }
 
-// waiting makes a pod without a node.
+// waiting creates a pod without a node.
 func (l *lab) waiting(t *testing.T, namespace, name string) {
 	t.Helper()
 	account(t, l.Client, namespace)
@@ -56,8 +56,8 @@ func (l *lab) waiting(t *testing.T, namespace, name string) {
 	check(t, err)
 }
 
-// post sends a batch, and returns the codes of what is in it, or that of the answer
-// where it is not taken at all.
+// post sends a batch and returns the codes of its parts, or the code of the response if the whole
+// batch is rejected.
 func post(t *testing.T, c kubernetes.Interface, path string, batch any) (codes []int) {
 	t.Helper()
 	body, err := json.Marshal(batch)
@@ -97,7 +97,7 @@ func preempting(waits, victim v1alpha1.PodRef) v1alpha1.VerdictBatch {
 	}}
 }
 
-// unchanged fails if a batch has had an effect on pods of a namespace.
+// unchanged fails the test if a batch has changed pods of a namespace.
 func (l *lab) unchanged(t *testing.T, what, namespace string, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -112,8 +112,8 @@ func (l *lab) unchanged(t *testing.T, what, namespace string, names ...string) {
 	}
 }
 
-// TestRightsOfBatches: the right to create anything, or batches, is taken for that
-// to bind pods, to write their status and to delete them.
+// TestRightsOfBatches checks that the right to create batches, or to create anything, does not allow a
+// user to bind pods, write their status or delete them.
 func TestRightsOfBatches(t *testing.T) {
 	lab := newLab(t, nil)
 	for _, ns := range []string{"a", "b"} {
@@ -126,7 +126,7 @@ func TestRightsOfBatches(t *testing.T) {
 	batches := rbacv1.PolicyRule{APIGroups: []string{v1alpha1.Group}, Resources: []string{"bindingbatches", "verdictbatches"}, Verbs: []string{"create"}}
 	sender := lab.user(t, "sender", "", batches)
 	half := lab.user(t, "half", "", batches)
-	// The rights of half are in one of the namespaces.
+	// The user "half" has its rights in one of the namespaces only.
 	_, err := lab.Client.RbacV1().Roles("a").Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "half"}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"pods/binding"}, Verbs: []string{"create"}},
 		{APIGroups: []string{""}, Resources: []string{"pods/status"}, Verbs: []string{"patch"}},
@@ -152,7 +152,7 @@ func TestRightsOfBatches(t *testing.T) {
 			t.Errorf("binding, whole %t: %v", whole, got)
 		}
 	}
-	// A gang is as forbidden as its most forbidden pod.
+	// One forbidden pod makes a whole gang forbidden.
 	eventually(t, "the rights of half", func(context.Context) bool {
 		got := post(t, half, v1alpha1.BatchPath, bindings(true, ref("a", "none"), ref("b", "none")))
 		return fmt.Sprint(got) == "[409 403]"
@@ -162,9 +162,9 @@ func TestRightsOfBatches(t *testing.T) {
 	}
 	lab.unchanged(t, "with rights to batches", "a", "waits", "victim")
 	lab.unchanged(t, "with rights to batches", "b", "waits", "victim")
-	// To write the status is not to delete.
+	// The right to write the status does not include deletion.
 	if got := post(t, half, v1alpha1.VerdictPath, preempting(ref("a", "waits"), ref("a", "victim"))); fmt.Sprint(got) != "[200 403]" {
-		t.Errorf("verdicts of who may not delete: %v", got)
+		t.Errorf("verdicts of a user who may not delete: %v", got)
 	}
 	lab.unchanged(t, "with the right to a status", "a", "victim")
 	if got := post(t, half, v1alpha1.BatchPath, bindings(false, ref("a", "waits"), ref("b", "waits"))); fmt.Sprint(got) != "[201 403]" {
@@ -172,11 +172,11 @@ func TestRightsOfBatches(t *testing.T) {
 	}
 	lab.unchanged(t, "with rights in another namespace", "b", "waits", "victim")
 	if events, err := lab.Client.EventsV1().Events("").List(t.Context(), metav1.ListOptions{}); err != nil || len(events.Items) > 0 {
-		t.Errorf("events of who may not create any: %v, %v", events, err)
+		t.Errorf("events of a user who may not create events: %v, %v", events, err)
 	}
 }
 
-// TestTrialsOfBatches: a batch that is only to be tried is carried out.
+// TestTrialsOfBatches checks that a batch with dryRun is rejected and has no effect.
 func TestTrialsOfBatches(t *testing.T) {
 	lab := newLab(t, nil)
 	lab.namespace(t, "a")
@@ -196,8 +196,7 @@ func TestTrialsOfBatches(t *testing.T) {
 	}
 }
 
-// TestRecordsOfBatches: the audit log does not tell which pods a batch was about, nor
-// what became of them.
+// TestRecordsOfBatches checks that the audit log records the pods of a batch and the result of each.
 func TestRecordsOfBatches(t *testing.T) {
 	change, events := recorded(t)
 	lab := newLab(t, change)

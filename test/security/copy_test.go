@@ -99,7 +99,7 @@ func TestCVE_2019_11249(t *testing.T) {
 	}
 	for _, name := range []string{"device", "disk", "pipe"} {
 		if info, err := os.Lstat(filepath.Join(dest, name)); err == nil && !info.Mode().IsRegular() {
-			t.Errorf("%s has been made: %v", name, info.Mode())
+			t.Errorf("%s was created: %v", name, info.Mode())
 		}
 	}
 	entries, err := os.ReadDir(outside)

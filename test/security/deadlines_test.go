@@ -33,13 +33,13 @@ import (
 const (
 	// shortRequest is how long the server of these tests lets an ordinary request take.
 	shortRequest = 4 * time.Second
-	// wrongWait bounds how long a failing test waits for what does not happen.
+	// wrongWait is how long a test waits before it fails because something did not happen.
 	wrongWait = 40 * time.Second
-	// stuck is how many requests hang at once: more than the server has seats.
+	// stuck is the number of requests that hang at once. It is more than the server has seats.
 	stuck = 40
 )
 
-// newShortLab is a lab with few seats, which requests hold for a short time only.
+// newShortLab returns a lab with few seats and a short request timeout.
 func newShortLab(t *testing.T, change func(*config.Config)) *lab {
 	t.Helper()
 	return newLab(t, func(c *config.Config) {
@@ -50,8 +50,7 @@ func newShortLab(t *testing.T, change func(*config.Config)) *lab {
 	})
 }
 
-// dialAs opens a TLS connection whose client has the certificate of c and holds little
-// of what it does not read.
+// dialAs opens a TLS connection with the client certificate of c and a small receive buffer.
 func dialAs(t *testing.T, c *rest.Config, protocol string) *tls.Conn {
 	t.Helper()
 	tlsConfig, err := rest.TLSConfigFor(c)
@@ -66,7 +65,7 @@ func dialAs(t *testing.T, c *rest.Config, protocol string) *tls.Conn {
 	return conn
 }
 
-// slowClient speaks HTTP/2 frame by frame, and does no more than it is told to.
+// slowClient speaks HTTP/2 frame by frame and sends only what the test asks for.
 type slowClient struct {
 	*http2.Framer
 	conn *tls.Conn
@@ -100,8 +99,8 @@ func (s *slowClient) begin(t *testing.T, stream uint32, method, path string, bod
 	check(t, s.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(), EndStream: !body, EndHeaders: true}))
 }
 
-// ends reads until all streams have ended, and returns how each did: by a status, or "reset".
-// It grants no window, and answers pings as any client does.
+// ends reads until all streams have ended, and returns how each ended: with a status, or "reset".
+// It grants no window, but answers pings.
 func (s *slowClient) ends(t *testing.T, streams int) map[uint32]string {
 	t.Helper()
 	check(t, s.conn.SetReadDeadline(time.Now().Add(wrongWait)))
@@ -133,7 +132,7 @@ func (s *slowClient) ends(t *testing.T, streams int) map[uint32]string {
 				done[f.StreamID] = struct{}{}
 			}
 		case *http2.RSTStreamFrame:
-			if _, ok := done[f.StreamID]; !ok { // else it is about the rest of the request
+			if _, ok := done[f.StreamID]; !ok { // otherwise the reset is for the rest of the request
 				out[f.StreamID], done[f.StreamID] = "reset", struct{}{}
 			}
 		}
@@ -141,7 +140,7 @@ func (s *slowClient) ends(t *testing.T, streams int) map[uint32]string {
 	return out
 }
 
-// served waits until another user's requests are served again.
+// served waits until another user's requests succeed again.
 func served(t *testing.T, victim kubernetes.Interface) {
 	t.Helper()
 	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, wrongWait, true, func(ctx context.Context) (bool, error) {
@@ -155,11 +154,11 @@ func served(t *testing.T, victim kubernetes.Interface) {
 		return true, nil
 	})
 	if err != nil {
-		t.Errorf("another user is not served: %v", err)
+		t.Errorf("another user's request fails: %v", err)
 	}
 }
 
-// impatient is a client that does not try again by itself.
+// impatient returns a client that does not retry.
 func (l *lab) impatient(t *testing.T, user string) kubernetes.Interface {
 	t.Helper()
 	c := l.UserConfig(t, user)
@@ -183,8 +182,8 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 
 const reviewPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
-// TestBodyThatNeverComes: requests whose bodies do not come kept the seats of their
-// priority level, and every other user of the level out, for as long as their client liked.
+// TestBodyThatNeverComes checks that requests whose bodies never arrive do not keep the seats of their
+// priority level and so block other users of the level.
 func TestBodyThatNeverComes(t *testing.T) {
 	t.Parallel()
 	t.Run("HTTP/2", func(t *testing.T) {
@@ -200,11 +199,11 @@ func TestBodyThatNeverComes(t *testing.T) {
 			if end == "504" {
 				timedOut++
 			} else if end != "429" {
-				t.Errorf("a request ends with %s", end)
+				t.Errorf("a request ended with %s", end)
 			}
 		}
 		if timedOut == 0 {
-			t.Error("no request has timed out")
+			t.Error("no request timed out")
 		}
 		served(t, victim)
 	})
@@ -237,19 +236,19 @@ func TestBodyThatNeverComes(t *testing.T) {
 					}
 				case http.StatusTooManyRequests:
 				default:
-					t.Errorf("a request ends with %s", resp.Status)
+					t.Errorf("a request ended with %s", resp.Status)
 				}
 			}
 			if timedOut == 0 {
-				t.Error("no request has timed out")
+				t.Error("no request timed out")
 			}
 			served(t, victim)
 		})
 	}
 }
 
-// TestBodyOfStranger: a client without credentials could keep connections whose requests
-// were long refused, because the server waited for the rest of their bodies.
+// TestBodyOfStranger checks that a client without credentials cannot keep the connection of a rejected
+// request open by not sending the rest of the body.
 func TestBodyOfStranger(t *testing.T) {
 	t.Parallel()
 	lab := newShortLab(t, nil)
@@ -265,12 +264,11 @@ func TestBodyOfStranger(t *testing.T) {
 	_, err = io.Copy(io.Discard, resp.Body)
 	check(t, err)
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-		t.Errorf("the connection goes on: %v", err)
+		t.Errorf("the connection is still open: %v", err)
 	}
 }
 
-// TestAnswerThatIsNotRead: requests whose answers are not read kept their seats for as long
-// as their client liked.
+// TestAnswerThatIsNotRead checks that requests whose answers are not read do not keep their seats.
 func TestAnswerThatIsNotRead(t *testing.T) {
 	t.Parallel()
 	none := http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}
@@ -284,8 +282,8 @@ func TestAnswerThatIsNotRead(t *testing.T) {
 				c.begin(t, 2*i+1, http.MethodGet, path, false)
 			}
 			for stream, end := range c.ends(t, stuck) {
-				if end != "reset" { // also the 429 of some has a body
-					t.Errorf("stream %d ends with %s", stream, end)
+				if end != "reset" { // rejections with 429 have a body, too
+					t.Errorf("stream %d ended with %s", stream, end)
 				}
 			}
 			served(t, victim)
@@ -297,7 +295,7 @@ func TestAnswerThatIsNotRead(t *testing.T) {
 		c := dialSlow(t, lab.TokenConfig(""), none)
 		c.begin(t, 1, http.MethodGet, "/api/v1/pods?watch=true", false)
 		if end := c.ends(t, 1)[1]; end != "reset" {
-			t.Errorf("the stream ends with %s", end)
+			t.Errorf("the stream ended with %s", end)
 		}
 	})
 	t.Run("HTTP/2, and nothing else is read", func(t *testing.T) {
@@ -309,12 +307,12 @@ func TestAnswerThatIsNotRead(t *testing.T) {
 		for i := range uint32(stuck) {
 			c.begin(t, 2*i+1, http.MethodGet, "/openapi/v2", false)
 		}
-		// Frames that ask for no answer keep the connection from being pinged.
+		// Sending frames that need no answer prevents the server from sending pings.
 		err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, wrongWait, true, func(context.Context) (bool, error) {
 			return c.WriteWindowUpdate(0, 1) != nil, nil
 		})
 		if err != nil {
-			t.Error("the connection goes on although its client reads nothing")
+			t.Error("the connection is still open although its client reads nothing")
 		}
 		served(t, victim)
 	})
@@ -325,11 +323,11 @@ func TestAnswerThatIsNotRead(t *testing.T) {
 		var conns []*tls.Conn
 		for range stuck {
 			conn := dialAs(t, attacker, "http/1.1")
-			_, err := io.WriteString(conn, strings.Repeat("GET /openapi/v2 HTTP/1.1\r\nHost: x\r\n\r\n", 20)) // more than kernels hold
+			_, err := io.WriteString(conn, strings.Repeat("GET /openapi/v2 HTTP/1.1\r\nHost: x\r\n\r\n", 20)) // more than the kernels buffer
 			check(t, err)
 			conns = append(conns, conn)
 		}
-		// Those that are stuck are cut off. Some may be refused, and go on.
+		// The server cuts off stuck connections. Rejected requests may go on.
 		err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, wrongWait, true, func(context.Context) (bool, error) {
 			for _, conn := range conns {
 				if _, err := io.WriteString(conn, "\r\n"); err != nil {
@@ -339,14 +337,14 @@ func TestAnswerThatIsNotRead(t *testing.T) {
 			return false, nil
 		})
 		if err != nil {
-			t.Error("no connection ends although their clients read nothing")
+			t.Error("no connection ended although the clients read nothing")
 		}
 		served(t, victim)
 	})
 }
 
-// TestWatchThatIsNotRead: a watch kept all that it had yet to send in memory for as long as its
-// client did not read, and each one another state.
+// TestWatchThatIsNotRead checks that a watch ends if its client does not read. Until then its unsent
+// events, and the states of the store that they need, stay in memory.
 func TestWatchThatIsNotRead(t *testing.T) {
 	t.Parallel()
 	lab := newShortLab(t, nil)
@@ -364,14 +362,14 @@ func TestWatchThatIsNotRead(t *testing.T) {
 			check(t, c.WriteWindowUpdate(0, 1<<30))
 			c.begin(t, 1, http.MethodGet, path, false)
 			if end := c.ends(t, 1)[1]; end != "reset" && end != "200" {
-				t.Errorf("the watch ends with %s", end)
+				t.Errorf("the watch ended with %s", end)
 			}
 		})
 	}
 }
 
-// TestLongRunningAfterDeadlines: watches, logs and commands go on when an ordinary request that
-// began after them would have been cut off.
+// TestLongRunningAfterDeadlines checks that watches, logs and commands outlive the time limit of
+// ordinary requests.
 func TestLongRunningAfterDeadlines(t *testing.T) {
 	t.Parallel()
 	next := make(chan struct{})
@@ -421,13 +419,13 @@ func TestLongRunningAfterDeadlines(t *testing.T) {
 		}
 	}
 
-	// Both deadlines of these pass after those that the others would have.
+	// Wait until both deadlines of a request that started later have passed.
 	c := dialSlow(t, lab.UserConfig(t, "attacker"), http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 	c.begin(t, 1, http.MethodPost, reviewPath, true)
 	c.begin(t, 3, http.MethodGet, "/version", false)
 	for stream, end := range c.ends(t, 2) {
 		if end != "reset" {
-			t.Errorf("stream %d ends with %s", stream, end)
+			t.Errorf("stream %d ended with %s", stream, end)
 		}
 	}
 
@@ -447,7 +445,7 @@ func TestLongRunningAfterDeadlines(t *testing.T) {
 	}
 }
 
-// open begins to read an answer that goes on.
+// open starts reading a long-running answer.
 func open(t *testing.T, c *rest.Config, protocol, path string) *bufio.Reader {
 	t.Helper()
 	c = rest.CopyConfig(c)

@@ -27,7 +27,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// apply creates what a manifest of "ctl cluster" has.
+// apply creates the objects of a manifest of "ctl cluster".
 func (l *lab) apply(t *testing.T, manifest string) {
 	t.Helper()
 	file, err := os.Open(filepath.Join("../../pkg/cluster/manifests", manifest))
@@ -61,16 +61,16 @@ func (l *lab) may(t *testing.T, user string, groups []string, right authorizatio
 	return got.Status.Allowed
 }
 
-// driversAccount is the account of the controller of storage drivers.
+// driversAccount is the service account of the controller of storage drivers.
 const driversAccount = "system:serviceaccount:kube-system:csi-drivers-controller"
 
-// request sends a request to a kubelet with a user's certificate and returns the code of the answer.
+// request sends a request to a kubelet with a user's certificate and returns the status code.
 func request(t *testing.T, c *rest.Config, address, method, path string) int {
 	t.Helper()
 	cert, err := tls.X509KeyPair(c.CertData, c.KeyData)
 	check(t, err)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{
-		Certificates: []tls.Certificate{cert}, InsecureSkipVerify: true, // the kubelet's certificate signs itself
+		Certificates: []tls.Certificate{cert}, InsecureSkipVerify: true, // the kubelet's certificate is self-signed
 	}}}
 	req, err := http.NewRequestWithContext(t.Context(), method, "https://"+address+path, nil)
 	check(t, err)
@@ -80,14 +80,14 @@ func request(t *testing.T, c *rest.Config, address, method, path string) int {
 	return resp.StatusCode
 }
 
-// TestRightsOfDriversController: the account that calls storage drivers talks to
-// a kubelet without the API server, where no admission policy judges the request,
-// and runs a command in a pod.
+// TestRightsOfDriversController checks that the account that calls storage drivers cannot run
+// commands in pods: neither directly on the kubelet, where no admission policy applies, nor through
+// the API server.
 func TestRightsOfDriversController(t *testing.T) {
 	lab := newLab(t, nil)
 	lab.apply(t, "storage.yaml")
 	n, address := lab.kubelet(t, filepath.Join(lab.Dir, "ca.crt"))
-	eventually(t, "the account has its rights", func(context.Context) bool {
+	eventually(t, "the rights of the account", func(context.Context) bool {
 		return lab.may(t, driversAccount, nil, authorizationv1.ResourceAttributes{Verb: "create", Group: "storage.k8s.io", Resource: "csistoragecapacities"})
 	})
 	account := lab.UserConfig(t, driversAccount)
@@ -115,7 +115,7 @@ func TestRightsOfDriversController(t *testing.T) {
 			t.Errorf("the API server answers %s with %d, want %d", path, code, want)
 		}
 	}
-	// Upgrades and other methods are not passed on, and others have no right to calls.
+	// Upgrades and other methods are not forwarded, and other users have no right to call drivers.
 	_, resp := raw(t, account, "POST "+drivers+"n1/csi/d/csi.v1.Identity/Probe HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\r\n")
 	if resp.StatusCode != http.StatusBadRequest {
 		t.Errorf("an upgrade is answered with %d", resp.StatusCode)

@@ -17,11 +17,11 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// TestAddressesOfFinishedPods: a pod that has finished keeps the address in its status
-// that it had. When a pod of another namespace is given the address, its tenant is
-// attacked by it: with endpoints, and through the API server's proxies.
+// TestAddressesOfFinishedPods checks that a tenant cannot use the address in the status of a finished
+// pod to reach a pod of another namespace that was given the address. It tries endpoints and the API
+// server's proxies.
 func TestAddressesOfFinishedPods(t *testing.T) {
-	// Nothing is to be sent to the address, whatever the outcome.
+	// The test must not send anything to the address.
 	lab := newLab(t, func(c *config.Config) { c.Transport.Deny = append(c.Transport.Deny, "203.0.113.0/24") })
 	lab.namespace(t, "a")
 	lab.namespace(t, "b")
@@ -60,8 +60,7 @@ func TestAddressesOfFinishedPods(t *testing.T) {
 			t.Errorf("the proxy of the pod %s: %d %s", name, code, body)
 		}
 	}
-	// Endpoints that were written while the pod ran, and others that name a pod of
-	// another namespace.
+	// Endpoints that were written while the pod ran, and endpoints that name a pod of another namespace.
 	for service, target := range map[string]v1.ObjectReference{
 		"finished": {Kind: "Pod", Namespace: "a", Name: "succeeded"}, "foreign": {Kind: "Pod", Namespace: "b", Name: "victim"},
 	} {

@@ -22,7 +22,7 @@ import (
 	"keelson.dev/keelson/pkg/ingress"
 )
 
-// follow starts an ingress that follows the API server, with the rights of its role.
+// follow starts an ingress that watches the API server with the rights of its role.
 func (l *lab) follow(t *testing.T) *ingress.Proxy {
 	t.Helper()
 	rule := func(group string, verbs, resources []string) rbacv1.PolicyRule {
@@ -47,14 +47,14 @@ func (l *lab) follow(t *testing.T) *ingress.Proxy {
 	return p
 }
 
-// fresh makes an Ingress without what the server writes.
+// fresh returns an Ingress without fields that the server sets.
 func fresh(name, host string, paths ...string) *networkingv1.Ingress {
 	ing := rules("", name, 0, host, paths...)
 	ing.CreationTimestamp = metav1.Time{}
 	return ing
 }
 
-// later waits for the next second of the server's clock: ages have seconds.
+// later waits for the next second of the server's clock, because ages have a resolution of one second.
 func later(t *testing.T, c kubernetes.Interface, namespace string, than metav1.Time) {
 	t.Helper()
 	eventually(t, "a later second", func(ctx context.Context) bool {
@@ -63,9 +63,8 @@ func later(t *testing.T, c kubernetes.Interface, namespace string, than metav1.T
 	})
 }
 
-// TestIngressHostTakenOver: the owner of a namespace claims the host of another
-// namespace by Ingresses: younger ones, an old one that takes the host on later,
-// and one that lies about its age.
+// TestIngressHostTakenOver checks that a namespace cannot take over the host of another namespace: with
+// younger Ingresses, with an old one to which the host is added, or with one that lies about its age.
 func TestIngressHostTakenOver(t *testing.T) {
 	lab := newLab(t, nil)
 	ctx := t.Context()
@@ -97,14 +96,14 @@ func TestIngressHostTakenOver(t *testing.T) {
 	young.CreationTimestamp = metav1.Unix(1, 0)
 	_, err = attack.Create(ctx, young, metav1.CreateOptions{})
 	check(t, err)
-	// The old Ingress takes the host on, and claims to have had it all along.
+	// The old Ingress adds the host and claims to have named it all along.
 	old.Spec.Rules = append(old.Spec.Rules, fresh("", "shop.example.org", "/cart web").Spec.Rules...)
 	old.Annotations = map[string]string{hosts.Since: `{"shop.example.org":"1970-01-01T00:00:00Z"}`}
 	_, err = attack.Update(ctx, old, metav1.UpdateOptions{})
 	check(t, err)
 	_, err = attack.Patch(ctx, "old", types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+hosts.Since+`":null}}}`), metav1.PatchOptions{})
 	check(t, err)
-	// The last one: when it is served, so is what was asked for before.
+	// This Ingress comes last: when it is served, the earlier changes are in the table, too.
 	_, err = attack.Create(ctx, fresh("last", "last.example.org", "/ web"), metav1.CreateOptions{})
 	check(t, err)
 	eventually(t, "the table", func(context.Context) bool { return proxy.Table().Route("last.example.org", "/") != nil })
@@ -114,9 +113,9 @@ func TestIngressHostTakenOver(t *testing.T) {
 		}
 	}
 	if b := proxy.Table().Route("evil.example.org", "/"); b == nil || b.Namespace != "evil" {
-		t.Errorf("the host of its own goes to %v", b)
+		t.Errorf("its own host goes to %v", b)
 	}
-	// Both are told, and learn no name of the other namespace's.
+	// Both Ingresses get an event that does not name the other namespace.
 	for _, name := range []string{"young", "old"} {
 		eventually(t, "an event on "+name, func(ctx context.Context) bool {
 			events, err := evil.CoreV1().Events("evil").List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
@@ -129,7 +128,7 @@ func TestIngressHostTakenOver(t *testing.T) {
 			return len(events.Items) == 1 && events.Items[0].Reason == "HostOwnedByAnotherNamespace" && strings.Contains(events.Items[0].Message, `"shop.example.org"`)
 		})
 	}
-	// When the owner gives the host up it is the next one's.
+	// When the owner gives up the host, the next oldest namespace owns it.
 	check(t, shop.Delete(ctx, "shop", metav1.DeleteOptions{}))
 	eventually(t, "the next owner", func(context.Context) bool {
 		b := proxy.Table().Route("shop.example.org", "/login")

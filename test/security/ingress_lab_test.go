@@ -34,11 +34,11 @@ import (
 	"keelson.dev/keelson/pkg/ingress"
 )
 
-// patience is how long a test waits for an answer that a safe ingress gives.
+// patience is how long a test waits for an answer that it expects.
 const patience = 30 * time.Second
 
-// door is an ingress proxy that serves HTTP and HTTPS, with its real listeners
-// and servers. Its endpoints are handlers of the test.
+// door is an ingress proxy that serves HTTP and HTTPS on real listeners. Handlers of the test are its
+// endpoints.
 type door struct {
 	proxy       *ingress.Proxy
 	http, https string // addresses
@@ -61,10 +61,10 @@ func newDoor(t *testing.T, limits ingress.Limits, endpoints map[string]http.Hand
 	return d
 }
 
-// open starts the ingress itself.
+// open starts the ingress.
 func (d *door) open(t *testing.T, limits ingress.Limits) {
 	t.Helper()
-	addresses := map[string]string{} // of endpoints: nobody's, and where the test really listens
+	addresses := map[string]string{} // maps unroutable endpoint addresses to the test's listeners
 	d.backends = ingress.NewBackends(
 		func(_, name string) *v1.Service {
 			return &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.ServiceSpec{Ports: []v1.ServicePort{{Port: 80}}}}
@@ -102,12 +102,12 @@ func (d *door) open(t *testing.T, limits ingress.Limits) {
 	d.https = serve(func(s *http.Server, l net.Listener) error { return s.ServeTLS(l, "", "") })
 }
 
-// use has the ingress serve what Ingresses ask for.
+// use makes the ingress serve the given Ingresses.
 func (d *door) use(ingresses ...*networkingv1.Ingress) {
 	d.proxy.Use(ingress.Build(ingresses, d.backends, func(namespace, secret string) *tls.Certificate { return d.certs[namespace+"/"+secret] }))
 }
 
-// rules is an Ingress of a host, older than others by age seconds; paths are "/path service".
+// rules returns an Ingress of a host that is age seconds old; paths are "/path service".
 func rules(namespace, name string, age int, host string, paths ...string) *networkingv1.Ingress {
 	ing := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, CreationTimestamp: metav1.Unix(int64(1000-age), 0)}}
 	ing.Spec.IngressClassName = ptr.To("keelson")
@@ -124,7 +124,7 @@ func toService(name string) *networkingv1.IngressBackend {
 	return &networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: name, Port: networkingv1.ServiceBackendPort{Number: 80}}}
 }
 
-// secured adds a certificate for a host.
+// secured adds a certificate for a host to an Ingress.
 func (d *door) secured(t *testing.T, ing *networkingv1.Ingress, host string) *networkingv1.Ingress {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -137,7 +137,7 @@ func (d *door) secured(t *testing.T, ing *networkingv1.Ingress, host string) *ne
 	return ing
 }
 
-// dial connects to one of the ports; what is read must come in time.
+// dial connects to one of the ports and sets a read deadline.
 func dial(t *testing.T, address string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -147,7 +147,8 @@ func dial(t *testing.T, address string) net.Conn {
 	return conn
 }
 
-// say sends text, and returns the code and the body of the answer; 0 is a closed connection.
+// say sends text and returns the code and the body of the answer. The code is 0 if the connection
+// is closed.
 func say(t *testing.T, conn net.Conn, text string) (int, string) {
 	t.Helper()
 	_, err := io.WriteString(conn, text)
@@ -160,7 +161,7 @@ func hear(t *testing.T, in *bufio.Reader) (int, string) {
 	resp, err := http.ReadResponse(in, nil)
 	if err != nil {
 		if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
-			t.Error("the ingress neither answers nor hangs up")
+			t.Error("the ingress neither answers nor closes the connection")
 		}
 		return 0, ""
 	}
@@ -172,7 +173,7 @@ func hear(t *testing.T, in *bufio.Reader) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// named answers with a name and the path that it was asked for.
+// named returns a handler that answers with a name and the requested path.
 func named(name string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "%s %s", name, r.RequestURI) })
 }

@@ -22,20 +22,20 @@ import (
 	"keelson.dev/keelson/pkg/ingress"
 )
 
-// short are limits that a test can wait for.
+// short returns limits that a test can wait for.
 func short() ingress.Limits {
 	l := defaults()
 	l.Header, l.Idle, l.Stall, l.Silence, l.Answer = time.Second, time.Second, 500*time.Millisecond, 5*time.Second, time.Second
 	return l
 }
 
-// endless answers without an end, and tells when it is over.
+// endless returns a handler that answers without an end and signals when it is stopped.
 func endless(ended chan<- struct{}) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		defer func() {
 			select {
 			case ended <- struct{}{}:
-			default: // it is known
+			default: // already signalled
 			}
 		}()
 		for chunk := make([]byte, 1<<16); ; {
@@ -46,20 +46,20 @@ func endless(ended chan<- struct{}) http.Handler {
 	})
 }
 
-// hangsUp waits until the ingress closes a connection, whatever it says before.
+// hangsUp waits until the ingress closes a connection, after any answer.
 func hangsUp(t *testing.T, conn net.Conn) {
 	t.Helper()
 	if _, err := io.Copy(io.Discard, conn); err != nil {
 		if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
-			t.Error("the ingress keeps the connection")
+			t.Error("the ingress does not close the connection")
 		}
 	}
 }
 
-// framed is a connection of HTTP/2 to the ingress.
+// framed opens an HTTP/2 connection to the ingress.
 func framed(t *testing.T, d *door, settings ...http2.Setting) (net.Conn, *http2.Framer) {
 	t.Helper()
-	conn := tls.Client(dial(t, d.https), &tls.Config{ServerName: "shop.example.org", InsecureSkipVerify: true, NextProtos: []string{"h2"}}) //nolint:gosec // a certificate of this test's
+	conn := tls.Client(dial(t, d.https), &tls.Config{ServerName: "shop.example.org", InsecureSkipVerify: true, NextProtos: []string{"h2"}}) //nolint:gosec // the test's own certificate
 	_, err := io.WriteString(conn, http2.ClientPreface)
 	check(t, err)
 	f := http2.NewFramer(conn, conn)
@@ -77,7 +77,7 @@ func block(t *testing.T, method, path string) []byte {
 	return b.Bytes()
 }
 
-// shopDoor serves the host shop.example.org, with and without TLS (plain.example.org).
+// shopDoor starts an ingress for shop.example.org with TLS and plain.example.org without.
 func shopDoor(t *testing.T, limits ingress.Limits, handler http.Handler) *door {
 	t.Helper()
 	d := newDoor(t, limits, map[string]http.Handler{"shop/web": handler, "bank/web": named("bank")})
@@ -86,7 +86,7 @@ func shopDoor(t *testing.T, limits ingress.Limits, handler http.Handler) *door {
 	return d
 }
 
-// TestIngressSlowClients: clients that begin and do not go on hold connections for as long as they like.
+// TestIngressSlowClients checks that clients that start a request and do not continue are disconnected.
 func TestIngressSlowClients(t *testing.T) {
 	ended := map[string]chan struct{}{}
 	mux := http.NewServeMux()
@@ -104,7 +104,7 @@ func TestIngressSlowClients(t *testing.T) {
 		select {
 		case <-ended[attack]:
 		case <-time.After(patience):
-			t.Error("the endpoint is kept busy")
+			t.Error("the endpoint is still busy")
 		}
 	}
 	for name, attack := range map[string]func(t *testing.T){
@@ -187,7 +187,7 @@ func TestIngressSlowClients(t *testing.T) {
 					return
 				}
 				if _, ok := frame.(*http2.PingFrame); ok {
-					t.Error("the connection is kept")
+					t.Error("the connection is still open")
 					_ = conn.Close()
 					return
 				}
@@ -205,7 +205,7 @@ func awaitAnswer(t *testing.T, f *http2.Framer) {
 		frame, err := f.ReadFrame()
 		if err != nil {
 			if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
-				t.Error("the ingress keeps the stream")
+				t.Error("the ingress does not end the stream")
 			}
 			return
 		}
@@ -215,7 +215,7 @@ func awaitAnswer(t *testing.T, f *http2.Framer) {
 	}
 }
 
-// TestIngressConnectionsOfOneClient: one client takes all connections.
+// TestIngressConnectionsOfOneClient checks that one client cannot use all connections.
 func TestIngressConnectionsOfOneClient(t *testing.T) {
 	l := defaults()
 	l.Connections, l.ClientConnections = 20, 5
@@ -240,7 +240,8 @@ func TestIngressConnectionsOfOneClient(t *testing.T) {
 	}
 }
 
-// TestIngressHangingEndpoints: requests that an endpoint does not answer take the place of others' requests.
+// TestIngressHangingEndpoints checks that requests to endpoints that do not answer cannot use up the
+// requests of other namespaces.
 func TestIngressHangingEndpoints(t *testing.T) {
 	release := make(chan struct{})
 	hanging := make(chan struct{}, 100)
@@ -264,7 +265,7 @@ func TestIngressHangingEndpoints(t *testing.T) {
 	}
 }
 
-// TestIngressRequestsOfOneClient: one client has all requests.
+// TestIngressRequestsOfOneClient checks that one client cannot use all requests.
 func TestIngressRequestsOfOneClient(t *testing.T) {
 	release := make(chan struct{})
 	hanging := make(chan struct{}, 100)
@@ -285,7 +286,8 @@ func TestIngressRequestsOfOneClient(t *testing.T) {
 	}
 }
 
-// TestIngressHostileEndpoints: an endpoint that never answers, and headers without an end.
+// TestIngressHostileEndpoints checks that requests end if the endpoint never answers or sends
+// endless headers.
 func TestIngressHostileEndpoints(t *testing.T) {
 	large := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {

@@ -21,7 +21,8 @@ import (
 
 func defaults() ingress.Limits { return ingress.DefaultLimits(1 << 30) }
 
-// TestIngressHostOfAnother: a tenant names a path, the certificate or all hosts of what another serves.
+// TestIngressHostOfAnother checks that a tenant cannot claim a path, the certificate, or all hosts
+// of another tenant.
 func TestIngressHostOfAnother(t *testing.T) {
 	d := newDoor(t, defaults(), map[string]http.Handler{"shop/web": named("shop"), "evil/web": named("evil")})
 	shop := rules("shop", "shop", 9, "shop.example.org", "/ web")
@@ -42,22 +43,23 @@ func TestIngressHostOfAnother(t *testing.T) {
 		}
 	}
 	for _, host := range []string{"shop.example.org", "Shop.Example.org", "pay.shop.example.org"} {
-		conn, err := tls.Dial("tcp", d.https, &tls.Config{ServerName: host, InsecureSkipVerify: true}) //nolint:gosec // the certificate is looked at, not believed
+		conn, err := tls.Dial("tcp", d.https, &tls.Config{ServerName: host, InsecureSkipVerify: true}) //nolint:gosec // the test only inspects the certificate
 		if err == nil {
 			t.Errorf("%s has the certificate of another namespace", host)
 			_ = conn.Close()
 		}
 	}
-	// What nobody has claimed is for rules without a host.
+	// Rules without a host apply to hosts that no Ingress names.
 	if b := d.proxy.Table().Route("other.example.org", "/"); b == nil || b.Namespace != "evil" {
-		t.Errorf("a host of nobody's: %v", b)
+		t.Errorf("a host that no Ingress names: %v", b)
 	}
 }
 
-// TestIngressH2CSmuggling: a connection that becomes HTTP/2 at the endpoint carries requests that no rule has seen.
+// TestIngressH2CSmuggling checks that a client cannot upgrade a connection to HTTP/2 at the
+// endpoint, because it would carry requests that no rule has checked.
 func TestIngressH2CSmuggling(t *testing.T) {
 	var d *door
-	// An endpoint that speaks HTTP/2 to whoever asks for it, as many do.
+	// Like many servers, the endpoint speaks HTTP/2 to any client that asks for it.
 	lenient := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.Contains(strings.ToLower(r.Header.Get("Upgrade")), "h2c") {
 			fmt.Fprintf(w, "upgrade=%q settings=%q", r.Header.Get("Upgrade"), r.Header.Get("Http2-Settings"))
@@ -93,16 +95,17 @@ func TestIngressH2CSmuggling(t *testing.T) {
 		check(t, err)
 		if resp, err = c.RoundTrip(r); err == nil {
 			body, _ := io.ReadAll(resp.Body)
-			t.Errorf("Upgrade: %q: a path that no rule has answers %s", upgrade, body)
+			t.Errorf("Upgrade: %q: a path without a rule answers %s", upgrade, body)
 		}
 	}
-	// Prior knowledge, to the ingress itself and through it.
+	// HTTP/2 with prior knowledge, to the ingress itself and through it.
 	if code, body := say(t, dial(t, d.http), http2.ClientPreface+"\x00\x00\x00\x04\x00\x00\x00\x00\x00"); code == http.StatusOK {
 		t.Errorf("HTTP/2 without TLS: %d %s", code, body)
 	}
 }
 
-// TestIngressPathPastRules: endpoints read a path otherwise than it was routed.
+// TestIngressPathPastRules checks that no path matches one rule at the ingress and another path at
+// the endpoint.
 func TestIngressPathPastRules(t *testing.T) {
 	d := newDoor(t, defaults(), map[string]http.Handler{"shop/open": named("open"), "shop/guarded": named("guarded")})
 	d.use(rules("shop", "shop", 1, "shop.example.org", "/ open", "/admin guarded", "/api/internal guarded"))
@@ -112,7 +115,7 @@ func TestIngressPathPastRules(t *testing.T) {
 		"/x/..%2fadmin", "/x%2f..%2fadmin", "http:/admin",
 	} {
 		if code, body := say(t, dial(t, d.http), "GET "+path+" HTTP/1.1\r\nHost: shop.example.org\r\nConnection: close\r\n\r\n"); strings.HasPrefix(body, "open") {
-			t.Errorf("%s passes the rule of another path: %d %s", path, code, body)
+			t.Errorf("%s bypasses the rule of another path: %d %s", path, code, body)
 		}
 	}
 	for path, want := range map[string]string{
@@ -124,7 +127,8 @@ func TestIngressPathPastRules(t *testing.T) {
 	}
 }
 
-// TestIngressHeaders: what a client says of itself, of hosts and of bodies is not believed twice.
+// TestIngressHeaders checks that headers of clients cannot forge information about the client, the
+// host or the body.
 func TestIngressHeaders(t *testing.T) {
 	tell := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -156,14 +160,15 @@ func TestIngressHeaders(t *testing.T) {
 			t.Errorf("%q: %d %s", framing, code, body)
 		}
 	}
-	// Both framings: the chunks are the body, and the length is not passed on.
+	// With both framings the chunks are the body, and the length is not forwarded.
 	code, body := say(t, dial(t, d.http), "POST / HTTP/1.1\r\nHost: shop.example.org\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n")
 	if code == http.StatusOK && (!strings.Contains(body, `body="a"`) || strings.Contains(body, "Content-Length")) {
 		t.Errorf("both framings: %d %s", code, body)
 	}
 }
 
-// TestIngressMisdirected: a connection that was made for one host asks for another one, of another namespace and certificate.
+// TestIngressMisdirected checks that a connection for one host does not serve a host of another
+// namespace and certificate.
 func TestIngressMisdirected(t *testing.T) {
 	d := newDoor(t, defaults(), map[string]http.Handler{"shop/web": named("shop"), "bank/web": named("bank")})
 	shop := d.secured(t, rules("shop", "shop", 1, "shop.example.org", "/ web"), "shop.example.org")
@@ -172,7 +177,7 @@ func TestIngressMisdirected(t *testing.T) {
 	d.use(shop, bank, plain)
 	for _, protocol := range []string{"http/1.1", "h2"} {
 		for host, want := range map[string]int{"shop.example.org": 200, "bank.example.org": http.StatusMisdirectedRequest, "plain.example.org": http.StatusMisdirectedRequest} {
-			transport := &http.Transport{TLSClientConfig: &tls.Config{ServerName: "shop.example.org", InsecureSkipVerify: true, NextProtos: []string{protocol}}, ForceAttemptHTTP2: protocol == "h2"} //nolint:gosec // a certificate of this test's
+			transport := &http.Transport{TLSClientConfig: &tls.Config{ServerName: "shop.example.org", InsecureSkipVerify: true, NextProtos: []string{protocol}}, ForceAttemptHTTP2: protocol == "h2"} //nolint:gosec // the test's own certificate
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+d.https+"/", nil)
 			check(t, err)
 			r.Host = host
@@ -188,7 +193,7 @@ func TestIngressMisdirected(t *testing.T) {
 	}
 }
 
-// readFrom is a connection of which some was read already.
+// readFrom is a connection of which a part was already read into a buffer.
 type readFrom struct {
 	net.Conn
 	in io.Reader

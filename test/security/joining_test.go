@@ -32,7 +32,7 @@ import (
 
 const nodesGroup = "system:nodes"
 
-// newNode returns a Node as a kubelet registers it, at an address.
+// newNode returns a Node with an address, as a kubelet registers it.
 func newNode(name, address string) *v1.Node {
 	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if address != "" {
@@ -41,8 +41,8 @@ func newNode(name, address string) *v1.Node {
 	return n
 }
 
-// TestJoiningNodeClaims registers a node that claims what belongs to the cluster or to another
-// node: routes, names, addresses, and means to stay when it is to go.
+// TestJoiningNodeClaims checks that a new node cannot claim what belongs to the cluster or to another
+// node (routes, names, addresses) and cannot block its own removal.
 func TestJoiningNodeClaims(t *testing.T) {
 	l := newLab(t, func(c *config.Config) {
 		c.Transport.NodeRanges = []string{"10.50.0.0/24", "169.254.0.0/16", "127.0.0.0/8", "10.96.0.0/16"}
@@ -54,25 +54,25 @@ func TestJoiningNodeClaims(t *testing.T) {
 		change func(*v1.Node)
 		ok     bool
 	}{
-		"nothing":                    {change: func(*v1.Node) {}, ok: true},
-		"a taint, as kubelets may":   {change: func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}} }, ok: true},
-		"the API server's route":     {change: func(n *v1.Node) { n.Spec.PodCIDRs = []string{"10.50.0.1/32"} }},
-		"every route":                {change: func(n *v1.Node) { n.Spec.PodCIDR = "0.0.0.0/0" }},
-		"the API server's name":      {node: "kubernetes.default.svc", change: func(*v1.Node) {}},
-		"the machine's name":         {node: "localhost", change: func(*v1.Node) {}},
-		"a service's name":           {node: "webhook.ns.svc.cluster.local", change: func(*v1.Node) {}},
-		"the address of a stranger":  {change: func(n *v1.Node) { n.Status.Addresses[0].Address = "192.0.2.1" }},
-		"loopback":                   {change: func(n *v1.Node) { n.Status.Addresses[0].Address = "127.0.0.1" }},
-		"the metadata server":        {change: func(n *v1.Node) { n.Status.Addresses[0].Address = "169.254.169.254" }},
-		"a service's address":        {change: func(n *v1.Node) { n.Status.Addresses[0].Address = "10.96.0.77" }},
-		"another node's address":     {change: func(n *v1.Node) { n.Status.Addresses[0].Address = "10.50.0.11" }},
-		"another node's name":        {change: func(n *v1.Node) { n.Status.Addresses[1].Address = "victim" }},
-		"the API server's host name": {change: func(n *v1.Node) { n.Status.Addresses[1].Address = "kubernetes.default" }},
+		"nothing":                       {change: func(*v1.Node) {}, ok: true},
+		"a taint, as kubelets may":      {change: func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}} }, ok: true},
+		"the API server's route":        {change: func(n *v1.Node) { n.Spec.PodCIDRs = []string{"10.50.0.1/32"} }},
+		"every route":                   {change: func(n *v1.Node) { n.Spec.PodCIDR = "0.0.0.0/0" }},
+		"the API server's name":         {node: "kubernetes.default.svc", change: func(*v1.Node) {}},
+		"the machine's name":            {node: "localhost", change: func(*v1.Node) {}},
+		"a service's name":              {node: "webhook.ns.svc.cluster.local", change: func(*v1.Node) {}},
+		"an address outside the ranges": {change: func(n *v1.Node) { n.Status.Addresses[0].Address = "192.0.2.1" }},
+		"loopback":                      {change: func(n *v1.Node) { n.Status.Addresses[0].Address = "127.0.0.1" }},
+		"the metadata server":           {change: func(n *v1.Node) { n.Status.Addresses[0].Address = "169.254.169.254" }},
+		"a service's address":           {change: func(n *v1.Node) { n.Status.Addresses[0].Address = "10.96.0.77" }},
+		"another node's address":        {change: func(n *v1.Node) { n.Status.Addresses[0].Address = "10.50.0.11" }},
+		"another node's name":           {change: func(n *v1.Node) { n.Status.Addresses[1].Address = "victim" }},
+		"the API server's host name":    {change: func(n *v1.Node) { n.Status.Addresses[1].Address = "kubernetes.default" }},
 		"many addresses": {change: func(n *v1.Node) {
 			n.Status.Addresses = append(n.Status.Addresses, v1.NodeAddress{Type: v1.NodeInternalIP, Address: "10.50.0.99"})
 		}},
-		"to stay when it is removed": {change: func(n *v1.Node) { n.Finalizers = []string{"example.com/stay"} }},
-		"to hold what it is not of": {change: func(n *v1.Node) {
+		"a finalizer": {change: func(n *v1.Node) { n.Finalizers = []string{"example.com/stay"} }},
+		"an owner": {change: func(n *v1.Node) {
 			n.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "victim", UID: "u"}}
 		}},
 	} {
@@ -88,7 +88,7 @@ func TestJoiningNodeClaims(t *testing.T) {
 			case tc.ok:
 				check(t, err)
 			case !apierrors.IsForbidden(err):
-				t.Errorf("a node registers: %v", err)
+				t.Errorf("registration of a node: %v", err)
 			}
 			if err == nil {
 				check(t, l.Client.CoreV1().Nodes().Delete(t.Context(), tc.node, metav1.DeleteOptions{}))
@@ -97,7 +97,7 @@ func TestJoiningNodeClaims(t *testing.T) {
 	}
 }
 
-// TestNodeChangesItself has a node that has registered claim the same things afterwards.
+// TestNodeChangesItself checks that a registered node cannot make the same claims by updates.
 func TestNodeChangesItself(t *testing.T) {
 	l := newLab(t, nil)
 	nodes := l.Client.CoreV1().Nodes()
@@ -111,7 +111,7 @@ func TestNodeChangesItself(t *testing.T) {
 		change func(*v1.Node)
 	}{
 		"another's route":        {change: func(n *v1.Node) { n.Spec.PodCIDRs = []string{"10.50.0.11/32"} }},
-		"to stay":                {change: func(n *v1.Node) { n.Finalizers = []string{"example.com/stay"} }},
+		"a finalizer":            {change: func(n *v1.Node) { n.Finalizers = []string{"example.com/stay"} }},
 		"another node's address": {status: true, change: func(n *v1.Node) { n.Status.Addresses[0].Address = "10.50.0.11" }},
 		"loopback": {status: true, change: func(n *v1.Node) {
 			n.Status.Addresses = append(n.Status.Addresses, v1.NodeAddress{Type: v1.NodeExternalIP, Address: "127.0.0.1"})
@@ -126,7 +126,7 @@ func TestNodeChangesItself(t *testing.T) {
 				update = kubelet.UpdateStatus
 			}
 			if _, err = update(t.Context(), n, metav1.UpdateOptions{}); !apierrors.IsForbidden(err) {
-				t.Errorf("a node changes itself: %v", err)
+				t.Errorf("update of a node by itself: %v", err)
 			}
 		})
 	}
@@ -138,12 +138,12 @@ func TestNodeChangesItself(t *testing.T) {
 		check(t, err)
 		n.Spec.Unschedulable = false
 		if _, err = kubelet.Update(t.Context(), n, metav1.UpdateOptions{}); !apierrors.IsForbidden(err) {
-			t.Errorf("a node uncordons itself: %v", err)
+			t.Errorf("a node uncordoned itself: %v", err)
 		}
 	})
 }
 
-// joinLab is a lab whose nodes join by tokens, with the controllers that decide about it.
+// joinLab returns a lab whose nodes join with tokens, with the controllers that approve certificates.
 func joinLab(t *testing.T) (l *lab, joins func(id string) kubernetes.Interface) {
 	t.Helper()
 	l = newLab(t, nil)
@@ -181,7 +181,7 @@ func newSigner(t *testing.T) (cert, key []byte) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
 }
 
-// requestCertificate asks for a certificate of a node, by a key of its own.
+// requestCertificate requests a certificate for a node with a new key.
 func requestCertificate(t *testing.T, c kubernetes.Interface, name, node string, serving bool, hosts ...string) {
 	t.Helper()
 	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:" + node, Organization: []string{nodesGroup}}}
@@ -218,15 +218,16 @@ func (l *lab) issued(t *testing.T, name string) bool {
 	return len(csr.Status.Certificate) > 0
 }
 
-// settled waits until the approver has most likely looked at the requests that came before: it
-// answers a good request that comes after them.
+// settled waits until the approver has most likely processed the earlier requests: it makes another
+// request and waits for its approval.
 func (l *lab) settled(t *testing.T, c kubernetes.Interface, after string) {
 	t.Helper()
 	requestCertificate(t, c, "after-"+after, "after-"+after, false)
 	eventually(t, "a certificate for a new node", func(context.Context) bool { return l.issued(t, "after-"+after) })
 }
 
-// TestJoinTokenImpersonates asks with a join token for the certificate of a node that exists.
+// TestJoinTokenImpersonates checks that a join token does not give access to the identity of an
+// existing node.
 func TestJoinTokenImpersonates(t *testing.T) {
 	l, joins := joinLab(t)
 	_, err := l.Client.CoreV1().Nodes().Create(t.Context(), newNode("n1", "10.50.0.11"), metav1.CreateOptions{})
@@ -259,8 +260,8 @@ func TestJoinTokenImpersonates(t *testing.T) {
 	})
 }
 
-// TestServingCertificateOfAPIServer has nodes ask for serving certificates by which they would
-// pass for the API server, or for a service.
+// TestServingCertificateOfAPIServer checks that nodes cannot get serving certificates with which they
+// could impersonate the API server or a service.
 func TestServingCertificateOfAPIServer(t *testing.T) {
 	l, joins := joinLab(t)
 	for name, tc := range map[string]struct{ node, address, host string }{
@@ -270,7 +271,7 @@ func TestServingCertificateOfAPIServer(t *testing.T) {
 		"linklocal": {"n4", "169.254.169.254", "169.254.169.254"},
 		"service":   {"n5", "10.96.0.77", "10.96.0.77"},
 	} {
-		// The Node is there however that came about: the approver is to see through it by itself.
+		// The approver must reject the request by itself, even if such a Node exists.
 		_, err := l.Client.CoreV1().Nodes().Create(t.Context(), newNode(tc.node, tc.address), metav1.CreateOptions{})
 		check(t, err)
 		requestCertificate(t, l.as(t, "system:node:"+tc.node, nodesGroup), name, tc.node, true, tc.host)

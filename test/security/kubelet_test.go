@@ -283,7 +283,7 @@ func TestCVE_2021_20206(t *testing.T) {
 	}
 }
 
-// node is what a kubelet's server asks. Its logs are in a directory.
+// node is what the kubelet's server serves, with logs in a directory.
 type node struct {
 	ran  atomic.Int32
 	logs string

@@ -34,10 +34,10 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/volume"
 )
 
-// secretText is the content of a file of the node that no pod may read.
+// secretText is the content of a file of the node that pods must not read.
 const secretText = "the node's secret\n"
 
-// hostDir makes a directory of the node that no pod may change, with the named files.
+// hostDir creates a directory of the node, with the named files, that pods must not change.
 func hostDir(t *testing.T, names ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -84,8 +84,8 @@ func whileSwapping(t *testing.T, path, target string, f func()) {
 	f()
 }
 
-// TestFSGroupStaysInVolume: a running pod replaces a directory of a volume by a link while the kubelet gives the
-// volume to the group of another pod. The kubelet changed the owners and modes of the node's own files.
+// TestFSGroupStaysInVolume checks that the kubelet changes no files outside a volume while it gives
+// the volume to a group, even if a running pod replaces a directory of the volume by a link.
 func TestFSGroupStaysInVolume(t *testing.T) {
 	var names []string
 	for i := range 64 {
@@ -101,7 +101,7 @@ func TestFSGroupStaysInVolume(t *testing.T) {
 		for i := range 300 {
 			pod := withVolume(v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: "d"}}, v1.VolumeMount{})
 			pod.UID = types.UID(fmt.Sprintf("uid%d", i))
-			pod.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr.To(int64(3000 + i))} // so that there is something to change
+			pod.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr.To(int64(3000 + i))} // so that the group changes each time
 			_, err := m.Prepare(t.Context(), pod)
 			check(t, err)
 		}
@@ -118,8 +118,9 @@ func TestFSGroupStaysInVolume(t *testing.T) {
 	}
 }
 
-// TestContentVolumesAreNotTrusted: root of a user namespace with CAP_SYS_ADMIN can make the mount of a secret
-// writable. What it then plants must neither lead the kubelet out of the volume nor block it.
+// TestContentVolumesAreNotTrusted checks that files in a secret volume can neither lead the kubelet
+// out of the volume nor block it. Root of a user namespace with CAP_SYS_ADMIN can make the mount of
+// a secret writable.
 func TestContentVolumesAreNotTrusted(t *testing.T) {
 	for name, plant := range map[string]func(t *testing.T, dir, outside string){
 		"link at a mount point": func(t *testing.T, dir, outside string) { check(t, os.Symlink(outside, filepath.Join(dir, "sub"))) },
@@ -134,14 +135,14 @@ func TestContentVolumesAreNotTrusted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			outside, root := hostDir(t, "key"), t.TempDir()
-			// A config map, since its volume is no mount: a test without root can have it.
+			// The test uses a config map, because its volume is not a mount and needs no root.
 			pod := withVolume(v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "x"}}}, v1.VolumeMount{})
 			pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: "w", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
 			ms, err := volumesIn(root, drivers{}).Prepare(t.Context(), pod)
 			check(t, err)
 			dir, _ := ms.Path("v")
 			plant(t, dir, outside)
-			// The kubelet starts again, and now there is a mount point to make in the volume.
+			// The kubelet restarts and has to create a mount point in the volume.
 			pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, v1.VolumeMount{Name: "w", MountPath: "/v/sub/made"})
 			_, _ = volumesIn(root, drivers{}).Prepare(t.Context(), pod) // the pod may fail
 			entries, err := os.ReadDir(outside)
@@ -153,8 +154,8 @@ func TestContentVolumesAreNotTrusted(t *testing.T) {
 	}
 }
 
-// TestDeepDirectoriesAreMeasured: directories nested so deep that no path can name them made the measurement of
-// the pod's volumes fail, and a pod that is not measured is never evicted for what it uses.
+// TestDeepDirectoriesAreMeasured checks that a pod cannot avoid measurement, and so eviction, by
+// directories that are nested too deep for any path.
 func TestDeepDirectoriesAreMeasured(t *testing.T) {
 	m := volumesIn(t.TempDir(), drivers{})
 	pod := withVolume(v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: resource.NewQuantity(1<<20, resource.BinarySI)}}, v1.VolumeMount{})
@@ -167,7 +168,7 @@ func TestDeepDirectoriesAreMeasured(t *testing.T) {
 		stats, err := m.Stats(t.Context(), pod.UID)
 		check(t, err)
 		if over := volume.OverLimit(pod, stats); len(over) != 1 {
-			t.Errorf("%d directories deep: the volume is over its limit, and this is said of it: %q", depth, over)
+			t.Errorf("%d directories deep: the volume is over its limit, but the kubelet reports %q", depth, over)
 		}
 	}
 	check(t, m.Teardown(t.Context(), pod.UID))
@@ -191,8 +192,8 @@ func deepen(t *testing.T, dir string, depth int) {
 	check(t, unix.Close(at))
 }
 
-// TestNodeLogsStayInDirectory: a pod that has the node's /var/log plants a link, and the kubelet's /logs/ served
-// any file of the node; a pipe blocked a thread of the kubelet with every request.
+// TestNodeLogsStayInDirectory checks that the kubelet's /logs/ serves only files in the log
+// directory. A pod that has the node's /var/log as a volume can put links and pipes there.
 func TestNodeLogsStayInDirectory(t *testing.T) {
 	lab := newLab(t, nil)
 	lab.user(t, "reader", "", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes/proxy", "nodes/log"}, Verbs: []string{"get"}})
@@ -207,8 +208,8 @@ func TestNodeLogsStayInDirectory(t *testing.T) {
 	check(t, os.Symlink(filepath.Join(n.logs, "pods", "0.log"), filepath.Join(n.logs, "good"))) // as those in /var/log/containers
 
 	c := lab.UserConfig(t, "reader")
-	c.Host, c.TLSClientConfig.CAData, c.TLSClientConfig.Insecure = "https://"+address, nil, true // its certificate signs itself
-	c.Timeout = time.Minute                                                                      // of an attack that blocks
+	c.Host, c.TLSClientConfig.CAData, c.TLSClientConfig.Insecure = "https://"+address, nil, true // its certificate is self-signed
+	c.Timeout = time.Minute                                                                      // in case an attack blocks
 	eventually(t, "the reader may read", func(context.Context) bool {
 		code, _, text := get(t, c, "/logs/good")
 		return code == http.StatusOK && text == "a log"
@@ -220,7 +221,7 @@ func TestNodeLogsStayInDirectory(t *testing.T) {
 	}
 }
 
-// running is a runtime that has one container.
+// running is a runtime with one container.
 type running struct{ path string }
 
 func (r running) Logs(context.Context) ([]logs.Log, error) {
@@ -228,9 +229,9 @@ func (r running) Logs(context.Context) ([]logs.Log, error) {
 }
 func (running) ReopenLog(context.Context, string) error { return nil }
 
-// TestLogsOfContainersAreFiles: a pod that has the node's /var/log plants links among the logs of containers. The
-// kubelet compressed what they point to into a file that the pod can read, renamed and removed files elsewhere,
-// and gave the content to whoever reads the log; a pipe blocked it.
+// TestLogsOfContainersAreFiles checks that the kubelet follows no links and opens no pipes among
+// the logs of containers. A pod that has the node's /var/log as a volume can create these. The
+// kubelet would otherwise compress, rename, remove or show files elsewhere, or block.
 func TestLogsOfContainersAreFiles(t *testing.T) {
 	const line = "2026-01-02T03:04:05.000000001Z stdout F another tenant's secret\n"
 	setUp := func(t *testing.T) (root, dir, outside string) {
@@ -262,7 +263,7 @@ func TestLogsOfContainersAreFiles(t *testing.T) {
 		path := filepath.Join(dir, "0.log")
 		check(t, os.WriteFile(path, []byte(line), 0o600))
 		check(t, os.Symlink(filepath.Join(outside, "0.log"), path+".20260101-000000"))
-		_ = rotate(root, path) // it may refuse
+		_ = rotate(root, path) // it may fail
 		if f, err := os.Open(path + ".20260101-000000.gz"); err == nil {
 			z, err := gzip.NewReader(f)
 			check(t, err)

@@ -10,9 +10,8 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 )
 
-// TestRightsOfProxies: the credentials of any node's proxy are those of all, with
-// rights that only parts of some clusters need. In a cluster of "ctl cluster" each
-// has a name of its own, and may do what it needs.
+// TestRightsOfProxies checks that in a cluster of "ctl cluster" each node's proxy has its own name and
+// only the rights that it needs.
 func TestRightsOfProxies(t *testing.T) {
 	lab := newLab(t, nil)
 	lab.apply(t, "rbac.yaml")
@@ -25,7 +24,7 @@ func TestRightsOfProxies(t *testing.T) {
 	eventually(t, "the rights of the last role are known", func(context.Context) bool {
 		return lab.may(t, "system:serviceaccount:kube-system:ingress-tls-controller", nil, right("list", "networking.k8s.io", "ingresses", ""))
 	})
-	// Who has the name that upstream's proxies share has upstream's rights.
+	// The name that upstream's proxies share has upstream's rights.
 	if !lab.may(t, "system:kube-proxy", nil, right("watch", "", "services", "")) {
 		t.Error("upstream's proxy may not watch services")
 	}
@@ -36,7 +35,7 @@ func TestRightsOfProxies(t *testing.T) {
 			t.Errorf("the name that all nodes shared may %s %s", r.Verb, r.Resource)
 		}
 	}
-	eventually(t, "proxies have their rights", func(context.Context) bool {
+	eventually(t, "the rights of proxies", func(context.Context) bool {
 		return lab.may(t, proxy, group, right("list", "policy.networking.k8s.io", "clusternetworkpolicies", "")) &&
 			lab.may(t, proxy, group, right("list", "", "services", "")) && lab.may(t, proxy, group, right("watch", "", "pods", ""))
 	})

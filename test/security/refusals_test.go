@@ -23,8 +23,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// TestSystemPriorityClasses: without the two classes of the system no pod that a
-// cluster cannot do without is created any more, until a server starts anew.
+// TestSystemPriorityClasses checks that the two system priority classes cannot be deleted. Without them
+// no system pod could be created until a server restarts.
 func TestSystemPriorityClasses(t *testing.T) {
 	lab := newLab(t, nil)
 	api := lab.Client.SchedulingV1().PriorityClasses()
@@ -46,8 +46,8 @@ func TestSystemPriorityClasses(t *testing.T) {
 	}
 }
 
-// TestEscalationByAnyAuthorizer: roles gave away what their author does not have where
-// another authorizer than RBAC decides who may write them.
+// TestEscalationByAnyAuthorizer checks that roles cannot grant rights that their author lacks, even if
+// another authorizer than RBAC decides who may write roles.
 func TestEscalationByAnyAuthorizer(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review authorizationv1.SubjectAccessReview
@@ -74,20 +74,20 @@ func TestEscalationByAnyAuthorizer(t *testing.T) {
 	_, err := eve.ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}}}}, metav1.CreateOptions{})
 	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "is attempting to grant RBAC permissions not currently held") {
-		t.Errorf("a role of all: %v", err)
+		t.Errorf("a role with all rights: %v", err)
 	}
 	_, err = eve.ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "all"},
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"}}, metav1.CreateOptions{})
 	if !apierrors.IsForbidden(err) {
 		t.Errorf("a binding to cluster-admin: %v", err)
 	}
-	// What nobody is given anything by may be written.
+	// A role without rules may be written.
 	_, err = eve.ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "none"}}, metav1.CreateOptions{})
 	check(t, err)
 }
 
-// TestRefused: what Kubernetes does not let even an administrator do, by strategies,
-// storages and plugins that are part of every server.
+// TestRefused checks what even an administrator must not do in Kubernetes. The checks are in
+// strategies, storages and plugins that are part of every server.
 func TestRefused(t *testing.T) {
 	lab := newLab(t, nil)
 	lab.namespace(t, "a")
@@ -100,8 +100,8 @@ func TestRefused(t *testing.T) {
 	)
 	for name, tc := range map[string]struct {
 		path   string
-		create string // posted to path first; empty: nothing
-		patch  string // of it, at the path of its name; empty: it is deleted
+		create string // posted to path first, unless empty
+		patch  string // sent to the object's path; if empty, the object is deleted
 		sub    string
 		code   int
 		want   string

@@ -13,7 +13,7 @@ import (
 	"keelson.dev/apiserver/streams/streamstest"
 )
 
-// told is a ResponseWriter that calls before the first write.
+// told is a ResponseWriter that calls a function before the first write.
 type told struct {
 	http.ResponseWriter
 	before func()
@@ -29,9 +29,9 @@ func (t *told) Write(b []byte) (int, error) {
 
 func (t *told) Unwrap() http.ResponseWriter { return t.ResponseWriter }
 
-// TestTokenOfAnother: a tenant behind the same proxy as others, and so on the same connection to
-// the server, could break their watches with answers of a few bytes each. The server took them for
-// the mark by which it finds a watch that begins.
+// TestTokenOfAnother checks that a tenant's short answers do not break the watches of other tenants on
+// the same connection to the server. The server must not take them for the token by which it finds a
+// new watch.
 func TestTokenOfAnother(t *testing.T) {
 	speak, spoken := make(chan struct{}), make(chan struct{})
 	address := streamstest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -40,7 +40,7 @@ func TestTokenOfAnother(t *testing.T) {
 		if err := control.Flush(); err != nil {
 			t.Error(err)
 		}
-		if r.URL.Path == "/tenant" { // one byte at a time, and each that there is
+		if r.URL.Path == "/tenant" { // each possible byte, one at a time
 			<-speak
 			for b := range 256 {
 				if _, err := w.Write([]byte{byte(b)}); err != nil {
@@ -53,13 +53,13 @@ func TestTokenOfAnother(t *testing.T) {
 			close(spoken)
 			return
 		}
-		watch := &told{w, func() { // the server looks for the mark already
+		watch := &told{w, func() { // the server is already looking for the token
 			close(speak)
 			<-spoken
 		}}
 		s, err := streams.FromContext(r.Context()).Take(r.Context(), watch)
 		if s == nil {
-			t.Errorf("the watch is broken: %v", err)
+			t.Errorf("the watch failed: %v", err)
 			panic(http.ErrAbortHandler)
 		}
 		defer s.Release()
@@ -83,7 +83,7 @@ func TestTokenOfAnother(t *testing.T) {
 	check(t, err)
 	for b := range 256 {
 		if b >= len(got) || got[b] != byte(b) {
-			t.Fatalf("the tenant got %d bytes, of which the one at %d is not its own", len(got), b)
+			t.Fatalf("the tenant got %d bytes; the byte at %d is not its own", len(got), b)
 		}
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// TestWrongBootstrapTokens: each bootstrap token that anybody makes up has the server
-// read from its store. It is to be refused by what the server knows already.
+// TestWrongBootstrapTokens checks that the server rejects made-up bootstrap tokens without reading
+// from its store.
 func TestWrongBootstrapTokens(t *testing.T) {
 	change, events := recorded(t)
 	lab := newLab(t, func(c *config.Config) {
@@ -34,7 +34,7 @@ func TestWrongBootstrapTokens(t *testing.T) {
 		code, _, _ := get(t, lab.TokenConfig(token), "/api/v1/nodes")
 		return code
 	}
-	eventually(t, "the right token is known, and has no rights", func(context.Context) bool {
+	eventually(t, "the valid token", func(context.Context) bool {
 		return code("abcdef.0123456789abcdef") == http.StatusForbidden
 	})
 	before := len(events())

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestAnswersAreBounded: what an extension server says of its API may be short and
-// take gigabytes once it is decoded.
+// TestAnswersAreBounded checks that an extension server's answer is rejected if it is too large, or
+// if it is short but would take gigabytes once it is decoded.
 func TestAnswersAreBounded(t *testing.T) {
 	for name, tc := range map[string]struct {
 		body string
@@ -33,8 +33,8 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// TestPlaceOfDocument: an extension server that says where its document is sends
-// clients, with their rights, to no other path.
+// TestPlaceOfDocument checks that an extension server cannot redirect clients, which send their
+// credentials, to another path by the URL of its document.
 func TestPlaceOfDocument(t *testing.T) {
 	const path, own = "apis/things.example.com/v1", "/openapi/v3/apis/things.example.com/v1"
 	for said, want := range map[string]string{
@@ -61,19 +61,19 @@ const otherSpec = `{"swagger":"2.0","info":{"title":"other","version":"v"},
 	"paths":{"/apis/other.example.com/v1/things":{"get":{"responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/Thing"}}}}}},
 	"definitions":{"Thing":{"type":"object","x-kubernetes-group-version-kind":[{"group":"other.example.com","version":"v1","kind":"Thing"}]}}}`
 
-// TestMerge: the document of one extension server spoils neither the built-in part of
-// the merged one nor that of another server.
+// TestMerge checks that the document of one extension server breaks neither the built-in part of the
+// merged document nor the part of another server.
 func TestMerge(t *testing.T) {
 	bad := func(definitions string) string {
 		return `{"swagger":"2.0","info":{"title":"bad","version":"v"},"paths":{"/apis/bad.example.com/v1/things":{"get":{"responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/io.k8s.Pod"}}}}}},"definitions":{` + definitions + `}}`
 	}
 	for name, doc := range map[string]string{
-		"no object":                     `[]`,
-		"another form":                  `{"swagger":"2.0","paths":5}`,
-		"a built-in definition as more": bad(`"io.k8s.Pod":{"type":"object","x-kubernetes-group-version-kind":[{"group":"","version":"v1","kind":"Secret"}]}`),
-		"a part that is a kind":         bad(`"io.k8s.Part":{"type":"object","x-kubernetes-group-version-kind":[{"group":"bad.example.com","version":"v1","kind":"Thing"}]}`),
-		"a definition of other kinds":   bad(`"X":{"type":"string","x-kubernetes-group-version-kind":[{"group":"","version":"v1","kind":"Secret"}]}`),
-		"kinds of another form":         bad(`"io.k8s.Pod":{"type":"object","x-kubernetes-group-version-kind":"Secret"}`),
+		"no object":    `[]`,
+		"another form": `{"swagger":"2.0","paths":5}`,
+		"a built-in definition with another kind": bad(`"io.k8s.Pod":{"type":"object","x-kubernetes-group-version-kind":[{"group":"","version":"v1","kind":"Secret"}]}`),
+		"a part that is a kind":                   bad(`"io.k8s.Part":{"type":"object","x-kubernetes-group-version-kind":[{"group":"bad.example.com","version":"v1","kind":"Thing"}]}`),
+		"a definition of other kinds":             bad(`"X":{"type":"string","x-kubernetes-group-version-kind":[{"group":"","version":"v1","kind":"Secret"}]}`),
+		"kinds of another form":                   bad(`"io.k8s.Pod":{"type":"object","x-kubernetes-group-version-kind":"Secret"}`),
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := &merged{}
@@ -94,7 +94,7 @@ func TestMerge(t *testing.T) {
 				t.Fatalf("%v: %s", err, w.Body)
 			}
 			if got.Paths["/api/v1/pods"] == nil || got.Paths["/apis/other.example.com/v1/things"] == nil {
-				t.Errorf("paths are lost: %s", w.Body)
+				t.Errorf("paths are missing: %s", w.Body)
 			}
 			kinds, err := json.Marshal(got.Definitions["io.k8s.Pod"][kindsOf])
 			if err != nil || string(kinds) != `[{"group":"","kind":"Pod","version":"v1"}]` {
@@ -104,7 +104,7 @@ func TestMerge(t *testing.T) {
 				t.Errorf("a Thing's definition is of %s (%v)", kinds, err)
 			}
 			if strings.Contains(w.Body.String(), `"Secret"`) {
-				t.Errorf("says what a Secret is: %s", w.Body)
+				t.Errorf("the document defines Secret: %s", w.Body)
 			}
 		})
 	}

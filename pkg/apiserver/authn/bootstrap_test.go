@@ -16,7 +16,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// lister has secrets of kube-system.
+// lister returns a lister of secrets in kube-system.
 func lister(t testing.TB, secrets ...*corev1.Secret) corelisters.SecretLister {
 	t.Helper()
 	i := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
@@ -47,11 +47,11 @@ func TestGroupsOfBootstrapTokens(t *testing.T) {
 	}
 }
 
-// TestShapeOfBootstrapTokens: what cannot be a token is looked up nowhere, and what a
-// token may not give is no group.
+// TestShapeOfBootstrapTokens checks that malformed tokens are rejected without a lookup, and which
+// groups a token may grant.
 func TestShapeOfBootstrapTokens(t *testing.T) {
 	const id, secret = "abcdef", "0123456789abcdef"
-	b := &bootstrapTokens{clock: clock.Real()} // a look-up would panic
+	b := &bootstrapTokens{clock: clock.Real()} // a lookup would panic
 	for _, token := range []string{
 		"", ".", id, id + ".", id + "." + secret + "0", id + "." + secret[1:], id[1:] + "." + secret, "ABCDEF." + secret, "abcde/." + secret,
 		id + "." + strings.ToUpper(secret), id + ".0123456789abcde\n", id + "-" + secret, "é" + id[2:] + "." + secret, strings.Repeat("a.", 1<<19),
@@ -71,7 +71,7 @@ func TestShapeOfBootstrapTokens(t *testing.T) {
 	}
 }
 
-// TestCostOfWrongTokens: to refuse a token takes no memory.
+// TestCostOfWrongTokens checks that rejecting a malformed token allocates no memory.
 func TestCostOfWrongTokens(t *testing.T) {
 	b := &bootstrapTokens{lister(t), clock.Real()}
 	for _, token := range []string{"not a token", "abcdef.0123456789abcdeF", strings.Repeat("a.", 1<<19)} {

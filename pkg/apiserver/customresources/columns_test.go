@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// nested is a chain of objects.
+// nested returns objects nested in each other.
 func nested(levels int) map[string]any {
 	top := map[string]any{"x": int64(1)}
 	for range levels {
@@ -17,37 +17,37 @@ func nested(levels int) map[string]any {
 	return top
 }
 
-// TestPathsAreBounded: whoever defines a kind could have a server compute for ever,
-// or run out of memory, by the path of a column and an object of a few bytes.
+// TestPathsAreBounded checks that the path of a column cannot make a server compute without end or
+// run out of memory. Authors of definitions choose these paths, and an object of a few bytes suffices.
 func TestPathsAreBounded(t *testing.T) {
 	for name, tc := range map[string]struct {
 		path   string
 		object map[string]any
 		want   int // values found
 	}{
-		"union of unions":        {strings.Repeat("['a','a']", 16), nested(20), 0},
-		"union in a filter":      {".[?(@" + strings.Repeat("['a','a']", 16) + "==1)]", nested(20), 0},
-		"descent in a descent":   {"..*..*", nested(60), 0},
-		"descent in a deep one":  {"..x", nested(200), 0},
-		"more than one template": {"} {range ..*}{range ..*}{.x", nested(60), 0},
-		"long":                   {strings.Repeat(".a", 700<<10), nested(5), 0},
+		"union of unions":          {strings.Repeat("['a','a']", 16), nested(20), 0},
+		"union in a filter":        {".[?(@" + strings.Repeat("['a','a']", 16) + "==1)]", nested(20), 0},
+		"descent in a descent":     {"..*..*", nested(60), 0},
+		"descent in a deep object": {"..x", nested(200), 0},
+		"more than one template":   {"} {range ..*}{range ..*}{.x", nested(60), 0},
+		"long":                     {strings.Repeat(".a", 700<<10), nested(5), 0},
 
-		"field":                {".a.a.x", nested(2), 1},
-		"field of a deep one":  {".a", nested(200), 1},
-		"descent":              {"..x", nested(20), 1},
-		"union":                {".a['x','x']", nested(1), 2},
-		"condition":            {`.status.conditions[?(@.type=="Ready")].status`, conditions(), 1},
-		"of several, the last": {".status.conditions[-1:].status", conditions(), 1},
+		"field":                  {".a.a.x", nested(2), 1},
+		"field of a deep object": {".a", nested(200), 1},
+		"descent":                {"..x", nested(20), 1},
+		"union":                  {".a['x','x']", nested(1), 2},
+		"condition":              {`.status.conditions[?(@.type=="Ready")].status`, conditions(), 1},
+		"last of several":        {".status.conditions[-1:].status", conditions(), 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := tc.path
 			if !strings.HasPrefix(path, ".") {
-				path = "." + path // as definitions are checked for
+				path = "." + path // validation of definitions requires it
 			}
 			p := parsePath(path)
 			if p == nil {
 				if tc.want > 0 {
-					t.Fatal("is no path")
+					t.Fatal("the path is rejected")
 				}
 				return
 			}

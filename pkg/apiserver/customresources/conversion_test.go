@@ -171,15 +171,15 @@ func TestWebhookConversion(t *testing.T) {
 	})
 }
 
-// TestStalledConversion: a webhook that does not answer holds up what is read in
-// another version of its own kind, and nothing else.
+// TestStalledConversion checks that a conversion webhook that does not answer delays only requests
+// for another version of its own kind.
 func TestStalledConversion(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	hook, _ := webhook(t)
 	stalled, release := make(chan struct{}, 100), make(chan struct{})
 	var ended atomic.Int64
 	server := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // or the end of the request is not seen
+		_, _ = io.Copy(io.Discard, r.Body) // otherwise the server does not notice the end of the request
 		stalled <- struct{}{}
 		select {
 		case <-r.Context().Done():
@@ -195,7 +195,7 @@ func TestStalledConversion(t *testing.T) {
 	ctx := t.Context()
 	v1, v2 := e.dynamic.Resource(places("v1")).Namespace("default"), e.dynamic.Resource(places("v2")).Namespace("default")
 
-	// From now on it does not answer.
+	// From now on the webhook does not answer.
 	client := e.crds.ApiextensionsV1().CustomResourceDefinitions()
 	now, err := client.Get(ctx, crd.Name, metav1.GetOptions{})
 	if err != nil {
@@ -212,10 +212,10 @@ func TestStalledConversion(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer others.Stop()
-	// Until a change of a place has the webhook asked by the cache of v2.
+	// Change objects until the cache of v2 calls the webhook.
 	for i, asked := 0, false; !asked; i++ {
 		if _, err := v2.List(ctx, metav1.ListOptions{}); err != nil {
-			t.Fatal(err) // of no place
+			t.Fatal(err) // the list is empty, so it needs no webhook
 		}
 		name := fmt.Sprintf("p%d", i)
 		if _, err := v1.Create(ctx, place(name, "v1", map[string]any{"host": "a"}), metav1.CreateOptions{}); err != nil {
@@ -234,7 +234,7 @@ func TestStalledConversion(t *testing.T) {
 			seen = u != nil && u.GetName() == name
 		}
 		if n := ended.Load(); n > 0 {
-			t.Fatalf("a watch of another resource waited for %d calls of the webhook to end", n)
+			t.Fatalf("a watch of another resource waited until %d calls of the webhook had ended", n)
 		}
 		select {
 		case <-stalled:

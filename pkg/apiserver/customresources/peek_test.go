@@ -13,8 +13,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// TestAsking: who waits for a webhook waits once, and the others do not while it has
-// not answered.
+// TestAsking checks that the first caller waits for a webhook for patience, and that later callers do
+// not wait while that call is unanswered.
 func TestAsking(t *testing.T) {
 	clk := clocktesting.NewFakeClock(time.Now())
 	a := newAsking(clk)
@@ -30,10 +30,10 @@ func TestAsking(t *testing.T) {
 	}
 	clk.Step(patience)
 	if set := <-got; set != nil {
-		t.Errorf("in vain, and got %v", set)
+		t.Errorf("the webhook did not answer, but got %v", set)
 	}
 	if set := a.soon(func() fields.Set { return fields.Set{"x": "2"} }); set != nil {
-		t.Errorf("has not waited, and got %v", set)
+		t.Errorf("a call is unanswered, but got %v", set)
 	}
 	close(answer)
 	for a.since.Load() != 0 {
@@ -44,8 +44,8 @@ func TestAsking(t *testing.T) {
 	}
 }
 
-// TestPeek: labels are known without a webhook, and what is stored in the version
-// itself needs none.
+// TestPeek checks that labels are read without a webhook, and that Peek leaves objects that are stored
+// in the requested version to Decode.
 func TestPeek(t *testing.T) {
 	c := remoteCodec{codec: codec{version: "v2"}}
 	for name, tc := range map[string]struct {
@@ -59,7 +59,7 @@ func TestPeek(t *testing.T) {
 	} {
 		attrs, ok := c.Peek([]byte(tc.data))
 		if ok != tc.ok {
-			t.Errorf("%s: known %t", name, ok)
+			t.Errorf("%s: got %t", name, ok)
 		}
 		if ok && (!labels.Equals(attrs.Labels, labels.Set{"x": "y"}) || attrs.Fields["metadata.name"] != "a" || attrs.Fields["metadata.namespace"] != "n") {
 			t.Errorf("%s: %+v", name, attrs)

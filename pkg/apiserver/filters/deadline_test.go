@@ -32,7 +32,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// deadlines is the writer of an HTTP server that notes which deadlines are set.
+// deadlines is a response writer that records which deadlines are set.
 type deadlines struct {
 	http.ResponseWriter
 	set []string
@@ -51,7 +51,7 @@ func (d *deadlines) SetWriteDeadline(t time.Time) error { return d.note("write",
 func (d *deadlines) Flush()                             {}
 func (d *deadlines) CloseNotify() <-chan bool           { return nil }
 
-// wrapping is a configuration by which each filter that can wrap a ResponseWriter does.
+// wrapping returns a configuration in which every filter that can wrap a ResponseWriter does so.
 func wrapping(decision authorizer.Decision) Config {
 	return Config{
 		Authenticator: authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
@@ -71,7 +71,7 @@ func wrapping(decision authorizer.Decision) Config {
 	}
 }
 
-// unfair gives each request its turn at once.
+// unfair executes each request at once.
 type unfair struct{ flowcontrol.Interface }
 
 func (unfair) Handle(_ context.Context, _ flowcontrol.RequestDigest, note func(*flowcontrolv1.FlowSchema, *flowcontrolv1.PriorityLevelConfiguration, string),
@@ -94,8 +94,8 @@ type sink struct{}
 
 func (sink) ProcessEvents(...*auditapi.Event) bool { return true }
 
-// TestDeadlinesThroughWrappers: what a handler is given leads to the HTTP server's own writer, and
-// long-running requests have no deadlines once they are allowed.
+// TestDeadlinesThroughWrappers checks that http.ResponseController reaches the HTTP server's own writer
+// from a handler, and that long-running requests have no deadlines once they are authorized.
 func TestDeadlinesThroughWrappers(t *testing.T) {
 	for name, tc := range map[string]struct {
 		path     string
@@ -123,8 +123,8 @@ func TestDeadlinesThroughWrappers(t *testing.T) {
 	}
 }
 
-// TestEndOfBody: reads of a body end with the time of the request, but not where the connection is to
-// be used otherwise.
+// TestEndOfBody checks that reads of a body end with the request's time limit, but not on a connection
+// that is about to be upgraded.
 func TestEndOfBody(t *testing.T) {
 	for name, tc := range map[string]struct {
 		upgrade string

@@ -23,7 +23,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// joining is a server whose bootstrap users may ask for nodes' certificates.
+// joining starts a server whose bootstrap users may request nodes' certificates.
 func joining(t *testing.T) (*testserver.Server, kubernetes.Interface) {
 	t.Helper()
 	s := testserver.Start(t, testserver.Options{})
@@ -52,7 +52,7 @@ func askFor(t *testing.T, c kubernetes.Interface, name, node string) {
 			Usages:  []certificatesv1.KeyUsage{sign, client}, SignerName: certificatesv1.KubeAPIServerClientKubeletSignerName,
 		},
 	}
-	controllertest.Eventually(t, "the right to ask", func(ctx context.Context) (any, bool) {
+	controllertest.Eventually(t, "the right to create requests", func(ctx context.Context) (any, bool) {
 		_, err := c.CertificatesV1().CertificateSigningRequests().Create(ctx, csr, metav1.CreateOptions{})
 		return err, err == nil || apierrors.IsAlreadyExists(err)
 	})
@@ -73,8 +73,8 @@ func approved(ctx context.Context, t *testing.T, s *testserver.Server) map[strin
 	return out
 }
 
-// TestOneCertificateForAName has two machines ask for each of several new names at once: one of
-// them gets it, also when the approver's cache lags behind.
+// TestOneCertificateForAName checks that if two machines request a certificate for the same new name at
+// the same time, exactly one gets it, even if the approver's cache lags behind.
 func TestOneCertificateForAName(t *testing.T) {
 	const names = 8
 	s, c := joining(t)
@@ -100,7 +100,8 @@ func TestOneCertificateForAName(t *testing.T) {
 	}
 }
 
-// TestNameIsReleased checks that a node which was deleted can join again by a request that waits.
+// TestNameIsReleased checks that a waiting request for a node's name is approved after the node is
+// deleted.
 func TestNameIsReleased(t *testing.T) {
 	s, c := joining(t)
 	controllertest.Run(t, s, controller.Options{ProtectNodes: true}, NewApproving)
@@ -120,7 +121,7 @@ func TestNameIsReleased(t *testing.T) {
 	askFor(t, c, "other", "n2")
 	is("another node's certificate", "other")
 	if approved(t.Context(), t, s)["again"] {
-		t.Error("approved although the node exists")
+		t.Error("the request was approved although the node exists")
 	}
 	if err := s.Client.CoreV1().Nodes().Delete(t.Context(), "n1", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -128,7 +129,8 @@ func TestNameIsReleased(t *testing.T) {
 	is("the certificate of the node that joins again", "again")
 }
 
-// TestGuards checks that the trace of a certificate stays as long as nobody has registered with it.
+// TestGuards checks that the request is kept until the node has registered or the certificate has
+// expired.
 func TestGuards(t *testing.T) {
 	s, c := joining(t)
 	cert, key := authority(t, 48*time.Hour)
@@ -149,15 +151,15 @@ func TestGuards(t *testing.T) {
 	cleaner, store := made.(*cleaning), informers.Core().V1().Nodes().Informer().GetStore()
 	now := time.Now()
 	if !cleaner.guards(issued, now) {
-		t.Error("the trace of a certificate goes before its node is there")
+		t.Error("the request is not kept before its node has registered")
 	}
 	if cleaner.guards(issued, now.Add(2*time.Hour)) {
-		t.Error("the trace of a certificate stays that has expired")
+		t.Error("the request is kept although its certificate has expired")
 	}
 	if err := store.Add(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}); err != nil {
 		t.Fatal(err)
 	}
 	if cleaner.guards(issued, now) {
-		t.Error("the trace of a certificate stays although its node is there")
+		t.Error("the request is kept although its node has registered")
 	}
 }

@@ -61,8 +61,7 @@ func TestRangesRefuseWhatDoesNotDivide(t *testing.T) {
 	}
 }
 
-// TestRangesHeldTwice checks that a range which two nodes have is free when both are gone, and not
-// before.
+// TestRangesHeldTwice checks that a range of two nodes is free only after both are gone.
 func TestRangesHeldTwice(t *testing.T) {
 	r, err := newRanges(netip.MustParsePrefix("10.244.0.0/23"), 24)
 	if err != nil {
@@ -80,18 +79,18 @@ func TestRangesHeldTwice(t *testing.T) {
 		{"outside", r.occupy(netip.MustParsePrefix("10.50.0.1/32"), "c"), false},
 	} {
 		if step.got != step.want {
-			t.Errorf("%s is alone: %t", step.what, step.got)
+			t.Errorf("%s: only holder: %t", step.what, step.got)
 		}
 	}
 	r.release(p, "b")
 	if got, err := r.next("d"); err != nil || got == p {
-		t.Errorf("given %s of node a, %v", got, err)
+		t.Errorf("got %s, which node a still holds: %v", got, err)
 	}
 	if got, err := r.next("e"); err == nil {
-		t.Errorf("given %s, and all are taken", got)
+		t.Errorf("got %s although all ranges are taken", got)
 	}
 	r.release(p, "a")
 	if got, err := r.next("e"); err != nil || got != p {
-		t.Errorf("given %s, %v", got, err)
+		t.Errorf("got %s, %v", got, err)
 	}
 }

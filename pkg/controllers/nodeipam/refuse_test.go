@@ -17,7 +17,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// TestRefuse checks that a node with a range which is not its own is named once, and no other node is.
+// TestRefuse checks that each node with a range that is not its own gets one event, and no other
+// node does.
 func TestRefuse(t *testing.T) {
 	events := record.NewFakeRecorder(10)
 	c := &Controller{refused: map[types.UID]bool{}, Deps: controller.Deps{

@@ -125,7 +125,8 @@ func TestNodeLogsWithoutJournal(t *testing.T) {
 	}
 }
 
-// TestLogFilesAreInTheDirectory: what pods can plant in /var/log is not served, with queries and without.
+// TestLogFilesAreInTheDirectory checks that links and pipes that pods put into /var/log are not
+// served, with and without queries.
 func TestLogFilesAreInTheDirectory(t *testing.T) {
 	dir, outside := logDir(t), t.TempDir()
 	if err := os.WriteFile(filepath.Join(outside, "x.log"), []byte("outside"), 0o600); err != nil {

@@ -309,7 +309,7 @@ func TestAuthorization(t *testing.T) {
 			"Forbidden (user=system:serviceaccount:kube-system:reader, verb=get, resource=nodes, subresource(s)=[statusz])\n"},
 		"flagz goes with configz": {"reader", "GET", "/flagz", 403,
 			"Forbidden (user=system:serviceaccount:kube-system:reader, verb=get, resource=nodes, subresource(s)=[configz])\n"},
-		"calls of drivers":             {"drivers", "POST", "/csi/d/csi.v1.Identity/Probe", 404, ""}, // there are none
+		"calls of drivers":             {"drivers", "POST", "/csi/d/csi.v1.Identity/Probe", 404, ""}, // there are no drivers
 		"calls of drivers go by proxy": {"operator", "POST", "/csi/d/csi.v1.Identity/Probe", 404, ""},
 		"no calls of drivers otherwise": {"reader", "POST", "/csi/d/csi.v1.Identity/Probe", 403,
 			"Forbidden (user=system:serviceaccount:kube-system:reader, verb=create, resource=nodes, subresource(s)=[csi proxy])\n"},

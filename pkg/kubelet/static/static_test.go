@@ -69,7 +69,7 @@ func TestDecode(t *testing.T) {
 		strings.Replace(manifest, "spec:", "spec:\n  volumes: [{name: v, persistentVolumeClaim: {claimName: c}}]", 1):                                                                           "static pods may not reference persistentvolumeclaims",
 		strings.Replace(manifest, "spec:", "spec:\n  volumes: [{name: v, csi: {driver: d}}]", 1):                                                                                                "static pods may not reference csidrivers (via CSI volumes)",
 		strings.Replace(manifest, "spec:", "spec:\n  volumes: [{name: v, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}]", 1): "static pods may not reference persistentvolumeclaims (via ephemeral volumes)",
-		// What names directories of the node must not lead out of those of pods.
+		// Values that become part of directory names must not lead out of the directories of pods.
 		strings.Replace(manifest, "name: web", "name: ../../../etc/x", 1):              "invalid pod: metadata.name: Invalid value",
 		strings.Replace(manifest, "name: web", "name: web\n  namespace: ../../etc", 1): "invalid pod: metadata.namespace: Invalid value",
 		strings.Replace(manifest, "name: web", "name: web\n  uid: ../../../etc", 1):    "invalid pod: metadata.uid: Invalid value",

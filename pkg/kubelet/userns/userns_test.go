@@ -115,13 +115,13 @@ func TestFilesThatCannotBeKept(t *testing.T) {
 	}
 }
 
-// TestRangesEndWithTheIDs: a range beyond the last ID of the machine began at 0 again, so that root of a pod was root
-// of the node.
+// TestRangesEndWithTheIDs checks that no range extends beyond the last ID of the machine. Such a
+// range would wrap around to 0, and root of a pod would be root of the node.
 func TestRangesEndWithTheIDs(t *testing.T) {
 	const length, most = 1 << 26, 110
 	m, err := userns.New(t.TempDir(), length, most)
 	if err != nil {
-		return // it is refused
+		return // the configuration is rejected
 	}
 	for i := range most {
 		u, err := m.Get(types.UID(strconv.Itoa(i)))

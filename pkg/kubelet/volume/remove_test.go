@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestRemoveTree removes directories that are nested deeper than the process may have descriptors, and follows no
-// link.
+// TestRemoveTree checks that directories are removed even if they are nested more deeply than the
+// process may have descriptors, and that links are not followed.
 func TestRemoveTree(t *testing.T) {
 	check := func(err error) {
 		t.Helper()

@@ -16,8 +16,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cri"
 )
 
-// TestMessageFile: a container can have anything at the path of its message, and the kubelet reads files alone. A
-// pipe blocked the pod's worker for ever.
+// TestMessageFile checks that the kubelet reads only regular files as termination messages. A
+// container can put anything at that path, and a pipe would block the pod's worker.
 func TestMessageFile(t *testing.T) {
 	const path = "/dev/termination-log"
 	outside := filepath.Join(t.TempDir(), "shadow")

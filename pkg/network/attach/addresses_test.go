@@ -18,7 +18,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// unbound is for addresses of which nothing is bound.
+// unbound is the unbind function of tests that bind nothing.
 func unbound(types.GCAttachment, []netip.Addr) error { return nil }
 
 func owner(id string) types.GCAttachment {

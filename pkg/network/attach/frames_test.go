@@ -35,12 +35,12 @@ func mac(s string) net.HardwareAddr {
 
 func ip(s string) netip.Addr { return netip.MustParseAddr(s) }
 
-// ether is an Ethernet frame. Observers find it by its payload.
+// ether returns an Ethernet frame.
 func ether(to, from net.HardwareAddr, kind int, payload ...[]byte) []byte {
 	return join(to, from, u16(kind), join(payload...))
 }
 
-// checksum is the Internet checksum of the parts.
+// checksum returns the Internet checksum of the parts.
 func checksum(parts ...[]byte) []byte {
 	var sum uint32
 	b := join(parts...)
@@ -56,7 +56,7 @@ func checksum(parts ...[]byte) []byte {
 	return u16(int(^sum & 0xffff))
 }
 
-// ip4 is an IPv4 packet.
+// ip4 returns an IPv4 packet.
 func ip4(from, to netip.Addr, protocol byte, payload ...[]byte) []byte {
 	body := join(payload...)
 	head := join([]byte{0x45, 0}, u16(20+len(body)), []byte{0, 1, 0, 0, 64, protocol, 0, 0}, from.AsSlice(), to.AsSlice())
@@ -64,7 +64,7 @@ func ip4(from, to netip.Addr, protocol byte, payload ...[]byte) []byte {
 	return join(head, body)
 }
 
-// ip6 is an IPv6 packet with hop limit 255, as neighbour discovery has it.
+// ip6 returns an IPv6 packet with hop limit 255, which neighbour discovery requires.
 func ip6(from, to netip.Addr, next byte, payload ...[]byte) []byte {
 	body := join(payload...)
 	return join([]byte{0x60, 0, 0, 0}, u16(len(body)), []byte{next, 255}, from.AsSlice(), to.AsSlice(), body)
@@ -74,23 +74,23 @@ func udp(from, to int, payload []byte) []byte {
 	return join(u16(from), u16(to), u16(8+len(payload)), u16(0), payload)
 }
 
-// icmp4 is an ICMP message.
+// icmp4 returns an ICMP message.
 func icmp4(kind, code byte, payload ...[]byte) []byte {
 	body := join(payload...)
 	return join([]byte{kind, code}, checksum([]byte{kind, code, 0, 0}, body), body)
 }
 
-// icmp6 is an IPv6 packet with an ICMPv6 message.
+// icmp6 returns an IPv6 packet with an ICMPv6 message.
 func icmp6(from, to netip.Addr, kind byte, payload ...[]byte) []byte {
 	body := join(payload...)
 	sum := checksum(from.AsSlice(), to.AsSlice(), u16(0), u16(4+len(body)), u16(0), u16(58), []byte{kind, 0, 0, 0}, body)
 	return ip6(from, to, 58, []byte{kind, 0}, sum, body)
 }
 
-// option is an option of neighbour discovery with a hardware address.
+// option returns a neighbour discovery option with a hardware address.
 func option(kind byte, m net.HardwareAddr) []byte { return join([]byte{kind, 1}, m) }
 
-// arp is the content of an ARP frame.
+// arp returns the content of an ARP frame.
 func arp(op int, fromMAC net.HardwareAddr, from netip.Addr, toMAC net.HardwareAddr, to netip.Addr) []byte {
 	return join(u16(1), u16(0x0800), []byte{6, 4}, u16(op), fromMAC, from.AsSlice(), toMAC, to.AsSlice())
 }
@@ -148,7 +148,7 @@ func openPacketSocket(index int) (int, error) {
 		unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: uint16(all), Ifindex: index}))
 }
 
-// send sends frames one after the other, from one processor: they arrive in this order.
+// send sends frames in order. It stays on one processor so that they arrive in this order.
 func (w *wire) send(frames ...[]byte) {
 	w.t.Helper()
 	done := make(chan error)
@@ -176,7 +176,7 @@ func (w *wire) send(frames ...[]byte) {
 	must(w.t, <-done)
 }
 
-// seen reads frames until the one that has the second text, and reports whether one that has the first came before it.
+// seen reads frames until one contains end, and reports whether an earlier one contained frame.
 func (w *wire) seen(frame, end []byte) bool {
 	w.t.Helper()
 	buf, found := make([]byte, 2048), false
@@ -186,7 +186,7 @@ func (w *wire) seen(frame, end []byte) bool {
 			continue
 		}
 		if err != nil {
-			w.t.Fatalf("the frame at the end did not come: %v", err)
+			w.t.Fatalf("the last frame did not arrive: %v", err)
 		}
 		found = found || bytes.Contains(buf[:n], frame)
 		if bytes.Contains(buf[:n], end) {

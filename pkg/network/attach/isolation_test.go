@@ -21,10 +21,10 @@ import (
 	"keelson.dev/keelson/pkg/nft"
 )
 
-// dualStack is the ranges of most tests.
+// dualStack is the address ranges of most tests.
 const dualStack = `"10.9.0.0/24", "fd09::/64"`
 
-// resident is an attached sandbox and what a packet needs of it.
+// resident is an attached sandbox with its addresses.
 type resident struct {
 	*wire
 	rt     *libcni.RuntimeConf
@@ -34,7 +34,7 @@ type resident struct {
 	local  netip.Addr // its link-local address
 }
 
-// settle attaches a sandbox that gets the nth address of each range.
+// settle attaches a sandbox that gets the address with the given number of each range.
 func (n *network) settle(id string, number int) *resident {
 	n.t.Helper()
 	rt, inside := sandbox(n.t, id)
@@ -47,7 +47,7 @@ func (n *network) settle(id string, number int) *resident {
 	return r
 }
 
-// town is three sandboxes on one bridge.
+// town is a bridge with three sandboxes.
 type town struct {
 	*network
 	mallory, alice, bob *resident
@@ -59,12 +59,12 @@ func newTown(t *testing.T) *town {
 	return &town{network: n, mallory: n.settle("mallory", 2), alice: n.settle("alice", 3), bob: n.settle("bob", 4), gateway: mac("0a:58:0a:09:00:01")}
 }
 
-// end is a frame that a sandbox may send, with a payload that tells it from others.
+// end returns a frame that a sandbox may send, identified by its payload.
 func (r *resident) end(to *resident, payload []byte) []byte {
 	return ether(to.mac, r.mac, 0x0800, ip4(r.v4, to.v4, 17, udp(1, 2, payload)))
 }
 
-// arrives reports whether alice's interface sees a frame that mallory sends, of which what is found is a part.
+// arrives reports whether alice receives a frame with the content found after mallory sends frame.
 func (w *town) arrives(number int, frame, found []byte) bool {
 	w.t.Helper()
 	end := fmt.Appendf(nil, "end of %06d", number)
@@ -78,7 +78,7 @@ var (
 	another   = mac("02:00:00:00:00:99")
 )
 
-// solicited is the multicast address, of both kinds, at which the owner of an address is asked for.
+// solicited returns the multicast IP and hardware addresses for solicitations of an address.
 func solicited(a netip.Addr) (netip.Addr, net.HardwareAddr) {
 	b := a.As16()
 	group := ip("ff02::1:ff00:0").As16()
@@ -86,7 +86,7 @@ func solicited(a netip.Addr) (netip.Addr, net.HardwareAddr) {
 	return netip.AddrFrom16(group), net.HardwareAddr{0x33, 0x33, group[12], group[13], group[14], group[15]}
 }
 
-// attacks are frames that mallory must not be able to send to alice.
+// attacks returns frames that mallory must not be able to send to alice.
 func (w *town) attacks() map[string][]byte {
 	m, a, b := w.mallory, w.alice, w.bob
 	free4, free6 := ip("10.9.0.99"), ip("fd09::99")
@@ -102,33 +102,33 @@ func (w *town) attacks() map[string][]byte {
 	ra := join([]byte{64, 0x80, 0, 60}, make([]byte, 8), option(1, m.mac))
 	spoofed4, own4 := ip4(b.v4, a.v4, 17, data), ip4(m.v4, a.v4, 17, data)
 	return map[string][]byte{
-		"IPv4 source of another sandbox":                  ether(a.mac, m.mac, 0x0800, spoofed4),
-		"IPv4 source and hardware address of it":          ether(a.mac, b.mac, 0x0800, spoofed4),
-		"own IPv4 source, another hardware address":       ether(a.mac, another, 0x0800, own4),
-		"IPv4 source of the receiver":                     ether(a.mac, m.mac, 0x0800, ip4(a.v4, a.v4, 17, data)),
-		"IPv4 source of the node":                         ether(a.mac, m.mac, 0x0800, ip4(ip("10.9.0.1"), a.v4, 17, data)),
-		"IPv4 source that is free":                        ether(a.mac, m.mac, 0x0800, ip4(free4, a.v4, 17, data)),
-		"IPv4 source outside of the range":                ether(a.mac, m.mac, 0x0800, ip4(ip("10.10.0.5"), a.v4, 17, data)),
-		"no IPv4 source":                                  ether(a.mac, m.mac, 0x0800, ip4(ip("0.0.0.0"), a.v4, 17, data)),
-		"IPv6 source of another sandbox":                  ether(a.mac, m.mac, 0x86dd, ip6(b.v6, a.v6, 17, data)),
-		"own IPv6 source, another hardware address":       ether(a.mac, another, 0x86dd, ip6(m.v6, a.v6, 17, data)),
-		"IPv6 source that is free":                        ether(a.mac, m.mac, 0x86dd, ip6(free6, a.v6, 17, data)),
-		"link-local source of another sandbox":            ether(a.mac, m.mac, 0x86dd, icmp6(b.local, a.local, 128, data)),
-		"data to a link-local address":                    ether(a.mac, m.mac, 0x86dd, ip6(m.v6, a.local, 17, data)),
-		"data from a link-local address":                  ether(a.mac, m.mac, 0x86dd, ip6(m.local, a.v6, 17, data)),
-		"ARP reply for another sandbox":                   ether(a.mac, m.mac, 0x0806, arp(2, m.mac, b.v4, a.mac, a.v4)),
-		"ARP reply for the gateway":                       ether(a.mac, m.mac, 0x0806, arp(2, m.mac, ip("10.9.0.1"), a.mac, a.v4)),
-		"ARP reply with another hardware address":         ether(a.mac, m.mac, 0x0806, arp(2, another, m.v4, a.mac, a.v4)),
-		"gratuitous ARP for another sandbox":              ether(broadcast, m.mac, 0x0806, arp(1, m.mac, b.v4, broadcast, b.v4)),
-		"gratuitous ARP for a free address":               ether(broadcast, m.mac, 0x0806, arp(1, m.mac, free4, broadcast, free4)),
-		"ARP request as another sandbox":                  ether(broadcast, m.mac, 0x0806, arp(1, m.mac, b.v4, make([]byte, 6), a.v4)),
-		"reverse ARP":                                     ether(a.mac, m.mac, 0x8035, arp(4, b.mac, b.v4, m.mac, m.v4)),
-		"neighbour advertisement of another sandbox":      na(m.v6, b.v6, option(2, m.mac)),
-		"neighbour advertisement of the gateway":          na(m.v6, ip("fd09::1"), option(2, m.mac)),
-		"neighbour advertisement of a free address":       na(m.v6, free6, option(2, m.mac)),
-		"advertised with another hardware address":        na(m.v6, m.v6, option(2, another)),
-		"advertised with two hardware addresses":          na(m.v6, m.v6, option(2, m.mac), option(2, another)),
-		"advertisement with a source that is not its own": na(b.v6, m.v6, option(2, m.mac)),
+		"IPv4 source of another sandbox":                      ether(a.mac, m.mac, 0x0800, spoofed4),
+		"IPv4 source and hardware address of another sandbox": ether(a.mac, b.mac, 0x0800, spoofed4),
+		"own IPv4 source, another hardware address":           ether(a.mac, another, 0x0800, own4),
+		"IPv4 source is the receiver's":                       ether(a.mac, m.mac, 0x0800, ip4(a.v4, a.v4, 17, data)),
+		"IPv4 source of the node":                             ether(a.mac, m.mac, 0x0800, ip4(ip("10.9.0.1"), a.v4, 17, data)),
+		"free IPv4 source":                                    ether(a.mac, m.mac, 0x0800, ip4(free4, a.v4, 17, data)),
+		"IPv4 source outside of the range":                    ether(a.mac, m.mac, 0x0800, ip4(ip("10.10.0.5"), a.v4, 17, data)),
+		"unspecified IPv4 source":                             ether(a.mac, m.mac, 0x0800, ip4(ip("0.0.0.0"), a.v4, 17, data)),
+		"IPv6 source of another sandbox":                      ether(a.mac, m.mac, 0x86dd, ip6(b.v6, a.v6, 17, data)),
+		"own IPv6 source, another hardware address":           ether(a.mac, another, 0x86dd, ip6(m.v6, a.v6, 17, data)),
+		"free IPv6 source":                                    ether(a.mac, m.mac, 0x86dd, ip6(free6, a.v6, 17, data)),
+		"link-local source of another sandbox":                ether(a.mac, m.mac, 0x86dd, icmp6(b.local, a.local, 128, data)),
+		"data to a link-local address":                        ether(a.mac, m.mac, 0x86dd, ip6(m.v6, a.local, 17, data)),
+		"data from a link-local address":                      ether(a.mac, m.mac, 0x86dd, ip6(m.local, a.v6, 17, data)),
+		"ARP reply for another sandbox":                       ether(a.mac, m.mac, 0x0806, arp(2, m.mac, b.v4, a.mac, a.v4)),
+		"ARP reply for the gateway":                           ether(a.mac, m.mac, 0x0806, arp(2, m.mac, ip("10.9.0.1"), a.mac, a.v4)),
+		"ARP reply with another hardware address":             ether(a.mac, m.mac, 0x0806, arp(2, another, m.v4, a.mac, a.v4)),
+		"gratuitous ARP for another sandbox":                  ether(broadcast, m.mac, 0x0806, arp(1, m.mac, b.v4, broadcast, b.v4)),
+		"gratuitous ARP for a free address":                   ether(broadcast, m.mac, 0x0806, arp(1, m.mac, free4, broadcast, free4)),
+		"ARP request as another sandbox":                      ether(broadcast, m.mac, 0x0806, arp(1, m.mac, b.v4, make([]byte, 6), a.v4)),
+		"reverse ARP":                                         ether(a.mac, m.mac, 0x8035, arp(4, b.mac, b.v4, m.mac, m.v4)),
+		"neighbour advertisement of another sandbox":          na(m.v6, b.v6, option(2, m.mac)),
+		"neighbour advertisement of the gateway":              na(m.v6, ip("fd09::1"), option(2, m.mac)),
+		"neighbour advertisement of a free address":           na(m.v6, free6, option(2, m.mac)),
+		"advertised with another hardware address":            na(m.v6, m.v6, option(2, another)),
+		"advertised with two hardware addresses":              na(m.v6, m.v6, option(2, m.mac), option(2, another)),
+		"advertisement with another's source":                 na(b.v6, m.v6, option(2, m.mac)),
 		"advertisement behind an extension header": ether(a.mac, m.mac, 0x86dd, ip6(m.v6, a.v6, 60, []byte{58, 0, 1, 4, 0, 0, 0, 0},
 			icmp6(m.v6, a.v6, 136, []byte{0x20, 0, 0, 0}, b.v6.AsSlice(), option(2, m.mac))[40:])),
 		"solicitation as another sandbox":            ns(b.v6, option(1, m.mac)),
@@ -136,32 +136,32 @@ func (w *town) attacks() map[string][]byte {
 		"router advertisement":                       ether(allNodes, m.mac, 0x86dd, icmp6(m.local, ip("ff02::1"), 134, ra)),
 		"router advertisement behind an extension header": ether(allNodes, m.mac, 0x86dd, ip6(m.local, ip("ff02::1"), 60, []byte{58, 0, 1, 4, 0, 0, 0, 0},
 			icmp6(m.local, ip("ff02::1"), 134, ra)[40:])),
-		"ICMP redirect":       ether(a.mac, m.mac, 0x0800, ip4(m.v4, a.v4, 1, icmp4(5, 1, m.v4.AsSlice(), inner[:28]))),
-		"ICMPv6 redirect":     ether(a.mac, m.mac, 0x86dd, icmp6(m.local, a.v6, 137, make([]byte, 4), m.local.AsSlice(), b.v6.AsSlice())),
-		"IGMP query":          ether(mac("01:00:5e:00:00:01"), m.mac, 0x0800, ip4(m.v4, ip("224.0.0.1"), 2, icmp4(0x11, 100, make([]byte, 4)))),
-		"MLD query":           ether(allNodes, m.mac, 0x86dd, icmp6(m.local, ip("ff02::1"), 130, make([]byte, 20))),
-		"DHCP answer":         ether(a.mac, m.mac, 0x0800, ip4(m.v4, a.v4, 17, udp(67, 68, []byte("attack")))),
-		"DHCPv6 answer":       ether(a.mac, m.mac, 0x86dd, ip6(m.v6, a.v6, 17, udp(547, 546, []byte("attack")))),
-		"802.1Q tag":          ether(a.mac, m.mac, 0x8100, u16(5), u16(0x0800), spoofed4),
-		"802.1Q priority":     ether(a.mac, m.mac, 0x8100, u16(0xe000), u16(0x0800), own4),
-		"802.1ad tag":         ether(a.mac, m.mac, 0x88a8, u16(5), u16(0x0800), own4),
-		"two tags":            ether(a.mac, m.mac, 0x88a8, u16(5), u16(0x8100), u16(6), u16(0x0800), own4),
-		"PPPoE":               ether(a.mac, m.mac, 0x8864, []byte{0x11, 0, 0, 1}, u16(len(own4)+2), u16(0x21), own4),
-		"LLC frame":           ether(a.mac, m.mac, 9, []byte{0xaa, 0xaa, 3}, []byte("attack")),
-		"an unknown type":     ether(a.mac, m.mac, 0x88b5, []byte("attack")),
-		"spanning tree":       ether(mac("01:80:c2:00:00:00"), m.mac, 38, make([]byte, 38), []byte("attack")),
-		"headers without end": ether(a.mac, m.mac, 0x86dd, ip6(m.v6, a.v6, 60, []byte{58})),
+		"ICMP redirect":              ether(a.mac, m.mac, 0x0800, ip4(m.v4, a.v4, 1, icmp4(5, 1, m.v4.AsSlice(), inner[:28]))),
+		"ICMPv6 redirect":            ether(a.mac, m.mac, 0x86dd, icmp6(m.local, a.v6, 137, make([]byte, 4), m.local.AsSlice(), b.v6.AsSlice())),
+		"IGMP query":                 ether(mac("01:00:5e:00:00:01"), m.mac, 0x0800, ip4(m.v4, ip("224.0.0.1"), 2, icmp4(0x11, 100, make([]byte, 4)))),
+		"MLD query":                  ether(allNodes, m.mac, 0x86dd, icmp6(m.local, ip("ff02::1"), 130, make([]byte, 20))),
+		"DHCP answer":                ether(a.mac, m.mac, 0x0800, ip4(m.v4, a.v4, 17, udp(67, 68, []byte("attack")))),
+		"DHCPv6 answer":              ether(a.mac, m.mac, 0x86dd, ip6(m.v6, a.v6, 17, udp(547, 546, []byte("attack")))),
+		"802.1Q tag":                 ether(a.mac, m.mac, 0x8100, u16(5), u16(0x0800), spoofed4),
+		"802.1Q priority":            ether(a.mac, m.mac, 0x8100, u16(0xe000), u16(0x0800), own4),
+		"802.1ad tag":                ether(a.mac, m.mac, 0x88a8, u16(5), u16(0x0800), own4),
+		"two tags":                   ether(a.mac, m.mac, 0x88a8, u16(5), u16(0x8100), u16(6), u16(0x0800), own4),
+		"PPPoE":                      ether(a.mac, m.mac, 0x8864, []byte{0x11, 0, 0, 1}, u16(len(own4)+2), u16(0x21), own4),
+		"LLC frame":                  ether(a.mac, m.mac, 9, []byte{0xaa, 0xaa, 3}, []byte("attack")),
+		"an unknown type":            ether(a.mac, m.mac, 0x88b5, []byte("attack")),
+		"spanning tree":              ether(mac("01:80:c2:00:00:00"), m.mac, 38, make([]byte, 38), []byte("attack")),
+		"truncated extension header": ether(a.mac, m.mac, 0x86dd, ip6(m.v6, a.v6, 60, []byte{58})),
 	}
 }
 
-// TestAttacks: nothing that a sandbox must not send arrives at its neighbour.
+// TestAttacks checks that frames that a sandbox must not send do not reach its neighbour.
 func TestAttacks(t *testing.T) {
 	w := newTown(t)
 	number := 0
 	for name, frame := range w.attacks() {
 		number++
 		found := frame[14:]
-		if frame[12] == 0x81 || frame[12] == 0x88 { // receivers take the tag off
+		if frame[12] == 0x81 || frame[12] == 0x88 { // receivers remove the tag
 			found = frame[18:]
 		}
 		if w.arrives(number, frame, found) {
@@ -170,7 +170,7 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// TestLegitimate: what a sandbox needs arrives.
+// TestLegitimate checks that frames that a sandbox needs arrive.
 func TestLegitimate(t *testing.T) {
 	w := newTown(t)
 	m, a := w.mallory, w.alice
@@ -180,43 +180,43 @@ func TestLegitimate(t *testing.T) {
 	data := []byte("welcome")
 	number := 0
 	for name, frame := range map[string][]byte{
-		"UDP":                    ether(a.mac, m.mac, 0x0800, ip4(m.v4, a.v4, 17, udp(7, 7, data))),
-		"UDP on IPv6":            ether(a.mac, m.mac, 0x86dd, ip6(m.v6, a.v6, 17, udp(7, 7, data))),
-		"another protocol":       ether(a.mac, m.mac, 0x0800, ip4(m.v4, a.v4, 132, data)),
-		"another on IPv6":        ether(a.mac, m.mac, 0x86dd, ip6(m.v6, a.v6, 132, data)),
-		"echo request":           ether(a.mac, m.mac, 0x0800, ip4(m.v4, a.v4, 1, icmp4(8, 0, data))),
-		"destination options":    ether(a.mac, m.mac, 0x86dd, ip6(m.v6, a.v6, 60, []byte{17, 0, 1, 4, 0, 0, 0, 0}, udp(7, 7, data))),
-		"first fragment":         ether(a.mac, m.mac, 0x86dd, ip6(m.v6, a.v6, 44, []byte{17, 0, 0, 1, 0, 0, 0, 1}, udp(7, 7, make([]byte, 1024)), data)),
-		"echo request on IPv6":   ether(a.mac, m.mac, 0x86dd, icmp6(m.v6, a.v6, 128, data)),
-		"ARP request":            ether(broadcast, m.mac, 0x0806, arp(1, m.mac, m.v4, make([]byte, 6), a.v4)),
-		"ARP reply":              ether(a.mac, m.mac, 0x0806, arp(2, m.mac, m.v4, a.mac, a.v4)),
-		"gratuitous ARP":         ether(broadcast, m.mac, 0x0806, arp(1, m.mac, m.v4, broadcast, m.v4)),
-		"solicitation":           ether(groupMAC, m.mac, 0x86dd, icmp6(m.v6, group, 135, make([]byte, 4), a.v6.AsSlice(), option(1, m.mac))),
-		"solicitation, unicast":  ether(a.mac, m.mac, 0x86dd, icmp6(m.v6, a.v6, 135, make([]byte, 4), a.v6.AsSlice())),
-		"link-local neighbours":  ether(groupMAC, m.mac, 0x86dd, icmp6(m.local, group, 135, make([]byte, 4), a.v6.AsSlice(), option(1, m.mac))),
-		"duplicate detection":    ether(ownMAC, m.mac, 0x86dd, icmp6(ip("::"), own, 135, make([]byte, 4), m.v6.AsSlice(), []byte{14, 1, 1, 2, 3, 4, 5, 6})),
-		"the same without nonce": ether(ownMAC, m.mac, 0x86dd, icmp6(ip("::"), own, 135, make([]byte, 4), m.local.AsSlice())),
-		"advertisement":          ether(a.mac, m.mac, 0x86dd, icmp6(m.v6, a.v6, 136, []byte{0x60, 0, 0, 0}, m.v6.AsSlice(), option(2, m.mac))),
-		"short advertisement":    ether(a.mac, m.mac, 0x86dd, icmp6(m.v6, a.v6, 136, []byte{0x60, 0, 0, 0}, m.v6.AsSlice())),
-		"to all nodes":           ether(allNodes, m.mac, 0x86dd, icmp6(m.v6, ip("ff02::1"), 136, []byte{0x20, 0, 0, 0}, m.v6.AsSlice(), option(2, m.mac))),
+		"UDP":                      ether(a.mac, m.mac, 0x0800, ip4(m.v4, a.v4, 17, udp(7, 7, data))),
+		"UDP on IPv6":              ether(a.mac, m.mac, 0x86dd, ip6(m.v6, a.v6, 17, udp(7, 7, data))),
+		"another protocol":         ether(a.mac, m.mac, 0x0800, ip4(m.v4, a.v4, 132, data)),
+		"another protocol on IPv6": ether(a.mac, m.mac, 0x86dd, ip6(m.v6, a.v6, 132, data)),
+		"echo request":             ether(a.mac, m.mac, 0x0800, ip4(m.v4, a.v4, 1, icmp4(8, 0, data))),
+		"destination options":      ether(a.mac, m.mac, 0x86dd, ip6(m.v6, a.v6, 60, []byte{17, 0, 1, 4, 0, 0, 0, 0}, udp(7, 7, data))),
+		"first fragment":           ether(a.mac, m.mac, 0x86dd, ip6(m.v6, a.v6, 44, []byte{17, 0, 0, 1, 0, 0, 0, 1}, udp(7, 7, make([]byte, 1024)), data)),
+		"echo request on IPv6":     ether(a.mac, m.mac, 0x86dd, icmp6(m.v6, a.v6, 128, data)),
+		"ARP request":              ether(broadcast, m.mac, 0x0806, arp(1, m.mac, m.v4, make([]byte, 6), a.v4)),
+		"ARP reply":                ether(a.mac, m.mac, 0x0806, arp(2, m.mac, m.v4, a.mac, a.v4)),
+		"gratuitous ARP":           ether(broadcast, m.mac, 0x0806, arp(1, m.mac, m.v4, broadcast, m.v4)),
+		"solicitation":             ether(groupMAC, m.mac, 0x86dd, icmp6(m.v6, group, 135, make([]byte, 4), a.v6.AsSlice(), option(1, m.mac))),
+		"solicitation, unicast":    ether(a.mac, m.mac, 0x86dd, icmp6(m.v6, a.v6, 135, make([]byte, 4), a.v6.AsSlice())),
+		"link-local neighbours":    ether(groupMAC, m.mac, 0x86dd, icmp6(m.local, group, 135, make([]byte, 4), a.v6.AsSlice(), option(1, m.mac))),
+		"duplicate detection":      ether(ownMAC, m.mac, 0x86dd, icmp6(ip("::"), own, 135, make([]byte, 4), m.v6.AsSlice(), []byte{14, 1, 1, 2, 3, 4, 5, 6})),
+		"the same without nonce":   ether(ownMAC, m.mac, 0x86dd, icmp6(ip("::"), own, 135, make([]byte, 4), m.local.AsSlice())),
+		"advertisement":            ether(a.mac, m.mac, 0x86dd, icmp6(m.v6, a.v6, 136, []byte{0x60, 0, 0, 0}, m.v6.AsSlice(), option(2, m.mac))),
+		"short advertisement":      ether(a.mac, m.mac, 0x86dd, icmp6(m.v6, a.v6, 136, []byte{0x60, 0, 0, 0}, m.v6.AsSlice())),
+		"to all nodes":             ether(allNodes, m.mac, 0x86dd, icmp6(m.v6, ip("ff02::1"), 136, []byte{0x20, 0, 0, 0}, m.v6.AsSlice(), option(2, m.mac))),
 	} {
 		number++
 		if !w.arrives(number, frame, frame[14:]) {
 			t.Errorf("%s did not arrive", name)
 		}
 	}
-	// Reports of group members go to ports of multicast routers alone; the bridge itself sees them.
+	// Group reports reach only ports with multicast routers; the bridge itself receives them.
 	bridge := openWire(t, w.host(), "", "br0")
 	report := icmp6(m.local, reports, 143, []byte{0, 0, 0, 1, 4, 0, 0, 0}, own.AsSlice())
 	end := []byte("end of reports")
 	m.send(ether(mac("33:33:00:00:00:16"), m.mac, 0x86dd, ip6(m.local, reports, 0, []byte{58, 0, 5, 2, 0, 0, 1, 0}, report[40:])),
 		ether(w.gateway, m.mac, 0x0800, ip4(m.v4, ip("10.9.0.1"), 17, udp(1, 2, end))))
 	if !bridge.seen(report[40:], end) {
-		t.Error("no report of a group")
+		t.Error("the bridge did not receive the group report")
 	}
 }
 
-// host is the namespace of the bridge.
+// host returns a handle to the namespace of the bridge.
 func (n *network) host() *netlink.Handle {
 	n.t.Helper()
 	h, err := netlink.NewHandle()
@@ -225,8 +225,8 @@ func (n *network) host() *netlink.Handle {
 	return h
 }
 
-// TestPoisonedForwarding: a frame to an address that bridges keep for themselves does not teach the bridge that another
-// sandbox's hardware address is behind the sender's port.
+// TestPoisonedForwarding checks that a frame to an address that is reserved for bridges does not
+// make the bridge learn another sandbox's hardware address at the sender's port.
 func TestPoisonedForwarding(t *testing.T) {
 	w := newTown(t)
 	w.alice.send(w.alice.end(w.bob, []byte("alice is here")))
@@ -235,11 +235,12 @@ func TestPoisonedForwarding(t *testing.T) {
 	w.bob.seen(nil, []byte("poisoned"))
 	w.bob.send(w.bob.end(w.alice, []byte("a secret")), w.bob.end(w.mallory, []byte("nothing")))
 	if w.mallory.seen([]byte("a secret"), []byte("nothing")) {
-		t.Error("mallory has what was for alice")
+		t.Error("mallory received a frame for alice")
 	}
 }
 
-// TestPoisonedNeighbour: the kernel of a sandbox, and of the node, goes on to know who has an address.
+// TestPoisonedNeighbour checks that the neighbour entries of a sandbox and of the node stay correct
+// under attack.
 func TestPoisonedNeighbour(t *testing.T) {
 	w := newTown(t)
 	m, a, b := w.mallory, w.alice, w.bob
@@ -271,7 +272,7 @@ func TestPoisonedNeighbour(t *testing.T) {
 	}
 }
 
-// bound is how many elements the table has.
+// bound returns the number of elements in the table's sets.
 func (n *network) bound() int {
 	n.t.Helper()
 	conn, err := nft.Open(0)
@@ -287,7 +288,7 @@ func (n *network) bound() int {
 	return total
 }
 
-// TestUnbound: what is detached leaves nothing behind, in whichever way it goes.
+// TestUnbound checks that a detached sandbox leaves no elements in the table, however it is detached.
 func TestUnbound(t *testing.T) {
 	const each = 4 // the port, an IPv4 address, an IPv6 address and the link-local one
 	n := newNetwork(t, dualStack)
@@ -299,7 +300,7 @@ func TestUnbound(t *testing.T) {
 		"detached":                 n.del,
 		"detached when it is gone": func(rt *libcni.RuntimeConf) { rt.NetNS = ""; n.del(rt) },
 		"collected": func(rt *libcni.RuntimeConf) {
-			n.del(&libcni.RuntimeConf{ContainerID: "x", IfName: "eth0"}) // of what was never attached
+			n.del(&libcni.RuntimeConf{ContainerID: "x", IfName: "eth0"}) // was never attached
 			valid := []types.GCAttachment{{ContainerID: kept.rt.ContainerID, IfName: "eth0"}}
 			must(t, n.cni.GCNetworkList(t.Context(), n.list, &libcni.GCArgs{ValidAttachments: valid}))
 		},
@@ -325,7 +326,7 @@ func TestUnbound(t *testing.T) {
 	}
 }
 
-// TestRestored: a table that others have flushed or changed, or that was never there, is made one of what is attached.
+// TestRestored checks that Restore corrects a table that was flushed, changed or never created.
 func TestRestored(t *testing.T) {
 	w := newTown(t)
 	conf := Config{Name: "net", Bridge: "br0", DataDir: w.dir, Subnets: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24"), netip.MustParsePrefix("fd09::/64")}}
@@ -338,7 +339,7 @@ func TestRestored(t *testing.T) {
 		"no binding": func(p *ports.Table) error {
 			return p.Unbind(conf.bindingOf(types.GCAttachment{ContainerID: "mallory", IfName: "eth0"}, []netip.Addr{w.mallory.v4, w.mallory.v6}))
 		},
-		"one too many": func(p *ports.Table) error {
+		"additional binding": func(p *ports.Table) error {
 			return p.Bind(ports.Binding{Port: hostEnd(types.GCAttachment{ContainerID: "mallory", IfName: "eth0"}), MAC: w.mallory.mac, Addresses: []netip.Addr{w.bob.v4}})
 		},
 	} {
@@ -346,7 +347,7 @@ func TestRestored(t *testing.T) {
 		must(t, err)
 		must(t, errors.Join(damage(table), table.Close()))
 		if !w.arrives(1, spoofed, spoofed[14:]) {
-			t.Errorf("%s: the attack does not work", name)
+			t.Errorf("%s: the attack does not work without the binding", name)
 		}
 		if changed, err := Restore(conf); !changed || err != nil {
 			t.Errorf("%s: restored %v %v", name, changed, err)
@@ -355,7 +356,7 @@ func TestRestored(t *testing.T) {
 			t.Errorf("%s: not restored; bound: %d", name, w.bound())
 		}
 	}
-	// The next sandbox's plugin restores it, too, if the table is gone.
+	// The plugin also restores the table if it does not exist when the next sandbox is attached.
 	table, err := ports.Open(0)
 	must(t, err)
 	must(t, errors.Join(table.Remove(), table.Close()))

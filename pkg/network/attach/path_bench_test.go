@@ -31,8 +31,8 @@ func (r *resident) within(f func() error) error {
 	return <-done
 }
 
-// BenchmarkPath measures what binding costs packets between two sandboxes, with and without it in turns: processor time of a small
-// datagram there and back, and of a mebibyte by TCP.
+// BenchmarkPath measures the processor time that binding costs between two sandboxes, alternating
+// with and without it: for a small datagram and its answer, and for 1 MiB over TCP.
 func BenchmarkPath(b *testing.B) {
 	for name, measure := range map[string]func(*testing.B, *resident, *resident) func() error{"datagram": datagrams, "stream": streams} {
 		b.Run(name, func(b *testing.B) {
@@ -51,7 +51,7 @@ func BenchmarkPath(b *testing.B) {
 				return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 			}
 			run := func(into *[]float64) {
-				runtime.GC() // what the change has left
+				runtime.GC() // collect garbage of the change
 				for range 100 {
 					must(b, step())
 				}
@@ -77,7 +77,8 @@ func BenchmarkPath(b *testing.B) {
 	}
 }
 
-// track has connections be tracked and looked at where packets are forwarded, as on any node with Services and network policies.
+// track enables connection tracking for forwarded packets, as on any node with Services and network
+// policies.
 func track(b *testing.B) {
 	conn, err := nft.Open(0)
 	must(b, err)
@@ -96,7 +97,7 @@ func track(b *testing.B) {
 	})
 }
 
-// datagrams returns what sends a small datagram and waits for the answer.
+// datagrams returns a function that sends a small datagram and waits for the answer.
 func datagrams(b *testing.B, one, two *resident) func() error {
 	var server, client *net.UDPConn
 	must(b, two.within(func() (err error) {
@@ -128,7 +129,7 @@ func datagrams(b *testing.B, one, two *resident) func() error {
 	}
 }
 
-// streams returns what writes a mebibyte and waits until it has been read.
+// streams returns a function that writes 1 MiB and waits until it has been read.
 func streams(b *testing.B, one, two *resident) func() error {
 	const size = 1 << 20
 	var listener net.Listener

@@ -49,7 +49,7 @@ func TestRecord(t *testing.T) {
 				t.Errorf("%v, want %v", got, tc.want)
 			}
 			if _, ok := tc.ing.Annotations[Since]; ok != (tc.want != nil) {
-				t.Error("an annotation that says nothing")
+				t.Error("the annotation is empty")
 			}
 		})
 	}

@@ -12,10 +12,10 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// prompted is a watch of which others may send the events.
+// prompted is a watch that supports shared sending.
 type prompted struct{ store.Prompter }
 
-// TestCostlySelector has watches with very long selectors be served by themselves.
+// TestCostlySelector checks that watches with very long selectors are not shared.
 func TestCostlySelector(t *testing.T) {
 	long := strings.Repeat("metadata.name!=a,", costlySelector/10)
 	for name, tc := range map[string]struct {

@@ -14,11 +14,11 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// TestItemsEndWithTheRequest: a list of objects that a slow webhook converts one by one
-// went on for as many times as there were objects.
+// TestItemsEndWithTheRequest checks that a list stops at the end of its request, even if a slow webhook
+// has to convert each of its objects.
 func TestItemsEndWithTheRequest(t *testing.T) {
 	page := &store.Page{Records: make([]*store.Record, 100)}
-	for name, one := range map[string]bool{"remembered": true, "made anew": false} {
+	for name, one := range map[string]bool{"remembered": true, "converted": false} {
 		ctx, cancel := context.WithCancel(t.Context())
 		made := 0
 		item := func() ([]byte, error) {

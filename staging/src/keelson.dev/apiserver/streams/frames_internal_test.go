@@ -93,8 +93,8 @@ func TestOutbound(t *testing.T) {
 	})
 }
 
-// TestPartOfToken has the server send the beginnings of a token, as answers of others may be:
-// they come through, and nothing is found.
+// TestPartOfToken checks that an answer that equals a part of a token is passed on and is not taken
+// for the token.
 func TestPartOfToken(t *testing.T) {
 	for size := 1; size < tokenSize; size++ {
 		var f flow

@@ -15,17 +15,17 @@ import (
 	"keelson.dev/apiserver/streams/streamstest"
 )
 
-// limit is how long clients may take nothing in these tests.
+// limit is how long clients may read nothing in these tests.
 const limit = time.Second
 
-// TestStalled ends what waits for a client that reads everything, and grants too little. The handler
-// has no deadline of its own.
+// TestStalled checks that Send fails if the client reads but grants too little window, even if the
+// handler has no deadline.
 func TestStalled(t *testing.T) {
 	const granted = 17 << 20 // of the connection's window
 	for name, tc := range map[string]struct {
 		window uint32 // of each stream
 		size   int
-		closed bool // the connection is
+		closed bool // whether the connection is closed
 	}{
 		"stream":     {64 << 10, 100_000, false},
 		"connection": {1<<31 - 1, granted + 1<<20, true},
@@ -65,9 +65,9 @@ func TestStalled(t *testing.T) {
 				}
 			}()
 			if err := <-sent; err == nil {
-				t.Error("it was sent")
+				t.Error("Send did not fail")
 			}
-			c.get(3, "/1000") // of which the server believes that it may be sent
+			c.get(3, "/1000") // the server believes that the window allows this answer
 			select {
 			case n := <-frames:
 				if tc.closed || n != 1000 {
@@ -84,8 +84,8 @@ func TestStalled(t *testing.T) {
 	}
 }
 
-// TestUnreadConnection closes a connection of which the client reads nothing, although its answers
-// have no deadline.
+// TestUnreadConnection checks that a connection is closed if its client reads nothing, even if its
+// answers have no deadline.
 func TestUnreadConnection(t *testing.T) {
 	sent := make(chan error, 1)
 	address := streamstest.ServeFor(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -99,12 +99,12 @@ func TestUnreadConnection(t *testing.T) {
 			return
 		}
 		defer s.Release()
-		sent <- s.Send(context.Background(), pattern(0, 64<<20)) // more than kernels hold
+		sent <- s.Send(context.Background(), pattern(0, 64<<20)) // more than the kernels buffer
 		<-r.Context().Done()
 	}), limit)
 	c := dial(t, address, 1<<30, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1})
 	c.get(1, "/taken")
 	if err := <-sent; err == nil {
-		t.Error("it was sent")
+		t.Error("Send did not fail")
 	}
 }
