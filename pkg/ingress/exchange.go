@@ -44,13 +44,13 @@ type exchange struct {
 	reading, writing, silence utilclock.Timer
 	budget                    time.Duration // time left for the client to send; used only by the body's reader
 
-	mu       sync.Mutex
-	over     bool // the handler has returned, or the connection was taken over
-	stalled  bool // the body did not arrive in time
-	patient  bool // the body is a stream: only the silence timer bounds it
-	unread   bool // the body has not been read to its end
-	queued   int  // unacknowledged bytes when the write timer last fired; 0 if it has not
-	hijacked net.Conn
+	mu        sync.Mutex
+	over      bool // the handler has returned, or the connection was taken over
+	stalled   bool // the body did not arrive in time
+	streaming bool // the body is a stream: only the silence timer bounds it
+	unread    bool // the body has not been read to its end
+	queued    int  // unacknowledged bytes when the write timer last fired; 0 if it has not
+	hijacked  net.Conn
 }
 
 // newExchange returns the exchange of a request. cancel ends the request.
@@ -105,7 +105,7 @@ func (e *exchange) end() {
 func (e *exchange) notSent() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.over || e.patient {
+	if e.over || e.streaming {
 		return
 	}
 	e.stalled = true
@@ -141,11 +141,11 @@ func (e *exchange) notTaken() {
 	}
 }
 
-// beMorePatient lets only the silence timer bound the body. It is for HTTP/2 requests
+// markStreaming lets only the silence timer bound the body. It is for HTTP/2 requests
 // whose answer has begun, or whose client may wait for an answer before it sends more.
-func (e *exchange) beMorePatient() {
+func (e *exchange) markStreaming() {
 	e.mu.Lock()
-	e.patient = true
+	e.streaming = true
 	e.mu.Unlock()
 }
 
@@ -154,7 +154,7 @@ func (e *exchange) beMorePatient() {
 func (e *exchange) WriteHeader(code int) {
 	e.code = code
 	if e.http2 && code >= http.StatusOK {
-		e.beMorePatient()
+		e.markStreaming()
 	}
 	e.ResponseWriter.WriteHeader(code)
 }
@@ -235,7 +235,7 @@ func (b *body) Read(p []byte) (int, error) {
 		e.mu.Unlock()
 		return 0, http.ErrBodyReadAfterClose
 	}
-	if !e.patient {
+	if !e.streaming {
 		e.reading.Reset(max(e.budget, time.Millisecond))
 	}
 	e.mu.Unlock()

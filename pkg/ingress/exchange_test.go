@@ -19,8 +19,8 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 )
 
-// timed starts a proxy with a fake clock that forwards all requests for "host" to handler.
-func timed(t *testing.T, handler http.HandlerFunc) (*testingclock.FakeClock, string) {
+// newTimedProxy starts a proxy with a fake clock that forwards all requests for "host" to handler.
+func newTimedProxy(t *testing.T, handler http.HandlerFunc) (*testingclock.FakeClock, string) {
 	t.Helper()
 	b := httptest.NewServer(handler)
 	t.Cleanup(b.Close)
@@ -53,7 +53,7 @@ func open(t *testing.T, address, request string) (net.Conn, *bufio.Reader) {
 // TestEventsLast checks that a stream of events lasts until it is silent for too long.
 func TestEventsLast(t *testing.T) {
 	next, ended := make(chan struct{}), make(chan struct{})
-	clk, address := timed(t, func(w http.ResponseWriter, r *http.Request) {
+	clk, address := newTimedProxy(t, func(w http.ResponseWriter, r *http.Request) {
 		defer close(ended)
 		w.Header().Set("Content-Type", "text/event-stream")
 		for {
@@ -93,7 +93,7 @@ func TestEventsLast(t *testing.T) {
 // TestUpgradedLasts checks that an upgraded connection lasts as long as either side sends something.
 func TestUpgradedLasts(t *testing.T) {
 	ended := make(chan struct{})
-	clk, address := timed(t, func(w http.ResponseWriter, _ *http.Request) {
+	clk, address := newTimedProxy(t, func(w http.ResponseWriter, _ *http.Request) {
 		defer close(ended)
 		conn, rw, err := http.NewResponseController(w).Hijack()
 		if err != nil {
@@ -123,25 +123,25 @@ func TestUpgradedLasts(t *testing.T) {
 	}
 }
 
-// dripping returns some bytes with each read, which takes a second.
-type dripping struct {
+// slowBody returns some bytes with each read, which takes a second.
+type slowBody struct {
 	clock *testingclock.FakeClock
 	bytes int
 }
 
-func (d dripping) Read(p []byte) (int, error) {
+func (d slowBody) Read(p []byte) (int, error) {
 	d.clock.Step(time.Second)
 	return min(d.bytes, len(p)), nil
 }
 
-func (d dripping) Close() error { return nil }
+func (d slowBody) Close() error { return nil }
 
 // TestBodyRate checks that a body is given up for its average rate, not for a single pause.
 func TestBodyRate(t *testing.T) {
 	for bytes, want := range map[int]bool{1: false, minRate / 2: false, minRate: true, 10 * minRate: true} {
 		clk := testingclock.NewFakeClock(time.Unix(1000, 0))
 		p := &Proxy{clock: clk, limits: DefaultLimits(1 << 30)}
-		r := httptest.NewRequest(http.MethodPost, "/", dripping{clk, bytes})
+		r := httptest.NewRequest(http.MethodPost, "/", slowBody{clk, bytes})
 		e := newExchange(httptest.NewRecorder(), r, p, func(error) {})
 		for range 1000 {
 			if _, err := r.Body.Read(make([]byte, 1<<16)); err != nil {
@@ -165,9 +165,9 @@ func TestBodyRate(t *testing.T) {
 func TestPatience(t *testing.T) {
 	clk := testingclock.NewFakeClock(time.Unix(1000, 0))
 	p := &Proxy{clock: clk, limits: DefaultLimits(1 << 30)}
-	r := httptest.NewRequest(http.MethodPost, "/", dripping{clk, 1})
+	r := httptest.NewRequest(http.MethodPost, "/", slowBody{clk, 1})
 	e := newExchange(httptest.NewRecorder(), r, p, func(error) {})
-	e.beMorePatient()
+	e.markStreaming()
 	for range 1000 {
 		if _, err := r.Body.Read(make([]byte, 1)); err != nil || e.gaveUp() {
 			t.Fatal("a stream was given up", err)

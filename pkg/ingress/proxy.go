@@ -176,7 +176,7 @@ func (p *Proxy) forward(e *exchange, r *http.Request, b *Backend) {
 	defer p.namespaces.give(b.Namespace)
 	// A gRPC client may wait for an answer before it sends more.
 	if e.http2 && b.HTTP2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
-		e.beMorePatient()
+		e.markStreaming()
 	}
 	p.reverse.ServeHTTP(e, r.WithContext(context.WithValue(r.Context(), backendKey{}, b)))
 }

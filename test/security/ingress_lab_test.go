@@ -37,9 +37,9 @@ import (
 // patience is how long a test waits for an answer that it expects.
 const patience = 30 * time.Second
 
-// door is an ingress proxy that serves HTTP and HTTPS on real listeners. Handlers of the test are its
+// testIngress is an ingress proxy that serves HTTP and HTTPS on real listeners. Handlers of the test are its
 // endpoints.
-type door struct {
+type testIngress struct {
 	proxy       *ingress.Proxy
 	http, https string // addresses
 	endpoints   map[string]string
@@ -47,10 +47,10 @@ type door struct {
 	certs       map[string]*tls.Certificate // by namespace/secret
 }
 
-// newDoor starts an ingress; endpoints are handlers by the namespace/name of their Service.
-func newDoor(t *testing.T, limits ingress.Limits, endpoints map[string]http.Handler) *door {
+// newTestIngress starts an ingress; endpoints are handlers by the namespace/name of their Service.
+func newTestIngress(t *testing.T, limits ingress.Limits, endpoints map[string]http.Handler) *testIngress {
 	t.Helper()
-	d := &door{endpoints: map[string]string{}, certs: map[string]*tls.Certificate{}}
+	d := &testIngress{endpoints: map[string]string{}, certs: map[string]*tls.Certificate{}}
 	for service, handler := range endpoints {
 		s := httptest.NewServer(handler)
 		t.Cleanup(s.CloseClientConnections)
@@ -62,7 +62,7 @@ func newDoor(t *testing.T, limits ingress.Limits, endpoints map[string]http.Hand
 }
 
 // open starts the ingress.
-func (d *door) open(t *testing.T, limits ingress.Limits) {
+func (d *testIngress) open(t *testing.T, limits ingress.Limits) {
 	t.Helper()
 	addresses := map[string]string{} // maps unroutable endpoint addresses to the test's listeners
 	d.backends = ingress.NewBackends(
@@ -103,7 +103,7 @@ func (d *door) open(t *testing.T, limits ingress.Limits) {
 }
 
 // use makes the ingress serve the given Ingresses.
-func (d *door) use(ingresses ...*networkingv1.Ingress) {
+func (d *testIngress) use(ingresses ...*networkingv1.Ingress) {
 	d.proxy.Use(ingress.Build(ingresses, d.backends, func(namespace, secret string) *tls.Certificate { return d.certs[namespace+"/"+secret] }))
 }
 
@@ -125,7 +125,7 @@ func toService(name string) *networkingv1.IngressBackend {
 }
 
 // secured adds a certificate for a host to an Ingress.
-func (d *door) secured(t *testing.T, ing *networkingv1.Ingress, host string) *networkingv1.Ingress {
+func (d *testIngress) secured(t *testing.T, ing *networkingv1.Ingress, host string) *networkingv1.Ingress {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	check(t, err)

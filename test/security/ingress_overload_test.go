@@ -57,7 +57,7 @@ func hangsUp(t *testing.T, conn net.Conn) {
 }
 
 // framed opens an HTTP/2 connection to the ingress.
-func framed(t *testing.T, d *door, settings ...http2.Setting) (net.Conn, *http2.Framer) {
+func framed(t *testing.T, d *testIngress, settings ...http2.Setting) (net.Conn, *http2.Framer) {
 	t.Helper()
 	conn := tls.Client(dial(t, d.https), &tls.Config{ServerName: "shop.example.org", InsecureSkipVerify: true, NextProtos: []string{"h2"}}) //nolint:gosec // the test's own certificate
 	_, err := io.WriteString(conn, http2.ClientPreface)
@@ -77,10 +77,10 @@ func block(t *testing.T, method, path string) []byte {
 	return b.Bytes()
 }
 
-// shopDoor starts an ingress for shop.example.org with TLS and plain.example.org without.
-func shopDoor(t *testing.T, limits ingress.Limits, handler http.Handler) *door {
+// shopIngress starts an ingress for shop.example.org with TLS and plain.example.org without.
+func shopIngress(t *testing.T, limits ingress.Limits, handler http.Handler) *testIngress {
 	t.Helper()
-	d := newDoor(t, limits, map[string]http.Handler{"shop/web": handler, "bank/web": named("bank")})
+	d := newTestIngress(t, limits, map[string]http.Handler{"shop/web": handler, "bank/web": named("bank")})
 	d.use(d.secured(t, rules("shop", "shop", 1, "shop.example.org", "/ web"), "shop.example.org"),
 		rules("shop", "plain", 1, "plain.example.org", "/ web"), rules("bank", "bank", 1, "bank.example.org", "/ web"))
 	return d
@@ -98,7 +98,7 @@ func TestIngressSlowClients(t *testing.T) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		fmt.Fprint(w, "read")
 	})
-	d := shopDoor(t, short(), mux)
+	d := shopIngress(t, short(), mux)
 	over := func(t *testing.T, attack string) {
 		t.Helper()
 		select {
@@ -219,7 +219,7 @@ func awaitAnswer(t *testing.T, f *http2.Framer) {
 func TestIngressConnectionsOfOneClient(t *testing.T) {
 	l := defaults()
 	l.Connections, l.ClientConnections = 20, 5
-	d := shopDoor(t, l, named("shop"))
+	d := shopIngress(t, l, named("shop"))
 	for range l.ClientConnections {
 		if code, body := say(t, dial(t, d.http), "GET / HTTP/1.1\r\nHost: plain.example.org\r\n\r\n"); code != http.StatusOK {
 			t.Fatal(code, body)
@@ -247,7 +247,7 @@ func TestIngressHangingEndpoints(t *testing.T) {
 	hanging := make(chan struct{}, 100)
 	l := defaults()
 	l.Requests, l.NamespaceRequests, l.ClientRequests = 8, 4, 6
-	d := shopDoor(t, l, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	d := shopIngress(t, l, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		hanging <- struct{}{}
 		<-release
 	}))
@@ -271,7 +271,7 @@ func TestIngressRequestsOfOneClient(t *testing.T) {
 	hanging := make(chan struct{}, 100)
 	l := defaults()
 	l.ClientRequests = 3
-	d := shopDoor(t, l, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	d := shopIngress(t, l, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		hanging <- struct{}{}
 		<-release
 	}))
@@ -297,7 +297,7 @@ func TestIngressHostileEndpoints(t *testing.T) {
 			<-r.Context().Done()
 		}
 	})
-	d := shopDoor(t, short(), large)
+	d := shopIngress(t, short(), large)
 	for path, want := range map[string]int{"/header": http.StatusBadGateway, "/never": http.StatusGatewayTimeout} {
 		conn := dial(t, d.http)
 		_, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: plain.example.org\r\n\r\n")

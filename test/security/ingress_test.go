@@ -24,7 +24,7 @@ func defaults() ingress.Limits { return ingress.DefaultLimits(1 << 30) }
 // TestIngressHostOfAnother checks that a tenant cannot claim a path, the certificate, or all hosts
 // of another tenant.
 func TestIngressHostOfAnother(t *testing.T) {
-	d := newDoor(t, defaults(), map[string]http.Handler{"shop/web": named("shop"), "evil/web": named("evil")})
+	d := newTestIngress(t, defaults(), map[string]http.Handler{"shop/web": named("shop"), "evil/web": named("evil")})
 	shop := rules("shop", "shop", 9, "shop.example.org", "/ web")
 	wild := rules("shop", "wild", 9, "*.shop.example.org", "/any web")
 	anyHost := rules("evil", "any", 1, "", "/ web", "/login web")
@@ -58,7 +58,7 @@ func TestIngressHostOfAnother(t *testing.T) {
 // TestIngressH2CSmuggling checks that a client cannot upgrade a connection to HTTP/2 at the
 // endpoint, because it would carry requests that no rule has checked.
 func TestIngressH2CSmuggling(t *testing.T) {
-	var d *door
+	var d *testIngress
 	// Like many servers, the endpoint speaks HTTP/2 to any client that asks for it.
 	lenient := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.Contains(strings.ToLower(r.Header.Get("Upgrade")), "h2c") {
@@ -73,7 +73,7 @@ func TestIngressH2CSmuggling(t *testing.T) {
 		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", r.Header.Get("Upgrade"))
 		(&http2.Server{}).ServeConn(readFrom{conn, buffered}, &http2.ServeConnOpts{Handler: named("smuggled")})
 	})
-	d = newDoor(t, defaults(), map[string]http.Handler{"shop/web": lenient})
+	d = newTestIngress(t, defaults(), map[string]http.Handler{"shop/web": lenient})
 	d.use(rules("shop", "shop", 1, "shop.example.org", "/public web"))
 	for _, upgrade := range []string{"h2c", "H2C", "h2c, websocket", "websocket, h2c", "websocket\r\nUpgrade: h2c", "h2c\r\nUpgrade: websocket"} {
 		conn := dial(t, d.http)
@@ -107,7 +107,7 @@ func TestIngressH2CSmuggling(t *testing.T) {
 // TestIngressPathPastRules checks that no path matches one rule at the ingress and another path at
 // the endpoint.
 func TestIngressPathPastRules(t *testing.T) {
-	d := newDoor(t, defaults(), map[string]http.Handler{"shop/open": named("open"), "shop/guarded": named("guarded")})
+	d := newTestIngress(t, defaults(), map[string]http.Handler{"shop/open": named("open"), "shop/guarded": named("guarded")})
 	d.use(rules("shop", "shop", 1, "shop.example.org", "/ open", "/admin guarded", "/api/internal guarded"))
 	for _, path := range []string{
 		"//admin", "///admin/x", "/%2fadmin", "/.//admin", "/x/../admin", "/x/%2e%2e/admin", "/x/%2e./admin", "/x/..;/admin", "/x/..;a=b/admin", "/x/%2e%2e;/admin", "/.;/admin",
@@ -135,7 +135,7 @@ func TestIngressHeaders(t *testing.T) {
 		fmt.Fprintf(w, "host=%s body=%q\n", r.Host, body)
 		check(t, r.Header.Write(w))
 	})
-	d := newDoor(t, defaults(), map[string]http.Handler{"shop/web": tell})
+	d := newTestIngress(t, defaults(), map[string]http.Handler{"shop/web": tell})
 	d.use(rules("shop", "shop", 1, "shop.example.org", "/ web"))
 	for _, header := range []string{
 		"X-Forwarded-For: evil", "X-Forwarded-Proto: evil", "X-Forwarded-Host: evil", "X-Forwarded-Port: evil", "X-Forwarded-Prefix: evil", "X-Forwarded-Client-Cert: evil", "Forwarded: for=evil",
@@ -170,7 +170,7 @@ func TestIngressHeaders(t *testing.T) {
 // TestIngressMisdirected checks that a connection for one host does not serve a host of another
 // namespace and certificate.
 func TestIngressMisdirected(t *testing.T) {
-	d := newDoor(t, defaults(), map[string]http.Handler{"shop/web": named("shop"), "bank/web": named("bank")})
+	d := newTestIngress(t, defaults(), map[string]http.Handler{"shop/web": named("shop"), "bank/web": named("bank")})
 	shop := d.secured(t, rules("shop", "shop", 1, "shop.example.org", "/ web"), "shop.example.org")
 	bank := d.secured(t, rules("bank", "bank", 1, "bank.example.org", "/ web"), "bank.example.org")
 	plain := rules("bank", "plain", 1, "plain.example.org", "/ web")

@@ -13,21 +13,21 @@ import (
 	"keelson.dev/apiserver/streams/streamstest"
 )
 
-// told is a ResponseWriter that calls a function before the first write.
-type told struct {
+// hookedWriter is a ResponseWriter that calls a function before the first write.
+type hookedWriter struct {
 	http.ResponseWriter
 	before func()
 }
 
-func (t *told) Write(b []byte) (int, error) {
-	if t.before != nil {
-		t.before()
-		t.before = nil
+func (w *hookedWriter) Write(b []byte) (int, error) {
+	if w.before != nil {
+		w.before()
+		w.before = nil
 	}
-	return t.ResponseWriter.Write(b)
+	return w.ResponseWriter.Write(b)
 }
 
-func (t *told) Unwrap() http.ResponseWriter { return t.ResponseWriter }
+func (w *hookedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // TestTokenOfAnother checks that a tenant's short answers do not break the watches of other tenants on
 // the same connection to the server. The server must not take them for the token by which it finds a
@@ -53,7 +53,7 @@ func TestTokenOfAnother(t *testing.T) {
 			close(spoken)
 			return
 		}
-		watch := &told{w, func() { // the server is already looking for the token
+		watch := &hookedWriter{w, func() { // the server is already looking for the token
 			close(speak)
 			<-spoken
 		}}

@@ -62,7 +62,7 @@ func wrapping(decision authorizer.Decision) Config {
 		}),
 		WriteError:     func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusForbidden) },
 		RequestTimeout: time.Minute,
-		Fairness:       &Fairness{Controller: unfair{}, Objects: func(string) (int64, int64, bool) { return 0, 0, false }},
+		Fairness:       &Fairness{Controller: unlimited{}, Objects: func(string) (int64, int64, bool) { return 0, 0, false }},
 		Audit:          &Audit{Policy: everything{}, Sink: sink{}},
 		Spans:          sdktrace.NewTracerProvider(),
 		Serializer:     serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion(),
@@ -71,18 +71,18 @@ func wrapping(decision authorizer.Decision) Config {
 	}
 }
 
-// unfair executes each request at once.
-type unfair struct{ flowcontrol.Interface }
+// unlimited executes each request at once.
+type unlimited struct{ flowcontrol.Interface }
 
-func (unfair) Handle(_ context.Context, _ flowcontrol.RequestDigest, note func(*flowcontrolv1.FlowSchema, *flowcontrolv1.PriorityLevelConfiguration, string),
+func (unlimited) Handle(_ context.Context, _ flowcontrol.RequestDigest, note func(*flowcontrolv1.FlowSchema, *flowcontrolv1.PriorityLevelConfiguration, string),
 	estimate func() flowrequest.WorkEstimate, _ fairqueuing.QueueNoteFn, execute func()) {
 	note(&flowcontrolv1.FlowSchema{}, &flowcontrolv1.PriorityLevelConfiguration{}, "")
 	_ = estimate()
 	execute()
 }
-func (unfair) RegisterWatch(*http.Request) flowcontrol.ForgetWatchFunc { return nil }
-func (unfair) GetInterestedWatchCount(*request.RequestInfo) int        { return 0 }
-func (unfair) GetMaxSeats(string) uint64                               { return 1 }
+func (unlimited) RegisterWatch(*http.Request) flowcontrol.ForgetWatchFunc { return nil }
+func (unlimited) GetInterestedWatchCount(*request.RequestInfo) int        { return 0 }
+func (unlimited) GetMaxSeats(string) uint64                               { return 1 }
 
 type everything struct{}
 

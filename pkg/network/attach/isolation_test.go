@@ -24,8 +24,8 @@ import (
 // dualStack is the address ranges of most tests.
 const dualStack = `"10.9.0.0/24", "fd09::/64"`
 
-// resident is an attached sandbox with its addresses.
-type resident struct {
+// testSandbox is an attached sandbox with its addresses.
+type testSandbox struct {
 	*wire
 	rt     *libcni.RuntimeConf
 	inside *netlink.Handle
@@ -34,38 +34,38 @@ type resident struct {
 	local  netip.Addr // its link-local address
 }
 
-// settle attaches a sandbox that gets the address with the given number of each range.
-func (n *network) settle(id string, number int) *resident {
+// attachSandbox attaches a sandbox that gets the address with the given number of each range.
+func (n *network) attachSandbox(id string, number int) *testSandbox {
 	n.t.Helper()
 	rt, inside := sandbox(n.t, id)
 	_, err := n.add(rt)
 	must(n.t, err)
-	r := &resident{rt: rt, inside: inside, mac: mac(fmt.Sprintf("0a:58:0a:09:00:%02x", number))}
+	r := &testSandbox{rt: rt, inside: inside, mac: mac(fmt.Sprintf("0a:58:0a:09:00:%02x", number))}
 	r.v4, r.v6 = ip(fmt.Sprintf("10.9.0.%d", number)), ip(fmt.Sprintf("fd09::%d", number))
 	r.local = ip(fmt.Sprintf("fe80::858:aff:fe09:%d", number))
 	r.wire = openWire(n.t, inside, rt.NetNS, "eth0")
 	return r
 }
 
-// town is a bridge with three sandboxes.
-type town struct {
+// bridgeLab is a bridge with three sandboxes.
+type bridgeLab struct {
 	*network
-	mallory, alice, bob *resident
+	mallory, alice, bob *testSandbox
 	gateway             net.HardwareAddr
 }
 
-func newTown(t *testing.T) *town {
+func newBridgeLab(t *testing.T) *bridgeLab {
 	n := newNetwork(t, dualStack)
-	return &town{network: n, mallory: n.settle("mallory", 2), alice: n.settle("alice", 3), bob: n.settle("bob", 4), gateway: mac("0a:58:0a:09:00:01")}
+	return &bridgeLab{network: n, mallory: n.attachSandbox("mallory", 2), alice: n.attachSandbox("alice", 3), bob: n.attachSandbox("bob", 4), gateway: mac("0a:58:0a:09:00:01")}
 }
 
 // end returns a frame that a sandbox may send, identified by its payload.
-func (r *resident) end(to *resident, payload []byte) []byte {
+func (r *testSandbox) end(to *testSandbox, payload []byte) []byte {
 	return ether(to.mac, r.mac, 0x0800, ip4(r.v4, to.v4, 17, udp(1, 2, payload)))
 }
 
 // arrives reports whether alice receives a frame with the content found after mallory sends frame.
-func (w *town) arrives(number int, frame, found []byte) bool {
+func (w *bridgeLab) arrives(number int, frame, found []byte) bool {
 	w.t.Helper()
 	end := fmt.Appendf(nil, "end of %06d", number)
 	w.mallory.send(frame, w.mallory.end(w.alice, end))
@@ -87,7 +87,7 @@ func solicited(a netip.Addr) (netip.Addr, net.HardwareAddr) {
 }
 
 // attacks returns frames that mallory must not be able to send to alice.
-func (w *town) attacks() map[string][]byte {
+func (w *bridgeLab) attacks() map[string][]byte {
 	m, a, b := w.mallory, w.alice, w.bob
 	free4, free6 := ip("10.9.0.99"), ip("fd09::99")
 	data := udp(7, 7, []byte("attack"))
@@ -156,7 +156,7 @@ func (w *town) attacks() map[string][]byte {
 
 // TestAttacks checks that frames that a sandbox must not send do not reach its neighbour.
 func TestAttacks(t *testing.T) {
-	w := newTown(t)
+	w := newBridgeLab(t)
 	number := 0
 	for name, frame := range w.attacks() {
 		number++
@@ -172,7 +172,7 @@ func TestAttacks(t *testing.T) {
 
 // TestLegitimate checks that frames that a sandbox needs arrive.
 func TestLegitimate(t *testing.T) {
-	w := newTown(t)
+	w := newBridgeLab(t)
 	m, a := w.mallory, w.alice
 	group, groupMAC := solicited(a.v6)
 	own, ownMAC := solicited(m.v6)
@@ -228,7 +228,7 @@ func (n *network) host() *netlink.Handle {
 // TestPoisonedForwarding checks that a frame to an address that is reserved for bridges does not
 // make the bridge learn another sandbox's hardware address at the sender's port.
 func TestPoisonedForwarding(t *testing.T) {
-	w := newTown(t)
+	w := newBridgeLab(t)
 	w.alice.send(w.alice.end(w.bob, []byte("alice is here")))
 	w.bob.seen(nil, []byte("alice is here"))
 	w.mallory.send(ether(mac("01:80:c2:00:00:02"), w.alice.mac, 0x8809, []byte("attack")), w.mallory.end(w.bob, []byte("poisoned")))
@@ -242,7 +242,7 @@ func TestPoisonedForwarding(t *testing.T) {
 // TestPoisonedNeighbour checks that the neighbour entries of a sandbox and of the node stay correct
 // under attack.
 func TestPoisonedNeighbour(t *testing.T) {
-	w := newTown(t)
+	w := newBridgeLab(t)
 	m, a, b := w.mallory, w.alice, w.bob
 	eth0, err := a.inside.LinkByName("eth0")
 	must(t, err)
@@ -292,7 +292,7 @@ func (n *network) bound() int {
 func TestUnbound(t *testing.T) {
 	const each = 4 // the port, an IPv4 address, an IPv6 address and the link-local one
 	n := newNetwork(t, dualStack)
-	kept := n.settle("kept", 2)
+	kept := n.attachSandbox("kept", 2)
 	if n.bound() != each {
 		t.Errorf("bound: %d", n.bound())
 	}
@@ -328,7 +328,7 @@ func TestUnbound(t *testing.T) {
 
 // TestRestored checks that Restore corrects a table that was flushed, changed or never created.
 func TestRestored(t *testing.T) {
-	w := newTown(t)
+	w := newBridgeLab(t)
 	conf := Config{Name: "net", Bridge: "br0", DataDir: w.dir, Subnets: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24"), netip.MustParsePrefix("fd09::/64")}}
 	spoofed := ether(w.alice.mac, w.mallory.mac, 0x0800, ip4(w.bob.v4, w.alice.v4, 17, udp(7, 7, []byte("attack"))))
 	if changed, err := Restore(conf); changed || err != nil {
@@ -360,7 +360,7 @@ func TestRestored(t *testing.T) {
 	table, err := ports.Open(0)
 	must(t, err)
 	must(t, errors.Join(table.Remove(), table.Close()))
-	w.settle("late", 5)
+	w.attachSandbox("late", 5)
 	if w.arrives(3, spoofed, spoofed[14:]) || w.bound() != 16 {
 		t.Errorf("not restored by the plugin; bound: %d", w.bound())
 	}

@@ -22,7 +22,7 @@ import (
 )
 
 // within runs f in the sandbox's namespace, on a thread of its own.
-func (r *resident) within(f func() error) error {
+func (r *testSandbox) within(f func() error) error {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // the thread ends with the goroutine
@@ -34,11 +34,11 @@ func (r *resident) within(f func() error) error {
 // BenchmarkPath measures the processor time that binding costs between two sandboxes, alternating
 // with and without it: for a small datagram and its answer, and for 1 MiB over TCP.
 func BenchmarkPath(b *testing.B) {
-	for name, measure := range map[string]func(*testing.B, *resident, *resident) func() error{"datagram": datagrams, "stream": streams} {
+	for name, measure := range map[string]func(*testing.B, *testSandbox, *testSandbox) func() error{"datagram": datagrams, "stream": streams} {
 		b.Run(name, func(b *testing.B) {
 			n := newNetwork(b, `"10.9.0.0/24"`)
 			track(b)
-			one, two := n.settle("one", 2), n.settle("two", 3)
+			one, two := n.attachSandbox("one", 2), n.attachSandbox("two", 3)
 			step := measure(b, one, two)
 			conf := Config{Name: "net", Bridge: "br0", DataDir: n.dir, Subnets: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")}}
 			table, err := ports.Open(0)
@@ -98,7 +98,7 @@ func track(b *testing.B) {
 }
 
 // datagrams returns a function that sends a small datagram and waits for the answer.
-func datagrams(b *testing.B, one, two *resident) func() error {
+func datagrams(b *testing.B, one, two *testSandbox) func() error {
 	var server, client *net.UDPConn
 	must(b, two.within(func() (err error) {
 		server, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(two.v4, 7)))
@@ -130,7 +130,7 @@ func datagrams(b *testing.B, one, two *resident) func() error {
 }
 
 // streams returns a function that writes 1 MiB and waits until it has been read.
-func streams(b *testing.B, one, two *resident) func() error {
+func streams(b *testing.B, one, two *testSandbox) func() error {
 	const size = 1 << 20
 	var listener net.Listener
 	var client net.Conn

@@ -32,9 +32,9 @@ import (
 const (
 	// maxBody is the default limit on the size of a request body.
 	maxBody = 3 << 20
-	// trusted is how much memory is allocated for a body because of its Content-Length alone. More
+	// initialBodySize is how much memory is allocated for a body because of its Content-Length alone. More
 	// is allocated as the body arrives, because sending a header costs a client nothing.
-	trusted = 64 << 10
+	initialBodySize = 64 << 10
 )
 
 // readBody reads all of r's body, or refuses one that is too large.
@@ -58,7 +58,7 @@ func (s *Server) readBody(r *http.Request) ([]byte, error) {
 
 // readLength reads a body of n bytes.
 func readLength(from io.Reader, n int) ([]byte, error) {
-	body := make([]byte, min(n, trusted))
+	body := make([]byte, min(n, initialBodySize))
 	for read := 0; ; {
 		more, err := io.ReadFull(from, body[read:])
 		if read += more; err != nil || read == n {

@@ -29,7 +29,7 @@ func TestCostlySelector(t *testing.T) {
 		"both, long together": {metav1.ListOptions{LabelSelector: long[:costlySelector/2+1], FieldSelector: long[:costlySelector/2]}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, shared := apartIfCostly(prompted{}, &tc.options).(store.Prompter)
+			_, shared := dedicateIfCostly(prompted{}, &tc.options).(store.Prompter)
 			if shared != tc.shared {
 				t.Errorf("shared: %v, want %v", shared, tc.shared)
 			}

@@ -61,7 +61,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out ne
 	if out.As == "PartialObjectMetadataList" {
 		watcher = listless{watcher}
 	}
-	watcher = apartIfCostly(watcher, &o)
+	watcher = dedicateIfCostly(watcher, &o)
 	if isWebSocket(r) {
 		return s.serveWebSocket(ctx, cancel, w, r, watcher, enc)
 	}
@@ -94,15 +94,15 @@ func (l listless) Next(ctx context.Context) ([]store.Event, error) {
 // serves the watch together with others. Each event is compared with each term of the selectors.
 const costlySelector = 4 << 10
 
-// apart is a watch that is served by its own goroutine. It implements only store.Watcher, so that
+// dedicated is a watch that is served by its own goroutine. It implements only store.Watcher, so that
 // the shared senders do not take it.
-type apart struct{ store.Watcher }
+type dedicated struct{ store.Watcher }
 
-// apartIfCostly excludes watches with very long selectors from shared sending: the other watches
+// dedicateIfCostly excludes watches with very long selectors from shared sending: the other watches
 // would wait while events are compared with these selectors.
-func apartIfCostly(w store.Watcher, o *metav1.ListOptions) store.Watcher {
+func dedicateIfCostly(w store.Watcher, o *metav1.ListOptions) store.Watcher {
 	if len(o.LabelSelector)+len(o.FieldSelector) > costlySelector {
-		return apart{w}
+		return dedicated{w}
 	}
 	return w
 }
@@ -110,7 +110,7 @@ func apartIfCostly(w store.Watcher, o *metav1.ListOptions) store.Watcher {
 // stream writes events as HTTP chunks. It ends without a word when removed is
 // done: then the store is gone too.
 func (s *Server) stream(ctx, removed context.Context, to http.ResponseWriter, watcher store.Watcher, enc *eventEncoder) error {
-	w := s.patient(to)
+	w := s.newWatchWriter(to)
 	w.Header().Set("Content-Type", enc.contentType())
 	w.WriteHeader(http.StatusOK)
 	_ = w.FlushError()
