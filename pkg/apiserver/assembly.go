@@ -24,6 +24,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"keelson.dev/apiserver/registry"
@@ -72,19 +74,21 @@ type assembly struct {
 	pods       store.Interface // of the resource; there once the API is
 	nodes      store.Interface // of the resource; there once the API is
 	podRefs    *nodeauth.Pods  // nil: nobody asks
-	mapper     meta.RESTMapper // of all that is served
-	admission  *admission.Chain
-	services   *services.Allocator
-	ports      *services.Ports
-	verifier   *satoken.Verifier
-	rows       []*resource.Row // that are served
-	api        *rest.Server
-	custom     *customresources.Controller
-	aggregator *aggregation.Aggregator
-	kubelets   *connect.Kubelets
-	drivers    http.HandlerFunc  // calls of storage drivers; set with the connectors
-	fairness   *filters.Fairness // nil: requests in flight are limited instead
-	members    store.Interface   // running servers
+	// bootstrapTokens is nil if they are not accepted.
+	bootstrapTokens cache.SharedIndexInformer
+	mapper          meta.RESTMapper // of all that is served
+	admission       *admission.Chain
+	services        *services.Allocator
+	ports           *services.Ports
+	verifier        *satoken.Verifier
+	rows            []*resource.Row // that are served
+	api             *rest.Server
+	custom          *customresources.Controller
+	aggregator      *aggregation.Aggregator
+	kubelets        *connect.Kubelets
+	drivers         http.HandlerFunc  // calls of storage drivers; set with the connectors
+	fairness        *filters.Fairness // nil: requests in flight are limited instead
+	members         store.Interface   // running servers
 
 	leaveCluster func(context.Context) error
 	close        []func() // idle connections
@@ -132,7 +136,8 @@ func (a *assembly) buildAuthn() error {
 		Audiences: a.audiences, Anonymous: s.issuers.Anonymous(), Clock: s.deps.Clock,
 	}
 	if a.cfg.BootstrapTokenAuth {
-		cfg.Bootstrap = a.self.bootstrapTokens()
+		a.bootstrapTokens = a.self.bootstrapTokens()
+		cfg.Bootstrap = corelisters.NewSecretLister(a.bootstrapTokens.GetIndexer())
 	}
 	var err error
 	a.authn, err = authn.New(cfg)
@@ -445,6 +450,9 @@ func (a *assembly) run(ctx context.Context) {
 	})
 	if a.podRefs != nil {
 		wg.Go(func() { a.podRefs.Run(ctx) })
+	}
+	if a.bootstrapTokens != nil {
+		wg.Go(func() { a.bootstrapTokens.RunWithContext(ctx) })
 	}
 	wg.Go(func() { a.runHooks(ctx) })
 	wg.Go(func() { a.custom.Run(ctx) })

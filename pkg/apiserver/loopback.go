@@ -6,7 +6,6 @@ package apiserver
 import (
 	"fmt"
 	"net/http"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,7 +16,6 @@ import (
 	"k8s.io/client-go/informers"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
-	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -64,18 +62,14 @@ func newSelf() (*self, error) {
 	return s, nil
 }
 
-// bootstrapTokens returns the secrets that joining nodes present as tokens. They have an informer
-// of their own, because there may be many other secrets.
-func (s *self) bootstrapTokens() corelisters.SecretLister {
-	i := s.informers.InformerFor(&bootstrapSecret{}, func(c kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
-		return coreinformers.NewFilteredSecretInformer(c, metav1.NamespaceSystem, resync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
-			func(o *metav1.ListOptions) { o.FieldSelector = "type=" + string(corev1.SecretTypeBootstrapToken) })
-	})
-	return corelisters.NewSecretLister(i.GetIndexer())
+// bootstrapTokens returns an informer of the secrets that joining nodes present. It is not one of
+// s.informers: readiness waits for these, and a secret that cannot be decrypted must keep nodes from
+// joining only, not the server from serving.
+func (s *self) bootstrapTokens() cache.SharedIndexInformer {
+	return coreinformers.NewFilteredSecretInformer(s.client, metav1.NamespaceSystem, informerResync,
+		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
+		func(o *metav1.ListOptions) { o.FieldSelector = "type=" + string(corev1.SecretTypeBootstrapToken) })
 }
-
-// bootstrapSecret is a type of its own, so that the factory does not reuse an informer of all secrets.
-type bootstrapSecret struct{ corev1.Secret }
 
 // withoutManagedFields spares informers what nobody reads in them.
 func withoutManagedFields(obj any) (any, error) {

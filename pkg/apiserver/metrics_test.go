@@ -21,7 +21,7 @@ func TestMetrics(t *testing.T) {
 	if _, err := s.Client.CoreV1().ComponentStatuses().List(t.Context(), metav1.ListOptions{}); err != nil { // what is deprecated is counted
 		t.Fatal(err)
 	}
-	w, err := s.Client.CoreV1().Secrets("default").Watch(t.Context(), metav1.ListOptions{
+	w, err := s.Client.CoreV1().PodTemplates("default").Watch(t.Context(), metav1.ListOptions{
 		SendInitialEvents: new(true), AllowWatchBookmarks: true, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan})
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +39,7 @@ func TestMetrics(t *testing.T) {
 		`apiserver_requested_deprecated_apis{group="",removed_release="",resource="componentstatuses",subresource="",version="v1"} 1`,
 		`apiserver_current_inflight_requests{request_kind="readOnly"}`,
 		`apiserver_storage_events_received_total{group="",resource="namespaces"} `,
-		`apiserver_watch_list_duration_seconds_count{group="",resource="secrets",scope="namespace",version="v1"} 1`,
+		`apiserver_watch_list_duration_seconds_count{group="",resource="podtemplates",scope="namespace",version="v1"} 1`,
 	} {
 		poll(t, want, func(context.Context) bool { // what is counted may be counted after the answer
 			_, metrics := answerTo(t, s.Config, "/metrics")
