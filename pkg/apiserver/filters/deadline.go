@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 )
 
 // ConnectionTimeouts returns how long a client may take to send a request and how long to read the
@@ -45,28 +47,102 @@ func withDeadline(next http.Handler, cfg Config) http.Handler {
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), limit)
 		defer cancel()
-		defer endBody(ctx, w, r)()
+		w, stop := endBody(ctx, w, r)
+		defer stop()
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
 
 // endBody makes reads of r's body fail once ctx is done, until the caller calls stop. It does
-// nothing for upgrade requests: only ConnectionTimeouts apply to them, until they are upgraded.
-func endBody(ctx context.Context, w http.ResponseWriter, r *http.Request) (stop func()) {
+// nothing for upgrade requests: only ConnectionTimeouts apply to them, until they are upgraded. The
+// handler must use the writer that endBody returns.
+func endBody(ctx context.Context, w http.ResponseWriter, r *http.Request) (_ http.ResponseWriter, stop func()) {
 	if r.Body == nil || r.Body == http.NoBody || httpstream.IsUpgradeRequest(r) {
-		return func() {}
+		return w, func() {}
+	}
+	control := http.NewResponseController(w)
+	end := func() { _ = control.SetReadDeadline(time.Unix(1, 0)) } // fails if the client is gone
+	begin := func() {}
+	if r.ProtoMajor == 1 {
+		l := &lastAnswer{ResponseWriter: w, over: ctx.Err, endReads: end}
+		w, end, begin = responsewriter.WrapForHTTP1Or2(l), l.end, l.begin
 	}
 	ended := make(chan struct{})
-	end := context.AfterFunc(ctx, func() {
+	cancel := context.AfterFunc(ctx, func() {
 		defer close(ended)
-		_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0)) // fails if the client is gone
+		end()
 	})
-	return func() {
-		if !end() {
+	return w, func() {
+		if !cancel() {
 			<-ended // w must not be used after the handler has returned
 		}
+		begin()
 	}
 }
+
+// lastAnswer closes an HTTP/1 connection with the answer to a request that has timed out. Once the
+// body has been read, the HTTP server itself reads from the connection to notice that the client is
+// gone. If the deadline interrupts that read, the server cancels the context of all later requests of
+// the connection. So the deadline is set only if the answer can still say that the connection closes;
+// otherwise reads of the body end by ConnectionTimeouts.
+type lastAnswer struct {
+	http.ResponseWriter
+	over     func() error // that of the request's context
+	endReads func()
+
+	mu           sync.Mutex
+	begun, ended bool
+}
+
+// end ends reads of the connection, unless the answer has begun.
+func (l *lastAnswer) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.begun {
+		l.ended = true
+		l.endReads()
+	}
+}
+
+// begin is called before the header is sent.
+func (l *lastAnswer) begin() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.begun {
+		return
+	}
+	l.begun = true
+	if l.over() == nil {
+		return
+	}
+	if !l.ended { // the handler has noticed first
+		l.endReads()
+	}
+	l.Header().Set("Connection", "close")
+}
+
+// WriteHeader begins the answer, unless code is informational.
+func (l *lastAnswer) WriteHeader(code int) {
+	if code >= http.StatusOK {
+		l.begin()
+	}
+	l.ResponseWriter.WriteHeader(code)
+}
+
+// Write begins the answer, if nothing else has.
+func (l *lastAnswer) Write(p []byte) (int, error) {
+	l.begin()
+	return l.ResponseWriter.Write(p)
+}
+
+// Flush begins the answer, if nothing else has.
+func (l *lastAnswer) Flush() {
+	l.begin()
+	_ = http.NewResponseController(l.ResponseWriter).Flush() // fails if the client is gone
+}
+
+// Unwrap is for http.ResponseController.
+func (l *lastAnswer) Unwrap() http.ResponseWriter { return l.ResponseWriter }
 
 // withoutDeadline removes the connection's deadlines from long-running requests. It runs after all
 // filters that can reject a request, so that the deadlines apply to rejections.
