@@ -5,6 +5,7 @@ package streams_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"testing"
 	"time"
@@ -81,6 +82,49 @@ func TestStalled(t *testing.T) {
 			_ = c.conn.Close()
 			<-gone
 		})
+	}
+}
+
+// TestStalledStreamOfBusyConnection checks that a stream ends if its client does not open its
+// window, even if the client keeps granting more of the connection's window.
+func TestStalledStreamOfBusyConnection(t *testing.T) {
+	sent := make(chan error, 1)
+	address := streamstest.ServeFor(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(w)
+		w.WriteHeader(http.StatusOK)
+		_ = control.SetWriteDeadline(time.Time{})
+		_ = control.Flush()
+		s, err := streams.FromContext(r.Context()).Take(r.Context(), w)
+		if s == nil {
+			t.Errorf("the stream was not taken: %v", err)
+			return
+		}
+		defer s.Release()
+		ctx, cancel := context.WithTimeout(context.Background(), 10*limit)
+		defer cancel()
+		sent <- s.Send(ctx, pattern(0, 100_000))
+	}), limit)
+	c := dial(t, address, 17<<20)
+	c.get(1, "/taken")
+	go func() {
+		for {
+			if _, err := c.ReadFrame(); err != nil {
+				return
+			}
+		}
+	}()
+	grants := time.NewTicker(limit / 10)
+	defer grants.Stop()
+	for {
+		select {
+		case err := <-sent:
+			if err == nil || errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("sending ended with: %v", err)
+			}
+			return
+		case <-grants.C:
+			c.must(c.WriteWindowUpdate(0, 1))
+		}
 	}
 }
 

@@ -124,37 +124,40 @@ func (s *Stream) TrySend(b []byte) (Sent, error) {
 // has read nothing for the server's limit. After an error nothing more can be sent.
 func (s *Stream) Send(ctx context.Context, b []byte) error {
 	for {
-		n, err := s.write(b[:min(len(b), maxSend)])
+		n, err := s.writeSome(ctx, b[:min(len(b), maxSend)])
 		if err != nil {
 			return err
 		}
 		if b = b[n:]; len(b) == 0 {
 			return nil
 		}
-		if n > 0 {
-			continue
-		}
-		if err := s.wait(ctx); err != nil {
-			return err
-		}
 	}
 }
 
-// wait waits until the client has granted more.
-func (s *Stream) wait(ctx context.Context) error {
+// writeSome sends some of b, and waits until the client has granted that. The limit holds for all of
+// the wait: s is also woken by grants of which it gets nothing.
+func (s *Stream) writeSome(ctx context.Context, b []byte) (int, error) {
+	n, err := s.write(b)
+	if err != nil || n > 0 || len(b) == 0 {
+		return n, err
+	}
 	var stalled <-chan time.Time
 	if limit := s.c.shared.stall; limit > 0 {
 		timer := s.c.shared.later.clock.NewTimer(limit)
 		defer timer.Stop()
 		stalled = timer.C()
 	}
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-s.wake:
-		return nil
-	case <-stalled:
-		return errStalled
+	for {
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-s.wake:
+		case <-stalled:
+			return 0, errStalled
+		}
+		if n, err := s.write(b); err != nil || n > 0 {
+			return n, err
+		}
 	}
 }
 
