@@ -14,6 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// maxPiece is the most that a client has to take within the limit of a write that waits.
+const maxPiece = 64 << 10
+
 // maxBehind bounds what a Socket holds for a kernel that takes no more. A Conn sees to it that
 // it is not reached; beyond it are only clients that make TLS answer and do not read.
 const maxBehind = 1 << 20
@@ -31,17 +34,19 @@ type Socket struct {
 	// stall is how long a write under a Conn waits for the kernel; 0 means no limit.
 	stall time.Duration
 
-	mu      sync.Mutex
-	prompt  bool                  // a Conn is over it
-	patient bool                  // it waits for the kernel
-	busy    bool                  // somebody does wait
-	idle    sync.Cond             // told when nobody does any more
-	try     func(fd uintptr) bool // writes next, and counts it in taken
-	next    []byte
-	taken   int
-	failed  error // of try
-	behind  []byte
-	err     error // of a write that nobody waited for
+	mu       sync.Mutex
+	deadline time.Time             // for writes, as the user of the connection has set it
+	limit    time.Time             // of the write that waits
+	prompt   bool                  // a Conn is over it
+	patient  bool                  // it waits for the kernel
+	busy     bool                  // somebody does wait
+	idle     sync.Cond             // told when nobody does any more
+	try      func(fd uintptr) bool // writes next, and counts it in taken
+	next     []byte
+	taken    int
+	failed   error // of try
+	behind   []byte
+	err      error // of a write that nobody waited for
 }
 
 // NewSocket returns a Socket over conn.
@@ -131,17 +136,54 @@ func (s *Socket) waitLocked(b []byte) (int, error) {
 
 // wait writes b. It closes the connection if the client reads too little for too long, because
 // everything else on the connection waits for the same client.
+// The limit applies to each piece, so that a slow client that makes progress is not cut off.
 func (s *Socket) wait(b []byte) (int, error) {
 	if s.stall == 0 {
 		return s.Conn.Write(b)
 	}
-	_ = s.Conn.SetWriteDeadline(s.unread.later.clock.Now().Add(s.stall)) // fails if it is closed
-	n, err := s.Conn.Write(b)
-	_ = s.Conn.SetWriteDeadline(time.Time{})
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		_ = s.Conn.Close()
+	defer s.limitTo(time.Time{})
+	written := 0
+	for {
+		s.limitTo(s.unread.later.clock.Now().Add(s.stall))
+		n, err := s.Conn.Write(b[:min(len(b), maxPiece)])
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			_ = s.Conn.Close()
+		}
+		written += n
+		if b = b[n:]; err != nil || len(b) == 0 {
+			return written, err
+		}
 	}
-	return n, err
+}
+
+// limitTo sets when the write that waits has to end. The zero time means that none waits.
+func (s *Socket) limitTo(t time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.limit = t
+	_ = s.setDeadlineLocked() // fails if it is closed
+}
+
+// SetWriteDeadline implements net.Conn. Writes that wait end by t or by their limit, whichever is
+// earlier.
+func (s *Socket) SetWriteDeadline(t time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.deadline = t
+	return s.setDeadlineLocked()
+}
+
+// SetDeadline implements net.Conn.
+func (s *Socket) SetDeadline(t time.Time) error {
+	return errors.Join(s.SetReadDeadline(t), s.SetWriteDeadline(t))
+}
+
+func (s *Socket) setDeadlineLocked() error {
+	t := s.deadline
+	if t.IsZero() || !s.limit.IsZero() && s.limit.Before(t) {
+		t = s.limit
+	}
+	return s.Conn.SetWriteDeadline(t)
 }
 
 // writeNow writes what the kernel takes at once. The lock is held.
