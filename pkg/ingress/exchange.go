@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	utilclock "k8s.io/utils/clock"
@@ -43,6 +44,7 @@ type exchange struct {
 
 	reading, writing, silence utilclock.Timer
 	budget                    time.Duration // time left for the client to send; used only by the body's reader
+	ended                     atomic.Bool   // the handler has returned
 
 	mu        sync.Mutex
 	over      bool // the handler has returned, or the connection was taken over
@@ -84,6 +86,7 @@ func newExchange(w http.ResponseWriter, r *http.Request, p *Proxy, cancel contex
 // end must be called when the handler returns. It sets a deadline for what the server still
 // writes, and for reading the rest of a body that the handler did not read.
 func (e *exchange) end() {
+	e.ended.Store(true)
 	e.silence.Stop()
 	e.writing.Stop()
 	if e.reading != nil {
@@ -98,7 +101,18 @@ func (e *exchange) end() {
 			_ = e.control.SetReadDeadline(by)
 		}
 	}
-	e.over = true
+	e.over, e.hijacked = true, nil
+}
+
+// active restarts the silence timer. A read or a write may return after the
+// handler, when the connection is closed. The timer is then stopped, because it
+// would keep the exchange and its connection in memory. The check comes after
+// the restart, so that it also covers an end between the two.
+func (e *exchange) active() {
+	e.silence.Reset(e.limits.Silence)
+	if e.ended.Load() {
+		e.silence.Stop()
+	}
 }
 
 // notSent ends reading of a body that did not arrive in time. The answer can still be written.
@@ -182,7 +196,7 @@ func (e *exchange) take() { e.writing.Reset(e.limits.Stall) }
 // taken must be called when a write has ended.
 func (e *exchange) taken() {
 	e.writing.Stop()
-	e.silence.Reset(e.limits.Silence)
+	e.active()
 	e.mu.Lock()
 	e.queued = 0
 	e.mu.Unlock()
@@ -209,7 +223,7 @@ type upgraded struct {
 // Read implements net.Conn.
 func (u *upgraded) Read(b []byte) (int, error) {
 	n, err := u.Conn.Read(b)
-	u.e.silence.Reset(u.e.limits.Silence)
+	u.e.active()
 	return n, err
 }
 
@@ -241,7 +255,7 @@ func (b *body) Read(p []byte) (int, error) {
 	e.mu.Unlock()
 	n, err := b.ReadCloser.Read(p)
 	e.reading.Stop()
-	e.silence.Reset(e.limits.Silence)
+	e.active()
 	earned := time.Duration(n) * time.Second / minRate
 	e.budget = min(e.budget-e.clock.Since(began)+earned, e.limits.Stall)
 	if err == nil {

@@ -123,6 +123,62 @@ func TestUpgradedLasts(t *testing.T) {
 	}
 }
 
+// hijackable is a ResponseWriter whose connection can be taken over.
+type hijackable struct {
+	http.ResponseWriter
+	conn net.Conn
+}
+
+func (h hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.conn, nil, nil }
+
+// endsWhileRead is a body during whose read the request ends.
+type endsWhileRead struct{ end func() }
+
+func (b *endsWhileRead) Read([]byte) (int, error) {
+	b.end()
+	return 0, http.ErrBodyReadAfterClose
+}
+
+func (b *endsWhileRead) Close() error { return nil }
+
+// TestNoTimerAfterEnd checks that reads and writes that return after the handler start no timer: it
+// would keep the exchange in memory.
+func TestNoTimerAfterEnd(t *testing.T) {
+	for name, run := range map[string]func(e *exchange, b *endsWhileRead, r *http.Request){
+		"body": func(e *exchange, b *endsWhileRead, r *http.Request) {
+			b.end = e.end
+			_, _ = r.Body.Read(make([]byte, 1))
+		},
+		"read": func(e *exchange, _ *endsWhileRead, _ *http.Request) {
+			conn, _, _ := e.Hijack()
+			_ = conn.Close()
+			e.end()
+			_, _ = conn.Read(make([]byte, 1))
+		},
+		"write": func(e *exchange, _ *endsWhileRead, _ *http.Request) {
+			conn, _, _ := e.Hijack()
+			_ = conn.Close()
+			e.end()
+			_, _ = conn.Write(make([]byte, 1))
+		},
+	} {
+		clk := testingclock.NewFakeClock(time.Unix(1000, 0))
+		p := &Proxy{clock: clk, limits: DefaultLimits(1 << 30)}
+		near, far := net.Pipe()
+		t.Cleanup(func() { _ = far.Close() })
+		b := &endsWhileRead{}
+		r := httptest.NewRequest(http.MethodPost, "/", b)
+		e := newExchange(hijackable{httptest.NewRecorder(), near}, r, p, func(error) {})
+		run(e, b, r)
+		if clk.HasWaiters() {
+			t.Errorf("%s: a timer runs after the end", name)
+		}
+		if e.hijacked != nil {
+			t.Errorf("%s: the connection is kept after the end", name)
+		}
+	}
+}
+
 // slowBody returns some bytes with each read, which takes a second.
 type slowBody struct {
 	clock *testingclock.FakeClock
