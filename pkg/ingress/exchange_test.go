@@ -5,6 +5,7 @@ package ingress
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -227,6 +228,29 @@ func TestPatience(t *testing.T) {
 	for range 1000 {
 		if _, err := r.Body.Read(make([]byte, 1)); err != nil || e.gaveUp() {
 			t.Fatal("a stream was given up", err)
+		}
+	}
+}
+
+// A client may end streams that have begun as often as it likes. Requests that
+// it cancels before their answer end the connection.
+func TestCancelsCounted(t *testing.T) {
+	for code, closes := range map[int]bool{0: true, http.StatusEarlyHints: true, http.StatusOK: false} {
+		p := NewProxy(Options{Limits: DefaultLimits(1 << 30), Clock: testingclock.NewFakeClock(time.Unix(1000, 0)), Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+		near, far := net.Pipe()
+		t.Cleanup(func() { _, _ = near.Close(), far.Close() })
+		conn := &connection{Conn: near}
+		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), connectionKey{}, conn))
+		cancel()
+		for range cancelsFreely + 1 {
+			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
+			r.ProtoMajor = 2
+			e := newExchange(httptest.NewRecorder(), r, p, func(error) {})
+			e.code = code
+			p.end(e, r)
+		}
+		if closed := near.SetDeadline(time.Time{}) != nil; closed != closes {
+			t.Errorf("answers with code %d: closed %t", code, closed)
 		}
 	}
 }

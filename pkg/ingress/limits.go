@@ -158,7 +158,7 @@ func (c *connection) Close() error {
 const cancelsFreely = 100
 
 // ended counts a finished request. It closes the connection of a client that cancels most of its
-// requests, because each of them costs the endpoint more than the client.
+// requests before their answers begin, because each of them costs the endpoint more than the client.
 func (c *connection) ended(cancelled bool) (closed bool) {
 	if !cancelled {
 		c.done.Add(1)

@@ -124,7 +124,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (p *Proxy) end(e *exchange, r *http.Request) {
 	e.end()
 	p.metrics.requests.WithLabelValues(class(e.code)).Inc()
-	if e.http2 && e.conn != nil && e.conn.ended(r.Context().Err() != nil) {
+	// Clients end event streams and gRPC streams by a cancel as well.
+	cancelled := r.Context().Err() != nil && e.code < http.StatusOK
+	if e.http2 && e.conn != nil && e.conn.ended(cancelled) {
 		p.metrics.refused("cancelled_requests")
 	}
 }
