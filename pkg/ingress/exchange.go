@@ -234,6 +234,9 @@ func (u *upgraded) Write(b []byte) (int, error) {
 	return u.Conn.Write(b)
 }
 
+// CloseWrite closes the direction to the client, which can still send.
+func (u *upgraded) CloseWrite() error { return closeWrite(u.Conn) }
+
 // body is the body of a request. Its reads enforce the time limits of the exchange.
 type body struct {
 	io.ReadCloser

@@ -124,6 +124,36 @@ func TestUpgradedLasts(t *testing.T) {
 	}
 }
 
+// An endpoint that has sent everything can still receive.
+func TestUpgradedHalfClose(t *testing.T) {
+	got := make(chan string, 1)
+	_, address := timed(t, func(w http.ResponseWriter, _ *http.Request) {
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		fmt.Fprint(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: other\r\n\r\n")
+		_ = rw.Flush()
+		_ = conn.(*net.TCPConn).CloseWrite()
+		b, _ := io.ReadAll(rw)
+		got <- string(b)
+	})
+	conn, in := open(t, address, "GET / HTTP/1.1\r\nHost: host\r\nConnection: Upgrade\r\nUpgrade: other\r\n\r\n")
+	if resp, err := http.ReadResponse(in, nil); err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatal(resp, err)
+	}
+	if _, err := in.ReadByte(); !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	fmt.Fprint(conn, "late")
+	_ = conn.Close()
+	if b := <-got; b != "late" {
+		t.Errorf("the endpoint got %q", b)
+	}
+}
+
 // hijackable is a ResponseWriter whose connection can be taken over.
 type hijackable struct {
 	http.ResponseWriter

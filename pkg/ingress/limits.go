@@ -4,6 +4,7 @@
 package ingress
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"sync"
@@ -151,6 +152,18 @@ type connection struct {
 func (c *connection) Close() error {
 	defer c.release()
 	return c.Conn.Close()
+}
+
+// CloseWrite shuts down the sending side. The HTTP server and upgraded connections
+// use it.
+func (c *connection) CloseWrite() error { return closeWrite(c.Conn) }
+
+// closeWrite shuts down the sending side of a connection that supports it.
+func closeWrite(conn net.Conn) error {
+	if half, ok := conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
 }
 
 // cancelsFreely is how many requests a client may cancel on a connection before the ratio of
