@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"testing"
 	"time"
 
@@ -36,6 +37,14 @@ func newTimedProxy(t *testing.T, handler http.HandlerFunc) (*testingclock.FakeCl
 	go func() { _ = s.Serve(p.Listener(l)) }()
 	t.Cleanup(func() { _ = s.Close() })
 	return clk, l.Addr().String()
+}
+
+// written waits until the write that the client has read is over for the proxy,
+// so that of its only request only the timer for silence runs.
+func written(clk *testingclock.FakeClock) {
+	for clk.Waiters() > 1 {
+		runtime.Gosched()
+	}
 }
 
 func open(t *testing.T, address, request string) (net.Conn, *bufio.Reader) {
@@ -78,12 +87,14 @@ func TestEventsLast(t *testing.T) {
 		if line, err := events.ReadString('\n'); err != nil {
 			t.Fatal(line, err)
 		}
+		written(clk)
 		clk.Step(45 * time.Minute)
 		next <- struct{}{}
 	}
 	if _, err := events.ReadString('\n'); err != nil {
 		t.Fatal(err)
 	}
+	written(clk)
 	clk.Step(61 * time.Minute)
 	<-ended
 	if _, err := events.ReadString('\n'); err == nil {
@@ -115,8 +126,10 @@ func TestUpgradedLasts(t *testing.T) {
 		if line, err := in.ReadString('\n'); line != "hello\n" {
 			t.Fatal(line, err)
 		}
+		written(clk)
 		clk.Step(45 * time.Minute)
 	}
+	written(clk)
 	clk.Step(61 * time.Minute)
 	<-ended
 	if _, err := in.ReadString('\n'); err == nil {
@@ -127,7 +140,7 @@ func TestUpgradedLasts(t *testing.T) {
 // An endpoint that has sent everything can still receive.
 func TestUpgradedHalfClose(t *testing.T) {
 	got := make(chan string, 1)
-	_, address := timed(t, func(w http.ResponseWriter, _ *http.Request) {
+	_, address := newTimedProxy(t, func(w http.ResponseWriter, _ *http.Request) {
 		conn, rw, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
