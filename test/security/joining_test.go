@@ -23,6 +23,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"keelson.dev/keelson/pkg/apiserver/config"
 	"keelson.dev/keelson/pkg/controllers/certificates"
@@ -141,6 +142,65 @@ func TestNodeChangesItself(t *testing.T) {
 			t.Errorf("a node uncordoned itself: %v", err)
 		}
 	})
+}
+
+// TestNodeReportsAddressThatMoved has nodes report the address of another node, as they do when DHCP
+// has swapped the addresses of two machines. Until the other node is down, it has the address; the
+// younger node may report it then, for an older node keeps what it reported.
+func TestNodeReportsAddressThatMoved(t *testing.T) {
+	l := newLab(t, nil)
+	nodes := l.Client.CoreV1().Nodes()
+	kubelet := func(name string) corev1client.NodeInterface {
+		return l.as(t, "system:node:"+name, nodesGroup).CoreV1().Nodes()
+	}
+	elder, err := nodes.Create(t.Context(), newNode("elder", "10.50.0.11"), metav1.CreateOptions{})
+	check(t, err)
+	// Creation times are in whole seconds.
+	eventually(t, "the next second", func(context.Context) bool { return time.Now().Unix() > elder.CreationTimestamp.Unix() })
+	_, err = nodes.Create(t.Context(), newNode("younger", "10.50.0.12"), metav1.CreateOptions{})
+	check(t, err)
+	report := func(name string, change func(*v1.Node)) error {
+		n, err := nodes.Get(t.Context(), name, metav1.GetOptions{})
+		check(t, err)
+		change(n)
+		n.Status.NodeInfo.OSImage = "reported"
+		_, err = kubelet(name).UpdateStatus(t.Context(), n, metav1.UpdateOptions{})
+		return err
+	}
+	ready := func(name string, status v1.ConditionStatus) {
+		n, err := nodes.Get(t.Context(), name, metav1.GetOptions{})
+		check(t, err)
+		n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: status}}
+		_, err = nodes.UpdateStatus(t.Context(), n, metav1.UpdateOptions{})
+		check(t, err)
+	}
+	at := func(address string) func(*v1.Node) {
+		return func(n *v1.Node) { n.Status.Addresses[0].Address = address }
+	}
+	refused := func(what string, err error) {
+		t.Helper()
+		if !apierrors.IsForbidden(err) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	refused("the address of a node that has not reported", report("younger", at("10.50.0.11")))
+	ready("elder", v1.ConditionTrue)
+	refused("the address of a node that is ready", report("younger", at("10.50.0.11")))
+	ready("elder", v1.ConditionUnknown)
+	refused("the name of a node that is down", report("younger", func(n *v1.Node) { n.Status.Addresses[1].Address = "elder" }))
+	refused("the address of a node that is down, as another type", report("younger", func(n *v1.Node) {
+		n.Status.Addresses = append(n.Status.Addresses, v1.NodeAddress{Type: v1.NodeExternalIP, Address: "10.50.0.11"})
+	}))
+	ready("younger", v1.ConditionUnknown)
+	refused("the address of a younger node that is down: the older one would own it", report("elder", at("10.50.0.12")))
+	// The swap: the younger node reports first, which frees its address for the elder.
+	check(t, report("younger", at("10.50.0.11")))
+	check(t, report("elder", at("10.50.0.12")))
+	n, err := nodes.Get(t.Context(), "elder", metav1.GetOptions{})
+	check(t, err)
+	if n.Status.Addresses[0].Address != "10.50.0.12" || n.Status.NodeInfo.OSImage != "reported" {
+		t.Errorf("status after the swap: %+v", n.Status)
+	}
 }
 
 // joinLab returns a lab whose nodes join with tokens, with the controllers that approve certificates.

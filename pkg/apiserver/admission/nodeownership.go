@@ -104,12 +104,28 @@ func (p *nodeOwnership) addresses(ctx context.Context, n, old *corev1.Node) (str
 			continue
 		}
 		for _, a := range fresh {
-			if a.Address == other.Name || slices.ContainsFunc(other.Status.Addresses, func(b corev1.NodeAddress) bool { return same(a.Address, b.Address) }) {
+			if a.Address == other.Name || slices.ContainsFunc(other.Status.Addresses, func(b corev1.NodeAddress) bool {
+				return same(a.Address, b.Address) && (a != b || !mayMove(other, old))
+			}) {
 				return fmt.Sprintf("the address %s: it belongs to node %s", a.Address, other.Name), nil
 			}
 		}
 	}
 	return "", nil
+}
+
+// mayMove reports whether a node may report an address that other has, because other is down: DHCP
+// may have given it away. If two machines swap addresses while both are down, neither could report
+// its own otherwise, nor anything else of its status. The younger node has to report first, because
+// the older of two nodes with one address owns it: the routes to other stay, and only other gets a
+// serving certificate for the address. A node that other's address would pass to is refused.
+func mayMove(other, node *corev1.Node) bool {
+	if node.Name == "" || nodeclaims.Older(nodeclaims.Of(other), nodeclaims.Of(node)) > 0 {
+		return false
+	}
+	return slices.ContainsFunc(other.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
+	})
 }
 
 // refuse returns why a node must not have an address; "" if it may.
