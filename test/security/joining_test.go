@@ -203,6 +203,29 @@ func TestNodeReportsAddressThatMoved(t *testing.T) {
 	}
 }
 
+// TestNodeOnControlPlaneHost checks that a kubelet on a host of the API server cannot register, and
+// that it reports the addresses of its Node if an administrator has created that.
+func TestNodeOnControlPlaneHost(t *testing.T) {
+	l := newLab(t, func(c *config.Config) { c.HTTP.ExternalHostname = "plane.example.com" })
+	kubelet := l.as(t, "system:node:plane.example.com", nodesGroup).CoreV1().Nodes()
+	made := newNode("plane.example.com", "10.96.0.77")
+	if _, err := kubelet.Create(t.Context(), made, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("a kubelet registers a reserved name: %v", err)
+	}
+	made.Status = v1.NodeStatus{}
+	n, err := l.Client.CoreV1().Nodes().Create(t.Context(), made, metav1.CreateOptions{})
+	check(t, err)
+	n.Status.Addresses = newNode(n.Name, "10.96.0.77").Status.Addresses
+	n, err = l.Client.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{})
+	check(t, err)
+	n.Status.NodeInfo.OSImage = "reported"
+	n, err = kubelet.UpdateStatus(t.Context(), n, metav1.UpdateOptions{})
+	check(t, err)
+	if len(n.Status.Addresses) != 2 || n.Status.NodeInfo.OSImage != "reported" {
+		t.Errorf("status: %+v", n.Status)
+	}
+}
+
 // joinLab returns a lab whose nodes join with tokens, with the controllers that approve certificates.
 func joinLab(t *testing.T) (l *lab, joins func(id string) kubernetes.Interface) {
 	t.Helper()
