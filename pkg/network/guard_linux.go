@@ -108,7 +108,7 @@ func addGuard(conn *nft.Conn, t *nftables.Table, want guard, p nft.Packet) error
 		exprs := append(slices.Concat(parts...), &expr.Counter{}, nft.Drop())
 		conn.AddRule(&nftables.Rule{Table: t, Chain: c, Exprs: exprs})
 	}
-	fromOutside := slices.Concat(notFrom(bridgeName), notFrom("lo"))
+	fromOutside := slices.Concat(notFrom(bridgeName), notFrom("lo"), untracked())
 	add(prerouting, fromOutside, []expr.Any{p.Source(0), nft.Member(pods.Name, 0)})
 	if p.IPv6 {
 		// For IPv4 the kernel itself drops packets from other links with one of its own addresses
@@ -134,6 +134,18 @@ func notFrom(link string) []expr.Any {
 	name := make([]byte, unix.IFNAMSIZ)
 	copy(name, link)
 	return []expr.Any{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: nft.Reg(0)}, &expr.Cmp{Op: expr.CmpOpNeq, Register: nft.Reg(0), Data: name}}
+}
+
+// untracked matches packets that connection tracking has not seen yet, in a chain that runs before
+// it. The kernel returns a copy of the host's own multicast to the host as if it came in by the link;
+// connection tracking saw that packet when it was sent. "meta pkttype" cannot be used here: nftables
+// reports such copies as ordinary multicast.
+func untracked() []expr.Any {
+	const invalid = 1 // nftables reports it for packets without a state too
+	return []expr.Any{
+		&expr.Ct{Key: expr.CtKeySTATE, Register: nft.Reg(0)},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: nft.Reg(0), Data: nft.Native(invalid)},
+	}
 }
 
 // loopbackDest matches IPv4 packets to 127.0.0.0/8.

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -156,6 +157,83 @@ func TestGuard(t *testing.T) {
 			ethernet(t, bridge, datagram(n1.podIP, n1.podCIDRs[0].Addr().Next(), "end")))
 	}) {
 		t.Error("a pod reached the node's loopback address")
+	}
+}
+
+// listenMulticast receives datagrams to a group and to the port of the namespace's own addresses.
+func listenMulticast(t *testing.T, s *space, group netip.AddrPort) *net.UDPConn {
+	t.Helper()
+	var c *net.UDPConn
+	in(t, s.ns, func() error {
+		link, err := net.InterfaceByName("eth0")
+		if err != nil {
+			return err
+		}
+		c, err = net.ListenMulticastUDP("udp", link, net.UDPAddrFromAddrPort(group))
+		return err
+	})
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// sendFrom sends a datagram from any source address; a multicast one by the link.
+func sendFrom(t *testing.T, s *space, link string, source netip.Addr, to netip.AddrPort, what string) {
+	t.Helper()
+	index := s.link(link).Attrs().Index
+	in(t, s.ns, func() error {
+		control := func(_, _ string, c syscall.RawConn) (err error) {
+			return errors.Join(c.Control(func(fd uintptr) {
+				if source.Is6() {
+					err = errors.Join(unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_TRANSPARENT, 1),
+						unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_IF, index))
+					return
+				}
+				err = errors.Join(unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TRANSPARENT, 1),
+					unix.SetsockoptIPMreqn(int(fd), unix.IPPROTO_IP, unix.IP_MULTICAST_IF, &unix.IPMreqn{Ifindex: int32(index)}))
+			}), err)
+		}
+		c, err := (&net.ListenConfig{Control: control}).ListenPacket(t.Context(), "udp", netip.AddrPortFrom(source, 0).String())
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_, err = c.WriteTo([]byte(what), net.UDPAddrFromAddrPort(to))
+		return err
+	})
+}
+
+// TestGuardMulticast: the kernel gives a node's own multicast back to the node as if it came in by the link. Only
+// what really comes from outside is dropped.
+func TestGuardMulticast(t *testing.T) {
+	for name, c := range map[string]struct{ address, peer, own, other, group string }{
+		"IPv4": {"", "", "10.244.0.1", "10.50.0.12", "239.1.2.3"}, // own: of the range of the node's pods
+		"IPv6": {"fd50::11/64", "fd50::12/64", "fd50::11", "fd50::12", "ff05::7"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			n1 := l.add("n1", 0, "10.50.0.11/24", "10.244.0.0/24")
+			n2 := l.add("n2", 0, "10.50.0.12/24", "10.244.1.0/24")
+			if c.address != "" {
+				n1.host.address("eth0", c.address)
+				n2.host.address("eth0", c.peer)
+			}
+			l.apply(n1, n2)
+			own, other, group := netip.MustParseAddr(c.own), netip.MustParseAddr(c.other), netip.MustParseAddr(c.group)
+			port := uint16(7) // another one each time: nothing of the time before arrives late
+			for from, host := range map[string]*labNode{"itself": n1, "another node": n2} {
+				for _, to := range []netip.Addr{group, own} {
+					port++
+					received := listenMulticast(t, n1.host, netip.AddrPortFrom(group, port))
+					arrived := before(t, received, func() {
+						sendFrom(t, host.host, "eth0", own, netip.AddrPortFrom(to, port), "attack")
+						sendFrom(t, n2.host, "eth0", other, netip.AddrPortFrom(to, port), "end")
+					})
+					if arrived != (host == n1) {
+						t.Errorf("from %s, as %v to %v: arrived %t", from, own, to, arrived)
+					}
+				}
+			}
+		})
 	}
 }
 
