@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"keelson.dev/keelson/test/unshare"
@@ -130,12 +131,25 @@ func TestGuard(t *testing.T) {
 	// A pod sends a VXLAN packet to another node, so that its tunnel would deliver the inner frame.
 	inner := ethernet(t, hardwareAddress("far"), datagram(netip.MustParseAddr("10.244.1.77"), far.podIP, "attack"))
 	tunnelled := append([]byte{8, 0, 0, 0, 0, 0, vxlanID, 0}, inner...)
-	if before(t, ofPod, func() {
-		say(t, n1.pod, far.addresses[0], vxlanPort, tunnelled)
-		say(t, n1.pod, far.podIP, 7, []byte("end"))
-	}) {
-		t.Error("a pod's packet came out of the tunnel")
+	// The device takes packets to any address of its node.
+	for _, to := range []netip.Addr{far.addresses[0], far.podCIDRs[0].Addr().Next()} {
+		if before(t, ofPod, func() {
+			say(t, n1.pod, to, vxlanPort, tunnelled)
+			say(t, n1.pod, far.podIP, 7, []byte("end"))
+		}) {
+			t.Errorf("a pod's packet to %v came out of the tunnel", to)
+		}
 	}
+
+	// Another network has a device with the same port, whose packets come from what is no node.
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "other"
+	far.host.must(far.host.h.LinkAdd(&netlink.Vxlan{LinkAttrs: attrs, VxlanId: vxlanID + 1, Port: vxlanPort, Learning: true}))
+	far.host.address("other", "10.70.0.1/24")
+	other := ethernet(t, far.host.link("other").Attrs().HardwareAddr.String(), datagram(netip.MustParseAddr("10.70.0.2"), netip.MustParseAddr("10.70.0.1"), "end"))
+	before(t, listen(t, far.host), func() {
+		say(t, l.router, far.addresses[0], vxlanPort, append([]byte{8, 0, 0, 0, 0, 0, vxlanID + 1, 0}, other...))
+	})
 
 	// Another node sends packets with the address of one of this node's pods.
 	ofPod = listen(t, n1.pod)
