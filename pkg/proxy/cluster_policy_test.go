@@ -158,7 +158,7 @@ func TestClusterNetworkPolicy(t *testing.T) {
 	// Where nothing is defined, and the agent may not even ask, NetworkPolicies are enforced.
 	c.file("../cluster/manifests/rbac.yaml", "keelson:network-policy")
 	c.manifest(forStrangers, "")
-	proxy := c.server.UserConfig(t, "system:kube-proxy")
+	proxy := c.server.UserConfig(t, "system:kube-proxy:n1", "keelson:proxies")
 	stop := c.enforce(proxy, 100*time.Millisecond)
 	c.refused(friend.space, v4)
 	c.reachable(stranger.space, v4)

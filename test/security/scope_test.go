@@ -141,7 +141,7 @@ func TestCVE_2025_1974(t *testing.T) {
 	lab := newLab(t, nil)
 	lab.namespace(t, "a")
 	for _, who := range []authorizationv1.SubjectAccessReviewSpec{
-		{User: "system:kube-proxy"}, {User: "system:kube-scheduler"}, {User: "system:node:n1", Groups: []string{"system:nodes"}},
+		{User: "system:kube-proxy"}, {User: "system:kube-proxy:n1", Groups: []string{"keelson:proxies"}}, {User: "system:kube-scheduler"}, {User: "system:node:n1", Groups: []string{"system:nodes"}},
 		{User: "system:serviceaccount:kube-system:coredns", Groups: []string{"system:serviceaccounts"}},
 		{User: "system:serviceaccount:kube-system:endpointslice-controller", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:kube-system"}},
 		{User: "system:serviceaccount:kube-system:service-controller", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:kube-system"}},
