@@ -214,7 +214,7 @@ func TestKubeletAuthority(t *testing.T) {
 	}
 	signedBy("renewed while an older version runs", "ca")
 	start()
-	signedBy("started anew", kubeletAuthority)
+	signedBy("restarted", kubeletAuthority)
 	if err := RenewCertificates(c, deps); err != nil {
 		t.Fatal(err)
 	}

@@ -57,8 +57,8 @@ func nodeCredentials(d dirs, nd nodeDirs, c *Config, n Node, clk clock.Clock) er
 }
 
 // renewNode issues a node's certificates as far as they are due, or all of them
-// anew. Those of a kubelet that joined are its own affair.
-func renewNode(d dirs, nd nodeDirs, n Node, clk clock.Clock, anew bool) error {
+// with force. A kubelet that joined requests its own.
+func renewNode(d dirs, nd nodeDirs, n Node, clk clock.Clock, force bool) error {
 	signer, err := readPair(d.pki("ca"))
 	if err != nil {
 		return err
@@ -71,21 +71,21 @@ func renewNode(d dirs, nd nodeDirs, n Node, clk clock.Clock, anew bool) error {
 		return err
 	}
 	for name, by := range map[string]*pair{kubeletClient: signer, kubeletServer: serving} {
-		if file := nd.follow(currentPair(name)); n.Joins || !anew && current(file, file, clk) {
+		if file := nd.follow(currentPair(name)); n.Joins || !force && current(file, file, clk) {
 			continue
 		}
 		if err := seedPair(by, nd, name, kubeletLeaf(n, name == kubeletServer), clk); err != nil {
 			return fmt.Errorf("certificate %s: %w", name, err)
 		}
 	}
-	return renewProxy(signer, nd, proxyLeaf(n), clk, anew)
+	return renewProxy(signer, nd, proxyLeaf(n), clk, force)
 }
 
 // renewProxy issues the certificate of a node's proxy if it is due or if its subject is outdated: in
 // older versions all proxies had the same name.
-func renewProxy(by *pair, nd nodeDirs, l leaf, clk clock.Clock, anew bool) error {
+func renewProxy(by *pair, nd nodeDirs, l leaf, clk clock.Clock, force bool) error {
 	cert, key := nd.path(proxyPair+".crt"), nd.path(proxyPair+".key")
-	if !anew && current(cert, key, clk) {
+	if !force && current(cert, key, clk) {
 		if present, err := readCertificate(cert); err == nil && present.Subject.CommonName == l.name {
 			return nil
 		}

@@ -48,16 +48,16 @@ type leaf struct {
 // layout of /etc/kubernetes/pki, and renews what is about to expire.
 func makePKI(c *Config, clk clock.Clock) error { return issueAll(c, clk, false) }
 
-// issueAll is makePKI; with anew every certificate is issued again, by the same
+// issueAll is makePKI; with force every certificate is issued again, by the same
 // authorities.
-func issueAll(c *Config, clk clock.Clock, anew bool) error {
+func issueAll(c *Config, clk clock.Clock, force bool) error {
 	d := c.dirs()
 	if err := os.MkdirAll(d.pki(""), 0o700); err != nil {
 		return fmt.Errorf("PKI directory: %w", err)
 	}
 	authorities := map[string]*pair{}
 	for file, name := range authorityNames(c) {
-		if file == kubeletAuthority && anew && !exists(d.pki(file+".crt")) {
+		if file == kubeletAuthority && force && !exists(d.pki(file+".crt")) {
 			continue // the cluster runs without this authority; its next start creates it
 		}
 		var err error
@@ -67,7 +67,7 @@ func issueAll(c *Config, clk clock.Clock, anew bool) error {
 	}
 	for _, want := range controlCertificates(c) {
 		crt, key := d.pki(want.file+".crt"), d.pki(want.file+".key")
-		if !anew && current(crt, key, clk) {
+		if !force && current(crt, key, clk) {
 			continue
 		}
 		if err := issue(authorities[want.authority], want.leaf, clk, crt, key); err != nil {

@@ -193,7 +193,7 @@ func TestIngressMisdirected(t *testing.T) {
 	}
 }
 
-// readFrom is a connection of which a part was already read into a buffer.
+// readFrom is a connection that returns what a buffer already holds before it reads more.
 type readFrom struct {
 	net.Conn
 	in io.Reader

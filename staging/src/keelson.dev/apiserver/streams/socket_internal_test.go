@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// slow is a connection of which each write takes a while.
+// slow is a connection whose writes each take a while.
 type slow struct {
 	net.Conn // none: nothing else is asked of it
 	clock    *steps
@@ -29,8 +29,8 @@ func (c *slow) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// TestWriteDeadlines has the limit of a write that waits begin anew with each piece, unless another
-// deadline ends before it.
+// TestWriteDeadlines checks that each piece of a blocked write gets the whole limit, unless an earlier
+// deadline ends it.
 func TestWriteDeadlines(t *testing.T) {
 	const stall = 10 * time.Second
 	for name, tc := range map[string]struct {

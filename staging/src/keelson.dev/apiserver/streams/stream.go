@@ -134,8 +134,8 @@ func (s *Stream) Send(ctx context.Context, b []byte) error {
 	}
 }
 
-// writeSome sends some of b, and waits until the client has granted that. The limit holds for all of
-// the wait: s is also woken by grants of which it gets nothing.
+// writeSome waits until the client grants a window and sends as much of b as fits. The limit covers
+// the whole wait, because window updates for other streams also wake s.
 func (s *Stream) writeSome(ctx context.Context, b []byte) (int, error) {
 	n, err := s.write(b)
 	if err != nil || n > 0 || len(b) == 0 {
