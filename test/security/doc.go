@@ -7,6 +7,7 @@
 //
 // The server is the real one with the settings of clusters that "ctl cluster"
 // makes. What needs a node's parts (volumes, the kubelet's server, containers'
-// configurations) is attacked by those parts' own interfaces. No test needs a
-// network or a container runtime.
+// configurations) is attacked by those parts' own interfaces. Pods that attack
+// each other are network namespaces that the CNI plugin has attached to a bridge
+// in a namespace of its own. No test needs a container runtime.
 package security

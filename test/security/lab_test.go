@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,12 +27,21 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/apiserver/config"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
+	"keelson.dev/keelson/pkg/network/attach"
 	"keelson.dev/keelson/test/unshare"
 )
 
-func TestMain(m *testing.M) { unshare.Run(m, unshare.Mount) }
+// TestMain is the CNI plugin when CNI runs the test binary.
+func TestMain(m *testing.M) {
+	if os.Getenv("CNI_COMMAND") != "" {
+		attach.Main(clock.Real())
+		return
+	}
+	unshare.Run(m, unshare.Mount)
+}
 
 // lab is an API server with the settings of a cluster, and its log.
 type lab struct {
