@@ -31,7 +31,7 @@ func (c *Controller) collect(ctx context.Context, key string) error {
 	if !ok {
 		return nil
 	}
-	if v.gone {
+	if v.guessed {
 		return nil // its dependents are looked at themselves
 	}
 	if done, err := c.collectKnown(ctx, v); done || err != nil {
@@ -39,19 +39,15 @@ func (c *Controller) collect(ctx context.Context, key string) error {
 	}
 	live, err := c.get(ctx, v.identity)
 	switch {
-	case apierrors.IsNotFound(err) && v.guessed:
-		c.lookAt(c.graph.absent(uid))
-		return nil
 	case apierrors.IsNotFound(err):
 		c.lookAt(c.graph.remove(uid))
 		return nil
-	case meta.IsNoMatchError(err):
-		return c.unknownKind(v, err)
+	case errors.Is(err, errUnresolvable):
+		// The kind was removed or changed its scope. Discovery will notice.
+		c.loop.AddAfter(key, discoveryPeriod)
+		return nil
 	case err != nil:
 		return err
-	}
-	if v.guessed {
-		return nil // it is there; the watch will show it
 	}
 	switch {
 	case live.DeletionTimestamp != nil && slices.Contains(live.Finalizers, metav1.FinalizerOrphanDependents):
@@ -68,7 +64,7 @@ func (c *Controller) collect(ctx context.Context, key string) error {
 // without asking for anything: the deletion is of the version that the graph
 // shows. It reports false when there is more to it.
 func (c *Controller) collectKnown(ctx context.Context, v vertex) (bool, error) {
-	if v.guessed || v.deleting || v.foreground || v.orphan || len(v.owners) == 0 {
+	if v.deleting || v.foreground || v.orphan || len(v.owners) == 0 {
 		return false, nil
 	}
 	for _, r := range v.owners {
@@ -82,7 +78,7 @@ func (c *Controller) collectKnown(ctx context.Context, v vertex) (bool, error) {
 	}
 	seen := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{UID: v.uid, ResourceVersion: v.version}}
 	err := c.delete(ctx, seen, v.identity, metav1.DeletePropagationBackground)
-	if apierrors.IsConflict(err) || meta.IsNoMatchError(err) {
+	if apierrors.IsConflict(err) || errors.Is(err, errUnresolvable) {
 		return false, nil // the graph is behind
 	}
 	return true, err
@@ -97,41 +93,56 @@ func (c *Controller) leaving(namespace string) time.Duration {
 	return min(leavingPause-c.Clock.Since(ns.DeletionTimestamp.Time), leavingPause) // the clocks may differ
 }
 
-// unknownKind deals with an object of a kind that is not served (any more).
-func (c *Controller) unknownKind(v vertex, err error) error {
-	c.Mapper.Reset()
-	if v.guessed {
-		// An owner of a kind that does not exist is not gone for certain: its
-		// dependents stay, as Kubernetes has it.
-		c.Log.Debug("owner of a kind that is not served", "kind", v.gvk.String(), "name", v.name, "error", err)
-	}
-	return nil
-}
+// errUnresolvable is the error for an object that cannot be looked up: its kind is not
+// served, or the kind is namespaced and no namespace is known.
+var errUnresolvable = errors.New("unresolvable")
 
-func (c *Controller) client(gvk schema.GroupVersionKind, namespace string) (metadata.ResourceInterface, bool, error) {
+// client returns the client for the objects of a kind in a namespace. The namespace is
+// ignored if the kind is cluster-scoped.
+func (c *Controller) client(gvk schema.GroupVersionKind, namespace string) (metadata.ResourceInterface, error) {
 	m, err := c.Mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
-	if err != nil {
-		return nil, false, err
+	switch {
+	case meta.IsNoMatchError(err):
+		return nil, fmt.Errorf("%w: %w", errUnresolvable, err)
+	case err != nil:
+		return nil, err
 	}
 	r := c.Metadata.Resource(m.Resource)
-	if m.Scope.Name() == meta.RESTScopeNameRoot {
-		return r, false, nil
+	switch {
+	case m.Scope.Name() == meta.RESTScopeNameRoot:
+		return r, nil
+	case namespace == "":
+		return nil, fmt.Errorf("%w: kind %s is namespaced", errUnresolvable, gvk)
 	}
-	return r.Namespace(namespace), true, nil
+	return r.Namespace(namespace), nil
+}
+
+// served returns err unless it says that the path of the request is not served. That says
+// nothing about the object: its kind was removed or changed its scope since the last
+// discovery. served then discards what is known of kinds and returns an error that is
+// not NotFound, so that the object is looked at again.
+func (c *Controller) served(err error) error {
+	var status apierrors.APIStatus
+	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
+		return err
+	}
+	d := status.Status().Details
+	if d != nil && d.Name != "" && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
+		return err
+	}
+	c.Mapper.Reset()
+	return fmt.Errorf("path is not served: %s", status.Status().Message)
 }
 
 // get reads an object; one of another UID is another object.
 func (c *Controller) get(ctx context.Context, id identity) (*metav1.PartialObjectMetadata, error) {
-	r, namespaced, err := c.client(id.gvk, id.namespace)
+	r, err := c.client(id.gvk, id.namespace)
 	if err != nil {
 		return nil, err
-	}
-	if namespaced && id.namespace == "" {
-		return nil, notFound(id) // a cluster-wide object cannot have an owner in a namespace
 	}
 	live, err := r.Get(ctx, id.name, metav1.GetOptions{})
 	if err != nil {
-		return nil, err
+		return nil, c.served(err)
 	}
 	if live.UID != id.uid {
 		return nil, notFound(id)
@@ -143,13 +154,17 @@ func notFound(id identity) error {
 	return apierrors.NewNotFound(schema.GroupResource{Group: id.gvk.Group, Resource: id.gvk.Kind}, id.name)
 }
 
-// judge deletes an object none of whose owners is left, or takes away its
-// references to those that are not.
+// judge deletes an object none of whose owners is left, or removes its references to
+// owners that are not. As in Kubernetes, an object is left alone altogether if one of its
+// owners cannot be resolved.
 func (c *Controller) judge(ctx context.Context, live *metav1.PartialObjectMetadata, id identity) error {
 	var solid, waiting, gone []metav1.OwnerReference
 	for _, r := range live.OwnerReferences {
 		there, err := c.ownerThere(ctx, r, id)
 		switch {
+		case errors.Is(err, errUnresolvable):
+			c.Log.Debug("Owner cannot be resolved", "object", id, "owner", r.Kind, "name", r.Name, "err", err)
+			return nil
 		case err != nil:
 			return err
 		case !there:
@@ -201,34 +216,29 @@ func (c *Controller) unblock(ctx context.Context, live *metav1.PartialObjectMeta
 	return c.patch(ctx, id, map[string]any{"ownerReferences": refs, "uid": id.uid})
 }
 
-// ownerThere tells whether an owner is there; what the graph does not know, the
-// API server is asked for. If the graph is behind and the owner is going, the
-// object is looked at again.
+// ownerThere reports whether an owner exists. It asks the API server for what the graph
+// does not know. The error is errUnresolvable if the reference cannot be resolved from
+// where the object is. If the graph is behind and the owner is being deleted, the object
+// is looked at again.
 func (c *Controller) ownerThere(ctx context.Context, r metav1.OwnerReference, id identity) (bool, error) {
 	if there, known := c.graph.owner(r, id.namespace); known {
 		return there, nil
 	}
-	gvk := schema.FromAPIVersionAndKind(r.APIVersion, r.Kind)
-	_, namespaced, err := c.client(gvk, id.namespace)
-	if meta.IsNoMatchError(err) {
-		c.Mapper.Reset()
-		return true, nil // it cannot be told to be gone
+	_, err := c.get(ctx, identity{schema.FromAPIVersionAndKind(r.APIVersion, r.Kind), id.namespace, r.Name, r.UID})
+	seen, ok := c.graph.snapshot(r.UID)
+	observed := ok && !seen.guessed
+	if err != nil && observed && seen.namespace != "" && seen.namespace != id.namespace {
+		c.Events.Eventf(reference(id), v1.EventTypeWarning, "OwnerRefInvalidNamespace",
+			"ownerRef [%s/%s, namespace: %s, name: %s, uid: %s] does not exist in namespace %q",
+			r.APIVersion, r.Kind, id.namespace, r.Name, r.UID, id.namespace)
 	}
-	if err != nil {
-		return false, err
-	}
-	owner := identity{gvk, id.namespace, r.Name, r.UID}
-	if !namespaced {
-		owner.namespace = ""
-	}
-	if _, err := c.get(ctx, owner); apierrors.IsNotFound(err) {
-		if other, ok := c.graph.snapshot(r.UID); ok && !other.guessed && namespaced && other.namespace != id.namespace {
-			c.Events.Eventf(reference(id), v1.EventTypeWarning, "OwnerRefInvalidNamespace",
-				"ownerRef [%s/%s, namespace: %s, name: %s, uid: %s] does not exist in namespace %q", r.APIVersion, r.Kind, id.namespace, r.Name, r.UID, id.namespace)
-		}
+	switch {
+	case apierrors.IsNotFound(err):
 		return false, nil
-	} else if err != nil {
+	case err != nil:
 		return false, err
+	case !observed:
+		c.loop.AddAfter(string(id.uid), recheck)
 	}
 	return true, nil
 }
@@ -249,13 +259,13 @@ func policyOf(live *metav1.PartialObjectMetadata) metav1.DeletionPropagation {
 }
 
 func (c *Controller) delete(ctx context.Context, live *metav1.PartialObjectMetadata, id identity, policy metav1.DeletionPropagation) error {
-	r, _, err := c.client(id.gvk, id.namespace)
+	r, err := c.client(id.gvk, id.namespace)
 	if err != nil {
 		return err
 	}
 	// Of the very version that was judged: an owner may have been added since.
 	pre := &metav1.Preconditions{UID: &live.UID, ResourceVersion: &live.ResourceVersion}
-	err = r.Delete(ctx, id.name, metav1.DeleteOptions{Preconditions: pre, PropagationPolicy: &policy})
+	err = c.served(r.Delete(ctx, id.name, metav1.DeleteOptions{Preconditions: pre, PropagationPolicy: &policy}))
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete %s %s/%s: %w", id.gvk.Kind, id.namespace, id.name, err)
 	}
@@ -273,7 +283,7 @@ func (c *Controller) dropOwners(ctx context.Context, id identity, refs []metav1.
 // patch changes an object's metadata: by a strategic merge where the kind can
 // do that, else by a merge of the whole list of owners.
 func (c *Controller) patch(ctx context.Context, id identity, metadata map[string]any) error {
-	r, _, err := c.client(id.gvk, id.namespace)
+	r, err := c.client(id.gvk, id.namespace)
 	if err != nil {
 		return err
 	}
@@ -285,7 +295,7 @@ func (c *Controller) patch(ctx context.Context, id identity, metadata map[string
 	if apierrors.IsUnsupportedMediaType(err) {
 		err = c.mergeOwners(ctx, r, id, metadata)
 	}
-	if err != nil && !apierrors.IsNotFound(err) {
+	if err = c.served(err); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("patch %s %s/%s: %w", id.gvk.Kind, id.namespace, id.name, err)
 	}
 	return nil
@@ -351,7 +361,7 @@ func (c *Controller) foreground(ctx context.Context, live *metav1.PartialObjectM
 }
 
 func (c *Controller) dropFinalizer(ctx context.Context, live *metav1.PartialObjectMetadata, id identity, name string) error {
-	r, _, err := c.client(id.gvk, id.namespace)
+	r, err := c.client(id.gvk, id.namespace)
 	if err != nil {
 		return err
 	}
@@ -360,7 +370,8 @@ func (c *Controller) dropFinalizer(ctx context.Context, live *metav1.PartialObje
 	if err != nil {
 		return fmt.Errorf("patch: %w", err)
 	}
-	if _, err := r.Patch(ctx, id.name, types.MergePatchType, body, metav1.PatchOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	_, err = r.Patch(ctx, id.name, types.MergePatchType, body, metav1.PatchOptions{})
+	if err = c.served(err); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("finalizer of %s %s/%s: %w", id.gvk.Kind, id.namespace, id.name, err)
 	}
 	return nil

@@ -37,6 +37,9 @@ const (
 	leavingPause = 10 * time.Second
 	// retry is after how long it is tried again what could not be done yet.
 	retry = time.Second
+	// recheck is after how long an object is looked at again whose owner exists but has
+	// not been shown by a watch: an owner that comes and goes unseen is noticed only so.
+	recheck = time.Minute
 )
 
 // Controller implements controller.Controller.
@@ -49,11 +52,20 @@ type Controller struct {
 
 	mu       sync.Mutex
 	monitors map[schema.GroupVersionResource]*monitor
+	// partial reports whether the last discovery missed groups.
+	partial bool
+}
+
+// kind is what discovery says of a resource.
+type kind struct {
+	schema.GroupVersionKind
+	namespaced bool
 }
 
 // monitor watches the objects of one resource.
 type monitor struct {
-	cancel context.CancelFunc
+	kind   kind
+	stop   func() // returns when the graph is not changed by the monitor any more
 	synced cache.InformerSynced
 	since  time.Time
 }
@@ -102,7 +114,7 @@ func (c *Controller) discover(ctx context.Context) {
 		c.Log.Warn("kinds are not known", "error", err)
 		return
 	}
-	want := map[schema.GroupVersionResource]schema.GroupVersionKind{}
+	want := map[schema.GroupVersionResource]kind{}
 	for _, list := range lists {
 		gv, err := schema.ParseGroupVersion(list.GroupVersion)
 		if err != nil {
@@ -111,23 +123,25 @@ func (c *Controller) discover(ctx context.Context) {
 		for _, r := range list.APIResources {
 			deletable := slices.Contains(r.Verbs, "delete") && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "watch")
 			if deletable && r.Name != "events" {
-				want[gv.WithResource(r.Name)] = gv.WithKind(r.Kind)
+				want[gv.WithResource(r.Name)] = kind{gv.WithKind(r.Kind), r.Namespaced}
 			}
 		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for gvr, m := range c.monitors {
-		if _, there := want[gvr]; !there && err == nil {
-			m.cancel()
+		// A definition that was made anew may have another scope.
+		if k, served := want[gvr]; served && k != m.kind || !served && err == nil {
+			m.stop()
 			delete(c.monitors, gvr)
+			c.lookAt(c.graph.forget(m.kind.GroupVersionKind))
 		}
 	}
-	changed := false
-	for gvr, gvk := range want {
+	changed := c.partial || err != nil
+	c.partial = err != nil
+	for gvr, k := range want {
 		if c.monitors[gvr] == nil {
-			c.monitors[gvr] = c.watch(ctx, gvr, gvk)
-			c.monitors[gvr].since = c.Clock.Now()
+			c.monitors[gvr] = c.watch(ctx, gvr, k)
 			changed = true
 		}
 	}
@@ -138,34 +152,38 @@ func (c *Controller) discover(ctx context.Context) {
 }
 
 // watch follows the metadata of a resource.
-func (c *Controller) watch(ctx context.Context, gvr schema.GroupVersionResource, gvk schema.GroupVersionKind) *monitor {
+func (c *Controller) watch(ctx context.Context, gvr schema.GroupVersionResource, k kind) *monitor {
 	if gvr == pods {
-		return c.share(gvk)
+		return c.share(k)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	informer := metadatainformer.NewFilteredMetadataInformer(c.Metadata, gvr, metav1.NamespaceAll, 0, cache.Indexers{}, controller.Present).Informer()
 	if err := informer.SetTransform(onlyOwners); err != nil {
 		panic(fmt.Sprintf("garbagecollector: transform of a new informer: %v", err)) // it has not started
 	}
-	registration, err := informer.AddEventHandler(c.follow(gvk))
+	registration, err := informer.AddEventHandler(c.follow(k.GroupVersionKind))
 	if err != nil {
 		panic(fmt.Sprintf("garbagecollector: handler of a new informer: %v", err)) // it has not stopped
 	}
-	go informer.RunWithContext(ctx)
-	return &monitor{cancel: cancel, synced: registration.HasSynced}
+	var running sync.WaitGroup
+	running.Go(func() { informer.RunWithContext(ctx) })
+	stop := func() { cancel(); running.Wait() }
+	return &monitor{kind: k, stop: stop, synced: registration.HasSynced, since: c.Clock.Now()}
 }
 
 // pods are what comes and goes most, and what other controllers watch anyway.
 var pods = v1.SchemeGroupVersion.WithResource("pods")
 
 // share follows the objects of a kind in the cache that controllers share.
-func (c *Controller) share(gvk schema.GroupVersionKind) *monitor {
-	registration, err := c.pods.AddEventHandler(c.follow(gvk))
+func (c *Controller) share(k kind) *monitor {
+	m := &monitor{kind: k, stop: func() {}, synced: func() bool { return true }, since: c.Clock.Now()}
+	registration, err := c.pods.AddEventHandler(c.follow(k.GroupVersionKind))
 	if err != nil {
-		c.Log.Warn("pods are not followed", "error", err) // the process is at its end
-		return &monitor{cancel: func() {}, synced: func() bool { return true }}
+		c.Log.Warn("Failed to follow pods", "err", err) // the process is at its end
+		return m
 	}
-	return &monitor{cancel: func() { _ = c.pods.RemoveEventHandler(registration) }, synced: registration.HasSynced}
+	m.stop, m.synced = func() { _ = c.pods.RemoveEventHandler(registration) }, registration.HasSynced
+	return m
 }
 
 // follow tells the graph of the objects of a kind.

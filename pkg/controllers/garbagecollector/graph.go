@@ -34,10 +34,11 @@ type vertex struct {
 	version string
 }
 
-// is tells whether a reference in an object of a namespace means this vertex, and
-// the watch has shown it.
-func (v *vertex) is(r metav1.OwnerReference, namespace string) bool {
-	return !v.guessed && v.name == r.Name && v.gvk.Kind == r.Kind && v.gvk.Group == schema.FromAPIVersionAndKind(r.APIVersion, r.Kind).Group &&
+// namedBy reports whether a reference to this vertex's UID, in an object of the namespace,
+// has the vertex's other coordinates too. A namespaced vertex can only be named from its
+// own namespace. The version is not compared: a kind may be served in several.
+func (v *vertex) namedBy(r metav1.OwnerReference, namespace string) bool {
+	return v.name == r.Name && v.gvk.Kind == r.Kind && v.gvk.Group == schema.FromAPIVersionAndKind(r.APIVersion, r.Kind).Group &&
 		(v.namespace == "" || v.namespace == namespace)
 }
 
@@ -68,6 +69,14 @@ func (g *graph) set(id identity, o metav1.Object) []types.UID {
 	v.orphan = slices.Contains(o.GetFinalizers(), metav1.FinalizerOrphanDependents)
 	v.owners = o.GetOwnerReferences()
 	look := g.link(v, before.owners)
+	if before.guessed {
+		// Dependents that name it by other coordinates were looked at without knowing these.
+		for uid, d := range v.dependents {
+			if slices.ContainsFunc(d.owners, func(r metav1.OwnerReference) bool { return r.UID == v.uid && !v.namedBy(r, d.namespace) }) {
+				look = append(look, uid)
+			}
+		}
+	}
 	if before.uid == "" || !slices.EqualFunc(before.owners, v.owners, sameOwner) {
 		// With owners that are there, and stay, there is nothing to decide: when one
 		// goes, the object is looked at.
@@ -87,7 +96,7 @@ func (g *graph) set(id identity, o metav1.Object) []types.UID {
 // stays tells whether an owner is there, and is not going in the foreground.
 func (g *graph) stays(r metav1.OwnerReference, namespace string) bool {
 	o := g.byUID[r.UID]
-	return o != nil && o.is(r, namespace) && !(o.deleting && o.foreground)
+	return o != nil && !o.guessed && o.namedBy(r, namespace) && !(o.deleting && o.foreground)
 }
 
 func sameOwner(a, b metav1.OwnerReference) bool {
@@ -98,8 +107,9 @@ func blocks(r metav1.OwnerReference) bool {
 	return r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion
 }
 
-// link brings the edges of v up to date. Owners that are not known are put in
-// as guesses, to be looked at.
+// link brings the edges of v up to date. Owners that are not known are put in as
+// guesses. A guess is not looked at itself: its dependents may disagree on where it
+// is, so each of them looks its owners up.
 func (g *graph) link(v *vertex, before []metav1.OwnerReference) []types.UID {
 	var look []types.UID
 	for _, r := range before {
@@ -121,7 +131,6 @@ func (g *graph) link(v *vertex, before []metav1.OwnerReference) []types.UID {
 				dependents: map[types.UID]*vertex{}, guessed: true,
 			}
 			g.byUID[r.UID] = o
-			look = append(look, o.uid)
 		}
 		o.dependents[v.uid] = v
 	}
@@ -136,31 +145,21 @@ func (g *graph) unlink(owner, v *vertex) {
 	}
 }
 
-// absent says that an object is not where it was guessed to be, and returns the
-// objects to look at: each of those that name it says itself where it is.
-func (g *graph) absent(uid types.UID) []types.UID {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	v := g.byUID[uid]
-	if v == nil || !v.guessed {
-		return nil
-	}
-	return dependentsOf(v)
-}
-
-// owner tells what is known of an owner without asking: whether it is there, and
-// whether that is known at all.
+// owner returns what is known of an owner without a request: whether it exists, and
+// whether that is known at all. It is not known of an owner that the reference names by
+// coordinates other than those the watch showed. The version matters for an owner that
+// is gone: if the reference's version is not served, the owner cannot be resolved.
 func (g *graph) owner(r metav1.OwnerReference, namespace string) (there, known bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	o := g.byUID[r.UID]
 	switch {
-	case o == nil:
+	case o == nil || !o.namedBy(r, namespace):
 		return false, false
 	case o.gone:
-		return false, true
+		return false, o.gvk == schema.FromAPIVersionAndKind(r.APIVersion, r.Kind)
 	default:
-		return true, o.is(r, namespace)
+		return true, !o.guessed
 	}
 }
 
@@ -173,7 +172,28 @@ func (g *graph) remove(uid types.UID) []types.UID {
 	if v == nil {
 		return nil
 	}
-	look := dependentsOf(v)
+	return append(dependentsOf(v), g.retire(v, true)...)
+}
+
+// forget takes the objects of a kind that is not watched any more out of the graph. They
+// may still exist, so those that others name as their owners become guesses. It returns
+// the owners that may not have to wait for them any more.
+func (g *graph) forget(kind schema.GroupVersionKind) []types.UID {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var look []types.UID
+	for _, v := range g.byUID {
+		if v.gvk == kind && !v.guessed {
+			look = append(look, g.retire(v, false)...)
+		}
+	}
+	return look
+}
+
+// retire makes a vertex a guess, or removes it if no object names it. It returns the
+// owners that may not have to wait for it any more.
+func (g *graph) retire(v *vertex, gone bool) []types.UID {
+	var look []types.UID
 	for _, r := range v.owners {
 		if o := g.byUID[r.UID]; o != nil {
 			if o.deleting && o.foreground {
@@ -182,9 +202,9 @@ func (g *graph) remove(uid types.UID) []types.UID {
 			g.unlink(o, v)
 		}
 	}
-	v.owners, v.guessed, v.gone, v.deleting, v.foreground, v.orphan = nil, true, true, false, false, false
+	v.owners, v.guessed, v.gone, v.deleting, v.foreground, v.orphan = nil, true, gone, false, false, false
 	if len(v.dependents) == 0 {
-		delete(g.byUID, uid)
+		delete(g.byUID, v.uid)
 	}
 	return look
 }
@@ -226,7 +246,7 @@ func (g *graph) snapshot(uid types.UID) (vertex, bool) {
 type dependent struct {
 	identity
 	deleting bool
-	blocking bool // keeps its owner from going
+	blocking bool // keeps its owner from being deleted in the foreground
 }
 
 func (g *graph) dependents(uid types.UID) []dependent {
@@ -238,7 +258,10 @@ func (g *graph) dependents(uid types.UID) []dependent {
 	}
 	out := make([]dependent, 0, len(v.dependents))
 	for _, d := range v.dependents {
-		blocking := slices.ContainsFunc(d.owners, func(r metav1.OwnerReference) bool { return r.UID == uid && blocks(r) })
+		// A reference that cannot mean v does not hold v up: nothing would ever remove it.
+		blocking := slices.ContainsFunc(d.owners, func(r metav1.OwnerReference) bool {
+			return r.UID == uid && blocks(r) && v.namedBy(r, d.namespace)
+		})
 		out = append(out, dependent{d.identity, d.deleting, blocking})
 	}
 	return out
