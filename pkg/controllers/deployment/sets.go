@@ -126,6 +126,14 @@ func (w *work) setRevision(revision string) {
 	metav1.SetMetaDataAnnotation(&w.d.ObjectMeta, annotationRevision, revision)
 }
 
+// setName is the name of the present template's ReplicaSet, whether it exists or not.
+func (w *work) setName() string {
+	if w.newest != nil {
+		return w.newest.Name
+	}
+	return w.d.Name + "-" + controller.TemplateHash(&w.d.Spec.Template, w.d.Status.CollisionCount)
+}
+
 func (w *work) create(ctx context.Context, revision string) error {
 	hash := controller.TemplateHash(&w.d.Spec.Template, w.d.Status.CollisionCount)
 	template := w.d.Spec.Template.DeepCopy()
@@ -144,7 +152,7 @@ func (w *work) create(ctx context.Context, revision string) error {
 	}
 	set := &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: w.d.Namespace, Name: w.d.Name + "-" + hash, Labels: template.Labels,
+			Namespace: w.d.Namespace, Name: w.setName(), Labels: template.Labels,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(w.d, kind)},
 		},
 		Spec: appsv1.ReplicaSetSpec{Replicas: &size, MinReadySeconds: w.d.Spec.MinReadySeconds, Selector: selector, Template: *template},

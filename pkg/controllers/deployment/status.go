@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -68,7 +70,7 @@ func (w *work) setCondition(c appsv1.DeploymentCondition) { put(&w.d.Status, c, 
 // noteFound says that the present template has a ReplicaSet from before.
 func (w *work) noteFound() {
 	if conditionOf(&w.d.Status, appsv1.DeploymentProgressing) == nil && w.watched() {
-		w.setCondition(condition(appsv1.DeploymentProgressing, v1.ConditionTrue, reasonFound, fmt.Sprintf("Found new replica set %q", w.newest.Name)))
+		w.setCondition(w.found())
 	}
 }
 
@@ -89,11 +91,11 @@ func (w *work) checkPaused(ctx context.Context) error {
 	if c != nil && c.Reason == reasonTimedOut {
 		return nil // it says more
 	}
-	paused := c != nil && c.Reason == reasonPaused
+	shown := c != nil && c.Reason == reasonPaused
 	switch {
-	case w.d.Spec.Paused && !paused:
-		w.setCondition(condition(appsv1.DeploymentProgressing, v1.ConditionUnknown, reasonPaused, "Deployment is paused"))
-	case !w.d.Spec.Paused && paused:
+	case w.d.Spec.Paused && !shown:
+		w.setCondition(paused())
+	case !w.d.Spec.Paused && shown:
 		w.setCondition(condition(appsv1.DeploymentProgressing, v1.ConditionUnknown, reasonResumed, "Deployment is resumed"))
 	default:
 		return nil
@@ -190,10 +192,13 @@ func (w *work) progress(s *appsv1.DeploymentStatus) {
 		name = fmt.Sprintf("ReplicaSet %q", w.newest.Name)
 	}
 	c := conditionOf(s, appsv1.DeploymentProgressing)
+	if c != nil && !w.ofTemplate(c) {
+		restamp(s, c, w.begun(), now)
+		c = conditionOf(s, appsv1.DeploymentProgressing)
+	}
 	done := condition(appsv1.DeploymentProgressing, v1.ConditionTrue, reasonComplete, name+" has successfully progressed.")
 	switch {
 	case complete(w.d, *s):
-		// The condition may be of the template before, if what was in between was not seen.
 		if c == nil || c.Reason != done.Reason || c.Message != done.Message {
 			restamp(s, c, done, now)
 		}
@@ -206,6 +211,41 @@ func (w *work) progress(s *appsv1.DeploymentStatus) {
 		put(s, condition(appsv1.DeploymentProgressing, v1.ConditionFalse, reasonTimedOut, name+" has timed out progressing."), now)
 	}
 	w.awaitDeadline(conditionOf(s, appsv1.DeploymentProgressing), now)
+}
+
+// ofTemplate reports whether the Progressing condition is about the present template:
+// clients take it for that once status.observedGeneration is the present one. The
+// messages name the template's ReplicaSet. Those that name the Deployment are from before
+// its ReplicaSet existed, and hold for the generation that the status shows.
+func (w *work) ofTemplate(c *appsv1.DeploymentCondition) bool {
+	switch {
+	case c.Reason == reasonPaused || c.Reason == reasonResumed:
+		return true
+	case strings.Contains(c.Message, strconv.Quote(w.setName())):
+		return true
+	}
+	return strings.HasPrefix(c.Message, fmt.Sprintf("Deployment %q ", w.d.Name)) && w.d.Status.ObservedGeneration >= w.d.Generation
+}
+
+// begun is the Progressing condition of a template whose rollout begins.
+func (w *work) begun() appsv1.DeploymentCondition {
+	switch {
+	case w.d.Spec.Paused:
+		return paused()
+	case w.newest == nil:
+		return condition(appsv1.DeploymentProgressing, v1.ConditionTrue, reasonUpdated, fmt.Sprintf("Deployment %q is progressing.", w.d.Name))
+	}
+	return w.found()
+}
+
+// paused is the Progressing condition of a paused Deployment.
+func paused() appsv1.DeploymentCondition {
+	return condition(appsv1.DeploymentProgressing, v1.ConditionUnknown, reasonPaused, "Deployment is paused")
+}
+
+// found is the Progressing condition of a template that has a ReplicaSet from before.
+func (w *work) found() appsv1.DeploymentCondition {
+	return condition(appsv1.DeploymentProgressing, v1.ConditionTrue, reasonFound, fmt.Sprintf("Found new replica set %q", w.newest.Name))
 }
 
 // restamp sets a condition with a new update time, from which the deadline runs.

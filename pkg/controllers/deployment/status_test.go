@@ -52,14 +52,15 @@ func TestProgress(t *testing.T) {
 			status := func(c counts) appsv1.DeploymentStatus {
 				return appsv1.DeploymentStatus{
 					Replicas: c.replicas, UpdatedReplicas: c.updated, ReadyReplicas: c.ready, AvailableReplicas: c.available,
-					Conditions: []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: beforeStatus, Reason: tc.before, LastUpdateTime: dated}},
+					Conditions: []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: beforeStatus, Reason: tc.before, Message: `Deployment "web" is as it is.`, LastUpdateTime: dated}},
 				}
 			}
 			c := &Controller{Deps: controller.Deps{Clock: clocktesting.NewFakeClock(now)}}
 			c.loop = controller.NewLoop(Name, c.Clock, slog.New(slog.NewTextHandler(io.Discard, nil)), 1, func(context.Context, string) error { return nil })
 			w := &work{Controller: c, d: &appsv1.Deployment{
-				Spec:   appsv1.DeploymentSpec{Replicas: ptr.To[int32](3), ProgressDeadlineSeconds: ptr.To[int32](600)},
-				Status: status(tc.old),
+				ObjectMeta: metav1.ObjectMeta{Name: "web"},
+				Spec:       appsv1.DeploymentSpec{Replicas: ptr.To[int32](3), ProgressDeadlineSeconds: ptr.To[int32](600)},
+				Status:     status(tc.old),
 			}}
 			s := status(tc.new)
 			w.progress(&s)
