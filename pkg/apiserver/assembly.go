@@ -73,6 +73,7 @@ type assembly struct {
 	graph      *nodeauth.Graph
 	pods       store.Interface // of the resource; there once the API is
 	nodes      store.Interface // of the resource; there once the API is
+	namespaces *store.Store    // of the resource; there once the API is
 	podRefs    *nodeauth.Pods  // nil: nobody asks
 	// bootstrapTokens is nil if they are not accepted.
 	bootstrapTokens cache.SharedIndexInformer
@@ -240,6 +241,7 @@ func (a *assembly) buildAPI() error {
 		OpenAPI:       openapi.Source{},
 		Groups:        a.groups(), MinWatchTimeout: a.cfg.MinRequestWatch, StallTimeout: write, NoWatchList: !a.cfg.Features.Turned.Enabled(features.WatchList), Missing: a.arrived,
 		NoStorageVersionHash: !a.cfg.Features.Turned.Enabled(features.StorageVersionHash),
+		NamespaceCheck:       a.namespaceCheck,
 		NoGarbageCollection:  !a.cfg.Etcd.GarbageCollector,
 		GroupPriority:        a.aggregator.GroupPriority, Aggregator: apiregistrationv1.GroupName, RemoteGroups: a.aggregator.Groups, RemoteOpenAPI: a.aggregator.OpenAPI,
 		Registered: a.aggregator.Versions,

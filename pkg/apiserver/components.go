@@ -23,6 +23,7 @@ import (
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
+	"keelson.dev/apiserver/store/kv"
 	"keelson.dev/keelson/pkg/apiserver/nodeauth"
 )
 
@@ -81,6 +82,8 @@ func (a *assembly) storeOf(row *resource.Row) store.Interface {
 		}
 	case row.GroupResource() == corev1.Resource("nodes"):
 		a.nodes = s
+	case row.GroupResource() == corev1.Resource("namespaces"):
+		a.namespaces = s
 	}
 	return s
 }
@@ -162,7 +165,7 @@ func (c *components) refuse(verb string) error {
 }
 
 // Create is refused.
-func (c *components) Create(context.Context, string, store.Object, int64) (*store.Record, error) {
+func (c *components) Create(context.Context, string, store.Object, int64, ...kv.Unchanged) (*store.Record, error) {
 	return nil, c.refuse("create")
 }
 

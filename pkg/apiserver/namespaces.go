@@ -5,15 +5,72 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle"
 
 	"keelson.dev/apiserver/registry"
 	"keelson.dev/apiserver/resource"
+	"keelson.dev/apiserver/store"
+	"keelson.dev/apiserver/store/kv"
 )
+
+// namespaceCheck returns what decides whether new objects of row may be stored in a namespace: the
+// rule of NamespaceLifecycle, applied once more when all of admission has passed. If the plugin
+// does not run, there is no rule.
+func (a *assembly) namespaceCheck(row *resource.Row) registry.NamespaceCheck {
+	if !slices.Contains(a.admission.Names(), lifecycle.PluginName) {
+		return nil
+	}
+	// A transaction has the keys of one database. Elsewhere the namespace is looked at right
+	// before the object is stored.
+	apart := a.databases.have(location(row)) != a.databases.have(corev1.Resource("namespaces"))
+	return func(ctx context.Context, attrs admission.Attributes, latest bool) ([]kv.Unchanged, error) {
+		ns, err := a.openNamespace(ctx, attrs, latest || apart)
+		if err != nil || apart {
+			return nil, err
+		}
+		return []kv.Unchanged{a.namespaces.Unchanged(ns)}, nil
+	}
+}
+
+// openNamespace returns the namespace of a creation, if objects may be created in it. Unless
+// latest is set, the cache is enough to allow it, but not to refuse it.
+func (a *assembly) openNamespace(ctx context.Context, attrs admission.Attributes, latest bool) (*store.Record, error) {
+	if !latest {
+		ns, err := a.namespaces.Get(ctx, attrs.GetNamespace(), "0")
+		if err == nil && !endingNamespace(ns) {
+			return ns, nil
+		}
+	}
+	ns, err := a.namespaces.Get(ctx, attrs.GetNamespace(), "")
+	if err == nil && endingNamespace(ns) {
+		err = refuseContent(attrs)
+	}
+	return ns, err
+}
+
+func endingNamespace(ns *store.Record) bool {
+	return ns.Fields["status.phase"] == string(corev1.NamespaceTerminating)
+}
+
+// refuseContent is what NamespaceLifecycle answers to creations in a namespace that ends.
+func refuseContent(attrs admission.Attributes) error {
+	ns := attrs.GetNamespace()
+	err := admission.NewForbidden(attrs, fmt.Errorf("unable to create new content in namespace %s because it is being terminated", ns))
+	if status := (*apierrors.StatusError)(nil); errors.As(err, &status) {
+		status.ErrStatus.Details.Causes = append(status.ErrStatus.Details.Causes, metav1.StatusCause{
+			Type: corev1.NamespaceTerminatingCause, Message: fmt.Sprintf("namespace %s is being terminated", ns), Field: "metadata.namespace",
+		})
+	}
+	return err
+}
 
 // namespaceHooks keep a namespace, terminating, until spec.finalizers is empty:
 // whoever is named there has emptied it then.

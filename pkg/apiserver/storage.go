@@ -37,7 +37,7 @@ type shared struct {
 }
 
 // of is the store of a row that is built in.
-func (s stores) of(row *resource.Row) store.Interface {
+func (s stores) of(row *resource.Row) *store.Store {
 	return s.in(s.databases.have(location(row)), row)
 }
 
@@ -46,7 +46,7 @@ func (s stores) custom(row *resource.Row) store.Interface {
 	return s.in(s.databases.first(), row)
 }
 
-func (s stores) in(db *database, row *resource.Row) store.Interface {
+func (s stores) in(db *database, row *resource.Row) *store.Store {
 	cfg := store.Config{
 		Backend: db.backend, Prefix: row.StoragePrefix, GroupResource: row.GroupResource(),
 		Codec: registry.Codec(row), Attrs: registry.Attrs(row), Peek: registry.Peek(row, s.types), Renew: registry.Renew(row),

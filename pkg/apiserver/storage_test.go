@@ -25,7 +25,7 @@ func TestEventsAreKeptOnce(t *testing.T) {
 	made := map[string]*store.Store{}
 	for _, row := range api.Rows() {
 		if row.Resource == "events" {
-			made[row.Group] = s.of(row).(*store.Store)
+			made[row.Group] = s.of(row)
 		}
 	}
 	if twin := made["events.k8s.io"].Twin; twin == nil || twin.Of != made[""] {

@@ -115,12 +115,12 @@ func (s *Store) Range(ctx context.Context, opts kv.RangeOptions) (kv.RangeResult
 }
 
 // Put implements kv.Store.
-func (s *Store) Put(ctx context.Context, key string, data []byte, expect, ttl int64) (kv.WriteResult, error) {
+func (s *Store) Put(ctx context.Context, key string, data []byte, expect, ttl int64, conditions ...kv.Unchanged) (kv.WriteResult, error) {
 	data, err := s.seal(ctx, key, data)
 	if err != nil {
 		return kv.WriteResult{}, err
 	}
-	res, err := s.inner.Put(ctx, key, data, expect, ttl)
+	res, err := s.inner.Put(ctx, key, data, expect, ttl, conditions...)
 	if opened, oerr := s.result(ctx)(res, err); oerr == nil || expect != 0 {
 		return opened, oerr
 	}

@@ -41,8 +41,8 @@ func (m *mortal) write(key string, do func() (kv.WriteResult, error)) (kv.WriteR
 	return do()
 }
 
-func (m *mortal) Put(ctx context.Context, key string, value []byte, expect, ttl int64) (kv.WriteResult, error) {
-	return m.write(key, func() (kv.WriteResult, error) { return m.Store.Put(ctx, key, value, expect, ttl) })
+func (m *mortal) Put(ctx context.Context, key string, value []byte, expect, ttl int64, conditions ...kv.Unchanged) (kv.WriteResult, error) {
+	return m.write(key, func() (kv.WriteResult, error) { return m.Store.Put(ctx, key, value, expect, ttl, conditions...) })
 }
 
 func (m *mortal) WriteAll(ctx context.Context, changes []kv.Change) (kv.WriteResult, error) {

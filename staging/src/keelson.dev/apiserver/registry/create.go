@@ -25,6 +25,7 @@ import (
 	"keelson.dev/apiserver/naming"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
+	"keelson.dev/apiserver/store/kv"
 )
 
 const (
@@ -309,7 +310,31 @@ func (r *Registry) insert(ctx context.Context, w *write, obj resource.Object) (*
 	if r.row.TTL != nil {
 		ttl = r.row.TTL(obj)
 	}
-	return r.store.Create(ctx, key, obj, ttl)
+	check := r.cfg.NamespaceCheck
+	if check == nil || w.skip || obj.GetNamespace() == "" {
+		return r.store.Create(ctx, key, obj, ttl)
+	}
+	return r.insertInNamespace(ctx, key, obj, ttl, func(latest bool) ([]kv.Unchanged, error) {
+		return check(ctx, w.attributes(ctx, obj, nil), latest)
+	})
+}
+
+// insertInNamespace writes obj unless check refuses it. Admission may have taken a long time since
+// it looked at the namespace: what is stored once the contents of the namespace have been deleted
+// would be left behind.
+func (r *Registry) insertInNamespace(
+	ctx context.Context, key string, obj resource.Object, ttl int64, check func(latest bool) ([]kv.Unchanged, error),
+) (*store.Record, error) {
+	for latest := false; ; latest = true {
+		conditions, err := check(latest)
+		if err != nil {
+			return nil, err
+		}
+		rec, err := r.store.Create(ctx, key, obj, ttl, conditions...)
+		if !errors.Is(err, store.ErrCondition) {
+			return rec, err
+		}
+	}
 }
 
 // imagine is the record of what a dry run would have stored.

@@ -18,6 +18,7 @@ import (
 	"keelson.dev/apiserver/ownership"
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store"
+	"keelson.dev/apiserver/store/kv"
 )
 
 // Config is what registries are made from. All but Scheme, Store and Clock may
@@ -37,6 +38,9 @@ type Config struct {
 	// nil leaves all of them to apimachinery, which is slow.
 	Ownership *ownership.Types
 	Hooks     Hooks
+	// NamespaceCheck decides whether objects may be created in a namespace at the moment
+	// when they are stored; nil: they may be, if Admission accepts them.
+	NamespaceCheck NamespaceCheck
 	// NoGarbageCollection says that no garbage collector runs: a delete neither asks it
 	// for anything nor takes back what it was asked for, whatever the request says.
 	NoGarbageCollection bool
@@ -49,6 +53,12 @@ type Config struct {
 	// UID makes the uid of a new object; nil: a random one.
 	UID func() types.UID
 }
+
+// NamespaceCheck refuses the creation that a describes if its namespace does not accept new
+// objects. Otherwise it returns the conditions under which the namespace still accepts them.
+// latest asks for the latest state of the namespace. Otherwise the answer may be out of date: the
+// conditions do not hold then.
+type NamespaceCheck func(ctx context.Context, a admission.Attributes, latest bool) ([]kv.Unchanged, error)
 
 // Hooks tie state that lives beside an object to its writes, for example the
 // allocation of a service's addresses. Each may be nil. They run inside the

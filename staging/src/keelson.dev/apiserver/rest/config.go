@@ -47,6 +47,8 @@ type Config struct {
 	// of ephemeral kinds. Keys are "<resource>[.<group>][/<subresource>]":
 	// "pods/log", "deployments.apps/scale", "tokenreviews.authentication.k8s.io".
 	Connectors map[string]Connector
+	// NamespaceCheck returns that of the registry of a namespaced row; nil returns none.
+	NamespaceCheck func(*resource.Row) registry.NamespaceCheck
 	// NoGarbageCollection is that of the registries.
 	NoGarbageCollection bool
 	// Hooks tie state beside the objects to the writes of one resource.

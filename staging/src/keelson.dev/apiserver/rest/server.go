@@ -192,13 +192,21 @@ func (s *Server) newEndpoint(row *resource.Row, options RowOptions, old *endpoin
 		Clock: s.cfg.Clock, Admission: s.cfg.Admission,
 		Authorizer: s.cfg.Authorizer, TypeConverter: options.TypeConverter, Hooks: options.Hooks,
 		Ownership: s.ownership, Structure: options.Structure, Random: s.cfg.Random, UID: s.cfg.UID,
-		NoGarbageCollection: s.cfg.NoGarbageCollection,
+		NoGarbageCollection: s.cfg.NoGarbageCollection, NamespaceCheck: s.namespaceCheck(row),
 	})
 	if err != nil {
 		return nil, err
 	}
 	e.registry = reg
 	return e, nil
+}
+
+// namespaceCheck is what the registry of a row asks before it stores a new object.
+func (s *Server) namespaceCheck(row *resource.Row) registry.NamespaceCheck {
+	if !row.Namespaced || s.cfg.NamespaceCheck == nil {
+		return nil
+	}
+	return s.cfg.NamespaceCheck(row)
 }
 
 // typeConverter is the server's, or for rows of no Go type one that deduces

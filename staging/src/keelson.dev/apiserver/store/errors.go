@@ -29,6 +29,10 @@ const (
 	msgNotReady     = "storage is (re)initializing"
 )
 
+// ErrCondition says that a condition of a Create does not hold. Nothing is stored, and the
+// object is still the caller's.
+var ErrCondition = errors.New("a condition of the write does not hold")
+
 // tooLarge says that rev has not arrived in time; the client may try again in a second.
 func tooLarge(rev, current int64) error {
 	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", rev, current), 1)

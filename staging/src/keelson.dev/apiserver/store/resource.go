@@ -202,6 +202,11 @@ func (s *Store) found(key string, item *kv.Item) (*Record, error) {
 	return r, nil
 }
 
+// Unchanged returns the condition that the object of r is stored as it is in r.
+func (s *Store) Unchanged(r *Record) kv.Unchanged {
+	return kv.Unchanged{Key: s.fullKey(r.Key), Revision: r.Revision}
+}
+
 func (s *Store) fullKey(key string) string { return s.b.root + s.prefix + key }
 
 func (s *Store) notFound(key string) error {

@@ -36,6 +36,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"keelson.dev/apiserver/store/kv"
 )
 
 // Object is an API object in its wire type.
@@ -166,8 +168,8 @@ type UpdateFunc func(ctx context.Context, cur *Record) (Object, error)
 type Interface interface {
 	// Create stores a new object, which belongs to the store afterwards: it is
 	// given its resourceVersion and shared by readers. ttl is in seconds; 0 keeps
-	// it for ever.
-	Create(ctx context.Context, key string, obj Object, ttl int64) (*Record, error)
+	// it for ever. ErrCondition says that one of conditions did not hold.
+	Create(ctx context.Context, key string, obj Object, ttl int64, conditions ...kv.Unchanged) (*Record, error)
 	// Update applies fn to the present state until no other write interferes.
 	// The first try uses the cached state.
 	Update(ctx context.Context, key string, fn UpdateFunc) (*Record, error)

@@ -156,9 +156,9 @@ type ttlRecorder struct {
 	ttls []int64
 }
 
-func (r *ttlRecorder) Put(ctx context.Context, key string, value []byte, expect, ttl int64) (kv.WriteResult, error) {
+func (r *ttlRecorder) Put(ctx context.Context, key string, value []byte, expect, ttl int64, conditions ...kv.Unchanged) (kv.WriteResult, error) {
 	r.ttls = append(r.ttls, ttl)
-	return r.Store.Put(ctx, key, value, expect, ttl)
+	return r.Store.Put(ctx, key, value, expect, ttl, conditions...)
 }
 
 // TestLostAnswer has the key-value store make a write whose answer is lost: the update fails
@@ -203,8 +203,8 @@ type forgetful struct {
 	lose error
 }
 
-func (f *forgetful) Put(ctx context.Context, key string, value []byte, expect, ttl int64) (kv.WriteResult, error) {
-	res, err := f.Store.Put(ctx, key, value, expect, ttl)
+func (f *forgetful) Put(ctx context.Context, key string, value []byte, expect, ttl int64, conditions ...kv.Unchanged) (kv.WriteResult, error) {
+	res, err := f.Store.Put(ctx, key, value, expect, ttl, conditions...)
 	if f.lose != nil {
 		return kv.WriteResult{}, f.lose
 	}
@@ -261,8 +261,8 @@ func (w *lateWatch) Next(ctx context.Context) (kv.Batch, error) {
 	return batch, err
 }
 
-func (l *lateWatches) Put(ctx context.Context, key string, value []byte, expect, ttl int64) (kv.WriteResult, error) {
-	return l.count(l.Store.Put(ctx, key, value, expect, ttl))
+func (l *lateWatches) Put(ctx context.Context, key string, value []byte, expect, ttl int64, conditions ...kv.Unchanged) (kv.WriteResult, error) {
+	return l.count(l.Store.Put(ctx, key, value, expect, ttl, conditions...))
 }
 
 func (l *lateWatches) Delete(ctx context.Context, key string, expect int64) (kv.WriteResult, error) {

@@ -15,7 +15,7 @@ import (
 )
 
 // Create implements Interface.
-func (s *Store) Create(ctx context.Context, key string, obj Object, ttl int64) (*Record, error) {
+func (s *Store) Create(ctx context.Context, key string, obj Object, ttl int64, conditions ...kv.Unchanged) (*Record, error) {
 	if err := s.checkKey(key); err != nil {
 		return nil, err
 	}
@@ -29,11 +29,14 @@ func (s *Store) Create(ctx context.Context, key string, obj Object, ttl int64) (
 	if err != nil {
 		return nil, err
 	}
-	rec, res, err := s.put(ctx, key, obj, data, nil, ttl)
+	rec, res, err := s.put(ctx, key, obj, data, nil, ttl, conditions...)
 	if err != nil {
 		return nil, err
 	}
-	if !res.OK {
+	switch {
+	case !res.OK && res.Current == nil:
+		return nil, ErrCondition
+	case !res.OK:
 		return nil, apierrors.NewAlreadyExists(s.GroupResource, nameOf(key))
 	}
 	return rec, nil
@@ -179,7 +182,7 @@ func (s *Store) verify(ctx context.Context, key string, cached *Record, reason e
 
 // put writes obj in the place of cur, which is nil for a new object. The record
 // it returns is the one that the cache will have.
-func (s *Store) put(ctx context.Context, key string, obj Object, data []byte, cur *Record, ttl int64) (*Record, kv.WriteResult, error) {
+func (s *Store) put(ctx context.Context, key string, obj Object, data []byte, cur *Record, ttl int64, conditions ...kv.Unchanged) (*Record, kv.WriteResult, error) {
 	w, err := s.own(key, obj, data, cur)
 	if err != nil {
 		return nil, kv.WriteResult{}, err
@@ -189,7 +192,7 @@ func (s *Store) put(ctx context.Context, key string, obj Object, data []byte, cu
 		expect = cur.Revision
 	}
 	expected := s.cache.expect(w)
-	res, err := s.b.kv.Put(ctx, s.fullKey(key), data, expect, ttl)
+	res, err := s.b.kv.Put(ctx, s.fullKey(key), data, expect, ttl, conditions...)
 	if err != nil || !res.OK {
 		if expected {
 			s.cache.writes.forget(w)

@@ -37,6 +37,7 @@ type Write struct {
 	Key         string
 	Value       []byte
 	Expect, TTL int64 // as of Put
+	Conditions  []Unchanged
 	Delete      bool
 
 	// Result and Err are what the Put or Delete would return.

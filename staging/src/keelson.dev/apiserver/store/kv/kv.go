@@ -49,8 +49,15 @@ type WriteResult struct {
 	// Revision is the store's revision after the operation; that of the write
 	// itself where OK.
 	Revision int64
-	// Current is the key's present state where not OK; nil when it is absent.
+	// Current is the key's present state where not OK; nil when it is absent. If it is
+	// the expected state, a condition of the Put does not hold.
 	Current *Item
+}
+
+// Unchanged is a condition of a Put: Key, which exists, still has the ModRevision Revision.
+type Unchanged struct {
+	Key      string
+	Revision int64
 }
 
 // MaxChanges is how many changes every store takes in one WriteAll: as many
@@ -125,8 +132,9 @@ type Store interface {
 	Range(ctx context.Context, opts RangeOptions) (RangeResult, error)
 	// Put sets key to value if its present ModRevision is expect; 0 means that it
 	// is absent. With ttl (seconds) the key goes by itself between ttl and
-	// 1.05 ttl + 60s later; 0 keeps it.
-	Put(ctx context.Context, key string, value []byte, expect, ttl int64) (WriteResult, error)
+	// 1.05 ttl + 60s later; 0 keeps it. All of the conditions on other keys have to hold
+	// at the revision of the write.
+	Put(ctx context.Context, key string, value []byte, expect, ttl int64, conditions ...Unchanged) (WriteResult, error)
 	// Delete removes key if its present ModRevision is expect.
 	Delete(ctx context.Context, key string, expect int64) (WriteResult, error)
 	// WriteAll makes all changes, of different keys, at one revision if the present

@@ -84,11 +84,11 @@ func (s *Store) Range(ctx context.Context, opts kv.RangeOptions) (kv.RangeResult
 }
 
 // Put implements kv.Store.
-func (s *Store) Put(ctx context.Context, key string, value []byte, expect, ttl int64) (kv.WriteResult, error) {
+func (s *Store) Put(ctx context.Context, key string, value []byte, expect, ttl int64, conditions ...kv.Unchanged) (kv.WriteResult, error) {
 	if s.maxRequest > 0 && len(value)+3*len(key)+requestOverhead > s.maxRequest {
 		return kv.WriteResult{}, rpctypes.ErrRequestTooLarge
 	}
-	return s.make(ctx, &kv.Write{Key: key, Value: value, Expect: expect, TTL: ttl})
+	return s.make(ctx, &kv.Write{Key: key, Value: value, Expect: expect, TTL: ttl, Conditions: conditions})
 }
 
 // put is a Put of value, which it does not copy, as OpPut does of a text.
@@ -111,8 +111,7 @@ func (s *Store) Delete(ctx context.Context, key string, expect int64) (kv.WriteR
 func (s *Store) WriteAll(ctx context.Context, changes []kv.Change) (kv.WriteResult, error) {
 	conditions, ops := make([]clientv3.Cmp, len(changes)), make([]clientv3.Op, len(changes))
 	for i, c := range changes {
-		// An absent key has the revision 0; one that was created has another.
-		conditions[i] = clientv3.Compare(clientv3.ModRevision(c.Key), "=", max(c.Expect, 1))
+		conditions[i] = unchanged(c.Key, c.Expect)
 		if c.Delete {
 			ops[i] = clientv3.OpDelete(c.Key)
 		} else {

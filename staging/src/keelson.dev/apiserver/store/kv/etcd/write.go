@@ -40,7 +40,7 @@ func (s *Store) write(ctx context.Context, w *kv.Write) {
 		w.Err = err
 		return
 	}
-	resp, err := s.client.Txn(ctx).If(expected(w)).Then(op).Else(clientv3.OpGet(w.Key)).Commit()
+	resp, err := s.client.Txn(ctx).If(expected(w)...).Then(op).Else(clientv3.OpGet(w.Key)).Commit()
 	if err != nil {
 		w.Err = translate(err)
 		return
@@ -87,7 +87,7 @@ func (s *Store) writeSome(ctx context.Context, some []*kv.Write) {
 			w.Err = err
 			continue
 		}
-		ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{expected(w)}, []clientv3.Op{op}, []clientv3.Op{clientv3.OpGet(w.Key)}))
+		ops = append(ops, clientv3.OpTxn(expected(w), []clientv3.Op{op}, []clientv3.Op{clientv3.OpGet(w.Key)}))
 		sent = append(sent, w)
 	}
 	if len(sent) == 0 {
@@ -118,8 +118,19 @@ func (s *Store) op(ctx context.Context, w *kv.Write) (clientv3.Op, error) {
 	return put(w.Key, w.Value, clientv3.WithLease(lease)), nil
 }
 
-func expected(w *kv.Write) clientv3.Cmp {
-	return clientv3.Compare(clientv3.ModRevision(w.Key), "=", w.Expect)
+func expected(w *kv.Write) []clientv3.Cmp {
+	all := make([]clientv3.Cmp, 0, 1+len(w.Conditions))
+	all = append(all, clientv3.Compare(clientv3.ModRevision(w.Key), "=", w.Expect))
+	for _, c := range w.Conditions {
+		all = append(all, unchanged(c.Key, c.Revision))
+	}
+	return all
+}
+
+// unchanged holds if key, which exists, has not been written since revision.
+func unchanged(key string, revision int64) clientv3.Cmp {
+	// An absent key has the revision 0; one that was created has another.
+	return clientv3.Compare(clientv3.ModRevision(key), "=", max(revision, 1))
 }
 
 // outcome is what became of w, by the answer to its transaction.

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"keelson.dev/api/clock"
 	"keelson.dev/apiserver/store/kv"
 )
 
@@ -25,6 +26,7 @@ func Run(t *testing.T, open func(t *testing.T) kv.Store) {
 		test func(t *testing.T, ctx context.Context, s kv.Store)
 	}{
 		{"Put", testPut},
+		{"PutConditions", testPutConditions},
 		{"Delete", testDelete},
 		{"WriteAll", testWriteAll},
 		{"Group", testGroup},
@@ -87,6 +89,37 @@ func testPut(t *testing.T, ctx context.Context, s kv.Store) {
 	}
 	if it, rev, err := s.Get(ctx, "/a"); err != nil || string(it.Value) != "2" || it.ModRevision != r2 || rev != r2 {
 		t.Errorf("Get = %+v, %d, %v", it, rev, err)
+	}
+}
+
+// testPutConditions: a Put happens only if other keys are as they are expected to be.
+func testPutConditions(t *testing.T, ctx context.Context, s kv.Store) {
+	a, b := put(t, s, "/a", "1", 0), put(t, s, "/b", "1", 0)
+	broken := map[string][]kv.Unchanged{
+		"other revision":     {{Key: "/a", Revision: a + 1}},
+		"absent":             {{Key: "/none", Revision: a}},
+		"absent, revision 0": {{Key: "/none"}},
+		"one of two":         {{Key: "/a", Revision: a}, {Key: "/b", Revision: a}},
+	}
+	group, together := kv.NewGroup(ctx, clock.Real(), 1)
+	defer group.Leave()
+	for _, ctx := range []context.Context{ctx, together} {
+		for name, conditions := range broken {
+			if res, err := s.Put(ctx, "/new", nil, 0, 0, conditions...); err != nil || res.OK || res.Current != nil {
+				t.Errorf("%s: Put = %+v, %v", name, res, err)
+			}
+			if res, err := s.Put(ctx, "/b", nil, b, 0, conditions...); err != nil || res.OK || res.Current == nil || res.Current.ModRevision != b {
+				t.Errorf("%s: Put of a key that exists = %+v, %v", name, res, err)
+			}
+		}
+	}
+	both := []kv.Unchanged{{Key: "/a", Revision: a}, {Key: "/b", Revision: b}}
+	if res, err := s.Put(ctx, "/new", nil, 0, 600, both...); err != nil || !res.OK || res.Revision != b+1 {
+		t.Errorf("Put with conditions that hold = %+v, %v", res, err)
+	}
+	remove(t, s, "/a", a)
+	if res, err := s.Put(together, "/newer", nil, 0, 0, both...); err != nil || res.OK || res.Current != nil {
+		t.Errorf("Put with a key that is gone = %+v, %v", res, err)
 	}
 }
 

@@ -8,6 +8,7 @@ package memory
 
 import (
 	"context"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -90,14 +91,14 @@ func (s *Store) Revision(ctx context.Context) (int64, error) {
 }
 
 // Put implements kv.Store.
-func (s *Store) Put(ctx context.Context, key string, value []byte, expect, ttl int64) (kv.WriteResult, error) {
+func (s *Store) Put(ctx context.Context, key string, value []byte, expect, ttl int64, conditions ...kv.Unchanged) (kv.WriteResult, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usableLocked(ctx); err != nil {
 		return kv.WriteResult{}, err
 	}
 	cur := s.getLocked(key)
-	if modRevision(cur) != expect {
+	if modRevision(cur) != expect || slices.ContainsFunc(conditions, s.brokenLocked) {
 		return kv.WriteResult{Revision: s.rev, Current: cur}, nil
 	}
 	s.rev++
@@ -229,6 +230,12 @@ func (s *Store) getLocked(key string) *kv.Item {
 		return &it
 	}
 	return nil
+}
+
+// brokenLocked reports whether a condition does not hold.
+func (s *Store) brokenLocked(c kv.Unchanged) bool {
+	cur := s.getLocked(c.Key)
+	return cur == nil || cur.ModRevision != c.Revision
 }
 
 // setLocked sets a key in the place of cur, to stay.
