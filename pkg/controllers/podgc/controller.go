@@ -69,7 +69,7 @@ func (c *Controller) sweep(ctx context.Context) error {
 	missing, ended := map[string]bool{}, []*v1.Pod(nil)
 	for _, pod := range pods {
 		switch {
-		case pod.Spec.NodeName == "" && pod.DeletionTimestamp != nil && len(pod.Spec.SchedulingGates) == 0:
+		case pod.Spec.NodeName == "" && pod.DeletionTimestamp != nil: // gated or not
 			errs = append(errs, c.fail(ctx, pod, nil))
 		case pod.Spec.NodeName != "" && c.nodeMissing(ctx, pod.Spec.NodeName, missing):
 			errs = append(errs, c.fail(ctx, pod, c.orphaned(pod)))

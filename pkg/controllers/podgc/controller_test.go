@@ -83,6 +83,36 @@ func TestSweep(t *testing.T) {
 	}
 }
 
+// A terminating pod that never had a node has nobody to end it. Its finalizers may wait for its end.
+func TestUnscheduledTerminating(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	controllertest.Account(t, s)
+	pods := s.Client.CoreV1().Pods("default")
+	specs := map[string]v1.PodSpec{
+		"pending": {}, "gated": {SchedulingGates: []v1.PodSchedulingGate{{Name: "example.com/hold"}}},
+	}
+	for name, spec := range specs {
+		spec.Containers = []v1.Container{{Name: "c", Image: "c"}}
+		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{"example.com/count"}}, Spec: spec}
+		if _, err := pods.Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := pods.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	controllertest.RunAs(t, s, "pod-garbage-collector", controller.Options{}, New)
+	for name := range specs {
+		controllertest.Eventually(t, "the pod "+name+" has failed", func(ctx context.Context) (any, bool) {
+			pod, err := pods.Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return err, false
+			}
+			return pod.Status.Phase, pod.Status.Phase == v1.PodFailed
+		})
+	}
+}
+
 func makeNode(t *testing.T, client kubernetes.Interface, name string, taints ...v1.Taint) {
 	t.Helper()
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.NodeSpec{Taints: taints}}
