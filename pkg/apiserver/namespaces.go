@@ -79,10 +79,13 @@ func namespaceHooks() registry.Hooks {
 		BeforeDelete: beforeNamespace,
 		Ending: func(_ context.Context, obj resource.Object) bool {
 			ns, ok := obj.(*corev1.Namespace)
-			if !ok || len(ns.Spec.Finalizers) == 0 {
+			if !ok {
 				return false
 			}
-			ns.Status.Phase = corev1.NamespaceTerminating
+			ns.Status.Phase = corev1.NamespaceTerminating // also if only metadata.finalizers keep it
+			if len(ns.Spec.Finalizers) == 0 {
+				return false
+			}
 			ns.DeletionGracePeriodSeconds = nil
 			return true
 		},

@@ -114,6 +114,13 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 		c.forget(name)
 		return nil
 	}
+	if err == nil {
+		// The cache may show a namespace whose name another one has by now.
+		ns, err = c.Client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	}
+	if apierrors.IsNotFound(err) || err == nil && ns.DeletionTimestamp == nil {
+		return nil // the cache will show it
+	}
 	if err != nil {
 		return err
 	}
@@ -121,11 +128,19 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	if err := c.writeConditions(ctx, ns, left); err != nil {
 		return err
 	}
-	if left.nothing() {
-		return c.finish(ctx, ns)
+	if !left.nothing() {
+		c.loop.AddAfter(name, c.wait(name, left))
+		return nil
 	}
-	c.loop.AddAfter(name, c.wait(name, left))
-	return nil
+	grace, err := c.grace(ctx, ns)
+	if err != nil {
+		return err
+	}
+	if grace > 0 {
+		c.loop.AddAfter(name, grace)
+		return nil
+	}
+	return c.finish(ctx, ns)
 }
 
 func (c *Controller) forget(name string) {
@@ -150,7 +165,7 @@ func (c *Controller) wait(name string, left *remains) time.Duration {
 // finish lets the namespace go.
 func (c *Controller) finish(ctx context.Context, ns *v1.Namespace) error {
 	fresh, err := c.Client.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
-	if err == nil {
+	if err == nil && fresh.UID == ns.UID {
 		fresh.Spec.Finalizers = slices.DeleteFunc(fresh.Spec.Finalizers, func(f v1.FinalizerName) bool { return f == v1.FinalizerKubernetes })
 		_, err = c.Client.CoreV1().Namespaces().Finalize(ctx, fresh, metav1.UpdateOptions{})
 	}
