@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package pvcprotection keeps a PersistentVolumeClaim that is being deleted for as
-// long as a pod uses it, by a finalizer.
+// long as a pod object on a node uses it, by a finalizer. The pod's phase does not
+// matter: a pod that has completed may still have the volume mounted.
 package pvcprotection
 
 import (
@@ -16,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-helpers/storage/ephemeral"
 
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
@@ -58,9 +60,9 @@ func mustSync(claim *v1.PersistentVolumeClaim) bool {
 	return (claim.DeletionTimestamp != nil) == slices.Contains(claim.Finalizers, finalizer)
 }
 
-// podChanged has the claims of a pod looked at that uses them no more.
+// podChanged enqueues the claims of a pod that no longer uses them.
 func (c *Controller) podChanged(old, pod *v1.Pod) {
-	if pod != nil && (old == nil || old.UID == pod.UID) && uses(pod) {
+	if pod != nil && (old == nil || old.UID == pod.UID) && !shutDown(pod) {
 		return
 	}
 	for _, p := range []*v1.Pod{old, pod} {
@@ -72,10 +74,28 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 	}
 }
 
-// uses tells whether a pod may still use its volumes: it is on a node, and has
-// not ended. One that no node has taken uses nothing.
-func uses(pod *v1.Pod) bool {
-	return pod.Spec.NodeName != "" && pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed
+// uses reports whether a pod uses a claim. A pod without a node does not: the kubelet
+// of the node that it may get rejects claims that are being deleted.
+func uses(pod *v1.Pod, claim *v1.PersistentVolumeClaim) bool {
+	if pod.Spec.NodeName == "" {
+		return false
+	}
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool {
+		switch {
+		case v.PersistentVolumeClaim != nil:
+			return v.PersistentVolumeClaim.ClaimName == claim.Name
+		case v.Ephemeral != nil:
+			return !shutDown(pod) && ephemeral.VolumeClaimName(pod, &v) == claim.Name && ephemeral.VolumeIsForPod(pod, claim) == nil
+		}
+		return false
+	})
+}
+
+// shutDown reports whether only finalizers keep a deleted pod: its kubelet has
+// unmounted its volumes, or the pod was force-deleted. A claim made for such a pod
+// is not waited for, because a finalizer of the pod may be waiting for the claim.
+func shutDown(pod *v1.Pod) bool {
+	return pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0
 }
 
 func (c *Controller) sync(ctx context.Context, key string) error {
@@ -104,18 +124,16 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	return nil
 }
 
-// used tells whether a pod uses the claim. What the cache does not show yet is
-// asked of the API server: letting go too early loses data.
+// used reports whether a pod uses the claim. If the cache shows no such pod, the API
+// server is asked as well: removing the finalizer too early loses data.
 func (c *Controller) used(ctx context.Context, claim *v1.PersistentVolumeClaim) (bool, error) {
 	cached, err := controller.PodsOfClaim(c.pods, controller.Key(claim))
-	if err != nil || slices.ContainsFunc(cached, uses) {
+	if err != nil || slices.ContainsFunc(cached, func(p *v1.Pod) bool { return uses(p, claim) }) {
 		return err == nil, err
 	}
 	live, err := c.Client.CoreV1().Pods(claim.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return false, fmt.Errorf("pods: %w", err)
 	}
-	return slices.ContainsFunc(live.Items, func(p v1.Pod) bool {
-		return uses(&p) && slices.Contains(controller.ClaimsOf(&p), controller.Key(claim))
-	}), nil
+	return slices.ContainsFunc(live.Items, func(p v1.Pod) bool { return uses(&p, claim) }), nil
 }

@@ -11,72 +11,131 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-func TestUses(t *testing.T) {
-	for name, tc := range map[string]struct {
-		node  string
-		phase v1.PodPhase
-		want  bool
-	}{
-		"waits for a node": {"", v1.PodPending, false},
-		"starts":           {"n", v1.PodPending, true},
-		"runs":             {"n", v1.PodRunning, true},
-		"failed":           {"n", v1.PodFailed, false},
-		"succeeded":        {"n", v1.PodSucceeded, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			pod := &v1.Pod{Spec: v1.PodSpec{NodeName: tc.node}, Status: v1.PodStatus{Phase: tc.phase}}
-			if got := uses(pod); got != tc.want {
-				t.Errorf("uses: %v, want %v", got, tc.want)
-			}
-		})
-	}
+// podCase is a pod, and whether a claim that is being deleted waits for the pod.
+type podCase struct {
+	node  string
+	phase v1.PodPhase
+	// ephemeral makes the claim one of a generic ephemeral volume of the pod, or,
+	// if alien is set, one that only has the name of that volume's claim.
+	ephemeral, alien bool
+	// shutDown deletes the pod with no grace period. A finalizer keeps its object.
+	shutDown bool
+	want     bool
 }
 
-func TestServer(t *testing.T) {
+// podCases are named as the pods are.
+var podCases = map[string]podCase{
+	"unscheduled":           {phase: v1.PodPending},
+	"starting":              {node: "n", phase: v1.PodPending, want: true},
+	"running":               {node: "n", phase: v1.PodRunning, want: true},
+	"failed":                {node: "n", phase: v1.PodFailed, want: true},
+	"succeeded":             {node: "n", phase: v1.PodSucceeded, want: true},
+	"shut-down":             {node: "n", phase: v1.PodSucceeded, shutDown: true, want: true},
+	"ephemeral-unscheduled": {ephemeral: true, phase: v1.PodPending},
+	"ephemeral-running":     {node: "n", ephemeral: true, phase: v1.PodRunning, want: true},
+	"ephemeral-succeeded":   {node: "n", ephemeral: true, phase: v1.PodSucceeded, want: true},
+	"ephemeral-shut-down":   {node: "n", ephemeral: true, phase: v1.PodSucceeded, shutDown: true},
+	"ephemeral-alien":       {node: "n", ephemeral: true, alien: true, phase: v1.PodRunning},
+}
+
+// start creates the pod and its claim, and brings the pod to its phase.
+func (c podCase) start(t *testing.T, s *testserver.Server, name string) (claim string) {
+	t.Helper()
+	core := s.Client.CoreV1()
+	spec := v1.PersistentVolumeClaimSpec{
+		AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+		Resources:   v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}},
+	}
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{"example.com/keep"}},
+		Spec:       v1.PodSpec{NodeName: c.node, Containers: []v1.Container{{Name: "c", Image: "i"}}, Volumes: []v1.Volume{{Name: "v"}}},
+	}
+	if c.ephemeral {
+		claim = name + "-v"
+		pod.Spec.Volumes[0].Ephemeral = &v1.EphemeralVolumeSource{VolumeClaimTemplate: &v1.PersistentVolumeClaimTemplate{Spec: spec}}
+	} else {
+		claim = name
+		pod.Spec.Volumes[0].PersistentVolumeClaim = &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}
+	}
+	pod, err := core.Pods("default").Create(t.Context(), pod, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: claim}, Spec: spec}
+	if c.ephemeral && !c.alien {
+		o.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pod, v1.SchemeGroupVersion.WithKind("Pod"))}
+	}
+	if _, err := core.PersistentVolumeClaims("default").Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	pod.Status.Phase = c.phase
+	if _, err := core.Pods("default").UpdateStatus(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if c.shutDown {
+		if err := core.Pods("default").Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return claim
+}
+
+// TestClaimsAreKeptWhileUsed deletes the claims of all podCases. Those that are not
+// used go. The others go when their pods are gone, and not before.
+func TestClaimsAreKeptWhileUsed(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	controllertest.Account(t, s)
 	controllertest.RunAs(t, s, "pvc-protection-controller", controller.Options{}, New)
 	core := s.Client.CoreV1()
-	for _, name := range []string{"used", "free"} {
-		claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PersistentVolumeClaimSpec{
-			AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
-			Resources:   v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}},
-		}}
-		if _, err := core.PersistentVolumeClaims("default").Create(t.Context(), claim, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+	claims := map[string]string{}
+	for name, c := range podCases {
+		claims[name] = c.start(t, s, name)
 	}
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1.PodSpec{
-		NodeName: "n", Containers: []v1.Container{{Name: "c", Image: "i"}},
-		Volumes: []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "used"}}}},
-	}}
-	if _, err := core.Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"used", "free"} {
-		if err := core.PersistentVolumeClaims("default").Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+	// Once the controller has removed the finalizer of this claim it has looked at all claims before it.
+	unused := &podCase{}
+	claims["last"] = unused.start(t, s, "last")
+	for name := range podCases {
+		if err := core.PersistentVolumeClaims("default").Delete(t.Context(), claims[name], metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	gone := func(name string) func(context.Context) (any, bool) {
 		return func(ctx context.Context) (any, bool) {
-			got, err := core.PersistentVolumeClaims("default").Get(ctx, name, metav1.GetOptions{})
+			got, err := core.PersistentVolumeClaims("default").Get(ctx, claims[name], metav1.GetOptions{})
 			return got, apierrors.IsNotFound(err)
 		}
 	}
-	controllertest.Eventually(t, "the claim that no pod uses goes", gone("free"))
-	if got, yes := gone("used")(t.Context()); yes {
-		t.Fatalf("the claim that a pod uses is gone: %v", got)
+	for name, c := range podCases {
+		if !c.want {
+			controllertest.Eventually(t, "the claim of pod "+name+" is gone", gone(name))
+		}
 	}
-	zero := int64(0)
-	if err := core.Pods("default").Delete(t.Context(), "p", metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil {
+	if err := core.PersistentVolumeClaims("default").Delete(t.Context(), claims["last"], metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	controllertest.Eventually(t, "the claim goes after the pod", gone("used"))
+	controllertest.Eventually(t, "the last claim is gone", gone("last"))
+	for name, c := range podCases {
+		if got, yes := gone(name)(t.Context()); c.want && yes {
+			t.Errorf("pod %s: its claim is gone while the pod object exists: %v", name, got)
+		}
+	}
+	unpin := []byte(`{"metadata":{"finalizers":null}}`)
+	for name := range podCases {
+		if _, err := core.Pods("default").Patch(t.Context(), name, types.MergePatchType, unpin, metav1.PatchOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			t.Fatal(err)
+		}
+		err := core.Pods("default").Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)})
+		if err != nil && !apierrors.IsNotFound(err) {
+			t.Fatal(err)
+		}
+		controllertest.Eventually(t, "the claim is gone after pod "+name, gone(name))
+	}
 }
