@@ -64,3 +64,63 @@ func TestDiscoveryOfUnavailable(t *testing.T) {
 		t.Errorf("a request for things: %d", w.Code)
 	}
 }
+
+// TestForwardedPaths: an extension server receives the path and the query of plain requests and of
+// upgrades alike. As in Kubernetes the query is encoded anew: sorted, without what is malformed.
+func TestForwardedPaths(t *testing.T) {
+	got := make(chan string, 1)
+	e := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got <- r.Method + " " + r.RequestURI
+		if r.Header.Get("Upgrade") != "" {
+			w.Header().Set("Connection", "Upgrade")
+			w.Header().Set("Upgrade", "echo")
+			w.WriteHeader(http.StatusSwitchingProtocols)
+		}
+	}))
+	defer e.Close()
+	at, err := url.Parse(e.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &carrier{available: true, resolver: fixed{at}, transport: e.Client().Transport}
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), &user.DefaultInfo{Name: "bob"})))
+	}))
+	defer front.Close()
+	const base = "/apis/things.example.com/v1/things"
+	for sent, want := range map[string]string{
+		"":                       "",
+		"/":                      "/",
+		"/x":                     "/x",
+		"?watch=true":            "?watch=true",
+		"/x/log?b=2&a=%2F&b=1":   "/x/log?a=%2F&b=2&b=1",
+		"/x/?flag":               "/x/?flag=",
+		"/x?a=1&broken=%zz&c;d=": "/x?a=1",
+		"/a%20b":                 "/a%20b",
+		"/a%2Fb":                 "/a/b",
+	} {
+		for _, upgrade := range []bool{false, true} {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, front.URL+base+sent, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if upgrade {
+				r.Header.Set("Connection", "Upgrade")
+				r.Header.Set("Upgrade", "echo")
+			}
+			resp, err := http.DefaultTransport.RoundTrip(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			select {
+			case uri := <-got:
+				if uri != "POST "+base+want {
+					t.Errorf("%q, upgrade %t: received %s, want %s", sent, upgrade, uri, want)
+				}
+			default:
+				t.Errorf("%q, upgrade %t: status %d, nothing received", sent, upgrade, resp.StatusCode)
+			}
+		}
+	}
+}

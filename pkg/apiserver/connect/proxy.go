@@ -70,7 +70,8 @@ func (p *Proxies) connector(newOptions func() runtime.Object, where find) rest.C
 	return rest.ConnectorFunc(func(w http.ResponseWriter, r *http.Request, req *rest.Request) error {
 		opts := newOptions()
 		setPath(opts, subpath(req))
-		if _, node := opts.(*corev1.NodeProxyOptions); node && httpstream.IsUpgradeRequest(r) {
+		_, node := opts.(*corev1.NodeProxyOptions)
+		if node && httpstream.IsUpgradeRequest(r) {
 			// A stream to a kubelet is a command in somebody's container. By WebSocket it
 			// begins with GET, which is not to pass as reading.
 			if err := mayCreate(r.Context(), p.authz); err != nil {
@@ -85,6 +86,12 @@ func (p *Proxies) connector(newOptions func() runtime.Object, where find) rest.C
 			return err
 		}
 		location.Path = utilnet.JoinPreservingTrailingSlash(location.Path, subpath(req))
+		if !node {
+			// The handler takes the query of an upgraded request from the location. Kubernetes drops
+			// it (kubernetes/kubernetes#77142). For nodes it is dropped here as well: a kubelet's
+			// streams take their command from the query, and are served as exec and attach of pods.
+			location.RawQuery = r.URL.RawQuery
+		}
 		h := proxy.NewUpgradeAwareHandler(location, transport, true, false, responder{})
 		h.MaxBytesPerSec = p.limit
 		h.ServeHTTP(w, r)
