@@ -61,7 +61,7 @@ type Stop struct {
 	Message string
 	// Again has it started anew whatever its restart policy is.
 	Again bool
-	// Grace is how long it may take; nil means the pod's grace period. Zero asks nobody.
+	// Grace is how long it may take; nil means the pod's grace period. Zero runs no preStop handler.
 	Grace *int64
 }
 

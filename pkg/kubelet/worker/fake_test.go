@@ -4,10 +4,12 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -42,6 +44,8 @@ type fakeRuntime struct {
 	code     int32                    // of containers that were asked to end
 	slow     map[string]time.Duration // how long a container takes to end when asked
 	full     error                    // why there are no volumes
+	mark     time.Time                // since which asked tells
+	asked    []string                 // to end, by handlers and by signals
 }
 
 func newFakeRuntime(pod *v1.Pod) *fakeRuntime {
@@ -244,6 +248,7 @@ func (f *fakeRuntime) StopContainer(ctx context.Context, id string, grace time.D
 		return err
 	}
 	wait := min(grace, f.slow[c.Name])
+	f.note("term "+c.Name, grace)
 	f.mu.Unlock()
 	t := f.clock.NewTimer(wait)
 	defer t.Stop()
@@ -257,6 +262,23 @@ func (f *fakeRuntime) StopContainer(ctx context.Context, id string, grace time.D
 	f.mu.Unlock()
 	f.die(id, code)
 	return nil
+}
+
+// note records when a container is asked to end, and how long it may take. The caller holds the lock.
+func (f *fakeRuntime) note(what string, grace time.Duration) {
+	f.asked = append(f.asked, fmt.Sprintf("%v %s %v", f.clock.Since(f.mark).Round(time.Second), what, grace.Round(time.Second)))
+}
+
+// timeline returns what was asked since the mark, in the order of time.
+func (f *fakeRuntime) timeline() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	slices.SortStableFunc(f.asked, func(a, b string) int {
+		x, _ := time.ParseDuration(strings.Fields(a)[0])
+		y, _ := time.ParseDuration(strings.Fields(b)[0])
+		return cmp.Or(cmp.Compare(x, y), cmp.Compare(a, b))
+	})
+	return strings.Join(f.asked, ", ")
 }
 
 func (f *fakeRuntime) RemoveContainer(_ context.Context, id string) error {

@@ -31,12 +31,14 @@ type kill struct {
 	failures int       // of stops, in a row
 	next     time.Time // when it is worth trying again after a failure
 	now      *attempt  // under way, or the last one
+	// over is closed when the container has been stopped.
+	over chan struct{}
 }
 
 // attempt is one try to stop a container.
 type attempt struct {
 	deadline time.Time
-	handler  clock.Timer // ends the preStop handler, which is running; nil if it is not
+	wait     clock.Timer // ends the preStop handler and the wait for other containers; nil after them
 	cancel   context.CancelFunc
 	done     chan struct{} // closed when the container has ended, or did not (err)
 	err      error
@@ -60,7 +62,7 @@ func (k *kills) of(id string) *kill {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.runs[id] == nil {
-		k.runs[id] = &kill{}
+		k.runs[id] = &kill{over: make(chan struct{})}
 	}
 	return k.runs[id]
 }
@@ -93,21 +95,33 @@ func (w *worker) killSoon(pod *v1.Pod, run *cri.Container, spec *v1.Container, g
 	case w.cfg.Clock.Now().Before(k.next):
 		return k.next
 	}
-	w.begin(k, pod, run, spec, grace, message)
+	w.begin(k, order{pod: pod, run: run, spec: spec, grace: grace, message: message})
 	return time.Time{}
+}
+
+// order is how a container is to be stopped.
+type order struct {
+	pod     *v1.Pod
+	run     *cri.Container
+	spec    *v1.Container // nil if it is not known
+	grace   time.Duration
+	message string // of the event
+	// after are closed when the containers have been stopped that get their signal first. The preStop handler does not wait
+	// for them.
+	after []<-chan struct{}
 }
 
 // kill ends a container within its grace period, its preStop handler first. It
 // waits for a stop that is under way, unless that has more time than is left: then
 // it is cut short.
-func (w *worker) kill(ctx context.Context, pod *v1.Pod, run *cri.Container, spec *v1.Container, grace time.Duration, message string) error {
-	k := w.kills.of(run.ID)
+func (w *worker) kill(ctx context.Context, o order) error {
+	k := w.kills.of(o.run.ID)
 	w.kills.mu.Lock()
 	a := k.now
-	deadline := w.cfg.Clock.Now().Add(grace)
+	deadline := w.cfg.Clock.Now().Add(o.grace)
 	if a.under() && deadline.Before(a.deadline.Add(-time.Second)) {
-		if a.deadline = deadline; a.handler != nil {
-			a.handler.Reset(grace)
+		if a.deadline = deadline; a.wait != nil {
+			a.wait.Reset(o.grace)
 		} else {
 			w.kills.mu.Unlock()
 			a.cancel()
@@ -116,7 +130,7 @@ func (w *worker) kill(ctx context.Context, pod *v1.Pod, run *cri.Container, spec
 		}
 	}
 	if a = k.now; !a.under() {
-		a = w.begin(k, pod, run, spec, grace, message)
+		a = w.begin(k, o)
 	}
 	w.kills.mu.Unlock()
 	select {
@@ -128,48 +142,74 @@ func (w *worker) kill(ctx context.Context, pod *v1.Pod, run *cri.Container, spec
 }
 
 // begin begins to stop a container. The caller holds the lock.
-func (w *worker) begin(k *kill, pod *v1.Pod, run *cri.Container, spec *v1.Container, grace time.Duration, message string) *attempt {
+func (w *worker) begin(k *kill, o order) *attempt {
 	if !k.told {
 		k.told = true
-		w.cfg.Event(pod, run.Name, v1.EventTypeNormal, "Killing", message)
+		w.cfg.Event(o.pod, o.run.Name, v1.EventTypeNormal, "Killing", o.message)
 	}
-	hook := !k.hooked && grace > 0 && spec != nil && spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil && run.State == cri.Running
+	hook := !k.hooked && o.grace > 0 && o.spec != nil && o.spec.Lifecycle != nil && o.spec.Lifecycle.PreStop != nil && o.run.State == cri.Running
 	k.hooked = k.hooked || hook
 	ctx, cancel := context.WithCancel(w.ctx)
-	a := &attempt{deadline: w.cfg.Clock.Now().Add(grace), cancel: cancel, done: make(chan struct{})}
+	a := &attempt{deadline: w.cfg.Clock.Now().Add(o.grace), cancel: cancel, done: make(chan struct{})}
 	k.now = a
-	handled, end := context.WithCancel(ctx)
-	if hook {
-		a.handler = w.cfg.Clock.AfterFunc(grace, end)
+	waiting, end := context.WithCancel(ctx)
+	if hook || len(o.after) > 0 {
+		a.wait = w.cfg.Clock.AfterFunc(o.grace, end)
 	}
 	w.wg.Go(func() {
 		defer w.poke()
 		defer cancel()
 		defer end()
-		left := grace
 		if hook {
-			w.preStop(handled, pod, run, spec)
-			left = w.handlerDone(a)
+			w.preStop(waiting, o.pod, o.run, o.spec)
 		}
+		await(waiting, o.after)
+		left := w.waited(a)
 		err := ctx.Err()
 		if err == nil {
-			err = w.cfg.Runtime.StopContainer(ctx, run.ID, left)
+			err = w.cfg.Runtime.StopContainer(ctx, o.run.ID, left)
 		}
-		w.kills.mu.Lock()
-		defer w.kills.mu.Unlock()
-		defer close(a.done)
-		if err == nil {
-			k.failures, k.next = 0, time.Time{}
-			return
-		}
-		a.err = fmt.Errorf("stop container %s: %w", run.Name, err)
-		if ctx.Err() == nil {
-			w.cfg.Log.Warn("Container does not stop", "pod", cri.Describe(pod), "container", run.Name, "err", err)
-			k.next = w.cfg.Clock.Now().Add(delay(k.failures))
-			k.failures++
-		}
+		w.attempted(ctx, k, a, o, err)
 	})
 	return a
+}
+
+// attempted notes what came of an attempt.
+func (w *worker) attempted(ctx context.Context, k *kill, a *attempt, o order, err error) {
+	w.kills.mu.Lock()
+	defer w.kills.mu.Unlock()
+	defer close(a.done)
+	if err == nil {
+		k.failures, k.next = 0, time.Time{}
+		k.end()
+		return
+	}
+	a.err = fmt.Errorf("stop container %s: %w", o.run.Name, err)
+	if ctx.Err() == nil {
+		w.cfg.Log.Warn("Container does not stop", "pod", cri.Describe(o.pod), "container", o.run.Name, "err", err)
+		k.next = w.cfg.Clock.Now().Add(delay(k.failures))
+		k.failures++
+	}
+}
+
+// end notes that the container has been stopped. The caller holds the lock.
+func (k *kill) end() {
+	select {
+	case <-k.over:
+	default:
+		close(k.over)
+	}
+}
+
+// await waits until all channels are closed, or ctx ends.
+func await(ctx context.Context, channels []<-chan struct{}) {
+	for _, c := range channels {
+		select {
+		case <-c:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // preStop runs the container's handler until ctx ends.
@@ -184,11 +224,13 @@ func (w *worker) preStop(ctx context.Context, pod *v1.Pod, run *cri.Container, s
 	}
 }
 
-// handlerDone notes that the handler has ended and returns what is left of the grace period.
-func (w *worker) handlerDone(a *attempt) time.Duration {
+// waited notes that the signal is sent now, and returns how long the container may take after it.
+func (w *worker) waited(a *attempt) time.Duration {
 	w.kills.mu.Lock()
 	defer w.kills.mu.Unlock()
-	a.handler.Stop()
-	a.handler = nil
+	if a.wait != nil {
+		a.wait.Stop()
+		a.wait = nil
+	}
 	return max(a.deadline.Sub(w.cfg.Clock.Now()), minGrace)
 }

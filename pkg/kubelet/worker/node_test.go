@@ -180,6 +180,9 @@ func (n *testNode) exec(ctx context.Context, id string, command []string) (strin
 	}
 	wait := n.hook
 	n.mu.Unlock()
+	n.runtime.mu.Lock()
+	n.runtime.note("hook "+name, wait)
+	n.runtime.mu.Unlock()
 	t := clock.Real().NewTimer(wait)
 	defer t.Stop()
 	select {

@@ -37,13 +37,11 @@ const (
 
 // replaceSandbox ends what is left in the old sandbox and makes a new one.
 func (w *worker) replaceSandbox(ctx context.Context, l look, attempt uint32, handler string) (*cri.Pod, error) {
-	for i := range l.seen.Containers {
-		if run := &l.seen.Containers[i]; run.State == cri.Running {
-			err := w.kill(ctx, l.pod, run, specOf(l.pod, run.Name), graceOne(l.pod, nil), "Pod sandbox changed, it will be killed and re-created.")
-			if err != nil {
-				return nil, err
-			}
-		}
+	if l.seen.Sandbox() != nil {
+		w.cfg.Event(l.pod, "", v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+	}
+	if err := w.stopContainers(ctx, l, graceOne(l.pod, nil)); err != nil {
+		return nil, err
 	}
 	for _, b := range l.seen.Sandboxes {
 		if err := w.cfg.Runtime.StopSandbox(ctx, b.ID); err != nil {
@@ -250,7 +248,7 @@ func (s *starter) postStart(ctx context.Context, c *v1.Container, id string) err
 	}
 	s.cfg.Event(s.pod, c.Name, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
 	run := &cri.Container{ID: id, Name: c.Name, State: cri.Running}
-	stopErr := s.kill(ctx, s.pod, run, c, graceOne(s.pod, nil), "FailedPostStartHook")
+	stopErr := s.kill(ctx, order{pod: s.pod, run: run, spec: c, grace: graceOne(s.pod, nil), message: "FailedPostStartHook"})
 	return errors.Join(s.wait(c, reasonHook, err), stopErr)
 }
 

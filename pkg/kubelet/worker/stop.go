@@ -9,10 +9,10 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 
 	"keelson.dev/keelson/pkg/kubelet/cri"
@@ -20,8 +20,10 @@ import (
 )
 
 const (
-	// minGrace is left to a container after a preStop handler took all there was.
+	// minGrace is what a container has from the signal on, whatever its grace period is, as in Kubernetes.
 	minGrace = 2 * time.Second
+	// shortestGrace is the least that a whole pod is given.
+	shortestGrace = time.Second
 	// defaultGrace holds for pods of which nothing more is known.
 	defaultGrace = 30 * time.Second
 )
@@ -80,7 +82,8 @@ func (w *worker) end(ctx context.Context, l look) (again time.Time, gone bool) {
 // stop sees to it that the pod is being stopped in the time it has, and tells
 // whether it has.
 func (w *worker) stop(ctx context.Context, l look) (again time.Time, stopped bool) {
-	grace := graceFor(l)
+	grace := graceFor(l, w.grace)
+	w.grace = grace
 	deadline := w.cfg.Clock.Now().Add(grace)
 	if w.stopping == nil {
 		w.stopping = w.beginStop(ctx, l, grace, deadline)
@@ -105,18 +108,25 @@ func (w *worker) stop(ctx context.Context, l look) (again time.Time, stopped boo
 	return time.Time{}, false
 }
 
-// graceFor is how long a pod may take to end.
-func graceFor(l look) time.Duration {
-	seconds := int64(defaultGrace / time.Second)
-	switch {
-	case l.pod.DeletionGracePeriodSeconds != nil:
-		seconds = *l.pod.DeletionGracePeriodSeconds
-	case l.grace != nil:
-		seconds = *l.grace
-	case l.pod.Spec.TerminationGracePeriodSeconds != nil:
-		seconds = *l.pod.Spec.TerminationGracePeriodSeconds
+// graceFor returns how long a pod may take to end: the shortest of what a deletion, the kubelet itself and an earlier look gave
+// (zero: nothing yet), as in Kubernetes. Without any of them the pod's own period counts.
+func graceFor(l look, before time.Duration) time.Duration {
+	grace := before
+	for _, seconds := range []*int64{l.pod.DeletionGracePeriodSeconds, l.grace} {
+		if seconds == nil {
+			continue
+		}
+		if given := max(time.Duration(*seconds)*time.Second, shortestGrace); grace == 0 || given < grace {
+			grace = given
+		}
 	}
-	return time.Duration(max(seconds, 1)) * time.Second
+	if grace != 0 {
+		return grace
+	}
+	if own := l.pod.Spec.TerminationGracePeriodSeconds; own != nil {
+		return max(time.Duration(*own)*time.Second, shortestGrace)
+	}
+	return defaultGrace
 }
 
 func (w *worker) beginStop(ctx context.Context, l look, grace time.Duration, deadline time.Time) *stopping {
@@ -131,38 +141,9 @@ func (w *worker) beginStop(ctx context.Context, l look, grace time.Duration, dea
 	return s
 }
 
-// stopAll stops a pod's containers, sidecars after the others and the last one
-// first, and then its sandboxes.
+// stopAll stops a pod's containers and then its sandboxes.
 func (w *worker) stopAll(ctx context.Context, l look, grace time.Duration) error {
-	begun := w.cfg.Clock.Now()
-	var sidecars []*cri.Container
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	var errs []error
-	kill := func(run *cri.Container, grace time.Duration) {
-		if err := w.kill(ctx, l.pod, run, specOf(l.pod, run.Name), grace, fmt.Sprintf("Stopping container %s", run.Name)); err != nil {
-			mu.Lock()
-			errs = append(errs, err)
-			mu.Unlock()
-		}
-	}
-	for i := range l.seen.Containers {
-		run := &l.seen.Containers[i]
-		if run.State != cri.Running && run.State != cri.Unknown {
-			continue
-		}
-		if spec := specOf(l.pod, run.Name); spec != nil && cri.Sidecar(spec) {
-			sidecars = append(sidecars, run)
-			continue
-		}
-		wg.Go(func() { kill(run, grace) })
-	}
-	wg.Wait()
-	slices.SortStableFunc(sidecars, func(a, b *cri.Container) int { return initIndex(l.pod, b.Name) - initIndex(l.pod, a.Name) })
-	for _, run := range sidecars {
-		kill(run, max(grace-w.cfg.Clock.Since(begun), time.Second))
-	}
-	if err := errors.Join(errs...); err != nil || ctx.Err() != nil {
+	if err := w.stopContainers(ctx, l, grace); err != nil || ctx.Err() != nil {
 		return errors.Join(err, ctx.Err())
 	}
 	for _, b := range l.seen.Sandboxes {
@@ -173,22 +154,57 @@ func (w *worker) stopAll(ctx context.Context, l look, grace time.Duration) error
 	return nil
 }
 
+// stopContainers stops all containers of a pod. PreStop handlers run at once; a sidecar gets its signal when the main
+// containers and the sidecars behind it have ended, or when the grace period has.
+func (w *worker) stopContainers(ctx context.Context, l look, grace time.Duration) error {
+	g, ctx := errgroup.WithContext(ctx) // what fails is tried again at once, not when the others have ended
+	for _, o := range w.stopOrders(l, grace) {
+		g.Go(func() error { return w.kill(ctx, o) })
+	}
+	return g.Wait()
+}
+
+// stopOrders lists what is to be stopped for a pod to end, and in which order.
+func (w *worker) stopOrders(l look, grace time.Duration) []order {
+	var main []<-chan struct{}
+	var sidecars, out []order
+	for i := range l.seen.Containers {
+		run := &l.seen.Containers[i]
+		if run.State != cri.Running && run.State != cri.Unknown {
+			continue
+		}
+		o := order{pod: l.pod, run: run, spec: specOf(l.pod, run.Name), grace: grace, message: "Stopping container " + run.Name}
+		if o.spec != nil && cri.Sidecar(o.spec) {
+			sidecars = append(sidecars, o)
+			continue
+		}
+		out = append(out, o)
+		if slices.ContainsFunc(l.pod.Spec.Containers, func(c v1.Container) bool { return c.Name == run.Name }) {
+			main = append(main, w.kills.of(run.ID).over)
+		}
+	}
+	slices.SortStableFunc(sidecars, func(a, b order) int { return initIndex(l.pod, b.run.Name) - initIndex(l.pod, a.run.Name) })
+	for _, o := range sidecars {
+		o.after = slices.Clone(main)
+		out = append(out, o)
+		main = append(main, w.kills.of(o.run.ID).over)
+	}
+	return out
+}
+
 func initIndex(pod *v1.Pod, name string) int {
 	return slices.IndexFunc(pod.Spec.InitContainers, func(c v1.Container) bool { return c.Name == name })
 }
 
-// graceOne is how long a container of a pod that goes on may take to end.
+// graceOne returns how long a container of a pod that goes on may take to end; own is the period of the probe that failed, or nil.
+// Zero is too short for a preStop handler.
 func graceOne(pod *v1.Pod, own *int64) time.Duration {
-	grace := int64(defaultGrace / time.Second)
-	if g := pod.Spec.TerminationGracePeriodSeconds; g != nil {
-		grace = *g
-	}
-	if own != nil {
-		if grace = *own; grace == 0 {
-			return 0
+	for _, seconds := range []*int64{pod.DeletionGracePeriodSeconds, own, pod.Spec.TerminationGracePeriodSeconds} {
+		if seconds != nil {
+			return time.Duration(max(*seconds, 0)) * time.Second
 		}
 	}
-	return time.Duration(max(grace, 1)) * time.Second
+	return defaultGrace
 }
 
 // release gives back what the pod's containers held.

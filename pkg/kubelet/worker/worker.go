@@ -52,6 +52,7 @@ type worker struct {
 	failures int
 	backoffs map[string]*imageBackoff
 	stopping *stopping
+	grace    time.Duration   // that the pod's end was last given; zero: none yet
 	again    map[string]bool // containers that were stopped to be started anew
 	// Of resizes: the generation that was refused, whether one is under way, and what is wrong with it.
 	refused     int64

@@ -1,0 +1,192 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"keelson.dev/keelson/pkg/kubelet/status"
+)
+
+// endCase is the end of one pod: how it comes, and what its containers are asked when.
+type endCase struct {
+	names []string // as testPod takes them
+	hooks []string // containers with a preStop handler
+	hook  time.Duration
+	slow  map[string]time.Duration
+	grace int64 // of the pod's spec, 30 if zero
+	mend  func(pod *v1.Pod)
+	end   func(n *testNode) // deletes the pod with its own grace period if nil
+	want  string
+}
+
+// endCases match KEP-753: handlers of all containers run when the pod's end begins,
+// and a sidecar gets its signal after the main containers and the sidecars behind it.
+var endCases = map[string]endCase{
+	"one container": {names: []string{"a"}, want: "0s term a 30s"},
+	"a handler":     {names: []string{"a"}, hooks: []string{"a"}, hook: 4 * time.Second, want: "0s hook a 4s, 4s term a 26s"},
+	"a handler that takes longer than there is": {
+		names: []string{"a"}, hooks: []string{"a"}, hook: time.Minute, grace: 5, want: "0s hook a 1m0s, 5s term a 2s",
+	},
+	"a sidecar waits": {
+		names: []string{"s:s", "a"}, slow: map[string]time.Duration{"a": 20 * time.Second}, want: "0s term a 30s, 20s term s 10s",
+	},
+	"a sidecar's handler does not wait": {
+		names: []string{"s:s", "a"}, hooks: []string{"s"}, slow: map[string]time.Duration{"a": 20 * time.Second},
+		want: "0s hook s 0s, 0s term a 30s, 20s term s 10s",
+	},
+	"a sidecar's handler takes longer than the others": {
+		names: []string{"s:s", "a"}, hooks: []string{"s"}, hook: 12 * time.Second, want: "0s hook s 12s, 0s term a 30s, 12s term s 18s",
+	},
+	"sidecars end in reverse": {
+		names: []string{"s:s", "s:t", "a", "b"}, hooks: []string{"s", "t", "b"}, hook: 2 * time.Second,
+		slow: map[string]time.Duration{"a": 5 * time.Second, "b": time.Second, "t": 6 * time.Second, "s": time.Second},
+		want: "0s hook b 2s, 0s hook s 2s, 0s hook t 2s, 0s term a 30s, 2s term b 28s, 5s term t 25s, 11s term s 19s",
+	},
+	"nothing is left for sidecars": {
+		names: []string{"s:s", "s:t", "a"}, hooks: []string{"t"}, grace: 10, slow: map[string]time.Duration{"a": time.Hour, "t": time.Hour},
+		want: "0s hook t 0s, 0s term a 10s, 10s term s 2s, 10s term t 2s",
+	},
+	"the main container is over": {
+		names: []string{"s:s", "a"}, hooks: []string{"s"}, hook: time.Second, mend: func(pod *v1.Pod) { pod.Spec.RestartPolicy = v1.RestartPolicyNever },
+		end:  func(n *testNode) { n.runtime.die(n.runtime.running("a"), 0) },
+		want: "0s hook s 1s, 1s term s 29s",
+	},
+	"an init container does not hold a sidecar up": {
+		names: []string{"s:s", "i:x", "a"}, slow: map[string]time.Duration{"x": 20 * time.Second}, want: "0s term s 30s, 0s term x 30s",
+	},
+	"an ephemeral container does not hold a sidecar up": {
+		names: []string{"s:s", "a"}, slow: map[string]time.Duration{"e": time.Hour},
+		mend: func(pod *v1.Pod) {
+			pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "e", Image: "img"}}}
+		},
+		want: "0s term a 30s, 0s term e 30s, 0s term s 30s",
+	},
+	"deleted again with less": {
+		names: []string{"s:s", "a"}, hooks: []string{"s"}, slow: map[string]time.Duration{"a": time.Hour},
+		end: func(n *testNode) {
+			n.remove(30, false)
+			pass(5 * time.Second)
+			n.remove(3, false)
+		},
+		want: "0s hook s 0s, 0s term a 30s, 5s term a 3s, 8s term s 2s",
+	},
+	"deleted again with less while a handler runs": {
+		names: []string{"s:s", "a"}, hooks: []string{"s", "a"}, hook: time.Minute,
+		end: func(n *testNode) {
+			n.remove(30, false)
+			pass(5 * time.Second)
+			n.remove(3, false)
+		},
+		want: "0s hook a 1m0s, 0s hook s 1m0s, 8s term a 2s, 8s term s 2s",
+	},
+	"evicted": {
+		names: []string{"s:s", "a"}, hooks: []string{"s"}, slow: map[string]time.Duration{"a": time.Hour},
+		end:  func(n *testNode) { n.pool.Evict("u", status.Verdict{Phase: v1.PodFailed, Reason: "Evicted"}, 4) },
+		want: "0s hook s 0s, 0s term a 4s, 4s term s 2s",
+	},
+	"active for too long": {
+		names: []string{"s:s", "a"}, hooks: []string{"s"}, slow: map[string]time.Duration{"a": 3 * time.Second},
+		mend: func(pod *v1.Pod) { pod.Spec.ActiveDeadlineSeconds = new(int64(60)) },
+		end: func(n *testNode) {
+			n.mu.Lock()
+			pod := n.api // its status tells since when
+			n.mu.Unlock()
+			n.pool.Set(pod)
+		},
+		want: "50s hook s 0s, 50s term a 30s, 53s term s 27s",
+	},
+	"without grace": {names: []string{"a"}, hooks: []string{"a"}, hook: time.Minute, grace: -1, want: "0s hook a 1m0s, 1s term a 2s"},
+}
+
+// TestEnd ends pods of every kind.
+func TestEnd(t *testing.T) {
+	for name, c := range endCases {
+		t.Run(name, func(t *testing.T) {
+			pod := testPod(v1.RestartPolicyAlways, c.names...)
+			grace := max(c.grace, 0)
+			if c.grace == 0 {
+				grace = 30
+			}
+			pod.Spec.TerminationGracePeriodSeconds = &grace
+			for _, h := range c.hooks {
+				preStop(pod, h)
+			}
+			if c.mend != nil {
+				c.mend(pod)
+			}
+			bubble(t, pod, func(t *testing.T, n *testNode) {
+				n.runtime.mu.Lock()
+				for name, d := range c.slow {
+					n.runtime.slow[name] = d
+				}
+				n.runtime.mu.Unlock()
+				n.mu.Lock()
+				n.hook = c.hook
+				n.mu.Unlock()
+				pass(10 * time.Second)
+				n.runtime.mu.Lock()
+				n.runtime.mark = n.runtime.clock.Now()
+				n.runtime.mu.Unlock()
+				if c.end == nil {
+					n.remove(grace, false)
+				} else {
+					c.end(n)
+				}
+				pass(2 * time.Minute)
+				if got := n.runtime.timeline(); got != c.want {
+					t.Errorf("got  %s\nwant %s", got, c.want)
+				}
+				if n.runtime.alive() {
+					t.Error("a container still runs")
+				}
+			})
+		})
+	}
+}
+
+// TestSandboxLost: containers of a sandbox that is replaced end in the same order as those of a pod.
+func TestSandboxLost(t *testing.T) {
+	pod := testPod(v1.RestartPolicyAlways, "s:s", "a")
+	preStop(pod, "s")
+	bubble(t, pod, func(t *testing.T, n *testNode) {
+		pass(10 * time.Second)
+		n.runtime.mu.Lock()
+		n.runtime.slow["a"] = 5 * time.Second
+		n.runtime.mark = n.runtime.clock.Now()
+		n.runtime.boxes[0].Ready = false
+		n.runtime.changed()
+		n.runtime.mu.Unlock()
+		pass(time.Minute)
+		if got, want := n.runtime.timeline(), "0s hook s 0s, 0s term a 30s, 5s term s 25s"; got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+		if got := n.told("SandboxChanged"); got != 1 {
+			t.Errorf("%d events of the sandbox", got)
+		}
+		if n.runtime.running("s") == "" || n.runtime.running("a") == "" {
+			t.Error("the pod does not run in its new sandbox")
+		}
+	})
+}
+
+// TestEndOfAnEpoch: containers that end because all start anew get the shortest period and no handler, as in Kubernetes.
+func TestEndOfAnEpoch(t *testing.T) {
+	pod := testPod(v1.RestartPolicyNever, "a", "b")
+	restartAll(pod, "a")
+	preStop(pod, "b")
+	bubble(t, pod, func(t *testing.T, n *testNode) {
+		n.runtime.mu.Lock()
+		n.runtime.mark = n.runtime.clock.Now()
+		n.runtime.mu.Unlock()
+		n.runtime.die(n.runtime.running("a"), 42)
+		pass(time.Minute)
+		if got, want := n.runtime.timeline(), "0s term b 2s"; got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	})
+}
