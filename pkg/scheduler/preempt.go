@@ -239,8 +239,10 @@ func charge(budgets []budget, pod *v1.Pod) (overdrawn bool) {
 	return overdrawn
 }
 
+// covers reports whether evicting pod takes from the budget. An empty selector
+// selects every pod of the namespace, those without labels too.
 func (b *budget) covers(pod *v1.Pod) bool {
-	if b.of.Namespace != pod.Namespace || len(pod.Labels) == 0 || b.selector.Empty() || !b.selector.Matches(labels.Set(pod.Labels)) {
+	if b.of.Namespace != pod.Namespace || !b.selector.Matches(labels.Set(pod.Labels)) {
 		return false
 	}
 	_, counted := b.of.Status.DisruptedPods[pod.Name]

@@ -101,7 +101,6 @@ func nodeMatches(pod *v1.Pod, n *v1.Node) bool {
 type constraint struct {
 	v1.TopologySpreadConstraint
 	matches func(labels map[string]string) bool
-	empty   bool // the selector is there, but empty: Kubernetes counts no pods then
 }
 
 func constraints(pod *v1.Pod, action v1.UnsatisfiableConstraintAction) []constraint {
@@ -123,7 +122,7 @@ func constraints(pod *v1.Pod, action v1.UnsatisfiableConstraintAction) []constra
 				}
 			}
 			return selects(c.LabelSelector, labels)
-		}, c.LabelSelector != nil && len(c.LabelSelector.MatchLabels)+len(c.LabelSelector.MatchExpressions)+len(keys) == 0})
+		}})
 	}
 	return out
 }
@@ -132,7 +131,7 @@ func constraints(pod *v1.Pod, action v1.UnsatisfiableConstraintAction) []constra
 func (k *constraint) counts(c *cluster, namespace, node string) int {
 	count := 0
 	for _, p := range c.on(node) {
-		if !k.empty && p.Namespace == namespace && p.DeletionTimestamp == nil && k.matches(p.Labels) {
+		if p.Namespace == namespace && p.DeletionTimestamp == nil && k.matches(p.Labels) {
 			count++
 		}
 	}
@@ -211,8 +210,8 @@ func spreadScores(c *cluster, pod *v1.Pod, nodes []*v1.Node) []int64 {
 			return selects(&metav1.LabelSelector{MatchLabels: merged}, labels)
 		}
 		ks = []constraint{
-			{v1.TopologySpreadConstraint{TopologyKey: v1.LabelHostname, MaxSkew: 3}, matches, false},
-			{v1.TopologySpreadConstraint{TopologyKey: v1.LabelTopologyZone, MaxSkew: 5}, matches, false},
+			{v1.TopologySpreadConstraint{TopologyKey: v1.LabelHostname, MaxSkew: 3}, matches},
+			{v1.TopologySpreadConstraint{TopologyKey: v1.LabelTopologyZone, MaxSkew: 5}, matches},
 		}
 	}
 	if len(ks) == 0 {

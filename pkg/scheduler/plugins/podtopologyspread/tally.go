@@ -47,10 +47,10 @@ func newTally(view scheduling.View, c *constraint, counts func(*scheduling.Node)
 	return t
 }
 
-// selects tells whether pods of g count. A selector that is there but empty
-// counts none, as in Kubernetes.
+// selects reports whether pods of g count. An empty selector counts all of them;
+// an absent one, none.
 func (c *constraint) selects(g *scheduling.Group) bool {
-	return !g.Terminating && !c.selector.Empty() && c.selector.Matches(g.Labels)
+	return !g.Terminating && c.selector.Matches(g.Labels)
 }
 
 // add accounts for d more pods of g on the node at index.
