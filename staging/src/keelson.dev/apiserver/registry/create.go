@@ -50,11 +50,7 @@ func (r *Registry) Create(ctx context.Context, namespace string, obj resource.Ob
 func (r *Registry) CreateIn(ctx context.Context, version, namespace string, obj resource.Object, options metav1.CreateOptions) (*store.Record, error) {
 	options.TypeMeta = metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "CreateOptions"}
 	clearKind(obj)
-	obj.SetCreationTimestamp(metav1.Time{})
-	obj.SetUID("")
-	obj.SetDeletionTimestamp(nil)
-	obj.SetDeletionGracePeriodSeconds(nil)
-	obj.SetSelfLink("")
+	clearServerFields(obj)
 	if err := r.matchNamespace(namespace, obj); err != nil {
 		return nil, err
 	}
@@ -76,6 +72,15 @@ func (r *Registry) CreateIn(ctx context.Context, version, namespace string, obj 
 		rec, err = r.createNamed(ctx, w, obj)
 	}
 	return rec, err
+}
+
+// clearServerFields drops the metadata that only the server sets on a new object.
+func clearServerFields(obj resource.Object) {
+	obj.SetCreationTimestamp(metav1.Time{})
+	obj.SetUID("")
+	obj.SetDeletionTimestamp(nil)
+	obj.SetDeletionGracePeriodSeconds(nil)
+	obj.SetSelfLink("")
 }
 
 // context carries the namespace, and the time of the request, to strategies.

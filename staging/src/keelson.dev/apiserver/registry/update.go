@@ -443,6 +443,7 @@ func (up *updating) create(ctx context.Context) (*store.Record, error) {
 	if err != nil {
 		return nil, err
 	}
+	clearServerFields(obj)
 	w := up.write(admission.Create)
 	if err := w.mutate(ctx, obj, nil); err != nil {
 		return nil, err
