@@ -121,7 +121,7 @@ func (c *check) checkLaterSource(s *Sources, v *corev1.Volume, path *field.Path)
 	s.One("csi", v.CSI != nil, func(at *field.Path) { c.checkCSI(v.CSI, at) })
 	s.One("ephemeral", v.Ephemeral != nil, func(at *field.Path) { c.checkEphemeralVolume(v, at, path) })
 	s.One("image", v.Image != nil, func(at *field.Path) {
-		if c.isPod() && v.Image.Reference == "" {
+		if v.Image.Reference == "" {
 			c.Required(at.Child("reference"), "")
 		}
 		c.checkPullPolicy(v.Image.PullPolicy, at.Child("pullPolicy"))

@@ -71,7 +71,7 @@ func translate(ctx context.Context, err error) error {
 }
 
 // parseRevision reads a resourceVersion; "" and "0" are 0. Its error is not an
-// API error: Kubernetes makes one of it for lists only.
+// API error: as in Kubernetes, reads make a bad request of it and watches do not.
 func parseRevision(rv string) (int64, error) {
 	if rv == "" {
 		return 0, nil

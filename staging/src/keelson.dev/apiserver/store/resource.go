@@ -128,7 +128,7 @@ func (s *Store) Ready() error {
 func (s *Store) Get(ctx context.Context, key string, resourceVersion string) (*Record, error) {
 	rev, err := parseRevision(resourceVersion)
 	if err != nil {
-		return nil, s.uncached(err)
+		return nil, badRevision(err)
 	}
 	if err := s.checkKey(key); err != nil {
 		return nil, err
