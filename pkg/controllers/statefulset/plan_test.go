@@ -301,7 +301,11 @@ func TestStatus(t *testing.T) {
 		"replaced":  {setOf(3), "0:ready:old 1:ready:old 2:ready:old", 1, "3/3/3 old:2 new:0 at old"},
 		"complete":  {setOf(2), "0:ready:new 1:ready:new", 0, "2/2/2 old:2 new:2 at new"},
 		"too many":  {setOf(1), "0:ready:new 1:ready:new", 0, "2/2/2 old:0 new:2 at old"},
-		"by hand":   {setOf(1, onDelete), "0:ready:new", 0, "1/1/1 old:0 new:1 at old"},
+		"by hand":   {setOf(1, onDelete), "0:ready:new", 0, "1/1/1 old:1 new:1 at new"},
+		"one of 2":  {setOf(2, onDelete), "0:ready:new 1:ready:old", 0, "2/2/2 old:1 new:1 at old"},
+		"unready":   {setOf(2, onDelete), "0:ready:new 1:running:new", 0, "2/1/1 old:0 new:2 at old"},
+		"zero":      {setOf(0, onDelete), "", 0, "0/0/0 old:0 new:0 at new"},
+		"partition": {setOf(2, partitioned(1)), "0:ready:old 1:ready:new", 0, "2/2/2 old:1 new:1 at old"},
 		"a third":   {setOf(1), "0:ready:third", 1, "1/1/1 old:0 new:0 at old"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -48,11 +48,11 @@ func status(s state, collisions, replaced int32) (appsv1.StatefulSetStatus, time
 	return out, again
 }
 
-// complete ends an update that has come to all pods.
+// complete ends an update that has come to all pods, whatever the strategy is: with
+// OnDelete too, as of Kubernetes 1.37 (kubernetes/kubernetes#136833).
 func complete(set *appsv1.StatefulSet, s *appsv1.StatefulSetStatus) {
 	want := *set.Spec.Replicas
-	if set.Spec.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType &&
-		s.UpdatedReplicas == want && s.ReadyReplicas == want && s.Replicas == want {
+	if s.UpdatedReplicas == want && s.ReadyReplicas == want && s.Replicas == want {
 		s.CurrentReplicas, s.CurrentRevision = s.UpdatedReplicas, s.UpdateRevision
 	}
 }
