@@ -306,6 +306,89 @@ func terminating(err error) bool {
 	return apierrors.IsForbidden(err) && apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
 
+// What is left of a namespace whose spec.finalizers were emptied by hand can be changed in every way
+// and goes with its last finalizer, but nothing can be created in the namespace.
+func TestLeftovers(t *testing.T) {
+	s := testserver.Start(t, testserver.Options{})
+	widgets, client := defineWidgets(t, s), dynamicClient(t, s)
+	leases := schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
+	replicaSets := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "replicasets"}
+	containers := map[string]any{"containers": []any{map[string]any{"name": "c", "image": "c"}}}
+	set := held("apps/v1", "ReplicaSet")
+	set.Object["spec"] = map[string]any{
+		"replicas": int64(1), "selector": map[string]any{"matchLabels": map[string]any{"a": "b"}},
+		"template": map[string]any{
+			"metadata": map[string]any{"labels": map[string]any{"a": "b"}},
+			"spec":     containers,
+		},
+	}
+	pod := held("v1", "Pod")
+	pod.Object["spec"] = containers
+	makeSlowNamespace(t, s.Client, "lost")
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	if _, err := s.Client.CoreV1().ServiceAccounts("lost").Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string]struct {
+		gvr schema.GroupVersionResource
+		obj *unstructured.Unstructured
+	}{
+		"lease": {leases, held("coordination.k8s.io/v1", "Lease")}, "custom": {widgets, held("example.com/v1", "Widget")},
+		"workload": {replicaSets, set}, "pod": {schema.GroupVersionResource{Version: "v1", Resource: "pods"}, pod},
+	}
+	for _, k := range kinds {
+		k.obj.SetLabels(nil)
+		k.obj.SetFinalizers([]string{"example.com/hold"})
+		if err := created(t.Context(), client.Resource(k.gvr).Namespace("lost"), k.obj); err != nil {
+			t.Fatal(err)
+		}
+	}
+	endNamespace(t, s.Client, "lost")()
+	for name, k := range kinds {
+		t.Run(name, func(t *testing.T) {
+			ctx, c := t.Context(), client.Resource(k.gvr).Namespace("lost")
+			merge := func(body string, subresources ...string) {
+				t.Helper()
+				if _, err := c.Patch(ctx, "late", "application/merge-patch+json", []byte(body), metav1.PatchOptions{}, subresources...); err != nil {
+					t.Errorf("patch of %v: %v", subresources, err)
+				}
+			}
+			merge(`{"metadata":{"labels":{"by":"patch"}}}`)
+			if name == "workload" {
+				merge(`{"status":{"replicas":1}}`, "status")
+				merge(`{"spec":{"replicas":0}}`, "scale")
+			}
+			obj, err := c.Get(ctx, "late", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			obj.SetAnnotations(map[string]string{"by": "update"})
+			if err := updated(ctx, c, obj); err != nil {
+				t.Errorf("update: %v", err)
+			}
+			plain := k.obj.DeepCopy()
+			plain.SetAnnotations(map[string]string{"by": "apply"})
+			if _, err := c.Apply(ctx, "late", plain, metav1.ApplyOptions{FieldManager: "test", Force: true}); err != nil {
+				t.Errorf("apply: %v", err)
+			}
+			if err := c.Delete(ctx, "late", metav1.DeleteOptions{}); err != nil {
+				t.Errorf("delete: %v", err)
+			}
+			merge(`{"metadata":{"finalizers":null}}`)
+			if _, err := c.Get(ctx, "late", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+				t.Errorf("without finalizers: %v", err)
+			}
+			for how, write := range map[string]func(context.Context, dynamic.ResourceInterface, *unstructured.Unstructured) error{
+				"create": created, "apply": applied, "update": updated,
+			} {
+				if err := write(ctx, c, k.obj.DeepCopy()); !apierrors.IsNotFound(err) {
+					t.Errorf("%s of a new object: %v", how, err)
+				}
+			}
+		})
+	}
+}
+
 // BenchmarkCreateInNamespace creates ConfigMaps by ten clients at a time, over memory and over an
 // embedded etcd.
 func BenchmarkCreateInNamespace(b *testing.B) {

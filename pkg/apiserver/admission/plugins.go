@@ -252,5 +252,22 @@ func initialize(deps Deps, book *webhooks.Book) (admission.PluginInitializer, er
 }
 
 func newLifecycle(Deps) (admission.Interface, error) {
-	return lifecycle.NewLifecycle(sets.New("default", "kube-system", "kube-public"))
+	l, err := lifecycle.NewLifecycle(sets.New("default", "kube-system", "kube-public"))
+	if err != nil {
+		return nil, fmt.Errorf("namespace lifecycle: %w", err)
+	}
+	return namespaceLifecycle{l}, nil
+}
+
+// namespaceLifecycle is the library's plugin, except that updates of objects that exist do not need
+// their namespace. The objects may be left of a namespace that was finalized by hand, and have to
+// lose their own finalizers. Kubernetes does so from 1.37 on (kubernetes/kubernetes#140661).
+type namespaceLifecycle struct{ *lifecycle.Lifecycle }
+
+// Admit refuses to create objects in namespaces that end or do not exist.
+func (l namespaceLifecycle) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	if a.GetOperation() == admission.Update && a.GetOldObject() != nil {
+		return nil
+	}
+	return l.Lifecycle.Admit(ctx, a, o)
 }

@@ -35,6 +35,22 @@ import (
 type podSecurity struct {
 	*admission.Handler
 	delegate *podsecurity.Admission
+	// updates is delegate for updates, which do not need the namespace.
+	updates podsecurity.Admission
+}
+
+// leftBehind finds the namespaces of objects that exist. One that was finalized by hand, and left
+// the object behind, has no labels: the defaults of the configuration decide about the object.
+// Without that no finalizer could be removed from such a pod.
+type leftBehind struct{ podsecurity.NamespaceGetter }
+
+// GetNamespace returns a namespace, which may not exist any more.
+func (l leftBehind) GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error) {
+	ns, err := l.NamespaceGetter.GetNamespace(ctx, name)
+	if apierrors.IsNotFound(err) {
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, nil
+	}
+	return ns, err
 }
 
 func newPodSecurity(deps Deps) (admission.Interface, error) {
@@ -64,6 +80,8 @@ func newPodSecurity(deps Deps) (admission.Interface, error) {
 	if err := p.delegate.CompleteConfiguration(); err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
+	p.updates = *p.delegate
+	p.updates.NamespaceGetter = leftBehind{p.delegate.NamespaceGetter}
 	return p, wrapConfiguration(p.delegate.ValidateConfiguration())
 }
 
@@ -81,7 +99,11 @@ func (p *podSecurity) Validate(ctx context.Context, a admission.Attributes, _ ad
 	if !core && !p.delegate.PodSpecExtractor.HasPodSpec(gr) {
 		return nil
 	}
-	result := p.delegate.Validate(ctx, podSecurityAttributes{a})
+	delegate := p.delegate
+	if a.GetOperation() == admission.Update {
+		delegate = &p.updates
+	}
+	result := delegate.Validate(ctx, podSecurityAttributes{a})
 	for _, w := range result.Warnings {
 		warning.AddWarning(ctx, "", w)
 	}
