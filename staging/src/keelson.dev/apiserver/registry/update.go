@@ -28,7 +28,8 @@ const modified = "the object has been modified; please apply your changes to the
 
 // Update applies u.Transform and stores the result. created is true when the
 // object was absent before. Updating away the last finalizer of an object that
-// is being deleted removes it; its last state is returned.
+// is being deleted removes it; what the update asked for is returned, at the revision
+// that the object had before.
 func (r *Registry) Update(ctx context.Context, u Update) (rec *store.Record, created bool, err error) {
 	up, err := r.updateOf(&u)
 	if err != nil {
@@ -95,8 +96,12 @@ type updating struct {
 	dry         bool
 }
 
-// errGone ends an update that removes its object.
-var errGone = errors.New("object has no finalizers left")
+var (
+	// errGone ends an update that removes its object.
+	errGone = errors.New("object has no finalizers left")
+	// errOvertaken ends the removal of an object that another write came before.
+	errOvertaken = errors.New("object has changed")
+)
 
 func (r *Registry) newUpdate(u *Update) (*updating, error) {
 	up := &updating{
@@ -193,8 +198,10 @@ func (up *updating) update(ctx context.Context, key string) (*store.Record, erro
 		return obj, nil
 	}
 	rec, err := up.store(ctx, key, apply)
-	if errors.Is(err, errGone) {
-		rec, err = up.remove(ctx, key, last, old)
+	for errors.Is(err, errGone) {
+		if rec, err = up.remove(ctx, key, last, old); errors.Is(err, errOvertaken) {
+			rec, err = up.store(ctx, key, apply)
+		}
 	}
 	finish(err == nil)
 	if err != nil {
@@ -405,15 +412,16 @@ func (r *Registry) endsByUpdate(obj, old resource.Object) bool {
 }
 
 // remove deletes an object whose update left it without a reason to stay, and
-// answers with the state the update asked for.
+// answers with the state the update asked for. As in Kubernetes, the answer has the
+// version that the stored object had.
 func (up *updating) remove(ctx context.Context, key string, obj, old resource.Object) (*store.Record, error) {
 	r := up.r
 	if up.dry {
 		return r.imagine(key, obj, revisionOf(old))
 	}
-	rec, err := r.store.Delete(ctx, key, func(cur *store.Record) error {
+	_, err := r.store.Delete(ctx, key, func(cur *store.Record) error {
 		if cur.Revision != revisionOf(old) {
-			return apierrors.NewConflict(r.row.GroupResource(), obj.GetName(), errors.New(modified))
+			return errOvertaken
 		}
 		return nil
 	})
@@ -423,11 +431,7 @@ func (up *updating) remove(ctx context.Context, key string, obj, old resource.Ob
 	if r.cfg.Hooks.AfterDelete != nil {
 		r.cfg.Hooks.AfterDelete(ctx, obj)
 	}
-	rev := revisionOf(old)
-	if rec != nil {
-		rev = rec.Revision
-	}
-	return r.imagine(key, obj, rev)
+	return r.imagine(key, obj, revisionOf(old))
 }
 
 // create stores what an update found absent.
