@@ -99,12 +99,12 @@ func New(d controller.Deps) (controller.Controller, error) {
 			if one := controller.Either(old, v); (old == nil || v == nil) && one.Spec.CSI != nil {
 				c.space.AddPaced(one.Spec.CSI.Driver)
 			}
-			if v == nil || v.Spec.CSI == nil {
-				return
+			if v != nil && v.Spec.CSI != nil {
+				c.going.AddObject(v)
 			}
-			c.going.AddObject(v)
-			if v.Spec.ClaimRef != nil {
-				c.making.Add(v.Spec.ClaimRef.Namespace + "/" + v.Spec.ClaimRef.Name)
+			// Without its volume, a claim that was not bound yet needs another one.
+			if one := controller.Either(old, v); one.Spec.CSI != nil && one.Spec.ClaimRef != nil {
+				c.making.Add(one.Spec.ClaimRef.Namespace + "/" + one.Spec.ClaimRef.Name)
 			}
 		}),
 		controller.OnChange(attachments.Informer(), func(old, a *storagev1.VolumeAttachment) {

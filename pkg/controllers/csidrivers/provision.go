@@ -28,8 +28,8 @@ const (
 	// being is the finalizer of a claim for which a volume may be made that the API
 	// does not show yet.
 	being = "storage.keelson.dev/provisioning"
-	// made is the finalizer, known from Kubernetes' provisioner, of a volume that its
-	// driver has not deleted yet.
+	// made is the finalizer, known from Kubernetes' provisioner, of a volume whose
+	// reclaim policy is Delete and that its driver has not deleted yet.
 	made = "external-provisioner.volume.kubernetes.io/finalizer"
 	// reserved begins the names of parameters of a class that are not the driver's.
 	reserved = "csi.storage.k8s.io/"
@@ -133,6 +133,14 @@ func (c *Controller) provide(ctx context.Context, claim *v1.PersistentVolumeClai
 		}
 	}
 	c.Events.Eventf(claim, v1.EventTypeNormal, "Provisioning", "External provisioner is provisioning volume for claim %q", controller.Key(claim))
+	gone, err := c.selectedNodeGone(ctx, claim)
+	if err != nil {
+		return err
+	}
+	if gone {
+		c.Events.Eventf(claim, v1.EventTypeWarning, "ProvisioningFailed", "node %q not found", claim.Annotations[volume.AnnSelectedNode])
+		return c.elsewhere(ctx, claim, nil)
+	}
 	got, err := c.create(ctx, claim, class)
 	if err != nil {
 		c.Events.Eventf(claim, v1.EventTypeWarning, "ProvisioningFailed", "failed to provision volume with StorageClass %q: %v", class.Name, err)
@@ -150,7 +158,34 @@ func (c *Controller) provide(ctx context.Context, claim *v1.PersistentVolumeClai
 	return c.settle(ctx, claim)
 }
 
-// elsewhere has the scheduler choose another node than the one that has no room.
+// selectedNodeGone reports whether the node that the scheduler selected for a claim
+// has been deleted. The caches may not show a new node yet, so the API server has the
+// last word.
+func (c *Controller) selectedNodeGone(ctx context.Context, claim *v1.PersistentVolumeClaim) (bool, error) {
+	name := claim.Annotations[volume.AnnSelectedNode]
+	if name == "" {
+		return false, nil
+	}
+	_, err := c.nodes.Get(name)
+	if apierrors.IsNotFound(err) {
+		_, err = c.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	}
+	if err == nil {
+		if _, err = c.csiNodes.Get(name); apierrors.IsNotFound(err) {
+			_, err = c.Client.StorageV1().CSINodes().Get(ctx, name, metav1.GetOptions{})
+		}
+	}
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("selected node: %w", err)
+	}
+	return false, nil
+}
+
+// elsewhere has the scheduler select another node, because the present one has no
+// room or has been deleted.
 func (c *Controller) elsewhere(ctx context.Context, claim *v1.PersistentVolumeClaim, cause error) error {
 	if claim.Annotations[volume.AnnSelectedNode] == "" {
 		return cause
@@ -167,6 +202,14 @@ func (c *Controller) elsewhere(ctx context.Context, claim *v1.PersistentVolumeCl
 // abandon has a volume deleted that may have been made for a claim that goes: asking
 // for it once more tells which it is.
 func (c *Controller) abandon(ctx context.Context, claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) error {
+	gone, err := c.selectedNodeGone(ctx, claim)
+	if err != nil {
+		return err
+	}
+	if gone { // another node can reach the volume, unless the volume went with the node
+		claim = claim.DeepCopy()
+		delete(claim.Annotations, volume.AnnSelectedNode)
+	}
 	got, err := c.create(ctx, claim, class)
 	if refused(err) {
 		return c.settle(ctx, claim)
@@ -312,9 +355,12 @@ func persistent(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass, 
 	if n := got.GetCapacityBytes(); n > 0 {
 		size = *resource.NewQuantity(n, resource.BinarySI)
 	}
-	policy := v1.PersistentVolumeReclaimDelete
+	policy, finalizers := v1.PersistentVolumeReclaimDelete, []string{made}
 	if class.ReclaimPolicy != nil {
 		policy = *class.ReclaimPolicy
+	}
+	if policy != v1.PersistentVolumeReclaimDelete {
+		finalizers = nil
 	}
 	attributes := claim.Spec.VolumeAttributesClassName
 	if attributes != nil && *attributes == "" {
@@ -322,7 +368,7 @@ func persistent(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass, 
 	}
 	return &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: volumeName(claim), Annotations: map[string]string{volume.AnnDynamicallyProvisioned: class.Provisioner}, Finalizers: []string{made},
+			Name: volumeName(claim), Annotations: map[string]string{volume.AnnDynamicallyProvisioned: class.Provisioner}, Finalizers: finalizers,
 		},
 		Spec: v1.PersistentVolumeSpec{
 			Capacity: v1.ResourceList{v1.ResourceStorage: size}, AccessModes: claim.Spec.AccessModes, VolumeMode: claim.Spec.VolumeMode,

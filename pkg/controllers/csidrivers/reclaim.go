@@ -16,8 +16,8 @@ import (
 	"k8s.io/component-helpers/storage/volume"
 )
 
-// syncVolume has a volume deleted that was made for a claim that is gone, and lets
-// volumes go that are being deleted.
+// syncVolume protects a volume by a finalizer, has the storage of a released volume
+// deleted, and removes the finalizers from volumes that are being deleted.
 func (c *Controller) syncVolume(ctx context.Context, name string) error {
 	v, err := c.volumes.Get(name)
 	if apierrors.IsNotFound(err) {
@@ -29,10 +29,11 @@ func (c *Controller) syncVolume(ctx context.Context, name string) error {
 	if v.Spec.CSI == nil || !c.serves(v.Spec.CSI.Driver) {
 		return nil
 	}
-	going, bound := v.DeletionTimestamp != nil, v.Status.Phase == v1.VolumeBound
-	mine := v.Annotations[volume.AnnDynamicallyProvisioned] == v.Spec.CSI.Driver
-	erases := mine && v.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete && (v.Status.Phase == v1.VolumeReleased || going && !bound)
-	if !erases && (!going || bound) {
+	if v, err = c.protect(ctx, v); err != nil || v == nil {
+		return err
+	}
+	going, erases := v.DeletionTimestamp != nil, mustErase(v)
+	if !erases && (!going || v.Status.Phase == v1.VolumeBound) {
 		return nil
 	}
 	users, err := c.bySource.ByIndex(bySource, v.Name)
@@ -56,6 +57,48 @@ func (c *Controller) syncVolume(ctx context.Context, name string) error {
 		}
 	}
 	return c.forget(ctx, v)
+}
+
+// reclaimed reports whether this controller carries out the reclaim policy Delete of
+// a volume: it provisioned the volume, or an administrator created the object.
+func reclaimed(v *v1.PersistentVolume) bool {
+	by, provisioned := v.Annotations[volume.AnnDynamicallyProvisioned]
+	return v.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete && (!provisioned || by == v.Spec.CSI.Driver)
+}
+
+// mustErase reports whether the driver must delete the storage of a volume. A volume
+// that is being deleted without the finalizer has been erased already, or was never
+// bound. An object that an administrator created is erased only after its claim.
+func mustErase(v *v1.PersistentVolume) bool {
+	going := v.DeletionTimestamp != nil
+	if !reclaimed(v) || going && !slices.Contains(v.Finalizers, made) {
+		return false
+	}
+	unused := going && v.Status.Phase != v1.VolumeBound && metav1.HasAnnotation(v.ObjectMeta, volume.AnnDynamicallyProvisioned)
+	return v.Status.Phase == v1.VolumeReleased || unused
+}
+
+// protect adds the finalizer to a bound volume whose storage is deleted with it, and
+// removes the finalizer if the storage is to be kept. It returns nil if the volume
+// is gone.
+func (c *Controller) protect(ctx context.Context, v *v1.PersistentVolume) (*v1.PersistentVolume, error) {
+	next, has := v.DeepCopy(), slices.Contains(v.Finalizers, made)
+	switch {
+	case !has && reclaimed(v) && v.DeletionTimestamp == nil && v.Status.Phase == v1.VolumeBound:
+		next.Finalizers = append(next.Finalizers, made)
+	case has && v.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimDelete:
+		next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == made })
+	default:
+		return v, nil
+	}
+	got, err := c.Client.CoreV1().PersistentVolumes().Update(ctx, next, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("finalizer of volume: %w", err)
+	}
+	return got, nil
 }
 
 // erase has the driver delete a volume.
