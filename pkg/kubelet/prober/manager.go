@@ -82,8 +82,11 @@ func NewManager(ctx context.Context, cfg Config) *Manager {
 	return &Manager{cfg: cfg, ctx: ctx, runs: map[string]*run{}, metrics: newMetrics(cfg.Metrics)}
 }
 
-// Start begins to probe a running container, once.
-func (m *Manager) Start(pod *v1.Pod, c *v1.Container, id, podIP string, started time.Time) {
+// Known is what the API already has of a run of a container: an earlier process may have probed it.
+type Known struct{ Started, Ready bool }
+
+// Start begins to probe a running container, once. What is known of the run holds until a probe says otherwise.
+func (m *Manager) Start(pod *v1.Pod, c *v1.Container, id, podIP string, started time.Time, known Known) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.runs[id] != nil || m.ctx.Err() != nil {
@@ -92,16 +95,18 @@ func (m *Manager) Start(pod *v1.Pod, c *v1.Container, id, podIP string, started 
 	ctx, cancel := context.WithCancel(m.ctx)
 	r := &run{pod: pod, spec: c, id: id, ip: podIP, start: started, cancel: cancel, begun: make(chan struct{})}
 	m.runs[id] = r
-	if c.StartupProbe == nil {
+	probes := map[Kind]*v1.Probe{Startup: c.StartupProbe, Liveness: c.LivenessProbe, Readiness: c.ReadinessProbe}
+	if c.StartupProbe == nil || known.Started {
 		r.started = true
 		close(r.begun)
+		delete(probes, Startup)
 	}
-	r.ready = c.ReadinessProbe == nil
-	if ports := tcpPorts(c); r.ready && len(ports) > 0 && started.Add(listenPatience).After(m.cfg.Clock.Now()) {
+	r.ready = c.ReadinessProbe == nil || known.Ready
+	if ports := tcpPorts(c); r.ready && !known.Ready && len(ports) > 0 && started.Add(listenPatience).After(m.cfg.Clock.Now()) {
 		r.ready = false
 		m.wg.Go(func() { m.awaitListening(ctx, r, ports) })
 	}
-	for kind, p := range map[Kind]*v1.Probe{Startup: c.StartupProbe, Liveness: c.LivenessProbe, Readiness: c.ReadinessProbe} {
+	for kind, p := range probes {
 		if p != nil {
 			m.wg.Go(func() { m.probe(ctx, r, kind, p) })
 		}
@@ -134,16 +139,15 @@ func (m *Manager) StopPod(uid types.UID) {
 // Wait returns when all probes have ended; the context of NewManager must have.
 func (m *Manager) Wait() { m.wg.Wait() }
 
-// Probed tells whether a container has started and is ready. One that is not
-// probed has not been seen running yet.
-func (m *Manager) Probed(id string) (started, ready bool) {
+// Probed reports whether a container has started and is ready. ok is false if it is not probed.
+func (m *Manager) Probed(id string) (known Known, ok bool) {
 	r := m.run(id)
 	if r == nil {
-		return false, false
+		return Known{}, false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.started, r.started && r.ready
+	return Known{Started: r.started, Ready: r.started && r.ready}, true
 }
 
 // Failed tells whether a container is to be restarted, for which probe, and what it said.

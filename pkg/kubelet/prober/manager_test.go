@@ -34,7 +34,7 @@ func TestMetrics(t *testing.T) {
 		}
 		w.answers["ready"] = true
 		c := &v1.Container{Name: "c", ReadinessProbe: probe("ready", 10), LivenessProbe: probe("alive", 5)}
-		w.Start(pod, c, "id", "", w.begun)
+		w.Start(pod, c, "id", "", w.begun, Known{})
 		w.after(21 * time.Second) // at 0, 10 and 20; and at 0, 5, 10, 15 and 20
 		w.mu.Lock()
 		w.broken = errors.New("no answer")
@@ -135,13 +135,14 @@ func probe(name string, delay, period, success, failure int32) *v1.Probe {
 
 func (w *world) start(c *v1.Container) {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u"}}
-	w.Start(pod, c, "id", "192.0.2.1", time.Now())
+	w.Start(pod, c, "id", "192.0.2.1", time.Now(), Known{})
 	synctest.Wait()
 }
 
 func (w *world) expect(t *testing.T, started, ready bool, failed Kind) {
 	t.Helper()
-	s, r := w.Probed("id")
+	known, _ := w.Probed("id")
+	s, r := known.Started, known.Ready
 	k, _, _ := w.Failed("id")
 	if s != started || r != ready || k != failed {
 		t.Errorf("after %v: started %t, ready %t, failed %q; want %t, %t, %q", time.Since(w.begun), s, r, k, started, ready, failed)

@@ -102,7 +102,9 @@ func (w *worker) probe(l look) {
 			w.probes.Stop(run.ID)
 			continue
 		}
-		w.probes.Start(l.pod, spec, run.ID, w.address(l.pod, box), run.StartedAt)
+		if _, ok := w.probes.Probed(run.ID); !ok {
+			w.probes.Start(l.pod, spec, run.ID, w.address(l.pod, box), run.StartedAt, w.known(&w.base(l.pod).Status, run.ID))
+		}
 	}
 }
 

@@ -49,6 +49,7 @@ type testNode struct {
 	metrics *metrics.Pods
 	room    time.Time // until which the pod waits for others to end
 	doomed  *status.Verdict
+	written []v1.PodStatus // to the API
 }
 
 func newTestNode(t *testing.T, pod *v1.Pod) *testNode {
@@ -261,6 +262,7 @@ func (s *fakeStatuses) Set(_ *v1.Pod, st v1.PodStatus) {
 	pod := n.api.DeepCopy()
 	pod.Status = *st.DeepCopy()
 	n.api = pod
+	n.written = append(n.written, pod.Status)
 }
 
 func (s *fakeStatuses) Delete(pod *v1.Pod) {

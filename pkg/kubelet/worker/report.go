@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"keelson.dev/keelson/pkg/kubelet/cri"
+	"keelson.dev/keelson/pkg/kubelet/prober"
 	"keelson.dev/keelson/pkg/kubelet/status"
 )
 
@@ -80,14 +81,16 @@ func (w *worker) show() {
 	if box != nil {
 		handler = box.RuntimeHandler
 	}
-	base := l.pod
-	if s, ok := w.cfg.Status.Get(w.uid); ok {
-		base = l.pod.DeepCopy()
-		s.Conditions = foreign(l.pod.Status.Conditions, s.Conditions)
-		base.Status = s
+	base := w.base(l.pod)
+	probed := func(id string) (started, ready bool) {
+		known, ok := w.probes.Probed(id)
+		if !ok { // nor is it any more: the pod may have been ending before this process began
+			known = w.known(&base.Status, id)
+		}
+		return known.Started, known.Ready
 	}
 	now := status.Compute(status.Input{
-		Pod: base, Seen: l.seen, Now: w.cfg.Clock.Now(), Waiting: w.shown.waiting, Probed: w.probes.Probed, Message: w.message,
+		Pod: base, Seen: l.seen, Now: w.cfg.Clock.Now(), Waiting: w.shown.waiting, Probed: probed, Message: w.message,
 		HostIPs: w.cfg.HostIPs, SandboxReady: box != nil && box.Ready, Ending: w.shown.ending, Ended: w.shown.over, Verdict: l.verdict, Resize: l.resize,
 		RuntimeName: w.cfg.RuntimeName, RecursiveReadOnly: w.cfg.RecursiveReadOnly(handler),
 		Devices: func(c *v1.Container) []v1.ResourceStatus { return w.cfg.Devices.Health(base, c) },
@@ -97,6 +100,33 @@ func (w *worker) show() {
 		w.started()
 	}
 }
+
+// base is the pod with its newest status, which the API may not have yet.
+func (w *worker) base(pod *v1.Pod) *v1.Pod {
+	s, ok := w.cfg.Status.Get(w.uid)
+	if !ok {
+		return pod
+	}
+	base := pod.DeepCopy()
+	s.Conditions = foreign(pod.Status.Conditions, s.Conditions)
+	base.Status = s
+	return base
+}
+
+// known returns what a status tells of a running container.
+func (w *worker) known(s *v1.PodStatus, id string) prober.Known {
+	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
+		for i := range list {
+			if c := &list[i]; c.State.Running != nil && c.ContainerID == w.containerID(id) {
+				return prober.Known{Started: c.Started != nil && *c.Started, Ready: c.Ready}
+			}
+		}
+	}
+	return prober.Known{}
+}
+
+// containerID is how statuses name a container of the runtime.
+func (w *worker) containerID(id string) string { return w.cfg.RuntimeName + "://" + id }
 
 // foreign brings the conditions that others have set up to date with the API's.
 func foreign(api, own []v1.PodCondition) []v1.PodCondition {

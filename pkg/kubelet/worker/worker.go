@@ -293,8 +293,8 @@ func (w *worker) facts(l *look) Facts {
 	return Facts{
 		Pod: l.pod, Seen: l.seen, Now: w.cfg.Clock.Now(), Backoff: w.backoff, Behind: l.behind, Again: w.again,
 		Started: func(id string) bool {
-			started, _ := w.probes.Probed(id)
-			return started
+			known, _ := w.probes.Probed(id)
+			return known.Started
 		},
 		Failed: func(id string) (prober.Kind, bool) {
 			kind, _, failed := w.probes.Failed(id)

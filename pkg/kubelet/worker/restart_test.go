@@ -1,0 +1,182 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"encoding/json"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// probeOf asks every ten seconds, so that the first answer after a restart is not there at once.
+func probeOf(what string) *v1.Probe {
+	return &v1.Probe{
+		ProbeHandler:  v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{what}}},
+		PeriodSeconds: 10, FailureThreshold: 3, SuccessThreshold: 1, TimeoutSeconds: 1,
+	}
+}
+
+// restartCases are pods whose status must outlive a restart of the kubelet, as KEP-4781 has it.
+var restartCases = map[string]struct {
+	names  []string
+	mend   func(pod *v1.Pod)
+	before func(n *testNode) // the kubelet ends
+}{
+	"no probes": {names: []string{"a"}},
+	"every probe": {names: []string{"i:x", "s:s", "a", "b"}, mend: func(pod *v1.Pod) {
+		for _, name := range []string{"s", "a"} {
+			c := specIn(pod, name)
+			c.StartupProbe, c.LivenessProbe, c.ReadinessProbe = probeOf("startup"), probeOf("liveness"), probeOf("readiness")
+			c.Ports = []v1.ContainerPort{{ContainerPort: 80}}
+		}
+	}},
+	"not ready": {names: []string{"a", "b"}, mend: func(pod *v1.Pod) { specIn(pod, "a").ReadinessProbe = probeOf("readiness") },
+		before: func(n *testNode) { n.fails("a", true) }},
+	"not started": {names: []string{"a", "b"}, mend: func(pod *v1.Pod) {
+		c := specIn(pod, "a")
+		c.StartupProbe, c.ReadinessProbe = probeOf("startup"), probeOf("readiness")
+		c.StartupProbe.InitialDelaySeconds = 3600
+	}},
+	"restarted and ended containers": {names: []string{"a", "b"}, mend: func(pod *v1.Pod) {
+		pod.Spec.RestartPolicy = v1.RestartPolicyOnFailure
+		specIn(pod, "a").ReadinessProbe = probeOf("readiness")
+	}, before: func(n *testNode) {
+		n.runtime.die(n.runtime.running("a"), 1)
+		n.runtime.die(n.runtime.running("b"), 0)
+	}},
+	"resources": {names: []string{"a"}, mend: func(pod *v1.Pod) {
+		specIn(pod, "a").Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("100m")}
+	}},
+	"an ephemeral container": {names: []string{"a"}, mend: func(pod *v1.Pod) {
+		pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "e", Image: "img"}}}
+	}, before: func(n *testNode) { n.runtime.die(n.runtime.running("e"), 3) }},
+	"a pod that ends": {names: []string{"s:s", "a"}, mend: func(pod *v1.Pod) {
+		pod.Spec.TerminationGracePeriodSeconds = new(int64(3600))
+		for _, name := range []string{"s", "a"} {
+			c := specIn(pod, name)
+			c.StartupProbe, c.ReadinessProbe = probeOf("startup"), probeOf("readiness")
+		}
+	}, before: func(n *testNode) {
+		n.runtime.mu.Lock()
+		n.runtime.slow["a"] = time.Hour
+		n.runtime.mu.Unlock()
+		n.remove(3600, false)
+	}},
+	"a pod that has ended": {names: []string{"a"}, mend: func(pod *v1.Pod) { pod.Spec.RestartPolicy = v1.RestartPolicyNever },
+		before: func(n *testNode) { n.runtime.die(n.runtime.running("a"), 3) }},
+}
+
+// fails makes the probes of a container fail, or succeed again.
+func (n *testNode) fails(name string, fails bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.sick[name] = fails
+}
+
+// TestStatusOutlivesARestart: nothing of a pod's status changes because the kubelet is another.
+func TestStatusOutlivesARestart(t *testing.T) {
+	for name, c := range restartCases {
+		t.Run(name, func(t *testing.T) {
+			pod := testPod(v1.RestartPolicyAlways, c.names...)
+			pod.Generation = 3
+			if c.mend != nil {
+				c.mend(pod)
+			}
+			n := newTestNode(t, pod)
+			synctest.Test(t, func(t *testing.T) {
+				n.start()
+				pass(5 * time.Second)
+				n.runtime.die(n.runtime.running("x"), 0)
+				pass(time.Minute)
+				if c.before != nil {
+					c.before(n)
+				}
+				pass(time.Minute)
+				n.stop()
+				n.mu.Lock()
+				before := n.api.Status
+				n.written = nil
+				n.mu.Unlock()
+				n.start()
+				defer n.stop()
+				synctest.Wait()
+				for range 20 {
+					pass(time.Second)
+				}
+				n.mu.Lock()
+				defer n.mu.Unlock()
+				for _, s := range n.written {
+					if !equality.Semantic.DeepEqual(before, s) {
+						x, _ := json.Marshal(before)
+						y, _ := json.Marshal(s)
+						t.Fatalf("status before\n%s\nand after\n%s", x, y)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestProbesGoOnAfterARestart: what was taken over changes when a probe says so, and a startup probe that succeeded is not asked again.
+func TestProbesGoOnAfterARestart(t *testing.T) {
+	pod := testPod(v1.RestartPolicyAlways, "a")
+	c := specIn(pod, "a")
+	c.StartupProbe, c.ReadinessProbe = probeOf("startup"), probeOf("readiness")
+	c.StartupProbe.FailureThreshold = 1
+	bubble(t, pod, func(t *testing.T, n *testNode) {
+		pass(time.Minute)
+		if !n.ready("a") {
+			t.Fatal("not ready at first")
+		}
+		n.stop()
+		n.fails("a", true)
+		n.start()
+		pass(15 * time.Second)
+		if !n.ready("a") {
+			t.Error("not ready before the probe has failed three times")
+		}
+		pass(time.Minute)
+		if n.ready("a") || n.runtime.started["a"] != 1 {
+			t.Errorf("ready: %t, started %d times", n.ready("a"), n.runtime.started["a"])
+		}
+		n.stop()
+		n.start()
+		synctest.Wait()
+		if n.ready("a") {
+			t.Error("ready after a restart, without an answer")
+		}
+		n.fails("a", false)
+		pass(time.Minute)
+		if !n.ready("a") {
+			t.Error("not ready though the probe succeeds")
+		}
+	})
+}
+
+// TestNewRunBeginsAnew: a container that was started again has nothing of what its earlier run had.
+func TestNewRunBeginsAnew(t *testing.T) {
+	pod := testPod(v1.RestartPolicyAlways, "a")
+	specIn(pod, "a").ReadinessProbe = probeOf("readiness")
+	specIn(pod, "a").ReadinessProbe.InitialDelaySeconds = 5
+	bubble(t, pod, func(t *testing.T, n *testNode) {
+		pass(time.Minute)
+		n.stop()
+		n.runtime.changed = func() {}
+		n.runtime.die(n.runtime.running("a"), 1)
+		n.start()
+		pass(time.Second)
+		if n.ready("a") || n.runtime.started["a"] != 2 {
+			t.Errorf("ready: %t, started %d times", n.ready("a"), n.runtime.started["a"])
+		}
+		pass(10 * time.Second)
+		if !n.ready("a") {
+			t.Error("not ready though the probe succeeds")
+		}
+	})
+}
