@@ -191,7 +191,7 @@ func New(cfg Config) (*Kubelet, error) {
 		return nil, err
 	}
 	k.objects = objects.New(objects.Config{Client: cfg.Client, Clock: cfg.Clock, Log: cfg.Log})
-	k.status = status.NewManager(status.Config{Client: cfg.Client, Clock: cfg.Clock, Log: cfg.Log, Metrics: k.counts, Mirror: k.mirror, Gone: k.gone})
+	k.status = status.NewManager(status.Config{Client: cfg.Client, Clock: cfg.Clock, Log: cfg.Log, Metrics: k.counts, Mirror: k.mirror, Resumed: k.resumed, Gone: k.gone})
 	k.handler = &prober.Handler{Exec: k.runtime.exec, Clock: cfg.Clock}
 	storage := metrics.NewStorage(cfg.Metrics)
 	k.drivers, err = csi.New(csi.Config{
@@ -281,6 +281,13 @@ func (k *Kubelet) nodeConfig() node.Config {
 func (k *Kubelet) gone(uid types.UID) {
 	if k.pool != nil {
 		k.pool.Remove(uid)
+	}
+}
+
+// resumed is told what the API has of a static pod that an earlier process ran.
+func (k *Kubelet) resumed(uid types.UID, s v1.PodStatus) {
+	if k.pool != nil {
+		k.pool.Resume(uid, s)
 	}
 }
 

@@ -237,7 +237,7 @@ func (s *scraped) probe(t *testing.T) {
 	pod.Spec.Containers[0].ReadinessProbe = &v1.Probe{
 		ProbeHandler: v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Host: host, Port: intstr.Parse(port)}}, PeriodSeconds: 3600, TimeoutSeconds: 60, SuccessThreshold: 1, FailureThreshold: 1,
 	}
-	m.Start(pod, &pod.Spec.Containers[0], "id", host, time.Now())
+	m.Start(pod, &pod.Spec.Containers[0], "id", host, time.Now(), prober.Known{})
 	<-changed
 }
 

@@ -67,12 +67,15 @@ type run struct {
 	ip     string
 	start  time.Time
 	cancel context.CancelFunc
+	// stopChecks ends the probes that can have the container restarted.
+	stopChecks context.CancelFunc
 
 	begun chan struct{} // closed when the startup probe succeeded, or there is none
 
 	mu      sync.Mutex
 	started bool
 	ready   bool
+	readied bool // the readiness probe has answered
 	failed  Kind // Liveness or Startup, once it failed
 	reason  string
 }
@@ -93,7 +96,8 @@ func (m *Manager) Start(pod *v1.Pod, c *v1.Container, id, podIP string, started 
 		return
 	}
 	ctx, cancel := context.WithCancel(m.ctx)
-	r := &run{pod: pod, spec: c, id: id, ip: podIP, start: started, cancel: cancel, begun: make(chan struct{})}
+	checks, stopChecks := context.WithCancel(ctx)
+	r := &run{pod: pod, spec: c, id: id, ip: podIP, start: started, cancel: cancel, stopChecks: stopChecks, begun: make(chan struct{})}
 	m.runs[id] = r
 	probes := map[Kind]*v1.Probe{Startup: c.StartupProbe, Liveness: c.LivenessProbe, Readiness: c.ReadinessProbe}
 	if c.StartupProbe == nil || known.Started {
@@ -107,10 +111,30 @@ func (m *Manager) Start(pod *v1.Pod, c *v1.Container, id, podIP string, started 
 		m.wg.Go(func() { m.awaitListening(ctx, r, ports) })
 	}
 	for kind, p := range probes {
-		if p != nil {
-			m.wg.Go(func() { m.probe(ctx, r, kind, p) })
+		if p == nil {
+			continue
 		}
+		ctx := ctx
+		if kind != Readiness {
+			ctx = checks
+		}
+		m.wg.Go(func() { m.probe(ctx, r, kind, p) })
 	}
+}
+
+// Know takes over what turns out to be known of a run that is probed already. Answers that its probes have given since win.
+func (m *Manager) Know(id string, known Known) {
+	r := m.run(id)
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if known.Started && !r.started && r.failed == "" {
+		r.started = true
+		close(r.begun)
+	}
+	r.ready = r.ready || known.Ready && !r.readied
 }
 
 // Stop ends the probes of a container.
@@ -120,6 +144,17 @@ func (m *Manager) Stop(id string) {
 	if r := m.runs[id]; r != nil {
 		r.cancel()
 		delete(m.runs, id)
+	}
+}
+
+// StopChecks ends the liveness and startup probes of a pod that is to end: nothing of it is started again.
+func (m *Manager) StopChecks(uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range m.runs {
+		if r.pod.UID == uid {
+			r.stopChecks()
+		}
 	}
 }
 
@@ -263,7 +298,9 @@ func (m *Manager) settle(r *run, kind Kind, ok bool, message string) (done bool)
 	changed := false
 	switch {
 	case kind == Readiness:
-		changed, r.ready = r.ready != ok, ok
+		changed, r.ready, r.readied = r.ready != ok, ok, true
+	case kind == Startup && r.started: // as an earlier process found
+		done = true
 	case !ok:
 		changed, done = r.failed == "", true
 		r.failed, r.reason = kind, message

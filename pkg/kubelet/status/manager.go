@@ -38,6 +38,9 @@ type Config struct {
 	Metrics *metrics.Pods
 	// Mirror returns the pod of the API that shows a static pod, or nil.
 	Mirror func(pod *v1.Pod) *v1.Pod
+	// Resumed is called once for a static pod when its mirror is found that an earlier process wrote s to. Get returns s then, and
+	// nothing is written before Resumed returns; it may be nil.
+	Resumed func(uid types.UID, s v1.PodStatus)
 	// Gone is called when the API no longer has a pod, or has another one under its name.
 	Gone func(uid types.UID)
 }
@@ -58,6 +61,7 @@ type entry struct {
 	// since is when want became other than what the API has (zero: it is not, as far as is known), changes how often want did.
 	since   time.Time
 	changes int
+	resumed bool // what the mirror of a static pod showed is taken over, or there was none
 	delete  bool // all that the pod held is given back: delete it from the API once want is written
 }
 
@@ -198,6 +202,9 @@ func (m *Manager) write(ctx context.Context, uid types.UID) error {
 	known, want, wanted, del, changes := e.known, e.want, e.wanted, e.delete, e.changes
 	m.mu.Unlock()
 	if source.Static(known) {
+		if m.resume(known) {
+			return nil // the status is set anew
+		}
 		written, err := m.reflect(ctx, known, want)
 		if written {
 			m.written(uid, changes, true)
@@ -237,6 +244,34 @@ func (m *Manager) written(uid types.UID, changes int, told bool) {
 		m.cfg.Metrics.StatusWritten(m.cfg.Clock.Since(e.since))
 	}
 	e.since = time.Time{}
+}
+
+// resume takes over what the mirror of a static pod already shows, and tells whether it did. A static pod runs before the API is
+// heard, so that its status was computed as that of a new pod.
+func (m *Manager) resume(pod *v1.Pod) bool {
+	mirror := m.cfg.Mirror(pod)
+	if mirror == nil {
+		return false
+	}
+	s := *mirror.Status.DeepCopy()
+	if terminal(s.Phase) { // that was the end of an earlier life
+		s.Phase, s.Reason, s.Message = "", "", ""
+	}
+	m.mu.Lock()
+	e := m.pods[pod.UID]
+	first := e != nil && !e.resumed && m.cfg.Resumed != nil
+	if first {
+		e.resumed = true
+	}
+	first = first && s.StartTime != nil
+	if first {
+		e.want = s
+	}
+	m.mu.Unlock()
+	if first {
+		m.cfg.Resumed(pod.UID, s)
+	}
+	return first
 }
 
 // reflect writes the status of a static pod to its mirror, and tells whether it did. Without one there is

@@ -7,6 +7,7 @@ import (
 	"context"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
@@ -94,4 +95,62 @@ func TestStatusThatWaitsIsTimed(t *testing.T) {
 	cancel()
 	<-done
 	metricstest.Want(t, metricstest.Scrape(t, r), map[string]float64{"kubelet_pod_status_sync_duration_seconds_count": 1, ends: 1})
+}
+
+// TestStaticPodIsResumed: what an earlier kubelet wrote to the mirror is taken over before anything is written there.
+func TestStaticPodIsResumed(t *testing.T) {
+	start := metav1.NewTime(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
+	for name, c := range map[string]struct {
+		mirror v1.PodStatus
+		want   bool
+		phase  v1.PodPhase
+	}{
+		"running":               {v1.PodStatus{Phase: v1.PodRunning, StartTime: &start}, true, v1.PodRunning},
+		"ended in another life": {v1.PodStatus{Phase: v1.PodFailed, Reason: "Evicted", StartTime: &start}, true, ""},
+		"never written":         {v1.PodStatus{Phase: v1.PodPending}, false, ""},
+	} {
+		client := testserver.Start(t, testserver.Options{}).Client
+		if _, err := client.CoreV1().ServiceAccounts("default").Create(t.Context(), &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		mirror, err := client.CoreV1().Pods("default").Create(t.Context(), &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: v1.PodSpec{NodeName: "n", Containers: []v1.Container{{Name: "c", Image: "i"}}},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		mirror.Status = c.mirror
+		if mirror, err = client.CoreV1().Pods("default").UpdateStatus(t.Context(), mirror, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "s", UID: "s", Annotations: map[string]string{source.AnnotationSource: source.File}}}
+		resumed := false
+		var m *status.Manager
+		m = status.NewManager(status.Config{
+			Client: client, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Mirror: func(*v1.Pod) *v1.Pod { return mirror },
+			Resumed: func(uid types.UID, s v1.PodStatus) {
+				resumed = true
+				if got, ok := m.Get(uid); !ok || got.Phase != c.phase || !got.StartTime.Equal(&start) || got.Reason != "" {
+					t.Errorf("%s: the status to go on from is %+v", name, got)
+				}
+				s.Message = "resumed"
+				m.Set(static, s)
+			},
+		})
+		m.Observe(static)
+		m.Set(static, v1.PodStatus{Phase: v1.PodRunning, Message: "new"})
+		w, err := client.CoreV1().Pods("default").Watch(t.Context(), metav1.ListOptions{ResourceVersion: mirror.ResourceVersion})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = m.Run(ctx) }()
+		got := (<-w.ResultChan()).Object.(*v1.Pod).Status
+		cancel()
+		<-done
+		if resumed != c.want || (got.Message == "resumed") != c.want {
+			t.Errorf("%s: resumed: %t, the first status written is %+v", name, resumed, got)
+		}
+	}
 }

@@ -190,3 +190,26 @@ func TestEndOfAnEpoch(t *testing.T) {
 		}
 	})
 }
+
+// TestEndingPodIsNotAskedWhetherItLives: a container that ends fails its liveness probe, which is nothing to warn of. Whether it is
+// ready counts until its end.
+func TestEndingPodIsNotAskedWhetherItLives(t *testing.T) {
+	pod := testPod(v1.RestartPolicyAlways, "a")
+	liveness(pod, "a")
+	readiness(pod, "a")
+	bubble(t, pod, func(t *testing.T, n *testNode) {
+		n.runtime.mu.Lock()
+		n.runtime.slow["a"] = time.Hour
+		n.runtime.mu.Unlock()
+		pass(5 * time.Second)
+		n.remove(30, false)
+		n.fails("a", true)
+		pass(10 * time.Second)
+		if got := n.told("Unhealthy a Liveness"); got != 0 {
+			t.Errorf("%d events of the liveness probe", got)
+		}
+		if n.ready("a") {
+			t.Error("still ready")
+		}
+	})
+}

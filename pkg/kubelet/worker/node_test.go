@@ -50,6 +50,8 @@ type testNode struct {
 	room    time.Time // until which the pod waits for others to end
 	doomed  *status.Verdict
 	written []v1.PodStatus // to the API
+
+	statuses *fakeStatuses // of this life of the kubelet
 }
 
 func newTestNode(t *testing.T, pod *v1.Pod) *testNode {
@@ -63,6 +65,7 @@ func (n *testNode) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	n.mu.Lock()
 	n.cancel, n.hooks = cancel, map[string]int{}
+	n.statuses = &fakeStatuses{node: n}
 	parts := fakeParts{n.runtime}
 	n.pool = NewPool(ctx, Config{
 		Clock: clock.Real(), Log: n.log, Runtime: n.runtime, Volumes: parts, Objects: parts, Images: fakeImages{n.runtime}, Cgroups: parts, Devices: fakeDevices{}, Released: func(context.Context, types.UID) error { return nil },
@@ -71,7 +74,7 @@ func (n *testNode) start() {
 		Doomed:        n.doomedBy,
 		Exclusive:     func(types.UID, string) bool { return false },
 		UserNamespace: func(*v1.Pod, string) (*runtimeapi.UserNamespace, error) { return nil, nil },
-		Status:        &fakeStatuses{node: n}, Handler: &prober.Handler{Exec: n.exec, Clock: clock.Real()},
+		Status:        n.statuses, Handler: &prober.Handler{Exec: n.exec, Clock: clock.Real()},
 		Event: func(_ *v1.Pod, container, _, reason, message string) {
 			n.note(reason + " " + container + " " + message)
 		},

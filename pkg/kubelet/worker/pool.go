@@ -172,6 +172,17 @@ func (p *Pool) probed(uid types.UID) {
 	}
 }
 
+// Resume takes over what the API turned out to have of a static pod, which may have run before the API was heard.
+func (p *Pool) Resume(uid types.UID, s v1.PodStatus) {
+	p.mu.Lock()
+	w := p.workers[uid]
+	p.mu.Unlock()
+	if w != nil {
+		w.resume(&s)
+		w.poke()
+	}
+}
+
 // WakeAll has every pod looked at again.
 func (p *Pool) WakeAll() {
 	p.mu.Lock()

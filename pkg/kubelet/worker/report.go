@@ -70,6 +70,19 @@ func (w *worker) probed() {
 	}
 }
 
+// resume brings the status up to date with what an earlier process wrote to the API.
+func (w *worker) resume(s *v1.PodStatus) {
+	w.shown.mu.Lock()
+	defer w.shown.mu.Unlock()
+	if w.shown.look.pod == nil {
+		return
+	}
+	for _, run := range w.shown.look.seen.Containers {
+		w.probes.Know(run.ID, w.known(s, run.ID))
+	}
+	w.show()
+}
+
 // show computes the status and has it written. The caller holds the lock.
 func (w *worker) show() {
 	l := w.shown.look

@@ -180,3 +180,37 @@ func TestNewRunBeginsAnew(t *testing.T) {
 		}
 	})
 }
+
+// TestStaticPodIsResumed: a file has no status, and the API is heard later than the pod is taken up.
+func TestStaticPodIsResumed(t *testing.T) {
+	pod := testPod(v1.RestartPolicyAlways, "s:s", "a")
+	for _, name := range []string{"s", "a"} {
+		c := specIn(pod, name)
+		c.StartupProbe, c.ReadinessProbe = probeOf("startup"), probeOf("readiness")
+	}
+	bubble(t, pod, func(t *testing.T, n *testNode) {
+		pass(time.Minute)
+		n.stop()
+		n.fails("a", true)
+		n.fails("s", true)
+		n.mu.Lock()
+		before := n.api.Status
+		n.api = n.api.DeepCopy()
+		n.api.Status = v1.PodStatus{}
+		n.mu.Unlock()
+		n.start()
+		pass(2 * time.Second)
+		n.mu.Lock()
+		n.statuses.last, n.written = before.DeepCopy(), nil
+		n.mu.Unlock()
+		n.pool.Resume("u", before)
+		pass(5 * time.Second)
+		if !equality.Semantic.DeepEqual(before, n.status()) {
+			t.Errorf("status before\n%+v\nand after\n%+v", before, n.status())
+		}
+		pass(time.Minute)
+		if n.ready("a") || n.runtime.started["a"] != 1 || n.runtime.started["s"] != 1 {
+			t.Errorf("ready: %t, started %v", n.ready("a"), n.runtime.started)
+		}
+	})
+}

@@ -45,6 +45,7 @@ func (w *worker) end(ctx context.Context, l look) (again time.Time, gone bool) {
 	if w.ending.IsZero() {
 		w.ending = w.cfg.Clock.Now()
 	}
+	w.probes.StopChecks(w.uid)
 	if l.seen.Active() || w.stopping != nil {
 		span.SetName(spanTerminating)
 		if again, stopped := w.stop(ctx, l); !stopped {
