@@ -42,30 +42,6 @@ func Configuration(lister quota.ListerForResourceFunc, clk clock.Clock, around D
 	return generic.NewConfiguration(evaluators, Ignored())
 }
 
-// Differs reports whether an update may make an object count for less or for
-// other quotas, of what admission does not see: pods that end, what their
-// containers are given, claims that grow. Others than pods, services and claims
-// count the same for as long as they are.
-func Differs(e quota.Evaluator, old, obj runtime.Object) bool {
-	before, err := e.Usage(old)
-	if err != nil {
-		return true
-	}
-	after, err := e.Usage(obj)
-	if err != nil || !quota.Equals(before, after) {
-		return true
-	}
-	switch obj := obj.(type) {
-	case *corev1.Pod:
-		was, ok := old.(*corev1.Pod)
-		return !ok || bounded(was) != bounded(obj)
-	case *corev1.PersistentVolumeClaim:
-		was, ok := old.(*corev1.PersistentVolumeClaim)
-		return !ok || !slices.Equal(attributesClasses(was), attributesClasses(obj))
-	}
-	return false
-}
-
 // Ignored are the resources that no quota counts: what is not stored, and events.
 func Ignored() map[schema.GroupResource]struct{} {
 	out := map[schema.GroupResource]struct{}{}

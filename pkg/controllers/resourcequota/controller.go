@@ -1,20 +1,23 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resourcequota keeps what quotas say is used true. Admission adds to it
-// as objects are created; this controller counts when a quota is new or its
-// limits change, when an object goes or a pod ends, and now and then in any case.
+// Package resourcequota keeps the status.used of quotas true. Admission adds to it
+// before objects are stored. This controller counts when a quota is new or its limits
+// change, subtracts what it sees go, and counts everything again at intervals.
 //
-// What an object counts for is package quota's. Pods, services and claims are
-// counted from the caches that all controllers share; of everything else it is
-// the number that matters, and only the metadata of such resources is watched
-// that some quota limits, for as long as one does.
+// It never takes back what admission has charged for an object that is still being
+// written: see tally and docs/decisions/quota-counting.md.
+//
+// Package quota says what an object counts for. Pods, services and claims come from
+// the informers that all controllers share. Of other resources only the number
+// matters: their metadata is watched while a quota limits them.
 package resourcequota
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -27,8 +30,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	quotav1 "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/apiserver/pkg/quota/v1/generic"
@@ -45,9 +48,8 @@ const Name = "resourcequota-controller"
 const (
 	// unknownAgain is after how long a resource is asked for again that is not served.
 	unknownAgain = 10 * time.Second
-	// settle is after how long a count that changed something is repeated: what
-	// was created meanwhile admission charged, and the caches may not have shown.
-	settle = 2 * time.Second
+	// attempts is how often a status is written again at once because the quota had changed.
+	attempts = 5
 	// countPrefix begins the names that limit numbers of objects.
 	countPrefix = "count/"
 )
@@ -58,8 +60,9 @@ type Controller struct {
 	loop     *controller.Loop
 	quotas   corelisters.ResourceQuotaLister
 	builtin  []quotav1.Evaluator
-	watched  map[schema.GroupResource]cache.GenericLister // of the shared caches
+	watched  map[schema.GroupResource]cache.InformerSynced // by the shared informers
 	monitors *monitors
+	view     *view
 
 	mu    sync.Mutex
 	asked time.Time // when it was found out last what is served
@@ -68,10 +71,10 @@ type Controller struct {
 // New returns the controller.
 func New(d controller.Deps) (controller.Controller, error) {
 	core := d.Informers.Core().V1()
-	c := &Controller{Deps: d, quotas: core.ResourceQuotas().Lister(), watched: map[schema.GroupResource]cache.GenericLister{}}
-	c.monitors = newMonitors(d.Metadata, c.gone)
+	c := &Controller{Deps: d, quotas: core.ResourceQuotas().Lister(), watched: map[schema.GroupResource]cache.InformerSynced{}, view: newView()}
+	c.monitors = newMonitors(d.Metadata, c.changed, c.view.clear)
 	resources := d.Informers.Resource().V1()
-	c.builtin = quota.Configuration(c.lister, d.Clock, quota.Devices{
+	c.builtin = quota.Configuration(nil, d.Clock, quota.Devices{
 		Classes: resources.DeviceClasses().Lister(),
 		Pod:     func(namespace, name string) (*v1.Pod, error) { return core.Pods().Lister().Pods(namespace).Get(name) },
 		Claims: func(namespace string) ([]*resourcev1.ResourceClaim, error) {
@@ -79,54 +82,50 @@ func New(d controller.Deps) (controller.Controller, error) {
 		},
 	}).Evaluators()
 	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
-	pods, services, claims := v1.SchemeGroupVersion.WithResource("pods"), v1.SchemeGroupVersion.WithResource("services"), v1.SchemeGroupVersion.WithResource("persistentvolumeclaims")
-	devices := resourcev1.SchemeGroupVersion.WithResource("resourceclaims")
-	for _, gvr := range []schema.GroupVersionResource{pods, services, claims, devices} {
-		shared, err := d.Informers.ForResource(gvr)
+	for resource, informer := range map[string]cache.SharedIndexInformer{
+		"pods": core.Pods().Informer(), "services": core.Services().Informer(),
+		"persistentvolumeclaims":         core.PersistentVolumeClaims().Informer(),
+		"resourceclaims.resource.k8s.io": resources.ResourceClaims().Informer(),
+	} {
+		name := schema.ParseGroupResource(resource)
+		registration, err := informer.AddEventHandler(handler(func(old, obj apiObject) { c.changed(name, old, obj) }))
 		if err != nil {
-			return nil, fmt.Errorf("cache of %s: %w", gvr.Resource, err)
+			return nil, fmt.Errorf("watch %s: %w", resource, err)
 		}
-		c.watched[gvr.GroupResource()] = shared.Lister()
+		c.watched[name] = registration.HasSynced
 	}
-	return c, errors.Join(
-		controller.OnChange(core.ResourceQuotas().Informer(), func(old, q *v1.ResourceQuota) {
-			if old == nil || q != nil && !quotav1.Equals(old.Spec.Hard, q.Spec.Hard) {
-				c.loop.AddObject(q)
-			}
-			if old != nil && q == nil {
-				c.gone(schema.GroupResource{Resource: "resourcequotas"}, old.Namespace)
-			}
-		}),
-		onChange[v1.Pod](c, pods.GroupResource(), core.Pods().Informer()),
-		onChange[v1.Service](c, services.GroupResource(), core.Services().Informer()),
-		onChange[v1.PersistentVolumeClaim](c, claims.GroupResource(), core.PersistentVolumeClaims().Informer()),
-		onChange[resourcev1.ResourceClaim](c, devices.GroupResource(), resources.ResourceClaims().Informer()),
-	)
-}
-
-// object is a pointer to T that is an API object.
-type object[T any] interface {
-	*T
-	runtime.Object
-	metav1.Object
-}
-
-// onChange has quotas counted anew when an object counts for something else, or goes.
-func onChange[T any, P object[T]](c *Controller, resource schema.GroupResource, informer cache.SharedIndexInformer) error {
-	at := slices.IndexFunc(c.builtin, func(e quotav1.Evaluator) bool { return e.GroupResource() == resource })
-	return controller.OnChange(informer, func(old, obj *T) {
-		namespace := P(controller.Either(old, obj)).GetNamespace()
-		// Most namespaces have no quota, and most changes make no difference.
-		if old == nil || len(c.quotasOf(namespace)) == 0 || obj != nil && !quota.Differs(c.builtin[at], P(old), P(obj)) {
-			return
+	return c, controller.OnChange(core.ResourceQuotas().Informer(), func(old, q *v1.ResourceQuota) {
+		if q != nil {
+			c.view.observe(q)
 		}
-		c.gone(resource, namespace)
+		if old == nil || q == nil || !sameLimits(&old.Spec, &q.Spec) {
+			c.loop.AddObject(controller.Either(old, q))
+		}
 	})
+}
+
+// sameLimits reports whether two quotas limit the same.
+func sameLimits(a, b *v1.ResourceQuotaSpec) bool {
+	return quotav1.Equals(a.Hard, b.Hard) && equality.Semantic.DeepEqual(a.Scopes, b.Scopes) && equality.Semantic.DeepEqual(a.ScopeSelector, b.ScopeSelector)
+}
+
+// changed handles an event of an object that quotas may count.
+func (c *Controller) changed(resource schema.GroupResource, old, obj apiObject) {
+	namespace := obj
+	if obj == nil {
+		namespace = old
+	}
+	for _, name := range c.view.changed(resource, old, obj) {
+		c.loop.AddPaced(namespace.GetNamespace() + "/" + name)
+	}
 }
 
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error {
 	defer c.monitors.stop()
+	if !cache.WaitForCacheSync(ctx.Done(), slices.Collect(maps.Values(c.watched))...) {
+		return nil
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.loop.Run(ctx) })
 	controller.Every(ctx, c.Clock, c.Options.Periods.Quotas, func(context.Context) { c.countAll() })
@@ -150,37 +149,11 @@ func (c *Controller) countAll() {
 	c.monitors.keep(needed)
 }
 
-func (c *Controller) quotasOf(namespace string) []*v1.ResourceQuota {
-	quotas, err := c.quotas.ResourceQuotas(namespace).List(labels.Everything())
-	if err != nil {
-		return nil // a cache does not fail
-	}
-	return quotas
-}
-
-// gone has the quotas of a namespace counted that limit a resource.
-func (c *Controller) gone(resource schema.GroupResource, namespace string) {
-	for _, q := range c.quotasOf(namespace) {
-		if limits(c.builtin, resource, quotav1.ResourceNames(q.Status.Hard)) {
-			c.loop.AddObject(q)
-		}
-	}
-}
-
-// limits tells whether one of the names of a quota is about a resource.
-func limits(builtin []quotav1.Evaluator, resource schema.GroupResource, names []v1.ResourceName) bool {
-	for _, e := range builtin {
-		if e.GroupResource() == resource {
-			return len(e.MatchingResources(names)) > 0
-		}
-	}
-	return slices.Contains(names, generic.ObjectCountQuotaResourceNameFor(resource))
-}
-
 func (c *Controller) sync(ctx context.Context, key string) error {
 	namespace, name := controller.Split(key)
 	q, err := c.quotas.ResourceQuotas(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
+		c.view.forget(namespace, name)
 		return nil
 	}
 	if err != nil {
@@ -193,22 +166,76 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	if err := c.watch(ctx, evaluators); err != nil {
 		return err
 	}
-	counted, failure := quotav1.CalculateUsage(namespace, q.Spec.Scopes, q.Spec.Hard, generic.NewRegistry(evaluators), q.Spec.ScopeSelector)
-	next := status(q, counted)
-	if equality.Semantic.DeepEqual(q.Status, next) {
-		return failure
+	if !c.view.follows(q) {
+		if q, err = c.newest(ctx, namespace, name); q == nil || err != nil {
+			return err
+		}
+		c.view.follow(q)
 	}
-	changed := q.DeepCopy()
-	changed.Status = next
-	if _, err := c.Client.CoreV1().ResourceQuotas(namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
-		return errors.Join(failure, fmt.Errorf("status: %w", err))
+	if err := c.view.count(q, evaluators, c.Clock.Now()); err != nil {
+		return fmt.Errorf("count: %w", err)
 	}
-	c.loop.AddAfter(key, settle)
-	return failure
+	return c.write(ctx, q)
 }
 
-// status is the status of a quota after a count. What could not be counted is as
-// it was; what is not limited any more is not told.
+// newest reads a quota from the store; it is nil if there is none. The controller may
+// list quotas, but not get them.
+func (c *Controller) newest(ctx context.Context, namespace, name string) (*v1.ResourceQuota, error) {
+	list, err := c.Client.CoreV1().ResourceQuotas(namespace).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read quota: %w", err)
+	}
+	if len(list.Items) == 0 {
+		return nil, nil
+	}
+	return &list.Items[0], nil
+}
+
+// write brings the status of a quota up to date. Admission writes it as well, often.
+func (c *Controller) write(ctx context.Context, q *v1.ResourceQuota) error {
+	for attempt := 1; ; attempt++ {
+		p := c.view.next(q, c.Clock.Now())
+		if c.view.audited(q) {
+			c.loop.AddAfter(controller.Key(q), chargeLife)
+		}
+		changed := q.DeepCopy()
+		changed.Status = status(q, p.used)
+		if equality.Semantic.DeepEqual(q.Status, changed.Status) {
+			return nil
+		}
+		written, err := c.Client.CoreV1().ResourceQuotas(q.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
+		switch {
+		case err == nil:
+			c.view.wrote(q, p, revisionOf(written))
+			return nil
+		case apierrors.IsNotFound(err):
+			return nil
+		case apierrors.IsConflict(err) && attempt < attempts:
+			uid := q.UID
+			if q, err = c.newest(ctx, q.Namespace, q.Name); q == nil || err != nil {
+				return err
+			}
+			if q.UID != uid {
+				return nil // the event of the new one is to come
+			}
+			continue
+		case !refused(err):
+			c.view.wrote(q, p, 0)
+		}
+		return fmt.Errorf("status: %w", err)
+	}
+}
+
+// refused reports whether an error says that a write was certainly not stored.
+func refused(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code >= 400 && status.Status().Code < 500
+}
+
+// status is the status of a quota after a count. What could not be counted stays as
+// it was; what is not limited any more is left out.
 func status(q *v1.ResourceQuota, counted v1.ResourceList) v1.ResourceQuotaStatus {
 	used := quotav1.Add(v1.ResourceList{}, q.Status.Used)
 	for n, quantity := range counted {
@@ -237,12 +264,11 @@ func (c *Controller) evaluators(q *v1.ResourceQuota) (out []quotav1.Evaluator, u
 		if _, ignored := quota.Ignored()[resource]; ignored {
 			continue
 		}
-		gvr, err := c.resolve(resource)
-		if err != nil {
+		if _, err := c.resolve(resource); err != nil {
 			unknown = unknown || meta.IsNoMatchError(err)
 			continue
 		}
-		out = append(out, generic.NewObjectCountEvaluator(resource, generic.ListResourceUsingListerFunc(c.lister, gvr), ""))
+		out = append(out, generic.NewObjectCountEvaluator(resource, nil, ""))
 	}
 	return out, unknown
 }
@@ -302,12 +328,4 @@ func (c *Controller) watch(ctx context.Context, evaluators []quotav1.Evaluator) 
 		}
 	}
 	return nil
-}
-
-// lister implements quotav1.ListerForResourceFunc.
-func (c *Controller) lister(gvr schema.GroupVersionResource) (cache.GenericLister, error) {
-	if l := c.watched[gvr.GroupResource()]; l != nil {
-		return l, nil
-	}
-	return c.monitors.lister(gvr.GroupResource())
 }

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata"
@@ -27,8 +26,10 @@ var errNotListed = errors.New("not listed yet")
 
 // monitors watch the metadata of resources. They are safe for concurrent use.
 type monitors struct {
-	client metadata.Interface
-	gone   func(resource schema.GroupResource, namespace string)
+	client  metadata.Interface
+	changed func(resource schema.GroupResource, old, obj apiObject)
+	// ended is called when a watch has ended, after its last event.
+	ended func(resource schema.GroupResource)
 
 	running sync.WaitGroup
 	mu      sync.Mutex
@@ -36,14 +37,14 @@ type monitors struct {
 }
 
 type monitor struct {
-	gvr    schema.GroupVersionResource
-	cancel context.CancelFunc
-	lister cache.GenericLister
+	gvr schema.GroupVersionResource
+	// end cancels the watch and waits until its last event is handled.
+	end    func()
 	synced cache.InformerSynced
 }
 
-func newMonitors(client metadata.Interface, gone func(schema.GroupResource, string)) *monitors {
-	return &monitors{client: client, gone: gone, byName: map[schema.GroupResource]*monitor{}}
+func newMonitors(client metadata.Interface, changed func(resource schema.GroupResource, old, obj apiObject), ended func(schema.GroupResource)) *monitors {
+	return &monitors{client: client, changed: changed, ended: ended, byName: map[schema.GroupResource]*monitor{}}
 }
 
 // watch watches a resource until ctx ends, if it is not watched yet, and waits until it is listed.
@@ -52,7 +53,7 @@ func (m *monitors) watch(ctx context.Context, gvr schema.GroupVersionResource) e
 	w := m.byName[gvr.GroupResource()]
 	if w == nil || w.gvr != gvr {
 		if w != nil {
-			w.cancel()
+			w.end()
 		}
 		var err error
 		if w, err = m.start(ctx, gvr); err != nil {
@@ -75,14 +76,7 @@ func (m *monitors) start(ctx context.Context, gvr schema.GroupVersionResource) (
 	generic := metadatainformer.NewFilteredMetadataInformer(m.client, gvr, metav1.NamespaceAll, 0,
 		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}, controller.Present)
 	informer := generic.Informer()
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(o any) {
-		if unseen, ok := o.(cache.DeletedFinalStateUnknown); ok {
-			o = unseen.Obj
-		}
-		if object, err := meta.Accessor(o); err == nil {
-			m.gone(gvr.GroupResource(), object.GetNamespace())
-		}
-	}})
+	registration, err := informer.AddEventHandler(handler(func(old, obj apiObject) { m.changed(gvr.GroupResource(), old, obj) }))
 	if err == nil {
 		err = informer.SetTransform(onlyName)
 	}
@@ -90,8 +84,33 @@ func (m *monitors) start(ctx context.Context, gvr schema.GroupVersionResource) (
 		cancel()
 		return nil, fmt.Errorf("watch %s: %w", gvr.GroupResource(), err)
 	}
-	m.running.Go(func() { informer.RunWithContext(ctx) })
-	return &monitor{gvr, cancel, generic.Lister(), informer.HasSynced}, nil
+	done := make(chan struct{})
+	m.running.Go(func() {
+		defer close(done)
+		informer.RunWithContext(ctx)
+	})
+	end := func() {
+		cancel()
+		<-done
+		m.ended(gvr.GroupResource())
+	}
+	return &monitor{gvr, end, registration.HasSynced}, nil
+}
+
+// handler calls changed for each event: old is nil for a new object, and obj for one that is gone.
+func handler(changed func(old, obj apiObject)) cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { changed(nil, o.(apiObject)) },
+		UpdateFunc: func(old, o any) { changed(old.(apiObject), o.(apiObject)) },
+		DeleteFunc: func(o any) {
+			if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+				o = gone.Obj
+			}
+			if object, ok := o.(apiObject); ok {
+				changed(object, nil)
+			}
+		},
+	}
 }
 
 // onlyName keeps of an object what counting takes.
@@ -102,18 +121,8 @@ func onlyName(o any) (any, error) {
 	}
 	return &metav1.PartialObjectMetadata{TypeMeta: object.TypeMeta, ObjectMeta: metav1.ObjectMeta{
 		Namespace: object.Namespace, Name: object.Name, UID: object.UID, ResourceVersion: object.ResourceVersion,
+		CreationTimestamp: object.CreationTimestamp,
 	}}, nil
-}
-
-// lister returns what is seen of a resource.
-func (m *monitors) lister(resource schema.GroupResource) (cache.GenericLister, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	w := m.byName[resource]
-	if w == nil || !w.synced() {
-		return nil, fmt.Errorf("resource %s: %w", resource, errNotListed)
-	}
-	return w.lister, nil
 }
 
 // keep ends the watches of all resources but those needed.
@@ -122,7 +131,7 @@ func (m *monitors) keep(needed map[schema.GroupResource]bool) {
 	defer m.mu.Unlock()
 	for resource, w := range m.byName {
 		if !needed[resource] {
-			w.cancel()
+			w.end()
 			delete(m.byName, resource)
 		}
 	}

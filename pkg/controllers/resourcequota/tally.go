@@ -1,0 +1,182 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package resourcequota
+
+import (
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	quotav1 "k8s.io/apiserver/pkg/quota/v1"
+)
+
+const (
+	// chargeLife is longer than it can take from a charge until this controller sees the object:
+	// API servers end requests after 60 s by default, and watches may be late.
+	chargeLife = 2 * time.Minute
+	// clockSkew is by how much the clocks of API servers and of this controller may differ.
+	clockSkew = 2 * time.Second
+)
+
+// tally is what the controller knows of one quota beside its status.
+//
+// Admission charges a quota before the object is stored. Status.used therefore is what is stored
+// plus what is being written, and the controller cannot see the latter. It lowers status.used only
+// by what it has seen stored and then seen go, each object once, and raises it to what it sees.
+//
+// What is charged and never stored, because the write failed or a process died, makes an excess. The
+// controller takes it away when all charges made before a certain time must have been used, less
+// what was charged since.
+//
+// A tally is not safe for concurrent use.
+type tally struct {
+	uid types.UID
+	// floor is the quota's revision when the tally began. An earlier controller may have
+	// taken away already what went before.
+	floor int64
+	// counted is what each object counts for, by its UID, and sum the total.
+	counted map[types.UID]v1.ResourceList
+	sum     v1.ResourceList
+	// released is what went and is still in status.used.
+	released v1.ResourceList
+	// used is status.used as it was seen or written last, at revision.
+	used     v1.ResourceList
+	revision int64
+	audit    audit
+}
+
+// audit finds out which part of status.used stands for nothing.
+type audit struct {
+	since time.Time // zero if none goes on
+	// charged is what was charged since, and arrived the part of it that is stored.
+	charged, arrived v1.ResourceList
+}
+
+func newTally(q *v1.ResourceQuota) *tally {
+	t := &tally{uid: q.UID, floor: revisionOf(q), counted: map[types.UID]v1.ResourceList{}, sum: v1.ResourceList{}, released: v1.ResourceList{}}
+	t.used, t.revision = q.Status.Used, t.floor
+	return t
+}
+
+func revisionOf(o metav1.Object) int64 {
+	n, err := strconv.ParseInt(o.GetResourceVersion(), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// limit makes the tally count what names limit. What was released of new names is not in
+// status.used, because nothing was charged for them.
+func (t *tally) limit(names []v1.ResourceName) {
+	sum := v1.ResourceList{}
+	for _, n := range names {
+		sum[n] = t.sum[n]
+	}
+	t.released = quotav1.Mask(t.released, quotav1.Intersection(names, quotav1.ResourceNames(t.sum)))
+	t.sum = sum
+}
+
+// set records what an object counts for as of a revision; usage is empty when the object is gone.
+// It reports whether status.used may need a write.
+func (t *tally) set(object metav1.Object, revision int64, usage v1.ResourceList) bool {
+	uid := object.GetUID()
+	before, known := t.counted[uid]
+	if len(usage) == 0 {
+		delete(t.counted, uid)
+	} else {
+		t.counted[uid] = usage
+	}
+	less, more := positive(quotav1.Subtract(before, usage)), positive(quotav1.Subtract(usage, before))
+	names := quotav1.ResourceNames(t.sum)
+	less, more = quotav1.Mask(less, names), quotav1.Mask(more, names)
+	t.sum = quotav1.Add(quotav1.SubtractWithNonNegativeResult(t.sum, less), more)
+	if revision > t.floor {
+		t.released = quotav1.Add(t.released, less)
+	}
+	// An object that was made after the audit began was charged after that.
+	if !known && !t.audit.since.IsZero() && object.GetCreationTimestamp().After(t.audit.since.Add(clockSkew)) {
+		t.audit.arrived = quotav1.Add(t.audit.arrived, more)
+	}
+	within, _ := quotav1.LessThanOrEqual(t.sum, t.used)
+	return len(less) > 0 || len(more) > 0 && !within
+}
+
+// observe takes note of what is in a quota's status, as of its revision.
+func (t *tally) observe(q *v1.ResourceQuota) {
+	revision := revisionOf(q)
+	if revision <= t.revision {
+		return
+	}
+	t.audit.charged = quotav1.Add(t.audit.charged, positive(quotav1.Subtract(q.Status.Used, t.used)))
+	t.used, t.revision = q.Status.Used, revision
+}
+
+// plan is a status.used to write.
+type plan struct {
+	used v1.ResourceList
+	// released is which part of the tally's releases it takes away.
+	released v1.ResourceList
+	// audited reports whether it takes away an excess.
+	audited bool
+}
+
+// next returns what a quota's status.used is to be.
+func (t *tally) next(q *v1.ResourceQuota, now time.Time) plan {
+	t.observe(q)
+	p := plan{used: v1.ResourceList{}, released: t.released}
+	charged := quotav1.Intersection(quotav1.ResourceNames(q.Status.Hard), quotav1.ResourceNames(q.Status.Used))
+	for name, sum := range t.sum {
+		p.used[name] = sum
+		if !quotav1.Contains(charged, name) {
+			continue // admission charges nothing before there is a first count
+		}
+		rest := q.Status.Used[name].DeepCopy()
+		rest.Sub(t.released[name])
+		if rest.Cmp(sum) > 0 {
+			p.used[name] = rest
+		}
+	}
+	excess := positive(quotav1.Subtract(p.used, t.sum))
+	switch {
+	case len(excess) == 0:
+		t.audit = audit{}
+	case t.audit.since.IsZero():
+		t.audit = audit{since: now}
+	case now.Sub(t.audit.since) >= chargeLife:
+		// What was charged earlier is stored or will never be. Of what was charged since, all
+		// that was not seen may still be stored.
+		open := positive(quotav1.Subtract(t.audit.charged, t.audit.arrived))
+		dead := quotav1.Mask(positive(quotav1.Subtract(excess, open)), quotav1.ResourceNames(excess))
+		p.used, p.audited = quotav1.Subtract(p.used, dead), len(dead) > 0
+		if !p.audited {
+			t.audit = audit{since: now}
+		}
+	}
+	return p
+}
+
+// wrote takes note of a write of what next returned. The revision is zero if it is not known
+// whether the write was stored; it is taken for stored, because an excess is put right later
+// and the opposite would admit too much.
+func (t *tally) wrote(p plan, revision int64) {
+	t.released = quotav1.RemoveZeros(quotav1.Subtract(t.released, p.released))
+	t.used, t.revision = p.used, max(t.revision, revision)
+	if p.audited {
+		t.audit = audit{}
+	}
+}
+
+// positive returns the amounts that are more than zero.
+func positive(a v1.ResourceList) v1.ResourceList {
+	out := v1.ResourceList{}
+	for name, q := range a {
+		if q.Sign() > 0 {
+			out[name] = q
+		}
+	}
+	return out
+}

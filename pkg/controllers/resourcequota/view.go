@@ -1,0 +1,237 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package resourcequota
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	quotav1 "k8s.io/apiserver/pkg/quota/v1"
+)
+
+// recountAfter is how old a count may be that only followed events. Pods stop counting when
+// their grace period is over, without an event.
+const recountAfter = 10 * time.Second
+
+// apiObject is an API object.
+type apiObject interface {
+	runtime.Object
+	metav1.Object
+}
+
+// view holds the objects that quotas can count, as the events that were handled left them, and
+// the tallies of quotas. It is not the informers' caches, which may be ahead of the events: a
+// tally must see each object go exactly once. It is safe for concurrent use.
+type view struct {
+	mu      sync.Mutex
+	objects map[schema.GroupResource]map[string]map[types.UID]apiObject // by namespace
+	quotas  map[string]map[string]*follower                             // by namespace and name
+}
+
+// follower keeps the tally of one quota.
+type follower struct {
+	*tally
+	// quota has the limits and scopes that are counted. Its status.hard is its spec.hard.
+	quota      *v1.ResourceQuota
+	evaluators []quotav1.Evaluator
+	countedAt  time.Time
+}
+
+func newView() *view {
+	return &view{objects: map[schema.GroupResource]map[string]map[types.UID]apiObject{}, quotas: map[string]map[string]*follower{}}
+}
+
+// changed records an event and returns the names of the quotas whose status may need a write.
+func (v *view) changed(resource schema.GroupResource, old, obj apiObject) (quotas []string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if old != nil && (obj == nil || obj.GetUID() != old.GetUID()) {
+		v.drop(resource, old)
+		quotas = v.set(resource, old, nil)
+	}
+	if obj != nil {
+		v.keep(resource, obj)
+		quotas = append(quotas, v.set(resource, obj, obj)...)
+	}
+	return quotas
+}
+
+func (v *view) keep(resource schema.GroupResource, obj apiObject) {
+	namespaces := v.objects[resource]
+	if namespaces == nil {
+		namespaces = map[string]map[types.UID]apiObject{}
+		v.objects[resource] = namespaces
+	}
+	objects := namespaces[obj.GetNamespace()]
+	if objects == nil {
+		objects = map[types.UID]apiObject{}
+		namespaces[obj.GetNamespace()] = objects
+	}
+	objects[obj.GetUID()] = obj
+}
+
+func (v *view) drop(resource schema.GroupResource, old apiObject) {
+	namespaces := v.objects[resource]
+	delete(namespaces[old.GetNamespace()], old.GetUID())
+	if len(namespaces[old.GetNamespace()]) == 0 {
+		delete(namespaces, old.GetNamespace())
+	}
+}
+
+// set has the quotas of a namespace count seen as obj, or as gone if obj is nil.
+func (v *view) set(resource schema.GroupResource, seen, obj apiObject) (quotas []string) {
+	for name, f := range v.quotas[seen.GetNamespace()] {
+		at := slices.IndexFunc(f.evaluators, func(e quotav1.Evaluator) bool { return e.GroupResource() == resource })
+		if at < 0 {
+			continue
+		}
+		var usage v1.ResourceList
+		if obj != nil {
+			var err error
+			if usage, err = f.usage(f.evaluators[at], obj); err != nil {
+				continue // the next count meets it again and reports it
+			}
+		}
+		if f.set(seen, revisionOf(seen), usage) {
+			quotas = append(quotas, name)
+		}
+	}
+	return quotas
+}
+
+// usage is what an object counts for in the quota.
+func (f *follower) usage(e quotav1.Evaluator, obj apiObject) (v1.ResourceList, error) {
+	matches, err := e.Matches(f.quota, obj)
+	if err != nil || !matches {
+		return nil, err
+	}
+	usage, err := e.Usage(obj)
+	if err != nil {
+		return nil, err
+	}
+	return quotav1.RemoveZeros(quotav1.Mask(usage, e.MatchingResources(quotav1.ResourceNames(f.quota.Spec.Hard)))), nil
+}
+
+// recount counts all objects anew.
+func (f *follower) recount(objects map[schema.GroupResource]map[string]map[types.UID]apiObject) error {
+	var errs []error
+	seen := map[types.UID]bool{}
+	for _, e := range f.evaluators {
+		for uid, obj := range objects[e.GroupResource()][f.quota.Namespace] {
+			usage, err := f.usage(e, obj)
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			seen[uid] = true
+			f.set(obj, math.MaxInt64, usage)
+		}
+	}
+	for uid := range f.counted {
+		if !seen[uid] { // not limited any more, or its watch began anew
+			f.set(&metav1.ObjectMeta{UID: uid}, 0, nil)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// follows reports whether a quota has a tally.
+func (v *view) follows(q *v1.ResourceQuota) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	f := v.quotas[q.Namespace][q.Name]
+	return f != nil && f.uid == q.UID
+}
+
+// follow begins the tally of a quota, which must be its newest version.
+func (v *view) follow(q *v1.ResourceQuota) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.quotas[q.Namespace] == nil {
+		v.quotas[q.Namespace] = map[string]*follower{}
+	}
+	v.quotas[q.Namespace][q.Name] = &follower{tally: newTally(q)}
+}
+
+// forget ends the tally of a quota.
+func (v *view) forget(namespace, name string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.quotas[namespace], name)
+	if len(v.quotas[namespace]) == 0 {
+		delete(v.quotas, namespace)
+	}
+}
+
+// count makes the tally of a quota count what the evaluators and the quota's spec say.
+func (v *view) count(q *v1.ResourceQuota, evaluators []quotav1.Evaluator, now time.Time) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	f := v.quotas[q.Namespace][q.Name]
+	same := func(a, b quotav1.Evaluator) bool { return a.GroupResource() == b.GroupResource() }
+	changed := f.quota == nil || !sameLimits(&f.quota.Spec, &q.Spec) || !slices.EqualFunc(f.evaluators, evaluators, same)
+	if !changed && now.Sub(f.countedAt) < recountAfter {
+		return nil
+	}
+	if changed {
+		f.quota, f.evaluators = q.DeepCopy(), evaluators
+		f.quota.Status.Hard = f.quota.Spec.Hard
+		var names []v1.ResourceName
+		for _, e := range evaluators {
+			names = append(names, e.MatchingResources(quotav1.ResourceNames(q.Spec.Hard))...)
+		}
+		f.limit(names)
+	}
+	if err := f.recount(v.objects); err != nil {
+		f.countedAt = time.Time{}
+		return err
+	}
+	f.countedAt = now
+	return nil
+}
+
+// next is the tally's next.
+func (v *view) next(q *v1.ResourceQuota, now time.Time) plan {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.quotas[q.Namespace][q.Name].next(q, now)
+}
+
+// wrote is the tally's wrote.
+func (v *view) wrote(q *v1.ResourceQuota, p plan, revision int64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.quotas[q.Namespace][q.Name].wrote(p, revision)
+}
+
+// observe is the tally's observe, if the quota has one.
+func (v *view) observe(q *v1.ResourceQuota) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if f := v.quotas[q.Namespace][q.Name]; f != nil && f.uid == q.UID {
+		f.observe(q)
+	}
+}
+
+// audited reports whether the tally of a quota looks for an excess.
+func (v *view) audited(q *v1.ResourceQuota) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return !v.quotas[q.Namespace][q.Name].audit.since.IsZero()
+}
+
+// clear forgets the objects of a resource whose watch ends.
+func (v *view) clear(resource schema.GroupResource) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.objects, resource)
+}
