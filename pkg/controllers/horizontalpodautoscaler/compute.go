@@ -215,7 +215,7 @@ func (p *pass) ofExternal(ctx context.Context, m *autoscalingv2.ExternalMetricSo
 func (p *pass) ofTotal(target autoscalingv2.MetricTarget, total int64) (int32, autoscalingv2.MetricValueStatus, error) {
 	switch {
 	case target.AverageValue != nil:
-		n, average := perPod(p.scale.Status.Replicas, total, target.AverageValue.MilliValue(), p.tolerance())
+		n, average := perPod(p.scale.Spec.Replicas, p.scale.Status.Replicas, total, target.AverageValue.MilliValue(), p.tolerance())
 		return n, autoscalingv2.MetricValueStatus{AverageValue: milli(average)}, nil
 	case target.Value != nil:
 		n, err := byRatio(p.scale.Spec.Replicas, float64(total)/float64(target.Value.MilliValue()), p.pods, p.tolerance())

@@ -188,17 +188,23 @@ func byRatio(current int32, ratio float64, pods []*v1.Pod, t tolerance) (int32, 
 	return ceil(ratio * float64(ready)), nil
 }
 
-// perPod is how many pods there should be when each is to have an equal part of a
-// total, and how much each has now.
-func perPod(current int32, total, target int64, t tolerance) (n int32, average int64) {
-	n = current
-	if ratio := float64(total) / (float64(target) * float64(current)); !t.holds(ratio) {
+// perPod returns how many pods there should be when each is to have an equal part of a total,
+// and the part that each has now: the total if there are no pods.
+//
+// The load is shared by the pods that exist. If it is within the tolerance, the number that is
+// wanted stays as it is: during a rollout more pods exist for a while.
+func perPod(wanted, existing int32, total, target int64, t tolerance) (n int32, average int64) {
+	if existing == 0 {
+		return ceil(float64(total) / float64(target)), total
+	}
+	n = wanted
+	if ratio := float64(total) / (float64(target) * float64(existing)); !t.holds(ratio) {
 		n = ceil(float64(total) / float64(target))
 	}
 	if total == math.MaxInt64 {
 		return n, total
 	}
-	return n, int64(math.Ceil(float64(total) / float64(current)))
+	return n, int64(math.Ceil(float64(total) / float64(existing)))
 }
 
 // requestsOf is what pods ask for, in thousandths: a container of theirs, or

@@ -5,9 +5,11 @@ package horizontalpodautoscaler
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -125,17 +127,88 @@ func TestRequests(t *testing.T) {
 
 func TestTotals(t *testing.T) {
 	tolerance := tolerance{0.1, 0.1}
-	if n, average := perPod(4, 9000, 1000, tolerance); n != 9 || average != 2250 {
-		t.Errorf("per pod: %d, %d", n, average)
-	}
-	if n, _ := perPod(4, 4100, 1000, tolerance); n != 4 {
-		t.Errorf("about as it is to be: %d", n)
-	}
 	if n, err := byRatio(0, 2.5, nil, tolerance); n != 3 || err != nil {
 		t.Errorf("from none: %d, %v", n, err)
 	}
 	if n, err := byRatio(2, 1.5, []*v1.Pod{pod("a"), pod("b", notReady)}, tolerance); n != 2 || err != nil {
 		t.Errorf("of those ready: %d, %v", n, err)
+	}
+}
+
+// TestOfTotal: metrics of a whole, by the number of pods wanted, those that exist and those ready.
+func TestOfTotal(t *testing.T) {
+	const average, value = true, false
+	pods := func(ready, unready int) (out []*v1.Pod) {
+		for i := range ready + unready {
+			if i < ready {
+				out = append(out, pod(fmt.Sprint(i)))
+			} else {
+				out = append(out, pod(fmt.Sprint(i), notReady))
+			}
+		}
+		return out
+	}
+	for name, tc := range map[string]struct {
+		average      bool
+		spec, status int32
+		pods         []*v1.Pod
+		total        int64 // of 1000 that are wanted
+		down, up     float64
+		want         int32
+		shown        int64
+		fails        bool
+	}{
+		"more":                                {average, 4, 4, pods(4, 0), 9000, .1, .1, 9, 2250, false},
+		"less":                                {average, 4, 4, pods(4, 0), 1500, .1, .1, 2, 375, false},
+		"within tolerance":                    {average, 4, 4, pods(4, 0), 4100, .1, .1, 4, 1025, false},
+		"at the edge below":                   {average, 4, 4, pods(4, 0), 3600, .1, .1, 4, 900, false},
+		"within own tolerance":                {average, 4, 4, pods(4, 0), 7000, .1, .8, 4, 1750, false},
+		"surging, within tolerance":           {average, 2, 3, pods(2, 1), 2000, .4, .1, 2, 667, false},
+		"surging, within, more than wanted":   {average, 10, 12, pods(10, 2), 12500, .1, .1, 10, 1042, false},
+		"surging, more":                       {average, 2, 3, pods(2, 1), 8000, .1, .1, 8, 2667, false},
+		"fewer than wanted, within tolerance": {average, 5, 4, pods(4, 0), 4000, .1, .1, 5, 1000, false},
+		"no pods":                             {average, 1, 0, nil, 5000, .1, .1, 5, 5000, false},
+		"no pods, small total":                {average, 1, 0, nil, 500, .1, .1, 1, 500, false},
+		"no pods, no load":                    {average, 1, 0, nil, 0, .1, .1, 0, 0, false},
+		"no pods wanted":                      {average, 0, 0, nil, 2500, .1, .1, 3, 2500, false},
+		"no pods, infinite load":              {average, 1, 0, nil, math.MaxInt64, .1, .1, math.MaxInt32, math.MaxInt64, false},
+		"infinite load":                       {average, 1, 2, pods(2, 0), math.MaxInt64, .1, .1, math.MaxInt32, math.MaxInt64, false},
+		"value, more":                         {value, 4, 4, pods(4, 0), 1500, .1, .1, 6, 1500, false},
+		"value, within tolerance":             {value, 4, 4, pods(4, 0), 1050, .1, .1, 4, 1050, false},
+		"value, surging, within tolerance":    {value, 2, 3, pods(2, 1), 950, .1, .1, 2, 950, false},
+		"value, surging, more":                {value, 2, 3, pods(2, 1), 2000, .1, .1, 4, 2000, false},
+		"value, none wanted":                  {value, 0, 0, nil, 2500, .1, .1, 3, 2500, false},
+		"value, none there":                   {value, 2, 0, nil, 2500, .1, .1, 0, 2500, true},
+		"value, none ready":                   {value, 2, 2, pods(0, 2), 2500, .1, .1, 0, 2500, false},
+		"value, no load":                      {value, 2, 2, pods(2, 0), 0, .1, .1, 0, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			quantity := func(f float64) *resource.Quantity {
+				return resource.NewMilliQuantity(int64(f*1000), resource.DecimalSI)
+			}
+			p := &pass{
+				Controller: &Controller{}, pods: tc.pods,
+				hpa: &autoscalingv2.HorizontalPodAutoscaler{Spec: autoscalingv2.HorizontalPodAutoscalerSpec{Behavior: &autoscalingv2.HorizontalPodAutoscalerBehavior{
+					ScaleDown: &autoscalingv2.HPAScalingRules{Tolerance: quantity(tc.down)}, ScaleUp: &autoscalingv2.HPAScalingRules{Tolerance: quantity(tc.up)},
+				}}},
+				scale: &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: tc.spec}, Status: autoscalingv1.ScaleStatus{Replicas: tc.status}},
+			}
+			target := autoscalingv2.MetricTarget{Value: milli(1000)}
+			if tc.average {
+				target = autoscalingv2.MetricTarget{AverageValue: milli(1000)}
+			}
+			n, current, err := p.ofTotal(target, tc.total)
+			if (err != nil) != tc.fails || n != tc.want {
+				t.Errorf("got %d, %v, want %d", n, err, tc.want)
+			}
+			shown := current.Value
+			if tc.average {
+				shown = current.AverageValue
+			}
+			if want := milli(tc.shown); shown.Cmp(*want) != 0 {
+				t.Errorf("shows %v, want %v", shown, want)
+			}
+		})
 	}
 }
 
