@@ -140,7 +140,7 @@ func fill(list *corev1.ResourceList, defaults corev1.ResourceList) []string {
 	return set
 }
 
-// Validate refuses what is out of bounds.
+// Validate refuses what is out of bounds, unless an update leaves it as it is stored.
 func (p *limitRanger) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	return p.each(a, func(r *corev1.LimitRange) error {
 		var errs []error
@@ -148,10 +148,12 @@ func (p *limitRanger) Validate(_ context.Context, a admission.Attributes, _ admi
 			l := &r.Spec.Limits[i]
 			switch o := a.GetObject().(type) {
 			case *corev1.Pod:
-				errs = append(errs, checkPod(l, o)...)
+				old, _ := a.GetOldObject().(*corev1.Pod)
+				errs = append(errs, checkPod(l, o, old)...)
 			case *corev1.PersistentVolumeClaim:
 				if l.Type == corev1.LimitTypePersistentVolumeClaim {
-					errs = append(errs, checkClaim(l, o.Spec.Resources.Requests)...)
+					old, _ := a.GetOldObject().(*corev1.PersistentVolumeClaim)
+					errs = append(errs, checkClaim(l, o, old)...)
 				}
 			}
 		}
@@ -159,43 +161,89 @@ func (p *limitRanger) Validate(_ context.Context, a admission.Attributes, _ admi
 	})
 }
 
-func checkPod(l *corev1.LimitRangeItem, pod *corev1.Pod) []error {
+// amounts are the resources of a container, a pod or a claim. old is what is stored
+// of them; it is nil for an object that is created.
+type amounts struct {
+	requests, limits corev1.ResourceList
+	old              *amounts
+}
+
+// request returns a request, and whether it is set and is as stored.
+func (m *amounts) request(name corev1.ResourceName) (q resource.Quantity, set, kept bool) {
+	q, set = m.requests[name]
+	return q, set, m.old != nil && sameAmount(m.requests, m.old.requests, name)
+}
+
+// limit returns a limit, and whether it is set and is as stored.
+func (m *amounts) limit(name corev1.ResourceName) (q resource.Quantity, set, kept bool) {
+	q, set = m.limits[name]
+	return q, set, m.old != nil && sameAmount(m.limits, m.old.limits, name)
+}
+
+func sameAmount(list, old corev1.ResourceList, name corev1.ResourceName) bool {
+	q, set := list[name]
+	stored, was := old[name]
+	return set == was && q.Cmp(stored) == 0
+}
+
+// checkPod checks a pod; old is nil if the pod is created.
+func checkPod(l *corev1.LimitRangeItem, pod, old *corev1.Pod) []error {
 	var errs []error
 	switch l.Type {
 	case corev1.LimitTypeContainer:
+		stored := map[string]*amounts{}
+		if old != nil {
+			for _, c := range slices.Concat(old.Spec.Containers, old.Spec.InitContainers) {
+				stored[c.Name] = &amounts{requests: c.Resources.Requests, limits: c.Resources.Limits}
+			}
+		}
 		for _, c := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
-			errs = append(errs, checkResources(l, c.Resources.Requests, c.Resources.Limits)...)
+			errs = append(errs, checkResources(l, &amounts{c.Resources.Requests, c.Resources.Limits, stored[c.Name]})...)
 		}
 	case corev1.LimitTypePod:
-		options := podresources.PodResourcesOptions{ExcludeOverhead: true}
-		errs = checkResources(l, podresources.PodRequests(pod, options), podresources.PodLimits(pod, options))
+		total := podAmounts(pod)
+		if old != nil {
+			total.old = podAmounts(old)
+		}
+		errs = checkResources(l, total)
 	}
 	return errs
 }
 
-func checkResources(l *corev1.LimitRangeItem, requests, limits corev1.ResourceList) []error {
+func podAmounts(pod *corev1.Pod) *amounts {
+	options := podresources.PodResourcesOptions{ExcludeOverhead: true}
+	return &amounts{requests: podresources.PodRequests(pod, options), limits: podresources.PodLimits(pod, options)}
+}
+
+func checkResources(l *corev1.LimitRangeItem, m *amounts) []error {
 	var errs []error
 	for k, bound := range ordered(l.Min) {
-		errs = add(errs, checkMin(l.Type, k, bound, requests, limits))
+		errs = add(errs, checkMin(l.Type, k, bound, m))
 	}
 	for k, bound := range ordered(l.Max) {
-		errs = add(errs, checkMax(l.Type, k, bound, requests, limits))
+		errs = add(errs, checkMax(l.Type, k, bound, m))
 	}
 	for k, bound := range ordered(l.MaxLimitRequestRatio) {
-		errs = add(errs, checkRatio(l.Type, k, bound, requests, limits))
+		errs = add(errs, checkRatio(l.Type, k, bound, m))
 	}
 	return errs
 }
 
-func checkClaim(l *corev1.LimitRangeItem, requests corev1.ResourceList) []error {
+// checkClaim checks the requests of a claim; old is nil if the claim is created.
+func checkClaim(l *corev1.LimitRangeItem, claim, old *corev1.PersistentVolumeClaim) []error {
+	m := &amounts{requests: claim.Spec.Resources.Requests}
+	if old != nil {
+		m.old = &amounts{requests: old.Spec.Resources.Requests}
+	}
 	var errs []error
 	for k, bound := range ordered(l.Min) {
-		errs = add(errs, checkMin(l.Type, k, bound, requests, nil))
+		errs = add(errs, checkMin(l.Type, k, bound, m))
 	}
 	for k, bound := range ordered(l.Max) {
-		req, ok := requests[k]
+		req, set, kept := m.request(k)
 		switch {
-		case !ok:
+		case kept:
+		case !set:
 			errs = append(errs, fmt.Errorf("maximum %s usage per %s is %s.  No request is specified", k, l.Type, bound.String()))
 		case req.Cmp(bound) > 0:
 			errs = append(errs, fmt.Errorf("maximum %s usage per %s is %s, but request is %s", k, l.Type, bound.String(), req.String()))
@@ -222,39 +270,41 @@ func ordered(list corev1.ResourceList) func(yield func(corev1.ResourceName, reso
 	}
 }
 
-func checkMin(kind corev1.LimitType, name corev1.ResourceName, bound resource.Quantity, requests, limits corev1.ResourceList) error {
-	req, ok := requests[name]
-	lim, limited := limits[name]
+func checkMin(kind corev1.LimitType, name corev1.ResourceName, bound resource.Quantity, m *amounts) error {
+	req, set, reqKept := m.request(name)
+	lim, limited, limKept := m.limit(name)
 	switch {
-	case !ok:
+	case !set && !reqKept:
 		return fmt.Errorf("minimum %s usage per %s is %s.  No request is specified", name, kind, bound.String())
-	case req.Cmp(bound) < 0:
+	case set && !reqKept && req.Cmp(bound) < 0:
 		return fmt.Errorf("minimum %s usage per %s is %s, but request is %s", name, kind, bound.String(), req.String())
-	case limited && lim.Cmp(bound) < 0:
+	case limited && !limKept && lim.Cmp(bound) < 0:
 		return fmt.Errorf("minimum %s usage per %s is %s, but limit is %s", name, kind, bound.String(), lim.String())
 	}
 	return nil
 }
 
-func checkMax(kind corev1.LimitType, name corev1.ResourceName, bound resource.Quantity, requests, limits corev1.ResourceList) error {
-	req, ok := requests[name]
-	lim, limited := limits[name]
+func checkMax(kind corev1.LimitType, name corev1.ResourceName, bound resource.Quantity, m *amounts) error {
+	req, set, reqKept := m.request(name)
+	lim, limited, limKept := m.limit(name)
 	switch {
-	case !limited:
+	case !limited && !limKept:
 		return fmt.Errorf("maximum %s usage per %s is %s.  No limit is specified", name, kind, bound.String())
-	case lim.Cmp(bound) > 0:
+	case limited && !limKept && lim.Cmp(bound) > 0:
 		return fmt.Errorf("maximum %s usage per %s is %s, but limit is %s", name, kind, bound.String(), lim.String())
-	case ok && req.Cmp(bound) > 0:
+	case set && !reqKept && req.Cmp(bound) > 0:
 		return fmt.Errorf("maximum %s usage per %s is %s, but request is %s", name, kind, bound.String(), req.String())
 	}
 	return nil
 }
 
-func checkRatio(kind corev1.LimitType, name corev1.ResourceName, bound resource.Quantity, requests, limits corev1.ResourceList) error {
-	req, ok := requests[name]
-	lim, limited := limits[name]
+func checkRatio(kind corev1.LimitType, name corev1.ResourceName, bound resource.Quantity, m *amounts) error {
+	req, set, reqKept := m.request(name)
+	lim, limited, limKept := m.limit(name)
 	switch {
-	case !ok || req.IsZero():
+	case reqKept && limKept:
+		return nil
+	case !set || req.IsZero():
 		return fmt.Errorf("%s max limit to request ratio per %s is %s, but no request is specified or request is 0", name, kind, bound.String())
 	case !limited || lim.IsZero():
 		return fmt.Errorf("%s max limit to request ratio per %s is %s, but no limit is specified or limit is 0", name, kind, bound.String())
