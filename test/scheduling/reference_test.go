@@ -251,7 +251,13 @@ func imageScores(c *cluster, pod *v1.Pod, nodes []*v1.Node) []int64 {
 			}
 			sum += int64(float64(size) * (float64(holders) / float64(len(c.nodes))))
 		}
-		low, high := int64(23<<20), int64(1000<<20)*int64(len(containers))
+		images := len(containers)
+		for _, v := range pod.Spec.Volumes {
+			if v.Image != nil {
+				images++
+			}
+		}
+		low, high := int64(23<<20), int64(1000<<20)*int64(images)
 		sum = int64(math.Max(float64(low), math.Min(float64(high), float64(sum))))
 		out[i] = 100 * (sum - low) / (high - low)
 	}

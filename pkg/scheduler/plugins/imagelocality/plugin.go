@@ -33,7 +33,7 @@ func (Plugin) ScoreScope() scheduling.Scope { return scheduling.NodeScope }
 
 // CompileScore implements scheduling.ScorePlugin.
 func (Plugin) CompileScore(view scheduling.View, pod *scheduling.Pod) scheduling.Scorer {
-	s := scorer{view: view, nodes: len(view.Nodes()), containers: len(pod.Spec.InitContainers) + len(pod.Spec.Containers)}
+	s := scorer{view: view, nodes: len(view.Nodes())}
 	for i := range pod.Spec.InitContainers {
 		s.images = append(s.images, cell.ImageName(pod.Spec.InitContainers[i].Image))
 	}
@@ -49,9 +49,9 @@ func (Plugin) CompileScore(view scheduling.View, pod *scheduling.Pod) scheduling
 }
 
 type scorer struct {
-	view              scheduling.View
-	images            []string
-	nodes, containers int
+	view   scheduling.View
+	images []string // of all containers and image volumes
+	nodes  int
 }
 
 func (s scorer) Score(n *scheduling.Node) int64 {
@@ -62,7 +62,7 @@ func (s scorer) Score(n *scheduling.Node) int64 {
 			sum += int64(float64(size) * (float64(holders) / float64(s.nodes)))
 		}
 	}
-	highest := int64(maxPerImage) * int64(s.containers)
+	highest := int64(maxPerImage) * int64(len(s.images))
 	sum = min(max(sum, minThreshold), highest)
 	return scheduling.MaxNodeScore * (sum - minThreshold) / (highest - minThreshold)
 }
