@@ -22,8 +22,8 @@ func horizontalPodAutoscalerRow() *resource.Row {
 		ShortNames: []string{"hpa"}, Categories: []string{"all"},
 
 		Default:                  defaultHorizontalPodAutoscaler,
-		PrepareCreate:            parts.ClearStatus,
-		PrepareUpdate:            parts.KeepStatus,
+		PrepareCreate:            parts.Create,
+		PrepareUpdate:            parts.Update,
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 		Validate:                 validateHorizontalPodAutoscaler,

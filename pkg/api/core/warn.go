@@ -43,8 +43,8 @@ func warnReplicationController(_ context.Context, rc, old *corev1.ReplicationCon
 	switch {
 	case old == nil:
 		return podspec.WarnOfTemplate(rc.Name, path, rc.Spec.Template)
-	case rc.Generation != old.Generation: // judges the old one, as Kubernetes does
-		return podspec.WarnOfTemplate("", path, old.Spec.Template)
+	case rc.Generation != old.Generation:
+		return podspec.WarnOfTemplate("", path, rc.Spec.Template)
 	}
 	return nil
 }

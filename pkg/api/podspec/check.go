@@ -114,7 +114,7 @@ func (c *check) checkNames(path *field.Path) {
 	if spec.PriorityClassName != "" {
 		c.Each(path.Child("priorityClassName"), spec.PriorityClassName, naming.NameIsDNSSubdomain(spec.PriorityClassName, false))
 	}
-	if name := spec.RuntimeClassName; name != nil {
+	if name := spec.RuntimeClassName; name != nil && *name != "" { // empty names the default runtime
 		c.Each(path.Child("runtimeClassName"), *name, naming.NameIsDNSSubdomain(*name, false))
 	}
 	if p := spec.PreemptionPolicy; p != nil {

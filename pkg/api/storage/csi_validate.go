@@ -31,8 +31,7 @@ const (
 
 func validateCSIDriver(_ context.Context, d *storagev1.CSIDriver) field.ErrorList {
 	r, spec, path := &report.Report{}, &d.Spec, field.NewPath("spec")
-	// Kubernetes names the first field so, though it is called attachRequired.
-	required(r, path.Child("attachedRequired"), spec.AttachRequired)
+	required(r, path.Child("attachRequired"), spec.AttachRequired)
 	required(r, path.Child("podInfoOnMount"), spec.PodInfoOnMount)
 	required(r, path.Child("storageCapacity"), spec.StorageCapacity)
 	if spec.FSGroupPolicy != nil {
@@ -55,7 +54,7 @@ func validateCSIDriver(_ context.Context, d *storagev1.CSIDriver) field.ErrorLis
 
 func validateCSIDriverUpdate(ctx context.Context, d, old *storagev1.CSIDriver) field.ErrorList {
 	r, path := &report.Report{Errors: validateCSIDriver(ctx, d)}, field.NewPath("spec")
-	r.Immutable(path.Child("attachedRequired"), d.Spec.AttachRequired, old.Spec.AttachRequired)
+	r.Immutable(path.Child("attachRequired"), d.Spec.AttachRequired, old.Spec.AttachRequired)
 	r.Immutable(path.Child("volumeLifecycleModes"), d.Spec.VolumeLifecycleModes, old.Spec.VolumeLifecycleModes)
 	return r.Errors
 }
@@ -220,8 +219,7 @@ func volumeError(r *report.Report, path *field.Path, e *storagev1.VolumeError) {
 		return
 	}
 	if len(e.Message) > maxErrorMessage {
-		// Kubernetes tells the limit of the metadata here.
-		r.TooLong(path.Child("message"), maxAttachmentMetadata)
+		r.TooLong(path.Child("message"), maxErrorMessage)
 	}
 	if code := e.ErrorCode; code != nil && *code < 0 {
 		r.Invalid(path.Child("errorCode"), *code, validation.InclusiveRangeError(0, math.MaxInt32))

@@ -40,7 +40,7 @@ func volumeAttachmentRow() *resource.Row {
 		Cells: volumeAttachmentCells,
 
 		Subresources: []resource.Sub[storagev1.VolumeAttachment]{
-			{Subresource: strategy.View("status", "spec", "metadata").JudgingMeta(resource.MetaRules{Whole: 1, NoChanges: true}), PrepareUpdate: parts.KeepSpecAndMeta},
+			{Subresource: strategy.View("status", "spec", "metadata").JudgingMeta(resource.MetaRules{Whole: 1, NoChanges: true}), PrepareUpdate: parts.KeepSpecAndMeta, ValidateUpdate: validateVolumeAttachmentUpdate},
 		},
 	}.Row()
 }

@@ -32,9 +32,9 @@ func newRuntimeClass(deps Deps) (admission.Interface, error) {
 	return &podPlugin{Handler: h, admit: p.admit, validate: p.validate}, nil
 }
 
-// class is the pod's class; nil when it names none.
+// class returns the pod's class, or nil if it names none: an empty name is none.
 func (p *runtimeClasses) class(ctx context.Context, a admission.Attributes, pod *corev1.Pod) (*nodev1.RuntimeClass, error) {
-	if pod.Spec.RuntimeClassName == nil {
+	if pod.Spec.RuntimeClassName == nil || *pod.Spec.RuntimeClassName == "" {
 		return nil, nil
 	}
 	name := *pod.Spec.RuntimeClassName

@@ -97,6 +97,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		// It is told in the status and by events; the next look is not sooner for it.
 		c.Log.Debug("autoscaler has nothing to go by", "controller", Name, "key", key, "error", err)
 	}
+	next.Status.ObservedGeneration = new(next.Generation)
 	if equality.Semantic.DeepEqual(hpa.Status, next.Status) {
 		return nil
 	}
