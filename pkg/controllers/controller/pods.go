@@ -15,17 +15,43 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 )
 
-// Pods makes and deletes pods for their owners, and tells of it by events.
+// Pods makes and deletes pods for their owners, and records events of that.
+//
+// It names the pods itself. If the answer to a creation is lost, the pod may exist all the
+// same, and the cache may not show it for a while. The next creation for the owner then
+// has the same name: it fails if the pod exists, and the pod counts as made.
 type Pods struct {
 	Client kubernetes.Interface
 	Events record.EventRecorder
+	// Cache shows pods, Expected is what is expected of them.
+	Cache    cache.Store
+	Expected *Expectations
+}
+
+// Met reports whether the cache shows all that was written for key. It has to be called
+// before the cache is read.
+func (p *Pods) Met(key string) bool {
+	namespace, _ := Split(key)
+	p.Expected.dropNames(key, func(name string) bool { return p.cached(namespace, name) != nil })
+	return p.Expected.Met(key)
+}
+
+// cached returns a pod as the cache shows it, or nil.
+func (p *Pods) cached(namespace, name string) *v1.Pod {
+	o, found, err := p.Cache.GetByKey(namespace + "/" + name)
+	if err != nil || !found {
+		return nil // a cache does not fail
+	}
+	return o.(*v1.Pod)
 }
 
 // FromTemplate makes the pod of an owner's template.
@@ -49,17 +75,53 @@ func prefix(name string) string {
 	return name + "-"
 }
 
-// Create creates a pod of the owner and returns its UID.
-func (p *Pods) Create(ctx context.Context, owner runtime.Object, pod *v1.Pod) (types.UID, error) {
+// Create creates a pod of the owner and returns its UID, or none if the cache shows the
+// pod already. Pods of different slots are not made in place of each other.
+func (p *Pods) Create(ctx context.Context, owner runtime.Object, slot string, pod *v1.Pod) (types.UID, error) {
+	key := Key(owner)
+	slot += "/" + pod.GenerateName
+	for pod.Name = p.Expected.takeName(key, slot); pod.Name == ""; {
+		if name := generate(pod.GenerateName); p.cached(pod.Namespace, name) == nil {
+			pod.Name = name
+		}
+	}
 	got, err := p.Client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
+	exists := apierrors.IsAlreadyExists(err)
+	if exists {
+		got, err = p.made(ctx, pod, err)
+	}
 	if err != nil {
+		if !apierrors.IsAlreadyExists(err) && (exists || doubtful(err)) {
+			p.Expected.keepName(key, slot, pod.Name)
+		}
 		if !apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) && ctx.Err() == nil {
 			p.Events.Eventf(owner, v1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
 		}
 		return "", fmt.Errorf("create pod: %w", err)
 	}
 	p.Events.Eventf(owner, v1.EventTypeNormal, "SuccessfulCreate", "Created pod: %v", got.Name)
+	if shown := p.cached(got.Namespace, got.Name); shown != nil && shown.UID == got.UID {
+		return "", nil
+	}
 	return got.UID, nil
+}
+
+// made returns the pod that has the name of one to be created, if it is the owner's: an
+// earlier creation took effect. Otherwise it returns err. It lists, because controllers
+// may not get pods.
+func (p *Pods) made(ctx context.Context, pod *v1.Pod, err error) (*v1.Pod, error) {
+	named := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, pod.Name).String()}
+	list, failed := p.Client.CoreV1().Pods(pod.Namespace).List(ctx, named)
+	if failed != nil {
+		return nil, failed
+	}
+	owner := metav1.GetControllerOfNoCopy(pod)
+	for i := range list.Items {
+		if ref := metav1.GetControllerOfNoCopy(&list.Items[i]); ref != nil && ref.UID == owner.UID {
+			return &list.Items[i], nil
+		}
+	}
+	return nil, err
 }
 
 // Delete deletes a pod of the owner; it is no error when the pod is gone.
@@ -78,16 +140,16 @@ func (p *Pods) Delete(ctx context.Context, owner runtime.Object, pod *v1.Pod) er
 
 // DeleteAll deletes pods of the owner and has their deletion expected under key.
 // It is no error when a pod is gone, or is another one by now.
-func (p *Pods) DeleteAll(ctx context.Context, owner runtime.Object, pods []*v1.Pod, expected *Expectations, key string) error {
+func (p *Pods) DeleteAll(ctx context.Context, owner runtime.Object, pods []*v1.Pod, key string) error {
 	for _, pod := range pods {
-		expected.Deletes(key, pod.UID)
+		p.Expected.Deletes(key, pod.UID)
 	}
 	errs := make([]error, len(pods))
 	// No one deletion tells anything of the next, so all are tried.
 	_, _ = Batches(len(pods), func(i int) error {
 		err := p.Delete(ctx, owner, pods[i])
 		if err != nil {
-			expected.Deleted(key, pods[i].UID)
+			p.Expected.Deleted(key, pods[i].UID)
 		}
 		if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			errs[i] = err

@@ -72,9 +72,11 @@ func New(d controller.Deps) (controller.Controller, error) {
 	if err != nil {
 		return nil, err
 	}
+	expected, pods := controller.NewExpectations(d.Clock), d.Informers.Core().V1().Pods().Informer()
 	c := &Controller{
-		Deps: d, pods: controller.Pods{Client: d.Client, Events: d.Events}, expected: controller.NewExpectations(d.Clock), history: store,
-		backoff: flowcontrol.NewBackOff(retryFirst, retryMax), sets: sets.Lister(), nodes: nodes.Lister(), podCache: d.Informers.Core().V1().Pods().Informer(),
+		Deps: d, expected: expected, history: store,
+		pods:    controller.Pods{Client: d.Client, Events: d.Events, Cache: pods.GetIndexer(), Expected: expected},
+		backoff: flowcontrol.NewBackOff(retryFirst, retryMax), sets: sets.Lister(), nodes: nodes.Lister(), podCache: pods,
 		skip: controller.NewStaleSkips(d.Metrics, "daemonset_controller", "DaemonSet"),
 	}
 	c.backoff.Clock = d.Clock
@@ -191,7 +193,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	if set.DeletionTimestamp != nil {
 		return nil // its revisions may be gone already
 	}
-	met := c.expected.Met(key)
+	met := c.pods.Met(key)
 	pods, revisions, err := c.claim(ctx, set)
 	if err != nil {
 		return err
@@ -280,12 +282,12 @@ func (c *Controller) bring(ctx context.Context, key string, s *state) error {
 		c.Events.Eventf(s.set, v1.EventTypeNormal, "SucceededDaemonPod", "Found succeeded daemon pod %s/%s on node %s, will try to delete it", pod.Namespace, pod.Name, target(pod))
 	}
 	create, remove := p.create[:min(len(p.create), burst)], p.delete[:min(len(p.delete), burst)]
-	return errors.Join(c.create(ctx, key, s, create), c.pods.DeleteAll(ctx, s.set, remove, c.expected, key))
+	return errors.Join(c.create(ctx, key, s, create), c.pods.DeleteAll(ctx, s.set, remove, key))
 }
 
 func (c *Controller) create(ctx context.Context, key string, s *state, nodes []string) error {
 	_, err := c.expected.Create(key, len(nodes), func(i int) (types.UID, error) {
-		return c.pods.Create(ctx, s.set, newPod(s.set, s.hash, nodes[i]))
+		return c.pods.Create(ctx, s.set, nodes[i], newPod(s.set, s.hash, nodes[i]))
 	})
 	return err
 }

@@ -24,7 +24,7 @@ type client struct {
 }
 
 func (c client) create(ctx context.Context, job *batchv1.Job, pod *v1.Pod) (types.UID, error) {
-	return c.pods.Create(ctx, job, pod)
+	return c.pods.Create(ctx, job, "", pod)
 }
 
 func (c client) remove(ctx context.Context, job *batchv1.Job, pod *v1.Pod) error {

@@ -49,15 +49,18 @@ type Controller struct {
 // New returns the controller.
 func New(d controller.Deps) (controller.Controller, error) {
 	jobs, pods := d.Informers.Batch().V1().Jobs(), d.Informers.Core().V1().Pods()
+	expected := controller.NewExpectations(d.Clock)
 	c := &Controller{
-		Deps: d, client: client{d.Client, controller.Pods{Client: d.Client, Events: d.Events}},
+		Deps: d, client: client{d.Client, controller.Pods{
+			Client: d.Client, Events: d.Events, Cache: pods.Informer().GetIndexer(), Expected: expected,
+		}},
 		jobs: jobs.Lister(), pods: pods.Lister(), podCache: pods.Informer(),
 	}
 	c.loop = controller.NewLoop(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	c.orphans = controller.NewLoop(Name+"-orphans", d.Clock, d.Log, d.Options.Workers, c.syncOrphan)
 	c.syncer = &syncer{
 		hands: c.client, clock: d.Clock, events: d.Events,
-		expected: controller.NewExpectations(d.Clock), memories: newMemories(), metrics: newMetrics(d.Metrics), after: c.loop.AddAfter,
+		expected: expected, memories: newMemories(), metrics: newMetrics(d.Metrics), after: c.loop.AddAfter,
 	}
 	return c, errors.Join(
 		controller.IndexByController(c.podCache),
@@ -176,7 +179,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	if c.syncer.memories.stale(job) {
 		return nil // the cache will show what was written, and have the job synced
 	}
-	complete := c.syncer.expected.Met(key)
+	complete := c.client.pods.Met(key)
 	pods, err := c.claim(ctx, job)
 	if err == nil {
 		err = c.syncer.sync(ctx, job, pods, complete)

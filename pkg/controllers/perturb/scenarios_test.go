@@ -85,10 +85,6 @@ type row struct {
 
 const podKinds = "v1/pods"
 
-// lostPods spares the answers to creations of pods. When one does not arrive, a
-// Job may run a pod more than it needs, and that pod counts, as in Kubernetes.
-var lostPods = []string{"lost POST /api/v1/namespaces/default/pods"}
-
 // rows has one for each controller. Kinds are separated by blanks.
 func rows(t *testing.T) []row {
 	key := privateKey(t)
@@ -108,9 +104,9 @@ func rows(t *testing.T) []row {
 		{members: of(replicationcontroller.Name), kinds: "v1/replicationcontrollers " + podKinds, kubelet: perturb.Running},
 		{members: of(daemonset.Name), kinds: "apps/v1/daemonsets apps/v1/controllerrevisions " + podKinds, kubelet: perturb.Running},
 		{members: of(statefulset.Name), kinds: "apps/v1/statefulsets apps/v1/controllerrevisions v1/persistentvolumeclaims " + podKinds, kubelet: perturb.Running},
-		{members: of(job.Name), kinds: "batch/v1/jobs " + podKinds, kubelet: someFail, ignore: unseen, spare: lostPods},
-		{members: of(cronjob.Name, job.Name), kinds: "batch/v1/cronjobs batch/v1/jobs", kubelet: perturb.Ending(5 * time.Second), ignore: minutes, spare: lostPods},
-		{members: of(ttlafterfinished.Name, job.Name), kinds: "batch/v1/jobs", kubelet: perturb.Ending(2 * time.Second), spare: lostPods},
+		{members: of(job.Name), kinds: "batch/v1/jobs " + podKinds, kubelet: someFail, ignore: unseen},
+		{members: of(cronjob.Name, job.Name), kinds: "batch/v1/cronjobs batch/v1/jobs", kubelet: perturb.Ending(5 * time.Second), ignore: minutes},
+		{members: of(ttlafterfinished.Name, job.Name), kinds: "batch/v1/jobs", kubelet: perturb.Ending(2 * time.Second)},
 		{members: of(endpointslice.Name), kinds: "discovery.k8s.io/v1/endpointslices", kubelet: perturb.Running, ignore: changeTime},
 		{members: of(namespace.Name), kinds: "v1/namespaces v1/configmaps " + podKinds, kubelet: perturb.Running},
 		{members: of(garbagecollector.Name), kinds: "v1/configmaps v1/secrets"},

@@ -55,9 +55,10 @@ func New(d controller.Deps) (controller.Controller, error) {
 // NewFor returns the controller of sets of another kind.
 func NewFor[T any](d controller.Deps, kind Kind[T]) (controller.Controller, error) {
 	pods := d.Informers.Core().V1().Pods().Informer()
+	expected := controller.NewExpectations(d.Clock)
 	c := &Controller[T]{
-		Deps: d, kind: kind, pods: controller.Pods{Client: d.Client, Events: d.Events},
-		expected: controller.NewExpectations(d.Clock), podCache: pods,
+		Deps: d, kind: kind, expected: expected, podCache: pods,
+		pods:   controller.Pods{Client: d.Client, Events: d.Events, Cache: pods.GetIndexer(), Expected: expected},
 		spaces: d.Informers.Core().V1().Namespaces().Lister(),
 	}
 	c.loop = controller.NewLoop(kind.Controller, d.Clock, d.Log, d.Options.Workers, c.sync)
@@ -149,7 +150,7 @@ func (c *Controller[T]) sync(ctx context.Context, key string) error {
 	if err != nil {
 		return nil // the API server refuses such a selector; there is nothing to do
 	}
-	met := c.expected.Met(key)
+	met := c.pods.Met(key)
 	candidates, err := controller.Candidates[*v1.Pod](c.podCache, set)
 	if err != nil {
 		return err
@@ -191,14 +192,14 @@ func (c *Controller[T]) scale(ctx context.Context, key string, set *appsv1.Repli
 	case diff < 0:
 		return true, c.create(ctx, key, set, min(-diff, burst))
 	case diff > 0:
-		return true, c.pods.DeleteAll(ctx, set, c.victims(set, active, min(diff, burst)), c.expected, key)
+		return true, c.pods.DeleteAll(ctx, set, c.victims(set, active, min(diff, burst)), key)
 	}
 	return false, nil
 }
 
 func (c *Controller[T]) create(ctx context.Context, key string, set *appsv1.ReplicaSet, n int) error {
 	_, err := c.expected.Create(key, n, func(int) (types.UID, error) {
-		return c.pods.Create(ctx, set, controller.FromTemplate(&set.Spec.Template, set, c.kind.Kind))
+		return c.pods.Create(ctx, set, "", controller.FromTemplate(&set.Spec.Template, set, c.kind.Kind))
 	})
 	return err
 }
