@@ -6,7 +6,6 @@ package perturb
 import (
 	"fmt"
 	"hash/fnv"
-	"slices"
 	"sync"
 	"time"
 
@@ -58,7 +57,6 @@ const maxCrashes, maxCuts = 6, 20
 type Faults struct {
 	seed  uint64
 	clock clock.Clock
-	spare []string // does not change once the run has begun
 
 	mu      sync.Mutex
 	over    chan struct{} // closed when nothing is disturbed any more
@@ -130,9 +128,6 @@ func (f *Faults) draw(kind fault, what string) (bool, uint64) {
 		return false, 0
 	}
 	key := string(kind) + " " + what
-	if slices.Contains(f.spare, key) {
-		return false, 0
-	}
 	n := f.times[key]
 	f.times[key]++
 	level := kind.levels()[f.hash("level "+string(kind), 0)%4]

@@ -36,8 +36,6 @@ type Scenario struct {
 	Ignore func(*unstructured.Unstructured)
 	// Found are seeds that have failed once, and are run always.
 	Found []uint64
-	// Spare are disturbances that do not happen, each a fault and a call.
-	Spare []string
 	// Settle is how long it takes at most until everything is done after the
 	// last disturbance; 0: 6 minutes, of which 5 are how long a write is waited for
 	// that the cache does not show.
@@ -78,7 +76,6 @@ func (c *Cell) Run(s Scenario, seed uint64, log *slog.Logger) (Outcome, error) {
 	c.reset()
 	c.settle(time.Second) // the server sees the old state go
 	faults := NewFaults(c.clock, seed)
-	faults.spare = s.Spare
 	var out Outcome
 	var mu sync.Mutex
 	began := c.clock.Now()

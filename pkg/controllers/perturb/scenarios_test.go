@@ -77,7 +77,6 @@ type row struct {
 	also    func(context.Context, *perturb.Users)
 	check   func(context.Context, *perturb.Users) error
 	settle  time.Duration
-	spare   []string
 	serve   string
 	// found are seeds that failed once.
 	found []uint64
@@ -105,7 +104,7 @@ func rows(t *testing.T) []row {
 		{members: of(daemonset.Name), kinds: "apps/v1/daemonsets apps/v1/controllerrevisions " + podKinds, kubelet: perturb.Running},
 		{members: of(statefulset.Name), kinds: "apps/v1/statefulsets apps/v1/controllerrevisions v1/persistentvolumeclaims " + podKinds, kubelet: perturb.Running},
 		{members: of(job.Name), kinds: "batch/v1/jobs " + podKinds, kubelet: someFail, ignore: unseen},
-		{members: of(cronjob.Name, job.Name), kinds: "batch/v1/cronjobs batch/v1/jobs", kubelet: perturb.Ending(5 * time.Second), ignore: minutes},
+		{members: of(cronjob.Name, job.Name), kinds: "batch/v1/cronjobs batch/v1/jobs", kubelet: perturb.Ending(5 * time.Second), ignore: minutes, found: []uint64{4}},
 		{members: of(ttlafterfinished.Name, job.Name), kinds: "batch/v1/jobs", kubelet: perturb.Ending(2 * time.Second)},
 		{members: of(endpointslice.Name), kinds: "discovery.k8s.io/v1/endpointslices", kubelet: perturb.Running, ignore: changeTime},
 		{members: of(namespace.Name), kinds: "v1/namespaces v1/configmaps " + podKinds, kubelet: perturb.Running},
@@ -146,7 +145,7 @@ func scenarios(t *testing.T) map[string]perturb.Scenario {
 	out := map[string]perturb.Scenario{}
 	for _, r := range rows(t) {
 		s := perturb.Scenario{
-			Kubelet: r.kubelet, Ignore: r.ignore, Options: r.options, Script: script(r.members[0]), Also: r.also, Settle: r.settle, Check: r.check, Spare: r.spare, Found: r.found,
+			Kubelet: r.kubelet, Ignore: r.ignore, Options: r.options, Script: script(r.members[0]), Also: r.also, Settle: r.settle, Check: r.check, Found: r.found,
 		}
 		if r.serve != "" {
 			s.Serve = map[string]bool{r.serve: true}
