@@ -76,10 +76,10 @@ func (c *Controller) syncClaim(ctx context.Context, key string) error {
 	driver := claim.Annotations[volume.AnnStorageProvisioner]
 	begun := slices.Contains(claim.Finalizers, being)
 	wanted := claim.Spec.VolumeName == "" && claim.DeletionTimestamp == nil
-	if !begun && !wanted || driver == "" {
+	if !begun && !wanted {
 		return nil
 	}
-	if !c.serves(driver) {
+	if !c.serves(driver) { // also if the claim names none any more
 		return c.settle(ctx, claim)
 	}
 	class, err := c.classes.Get(volume.GetPersistentVolumeClaimClass(claim))
