@@ -67,7 +67,7 @@ func (s *Scheduler) finish(ctx context.Context, p *profile.Profile, item *queue.
 		return
 	}
 	s.mu.Lock()
-	d.volumes.reserve(s.view.reserved, false)
+	s.view.reserved.release(d.volumes)
 	s.mu.Unlock()
 	s.queue.Done(pod.UID)
 	s.metrics.bound(p.Name, s.cfg.Clock.Since(start), s.cfg.Clock.Since(item.Since))
@@ -84,6 +84,9 @@ func (s *Scheduler) undo(pod *v1.Pod, d decision) {
 	events := scheduling.PodRemoved
 	if len(d.claims) > 0 {
 		events |= scheduling.DevicesChanged
+	}
+	if !d.volumes.empty() {
+		events |= scheduling.VolumesChanged
 	}
 	s.queue.Happened(events)
 }

@@ -171,7 +171,7 @@ func (s *Scheduler) forget(pod *v1.Pod, d decision) {
 	if d.node == "" {
 		return
 	}
-	d.volumes.reserve(s.view.reserved, false)
+	s.view.reserved.release(d.volumes)
 	s.view.devices.release(d.claims)
 	s.view.Forget(pod.UID)
 	if node, _, placed := s.view.Placed(pod.UID); !placed || node == "" {

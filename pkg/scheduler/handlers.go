@@ -139,6 +139,9 @@ func (s *Scheduler) podGone(pod *v1.Pod) {
 		return
 	}
 	s.view.RemovePod(pod.UID)
+	if len(pod.Spec.Volumes) > 0 {
+		s.volumesMoved.raise() // its decision may be waiting for them
+	}
 	s.queue.HappenedFor(scheduling.PodRemoved, s.roomOn(node, ready))
 }
 
@@ -193,6 +196,7 @@ func (s *Scheduler) nodeGone(name string) {
 	s.mu.Lock()
 	s.view.RemoveNode(name)
 	s.mu.Unlock()
+	s.volumesMoved.raise() // decisions for the node may be waiting
 	// A domain may have gone with it, which spread constraints count.
 	s.queue.Happened(scheduling.NodeLabelsChanged)
 }

@@ -40,7 +40,7 @@ func NewModel(p *profile.Profile, r *rand.Rand) (*Model, error) {
 	}
 	return &Model{
 		profile: p, rand: r, evaluator: newEvaluator(), nominated: newNominations(),
-		view: &view{Cell: cell.New(), keeper: newKeeper(), sources: s, devices: s.devices, reserved: map[string]bool{}},
+		view: &view{Cell: cell.New(), keeper: newKeeper(), sources: s, devices: s.devices, reserved: newReservations()},
 	}, nil
 }
 

@@ -85,7 +85,7 @@ func New(cfg Config) (*Scheduler, error) {
 		hold: maxHold, evaluator: newEvaluator(), kinds: kinds{}, nominated: newNominations(), gangs: newGangs(), volumesMoved: newSignal(), devicesMoved: newSignal(),
 		batches: b, binder: newBinder(cfg.Client, b), verdicts: newMailbox[*verdict](), extended: newMailbox[func()](),
 	}
-	s.view = &view{Cell: cell.New(), keeper: newKeeper(), sources: s.sources, devices: s.sources.devices, reserved: map[string]bool{}, evicting: map[types.UID]bool{}}
+	s.view = &view{Cell: cell.New(), keeper: newKeeper(), sources: s.sources, devices: s.sources.devices, reserved: newReservations(), evicting: map[types.UID]bool{}}
 	s.view.nominated, s.nominated.changed = s.nominated, s.view.Touch
 	s.queue = queue.New(queue.Config{
 		Clock: cfg.Clock, Less: cfg.Profiles.Sort.Less, Gate: cfg.Profiles.Gate, Gang: gangKey,
@@ -294,7 +294,7 @@ func (s *Scheduler) assume(e *evaluation, n *scheduling.Node) (decision, error) 
 		d.claims = plan
 		s.view.devices.reserve(plan)
 	}
-	d.volumes.reserve(s.view.reserved, true)
+	s.view.reserved.reserve(d.volumes, d.node)
 	s.nominated.remove(e.pod.UID)
 	s.view.Assume(e.pod, n.Name)
 	return d, nil

@@ -26,8 +26,7 @@ type view struct {
 	devices   *devices
 	// evicting are pods that are being told to go.
 	evicting map[types.UID]bool
-	// reserved are volumes chosen for claims by decisions under way.
-	reserved map[string]bool
+	reserved  reservations
 }
 
 var (
@@ -110,7 +109,11 @@ func (v *view) ownerRequirements(namespace string, owner *metav1.OwnerReference,
 
 // Claim implements scheduling.VolumeView.
 func (v *view) Claim(namespace, name string) *v1.PersistentVolumeClaim {
-	return found(v.sources.claims.PersistentVolumeClaims(namespace).Get(name))
+	claim := found(v.sources.claims.PersistentVolumeClaims(namespace).Get(name))
+	if claim == nil {
+		return nil
+	}
+	return v.reserved.withNode(claim)
 }
 
 // Volume implements scheduling.VolumeView.
@@ -135,8 +138,8 @@ func (v *view) AvailableVolumes(class string) []*v1.PersistentVolume {
 	}
 	var out []*v1.PersistentVolume
 	for _, pv := range all {
-		if !v.reserved[pv.Name] && volume.GetPersistentVolumeClass(pv) == class {
-			out = append(out, pv)
+		if volume.GetPersistentVolumeClass(pv) == class {
+			out = append(out, v.reserved.volume(pv))
 		}
 	}
 	return out

@@ -5,11 +5,15 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/component-helpers/storage/volume"
 
 	"keelson.dev/keelson/pkg/scheduler/plugins/volumebinding"
@@ -21,15 +25,79 @@ type volumePlan struct{ volumebinding.Plan }
 
 func (p volumePlan) empty() bool { return len(p.Bind)+len(p.Provision) == 0 }
 
-// reserve keeps the planned volumes from other decisions, or gives them free.
-func (p volumePlan) reserve(reserved map[string]bool, on bool) {
+// reservations are the volumes and nodes chosen for claims by decisions under way.
+// Pods that share a claim share them. The API may not show them yet.
+type reservations struct {
+	volumes map[string]*reservation    // by their names
+	nodes   map[types.UID]*reservation // by the claims to provision
+}
+
+func newReservations() reservations {
+	return reservations{map[string]*reservation{}, map[types.UID]*reservation{}}
+}
+
+// reservation is what one or more decisions have chosen.
+type reservation struct {
+	claim     *v1.PersistentVolumeClaim
+	node      string
+	decisions int
+}
+
+// reserve adds the plan's choices, for a decision for a node.
+func (r reservations) reserve(p volumePlan, node string) {
 	for _, m := range p.Bind {
-		if on {
-			reserved[m.Volume.Name] = true
-		} else {
-			delete(reserved, m.Volume.Name)
+		hold(r.volumes, m.Volume.Name, m.Claim, node)
+	}
+	for _, c := range p.Provision {
+		hold(r.nodes, c.UID, c, node)
+	}
+}
+
+// release removes the plan's choices when the decision is over.
+func (r reservations) release(p volumePlan) {
+	for _, m := range p.Bind {
+		drop(r.volumes, m.Volume.Name)
+	}
+	for _, c := range p.Provision {
+		drop(r.nodes, c.UID)
+	}
+}
+
+func hold[K comparable](in map[K]*reservation, key K, claim *v1.PersistentVolumeClaim, node string) {
+	if in[key] == nil {
+		in[key] = &reservation{claim: claim, node: node}
+	}
+	in[key].decisions++
+}
+
+func drop[K comparable](in map[K]*reservation, key K) {
+	if r := in[key]; r != nil {
+		if r.decisions--; r.decisions == 0 {
+			delete(in, key)
 		}
 	}
+}
+
+// volume returns a volume as it will be once the decision about it is carried out.
+func (r reservations) volume(pv *v1.PersistentVolume) *v1.PersistentVolume {
+	held := r.volumes[pv.Name]
+	if held == nil || pv.Spec.ClaimRef != nil {
+		return pv
+	}
+	pv = pv.DeepCopy()
+	pv.Spec.ClaimRef = &v1.ObjectReference{Namespace: held.claim.Namespace, Name: held.claim.Name, UID: held.claim.UID}
+	return pv
+}
+
+// withNode returns a claim as it will be once the decision about it is carried out.
+func (r reservations) withNode(claim *v1.PersistentVolumeClaim) *v1.PersistentVolumeClaim {
+	held := r.nodes[claim.UID]
+	if held == nil || metav1.HasAnnotation(claim.ObjectMeta, volume.AnnSelectedNode) {
+		return claim
+	}
+	claim = claim.DeepCopy()
+	metav1.SetMetaDataAnnotation(&claim.ObjectMeta, volume.AnnSelectedNode, held.node)
+	return claim
 }
 
 func (e *evaluation) planVolumes(n *scheduling.Node) volumePlan {
@@ -41,37 +109,84 @@ func (e *evaluation) planVolumes(n *scheduling.Node) volumePlan {
 	return volumePlan{}
 }
 
+// writes are the versions that prepareVolumes has seen of volumes and claims. What a
+// cache shows of them is compared only when it is not older.
+type writes struct{ volumes, claims map[string]string }
+
 // prepareVolumes gives the claims their volumes and waits until the volume
 // controller has bound them.
 func (s *Scheduler) prepareVolumes(ctx context.Context, pod *v1.Pod, d decision) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Profiles.BindTimeout)
 	defer cancel()
+	w := writes{map[string]string{}, map[string]string{}}
 	for _, m := range d.volumes.Bind {
-		pv, dirty, err := volume.GetBindVolumeToClaim(m.Volume, m.Claim)
+		pv, err := s.bindVolume(ctx, m)
 		if err != nil {
 			return fmt.Errorf("volume %s for claim %s: %w", m.Volume.Name, m.Claim.Name, err)
 		}
-		if !dirty {
-			continue
-		}
-		if _, err := s.cfg.Client.CoreV1().PersistentVolumes().Update(ctx, pv, metav1.UpdateOptions{}); err != nil {
-			return fmt.Errorf("volume %s for claim %s: %w", m.Volume.Name, m.Claim.Name, err)
-		}
+		w.volumes[pv.Name] = pv.ResourceVersion
 	}
 	for _, claim := range d.volumes.Provision {
-		c := claim.DeepCopy()
-		metav1.SetMetaDataAnnotation(&c.ObjectMeta, volume.AnnSelectedNode, d.node)
-		if _, err := s.cfg.Client.CoreV1().PersistentVolumeClaims(c.Namespace).Update(ctx, c, metav1.UpdateOptions{}); err != nil {
-			return fmt.Errorf("claim %s: %w", c.Name, err)
+		c, err := s.selectNode(ctx, claim, d.node)
+		if err != nil {
+			return fmt.Errorf("claim %s: %w", claim.Name, err)
 		}
+		w.claims[c.Name] = c.ResourceVersion
 	}
-	return s.awaitClaims(ctx, pod, d)
+	return s.awaitClaims(ctx, pod, d, w)
 }
 
-func (s *Scheduler) awaitClaims(ctx context.Context, pod *v1.Pod, d decision) error {
+// bindVolume writes into a volume which claim it is for. Another pod with the same
+// claim may have had that done.
+func (s *Scheduler) bindVolume(ctx context.Context, m volumebinding.Match) (*v1.PersistentVolume, error) {
+	volumes := s.cfg.Client.CoreV1().PersistentVolumes()
+	pv := s.view.Volume(m.Volume.Name)
+	if pv == nil || pv.UID != m.Volume.UID {
+		return nil, errors.New("it was deleted")
+	}
+	if pv.Spec.ClaimRef != nil && !volume.IsVolumeBoundToClaim(pv, m.Claim) {
+		return nil, errors.New("it is bound to another claim")
+	}
+	next, dirty, err := volume.GetBindVolumeToClaim(pv, m.Claim)
+	if err != nil || !dirty {
+		return pv, err
+	}
+	got, err := volumes.Update(ctx, next, metav1.UpdateOptions{})
+	if !apierrors.IsConflict(err) {
+		return got, err
+	}
+	now, errGet := volumes.Get(ctx, pv.Name, metav1.GetOptions{})
+	if errGet == nil && now.UID == pv.UID && now.Spec.ClaimRef != nil && now.Spec.ClaimRef.UID == m.Claim.UID {
+		return now, nil
+	}
+	return nil, err
+}
+
+// selectNode writes into a claim at which node its volume is to be made. It never
+// replaces another selection: that is the provisioner's to take back.
+func (s *Scheduler) selectNode(ctx context.Context, claim *v1.PersistentVolumeClaim, node string) (*v1.PersistentVolumeClaim, error) {
+	claims := s.cfg.Client.CoreV1().PersistentVolumeClaims(claim.Namespace)
+	next := claim.DeepCopy()
+	metav1.SetMetaDataAnnotation(&next.ObjectMeta, volume.AnnSelectedNode, node)
+	got, err := claims.Update(ctx, next, metav1.UpdateOptions{})
+	if !apierrors.IsConflict(err) {
+		return got, err
+	}
+	now, errGet := claims.Get(ctx, claim.Name, metav1.GetOptions{})
+	if errGet == nil && now.UID == claim.UID && now.Annotations[volume.AnnSelectedNode] == node {
+		return now, nil
+	}
+	return nil, err
+}
+
+func (s *Scheduler) awaitClaims(ctx context.Context, pod *v1.Pod, d decision, w writes) error {
 	for {
 		moved := s.volumesMoved.next()
-		waiting, err := s.unbound(pod.Namespace, d)
+		node, err := s.stillPlaced(pod, d)
+		if err != nil {
+			return err
+		}
+		waiting, err := s.unbound(node, d, w)
 		if err != nil || waiting == "" {
 			return err
 		}
@@ -83,39 +198,93 @@ func (s *Scheduler) awaitClaims(ctx context.Context, pod *v1.Pod, d decision) er
 	}
 }
 
+// stillPlaced returns the node of a decision. It fails if the pod or the node has been
+// deleted meanwhile.
+func (s *Scheduler) stillPlaced(pod *v1.Pod, d decision) (*v1.Node, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, _, placed := s.view.Placed(pod.UID); !placed {
+		return nil, fmt.Errorf("pod does not exist any more: %w", apierrors.NewNotFound(v1.Resource("pods"), pod.Name))
+	}
+	n := s.view.NodeByName(d.node)
+	if n == nil || n.Node == nil {
+		return nil, fmt.Errorf("node %s was deleted", d.node)
+	}
+	return n.Node, nil
+}
+
 // unbound names a claim of the plan that has no volume yet; it fails when there
 // will be none on the node.
-func (s *Scheduler) unbound(namespace string, d decision) (string, error) {
+func (s *Scheduler) unbound(node *v1.Node, d decision, w writes) (string, error) {
 	for _, m := range d.volumes.Bind {
-		if bound, _, err := s.claimNow(namespace, m.Claim); err != nil || !bound {
+		if done, err := s.volumeBound(node, m, w); err != nil || !done {
 			return m.Claim.Name, err
 		}
 	}
 	for _, c := range d.volumes.Provision {
-		bound, now, err := s.claimNow(namespace, c)
-		if err != nil {
+		if done, err := s.provisioned(node, c, w); err != nil || !done {
 			return c.Name, err
 		}
-		if bound {
-			continue
-		}
-		// A provisioner that cannot make a volume there takes the choice back.
-		// The version the decision was made on never had it.
-		if _, chosen := now.Annotations[volume.AnnSelectedNode]; !chosen && now.ResourceVersion != c.ResourceVersion {
-			return c.Name, fmt.Errorf("claim %s: the provisioner cannot make a volume on node %s", c.Name, d.node)
-		}
-		return c.Name, nil
 	}
 	return "", nil
 }
 
-// claimNow returns a claim's present state, and whether it is bound.
-func (s *Scheduler) claimNow(namespace string, c *v1.PersistentVolumeClaim) (bool, *v1.PersistentVolumeClaim, error) {
-	now := s.view.Claim(namespace, c.Name)
-	if now == nil || now.UID != c.UID {
-		return false, nil, fmt.Errorf("claim %s was deleted", c.Name)
+// volumeBound reports whether a claim is bound to the volume that was chosen for it.
+func (s *Scheduler) volumeBound(node *v1.Node, m volumebinding.Match, w writes) (bool, error) {
+	pv := s.view.Volume(m.Volume.Name)
+	claim, err := s.claimNow(m.Claim)
+	switch {
+	case err != nil:
+		return false, err
+	case pv == nil:
+		return false, fmt.Errorf("volume %s was deleted", m.Volume.Name)
+	case older(pv.ResourceVersion, w.volumes[pv.Name]):
+		return false, nil
+	case pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID == "":
+		return false, fmt.Errorf("ClaimRef got reset for pv %q", pv.Name)
 	}
-	return volumebinding.Bound(now), now, nil
+	if err := volume.CheckNodeAffinity(pv, node.Labels); err != nil {
+		return false, fmt.Errorf("pv %q node affinity doesn't match node %q: %w", pv.Name, node.Name, err)
+	}
+	return volumebinding.Bound(claim), nil
+}
+
+// provisioned reports whether a claim is bound to a volume that the node reaches.
+func (s *Scheduler) provisioned(node *v1.Node, c *v1.PersistentVolumeClaim, w writes) (bool, error) {
+	claim, err := s.claimNow(c)
+	switch {
+	case err != nil:
+		return false, err
+	case older(claim.ResourceVersion, w.claims[c.Name]):
+		return false, nil
+	case claim.Annotations[volume.AnnSelectedNode] != node.Name:
+		return false, fmt.Errorf("claim %s: the provisioner cannot make a volume on node %s", c.Name, node.Name)
+	case claim.Spec.VolumeName == "":
+		return false, nil
+	}
+	pv := s.view.Volume(claim.Spec.VolumeName)
+	if pv == nil {
+		return false, nil // it is not seen yet, or the claim is lost
+	}
+	if err := volume.CheckNodeAffinity(pv, node.Labels); err != nil {
+		return false, fmt.Errorf("pv %q node affinity doesn't match node %q: %w", pv.Name, node.Name, err)
+	}
+	return volumebinding.Bound(claim), nil
+}
+
+// older reports whether a version that a cache shows is from before a known one.
+func older(shown, known string) bool {
+	order, err := resourceversion.CompareResourceVersion(shown, known)
+	return err == nil && order < 0
+}
+
+// claimNow returns a claim's present state, as the cache has it.
+func (s *Scheduler) claimNow(c *v1.PersistentVolumeClaim) (*v1.PersistentVolumeClaim, error) {
+	now := found(s.view.sources.claims.PersistentVolumeClaims(c.Namespace).Get(c.Name))
+	if now == nil || now.UID != c.UID {
+		return nil, fmt.Errorf("claim %s was deleted", c.Name)
+	}
+	return now, nil
 }
 
 // signal wakes everybody who waits for the next change.

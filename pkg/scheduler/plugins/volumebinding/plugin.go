@@ -16,6 +16,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/component-helpers/storage/ephemeral"
 	"k8s.io/component-helpers/storage/volume"
 
 	"keelson.dev/scheduling"
@@ -91,6 +92,14 @@ func (f *Filter) add(pod *v1.Pod, vol *v1.Volume) *scheduling.Status {
 		return nil
 	}
 	claim := f.view.Claim(pod.Namespace, name)
+	if claim != nil && vol.Ephemeral != nil {
+		if err := ephemeral.VolumeIsForPod(pod, claim); err != nil {
+			return unresolvable(err.Error())
+		}
+	}
+	if claim != nil && slices.ContainsFunc(slices.Concat(f.bound, f.waiting), func(c *v1.PersistentVolumeClaim) bool { return c.UID == claim.UID }) {
+		return nil // another volume of the pod has the same claim
+	}
 	switch {
 	case claim == nil && vol.Ephemeral != nil:
 		return unresolvable(fmt.Sprintf("waiting for ephemeral volume controller to create the persistentvolumeclaim %q", name))
@@ -160,14 +169,20 @@ func (f *Filter) plan(n *scheduling.Node) (Plan, *scheduling.Status) {
 	var p Plan
 	taken := map[string]*v1.PersistentVolume{}
 	for _, claim := range f.waiting {
+		selected, ok := claim.Annotations[volume.AnnSelectedNode]
+		if ok && selected != n.Name {
+			return Plan{}, nothingToBind // a volume is being made elsewhere
+		}
 		class := f.view.Class(volume.GetPersistentVolumeClaimClass(claim))
 		if class == nil {
 			return Plan{}, nothingToBind
 		}
-		if pv := f.match(claim, n, taken); pv != nil {
-			taken[pv.Name] = pv
-			p.Bind = append(p.Bind, Match{claim, pv})
-			continue
+		if !ok {
+			if pv := f.match(claim, n, taken); pv != nil {
+				taken[pv.Name] = pv
+				p.Bind = append(p.Bind, Match{claim, pv})
+				continue
+			}
 		}
 		if class.Provisioner == volume.NotSupportedProvisioner || !topologyAllows(class.AllowedTopologies, n) {
 			return Plan{}, nothingToBind

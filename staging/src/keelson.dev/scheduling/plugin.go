@@ -105,11 +105,13 @@ type View interface {
 
 // VolumeView reads storage objects. Each getter returns nil for what is not there.
 type VolumeView interface {
+	// Claim is a claim. A node that a decision of the scheduler selects for it
+	// shows before it is written.
 	Claim(namespace, name string) *v1.PersistentVolumeClaim
 	Volume(name string) *v1.PersistentVolume
 	Class(name string) *storagev1.StorageClass
-	// AvailableVolumes are the volumes of a class that no claim has, not even by
-	// a decision of the scheduler that is being carried out.
+	// AvailableVolumes are the volumes of a class. Those that a decision of the
+	// scheduler gives to a claim show that claim before it is written.
 	AvailableVolumes(class string) []*v1.PersistentVolume
 	// Capacities is how much a driver can make of a class, and where; limited is
 	// false for a driver that does not say.
