@@ -93,6 +93,26 @@ func At(root int, path string, flags uint64) (int, error) {
 	return fd, nil
 }
 
+// Resolve returns the path, relative to dir, of an existing file below dir, with all symbolic links resolved. Unlike
+// the functions that open files, it follows links from the root of this process's file system, so an absolute link
+// to a target below dir is allowed. The error is EXDEV if the file is not below dir. Links may be replaced as soon as
+// Resolve has looked at them: open the result with At or OpenNoLinks.
+func Resolve(dir, name string) (string, error) {
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return "", err
+	}
+	path, err := filepath.EvalSymlinks(filepath.Join(dir, name))
+	if err != nil {
+		return "", err
+	}
+	rel, err := filepath.Rel(dir, path)
+	if err != nil || !filepath.IsLocal(rel) {
+		return "", &fs.PathError{Op: "resolve", Path: name, Err: unix.EXDEV}
+	}
+	return rel, nil
+}
+
 func openat2(root int, path string, flags, resolve uint64) (int, error) {
 	how := unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: resolve}
 	for attempt := 1; ; attempt++ {

@@ -64,3 +64,34 @@ func TestOpen(t *testing.T) {
 		t.Errorf("pipe: %v", err)
 	}
 }
+
+func TestResolve(t *testing.T) {
+	outside, dir := t.TempDir(), t.TempDir()
+	check(t, os.MkdirAll(filepath.Join(dir, "sub", "deep"), 0o700))
+	check(t, os.Symlink(filepath.Join(dir, "sub"), filepath.Join(outside, "back")))
+	for name, target := range map[string]string{
+		"absolute": filepath.Join(dir, "sub"), "relative": "sub/deep", "chain": "absolute", "back": filepath.Join(outside, "back"),
+		"out": outside, "up": "..", "loop": filepath.Join(dir, "loop"), "dangling": filepath.Join(dir, "nowhere"), "self": ".",
+	} {
+		check(t, os.Symlink(target, filepath.Join(dir, name)))
+	}
+	alias := filepath.Join(outside, "alias")
+	check(t, os.Symlink(dir, alias))
+	for _, from := range []string{dir, alias} {
+		for name, want := range map[string]string{
+			"sub/deep": "sub/deep", "absolute/deep": "sub/deep", "relative": "sub/deep", "chain": "sub", "back/deep": "sub/deep", "self": ".",
+			"out": "", "up": "", "loop": "", "dangling": "", "nowhere": "",
+		} {
+			got, err := Resolve(from, name)
+			if got != want || (err == nil) != (want != "") {
+				t.Errorf("Resolve(%q, %q): %q, %v; want %q", from, name, got, err, want)
+			}
+		}
+	}
+	if _, err := Resolve(dir, "out"); !errors.Is(err, unix.EXDEV) {
+		t.Errorf("out: %v", err)
+	}
+	if _, err := Resolve(dir, "dangling"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("dangling: %v", err)
+	}
+}

@@ -70,19 +70,11 @@ func (l Files) open(name string) (*os.File, error) {
 // and then opens the resolved name without following links, so that replacing the link in between
 // has no effect.
 func (l Files) openAbsolute(name string) (*os.File, error) {
-	dir, err := filepath.EvalSymlinks(string(l))
-	if err != nil {
-		return nil, err
-	}
-	path, err := filepath.EvalSymlinks(filepath.Join(dir, name))
+	rel, err := Resolve(string(l), name)
 	if err != nil {
 		return nil, escapeError{}
 	}
-	rel, err := filepath.Rel(dir, path)
-	if err != nil || !filepath.IsLocal(rel) {
-		return nil, escapeError{}
-	}
-	f, err := OpenNoLinks(dir, rel)
+	f, err := OpenNoLinks(string(l), rel)
 	if err != nil {
 		return nil, fs.ErrPermission
 	}

@@ -105,7 +105,14 @@ func (s subpath) open() (int, error) {
 		return -1, fmt.Errorf("open volume: %w", err)
 	}
 	defer unix.Close(root)
-	fd, err := beneath.At(root, s.path, unix.O_PATH)
+	path := s.path
+	fd, err := beneath.At(root, path, unix.O_PATH)
+	if errors.Is(err, unix.EXDEV) { // by an absolute link, or by one that leads out of the volume
+		if path, err = s.resolve(); err != nil {
+			return -1, err
+		}
+		fd, err = beneath.At(root, path, unix.O_PATH)
+	}
 	if !errors.Is(err, unix.ENOENT) {
 		return fd, err
 	}
@@ -113,10 +120,27 @@ func (s subpath) open() (int, error) {
 	if err := unix.Fstat(root, &stat); err != nil {
 		return -1, fmt.Errorf("stat volume: %w", err)
 	}
-	if err := makeDirsBeneath(root, s.path, stat.Mode&0o7777); err != nil {
+	if err := makeDirsBeneath(root, path, stat.Mode&0o7777); err != nil {
 		return -1, err
 	}
-	return beneath.At(root, s.path, unix.O_PATH)
+	return beneath.At(root, path, unix.O_PATH)
+}
+
+// resolve returns the path with the symbolic links resolved in the part of it that exists. Links may be absolute, from
+// the node's root, as in Kubernetes, and may lead out of the volume if the file that they lead to is in it. That
+// decides nothing: the result is opened beneath the volume's root like any other path.
+func (s subpath) resolve() (string, error) {
+	parts := strings.Split(filepath.Clean(s.path), "/")
+	for n := len(parts); n > 0; n-- {
+		existing, err := beneath.Resolve(s.dir, filepath.Join(parts[:n]...))
+		if err == nil {
+			return filepath.Join(existing, filepath.Join(parts[n:]...)), nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("resolve subPath: %w", err)
+		}
+	}
+	return s.path, nil
 }
 
 func makeDirsBeneath(root int, path string, mode uint32) error {

@@ -26,7 +26,18 @@ func TestSubPath(t *testing.T) {
 	m := newManager(t, o)
 	ms := prepare(t, m, pod)
 	dir := pathOf(t, ms, "v")
-	for link, to := range map[string]string{"out": outside, "up": "../../..", "in": "real", "dangling": "nowhere/x"} {
+	back := filepath.Join(t.TempDir(), "back")
+	if err := os.Symlink(filepath.Join(dir, "real"), back); err != nil {
+		t.Fatal(err)
+	}
+	for link, to := range map[string]string{
+		"out": outside, "up": "../../..", "in": "real", "dangling": "nowhere/x", "loop": "loop",
+		// Absolute links lead from the node's root, not the container's.
+		"abs": filepath.Join(dir, "real"), "absFile": filepath.Join(dir, "real/file"), "absChain": filepath.Join(dir, "in"), "chain": "abs",
+		"around": filepath.Join("..", filepath.Base(dir), "real"), "back": back, "sibling": dir + "-sibling",
+		"absDangling": filepath.Join(dir, "nowhere"), "absLoop": filepath.Join(dir, "absLoop"), "absOut": filepath.Join(dir, "out"),
+		"root": "/", "magic": "/proc/self/root",
+	} {
 		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
 			t.Fatal(err)
 		}
@@ -37,26 +48,45 @@ func TestSubPath(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "real/file"), []byte("f"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Mkdir(dir+"-sibling", 0o700); err != nil {
+		t.Fatal(err)
+	}
 	const failed = `failed to prepare subPath for volumeMount "v" of container "c"`
 	for name, c := range map[string]struct {
 		mount v1.VolumeMount
 		err   string
 		same  string // the path in the volume that must be what is mounted
 	}{
-		"existing":        {v1.VolumeMount{Name: "v", SubPath: "real"}, "", "real"},
-		"file":            {v1.VolumeMount{Name: "v", SubPath: "real/file"}, "", "real/file"},
-		"made":            {v1.VolumeMount{Name: "v", SubPath: "new/deep"}, "", "new/deep"},
-		"link inside":     {v1.VolumeMount{Name: "v", SubPath: "in/file"}, "", "real/file"},
-		"made below link": {v1.VolumeMount{Name: "v", SubPath: "in/made"}, "", "real/made"},
-		"expression":      {v1.VolumeMount{Name: "v", SubPathExpr: "$(POD)/x"}, "", "name/x"},
-		"unknown":         {v1.VolumeMount{Name: "v", SubPathExpr: "$(NOPE)/x"}, "missing value for NOPE", ""},
-		"link outside":    {v1.VolumeMount{Name: "v", SubPath: "out"}, failed, ""},
-		"below outside":   {v1.VolumeMount{Name: "v", SubPath: "out/made"}, failed, ""},
-		"up":              {v1.VolumeMount{Name: "v", SubPath: "up"}, failed, ""},
-		"dangling":        {v1.VolumeMount{Name: "v", SubPath: "dangling"}, failed, ""},
-		"absolute":        {v1.VolumeMount{Name: "v", SubPath: "/etc"}, "error SubPath `/etc` must not be an absolute path", ""},
-		"backsteps":       {v1.VolumeMount{Name: "v", SubPath: "a/../../b"}, "unable to provision SubPath `a/../../b`: must not contain '..'", ""},
-		"no volume":       {v1.VolumeMount{Name: "w"}, `cannot find volume "w" to mount into container "c"`, ""},
+		"existing":                   {v1.VolumeMount{Name: "v", SubPath: "real"}, "", "real"},
+		"file":                       {v1.VolumeMount{Name: "v", SubPath: "real/file"}, "", "real/file"},
+		"made":                       {v1.VolumeMount{Name: "v", SubPath: "new/deep"}, "", "new/deep"},
+		"link inside":                {v1.VolumeMount{Name: "v", SubPath: "in/file"}, "", "real/file"},
+		"made below link":            {v1.VolumeMount{Name: "v", SubPath: "in/made"}, "", "real/made"},
+		"absolute link":              {v1.VolumeMount{Name: "v", SubPath: "abs"}, "", "real"},
+		"file below absolute link":   {v1.VolumeMount{Name: "v", SubPath: "abs/file"}, "", "real/file"},
+		"absolute link to file":      {v1.VolumeMount{Name: "v", SubPath: "absFile"}, "", "real/file"},
+		"made below absolute link":   {v1.VolumeMount{Name: "v", SubPath: "abs/new/deep2"}, "", "real/new/deep2"},
+		"chain of links":             {v1.VolumeMount{Name: "v", SubPath: "chain/file"}, "", "real/file"},
+		"absolute link to a link":    {v1.VolumeMount{Name: "v", SubPath: "absChain/file"}, "", "real/file"},
+		"expression, absolute link":  {v1.VolumeMount{Name: "v", SubPathExpr: "abs/$(POD)"}, "", "real/name"},
+		"out and in by a link":       {v1.VolumeMount{Name: "v", SubPath: "around/file"}, "", "real/file"},
+		"out and in by two links":    {v1.VolumeMount{Name: "v", SubPath: "back/file"}, "", "real/file"},
+		"absolute link to a way out": {v1.VolumeMount{Name: "v", SubPath: "absOut/x"}, failed, ""},
+		"sibling with the prefix":    {v1.VolumeMount{Name: "v", SubPath: "sibling"}, failed, ""},
+		"dangling absolute link":     {v1.VolumeMount{Name: "v", SubPath: "absDangling/x"}, failed, ""},
+		"loop":                       {v1.VolumeMount{Name: "v", SubPath: "loop/x"}, failed, ""},
+		"absolute loop":              {v1.VolumeMount{Name: "v", SubPath: "absLoop/x"}, failed, ""},
+		"node's root":                {v1.VolumeMount{Name: "v", SubPath: "root"}, failed, ""},
+		"magic link":                 {v1.VolumeMount{Name: "v", SubPath: "magic/etc"}, failed, ""},
+		"expression":                 {v1.VolumeMount{Name: "v", SubPathExpr: "$(POD)/x"}, "", "name/x"},
+		"unknown":                    {v1.VolumeMount{Name: "v", SubPathExpr: "$(NOPE)/x"}, "missing value for NOPE", ""},
+		"link outside":               {v1.VolumeMount{Name: "v", SubPath: "out"}, failed, ""},
+		"below outside":              {v1.VolumeMount{Name: "v", SubPath: "out/made"}, failed, ""},
+		"up":                         {v1.VolumeMount{Name: "v", SubPath: "up"}, failed, ""},
+		"dangling":                   {v1.VolumeMount{Name: "v", SubPath: "dangling"}, failed, ""},
+		"absolute":                   {v1.VolumeMount{Name: "v", SubPath: "/etc"}, "error SubPath `/etc` must not be an absolute path", ""},
+		"backsteps":                  {v1.VolumeMount{Name: "v", SubPath: "a/../../b"}, "unable to provision SubPath `a/../../b`: must not contain '..'", ""},
+		"no volume":                  {v1.VolumeMount{Name: "w"}, `cannot find volume "w" to mount into container "c"`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			container := &v1.Container{Name: "c", VolumeMounts: []v1.VolumeMount{c.mount}}
