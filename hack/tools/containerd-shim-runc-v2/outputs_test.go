@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	task "github.com/containerd/containerd/api/runtime/task/v3"
 )
@@ -20,13 +21,13 @@ var errStart = errors.New("no such command")
 // process is a task service of one process, which closes its outputs as soon as it runs.
 type process struct {
 	task.TTRPCTaskService
-	stdout, stderr string
-	fails          bool
-	exit           chan struct{}
+	stdin, stdout, stderr string
+	fails                 bool
+	exit                  chan struct{}
 }
 
 func (p *process) State(context.Context, *task.StateRequest) (*task.StateResponse, error) {
-	return &task.StateResponse{Stdout: p.stdout, Stderr: p.stderr}, nil
+	return &task.StateResponse{Stdin: p.stdin, Stdout: p.stdout, Stderr: p.stderr}, nil
 }
 
 func (p *process) Start(context.Context, *task.StartRequest) (*task.StartResponse, error) {
@@ -120,6 +121,37 @@ func TestOutputsEndWithTheProcess(t *testing.T) {
 	}
 }
 
+// TestRestOfInput: what a client sends is read after the process has exited, whoever holds the other
+// end of the FIFO.
+func TestRestOfInput(t *testing.T) {
+	p, _ := outputs(t)
+	p.stdin = filepath.Join(filepath.Dir(p.stdout), "stdin")
+	if err := syscall.Mkfifo(p.stdin, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// The shim's own reader, which does not read.
+	reader, err := os.OpenFile(p.stdin, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	writer, err := os.OpenFile(p.stdin, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	if _, err := (&outputHolder{p}).Start(t.Context(), &task.StartRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	close(p.exit)
+	if err := writer.SetWriteDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := writer.Write(make([]byte, 1<<20)); err != nil { // far more than a FIFO holds
+		t.Errorf("after %d bytes: %v", n, err)
+	}
+}
+
 // TestFailedStartReleasesOutputs: a process that does not start leaves nothing open.
 func TestFailedStartReleasesOutputs(t *testing.T) {
 	p, readers := outputs(t)
@@ -140,7 +172,7 @@ func TestOtherOutputs(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	held, err := openOutputs("", file, filepath.Join(t.TempDir(), "missing"), "binary:///bin/logger?id=x")
+	held, err := openFIFOs(os.O_RDWR, "", file, filepath.Join(t.TempDir(), "missing"), "binary:///bin/logger?id=x")
 	if err != nil || len(held) != 0 {
 		t.Errorf("%v, %v", held, err)
 	}
