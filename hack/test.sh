@@ -22,3 +22,6 @@ done
 # The storage driver against csi-sanity, in a module of its own.
 echo "test: test/csi/sanity"
 (cd test/csi/sanity && GOWORK=off go test -timeout 30m "$@" .)
+# The shim, in the module of the tools.
+echo "test: hack/tools/containerd-shim-runc-v2"
+(cd hack/tools && GOWORK=off go test -timeout 30m "$@" ./containerd-shim-runc-v2)

@@ -57,7 +57,9 @@ func (a *assembly) connectors() map[string]rest.Connector {
 		"pods/eviction":         evicter.Connector(),
 		"serviceaccounts/token": tokens.Connector(),
 	}
-	streams := &connect.Pods{Client: client, Kubelets: a.kubelets, Authorizer: a.authz, MaxBytesPerSecond: a.cfg.Serving.MaxConnectionBytes}
+	streams := &connect.Pods{
+		Client: client, Kubelets: a.kubelets, Authorizer: a.authz, Clock: clk, MaxBytesPerSecond: a.cfg.Serving.MaxConnectionBytes,
+	}
 	identity := &reviews.Identity{Requests: a.authn, Audiences: a.audiences, Clock: clk}
 	access := &reviews.Access{Authorizer: a.authz, Rules: a.ruleSource}
 	for _, more := range []map[string]rest.Connector{

@@ -26,6 +26,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"keelson.dev/keelson/pkg/halfclose"
 	"keelson.dev/keelson/pkg/outbound"
 )
 
@@ -49,6 +50,8 @@ type Kubelets struct {
 	types    []corev1.NodeAddressType
 	verified *http.Transport
 	insecure *http.Transport
+	// streams dials for upgraded connections; its connections are those of halfclose.
+	streams *http.Transport
 	// proxied carries whole requests of users: never to the machine's own
 	// addresses, whatever the policy is.
 	proxied *http.Transport
@@ -85,6 +88,8 @@ func NewKubelets(cfg KubeletConfig, client kubernetes.Interface) (*Kubelets, err
 		}
 		k.verified = transport(base, dialer)
 	}
+	k.streams = k.verified.Clone()
+	k.streams.DialContext = halfclose.Dial(dialer.DialContext)
 	k.proxied = transport(k.verified.TLSClientConfig.Clone(), outbound.NewDialer(k.policy))
 	return k, nil
 }
@@ -150,7 +155,7 @@ func (k *Kubelets) of(ctx context.Context, node string) (kubelet, error) {
 
 // Close ends idle connections.
 func (k *Kubelets) Close() {
-	for _, t := range []*http.Transport{k.verified, k.insecure, k.proxied} {
+	for _, t := range []*http.Transport{k.verified, k.insecure, k.streams, k.proxied} {
 		t.CloseIdleConnections()
 	}
 }

@@ -29,7 +29,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
+	"keelson.dev/api/clock"
 	"keelson.dev/apiserver/rest"
+	"keelson.dev/keelson/pkg/halfclose"
 )
 
 // Pods connects clients to containers, through the kubelet of their node.
@@ -37,6 +39,7 @@ type Pods struct {
 	Client     kubernetes.Interface
 	Kubelets   *Kubelets
 	Authorizer authorizer.Authorizer
+	Clock      clock.Clock
 	// MaxBytesPerSecond bounds each upgraded connection to a kubelet; 0 does not.
 	MaxBytesPerSecond int64
 }
@@ -339,7 +342,7 @@ func (p *Pods) terminal(w http.ResponseWriter, r *http.Request, req *rest.Reques
 	handler := p.upgrading(location)
 	translating := translator.NewStreamTranslatorHandler(location, p.Kubelets.verified, p.MaxBytesPerSecond, o)
 	handler = translator.NewTranslatingHandler(handler, translating, wsstream.IsWebSocketRequestWithStreamCloseProtocol)
-	handler.ServeHTTP(w, r)
+	handler.ServeHTTP(halfclose.Linger(w, p.Clock), r)
 	return nil
 }
 
@@ -368,13 +371,13 @@ func (p *Pods) portForward(w http.ResponseWriter, r *http.Request, req *rest.Req
 	}
 	handler := p.upgrading(location)
 	handler = translator.NewTranslatingHandler(handler, translator.NewTunnelingHandler(handler), wsstream.IsWebSocketRequestWithTunnelingProtocol)
-	handler.ServeHTTP(w, r)
+	handler.ServeHTTP(halfclose.Linger(w, p.Clock), r)
 	return nil
 }
 
 // upgrading carries a connection to a kubelet that both sides agree to use otherwise.
 func (p *Pods) upgrading(location *url.URL) http.Handler {
-	h := proxy.NewUpgradeAwareHandler(location, p.Kubelets.verified, false, true, responder{})
+	h := proxy.NewUpgradeAwareHandler(location, p.Kubelets.streams, false, true, responder{})
 	h.MaxBytesPerSec = p.MaxBytesPerSecond
 	return h
 }

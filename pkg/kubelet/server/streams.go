@@ -6,6 +6,7 @@ package server
 import (
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -18,6 +19,8 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming"
 	"k8s.io/cri-streaming/pkg/streaming/portforward"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+
+	"keelson.dev/keelson/pkg/halfclose"
 )
 
 // pod returns the pod that the request names, or answers that there is none.
@@ -62,6 +65,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, open func(*v1.Po
 		s.streamError(w, err)
 		return
 	}
+	w = halfclose.Linger(w, s.cfg.Clock)
 	if wsstream.IsWebSocketRequestWithStreamCloseProtocol(r) {
 		// The runtime's server speaks SPDY and older WebSocket protocols.
 		opts := translator.Options{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, Tty: o.TTY}
@@ -71,8 +75,11 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, open func(*v1.Po
 	s.upgrade(to).ServeHTTP(w, r)
 }
 
+// upgrade hands a connection over to the runtime's streaming server. Its transport does nothing but
+// dial, so that it keeps no connections.
 func (s *Server) upgrade(to *url.URL) http.Handler {
-	return proxy.NewUpgradeAwareHandler(to, nil, false, true, responder{s.cfg.Log})
+	transport := &http.Transport{DialContext: halfclose.Dial((&net.Dialer{}).DialContext)}
+	return proxy.NewUpgradeAwareHandler(to, transport, false, true, responder{s.cfg.Log})
 }
 
 // streamError answers with what the runtime's error means in HTTP.
@@ -111,6 +118,7 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h := s.upgrade(to)
+	w = halfclose.Linger(w, s.cfg.Clock)
 	if tunnel {
 		h = translator.NewTunnelingHandler(h)
 	}

@@ -1,0 +1,89 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package halfclose lets a proxied stream deliver what one side has sent when the other side's data
+// cannot be delivered any more.
+//
+// A command may exit before it has read its input. The server of the stream then writes the last
+// output and the exit code, and closes its connection, while the client is still sending. The proxy
+// of k8s.io/apimachinery ends both directions as soon as one fails, and a close with unread data
+// resets a TCP connection, which drops what has not been sent. In both cases the client would take
+// the end of the connection for success.
+//
+// So a connection of Dial discards what its peer does not take any more, and leaves the end to the
+// other direction. A connection hijacked from Linger announces its end, and reads what the client
+// still sends, before it is closed. Neither keeps data.
+package halfclose
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"keelson.dev/api/clock"
+)
+
+// Patience is how long a closed connection waits for the client to close its side.
+const Patience = 5 * time.Second
+
+// DialFunc connects to an address.
+type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+
+// Dial returns a DialFunc whose connections discard writes that fail.
+func Dial(dial DialFunc) DialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return backend{conn}, nil
+	}
+}
+
+type backend struct{ net.Conn }
+
+// Write never fails: if the peer is gone, reads report it after the last data.
+func (c backend) Write(p []byte) (int, error) {
+	_, _ = c.Conn.Write(p)
+	return len(p), nil
+}
+
+// Linger returns a writer whose hijacked connection waits, when it is closed, until the client has
+// closed its side, for at most Patience.
+func Linger(w http.ResponseWriter, clk clock.Clock) http.ResponseWriter {
+	return &lingering{w, clk}
+}
+
+type lingering struct {
+	http.ResponseWriter
+	clock clock.Clock
+}
+
+// Unwrap returns the writer below, for http.ResponseController.
+func (w *lingering) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Hijack implements http.Hijacker.
+func (w *lingering) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	return client{conn, w.clock}, rw, nil
+}
+
+type client struct {
+	net.Conn
+	clock clock.Clock
+}
+
+// Close implements net.Conn. A connection whose writing side cannot be closed alone is closed at once.
+func (c client) Close() error {
+	half, ok := c.Conn.(interface{ CloseWrite() error })
+	if ok && half.CloseWrite() == nil && c.SetReadDeadline(c.clock.Now().Add(Patience)) == nil {
+		_, _ = io.Copy(io.Discard, c.Conn) // until the client closes, or the deadline
+	}
+	return c.Conn.Close()
+}

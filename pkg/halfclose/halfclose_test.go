@@ -1,0 +1,133 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package halfclose_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/proxy"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/halfclose"
+)
+
+// responder fails a test whose proxy cannot reach the server.
+type responder struct{ t *testing.T }
+
+func (r responder) Error(_ http.ResponseWriter, _ *http.Request, err error) { r.t.Error(err) }
+
+const last = "the last output and the exit code"
+
+// server upgrades each connection, writes what it has to say, and closes the connection without
+// reading what the client has sent, which resets it.
+func server(t *testing.T) *url.URL {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+		_, _ = io.CopyN(io.Discard, rw, 1<<20) // the client sends more
+		_, _ = io.WriteString(conn, last)
+	}))
+	t.Cleanup(s.Close)
+	at, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at
+}
+
+// TestLastWords: through a chain of proxies, such as the API server and the kubelet, a client that
+// goes on sending receives all that the server has sent before it closed the connection.
+func TestLastWords(t *testing.T) {
+	at := server(t)
+	for range 2 {
+		to := at
+		front := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			transport := &http.Transport{DialContext: halfclose.Dial((&net.Dialer{}).DialContext)}
+			if to.Scheme == "https" {
+				transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: true}
+			}
+			proxy.NewUpgradeAwareHandler(to, transport, false, true, responder{t}).ServeHTTP(halfclose.Linger(w, clock.Real()), r)
+		}))
+		t.Cleanup(front.Close)
+		next, err := url.Parse(front.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at = next
+	}
+	for range 20 {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, at.String(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Connection", "Upgrade")
+		r.Header.Set("Upgrade", "x")
+		conn, err := proxy.DialURL(t.Context(), at, &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Write(conn); err != nil {
+			t.Fatal(err)
+		}
+		answer := bufio.NewReader(conn)
+		if _, err := http.ReadResponse(answer, r); err != nil {
+			t.Fatal(err)
+		}
+		sent := make(chan struct{})
+		go func() {
+			defer close(sent)
+			_, _ = io.Copy(conn, io.LimitReader(endless{}, 64<<20))
+		}()
+		got, err := io.ReadAll(answer)
+		if string(got) != last {
+			t.Errorf("received %q, error %v", got, err)
+		}
+		conn.Close()
+		<-sent
+	}
+}
+
+// endless is input without an end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+// TestDialFails: an error of the dialer is returned.
+func TestDialFails(t *testing.T) {
+	dial := halfclose.Dial(func(context.Context, string, string) (net.Conn, error) { return nil, io.ErrUnexpectedEOF })
+	if conn, err := dial(t.Context(), "tcp", "x"); conn != nil || !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("%v, %v", conn, err)
+	}
+}
+
+// TestPlainAnswers: answers of handlers that do not hijack the connection are as they were.
+func TestPlainAnswers(t *testing.T) {
+	w := httptest.NewRecorder()
+	l := halfclose.Linger(w, clock.Real())
+	l.WriteHeader(http.StatusTeapot)
+	_, _ = io.Copy(l, bytes.NewBufferString("body"))
+	if err := http.NewResponseController(l).Flush(); err != nil || !w.Flushed {
+		t.Errorf("flush: %v", err)
+	}
+	if w.Code != http.StatusTeapot || !strings.HasPrefix(w.Body.String(), "body") {
+		t.Errorf("%d %q", w.Code, w.Body)
+	}
+}
