@@ -5,6 +5,7 @@ package kubelet
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -16,6 +17,8 @@ import (
 	"k8s.io/client-go/tools/reference"
 	"k8s.io/client-go/util/flowcontrol"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+
+	"keelson.dev/keelson/pkg/kubelet/prober"
 )
 
 // events records what happens to pods on this node.
@@ -105,4 +108,11 @@ func fieldPath(pod *v1.Pod, container string) string {
 		}
 	}
 	return "spec.containers{" + container + "}"
+}
+
+// fellBack records that a lifecycle handler asked over HTTPS and succeeded over HTTP.
+func (k *Kubelet) fellBack(t prober.Target, host string) {
+	k.counts.FellBack()
+	k.events.pod(t.Pod, "", v1.EventTypeWarning, "LifecycleHTTPFallback",
+		fmt.Sprintf("request to HTTPS lifecycle hook %s got HTTP response, retry with HTTP succeeded", host))
 }

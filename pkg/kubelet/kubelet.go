@@ -192,7 +192,7 @@ func New(cfg Config) (*Kubelet, error) {
 	}
 	k.objects = objects.New(objects.Config{Client: cfg.Client, Clock: cfg.Clock, Log: cfg.Log})
 	k.status = status.NewManager(status.Config{Client: cfg.Client, Clock: cfg.Clock, Log: cfg.Log, Metrics: k.counts, Mirror: k.mirror, Resumed: k.resumed, Gone: k.gone})
-	k.handler = &prober.Handler{Exec: k.runtime.exec, Clock: cfg.Clock}
+	k.handler = &prober.Handler{Exec: k.runtime.exec, Clock: cfg.Clock, FellBack: k.fellBack}
 	storage := metrics.NewStorage(cfg.Metrics)
 	k.drivers, err = csi.New(csi.Config{
 		Metrics: storage,

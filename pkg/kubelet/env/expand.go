@@ -3,7 +3,28 @@
 
 package env
 
-import "strings"
+import (
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// ExpandStatic replaces references to a container's variables by the values that its spec has; a value that comes from elsewhere is
+// empty.
+func ExpandStatic(list []string, vars []v1.EnvVar) []string {
+	values := map[string]string{}
+	for _, v := range vars {
+		values[v.Name] = v.Value
+	}
+	out := make([]string, 0, len(list))
+	for _, s := range list {
+		out = append(out, expand(s, func(name string) (string, bool) {
+			value, ok := values[name]
+			return value, ok
+		}))
+	}
+	return out
+}
 
 // lookup finds the value of a variable.
 type lookup func(name string) (string, bool)

@@ -47,6 +47,8 @@ type Pods struct {
 	first      prometheus.Histogram
 	size       prometheus.Histogram
 	written    prometheus.Histogram
+
+	fellBack, sleepsCut prometheus.Counter
 }
 
 // NewPods makes them; r may be nil.
@@ -80,6 +82,8 @@ func NewPods(r prometheus.Registerer) *Pods {
 	m.mounted = one("kubelet_image_volume_mounted_succeed_total", "[BETA] Mounts of images that containers got.")
 	m.unmounted = one("kubelet_image_volume_mounted_errors_total", "[BETA] Mounts of images that the runtime could not make.")
 	m.orphaned = one("kubelet_orphaned_runtime_pods_total", "[ALPHA] Pods that the runtime had and nobody else knew of, and that were ended.")
+	m.fellBack = one("kubelet_lifecycle_handler_http_fallbacks_total", "[ALPHA] Lifecycle handlers that asked over HTTPS and succeeded over HTTP.")
+	m.sleepsCut = one("kubelet_sleep_action_terminated_early_total", "[ALPHA] Lifecycle handlers whose sleep ended before its time.")
 	span := func(name, help string, buckets []float64) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
 	}
@@ -92,7 +96,7 @@ func NewPods(r prometheus.Registerer) *Pods {
 		m.restarted.WithLabelValues(static(is)) // told from the beginning
 	}
 	register(r, m.started, m.failed, m.namespaced, m.notNamespaced, m.sandboxes, m.sandboxErrors, m.containers, m.containerErrors, m.terminated,
-		m.requested, m.mounted, m.unmounted, m.restarted, m.orphaned, m.rejected, m.preempted, m.operations, m.first, m.size, m.written)
+		m.requested, m.mounted, m.unmounted, m.restarted, m.orphaned, m.rejected, m.preempted, m.operations, m.first, m.size, m.written, m.fellBack, m.sleepsCut)
 	return m
 }
 
@@ -209,6 +213,12 @@ func (m *Pods) Rejected(reason string) {
 
 // Preempted counts a pod that made room for another; "" if no resource was missing.
 func (m *Pods) Preempted(resource string) { m.preempted.WithLabelValues(resource).Inc() }
+
+// FellBack counts a lifecycle handler that asked over HTTPS and succeeded over HTTP.
+func (m *Pods) FellBack() { m.fellBack.Inc() }
+
+// SleepCut counts a lifecycle handler whose sleep ended before its time.
+func (m *Pods) SleepCut() { m.sleepsCut.Inc() }
 
 // Worked tells how long an operation of a worker took.
 func (m *Pods) Worked(operation string, took time.Duration) {

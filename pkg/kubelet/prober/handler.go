@@ -24,16 +24,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/kubelet/env"
 )
 
 const (
-	userAgent   = "kube-probe/1.36"
+	probeAgent  = "kube-probe/1.36"
+	hookAgent   = "kube-lifecycle/1.36"
 	maxBody     = 10 << 10 // read of an answer
 	maxRedirect = 10
 )
 
 // Target is the container that a handler is for.
 type Target struct {
+	Pod       *v1.Pod // of a lifecycle handler; nil for a probe
 	Container *v1.Container
 	ID        string // of the running container
 	IP        string // of its pod
@@ -44,14 +47,19 @@ type Handler struct {
 	// Exec runs a command in a container and returns its output and exit code. When it took too long the error is a context.DeadlineExceeded.
 	Exec  func(ctx context.Context, containerID string, command []string) (output string, exit int32, err error)
 	Clock clock.Clock
+	// FellBack is called when a lifecycle handler's request over HTTPS got an answer over HTTP, and succeeded without TLS. It may be nil.
+	FellBack func(t Target, host string)
 }
+
+// ErrSleepCut is the error of a sleep that did not come to its end.
+var ErrSleepCut = errors.New("container terminated before sleep hook finished")
 
 // Probe asks once. The message says what was wrong, or what somebody should be warned of though the answer is good.
 // An error is no answer: the container could not be asked.
 func (h *Handler) Probe(ctx context.Context, t Target, p *v1.Probe) (ok bool, message string, err error) {
 	switch {
 	case p.Exec != nil:
-		return h.exec(ctx, t, p.Exec.Command)
+		return h.exec(ctx, t, env.ExpandStatic(p.Exec.Command, t.Container.Env))
 	case p.HTTPGet != nil:
 		_, err = portOf(p.HTTPGet.Port, t.Container)
 	case p.TCPSocket != nil:
@@ -68,7 +76,7 @@ func (h *Handler) Probe(ctx context.Context, t Target, p *v1.Probe) (ok bool, me
 func (h *Handler) reach(ctx context.Context, t Target, p *v1.Probe) (ok bool, message string) {
 	switch {
 	case p.HTTPGet != nil:
-		status, body, err := h.get(ctx, t, p.HTTPGet)
+		status, body, err := get(ctx, t, p.HTTPGet)
 		switch {
 		case err != nil:
 			return false, err.Error()
@@ -100,10 +108,29 @@ func (h *Handler) exec(ctx context.Context, t Target, command []string) (bool, s
 	return false, output, nil
 }
 
-func (h *Handler) get(ctx context.Context, t Target, g *v1.HTTPGetAction) (status int, body string, err error) {
-	port, err := portOf(g.Port, t.Container)
+// get carries out the request of a probe.
+func get(ctx context.Context, t Target, g *v1.HTTPGetAction) (status int, body string, err error) {
+	req, err := newRequest(ctx, t, g, probeAgent)
 	if err != nil {
 		return 0, "", err
+	}
+	resp, err := send(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
+	if err != nil {
+		return 0, "", err
+	}
+	return resp.StatusCode, string(b), nil
+}
+
+// newRequest makes the request of a probe or a hook.
+func newRequest(ctx context.Context, t Target, g *v1.HTTPGetAction, agent string) (*http.Request, error) {
+	port, err := portOf(g.Port, t.Container)
+	if err != nil {
+		return nil, err
 	}
 	u, err := url.Parse(g.Path)
 	if err != nil { // a path that is no URL is taken as it is
@@ -120,20 +147,15 @@ func (h *Handler) get(ctx context.Context, t Target, g *v1.HTTPGetAction) (statu
 	u.Host = net.JoinHostPort(host, strconv.Itoa(port))
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
-		return 0, "", err
+		return nil, err
 	}
-	setHeaders(req, g.HTTPHeaders)
-	client := &http.Client{Transport: once{}, CheckRedirect: sameHost}
-	resp, err := client.Do(req)
-	if err != nil {
-		return 0, "", err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	b, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
-	if err != nil {
-		return 0, "", err
-	}
-	return resp.StatusCode, string(b), nil
+	setHeaders(req, g.HTTPHeaders, agent)
+	return req, nil
+}
+
+// send sends a request, and follows redirects on its host.
+func send(req *http.Request) (*http.Response, error) {
+	return (&http.Client{Transport: once{}, CheckRedirect: sameHost}).Do(req)
 }
 
 // sameHost follows redirects on the probed host alone; others count as an answer.
@@ -147,8 +169,8 @@ func sameHost(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-func setHeaders(req *http.Request, headers []v1.HTTPHeader) {
-	req.Header.Set("User-Agent", userAgent)
+func setHeaders(req *http.Request, headers []v1.HTTPHeader, agent string) {
+	req.Header.Set("User-Agent", agent)
 	req.Header.Set("Accept", "*/*")
 	given := http.Header{}
 	for _, h := range headers {
@@ -184,7 +206,7 @@ func (h *Handler) connect(ctx context.Context, t Target, a *v1.TCPSocketAction) 
 
 func (h *Handler) grpc(ctx context.Context, t Target, a *v1.GRPCAction) (bool, string) {
 	address := net.JoinHostPort(t.IP, strconv.Itoa(int(a.Port)))
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUserAgent(userAgent), grpc.WithNoProxy())
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUserAgent(probeAgent), grpc.WithNoProxy())
 	if err != nil {
 		return false, err.Error()
 	}
@@ -219,26 +241,49 @@ func (h *Handler) Lifecycle(ctx context.Context, t Target, l *v1.LifecycleHandle
 			return fmt.Errorf("command '%s' exited with %d: %s", strings.Join(l.Exec.Command, " "), exit, output)
 		}
 	case l.HTTPGet != nil:
-		status, _, err := h.get(ctx, t, l.HTTPGet)
-		if err != nil {
-			return err
-		}
-		if status >= http.StatusBadRequest {
-			return fmt.Errorf("HTTP handler failed with statuscode: %d", status)
-		}
-	case l.TCPSocket != nil:
-		if ok, message := h.connect(ctx, t, l.TCPSocket); !ok {
-			return errors.New(message)
-		}
+		return h.call(ctx, t, l.HTTPGet)
 	case l.Sleep != nil:
 		timer := h.Clock.NewTimer(time.Duration(l.Sleep.Seconds) * time.Second)
 		defer timer.Stop()
 		select {
 		case <-timer.C():
 		case <-ctx.Done():
+			return ErrSleepCut
 		}
+	default: // the API takes tcpSocket, and Kubernetes never carried it out
+		return errors.New("invalid handler")
 	}
 	return nil
+}
+
+// call carries out a hook's request. Any answer is success, whatever its status and body are. A server that does not speak TLS is
+// asked again without it: Kubernetes once ignored the scheme of hooks, and users rely on that.
+func (h *Handler) call(ctx context.Context, t Target, g *v1.HTTPGetAction) error {
+	if g.Host == "" && t.IP == "" {
+		return errors.New("failed to find networking container")
+	}
+	req, err := newRequest(ctx, t, g, hookAgent)
+	if err != nil {
+		return err
+	}
+	resp, err := send(req)
+	if err == nil {
+		return resp.Body.Close()
+	}
+	if !errors.Is(err, http.ErrSchemeMismatch) {
+		return err
+	}
+	again := req.Clone(ctx)
+	again.URL.Scheme = "http"
+	again.Header.Del("Authorization")
+	resp, plain := send(again)
+	if plain != nil {
+		return err
+	}
+	if h.FellBack != nil {
+		h.FellBack(t, req.URL.Host)
+	}
+	return resp.Body.Close()
 }
 
 // portOf looks a port up by its number or by its name among the container's ports.

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -161,17 +162,17 @@ func TestExec(t *testing.T) {
 			}
 			return c.output, c.exit, c.err
 		}}
-		if ok, text, err := h.Probe(t.Context(), Target{ID: "id"}, probe); ok != c.ok || text != c.want || err != nil {
+		if ok, text, err := h.Probe(t.Context(), Target{Container: &v1.Container{}, ID: "id"}, probe); ok != c.ok || text != c.want || err != nil {
 			t.Errorf("%s: %t %q %v", name, ok, text, err)
 		}
 	}
 	late, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0))
 	defer cancel()
 	h := &Handler{Exec: func(context.Context, string, []string) (string, int32, error) { return "", 0, errors.New("cut") }}
-	if ok, text, err := h.Probe(late, Target{ID: "id"}, probe); ok || text != `command timed out: "cat /f" timed out` || err != nil {
+	if ok, text, err := h.Probe(late, Target{Container: &v1.Container{}, ID: "id"}, probe); ok || text != `command timed out: "cat /f" timed out` || err != nil {
 		t.Errorf("timeout: %t %q %v", ok, text, err)
 	}
-	if ok, text, err := h.Probe(t.Context(), Target{ID: "id"}, probe); ok || text != "" || err == nil || err.Error() != "cut" {
+	if ok, text, err := h.Probe(t.Context(), Target{Container: &v1.Container{}, ID: "id"}, probe); ok || text != "" || err == nil || err.Error() != "cut" {
 		t.Errorf("a runtime that fails: %t %q %v", ok, text, err)
 	}
 	http := &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromString("nowhere")}}}
@@ -180,22 +181,94 @@ func TestExec(t *testing.T) {
 	}
 }
 
+// TestLifecycle: an answer over HTTP is an answer, whatever its status is, and HTTPS falls back to HTTP. A hook cannot be a TCP
+// connection, though the API takes it.
 func TestLifecycle(t *testing.T) {
-	target, port := serve(t, http.NotFoundHandler(), (*httptest.Server).Start)
-	h := &Handler{Clock: clock.RealClock{}, Exec: func(context.Context, string, []string) (string, int32, error) { return "oops", 3, nil }}
-	for want, l := range map[string]v1.LifecycleHandler{
-		"command 'a b' exited with 3: oops":        {Exec: &v1.ExecAction{Command: []string{"a", "b"}}},
-		"HTTP handler failed with statuscode: 404": {HTTPGet: &v1.HTTPGetAction{Port: port}},
-		"":                       {TCPSocket: &v1.TCPSocketAction{Port: port}},
-		"invalid port number: x": {TCPSocket: &v1.TCPSocketAction{Port: intstr.FromString("x")}},
+	var seen []*http.Request
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(_ http.ResponseWriter, r *http.Request) { seen = append(seen, r) })
+	mux.HandleFunc("/fails", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
+	mux.HandleFunc("/missing", http.NotFound)
+	mux.HandleFunc("/away", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "http://elsewhere.invalid/", http.StatusFound)
+	})
+	mux.HandleFunc("/round", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/round", http.StatusFound) })
+	mux.HandleFunc("/long", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 4*maxBody)) })
+	plain, port := serve(t, mux, (*httptest.Server).Start)
+	secure, securePort := serve(t, mux, (*httptest.Server).StartTLS)
+	silent := says(t, "nothing")
+	closed, _ := strconv.Atoi(silent[strings.LastIndexByte(silent, ':')+1:])
+	const https = v1.URISchemeHTTPS
+	secret := []v1.HTTPHeader{{Name: "Authorization", Value: "Bearer x"}, {Name: "X-Hook", Value: "1"}}
+	for name, c := range map[string]struct {
+		target  Target
+		h       v1.LifecycleHandler
+		err     string // "" if the hook succeeds
+		fell    bool
+		headers map[string]string // of the last request
+	}{
+		"command":               {plain, v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"a", "b"}}}, "command 'a b' exited with 3: oops", false, nil},
+		"success":               {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/x?y=z", Port: port}}, "", false, map[string]string{"User-Agent": "kube-lifecycle/1.36", "Accept": "*/*"}},
+		"by the port's name":    {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromString("web")}}, "", false, nil},
+		"no such port":          {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromString("none")}}, "invalid port number: none", false, nil},
+		"status 500":            {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/fails", Port: port}}, "", false, nil},
+		"status 404":            {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/missing", Port: port}}, "", false, nil},
+		"redirect elsewhere":    {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/away", Port: port}}, "", false, nil},
+		"redirects without end": {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/round", Port: port}}, "stopped after 10 redirects", false, nil},
+		"a long answer":         {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/long", Port: port}}, "", false, nil},
+		"no answer":             {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromInt(closed)}}, "EOF", false, nil},
+		"no address":            {Target{Container: plain.Container}, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Port: port}}, "failed to find networking container", false, nil},
+		"a host of its own":     {Target{Container: plain.Container}, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Host: plain.IP, Port: port}}, "", false, nil},
+		"https":                 {secure, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Scheme: https, Port: securePort, HTTPHeaders: secret}}, "", false, map[string]string{"Authorization": "Bearer x"}},
+		"https of a plain server": {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Scheme: https, Path: "/x", Port: port, HTTPHeaders: secret}}, "", true,
+			map[string]string{"Authorization": "", "X-Hook": "1", "User-Agent": "kube-lifecycle/1.36"}},
+		"https of nobody": {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Scheme: https, Port: intstr.FromInt(closed)}}, "EOF", false, nil},
+		"tcp":             {plain, v1.LifecycleHandler{TCPSocket: &v1.TCPSocketAction{Port: port}}, "invalid handler", false, nil},
+		"none":            {plain, v1.LifecycleHandler{}, "invalid handler", false, nil},
 	} {
-		got := ""
-		if err := h.Lifecycle(t.Context(), target, &l); err != nil {
-			got = err.Error()
+		seen = nil
+		fell := false
+		h := &Handler{
+			Clock: clock.RealClock{}, Exec: func(context.Context, string, []string) (string, int32, error) { return "oops", 3, nil },
+			FellBack: func(_ Target, host string) {
+				fell = host == net.JoinHostPort(plain.IP, port.String())
+			},
 		}
-		if got != want {
-			t.Errorf("handler says %q, want %q", got, want)
+		err := h.Lifecycle(t.Context(), c.target, &c.h)
+		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s: %v, want %q", name, err, c.err)
 		}
+		if fell != c.fell {
+			t.Errorf("%s: fell back to HTTP: %t", name, fell)
+		}
+		for key, value := range c.headers {
+			if len(seen) == 0 || seen[len(seen)-1].Header.Get(key) != value {
+				t.Errorf("%s: requests %+v, want header %s %q", name, seen, key, value)
+			}
+		}
+	}
+}
+
+// TestExecExpandsStaticVariables: the command of a probe, unlike a hook's, has the container's own variables in it.
+func TestExecExpandsStaticVariables(t *testing.T) {
+	var got []string
+	h := &Handler{Exec: func(_ context.Context, _ string, command []string) (string, int32, error) {
+		got = command
+		return "", 0, nil
+	}}
+	target := Target{Container: &v1.Container{Env: []v1.EnvVar{{Name: "FILE", Value: "/ready"}, {Name: "REF", ValueFrom: &v1.EnvVarSource{}}}}}
+	action := &v1.ExecAction{Command: []string{"test", "-f", "$(FILE)", "$(OTHER)", "$$(FILE)", "[$(REF)]"}}
+	if ok, text, err := h.Probe(t.Context(), target, &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: action}}); !ok || err != nil {
+		t.Fatal(ok, text, err)
+	}
+	if want := []string{"test", "-f", "/ready", "$(OTHER)", "$(FILE)", "[]"}; !slices.Equal(got, want) {
+		t.Errorf("the probe ran %q, want %q", got, want)
+	}
+	if err := h.Lifecycle(t.Context(), target, &v1.LifecycleHandler{Exec: action}); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(got, action.Command) {
+		t.Errorf("the hook ran %q, want %q", got, action.Command)
 	}
 }
 
@@ -216,5 +289,10 @@ func TestSleep(t *testing.T) {
 	c.Step(5 * time.Second)
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := h.Lifecycle(ctx, Target{}, &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 5}}); !errors.Is(err, ErrSleepCut) {
+		t.Errorf("a sleep that was cut short: %v", err)
 	}
 }

@@ -68,6 +68,9 @@ func dial(ctx context.Context, req *http.Request) (net.Conn, error) {
 	// A probe asks for an answer, not for an identity.
 	secure := tls.Client(conn, &tls.Config{ServerName: req.URL.Hostname(), InsecureSkipVerify: true})
 	if err := secure.HandshakeContext(ctx); err != nil {
+		if plain := (tls.RecordHeaderError{}); errors.As(err, &plain) && string(plain.RecordHeader[:]) == "HTTP/" {
+			err = http.ErrSchemeMismatch
+		}
 		return nil, errors.Join(err, conn.Close())
 	}
 	return secure, nil

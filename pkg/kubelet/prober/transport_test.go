@@ -130,7 +130,7 @@ func BenchmarkGet(b *testing.B) {
 			g := &v1.HTTPGetAction{Scheme: v1.URIScheme(strings.ToUpper(name))}
 			g.Port = intstr.FromString("web")
 			for b.Loop() {
-				if status, _, err := (&Handler{}).get(b.Context(), Target{Container: c, IP: host}, g); err != nil || status != http.StatusOK {
+				if status, _, err := get(b.Context(), Target{Container: c, IP: host}, g); err != nil || status != http.StatusOK {
 					b.Fatal(status, err)
 				}
 			}

@@ -5,6 +5,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -214,12 +215,18 @@ func await(ctx context.Context, channels []<-chan struct{}) {
 
 // preStop runs the container's handler until ctx ends.
 func (w *worker) preStop(ctx context.Context, pod *v1.Pod, run *cri.Container, spec *v1.Container) {
-	ip := ""
-	if len(pod.Status.PodIPs) > 0 {
-		ip = pod.Status.PodIPs[0].IP
+	target := prober.Target{Pod: pod, Container: spec, ID: run.ID}
+	if spec.Lifecycle.PreStop.HTTPGet != nil {
+		// Not from the pod's status: that of a static pod, or of one that the API does not have any more, tells no address.
+		if seen, err := w.cfg.Runtime.Pod(ctx, w.uid); err == nil && seen.Sandbox() != nil {
+			target.IP = w.address(pod, seen.Sandbox())
+		}
 	}
-	err := w.cfg.Handler.Lifecycle(ctx, prober.Target{Container: spec, ID: run.ID, IP: ip}, spec.Lifecycle.PreStop)
-	if err != nil && w.ctx.Err() == nil {
+	err := w.cfg.Handler.Lifecycle(ctx, target, spec.Lifecycle.PreStop)
+	switch {
+	case errors.Is(err, prober.ErrSleepCut):
+		w.cfg.Metrics.SleepCut()
+	case err != nil && w.ctx.Err() == nil:
 		w.cfg.Event(pod, run.Name, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
 	}
 }

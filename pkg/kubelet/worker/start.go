@@ -239,7 +239,7 @@ func (s *starter) postStart(ctx context.Context, c *v1.Container, id string) err
 	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
 		return nil
 	}
-	target := prober.Target{Container: c, ID: id, IP: s.address(s.pod, s.box)}
+	target := prober.Target{Pod: s.pod, Container: c, ID: id, IP: s.address(s.pod, s.box)}
 	inPhase, spent := s.enter(ctx, PhaseHooks)
 	err := s.cfg.Handler.Lifecycle(inPhase, target, c.Lifecycle.PostStart)
 	spent()
